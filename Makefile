@@ -1,0 +1,51 @@
+# The whole set-up: `make demo` and `make test` install what is missing, build, and run.
+# The build itself is CMake's (CMakePresets.json); everything here is a name for a few commands.
+JOBS ?= $(shell nproc)
+CMAKE_ARGS ?=
+TEXT ?=
+
+BUILD := build/release
+configure = cmake --preset release $(CMAKE_ARGS) >/dev/null
+require_tests = $(foreach p,GTest rapidcheck,-DCMAKE_REQUIRE_FIND_PACKAGE_$(p)=ON)
+ctest = ctest --test-dir $(BUILD) --output-on-failure --no-label-summary --parallel $(JOBS)
+
+.PHONY: help demo build test bench format lint clean
+
+help:
+	@echo 'make demo    train a small transformer for a minute, generate, measure (TEXT=file)'
+	@echo 'make build   build the library and the command line: $(BUILD)/volta'
+	@echo 'make test    build everything and run the tests'
+	@echo 'make bench   build and run the benchmarks'
+	@echo 'make format  format the sources          make lint  run clang-tidy on src'
+	@echo 'make clean   delete build/'
+
+demo: build
+	@scripts/demo $(if $(TEXT),'$(TEXT)')
+
+build:
+	@scripts/bootstrap build
+	@$(configure)
+	@cmake --build $(BUILD) --target volta --parallel $(JOBS)
+
+test:
+	@scripts/bootstrap test
+	@$(configure) $(require_tests)
+	@cmake --build $(BUILD) --parallel $(JOBS)
+	@$(ctest)
+
+bench:
+	@scripts/bootstrap bench
+	@$(configure)
+	@cmake --build $(BUILD) --target bench volta --parallel $(JOBS)
+	@scripts/run_bench
+
+format:
+	@scripts/bootstrap ci
+	@scripts/format
+
+lint:
+	@scripts/bootstrap ci
+	@scripts/lint
+
+clean:
+	@rm -rf build

@@ -1,0 +1,17 @@
+# The libraries that Volta links, all packaged by Debian and Ubuntu (scripts/bootstrap installs
+# them). VoltaConfig.cmake.in asks for the same ones on behalf of an installed Volta.
+
+# Imported targets must be seen by a project that includes Volta with add_subdirectory().
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+
+find_package(Threads REQUIRED)
+find_package(TBB CONFIG REQUIRED)
+find_package(fmt CONFIG REQUIRED)
+find_package(hwy CONFIG REQUIRED)
+find_package(simdjson CONFIG REQUIRED)
+find_package(nlohmann_json CONFIG REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET GLOBAL libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET GLOBAL libutf8proc)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET GLOBAL libxxhash)

@@ -1,0 +1,55 @@
+# Flags that belong to single folders and files of src/. Included by src/CMakeLists.txt.
+
+# Kernels: optimised hard; Highway is held to SSE4, AVX2 and AVX3, picked at run time. Without
+# this, a x86-64-v2 baseline would make it fall back to SSSE3 for want of PCLMUL and AES.
+get_target_property(kernels_type volta_kernels_cpu TYPE)
+if(kernels_type STREQUAL "OBJECT_LIBRARY")
+  target_compile_options(volta_kernels_cpu PRIVATE $<$<CONFIG:Release>:-O3>)
+  target_compile_definitions(volta_kernels_cpu PUBLIC HWY_DISABLE_PCLMUL_AES)
+endif()
+
+if(VOLTA_HAS_CUDA)
+  get_target_property(device_type volta_device TYPE)
+  if(device_type STREQUAL "OBJECT_LIBRARY")
+    target_compile_definitions(volta_device PRIVATE VOLTA_HAS_CUDA)
+  endif()
+endif()
+
+# The version reaches one file only, so that a commit does not rebuild the world.
+find_package(Git QUIET)
+set(git_hash "")
+if(GIT_FOUND)
+  execute_process(
+    COMMAND "${GIT_EXECUTABLE}" -C "${PROJECT_SOURCE_DIR}" rev-parse --short=12 HEAD
+    OUTPUT_VARIABLE git_hash OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  execute_process(
+    COMMAND "${GIT_EXECUTABLE}" -C "${PROJECT_SOURCE_DIR}" rev-parse --path-format=absolute
+            --git-path logs/HEAD
+    OUTPUT_VARIABLE git_log OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(git_log AND EXISTS "${git_log}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${git_log}")
+  endif()
+endif()
+set_property(SOURCE base/version.cc APPEND PROPERTY COMPILE_DEFINITIONS
+             VOLTA_VERSION="${PROJECT_VERSION}" VOLTA_GIT_HASH="${git_hash}")
+
+# TBB is not built for ThreadSanitizer. The one file that uses it stays uninstrumented and tells
+# the sanitizer about fork and join itself.
+if(VOLTA_SANITIZE MATCHES "thread")
+  set_property(SOURCE base/parallel.cc APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=thread)
+  set_property(SOURCE base/parallel.cc APPEND PROPERTY COMPILE_DEFINITIONS VOLTA_TSAN)
+endif()
+
+# The fence: raw memory is allowed in src/kernels, src/device and these files, nowhere else.
+if(VOLTA_UNSAFE_BUFFERS)
+  foreach(module IN ITEMS base tensor ops graph io nn tuner train)
+    get_target_property(type volta_${module} TYPE)
+    if(type STREQUAL "OBJECT_LIBRARY")
+      target_compile_options(volta_${module} PRIVATE -Wunsafe-buffer-usage
+                             -Werror=unsafe-buffer-usage)
+    endif()
+  endforeach()
+  file(GLOB fenced CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/../src/base/memory*.cc"
+       "${CMAKE_CURRENT_LIST_DIR}/../src/tensor/buffer*.cc")
+  set_property(SOURCE ${fenced} APPEND PROPERTY COMPILE_OPTIONS -Wno-unsafe-buffer-usage)
+endif()

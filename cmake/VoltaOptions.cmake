@@ -1,0 +1,94 @@
+# What can be switched, and the compiler flags that follow from it. Flags are put on Volta's own
+# targets by volta_compile_options(), never on a project that includes Volta.
+include(GNUInstallDirs)
+
+option(VOLTA_BUILD_APPS "Build the command line" ${PROJECT_IS_TOP_LEVEL})
+option(VOLTA_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(VOLTA_BUILD_EXAMPLES "Build the examples and run them as tests" ${PROJECT_IS_TOP_LEVEL})
+option(VOLTA_BUILD_BENCH "Offer the target `bench` (not part of `all`)" ${PROJECT_IS_TOP_LEVEL})
+option(VOLTA_INSTALL "Offer the install rules" ${PROJECT_IS_TOP_LEVEL})
+option(VOLTA_FUZZ "Build the fuzzers in tests/fuzz (clang only)" OFF)
+option(VOLTA_CUDA "Build the CUDA kernels of src/kernels/cuda" OFF)
+option(VOLTA_WERROR "Treat warnings as errors" OFF)
+option(VOLTA_COVERAGE "Instrument for source-based coverage (clang only)" OFF)
+option(VOLTA_UNSAFE_BUFFERS "Fail on raw buffer access outside the fence (clang only)" OFF)
+set(VOLTA_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread")
+set(VOLTA_MARCH "x86-64-v2" CACHE STRING
+    "Baseline of the whole binary; kernels pick better at run time")
+
+set(VOLTA_CLANG_ONLY_OPTIONS VOLTA_FUZZ VOLTA_COVERAGE VOLTA_UNSAFE_BUFFERS)
+foreach(option IN LISTS VOLTA_CLANG_ONLY_OPTIONS)
+  if(${option} AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "${option} needs clang++: configure with -DCMAKE_CXX_COMPILER=clang++-19")
+  endif()
+endforeach()
+
+if(PROJECT_IS_TOP_LEVEL)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Release or Debug" FORCE)
+  endif()
+  find_program(VOLTA_CCACHE ccache)
+  if(VOLTA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${VOLTA_CCACHE}")
+  endif()
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+endif()
+
+set(CMAKE_CXX_STANDARD 23)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CXX_SCAN_FOR_MODULES OFF)
+
+# Instrumentation has to reach every object that shares memory with an instrumented one.
+set(VOLTA_INSTRUMENT "")
+if(VOLTA_SANITIZE)
+  list(APPEND VOLTA_INSTRUMENT "-fsanitize=${VOLTA_SANITIZE}" -fno-sanitize-recover=all
+       -fno-omit-frame-pointer)
+endif()
+if(VOLTA_COVERAGE)
+  list(APPEND VOLTA_INSTRUMENT -fprofile-instr-generate -fcoverage-mapping)
+endif()
+
+# Tests ask for more memory than there is, and want the answer of the real allocator.
+set(VOLTA_TEST_ENVIRONMENT
+    "ASAN_OPTIONS=allocator_may_return_null=1"
+    "TSAN_OPTIONS=allocator_may_return_null=1"
+    "UBSAN_OPTIONS=print_stacktrace=1")
+if(VOLTA_COVERAGE)
+  list(APPEND VOLTA_TEST_ENVIRONMENT
+       "LLVM_PROFILE_FILE=${PROJECT_BINARY_DIR}/profiles/%4m.profraw")
+endif()
+
+# volta_compile_options(target): how all C++ of Volta is compiled.
+function(volta_compile_options target)
+  set(flags
+      -Wall -Wextra -Wpedantic -Wshadow
+      # A float result must not depend on which multiply-adds a compiler chose to contract;
+      # kernels that want FMA write it.
+      -ffp-contract=off
+      $<$<CONFIG:Release>:-O2> $<$<CONFIG:Release>:-ffunction-sections>
+      $<$<CONFIG:Release>:-fdata-sections>
+      ${VOLTA_INSTRUMENT})
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+    list(APPEND flags -march=${VOLTA_MARCH})
+  endif()
+  if(VOLTA_WERROR)
+    list(APPEND flags -Werror)
+  endif()
+  if(VOLTA_FUZZ)
+    list(APPEND flags -fsanitize=fuzzer-no-link)
+  endif()
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
+  if(CMAKE_BUILD_TYPE STREQUAL "Debug" OR VOLTA_SANITIZE)
+    target_compile_definitions(${target} PRIVATE _GLIBCXX_ASSERTIONS)
+  endif()
+  target_link_options(${target} PRIVATE ${VOLTA_INSTRUMENT}
+                      $<$<CONFIG:Release>:-Wl,--gc-sections>)
+endfunction()
+
+# volta_strict_options(target): besides, for the product itself (src/ and apps/).
+function(volta_strict_options target)
+  # Clang counts sign conversions to -Wconversion, g++ does not: be alike.
+  set(flags -Wconversion $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion>)
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
+endfunction()

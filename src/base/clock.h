@@ -1,0 +1,19 @@
+// Time that never goes backwards, for measuring.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace volta {
+
+/// Nanoseconds since some fixed moment of the past.
+inline int64_t monotonic_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// Seconds since the same moment.
+inline double monotonic_seconds() { return static_cast<double>(monotonic_nanoseconds()) * 1e-9; }
+
+}  // namespace volta

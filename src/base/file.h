@@ -1,0 +1,169 @@
+// Files as the rest of Volta sees them: read whole and checked, written so that a crash or a full
+// disk never leaves half a file under the final name. Knows no format. Every system call that can
+// fail goes through FileOps, so that tests can make the n-th one fail.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/result.h"
+
+namespace volta {
+
+/// The system calls that files are made of. Each behaves as its POSIX namesake (-1 and errno on
+/// failure). The default implementation makes the call.
+class FileOps {
+ public:
+  FileOps() = default;
+  FileOps(const FileOps&) = delete;
+  FileOps& operator=(const FileOps&) = delete;
+  virtual ~FileOps() = default;
+
+  virtual int open(const std::string& path, int flags, mode_t mode);
+  virtual ssize_t read(int fd, std::span<std::byte> buffer);
+  virtual ssize_t write(int fd, std::span<const std::byte> bytes);
+  virtual int fsync(int fd);
+  virtual int ftruncate(int fd, off_t size);
+  virtual int close(int fd);
+  virtual int rename(const std::string& from, const std::string& to);
+  virtual int unlink(const std::string& path);
+  virtual int mkdir(const std::string& path, mode_t mode);
+  virtual int rmdir(const std::string& path);
+};
+
+/// Replaces the FileOps of the calling thread until it goes out of scope: fault injection for
+/// tests. Product code never makes one.
+class ScopedFileOps {
+ public:
+  explicit ScopedFileOps(FileOps& ops);
+  ~ScopedFileOps();
+  ScopedFileOps(const ScopedFileOps&) = delete;
+  ScopedFileOps& operator=(const ScopedFileOps&) = delete;
+
+ private:
+  FileOps* previous_;
+};
+
+/// Files larger than this are refused unless the caller says otherwise (16 GiB).
+inline constexpr int64_t kDefaultMaxFileBytes = int64_t{16} << 30;
+
+/// The whole file. kNotFound when there is none; kInvalidArgument for a folder or device; kIo when
+/// unreadable or when it shrinks meanwhile; kInvalidFile when longer than `max_bytes`;
+/// kOutOfMemory when it does not fit.
+Result<HeapArray<std::byte>> read_binary_file(const std::string& path,
+                                              int64_t max_bytes = kDefaultMaxFileBytes);
+
+/// The same as text (bytes as they are: see is_valid_utf8 in base/text.h).
+Result<std::string> read_text_file(const std::string& path,
+                                   int64_t max_bytes = kDefaultMaxFileBytes);
+
+/// Puts a file with these bytes at `path`, or leaves what was there: written under a temporary name
+/// in the same folder, fsynced, renamed, folder fsynced. On failure (kIo) the temporary is removed.
+Status write_file_atomic(const std::string& path, std::span<const std::byte> bytes);
+Status write_file_atomic(const std::string& path, std::string_view text);
+
+/// A file being written through a buffer. Errors appear at write(), flush(), sync() or close();
+/// after the first one the writer refuses everything else. Destroyed without close(), it tries to
+/// flush and logs a failure. Move-only.
+class FileWriter {
+ public:
+  enum class Mode {
+    kCreate,  ///< Create, or empty what is there.
+    kAppend,  ///< Create, or go on at the end.
+  };
+
+  /// kNotFound when the folder is missing, kIo when the system refuses.
+  static Result<FileWriter> open(const std::string& path, Mode mode);
+
+  FileWriter(FileWriter&& other) noexcept;
+  FileWriter& operator=(FileWriter&& other) noexcept;
+  ~FileWriter();
+
+  Status write(std::span<const std::byte> bytes);
+  Status write(std::string_view text);
+  /// Hands everything written so far to the system: visible to readers, not yet safe from power
+  /// loss.
+  Status flush();
+  /// flush() and fsync().
+  Status sync();
+  /// flush() and close. Call sync() first where the bytes must survive a power loss.
+  Status close();
+
+  /// The file's length if everything buffered were written, in bytes.
+  int64_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  FileWriter(std::string path, int fd, int64_t size)
+      : path_(std::move(path)), fd_(fd), size_(size) {}
+  Status check_open() const;
+  void abandon();
+
+  std::string path_;
+  int fd_ = -1;
+  int64_t size_ = 0;
+  std::vector<std::byte> buffer_;
+};
+
+/// Cuts a file to `size` bytes and fsyncs it. kNotFound, kIo; kInvalidArgument when the file is
+/// shorter than that.
+Status truncate_file(const std::string& path, int64_t size);
+
+/// Makes renames, creations and removals inside a folder durable.
+Status fsync_directory(const std::string& path);
+
+/// Renames a file or folder within one file system, and fsyncs the target's folder.
+Status rename_path(const std::string& from, const std::string& to);
+
+/// Exclusive use of a folder, by an flock on `DIR/.lock`; released when it goes out of scope or
+/// when the process ends, however it ends. Move-only. (The lock file itself stays: removing it
+/// would race.)
+class DirectoryLock {
+ public:
+  /// kNotFound when the folder is missing; kIo when another process (named by its pid) or another
+  /// DirectoryLock of this one holds the folder, or the lock file cannot be made.
+  static Result<DirectoryLock> acquire(const std::string& directory);
+
+  DirectoryLock(DirectoryLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  DirectoryLock& operator=(DirectoryLock&& other) noexcept;
+  ~DirectoryLock();
+
+ private:
+  explicit DirectoryLock(int fd) : fd_(fd) {}
+  void release();
+
+  int fd_ = -1;
+};
+
+/// Follows symbolic links; false also when the path cannot be looked at.
+bool path_exists(const std::string& path);
+bool is_directory(const std::string& path);
+
+/// The regular file's size in bytes. kNotFound, kInvalidArgument (a folder or device), kIo.
+Result<int64_t> file_size(const std::string& path);
+
+/// The names in a folder (not paths; without . and ..), sorted. kNotFound, kIo.
+Result<std::vector<std::string>> list_directory(const std::string& path);
+
+/// Makes the folder and its missing parents. No error when it is there; kIo otherwise.
+Status create_directories(const std::string& path);
+
+/// Removes a file or a folder with everything in it; symbolic links are removed, never followed. No
+/// error when nothing is there. kInvalidArgument for "", paths that end in . or .., and the root.
+Status remove_all(const std::string& path);
+
+/// "a/b" + "c" = "a/b/c"; an absolute or empty side is returned as it is.
+std::string join_path(std::string_view directory, std::string_view name);
+/// The folder of a path ("." when it has none, "/" for the root), and its last component.
+std::string parent_path(std::string_view path);
+std::string file_name(std::string_view path);
+
+}  // namespace volta

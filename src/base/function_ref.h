@@ -1,0 +1,39 @@
+// FunctionRef<R(Args...)>: a callable passed down the stack without owning or allocating anything.
+// It must not outlive the call it was made for; store a std::function instead.
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace volta {
+
+template <typename Signature>
+class FunctionRef;
+
+/// A view of any callable with the given signature. Two words, trivially copyable, never empty.
+template <typename R, typename... Args>
+class FunctionRef<R(Args...)> {
+ public:
+  /// Views `callable`, which must live until the last call through this view.
+  template <typename F>
+    requires(!std::same_as<std::remove_cvref_t<F>, FunctionRef> &&
+             std::is_invocable_r_v<R, F&, Args...> &&
+             !std::is_function_v<std::remove_reference_t<F>>)
+  FunctionRef(F&& callable) noexcept  // NOLINT(google-explicit-constructor): lambdas convert.
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
+        call_([](void* object, Args... args) -> R {
+          return std::invoke(*static_cast<std::remove_reference_t<F>*>(object),
+                             std::forward<Args>(args)...);
+        }) {}
+
+  R operator()(Args... args) const { return call_(object_, std::forward<Args>(args)...); }
+
+ private:
+  void* object_;
+  R (*call_)(void*, Args...);
+};
+
+}  // namespace volta

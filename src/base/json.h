@@ -1,0 +1,177 @@
+// JSON: a writer for what Volta says, and a reader for what strangers wrote. The reader (simdjson,
+// by error codes) is safe on untrusted input: bounded size, depth and number of values, valid
+// UTF-8, no duplicate keys. Nothing here throws.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+
+namespace volta {
+
+/// Builds a JSON text value by value:
+///   JsonWriter w;
+///   w.begin_object().field("step", 3).key("loss").value(1.5).end_object();
+///   w.text();  // {"step":3,"loss":1.5}
+/// Commas, escapes and indentation are its business, the order of calls (a key before each value of
+/// an object, begins matched by ends) the caller's.
+class JsonWriter {
+ public:
+  /// `indent` spaces a level, one value a line; 0 for everything on one line.
+  explicit JsonWriter(int indent = 0) : indent_(indent) {}
+
+  JsonWriter& begin_object() { return open('{'); }
+  JsonWriter& end_object() { return close('}'); }
+  JsonWriter& begin_array() { return open('['); }
+  JsonWriter& end_array() { return close(']'); }
+  JsonWriter& key(std::string_view name);
+
+  /// Bytes that are not UTF-8 become U+FFFD.
+  JsonWriter& value(std::string_view text);
+  JsonWriter& value(const char* text) { return value(std::string_view(text)); }
+  JsonWriter& value(const std::string& text) { return value(std::string_view(text)); }
+  JsonWriter& value(bool flag);
+  /// The shortest digits that read back as the same number; null when it is not finite.
+  JsonWriter& value(double number);
+  JsonWriter& value(float number);
+  template <std::integral T>
+  JsonWriter& value(T number) {
+    if constexpr (std::signed_integral<T>) {
+      return integer(static_cast<int64_t>(number));
+    } else {
+      return integer(static_cast<uint64_t>(number));
+    }
+  }
+  JsonWriter& null();
+  /// A value that is JSON text already.
+  JsonWriter& raw(std::string_view json);
+
+  /// key(name).value(v)
+  template <typename T>
+  JsonWriter& field(std::string_view name, const T& v) {
+    return key(name).value(v);
+  }
+
+  const std::string& text() const { return text_; }
+  std::string take() && { return std::move(text_); }
+
+ private:
+  JsonWriter& open(char bracket);
+  JsonWriter& close(char bracket);
+  JsonWriter& integer(int64_t number);
+  JsonWriter& integer(uint64_t number);
+  void before_value();
+  void new_line();
+  void append_string(std::string_view text);
+
+  int indent_;
+  std::string text_;
+  std::vector<bool> has_values_;  // One per open bracket: does it hold a value yet?
+  bool after_key_ = false;
+};
+
+/// One value of a parsed document, which owns everything below it.
+class JsonValue {
+ public:
+  using Array = std::vector<JsonValue>;
+  using Member = std::pair<std::string, JsonValue>;
+  using Object = std::vector<Member>;  ///< In the order of the text; keys differ.
+
+  JsonValue() = default;
+  template <typename T>
+    requires(!std::same_as<std::remove_cvref_t<T>, JsonValue>)
+  explicit JsonValue(T&& value) : data_(std::forward<T>(value)) {}
+
+  bool is_null() const { return std::holds_alternative<std::monostate>(data_); }
+  /// The value as this type, or null when it is of another. Numbers written without fraction and
+  /// exponent that fit are integers, all others doubles.
+  const bool* if_bool() const { return std::get_if<bool>(&data_); }
+  const int64_t* if_int() const { return std::get_if<int64_t>(&data_); }
+  const double* if_double() const { return std::get_if<double>(&data_); }
+  const std::string* if_string() const { return std::get_if<std::string>(&data_); }
+  const Array* if_array() const { return std::get_if<Array>(&data_); }
+  const Object* if_object() const { return std::get_if<Object>(&data_); }
+  /// "null", "a boolean", "an integer", "a number", "a string", "an array" or "an object".
+  std::string_view type_name() const;
+
+  /// The member with this key; null when there is none or this is no object. Linear in its members.
+  const JsonValue* find(std::string_view key) const;
+
+ private:
+  std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> data_;
+};
+
+/// What a document may cost before it is refused.
+struct JsonLimits {
+  int64_t max_bytes = int64_t{256} << 20;
+  int64_t max_values = int64_t{16} << 20;  ///< Of any type, at any depth.
+  int max_depth = 64;                      ///< Of nested arrays and objects.
+};
+
+/// Parses one JSON document; `what` names it in messages. kInvalidFile when it is not JSON (with
+/// the reason), is not UTF-8, repeats a key, or exceeds a limit.
+Result<JsonValue> parse_json(std::string_view text, std::string_view what,
+                             const JsonLimits& limits = {});
+
+/// A place in a parsed document that knows its path, so that a wrong value is reported as
+/// "config.json: rope.theta: expected a number, found a string". Views the JsonValue, which must
+/// outlive it. All getters fail with kInvalidFile.
+class JsonRef {
+ public:
+  /// `what` names the document.
+  JsonRef(const JsonValue& value, std::string_view what) : value_(&value), path_(what) {}
+
+  const JsonValue& value() const { return *value_; }
+  const std::string& path() const { return path_; }
+
+  /// The member with this key; an error when this is no object or has no such key.
+  Result<JsonRef> member(std::string_view key) const;
+  /// The member with this key; nothing when there is none or it is null; an error when this is no
+  /// object.
+  Result<std::optional<JsonRef>> optional_member(std::string_view key) const;
+  /// The elements of this array.
+  Result<std::vector<JsonRef>> elements() const;
+
+  Result<bool> as_bool() const;
+  Result<int64_t> as_int(int64_t min = std::numeric_limits<int64_t>::min(),
+                         int64_t max = std::numeric_limits<int64_t>::max()) const;
+  /// Integers are numbers too.
+  Result<double> as_float(double min = std::numeric_limits<double>::lowest(),
+                          double max = std::numeric_limits<double>::max()) const;
+  Result<std::string> as_string() const;
+
+  /// Shorthands for member(key) and a conversion.
+  Result<bool> get_bool(std::string_view key) const;
+  Result<int64_t> get_int(std::string_view key, int64_t min = std::numeric_limits<int64_t>::min(),
+                          int64_t max = std::numeric_limits<int64_t>::max()) const;
+  Result<double> get_float(std::string_view key, double min = std::numeric_limits<double>::lowest(),
+                           double max = std::numeric_limits<double>::max()) const;
+  Result<std::string> get_string(std::string_view key) const;
+  /// The same with a value for when the key is missing or null.
+  Result<bool> get_bool_or(std::string_view key, bool fallback) const;
+  Result<int64_t> get_int_or(std::string_view key, int64_t fallback,
+                             int64_t min = std::numeric_limits<int64_t>::min(),
+                             int64_t max = std::numeric_limits<int64_t>::max()) const;
+  Result<double> get_float_or(std::string_view key, double fallback,
+                              double min = std::numeric_limits<double>::lowest(),
+                              double max = std::numeric_limits<double>::max()) const;
+  Result<std::string> get_string_or(std::string_view key, std::string_view fallback) const;
+
+ private:
+  std::unexpected<Error> wrong_type(std::string_view expected) const;
+
+  const JsonValue* value_;
+  std::string path_;  // "config.json" for the root, then "config.json: a.b[3]".
+  bool is_root_ = true;
+};
+
+}  // namespace volta

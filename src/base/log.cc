@@ -1,0 +1,64 @@
+// The log callback behind a mutex.
+#include "base/log.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <mutex>
+#include <utility>
+
+namespace volta {
+
+namespace {
+
+struct Sink {
+  std::mutex mutex;
+  LogCallback callback;
+};
+
+// A function's static, so that it exists before any other static that logs. Never destroyed:
+// threads may log while the process ends.
+Sink& sink() {
+  static Sink& instance = *new Sink;
+  return instance;
+}
+
+void write_to_stderr(LogLevel level, std::string_view message) {
+  if (level < LogLevel::kWarning) return;
+  const std::string line = fmt::format("volta: {}: {}\n", log_level_name(level), message);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace
+
+std::string_view log_level_name(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+  }
+  return "unknown";
+}
+
+void set_log_callback(LogCallback callback) {
+  Sink& s = sink();
+  const std::lock_guard lock(s.mutex);
+  s.callback = std::move(callback);
+}
+
+void log(LogLevel level, std::string_view message) {
+  Sink& s = sink();
+  const std::lock_guard lock(s.mutex);
+  if (s.callback) {
+    s.callback(level, message);
+  } else {
+    write_to_stderr(level, message);
+  }
+}
+
+}  // namespace volta

@@ -1,0 +1,26 @@
+// Messages from the library to whoever embeds it. The callback is Volta's one piece of global
+// state.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+namespace volta {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+/// "debug", "info", "warning" or "error".
+std::string_view log_level_name(LogLevel level);
+
+/// Receives messages, one at a time whatever the threads. Must not call log() or
+/// set_log_callback().
+using LogCallback = std::function<void(LogLevel level, std::string_view message)>;
+
+/// Replaces the callback; an empty one restores the default, which writes warnings and errors to
+/// stderr as "volta: warning: ..." and drops the rest.
+void set_log_callback(LogCallback callback);
+
+/// Sends one message (without a newline) to the callback.
+void log(LogLevel level, std::string_view message);
+
+}  // namespace volta

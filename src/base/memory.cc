@@ -1,0 +1,161 @@
+// Aligned blocks, checked casts and file mappings.
+#include "base/memory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/system_error.h"
+
+namespace volta {
+
+namespace {
+
+constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+
+// Memory and swap of the machine together: no larger block can ever be filled.
+int64_t total_memory_bytes() {
+  struct sysinfo info = {};
+  if (sysinfo(&info) != 0) return std::numeric_limits<int64_t>::max();
+  const double bytes = (static_cast<double>(info.totalram) + static_cast<double>(info.totalswap)) *
+                       static_cast<double>(info.mem_unit);
+  return static_cast<int64_t>(bytes);
+}
+
+std::unexpected<Error> out_of_memory(int64_t bytes) {
+  return fail(ErrorCode::kOutOfMemory,
+              fmt::format("cannot allocate {} bytes ({:.1f} GiB): not enough memory; choose a "
+                          "smaller model, batch or context",
+                          bytes, static_cast<double>(bytes) / static_cast<double>(1 << 30)));
+}
+
+}  // namespace
+
+AlignedBytes& AlignedBytes::operator=(AlignedBytes&& other) noexcept {
+  if (this != &other) {
+    std::free(data_);
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+// SAFETY: data_ is null or came from aligned_alloc and is owned by this object alone.
+AlignedBytes::~AlignedBytes() { std::free(data_); }
+
+Result<AlignedBytes> try_allocate(int64_t bytes, int64_t alignment) {
+  if (bytes < 0) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("cannot allocate {} bytes", bytes));
+  }
+  if (alignment < 8 || alignment > kHugePageBytes ||
+      !std::has_single_bit(static_cast<uint64_t>(alignment))) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("alignment {} is not a power of two from 8 to {}", alignment, kHugePageBytes));
+  }
+  if (bytes == 0) return AlignedBytes();
+  const bool huge = bytes >= kHugePageThreshold;
+  if (huge) {
+    if (bytes > total_memory_bytes()) return out_of_memory(bytes);
+    alignment = kHugePageBytes;
+  }
+  // SAFETY: aligned_alloc wants a size that is a multiple of the alignment; `bytes` is bounded by
+  // the machine's memory here or by the threshold, so the rounding cannot overflow.
+  const int64_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  void* data = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(rounded));
+  if (data == nullptr) return out_of_memory(bytes);
+  // Advice only: a kernel without transparent huge pages says no, and nothing is lost.
+  if (huge) madvise(data, static_cast<size_t>(rounded), MADV_HUGEPAGE);
+  return AlignedBytes(static_cast<std::byte*>(data), bytes);
+}
+
+Result<AlignedBytes> try_allocate_zeroed(int64_t bytes, int64_t alignment) {
+  VOLTA_TRY(AlignedBytes block, try_allocate(bytes, alignment));
+  std::ranges::fill(block.span(), std::byte{0});
+  return block;
+}
+
+// SAFETY: char and std::byte may alias any object, and both views keep the length.
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span<const char>(text));
+}
+
+namespace internal {
+
+Status check_castable(std::span<const std::byte> bytes, size_t element_size, size_t alignment) {
+  if (bytes.size() % element_size != 0) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} bytes are no whole number of {}-byte values", bytes.size(), element_size));
+  }
+  // SAFETY: the address is only looked at.
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % alignment != 0) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("bytes are not aligned to {} as {}-byte values need", alignment, element_size));
+  }
+  return {};
+}
+
+Result<int64_t> array_bytes(int64_t n, size_t element_size) {
+  const int64_t size = static_cast<int64_t>(element_size);
+  if (n < 0) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("cannot make an array of {} values", n));
+  }
+  if (n > std::numeric_limits<int64_t>::max() / size) {
+    return fail(ErrorCode::kOutOfMemory,
+                fmt::format("an array of {} values of {} bytes does not fit in memory", n, size));
+  }
+  return n * size;
+}
+
+}  // namespace internal
+
+Result<MappedFile> MappedFile::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return fail_system("open", path, errno);
+  struct stat info = {};
+  const int stat_errno = fstat(fd, &info) == 0 ? 0 : errno;
+  if (stat_errno != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    if (stat_errno != 0) return fail_system("examine", path, stat_errno);
+    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a regular file", path));
+  }
+  if (info.st_size == 0) {
+    ::close(fd);
+    return MappedFile();
+  }
+  // SAFETY: a fresh private read-only mapping of the whole file, which outlives the descriptor and
+  // is owned by the MappedFile alone.
+  void* data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+  const int map_errno = errno;
+  ::close(fd);
+  if (data == MAP_FAILED) return fail_system("map", path, map_errno);
+  return MappedFile(static_cast<const std::byte*>(data), info.st_size);
+}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  // SAFETY: munmap takes a mutable pointer but writes nothing through it; the mapping is ours.
+  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
+}
+
+}  // namespace volta

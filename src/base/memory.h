@@ -1,0 +1,202 @@
+// Host memory whose size comes from input: nothrow aligned blocks, typed arrays, file mappings, and
+// the checked casts between bytes and values. One of the few files where raw pointers may live; it
+// knows nothing of tensors or devices.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "base/result.h"
+
+// This header is inside the fence: clang's check of buffer use does not apply to it.
+#if defined(__clang__)
+#pragma clang unsafe_buffer_usage begin
+#endif
+
+namespace volta {
+
+/// The alignment of every block unless another is asked for: a cache line, an AVX-512 vector.
+inline constexpr int64_t kDefaultAlignment = 64;
+
+/// Blocks of at least this many bytes are aligned to, and advised to use, huge pages.
+inline constexpr int64_t kHugePageThreshold = int64_t{4} << 20;
+
+/// A block of aligned host memory, freed when it goes out of scope. Move-only; empty by default.
+class AlignedBytes {
+ public:
+  AlignedBytes() = default;
+  AlignedBytes(AlignedBytes&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  AlignedBytes& operator=(AlignedBytes&& other) noexcept;
+  AlignedBytes(const AlignedBytes&) = delete;
+  AlignedBytes& operator=(const AlignedBytes&) = delete;
+  ~AlignedBytes();
+
+  /// The size that was asked for, in bytes.
+  int64_t size() const { return size_; }
+  std::byte* data() { return data_; }
+  const std::byte* data() const { return data_; }
+  std::span<std::byte> span() { return {data_, static_cast<size_t>(size_)}; }
+  std::span<const std::byte> span() const { return {data_, static_cast<size_t>(size_)}; }
+  /// Gives the block up: the caller now owns it and frees it with std::free.
+  [[nodiscard]] std::byte* release() {
+    size_ = 0;
+    return std::exchange(data_, nullptr);
+  }
+
+ private:
+  friend Result<AlignedBytes> try_allocate(int64_t bytes, int64_t alignment);
+  AlignedBytes(std::byte* data, int64_t size) : data_(data), size_(size) {}
+
+  std::byte* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+/// `bytes` of uninitialised memory aligned to `alignment` (a power of two of at least 8). Zero
+/// bytes give an empty block. kInvalidArgument for a negative size or a bad alignment, kOutOfMemory
+/// when the system has not that much (a block larger than memory and swap together is refused at
+/// once: overcommit would grant it and kill the process later).
+Result<AlignedBytes> try_allocate(int64_t bytes, int64_t alignment = kDefaultAlignment);
+
+/// The same, filled with zeros.
+Result<AlignedBytes> try_allocate_zeroed(int64_t bytes, int64_t alignment = kDefaultAlignment);
+
+/// `bytes` seen as values of T: the view's length is bytes.size() / sizeof(T). kInvalidArgument
+/// when the address is not aligned for T or the size is no multiple of sizeof(T).
+template <typename T>
+  requires(std::is_trivially_copyable_v<T>)
+Result<std::span<T>> as_span(std::span<std::byte> bytes);
+template <typename T>
+  requires(std::is_trivially_copyable_v<T>)
+Result<std::span<const T>> as_span(std::span<const std::byte> bytes);
+
+/// Bytes seen as text and text seen as bytes (always possible: char and byte alias everything).
+std::string_view as_text(std::span<const std::byte> bytes);
+std::span<const std::byte> as_bytes(std::string_view text);
+
+/// The bytes of one trivially copyable object, for reading or for filling.
+template <typename T>
+  requires(std::is_trivially_copyable_v<T>)
+std::span<const std::byte> object_bytes(const T& object) {
+  return std::as_bytes(std::span<const T, 1>(&object, 1));
+}
+template <typename T>
+  requires(std::is_trivially_copyable_v<T>)
+std::span<std::byte> writable_object_bytes(T& object) {
+  return std::as_writable_bytes(std::span<T, 1>(&object, 1));
+}
+
+/// n values of T on the heap, zero-initialised, 64-byte aligned. Move-only; empty by default. Like
+/// a std::vector of fixed size whose failure to allocate is an Error.
+template <typename T>
+  requires(std::is_trivially_copyable_v<T>)
+class HeapArray {
+ public:
+  HeapArray() = default;
+  HeapArray(HeapArray&& other) noexcept = default;
+  HeapArray& operator=(HeapArray&& other) noexcept = default;
+
+  int64_t size() const { return bytes_.size() / static_cast<int64_t>(sizeof(T)); }
+  bool empty() const { return bytes_.size() == 0; }
+  T* data() { return span().data(); }
+  const T* data() const { return span().data(); }
+  // SAFETY: try_make_array made the block: aligned to 64, sized for whole T's, and all zero, which
+  // is a value of every trivially copyable T.
+  std::span<T> span() { return {reinterpret_cast<T*>(bytes_.data()), static_cast<size_t>(size())}; }
+  std::span<const T> span() const {
+    return {reinterpret_cast<const T*>(bytes_.data()), static_cast<size_t>(size())};
+  }
+  T& operator[](int64_t i) { return span()[static_cast<size_t>(i)]; }
+  const T& operator[](int64_t i) const { return span()[static_cast<size_t>(i)]; }
+  auto begin() { return span().begin(); }
+  auto end() { return span().end(); }
+  auto begin() const { return span().begin(); }
+  auto end() const { return span().end(); }
+
+ private:
+  template <typename U>
+    requires(std::is_trivially_copyable_v<U>)
+  friend Result<HeapArray<U>> try_make_array(int64_t n);
+  explicit HeapArray(AlignedBytes bytes) : bytes_(std::move(bytes)) {}
+
+  AlignedBytes bytes_;
+};
+
+/// n zeros of T. kInvalidArgument when n is negative, kOutOfMemory when they do not fit.
+template <typename T>
+  requires(std::is_trivially_copyable_v<T>)
+Result<HeapArray<T>> try_make_array(int64_t n);
+
+/// A whole file mapped read-only into memory. Move-only; unmapped when it goes out of scope. The
+/// file must not shrink while mapped (the system would answer a read past its end with SIGBUS), so
+/// map only files that are replaced by rename, as all of Volta's are.
+class MappedFile {
+ public:
+  /// Maps the regular file at `path`. kNotFound when there is none, kInvalidArgument for a folder
+  /// or device, kIo when the system refuses. An empty file gives empty bytes.
+  static Result<MappedFile> open(const std::string& path);
+
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  int64_t size() const { return size_; }
+  std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
+
+ private:
+  MappedFile(const std::byte* data, int64_t size) : data_(data), size_(size) {}
+
+  const std::byte* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+// Implementation of the templates.
+
+namespace internal {
+/// An error unless `bytes` can be seen as elements of the given size and alignment.
+Status check_castable(std::span<const std::byte> bytes, size_t element_size, size_t alignment);
+/// n * element_size, or the error try_make_array documents.
+Result<int64_t> array_bytes(int64_t n, size_t element_size);
+}  // namespace internal
+
+template <typename T>
+  requires(std::is_trivially_copyable_v<T>)
+Result<std::span<T>> as_span(std::span<std::byte> bytes) {
+  VOLTA_TRY(internal::check_castable(bytes, sizeof(T), alignof(T)));
+  // SAFETY: aligned for T and a whole number of T's (checked above), and T is trivially copyable,
+  // so that any storage of its size may hold one.
+  return std::span<T>(reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T));
+}
+
+template <typename T>
+  requires(std::is_trivially_copyable_v<T>)
+Result<std::span<const T>> as_span(std::span<const std::byte> bytes) {
+  VOLTA_TRY(internal::check_castable(bytes, sizeof(T), alignof(T)));
+  // SAFETY: as above.
+  return std::span<const T>(reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T));
+}
+
+template <typename T>
+  requires(std::is_trivially_copyable_v<T>)
+Result<HeapArray<T>> try_make_array(int64_t n) {
+  static_assert(alignof(T) <= static_cast<size_t>(kDefaultAlignment));
+  VOLTA_TRY(const int64_t size, internal::array_bytes(n, sizeof(T)));
+  VOLTA_TRY(AlignedBytes bytes, try_allocate_zeroed(size));
+  return HeapArray<T>(std::move(bytes));
+}
+
+}  // namespace volta
+
+#if defined(__clang__)
+#pragma clang unsafe_buffer_usage end
+#endif

@@ -1,0 +1,131 @@
+// Random numbers as a pure function of (seed, stream, step, element): Philox4x32-10, the
+// counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1,
+// 2, 3", SC 2011. The same numbers on every device and every number of threads. No state, no
+// globals. This header is C++20-clean and usable from CUDA; normal() alone is for the host.
+//
+// Layout (fixed: checkpoints and goldens depend on it):
+//   key     = { seed bits 0-31, seed bits 32-63 }
+//   counter = { element / 4 bits 0-31, element / 4 bits 32-63, stream, step }
+//   element e takes lane e % 4 of the block's four words.
+// `stream` names who draws (an op of the graph, the initialiser of a parameter, the batch sampler),
+// `step` the training step or the generated token.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define VOLTA_HOST_DEVICE __host__ __device__
+#else
+#define VOLTA_HOST_DEVICE
+#endif
+
+namespace volta {
+
+/// Four random words: one Philox block.
+struct Random4 {
+  uint32_t x, y, z, w;
+
+  bool operator==(const Random4&) const = default;
+
+  /// Word `lane` (0 to 3) of the block.
+  VOLTA_HOST_DEVICE constexpr uint32_t lane(uint32_t lane) const {
+    return lane == 0 ? x : lane == 1 ? y : lane == 2 ? z : w;
+  }
+};
+
+/// Philox4x32-10 of one counter block under a 64-bit key {key_lo, key_hi}.
+VOLTA_HOST_DEVICE constexpr Random4 philox(uint32_t key_lo, uint32_t key_hi, Random4 counter) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53u} * counter.x;
+    const uint64_t b = uint64_t{0xCD9E8D57u} * counter.z;
+    counter =
+        Random4{static_cast<uint32_t>(b >> 32) ^ counter.y ^ key_lo, static_cast<uint32_t>(b),
+                static_cast<uint32_t>(a >> 32) ^ counter.w ^ key_hi, static_cast<uint32_t>(a)};
+    key_lo += 0x9E3779B9u;  // The golden ratio.
+    key_hi += 0xBB67AE85u;  // sqrt(3) - 1.
+  }
+  return counter;
+}
+
+/// Words for elements 4 * element_block ... 4 * element_block + 3 of (seed, stream, step).
+VOLTA_HOST_DEVICE constexpr Random4 random_bits(uint64_t seed, uint32_t stream, uint32_t step,
+                                                uint64_t element_block) {
+  return philox(static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32),
+                Random4{static_cast<uint32_t>(element_block),
+                        static_cast<uint32_t>(element_block >> 32), stream, step});
+}
+
+/// The word of one element of (seed, stream, step).
+VOLTA_HOST_DEVICE constexpr uint32_t random_bits_at(uint64_t seed, uint32_t stream, uint32_t step,
+                                                    uint64_t element) {
+  return random_bits(seed, stream, step, element / 4).lane(static_cast<uint32_t>(element % 4));
+}
+
+/// A float in [0, 1) with 24 random bits.
+VOLTA_HOST_DEVICE constexpr float uniform_float(uint32_t bits) {
+  return static_cast<float>(bits >> 8) * 0x1p-24f;
+}
+
+/// A double in [0, 1) with 53 random bits.
+VOLTA_HOST_DEVICE constexpr double uniform_double(uint32_t high, uint32_t low) {
+  return static_cast<double>(((uint64_t{high} << 32) | low) >> 11) * 0x1p-53;
+}
+
+/// An integer in [0, n) from 64 random bits by Lemire's multiply-shift; n of at least 1. No value's
+/// probability is off by more than 2^-64, so no rejection is needed (and the draw has fixed cost).
+VOLTA_HOST_DEVICE constexpr uint32_t bounded(uint32_t high, uint32_t low, uint32_t n) {
+  // (high:low * n) >> 64 in two 32x32 products.
+  return static_cast<uint32_t>((uint64_t{high} * n + ((uint64_t{low} * n) >> 32)) >> 32);
+}
+
+/// Two independent standard normal values.
+struct NormalPair {
+  double first, second;
+};
+
+/// Box and Muller's transform of two random words, in double on the host: first = r cos t and
+/// second = r sin t with r = sqrt(-2 ln((a + 1) / 2^32)), t = 2 pi b / 2^32. Never infinite;
+/// |value| < 6.7.
+NormalPair normal_pair(uint32_t a, uint32_t b);
+
+/// A standard normal value for one element: its pair of lanes (0, 1 or 2, 3) makes two values, the
+/// even element takes the first and the odd one the second.
+double normal_at(uint64_t seed, uint32_t stream, uint32_t step, uint64_t element);
+
+/// Who draws: fixes everything of the counter but the element.
+struct RandomKey {
+  uint64_t seed = 0;
+  uint32_t stream = 0;
+  uint32_t step = 0;
+
+  bool operator==(const RandomKey&) const = default;
+};
+
+/// Successive draws of one key, for host code that consumes numbers one by one (shuffling,
+/// sampling). Draw i uses element block i, so a sequence is as reproducible as the functions above.
+class RandomSequence {
+ public:
+  constexpr explicit RandomSequence(RandomKey key) : key_(key) {}
+
+  constexpr Random4 next() { return random_bits(key_.seed, key_.stream, key_.step, block_++); }
+  constexpr float next_float() { return uniform_float(next().x); }
+  constexpr double next_double() {
+    const Random4 r = next();
+    return uniform_double(r.x, r.y);
+  }
+  /// In [0, n); n of at least 1.
+  constexpr uint32_t next_below(uint32_t n) {
+    const Random4 r = next();
+    return bounded(r.x, r.y, n);
+  }
+  double next_normal() {
+    const Random4 r = next();
+    return normal_pair(r.x, r.y).first;
+  }
+
+ private:
+  RandomKey key_;
+  uint64_t block_ = 0;
+};
+
+}  // namespace volta

@@ -1,0 +1,50 @@
+// errno as an Error.
+#include "base/system_error.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+namespace volta {
+
+namespace {
+
+ErrorCode code_of(int error_number) {
+  switch (error_number) {
+    case ENOENT:
+    case ENOTDIR:
+      return ErrorCode::kNotFound;
+    case ENOMEM:
+      return ErrorCode::kOutOfMemory;
+    default:
+      return ErrorCode::kIo;
+  }
+}
+
+std::string_view remedy_for(int error_number) {
+  switch (error_number) {
+    case ENOSPC:
+    case EDQUOT:
+      return " (free some space or choose another folder)";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return " (check its permissions or choose another place)";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+std::unexpected<Error> fail_system(std::string_view action, std::string_view path,
+                                   int error_number) {
+  const std::string reason = std::generic_category().message(error_number);
+  return std::unexpected(
+      Error(code_of(error_number),
+            fmt::format("cannot {} '{}': {}{}", action, path, reason, remedy_for(error_number))));
+}
+
+}  // namespace volta

@@ -1,0 +1,164 @@
+// UTF-8, numbers and units.
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <memory>
+#include <system_error>
+
+namespace volta {
+
+namespace {
+
+// What a UTF-8 sequence's first byte says: its length (0 when it cannot start one), its payload
+// bits and the smallest code point that needs this many bytes.
+struct LeadByte {
+  int length;
+  char32_t payload;
+  char32_t smallest;
+};
+
+constexpr LeadByte read_lead(unsigned char byte) {
+  if (byte < 0x80) return {1, byte, 0};
+  if (byte < 0xC2) return {0, 0, 0};  // A continuation, or the start of an overlong form.
+  if (byte < 0xE0) return {2, static_cast<char32_t>(byte & 0x1F), 0x80};
+  if (byte < 0xF0) return {3, static_cast<char32_t>(byte & 0x0F), 0x800};
+  if (byte < 0xF5) return {4, static_cast<char32_t>(byte & 0x07), 0x10000};
+  return {0, 0, 0};
+}
+
+constexpr bool is_scalar_value(char32_t c) { return c <= 0x10FFFF && (c < 0xD800 || c > 0xDFFF); }
+
+// from_chars over the whole of `text`; false when it is not all one number of type T.
+template <typename T>
+bool parse_whole(std::string_view text, T& value) {
+  const char* end = std::to_address(text.end());
+  const auto [stop, error] = std::from_chars(std::to_address(text.begin()), end, value);
+  return error == std::errc() && stop == end;
+}
+
+template <typename T>
+Result<T> parse_in_range(std::string_view text, std::string_view what, T min, T max,
+                         std::string_view kind) {
+  T value{};
+  if (parse_whole(text, value) && value >= min && value <= max) return value;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{}: '{}' is not {} from {} to {}", what, text, kind, min, max));
+}
+
+}  // namespace
+
+std::optional<CodePoint> decode_utf8(std::string_view text) {
+  if (text.empty()) return std::nullopt;
+  const LeadByte lead = read_lead(static_cast<unsigned char>(text.front()));
+  if (lead.length == 0 || text.size() < static_cast<size_t>(lead.length)) return std::nullopt;
+  char32_t value = lead.payload;
+  for (const char c : text.substr(1, static_cast<size_t>(lead.length - 1))) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte & 0xC0) != 0x80) return std::nullopt;
+    value = (value << 6) | (byte & 0x3F);
+  }
+  if (value < lead.smallest || !is_scalar_value(value)) return std::nullopt;
+  return CodePoint{value, lead.length};
+}
+
+std::optional<size_t> find_invalid_utf8(std::string_view text) {
+  size_t offset = 0;
+  while (offset < text.size()) {
+    if (static_cast<unsigned char>(text[offset]) < 0x80) {
+      ++offset;
+      continue;
+    }
+    const std::optional<CodePoint> point = decode_utf8(text.substr(offset));
+    if (!point) return offset;
+    offset += static_cast<size_t>(point->length);
+  }
+  return std::nullopt;
+}
+
+bool is_valid_utf8(std::string_view text) { return !find_invalid_utf8(text).has_value(); }
+
+void append_utf8(std::string& out, char32_t code_point) {
+  if (!is_scalar_value(code_point)) code_point = 0xFFFD;
+  const auto tail = [&](int shift) {
+    out += static_cast<char>(0x80 | ((code_point >> shift) & 0x3F));
+  };
+  if (code_point < 0x80) {
+    out += static_cast<char>(code_point);
+  } else if (code_point < 0x800) {
+    out += static_cast<char>(0xC0 | (code_point >> 6));
+    tail(0);
+  } else if (code_point < 0x10000) {
+    out += static_cast<char>(0xE0 | (code_point >> 12));
+    tail(6);
+    tail(0);
+  } else {
+    out += static_cast<char>(0xF0 | (code_point >> 18));
+    tail(12);
+    tail(6);
+    tail(0);
+  }
+}
+
+namespace internal {
+
+Result<int64_t> parse_int64(std::string_view text, std::string_view what, int64_t min,
+                            int64_t max) {
+  return parse_in_range(text, what, min, max, "an integer");
+}
+
+Result<uint64_t> parse_uint64(std::string_view text, std::string_view what, uint64_t min,
+                              uint64_t max) {
+  return parse_in_range(text, what, min, max, "an integer");
+}
+
+}  // namespace internal
+
+Result<double> parse_float(std::string_view text, std::string_view what, double min, double max) {
+  return parse_in_range(text, what, min, max, "a number");
+}
+
+std::string format_bytes(int64_t bytes) {
+  static constexpr std::array kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes > -1024 && bytes < 1024) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  // 1023.95 would be shown as 1024.0.
+  while (std::abs(value) >= 1023.95 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string format_duration(double seconds) {
+  if (!std::isfinite(seconds)) return "unknown";
+  if (seconds < 0) return "-" + format_duration(-seconds);
+  if (seconds < 999.5e-9) return fmt::format("{:.0f} ns", seconds * 1e9);
+  if (seconds < 999.95e-6) return fmt::format("{:.1f} us", seconds * 1e6);
+  if (seconds < 999.95e-3) return fmt::format("{:.2f} ms", seconds * 1e3);
+  if (seconds < 59.995) return fmt::format("{:.2f} s", seconds);
+  if (seconds > 1e15) return "forever";
+  const auto whole = static_cast<int64_t>(std::llround(seconds));
+  if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
+  return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
+}
+
+std::string format_count(int64_t count) {
+  static constexpr std::array kUnits = {"K", "M", "B", "T"};
+  if (count > -1000 && count < 1000) return fmt::format("{}", count);
+  double value = static_cast<double>(count) / 1000;
+  size_t unit = 0;
+  while (std::abs(value) >= 999.5 && unit + 1 < kUnits.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  const double size = std::abs(value);
+  const int decimals = size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
+  return fmt::format("{:.{}f}{}", value, decimals, kUnits[unit]);
+}
+
+}  // namespace volta

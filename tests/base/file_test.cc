@@ -1,0 +1,400 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "support/file_faults.h"
+#include "support/temp_dir.h"
+
+namespace volta {
+namespace {
+
+using test::FaultyFileOps;
+using test::FileCall;
+
+class FileTest : public testing::Test {
+ protected:
+  std::string file(std::string_view name) const { return dir_.file(name); }
+  const std::string& dir() const { return dir_.path(); }
+  void put(const std::string& name, const std::string& text) {
+    std::ofstream(file(name), std::ios::binary) << text;
+  }
+  std::string get(const std::string& name) {
+    const Result<std::string> text = read_text_file(file(name));
+    return text ? *text : "<" + text.error().message() + ">";
+  }
+  std::vector<std::string> names() { return *list_directory(dir()); }
+
+ private:
+  test::TempDir dir_;
+};
+
+ErrorCode code_of(const auto& result) {
+  EXPECT_FALSE(result);
+  return result ? ErrorCode::kInternal : result.error().code();
+}
+
+TEST_F(FileTest, ReadsWholeFiles) {
+  put("a", std::string("one\0two", 7));
+  EXPECT_EQ(get("a"), std::string("one\0two", 7));
+  const Result<HeapArray<std::byte>> bytes = read_binary_file(file("a"));
+  ASSERT_TRUE(bytes);
+  EXPECT_EQ(as_text(bytes->span()), std::string_view("one\0two", 7));
+  put("empty", "");
+  EXPECT_EQ(get("empty"), "");
+  EXPECT_TRUE(read_binary_file(file("empty"))->empty());
+  EXPECT_EQ(*file_size(file("a")), 7);
+}
+
+TEST_F(FileTest, ReadingSaysWhyNot) {
+  put("a", "12345");
+  EXPECT_EQ(code_of(read_text_file(file("none"))), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(read_text_file(file("a/b"))), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(read_text_file(dir())), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(read_binary_file("/dev/zero")), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(read_text_file(file("a"), 4)), ErrorCode::kInvalidFile);
+  EXPECT_EQ(code_of(read_binary_file(file("a"), 4)), ErrorCode::kInvalidFile);
+  EXPECT_TRUE(read_text_file(file("a"), 5));
+  EXPECT_EQ(code_of(file_size(file("none"))), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(file_size(dir())), ErrorCode::kInvalidArgument);
+  // A pipe without a writer must be refused, not waited for.
+  ASSERT_EQ(mkfifo(file("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(code_of(read_text_file(file("pipe"))), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(FileTest, FilesLargerThanMemoryAreRefused) {
+  std::ofstream(file("sparse")).flush();
+  std::error_code error;
+  std::filesystem::resize_file(file("sparse"), uintmax_t{1} << 43, error);
+  if (error) GTEST_SKIP() << "this file system has no sparse files of 8 TiB";
+  EXPECT_EQ(code_of(read_text_file(file("sparse"), int64_t{1} << 50)), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(code_of(read_binary_file(file("sparse"), int64_t{1} << 50)), ErrorCode::kOutOfMemory);
+}
+
+TEST_F(FileTest, ReadFaultsAreReported) {
+  put("a", "12345");
+  for (const auto& [call, error_number] :
+       {std::pair{FileCall::kOpen, EACCES}, {FileCall::kRead, EIO}}) {
+    FaultyFileOps faults;
+    faults.fail(call, 1, error_number);
+    const ScopedFileOps scope(faults);
+    EXPECT_EQ(code_of(read_text_file(file("a"))), ErrorCode::kIo);
+    EXPECT_EQ(code_of(read_binary_file(file("a"))), ErrorCode::kIo);
+  }
+  FaultyFileOps shrinking;
+  shrinking.end_reads_early();
+  const ScopedFileOps scope(shrinking);
+  EXPECT_EQ(code_of(read_text_file(file("a"))), ErrorCode::kIo);
+}
+
+TEST_F(FileTest, InterruptedAndPartialTransfersAreContinued) {
+  FaultyFileOps faults;
+  faults.limit_transfers(2);
+  faults.fail(FileCall::kOpen, 1, EINTR, 1);
+  faults.fail(FileCall::kWrite, 2, EINTR, 3);
+  faults.fail(FileCall::kRead, 2, EINTR, 1);
+  faults.fail(FileCall::kFsync, 1, EINTR, 1);
+  const ScopedFileOps scope(faults);
+  ASSERT_TRUE(write_file_atomic(file("a"), "hello world"));
+  EXPECT_EQ(get("a"), "hello world");
+  EXPECT_EQ(faults.calls(FileCall::kWrite), 6 + 3);
+}
+
+TEST_F(FileTest, AtomicWriteReplaces) {
+  ASSERT_TRUE(write_file_atomic(file("a"), "first"));
+  ASSERT_TRUE(write_file_atomic(file("a"), as_bytes("second")));
+  EXPECT_EQ(get("a"), "second");
+  ASSERT_TRUE(write_file_atomic(file("empty"), ""));
+  EXPECT_EQ(names(), (std::vector<std::string>{"a", "empty"}));
+}
+
+TEST_F(FileTest, AFailedAtomicWriteLeavesTheOldFileAndNothingElse) {
+  put("a", "old");
+  const std::pair<FileCall, int> kFaults[] = {
+      {FileCall::kOpen, EROFS},   {FileCall::kWrite, ENOSPC},  {FileCall::kFsync, EIO},
+      {FileCall::kClose, EDQUOT}, {FileCall::kRename, EACCES},
+  };
+  for (const auto& [call, error_number] : kFaults) {
+    FaultyFileOps faults;
+    faults.fail(call, 1, error_number);
+    {
+      const ScopedFileOps scope(faults);
+      EXPECT_EQ(code_of(write_file_atomic(file("a"), "new")), ErrorCode::kIo);
+    }
+    EXPECT_EQ(get("a"), "old") << static_cast<int>(call);
+    EXPECT_EQ(names(), std::vector<std::string>{"a"}) << static_cast<int>(call);
+  }
+  FaultyFileOps stuck;  // A write that makes no progress must not loop for ever.
+  stuck.limit_transfers(0);
+  const ScopedFileOps scope(stuck);
+  EXPECT_EQ(code_of(write_file_atomic(file("a"), "new")), ErrorCode::kIo);
+}
+
+TEST_F(FileTest, AtomicWriteNeedsItsFolder) {
+  EXPECT_EQ(code_of(write_file_atomic(file("no/such/dir"), "x")), ErrorCode::kNotFound);
+}
+
+TEST_F(FileTest, AFullDiskNamesTheRemedy) {
+  FaultyFileOps faults;
+  faults.fail(FileCall::kWrite, 1, ENOSPC);
+  const ScopedFileOps scope(faults);
+  EXPECT_NE(write_file_atomic(file("a"), "new").error().message().find("free some space"),
+            std::string::npos);
+}
+
+TEST_F(FileTest, FaultsStayOnTheirThread) {
+  FaultyFileOps faults;
+  faults.fail(FileCall::kOpen, 1, EIO);
+  const ScopedFileOps scope(faults);
+  EXPECT_FALSE(write_file_atomic(file("a"), "x"));
+  Status other;
+  std::jthread([&] { other = write_file_atomic(file("a"), "x"); }).join();
+  EXPECT_TRUE(other);
+}
+
+TEST_F(FileTest, WriterCreatesAndAppends) {
+  {
+    FileWriter writer = *FileWriter::open(file("a"), FileWriter::Mode::kCreate);
+    ASSERT_TRUE(writer.write("one "));
+    EXPECT_EQ(get("a"), "");  // Still in the buffer.
+    ASSERT_TRUE(writer.flush());
+    EXPECT_EQ(get("a"), "one ");
+    ASSERT_TRUE(writer.write(as_bytes("two ")));
+    ASSERT_TRUE(writer.sync());
+    EXPECT_EQ(writer.size(), 8);
+    EXPECT_EQ(writer.path(), file("a"));
+    ASSERT_TRUE(writer.close());
+    EXPECT_EQ(code_of(writer.write("late")), ErrorCode::kIo);
+    EXPECT_EQ(code_of(writer.close()), ErrorCode::kIo);
+  }
+  FileWriter appender = *FileWriter::open(file("a"), FileWriter::Mode::kAppend);
+  EXPECT_EQ(appender.size(), 8);
+  ASSERT_TRUE(appender.write("three"));
+  ASSERT_TRUE(appender.close());
+  EXPECT_EQ(get("a"), "one two three");
+  ASSERT_TRUE(FileWriter::open(file("a"), FileWriter::Mode::kCreate)->close());
+  EXPECT_EQ(get("a"), "");
+}
+
+TEST_F(FileTest, WriterHandlesAnySizes) {
+  std::string expected;
+  FileWriter writer = *FileWriter::open(file("a"), FileWriter::Mode::kCreate);
+  for (const size_t size : {1u, 100'000u, 200'000u, 1'000'000u, 0u, 262'144u, 5u}) {
+    const std::string piece(size, static_cast<char>('a' + expected.size() % 26));
+    ASSERT_TRUE(writer.write(piece));
+    expected += piece;
+  }
+  EXPECT_EQ(writer.size(), static_cast<int64_t>(expected.size()));
+  ASSERT_TRUE(writer.close());
+  EXPECT_EQ(get("a"), expected);
+}
+
+TEST_F(FileTest, WriterMoves) {
+  FileWriter a = *FileWriter::open(file("a"), FileWriter::Mode::kCreate);
+  ASSERT_TRUE(a.write("to a"));
+  FileWriter b = std::move(a);
+  FileWriter c = *FileWriter::open(file("c"), FileWriter::Mode::kCreate);
+  c = std::move(b);
+  ASSERT_TRUE(c.write("!"));
+  ASSERT_TRUE(c.close());
+  EXPECT_EQ(get("a"), "to a!");
+}
+
+TEST_F(FileTest, WriterStopsAtItsFirstError) {
+  for (const FileCall call : {FileCall::kWrite, FileCall::kFsync, FileCall::kClose}) {
+    FaultyFileOps faults;
+    FileWriter writer = *FileWriter::open(file("a"), FileWriter::Mode::kCreate);
+    faults.fail(call, 1, ENOSPC);
+    const ScopedFileOps scope(faults);
+    ASSERT_TRUE(writer.write("text"));
+    EXPECT_EQ(code_of(call == FileCall::kClose ? writer.close() : writer.sync()), ErrorCode::kIo);
+    EXPECT_NE(writer.write("more").error().message().find("failed before"), std::string::npos);
+  }
+  FaultyFileOps faults;
+  FileWriter writer = *FileWriter::open(file("a"), FileWriter::Mode::kCreate);
+  faults.fail(FileCall::kWrite, 1, ENOSPC);
+  const ScopedFileOps scope(faults);
+  EXPECT_EQ(code_of(writer.write(std::string(1'000'000, 'x'))), ErrorCode::kIo);
+  EXPECT_EQ(code_of(writer.flush()), ErrorCode::kIo);
+}
+
+TEST_F(FileTest, WriterReportsWhatADestructorCannotSay) {
+  std::string logged;
+  set_log_callback([&](LogLevel, std::string_view message) { logged = message; });
+  {
+    ASSERT_TRUE(FileWriter::open(file("a"), FileWriter::Mode::kCreate)->write("kept"));
+  }
+  EXPECT_EQ(get("a"), "kept");
+  EXPECT_EQ(logged, "");
+  FaultyFileOps faults;
+  faults.fail(FileCall::kWrite, 1, ENOSPC);
+  const ScopedFileOps scope(faults);
+  {
+    ASSERT_TRUE(FileWriter::open(file("a"), FileWriter::Mode::kAppend)->write("lost"));
+  }
+  EXPECT_NE(logged.find(file("a")), std::string::npos);
+  set_log_callback({});
+}
+
+TEST_F(FileTest, WriterNeedsItsFolder) {
+  EXPECT_EQ(code_of(FileWriter::open(file("no/a"), FileWriter::Mode::kCreate)),
+            ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(FileWriter::open(dir(), FileWriter::Mode::kCreate)), ErrorCode::kIo);
+}
+
+TEST_F(FileTest, Truncates) {
+  put("a", "12345");
+  ASSERT_TRUE(truncate_file(file("a"), 3));
+  EXPECT_EQ(get("a"), "123");
+  EXPECT_EQ(code_of(truncate_file(file("a"), 4)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(truncate_file(file("a"), -1)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(truncate_file(file("none"), 0)), ErrorCode::kNotFound);
+  for (const FileCall call :
+       {FileCall::kOpen, FileCall::kFtruncate, FileCall::kFsync, FileCall::kClose}) {
+    FaultyFileOps faults;
+    faults.fail(call, 1, EIO);
+    const ScopedFileOps scope(faults);
+    EXPECT_EQ(code_of(truncate_file(file("a"), 1)), ErrorCode::kIo);
+  }
+}
+
+TEST_F(FileTest, RenamesAndSyncsFolders) {
+  ASSERT_TRUE(create_directories(file("x")));
+  ASSERT_TRUE(rename_path(file("x"), file("y")));
+  EXPECT_EQ(names(), std::vector<std::string>{"y"});
+  EXPECT_EQ(code_of(rename_path(file("none"), file("z"))), ErrorCode::kNotFound);
+  EXPECT_TRUE(fsync_directory(dir()));
+  EXPECT_EQ(code_of(fsync_directory(file("none"))), ErrorCode::kNotFound);
+  put("a", "");
+  EXPECT_EQ(code_of(fsync_directory(file("a"))), ErrorCode::kNotFound);
+  FaultyFileOps faults;
+  faults.fail(FileCall::kFsync, 1, EIO);
+  const ScopedFileOps scope(faults);
+  EXPECT_EQ(code_of(fsync_directory(dir())), ErrorCode::kIo);
+}
+
+TEST_F(FileTest, LockAdmitsOne) {
+  Result<DirectoryLock> first = DirectoryLock::acquire(dir());
+  ASSERT_TRUE(first) << first.error().message();
+  const Result<DirectoryLock> second = DirectoryLock::acquire(dir());
+  EXPECT_EQ(code_of(second), ErrorCode::kIo);
+  EXPECT_NE(second.error().message().find("in use by process " + std::to_string(getpid())),
+            std::string::npos)
+      << second.error().message();
+  {
+    const DirectoryLock moved = *std::move(first);
+    EXPECT_FALSE(DirectoryLock::acquire(dir()));
+  }
+  Result<DirectoryLock> third = DirectoryLock::acquire(dir());
+  ASSERT_TRUE(third);
+  ASSERT_TRUE(create_directories(file("other")));
+  *third = *DirectoryLock::acquire(file("other"));  // Lets go of the first folder.
+  EXPECT_TRUE(DirectoryLock::acquire(dir()));
+}
+
+TEST_F(FileTest, LockSaysWhyNot) {
+  EXPECT_EQ(code_of(DirectoryLock::acquire(file("none"))), ErrorCode::kNotFound);
+  for (const FileCall call : {FileCall::kOpen, FileCall::kFtruncate, FileCall::kWrite}) {
+    FaultyFileOps faults;
+    faults.fail(call, 1, ENOSPC);
+    const ScopedFileOps scope(faults);
+    EXPECT_EQ(code_of(DirectoryLock::acquire(dir())), ErrorCode::kIo);
+  }
+  EXPECT_TRUE(DirectoryLock::acquire(dir()));  // A failed attempt holds nothing.
+}
+
+TEST_F(FileTest, ListsSorted) {
+  put("b", "");
+  put("a", "");
+  put(".hidden", "");
+  ASSERT_TRUE(create_directories(file("c")));
+  EXPECT_EQ(names(), (std::vector<std::string>{".hidden", "a", "b", "c"}));
+  EXPECT_EQ(code_of(list_directory(file("none"))), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(list_directory(file("a"))), ErrorCode::kNotFound);
+}
+
+TEST_F(FileTest, CreatesFoldersWithParents) {
+  ASSERT_TRUE(create_directories(file("a/b//c/")));
+  EXPECT_TRUE(is_directory(file("a/b/c")));
+  ASSERT_TRUE(create_directories(file("a/b/c")));
+  put("f", "");
+  EXPECT_EQ(code_of(create_directories(file("f"))), ErrorCode::kIo);
+  EXPECT_FALSE(create_directories(file("f/g")));
+  EXPECT_EQ(code_of(create_directories("")), ErrorCode::kInvalidArgument);
+  FaultyFileOps faults;
+  faults.fail(FileCall::kMkdir, 1, EACCES);
+  const ScopedFileOps scope(faults);
+  EXPECT_EQ(code_of(create_directories(file("x/y"))), ErrorCode::kIo);
+}
+
+TEST_F(FileTest, LooksAtPaths) {
+  put("f", "");
+  EXPECT_TRUE(path_exists(file("f")));
+  EXPECT_TRUE(path_exists(dir()));
+  EXPECT_FALSE(path_exists(file("none")));
+  EXPECT_TRUE(is_directory(dir()));
+  EXPECT_FALSE(is_directory(file("f")));
+  EXPECT_FALSE(is_directory(file("none")));
+}
+
+TEST_F(FileTest, RemovesTreesButFollowsNoLinks) {
+  ASSERT_TRUE(create_directories(file("keep")));
+  put("keep/me", "safe");
+  ASSERT_TRUE(create_directories(file("gone/deep/er")));
+  put("gone/deep/x", "");
+  ASSERT_EQ(symlink(file("keep").c_str(), file("gone/link").c_str()), 0);
+  ASSERT_TRUE(remove_all(file("gone/")));
+  EXPECT_EQ(names(), std::vector<std::string>{"keep"});
+  EXPECT_EQ(get("keep/me"), "safe");
+  ASSERT_TRUE(remove_all(file("keep/me")));
+  ASSERT_TRUE(remove_all(file("keep/me")));  // Nothing there is fine.
+  for (const std::string bad : {"", "/", "///", ".", "..", "a/..", "/tmp/."}) {
+    EXPECT_EQ(code_of(remove_all(bad)), ErrorCode::kInvalidArgument) << bad;
+  }
+}
+
+TEST_F(FileTest, RemovalFaultsAreReported) {
+  ASSERT_TRUE(create_directories(file("d")));
+  put("d/f", "");
+  for (const FileCall call : {FileCall::kUnlink, FileCall::kRmdir}) {
+    FaultyFileOps faults;
+    faults.fail(call, 1, EACCES);
+    const ScopedFileOps scope(faults);
+    EXPECT_EQ(code_of(remove_all(file("d"))), ErrorCode::kIo);
+  }
+  put("f", "");
+  EXPECT_EQ(code_of(remove_all(file("f/x"))), ErrorCode::kNotFound);
+}
+
+TEST(PathTest, JoinsAndSplits) {
+  EXPECT_EQ(join_path("a", "b"), "a/b");
+  EXPECT_EQ(join_path("a/", "b"), "a/b");
+  EXPECT_EQ(join_path("", "b"), "b");
+  EXPECT_EQ(join_path("a", ""), "a");
+  EXPECT_EQ(join_path("a", "/b"), "/b");
+  EXPECT_EQ(parent_path("a/b"), "a");
+  EXPECT_EQ(parent_path("a//b/"), "a");
+  EXPECT_EQ(parent_path("a"), ".");
+  EXPECT_EQ(parent_path(""), ".");
+  EXPECT_EQ(parent_path("/a"), "/");
+  EXPECT_EQ(parent_path("/"), "/");
+  EXPECT_EQ(file_name("a/b"), "b");
+  EXPECT_EQ(file_name("b/"), "b");
+  EXPECT_EQ(file_name("b"), "b");
+  EXPECT_EQ(file_name("/"), "");
+  EXPECT_EQ(file_name(""), "");
+}
+
+}  // namespace
+}  // namespace volta

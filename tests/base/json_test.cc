@@ -1,0 +1,268 @@
+#include "base/json.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace volta {
+namespace {
+
+JsonValue parse(std::string_view text) {
+  Result<JsonValue> value = parse_json(text, "test");
+  EXPECT_TRUE(value) << text << ": " << value.error().message();
+  return value ? *std::move(value) : JsonValue();
+}
+
+std::string parse_error(std::string_view text, const JsonLimits& limits = {}) {
+  const Result<JsonValue> value = parse_json(text, "test", limits);
+  EXPECT_FALSE(value) << text;
+  if (value) return "";
+  EXPECT_EQ(value.error().code(), ErrorCode::kInvalidFile);
+  EXPECT_TRUE(value.error().message().starts_with("test: ")) << value.error().message();
+  return value.error().message();
+}
+
+TEST(JsonWriterTest, WritesCompactly) {
+  JsonWriter w;
+  w.begin_object().field("step", 3).field("ok", true).key("xs").begin_array();
+  w.value(1.5).value(uint64_t{18446744073709551615u}).value(int64_t{-4}).null().end_array();
+  w.key("empty").begin_object().end_object().key("none").begin_array().end_array();
+  w.field("s", "a").key("raw").raw("[1]").end_object();
+  EXPECT_EQ(w.text(), R"({"step":3,"ok":true,"xs":[1.5,18446744073709551615,-4,null],"empty":{},)"
+                      R"("none":[],"s":"a","raw":[1]})");
+  const std::string text = w.text();
+  EXPECT_EQ(std::move(w).take(), text);
+}
+
+TEST(JsonWriterTest, Indents) {
+  JsonWriter w(2);
+  w.begin_object().field("a", 1).key("b").begin_array().value(2).value(3).end_array();
+  w.key("c").begin_array().end_array().end_object();
+  EXPECT_EQ(w.text(), "{\n  \"a\": 1,\n  \"b\": [\n    2,\n    3\n  ],\n  \"c\": []\n}");
+}
+
+TEST(JsonWriterTest, EscapesText) {
+  JsonWriter w;
+  w.value(std::string("a\"b\\c\nd\te\x01\x7F\xC3\xA9\xFF"));
+  EXPECT_EQ(w.text(), "\"a\\\"b\\\\c\\nd\\te\\u0001\x7F\xC3\xA9\xEF\xBF\xBD\"");
+}
+
+TEST(JsonWriterTest, NonFiniteNumbersAreNull) {
+  JsonWriter w;
+  w.begin_array().value(NAN).value(HUGE_VAL).value(-HUGE_VALF).value(0.1f).value(0.1).end_array();
+  EXPECT_EQ(w.text(), "[null,null,null,0.1,0.1]");
+}
+
+RC_GTEST_PROP(JsonProperties, TextReadsBack, (const std::vector<uint8_t>& bytes)) {
+  std::string text;  // Arbitrary valid UTF-8: Latin-1 bytes as code points.
+  for (const uint8_t b : bytes) {
+    if (b < 0x80) {
+      text += static_cast<char>(b);
+    } else {
+      text += static_cast<char>(0xC0 | (b >> 6));
+      text += static_cast<char>(0x80 | (b & 0x3F));
+    }
+  }
+  JsonWriter w;
+  w.begin_object().field(text, text).end_object();
+  const Result<JsonValue> value = parse_json(w.text(), "test");
+  RC_ASSERT(value.has_value());
+  const JsonValue* found = value->find(text);
+  RC_ASSERT(found != nullptr);
+  RC_ASSERT(*found->if_string() == text);
+}
+
+RC_GTEST_PROP(JsonProperties, NumbersReadBack, (int64_t i, double d, float f)) {
+  RC_PRE(std::isfinite(d) && std::isfinite(f));
+  JsonWriter w;
+  w.begin_array().value(i).value(d).value(f).end_array();
+  const Result<JsonValue> value = parse_json(w.text(), "test");
+  RC_ASSERT(value.has_value());
+  const auto elements = JsonRef(*value, "test").elements();
+  RC_ASSERT((*elements)[0].as_int().value() == i);
+  RC_ASSERT((*elements)[1].as_float().value() == d);
+  RC_ASSERT(static_cast<float>((*elements)[2].as_float().value()) == f);
+}
+
+TEST(JsonParseTest, KnowsEveryType) {
+  const JsonValue v =
+      parse(R"( {"n":null,"t":true,"i":-7,"d":1.5,"s":"x\u00e9","a":[1,[]],"o":{}} )");
+  EXPECT_EQ(v.type_name(), "an object");
+  EXPECT_TRUE(v.find("n")->is_null());
+  EXPECT_EQ(v.find("n")->type_name(), "null");
+  EXPECT_EQ(*v.find("t")->if_bool(), true);
+  EXPECT_EQ(v.find("t")->type_name(), "a boolean");
+  EXPECT_EQ(*v.find("i")->if_int(), -7);
+  EXPECT_EQ(v.find("i")->type_name(), "an integer");
+  EXPECT_EQ(*v.find("d")->if_double(), 1.5);
+  EXPECT_EQ(v.find("d")->type_name(), "a number");
+  EXPECT_EQ(*v.find("s")->if_string(), "x\xC3\xA9");
+  EXPECT_EQ(v.find("s")->type_name(), "a string");
+  EXPECT_EQ(v.find("a")->if_array()->size(), 2u);
+  EXPECT_EQ(v.find("a")->type_name(), "an array");
+  EXPECT_TRUE(v.find("o")->if_object()->empty());
+  EXPECT_EQ(v.find("missing"), nullptr);
+  EXPECT_EQ(v.find("a")->find("x"), nullptr);
+  EXPECT_EQ(v.find("i")->if_string(), nullptr);
+}
+
+TEST(JsonParseTest, TakesScalarDocuments) {
+  EXPECT_EQ(*parse("3").if_int(), 3);
+  EXPECT_EQ(*parse("\"a\"").if_string(), "a");
+  EXPECT_TRUE(parse(" null ").is_null());
+}
+
+TEST(JsonParseTest, LongIntegersBecomeDoubles) {
+  EXPECT_EQ(*parse("9223372036854775807").if_int(), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(*parse("9223372036854775808").if_double(), 9223372036854775808.0);
+  EXPECT_EQ(*parse("1000000000000000019884624838656").if_double(), 1e30);
+  // Only numbers that need it change, never text, fractions or exponents.
+  const JsonValue v =
+      parse(R"({"a":-1000000000000000019884624838656,"b":"1000000000000000019884624838656\"5",)"
+            R"("c":[0.1234567890123456789012345,12345678901234567890.5,1e5,1.5e+10,7]})");
+  EXPECT_EQ(*v.find("a")->if_double(), -1e30);
+  EXPECT_EQ(*v.find("b")->if_string(), "1000000000000000019884624838656\"5");
+  const JsonValue::Array& c = *v.find("c")->if_array();
+  EXPECT_EQ(*c[0].if_double(), 0.1234567890123456789012345);
+  EXPECT_EQ(*c[1].if_double(), 12345678901234567890.5);
+  EXPECT_EQ(*c[2].if_double(), 1e5);
+  EXPECT_EQ(*c[3].if_double(), 1.5e10);
+  EXPECT_EQ(*c[4].if_int(), 7);
+}
+
+TEST(JsonParseTest, RefusesWhatIsNotJson) {
+  for (const std::string_view bad : {"",
+                                     "  ",
+                                     "{",
+                                     "}",
+                                     "[1,]",
+                                     "[1 2]",
+                                     "{\"a\":}",
+                                     "{\"a\" 1}",
+                                     "{a:1}",
+                                     "{'a':1}",
+                                     "nul",
+                                     "nulll",
+                                     "tru",
+                                     "01",
+                                     "+1",
+                                     "1.",
+                                     ".5",
+                                     "1e",
+                                     "0x1",
+                                     "NaN",
+                                     "Infinity",
+                                     "\"a",
+                                     "\"\x01\"",
+                                     "\"\\x\"",
+                                     "\"\\ud800\"",
+                                     "[1]]",
+                                     "{} {}",
+                                     "1 2",
+                                     "\"\xFF\"",
+                                     "\"\xED\xA0\x80\"",
+                                     "1e999",
+                                     "-",
+                                     "[",
+                                     "// c\n1",
+                                     "00000000000000000000000001",
+                                     "1000000000000000000000000000000000x"}) {
+    parse_error(bad);
+  }
+  EXPECT_NE(parse_error("").find("empty"), std::string::npos);
+  EXPECT_NE(parse_error("\"\xFF\"").find("UTF-8"), std::string::npos);
+  EXPECT_NE(parse_error("{\"a\": \"b").find("cut off"), std::string::npos);
+  EXPECT_NE(parse_error("1e999").find("number"), std::string::npos);
+}
+
+TEST(JsonParseTest, RefusesRepeatedKeys) {
+  EXPECT_NE(parse_error(R"({"a":1,"b":2,"a":3})").find("'a' is repeated"), std::string::npos);
+  EXPECT_NE(parse_error(R"([{"x":{"k":1,"\u006b":2}}])").find("'k'"), std::string::npos);
+  parse(R"([{"a":1},{"a":2}])");
+}
+
+TEST(JsonParseTest, HoldsItsLimits) {
+  const auto nested = [](int depth) {
+    return std::string(static_cast<size_t>(depth), '[') +
+           std::string(static_cast<size_t>(depth), ']');
+  };
+  parse(nested(64));
+  EXPECT_NE(parse_error(nested(65)).find("too deep"), std::string::npos);
+  parse_error(nested(100'000));
+  parse_error(std::string(100'000, '['));
+  EXPECT_NE(parse_error("[1,2,3]", {.max_values = 3}).find("too many"), std::string::npos);
+  EXPECT_TRUE(parse_json("[1,2,3]", "test", {.max_values = 4}));
+  EXPECT_NE(parse_error("[1,2,3]", {.max_bytes = 6}).find("6 allowed"), std::string::npos);
+}
+
+RC_GTEST_PROP(JsonProperties, AnyBytesAreAValueOrAnError, (const std::string& text)) {
+  const Result<JsonValue> value = parse_json(text, "test");
+  if (!value) RC_ASSERT(value.error().code() == ErrorCode::kInvalidFile);
+}
+
+class JsonRefTest : public testing::Test {
+ protected:
+  const JsonValue value_ = parse(
+      R"({"i":5,"f":0.5,"b":true,"s":"text","null":null,"rope":{"theta":"x"},"list":[1,{"k":2}]})");
+  const JsonRef root_{value_, "config.json"};
+};
+
+TEST_F(JsonRefTest, GetsTypedValues) {
+  EXPECT_EQ(*root_.get_int("i"), 5);
+  EXPECT_EQ(*root_.get_float("f"), 0.5);
+  EXPECT_EQ(*root_.get_float("i"), 5.0);
+  EXPECT_EQ(*root_.get_bool("b"), true);
+  EXPECT_EQ(*root_.get_string("s"), "text");
+  EXPECT_EQ(root_.path(), "config.json");
+  EXPECT_EQ(&root_.value(), &value_);
+}
+
+TEST_F(JsonRefTest, FallsBackOnlyWhenMissingOrNull) {
+  EXPECT_EQ(*root_.get_int_or("i", 9), 5);
+  EXPECT_EQ(*root_.get_int_or("missing", 9), 9);
+  EXPECT_EQ(*root_.get_int_or("null", 9), 9);
+  EXPECT_EQ(*root_.get_float_or("f", 9), 0.5);
+  EXPECT_EQ(*root_.get_float_or("missing", 9), 9.0);
+  EXPECT_EQ(*root_.get_bool_or("b", false), true);
+  EXPECT_EQ(*root_.get_bool_or("missing", true), true);
+  EXPECT_EQ(*root_.get_string_or("s", "d"), "text");
+  EXPECT_EQ(*root_.get_string_or("missing", "d"), "d");
+  EXPECT_FALSE(root_.get_int_or("s", 9));
+  EXPECT_FALSE(root_.get_float_or("s", 9));
+  EXPECT_FALSE(root_.get_bool_or("s", true));
+  EXPECT_FALSE(root_.get_string_or("i", "d"));
+}
+
+TEST_F(JsonRefTest, ErrorsCarryThePath) {
+  const auto message = [](const auto& result) {
+    EXPECT_FALSE(result);
+    EXPECT_EQ(result.error().code(), ErrorCode::kInvalidFile);
+    return result.error().message();
+  };
+  EXPECT_EQ(message(root_.get_int("missing")), "config.json: 'missing' is missing");
+  EXPECT_EQ(message(root_.get_int("s")), "config.json: s: expected an integer, found a string");
+  EXPECT_EQ(message(root_.get_int("f")), "config.json: f: expected an integer, found a number");
+  EXPECT_EQ(message(root_.get_int("i", 6, 10)), "config.json: i: 5 is not an integer from 6 to 10");
+  EXPECT_EQ(message(root_.get_float("f", 1, 2)), "config.json: f: 0.5 is not a number from 1 to 2");
+  EXPECT_EQ(message(root_.get_bool("i")), "config.json: i: expected a boolean, found an integer");
+  EXPECT_EQ(message(root_.get_string("i")), "config.json: i: expected a string, found an integer");
+  const JsonRef rope = *root_.member("rope");
+  EXPECT_EQ(message(rope.get_float("theta")),
+            "config.json: rope.theta: expected a number, found a string");
+  const std::vector<JsonRef> list = *root_.member("list")->elements();
+  ASSERT_EQ(list.size(), 2u);
+  EXPECT_EQ(*list[0].as_int(), 1);
+  EXPECT_EQ(message(list[1].get_string("k")),
+            "config.json: list[1].k: expected a string, found an integer");
+  EXPECT_EQ(message(list[0].get_int("k")),
+            "config.json: list[0]: expected an object, found an integer");
+  EXPECT_EQ(message(rope.elements()), "config.json: rope: expected an array, found an object");
+}
+
+}  // namespace
+}  // namespace volta

@@ -1,0 +1,226 @@
+#include "base/parallel.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "support/alloc_counter.h"
+
+namespace volta {
+namespace {
+
+ThreadPool make_pool(int threads) {
+  Result<ThreadPool> pool = ThreadPool::create(threads);
+  EXPECT_TRUE(pool) << pool.error().message();
+  return *std::move(pool);
+}
+
+// Sets an environment variable for one scope.
+class ScopedEnv {
+ public:
+  ScopedEnv(const char* name, const char* value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    setenv(name, value, 1);
+  }
+  ~ScopedEnv() {
+    if (old_.empty()) {
+      unsetenv(name_);
+    } else {
+      setenv(name_, old_.c_str(), 1);
+    }
+  }
+
+ private:
+  const char* name_;
+  std::string old_;
+};
+
+TEST(ThreadPoolTest, SizeComesFromTheCallerTheEnvironmentOrTheMachine) {
+  EXPECT_EQ(make_pool(1).threads(), 1);
+  EXPECT_EQ(make_pool(5).threads(), 5);
+  {
+    const ScopedEnv env("VOLTA_NUM_THREADS", "3");
+    EXPECT_EQ(make_pool(0).threads(), 3);
+    EXPECT_EQ(make_pool(2).threads(), 2);
+  }
+  const ScopedEnv env("VOLTA_NUM_THREADS", "");
+  EXPECT_EQ(make_pool(0).threads(), usable_cpu_count());
+}
+
+TEST(ThreadPoolTest, RefusesAbsurdSizes) {
+  EXPECT_EQ(ThreadPool::create(-1).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ThreadPool::create(kMaxThreads + 1).error().code(), ErrorCode::kInvalidArgument);
+  for (const char* bad : {"zero", "0", "-2", "4.5", "9999999999999"}) {
+    const ScopedEnv env("VOLTA_NUM_THREADS", bad);
+    const Result<ThreadPool> pool = ThreadPool::create();
+    ASSERT_FALSE(pool) << bad;
+    EXPECT_EQ(pool.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(pool.error().message().find("VOLTA_NUM_THREADS"), std::string::npos);
+  }
+}
+
+struct Range {
+  int64_t begin, end;
+  bool operator<(const Range& other) const { return begin < other.begin; }
+};
+
+std::vector<Range> parts_of(ThreadPool& pool, int64_t begin, int64_t end, int64_t grain) {
+  std::vector<Range> slots(static_cast<size_t>(pool.threads()));
+  std::atomic<size_t> used{0};
+  parallel_for(pool, begin, end, grain,
+               [&](int64_t b, int64_t e) { slots[used.fetch_add(1)] = {b, e}; });
+  slots.resize(used.load());
+  std::ranges::sort(slots, {}, &Range::begin);
+  return slots;
+}
+
+RC_GTEST_PROP(ParallelForProperties, PartsCoverTheRangeInOrder, ()) {
+  ThreadPool pool = make_pool(*rc::gen::inRange(1, 6));
+  const int64_t begin = *rc::gen::inRange<int64_t>(-1000, 1000);
+  const int64_t length = *rc::gen::inRange<int64_t>(0, 1000);
+  const int64_t grain = *rc::gen::inRange<int64_t>(-1, 300);
+  const std::vector<Range> parts = parts_of(pool, begin, begin + length, grain);
+  int64_t at = begin;
+  int64_t longest = 0, shortest = length;
+  for (const Range& part : parts) {
+    RC_ASSERT(part.begin == at);
+    RC_ASSERT(part.end > part.begin);
+    if (grain > 0) RC_ASSERT((part.begin - begin) % grain == 0);
+    at = part.end;
+    longest = std::max(longest, part.end - part.begin);
+    shortest = std::min(shortest, part.end - part.begin);
+  }
+  RC_ASSERT(at == begin + length);
+  RC_ASSERT(static_cast<int>(parts.size()) <= pool.threads());
+  if (length <= grain) RC_ASSERT(parts.size() <= 1u);
+  if (!parts.empty()) RC_ASSERT(longest - shortest <= 2 * std::max<int64_t>(grain, 1));
+}
+
+TEST(ParallelForTest, EmptyRangeCallsNothing) {
+  ThreadPool pool = make_pool(2);
+  EXPECT_TRUE(parts_of(pool, 5, 5, 1).empty());
+  EXPECT_TRUE(parts_of(pool, 5, 4, 1).empty());
+  parallel_chunks(pool, 0, [](int64_t) { FAIL(); });
+}
+
+TEST(ParallelForTest, SmallWorkStaysOnTheCaller) {
+  ThreadPool pool = make_pool(2);
+  std::thread::id ran;
+  parallel_for(pool, 0, 100, 100, [&](int64_t, int64_t) { ran = std::this_thread::get_id(); });
+  EXPECT_EQ(ran, std::this_thread::get_id());
+}
+
+TEST(ParallelForTest, HugeRangesDoNotOverflow) {
+  ThreadPool pool = make_pool(3);
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  const std::vector<Range> parts = parts_of(pool, 0, kMax, 1);
+  ASSERT_EQ(parts.size(), 3u);
+  EXPECT_EQ(parts.back().end, kMax);
+}
+
+TEST(ParallelChunksTest, RunsEveryChunkOnce) {
+  for (const int threads : {1, 2, 4}) {
+    ThreadPool pool = make_pool(threads);
+    std::vector<std::atomic<int>> counts(101);
+    parallel_chunks(pool, 101, [&](int64_t chunk) { ++counts[static_cast<size_t>(chunk)]; });
+    for (const auto& count : counts) EXPECT_EQ(count, 1);
+  }
+}
+
+// Every part waits until all have started, so that the test hangs unless the pool really runs as
+// many threads as it says, more than the machine has CPUs included.
+TEST(ParallelForTest, RunsAtThePoolsConcurrency) {
+  for (const int threads : {2, 2 * usable_cpu_count() + 1}) {
+    ThreadPool pool = make_pool(threads);
+    std::atomic<int> started{0};
+    std::atomic<bool> late{false};
+    parallel_chunks(pool, threads, [&](int64_t) {
+      ++started;
+      const double give_up = monotonic_seconds() + 20;
+      while (started < threads && !late) {
+        if (monotonic_seconds() > give_up) late = true;
+        std::this_thread::yield();
+      }
+    });
+    EXPECT_FALSE(late) << started << " of " << threads << " threads";
+  }
+}
+
+TEST(ParallelForTest, MemoryWrittenByWorkersIsVisible) {
+  ThreadPool pool = make_pool(4);
+  std::vector<int64_t> values(10000);
+  for (int round = 0; round < 20; ++round) {
+    std::iota(values.begin(), values.end(), round);
+    parallel_for(pool, 0, 10000, 10, [&](int64_t b, int64_t e) {
+      for (int64_t i = b; i < e; ++i) values[static_cast<size_t>(i)] *= 2;
+    });
+    const int64_t sum = std::accumulate(values.begin(), values.end(), int64_t{0});
+    EXPECT_EQ(sum, 2 * (int64_t{10000} * 9999 / 2 + int64_t{10000} * round));
+  }
+}
+
+TEST(ParallelForTest, NestsAndServesSeveralCallers) {
+  ThreadPool pool = make_pool(2);
+  std::atomic<int64_t> sum{0};
+  const auto work = [&] {
+    parallel_chunks(pool, 4, [&](int64_t) {
+      parallel_for(pool, 0, 100, 10, [&](int64_t b, int64_t e) { sum += e - b; });
+    });
+  };
+  {
+    const std::jthread other(work);
+    const std::jthread third(work);
+    work();
+  }
+  EXPECT_EQ(sum, 3 * 4 * 100);
+}
+
+TEST(ParallelForTest, PoolsMoveAndLiveSideBySide) {
+  ThreadPool a = make_pool(2);
+  ThreadPool b = make_pool(3);
+  a = std::move(b);
+  EXPECT_EQ(a.threads(), 3);
+  EXPECT_EQ(parts_of(a, 0, 30, 1).size(), 3u);
+}
+
+TEST(ParallelForTest, AllocatesNothingOnceWarm) {
+  if (!test::can_count_allocations()) GTEST_SKIP() << "the sanitizer owns malloc";
+  ThreadPool pool = make_pool(std::max(2, usable_cpu_count()));
+  std::atomic<int64_t> sum{0};
+  const auto work = [&] {
+    parallel_for(pool, 0, 1000, 1, [&](int64_t b, int64_t e) { sum += e - b; });
+    parallel_chunks(pool, 64, [&](int64_t) { ++sum; });
+  };
+  for (int i = 0; i < 1000; ++i) work();
+  const test::AllocationCounter counter;
+  for (int i = 0; i < 2000; ++i) {
+    work();
+    // Now and then the workers fall asleep, and wake up.
+    if (i % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  const int64_t allocations = counter.count();
+  EXPECT_EQ(allocations, 0);
+}
+
+TEST(AllocationCounterTest, SeesAllocations) {
+  if (!test::can_count_allocations()) GTEST_SKIP() << "the sanitizer owns malloc";
+  const test::AllocationCounter counter;
+  std::vector<int> v(10);
+  EXPECT_GE(counter.count(), 1);
+}
+
+}  // namespace
+}  // namespace volta

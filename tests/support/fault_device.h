@@ -1,0 +1,110 @@
+// Devices for tests of failure: a memory owner and a device that wrap the real ones, count what
+// passes, and fail the nth allocation, copy or run. The memory can play a GPU's, which the host may
+// not touch (it is the host's all the same, so that CPU kernels work on it).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/device.h"
+
+namespace volta::test {
+
+/// Lets a number of calls pass and fails the next one, once.
+class Fuse {
+ public:
+  /// The nth call from now fails (1: the next one); 0 disarms.
+  void arm(std::int64_t nth) { left_ = nth; }
+  bool blows() { return left_ > 0 && left_.fetch_sub(1) == 1; }
+
+ private:
+  std::atomic<std::int64_t> left_ = 0;
+};
+
+class FaultyMemory final : public MemoryOwner {
+ public:
+  explicit FaultyMemory(bool host_accessible = true) : host_accessible_(host_accessible) {}
+
+  Result<void*> allocate(std::int64_t bytes) override {
+    ++allocations_;
+    if (allocation_fuse.blows()) return fail(ErrorCode::kOutOfMemory, "injected: no memory");
+    auto block = host_memory()->allocate(bytes);
+    if (block) live_bytes_ += bytes;
+    return block;
+  }
+  void deallocate(void* data, std::int64_t bytes) override {
+    live_bytes_ -= bytes;
+    host_memory()->deallocate(data, bytes);
+  }
+  bool host_accessible() const override { return host_accessible_; }
+  Status copy_from_host(void* destination, std::span<const std::byte> source) override {
+    if (copy_fuse.blows()) return fail(ErrorCode::kDevice, "injected: copy failed");
+    return host_memory()->copy_from_host(destination, source);
+  }
+  Status copy_to_host(std::span<std::byte> destination, const void* source) override {
+    if (copy_fuse.blows()) return fail(ErrorCode::kDevice, "injected: copy failed");
+    return host_memory()->copy_to_host(destination, source);
+  }
+
+  std::int64_t allocations() const { return allocations_; }
+  std::int64_t live_bytes() const { return live_bytes_; }
+
+  Fuse allocation_fuse;
+  Fuse copy_fuse;
+
+ private:
+  bool host_accessible_;
+  std::atomic<std::int64_t> allocations_ = 0;
+  std::atomic<std::int64_t> live_bytes_ = 0;
+};
+
+class FaultyDevice final : public Device {
+ public:
+  explicit FaultyDevice(std::shared_ptr<Device> inner, bool host_accessible = true)
+      : inner_(std::move(inner)),
+        faulty_memory_(std::make_shared<FaultyMemory>(host_accessible)),
+        memory_(faulty_memory_) {}
+
+  FaultyMemory& faulty_memory() { return *faulty_memory_; }
+  std::int64_t runs() const { return runs_; }
+  Fuse run_fuse;
+  Fuse synchronize_fuse;
+  bool supports_all = true;  ///< False: supports() refuses every op.
+
+  DeviceInfo info() const override { return inner_->info(); }
+  const std::shared_ptr<MemoryOwner>& memory() const override { return memory_; }
+  Status run(const OpCall& call) override {
+    ++runs_;
+    if (run_fuse.blows()) {
+      return fail(ErrorCode::kDevice, describe(call) + ": injected: the device failed");
+    }
+    return inner_->run(call);
+  }
+  Status synchronize() override {
+    if (synchronize_fuse.blows()) return fail(ErrorCode::kDevice, "injected: late failure");
+    return inner_->synchronize();
+  }
+  bool supports(const Op& op, std::span<const TensorSpec> inputs) const override {
+    return supports_all && inner_->supports(op, inputs);
+  }
+  std::int64_t workspace_bytes(const Op& op, std::span<const TensorSpec> inputs,
+                               std::span<const TensorSpec> outputs) const override {
+    return inner_->workspace_bytes(op, inputs, outputs);
+  }
+  std::string kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const override {
+    return inner_->kernel_parameters(op, inputs);
+  }
+
+ private:
+  std::shared_ptr<Device> inner_;
+  std::shared_ptr<FaultyMemory> faulty_memory_;
+  std::shared_ptr<MemoryOwner> memory_;  ///< The same, as the interface gives it out.
+  std::atomic<std::int64_t> runs_ = 0;
+};
+
+}  // namespace volta::test
