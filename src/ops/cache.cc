@@ -1,0 +1,78 @@
+// Attention over a key/value cache: KvAppend and CachedAttention.
+#include "ops/attention.h"
+
+namespace volta::rules {
+
+namespace {
+
+// cache_k, cache_v, start, count, which follow the `sequences` new rows in both ops.
+Status check_cache(const Check& check, const AttentionShape& shape, Specs inputs,
+                   std::size_t sequences) {
+  const TensorSpec& cache = inputs[sequences];
+  const std::int64_t slots = inputs[0].shape[0];
+  VOLTA_TRY(check.floating(sequences, "cache_k"));
+  VOLTA_TRY(check.that(cache.shape == Shape(slots, shape.kv_heads, cache.shape[2], shape.head_dim),
+                       "cache_k [sequences, kv_heads, capacity, head_dim]"));
+  VOLTA_TRY(check.is(sequences + 1, "cache_v", cache));
+  VOLTA_TRY(check.is(sequences + 2, "start", {DType::kI32, Shape(slots)}));
+  return check.is(sequences + 3, "count", {DType::kI32, Shape(slots)});
+}
+
+// Input i is f32[S, C, width] with S and C of input 0.
+Status check_rows(const Check& check, Specs inputs, std::size_t i, std::string_view name,
+                  std::int64_t width) {
+  VOLTA_TRY(check.that(inputs[0].shape.rank() == 3, "rows [sequences, rows, width]"));
+  return check.is(i, name, {DType::kF32, Shape(inputs[0].shape[0], inputs[0].shape[1], width)});
+}
+
+std::string text_of(const AttentionShape& shape) {
+  Attributes text;
+  attention_attributes(text, shape);
+  return std::move(text).text();
+}
+
+}  // namespace
+
+Result<SpecList> infer(const KvAppend& op, Specs inputs) {
+  const Check check(op, inputs);
+  VOLTA_TRY(check_attention_shape(check, op.shape));
+  const AttentionWidths width = attention_widths(op.shape);
+  const std::size_t sequences = op.shape.packed ? 1 : 2;
+  VOLTA_TRY(check.count(sequences + 4, "qkv if packed, else k, v; cache_k, cache_v, start, count"));
+  if (op.shape.packed) {
+    VOLTA_TRY(check_rows(check, inputs, 0, "qkv", width.packed));
+  } else {
+    VOLTA_TRY(check_rows(check, inputs, 0, "k", width.kv));
+    VOLTA_TRY(check_rows(check, inputs, 1, "v", width.kv));
+  }
+  VOLTA_TRY(check_cache(check, op.shape, inputs, sequences));
+  return SpecList{};
+}
+
+Result<Gradients> gradient(const KvAppend& op, const GradientContext&) {
+  return not_differentiable(op, "it writes a cache");
+}
+
+std::string attributes(const KvAppend& op) { return text_of(op.shape); }
+
+Result<SpecList> infer(const CachedAttention& op, Specs inputs) {
+  const Check check(op, inputs);
+  VOLTA_TRY(check_attention_shape(check, op.shape));
+  const AttentionWidths width = attention_widths(op.shape);
+  VOLTA_TRY(check.count(5, "qkv if packed, else q; cache_k, cache_v, start, count"));
+  VOLTA_TRY(op.shape.packed ? check_rows(check, inputs, 0, "qkv", width.packed)
+                            : check_rows(check, inputs, 0, "q", width.q));
+  VOLTA_TRY(check_cache(check, op.shape, inputs, 1));
+  TensorSpec y = inputs[0];
+  y.shape.set(-1, width.q);
+  return SpecList{y};
+}
+
+Result<Gradients> gradient(const CachedAttention& op, const GradientContext&) {
+  return not_differentiable(op,
+                            "attention over a cache belongs to inference; train with Attention");
+}
+
+std::string attributes(const CachedAttention& op) { return text_of(op.shape); }
+
+}  // namespace volta::rules

@@ -1,0 +1,52 @@
+// CrossEntropy and CrossEntropyGrad: shapes and gradient.
+#include "ops/check.h"
+
+namespace volta::rules {
+
+namespace {
+
+// logits f32[.., V] and targets i32[..], inputs 0 and 1 of both ops; the spec of one value a row.
+Result<TensorSpec> check_logits(const Check& check, Specs inputs) {
+  VOLTA_TRY(check.f32_rows(0, "logits"));
+  const Shape rows = drop_last(inputs[0].shape);
+  VOLTA_TRY(check.is(1, "targets", {DType::kI32, rows}));
+  return TensorSpec{DType::kF32, rows};
+}
+
+}  // namespace
+
+Result<SpecList> infer(const CrossEntropy& op, Specs inputs) {
+  const Check check(op, inputs);
+  VOLTA_TRY(check.count(2, "logits, targets"));
+  VOLTA_TRY(const TensorSpec row, check_logits(check, inputs));
+  return SpecList{row, row};
+}
+
+Result<Gradients> gradient(const CrossEntropy& op, const GradientContext& context) {
+  if (context.output_grads[1].valid()) return output_not_differentiable(op, "lse");
+  Gradients grads = no_gradients(context);
+  if (!context.wanted[0]) return grads;
+  VOLTA_TRY(grads[0], context.graph.add_one(CrossEntropyGrad{},
+                                            {context.inputs[0], context.inputs[1],
+                                             context.outputs[1], context.output_grads[0]}));
+  return grads;
+}
+
+std::string attributes(const CrossEntropy&) { return ""; }
+
+Result<SpecList> infer(const CrossEntropyGrad& op, Specs inputs) {
+  const Check check(op, inputs);
+  VOLTA_TRY(check.count(4, "logits, targets, lse, dloss"));
+  VOLTA_TRY(const TensorSpec row, check_logits(check, inputs));
+  VOLTA_TRY(check.is(2, "lse", row));
+  VOLTA_TRY(check.is(3, "dloss", row));
+  return SpecList{inputs[0]};
+}
+
+Result<Gradients> gradient(const CrossEntropyGrad& op, const GradientContext&) {
+  return not_differentiable(op, "it is a backward op");
+}
+
+std::string attributes(const CrossEntropyGrad&) { return ""; }
+
+}  // namespace volta::rules

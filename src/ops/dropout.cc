@@ -1,0 +1,27 @@
+// Dropout: shapes and gradient.
+#include "ops/check.h"
+
+namespace volta::rules {
+
+Result<SpecList> infer(const Dropout& op, Specs inputs) {
+  const Check check(op, inputs);
+  VOLTA_TRY(check.count(2, "x, rng"));
+  VOLTA_TRY(check.type(0, "x", DType::kF32));
+  VOLTA_TRY(check.is(1, "rng", kRngSpec));
+  VOLTA_TRY(check.fraction(op.p, "p"));
+  return SpecList{inputs[0]};
+}
+
+// The mask is a function of the rng and the stream: the same op drops the same elements of dy.
+Result<Gradients> gradient(const Dropout& op, const GradientContext& context) {
+  Gradients grads = no_gradients(context);
+  if (!context.wanted[0]) return grads;
+  VOLTA_TRY(grads[0], context.graph.add_one(op, {context.output_grads[0], context.inputs[1]}));
+  return grads;
+}
+
+std::string attributes(const Dropout& op) {
+  return fmt::format("p={}, stream={}", op.p, op.stream);
+}
+
+}  // namespace volta::rules

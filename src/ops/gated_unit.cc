@@ -1,0 +1,42 @@
+// GatedUnit and GatedUnitGrad: shapes and gradient.
+#include "ops/check.h"
+
+namespace volta::rules {
+
+Result<SpecList> infer(const GatedUnit& op, Specs inputs) {
+  const Check check(op, inputs);
+  VOLTA_TRY(check.count(2, "gate, up"));
+  VOLTA_TRY(check.type(0, "gate", DType::kF32));
+  VOLTA_TRY(check.is(1, "up", inputs[0]));
+  return SpecList{inputs[0]};
+}
+
+Result<Gradients> gradient(const GatedUnit& op, const GradientContext& context) {
+  const std::array operands = {context.inputs[0], context.inputs[1], context.output_grads[0]};
+  VOLTA_TRY(auto made, context.graph.add(GatedUnitGrad{op.activation}, operands));
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    if (!context.wanted[i]) made[i] = ValueId();
+  }
+  return made;
+}
+
+std::string attributes(const GatedUnit& op) { return std::string(activation_name(op.activation)); }
+
+Result<SpecList> infer(const GatedUnitGrad& op, Specs inputs) {
+  const Check check(op, inputs);
+  VOLTA_TRY(check.count(3, "gate, up, dy"));
+  VOLTA_TRY(check.type(0, "gate", DType::kF32));
+  VOLTA_TRY(check.is(1, "up", inputs[0]));
+  VOLTA_TRY(check.is(2, "dy", inputs[0]));
+  return SpecList{inputs[0], inputs[0]};
+}
+
+Result<Gradients> gradient(const GatedUnitGrad& op, const GradientContext&) {
+  return not_differentiable(op, "it is a backward op");
+}
+
+std::string attributes(const GatedUnitGrad& op) {
+  return std::string(activation_name(op.activation));
+}
+
+}  // namespace volta::rules

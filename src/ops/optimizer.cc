@@ -1,0 +1,110 @@
+// The end of a training step: GlobalNorm, AdamW, Sgd, Accumulate, Fill.
+#include <cmath>
+
+#include "ops/check.h"
+
+namespace volta::rules {
+
+namespace {
+
+constexpr TensorSpec kThree = {DType::kF32, Shape(3)};  // A schedule, or GlobalNorm's stats.
+
+// Inputs [0, count) are f32 like the first; then come schedule and stats.
+Status check_update(const Check& check, Specs inputs, std::size_t count, std::string_view names) {
+  VOLTA_TRY(check.count(count + 2, names));
+  VOLTA_TRY(check.type(0, "param", DType::kF32));
+  for (std::size_t i = 1; i < count; ++i) {
+    VOLTA_TRY(check.is(i, "grad and optimizer state like param:", inputs[0]));
+  }
+  VOLTA_TRY(check.is(count, "schedule", kThree));
+  return check.is(count + 1, "stats", kThree);
+}
+
+constexpr std::string_view kWrites = "it updates its inputs in place";
+
+}  // namespace
+
+Result<SpecList> infer(const GlobalNorm& op, Specs inputs) {
+  const Check check(op, inputs);
+  VOLTA_TRY(check.that(!inputs.empty(), "a loss, then gradients"));
+  VOLTA_TRY(check.not_negative(op.max_norm, "max_norm"));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    VOLTA_TRY(check.type(i, i == 0 ? "loss" : "gradients", DType::kF32));
+  }
+  const Shape& loss = inputs[0].shape;
+  VOLTA_TRY(check.that(loss == Shape() || loss == Shape(1), "loss f32[] or f32[1]"));
+  return SpecList{kThree};
+}
+
+Result<Gradients> gradient(const GlobalNorm& op, const GradientContext&) {
+  return not_differentiable(op, "it judges gradients");
+}
+
+std::string attributes(const GlobalNorm& op) { return fmt::format("max_norm={}", op.max_norm); }
+
+Result<SpecList> infer(const AdamW& op, Specs inputs) {
+  const Check check(op, inputs);
+  VOLTA_TRY(check.fraction(op.beta1, "beta1"));
+  VOLTA_TRY(check.fraction(op.beta2, "beta2"));
+  VOLTA_TRY(check.that(std::isfinite(op.eps) && op.eps > 0.0f, "a finite eps above 0"));
+  VOLTA_TRY(check.not_negative(op.weight_decay, "weight_decay"));
+  VOLTA_TRY(check_update(check, inputs, 4, "param, grad, m, v, schedule, stats"));
+  return SpecList{};
+}
+
+Result<Gradients> gradient(const AdamW& op, const GradientContext&) {
+  return not_differentiable(op, kWrites);
+}
+
+std::string attributes(const AdamW& op) {
+  return fmt::format("beta1={}, beta2={}, eps={}, weight_decay={}", op.beta1, op.beta2, op.eps,
+                     op.weight_decay);
+}
+
+Result<SpecList> infer(const Sgd& op, Specs inputs) {
+  const Check check(op, inputs);
+  VOLTA_TRY(check.fraction(op.momentum, "momentum"));
+  VOLTA_TRY(check.not_negative(op.weight_decay, "weight_decay"));
+  VOLTA_TRY(op.momentum > 0.0f
+                ? check_update(check, inputs, 3, "param, grad, velocity, schedule, stats")
+                : check_update(check, inputs, 2, "param, grad, schedule, stats"));
+  return SpecList{};
+}
+
+Result<Gradients> gradient(const Sgd& op, const GradientContext&) {
+  return not_differentiable(op, kWrites);
+}
+
+std::string attributes(const Sgd& op) {
+  return fmt::format("momentum={}, weight_decay={}", op.momentum, op.weight_decay);
+}
+
+Result<SpecList> infer(const Accumulate& op, Specs inputs) {
+  const Check check(op, inputs);
+  VOLTA_TRY(check.count(2, "target, x"));
+  VOLTA_TRY(check.type(0, "target", DType::kF32));
+  VOLTA_TRY(check.is(1, "x", inputs[0]));
+  VOLTA_TRY(check.finite(op.scale, "scale"));
+  return SpecList{};
+}
+
+Result<Gradients> gradient(const Accumulate& op, const GradientContext&) {
+  return not_differentiable(op, kWrites);
+}
+
+std::string attributes(const Accumulate& op) { return fmt::format("scale={}", op.scale); }
+
+Result<SpecList> infer(const Fill& op, Specs inputs) {
+  const Check check(op, inputs);
+  VOLTA_TRY(check.count(1, "target"));
+  VOLTA_TRY(check.type(0, "target", DType::kF32));
+  return SpecList{};
+}
+
+Result<Gradients> gradient(const Fill& op, const GradientContext&) {
+  return not_differentiable(op, kWrites);
+}
+
+std::string attributes(const Fill& op) { return fmt::format("value={}", op.value); }
+
+}  // namespace volta::rules

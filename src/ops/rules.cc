@@ -1,0 +1,67 @@
+// The rules of any op: one visit each, then the op's own file.
+#include "ops/rules.h"
+
+#include <algorithm>
+
+#include "ops/check.h"
+
+namespace volta {
+
+namespace {
+
+// Sizes that no kernel has to think about: nothing negative, nothing that overflows, nothing empty.
+Status check_size(const TensorSpec& spec) {
+  VOLTA_TRY(check_spec(spec));
+  if (spec.shape.elements() > 0) return {};
+  return fail(ErrorCode::kInvalidArgument, to_string(spec) + " is empty");
+}
+
+}  // namespace
+
+Result<ValueId> GraphBuilder::add_one(const Op& op, std::initializer_list<ValueId> inputs) {
+  VOLTA_TRY(auto outputs, add(op, std::span(inputs)));
+  if (!outputs.empty()) return outputs.front();
+  return fail(ErrorCode::kInternal, to_string(op) + " has no output to return");
+}
+
+Result<std::vector<TensorSpec>> infer(const Op& op, std::span<const TensorSpec> inputs) {
+  for (const TensorSpec& spec : inputs) {
+    const Status status = check_size(spec);
+    if (!status)
+      return rules::Check(op, inputs).reject("inputs of a sane size; " + status.error().message());
+  }
+  VOLTA_TRY(auto outputs,
+            std::visit([&](const auto& any) { return rules::infer(any, inputs); }, op));
+  for (const TensorSpec& spec : outputs) {
+    const Status status = check_size(spec);
+    if (!status)
+      return rules::Check(op, inputs)
+          .reject("a result of a sane size; " + status.error().message());
+  }
+  return outputs;
+}
+
+Result<Gradients> gradient(const Op& op, const GradientContext& context) {
+  if (context.wanted.size() != context.inputs.size() ||
+      context.output_grads.size() != context.outputs.size()) {
+    return fail(ErrorCode::kInternal,
+                fmt::format("the gradient of {} needs one flag an input and one gradient an "
+                            "output, not {} for {} and {} for {}",
+                            to_string(op), context.wanted.size(), context.inputs.size(),
+                            context.output_grads.size(), context.outputs.size()));
+  }
+  const bool needed = std::ranges::any_of(context.output_grads, &ValueId::valid);
+  const bool wanted = std::ranges::any_of(context.wanted, std::identity());
+  if (!needed || !wanted) return rules::no_gradients(context);
+  return std::visit([&](const auto& any) { return rules::gradient(any, context); }, op);
+}
+
+std::string to_string(const Op& op) {
+  std::string text(op_name(op));
+  const std::string attributes =
+      std::visit([](const auto& any) { return rules::attributes(any); }, op);
+  if (!attributes.empty()) text += "{" + attributes + "}";
+  return text;
+}
+
+}  // namespace volta

@@ -1,0 +1,86 @@
+// What is known of every op without running it: the shapes it takes and gives (infer), what it
+// writes, and its gradient. Rules are written against GraphBuilder, which graph implements.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "ops/op.h"
+#include "tensor/spec.h"
+
+namespace volta {
+
+/// A value of a graph: an index that only its graph can interpret.
+struct ValueId {
+  std::int32_t index = -1;
+  bool valid() const { return index >= 0; }
+  bool operator==(const ValueId&) const = default;
+};
+
+/// The part of a graph that gradient rules need: append an op, ask for a value's spec.
+class GraphBuilder {
+ public:
+  virtual ~GraphBuilder() = default;
+  /// Appends a node and returns its outputs, after infer has accepted the inputs.
+  virtual Result<std::vector<ValueId>> add(const Op& op, std::span<const ValueId> inputs) = 0;
+  /// By value: adding nodes moves what a reference would point to.
+  virtual TensorSpec spec(ValueId value) const = 0;
+  /// A f32 constant of `shape` filled with `value`.
+  virtual Result<ValueId> filled(const Shape& shape, float value) = 0;
+
+  /// add() for ops with one output, or where only the first one matters.
+  Result<ValueId> add_one(const Op& op, std::initializer_list<ValueId> inputs);
+};
+
+/// The only validator of an op's shapes, types and attributes: the specs of the outputs, or
+/// kInvalidArgument with a message that carries the op, the shapes and the types.
+Result<std::vector<TensorSpec>> infer(const Op& op, std::span<const TensorSpec> inputs);
+
+/// What a gradient rule sees of the node it differentiates.
+struct GradientContext {
+  GraphBuilder& graph;
+  std::span<const ValueId> inputs;
+  std::span<const ValueId> outputs;
+  /// One an output; invalid where the loss does not depend on it.
+  std::span<const ValueId> output_grads;
+  /// One an input: whether its gradient is wanted. Rules should not build what nobody wants.
+  std::span<const bool> wanted;
+};
+/// One an input; invalid where there is none (index inputs, or not wanted).
+using Gradients = std::vector<ValueId>;
+
+/// Appends the nodes that compute the gradients of one node's inputs. An op without a gradient is
+/// an error that names it, never a silent zero.
+Result<Gradients> gradient(const Op& op, const GradientContext& context);
+
+/// Bit i is set when the op writes its input i in place.
+std::uint32_t writes(const Op& op, std::size_t input_count);
+/// True when output 0 may take the memory of input i if it is as large and nobody reads that input
+/// afterwards: every kernel reads element j of the input for the last time before it writes element
+/// j of the output (the op cases prove it).
+bool may_alias(const Op& op, std::size_t input);
+/// Floating-point operations and the bytes that must move at least (inputs once, outputs once).
+struct OpCost {
+  std::int64_t flops = 0;
+  std::int64_t bytes = 0;
+};
+OpCost cost(const Op& op, std::span<const TensorSpec> inputs, std::span<const TensorSpec> outputs);
+/// The op with its attributes, for dumps and messages: "MatMul{transpose_b, bias, gelu}".
+std::string to_string(const Op& op);
+
+// One overload an op, each in src/ops/<op>.cc. Callers use the functions on Op above.
+namespace rules {
+#define VOLTA_DECLARE_RULES(Name)                                                            \
+  Result<std::vector<TensorSpec>> infer(const Name& op, std::span<const TensorSpec> inputs); \
+  Result<Gradients> gradient(const Name& op, const GradientContext& context);                \
+  std::string attributes(const Name& op);
+VOLTA_OPS(VOLTA_DECLARE_RULES)
+#undef VOLTA_DECLARE_RULES
+}  // namespace rules
+
+}  // namespace volta

@@ -1,0 +1,50 @@
+// Choosing tokens: Argmax and Sample.
+#include <limits>
+
+#include "ops/check.h"
+
+namespace volta::rules {
+
+namespace {
+
+// f32[.., V] whose last axis an i32 can index.
+Status check_choices(const Check& check, Specs inputs, std::string_view name) {
+  VOLTA_TRY(check.f32_rows(0, name));
+  return check.that(inputs[0].shape[-1] <= std::numeric_limits<std::int32_t>::max(),
+                    "a last axis that an i32 can index");
+}
+
+}  // namespace
+
+Result<SpecList> infer(const Argmax& op, Specs inputs) {
+  const Check check(op, inputs);
+  VOLTA_TRY(check.count(1, "x"));
+  VOLTA_TRY(check_choices(check, inputs, "x"));
+  return SpecList{{DType::kI32, drop_last(inputs[0].shape)}};
+}
+
+Result<Gradients> gradient(const Argmax& op, const GradientContext&) {
+  return not_differentiable(op, "it chooses an index");
+}
+
+std::string attributes(const Argmax&) { return ""; }
+
+Result<SpecList> infer(const Sample& op, Specs inputs) {
+  const Check check(op, inputs);
+  VOLTA_TRY(check.count(4, "logits, params, rng, counts"));
+  VOLTA_TRY(check_choices(check, inputs, "logits"));
+  VOLTA_TRY(check.that(inputs[0].shape.rank() == 2, "logits [rows, vocabulary]"));
+  const std::int64_t rows = inputs[0].shape[0];
+  VOLTA_TRY(check.is(1, "params", {DType::kF32, Shape(rows, 5)}));
+  VOLTA_TRY(check.is(2, "rng", {DType::kI64, Shape(rows, 2)}));
+  VOLTA_TRY(check.is(3, "counts", {DType::kI32, inputs[0].shape}));
+  return SpecList{{DType::kI32, Shape(rows)}, {DType::kF32, Shape(rows)}};
+}
+
+Result<Gradients> gradient(const Sample& op, const GradientContext&) {
+  return not_differentiable(op, "it draws a token");
+}
+
+std::string attributes(const Sample&) { return ""; }
+
+}  // namespace volta::rules

@@ -1,0 +1,136 @@
+// DeviceBuffer, the host's memory owner, and the typed view of host bytes. Inside the raw-memory
+// fence: every address that a tensor hands out is made here.
+#include "tensor/buffer.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/memory.h"
+#include "tensor/tensor.h"
+
+namespace volta {
+
+namespace {
+
+class HostMemory final : public MemoryOwner {
+ public:
+  Result<void*> allocate(std::int64_t bytes) override {
+    VOLTA_TRY(AlignedBytes block, try_allocate(bytes));
+    return block.release();
+  }
+  // SAFETY: `data` came from allocate(), whose blocks are freed with std::free.
+  void deallocate(void* data, std::int64_t) override { std::free(data); }
+  bool host_accessible() const override { return true; }
+  // SAFETY: DeviceBuffer has checked that both sides hold that many bytes.
+  Status copy_from_host(void* destination, std::span<const std::byte> source) override {
+    std::memmove(destination, source.data(), source.size());
+    return {};
+  }
+  Status copy_to_host(std::span<std::byte> destination, const void* source) override {
+    std::memmove(destination.data(), source, destination.size());
+    return {};
+  }
+};
+
+// kInvalidArgument unless [offset, offset + length) lies within `bytes`.
+Status check_range(std::int64_t offset, std::int64_t length, std::int64_t bytes) {
+  if (offset >= 0 && length >= 0 && length <= bytes && offset <= bytes - length) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{} bytes at offset {} are outside a buffer of {} bytes", length, offset, bytes));
+}
+
+}  // namespace
+
+std::shared_ptr<MemoryOwner> host_memory() {
+  static const std::shared_ptr<MemoryOwner> owner = std::make_shared<HostMemory>();
+  return owner;
+}
+
+Result<DeviceBuffer> DeviceBuffer::allocate(std::shared_ptr<MemoryOwner> owner,
+                                            std::int64_t bytes) {
+  if (owner == nullptr || bytes < 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("cannot allocate {} bytes{}", bytes,
+                            owner == nullptr ? " without a memory owner" : ""));
+  }
+  DeviceBuffer buffer;
+  if (bytes > 0) {
+    VOLTA_TRY(buffer.data_, owner->allocate(bytes));
+  }
+  buffer.owner_ = std::move(owner);
+  buffer.bytes_ = bytes;
+  return buffer;
+}
+
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : owner_(std::move(other.owner_)),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  if (this != &other) {
+    release();
+    owner_ = std::move(other.owner_);
+    data_ = std::exchange(other.data_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+DeviceBuffer::~DeviceBuffer() { release(); }
+
+void DeviceBuffer::release() {
+  if (data_ != nullptr) owner_->deallocate(data_, bytes_);
+}
+
+// SAFETY: the caller keeps `offset` within the block, and an empty buffer only has offset 0.
+void* DeviceBuffer::at_offset(std::int64_t offset) const {
+  return data_ == nullptr ? nullptr : static_cast<std::byte*>(data_) + offset;
+}
+
+Result<std::span<std::byte>> DeviceBuffer::host_bytes(std::int64_t offset,
+                                                      std::int64_t length) const {
+  if (!host_accessible()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the host cannot touch a device's memory; copy it with read() first");
+  }
+  VOLTA_TRY(check_range(offset, length, bytes_));
+  // SAFETY: the range lies within the block (checked above), which the host may touch.
+  return std::span(static_cast<std::byte*>(at_offset(offset)), static_cast<std::size_t>(length));
+}
+
+Status DeviceBuffer::write(std::int64_t offset, std::span<const std::byte> source) {
+  VOLTA_TRY(check_range(offset, std::ssize(source), bytes_));
+  if (source.empty()) return {};
+  return owner_->copy_from_host(at_offset(offset), source);
+}
+
+Status DeviceBuffer::read(std::int64_t offset, std::span<std::byte> destination) const {
+  VOLTA_TRY(check_range(offset, std::ssize(destination), bytes_));
+  if (destination.empty()) return {};
+  return owner_->copy_to_host(destination, at_offset(offset));
+}
+
+// SAFETY: the caller has checked that the bytes are whole, aligned elements; every T below is
+// trivially copyable and any bit pattern is a value of it.
+template <typename T>
+std::span<T> typed_span(std::span<std::byte> bytes) {
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+#define VOLTA_TYPED_SPAN(T)                                  \
+  template std::span<T> typed_span<T>(std::span<std::byte>); \
+  template std::span<const T> typed_span<const T>(std::span<std::byte>);
+VOLTA_TYPED_SPAN(float)
+VOLTA_TYPED_SPAN(std::int8_t)
+VOLTA_TYPED_SPAN(std::uint8_t)
+VOLTA_TYPED_SPAN(std::uint16_t)
+VOLTA_TYPED_SPAN(std::int32_t)
+VOLTA_TYPED_SPAN(std::int64_t)
+#undef VOLTA_TYPED_SPAN
+
+}  // namespace volta

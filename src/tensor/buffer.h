@@ -1,0 +1,67 @@
+// DeviceBuffer: RAII over memory that some device owns. This pair of files is inside the raw-memory
+// fence: everything above it sees spans and tensors only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/result.h"
+
+namespace volta {
+
+/// Who allocates, frees and copies a device's memory. Devices implement it; it must be safe to call
+/// from several threads.
+class MemoryOwner {
+ public:
+  virtual ~MemoryOwner() = default;
+  /// `bytes` > 0, aligned to at least 64 bytes, contents undefined. kOutOfMemory when there is
+  /// none.
+  virtual Result<void*> allocate(std::int64_t bytes) = 0;
+  virtual void deallocate(void* data, std::int64_t bytes) = 0;
+  /// True when the host may read and write the memory through its address.
+  virtual bool host_accessible() const = 0;
+  /// Copies host bytes to this owner's memory and back; sizes are checked by the caller.
+  virtual Status copy_from_host(void* destination, std::span<const std::byte> source) = 0;
+  virtual Status copy_to_host(std::span<std::byte> destination, const void* source) = 0;
+};
+
+/// The process's own memory.
+std::shared_ptr<MemoryOwner> host_memory();
+
+/// A block of one owner's memory; move-only, freed on destruction.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  /// A block of `bytes` >= 0 (0 gives an empty buffer that owns nothing).
+  static Result<DeviceBuffer> allocate(std::shared_ptr<MemoryOwner> owner, std::int64_t bytes);
+  DeviceBuffer(DeviceBuffer&& other) noexcept;
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+  ~DeviceBuffer();
+
+  std::int64_t bytes() const { return bytes_; }
+  /// The raw address, for devices and kernels; null when empty.
+  void* data() const { return data_; }
+  /// The address `offset` bytes in; the caller has checked 0 <= offset <= bytes().
+  void* at_offset(std::int64_t offset) const;
+  const std::shared_ptr<MemoryOwner>& owner() const { return owner_; }
+  bool host_accessible() const { return owner_ == nullptr || owner_->host_accessible(); }
+
+  /// Bytes [offset, offset + length) when the host may touch them; kInvalidArgument otherwise.
+  Result<std::span<std::byte>> host_bytes(std::int64_t offset, std::int64_t length) const;
+  /// Copies between host and buffer, range-checked.
+  Status write(std::int64_t offset, std::span<const std::byte> source);
+  Status read(std::int64_t offset, std::span<std::byte> destination) const;
+
+ private:
+  void release();
+
+  std::shared_ptr<MemoryOwner> owner_;
+  void* data_ = nullptr;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace volta

@@ -1,0 +1,59 @@
+// Texts of shapes and specs, and the checks for sizes that come from outside.
+#include "tensor/spec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace volta {
+
+std::string to_string(const Shape& shape) {
+  std::string text = "[";
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i > 0) text += ", ";
+    text += std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+std::string to_string(const TensorSpec& spec) {
+  return std::string(dtype_name(spec.dtype)) + to_string(spec.shape);
+}
+
+Result<Shape> make_shape(std::span<const std::int64_t> dims) {
+  if (dims.size() > static_cast<std::size_t>(kMaxRank)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a tensor has at most {} dimensions, not {}", kMaxRank, dims.size()));
+  }
+  Shape shape;
+  for (const std::int64_t dim : dims) shape.push_back(dim);
+  for (const std::int64_t dim : dims) {
+    if (dim < 0) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("shape {} has a negative dimension", to_string(shape)));
+    }
+  }
+  return shape;
+}
+
+Status check_spec(const TensorSpec& spec) {
+  // An empty dimension counts as one, so that no product of some of the dimensions (rows(),
+  // product()) can overflow either.
+  std::int64_t bytes = std::max<std::int64_t>(dtype_size(spec.dtype), 1);
+  for (int i = 0; i < spec.shape.rank(); ++i) {
+    const std::int64_t dim = spec.shape[i];
+    if (dim < 0) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{} has a negative dimension", to_string(spec)));
+    }
+    if (dim > kMaxTensorBytes / bytes) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{} is larger than the largest tensor, {} bytes", to_string(spec),
+                              kMaxTensorBytes));
+    }
+    bytes *= std::max<std::int64_t>(dim, 1);
+  }
+  return {};
+}
+
+}  // namespace volta

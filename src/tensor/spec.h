@@ -1,0 +1,40 @@
+// TensorSpec: the type and shape of a tensor without its data, and the checks for untrusted sizes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+namespace volta {
+
+/// The largest number of bytes one tensor may have: 2^46 (64 TiB). Sizes above it are rejected
+/// before anything is computed from them, so that no later product can overflow.
+inline constexpr std::int64_t kMaxTensorBytes = std::int64_t{1} << 46;
+
+/// What a tensor is, without its data.
+struct TensorSpec {
+  DType dtype = DType::kF32;
+  Shape shape;
+
+  std::int64_t bytes() const { return shape.elements() * dtype_size(dtype); }
+  bool operator==(const TensorSpec&) const = default;
+};
+
+/// "[2, 3, 4]"
+std::string to_string(const Shape& shape);
+/// "f32[2, 3, 4]"
+std::string to_string(const TensorSpec& spec);
+
+/// A shape from untrusted dimensions. kInvalidArgument for a rank over kMaxRank or a negative
+/// dimension.
+Result<Shape> make_shape(std::span<const std::int64_t> dims);
+
+/// Checks that no dimension is negative and that the size in bytes stays below kMaxTensorBytes,
+/// without overflow.
+Status check_spec(const TensorSpec& spec);
+
+}  // namespace volta

@@ -1,0 +1,140 @@
+// Tensor: windows into shared buffers, with every size checked before memory is touched.
+#include "tensor/tensor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace volta {
+
+namespace {
+
+// How much zeros() writes at once into memory that the host cannot touch.
+constexpr std::int64_t kZeroBlockBytes = std::int64_t{1} << 20;
+
+}  // namespace
+
+Result<Tensor> Tensor::empty(const TensorSpec& spec, const std::shared_ptr<MemoryOwner>& owner) {
+  VOLTA_TRY(check_spec(spec));
+  VOLTA_TRY(DeviceBuffer buffer, DeviceBuffer::allocate(owner, spec.bytes()));
+  Tensor tensor;
+  tensor.spec_ = spec;
+  tensor.buffer_ = std::make_shared<DeviceBuffer>(std::move(buffer));
+  return tensor;
+}
+
+Result<Tensor> Tensor::zeros(const TensorSpec& spec, const std::shared_ptr<MemoryOwner>& owner) {
+  VOLTA_TRY(Tensor tensor, empty(spec, owner));
+  if (tensor.host_accessible()) {
+    VOLTA_TRY(auto bytes, tensor.host_bytes());
+    std::ranges::fill(bytes, std::byte{0});
+    return tensor;
+  }
+  const std::int64_t total = tensor.bytes();
+  const std::vector<std::byte> zeros(static_cast<std::size_t>(std::min(total, kZeroBlockBytes)));
+  for (std::int64_t begin = 0; begin < total; begin += kZeroBlockBytes) {
+    const auto length = static_cast<std::size_t>(std::min(total - begin, kZeroBlockBytes));
+    VOLTA_TRY(tensor.buffer_->write(begin, std::span(zeros).first(length)));
+  }
+  return tensor;
+}
+
+Result<Tensor> Tensor::from_buffer(std::shared_ptr<DeviceBuffer> buffer, std::int64_t offset,
+                                   const TensorSpec& spec) {
+  VOLTA_TRY(check_spec(spec));
+  if (buffer == nullptr) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a tensor {} needs a buffer", to_string(spec)));
+  }
+  if (offset < 0 || spec.bytes() > buffer->bytes() || offset > buffer->bytes() - spec.bytes()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} at offset {} does not fit into a buffer of {} bytes",
+                            to_string(spec), offset, buffer->bytes()));
+  }
+  if (offset % dtype_size(spec.dtype) != 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("offset {} is not a multiple of the element size of {}", offset,
+                            to_string(spec)));
+  }
+  Tensor tensor;
+  tensor.spec_ = spec;
+  tensor.buffer_ = std::move(buffer);
+  tensor.offset_ = offset;
+  return tensor;
+}
+
+View Tensor::view() const {
+  return {buffer_ == nullptr ? nullptr : buffer_->at_offset(offset_), spec_.dtype, spec_.shape};
+}
+
+Result<std::span<std::byte>> Tensor::host_bytes() const {
+  if (buffer_ == nullptr) return std::span<std::byte>();
+  return buffer_->host_bytes(offset_, bytes());
+}
+
+Status Tensor::write_bytes(std::span<const std::byte> source) {
+  if (std::ssize(source) != bytes()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} takes {} bytes, not {}", to_string(spec_), bytes(), source.size()));
+  }
+  return buffer_ == nullptr ? Status() : buffer_->write(offset_, source);
+}
+
+Status Tensor::read_bytes(std::span<std::byte> destination) const {
+  if (std::ssize(destination) != bytes()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} holds {} bytes, which do not go into {}", to_string(spec_), bytes(),
+                            destination.size()));
+  }
+  return buffer_ == nullptr ? Status() : buffer_->read(offset_, destination);
+}
+
+Result<Tensor> Tensor::reshape(const Shape& shape) const {
+  const TensorSpec spec = {spec_.dtype, shape};
+  VOLTA_TRY(check_spec(spec));
+  if (shape.elements() != elements()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} has {} elements and cannot become {} with {}", to_string(spec_),
+                            elements(), to_string(shape), shape.elements()));
+  }
+  Tensor tensor = *this;
+  tensor.spec_ = spec;
+  return tensor;
+}
+
+Result<Tensor> Tensor::slice(std::int64_t begin, std::int64_t end) const {
+  if (spec_.shape.rank() == 0 || begin < 0 || begin > end || end > spec_.shape[0]) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("rows [{}, {}) are not part of {}", begin, end, to_string(spec_)));
+  }
+  Tensor tensor = *this;
+  tensor.spec_.shape.set(0, end - begin);
+  tensor.offset_ += begin * spec_.shape.product(1, spec_.shape.rank()) * dtype_size(spec_.dtype);
+  return tensor;
+}
+
+Result<Tensor> Tensor::clone_to(const std::shared_ptr<MemoryOwner>& owner) const {
+  VOLTA_TRY(Tensor copy, empty(spec_, owner));
+  if (host_accessible()) {
+    VOLTA_TRY(auto bytes, host_bytes());
+    VOLTA_TRY(copy.write_bytes(bytes));
+  } else if (copy.host_accessible()) {
+    VOLTA_TRY(auto bytes, copy.host_bytes());
+    VOLTA_TRY(read_bytes(bytes));
+  } else {  // From device to device by way of the host.
+    VOLTA_TRY(Tensor staged, clone_to(host_memory()));
+    VOLTA_TRY(auto bytes, staged.host_bytes());
+    VOLTA_TRY(copy.write_bytes(bytes));
+  }
+  return copy;
+}
+
+Status Tensor::check_type(DType wanted) const {
+  if (wanted == spec_.dtype) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{} does not hold {} elements", to_string(spec_), dtype_name(wanted)));
+}
+
+}  // namespace volta

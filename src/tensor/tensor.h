@@ -1,0 +1,112 @@
+// Tensor: a typed, shaped, contiguous window into a shared buffer of some device. Copying a Tensor
+// shares the memory. It knows nothing of ops, graphs or kernels.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+
+#include "base/result.h"
+#include "tensor/buffer.h"
+#include "tensor/spec.h"
+#include "tensor/view.h"
+
+namespace volta {
+
+class Tensor {
+ public:
+  /// An empty tensor: f32, shape [0], no memory.
+  Tensor() : spec_{DType::kF32, Shape(0)} {}
+
+  /// Uninitialised memory of `owner` (the host's by default). Checks the spec before allocating.
+  static Result<Tensor> empty(const TensorSpec& spec,
+                              const std::shared_ptr<MemoryOwner>& owner = host_memory());
+  /// The same, filled with zero bytes.
+  static Result<Tensor> zeros(const TensorSpec& spec,
+                              const std::shared_ptr<MemoryOwner>& owner = host_memory());
+  /// A host tensor with a copy of `values`; kInvalidArgument when their number is not the shape's.
+  template <typename T>
+  static Result<Tensor> from_values(const Shape& shape, std::span<const T> values);
+  /// A window of an existing buffer. `offset` is in bytes; the range is checked.
+  static Result<Tensor> from_buffer(std::shared_ptr<DeviceBuffer> buffer, std::int64_t offset,
+                                    const TensorSpec& spec);
+
+  const TensorSpec& spec() const { return spec_; }
+  const Shape& shape() const { return spec_.shape; }
+  DType dtype() const { return spec_.dtype; }
+  std::int64_t elements() const { return spec_.shape.elements(); }
+  std::int64_t bytes() const { return spec_.bytes(); }
+  bool host_accessible() const { return buffer_ == nullptr || buffer_->host_accessible(); }
+  const std::shared_ptr<DeviceBuffer>& buffer() const { return buffer_; }
+  std::int64_t offset() const { return offset_; }
+
+  /// What kernels take. Valid while this tensor or another one of the same buffer lives.
+  View view() const;
+
+  /// The elements, where the host may touch them; kInvalidArgument for another type or a device's
+  /// memory. The span is valid while the buffer lives.
+  template <typename T>
+  Result<std::span<const T>> values() const;
+  template <typename T>
+  Result<std::span<T>> mutable_values();
+
+  /// The raw bytes, under the same conditions.
+  Result<std::span<std::byte>> host_bytes() const;
+  /// Copies all bytes from or to the host; sizes must match exactly.
+  Status write_bytes(std::span<const std::byte> source);
+  Status read_bytes(std::span<std::byte> destination) const;
+  template <typename T>
+  Status write(std::span<const T> source) {
+    VOLTA_TRY(check_type(DTypeOf<T>::value));
+    return write_bytes(std::as_bytes(source));
+  }
+  template <typename T>
+  Status read(std::span<T> destination) const {
+    VOLTA_TRY(check_type(DTypeOf<T>::value));
+    return read_bytes(std::as_writable_bytes(destination));
+  }
+
+  /// The same memory under another shape of as many elements.
+  Result<Tensor> reshape(const Shape& shape) const;
+  /// Rows [begin, end) of the first axis, sharing the memory.
+  Result<Tensor> slice(std::int64_t begin, std::int64_t end) const;
+  /// A copy in `owner`'s memory.
+  Result<Tensor> clone_to(const std::shared_ptr<MemoryOwner>& owner = host_memory()) const;
+
+ private:
+  Status check_type(DType wanted) const;
+
+  TensorSpec spec_;
+  std::shared_ptr<DeviceBuffer> buffer_;
+  std::int64_t offset_ = 0;
+};
+
+/// Typed access to host bytes; defined in tensor/buffer.cc, inside the raw-memory fence.
+/// The caller has checked size and alignment (buffers are 64-byte aligned, windows are aligned to
+/// their element).
+template <typename T>
+std::span<T> typed_span(std::span<std::byte> bytes);
+
+template <typename T>
+Result<Tensor> Tensor::from_values(const Shape& shape, std::span<const T> values) {
+  VOLTA_TRY(Tensor tensor, empty({DTypeOf<T>::value, shape}));
+  VOLTA_TRY(tensor.write(values));
+  return tensor;
+}
+
+template <typename T>
+Result<std::span<const T>> Tensor::values() const {
+  VOLTA_TRY(check_type(DTypeOf<T>::value));
+  VOLTA_TRY(auto bytes, host_bytes());
+  return typed_span<T>(bytes);
+}
+
+template <typename T>
+Result<std::span<T>> Tensor::mutable_values() {
+  VOLTA_TRY(check_type(DTypeOf<T>::value));
+  VOLTA_TRY(auto bytes, host_bytes());
+  return typed_span<T>(bytes);
+}
+
+}  // namespace volta

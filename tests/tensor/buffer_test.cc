@@ -1,0 +1,117 @@
+// DeviceBuffer: ownership, ranges, and copies on the host and on a device.
+#include "tensor/buffer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "tensor/fake_memory.h"
+
+namespace volta {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::array<std::byte, 4> kBytes = {std::byte{1}, std::byte{2}, std::byte{3},
+                                             std::byte{4}};
+
+TEST(DeviceBuffer, HostMemoryIsAlignedAndReadable) {
+  auto buffer = DeviceBuffer::allocate(host_memory(), 100);
+  ASSERT_TRUE(buffer);
+  EXPECT_EQ(buffer->bytes(), 100);
+  EXPECT_TRUE(buffer->host_accessible());
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer->data()) % 64, 0u);
+  ASSERT_TRUE(buffer->write(96, kBytes));
+  std::array<std::byte, 4> back{};
+  ASSERT_TRUE(buffer->read(96, back));
+  EXPECT_EQ(back, kBytes);
+  const auto bytes = buffer->host_bytes(97, 2);
+  ASSERT_TRUE(bytes);
+  EXPECT_EQ((*bytes)[0], std::byte{2});
+  EXPECT_EQ(bytes->data(), buffer->at_offset(97));
+}
+
+TEST(DeviceBuffer, RangesAreChecked) {
+  auto buffer = DeviceBuffer::allocate(host_memory(), 8);
+  ASSERT_TRUE(buffer);
+  const auto outside = buffer->write(5, kBytes);
+  ASSERT_FALSE(outside);
+  EXPECT_THAT(outside.error().message(),
+              HasSubstr("4 bytes at offset 5 are outside a buffer of 8 bytes"));
+  std::array<std::byte, 4> back{};
+  EXPECT_FALSE(buffer->read(-1, back));
+  EXPECT_FALSE(buffer->host_bytes(0, 9));
+  EXPECT_FALSE(buffer->host_bytes(0, -1));
+  EXPECT_FALSE(buffer->host_bytes(std::numeric_limits<std::int64_t>::max(), 4));
+  EXPECT_TRUE(buffer->host_bytes(8, 0));
+}
+
+TEST(DeviceBuffer, EmptyBuffersOwnNothing) {
+  auto memory = std::make_shared<FakeMemory>();
+  auto buffer = DeviceBuffer::allocate(memory, 0);
+  ASSERT_TRUE(buffer);
+  EXPECT_EQ(memory->live, 0);
+  EXPECT_EQ(buffer->data(), nullptr);
+  EXPECT_EQ(buffer->at_offset(0), nullptr);
+  EXPECT_TRUE(buffer->write(0, {}));
+  EXPECT_TRUE(buffer->read(0, {}));
+  EXPECT_TRUE(DeviceBuffer().host_accessible());
+}
+
+TEST(DeviceBuffer, BadRequestsAreErrors) {
+  const auto negative = DeviceBuffer::allocate(host_memory(), -1);
+  ASSERT_FALSE(negative);
+  EXPECT_EQ(negative.error().code(), ErrorCode::kInvalidArgument);
+  const auto nobody = DeviceBuffer::allocate(nullptr, 1);
+  ASSERT_FALSE(nobody);
+  EXPECT_THAT(nobody.error().message(), HasSubstr("without a memory owner"));
+  const auto absurd = DeviceBuffer::allocate(host_memory(), std::int64_t{1} << 46);
+  ASSERT_FALSE(absurd);
+  EXPECT_EQ(absurd.error().code(), ErrorCode::kOutOfMemory);
+}
+
+TEST(DeviceBuffer, MovesFreeExactlyOnce) {
+  auto memory = std::make_shared<FakeMemory>();
+  {
+    auto first = DeviceBuffer::allocate(memory, 16);
+    auto second = DeviceBuffer::allocate(memory, 32);
+    ASSERT_TRUE(first && second);
+    EXPECT_EQ(memory->live, 2);
+    DeviceBuffer moved = std::move(*first);
+    EXPECT_EQ(moved.bytes(), 16);
+    moved = std::move(*second);
+    EXPECT_EQ(memory->live, 1);
+    EXPECT_EQ(moved.bytes(), 32);
+    DeviceBuffer& self = moved;
+    moved = std::move(self);
+    EXPECT_EQ(moved.bytes(), 32);
+    EXPECT_EQ(moved.owner(), memory);
+  }
+  EXPECT_EQ(memory->live, 0);
+}
+
+TEST(DeviceBuffer, DeviceMemoryIsClosedToTheHost) {
+  auto memory = std::make_shared<FakeMemory>();
+  auto buffer = DeviceBuffer::allocate(memory, 4);
+  ASSERT_TRUE(buffer);
+  EXPECT_FALSE(buffer->host_accessible());
+  const auto bytes = buffer->host_bytes(0, 4);
+  ASSERT_FALSE(bytes);
+  EXPECT_THAT(bytes.error().message(), HasSubstr("copy it with read()"));
+  ASSERT_TRUE(buffer->write(0, kBytes));
+  std::array<std::byte, 4> back{};
+  ASSERT_TRUE(buffer->read(0, back));
+  EXPECT_EQ(back, kBytes);
+  memory->fail_copy = true;
+  EXPECT_EQ(buffer->write(0, kBytes).error().code(), ErrorCode::kDevice);
+  EXPECT_EQ(buffer->read(0, back).error().code(), ErrorCode::kDevice);
+  memory->fail_allocate = true;
+  EXPECT_EQ(DeviceBuffer::allocate(memory, 4).error().code(), ErrorCode::kOutOfMemory);
+}
+
+}  // namespace
+}  // namespace volta
