@@ -1,0 +1,217 @@
+// Reverse-mode differentiation: walks the nodes between `wrt` and the loss backwards and lets each
+// op's rule append its gradient. Sums and their order are fixed by the graph alone.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/memory.h"
+#include "graph/graph.h"
+#include "graph/value_names.h"
+#include "graph/verify.h"
+
+namespace volta {
+namespace {
+
+class Differentiator {
+ public:
+  /// Works on `graph`, whose nodes so far are the forward pass.
+  Differentiator(Graph& graph, ValueId loss, std::span<const ValueId> wrt)
+      : graph_(graph),
+        loss_(loss),
+        node_count_(graph.nodes().size()),
+        depends_(graph.values().size()),
+        gradients_(graph.values().size()) {
+    for (const ValueId id : wrt) depends_[index(id)] = true;
+  }
+
+  Status run() {
+    find_path();
+    VOLTA_TRY(check_effects_on_path());
+    VOLTA_TRY(gradients_[index(loss_)], graph_.filled(graph_.spec(loss_).shape, 1.0f));
+    for (std::size_t i = node_count_; i-- > 0;) {
+      if (on_path_[i]) VOLTA_TRY(visit(i));
+    }
+    return {};
+  }
+
+  /// Zeros for what the loss does not depend on.
+  Result<ValueId> gradient_of(ValueId value) {
+    ValueId& known = gradients_[index(value)];
+    if (!known.valid()) {
+      VOLTA_TRY(known, graph_.filled(graph_.spec(value).shape, 0.0f));
+    }
+    return known;
+  }
+
+ private:
+  static std::size_t index(ValueId id) { return static_cast<std::size_t>(id.index); }
+
+  /// A node is on the path when it depends on a `wrt` and the loss depends on it.
+  void find_path() {
+    for (const Node& node : graph_.nodes()) {
+      const bool depends =
+          std::ranges::any_of(node.inputs, [&](ValueId id) { return depends_[index(id)]; });
+      if (!depends) continue;
+      for (const ValueId id : node.outputs) depends_[index(id)] = true;
+    }
+    std::vector<bool> reaches(depends_.size());
+    reaches[index(loss_)] = true;
+    on_path_.resize(node_count_);
+    for (std::size_t i = node_count_; i-- > 0;) {
+      const Node& node = graph_.nodes()[i];
+      on_path_[i] = std::ranges::any_of(
+          node.outputs, [&](ValueId id) { return reaches[index(id)] && depends_[index(id)]; });
+      if (!on_path_[i]) continue;
+      for (const ValueId id : node.inputs) reaches[index(id)] = true;
+    }
+  }
+
+  /// The backward nodes run after everything there is and read what the forward nodes read: a value
+  /// that any node writes would have changed by then.
+  Status check_effects_on_path() const {
+    std::vector<std::int32_t> writer(depends_.size(), -1);
+    for (std::size_t i = 0; i < node_count_; ++i) {
+      const Node& node = graph_.nodes()[i];
+      const std::uint32_t written = writes(node.op, node.inputs.size());
+      for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+        if (writes_input(written, j)) writer[index(node.inputs[j])] = static_cast<int>(i);
+      }
+    }
+    for (std::size_t i = 0; i < node_count_; ++i) {
+      if (!on_path_[i]) continue;
+      for (const ValueId id : graph_.nodes()[i].inputs) {
+        if (writer[index(id)] < 0) continue;
+        const Node& other = graph_.nodes()[static_cast<std::size_t>(writer[index(id)])];
+        return fail(
+            ErrorCode::kInvalidArgument,
+            fmt::format("cannot differentiate {}: it reads '{}', which {} writes; "
+                        "differentiate before adding what writes it",
+                        describe(graph_.nodes()[i]), graph_.value(id).name, describe(other)));
+      }
+    }
+    return {};
+  }
+
+  static std::string describe(const Node& node) {
+    return node.label.empty() ? std::string(op_name(node.op))
+                              : fmt::format("{} {}", node.label, op_name(node.op));
+  }
+
+  Status visit(std::size_t i) {
+    const Node node = graph_.nodes()[i];  // A copy: the rule appends to the graph.
+    std::vector<ValueId> output_grads;
+    for (const ValueId id : node.outputs) output_grads.push_back(gradients_[index(id)]);
+    VOLTA_TRY(auto wanted, try_make_array<bool>(static_cast<std::int64_t>(node.inputs.size())));
+    for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+      wanted[static_cast<std::int64_t>(j)] = depends_[index(node.inputs[j])];
+    }
+    graph_.set_scope(node.label.empty() ? "grad" : node.label + ".grad");
+    auto status = apply_rule(node, output_grads, wanted.span());
+    if (!status) {
+      return std::unexpected(
+          std::move(status).error().with_context("gradient of " + describe(node)));
+    }
+    return {};
+  }
+
+  Status apply_rule(const Node& node, std::span<const ValueId> output_grads,
+                    std::span<const bool> wanted) {
+    VOLTA_TRY(const Gradients made, gradient(node.op, {.graph = graph_,
+                                                       .inputs = node.inputs,
+                                                       .outputs = node.outputs,
+                                                       .output_grads = output_grads,
+                                                       .wanted = wanted}));
+    if (made.size() != node.inputs.size()) {
+      return fail(ErrorCode::kInternal, fmt::format("its rule gives {} gradients for {} inputs",
+                                                    made.size(), node.inputs.size()));
+    }
+    for (std::size_t j = 0; j < made.size(); ++j) {
+      if (!wanted[j]) continue;
+      if (!made[j].valid()) return no_gradient(node, j);
+      VOLTA_TRY(accumulate(node.inputs[j], made[j]));
+    }
+    return {};
+  }
+
+  /// Taking it for zero would be silent: an index made from what is differentiated, for example.
+  Status no_gradient(const Node& node, std::size_t input) const {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("no gradient flows to its input {}, {}, although that depends on what "
+                            "the loss is differentiated by",
+                            input, to_string(graph_.spec(node.inputs[input]))));
+  }
+
+  /// Sums the contributions of several uses in the order in which they arrive: last use first.
+  Status accumulate(ValueId value, ValueId contribution) {
+    if (graph_.spec(contribution).shape != graph_.spec(value).shape) {
+      return fail(ErrorCode::kInternal,
+                  fmt::format("the gradient of {} has the shape {}", to_string(graph_.spec(value)),
+                              to_string(graph_.spec(contribution).shape)));
+    }
+    ValueId& sum = gradients_[index(value)];
+    if (!sum.valid()) {
+      sum = contribution;
+      return {};
+    }
+    VOLTA_TRY(sum, graph_.add_one(Binary{BinaryKind::kAdd}, {sum, contribution}));
+    return {};
+  }
+
+  Graph& graph_;
+  ValueId loss_;
+  std::size_t node_count_;          ///< Of the forward pass.
+  std::vector<bool> depends_;       ///< By value: on any `wrt`.
+  std::vector<bool> on_path_;       ///< By node.
+  std::vector<ValueId> gradients_;  ///< By value; invalid while zero.
+};
+
+Status check_arguments(const Graph& graph, ValueId loss, std::span<const ValueId> wrt) {
+  if (!graph.contains(loss)) {
+    return fail(ErrorCode::kInvalidArgument, "the loss is no value of this graph");
+  }
+  const Value& value = graph.value(loss);
+  if (value.kind != ValueKind::kIntermediate) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the loss '{}' is a given {}; it must be made by the graph", value.name,
+                            kind_name(value.kind)));
+  }
+  if (value.spec.dtype != DType::kF32 || value.spec.shape.elements() != 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the loss is {}; it must be f32 with one element: reduce it first",
+                            to_string(value.spec)));
+  }
+  for (std::size_t i = 0; i < wrt.size(); ++i) {
+    if (!graph.contains(wrt[i])) {
+      return fail(ErrorCode::kInvalidArgument, fmt::format("wrt[{}] is no value of this graph", i));
+    }
+    if (!is_float(graph.spec(wrt[i]).dtype)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("wrt[{}] '{}' is {}: only floats have gradients", i,
+                              graph.value(wrt[i]).name, to_string(graph.spec(wrt[i]))));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<ValueId>> differentiate(Graph& graph, ValueId loss,
+                                           std::span<const ValueId> wrt) {
+  VOLTA_TRY(check_arguments(graph, loss, wrt));
+  Graph extended = graph;  // So that an error leaves the caller's graph as it was.
+  Differentiator differentiator(extended, loss, wrt);
+  VOLTA_TRY(differentiator.run());
+  std::vector<ValueId> result;
+  for (const ValueId id : wrt) {
+    VOLTA_TRY(const ValueId gradient, differentiator.gradient_of(id));
+    result.push_back(gradient);
+  }
+  extended.set_scope(graph.scope());
+  graph = std::move(extended);
+  return result;
+}
+
+}  // namespace volta

@@ -1,0 +1,30 @@
+// Backend: what passes and the planner may ask of the device that a plan is made for. Devices
+// implement it; graph knows nothing else of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "ops/op.h"
+#include "tensor/spec.h"
+#include "tensor/tensor.h"
+
+namespace volta {
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  /// Whether the device has a kernel for this op on these inputs.
+  virtual bool supports(const Op& op, std::span<const TensorSpec> inputs) const = 0;
+  /// Scratch memory the kernel needs, in bytes; placed in the plan's arena.
+  virtual std::int64_t workspace_bytes(const Op& op, std::span<const TensorSpec> inputs,
+                                       std::span<const TensorSpec> outputs) const = 0;
+  /// The element type in which the device would like input `input` of this op (constant weights).
+  virtual DType preferred_dtype(const Op& op, std::size_t input, const TensorSpec& spec) const = 0;
+  /// Runs one op on host tensors and returns its outputs on the host (for constant folding).
+  virtual Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) = 0;
+};
+
+}  // namespace volta

@@ -1,0 +1,92 @@
+// Common subexpressions: a node whose op and inputs have been seen, with no write to an input
+// since, is what the first one made.
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "graph/passes.h"
+#include "graph/rewrite.h"
+#include "graph/verify.h"
+
+namespace volta {
+namespace {
+
+/// What makes two nodes equal but for the op's attributes: the op as text, the inputs, and how
+/// often each had been written. The text tells 0 from -0, which operator== does not.
+using Key = std::tuple<std::string, std::vector<std::int32_t>, std::vector<int>>;
+
+class Merger {
+ public:
+  Merger(const Graph& graph, Rewriter& rewriter)
+      : rewriter_(rewriter),
+        write_count_(graph.values().size()),
+        is_output_(graph.values().size()) {
+    for (const GraphOutput& output : graph.outputs()) mark_output(output.value);
+  }
+
+  Status visit(const Node& node) {
+    VOLTA_TRY(const auto inputs, rewriter_.at(node.inputs));
+    if (count_writes(node)) return rewriter_.copy(node);
+    Key key{to_string(node.op), {}, {}};
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      std::get<1>(key).push_back(inputs[i].index);
+      std::get<2>(key).push_back(write_count_[static_cast<std::size_t>(node.inputs[i].index)]);
+    }
+    std::vector<const Node*>& seen = seen_[std::move(key)];
+    for (const Node* first : seen) {
+      if (first->op == node.op && may_stand_for(*first, node)) return merge(*first, node);
+    }
+    seen.push_back(&node);
+    return rewriter_.copy(node);
+  }
+
+ private:
+  bool is_output(ValueId id) const { return is_output_[static_cast<std::size_t>(id.index)]; }
+  void mark_output(ValueId id) { is_output_[static_cast<std::size_t>(id.index)] = true; }
+
+  /// Notes what the node writes; true when there is anything.
+  bool count_writes(const Node& node) {
+    const std::uint32_t written = writes(node.op, node.inputs.size());
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (writes_input(written, i)) ++write_count_[static_cast<std::size_t>(node.inputs[i].index)];
+    }
+    return written != 0;
+  }
+
+  /// A value can be an output under one name only.
+  bool may_stand_for(const Node& first, const Node& node) const {
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      if (is_output(first.outputs[i]) && is_output(node.outputs[i])) return false;
+    }
+    return true;
+  }
+
+  Status merge(const Node& first, const Node& node) {
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      VOLTA_TRY(const ValueId made, rewriter_.at(first.outputs[i]));
+      rewriter_.replace(node.outputs[i], made);
+      if (is_output(node.outputs[i])) mark_output(first.outputs[i]);
+    }
+    return {};
+  }
+
+  Rewriter& rewriter_;
+  std::vector<int> write_count_;
+  std::vector<bool> is_output_;
+  std::map<Key, std::vector<const Node*>> seen_;
+};
+
+}  // namespace
+
+Result<Graph> merge_common_subexpressions(const Graph& graph) {
+  VOLTA_TRY(Rewriter rewriter, Rewriter::begin(graph));
+  Merger merger(graph, rewriter);
+  for (const Node& node : graph.nodes()) VOLTA_TRY(merger.visit(node));
+  return rewriter.finish();
+}
+
+}  // namespace volta

@@ -1,0 +1,79 @@
+// The graph in Graphviz's language: `dot -Tsvg graph.dot > graph.svg`.
+#include <fmt/format.h>
+
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "graph/graph.h"
+#include "graph/verify.h"
+
+namespace volta {
+namespace {
+
+/// As the inside of a quoted string of the language.
+std::string escaped(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+std::string_view color(ValueKind kind) {
+  switch (kind) {
+    case ValueKind::kInput:
+      return "lightblue";
+    case ValueKind::kParameter:
+      return "khaki";
+    case ValueKind::kState:
+      return "lightsalmon";
+    case ValueKind::kConstant:
+    case ValueKind::kIntermediate:
+      break;
+  }
+  return "lightgray";
+}
+
+/// The dot node that stands for a value: the box of its op, or an ellipse of its own.
+std::string source(const Graph& graph, ValueId id) {
+  const std::int32_t producer = graph.value(id).producer;
+  return producer < 0 ? fmt::format("v{}", id.index) : fmt::format("n{}", producer);
+}
+
+}  // namespace
+
+std::string to_dot(const Graph& graph) {
+  std::string text = "digraph volta {\n  node [fontname=\"monospace\", style=filled];\n";
+  auto out = std::back_inserter(text);
+  for (std::size_t i = 0; i < graph.values().size(); ++i) {
+    const Value& value = graph.values()[i];
+    if (value.kind == ValueKind::kIntermediate) continue;
+    fmt::format_to(out, "  v{} [shape=ellipse, fillcolor={}, label=\"{}\\n{} {}\"];\n", i,
+                   color(value.kind), escaped(value.name), kind_name(value.kind),
+                   to_string(value.spec));
+  }
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    fmt::format_to(out, "  n{} [shape=box, fillcolor=white, label=\"{}{}{}\"];\n", i,
+                   escaped(to_string(node.op)), node.label.empty() ? "" : "\\n",
+                   escaped(node.label));
+    const std::uint32_t written = writes(node.op, node.inputs.size());
+    for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+      fmt::format_to(out, "  {} -> n{} [label=\"{}\"{}];\n", source(graph, node.inputs[j]), i,
+                     to_string(graph.spec(node.inputs[j])),
+                     writes_input(written, j) ? ", dir=both, color=red" : "");
+    }
+  }
+  for (std::size_t i = 0; i < graph.outputs().size(); ++i) {
+    const GraphOutput& output = graph.outputs()[i];
+    fmt::format_to(out, "  o{} [shape=ellipse, fillcolor=palegreen, label=\"{}\\noutput {}\"];\n",
+                   i, escaped(output.name), to_string(graph.spec(output.value)));
+    fmt::format_to(out, "  {} -> o{};\n", source(graph, output.value), i);
+  }
+  text += "}\n";
+  return text;
+}
+
+}  // namespace volta

@@ -1,0 +1,105 @@
+// Graph: nodes that are ops, in an order in which they may run. Building, autodiff and passes all
+// work on this one structure. It knows no device and holds no data but constants.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "ops/op.h"
+#include "ops/rules.h"
+#include "tensor/spec.h"
+#include "tensor/tensor.h"
+
+namespace volta {
+
+/// Where a value comes from, and who owns its memory.
+enum class ValueKind : std::uint8_t {
+  kInput,         ///< Written by the host before a run.
+  kParameter,     ///< A weight, bound by name; trained or constant over a run.
+  kState,         ///< Kept between runs and written by ops: optimiser state, caches.
+  kConstant,      ///< Data the graph itself carries.
+  kIntermediate,  ///< Made by a node.
+};
+
+/// "input", "parameter", "state", "constant" or "intermediate".
+std::string_view kind_name(ValueKind kind);
+
+struct Value {
+  ValueKind kind = ValueKind::kIntermediate;
+  TensorSpec spec;
+  std::string name;            ///< Unique among inputs, parameters, states and constants.
+  std::int32_t producer = -1;  ///< Index of the node that makes it; -1 unless kIntermediate.
+  Tensor constant;             ///< The data of a kConstant.
+};
+
+struct Node {
+  Op op;
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+  std::string label;  ///< The scope it was built in, e.g. "h.0.attn"; for dumps and profiles.
+};
+
+struct GraphOutput {
+  std::string name;
+  ValueId value;
+};
+
+class Graph final : public GraphBuilder {
+ public:
+  // Building. Names must be non-empty and unique; specs are checked.
+  Result<ValueId> input(std::string name, const TensorSpec& spec);
+  Result<ValueId> parameter(std::string name, const TensorSpec& spec);
+  Result<ValueId> state(std::string name, const TensorSpec& spec);
+  Result<ValueId> constant(std::string name, Tensor data);
+  Result<std::vector<ValueId>> add(const Op& op, std::span<const ValueId> inputs) override;
+  Result<ValueId> filled(const Shape& shape, float value) override;
+  /// Names a value that a run makes readable. A value may be an output under one name only.
+  Status output(std::string name, ValueId value);
+  /// The label that nodes added from now on carry.
+  void set_scope(std::string scope) { scope_ = std::move(scope); }
+  const std::string& scope() const { return scope_; }
+
+  // Reading.
+  TensorSpec spec(ValueId value) const override;
+  std::span<const Value> values() const { return values_; }
+  std::span<const Node> nodes() const { return nodes_; }
+  std::span<const GraphOutput> outputs() const { return outputs_; }
+  const Value& value(ValueId id) const { return values_[static_cast<std::size_t>(id.index)]; }
+  std::optional<ValueId> find(std::string_view name) const;
+  bool contains(ValueId id) const {
+    return id.index >= 0 && static_cast<std::size_t>(id.index) < values_.size();
+  }
+
+ private:
+  Result<ValueId> named(ValueKind kind, std::string name, const TensorSpec& spec);
+  bool holds(ValueId value, const TensorSpec& spec, float number) const;
+
+  std::vector<Value> values_;
+  std::vector<Node> nodes_;
+  std::vector<GraphOutput> outputs_;
+  std::string scope_;
+  std::map<std::string, ValueId, std::less<>> names_;
+};
+
+/// Checks every invariant of a graph: values exist and are made before they are read, specs are
+/// what infer says, only states and parameters are written, names are unique. Run after each pass.
+Status verify(const Graph& graph);
+
+/// d(loss)/d(wrt): appends the backward nodes to the graph. `loss` must have one element and be
+/// made by the graph; a value in `wrt` that the loss does not depend on gets zeros.
+Result<std::vector<ValueId>> differentiate(Graph& graph, ValueId loss,
+                                           std::span<const ValueId> wrt);
+
+/// The graph as text, one node a line with shapes; stable, for people and golden tests.
+std::string to_text(const Graph& graph);
+/// The graph in Graphviz's language.
+std::string to_dot(const Graph& graph);
+
+}  // namespace volta

@@ -1,0 +1,86 @@
+#include "graph/memory_planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "graph/plan.h"
+
+namespace volta {
+namespace {
+
+/// `bytes` rounded up to the alignment; the caller has checked that it does not overflow.
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+}
+
+bool overlap_in_time(const MemoryBlock& a, const MemoryBlock& b) {
+  return a.first <= b.last && b.first <= a.last;
+}
+
+/// The start of the smallest gap between the neighbours (sorted by offset) that holds `bytes`, or
+/// the end of them all.
+std::int64_t best_offset(std::span<const MemoryBlock* const> neighbours, std::int64_t bytes) {
+  std::int64_t end = 0;  // Of the neighbours so far.
+  std::int64_t best = -1;
+  std::int64_t best_gap = std::numeric_limits<std::int64_t>::max();
+  for (const MemoryBlock* neighbour : neighbours) {
+    const std::int64_t gap = neighbour->offset - end;
+    if (gap >= bytes && gap < best_gap) {
+      best = end;
+      best_gap = gap;
+    }
+    end = std::max(end, neighbour->offset + aligned(neighbour->bytes));
+  }
+  return best >= 0 ? best : end;
+}
+
+}  // namespace
+
+Status add_aligned(std::int64_t& total, std::int64_t bytes) {
+  if (bytes < 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a block of {} bytes cannot be placed", bytes));
+  }
+  if (bytes > std::numeric_limits<std::int64_t>::max() - kArenaAlignment - total) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the intermediate values together exceed 2^63 bytes: use smaller shapes");
+  }
+  total += aligned(bytes);
+  return {};
+}
+
+Result<std::int64_t> place_blocks(std::span<MemoryBlock> blocks) {
+  // No end of a block exceeds the sum of all (each starts at 0 or where another one ends): when
+  // this does not overflow, nothing below does.
+  std::int64_t total = 0;
+  for (const MemoryBlock& block : blocks) VOLTA_TRY(add_aligned(total, block.bytes));
+
+  std::vector<std::size_t> order(blocks.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+    return blocks[a].bytes != blocks[b].bytes ? blocks[a].bytes > blocks[b].bytes : a < b;
+  });
+
+  std::int64_t arena_bytes = 0;
+  std::vector<const MemoryBlock*> placed;  // Sorted by offset.
+  std::vector<const MemoryBlock*> neighbours;
+  for (const std::size_t i : order) {
+    MemoryBlock& block = blocks[i];
+    block.offset = 0;
+    if (block.bytes == 0) continue;  // Any place will do.
+    neighbours.clear();
+    for (const MemoryBlock* other : placed) {
+      if (overlap_in_time(block, *other)) neighbours.push_back(other);
+    }
+    block.offset = best_offset(neighbours, aligned(block.bytes));
+    placed.insert(std::ranges::upper_bound(placed, block.offset, {}, &MemoryBlock::offset), &block);
+    arena_bytes = std::max(arena_bytes, block.offset + aligned(block.bytes));
+  }
+  return arena_bytes;
+}
+
+}  // namespace volta

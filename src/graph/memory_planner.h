@@ -1,0 +1,29 @@
+// Where blocks of memory lie in one arena. Knows sizes and live ranges, nothing of graphs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+
+namespace volta {
+
+/// Memory that is needed from step `first` to step `last`, both included.
+struct MemoryBlock {
+  std::int64_t bytes = 0;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  std::int64_t offset = 0;  ///< Set by place_blocks; a multiple of kArenaAlignment.
+};
+
+/// Places every block so that no two that are needed at the same step overlap: the largest first,
+/// each into the smallest gap that holds it (best fit). The same blocks give the same places.
+/// Returns the bytes of the arena, never more than the blocks take one after the other.
+/// kInvalidArgument for a negative size or when the sizes overflow.
+Result<std::int64_t> place_blocks(std::span<MemoryBlock> blocks);
+
+/// Adds what a block of `bytes` takes of an arena (its size, rounded up to the alignment) to
+/// `total`. Fails as place_blocks does.
+Status add_aligned(std::int64_t& total, std::int64_t bytes);
+
+}  // namespace volta

@@ -1,0 +1,32 @@
+// Rewrites of a graph, one file each. A pass never changes what a graph computes (bit for bit, but
+// for fusions that say otherwise), keeps the order of effects, and its result verifies.
+#pragma once
+
+#include "base/result.h"
+#include "graph/backend.h"
+#include "graph/graph.h"
+
+namespace volta {
+
+/// Drops nodes whose outputs nobody needs and which write nothing.
+Result<Graph> remove_dead_nodes(const Graph& graph);
+/// Merges nodes with equal ops and equal inputs, unless a write lies between them.
+Result<Graph> merge_common_subexpressions(const Graph& graph);
+/// Evaluates nodes whose inputs are all constants.
+Result<Graph> fold_constants(const Graph& graph, Backend& backend);
+/// MatMul followed by a bias, an activation or a residual that nobody else needs becomes one
+/// MatMul with an epilogue, where the backend supports it.
+Result<Graph> fuse_epilogues(const Graph& graph, const Backend& backend);
+/// Rounds the float inputs of every MatMul to `dtype` first (the compute type); f32 changes
+/// nothing. This pass does change results, by the rounding.
+Result<Graph> set_compute_dtype(const Graph& graph, DType dtype);
+
+/// What `optimize` does.
+struct OptimizeOptions {
+  DType compute_dtype = DType::kF32;
+  bool fuse = true;
+};
+/// All passes in their fixed order, with verify after each; an error names the pass.
+Result<Graph> optimize(const Graph& graph, Backend& backend, const OptimizeOptions& options = {});
+
+}  // namespace volta

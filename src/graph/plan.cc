@@ -1,0 +1,225 @@
+// From a graph to a plan: which memory every value lies in, and when. The places within the arena
+// come from memory_planner.
+//
+// A value's memory is a binding or a block. A block holds one value and those that take its memory
+// over: reshapes of it, and results computed in place. Steps are counted by node.
+#include "graph/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "graph/memory_planner.h"
+#include "graph/verify.h"
+
+namespace volta {
+namespace {
+
+class Planner {
+ public:
+  Planner(const Graph& graph, const Backend& backend)
+      : graph_(graph),
+        backend_(backend),
+        end_(static_cast<std::int64_t>(graph.nodes().size())),
+        homes_(graph.values().size()),
+        last_use_(graph.values().size(), -1) {}
+
+  Result<Plan> run() {
+    bind_values();
+    find_last_uses();
+    for (std::size_t i = 0; i < graph_.nodes().size(); ++i) VOLTA_TRY(visit(i));
+    VOLTA_TRY(plan_.arena_bytes, place_blocks(blocks_));
+    resolve();
+    return std::move(plan_);
+  }
+
+ private:
+  /// Where a value lies: a binding, or else a block.
+  struct Home {
+    std::int32_t binding = -1;
+    std::int32_t block = -1;
+  };
+  /// A step whose offsets are not known yet.
+  struct Draft {
+    std::size_t node = 0;
+    std::int32_t workspace = -1;  ///< Its block, or -1.
+  };
+
+  static std::size_t index(ValueId id) { return static_cast<std::size_t>(id.index); }
+  const Home& home(ValueId id) const { return homes_[index(id)]; }
+  MemoryBlock& block(std::int32_t i) { return blocks_[static_cast<std::size_t>(i)]; }
+
+  void bind_values() {
+    for (std::size_t i = 0; i < graph_.values().size(); ++i) {
+      const Value& value = graph_.values()[i];
+      if (value.kind == ValueKind::kIntermediate) continue;
+      homes_[i].binding = static_cast<std::int32_t>(plan_.bindings.size());
+      plan_.bindings.push_back(
+          {.name = value.name, .kind = value.kind, .spec = value.spec, .constant = value.constant});
+    }
+    writes_.resize(plan_.bindings.size());
+  }
+
+  /// The last node that reads each value, itself or through reshapes of it; outputs to the end.
+  void find_last_uses() {
+    for (const GraphOutput& output : graph_.outputs()) last_use_[index(output.value)] = end_;
+    for (std::int64_t i = end_; i-- > 0;) {
+      const Node& node = graph_.nodes()[static_cast<std::size_t>(i)];
+      const bool is_reshape = std::holds_alternative<Reshape>(node.op);
+      const std::uint32_t written = writes(node.op, node.inputs.size());
+      for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+        const std::size_t input = index(node.inputs[j]);
+        const std::int64_t use = is_reshape ? std::max(i, last_use_[index(node.outputs[0])]) : i;
+        last_use_[input] = std::max(last_use_[input], use);
+        if (!writes_input(written, j)) continue;
+        const auto binding = static_cast<std::size_t>(homes_[input].binding);
+        writes_[binding].push_back(i);
+        plan_.bindings[binding].written = true;
+      }
+    }
+  }
+
+  Status visit(std::size_t i) {
+    const Node& node = graph_.nodes()[i];
+    if (std::holds_alternative<Reshape>(node.op) && can_share(node, static_cast<std::int64_t>(i))) {
+      homes_[index(node.outputs[0])] = home(node.inputs[0]);
+      return {};
+    }
+    VOLTA_TRY(const std::int64_t workspace, check_backend(i));
+    const auto step = static_cast<std::int64_t>(i);
+    Draft draft{.node = i};
+    if (workspace > 0) draft.workspace = add_block(workspace, step, step);
+    VOLTA_TRY(add_aligned(plan_.arena_bytes_unshared, workspace));
+    for (std::size_t j = 0; j < node.outputs.size(); ++j) {
+      const ValueId output = node.outputs[j];
+      const std::int64_t bytes = graph_.spec(output).bytes();
+      const std::int64_t last = std::max(step, last_use_[index(output)]);
+      const std::int32_t reused = j == 0 ? block_to_reuse(node, step) : -1;
+      if (reused >= 0) block(reused).last = last;
+      homes_[index(output)].block = reused >= 0 ? reused : add_block(bytes, step, last);
+      VOLTA_TRY(add_aligned(plan_.arena_bytes_unshared, bytes));
+    }
+    drafts_.push_back(draft);
+    return {};
+  }
+
+  /// A reshape of a binding that is written while the reshape still has readers must be a copy:
+  /// they want the old bytes.
+  bool can_share(const Node& reshape, std::int64_t step) const {
+    const std::int32_t binding = home(reshape.inputs[0]).binding;
+    if (binding < 0) return true;
+    const std::int64_t last = last_use_[index(reshape.outputs[0])];
+    return std::ranges::none_of(writes_[static_cast<std::size_t>(binding)],
+                                [&](std::int64_t at) { return at > step && at <= last; });
+  }
+
+  /// The workspace of a node that the backend supports.
+  Result<std::int64_t> check_backend(std::size_t i) const {
+    const Node& node = graph_.nodes()[i];
+    const std::vector<TensorSpec> inputs = specs(node.inputs);
+    const std::vector<TensorSpec> outputs = specs(node.outputs);
+    if (!backend_.supports(node.op, inputs)) {
+      std::string types;
+      for (const TensorSpec& spec : inputs) types += " " + to_string(spec);
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("node {} '{}': the device has no kernel for {} of{}", i, node.label,
+                              to_string(node.op), types));
+    }
+    const std::int64_t bytes = backend_.workspace_bytes(node.op, inputs, outputs);
+    if (bytes < 0 || bytes > kMaxTensorBytes) {
+      return fail(ErrorCode::kInternal,
+                  fmt::format("node {} '{}': {} asks for a workspace of {} bytes", i, node.label,
+                              op_name(node.op), bytes));
+    }
+    return bytes;
+  }
+
+  std::vector<TensorSpec> specs(std::span<const ValueId> ids) const {
+    std::vector<TensorSpec> result;
+    for (const ValueId id : ids) result.push_back(graph_.spec(id));
+    return result;
+  }
+
+  /// A new block; its index.
+  std::int32_t add_block(std::int64_t bytes, std::int64_t first, std::int64_t last) {
+    blocks_.push_back({.bytes = bytes, .first = first, .last = last});
+    return static_cast<std::int32_t>(blocks_.size()) - 1;
+  }
+
+  /// The block of an input that output 0 may overwrite, or -1: nobody needs it after this step, and
+  /// the op works in place on whatever this node reads of it.
+  std::int32_t block_to_reuse(const Node& node, std::int64_t step) {
+    for (const ValueId candidate : node.inputs) {
+      const std::int32_t reused = home(candidate).block;
+      if (reused < 0 || block(reused).last != step) continue;
+      bool fits = true;
+      for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+        if (home(node.inputs[j]).block != reused) continue;
+        fits = fits && may_alias(node.op, j) &&
+               same_layout(graph_.spec(node.inputs[j]), graph_.spec(node.outputs[0]));
+      }
+      if (fits) return reused;
+    }
+    return -1;
+  }
+
+  /// Element j lies at the same bytes in both. (A narrowing cast in place would let one thread
+  /// overwrite what another one has yet to read.)
+  static bool same_layout(const TensorSpec& a, const TensorSpec& b) {
+    return a.shape.elements() == b.shape.elements() && dtype_size(a.dtype) == dtype_size(b.dtype);
+  }
+
+  PlanOperand operand(ValueId id) {
+    const Home where = home(id);
+    const std::int64_t offset = where.binding >= 0 ? 0 : block(where.block).offset;
+    return {.spec = graph_.spec(id), .binding = where.binding, .offset = offset};
+  }
+
+  /// Fills the plan in, now that every block has its place.
+  void resolve() {
+    for (const Draft& draft : drafts_) {
+      const Node& node = graph_.nodes()[draft.node];
+      PlanStep step{.op = node.op, .inputs = {}, .outputs = {}, .label = node.label};
+      for (const ValueId id : node.inputs) step.inputs.push_back(operand(id));
+      for (const ValueId id : node.outputs) step.outputs.push_back(operand(id));
+      if (draft.workspace >= 0) {
+        step.workspace_offset = block(draft.workspace).offset;
+        step.workspace_bytes = block(draft.workspace).bytes;
+      }
+      plan_.steps.push_back(std::move(step));
+    }
+    for (const GraphOutput& output : graph_.outputs()) {
+      plan_.outputs.push_back({output.name, operand(output.value)});
+    }
+  }
+
+  const Graph& graph_;
+  const Backend& backend_;
+  std::int64_t end_;                               ///< One past the last step.
+  std::vector<Home> homes_;                        ///< By value.
+  std::vector<std::int64_t> last_use_;             ///< By value.
+  std::vector<std::vector<std::int64_t>> writes_;  ///< By binding: the steps that write it.
+  std::vector<MemoryBlock> blocks_;
+  std::vector<Draft> drafts_;
+  Plan plan_;
+};
+
+}  // namespace
+
+std::int64_t Plan::binding_bytes(ValueKind kind) const {
+  std::int64_t bytes = 0;
+  for (const PlanBinding& binding : bindings) {
+    if (binding.kind == kind) bytes += binding.spec.bytes();
+  }
+  return bytes;
+}
+
+Result<Plan> make_plan(const Graph& graph, const Backend& backend) {
+  VOLTA_TRY(verify(graph));
+  return Planner(graph, backend).run();
+}
+
+}  // namespace volta

@@ -1,0 +1,70 @@
+// Plan: a graph ready to run. Plain data: ops in order, and for every operand the place of its
+// bytes, either in the plan's one arena or in a tensor that the caller binds by name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "graph/backend.h"
+#include "graph/graph.h"
+
+namespace volta {
+
+/// Where an operand lies.
+struct PlanOperand {
+  TensorSpec spec;
+  std::int32_t binding = -1;  ///< Index into Plan::bindings, or -1: in the arena.
+  std::int64_t offset = 0;    ///< Bytes into the arena (or the bound tensor).
+};
+
+struct PlanStep {
+  Op op;
+  std::vector<PlanOperand> inputs;
+  std::vector<PlanOperand> outputs;
+  std::int64_t workspace_offset = 0;  ///< Into the arena.
+  std::int64_t workspace_bytes = 0;
+  std::string label;
+};
+
+/// A tensor the caller supplies: input, parameter, state, or a constant of the graph.
+struct PlanBinding {
+  std::string name;
+  ValueKind kind = ValueKind::kInput;
+  TensorSpec spec;
+  bool written = false;  ///< Some step writes it.
+  Tensor constant;       ///< The data of a kConstant.
+};
+
+struct PlanOutput {
+  std::string name;
+  PlanOperand operand;
+};
+
+struct Plan {
+  std::vector<PlanStep> steps;
+  std::vector<PlanBinding> bindings;
+  std::vector<PlanOutput> outputs;
+  std::int64_t arena_bytes = 0;
+  std::int64_t arena_bytes_unshared = 0;  ///< What it would be without sharing; for reports.
+
+  /// The bytes of the bindings of one kind.
+  std::int64_t binding_bytes(ValueKind kind) const;
+};
+
+/// Alignment of everything in the arena.
+inline constexpr std::int64_t kArenaAlignment = 64;
+
+/// Verifies the graph and gives every intermediate a place: live ranges, in-place outputs where
+/// may_alias allows it, Reshape for free, best-fit with the largest first. Outputs of the graph
+/// keep their place to the end. No two values that live at the same time overlap.
+Result<Plan> make_plan(const Graph& graph, const Backend& backend);
+
+/// The plan as text: steps, shapes, arena offsets.
+std::string to_text(const Plan& plan);
+/// The plan as JSON: steps with op, label, shapes, flops, bytes, offsets.
+std::string to_json(const Plan& plan);
+
+}  // namespace volta

@@ -1,0 +1,182 @@
+// Checks every invariant of a graph. It trusts nothing but infer and the effects that ops declare.
+#include "graph/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace volta {
+namespace {
+
+std::unexpected<Error> broken(std::string message) {
+  return fail(ErrorCode::kInternal, std::move(message));
+}
+
+/// What is known of a graph whose parts may point anywhere.
+class Verifier {
+ public:
+  Verifier(std::span<const Value> values, std::span<const Node> nodes,
+           std::span<const GraphOutput> outputs)
+      : values_(values), nodes_(nodes), outputs_(outputs) {}
+
+  Status run() const {
+    VOLTA_TRY(check_values());
+    for (std::size_t i = 0; i < nodes_.size(); ++i) VOLTA_TRY(check_node(i));
+    return check_outputs();
+  }
+
+ private:
+  const Value* find(ValueId id) const {
+    const bool exists = id.valid() && static_cast<std::size_t>(id.index) < values_.size();
+    return exists ? &values_[static_cast<std::size_t>(id.index)] : nullptr;
+  }
+
+  Status check_values() const {
+    std::unordered_set<std::string_view> names;
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      const Value& value = values_[i];
+      const std::string who = fmt::format("value {} '{}'", i, value.name);
+      if (auto status = check_spec(value.spec); !status) {
+        return broken(fmt::format("{}: {}", who, status.error().message()));
+      }
+      if (value.kind == ValueKind::kIntermediate) {
+        VOLTA_TRY(check_intermediate(i, who));
+        continue;
+      }
+      if (value.producer != -1) return broken(fmt::format("{}: is made by a node", who));
+      if (value.name.empty()) return broken(fmt::format("{}: has no name", who));
+      if (!names.insert(value.name).second) {
+        return broken(fmt::format("{}: another value has the same name", who));
+      }
+      if (value.kind == ValueKind::kConstant && value.constant.spec() != value.spec) {
+        return broken(fmt::format("{}: is {}, its data {}", who, to_string(value.spec),
+                                  to_string(value.constant.spec())));
+      }
+    }
+    return {};
+  }
+
+  Status check_intermediate(std::size_t index, std::string_view who) const {
+    const Value& value = values_[index];
+    if (!value.name.empty()) {
+      return broken(fmt::format("{}: an intermediate value has a name", who));
+    }
+    if (value.producer < 0 || static_cast<std::size_t>(value.producer) >= nodes_.size()) {
+      return broken(fmt::format("{}: no node makes it", who));
+    }
+    const Node& producer = nodes_[static_cast<std::size_t>(value.producer)];
+    const auto made =
+        std::ranges::count(producer.outputs, static_cast<std::int32_t>(index), &ValueId::index);
+    if (made != 1) {
+      return broken(fmt::format("{}: its node {} lists it {} times among its outputs", who,
+                                value.producer, made));
+    }
+    return {};
+  }
+
+  Status check_node(std::size_t index) const {
+    const Node& node = nodes_[index];
+    const std::string who = fmt::format("node {} '{}' ({})", index, node.label, op_name(node.op));
+    std::vector<TensorSpec> specs;
+    for (const ValueId id : node.inputs) {
+      const Value* input = find(id);
+      if (input == nullptr) {
+        return broken(fmt::format("{}: input {} does not exist", who, specs.size()));
+      }
+      if (input->producer >= static_cast<std::int32_t>(index)) {
+        return broken(fmt::format("{}: reads value {} before node {} makes it", who, id.index,
+                                  input->producer));
+      }
+      specs.push_back(input->spec);
+    }
+    auto expected = infer(node.op, specs);
+    if (!expected) return std::unexpected(std::move(expected).error().with_context(who));
+    if (auto status = check_effects(node.op, node.inputs, values_); !status) {
+      return std::unexpected(std::move(status).error().with_context(who));
+    }
+    return check_results(static_cast<std::int32_t>(index), *expected, who);
+  }
+
+  Status check_results(std::int32_t index, std::span<const TensorSpec> expected,
+                       std::string_view who) const {
+    const Node& node = nodes_[static_cast<std::size_t>(index)];
+    if (node.outputs.size() != expected.size()) {
+      return broken(fmt::format("{}: has {} outputs, should have {}", who, node.outputs.size(),
+                                expected.size()));
+    }
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const Value* output = find(node.outputs[i]);
+      if (output == nullptr) return broken(fmt::format("{}: output {} does not exist", who, i));
+      if (output->producer != index) {
+        return broken(
+            fmt::format("{}: output {} says that node {} makes it", who, i, output->producer));
+      }
+      if (output->spec != expected[i]) {
+        return broken(fmt::format("{}: output {} is {}, should be {}", who, i,
+                                  to_string(output->spec), to_string(expected[i])));
+      }
+    }
+    return {};
+  }
+
+  Status check_outputs() const {
+    std::unordered_set<std::string_view> names;
+    std::unordered_set<std::int32_t> seen;
+    for (const GraphOutput& output : outputs_) {
+      if (output.name.empty()) return broken("an output has no name");
+      if (find(output.value) == nullptr) {
+        return broken(fmt::format("output '{}' does not exist", output.name));
+      }
+      if (!names.insert(output.name).second) {
+        return broken(fmt::format("two outputs are named '{}'", output.name));
+      }
+      if (!seen.insert(output.value.index).second) {
+        return broken(fmt::format("output '{}' is output under another name too", output.name));
+      }
+    }
+    return {};
+  }
+
+  std::span<const Value> values_;
+  std::span<const Node> nodes_;
+  std::span<const GraphOutput> outputs_;
+};
+
+}  // namespace
+
+Status check_effects(const Op& op, std::span<const ValueId> inputs, std::span<const Value> values) {
+  const std::uint32_t written = writes(op, inputs.size());
+  if (written == 0) return {};
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!writes_input(written, i)) continue;
+    const Value& value = values[static_cast<std::size_t>(inputs[i].index)];
+    if (value.kind != ValueKind::kState && value.kind != ValueKind::kParameter) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: writes its input {}, which is the {} '{}'; only a state or a "
+                              "parameter can be written",
+                              op_name(op), i, kind_name(value.kind), value.name));
+    }
+    if (std::ranges::count(inputs, inputs[i]) != 1) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: writes '{}', which is another of its inputs too", op_name(op),
+                              value.name));
+    }
+  }
+  return {};
+}
+
+Status verify_parts(std::span<const Value> values, std::span<const Node> nodes,
+                    std::span<const GraphOutput> outputs) {
+  return Verifier(values, nodes, outputs).run();
+}
+
+Status verify(const Graph& graph) {
+  return verify_parts(graph.values(), graph.nodes(), graph.outputs());
+}
+
+}  // namespace volta

@@ -1,0 +1,25 @@
+// The invariants of a graph, one by one, on its bare parts: Graph's own methods cannot make a wrong
+// graph, so the tests of verify need to hand it one.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "graph/graph.h"
+
+namespace volta {
+
+/// Whether bit `input` of what writes() returned is set; inputs past its 32 bits are never written.
+constexpr bool writes_input(std::uint32_t written, std::size_t input) {
+  return input < 32 && ((written >> input) & 1u) != 0;
+}
+
+/// Only states and parameters may be written, and what is written is an operand only once.
+Status check_effects(const Op& op, std::span<const ValueId> inputs, std::span<const Value> values);
+
+/// verify() on the parts of a graph. kInternal (a broken pass) with the value or node at fault.
+Status verify_parts(std::span<const Value> values, std::span<const Node> nodes,
+                    std::span<const GraphOutput> outputs);
+
+}  // namespace volta
