@@ -1,0 +1,249 @@
+// What the attention kernels share that is not vector code: how operands lie in memory, which keys
+// a row sees, the scratch of a worker, and how work is handed out. It must not know instruction
+// sets.
+//
+// All of them follow one scheme (Dao et al. 2022; online softmax of Milakov & Gimelshein 2018):
+// keys are taken in blocks of kKeyBlock counted from position 0 of the sequence, in order, and a
+// query row carries its running maximum, its running sum and its unnormalised output from block to
+// block. Within a block a score is summed over head_dim one product after another, and the output
+// over keys one after another, in vector lanes that never mix; so a row's bits do not depend on
+// which rows are computed with it, and prefill, decode and training agree.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/parallel.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/split.h"
+
+namespace volta::cpu::attention {
+
+/// Keys combined between two corrections of the running maximum. Part of what defines a row's bits.
+inline constexpr std::int64_t kKeyBlock = 64;
+/// Query rows of one work item: enough to pay for the transposition of each key block.
+inline constexpr std::int64_t kTileRows = 128;
+/// Query rows whose scores against one key block are held at once (4 KiB).
+inline constexpr std::int64_t kScoreRows = 16;
+/// Rows in scratch are padded to this many floats: a whole number of vectors on every ISA.
+inline constexpr std::int64_t kPad = 16;
+/// Multiply-adds below which a second thread costs more than it saves.
+inline constexpr std::int64_t kInlineWork = 64 * 1024;
+
+constexpr std::int64_t padded(std::int64_t n) { return ceil_div(n, kPad) * kPad; }
+
+/// Heads lying in rows of [batch, time, stride]: T is float or const float.
+template <typename T>
+struct HeadRows {
+  T* data = nullptr;
+  std::int64_t time = 0;      ///< Rows a batch entry.
+  std::int64_t stride = 0;    ///< Elements from one row to the next.
+  std::int64_t head_dim = 0;  ///< Elements of a head.
+
+  T* at(std::int64_t batch, std::int64_t t, std::int64_t head) const {
+    return data + (batch * time + t) * stride + head * head_dim;
+  }
+};
+
+template <typename T>
+struct QkvRows {
+  HeadRows<T> q, k, v;
+};
+
+/// The q, k and v (or dq, dk and dv) that `views` begins with: one packed view, or three.
+template <typename T>
+QkvRows<T> qkv_rows(const AttentionShape& shape, std::span<const View> views) {
+  const std::int64_t dim = shape.head_dim;
+  const std::int64_t time = views[0].shape[1];
+  const std::int64_t q_width = shape.heads * dim;
+  const std::int64_t kv_width = shape.kv_heads * dim;
+  if (shape.packed) {
+    const std::int64_t stride = q_width + 2 * kv_width;
+    T* data = views[0].as<T>();
+    return {{data, time, stride, dim},
+            {data + q_width, time, stride, dim},
+            {data + q_width + kv_width, time, stride, dim}};
+  }
+  return {{views[0].as<T>(), time, q_width, dim},
+          {views[1].as<T>(), time, kv_width, dim},
+          {views[2].as<T>(), time, kv_width, dim}};
+}
+
+/// Views that q, k and v take together.
+constexpr std::size_t qkv_views(const AttentionShape& shape) { return shape.packed ? 1 : 3; }
+
+/// Query heads that share one key/value head.
+constexpr std::int64_t group_size(const AttentionShape& shape) {
+  return shape.heads / shape.kv_heads;
+}
+
+/// Walks the query rows of a key/value head, which lie in the order (time, head of the group).
+struct QueryRow {
+  QueryRow(std::int64_t kv_head, std::int64_t group_size, std::int64_t row)
+      : first_head(kv_head * group_size), group(group_size), t(row / group), g(row % group) {}
+  std::int64_t head() const { return first_head + g; }
+  void next() {
+    if (++g == group) g = 0, ++t;
+  }
+  std::int64_t first_head, group, t, g;
+};
+
+/// Keys [begin, end) of a block that a row sees, counted from the block's first key.
+struct KeyRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// What the row at `position` sees of the block that begins at key `first`; `window` as in
+/// AttentionShape.
+constexpr KeyRange visible_keys(std::int64_t position, std::int64_t window, std::int64_t first) {
+  const std::int64_t begin = window > 0 ? position - window + 1 - first : 0;
+  return {std::clamp<std::int64_t>(begin, 0, kKeyBlock),
+          std::clamp<std::int64_t>(position + 1 - first, 0, kKeyBlock)};
+}
+
+/// The first key of the first block that the row at `position` sees anything of.
+constexpr std::int64_t first_visible_block(std::int64_t position, std::int64_t window) {
+  const std::int64_t first = window > 0 ? std::max<std::int64_t>(0, position - window + 1) : 0;
+  return first / kKeyBlock * kKeyBlock;
+}
+
+/// Rows [begin, end) of a sequence of a step that lie in its cache; row t at position start + t.
+struct CachedTimes {
+  std::int64_t start = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// The rows of `sequence` that start and count (i32, one a sequence) name, out of `time` rows and
+/// for caches of `capacity` positions. Rows that would fall outside the cache are left out, and the
+/// sequence's index is reported.
+inline CachedTimes cached_times(const Context& context, const std::int32_t* start,
+                                const std::int32_t* count, std::int64_t sequence, std::int64_t time,
+                                std::int64_t capacity) {
+  const std::int64_t first = start[sequence], rows = count[sequence];
+  if (first < 0 || rows < 0 || rows > time || first + rows > capacity) {
+    report_bad_index(context, sequence);
+  }
+  const std::int64_t begin = std::clamp<std::int64_t>(-first, 0, time);
+  const std::int64_t end = std::min({rows, time, capacity - first});
+  return {first, begin, std::max(begin, end)};
+}
+
+/// Hands out pieces of one worker's scratch, each beginning on a cache line.
+class Scratch {
+ public:
+  explicit Scratch(float* at) : at_(at) {}
+  float* take(std::int64_t floats) {
+    float* piece = at_;
+    at_ += padded(floats);
+    return piece;
+  }
+
+ private:
+  float* at_;
+};
+
+/// Scratch of a worker that runs attend() on tiles of at most `rows` rows: see TileScratch.
+constexpr std::int64_t tile_floats(std::int64_t head_dim, std::int64_t rows) {
+  const std::int64_t dim = padded(head_dim);
+  return 2 * rows * dim + 2 * padded(rows + kScoreRows) + kScoreRows * kKeyBlock +
+         2 * kKeyBlock * dim;
+}
+
+/// The places of one tile in a worker's scratch. Rows of q and out are padded(head_dim) long.
+struct TileScratch {
+  TileScratch(float* at, std::int64_t head_dim, std::int64_t rows) {
+    Scratch scratch(at);
+    const std::int64_t dim = padded(head_dim);
+    q = scratch.take(rows * dim);
+    out = scratch.take(rows * dim);
+    max = scratch.take(rows + kScoreRows);
+    sum = scratch.take(rows + kScoreRows);
+    scores = scratch.take(kScoreRows * kKeyBlock);
+    keys = scratch.take(kKeyBlock * dim);
+    values = scratch.take(kKeyBlock * dim);
+  }
+  float* q;       ///< [rows, dim]
+  float* out;     ///< [rows, dim], not yet divided by sum
+  float* max;     ///< [rows + kScoreRows], of the scaled scores so far
+  float* sum;     ///< [rows + kScoreRows], of exp(score - max)
+  float* scores;  ///< [kScoreRows, kKeyBlock]
+  float* keys;    ///< [head_dim, kKeyBlock]: one block, transposed
+  float* values;  ///< [kKeyBlock, dim]: one block
+};
+
+/// Rows of a work item when `pairs` (batch entry, key/value head) have `rows` query rows each: few
+/// enough that every worker finds several items. Has no influence on the result.
+inline std::int64_t rows_per_tile(const Context& context, std::int64_t pairs, std::int64_t rows) {
+  const std::int64_t workers = context.pool->threads();
+  std::int64_t tile = std::min(rows, kTileRows);
+  while (workers > 1 && tile > 2 * kScoreRows && pairs * ceil_div(rows, tile) < 3 * workers) {
+    tile = padded(tile / 2);
+  }
+  return tile;
+}
+
+/// Runs fn(worker, item) once for every item; each worker (fewer than the pool has threads) takes
+/// the next item when it is done with one, so items may differ in cost. `work` is the number of
+/// multiply-adds of all of them; little work stays on this thread.
+template <typename Fn>
+void share_items(const Context& context, std::int64_t items, std::int64_t work, const Fn& fn) {
+  const std::int64_t threads = work <= kInlineWork ? 1 : context.pool->threads();
+  const std::int64_t workers = std::min(threads, items);
+  std::atomic<std::int64_t> next = 0;
+  parallel_chunks(*context.pool, workers, [&](std::int64_t worker) {
+    for (;;) {
+      const std::int64_t item = next.fetch_add(1, std::memory_order_relaxed);
+      if (item >= items) return;
+      fn(worker, item);
+    }
+  });
+}
+
+/// Scratch bytes for every worker of the pool.
+inline std::int64_t scratch_bytes(const Context& context, std::int64_t floats_per_worker) {
+  return context.pool->threads() * padded(floats_per_worker) *
+         static_cast<std::int64_t>(sizeof(float));
+}
+
+/// The scratch of one worker, in a workspace of scratch_bytes().
+inline float* worker_scratch(const Args& args, std::int64_t worker,
+                             std::int64_t floats_per_worker) {
+  // SAFETY: the workspace is 64-byte aligned raw storage of scratch_bytes(); floats are implicitly
+  // created in it, and no two workers have the same number.
+  return reinterpret_cast<float*>(args.workspace.data()) + worker * padded(floats_per_worker);
+}
+
+/// How attention weights are dropped; see Attention in ops/op.h.
+struct DropoutRule {
+  bool on = false;
+  std::uint64_t seed = 0;
+  std::uint32_t stream = 0;
+  std::uint32_t step = 0;
+  std::uint32_t threshold = 0;  ///< Kept when the upper 24 bits are at least this.
+  float kept_scale = 1.0f;      ///< 1 / (1 - p)
+};
+
+/// The rule of an op with `dropout` > 0, whose last input is `rng`; off when it is 0.
+inline DropoutRule dropout_rule(float dropout, std::uint32_t stream, const View& rng) {
+  DropoutRule rule;
+  if (!(dropout > 0.0f)) return rule;
+  const std::int64_t* key = rng.as<const std::int64_t>();
+  // uniform_float(bits) = (bits >> 8) 2^-24 is at least p exactly when bits >> 8 is at least
+  // ceil(p 2^24); the product is exact in double.
+  const double scaled = static_cast<double>(dropout) * 0x1p24;
+  const auto below = static_cast<std::uint32_t>(scaled);
+  rule.on = true;
+  rule.seed = static_cast<std::uint64_t>(key[0]);
+  rule.stream = stream;
+  rule.step = static_cast<std::uint32_t>(key[1]);
+  rule.threshold = below + (static_cast<double>(below) < scaled ? 1 : 0);
+  rule.kept_scale = 1.0f / (1.0f - dropout);
+  return rule;
+}
+
+}  // namespace volta::cpu::attention

@@ -1,0 +1,218 @@
+// attend(): one tile of query rows over all keys they see, for Attention and CachedAttention alike,
+// compiled once per instruction set (see simd.h). It must not know ops or batches.
+
+// Include guard, toggled once per target.
+#if defined(VOLTA_KERNELS_CPU_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VOLTA_KERNELS_CPU_ATTENTION_TILE_INL_H_
+#undef VOLTA_KERNELS_CPU_ATTENTION_TILE_INL_H_
+#else
+#define VOLTA_KERNELS_CPU_ATTENTION_TILE_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_blocks-inl.h"
+#include "kernels/cpu/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace volta::cpu::HWY_NAMESPACE {
+namespace attention {
+
+using namespace volta::cpu::attention;  // NOLINT(google-build-using-namespace): the plain half.
+
+/// The keys and values of one head in one sequence, and the rows that read them. Row r belongs to
+/// position first_position + r / group (so that the query heads of a group share each key block).
+/// Rows of keys and values lie `stride` apart and begin at position 0.
+template <typename T>
+struct Tile {
+  const T* keys;
+  const T* values;
+  std::int64_t stride;
+  std::int64_t head_dim;
+  std::int64_t rows;
+  std::int64_t first_row;  ///< Of this tile among the rows (time, query head of the group).
+  std::int64_t first_position;
+  std::int64_t group;
+  std::int64_t window;
+
+  std::int64_t position(std::int64_t r) const { return first_position + (first_row + r) / group; }
+  /// The first row at `position` or after it, or `rows`.
+  std::int64_t first_row_at(std::int64_t position) const {
+    return std::clamp<std::int64_t>((position - first_position) * group - first_row, 0, rows);
+  }
+  /// What rows [r, r + count) see of the block that begins at key `block`.
+  void visible(std::int64_t r, std::int64_t count, std::int64_t block, KeyRange* ranges) const {
+    std::int64_t at = position(r);
+    std::int64_t left = group - (first_row + r) % group;  // Rows that are still at that position.
+    for (std::int64_t i = 0; i < count; ++i) {
+      ranges[i] = visible_keys(at, window, block);
+      if (--left == 0) left = group, ++at;
+    }
+  }
+};
+
+/// Leaves attention weights as they are.
+struct KeepAll {
+  void operator()(std::int64_t, std::int64_t, std::int64_t, const KeyRange*, float*) const {}
+};
+
+// The scores of a few rows against a block become weights exp(s - max), zero outside each row's
+// range; the rows' maxima, sums and outputs (of `dim` floats) are carried on. In passes over all
+// rows, because each step of one row waits for the one before. Lanes are summed in a fixed order;
+// masked ones add zero.
+HWY_INLINE void softmax_block(const KeyRange* ranges, std::int64_t rows, float* scores, float* max,
+                              float* sum, float* out, std::int64_t dim) {
+  const F32 d;
+  const V32 lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  alignas(64) float block_max[kScoreRows];
+  std::fill_n(block_max, kScoreRows, -std::numeric_limits<float>::infinity());
+  alignas(64) float correction[kScoreRows];
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const float* s = scores + i * kKeyBlock;
+    V32 largest = lowest;
+    for (std::int64_t n = floor_lanes(ranges[i].begin); n < ranges[i].end; n += kLanes) {
+      V32 v = hn::LoadU(d, s + n);
+      if (!whole(n, ranges[i])) v = hn::IfThenElse(in_range(n, ranges[i]), v, lowest);
+      largest = hn::Max(largest, v);
+    }
+    block_max[i] = hn::GetLane(hn::MaxOfLanes(d, largest));
+  }
+  for (std::int64_t i = 0; i < rows; i += kLanes) {
+    const V32 before = hn::LoadU(d, max + i), now = hn::LoadU(d, block_max + i);
+    const auto grows = hn::Gt(now, before);
+    const V32 c = hn::IfThenElse(grows, exp_weight(hn::Sub(before, now)), hn::Set(d, 1.0f));
+    hn::StoreU(hn::IfThenElse(grows, now, before), d, max + i);
+    hn::StoreU(hn::Mul(hn::LoadU(d, sum + i), c), d, sum + i);
+    hn::StoreU(c, d, correction + i);
+  }
+  for (std::int64_t i = 0; i < rows; ++i, out += dim) {
+    if (correction[i] == 1.0f) continue;
+    const V32 c = hn::Set(d, correction[i]);
+    for (std::int64_t n = 0; n < dim; n += kLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, out + n), c), d, out + n);
+    }
+  }
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* s = scores + i * kKeyBlock;
+    const V32 shift = hn::Set(d, max[i]);
+    V32 total = hn::Zero(d);
+    for (std::int64_t n = floor_lanes(ranges[i].begin); n < ranges[i].end; n += kLanes) {
+      V32 p = exp_weight(hn::Sub(hn::LoadU(d, s + n), shift));
+      if (!whole(n, ranges[i])) p = hn::IfThenElseZero(in_range(n, ranges[i]), p);
+      total = hn::Add(total, p);
+      hn::StoreU(p, d, s + n);
+    }
+    sum[i] += hn::GetLane(hn::SumOfLanes(d, total));
+  }
+}
+
+// Adds weights [kRows, kKeyBlock] times values to the outputs. A row reads the values of its own
+// keys only (not zero times the others: they may be NaN), in ascending order. Ranges of later rows
+// begin and end later or alike.
+template <int kRows>
+HWY_INLINE void add_values(const Product& p, std::int64_t columns, const KeyRange* ranges) {
+  const auto part = [&](int i, std::int64_t first, std::int64_t last) HWY_ATTR {
+    if (first >= last) return;
+    Product q = p;
+    q.a += i * p.a_row + first;
+    q.b += first * p.b_stride;
+    q.c += i * p.c_stride;
+    product_rows<1>(q, columns, {last - first}, true);
+  };
+  const std::int64_t common = ranges[kRows - 1].begin;
+  const std::int64_t end = ranges[0].end;
+  if (kRows == 1 || common >= end) {
+    for (int i = 0; i < kRows; ++i) part(i, ranges[i].begin, ranges[i].end);
+    return;
+  }
+  std::int64_t more[kRows];
+  for (int i = 0; i < kRows; ++i) {
+    part(i, ranges[i].begin, common);
+    more[i] = ranges[i].end - end;
+  }
+  Product q = p;
+  q.a += common;
+  q.b += common * p.b_stride;
+  product_rows<kRows>(q, columns, {end - common, more}, true);
+}
+
+// Rows [r, r + rows) of a tile, at most kScoreRows, against one block of keys, in scratch.keys and
+// `values`.
+template <typename T, typename Drop>
+HWY_INLINE void attend_block(const Tile<T>& tile, const TileScratch& scratch, std::int64_t r,
+                             std::int64_t rows, std::int64_t block, const float* values,
+                             std::int64_t values_stride, const Drop& drop) {
+  const std::int64_t dim = padded(tile.head_dim);
+  KeyRange ranges[kScoreRows];
+  tile.visible(r, rows, block, ranges);
+  const Product scores = {scratch.q + r * dim, dim,      1, scratch.keys, kKeyBlock,
+                          scratch.scores,      kKeyBlock};
+  product(scores, rows, false, [&](std::int64_t i, std::int64_t n) {
+    return Part{floor_lanes(ranges[i].begin), ceil_lanes(ranges[i + n - 1].end), 0, tile.head_dim};
+  });
+  softmax_block(ranges, rows, scratch.scores, scratch.max + r, scratch.sum + r,
+                scratch.out + r * dim, dim);
+  drop(r, rows, block, ranges, scratch.scores);
+  const std::int64_t columns = ceil_lanes(tile.head_dim);
+  const auto add = [&](std::int64_t i, auto count) HWY_ATTR {
+    const Product p = {scratch.scores + i * kKeyBlock, kKeyBlock, 1, values, values_stride,
+                       scratch.out + (r + i) * dim,    dim};
+    add_values<decltype(count)::value>(p, columns, ranges + i);
+  };
+  std::int64_t i = 0;
+  for (; i + 4 <= rows; i += 4) add(i, std::integral_constant<int, 4>());
+  for (; i < rows; ++i) add(i, std::integral_constant<int, 1>());
+}
+
+/// Runs the tile's rows, whose queries lie in scratch.q, over all keys they see; leaves
+/// scratch.out, max and sum. drop(row, rows, block, ranges, weights) may change the weights of a
+/// few rows against one block.
+template <typename T, typename Drop>
+HWY_INLINE void attend(const Tile<T>& tile, const TileScratch& scratch, const Drop& drop) {
+  const std::int64_t dim = padded(tile.head_dim);
+  zero(scratch.out, tile.rows * dim);
+  std::fill_n(scratch.max, tile.rows + kScoreRows, -std::numeric_limits<float>::infinity());
+  std::fill_n(scratch.sum, tile.rows + kScoreRows, 0.0f);
+  const std::int64_t last = tile.position(tile.rows - 1);
+  // A cache of f32 is read where it lies: in decode that copy would cost as much as the product.
+  const bool direct =
+      std::is_same_v<T, float> && tile.stride == tile.head_dim && tile.head_dim % kLanes == 0;
+  for (std::int64_t block = first_visible_block(tile.position(0), tile.window); block <= last;
+       block += kKeyBlock) {
+    const std::int64_t keys = std::min(kKeyBlock, last + 1 - block);
+    const std::int64_t next = block + kKeyBlock;
+    Ahead<T> ahead;
+    if (tile.stride == tile.head_dim && next <= last) {
+      ahead = {tile.keys + next * tile.stride, tile.values + next * tile.stride,
+               std::min(kKeyBlock, last + 1 - next) * tile.stride};
+    }
+    copy_transposed(tile.keys + block * tile.stride, tile.stride, keys, tile.head_dim, ahead,
+                    scratch.keys);
+    const float* values = scratch.values;
+    if constexpr (std::is_same_v<T, float>) {
+      if (direct) values = tile.values + block * tile.stride;
+    }
+    if (!direct) {
+      copy_rows(tile.values + block * tile.stride, tile.stride, keys, tile.head_dim, 1.0f,
+                scratch.values);
+    }
+    const std::int64_t begin = tile.first_row_at(block);
+    const std::int64_t end =
+        tile.window > 0 ? tile.first_row_at(block + kKeyBlock - 1 + tile.window) : tile.rows;
+    for (std::int64_t r = begin; r < end; r += kScoreRows) {
+      attend_block(tile, scratch, r, std::min(kScoreRows, end - r), block, values,
+                   direct ? tile.stride : dim, drop);
+    }
+  }
+}
+
+}  // namespace attention
+}  // namespace volta::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // VOLTA_KERNELS_CPU_ATTENTION_TILE_INL_H_

@@ -1,0 +1,69 @@
+// The CPU backend's entry points: one `run` an op, on raw views. Kernels allocate nothing, never
+// fail and never throw; shapes and types were checked by infer when the plan was made. They know
+// ops and views, not tensors, graphs or devices.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/parallel.h"
+#include "ops/op.h"
+#include "tensor/view.h"
+
+namespace volta::cpu {
+
+/// The instruction sets a binary carries. kSse4 is the portable path (x86-64-v2, no FMA).
+enum class Simd : std::uint8_t { kSse4, kAvx2, kAvx512 };
+
+/// The best one this machine can run.
+Simd best_simd();
+/// Whether this machine can run `simd`.
+bool simd_available(Simd simd);
+/// "sse4", "avx2", "avx512".
+const char* simd_name(Simd simd);
+
+/// What a kernel gets beside its operands.
+struct Context {
+  Simd simd = Simd::kSse4;
+  ThreadPool* pool = nullptr;  ///< Never null.
+  /// Set to 1 + the offending element's index when an index tensor holds a value out of range; the
+  /// kernel then uses a defined value (zeros, or skips the row).
+  std::atomic<std::int64_t>* bad_index = nullptr;
+};
+
+/// The operands of one op, in the order of its comment in ops/op.h.
+struct Args {
+  std::span<const View> inputs;
+  std::span<const View> outputs;
+  std::span<std::byte> workspace;  ///< At least workspace_bytes(), 64-byte aligned.
+};
+
+#define VOLTA_DECLARE_CPU_RUN(Name) \
+  void run(const Name& op, const Args& args, const Context& context) noexcept;
+VOLTA_OPS(VOLTA_DECLARE_CPU_RUN)
+#undef VOLTA_DECLARE_CPU_RUN
+
+/// The shapes of the operands, for workspace sizes.
+struct ArgShapes {
+  std::span<const View> inputs;  ///< Data pointers are null.
+  std::span<const View> outputs;
+};
+/// Scratch bytes an op needs; ops that need none use this default.
+template <typename AnyOp>
+std::int64_t workspace_bytes(const AnyOp&, const ArgShapes&, const Context&) {
+  return 0;
+}
+std::int64_t workspace_bytes(const MatMul& op, const ArgShapes& shapes, const Context& context);
+std::int64_t workspace_bytes(const Attention& op, const ArgShapes& shapes, const Context& context);
+std::int64_t workspace_bytes(const AttentionGrad& op, const ArgShapes& shapes,
+                             const Context& context);
+std::int64_t workspace_bytes(const CachedAttention& op, const ArgShapes& shapes,
+                             const Context& context);
+std::int64_t workspace_bytes(const NormGrad& op, const ArgShapes& shapes, const Context& context);
+std::int64_t workspace_bytes(const GlobalNorm& op, const ArgShapes& shapes, const Context& context);
+std::int64_t workspace_bytes(const Reduce& op, const ArgShapes& shapes, const Context& context);
+std::int64_t workspace_bytes(const Sample& op, const ArgShapes& shapes, const Context& context);
+
+}  // namespace volta::cpu

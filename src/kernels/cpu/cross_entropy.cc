@@ -1,0 +1,82 @@
+// CrossEntropy and its gradient, row by row: log-sum-exp around the row's largest logit, in f32.
+#include <algorithm>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/split.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/cross_entropy.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/rows-inl.h"
+#include "kernels/cpu/simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace volta::cpu::HWY_NAMESPACE {
+
+// y = factor * softmax(x), given log(sum(exp(x))).
+void scaled_softmax(const float* x, float lse, float factor, float* y, std::int64_t n) {
+  const F32 d;
+  const V32 shift = hn::Set(d, lse);
+  const V32 scale = hn::Set(d, factor);
+  transform(n, y, [&](V32 v) HWY_ATTR { return hn::Mul(scale, exp(d, hn::Sub(v, shift))); }, x);
+}
+
+}  // namespace volta::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace volta::cpu {
+namespace {
+
+// Whether row `row` has a target; one beyond the vocabulary is reported and counts as none.
+bool has_target(const std::int32_t* targets, std::int64_t row, std::int64_t classes,
+                const Context& context) {
+  if (targets[row] < 0) return false;
+  if (targets[row] < classes) return true;
+  report_bad_index(context, row);
+  return false;
+}
+
+}  // namespace
+
+void run(const CrossEntropy&, const Args& args, const Context& context) noexcept {
+  const Shape& shape = args.inputs[0].shape;
+  const std::int64_t classes = shape.columns();
+  const auto* logits = args.inputs[0].as<const float>();
+  const auto* targets = args.inputs[1].as<const std::int32_t>();
+  auto* loss = args.outputs[0].as<float>();
+  auto* lse = args.outputs[1].as<float>();
+  split_rows(context, shape.rows(), classes, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* x = logits + row * classes;
+      lse[row] = VOLTA_SIMD_CALL(context.simd, log_sum_exp, x, classes);
+      loss[row] = has_target(targets, row, classes, context) ? lse[row] - x[targets[row]] : 0.0f;
+    }
+  });
+}
+
+void run(const CrossEntropyGrad&, const Args& args, const Context& context) noexcept {
+  const Shape& shape = args.inputs[0].shape;
+  const std::int64_t classes = shape.columns();
+  const auto* logits = args.inputs[0].as<const float>();
+  const auto* targets = args.inputs[1].as<const std::int32_t>();
+  const auto* lse = args.inputs[2].as<const float>();
+  const auto* dloss = args.inputs[3].as<const float>();
+  auto* dlogits = args.outputs[0].as<float>();
+  split_rows(context, shape.rows(), classes, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      float* dx = dlogits + row * classes;
+      if (!has_target(targets, row, classes, context)) {
+        std::fill_n(dx, classes, 0.0f);
+        continue;
+      }
+      VOLTA_SIMD_CALL(context.simd, scaled_softmax, logits + row * classes, lse[row], dloss[row],
+                      dx, classes);
+      dx[targets[row]] -= dloss[row];
+    }
+  });
+}
+
+}  // namespace volta::cpu
+#endif

@@ -1,0 +1,67 @@
+// Embedding and EmbeddingGrad: rows of a table by id. An id out of range reads as zeros, adds
+// nothing, and is reported.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/element.h"
+#include "kernels/cpu/split.h"
+
+namespace volta::cpu {
+namespace {
+
+template <typename T>
+void look_up(const T* table, std::int64_t rows, const std::int32_t* ids, float* y,
+             std::int64_t columns, std::int64_t begin, std::int64_t end, const Context& context) {
+  for (std::int64_t i = begin; i < end; ++i) {
+    float* to = y + i * columns;
+    if (ids[i] < 0 || ids[i] >= rows) {
+      report_bad_index(context, i);
+      std::fill_n(to, columns, 0.0f);
+      continue;
+    }
+    const T* from = table + ids[i] * columns;
+    for (std::int64_t c = 0; c < columns; ++c) to[c] = to_f32(from[c]);
+  }
+}
+
+}  // namespace
+
+void run(const Embedding&, const Args& args, const Context& context) noexcept {
+  const View& table = args.inputs[0];
+  const auto* ids = args.inputs[1].as<const std::int32_t>();
+  auto* y = args.outputs[0].as<float>();
+  const std::int64_t columns = table.shape[1];
+  visit_float(table.dtype, [&](auto element) {
+    using T = decltype(element);
+    split_rows(context, args.inputs[1].shape.elements(), columns,
+               [&](std::int64_t begin, std::int64_t end) {
+                 look_up(table.as<const T>(), table.shape[0], ids, y, columns, begin, end, context);
+               });
+  });
+}
+
+// Threads take columns, and each goes through all rows in order: no sum is ever split.
+void run(const EmbeddingGrad& op, const Args& args, const Context& context) noexcept {
+  const auto* ids = args.inputs[0].as<const std::int32_t>();
+  const auto* dy = args.inputs[1].as<const float>();
+  auto* dtable = args.outputs[0].as<float>();
+  const std::int64_t count = args.inputs[0].shape.elements();
+  const std::int64_t columns = args.outputs[0].shape[1];
+  split_columns(context, columns, count + op.rows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = 0; row < op.rows; ++row) {
+      std::fill(dtable + row * columns + begin, dtable + row * columns + end, 0.0f);
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (ids[i] < 0 || ids[i] >= op.rows) {
+        report_bad_index(context, i);
+        continue;
+      }
+      const float* from = dy + i * columns;
+      float* to = dtable + ids[i] * columns;
+      for (std::int64_t c = begin; c < end; ++c) to[c] += from[c];
+    }
+  });
+}
+
+}  // namespace volta::cpu

@@ -1,0 +1,128 @@
+// The arithmetic behind matmul_plan.h: block sizes from the caches, and who computes what.
+#include "kernels/cpu/matmul_plan.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/split.h"
+
+namespace volta::cpu {
+namespace {
+
+/// A panel of one K block (384 x 32 floats, 48 KiB) is read once a tile of 14 rows, at 9 bytes a
+/// cycle, which L1 and L2 both give; longer blocks save little, shorter ones cost passes over c.
+constexpr std::int64_t kMaxKBlock = 384;
+
+/// A part's packed slice of b stays in the core's L2 (1 MiB on Zen 4 and 5) beside the rows of a.
+constexpr std::int64_t kSliceFloats = 128 * 1024;
+
+/// All parts together stay below this, unless one panel each is more.
+constexpr std::int64_t kWorkspaceFloats = 2 * 1024 * 1024;
+
+/// Below this many nanoseconds of estimated work the caller does it alone: a fork and join costs
+/// about one microsecond, or thirty when the workers sleep.
+constexpr double kForkNanoseconds = 8000;
+
+constexpr std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+  return ceil_div(n, multiple) * multiple;
+}
+
+/// Rough cost of the whole product on one core.
+double estimated_nanoseconds(const MatMulProblem& p, Simd simd) {
+  const double flops_per_ns = simd == Simd::kAvx512 ? 200.0 : simd == Simd::kAvx2 ? 100.0 : 25.0;
+  constexpr double kBytesPerNs = 60.0;  // Weights that are in L2 or L3.
+  const double elements = static_cast<double>(p.batch) * static_cast<double>(p.k * p.n);
+  return std::max(2.0 * elements * static_cast<double>(p.m) / flops_per_ns,
+                  elements * static_cast<double>(dtype_size(p.b_type)) / kBytesPerNs);
+}
+
+/// Splits one product into m_parts x n_parts for `threads`, by the cost of the largest part: its
+/// tiles, and the packing of its columns of b, which every m part repeats.
+void split_product(MatMulPlan& plan, std::int64_t threads) {
+  const std::int64_t tiles = ceil_div(plan.problem.m, plan.tile_rows);
+  const std::int64_t panels = plan.panels();
+  double best = 0;
+  for (std::int64_t n_parts = 1; n_parts <= std::min(threads, panels); ++n_parts) {
+    const std::int64_t m_parts = std::min(threads / n_parts, tiles);
+    // Packing a panel costs about as much as one tile of it; reading it in place, half of that.
+    const double packing = plan.stream_b ? 0.5 : 1.0;
+    const double cost = static_cast<double>(ceil_div(panels, n_parts)) *
+                        (static_cast<double>(ceil_div(tiles, m_parts)) + packing);
+    if (best == 0 || cost < best) {
+      best = cost;
+      plan.m_parts = m_parts;
+      plan.n_parts = n_parts;
+    }
+  }
+}
+
+}  // namespace
+
+PanelLayout panel_layout(std::int64_t k, std::int64_t, DType, Simd simd) {
+  const std::int64_t width = simd == Simd::kAvx512 ? 32 : simd == Simd::kAvx2 ? 16 : 8;
+  const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(k, kMaxKBlock));
+  return {width, round_up(std::max<std::int64_t>(1, ceil_div(k, blocks)), 8)};
+}
+
+std::int64_t max_tile_rows(Simd simd) {
+  return simd == Simd::kAvx512 ? 14 : simd == Simd::kAvx2 ? 6 : 4;
+}
+
+MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes) {
+  const View& a = shapes.inputs[0];
+  const View& b = shapes.inputs[1];
+  MatMulProblem p;
+  p.a_type = a.dtype;
+  p.b_type = b.dtype;
+  if (op.batched) {
+    p.batch = a.shape.product(0, a.shape.rank() - 2);
+    p.m = op.transpose_a ? a.shape[-1] : a.shape[-2];
+    p.n = op.transpose_b ? b.shape[-2] : b.shape[-1];
+    p.k = op.transpose_b ? b.shape[-1] : b.shape[-2];
+    return p;
+  }
+  p.m = op.transpose_a ? a.shape.columns() : a.shape.rows();
+  p.n = op.transpose_b ? b.shape.rows() : b.shape.columns();
+  p.k = op.transpose_b ? b.shape.columns() : b.shape.rows();
+  return p;
+}
+
+MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads) {
+  MatMulPlan plan;
+  plan.op = op;
+  plan.problem = problem;
+  plan.layout = panel_layout(problem.k, problem.n, problem.b_type, simd);
+  plan.tile_rows = max_tile_rows(simd);
+  const bool half = problem.b_type != DType::kF32;
+  plan.stream_b = !op.transpose_b && problem.m <= (half ? kStreamRowsHalf : kStreamRows) &&
+                  !(half && op.transpose_a);
+  // Rows that lie a multiple of 4 KiB apart share one set of L1, which has fewer ways than a tile
+  // has rows.
+  const bool aliased = problem.k * dtype_size(DType::kF32) % 4096 == 0 && problem.m > 4;
+  plan.pack_a = op.transpose_a || problem.a_type != DType::kF32 || aliased;
+
+  const bool alone = threads == 1 || estimated_nanoseconds(problem, simd) < kForkNanoseconds;
+  const std::int64_t wanted = alone ? 1 : threads;
+  if (problem.batch < wanted)
+    split_product(plan, wanted / std::max<std::int64_t>(1, problem.batch));
+  plan.parts = std::clamp<std::int64_t>(plan.tasks(), 1, wanted);
+
+  // Few rows: a packed panel is used by few tiles, best while it is still in L1.
+  const std::int64_t panel_floats = plan.layout.width * plan.layout.k_block;
+  const std::int64_t floats = problem.m <= plan.tile_rows
+                                  ? kSliceFloats / 8
+                                  : std::min(kSliceFloats, kWorkspaceFloats / plan.parts);
+  const std::int64_t task_panels = ceil_div(plan.panels(), plan.n_parts);
+  plan.slice_panels = std::max<std::int64_t>(1, std::min(task_panels, floats / panel_floats));
+  if (plan.stream_b) {
+    const bool ragged = problem.n % plan.layout.width != 0;  // The last panel is packed.
+    plan.packed_b_floats = ragged ? panel_floats : 0;
+  } else {
+    plan.packed_b_floats = plan.slice_panels * panel_floats;
+  }
+  // One vector to spare: a's packing stores whole vectors.
+  const std::int64_t packed_a_floats = plan.pack_a ? plan.tile_rows * plan.layout.k_block + 16 : 0;
+  plan.region_floats = round_up(plan.packed_b_floats + packed_a_floats, 16);
+  return plan;
+}
+
+}  // namespace volta::cpu

@@ -1,0 +1,68 @@
+// How a matrix product is cut up: panels, K blocks, slices of N, and the parts that threads take.
+// Plain arithmetic on shapes; knows no vectors and touches no data. See matmul.cc for the whole.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/cpu.h"
+
+namespace volta::cpu {
+
+/// What belongs to the weight b: columns are grouped into panels of `width`, K is cut into blocks
+/// of `k_block`. It fixes the bits of every result: an element of c is the sum over the blocks, in
+/// order, of chains of multiply-adds over k, in order. Hence it may depend on (K, N, dtype, ISA)
+/// only, never on M or the threads.
+struct PanelLayout {
+  std::int64_t width = 1;
+  std::int64_t k_block = 1;
+};
+PanelLayout panel_layout(std::int64_t k, std::int64_t n, DType weight, Simd simd);
+
+/// The rows of the largest tile of c that an instruction set's registers hold, two vectors (one
+/// panel) wide.
+std::int64_t max_tile_rows(Simd simd);
+
+/// Up to this many rows b is used too seldom to pay for packing it; when it is not f32, packing
+/// also converts it once instead of once a row.
+inline constexpr std::int64_t kStreamRows = 14;
+inline constexpr std::int64_t kStreamRowsHalf = 4;
+
+/// The operands as c[batch][m, n] = a[batch][m, k] b[batch][k, n].
+struct MatMulProblem {
+  std::int64_t batch = 1;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  DType a_type = DType::kF32;
+  DType b_type = DType::kF32;
+};
+MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes);
+
+/// A problem cut up. Tasks are numbered (batch, m part, n part), the last fastest; part p of
+/// `parts` runs a contiguous run of them in its own region of the workspace.
+struct MatMulPlan {
+  MatMul op;
+  MatMulProblem problem;
+  PanelLayout layout;
+  std::int64_t tile_rows = 1;  ///< max_tile_rows of the instruction set.
+  bool stream_b = false;       ///< Read whole panels of b[K, N] in place: there are few rows.
+  bool pack_a = false;         ///< Copy tiles of a: transposed, not f32, or badly aligned rows.
+  std::int64_t m_parts = 1;
+  std::int64_t n_parts = 1;
+  std::int64_t parts = 1;
+  std::int64_t slice_panels = 1;   ///< Panels of b packed at a time.
+  std::int64_t region_floats = 0;  ///< Workspace of one part: packed b, then a packed tile of a.
+  std::int64_t packed_b_floats = 0;
+
+  std::int64_t panels() const { return (problem.n + layout.width - 1) / layout.width; }
+  std::int64_t tasks() const { return problem.batch * m_parts * n_parts; }
+  std::int64_t workspace_floats() const { return parts * region_floats; }
+};
+MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads);
+
+/// Where part `part` of `parts` nearly equal ones of [0, n) begins.
+constexpr std::int64_t part_begin(std::int64_t n, std::int64_t parts, std::int64_t part) {
+  return n / parts * part + (part < n % parts ? part : n % parts);
+}
+
+}  // namespace volta::cpu

@@ -1,0 +1,222 @@
+// The loops of the matrix product around its tiles, compiled once per instruction set: slices of b,
+// K blocks, tiles of rows, panels. It knows its part of the plan, not the threads.
+#include "kernels/cpu/matmul_tiles.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/matmul_tiles.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/matmul_kernel-inl.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/split.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace volta::cpu::HWY_NAMESPACE {
+namespace {
+
+constexpr TileTable kTiles = make_tiles<false, float>();
+constexpr TileTable kPackedATiles = make_tiles<true, float>();
+constexpr TileTable kBF16Tiles = make_tiles<false, BF16>();
+constexpr TileTable kF16Tiles = make_tiles<false, F16>();
+
+/// The kernels for a tile of `rows`, by the number of panels.
+const TileRow& kernels_for(const MatMulPlan& plan, std::int64_t rows, bool in_place) {
+  const TileTable* table = plan.op.transpose_a ? &kPackedATiles : &kTiles;
+  if (in_place && plan.problem.b_type == DType::kBF16) table = &kBF16Tiles;
+  if (in_place && plan.problem.b_type == DType::kF16) table = &kF16Tiles;
+  return (*table)[static_cast<std::size_t>(rows)];
+}
+
+/// A half-open range.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+
+/// What one part needs while it computes one task: a product's data and the block at hand.
+struct Work {
+  const MatMulPlan& plan;
+  const MatMulOperands& operands;
+  float* packed_b;
+  float* packed_a;
+  std::int64_t batch = 0;
+  Range k;  ///< The K block.
+};
+
+/// Packs panels of b, over the K block.
+void pack_b(const Work& w, Range panels) {
+  const MatMulProblem& p = w.plan.problem;
+  const std::int64_t width = w.plan.layout.width;
+  const std::int64_t stride = width * w.k.size();
+  const Range columns{panels.begin * width, std::min(p.n, panels.end * width)};
+  visit_float(p.b_type, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    const T* b = static_cast<const T*>(w.operands.b) + w.batch * p.k * p.n;
+    if (!w.plan.op.transpose_b) {
+      pack_panels(b + w.k.begin * p.n + columns.begin, p.n, w.k.size(), columns.size(), stride,
+                  w.packed_b);
+      return;
+    }
+    float* to = w.packed_b;
+    for (std::int64_t j = columns.begin; j < columns.end; j += width, to += stride) {
+      pack_panel_transposed(b + j * p.k + w.k.begin, p.k, w.k.size(),
+                            std::min(width, columns.end - j), to);
+    }
+  });
+}
+
+/// Points `t` at rows of a over the K block, packing them where the plan says so.
+void place_a(const Work& w, Range rows, Tile& t) {
+  const MatMulProblem& p = w.plan.problem;
+  visit_float(p.a_type, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    const T* a = static_cast<const T*>(w.operands.a) + w.batch * p.m * p.k;
+    t.a = w.packed_a;
+    t.a_row = w.k.size();
+    if (w.plan.op.transpose_a) {
+      a += w.k.begin * p.m + rows.begin;
+      pack_a_transposed(a, p.m, w.k.size(), rows.size(), w.packed_a);
+      return;
+    }
+    a += rows.begin * p.k + w.k.begin;
+    if (w.plan.pack_a) {
+      pack_a_rows(a, p.k, w.k.size(), rows.size(), w.packed_a);
+    } else if constexpr (sizeof(T) == sizeof(float)) {
+      t.a = a;
+      t.a_row = p.k;
+    }
+  });
+}
+
+/// The epilogue on a tile of c whose sums are complete.
+void finish_tile(const Work& w, Range rows, std::int64_t column, std::int64_t columns) {
+  const MatMulProblem& p = w.plan.problem;
+  const float* bias = w.operands.bias == nullptr ? nullptr : w.operands.bias + column;
+  visit_activation(w.plan.op.activation, [&](auto function) HWY_ATTR {
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      const std::int64_t at = (w.batch * p.m + row) * p.n + column;
+      const float* residual = w.operands.residual == nullptr ? nullptr : w.operands.residual + at;
+      finish_row<decltype(function)>(bias, residual, columns, w.operands.c + at);
+    }
+  });
+}
+
+/// A run of b's panels over the K block, packed or in place: the fields of Tile.
+struct Panels {
+  Range range;
+  const std::byte* data;
+  std::int64_t step;
+  std::int64_t stride;
+  std::int64_t element_bytes;
+};
+
+Panels panels_in_place(const Work& w, Range range) {
+  const MatMulProblem& p = w.plan.problem;
+  const std::int64_t bytes = dtype_size(p.b_type);
+  const std::int64_t first = (w.batch * p.k + w.k.begin) * p.n + range.begin * w.plan.layout.width;
+  return {range, static_cast<const std::byte*>(w.operands.b) + first * bytes, p.n,
+          w.plan.layout.width, bytes};
+}
+
+Panels packed_panels(const Work& w, Range range) {
+  pack_b(w, range);
+  // SAFETY: any object may be seen as bytes.
+  return {range, reinterpret_cast<const std::byte*>(w.packed_b), w.plan.layout.width,
+          w.plan.layout.width * w.k.size(), sizeof(float)};
+}
+
+/// One tile of rows against panels, taken as many at a time as the registers allow.
+void multiply_panels(const Work& w, Tile t, Range rows, const Panels& panels,
+                     const TileRow& tiles) {
+  const MatMulProblem& p = w.plan.problem;
+  const bool finish =
+      w.k.end == p.k && (w.operands.bias != nullptr || w.operands.residual != nullptr ||
+                         w.plan.op.activation != Activation::kNone);
+  t.b_step = panels.step;
+  t.panel_stride = panels.stride;
+  const std::byte* b = panels.data;
+  for (std::int64_t panel = panels.range.begin; panel < panels.range.end;) {
+    std::int64_t taken = std::min<std::int64_t>(kMostPanels, panels.range.end - panel);
+    while (tiles[static_cast<std::size_t>(taken)] == nullptr) --taken;
+    const std::int64_t column = panel * w.plan.layout.width;
+    t.b = b;
+    t.c = w.operands.c + (w.batch * p.m + rows.begin) * p.n + column;
+    t.columns = std::min(taken * w.plan.layout.width, p.n - column);
+    tiles[static_cast<std::size_t>(taken)](t);
+    if (finish) finish_tile(w, rows, column, t.columns);
+    b += taken * panels.stride * panels.element_bytes;
+    panel += taken;
+  }
+}
+
+/// A slice of panels against all rows of the task, K block by K block. `in_place`: b is read where
+/// it lies.
+void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
+  const MatMulProblem& p = w.plan.problem;
+  const std::int64_t tiles = ceil_div(rows.size(), w.plan.tile_rows);
+  w.k = {};
+  do {  // At least once: with K = 0 c is the epilogue of zero.
+    w.k = {w.k.end, std::min(p.k, w.k.end + w.plan.layout.k_block)};
+    const Panels panels = in_place ? panels_in_place(w, range) : packed_panels(w, range);
+    for (std::int64_t i = 0; i < tiles; ++i) {
+      const Range part{rows.begin + part_begin(rows.size(), tiles, i),
+                       rows.begin + part_begin(rows.size(), tiles, i + 1)};
+      Tile t{};
+      t.k = w.k.size();
+      t.c_row = p.n;
+      t.accumulate = w.k.begin > 0;
+      place_a(w, part, t);
+      multiply_panels(w, t, part, panels, kernels_for(w.plan, part.size(), in_place));
+    }
+  } while (w.k.end < p.k);
+}
+
+void multiply_task(Work& w, Range rows, Range panels) {
+  if (!w.plan.stream_b) {
+    for (std::int64_t begin = panels.begin; begin < panels.end; begin += w.plan.slice_panels) {
+      multiply_slice(w, rows, {begin, std::min(panels.end, begin + w.plan.slice_panels)}, false);
+    }
+    return;
+  }
+  // Whole panels in place; a ragged last one is packed, because a tile reads whole panels.
+  const std::int64_t whole = w.plan.problem.n / w.plan.layout.width;
+  const Range inner{panels.begin, std::min(panels.end, whole)};
+  if (inner.size() > 0) multiply_slice(w, rows, inner, true);
+  if (panels.end > whole) multiply_slice(w, rows, {whole, panels.end}, false);
+}
+
+}  // namespace
+
+void multiply_part(const MatMulPlan& plan, const MatMulOperands& operands, std::int64_t part,
+                   float* region) {
+  Work w{plan, operands, region, region + plan.packed_b_floats, 0, {}};
+  const std::int64_t last = part_begin(plan.tasks(), plan.parts, part + 1);
+  for (std::int64_t task = part_begin(plan.tasks(), plan.parts, part); task < last; ++task) {
+    const std::int64_t n_part = task % plan.n_parts;
+    const std::int64_t m_part = task / plan.n_parts % plan.m_parts;
+    w.batch = task / plan.n_parts / plan.m_parts;
+    multiply_task(w,
+                  {part_begin(plan.problem.m, plan.m_parts, m_part),
+                   part_begin(plan.problem.m, plan.m_parts, m_part + 1)},
+                  {part_begin(plan.panels(), plan.n_parts, n_part),
+                   part_begin(plan.panels(), plan.n_parts, n_part + 1)});
+  }
+}
+
+}  // namespace volta::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace volta::cpu {
+
+void matmul_part(Simd simd, const MatMulPlan& plan, const MatMulOperands& operands,
+                 std::int64_t part, float* region) {
+  VOLTA_SIMD_CALL(simd, multiply_part, plan, operands, part, region);
+}
+
+}  // namespace volta::cpu
+#endif

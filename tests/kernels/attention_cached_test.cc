@@ -1,0 +1,280 @@
+// KvAppend and CachedAttention: chunks and single rows give the bits of one prefill, alone or in a
+// batch, whatever the capacity; what lies beyond a row's position is never read into it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "attention_fixture.h"
+#include "kernels/cpu/element.h"
+
+namespace volta::test {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+float read_element(DType dtype, const std::byte* at) {
+  if (dtype == DType::kF32) return *reinterpret_cast<const float*>(at);
+  const auto bits = *reinterpret_cast<const std::uint16_t*>(at);
+  return dtype == DType::kBF16 ? cpu::to_f32(cpu::BF16{bits}) : cpu::to_f32(cpu::F16{bits});
+}
+
+// The caches of some sequences, all NaN to begin with.
+struct Caches {
+  Caches(const AttentionCase& c, std::int64_t sequences, std::int64_t capacity, DType type)
+      : dtype(type), shape(sequences, c.kv_heads, capacity, c.head_dim) {
+    const auto bytes = static_cast<std::size_t>(shape.elements() * dtype_size(dtype));
+    k.assign(bytes, std::byte{0xFF});
+    v.assign(bytes, std::byte{0xFF});
+  }
+  View view_k() { return {k.data(), dtype, shape}; }
+  View view_v() { return {v.data(), dtype, shape}; }
+
+  DType dtype;
+  Shape shape;
+  std::vector<std::byte> k, v;
+};
+
+// Rows [first, first + count) of every batch entry of `x`, in a step of `rows` rows (NaN after the
+// ones that count).
+std::vector<float> step_rows(const AttentionCase& c, const std::vector<float>& x,
+                             std::int64_t width, std::int64_t first, std::int64_t count,
+                             std::int64_t rows) {
+  std::vector<float> step(static_cast<std::size_t>(c.batch * rows * width), kNan);
+  for (std::int64_t s = 0; s < c.batch; ++s) {
+    std::copy_n(x.begin() + (s * c.time + first) * width, count * width,
+                step.begin() + s * rows * width);
+  }
+  return step;
+}
+
+// One step: append, then attend. Returns the `count` rows that count, [batch, count, width].
+std::vector<float> run_step(const AttentionCase& c, const Qkv& qkv, Caches& caches,
+                            std::int64_t first, std::int64_t count, std::int64_t rows,
+                            const cpu::Context& context) {
+  AttentionCase step = c;
+  step.time = rows;
+  const std::int64_t q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
+  Qkv in = {step_rows(c, qkv.q, q_width, first, count, rows),
+            step_rows(c, qkv.k, kv_width, first, count, rows),
+            step_rows(c, qkv.v, kv_width, first, count, rows)};
+  std::vector<float> packed = pack_qkv(step, in);
+  std::vector<std::int32_t> start(static_cast<std::size_t>(c.batch),
+                                  static_cast<std::int32_t>(first));
+  std::vector<std::int32_t> counts(start.size(), static_cast<std::int32_t>(count));
+  const std::vector<View> rest = {caches.view_k(), caches.view_v(), view_of(start, Shape(c.batch)),
+                                  view_of(counts, Shape(c.batch))};
+  const Shape q_shape(c.batch, rows, q_width), kv_shape(c.batch, rows, kv_width);
+  std::vector<View> append, attend;
+  if (c.packed) {
+    append = attend = {view_of(packed, Shape(c.batch, rows, q_width + 2 * kv_width))};
+  } else {
+    append = {view_of(in.k, kv_shape), view_of(in.v, kv_shape)};
+    attend = {view_of(in.q, q_shape)};
+  }
+  append.insert(append.end(), rest.begin(), rest.end());
+  attend.insert(attend.end(), rest.begin(), rest.end());
+  run_op(KvAppend{c.shape()}, append, {}, context);
+  std::vector<float> y(in.q.size(), kNan), out;
+  run_op(CachedAttention{c.shape()}, attend, {view_of(y, q_shape)}, context);
+  for (std::int64_t s = 0; s < c.batch; ++s) {
+    const auto row = y.begin() + s * rows * q_width;
+    out.insert(out.end(), row, row + count * q_width);
+    EXPECT_TRUE(std::all_of(row + count * q_width, row + rows * q_width,
+                            [](float value) { return value == 0.0f; }));
+  }
+  return out;
+}
+
+// All of a case's rows in steps of the given sizes (the last repeats); rows a step: `rows`.
+std::vector<float> run_in_steps(const AttentionCase& c, const Qkv& qkv, std::int64_t capacity,
+                                DType dtype, std::vector<std::int64_t> sizes,
+                                const cpu::Context& context) {
+  Caches caches(c, c.batch, capacity, dtype);
+  const std::int64_t width = c.heads * c.head_dim;
+  std::vector<float> y(qkv.q.size());
+  std::size_t step = 0;
+  for (std::int64_t first = 0; first < c.time; ++step) {
+    const std::int64_t rows = sizes[std::min(step, sizes.size() - 1)];
+    const std::int64_t count = std::min(rows, c.time - first);
+    const std::vector<float> part = run_step(c, qkv, caches, first, count, rows, context);
+    for (std::int64_t s = 0; s < c.batch; ++s) {
+      std::copy_n(part.begin() + s * count * width, count * width,
+                  y.begin() + (s * c.time + first) * width);
+    }
+    first += count;
+  }
+  return y;
+}
+
+std::vector<AttentionCase> cases() {
+  std::vector<AttentionCase> all;
+  for (const std::int32_t dim : {1, 3, 16, 32, 48, 64, 128}) {
+    all.push_back({.batch = 2, .time = 70, .heads = 2, .kv_heads = 2, .head_dim = dim});
+  }
+  all.push_back({.time = 140, .heads = 6, .kv_heads = 2, .head_dim = 16, .packed = true});
+  all.push_back({.time = 150, .heads = 4, .kv_heads = 1, .head_dim = 32, .window = 33});
+  all.push_back(
+      {.time = 131, .heads = 1, .kv_heads = 1, .head_dim = 24, .window = 1, .packed = true});
+  return all;
+}
+
+TEST(CachedAttention, EqualsTheReferenceForEveryTypeOfCache) {
+  ThreadPool pool = make_pool(2);
+  for (const AttentionCase& c : cases()) {
+    const Qkv qkv = random_qkv(c);
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      Qkv stored = qkv;  // As the cache rounds it.
+      for (std::vector<float>* values : {&stored.k, &stored.v}) {
+        for (float& x : *values) {
+          if (dtype == DType::kBF16) x = cpu::to_f32(cpu::from_f32<cpu::BF16>(x));
+          if (dtype == DType::kF16) x = cpu::to_f32(cpu::from_f32<cpu::F16>(x));
+        }
+      }
+      const ReferenceResult expected = reference_attention(c, stored);
+      for (const cpu::Simd simd : available_simd()) {
+        SCOPED_TRACE(c.name() + " " + std::string(dtype_name(dtype)) + " " + cpu::simd_name(simd));
+        expect_near(run_in_steps(c, qkv, c.time, dtype, {50}, {simd, &pool, nullptr}), expected.y,
+                    "y");
+      }
+    }
+  }
+}
+
+TEST(CachedAttention, ChunksAndSingleRowsGiveTheBitsOfOnePrefill) {
+  ThreadPool one = make_pool(1), three = make_pool(3);
+  for (const AttentionCase& c : cases()) {
+    const Qkv qkv = random_qkv(c);
+    for (const cpu::Simd simd : available_simd()) {
+      for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+        SCOPED_TRACE(c.name() + " " + std::string(dtype_name(dtype)) + " " + cpu::simd_name(simd));
+        const std::vector<float> expected =
+            run_in_steps(c, qkv, c.time, dtype, {c.time}, {simd, &one, nullptr});
+        EXPECT_EQ(run_in_steps(c, qkv, 256, dtype, {64, 7, 1}, {simd, &three, nullptr}), expected);
+        EXPECT_EQ(run_in_steps(c, qkv, 151, dtype, {256}, {simd, &three, nullptr}), expected);
+        EXPECT_EQ(run_in_steps(c, qkv, c.time, dtype, {1}, {simd, &one, nullptr}), expected);
+        if (dtype == DType::kF32) {
+          EXPECT_EQ(run_attention(c, qkv, {simd, &three, nullptr}).y, expected);
+        }
+      }
+    }
+  }
+}
+
+TEST(CachedAttention, ABatchGivesTheBitsOfEachSequenceAlone) {
+  ThreadPool pool = make_pool(3);
+  const AttentionCase c{.batch = 3, .time = 90, .heads = 4, .kv_heads = 2, .head_dim = 32};
+  const Qkv qkv = random_qkv(c);
+  const cpu::Context context{cpu::best_simd(), &pool, nullptr};
+  const std::vector<float> together = run_in_steps(c, qkv, 128, DType::kF32, {64, 1}, context);
+  for (std::int64_t s = 0; s < c.batch; ++s) {
+    AttentionCase alone = c;
+    alone.batch = 1;
+    const auto entry = [&](const std::vector<float>& x) {
+      const auto size = static_cast<std::ptrdiff_t>(x.size()) / c.batch;
+      return std::vector<float>(x.begin() + s * size, x.begin() + (s + 1) * size);
+    };
+    EXPECT_EQ(run_in_steps(alone, {entry(qkv.q), entry(qkv.k), entry(qkv.v)}, 90, DType::kF32,
+                           {33, 2}, context),
+              entry(together));
+  }
+}
+
+// The cache of a step: four positions a sequence, one head of one element.
+struct TinyStep {
+  TinyStep() { pool = std::make_unique<ThreadPool>(make_pool(2)); }
+
+  // Appends value 10 t + s for row t of sequence s, then attends with it.
+  void run(std::vector<std::int32_t> start, std::vector<std::int32_t> count, std::int64_t rows) {
+    const auto sequences = static_cast<std::int64_t>(start.size());
+    const Shape x_shape(sequences, rows, 1), cache_shape(sequences, 1, 4, 1), s_shape(sequences);
+    std::vector<float> x;
+    for (std::int64_t s = 0; s < sequences; ++s) {
+      for (std::int64_t t = 0; t < rows; ++t) x.push_back(static_cast<float>(10 * t + s + 1));
+    }
+    cache_k.assign(static_cast<std::size_t>(4 * sequences), 0.0f);
+    cache_v.assign(cache_k.size(), 0.0f);
+    y.assign(x.size(), kNan);
+    bad = 0;
+    const cpu::Context context{cpu::best_simd(), pool.get(), &bad};
+    const View xs = view_of(x, x_shape), k = view_of(cache_k, cache_shape),
+               v = view_of(cache_v, cache_shape), starts = view_of(start, s_shape),
+               counts = view_of(count, s_shape);
+    run_op(KvAppend{{.head_dim = 1}}, {xs, xs, k, v, starts, counts}, {}, context);
+    bad_append = bad.exchange(0);
+    run_op(CachedAttention{{.head_dim = 1, .scale = 0.0f}}, {xs, k, v, starts, counts},
+           {view_of(y, x_shape)}, context);
+  }
+
+  std::unique_ptr<ThreadPool> pool;
+  std::vector<float> cache_k, cache_v, y;
+  std::atomic<std::int64_t> bad{0};
+  std::int64_t bad_append = 0;
+};
+
+TEST(KvAppend, WritesRowsThatCountAtTheirPositions) {
+  TinyStep step;
+  step.run({0, 2}, {2, 1}, 3);
+  EXPECT_EQ(step.cache_k, (std::vector<float>{1, 11, 0, 0, 0, 0, 2, 0}));
+  EXPECT_EQ(step.cache_v, step.cache_k);
+  EXPECT_EQ(step.bad_append, 0);
+  EXPECT_EQ(step.bad, 0);
+  // A scale of 0 weighs all alike: means over the positions up to each row's.
+  EXPECT_EQ(step.y, (std::vector<float>{1, 6, 0, 2.0f / 3, 0, 0}));
+}
+
+TEST(KvAppend, SkipsAndReportsRowsOutsideTheCache) {
+  TinyStep step;
+  step.run({0, 3}, {1, 3}, 3);  // Positions 3, 4, 5 of 4.
+  EXPECT_EQ(step.cache_k, (std::vector<float>{1, 0, 0, 0, 0, 0, 0, 2}));
+  EXPECT_EQ(step.bad_append, 2);
+  EXPECT_EQ(step.bad, 2);
+  EXPECT_EQ(step.y, (std::vector<float>{1, 0, 0, 0.5f, 0, 0}));
+
+  step.run({-1}, {2}, 2);  // Positions -1, 0.
+  EXPECT_EQ(step.cache_k, (std::vector<float>{11, 0, 0, 0}));
+  EXPECT_EQ(step.y, (std::vector<float>{0, 11}));
+  EXPECT_EQ(step.bad_append, 1);
+  EXPECT_EQ(step.bad, 1);
+
+  step.run({0, 0, 9, 0}, {0, -5, 1, 7}, 2);  // None, fewer than none, far away, more than rows.
+  EXPECT_EQ(step.cache_k, (std::vector<float>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 14, 0, 0}));
+  EXPECT_EQ(step.y, (std::vector<float>{0, 0, 0, 0, 0, 0, 4, 9}));
+  EXPECT_EQ(step.bad_append, 2);  // The first offender.
+  constexpr std::int32_t kLimits[] = {std::numeric_limits<std::int32_t>::min(),
+                                      std::numeric_limits<std::int32_t>::max()};
+  for (const std::int32_t start : kLimits) {
+    for (const std::int32_t count : kLimits) {
+      step.run({start}, {count}, 2);
+      EXPECT_EQ(step.cache_k, (std::vector<float>{0, 0, 0, 0}));
+      EXPECT_EQ(step.y, (std::vector<float>{0, 0}));
+      EXPECT_EQ(step.bad_append, 1);
+    }
+  }
+}
+
+TEST(KvAppend, RoundsToNearestEven) {
+  ThreadPool pool = make_pool(1);
+  // One above 1 by half a unit of bf16 (2^-8) and of f16 (2^-11); and by three halves.
+  for (const auto& [dtype, half] : {std::pair{DType::kBF16, 0x1p-8f}, {DType::kF16, 0x1p-11f}}) {
+    std::vector<float> x = {1 + half, 1 + 3 * half, -INFINITY, kNan};
+    Caches caches({.head_dim = 4}, 1, 1, dtype);
+    std::vector<std::int32_t> start = {0}, count = {1};
+    const View xs = view_of(x, Shape(1, 1, 4));
+    run_op(KvAppend{{.head_dim = 4}},
+           {xs, xs, caches.view_k(), caches.view_v(), view_of(start, Shape(1)),
+            view_of(count, Shape(1))},
+           {}, {cpu::best_simd(), &pool, nullptr});
+    const auto element = [&](std::size_t i) { return read_element(dtype, &caches.k[2 * i]); };
+    EXPECT_EQ(element(0), 1.0f);
+    EXPECT_EQ(element(1), 1 + 4 * half);
+    EXPECT_EQ(element(2), -INFINITY);
+    EXPECT_TRUE(std::isnan(element(3)));
+    EXPECT_EQ(caches.k.size(), caches.v.size());
+  }
+}
+
+}  // namespace
+}  // namespace volta::test

@@ -1,0 +1,178 @@
+// What the matrix product's tests share: random operands of any layout and type, a run with guarded
+// memory, and two references: matmul_scalar with a bound on rounding, and the exact chain of
+// multiply-adds that the "same bits" rule promises.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/matmul_plan.h"
+#include "kernels/cpu/matmul_scalar.h"
+#include "operand.h"
+
+namespace volta::test {
+
+struct MatMulCase {
+  std::int64_t m = 1, k = 1, n = 1;
+  MatMul op = {};
+  DType a_type = DType::kF32, b_type = DType::kF32;
+  std::int64_t batch = 1;  ///< More than one only when op.batched.
+
+  Shape a_shape() const { return matrix(op.transpose_a ? k : m, op.transpose_a ? m : k); }
+  Shape b_shape() const { return matrix(op.transpose_b ? n : k, op.transpose_b ? k : n); }
+  Shape c_shape() const { return matrix(m, n); }
+  std::string name() const {
+    return std::to_string(m) + "x" + std::to_string(k) + "x" + std::to_string(n) +
+           (op.transpose_a ? " ta" : "") + (op.transpose_b ? " tb" : "") +
+           (op.batched ? " batch " + std::to_string(batch) : "") + (op.has_bias ? " bias" : "") +
+           (op.has_residual ? " residual" : "") + " activation " +
+           std::to_string(static_cast<int>(op.activation)) + " " + std::string(dtype_name(a_type)) +
+           " " + std::string(dtype_name(b_type));
+  }
+
+ private:
+  Shape matrix(std::int64_t rows, std::int64_t columns) const {
+    return op.batched ? Shape(batch, rows, columns) : Shape(rows, columns);
+  }
+};
+
+inline std::size_t count_of(const Shape& shape) {
+  return static_cast<std::size_t>(shape.elements());
+}
+
+/// The operands of a case.
+struct MatMulData {
+  explicit MatMulData(const MatMulCase& c)
+      : a(c.a_shape(), random_values(count_of(c.a_shape()), 1), c.a_type),
+        b(c.b_shape(), random_values(count_of(c.b_shape()), 2), c.b_type),
+        bias(Shape(c.n), random_values(static_cast<std::size_t>(c.n), 3)),
+        residual(c.c_shape(), random_values(count_of(c.c_shape()), 4)) {}
+
+  std::vector<View> inputs(const MatMul& op) {
+    std::vector<View> views = {a.view(), b.view()};
+    if (op.has_bias) views.push_back(bias.view());
+    if (op.has_residual) views.push_back(residual.view());
+    return views;
+  }
+
+  Operand a, b, bias, residual;
+};
+
+/// Runs the kernel with a workspace of exactly its bytes, filled with NaN, and checks that nothing
+/// behind it changes.
+inline std::vector<float> run_matmul(const MatMulCase& c, MatMulData& data, cpu::Simd simd,
+                                     ThreadPool& pool) {
+  constexpr std::size_t kGuard = 4096;
+  const cpu::Context context{simd, &pool, nullptr};
+  Operand result(c.c_shape());
+  const std::vector<View> inputs = data.inputs(c.op);
+  const std::vector<View> outputs = {result.view()};
+  const auto bytes =
+      static_cast<std::size_t>(cpu::workspace_bytes(c.op, {inputs, outputs}, context));
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> memory((bytes + 63) / 64 + kGuard / 64);
+  for (Line& line : memory) std::fill_n(line.bytes, 64, std::byte{0xFF});
+  const std::span<std::byte> raw = std::as_writable_bytes(std::span(memory));
+  cpu::run(c.op, {inputs, outputs, raw.first(bytes)}, context);
+  EXPECT_TRUE(
+      std::ranges::all_of(raw.subspan(bytes), [](std::byte b) { return b == std::byte{0xFF}; }))
+      << c.name() << " wrote past its workspace";
+  return result.values();
+}
+
+/// Runs on `threads` threads of an own pool.
+inline std::vector<float> run_matmul(const MatMulCase& c, MatMulData& data, cpu::Simd simd,
+                                     int threads) {
+  ThreadPool pool = make_pool(threads);
+  return run_matmul(c, data, simd, pool);
+}
+
+/// The product and how far f32 may be away from it: any order of K multiply-adds errs by at most
+/// (K + 1) u sum |a b| (Higham 2002, section 3.1), bias and residual by u a time of what is added,
+/// and the activations' slopes are below 1.2 and their own errors below 16 u.
+struct MatMulBounds {
+  std::vector<float> value;
+  std::vector<double> bound;
+};
+
+inline MatMulBounds matmul_bounds(const MatMulCase& c, MatMulData& data) {
+  constexpr double kU = 0x1p-24;
+  Operand value(c.c_shape()), linear(c.c_shape()), size(c.c_shape());
+  const auto scalar = [](const MatMul& op, const std::vector<View>& inputs, Operand& out) {
+    const std::vector<View> outputs = {out.view()};
+    cpu::matmul_scalar(op, {inputs, outputs, {}});
+  };
+  const auto absolute = [](const Operand& x, const Shape& shape, DType dtype) {
+    std::vector<float> values(x.size());
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::abs(x[i]);
+    return Operand(shape, values, dtype);
+  };
+  scalar(c.op, data.inputs(c.op), value);
+  MatMul plain = c.op;
+  plain.activation = Activation::kNone;
+  plain.has_residual = false;
+  scalar(plain, data.inputs(plain), linear);
+  plain.has_bias = false;
+  Operand a = absolute(data.a, c.a_shape(), c.a_type), b = absolute(data.b, c.b_shape(), c.b_type);
+  scalar(plain, {a.view(), b.view()}, size);
+  MatMulBounds bounds{value.values(), {}};
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const double sum_error = static_cast<double>(c.k + 1) * kU * size[i];
+    const double others = std::abs(linear[i]) + std::abs(value[i]) +
+                          (c.op.has_residual ? std::abs(data.residual[i]) : 0.0);
+    bounds.bound.push_back(1.2 * sum_error + 20 * kU * others);
+  }
+  return bounds;
+}
+
+inline void expect_within(const std::vector<float>& actual, const MatMulBounds& expected) {
+  ASSERT_EQ(actual.size(), expected.value.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_LE(std::abs(static_cast<double>(actual[i]) - expected.value[i]), expected.bound[i])
+        << "element " << i << ": " << actual[i] << " instead of " << expected.value[i];
+  }
+}
+
+/// What the kernels promise bit for bit, without an epilogue: per K block a chain of multiply-adds
+/// from zero, in order, then the blocks' sums added in order.
+inline std::vector<float> chained(const MatMulCase& c, const MatMulData& data, cpu::Simd simd) {
+  const cpu::PanelLayout layout = cpu::panel_layout(c.k, c.n, c.b_type, simd);
+  std::vector<float> all;
+  for (std::int64_t batch = 0; batch < c.batch; ++batch) {
+    for (std::int64_t i = 0; i < c.m; ++i) {
+      for (std::int64_t j = 0; j < c.n; ++j) {
+        float total = 0;
+        for (std::int64_t begin = 0; begin < c.k; begin += layout.k_block) {
+          float sum = 0;
+          for (std::int64_t k = begin; k < std::min(c.k, begin + layout.k_block); ++k) {
+            const std::int64_t ai = c.op.transpose_a ? k * c.m + i : i * c.k + k;
+            const std::int64_t bi = c.op.transpose_b ? j * c.k + k : k * c.n + j;
+            const float x = data.a[static_cast<std::size_t>(batch * c.m * c.k + ai)];
+            const float y = data.b[static_cast<std::size_t>(batch * c.k * c.n + bi)];
+            sum = simd == cpu::Simd::kSse4 ? sum + x * y : std::fma(x, y, sum);
+          }
+          total = begin == 0 ? sum : total + sum;
+        }
+        all.push_back(total);
+      }
+    }
+  }
+  return all;
+}
+
+inline bool same_bits(std::span<const float> x, std::span<const float> y) {
+  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size_bytes()) == 0;
+}
+
+}  // namespace volta::test

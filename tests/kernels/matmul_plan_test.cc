@@ -1,0 +1,118 @@
+// How a product is cut up: bounded workspace, parts that cover everything once, layouts that belong
+// to the weight, and small work left to the caller.
+#include "kernels/cpu/matmul_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "attention_fixture.h"
+
+namespace volta::test {
+namespace {
+
+constexpr cpu::Simd kAllSimd[] = {cpu::Simd::kSse4, cpu::Simd::kAvx2, cpu::Simd::kAvx512};
+
+cpu::MatMulPlan plan_of(std::int64_t m, std::int64_t k, std::int64_t n, int threads,
+                        const MatMul& op = {}, cpu::Simd simd = cpu::Simd::kAvx512,
+                        std::int64_t batch = 1, DType type = DType::kF32) {
+  cpu::MatMulProblem problem;
+  problem.batch = batch;
+  problem.m = m;
+  problem.k = k;
+  problem.n = n;
+  problem.a_type = problem.b_type = type;
+  return cpu::plan_matmul(op, problem, simd, threads);
+}
+
+TEST(MatMulPlan, BlocksCoverKEvenly) {
+  for (const cpu::Simd simd : kAllSimd) {
+    for (std::int64_t k = 1; k < 5000; k = k * 5 / 4 + 1) {
+      const cpu::PanelLayout layout = cpu::panel_layout(k, 100, DType::kF32, simd);
+      EXPECT_GT(layout.width, 0);
+      EXPECT_GT(layout.k_block, 0);
+      EXPECT_LE(layout.k_block, 384);
+      const std::int64_t blocks = (k + layout.k_block - 1) / layout.k_block;
+      EXPECT_LE(blocks, (k + 383) / 384 + 1) << k;
+    }
+  }
+}
+
+TEST(MatMulPlan, WorkspaceIsBounded) {
+  constexpr std::int64_t kLimit = 8 << 20;
+  MatMul transposed;
+  transposed.transpose_a = transposed.transpose_b = true;
+  for (const cpu::Simd simd : kAllSimd) {
+    for (const int threads : {1, 2, 16, 64}) {
+      for (const MatMul& op : {MatMul{}, transposed}) {
+        for (const std::int64_t m : {1, 100, 4096}) {
+          for (const std::int64_t n : {1, 65, 4096, 50257}) {
+            const cpu::MatMulPlan plan = plan_of(m, 4096, n, threads, op, simd);
+            const std::int64_t packed_b = plan.parts * plan.packed_b_floats * 4;
+            EXPECT_LE(packed_b, kLimit) << m << " " << n << " " << threads;
+            EXPECT_LE(plan.workspace_floats() * 4 - packed_b, threads * 32 * 1024);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(MatMulPlan, DecodingNeedsNoWorkspace) {
+  EXPECT_EQ(plan_of(1, 768, 3072, 1).workspace_floats(), 0);
+  EXPECT_EQ(plan_of(1, 768, 3072, 1, {}, cpu::Simd::kAvx512, 1, DType::kBF16).packed_b_floats, 0);
+  MatMul op;
+  op.transpose_b = true;
+  EXPECT_LE(plan_of(1, 768, 50257, 1, op).workspace_floats() * 4, 64 * 1024);
+}
+
+TEST(MatMulPlan, PartsMatchTheThreads) {
+  for (const cpu::Simd simd : kAllSimd) {
+    for (const int threads : {1, 2, 3, 7, 64}) {
+      for (const std::int64_t batch : {1, 2, 5, 100}) {
+        for (const std::int64_t m : {1, 20, 768}) {
+          for (const std::int64_t n : {1, 65, 1000}) {
+            const cpu::MatMulPlan plan = plan_of(m, 512, n, threads, {}, simd, batch);
+            EXPECT_GE(plan.parts, 1);
+            EXPECT_LE(plan.parts, threads);
+            EXPECT_LE(plan.parts, plan.tasks());
+            EXPECT_LE(plan.m_parts, m);
+            EXPECT_LE(plan.n_parts, plan.panels());
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(MatMulPlan, SmallWorkStaysOnTheCaller) {
+  EXPECT_EQ(plan_of(1, 128, 512, 2).parts, 1);
+  EXPECT_EQ(plan_of(16, 64, 64, 2).parts, 1);
+  EXPECT_EQ(plan_of(768, 128, 384, 2).parts, 2);
+  EXPECT_EQ(plan_of(1, 768, 3072, 2).parts, 2);
+}
+
+TEST(MatMulPlan, ProblemsOfEveryLayout) {
+  const auto problem = [](const MatMul& op, const Shape& a, const Shape& b) {
+    const std::vector<View> inputs = {{nullptr, DType::kF32, a}, {nullptr, DType::kBF16, b}};
+    return cpu::matmul_problem(op, {inputs, {}});
+  };
+  const auto sizes = [](const cpu::MatMulProblem& p) {
+    return std::vector<std::int64_t>{p.batch, p.m, p.k, p.n};
+  };
+  using Sizes = std::vector<std::int64_t>;
+  MatMul op;
+  EXPECT_EQ(sizes(problem(op, Shape(2, 3, 4), Shape(4, 5))), (Sizes{1, 6, 4, 5}));
+  op.transpose_b = true;
+  EXPECT_EQ(sizes(problem(op, Shape(2, 3, 4), Shape(5, 4))), (Sizes{1, 6, 4, 5}));
+  op = {};
+  op.transpose_a = true;
+  EXPECT_EQ(sizes(problem(op, Shape(2, 3, 4), Shape(2, 3, 5))), (Sizes{1, 4, 6, 5}));
+  op.batched = true;
+  EXPECT_EQ(sizes(problem(op, Shape(7, 2, 3, 4), Shape(7, 2, 3, 5))), (Sizes{14, 4, 3, 5}));
+  op.transpose_a = false;
+  op.transpose_b = true;
+  EXPECT_EQ(sizes(problem(op, Shape(7, 3, 4), Shape(7, 5, 4))), (Sizes{7, 3, 4, 5}));
+  EXPECT_EQ(problem(op, Shape(7, 3, 4), Shape(7, 5, 4)).b_type, DType::kBF16);
+}
+
+}  // namespace
+}  // namespace volta::test
