@@ -1,0 +1,188 @@
+// BoundPlan: gives a plan its memory and resolves every address once.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "device/device.h"
+#include "device/memory_check.h"
+#include "ops/rules.h"
+
+namespace volta {
+
+namespace {
+
+std::string describe(const PlanBinding& binding) {
+  return fmt::format("{} '{}'", kind_name(binding.kind), binding.name);
+}
+
+// The tensor for one binding, checked.
+Result<Tensor> resolve(const PlanBinding& binding, const Device& device,
+                       const TensorLookup& lookup) {
+  if (binding.kind == ValueKind::kConstant) {
+    // The host's own memory is shared as it is: nobody writes a constant.
+    const bool here =
+        binding.constant.bytes() == 0 || binding.constant.buffer()->owner() == device.memory();
+    return here ? Result<Tensor>(binding.constant) : binding.constant.clone_to(device.memory());
+  }
+  if (!lookup) {
+    return fail(ErrorCode::kInvalidArgument, "no lookup was given to find it");
+  }
+  VOLTA_TRY(Tensor tensor, lookup(binding));
+  if (tensor.spec() != binding.spec) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the plan needs {}, but the lookup gave {}", to_string(binding.spec),
+                            to_string(tensor.spec())));
+  }
+  VOLTA_TRY(check_memory(device, tensor, binding.written, "its tensor"));
+  return tensor;
+}
+
+// A plan that points outside its memory is a bug of whoever made it; stop before a kernel follows.
+Status check_window(std::int64_t offset, std::int64_t length, std::int64_t available,
+                    std::string_view what) {
+  if (offset >= 0 && length >= 0 && offset <= available && length <= available - offset) return {};
+  return fail(ErrorCode::kInternal, fmt::format("{} takes bytes [{}, {} + {}) of {}", what, offset,
+                                                offset, length, available));
+}
+
+Status check_operand(const Plan& plan, const PlanOperand& operand, bool written) {
+  if (operand.binding < 0) {
+    return check_window(operand.offset, operand.spec.bytes(), plan.arena_bytes,
+                        "an operand in the arena");
+  }
+  if (static_cast<std::size_t>(operand.binding) >= plan.bindings.size()) {
+    return fail(ErrorCode::kInternal, fmt::format("an operand names binding {} of {}",
+                                                  operand.binding, plan.bindings.size()));
+  }
+  const PlanBinding& binding = plan.bindings[static_cast<std::size_t>(operand.binding)];
+  if (written && !binding.written) {
+    return fail(ErrorCode::kInternal,
+                fmt::format("{} is written but not declared so", describe(binding)));
+  }
+  return check_window(operand.offset, operand.spec.bytes(), binding.spec.bytes(),
+                      "an operand in " + describe(binding));
+}
+
+Status check_step(const Plan& plan, const PlanStep& step) {
+  const std::uint32_t written = writes(step.op, step.inputs.size());
+  for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+    VOLTA_TRY(check_operand(plan, step.inputs[i], i < 32 && ((written >> i) & 1u) != 0));
+  }
+  for (const PlanOperand& output : step.outputs) VOLTA_TRY(check_operand(plan, output, true));
+  return check_window(step.workspace_offset, step.workspace_bytes, plan.arena_bytes,
+                      "the workspace");
+}
+
+Status check_plan(const Plan& plan) {
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    if (Status status = check_step(plan, plan.steps[i]); !status) {
+      return std::unexpected(std::move(status).error().with_context(
+          fmt::format("plan step {} of {}, {} '{}'", i + 1, plan.steps.size(),
+                      to_string(plan.steps[i].op), plan.steps[i].label)));
+    }
+  }
+  for (const PlanOutput& output : plan.outputs) {
+    if (Status status = check_operand(plan, output.operand, false); !status) {
+      return std::unexpected(
+          std::move(status).error().with_context(fmt::format("plan output '{}'", output.name)));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<BoundPlan> BoundPlan::bind(std::shared_ptr<const Plan> plan, Device& device,
+                                  const TensorLookup& lookup) {
+  if (plan == nullptr) return fail(ErrorCode::kInvalidArgument, "there is no plan to bind");
+  VOLTA_TRY(check_plan(*plan));
+
+  BoundPlan bound;
+  // The largest block first: what cannot fit at all fails before lookup makes anything.
+  auto arena = DeviceBuffer::allocate(device.memory(), plan->arena_bytes);
+  if (!arena) {
+    return std::unexpected(std::move(arena).error().with_context("allocating the plan's arena"));
+  }
+  bound.arena_ = std::make_shared<DeviceBuffer>(*std::move(arena));
+  bound.bindings_.reserve(plan->bindings.size());
+  for (const PlanBinding& binding : plan->bindings) {
+    auto tensor = resolve(binding, device, lookup);
+    if (!tensor) {
+      return std::unexpected(
+          std::move(tensor).error().with_context("binding " + describe(binding)));
+    }
+    bound.bindings_.push_back(*std::move(tensor));
+  }
+  bound.plan_ = std::move(plan);
+  bound.resolve_calls();
+  return bound;
+}
+
+void BoundPlan::resolve_calls() {
+  std::size_t operands = 0;
+  for (const PlanStep& step : plan_->steps) operands += step.inputs.size() + step.outputs.size();
+  views_.reserve(operands);  // The calls keep spans of it: it must never grow again.
+  calls_.reserve(plan_->steps.size());
+
+  const auto add_views = [this](std::span<const PlanOperand> list) {
+    const std::size_t first = views_.size();
+    for (const PlanOperand& operand : list) views_.push_back(view_of(operand));
+    return std::span<const View>(views_).subspan(first, list.size());
+  };
+  for (const PlanStep& step : plan_->steps) {
+    OpCall call;
+    call.op = &step.op;
+    call.inputs = add_views(step.inputs);
+    call.outputs = add_views(step.outputs);
+    // SAFETY: check_plan() found the workspace inside the arena, which lives as long as this does.
+    call.workspace = {static_cast<std::byte*>(arena_->at_offset(step.workspace_offset)),
+                      static_cast<std::size_t>(step.workspace_bytes)};
+    call.label = step.label;
+    calls_.push_back(call);
+  }
+}
+
+// SAFETY: check_plan() found the operand inside the arena or its binding, whose tensor has exactly
+// the binding's size (resolve()); both live as long as this object.
+View BoundPlan::view_of(const PlanOperand& operand) const {
+  View view{nullptr, operand.spec.dtype, operand.spec.shape};
+  if (operand.spec.bytes() == 0) return view;
+  if (operand.binding < 0) {
+    view.data = arena_->at_offset(operand.offset);
+  } else {
+    const Tensor& tensor = bindings_[static_cast<std::size_t>(operand.binding)];
+    view.data = tensor.buffer()->at_offset(tensor.offset() + operand.offset);
+  }
+  return view;
+}
+
+Result<Tensor> BoundPlan::binding(std::string_view name) const {
+  for (std::size_t i = 0; i < bindings_.size(); ++i) {
+    if (plan_->bindings[i].name == name) return bindings_[i];
+  }
+  std::string known;
+  for (const PlanBinding& binding : plan_->bindings) {
+    known += (known.empty() ? "" : ", ") + binding.name;
+  }
+  return fail(ErrorCode::kNotFound,
+              fmt::format("the plan binds no '{}'; it binds: {}", name, known));
+}
+
+Result<Tensor> BoundPlan::output(std::string_view name) const {
+  std::string known;
+  for (const PlanOutput& output : plan_->outputs) {
+    if (output.name != name) {
+      known += (known.empty() ? "" : ", ") + output.name;
+      continue;
+    }
+    const PlanOperand& operand = output.operand;
+    if (operand.binding < 0) return Tensor::from_buffer(arena_, operand.offset, operand.spec);
+    const Tensor& tensor = bindings_[static_cast<std::size_t>(operand.binding)];
+    if (tensor.bytes() == 0) return Tensor::empty(operand.spec, arena_->owner());
+    return Tensor::from_buffer(tensor.buffer(), tensor.offset() + operand.offset, operand.spec);
+  }
+  return fail(ErrorCode::kNotFound,
+              fmt::format("the plan has no output '{}'; it has: {}", name, known));
+}
+
+}  // namespace volta

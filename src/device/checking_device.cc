@@ -1,0 +1,115 @@
+// CheckingDevice: finds the first op whose result is not finite.
+#include "device/checking_device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "base/memory.h"
+#include "ops/rules.h"
+
+namespace volta {
+
+namespace {
+
+bool is_written(std::uint32_t written, std::size_t input) {
+  return input < 32 && ((written >> input) & 1u) != 0;
+}
+
+// A float is NaN or infinite when its exponent bits are all ones.
+template <typename Bits>
+std::optional<std::int64_t> find_exponent(const Bits* bits, std::int64_t count, Bits exponent) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    if ((bits[i] & exponent) == exponent) return i;
+  }
+  return std::nullopt;
+}
+
+// SAFETY: `data` holds the view's elements, aligned; the types have the size of the bits read, and
+// devices and kernels write them as plain memory.
+std::optional<std::int64_t> first_non_finite(const void* data, const View& view) {
+  const std::int64_t count = view.shape.elements();
+  switch (view.dtype) {
+    case DType::kF32:
+      return find_exponent(static_cast<const std::uint32_t*>(data), count, 0x7F800000u);
+    case DType::kBF16:
+      return find_exponent(static_cast<const std::uint16_t*>(data), count, std::uint16_t{0x7F80});
+    case DType::kF16:
+      return find_exponent(static_cast<const std::uint16_t*>(data), count, std::uint16_t{0x7C00});
+    default:
+      return std::nullopt;
+  }
+}
+
+Result<std::optional<std::int64_t>> first_non_finite(MemoryOwner& memory, const View& view) {
+  const std::int64_t bytes = view.shape.elements() * dtype_size(view.dtype);
+  if (!is_float(view.dtype) || bytes == 0) return std::nullopt;
+  if (memory.host_accessible()) return first_non_finite(view.data, view);
+  VOLTA_TRY(AlignedBytes copy, try_allocate(bytes));
+  VOLTA_TRY(memory.copy_to_host(copy.span(), view.data));
+  return first_non_finite(copy.data(), view);
+}
+
+// "[1, 3]" of element 7 of a [2, 4].
+std::string position(const Shape& shape, std::int64_t element) {
+  Shape where = shape;
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    where.set(axis, element % shape[axis]);
+    element /= shape[axis];
+  }
+  return to_string(where);
+}
+
+// What to add about the inputs: one that was bad before the op ran, or that none was. Inputs whose
+// memory the op wrote (in place, or because a plan gave the result their place) can say nothing.
+Result<std::string> blame_input(MemoryOwner& memory, const OpCall& call, std::uint32_t written) {
+  bool all_seen = true;
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    const View& input = call.inputs[i];
+    const bool overwritten =
+        std::ranges::find(call.outputs, input.data, &View::data) != call.outputs.end();
+    if (overwritten || is_written(written, i)) {
+      all_seen = false;
+      continue;
+    }
+    VOLTA_TRY(const auto bad, first_non_finite(memory, input));
+    if (bad) return fmt::format("; its input {} already was, at element {}", i, *bad);
+  }
+  return std::string(all_seen ? "; its inputs are finite" : "");
+}
+
+}  // namespace
+
+Result<std::shared_ptr<CheckingDevice>> CheckingDevice::create(std::shared_ptr<Device> device) {
+  if (device == nullptr) {
+    return fail(ErrorCode::kInvalidArgument, "a checking device needs a device to wrap, not null");
+  }
+  return std::shared_ptr<CheckingDevice>(new CheckingDevice(std::move(device)));
+}
+
+Status CheckingDevice::run(const OpCall& call) {
+  VOLTA_TRY(inner_->run(call));
+  VOLTA_TRY(inner_->synchronize());
+  MemoryOwner& memory = *inner_->memory();
+  const std::uint32_t written = writes(*call.op, call.inputs.size());
+  const auto check = [&](const View& view, std::string_view role, std::size_t i) -> Status {
+    VOLTA_TRY(const auto bad, first_non_finite(memory, view));
+    if (!bad) return {};
+    VOLTA_TRY(const std::string blame, blame_input(memory, call, written));
+    return fail(ErrorCode::kNonFinite,
+                fmt::format("{}: {} {} {} is not finite at element {} ({}){}", describe(call), role,
+                            i, to_string(TensorSpec{view.dtype, view.shape}), *bad,
+                            position(view.shape, *bad), blame));
+  };
+  for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+    VOLTA_TRY(check(call.outputs[i], "output", i));
+  }
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    if (is_written(written, i)) VOLTA_TRY(check(call.inputs[i], "written input", i));
+  }
+  return {};
+}
+
+}  // namespace volta

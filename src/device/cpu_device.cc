@@ -1,0 +1,133 @@
+// CpuDevice: options, the choice of instruction set, and one op at a time.
+#include "device/cpu_device.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/cpu.h"
+#include "device/cpu_dispatch.h"
+#include "kernels/cpu/matmul_plan.h"
+#include "ops/rules.h"
+
+namespace volta {
+
+namespace {
+
+constexpr std::array kAllSimd = {cpu::Simd::kSse4, cpu::Simd::kAvx2, cpu::Simd::kAvx512};
+
+Result<cpu::Simd> parse_simd(std::string_view word) {
+  for (const cpu::Simd simd : kAllSimd) {
+    if (word == cpu::simd_name(simd)) return simd;
+  }
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("VOLTA_SIMD: '{}' is no instruction set; choose sse4, avx2 or avx512", word));
+}
+
+// The instruction set to use: the caller's, the environment's, or the best.
+Result<cpu::Simd> choose_simd(std::optional<cpu::Simd> wanted) {
+  if (!wanted) {
+    const char* word = std::getenv("VOLTA_SIMD");
+    if (word == nullptr || std::string_view(word).empty()) return cpu::best_simd();
+    VOLTA_TRY(wanted, parse_simd(word));
+  }
+  if (!cpu::simd_available(*wanted)) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("this machine cannot run {}; the best it has is {} (see VOLTA_SIMD)",
+                            cpu::simd_name(*wanted), cpu::simd_name(cpu::best_simd())));
+  }
+  return *wanted;
+}
+
+std::vector<View> views_of(std::span<const TensorSpec> specs) {
+  std::vector<View> views;
+  views.reserve(specs.size());
+  for (const TensorSpec& spec : specs) views.push_back({nullptr, spec.dtype, spec.shape});
+  return views;
+}
+
+// `element` of the op's index tensor was out of range. Which tensor that was is known when the op
+// has one only; then the value is told, too.
+std::unexpected<Error> fail_bad_index(const OpCall& call, std::int64_t element) {
+  const View* index = nullptr;
+  int count = 0;
+  for (const View& input : call.inputs) {
+    if (input.dtype != DType::kI32) continue;
+    index = &input;
+    ++count;
+  }
+  std::string value;
+  if (count == 1 && element < index->shape.elements()) {
+    // SAFETY: the view holds i32 in host memory and `element` is inside it.
+    value = fmt::format(" ({})", index->as<const std::int32_t>()[element]);
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{}: element {} of its index tensor{} is out of range", describe(call),
+                          element, value));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<CpuDevice>> CpuDevice::create(const CpuDeviceOptions& options) {
+  VOLTA_TRY(const cpu::Simd simd, choose_simd(options.simd));
+  VOLTA_TRY(ThreadPool pool, ThreadPool::create(options.threads));
+  return std::shared_ptr<CpuDevice>(new CpuDevice(std::move(pool), simd));
+}
+
+CpuDevice::CpuDevice(ThreadPool pool, cpu::Simd simd)
+    : pool_(std::move(pool)), simd_(simd), memory_(host_memory()) {
+  const CpuInfo machine = cpu_info();
+  info_ = {.id = "cpu",
+           .name = machine.model,
+           .isa = cpu::simd_name(simd),
+           .threads = pool_.threads(),
+           .memory_bytes = machine.memory_bytes};
+}
+
+cpu::Context CpuDevice::context(std::atomic<std::int64_t>* bad_index) const {
+  return {.simd = simd_, .pool = &pool_, .bad_index = bad_index};
+}
+
+Status CpuDevice::run(const OpCall& call) {
+  std::atomic<std::int64_t> bad_index = 0;
+  cpu_dispatch(*call.op, {call.inputs, call.outputs, call.workspace}, context(&bad_index));
+  const std::int64_t bad = bad_index.load(std::memory_order_relaxed);
+  if (bad != 0) [[unlikely]]
+    return fail_bad_index(call, bad - 1);
+  return {};
+}
+
+bool CpuDevice::supports(const Op& op, std::span<const TensorSpec> inputs) const {
+  return infer(op, inputs).has_value();
+}
+
+std::int64_t CpuDevice::workspace_bytes(const Op& op, std::span<const TensorSpec> inputs,
+                                        std::span<const TensorSpec> outputs) const {
+  const std::vector<View> input_views = views_of(inputs);
+  const std::vector<View> output_views = views_of(outputs);
+  return cpu_workspace_bytes(op, {input_views, output_views}, context(nullptr));
+}
+
+// Of all kernels only the matrix product sums in blocks whose length is a choice.
+std::string CpuDevice::kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const {
+  const auto* matmul = std::get_if<MatMul>(&op);
+  if (matmul == nullptr || inputs.size() < 2) return {};
+  const std::vector<View> views = views_of(inputs);
+  const auto outputs = infer(op, inputs);
+  if (!outputs) return {};
+  const std::vector<View> output_views = views_of(*outputs);
+  const auto problem = cpu::matmul_problem(*matmul, {views, output_views});
+  const auto layout = cpu::panel_layout(problem.k, problem.n, problem.b_type, simd_);
+  return fmt::format("MatMul {} K={} N={}: k_block {}, panel {}", dtype_name(problem.b_type),
+                     problem.k, problem.n, layout.k_block, layout.width);
+}
+
+}  // namespace volta

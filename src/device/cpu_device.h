@@ -1,0 +1,59 @@
+// CpuDevice: runs ops with the kernels of kernels/cpu on this machine's processors. It owns the
+// thread pool and the choice of instruction set; the kernels get both handed in. It knows no model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/parallel.h"
+#include "base/result.h"
+#include "device/device.h"
+#include "kernels/cpu/cpu.h"
+
+namespace volta {
+
+struct CpuDeviceOptions {
+  /// Threads to compute with; 0: VOLTA_NUM_THREADS where set, otherwise all this process may use.
+  int threads = 0;
+  /// The instruction set; empty: VOLTA_SIMD (sse4, avx2 or avx512) where set, otherwise the best
+  /// one of this machine.
+  std::optional<cpu::Simd> simd = {};
+};
+
+/// The CPU backend. Its memory is the process's own (host_memory()). Safe to use from several
+/// threads at once; they share the pool.
+class CpuDevice final : public Device {
+ public:
+  /// kInvalidArgument for an absurd number of threads, a VOLTA_NUM_THREADS that is no number or a
+  /// VOLTA_SIMD that is no instruction set; kUnsupported for one that this machine lacks.
+  static Result<std::shared_ptr<CpuDevice>> create(const CpuDeviceOptions& options = {});
+
+  DeviceInfo info() const override { return info_; }
+  const std::shared_ptr<MemoryOwner>& memory() const override { return memory_; }
+  /// kInvalidArgument, naming op, label and element, when an index tensor holds a value out of
+  /// range; the outputs are defined even then.
+  Status run(const OpCall& call) override;
+  bool supports(const Op& op, std::span<const TensorSpec> inputs) const override;
+  std::int64_t workspace_bytes(const Op& op, std::span<const TensorSpec> inputs,
+                               std::span<const TensorSpec> outputs) const override;
+  /// Of a MatMul how it sums; of other ops nothing.
+  std::string kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const override;
+
+  /// The instruction set that its kernels use.
+  cpu::Simd simd() const { return simd_; }
+  int threads() const { return pool_.threads(); }
+
+ private:
+  CpuDevice(ThreadPool pool, cpu::Simd simd);
+  cpu::Context context(std::atomic<std::int64_t>* bad_index) const;
+
+  mutable ThreadPool pool_;
+  cpu::Simd simd_;
+  std::shared_ptr<MemoryOwner> memory_;
+  DeviceInfo info_;
+};
+
+}  // namespace volta

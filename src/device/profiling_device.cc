@@ -1,0 +1,316 @@
+// ProfilingDevice: the recorder behind it, and how a plan's steps are timed.
+#include "device/profiling_device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "device/ticks.h"
+#include "ops/rules.h"
+
+namespace volta {
+
+namespace {
+
+// Adds up the calls of one source. Apart from the texts, so that a plan's hot numbers lie together.
+struct Sums {
+  std::int64_t calls = 0;
+  std::int64_t total_ns = 0;
+  std::int64_t min_ns = std::numeric_limits<std::int64_t>::max();
+  std::int64_t max_ns = 0;
+
+  void add(std::int64_t ns) {
+    ++calls;
+    total_ns += ns;
+    min_ns = std::min(min_ns, ns);
+    max_ns = std::max(max_ns, ns);
+  }
+};
+
+std::vector<TensorSpec> specs_of(std::span<const View> views) {
+  std::vector<TensorSpec> specs;
+  for (const View& view : views) specs.push_back({view.dtype, view.shape});
+  return specs;
+}
+
+// "f32[1, 128], f32[128, 384]"
+std::string shapes_text(std::span<const TensorSpec> specs) {
+  std::string text;
+  for (const TensorSpec& spec : specs) text += (text.empty() ? "" : ", ") + to_string(spec);
+  return text;
+}
+
+ProfileSource describe_source(const OpCall& call) {
+  const std::vector<TensorSpec> inputs = specs_of(call.inputs);
+  const OpCost once = cost(*call.op, inputs, specs_of(call.outputs));
+  return {.op = to_string(*call.op),
+          .op_name = std::string(op_name(*call.op)),
+          .shapes = shapes_text(inputs),
+          .label = std::string(call.label),
+          .bytes = once.bytes,
+          .flops = once.flops};
+}
+
+// Adds a source's sums to the row of its group.
+void add_to_row(ProfileRow& row, const ProfileSource& source, const Sums& sums) {
+  row.min_ns = row.calls == 0 ? sums.min_ns : std::min(row.min_ns, sums.min_ns);
+  row.max_ns = std::max(row.max_ns, sums.max_ns);
+  row.calls += sums.calls;
+  row.total_ns += sums.total_ns;
+  row.bytes += sums.calls * source.bytes;
+  row.flops += sums.calls * source.flops;
+}
+
+// The rows of a map, the most time first; equal times in the order of their texts.
+template <typename Key>
+std::vector<ProfileRow> sorted_rows(std::map<Key, ProfileRow>&& groups) {
+  std::vector<ProfileRow> rows;
+  for (auto& [key, row] : groups) rows.push_back(std::move(row));
+  std::ranges::sort(rows, [](const ProfileRow& a, const ProfileRow& b) {
+    return std::tie(b.total_ns, a.op, a.shapes, a.label) <
+           std::tie(a.total_ns, b.op, b.shapes, b.label);
+  });
+  return rows;
+}
+
+}  // namespace
+
+/// Everything that was measured. Locked once before and once after a plan runs, never between.
+class ProfilingDevice::Recorder {
+ public:
+  static Result<std::unique_ptr<Recorder>> create(std::int64_t max_events) {
+    VOLTA_TRY(auto ring, try_make_array<ProfileEvent>(max_events));
+    return std::unique_ptr<Recorder>(new Recorder(std::move(ring)));
+  }
+
+  /// What is kept of one plan: the source of each step, and room for the times of a run. A run
+  /// takes one `times` out and gives it back, so that runs in other threads have their own.
+  struct PlanTrack {
+    std::weak_ptr<const Plan> plan;  ///< Weak: tells plans apart without keeping them alive.
+    std::vector<std::int32_t> sources;
+    std::vector<std::vector<std::int64_t>> spare_times;
+  };
+  /// One run of a plan: times[i] is when step i started, and the last one when the last step
+  /// ended; in ticks until to_nanoseconds().
+  struct Run {
+    std::shared_ptr<PlanTrack> track;
+    std::vector<std::int64_t> times;
+  };
+
+  Run begin(const BoundPlan& plan) {
+    const std::lock_guard lock(mutex_);
+    Run run;
+    run.track = find_track(plan);
+    if (run.track->spare_times.empty()) {
+      // Room for the same number to come back, so that giving back never allocates.
+      run.track->spare_times.reserve(run.track->spare_times.capacity() + 1);
+      run.times.resize(plan.calls().size() + 1);
+    } else {
+      run.times = std::move(run.track->spare_times.back());
+      run.track->spare_times.pop_back();
+    }
+    return run;
+  }
+
+  /// Turns the times of a run that lasted from `start_ns` to `end_ns` into nanoseconds
+  /// of the real clock. A counter that fell back (two processors out of step) stands still instead.
+  static void to_nanoseconds(std::span<std::int64_t> times, std::int64_t start_ns,
+                             std::int64_t end_ns) {
+    const std::int64_t first = times.front();
+    const std::int64_t length = std::max<std::int64_t>(times.back() - first, 1);
+    const double scale = static_cast<double>(end_ns - start_ns) / static_cast<double>(length);
+    std::int64_t latest = 0;
+    for (std::int64_t& time : times) {
+      latest = std::clamp(time - first, latest, length);
+      time = start_ns + static_cast<std::int64_t>(static_cast<double>(latest) * scale);
+    }
+  }
+
+  /// Records the first `steps` steps of a run; `complete` when that is all of them.
+  void end(Run run, std::size_t steps, bool complete) {
+    const std::lock_guard lock(mutex_);
+    const std::uint32_t thread = thread_number();
+    for (std::size_t i = 0; i < steps; ++i) {
+      add(run.track->sources[i], thread, run.times[i], run.times[i + 1] - run.times[i]);
+    }
+    if (complete) {
+      ++executions_;
+      add_event({-1, thread, run.times[0] - origin_ns_, run.times[steps] - run.times[0]});
+    }
+    run.track->spare_times.push_back(std::move(run.times));
+  }
+
+  void add_single(const OpCall& call, std::int64_t start_ns, std::int64_t duration_ns) {
+    const std::lock_guard lock(mutex_);
+    add(find_source(call), thread_number(), start_ns, duration_ns);
+  }
+
+  Profile profile() const;
+
+  void reset() {
+    const std::lock_guard lock(mutex_);
+    std::ranges::fill(sums_, Sums{});
+    executions_ = 0;
+    event_count_ = 0;
+    origin_ns_ = monotonic_nanoseconds();
+  }
+
+ private:
+  explicit Recorder(HeapArray<ProfileEvent> ring)
+      : ring_(std::move(ring)), origin_ns_(monotonic_nanoseconds()) {}
+
+  void add(std::int32_t source, std::uint32_t thread, std::int64_t start_ns, std::int64_t ns) {
+    sums_[static_cast<std::size_t>(source)].add(ns);
+    add_event({source, thread, start_ns - origin_ns_, ns});
+  }
+
+  void add_event(const ProfileEvent& event) {
+    if (!ring_.empty()) ring_[next_event_] = event;
+    if (++next_event_ >= ring_.size()) next_event_ = 0;
+    ++event_count_;
+  }
+
+  std::shared_ptr<PlanTrack> find_track(const BoundPlan& plan) {
+    const std::shared_ptr<const Plan>& wanted = plan.shared_plan();
+    for (const auto& track : tracks_) {
+      const bool same = !track->plan.owner_before(wanted) && !wanted.owner_before(track->plan);
+      if (same) return track;
+    }
+    std::erase_if(tracks_, [](const auto& track) { return track->plan.expired(); });
+    auto track = std::make_shared<PlanTrack>();
+    track->plan = wanted;
+    for (const OpCall& call : plan.calls()) track->sources.push_back(find_source(call));
+    tracks_.push_back(track);
+    return track;
+  }
+
+  std::int32_t find_source(const OpCall& call) {
+    ProfileSource source = describe_source(call);
+    std::string key = fmt::format("{}\n{}\n{}", source.op, source.shapes, source.label);
+    const auto next = static_cast<std::int32_t>(sources_.size());
+    const auto [entry, is_new] = source_index_.try_emplace(std::move(key), next);
+    if (is_new) {
+      sources_.push_back(std::move(source));
+      sums_.emplace_back();
+    }
+    return entry->second;
+  }
+
+  std::uint32_t thread_number() {
+    const auto self = std::this_thread::get_id();
+    const auto found = std::ranges::find(threads_, self);
+    const auto number = static_cast<std::uint32_t>(found - threads_.begin());
+    if (found == threads_.end()) threads_.push_back(self);
+    return number;
+  }
+
+  mutable std::mutex mutex_;
+  std::vector<ProfileSource> sources_;
+  std::vector<Sums> sums_;  ///< One a source.
+  std::unordered_map<std::string, std::int32_t> source_index_;
+  std::vector<std::shared_ptr<PlanTrack>> tracks_;
+  std::vector<std::thread::id> threads_;
+  HeapArray<ProfileEvent> ring_;
+  std::int64_t next_event_ = 0;
+  std::int64_t event_count_ = 0;
+  std::int64_t executions_ = 0;
+  std::int64_t origin_ns_;
+};
+
+Profile ProfilingDevice::Recorder::profile() const {
+  const std::lock_guard lock(mutex_);
+  Profile profile;
+  std::map<std::pair<std::string, std::string>, ProfileRow> ops;
+  std::map<std::string, ProfileRow> labels;
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    const ProfileSource& source = sources_[i];
+    if (sums_[i].calls == 0) continue;
+    ProfileRow& op = ops[{source.op, source.shapes}];
+    op.op = source.op;
+    op.shapes = source.shapes;
+    add_to_row(op, source, sums_[i]);
+    ProfileRow& label = labels[source.label];
+    label.label = source.label;
+    add_to_row(label, source, sums_[i]);
+    profile.total_ns += sums_[i].total_ns;
+  }
+  profile.ops = sorted_rows(std::move(ops));
+  profile.labels = sorted_rows(std::move(labels));
+  profile.executions = executions_;
+  profile.sources = sources_;
+  const std::int64_t kept = std::min(event_count_, ring_.size());
+  for (std::int64_t i = 0; i < kept; ++i) {
+    profile.events.push_back(ring_[(next_event_ - kept + i + ring_.size()) % ring_.size()]);
+  }
+  profile.dropped_events = event_count_ - kept;
+  return profile;
+}
+
+Result<std::shared_ptr<ProfilingDevice>> ProfilingDevice::create(std::shared_ptr<Device> device,
+                                                                 const ProfilingOptions& options) {
+  if (device == nullptr) {
+    return fail(ErrorCode::kInvalidArgument, "a profiling device needs a device to wrap, not null");
+  }
+  VOLTA_TRY(auto recorder, Recorder::create(options.max_events));
+  return std::shared_ptr<ProfilingDevice>(
+      new ProfilingDevice(std::move(device), std::move(recorder)));
+}
+
+ProfilingDevice::ProfilingDevice(std::shared_ptr<Device> device, std::unique_ptr<Recorder> recorder)
+    : inner_(std::move(device)), recorder_(std::move(recorder)) {}
+
+ProfilingDevice::~ProfilingDevice() = default;
+
+Profile ProfilingDevice::profile() const {
+  Profile profile = recorder_->profile();
+  const DeviceInfo info = inner_->info();
+  profile.device =
+      fmt::format("{} ({}, {}, {} threads)", info.id, info.name, info.isa, info.threads);
+  return profile;
+}
+
+void ProfilingDevice::reset() { recorder_->reset(); }
+
+Status ProfilingDevice::run(const OpCall& call) {
+  const std::int64_t start = monotonic_nanoseconds();
+  VOLTA_TRY(inner_->run(call));
+  VOLTA_TRY(inner_->synchronize());
+  recorder_->add_single(call, start, monotonic_nanoseconds() - start);
+  return {};
+}
+
+Status ProfilingDevice::execute(BoundPlan& plan) {
+  const std::span<const OpCall> calls = plan.calls();
+  Recorder::Run run = recorder_->begin(plan);
+  std::size_t steps = 0;
+  Status status;
+  const std::int64_t start_ns = monotonic_nanoseconds();
+  run.times[0] = ticks();
+  while (steps < calls.size()) {
+    status = inner_->run(calls[steps]);
+    if (status) status = inner_->synchronize();
+    if (!status) [[unlikely]]
+      break;
+    run.times[++steps] = ticks();  // The end of one step is the start of the next.
+  }
+  Recorder::to_nanoseconds(std::span(run.times).first(steps + 1), start_ns,
+                           monotonic_nanoseconds());
+  recorder_->end(std::move(run), steps, status.has_value());
+  if (!status) {
+    return std::unexpected(std::move(status).error().with_context(
+        fmt::format("step {} of {}", steps + 1, calls.size())));
+  }
+  return {};
+}
+
+}  // namespace volta

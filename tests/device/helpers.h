@@ -1,0 +1,114 @@
+// What the device tests share: tensors from literals and back, devices, and small plans.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/cpu_device.h"
+#include "device/device.h"
+#include "graph/graph.h"
+#include "graph/plan.h"
+
+namespace volta::test {
+
+/// A CPU device; failing is a broken test machine.
+inline std::shared_ptr<CpuDevice> cpu(int threads = 2, std::optional<cpu::Simd> simd = {}) {
+  auto device = CpuDevice::create({.threads = threads, .simd = simd});
+  if (!device) {
+    ADD_FAILURE() << device.error().message();
+    return nullptr;
+  }
+  return *device;
+}
+
+/// The instruction sets of this machine.
+inline std::vector<cpu::Simd> simds() {
+  std::vector<cpu::Simd> all;
+  for (const auto simd : {cpu::Simd::kSse4, cpu::Simd::kAvx2, cpu::Simd::kAvx512}) {
+    if (cpu::simd_available(simd)) all.push_back(simd);
+  }
+  return all;
+}
+
+inline Tensor floats(const Shape& shape, const std::vector<float>& values,
+                     const std::shared_ptr<MemoryOwner>& owner = host_memory()) {
+  return *Tensor::from_values<float>(shape, values)->clone_to(owner);
+}
+inline Tensor ints(const Shape& shape, const std::vector<std::int32_t>& values,
+                   const std::shared_ptr<MemoryOwner>& owner = host_memory()) {
+  return *Tensor::from_values<std::int32_t>(shape, values)->clone_to(owner);
+}
+template <typename T = float>
+std::vector<T> values(const Tensor& tensor) {
+  std::vector<T> out(static_cast<std::size_t>(tensor.elements()));
+  EXPECT_TRUE(tensor.read<T>(out));
+  return out;
+}
+template <typename T = float>
+std::vector<T> values(const Result<Tensor>& tensor) {
+  if (!tensor) {
+    ADD_FAILURE() << tensor.error().message();
+    return {};
+  }
+  return values<T>(*tensor);
+}
+
+/// Expects a failed Result with this code and a message that contains `text`.
+template <typename T>
+void expect_error(const Result<T>& result, ErrorCode code, const std::string& text) {
+  ASSERT_FALSE(result.has_value()) << "expected: " << text;
+  EXPECT_EQ(result.error().code(), code) << result.error().message();
+  EXPECT_THAT(result.error().message(), ::testing::HasSubstr(text));
+}
+
+inline TensorSpec f32(const Shape& shape) { return {DType::kF32, shape}; }
+inline TensorSpec i32(const Shape& shape) { return {DType::kI32, shape}; }
+
+/// A plan made by hand: y = relu(x w) with x f32[2, 3] an input, w f32[3, 2] a parameter. The
+/// product lies in the arena, and so does y.
+inline Plan matmul_relu_plan() {
+  const TensorSpec product = f32(Shape(2, 2));
+  Plan plan;
+  plan.bindings.resize(2);
+  plan.bindings[0] = {
+      .name = "x", .kind = ValueKind::kInput, .spec = f32(Shape(2, 3)), .constant = {}};
+  plan.bindings[1] = {
+      .name = "w", .kind = ValueKind::kParameter, .spec = f32(Shape(3, 2)), .constant = {}};
+  plan.steps.resize(2);
+  plan.steps[0] = {.op = MatMul{},
+                   .inputs = {{.spec = f32(Shape(2, 3)), .binding = 0},
+                              {.spec = f32(Shape(3, 2)), .binding = 1}},
+                   .outputs = {{.spec = product}},
+                   .workspace_offset = 128,
+                   .workspace_bytes = 1 << 16,
+                   .label = "layer"};
+  plan.steps[1] = {.op = Unary{UnaryKind::kRelu},
+                   .inputs = {{.spec = product}},
+                   .outputs = {{.spec = product, .offset = 64}},
+                   .label = "layer.relu"};
+  plan.outputs = {{.name = "y", .operand = {.spec = product, .offset = 64}}};
+  plan.arena_bytes = 128 + (1 << 16);
+  return plan;
+}
+
+/// x = [[1, 2, 3], [4, 5, 6]] and w = [[1, -1], [0, 1], [-1, 0]], so that y = [[0, 1], [0, 1]].
+inline Result<Tensor> matmul_relu_tensor(const PlanBinding& binding,
+                                         const std::shared_ptr<MemoryOwner>& owner) {
+  if (binding.name == "x") return floats(Shape(2, 3), {1, 2, 3, 4, 5, 6}, owner);
+  return floats(Shape(3, 2), {1, -1, 0, 1, -1, 0}, owner);
+}
+
+/// The plan above, bound to `device`.
+inline Result<BoundPlan> bind_matmul_relu(Device& device) {
+  return BoundPlan::bind(
+      std::make_shared<const Plan>(matmul_relu_plan()), device,
+      [&](const PlanBinding& binding) { return matmul_relu_tensor(binding, device.memory()); });
+}
+
+}  // namespace volta::test

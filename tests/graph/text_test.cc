@@ -1,0 +1,77 @@
+// The graph's dumps, as text and for Graphviz.
+#include <gtest/gtest.h>
+
+#include "build.h"
+
+namespace volta {
+namespace {
+
+using testing::add;
+using testing::f32;
+using testing::must;
+
+Graph sample() {
+  Graph graph;
+  const ValueId ids = must(graph.input("ids", {DType::kI32, Shape(2)}));
+  const ValueId table = must(graph.parameter("wte", f32(Shape(8, 4))));
+  const ValueId weight = must(graph.parameter("norm\\\"", {DType::kBF16, Shape(4)}));
+  const ValueId state = must(graph.state("total", f32(Shape(2, 4))));
+  const ValueId x = add(graph, Embedding{}, {table, ids});
+  graph.set_scope("h.0");
+  const ValueId y = add(graph, Norm{NormKind::kRms}, {x, weight});
+  testing::write(graph, Accumulate{0.5f}, {state, y});
+  graph.set_scope("");
+  const ValueId z = add(graph, Binary{}, {y, must(graph.filled(Shape(), 1.0f))});
+  must(graph.output("z", z));
+  must(graph.output("total", state));
+  return graph;
+}
+
+TEST(ToText, ShowsValuesNodesAndOutputs) {
+  EXPECT_EQ(to_text(sample()),
+            "input ids: i32[2]\n"
+            "parameter wte: f32[8, 4]\n"
+            "parameter norm\\\": bf16[4]\n"
+            "state total: f32[2, 4]\n"
+            "constant filled 1 []: f32[]\n"
+            "%0: f32[2, 4] = Embedding(wte, ids)\n"
+            "%1: f32[2, 4], %2: f32[2, 2] = Norm{rms, eps=1e-05}(%0, norm\\\")  # h.0\n"
+            "Accumulate{scale=0.5}(total, %1)  # h.0\n"
+            "%3: f32[2, 4] = Binary{add}(%1, filled 1 [])\n"
+            "output z = %3: f32[2, 4]\n"
+            "output total = total: f32[2, 4]\n");
+}
+
+TEST(ToText, OfAnEmptyGraphIsEmpty) { EXPECT_EQ(to_text(Graph()), ""); }
+
+TEST(ToDot, ShowsValuesNodesAndOutputs) {
+  EXPECT_EQ(to_dot(sample()),
+            R"(digraph volta {
+  node [fontname="monospace", style=filled];
+  v0 [shape=ellipse, fillcolor=lightblue, label="ids\ninput i32[2]"];
+  v1 [shape=ellipse, fillcolor=khaki, label="wte\nparameter f32[8, 4]"];
+  v2 [shape=ellipse, fillcolor=khaki, label="norm\\\"\nparameter bf16[4]"];
+  v3 [shape=ellipse, fillcolor=lightsalmon, label="total\nstate f32[2, 4]"];
+  v7 [shape=ellipse, fillcolor=lightgray, label="filled 1 []\nconstant f32[]"];
+  n0 [shape=box, fillcolor=white, label="Embedding"];
+  v1 -> n0 [label="f32[8, 4]"];
+  v0 -> n0 [label="i32[2]"];
+  n1 [shape=box, fillcolor=white, label="Norm{rms, eps=1e-05}\nh.0"];
+  n0 -> n1 [label="f32[2, 4]"];
+  v2 -> n1 [label="bf16[4]"];
+  n2 [shape=box, fillcolor=white, label="Accumulate{scale=0.5}\nh.0"];
+  v3 -> n2 [label="f32[2, 4]", dir=both, color=red];
+  n1 -> n2 [label="f32[2, 4]"];
+  n3 [shape=box, fillcolor=white, label="Binary{add}"];
+  n1 -> n3 [label="f32[2, 4]"];
+  v7 -> n3 [label="f32[]"];
+  o0 [shape=ellipse, fillcolor=palegreen, label="z\noutput f32[2, 4]"];
+  n3 -> o0;
+  o1 [shape=ellipse, fillcolor=palegreen, label="total\noutput f32[2, 4]"];
+  v3 -> o1;
+}
+)");
+}
+
+}  // namespace
+}  // namespace volta

@@ -1,0 +1,105 @@
+// Cases of Attention and AttentionGrad: heads and groups, windows, packed rows, dropout, lengths
+// around the kernels' block of 64 keys.
+#include "ops/op_case.h"
+
+namespace volta::op_test {
+
+namespace {
+
+struct Sizes {
+  std::string name;
+  std::int64_t batch, time;
+  AttentionShape shape;
+  float dropout = 0.0f;
+  double spread = 1.0;
+};
+
+std::vector<Sizes> all_sizes() {
+  std::vector<Sizes> all;
+  for (const bool packed : {false, true}) {
+    const std::string p = packed ? "_packed" : "";
+    const auto add = [&](const std::string& name, std::int64_t batch, std::int64_t time, int heads,
+                         int kv, int dim, int window, float dropout) {
+      all.push_back({name + p, batch, time, {heads, kv, dim, window, 0.4f, packed}, dropout});
+    };
+    add("one_token", 1, 1, 1, 1, 4, 0, 0);
+    add("small", 2, 5, 2, 2, 3, 0, 0);
+    add("grouped", 2, 7, 4, 2, 5, 0, 0);
+    add("one_kv_head", 1, 6, 3, 1, 4, 0, 0);
+    add("window", 2, 9, 2, 1, 4, 3, 0);
+    add("window_of_one", 1, 5, 1, 1, 4, 1, 0);
+    add("dropout", 2, 6, 2, 1, 4, 0, 0.3f);
+    add("block", 1, 64, 1, 1, 8, 0, 0);
+    add("past_block", 1, 65, 2, 1, 16, 0, 0);
+    add("long", 2, 150, 2, 2, 24, 0, 0);
+    add("long_window", 1, 150, 2, 1, 17, 70, 0);
+    add("long_dropout", 1, 131, 2, 1, 16, 0, 0.2f);
+  }
+  Sizes large = {"large_scores", 1, 30, {1, 1, 16, 0, 1.0f, false}};
+  large.spread = 20;
+  all.push_back(large);
+  return all;
+}
+
+// q, k, v or qkv.
+OpCase with_sequences(OpCase c, const Sizes& s) {
+  const std::int64_t q = s.shape.heads * s.shape.head_dim;
+  const std::int64_t kv = s.shape.kv_heads * s.shape.head_dim;
+  const Values values = uniform(-s.spread, s.spread);
+  if (s.shape.packed) return std::move(c).in(f32({s.batch, s.time, q + 2 * kv}), values);
+  return std::move(c)
+      .in(f32({s.batch, s.time, q}), values)
+      .in(f32({s.batch, s.time, kv}), values)
+      .in(f32({s.batch, s.time, kv}));
+}
+
+const Values kRng = list({123456789, 42});
+
+}  // namespace
+
+std::vector<OpCase> cases(const Attention&) {
+  std::vector<OpCase> all;
+  for (const Sizes& s : all_sizes()) {
+    OpCase c = with_sequences(OpCase(s.name, Attention{s.shape, s.dropout, 7}), s);
+    const std::size_t sequences = c.specs.size();
+    if (s.dropout > 0) {
+      c = std::move(c).in(rng_spec(), kRng);
+    } else {
+      for (std::size_t i = 0; i < sequences; ++i) c.rows.push_back(i);
+    }
+    if (s.time <= 10) {
+      for (std::size_t i = 0; i < sequences; ++i) c.differentiable.push_back(i);
+    }
+    all.push_back(std::move(c));
+  }
+  return all;
+}
+
+std::vector<OpCase> cases(const AttentionGrad&) {
+  std::vector<OpCase> all;
+  for (const Sizes& s : all_sizes()) {
+    OpCase c = with_sequences(OpCase(s.name, AttentionGrad{s.shape, s.dropout, 7}), s);
+    const std::size_t sequences = c.specs.size();
+    const std::int64_t q = s.shape.heads * s.shape.head_dim;
+    c = std::move(c)
+            .in(f32({s.batch, s.time, q}))
+            .in(f32({s.batch, s.shape.heads, s.time}))
+            .in(f32({s.batch, s.time, q}));
+    if (s.dropout > 0) {
+      c = std::move(c).in(rng_spec(), kRng);
+    } else {
+      for (std::size_t i = 0; i < sequences + 3; ++i) c.rows.push_back(i);
+    }
+    c.prepare = [s, sequences](std::vector<Array>& in) {
+      std::vector<Array> forward(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(sequences));
+      if (s.dropout > 0) forward.push_back(in.back());
+      const auto out = reference::run(Attention{s.shape, s.dropout, 7}, forward);
+      store_rounded(in[sequences], out[0]);
+      store_rounded(in[sequences + 1], out[1]);
+    };
+    all.push_back(std::move(c));
+  }
+  return all;
+}
+
+}  // namespace volta::op_test

@@ -1,0 +1,209 @@
+// Running ops on devices and in double.
+#include "ops/runner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "base/memory.h"
+#include "base/rng.h"
+#include "ops/rules.h"
+#include "tensor/float16.h"
+
+namespace volta::op_test {
+
+const std::vector<cpu::Simd>& available_simd() {
+  static const std::vector<cpu::Simd> list = [] {
+    std::vector<cpu::Simd> some;
+    for (const auto simd : {cpu::Simd::kSse4, cpu::Simd::kAvx2, cpu::Simd::kAvx512}) {
+      if (cpu::simd_available(simd)) some.push_back(simd);
+    }
+    return some;
+  }();
+  return list;
+}
+
+CpuDevice& device(cpu::Simd simd, int threads) {
+  static std::map<std::pair<cpu::Simd, int>, std::shared_ptr<CpuDevice>> devices;
+  auto& known = devices[{simd, threads}];
+  if (known == nullptr) known = *CpuDevice::create({.threads = threads, .simd = simd});
+  return *known;
+}
+
+namespace {
+
+template <typename T>
+void fill(const Tensor& tensor, const Array& array) {
+  const std::span<T> to = typed_span<T>(*tensor.host_bytes());
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<T>(array.data[i]);
+}
+
+template <typename T>
+std::vector<double> read(const Tensor& tensor) {
+  const std::span<T> from = typed_span<T>(*tensor.host_bytes());
+  return {from.begin(), from.end()};
+}
+
+template <typename Convert>
+std::vector<double> read_bits(const Tensor& tensor, const Convert& convert) {
+  std::vector<double> values;
+  for (const std::uint16_t bits : typed_span<std::uint16_t>(*tensor.host_bytes())) {
+    values.push_back(convert(bits));
+  }
+  return values;
+}
+
+template <typename Convert>
+void fill_bits(const Tensor& tensor, const Array& array, const Convert& convert) {
+  const auto to = typed_span<std::uint16_t>(*tensor.host_bytes());
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] = convert(static_cast<float>(array.data[i]));
+}
+
+}  // namespace
+
+Tensor to_tensor(const Array& array) {
+  Tensor tensor = *Tensor::empty(array.spec);
+  switch (array.spec.dtype) {
+    case DType::kF32:
+      fill<float>(tensor, array);
+      break;
+    case DType::kBF16:
+      fill_bits(tensor, array, bf16_from_f32);
+      break;
+    case DType::kF16:
+      fill_bits(tensor, array, f16_from_f32);
+      break;
+    case DType::kI8:
+      fill<std::int8_t>(tensor, array);
+      break;
+    case DType::kU8:
+      fill<std::uint8_t>(tensor, array);
+      break;
+    case DType::kI32:
+      fill<std::int32_t>(tensor, array);
+      break;
+    case DType::kI64:
+      fill<std::int64_t>(tensor, array);
+      break;
+  }
+  return tensor;
+}
+
+std::vector<double> to_doubles(const Tensor& tensor) {
+  switch (tensor.dtype()) {
+    case DType::kF32:
+      return read<float>(tensor);
+    case DType::kBF16:
+      return read_bits(tensor, f32_from_bf16);
+    case DType::kF16:
+      return read_bits(tensor, f32_from_f16);
+    case DType::kI8:
+      return read<std::int8_t>(tensor);
+    case DType::kU8:
+      return read<std::uint8_t>(tensor);
+    case DType::kI32:
+      return read<std::int32_t>(tensor);
+    case DType::kI64:
+      break;
+  }
+  return read<std::int64_t>(tensor);
+}
+
+std::span<const std::byte> bytes_of(const Tensor& tensor) { return *tensor.host_bytes(); }
+
+OpRun run_op(CpuDevice& device, const Op& op, const std::vector<Array>& inputs, int lend) {
+  OpRun run;
+  std::vector<TensorSpec> specs;
+  std::vector<View> in, out;
+  for (const Array& input : inputs) {
+    run.inputs.push_back(to_tensor(input));
+    specs.push_back(input.spec);
+    in.push_back(run.inputs.back().view());
+  }
+  const std::vector<TensorSpec> output_specs = *infer(op, specs);
+  for (const TensorSpec& spec : output_specs) {
+    if (lend >= 0 && run.outputs.empty()) {
+      run.outputs.push_back(run.inputs[static_cast<std::size_t>(lend)]);
+    } else {
+      run.outputs.push_back(*Tensor::empty(spec));
+      std::ranges::fill(*run.outputs.back().host_bytes(), std::byte{0xFF});
+    }
+    out.push_back(run.outputs.back().view());
+  }
+  AlignedBytes workspace = *try_allocate(device.workspace_bytes(op, specs, output_specs));
+  std::ranges::fill(workspace.span(), std::byte{0xFF});
+  run.status = device.run(
+      {.op = &op, .inputs = in, .outputs = out, .workspace = workspace.span(), .label = "case"});
+  run.results = run.outputs;
+  const std::uint32_t written = writes(op, inputs.size());
+  for (std::size_t i = 0; i < inputs.size() && i < 32; ++i) {
+    if ((written >> i & 1u) != 0) run.results.push_back(run.inputs[i]);
+  }
+  return run;
+}
+
+std::vector<Array> reference_results(const Op& op, std::vector<Array> inputs) {
+  std::vector<Array> results = reference::run(op, inputs);
+  const std::uint32_t written = writes(op, inputs.size());
+  for (std::size_t i = 0; i < inputs.size() && i < 32; ++i) {
+    if ((written >> i & 1u) != 0) results.push_back(inputs[i]);
+  }
+  return results;
+}
+
+void expect_close(const Tensor& got, const Array& expected, const std::string& what) {
+  ASSERT_EQ(got.spec(), expected.spec) << what;
+  // Subnormal results are rounded to multiples of 2^-149, a few times over.
+  constexpr double kTiny = 0x1p-140;
+  const std::vector<double> values = to_doubles(got);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double want = expected.data[i];
+    const double allowed = expected.error[i] > 0 ? expected.error[i] + kTiny : expected.error[i];
+    const double largest = std::numeric_limits<float>::max();
+    bool good = std::abs(values[i] - want) <= allowed;
+    if (std::isnan(want)) good = std::isnan(values[i]);
+    if (std::isinf(want)) good = values[i] == want;
+    // Near the end of the range both answers are right.
+    if (is_float(got.dtype()) && std::isfinite(want) && std::abs(want) > largest / 2) {
+      good = good || std::isinf(values[i]);
+    }
+    ASSERT_TRUE(good) << what << ": element " << i << " of " << to_string(expected.spec) << " is "
+                      << values[i] << ", not " << want << " +- " << allowed << " (off by "
+                      << std::abs(values[i] - want) / allowed << " bounds)";
+  }
+}
+
+std::vector<Array> interpret(const Graph& graph, const std::vector<Array>& bound,
+                             RandomSequence* noise) {
+  std::vector<Array> values;
+  std::size_t next = 0;
+  for (const Value& value : graph.values()) {
+    Array& array = values.emplace_back(value.spec);
+    if (value.kind == ValueKind::kConstant) {
+      array.data = to_doubles(value.constant);
+    } else if (value.kind != ValueKind::kIntermediate) {
+      array.data = bound[next++].data;
+    }
+  }
+  for (const Node& node : graph.nodes()) {
+    std::vector<Array> inputs;
+    for (const ValueId id : node.inputs)
+      inputs.push_back(values[static_cast<std::size_t>(id.index)]);
+    std::vector<Array> outputs = reference::run(node.op, inputs);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (noise != nullptr) {
+        for (std::size_t j = 0; j < outputs[i].data.size(); ++j) {
+          outputs[i].data[j] += (noise->next_double() < 0.5 ? -1 : 1) * outputs[i].error[j];
+        }
+      }
+      values[static_cast<std::size_t>(node.outputs[i].index)] = outputs[i];
+    }
+  }
+  return values;
+}
+
+}  // namespace volta::op_test
