@@ -1,0 +1,233 @@
+#include "nn/decoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "graph/passes.h"
+#include "nn/transformer_graph.h"
+
+namespace volta {
+namespace {
+
+constexpr std::array<std::int64_t, 4> kPrefillChunks = {256, 64, 16, 1};
+constexpr std::size_t kLargestChunk = 256;
+
+// The row that makes Sample skip a slot.
+constexpr SamplingRow kSkip = {-1.0f, 0.0f, 1.0f, 0.0f, 1.0f};
+
+// Writes `values` to row `index` of a [slots, ..] tensor.
+template <typename T>
+Status write_row(const Tensor& tensor, std::int64_t index, std::span<const T> values) {
+  VOLTA_TRY(Tensor row, tensor.slice(index, index + 1));
+  return row.write(values);
+}
+
+template <typename T>
+Result<T> read_one(const Tensor& tensor, std::int64_t index) {
+  T value{};
+  VOLTA_TRY(const Tensor row, tensor.slice(index, index + 1));
+  VOLTA_TRY(row.read(std::span<T>(&value, 1)));
+  return value;
+}
+
+}  // namespace
+
+std::span<const std::int64_t> prefill_chunks() { return kPrefillChunks; }
+
+Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& options) {
+  Decoder decoder(model, options);
+  const TransformerConfig& config = model.config();
+  Device& device = *model.device();
+  const std::int64_t capacity = options.capacity == 0 ? config.context : options.capacity;
+  VOLTA_TRY(decoder.cache_, TransformerKvCache::create(config, options.slots, capacity,
+                                                       options.cache_dtype, device));
+  VOLTA_TRY(decoder.counts_,
+            Tensor::zeros({DType::kI32, Shape(options.slots, config.vocab_size)}, device.memory()));
+  decoder.active_.assign(static_cast<std::size_t>(options.slots), false);
+  return decoder;
+}
+
+Result<Graph> Decoder::optimized_graph(std::int64_t slots, std::int64_t chunk) const {
+  const CachedGraphOptions wanted{slots, chunk, capacity(), options_.cache_dtype, true};
+  VOLTA_TRY(const Graph graph, build_cached_graph(model_.config(), wanted));
+  return optimize(graph, *model_.device(), {.compute_dtype = options_.compute_dtype});
+}
+
+Result<Graph> Decoder::graph(std::int64_t chunk) const {
+  return optimized_graph(chunk == 1 ? slots() : 1, chunk);
+}
+
+Result<std::shared_ptr<const Plan>> Decoder::make(std::int64_t slots, std::int64_t chunk) const {
+  VOLTA_TRY(const Graph graph, optimized_graph(slots, chunk));
+  VOLTA_TRY(Plan plan, make_plan(graph, *model_.device()));
+  return std::make_shared<const Plan>(std::move(plan));
+}
+
+Result<Decoder::Runner> Decoder::bind(const std::shared_ptr<const Plan>& plan, std::int64_t first,
+                                      std::int64_t slots, std::int64_t chunk) const {
+  Device& device = *model_.device();
+  const auto lookup = [&](const PlanBinding& binding) -> Result<Tensor> {
+    if (binding.kind == ValueKind::kInput) return Tensor::zeros(binding.spec, device.memory());
+    if (binding.kind != ValueKind::kState) return model_.bind(binding);
+    if (binding.name == "counts") return counts_.slice(first, first + slots);
+    VOLTA_TRY(const Tensor all_slots, cache_.bind(binding));
+    return all_slots.slice(first, first + slots);
+  };
+  VOLTA_TRY(BoundPlan bound, BoundPlan::bind(plan, device, lookup));
+  Runner runner{.plan = std::move(bound), .chunk = chunk};
+  VOLTA_TRY(runner.ids, runner.plan.binding("ids"));
+  VOLTA_TRY(runner.positions, runner.plan.binding("positions"));
+  VOLTA_TRY(runner.start, runner.plan.binding("start"));
+  VOLTA_TRY(runner.count, runner.plan.binding("count"));
+  VOLTA_TRY(runner.last, runner.plan.binding("last"));
+  VOLTA_TRY(runner.sampling, runner.plan.binding("sampling"));
+  VOLTA_TRY(runner.rng, runner.plan.binding("sample_rng"));
+  VOLTA_TRY(runner.token, runner.plan.output("token"));
+  VOLTA_TRY(runner.logprob, runner.plan.output("logprob"));
+  return runner;
+}
+
+Result<Decoder::Runner*> Decoder::prefill_runner(std::int64_t slot, std::int64_t chunk) {
+  // Plans are shared; only the runners of the slot that was filled last are kept, which bounds
+  // their memory.
+  if (slot != prefill_slot_) prefill_runners_.clear();
+  prefill_slot_ = slot;
+  if (const auto known = prefill_runners_.find(chunk); known != prefill_runners_.end()) {
+    return &known->second;
+  }
+  auto& plan = plans_[chunk];
+  if (plan == nullptr) {
+    VOLTA_TRY(plan, make(1, chunk));
+  }
+  VOLTA_TRY(Runner runner, bind(plan, slot, 1, chunk));
+  return &prefill_runners_.emplace(chunk, std::move(runner)).first->second;
+}
+
+Result<Decoder::Runner*> Decoder::decode_runner() {
+  if (!decode_runner_) {
+    VOLTA_TRY(decode_plan_, make(slots(), 1));
+    VOLTA_TRY(decode_runner_, bind(decode_plan_, 0, slots(), 1));
+    for (std::int64_t slot = 0; slot < slots(); ++slot) {
+      VOLTA_TRY(set_row(*decode_runner_, slot, {.sampling = kSkip}));
+    }
+  }
+  return &*decode_runner_;
+}
+
+// The smallest chunk that holds all that is left, unless less than half of it would be used; then
+// the next smaller one, which is full. A chunk never exceeds the cache.
+std::int64_t Decoder::next_chunk(std::int64_t left) const {
+  std::int64_t chosen = 1;
+  for (const std::int64_t chunk : kPrefillChunks) {
+    if (chunk <= capacity() && (chunk <= left || chunk < 2 * left)) {
+      chosen = std::max(chosen, chunk);
+    }
+  }
+  return chosen;
+}
+
+Status Decoder::set_row(const Runner& runner, std::int64_t index, const Row& row) const {
+  std::array<std::int32_t, kLargestChunk> ids{};
+  std::array<std::int32_t, kLargestChunk> positions{};
+  std::copy(row.tokens.begin(), row.tokens.end(), ids.begin());
+  const std::int64_t limit = model_.config().context - 1;
+  for (std::int64_t t = 0; t < runner.chunk; ++t) {
+    positions[static_cast<std::size_t>(t)] =
+        static_cast<std::int32_t>(std::min(row.start + t, limit));
+  }
+  const auto rows = static_cast<std::size_t>(runner.chunk);
+  const auto count = static_cast<std::int32_t>(row.tokens.size());
+  const std::array start = {static_cast<std::int32_t>(row.start)};
+  const std::array counts = {count};
+  const std::array last = {std::max(count - 1, 0)};
+  VOLTA_TRY(write_row<std::int32_t>(runner.ids, index, std::span(ids).first(rows)));
+  VOLTA_TRY(write_row<std::int32_t>(runner.positions, index, std::span(positions).first(rows)));
+  VOLTA_TRY(write_row<std::int32_t>(runner.start, index, start));
+  VOLTA_TRY(write_row<std::int32_t>(runner.count, index, counts));
+  VOLTA_TRY(write_row<std::int32_t>(runner.last, index, last));
+  VOLTA_TRY(write_row<float>(runner.sampling, index, row.sampling));
+  return write_row<std::int64_t>(runner.rng, index, row.rng);
+}
+
+Status Decoder::set_counts(std::int64_t slot, std::span<const std::int32_t> tokens) {
+  std::vector<std::int32_t> row(static_cast<std::size_t>(model_.config().vocab_size), 0);
+  for (const std::int32_t token : tokens) ++row[static_cast<std::size_t>(token)];
+  return write_row<std::int32_t>(counts_, slot, row);
+}
+
+Result<DrawnToken> Decoder::prefill(std::int64_t slot, std::span<const std::int32_t> tokens,
+                                    const SamplingRow& sampling, const SampleRng& rng) {
+  if (tokens.empty() || static_cast<std::int64_t>(tokens.size()) > capacity()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a prompt of {} tokens; it must be between 1 and {}", tokens.size(),
+                            capacity()));
+  }
+  VOLTA_TRY(cache_.reset(slot));
+  Runner* runner = nullptr;
+  for (std::size_t done = 0; done < tokens.size();) {
+    const std::size_t left = tokens.size() - done;
+    const std::int64_t chunk = next_chunk(static_cast<std::int64_t>(left));
+    const std::size_t rows = std::min(static_cast<std::size_t>(chunk), left);
+    VOLTA_TRY(runner, prefill_runner(slot, chunk));
+    VOLTA_TRY(set_row(*runner, 0,
+                      {.tokens = tokens.subspan(done, rows),
+                       .start = static_cast<std::int64_t>(done),
+                       .sampling = rows == left ? sampling : kSkip,
+                       .rng = rng}));
+    VOLTA_TRY(model_.device()->execute(runner->plan));
+    VOLTA_TRY(cache_.advance(slot, static_cast<std::int64_t>(rows)));
+    done += rows;
+  }
+  VOLTA_TRY(const auto token, read_one<std::int32_t>(runner->token, 0));
+  VOLTA_TRY(const auto logprob, read_one<float>(runner->logprob, 0));
+  return DrawnToken{token, logprob};
+}
+
+Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
+                         const SampleRng& rng) {
+  VOLTA_TRY(Runner* const runner, decode_runner());
+  active_[static_cast<std::size_t>(slot)] = true;
+  return set_row(*runner, slot,
+                 {.tokens = std::span(&token, 1),
+                  .start = cache_.length(slot),
+                  .sampling = sampling,
+                  .rng = rng});
+}
+
+Status Decoder::set_idle(std::int64_t slot) {
+  active_[static_cast<std::size_t>(slot)] = false;
+  if (!decode_runner_) return {};
+  return set_row(*decode_runner_, slot, {.sampling = kSkip});
+}
+
+Status Decoder::step() {
+  VOLTA_TRY(Runner* const runner, decode_runner());
+  VOLTA_TRY(model_.device()->execute(runner->plan));
+  for (std::int64_t slot = 0; slot < slots(); ++slot) {
+    if (active_[static_cast<std::size_t>(slot)]) {
+      VOLTA_TRY(cache_.advance(slot, 1));
+    }
+  }
+  return {};
+}
+
+Result<DrawnToken> Decoder::drawn(std::int64_t slot) const {
+  if (!decode_runner_) return fail(ErrorCode::kInternal, "no step has run yet");
+  VOLTA_TRY(const auto token, read_one<std::int32_t>(decode_runner_->token, slot));
+  VOLTA_TRY(const auto logprob, read_one<float>(decode_runner_->logprob, slot));
+  return DrawnToken{token, logprob};
+}
+
+std::int64_t Decoder::activation_bytes() const {
+  std::int64_t bytes = decode_plan_ == nullptr ? 0 : decode_plan_->arena_bytes;
+  for (const auto& [chunk, plan] : plans_) bytes += plan == nullptr ? 0 : plan->arena_bytes;
+  return bytes;
+}
+
+std::int64_t Decoder::plan_count() const {
+  return static_cast<std::int64_t>(plans_.size()) + (decode_plan_ == nullptr ? 0 : 1);
+}
+
+}  // namespace volta

@@ -1,0 +1,106 @@
+// Decoder: a model with a KV cache and the plans that run on it. Fills a slot with a prompt, and
+// advances all slots by one token at a time. Knows slots and tokens, not requests (see Generator).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "base/result.h"
+#include "nn/kv_cache.h"
+#include "nn/transformer.h"
+
+namespace volta {
+
+struct DecoderOptions {
+  std::int64_t slots = 1;     ///< Sequences at once.
+  std::int64_t capacity = 0;  ///< Cache capacity in tokens; 0: the context.
+  DType cache_dtype = DType::kF32;
+  DType compute_dtype = DType::kF32;
+};
+
+/// One slot's sampling parameters, a row of the Sample op's input.
+using SamplingRow = std::array<float, 5>;
+/// {seed, step} of one draw.
+using SampleRng = std::array<std::int64_t, 2>;
+
+/// A token as the Sample op drew it.
+struct DrawnToken {
+  std::int32_t token = 0;
+  float logprob = 0.0f;
+};
+
+class Decoder {
+ public:
+  static Result<Decoder> create(const Transformer& model, const DecoderOptions& options);
+
+  std::int64_t slots() const { return cache_.slots(); }
+  std::int64_t capacity() const { return cache_.capacity(); }
+  const TransformerKvCache& cache() const { return cache_; }
+  const Transformer& model() const { return model_; }
+
+  /// Sets how often each token counts for the repetition penalty of `slot`.
+  Status set_counts(std::int64_t slot, std::span<const std::int32_t> tokens);
+  /// Forgets the slot, runs `tokens` (at least one, at most capacity(), checked ids) through it in
+  /// chunks, and draws the token that follows.
+  Result<DrawnToken> prefill(std::int64_t slot, std::span<const std::int32_t> tokens,
+                             const SamplingRow& sampling, const SampleRng& rng);
+  /// What the next step feeds to `slot`; a slot that is not set stays idle.
+  Status set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
+                  const SampleRng& rng);
+  Status set_idle(std::int64_t slot);
+  /// Feeds every set slot its token and draws the next one.
+  Status step();
+  Result<DrawnToken> drawn(std::int64_t slot) const;
+
+  /// Bytes of the arenas of all plans made so far, and their number.
+  std::int64_t activation_bytes() const;
+  std::int64_t plan_count() const;
+  /// The optimised graph of a decode step (chunk 1) or of a prefill chunk.
+  Result<Graph> graph(std::int64_t chunk) const;
+
+ private:
+  /// A bound plan over some slots with `chunk` rows each, its inputs and its outputs.
+  struct Runner {
+    BoundPlan plan;
+    std::int64_t chunk = 1;
+    Tensor ids{}, positions{}, start{}, count{}, last{}, sampling{}, rng{};
+    Tensor token{}, logprob{};
+  };
+  struct Row {
+    std::span<const std::int32_t> tokens{};
+    std::int64_t start = 0;
+    SamplingRow sampling{};
+    SampleRng rng{};
+  };
+
+  Decoder(Transformer model, const DecoderOptions& options)
+      : model_(std::move(model)), options_(options) {}
+  Result<Graph> optimized_graph(std::int64_t slots, std::int64_t chunk) const;
+  Result<std::shared_ptr<const Plan>> make(std::int64_t slots, std::int64_t chunk) const;
+  Result<Runner> bind(const std::shared_ptr<const Plan>& plan, std::int64_t first,
+                      std::int64_t slots, std::int64_t chunk) const;
+  Result<Runner*> prefill_runner(std::int64_t slot, std::int64_t chunk);
+  Result<Runner*> decode_runner();
+  std::int64_t next_chunk(std::int64_t left) const;
+  Status set_row(const Runner& runner, std::int64_t index, const Row& row) const;
+
+  Transformer model_;
+  DecoderOptions options_;
+  TransformerKvCache cache_;
+  Tensor counts_;                                              ///< i32[slots, V].
+  std::map<std::int64_t, std::shared_ptr<const Plan>> plans_;  ///< Prefill plans by chunk.
+  std::map<std::int64_t, Runner> prefill_runners_;             ///< Bound to prefill_slot_.
+  std::int64_t prefill_slot_ = -1;
+  std::shared_ptr<const Plan> decode_plan_;
+  std::optional<Runner> decode_runner_;
+  std::vector<bool> active_;  ///< Slots that the next step feeds.
+};
+
+/// Row counts a prefill chunk may have, largest first.
+std::span<const std::int64_t> prefill_chunks();
+
+}  // namespace volta

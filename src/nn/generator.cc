@@ -1,0 +1,243 @@
+#include "nn/generator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace volta {
+namespace {
+
+SamplingRow sampling_row(const SamplingParams& p) {
+  return {p.temperature, static_cast<float>(p.top_k), p.top_p, p.min_p, p.repetition_penalty};
+}
+
+Status check_request(const GenerationRequest& request, std::int64_t vocab, std::int64_t capacity) {
+  if (request.prompt.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "the prompt is empty; give at least one token");
+  }
+  if (static_cast<std::int64_t>(request.prompt.size()) > capacity) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt",
+                            request.prompt.size(), capacity));
+  }
+  std::size_t place = 0;
+  for (const std::int32_t id : request.prompt) {
+    if (id < 0 || id >= vocab) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("token {} of the prompt is {}; the vocabulary has ids 0 to {}", place,
+                              id, vocab - 1));
+    }
+    ++place;
+  }
+  if (request.max_new_tokens < 0) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("max_new_tokens is {}; it must not be negative", request.max_new_tokens));
+  }
+  return validate(request.sampling);
+}
+
+}  // namespace
+
+Status validate(const SamplingParams& p) {
+  const auto bad = [](std::string_view name, double value, std::string_view range) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("sampling: {} is {}; it must be {}", name, value, range));
+  };
+  if (!(p.temperature >= 0.0f) || !std::isfinite(p.temperature)) {
+    return bad("temperature", p.temperature, "0 (greedy) or a positive number");
+  }
+  if (p.top_k < 0 || p.top_k > (1 << 24)) return bad("top_k", p.top_k, "0 (off) to 16777216");
+  if (!(p.top_p > 0.0f && p.top_p <= 1.0f)) return bad("top_p", p.top_p, "in (0, 1]; 1 is off");
+  if (!(p.min_p >= 0.0f && p.min_p < 1.0f)) return bad("min_p", p.min_p, "in [0, 1); 0 is off");
+  if (!(p.repetition_penalty > 0.0f) || !std::isfinite(p.repetition_penalty)) {
+    return bad("repetition_penalty", p.repetition_penalty, "positive; 1 is off");
+  }
+  return {};
+}
+
+// One call of generate(): requests wait in order, take a free slot, and leave it when they end.
+struct Generator::Session {
+  // A request in a slot.
+  struct Running {
+    std::size_t index = 0;
+    std::vector<std::int32_t> sequence;  // Prompt and generated tokens.
+  };
+
+  Generator& generator;
+  std::span<const GenerationRequest> requests;
+  const TokenCallback& on_token;
+  std::vector<GenerationResult> results{};
+  std::vector<std::optional<Running>> slots{};
+  std::size_t next_request = 0;
+  bool cancelled = false;
+  double last_time = monotonic_seconds();
+
+  Result<std::vector<GenerationResult>> run() {
+    Decoder& decoder = generator.decoder_;
+    results.resize(requests.size());
+    slots.resize(static_cast<std::size_t>(decoder.slots()));
+    for (std::int64_t slot = 0; slot < decoder.slots(); ++slot) {
+      VOLTA_TRY(decoder.set_idle(slot));
+    }
+    while (true) {
+      VOLTA_TRY(admit());
+      if (cancelled) break;
+      VOLTA_TRY(const bool any, advance());
+      if (!any && next_request >= requests.size()) break;
+    }
+    for (std::size_t i = next_request; cancelled && i < requests.size(); ++i) {
+      results[i].reason = StopReason::kCancelled;
+    }
+    return std::move(results);
+  }
+
+  // Fills free slots with waiting requests and draws each one's first token.
+  Status admit() {
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+      while (!slots[slot] && next_request < requests.size() && !cancelled) {
+        const std::size_t index = next_request++;
+        const GenerationRequest& request = requests[index];
+        if (request.max_new_tokens == 0) continue;
+        slots[slot] = Running{index, request.prompt};
+        slots[slot]->sequence.reserve(request.prompt.size() +
+                                      static_cast<std::size_t>(generator.decoder_.capacity()));
+        const auto place = static_cast<std::int64_t>(slot);
+        VOLTA_TRY(generator.decoder_.set_counts(place, request.prompt));
+        VOLTA_TRY(const DrawnToken drawn, prefill(place));
+        note_time(generator.timing_.first_token_seconds == 0.0);
+        VOLTA_TRY(accept(place, drawn));
+      }
+    }
+    return {};
+  }
+
+  // One more token for every running request; false when none runs.
+  Result<bool> advance() {
+    Decoder& decoder = generator.decoder_;
+    bool any = false;
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+      if (!slots[slot]) continue;
+      any = true;
+      if (generator.use_cache_) {
+        const Running& run = *slots[slot];
+        VOLTA_TRY(decoder.set_next(static_cast<std::int64_t>(slot), run.sequence.back(),
+                                   sampling_row(requests[run.index].sampling), rng(run)));
+      }
+    }
+    if (!any) return false;
+    if (generator.use_cache_) {
+      VOLTA_TRY(decoder.step());
+    }
+    for (std::size_t slot = 0; slot < slots.size() && !cancelled; ++slot) {
+      if (!slots[slot]) continue;
+      const auto place = static_cast<std::int64_t>(slot);
+      VOLTA_TRY(const DrawnToken drawn,
+                generator.use_cache_ ? decoder.drawn(place) : prefill(place));
+      VOLTA_TRY(accept(place, drawn));
+    }
+    note_time(false);
+    return true;
+  }
+
+  Result<DrawnToken> prefill(std::int64_t slot) {
+    const Running& run = *slots[static_cast<std::size_t>(slot)];
+    return generator.decoder_.prefill(slot, run.sequence,
+                                      sampling_row(requests[run.index].sampling), rng(run));
+  }
+
+  SampleRng rng(const Running& run) const {
+    const GenerationRequest& request = requests[run.index];
+    return {static_cast<std::int64_t>(request.sampling.seed),
+            static_cast<std::int64_t>(run.sequence.size() - request.prompt.size())};
+  }
+
+  // Records a drawn token, and frees the slot when its request ends.
+  Status accept(std::int64_t slot, const DrawnToken& drawn) {
+    Running& run = *slots[static_cast<std::size_t>(slot)];
+    GenerationResult& result = results[run.index];
+    result.tokens.push_back(drawn.token);
+    result.logprobs.push_back(drawn.logprob);
+    run.sequence.push_back(drawn.token);
+    if (on_token && !on_token({run.index, drawn.token, drawn.logprob})) cancel();
+    const auto reason = cancelled ? std::optional(StopReason::kCancelled) : finished(run);
+    if (!reason) return {};
+    if (!cancelled) {
+      result.reason = *reason;
+      slots[static_cast<std::size_t>(slot)].reset();
+    }
+    return generator.decoder_.set_idle(slot);
+  }
+
+  void cancel() {
+    cancelled = true;
+    for (const auto& run : slots) {
+      if (run) results[run->index].reason = StopReason::kCancelled;
+    }
+  }
+
+  // Why a request ends after its newest token; nothing while it goes on.
+  std::optional<StopReason> finished(const Running& run) const {
+    const GenerationRequest& request = requests[run.index];
+    const auto& stops = request.stop_tokens;
+    if (std::find(stops.begin(), stops.end(), run.sequence.back()) != stops.end()) {
+      return StopReason::kStopToken;
+    }
+    if (run.sequence.size() - request.prompt.size() >=
+        static_cast<std::size_t>(request.max_new_tokens)) {
+      return StopReason::kLength;
+    }
+    // The newest token must fit the cache before another one can be drawn.
+    if (static_cast<std::int64_t>(run.sequence.size()) > generator.decoder_.capacity()) {
+      return StopReason::kContextFull;
+    }
+    return std::nullopt;
+  }
+
+  void note_time(bool first) {
+    const double now = monotonic_seconds();
+    if (first) {
+      generator.timing_.first_token_seconds = now - last_time;
+    } else {
+      generator.timing_.token_seconds.push_back(now - last_time);
+    }
+    last_time = now;
+  }
+};
+
+Result<Generator> Generator::create(const Transformer& model, const GeneratorOptions& options) {
+  const DecoderOptions decoder_options{options.slots, options.capacity, options.cache_dtype,
+                                       options.compute_dtype};
+  VOLTA_TRY(Decoder decoder, Decoder::create(model, decoder_options));
+  return Generator(std::move(decoder), options.use_cache);
+}
+
+Result<std::vector<GenerationResult>> Generator::generate(
+    std::span<const GenerationRequest> requests, const TokenCallback& on_token) {
+  const std::int64_t vocab = decoder_.model().config().vocab_size;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (auto ok = check_request(requests[i], vocab, decoder_.capacity()); !ok) {
+      return std::unexpected(std::move(ok).error().with_context(fmt::format("request {}", i)));
+    }
+  }
+  timing_ = {};
+  Session session{.generator = *this, .requests = requests, .on_token = on_token};
+  return session.run();
+}
+
+GeneratorMemory Generator::memory() const {
+  return {.weight_bytes = decoder_.model().weight_bytes(),
+          .cache_bytes = decoder_.cache().bytes(),
+          .activation_bytes = decoder_.activation_bytes(),
+          .plans = decoder_.plan_count()};
+}
+
+Result<Graph> Generator::graph(std::int64_t chunk) const { return decoder_.graph(chunk); }
+
+}  // namespace volta

@@ -1,0 +1,98 @@
+// Generator: turns prompts (token ids) into tokens with one model: prefill in chunks, then one
+// token a step for all running requests at once, each with its own seed. Knows nothing of text.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "nn/decoder.h"
+#include "nn/transformer.h"
+
+namespace volta {
+
+/// How one request draws its tokens. temperature 0 is greedy.
+struct SamplingParams {
+  float temperature = 1.0f;
+  std::int32_t top_k = 0;           ///< 0: off.
+  float top_p = 1.0f;               ///< 1: off.
+  float min_p = 0.0f;               ///< 0: off.
+  float repetition_penalty = 1.0f;  ///< 1: off. Applies to tokens of the prompt and the output.
+  std::uint64_t seed = 0;
+};
+/// Ranges of every field; the message names the field, its value and the range.
+Status validate(const SamplingParams& params);
+
+struct GenerationRequest {
+  std::vector<std::int32_t> prompt;  ///< At least one token.
+  std::int64_t max_new_tokens = 0;
+  SamplingParams sampling;
+  std::vector<std::int32_t> stop_tokens;  ///< Generation ends after one of them; it is included.
+};
+
+enum class StopReason : std::uint8_t { kLength, kStopToken, kContextFull, kCancelled };
+
+struct GenerationResult {
+  std::vector<std::int32_t> tokens;  ///< New tokens only.
+  std::vector<float> logprobs;       ///< Of each new token.
+  StopReason reason = StopReason::kLength;
+};
+
+/// One new token, as it is drawn. Return false to cancel everything (results so far are kept).
+struct TokenEvent {
+  std::size_t request = 0;
+  std::int32_t token = 0;
+  float logprob = 0.0f;
+};
+using TokenCallback = std::function<bool(const TokenEvent&)>;
+
+struct GeneratorOptions {
+  std::int64_t slots = 1;     ///< Requests that run at once; further ones wait for a free slot.
+  std::int64_t capacity = 0;  ///< Cache capacity in tokens; 0: the context.
+  DType cache_dtype = DType::kF32;
+  DType compute_dtype = DType::kF32;
+  bool use_cache = true;  ///< false: every token runs the prefill over its whole prefix.
+};
+
+/// What a generator holds in memory, known before it runs.
+struct GeneratorMemory {
+  std::int64_t weight_bytes = 0;
+  std::int64_t cache_bytes = 0;
+  std::int64_t activation_bytes = 0;  ///< Arenas of the plans made so far.
+  std::int64_t plans = 0;
+};
+
+/// Seconds spent, for reports.
+struct GenerationTiming {
+  double first_token_seconds = 0.0;   ///< From the start to the first token of any request.
+  std::vector<double> token_seconds;  ///< Each later step: one token for every running request.
+};
+
+class Generator {
+ public:
+  static Result<Generator> create(const Transformer& model, const GeneratorOptions& options);
+  /// Runs all requests, batched over the slots. A request's tokens do not depend on the others.
+  /// Errors: empty prompt, ids out of range, prompt longer than the capacity, bad parameters.
+  Result<std::vector<GenerationResult>> generate(std::span<const GenerationRequest> requests,
+                                                 const TokenCallback& on_token = {});
+  GeneratorMemory memory() const;
+  /// Of the last generate().
+  const GenerationTiming& timing() const { return timing_; }
+  /// The optimised graph of the decode step (chunk 1) or of a prefill chunk, for `volta graph`.
+  Result<Graph> graph(std::int64_t chunk) const;
+
+ private:
+  struct Session;
+  Generator(Decoder decoder, bool use_cache)
+      : decoder_(std::move(decoder)), use_cache_(use_cache) {}
+
+  Decoder decoder_;
+  bool use_cache_ = true;
+  GenerationTiming timing_;
+};
+
+}  // namespace volta

@@ -1,0 +1,98 @@
+#include "nn/kv_cache.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "base/text.h"
+
+namespace volta {
+namespace {
+
+constexpr std::int64_t kMaxSlots = 1 << 16;
+
+// The shape of one layer's k or v, after every size was checked.
+Result<TensorSpec> layer_spec(const TransformerConfig& config, std::int64_t slots,
+                              std::int64_t capacity, DType dtype) {
+  if (slots < 1 || slots > kMaxSlots) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("a KV cache for {} sequences; it must be between 1 and {}", slots, kMaxSlots));
+  }
+  if (capacity < 1 || capacity > config.context) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a KV cache of {} tokens; it must be between 1 and the model's context "
+                            "of {}",
+                            capacity, config.context));
+  }
+  if (!is_float(dtype)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a KV cache of {}; it must be f32, bf16 or f16", dtype_name(dtype)));
+  }
+  const TensorSpec spec{dtype, Shape(slots, config.kv_heads, capacity, config.head_dim)};
+  VOLTA_TRY(check_spec(spec));
+  return spec;
+}
+
+}  // namespace
+
+Result<std::int64_t> TransformerKvCache::bytes_for(const TransformerConfig& config,
+                                                   std::int64_t slots, std::int64_t capacity,
+                                                   DType dtype) {
+  VOLTA_TRY(validate(config));
+  VOLTA_TRY(const TensorSpec spec, layer_spec(config, slots, capacity, dtype));
+  return 2 * config.layers * spec.bytes();
+}
+
+Result<TransformerKvCache> TransformerKvCache::create(const TransformerConfig& config,
+                                                      std::int64_t slots, std::int64_t capacity,
+                                                      DType dtype, Device& device) {
+  VOLTA_TRY(validate(config));
+  VOLTA_TRY(const TensorSpec spec, layer_spec(config, slots, capacity, dtype));
+  TransformerKvCache cache;
+  cache.capacity_ = capacity;
+  cache.lengths_.assign(static_cast<std::size_t>(slots), 0);
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    AttentionKvCache one;
+    VOLTA_TRY(one.k, Tensor::zeros(spec, device.memory()));
+    VOLTA_TRY(one.v, Tensor::zeros(spec, device.memory()));
+    cache.layers_.push_back(std::move(one));
+  }
+  return cache;
+}
+
+std::int64_t TransformerKvCache::bytes() const {
+  std::int64_t total = 0;
+  for (const AttentionKvCache& layer : layers_) total += layer.k.bytes() + layer.v.bytes();
+  return total;
+}
+
+Status TransformerKvCache::advance(std::int64_t slot, std::int64_t tokens) {
+  if (slot < 0 || slot >= slots() || tokens < 0 || length(slot) + tokens > capacity_) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} more tokens do not fit slot {} of a KV cache with {} slots of {} "
+                            "tokens",
+                            tokens, slot, slots(), capacity_));
+  }
+  lengths_[static_cast<std::size_t>(slot)] += tokens;
+  return {};
+}
+
+Status TransformerKvCache::reset(std::int64_t slot) {
+  if (slot < 0 || slot >= slots()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("no slot {} in a KV cache with {} slots", slot, slots()));
+  }
+  lengths_[static_cast<std::size_t>(slot)] = 0;
+  return {};
+}
+
+Result<Tensor> TransformerKvCache::bind(const PlanBinding& binding) const {
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    if (binding.name == fmt::format("cache.{}.k", layer)) return layers_[layer].k;
+    if (binding.name == fmt::format("cache.{}.v", layer)) return layers_[layer].v;
+  }
+  return fail(ErrorCode::kNotFound, fmt::format("the KV cache has no tensor '{}'", binding.name));
+}
+
+}  // namespace volta

@@ -1,0 +1,51 @@
+// KV caches: the keys and values of every layer for a number of sequences at once. Fixed capacity;
+// the lengths are inputs of the plans that read and append.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "device/device.h"
+#include "nn/transformer_config.h"
+#include "tensor/tensor.h"
+
+namespace volta {
+
+/// One layer's cache: [slots, kv_heads, capacity, head_dim], contiguous per head.
+struct AttentionKvCache {
+  Tensor k;
+  Tensor v;
+};
+
+class TransformerKvCache {
+ public:
+  /// Capacity in tokens a slot; 0 < capacity <= config.context. Memory is zeroed.
+  static Result<TransformerKvCache> create(const TransformerConfig& config, std::int64_t slots,
+                                           std::int64_t capacity, DType dtype, Device& device);
+  /// The bytes create() would allocate; no allocation. Errors on absurd sizes.
+  static Result<std::int64_t> bytes_for(const TransformerConfig& config, std::int64_t slots,
+                                        std::int64_t capacity, DType dtype);
+
+  std::int64_t slots() const { return static_cast<std::int64_t>(lengths_.size()); }
+  std::int64_t capacity() const { return capacity_; }
+  std::int64_t bytes() const;
+  std::span<const AttentionKvCache> layers() const { return layers_; }
+  /// Tokens cached in a slot.
+  std::int64_t length(std::int64_t slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
+  /// Called after a plan appended `tokens` to `slot`.
+  Status advance(std::int64_t slot, std::int64_t tokens);
+  /// Forgets a slot's tokens (its memory stays).
+  Status reset(std::int64_t slot);
+  /// Finds "cache.N.k" and "cache.N.v" for a plan.
+  Result<Tensor> bind(const PlanBinding& binding) const;
+
+ private:
+  std::vector<AttentionKvCache> layers_;
+  std::vector<std::int64_t> lengths_;
+  std::int64_t capacity_ = 0;
+};
+
+}  // namespace volta

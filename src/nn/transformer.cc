@@ -1,0 +1,136 @@
+#include "nn/transformer.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/rng.h"
+#include "device/tensor_ops.h"
+
+namespace volta {
+namespace {
+
+// Row t: rotary/2 cosines, then rotary/2 sines of t * theta^(-2i / rotary). Angles are rounded to
+// f32 as the models' own implementations do, so that long contexts agree with them.
+Result<Tensor> make_rope_table(const TransformerConfig& config, Device& device) {
+  const std::int64_t rotary = config.rotary_dim == 0 ? config.head_dim : config.rotary_dim;
+  const std::int64_t half = rotary / 2;
+  VOLTA_TRY(Tensor host, Tensor::empty({DType::kF32, Shape(config.context, rotary)}));
+  VOLTA_TRY(const std::span<float> table, host.mutable_values<float>());
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(rotary);
+    const float frequency = 1.0f / std::pow(config.rope_theta, exponent);
+    for (std::int64_t t = 0; t < config.context; ++t) {
+      const double angle = static_cast<double>(static_cast<float>(t) * frequency);
+      const auto row = table.subspan(static_cast<std::size_t>(t * rotary));
+      row[static_cast<std::size_t>(i)] = static_cast<float>(std::cos(angle));
+      row[static_cast<std::size_t>(i + half)] = static_cast<float>(std::sin(angle));
+    }
+  }
+  return host.clone_to(device.memory());
+}
+
+Result<Tensor> make_parameter(const TransformerConfig& config, const ParameterInfo& info,
+                              std::uint64_t seed, std::uint32_t index, Device& device) {
+  VOLTA_TRY(Tensor host, Tensor::zeros({DType::kF32, info.shape}));
+  VOLTA_TRY(const std::span<float> values, host.mutable_values<float>());
+  double std = 0.0;
+  switch (info.init) {
+    case InitKind::kZeros:
+      break;
+    case InitKind::kOnes:
+      std::fill(values.begin(), values.end(), 1.0f);
+      break;
+    case InitKind::kNormal:
+      std = static_cast<double>(config.init_std);
+      break;
+    case InitKind::kNormalResidual:  // Radford et al. 2019.
+      std = static_cast<double>(config.init_std) /
+            std::sqrt(2.0 * static_cast<double>(config.layers));
+      break;
+  }
+  if (std > 0.0) {
+    std::uint64_t element = 0;
+    for (float& value : values) {
+      value = static_cast<float>(std * normal_at(seed, index, 0, element++));
+    }
+  }
+  return host.clone_to(device.memory());
+}
+
+}  // namespace
+
+Result<Transformer> Transformer::random(const TransformerConfig& config, std::uint64_t seed,
+                                        std::shared_ptr<Device> device) {
+  VOLTA_TRY(validate(config));
+  std::map<std::string, Tensor> weights;
+  std::uint32_t index = 0;
+  for (const ParameterInfo& info : parameters(config)) {
+    VOLTA_TRY(Tensor weight, make_parameter(config, info, seed, index++, *device));
+    weights.emplace(info.name, std::move(weight));
+  }
+  return from_weights(config, std::move(weights), std::move(device));
+}
+
+Result<Transformer> Transformer::from_weights(const TransformerConfig& config,
+                                              std::map<std::string, Tensor> weights,
+                                              std::shared_ptr<Device> device) {
+  VOLTA_TRY(validate(config));
+  Transformer model;
+  for (const ParameterInfo& info : parameters(config)) {
+    auto found = weights.find(info.name);
+    if (found == weights.end()) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("the model has no tensor '{}' {}; the weights do not fit the config",
+                              info.name, to_string(info.shape)));
+    }
+    Tensor& weight = found->second;
+    if (weight.shape() != info.shape || !is_float(weight.dtype())) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("tensor '{}' is {}; the config asks for a float tensor {}", info.name,
+                              to_string(weight.spec()), to_string(info.shape)));
+    }
+    if (weight.buffer() == nullptr || weight.buffer()->owner() != device->memory()) {
+      VOLTA_TRY(weight, weight.clone_to(device->memory()));
+    }
+    if (weight.dtype() != DType::kF32) {
+      VOLTA_TRY(weight, tensor_ops::cast(*device, weight, DType::kF32));
+    }
+    model.weights_.insert(weights.extract(found));
+  }
+  if (!weights.empty()) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("tensor '{}' {} belongs to no parameter of this architecture",
+                            weights.begin()->first, to_string(weights.begin()->second.spec())));
+  }
+  if (config.position == PositionKind::kRotary) {
+    VOLTA_TRY(model.rope_table_, make_rope_table(config, *device));
+  }
+  model.config_ = config;
+  model.device_ = std::move(device);
+  return model;
+}
+
+Result<Tensor> Transformer::weight(std::string_view name) const {
+  const auto found = weights_.find(std::string(name));
+  if (found != weights_.end()) return found->second;
+  return fail(ErrorCode::kNotFound, fmt::format("the model has no parameter '{}'", name));
+}
+
+std::int64_t Transformer::parameter_count() const { return volta::parameter_count(config_); }
+
+std::int64_t Transformer::weight_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& [name, weight] : weights_) bytes += weight.bytes();
+  return bytes;
+}
+
+Result<Tensor> Transformer::bind(const PlanBinding& binding) const {
+  if (binding.name == "rope.table") return rope_table_;
+  return weight(binding.name);
+}
+
+}  // namespace volta

@@ -1,0 +1,51 @@
+// Transformer: a config and its weights on a device. The graphs that train and run it are built by
+// nn/transformer_graph.h; this class owns the data they are bound to.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "device/device.h"
+#include "nn/transformer_config.h"
+#include "tensor/tensor.h"
+
+namespace volta {
+
+class Transformer {
+ public:
+  /// Fresh weights: normal(0, init_std) from Philox(seed, parameter index, 0, element), residual
+  /// projections scaled by 1 / sqrt(2 layers), norms one, biases zero. The same on every device.
+  static Result<Transformer> random(const TransformerConfig& config, std::uint64_t seed,
+                                    std::shared_ptr<Device> device);
+  /// Weights that exist already (a loaded folder). Every parameter must be there with its shape, in
+  /// f32, bf16 or f16; extra tensors are an error that names them.
+  static Result<Transformer> from_weights(const TransformerConfig& config,
+                                          std::map<std::string, Tensor> weights,
+                                          std::shared_ptr<Device> device);
+
+  const TransformerConfig& config() const { return config_; }
+  const std::shared_ptr<Device>& device() const { return device_; }
+  /// Weights by Hugging Face name; they share memory with every plan bound to this model.
+  const std::map<std::string, Tensor>& weights() const { return weights_; }
+  Result<Tensor> weight(std::string_view name) const;
+  std::int64_t parameter_count() const;
+  std::int64_t weight_bytes() const;
+
+  /// Resolves a plan's parameters, and the tables that follow from the config ("rope.table");
+  /// kNotFound for anything else. Users of the model's graphs put their own lookup in front.
+  Result<Tensor> bind(const PlanBinding& binding) const;
+
+ private:
+  Transformer() = default;
+
+  TransformerConfig config_;
+  std::shared_ptr<Device> device_;
+  std::map<std::string, Tensor> weights_;
+  Tensor rope_table_;
+};
+
+}  // namespace volta

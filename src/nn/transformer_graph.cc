@@ -1,0 +1,479 @@
+#include "nn/transformer_graph.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <span>
+#include <utility>
+
+namespace volta {
+namespace {
+
+bool has_gpt2_names(const TransformerConfig& config) {
+  return config.position == PositionKind::kLearned;
+}
+
+// A weight of the model as a graph parameter; the second use of a name (a tied output) gives the
+// first one's value.
+Result<ValueId> weight(Graph& graph, const std::string& name, const Shape& shape) {
+  if (const auto known = graph.find(name)) return *known;
+  return graph.parameter(name, {DType::kF32, shape});
+}
+
+// y = act(x W + b) (+ residual). `outputs` is the width of y.
+struct Linear {
+  std::string name;
+  std::int64_t outputs = 0;
+  bool bias = false;
+};
+Result<ValueId> linear(const LayerContext& c, ValueId x, const Linear& layer) {
+  const bool in_out = has_gpt2_names(c.config);
+  const std::int64_t inputs = c.graph.spec(x).shape.columns();
+  const Shape shape = in_out ? Shape(inputs, layer.outputs) : Shape(layer.outputs, inputs);
+  VOLTA_TRY(const ValueId w, weight(c.graph, layer.name + ".weight", shape));
+  const MatMul op{.transpose_b = !in_out};
+  VOLTA_TRY(ValueId y, c.graph.add_one(op, {x, w}));
+  if (!layer.bias) return y;
+  VOLTA_TRY(const ValueId b, weight(c.graph, layer.name + ".bias", Shape(layer.outputs)));
+  return c.graph.add_one(Binary{BinaryKind::kAdd}, {y, b});
+}
+
+Result<ValueId> norm(const LayerContext& c, ValueId x, const std::string& name) {
+  const std::int64_t dim = c.graph.spec(x).shape.columns();
+  const Norm op{c.config.norm, c.config.norm_bias, c.config.norm_eps};
+  VOLTA_TRY(const ValueId w, weight(c.graph, name + ".weight", Shape(dim)));
+  if (!op.has_bias) return c.graph.add_one(op, {x, w});
+  VOLTA_TRY(const ValueId b, weight(c.graph, name + ".bias", Shape(dim)));
+  return c.graph.add_one(op, {x, w, b});
+}
+
+Result<ValueId> dropout(const LayerContext& c, ValueId x, std::uint32_t stream) {
+  if (c.dropout == 0.0f) return x;
+  return c.graph.add_one(Dropout{c.dropout, stream}, {x, c.rng});
+}
+
+Result<ValueId> activate(Graph& graph, ValueId x, Activation activation) {
+  switch (activation) {
+    case Activation::kNone:
+      return x;
+    case Activation::kRelu:
+      return graph.add_one(Unary{UnaryKind::kRelu}, {x});
+    case Activation::kGelu:
+      return graph.add_one(Unary{UnaryKind::kGelu}, {x});
+    case Activation::kGeluTanh:
+      return graph.add_one(Unary{UnaryKind::kGeluTanh}, {x});
+    case Activation::kSilu:
+      return graph.add_one(Unary{UnaryKind::kSilu}, {x});
+  }
+  return fail(ErrorCode::kInternal, "unknown activation");
+}
+
+// RMS norm over each head of a [.., heads * head_dim] value.
+Result<ValueId> head_norm(const LayerContext& c, ValueId x, std::int64_t heads,
+                          const std::string& name) {
+  const Shape flat = c.graph.spec(x).shape;
+  Shape split = flat;
+  split.set(-1, heads);
+  if (!split.push_back(c.config.head_dim)) {
+    return fail(ErrorCode::kInvalidArgument, "query and key norms need a value of lower rank");
+  }
+  VOLTA_TRY(const ValueId by_head, c.graph.add_one(Reshape{split}, {x}));
+  VOLTA_TRY(const ValueId w, weight(c.graph, name + ".weight", Shape(c.config.head_dim)));
+  VOLTA_TRY(const ValueId y,
+            c.graph.add_one(Norm{NormKind::kRms, false, c.config.norm_eps}, {by_head, w}));
+  return c.graph.add_one(Reshape{flat}, {y});
+}
+
+// One of q, k and v from a packed row.
+Result<ValueId> columns(const LayerContext& c, ValueId x, std::int64_t begin, std::int64_t length) {
+  const auto axis = static_cast<std::int32_t>(c.graph.spec(x).shape.rank() - 1);
+  return c.graph.add_one(Slice{axis, begin, length}, {x});
+}
+
+struct Qkv {
+  bool packed = false;
+  ValueId q;  // The packed value when packed.
+  ValueId k;
+  ValueId v;
+};
+
+Result<ValueId> rotate(const LayerContext& c, ValueId x, std::int64_t heads) {
+  if (c.config.position != PositionKind::kRotary) return x;
+  const Rope op{static_cast<std::int32_t>(heads), static_cast<std::int32_t>(c.config.head_dim)};
+  return c.graph.add_one(op, {x, c.positions, c.rope_table});
+}
+
+// Projections, query/key norms and rotation.
+Result<Qkv> project(const LayerContext& c, ValueId x) {
+  const TransformerConfig& config = c.config;
+  const std::int64_t q_width = config.heads * config.head_dim;
+  const std::int64_t kv_width = config.kv_heads * config.head_dim;
+  Qkv out;
+  const std::string attn = c.prefix + (has_gpt2_names(config) ? ".attn" : ".self_attn");
+  if (has_gpt2_names(config)) {
+    VOLTA_TRY(out.q,
+              linear(c, x, {attn + ".c_attn", q_width + 2 * kv_width, config.attention_bias}));
+    out.packed = !config.qk_norm;
+    if (out.packed) return out;
+    const ValueId packed = out.q;
+    VOLTA_TRY(out.q, columns(c, packed, 0, q_width));
+    VOLTA_TRY(out.k, columns(c, packed, q_width, kv_width));
+    VOLTA_TRY(out.v, columns(c, packed, q_width + kv_width, kv_width));
+  } else {
+    VOLTA_TRY(out.q, linear(c, x, {attn + ".q_proj", q_width, config.attention_bias}));
+    VOLTA_TRY(out.k, linear(c, x, {attn + ".k_proj", kv_width, config.attention_bias}));
+    VOLTA_TRY(out.v, linear(c, x, {attn + ".v_proj", kv_width, config.attention_bias}));
+  }
+  if (config.qk_norm) {
+    VOLTA_TRY(out.q, head_norm(c, out.q, config.heads, attn + ".q_norm"));
+    VOLTA_TRY(out.k, head_norm(c, out.k, config.kv_heads, attn + ".k_norm"));
+  }
+  VOLTA_TRY(out.q, rotate(c, out.q, config.heads));
+  VOLTA_TRY(out.k, rotate(c, out.k, config.kv_heads));
+  return out;
+}
+
+AttentionShape attention_shape(const TransformerConfig& config, bool packed) {
+  return {.heads = static_cast<std::int32_t>(config.heads),
+          .kv_heads = static_cast<std::int32_t>(config.kv_heads),
+          .head_dim = static_cast<std::int32_t>(config.head_dim),
+          .window = config.window,
+          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+          .packed = packed};
+}
+
+Result<ValueId> attend(const LayerContext& c, const Qkv& qkv) {
+  const AttentionShape shape = attention_shape(c.config, qkv.packed);
+  Graph& graph = c.graph;
+  if (c.cached()) {
+    const KvAppend append{shape};
+    const CachedAttention attention{shape};
+    if (qkv.packed) {
+      VOLTA_TRY(graph.add(append, std::vector{qkv.q, c.cache_k, c.cache_v, c.start, c.count}));
+    } else {
+      VOLTA_TRY(
+          graph.add(append, std::vector{qkv.k, qkv.v, c.cache_k, c.cache_v, c.start, c.count}));
+    }
+    return graph.add_one(attention, {qkv.q, c.cache_k, c.cache_v, c.start, c.count});
+  }
+  const Attention attention{shape, c.dropout, c.stream};
+  std::vector<ValueId> inputs = {qkv.q};
+  if (!qkv.packed) inputs.insert(inputs.end(), {qkv.k, qkv.v});
+  if (c.dropout > 0.0f) inputs.push_back(c.rng);
+  VOLTA_TRY(const auto outputs, graph.add(attention, inputs));
+  return outputs.front();
+}
+
+Result<ValueId> feed_forward(const LayerContext& c, ValueId x) {
+  const TransformerConfig& config = c.config;
+  const bool gpt2 = has_gpt2_names(config);
+  const std::string mlp = c.prefix + ".mlp";
+  const Linear up{mlp + (gpt2 ? ".c_fc" : ".up_proj"), config.ffn, config.ffn_bias};
+  const Linear down{mlp + (gpt2 ? ".c_proj" : ".down_proj"), config.dim, config.ffn_bias};
+  ValueId hidden;
+  if (config.ffn_kind == FfnKind::kGated) {
+    const Linear gate{mlp + (gpt2 ? ".c_gate" : ".gate_proj"), config.ffn, config.ffn_bias};
+    VOLTA_TRY(const ValueId g, linear(c, x, gate));
+    VOLTA_TRY(const ValueId u, linear(c, x, up));
+    VOLTA_TRY(hidden, c.graph.add_one(GatedUnit{config.activation}, {g, u}));
+  } else {
+    VOLTA_TRY(hidden, linear(c, x, up));
+    VOLTA_TRY(hidden, activate(c.graph, hidden, config.activation));
+  }
+  return linear(c, hidden, down);
+}
+
+// Philox streams: 1 for the embedding, then four a layer. 0 is left to whoever initialises weights.
+constexpr std::uint32_t kEmbeddingStream = 1;
+constexpr std::uint32_t layer_stream(std::int64_t layer) {
+  return 16 + 4 * static_cast<std::uint32_t>(layer);
+}
+
+std::string block_prefix(const TransformerConfig& config, std::int64_t layer) {
+  return fmt::format("{}.{}", has_gpt2_names(config) ? "transformer.h" : "model.layers", layer);
+}
+
+// The inputs that every graph of a model has in common.
+struct ModelInputs {
+  ValueId ids;
+  ValueId positions;
+  ValueId rope_table;
+  ValueId rng;
+  ValueId start;
+  ValueId count;
+};
+
+Result<ModelInputs> add_inputs(Graph& graph, const TransformerConfig& config, const Shape& ids,
+                               const Shape& positions, bool rng) {
+  ModelInputs in;
+  VOLTA_TRY(in.ids, graph.input("ids", {DType::kI32, ids}));
+  VOLTA_TRY(in.positions, graph.input("positions", {DType::kI32, positions}));
+  if (config.position == PositionKind::kRotary) {
+    const std::int64_t rotary = config.rotary_dim == 0 ? config.head_dim : config.rotary_dim;
+    VOLTA_TRY(in.rope_table,
+              graph.parameter("rope.table", {DType::kF32, Shape(config.context, rotary)}));
+  }
+  if (rng) {
+    VOLTA_TRY(in.rng, graph.input("rng", {DType::kI64, Shape(2)}));
+  }
+  return in;
+}
+
+Result<ValueId> embed(const LayerContext& c, ValueId ids) {
+  const TransformerConfig& config = c.config;
+  const bool gpt2 = has_gpt2_names(config);
+  c.graph.set_scope("embed");
+  VOLTA_TRY(const ValueId table,
+            weight(c.graph, gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight",
+                   Shape(config.vocab_size, config.dim)));
+  VOLTA_TRY(ValueId x, c.graph.add_one(Embedding{}, {table, ids}));
+  if (gpt2) {
+    VOLTA_TRY(const ValueId places,
+              weight(c.graph, "transformer.wpe.weight", Shape(config.context, config.dim)));
+    VOLTA_TRY(const ValueId place, c.graph.add_one(Embedding{}, {places, c.positions}));
+    VOLTA_TRY(x, c.graph.add_one(Binary{BinaryKind::kAdd}, {x, place}));
+  }
+  return dropout(c, x, kEmbeddingStream);
+}
+
+// Final norm and output projection of x [.., D].
+Result<ValueId> head(const LayerContext& c, ValueId x) {
+  const TransformerConfig& config = c.config;
+  const bool gpt2 = has_gpt2_names(config);
+  c.graph.set_scope("head");
+  VOLTA_TRY(x, norm(c, x, gpt2 ? "transformer.ln_f" : "model.norm"));
+  const std::string name = !config.tied_output ? "lm_head.weight"
+                           : gpt2              ? "transformer.wte.weight"
+                                               : "model.embed_tokens.weight";
+  VOLTA_TRY(const ValueId w, weight(c.graph, name, Shape(config.vocab_size, config.dim)));
+  return c.graph.add_one(MatMul{.transpose_b = true}, {x, w});
+}
+
+// All parameters in their fixed order, as values of a graph that uses every one of them.
+Result<std::vector<ValueId>> trained(Graph& graph, std::span<const ParameterInfo> infos) {
+  std::vector<ValueId> values;
+  for (const ParameterInfo& info : infos) {
+    VOLTA_TRY(const ValueId value, weight(graph, info.name, info.shape));
+    values.push_back(value);
+  }
+  return values;
+}
+
+// Mean cross entropy over the tokens of the batch, and the gradients of every parameter.
+struct Backward {
+  ValueId loss;
+  std::vector<ValueId> gradients;
+};
+Result<Backward> build_backward(Graph& graph, const TransformerConfig& config,
+                                const TrainingGraphOptions& options) {
+  VOLTA_TRY(const ValueId logits,
+            build_logits(graph, config, options.batch, options.time, options.dropout));
+  VOLTA_TRY(const ValueId targets,
+            graph.input("targets", {DType::kI32, Shape(options.batch, options.time)}));
+  graph.set_scope("loss");
+  VOLTA_TRY(const ValueId token_loss, graph.add_one(CrossEntropy{}, {logits, targets}));
+  VOLTA_TRY(const ValueId mean, graph.add_one(Reduce{ReduceKind::kMean, 0, 2}, {token_loss}));
+  Backward out;
+  VOLTA_TRY(out.loss, graph.add_one(Reshape{Shape(1)}, {mean}));
+  const std::vector<ParameterInfo> infos = parameters(config);
+  VOLTA_TRY(const auto values, trained(graph, infos));
+  VOLTA_TRY(out.gradients, differentiate(graph, out.loss, values));
+  return out;
+}
+
+// One optimiser node a parameter.
+Status add_updates(Graph& graph, const TransformerConfig& config, const OptimizerConfig& optimizer,
+                   std::span<const ValueId> gradients, ValueId stats) {
+  VOLTA_TRY(const ValueId schedule, graph.input("schedule", {DType::kF32, Shape(3)}));
+  const std::vector<ParameterInfo> infos = parameters(config);
+  std::size_t i = 0;
+  for (const ParameterInfo& info : infos) {
+    const ValueId gradient = gradients[i++];
+    VOLTA_TRY(const ValueId w, weight(graph, info.name, info.shape));
+    const TensorSpec spec{DType::kF32, info.shape};
+    const float decay = info.decay() ? optimizer.weight_decay : 0.0f;
+    if (optimizer.kind == OptimizerConfig::Kind::kAdamW) {
+      VOLTA_TRY(const ValueId m, graph.state("adam.m." + info.name, spec));
+      VOLTA_TRY(const ValueId v, graph.state("adam.v." + info.name, spec));
+      const AdamW op{optimizer.beta1, optimizer.beta2, optimizer.eps, decay};
+      VOLTA_TRY(graph.add(op, std::vector{w, gradient, m, v, schedule, stats}));
+    } else if (optimizer.momentum != 0.0f) {
+      VOLTA_TRY(const ValueId v, graph.state("sgd.v." + info.name, spec));
+      VOLTA_TRY(
+          graph.add(Sgd{optimizer.momentum, decay}, std::vector{w, gradient, v, schedule, stats}));
+    } else {
+      VOLTA_TRY(graph.add(Sgd{0.0f, decay}, std::vector{w, gradient, schedule, stats}));
+    }
+  }
+  return {};
+}
+
+Status add_norm_and_updates(Graph& graph, const TransformerConfig& config,
+                            const OptimizerConfig& optimizer, ValueId loss,
+                            std::span<const ValueId> gradients) {
+  graph.set_scope("optimizer");
+  std::vector<ValueId> inputs = {loss};
+  inputs.insert(inputs.end(), gradients.begin(), gradients.end());
+  VOLTA_TRY(const auto stats, graph.add(GlobalNorm{optimizer.clip}, inputs));
+  VOLTA_TRY(graph.output("stats", stats.front()));
+  return add_updates(graph, config, optimizer, gradients, stats.front());
+}
+
+}  // namespace
+
+Result<ValueId> MultiHeadSelfAttentionLayer::build(const LayerContext& context, ValueId x) {
+  const TransformerConfig& config = context.config;
+  VOLTA_TRY(const Qkv qkv, project(context, x));
+  VOLTA_TRY(const ValueId y, attend(context, qkv));
+  const std::string name =
+      context.prefix + (has_gpt2_names(config) ? ".attn.c_proj" : ".self_attn.o_proj");
+  return linear(context, y, {name, config.dim, config.attention_out_bias});
+}
+
+Result<ValueId> TransformerBlock::build(const LayerContext& context, ValueId x) {
+  const bool gpt2 = has_gpt2_names(context.config);
+  Graph& graph = context.graph;
+  graph.set_scope(context.prefix + ".attn");
+  VOLTA_TRY(ValueId h, norm(context, x, context.prefix + (gpt2 ? ".ln_1" : ".input_layernorm")));
+  VOLTA_TRY(h, MultiHeadSelfAttentionLayer::build(context, h));
+  VOLTA_TRY(h, dropout(context, h, context.stream + 1));
+  VOLTA_TRY(x, graph.add_one(Binary{BinaryKind::kAdd}, {h, x}));
+  graph.set_scope(context.prefix + ".mlp");
+  VOLTA_TRY(h, norm(context, x, context.prefix + (gpt2 ? ".ln_2" : ".post_attention_layernorm")));
+  VOLTA_TRY(h, feed_forward(context, h));
+  VOLTA_TRY(h, dropout(context, h, context.stream + 2));
+  return graph.add_one(Binary{BinaryKind::kAdd}, {h, x});
+}
+
+Result<ValueId> build_logits(Graph& graph, const TransformerConfig& config, std::int64_t batch,
+                             std::int64_t time, const DropoutOptions& options) {
+  VOLTA_TRY(validate(config));
+  if (time > config.context) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("sequences of {} tokens are longer than the model's context of {}",
+                            time, config.context));
+  }
+  VOLTA_TRY(const ModelInputs in,
+            add_inputs(graph, config, Shape(batch, time), Shape(time), options.p > 0.0f));
+  LayerContext context{.graph = graph,
+                       .config = config,
+                       .positions = in.positions,
+                       .rope_table = in.rope_table,
+                       .rng = in.rng,
+                       .dropout = options.p};
+  VOLTA_TRY(ValueId x, embed(context, in.ids));
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    context.prefix = block_prefix(config, layer);
+    context.stream = layer_stream(layer);
+    VOLTA_TRY(x, TransformerBlock::build(context, x));
+  }
+  return head(context, x);
+}
+
+Result<Graph> build_evaluation_graph(const TransformerConfig& config, std::int64_t batch,
+                                     std::int64_t time, bool want_logits) {
+  Graph graph;
+  VOLTA_TRY(const ValueId logits, build_logits(graph, config, batch, time));
+  VOLTA_TRY(const ValueId targets, graph.input("targets", {DType::kI32, Shape(batch, time)}));
+  graph.set_scope("loss");
+  VOLTA_TRY(const ValueId loss, graph.add_one(CrossEntropy{}, {logits, targets}));
+  VOLTA_TRY(graph.output("token_loss", loss));
+  if (want_logits) {
+    VOLTA_TRY(graph.output("logits", logits));
+  }
+  return graph;
+}
+
+Result<Graph> build_cached_graph(const TransformerConfig& config,
+                                 const CachedGraphOptions& options) {
+  VOLTA_TRY(validate(config));
+  const std::int64_t capacity = options.capacity == 0 ? config.context : options.capacity;
+  const Shape rows(options.slots, options.chunk);
+  Graph graph;
+  VOLTA_TRY(ModelInputs in, add_inputs(graph, config, rows, rows, false));
+  const TensorSpec per_slot{DType::kI32, Shape(options.slots)};
+  VOLTA_TRY(in.start, graph.input("start", per_slot));
+  VOLTA_TRY(in.count, graph.input("count", per_slot));
+  VOLTA_TRY(const ValueId last, graph.input("last", per_slot));
+  LayerContext context{.graph = graph,
+                       .config = config,
+                       .positions = in.positions,
+                       .rope_table = in.rope_table,
+                       .rng = {},
+                       .start = in.start,
+                       .count = in.count};
+  const TensorSpec cache{options.cache_dtype,
+                         Shape(options.slots, config.kv_heads, capacity, config.head_dim)};
+  VOLTA_TRY(ValueId x, embed(context, in.ids));
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    context.prefix = block_prefix(config, layer);
+    VOLTA_TRY(context.cache_k, graph.state(fmt::format("cache.{}.k", layer), cache));
+    VOLTA_TRY(context.cache_v, graph.state(fmt::format("cache.{}.v", layer), cache));
+    VOLTA_TRY(x, TransformerBlock::build(context, x));
+  }
+  VOLTA_TRY(x, graph.add_one(GatherRows{}, {x, last}));
+  VOLTA_TRY(const ValueId logits, head(context, x));
+  VOLTA_TRY(graph.output("logits", logits));
+  if (!options.sampling) return graph;
+  graph.set_scope("sample");
+  VOLTA_TRY(const ValueId params, graph.input("sampling", {DType::kF32, Shape(options.slots, 5)}));
+  VOLTA_TRY(const ValueId rng, graph.input("sample_rng", {DType::kI64, Shape(options.slots, 2)}));
+  VOLTA_TRY(const ValueId counts,
+            graph.state("counts", {DType::kI32, Shape(options.slots, config.vocab_size)}));
+  VOLTA_TRY(const auto drawn, graph.add(Sample{}, std::vector{logits, params, rng, counts}));
+  VOLTA_TRY(graph.output("token", drawn.front()));
+  VOLTA_TRY(graph.output("logprob", drawn.back()));
+  return graph;
+}
+
+Result<Graph> build_training_graph(const TransformerConfig& config,
+                                   const TrainingGraphOptions& options) {
+  Graph graph;
+  VOLTA_TRY(const Backward backward, build_backward(graph, config, options));
+  VOLTA_TRY(graph.output("loss", backward.loss));
+  VOLTA_TRY(
+      add_norm_and_updates(graph, config, options.optimizer, backward.loss, backward.gradients));
+  return graph;
+}
+
+Result<Graph> build_accumulate_graph(const TransformerConfig& config,
+                                     const TrainingGraphOptions& options) {
+  if (options.accumulate < 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("accumulate is {}; it must be at least 1", options.accumulate));
+  }
+  Graph graph;
+  VOLTA_TRY(const Backward backward, build_backward(graph, config, options));
+  VOLTA_TRY(graph.output("loss", backward.loss));
+  const Accumulate add{static_cast<float>(1.0 / static_cast<double>(options.accumulate))};
+  graph.set_scope("accumulate");
+  VOLTA_TRY(const ValueId total, graph.state("grad.loss", {DType::kF32, Shape(1)}));
+  VOLTA_TRY(graph.add(add, std::vector{total, backward.loss}));
+  std::size_t i = 0;
+  for (const ParameterInfo& info : parameters(config)) {
+    VOLTA_TRY(const ValueId sum, graph.state("grad." + info.name, {DType::kF32, info.shape}));
+    VOLTA_TRY(graph.add(add, std::vector{sum, backward.gradients[i++]}));
+  }
+  return graph;
+}
+
+Result<Graph> build_apply_graph(const TransformerConfig& config,
+                                const TrainingGraphOptions& options) {
+  VOLTA_TRY(validate(config));
+  Graph graph;
+  VOLTA_TRY(const ValueId loss, graph.state("grad.loss", {DType::kF32, Shape(1)}));
+  std::vector<ValueId> gradients;
+  for (const ParameterInfo& info : parameters(config)) {
+    VOLTA_TRY(const ValueId gradient, graph.state("grad." + info.name, {DType::kF32, info.shape}));
+    gradients.push_back(gradient);
+  }
+  VOLTA_TRY(add_norm_and_updates(graph, config, options.optimizer, loss, gradients));
+  graph.set_scope("reset");
+  VOLTA_TRY(graph.add(Fill{0.0f}, std::vector{loss}));
+  for (const ValueId gradient : gradients) {
+    VOLTA_TRY(graph.add(Fill{0.0f}, std::vector{gradient}));
+  }
+  return graph;
+}
+
+}  // namespace volta

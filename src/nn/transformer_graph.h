@@ -1,0 +1,110 @@
+// The graphs of a transformer: what it computes in training, evaluation, prefill and decoding,
+// built from layers. Shapes are fixed per graph; names of inputs, states and outputs are listed
+// here. [B batch, T time, S slots, C chunk rows, P cache capacity, V vocabulary, D width]
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "graph/graph.h"
+#include "nn/transformer_config.h"
+
+namespace volta {
+
+/// Dropout at GPT-2's three places: embedding, attention probabilities, residual branches.
+struct DropoutOptions {
+  float p = 0.0f;  ///< 0: none, and the graph has no "rng" input.
+};
+
+/// What a layer needs beside its input while a graph is built.
+struct LayerContext {
+  Graph& graph;
+  const TransformerConfig& config;
+  std::string prefix{};  ///< Name path of the layer's weights, e.g. "transformer.h.0".
+  ValueId positions{};   ///< i32, rows of x without the last axis, or a suffix of that.
+  ValueId rope_table{};  ///< Invalid with learned positions.
+  ValueId rng{};         ///< Invalid without dropout.
+  float dropout = 0.0f;
+  std::uint32_t stream = 0;  ///< First Philox stream this layer may use.
+  // Cached attention (prefill, decode); invalid in training graphs.
+  ValueId cache_k{};
+  ValueId cache_v{};
+  ValueId start{};
+  ValueId count{};
+  bool cached() const { return cache_k.valid(); }
+};
+
+/// Causal self-attention with grouped heads: projections, rotation, attention, output projection.
+struct MultiHeadSelfAttentionLayer {
+  /// x [.., D] (normed) -> [.., D], without the residual. `prefix` names the block.
+  static Result<ValueId> build(const LayerContext& context, ValueId x);
+};
+/// x += attention(norm(x)); x += ffn(norm(x)).
+struct TransformerBlock {
+  static Result<ValueId> build(const LayerContext& context, ValueId x);
+};
+
+/// ids i32[B, T] -> logits f32[B, T, V].   Inputs: "ids", "positions" i32[T] ("rng" with dropout).
+/// Returns the logits; the caller names its outputs.
+Result<ValueId> build_logits(Graph& graph, const TransformerConfig& config, std::int64_t batch,
+                             std::int64_t time, const DropoutOptions& dropout = {});
+
+/// Evaluation.  Inputs: "ids", "targets" i32[B, T] (negative: ignored), "positions".
+/// Outputs: "token_loss" f32[B, T], "logits" f32[B, T, V] if wanted.
+Result<Graph> build_evaluation_graph(const TransformerConfig& config, std::int64_t batch,
+                                     std::int64_t time, bool logits);
+
+/// Prefill (C > 1) and decode (C = 1) over a KV cache.
+/// Inputs: "ids" i32[S, C], "positions" i32[S, C], "start" i32[S] (tokens already cached), "count"
+/// i32[S] (valid rows; 0 skips the slot), "last" i32[S] = max(count - 1, 0).
+/// States: "cache.N.k", "cache.N.v" f[S, kv_heads, P, head_dim].
+/// Outputs: "logits" f32[S, V] of each slot's last valid row. With sampling also inputs
+/// "sampling" f32[S, 5] and "sample_rng" i64[S, 2], state "counts" i32[S, V], outputs "token"
+/// i32[S] and "logprob" f32[S].
+struct CachedGraphOptions {
+  std::int64_t slots = 1;
+  std::int64_t chunk = 1;
+  std::int64_t capacity = 0;  ///< P; 0: the config's context.
+  DType cache_dtype = DType::kF32;
+  bool sampling = true;
+};
+Result<Graph> build_cached_graph(const TransformerConfig& config,
+                                 const CachedGraphOptions& options);
+
+/// The optimiser of a training graph.
+struct OptimizerConfig {
+  enum class Kind : std::uint8_t { kAdamW, kSgd } kind = Kind::kAdamW;
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float eps = 1e-8f;
+  float weight_decay = 0.0f;  ///< On parameters of two and more dimensions.
+  float momentum = 0.0f;      ///< SGD only.
+  float clip = 0.0f;          ///< Global gradient norm; 0: none.
+};
+struct TrainingGraphOptions {
+  std::int64_t batch = 1;
+  std::int64_t time = 1;
+  std::int64_t accumulate = 1;  ///< Micro-batches an update.
+  DropoutOptions dropout{};
+  OptimizerConfig optimizer{};
+};
+/// One update over one batch: forward, backward, norm, clip, optimiser.
+/// Inputs: "ids", "targets" i32[B, T], "positions" i32[T], "rng" i64[2] with dropout,
+/// "schedule" f32[3] = {lr, 1 - beta1^t, 1 - beta2^t}.
+/// States: "adam.m.<param>", "adam.v.<param>" (or "sgd.v.<param>").
+/// Outputs: "loss" f32[1] (mean over the tokens of the batch), "stats" f32[3] of GlobalNorm.
+Result<Graph> build_training_graph(const TransformerConfig& config,
+                                   const TrainingGraphOptions& options);
+/// With accumulate > 1: adds one micro-batch's gradients / accumulate to states "grad.<param>", and
+/// its loss / accumulate to state "grad.loss" f32[1]. Inputs and outputs as above without
+/// "schedule" and "stats".
+Result<Graph> build_accumulate_graph(const TransformerConfig& config,
+                                     const TrainingGraphOptions& options);
+/// The update from accumulated gradients, which it sets back to zero.
+/// Input "schedule"; output "stats".
+Result<Graph> build_apply_graph(const TransformerConfig& config,
+                                const TrainingGraphOptions& options);
+
+}  // namespace volta
