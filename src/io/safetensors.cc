@@ -1,0 +1,265 @@
+#include "io/safetensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "base/file.h"
+#include "base/json.h"
+
+namespace volta {
+namespace {
+
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr std::int64_t kMaxTensors = 1 << 20;
+constexpr std::size_t kMaxName = 4096;
+constexpr std::size_t kDataAlignment = 64;
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+struct TypeName {
+  std::string_view name;
+  DType dtype;
+};
+constexpr std::array kTypes = {
+    TypeName{"F32", DType::kF32}, TypeName{"BF16", DType::kBF16}, TypeName{"F16", DType::kF16},
+    TypeName{"I8", DType::kI8},   TypeName{"U8", DType::kU8},     TypeName{"I32", DType::kI32},
+    TypeName{"I64", DType::kI64},
+};
+
+Result<DType> parse_type(const std::string& name, const std::string& path) {
+  for (const TypeName& type : kTypes) {
+    if (type.name == name) return type.dtype;
+  }
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: unknown type '{}'; Volta reads F32, BF16, F16, I8, U8, I32 and I64",
+                          path, name));
+}
+
+std::string_view type_name(DType dtype) {
+  for (const TypeName& type : kTypes) {
+    if (type.dtype == dtype) return type.name;
+  }
+  return "?";
+}
+
+Result<SafetensorsEntry> parse_entry(const std::string& name, const JsonRef& ref,
+                                     std::int64_t data_bytes) {
+  SafetensorsEntry entry{.name = name, .spec = {}};
+  VOLTA_TRY(const std::string type, ref.get_string("dtype"));
+  VOLTA_TRY(entry.spec.dtype, parse_type(type, ref.path()));
+  VOLTA_TRY(const JsonRef shape, ref.member("shape"));
+  VOLTA_TRY(const auto dims, shape.elements());
+  if (dims.size() > static_cast<std::size_t>(kMaxRank)) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: {} dimensions; at most {} are possible",
+                                                     shape.path(), dims.size(), kMaxRank));
+  }
+  for (const JsonRef& dim : dims) {
+    VOLTA_TRY(const std::int64_t value, dim.as_int(0, kMaxTensorBytes));
+    entry.spec.shape.push_back(value);
+  }
+  if (auto ok = check_spec(entry.spec); !ok) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", ref.path(), ok.error().message()));
+  }
+  VOLTA_TRY(const JsonRef offsets, ref.member("data_offsets"));
+  VOLTA_TRY(const auto ends, offsets.elements());
+  if (ends.size() != 2) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected [begin, end]", offsets.path()));
+  }
+  VOLTA_TRY(entry.offset, ends.front().as_int(0, data_bytes));
+  VOLTA_TRY(const std::int64_t end, ends.back().as_int(0, data_bytes));
+  if (end - entry.offset != entry.spec.bytes()) {
+    return fail(
+        ErrorCode::kInvalidFile,
+        fmt::format("{}: [{}, {}] are {} bytes, but {} needs {}", offsets.path(), entry.offset, end,
+                    end - entry.offset, to_string(entry.spec), entry.spec.bytes()));
+  }
+  return entry;
+}
+
+// The tensors must cover the data without overlap and without holes.
+Status check_layout(std::span<const SafetensorsEntry> entries, std::int64_t data_bytes,
+                    std::string_view file) {
+  std::vector<const SafetensorsEntry*> order;
+  for (const SafetensorsEntry& entry : entries) order.push_back(&entry);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return std::pair(a->offset, a->spec.bytes()) < std::pair(b->offset, b->spec.bytes());
+  });
+  std::int64_t end = 0;
+  for (const SafetensorsEntry* entry : order) {
+    if (entry->offset != end) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("{}: tensor '{}' begins at byte {} of the data, expected {}: tensors "
+                              "overlap or leave a hole",
+                              file, entry->name, entry->offset, end));
+    }
+    end += entry->spec.bytes();
+  }
+  if (end != data_bytes) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: the tensors take {} bytes, the file has {}; it is truncated or "
+                            "damaged",
+                            file, end, data_bytes));
+  }
+  return {};
+}
+
+Result<std::map<std::string, std::string>> parse_metadata(const JsonRef& ref) {
+  const JsonValue::Object* object = ref.value().if_object();
+  std::map<std::string, std::string> metadata;
+  if (object == nullptr) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an object", ref.path()));
+  }
+  for (const auto& [key, value] : *object) {
+    const std::string* text = value.if_string();
+    if (text == nullptr) {
+      return fail(ErrorCode::kInvalidFile, fmt::format("{}: '{}' is {}, expected a string",
+                                                       ref.path(), key, value.type_name()));
+    }
+    metadata.emplace(key, *text);
+  }
+  return metadata;
+}
+
+}  // namespace
+
+Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> file,
+                                                   std::string_view name) {
+  const auto damaged = [&](std::string what) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", name, what));
+  };
+  if (file.size() < 8) {
+    return damaged(fmt::format("{} bytes are too short for a safetensors file", file.size()));
+  }
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  if (length > kMaxHeaderBytes || length > file.size() - 8) {
+    return damaged(
+        fmt::format("the header claims {} bytes, the file has {}; it is truncated or no "
+                    "safetensors file",
+                    length, file.size() - 8));
+  }
+  const auto header_bytes = file.subspan(8, static_cast<std::size_t>(length));
+  if (header_bytes.empty() || header_bytes.front() != std::byte{'{'}) {
+    return damaged("the header is not a JSON object");
+  }
+  const JsonLimits limits{.max_bytes = kMaxHeaderBytes, .max_depth = 8};
+  VOLTA_TRY(const JsonValue json, parse_json(as_text(header_bytes), name, limits));
+  const JsonValue::Object* object = json.if_object();
+  if (object == nullptr) return damaged("the header is not a JSON object");
+  if (static_cast<std::int64_t>(object->size()) > kMaxTensors) {
+    return damaged(fmt::format("{} tensors; at most {} are possible", object->size(), kMaxTensors));
+  }
+  SafetensorsHeader header;
+  header.data_begin = static_cast<std::int64_t>(8 + length);
+  const auto data_bytes = static_cast<std::int64_t>(file.size()) - header.data_begin;
+  for (const auto& [key, value] : *object) {
+    const JsonRef ref(value, fmt::format("{}: {}", name, key));  // Not by find(): that is linear.
+    if (key == "__metadata__") {
+      VOLTA_TRY(header.metadata, parse_metadata(ref));
+      continue;
+    }
+    if (key.empty() || key.size() > kMaxName) return damaged("a tensor name is empty or too long");
+    VOLTA_TRY(SafetensorsEntry entry, parse_entry(key, ref, data_bytes));
+    header.entries.push_back(std::move(entry));
+  }
+  VOLTA_TRY(check_layout(header.entries, data_bytes, name));
+  std::sort(header.entries.begin(), header.entries.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  return header;
+}
+
+Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
+  VOLTA_TRY(MappedFile mapped, MappedFile::open(path));
+  VOLTA_TRY(SafetensorsHeader header, parse_safetensors_header(mapped.bytes(), path));
+  SafetensorsFile file;
+  file.path_ = path;
+  file.file_ = std::make_shared<MappedFile>(std::move(mapped));
+  file.entries_ = std::move(header.entries);
+  file.metadata_ = std::move(header.metadata);
+  file.data_begin_ = header.data_begin;
+  return file;
+}
+
+const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
+  const auto found =
+      std::lower_bound(entries_.begin(), entries_.end(), name,
+                       [](const SafetensorsEntry& e, std::string_view n) { return e.name < n; });
+  return found != entries_.end() && found->name == name ? &*found : nullptr;
+}
+
+Result<Tensor> SafetensorsFile::load(std::string_view name,
+                                     const std::shared_ptr<MemoryOwner>& owner) const {
+  const SafetensorsEntry* entry = find(name);
+  if (entry == nullptr) {
+    return fail(ErrorCode::kNotFound, fmt::format("{} has no tensor '{}'", path_, name));
+  }
+  VOLTA_TRY(Tensor tensor, Tensor::empty(entry->spec, owner));
+  VOLTA_TRY(tensor.write_bytes(
+      file_->bytes().subspan(static_cast<std::size_t>(data_begin_ + entry->offset),
+                             static_cast<std::size_t>(entry->spec.bytes()))));
+  return tensor;
+}
+
+Result<std::map<std::string, Tensor>> SafetensorsFile::load_all(
+    const std::shared_ptr<MemoryOwner>& owner) const {
+  std::map<std::string, Tensor> tensors;
+  for (const SafetensorsEntry& entry : entries_) {
+    VOLTA_TRY(Tensor tensor, load(entry.name, owner));
+    tensors.emplace(entry.name, std::move(tensor));
+  }
+  return tensors;
+}
+
+Status write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
+                         const std::map<std::string, std::string>& metadata) {
+  JsonWriter header;
+  header.begin_object();
+  if (!metadata.empty()) {
+    header.key("__metadata__").begin_object();
+    for (const auto& [key, value] : metadata) header.field(key, value);
+    header.end_object();
+  }
+  std::int64_t offset = 0;
+  for (const auto& [name, tensor] : tensors) {
+    header.key(name).begin_object().field("dtype", type_name(tensor.dtype()));
+    header.key("shape").begin_array();
+    for (int i = 0; i < tensor.shape().rank(); ++i) header.value(tensor.shape()[i]);
+    header.end_array().key("data_offsets").begin_array();
+    header.value(offset).value(offset + tensor.bytes()).end_array().end_object();
+    offset += tensor.bytes();
+  }
+  header.end_object();
+  std::string text = std::move(header).take();
+  text.append((kDataAlignment - (8 + text.size()) % kDataAlignment) % kDataAlignment, ' ');
+
+  // Written in pieces under another name, so that no second copy of the weights is made.
+  const std::string temporary = path + ".tmp";
+  const auto write = [&]() -> Status {
+    VOLTA_TRY(FileWriter file, FileWriter::open(temporary, FileWriter::Mode::kCreate));
+    const std::uint64_t length = text.size();
+    VOLTA_TRY(file.write(object_bytes(length)));
+    VOLTA_TRY(file.write(std::string_view(text)));
+    for (const auto& [name, tensor] : tensors) {
+      VOLTA_TRY(const Tensor host,
+                tensor.host_accessible() ? Result<Tensor>(tensor) : tensor.clone_to());
+      VOLTA_TRY(const auto bytes, host.host_bytes());
+      VOLTA_TRY(file.write(std::span<const std::byte>(bytes)));
+    }
+    VOLTA_TRY(file.sync());
+    VOLTA_TRY(file.close());
+    return rename_path(temporary, path);
+  };
+  Status written = write();
+  if (!written) {
+    Status removed = remove_all(temporary);  // The first error is the one to tell.
+    static_cast<void>(removed);
+  }
+  return written;
+}
+
+}  // namespace volta

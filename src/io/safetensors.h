@@ -1,0 +1,67 @@
+// The safetensors format: an 8-byte length, a JSON header, then the tensors' bytes
+// (https://huggingface.co/docs/safetensors). Every file is hostile: nothing is allocated or read
+// from a size that was not checked against the file.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/result.h"
+#include "tensor/tensor.h"
+
+namespace volta {
+
+/// One tensor of a file, as its header describes it.
+struct SafetensorsEntry {
+  std::string name;
+  TensorSpec spec;
+  std::int64_t offset = 0;  ///< Bytes into the data section.
+};
+
+/// A file mapped for reading. Copies share the mapping.
+class SafetensorsFile {
+ public:
+  /// Maps and checks a file: header at most 100 MB, JSON, no duplicate keys, known types, sizes
+  /// that match shapes, no overlap, no hole, nothing after the last tensor. kInvalidFile otherwise,
+  /// with the file and the tensor named.
+  static Result<SafetensorsFile> open(const std::string& path);
+
+  /// Sorted by name.
+  std::span<const SafetensorsEntry> entries() const { return entries_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const SafetensorsEntry* find(std::string_view name) const;
+  /// A copy of one tensor in `owner`'s memory. kNotFound, kOutOfMemory.
+  Result<Tensor> load(std::string_view name,
+                      const std::shared_ptr<MemoryOwner>& owner = host_memory()) const;
+  /// Copies of all of them.
+  Result<std::map<std::string, Tensor>> load_all(
+      const std::shared_ptr<MemoryOwner>& owner = host_memory()) const;
+
+ private:
+  std::string path_;
+  std::shared_ptr<MappedFile> file_;
+  std::vector<SafetensorsEntry> entries_;
+  std::map<std::string, std::string> metadata_;
+  std::int64_t data_begin_ = 0;
+};
+
+/// The checks of open() on bytes: the entries of a file, their metadata and where the data begins.
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> entries;
+  std::map<std::string, std::string> metadata;
+  std::int64_t data_begin = 0;
+};
+Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> file,
+                                                   std::string_view name);
+
+/// Writes tensors of any device, in the order of their names, in one atomic replacement of `path`.
+Status write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
+                         const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace volta
