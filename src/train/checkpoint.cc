@@ -1,0 +1,340 @@
+#include "train/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "io/model_folder.h"
+#include "io/safetensors.h"
+
+namespace volta {
+namespace {
+
+constexpr std::string_view kManifestName = "manifest.json";
+constexpr std::string_view kTrainerName = "trainer.safetensors";
+constexpr std::array<std::string_view, 3> kRequiredFiles = {"config.json", "model.safetensors",
+                                                            kTrainerName};
+constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kTemporaryPrefix = ".tmp-step-";  // Being written.
+constexpr std::string_view kRetiredPrefix = ".old-step-";    // Being removed.
+constexpr std::int64_t kMaxManifestBytes = 1 << 20;
+constexpr std::int64_t kMaxStep = std::int64_t{1} << 40;
+
+// N of "step-N".
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  const std::string_view digits = name.substr(kStepPrefix.size());
+  const auto step = parse_int<std::int64_t>(digits, "step", 0, kMaxStep);
+  if (!step || fmt::format("{}", *step) != digits) return std::nullopt;
+  return *step;
+}
+
+bool is_plain_file_name(std::string_view name) {
+  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
+         name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+}
+
+bool is_checksum(std::string_view text) {
+  return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+Result<CheckpointFile> describe_file(const std::string& directory, const std::string& name) {
+  VOLTA_TRY(const MappedFile file, MappedFile::open(join_path(directory, name)));
+  return CheckpointFile{name, file.size(), hex(hash64(file.bytes()))};
+}
+
+Result<std::vector<CheckpointFile>> describe_files(const std::string& directory) {
+  std::vector<CheckpointFile> files;
+  VOLTA_TRY(const auto names, list_directory(directory));
+  for (const std::string& name : names) {
+    VOLTA_TRY(CheckpointFile file, describe_file(directory, name));
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+Status verify_file(const std::string& directory, const CheckpointFile& expected) {
+  const std::string path = join_path(directory, expected.name);
+  VOLTA_TRY(const std::int64_t bytes, file_size(path));
+  if (bytes != expected.bytes) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{} has {} bytes, the manifest says {}", path, bytes, expected.bytes));
+  }
+  VOLTA_TRY(const CheckpointFile found, describe_file(directory, expected.name));
+  if (found.xxh3 != expected.xxh3) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{} is damaged: its checksum is {}, the manifest says {}", path,
+                            found.xxh3, expected.xxh3));
+  }
+  return {};
+}
+
+Result<CheckpointFile> parse_file(const JsonRef& ref) {
+  CheckpointFile file;
+  VOLTA_TRY(file.name, ref.get_string("name"));
+  VOLTA_TRY(file.bytes, ref.get_int("bytes", 0));
+  VOLTA_TRY(file.xxh3, ref.get_string("xxh3"));
+  if (!is_plain_file_name(file.name) || !is_checksum(file.xxh3)) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: '{}' with checksum '{}' is no file of a checkpoint", ref.path(),
+                            file.name, file.xxh3));
+  }
+  return file;
+}
+
+Status check_complete(const CheckpointManifest& manifest, std::string_view name) {
+  std::set<std::string_view> names;
+  for (const CheckpointFile& file : manifest.files) {
+    if (!names.insert(file.name).second) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("{}: '{}' is listed twice", name, file.name));
+    }
+  }
+  for (const std::string_view required : kRequiredFiles) {
+    if (!names.contains(required)) {
+      return fail(ErrorCode::kInvalidFile, fmt::format("{}: no '{}' listed", name, required));
+    }
+  }
+  return {};
+}
+
+// Takes a checkpoint out of sight in one step, then removes it, so that a kill in between leaves
+// no half of it behind under its name.
+Status retire(const std::string& run_directory, const CheckpointPlace& place) {
+  const std::string aside =
+      join_path(run_directory, fmt::format("{}{}", kRetiredPrefix, place.step));
+  VOLTA_TRY(remove_all(aside));
+  VOLTA_TRY(rename_path(place.path, aside));
+  return remove_all(aside);
+}
+
+Status prune(const std::string& run_directory, std::int64_t step, std::int64_t keep) {
+  if (keep == 0) return {};
+  VOLTA_TRY(const auto places, list_checkpoints(run_directory));
+  std::int64_t kept = 0;
+  for (const CheckpointPlace& place : places) {
+    // Later ones are left from before a resume that could not use them: not ours to judge.
+    if (place.step > step || kept++ < keep) continue;
+    VOLTA_TRY(retire(run_directory, place));
+  }
+  return {};
+}
+
+// Everything of a checkpoint, into an empty folder, durable.
+Status write_files(const std::string& directory, const CheckpointContent& content) {
+  const Trainer& trainer = *content.trainer;
+  const Device& device = *trainer.model().device();
+  VOLTA_TRY(save_model(directory, trainer.model(), content.tokenizer));
+  VOLTA_TRY(write_safetensors(join_path(directory, kTrainerName), trainer.optimizer_state(),
+                              {{"format", "volta"},
+                               {"step", fmt::format("{}", trainer.steps_done())},
+                               {"run", content.run_state}}));
+  CheckpointManifest manifest;
+  manifest.volta = version_with_hash();
+  manifest.step = trainer.steps_done();
+  manifest.device = device.info().id;
+  manifest.isa = device.info().isa;
+  manifest.kernels = kernel_parameters(trainer.graph(), device);
+  VOLTA_TRY(manifest.files, describe_files(directory));
+  VOLTA_TRY(write_file_atomic(join_path(directory, kManifestName), to_json(manifest)));
+  return fsync_directory(directory);
+}
+
+// Puts the finished folder in place. A folder that has the name already could not be used (a resume
+// would have gone on behind it): it makes room, and comes back when the rename fails.
+Status publish(const std::string& run_directory, const std::string& temporary,
+               const CheckpointPlace& place) {
+  if (!path_exists(place.path)) return rename_path(temporary, place.path);
+  const std::string aside =
+      join_path(run_directory, fmt::format("{}{}", kRetiredPrefix, place.step));
+  VOLTA_TRY(remove_all(aside));
+  VOLTA_TRY(rename_path(place.path, aside));
+  if (Status renamed = rename_path(temporary, place.path); !renamed) {
+    if (Status back = rename_path(aside, place.path); !back) {
+      log(LogLevel::kWarning, back.error().message());
+    }
+    return renamed;
+  }
+  return remove_all(aside);
+}
+
+}  // namespace
+
+std::string to_json(const CheckpointManifest& manifest) {
+  JsonWriter json(2);
+  json.begin_object().field("format", manifest.format).field("volta", manifest.volta);
+  json.field("step", manifest.step).field("device", manifest.device);
+  json.field("isa", manifest.isa).key("kernels").begin_array();
+  for (const std::string& kernel : manifest.kernels) json.value(kernel);
+  json.end_array().key("files").begin_array();
+  for (const CheckpointFile& file : manifest.files) {
+    json.begin_object().field("name", file.name).field("bytes", file.bytes);
+    json.field("xxh3", file.xxh3).end_object();
+  }
+  json.end_array().end_object();
+  return std::move(json).take() + "\n";
+}
+
+Result<CheckpointManifest> parse_manifest(std::string_view text, std::string_view name) {
+  VOLTA_TRY(const JsonValue json, parse_json(text, name, {.max_bytes = kMaxManifestBytes}));
+  const JsonRef root(json, name);
+  CheckpointManifest manifest;
+  VOLTA_TRY(manifest.format, root.get_int("format"));
+  if (manifest.format != kCheckpointFormat) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("{}: checkpoint format {}; this Volta reads format {}. Use the version "
+                            "that wrote it",
+                            name, manifest.format, kCheckpointFormat));
+  }
+  VOLTA_TRY(manifest.volta, root.get_string("volta"));
+  VOLTA_TRY(manifest.step, root.get_int("step", 0, kMaxStep));
+  VOLTA_TRY(manifest.device, root.get_string("device"));
+  VOLTA_TRY(manifest.isa, root.get_string("isa"));
+  VOLTA_TRY(const JsonRef kernels, root.member("kernels"));
+  VOLTA_TRY(const auto kernel_list, kernels.elements());
+  for (const JsonRef& kernel : kernel_list) {
+    VOLTA_TRY(std::string words, kernel.as_string());
+    manifest.kernels.push_back(std::move(words));
+  }
+  VOLTA_TRY(const JsonRef files, root.member("files"));
+  VOLTA_TRY(const auto file_list, files.elements());
+  for (const JsonRef& entry : file_list) {
+    VOLTA_TRY(CheckpointFile file, parse_file(entry));
+    manifest.files.push_back(std::move(file));
+  }
+  VOLTA_TRY(check_complete(manifest, name));
+  return manifest;
+}
+
+std::vector<std::string> kernel_parameters(const Graph& graph, const Device& device) {
+  std::set<std::string> all;
+  for (const Node& node : graph.nodes()) {
+    std::vector<TensorSpec> inputs;
+    for (const ValueId input : node.inputs) inputs.push_back(graph.spec(input));
+    std::string words = device.kernel_parameters(node.op, inputs);
+    if (!words.empty()) all.insert(std::move(words));
+  }
+  return {all.begin(), all.end()};
+}
+
+Result<Checkpoint> open_checkpoint(const std::string& path) {
+  const std::string manifest_path = join_path(path, kManifestName);
+  VOLTA_TRY(const std::string text, read_text_file(manifest_path, kMaxManifestBytes));
+  VOLTA_TRY(CheckpointManifest manifest, parse_manifest(text, manifest_path));
+  const auto step = step_of(file_name(path));
+  if (step && *step != manifest.step) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{} is of step {}; the folder's name says {}",
+                                                     manifest_path, manifest.step, *step));
+  }
+  for (const CheckpointFile& file : manifest.files) VOLTA_TRY(verify_file(path, file));
+  return Checkpoint{path, std::move(manifest)};
+}
+
+Result<std::vector<CheckpointPlace>> list_checkpoints(const std::string& run_directory) {
+  std::vector<CheckpointPlace> places;
+  if (!path_exists(run_directory)) return places;
+  VOLTA_TRY(const auto names, list_directory(run_directory));
+  for (const std::string& name : names) {
+    std::string path = join_path(run_directory, name);
+    const auto step = step_of(name);
+    if (step && is_directory(path)) places.push_back({*step, std::move(path)});
+  }
+  std::sort(places.begin(), places.end(),
+            [](const auto& a, const auto& b) { return a.step > b.step; });
+  return places;
+}
+
+Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory) {
+  VOLTA_TRY(const auto places, list_checkpoints(run_directory));
+  for (const CheckpointPlace& place : places) {
+    auto checkpoint = open_checkpoint(place.path);
+    if (checkpoint) return std::optional(*std::move(checkpoint));
+    log(LogLevel::kWarning,
+        fmt::format("skipping checkpoint {}: {}", place.path, checkpoint.error().message()));
+  }
+  return std::nullopt;
+}
+
+Result<std::string> write_checkpoint(const std::string& run_directory,
+                                     const CheckpointContent& content, std::int64_t keep) {
+  const std::int64_t step = content.trainer->steps_done();
+  const CheckpointPlace place{step,
+                              join_path(run_directory, fmt::format("{}{}", kStepPrefix, step))};
+  const std::string temporary =
+      join_path(run_directory, fmt::format("{}{}", kTemporaryPrefix, step));
+  const auto write = [&]() -> Status {
+    VOLTA_TRY(remove_all(temporary));
+    VOLTA_TRY(create_directories(temporary));
+    VOLTA_TRY(write_files(temporary, content));
+    return publish(run_directory, temporary, place);
+  };
+  if (Status written = write(); !written) {
+    if (Status removed = remove_all(temporary); !removed) {
+      log(LogLevel::kWarning, removed.error().message());
+    }
+    return std::unexpected(
+        std::move(written).error().with_context(fmt::format("checkpoint of step {}", step)));
+  }
+  if (Status pruned = prune(run_directory, step, keep); !pruned) {
+    log(LogLevel::kWarning,
+        fmt::format("an old checkpoint could not be removed: {}", pruned.error().message()));
+  }
+  return place.path;
+}
+
+Status remove_stale_temporaries(const std::string& run_directory) {
+  VOLTA_TRY(const auto names, list_directory(run_directory));
+  for (const std::string& name : names) {
+    if (!name.starts_with(kTemporaryPrefix) && !name.starts_with(kRetiredPrefix)) continue;
+    VOLTA_TRY(remove_all(join_path(run_directory, name)));
+  }
+  return {};
+}
+
+Result<Transformer> load_checkpoint_model(const Checkpoint& checkpoint,
+                                          const TransformerConfig& expected,
+                                          std::shared_ptr<Device> device) {
+  VOLTA_TRY(Transformer model, load_model(checkpoint.path, std::move(device)));
+  if (model.config() != expected) {
+    return fail(ErrorCode::kMismatch,
+                fmt::format("{} holds a model of another architecture than this run's: {} "
+                            "parameters instead of {}. Resume with its own settings, or start "
+                            "anew in another folder",
+                            checkpoint.path, model.parameter_count(), parameter_count(expected)));
+  }
+  return model;
+}
+
+Result<TrainerState> load_trainer_state(const Checkpoint& checkpoint) {
+  const std::string path = join_path(checkpoint.path, kTrainerName);
+  VOLTA_TRY(const SafetensorsFile file, SafetensorsFile::open(path));
+  const auto& metadata = file.metadata();
+  const auto step = metadata.find("step");
+  const auto run = metadata.find("run");
+  if (step == metadata.end() || run == metadata.end()) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: its metadata lacks 'step' or 'run': no trainer wrote it", path));
+  }
+  TrainerState state;
+  VOLTA_TRY(state.step, parse_int<std::int64_t>(step->second, path + ": step", 0, kMaxStep));
+  if (state.step != checkpoint.manifest.step) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{} is of step {}, its manifest of step {}",
+                                                     path, state.step, checkpoint.manifest.step));
+  }
+  state.run_state = run->second;
+  VOLTA_TRY(state.optimizer, file.load_all());
+  return state;
+}
+
+}  // namespace volta

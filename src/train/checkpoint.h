@@ -1,0 +1,102 @@
+// Checkpoints: RUN_DIR/step-N/, complete and verified, or not there at all.
+//
+// step-N/config.json, model.safetensors, tokenizer.json   a model folder (io/model_folder.h)
+// step-N/trainer.safetensors   the optimiser's tensors; metadata: step and the run's own state
+// step-N/manifest.json         written last: versions, ISA, kernel parameters, sizes, checksums
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "io/tokenizer.h"
+#include "nn/transformer.h"
+#include "tensor/tensor.h"
+#include "train/trainer.h"
+
+namespace volta {
+
+/// The version of the layout above. Others are refused.
+inline constexpr std::int64_t kCheckpointFormat = 1;
+
+/// One file of a checkpoint, as its manifest describes it.
+struct CheckpointFile {
+  std::string name;
+  std::int64_t bytes = 0;
+  std::string xxh3;  ///< XXH3 of its bytes, 16 hexadecimal digits.
+};
+
+/// manifest.json.
+struct CheckpointManifest {
+  std::int64_t format = kCheckpointFormat;
+  std::string volta;      ///< Version that wrote it.
+  std::int64_t step = 0;  ///< Updates done.
+  std::string device;     ///< "cpu", "cuda:0".
+  std::string isa;        ///< Instruction set; another one gives other bits.
+  /// What else fixes the bits (Device::kernel_parameters), of every op of an update, sorted.
+  std::vector<std::string> kernels;
+  std::vector<CheckpointFile> files;
+};
+std::string to_json(const CheckpointManifest& manifest);
+/// Hostile input is fine: sizes, names (plain file names only) and numbers are checked.
+/// kInvalidFile; kUnsupported for another format version.
+Result<CheckpointManifest> parse_manifest(std::string_view json, std::string_view name);
+
+/// The kernel parameters of every op of a graph on a device (see CheckpointManifest::kernels).
+std::vector<std::string> kernel_parameters(const Graph& graph, const Device& device);
+
+/// A checkpoint on disk whose manifest, sizes and checksums are right.
+struct Checkpoint {
+  std::string path;
+  CheckpointManifest manifest;
+};
+
+/// Opens and verifies a step-N folder. kNotFound without a manifest, kInvalidFile for a damaged
+/// one, kUnsupported for another format version.
+Result<Checkpoint> open_checkpoint(const std::string& path);
+
+/// The step-N folders of a run, newest first, unverified. Empty when the folder does not exist.
+struct CheckpointPlace {
+  std::int64_t step = 0;
+  std::string path;
+};
+Result<std::vector<CheckpointPlace>> list_checkpoints(const std::string& run_directory);
+
+/// The newest checkpoint that verifies; each one skipped is logged as a warning that says what is
+/// wrong with it. Nothing when there is none.
+Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory);
+
+/// What a checkpoint saves beside the model.
+struct CheckpointContent {
+  const Trainer* trainer = nullptr;
+  const Tokenizer* tokenizer = nullptr;  ///< May be null.
+  std::string run_state;                 ///< JSON of the run's own (train/run.cc).
+};
+
+/// Writes step-N for the trainer's N updates under a temporary name, everything fsynced, and
+/// renames it; then removes all but the `keep` newest (0: keeps all) up to N. Returns its path. On
+/// failure (kIo) nothing of it stays, and earlier checkpoints are as they were.
+Result<std::string> write_checkpoint(const std::string& run_directory,
+                                     const CheckpointContent& content, std::int64_t keep);
+
+/// Removes what a killed writer left behind in a run's folder.
+Status remove_stale_temporaries(const std::string& run_directory);
+
+/// The model of a checkpoint, on a device. kMismatch when it is not of this architecture.
+Result<Transformer> load_checkpoint_model(const Checkpoint& checkpoint,
+                                          const TransformerConfig& expected,
+                                          std::shared_ptr<Device> device);
+
+/// trainer.safetensors.
+struct TrainerState {
+  std::int64_t step = 0;
+  std::string run_state;
+  std::map<std::string, Tensor> optimizer;
+};
+Result<TrainerState> load_trainer_state(const Checkpoint& checkpoint);
+
+}  // namespace volta

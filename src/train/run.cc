@@ -1,0 +1,212 @@
+#include "train/run.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "train/checkpoint.h"
+#include "train/loss_plot.h"
+#include "train/metrics.h"
+#include "train/run_setup.h"
+
+namespace volta {
+namespace {
+
+class Run {
+ public:
+  Run(RunSetup setup, MetricsFile metrics, const RunCallbacks& callbacks, Say say)
+      : setup_(std::move(setup)),
+        metrics_(std::move(metrics)),
+        callbacks_(callbacks),
+        say_(std::move(say)) {
+    if (!setup_.checkpoint.empty()) saved_step_ = steps_done();
+  }
+
+  Result<RunResult> run() {
+    const double begin = monotonic_seconds();
+    while (!finished()) {
+      auto stopped = step();
+      if (!stopped) return std::unexpected(with_checkpoint(std::move(stopped).error()));
+      if (*stopped) return interrupted();
+    }
+    VOLTA_TRY(finish());
+    result_.seconds = monotonic_seconds() - begin;
+    return result_;
+  }
+
+ private:
+  std::int64_t steps() const { return setup_.options.trainer.schedule.steps; }
+  std::int64_t steps_done() const { return setup_.trainer->steps_done(); }
+  bool out_of_patience() const {
+    return setup_.options.patience > 0 && setup_.state.waited >= setup_.options.patience;
+  }
+  bool finished() const { return steps_done() >= steps() || out_of_patience(); }
+
+  Result<bool> step();
+  Result<std::optional<double>> evaluate();
+  Result<double> estimate();
+  Result<double> evaluate_all();
+  void save();
+  void tell(const Status& status);
+  void plot();
+  Status finish();
+  std::unexpected<Error> interrupted();
+  Error with_checkpoint(Error error) const;
+
+  RunSetup setup_;
+  MetricsFile metrics_;
+  const RunCallbacks& callbacks_;
+  Say say_;
+  RunResult result_;
+  std::int64_t saved_step_ = -1;  ///< Of the last good checkpoint.
+  Status last_save_;
+};
+
+// One update and everything that follows it. True when the caller wants to stop.
+Result<bool> Run::step() {
+  const TrainerOptions& options = setup_.options.trainer;
+  const std::int64_t tokens = options.batch * options.time * options.accumulate;
+  const double begin = monotonic_seconds();
+  VOLTA_TRY(const StepReport report, setup_.trainer->step(*setup_.batches));
+  const double seconds = std::max(monotonic_seconds() - begin, 1e-9);
+  setup_.state.rows_seen += options.batch * options.accumulate;
+  result_.loss = report.loss;
+  result_.tokens += tokens;
+  MetricsRecord record{.step = report.step,
+                       .loss = report.loss,
+                       .lr = report.lr,
+                       .grad_norm = report.grad_norm,
+                       .tokens_per_s = static_cast<double>(tokens) / seconds,
+                       .val_loss = {}};
+  VOLTA_TRY(record.val_loss, evaluate());
+  tell(metrics_.write(record));
+  if (callbacks_.on_step) {
+    callbacks_.on_step({report, steps(), record.tokens_per_s, record.val_loss});
+  }
+  const bool stop = !finished() && callbacks_.should_stop && callbacks_.should_stop();
+  const std::int64_t every = setup_.options.save_every;
+  if (finished() || stop || (every > 0 && report.step % every == 0)) save();
+  return stop;
+}
+
+// The validation loss after this step, where one is due: over random windows on the way, over the
+// whole text at the end.
+Result<std::optional<double>> Run::evaluate() {
+  if (!setup_.evaluator) return std::nullopt;
+  std::optional<double> loss;
+  const std::int64_t every = setup_.options.eval_every;
+  if (every > 0 && steps_done() % every == 0 && steps_done() < steps()) {
+    VOLTA_TRY(loss, estimate());
+  }
+  if (finished()) {
+    VOLTA_TRY(loss, evaluate_all());
+  }
+  return loss;
+}
+
+Result<double> Run::estimate() {
+  VOLTA_TRY(const double loss, setup_.evaluator->mean_loss(*setup_.validation, steps_done(),
+                                                           setup_.options.eval_batches));
+  if (!std::isfinite(loss)) {
+    return fail(ErrorCode::kNonFinite,
+                fmt::format("step {}: the validation loss is {}", steps_done(), loss));
+  }
+  RunState& state = setup_.state;
+  if (!state.best_val_loss || loss < *state.best_val_loss) {
+    state.best_val_loss = loss;
+    state.waited = 0;
+  } else {
+    ++state.waited;
+  }
+  return loss;
+}
+
+Result<double> Run::evaluate_all() {
+  VOLTA_TRY(const double loss, setup_.evaluator->mean_loss(*setup_.data.validation));
+  if (!std::isfinite(loss)) {
+    return fail(ErrorCode::kNonFinite,
+                fmt::format("step {}: the validation loss is {}", steps_done(), loss));
+  }
+  result_.val_loss = loss;
+  return loss;
+}
+
+// The metrics go first, so that a checkpoint never has lines missing before it.
+void Run::save() {
+  tell(metrics_.sync());
+  const CheckpointContent content{.trainer = &*setup_.trainer,
+                                  .tokenizer = setup_.data.tokenizer.get(),
+                                  .run_state = to_json(setup_.state)};
+  auto written = write_checkpoint(setup_.options.out, content, setup_.options.keep);
+  if (written) {
+    setup_.checkpoint = *std::move(written);
+    saved_step_ = steps_done();
+    last_save_ = {};
+    return;
+  }
+  last_save_ = std::unexpected(std::move(written).error());
+  tell(last_save_);
+}
+
+void Run::tell(const Status& status) {
+  if (!status) say_(LogLevel::kError, status.error().message());
+}
+
+void Run::plot() {
+  const std::string& out = setup_.options.out;
+  const auto draw = [&]() -> Status {
+    VOLTA_TRY(const auto records, read_metrics(join_path(out, "metrics.jsonl")));
+    return write_file_atomic(join_path(out, "loss.svg"),
+                             loss_plot_svg(records, file_name(setup_.data.path)));
+  };
+  tell(draw());
+}
+
+Status Run::finish() {
+  if (setup_.evaluator && !result_.val_loss) {  // Resumed after the last step.
+    VOLTA_TRY(evaluate_all());
+  }
+  plot();
+  if (!last_save_) {
+    return std::unexpected(with_checkpoint(
+        Error(last_save_.error())
+            .with_context("training has finished, but its result could not be saved")));
+  }
+  result_.end = steps_done() >= steps() ? RunEnd::kFinished : RunEnd::kEarlyStop;
+  result_.steps = steps_done();
+  result_.checkpoint = setup_.checkpoint;
+  return {};
+}
+
+std::unexpected<Error> Run::interrupted() {
+  plot();
+  Error error(ErrorCode::kInterrupted,
+              fmt::format("interrupted after step {} of {}", steps_done(), steps()));
+  return std::unexpected(with_checkpoint(std::move(error)));
+}
+
+// What the user can go on from.
+Error Run::with_checkpoint(Error error) const {
+  const std::string hint = saved_step_ < 0
+                               ? std::string("there is no checkpoint yet")
+                               : fmt::format("go on from {} with --resume", setup_.checkpoint);
+  return Error(error.code(), fmt::format("{}; {}", error.message(), hint));
+}
+
+}  // namespace
+
+Result<RunResult> train(const RunOptions& options, std::shared_ptr<Device> device,
+                        const RunCallbacks& callbacks) {
+  const Say say = [&callbacks](LogLevel level, const std::string& message) {
+    if (callbacks.on_message) callbacks.on_message(level, message);
+  };
+  VOLTA_TRY(RunSetup setup, set_up_run(options, device, say));
+  VOLTA_TRY(MetricsFile metrics, MetricsFile::open(join_path(options.out, "metrics.jsonl"),
+                                                   setup.trainer->steps_done()));
+  return Run(std::move(setup), std::move(metrics), callbacks, say).run();
+}
+
+}  // namespace volta

@@ -1,0 +1,69 @@
+// A training run: data in, a folder of checkpoints, metrics and a loss curve out. The policy around
+// the Trainer: when to evaluate, save, stop, and what to do when something fails.
+//
+// RUN_DIR/run.json        the options it was started with
+// RUN_DIR/metrics.jsonl   one object a step (train/metrics.h)
+// RUN_DIR/step-N/         checkpoints (train/checkpoint.h); each is a model folder, too
+// RUN_DIR/loss.svg        the loss curve, at the end
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "device/device.h"
+#include "train/run_options.h"
+#include "train/trainer.h"
+
+namespace volta {
+
+/// One finished update, as the caller sees it.
+struct StepEvent {
+  StepReport report;               ///< report.step counts from 1.
+  std::int64_t steps = 0;          ///< Updates in the whole run.
+  double tokens_per_s = 0.0;       ///< Of this update alone.
+  std::optional<double> val_loss;  ///< Where the step was evaluated.
+};
+
+/// How a run talks to its caller. All may be empty; all are called on the calling thread.
+struct RunCallbacks {
+  std::function<void(const StepEvent&)> on_step;
+  /// What the run does and what goes wrong without ending it: one line, without a newline.
+  std::function<void(LogLevel level, std::string_view message)> on_message;
+  /// Asked after every step. True (a signal came): a checkpoint is written and the run ends.
+  std::function<bool()> should_stop;
+};
+
+/// Why a run ended well.
+enum class RunEnd : std::uint8_t {
+  kFinished,   ///< All steps done.
+  kEarlyStop,  ///< `patience` estimates without a new minimum.
+};
+
+struct RunResult {
+  RunEnd end = RunEnd::kFinished;
+  std::int64_t steps = 0;          ///< Updates done, all parts of the run together.
+  double loss = 0.0;               ///< Of the last update; 0 when this part did none.
+  std::optional<double> val_loss;  ///< Over all validation text, with the last weights.
+  double seconds = 0.0;            ///< This part of the run, evaluation and saving included.
+  std::int64_t tokens = 0;         ///< Trained on by this part of the run.
+  std::string checkpoint;          ///< The last one: a model folder.
+};
+
+/// Trains as told, on `device`. Resuming continues bit for bit like a run that was never stopped
+/// (on the same instruction set).
+/// Errors, each naming what and the remedy: kInvalidArgument for options or data that cannot work,
+/// kIo when the folder is locked by another run or cannot be used, kNotFound for missing files,
+/// kNonFinite when the loss stops being a number (the last checkpoint is kept), kInterrupted when
+/// should_stop said so (resume goes on), kMismatch when `resume` meets a run with other settings.
+/// A failing checkpoint, metrics file or loss curve is told through on_message and training goes
+/// on; only when the last checkpoint fails the run fails.
+Result<RunResult> train(const RunOptions& options, std::shared_ptr<Device> device,
+                        const RunCallbacks& callbacks = {});
+
+}  // namespace volta

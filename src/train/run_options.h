@@ -1,0 +1,60 @@
+// RunOptions: everything that `volta train` can be told, as one value, with its checks and its form
+// as JSON. Knows no files but by name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "nn/transformer_config.h"
+#include "train/trainer.h"
+
+namespace volta {
+
+/// One training run. Defaults are those of the `tiny` preset (train/presets.h).
+struct RunOptions {
+  // What to learn from, and where everything goes.
+  std::string data;  ///< A text file, or X.safetensors with `input_ids` i64[N, T + 1].
+  std::string out;   ///< The run's folder; made when missing.
+  std::string init;  ///< A model folder to start from (fine-tuning); empty: fresh weights.
+  bool resume = false;
+
+  // What to train.
+  std::string tokenizer = "byte";  ///< "byte" or "char"; with `init`, that folder's own if any.
+  /// vocab_size comes from the tokenizer. 0 in kv_heads means heads, in head_dim dim / heads, in
+  /// ffn 4 dim. Not looked at with `init`, whose folder says what it is.
+  TransformerConfig model;
+  /// `time` 0 means the model's context (or the length of ready-made examples); `seed` is set from
+  /// the run's.
+  TrainerOptions trainer = {.batch = 8, .time = 0};
+  std::uint64_t seed = 1;  ///< Of the fresh weights, the batches and dropout.
+
+  // Watching it. None of these changes the weights, but for the patience.
+  double val_fraction = 0.1;       ///< The last part of the text, kept for validation; 0: none.
+  std::int64_t eval_every = 250;   ///< Steps between estimates of the validation loss; 0: none.
+  std::int64_t eval_batches = 20;  ///< Random batches an estimate.
+  std::int64_t patience = 0;       ///< Estimates without a new minimum before the run ends; 0: off.
+  std::int64_t save_every = 500;   ///< Steps between checkpoints; 0: at the end only.
+  std::int64_t keep = 3;           ///< Newest checkpoints that stay; 0: all.
+};
+
+/// Fills in what 0 stands for in the model's sizes (see RunOptions::model). kInvalidArgument when
+/// the heads do not divide the width.
+Result<TransformerConfig> complete_sizes(TransformerConfig model);
+
+/// Ranges of every field, and of the parts; the message names the field, its value and the range.
+/// Nothing is allocated or opened.
+Status validate(const RunOptions& options);
+
+/// The options as JSON, one flat object; what parse_run_options reads.
+std::string to_json(const RunOptions& options);
+/// `name` is the file, for messages. kInvalidFile for missing, unknown-typed or absurd values.
+Result<RunOptions> parse_run_options(std::string_view json, std::string_view name);
+
+/// RUN_DIR/run.json: the options that a run was started with, so that `--resume` need not repeat
+/// them. kNotFound when the folder holds none.
+inline constexpr std::string_view kRunFile = "run.json";
+Result<RunOptions> load_run_options(const std::string& run_directory);
+
+}  // namespace volta

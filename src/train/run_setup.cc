@@ -1,0 +1,225 @@
+#include "train/run_setup.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/text.h"
+#include "io/model_folder.h"
+#include "train/checkpoint.h"
+
+namespace volta {
+namespace {
+
+Result<bool> holds_run(const std::string& directory) {
+  VOLTA_TRY(const auto checkpoints, list_checkpoints(directory));
+  return !checkpoints.empty() || path_exists(join_path(directory, kRunFile)) ||
+         path_exists(join_path(directory, "metrics.jsonl"));
+}
+
+// Locks the run's folder and finds the checkpoint to go on from.
+Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Say& say) {
+  const std::string& out = setup.options.out;
+  VOLTA_TRY(create_directories(out));
+  VOLTA_TRY(setup.lock, DirectoryLock::acquire(out));
+  if (!setup.options.resume) {
+    VOLTA_TRY(const bool used, holds_run(out));
+    if (used) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{} holds a run already; go on with it (--resume), or choose another "
+                              "folder (--out)",
+                              out));
+    }
+  }
+  VOLTA_TRY(remove_stale_temporaries(out));
+  if (!setup.options.resume) return std::nullopt;
+  VOLTA_TRY(auto checkpoint, newest_valid_checkpoint(out));
+  say(LogLevel::kInfo, checkpoint
+                           ? fmt::format("resuming from {}", checkpoint->path)
+                           : fmt::format("{} has no valid checkpoint: starting at step 0", out));
+  return checkpoint;
+}
+
+// The tokenizer of a model folder; null when it has none, or (with ready-made examples, which need
+// none) one that Volta does not read.
+Result<std::shared_ptr<const Tokenizer>> folder_tokenizer(const std::string& folder, bool optional,
+                                                          const Say& say) {
+  if (folder.empty()) return nullptr;
+  auto tokenizer = load_tokenizer(folder);
+  if (tokenizer) return tokenizer;
+  if (tokenizer.error().code() == ErrorCode::kNotFound) return nullptr;
+  if (!optional) return tokenizer;
+  say(LogLevel::kWarning,
+      fmt::format("{}; checkpoints will be without a tokenizer", tokenizer.error().message()));
+  return nullptr;
+}
+
+Result<TransformerConfig> folder_config(const std::string& folder) {
+  const std::string path = join_path(folder, "config.json");
+  VOLTA_TRY(const std::string text, read_text_file(path, std::int64_t{1} << 24));
+  return parse_model_config(text, path);
+}
+
+// Reads the data and completes the options with what follows from it and from the model folder (of
+// the checkpoint, or the one to start from; empty for fresh weights).
+Status open_data(RunSetup& setup, const std::string& folder, const Say& say) {
+  RunOptions& options = setup.options;
+  const bool ready_made = is_example_file(options.data);
+  VOLTA_TRY(auto tokenizer, folder_tokenizer(folder, ready_made, say));
+  if (folder.empty()) {
+    VOLTA_TRY(options.model, complete_sizes(options.model));
+  } else {
+    VOLTA_TRY(options.model, folder_config(folder));
+  }
+  if (ready_made) {
+    if (tokenizer == nullptr && folder.empty() && options.model.vocab_size == 256) {
+      tokenizer = make_byte_tokenizer();
+    }
+    VOLTA_TRY(setup.data, load_examples(options.data, options.model.vocab_size));
+    setup.data.tokenizer = std::move(tokenizer);
+    return {};
+  }
+  VOLTA_TRY(setup.data,
+            load_text(options.data, options.tokenizer, std::move(tokenizer), options.val_fraction));
+  const std::int64_t vocab = setup.data.tokenizer->vocab_size();
+  if (folder.empty()) {
+    options.model.vocab_size = vocab;
+  } else if (vocab > options.model.vocab_size) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: a vocabulary of {} {}s does not fit the model's {} tokens; use "
+                    "another tokenizer or another model",
+                    options.data, vocab, setup.data.tokenizer->kind(), options.model.vocab_size));
+  }
+  return {};
+}
+
+// The length of a sequence, and the batches.
+Status open_batches(RunSetup& setup) {
+  RunOptions& options = setup.options;
+  const Dataset& data = setup.data;
+  std::int64_t& time = options.trainer.time;
+  const std::int64_t natural = data.has_examples() ? data.example_length : options.model.context;
+  if (time == 0) time = natural;
+  if (data.has_examples() && time != natural) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: its examples are {} tokens long, the run asks for {}", data.path,
+                            natural, time));
+  }
+  if (time > options.model.context) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("training: sequences of {} tokens are longer than the model's context "
+                            "of {}",
+                            time, options.model.context));
+  }
+  if (options.patience > 0 && data.has_examples()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "run: patience needs validation text, which ready-made examples lack");
+  }
+  if (data.has_examples()) {
+    VOLTA_TRY(ExampleRows rows, ExampleRows::create(std::move(setup.data.rows), data.examples, time,
+                                                    options.trainer.accumulate));
+    setup.batches = std::make_unique<ExampleRows>(std::move(rows));
+    return {};
+  }
+  VOLTA_TRY(check_lengths(data, time));
+  VOLTA_TRY(RandomWindows windows, RandomWindows::create(data.train, time, options.seed));
+  setup.batches = std::make_unique<RandomWindows>(std::move(windows));
+  return {};
+}
+
+Result<Transformer> make_model(const RunOptions& options,
+                               const std::optional<Checkpoint>& checkpoint,
+                               const std::shared_ptr<Device>& device) {
+  if (checkpoint) return load_checkpoint_model(*checkpoint, options.model, device);
+  if (!options.init.empty()) return load_model(options.init, device);
+  return Transformer::random(options.model, options.seed, device);
+}
+
+Status open_evaluator(RunSetup& setup, const Transformer& model) {
+  if (setup.data.validation == nullptr || setup.data.validation->empty()) return {};
+  const TrainerOptions& options = setup.options.trainer;
+  VOLTA_TRY(setup.evaluator,
+            Evaluator::create(model, options.batch, options.time, options.compute_dtype));
+  VOLTA_TRY(setup.validation, RandomWindows::create(setup.data.validation, options.time,
+                                                    setup.options.seed, kEvaluationStream));
+  return {};
+}
+
+// Says so when the resumed run cannot go on bit for bit.
+void compare_machines(const CheckpointManifest& manifest, const Trainer& trainer, const Say& say) {
+  const Device& device = *trainer.model().device();
+  const DeviceInfo here = device.info();
+  if (manifest.isa != here.isa) {
+    say(LogLevel::kWarning,
+        fmt::format("the checkpoint was written on {} ({}), this is {} ({}): the run goes on, but "
+                    "its bits will differ from an unbroken run's",
+                    manifest.device, manifest.isa, here.id, here.isa));
+  } else if (manifest.kernels != kernel_parameters(trainer.graph(), device)) {
+    say(LogLevel::kWarning,
+        fmt::format("the checkpoint was written by Volta {} with other kernel parameters: the run "
+                    "goes on, but its bits will differ from an unbroken run's",
+                    manifest.volta));
+  }
+}
+
+void describe(const RunSetup& setup, const Say& say) {
+  const Dataset& data = setup.data;
+  say(LogLevel::kInfo,
+      data.has_examples()
+          ? fmt::format("data: {}, {} examples of {} tokens", data.path, data.examples,
+                        data.example_length)
+          : fmt::format("data: {}, {} tokens of {} kinds ({}); {} to train on, {} to validate with",
+                        data.path, data.tokens, data.tokenizer->vocab_size(),
+                        data.tokenizer->kind(), data.train->size(), data.validation->size()));
+  const TransformerConfig& model = setup.options.model;
+  say(LogLevel::kInfo, fmt::format("model: {} parameters, {} layers, {} heads, {} wide, context {}",
+                                   format_count(parameter_count(model)), model.layers, model.heads,
+                                   model.dim, model.context));
+  const TrainerMemory memory = setup.trainer->memory();
+  const std::int64_t evaluation = setup.evaluator ? setup.evaluator->activation_bytes() : 0;
+  say(LogLevel::kInfo,
+      fmt::format("memory: weights {}, optimiser {}, activations {}, evaluation {}",
+                  format_bytes(memory.weights), format_bytes(memory.optimizer),
+                  format_bytes(memory.activations), format_bytes(evaluation)));
+}
+
+}  // namespace
+
+Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Device>& device,
+                            const Say& say) {
+  VOLTA_TRY(validate(options));
+  RunSetup setup;
+  setup.options = options;
+  setup.options.trainer.seed = options.seed;
+  VOLTA_TRY(const auto checkpoint, open_folder(setup, say));
+  // A checkpoint is a model folder. What the options say of a fresh model must agree with it.
+  const std::string folder = checkpoint ? checkpoint->path : options.init;
+  VOLTA_TRY(open_data(setup, folder, say));
+  if (checkpoint && options.init.empty()) {
+    VOLTA_TRY(TransformerConfig wanted, complete_sizes(options.model));
+    wanted.vocab_size = setup.options.model.vocab_size;
+    setup.options.model = wanted;
+  }
+  VOLTA_TRY(open_batches(setup));
+  setup.state.settings = settings_json(setup.options, setup.data);
+  std::optional<TrainerState> saved;
+  if (checkpoint) {
+    setup.checkpoint = checkpoint->path;
+    VOLTA_TRY(saved, load_trainer_state(*checkpoint));
+    VOLTA_TRY(setup.state,
+              parse_run_state(saved->run_state, checkpoint->path, setup.state.settings));
+  }
+  VOLTA_TRY(const Transformer model, make_model(setup.options, checkpoint, device));
+  VOLTA_TRY(setup.trainer, Trainer::create(model, setup.options.trainer));
+  if (saved) {
+    VOLTA_TRY(setup.trainer->restore(saved->step, saved->optimizer));
+    compare_machines(checkpoint->manifest, *setup.trainer, say);
+  }
+  VOLTA_TRY(open_evaluator(setup, model));
+  describe(setup, say);
+  VOLTA_TRY(write_file_atomic(join_path(options.out, kRunFile), to_json(setup.options)));
+  return setup;
+}
+
+}  // namespace volta

@@ -1,0 +1,41 @@
+// What a run needs before its first step: the folder locked, the data checked, the model and its
+// trainer made or taken from a checkpoint. Internal to train/run.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "device/device.h"
+#include "train/dataset.h"
+#include "train/evaluator.h"
+#include "train/run_options.h"
+#include "train/settings.h"
+#include "train/trainer.h"
+
+namespace volta {
+
+struct RunSetup {
+  RunOptions options;  ///< With every size filled in.
+  std::optional<DirectoryLock> lock;
+  Dataset data;
+  std::unique_ptr<BatchSource> batches;
+  std::optional<Trainer> trainer;
+  std::optional<Evaluator> evaluator;       ///< Absent without validation text.
+  std::optional<RandomWindows> validation;  ///< For estimates.
+  RunState state;
+  std::string checkpoint;  ///< The one that was resumed; empty when there was none.
+};
+
+/// Tells the caller of a run something.
+using Say = std::function<void(LogLevel level, const std::string& message)>;
+
+/// Does all of it in the order in which mistakes are cheapest. Errors as train() says.
+Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Device>& device,
+                            const Say& say);
+
+}  // namespace volta

@@ -1,0 +1,32 @@
+// The learning rate as a pure function of the step.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace volta {
+
+enum class ScheduleKind : std::uint8_t { kCosine, kLinear, kConstant };
+
+struct ScheduleConfig {
+  ScheduleKind kind = ScheduleKind::kCosine;
+  double lr = 1e-3;         ///< Peak, after the warm-up.
+  double min_lr = 0.0;      ///< Reached at the last step; unused by kConstant.
+  std::int64_t warmup = 0;  ///< Steps of linear warm-up.
+  std::int64_t steps = 1;   ///< Updates in the whole run.
+};
+
+/// Ranges of every field; the message names the field, its value and the range.
+Status validate(const ScheduleConfig& config);
+
+/// The rate of update `step`, from 0. Warm-up: lr (step + 1) / (warmup + 1). Then from lr at step
+/// `warmup` to min_lr at step `steps - 1` along half a cosine (Loshchilov & Hutter 2017) or a line.
+double learning_rate(const ScheduleConfig& config, std::int64_t step);
+
+std::string_view schedule_name(ScheduleKind kind);
+/// "cosine", "linear" or "constant"; kInvalidArgument with the list otherwise.
+Result<ScheduleKind> parse_schedule(std::string_view name);
+
+}  // namespace volta

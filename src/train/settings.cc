@@ -1,0 +1,97 @@
+#include "train/settings.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "io/model_folder.h"
+
+namespace volta {
+namespace {
+
+std::string leaf_text(const JsonValue& value) {
+  if (const auto* flag = value.if_bool()) return *flag ? "true" : "false";
+  if (const auto* integer = value.if_int()) return fmt::format("{}", *integer);
+  if (const auto* number = value.if_double()) return fmt::format("{}", *number);
+  if (const auto* text = value.if_string()) return *text;
+  return std::string(value.type_name());
+}
+
+// The first leaf of `current` that `saved` lacks or has otherwise. Numbers compare as written, so
+// that 1 and 1.0 would differ; both sides come from the same writer.
+std::optional<std::string> first_difference(const JsonValue& current, const JsonValue& saved,
+                                            const std::string& path, bool steps_may_differ) {
+  const JsonValue::Object* members = current.if_object();
+  if (members == nullptr) {
+    if (leaf_text(current) == leaf_text(saved)) return std::nullopt;
+    return fmt::format("{} is {}, the checkpoint has {}", path, leaf_text(current),
+                       leaf_text(saved));
+  }
+  for (const auto& [key, value] : *members) {
+    const std::string name = path.empty() ? key : path + "." + key;
+    if (name == "training.steps" && steps_may_differ) continue;
+    const JsonValue* other = saved.find(key);
+    if (other == nullptr) return fmt::format("{} is not in the checkpoint", name);
+    if (auto found = first_difference(value, *other, name, steps_may_differ)) return found;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string settings_json(const RunOptions& o, const Dataset& data) {
+  JsonWriter json;
+  json.begin_object();
+  json.key("data").begin_object().field("bytes", data.bytes).field("xxh3", data.xxh3).end_object();
+  json.field("tokenizer", data.tokenizer ? data.tokenizer->kind() : "none");
+  json.field("seed", o.seed).field("val_fraction", o.val_fraction);
+  write_config_fields(json.key("model"), o.model);
+  write_training_fields(json.key("training"), o.trainer);
+  json.end_object();
+  return std::move(json).take();
+}
+
+Result<std::optional<std::string>> compare_settings(const std::string& current,
+                                                    const JsonRef& saved) {
+  VOLTA_TRY(const JsonValue json, parse_json(current, "settings"));
+  VOLTA_TRY(const JsonRef training, JsonRef(json, "settings").member("training"));
+  VOLTA_TRY(const std::string schedule, training.get_string("schedule"));
+  VOLTA_TRY(const JsonRef saved_training, saved.member("training"));
+  VOLTA_TRY(const std::string saved_schedule, saved_training.get_string("schedule"));
+  const bool constant = schedule == "constant" && saved_schedule == "constant";
+  return first_difference(json, saved.value(), "", constant);
+}
+
+std::string to_json(const RunState& state) {
+  JsonWriter json;
+  json.begin_object().key("settings").raw(state.settings).field("rows_seen", state.rows_seen);
+  json.key("best_val_loss");
+  state.best_val_loss ? json.value(*state.best_val_loss) : json.null();
+  json.field("waited", state.waited).end_object();
+  return std::move(json).take();
+}
+
+Result<RunState> parse_run_state(std::string_view text, std::string_view name,
+                                 const std::string& settings) {
+  VOLTA_TRY(const JsonValue json, parse_json(text, name));
+  const JsonRef root(json, name);
+  VOLTA_TRY(const JsonRef saved, root.member("settings"));
+  VOLTA_TRY(const auto difference, compare_settings(settings, saved));
+  if (difference) {
+    return fail(ErrorCode::kMismatch,
+                fmt::format("{}: {}. A resumed run keeps the settings that decide its numbers; use "
+                            "those, or start anew in another folder",
+                            name, *difference));
+  }
+  RunState state;
+  state.settings = settings;
+  VOLTA_TRY(state.rows_seen, root.get_int("rows_seen", 0));
+  VOLTA_TRY(const auto best, root.optional_member("best_val_loss"));
+  if (best) {
+    VOLTA_TRY(state.best_val_loss, best->as_float());
+  }
+  VOLTA_TRY(state.waited, root.get_int("waited", 0));
+  return state;
+}
+
+}  // namespace volta

@@ -1,0 +1,235 @@
+#include "train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "device/checking_device.h"
+#include "graph/passes.h"
+
+namespace volta {
+namespace {
+
+constexpr std::int64_t kMaxBatchTokens = std::int64_t{1} << 31;
+
+TrainingGraphOptions graph_options(const TrainerOptions& o) {
+  return {.batch = o.batch,
+          .time = o.time,
+          .accumulate = o.accumulate,
+          .dropout = {o.dropout},
+          .optimizer = o.optimizer};
+}
+
+Result<float> read_scalar(const BoundPlan& plan, std::string_view output, std::int64_t index = 0) {
+  VOLTA_TRY(const Tensor all, plan.output(output));
+  VOLTA_TRY(const Tensor one, all.slice(index, index + 1));
+  float value = 0.0f;
+  VOLTA_TRY(one.read(std::span(&value, 1)));
+  return value;
+}
+
+Status fill_zero(const Tensor& tensor) {
+  VOLTA_TRY(const Tensor zeros, Tensor::zeros(tensor.spec()));
+  VOLTA_TRY(const auto bytes, zeros.host_bytes());
+  Tensor target = tensor;
+  return target.write_bytes(bytes);
+}
+
+}  // namespace
+
+Status validate(const TrainerOptions& o) {
+  const auto bad = [](std::string_view what, auto value, std::string_view range) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("training: {} is {}; it must be {}", what, value, range));
+  };
+  if (o.batch < 1 || o.batch > kMaxBatchTokens) return bad("batch", o.batch, "at least 1");
+  if (o.time < 1 || o.time > kMaxBatchTokens / o.batch) {
+    return bad("the sequence length", o.time, "at least 1, and batch * length at most 2^31");
+  }
+  if (o.accumulate < 1 || o.accumulate > (1 << 20)) {
+    return bad("accumulate", o.accumulate, "between 1 and 1048576");
+  }
+  if (!(o.dropout >= 0.0f && o.dropout < 1.0f)) return bad("dropout", o.dropout, "in [0, 1)");
+  const OptimizerConfig& opt = o.optimizer;
+  if (!(opt.beta1 >= 0.0f && opt.beta1 < 1.0f)) return bad("beta1", opt.beta1, "in [0, 1)");
+  if (!(opt.beta2 >= 0.0f && opt.beta2 < 1.0f)) return bad("beta2", opt.beta2, "in [0, 1)");
+  if (!(opt.eps > 0.0f) || !std::isfinite(opt.eps)) return bad("eps", opt.eps, "positive");
+  if (!(opt.weight_decay >= 0.0f) || !std::isfinite(opt.weight_decay)) {
+    return bad("weight_decay", opt.weight_decay, "0 or positive");
+  }
+  if (!(opt.momentum >= 0.0f && opt.momentum < 1.0f)) {
+    return bad("momentum", opt.momentum, "in [0, 1)");
+  }
+  if (!(opt.clip >= 0.0f) || !std::isfinite(opt.clip))
+    return bad("clip", opt.clip, "0 (off) or positive");
+  if (o.compute_dtype != DType::kF32 && o.compute_dtype != DType::kBF16) {
+    return bad("the compute type", dtype_name(o.compute_dtype), "f32 or bf16");
+  }
+  return validate(o.schedule);
+}
+
+Result<Trainer> Trainer::create(const Transformer& model, const TrainerOptions& options) {
+  VOLTA_TRY(validate(options));
+  Trainer trainer(model, options);
+  const TransformerConfig& config = model.config();
+  const TrainingGraphOptions wanted = graph_options(options);
+  const OptimizeOptions passes{.compute_dtype = options.compute_dtype};
+  const bool accumulate = options.accumulate > 1;
+  VOLTA_TRY(const Graph built, accumulate ? build_accumulate_graph(config, wanted)
+                                          : build_training_graph(config, wanted));
+  VOLTA_TRY(trainer.graph_, optimize(built, *model.device(), passes));
+  VOLTA_TRY(trainer.micro_, trainer.bind(trainer.graph_));
+  if (accumulate) {
+    VOLTA_TRY(const Graph update, build_apply_graph(config, wanted));
+    VOLTA_TRY(const Graph optimized, optimize(update, *model.device(), passes));
+    VOLTA_TRY(trainer.apply_, trainer.bind(optimized));
+  }
+  const std::int64_t tokens = options.batch * options.time;
+  VOLTA_TRY(trainer.ids_, try_make_array<std::int32_t>(tokens));
+  VOLTA_TRY(trainer.targets_, try_make_array<std::int32_t>(tokens));
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(options.time));
+  std::iota(positions.begin(), positions.end(), 0);
+  VOLTA_TRY(Tensor input, trainer.micro_->binding("positions"));
+  VOLTA_TRY(input.write(std::span<const std::int32_t>(positions)));
+  return trainer;
+}
+
+Result<BoundPlan> Trainer::bind(const Graph& graph) {
+  Device& device = *model_.device();
+  VOLTA_TRY(Plan plan, make_plan(graph, device));
+  const auto lookup = [&](const PlanBinding& binding) -> Result<Tensor> {
+    if (binding.kind == ValueKind::kInput) return Tensor::zeros(binding.spec, device.memory());
+    if (binding.kind != ValueKind::kState) return model_.bind(binding);
+    auto& tensors = binding.name.starts_with("grad.") ? gradients_ : state_;
+    Tensor& state = tensors[binding.name];
+    if (state.spec() != binding.spec) {
+      VOLTA_TRY(state, Tensor::zeros(binding.spec, device.memory()));
+    }
+    return state;
+  };
+  return BoundPlan::bind(std::make_shared<const Plan>(std::move(plan)), device, lookup);
+}
+
+TrainerMemory Trainer::memory() const {
+  TrainerMemory memory;
+  memory.weights = model_.weight_bytes();
+  for (const auto& [name, tensor] : state_) memory.optimizer += tensor.bytes();
+  for (const auto& [name, tensor] : gradients_) memory.optimizer += tensor.bytes();
+  memory.activations = micro_->plan().arena_bytes + (apply_ ? apply_->plan().arena_bytes : 0);
+  return memory;
+}
+
+Status Trainer::write_batch(const BatchSource& batches, std::int64_t micro) {
+  const std::span<std::int32_t> ids = ids_.span();
+  const std::span<std::int32_t> targets = targets_.span();
+  VOLTA_TRY(batches.fill(step_, micro, ids, targets));
+  const auto vocab = static_cast<std::int32_t>(model_.config().vocab_size);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab || targets[i] >= vocab) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("step {}: token id {} is outside the vocabulary of {}; the data was "
+                              "made with another tokenizer",
+                              step_ + 1, targets[i] >= vocab ? targets[i] : ids[i], vocab));
+    }
+  }
+  VOLTA_TRY(Tensor ids_input, micro_->binding("ids"));
+  VOLTA_TRY(ids_input.write(std::span<const std::int32_t>(ids)));
+  VOLTA_TRY(Tensor targets_input, micro_->binding("targets"));
+  VOLTA_TRY(targets_input.write(std::span<const std::int32_t>(targets)));
+  if (options_.dropout > 0.0f) {
+    const std::array<std::int64_t, 2> rng = {static_cast<std::int64_t>(options_.seed),
+                                             step_ * options_.accumulate + micro};
+    VOLTA_TRY(Tensor input, micro_->binding("rng"));
+    VOLTA_TRY(input.write(std::span<const std::int64_t>(rng)));
+  }
+  return {};
+}
+
+Status Trainer::write_schedule() {
+  const auto t = static_cast<double>(step_ + 1);
+  const OptimizerConfig& optimizer = options_.optimizer;
+  const std::array<float, 3> values = {
+      static_cast<float>(learning_rate(options_.schedule, step_)),
+      static_cast<float>(1.0 - std::pow(static_cast<double>(optimizer.beta1), t)),
+      static_cast<float>(1.0 - std::pow(static_cast<double>(optimizer.beta2), t))};
+  VOLTA_TRY(Tensor schedule, (apply_ ? *apply_ : *micro_).binding("schedule"));
+  return schedule.write(std::span<const float>(values));
+}
+
+// Runs every micro-batch of the update on `device` and returns their mean loss.
+Result<double> Trainer::run_micro_batches(const BatchSource& batches, Device& device) {
+  double loss = 0.0;
+  for (std::int64_t micro = 0; micro < options_.accumulate; ++micro) {
+    VOLTA_TRY(write_batch(batches, micro));
+    VOLTA_TRY(device.execute(*micro_));
+    VOLTA_TRY(const float one, read_scalar(*micro_, "loss"));
+    loss += static_cast<double>(one);
+  }
+  return loss / static_cast<double>(options_.accumulate);
+}
+
+Result<StepReport> Trainer::step(const BatchSource& batches) {
+  Device& device = *model_.device();
+  VOLTA_TRY(write_schedule());
+  VOLTA_TRY(const double loss, run_micro_batches(batches, device));
+  if (apply_) {
+    VOLTA_TRY(device.execute(*apply_));
+  }
+  const BoundPlan& update = apply_ ? *apply_ : *micro_;
+  VOLTA_TRY(const float norm, read_scalar(update, "stats", 0));
+  VOLTA_TRY(const float finite, read_scalar(update, "stats", 2));
+  if (finite == 0.0f)
+    return std::unexpected(name_non_finite(batches, loss, static_cast<double>(norm)));
+  const StepReport report{step_ + 1, loss, learning_rate(options_.schedule, step_),
+                          static_cast<double>(norm)};
+  ++step_;
+  return report;
+}
+
+// The update was skipped, so weights and moments are those before it: running it again under a
+// checking device meets the same numbers and stops at the first op that gives a bad one.
+Error Trainer::name_non_finite(const BatchSource& batches, double loss, double norm) {
+  const std::string what = fmt::format(
+      "step {}: loss {}, gradient norm {}; the weights are those of the step before. Lower the "
+      "learning rate, clip gradients or check the data",
+      step_ + 1, loss, norm);
+  auto checking = CheckingDevice::create(model_.device());
+  if (!checking) return std::move(checking).error();
+  auto again = run_micro_batches(batches, **checking);
+  Status applied;
+  if (again && apply_) applied = (*checking)->execute(*apply_);
+  for (const auto& [name, gradient] : gradients_) {
+    if (auto zeroed = fill_zero(gradient); !zeroed) return std::move(zeroed).error();
+  }
+  if (!again) return std::move(again).error().with_context(what);
+  if (!applied) return std::move(applied).error().with_context(what);
+  return Error(ErrorCode::kNonFinite, what);
+}
+
+Status Trainer::restore(std::int64_t steps_done, const std::map<std::string, Tensor>& state) {
+  if (steps_done < 0) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("{} steps done", steps_done));
+  }
+  for (const auto& [name, tensor] : state_) {
+    const auto found = state.find(name);
+    if (found == state.end() || found->second.spec() != tensor.spec()) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("optimiser tensor '{}' {} is {}; the checkpoint belongs to another "
+                              "model or optimiser",
+                              name, to_string(tensor.spec()),
+                              found == state.end() ? "missing" : to_string(found->second.spec())));
+    }
+  }
+  for (auto& [name, tensor] : state_) {
+    VOLTA_TRY(const Tensor host, state.find(name)->second.clone_to());
+    VOLTA_TRY(const auto bytes, host.host_bytes());
+    VOLTA_TRY(tensor.write_bytes(bytes));
+  }
+  step_ = steps_done;
+  return {};
+}
+
+}  // namespace volta

@@ -1,0 +1,93 @@
+// Trainer: updates a model's weights, one step at a time, by running plans. It knows batches and
+// tensors; files, progress and policy are the run's (train/run.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/memory.h"
+#include "base/result.h"
+#include "nn/transformer.h"
+#include "nn/transformer_graph.h"
+#include "train/data.h"
+#include "train/schedule.h"
+
+namespace volta {
+
+struct TrainerOptions {
+  std::int64_t batch = 12;      ///< Sequences a micro-batch.
+  std::int64_t time = 64;       ///< Tokens a sequence.
+  std::int64_t accumulate = 1;  ///< Micro-batches an update; their gradients are averaged.
+  float dropout = 0.0f;
+  OptimizerConfig optimizer = {};
+  ScheduleConfig schedule = {};
+  std::uint64_t seed = 1;  ///< Of dropout.
+  DType compute_dtype = DType::kF32;
+};
+/// Ranges of every field; the message names the field, its value and the range.
+Status validate(const TrainerOptions& options);
+
+/// What one update did.
+struct StepReport {
+  std::int64_t step = 0;  ///< The update's number, from 1.
+  double loss = 0.0;      ///< Mean over the tokens of its batch, before the update.
+  double lr = 0.0;
+  double grad_norm = 0.0;  ///< Before clipping.
+};
+
+/// Bytes that training holds, known before the first step.
+struct TrainerMemory {
+  std::int64_t weights = 0;
+  std::int64_t optimizer = 0;    ///< Moments, and gradients where they are accumulated.
+  std::int64_t activations = 0;  ///< Arenas.
+};
+
+class Trainer {
+ public:
+  /// Builds and binds the plans. The model's weights are updated in place: `model` shares them.
+  static Result<Trainer> create(const Transformer& model, const TrainerOptions& options);
+
+  const Transformer& model() const { return model_; }
+  const TrainerOptions& options() const { return options_; }
+  /// The number of updates done.
+  std::int64_t steps_done() const { return step_; }
+  TrainerMemory memory() const;
+  /// The optimised graph of an update (of a micro-batch when accumulating).
+  const Graph& graph() const { return graph_; }
+
+  /// One update. A non-finite loss or gradient changes no weight and is kNonFinite, naming the step
+  /// and the first op that gave a non-finite value.
+  Result<StepReport> step(const BatchSource& batches);
+
+  /// The optimiser's tensors by name ("adam.m.<parameter>", ...), sharing memory.
+  const std::map<std::string, Tensor>& optimizer_state() const { return state_; }
+  /// Continues after `steps_done` updates with copies of these optimiser tensors; every one must be
+  /// there with its shape.
+  Status restore(std::int64_t steps_done, const std::map<std::string, Tensor>& state);
+
+ private:
+  Trainer(Transformer model, const TrainerOptions& options)
+      : model_(std::move(model)), options_(options) {}
+
+  Result<BoundPlan> bind(const Graph& graph);
+  Status write_batch(const BatchSource& batches, std::int64_t micro);
+  Status write_schedule();
+  Result<double> run_micro_batches(const BatchSource& batches, Device& device);
+  Error name_non_finite(const BatchSource& batches, double loss, double norm);
+
+  Transformer model_;
+  TrainerOptions options_;
+  Graph graph_;
+  std::optional<BoundPlan> micro_;           ///< The whole update when accumulate is 1.
+  std::optional<BoundPlan> apply_;           ///< Absent when accumulate is 1.
+  std::map<std::string, Tensor> state_;      ///< Optimiser state, part of checkpoints.
+  std::map<std::string, Tensor> gradients_;  ///< Accumulated gradients; zero between updates.
+  HeapArray<std::int32_t> ids_;
+  HeapArray<std::int32_t> targets_;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace volta

@@ -1,0 +1,362 @@
+#include "train/checkpoint.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "io/model_folder.h"
+#include "support/file_faults.h"
+#include "support/temp_dir.h"
+#include "train/helpers.h"
+
+namespace volta {
+namespace {
+
+using test::expect_error;
+using test::FileCall;
+using testing::HasSubstr;
+
+// Collects what the library logs.
+class LogCapture {
+ public:
+  LogCapture() {
+    set_log_callback([this](LogLevel, std::string_view message) { text_ += message; });
+  }
+  ~LogCapture() { set_log_callback({}); }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+class CheckpointTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto model = Transformer::random(test::small_config(), 1, test::cpu(1));
+    trainer_ = Trainer::create(*model, test::small_options()).value();
+    source_ = RandomWindows::create(test::small_tokens(300), 8, 1).value();
+    tokenizer_ = make_char_tokenizer("abcdefghijklm").value();
+  }
+  void advance(int steps = 1) {
+    for (int i = 0; i < steps; ++i) ASSERT_TRUE(trainer_->step(*source_));
+  }
+  Result<std::string> write(std::int64_t keep = 0) {
+    return write_checkpoint(dir(), {&*trainer_, tokenizer_.get(), "{\"x\":1}"}, keep);
+  }
+  const std::string& dir() const { return dir_.path(); }
+  std::vector<std::string> names() const { return *list_directory(dir()); }
+  std::string file(const std::string& step, const std::string& name) const {
+    return dir() + "/" + step + "/" + name;
+  }
+  // Rewrites the manifest so that a changed file passes for whole.
+  void bless(const std::string& step, const std::string& name) {
+    const std::string path = file(step, "manifest.json");
+    CheckpointManifest manifest = *parse_manifest(test::get_file(path), path);
+    const std::string bytes = test::get_file(file(step, name));
+    for (CheckpointFile& entry : manifest.files) {
+      if (entry.name != name) continue;
+      entry.bytes = static_cast<std::int64_t>(bytes.size());
+      entry.xxh3 = hex(hash64(bytes));
+    }
+    test::put_file(path, to_json(manifest));
+  }
+
+  test::TempDir dir_;
+  std::optional<Trainer> trainer_;
+  std::optional<RandomWindows> source_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+TEST_F(CheckpointTest, HoldsEverythingAndIsAModelFolder) {
+  advance(3);
+  VOLTA_ASSERT_OK(const std::string path, write());
+  EXPECT_EQ(path, dir() + "/step-3");
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-3"}));
+  EXPECT_EQ(*list_directory(path),
+            (std::vector<std::string>{"config.json", "manifest.json", "model.safetensors",
+                                      "tokenizer.json", "trainer.safetensors"}));
+  VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(path));
+  EXPECT_EQ(checkpoint.manifest.step, 3);
+  EXPECT_EQ(checkpoint.manifest.format, kCheckpointFormat);
+  EXPECT_EQ(checkpoint.manifest.device, "cpu");
+  EXPECT_EQ(checkpoint.manifest.isa, trainer_->model().device()->info().isa);
+  EXPECT_THAT(checkpoint.manifest.kernels, testing::Contains(HasSubstr("k_block")));
+  EXPECT_EQ(checkpoint.manifest.files.size(), 4u);
+  VOLTA_ASSERT_OK(const Transformer model,
+                  load_checkpoint_model(checkpoint, test::small_config(), test::cpu(1)));
+  EXPECT_EQ(test::bits_of(model.weights()), test::bits_of(trainer_->model().weights()));
+  VOLTA_ASSERT_OK(const TrainerState state, load_trainer_state(checkpoint));
+  EXPECT_EQ(state.step, 3);
+  EXPECT_EQ(state.run_state, "{\"x\":1}");
+  EXPECT_EQ(test::bits_of(state.optimizer), test::bits_of(trainer_->optimizer_state()));
+  VOLTA_ASSERT_OK(const auto tokenizer, load_tokenizer(path));
+  EXPECT_EQ(tokenizer->to_json(), tokenizer_->to_json());
+}
+
+TEST_F(CheckpointTest, KeepsTheNewest) {
+  for (int i = 0; i < 4; ++i) {
+    advance();
+    ASSERT_TRUE(write(2));
+  }
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-3", "step-4"}));
+  advance();
+  ASSERT_TRUE(write(0));
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-3", "step-4", "step-5"}));
+}
+
+// After a resume from behind a damaged one: that one neither counts nor goes.
+TEST_F(CheckpointTest, KeepDoesNotCountLaterOnes) {
+  std::filesystem::create_directory(dir() + "/step-9");
+  advance();
+  ASSERT_TRUE(write(1));
+  advance();
+  ASSERT_TRUE(write(1));
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-2", "step-9"}));
+}
+
+TEST_F(CheckpointTest, AnUnusableFolderOfTheSameNameMakesRoom) {
+  std::filesystem::create_directory(dir() + "/step-1");
+  test::put_file(file("step-1", "junk"), "junk");
+  advance();
+  VOLTA_ASSERT_OK(const std::string path, write());
+  EXPECT_TRUE(open_checkpoint(path));
+  EXPECT_FALSE(path_exists(file("step-1", "junk")));
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-1"}));
+}
+
+TEST_F(CheckpointTest, OnlyStepFoldersAreListedNewestFirst) {
+  for (const char* name :
+       {"step-2", "step-10", "step-01", "step-", "step-x", "step--1", "steps-3", ".tmp-step-4"}) {
+    std::filesystem::create_directory(dir() + "/" + name);
+  }
+  test::put_file(dir() + "/step-7", "a file");
+  VOLTA_ASSERT_OK(const auto places, list_checkpoints(dir()));
+  ASSERT_EQ(places.size(), 2u);
+  EXPECT_EQ(places[0].step, 10);
+  EXPECT_EQ(places[1].step, 2);
+  EXPECT_TRUE(list_checkpoints(dir() + "/none")->empty());
+  EXPECT_FALSE(list_checkpoints(dir() + "/step-7"));
+}
+
+TEST_F(CheckpointTest, StaleTemporariesGo) {
+  for (const char* name : {".tmp-step-4", ".old-step-2", "step-1", "other"}) {
+    std::filesystem::create_directory(dir() + "/" + name);
+  }
+  ASSERT_TRUE(remove_stale_temporaries(dir()));
+  EXPECT_EQ(names(), (std::vector<std::string>{"other", "step-1"}));
+  EXPECT_FALSE(remove_stale_temporaries(dir() + "/none"));
+}
+
+// Every file, damaged in every way: the checkpoint before is taken, and the log says why.
+TEST_F(CheckpointTest, DamagedOnesAreSkippedWithTheReason) {
+  advance();
+  ASSERT_TRUE(write());
+  advance();
+  const std::string path = *write();
+  struct Damage {
+    std::string name;
+    std::function<std::string(std::string)> change;
+    std::string reason;
+  };
+  const auto truncate = [](std::string bytes) { return bytes.substr(0, bytes.size() / 2); };
+  const auto extend = [](std::string bytes) { return bytes + "x"; };
+  const auto flip = [](std::string bytes) {
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 0x10);
+    return bytes;
+  };
+  std::vector<Damage> damages;
+  for (const std::string name :
+       {"config.json", "model.safetensors", "tokenizer.json", "trainer.safetensors"}) {
+    damages.push_back({name, truncate, "the manifest says"});
+    damages.push_back({name, extend, "the manifest says"});
+    damages.push_back({name, flip, "is damaged: its checksum is"});
+  }
+  damages.push_back({"manifest.json", truncate, "manifest.json"});
+  damages.push_back({"manifest.json", [](auto) { return std::string(); }, "manifest.json"});
+  const auto replace = [](const std::string& from, const std::string& to) {
+    return [from, to](std::string bytes) {
+      bytes.replace(bytes.find(from), from.size(), to);
+      return bytes;
+    };
+  };
+  damages.push_back({"manifest.json", replace("\"format\": 1", "\"format\": 2"),
+                     "checkpoint format 2; this Volta reads format 1"});
+  damages.push_back({"manifest.json", replace("\"step\": 2", "\"step\": 3"),
+                     "is of step 3; the folder's name says 2"});
+  for (const Damage& damage : damages) {
+    const std::string victim = path + "/" + damage.name;
+    const std::string good = test::get_file(victim);
+    test::put_file(victim, damage.change(good));
+    const LogCapture log;
+    VOLTA_ASSERT_OK(const auto newest, newest_valid_checkpoint(dir()));
+    ASSERT_TRUE(newest);
+    EXPECT_EQ(newest->path, dir() + "/step-1") << damage.name << damage.reason;
+    EXPECT_THAT(log.text(), HasSubstr("skipping checkpoint " + path));
+    EXPECT_THAT(log.text(), HasSubstr(damage.reason));
+    test::put_file(victim, good);
+  }
+  for (const std::string name : {"model.safetensors", "manifest.json"}) {
+    std::filesystem::rename(path + "/" + name, dir() + "/aside");
+    const LogCapture log;
+    EXPECT_EQ((*newest_valid_checkpoint(dir()))->path, dir() + "/step-1");
+    EXPECT_THAT(log.text(), HasSubstr(name));
+    std::filesystem::rename(dir() + "/aside", path + "/" + name);
+  }
+  EXPECT_EQ((*newest_valid_checkpoint(dir()))->path, path);
+  std::filesystem::remove_all(dir() + "/step-1");
+  std::filesystem::remove_all(path);
+  VOLTA_ASSERT_OK(const auto none, newest_valid_checkpoint(dir()));
+  EXPECT_FALSE(none);
+}
+
+TEST_F(CheckpointTest, AnotherArchitectureIsAMismatch) {
+  advance();
+  VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(*write()));
+  TransformerConfig other = test::small_config();
+  other.heads = other.kv_heads = 4;
+  other.head_dim = 4;
+  expect_error(load_checkpoint_model(checkpoint, other, test::cpu(1)), ErrorCode::kMismatch,
+               "another architecture");
+}
+
+// Files that carry a right checksum, but are no trainer's.
+TEST_F(CheckpointTest, ForeignTrainerStateIsRefused) {
+  advance();
+  const std::string path = *write();
+  const std::string trainer = file("step-1", "trainer.safetensors");
+  std::filesystem::copy_file(file("step-1", "model.safetensors"), trainer,
+                             std::filesystem::copy_options::overwrite_existing);
+  bless("step-1", "trainer.safetensors");
+  VOLTA_ASSERT_OK(const Checkpoint foreign, open_checkpoint(path));
+  expect_error(load_trainer_state(foreign), ErrorCode::kInvalidFile, "no trainer wrote it");
+  std::filesystem::remove_all(path);
+  advance();
+  ASSERT_TRUE(write());
+  std::filesystem::copy_file(file("step-2", "trainer.safetensors"), dir() + "/two");
+  advance();
+  ASSERT_TRUE(write());
+  std::filesystem::copy_file(dir() + "/two", file("step-3", "trainer.safetensors"),
+                             std::filesystem::copy_options::overwrite_existing);
+  bless("step-3", "trainer.safetensors");
+  VOLTA_ASSERT_OK(const Checkpoint mixed, open_checkpoint(dir() + "/step-3"));
+  expect_error(load_trainer_state(mixed), ErrorCode::kInvalidFile,
+               "is of step 2, its manifest of step 3");
+}
+
+// A full disk, or any other refusal, at every single call: the error comes back, nothing of the
+// new checkpoint stays under its name unless it is whole, and the one before is untouched.
+TEST_F(CheckpointTest, AnyFailureLeavesThePreviousOneIntact) {
+  advance();
+  ASSERT_TRUE(write());
+  advance();
+  for (const FileCall call : {FileCall::kOpen, FileCall::kWrite, FileCall::kFsync, FileCall::kClose,
+                              FileCall::kRename, FileCall::kMkdir}) {
+    int failures = 0;
+    for (int nth = 1;; ++nth) {
+      test::FaultyFileOps faults;
+      faults.fail(call, nth, ENOSPC, 1);
+      Result<std::string> written;
+      {
+        const ScopedFileOps scope(faults);
+        const LogCapture quiet;
+        written = write();
+      }
+      VOLTA_ASSERT_OK(const auto newest, newest_valid_checkpoint(dir()));
+      ASSERT_TRUE(newest);
+      const bool there = newest->manifest.step == 2;
+      if (!written) {
+        ++failures;
+        EXPECT_EQ(written.error().code(), ErrorCode::kIo) << written.error().message();
+        EXPECT_THAT(written.error().message(), HasSubstr("checkpoint of step 2"));
+      }
+      EXPECT_TRUE(open_checkpoint(dir() + "/step-1"));
+      for (const std::string& name : names()) {
+        EXPECT_TRUE(name.starts_with("step-")) << name << " stays after call " << nth;
+      }
+      if (written) {
+        EXPECT_TRUE(there);
+      }
+      std::filesystem::remove_all(dir() + "/step-2");
+      if (faults.calls(call) < nth) break;  // Nothing left to fail.
+    }
+    EXPECT_GT(failures, 0) << static_cast<int>(call);
+  }
+}
+
+TEST_F(CheckpointTest, APreviousFolderOfTheNameComesBackWhenTheNewOneCannotBePut) {
+  advance();
+  ASSERT_TRUE(write());
+  // Renames: three files of the model folder, the trainer's, the manifest, aside, and in place.
+  for (int nth = 1; nth <= 7; ++nth) {
+    test::FaultyFileOps faults;
+    faults.fail(FileCall::kRename, nth, EIO, 1);
+    const ScopedFileOps scope(faults);
+    EXPECT_FALSE(write()) << nth;
+    EXPECT_TRUE(open_checkpoint(dir() + "/step-1")) << nth;
+  }
+}
+
+TEST_F(CheckpointTest, AnOldOneThatCannotBeRemovedIsAWarning) {
+  advance();
+  ASSERT_TRUE(write());
+  advance();
+  test::FaultyFileOps faults;
+  faults.fail(FileCall::kUnlink, 1, EACCES);
+  faults.fail(FileCall::kRmdir, 1, EACCES);
+  const ScopedFileOps scope(faults);
+  const LogCapture log;
+  EXPECT_TRUE(write(1));
+  EXPECT_THAT(log.text(), HasSubstr("an old checkpoint could not be removed"));
+}
+
+TEST_F(CheckpointTest, AnUnwritableFolderIsAnError) {
+  advance();
+  const auto written = write_checkpoint("/proc/volta-none", {&*trainer_, nullptr, "{}"}, 0);
+  ASSERT_FALSE(written);
+  EXPECT_THAT(written.error().message(), HasSubstr("checkpoint of step 1"));
+}
+
+TEST(Manifest, IsReadBack) {
+  CheckpointManifest manifest;
+  manifest.volta = "1.2.3+abc";
+  manifest.step = 5;
+  manifest.device = "cpu";
+  manifest.isa = "avx2";
+  manifest.kernels = {"MatMul a", "MatMul b"};
+  for (const char* name : {"config.json", "model.safetensors", "trainer.safetensors"}) {
+    manifest.files.push_back({name, 7, "0123456789abcdef"});
+  }
+  const std::string json = to_json(manifest);
+  VOLTA_ASSERT_OK(const CheckpointManifest back, parse_manifest(json, "m"));
+  EXPECT_EQ(to_json(back), json);
+
+  const auto expect_refused = [&](const std::string& from, const std::string& to,
+                                  const std::string& text) {
+    std::string bad = json;
+    ASSERT_NE(bad.find(from), std::string::npos);
+    bad.replace(bad.find(from), from.size(), to);
+    expect_error(parse_manifest(bad, "m"), ErrorCode::kInvalidFile, text);
+  };
+  expect_refused("config.json", "../etc/passwd", "no file of a checkpoint");
+  expect_refused("config.json", "..", "no file of a checkpoint");
+  expect_refused("config.json", "", "no file of a checkpoint");
+  expect_refused("config.json", "model.safetensors", "listed twice");
+  expect_refused("config.json", "other.json", "no 'config.json' listed");
+  expect_refused("0123456789abcdef", "0123456789ABCDEF", "no file of a checkpoint");
+  expect_refused("0123456789abcdef", "0123", "no file of a checkpoint");
+  expect_refused("\"bytes\": 7", "\"bytes\": -7", "bytes");
+  expect_refused("\"step\": 5", "\"step\": -5", "step");
+  expect_refused("\"step\": 5", "\"step\": 5e99", "step");
+  expect_refused("\"isa\"", "\"is\"", "isa");
+  expect_refused("\"MatMul a\"", "17", "kernels[0]");
+  expect_refused("\"format\": 1", "\"format\": \"1\"", "format");
+  expect_error(parse_manifest(std::string(2 << 20, ' '), "m"), ErrorCode::kInvalidFile, "m");
+}
+
+}  // namespace
+}  // namespace volta

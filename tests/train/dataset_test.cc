@@ -1,0 +1,129 @@
+#include "train/dataset.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/safetensors.h"
+#include "support/temp_dir.h"
+#include "train/helpers.h"
+
+namespace volta {
+namespace {
+
+using test::expect_error;
+
+class DatasetTest : public testing::Test {
+ protected:
+  std::string put(const std::string& text) {
+    test::put_file(path_, text);
+    return path_;
+  }
+  test::TempDir dir_;
+  std::string path_ = dir_.file("text");
+};
+
+TEST_F(DatasetTest, TextIsSplitAtItsEnd) {
+  VOLTA_ASSERT_OK(const Dataset data, load_text(put("abcdefghij"), "char", nullptr, 0.25));
+  EXPECT_EQ(data.tokens, 10);
+  EXPECT_EQ(data.bytes, 10);
+  EXPECT_EQ(data.xxh3.size(), 16u);
+  EXPECT_EQ(*data.train, (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(*data.validation, (std::vector<std::int32_t>{7, 8, 9}));
+  EXPECT_EQ(data.tokenizer->vocab_size(), 10);
+  EXPECT_FALSE(data.has_examples());
+  VOLTA_ASSERT_OK(const Dataset whole, load_text(path_, "byte", nullptr, 0.0));
+  EXPECT_EQ(whole.train->size(), 10u);
+  EXPECT_TRUE(whole.validation->empty());
+  EXPECT_EQ(whole.xxh3, data.xxh3);
+}
+
+// nanoGPT's split: the first int(n * 0.9) characters.
+TEST_F(DatasetTest, ATenthIsTheLastTenth) {
+  VOLTA_ASSERT_OK(const Dataset data,
+                  load_text(put(std::string(1115394, 'x')), "byte", nullptr, 0.1));
+  EXPECT_EQ(data.train->size(), 1003854u);
+  EXPECT_EQ(data.validation->size(), 111540u);
+}
+
+TEST_F(DatasetTest, SaysWhatIsWrongWithATextFile) {
+  expect_error(load_text(dir_.file("none"), "byte", nullptr, 0.1), ErrorCode::kNotFound, "none");
+  expect_error(load_text(dir_.path(), "byte", nullptr, 0.1), ErrorCode::kInvalidArgument,
+               dir_.path());
+  expect_error(load_text(put(""), "byte", nullptr, 0.1), ErrorCode::kInvalidArgument, "is empty");
+  expect_error(load_text(put("ok\xFFno"), "char", nullptr, 0.1), ErrorCode::kInvalidArgument,
+               "byte 2 of the text is not UTF-8");
+  EXPECT_TRUE(load_text(put("ok\xFFno"), "byte", nullptr, 0.1));
+  expect_error(load_text(put("abc"), "word", nullptr, 0.1), ErrorCode::kInvalidArgument,
+               "unknown tokenizer");
+  if (geteuid() != 0) {
+    ASSERT_EQ(chmod(path_.c_str(), 0), 0);
+    expect_error(load_text(path_, "byte", nullptr, 0.1), ErrorCode::kIo, path_);
+  }
+}
+
+TEST_F(DatasetTest, AGivenTokenizerMustKnowEveryCharacter) {
+  VOLTA_ASSERT_OK(const auto tokenizer, make_char_tokenizer("abc"));
+  expect_error(load_text(put("abcd"), "byte", tokenizer, 0.1), ErrorCode::kInvalidArgument, "'d'");
+  VOLTA_ASSERT_OK(const Dataset data, load_text(put("cab"), "byte", tokenizer, 0.0));
+  EXPECT_EQ(data.tokenizer, tokenizer);
+  EXPECT_EQ(*data.train, (std::vector<std::int32_t>{2, 0, 1}));
+}
+
+TEST_F(DatasetTest, BothPartsMustHoldAWindow) {
+  VOLTA_ASSERT_OK(const Dataset data, load_text(put(std::string(100, 'x')), "byte", nullptr, 0.1));
+  VOLTA_ASSERT_STATUS(check_lengths(data, 9));
+  expect_error(check_lengths(data, 10), ErrorCode::kInvalidArgument,
+               "10 of its 100 tokens are for validation; a context of 10 needs at least 11");
+  expect_error(check_lengths(data, 90), ErrorCode::kInvalidArgument,
+               "90 of its 100 tokens are for training; a context of 90 needs at least 91");
+  VOLTA_ASSERT_OK(const Dataset whole, load_text(path_, "byte", nullptr, 0.0));
+  VOLTA_ASSERT_STATUS(check_lengths(whole, 99));
+}
+
+class ExampleFile : public DatasetTest {
+ protected:
+  void put_ids(const Shape& shape, const std::vector<std::int64_t>& ids,
+               const std::string& name = "input_ids") {
+    const auto tensor = Tensor::from_values<std::int64_t>(shape, ids);
+    ASSERT_TRUE(write_safetensors(path_, {{name, *tensor}}));
+  }
+};
+
+TEST_F(ExampleFile, IsKnownByItsName) {
+  EXPECT_TRUE(is_example_file("a/b.safetensors"));
+  EXPECT_FALSE(is_example_file("a/b.txt"));
+}
+
+TEST_F(ExampleFile, GivesRows) {
+  put_ids(Shape(2, 3), {1, 2, 3, 4, 5, 6});
+  VOLTA_ASSERT_OK(const Dataset data, load_examples(path_, 7));
+  EXPECT_TRUE(data.has_examples());
+  EXPECT_EQ(data.examples, 2);
+  EXPECT_EQ(data.example_length, 2);
+  EXPECT_EQ(data.rows, (std::vector<std::int32_t>{1, 2, 3, 4, 5, 6}));
+}
+
+TEST_F(ExampleFile, SaysWhatIsWrong) {
+  expect_error(load_examples(dir_.file("none.safetensors"), 7), ErrorCode::kNotFound, "none");
+  put_ids(Shape(2, 3), {1, 2, 3, 4, 7, 6});
+  expect_error(load_examples(path_, 7), ErrorCode::kInvalidFile,
+               "input_ids[1, 1] is 7; ids must be from 0 to 6");
+  put_ids(Shape(1, 2), {-1, 2});
+  expect_error(load_examples(path_, 7), ErrorCode::kInvalidFile, "input_ids[0, 0] is -1");
+  put_ids(Shape(1, 2), {1, 2}, "ids");
+  expect_error(load_examples(path_, 7), ErrorCode::kNotFound, "input_ids");
+  put_ids(Shape(4), {1, 2, 3, 4});
+  expect_error(load_examples(path_, 7), ErrorCode::kInvalidFile, "i64[4]");
+  put_ids(Shape(2, 1), {1, 2});
+  expect_error(load_examples(path_, 7), ErrorCode::kInvalidFile, "i64[2, 1]");
+  put_ids(Shape(0, 3), {});
+  expect_error(load_examples(path_, 7), ErrorCode::kInvalidFile, "i64[0, 3]");
+  const auto floats = Tensor::zeros({DType::kF32, Shape(2, 3)});
+  ASSERT_TRUE(write_safetensors(path_, {{"input_ids", *floats}}));
+  expect_error(load_examples(path_, 7), ErrorCode::kInvalidFile, "f32[2, 3]");
+  test::put_file(path_, "not safetensors");
+  expect_error(load_examples(path_, 7), ErrorCode::kInvalidFile, path_);
+}
+
+}  // namespace
+}  // namespace volta

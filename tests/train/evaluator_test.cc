@@ -1,0 +1,90 @@
+#include "train/evaluator.h"
+
+#include <cmath>
+
+#include "graph/passes.h"
+#include "nn/transformer_graph.h"
+#include "support/fault_device.h"
+#include "train/helpers.h"
+
+namespace volta {
+namespace {
+
+using test::expect_error;
+
+Transformer small_model(const std::shared_ptr<Device>& device) {
+  return *Transformer::random(test::small_config(), 1, device);
+}
+
+TEST(Evaluator, MeansOverAllWindowsDoNotDependOnTheBatch) {
+  const auto model = small_model(test::cpu(2));
+  const auto tokens = test::small_tokens(8 * 7 + 1 + 5);  // Seven windows and a rest.
+  std::vector<double> losses;
+  for (const std::int64_t batch : {1, 3, 7, 20}) {
+    auto evaluator = Evaluator::create(model, batch, 8);
+    ASSERT_TRUE(evaluator) << evaluator.error().message();
+    EXPECT_GT(evaluator->activation_bytes(), 0);
+    const auto loss = evaluator->mean_loss(*tokens);
+    ASSERT_TRUE(loss);
+    losses.push_back(*loss);
+  }
+  // Rows are the same bits in any batch, and are added in the same order.
+  for (const double loss : losses) EXPECT_EQ(loss, losses[0]);
+  EXPECT_NEAR(losses[0], std::log(13.0), 0.1);
+}
+
+TEST(Evaluator, LeavesTheRestOut) {
+  auto evaluator = Evaluator::create(small_model(test::cpu(1)), 2, 8);
+  ASSERT_TRUE(evaluator);
+  const auto tokens = test::small_tokens(30);
+  const std::span<const std::int32_t> all(*tokens);
+  EXPECT_EQ(*evaluator->mean_loss(all), *evaluator->mean_loss(all.first(25)));
+  EXPECT_NE(*evaluator->mean_loss(all), *evaluator->mean_loss(all.first(24)));
+  expect_error(evaluator->mean_loss(all.first(8)), ErrorCode::kInvalidArgument,
+               "8 tokens; a context of 8 needs at least 9");
+  expect_error(evaluator->mean_loss(all.first(0)), ErrorCode::kInvalidArgument, "0 tokens");
+}
+
+TEST(Evaluator, EstimatesOverRandomWindows) {
+  auto evaluator = Evaluator::create(small_model(test::cpu(1)), 2, 8);
+  ASSERT_TRUE(evaluator);
+  const auto source = RandomWindows::create(test::small_tokens(200), 8, 1, kEvaluationStream);
+  const auto first = evaluator->mean_loss(*source, 3, 4);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(*evaluator->mean_loss(*source, 3, 4), *first);
+  EXPECT_NE(*evaluator->mean_loss(*source, 4, 4), *first);
+  expect_error(evaluator->mean_loss(*source, 3, 0), ErrorCode::kInvalidArgument, "0 batches");
+}
+
+TEST(Evaluator, SeesEveryUpdateOfTheModel) {
+  const auto model = small_model(test::cpu(1));
+  auto evaluator = Evaluator::create(model, 2, 8);
+  auto trainer = Trainer::create(model, test::small_options());
+  ASSERT_TRUE(evaluator && trainer);
+  const auto tokens = test::small_tokens(300);
+  const auto source = RandomWindows::create(tokens, 8, 1);
+  const double before = *evaluator->mean_loss(*tokens);
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(trainer->step(*source));
+  EXPECT_LT(*evaluator->mean_loss(*tokens), before - 0.1);
+}
+
+TEST(Evaluator, RefusesWhatCannotWorkAndPassesFailuresOn) {
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
+  const auto model = small_model(device);
+  for (const auto& [batch, time] : {std::pair{0, 8}, {1, 0}, {1, 9}}) {
+    expect_error(Evaluator::create(model, batch, time), ErrorCode::kInvalidArgument,
+                 "sequences of");
+  }
+  auto evaluator = Evaluator::create(model, 2, 8);
+  ASSERT_TRUE(evaluator);
+  const auto tokens = test::small_tokens(100);
+  for (std::int64_t nth = 1; nth <= 3; ++nth) {  // ids, targets, losses.
+    device->faulty_memory().copy_fuse.arm(nth);
+    EXPECT_FALSE(evaluator->mean_loss(*tokens));
+  }
+  device->faulty_memory().copy_fuse.arm(0);
+  EXPECT_TRUE(evaluator->mean_loss(*tokens));
+}
+
+}  // namespace
+}  // namespace volta

@@ -1,0 +1,76 @@
+#include "train/presets.h"
+
+#include "train/helpers.h"
+
+namespace volta {
+namespace {
+
+using test::expect_error;
+
+TEST(Presets, AreValidAndKnownByName) {
+  ASSERT_GE(presets().size(), 4u);
+  for (const PresetInfo& info : presets()) {
+    VOLTA_ASSERT_OK(RunOptions options, preset(info.name));
+    EXPECT_FALSE(info.summary.empty());
+    EXPECT_TRUE(options.data.empty());
+    EXPECT_TRUE(options.out.empty());
+    options.data = "data";
+    options.out = "out";
+    VOLTA_ASSERT_STATUS(validate(options));
+  }
+  expect_error(preset("shakespear"), ErrorCode::kInvalidArgument,
+               "unknown preset 'shakespear'; there are demo, tiny, shakespeare-char-cpu, "
+               "shakespeare-char-gpu");
+}
+
+// nanoGPT's published configurations, number by number.
+TEST(Presets, AreTheNanoGptRecipes) {
+  struct Wanted {
+    const char* name;
+    std::int64_t layers, heads, dim, context, batch, steps;
+    float dropout;
+  };
+  for (const Wanted& w : {Wanted{"shakespeare-char-cpu", 4, 4, 128, 64, 12, 2000, 0.0f},
+                          Wanted{"shakespeare-char-gpu", 6, 6, 384, 256, 64, 5000, 0.2f}}) {
+    VOLTA_ASSERT_OK(const RunOptions o, preset(w.name));
+    const TransformerConfig& m = o.model;
+    EXPECT_EQ(m.layers, w.layers);
+    EXPECT_EQ(m.heads, w.heads);
+    EXPECT_EQ(m.kv_heads, w.heads);
+    EXPECT_EQ(m.dim, w.dim);
+    EXPECT_EQ(m.head_dim, w.dim / w.heads);
+    EXPECT_EQ(m.ffn, 4 * w.dim);
+    EXPECT_EQ(m.context, w.context);
+    EXPECT_FALSE(m.norm_bias || m.attention_bias || m.attention_out_bias || m.ffn_bias);
+    EXPECT_EQ(m.activation, Activation::kGelu);
+    EXPECT_EQ(m.position, PositionKind::kLearned);
+    EXPECT_TRUE(m.tied_output);
+    EXPECT_FLOAT_EQ(m.init_std, 0.02f);
+    const TrainerOptions& t = o.trainer;
+    EXPECT_EQ(t.batch, w.batch);
+    EXPECT_EQ(t.accumulate, 1);
+    EXPECT_EQ(t.dropout, w.dropout);
+    EXPECT_EQ(t.schedule.steps, w.steps);
+    EXPECT_EQ(t.schedule.kind, ScheduleKind::kCosine);
+    EXPECT_DOUBLE_EQ(t.schedule.lr, 1e-3);
+    EXPECT_DOUBLE_EQ(t.schedule.min_lr, 1e-4);
+    EXPECT_EQ(t.schedule.warmup, 100);
+    EXPECT_EQ(t.optimizer.kind, OptimizerConfig::Kind::kAdamW);
+    EXPECT_EQ(t.optimizer.beta1, 0.9f);
+    EXPECT_EQ(t.optimizer.beta2, 0.99f);
+    EXPECT_EQ(t.optimizer.weight_decay, 0.1f);
+    EXPECT_EQ(t.optimizer.clip, 1.0f);
+    EXPECT_EQ(o.tokenizer, "char");
+    EXPECT_EQ(o.val_fraction, 0.1);
+    EXPECT_EQ(o.eval_batches, 20);
+  }
+}
+
+TEST(Presets, TinyIsTheDefaultTinyLm) {
+  VOLTA_ASSERT_OK(const RunOptions o, preset("tiny"));
+  EXPECT_EQ(o.model, tiny_lm_config());
+  EXPECT_EQ(o.tokenizer, "byte");
+}
+
+}  // namespace
+}  // namespace volta

@@ -1,0 +1,159 @@
+// Runs that are stopped or killed and resumed give, bit for bit, what an unbroken run gives.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "train/checkpoint.h"
+#include "train/run_fixture.h"
+
+namespace volta {
+namespace {
+
+using test::expect_error;
+using testing::HasSubstr;
+
+class Resume : public test::RunFixture {
+ protected:
+  // Everything that draws or remembers: dropout, accumulation, evaluation.
+  RunOptions full_options(const std::string& name) const {
+    RunOptions o = options(name);
+    o.trainer.dropout = 0.1f;
+    o.trainer.batch = 2;
+    o.trainer.accumulate = 2;
+    o.save_every = 3;
+    o.keep = 2;
+    return o;
+  }
+};
+
+TEST_F(Resume, AStoppedRunWritesACheckpointAndGoesOnBitForBit) {
+  ASSERT_TRUE(train(full_options("unbroken")));
+  RunOptions o = full_options("stopped");
+  RandomSequence random(RandomKey{.seed = 11});
+  std::int64_t done = 0;
+  while (done < 20) {
+    stop_after_ = 1 + random.next_below(7);
+    const auto result = train(o);
+    o.resume = true;
+    if (result) break;
+    done += stop_after_;
+    EXPECT_EQ(result.error().code(), ErrorCode::kInterrupted);
+    EXPECT_THAT(result.error().message(),
+                HasSubstr("interrupted after step " + std::to_string(done) + " of 20; go on from " +
+                          o.out + "/step-" + std::to_string(done) + " with --resume"));
+  }
+  expect_same_runs(dir_.file("unbroken"), o.out);
+}
+
+TEST_F(Resume, MetricsAreCutToTheCheckpoint) {
+  ASSERT_TRUE(train(full_options("unbroken")));
+  // As if killed between step 8 and the checkpoint of step 9, in the middle of a line.
+  RunOptions o = full_options("killed");
+  stop_after_ = 8;
+  EXPECT_FALSE(train(o));
+  std::filesystem::remove_all(o.out + "/step-8");
+  const std::string metrics = test::get_file(o.out + "/metrics.jsonl");
+  test::put_file(o.out + "/metrics.jsonl", metrics + R"({"step":9,"lo)");
+  std::filesystem::create_directories(o.out + "/.tmp-step-9");
+  stop_after_ = 0;
+  o.resume = true;
+  events_.clear();
+  ASSERT_TRUE(train(o));
+  EXPECT_EQ(events_.front().report.step, 7);
+  EXPECT_FALSE(path_exists(o.out + "/.tmp-step-9"));
+  expect_same_runs(dir_.file("unbroken"), o.out);
+}
+
+TEST_F(Resume, ADamagedNewestCheckpointCostsOnlyItsSteps) {
+  ASSERT_TRUE(train(full_options("unbroken")));
+  RunOptions o = full_options("damaged");
+  stop_after_ = 11;
+  EXPECT_FALSE(train(o));
+  test::put_file(o.out + "/step-11/model.safetensors", "damaged");
+  stop_after_ = 0;
+  o.resume = true;
+  events_.clear();
+  set_log_callback([](LogLevel, std::string_view) {});
+  ASSERT_TRUE(train(o));
+  set_log_callback({});
+  EXPECT_EQ(events_.front().report.step, 10);
+  expect_same_runs(dir_.file("unbroken"), o.out);
+}
+
+TEST_F(Resume, RemembersItsPatience) {
+  RunOptions o = options("unbroken");
+  o.trainer.schedule = {.kind = ScheduleKind::kConstant, .lr = 0.5, .steps = 200};
+  o.patience = 3;
+  o.eval_every = 2;
+  o.save_every = 0;
+  const auto unbroken = train(o);
+  ASSERT_TRUE(unbroken);
+  o.out = dir_.file("stopped");
+  stop_after_ = 3;
+  Result<RunResult> result = train(o);
+  o.resume = true;
+  while (!result) {
+    ASSERT_EQ(result.error().code(), ErrorCode::kInterrupted) << result.error().message();
+    result = train(o);
+  }
+  EXPECT_EQ(result->end, RunEnd::kEarlyStop);
+  EXPECT_EQ(result->steps, unbroken->steps);
+  expect_same_runs(dir_.file("unbroken"), o.out, "step-" + std::to_string(result->steps));
+}
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define VOLTA_NO_FORK
+#endif
+#endif
+
+// A child that trains slowly enough to be hit at any moment; SIGKILL gives it no chance to tidy up.
+TEST_F(Resume, AKilledProcessLosesNothingButTime) {
+#if defined(VOLTA_NO_FORK)
+  GTEST_SKIP() << "the thread sanitizer cannot follow a fork";
+#else
+  device_.reset();  // No threads while forking.
+  RunOptions o = full_options("killed");
+  o.save_every = 1;
+  RandomSequence random(RandomKey{.seed = 21});
+  int kills = 0;
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const auto device = CpuDevice::create({.threads = 1});
+      const auto result = volta::train(o, *device);
+      _exit(result ? 0 : 1);
+    }
+    usleep(2000 + random.next_below(40000));
+    kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    o.resume = true;
+    if (WIFEXITED(status)) {
+      EXPECT_EQ(WEXITSTATUS(status), 0);
+      break;
+    }
+    ++kills;
+    if (kills == 12) break;
+  }
+  EXPECT_GT(kills, 0);
+  device_ = test::cpu(1);
+  set_log_callback([](LogLevel, std::string_view) {});
+  const auto finished = train(o);
+  set_log_callback({});
+  ASSERT_TRUE(finished) << finished.error().message();
+  RunOptions whole = full_options("unbroken");
+  whole.save_every = 1;
+  ASSERT_TRUE(train(whole));
+  expect_same_runs(whole.out, o.out);
+#endif
+}
+
+}  // namespace
+}  // namespace volta

@@ -1,0 +1,398 @@
+// Whole runs: what they leave behind, how they stop, and what they refuse.
+#include "train/run.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+
+#include "base/file.h"
+#include "io/model_folder.h"
+#include "io/safetensors.h"
+#include "support/fault_device.h"
+#include "support/file_faults.h"
+#include "train/checkpoint.h"
+#include "train/dataset.h"
+#include "train/evaluator.h"
+#include "train/metrics.h"
+#include "train/run_fixture.h"
+
+namespace volta {
+namespace {
+
+using test::expect_error;
+using test::FileCall;
+using testing::HasSubstr;
+
+class RunTest : public test::RunFixture {};
+
+TEST_F(RunTest, LeavesCheckpointsMetricsAndACurve) {
+  const RunOptions o = options("a");
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  EXPECT_EQ(result.end, RunEnd::kFinished);
+  EXPECT_EQ(result.steps, 20);
+  EXPECT_EQ(result.tokens, 20 * 4 * 8);
+  EXPECT_EQ(result.checkpoint, o.out + "/step-20");
+  ASSERT_TRUE(result.val_loss);
+  EXPECT_LT(*result.val_loss, 2.6);
+  EXPECT_EQ(*list_directory(o.out),
+            (std::vector<std::string>{".lock", "loss.svg", "metrics.jsonl", "run.json", "step-10",
+                                      "step-15", "step-20"}));
+  VOLTA_ASSERT_OK(const auto records, read_metrics(o.out + "/metrics.jsonl"));
+  ASSERT_EQ(records.size(), 20u);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    EXPECT_EQ(records[i].step, static_cast<std::int64_t>(i) + 1);
+    EXPECT_EQ(records[i].val_loss.has_value(), (i + 1) % 5 == 0);
+    EXPECT_GT(records[i].tokens_per_s, 0.0);
+    EXPECT_EQ(records[i].lr, learning_rate(o.trainer.schedule, static_cast<std::int64_t>(i)));
+  }
+  EXPECT_EQ(records.back().val_loss, result.val_loss);
+  EXPECT_EQ(records.back().loss, result.loss);
+  EXPECT_THAT(test::get_file(o.out + "/loss.svg"), HasSubstr("text.txt"));
+  EXPECT_THAT(messages_, HasSubstr("memory: weights"));
+  EXPECT_THAT(messages_, HasSubstr("tokens of"));
+  VOLTA_ASSERT_OK(const Transformer model, load_model(result.checkpoint, test::cpu(1)));
+  EXPECT_EQ(model.config().layers, 2);
+  EXPECT_EQ(events_.size(), 20u);
+  EXPECT_EQ(events_.back().steps, 20);
+  VOLTA_ASSERT_OK(const RunOptions saved, load_run_options(o.out));
+  EXPECT_EQ(saved.data, o.data);
+}
+
+// The loss that the run reports is that of all windows of the validation text.
+TEST_F(RunTest, TheLastValidationLossIsOverTheWholeText) {
+  const RunOptions o = options("a");
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  VOLTA_ASSERT_OK(const Transformer model, load_model(result.checkpoint, test::cpu(1)));
+  VOLTA_ASSERT_OK(auto evaluator, Evaluator::create(model, 3, 8));
+  VOLTA_ASSERT_OK(const Dataset data, load_text(o.data, "char", nullptr, 0.1));
+  EXPECT_EQ(*evaluator.mean_loss(*data.validation), *result.val_loss);
+}
+
+TEST_F(RunTest, ThreadsDoNotChangeARun) {
+  RunOptions o = options("one");
+  o.trainer.dropout = 0.1f;
+  ASSERT_TRUE(train(o));
+  for (const int threads : {2, 3}) {
+    RunOptions other = o;
+    other.out = dir_.file(std::to_string(threads));
+    device_ = test::cpu(threads);
+    ASSERT_TRUE(train(other));
+    expect_same_runs(o.out, other.out);
+  }
+}
+
+TEST_F(RunTest, AFolderThatHoldsARunIsRefusedWithoutResume) {
+  ASSERT_TRUE(train(options("a")));
+  expect_error(train(options("a")), ErrorCode::kInvalidArgument, "holds a run already");
+  // Whatever is left of it counts.
+  std::filesystem::remove_all(dir_.file("a"));
+  std::filesystem::create_directories(dir_.file("a/step-3"));
+  expect_error(train(options("a")), ErrorCode::kInvalidArgument, "--resume");
+}
+
+TEST_F(RunTest, TheSecondRunOnOneFolderIsRefused) {
+  const RunOptions o = options("a");
+  int refused = 0;
+  callbacks_.on_step = [&](const StepEvent& event) {
+    if (event.report.step != 2) return;
+    RunOptions second = o;
+    second.resume = true;
+    expect_error(volta::train(second, test::cpu(1)), ErrorCode::kIo, o.out);
+    ++refused;
+  };
+  ASSERT_TRUE(volta::train(o, device_, callbacks_));
+  EXPECT_EQ(refused, 1);
+}
+
+TEST_F(RunTest, ResumeWithoutACheckpointStartsAtStepZeroAndSaysSo) {
+  RunOptions o = options("a");
+  o.resume = true;
+  ASSERT_TRUE(train(o));
+  EXPECT_THAT(messages_, HasSubstr("has no valid checkpoint: starting at step 0"));
+  EXPECT_EQ(events_.front().report.step, 1);
+}
+
+TEST_F(RunTest, AFinishedRunCanBeResumedAndSaysItsResult) {
+  RunOptions o = options("a");
+  VOLTA_ASSERT_OK(const RunResult first, train(o));
+  o.resume = true;
+  events_.clear();
+  VOLTA_ASSERT_OK(const RunResult again, train(o));
+  EXPECT_TRUE(events_.empty());
+  EXPECT_EQ(again.steps, 20);
+  EXPECT_EQ(again.val_loss, first.val_loss);
+  EXPECT_EQ(again.checkpoint, first.checkpoint);
+  EXPECT_EQ(again.tokens, 0);
+}
+
+TEST_F(RunTest, ResumingWithOtherSettingsNamesTheFirstThatDiffers) {
+  ASSERT_TRUE(train(options("a")));
+  const auto expect_refused = [&](auto change, const std::string& text) {
+    RunOptions o = options("a");
+    o.resume = true;
+    change(o);
+    expect_error(train(o), ErrorCode::kMismatch, text);
+  };
+  expect_refused([](auto& o) { o.seed = 2; }, "seed is 2, the checkpoint has 1");
+  expect_refused([](auto& o) { o.trainer.batch = 5; }, "training.batch is 5, the checkpoint has 4");
+  expect_refused([](auto& o) { o.trainer.schedule.lr = 0.5; }, "training.lr is 0.5");
+  expect_refused([](auto& o) { o.trainer.schedule.steps = 30; }, "training.steps is 30");
+  expect_refused([](auto& o) { o.trainer.dropout = 0.5f; }, "training.dropout");
+  expect_refused([](auto& o) { o.trainer.optimizer.kind = OptimizerConfig::Kind::kSgd; },
+                 "training.optimizer is sgd, the checkpoint has adamw");
+  expect_refused([](auto& o) { o.model.layers = 3; }, "model.layers is 3, the checkpoint has 2");
+  expect_refused([](auto& o) { o.model.norm_bias = true; }, "model.norm_bias is true");
+  expect_refused([](auto& o) { o.val_fraction = 0.2; }, "val_fraction is 0.2");
+  expect_refused(
+      [&](auto& o) {
+        o.data = dir_.file("other.txt");
+        test::put_file(o.data, test::get_file(dir_.file("text.txt")) + "the cat");
+      },
+      "data.bytes");
+  // What is only watched may change.
+  RunOptions o = options("a");
+  o.resume = true;
+  o.eval_every = 7;
+  o.save_every = 0;
+  o.keep = 1;
+  EXPECT_TRUE(train(o));
+}
+
+TEST_F(RunTest, AConstantScheduleCanBeExtended) {
+  RunOptions o = options("a");
+  o.trainer.schedule.kind = ScheduleKind::kConstant;
+  ASSERT_TRUE(train(o));
+  o.trainer.schedule.steps = 26;
+  o.resume = true;
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  EXPECT_EQ(result.steps, 26);
+  RunOptions whole = o;
+  whole.resume = false;
+  whole.out = dir_.file("whole");
+  ASSERT_TRUE(train(whole));
+  EXPECT_EQ(weights_of(result.checkpoint), weights_of(whole.out + "/step-26"));
+}
+
+TEST_F(RunTest, StopsEarlyWhenTheLossNoLongerFalls) {
+  RunOptions o = options("a");
+  o.trainer.schedule = {.kind = ScheduleKind::kConstant, .lr = 0.5, .steps = 200};
+  o.patience = 2;
+  o.eval_every = 2;
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  EXPECT_EQ(result.end, RunEnd::kEarlyStop);
+  EXPECT_LT(result.steps, 200);
+  EXPECT_EQ(result.steps % 2, 0);
+  VOLTA_ASSERT_OK(const auto records, read_metrics(o.out + "/metrics.jsonl"));
+  EXPECT_EQ(static_cast<std::int64_t>(records.size()), result.steps);
+  EXPECT_EQ(records.back().val_loss, result.val_loss);
+  // It stays stopped.
+  o.resume = true;
+  VOLTA_ASSERT_OK(const RunResult again, train(o));
+  EXPECT_EQ(again.end, RunEnd::kEarlyStop);
+  EXPECT_EQ(again.steps, result.steps);
+}
+
+TEST_F(RunTest, ANonFiniteLossStopsAndKeepsTheLastCheckpoint) {
+  RunOptions o = options("a");
+  o.trainer.optimizer.kind = OptimizerConfig::Kind::kSgd;
+  o.trainer.optimizer.clip = 0.0f;
+  o.trainer.schedule = {.kind = ScheduleKind::kConstant, .lr = 1e30, .steps = 50};
+  o.save_every = 1;
+  const auto result = train(o);
+  expect_error(result, ErrorCode::kNonFinite, "step 2: loss");
+  EXPECT_THAT(result.error().message(), HasSubstr("go on from " + o.out + "/step-1"));
+  VOLTA_ASSERT_OK(const auto newest, newest_valid_checkpoint(o.out));
+  EXPECT_EQ(newest->manifest.step, 1);
+}
+
+TEST_F(RunTest, AFailingCheckpointIsToldAndTrainingGoesOn) {
+  const RunOptions o = options("a");
+  test::FaultyFileOps faults;
+  callbacks_.on_step = [&](const StepEvent& event) {
+    // The disk is full from step 8 to 12: the checkpoint of step 10 and some metrics fail.
+    if (event.report.step == 8) faults.fail(FileCall::kWrite, 1, ENOSPC);
+    if (event.report.step == 12) faults.fail(FileCall::kWrite, INT_MAX, 0);
+  };
+  const ScopedFileOps scope(faults);
+  VOLTA_ASSERT_OK(const RunResult result, volta::train(o, device_, callbacks_));
+  EXPECT_THAT(messages_, HasSubstr("checkpoint of step 10"));
+  EXPECT_THAT(messages_, HasSubstr("No space left"));
+  EXPECT_EQ(result.steps, 20);
+  VOLTA_ASSERT_OK(const auto places, list_checkpoints(o.out));
+  ASSERT_EQ(places.size(), 3u);
+  EXPECT_EQ(places[2].step, 5);
+  VOLTA_ASSERT_OK(const auto records, read_metrics(o.out + "/metrics.jsonl"));
+  EXPECT_EQ(records.size(), 20u);
+}
+
+TEST_F(RunTest, WhenTheLastCheckpointFailsTheRunFails) {
+  const RunOptions o = options("a");
+  test::FaultyFileOps faults;
+  callbacks_.on_step = [&](const StepEvent& event) {
+    if (event.report.step == 19) faults.fail(FileCall::kMkdir, 1, EROFS);
+  };
+  const ScopedFileOps scope(faults);
+  const auto result = volta::train(o, device_, callbacks_);
+  expect_error(result, ErrorCode::kIo, "its result could not be saved");
+  EXPECT_THAT(result.error().message(), HasSubstr("go on from " + o.out + "/step-15"));
+}
+
+TEST_F(RunTest, BadDataIsAnErrorBeforeAnythingIsTrained) {
+  const auto with = [&](const std::string& text, const std::string& tokenizer = "char") {
+    RunOptions o = options("a");
+    o.tokenizer = tokenizer;
+    test::put_file(o.data, text);
+    return train(o);
+  };
+  const auto code = ErrorCode::kInvalidArgument;
+  expect_error(with(""), code, "text.txt is empty");
+  expect_error(with("abc\xFF"), code, "is not UTF-8");
+  expect_error(with("abc"), code, "a context of 8 needs at least 9");
+  expect_error(with(std::string(30, 'x'), "byte"), code, "are for validation");
+  RunOptions o = options("a");
+  o.data = dir_.file("none.txt");
+  expect_error(train(o), ErrorCode::kNotFound, "none.txt");
+  o = options("a");
+  o.model.heads = 3;
+  o.model.head_dim = 0;
+  expect_error(train(o), code, "do not divide");
+  EXPECT_EQ(*list_directory(dir_.file("a")), (std::vector<std::string>{".lock"}));
+  // Nothing of it counts as a run.
+  EXPECT_TRUE(with(test::small_text()));
+}
+
+TEST_F(RunTest, WithoutValidationThereIsNoValidationLoss) {
+  RunOptions o = options("a");
+  o.val_fraction = 0.0;
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  EXPECT_FALSE(result.val_loss);
+  EXPECT_THAT(test::get_file(o.out + "/metrics.jsonl"), testing::Not(HasSubstr("val_loss")));
+}
+
+TEST_F(RunTest, ReadyMadeExamplesAreTakenInOrder) {
+  std::vector<std::int64_t> ids;
+  for (std::int64_t i = 0; i < 6 * 9; ++i) ids.push_back(i * 7 % 13);
+  RunOptions o = options("a");
+  o.data = dir_.file("rows.safetensors");
+  ASSERT_TRUE(write_safetensors(
+      o.data, {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(6, 9), ids)}}));
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  EXPECT_FALSE(result.val_loss);
+  EXPECT_THAT(messages_, HasSubstr("6 examples of 8 tokens"));
+  // The first loss is that of rows 0 to 3.
+  VOLTA_ASSERT_OK(const Transformer model,
+                  Transformer::random(test::small_config(), 1, test::cpu(1)));
+  TrainerOptions trainer_options = test::small_options();
+  VOLTA_ASSERT_OK(Trainer trainer, Trainer::create(model, trainer_options));
+  VOLTA_ASSERT_OK(const ExampleRows rows, ExampleRows::create({ids.begin(), ids.end()}, 6, 8, 1));
+  EXPECT_EQ(events_.front().report.loss, trainer.step(rows)->loss);
+  const auto refused = [&](auto change, ErrorCode code, const std::string& text) {
+    RunOptions bad = o;
+    bad.out = dir_.file("b");
+    change(bad);
+    expect_error(train(bad), code, text);
+  };
+  const auto code = ErrorCode::kInvalidArgument;
+  refused([](auto& bad) { bad.trainer.time = 4; }, code, "its examples are 8 tokens long");
+  refused([](auto& bad) { bad.model.context = 4; }, code, "longer than the model's context of 4");
+  refused([](auto& bad) { bad.patience = 1; }, code, "patience needs validation text");
+  refused([](auto& bad) { bad.model.vocab_size = 5; }, ErrorCode::kInvalidFile, "ids must be");
+}
+
+TEST_F(RunTest, StartsFromAModelFolder) {
+  VOLTA_ASSERT_OK(const RunResult first, train(options("a")));
+  RunOptions o = options("b");
+  o.init = first.checkpoint;
+  o.model.layers = 99;  // Not looked at.
+  o.tokenizer = "byte";
+  VOLTA_ASSERT_OK(const RunResult second, train(o));
+  EXPECT_LT(events_[20].report.loss, events_[0].report.loss - 0.3);
+  VOLTA_ASSERT_OK(const auto tokenizer, load_tokenizer(second.checkpoint));
+  EXPECT_EQ(tokenizer->kind(), "char");
+  // The folder it came from is as it was, and not needed to go on.
+  EXPECT_TRUE(open_checkpoint(first.checkpoint));
+  std::filesystem::rename(first.checkpoint, dir_.file("elsewhere"));
+  o.resume = true;
+  std::filesystem::remove_all(second.checkpoint);
+  EXPECT_TRUE(train(o));
+  o.init = dir_.file("none");
+  o.out = dir_.file("c");
+  o.resume = false;
+  expect_error(train(o), ErrorCode::kNotFound, "none");
+}
+
+TEST_F(RunTest, ATextThatTheModelsVocabularyCannotHoldIsRefused) {
+  VOLTA_ASSERT_OK(const RunResult first, train(options("a")));
+  RunOptions o = options("b");
+  o.init = first.checkpoint;
+  test::put_file(dir_.file("text.txt"), test::small_text() + "Z");
+  expect_error(train(o), ErrorCode::kInvalidArgument, "'Z'");
+  std::filesystem::remove(first.checkpoint + "/tokenizer.json");
+  o.tokenizer = "byte";
+  expect_error(train(o), ErrorCode::kInvalidArgument, "a vocabulary of 256 bytes does not fit");
+  test::put_file(first.checkpoint + "/tokenizer.json", "{}");
+  expect_error(train(o), ErrorCode::kInvalidFile, "tokenizer.json");
+}
+
+TEST_F(RunTest, AnotherInstructionSetIsSaid) {
+  RunOptions o = options("a");
+  device_ = test::cpu(1, cpu::Simd::kSse4);
+  stop_after_ = 4;
+  expect_error(train(o), ErrorCode::kInterrupted, "interrupted after step 4 of 20");
+  stop_after_ = 0;
+  o.resume = true;
+  if (test::simds().back() == cpu::Simd::kSse4) GTEST_SKIP() << "this machine has SSE4 only";
+  device_ = test::cpu(1, test::simds().back());
+  ASSERT_TRUE(train(o));
+  EXPECT_THAT(messages_, HasSubstr("the checkpoint was written on cpu (sse4)"));
+  EXPECT_THAT(messages_, HasSubstr("bits will differ"));
+}
+
+TEST_F(RunTest, OtherKernelParametersAreSaid) {
+  RunOptions o = options("a");
+  stop_after_ = 4;
+  EXPECT_FALSE(train(o));
+  stop_after_ = 0;
+  const std::string path = o.out + "/step-4/manifest.json";
+  std::string manifest = test::get_file(path);
+  manifest.replace(manifest.find("k_block"), 7, "k-block");
+  test::put_file(path, manifest);
+  o.resume = true;
+  ASSERT_TRUE(train(o));
+  EXPECT_THAT(messages_, HasSubstr("with other kernel parameters"));
+}
+
+TEST_F(RunTest, AForeignRunStateIsRefused) {
+  RunOptions o = options("a");
+  ASSERT_TRUE(train(o));
+  // A checkpoint that the library's own functions wrote, but no run.
+  VOLTA_ASSERT_OK(const Transformer model, load_model(o.out + "/step-20", test::cpu(1)));
+  TrainerOptions trainer_options = test::small_options();
+  VOLTA_ASSERT_OK(Trainer trainer, Trainer::create(model, trainer_options));
+  ASSERT_TRUE(trainer.restore(21, trainer.optimizer_state()));
+  o.resume = true;
+  for (const std::string state : {"{}", "not json", R"({"settings":{}})"}) {
+    ASSERT_TRUE(write_checkpoint(o.out, {&trainer, nullptr, state}, 0));
+    expect_error(train(o), ErrorCode::kInvalidFile, "step-21");
+  }
+}
+
+// No memory, at any allocation on the device, is an error and no crash.
+TEST_F(RunTest, DeviceMemoryThatRunsOutIsAnError) {
+  const auto faulty = std::make_shared<test::FaultyDevice>(test::cpu(1));
+  device_ = faulty;
+  RunOptions o = options("a");
+  o.trainer.schedule.steps = 1;
+  for (const std::int64_t nth : {1, 5, 20, 40, 60, 80}) {
+    faulty->faulty_memory().allocation_fuse.arm(nth);
+    const auto result = train(o);
+    faulty->faulty_memory().allocation_fuse.arm(0);
+    if (result) break;
+    EXPECT_EQ(result.error().code(), ErrorCode::kOutOfMemory) << result.error().message();
+  }
+}
+
+}  // namespace
+}  // namespace volta
