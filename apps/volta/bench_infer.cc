@@ -1,0 +1,255 @@
+// volta bench infer: what a token costs, with and without the KV cache.
+#include "bench_infer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/json.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "command.h"
+#include "io/model_folder.h"
+#include "nn/generator.h"
+
+namespace volta::cli {
+namespace {
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0.0;
+  std::sort(values.begin(), values.end());
+  const auto last = static_cast<double>(values.size() - 1);
+  return values[static_cast<std::size_t>(q * last + 0.5)];
+}
+
+// The measurements at one prompt length.
+struct LengthReport {
+  std::int64_t length = 0;
+  std::vector<double> first_token;  // Seconds, one a run.
+  std::vector<double> cached;       // Seconds a token.
+  std::vector<double> uncached;
+};
+
+struct OpShare {
+  std::string op;
+  double share = 0.0;
+  std::int64_t calls = 0;
+};
+
+struct BenchReport {
+  DeviceInfo device;
+  TransformerConfig config;
+  GeneratorMemory memory;
+  std::vector<LengthReport> lengths;
+  std::vector<OpShare> shares;
+  std::int64_t peak_rss = 0;
+};
+
+GenerationRequest request_of(const TransformerConfig& config, std::int64_t length,
+                             std::int64_t tokens, std::uint64_t seed) {
+  GenerationRequest request{
+      .prompt = {}, .max_new_tokens = tokens, .sampling = {}, .stop_tokens = {}};
+  RandomSequence random({.seed = seed, .stream = 0, .step = 0});
+  for (std::int64_t i = 0; i < length; ++i) {
+    request.prompt.push_back(static_cast<std::int32_t>(
+        random.next_below(static_cast<std::uint32_t>(config.vocab_size))));
+  }
+  request.sampling.temperature = 0.0f;
+  return request;
+}
+
+// One run at one length: the cached and the uncached generator, one after the other.
+Status measure(Generator& cached, Generator& uncached, const TransformerConfig& config,
+               const BenchInferOptions& options, std::uint64_t seed, bool count,
+               LengthReport& report) {
+  const std::int64_t room = config.context - report.length;
+  const std::int64_t tokens =
+      std::clamp<std::int64_t>(options.tokens, 1, std::max<std::int64_t>(room, 1));
+  const GenerationRequest with = request_of(config, report.length, tokens, seed);
+  VOLTA_TRY(cached.generate(std::span(&with, 1)));
+  if (count) {
+    const GenerationTiming& timing = cached.timing();
+    report.first_token.push_back(timing.first_token_seconds);
+    report.cached.insert(report.cached.end(), timing.token_seconds.begin(),
+                         timing.token_seconds.end());
+  }
+  // Without a cache the first token costs what every later one costs: the whole prefix.
+  const GenerationRequest without = request_of(config, report.length, 1, seed);
+  for (int repeat = 0; repeat < 4; ++repeat) {
+    VOLTA_TRY(uncached.generate(std::span(&without, 1)));
+    if (count) report.uncached.push_back(uncached.timing().first_token_seconds);
+  }
+  return {};
+}
+
+// The share of each op in decoding, measured apart so that it costs the timings nothing.
+Result<std::vector<OpShare>> op_shares(const Transformer& model, const BenchInferOptions& options,
+                                       std::uint64_t seed, DType dtype) {
+  VOLTA_TRY(const auto profiler, ProfilingDevice::create(model.device(), {.max_events = 0}));
+  VOLTA_TRY(const Transformer profiled,
+            Transformer::from_weights(model.config(), model.weights(), profiler));
+  VOLTA_TRY(Generator generator, Generator::create(profiled, {.compute_dtype = dtype}));
+  const std::int64_t prompt = std::min<std::int64_t>(16, model.config().context / 2 + 1);
+  const GenerationRequest request = request_of(model.config(), prompt, options.tokens, seed);
+  VOLTA_TRY(generator.generate(std::span(&request, 1)));  // Warm-up.
+  profiler->reset();
+  VOLTA_TRY(generator.generate(std::span(&request, 1)));
+  const Profile profile = profiler->profile();
+  std::map<std::string, OpShare> by_name;
+  for (const ProfileRow& row : profile.ops) {
+    const std::string name = row.op.substr(0, row.op.find('{'));
+    OpShare& share = by_name[name];
+    share.op = name;
+    share.calls += row.calls;
+    share.share += static_cast<double>(row.total_ns) / static_cast<double>(profile.total_ns);
+  }
+  std::vector<OpShare> shares;
+  for (auto& [name, share] : by_name) shares.push_back(std::move(share));
+  std::sort(shares.begin(), shares.end(),
+            [](const OpShare& a, const OpShare& b) { return a.share > b.share; });
+  return shares;
+}
+
+Result<BenchReport> run_bench(const Transformer& model, const BenchInferOptions& options,
+                              std::uint64_t seed, DType dtype) {
+  BenchReport report{.device = model.device()->info(),
+                     .config = model.config(),
+                     .memory = {},
+                     .lengths = {},
+                     .shares = {}};
+  VOLTA_TRY(Generator cached, Generator::create(model, {.compute_dtype = dtype}));
+  VOLTA_TRY(Generator uncached,
+            Generator::create(model, {.compute_dtype = dtype, .use_cache = false}));
+  for (const std::int64_t length : options.lengths) {
+    if (length < 1 || length > model.config().context) continue;
+    report.lengths.push_back({.length = length, .first_token = {}, .cached = {}, .uncached = {}});
+  }
+  for (std::int64_t run = 0; run < options.warmup + options.runs; ++run) {
+    for (LengthReport& length : report.lengths) {
+      VOLTA_TRY(
+          measure(cached, uncached, model.config(), options, seed, run >= options.warmup, length));
+      if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
+    }
+  }
+  report.memory = cached.memory();
+  VOLTA_TRY(report.shares, op_shares(model, options, seed, dtype));
+  report.peak_rss = peak_rss_bytes();
+  return report;
+}
+
+std::string to_text(const BenchReport& report) {
+  std::string text = fmt::format("{} parameters on {} ({}, {} threads), volta {}\n",
+                                 format_count(parameter_count(report.config)), report.device.name,
+                                 report.device.isa, report.device.threads, version_with_hash());
+  text +=
+      fmt::format("weights {}, KV cache {}, activations {}, peak memory {}\n\n",
+                  format_bytes(report.memory.weight_bytes), format_bytes(report.memory.cache_bytes),
+                  format_bytes(report.memory.activation_bytes), format_bytes(report.peak_rss));
+  text += fmt::format("{:>7} {:>12} {:>12} {:>12} {:>11} {:>12} {:>11} {:>7}\n", "prompt",
+                      "first token", "token", "p95", "tokens/s", "no cache", "tokens/s", "gain");
+  for (const LengthReport& r : report.lengths) {
+    const double token = quantile(r.cached, 0.5);
+    const double slow = quantile(r.uncached, 0.5);
+    text += fmt::format("{:>7} {:>12} {:>12} {:>12} {:>11.0f} {:>12} {:>11.0f} {:>6.1f}x\n",
+                        r.length, format_duration(quantile(r.first_token, 0.5)),
+                        format_duration(token), format_duration(quantile(r.cached, 0.95)),
+                        token > 0.0 ? 1.0 / token : 0.0, format_duration(slow),
+                        slow > 0.0 ? 1.0 / slow : 0.0, token > 0.0 ? slow / token : 0.0);
+  }
+  text += "\nshare of each op in decoding:";
+  for (const OpShare& share : report.shares) {
+    if (share.share >= 0.01) text += fmt::format(" {} {:.0f}%", share.op, 100.0 * share.share);
+  }
+  return text + "\n";
+}
+
+std::string to_json(const BenchReport& report, const BenchInferOptions& options,
+                    std::uint64_t seed) {
+  JsonWriter json;
+  json.begin_object().field("version", version_with_hash());
+  json.field("device", report.device.name).field("isa", report.device.isa);
+  json.field("threads", report.device.threads).field("seed", seed).field("runs", options.runs);
+  json.field("parameters", parameter_count(report.config));
+  json.field("weight_bytes", report.memory.weight_bytes);
+  json.field("cache_bytes", report.memory.cache_bytes);
+  json.field("activation_bytes", report.memory.activation_bytes);
+  json.field("peak_rss_bytes", report.peak_rss).key("lengths").begin_array();
+  for (const LengthReport& r : report.lengths) {
+    json.begin_object().field("prompt", r.length);
+    json.field("first_token_s", quantile(r.first_token, 0.5));
+    json.field("token_s", quantile(r.cached, 0.5)).field("token_p95_s", quantile(r.cached, 0.95));
+    json.field("no_cache_token_s", quantile(r.uncached, 0.5)).end_object();
+  }
+  json.end_array().key("op_shares").begin_object();
+  for (const OpShare& share : report.shares) json.field(share.op, share.share);
+  json.end_object().end_object();
+  return std::move(json).take() + "\n";
+}
+
+std::string to_csv(const BenchReport& report) {
+  std::string text = "prompt,first_token_s,token_s,token_p95_s,no_cache_token_s\n";
+  for (const LengthReport& r : report.lengths) {
+    text +=
+        fmt::format("{},{},{},{},{}\n", r.length, quantile(r.first_token, 0.5),
+                    quantile(r.cached, 0.5), quantile(r.cached, 0.95), quantile(r.uncached, 0.5));
+  }
+  return text;
+}
+
+}  // namespace
+
+Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
+  VOLTA_TRY(const Output output,
+            parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
+  VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const Session session, Session::create(globals));
+  Result<Transformer> model = fail(ErrorCode::kInternal, "no model");
+  if (options.model.empty()) {
+    model = Transformer::random(tiny_lm_config(), globals.seed, session.device());
+  } else {
+    VOLTA_TRY(const std::string directory, find_model(options.model));
+    model = load_model(directory, session.device());
+  }
+  VOLTA_TRY(const Transformer loaded, std::move(model));
+  VOLTA_TRY(const BenchReport report, run_bench(loaded, options, globals.seed, dtype));
+  VOLTA_TRY(session.finish());
+  switch (output) {
+    case Output::kJson:
+      return print(to_json(report, options, globals.seed));
+    case Output::kCsv:
+      return print(to_csv(report));
+    default:
+      return print(to_text(report));
+  }
+}
+
+void add_bench(CLI::App& app, Globals& globals, Action& action) {
+  CLI::App* bench = app.add_subcommand("bench", "measure");
+  bench->require_subcommand(1);
+  CLI::App* command =
+      bench->add_subcommand("infer", "what a token costs, with and without KV cache");
+  auto options = std::make_shared<BenchInferOptions>();
+  command->add_option("model", options->model,
+                      "model folder or run (default: the default TinyLm with random weights)");
+  command->add_option("--runs", options->runs, "measured runs (default 5)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{100000}));
+  command->add_option("--warmup", options->warmup, "runs before them (default 1)")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{100000}));
+  command->add_option("--tokens", options->tokens, "tokens to generate a run (default 32)")
+      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 24));
+  command->add_option("--lengths", options->lengths, "prompt lengths (default 16,64,256)")
+      ->delimiter(',')
+      ->take_all()
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
+  command->callback([&globals, &action, options] {
+    action = [&globals, options] { return bench_infer(globals, *options); };
+  });
+}
+
+}  // namespace volta::cli

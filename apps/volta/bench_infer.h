@@ -1,0 +1,23 @@
+// The inference benchmark, for `volta bench infer` and for the demo.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "command.h"
+
+namespace volta::cli {
+
+struct BenchInferOptions {
+  std::string model;  ///< Empty: the default TinyLm with random weights.
+  std::int64_t runs = 5;
+  std::int64_t warmup = 1;
+  std::int64_t tokens = 32;
+  std::vector<std::int64_t> lengths = {16, 64, 256};
+};
+
+/// Measures and prints.
+Status bench_infer(const Globals& globals, const BenchInferOptions& options);
+
+}  // namespace volta::cli

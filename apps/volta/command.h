@@ -1,0 +1,84 @@
+// What every subcommand shares: the global options, the way a command is registered, the device it
+// runs on, and how an Error becomes an exit code. One file a subcommand includes this and no other.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "device/device.h"
+#include "device/profiling_device.h"
+#include "tensor/dtype.h"
+#include "train/run.h"
+
+namespace volta::cli {
+
+/// How results are written to standard output.
+enum class Output : std::uint8_t { kText, kJson, kCsv, kDot };
+
+/// Options that every subcommand takes.
+struct Globals {
+  std::string device;  ///< "cpu", "cuda", "auto"; empty: VOLTA_DEVICE.
+  int threads = 0;     ///< 0: VOLTA_NUM_THREADS, or the CPUs this process may use.
+  std::string dtype = "f32";
+  std::uint64_t seed = 1;
+  std::string output = "text";
+  std::string profile;  ///< A file for the profile; empty: none.
+};
+
+/// What a parsed command line will do.
+using Action = std::function<Status()>;
+
+// Each registers its subcommand, and sets `action` when the command line names it.
+void add_train(CLI::App& app, Globals& globals, Action& action);
+void add_generate(CLI::App& app, Globals& globals, Action& action);
+void add_eval(CLI::App& app, Globals& globals, Action& action);
+void add_bench(CLI::App& app, Globals& globals, Action& action);
+void add_inspect(CLI::App& app, Globals& globals, Action& action);
+void add_graph(CLI::App& app, Globals& globals, Action& action);
+void add_devices(CLI::App& app, Globals& globals, Action& action);
+void add_version(CLI::App& app, Globals& globals, Action& action);
+void add_demo(CLI::App& app, Globals& globals, Action& action);
+
+/// The documented exit code of an error.
+int exit_code(ErrorCode code);
+
+/// --output, for a command that can write `allowed`.
+Result<Output> parse_output(const Globals& globals, const std::vector<Output>& allowed);
+/// --dtype: f32 or bf16.
+Result<DType> compute_dtype(const Globals& globals);
+
+/// The device of one command, and the profile that is written when it ends.
+class Session {
+ public:
+  static Result<Session> create(const Globals& globals);
+  const std::shared_ptr<Device>& device() const { return device_; }
+  /// Writes the --profile file, if one was asked for.
+  Status finish() const;
+
+ private:
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<ProfilingDevice> profiler_;
+  std::string profile_path_;
+};
+
+/// True from the first SIGINT or SIGTERM on; a second one ends the process at once.
+bool interrupted();
+void install_signal_handlers();
+
+/// Writes to standard output and standard error. Results go to stdout, progress to stderr.
+Status print(std::string_view text);
+void note(std::string_view text);
+
+/// Runs a training run with its progress on standard error; SIGINT and SIGTERM end it with a
+/// checkpoint.
+Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr<Device> device);
+
+/// The folder that holds config.json: `path` itself, or the newest valid checkpoint of a run.
+Result<std::string> find_model(const std::string& path);
+
+}  // namespace volta::cli

@@ -1,0 +1,129 @@
+// volta demo: a small transformer, trained on real text for about a minute, and what it can do.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "bench_infer.h"
+#include "command.h"
+#include "io/model_folder.h"
+#include "io/tokenizer.h"
+#include "nn/generator.h"
+#include "train/presets.h"
+
+namespace volta::cli {
+namespace {
+
+constexpr std::string_view kLicenses = "/usr/share/common-licenses";
+
+struct Options {
+  std::string text;
+  std::string out;
+  std::int64_t steps = 0;
+};
+
+// The license texts every Debian carries, one after the other.
+Result<std::string> license_texts() {
+  auto names = list_directory(std::string(kLicenses));
+  std::string all;
+  if (names) {
+    for (const std::string& name : *names) {
+      const std::string path = join_path(kLicenses, name);
+      // Links are other names for the same texts ("GPL" for "GPL-3").
+      std::string target(1, '\0');
+      if (::readlink(path.c_str(), target.data(), 1) >= 0) continue;
+      if (const auto text = read_text_file(path, std::int64_t{1} << 24)) all += *text;
+    }
+  }
+  if (all.empty()) {
+    return fail(
+        ErrorCode::kNotFound,
+        fmt::format("no license texts in {}; give a text of your own: --text FILE", kLicenses));
+  }
+  return all;
+}
+
+// A folder for this run that no other one uses.
+Result<std::string> make_folder(const Options& options) {
+  if (!options.out.empty()) return options.out;
+  const char* base = std::getenv("TMPDIR");
+  std::string pattern =
+      join_path(base != nullptr && *base != '\0' ? base : "/tmp", "volta-demo-XXXXXX");
+  if (::mkdtemp(pattern.data()) == nullptr) {
+    return fail(ErrorCode::kIo, fmt::format("cannot make a folder like {}", pattern));
+  }
+  return pattern;
+}
+
+Status generate_sample(const std::string& directory, const Globals& globals,
+                       const std::shared_ptr<Device>& device) {
+  VOLTA_TRY(const Transformer model, load_model(directory, device));
+  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
+  VOLTA_TRY(Generator generator, Generator::create(model, {}));
+  GenerationRequest request{.prompt = {}, .max_new_tokens = 400, .sampling = {}, .stop_tokens = {}};
+  auto prompt = tokenizer->encode("\nThe ");
+  if (!prompt) prompt = std::vector<std::int32_t>{0};
+  request.prompt = std::move(*prompt);
+  request.sampling = {.temperature = 0.7f, .seed = globals.seed};
+  StreamDecoder decoder(tokenizer);
+  Status written = print(tokenizer->decode(request.prompt));
+  VOLTA_TRY(generator.generate(std::span(&request, 1), [&](const TokenEvent& event) {
+    written = print(decoder.push(event.token));
+    return written && !interrupted();
+  }));
+  VOLTA_TRY(std::move(written));
+  return print(decoder.finish() + "\n");
+}
+
+Status demo(const Globals& globals, const Options& options) {
+  VOLTA_TRY(RunOptions run, preset("demo"));
+  VOLTA_TRY(const std::string folder, make_folder(options));
+  run.data = options.text;
+  if (run.data.empty()) {
+    VOLTA_TRY(const std::string text, license_texts());
+    VOLTA_TRY(create_directories(folder));
+    run.data = join_path(folder, "licenses.txt");
+    VOLTA_TRY(write_file_atomic(run.data, text));
+  }
+  run.out = join_path(folder, "run");
+  run.seed = globals.seed;
+  if (options.steps > 0) run.trainer.schedule.steps = options.steps;
+  VOLTA_TRY(const Session session, Session::create(globals));
+  VOLTA_TRY(print(fmt::format("Training on {}\n", options.text.empty()
+                                                      ? "the license texts of this machine"
+                                                      : options.text)));
+  VOLTA_TRY(const RunResult result, train_with_progress(run, session.device()));
+  VOLTA_TRY(print(fmt::format("{} steps in {}: loss {:.3f}, val_loss {:.3f}\n\nWhat it writes:\n",
+                              result.steps, format_duration(result.seconds), result.loss,
+                              result.val_loss.value_or(0.0))));
+  VOLTA_TRY(generate_sample(result.checkpoint, globals, session.device()));
+  VOLTA_TRY(print("\nWhat a token costs:\n"));
+  VOLTA_TRY(bench_infer(globals, {.model = result.checkpoint}));
+  VOLTA_TRY(session.finish());
+  return print(
+      fmt::format("\nThe model is {}. Go on with it:\n"
+                  "  volta generate {} --prompt 'The license'\n",
+                  result.checkpoint, result.checkpoint));
+}
+
+}  // namespace
+
+void add_demo(CLI::App& app, Globals& globals, Action& action) {
+  CLI::App* command =
+      app.add_subcommand("demo", "train a small model for a minute, generate, measure");
+  auto options = std::make_shared<Options>();
+  command->add_option("--text", options->text,
+                      "text to learn from (default: the license texts of this machine)");
+  command->add_option("--out", options->out, "folder for the model (default: a new one in TMPDIR)");
+  command->add_option("--steps", options->steps, "updates (default: about a minute of them)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  command->callback([&globals, &action, options] {
+    action = [&globals, options] { return demo(globals, *options); };
+  });
+}
+
+}  // namespace volta::cli

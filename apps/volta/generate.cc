@@ -1,0 +1,229 @@
+// volta generate: text from a model.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "command.h"
+#include "io/model_folder.h"
+#include "io/tokenizer.h"
+#include "nn/generator.h"
+
+namespace volta::cli {
+namespace {
+
+struct Options {
+  std::string model;
+  std::vector<std::string> prompts;
+  std::vector<std::string> ids;  // Comma-separated lists.
+  std::int64_t tokens = 256;
+  SamplingParams sampling{.temperature = 0.8f};
+  std::vector<std::string> stop;
+  std::int64_t slots = 0;
+  bool no_kv_cache = false;
+  bool verbose = false;
+};
+
+Result<std::vector<std::int32_t>> parse_ids(std::string_view text) {
+  std::vector<std::int32_t> ids;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    VOLTA_TRY(const auto id, parse_int<std::int32_t>(text.substr(begin, end - begin), "--ids", 0));
+    ids.push_back(id);
+    begin = end + 1;
+  }
+  return ids;
+}
+
+// The prompts as token ids, one request each; request i draws with seed + i.
+Result<std::vector<GenerationRequest>> make_requests(const Options& options, const Globals& globals,
+                                                     const Tokenizer* tokenizer) {
+  std::vector<GenerationRequest> requests;
+  const auto add = [&](std::vector<std::int32_t> prompt) {
+    GenerationRequest request{.prompt = std::move(prompt),
+                              .max_new_tokens = options.tokens,
+                              .sampling = options.sampling,
+                              .stop_tokens = {}};
+    request.sampling.seed = globals.seed + requests.size();
+    requests.push_back(std::move(request));
+  };
+  for (const std::string& list : options.ids) {
+    VOLTA_TRY(auto ids, parse_ids(list));
+    add(std::move(ids));
+  }
+  for (const std::string& text : options.prompts) {
+    if (tokenizer == nullptr) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "this model folder has no tokenizer.json; give the prompt as --ids");
+    }
+    VOLTA_TRY(auto ids, tokenizer->encode(text));
+    add(std::move(ids));
+  }
+  for (GenerationRequest& request : requests) {
+    for (const std::string& stop : options.stop) {
+      if (tokenizer == nullptr) {
+        VOLTA_TRY(const auto id, parse_int<std::int32_t>(stop, "--stop", 0));
+        request.stop_tokens.push_back(id);
+        continue;
+      }
+      VOLTA_TRY(const auto ids, tokenizer->encode(stop));
+      if (ids.size() != 1) {
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("--stop '{}' is {} tokens; it must be one", stop, ids.size()));
+      }
+      request.stop_tokens.push_back(ids.front());
+    }
+  }
+  return requests;
+}
+
+std::string_view reason_name(StopReason reason) {
+  switch (reason) {
+    case StopReason::kLength:
+      return "length";
+    case StopReason::kStopToken:
+      return "stop_token";
+    case StopReason::kContextFull:
+      return "context_full";
+    case StopReason::kCancelled:
+      return "cancelled";
+  }
+  return "?";
+}
+
+void write_result(JsonWriter& json, const GenerationRequest& request,
+                  const GenerationResult& result, const Tokenizer* tokenizer) {
+  json.begin_object().key("ids").begin_array();
+  for (const std::int32_t id : request.prompt) json.value(id);
+  for (const std::int32_t id : result.tokens) json.value(id);
+  json.end_array();
+  if (tokenizer != nullptr) json.field("text", tokenizer->decode(result.tokens));
+  json.key("logprobs").begin_array();
+  for (const float logprob : result.logprobs) json.value(logprob);
+  json.end_array().field("stop_reason", reason_name(result.reason)).end_object();
+}
+
+// One object for one prompt, an array for several.
+std::string to_json(const std::vector<GenerationRequest>& requests,
+                    const std::vector<GenerationResult>& results, const Tokenizer* tokenizer) {
+  JsonWriter json;
+  if (requests.size() != 1) json.begin_array();
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    write_result(json, requests[i], results[i], tokenizer);
+  }
+  if (requests.size() != 1) json.end_array();
+  return std::move(json).take() + "\n";
+}
+
+std::string to_text(const std::vector<GenerationRequest>& requests,
+                    const std::vector<GenerationResult>& results, const Tokenizer* tokenizer) {
+  std::string text;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    std::vector<std::int32_t> ids = requests[i].prompt;
+    ids.insert(ids.end(), results[i].tokens.begin(), results[i].tokens.end());
+    if (requests.size() > 1)
+      text += fmt::format("--- {} (seed {})\n", i, requests[i].sampling.seed);
+    text += tokenizer == nullptr ? fmt::format("{}", fmt::join(ids, ",")) : tokenizer->decode(ids);
+    text += "\n";
+  }
+  return text;
+}
+
+void report(const Generator& generator, const std::vector<GenerationResult>& results) {
+  const GeneratorMemory memory = generator.memory();
+  const GenerationTiming& timing = generator.timing();
+  std::size_t tokens = 0;
+  for (const GenerationResult& result : results) tokens += result.tokens.size();
+  double seconds = timing.first_token_seconds;
+  for (const double step : timing.token_seconds) seconds += step;
+  note(fmt::format(
+      "{} tokens in {} ({:.1f} tokens/s), first token after {}; weights {}, cache {}, "
+      "activations {} in {} plans\n",
+      tokens, format_duration(seconds), static_cast<double>(tokens) / seconds,
+      format_duration(timing.first_token_seconds), format_bytes(memory.weight_bytes),
+      format_bytes(memory.cache_bytes), format_bytes(memory.activation_bytes), memory.plans));
+}
+
+Status generate(const Globals& globals, Options& options) {
+  VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+  VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const Session session, Session::create(globals));
+  VOLTA_TRY(const std::string directory, find_model(options.model));
+  VOLTA_TRY(const Transformer model, load_model(directory, session.device()));
+  auto loaded = load_tokenizer(directory);
+  if (!loaded && loaded.error().code() != ErrorCode::kNotFound && options.ids.empty()) {
+    return std::unexpected(std::move(loaded).error());
+  }
+  const std::shared_ptr<const Tokenizer> tokenizer = loaded ? *loaded : nullptr;
+  if (options.prompts.empty() && options.ids.empty()) options.prompts.emplace_back("\n");
+  VOLTA_TRY(const auto requests, make_requests(options, globals, tokenizer.get()));
+  const auto count = static_cast<std::int64_t>(requests.size());
+  VOLTA_TRY(Generator generator,
+            Generator::create(model, {.slots = options.slots > 0 ? options.slots : count,
+                                      .compute_dtype = dtype,
+                                      .use_cache = !options.no_kv_cache}));
+  // One prompt in text mode is printed as it grows.
+  const bool stream = output == Output::kText && requests.size() == 1 && tokenizer != nullptr;
+  std::optional<StreamDecoder> decoder;
+  Status written;
+  if (stream) {
+    decoder.emplace(tokenizer);
+    VOLTA_TRY(print(tokenizer->decode(requests.front().prompt)));
+  }
+  const auto on_token = [&](const TokenEvent& event) {
+    if (decoder) written = print(decoder->push(event.token));
+    return written && !interrupted();
+  };
+  VOLTA_TRY(const auto results, generator.generate(requests, on_token));
+  VOLTA_TRY(std::move(written));
+  if (stream) {
+    VOLTA_TRY(print(decoder->finish() + "\n"));
+  } else {
+    VOLTA_TRY(print(output == Output::kJson ? to_json(requests, results, tokenizer.get())
+                                            : to_text(requests, results, tokenizer.get())));
+  }
+  if (options.verbose) report(generator, results);
+  VOLTA_TRY(session.finish());
+  if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
+  return {};
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Globals& globals, Action& action) {
+  CLI::App* command = app.add_subcommand("generate", "generate text from a model");
+  auto options = std::make_shared<Options>();
+  SamplingParams& sampling = options->sampling;
+  command->add_option("model", options->model, "model folder, or the folder of a training run")
+      ->required();
+  command->add_option("-p,--prompt", options->prompts, "text to continue; repeat it for a batch")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_option("--ids", options->ids, "a prompt as token ids, e.g. 5,6,7")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_option("-n,--tokens", options->tokens, "new tokens a prompt (default 256)")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31));
+  command->add_option("--temperature", sampling.temperature, "0 is greedy (default 0.8)");
+  command->add_option("--top-k", sampling.top_k, "keep the k likeliest tokens; 0: all");
+  command->add_option("--top-p", sampling.top_p, "keep the likeliest tokens of this total; 1: all");
+  command->add_option("--min-p", sampling.min_p, "drop tokens below this share of the likeliest");
+  command->add_option("--repetition-penalty", sampling.repetition_penalty, "1: none");
+  command->add_option("--stop", options->stop, "end after this token; may be repeated")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_option("--slots", options->slots, "prompts that run at once (default: all)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
+  command->add_flag("--no-kv-cache", options->no_kv_cache, "compute the whole prefix every token");
+  command->add_flag("-v,--verbose", options->verbose, "report time and memory on stderr");
+  command->callback([&globals, &action, options] {
+    action = [&globals, options] { return generate(globals, *options); };
+  });
+}
+
+}  // namespace volta::cli

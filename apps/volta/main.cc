@@ -1,0 +1,100 @@
+// volta: the command line. Parses, runs one subcommand, and turns errors into messages and exit
+// codes: 0 done, 1 failure, 2 usage, 3 invalid model or file, 4 out of memory, 5 device,
+// 6 verification mismatch, 130 interrupted.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <new>
+#include <string_view>
+
+#include "command.h"
+
+namespace volta::cli {
+namespace {
+
+constexpr int kUsage = 2;
+
+// Bounded bookkeeping uses std containers; when even that finds no memory the process ends here.
+void on_out_of_memory() {
+  constexpr std::string_view kMessage = "volta: out of memory\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  std::_Exit(exit_code(ErrorCode::kOutOfMemory));
+}
+
+// The permanent aliases: `volta --bench-infer ...` and `volta --demo ...`.
+std::vector<std::string> expand_aliases(int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  struct Alias {
+    std::string_view flag;
+    std::vector<std::string> command;
+  };
+  const std::array aliases = {Alias{"--bench-infer", {"bench", "infer"}},
+                              Alias{"--demo", {"demo"}}};
+  for (const Alias& alias : aliases) {
+    for (auto word = words.begin(); word != words.end(); ++word) {
+      if (*word != alias.flag) continue;
+      words.erase(word);
+      words.insert(words.begin(), alias.command.begin(), alias.command.end());
+      return words;
+    }
+  }
+  return words;
+}
+
+void add_globals(CLI::App& app, Globals& globals) {
+  app.add_option("--device", globals.device, "cpu, cuda or auto (default: VOLTA_DEVICE, or auto)")
+      ->group("Global");
+  app.add_option("--threads,--bench-threads", globals.threads,
+                 "CPU threads (default: VOLTA_NUM_THREADS, or the CPUs this process may use)")
+      ->check(CLI::Range(1, 1024))
+      ->group("Global");
+  app.add_option("--dtype", globals.dtype, "compute type: f32 or bf16; weights stay as stored")
+      ->group("Global");
+  app.add_option("--seed", globals.seed, "seed of everything random")->group("Global");
+  app.add_option("--output", globals.output, "text, json or csv (graph: text, dot or json)")
+      ->group("Global");
+  app.add_option("--profile", globals.profile,
+                 "write a profile of every op: .csv, .json, .trace.json (Perfetto), else a table")
+      ->group("Global");
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Volta trains, tunes and runs transformers.", "volta");
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.option_defaults()->take_last();  // A flag given twice means its last value.
+  Globals globals;
+  Action action;
+  add_globals(app, globals);
+  add_train(app, globals, action);
+  add_generate(app, globals, action);
+  add_eval(app, globals, action);
+  add_bench(app, globals, action);
+  add_inspect(app, globals, action);
+  add_graph(app, globals, action);
+  add_devices(app, globals, action);
+  add_version(app, globals, action);
+  add_demo(app, globals, action);
+  std::vector<std::string> words = expand_aliases(argc, argv);
+  std::reverse(words.begin(), words.end());  // As CLI11 wants them.
+  try {
+    app.parse(words);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  const Status done = action ? action() : Status();
+  if (done) return 0;
+  note(fmt::format("volta: {}\n", done.error().message()));
+  return exit_code(done.error().code());
+}
+
+}  // namespace
+}  // namespace volta::cli
+
+int main(int argc, char** argv) {
+  std::set_new_handler(volta::cli::on_out_of_memory);
+  volta::cli::install_signal_handlers();
+  return volta::cli::run(argc, argv);
+}

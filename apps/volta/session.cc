@@ -1,0 +1,142 @@
+// The shared parts of the subcommands: see command.h.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <utility>
+
+#include "base/file.h"
+#include "command.h"
+#include "device/device_handle.h"
+#include "device/device_kind.h"
+#include "train/checkpoint.h"
+
+namespace volta::cli {
+namespace {
+
+std::atomic<bool> g_interrupted = false;
+
+void on_signal(int signal) {
+  g_interrupted.store(true, std::memory_order_relaxed);
+  std::signal(signal, SIG_DFL);  // The next one is final.
+}
+
+std::string_view output_name(Output output) {
+  switch (output) {
+    case Output::kText:
+      return "text";
+    case Output::kJson:
+      return "json";
+    case Output::kCsv:
+      return "csv";
+    case Output::kDot:
+      return "dot";
+  }
+  return "?";
+}
+
+}  // namespace
+
+int exit_code(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+      return 2;
+    case ErrorCode::kNotFound:
+    case ErrorCode::kInvalidFile:
+    case ErrorCode::kUnsupported:
+      return 3;
+    case ErrorCode::kOutOfMemory:
+      return 4;
+    case ErrorCode::kDevice:
+      return 5;
+    case ErrorCode::kMismatch:
+      return 6;
+    case ErrorCode::kInterrupted:
+      return 130;
+    case ErrorCode::kIo:
+    case ErrorCode::kNonFinite:
+    case ErrorCode::kInternal:
+      return 1;
+  }
+  return 1;
+}
+
+Result<Output> parse_output(const Globals& globals, const std::vector<Output>& allowed) {
+  std::string known;
+  for (const Output output : allowed) {
+    if (globals.output == output_name(output)) return output;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", output_name(output));
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("--output {}: this command writes {}", globals.output, known));
+}
+
+Result<DType> compute_dtype(const Globals& globals) {
+  if (globals.dtype == "f32") return DType::kF32;
+  if (globals.dtype == "bf16") return DType::kBF16;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("--dtype {}: use f32 or bf16", globals.dtype));
+}
+
+Result<Session> Session::create(const Globals& globals) {
+  DeviceOptions options;
+  options.threads = globals.threads;
+  if (globals.device.empty()) {
+    VOLTA_TRY(options.kind, DeviceKind::detect());
+  } else {
+    VOLTA_TRY(options.kind, DeviceKind::parse(globals.device, "--device"));
+  }
+  Session session;
+  VOLTA_TRY(const DeviceHandle handle, DeviceHandle::create(options));
+  session.device_ = handle.shared();
+  session.profile_path_ = globals.profile;
+  if (!globals.profile.empty()) {
+    VOLTA_TRY(session.profiler_, ProfilingDevice::create(session.device_));
+    session.device_ = session.profiler_;
+  }
+  return session;
+}
+
+Status Session::finish() const {
+  if (profiler_ == nullptr) return {};
+  const std::string text = to_text(profiler_->profile(), profile_format_for(profile_path_));
+  VOLTA_TRY(write_file_atomic(profile_path_, text));
+  note(fmt::format("profile written to {}\n", profile_path_));
+  return {};
+}
+
+bool interrupted() { return g_interrupted.load(std::memory_order_relaxed); }
+
+void install_signal_handlers() {
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+  std::signal(SIGPIPE, SIG_IGN);  // A closed pipe is an error of print().
+}
+
+Status print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    return fail(ErrorCode::kIo, "cannot write to standard output");
+  }
+  return {};
+}
+
+void note(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+Result<std::string> find_model(const std::string& path) {
+  if (path_exists(join_path(path, "config.json"))) return path;
+  if (!is_directory(path)) {
+    return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", path));
+  }
+  VOLTA_TRY(const auto checkpoint, newest_valid_checkpoint(path));
+  if (!checkpoint) {
+    return fail(ErrorCode::kNotFound,
+                fmt::format("'{}' holds neither a config.json nor a valid checkpoint", path));
+  }
+  return checkpoint->path;
+}
+
+}  // namespace volta::cli

@@ -1,0 +1,265 @@
+// volta train: a model from a text file.
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "command.h"
+#include "progress.h"
+#include "train/presets.h"
+#include "train/run.h"
+
+namespace volta::cli {
+namespace {
+
+// What the command line says; everything else comes from the preset, or from the run resumed.
+struct Flags {
+  std::optional<std::string> preset, data, out, init, tokenizer, schedule, optimizer, position,
+      norm, ffn_kind, activation;
+  std::optional<std::int64_t> layers, heads, kv_heads, dim, ffn, context, batch, steps, warmup,
+      accumulate, eval_every, eval_batches, save_every, keep, patience;
+  std::optional<double> lr, min_lr, beta1, beta2, weight_decay, momentum, clip, dropout,
+      val_fraction;
+  bool resume = false;
+  bool untied = false;
+  bool bias = false;
+};
+
+template <typename From, typename To>
+void set(const std::optional<From>& flag, To& field) {
+  if (flag) field = static_cast<To>(*flag);
+}
+
+// One of a few words.
+template <typename T>
+Status choose(const std::optional<std::string>& flag, std::string_view name,
+              std::initializer_list<std::pair<std::string_view, T>> words, T& field) {
+  if (!flag) return {};
+  std::string known;
+  for (const auto& [word, value] : words) {
+    if (*flag == word) {
+      field = value;
+      return {};
+    }
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", word);
+  }
+  return fail(ErrorCode::kInvalidArgument, fmt::format("--{} {}: use {}", name, *flag, known));
+}
+
+Status apply_model(const Flags& flags, TransformerConfig& model) {
+  set(flags.layers, model.layers);
+  set(flags.context, model.context);
+  set(flags.heads, model.heads);
+  set(flags.dim, model.dim);
+  // Sizes that follow from others are worked out again when those change.
+  if (flags.heads) model.kv_heads = 0;
+  if (flags.heads || flags.dim) model.head_dim = 0;
+  if (flags.dim) model.ffn = 0;
+  set(flags.kv_heads, model.kv_heads);
+  set(flags.ffn, model.ffn);
+  VOLTA_TRY(choose<PositionKind>(
+      flags.position, "position",
+      {{"learned", PositionKind::kLearned}, {"rotary", PositionKind::kRotary}}, model.position));
+  VOLTA_TRY(choose<NormKind>(flags.norm, "norm",
+                             {{"layer", NormKind::kLayer}, {"rms", NormKind::kRms}}, model.norm));
+  VOLTA_TRY(choose<FfnKind>(flags.ffn_kind, "ffn-kind",
+                            {{"mlp", FfnKind::kMlp}, {"gated", FfnKind::kGated}}, model.ffn_kind));
+  VOLTA_TRY(choose<Activation>(flags.activation, "activation",
+                               {{"gelu", Activation::kGelu},
+                                {"gelu_tanh", Activation::kGeluTanh},
+                                {"relu", Activation::kRelu},
+                                {"silu", Activation::kSilu}},
+                               model.activation));
+  if (flags.untied) model.tied_output = false;
+  if (flags.bias) {
+    model.norm_bias = model.norm == NormKind::kLayer;
+    model.attention_bias = model.attention_out_bias = model.ffn_bias = true;
+  }
+  return {};
+}
+
+Status apply_trainer(const Flags& flags, TrainerOptions& trainer) {
+  set(flags.batch, trainer.batch);
+  set(flags.accumulate, trainer.accumulate);
+  set(flags.dropout, trainer.dropout);
+  OptimizerConfig& optimizer = trainer.optimizer;
+  VOLTA_TRY(choose<OptimizerConfig::Kind>(
+      flags.optimizer, "optimizer",
+      {{"adamw", OptimizerConfig::Kind::kAdamW}, {"sgd", OptimizerConfig::Kind::kSgd}},
+      optimizer.kind));
+  set(flags.beta1, optimizer.beta1);
+  set(flags.beta2, optimizer.beta2);
+  set(flags.weight_decay, optimizer.weight_decay);
+  set(flags.momentum, optimizer.momentum);
+  set(flags.clip, optimizer.clip);
+  ScheduleConfig& schedule = trainer.schedule;
+  if (flags.schedule) {
+    VOLTA_TRY(schedule.kind, parse_schedule(*flags.schedule));
+  }
+  set(flags.lr, schedule.lr);
+  set(flags.min_lr, schedule.min_lr);
+  // A new peak below the preset's floor takes the floor along.
+  if (flags.lr && !flags.min_lr) schedule.min_lr = std::min(schedule.min_lr, schedule.lr / 10.0);
+  set(flags.warmup, schedule.warmup);
+  set(flags.steps, schedule.steps);
+  return {};
+}
+
+Result<RunOptions> make_options(const Flags& flags, const Globals& globals, bool seed_given) {
+  RunOptions options;
+  if (!flags.out) return fail(ErrorCode::kInvalidArgument, "--out is required: the run's folder");
+  const bool known_run = flags.resume && path_exists(join_path(*flags.out, kRunFile));
+  if (flags.preset) {
+    VOLTA_TRY(options, preset(*flags.preset));
+  } else if (known_run) {
+    VOLTA_TRY(options, load_run_options(*flags.out));
+  }
+  options.out = *flags.out;
+  options.resume = flags.resume;
+  set(flags.data, options.data);
+  set(flags.init, options.init);
+  set(flags.tokenizer, options.tokenizer);
+  set(flags.val_fraction, options.val_fraction);
+  set(flags.eval_every, options.eval_every);
+  set(flags.eval_batches, options.eval_batches);
+  set(flags.save_every, options.save_every);
+  set(flags.keep, options.keep);
+  set(flags.patience, options.patience);
+  VOLTA_TRY(apply_model(flags, options.model));
+  VOLTA_TRY(apply_trainer(flags, options.trainer));
+  if (options.data.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--data is required: a text file, or a .safetensors "
+                "file of token ids");
+  }
+  if (seed_given || !known_run) options.seed = globals.seed;
+  if (!known_run || globals.dtype != "f32") {
+    VOLTA_TRY(options.trainer.compute_dtype, compute_dtype(globals));
+  }
+  return options;
+}
+
+std::string result_json(const RunResult& result) {
+  JsonWriter json;
+  json.begin_object().field("steps", result.steps).field("loss", result.loss);
+  if (result.val_loss) json.field("val_loss", *result.val_loss);
+  json.field("early_stop", result.end == RunEnd::kEarlyStop);
+  json.field("seconds", result.seconds).field("tokens", result.tokens);
+  json.field("checkpoint", result.checkpoint).end_object();
+  return std::move(json).take() + "\n";
+}
+
+std::string result_text(const RunResult& result) {
+  std::string text = fmt::format("{} steps in {}, loss {:.4f}", result.steps,
+                                 format_duration(result.seconds), result.loss);
+  if (result.val_loss) text += fmt::format(", val_loss {:.4f}", *result.val_loss);
+  if (result.end == RunEnd::kEarlyStop) text += " (stopped early)";
+  return text + fmt::format("\nmodel: {}\n", result.checkpoint);
+}
+
+Status run_training(const Globals& globals, const Flags& flags, bool seed_given) {
+  VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+  VOLTA_TRY(const RunOptions options, make_options(flags, globals, seed_given));
+  VOLTA_TRY(const Session session, Session::create(globals));
+  VOLTA_TRY(const RunResult result, train_with_progress(options, session.device()));
+  VOLTA_TRY(session.finish());
+  return print(output == Output::kJson ? result_json(result) : result_text(result));
+}
+
+void add_model_flags(CLI::App& command, Flags& flags) {
+  const char* group = "Model";
+  command.add_option("--tokenizer", flags.tokenizer, "byte or char")->group(group);
+  command.add_option("--layers", flags.layers)->group(group);
+  command.add_option("--heads", flags.heads)->group(group);
+  command.add_option("--kv-heads", flags.kv_heads, "key/value heads; default: heads")->group(group);
+  command.add_option("--dim", flags.dim, "width")->group(group);
+  command.add_option("--ffn", flags.ffn, "width of the feed-forward block; default: 4 dim")
+      ->group(group);
+  command.add_option("--context", flags.context, "longest sequence in tokens")->group(group);
+  command.add_option("--position", flags.position, "learned or rotary")->group(group);
+  command.add_option("--norm", flags.norm, "layer or rms")->group(group);
+  command.add_option("--ffn-kind", flags.ffn_kind, "mlp or gated")->group(group);
+  command.add_option("--activation", flags.activation, "gelu, gelu_tanh, relu or silu")
+      ->group(group);
+  command.add_flag("--untied", flags.untied, "an output projection of its own")->group(group);
+  command.add_flag("--bias", flags.bias, "biases everywhere")->group(group);
+  command.add_option("--init", flags.init, "start from this model folder")->group(group);
+}
+
+void add_training_flags(CLI::App& command, Flags& flags) {
+  const char* group = "Training";
+  command.add_option("--batch", flags.batch, "sequences a micro-batch")->group(group);
+  command.add_option("--steps", flags.steps, "updates")->group(group);
+  command.add_option("--accumulate", flags.accumulate, "micro-batches an update")->group(group);
+  command.add_option("--dropout", flags.dropout)->group(group);
+  command.add_option("--optimizer", flags.optimizer, "adamw or sgd")->group(group);
+  command.add_option("--lr", flags.lr, "peak learning rate")->group(group);
+  command.add_option("--min-lr", flags.min_lr, "learning rate of the last step")->group(group);
+  command.add_option("--warmup", flags.warmup, "steps of linear warm-up")->group(group);
+  command.add_option("--schedule", flags.schedule, "cosine, linear or constant")->group(group);
+  command.add_option("--beta1", flags.beta1)->group(group);
+  command.add_option("--beta2", flags.beta2)->group(group);
+  command.add_option("--momentum", flags.momentum, "of SGD")->group(group);
+  command.add_option("--weight-decay", flags.weight_decay, "on matrices")->group(group);
+  command.add_option("--clip", flags.clip, "largest gradient norm; 0: any")->group(group);
+}
+
+void add_run_flags(CLI::App& command, Flags& flags) {
+  const char* group = "Run";
+  command.add_option("--data", flags.data, "text file, or X.safetensors with input_ids")
+      ->group(group);
+  command.add_option("--out", flags.out, "folder of the run")->group(group);
+  command.add_flag("--resume", flags.resume, "go on from the newest valid checkpoint")
+      ->group(group);
+  command.add_option("--preset", flags.preset, "a named set of options; flags change it")
+      ->group(group);
+  command.add_option("--val-fraction", flags.val_fraction, "last part of the text, for validation")
+      ->group(group);
+  command.add_option("--eval-every", flags.eval_every, "steps between evaluations; 0: none")
+      ->group(group);
+  command.add_option("--eval-batches", flags.eval_batches, "random batches an evaluation")
+      ->group(group);
+  command.add_option("--patience", flags.patience, "evaluations without gain before an early stop")
+      ->group(group);
+  command.add_option("--save-every", flags.save_every, "steps between checkpoints; 0: at the end")
+      ->group(group);
+  command.add_option("--keep", flags.keep, "checkpoints that stay; 0: all")->group(group);
+}
+
+}  // namespace
+
+Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr<Device> device) {
+  Progress progress;
+  RunCallbacks callbacks;
+  callbacks.on_step = [&](const StepEvent& event) { progress.step(event); };
+  callbacks.on_message = [&](LogLevel level, std::string_view text) {
+    progress.message(level, text);
+  };
+  callbacks.should_stop = [] { return interrupted(); };
+  auto result = train(options, std::move(device), callbacks);
+  progress.finish();
+  return result;
+}
+
+void add_train(CLI::App& app, Globals& globals, Action& action) {
+  CLI::App* command = app.add_subcommand("train", "train a model");
+  auto flags = std::make_shared<Flags>();
+  add_run_flags(*command, *flags);
+  add_model_flags(*command, *flags);
+  add_training_flags(*command, *flags);
+  std::string names;
+  for (const PresetInfo& info : presets()) {
+    names += fmt::format("\n  {:<22} {}", info.name, info.summary);
+  }
+  command->footer("Presets:" + names);
+  command->callback([&app, &globals, &action, flags] {
+    const bool seed_given = app.get_option("--seed")->count() > 0;
+    action = [&globals, flags, seed_given] { return run_training(globals, *flags, seed_given); };
+  });
+}
+
+}  // namespace volta::cli

@@ -1,0 +1,28 @@
+// volta version: which Volta this is.
+#include "base/version.h"
+
+#include <fmt/format.h>
+
+#include "base/cpu.h"
+#include "base/json.h"
+#include "command.h"
+
+namespace volta::cli {
+
+void add_version(CLI::App& app, Globals& globals, Action& action) {
+  CLI::App* command = app.add_subcommand("version", "print the version and what it was built for");
+  command->callback([&globals, &action] {
+    action = [&globals]() -> Status {
+      VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+      if (output == Output::kText) {
+        return print(fmt::format("volta {} ({})\n", version_with_hash(), best_isa_name()));
+      }
+      JsonWriter json;
+      json.begin_object().field("version", version()).field("commit", git_hash());
+      json.field("isa", best_isa_name()).end_object();
+      return print(json.text() + "\n");
+    };
+  });
+}
+
+}  // namespace volta::cli

@@ -1,0 +1,50 @@
+// Saves a model folder, loads it again and generates for two prompts at once.
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "volta.h"
+
+namespace {
+
+volta::Status run(const std::string& directory) {
+  VOLTA_TRY(const volta::DeviceHandle device, volta::DeviceHandle::create());
+  // A real program loads a folder that `volta train` wrote; here the weights are random.
+  VOLTA_TRY(const auto fresh,
+            volta::Transformer::random(volta::tiny_lm_config(), /*seed=*/7, device.shared()));
+  VOLTA_TRY(volta::save_model(directory, fresh, volta::make_byte_tokenizer().get()));
+
+  VOLTA_TRY(const auto model, volta::load_model(directory, device.shared()));
+  VOLTA_TRY(const auto tokenizer, volta::load_tokenizer(directory));
+  VOLTA_TRY(auto generator, volta::Generator::create(model, {.slots = 2}));
+  std::vector<volta::GenerationRequest> requests(2);
+  VOLTA_TRY(requests[0].prompt, tokenizer->encode("Once upon a time"));
+  VOLTA_TRY(requests[1].prompt, tokenizer->encode("Hello"));
+  for (auto& request : requests) {
+    request.max_new_tokens = 16;
+    request.sampling = {.temperature = 0.8f, .top_k = 40, .seed = 42};
+  }
+  // The callback sees every token as it is drawn; returning false would cancel.
+  std::size_t tokens = 0;
+  VOLTA_TRY(const auto results, generator.generate(requests, [&](const volta::TokenEvent&) {
+    ++tokens;
+    return true;
+  }));
+  const volta::GeneratorMemory memory = generator.memory();
+  std::printf("%zu tokens for %zu prompts; weights %lld bytes, KV cache %lld bytes\n", tokens,
+              results.size(), static_cast<long long>(memory.weight_bytes),
+              static_cast<long long>(memory.cache_bytes));
+  return {};
+}
+
+}  // namespace
+
+int main() {
+  const auto directory = std::filesystem::temp_directory_path() / "volta-example-generate";
+  std::filesystem::create_directories(directory);
+  const volta::Status status = run(directory.string());
+  std::filesystem::remove_all(directory);
+  if (!status) std::fprintf(stderr, "%s\n", status.error().message().c_str());
+  return status ? 0 : 1;
+}

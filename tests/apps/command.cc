@@ -1,0 +1,66 @@
+#include "apps/command.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace volta::test {
+namespace {
+
+std::string read_all(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::atomic<int> g_count = 0;
+
+}  // namespace
+
+Command::Command(const std::vector<std::string>& arguments, const std::string& directory,
+                 const std::map<std::string, std::string>& environment) {
+  const std::string base = directory + "/command-" + std::to_string(g_count++);
+  out_path_ = base + ".out";
+  err_path_ = base + ".err";
+  std::vector<char*> argv;
+  std::string binary = VOLTA_BINARY;
+  argv.push_back(binary.data());
+  std::vector<std::string> copies = arguments;
+  for (std::string& argument : copies) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  pid_ = ::fork();
+  if (pid_ != 0) return;
+  const int out = ::open(out_path_.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+  const int err = ::open(err_path_.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+  ::dup2(out, STDOUT_FILENO);
+  ::dup2(err, STDERR_FILENO);
+  for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
+  if (::chdir(directory.c_str()) == 0) ::execv(binary.c_str(), argv.data());
+  ::_exit(127);
+}
+
+void Command::kill(int signal) const { ::kill(pid_, signal); }
+
+CommandResult Command::wait() {
+  int status = 0;
+  ::waitpid(pid_, &status, 0);
+  CommandResult result;
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.out = read_all(out_path_);
+  result.err = read_all(err_path_);
+  return result;
+}
+
+CommandResult run_volta(const std::vector<std::string>& arguments, const std::string& directory,
+                        const std::map<std::string, std::string>& environment) {
+  return Command(arguments, directory, environment).wait();
+}
+
+}  // namespace volta::test

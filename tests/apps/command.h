@@ -1,0 +1,37 @@
+// Runs the volta binary as a user would: arguments in; exit code, standard output and error out.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace volta::test {
+
+struct CommandResult {
+  int exit_code = -1;  ///< 128 + the signal when it was killed by one.
+  std::string out;
+  std::string err;
+};
+
+/// A running volta.
+class Command {
+ public:
+  /// Starts it in `directory` with extra environment variables.
+  Command(const std::vector<std::string>& arguments, const std::string& directory,
+          const std::map<std::string, std::string>& environment = {});
+  void kill(int signal) const;
+  /// Waits and collects what it wrote.
+  CommandResult wait();
+
+ private:
+  int pid_ = -1;
+  std::string out_path_;
+  std::string err_path_;
+};
+
+/// Starts and waits.
+CommandResult run_volta(const std::vector<std::string>& arguments, const std::string& directory,
+                        const std::map<std::string, std::string>& environment = {});
+
+}  // namespace volta::test

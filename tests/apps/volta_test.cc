@@ -1,0 +1,289 @@
+// The command line, run as a user runs it: what it prints, what it leaves behind, how it ends.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/command.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "support/temp_dir.h"
+
+namespace volta {
+namespace {
+
+using test::Command;
+using test::CommandResult;
+using test::run_volta;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Waits until something holds; false when it takes a minute.
+template <typename Condition>
+bool wait_until(Condition condition) {
+  for (int i = 0; i < 30000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return false;
+}
+
+class VoltaTest : public ::testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return dir_.path() + "/" + name; }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(path(name), std::ios::binary) << text;
+  }
+  CommandResult volta(const std::vector<std::string>& arguments,
+                      const std::map<std::string, std::string>& environment = {}) const {
+    return run_volta(arguments, dir_.path(), environment);
+  }
+  // The smallest run that learns something.
+  std::vector<std::string> train(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments = {
+        "train",        "--data",  "text.txt",  "--out",   "run",   "--tokenizer",  "char",
+        "--layers",     "1",       "--heads",   "2",       "--dim", "16",           "--context",
+        "16",           "--batch", "4",         "--steps", "6",     "--eval-every", "3",
+        "--save-every", "3",       "--threads", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < 100; ++i) text += "the quick brown fox jumps over the lazy dog.\n";
+    write("text.txt", text);
+  }
+  void expect_error(const std::vector<std::string>& arguments, int exit_code,
+                    const std::string& words,
+                    const std::map<std::string, std::string>& environment = {}) const {
+    const CommandResult result = volta(arguments, environment);
+    EXPECT_EQ(result.exit_code, exit_code) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(words));
+    EXPECT_EQ(result.out, "");
+  }
+
+  test::TempDir dir_;
+};
+
+TEST_F(VoltaTest, TrainsGeneratesEvaluatesAndInspects) {
+  const CommandResult trained = volta(train({"--output", "json"}));
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const auto json = parse_json(trained.out, "train");
+  ASSERT_TRUE(json) << trained.out;
+  EXPECT_EQ(*JsonRef(*json, "train").get_int("steps"), 6);
+  EXPECT_THAT(trained.err, HasSubstr("step 6/6"));
+  EXPECT_TRUE(std::filesystem::exists(path("run/loss.svg")));
+  EXPECT_TRUE(std::filesystem::exists(path("run/step-6/model.safetensors")));
+
+  const CommandResult generated = volta({"generate", "run", "-p", "the", "-n", "8"});
+  ASSERT_EQ(generated.exit_code, 0) << generated.err;
+  EXPECT_THAT(generated.out, ::testing::StartsWith("the"));
+  EXPECT_EQ(generated.out.size(), 3u + 8u + 1u);
+
+  const CommandResult evaluated = volta({"eval", "run", "--data", "text.txt", "--output", "json"});
+  ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  EXPECT_THAT(evaluated.out, HasSubstr("\"perplexity\":"));
+
+  for (const std::string output : {"text", "json", "csv"}) {
+    const CommandResult inspected = volta({"inspect", "run", "--tensors", "--output", output});
+    EXPECT_EQ(inspected.exit_code, 0) << inspected.err;
+    EXPECT_THAT(inspected.out, HasSubstr("transformer.wte.weight"));
+  }
+}
+
+TEST_F(VoltaTest, ABatchGivesWhatEachPromptGivesAlone) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  const CommandResult batch = volta({"generate", "run", "-p", "the quick", "-p", "lazy", "-n", "12",
+                                     "--seed", "5", "--output", "json"});
+  const CommandResult alone =
+      volta({"generate", "run", "-p", "lazy", "-n", "12", "--seed", "6", "--output", "json"});
+  ASSERT_EQ(batch.exit_code, 0) << batch.err;
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_THAT(batch.out, HasSubstr(alone.out.substr(0, alone.out.size() - 1)));
+}
+
+TEST_F(VoltaTest, GreedyTextIsTheSameWithoutTheCache) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  const std::vector<std::string> arguments = {
+      "generate", "run", "--ids", "5,6,7", "-n", "9", "--temperature", "0", "--output", "json"};
+  std::vector<std::string> without = arguments;
+  without.push_back("--no-kv-cache");
+  const CommandResult cached = volta(arguments);
+  EXPECT_EQ(cached.exit_code, 0) << cached.err;
+  EXPECT_THAT(cached.out, HasSubstr("{\"ids\":[5,6,7,"));
+  EXPECT_EQ(volta(without).out, cached.out);
+}
+
+TEST_F(VoltaTest, ShowsTheGraphInEveryForm) {
+  EXPECT_THAT(volta({"graph"}).out, HasSubstr("CachedAttention"));
+  EXPECT_THAT(volta({"graph", "--output", "dot"}).out, HasSubstr("digraph"));
+  const CommandResult json =
+      volta({"graph", "--phase", "train", "--tokens", "8", "--output", "json"});
+  EXPECT_TRUE(parse_json(json.out, "graph")) << json.err;
+  EXPECT_THAT(json.out, HasSubstr("AdamW"));
+  expect_error({"graph", "--phase", "sleep"}, 2, "train, eval, prefill or decode");
+}
+
+TEST_F(VoltaTest, BenchesAndProfiles) {
+  const std::vector<std::string> quick = {"--runs",   "1", "--warmup",  "0",
+                                          "--tokens", "4", "--lengths", "4,16"};
+  std::vector<std::string> arguments = {"--bench-infer"};
+  arguments.insert(arguments.end(), quick.begin(), quick.end());
+  const CommandResult text = volta(arguments);
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("first token"));
+  for (const std::string output : {"json", "csv"}) {
+    std::vector<std::string> with = {"bench", "infer", "--output", output};
+    with.insert(with.end(), quick.begin(), quick.end());
+    EXPECT_EQ(volta(with).exit_code, 0);
+  }
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  for (const std::string name : {"p.txt", "p.csv", "p.json", "p.trace.json"}) {
+    const CommandResult profiled = volta({"generate", "run", "-n", "4", "--profile", name});
+    EXPECT_EQ(profiled.exit_code, 0) << profiled.err;
+    const auto profile = read_text_file(path(name));
+    ASSERT_TRUE(profile);
+    EXPECT_THAT(*profile, HasSubstr("MatMul"));
+  }
+}
+
+TEST_F(VoltaTest, TellsWhatItIsAndRunsOn) {
+  EXPECT_THAT(volta({"version"}).out, HasSubstr("volta 0."));
+  EXPECT_TRUE(parse_json(volta({"version", "--output", "json"}).out, "version"));
+  EXPECT_THAT(volta({"devices"}).out, HasSubstr("cpu"));
+  EXPECT_TRUE(parse_json(volta({"devices", "--output", "json"}).out, "devices"));
+  EXPECT_THAT(volta({"train", "--help"}).out, HasSubstr("shakespeare-char-cpu"));
+}
+
+TEST_F(VoltaTest, TheDemoRuns) {
+  const CommandResult demo =
+      volta({"--demo", "--text", "text.txt", "--out", "demo", "--steps", "4"});
+  EXPECT_EQ(demo.exit_code, 0) << demo.err;
+  EXPECT_THAT(demo.out, HasSubstr("What a token costs"));
+}
+
+TEST_F(VoltaTest, UsageErrorsEndWithTwo) {
+  EXPECT_EQ(volta({}).exit_code, 2);
+  EXPECT_EQ(volta({"dance"}).exit_code, 2);
+  EXPECT_EQ(volta({"train", "--wings"}).exit_code, 2);
+  EXPECT_EQ(volta({"train", "--steps", "many"}).exit_code, 2);
+  expect_error({"train", "--data", "text.txt"}, 2, "--out is required");
+  expect_error({"train", "--out", "run"}, 2, "--data is required");
+  expect_error({"train", "--preset", "nobody", "--data", "text.txt", "--out", "run"}, 2,
+               "shakespeare-char-cpu");
+  expect_error(train({"--heads", "3"}), 2, "3");
+  expect_error(train({"--kv-heads", "3"}), 2, "kv_heads");
+  expect_error(train({"--tokenizer", "words"}), 2, "byte or char");
+  expect_error(train({"--schedule", "zigzag"}), 2, "cosine, linear or constant");
+  expect_error(train({"--dtype", "f8"}), 2, "f32 or bf16");
+  expect_error(train({"--output", "dot"}), 2, "text, json");
+  expect_error(train({"--dropout", "1.5"}), 2, "dropout");
+  for (const std::string flag :
+       {"--layers", "--dim", "--context", "--batch", "--steps", "--heads"}) {
+    for (const std::string value : {"0", "-3", "999999999999"}) {
+      const CommandResult result = volta(train({flag, value}));
+      EXPECT_EQ(result.exit_code, 2) << flag << " " << value << ": " << result.err;
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("run/metrics.jsonl")));
+}
+
+TEST_F(VoltaTest, BadDataIsNamed) {
+  expect_error(train({"--data", "nothing.txt"}), 3, "nothing.txt");
+  write("empty.txt", "");
+  expect_error(train({"--data", "empty.txt"}), 2, "empty");
+  write("short.txt", "too short");
+  expect_error(train({"--data", "short.txt"}), 2, "context");
+  write("latin1.txt", std::string(1000, 'x') + "\xE9" + std::string(1000, 'y'));
+  expect_error(train({"--data", "latin1.txt"}), 2, "UTF-8");
+  expect_error(train({"--data", "."}), 2, "folder");
+}
+
+TEST_F(VoltaTest, BadModelsEndWithThree) {
+  expect_error({"generate", "nowhere"}, 3, "nowhere");
+  std::filesystem::create_directory(path("hollow"));
+  expect_error({"generate", "hollow"}, 3, "hollow");
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  std::filesystem::copy(path("run/step-6"), path("model"));
+  std::filesystem::resize_file(path("model/model.safetensors"), 1000);
+  expect_error({"generate", "model"}, 3, "truncated");
+  write("model/config.json", "{\"model_type\": \"mamba\"}");
+  expect_error({"generate", "model"}, 3, "mamba");
+  write("model/config.json", "{");
+  expect_error({"inspect", "model"}, 3, "config.json");
+}
+
+TEST_F(VoltaTest, BadPromptsEndWithTwo) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  expect_error({"generate", "run", "--output", "json", "-p", "QUICK"}, 2, "vocabulary");
+  expect_error({"generate", "run", "--output", "json", "--ids", "1,999"}, 2, "999");
+  expect_error({"generate", "run", "--output", "json", "--ids", "1,x"}, 2, "--ids");
+  expect_error({"generate", "run", "--output", "json", "-p", std::string(200, 'a')}, 2, "context");
+  expect_error({"generate", "run", "--output", "json", "--temperature", "-1"}, 2, "temperature");
+  expect_error({"generate", "run", "--output", "json", "--top-p", "0"}, 2, "top_p");
+}
+
+TEST_F(VoltaTest, DevicesThatAreNotThereEndWithFive) {
+  expect_error({"bench", "infer"}, 5, "CUDA", {{"VOLTA_DEVICE", "cuda"}});
+  expect_error({"bench", "infer", "--device", "cuda"}, 5, "CUDA");
+  expect_error({"bench", "infer"}, 2, "VOLTA_DEVICE", {{"VOLTA_DEVICE", "abacus"}});
+  expect_error({"bench", "infer"}, 2, "VOLTA_SIMD", {{"VOLTA_SIMD", "mmx"}});
+}
+
+TEST_F(VoltaTest, ARunFolderBelongsToOneRun) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  EXPECT_NE(volta(train()).exit_code, 0);  // Holds a run, and --resume is missing.
+  Command first(train({"--steps", "1000000", "--out", "busy"}), dir_.path());
+  ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(path("busy/step-3")); }));
+  const CommandResult second = volta(train({"--steps", "1000000", "--out", "busy", "--resume"}));
+  EXPECT_EQ(second.exit_code, 1) << second.err;
+  EXPECT_THAT(second.err, HasSubstr("busy"));
+  first.kill(SIGTERM);
+  EXPECT_EQ(first.wait().exit_code, 130);
+}
+
+TEST_F(VoltaTest, AnInterruptedRunSavesAndResumesToTheSameBits) {
+  const std::vector<std::string> steps = {"--steps", "400",          "--save-every",
+                                          "1000",    "--eval-every", "0"};
+  std::vector<std::string> whole = steps;
+  whole.insert(whole.end(), {"--out", "whole"});
+  ASSERT_EQ(volta(train(whole)).exit_code, 0);
+
+  Command command(train(steps), dir_.path());
+  const auto lines = [&] {
+    const auto text = read_text_file(path("run/metrics.jsonl"));
+    return text ? std::count(text->begin(), text->end(), '\n') : 0;
+  };
+  ASSERT_TRUE(wait_until([&] { return lines() >= 5; }));
+  command.kill(SIGINT);
+  const CommandResult stopped = command.wait();
+  if (stopped.exit_code == 0) GTEST_SKIP() << "the run ended before it could be interrupted";
+  EXPECT_EQ(stopped.exit_code, 130) << stopped.err;
+  const CommandResult resumed =
+      volta(train({"--steps", "400", "--save-every", "1000", "--eval-every", "0", "--resume"}));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  const auto a = read_binary_file(path("whole/step-400/model.safetensors"));
+  const auto b = read_binary_file(path("run/step-400/model.safetensors"));
+  ASSERT_TRUE(a && b);
+  EXPECT_TRUE(std::ranges::equal(a->span(), b->span()));
+}
+
+TEST_F(VoltaTest, AClosedOutputIsAnErrorNotACrash) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  const std::string command = std::string(VOLTA_BINARY) + " generate " + path("run") +
+                              " -n 2000 -p the > /dev/full 2> " + path("full.err");
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_THAT(*read_text_file(path("full.err")), HasSubstr("standard output"));
+}
+
+}  // namespace
+}  // namespace volta
