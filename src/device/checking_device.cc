@@ -27,20 +27,15 @@ std::optional<std::int64_t> find_exponent(const Bits* bits, std::int64_t count, 
   return std::nullopt;
 }
 
-// SAFETY: `data` holds the view's elements, aligned; the types have the size of the bits read, and
-// devices and kernels write them as plain memory.
+// SAFETY: `data` holds the elements of the view, which is of a float type, aligned; the bits read
+// have an element's size, and devices and kernels write them as plain memory.
 std::optional<std::int64_t> first_non_finite(const void* data, const View& view) {
   const std::int64_t count = view.shape.elements();
-  switch (view.dtype) {
-    case DType::kF32:
-      return find_exponent(static_cast<const std::uint32_t*>(data), count, 0x7F800000u);
-    case DType::kBF16:
-      return find_exponent(static_cast<const std::uint16_t*>(data), count, std::uint16_t{0x7F80});
-    case DType::kF16:
-      return find_exponent(static_cast<const std::uint16_t*>(data), count, std::uint16_t{0x7C00});
-    default:
-      return std::nullopt;
+  if (view.dtype == DType::kF32) {
+    return find_exponent(static_cast<const std::uint32_t*>(data), count, 0x7F800000u);
   }
+  const std::uint16_t exponent = view.dtype == DType::kBF16 ? 0x7F80 : 0x7C00;
+  return find_exponent(static_cast<const std::uint16_t*>(data), count, exponent);
 }
 
 Result<std::optional<std::int64_t>> first_non_finite(MemoryOwner& memory, const View& view) {

@@ -6,8 +6,8 @@ namespace volta::rules {
 namespace {
 
 // The sum of `value` over the axes along which an operand of `shape` was repeated.
-Result<ValueId> reduced_to(GraphBuilder& graph, ValueId value, const Shape& shape) {
-  const Shape& from = graph.spec(value).shape;
+Result<ValueId> reduced_to(GraphBuilder& graph, ValueId value, Shape shape) {
+  const Shape from = graph.spec(value).shape;
   if (from == shape) return value;
   if (from.elements() == shape.elements()) return reshaped(graph, value, shape);
   const int end = shape.elements() == 1 ? from.rank() : from.rank() - shape.rank();

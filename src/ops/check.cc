@@ -135,7 +135,7 @@ std::unexpected<Error> output_not_differentiable(const Op& op, std::string_view 
                           to_string(op), output));
 }
 
-Result<ValueId> reshaped(GraphBuilder& graph, ValueId value, const Shape& shape) {
+Result<ValueId> reshaped(GraphBuilder& graph, ValueId value, Shape shape) {
   if (graph.spec(value).shape == shape) return value;
   return graph.add_one(Reshape{shape}, {value});
 }

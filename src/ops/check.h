@@ -92,6 +92,6 @@ std::unexpected<Error> not_differentiable(const Op& op, std::string_view why);
 std::unexpected<Error> output_not_differentiable(const Op& op, std::string_view output);
 
 /// `value` as a shape of as many elements; itself when it has that shape already.
-Result<ValueId> reshaped(GraphBuilder& graph, ValueId value, const Shape& shape);
+Result<ValueId> reshaped(GraphBuilder& graph, ValueId value, Shape shape);
 
 }  // namespace volta::rules

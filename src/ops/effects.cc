@@ -29,13 +29,15 @@ std::uint32_t written(const Sample&) { return 0b1000u; }  // counts.
 // The op cases prove it for every kernel.
 template <typename AnyOp>
 constexpr std::size_t lendable_inputs() {
-  if constexpr (kIsOneOf<AnyOp, GatedUnitGrad>) return 3;
-  if constexpr (kIsOneOf<AnyOp, UnaryGrad, GatedUnit, SoftmaxGrad>) return 2;
-  // y of a Binary may be shorter than z; targets, lse and dloss of CrossEntropyGrad are.
-  if constexpr (kIsOneOf<AnyOp, Unary, Binary, Reshape, Dropout, Softmax, Rope, CrossEntropyGrad>) {
-    return 1;
+  if constexpr (kIsOneOf<AnyOp, GatedUnitGrad>) {
+    return 3;
+  } else if constexpr (kIsOneOf<AnyOp, UnaryGrad, GatedUnit, SoftmaxGrad>) {
+    return 2;
+  } else {
+    // y of a Binary may be shorter than z; targets, lse and dloss of CrossEntropyGrad are.
+    return kIsOneOf<AnyOp, Unary, Binary, Reshape, Dropout, Softmax, Rope, CrossEntropyGrad> ? 1
+                                                                                             : 0;
   }
-  return 0;
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ Result<SpecList> infer(const Reshape& op, Specs inputs) {
 
 Result<Gradients> gradient(const Reshape&, const GradientContext& context) {
   Gradients grads = no_gradients(context);
-  const Shape& x = context.graph.spec(context.inputs[0]).shape;
+  const Shape x = context.graph.spec(context.inputs[0]).shape;
   VOLTA_TRY(grads[0], context.graph.add_one(Reshape{x}, {context.output_grads[0]}));
   return grads;
 }

@@ -42,7 +42,7 @@ Result<Gradients> gradient(const Reduce& op, const GradientContext& context) {
   if (op.kind == ReduceKind::kMax) {
     return not_differentiable(op, "which element is largest is not kept; use softmax");
   }
-  const Shape& x = context.graph.spec(context.inputs[0]).shape;
+  const Shape x = context.graph.spec(context.inputs[0]).shape;
   const float scale =
       op.kind == ReduceKind::kMean ? 1.0f / static_cast<float>(x.product(op.begin, op.end)) : 1.0f;
   const Expand expand = {x, static_cast<std::int16_t>(op.begin), scale};

@@ -54,7 +54,7 @@ class Run {
   void plot();
   Status finish();
   std::unexpected<Error> interrupted();
-  Error with_checkpoint(Error error) const;
+  Error with_checkpoint(const Error& error) const;
 
   RunSetup setup_;
   MetricsFile metrics_;
@@ -183,13 +183,13 @@ Status Run::finish() {
 
 std::unexpected<Error> Run::interrupted() {
   plot();
-  Error error(ErrorCode::kInterrupted,
-              fmt::format("interrupted after step {} of {}", steps_done(), steps()));
-  return std::unexpected(with_checkpoint(std::move(error)));
+  const Error error(ErrorCode::kInterrupted,
+                    fmt::format("interrupted after step {} of {}", steps_done(), steps()));
+  return std::unexpected(with_checkpoint(error));
 }
 
 // What the user can go on from.
-Error Run::with_checkpoint(Error error) const {
+Error Run::with_checkpoint(const Error& error) const {
   const std::string hint = saved_step_ < 0
                                ? std::string("there is no checkpoint yet")
                                : fmt::format("go on from {} with --resume", setup_.checkpoint);
@@ -198,7 +198,7 @@ Error Run::with_checkpoint(Error error) const {
 
 }  // namespace
 
-Result<RunResult> train(const RunOptions& options, std::shared_ptr<Device> device,
+Result<RunResult> train(const RunOptions& options, const std::shared_ptr<Device>& device,
                         const RunCallbacks& callbacks) {
   const Say say = [&callbacks](LogLevel level, const std::string& message) {
     if (callbacks.on_message) callbacks.on_message(level, message);

@@ -63,7 +63,7 @@ struct RunResult {
 /// should_stop said so (resume goes on), kMismatch when `resume` meets a run with other settings.
 /// A failing checkpoint, metrics file or loss curve is told through on_message and training goes
 /// on; only when the last checkpoint fails the run fails.
-Result<RunResult> train(const RunOptions& options, std::shared_ptr<Device> device,
+Result<RunResult> train(const RunOptions& options, const std::shared_ptr<Device>& device,
                         const RunCallbacks& callbacks = {});
 
 }  // namespace volta

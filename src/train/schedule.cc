@@ -13,7 +13,9 @@ Status validate(const ScheduleConfig& c) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("schedule: {} is {}; it must be {}", what, value, range));
   };
-  if (c.steps < 1) return bad("steps", c.steps, "at least 1");
+  if (c.steps < 1 || c.steps > kMaxSteps) {
+    return bad("steps", c.steps, fmt::format("between 1 and {}", kMaxSteps));
+  }
   if (c.warmup < 0) return bad("warmup", c.warmup, "0 or more steps");
   if (!(c.lr > 0.0) || !std::isfinite(c.lr)) return bad("lr", c.lr, "a positive number");
   if (!(c.min_lr >= 0.0 && c.min_lr <= c.lr)) {

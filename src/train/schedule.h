@@ -10,6 +10,9 @@ namespace volta {
 
 enum class ScheduleKind : std::uint8_t { kCosine, kLinear, kConstant };
 
+/// Steps are counters of the random numbers, which have 32 bits for them.
+inline constexpr std::int64_t kMaxSteps = (std::int64_t{1} << 31) - 1;
+
 struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::kCosine;
   double lr = 1e-3;         ///< Peak, after the warm-up.

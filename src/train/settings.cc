@@ -28,7 +28,7 @@ std::optional<std::string> first_difference(const JsonValue& current, const Json
                        leaf_text(saved));
   }
   for (const auto& [key, value] : *members) {
-    const std::string name = path.empty() ? key : path + "." + key;
+    const std::string name = path.empty() ? key : fmt::format("{}.{}", path, key);
     if (name == "training.steps" && steps_may_differ) continue;
     const JsonValue* other = saved.find(key);
     if (other == nullptr) return fmt::format("{} is not in the checkpoint", name);

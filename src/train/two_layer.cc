@@ -198,11 +198,9 @@ Result<TwoLayerResult> train(Device& device, const Tensor& x, const Tensor& targ
 
 }  // namespace
 
-Result<TwoLayerResult> train_two_layer_classifier_ce_with_device(std::shared_ptr<Device> device,
-                                                                 const Tensor& x,
-                                                                 const Tensor& labels,
-                                                                 std::int64_t classes,
-                                                                 const TwoLayerOptions& options) {
+Result<TwoLayerResult> train_two_layer_classifier_ce_with_device(
+    const std::shared_ptr<Device>& device, const Tensor& x, const Tensor& labels,
+    std::int64_t classes, const TwoLayerOptions& options) {
   VOLTA_TRY(check_options(device, options));
   VOLTA_TRY(check_matrix(x, "x"));
   if (classes < 1 || classes > kMaxSize) {
@@ -213,10 +211,9 @@ Result<TwoLayerResult> train_two_layer_classifier_ce_with_device(std::shared_ptr
   return train(*device, x, labels, sizes, Loss::kCrossEntropy, options);
 }
 
-Result<TwoLayerResult> train_two_layer_classifier_mse_with_device(std::shared_ptr<Device> device,
-                                                                  const Tensor& x,
-                                                                  const Tensor& targets,
-                                                                  const TwoLayerOptions& options) {
+Result<TwoLayerResult> train_two_layer_classifier_mse_with_device(
+    const std::shared_ptr<Device>& device, const Tensor& x, const Tensor& targets,
+    const TwoLayerOptions& options) {
   VOLTA_TRY(check_options(device, options));
   VOLTA_TRY(check_matrix(x, "x"));
   VOLTA_TRY(check_matrix(targets, "targets"));

@@ -35,13 +35,13 @@ struct TwoLayerResult {
 /// kNonFinite for a NaN or infinity in x (named by row and column) or a loss that becomes one (the
 /// epoch is named).
 Result<TwoLayerResult> train_two_layer_classifier_ce_with_device(
-    std::shared_ptr<Device> device, const Tensor& x, const Tensor& labels, std::int64_t classes,
-    const TwoLayerOptions& options = {});
+    const std::shared_ptr<Device>& device, const Tensor& x, const Tensor& labels,
+    std::int64_t classes, const TwoLayerOptions& options = {});
 
 /// The same with the mean squared error against targets f32[N, K], over all N K elements. For a
 /// classifier, pass one-hot rows.
 Result<TwoLayerResult> train_two_layer_classifier_mse_with_device(
-    std::shared_ptr<Device> device, const Tensor& x, const Tensor& targets,
+    const std::shared_ptr<Device>& device, const Tensor& x, const Tensor& targets,
     const TwoLayerOptions& options = {});
 
 }  // namespace volta

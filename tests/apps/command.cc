@@ -37,6 +37,7 @@ Command::Command(const std::vector<std::string>& arguments, const std::string& d
   argv.push_back(nullptr);
   pid_ = ::fork();
   if (pid_ != 0) return;
+  ::alarm(300);  // Survives exec: a command that hangs is killed, and its test fails.
   const int out = ::open(out_path_.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
   const int err = ::open(err_path_.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
   ::dup2(out, STDOUT_FILENO);

@@ -57,8 +57,8 @@ TEST(Norm, EqualsTheDefinitionForEveryWeightType) {
         Operand bias(Shape(columns), random_values(size, 3),
                      type == DType::kF16 ? DType::kF32 : type);
         for (const auto& [kind, has_bias] : {std::pair{NormKind::kLayer, true},
-                                            {NormKind::kLayer, false},
-                                            {NormKind::kRms, false}}) {
+                                             {NormKind::kLayer, false},
+                                             {NormKind::kRms, false}}) {
           Operand y(Shape(kRows, columns)), stats(Shape(kRows, 2));
           std::vector<Operand*> inputs = {&x, &weight};
           if (has_bias) inputs.push_back(&bias);
@@ -110,8 +110,8 @@ TEST(NormGrad, EqualsTheDefinitionForEveryWeightType) {
         for (const DType type : kFloats) {
           Operand weight(Shape(columns), random_values(size, 2), type);
           for (const auto& [kind, has_bias] : {std::pair{NormKind::kLayer, true},
-                                              {NormKind::kLayer, false},
-                                              {NormKind::kRms, false}}) {
+                                               {NormKind::kLayer, false},
+                                               {NormKind::kRms, false}}) {
             Operand y(Shape(rows, columns)), stats(Shape(rows, 2)), dx(Shape(rows, columns));
             Operand dweight((Shape(columns))), dbias((Shape(columns)));
             call(Norm{kind}, {&x, &weight}, {&y, &stats}, context);

@@ -90,6 +90,17 @@ TEST(Attributes, EveryOpHasAText) {
   EXPECT_EQ(seen.size(), kOpCount);
 }
 
+// Ops compare by their attributes: passes merge equal nodes.
+TEST(Attributes, OpsCompareByThem) {
+#define VOLTA_EXPECT_EQUAL(Name) EXPECT_TRUE(Op(Name{}) == Op(Name{}));
+  VOLTA_OPS(VOLTA_EXPECT_EQUAL)
+#undef VOLTA_EXPECT_EQUAL
+  EXPECT_FALSE(Op(Softmax{1.0f}) == Op(Softmax{2.0f}));
+  EXPECT_FALSE(Op(Reshape{Shape(2, 3)}) == Op(Reshape{Shape(3, 2)}));
+  EXPECT_FALSE(Op(Attention{{.window = 1}}) == Op(Attention{{.window = 2}}));
+  EXPECT_FALSE(Op(Argmax{}) == Op(Fill{}));
+}
+
 TEST(Attributes, ActivationsArePointwiseOps) {
   EXPECT_EQ(rules::activation_name(Activation::kRelu), "relu");
   EXPECT_EQ(rules::activation_name(Activation::kGelu), "gelu");

@@ -112,14 +112,14 @@ void tile(const Tile& t) {
     return;
   }
   // The ragged edge, by way of memory: rare, and not worth masks in every kernel.
-  alignas(64) float edge[Rows * kVectors * HWY_MAX_LANES_D(F32)];
+  alignas(64) float edge[static_cast<std::size_t>(Rows) * kVectors * HWY_MAX_LANES_D(F32)];
   VOLTA_UNROLL
   for (int i = 0; i < Rows; ++i) {
     VOLTA_UNROLL
     for (int v = 0; v < kVectors; ++v) hn::Store(sum[i][v], d, edge + (i * kVectors + v) * width);
   }
   for (int i = 0; i < Rows; ++i) {
-    const float* from = edge + i * kVectors * width;
+    const float* from = edge + std::int64_t{i} * kVectors * width;
     float* c = t.c + i * t.c_row;
     for (std::int64_t j = 0; j < t.columns; ++j) c[j] = t.accumulate ? c[j] + from[j] : from[j];
   }

@@ -31,8 +31,9 @@ std::vector<double> weights_of(std::vector<double> logits, const Params& params)
   for (const double x : logits) weights.push_back(std::exp((x - top) / params.temperature));
   std::vector<std::size_t> order(weights.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order,
-                           [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  });
   std::size_t kept = order.size();
   if (params.top_k >= 1) kept = std::min(kept, static_cast<std::size_t>(params.top_k));
   if (params.top_p < 1) {
