@@ -89,6 +89,29 @@ Result<Decoder::Runner> Decoder::bind(const std::shared_ptr<const Plan>& plan, s
   return runner;
 }
 
+Result<std::shared_ptr<const Plan>> Decoder::prefill_plan(std::int64_t chunk) {
+  if (const auto known = plans_.find(chunk); known != plans_.end()) return known->second;
+  VOLTA_TRY(auto plan, make(1, chunk));
+  plans_.emplace(chunk, plan);
+  return plan;
+}
+
+Status Decoder::make_decode_plan() {
+  if (decode_plan_ == nullptr) {
+    VOLTA_TRY(decode_plan_, make(slots(), 1));
+  }
+  return {};
+}
+
+Status Decoder::prepare(std::int64_t tokens) {
+  for (std::int64_t left = std::min(tokens, capacity()); left > 0;) {
+    const std::int64_t chunk = next_chunk(left);
+    VOLTA_TRY(prefill_plan(chunk));
+    left -= chunk;
+  }
+  return make_decode_plan();
+}
+
 Result<Decoder::Runner*> Decoder::prefill_runner(std::int64_t slot, std::int64_t chunk) {
   // Plans are shared; only the runners of the slot that was filled last are kept, which bounds
   // their memory.
@@ -97,21 +120,19 @@ Result<Decoder::Runner*> Decoder::prefill_runner(std::int64_t slot, std::int64_t
   if (const auto known = prefill_runners_.find(chunk); known != prefill_runners_.end()) {
     return &known->second;
   }
-  auto& plan = plans_[chunk];
-  if (plan == nullptr) {
-    VOLTA_TRY(plan, make(1, chunk));
-  }
+  VOLTA_TRY(const auto plan, prefill_plan(chunk));
   VOLTA_TRY(Runner runner, bind(plan, slot, 1, chunk));
   return &prefill_runners_.emplace(chunk, std::move(runner)).first->second;
 }
 
 Result<Decoder::Runner*> Decoder::decode_runner() {
   if (!decode_runner_) {
-    VOLTA_TRY(decode_plan_, make(slots(), 1));
-    VOLTA_TRY(decode_runner_, bind(decode_plan_, 0, slots(), 1));
+    VOLTA_TRY(make_decode_plan());
+    VOLTA_TRY(Runner runner, bind(decode_plan_, 0, slots(), 1));
     for (std::int64_t slot = 0; slot < slots(); ++slot) {
-      VOLTA_TRY(set_row(*decode_runner_, slot, {.sampling = kSkip}));
+      VOLTA_TRY(set_row(runner, slot, {.sampling = kSkip}));
     }
+    decode_runner_ = std::move(runner);
   }
   return &*decode_runner_;
 }
@@ -152,6 +173,7 @@ Status Decoder::set_row(const Runner& runner, std::int64_t index, const Row& row
 }
 
 Status Decoder::set_counts(std::int64_t slot, std::span<const std::int32_t> tokens) {
+  VOLTA_TRY(check_slot(slot));
   std::vector<std::int32_t> row(static_cast<std::size_t>(model_.config().vocab_size), 0);
   for (const std::int32_t token : tokens) ++row[static_cast<std::size_t>(token)];
   return write_row<std::int32_t>(counts_, slot, row);
@@ -187,16 +209,29 @@ Result<DrawnToken> Decoder::prefill(std::int64_t slot, std::span<const std::int3
 
 Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
                          const SampleRng& rng) {
+  VOLTA_TRY(check_slot(slot));
+  if (cache_.length(slot) >= capacity()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("slot {} is full: it holds {} tokens", slot, capacity()));
+  }
   VOLTA_TRY(Runner* const runner, decode_runner());
+  VOLTA_TRY(set_row(*runner, slot,
+                    {.tokens = std::span(&token, 1),
+                     .start = cache_.length(slot),
+                     .sampling = sampling,
+                     .rng = rng}));
   active_[static_cast<std::size_t>(slot)] = true;
-  return set_row(*runner, slot,
-                 {.tokens = std::span(&token, 1),
-                  .start = cache_.length(slot),
-                  .sampling = sampling,
-                  .rng = rng});
+  return {};
+}
+
+Status Decoder::check_slot(std::int64_t slot) const {
+  if (slot >= 0 && slot < slots()) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("no slot {} in a decoder with {} slots", slot, slots()));
 }
 
 Status Decoder::set_idle(std::int64_t slot) {
+  VOLTA_TRY(check_slot(slot));
   active_[static_cast<std::size_t>(slot)] = false;
   if (!decode_runner_) return {};
   return set_row(*decode_runner_, slot, {.sampling = kSkip});
@@ -222,7 +257,7 @@ Result<DrawnToken> Decoder::drawn(std::int64_t slot) const {
 
 std::int64_t Decoder::activation_bytes() const {
   std::int64_t bytes = decode_plan_ == nullptr ? 0 : decode_plan_->arena_bytes;
-  for (const auto& [chunk, plan] : plans_) bytes += plan == nullptr ? 0 : plan->arena_bytes;
+  for (const auto& [chunk, plan] : plans_) bytes += plan->arena_bytes;
   return bytes;
 }
 

@@ -42,13 +42,17 @@ class Decoder {
   const TransformerKvCache& cache() const { return cache_; }
   const Transformer& model() const { return model_; }
 
-  /// Sets how often each token counts for the repetition penalty of `slot`.
+  /// Makes the plans that a prompt of `tokens` tokens and decoding after it need, so that
+  /// activation_bytes() is known before anything runs.
+  Status prepare(std::int64_t tokens);
+  /// Sets how often each token (checked ids) counts for the repetition penalty of `slot`.
   Status set_counts(std::int64_t slot, std::span<const std::int32_t> tokens);
   /// Forgets the slot, runs `tokens` (at least one, at most capacity(), checked ids) through it in
   /// chunks, and draws the token that follows.
   Result<DrawnToken> prefill(std::int64_t slot, std::span<const std::int32_t> tokens,
                              const SamplingRow& sampling, const SampleRng& rng);
-  /// What the next step feeds to `slot`; a slot that is not set stays idle.
+  /// What the next step feeds to `slot`, which must have room for it; a slot that is not set stays
+  /// idle.
   Status set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
                   const SampleRng& rng);
   Status set_idle(std::int64_t slot);
@@ -83,9 +87,12 @@ class Decoder {
   Result<std::shared_ptr<const Plan>> make(std::int64_t slots, std::int64_t chunk) const;
   Result<Runner> bind(const std::shared_ptr<const Plan>& plan, std::int64_t first,
                       std::int64_t slots, std::int64_t chunk) const;
+  Result<std::shared_ptr<const Plan>> prefill_plan(std::int64_t chunk);
+  Status make_decode_plan();
   Result<Runner*> prefill_runner(std::int64_t slot, std::int64_t chunk);
   Result<Runner*> decode_runner();
   std::int64_t next_chunk(std::int64_t left) const;
+  Status check_slot(std::int64_t slot) const;
   Status set_row(const Runner& runner, std::int64_t index, const Row& row) const;
 
   Transformer model_;

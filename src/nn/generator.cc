@@ -106,8 +106,7 @@ struct Generator::Session {
         const GenerationRequest& request = requests[index];
         if (request.max_new_tokens == 0) continue;
         slots[slot] = Running{index, request.prompt};
-        slots[slot]->sequence.reserve(request.prompt.size() +
-                                      static_cast<std::size_t>(generator.decoder_.capacity()));
+        reserve(*slots[slot]);
         const auto place = static_cast<std::int64_t>(slot);
         VOLTA_TRY(generator.decoder_.set_counts(place, request.prompt));
         VOLTA_TRY(const DrawnToken drawn, prefill(place));
@@ -116,6 +115,19 @@ struct Generator::Session {
       }
     }
     return {};
+  }
+
+  // Room for all that a request may bring, so that its steps allocate nothing.
+  void reserve(Running& run) {
+    const GenerationRequest& request = requests[run.index];
+    const std::int64_t capacity = generator.decoder_.capacity();
+    const std::int64_t room = capacity + 1 - static_cast<std::int64_t>(request.prompt.size());
+    const auto tokens = static_cast<std::size_t>(std::min(request.max_new_tokens, room));
+    run.sequence.reserve(request.prompt.size() + tokens);
+    results[run.index].tokens.reserve(tokens);
+    results[run.index].logprobs.reserve(tokens);
+    std::vector<double>& times = generator.timing_.token_seconds;
+    times.reserve(times.size() + tokens);
   }
 
   // One more token for every running request; false when none runs.

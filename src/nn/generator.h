@@ -58,7 +58,7 @@ struct GeneratorOptions {
   bool use_cache = true;  ///< false: every token runs the prefill over its whole prefix.
 };
 
-/// What a generator holds in memory, known before it runs.
+/// What a generator holds in memory; after prepare() known before anything runs.
 struct GeneratorMemory {
   std::int64_t weight_bytes = 0;
   std::int64_t cache_bytes = 0;
@@ -68,8 +68,10 @@ struct GeneratorMemory {
 
 /// Seconds spent, for reports.
 struct GenerationTiming {
-  double first_token_seconds = 0.0;   ///< From the start to the first token of any request.
-  std::vector<double> token_seconds;  ///< Each later step: one token for every running request.
+  double first_token_seconds = 0.0;  ///< From the start to the first token of any request.
+  /// Each later step: one token for every running request, or the first one of a request that
+  /// waited for a slot.
+  std::vector<double> token_seconds;
 };
 
 class Generator {
@@ -79,6 +81,9 @@ class Generator {
   /// Errors: empty prompt, ids out of range, prompt longer than the capacity, bad parameters.
   Result<std::vector<GenerationResult>> generate(std::span<const GenerationRequest> requests,
                                                  const TokenCallback& on_token = {});
+  /// Makes the plans that prompts of this length need, so that memory() tells before the start what
+  /// generation will hold. Optional: generate() makes what is missing.
+  Status prepare(std::int64_t prompt_tokens) { return decoder_.prepare(prompt_tokens); }
   GeneratorMemory memory() const;
   /// Of the last generate().
   const GenerationTiming& timing() const { return timing_; }

@@ -68,7 +68,7 @@ std::int64_t TransformerKvCache::bytes() const {
 }
 
 Status TransformerKvCache::advance(std::int64_t slot, std::int64_t tokens) {
-  if (slot < 0 || slot >= slots() || tokens < 0 || length(slot) + tokens > capacity_) {
+  if (slot < 0 || slot >= slots() || tokens < 0 || tokens > capacity_ - length(slot)) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} more tokens do not fit slot {} of a KV cache with {} slots of {} "
                             "tokens",

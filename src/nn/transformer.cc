@@ -129,7 +129,8 @@ std::int64_t Transformer::weight_bytes() const {
 }
 
 Result<Tensor> Transformer::bind(const PlanBinding& binding) const {
-  if (binding.name == "rope.table") return rope_table_;
+  const bool rotary = config_.position == PositionKind::kRotary;
+  if (rotary && binding.name == "rope.table") return rope_table_;
   return weight(binding.name);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <utility>
 
 namespace volta {
@@ -122,8 +123,8 @@ Status validate(const TransformerConfig& c) {
                     "even number of at most the head",
                     rotary, c.head_dim));
   }
-  if (!(c.rope_theta > 0.0f)) {
-    return invalid(fmt::format("rope_theta is {}; it must be positive", c.rope_theta));
+  if (!(c.rope_theta > 0.0f) || !std::isfinite(c.rope_theta)) {
+    return invalid(fmt::format("rope_theta is {}; it must be positive and finite", c.rope_theta));
   }
   if (!(c.norm_eps > 0.0f && c.norm_eps < 1.0f)) {
     return invalid(fmt::format("norm_eps is {}; it must be between 0 and 1", c.norm_eps));

@@ -12,6 +12,7 @@
 #include "io/safetensors.h"
 #include "support/fault_device.h"
 #include "support/file_faults.h"
+#include "support/shared_data.h"
 #include "train/checkpoint.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
@@ -299,6 +300,37 @@ TEST_F(RunTest, ReadyMadeExamplesAreTakenInOrder) {
   refused([](auto& bad) { bad.model.context = 4; }, code, "longer than the model's context of 4");
   refused([](auto& bad) { bad.patience = 1; }, code, "patience needs validation text");
   refused([](auto& bad) { bad.model.vocab_size = 5; }, ErrorCode::kInvalidFile, "ids must be");
+}
+
+TEST_F(RunTest, ReadyMadeBytesNeedNoTokenizer) {
+  RunOptions o = options("a");
+  o.data = dir_.file("rows.safetensors");
+  o.model.vocab_size = 256;
+  const std::vector<std::int64_t> ids(2 * 9, 65);
+  ASSERT_TRUE(write_safetensors(
+      o.data, {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(2, 9), ids)}}));
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  EXPECT_EQ((*load_tokenizer(result.checkpoint))->kind(), "byte");
+}
+
+// The whole path from a folder and examples that others made to their losses.
+TEST_F(RunTest, TunesAModelOfOthersLikeThem) {
+  VOLTA_NEEDS_SHARED("models/gpt2-tiny/train_golden.safetensors");
+  RunOptions o = options("a");
+  o.init = test::shared_path("models/gpt2-tiny");
+  o.data = o.init + "/train_golden.safetensors";
+  o.trainer.batch = 4;
+  o.trainer.optimizer = {.beta2 = 0.95f, .weight_decay = 0.1f, .clip = 1.0f};
+  o.trainer.schedule = {.kind = ScheduleKind::kConstant, .lr = 1e-3, .steps = 20};
+  ASSERT_TRUE(train(o));
+  const auto golden = SafetensorsFile::open(o.data)->load("losses");
+  ASSERT_TRUE(golden);
+  const std::vector<float> losses = test::values(*golden);
+  ASSERT_EQ(events_.size(), losses.size());
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const double wanted = static_cast<double>(losses[i]);
+    EXPECT_NEAR(events_[i].report.loss, wanted, 1e-5 * wanted);
+  }
 }
 
 TEST_F(RunTest, StartsFromAModelFolder) {
