@@ -59,7 +59,7 @@ RunOptions demo() {
   RunOptions o = tiny();
   o.model.context = 128;
   o.trainer.batch = 8;
-  o.trainer.schedule = {.lr = 2e-3, .min_lr = 2e-4, .warmup = 50, .steps = 1600};
+  o.trainer.schedule = {.lr = 2e-3, .min_lr = 2e-4, .warmup = 50, .steps = 2000};
   o.eval_every = 200;
   return o;
 }
