@@ -1,0 +1,172 @@
+// Decoder: slots, chunks, plans, and that a running decoder allocates nothing.
+#include "nn/decoder.h"
+
+#include "nn/helpers.h"
+#include "support/alloc_counter.h"
+#include "support/fault_device.h"
+
+namespace volta {
+namespace {
+
+using test::must;
+
+constexpr SamplingRow kGreedy = {0.0f, 0.0f, 1.0f, 0.0f, 1.0f};
+
+TEST(Decoder, StepsContinueWhatPrefillBegan) {
+  const Transformer model = test::lively_model(test::llama_config(), test::cpu(2));
+  Decoder decoder = must(Decoder::create(model, {.slots = 2, .capacity = 40}));
+  EXPECT_EQ(decoder.slots(), 2);
+  EXPECT_EQ(decoder.capacity(), 40);
+  EXPECT_EQ(decoder.model().config(), model.config());
+  auto ids = test::some_ids(20, 61);
+  DrawnToken next = must(decoder.prefill(1, ids, kGreedy, {}));
+  for (int i = 0; i < 10; ++i) {
+    must(decoder.set_next(1, next.token, kGreedy, {}));
+    must(decoder.step());
+    ids.push_back(next.token);
+    next = must(decoder.drawn(1));
+    EXPECT_EQ(must(decoder.drawn(0)).token, -1);  // Nobody feeds slot 0.
+    Decoder fresh = must(Decoder::create(model, {}));
+    const DrawnToken again = must(fresh.prefill(0, ids, kGreedy, {}));
+    EXPECT_EQ(next.token, again.token);
+    EXPECT_EQ(next.logprob, again.logprob);
+  }
+  EXPECT_EQ(decoder.cache().length(1), 30);
+  EXPECT_EQ(decoder.cache().length(0), 0);
+  must(decoder.set_idle(1));
+  must(decoder.step());
+  EXPECT_EQ(decoder.cache().length(1), 30);
+  EXPECT_EQ(must(decoder.drawn(1)).token, -1);
+}
+
+TEST(Decoder, PlansAreFewAndKnownBeforehand) {
+  EXPECT_THAT(prefill_chunks(), testing::ElementsAre(256, 64, 16, 1));
+  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  Decoder decoder = must(Decoder::create(model, {.slots = 2}));
+  EXPECT_EQ(decoder.plan_count(), 0);
+  EXPECT_EQ(decoder.activation_bytes(), 0);
+  must(decoder.prepare(300));  // 256, then 44 in a chunk of 64.
+  EXPECT_EQ(decoder.plan_count(), 3);
+  const std::int64_t bytes = decoder.activation_bytes();
+  EXPECT_GT(bytes, 256 * 32 * 4);
+  must(decoder.prefill(0, test::some_ids(300, 61), kGreedy, {}));
+  must(decoder.prefill(1, test::some_ids(300, 61), kGreedy, {}));
+  must(decoder.set_next(0, 1, kGreedy, {}));
+  must(decoder.step());
+  EXPECT_EQ(decoder.plan_count(), 3);
+  EXPECT_EQ(decoder.activation_bytes(), bytes);
+  for (std::size_t n = 1; n <= 320; n += 29) {
+    must(decoder.prefill(0, test::some_ids(n, 61), kGreedy, {}));
+  }
+  EXPECT_LE(decoder.plan_count(), 5);
+  EXPECT_EQ(must(decoder.graph(1)).spec(*must(decoder.graph(1)).find("ids")).shape, Shape(2, 1));
+  EXPECT_EQ(must(decoder.graph(64)).spec(*must(decoder.graph(64)).find("ids")).shape, Shape(1, 64));
+  EXPECT_FALSE(decoder.graph(-1));
+}
+
+TEST(Decoder, RefusesWhatDoesNotFit) {
+  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(1));
+  const auto invalid = ErrorCode::kInvalidArgument;
+  test::expect_error(Decoder::create(model, {.slots = 0}), invalid, "0 sequences");
+  test::expect_error(Decoder::create(model, {.capacity = 321}), invalid, "321 tokens");
+  test::expect_error(Decoder::create(model, {.capacity = -1}), invalid, "-1 tokens");
+  test::expect_error(Decoder::create(model, {.cache_dtype = DType::kI32}), invalid, "i32");
+  Decoder decoder = must(Decoder::create(model, {.slots = 2, .capacity = 12}));
+  test::expect_error(decoder.drawn(0), ErrorCode::kInternal, "no step has run");
+  must(decoder.set_idle(1));
+  test::expect_error(decoder.prefill(0, {}, kGreedy, {}), invalid, "a prompt of 0 tokens");
+  test::expect_error(decoder.prefill(0, test::some_ids(13, 61), kGreedy, {}), invalid,
+                     "a prompt of 13 tokens; it must be between 1 and 12");
+  const auto ids = test::some_ids(12, 61);
+  for (const std::int64_t slot : {-1, 2}) {
+    test::expect_error(decoder.prefill(slot, ids, kGreedy, {}), invalid, "no slot");
+    test::expect_error(decoder.set_next(slot, 1, kGreedy, {}), invalid, "no slot");
+    test::expect_error(decoder.set_idle(slot), invalid, "no slot");
+    test::expect_error(decoder.set_counts(slot, ids), invalid, "no slot");
+  }
+  must(decoder.prefill(0, ids, kGreedy, {}));
+  test::expect_error(decoder.set_next(0, 1, kGreedy, {}), invalid, "slot 0 is full");
+  must(decoder.set_next(1, 1, kGreedy, {}));  // The other one goes on.
+  must(decoder.step());
+  EXPECT_FALSE(decoder.drawn(2));
+  // A chunk with an id that is none is the device's error, and the slot can be filled again.
+  test::expect_error(decoder.prefill(0, std::vector<std::int32_t>{61}, kGreedy, {}), invalid,
+                     "Embedding");
+  must(decoder.prefill(0, ids, kGreedy, {}));
+}
+
+TEST(Decoder, AStepAllocatesNothing) {
+  if (!test::can_count_allocations()) GTEST_SKIP() << "a sanitizer owns malloc";
+  for (const TransformerConfig& config : {test::gpt2_config(), test::llama_config()}) {
+    const Transformer model = test::lively_model(config, test::cpu(2));
+    Decoder decoder = must(Decoder::create(model, {.slots = 3}));
+    const SamplingRow sampling = {0.8f, 40.0f, 0.9f, 0.01f, 1.1f};
+    std::array<std::int32_t, 3> token = {1, 2, 3};
+    const auto step = [&](std::int64_t n) {
+      bool ok = true;
+      for (std::int64_t slot = 0; slot < 3; ++slot) {
+        ok = ok &&
+             decoder.set_next(slot, token.at(static_cast<std::size_t>(slot)), sampling, {slot, n});
+      }
+      ok = ok && decoder.step();
+      for (std::int64_t slot = 0; slot < 3; ++slot) {
+        const auto drawn = decoder.drawn(slot);
+        ok = ok && drawn;
+        if (ok) token.at(static_cast<std::size_t>(slot)) = drawn->token;
+      }
+      return ok;
+    };
+    ASSERT_TRUE(step(0));
+    test::AllocationCounter counter;
+    bool ok = true;
+    for (std::int64_t n = 1; n < 20; ++n) ok = step(n) && ok;
+    const std::int64_t allocations = counter.count();
+    EXPECT_TRUE(ok);
+    EXPECT_EQ(allocations, 0);
+  }
+}
+
+// Any allocation, copy or kernel may fail: an error comes back, and the decoder is good as ever.
+TEST(Decoder, SurvivesEveryFault) {
+  TransformerConfig config = test::llama_config();
+  config.layers = 1;
+  const auto ids = test::some_ids(17, 61);
+  const auto use = [&](Decoder& decoder) -> Result<std::int32_t> {
+    VOLTA_TRY(decoder.set_idle(0));
+    VOLTA_TRY(decoder.set_counts(0, ids));
+    VOLTA_TRY(const DrawnToken first, decoder.prefill(0, ids, kGreedy, {}));
+    VOLTA_TRY(decoder.set_next(0, first.token, kGreedy, {}));
+    VOLTA_TRY(decoder.step());
+    VOLTA_TRY(const DrawnToken second, decoder.drawn(0));
+    return first.token * 1000 + second.token;
+  };
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
+  const Transformer model = test::lively_model(config, device);
+  Decoder reference = must(Decoder::create(model, {}));
+  const std::int32_t wanted = must(use(reference));
+  {
+    Decoder host = must(Decoder::create(test::lively_model(config, test::cpu(1)), {}));
+    EXPECT_EQ(must(use(host)), wanted);
+  }
+  auto& memory = device->faulty_memory();
+  const std::int64_t live = memory.live_bytes();
+  for (test::Fuse* fuse : {&memory.allocation_fuse, &memory.copy_fuse, &device->run_fuse}) {
+    std::int64_t faults = 0;
+    for (bool done = false; !done; ++faults) {
+      fuse->arm(faults + 1);
+      auto decoder = Decoder::create(model, {});
+      if (!decoder) continue;
+      const auto result = use(*decoder);
+      fuse->arm(0);
+      done = result.has_value();
+      const auto again = use(*decoder);
+      ASSERT_TRUE(again) << again.error().message();
+      EXPECT_EQ(*again, wanted);
+    }
+    EXPECT_GT(faults, 8);
+    EXPECT_EQ(memory.live_bytes(), live);
+  }
+}
+
+}  // namespace
+}  // namespace volta

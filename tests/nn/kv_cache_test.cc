@@ -1,0 +1,101 @@
+// KV caches: sizes, lengths and their limits.
+#include "nn/kv_cache.h"
+
+#include <limits>
+
+#include "nn/helpers.h"
+#include "support/fault_device.h"
+
+namespace volta {
+namespace {
+
+using test::must;
+
+TEST(KvCache, ShapesBytesAndBindings) {
+  const auto device = test::cpu(1);
+  const auto config = test::llama_config();  // 2 layers, 2 kv heads of 8.
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const auto cache = must(TransformerKvCache::create(config, 3, 20, dtype, *device));
+    EXPECT_EQ(cache.slots(), 3);
+    EXPECT_EQ(cache.capacity(), 20);
+    ASSERT_EQ(cache.layers().size(), 2u);
+    EXPECT_EQ(cache.layers()[1].v.spec(), (TensorSpec{dtype, Shape(3, 2, 20, 8)}));
+    EXPECT_EQ(cache.bytes(), 2 * 2 * 3 * 2 * 20 * 8 * dtype_size(dtype));
+    EXPECT_EQ(cache.bytes(), must(TransformerKvCache::bytes_for(config, 3, 20, dtype)));
+    const auto bind = [&](const std::string& name) {
+      return cache.bind({.name = name, .kind = ValueKind::kState, .spec = {}, .constant = {}});
+    };
+    EXPECT_EQ(must(bind("cache.0.k")).buffer(), cache.layers()[0].k.buffer());
+    EXPECT_EQ(must(bind("cache.1.v")).buffer(), cache.layers()[1].v.buffer());
+    test::expect_error(bind("cache.2.k"), ErrorCode::kNotFound, "'cache.2.k'");
+  }
+}
+
+TEST(KvCache, BadSizesAreRefusedBeforeAllocating) {
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
+  const auto config = test::llama_config();
+  struct Case {
+    std::int64_t slots, capacity;
+    DType dtype;
+    const char* text;
+  };
+  const std::vector<Case> cases = {
+      {0, 1, DType::kF32, "for 0 sequences"},
+      {65537, 1, DType::kF32, "for 65537 sequences; it must be between 1 and 65536"},
+      {1, 0, DType::kF32, "of 0 tokens"},
+      {1, 321, DType::kF32, "of 321 tokens; it must be between 1 and the model's context of 320"},
+      {1, 1, DType::kI8, "a KV cache of i8"}};
+  for (const Case& c : cases) {
+    test::expect_error(TransformerKvCache::bytes_for(config, c.slots, c.capacity, c.dtype),
+                       ErrorCode::kInvalidArgument, c.text);
+    test::expect_error(TransformerKvCache::create(config, c.slots, c.capacity, c.dtype, *device),
+                       ErrorCode::kInvalidArgument, c.text);
+  }
+  auto huge = config;
+  huge.context = 1 << 24;
+  huge.kv_heads = huge.heads = 4096;
+  huge.head_dim = 4096;
+  test::expect_error(TransformerKvCache::bytes_for(huge, 65536, 1 << 24, DType::kF32),
+                     ErrorCode::kInvalidArgument, "[65536, 4096, 16777216, 4096]");
+  huge.dim = 0;
+  EXPECT_FALSE(TransformerKvCache::bytes_for(huge, 1, 1, DType::kF32));
+  EXPECT_FALSE(TransformerKvCache::create(huge, 1, 1, DType::kF32, *device));
+  EXPECT_EQ(device->faulty_memory().allocations(), 0);
+}
+
+TEST(KvCache, OutOfMemoryGivesEverythingBack) {
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
+  for (std::int64_t nth = 1; nth <= 4; ++nth) {
+    device->faulty_memory().allocation_fuse.arm(nth);
+    const auto cache = TransformerKvCache::create(test::llama_config(), 1, 8, DType::kF32, *device);
+    test::expect_error(cache, ErrorCode::kOutOfMemory, "injected");
+    EXPECT_EQ(device->faulty_memory().live_bytes(), 0);
+  }
+}
+
+TEST(KvCache, LengthsAdvanceAndReset) {
+  auto cache =
+      must(TransformerKvCache::create(test::gpt2_config(), 2, 10, DType::kF32, *test::cpu(1)));
+  must(cache.advance(0, 4));
+  must(cache.advance(0, 6));
+  must(cache.advance(1, 0));
+  EXPECT_EQ(cache.length(0), 10);
+  EXPECT_EQ(cache.length(1), 0);
+  const auto refused = [&](std::int64_t slot, std::int64_t tokens) {
+    test::expect_error(cache.advance(slot, tokens), ErrorCode::kInvalidArgument, "do not fit slot");
+  };
+  refused(0, 1);
+  refused(0, std::numeric_limits<std::int64_t>::max());
+  refused(1, 11);
+  refused(1, -1);
+  refused(2, 1);
+  refused(-1, 1);
+  EXPECT_EQ(cache.length(0), 10);
+  must(cache.reset(0));
+  EXPECT_EQ(cache.length(0), 0);
+  test::expect_error(cache.reset(2), ErrorCode::kInvalidArgument, "no slot 2");
+  test::expect_error(cache.reset(-1), ErrorCode::kInvalidArgument, "no slot -1");
+}
+
+}  // namespace
+}  // namespace volta
