@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -64,13 +65,38 @@ GenerationRequest request_of(const TransformerConfig& config, std::int64_t lengt
   return request;
 }
 
+/// The fewest tokens that time anything: one for the prompt, one for a step.
+constexpr std::int64_t kFewestTokens = 2;
+
+// The prompt lengths to measure: those asked for, or the usual ones that fit.
+Result<std::vector<std::int64_t>> prompt_lengths(const BenchInferOptions& options,
+                                                 std::int64_t context) {
+  const std::int64_t longest = context - kFewestTokens;
+  for (const std::int64_t length : options.lengths) {
+    if (length <= longest) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--lengths {}: in a context of {} a prompt of at most {} leaves room "
+                            "for tokens to time",
+                            length, context, std::max<std::int64_t>(longest, 0)));
+  }
+  if (longest < 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a context of {} is too short to time tokens in", context));
+  }
+  if (!options.lengths.empty()) return options.lengths;
+  std::vector<std::int64_t> lengths;
+  for (const std::int64_t length : kBenchLengths) {
+    if (length <= longest) lengths.push_back(length);
+  }
+  if (lengths.empty()) lengths.push_back(std::max<std::int64_t>(longest / 2, 1));
+  return lengths;
+}
+
 // One run at one length: the cached and the uncached generator, one after the other.
 Status measure(Generator& cached, Generator& uncached, const TransformerConfig& config,
                const BenchInferOptions& options, std::uint64_t seed, bool count,
                LengthReport& report) {
-  const std::int64_t room = config.context - report.length;
-  const std::int64_t tokens =
-      std::clamp<std::int64_t>(options.tokens, 1, std::max<std::int64_t>(room, 1));
+  const std::int64_t tokens = std::min(options.tokens, config.context - report.length);
   const GenerationRequest with = request_of(config, report.length, tokens, seed);
   VOLTA_TRY(cached.generate(std::span(&with, 1)));
   if (count) {
@@ -98,8 +124,11 @@ Result<std::vector<OpShare>> op_shares(const Transformer& model, const BenchInfe
   const std::int64_t prompt = std::min<std::int64_t>(16, model.config().context / 2 + 1);
   const GenerationRequest request = request_of(model.config(), prompt, options.tokens, seed);
   VOLTA_TRY(generator.generate(std::span(&request, 1)));  // Warm-up.
-  profiler->reset();
-  VOLTA_TRY(generator.generate(std::span(&request, 1)));
+  bool decoding = false;  // From the first token on; what comes before is the prompt's.
+  VOLTA_TRY(generator.generate(std::span(&request, 1), [&](const TokenEvent&) {
+    if (!std::exchange(decoding, true)) profiler->reset();
+    return true;
+  }));
   const Profile profile = profiler->profile();
   std::map<std::string, OpShare> by_name;
   for (const ProfileRow& row : profile.ops) {
@@ -126,9 +155,13 @@ Result<BenchReport> run_bench(const Transformer& model, const BenchInferOptions&
   VOLTA_TRY(Generator cached, Generator::create(model, {.compute_dtype = dtype}));
   VOLTA_TRY(Generator uncached,
             Generator::create(model, {.compute_dtype = dtype, .use_cache = false}));
-  for (const std::int64_t length : options.lengths) {
-    if (length < 1 || length > model.config().context) continue;
+  const std::int64_t context = model.config().context;
+  VOLTA_TRY(const auto lengths, prompt_lengths(options, context));
+  for (const std::int64_t length : lengths) {
     report.lengths.push_back({.length = length, .first_token = {}, .cached = {}, .uncached = {}});
+    if (length + options.tokens <= context) continue;
+    note(fmt::format("at prompt length {} the context of {} has room for {} tokens, not {}\n",
+                     length, context, context - length, options.tokens));
   }
   for (std::int64_t run = 0; run < options.warmup + options.runs; ++run) {
     for (LengthReport& length : report.lengths) {
@@ -184,7 +217,9 @@ std::string to_json(const BenchReport& report, const BenchInferOptions& options,
     json.begin_object().field("prompt", r.length);
     json.field("first_token_s", quantile(r.first_token, 0.5));
     json.field("token_s", quantile(r.cached, 0.5)).field("token_p95_s", quantile(r.cached, 0.95));
-    json.field("no_cache_token_s", quantile(r.uncached, 0.5)).end_object();
+    json.field("tokens_per_s", 1.0 / quantile(r.cached, 0.5));
+    json.field("no_cache_token_s", quantile(r.uncached, 0.5));
+    json.field("no_cache_tokens_per_s", 1.0 / quantile(r.uncached, 0.5)).end_object();
   }
   json.end_array().key("op_shares").begin_object();
   for (const OpShare& share : report.shares) json.field(share.op, share.share);
@@ -193,11 +228,13 @@ std::string to_json(const BenchReport& report, const BenchInferOptions& options,
 }
 
 std::string to_csv(const BenchReport& report) {
-  std::string text = "prompt,first_token_s,token_s,token_p95_s,no_cache_token_s\n";
+  std::string text =
+      "prompt,first_token_s,token_s,token_p95_s,tokens_per_s,no_cache_token_s,"
+      "no_cache_tokens_per_s\n";
   for (const LengthReport& r : report.lengths) {
-    text +=
-        fmt::format("{},{},{},{},{}\n", r.length, quantile(r.first_token, 0.5),
-                    quantile(r.cached, 0.5), quantile(r.cached, 0.95), quantile(r.uncached, 0.5));
+    const double token = quantile(r.cached, 0.5), slow = quantile(r.uncached, 0.5);
+    text += fmt::format("{},{},{},{},{},{},{}\n", r.length, quantile(r.first_token, 0.5), token,
+                        quantile(r.cached, 0.95), 1.0 / token, slow, 1.0 / slow);
   }
   return text;
 }

@@ -1,6 +1,7 @@
 // The inference benchmark, for `volta bench infer` and for the demo.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,12 +10,14 @@
 
 namespace volta::cli {
 
+inline constexpr std::array<std::int64_t, 3> kBenchLengths = {16, 64, 256};
+
 struct BenchInferOptions {
   std::string model;  ///< Empty: the default TinyLm with random weights.
   std::int64_t runs = 5;
   std::int64_t warmup = 1;
   std::int64_t tokens = 32;
-  std::vector<std::int64_t> lengths = {16, 64, 256};
+  std::vector<std::int64_t> lengths = {};  ///< Empty: kBenchLengths, as far as the context goes.
 };
 
 /// Measures and prints.

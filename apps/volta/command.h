@@ -49,6 +49,8 @@ int exit_code(ErrorCode code);
 
 /// --output, for a command that can write `allowed`.
 Result<Output> parse_output(const Globals& globals, const std::vector<Output>& allowed);
+/// kInvalidArgument when --profile is given to a command that runs no ops.
+Status refuse_profile(const Globals& globals);
 /// --dtype: f32 or bf16.
 Result<DType> compute_dtype(const Globals& globals);
 

@@ -59,29 +59,45 @@ Result<std::string> make_folder(const Options& options) {
   return pattern;
 }
 
+// With --output json only the measurements are data; the rest is talk.
+Status say(const Globals& globals, std::string_view text) {
+  if (globals.output == "text") return print(text);
+  note(text);
+  return {};
+}
+
 Status generate_sample(const std::string& directory, const Globals& globals,
                        const std::shared_ptr<Device>& device) {
   VOLTA_TRY(const Transformer model, load_model(directory, device));
   VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
-  VOLTA_TRY(Generator generator, Generator::create(model, {}));
+  VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(Generator generator, Generator::create(model, {.compute_dtype = dtype}));
   GenerationRequest request{.prompt = {}, .max_new_tokens = 400, .sampling = {}, .stop_tokens = {}};
   auto prompt = tokenizer->encode("\nThe ");
   if (!prompt) prompt = std::vector<std::int32_t>{0};
   request.prompt = std::move(*prompt);
   request.sampling = {.temperature = 0.7f, .seed = globals.seed};
   StreamDecoder decoder(tokenizer);
-  Status written = print(tokenizer->decode(request.prompt));
+  Status written = say(globals, tokenizer->decode(request.prompt));
   VOLTA_TRY(generator.generate(std::span(&request, 1), [&](const TokenEvent& event) {
-    written = print(decoder.push(event.token));
+    written = say(globals, decoder.push(event.token));
     return written && !interrupted();
   }));
   VOLTA_TRY(std::move(written));
-  return print(decoder.finish() + "\n");
+  return say(globals, decoder.finish() + "\n");
 }
 
 Status demo(const Globals& globals, const Options& options) {
   VOLTA_TRY(RunOptions run, preset("demo"));
+  VOLTA_TRY(parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
+  VOLTA_TRY(run.trainer.compute_dtype, compute_dtype(globals));
   VOLTA_TRY(const std::string folder, make_folder(options));
+  run.out = join_path(folder, "run");
+  if (path_exists(join_path(run.out, kRunFile))) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--out {}: a demo was made there already; give another folder", folder));
+  }
   run.data = options.text;
   if (run.data.empty()) {
     VOLTA_TRY(const std::string text, license_texts());
@@ -89,25 +105,25 @@ Status demo(const Globals& globals, const Options& options) {
     run.data = join_path(folder, "licenses.txt");
     VOLTA_TRY(write_file_atomic(run.data, text));
   }
-  run.out = join_path(folder, "run");
   run.seed = globals.seed;
   if (options.steps > 0) run.trainer.schedule.steps = options.steps;
   VOLTA_TRY(const Session session, Session::create(globals));
-  VOLTA_TRY(print(fmt::format("Training on {}\n", options.text.empty()
-                                                      ? "the license texts of this machine"
-                                                      : options.text)));
+  VOLTA_TRY(say(globals, fmt::format("Training on {}\n", options.text.empty()
+                                                             ? "the license texts of this machine"
+                                                             : options.text)));
   VOLTA_TRY(const RunResult result, train_with_progress(run, session.device()));
-  VOLTA_TRY(print(fmt::format("{} steps in {}: loss {:.3f}, val_loss {:.3f}\n\nWhat it writes:\n",
-                              result.steps, format_duration(result.seconds), result.loss,
-                              result.val_loss.value_or(0.0))));
+  const std::string validation =
+      result.val_loss ? fmt::format(", val_loss {:.3f}", *result.val_loss) : "";
+  VOLTA_TRY(
+      say(globals, fmt::format("{} steps in {}: loss {:.3f}{}\n\nWhat it writes:\n", result.steps,
+                               format_duration(result.seconds), result.loss, validation)));
   VOLTA_TRY(generate_sample(result.checkpoint, globals, session.device()));
-  VOLTA_TRY(print("\nWhat a token costs:\n"));
+  VOLTA_TRY(say(globals, "\nWhat a token costs:\n"));
   VOLTA_TRY(bench_infer(globals, {.model = result.checkpoint}));
   VOLTA_TRY(session.finish());
-  return print(
-      fmt::format("\nThe model is {}. Go on with it:\n"
-                  "  volta generate {} --prompt 'The license'\n",
-                  result.checkpoint, result.checkpoint));
+  return say(globals, fmt::format("\nThe model is {}. Go on with it:\n"
+                                  "  volta generate {} --prompt 'The license'\n",
+                                  result.checkpoint, result.checkpoint));
 }
 
 }  // namespace

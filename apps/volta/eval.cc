@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "command.h"
 #include "io/model_folder.h"
 #include "io/tokenizer.h"
@@ -29,6 +30,15 @@ Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const Transformer model, load_model(directory, session.device()));
+  const std::int64_t context = options.context == 0 ? model.config().context : options.context;
+  if (context > model.config().context) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--context {}: the model's is {}", context, model.config().context));
+  }
+  if (options.data.ends_with(".safetensors")) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--data {}: eval reads text; token ids are for train", options.data));
+  }
   VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
   VOLTA_TRY(const std::string text, read_text_file(options.data));
   auto encoded = tokenizer->encode(text);
@@ -37,7 +47,12 @@ Status evaluate(const Globals& globals, const Options& options) {
   const auto skip =
       static_cast<std::size_t>(static_cast<double>(all.size()) * (1.0 - options.val_fraction));
   const auto tokens = all.subspan(std::min(skip, all.size()));
-  const std::int64_t context = options.context == 0 ? model.config().context : options.context;
+  if (std::ssize(tokens) <= context) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: {} tokens to evaluate, but a window takes {}; give a longer text, "
+                            "a larger --val-fraction or a smaller --context",
+                            options.data, tokens.size(), context + 1));
+  }
   VOLTA_TRY(Evaluator evaluator, Evaluator::create(model, options.batch, context, dtype));
   VOLTA_TRY(const double loss, evaluator.mean_loss(tokens));
   VOLTA_TRY(session.finish());
@@ -68,7 +83,10 @@ void add_eval(CLI::App& app, Globals& globals, Action& action) {
   command
       ->add_option("--val-fraction", options->val_fraction,
                    "evaluate only this last part of the text (default 1)")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check([](const std::string& text) {
+        const auto fraction = parse_float(text, "value", 0.0, 1.0);
+        return fraction ? std::string() : std::string(fraction.error().message());
+      });
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return evaluate(globals, *options); };
   });

@@ -61,8 +61,9 @@ Result<std::vector<GenerationRequest>> make_requests(const Options& options, con
       return fail(ErrorCode::kInvalidArgument,
                   "this model folder has no tokenizer.json; give the prompt as --ids");
     }
-    VOLTA_TRY(auto ids, tokenizer->encode(text));
-    add(std::move(ids));
+    auto ids = tokenizer->encode(text);
+    if (!ids) return std::unexpected(std::move(ids).error().with_context("--prompt"));
+    add(*std::move(ids));
   }
   for (GenerationRequest& request : requests) {
     for (const std::string& stop : options.stop) {
@@ -71,12 +72,13 @@ Result<std::vector<GenerationRequest>> make_requests(const Options& options, con
         request.stop_tokens.push_back(id);
         continue;
       }
-      VOLTA_TRY(const auto ids, tokenizer->encode(stop));
-      if (ids.size() != 1) {
+      const auto ids = tokenizer->encode(stop);
+      if (!ids) return std::unexpected(Error(ids.error()).with_context("--stop"));
+      if (ids->size() != 1) {
         return fail(ErrorCode::kInvalidArgument,
-                    fmt::format("--stop '{}' is {} tokens; it must be one", stop, ids.size()));
+                    fmt::format("--stop '{}' is {} tokens; it must be one", stop, ids->size()));
       }
-      request.stop_tokens.push_back(ids.front());
+      request.stop_tokens.push_back(ids->front());
     }
   }
   return requests;
@@ -134,19 +136,30 @@ std::string to_text(const std::vector<GenerationRequest>& requests,
   return text;
 }
 
-void report(const Generator& generator, const std::vector<GenerationResult>& results) {
+// What generation will hold in memory, told before it starts.
+Status report_memory(Generator& generator, const std::vector<GenerationRequest>& requests) {
+  std::size_t longest = 0;
+  for (const GenerationRequest& request : requests) {
+    longest = std::max(longest, request.prompt.size());
+  }
+  VOLTA_TRY(generator.prepare(static_cast<std::int64_t>(longest)));
   const GeneratorMemory memory = generator.memory();
+  note(fmt::format("memory: weights {}, cache {}, activations {} in {} plans\n",
+                   format_bytes(memory.weight_bytes), format_bytes(memory.cache_bytes),
+                   format_bytes(memory.activation_bytes), memory.plans));
+  return {};
+}
+
+void report_speed(const Generator& generator, const std::vector<GenerationResult>& results) {
   const GenerationTiming& timing = generator.timing();
   std::size_t tokens = 0;
   for (const GenerationResult& result : results) tokens += result.tokens.size();
   double seconds = timing.first_token_seconds;
   for (const double step : timing.token_seconds) seconds += step;
-  note(fmt::format(
-      "{} tokens in {} ({:.1f} tokens/s), first token after {}; weights {}, cache {}, "
-      "activations {} in {} plans\n",
-      tokens, format_duration(seconds), static_cast<double>(tokens) / seconds,
-      format_duration(timing.first_token_seconds), format_bytes(memory.weight_bytes),
-      format_bytes(memory.cache_bytes), format_bytes(memory.activation_bytes), memory.plans));
+  if (tokens == 0) return;
+  note(fmt::format("{} tokens in {} ({:.1f} tokens/s), first token after {}\n", tokens,
+                   format_duration(seconds), static_cast<double>(tokens) / seconds,
+                   format_duration(timing.first_token_seconds)));
 }
 
 Status generate(const Globals& globals, Options& options) {
@@ -163,31 +176,41 @@ Status generate(const Globals& globals, Options& options) {
   if (options.prompts.empty() && options.ids.empty()) options.prompts.emplace_back("\n");
   VOLTA_TRY(const auto requests, make_requests(options, globals, tokenizer.get()));
   const auto count = static_cast<std::int64_t>(requests.size());
-  VOLTA_TRY(Generator generator,
-            Generator::create(model, {.slots = options.slots > 0 ? options.slots : count,
-                                      .compute_dtype = dtype,
-                                      .use_cache = !options.no_kv_cache}));
+  VOLTA_TRY(
+      Generator generator,
+      Generator::create(model, {.slots = options.slots > 0 ? std::min(options.slots, count) : count,
+                                .compute_dtype = dtype,
+                                .use_cache = !options.no_kv_cache}));
+  if (options.verbose) VOLTA_TRY(report_memory(generator, requests));
   // One prompt in text mode is printed as it grows.
   const bool stream = output == Output::kText && requests.size() == 1 && tokenizer != nullptr;
   std::optional<StreamDecoder> decoder;
   Status written;
-  if (stream) {
-    decoder.emplace(tokenizer);
-    VOLTA_TRY(print(tokenizer->decode(requests.front().prompt)));
-  }
   const auto on_token = [&](const TokenEvent& event) {
-    if (decoder) written = print(decoder->push(event.token));
+    if (stream) {
+      std::string text;
+      if (!decoder) {  // The first token: nothing can be wrong with the request any more.
+        decoder.emplace(tokenizer);
+        text = tokenizer->decode(requests.front().prompt);
+      }
+      written = print(text + decoder->push(event.token));
+    }
     return written && !interrupted();
   };
   VOLTA_TRY(const auto results, generator.generate(requests, on_token));
   VOLTA_TRY(std::move(written));
   if (stream) {
-    VOLTA_TRY(print(decoder->finish() + "\n"));
+    VOLTA_TRY(print((decoder ? decoder->finish() : "") + "\n"));
   } else {
     VOLTA_TRY(print(output == Output::kJson ? to_json(requests, results, tokenizer.get())
                                             : to_text(requests, results, tokenizer.get())));
   }
-  if (options.verbose) report(generator, results);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (results[i].reason != StopReason::kContextFull || output != Output::kText) continue;
+    note(fmt::format("prompt {}: ended after {} new tokens, the context of {} is full\n", i,
+                     results[i].tokens.size(), model.config().context));
+  }
+  if (options.verbose) report_speed(generator, results);
   VOLTA_TRY(session.finish());
   if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
   return {};

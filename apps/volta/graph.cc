@@ -1,6 +1,8 @@
 // volta graph: the graph a model really runs, after the passes.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "base/file.h"
@@ -8,7 +10,9 @@
 #include "graph/passes.h"
 #include "graph/plan.h"
 #include "io/model_folder.h"
+#include "nn/decoder.h"
 #include "nn/transformer_graph.h"
+#include "train/run_options.h"
 
 namespace volta::cli {
 namespace {
@@ -16,20 +20,65 @@ namespace {
 struct Options {
   std::string model;
   std::string phase = "decode";
-  std::int64_t batch = 1;
+  std::int64_t batch = 0;
   std::int64_t tokens = 0;
 };
 
-Result<Graph> build(const TransformerConfig& config, const Options& options) {
-  if (options.phase == "decode" || options.phase == "prefill") {
-    const std::int64_t rows = options.tokens > 0 ? options.tokens : 64;
-    return build_cached_graph(
-        config, {.slots = options.batch, .chunk = options.phase == "decode" ? 1 : rows});
+// The architecture, and how it is trained when the model is the folder of a run.
+struct Model {
+  TransformerConfig config = tiny_lm_config();
+  TrainerOptions trainer = {.batch = 1, .time = 0};
+};
+
+Result<Model> open_model(const std::string& path) {
+  Model model;
+  if (path.empty()) return model;
+  VOLTA_TRY(const std::string directory, find_model(path));
+  const std::string file = join_path(directory, "config.json");
+  VOLTA_TRY(const std::string json, read_text_file(file, std::int64_t{1} << 24));
+  VOLTA_TRY(model.config, parse_model_config(json, file));
+  if (path_exists(join_path(path, kRunFile))) {
+    VOLTA_TRY(const RunOptions run, load_run_options(path));
+    model.trainer = run.trainer;
   }
-  const std::int64_t time = options.tokens > 0 ? options.tokens : config.context;
-  if (options.phase == "eval") return build_evaluation_graph(config, options.batch, time, false);
+  return model;
+}
+
+Status check_rows(std::int64_t rows, std::int64_t context) {
+  if (rows <= context) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("--tokens {}: the model's context is {}", rows, context));
+}
+
+Result<Graph> build(const Model& model, const Options& options) {
+  const TransformerConfig& config = model.config;
+  const std::int64_t batch = std::max<std::int64_t>(options.batch, 1);
+  if (options.phase == "decode") return build_cached_graph(config, {.slots = batch});
+  if (options.phase == "prefill") {
+    const auto chunks = prefill_chunks();
+    const std::int64_t rows = options.tokens > 0 ? options.tokens : 64;
+    if (std::ranges::find(chunks, rows) == chunks.end() || options.batch > 1) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("prompts run one at a time in chunks of --tokens {}",
+                              fmt::join(chunks, ", ")));
+    }
+    VOLTA_TRY(check_rows(rows, config.context));
+    return build_cached_graph(config, {.chunk = rows});
+  }
+  const bool training = options.phase == "train" && model.trainer.time > 0;
+  const std::int64_t usual = training ? model.trainer.time : config.context;
+  const std::int64_t time = options.tokens > 0 ? options.tokens : usual;
+  VOLTA_TRY(check_rows(time, config.context));
+  if (options.phase == "eval") return build_evaluation_graph(config, batch, time, false);
   if (options.phase == "train") {
-    return build_training_graph(config, {.batch = options.batch, .time = time});
+    const TrainerOptions& trainer = model.trainer;
+    const TrainingGraphOptions wanted{.batch = options.batch > 0 ? batch : trainer.batch,
+                                      .time = time,
+                                      .accumulate = trainer.accumulate,
+                                      .dropout = {trainer.dropout},
+                                      .optimizer = trainer.optimizer};
+    return trainer.accumulate > 1 ? build_accumulate_graph(config, wanted)
+                                  : build_training_graph(config, wanted);
   }
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("--phase {}: use train, eval, prefill or decode", options.phase));
@@ -38,19 +87,14 @@ Result<Graph> build(const TransformerConfig& config, const Options& options) {
 Status show(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kDot, Output::kJson}));
+  VOLTA_TRY(refuse_profile(globals));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
-  TransformerConfig config = tiny_lm_config();
-  if (!options.model.empty()) {
-    VOLTA_TRY(const std::string directory, find_model(options.model));
-    const std::string path = join_path(directory, "config.json");
-    VOLTA_TRY(const std::string json, read_text_file(path, std::int64_t{1} << 24));
-    VOLTA_TRY(config, parse_model_config(json, path));
-  }
-  VOLTA_TRY(const Graph built, build(config, options));
+  VOLTA_TRY(const Model model, open_model(options.model));
+  VOLTA_TRY(const Graph built, build(model, options));
   VOLTA_TRY(const Graph graph, optimize(built, *session.device(), {.compute_dtype = dtype}));
-  if (output == Output::kDot) return print(to_dot(graph));
   VOLTA_TRY(const Plan plan, make_plan(graph, *session.device()));
+  if (output == Output::kDot) return print(to_dot(graph, plan));
   return print(output == Output::kJson ? to_json(plan) + "\n" : to_text(plan));
 }
 
@@ -62,7 +106,7 @@ void add_graph(CLI::App& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder or run (default: the default TinyLm)");
   command->add_option("--phase", options->phase, "train, eval, prefill or decode (default)");
-  command->add_option("--batch", options->batch, "sequences (default 1)")
+  command->add_option("--batch", options->batch, "sequences (default: the run's, or 1)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
   command->add_option("--tokens", options->tokens, "tokens a sequence, or rows of a prefill chunk")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));

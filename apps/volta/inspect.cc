@@ -87,6 +87,7 @@ std::string to_csv(const Report& report) {
 Status inspect(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
+  VOLTA_TRY(refuse_profile(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   const std::string config_path = join_path(directory, "config.json");
   VOLTA_TRY(const std::string json, read_text_file(config_path, std::int64_t{1} << 24));

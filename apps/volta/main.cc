@@ -4,11 +4,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <iostream>
 #include <new>
 #include <string_view>
 
+#include "base/text.h"
+#include "base/version.h"
 #include "command.h"
 
 namespace volta::cli {
@@ -57,13 +61,55 @@ void add_globals(CLI::App& app, Globals& globals) {
       ->group("Global");
   app.add_option("--profile", globals.profile,
                  "write a profile of every op: .csv, .json, .trace.json (Perfetto), else a table")
+      ->check([](const std::string& file) { return file.empty() ? "give a file" : ""; })
       ->group("Global");
+}
+
+// The parser would clamp a number that is too large and wrap a negative one around: every option
+// that takes whole numbers is checked as text first.
+std::string check_whole(const std::string& text, bool negative) {
+  const auto refusal = [&](const auto& parsed) {
+    return parsed ? std::string() : std::string(parsed.error().message());
+  };
+  return negative ? refusal(parse_int<std::int64_t>(text, "value"))
+                  : refusal(parse_int<std::uint64_t>(text, "value"));
+}
+
+// What all commands get alike, when they know their options.
+void finish_commands(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string type = option->get_type_name();
+    const bool negative = type.starts_with("INT");
+    if (!negative && !type.starts_with("UINT")) continue;
+    option->check([=](const std::string& text) { return check_whole(text, negative); });
+  }
+  for (CLI::App* command : app.get_subcommands({})) {
+    finish_commands(*command);
+    if (!command->get_subcommands({}).empty()) continue;
+    const std::string footer = command->get_footer();
+    command->footer(footer + (footer.empty() ? "" : "\n") +
+                    "Also: --device, --threads, --dtype, --seed, --output, --profile "
+                    "(see volta --help)");
+  }
+}
+
+// What the parser refuses, in one line that names it.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> extras = app.remaining(true);
+  const bool command_missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (!extras.empty() && (command_missing || dynamic_cast<const CLI::ExtrasError*>(&error))) {
+    const auto flag = std::find_if(extras.begin(), extras.end(),
+                                   [](const std::string& word) { return word.starts_with("-"); });
+    return fmt::format("{} is not known here", flag == extras.end() ? extras.front() : *flag);
+  }
+  return error.what();
 }
 
 int run(int argc, char** argv) {
   CLI::App app("Volta trains, tunes and runs transformers.", "volta");
   app.require_subcommand(1);
   app.fallthrough();
+  app.set_version_flag("--version", fmt::format("volta {}", version_with_hash()));
   app.option_defaults()->take_last();  // A flag given twice means its last value.
   Globals globals;
   Action action;
@@ -77,12 +123,17 @@ int run(int argc, char** argv) {
   add_devices(app, globals, action);
   add_version(app, globals, action);
   add_demo(app, globals, action);
+  finish_commands(app);
   std::vector<std::string> words = expand_aliases(argc, argv);
   std::reverse(words.begin(), words.end());  // As CLI11 wants them.
   try {
     app.parse(words);
+  } catch (const CLI::Success& wanted) {  // --help, --version.
+    app.exit(wanted);
+    return std::cout.flush() ? 0 : exit_code(ErrorCode::kIo);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
+    note(fmt::format("volta: {}\nRun with --help for what there is.\n", usage_message(app, error)));
+    return kUsage;
   }
   const Status done = action ? action() : Status();
   if (done) return 0;

@@ -1,9 +1,11 @@
 // The shared parts of the subcommands: see command.h.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <utility>
 
 #include "base/file.h"
@@ -20,6 +22,8 @@ std::atomic<bool> g_interrupted = false;
 void on_signal(int signal) {
   g_interrupted.store(true, std::memory_order_relaxed);
   std::signal(signal, SIG_DFL);  // The next one is final.
+  constexpr std::string_view kMessage = "\nvolta: ending; once more ends at once\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
 }
 
 std::string_view output_name(Output output) {
@@ -72,6 +76,11 @@ Result<Output> parse_output(const Globals& globals, const std::vector<Output>& a
               fmt::format("--output {}: this command writes {}", globals.output, known));
 }
 
+Status refuse_profile(const Globals& globals) {
+  if (globals.profile.empty()) return {};
+  return fail(ErrorCode::kInvalidArgument, "--profile: this command runs nothing to profile");
+}
+
 Result<DType> compute_dtype(const Globals& globals) {
   if (globals.dtype == "f32") return DType::kF32;
   if (globals.dtype == "bf16") return DType::kBF16;
@@ -92,6 +101,16 @@ Result<Session> Session::create(const Globals& globals) {
   session.device_ = handle.shared();
   session.profile_path_ = globals.profile;
   if (!globals.profile.empty()) {
+    // The profile is written last: an hour of work is not to end with a folder that is missing.
+    const auto parent = std::filesystem::path(globals.profile).parent_path();
+    const std::string folder = parent.empty() ? "." : parent.string();
+    if (!is_directory(folder) || is_directory(globals.profile)) {
+      return fail(
+          ErrorCode::kIo,
+          fmt::format("--profile {}: {}", globals.profile,
+                      is_directory(folder) ? "is a folder; name a file in it"
+                                           : fmt::format("there is no folder '{}'", folder)));
+    }
     VOLTA_TRY(session.profiler_, ProfilingDevice::create(session.device_));
     session.device_ = session.profiler_;
   }
@@ -111,7 +130,8 @@ bool interrupted() { return g_interrupted.load(std::memory_order_relaxed); }
 void install_signal_handlers() {
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
-  std::signal(SIGPIPE, SIG_IGN);  // A closed pipe is an error of print().
+  std::signal(SIGPIPE, SIG_IGN);  // A closed pipe is an error of print(),
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its largest size one of write().
 }
 
 Status print(std::string_view text) {

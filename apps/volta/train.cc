@@ -16,6 +16,8 @@
 namespace volta::cli {
 namespace {
 
+constexpr std::string_view kDefaultPreset = "tiny";
+
 // What the command line says; everything else comes from the preset, or from the run resumed.
 struct Flags {
   std::optional<std::string> preset, data, out, init, tokenizer, schedule, optimizer, position,
@@ -82,6 +84,29 @@ Status apply_model(const Flags& flags, TransformerConfig& model) {
   return {};
 }
 
+// With --init the folder says what the model is; --context is the length to train on.
+Status apply_init(const Flags& flags, RunOptions& options) {
+  const std::pair<const char*, bool> given[] = {{"--tokenizer", flags.tokenizer.has_value()},
+                                                {"--layers", flags.layers.has_value()},
+                                                {"--heads", flags.heads.has_value()},
+                                                {"--kv-heads", flags.kv_heads.has_value()},
+                                                {"--dim", flags.dim.has_value()},
+                                                {"--ffn", flags.ffn.has_value()},
+                                                {"--position", flags.position.has_value()},
+                                                {"--norm", flags.norm.has_value()},
+                                                {"--ffn-kind", flags.ffn_kind.has_value()},
+                                                {"--activation", flags.activation.has_value()},
+                                                {"--untied", flags.untied},
+                                                {"--bias", flags.bias}};
+  for (const auto& [name, is_given] : given) {
+    if (!is_given) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} does not go with --init: the folder says what the model is", name));
+  }
+  set(flags.context, options.trainer.time);
+  return {};
+}
+
 Status apply_trainer(const Flags& flags, TrainerOptions& trainer) {
   set(flags.batch, trainer.batch);
   set(flags.accumulate, trainer.accumulate);
@@ -109,7 +134,13 @@ Status apply_trainer(const Flags& flags, TrainerOptions& trainer) {
   return {};
 }
 
-Result<RunOptions> make_options(const Flags& flags, const Globals& globals, bool seed_given) {
+// Which of the global options were given: a resumed run keeps its own otherwise.
+struct Given {
+  bool seed = false;
+  bool dtype = false;
+};
+
+Result<RunOptions> make_options(const Flags& flags, const Globals& globals, const Given& given) {
   RunOptions options;
   if (!flags.out) return fail(ErrorCode::kInvalidArgument, "--out is required: the run's folder");
   const bool known_run = flags.resume && path_exists(join_path(*flags.out, kRunFile));
@@ -117,6 +148,8 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals, bool
     VOLTA_TRY(options, preset(*flags.preset));
   } else if (known_run) {
     VOLTA_TRY(options, load_run_options(*flags.out));
+  } else {
+    VOLTA_TRY(options, preset(kDefaultPreset));
   }
   options.out = *flags.out;
   options.resume = flags.resume;
@@ -129,15 +162,20 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals, bool
   set(flags.save_every, options.save_every);
   set(flags.keep, options.keep);
   set(flags.patience, options.patience);
-  VOLTA_TRY(apply_model(flags, options.model));
+  VOLTA_TRY(flags.init ? apply_init(flags, options) : apply_model(flags, options.model));
   VOLTA_TRY(apply_trainer(flags, options.trainer));
   if (options.data.empty()) {
     return fail(ErrorCode::kInvalidArgument,
                 "--data is required: a text file, or a .safetensors "
                 "file of token ids");
   }
-  if (seed_given || !known_run) options.seed = globals.seed;
-  if (!known_run || globals.dtype != "f32") {
+  if (options.data.ends_with(".safetensors") && (flags.tokenizer || flags.val_fraction)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} holds token ids: --tokenizer and --val-fraction are for text",
+                            options.data));
+  }
+  if (given.seed || !known_run) options.seed = globals.seed;
+  if (given.dtype || !known_run) {
     VOLTA_TRY(options.trainer.compute_dtype, compute_dtype(globals));
   }
   return options;
@@ -161,12 +199,13 @@ std::string result_text(const RunResult& result) {
   return text + fmt::format("\nmodel: {}\n", result.checkpoint);
 }
 
-Status run_training(const Globals& globals, const Flags& flags, bool seed_given) {
+Status run_training(const Globals& globals, const Flags& flags, const Given& given) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
-  VOLTA_TRY(const RunOptions options, make_options(flags, globals, seed_given));
+  VOLTA_TRY(const RunOptions options, make_options(flags, globals, given));
   VOLTA_TRY(const Session session, Session::create(globals));
-  VOLTA_TRY(const RunResult result, train_with_progress(options, session.device()));
-  VOLTA_TRY(session.finish());
+  auto trained = train_with_progress(options, session.device());
+  VOLTA_TRY(session.finish());  // Of an interrupted run, too.
+  VOLTA_TRY(const RunResult result, std::move(trained));
   return print(output == Output::kJson ? result_json(result) : result_text(result));
 }
 
@@ -179,7 +218,10 @@ void add_model_flags(CLI::App& command, Flags& flags) {
   command.add_option("--dim", flags.dim, "width")->group(group);
   command.add_option("--ffn", flags.ffn, "width of the feed-forward block; default: 4 dim")
       ->group(group);
-  command.add_option("--context", flags.context, "longest sequence in tokens")->group(group);
+  command
+      .add_option("--context", flags.context,
+                  "longest sequence in tokens; with --init, to train on")
+      ->group(group);
   command.add_option("--position", flags.position, "learned or rotary")->group(group);
   command.add_option("--norm", flags.norm, "layer or rms")->group(group);
   command.add_option("--ffn-kind", flags.ffn_kind, "mlp or gated")->group(group);
@@ -255,10 +297,12 @@ void add_train(CLI::App& app, Globals& globals, Action& action) {
   for (const PresetInfo& info : presets()) {
     names += fmt::format("\n  {:<22} {}", info.name, info.summary);
   }
-  command->footer("Presets:" + names);
+  command->footer(
+      fmt::format("Presets, which say what is not given (default: {}):{}", kDefaultPreset, names));
   command->callback([&app, &globals, &action, flags] {
-    const bool seed_given = app.get_option("--seed")->count() > 0;
-    action = [&globals, flags, seed_given] { return run_training(globals, *flags, seed_given); };
+    const Given given{.seed = app.get_option("--seed")->count() > 0,
+                      .dtype = app.get_option("--dtype")->count() > 0};
+    action = [&globals, flags, given] { return run_training(globals, *flags, given); };
   });
 }
 

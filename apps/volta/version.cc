@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "base/cpu.h"
 #include "base/json.h"
 #include "command.h"
+#include "device/cpu_device.h"
 
 namespace volta::cli {
 
@@ -14,12 +14,16 @@ void add_version(CLI::App& app, Globals& globals, Action& action) {
   command->callback([&globals, &action] {
     action = [&globals]() -> Status {
       VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+      VOLTA_TRY(refuse_profile(globals));
+      // What kernels run with: the best there is, or what VOLTA_SIMD says.
+      VOLTA_TRY(const auto device, CpuDevice::create({.threads = 1, .simd = {}}));
+      const std::string isa = device->info().isa;
       if (output == Output::kText) {
-        return print(fmt::format("volta {} ({})\n", version_with_hash(), best_isa_name()));
+        return print(fmt::format("volta {} ({})\n", version_with_hash(), isa));
       }
       JsonWriter json;
       json.begin_object().field("version", version()).field("commit", git_hash());
-      json.field("isa", best_isa_name()).end_object();
+      json.field("isa", isa).end_object();
       return print(json.text() + "\n");
     };
   });

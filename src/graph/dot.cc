@@ -4,8 +4,11 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/text.h"
 #include "graph/graph.h"
+#include "graph/plan.h"
 #include "graph/verify.h"
 
 namespace volta {
@@ -42,9 +45,22 @@ std::string source(const Graph& graph, ValueId id) {
   return producer < 0 ? fmt::format("v{}", id.index) : fmt::format("n{}", producer);
 }
 
-}  // namespace
+/// The lines of a step's box after the op and the label.
+std::string step_lines(const PlanStep& step) {
+  std::vector<TensorSpec> inputs, outputs;
+  for (const PlanOperand& operand : step.inputs) inputs.push_back(operand.spec);
+  for (const PlanOperand& operand : step.outputs) outputs.push_back(operand.spec);
+  const OpCost spent = cost(step.op, inputs, outputs);
+  std::string text =
+      fmt::format("\\n{} flops, {}", format_count(spent.flops), format_bytes(spent.bytes));
+  for (const PlanOperand& operand : step.outputs) {
+    if (operand.binding < 0) text += fmt::format("\\narena @{}", operand.offset);
+  }
+  return text;
+}
 
-std::string to_dot(const Graph& graph) {
+/// `more[i]` is added to the box of node i.
+std::string write_dot(const Graph& graph, const std::vector<std::string>& more) {
   std::string text = "digraph volta {\n  node [fontname=\"monospace\", style=filled];\n";
   auto out = std::back_inserter(text);
   for (std::size_t i = 0; i < graph.values().size(); ++i) {
@@ -56,9 +72,9 @@ std::string to_dot(const Graph& graph) {
   }
   for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
-    fmt::format_to(out, "  n{} [shape=box, fillcolor=white, label=\"{}{}{}\"];\n", i,
+    fmt::format_to(out, "  n{} [shape=box, fillcolor=white, label=\"{}{}{}{}\"];\n", i,
                    escaped(to_string(node.op)), node.label.empty() ? "" : "\\n",
-                   escaped(node.label));
+                   escaped(node.label), more[i]);
     const std::uint32_t written = writes(node.op, node.inputs.size());
     for (std::size_t j = 0; j < node.inputs.size(); ++j) {
       fmt::format_to(out, "  {} -> n{} [label=\"{}\"{}];\n", source(graph, node.inputs[j]), i,
@@ -74,6 +90,20 @@ std::string to_dot(const Graph& graph) {
   }
   text += "}\n";
   return text;
+}
+
+}  // namespace
+
+std::string to_dot(const Graph& graph) {
+  return write_dot(graph, std::vector<std::string>(graph.nodes().size()));
+}
+
+std::string to_dot(const Graph& graph, const Plan& plan) {
+  std::vector<std::string> more(graph.nodes().size());
+  for (const PlanStep& step : plan.steps) {
+    if (step.node < more.size()) more[step.node] = step_lines(step);
+  }
+  return write_dot(graph, more);
 }
 
 }  // namespace volta

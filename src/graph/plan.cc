@@ -182,7 +182,8 @@ class Planner {
   void resolve() {
     for (const Draft& draft : drafts_) {
       const Node& node = graph_.nodes()[draft.node];
-      PlanStep step{.op = node.op, .inputs = {}, .outputs = {}, .label = node.label};
+      PlanStep step{
+          .op = node.op, .inputs = {}, .outputs = {}, .label = node.label, .node = draft.node};
       for (const ValueId id : node.inputs) step.inputs.push_back(operand(id));
       for (const ValueId id : node.outputs) step.outputs.push_back(operand(id));
       if (draft.workspace >= 0) {

@@ -27,6 +27,7 @@ struct PlanStep {
   std::int64_t workspace_offset = 0;  ///< Into the arena.
   std::int64_t workspace_bytes = 0;
   std::string label;
+  std::size_t node = 0;  ///< Of the graph that the plan was made from.
 };
 
 /// A tensor the caller supplies: input, parameter, state, or a constant of the graph.
@@ -62,6 +63,9 @@ inline constexpr std::int64_t kArenaAlignment = 64;
 /// keep their place to the end. No two values that live at the same time overlap.
 Result<Plan> make_plan(const Graph& graph, const Backend& backend);
 
+/// The graph in Graphviz's language, each box with what its step costs and where its results lie.
+/// The plan must have been made from this graph.
+std::string to_dot(const Graph& graph, const Plan& plan);
 /// The plan as text: steps, shapes, arena offsets.
 std::string to_text(const Plan& plan);
 /// The plan as JSON: steps with op, label, shapes, flops, bytes, offsets.

@@ -45,22 +45,15 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
                                                        options.cache_dtype, device));
   VOLTA_TRY(decoder.counts_,
             Tensor::zeros({DType::kI32, Shape(options.slots, config.vocab_size)}, device.memory()));
-  decoder.active_.assign(static_cast<std::size_t>(options.slots), false);
+  decoder.slots_.assign(static_cast<std::size_t>(options.slots), Slot::kIdle);
   return decoder;
 }
 
-Result<Graph> Decoder::optimized_graph(std::int64_t slots, std::int64_t chunk) const {
-  const CachedGraphOptions wanted{slots, chunk, capacity(), options_.cache_dtype, true};
-  VOLTA_TRY(const Graph graph, build_cached_graph(model_.config(), wanted));
-  return optimize(graph, *model_.device(), {.compute_dtype = options_.compute_dtype});
-}
-
-Result<Graph> Decoder::graph(std::int64_t chunk) const {
-  return optimized_graph(chunk == 1 ? slots() : 1, chunk);
-}
-
 Result<std::shared_ptr<const Plan>> Decoder::make(std::int64_t slots, std::int64_t chunk) const {
-  VOLTA_TRY(const Graph graph, optimized_graph(slots, chunk));
+  const CachedGraphOptions wanted{slots, chunk, capacity(), options_.cache_dtype, true};
+  VOLTA_TRY(const Graph built, build_cached_graph(model_.config(), wanted));
+  VOLTA_TRY(const Graph graph,
+            optimize(built, *model_.device(), {.compute_dtype = options_.compute_dtype}));
   VOLTA_TRY(Plan plan, make_plan(graph, *model_.device()));
   return std::make_shared<const Plan>(std::move(plan));
 }
@@ -220,7 +213,7 @@ Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRo
                      .start = cache_.length(slot),
                      .sampling = sampling,
                      .rng = rng}));
-  active_[static_cast<std::size_t>(slot)] = true;
+  slots_[static_cast<std::size_t>(slot)] = Slot::kSet;
   return {};
 }
 
@@ -232,18 +225,21 @@ Status Decoder::check_slot(std::int64_t slot) const {
 
 Status Decoder::set_idle(std::int64_t slot) {
   VOLTA_TRY(check_slot(slot));
-  active_[static_cast<std::size_t>(slot)] = false;
+  slots_[static_cast<std::size_t>(slot)] = Slot::kIdle;
   if (!decode_runner_) return {};
   return set_row(*decode_runner_, slot, {.sampling = kSkip});
 }
 
 Status Decoder::step() {
   VOLTA_TRY(Runner* const runner, decode_runner());
+  for (std::int64_t slot = 0; slot < slots(); ++slot) {
+    if (slots_[static_cast<std::size_t>(slot)] == Slot::kFed) VOLTA_TRY(set_idle(slot));
+  }
   VOLTA_TRY(model_.device()->execute(runner->plan));
   for (std::int64_t slot = 0; slot < slots(); ++slot) {
-    if (active_[static_cast<std::size_t>(slot)]) {
-      VOLTA_TRY(cache_.advance(slot, 1));
-    }
+    if (slots_[static_cast<std::size_t>(slot)] != Slot::kSet) continue;
+    VOLTA_TRY(cache_.advance(slot, 1));
+    slots_[static_cast<std::size_t>(slot)] = Slot::kFed;
   }
   return {};
 }

@@ -51,8 +51,8 @@ class Decoder {
   /// chunks, and draws the token that follows.
   Result<DrawnToken> prefill(std::int64_t slot, std::span<const std::int32_t> tokens,
                              const SamplingRow& sampling, const SampleRng& rng);
-  /// What the next step feeds to `slot`, which must have room for it; a slot that is not set stays
-  /// idle.
+  /// What the next step feeds to `slot`, which must have room for it. A slot that was not set since
+  /// the last step stays idle.
   Status set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
                   const SampleRng& rng);
   Status set_idle(std::int64_t slot);
@@ -63,8 +63,6 @@ class Decoder {
   /// Bytes of the arenas of all plans made so far, and their number.
   std::int64_t activation_bytes() const;
   std::int64_t plan_count() const;
-  /// The optimised graph of a decode step (chunk 1) or of a prefill chunk.
-  Result<Graph> graph(std::int64_t chunk) const;
 
  private:
   /// A bound plan over some slots with `chunk` rows each, its inputs and its outputs.
@@ -83,7 +81,6 @@ class Decoder {
 
   Decoder(Transformer model, const DecoderOptions& options)
       : model_(std::move(model)), options_(options) {}
-  Result<Graph> optimized_graph(std::int64_t slots, std::int64_t chunk) const;
   Result<std::shared_ptr<const Plan>> make(std::int64_t slots, std::int64_t chunk) const;
   Result<Runner> bind(const std::shared_ptr<const Plan>& plan, std::int64_t first,
                       std::int64_t slots, std::int64_t chunk) const;
@@ -104,7 +101,9 @@ class Decoder {
   std::int64_t prefill_slot_ = -1;
   std::shared_ptr<const Plan> decode_plan_;
   std::optional<Runner> decode_runner_;
-  std::vector<bool> active_;  ///< Slots that the next step feeds.
+  /// Whether the decode runner's row of a slot is to be skipped, was used, or waits to be used.
+  enum class Slot : std::uint8_t { kIdle, kFed, kSet };
+  std::vector<Slot> slots_;
 };
 
 /// Row counts a prefill chunk may have, largest first.

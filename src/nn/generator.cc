@@ -250,6 +250,4 @@ GeneratorMemory Generator::memory() const {
           .plans = decoder_.plan_count()};
 }
 
-Result<Graph> Generator::graph(std::int64_t chunk) const { return decoder_.graph(chunk); }
-
 }  // namespace volta

@@ -87,8 +87,6 @@ class Generator {
   GeneratorMemory memory() const;
   /// Of the last generate().
   const GenerationTiming& timing() const { return timing_; }
-  /// The optimised graph of the decode step (chunk 1) or of a prefill chunk, for `volta graph`.
-  Result<Graph> graph(std::int64_t chunk) const;
 
  private:
   struct Session;

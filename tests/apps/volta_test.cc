@@ -124,12 +124,20 @@ TEST_F(VoltaTest, GreedyTextIsTheSameWithoutTheCache) {
 
 TEST_F(VoltaTest, ShowsTheGraphInEveryForm) {
   EXPECT_THAT(volta({"graph"}).out, HasSubstr("CachedAttention"));
-  EXPECT_THAT(volta({"graph", "--output", "dot"}).out, HasSubstr("digraph"));
+  EXPECT_THAT(volta({"graph", "--output", "dot"}).out,
+              ::testing::AllOf(HasSubstr("digraph"), HasSubstr("flops"), HasSubstr("arena @")));
   const CommandResult json =
       volta({"graph", "--phase", "train", "--tokens", "8", "--output", "json"});
   EXPECT_TRUE(parse_json(json.out, "graph")) << json.err;
   EXPECT_THAT(json.out, HasSubstr("AdamW"));
   expect_error({"graph", "--phase", "sleep"}, 2, "train, eval, prefill or decode");
+  expect_error({"graph", "--phase", "prefill", "--tokens", "65"}, 2, "256, 64, 16, 1");
+  expect_error({"graph", "--phase", "eval", "--tokens", "513"}, 2, "context is 512");
+  // What trains is what the run was told to do.
+  ASSERT_EQ(volta(train({"--weight-decay", "0.25", "--accumulate", "1"})).exit_code, 0);
+  const CommandResult trained = volta({"graph", "run", "--phase", "train"});
+  EXPECT_THAT(trained.out, HasSubstr("0.25")) << trained.err;
+  EXPECT_THAT(trained.out, HasSubstr("[4, 16]"));
 }
 
 TEST_F(VoltaTest, BenchesAndProfiles) {
@@ -161,13 +169,78 @@ TEST_F(VoltaTest, TellsWhatItIsAndRunsOn) {
   EXPECT_THAT(volta({"devices"}).out, HasSubstr("cpu"));
   EXPECT_TRUE(parse_json(volta({"devices", "--output", "json"}).out, "devices"));
   EXPECT_THAT(volta({"train", "--help"}).out, HasSubstr("shakespeare-char-cpu"));
+  EXPECT_THAT(volta({"--version"}).out, HasSubstr("volta 0."));
+  EXPECT_THAT(volta({"version"}, {{"VOLTA_SIMD", "sse4"}}).out, HasSubstr("(sse4)"));
+  expect_error({"version"}, 2, "VOLTA_SIMD", {{"VOLTA_SIMD", "mmx"}});
 }
 
 TEST_F(VoltaTest, TheDemoRuns) {
-  const CommandResult demo =
-      volta({"--demo", "--text", "text.txt", "--out", "demo", "--steps", "4"});
+  const std::vector<std::string> arguments = {"--demo", "--text", "text.txt", "--steps",
+                                              "4",      "--out",  "demo"};
+  const CommandResult demo = volta(arguments);
   EXPECT_EQ(demo.exit_code, 0) << demo.err;
   EXPECT_THAT(demo.out, HasSubstr("What a token costs"));
+  expect_error(arguments, 2, "give another folder");
+  const CommandResult json =
+      volta({"demo", "--text", "text.txt", "--steps", "4", "--out", "other", "--output", "json"});
+  EXPECT_TRUE(parse_json(json.out, "demo")) << json.out;
+  EXPECT_THAT(json.err, HasSubstr("What a token costs"));
+  expect_error({"demo", "--output", "dot"}, 2, "text, json, csv");
+  expect_error({"demo", "--dtype", "f8"}, 2, "f32 or bf16");
+}
+
+TEST_F(VoltaTest, BenchLengthsMustFitTheContext) {
+  ASSERT_EQ(volta(train()).exit_code, 0);  // A context of 16: the usual lengths do not fit.
+  const CommandResult usual = volta({"bench", "infer", "run", "--runs", "1", "--output", "csv"});
+  EXPECT_EQ(usual.exit_code, 0) << usual.err;
+  EXPECT_THAT(usual.out, HasSubstr("\n7,"));
+  EXPECT_THAT(usual.err, HasSubstr("room for 9 tokens, not 32"));
+  EXPECT_THAT(usual.out, Not(HasSubstr("inf")));
+  expect_error({"bench", "infer", "run", "--lengths", "15"}, 2, "at most 14");
+  expect_error({"bench", "infer", "--lengths", "600"}, 2, "at most 510");
+}
+
+TEST_F(VoltaTest, ProfilesHaveAPlaceBeforeTheWorkBegins) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  expect_error({"generate", "run", "--profile", "nowhere/p.txt"}, 1, "nowhere");
+  expect_error({"generate", "run", "--profile", "run"}, 1, "is a folder");
+  expect_error({"inspect", "run", "--profile", "p.txt"}, 2, "nothing to profile");
+  expect_error({"version", "--profile", "p.txt"}, 2, "nothing to profile");
+  expect_error({"generate", "run", "--profile", ""}, 2, "--profile");
+}
+
+TEST_F(VoltaTest, GenerateSaysWhyItEnds) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  const CommandResult full = volta({"generate", "run", "-p", "the", "-n", "200", "-v"});
+  EXPECT_EQ(full.exit_code, 0) << full.err;
+  EXPECT_THAT(full.err, HasSubstr("the context of 16 is full"));
+  EXPECT_THAT(full.err, HasSubstr("memory: weights"));
+  expect_error({"generate", "run", "-p", std::string(200, 'a')}, 2, "context");
+  expect_error({"generate", "run", "--stop", "THE"}, 2, "--stop");
+  Command endless({"generate", "run", "-p", "the", "-n", "100000000", "--no-kv-cache"},
+                  dir_.path());
+  EXPECT_EQ(endless.wait().exit_code, 0);  // The context ends it.
+}
+
+TEST_F(VoltaTest, EvalNamesWhatDoesNotFit) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  write("short.txt", "the fox");
+  expect_error({"eval", "run", "--data", "short.txt"}, 3, "short.txt: 7 tokens");
+  expect_error({"eval", "run", "--data", "text.txt", "--context", "17"}, 2, "--context 17");
+  expect_error({"eval", "run", "--data", "text.txt", "--val-fraction", "nan"}, 2, "nan");
+  expect_error({"eval", "run", "--data", "run/step-6/model.safetensors"}, 2, "eval reads text");
+}
+
+TEST_F(VoltaTest, InitSaysWhatTheModelIs) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  const std::vector<std::string> fine = {"train", "--data",   "text.txt", "--init", "run/step-6",
+                                         "--out", "fine",     "--steps",  "2",      "--context",
+                                         "8",     "--warmup", "1"};
+  const CommandResult tuned = volta(fine);
+  EXPECT_EQ(tuned.exit_code, 0) << tuned.err;
+  std::vector<std::string> deeper = fine;
+  deeper.insert(deeper.end(), {"--layers", "7"});
+  expect_error(deeper, 2, "--layers does not go with --init");
 }
 
 TEST_F(VoltaTest, UsageErrorsEndWithTwo) {
@@ -175,11 +248,15 @@ TEST_F(VoltaTest, UsageErrorsEndWithTwo) {
   EXPECT_EQ(volta({"dance"}).exit_code, 2);
   EXPECT_EQ(volta({"train", "--wings"}).exit_code, 2);
   EXPECT_EQ(volta({"train", "--steps", "many"}).exit_code, 2);
+  expect_error({"train", "--steps", "99999999999999999999"}, 2, "99999999999999999999");
+  expect_error({"generate", "run", "--seed", "-1"}, 2, "'-1'");
+  expect_error({"bench", "press"}, 2, "press is not known");
+  expect_error({"train", "--wings", "3"}, 2, "--wings is not known");
   expect_error({"train", "--data", "text.txt"}, 2, "--out is required");
   expect_error({"train", "--out", "run"}, 2, "--data is required");
   expect_error({"train", "--preset", "nobody", "--data", "text.txt", "--out", "run"}, 2,
                "shakespeare-char-cpu");
-  expect_error(train({"--heads", "3"}), 2, "3");
+  expect_error(train({"--heads", "3"}), 2, "divide");
   expect_error(train({"--kv-heads", "3"}), 2, "kv_heads");
   expect_error(train({"--tokenizer", "words"}), 2, "byte or char");
   expect_error(train({"--schedule", "zigzag"}), 2, "cosine, linear or constant");

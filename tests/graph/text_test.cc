@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "build.h"
+#include "graph/plan.h"
+#include "interpreter.h"
 
 namespace volta {
 namespace {
@@ -71,6 +73,18 @@ TEST(ToDot, ShowsValuesNodesAndOutputs) {
   v3 -> o1;
 }
 )");
+}
+
+TEST(ToDot, OfAPlanShowsCostsAndPlaces) {
+  Graph graph;
+  const ValueId x = testing::must(graph.input("x", testing::f32(Shape(2, 3))));
+  const ValueId w = testing::must(graph.parameter("w", testing::f32(Shape(3, 5))));
+  testing::must(graph.output("y", testing::add(graph, MatMul{}, {x, w})));
+  testing::TestBackend backend;
+  const Plan plan = testing::must(make_plan(graph, backend));
+  EXPECT_NE(to_dot(graph, plan).find("label=\"MatMul\\n60 flops, 124 B\\narena @0\""),
+            std::string::npos)
+      << to_dot(graph, plan);
 }
 
 }  // namespace

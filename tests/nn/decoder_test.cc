@@ -59,9 +59,21 @@ TEST(Decoder, PlansAreFewAndKnownBeforehand) {
     must(decoder.prefill(0, test::some_ids(n, 61), kGreedy, {}));
   }
   EXPECT_LE(decoder.plan_count(), 5);
-  EXPECT_EQ(must(decoder.graph(1)).spec(*must(decoder.graph(1)).find("ids")).shape, Shape(2, 1));
-  EXPECT_EQ(must(decoder.graph(64)).spec(*must(decoder.graph(64)).find("ids")).shape, Shape(1, 64));
-  EXPECT_FALSE(decoder.graph(-1));
+}
+
+TEST(Decoder, FeedsASlotOnlyWhatWasSetSinceTheLastStep) {
+  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(1));
+  Decoder decoder = must(Decoder::create(model, {.slots = 2}));
+  must(decoder.prefill(0, test::some_ids(3, 61), kGreedy, {}));
+  must(decoder.set_next(0, 5, kGreedy, {}));
+  must(decoder.step());
+  EXPECT_EQ(decoder.cache().length(0), 4);
+  must(decoder.step());
+  EXPECT_EQ(decoder.cache().length(0), 4);
+  must(decoder.set_next(0, 6, kGreedy, {}));
+  must(decoder.step());
+  EXPECT_EQ(decoder.cache().length(0), 5);
+  EXPECT_EQ(decoder.cache().length(1), 0);
 }
 
 TEST(Decoder, RefusesWhatDoesNotFit) {
