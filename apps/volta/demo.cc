@@ -61,7 +61,8 @@ Result<std::string> make_folder(const Options& options) {
 
 Status generate_sample(const std::string& directory, const Globals& globals,
                        const std::shared_ptr<Device>& device) {
-  VOLTA_TRY(const Transformer model, load_model(directory, device));
+  VOLTA_TRY(Transformer model, load_model(directory, device));
+  VOLTA_TRY(model.prepack());
   VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
   VOLTA_TRY(Generator generator, Generator::create(model, {}));
   GenerationRequest request{.prompt = {}, .max_new_tokens = 400, .sampling = {}, .stop_tokens = {}};

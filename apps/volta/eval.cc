@@ -28,7 +28,8 @@ Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(const Transformer model, load_model(directory, session.device()));
+  VOLTA_TRY(Transformer model, load_model(directory, session.device()));
+  VOLTA_TRY(model.prepack(dtype));
   VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
   VOLTA_TRY(const std::string text, read_text_file(options.data));
   auto encoded = tokenizer->encode(text);

@@ -48,7 +48,11 @@ Status show(const Globals& globals, const Options& options) {
     VOLTA_TRY(config, parse_model_config(json, path));
   }
   VOLTA_TRY(const Graph built, build(config, options));
-  VOLTA_TRY(const Graph graph, optimize(built, *session.device(), {.compute_dtype = dtype}));
+  // What trains keeps its weights plain; everything else runs on packed ones.
+  VOLTA_TRY(const Graph stored, options.phase == "train"
+                                    ? Result<Graph>(built)
+                                    : prepack(built, *session.device(), dtype));
+  VOLTA_TRY(const Graph graph, optimize(stored, *session.device(), {.compute_dtype = dtype}));
   if (output == Output::kDot) return print(to_dot(graph));
   VOLTA_TRY(const Plan plan, make_plan(graph, *session.device()));
   return print(output == Output::kJson ? to_json(plan) + "\n" : to_text(plan));

@@ -52,7 +52,8 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
 Result<Graph> Decoder::optimized_graph(std::int64_t slots, std::int64_t chunk) const {
   const CachedGraphOptions wanted{slots, chunk, capacity(), options_.cache_dtype, true};
   VOLTA_TRY(const Graph graph, build_cached_graph(model_.config(), wanted));
-  return optimize(graph, *model_.device(), {.compute_dtype = options_.compute_dtype});
+  VOLTA_TRY(const Graph stored, model_.with_stored_weights(graph));
+  return optimize(stored, *model_.device(), {.compute_dtype = options_.compute_dtype});
 }
 
 Result<Graph> Decoder::graph(std::int64_t chunk) const {
