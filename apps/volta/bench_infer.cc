@@ -253,7 +253,8 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
     VOLTA_TRY(const std::string directory, find_model(options.model));
     model = load_model(directory, session.device());
   }
-  VOLTA_TRY(const Transformer loaded, std::move(model));
+  VOLTA_TRY(Transformer loaded, std::move(model));
+  VOLTA_TRY(loaded.prepack(dtype));
   VOLTA_TRY(const BenchReport report, run_bench(loaded, options, globals.seed, dtype));
   VOLTA_TRY(session.finish());
   switch (output) {

@@ -92,7 +92,11 @@ Status show(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const Model model, open_model(options.model));
   VOLTA_TRY(const Graph built, build(model, options));
-  VOLTA_TRY(const Graph graph, optimize(built, *session.device(), {.compute_dtype = dtype}));
+  // What trains keeps its weights plain; everything else runs on packed ones.
+  VOLTA_TRY(const Graph stored, options.phase == "train"
+                                    ? Result<Graph>(built)
+                                    : prepack(built, *session.device(), dtype));
+  VOLTA_TRY(const Graph graph, optimize(stored, *session.device(), {.compute_dtype = dtype}));
   VOLTA_TRY(const Plan plan, make_plan(graph, *session.device()));
   if (output == Output::kDot) return print(to_dot(graph, plan));
   return print(output == Output::kJson ? to_json(plan) + "\n" : to_text(plan));

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -50,7 +51,8 @@ Result<cpu::Simd> choose_simd(std::optional<cpu::Simd> wanted) {
 std::vector<View> views_of(std::span<const TensorSpec> specs) {
   std::vector<View> views;
   views.reserve(specs.size());
-  for (const TensorSpec& spec : specs) views.push_back({nullptr, spec.dtype, spec.shape});
+  for (const TensorSpec& spec : specs)
+    views.push_back({nullptr, spec.dtype, spec.shape, spec.encoding});
   return views;
 }
 
@@ -106,7 +108,11 @@ Status CpuDevice::run(const OpCall& call) {
 }
 
 bool CpuDevice::supports(const Op& op, std::span<const TensorSpec> inputs) const {
-  return infer(op, inputs).has_value();
+  // Panels that another instruction set's kernels read do not fit this one's vectors.
+  const bool ours = std::ranges::all_of(inputs, [&](const TensorSpec& spec) {
+    return spec.encoding.plain() || spec.encoding.width == cpu::panel_width(simd_);
+  });
+  return ours && infer(op, inputs).has_value();
 }
 
 std::int64_t CpuDevice::workspace_bytes(const Op& op, std::span<const TensorSpec> inputs,
@@ -114,6 +120,15 @@ std::int64_t CpuDevice::workspace_bytes(const Op& op, std::span<const TensorSpec
   const std::vector<View> input_views = views_of(inputs);
   const std::vector<View> output_views = views_of(outputs);
   return cpu_workspace_bytes(op, {input_views, output_views}, context(nullptr));
+}
+
+Encoding CpuDevice::preferred_encoding(const Op& op, std::size_t input,
+                                       const TensorSpec& spec) const {
+  const auto* matmul = std::get_if<MatMul>(&op);
+  if (matmul == nullptr || spec.shape.rank() != 2) return {};
+  const Encoding panels{Packing::kPanels, matmul->transpose_b,
+                        static_cast<std::int32_t>(cpu::panel_width(simd_))};
+  return accepts_encoding(op, input, panels) ? panels : Encoding{};
 }
 
 // Of all kernels only the matrix product sums in blocks whose length is a choice.

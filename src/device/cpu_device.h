@@ -39,6 +39,9 @@ class CpuDevice final : public Device {
   bool supports(const Op& op, std::span<const TensorSpec> inputs) const override;
   std::int64_t workspace_bytes(const Op& op, std::span<const TensorSpec> inputs,
                                std::span<const TensorSpec> outputs) const override;
+  /// The weight of a MatMul, and a table that is one too, in panels.
+  Encoding preferred_encoding(const Op& op, std::size_t input,
+                              const TensorSpec& spec) const override;
   /// Of a MatMul how it sums; of other ops nothing.
   std::string kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const override;
 

@@ -66,8 +66,8 @@ class Device : public Backend {
 
   // Backend, in terms of the above. evaluate() takes no op that writes its inputs.
   Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) override;
-  DType preferred_dtype(const Op&, std::size_t, const TensorSpec& spec) const override {
-    return spec.dtype;
+  Encoding preferred_encoding(const Op&, std::size_t, const TensorSpec&) const override {
+    return {};
   }
 };
 

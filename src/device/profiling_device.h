@@ -53,8 +53,9 @@ class ProfilingDevice final : public Device {
   std::string kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const override {
     return inner_->kernel_parameters(op, inputs);
   }
-  DType preferred_dtype(const Op& op, std::size_t input, const TensorSpec& spec) const override {
-    return inner_->preferred_dtype(op, input, spec);
+  Encoding preferred_encoding(const Op& op, std::size_t input,
+                              const TensorSpec& spec) const override {
+    return inner_->preferred_encoding(op, input, spec);
   }
   Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) override {
     return inner_->evaluate(op, inputs);

@@ -21,8 +21,10 @@ class Backend {
   /// Scratch memory the kernel needs, in bytes; placed in the plan's arena.
   virtual std::int64_t workspace_bytes(const Op& op, std::span<const TensorSpec> inputs,
                                        std::span<const TensorSpec> outputs) const = 0;
-  /// The element type in which the device would like input `input` of this op (constant weights).
-  virtual DType preferred_dtype(const Op& op, std::size_t input, const TensorSpec& spec) const = 0;
+  /// The encoding in which the device likes to read input `input` of this op when it is a weight
+  /// that does not change; plain when it does not care.
+  virtual Encoding preferred_encoding(const Op& op, std::size_t input,
+                                      const TensorSpec& spec) const = 0;
   /// Runs one op on host tensors and returns its outputs on the host (for constant folding).
   virtual Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) = 0;
 };

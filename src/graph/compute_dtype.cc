@@ -22,7 +22,8 @@ Result<Graph> set_compute_dtype(const Graph& graph, DType dtype) {
     if (std::holds_alternative<MatMul>(node.op)) {
       rewriter.target().set_scope(node.label);
       for (std::size_t i = 0; i < 2; ++i) {  // a and b; bias and residual stay f32.
-        if (graph.spec(node.inputs[i]).dtype == dtype) continue;
+        const TensorSpec spec = graph.spec(node.inputs[i]);
+        if (spec.dtype == dtype || !spec.encoding.plain()) continue;
         VOLTA_TRY(inputs[i], rewriter.target().add_one(Cast{dtype}, {inputs[i]}));
       }
     }

@@ -2,6 +2,8 @@
 // for fusions that say otherwise), keeps the order of effects, and its result verifies.
 #pragma once
 
+#include <functional>
+
 #include "base/result.h"
 #include "graph/backend.h"
 #include "graph/graph.h"
@@ -18,8 +20,19 @@ Result<Graph> fold_constants(const Graph& graph, Backend& backend);
 /// MatMul with an epilogue, where the backend supports it.
 Result<Graph> fuse_epilogues(const Graph& graph, const Backend& backend);
 /// Rounds the float inputs of every MatMul to `dtype` first (the compute type); f32 changes
-/// nothing. This pass does change results, by the rounding.
+/// nothing, and encoded weights stay as they are. This pass does change results, by the rounding.
 Result<Graph> set_compute_dtype(const Graph& graph, DType dtype);
+
+/// The specs of the graph's parameters become what `spec_of` gives for their values: another type
+/// or encoding of the same shape, as the model that is bound to it stores them. Every op that reads
+/// one must accept it.
+Result<Graph> set_parameter_specs(const Graph& graph,
+                                  const std::function<TensorSpec(const Value&)>& spec_of);
+/// Gives every parameter that only matrix products (and lookups) read, and nothing writes, the
+/// encoding that the backend prefers for it, and `dtype` where that is narrower. What binds the
+/// graph rounds and packs the weights accordingly, once (see Encode), instead of the kernels in
+/// every call.
+Result<Graph> prepack(const Graph& graph, const Backend& backend, DType dtype = DType::kF32);
 
 /// What `optimize` does.
 struct OptimizeOptions {

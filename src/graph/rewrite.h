@@ -2,6 +2,7 @@
 // some of it. Keeps the order of nodes (and so of effects), the labels and the names.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,7 +16,9 @@ class Rewriter {
  public:
   /// Starts a copy of `source`, which must outlive this object. Inputs, parameters and states come
   /// over at once, used or not (they are what the graph promises); constants when first used.
-  static Result<Rewriter> begin(const Graph& source);
+  /// `spec_of`, where given, says what parameters look like from now on.
+  static Result<Rewriter> begin(const Graph& source,
+                                const std::function<TensorSpec(const Value&)>& spec_of = {});
 
   /// The graph being made.
   Graph& target() { return target_; }

@@ -52,8 +52,9 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
 Result<std::shared_ptr<const Plan>> Decoder::make(std::int64_t slots, std::int64_t chunk) const {
   const CachedGraphOptions wanted{slots, chunk, capacity(), options_.cache_dtype, true};
   VOLTA_TRY(const Graph built, build_cached_graph(model_.config(), wanted));
+  VOLTA_TRY(const Graph stored, model_.with_stored_weights(built));
   VOLTA_TRY(const Graph graph,
-            optimize(built, *model_.device(), {.compute_dtype = options_.compute_dtype}));
+            optimize(stored, *model_.device(), {.compute_dtype = options_.compute_dtype}));
   VOLTA_TRY(Plan plan, make_plan(graph, *model_.device()));
   return std::make_shared<const Plan>(std::move(plan));
 }

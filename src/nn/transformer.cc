@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "device/tensor_ops.h"
+#include "graph/passes.h"
+#include "nn/transformer_graph.h"
 
 namespace volta {
 namespace {
@@ -96,7 +99,7 @@ Result<Transformer> Transformer::from_weights(const TransformerConfig& config,
     if (weight.buffer() == nullptr || weight.buffer()->owner() != device->memory()) {
       VOLTA_TRY(weight, weight.clone_to(device->memory()));
     }
-    if (weight.dtype() != DType::kF32) {
+    if (weight.dtype() != DType::kF32 && weight.spec().encoding.plain()) {
       VOLTA_TRY(weight, tensor_ops::cast(*device, weight, DType::kF32));
     }
     model.weights_.insert(weights.extract(found));
@@ -118,6 +121,31 @@ Result<Tensor> Transformer::weight(std::string_view name) const {
   const auto found = weights_.find(std::string(name));
   if (found != weights_.end()) return found->second;
   return fail(ErrorCode::kNotFound, fmt::format("the model has no parameter '{}'", name));
+}
+
+Status Transformer::prepack(DType dtype) {
+  VOLTA_TRY(const Graph graph, build_cached_graph(config_, {.sampling = false}));
+  VOLTA_TRY(const Graph stored, with_stored_weights(graph));
+  VOLTA_TRY(const Graph packed, volta::prepack(stored, *device_, dtype));
+  for (auto& [name, weight] : weights_) {
+    const auto id = packed.find(name);
+    if (!id || packed.spec(*id) == weight.spec()) continue;
+    const TensorSpec spec = packed.spec(*id);
+    if (weight.dtype() != spec.dtype) {
+      VOLTA_TRY(weight, tensor_ops::cast(*device_, weight, spec.dtype));
+    }
+    const std::array inputs = {weight};
+    VOLTA_TRY(auto encoded, tensor_ops::apply(*device_, Encode{spec.encoding}, inputs));
+    weight = std::move(encoded.front());
+  }
+  return {};
+}
+
+Result<Graph> Transformer::with_stored_weights(const Graph& graph) const {
+  return set_parameter_specs(graph, [&](const Value& value) {
+    const auto found = weights_.find(value.name);
+    return found == weights_.end() ? value.spec : found->second.spec();
+  });
 }
 
 std::int64_t Transformer::parameter_count() const { return volta::parameter_count(config_); }

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "device/device.h"
+#include "graph/graph.h"
 #include "nn/transformer_config.h"
 #include "tensor/tensor.h"
 
@@ -22,7 +23,8 @@ class Transformer {
   static Result<Transformer> random(const TransformerConfig& config, std::uint64_t seed,
                                     std::shared_ptr<Device> device);
   /// Weights that exist already (a loaded folder). Every parameter must be there with its shape, in
-  /// f32, bf16 or f16; extra tensors are an error that names them.
+  /// f32, bf16 or f16, or packed as prepack() leaves it; extra tensors are an error that names
+  /// them.
   static Result<Transformer> from_weights(const TransformerConfig& config,
                                           std::map<std::string, Tensor> weights,
                                           std::shared_ptr<Device> device);
@@ -32,6 +34,13 @@ class Transformer {
   /// Weights by Hugging Face name; they share memory with every plan bound to this model.
   const std::map<std::string, Tensor>& weights() const { return weights_; }
   Result<Tensor> weight(std::string_view name) const;
+  /// Packs the weights of the matrix products for inference (see the pass `prepack`), in `dtype`
+  /// where that is narrower than they are: one after the other, each plain one released when nobody
+  /// else holds it. Afterwards the model runs faster and can neither be trained nor saved; results
+  /// are the same, but for the rounding to `dtype`.
+  Status prepack(DType dtype = DType::kF32);
+  /// `graph`, one of this model's, with its parameters as the weights are stored.
+  Result<Graph> with_stored_weights(const Graph& graph) const;
   std::int64_t parameter_count() const;
   std::int64_t weight_bytes() const;
 

@@ -17,6 +17,7 @@
 #include <variant>
 
 #include "tensor/dtype.h"
+#include "tensor/encoding.h"
 #include "tensor/shape.h"
 
 namespace volta {
@@ -30,6 +31,8 @@ enum class Activation : std::uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 /// Not batched: a's leading axes are flattened into rows; with transpose_a both operands are
 /// flattened to [rows, columns], so that X^T dY over all tokens is one call, and c is [M, N].
 /// batched: a and b have the same rank >= 3 and leading axes; no epilogue.
+/// Neither batched nor with transpose_a, b may be encoded: with transpose_b in transposed panels,
+/// otherwise in panels of itself. Results are the same, bit for bit.
 struct MatMul {
   bool transpose_a = false;
   bool transpose_b = false;
@@ -124,7 +127,16 @@ struct Cast {
   bool operator==(const Cast&) const = default;
 };
 
-/// Row lookup.   in: table f[V, D], ids i32[..]   out: f32[.., D]
+/// Rearranges a weight into an encoding (tensor/encoding.h), or an encoded one back into rows. Runs
+/// once, when a model is prepared.
+/// in: x f[R, C], plain or encoded   out: the same matrix as `to` says
+struct Encode {
+  Encoding to;
+  bool operator==(const Encode&) const = default;
+};
+
+/// Row lookup. The table may be encoded as the transposed b of a MatMul (a tied output).
+/// in: table f[V, D], ids i32[..]   out: f32[.., D]
 struct Embedding {
   bool operator==(const Embedding&) const = default;
 };
@@ -328,6 +340,7 @@ struct Sample {
   X(Slice)            \
   X(Pad)              \
   X(Cast)             \
+  X(Encode)           \
   X(Embedding)        \
   X(EmbeddingGrad)    \
   X(GatherRows)       \

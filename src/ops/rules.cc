@@ -24,11 +24,21 @@ Result<ValueId> GraphBuilder::add_one(const Op& op, std::initializer_list<ValueI
   return fail(ErrorCode::kInternal, to_string(op) + " has no output to return");
 }
 
+bool accepts_encoding(const Op& op, std::size_t input, const Encoding& encoding) {
+  if (std::holds_alternative<Encode>(op)) return input == 0;
+  if (std::holds_alternative<Embedding>(op)) return input == 0 && encoding.transposed;
+  const auto* matmul = std::get_if<MatMul>(&op);
+  return matmul != nullptr && input == 1 && !matmul->batched && !matmul->transpose_a &&
+         matmul->transpose_b == encoding.transposed;
+}
+
 Result<std::vector<TensorSpec>> infer(const Op& op, std::span<const TensorSpec> inputs) {
-  for (const TensorSpec& spec : inputs) {
-    const Status status = check_size(spec);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Status status = check_size(inputs[i]);
     if (!status)
       return rules::Check(op, inputs).reject("inputs of a sane size; " + status.error().message());
+    if (!inputs[i].encoding.plain() && !accepts_encoding(op, i, inputs[i].encoding))
+      return rules::Check(op, inputs).reject(fmt::format("input {} in plain rows", i));
   }
   VOLTA_TRY(auto outputs,
             std::visit([&](const auto& any) { return rules::infer(any, inputs); }, op));

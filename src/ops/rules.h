@@ -41,6 +41,9 @@ class GraphBuilder {
 /// kInvalidArgument with a message that carries the op, the shapes and the types.
 Result<std::vector<TensorSpec>> infer(const Op& op, std::span<const TensorSpec> inputs);
 
+/// Whether the op can read input `input` in `encoding` (other than plain); infer refuses the rest.
+bool accepts_encoding(const Op& op, std::size_t input, const Encoding& encoding);
+
 /// What a gradient rule sees of the node it differentiates.
 struct GradientContext {
   GraphBuilder& graph;

@@ -17,7 +17,10 @@ std::string to_string(const Shape& shape) {
 }
 
 std::string to_string(const TensorSpec& spec) {
-  return std::string(dtype_name(spec.dtype)) + to_string(spec.shape);
+  std::string text = std::string(dtype_name(spec.dtype)) + to_string(spec.shape);
+  if (spec.encoding.plain()) return text;
+  return text + fmt::format(" in {}panels of {}", spec.encoding.transposed ? "transposed " : "",
+                            spec.encoding.width);
 }
 
 Result<Shape> make_shape(std::span<const std::int64_t> dims) {
@@ -53,7 +56,20 @@ Status check_spec(const TensorSpec& spec) {
     }
     bytes *= std::max<std::int64_t>(dim, 1);
   }
-  return {};
+  if (spec.encoding.plain()) return {};
+  constexpr std::int32_t kMaxWidth = 1024;
+  if (spec.shape.rank() != 2 || spec.encoding.width < 1 || spec.encoding.width > kMaxWidth) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: only a matrix has panels, of 1 to {} columns", to_string(spec),
+                            kMaxWidth));
+  }
+  // What fills the last panel up is less than one panel more.
+  if (bytes + spec.encoding.k(spec.shape) * kMaxWidth * dtype_size(spec.dtype) <= kMaxTensorBytes) {
+    return {};
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{} is larger than the largest tensor, {} bytes", to_string(spec),
+                          kMaxTensorBytes));
 }
 
 }  // namespace volta

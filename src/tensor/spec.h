@@ -1,4 +1,5 @@
-// TensorSpec: the type and shape of a tensor without its data, and the checks for untrusted sizes.
+// TensorSpec: the type, shape and encoding of a tensor without its data, and the checks for
+// untrusted sizes.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 
 #include "base/result.h"
 #include "tensor/dtype.h"
+#include "tensor/encoding.h"
 #include "tensor/shape.h"
 
 namespace volta {
@@ -19,22 +21,23 @@ inline constexpr std::int64_t kMaxTensorBytes = std::int64_t{1} << 46;
 struct TensorSpec {
   DType dtype = DType::kF32;
   Shape shape;
+  Encoding encoding = {};
 
-  std::int64_t bytes() const { return shape.elements() * dtype_size(dtype); }
+  std::int64_t bytes() const { return encoded_bytes(dtype, shape, encoding); }
   bool operator==(const TensorSpec&) const = default;
 };
 
 /// "[2, 3, 4]"
 std::string to_string(const Shape& shape);
-/// "f32[2, 3, 4]"
+/// "f32[2, 3, 4]", "f32[768, 3072] in panels of 32"
 std::string to_string(const TensorSpec& spec);
 
 /// A shape from untrusted dimensions. kInvalidArgument for a rank over kMaxRank or a negative
 /// dimension.
 Result<Shape> make_shape(std::span<const std::int64_t> dims);
 
-/// Checks that no dimension is negative and that the size in bytes stays below kMaxTensorBytes,
-/// without overflow.
+/// Checks that no dimension is negative, that the size in bytes stays below kMaxTensorBytes,
+/// without overflow, and that only a matrix is encoded.
 Status check_spec(const TensorSpec& spec);
 
 }  // namespace volta

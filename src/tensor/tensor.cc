@@ -66,7 +66,8 @@ Result<Tensor> Tensor::from_buffer(std::shared_ptr<DeviceBuffer> buffer, std::in
 }
 
 View Tensor::view() const {
-  return {buffer_ == nullptr ? nullptr : buffer_->at_offset(offset_), spec_.dtype, spec_.shape};
+  return {buffer_ == nullptr ? nullptr : buffer_->at_offset(offset_), spec_.dtype, spec_.shape,
+          spec_.encoding};
 }
 
 Result<std::span<std::byte>> Tensor::host_bytes() const {
@@ -92,6 +93,7 @@ Status Tensor::read_bytes(std::span<std::byte> destination) const {
 }
 
 Result<Tensor> Tensor::reshape(const Shape& shape) const {
+  VOLTA_TRY(check_plain());
   const TensorSpec spec = {spec_.dtype, shape};
   VOLTA_TRY(check_spec(spec));
   if (shape.elements() != elements()) {
@@ -105,6 +107,7 @@ Result<Tensor> Tensor::reshape(const Shape& shape) const {
 }
 
 Result<Tensor> Tensor::slice(std::int64_t begin, std::int64_t end) const {
+  VOLTA_TRY(check_plain());
   if (spec_.shape.rank() == 0 || begin < 0 || begin > end || end > spec_.shape[0]) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("rows [{}, {}) are not part of {}", begin, end, to_string(spec_)));
@@ -131,7 +134,15 @@ Result<Tensor> Tensor::clone_to(const std::shared_ptr<MemoryOwner>& owner) const
   return copy;
 }
 
+Status Tensor::check_plain() const {
+  if (spec_.encoding.plain()) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{} can only be used as a whole, by the ops that know its encoding",
+                          to_string(spec_)));
+}
+
 Status Tensor::check_type(DType wanted) const {
+  VOLTA_TRY(check_plain());
   if (wanted == spec_.dtype) return {};
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("{} does not hold {} elements", to_string(spec_), dtype_name(wanted)));

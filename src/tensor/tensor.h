@@ -44,8 +44,8 @@ class Tensor {
   /// What kernels take. Valid while this tensor or another one of the same buffer lives.
   View view() const;
 
-  /// The elements, where the host may touch them; kInvalidArgument for another type or a device's
-  /// memory. The span is valid while the buffer lives.
+  /// The elements, where the host may touch them; kInvalidArgument for another type, an encoded
+  /// tensor or a device's memory. The span is valid while the buffer lives.
   template <typename T>
   Result<std::span<const T>> values() const;
   template <typename T>
@@ -75,6 +75,7 @@ class Tensor {
   Result<Tensor> clone_to(const std::shared_ptr<MemoryOwner>& owner = host_memory()) const;
 
  private:
+  Status check_plain() const;
   Status check_type(DType wanted) const;
 
   TensorSpec spec_;

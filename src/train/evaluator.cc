@@ -22,7 +22,8 @@ Result<Evaluator> Evaluator::create(const Transformer& model, std::int64_t batch
   }
   Device& device = *model.device();
   VOLTA_TRY(const Graph built, build_evaluation_graph(model.config(), batch, time, false));
-  VOLTA_TRY(const Graph graph, optimize(built, device, {.compute_dtype = compute_dtype}));
+  VOLTA_TRY(const Graph stored, model.with_stored_weights(built));
+  VOLTA_TRY(const Graph graph, optimize(stored, device, {.compute_dtype = compute_dtype}));
   VOLTA_TRY(Plan plan, make_plan(graph, device));
   const auto lookup = [&](const PlanBinding& binding) -> Result<Tensor> {
     if (binding.kind == ValueKind::kInput) return Tensor::zeros(binding.spec, device.memory());

@@ -36,7 +36,9 @@ TEST(CheckingDevice, ForwardsWhatItIsAsked) {
   EXPECT_TRUE(device->supports(MatMul{}, specs));
   EXPECT_EQ(device->workspace_bytes(MatMul{}, specs, {specs.data(), 1}),
             cpu->workspace_bytes(MatMul{}, specs, {specs.data(), 1}));
-  EXPECT_EQ(device->preferred_dtype(MatMul{}, 0, {DType::kF16, Shape(1)}), DType::kF16);
+  const TensorSpec weight{DType::kF32, Shape(4, 4)};
+  EXPECT_EQ(device->preferred_encoding(MatMul{}, 1, weight),
+            cpu->preferred_encoding(MatMul{}, 1, weight));
   EXPECT_FALSE(cpu->kernel_parameters(MatMul{}, specs).empty());
   EXPECT_EQ(device->kernel_parameters(MatMul{}, specs), cpu->kernel_parameters(MatMul{}, specs));
   const std::array inputs = {floats(Shape(1), {0})};

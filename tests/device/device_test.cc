@@ -175,9 +175,28 @@ TEST(Device, DefaultsAreQuiet) {
   EXPECT_EQ(device.kernel_parameters(MatMul{}, {}), "");
 }
 
-TEST(Device, PrefersTheTypeThatIsThere) {
+TEST(Device, PrefersPanelsForTheWeightsOfProducts) {
   const auto cpu = test::cpu();
-  EXPECT_EQ(cpu->preferred_dtype(MatMul{}, 1, {DType::kBF16, Shape(2, 2)}), DType::kBF16);
+  const TensorSpec weight{DType::kBF16, Shape(3, 5)};
+  for (const bool transposed : {false, true}) {
+    const MatMul op{.transpose_b = transposed};
+    const Encoding encoding = cpu->preferred_encoding(op, 1, weight);
+    EXPECT_EQ(encoding.packing, Packing::kPanels);
+    EXPECT_EQ(encoding.transposed, transposed);
+    EXPECT_TRUE(cpu->preferred_encoding(op, 0, weight).plain());
+  }
+  EXPECT_TRUE(cpu->preferred_encoding(MatMul{.transpose_a = true}, 1, weight).plain());
+  EXPECT_TRUE(cpu->preferred_encoding(Embedding{}, 0, weight).plain());
+}
+
+TEST(Device, RefusesThePanelsOfAnotherInstructionSet) {
+  const auto cpu = test::cpu();
+  TensorSpec weight{DType::kF32, Shape(3, 5)};
+  weight.encoding = cpu->preferred_encoding(MatMul{}, 1, weight);
+  const TensorSpec x{DType::kF32, Shape(2, 3)};
+  EXPECT_TRUE(cpu->supports(MatMul{}, std::array{x, weight}));
+  weight.encoding.width *= 2;
+  EXPECT_FALSE(cpu->supports(MatMul{}, std::array{x, weight}));
 }
 
 }  // namespace

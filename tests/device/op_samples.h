@@ -65,6 +65,7 @@ inline std::vector<OpSample> op_samples() {
       {Slice{1, 2, 3}, {wave(Shape(4, 7))}},
       {Pad{1, 2, 1}, {wave(Shape(4, 3))}},
       {Cast{DType::kF16}, {wave(Shape(21))}},
+      {Encode{}, {wave(Shape(21, 5))}},
       {Embedding{}, {wave(Shape(9, 12)), ints(Shape(5), {8, 0, 3, 3, 1})}},
       {EmbeddingGrad{9}, {ints(Shape(5), {8, 0, 3, 3, 1}), wave(Shape(5, 12))}},
       {GatherRows{}, {wave(Shape(2, 3, 7)), ints(Shape(2), {2, 0})}},

@@ -53,8 +53,8 @@ class TestBackend : public Backend {
                                std::span<const TensorSpec>) const override {
     return workspace ? workspace(op) : 0;
   }
-  DType preferred_dtype(const Op&, std::size_t, const TensorSpec& spec) const override {
-    return spec.dtype;
+  Encoding preferred_encoding(const Op&, std::size_t, const TensorSpec&) const override {
+    return {};
   }
   Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) override;
 };

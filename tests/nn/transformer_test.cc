@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "device/tensor_ops.h"
+#include "nn/generator.h"
 #include "nn/helpers.h"
 #include "support/fault_device.h"
 
@@ -168,6 +169,49 @@ TEST(Transformer, BindsWeightsAndTheRotationTable) {
   }
   const Transformer learned = must(Transformer::random(test::gpt2_config(), 1, test::cpu(1)));
   test::expect_error(bind(learned, "rope.table"), ErrorCode::kNotFound, "rope.table");
+}
+
+// The same tokens, with the same probabilities, from packed weights as from plain ones.
+TEST(Transformer, PackedWeightsGiveTheSameBits) {
+  for (const TransformerConfig& config : {test::gpt2_config(), test::llama_config()}) {
+    for (const bool tied : {false, true}) {
+      TransformerConfig wanted = config;
+      wanted.tied_output = tied;
+      const Transformer plain = must(Transformer::random(wanted, 3, test::cpu(2)));
+      Transformer packed = plain;
+      must(packed.prepack());
+      EXPECT_GE(packed.weight_bytes(), plain.weight_bytes());
+      std::vector<std::int32_t> prompt(70);
+      std::iota(prompt.begin(), prompt.end(), 0);
+      for (std::int32_t& token : prompt) token %= 61;
+      const GenerationRequest request{prompt, 5, {}, {}};
+      Generator a = must(Generator::create(plain, {})), b = must(Generator::create(packed, {}));
+      const auto from_a = must(a.generate(std::span(&request, 1)));
+      const auto from_b = must(b.generate(std::span(&request, 1)));
+      EXPECT_EQ(from_a[0].tokens, from_b[0].tokens);
+      EXPECT_EQ(from_a[0].logprobs, from_b[0].logprobs);
+      must(packed.prepack());  // Nothing left to do.
+      // They go from one model to another as they are.
+      const Transformer again =
+          must(Transformer::from_weights(wanted, packed.weights(), packed.device()));
+      EXPECT_EQ(again.weight_bytes(), packed.weight_bytes());
+    }
+  }
+}
+
+TEST(Transformer, PacksInHalfTheBytes) {
+  const Transformer plain = must(Transformer::random(test::llama_config(), 3, test::cpu(2)));
+  Transformer packed = plain;
+  must(packed.prepack(DType::kBF16));
+  const Tensor weight = must(packed.weight("model.layers.0.mlp.up_proj.weight"));
+  EXPECT_EQ(weight.dtype(), DType::kBF16);
+  EXPECT_EQ(weight.spec().encoding.packing, Packing::kPanels);
+  EXPECT_EQ(must(packed.weight("model.norm.weight")).dtype(), DType::kF32);
+  const GenerationRequest request{{1, 2, 3}, 5, {}, {}};
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    Generator generator = must(Generator::create(packed, {.compute_dtype = compute}));
+    EXPECT_EQ(must(generator.generate(std::span(&request, 1)))[0].tokens.size(), 5u);
+  }
 }
 
 }  // namespace

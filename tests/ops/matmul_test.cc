@@ -105,6 +105,27 @@ std::vector<OpCase> cases(const MatMul&) {
                     .in(f32({3, 5, 9}))
                     .grad({0, 1, 2})
                     .by_rows({0, 2}));
+  // Packed weights: whole and ragged panels, one K block and several, few rows and many.
+  for (const bool tb : {false, true}) {
+    for (const DType b : {kF32, kBF16, kF16}) {
+      for (const Sizes& s :
+           {Sizes{1, 1, 1}, {1, 400, 70}, {3, 35, 300}, {9, 64, 64}, {40, 530, 333}}) {
+        OpCase c = plain({.transpose_b = tb}, s, kF32, b);
+        c.name += "_panels";
+        c.specs[1] = in_panels(c.specs[1], tb);
+        c.differentiable = {};
+        all.push_back(std::move(c));
+      }
+    }
+  }
+  all.push_back(
+      OpCase("panels_bias_silu_residual",
+             MatMul{.has_bias = true, .has_residual = true, .activation = Activation::kSilu})
+          .in(f32({6, 11}))
+          .in(in_panels(f32({11, 21}), false))
+          .in(f32({21}))
+          .in(f32({6, 21}))
+          .by_rows({0, 3}));
   all.push_back(OpCase("large_values", MatMul{})
                     .in(f32({5, 40}), uniform(-1e18, 1e18))
                     .in(f32({40, 9}), uniform(-1e18, 1e18)));

@@ -20,6 +20,11 @@ inline TensorSpec f32(const Shape& shape) { return {DType::kF32, shape}; }
 inline TensorSpec f32(Dims dims) { return f32(shape_of(dims)); }
 inline TensorSpec bf16(Dims dims) { return {DType::kBF16, shape_of(dims)}; }
 inline TensorSpec f16(Dims dims) { return {DType::kF16, shape_of(dims)}; }
+/// `spec` in panels; `transposed` for the b of a MatMul with transpose_b.
+inline TensorSpec in_panels(TensorSpec spec, bool transposed, std::int32_t width = 16) {
+  spec.encoding = {Packing::kPanels, transposed, width};
+  return spec;
+}
 inline TensorSpec i32(const Shape& shape) { return {DType::kI32, shape}; }
 inline TensorSpec i32(Dims dims) { return i32(shape_of(dims)); }
 inline TensorSpec i64(Dims dims) { return {DType::kI64, shape_of(dims)}; }

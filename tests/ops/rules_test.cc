@@ -54,6 +54,9 @@ TEST(Attributes, EveryOpHasAText) {
       {Slice{1, 2, 3}, "Slice{axis=1, begin=2, length=3}"},
       {Pad{1, 2, 3}, "Pad{axis=1, before=2, after=3}"},
       {Cast{DType::kBF16}, "Cast{bf16}"},
+      {Encode{}, "Encode{rows}"},
+      {Encode{{Packing::kPanels, false, 32}}, "Encode{panels=32}"},
+      {Encode{{Packing::kPanels, true, 16}}, "Encode{panels=16, transposed}"},
       {Embedding{}, "Embedding"},
       {EmbeddingGrad{7}, "EmbeddingGrad{rows=7}"},
       {GatherRows{}, "GatherRows"},
@@ -398,6 +401,7 @@ TEST(GradientRules, OpsWithoutOneSaySo) {
       {CrossEntropyGrad{}, {p, i32({2}), f32({2}), f32({2})}},
       {GlobalNorm{}, {f32({1}), p}},
       {Argmax{}, {p}},
+      {Encode{}, {p}},
       {Sample{}, {f32({3, 7}), f32({3, 5}), i64({3, 2}), i32({3, 7})}},
   };
   for (const auto& [op, specs] : rows) {

@@ -11,6 +11,7 @@
 
 #include "base/memory.h"
 #include "base/rng.h"
+#include "kernels/cpu/matmul_plan.h"
 #include "ops/rules.h"
 #include "tensor/float16.h"
 
@@ -36,31 +37,55 @@ CpuDevice& device(cpu::Simd simd, int threads) {
 
 namespace {
 
-template <typename T>
-void fill(const Tensor& tensor, const Array& array) {
+// Where element i of a tensor lies, in elements: written from the comment of Encoding.
+std::size_t place(const TensorSpec& spec, std::size_t i) {
+  if (spec.encoding.plain()) return i;
+  const auto index = static_cast<std::int64_t>(i);
+  const std::int64_t row = index / spec.shape[1], column = index % spec.shape[1];
+  const std::int64_t k = spec.encoding.transposed ? column : row;
+  const std::int64_t n = spec.encoding.transposed ? row : column;
+  const std::int64_t steps = spec.shape[spec.encoding.transposed ? 1 : 0];
+  const std::int64_t width = spec.encoding.width;
+  return static_cast<std::size_t>((n / width * steps + k) * width + n % width);
+}
+
+template <typename T, typename Convert>
+void fill_as(const Tensor& tensor, const Array& array, const Convert& convert) {
   const std::span<T> to = typed_span<T>(*tensor.host_bytes());
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<T>(array.data[i]);
+  std::ranges::fill(to, T{});  // What fills the last panel up.
+  for (std::size_t i = 0; i < array.data.size(); ++i) {
+    to[place(tensor.spec(), i)] = convert(array.data[i]);
+  }
 }
 
-template <typename T>
-std::vector<double> read(const Tensor& tensor) {
+template <typename T, typename Convert>
+std::vector<double> read_as(const Tensor& tensor, const Convert& convert) {
   const std::span<T> from = typed_span<T>(*tensor.host_bytes());
-  return {from.begin(), from.end()};
-}
-
-template <typename Convert>
-std::vector<double> read_bits(const Tensor& tensor, const Convert& convert) {
   std::vector<double> values;
-  for (const std::uint16_t bits : typed_span<std::uint16_t>(*tensor.host_bytes())) {
-    values.push_back(convert(bits));
+  for (std::size_t i = 0; i < static_cast<std::size_t>(tensor.elements()); ++i) {
+    values.push_back(convert(from[place(tensor.spec(), i)]));
   }
   return values;
 }
 
+template <typename T>
+void fill(const Tensor& tensor, const Array& array) {
+  fill_as<T>(tensor, array, [](double x) { return static_cast<T>(x); });
+}
+
+template <typename T>
+std::vector<double> read(const Tensor& tensor) {
+  return read_as<T>(tensor, [](T x) { return static_cast<double>(x); });
+}
+
+template <typename Convert>
+std::vector<double> read_bits(const Tensor& tensor, const Convert& convert) {
+  return read_as<std::uint16_t>(tensor, convert);
+}
+
 template <typename Convert>
 void fill_bits(const Tensor& tensor, const Array& array, const Convert& convert) {
-  const auto to = typed_span<std::uint16_t>(*tensor.host_bytes());
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] = convert(static_cast<float>(array.data[i]));
+  fill_as<std::uint16_t>(tensor, array, [&](double x) { return convert(static_cast<float>(x)); });
 }
 
 }  // namespace
@@ -119,7 +144,11 @@ OpRun run_op(CpuDevice& device, const Op& op, const std::vector<Array>& inputs, 
   OpRun run;
   std::vector<TensorSpec> specs;
   std::vector<View> in, out;
-  for (const Array& input : inputs) {
+  for (Array input : inputs) {
+    // Cases do not know the device: its panels have a width of their own.
+    if (!input.spec.encoding.plain() && !std::holds_alternative<Encode>(op)) {
+      input.spec.encoding.width = static_cast<std::int32_t>(cpu::panel_width(device.simd()));
+    }
     run.inputs.push_back(to_tensor(input));
     specs.push_back(input.spec);
     in.push_back(run.inputs.back().view());

@@ -21,6 +21,32 @@ TEST(Spec, ToString) {
   EXPECT_EQ(to_string(TensorSpec{DType::kBF16, Shape(5)}), "bf16[5]");
 }
 
+TEST(Spec, PanelsAreFilledUp) {
+  const TensorSpec spec{DType::kBF16, Shape(7, 33), {Packing::kPanels, false, 16}};
+  EXPECT_EQ(to_string(spec), "bf16[7, 33] in panels of 16");
+  EXPECT_EQ(spec.bytes(), 3 * 7 * 16 * 2);
+  const TensorSpec turned{DType::kF32, Shape(33, 7), {Packing::kPanels, true, 32}};
+  EXPECT_EQ(to_string(turned), "f32[33, 7] in transposed panels of 32");
+  EXPECT_EQ(turned.bytes(), 2 * 7 * 32 * 4);
+  EXPECT_NE(spec, (TensorSpec{DType::kBF16, Shape(7, 33)}));
+  EXPECT_TRUE(check_spec(spec));
+}
+
+TEST(Spec, OnlyMatricesHavePanels) {
+  const auto refused = [](const TensorSpec& spec) {
+    const Status status = check_spec(spec);
+    return !status && status.error().message().find("only a matrix") != std::string::npos;
+  };
+  EXPECT_TRUE(refused({DType::kF32, Shape(2, 3, 4), {Packing::kPanels, false, 16}}));
+  EXPECT_TRUE(refused({DType::kF32, Shape(4), {Packing::kPanels, false, 16}}));
+  EXPECT_TRUE(refused({DType::kF32, Shape(4, 4), {Packing::kPanels, false, 0}}));
+  EXPECT_TRUE(refused({DType::kF32, Shape(4, 4), {Packing::kPanels, true, 5000}}));
+  const Status huge =
+      check_spec({DType::kU8, Shape(kMaxTensorBytes, 1), {Packing::kPanels, false, 16}});
+  ASSERT_FALSE(huge);
+  EXPECT_THAT(huge.error().message(), HasSubstr("larger than the largest tensor"));
+}
+
 TEST(Spec, MakeShapeChecksRankAndSign) {
   const std::vector<std::int64_t> good = {4, 0, 2};
   const auto shape = make_shape(good);

@@ -196,5 +196,25 @@ TEST(Tensor, ZerosReachAllOfALargeDeviceTensor) {
   EXPECT_EQ(std::ranges::count(values, 0), std::ssize(values));
 }
 
+TEST(Tensor, AnEncodedTensorIsUsedAsAWhole) {
+  Tensor tensor = *Tensor::zeros({DType::kF32, Shape(3, 5), {Packing::kPanels, false, 16}});
+  EXPECT_EQ(tensor.bytes(), 3 * 16 * 4);
+  EXPECT_EQ(tensor.view().encoding, tensor.spec().encoding);
+  const auto refused = [](const auto& result) {
+    return !result && result.error().code() == ErrorCode::kInvalidArgument &&
+           result.error().message().find("only be used as a whole") != std::string::npos;
+  };
+  std::vector<float> values(15);
+  EXPECT_TRUE(refused(tensor.values<float>()));
+  EXPECT_TRUE(refused(tensor.mutable_values<float>()));
+  EXPECT_TRUE(refused(tensor.write(std::span<const float>(values))));
+  EXPECT_TRUE(refused(tensor.read(std::span<float>(values))));
+  EXPECT_TRUE(refused(tensor.reshape(Shape(15))));
+  EXPECT_TRUE(refused(tensor.slice(0, 1)));
+  const auto copy = tensor.clone_to();
+  ASSERT_TRUE(copy);
+  EXPECT_EQ(copy->spec(), tensor.spec());
+}
+
 }  // namespace
 }  // namespace volta

@@ -183,6 +183,17 @@ void pack_panels(const T* HWY_RESTRICT b, std::int64_t row, std::int64_t steps,
   }
 }
 
+/// Copies part of encoded panels, `panels` of them `from_stride` elements apart, as f32 panels
+/// `stride` apart.
+template <typename T>
+void widen_panels(const T* HWY_RESTRICT from, std::int64_t from_stride, std::int64_t panels,
+                  std::int64_t stride, float* HWY_RESTRICT to) {
+  const F32 d;
+  for (std::int64_t p = 0; p < panels; ++p, from += from_stride, to += stride) {
+    for (std::int64_t i = 0; i < stride; i += lanes(d)) store(d, load(d, from + i), to + i);
+  }
+}
+
 /// A vector whose block j (of four lanes) is p[4 * j * row .. + 4).
 template <typename T>
 HWY_INLINE V32 load_blocks(const T* p, std::int64_t row) {

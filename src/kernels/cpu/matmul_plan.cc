@@ -18,6 +18,10 @@ constexpr std::int64_t kSliceFloats = 128 * 1024;
 /// All parts together stay below this, unless one panel each is more.
 constexpr std::int64_t kWorkspaceFloats = 2 * 1024 * 1024;
 
+/// With few rows a task takes this many encoded panels through all of K before the next ones: as
+/// many as the widest tile, few enough to be long streams of reads.
+constexpr std::int64_t kStreamPanels = 8;
+
 /// Below this many nanoseconds of estimated work the caller does it alone: a fork and join costs
 /// about one microsecond, or thirty when the workers sleep.
 constexpr double kForkNanoseconds = 8000;
@@ -35,6 +39,18 @@ double estimated_nanoseconds(const MatMulProblem& p, Simd simd) {
                   elements * static_cast<double>(dtype_size(p.b_type)) / kBytesPerNs);
 }
 
+/// Whether b's panels are read where they lie. Up to kStreamRows rows, plain ones are used too
+/// seldom to pay for packing; those that are not f32 are converted once by it, instead of once a
+/// tile.
+PanelSource panel_source(const MatMul& op, const MatMulProblem& problem) {
+  const bool half = problem.b_type != DType::kF32;
+  const bool few = problem.m <= (half ? kStreamRowsHalf : kStreamRows) && !(half && op.transpose_a);
+  if (!problem.b_encoding.plain()) {
+    return half && !few ? PanelSource::kPack : PanelSource::kEncoded;
+  }
+  return few && !op.transpose_b ? PanelSource::kInRows : PanelSource::kPack;
+}
+
 /// Splits one product into m_parts x n_parts for `threads`, by the cost of the largest part: its
 /// tiles, and the packing of its columns of b, which every m part repeats.
 void split_product(MatMulPlan& plan, std::int64_t threads) {
@@ -44,7 +60,7 @@ void split_product(MatMulPlan& plan, std::int64_t threads) {
   for (std::int64_t n_parts = 1; n_parts <= std::min(threads, panels); ++n_parts) {
     const std::int64_t m_parts = std::min(threads / n_parts, tiles);
     // Packing a panel costs about as much as one tile of it; reading it in place, half of that.
-    const double packing = plan.stream_b ? 0.5 : 1.0;
+    const double packing = plan.source == PanelSource::kPack ? 1.0 : 0.5;
     const double cost = static_cast<double>(ceil_div(panels, n_parts)) *
                         (static_cast<double>(ceil_div(tiles, m_parts)) + packing);
     if (best == 0 || cost < best) {
@@ -57,8 +73,12 @@ void split_product(MatMulPlan& plan, std::int64_t threads) {
 
 }  // namespace
 
+std::int64_t panel_width(Simd simd) {
+  return simd == Simd::kAvx512 ? 32 : simd == Simd::kAvx2 ? 16 : 8;
+}
+
 PanelLayout panel_layout(std::int64_t k, std::int64_t, DType, Simd simd) {
-  const std::int64_t width = simd == Simd::kAvx512 ? 32 : simd == Simd::kAvx2 ? 16 : 8;
+  const std::int64_t width = panel_width(simd);
   const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(k, kMaxKBlock));
   return {width, round_up(std::max<std::int64_t>(1, ceil_div(k, blocks)), 8)};
 }
@@ -73,6 +93,7 @@ MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes) {
   MatMulProblem p;
   p.a_type = a.dtype;
   p.b_type = b.dtype;
+  p.b_encoding = b.encoding;
   if (op.batched) {
     p.batch = a.shape.product(0, a.shape.rank() - 2);
     p.m = op.transpose_a ? a.shape[-1] : a.shape[-2];
@@ -91,10 +112,9 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
   plan.op = op;
   plan.problem = problem;
   plan.layout = panel_layout(problem.k, problem.n, problem.b_type, simd);
+  if (!problem.b_encoding.plain()) plan.layout.width = problem.b_encoding.width;
   plan.tile_rows = max_tile_rows(simd);
-  const bool half = problem.b_type != DType::kF32;
-  plan.stream_b = !op.transpose_b && problem.m <= (half ? kStreamRowsHalf : kStreamRows) &&
-                  !(half && op.transpose_a);
+  plan.source = panel_source(op, problem);
   // Rows that lie a multiple of 4 KiB apart share one set of L1, which has fewer ways than a tile
   // has rows.
   const bool aliased = problem.k * dtype_size(DType::kF32) % 4096 == 0 && problem.m > 4;
@@ -108,16 +128,24 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
 
   // Few rows: a packed panel is used by few tiles, best while it is still in L1.
   const std::int64_t panel_floats = plan.layout.width * plan.layout.k_block;
-  const std::int64_t floats = problem.m <= plan.tile_rows
-                                  ? kSliceFloats / 8
-                                  : std::min(kSliceFloats, kWorkspaceFloats / plan.parts);
+  const bool few_rows = problem.m <= plan.tile_rows;
+  const std::int64_t floats =
+      few_rows ? kSliceFloats / 8 : std::min(kSliceFloats, kWorkspaceFloats / plan.parts);
   const std::int64_t task_panels = ceil_div(plan.panels(), plan.n_parts);
   plan.slice_panels = std::max<std::int64_t>(1, std::min(task_panels, floats / panel_floats));
-  if (plan.stream_b) {
-    const bool ragged = problem.n % plan.layout.width != 0;  // The last panel is packed.
-    plan.packed_b_floats = ragged ? panel_floats : 0;
-  } else {
-    plan.packed_b_floats = plan.slice_panels * panel_floats;
+  switch (plan.source) {
+    case PanelSource::kPack:
+      plan.packed_b_floats = plan.slice_panels * panel_floats;
+      break;
+    case PanelSource::kInRows: {
+      plan.slice_panels = task_panels;
+      const bool ragged = problem.n % plan.layout.width != 0;  // The last panel is packed.
+      plan.packed_b_floats = ragged ? panel_floats : 0;
+      break;
+    }
+    case PanelSource::kEncoded:
+      if (few_rows) plan.slice_panels = std::min(task_panels, kStreamPanels);
+      break;
   }
   // One vector to spare: a's packing stores whole vectors.
   const std::int64_t packed_a_floats = plan.pack_a ? plan.tile_rows * plan.layout.k_block + 16 : 0;

@@ -16,14 +16,15 @@ struct PanelLayout {
   std::int64_t width = 1;
   std::int64_t k_block = 1;
 };
+/// The columns of a panel: two vectors.
+std::int64_t panel_width(Simd simd);
 PanelLayout panel_layout(std::int64_t k, std::int64_t n, DType weight, Simd simd);
 
 /// The rows of the largest tile of c that an instruction set's registers hold, two vectors (one
 /// panel) wide.
 std::int64_t max_tile_rows(Simd simd);
 
-/// Up to this many rows b is used too seldom to pay for packing it; when it is not f32, packing
-/// also converts it once instead of once a row.
+/// The most rows for which plain panels are read in place; the same when b is not f32.
 inline constexpr std::int64_t kStreamRows = 14;
 inline constexpr std::int64_t kStreamRowsHalf = 4;
 
@@ -35,8 +36,16 @@ struct MatMulProblem {
   std::int64_t k = 0;
   DType a_type = DType::kF32;
   DType b_type = DType::kF32;
+  Encoding b_encoding = {};
 };
 MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes);
+
+/// How a task gets at b's panels.
+enum class PanelSource : std::uint8_t {
+  kPack,     ///< Copies a slice of them into its workspace, as f32.
+  kInRows,   ///< Reads them where they lie in b[K, N]: a panel's steps are N apart.
+  kEncoded,  ///< Reads b's own panels.
+};
 
 /// A problem cut up. Tasks are numbered (batch, m part, n part), the last fastest; part p of
 /// `parts` runs a contiguous run of them in its own region of the workspace.
@@ -45,12 +54,12 @@ struct MatMulPlan {
   MatMulProblem problem;
   PanelLayout layout;
   std::int64_t tile_rows = 1;  ///< max_tile_rows of the instruction set.
-  bool stream_b = false;       ///< Read whole panels of b[K, N] in place: there are few rows.
-  bool pack_a = false;         ///< Copy tiles of a: transposed, not f32, or badly aligned rows.
+  PanelSource source = PanelSource::kPack;
+  bool pack_a = false;  ///< Copy tiles of a: transposed, not f32, or badly aligned rows.
   std::int64_t m_parts = 1;
   std::int64_t n_parts = 1;
   std::int64_t parts = 1;
-  std::int64_t slice_panels = 1;   ///< Panels of b packed at a time.
+  std::int64_t slice_panels = 1;   ///< Panels of b that a task takes at a time.
   std::int64_t region_floats = 0;  ///< Workspace of one part: packed b, then a packed tile of a.
   std::int64_t packed_b_floats = 0;
 

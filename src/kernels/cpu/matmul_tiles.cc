@@ -56,6 +56,11 @@ void pack_b(const Work& w, Range panels) {
   visit_float(p.b_type, [&](auto element) HWY_ATTR {
     using T = decltype(element);
     const T* b = static_cast<const T*>(w.operands.b) + w.batch * p.k * p.n;
+    if (!p.b_encoding.plain()) {
+      widen_panels(b + panels.begin * p.k * width + w.k.begin * width, p.k * width, panels.size(),
+                   stride, w.packed_b);
+      return;
+    }
     if (!w.plan.op.transpose_b) {
       pack_panels(b + w.k.begin * p.n + columns.begin, p.n, w.k.size(), columns.size(), stride,
                   w.packed_b);
@@ -117,9 +122,12 @@ struct Panels {
 Panels panels_in_place(const Work& w, Range range) {
   const MatMulProblem& p = w.plan.problem;
   const std::int64_t bytes = dtype_size(p.b_type);
-  const std::int64_t first = (w.batch * p.k + w.k.begin) * p.n + range.begin * w.plan.layout.width;
-  return {range, static_cast<const std::byte*>(w.operands.b) + first * bytes, p.n,
-          w.plan.layout.width, bytes};
+  const std::int64_t width = w.plan.layout.width;
+  const bool encoded = w.plan.source == PanelSource::kEncoded;
+  const std::int64_t first = encoded ? (range.begin * p.k + w.k.begin) * width
+                                     : (w.batch * p.k + w.k.begin) * p.n + range.begin * width;
+  return {range, static_cast<const std::byte*>(w.operands.b) + first * bytes, encoded ? width : p.n,
+          encoded ? p.k * width : width, bytes};
 }
 
 Panels packed_panels(const Work& w, Range range) {
@@ -176,17 +184,16 @@ void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
 }
 
 void multiply_task(Work& w, Range rows, Range panels) {
-  if (!w.plan.stream_b) {
-    for (std::int64_t begin = panels.begin; begin < panels.end; begin += w.plan.slice_panels) {
-      multiply_slice(w, rows, {begin, std::min(panels.end, begin + w.plan.slice_panels)}, false);
-    }
-    return;
-  }
-  // Whole panels in place; a ragged last one is packed, because a tile reads whole panels.
+  const PanelSource source = w.plan.source;
+  // In plain rows the last panel may be ragged, and a tile reads whole panels.
   const std::int64_t whole = w.plan.problem.n / w.plan.layout.width;
-  const Range inner{panels.begin, std::min(panels.end, whole)};
-  if (inner.size() > 0) multiply_slice(w, rows, inner, true);
-  if (panels.end > whole) multiply_slice(w, rows, {whole, panels.end}, false);
+  const Range inner{panels.begin,
+                    source == PanelSource::kInRows ? std::min(panels.end, whole) : panels.end};
+  for (std::int64_t begin = inner.begin; begin < inner.end; begin += w.plan.slice_panels) {
+    multiply_slice(w, rows, {begin, std::min(inner.end, begin + w.plan.slice_panels)},
+                   source != PanelSource::kPack);
+  }
+  if (panels.end > inner.end) multiply_slice(w, rows, {whole, panels.end}, false);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Unary, Binary, GatedUnit, Dropout, Cast and their backward ops in double.
+// Unary, Binary, GatedUnit, Dropout, Cast, Encode and their backward ops in double.
 #include <bit>
 #include <limits>
 
@@ -81,6 +81,9 @@ double to_integer(double x, double low, double high) {
 }
 
 }  // namespace
+
+// The same elements, elsewhere.
+void compute(const Encode&, Call& call) { call.out[0].data = call.in[0].data; }
 
 // Exact: what a conversion gives is defined to the bit.
 void compute(const Cast& op, Call& call) {
