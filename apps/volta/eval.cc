@@ -1,15 +1,15 @@
 // volta eval: loss and perplexity of a model on a text.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <span>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "command.h"
 #include "io/model_folder.h"
 #include "io/tokenizer.h"
+#include "train/dataset.h"
 #include "train/evaluator.h"
 
 namespace volta::cli {
@@ -30,16 +30,11 @@ Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const Transformer model, load_model(directory, session.device()));
   VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
-  VOLTA_TRY(const std::string text, read_text_file(options.data));
-  auto encoded = tokenizer->encode(text);
-  if (!encoded) return std::unexpected(std::move(encoded).error().with_context(options.data));
-  const std::span<const std::int32_t> all = *encoded;
-  const auto skip =
-      static_cast<std::size_t>(static_cast<double>(all.size()) * (1.0 - options.val_fraction));
-  const auto tokens = all.subspan(std::min(skip, all.size()));
+  VOLTA_TRY(const Dataset data, load_text(options.data, "", tokenizer, options.val_fraction));
+  const std::span<const std::int32_t> tokens = *data.validation;
   const std::int64_t context = options.context == 0 ? model.config().context : options.context;
   VOLTA_TRY(Evaluator evaluator, Evaluator::create(model, options.batch, context, dtype));
-  VOLTA_TRY(const double loss, evaluator.mean_loss(tokens));
+  VOLTA_TRY(const double loss, evaluator.mean_loss(tokens, interrupted));
   VOLTA_TRY(session.finish());
   const std::size_t windows = (tokens.size() - 1) / static_cast<std::size_t>(context);
   const std::size_t counted = windows * static_cast<std::size_t>(context);
