@@ -98,8 +98,8 @@ Status demo(const Globals& globals, const Options& options) {
                                                       : options.text)));
   VOLTA_TRY(const RunResult result, train_with_progress(run, session.device()));
   VOLTA_TRY(print(fmt::format("{} steps in {}: loss {:.3f}, val_loss {:.3f}\n\nWhat it writes:\n",
-                              result.steps, format_duration(result.seconds), result.loss,
-                              result.val_loss.value_or(0.0))));
+                              result.steps, format_duration(result.seconds),
+                              result.loss.value_or(0.0), result.val_loss.value_or(0.0))));
   VOLTA_TRY(generate_sample(result.checkpoint, globals, session.device()));
   VOLTA_TRY(print("\nWhat a token costs:\n"));
   VOLTA_TRY(bench_infer(globals, {.model = result.checkpoint}));
