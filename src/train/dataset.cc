@@ -28,8 +28,7 @@ Result<Dataset> load_text(const std::string& path, std::string_view kind,
                           std::shared_ptr<const Tokenizer> tokenizer, double val_fraction) {
   VOLTA_TRY(const std::string text, read_text_file(path, kMaxTextBytes));
   if (text.empty()) {
-    return fail(ErrorCode::kInvalidFile,
-                fmt::format("{} is empty: choose a file with text", path));
+    return fail(ErrorCode::kInvalidFile, fmt::format("{} is empty: choose a file with text", path));
   }
   Dataset data;
   data.path = path;
