@@ -216,6 +216,7 @@ TEST_F(CheckpointTest, WeightsThatAreNotNumbersAreNeverWritten) {
     values[5] = bad;
     ASSERT_TRUE(norm.write<float>(values));
     const auto written = write(1);
+    ASSERT_FALSE(written);
     expect_error(written, ErrorCode::kNonFinite, "weight 'transformer.h.1.ln_2.weight' f32[16]");
     EXPECT_THAT(written.error().message(), HasSubstr("at element 5"));
     EXPECT_EQ(names(), (std::vector<std::string>{"step-1"}));

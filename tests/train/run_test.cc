@@ -272,6 +272,7 @@ TEST_F(RunTest, WeightsThatOverflowStopTheRun) {
   o.save_every = 1;
   o.eval_every = 0;
   const auto result = train(o);
+  ASSERT_FALSE(result);
   expect_error(result, ErrorCode::kNonFinite, "checkpoint of step 1: weight 'transformer.");
   EXPECT_THAT(result.error().message(), HasSubstr("there is no checkpoint yet"));
   EXPECT_TRUE(list_checkpoints(o.out)->empty());
