@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/file.h"
@@ -113,11 +114,12 @@ Status demo(const Globals& globals, const Options& options) {
                                                              ? "the license texts of this machine"
                                                              : options.text)));
   VOLTA_TRY(const RunResult result, train_with_progress(run, session.device()));
-  const std::string validation =
-      result.val_loss ? fmt::format(", val_loss {:.3f}", *result.val_loss) : "";
-  VOLTA_TRY(
-      say(globals, fmt::format("{} steps in {}: loss {:.3f}{}\n\nWhat it writes:\n", result.steps,
-                               format_duration(result.seconds), result.loss, validation)));
+  const auto number = [](std::string_view name, std::optional<double> value) {
+    return value ? fmt::format(", {} {:.3f}", name, *value) : "";
+  };
+  VOLTA_TRY(say(globals, fmt::format("{} steps in {}{}{}\n\nWhat it writes:\n", result.steps,
+                                     format_duration(result.seconds), number("loss", result.loss),
+                                     number("val_loss", result.val_loss))));
   VOLTA_TRY(generate_sample(result.checkpoint, globals, session.device()));
   VOLTA_TRY(say(globals, "\nWhat a token costs:\n"));
   VOLTA_TRY(bench_infer(globals, {.model = result.checkpoint}));

@@ -1,16 +1,16 @@
 // volta eval: loss and perplexity of a model on a text.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <span>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
 #include "io/model_folder.h"
 #include "io/tokenizer.h"
+#include "train/dataset.h"
 #include "train/evaluator.h"
 
 namespace volta::cli {
@@ -41,13 +41,8 @@ Status evaluate(const Globals& globals, const Options& options) {
                 fmt::format("--data {}: eval reads text; token ids are for train", options.data));
   }
   VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
-  VOLTA_TRY(const std::string text, read_text_file(options.data));
-  auto encoded = tokenizer->encode(text);
-  if (!encoded) return std::unexpected(std::move(encoded).error().with_context(options.data));
-  const std::span<const std::int32_t> all = *encoded;
-  const auto skip =
-      static_cast<std::size_t>(static_cast<double>(all.size()) * (1.0 - options.val_fraction));
-  const auto tokens = all.subspan(std::min(skip, all.size()));
+  VOLTA_TRY(const Dataset data, load_text(options.data, "", tokenizer, options.val_fraction));
+  const std::span<const std::int32_t> tokens = *data.validation;
   if (std::ssize(tokens) <= context) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("{}: {} tokens to evaluate, but a window takes {}; give a longer text, "
@@ -55,7 +50,7 @@ Status evaluate(const Globals& globals, const Options& options) {
                             options.data, tokens.size(), context + 1));
   }
   VOLTA_TRY(Evaluator evaluator, Evaluator::create(model, options.batch, context, dtype));
-  VOLTA_TRY(const double loss, evaluator.mean_loss(tokens));
+  VOLTA_TRY(const double loss, evaluator.mean_loss(tokens, interrupted));
   VOLTA_TRY(session.finish());
   const std::size_t windows = (tokens.size() - 1) / static_cast<std::size_t>(context);
   const std::size_t counted = windows * static_cast<std::size_t>(context);

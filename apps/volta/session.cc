@@ -146,17 +146,6 @@ void note(std::string_view text) {
   std::fflush(stderr);
 }
 
-Result<std::string> find_model(const std::string& path) {
-  if (path_exists(join_path(path, "config.json"))) return path;
-  if (!is_directory(path)) {
-    return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", path));
-  }
-  VOLTA_TRY(const auto checkpoint, newest_valid_checkpoint(path));
-  if (!checkpoint) {
-    return fail(ErrorCode::kNotFound,
-                fmt::format("'{}' holds neither a config.json nor a valid checkpoint", path));
-  }
-  return checkpoint->path;
-}
+Result<std::string> find_model(const std::string& path) { return find_model_folder(path); }
 
 }  // namespace volta::cli

@@ -144,12 +144,13 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals, cons
   RunOptions options;
   if (!flags.out) return fail(ErrorCode::kInvalidArgument, "--out is required: the run's folder");
   const bool known_run = flags.resume && path_exists(join_path(*flags.out, kRunFile));
-  if (flags.preset) {
-    VOLTA_TRY(options, preset(*flags.preset));
-  } else if (known_run) {
+  if (known_run) {
     VOLTA_TRY(options, load_run_options(*flags.out));
   } else {
     VOLTA_TRY(options, preset(kDefaultPreset));
+  }
+  if (flags.preset) {
+    VOLTA_TRY(options, known_run ? preset(*flags.preset, options) : preset(*flags.preset));
   }
   options.out = *flags.out;
   options.resume = flags.resume;
@@ -183,7 +184,8 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals, cons
 
 std::string result_json(const RunResult& result) {
   JsonWriter json;
-  json.begin_object().field("steps", result.steps).field("loss", result.loss);
+  json.begin_object().field("steps", result.steps);
+  if (result.loss) json.field("loss", *result.loss);
   if (result.val_loss) json.field("val_loss", *result.val_loss);
   json.field("early_stop", result.end == RunEnd::kEarlyStop);
   json.field("seconds", result.seconds).field("tokens", result.tokens);
@@ -192,8 +194,8 @@ std::string result_json(const RunResult& result) {
 }
 
 std::string result_text(const RunResult& result) {
-  std::string text = fmt::format("{} steps in {}, loss {:.4f}", result.steps,
-                                 format_duration(result.seconds), result.loss);
+  std::string text = fmt::format("{} steps in {}", result.steps, format_duration(result.seconds));
+  if (result.loss) text += fmt::format(", loss {:.4f}", *result.loss);
   if (result.val_loss) text += fmt::format(", val_loss {:.4f}", *result.val_loss);
   if (result.end == RunEnd::kEarlyStop) text += " (stopped early)";
   return text + fmt::format("\nmodel: {}\n", result.checkpoint);

@@ -44,8 +44,9 @@ int FileOps::rmdir(const std::string& path) { return ::rmdir(path.c_str()); }
 namespace {
 
 constexpr size_t kWriterBufferBytes = size_t{256} << 10;
-constexpr mode_t kFileMode = 0666;    // Less the umask.
-constexpr mode_t kFolderMode = 0777;  // Less the umask.
+constexpr std::string_view kTemporaryMark = ".tmp-";  // NAME.tmp-PROCESS-THREAD
+constexpr mode_t kFileMode = 0666;                    // Less the umask.
+constexpr mode_t kFolderMode = 0777;                  // Less the umask.
 
 // The calling thread's replacement for the system; null but in tests of faults.
 constinit thread_local FileOps* t_file_ops = nullptr;
@@ -90,8 +91,9 @@ class Descriptor {
 Result<Descriptor> open_file(const std::string& path, int flags, std::string_view action) {
   const int fd =
       retry_interrupted([&] { return file_ops().open(path, flags | O_CLOEXEC, kFileMode); });
-  if (fd < 0) return fail_system(action, path, errno);
-  return Descriptor(fd);
+  if (fd >= 0) return Descriptor(fd);
+  const bool creates = (flags & O_CREAT) != 0;
+  return creates ? fail_to_write(action, path, errno) : fail_system(action, path, errno);
 }
 
 Status write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
@@ -131,7 +133,7 @@ struct OpenedFile {
 
 Result<int64_t> regular_file_size(const struct stat& info, const std::string& path) {
   if (S_ISREG(info.st_mode)) return int64_t{info.st_size};
-  return fail(ErrorCode::kInvalidArgument,
+  return fail(ErrorCode::kInvalidFile,
               fmt::format("'{}' is {}, not a regular file", path,
                           S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe"));
 }
@@ -180,15 +182,27 @@ Result<std::string> read_text_file(const std::string& path, int64_t max_bytes) {
   return text;
 }
 
+bool is_temporary_name(std::string_view name) {
+  const auto is_digits = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  const size_t mark = name.rfind(kTemporaryMark);
+  if (mark == std::string_view::npos || mark == 0) return false;
+  const std::string_view numbers = name.substr(mark + kTemporaryMark.size());
+  const size_t dash = numbers.find('-');
+  return dash != std::string_view::npos && is_digits(numbers.substr(0, dash)) &&
+         is_digits(numbers.substr(dash + 1));
+}
+
 Status write_file_atomic(const std::string& path, std::span<const std::byte> bytes) {
-  // Unique among running threads, and the same after a restart, so that leftovers do not pile up.
-  const std::string temporary = fmt::format("{}.tmp-{}-{}", path, getpid(), gettid());
+  // Unique among running threads.
+  const std::string temporary = fmt::format("{}{}{}-{}", path, kTemporaryMark, getpid(), gettid());
   const auto write_and_rename = [&]() -> Status {
     VOLTA_TRY(Descriptor fd, open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "create"));
     VOLTA_TRY(write_all(fd.get(), bytes, temporary));
     VOLTA_TRY(fsync_file(fd.get(), temporary));
     VOLTA_TRY(fd.close(temporary));
-    if (file_ops().rename(temporary, path) != 0) return fail_system("replace", path, errno);
+    if (file_ops().rename(temporary, path) != 0) return fail_to_write("replace", path, errno);
     return fsync_directory(parent_path(path));
   };
   Status status = write_and_rename();
@@ -294,7 +308,7 @@ Status fsync_directory(const std::string& path) {
 
 Status rename_path(const std::string& from, const std::string& to) {
   if (file_ops().rename(from, to) != 0) {
-    return fail_system(fmt::format("rename to '{}' the path", to), from, errno);
+    return fail_to_write(fmt::format("rename to '{}' the path", to), from, errno);
   }
   return fsync_directory(parent_path(to));
 }
@@ -370,7 +384,7 @@ Status create_directories(const std::string& path) {
   if (file_ops().mkdir(path, kFolderMode) == 0) return {};
   const int mkdir_errno = errno;
   if (mkdir_errno == EEXIST && is_directory(path)) return {};  // Someone else was faster.
-  return fail_system("create folder", path, mkdir_errno);
+  return fail_to_write("create folder", path, mkdir_errno);
 }
 
 namespace {

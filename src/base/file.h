@@ -55,15 +55,18 @@ class ScopedFileOps {
 /// Files larger than this are refused unless the caller says otherwise (16 GiB).
 inline constexpr int64_t kDefaultMaxFileBytes = int64_t{16} << 30;
 
-/// The whole file. kNotFound when there is none; kInvalidArgument for a folder or device; kIo when
-/// unreadable or when it shrinks meanwhile; kInvalidFile when longer than `max_bytes`;
-/// kOutOfMemory when it does not fit.
+/// The whole file. kNotFound when there is none; kIo when unreadable or when it shrinks meanwhile;
+/// kInvalidFile for a folder or device, or when longer than `max_bytes`; kOutOfMemory when it does
+/// not fit.
 Result<HeapArray<std::byte>> read_binary_file(const std::string& path,
                                               int64_t max_bytes = kDefaultMaxFileBytes);
 
 /// The same as text (bytes as they are: see is_valid_utf8 in base/text.h).
 Result<std::string> read_text_file(const std::string& path,
                                    int64_t max_bytes = kDefaultMaxFileBytes);
+
+/// True for the temporary names of write_file_atomic: what a killed writer left behind.
+bool is_temporary_name(std::string_view name);
 
 /// Puts a file with these bytes at `path`, or leaves what was there: written under a temporary name
 /// in the same folder, fsynced, renamed, folder fsynced. On failure (kIo) the temporary is removed.
@@ -80,7 +83,7 @@ class FileWriter {
     kAppend,  ///< Create, or go on at the end.
   };
 
-  /// kNotFound when the folder is missing, kIo when the system refuses.
+  /// kIo when the folder is missing or the system refuses.
   static Result<FileWriter> open(const std::string& path, Mode mode);
 
   FileWriter(FileWriter&& other) noexcept;
@@ -120,7 +123,7 @@ Status truncate_file(const std::string& path, int64_t size);
 /// Makes renames, creations and removals inside a folder durable.
 Status fsync_directory(const std::string& path);
 
-/// Renames a file or folder within one file system, and fsyncs the target's folder.
+/// Renames a file or folder within one file system, and fsyncs the target's folder. kIo.
 Status rename_path(const std::string& from, const std::string& to);
 
 /// Exclusive use of a folder, by an flock on `DIR/.lock`; released when it goes out of scope or
@@ -128,8 +131,8 @@ Status rename_path(const std::string& from, const std::string& to);
 /// would race.)
 class DirectoryLock {
  public:
-  /// kNotFound when the folder is missing; kIo when another process (named by its pid) or another
-  /// DirectoryLock of this one holds the folder, or the lock file cannot be made.
+  /// kIo when another process (named by its pid) or another DirectoryLock of this one holds the
+  /// folder, or the lock file cannot be made (the folder is missing).
   static Result<DirectoryLock> acquire(const std::string& directory);
 
   DirectoryLock(DirectoryLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -147,7 +150,7 @@ class DirectoryLock {
 bool path_exists(const std::string& path);
 bool is_directory(const std::string& path);
 
-/// The regular file's size in bytes. kNotFound, kInvalidArgument (a folder or device), kIo.
+/// The regular file's size in bytes. kNotFound, kInvalidFile (a folder or device), kIo.
 Result<int64_t> file_size(const std::string& path);
 
 /// The names in a folder (not paths; without . and ..), sorted. kNotFound, kIo.

@@ -132,7 +132,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   if (stat_errno != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
     if (stat_errno != 0) return fail_system("examine", path, stat_errno);
-    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a regular file", path));
+    return fail(ErrorCode::kInvalidFile, fmt::format("'{}' is not a regular file", path));
   }
   if (info.st_size == 0) {
     ::close(fd);

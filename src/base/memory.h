@@ -138,7 +138,7 @@ Result<HeapArray<T>> try_make_array(int64_t n);
 /// map only files that are replaced by rename, as all of Volta's are.
 class MappedFile {
  public:
-  /// Maps the regular file at `path`. kNotFound when there is none, kInvalidArgument for a folder
+  /// Maps the regular file at `path`. kNotFound when there is none, kInvalidFile for a folder
   /// or device, kIo when the system refuses. An empty file gives empty bytes.
   static Result<MappedFile> open(const std::string& path);
 

@@ -39,12 +39,27 @@ std::string_view remedy_for(int error_number) {
 
 }  // namespace
 
+namespace {
+
+std::unexpected<Error> fail_with(ErrorCode code, std::string_view action, std::string_view path,
+                                 int error_number) {
+  const std::string reason = std::generic_category().message(error_number);
+  return std::unexpected(Error(
+      code, fmt::format("cannot {} '{}': {}{}", action, path, reason, remedy_for(error_number))));
+}
+
+}  // namespace
+
 std::unexpected<Error> fail_system(std::string_view action, std::string_view path,
                                    int error_number) {
-  const std::string reason = std::generic_category().message(error_number);
-  return std::unexpected(
-      Error(code_of(error_number),
-            fmt::format("cannot {} '{}': {}{}", action, path, reason, remedy_for(error_number))));
+  return fail_with(code_of(error_number), action, path, error_number);
+}
+
+std::unexpected<Error> fail_to_write(std::string_view action, std::string_view path,
+                                     int error_number) {
+  const ErrorCode code = code_of(error_number);
+  return fail_with(code == ErrorCode::kNotFound ? ErrorCode::kIo : code, action, path,
+                   error_number);
 }
 
 }  // namespace volta

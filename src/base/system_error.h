@@ -13,4 +13,9 @@ namespace volta {
 [[nodiscard]] std::unexpected<Error> fail_system(std::string_view action, std::string_view path,
                                                  int error_number);
 
+/// The same where something is made or written: a missing folder on the way is kIo, too, since
+/// nothing that the caller named to be read is missing.
+[[nodiscard]] std::unexpected<Error> fail_to_write(std::string_view action, std::string_view path,
+                                                   int error_number);
+
 }  // namespace volta

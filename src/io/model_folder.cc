@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -262,6 +263,59 @@ std::map<std::string, Tensor> canonical(std::map<std::string, Tensor> tensors,
   return out;
 }
 
+std::string leaf_text(const JsonValue& value) {
+  if (const auto* flag = value.if_bool()) return *flag ? "true" : "false";
+  if (const auto* integer = value.if_int()) return fmt::format("{}", *integer);
+  if (const auto* number = value.if_double()) return fmt::format("{}", *number);
+  if (const auto* text = value.if_string()) return *text;
+  return std::string(value.type_name());
+}
+
+std::optional<double> number_of(const JsonValue& value) {
+  if (const auto* integer = value.if_int()) return static_cast<double>(*integer);
+  if (const auto* number = value.if_double()) return *number;
+  return std::nullopt;
+}
+
+// Other writers may print a float with other digits.
+bool same_leaf(const JsonValue& a, const JsonValue& b) {
+  const auto x = number_of(a), y = number_of(b);
+  const bool counts = a.if_int() != nullptr && b.if_int() != nullptr;
+  if (x && y && !counts) return std::abs(*x - *y) <= 1e-6 * std::abs(*y);
+  return leaf_text(a) == leaf_text(b);
+}
+
+// Keys that say nothing of the architecture, and which other tools may well set.
+constexpr std::array<std::string_view, 10> kFreeKeys = {
+    "architectures", "dtype",      "torch_dtype", "bos_token_id",      "eos_token_id",
+    "attn_pdrop",    "embd_pdrop", "resid_pdrop", "initializer_range", "volta"};
+
+// A config.json of Volta's says its architecture twice: in its own keys and in the family's. Where
+// a tool changed one of them, neither can be trusted. `wanted` is what the own keys amount to.
+Status check_agreement(const JsonValue& found, const JsonValue& wanted, const std::string& path,
+                       std::string_view name) {
+  const JsonValue::Object* members = wanted.if_object();
+  if (members == nullptr) {
+    if (wanted.is_null() || same_leaf(found, wanted)) return {};
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: {} is {}, but the keys under 'volta' amount to {}; make them "
+                            "agree, or remove 'volta' to go by the others",
+                            name, path, leaf_text(found), leaf_text(wanted)));
+  }
+  if (found.if_object() == nullptr) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: {} is {}, but it must be an object", name,
+                                                     path, leaf_text(found)));
+  }
+  for (const auto& [key, value] : *members) {
+    if (std::ranges::find(kFreeKeys, key) != kFreeKeys.end()) continue;
+    const JsonValue* other = found.find(key);
+    if (other == nullptr || other->is_null()) continue;
+    VOLTA_TRY(
+        check_agreement(*other, value, path.empty() ? key : fmt::format("{}.{}", path, key), name));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<TransformerConfig> parse_config_fields(const JsonRef& ref) {
@@ -324,6 +378,10 @@ Result<TransformerConfig> parse_model_config(std::string_view text, std::string_
   }
   if (auto ok = validate(config); !ok) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", name, ok.error().message()));
+  }
+  if (own) {
+    VOLTA_TRY(const JsonValue wanted, parse_json(model_config_json(config), name));
+    VOLTA_TRY(check_agreement(json, wanted, "", name));
   }
   return config;
 }

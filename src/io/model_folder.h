@@ -15,7 +15,8 @@
 namespace volta {
 
 /// The architecture in a config.json: gpt2, llama, mistral, qwen2, qwen3, or Volta's own keys.
-/// kInvalidFile for missing or absurd values, kUnsupported for other architectures or options.
+/// kInvalidFile for missing or absurd values, or family keys that contradict Volta's own;
+/// kUnsupported for other architectures or options.
 Result<TransformerConfig> parse_model_config(std::string_view json, std::string_view name);
 /// A config.json for an architecture. Where a known family can express it the keys are that
 /// family's, so that other tools open the folder; Volta's own keys are always added.

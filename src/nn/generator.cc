@@ -174,6 +174,7 @@ struct Generator::Session {
   Status accept(std::int64_t slot, const DrawnToken& drawn) {
     Running& run = *slots[static_cast<std::size_t>(slot)];
     GenerationResult& result = results[run.index];
+    if (!std::isfinite(drawn.logprob)) return not_finite(run);
     result.tokens.push_back(drawn.token);
     result.logprobs.push_back(drawn.logprob);
     run.sequence.push_back(drawn.token);
@@ -185,6 +186,15 @@ struct Generator::Session {
       slots[static_cast<std::size_t>(slot)].reset();
     }
     return generator.decoder_.set_idle(slot);
+  }
+
+  std::unexpected<Error> not_finite(const Running& run) const {
+    const std::size_t step = run.sequence.size() - requests[run.index].prompt.size();
+    return fail(ErrorCode::kNonFinite,
+                fmt::format("request {}, step {}: the logits are not finite, so that no token can "
+                            "be drawn; the model's weights are damaged or overflow: take an "
+                            "earlier checkpoint or another model, or compute in f32",
+                            run.index, step));
   }
 
   void cancel() {

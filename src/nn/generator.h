@@ -78,7 +78,8 @@ class Generator {
  public:
   static Result<Generator> create(const Transformer& model, const GeneratorOptions& options);
   /// Runs all requests, batched over the slots. A request's tokens do not depend on the others.
-  /// Errors: empty prompt, ids out of range, prompt longer than the capacity, bad parameters.
+  /// Errors: empty prompt, ids out of range, prompt longer than the capacity, bad parameters;
+  /// kNonFinite, naming the request and the step, when the logits are not numbers.
   Result<std::vector<GenerationResult>> generate(std::span<const GenerationRequest> requests,
                                                  const TokenCallback& on_token = {});
   /// Makes the plans that prompts of this length need, so that memory() tells before the start what

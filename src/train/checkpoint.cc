@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <utility>
@@ -109,6 +110,16 @@ Status check_complete(const CheckpointManifest& manifest, std::string_view name)
   return {};
 }
 
+// Whether a folder has a manifest that is, or may have been, Volta's. Other tools write files of
+// this name, too: theirs are JSON objects without our version.
+Result<bool> has_manifest(const std::string& directory) {
+  const std::string path = join_path(directory, kManifestName);
+  if (!path_exists(path)) return false;
+  VOLTA_TRY(const std::string text, read_text_file(path));
+  const auto json = parse_json(text, path, {.max_bytes = kMaxManifestBytes});
+  return !json || json->if_object() == nullptr || json->find("volta") != nullptr;
+}
+
 // Takes a checkpoint out of sight in one step, then removes it, so that a kill in between leaves
 // no half of it behind under its name.
 Status retire(const std::string& run_directory, const CheckpointPlace& place) {
@@ -127,6 +138,22 @@ Status prune(const std::string& run_directory, std::int64_t step, std::int64_t k
     // Later ones are left from before a resume that could not use them: not ours to judge.
     if (place.step > step || kept++ < keep) continue;
     VOLTA_TRY(retire(run_directory, place));
+  }
+  return {};
+}
+
+// A checkpoint of weights that are not numbers would replace a good one and could not go on.
+Status check_finite(const Transformer& model) {
+  for (const auto& [name, tensor] : model.weights()) {
+    VOLTA_TRY(const Tensor host, tensor.clone_to());
+    VOLTA_TRY(const std::span<const float> values, host.values<float>());
+    const auto bad = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
+    if (bad == values.end()) continue;
+    return fail(ErrorCode::kNonFinite,
+                fmt::format("weight '{}' {} is {} at element {}; lower the learning rate or the "
+                            "weight decay, or clip gradients",
+                            name, to_string(tensor.spec()), std::isnan(*bad) ? "nan" : "infinite",
+                            bad - values.begin()));
   }
   return {};
 }
@@ -266,6 +293,35 @@ Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run
   return std::nullopt;
 }
 
+Result<std::string> find_model_folder(const std::string& path) {
+  if (path_exists(join_path(path, "config.json"))) {
+    VOLTA_TRY(const bool checkpoint, has_manifest(path));
+    if (!checkpoint) return path;
+    auto opened = open_checkpoint(path);
+    if (opened) return path;
+    return std::unexpected(
+        std::move(opened).error().with_context(fmt::format("checkpoint {}", path)));
+  }
+  if (!is_directory(path)) {
+    return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", path));
+  }
+  VOLTA_TRY(auto newest, newest_valid_checkpoint(path));
+  if (!newest) {
+    return fail(ErrorCode::kNotFound,
+                fmt::format("'{}' holds neither a config.json nor a valid checkpoint", path));
+  }
+  return std::move(newest->path);
+}
+
+Result<std::string> set_aside(const std::string& path, std::string_view suffix) {
+  std::string aside = fmt::format("{}{}", path, suffix);
+  for (int number = 2; path_exists(aside); ++number) {
+    aside = fmt::format("{}{}.{}", path, suffix, number);
+  }
+  VOLTA_TRY(rename_path(path, aside));
+  return aside;
+}
+
 Result<std::string> write_checkpoint(const std::string& run_directory,
                                      const CheckpointContent& content, std::int64_t keep) {
   const std::int64_t step = content.trainer->steps_done();
@@ -274,6 +330,7 @@ Result<std::string> write_checkpoint(const std::string& run_directory,
   const std::string temporary =
       join_path(run_directory, fmt::format("{}{}", kTemporaryPrefix, step));
   const auto write = [&]() -> Status {
+    VOLTA_TRY(check_finite(content.trainer->model()));
     VOLTA_TRY(remove_all(temporary));
     VOLTA_TRY(create_directories(temporary));
     VOLTA_TRY(write_files(temporary, content));
@@ -296,7 +353,10 @@ Result<std::string> write_checkpoint(const std::string& run_directory,
 Status remove_stale_temporaries(const std::string& run_directory) {
   VOLTA_TRY(const auto names, list_directory(run_directory));
   for (const std::string& name : names) {
-    if (!name.starts_with(kTemporaryPrefix) && !name.starts_with(kRetiredPrefix)) continue;
+    if (!name.starts_with(kTemporaryPrefix) && !name.starts_with(kRetiredPrefix) &&
+        !is_temporary_name(name)) {
+      continue;
+    }
     VOLTA_TRY(remove_all(join_path(run_directory, name)));
   }
   return {};

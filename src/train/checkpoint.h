@@ -70,6 +70,15 @@ Result<std::vector<CheckpointPlace>> list_checkpoints(const std::string& run_dir
 /// wrong with it. Nothing when there is none.
 Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory);
 
+/// The model folder that `path` names: a run's folder stands for its newest valid checkpoint, a
+/// folder with config.json for itself. With a manifest of Volta's beside it everything is verified
+/// first, so that a damaged checkpoint is refused either way. kNotFound, and open_checkpoint's.
+Result<std::string> find_model_folder(const std::string& path);
+
+/// Renames a file or folder to NAME + `suffix` (+ ".2", ".3", ... where that is taken), so that
+/// what takes its place loses nothing. Returns the new path. kIo.
+Result<std::string> set_aside(const std::string& path, std::string_view suffix);
+
 /// What a checkpoint saves beside the model.
 struct CheckpointContent {
   const Trainer* trainer = nullptr;
@@ -79,7 +88,8 @@ struct CheckpointContent {
 
 /// Writes step-N for the trainer's N updates under a temporary name, everything fsynced, and
 /// renames it; then removes all but the `keep` newest (0: keeps all) up to N. Returns its path. On
-/// failure (kIo) nothing of it stays, and earlier checkpoints are as they were.
+/// failure (kIo; kNonFinite, naming the tensor, for weights that are not numbers) nothing of it
+/// stays, and earlier checkpoints are as they were.
 Result<std::string> write_checkpoint(const std::string& run_directory,
                                      const CheckpointContent& content, std::int64_t keep);
 

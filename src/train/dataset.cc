@@ -15,8 +15,9 @@ namespace {
 
 constexpr std::int64_t kMaxTextBytes = std::int64_t{1} << 31;
 
-std::unexpected<Error> in_file(Error error, const std::string& path) {
-  return std::unexpected(std::move(error).with_context(path));
+// What a tokenizer cannot take is the file's fault, not the caller's.
+std::unexpected<Error> in_file(const Error& error, const std::string& path) {
+  return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", path, error.message()));
 }
 
 }  // namespace
@@ -27,8 +28,7 @@ Result<Dataset> load_text(const std::string& path, std::string_view kind,
                           std::shared_ptr<const Tokenizer> tokenizer, double val_fraction) {
   VOLTA_TRY(const std::string text, read_text_file(path, kMaxTextBytes));
   if (text.empty()) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} is empty: there is nothing to learn from it", path));
+    return fail(ErrorCode::kInvalidFile, fmt::format("{} is empty: choose a file with text", path));
   }
   Dataset data;
   data.path = path;
@@ -36,11 +36,11 @@ Result<Dataset> load_text(const std::string& path, std::string_view kind,
   data.xxh3 = hex(hash64(text));
   if (tokenizer == nullptr) {
     auto made = make_tokenizer(kind, text);
-    if (!made) return in_file(std::move(made).error(), path);
+    if (!made) return in_file(made.error(), path);
     tokenizer = *std::move(made);
   }
   auto ids = tokenizer->encode(text);
-  if (!ids) return in_file(std::move(ids).error(), path);
+  if (!ids) return in_file(ids.error(), path);
   data.tokenizer = std::move(tokenizer);
   data.tokens = static_cast<std::int64_t>(ids->size());
   const auto split =

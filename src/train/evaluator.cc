@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -10,6 +11,19 @@
 #include "nn/transformer_graph.h"
 
 namespace volta {
+namespace {
+
+Result<double> finite_mean(double sum, std::int64_t tokens) {
+  const double mean = sum / static_cast<double>(tokens);
+  if (std::isfinite(mean)) return mean;
+  return fail(ErrorCode::kNonFinite,
+              fmt::format("the mean loss over {} tokens is {}: the model's weights or logits are "
+                          "not finite; take an earlier checkpoint, or train with a lower learning "
+                          "rate",
+                          tokens, std::isnan(mean) ? std::fabs(mean) : mean));
+}
+
+}  // namespace
 
 Result<Evaluator> Evaluator::create(const Transformer& model, std::int64_t batch, std::int64_t time,
                                     DType compute_dtype) {
@@ -71,10 +85,11 @@ Result<double> Evaluator::mean_loss(const BatchSource& source, std::int64_t step
     VOLTA_TRY(source.fill(step, i, ids_, targets_));
     VOLTA_TRY(run(sum, tokens));
   }
-  return sum / static_cast<double>(tokens);
+  return finite_mean(sum, tokens);
 }
 
-Result<double> Evaluator::mean_loss(std::span<const std::int32_t> tokens) {
+Result<double> Evaluator::mean_loss(std::span<const std::int32_t> tokens,
+                                    const std::function<bool()>& should_stop) {
   const auto time = static_cast<std::size_t>(time_);
   const std::size_t windows = tokens.empty() ? 0 : (tokens.size() - 1) / time;
   if (windows == 0) {
@@ -86,6 +101,10 @@ Result<double> Evaluator::mean_loss(std::span<const std::int32_t> tokens) {
   std::int64_t counted = 0;
   const auto batch = static_cast<std::size_t>(batch_);
   for (std::size_t first = 0; first < windows; first += batch) {
+    if (should_stop && should_stop()) {
+      return fail(ErrorCode::kInterrupted,
+                  fmt::format("evaluation interrupted after {} of {} windows", first, windows));
+    }
     std::fill(ids_.begin(), ids_.end(), 0);
     std::fill(targets_.begin(), targets_.end(), -1);
     for (std::size_t row = 0; row < batch && first + row < windows; ++row) {
@@ -95,7 +114,7 @@ Result<double> Evaluator::mean_loss(std::span<const std::int32_t> tokens) {
     }
     VOLTA_TRY(run(sum, counted));
   }
-  return sum / static_cast<double>(counted);
+  return finite_mean(sum, counted);
 }
 
 }  // namespace volta

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,11 +21,14 @@ class Evaluator {
   static Result<Evaluator> create(const Transformer& model, std::int64_t batch, std::int64_t time,
                                   DType compute_dtype = DType::kF32);
 
-  /// Mean over `batches` batches of a source (for an estimate during training).
+  /// Mean over `batches` batches of a source (for an estimate during training). kNonFinite when it
+  /// is not a number.
   Result<double> mean_loss(const BatchSource& source, std::int64_t step, std::int64_t batches);
   /// Mean over all non-overlapping windows of `time` tokens of the text; a rest shorter than
-  /// time + 1 tokens is left out. kInvalidArgument when there is no window.
-  Result<double> mean_loss(std::span<const std::int32_t> tokens);
+  /// time + 1 tokens is left out. `should_stop` is asked before every batch. kInvalidArgument when
+  /// there is no window, kNonFinite, kInterrupted when should_stop said so.
+  Result<double> mean_loss(std::span<const std::int32_t> tokens,
+                           const std::function<bool()>& should_stop = {});
 
   std::int64_t activation_bytes() const { return bound_->plan().arena_bytes; }
 

@@ -99,4 +99,13 @@ Result<RunOptions> preset(std::string_view name) {
               fmt::format("unknown preset '{}'; there are {}", name, known));
 }
 
+Result<RunOptions> preset(std::string_view name, const RunOptions& run) {
+  VOLTA_TRY(RunOptions options, preset(name));
+  options.data = run.data;
+  options.init = run.init;
+  options.seed = run.seed;
+  options.trainer.compute_dtype = run.trainer.compute_dtype;
+  return options;
+}
+
 }  // namespace volta

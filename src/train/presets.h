@@ -20,5 +20,7 @@ std::span<const PresetInfo> presets();
 
 /// The options of a preset; data and out are empty. kInvalidArgument with the known names.
 Result<RunOptions> preset(std::string_view name);
+/// The same for going on with `run`: what no preset says (data, init, seed, compute type) is its.
+Result<RunOptions> preset(std::string_view name, const RunOptions& run);
 
 }  // namespace volta

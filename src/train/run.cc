@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -49,7 +49,7 @@ class Run {
   Result<std::optional<double>> evaluate();
   Result<double> estimate();
   Result<double> evaluate_all();
-  void save();
+  Status save();
   void tell(const Status& status);
   void plot();
   Status finish();
@@ -73,7 +73,7 @@ Result<bool> Run::step() {
   VOLTA_TRY(const StepReport report, setup_.trainer->step(*setup_.batches));
   const double seconds = std::max(monotonic_seconds() - begin, 1e-9);
   setup_.state.rows_seen += options.batch * options.accumulate;
-  result_.loss = report.loss;
+  setup_.state.loss = report.loss;
   result_.tokens += tokens;
   MetricsRecord record{.step = report.step,
                        .loss = report.loss,
@@ -81,14 +81,21 @@ Result<bool> Run::step() {
                        .grad_norm = report.grad_norm,
                        .tokens_per_s = static_cast<double>(tokens) / seconds,
                        .val_loss = {}};
-  VOLTA_TRY(record.val_loss, evaluate());
+  auto evaluated = evaluate();
+  if (!evaluated) {
+    return std::unexpected(
+        std::move(evaluated).error().with_context(fmt::format("step {}", report.step)));
+  }
+  record.val_loss = *evaluated;
   tell(metrics_.write(record));
   if (callbacks_.on_step) {
     callbacks_.on_step({report, steps(), record.tokens_per_s, record.val_loss});
   }
   const bool stop = !finished() && callbacks_.should_stop && callbacks_.should_stop();
   const std::int64_t every = setup_.options.save_every;
-  if (finished() || stop || (every > 0 && report.step % every == 0)) save();
+  if (finished() || stop || (every > 0 && report.step % every == 0)) {
+    VOLTA_TRY(save());
+  }
   return stop;
 }
 
@@ -110,10 +117,6 @@ Result<std::optional<double>> Run::evaluate() {
 Result<double> Run::estimate() {
   VOLTA_TRY(const double loss, setup_.evaluator->mean_loss(*setup_.validation, steps_done(),
                                                            setup_.options.eval_batches));
-  if (!std::isfinite(loss)) {
-    return fail(ErrorCode::kNonFinite,
-                fmt::format("step {}: the validation loss is {}", steps_done(), loss));
-  }
   RunState& state = setup_.state;
   if (!state.best_val_loss || loss < *state.best_val_loss) {
     state.best_val_loss = loss;
@@ -126,16 +129,12 @@ Result<double> Run::estimate() {
 
 Result<double> Run::evaluate_all() {
   VOLTA_TRY(const double loss, setup_.evaluator->mean_loss(*setup_.data.validation));
-  if (!std::isfinite(loss)) {
-    return fail(ErrorCode::kNonFinite,
-                fmt::format("step {}: the validation loss is {}", steps_done(), loss));
-  }
   result_.val_loss = loss;
   return loss;
 }
 
 // The metrics go first, so that a checkpoint never has lines missing before it.
-void Run::save() {
+Status Run::save() {
   tell(metrics_.sync());
   const CheckpointContent content{.trainer = &*setup_.trainer,
                                   .tokenizer = setup_.data.tokenizer.get(),
@@ -145,10 +144,13 @@ void Run::save() {
     setup_.checkpoint = *std::move(written);
     saved_step_ = steps_done();
     last_save_ = {};
-    return;
+    return {};
   }
   last_save_ = std::unexpected(std::move(written).error());
+  // Training on would not mend the weights; a disk may have room again.
+  if (last_save_.error().code() == ErrorCode::kNonFinite) return last_save_;
   tell(last_save_);
+  return {};
 }
 
 void Run::tell(const Status& status) {
@@ -177,6 +179,7 @@ Status Run::finish() {
   }
   result_.end = steps_done() >= steps() ? RunEnd::kFinished : RunEnd::kEarlyStop;
   result_.steps = steps_done();
+  result_.loss = setup_.state.loss;
   result_.checkpoint = setup_.checkpoint;
   return {};
 }

@@ -48,7 +48,7 @@ enum class RunEnd : std::uint8_t {
 struct RunResult {
   RunEnd end = RunEnd::kFinished;
   std::int64_t steps = 0;          ///< Updates done, all parts of the run together.
-  double loss = 0.0;               ///< Of the last update; 0 when this part did none.
+  std::optional<double> loss;      ///< Of the last update, be it of an earlier part of the run.
   std::optional<double> val_loss;  ///< Over all validation text, with the last weights.
   double seconds = 0.0;            ///< This part of the run, evaluation and saving included.
   std::int64_t tokens = 0;         ///< Trained on by this part of the run.
@@ -62,7 +62,10 @@ struct RunResult {
 /// kNonFinite when the loss stops being a number (the last checkpoint is kept), kInterrupted when
 /// should_stop said so (resume goes on), kMismatch when `resume` meets a run with other settings.
 /// A failing checkpoint, metrics file or loss curve is told through on_message and training goes
-/// on; only when the last checkpoint fails the run fails.
+/// on; only when the last checkpoint fails the run fails. Weights that are not finite are never
+/// saved: the run ends (kNonFinite, naming the tensor).
+/// Resuming without a valid checkpoint starts at step 0; what is there and cannot be used is kept
+/// under other names (step-N.invalid, metrics.jsonl.old), which on_message tells.
 Result<RunResult> train(const RunOptions& options, const std::shared_ptr<Device>& device,
                         const RunCallbacks& callbacks = {});
 

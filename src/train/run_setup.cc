@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "io/model_folder.h"
@@ -17,8 +18,8 @@ Result<bool> holds_run(const std::string& directory) {
          path_exists(join_path(directory, "metrics.jsonl"));
 }
 
-// Locks the run's folder and finds the checkpoint to go on from.
-Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Say& say) {
+// Makes the run's folder this process's own, and tidies up after a killed one.
+Status lock_folder(RunSetup& setup) {
   const std::string& out = setup.options.out;
   VOLTA_TRY(create_directories(out));
   VOLTA_TRY(setup.lock, DirectoryLock::acquire(out));
@@ -31,13 +32,44 @@ Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Say& say) {
                               out));
     }
   }
-  VOLTA_TRY(remove_stale_temporaries(out));
+  return remove_stale_temporaries(out);
+}
+
+// Finds the checkpoint to go on from. A folder that no run has used yet is locked, and made, only
+// when everything else is known to work: a start that fails leaves nothing behind.
+Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Say& say) {
+  const std::string& out = setup.options.out;
+  if (path_exists(out)) {
+    VOLTA_TRY(create_directories(out));  // Refuses what is no folder.
+  }
+  VOLTA_TRY(const bool used, holds_run(out));
+  if (used || path_exists(join_path(out, ".lock"))) {
+    VOLTA_TRY(lock_folder(setup));
+  }
   if (!setup.options.resume) return std::nullopt;
   VOLTA_TRY(auto checkpoint, newest_valid_checkpoint(out));
   say(LogLevel::kInfo, checkpoint
                            ? fmt::format("resuming from {}", checkpoint->path)
                            : fmt::format("{} has no valid checkpoint: starting at step 0", out));
   return checkpoint;
+}
+
+// What the run would overwrite and could not be resumed from goes to other names: checkpoints that
+// do not verify, and the metrics of a run that starts again.
+Status keep_unusable(const RunSetup& setup, std::int64_t first_step, const Say& say) {
+  const std::string& out = setup.options.out;
+  VOLTA_TRY(const auto places, list_checkpoints(out));
+  std::vector<std::pair<std::string, std::string_view>> unusable;
+  for (const CheckpointPlace& place : places) {
+    if (place.step > first_step) unusable.emplace_back(place.path, ".invalid");
+  }
+  const std::string metrics = join_path(out, "metrics.jsonl");
+  if (setup.checkpoint.empty() && path_exists(metrics)) unusable.emplace_back(metrics, ".old");
+  for (const auto& [path, suffix] : unusable) {
+    VOLTA_TRY(const std::string aside, set_aside(path, suffix));
+    say(LogLevel::kWarning, fmt::format("{} is kept as {}", path, aside));
+  }
+  return {};
 }
 
 // The tokenizer of a model folder; null when it has none, or (with ready-made examples, which need
@@ -176,6 +208,13 @@ void describe(const RunSetup& setup, const Say& say) {
   say(LogLevel::kInfo, fmt::format("model: {} parameters, {} layers, {} heads, {} wide, context {}",
                                    format_count(parameter_count(model)), model.layers, model.heads,
                                    model.dim, model.context));
+  const ScheduleConfig& schedule = setup.options.trainer.schedule;
+  if (schedule.warmup >= schedule.steps) {
+    say(LogLevel::kWarning,
+        fmt::format("the warm-up of {} steps is as long as the run of {} or longer: the learning "
+                    "rate never reaches {}; see --warmup",
+                    schedule.warmup, schedule.steps, schedule.lr));
+  }
   const TrainerMemory memory = setup.trainer->memory();
   const std::int64_t evaluation = setup.evaluator ? setup.evaluator->activation_bytes() : 0;
   say(LogLevel::kInfo,
@@ -194,7 +233,10 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   setup.options.trainer.seed = options.seed;
   VOLTA_TRY(const auto checkpoint, open_folder(setup, say));
   // A checkpoint is a model folder. What the options say of a fresh model must agree with it.
-  const std::string folder = checkpoint ? checkpoint->path : options.init;
+  if (!checkpoint && !options.init.empty()) {
+    VOLTA_TRY(setup.options.init, find_model_folder(options.init));
+  }
+  const std::string folder = checkpoint ? checkpoint->path : setup.options.init;
   VOLTA_TRY(open_data(setup, folder, say));
   if (checkpoint && options.init.empty()) {
     VOLTA_TRY(TransformerConfig wanted, complete_sizes(options.model));
@@ -218,6 +260,10 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   }
   VOLTA_TRY(open_evaluator(setup, model));
   describe(setup, say);
+  if (!setup.lock) {
+    VOLTA_TRY(lock_folder(setup));
+  }
+  VOLTA_TRY(keep_unusable(setup, setup.trainer->steps_done(), say));
   VOLTA_TRY(write_file_atomic(join_path(options.out, kRunFile), to_json(setup.options)));
   return setup;
 }

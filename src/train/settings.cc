@@ -43,7 +43,9 @@ std::string settings_json(const RunOptions& o, const Dataset& data) {
   JsonWriter json;
   json.begin_object();
   json.key("data").begin_object().field("bytes", data.bytes).field("xxh3", data.xxh3).end_object();
-  json.field("tokenizer", data.tokenizer ? data.tokenizer->kind() : "none");
+  // What was asked for, where asking decides: a resumed run reads with its checkpoint's tokenizer.
+  const bool asked = data.tokenizer && o.init.empty() && !data.has_examples();
+  json.field("tokenizer", asked ? o.tokenizer : data.tokenizer ? data.tokenizer->kind() : "none");
   json.field("seed", o.seed).field("val_fraction", o.val_fraction);
   write_config_fields(json.key("model"), o.model);
   write_training_fields(json.key("training"), o.trainer);
@@ -67,6 +69,8 @@ std::string to_json(const RunState& state) {
   json.begin_object().key("settings").raw(state.settings).field("rows_seen", state.rows_seen);
   json.key("best_val_loss");
   state.best_val_loss ? json.value(*state.best_val_loss) : json.null();
+  json.key("loss");
+  state.loss ? json.value(*state.loss) : json.null();
   json.field("waited", state.waited).end_object();
   return std::move(json).take();
 }
@@ -80,8 +84,8 @@ Result<RunState> parse_run_state(std::string_view text, std::string_view name,
   if (difference) {
     return fail(ErrorCode::kMismatch,
                 fmt::format("{}: {}. A resumed run keeps the settings that decide its numbers; use "
-                            "those, or start anew in another folder",
-                            name, *difference));
+                            "those, or start a new run from this model: --init {} --out NEW",
+                            name, *difference, name));
   }
   RunState state;
   state.settings = settings;
@@ -89,6 +93,10 @@ Result<RunState> parse_run_state(std::string_view text, std::string_view name,
   VOLTA_TRY(const auto best, root.optional_member("best_val_loss"));
   if (best) {
     VOLTA_TRY(state.best_val_loss, best->as_float());
+  }
+  VOLTA_TRY(const auto loss, root.optional_member("loss"));
+  if (loss) {
+    VOLTA_TRY(state.loss, loss->as_float());
   }
   VOLTA_TRY(state.waited, root.get_int("waited", 0));
   return state;

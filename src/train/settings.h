@@ -25,6 +25,7 @@ struct RunState {
   std::int64_t rows_seen = 0;           ///< The data position: rows of the batch stream used up.
   std::optional<double> best_val_loss;  ///< The lowest estimate so far.
   std::int64_t waited = 0;              ///< Estimates since then.
+  std::optional<double> loss;           ///< Of the last update.
 };
 std::string to_json(const RunState& state);
 /// kInvalidFile, or kMismatch when the saved settings are not `settings`, naming the first one that

@@ -38,6 +38,9 @@ Status fill_zero(const Tensor& tensor) {
   return target.write_bytes(bytes);
 }
 
+// A NaN's sign says nothing to people.
+double unsigned_nan(double value) { return std::isnan(value) ? std::fabs(value) : value; }
+
 }  // namespace
 
 Status validate(const TrainerOptions& o) {
@@ -68,7 +71,15 @@ Status validate(const TrainerOptions& o) {
   if (o.compute_dtype != DType::kF32 && o.compute_dtype != DType::kBF16) {
     return bad("the compute type", dtype_name(o.compute_dtype), "f32 or bf16");
   }
-  return validate(o.schedule);
+  VOLTA_TRY(validate(o.schedule));
+  // Every step takes the share lr * weight_decay off each weight; more than all of it is no decay.
+  if (!(o.schedule.lr * static_cast<double>(opt.weight_decay) < 1.0)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("training: weight_decay is {} with lr {}; lr * weight_decay must be "
+                            "below 1, use a weight_decay like 0.1",
+                            opt.weight_decay, o.schedule.lr));
+  }
+  return {};
 }
 
 Result<Trainer> Trainer::create(const Transformer& model, const TrainerOptions& options) {
@@ -195,7 +206,7 @@ Error Trainer::name_non_finite(const BatchSource& batches, double loss, double n
   const std::string what = fmt::format(
       "step {}: loss {}, gradient norm {}; the weights are those of the step before. Lower the "
       "learning rate, clip gradients or check the data",
-      step_ + 1, loss, norm);
+      step_ + 1, unsigned_nan(loss), unsigned_nan(norm));
   auto checking = CheckingDevice::create(model_.device());
   if (!checking) return std::move(checking).error();
   auto again = run_micro_batches(batches, **checking);

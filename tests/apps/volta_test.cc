@@ -276,12 +276,63 @@ TEST_F(VoltaTest, UsageErrorsEndWithTwo) {
 TEST_F(VoltaTest, BadDataIsNamed) {
   expect_error(train({"--data", "nothing.txt"}), 3, "nothing.txt");
   write("empty.txt", "");
-  expect_error(train({"--data", "empty.txt"}), 2, "empty");
+  expect_error(train({"--data", "empty.txt"}), 3, "empty");
   write("short.txt", "too short");
   expect_error(train({"--data", "short.txt"}), 2, "context");
   write("latin1.txt", std::string(1000, 'x') + "\xE9" + std::string(1000, 'y'));
-  expect_error(train({"--data", "latin1.txt"}), 2, "UTF-8");
-  expect_error(train({"--data", "."}), 2, "folder");
+  expect_error(train({"--data", "latin1.txt"}), 3, "UTF-8");
+  expect_error(train({"--data", "."}), 3, "folder");
+  expect_error(train({"--data", "/dev/null"}), 3, "device");
+  EXPECT_FALSE(path_exists(path("run")));
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  for (const std::string data : {"nothing.txt", "empty.txt", "latin1.txt", ".", "/dev/null"}) {
+    expect_error({"eval", "run", "--data", data}, 3, data == "." ? "folder" : data);
+  }
+}
+
+TEST_F(VoltaTest, PlacesThatCannotBeWrittenEndWithOne) {
+  expect_error(train({"--out", "text.txt"}), 1, "text.txt");
+  expect_error(train({"--out", "text.txt/x"}), 1, "text.txt");
+  expect_error(train({"--out", "/proc/volta"}), 1, "/proc/volta");
+  const CommandResult unprofiled = volta(train({"--profile", "none/x.json"}));
+  EXPECT_EQ(unprofiled.exit_code, 1) << unprofiled.err;
+  EXPECT_THAT(unprofiled.err, HasSubstr("none/x.json"));
+}
+
+TEST_F(VoltaTest, AResumeTakesWhatIsNotGivenFromItsRun) {
+  const std::vector<std::string> tiny = {"--preset", "tiny", "--layers",  "1", "--dim",        "16",
+                                         "--heads",  "2",    "--context", "8", "--batch",      "2",
+                                         "--steps",  "3",    "--seed",    "9", "--eval-every", "0"};
+  std::vector<std::string> first = {"train", "--data", "text.txt", "--out", "fin"};
+  first.insert(first.end(), tiny.begin(), tiny.end());
+  ASSERT_EQ(volta(first).exit_code, 0);
+  std::vector<std::string> again = {"train", "--out", "fin", "--resume", "--output", "json"};
+  again.insert(again.end(), tiny.begin(), tiny.end() - 4);
+  const CommandResult resumed = volta(again);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("\"loss\":"));
+  EXPECT_THAT(resumed.out, Not(HasSubstr("\"loss\":0")));
+  expect_error({"train", "--out", "fin", "--resume", "--tokenizer", "char"}, 6,
+               "tokenizer is char, the checkpoint has byte");
+  expect_error({"train", "--out", "fin", "--resume", "--steps", "4"}, 6, "--init fin/step-3 --out");
+  EXPECT_EQ(volta({"train", "--data", "text.txt", "--init", "fin", "--out", "more", "--steps", "2",
+                   "--warmup", "0", "--eval-every", "0"})
+                .exit_code,
+            0);
+}
+
+TEST_F(VoltaTest, AnEvaluationCanBeInterrupted) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  std::string text;
+  for (int i = 0; i < 400000; ++i) text += "the quick brown fox jumps over the lazy dog.\n";
+  write("long.txt", text);
+  Command command({"eval", "run", "--data", "long.txt", "--threads", "1"}, dir_.path());
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  command.kill(SIGINT);
+  const CommandResult stopped = command.wait();
+  if (stopped.exit_code == 0) GTEST_SKIP() << "it ended before it could be interrupted";
+  EXPECT_EQ(stopped.exit_code, 130) << stopped.err;
+  EXPECT_THAT(stopped.err, HasSubstr("interrupted after"));
 }
 
 TEST_F(VoltaTest, BadModelsEndWithThree) {
@@ -291,6 +342,10 @@ TEST_F(VoltaTest, BadModelsEndWithThree) {
   ASSERT_EQ(volta(train()).exit_code, 0);
   std::filesystem::copy(path("run/step-6"), path("model"));
   std::filesystem::resize_file(path("model/model.safetensors"), 1000);
+  for (const std::string command : {"generate", "inspect"}) {
+    expect_error({command, "model"}, 3, "the manifest says");
+  }
+  std::filesystem::remove(path("model/manifest.json"));
   expect_error({"generate", "model"}, 3, "truncated");
   write("model/config.json", "{\"model_type\": \"mamba\"}");
   expect_error({"generate", "model"}, 3, "mamba");

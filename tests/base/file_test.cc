@@ -61,16 +61,16 @@ TEST_F(FileTest, ReadingSaysWhyNot) {
   put("a", "12345");
   EXPECT_EQ(code_of(read_text_file(file("none"))), ErrorCode::kNotFound);
   EXPECT_EQ(code_of(read_text_file(file("a/b"))), ErrorCode::kNotFound);
-  EXPECT_EQ(code_of(read_text_file(dir())), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_of(read_binary_file("/dev/zero")), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(read_text_file(dir())), ErrorCode::kInvalidFile);
+  EXPECT_EQ(code_of(read_binary_file("/dev/zero")), ErrorCode::kInvalidFile);
   EXPECT_EQ(code_of(read_text_file(file("a"), 4)), ErrorCode::kInvalidFile);
   EXPECT_EQ(code_of(read_binary_file(file("a"), 4)), ErrorCode::kInvalidFile);
   EXPECT_TRUE(read_text_file(file("a"), 5));
   EXPECT_EQ(code_of(file_size(file("none"))), ErrorCode::kNotFound);
-  EXPECT_EQ(code_of(file_size(dir())), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(file_size(dir())), ErrorCode::kInvalidFile);
   // A pipe without a writer must be refused, not waited for.
   ASSERT_EQ(mkfifo(file("pipe").c_str(), 0600), 0);
-  EXPECT_EQ(code_of(read_text_file(file("pipe"))), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(read_text_file(file("pipe"))), ErrorCode::kInvalidFile);
 }
 
 TEST_F(FileTest, FilesLargerThanMemoryAreRefused) {
@@ -142,7 +142,33 @@ TEST_F(FileTest, AFailedAtomicWriteLeavesTheOldFileAndNothingElse) {
 }
 
 TEST_F(FileTest, AtomicWriteNeedsItsFolder) {
-  EXPECT_EQ(code_of(write_file_atomic(file("no/such/dir"), "x")), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(write_file_atomic(file("no/such/dir"), "x")), ErrorCode::kIo);
+  put("a", "");
+  EXPECT_EQ(code_of(write_file_atomic(file("a/x"), "x")), ErrorCode::kIo);
+}
+
+TEST_F(FileTest, TemporaryNamesAreKnown) {
+  for (const char* name : {"run.json.tmp-12-34", "a.tmp-1.tmp-1-2"}) {
+    EXPECT_TRUE(is_temporary_name(name)) << name;
+  }
+  for (const char* name : {"", "run.json", ".tmp-1-2", "a.tmp-", "a.tmp-1", "a.tmp-1-", "a.tmp--1",
+                           "a.tmp-1-2x", "a.tmp-1-2-3", "step-1-2"}) {
+    EXPECT_FALSE(is_temporary_name(name)) << name;
+  }
+  // What a kill before the rename leaves behind.
+  class Killed : public FaultyFileOps {
+   public:
+    int rename(const std::string& from, const std::string&) override {
+      seen = from;
+      errno = EIO;
+      return -1;
+    }
+    std::string seen;
+  };
+  Killed killed;
+  const ScopedFileOps scope(killed);
+  EXPECT_FALSE(write_file_atomic(file("a"), "x"));
+  EXPECT_TRUE(is_temporary_name(file_name(killed.seen))) << killed.seen;
 }
 
 TEST_F(FileTest, AFullDiskNamesTheRemedy) {
@@ -248,8 +274,7 @@ TEST_F(FileTest, WriterReportsWhatADestructorCannotSay) {
 }
 
 TEST_F(FileTest, WriterNeedsItsFolder) {
-  EXPECT_EQ(code_of(FileWriter::open(file("no/a"), FileWriter::Mode::kCreate)),
-            ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(FileWriter::open(file("no/a"), FileWriter::Mode::kCreate)), ErrorCode::kIo);
   EXPECT_EQ(code_of(FileWriter::open(dir(), FileWriter::Mode::kCreate)), ErrorCode::kIo);
 }
 
@@ -273,7 +298,7 @@ TEST_F(FileTest, RenamesAndSyncsFolders) {
   ASSERT_TRUE(create_directories(file("x")));
   ASSERT_TRUE(rename_path(file("x"), file("y")));
   EXPECT_EQ(names(), std::vector<std::string>{"y"});
-  EXPECT_EQ(code_of(rename_path(file("none"), file("z"))), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(rename_path(file("none"), file("z"))), ErrorCode::kIo);
   EXPECT_TRUE(fsync_directory(dir()));
   EXPECT_EQ(code_of(fsync_directory(file("none"))), ErrorCode::kNotFound);
   put("a", "");
@@ -304,7 +329,7 @@ TEST_F(FileTest, LockAdmitsOne) {
 }
 
 TEST_F(FileTest, LockSaysWhyNot) {
-  EXPECT_EQ(code_of(DirectoryLock::acquire(file("none"))), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(DirectoryLock::acquire(file("none"))), ErrorCode::kIo);
   for (const FileCall call : {FileCall::kOpen, FileCall::kFtruncate, FileCall::kWrite}) {
     FaultyFileOps faults;
     faults.fail(call, 1, ENOSPC);
@@ -332,6 +357,10 @@ TEST_F(FileTest, CreatesFoldersWithParents) {
   EXPECT_EQ(code_of(create_directories(file("f"))), ErrorCode::kIo);
   EXPECT_FALSE(create_directories(file("f/g")));
   EXPECT_EQ(code_of(create_directories("")), ErrorCode::kInvalidArgument);
+  put("file", "");
+  EXPECT_EQ(code_of(create_directories(file("file"))), ErrorCode::kIo);
+  EXPECT_EQ(code_of(create_directories(file("file/x"))), ErrorCode::kIo);
+  EXPECT_EQ(code_of(create_directories("/proc/volta")), ErrorCode::kIo);
   FaultyFileOps faults;
   faults.fail(FileCall::kMkdir, 1, EACCES);
   const ScopedFileOps scope(faults);

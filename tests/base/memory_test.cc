@@ -148,8 +148,8 @@ TEST(MappedFileTest, MapsAWholeFile) {
 TEST(MappedFileTest, SaysWhyNot) {
   const test::TempDir dir;
   EXPECT_EQ(MappedFile::open(dir.file("none")).error().code(), ErrorCode::kNotFound);
-  EXPECT_EQ(MappedFile::open(dir.path()).error().code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(MappedFile::open("/dev/null").error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(MappedFile::open(dir.path()).error().code(), ErrorCode::kInvalidFile);
+  EXPECT_EQ(MappedFile::open("/dev/null").error().code(), ErrorCode::kInvalidFile);
   std::ofstream(dir.file("empty")).flush();
   const Result<MappedFile> empty = MappedFile::open(dir.file("empty"));
   ASSERT_TRUE(empty);

@@ -136,6 +136,43 @@ INSTANTIATE_TEST_SUITE_P(Architectures, FamilyKeys, testing::ValuesIn(cases(true
 INSTANTIATE_TEST_SUITE_P(Architectures, ModelFolder, testing::ValuesIn(cases()),
                          [](const auto& test_info) { return test_info.param.name; });
 
+// A value that another tool changed must not be passed over because Volta's own keys say otherwise.
+TEST(ModelConfig, FamilyKeysThatContradictVoltasOwnAreRefused) {
+  const auto changed = [](const TransformerConfig& config, const std::string& from,
+                          const std::string& to) {
+    std::string json = model_config_json(config);
+    const std::size_t place = json.find(from);
+    EXPECT_NE(place, std::string::npos) << from;
+    return parse_model_config(json.replace(place, from.size(), to), "c.json");
+  };
+  const auto code = ErrorCode::kInvalidFile;
+  expect_error(changed(small(), R"("n_embd": 16)", R"("n_embd": 999)"), code,
+               "c.json: n_embd is 999, but the keys under 'volta' amount to 16");
+  expect_error(changed(small(), R"("n_layer": 2)", R"("n_layer": 3)"), code, "n_layer is 3");
+  expect_error(changed(small(), R"("vocab_size": 11)", R"("vocab_size": -1)"), code,
+               "vocab_size is -1");
+  expect_error(changed(small(), R"("model_type": "gpt2")", R"("model_type": "foo")"), code,
+               "model_type is foo, but the keys under 'volta' amount to gpt2");
+  expect_error(
+      changed(small(), R"("tie_word_embeddings": true)", R"("tie_word_embeddings": false)"), code,
+      "tie_word_embeddings is false");
+  expect_error(changed(small(), R"("n_head": 4)", R"("n_head": "4 of them")"), code,
+               "n_head is 4 of them");
+  expect_error(changed(small(), R"("layer_norm_epsilon": 1e-05)", R"("layer_norm_epsilon": 1e-06)"),
+               code, "layer_norm_epsilon");
+  expect_error(changed(small_llama(), R"("rope_type": "default")", R"("rope_type": "yarn")"), code,
+               "rope_parameters.rope_type is yarn");
+  expect_error(changed(small_llama(), R"("rope_parameters": {)", R"("rope_parameters": 3, "x": {)"),
+               ErrorCode::kInvalidFile, "rope_parameters is 3");
+  // What says the same in other words, says nothing, or is no part of the architecture.
+  EXPECT_TRUE(changed(small(), R"("n_layer": 2)", R"("n_layer": null)"));
+  EXPECT_TRUE(changed(small(), R"("n_layer": 2,)", ""));
+  EXPECT_TRUE(changed(small(), R"("layer_norm_epsilon": 1e-05)",
+                      R"("layer_norm_epsilon": 0.000010000000001)"));
+  EXPECT_TRUE(changed(small(), R"("dtype": "float32")", R"("dtype": "bfloat16")"));
+  EXPECT_TRUE(changed(small(), R"("eos_token_id": null)", R"("eos_token_id": 3)"));
+}
+
 // The biases that transformers' GPT-2 always has are in the file, as zeros.
 TEST(SaveModel, WritesTheBiasesThatOtherToolsExpect) {
   const test::TempDir dir;
@@ -162,7 +199,7 @@ TEST(SaveModel, FailuresLeaveTheOldFiles) {
     EXPECT_FALSE(save_model(dir.path(), *model, tokenizer.get()));
     EXPECT_TRUE(load_model(dir.path(), test::cpu(1)));
   }
-  expect_error(save_model(dir.file("none"), *model, nullptr), ErrorCode::kNotFound, "none");
+  expect_error(save_model(dir.file("none"), *model, nullptr), ErrorCode::kIo, "none");
 }
 
 class LoadModel : public testing::Test {

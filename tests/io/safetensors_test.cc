@@ -199,7 +199,7 @@ TEST_F(SafetensorsFileTest, FailuresOfTheDeviceComeThrough) {
 
 TEST_F(SafetensorsFileTest, OpeningSaysWhatIsWrong) {
   expect_error(SafetensorsFile::open(dir_.file("none")), ErrorCode::kNotFound, "none");
-  expect_error(SafetensorsFile::open(dir_.path()), ErrorCode::kInvalidArgument, dir_.path());
+  expect_error(SafetensorsFile::open(dir_.path()), ErrorCode::kInvalidFile, dir_.path());
   std::ofstream(path_) << "junk";
   expect_error(SafetensorsFile::open(path_), ErrorCode::kInvalidFile, path_);
 }

@@ -286,6 +286,42 @@ TEST(Generator, RequestsAreChecked) {
                      "0 sequences");
 }
 
+// Otherwise a damaged model would give endless copies of token 0.
+TEST(Generator, LogitsThatAreNotNumbersEndWithTheStepNamed) {
+  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(1));
+  Tensor norm = must(model.weight("transformer.ln_f.weight"));
+  std::vector<float> values(32, 1.0f);
+  for (const bool cached : {true, false}) {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      values[3] = bad;
+      must(norm.write<float>(values));
+      Generator generator = must(Generator::create(model, {.use_cache = cached}));
+      for (const SamplingParams& sampling : {kGreedy, SamplingParams{.top_k = 5, .seed = 3}}) {
+        const std::vector<GenerationRequest> requests = {request(5, 4, sampling)};
+        std::size_t told = 0;
+        test::expect_error(generator.generate(requests,
+                                              [&](const TokenEvent&) {
+                                                ++told;
+                                                return true;
+                                              }),
+                           ErrorCode::kNonFinite, "request 0, step 0: the logits are not finite");
+        EXPECT_EQ(told, 0u);
+      }
+    }
+  }
+  // Weights that go bad on the way: the step says when.
+  values[3] = 1.0f;
+  must(norm.write<float>(values));
+  Generator generator = must(Generator::create(model, {}));
+  const std::vector<GenerationRequest> requests = {request(5, 4)};
+  const auto result = generator.generate(requests, [&](const TokenEvent&) {
+    values[3] = std::numeric_limits<float>::quiet_NaN();
+    return norm.write<float>(values).has_value();
+  });
+  test::expect_error(result, ErrorCode::kNonFinite, "request 0, step 1");
+}
+
 TEST(Generator, SamplingParamsAreChecked) {
   const float nan = std::nanf("");
   const float infinity = std::numeric_limits<float>::infinity();

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <filesystem>
 
 #include "base/file.h"
@@ -153,6 +154,78 @@ TEST_F(CheckpointTest, StaleTemporariesGo) {
 }
 
 // Every file, damaged in every way: the checkpoint before is taken, and the log says why.
+TEST_F(CheckpointTest, WhatAKilledWriterOfAFileLeftGoesToo) {
+  for (const char* name : {"run.json.tmp-12-12", "loss.svg.tmp-3-4", "run.json", "notes.tmp"}) {
+    test::put_file(dir() + "/" + name, "x");
+  }
+  ASSERT_TRUE(remove_stale_temporaries(dir()));
+  EXPECT_EQ(names(), (std::vector<std::string>{"notes.tmp", "run.json"}));
+}
+
+TEST_F(CheckpointTest, AModelFolderIsItselfOrARunsNewest) {
+  advance();
+  ASSERT_TRUE(write());
+  advance();
+  VOLTA_ASSERT_OK(const std::string newest, write());
+  EXPECT_EQ(*find_model_folder(dir()), newest);
+  EXPECT_EQ(*find_model_folder(dir() + "/step-1"), dir() + "/step-1");
+  expect_error(find_model_folder(dir() + "/none"), ErrorCode::kNotFound, "no model folder");
+  const test::TempDir empty;
+  expect_error(find_model_folder(empty.path()), ErrorCode::kNotFound, "neither a config.json");
+}
+
+// The same damage that makes a run pass a checkpoint over is an error where it is named itself.
+TEST_F(CheckpointTest, ADamagedModelFolderIsRefused) {
+  advance();
+  VOLTA_ASSERT_OK(const std::string path, write());
+  const std::string weights = test::get_file(file("step-1", "model.safetensors"));
+  std::string flipped = weights;
+  flipped.back() = static_cast<char>(flipped.back() ^ 1);
+  test::put_file(file("step-1", "model.safetensors"), flipped);
+  expect_error(find_model_folder(path), ErrorCode::kInvalidFile, "is damaged: its checksum is");
+  test::put_file(file("step-1", "model.safetensors"), weights);
+  EXPECT_TRUE(find_model_folder(path));
+  const std::string manifest = test::get_file(file("step-1", "manifest.json"));
+  test::put_file(file("step-1", "manifest.json"), manifest.substr(0, 50));
+  expect_error(find_model_folder(path), ErrorCode::kInvalidFile, "manifest.json");
+  std::string other = manifest;
+  other.replace(other.find("\"format\": 1"), 11, "\"format\": 9");
+  test::put_file(file("step-1", "manifest.json"), other);
+  expect_error(find_model_folder(path), ErrorCode::kUnsupported, "checkpoint format 9");
+  // Files of this name that other tools wrote say nothing of Volta's.
+  test::put_file(file("step-1", "manifest.json"), R"({"format": 2, "files": []})");
+  EXPECT_EQ(*find_model_folder(path), path);
+}
+
+TEST_F(CheckpointTest, SettingAsideTakesTheFirstFreeName) {
+  for (const char* expected : {"a.old", "a.old.2", "a.old.3"}) {
+    test::put_file(dir() + "/a", expected);
+    EXPECT_EQ(*set_aside(dir() + "/a", ".old"), dir() + "/" + expected);
+    EXPECT_EQ(test::get_file(dir() + "/" + expected), expected);
+  }
+  EXPECT_FALSE(set_aside(dir() + "/a", ".old"));
+}
+
+TEST_F(CheckpointTest, WeightsThatAreNotNumbersAreNeverWritten) {
+  advance();
+  ASSERT_TRUE(write(1));
+  Tensor norm = *trainer_->model().weight("transformer.h.1.ln_2.weight");
+  std::vector<float> values = test::values(norm);
+  for (const float bad : {std::nanf(""), -INFINITY}) {
+    advance();
+    values[5] = bad;
+    ASSERT_TRUE(norm.write<float>(values));
+    const auto written = write(1);
+    ASSERT_FALSE(written);
+    expect_error(written, ErrorCode::kNonFinite, "weight 'transformer.h.1.ln_2.weight' f32[16]");
+    EXPECT_THAT(written.error().message(), HasSubstr("at element 5"));
+    EXPECT_EQ(names(), (std::vector<std::string>{"step-1"}));
+    values[5] = 1.0f;
+    ASSERT_TRUE(norm.write<float>(values));
+  }
+  EXPECT_TRUE(write(1));
+}
+
 TEST_F(CheckpointTest, DamagedOnesAreSkippedWithTheReason) {
   advance();
   ASSERT_TRUE(write());

@@ -47,13 +47,13 @@ TEST_F(DatasetTest, ATenthIsTheLastTenth) {
 
 TEST_F(DatasetTest, SaysWhatIsWrongWithATextFile) {
   expect_error(load_text(dir_.file("none"), "byte", nullptr, 0.1), ErrorCode::kNotFound, "none");
-  expect_error(load_text(dir_.path(), "byte", nullptr, 0.1), ErrorCode::kInvalidArgument,
-               dir_.path());
-  expect_error(load_text(put(""), "byte", nullptr, 0.1), ErrorCode::kInvalidArgument, "is empty");
-  expect_error(load_text(put("ok\xFFno"), "char", nullptr, 0.1), ErrorCode::kInvalidArgument,
+  expect_error(load_text(dir_.path(), "byte", nullptr, 0.1), ErrorCode::kInvalidFile, dir_.path());
+  expect_error(load_text("/dev/null", "byte", nullptr, 0.1), ErrorCode::kInvalidFile, "a device");
+  expect_error(load_text(put(""), "byte", nullptr, 0.1), ErrorCode::kInvalidFile, "is empty");
+  expect_error(load_text(put("ok\xFFno"), "char", nullptr, 0.1), ErrorCode::kInvalidFile,
                "byte 2 of the text is not UTF-8");
   EXPECT_TRUE(load_text(put("ok\xFFno"), "byte", nullptr, 0.1));
-  expect_error(load_text(put("abc"), "word", nullptr, 0.1), ErrorCode::kInvalidArgument,
+  expect_error(load_text(put("abc"), "word", nullptr, 0.1), ErrorCode::kInvalidFile,
                "unknown tokenizer");
   if (geteuid() != 0) {
     ASSERT_EQ(chmod(path_.c_str(), 0), 0);
@@ -63,7 +63,7 @@ TEST_F(DatasetTest, SaysWhatIsWrongWithATextFile) {
 
 TEST_F(DatasetTest, AGivenTokenizerMustKnowEveryCharacter) {
   VOLTA_ASSERT_OK(const auto tokenizer, make_char_tokenizer("abc"));
-  expect_error(load_text(put("abcd"), "byte", tokenizer, 0.1), ErrorCode::kInvalidArgument, "'d'");
+  expect_error(load_text(put("abcd"), "byte", tokenizer, 0.1), ErrorCode::kInvalidFile, "'d'");
   VOLTA_ASSERT_OK(const Dataset data, load_text(put("cab"), "byte", tokenizer, 0.0));
   EXPECT_EQ(data.tokenizer, tokenizer);
   EXPECT_EQ(*data.train, (std::vector<std::int32_t>{2, 0, 1}));

@@ -68,6 +68,32 @@ TEST(Evaluator, SeesEveryUpdateOfTheModel) {
   EXPECT_LT(*evaluator->mean_loss(*tokens), before - 0.1);
 }
 
+TEST(Evaluator, ALossThatIsNotANumberIsAnError) {
+  const auto model = small_model(test::cpu(1));
+  Tensor norm = *model.weight("transformer.ln_f.weight");
+  ASSERT_TRUE(norm.write<float>(std::vector<float>(16, std::nanf(""))));
+  auto evaluator = Evaluator::create(model, 2, 8);
+  ASSERT_TRUE(evaluator);
+  const auto tokens = test::small_tokens(200);
+  expect_error(evaluator->mean_loss(*tokens), ErrorCode::kNonFinite,
+               "the mean loss over 192 tokens is nan");
+  const auto source = RandomWindows::create(tokens, 8, 1, kEvaluationStream);
+  expect_error(evaluator->mean_loss(*source, 3, 4), ErrorCode::kNonFinite, "over 64 tokens");
+}
+
+TEST(Evaluator, StopsWhenAsked) {
+  auto evaluator = Evaluator::create(small_model(test::cpu(1)), 2, 8);
+  ASSERT_TRUE(evaluator);
+  const auto tokens = test::small_tokens(8 * 7 + 1);
+  int asked = 0;
+  expect_error(evaluator->mean_loss(*tokens, [&] { return ++asked == 3; }), ErrorCode::kInterrupted,
+               "interrupted after 4 of 7 windows");
+  asked = 10;
+  EXPECT_EQ(*evaluator->mean_loss(*tokens, [&] { return ++asked == 3; }),
+            *evaluator->mean_loss(*tokens));
+  EXPECT_EQ(asked, 14);
+}
+
 TEST(Evaluator, RefusesWhatCannotWorkAndPassesFailuresOn) {
   const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
   const auto model = small_model(device);

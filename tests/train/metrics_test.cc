@@ -148,7 +148,7 @@ TEST_F(Metrics, AFileThatVanishesIsMadeAgain) {
 }
 
 TEST_F(Metrics, OpeningFailsWithAReason) {
-  expect_error(MetricsFile::open(dir_.file("no/such/folder"), 0), ErrorCode::kNotFound, "");
+  expect_error(MetricsFile::open(dir_.file("no/such/folder"), 0), ErrorCode::kIo, "");
   test::put_file(path(), "x\n");
   for (const FileCall call : {FileCall::kOpen, FileCall::kRead, FileCall::kFtruncate}) {
     test::FaultyFileOps faults;

@@ -23,6 +23,22 @@ TEST(Presets, AreValidAndKnownByName) {
                "shakespeare-char-gpu");
 }
 
+TEST(Presets, LeaveARunWhatTheyDoNotSay) {
+  RunOptions run = test::small_run();
+  run.data = "text.txt";
+  run.init = "model";
+  run.seed = 7;
+  run.trainer.compute_dtype = DType::kBF16;
+  VOLTA_ASSERT_OK(const RunOptions o, preset("tiny", run));
+  EXPECT_EQ(o.data, "text.txt");
+  EXPECT_EQ(o.init, "model");
+  EXPECT_EQ(o.seed, 7u);
+  EXPECT_EQ(o.trainer.compute_dtype, DType::kBF16);
+  EXPECT_EQ(o.tokenizer, "byte");
+  EXPECT_EQ(o.model.dim, 128);
+  EXPECT_FALSE(preset("nobody", run));
+}
+
 // nanoGPT's published configurations, number by number.
 TEST(Presets, AreTheNanoGptRecipes) {
   struct Wanted {

@@ -115,6 +115,53 @@ TEST_F(RunTest, ResumeWithoutACheckpointStartsAtStepZeroAndSaysSo) {
   EXPECT_EQ(events_.front().report.step, 1);
 }
 
+// Starting again loses nothing of what was there, though none of it could be used.
+TEST_F(RunTest, ResumeKeepsWhatItCannotUse) {
+  RunOptions o = options("a");
+  ASSERT_TRUE(train(o));
+  const std::string metrics = test::get_file(o.out + "/metrics.jsonl");
+  const std::string weights = test::get_file(o.out + "/step-20/model.safetensors");
+  const std::string other = R"({"format": 99, "volta": "99"})";
+  test::put_file(o.out + "/step-20/manifest.json", other);
+  test::put_file(o.out + "/step-15/model.safetensors", "damaged");
+  std::filesystem::remove(o.out + "/step-10/manifest.json");
+  std::filesystem::create_directories(o.out + "/step-15.invalid");
+  o.resume = true;
+  o.trainer.schedule.steps = 3;
+  messages_.clear();
+  events_.clear();
+  set_log_callback([](LogLevel, std::string_view) {});
+  const auto result = train(o);
+  set_log_callback({});
+  ASSERT_TRUE(result) << result.error().message();
+  EXPECT_EQ(events_.front().report.step, 1);
+  EXPECT_EQ(*list_directory(o.out),
+            (std::vector<std::string>{".lock", "loss.svg", "metrics.jsonl", "metrics.jsonl.old",
+                                      "run.json", "step-10.invalid", "step-15.invalid",
+                                      "step-15.invalid.2", "step-20.invalid", "step-3"}));
+  EXPECT_EQ(test::get_file(o.out + "/metrics.jsonl.old"), metrics);
+  EXPECT_EQ(test::get_file(o.out + "/step-20.invalid/model.safetensors"), weights);
+  EXPECT_EQ(test::get_file(o.out + "/step-20.invalid/manifest.json"), other);
+  EXPECT_THAT(messages_, HasSubstr("has no valid checkpoint: starting at step 0"));
+  EXPECT_THAT(messages_, HasSubstr("/step-20 is kept as " + o.out + "/step-20.invalid"));
+  EXPECT_THAT(messages_, HasSubstr("/step-15 is kept as " + o.out + "/step-15.invalid.2"));
+  EXPECT_THAT(messages_, HasSubstr("metrics.jsonl is kept as " + o.out + "/metrics.jsonl.old"));
+  EXPECT_EQ(read_metrics(o.out + "/metrics.jsonl")->size(), 3u);
+}
+
+TEST_F(RunTest, AnUnusableNewestCheckpointIsKeptWhenAnOlderOneServes) {
+  RunOptions o = options("a");
+  ASSERT_TRUE(train(o));
+  test::put_file(o.out + "/step-20/manifest.json", "{}");
+  o.resume = true;
+  set_log_callback([](LogLevel, std::string_view) {});
+  EXPECT_TRUE(train(o));
+  set_log_callback({});
+  EXPECT_EQ(test::get_file(o.out + "/step-20.invalid/manifest.json"), "{}");
+  EXPECT_TRUE(open_checkpoint(o.out + "/step-20"));
+  EXPECT_FALSE(path_exists(o.out + "/metrics.jsonl.old"));
+}
+
 TEST_F(RunTest, AFinishedRunCanBeResumedAndSaysItsResult) {
   RunOptions o = options("a");
   VOLTA_ASSERT_OK(const RunResult first, train(o));
@@ -126,6 +173,8 @@ TEST_F(RunTest, AFinishedRunCanBeResumedAndSaysItsResult) {
   EXPECT_EQ(again.val_loss, first.val_loss);
   EXPECT_EQ(again.checkpoint, first.checkpoint);
   EXPECT_EQ(again.tokens, 0);
+  ASSERT_TRUE(first.loss);
+  EXPECT_EQ(again.loss, first.loss);
 }
 
 TEST_F(RunTest, ResumingWithOtherSettingsNamesTheFirstThatDiffers) {
@@ -140,6 +189,10 @@ TEST_F(RunTest, ResumingWithOtherSettingsNamesTheFirstThatDiffers) {
   expect_refused([](auto& o) { o.trainer.batch = 5; }, "training.batch is 5, the checkpoint has 4");
   expect_refused([](auto& o) { o.trainer.schedule.lr = 0.5; }, "training.lr is 0.5");
   expect_refused([](auto& o) { o.trainer.schedule.steps = 30; }, "training.steps is 30");
+  expect_refused([](auto& o) { o.trainer.schedule.steps = 30; },
+                 "start a new run from this model: --init " + dir_.file("a/step-20") + " --out");
+  expect_refused([](auto& o) { o.tokenizer = "byte"; },
+                 "tokenizer is byte, the checkpoint has char");
   expect_refused([](auto& o) { o.trainer.dropout = 0.5f; }, "training.dropout");
   expect_refused([](auto& o) { o.trainer.optimizer.kind = OptimizerConfig::Kind::kSgd; },
                  "training.optimizer is sgd, the checkpoint has adamw");
@@ -199,6 +252,7 @@ TEST_F(RunTest, ANonFiniteLossStopsAndKeepsTheLastCheckpoint) {
   RunOptions o = options("a");
   o.trainer.optimizer.kind = OptimizerConfig::Kind::kSgd;
   o.trainer.optimizer.clip = 0.0f;
+  o.trainer.optimizer.weight_decay = 0.0f;
   o.trainer.schedule = {.kind = ScheduleKind::kConstant, .lr = 1e30, .steps = 50};
   o.save_every = 1;
   const auto result = train(o);
@@ -206,6 +260,22 @@ TEST_F(RunTest, ANonFiniteLossStopsAndKeepsTheLastCheckpoint) {
   EXPECT_THAT(result.error().message(), HasSubstr("go on from " + o.out + "/step-1"));
   VOLTA_ASSERT_OK(const auto newest, newest_valid_checkpoint(o.out));
   EXPECT_EQ(newest->manifest.step, 1);
+}
+
+// An update can overflow what the loss before it did not show: such weights are never saved.
+TEST_F(RunTest, WeightsThatOverflowStopTheRun) {
+  RunOptions o = options("a");
+  o.trainer.optimizer.kind = OptimizerConfig::Kind::kSgd;
+  o.trainer.optimizer.clip = 0.0f;
+  o.trainer.optimizer.weight_decay = 0.0f;
+  o.trainer.schedule = {.kind = ScheduleKind::kConstant, .lr = 1e300, .steps = 50};
+  o.save_every = 1;
+  o.eval_every = 0;
+  const auto result = train(o);
+  ASSERT_FALSE(result);
+  expect_error(result, ErrorCode::kNonFinite, "checkpoint of step 1: weight 'transformer.");
+  EXPECT_THAT(result.error().message(), HasSubstr("there is no checkpoint yet"));
+  EXPECT_TRUE(list_checkpoints(o.out)->empty());
 }
 
 TEST_F(RunTest, AFailingCheckpointIsToldAndTrainingGoesOn) {
@@ -248,8 +318,8 @@ TEST_F(RunTest, BadDataIsAnErrorBeforeAnythingIsTrained) {
     return train(o);
   };
   const auto code = ErrorCode::kInvalidArgument;
-  expect_error(with(""), code, "text.txt is empty");
-  expect_error(with("abc\xFF"), code, "is not UTF-8");
+  expect_error(with(""), ErrorCode::kInvalidFile, "text.txt is empty");
+  expect_error(with("abc\xFF"), ErrorCode::kInvalidFile, "is not UTF-8");
   expect_error(with("abc"), code, "a context of 8 needs at least 9");
   expect_error(with(std::string(30, 'x'), "byte"), code, "are for validation");
   RunOptions o = options("a");
@@ -259,9 +329,44 @@ TEST_F(RunTest, BadDataIsAnErrorBeforeAnythingIsTrained) {
   o.model.heads = 3;
   o.model.head_dim = 0;
   expect_error(train(o), code, "do not divide");
-  EXPECT_EQ(*list_directory(dir_.file("a")), (std::vector<std::string>{".lock"}));
-  // Nothing of it counts as a run.
+  // Nothing is left behind, and a folder that was there is as it was.
+  EXPECT_FALSE(path_exists(dir_.file("a")));
+  std::filesystem::create_directories(dir_.file("a"));
+  expect_error(with(""), ErrorCode::kInvalidFile, "text.txt is empty");
+  EXPECT_TRUE(list_directory(dir_.file("a"))->empty());
   EXPECT_TRUE(with(test::small_text()));
+}
+
+TEST_F(RunTest, AnOutputThatCannotBeAFolderIsAnIoError) {
+  for (const std::string out :
+       {dir_.file("text.txt"), dir_.file("text.txt/x"), std::string("/proc/volta")}) {
+    RunOptions o = options("a");
+    o.out = out;
+    expect_error(train(o), ErrorCode::kIo, "cannot create folder");
+    o.resume = true;
+    expect_error(train(o), ErrorCode::kIo, "cannot create folder");
+  }
+}
+
+TEST_F(RunTest, WhatAKilledRunLeftBehindGoesOnTheNextStart) {
+  RunOptions o = options("a");
+  ASSERT_TRUE(train(o));
+  test::put_file(o.out + "/run.json.tmp-7-7", "x");
+  test::put_file(o.out + "/loss.svg.tmp-7-8", "x");
+  o.resume = true;
+  ASSERT_TRUE(train(o));
+  EXPECT_FALSE(path_exists(o.out + "/run.json.tmp-7-7"));
+  EXPECT_FALSE(path_exists(o.out + "/loss.svg.tmp-7-8"));
+}
+
+TEST_F(RunTest, AWarmUpLongerThanTheRunIsSaid) {
+  RunOptions o = options("a");
+  ASSERT_TRUE(train(o));
+  EXPECT_THAT(messages_, testing::Not(HasSubstr("warm-up")));
+  o.out = dir_.file("b");
+  o.trainer.schedule.warmup = 20;
+  ASSERT_TRUE(train(o));
+  EXPECT_THAT(messages_, HasSubstr("the warm-up of 20 steps is as long as the run of 20"));
 }
 
 TEST_F(RunTest, WithoutValidationThereIsNoValidationLoss) {
@@ -352,7 +457,22 @@ TEST_F(RunTest, StartsFromAModelFolder) {
   o.init = dir_.file("none");
   o.out = dir_.file("c");
   o.resume = false;
+  EXPECT_FALSE(path_exists(o.out));
   expect_error(train(o), ErrorCode::kNotFound, "none");
+}
+
+TEST_F(RunTest, StartsFromTheNewestCheckpointOfARun) {
+  VOLTA_ASSERT_OK(const RunResult first, train(options("a")));
+  RunOptions o = options("b");
+  o.init = dir_.file("a");
+  VOLTA_ASSERT_OK(const RunResult second, train(o));
+  EXPECT_LT(events_[20].report.loss, events_[0].report.loss - 0.3);
+  EXPECT_EQ(load_run_options(o.out)->init, first.checkpoint);
+  // A damaged folder is no place to start from.
+  test::put_file(first.checkpoint + "/model.safetensors", "damaged");
+  o.init = first.checkpoint;
+  o.out = dir_.file("c");
+  expect_error(train(o), ErrorCode::kInvalidFile, "the manifest says");
 }
 
 TEST_F(RunTest, ATextThatTheModelsVocabularyCannotHoldIsRefused) {
@@ -360,7 +480,8 @@ TEST_F(RunTest, ATextThatTheModelsVocabularyCannotHoldIsRefused) {
   RunOptions o = options("b");
   o.init = first.checkpoint;
   test::put_file(dir_.file("text.txt"), test::small_text() + "Z");
-  expect_error(train(o), ErrorCode::kInvalidArgument, "'Z'");
+  expect_error(train(o), ErrorCode::kInvalidFile, "'Z'");
+  std::filesystem::remove(first.checkpoint + "/manifest.json");  // Changed on purpose.
   std::filesystem::remove(first.checkpoint + "/tokenizer.json");
   o.tokenizer = "byte";
   expect_error(train(o), ErrorCode::kInvalidArgument, "a vocabulary of 256 bytes does not fit");
