@@ -1,5 +1,6 @@
 // Saves a model folder, loads it again and generates for two prompts at once.
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -41,9 +42,9 @@ volta::Status run(const std::string& directory) {
 }  // namespace
 
 int main() {
-  const auto directory = std::filesystem::temp_directory_path() / "volta-example-generate";
-  std::filesystem::create_directories(directory);
-  const volta::Status status = run(directory.string());
+  std::string directory = std::filesystem::temp_directory_path() / "volta-example-XXXXXX";
+  if (mkdtemp(directory.data()) == nullptr) return 1;
+  const volta::Status status = run(directory);
   std::filesystem::remove_all(directory);
   if (!status) std::fprintf(stderr, "%s\n", status.error().message().c_str());
   return status ? 0 : 1;

@@ -34,9 +34,7 @@ Result<Model> open_model(const std::string& path) {
   Model model;
   if (path.empty()) return model;
   VOLTA_TRY(const std::string directory, find_model(path));
-  const std::string file = join_path(directory, "config.json");
-  VOLTA_TRY(const std::string json, read_text_file(file, std::int64_t{1} << 24));
-  VOLTA_TRY(model.config, parse_model_config(json, file));
+  VOLTA_TRY(model.config, load_model_config(directory));
   if (path_exists(join_path(path, kRunFile))) {
     VOLTA_TRY(const RunOptions run, load_run_options(path));
     model.trainer = run.trainer;

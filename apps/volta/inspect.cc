@@ -89,13 +89,13 @@ Status inspect(const Globals& globals, const Options& options) {
             parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
   VOLTA_TRY(refuse_profile(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
-  const std::string config_path = join_path(directory, "config.json");
-  VOLTA_TRY(const std::string json, read_text_file(config_path, std::int64_t{1} << 24));
   Report report;
-  VOLTA_TRY(report.config, parse_model_config(json, config_path));
-  VOLTA_TRY(const SafetensorsFile file,
-            SafetensorsFile::open(join_path(directory, "model.safetensors")));
-  report.tensors.assign(file.entries().begin(), file.entries().end());
+  VOLTA_TRY(report.config, load_model_config(directory));
+  const std::string weights = join_path(directory, "model.safetensors");
+  VOLTA_TRY(const SafetensorsFile file, SafetensorsFile::open(weights));
+  auto found = find_parameters(report.config, file);
+  if (!found) return std::unexpected(std::move(found).error().with_context(weights));
+  report.tensors = *std::move(found);
   for (const SafetensorsEntry& tensor : report.tensors) report.weight_bytes += tensor.spec.bytes();
   report.parameters = parameter_count(report.config);
   report.context = options.context == 0 ? report.config.context : options.context;

@@ -1,6 +1,7 @@
 // volta train: a model from a text file.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,8 +23,8 @@ constexpr std::string_view kDefaultPreset = "tiny";
 struct Flags {
   std::optional<std::string> preset, data, out, init, tokenizer, schedule, optimizer, position,
       norm, ffn_kind, activation;
-  std::optional<std::int64_t> layers, heads, kv_heads, dim, ffn, context, batch, steps, warmup,
-      accumulate, eval_every, eval_batches, save_every, keep, patience;
+  std::optional<std::int64_t> vocab, layers, heads, kv_heads, dim, ffn, context, batch, steps,
+      warmup, accumulate, eval_every, eval_batches, save_every, keep, patience;
   std::optional<double> lr, min_lr, beta1, beta2, weight_decay, momentum, clip, dropout,
       val_fraction;
   bool resume = false;
@@ -53,6 +54,7 @@ Status choose(const std::optional<std::string>& flag, std::string_view name,
 }
 
 Status apply_model(const Flags& flags, TransformerConfig& model) {
+  set(flags.vocab, model.vocab_size);
   set(flags.layers, model.layers);
   set(flags.context, model.context);
   set(flags.heads, model.heads);
@@ -87,6 +89,7 @@ Status apply_model(const Flags& flags, TransformerConfig& model) {
 // With --init the folder says what the model is; --context is the length to train on.
 Status apply_init(const Flags& flags, RunOptions& options) {
   const std::pair<const char*, bool> given[] = {{"--tokenizer", flags.tokenizer.has_value()},
+                                                {"--vocab", flags.vocab.has_value()},
                                                 {"--layers", flags.layers.has_value()},
                                                 {"--heads", flags.heads.has_value()},
                                                 {"--kv-heads", flags.kv_heads.has_value()},
@@ -154,7 +157,8 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals, cons
   }
   options.out = *flags.out;
   options.resume = flags.resume;
-  set(flags.data, options.data);
+  // As a whole path, so that the run can be resumed from anywhere.
+  if (flags.data) options.data = std::filesystem::absolute(*flags.data).lexically_normal().string();
   set(flags.init, options.init);
   set(flags.tokenizer, options.tokenizer);
   set(flags.val_fraction, options.val_fraction);
@@ -169,6 +173,10 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals, cons
     return fail(ErrorCode::kInvalidArgument,
                 "--data is required: a text file, or a .safetensors "
                 "file of token ids");
+  }
+  if (!options.data.ends_with(".safetensors") && flags.vocab) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--vocab is for ready-made token ids; a text's vocabulary is its tokenizer's");
   }
   if (options.data.ends_with(".safetensors") && (flags.tokenizer || flags.val_fraction)) {
     return fail(ErrorCode::kInvalidArgument,
@@ -214,6 +222,7 @@ Status run_training(const Globals& globals, const Flags& flags, const Given& giv
 void add_model_flags(CLI::App& command, Flags& flags) {
   const char* group = "Model";
   command.add_option("--tokenizer", flags.tokenizer, "byte or char")->group(group);
+  command.add_option("--vocab", flags.vocab, "of ready-made token ids (default 256)")->group(group);
   command.add_option("--layers", flags.layers)->group(group);
   command.add_option("--heads", flags.heads)->group(group);
   command.add_option("--kv-heads", flags.kv_heads, "key/value heads; default: heads")->group(group);

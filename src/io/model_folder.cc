@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -136,6 +137,27 @@ Status parse_rope(const JsonRef& root, TransformerConfig& c) {
   return {};
 }
 
+// Whether all layers have the window, or none has; a mixture is not supported.
+Result<bool> slides_everywhere(const JsonRef& root, std::int64_t layers) {
+  std::int64_t sliding = layers;
+  VOLTA_TRY(const auto types, root.optional_member("layer_types"));
+  if (types) {
+    VOLTA_TRY(const auto list, types->elements());
+    sliding = 0;
+    for (const JsonRef& type : list) {
+      VOLTA_TRY(const std::string word, type.as_string());
+      if (word == "sliding_attention") ++sliding;
+    }
+  } else {  // Qwen 2's older key: the first layers have none.
+    VOLTA_TRY(const std::int64_t full, root.get_int_or("max_window_layers", 0, 0, kMaxSize));
+    sliding = std::max<std::int64_t>(layers - full, 0);
+  }
+  if (sliding == 0 || sliding == layers) return sliding == layers;
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("{}: {} of {} layers have a sliding window; Volta has it in all or none",
+                          root.path(), sliding, layers));
+}
+
 Result<TransformerConfig> parse_llama(const JsonRef& root, std::string_view type) {
   TransformerConfig c;
   c.position = PositionKind::kRotary;
@@ -161,7 +183,8 @@ Result<TransformerConfig> parse_llama(const JsonRef& root, std::string_view type
   VOLTA_TRY(const bool sliding, root.get_bool_or("use_sliding_window", type == "mistral"));
   if (sliding) {
     VOLTA_TRY(const std::int64_t window, root.get_int_or("sliding_window", 0, 0, 1 << 30));
-    c.window = static_cast<std::int32_t>(window);
+    VOLTA_TRY(const bool everywhere, slides_everywhere(root, c.layers));
+    if (everywhere) c.window = static_cast<std::int32_t>(window);
   }
   VOLTA_TRY(parse_rope(root, c));
   return c;
@@ -240,25 +263,46 @@ bool all_zero(const Tensor& tensor) {
          std::all_of(bytes->begin(), bytes->end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
-// Brings the names of known exporters to the ones parameters() lists, and drops what is no weight:
-// attention masks, a copy of a tied output, zero biases that save_model added.
-std::map<std::string, Tensor> canonical(std::map<std::string, Tensor> tensors,
-                                        const TransformerConfig& config) {
-  std::set<std::string> wanted;
-  for (const ParameterInfo& info : parameters(config)) wanted.insert(info.name);
-  std::set<std::string> fillers;
-  for (const ParameterInfo& info : missing_biases(config)) fillers.insert(info.name);
-  std::map<std::string, Tensor> out;
-  for (auto& [name, tensor] : tensors) {
+// Which tensor of a file is which parameter. Brings the names of known exporters to the ones
+// parameters() lists, and knows what is no weight: attention masks, a copy of a tied output, zero
+// biases that save_model added.
+class TensorNames {
+ public:
+  explicit TensorNames(const TransformerConfig& config) : tied_(config.tied_output) {
+    for (const ParameterInfo& info : parameters(config)) wanted_.insert(info.name);
+    for (const ParameterInfo& info : missing_biases(config)) fillers_.insert(info.name);
+  }
+  /// With the prefix that some exporters leave out.
+  std::string full(const std::string& name) const {
     const std::string prefixed = "transformer." + name;
     const bool bare =
-        !wanted.contains(name) && (wanted.contains(prefixed) || fillers.contains(prefixed));
-    const std::string full = bare ? prefixed : name;
+        !wanted_.contains(name) && (wanted_.contains(prefixed) || fillers_.contains(prefixed));
+    return bare ? prefixed : name;
+  }
+  /// Something that is not loaded, whatever it holds.
+  bool ignored(const std::string& full) const {
     const bool mask = full.ends_with(".attn.bias") || full.ends_with(".attn.masked_bias");
-    const bool tied_copy = full == "lm_head.weight" && config.tied_output;
-    const bool filler = fillers.contains(full) && all_zero(tensor);
-    if (!wanted.contains(full) && (mask || tied_copy || filler)) continue;
-    out.emplace(full, std::move(tensor));
+    return !wanted_.contains(full) && (mask || (full == "lm_head.weight" && tied_));
+  }
+  /// A bias that the model lacks: zero, or the file is another model's.
+  bool filler(const std::string& full) const { return fillers_.contains(full); }
+
+ private:
+  bool tied_;
+  std::set<std::string> wanted_, fillers_;
+};
+
+Result<std::map<std::string, Tensor>> canonical(std::map<std::string, Tensor> tensors,
+                                                const TransformerConfig& config) {
+  const TensorNames names(config);
+  std::map<std::string, Tensor> out;
+  for (auto& [name, tensor] : tensors) {
+    const std::string full = names.full(name);
+    if (names.ignored(full) || (names.filler(full) && all_zero(tensor))) continue;
+    if (!out.emplace(full, std::move(tensor)).second) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("tensor '{}' is there twice, with and without its prefix", full));
+    }
   }
   return out;
 }
@@ -400,15 +444,46 @@ std::string model_config_json(const TransformerConfig& config) {
   return std::move(json).take() + "\n";
 }
 
+Result<TransformerConfig> load_model_config(const std::string& directory) {
+  const std::string path = join_path(directory, "config.json");
+  VOLTA_TRY(const std::string text, read_text_file(path, std::int64_t{1} << 24));
+  return parse_model_config(text, path);
+}
+
+Result<std::vector<SafetensorsEntry>> find_parameters(const TransformerConfig& config,
+                                                      const SafetensorsFile& file) {
+  const TensorNames names(config);
+  std::map<std::string, SafetensorsEntry> found;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    const std::string full = names.full(entry.name);
+    if (!names.ignored(full) && !names.filler(full)) found.emplace(full, entry);
+  }
+  std::vector<SafetensorsEntry> list;
+  for (const ParameterInfo& info : parameters(config)) {
+    const auto entry = found.find(info.name);
+    if (entry == found.end() || entry->second.spec.shape != info.shape) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("tensor '{}' is {}; the config asks for {}", info.name,
+                              entry == found.end() ? "missing" : to_string(entry->second.spec),
+                              to_string(info.shape)));
+    }
+    list.push_back(entry->second);
+    found.erase(entry);
+  }
+  if (found.empty()) return list;
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("tensor '{}' belongs to no parameter of this architecture",
+                          found.begin()->first));
+}
+
 Result<Transformer> load_model(const std::string& directory, std::shared_ptr<Device> device) {
-  const std::string config_path = join_path(directory, "config.json");
-  VOLTA_TRY(const std::string text, read_text_file(config_path, std::int64_t{1} << 24));
-  VOLTA_TRY(const TransformerConfig config, parse_model_config(text, config_path));
+  VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   const std::string weights_path = join_path(directory, "model.safetensors");
   VOLTA_TRY(const SafetensorsFile file, SafetensorsFile::open(weights_path));
   VOLTA_TRY(auto tensors, file.load_all());
-  auto model =
-      Transformer::from_weights(config, canonical(std::move(tensors), config), std::move(device));
+  auto named = canonical(std::move(tensors), config);
+  if (!named) return std::unexpected(std::move(named).error().with_context(weights_path));
+  auto model = Transformer::from_weights(config, *std::move(named), std::move(device));
   if (!model) return std::unexpected(std::move(model).error().with_context(weights_path));
   return model;
 }

@@ -5,9 +5,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 #include "base/result.h"
+#include "io/safetensors.h"
 #include "io/tokenizer.h"
 #include "nn/transformer.h"
 #include "nn/transformer_config.h"
@@ -26,6 +28,14 @@ std::string model_config_json(const TransformerConfig& config);
 /// types and words; whether it makes a model is for validate() to say. kInvalidFile.
 void write_config_fields(JsonWriter& json, const TransformerConfig& config);
 Result<TransformerConfig> parse_config_fields(const JsonRef& ref);
+
+/// The architecture of DIR/config.json.
+Result<TransformerConfig> load_model_config(const std::string& directory);
+
+/// The file's tensors that are the model's parameters, in the order of parameters(). kInvalidFile,
+/// naming it, for the first that is missing, of another shape, or of no parameter. Reads no data.
+Result<std::vector<SafetensorsEntry>> find_parameters(const TransformerConfig& config,
+                                                      const SafetensorsFile& file);
 
 /// Loads DIR/config.json and DIR/model.safetensors onto a device, weights as f32.
 Result<Transformer> load_model(const std::string& directory, std::shared_ptr<Device> device);

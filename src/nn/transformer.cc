@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "base/memory.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "device/tensor_ops.h"
 #include "graph/passes.h"
 #include "nn/transformer_graph.h"
@@ -66,9 +68,22 @@ Result<Tensor> make_parameter(const TransformerConfig& config, const ParameterIn
 
 }  // namespace
 
+Status check_memory(const TransformerConfig& config, std::int64_t copies, const Device& device) {
+  const DeviceInfo info = device.info();
+  const double needed = 4.0 * static_cast<double>(parameter_count(config)) *
+                        static_cast<double>(std::max<std::int64_t>(copies, 1));
+  if (info.memory_bytes <= 0 || needed <= static_cast<double>(info.memory_bytes)) return {};
+  return fail(ErrorCode::kOutOfMemory,
+              fmt::format("a model of {} parameters takes {} here, {} has {}",
+                          format_count(parameter_count(config)),
+                          format_bytes(static_cast<std::int64_t>(std::min(needed, 0x1p62))),
+                          info.id, format_bytes(info.memory_bytes)));
+}
+
 Result<Transformer> Transformer::random(const TransformerConfig& config, std::uint64_t seed,
                                         std::shared_ptr<Device> device) {
   VOLTA_TRY(validate(config));
+  VOLTA_TRY(check_memory(config, 1, *device));
   std::map<std::string, Tensor> weights;
   std::uint32_t index = 0;
   for (const ParameterInfo& info : parameters(config)) {

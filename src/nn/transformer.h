@@ -16,6 +16,10 @@
 
 namespace volta {
 
+/// kOutOfMemory when `copies` tensors of the size of every f32 parameter (weights, gradients,
+/// moments) are more than the device's memory; told before the first one is made.
+Status check_memory(const TransformerConfig& config, std::int64_t copies, const Device& device);
+
 class Transformer {
  public:
   /// Fresh weights: normal(0, init_std) from Philox(seed, parameter index, 0, element), residual

@@ -130,13 +130,26 @@ Status retire(const std::string& run_directory, const CheckpointPlace& place) {
   return remove_all(aside);
 }
 
+// Whether a checkpoint has all its files, by their sizes. Quick; open_checkpoint() knows for sure.
+bool looks_complete(const std::string& path) {
+  const std::string manifest_path = join_path(path, kManifestName);
+  const auto text = read_text_file(manifest_path, kMaxManifestBytes);
+  if (!text) return false;
+  const auto manifest = parse_manifest(*text, manifest_path);
+  return manifest && std::ranges::all_of(manifest->files, [&](const CheckpointFile& file) {
+           const auto bytes = file_size(join_path(path, file.name));
+           return bytes && *bytes == file.bytes;
+         });
+}
+
 Status prune(const std::string& run_directory, std::int64_t step, std::int64_t keep) {
   if (keep == 0) return {};
   VOLTA_TRY(const auto places, list_checkpoints(run_directory));
   std::int64_t kept = 0;
   for (const CheckpointPlace& place : places) {
-    // Later ones are left from before a resume that could not use them: not ours to judge.
-    if (place.step > step || kept++ < keep) continue;
+    // Later ones are left from before a resume that could not use them, and damaged ones are of no
+    // use: neither is ours to judge, nor counts as kept.
+    if (place.step > step || !looks_complete(place.path) || kept++ < keep) continue;
     VOLTA_TRY(retire(run_directory, place));
   }
   return {};

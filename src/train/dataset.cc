@@ -94,8 +94,9 @@ Result<Dataset> load_examples(const std::string& path, std::int64_t vocab_size) 
       const auto place = static_cast<std::int64_t>(data.rows.size());
       return fail(
           ErrorCode::kInvalidFile,
-          fmt::format("{}: {}[{}, {}] is {}; ids must be from 0 to {} for this vocabulary", path,
-                      kName, place / ids.shape()[1], place % ids.shape()[1], id, vocab_size - 1));
+          fmt::format(
+              "{}: {}[{}, {}] is {}; ids must be from 0 to {} for this vocabulary (--vocab)", path,
+              kName, place / ids.shape()[1], place % ids.shape()[1], id, vocab_size - 1));
     }
     data.rows.push_back(static_cast<std::int32_t>(id));
   }

@@ -32,7 +32,9 @@ class Run {
       if (!stopped) return std::unexpected(with_checkpoint(std::move(stopped).error()));
       if (*stopped) return interrupted();
     }
-    VOLTA_TRY(finish());
+    Status ended = finish();
+    if (!ended && ended.error().code() == ErrorCode::kInterrupted) return interrupted();
+    VOLTA_TRY(std::move(ended));
     result_.seconds = monotonic_seconds() - begin;
     return result_;
   }
@@ -43,6 +45,7 @@ class Run {
   bool out_of_patience() const {
     return setup_.options.patience > 0 && setup_.state.waited >= setup_.options.patience;
   }
+  bool should_stop() const { return callbacks_.should_stop && callbacks_.should_stop(); }
   bool finished() const { return steps_done() >= steps() || out_of_patience(); }
 
   Result<bool> step();
@@ -50,6 +53,7 @@ class Run {
   Result<double> estimate();
   Result<double> evaluate_all();
   Status save();
+  Status complete_metrics();
   void tell(const Status& status);
   void plot();
   Status finish();
@@ -82,16 +86,17 @@ Result<bool> Run::step() {
                        .tokens_per_s = static_cast<double>(tokens) / seconds,
                        .val_loss = {}};
   auto evaluated = evaluate();
-  if (!evaluated) {
+  const bool broken_off = !evaluated && evaluated.error().code() == ErrorCode::kInterrupted;
+  if (!evaluated && !broken_off) {
     return std::unexpected(
         std::move(evaluated).error().with_context(fmt::format("step {}", report.step)));
   }
-  record.val_loss = *evaluated;
+  if (evaluated) record.val_loss = *evaluated;
   tell(metrics_.write(record));
   if (callbacks_.on_step) {
     callbacks_.on_step({report, steps(), record.tokens_per_s, record.val_loss});
   }
-  const bool stop = !finished() && callbacks_.should_stop && callbacks_.should_stop();
+  const bool stop = broken_off || (!finished() && should_stop());
   const std::int64_t every = setup_.options.save_every;
   if (finished() || stop || (every > 0 && report.step % every == 0)) {
     VOLTA_TRY(save());
@@ -127,8 +132,10 @@ Result<double> Run::estimate() {
   return loss;
 }
 
+// The one evaluation that may take long, and so the one that can be broken off.
 Result<double> Run::evaluate_all() {
-  VOLTA_TRY(const double loss, setup_.evaluator->mean_loss(*setup_.data.validation));
+  VOLTA_TRY(const double loss,
+            setup_.evaluator->mean_loss(*setup_.data.validation, [this] { return should_stop(); }));
   result_.val_loss = loss;
   return loss;
 }
@@ -167,9 +174,23 @@ void Run::plot() {
   tell(draw());
 }
 
+// A run that is resumed after its last step lacks the loss over the whole validation text when that
+// was broken off: the step's line gets it now, as it would have then.
+Status Run::complete_metrics() {
+  const std::string path = join_path(setup_.options.out, "metrics.jsonl");
+  VOLTA_TRY(const auto records, read_metrics(path));
+  if (records.empty() || records.back().step != steps_done() || records.back().val_loss) return {};
+  MetricsRecord last = records.back();
+  last.val_loss = result_.val_loss;
+  VOLTA_TRY(metrics_, MetricsFile::open(path, steps_done() - 1));
+  VOLTA_TRY(metrics_.write(last));
+  return metrics_.sync();
+}
+
 Status Run::finish() {
   if (setup_.evaluator && !result_.val_loss) {  // Resumed after the last step.
     VOLTA_TRY(evaluate_all());
+    tell(complete_metrics());
   }
   plot();
   if (!last_save_) {

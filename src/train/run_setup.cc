@@ -86,12 +86,6 @@ Result<std::shared_ptr<const Tokenizer>> folder_tokenizer(const std::string& fol
   return nullptr;
 }
 
-Result<TransformerConfig> folder_config(const std::string& folder) {
-  const std::string path = join_path(folder, "config.json");
-  VOLTA_TRY(const std::string text, read_text_file(path, std::int64_t{1} << 24));
-  return parse_model_config(text, path);
-}
-
 // Reads the data and completes the options with what follows from it and from the model folder (of
 // the checkpoint, or the one to start from; empty for fresh weights).
 Status open_data(RunSetup& setup, const std::string& folder, const Say& say) {
@@ -101,7 +95,7 @@ Status open_data(RunSetup& setup, const std::string& folder, const Say& say) {
   if (folder.empty()) {
     VOLTA_TRY(options.model, complete_sizes(options.model));
   } else {
-    VOLTA_TRY(options.model, folder_config(folder));
+    VOLTA_TRY(options.model, load_model_config(folder));
   }
   if (ready_made) {
     if (tokenizer == nullptr && folder.empty() && options.model.vocab_size == 256) {
@@ -244,6 +238,9 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
     setup.options.model = wanted;
   }
   VOLTA_TRY(open_batches(setup));
+  const bool adam = setup.options.trainer.optimizer.kind == OptimizerConfig::Kind::kAdamW;
+  // Weights, gradients, moments.
+  VOLTA_TRY(check_memory(setup.options.model, adam ? 4 : 2, *device));
   setup.state.settings = settings_json(setup.options, setup.data);
   std::optional<TrainerState> saved;
   if (checkpoint) {

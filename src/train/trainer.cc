@@ -182,10 +182,20 @@ Result<double> Trainer::run_micro_batches(const BatchSource& batches, Device& de
   return loss / static_cast<double>(options_.accumulate);
 }
 
+Status Trainer::zero_gradients() {
+  for (const auto& [name, gradient] : gradients_) VOLTA_TRY(fill_zero(gradient));
+  return {};
+}
+
 Result<StepReport> Trainer::step(const BatchSource& batches) {
   Device& device = *model_.device();
   VOLTA_TRY(write_schedule());
-  VOLTA_TRY(const double loss, run_micro_batches(batches, device));
+  auto ran = run_micro_batches(batches, device);
+  if (!ran) {  // What some micro-batches have added is not to stay for the next step.
+    VOLTA_TRY(zero_gradients());
+    return std::unexpected(std::move(ran).error());
+  }
+  const double loss = *ran;
   if (apply_) {
     VOLTA_TRY(device.execute(*apply_));
   }
@@ -212,9 +222,7 @@ Error Trainer::name_non_finite(const BatchSource& batches, double loss, double n
   auto again = run_micro_batches(batches, **checking);
   Status applied;
   if (again && apply_) applied = (*checking)->execute(*apply_);
-  for (const auto& [name, gradient] : gradients_) {
-    if (auto zeroed = fill_zero(gradient); !zeroed) return std::move(zeroed).error();
-  }
+  if (auto zeroed = zero_gradients(); !zeroed) return std::move(zeroed).error();
   if (!again) return std::move(again).error().with_context(what);
   if (!applied) return std::move(applied).error().with_context(what);
   return Error(ErrorCode::kNonFinite, what);

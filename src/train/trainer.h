@@ -76,6 +76,7 @@ class Trainer {
   Status write_batch(const BatchSource& batches, std::int64_t micro);
   Status write_schedule();
   Result<double> run_micro_batches(const BatchSource& batches, Device& device);
+  Status zero_gradients();
   Error name_non_finite(const BatchSource& batches, double loss, double norm);
 
   Transformer model_;

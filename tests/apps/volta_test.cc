@@ -15,6 +15,7 @@
 #include "apps/command.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "support/alloc_counter.h"
 #include "support/temp_dir.h"
 
 namespace volta {
@@ -229,6 +230,62 @@ TEST_F(VoltaTest, EvalNamesWhatDoesNotFit) {
   expect_error({"eval", "run", "--data", "text.txt", "--context", "17"}, 2, "--context 17");
   expect_error({"eval", "run", "--data", "text.txt", "--val-fraction", "nan"}, 2, "nan");
   expect_error({"eval", "run", "--data", "run/step-6/model.safetensors"}, 2, "eval reads text");
+}
+
+// From the start of the process to the end after the first token, at best: the rest is the machine.
+TEST_F(VoltaTest, TheFirstTokenComesInFiftyMilliseconds) {
+#ifndef NDEBUG
+  GTEST_SKIP() << "not optimised";
+#endif
+  if (!test::can_count_allocations()) GTEST_SKIP() << "sanitizers distort time";
+  const std::vector<std::string> demo = {"demo",    "--text", "text.txt",  "--out", "demo",
+                                         "--steps", "1",      "--threads", "2"};
+  ASSERT_EQ(volta(demo).exit_code, 0);
+  double best = 1e9;
+  for (int i = 0; i < 20 && best >= 0.05; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_EQ(volta({"generate", "demo/run", "-p", "the", "-n", "1"}).exit_code, 0);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    best = std::min(best, seconds.count());
+  }
+  EXPECT_LT(best, 0.05);
+}
+
+TEST_F(VoltaTest, GenerationIsInterruptible) {
+  std::vector<std::string> arguments = train({"--context", "4096", "--steps", "1", "--eval-every",
+                                              "0", "--val-fraction", "0", "--batch", "1"});
+  write("text.txt", std::string(5000, 'a') + "b");
+  ASSERT_EQ(volta(arguments).exit_code, 0);
+  Command command({"generate", "run", "-p", "a", "-n", "4000", "--no-kv-cache", "--output", "json",
+                   "--profile", "p.txt", "--threads", "1"},
+                  dir_.path());
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  command.kill(SIGINT);
+  const CommandResult stopped = command.wait();
+  EXPECT_EQ(stopped.exit_code, 130) << stopped.err;
+  EXPECT_TRUE(parse_json(stopped.out, "generate")) << stopped.out;
+  EXPECT_THAT(stopped.out, HasSubstr("cancelled"));
+}
+
+TEST_F(VoltaTest, InspectChecksTheTensors) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  std::filesystem::copy(path("run/step-6"), path("model"));
+  std::filesystem::remove(path("model/manifest.json"));
+  const auto config = read_text_file(path("model/config.json"));
+  ASSERT_TRUE(config);
+  const CommandResult good = volta({"inspect", "model", "--output", "json"});
+  const auto json = parse_json(good.out, "inspect");
+  ASSERT_TRUE(json) << good.err;
+  const JsonRef root(*json, "inspect");
+  EXPECT_EQ(*root.get_int("weight_bytes"), 4 * *root.get_int("parameters"));
+  std::string two = *config;
+  for (const std::string key : {"\"n_layer\": 1", "\"layers\": 1"}) {
+    const auto at = two.find(key);
+    ASSERT_NE(at, std::string::npos) << two;
+    two[at + key.size() - 1] = '2';
+  }
+  write("model/config.json", two);
+  expect_error({"inspect", "model"}, 3, "'transformer.h.1.ln_1.weight' is missing");
 }
 
 TEST_F(VoltaTest, InitSaysWhatTheModelIs) {

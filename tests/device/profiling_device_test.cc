@@ -285,9 +285,9 @@ TEST(ProfilingDevice, CostsLittle) {
   fmt::print("profiling costs {:.1f} ns a step ({:.1f} ns without): {:.2f} us for 50 steps\n", cost,
              plain, cost * 50e-3);
   RecordProperty("profiling_ns_per_step", fmt::format("{:.1f}", cost));
-  // 3% of a decode step (100 us and more, about 50 ops) are 60 ns an op. The bound is for loaded
-  // and instrumented machines; bench measures the real share.
-  EXPECT_LT(cost, 2000.0);
+  // bench/profiler.cc measures the share of a real decode step (docs/performance.md). Here an
+  // order of magnitude more is let pass for loaded machines; a lock or an allocation a call is not.
+  EXPECT_LT(cost, test::can_count_allocations() ? 300.0 : 5000.0);
 }
 
 }  // namespace

@@ -249,6 +249,33 @@ TEST_F(LoadModel, ABiasThatIsNotZeroIsNotDropped) {
   expect_error(load_with(tensors), ErrorCode::kInvalidFile, name);
 }
 
+TEST_F(LoadModel, TheSameWeightTwiceIsRefused) {
+  auto tensors = tensors_;
+  tensors["wte.weight"] = tensors_.at("transformer.wte.weight");
+  expect_error(load_with(tensors), ErrorCode::kInvalidFile, "there twice");
+}
+
+TEST_F(LoadModel, ParametersAreFoundWithoutReadingThem) {
+  const auto config = load_model_config(dir_.path());
+  ASSERT_TRUE(config);
+  const auto found = [&](const std::map<std::string, Tensor>& tensors) {
+    EXPECT_TRUE(write_safetensors(weights_, tensors, {}));
+    const auto file = SafetensorsFile::open(weights_);
+    return find_parameters(*config, *file);
+  };
+  const auto all = found(tensors_);
+  ASSERT_TRUE(all) << all.error().message();
+  EXPECT_EQ(all->size(), parameters(*config).size());
+  auto tensors = tensors_;
+  tensors.erase("transformer.wte.weight");
+  expect_error(found(tensors), ErrorCode::kInvalidFile, "'transformer.wte.weight' is missing");
+  tensors["transformer.wte.weight"] = *Tensor::zeros({DType::kF32, Shape(3, 3)});
+  expect_error(found(tensors), ErrorCode::kInvalidFile, "f32[3, 3]");
+  tensors = tensors_;
+  tensors["adapter"] = *Tensor::zeros({DType::kF32, Shape(1)});
+  expect_error(found(tensors), ErrorCode::kInvalidFile, "'adapter' belongs to no parameter");
+}
+
 TEST_F(LoadModel, NamesOfOtherExportersAreKnown) {
   std::map<std::string, Tensor> tensors;
   const std::string prefix = "transformer.";
@@ -335,6 +362,27 @@ TEST(ParseModelConfig, FamiliesHaveTheirDefaults) {
   EXPECT_EQ(parse("llama").rope_theta, 5000.0f);
   EXPECT_EQ(parse("llama").kv_heads, 4);
   EXPECT_EQ(parse("llama").head_dim, 4);
+}
+
+TEST(ParseModelConfig, LayersSlideAllOrNone) {
+  const auto parse = [](const std::string& more) {
+    return parse_model_config(
+        R"({"model_type":"qwen2","vocab_size":11,"max_position_embeddings":8,"hidden_size":16,)"
+        R"("num_hidden_layers":2,"num_attention_heads":4,"intermediate_size":24,)"
+        R"("sliding_window":4,"use_sliding_window":true)" +
+            more + "}",
+        "config.json");
+  };
+  EXPECT_EQ(parse("")->window, 4);
+  EXPECT_EQ(parse(R"(,"layer_types":["full_attention","full_attention"])")->window, 0);
+  EXPECT_EQ(parse(R"(,"layer_types":["sliding_attention","sliding_attention"])")->window, 4);
+  EXPECT_EQ(parse(R"(,"max_window_layers":2)")->window, 0);
+  EXPECT_EQ(parse(R"(,"max_window_layers":28)")->window, 0);
+  EXPECT_EQ(parse(R"(,"max_window_layers":0)")->window, 4);
+  for (const std::string mixed :
+       {R"(,"layer_types":["full_attention","sliding_attention"])", R"(,"max_window_layers":1)"}) {
+    expect_error(parse(mixed), ErrorCode::kUnsupported, "1 of 2 layers");
+  }
 }
 
 TEST(ConfigFields, UnknownWordsAreRefused) {

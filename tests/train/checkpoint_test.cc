@@ -120,6 +120,22 @@ TEST_F(CheckpointTest, KeepDoesNotCountLaterOnes) {
   EXPECT_EQ(names(), (std::vector<std::string>{"step-2", "step-9"}));
 }
 
+// A folder that could not be resumed from must not push one out that could.
+TEST_F(CheckpointTest, KeepDoesNotCountDamagedOnes) {
+  for (int i = 0; i < 2; ++i) {
+    advance();
+    ASSERT_TRUE(write(0));
+  }
+  advance();
+  advance();
+  ASSERT_TRUE(write(0));  // step-4
+  std::filesystem::create_directory(dir() + "/step-3");
+  std::filesystem::resize_file(dir() + "/step-4/model.safetensors", 100);
+  advance();
+  ASSERT_TRUE(write(2));
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-2", "step-3", "step-4", "step-5"}));
+}
+
 TEST_F(CheckpointTest, AnUnusableFolderOfTheSameNameMakesRoom) {
   std::filesystem::create_directory(dir() + "/step-1");
   test::put_file(file("step-1", "junk"), "junk");

@@ -21,9 +21,12 @@ class RunFixture : public testing::Test {
       messages_ += message;
       messages_ += "\n";
     };
-    callbacks_.on_step = [this](const StepEvent& event) { events_.push_back(event); };
+    callbacks_.on_step = [this](const StepEvent& event) {
+      events_.push_back(event);
+      ++steps_since_start_;
+    };
     callbacks_.should_stop = [this] {
-      return stop_after_ > 0 && ++steps_since_start_ >= stop_after_;
+      return stop_after_ > 0 && steps_since_start_ >= stop_after_;
     };
   }
 

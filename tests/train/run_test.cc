@@ -338,7 +338,7 @@ TEST_F(RunTest, BadDataIsAnErrorBeforeAnythingIsTrained) {
 }
 
 TEST_F(RunTest, AnOutputThatCannotBeAFolderIsAnIoError) {
-  for (const std::string out :
+  for (const std::string& out :
        {dir_.file("text.txt"), dir_.file("text.txt/x"), std::string("/proc/volta")}) {
     RunOptions o = options("a");
     o.out = out;
@@ -533,6 +533,32 @@ TEST_F(RunTest, AForeignRunStateIsRefused) {
 }
 
 // No memory, at any allocation on the device, is an error and no crash.
+// The evaluation of the whole text is broken off, and made good when the run is resumed.
+TEST_F(RunTest, TheLastEvaluationCanBeInterrupted) {
+  RunOptions o = options("a");
+  ASSERT_TRUE(train(o));
+  o.out = dir_.file("b");
+  int asked = 0;
+  callbacks_.should_stop = [&] { return ++asked >= 20; };  // After each of 19 steps, then within.
+  expect_error(train(o), ErrorCode::kInterrupted, "after step 20 of 20; go on from");
+  o.resume = true;
+  expect_error(train(o), ErrorCode::kInterrupted, "after step 20 of 20");
+  callbacks_.should_stop = {};
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  EXPECT_TRUE(result.val_loss);
+  expect_same_runs(dir_.file("a"), o.out);
+}
+
+TEST_F(RunTest, AModelLargerThanTheMemoryIsRefusedBeforeItIsMade) {
+  RunOptions o = options("a");
+  o.model.layers = 4096;
+  o.model.dim = o.model.ffn = 1 << 14;
+  o.model.heads = o.model.kv_heads = 2;
+  o.model.head_dim = 0;
+  expect_error(train(o), ErrorCode::kOutOfMemory, "parameters takes");
+  EXPECT_FALSE(path_exists(o.out));
+}
+
 TEST_F(RunTest, DeviceMemoryThatRunsOutIsAnError) {
   const auto faulty = std::make_shared<test::FaultyDevice>(test::cpu(1));
   device_ = faulty;
@@ -542,7 +568,10 @@ TEST_F(RunTest, DeviceMemoryThatRunsOutIsAnError) {
     faulty->faulty_memory().allocation_fuse.arm(nth);
     const auto result = train(o);
     faulty->faulty_memory().allocation_fuse.arm(0);
-    if (result) break;
+    if (result) {
+      EXPECT_GT(nth, 20);
+      break;
+    }
     EXPECT_EQ(result.error().code(), ErrorCode::kOutOfMemory) << result.error().message();
   }
 }

@@ -295,6 +295,27 @@ TEST(Trainer, DeviceFailuresComeThrough) {
   }
 }
 
+// What the first micro-batch has added to the gradients is gone when the second one fails.
+TEST(Trainer, AFailedMicroBatchLeavesNothingBehind) {
+  auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
+  const auto model = Transformer::random(test::small_config(), 1, device);
+  TrainerOptions options = test::small_options();
+  options.accumulate = 2;
+  auto trainer = Trainer::create(*model, options);
+  ASSERT_TRUE(trainer);
+  const auto other = Transformer::random(test::small_config(), 1, test::cpu(1));
+  auto unbroken = Trainer::create(*other, options);
+  ASSERT_TRUE(unbroken);
+  const RandomWindows source = batches();
+  const auto calls = static_cast<std::int64_t>(trainer->graph().nodes().size());
+  device->run_fuse.arm(calls + calls / 2);
+  expect_error(trainer->step(source), ErrorCode::kDevice, "injected");
+  const auto again = trainer->step(source), straight = unbroken->step(source);
+  ASSERT_TRUE(again && straight);
+  EXPECT_EQ(again->grad_norm, straight->grad_norm);
+  EXPECT_EQ(again->loss, straight->loss);
+}
+
 // Memory the host may not touch: everything goes through copies, and each may fail.
 TEST(Trainer, WorksOnMemoryThatTheHostCannotTouch) {
   auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
