@@ -61,10 +61,12 @@ Result<std::vector<GenerationRequest>> make_requests(const Options& options, con
       return fail(ErrorCode::kInvalidArgument,
                   "this model folder has no tokenizer.json; give the prompt as --ids");
     }
-    VOLTA_TRY(auto ids, tokenizer->encode(text));
+    VOLTA_TRY(auto ids, tokenizer->encode_prompt(text));
     add(std::move(ids));
   }
+  const auto end_token = tokenizer == nullptr ? std::nullopt : tokenizer->end_token();
   for (GenerationRequest& request : requests) {
+    if (end_token) request.stop_tokens.push_back(*end_token);
     for (const std::string& stop : options.stop) {
       if (tokenizer == nullptr) {
         VOLTA_TRY(const auto id, parse_int<std::int32_t>(stop, "--stop", 0));
@@ -96,13 +98,23 @@ std::string_view reason_name(StopReason reason) {
   return "?";
 }
 
+// The text that the tokens add to that of the prompt.
+std::string new_text(const GenerationRequest& request, const GenerationResult& result,
+                     const Tokenizer& tokenizer) {
+  const std::unique_ptr<TextStream> stream = tokenizer.stream();
+  for (const std::int32_t id : request.prompt) stream->push(id);
+  std::string text;
+  for (const std::int32_t id : result.tokens) text += stream->push(id);
+  return text + stream->finish();
+}
+
 void write_result(JsonWriter& json, const GenerationRequest& request,
                   const GenerationResult& result, const Tokenizer* tokenizer) {
   json.begin_object().key("ids").begin_array();
   for (const std::int32_t id : request.prompt) json.value(id);
   for (const std::int32_t id : result.tokens) json.value(id);
   json.end_array();
-  if (tokenizer != nullptr) json.field("text", tokenizer->decode(result.tokens));
+  if (tokenizer != nullptr) json.field("text", new_text(request, result, *tokenizer));
   json.key("logprobs").begin_array();
   for (const float logprob : result.logprobs) json.value(logprob);
   json.end_array().field("stop_reason", reason_name(result.reason)).end_object();
@@ -173,7 +185,9 @@ Status generate(const Globals& globals, Options& options) {
   Status written;
   if (stream) {
     decoder.emplace(tokenizer);
-    VOLTA_TRY(print(tokenizer->decode(requests.front().prompt)));
+    std::string prompt;
+    for (const std::int32_t id : requests.front().prompt) prompt += decoder->push(id);
+    VOLTA_TRY(print(prompt));
   }
   const auto on_token = [&](const TokenEvent& event) {
     if (decoder) written = print(decoder->push(event.token));
