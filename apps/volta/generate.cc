@@ -29,17 +29,6 @@ struct Options {
   bool verbose = false;
 };
 
-Result<std::vector<std::int32_t>> parse_ids(std::string_view text) {
-  std::vector<std::int32_t> ids;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    VOLTA_TRY(const auto id, parse_int<std::int32_t>(text.substr(begin, end - begin), "--ids", 0));
-    ids.push_back(id);
-    begin = end + 1;
-  }
-  return ids;
-}
-
 // The prompts as token ids, one request each; request i draws with seed + i.
 Result<std::vector<GenerationRequest>> make_requests(const Options& options, const Globals& globals,
                                                      const Tokenizer* tokenizer) {
@@ -53,7 +42,7 @@ Result<std::vector<GenerationRequest>> make_requests(const Options& options, con
     requests.push_back(std::move(request));
   };
   for (const std::string& list : options.ids) {
-    VOLTA_TRY(auto ids, parse_ids(list));
+    VOLTA_TRY(auto ids, parse_ids(list, "--ids"));
     add(std::move(ids));
   }
   for (const std::string& text : options.prompts) {

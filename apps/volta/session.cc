@@ -1,12 +1,15 @@
 // The shared parts of the subcommands: see command.h.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <utility>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "command.h"
 #include "device/device_handle.h"
 #include "device/device_kind.h"
@@ -70,6 +73,17 @@ Result<Output> parse_output(const Globals& globals, const std::vector<Output>& a
   }
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("--output {}: this command writes {}", globals.output, known));
+}
+
+Result<std::vector<std::int32_t>> parse_ids(std::string_view text, std::string_view flag) {
+  std::vector<std::int32_t> ids;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    VOLTA_TRY(const auto id, parse_int<std::int32_t>(text.substr(begin, end - begin), flag, 0));
+    ids.push_back(id);
+    begin = end + 1;
+  }
+  return ids;
 }
 
 Result<DType> compute_dtype(const Globals& globals) {

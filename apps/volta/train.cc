@@ -172,7 +172,8 @@ Status run_training(const Globals& globals, const Flags& flags, bool seed_given)
 
 void add_model_flags(CLI::App& command, Flags& flags) {
   const char* group = "Model";
-  command.add_option("--tokenizer", flags.tokenizer, "byte or char")->group(group);
+  command.add_option("--tokenizer", flags.tokenizer, "byte, char or a tokenizer.json")
+      ->group(group);
   command.add_option("--layers", flags.layers)->group(group);
   command.add_option("--heads", flags.heads)->group(group);
   command.add_option("--kv-heads", flags.kv_heads, "key/value heads; default: heads")->group(group);

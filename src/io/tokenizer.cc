@@ -262,8 +262,14 @@ Result<std::shared_ptr<const Tokenizer>> make_tokenizer(std::string_view kind,
                                                         std::string_view text) {
   if (kind == "byte") return make_byte_tokenizer();
   if (kind == "char") return make_char_tokenizer(text);
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("unknown tokenizer '{}'; use byte or char", kind));
+  if (is_tokenizer_kind(kind)) return load_tokenizer(std::string(kind));
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("unknown tokenizer '{}'; use byte or char, or name a tokenizer.json", kind));
+}
+
+bool is_tokenizer_kind(std::string_view kind) {
+  return kind == "byte" || kind == "char" || kind.ends_with(".json");
 }
 
 std::unique_ptr<TextStream> Tokenizer::stream() const {

@@ -61,9 +61,11 @@ std::shared_ptr<const Tokenizer> make_byte_tokenizer();
 /// The characters (code points) of a text, in the order of their code points. kInvalidArgument when
 /// the text is empty or not UTF-8, with the place.
 Result<std::shared_ptr<const Tokenizer>> make_char_tokenizer(std::string_view text);
-/// "byte" or "char" for a text; kInvalidArgument with the list for another kind.
+/// "byte" or "char" for a text, or the path of a tokenizer.json; kInvalidArgument for another kind.
 Result<std::shared_ptr<const Tokenizer>> make_tokenizer(std::string_view kind,
                                                         std::string_view text);
+/// Whether make_tokenizer() knows the kind.
+bool is_tokenizer_kind(std::string_view kind);
 
 /// Reads a tokenizer.json; `config` is the tokenizer_config.json beside it, empty when there is
 /// none. kInvalidFile, kUnsupported for parts that Volta does not know.

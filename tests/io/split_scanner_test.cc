@@ -74,7 +74,8 @@ TEST(SplitScanner, AgreesWithPcre2OnEveryCodePoint) {
       }
     }
     for (const KnownPattern pattern : kPatterns) {
-      ASSERT_EQ(scanned(pattern, text), matched(pattern, text)) << static_cast<std::uint32_t>(block);
+      ASSERT_EQ(scanned(pattern, text), matched(pattern, text))
+          << static_cast<std::uint32_t>(block);
     }
   }
 }

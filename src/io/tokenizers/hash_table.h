@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace volta::tokenizers {
@@ -15,7 +16,7 @@ inline std::uint64_t mix(std::uint64_t key) {
   return key ^ key >> 33;
 }
 
-/// Value is copied; the key of all ones is not to be used.
+/// The key of all ones is not to be used.
 template <typename Value>
 class HashTable {
  public:
@@ -55,8 +56,8 @@ class HashTable {
     std::vector<Slot> old(slots_.empty() ? 16 : slots_.size() * 2);
     old.swap(slots_);
     mask_ = slots_.size() - 1;
-    for (const Slot& slot : old) {
-      if (slot.key != kEmpty) place(slot.key) = slot;
+    for (Slot& slot : old) {
+      if (slot.key != kEmpty) place(slot.key) = std::move(slot);
     }
   }
 
