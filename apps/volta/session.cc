@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>

@@ -175,7 +175,8 @@ std::shared_ptr<const Tokenizer> parse_own(const JsonValue& json) {
   };
   const auto type_of = [](const JsonValue* value) -> std::string_view {
     const JsonValue* type = value == nullptr ? nullptr : value->find("type");
-    return type == nullptr || type->if_string() == nullptr ? "" : *type->if_string();
+    return type == nullptr || type->if_string() == nullptr ? std::string_view()
+                                                           : std::string_view(*type->if_string());
   };
   const JsonValue* model = json.find("model");
   const JsonValue* vocab = model == nullptr ? nullptr : model->find("vocab");

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "io/tokenizers/byte_level.h"
 #include "io/tokenizers/unicode.h"
+#include "io/tokenizers/visit_step.h"
 
 namespace volta::tokenizers {
 namespace {
@@ -265,7 +266,7 @@ struct Make {
 
 }  // namespace
 
-std::unique_ptr<DecodeStage> make_stage(const DecodeStep& step) { return std::visit(Make{}, step); }
+std::unique_ptr<DecodeStage> make_stage(const DecodeStep& step) { return visit_step(Make{}, step); }
 std::unique_ptr<DecodeStage> make_gather_stage() { return std::make_unique<Gather>(); }
 
 }  // namespace volta::tokenizers

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "io/tokenizers/byte_level.h"
+#include "io/tokenizers/visit_step.h"
 
 namespace volta::tokenizers {
 namespace {
@@ -32,18 +33,20 @@ std::string filter(std::string_view text, const Keep& keep) {
   });
 }
 
-Result<std::string> run(const NormalFormStep& step, std::string text) {
+Result<std::string> run(const NormalFormStep& step, const std::string& text) {
   return unicode::normalize(text, step.form);
 }
 
-Result<std::string> run(const LowercaseStep&, std::string text) { return unicode::lowercase(text); }
+Result<std::string> run(const LowercaseStep&, const std::string& text) {
+  return unicode::lowercase(text);
+}
 
-Result<std::string> run(const StripAccentsStep&, std::string text) {
+Result<std::string> run(const StripAccentsStep&, const std::string& text) {
   const unicode::PropertyTable& table = unicode::properties();
   return filter(text, [&](char32_t c) { return !table[c].is_combining_mark(); });
 }
 
-Result<std::string> run(const NmtStep&, std::string text) {
+Result<std::string> run(const NmtStep&, const std::string& text) {
   const auto is_control = [](char32_t c) {
     return (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F ||
            c == 0x9F;
@@ -62,7 +65,7 @@ Result<std::string> run(const NmtStep&, std::string text) {
   });
 }
 
-Result<std::string> run(const StripStep& step, std::string text) {
+Result<std::string> run(const StripStep& step, const std::string& text) {
   std::size_t begin = 0;
   while (step.left && begin < text.size()) {
     const unicode::Character c = unicode::character_at(text, begin);
@@ -78,16 +81,15 @@ Result<std::string> run(const StripStep& step, std::string text) {
   return text.substr(begin, end - begin);
 }
 
-Result<std::string> run(const PrependStep& step, std::string text) {
-  if (!text.empty()) text.insert(0, step.prefix);
-  return text;
+Result<std::string> run(const PrependStep& step, const std::string& text) {
+  return text.empty() ? text : step.prefix + text;
 }
 
-Result<std::string> run(const ReplaceStep& step, std::string text) {
-  return replace(step, std::move(text));
+Result<std::string> run(const ReplaceStep& step, const std::string& text) {
+  return replace(step, text);
 }
 
-Result<std::string> run(const ByteLevelNormalizerStep&, std::string text) {
+Result<std::string> run(const ByteLevelNormalizerStep&, const std::string& text) {
   return to_byte_characters(text);
 }
 
@@ -99,7 +101,8 @@ bool is_chinese(char32_t c) {
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-Result<std::string> run(const BertStep& step, std::string text) {
+Result<std::string> run(const BertStep& step, const std::string& input) {
+  std::string text = input;
   const unicode::PropertyTable& table = unicode::properties();
   if (step.clean_text) {
     text = map_characters(text, [&](char32_t c, std::string_view bytes, std::string& out) {
@@ -185,7 +188,7 @@ Result<Normalizer> Normalizer::parse(const JsonRef& json) {
 Result<std::string> Normalizer::normalize(std::string_view text) const {
   std::string out(text);
   for (const NormalizerStep& step : steps_) {
-    VOLTA_TRY(out, std::visit([&](const auto& s) { return run(s, std::move(out)); }, step));
+    VOLTA_TRY(out, visit_step([&](const auto& s) { return run(s, out); }, step));
   }
   return out;
 }

@@ -6,6 +6,7 @@
 
 #include "io/tokenizers/byte_level.h"
 #include "io/tokenizers/unicode.h"
+#include "io/tokenizers/visit_step.h"
 
 namespace volta::tokenizers {
 namespace {
@@ -235,7 +236,7 @@ Result<Words> PreTokenizer::split(std::string_view text, bool at_start) const {
   words.first_at_start = at_start;
   if (!text.empty()) words.list.push_back({0, text.size()});
   for (const PreTokenizerStep& step : steps_) {
-    VOLTA_TRY(std::visit([&](const auto& s) { return run(s, words); }, step));
+    VOLTA_TRY(visit_step([&](const auto& s) { return run(s, words); }, step));
   }
   return words;
 }

@@ -36,10 +36,8 @@ std::string error_text(int code) {
   return text;
 }
 
-// The characters as PCRE2 takes them: code units of 8 bits.
-PCRE2_SPTR code_units(std::string_view text) {
-  return static_cast<PCRE2_SPTR>(static_cast<const void*>(text.data()));
-}
+// The characters as PCRE2 takes them: unsigned.
+std::vector<PCRE2_UCHAR> code_units(std::string_view text) { return {text.begin(), text.end()}; }
 
 // What Oniguruma and PCRE2 both accept and read differently; empty when there is nothing.
 std::string_view foreign_syntax(std::string_view pattern) {
@@ -79,8 +77,9 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view what) {
 Result<Regex> Regex::compile_exact(std::string_view pattern, std::string_view what) {
   int error = 0;
   PCRE2_SIZE offset = 0;
+  const std::vector<PCRE2_UCHAR> units = code_units(pattern);
   std::shared_ptr<pcre2_code> code(
-      pcre2_compile(code_units(pattern), pattern.size(),
+      pcre2_compile(units.data(), units.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
                     &offset, nullptr),
       pcre2_code_free);
@@ -105,12 +104,13 @@ Status Regex::find_all(std::string_view text, std::vector<Span>& matches) const 
   }
   pcre2_set_match_limit(context.get(), kMatchLimit);
   pcre2_set_heap_limit(context.get(), kHeapLimit);
+  const std::vector<PCRE2_UCHAR> units = code_units(text);
   std::uint32_t options = PCRE2_NO_UTF_CHECK;
   constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
   std::size_t last_end = kNowhere;
   for (std::size_t at = 0; at <= text.size();) {
-    const int count = pcre2_match(code_.get(), code_units(text), text.size(), at, options,
-                                  data.get(), context.get());
+    const int count = pcre2_match(code_.get(), units.data(), units.size(), at, options, data.get(),
+                                  context.get());
     if (count == PCRE2_ERROR_JIT_STACKLIMIT && (options & PCRE2_NO_JIT) == 0) {
       options |= PCRE2_NO_JIT;  // The interpreter keeps its stack on the heap.
       continue;

@@ -88,6 +88,7 @@ namespace {
 struct Marked {
   char32_t value;
   int combining_class;
+  std::size_t place;  // In the decomposed text, before it is reordered.
 };
 
 int combining_class(char32_t c) {
@@ -97,7 +98,7 @@ int combining_class(char32_t c) {
 
 void decompose(char32_t c, bool compatibility, std::vector<Marked>& out) {
   if (c < 0xA0 || properties()[c].is_inert()) {
-    out.push_back({c, combining_class(c)});
+    out.push_back({c, combining_class(c), out.size()});
     return;
   }
   std::array<utf8proc_int32_t, 32> parts{};  // The longest decomposition has 18.
@@ -107,12 +108,12 @@ void decompose(char32_t c, bool compatibility, std::vector<Marked>& out) {
   const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts.data(),
                                              parts.size(), options, &last_boundary);
   if (count <= 0 || count > static_cast<utf8proc_ssize_t>(parts.size())) {
-    out.push_back({c, combining_class(c)});
+    out.push_back({c, combining_class(c), out.size()});
     return;
   }
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
     const auto part = static_cast<char32_t>(parts[i]);
-    out.push_back({part, combining_class(part)});
+    out.push_back({part, combining_class(part), out.size()});
   }
 }
 
@@ -123,9 +124,10 @@ void reorder(std::vector<Marked>& text) {
     const auto end =
         std::find_if(begin, text.end(), [](const Marked& m) { return m.combining_class == 0; });
     const auto less = [](const Marked& a, const Marked& b) {
-      return a.combining_class < b.combining_class;
+      return a.combining_class != b.combining_class ? a.combining_class < b.combining_class
+                                                    : a.place < b.place;
     };
-    if (!std::is_sorted(begin, end, less)) std::stable_sort(begin, end, less);
+    if (end - begin > 1) std::sort(begin, end, less);
     begin = end;
   }
 }

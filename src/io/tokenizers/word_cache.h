@@ -29,8 +29,8 @@ class WordCache {
       if (slot.count == 1) {  // As most are.
         ids.push_back(slot.ids[0]);
       } else {
-        const auto end = slot.ids.begin() + slot.count;
-        ids.insert(ids.end(), slot.ids.begin(), end);
+        const auto known = std::span(slot.ids).first(slot.count);
+        ids.insert(ids.end(), known.begin(), known.end());
       }
       return true;
     }
