@@ -14,6 +14,9 @@ namespace {
 
 // Below this many symbols, looking for the best pair again and again beats a heap.
 constexpr std::size_t kShortWord = 32;
+// Characters below this (all alphabets, and the U+2581 that stands for spaces) are looked up by
+// code point.
+constexpr std::size_t kTableEnd = 0x3000;
 constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
 
 }  // namespace
@@ -37,6 +40,11 @@ Result<std::unique_ptr<Model>> Bpe::parse(const JsonRef& json, bool byte_words) 
   for (std::size_t byte = 0; byte < 256; ++byte) {
     const auto id = model->vocabulary_.find(fmt::format("<0x{:02X}>", byte));
     model->fallback_ids_[byte] = id.value_or(-1);
+  }
+  for (char32_t c = 0; c < kTableEnd; ++c) {
+    std::string character;
+    append_utf8(character, c);
+    model->character_ids_.push_back(model->vocabulary_.find(character).value_or(-1));
   }
   VOLTA_TRY(model->read_merges(json));
   model->byte_words_ = byte_words;
@@ -123,7 +131,12 @@ Status Bpe::tokenize(std::string_view word, std::vector<std::int32_t>& ids) cons
 }
 
 std::optional<std::int32_t> Bpe::unit_id(std::string_view unit, bool first, bool last) const {
-  if ((first || prefix_.empty()) && (!last || suffix_.empty())) return vocabulary_.find(unit);
+  if ((first || prefix_.empty()) && (!last || suffix_.empty())) {
+    const char32_t c = unicode::character_at(unit, 0).value;
+    if (c >= kTableEnd) return vocabulary_.find(unit);
+    const std::int32_t id = character_ids_[c];
+    return id < 0 ? std::nullopt : std::optional(id);
+  }
   std::string affixed = first ? "" : prefix_;
   affixed += unit;
   if (last) affixed += suffix_;

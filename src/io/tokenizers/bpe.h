@@ -52,9 +52,10 @@ class Bpe final : public Model {
   void merge_long(std::vector<std::int32_t>& symbols, std::size_t begin) const;
 
   Vocabulary vocabulary_;
-  HashTable<Merge> merges_;  // By (left << 32 | right).
-  std::string prefix_;       // Of every unit but a word's first.
-  std::string suffix_;       // Of a word's last unit.
+  std::vector<std::int32_t> character_ids_;  // By code point: single characters' tokens, or -1.
+  HashTable<Merge> merges_;                  // By (left << 32 | right).
+  std::string prefix_;                       // Of every unit but a word's first.
+  std::string suffix_;                       // Of a word's last unit.
   std::optional<std::int32_t> unknown_id_;
   bool fuse_unknown_ = false;
   bool ignore_merges_ = false;
