@@ -46,6 +46,7 @@ Result<std::unique_ptr<Model>> Bpe::parse(const JsonRef& json, bool byte_words) 
     append_utf8(character, c);
     model->character_ids_.push_back(model->vocabulary_.find(character).value_or(-1));
   }
+  model->has_joints_ = model->prefix_.empty() && model->suffix_.empty();
   VOLTA_TRY(model->read_merges(json));
   model->byte_words_ = byte_words;
   if (byte_words) VOLTA_TRY(model->prepare_bytes());
@@ -94,9 +95,27 @@ Status Bpe::add_merge(std::string_view left, std::string_view right, std::uint32
   std::string merged(left);
   merged += right.substr(std::min(prefix_.size(), right.size()));
   VOLTA_TRY(const std::int32_t id, find(merged));
+  note_joint(left, right, left_id, right_id);
   merges_[static_cast<std::uint64_t>(left_id) << 32 | static_cast<std::uint32_t>(right_id)] = {rank,
                                                                                                id};
   return {};
+}
+
+void Bpe::note_joint(std::string_view left, std::string_view right, std::int32_t left_id,
+                     std::int32_t right_id) {
+  const auto is_special = [&](std::int32_t id) {
+    return id == unknown_id_ ||
+           (byte_fallback_ && std::ranges::find(fallback_ids_, id) != fallback_ids_.end());
+  };
+  // Such tokens stand for characters that are not theirs.
+  if (is_special(left_id) || is_special(right_id) || left.empty() || right.empty()) {
+    has_joints_ = false;
+  }
+  if (!has_joints_) return;
+  const auto last = vocabulary_.find(left.substr(unicode::character_before(left, left.size())));
+  const auto first = vocabulary_.find(right.substr(0, unicode::character_at(right, 0).length));
+  if (!last || !first) return;  // No word ever has it.
+  joints_[static_cast<std::uint64_t>(*last) << 32 | static_cast<std::uint32_t>(*first)] = true;
 }
 
 Status Bpe::prepare_bytes() {
@@ -122,12 +141,34 @@ Status Bpe::tokenize(std::string_view word, std::vector<std::int32_t>& ids) cons
   }
   const std::size_t begin = ids.size();
   VOLTA_TRY(split(word, ids));
-  if (ids.size() - begin <= kShortWord) {
-    merge_short(ids, begin);
-  } else {
-    merge_long(ids, begin);
+  if (ids.size() - begin <= kShortWord || !has_joints_) {
+    merge_all(ids, begin);
+    return {};
   }
+  // A long word, a whole text without pre-tokenizer say: cut where no merge can reach across.
+  const std::vector<std::int32_t> symbols(ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                                          ids.end());
+  ids.resize(begin);
+  std::size_t part = begin;
+  for (std::size_t i = 0; i < symbols.size(); ++i) {
+    const bool joint = i > 0 && joints_.find(static_cast<std::uint64_t>(symbols[i - 1]) << 32 |
+                                             static_cast<std::uint32_t>(symbols[i])) != nullptr;
+    if (!joint) {
+      merge_all(ids, part);
+      part = ids.size();
+    }
+    ids.push_back(symbols[i]);
+  }
+  merge_all(ids, part);
   return {};
+}
+
+void Bpe::merge_all(std::vector<std::int32_t>& symbols, std::size_t begin) const {
+  if (symbols.size() - begin <= kShortWord) {
+    merge_short(symbols, begin);
+  } else {
+    merge_long(symbols, begin);
+  }
 }
 
 std::optional<std::int32_t> Bpe::unit_id(std::string_view unit, bool first, bool last) const {

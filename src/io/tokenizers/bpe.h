@@ -40,6 +40,9 @@ class Bpe final : public Model {
   Status read_merges(const JsonRef& json);
   Status add_merge(std::string_view left, std::string_view right, std::uint32_t rank);
   Status prepare_bytes();
+  void note_joint(std::string_view left, std::string_view right, std::int32_t left_id,
+                  std::int32_t right_id);
+  void merge_all(std::vector<std::int32_t>& symbols, std::size_t begin) const;
   const Merge* merge(std::int32_t left, std::int32_t right) const {
     return merges_.find(static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right));
   }
@@ -54,8 +57,12 @@ class Bpe final : public Model {
   Vocabulary vocabulary_;
   std::vector<std::int32_t> character_ids_;  // By code point: single characters' tokens, or -1.
   HashTable<Merge> merges_;                  // By (left << 32 | right).
-  std::string prefix_;                       // Of every unit but a word's first.
-  std::string suffix_;                       // Of a word's last unit.
+  // Pairs of units that some merge has side by side in its middle: elsewhere a word can be cut, and
+  // its parts be merged alone. Only where every token is made of its own characters.
+  HashTable<bool> joints_;
+  bool has_joints_ = false;
+  std::string prefix_;  // Of every unit but a word's first.
+  std::string suffix_;  // Of a word's last unit.
   std::optional<std::int32_t> unknown_id_;
   bool fuse_unknown_ = false;
   bool ignore_merges_ = false;
