@@ -9,7 +9,6 @@
 #include "base/json.h"
 #include "io/model_folder.h"
 #include "io/tokenizer.h"
-#include "io/tokenizer.h"
 #include "train/settings.h"
 
 namespace volta {
