@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -43,6 +44,8 @@ void add_graph(CLI::App& app, Globals& globals, Action& action);
 void add_devices(CLI::App& app, Globals& globals, Action& action);
 void add_version(CLI::App& app, Globals& globals, Action& action);
 void add_demo(CLI::App& app, Globals& globals, Action& action);
+void add_tokenize(CLI::App& app, Globals& globals, Action& action);
+void add_tokenizer(CLI::App& app, Action& action);
 
 /// The documented exit code of an error.
 int exit_code(ErrorCode code);
@@ -53,6 +56,9 @@ Result<Output> parse_output(const Globals& globals, const std::vector<Output>& a
 Status refuse_profile(const Globals& globals);
 /// --dtype: f32 or bf16.
 Result<DType> compute_dtype(const Globals& globals);
+
+/// "5,6,7"; `flag` names it in messages.
+Result<std::vector<std::int32_t>> parse_ids(std::string_view text, std::string_view flag);
 
 /// The device of one command, and the profile that is written when it ends.
 class Session {

@@ -29,17 +29,6 @@ struct Options {
   bool verbose = false;
 };
 
-Result<std::vector<std::int32_t>> parse_ids(std::string_view text) {
-  std::vector<std::int32_t> ids;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    VOLTA_TRY(const auto id, parse_int<std::int32_t>(text.substr(begin, end - begin), "--ids", 0));
-    ids.push_back(id);
-    begin = end + 1;
-  }
-  return ids;
-}
-
 // The prompts as token ids, one request each; request i draws with seed + i.
 Result<std::vector<GenerationRequest>> make_requests(const Options& options, const Globals& globals,
                                                      const Tokenizer* tokenizer) {
@@ -53,7 +42,7 @@ Result<std::vector<GenerationRequest>> make_requests(const Options& options, con
     requests.push_back(std::move(request));
   };
   for (const std::string& list : options.ids) {
-    VOLTA_TRY(auto ids, parse_ids(list));
+    VOLTA_TRY(auto ids, parse_ids(list, "--ids"));
     add(std::move(ids));
   }
   for (const std::string& text : options.prompts) {
@@ -61,11 +50,13 @@ Result<std::vector<GenerationRequest>> make_requests(const Options& options, con
       return fail(ErrorCode::kInvalidArgument,
                   "this model folder has no tokenizer.json; give the prompt as --ids");
     }
-    auto ids = tokenizer->encode(text);
+    auto ids = tokenizer->encode_prompt(text);
     if (!ids) return std::unexpected(std::move(ids).error().with_context("--prompt"));
     add(*std::move(ids));
   }
+  const auto end_token = tokenizer == nullptr ? std::nullopt : tokenizer->end_token();
   for (GenerationRequest& request : requests) {
+    if (end_token) request.stop_tokens.push_back(*end_token);
     for (const std::string& stop : options.stop) {
       if (tokenizer == nullptr) {
         VOLTA_TRY(const auto id, parse_int<std::int32_t>(stop, "--stop", 0));
@@ -98,13 +89,23 @@ std::string_view reason_name(StopReason reason) {
   return "?";
 }
 
+// The text that the tokens add to that of the prompt.
+std::string new_text(const GenerationRequest& request, const GenerationResult& result,
+                     const Tokenizer& tokenizer) {
+  const std::unique_ptr<TextStream> stream = tokenizer.stream();
+  for (const std::int32_t id : request.prompt) stream->push(id);
+  std::string text;
+  for (const std::int32_t id : result.tokens) text += stream->push(id);
+  return text + stream->finish();
+}
+
 void write_result(JsonWriter& json, const GenerationRequest& request,
                   const GenerationResult& result, const Tokenizer* tokenizer) {
   json.begin_object().key("ids").begin_array();
   for (const std::int32_t id : request.prompt) json.value(id);
   for (const std::int32_t id : result.tokens) json.value(id);
   json.end_array();
-  if (tokenizer != nullptr) json.field("text", tokenizer->decode(result.tokens));
+  if (tokenizer != nullptr) json.field("text", new_text(request, result, *tokenizer));
   json.key("logprobs").begin_array();
   for (const float logprob : result.logprobs) json.value(logprob);
   json.end_array().field("stop_reason", reason_name(result.reason)).end_object();
@@ -192,7 +193,7 @@ Status generate(const Globals& globals, Options& options) {
       std::string text;
       if (!decoder) {  // The first token: nothing can be wrong with the request any more.
         decoder.emplace(tokenizer);
-        text = tokenizer->decode(requests.front().prompt);
+        for (const std::int32_t id : requests.front().prompt) text += decoder->push(id);
       }
       written = print(text + decoder->push(event.token));
     }

@@ -123,6 +123,8 @@ int run(int argc, char** argv) {
   add_devices(app, globals, action);
   add_version(app, globals, action);
   add_demo(app, globals, action);
+  add_tokenize(app, globals, action);
+  add_tokenizer(app, action);
   finish_commands(app);
   std::vector<std::string> words = expand_aliases(argc, argv);
   std::reverse(words.begin(), words.end());  // As CLI11 wants them.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "command.h"
 #include "device/device_handle.h"
 #include "device/device_kind.h"
@@ -79,6 +81,17 @@ Result<Output> parse_output(const Globals& globals, const std::vector<Output>& a
 Status refuse_profile(const Globals& globals) {
   if (globals.profile.empty()) return {};
   return fail(ErrorCode::kInvalidArgument, "--profile: this command runs nothing to profile");
+}
+
+Result<std::vector<std::int32_t>> parse_ids(std::string_view text, std::string_view flag) {
+  std::vector<std::int32_t> ids;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    VOLTA_TRY(const auto id, parse_int<std::int32_t>(text.substr(begin, end - begin), flag, 0));
+    ids.push_back(id);
+    begin = end + 1;
+  }
+  return ids;
 }
 
 Result<DType> compute_dtype(const Globals& globals) {

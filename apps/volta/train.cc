@@ -221,7 +221,8 @@ Status run_training(const Globals& globals, const Flags& flags, const Given& giv
 
 void add_model_flags(CLI::App& command, Flags& flags) {
   const char* group = "Model";
-  command.add_option("--tokenizer", flags.tokenizer, "byte or char")->group(group);
+  command.add_option("--tokenizer", flags.tokenizer, "byte, char or a tokenizer.json")
+      ->group(group);
   command.add_option("--vocab", flags.vocab, "of ready-made token ids (default 256)")->group(group);
   command.add_option("--layers", flags.layers)->group(group);
   command.add_option("--heads", flags.heads)->group(group);

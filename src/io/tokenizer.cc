@@ -11,22 +11,14 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "io/tokenizers/byte_level.h"
+#include "io/tokenizers/hf_tokenizer.h"
+#include "io/tokenizers/unicode.h"
 
 namespace volta {
 namespace {
 
-// GPT-2's printable stand-in for each byte (Radford et al. 2019, encoder.py): printable Latin-1
-// characters stand for themselves, the others for code points from 256 on, in order.
-constexpr std::array<char32_t, 256> kByteCharacters = [] {
-  std::array<char32_t, 256> table{};
-  char32_t next = 256;
-  for (char32_t byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) ||
-                           (byte >= 0xAE && byte <= 0xFF);
-    table[byte] = printable ? byte : next++;
-  }
-  return table;
-}();
+using tokenizers::kByteCharacters;
 
 std::string utf8(char32_t code_point) {
   std::string text;
@@ -153,12 +145,11 @@ class CharTokenizer final : public Tokenizer {
   std::map<char32_t, std::int32_t> ids_;
 };
 
-// The vocabulary's characters in the order of their ids, which must be 0 .. n-1.
-Result<std::vector<char32_t>> read_vocabulary(const JsonRef& vocab) {
-  const JsonValue::Object* object = vocab.value().if_object();
-  if (object == nullptr || object->empty()) {
-    return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected a vocabulary", vocab.path()));
-  }
+// The characters of a vocabulary of Volta's own in the order of their ids, 0 .. n-1; nothing when
+// it is another one.
+std::optional<std::vector<char32_t>> own_characters(const JsonValue& vocab) {
+  const JsonValue::Object* object = vocab.if_object();
+  if (object == nullptr || object->empty()) return std::nullopt;
   std::vector<char32_t> characters(object->size(), 0);
   std::vector<bool> seen(object->size(), false);
   for (const auto& [token, value] : *object) {
@@ -167,16 +158,76 @@ Result<std::vector<char32_t>> read_vocabulary(const JsonRef& vocab) {
     if (!character || static_cast<std::size_t>(character->length) != token.size() ||
         id == nullptr || *id < 0 || *id >= static_cast<std::int64_t>(object->size()) ||
         seen[static_cast<std::size_t>(*id)]) {
-      return fail(ErrorCode::kInvalidFile,
-                  fmt::format("{}: token '{}': each token must be one character with an id of its "
-                              "own from 0 to {}",
-                              vocab.path(), token, object->size() - 1));
+      return std::nullopt;
     }
     seen[static_cast<std::size_t>(*id)] = true;
     characters[static_cast<std::size_t>(*id)] = character->value;
   }
   return characters;
 }
+
+// What to_json() of the tokenizers above wrote; null for everything else. Unlike a tokenizer.json
+// of others that looks alike, they say which character they lack instead of leaving it out.
+std::shared_ptr<const Tokenizer> parse_own(const JsonValue& json) {
+  const auto is_empty = [](const JsonValue* value) {
+    return value == nullptr || value->is_null() ||
+           (value->if_array() != nullptr && value->if_array()->empty());
+  };
+  const auto type_of = [](const JsonValue* value) -> std::string_view {
+    const JsonValue* type = value == nullptr ? nullptr : value->find("type");
+    return type == nullptr || type->if_string() == nullptr ? std::string_view()
+                                                           : std::string_view(*type->if_string());
+  };
+  const JsonValue* model = json.find("model");
+  const JsonValue* vocab = model == nullptr ? nullptr : model->find("vocab");
+  if (vocab == nullptr || type_of(model) != "BPE" || !is_empty(model->find("merges")) ||
+      !is_empty(model->find("unk_token")) || !is_empty(json.find("added_tokens")) ||
+      !is_empty(json.find("normalizer")) || !is_empty(json.find("post_processor"))) {
+    return nullptr;
+  }
+  const auto characters = own_characters(*vocab);
+  if (!characters) return nullptr;
+  const JsonValue* split = json.find("pre_tokenizer");
+  const std::string_view decoder = type_of(json.find("decoder"));
+  if (is_empty(split) && decoder == "Fuse") return std::make_shared<CharTokenizer>(*characters);
+  if (type_of(split) == "ByteLevel" && decoder == "ByteLevel" &&
+      std::ranges::equal(*characters, kByteCharacters)) {
+    return make_byte_tokenizer();
+  }
+  return nullptr;
+}
+
+// Text of tokens that are bytes: holds those of an unfinished character back.
+class ByteStream final : public TextStream {
+ public:
+  explicit ByteStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  std::string push(std::int32_t id) override {
+    pending_ += tokenizer_.token_bytes(id);
+    std::string out;
+    while (!pending_.empty()) {
+      const unicode::Utf8Front front = unicode::utf8_front(pending_);
+      if (front.unfinished) break;
+      if (front.valid) {
+        out.append(pending_, 0, front.length);
+      } else {
+        append_utf8(out, 0xFFFD);
+      }
+      pending_.erase(0, front.length);
+    }
+    return out;
+  }
+  std::string finish() override {
+    std::string out;
+    if (!pending_.empty()) append_utf8(out, 0xFFFD);
+    pending_.clear();
+    return out;
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::string pending_;
+};
 
 }  // namespace
 
@@ -212,74 +263,43 @@ Result<std::shared_ptr<const Tokenizer>> make_tokenizer(std::string_view kind,
                                                         std::string_view text) {
   if (kind == "byte") return make_byte_tokenizer();
   if (kind == "char") return make_char_tokenizer(text);
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("unknown tokenizer '{}'; use byte or char", kind));
+  if (is_tokenizer_kind(kind)) return load_tokenizer(std::string(kind));
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("unknown tokenizer '{}'; use byte or char, or name a tokenizer.json", kind));
+}
+
+bool is_tokenizer_kind(std::string_view kind) {
+  return kind == "byte" || kind == "char" || kind.ends_with(".json");
+}
+
+std::unique_ptr<TextStream> Tokenizer::stream() const {
+  return std::make_unique<ByteStream>(*this);
 }
 
 Result<std::shared_ptr<const Tokenizer>> parse_tokenizer(std::string_view text,
-                                                         std::string_view name) {
+                                                         std::string_view name,
+                                                         std::string_view config) {
   VOLTA_TRY(const JsonValue json, parse_json(text, name));
-  const JsonRef root(json, name);
-  VOLTA_TRY(const JsonRef model, root.member("model"));
-  VOLTA_TRY(const std::string type, model.get_string("type"));
-  VOLTA_TRY(const auto merges, model.optional_member("merges"));
-  const JsonValue::Array* merge_list = merges ? merges->value().if_array() : nullptr;
-  if (type != "BPE" || (merges && (merge_list == nullptr || !merge_list->empty()))) {
-    return fail(
-        ErrorCode::kUnsupported,
-        fmt::format("{}: a {} tokenizer{}; Volta reads byte and character vocabularies (BPE "
-                    "without merges)",
-                    name, type, merges ? " with merges" : ""));
+  if (auto own = parse_own(json)) return own;
+  JsonValue config_json;
+  std::optional<JsonRef> config_ref;
+  if (!config.empty()) {
+    VOLTA_TRY(config_json, parse_json(config, "tokenizer_config.json"));
+    config_ref.emplace(config_json, "tokenizer_config.json");
   }
-  VOLTA_TRY(const JsonRef vocab, model.member("vocab"));
-  VOLTA_TRY(const auto characters, read_vocabulary(vocab));
-  VOLTA_TRY(const auto pre_tokenizer, root.optional_member("pre_tokenizer"));
-  if (!pre_tokenizer) return std::make_shared<CharTokenizer>(characters);
-  VOLTA_TRY(const std::string split, pre_tokenizer->get_string("type"));
-  if (split != "ByteLevel" || !std::ranges::equal(characters, kByteCharacters)) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("{}: pre-tokenizer {} with {} tokens; Volta reads byte and character "
-                            "vocabularies",
-                            name, split, characters.size()));
-  }
-  return make_byte_tokenizer();
+  return tokenizers::HfTokenizer::parse(JsonRef(json, name), std::string(text), config_ref);
 }
 
-Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& directory) {
-  const std::string path = join_path(directory, "tokenizer.json");
-  VOLTA_TRY(const std::string text, read_text_file(path, std::int64_t{256} << 20));
-  return parse_tokenizer(text, path);
-}
-
-std::string StreamDecoder::push(std::int32_t id) {
-  pending_ += tokenizer_->token_bytes(id);
-  std::string out;
-  while (!pending_.empty()) {
-    const auto next = decode_utf8(pending_);
-    if (next) {
-      const auto length = static_cast<std::size_t>(next->length);
-      out.append(pending_, 0, length);
-      pending_.erase(0, length);
-      continue;
-    }
-    // A lead byte announces its length; until that many bytes are here it may still become valid.
-    const auto lead = static_cast<unsigned char>(pending_.front());
-    const std::size_t wanted = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 1;
-    const bool continues = std::all_of(pending_.begin() + 1, pending_.end(), [](char c) {
-      return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
-    });
-    if (lead < 0xF5 && continues && pending_.size() < wanted) break;
-    append_utf8(out, 0xFFFD);
-    pending_.erase(0, 1);
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path) {
+  const std::string directory = is_directory(path) ? path : parent_path(path);
+  const std::string file = is_directory(path) ? join_path(path, "tokenizer.json") : path;
+  VOLTA_TRY(const std::string text, read_text_file(file, std::int64_t{256} << 20));
+  auto config = read_text_file(join_path(directory, "tokenizer_config.json"), 16 << 20);
+  if (!config && config.error().code() != ErrorCode::kNotFound) {
+    return std::unexpected(std::move(config).error());
   }
-  return out;
-}
-
-std::string StreamDecoder::finish() {
-  std::string out;
-  if (!pending_.empty()) append_utf8(out, 0xFFFD);
-  pending_.clear();
-  return out;
+  return parse_tokenizer(text, file, config.value_or(""));
 }
 
 }  // namespace volta

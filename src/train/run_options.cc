@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "io/model_folder.h"
+#include "io/tokenizer.h"
 #include "train/settings.h"
 
 namespace volta {
@@ -136,9 +137,10 @@ Status validate(const RunOptions& options) {
   if (options.out.empty()) {
     return fail(ErrorCode::kInvalidArgument, "run: no output folder; name one with --out");
   }
-  if (options.tokenizer != "byte" && options.tokenizer != "char") {
+  if (!is_tokenizer_kind(options.tokenizer)) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("unknown tokenizer '{}'; use byte or char", options.tokenizer));
+                fmt::format("unknown tokenizer '{}'; use byte or char, or name a tokenizer.json",
+                            options.tokenizer));
   }
   if (options.seed > static_cast<std::uint64_t>(kMaxSeed)) {
     return fail(ErrorCode::kInvalidArgument,

@@ -21,7 +21,8 @@ struct RunOptions {
   bool resume = false;
 
   // What to train.
-  std::string tokenizer = "byte";  ///< "byte" or "char"; with `init`, that folder's own if any.
+  /// "byte", "char" or the path of a tokenizer.json; with `init`, that folder's own if any.
+  std::string tokenizer = "byte";
   /// vocab_size comes from the tokenizer. 0 in kv_heads means heads, in head_dim dim / heads, in
   /// ffn 4 dim. Not looked at with `init`, whose folder says what it is.
   TransformerConfig model;

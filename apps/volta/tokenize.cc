@@ -1,0 +1,124 @@
+// volta tokenize: text to token ids and back. volta tokenizer train: a vocabulary from text.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "command.h"
+#include "io/tokenizer.h"
+#include "io/tokenizers/bpe_trainer.h"
+
+namespace volta::cli {
+namespace {
+
+constexpr std::int64_t kMaxTextBytes = std::int64_t{4} << 30;
+
+struct TokenizeOptions {
+  std::string tokenizer;
+  std::optional<std::string> text;
+  std::optional<std::string> file;
+  std::optional<std::string> ids;
+  bool plain = false;
+};
+
+struct TrainOptions {
+  std::string data;
+  std::string out;
+  tokenizers::BpeTrainingOptions training;
+};
+
+// A tokenizer.json, a model folder, a folder with nothing but a tokenizer, or a run.
+Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path) {
+  if (!is_directory(path) || path_exists(join_path(path, "tokenizer.json"))) {
+    return load_tokenizer(path);
+  }
+  VOLTA_TRY(const std::string directory, find_model(path));
+  return load_tokenizer(directory);
+}
+
+Status decode(const Tokenizer& tokenizer, const TokenizeOptions& options, Output output) {
+  VOLTA_TRY(const auto ids, parse_ids(*options.ids, "--decode"));
+  const std::string text = options.plain ? tokenizer.decode(ids) : tokenizer.decode_all(ids);
+  if (output == Output::kText) return print(text + "\n");
+  JsonWriter json;
+  json.begin_object().field("text", text).end_object();
+  return print(std::move(json).take() + "\n");
+}
+
+Status tokenize(const Globals& globals, const TokenizeOptions& options) {
+  VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+  VOLTA_TRY(const auto tokenizer, open_tokenizer(options.tokenizer));
+  const int inputs = options.text.has_value() + options.file.has_value() + options.ids.has_value();
+  if (inputs != 1) {
+    return fail(ErrorCode::kInvalidArgument, "give one of TEXT, --file and --decode");
+  }
+  if (options.ids) return decode(*tokenizer, options, output);
+  std::string text = options.text.value_or("");
+  if (options.file) {
+    VOLTA_TRY(text, read_text_file(*options.file, kMaxTextBytes));
+  }
+  VOLTA_TRY(const auto ids,
+            options.plain ? tokenizer->encode(text) : tokenizer->encode_prompt(text));
+  if (output == Output::kText) return print(fmt::format("{}\n", fmt::join(ids, ",")));
+  JsonWriter json;
+  json.begin_object().key("ids").begin_array();
+  for (const std::int32_t id : ids) json.value(id);
+  json.end_array().key("tokens").begin_array();
+  for (const std::int32_t id : ids) json.value(tokenizer->token_bytes(id));
+  json.end_array().end_object();
+  return print(std::move(json).take() + "\n");
+}
+
+Status train(const TrainOptions& options) {
+  VOLTA_TRY(const std::string text, read_text_file(options.data, kMaxTextBytes));
+  VOLTA_TRY(const std::string json, tokenizers::train_byte_level_bpe(text, options.training));
+  VOLTA_TRY(const auto tokenizer, parse_tokenizer(json, "the new tokenizer"));
+  VOLTA_TRY(create_directories(options.out));
+  const std::string path = join_path(options.out, "tokenizer.json");
+  VOLTA_TRY(write_file_atomic(path, json));
+  note(fmt::format("{}: {} tokens\n", path, tokenizer->vocab_size()));
+  return {};
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app, Globals& globals, Action& action) {
+  CLI::App* command = app.add_subcommand("tokenize", "text to token ids, and back");
+  auto options = std::make_shared<TokenizeOptions>();
+  command->add_option("tokenizer", options->tokenizer, "tokenizer.json, or a model folder")
+      ->required();
+  command->add_option("text", options->text, "text to encode");
+  command->add_option("--file", options->file, "encode a file instead");
+  command->add_option("--decode", options->ids, "ids to decode instead, e.g. 5,6,7");
+  command->add_flag("--plain", options->plain, "leave special tokens out");
+  command->callback([&globals, &action, options] {
+    action = [&globals, options] { return tokenize(globals, *options); };
+  });
+}
+
+void add_tokenizer(CLI::App& app, Action& action) {
+  CLI::App* parent = app.add_subcommand("tokenizer", "make a tokenizer");
+  parent->require_subcommand(1);
+  CLI::App* command = parent->add_subcommand("train", "learn a byte-level BPE from a text");
+  auto options = std::make_shared<TrainOptions>();
+  auto& training = options->training;
+  command->add_option("--data", options->data, "text file")->required();
+  command->add_option("--out", options->out, "folder for tokenizer.json")->required();
+  command->add_option("--vocab", training.vocab_size, "tokens in all (default 8192)");
+  command->add_option("--min-count", training.min_count, "least count of a pair (default 2)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  command
+      ->add_option("--special", training.special_tokens,
+                   "a special token; may be repeated (default <|endoftext|>)")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->callback([&action, options] { action = [options] { return train(*options); }; });
+}
+
+}  // namespace volta::cli

@@ -1,0 +1,71 @@
+// Added tokens: strings that are found in the text before anything else is done to it, among them
+// the special tokens (<s>, <|endoftext|>).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "io/tokenizers/normalizer.h"
+#include "io/tokenizers/trie.h"
+#include "io/tokenizers/vocabulary.h"
+
+namespace volta::tokenizers {
+
+struct AddedToken {
+  std::int32_t id = 0;
+  std::string content;
+  bool single_word = false;  ///< Not inside a word.
+  bool lstrip = false;       ///< Takes the white space before it along; rstrip: behind it.
+  bool rstrip = false;
+  bool normalized = true;  ///< Looked for in the normalized text, normalized itself.
+  bool special = false;
+};
+/// An element of "added_tokens" without its id. kInvalidFile.
+Result<AddedToken> parse_added_token(const JsonRef& json);
+
+/// A part of the text: an added token, or text between (id -1).
+struct Segment {
+  std::size_t begin;
+  std::size_t end;
+  std::int32_t id = -1;
+};
+
+class AddedTokens {
+ public:
+  /// A token that the model knows keeps the model's id. kInvalidFile for an id out of range, or
+  /// what normalizing a token says.
+  Status add(AddedToken token, const Vocabulary& vocabulary, const Normalizer& normalizer);
+
+  /// Cuts valid UTF-8 at the tokens that are looked for in raw text, or in normalized text. The
+  /// segments cover the text; the longest of several tokens at one place wins.
+  std::vector<Segment> split(std::string_view text, bool normalized) const;
+
+  /// What stands for the id when decoding; null when it is no added token.
+  const std::string* text(std::int32_t id) const;
+  /// The token's id by its content, or -1.
+  std::int32_t find(std::string_view content) const;
+  bool is_special(std::string_view content) const { return special_.contains(content); }
+  bool has_special() const { return !special_.empty(); }
+  /// One more than the largest id.
+  std::int32_t end_id() const { return tokens_.empty() ? 0 : tokens_.rbegin()->first + 1; }
+
+ private:
+  struct Known {
+    AddedToken token;
+    std::string pattern;  // What is looked for.
+  };
+  std::map<std::int32_t, Known> tokens_;
+  std::map<std::string, std::int32_t, std::less<>> ids_;
+  std::set<std::string, std::less<>> special_;
+  Trie raw_;
+  Trie normalized_;
+};
+
+}  // namespace volta::tokenizers

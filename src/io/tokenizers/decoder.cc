@@ -1,0 +1,135 @@
+// Reading decoders from JSON, and running their steps. The steps are in decode_stages.cc.
+#include "io/tokenizers/decoder.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <utility>
+
+#include "base/text.h"
+#include "io/tokenizers/decode_stages.h"
+
+namespace volta::tokenizers {
+namespace {
+
+constexpr int kMaxDepth = 8;  // Of sequences in sequences.
+
+Result<MetaspaceDecode> parse_metaspace(const JsonRef& json) {
+  MetaspaceDecode step;
+  VOLTA_TRY(step.replacement, json.get_string_or("replacement", "\u2581"));
+  VOLTA_TRY(const bool prefix_space, json.get_bool_or("add_prefix_space", true));
+  VOLTA_TRY(const std::string scheme,
+            json.get_string_or("prepend_scheme", prefix_space ? "always" : "never"));
+  step.drops_first = scheme != "never";
+  return step;
+}
+
+Result<StripDecode> parse_strip(const JsonRef& json) {
+  constexpr std::int64_t kMost = 1 << 20;
+  StripDecode step;
+  VOLTA_TRY(step.content, json.get_string("content"));
+  VOLTA_TRY(const std::int64_t start, json.get_int_or("start", 0, 0, kMost));
+  VOLTA_TRY(const std::int64_t stop, json.get_int_or("stop", 0, 0, kMost));
+  step.start = static_cast<std::size_t>(start);
+  step.stop = static_cast<std::size_t>(stop);
+  const auto character = decode_utf8(step.content);
+  if (character && static_cast<std::size_t>(character->length) == step.content.size()) return step;
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: content '{}' is not one character", json.path(), step.content));
+}
+
+}  // namespace
+
+Result<Decoder> Decoder::parse(const JsonRef& json) {
+  Decoder decoder;
+  decoder.steps_.clear();
+  VOLTA_TRY(decoder.parse_into(json, 0));
+  return decoder;
+}
+
+Status Decoder::parse_into(const JsonRef& json, int depth) {
+  VOLTA_TRY(const std::string type, json.get_string("type"));
+  if (type == "Sequence") {
+    if (depth == kMaxDepth) {
+      return fail(ErrorCode::kInvalidFile, fmt::format("{}: nested too deeply", json.path()));
+    }
+    VOLTA_TRY(const JsonRef list, json.member("decoders"));
+    VOLTA_TRY(const auto parts, list.elements());
+    for (const JsonRef& part : parts) VOLTA_TRY(parse_into(part, depth + 1));
+  } else if (type == "ByteLevel") {
+    steps_.emplace_back(ByteLevelDecode{});
+  } else if (type == "ByteFallback") {
+    steps_.emplace_back(ByteFallbackDecode{});
+  } else if (type == "Fuse") {
+    steps_.emplace_back(FuseDecode{});
+  } else if (type == "Strip") {
+    VOLTA_TRY(StripDecode step, parse_strip(json));
+    steps_.emplace_back(std::move(step));
+  } else if (type == "Replace") {
+    VOLTA_TRY(ReplaceStep step, parse_replace(json));
+    steps_.emplace_back(std::move(step));
+  } else if (type == "Metaspace") {
+    VOLTA_TRY(MetaspaceDecode step, parse_metaspace(json));
+    steps_.emplace_back(std::move(step));
+  } else if (type == "WordPiece") {
+    WordPieceDecode step;
+    VOLTA_TRY(step.prefix, json.get_string_or("prefix", "##"));
+    VOLTA_TRY(step.cleanup, json.get_bool_or("cleanup", true));
+    steps_.emplace_back(std::move(step));
+  } else if (type == "BPEDecoder") {
+    VOLTA_TRY(std::string suffix, json.get_string_or("suffix", "</w>"));
+    steps_.emplace_back(BpeDecode{std::move(suffix)});
+  } else {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("{}: decoder {} is not supported", json.path(), type));
+  }
+  return {};
+}
+
+bool Decoder::is_byte_level() const {
+  return !steps_.empty() && std::holds_alternative<ByteLevelDecode>(steps_.front());
+}
+
+Decoder::Run::Run(const Decoder& decoder) {
+  bool in_chunks = false;  // Tokens arrive in several chunks.
+  for (const DecodeStep& step : decoder.steps_) {
+    const bool takes_chunks =
+        std::holds_alternative<FuseDecode>(step) || std::holds_alternative<StripDecode>(step);
+    if (in_chunks && !takes_chunks) {
+      stages_.push_back(make_gather_stage());
+      in_chunks = false;
+    }
+    stages_.push_back(make_stage(step));
+    in_chunks = in_chunks || std::holds_alternative<FuseDecode>(step) ||
+                std::holds_alternative<ByteLevelDecode>(step);
+  }
+}
+
+std::string Decoder::Run::pass(std::vector<Chunk> chunks, std::size_t from) {
+  for (std::size_t i = from; i < stages_.size(); ++i) {
+    std::vector<Chunk> next;
+    for (Chunk& chunk : chunks) stages_[i]->push(std::move(chunk), next);
+    chunks = std::move(next);
+  }
+  std::string text;
+  for (const Chunk& chunk : chunks) text += chunk.text;
+  return text;
+}
+
+std::string Decoder::Run::push(std::string_view token) {
+  std::vector<Chunk> chunks;
+  chunks.push_back({std::string(token), true});
+  return pass(std::move(chunks), 0);
+}
+
+std::string Decoder::Run::finish() {
+  std::string text;
+  for (std::size_t i = 0; i < stages_.size(); ++i) {
+    std::vector<Chunk> rest;
+    stages_[i]->finish(rest);
+    text += pass(std::move(rest), i + 1);
+  }
+  return text;
+}
+
+}  // namespace volta::tokenizers

@@ -1,0 +1,69 @@
+// A hash table from 64-bit keys to small values, for the inner loops of the tokenizers: open
+// addressing, no removal. Knows no tokens.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace volta::tokenizers {
+
+/// A finaliser that spreads every bit of the key (the last step of MurmurHash3).
+inline std::uint64_t mix(std::uint64_t key) {
+  key = (key ^ key >> 33) * 0xFF51AFD7ED558CCDU;
+  key = (key ^ key >> 33) * 0xC4CEB9FE1A85EC53U;
+  return key ^ key >> 33;
+}
+
+/// The key of all ones is not to be used.
+template <typename Value>
+class HashTable {
+ public:
+  const Value* find(std::uint64_t key) const {
+    if (slots_.empty()) return nullptr;
+    for (std::size_t i = mix(key) & mask_;; i = (i + 1) & mask_) {
+      const Slot& slot = slots_[i];
+      if (slot.key == key) return &slot.value;
+      if (slot.key == kEmpty) return nullptr;
+    }
+  }
+  /// The value of the key, made if missing. Moves the others.
+  Value& operator[](std::uint64_t key) {
+    if ((size_ + 1) * 2 > slots_.size()) grow();
+    Slot& slot = place(key);
+    if (slot.key == kEmpty) {
+      slot.key = key;
+      ++size_;
+    }
+    return slot.value;
+  }
+  std::size_t size() const { return size_; }
+
+ private:
+  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
+  struct Slot {
+    std::uint64_t key = kEmpty;
+    Value value{};
+  };
+
+  Slot& place(std::uint64_t key) {
+    std::size_t i = mix(key) & mask_;
+    while (slots_[i].key != key && slots_[i].key != kEmpty) i = (i + 1) & mask_;
+    return slots_[i];
+  }
+  void grow() {
+    std::vector<Slot> old(slots_.empty() ? 16 : slots_.size() * 2);
+    old.swap(slots_);
+    mask_ = slots_.size() - 1;
+    for (Slot& slot : old) {
+      if (slot.key != kEmpty) place(slot.key) = std::move(slot);
+    }
+  }
+
+  std::vector<Slot> slots_;
+  std::size_t mask_ = 0;
+  std::size_t size_ = 0;
+};
+
+}  // namespace volta::tokenizers

@@ -1,0 +1,65 @@
+#include "io/tokenizers/model.h"
+
+#include <fmt/format.h>
+
+#include "io/tokenizers/bpe.h"
+#include "io/tokenizers/unigram.h"
+#include "io/tokenizers/wordpiece.h"
+
+namespace volta::tokenizers {
+namespace {
+
+// Old files do not name the model: then its fields tell.
+Result<std::string> model_type(const JsonRef& json) {
+  VOLTA_TRY(std::string type, json.get_string_or("type", ""));
+  if (!type.empty()) return type;
+  VOLTA_TRY(const JsonRef vocab, json.member("vocab"));
+  if (json.value().find("merges") != nullptr) return "BPE";
+  if (vocab.value().if_array() != nullptr) return "Unigram";
+  if (json.value().find("continuing_subword_prefix") != nullptr) return "WordPiece";
+  return "WordLevel";
+}
+
+}  // namespace
+
+Result<Vocabulary> read_vocabulary(const JsonRef& json) {
+  VOLTA_TRY(const JsonRef vocab, json.member("vocab"));
+  const JsonValue::Object* tokens = vocab.value().if_object();
+  if (tokens == nullptr) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an object", vocab.path()));
+  }
+  Vocabulary vocabulary;
+  for (const auto& [token, value] : *tokens) {
+    const std::int64_t* id = value.if_int();
+    if (auto ok = vocabulary.add(token, id == nullptr ? -1 : *id); !ok) {
+      return std::unexpected(std::move(ok).error().with_context(vocab.path()));
+    }
+  }
+  return vocabulary;
+}
+
+Result<std::unique_ptr<Model>> parse_model(const JsonRef& json, bool byte_words) {
+  VOLTA_TRY(const std::string type, model_type(json));
+  if (type == "BPE") return Bpe::parse(json, byte_words);
+  if (type == "Unigram") return Unigram::parse(json);
+  if (type == "WordPiece") return WordPiece::parse(json);
+  if (type == "WordLevel") return WordLevel::parse(json);
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("{}: model {}; Volta knows BPE, Unigram, WordPiece and WordLevel",
+                          json.path(), type));
+}
+
+bool takes_byte_words(const JsonRef& json) {
+  const auto set = [&](std::string_view key) {
+    const JsonValue* value = json.value().find(key);
+    if (value == nullptr || value->is_null()) return false;
+    const std::string* text = value->if_string();
+    const bool* flag = value->if_bool();
+    return (text != nullptr && !text->empty()) || (flag != nullptr && *flag);
+  };
+  const auto type = model_type(json);
+  return type && *type == "BPE" && !set("continuing_subword_prefix") &&
+         !set("end_of_word_suffix") && !set("byte_fallback");
+}
+
+}  // namespace volta::tokenizers

@@ -1,0 +1,71 @@
+// Normalizers: they rewrite text before it is cut into words. The kinds are those of
+// tokenizer.json.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "io/tokenizers/regex.h"
+#include "io/tokenizers/unicode.h"
+
+namespace volta::tokenizers {
+
+/// NFC, NFD, NFKC or NFKD.
+struct NormalFormStep {
+  unicode::Form form = unicode::Form::kNfc;
+};
+struct LowercaseStep {};
+struct StripAccentsStep {};
+/// What SentencePiece's nmt rules do to controls and odd spaces.
+struct NmtStep {};
+/// Drops white space at the ends.
+struct StripStep {
+  bool left = true;
+  bool right = true;
+};
+/// Puts a string before text that is not empty.
+struct PrependStep {
+  std::string prefix;
+};
+/// Replaces a string, or what a regular expression matches.
+struct ReplaceStep {
+  std::variant<std::string, Regex> pattern;
+  std::string content;
+};
+/// Writes bytes as their stand-ins (byte_level.h).
+struct ByteLevelNormalizerStep {};
+struct BertStep {
+  bool clean_text = true;
+  bool handle_chinese = true;
+  bool strip_accents = true;
+  bool lowercase = true;
+};
+using NormalizerStep =
+    std::variant<NormalFormStep, LowercaseStep, StripAccentsStep, NmtStep, StripStep, PrependStep,
+                 ReplaceStep, ByteLevelNormalizerStep, BertStep>;
+
+/// Reads a "Replace", which is a normalizer and a decoder. kInvalidFile, kUnsupported.
+Result<ReplaceStep> parse_replace(const JsonRef& json);
+Result<std::string> replace(const ReplaceStep& step, std::string text);
+
+class Normalizer {
+ public:
+  /// The "normalizer" of a tokenizer.json. kInvalidFile, kUnsupported for an unknown kind.
+  static Result<Normalizer> parse(const JsonRef& json);
+
+  bool empty() const { return steps_.empty(); }
+  /// Valid UTF-8 to valid UTF-8.
+  Result<std::string> normalize(std::string_view text) const;
+
+ private:
+  Status parse_into(const JsonRef& json, int depth);
+  std::vector<NormalizerStep> steps_;
+};
+
+}  // namespace volta::tokenizers

@@ -1,0 +1,93 @@
+// volta tokenize and volta tokenizer train.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "apps/command.h"
+#include "support/shared_data.h"
+#include "support/temp_dir.h"
+
+namespace volta {
+namespace {
+
+using test::CommandResult;
+using test::run_volta;
+using ::testing::HasSubstr;
+
+class TokenizeTest : public ::testing::Test {
+ protected:
+  CommandResult volta(const std::vector<std::string>& arguments) const {
+    return run_volta(arguments, dir_.path());
+  }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(dir_.file(name), std::ios::binary) << text;
+  }
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < 40; ++i) text += "the low lower lowest tower\n";
+    write("text.txt", text);
+    const CommandResult made =
+        volta({"tokenizer", "train", "--data", "text.txt", "--vocab", "270", "--out", "bpe"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_THAT(made.err, HasSubstr("bpe/tokenizer.json: 270 tokens"));
+  }
+
+  test::TempDir dir_;
+};
+
+TEST_F(TokenizeTest, ThereAndBack) {
+  const CommandResult ids = volta({"tokenize", "bpe", "the lowest tower"});
+  ASSERT_EQ(ids.exit_code, 0) << ids.err;
+  std::string list = ids.out;
+  list.pop_back();
+  EXPECT_EQ(volta({"tokenize", "bpe/tokenizer.json", "--decode", list}).out, "the lowest tower\n");
+  write("prompt.txt", "the lowest tower");
+  EXPECT_EQ(volta({"tokenize", "bpe", "--file", "prompt.txt"}).out, ids.out);
+}
+
+TEST_F(TokenizeTest, AsJson) {
+  EXPECT_EQ(volta({"tokenize", "bpe", "a<|endoftext|>", "--output", "json"}).out,
+            "{\"ids\":[65,0],\"tokens\":[\"a\",\"<|endoftext|>\"]}\n");
+  EXPECT_EQ(volta({"tokenize", "bpe", "--decode", "65,0", "--output", "json"}).out,
+            "{\"text\":\"a<|endoftext|>\"}\n");
+  EXPECT_EQ(volta({"tokenize", "bpe", "--decode", "65,0", "--plain"}).out, "a\n");
+}
+
+TEST_F(TokenizeTest, SpecialTokensAroundTheText) {
+  VOLTA_NEEDS_SHARED("models/llama-tiny");
+  const std::string model = test::shared_path("models/llama-tiny");
+  const std::string plain = volta({"tokenize", model, "Hi", "--plain"}).out;
+  EXPECT_EQ(volta({"tokenize", model, "Hi"}).out, "1," + plain);
+}
+
+TEST_F(TokenizeTest, MistakesAreNamed) {
+  EXPECT_EQ(volta({"tokenize", "bpe"}).exit_code, 2);
+  EXPECT_EQ(volta({"tokenize", "bpe", "x", "--decode", "1"}).exit_code, 2);
+  EXPECT_THAT(volta({"tokenize", "bpe", "--decode", "1,x"}).err, HasSubstr("--decode: 'x'"));
+  EXPECT_EQ(volta({"tokenize", "missing.json", "x"}).exit_code, 3);
+  EXPECT_EQ(volta({"tokenize", "bpe", "--file", "missing"}).exit_code, 3);
+  EXPECT_EQ(
+      volta({"tokenizer", "train", "--data", "text.txt", "--vocab", "5", "--out", "b"}).exit_code,
+      2);
+  EXPECT_EQ(volta({"tokenizer"}).exit_code, 2);
+}
+
+TEST_F(TokenizeTest, ANewTokenizerTrainsAModel) {
+  const CommandResult run = volta(
+      {"train",     "--data",  "text.txt", "--out",   "run",   "--tokenizer",  "bpe/tokenizer.json",
+       "--layers",  "1",       "--heads",  "2",       "--dim", "16",           "--context",
+       "16",        "--batch", "4",        "--steps", "2",     "--eval-every", "2",
+       "--threads", "1"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const CommandResult text =
+      volta({"generate", "run", "-p", "the", "-n", "4", "--temperature", "0"});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_TRUE(text.out.starts_with("the")) << text.out;
+}
+
+}  // namespace
+}  // namespace volta
