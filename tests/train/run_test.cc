@@ -553,7 +553,7 @@ TEST_F(RunTest, AModelLargerThanTheMemoryIsRefusedBeforeItIsMade) {
   RunOptions o = options("a");
   o.model.layers = 4096;
   o.model.dim = o.model.ffn = 1 << 14;
-  o.model.heads = o.model.kv_heads = 2;
+  o.model.heads = o.model.kv_heads = 8;
   o.model.head_dim = 0;
   expect_error(train(o), ErrorCode::kOutOfMemory, "parameters takes");
   EXPECT_FALSE(path_exists(o.out));
