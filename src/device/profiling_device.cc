@@ -290,6 +290,7 @@ Status ProfilingDevice::run(const OpCall& call) {
 }
 
 Status ProfilingDevice::execute(BoundPlan& plan) {
+  VOLTA_TRY(plan.check_device(*this));
   const std::span<const OpCall> calls = plan.calls();
   Recorder::Run run = recorder_->begin(plan);
   std::size_t steps = 0;

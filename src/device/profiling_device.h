@@ -41,6 +41,9 @@ class ProfilingDevice final : public Device {
   Status execute(BoundPlan& plan) override;
 
   DeviceInfo info() const override { return inner_->info(); }
+  const std::shared_ptr<const DeviceIdentity>& identity() const override {
+    return inner_->identity();
+  }
   const std::shared_ptr<MemoryOwner>& memory() const override { return inner_->memory(); }
   Status synchronize() override { return inner_->synchronize(); }
   bool supports(const Op& op, std::span<const TensorSpec> inputs) const override {

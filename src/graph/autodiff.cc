@@ -9,8 +9,6 @@
 
 #include "base/memory.h"
 #include "graph/graph.h"
-#include "graph/value_names.h"
-#include "graph/verify.h"
 
 namespace volta {
 namespace {

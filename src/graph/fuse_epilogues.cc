@@ -11,7 +11,6 @@
 
 #include "graph/passes.h"
 #include "graph/rewrite.h"
-#include "graph/verify.h"
 
 namespace volta {
 namespace {

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "graph/memory_planner.h"
-#include "graph/verify.h"
 
 namespace volta {
 namespace {

@@ -2,18 +2,12 @@
 // graph, so the tests of verify need to hand it one.
 #pragma once
 
-#include <cstdint>
 #include <span>
 
 #include "base/result.h"
 #include "graph/graph.h"
 
 namespace volta {
-
-/// Whether bit `input` of what writes() returned is set; inputs past its 32 bits are never written.
-constexpr bool writes_input(std::uint32_t written, std::size_t input) {
-  return input < 32 && ((written >> input) & 1u) != 0;
-}
 
 /// Only states and parameters may be written, and what is written is an operand only once.
 Status check_effects(const Op& op, std::span<const ValueId> inputs, std::span<const Value> values);
