@@ -12,7 +12,8 @@ namespace volta {
 /// Only states and parameters may be written, and what is written is an operand only once.
 Status check_effects(const Op& op, std::span<const ValueId> inputs, std::span<const Value> values);
 
-/// verify() on the parts of a graph. kInternal (a broken pass) with the value or node at fault.
+/// verify() on the parts of a graph: an error names the value or node at fault. kInternal (a broken
+/// pass), or what infer and check_effects say of a node.
 Status verify_parts(std::span<const Value> values, std::span<const Node> nodes,
                     std::span<const GraphOutput> outputs);
 
