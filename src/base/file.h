@@ -1,6 +1,6 @@
 // Files as the rest of Volta sees them: read whole and checked, written so that a crash or a full
-// disk never leaves half a file under the final name. Knows no format. What opens, reads, writes and
-// changes names goes through FileOps, so that tests can make the n-th call fail.
+// disk never leaves half a file under the final name. Knows no format. What opens, reads, writes
+// and changes names goes through FileOps, so that tests can make the n-th call fail.
 #pragma once
 
 #include <sys/types.h>

@@ -22,8 +22,8 @@ struct ProfilingOptions {
 
 /// A device that wraps another. Each op is waited for, so that its time is its own. Safe to use
 /// from several threads at once. From a plan's second execution on nothing is allocated. Direct
-/// run() calls are measured too, at the cost of a look-up by text. This is to be the outermost proxy:
-/// one around it would turn executions into single runs.
+/// run() calls are measured too, at the cost of a look-up by text. This is to be the outermost
+/// proxy: one around it would turn executions into single runs.
 class ProfilingDevice final : public Device {
  public:
   /// kInvalidArgument for a null device or a negative number of events, kOutOfMemory.

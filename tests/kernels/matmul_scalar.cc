@@ -12,7 +12,8 @@ namespace {
 
 float load_element(const View& view, std::int64_t i) {
   float x = 0;
-  cpu::visit_float(view.dtype, [&](auto element) { x = cpu::to_f32(view.as<const decltype(element)>()[i]); });
+  cpu::visit_float(view.dtype,
+                   [&](auto element) { x = cpu::to_f32(view.as<const decltype(element)>()[i]); });
   return x;
 }
 

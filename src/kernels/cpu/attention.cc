@@ -14,8 +14,8 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/attention_blocks-inl.h"
-#include "kernels/cpu/dropout-inl.h"
 #include "kernels/cpu/attention_tile-inl.h"
+#include "kernels/cpu/dropout-inl.h"
 #include "kernels/cpu/simd.h"
 
 HWY_BEFORE_NAMESPACE();

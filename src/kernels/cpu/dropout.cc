@@ -1,9 +1,10 @@
 // Dropout: the mask is made again from (seed, stream, step, element) whenever it is needed, alike
 // on every instruction set and number of threads. The output may be the memory of x.
+#include "kernels/cpu/dropout.h"
+
 #include <algorithm>
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/dropout.h"
 #include "kernels/cpu/split.h"
 
 #undef HWY_TARGET_INCLUDE
