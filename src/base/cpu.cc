@@ -2,12 +2,15 @@
 #include "base/cpu.h"
 
 #include <sched.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <sstream>
 
 #include "base/file.h"
@@ -60,19 +63,56 @@ std::optional<double> quota_of_group(const std::string& folder, bool v2) {
                     read_kernel_file(join_path(folder, "cpu.cfs_period_us")));
 }
 
-// The tightest quota from `group` up to the mount point. Inside a container the group's path may
-// not be visible; the mount point itself, which then is the container's group, is always looked at.
-std::optional<double> tightest_quota(const std::string& mount, std::string_view group, bool v2) {
-  std::optional<double> tightest;
+// A limit of a group in bytes, or nothing when there is none ("max").
+std::optional<int64_t> read_bytes(const std::string& folder, std::string_view file) {
+  const Result<int64_t> bytes =
+      parse_int<int64_t>(trim(read_kernel_file(join_path(folder, file))), "limit", 0);
+  return bytes ? std::optional(*bytes) : std::nullopt;
+}
+
+// The smaller one of two limits, either of which may be missing.
+template <typename T>
+void tighten(std::optional<T>& limit, const std::optional<T>& other) {
+  if (other) limit = std::min(limit.value_or(*other), *other);
+}
+
+// The tightest limit from `group` up to the mount point, by read_limit(folder, is_v2). Inside a
+// container the group's path may not be visible; the mount point itself, which then is the
+// container's group, is always looked at.
+template <typename T, typename ReadLimit>
+std::optional<T> tightest_above(const std::string& mount, std::string_view group, bool v2,
+                                const ReadLimit& read_limit) {
+  std::optional<T> tightest;
   std::string path(group);
   for (;;) {
-    const std::string folder = mount + (path == "/" ? "" : path);
-    if (const auto quota = quota_of_group(folder, v2)) {
-      tightest = std::min(tightest.value_or(*quota), *quota);
-    }
+    tighten(tightest, read_limit(mount + (path == "/" ? "" : path), v2));
     if (path.size() <= 1) return tightest;
     path = parent_path(path);
   }
+}
+
+// The tightest limit over all groups of a process that `controller` governs.
+template <typename T, typename ReadLimit>
+std::optional<T> tightest_limit(const std::string& root, std::string_view proc_cgroup,
+                                std::string_view controller, const ReadLimit& read_limit) {
+  std::optional<T> tightest;
+  while (!proc_cgroup.empty()) {
+    // "0::/path" is the v2 group, "4:cpu,cpuacct:/path" a v1 group.
+    std::string_view path = take_until(proc_cgroup, '\n');
+    const bool v2 = take_until(path, ':') == "0";
+    std::string_view controllers = take_until(path, ':');
+    std::string mount = root;
+    if (!v2) {
+      // Mounted under the controllers' joint name, with a link from each.
+      mount = join_path(root, controllers);
+      if (!is_directory(mount)) mount = join_path(root, controller);
+      bool governs = false;
+      while (!controllers.empty()) governs |= take_until(controllers, ',') == controller;
+      if (!governs) continue;
+    }
+    tighten(tightest, tightest_above<T>(mount, path, v2, read_limit));
+  }
+  return tightest;
 }
 
 // The value of the first "key<spaces>: value" line of /proc/cpuinfo or /proc/self/status.
@@ -84,10 +124,18 @@ std::string_view find_field(std::string_view text, std::string_view key) {
   return {};
 }
 
+// The CPUs of the affinity mask. The kernel refuses a mask shorter than its own, whose length only
+// trying tells.
 int affinity_cpu_count() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(CPU_COUNT(&set), 1);
+  for (size_t sets = 1; sets <= 1024; sets *= 2) {
+    std::vector<cpu_set_t> mask(sets);  // Of CPU_SETSIZE (1024) CPUs each.
+    if (sched_getaffinity(0, sets * sizeof(cpu_set_t), mask.data()) == 0) {
+      int count = 0;
+      for (const cpu_set_t& set : mask) count += CPU_COUNT(&set);
+      return std::max(count, 1);
+    }
+    if (errno != EINVAL) break;
+  }
   return static_cast<int>(std::max(sysconf(_SC_NPROCESSORS_ONLN), 1L));
 }
 
@@ -119,28 +167,33 @@ void read_caches(CpuInfo& info) {
 
 std::optional<double> cgroup_cpu_quota(const std::string& cgroup_root,
                                        std::string_view proc_cgroup) {
-  std::optional<double> tightest;
-  while (!proc_cgroup.empty()) {
-    // "0::/path" is the v2 group, "4:cpu,cpuacct:/path" a v1 group.
-    std::string_view path = take_until(proc_cgroup, '\n');
-    const bool v2 = take_until(path, ':') == "0";
-    std::string_view controllers = take_until(path, ':');
-    std::optional<double> quota;
-    if (v2) {
-      quota = tightest_quota(cgroup_root, path, true);
-    } else {
-      const std::string joined(controllers);
-      bool has_cpu = false;
-      while (!controllers.empty()) has_cpu |= take_until(controllers, ',') == "cpu";
-      if (!has_cpu) continue;
-      // Mounted under the controllers' joint name, with a link from each.
-      const std::string mount = join_path(cgroup_root, joined);
-      quota =
-          tightest_quota(is_directory(mount) ? mount : join_path(cgroup_root, "cpu"), path, false);
-    }
-    if (quota) tightest = std::min(tightest.value_or(*quota), *quota);
-  }
-  return tightest;
+  return tightest_limit<double>(cgroup_root, proc_cgroup, "cpu", quota_of_group);
+}
+
+MemoryLimits cgroup_memory_limits(const std::string& cgroup_root, std::string_view proc_cgroup) {
+  MemoryLimits limits;
+  limits.memory = tightest_limit<int64_t>(
+      cgroup_root, proc_cgroup, "memory", [](const std::string& folder, bool v2) {
+        return read_bytes(folder, v2 ? "memory.max" : "memory.limit_in_bytes");
+      });
+  // Version 1 limits the sum of both only.
+  limits.swap = tightest_limit<int64_t>(
+      cgroup_root, proc_cgroup, "memory", [](const std::string& folder, bool v2) {
+        return v2 ? read_bytes(folder, "memory.swap.max") : std::nullopt;
+      });
+  return limits;
+}
+
+int64_t usable_memory_bytes() {
+  static const MemoryLimits limits =
+      cgroup_memory_limits("/sys/fs/cgroup", read_kernel_file("/proc/self/cgroup"));
+  constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+  struct sysinfo info = {};
+  if (sysinfo(&info) != 0) return limits.memory.value_or(kUnlimited);
+  const auto bytes = [&](unsigned long units, const std::optional<int64_t>& limit) {
+    return std::min(static_cast<int64_t>(units) * info.mem_unit, limit.value_or(kUnlimited));
+  };
+  return bytes(info.totalram, limits.memory) + bytes(info.totalswap, limits.swap);
 }
 
 int usable_cpu_count() {
@@ -148,18 +201,6 @@ int usable_cpu_count() {
   const auto quota = cgroup_cpu_quota("/sys/fs/cgroup", read_kernel_file("/proc/self/cgroup"));
   if (!quota || *quota >= affinity) return affinity;
   return std::max(static_cast<int>(std::ceil(*quota)), 1);
-}
-
-std::string_view best_isa_name() {
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
-    return "avx512";
-  }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
-  if (__builtin_cpu_supports("sse4.2")) return "sse4";
-  return "scalar";
 }
 
 CpuInfo cpu_info() {

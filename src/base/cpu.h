@@ -1,5 +1,5 @@
 // What the machine offers this process: CPUs, instruction sets, caches, memory. For sizing the
-// thread pool and for the reports that accompany every measurement.
+// thread pool and large blocks and for the reports that accompany every measurement.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,17 @@ int usable_cpu_count();
 std::optional<double> cgroup_cpu_quota(const std::string& cgroup_root,
                                        std::string_view proc_cgroup);
 
-/// The best instruction set that Volta's kernels know and this CPU has: "avx512" (F, BW, CD, DQ,
-/// VL), "avx2" (with FMA), "sse4", or "scalar".
-std::string_view best_isa_name();
+/// Memory and swap together that this process may fill, in bytes: the machine's, or less where its
+/// cgroups say so.
+int64_t usable_memory_bytes();
+
+/// What a process's cgroups (v1 or v2) allow it, in bytes; nothing where there is no limit.
+struct MemoryLimits {
+  std::optional<int64_t> memory;
+  std::optional<int64_t> swap;
+};
+/// The tightest ones, with the arguments of cgroup_cpu_quota.
+MemoryLimits cgroup_memory_limits(const std::string& cgroup_root, std::string_view proc_cgroup);
 
 /// A CPU of this machine, for reports. Unknown texts are "unknown", unknown sizes 0.
 struct CpuInfo {

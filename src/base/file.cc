@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -376,18 +377,15 @@ Result<std::vector<std::string>> list_directory(const std::string& path) {
   return names;
 }
 
-Status create_directories(const std::string& path) {
-  if (path.empty()) return fail(ErrorCode::kInvalidArgument, "the name of a folder is empty");
+namespace {
+
+Status create_directory(const std::string& path) {
   if (is_directory(path)) return {};
-  const std::string parent = parent_path(path);
-  if (parent != path && !is_directory(parent)) VOLTA_TRY(create_directories(parent));
   if (file_ops().mkdir(path, kFolderMode) == 0) return {};
   const int mkdir_errno = errno;
   if (mkdir_errno == EEXIST && is_directory(path)) return {};  // Someone else was faster.
   return fail_to_write("create folder", path, mkdir_errno);
 }
-
-namespace {
 
 Status remove_tree(const std::string& path) {
   struct stat info = {};
@@ -406,6 +404,21 @@ Status remove_tree(const std::string& path) {
 }
 
 }  // namespace
+
+Status create_directories(const std::string& path) {
+  if (path.empty()) return fail(ErrorCode::kInvalidArgument, "the name of a folder is empty");
+  if (path.size() >= PATH_MAX) {  // Before half of it is made.
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the name of a folder has {} bytes, more than the {} that the system "
+                            "takes: '{}...'",
+                            path.size(), PATH_MAX - 1, path.substr(0, 60)));
+  }
+  for (size_t end = 0; end != std::string::npos;) {
+    end = path.find('/', end + 1);
+    VOLTA_TRY(create_directory(path.substr(0, end)));
+  }
+  return {};
+}
 
 Status remove_all(const std::string& path) {
   const std::string name = file_name(path);

@@ -1,6 +1,6 @@
 // Files as the rest of Volta sees them: read whole and checked, written so that a crash or a full
-// disk never leaves half a file under the final name. Knows no format. Every system call that can
-// fail goes through FileOps, so that tests can make the n-th one fail.
+// disk never leaves half a file under the final name. Knows no format. What opens, reads, writes
+// and changes names goes through FileOps, so that tests can make the n-th call fail.
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +18,7 @@
 
 namespace volta {
 
-/// The system calls that files are made of. Each behaves as its POSIX namesake (-1 and errno on
+/// The system calls that make and fill files. Each behaves as its POSIX namesake (-1 and errno on
 /// failure). The default implementation makes the call.
 class FileOps {
  public:
@@ -61,7 +61,7 @@ inline constexpr int64_t kDefaultMaxFileBytes = int64_t{16} << 30;
 Result<HeapArray<std::byte>> read_binary_file(const std::string& path,
                                               int64_t max_bytes = kDefaultMaxFileBytes);
 
-/// The same as text (bytes as they are: see is_valid_utf8 in base/text.h).
+/// The same as text (bytes as they are: see find_invalid_utf8 in base/text.h).
 Result<std::string> read_text_file(const std::string& path,
                                    int64_t max_bytes = kDefaultMaxFileBytes);
 
@@ -69,7 +69,8 @@ Result<std::string> read_text_file(const std::string& path,
 bool is_temporary_name(std::string_view name);
 
 /// Puts a file with these bytes at `path`, or leaves what was there: written under a temporary name
-/// in the same folder, fsynced, renamed, folder fsynced. On failure (kIo) the temporary is removed.
+/// in the same folder, fsynced, renamed, folder fsynced. On failure (kIo) the temporary is removed;
+/// when the folder's fsync alone fails, the new file is in place but may not survive a power loss.
 Status write_file_atomic(const std::string& path, std::span<const std::byte> bytes);
 Status write_file_atomic(const std::string& path, std::string_view text);
 
@@ -156,7 +157,8 @@ Result<int64_t> file_size(const std::string& path);
 /// The names in a folder (not paths; without . and ..), sorted. kNotFound, kIo.
 Result<std::vector<std::string>> list_directory(const std::string& path);
 
-/// Makes the folder and its missing parents. No error when it is there; kIo otherwise.
+/// Makes the folder and its missing parents. No error when it is there; kInvalidArgument for a name
+/// that is empty or longer than the system takes, kIo otherwise.
 Status create_directories(const std::string& path);
 
 /// Removes a file or a folder with everything in it; symbolic links are removed, never followed. No

@@ -5,6 +5,11 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <system_error>
 
 #include "base/json.h"
 #include "base/memory.h"
@@ -90,22 +95,33 @@ class Converter {
   int depth_left_;
 };
 
+// Whether `digits`, all of them digits, are an integer that simdjson takes.
+bool fits_64_bits(std::string_view digits, bool negative) {
+  uint64_t magnitude = 0;
+  if (std::from_chars(digits.begin(), digits.end(), magnitude).ec != std::errc{}) return false;
+  return !negative || magnitude <= uint64_t{1} << 63;
+}
+
 // simdjson refuses integers of more than 64 bits, which are good JSON and occur in the field
 // (Hugging Face writes "model_max_length": 1000000000000000019884624838656). This writes ".0"
-// behind every integer of 19 digits and more outside strings, which makes it a double.
+// behind each of them outside strings, which makes it a double.
 std::string widen_long_integers(std::string_view text) {
-  constexpr size_t kLongDigits = 19;
   std::string out;
   bool in_string = false;
   bool fraction = false;  // Within a number, behind a point or an exponent.
-  size_t digits = 0;
+  size_t digits = 0;      // That end before text[i].
+  const auto is_too_long = [&](size_t end) {
+    const size_t begin = end - digits;
+    return digits > 0 && !fraction &&
+           !fits_64_bits(text.substr(begin, digits), begin > 0 && text[begin - 1] == '-');
+  };
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (!in_string && c >= '0' && c <= '9') {
       ++digits;
     } else {
       const bool point = c == '.' || c == 'e' || c == 'E';
-      if (digits >= kLongDigits && !fraction && !point) out += ".0";
+      if (!point && is_too_long(i)) out += ".0";
       fraction = !in_string && (point || (fraction && (c == '+' || c == '-')));
       digits = 0;
       if (c == '"') in_string = !in_string;
@@ -113,7 +129,7 @@ std::string widen_long_integers(std::string_view text) {
     out += c;
     if (in_string && c == '\\' && i + 1 < text.size()) out += text[++i];
   }
-  if (digits >= kLongDigits && !fraction) out += ".0";
+  if (is_too_long(text.size())) out += ".0";
   return out;
 }
 

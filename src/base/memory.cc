@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/cpu.h"
 #include "base/system_error.h"
 
 namespace volta {
@@ -21,15 +21,6 @@ namespace volta {
 namespace {
 
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
-
-// Memory and swap of the machine together: no larger block can ever be filled.
-int64_t total_memory_bytes() {
-  struct sysinfo info = {};
-  if (sysinfo(&info) != 0) return std::numeric_limits<int64_t>::max();
-  const double bytes = (static_cast<double>(info.totalram) + static_cast<double>(info.totalswap)) *
-                       static_cast<double>(info.mem_unit);
-  return static_cast<int64_t>(bytes);
-}
 
 std::unexpected<Error> out_of_memory(int64_t bytes) {
   return fail(ErrorCode::kOutOfMemory,
@@ -65,7 +56,7 @@ Result<AlignedBytes> try_allocate(int64_t bytes, int64_t alignment) {
   if (bytes == 0) return AlignedBytes();
   const bool huge = bytes >= kHugePageThreshold;
   if (huge) {
-    if (bytes > total_memory_bytes()) return out_of_memory(bytes);
+    if (bytes > usable_memory_bytes()) return out_of_memory(bytes);
     alignment = kHugePageBytes;
   }
   // SAFETY: aligned_alloc wants a size that is a multiple of the alignment; `bytes` is bounded by

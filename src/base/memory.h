@@ -60,8 +60,8 @@ class AlignedBytes {
 
 /// `bytes` of uninitialised memory aligned to `alignment` (a power of two of at least 8). Zero
 /// bytes give an empty block. kInvalidArgument for a negative size or a bad alignment, kOutOfMemory
-/// when the system has not that much (a block larger than memory and swap together is refused at
-/// once: overcommit would grant it and kill the process later).
+/// when the system has not that much (a block larger than the memory and swap that this process may
+/// fill is refused at once: overcommit would grant it and kill the process later).
 Result<AlignedBytes> try_allocate(int64_t bytes, int64_t alignment = kDefaultAlignment);
 
 /// The same, filled with zeros.
@@ -80,16 +80,11 @@ Result<std::span<const T>> as_span(std::span<const std::byte> bytes);
 std::string_view as_text(std::span<const std::byte> bytes);
 std::span<const std::byte> as_bytes(std::string_view text);
 
-/// The bytes of one trivially copyable object, for reading or for filling.
+/// The bytes of one trivially copyable object.
 template <typename T>
   requires(std::is_trivially_copyable_v<T>)
 std::span<const std::byte> object_bytes(const T& object) {
   return std::as_bytes(std::span<const T, 1>(&object, 1));
-}
-template <typename T>
-  requires(std::is_trivially_copyable_v<T>)
-std::span<std::byte> writable_object_bytes(T& object) {
-  return std::as_writable_bytes(std::span<T, 1>(&object, 1));
 }
 
 /// n values of T on the heap, zero-initialised, 64-byte aligned. Move-only; empty by default. Like

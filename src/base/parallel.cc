@@ -55,7 +55,9 @@ constexpr int64_t part_begin(int64_t n, int64_t parts, int64_t part) {
 
 Result<int> threads_from_environment() {
   const char* text = std::getenv("VOLTA_NUM_THREADS");
-  if (text == nullptr || std::string_view(text).empty()) return usable_cpu_count();
+  if (text == nullptr || std::string_view(text).empty()) {
+    return std::min(usable_cpu_count(), kMaxThreads);
+  }
   return parse_int<int>(text, "VOLTA_NUM_THREADS", 1, kMaxThreads);
 }
 

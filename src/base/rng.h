@@ -109,18 +109,10 @@ class RandomSequence {
 
   constexpr Random4 next() { return random_bits(key_.seed, key_.stream, key_.step, block_++); }
   constexpr float next_float() { return uniform_float(next().x); }
-  constexpr double next_double() {
-    const Random4 r = next();
-    return uniform_double(r.x, r.y);
-  }
   /// In [0, n); n of at least 1.
   constexpr uint32_t next_below(uint32_t n) {
     const Random4 r = next();
     return bounded(r.x, r.y, n);
-  }
-  double next_normal() {
-    const Random4 r = next();
-    return normal_pair(r.x, r.y).first;
   }
 
  private:

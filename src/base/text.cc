@@ -79,8 +79,6 @@ std::optional<size_t> find_invalid_utf8(std::string_view text) {
   return std::nullopt;
 }
 
-bool is_valid_utf8(std::string_view text) { return !find_invalid_utf8(text).has_value(); }
-
 void append_utf8(std::string& out, char32_t code_point) {
   if (!is_scalar_value(code_point)) code_point = 0xFFFD;
   const auto tail = [&](int shift) {

@@ -24,7 +24,6 @@ std::optional<CodePoint> decode_utf8(std::string_view text);
 
 /// The offset of the first byte that is not part of valid UTF-8; nothing when all of it is valid.
 std::optional<size_t> find_invalid_utf8(std::string_view text);
-bool is_valid_utf8(std::string_view text);
 
 /// Appends a code point; an invalid one (surrogate, too large) becomes U+FFFD.
 void append_utf8(std::string& out, char32_t code_point);

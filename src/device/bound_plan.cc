@@ -1,7 +1,9 @@
 // BoundPlan: gives a plan its memory and resolves every address once.
 #include <fmt/format.h>
 
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "device/device.h"
 #include "device/memory_check.h"
@@ -66,16 +68,43 @@ Status check_operand(const Plan& plan, const PlanOperand& operand, bool written)
 Status check_step(const Plan& plan, const PlanStep& step) {
   const std::uint32_t written = writes(step.op, step.inputs.size());
   for (std::size_t i = 0; i < step.inputs.size(); ++i) {
-    VOLTA_TRY(check_operand(plan, step.inputs[i], i < 32 && ((written >> i) & 1u) != 0));
+    VOLTA_TRY(check_operand(plan, step.inputs[i], writes_input(written, i)));
   }
   for (const PlanOperand& output : step.outputs) VOLTA_TRY(check_operand(plan, output, true));
   return check_window(step.workspace_offset, step.workspace_bytes, plan.arena_bytes,
                       "the workspace");
 }
 
-Status check_plan(const Plan& plan) {
+std::vector<TensorSpec> specs_of(std::span<const PlanOperand> operands) {
+  std::vector<TensorSpec> specs;
+  specs.reserve(operands.size());
+  for (const PlanOperand& operand : operands) specs.push_back(operand.spec);
+  return specs;
+}
+
+// A plan is made for one device: another one may lack a kernel, or its kernels may need more room
+// for their other instruction set or number of threads.
+Status check_kernel(const Device& device, const PlanStep& step) {
+  const std::vector<TensorSpec> inputs = specs_of(step.inputs);
+  if (!device.supports(step.op, inputs)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("device '{}' has no kernel for it: was the plan made for another "
+                            "device? Make it with this one",
+                            device.info().id));
+  }
+  const std::int64_t needed = device.workspace_bytes(step.op, inputs, specs_of(step.outputs));
+  if (needed <= step.workspace_bytes) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("device '{}' needs a workspace of {} bytes, the plan has {}: it was made "
+                          "for another device or number of threads; make it with this one",
+                          device.info().id, needed, step.workspace_bytes));
+}
+
+Status check_plan(const Plan& plan, const Device& device) {
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    if (Status status = check_step(plan, plan.steps[i]); !status) {
+    Status status = check_step(plan, plan.steps[i]);
+    if (status) status = check_kernel(device, plan.steps[i]);
+    if (!status) {
       return std::unexpected(std::move(status).error().with_context(
           fmt::format("plan step {} of {}, {} '{}'", i + 1, plan.steps.size(),
                       to_string(plan.steps[i].op), plan.steps[i].label)));
@@ -90,12 +119,27 @@ Status check_plan(const Plan& plan) {
   return {};
 }
 
+Status check_overlaps(const Plan& plan, std::span<const Tensor> tensors) {
+  std::vector<TensorUse> uses;
+  uses.reserve(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    uses.push_back({&tensors[i], plan.bindings[i].written});
+  }
+  const auto overlap = find_written_overlap(uses);
+  if (!overlap) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("binding {}: the plan writes it, but its tensor shares memory with that "
+                          "of {}: give one of them memory of its own",
+                          describe(plan.bindings[overlap->written]),
+                          describe(plan.bindings[overlap->other])));
+}
+
 }  // namespace
 
 Result<BoundPlan> BoundPlan::bind(std::shared_ptr<const Plan> plan, Device& device,
                                   const TensorLookup& lookup) {
   if (plan == nullptr) return fail(ErrorCode::kInvalidArgument, "there is no plan to bind");
-  VOLTA_TRY(check_plan(*plan));
+  VOLTA_TRY(check_plan(*plan, device));
 
   BoundPlan bound;
   // The largest block first: what cannot fit at all fails before lookup makes anything.
@@ -113,9 +157,19 @@ Result<BoundPlan> BoundPlan::bind(std::shared_ptr<const Plan> plan, Device& devi
     }
     bound.bindings_.push_back(*std::move(tensor));
   }
+  VOLTA_TRY(check_overlaps(*plan, bound.bindings_));
   bound.plan_ = std::move(plan);
+  bound.device_ = device.identity();
   bound.resolve_calls();
   return bound;
+}
+
+Status BoundPlan::check_device(const Device& device) const {
+  if (device.identity() == device_) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("the plan was bound for another device than '{}' with {} threads: bind "
+                          "it with this one",
+                          device.info().id, device.info().threads));
 }
 
 void BoundPlan::resolve_calls() {

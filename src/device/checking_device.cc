@@ -14,10 +14,6 @@ namespace volta {
 
 namespace {
 
-bool is_written(std::uint32_t written, std::size_t input) {
-  return input < 32 && ((written >> input) & 1u) != 0;
-}
-
 // A float is NaN or infinite when its exponent bits are all ones.
 template <typename Bits>
 std::optional<std::int64_t> find_exponent(const Bits* bits, std::int64_t count, Bits exponent) {
@@ -66,7 +62,7 @@ Result<std::string> blame_input(MemoryOwner& memory, const OpCall& call, std::ui
     const View& input = call.inputs[i];
     const bool overwritten =
         std::ranges::find(call.outputs, input.data, &View::data) != call.outputs.end();
-    if (overwritten || is_written(written, i)) {
+    if (overwritten || writes_input(written, i)) {
       all_seen = false;
       continue;
     }
@@ -103,7 +99,7 @@ Status CheckingDevice::run(const OpCall& call) {
     VOLTA_TRY(check(call.outputs[i], "output", i));
   }
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    if (is_written(written, i)) VOLTA_TRY(check(call.inputs[i], "written input", i));
+    if (writes_input(written, i)) VOLTA_TRY(check(call.inputs[i], "written input", i));
   }
   return {};
 }

@@ -24,6 +24,9 @@ class CheckingDevice final : public Device {
   Status run(const OpCall& call) override;
 
   DeviceInfo info() const override { return inner_->info(); }
+  const std::shared_ptr<const DeviceIdentity>& identity() const override {
+    return inner_->identity();
+  }
   const std::shared_ptr<MemoryOwner>& memory() const override { return inner_->memory(); }
   Status synchronize() override { return inner_->synchronize(); }
   bool supports(const Op& op, std::span<const TensorSpec> inputs) const override {

@@ -14,6 +14,7 @@ std::string describe(const OpCall& call) {
 }
 
 Status Device::execute(BoundPlan& plan) {
+  VOLTA_TRY(plan.check_device(*this));
   const std::span<const OpCall> calls = plan.calls();
   for (std::size_t i = 0; i < calls.size(); ++i) {
     Status status = run(calls[i]);

@@ -41,18 +41,26 @@ struct DeviceInfo {
 
 class BoundPlan;
 
+/// Nothing but an address of its own; who keeps it can tell a device from its successors.
+struct DeviceIdentity {};
+
 /// Abstract device. Proxies (profiling, checking) wrap another one and forward.
 /// One device may be used from several threads as long as each runs its own BoundPlan.
 class Device : public Backend {
  public:
   virtual DeviceInfo info() const = 0;
+  /// The same object for the same device, also when proxies wrap it, and for no other one ever: a
+  /// plan is bound for one device's kernels and threads.
+  virtual const std::shared_ptr<const DeviceIdentity>& identity() const { return identity_; }
   /// Who owns this device's memory.
   virtual const std::shared_ptr<MemoryOwner>& memory() const = 0;
-  /// Runs one op whose views and workspace fit it (they come from a checked plan). Fails only for
+  /// Runs one op whose views and workspace fit it (they come from a plan bound for this device, or
+  /// are as large as workspace_bytes() says); that is not checked again. Fails only for
   /// reasons of the device, or when an index tensor holds a value out of range; the error names
   /// the op and its label.
   virtual Status run(const OpCall& call) = 0;
   /// Runs every step in order. The default loops over run(); its errors name the step.
+  /// kInvalidArgument when the plan was bound for another device.
   virtual Status execute(BoundPlan& plan);
   /// Waits for everything submitted; returns the first asynchronous error.
   virtual Status synchronize() { return {}; }
@@ -69,6 +77,9 @@ class Device : public Backend {
   Encoding preferred_encoding(const Op&, std::size_t, const TensorSpec&) const override {
     return {};
   }
+
+ private:
+  std::shared_ptr<const DeviceIdentity> identity_ = std::make_shared<const DeviceIdentity>();
 };
 
 /// Finds the tensor to bind for a plan's input, parameter or state.
@@ -79,9 +90,14 @@ using TensorLookup = std::function<Result<Tensor>(const PlanBinding&)>;
 class BoundPlan {
  public:
   /// Allocates the arena on `device`, copies the plan's constants there, and asks `lookup` for
-  /// every input, parameter and state; specs must match exactly and memory must be the device's.
+  /// every input, parameter and state; specs must match exactly, memory must be the device's, and
+  /// what the plan writes must not overlap anything else. kInvalidArgument for a plan made for
+  /// another device, whose kernels cannot run its steps in the workspace they have.
   static Result<BoundPlan> bind(std::shared_ptr<const Plan> plan, Device& device,
                                 const TensorLookup& lookup);
+
+  /// kInvalidArgument unless this is the device that the plan was bound for, or a proxy of it.
+  Status check_device(const Device& device) const;
 
   const Plan& plan() const { return *plan_; }
   /// The same plan, for who must tell plans apart after they are gone (a proxy's cache).
@@ -98,6 +114,7 @@ class BoundPlan {
   View view_of(const PlanOperand& operand) const;
 
   std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const DeviceIdentity> device_;
   std::shared_ptr<DeviceBuffer> arena_;
   std::vector<Tensor> bindings_;
   std::vector<View> views_;

@@ -1,6 +1,9 @@
 // Who may touch whose memory: the one rule by which devices accept tensors.
 #pragma once
 
+#include <cstddef>
+#include <optional>
+#include <span>
 #include <string_view>
 
 #include "base/result.h"
@@ -14,5 +17,19 @@ namespace volta {
 /// tensors always pass. kInvalidArgument otherwise, naming `what` ("parameter 'wte'").
 Status check_memory(const Device& device, const Tensor& tensor, bool written,
                     std::string_view what);
+
+/// A tensor that an op or a plan uses.
+struct TensorUse {
+  const Tensor* tensor = nullptr;
+  bool written = false;
+};
+/// Two uses, by index, that share bytes.
+struct WrittenOverlap {
+  std::size_t written = 0;
+  std::size_t other = 0;
+};
+/// A written tensor that shares bytes with another one, or nothing when there is none. Planner,
+/// passes and kernels take different operands for different memory, unless they only read it.
+std::optional<WrittenOverlap> find_written_overlap(std::span<const TensorUse> uses);
 
 }  // namespace volta

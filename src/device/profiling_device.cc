@@ -136,22 +136,17 @@ class ProfilingDevice::Recorder {
     }
   }
 
-  /// Records the first `steps` steps of a run; `complete` when that is all of them.
+  /// Records the first `steps` steps of a run; `complete` when that is all of them. A run that
+  /// began before the last reset() belongs to what was forgotten.
   void end(Run run, std::size_t steps, bool complete) {
     const std::lock_guard lock(mutex_);
-    const std::uint32_t thread = thread_number();
-    for (std::size_t i = 0; i < steps; ++i) {
-      add(run.track->sources[i], thread, run.times[i], run.times[i + 1] - run.times[i]);
-    }
-    if (complete) {
-      ++executions_;
-      add_event({-1, thread, run.times[0] - origin_ns_, run.times[steps] - run.times[0]});
-    }
+    if (run.times[0] >= origin_ns_) add_run(run, steps, complete);
     run.track->spare_times.push_back(std::move(run.times));
   }
 
   void add_single(const OpCall& call, std::int64_t start_ns, std::int64_t duration_ns) {
     const std::lock_guard lock(mutex_);
+    if (start_ns < origin_ns_) return;  // Begun before the last reset().
     add(find_source(call), thread_number(), start_ns, duration_ns);
   }
 
@@ -168,6 +163,16 @@ class ProfilingDevice::Recorder {
  private:
   explicit Recorder(HeapArray<ProfileEvent> ring)
       : ring_(std::move(ring)), origin_ns_(monotonic_nanoseconds()) {}
+
+  void add_run(const Run& run, std::size_t steps, bool complete) {
+    const std::uint32_t thread = thread_number();
+    for (std::size_t i = 0; i < steps; ++i) {
+      add(run.track->sources[i], thread, run.times[i], run.times[i + 1] - run.times[i]);
+    }
+    if (!complete) return;
+    ++executions_;
+    add_event({-1, thread, run.times[0] - origin_ns_, run.times[steps] - run.times[0]});
+  }
 
   void add(std::int32_t source, std::uint32_t thread, std::int64_t start_ns, std::int64_t ns) {
     sums_[static_cast<std::size_t>(source)].add(ns);
@@ -290,6 +295,7 @@ Status ProfilingDevice::run(const OpCall& call) {
 }
 
 Status ProfilingDevice::execute(BoundPlan& plan) {
+  VOLTA_TRY(plan.check_device(*this));
   const std::span<const OpCall> calls = plan.calls();
   Recorder::Run run = recorder_->begin(plan);
   std::size_t steps = 0;

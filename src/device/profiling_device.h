@@ -22,8 +22,8 @@ struct ProfilingOptions {
 
 /// A device that wraps another. Each op is waited for, so that its time is its own. Safe to use
 /// from several threads at once. From a plan's second execution on nothing is allocated. Direct
-/// run() calls are measured too, at the cost of a look-up by text. Wrap the device that does the
-/// work outermost: a proxy around this one would turn executions into single runs.
+/// run() calls are measured too, at the cost of a look-up by text. This is to be the outermost
+/// proxy: one around it would turn executions into single runs.
 class ProfilingDevice final : public Device {
  public:
   /// kInvalidArgument for a null device or a negative number of events, kOutOfMemory.
@@ -33,14 +33,16 @@ class ProfilingDevice final : public Device {
 
   /// What was seen since the start or the last reset().
   Profile profile() const;
-  /// Forgets all numbers and events.
+  /// Forgets all numbers and events, and those of what is running right now.
   void reset();
-  const std::shared_ptr<Device>& inner() const { return inner_; }
 
   Status run(const OpCall& call) override;
   Status execute(BoundPlan& plan) override;
 
   DeviceInfo info() const override { return inner_->info(); }
+  const std::shared_ptr<const DeviceIdentity>& identity() const override {
+    return inner_->identity();
+  }
   const std::shared_ptr<MemoryOwner>& memory() const override { return inner_->memory(); }
   Status synchronize() override { return inner_->synchronize(); }
   bool supports(const Op& op, std::span<const TensorSpec> inputs) const override {

@@ -95,10 +95,18 @@ Result<std::vector<Tensor>> apply(Device& device, const Op& op, std::span<const 
                 fmt::format("device '{}' has no kernel for {}", device.info().id, to_string(op)));
   }
   const std::uint32_t written = writes(op, inputs.size());
+  std::vector<TensorUse> uses;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const bool is_written = i < 32 && ((written >> i) & 1u) != 0;
+    const bool is_written = writes_input(written, i);
     VOLTA_TRY(
         check_memory(device, inputs[i], is_written, fmt::format("input {} of {}", i, op_name(op))));
+    uses.push_back({&inputs[i], is_written});
+  }
+  if (const auto overlap = find_written_overlap(uses)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: writes its input {}, which shares memory with its input {}: give "
+                            "it a copy",
+                            to_string(op), overlap->written, overlap->other));
   }
 
   Operands out;

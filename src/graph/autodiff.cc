@@ -9,8 +9,6 @@
 
 #include "base/memory.h"
 #include "graph/graph.h"
-#include "graph/value_names.h"
-#include "graph/verify.h"
 
 namespace volta {
 namespace {
@@ -49,21 +47,24 @@ class Differentiator {
  private:
   static std::size_t index(ValueId id) { return static_cast<std::size_t>(id.index); }
 
-  /// A node is on the path when it depends on a `wrt` and the loss depends on it.
+  /// A node is on the path when one of its inputs depends on a `wrt`, or is one, and the loss
+  /// depends on the node. What makes a `wrt` from other values is not.
   void find_path() {
-    for (const Node& node : graph_.nodes()) {
-      const bool depends =
+    on_path_.resize(node_count_);
+    for (std::size_t i = 0; i < node_count_; ++i) {
+      const Node& node = graph_.nodes()[i];
+      on_path_[i] =
           std::ranges::any_of(node.inputs, [&](ValueId id) { return depends_[index(id)]; });
-      if (!depends) continue;
+      if (!on_path_[i]) continue;
       for (const ValueId id : node.outputs) depends_[index(id)] = true;
     }
     std::vector<bool> reaches(depends_.size());
     reaches[index(loss_)] = true;
-    on_path_.resize(node_count_);
     for (std::size_t i = node_count_; i-- > 0;) {
       const Node& node = graph_.nodes()[i];
-      on_path_[i] = std::ranges::any_of(
-          node.outputs, [&](ValueId id) { return reaches[index(id)] && depends_[index(id)]; });
+      on_path_[i] = on_path_[i] && std::ranges::any_of(node.outputs, [&](ValueId id) {
+                      return reaches[index(id)];
+                    });
       if (!on_path_[i]) continue;
       for (const ValueId id : node.inputs) reaches[index(id)] = true;
     }

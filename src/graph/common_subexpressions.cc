@@ -10,7 +10,6 @@
 
 #include "graph/passes.h"
 #include "graph/rewrite.h"
-#include "graph/verify.h"
 
 namespace volta {
 namespace {
@@ -22,11 +21,7 @@ using Key = std::tuple<std::string, std::vector<std::int32_t>, std::vector<int>>
 class Merger {
  public:
   Merger(const Graph& graph, Rewriter& rewriter)
-      : rewriter_(rewriter),
-        write_count_(graph.values().size()),
-        is_output_(graph.values().size()) {
-    for (const GraphOutput& output : graph.outputs()) mark_output(output.value);
-  }
+      : rewriter_(rewriter), write_count_(graph.values().size()) {}
 
   Status visit(const Node& node) {
     VOLTA_TRY(const auto inputs, rewriter_.at(node.inputs));
@@ -38,16 +33,13 @@ class Merger {
     }
     std::vector<const Node*>& seen = seen_[std::move(key)];
     for (const Node* first : seen) {
-      if (first->op == node.op && may_stand_for(*first, node)) return merge(*first, node);
+      if (first->op == node.op) return merge(*first, node);
     }
     seen.push_back(&node);
     return rewriter_.copy(node);
   }
 
  private:
-  bool is_output(ValueId id) const { return is_output_[static_cast<std::size_t>(id.index)]; }
-  void mark_output(ValueId id) { is_output_[static_cast<std::size_t>(id.index)] = true; }
-
   /// Notes what the node writes; true when there is anything.
   bool count_writes(const Node& node) {
     const std::uint32_t written = writes(node.op, node.inputs.size());
@@ -57,26 +49,16 @@ class Merger {
     return written != 0;
   }
 
-  /// A value can be an output under one name only.
-  bool may_stand_for(const Node& first, const Node& node) const {
-    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-      if (is_output(first.outputs[i]) && is_output(node.outputs[i])) return false;
-    }
-    return true;
-  }
-
   Status merge(const Node& first, const Node& node) {
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       VOLTA_TRY(const ValueId made, rewriter_.at(first.outputs[i]));
       rewriter_.replace(node.outputs[i], made);
-      if (is_output(node.outputs[i])) mark_output(first.outputs[i]);
     }
     return {};
   }
 
   Rewriter& rewriter_;
   std::vector<int> write_count_;
-  std::vector<bool> is_output_;
   std::map<Key, std::vector<const Node*>> seen_;
 };
 

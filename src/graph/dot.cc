@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "graph/graph.h"
 #include "graph/plan.h"
-#include "graph/verify.h"
 
 namespace volta {
 namespace {

@@ -1,7 +1,6 @@
 // Epilogue fusion: MatMul, then a bias, an activation, a residual, each needed by the next one
 // only, become one MatMul. It runs where the last of them ran, when all operands are there. The
-// kernel rounds to f32 at the same places, so that the bits may differ by the kernel's own sums
-// only.
+// kernel computes the same functions and rounds to f32 at the same places: the bits stay.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -11,7 +10,7 @@
 
 #include "graph/passes.h"
 #include "graph/rewrite.h"
-#include "graph/verify.h"
+#include "ops/check.h"
 
 namespace volta {
 namespace {
@@ -24,18 +23,15 @@ struct Chain {
   std::vector<std::size_t> nodes;  ///< Their indices, ascending.
 };
 
+/// The activation that computes what this Unary does; kNone when there is none.
 Activation as_activation(UnaryKind kind) {
-  switch (kind) {
-    case UnaryKind::kRelu:
-      return Activation::kRelu;
-    case UnaryKind::kGelu:
-      return Activation::kGelu;
-    case UnaryKind::kGeluTanh:
-      return Activation::kGeluTanh;
-    case UnaryKind::kSilu:
-      return Activation::kSilu;
-    default:
-      return Activation::kNone;
+  if (kind == UnaryKind::kScale) return Activation::kNone;
+  // unary_kind() gives kScale for kNone and for what lies behind the last activation.
+  for (std::uint8_t i = 1;; ++i) {
+    const auto activation = static_cast<Activation>(i);
+    const UnaryKind computed = rules::unary_kind(activation);
+    if (computed == kind) return activation;
+    if (computed == UnaryKind::kScale) return Activation::kNone;
   }
 }
 

@@ -150,11 +150,6 @@ Status Graph::output(std::string name, ValueId id) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("the graph already has an output '{}'; choose another name", name));
     }
-    if (other.value == id) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("output '{}' is the value that is already output as '{}': read that",
-                              name, other.name));
-    }
   }
   outputs_.push_back({std::move(name), id});
   return {};

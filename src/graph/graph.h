@@ -60,7 +60,7 @@ class Graph final : public GraphBuilder {
   Result<ValueId> constant(std::string name, Tensor data);
   Result<std::vector<ValueId>> add(const Op& op, std::span<const ValueId> inputs) override;
   Result<ValueId> filled(const Shape& shape, float value) override;
-  /// Names a value that a run makes readable. A value may be an output under one name only.
+  /// Names a value that a run makes readable; it may have several such names.
   Status output(std::string name, ValueId value);
   /// The label that nodes added from now on carry.
   void set_scope(std::string scope) { scope_ = std::move(scope); }

@@ -1,5 +1,5 @@
-// Rewrites of a graph, one file each. A pass never changes what a graph computes (bit for bit, but
-// for fusions that say otherwise), keeps the order of effects, and its result verifies.
+// Rewrites of a graph, one file each. A pass never changes what a graph computes (bit for bit,
+// unless it says otherwise), keeps the order of effects, and its result verifies.
 #pragma once
 
 #include <functional>

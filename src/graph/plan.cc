@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "graph/memory_planner.h"
-#include "graph/verify.h"
 
 namespace volta {
 namespace {
@@ -166,8 +165,7 @@ class Planner {
     return -1;
   }
 
-  /// Element j lies at the same bytes in both. (A narrowing cast in place would let one thread
-  /// overwrite what another one has yet to read.)
+  /// Element j lies at the same bytes in both.
   static bool same_layout(const TensorSpec& a, const TensorSpec& b) {
     return a.shape.elements() == b.shape.elements() && dtype_size(a.dtype) == dtype_size(b.dtype);
   }
@@ -209,14 +207,6 @@ class Planner {
 };
 
 }  // namespace
-
-std::int64_t Plan::binding_bytes(ValueKind kind) const {
-  std::int64_t bytes = 0;
-  for (const PlanBinding& binding : bindings) {
-    if (binding.kind == kind) bytes += binding.spec.bytes();
-  }
-  return bytes;
-}
 
 Result<Plan> make_plan(const Graph& graph, const Backend& backend) {
   VOLTA_TRY(verify(graph));

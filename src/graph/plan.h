@@ -50,9 +50,6 @@ struct Plan {
   std::vector<PlanOutput> outputs;
   std::int64_t arena_bytes = 0;
   std::int64_t arena_bytes_unshared = 0;  ///< What it would be without sharing; for reports.
-
-  /// The bytes of the bindings of one kind.
-  std::int64_t binding_bytes(ValueKind kind) const;
 };
 
 /// Alignment of everything in the arena.

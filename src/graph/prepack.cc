@@ -31,7 +31,7 @@ std::vector<Wish> collect_wishes(const Graph& graph, const Backend& backend) {
       const Value& value = graph.value(node.inputs[i]);
       if (value.kind != ValueKind::kParameter) continue;
       Wish& wish = wishes[static_cast<std::size_t>(node.inputs[i].index)];
-      if (i < 32 && ((written >> i) & 1u) != 0) wish.possible = false;
+      if (writes_input(written, i)) wish.possible = false;
       add_use(wish, backend.preferred_encoding(node.op, i, value.spec));
     }
   }

@@ -2,17 +2,37 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstddef>
 #include <iterator>
 #include <string>
 #include <vector>
 
 #include "graph/graph.h"
-#include "graph/value_names.h"
 
 namespace volta {
+namespace {
+
+/// What people read for each value: its own name, or %0, %1, ... for intermediates in the order in
+/// which they are made, so that a dump does not depend on how the graph came about.
+std::vector<std::string> value_names(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Value& value : graph.values()) names.push_back(value.name);
+  int made = 0;
+  for (const Node& node : graph.nodes()) {
+    for (const ValueId id : node.outputs) {
+      names[static_cast<std::size_t>(id.index)] = fmt::format("%{}", made++);
+    }
+  }
+  return names;
+}
+
+}  // namespace
 
 std::string to_text(const Graph& graph) {
-  const ValueNames names(graph);
+  const std::vector<std::string> names = value_names(graph);
+  const auto name_of = [&](ValueId id) -> const std::string& {
+    return names[static_cast<std::size_t>(id.index)];
+  };
   std::string text;
   auto out = std::back_inserter(text);
   for (const Value& value : graph.values()) {
@@ -22,17 +42,17 @@ std::string to_text(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     std::vector<std::string> results;
     for (const ValueId id : node.outputs) {
-      results.push_back(fmt::format("{}: {}", names(id), to_string(graph.spec(id))));
+      results.push_back(fmt::format("{}: {}", name_of(id), to_string(graph.spec(id))));
     }
     std::vector<std::string> operands;
-    for (const ValueId id : node.inputs) operands.push_back(names(id));
+    for (const ValueId id : node.inputs) operands.push_back(name_of(id));
     fmt::format_to(out, "{}{}{}({})", fmt::join(results, ", "), results.empty() ? "" : " = ",
                    to_string(node.op), fmt::join(operands, ", "));
     if (!node.label.empty()) fmt::format_to(out, "  # {}", node.label);
     text += '\n';
   }
   for (const GraphOutput& output : graph.outputs()) {
-    fmt::format_to(out, "output {} = {}: {}\n", output.name, names(output.value),
+    fmt::format_to(out, "output {} = {}: {}\n", output.name, name_of(output.value),
                    to_string(graph.spec(output.value)));
   }
   return text;

@@ -126,7 +126,6 @@ class Verifier {
 
   Status check_outputs() const {
     std::unordered_set<std::string_view> names;
-    std::unordered_set<std::int32_t> seen;
     for (const GraphOutput& output : outputs_) {
       if (output.name.empty()) return broken("an output has no name");
       if (find(output.value) == nullptr) {
@@ -134,9 +133,6 @@ class Verifier {
       }
       if (!names.insert(output.name).second) {
         return broken(fmt::format("two outputs are named '{}'", output.name));
-      }
-      if (!seen.insert(output.value.index).second) {
-        return broken(fmt::format("output '{}' is output under another name too", output.name));
       }
     }
     return {};

@@ -2,7 +2,6 @@
 // graph, so the tests of verify need to hand it one.
 #pragma once
 
-#include <cstdint>
 #include <span>
 
 #include "base/result.h"
@@ -10,15 +9,11 @@
 
 namespace volta {
 
-/// Whether bit `input` of what writes() returned is set; inputs past its 32 bits are never written.
-constexpr bool writes_input(std::uint32_t written, std::size_t input) {
-  return input < 32 && ((written >> input) & 1u) != 0;
-}
-
 /// Only states and parameters may be written, and what is written is an operand only once.
 Status check_effects(const Op& op, std::span<const ValueId> inputs, std::span<const Value> values);
 
-/// verify() on the parts of a graph. kInternal (a broken pass) with the value or node at fault.
+/// verify() on the parts of a graph: an error names the value or node at fault. kInternal (a broken
+/// pass), or what infer and check_effects say of a node.
 Status verify_parts(std::span<const Value> values, std::span<const Node> nodes,
                     std::span<const GraphOutput> outputs);
 

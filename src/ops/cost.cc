@@ -129,8 +129,8 @@ template <typename AnyOp>
 double bytes_moved(const AnyOp& op, Specs in, Specs out) {
   double bytes = total_bytes(in) + total_bytes(out);
   const std::uint32_t written = writes(op, in.size());
-  for (std::size_t i = 0; i < in.size() && i < 32; ++i) {
-    if ((written >> i & 1u) != 0) bytes += static_cast<double>(in[i].bytes());
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    if (writes_input(written, i)) bytes += static_cast<double>(in[i].bytes());
   }
   return bytes;
 }

@@ -2,6 +2,7 @@
 // writes, and its gradient. Rules are written against GraphBuilder, which graph implements.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -63,6 +64,10 @@ Result<Gradients> gradient(const Op& op, const GradientContext& context);
 
 /// Bit i is set when the op writes its input i in place.
 std::uint32_t writes(const Op& op, std::size_t input_count);
+/// Whether bit `input` of what writes() returned is set; inputs past its 32 bits are never written.
+constexpr bool writes_input(std::uint32_t written, std::size_t input) {
+  return input < 32 && ((written >> input) & 1u) != 0;
+}
 /// True when output 0 may take the memory of input i if it is as large and nobody reads that input
 /// afterwards: every kernel reads element j of the input for the last time before it writes element
 /// j of the output (the op cases prove it).

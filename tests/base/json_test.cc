@@ -124,7 +124,9 @@ TEST(JsonParseTest, LongIntegersBecomeDoubles) {
   // Only numbers that need it change, never text, fractions or exponents.
   const JsonValue v =
       parse(R"({"a":-1000000000000000019884624838656,"b":"1000000000000000019884624838656\"5",)"
-            R"("c":[0.1234567890123456789012345,12345678901234567890.5,1e5,1.5e+10,7]})");
+            R"("c":[0.1234567890123456789012345,12345678901234567890.5,1e5,1.5e+10,7],)"
+            R"("d":[1234567890123456789,-1234567890123456789,-9223372036854775808,)"
+            R"(-9223372036854775809,18446744073709551616]})");
   EXPECT_EQ(*v.find("a")->if_double(), -1e30);
   EXPECT_EQ(*v.find("b")->if_string(), "1000000000000000019884624838656\"5");
   const JsonValue::Array& c = *v.find("c")->if_array();
@@ -133,6 +135,13 @@ TEST(JsonParseTest, LongIntegersBecomeDoubles) {
   EXPECT_EQ(*c[2].if_double(), 1e5);
   EXPECT_EQ(*c[3].if_double(), 1.5e10);
   EXPECT_EQ(*c[4].if_int(), 7);
+  const JsonValue::Array& d = *v.find("d")->if_array();
+  ASSERT_NE(d[0].if_int(), nullptr);
+  EXPECT_EQ(*d[0].if_int(), 1234567890123456789);
+  EXPECT_EQ(*d[1].if_int(), -1234567890123456789);
+  EXPECT_EQ(*d[2].if_int(), std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(*d[3].if_double(), -9223372036854775808.0);
+  EXPECT_EQ(*d[4].if_double(), 18446744073709551616.0);
 }
 
 TEST(JsonParseTest, RefusesWhatIsNotJson) {

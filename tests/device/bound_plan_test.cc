@@ -1,7 +1,9 @@
 // BoundPlan: addresses, lookups and their refusals, plans that point outside their memory, moves.
 #include <array>
 
+#include "device/checking_device.h"
 #include "device/helpers.h"
+#include "device/profiling_device.h"
 #include "support/fault_device.h"
 
 namespace volta {
@@ -202,6 +204,84 @@ TEST(BoundPlan, PlansThatPointOutsideTheirMemoryAreRefused) {
                          .label = "fill"};
       },
       "'fill': input 'x' is written but not declared so");
+}
+
+// A wide product splits its long sums over threads, each in a piece of the workspace.
+Result<Plan> wide_product(const Device& device) {
+  Graph graph;
+  VOLTA_TRY(const ValueId a, graph.input("a", f32(Shape(4096, 512))));
+  VOLTA_TRY(const ValueId b, graph.parameter("b", f32(Shape(512, 32))));
+  VOLTA_TRY(const ValueId c, graph.add_one(MatMul{}, {a, b}));
+  VOLTA_TRY(graph.output("c", c));
+  return make_plan(graph, device);
+}
+
+Result<Tensor> zeros(const PlanBinding& binding) { return Tensor::zeros(binding.spec); }
+
+TEST(BoundPlan, PlansForFewerThreadsAreRefused) {
+  const auto few = test::cpu(1);
+  const auto many = test::cpu(16);
+  auto plan = wide_product(*few);
+  ASSERT_TRUE(plan) << plan.error().message();
+  expect_error(BoundPlan::bind(shared(*plan), *many, zeros), ErrorCode::kInvalidArgument,
+               "made for another device or number of threads");
+  EXPECT_TRUE(BoundPlan::bind(shared(*std::move(plan)), *few, zeros));
+  // More room than needed does no harm.
+  auto roomy = wide_product(*many);
+  ASSERT_TRUE(roomy);
+  EXPECT_TRUE(BoundPlan::bind(shared(*std::move(roomy)), *few, zeros));
+}
+
+TEST(BoundPlan, DevicesWithoutItsKernelsAreRefused) {
+  test::FaultyDevice device(test::cpu());
+  device.supports_all = false;
+  expect_error(test::bind_matmul_relu(device), ErrorCode::kInvalidArgument,
+               "plan step 1 of 2, MatMul 'layer': device 'cpu' has no kernel for it");
+}
+
+TEST(BoundPlan, RunsOnTheDeviceItWasBoundForAndItsProxies) {
+  const auto device = test::cpu();
+  auto bound = test::bind_matmul_relu(*device);
+  ASSERT_TRUE(bound);
+  const auto other = test::cpu();
+  expect_error(other->execute(*bound), ErrorCode::kInvalidArgument,
+               "bound for another device than 'cpu' with 2 threads");
+  const auto profiling = ProfilingDevice::create(device);
+  const auto checking = CheckingDevice::create(*profiling);
+  ASSERT_TRUE(checking);
+  EXPECT_TRUE((*profiling)->execute(*bound));
+  EXPECT_TRUE((*checking)->execute(*bound));
+  const auto profiling_other = ProfilingDevice::create(other);
+  ASSERT_TRUE(profiling_other);
+  expect_error((*profiling_other)->execute(*bound), ErrorCode::kInvalidArgument, "another device");
+}
+
+TEST(BoundPlan, WrittenMemoryBelongsToOneBinding) {
+  const auto device = test::cpu();
+  Graph graph;
+  const ValueId sum = *graph.state("sum", f32(Shape(7)));
+  const ValueId x = *graph.input("x", f32(Shape(7)));
+  const ValueId y = *graph.input("y", f32(Shape(7)));
+  const ValueId both = *graph.add_one(Binary{BinaryKind::kAdd}, {x, y});
+  ASSERT_TRUE(graph.add(Accumulate{}, std::vector{sum, both}));
+  auto plan = make_plan(graph, *device);
+  ASSERT_TRUE(plan) << plan.error().message();
+  const auto planned = shared(*std::move(plan));
+  const Tensor block = *Tensor::zeros(f32(Shape(16)));
+  const auto bind = [&](std::int64_t sum_at, std::int64_t x_at, std::int64_t y_at) {
+    return BoundPlan::bind(planned, *device, [&](const PlanBinding& binding) {
+      const std::int64_t at = binding.name == "sum" ? sum_at : binding.name == "x" ? x_at : y_at;
+      return block.slice(at, at + 7);
+    });
+  };
+  expect_error(bind(1, 0, 9), ErrorCode::kInvalidArgument,
+               "binding state 'sum': the plan writes it, but its tensor shares memory with that of "
+               "input 'x'");
+  expect_error(bind(0, 6, 7), ErrorCode::kInvalidArgument, "that of input 'x'");
+  expect_error(bind(3, 3, 3), ErrorCode::kInvalidArgument, "binding state 'sum'");
+  expect_error(bind(8, 0, 2), ErrorCode::kInvalidArgument, "that of input 'y'");
+  EXPECT_TRUE(bind(0, 7, 7));  // What is only read may be the same.
+  EXPECT_TRUE(bind(9, 0, 2));
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ Outcome outcome_of(Device& device, std::size_t sample_index) {
   outcome.tensors = *std::move(outputs);
   const std::uint32_t written = writes(sample.op, sample.inputs.size());
   for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
-    if (((written >> i) & 1u) != 0) outcome.tensors.push_back(sample.inputs[i]);
+    if (writes_input(written, i)) outcome.tensors.push_back(sample.inputs[i]);
   }
   for (const Tensor& tensor : outcome.tensors) outcome.bytes.push_back(bytes_of(tensor));
   return outcome;

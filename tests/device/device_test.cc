@@ -65,7 +65,7 @@ Result<BoundPlan> bind_sample(Device& device, const test::OpSample& sample) {
   for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
     const TensorSpec& spec = sample.inputs[i].spec();
     const std::string name = std::to_string(i);
-    const bool state = ((written >> i) & 1u) != 0;
+    const bool state = writes_input(written, i);
     VOLTA_TRY(const ValueId id, state ? graph.state(name, spec) : graph.input(name, spec));
     inputs.push_back(id);
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <thread>
 
 #include "base/clock.h"
@@ -32,7 +33,6 @@ std::shared_ptr<ProfilingDevice> profiling(std::shared_ptr<Device> inner,
 TEST(ProfilingDevice, ForwardsWhatItIsAsked) {
   const auto cpu = test::cpu();
   const auto device = profiling(cpu);
-  EXPECT_EQ(device->inner(), cpu);
   EXPECT_EQ(device->info().id, "cpu");
   EXPECT_EQ(device->memory(), cpu->memory());
   EXPECT_TRUE(device->synchronize());
@@ -240,9 +240,14 @@ TEST(ProfilingDevice, AllocatesNothingFromTheSecondExecutionOn) {
 // A device whose ops take no time, so that what is left is the cost of measuring.
 class IdleDevice final : public Device {
  public:
+  std::function<void()> on_run;
+
   DeviceInfo info() const override { return {.id = "idle", .name = "", .isa = ""}; }
   const std::shared_ptr<MemoryOwner>& memory() const override { return memory_; }
-  Status run(const OpCall&) override { return {}; }
+  Status run(const OpCall&) override {
+    if (on_run) on_run();
+    return {};
+  }
   bool supports(const Op&, std::span<const TensorSpec>) const override { return true; }
   std::int64_t workspace_bytes(const Op&, std::span<const TensorSpec>,
                                std::span<const TensorSpec>) const override {
@@ -252,6 +257,25 @@ class IdleDevice final : public Device {
  private:
   std::shared_ptr<MemoryOwner> memory_ = host_memory();
 };
+
+TEST(ProfilingDevice, ResetForgetsWhatIsRunning) {
+  const auto idle = std::make_shared<IdleDevice>();
+  const auto device = profiling(idle);
+  auto bound = test::bind_matmul_relu(*device);
+  ASSERT_TRUE(bound);
+  idle->on_run = [&] { device->reset(); };
+  ASSERT_TRUE(device->execute(*bound));
+  ASSERT_TRUE(device->run(bound->calls()[0]));
+  const Profile profile = device->profile();
+  EXPECT_TRUE(profile.events.empty());
+  EXPECT_EQ(profile.executions, 0);
+  EXPECT_EQ(profile.total_ns, 0);
+  idle->on_run = nullptr;
+  ASSERT_TRUE(device->execute(*bound));
+  const Profile later = device->profile();
+  EXPECT_EQ(later.events.size(), 3u);
+  for (const ProfileEvent& event : later.events) EXPECT_GE(event.start_ns, 0);
+}
 
 double nanoseconds_per_step(Device& device, BoundPlan& bound) {
   constexpr int kRuns = 200;

@@ -215,6 +215,15 @@ TEST_F(TensorOps, ApplySaysWhatTheDeviceLacks) {
   expect_error(apply(other, Unary{}, host), ErrorCode::kUnsupported, "no kernel for Unary");
 }
 
+TEST_F(TensorOps, ApplyRefusesToWriteWhatItReads) {
+  const Tensor block = floats(Shape(4), {1, 2, 3, 4});
+  const std::vector<Tensor> shifted = {*block.slice(1, 4), *block.slice(0, 3)};
+  expect_error(apply(device_, Accumulate{}, shifted), ErrorCode::kInvalidArgument,
+               "writes its input 0, which shares memory with its input 1");
+  EXPECT_THAT(values(block), ElementsAre(1, 2, 3, 4));
+  EXPECT_TRUE(apply(device_, Binary{BinaryKind::kAdd}, shifted));
+}
+
 // Every failure on the way comes back as an error, and nothing leaks.
 TEST_F(TensorOps, EveryFaultComesBack) {
   test::FaultyDevice device(shared_, false);

@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string out;
   for (const char c : text) out += decoder.push(static_cast<unsigned char>(c));
   out += decoder.finish();
-  if (!volta::is_valid_utf8(out)) __builtin_trap();
-  if (volta::is_valid_utf8(text) && out != text) __builtin_trap();
+  if (volta::find_invalid_utf8(out)) __builtin_trap();
+  if (!volta::find_invalid_utf8(text) && out != text) __builtin_trap();
   return 0;
 }

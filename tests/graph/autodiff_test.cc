@@ -70,6 +70,32 @@ TEST(Differentiate, SumsSeveralUsesInAFixedOrder) {
   EXPECT_EQ(to_text(copy), to_text(graph));
 }
 
+TEST(Differentiate, WhatMakesAnIntermediateThatIsAskedForMayReadWhatIsWritten) {
+  Graph graph;
+  const ValueId s = must(graph.state("s", f32(Shape(3))));
+  const ValueId h = add(graph, Unary{UnaryKind::kScale, 2.0f}, {s});
+  const ValueId loss = sum_all(graph, add(graph, Unary{UnaryKind::kSquare}, {h}));
+  testing::write(graph, Fill{0.0f}, {s});
+  must(graph.output("dh", grads(graph, loss, {h})[0]));
+  testing::Arrays bindings{{"s", {f32(Shape(3)), {1.0f, 2.0f, -1.0f}}}};
+  EXPECT_THAT(testing::run_graph(graph, bindings)["dh"].data, ElementsAre(4.0f, 8.0f, -4.0f));
+}
+
+TEST(Differentiate, GradientsThatAreOneValueMayHaveTwoNames) {
+  Graph graph;
+  const ValueId x = must(graph.input("x", f32(Shape(2))));
+  const ValueId y = must(graph.input("y", f32(Shape(2))));
+  const ValueId loss = sum_all(graph, add(graph, Binary{BinaryKind::kAdd}, {x, y}));
+  const auto made = grads(graph, loss, {x, y});
+  EXPECT_EQ(made[0], made[1]);
+  must(graph.output("dx", made[0]));
+  must(graph.output("dy", made[1]));
+  testing::Arrays bindings{{"x", {f32(Shape(2)), {1, 2}}}, {"y", {f32(Shape(2)), {3, 4}}}};
+  auto outputs = testing::run_graph(graph, bindings);
+  EXPECT_THAT(outputs["dx"].data, ElementsAre(1.0f, 1.0f));
+  EXPECT_THAT(outputs["dy"].data, ElementsAre(1.0f, 1.0f));
+}
+
 TEST(Differentiate, GoesThroughIntermediatesThatAreAskedFor) {
   Graph graph;
   const ValueId x = must(graph.input("x", f32(Shape(3))));

@@ -46,10 +46,6 @@ TEST(MakePlan, BindsWhatIsGivenAndPlacesWhatIsMade) {
   EXPECT_EQ(plan.bindings[3].constant.bytes(), 16);
   EXPECT_FALSE(plan.bindings[0].written);
   EXPECT_TRUE(plan.bindings[2].written);
-  EXPECT_EQ(plan.binding_bytes(ValueKind::kInput), 32);
-  EXPECT_EQ(plan.binding_bytes(ValueKind::kParameter), 64);
-  EXPECT_EQ(plan.binding_bytes(ValueKind::kState), 32);
-  EXPECT_EQ(plan.binding_bytes(ValueKind::kConstant), 16);
   ASSERT_EQ(plan.steps.size(), 2u);
   EXPECT_EQ(plan.steps[0].label, "layer");
   EXPECT_EQ(plan.steps[0].inputs[1].binding, 1);

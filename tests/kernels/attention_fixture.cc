@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/rng.h"
+#include "support/random.h"
 
 namespace volta::test {
 
@@ -91,7 +92,7 @@ std::string AttentionCase::name() const {
 std::vector<float> random_values(std::size_t count, std::uint32_t stream, float spread) {
   RandomSequence random({.seed = 99, .stream = stream, .step = 0});
   std::vector<float> values(count);
-  for (float& v : values) v = spread * static_cast<float>(random.next_normal());
+  for (float& v : values) v = spread * static_cast<float>(next_normal(random));
   return values;
 }
 

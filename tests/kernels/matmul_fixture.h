@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "kernels/cpu/matmul_plan.h"
-#include "kernels/cpu/matmul_scalar.h"
+#include "matmul_scalar.h"
 #include "operand.h"
 
 namespace volta::test {
@@ -111,7 +111,7 @@ inline MatMulBounds matmul_bounds(const MatMulCase& c, MatMulData& data) {
   Operand value(c.c_shape()), linear(c.c_shape()), size(c.c_shape());
   const auto scalar = [](const MatMul& op, const std::vector<View>& inputs, Operand& out) {
     const std::vector<View> outputs = {out.view()};
-    cpu::matmul_scalar(op, {inputs, outputs, {}});
+    matmul_scalar(op, {inputs, outputs, {}});
   };
   const auto absolute = [](const Operand& x, const Shape& shape, DType dtype) {
     std::vector<float> values(x.size());

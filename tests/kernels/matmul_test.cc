@@ -37,7 +37,7 @@ TEST(MatMulScalar, HandComputed) {
     Operand b(op.transpose_b ? Shape(2, 3) : Shape(3, 2), op.transpose_b ? rows : columns);
     Operand c(Shape(2, 2));
     const std::vector<View> inputs = {a.view(), b.view()}, outputs = {c.view()};
-    cpu::matmul_scalar(op, {inputs, outputs, {}});
+    matmul_scalar(op, {inputs, outputs, {}});
     EXPECT_EQ(c.values(), (std::vector<float>{14, 32, 32, 77}));
   }
 }
@@ -56,7 +56,7 @@ TEST(MatMulScalar, HandComputedEpilogue) {
                                 {12.310354, 19.810354}};  // x / (1 + e^-x)
   for (std::size_t i = 0; i < 5; ++i) {
     op.activation = kActivations[i];
-    cpu::matmul_scalar(op, {inputs, outputs, {}});
+    matmul_scalar(op, {inputs, outputs, {}});
     EXPECT_NEAR(c[0], expected[i][0], 4e-6);
     EXPECT_NEAR(c[1], expected[i][1], 4e-6);
   }

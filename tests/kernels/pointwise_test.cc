@@ -102,6 +102,20 @@ TEST(UnaryGrad, EqualsTheDefinitionAtEveryRemainder) {
   }
 }
 
+TEST(UnaryGrad, SlopesOfHugeValuesAreTheirLimits) {
+  const std::vector<float> huge = {17.0f, -17.0f, 2e19f, -2e19f, 3e38f, -3e38f};
+  for_each_simd([&](const cpu::Context& context) {
+    for (const UnaryKind kind : {UnaryKind::kGelu, UnaryKind::kGeluTanh, UnaryKind::kSilu}) {
+      SCOPED_TRACE(static_cast<int>(kind));
+      Operand x(Shape(6), huge), dy(Shape(6), std::vector<float>(6, 1.0f)), dx((Shape(6)));
+      call(UnaryGrad{kind}, {&x, &dy}, {&dx}, context);
+      for (std::size_t i = 0; i < huge.size(); ++i) {
+        EXPECT_NEAR(dx[i], huge[i] > 0 ? 1.0f : 0.0f, 1e-5f) << huge[i];
+      }
+    }
+  });
+}
+
 TEST(Unary, KeepsNaNAndInfinities) {
   Operand x(Shape(4), {kNaN, kInfinity, -kInfinity, 0.0f});
   const std::array<std::pair<UnaryKind, std::array<float, 4>>, 7> cases = {{

@@ -231,6 +231,12 @@ TEST(Sample, IsDefinedForLogitsWithoutASoftmax) {
     EXPECT_EQ(sample({-kInfinity, 3.0f, -kInfinity}, {{.top_p = 0.5f}}, 1, context).tokens[0], 1);
     // A temperature so small that logits would overflow.
     EXPECT_EQ(sample({1.0f, 3.0f, 2.0f}, {{.temperature = 1e-38f}}, 1, context).tokens[0], 1);
+    // One so large that it has no meaning, and a threshold that no token reaches.
+    for (const float bad : {kInfinity, kNaN}) {
+      const Params hot = {.temperature = bad, .top_k = 2, .top_p = 0.9f};
+      EXPECT_EQ(sample({-kInfinity, 1.0f, 3.0f, 2.0f}, {hot}, 1, context).tokens[0], 2);
+    }
+    EXPECT_EQ(sample({0.0f, 5.0f, 1.0f, 2.0f}, {{.min_p = 1.5f}}, 1, context).tokens[0], 1);
     EXPECT_EQ(sample({}, {{}, {}}, 1, context).tokens, (std::vector<std::int32_t>{0, 0}));
   });
 }

@@ -114,7 +114,7 @@ void check_model(const TransformerConfig& config) {
     const double norm = std::sqrt(dot(along, gradient));
     if (norm > 1e-5) directions.push_back(unit(along));
     Vector any(gradient.size());
-    for (double& x : any) x = random.next_normal();
+    for (double& x : any) x = test::next_normal(random);
     directions.push_back(unit(any));
     for (int i = 0; i < 3; ++i) {
       Vector one(gradient.size(), 0.0);

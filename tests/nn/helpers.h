@@ -15,6 +15,7 @@
 #include "graph/passes.h"
 #include "nn/transformer.h"
 #include "nn/transformer_graph.h"
+#include "support/random.h"
 
 namespace volta::test {
 
@@ -73,7 +74,7 @@ inline Transformer lively_model(const TransformerConfig& config, std::shared_ptr
     const double mean = info.init == InitKind::kOnes ? 1.0 : 0.0;
     std::vector<float> values(static_cast<std::size_t>(info.shape.elements()));
     for (float& value : values) {
-      value = static_cast<float>(mean + (matrix ? 0.25 : 0.15) * random.next_normal());
+      value = static_cast<float>(mean + (matrix ? 0.25 : 0.15) * next_normal(random));
     }
     weights.emplace(info.name, floats(info.shape, values));
   }

@@ -2,6 +2,7 @@
 #include "ops/op_case.h"
 
 #include "base/rng.h"
+#include "support/random.h"
 #include "tensor/float16.h"
 
 namespace volta::op_test {
@@ -40,12 +41,12 @@ double round_to(DType dtype, double value) {
 namespace {
 
 double draw(const Values& values, RandomSequence& random, std::size_t i) {
-  const double at = values.low + (values.high - values.low) * random.next_double();
+  const double at = values.low + (values.high - values.low) * test::next_double(random);
   switch (values.kind) {
     case Values::Kind::kUniform:
       return at;
     case Values::Kind::kAway:
-      return random.next_double() < 0.5 ? -at : at;
+      return test::next_double(random) < 0.5 ? -at : at;
     case Values::Kind::kIntegers:
       return std::floor(at);
     case Values::Kind::kList:

@@ -19,6 +19,7 @@
 #include "graph/plan.h"
 #include "ops/rules.h"
 #include "ops/runner.h"
+#include "support/random.h"
 
 namespace volta::op_test {
 namespace {
@@ -132,7 +133,7 @@ Result<GradientGraph> build(const OpCase& c, const std::vector<Array>& inputs) {
   const TensorSpec spec = made.graph.spec(outputs.front());
   Array weights(spec);
   RandomSequence random({.seed = 1, .stream = 99});
-  for (double& w : weights.data) w = round_to(DType::kF32, random.next_double() * 2 - 1);
+  for (double& w : weights.data) w = round_to(DType::kF32, test::next_double(random) * 2 - 1);
   made.bound.push_back(weights);
   VOLTA_TRY(const ValueId w, made.graph.input("w", spec));
   VOLTA_TRY(ValueId loss, made.graph.add_one(Binary{BinaryKind::kMul}, {outputs.front(), w}));
@@ -204,7 +205,7 @@ void check_against_differences(const OpCase& c, const std::vector<Array>& inputs
   std::vector<double> direction(n);
   double along = 0.0;
   for (std::size_t i = 0; i < n; ++i) {
-    direction[i] = random.next_double() * 2 - 1;
+    direction[i] = test::next_double(random) * 2 - 1;
     along += direction[i] * gradient.data[i];
   }
   ASSERT_NEAR(along, difference(c, inputs, weights, which, direction),

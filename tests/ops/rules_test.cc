@@ -18,6 +18,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Specs = std::vector<TensorSpec>;
 
+TEST(Effects, InputsPastTheMaskAreNotWritten) {
+  EXPECT_TRUE(writes_input(0b10u, 1));
+  EXPECT_FALSE(writes_input(0b10u, 0));
+  EXPECT_FALSE(writes_input(~0u, 32));
+}
+
 TEST(Attributes, EveryOpHasAText) {
   const AttentionShape shape = {
       .heads = 4, .kv_heads = 2, .head_dim = 8, .window = 16, .scale = 0.5f, .packed = true};

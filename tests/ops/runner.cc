@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "kernels/cpu/matmul_plan.h"
 #include "ops/rules.h"
+#include "support/random.h"
 #include "tensor/float16.h"
 
 namespace volta::op_test {
@@ -226,7 +227,7 @@ std::vector<Array> interpret(const Graph& graph, const std::vector<Array>& bound
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       if (noise != nullptr) {
         for (std::size_t j = 0; j < outputs[i].data.size(); ++j) {
-          outputs[i].data[j] += (noise->next_double() < 0.5 ? -1 : 1) * outputs[i].error[j];
+          outputs[i].data[j] += (test::next_double(*noise) < 0.5 ? -1 : 1) * outputs[i].error[j];
         }
       }
       values[static_cast<std::size_t>(node.outputs[i].index)] = outputs[i];

@@ -48,8 +48,10 @@ struct Gelu {
 struct GeluTanh {
   static HWY_INLINE V32 value(F32 d, V32 x) { return gelu_tanh(d, x); }
   // x s(u), u = 2 sqrt(2 / pi) (x + 0.044715 x^3): s + x s (1 - s) u'.
-  static HWY_INLINE V32 slope(F32 d, V32 x) {
+  // It is 0 or 1 far from 0, where x^3 would overflow. NaN stays: it is the second operand.
+  static HWY_INLINE V32 slope(F32 d, V32 any) {
     const V32 one = hn::Set(d, 1.0f);
+    const V32 x = hn::Max(hn::Set(d, -16.0f), hn::Min(hn::Set(d, 16.0f), any));
     const V32 square = hn::Mul(x, x);
     const V32 u = hn::Mul(hn::Set(d, 1.5957691216057308f),
                           hn::MulAdd(hn::Mul(square, hn::Set(d, 0.044715f)), x, x));

@@ -7,14 +7,15 @@
 #include <cstdint>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/dropout.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/attention_blocks-inl.h"
-#include "kernels/cpu/attention_dropout-inl.h"
 #include "kernels/cpu/attention_tile-inl.h"
+#include "kernels/cpu/dropout-inl.h"
 #include "kernels/cpu/simd.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -40,7 +41,7 @@ struct DropWeights {
                   float* weights) const {
     if (!call.dropout.on) return;
     const F32 d;
-    float buffer[kDropoutFactors];
+    float buffer[kKeyBlock + kDropoutSlack];
     QueryRow at(kv_head, call.group, first_row + r);
     for (std::int64_t i = 0; i < rows; ++i, weights += kKeyBlock, at.next()) {
       const std::int64_t row = (batch * call.heads + at.head()) * call.time + at.t;

@@ -10,13 +10,14 @@
 #include <cstdint>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/dropout.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_grad.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/attention_blocks-inl.h"
-#include "kernels/cpu/attention_dropout-inl.h"
+#include "kernels/cpu/dropout-inl.h"
 #include "kernels/cpu/simd.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -99,7 +100,7 @@ void block_scores(const Backward& call, const BlockPair& pair, const GradScratch
           false, part);
   product({scratch.dy, dim, 1, scratch.v_columns, kKeyBlock, scratch.dscores, kKeyBlock}, pair.rows,
           false, part);
-  float buffer[kDropoutFactors];
+  float buffer[kKeyBlock + kDropoutSlack];
   for (std::int64_t i = 0; i < pair.rows; ++i) {
     const std::int64_t t = pair.rows_at + i;
     const std::int64_t row = (pair.batch * shape.heads + pair.head) * call.time + t;

@@ -1,5 +1,4 @@
-// Binary: z = x (kind) y, with y repeated along x's leading axes. z may be the memory of x, and of
-// y where the shapes are equal.
+// Binary: z = x (kind) y, with y repeated along x's leading axes. z may be the memory of x.
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/split.h"
 

@@ -1,9 +1,7 @@
 // Cast: between floats, rounding to nearest even, and between integers and f32: an f32 becomes an
-// integer by dropping its fraction, clamped to the integer's range, NaN giving 0. The output may be
-// the memory of an input of equal element size.
+// integer by dropping its fraction, clamped to the integer's range, NaN giving 0.
 #include <concepts>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 
 #include "kernels/cpu/cpu.h"
@@ -77,16 +75,10 @@ To convert(From value) {
 
 template <typename From, typename To>
 void cast_elements(const View& x, const View& y, std::int64_t begin, std::int64_t end) {
-  // SAFETY: element i is read before it is written, and copied as bytes, since x and y may be one
-  // piece of memory with two types.
-  const auto* from = static_cast<const std::byte*>(x.data);
-  auto* to = static_cast<std::byte*>(y.data);
-  for (std::int64_t i = begin; i < end; ++i) {
-    From value;
-    std::memcpy(&value, from + i * std::int64_t{sizeof(From)}, sizeof(From));
-    const To result = convert<From, To>(value);
-    std::memcpy(to + i * std::int64_t{sizeof(To)}, &result, sizeof(To));
-  }
+  // SAFETY: the views hold elements of these types, [begin, end) within them.
+  const auto* from = x.as<const From>();
+  auto* to = y.as<To>();
+  for (std::int64_t i = begin; i < end; ++i) to[i] = convert<From, To>(from[i]);
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // Dropout: the mask is made again from (seed, stream, step, element) whenever it is needed, alike
 // on every instruction set and number of threads. The output may be the memory of x.
+#include "kernels/cpu/dropout.h"
+
 #include <algorithm>
 
-#include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/split.h"
 
@@ -10,7 +11,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/dropout.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/cpu/attention_dropout-inl.h"
+#include "kernels/cpu/dropout-inl.h"
 #include "kernels/cpu/rows-inl.h"
 #include "kernels/cpu/simd.h"
 
@@ -18,14 +19,13 @@ HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 
 // Elements [begin, end). The factors, 0 or 1 / (1 - p), are made a tile at a time.
-void dropout(const attention::DropoutRule& rule, const float* x, float* y, std::int64_t begin,
+void dropout(const DropoutRule& rule, const float* x, float* y, std::int64_t begin,
              std::int64_t end) {
   constexpr std::int64_t kTile = 1024;
-  alignas(64) float buffer[kTile + 8 * hn::MaxLanes(F32())];
+  alignas(64) float buffer[kTile + kDropoutSlack];
   for (; begin < end; begin += kTile) {
     const std::int64_t n = end - begin < kTile ? end - begin : kTile;
-    const float* factors =
-        attention::dropout_factors(rule, static_cast<std::uint64_t>(begin), n, buffer);
+    const float* factors = dropout_factors(rule, static_cast<std::uint64_t>(begin), n, buffer);
     transform(
         n, y + begin, [](V32 v, V32 factor) HWY_ATTR { return hn::Mul(v, factor); }, x + begin,
         factors);
@@ -41,7 +41,7 @@ namespace volta::cpu {
 void run(const Dropout& op, const Args& args, const Context& context) noexcept {
   const auto* x = args.inputs[0].as<const float>();
   auto* y = args.outputs[0].as<float>();
-  const auto rule = attention::dropout_rule(op.p, op.stream, args.inputs[1]);
+  const auto rule = dropout_rule(op.p, op.stream, args.inputs[1]);
   const std::int64_t elements = args.inputs[0].shape.elements();
   split_elements(context, elements, [&](std::int64_t begin, std::int64_t end) {
     if (rule.on) {

@@ -8,7 +8,6 @@
 //   matmul_plan       what is cut how, from shapes alone
 //   matmul_kernel-inl.h   the tile in registers, and packing
 //   matmul_tiles      the loops around them, once per instruction set
-//   matmul_scalar     the same in plain C++, for tests
 #include "base/parallel.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/matmul_plan.h"

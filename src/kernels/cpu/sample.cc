@@ -114,8 +114,9 @@ void filter(const Params& params, const Scratch& scratch, std::int64_t n) {
       if (likelier(last, i)) scratch.weights[i] = 0.0f;
     }
   }
+  const float least = std::min(params.min_p, 1.0f);  // The largest weight is 1: it stays.
   for (std::int64_t i = 0; i < n; ++i) {
-    if (scratch.weights[i] < params.min_p) scratch.weights[i] = 0.0f;  // The largest is 1.
+    if (scratch.weights[i] < least) scratch.weights[i] = 0.0f;
   }
 }
 
@@ -140,8 +141,10 @@ std::int64_t sample_row(const float* logits, const Params& params, const std::in
   penalise(logits, counts, params.repetition_penalty, scratch.logits, n);
   const std::int64_t likeliest = VOLTA_SIMD_CALL(context.simd, argmax, scratch.logits, n);
   const float top = scratch.logits[likeliest];
-  // Logits without a finite maximum have no softmax; NaN and infinity are what the row chose.
-  if (!(params.temperature > 0.0f) || !std::isfinite(top)) return likeliest;
+  // Logits without a finite maximum have no softmax; NaN and infinity are what the row chose. Nor
+  // have logits of minus infinity at an infinite temperature.
+  const bool greedy = !(params.temperature > 0.0f) || !std::isfinite(params.temperature);
+  if (greedy || !std::isfinite(top)) return likeliest;
   VOLTA_SIMD_CALL(context.simd, tempered, scratch.logits, top, params.temperature, scratch.weights,
                   n);
   filter(params, scratch, n);

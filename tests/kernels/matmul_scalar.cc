@@ -1,5 +1,5 @@
 // The reference of matmul_scalar.h.
-#include "kernels/cpu/matmul_scalar.h"
+#include "matmul_scalar.h"
 
 #include <cmath>
 #include <numbers>
@@ -7,12 +7,13 @@
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/matmul_plan.h"
 
-namespace volta::cpu {
+namespace volta::test {
 namespace {
 
 float load_element(const View& view, std::int64_t i) {
   float x = 0;
-  visit_float(view.dtype, [&](auto element) { x = to_f32(view.as<const decltype(element)>()[i]); });
+  cpu::visit_float(view.dtype,
+                   [&](auto element) { x = cpu::to_f32(view.as<const decltype(element)>()[i]); });
   return x;
 }
 
@@ -36,8 +37,8 @@ float activate(Activation activation, float x) {
 
 }  // namespace
 
-void matmul_scalar(const MatMul& op, const Args& args) noexcept {
-  const MatMulProblem p = matmul_problem(op, {args.inputs, args.outputs});
+void matmul_scalar(const MatMul& op, const cpu::Args& args) noexcept {
+  const auto p = cpu::matmul_problem(op, {args.inputs, args.outputs});
   const View& a = args.inputs[0];
   const View& b = args.inputs[1];
   const std::size_t residual_input = op.has_bias ? 3 : 2;
@@ -63,4 +64,4 @@ void matmul_scalar(const MatMul& op, const Args& args) noexcept {
   }
 }
 
-}  // namespace volta::cpu
+}  // namespace volta::test

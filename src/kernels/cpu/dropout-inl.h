@@ -1,26 +1,22 @@
-// Dropout of attention weights: the same Philox numbers as base/rng.h, a vector of blocks at a
-// time, made again in the backward pass instead of stored.
+// The factors of dropout: the same Philox numbers as base/rng.h, a vector of blocks at a time, made
+// again in the backward pass instead of stored. Shared by Dropout and the attention ops.
 
 // Include guard, toggled once per target.
-#if defined(VOLTA_KERNELS_CPU_ATTENTION_DROPOUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef VOLTA_KERNELS_CPU_ATTENTION_DROPOUT_INL_H_
-#undef VOLTA_KERNELS_CPU_ATTENTION_DROPOUT_INL_H_
+#if defined(VOLTA_KERNELS_CPU_DROPOUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VOLTA_KERNELS_CPU_DROPOUT_INL_H_
+#undef VOLTA_KERNELS_CPU_DROPOUT_INL_H_
 #else
-#define VOLTA_KERNELS_CPU_ATTENTION_DROPOUT_INL_H_
+#define VOLTA_KERNELS_CPU_DROPOUT_INL_H_
 #endif
 
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/dropout.h"
 #include "kernels/cpu/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
-namespace attention {
-
-using namespace volta::cpu::attention;  // NOLINT(google-build-using-namespace): the plain half.
-
 using U32 = hn::ScalableTag<std::uint32_t>;
 using VU32 = hn::Vec<U32>;
 
@@ -35,12 +31,14 @@ HWY_INLINE void multiply_wide(VU32 a, std::uint32_t factor, VU32& high, VU32& lo
   low = hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd)), hn::BitCast(d, even));
 }
 
-/// factors[i] = kept_scale or 0 for elements element + i, i < count <= kKeyBlock. Writes whole
-/// vectors: factors holds kDropoutFactors floats. The first of them is returned: the blocks of four
-/// that Philox makes need not begin at `element`.
-inline constexpr std::int64_t kDropoutFactors = kKeyBlock + 8 * kPad;
+/// Floats that dropout_factors needs beyond those asked for.
+inline constexpr std::int64_t kDropoutSlack = 8 * static_cast<std::int64_t>(hn::MaxLanes(F32()));
+
+/// kept_scale or 0 for elements element + i, i < count, from the address that is returned on: in
+/// `buffer`, but not at its start, since the blocks of four that Philox makes need not begin at
+/// `element`. Writes whole vectors: the buffer holds count + kDropoutSlack floats.
 HWY_INLINE const float* dropout_factors(const DropoutRule& rule, std::uint64_t element,
-                                        std::int64_t count, float* factors) {
+                                        std::int64_t count, float* buffer) {
   const U32 d;
   const F32 df;
   const auto offset = static_cast<std::int64_t>(element % 4);
@@ -72,13 +70,12 @@ HWY_INLINE const float* dropout_factors(const DropoutRule& rule, std::uint64_t e
       const auto uniform = hn::BitCast(di, hn::ShiftRight<8>(bits));
       return hn::IfThenElseZero(hn::RebindMask(df, hn::Gt(uniform, dropped)), kept);
     };
-    hn::StoreInterleaved4(factor(x), factor(y), factor(z), factor(w), df, factors + i);
+    hn::StoreInterleaved4(factor(x), factor(y), factor(z), factor(w), df, buffer + i);
   }
-  return factors + offset;
+  return buffer + offset;
 }
 
-}  // namespace attention
 }  // namespace volta::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // VOLTA_KERNELS_CPU_ATTENTION_DROPOUT_INL_H_
+#endif  // VOLTA_KERNELS_CPU_DROPOUT_INL_H_
