@@ -205,7 +205,7 @@ class Blas {
        const std::vector<const char*>& set_threads, int threads)
       : name_(std::move(name)) {
     for (const char* file : files) {
-      if (library_ == nullptr) library_ = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+      if (library_ == nullptr) library_ = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     }
     if (library_ == nullptr) return;
     sgemm_ = reinterpret_cast<Sgemm>(dlsym(library_, "cblas_sgemm"));

@@ -41,7 +41,7 @@ std::string streamed(const std::shared_ptr<const Tokenizer>& tokenizer, const Id
   std::string text;
   for (const std::int32_t id : ids) {
     const std::string piece = decoder.push(id);
-    EXPECT_TRUE(is_valid_utf8(piece)) << piece;
+    EXPECT_TRUE(!find_invalid_utf8(piece)) << piece;
     text += piece;
   }
   return text + decoder.finish();
@@ -86,7 +86,7 @@ TEST_P(Golden, AnyIdsGiveValidText) {
   rc::check([&](const std::vector<std::uint8_t>& numbers) {
     Ids ids;
     for (const std::uint8_t number : numbers) ids.push_back(number * 2 - 4);
-    RC_ASSERT(is_valid_utf8(tokenizer->decode(ids)));
+    RC_ASSERT(!find_invalid_utf8(tokenizer->decode(ids)));
     RC_ASSERT(streamed(tokenizer, ids) == tokenizer->decode(ids));
   });
 }

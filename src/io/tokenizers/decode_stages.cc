@@ -86,7 +86,7 @@ class ByteFallback final : public DecodeStage {
   }
   void finish(std::vector<Chunk>& out) override {
     if (bytes_.empty()) return;
-    if (is_valid_utf8(bytes_)) {
+    if (!find_invalid_utf8(bytes_)) {
       out.push_back({bytes_, true});
     } else {
       for (std::size_t i = 0; i < bytes_.size(); ++i) out.push_back({"\uFFFD", true});
