@@ -45,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string out;
   for (const std::int32_t id : *ids) {
     const std::string piece = decoder.push(id);
-    if (!volta::is_valid_utf8(piece)) __builtin_trap();
+    if (volta::find_invalid_utf8(piece)) __builtin_trap();
     out += piece;
   }
   if (out + decoder.finish() != tokenizer->decode(*ids)) __builtin_trap();

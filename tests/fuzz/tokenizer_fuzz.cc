@@ -25,7 +25,7 @@ void check(const std::shared_ptr<const volta::Tokenizer>& tokenizer, std::string
   std::string out;
   for (const std::int32_t id : *ids) {
     const std::string piece = decoder.push(id);
-    if (!volta::is_valid_utf8(piece)) __builtin_trap();
+    if (volta::find_invalid_utf8(piece)) __builtin_trap();
     out += piece;
   }
   out += decoder.finish();
