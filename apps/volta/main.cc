@@ -106,7 +106,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Volta trains, tunes and runs transformers.", "volta");
+  CLI::App app("Volta trains and runs transformers.", "volta");
   app.require_subcommand(1);
   app.fallthrough();
   app.set_version_flag("--version", fmt::format("volta {}", version_with_hash()));
