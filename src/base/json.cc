@@ -109,6 +109,14 @@ std::string_view JsonValue::type_name() const {
   return "null";
 }
 
+std::string JsonValue::leaf_text() const {
+  if (const auto* flag = if_bool()) return *flag ? "true" : "false";
+  if (const auto* integer = if_int()) return fmt::format("{}", *integer);
+  if (const auto* number = if_double()) return fmt::format("{}", *number);
+  if (const auto* text = if_string()) return *text;
+  return std::string(type_name());
+}
+
 const JsonValue* JsonValue::find(std::string_view key) const {
   if (const Object* members = if_object()) {
     for (const auto& [name, value] : *members) {

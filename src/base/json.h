@@ -102,6 +102,8 @@ class JsonValue {
   const Object* if_object() const { return std::get_if<Object>(&data_); }
   /// "null", "a boolean", "an integer", "a number", "a string", "an array" or "an object".
   std::string_view type_name() const;
+  /// For messages: the value of a leaf ("true", "3", "0.5", a string as it is), else type_name().
+  std::string leaf_text() const;
 
   /// The member with this key; null when there is none or this is no object. Linear in its members.
   const JsonValue* find(std::string_view key) const;

@@ -307,14 +307,6 @@ Result<std::map<std::string, Tensor>> canonical(std::map<std::string, Tensor> te
   return out;
 }
 
-std::string leaf_text(const JsonValue& value) {
-  if (const auto* flag = value.if_bool()) return *flag ? "true" : "false";
-  if (const auto* integer = value.if_int()) return fmt::format("{}", *integer);
-  if (const auto* number = value.if_double()) return fmt::format("{}", *number);
-  if (const auto* text = value.if_string()) return *text;
-  return std::string(value.type_name());
-}
-
 std::optional<double> number_of(const JsonValue& value) {
   if (const auto* integer = value.if_int()) return static_cast<double>(*integer);
   if (const auto* number = value.if_double()) return *number;
@@ -326,7 +318,7 @@ bool same_leaf(const JsonValue& a, const JsonValue& b) {
   const auto x = number_of(a), y = number_of(b);
   const bool counts = a.if_int() != nullptr && b.if_int() != nullptr;
   if (x && y && !counts) return std::abs(*x - *y) <= 1e-6 * std::abs(*y);
-  return leaf_text(a) == leaf_text(b);
+  return a.leaf_text() == b.leaf_text();
 }
 
 // Keys that say nothing of the architecture, and which other tools may well set.
@@ -344,11 +336,11 @@ Status check_agreement(const JsonValue& found, const JsonValue& wanted, const st
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("{}: {} is {}, but the keys under 'volta' amount to {}; make them "
                             "agree, or remove 'volta' to go by the others",
-                            name, path, leaf_text(found), leaf_text(wanted)));
+                            name, path, found.leaf_text(), wanted.leaf_text()));
   }
   if (found.if_object() == nullptr) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: {} is {}, but it must be an object", name,
-                                                     path, leaf_text(found)));
+                                                     path, found.leaf_text()));
   }
   for (const auto& [key, value] : *members) {
     if (std::ranges::find(kFreeKeys, key) != kFreeKeys.end()) continue;

@@ -9,23 +9,15 @@
 namespace volta {
 namespace {
 
-std::string leaf_text(const JsonValue& value) {
-  if (const auto* flag = value.if_bool()) return *flag ? "true" : "false";
-  if (const auto* integer = value.if_int()) return fmt::format("{}", *integer);
-  if (const auto* number = value.if_double()) return fmt::format("{}", *number);
-  if (const auto* text = value.if_string()) return *text;
-  return std::string(value.type_name());
-}
-
 // The first leaf of `current` that `saved` lacks or has otherwise. Numbers compare as written, so
 // that 1 and 1.0 would differ; both sides come from the same writer.
 std::optional<std::string> first_difference(const JsonValue& current, const JsonValue& saved,
                                             const std::string& path, bool steps_may_differ) {
   const JsonValue::Object* members = current.if_object();
   if (members == nullptr) {
-    if (leaf_text(current) == leaf_text(saved)) return std::nullopt;
-    return fmt::format("{} is {}, the checkpoint has {}", path, leaf_text(current),
-                       leaf_text(saved));
+    if (current.leaf_text() == saved.leaf_text()) return std::nullopt;
+    return fmt::format("{} is {}, the checkpoint has {}", path, current.leaf_text(),
+                       saved.leaf_text());
   }
   for (const auto& [key, value] : *members) {
     const std::string name = path.empty() ? key : fmt::format("{}.{}", path, key);

@@ -273,5 +273,15 @@ TEST_F(JsonRefTest, ErrorsCarryThePath) {
   EXPECT_EQ(message(rope.elements()), "config.json: rope: expected an array, found an object");
 }
 
+TEST(JsonValue, LeavesHaveATextForMessages) {
+  const auto text = [](const char* json) { return parse_json(json, "test")->leaf_text(); };
+  EXPECT_EQ(text("true"), "true");
+  EXPECT_EQ(text("-3"), "-3");
+  EXPECT_EQ(text("0.5"), "0.5");
+  EXPECT_EQ(text("\"word\""), "word");
+  EXPECT_EQ(text("null"), "null");
+  EXPECT_EQ(text("[1]"), "an array");
+}
+
 }  // namespace
 }  // namespace volta
