@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "kernels/cpu/activation-inl.h"
 #include "kernels/cpu/math-inl.h"
 #include "kernels/cpu/matmul_plan.h"
@@ -55,6 +56,7 @@ struct Tile {
   const void* b;       ///< Of type T; panel p, step k at b[p * panel_stride + k * b_step].
   std::int64_t b_step;
   std::int64_t panel_stride;
+  std::int64_t prefetch;  ///< Elements of b to ask for ahead; 0: what is at hand.
   std::int64_t k;
   float* c;
   std::int64_t c_row;
@@ -84,12 +86,19 @@ void tile(const Tile& t) {
   const std::int64_t a_row = t.a_row;
   const std::int64_t b_step = t.b_step;
   const std::int64_t panel_stride = t.panel_stride;
+  const std::int64_t prefetch = t.prefetch;
   for (std::int64_t k = 0; k < t.k; ++k) {
     V32 column[kVectors];
     VOLTA_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       const std::int64_t panel = v / kPanelVectors;
-      column[v] = load(d, b + panel * panel_stride + (v % kPanelVectors) * width);
+      const T* from = b + panel * panel_stride + (v % kPanelVectors) * width;
+      column[v] = load(d, from);
+      // One row reads so many panels at once that the hardware sees far enough by itself.
+      if constexpr (Rows > 1 && !PackedA) {
+        const std::size_t at = static_cast<std::size_t>(v % kPanelVectors * width) * sizeof(T);
+        if (at % 64 == 0) hwy::Prefetch(from + prefetch);  // Once a cache line.
+      }
     }
     VOLTA_UNROLL
     for (int i = 0; i < Rows; ++i) {

@@ -22,6 +22,11 @@ constexpr std::int64_t kWorkspaceFloats = 2 * 1024 * 1024;
 /// many as the widest tile, few enough to be long streams of reads.
 constexpr std::int64_t kStreamPanels = 8;
 
+/// A tile of several rows does so much between two reads of b that the hardware's own prefetching
+/// stays too close: asking this far ahead doubles the speed of 8 to 32 rows on weights that lie in
+/// memory (Zen 5, 4096 x 4096: 58 to 115 GFLOP/s with 8 rows); 2 KiB gives two thirds of that.
+constexpr std::int64_t kPrefetchBytes = 4096;
+
 /// Below this many nanoseconds of estimated work the caller does it alone: a fork and join costs
 /// about one microsecond, or thirty when the workers sleep.
 constexpr double kForkNanoseconds = 8000;
@@ -145,6 +150,7 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
     }
     case PanelSource::kEncoded:
       if (few_rows) plan.slice_panels = std::min(task_panels, kStreamPanels);
+      plan.prefetch_bytes = kPrefetchBytes;
       break;
   }
   // One vector to spare: a's packing stores whole vectors.

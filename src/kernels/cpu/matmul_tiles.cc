@@ -117,6 +117,7 @@ struct Panels {
   std::int64_t step;
   std::int64_t stride;
   std::int64_t element_bytes;
+  std::int64_t prefetch;
 };
 
 Panels panels_in_place(const Work& w, Range range) {
@@ -126,15 +127,23 @@ Panels panels_in_place(const Work& w, Range range) {
   const bool encoded = w.plan.source == PanelSource::kEncoded;
   const std::int64_t first = encoded ? (range.begin * p.k + w.k.begin) * width
                                      : (w.batch * p.k + w.k.begin) * p.n + range.begin * width;
-  return {range, static_cast<const std::byte*>(w.operands.b) + first * bytes, encoded ? width : p.n,
-          encoded ? p.k * width : width, bytes};
+  return {range,
+          static_cast<const std::byte*>(w.operands.b) + first * bytes,
+          encoded ? width : p.n,
+          encoded ? p.k * width : width,
+          bytes,
+          w.plan.prefetch_bytes / bytes};
 }
 
 Panels packed_panels(const Work& w, Range range) {
   pack_b(w, range);
   // SAFETY: any object may be seen as bytes.
-  return {range, reinterpret_cast<const std::byte*>(w.packed_b), w.plan.layout.width,
-          w.plan.layout.width * w.k.size(), sizeof(float)};
+  return {range,
+          reinterpret_cast<const std::byte*>(w.packed_b),
+          w.plan.layout.width,
+          w.plan.layout.width * w.k.size(),
+          sizeof(float),
+          0};
 }
 
 /// One tile of rows against panels, taken as many at a time as the registers allow.
@@ -146,6 +155,7 @@ void multiply_panels(const Work& w, Tile t, Range rows, const Panels& panels,
                          w.plan.op.activation != Activation::kNone);
   t.b_step = panels.step;
   t.panel_stride = panels.stride;
+  t.prefetch = panels.prefetch;
   const std::byte* b = panels.data;
   for (std::int64_t panel = panels.range.begin; panel < panels.range.end;) {
     std::int64_t taken = std::min<std::int64_t>(kMostPanels, panels.range.end - panel);
