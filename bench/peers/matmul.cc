@@ -377,6 +377,9 @@ std::vector<double> measure(Problem& p, const std::vector<Contender>& list, int 
   std::vector<std::int64_t> calls(list.size(), 1), next(list.size(), 0);
   for (int round = -1; round < rounds; ++round) {
     for (std::size_t i = 0; i < list.size(); ++i) {
+      // OpenMP's threads spin for a while after their work, on the cores of whoever comes next.
+      usleep(10'000);
+      list[i].run(next[i]++ % p.copies);
       const double begin = seconds();
       for (std::int64_t call = 0; call < calls[i]; ++call) list[i].run(next[i]++ % p.copies);
       const double spent = std::max(seconds() - begin, 1e-9);
