@@ -27,6 +27,10 @@ struct Options {
 Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  if (is_example_file(options.data)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--data {}: eval reads text; token ids are for train", options.data));
+  }
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(Transformer model, load_model(directory, session.device()));
@@ -35,10 +39,6 @@ Status evaluate(const Globals& globals, const Options& options) {
   if (context > model.config().context) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--context {}: the model's is {}", context, model.config().context));
-  }
-  if (options.data.ends_with(".safetensors")) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--data {}: eval reads text; token ids are for train", options.data));
   }
   VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
   VOLTA_TRY(const Dataset data, load_text(options.data, "", tokenizer, options.val_fraction));

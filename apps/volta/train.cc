@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "command.h"
 #include "progress.h"
+#include "train/dataset.h"
 #include "train/presets.h"
 #include "train/run.h"
 
@@ -174,11 +175,11 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals, cons
                 "--data is required: a text file, or a .safetensors "
                 "file of token ids");
   }
-  if (!options.data.ends_with(".safetensors") && flags.vocab) {
+  if (!is_example_file(options.data) && flags.vocab) {
     return fail(ErrorCode::kInvalidArgument,
                 "--vocab is for ready-made token ids; a text's vocabulary is its tokenizer's");
   }
-  if (options.data.ends_with(".safetensors") && (flags.tokenizer || flags.val_fraction)) {
+  if (is_example_file(options.data) && (flags.tokenizer || flags.val_fraction)) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} holds token ids: --tokenizer and --val-fraction are for text",
                             options.data));

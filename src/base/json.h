@@ -132,7 +132,7 @@ class JsonRef {
   /// `what` names the document.
   JsonRef(const JsonValue& value, std::string_view what) : value_(&value), path_(what) {}
 
-  const JsonValue& value() const { return *value_; }
+  const JsonValue& node() const { return *value_; }
   const std::string& path() const { return path_; }
 
   /// The member with this key; an error when this is no object or has no such key.

@@ -10,7 +10,7 @@
 
 #include "graph/passes.h"
 #include "graph/rewrite.h"
-#include "ops/check.h"
+#include "ops/rules.h"
 
 namespace volta {
 namespace {

@@ -109,7 +109,7 @@ Status check_layout(std::span<const SafetensorsEntry> entries, std::int64_t data
 }
 
 Result<std::map<std::string, std::string>> parse_metadata(const JsonRef& ref) {
-  const JsonValue::Object* object = ref.value().if_object();
+  const JsonValue::Object* object = ref.node().if_object();
   std::map<std::string, std::string> metadata;
   if (object == nullptr) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an object", ref.path()));

@@ -79,8 +79,6 @@ class Attributes {
 
 std::string_view activation_name(Activation activation);
 std::string_view unary_name(UnaryKind kind);
-/// The pointwise op that an activation other than kNone is; kScale for kNone and for what is none.
-UnaryKind unary_kind(Activation activation);
 
 /// No gradient wanted or possible: one invalid value an input.
 inline Gradients no_gradients(const GradientContext& context) {

@@ -83,6 +83,9 @@ std::string to_string(const Op& op);
 
 // One overload an op, each in src/ops/<op>.cc. Callers use the functions on Op above.
 namespace rules {
+/// The pointwise op that an activation other than kNone is; kScale for kNone and for what is none.
+UnaryKind unary_kind(Activation activation);
+
 #define VOLTA_DECLARE_RULES(Name)                                                            \
   Result<std::vector<TensorSpec>> infer(const Name& op, std::span<const TensorSpec> inputs); \
   Result<Gradients> gradient(const Name& op, const GradientContext& context);                \

@@ -158,7 +158,10 @@ Status prune(const std::string& run_directory, std::int64_t step, std::int64_t k
 // A checkpoint of weights that are not numbers would replace a good one and could not go on.
 Status check_finite(const Transformer& model) {
   for (const auto& [name, tensor] : model.weights()) {
-    VOLTA_TRY(const Tensor host, tensor.clone_to());
+    Tensor host = tensor;
+    if (!tensor.host_accessible()) {
+      VOLTA_TRY(host, tensor.clone_to());
+    }
     VOLTA_TRY(const std::span<const float> values, host.values<float>());
     const auto bad = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
     if (bad == values.end()) continue;

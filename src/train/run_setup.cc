@@ -238,9 +238,10 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
     setup.options.model = wanted;
   }
   VOLTA_TRY(open_batches(setup));
-  const bool adam = setup.options.trainer.optimizer.kind == OptimizerConfig::Kind::kAdamW;
-  // Weights, gradients, moments.
-  VOLTA_TRY(check_memory(setup.options.model, adam ? 4 : 2, *device));
+  const OptimizerConfig& optimizer = setup.options.trainer.optimizer;
+  const bool adam = optimizer.kind == OptimizerConfig::Kind::kAdamW;
+  const int moments = adam ? 2 : optimizer.momentum != 0.0f ? 1 : 0;
+  VOLTA_TRY(check_memory(setup.options.model, 2 + moments, *device));  // And weights, gradients.
   setup.state.settings = settings_json(setup.options, setup.data);
   std::optional<TrainerState> saved;
   if (checkpoint) {

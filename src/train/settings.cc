@@ -53,7 +53,7 @@ Result<std::optional<std::string>> compare_settings(const std::string& current,
   VOLTA_TRY(const JsonRef saved_training, saved.member("training"));
   VOLTA_TRY(const std::string saved_schedule, saved_training.get_string("schedule"));
   const bool constant = schedule == "constant" && saved_schedule == "constant";
-  return first_difference(json, saved.value(), "", constant);
+  return first_difference(json, saved.node(), "", constant);
 }
 
 std::string to_json(const RunState& state) {

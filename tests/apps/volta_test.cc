@@ -391,7 +391,6 @@ TEST_F(VoltaTest, AnEvaluationCanBeInterrupted) {
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   command.kill(SIGINT);
   const CommandResult stopped = command.wait();
-  if (stopped.exit_code == 0) GTEST_SKIP() << "it ended before it could be interrupted";
   EXPECT_EQ(stopped.exit_code, 130) << stopped.err;
   EXPECT_THAT(stopped.err, HasSubstr("interrupted after"));
 }
@@ -444,8 +443,8 @@ TEST_F(VoltaTest, ARunFolderBelongsToOneRun) {
 }
 
 TEST_F(VoltaTest, AnInterruptedRunSavesAndResumesToTheSameBits) {
-  const std::vector<std::string> steps = {"--steps", "400",          "--save-every",
-                                          "1000",    "--eval-every", "0"};
+  const std::vector<std::string> steps = {"--steps", "2000",         "--save-every",
+                                          "5000",    "--eval-every", "0"};
   std::vector<std::string> whole = steps;
   whole.insert(whole.end(), {"--out", "whole"});
   ASSERT_EQ(volta(train(whole)).exit_code, 0);
@@ -458,13 +457,12 @@ TEST_F(VoltaTest, AnInterruptedRunSavesAndResumesToTheSameBits) {
   ASSERT_TRUE(wait_until([&] { return lines() >= 5; }));
   command.kill(SIGINT);
   const CommandResult stopped = command.wait();
-  if (stopped.exit_code == 0) GTEST_SKIP() << "the run ended before it could be interrupted";
   EXPECT_EQ(stopped.exit_code, 130) << stopped.err;
   const CommandResult resumed =
-      volta(train({"--steps", "400", "--save-every", "1000", "--eval-every", "0", "--resume"}));
+      volta(train({"--steps", "2000", "--save-every", "5000", "--eval-every", "0", "--resume"}));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-  const auto a = read_binary_file(path("whole/step-400/model.safetensors"));
-  const auto b = read_binary_file(path("run/step-400/model.safetensors"));
+  const auto a = read_binary_file(path("whole/step-2000/model.safetensors"));
+  const auto b = read_binary_file(path("run/step-2000/model.safetensors"));
   ASSERT_TRUE(a && b);
   EXPECT_TRUE(std::ranges::equal(a->span(), b->span()));
 }

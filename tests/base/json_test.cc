@@ -228,7 +228,7 @@ TEST_F(JsonRefTest, GetsTypedValues) {
   EXPECT_EQ(*root_.get_bool("b"), true);
   EXPECT_EQ(*root_.get_string("s"), "text");
   EXPECT_EQ(root_.path(), "config.json");
-  EXPECT_EQ(&root_.value(), &value_);
+  EXPECT_EQ(&root_.node(), &value_);
 }
 
 TEST_F(JsonRefTest, FallsBackOnlyWhenMissingOrNull) {

@@ -56,7 +56,7 @@ Result<std::unique_ptr<Model>> Bpe::parse(const JsonRef& json, bool byte_words) 
 Status Bpe::read_merges(const JsonRef& json) {
   VOLTA_TRY(const auto member, json.optional_member("merges"));
   if (!member) return {};
-  const JsonValue::Array* list = member->value().if_array();
+  const JsonValue::Array* list = member->node().if_array();
   if (list == nullptr) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array", member->path()));
   }

@@ -66,7 +66,7 @@ Status HfTokenizer::parse_added_tokens(const JsonRef& json) {
 Status HfTokenizer::parse_config(const JsonRef& config) {
   VOLTA_TRY(const auto added, config.optional_member("added_tokens_decoder"));
   if (added) {
-    const JsonValue::Object* tokens = added->value().if_object();
+    const JsonValue::Object* tokens = added->node().if_object();
     if (tokens == nullptr) {
       return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an object", added->path()));
     }
@@ -82,7 +82,7 @@ Status HfTokenizer::parse_config(const JsonRef& config) {
   VOLTA_TRY(const auto end, config.optional_member("eos_token"));
   if (!end) return {};
   std::string content;
-  if (end->value().if_object() != nullptr) {
+  if (end->node().if_object() != nullptr) {
     VOLTA_TRY(content, end->get_string("content"));
   } else {
     VOLTA_TRY(content, end->as_string());

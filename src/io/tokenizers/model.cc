@@ -14,9 +14,9 @@ Result<std::string> model_type(const JsonRef& json) {
   VOLTA_TRY(std::string type, json.get_string_or("type", ""));
   if (!type.empty()) return type;
   VOLTA_TRY(const JsonRef vocab, json.member("vocab"));
-  if (json.value().find("merges") != nullptr) return "BPE";
-  if (vocab.value().if_array() != nullptr) return "Unigram";
-  if (json.value().find("continuing_subword_prefix") != nullptr) return "WordPiece";
+  if (json.node().find("merges") != nullptr) return "BPE";
+  if (vocab.node().if_array() != nullptr) return "Unigram";
+  if (json.node().find("continuing_subword_prefix") != nullptr) return "WordPiece";
   return "WordLevel";
 }
 
@@ -24,7 +24,7 @@ Result<std::string> model_type(const JsonRef& json) {
 
 Result<Vocabulary> read_vocabulary(const JsonRef& json) {
   VOLTA_TRY(const JsonRef vocab, json.member("vocab"));
-  const JsonValue::Object* tokens = vocab.value().if_object();
+  const JsonValue::Object* tokens = vocab.node().if_object();
   if (tokens == nullptr) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an object", vocab.path()));
   }
@@ -51,7 +51,7 @@ Result<std::unique_ptr<Model>> parse_model(const JsonRef& json, bool byte_words)
 
 bool takes_byte_words(const JsonRef& json) {
   const auto set = [&](std::string_view key) {
-    const JsonValue* value = json.value().find(key);
+    const JsonValue* value = json.node().find(key);
     if (value == nullptr || value->is_null()) return false;
     const std::string* text = value->if_string();
     const bool* flag = value->if_bool();

@@ -22,7 +22,7 @@ Result<std::unique_ptr<Model>> Unigram::parse(const JsonRef& json) {
   auto model = std::make_unique<Unigram>();
   VOLTA_TRY(model->byte_fallback_, json.get_bool_or("byte_fallback", false));
   VOLTA_TRY(const JsonRef vocab, json.member("vocab"));
-  const JsonValue::Array* pieces = vocab.value().if_array();
+  const JsonValue::Array* pieces = vocab.node().if_array();
   if (pieces == nullptr) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array", vocab.path()));
   }

@@ -1,0 +1,265 @@
+// What a run makes of its options before the first step: data, folders, models to start from, and
+// what it refuses.
+#include "train/run_setup.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+
+#include "base/file.h"
+#include "io/model_folder.h"
+#include "io/safetensors.h"
+#include "support/fault_device.h"
+#include "support/file_faults.h"
+#include "support/shared_data.h"
+#include "train/checkpoint.h"
+#include "train/dataset.h"
+#include "train/evaluator.h"
+#include "train/metrics.h"
+#include "train/run_fixture.h"
+
+namespace volta {
+namespace {
+
+using test::expect_error;
+using test::FileCall;
+using testing::HasSubstr;
+
+class RunSetupTest : public test::RunFixture {};
+
+TEST_F(RunSetupTest, BadDataIsAnErrorBeforeAnythingIsTrained) {
+  const auto with = [&](const std::string& text, const std::string& tokenizer = "char") {
+    RunOptions o = options("a");
+    o.tokenizer = tokenizer;
+    test::put_file(o.data, text);
+    return train(o);
+  };
+  const auto code = ErrorCode::kInvalidArgument;
+  expect_error(with(""), ErrorCode::kInvalidFile, "text.txt is empty");
+  expect_error(with("abc\xFF"), ErrorCode::kInvalidFile, "is not UTF-8");
+  expect_error(with("abc"), code, "a context of 8 needs at least 9");
+  expect_error(with(std::string(30, 'x'), "byte"), code, "are for validation");
+  RunOptions o = options("a");
+  o.data = dir_.file("none.txt");
+  expect_error(train(o), ErrorCode::kNotFound, "none.txt");
+  o = options("a");
+  o.model.heads = 3;
+  o.model.head_dim = 0;
+  expect_error(train(o), code, "do not divide");
+  // Nothing is left behind, and a folder that was there is as it was.
+  EXPECT_FALSE(path_exists(dir_.file("a")));
+  std::filesystem::create_directories(dir_.file("a"));
+  expect_error(with(""), ErrorCode::kInvalidFile, "text.txt is empty");
+  EXPECT_TRUE(list_directory(dir_.file("a"))->empty());
+  EXPECT_TRUE(with(test::small_text()));
+}
+
+TEST_F(RunSetupTest, AnOutputThatCannotBeAFolderIsAnIoError) {
+  for (const std::string& out :
+       {dir_.file("text.txt"), dir_.file("text.txt/x"), std::string("/proc/volta")}) {
+    RunOptions o = options("a");
+    o.out = out;
+    expect_error(train(o), ErrorCode::kIo, "cannot create folder");
+    o.resume = true;
+    expect_error(train(o), ErrorCode::kIo, "cannot create folder");
+  }
+}
+
+TEST_F(RunSetupTest, WhatAKilledRunLeftBehindGoesOnTheNextStart) {
+  RunOptions o = options("a");
+  ASSERT_TRUE(train(o));
+  test::put_file(o.out + "/run.json.tmp-7-7", "x");
+  test::put_file(o.out + "/loss.svg.tmp-7-8", "x");
+  o.resume = true;
+  ASSERT_TRUE(train(o));
+  EXPECT_FALSE(path_exists(o.out + "/run.json.tmp-7-7"));
+  EXPECT_FALSE(path_exists(o.out + "/loss.svg.tmp-7-8"));
+}
+
+TEST_F(RunSetupTest, AWarmUpLongerThanTheRunIsSaid) {
+  RunOptions o = options("a");
+  ASSERT_TRUE(train(o));
+  EXPECT_THAT(messages_, testing::Not(HasSubstr("warm-up")));
+  o.out = dir_.file("b");
+  o.trainer.schedule.warmup = 20;
+  ASSERT_TRUE(train(o));
+  EXPECT_THAT(messages_, HasSubstr("the warm-up of 20 steps is as long as the run of 20"));
+}
+
+TEST_F(RunSetupTest, WithoutValidationThereIsNoValidationLoss) {
+  RunOptions o = options("a");
+  o.val_fraction = 0.0;
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  EXPECT_FALSE(result.val_loss);
+  EXPECT_THAT(test::get_file(o.out + "/metrics.jsonl"), testing::Not(HasSubstr("val_loss")));
+}
+
+TEST_F(RunSetupTest, ReadyMadeExamplesAreTakenInOrder) {
+  std::vector<std::int64_t> ids;
+  for (std::int64_t i = 0; i < 6 * 9; ++i) ids.push_back(i * 7 % 13);
+  RunOptions o = options("a");
+  o.data = dir_.file("rows.safetensors");
+  ASSERT_TRUE(write_safetensors(
+      o.data, {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(6, 9), ids)}}));
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  EXPECT_FALSE(result.val_loss);
+  EXPECT_THAT(messages_, HasSubstr("6 examples of 8 tokens"));
+  // The first loss is that of rows 0 to 3.
+  VOLTA_ASSERT_OK(const Transformer model,
+                  Transformer::random(test::small_config(), 1, test::cpu(1)));
+  TrainerOptions trainer_options = test::small_options();
+  VOLTA_ASSERT_OK(Trainer trainer, Trainer::create(model, trainer_options));
+  VOLTA_ASSERT_OK(const ExampleRows rows, ExampleRows::create({ids.begin(), ids.end()}, 6, 8, 1));
+  EXPECT_EQ(events_.front().report.loss, trainer.step(rows)->loss);
+  const auto refused = [&](auto change, ErrorCode code, const std::string& text) {
+    RunOptions bad = o;
+    bad.out = dir_.file("b");
+    change(bad);
+    expect_error(train(bad), code, text);
+  };
+  const auto code = ErrorCode::kInvalidArgument;
+  refused([](auto& bad) { bad.trainer.time = 4; }, code, "its examples are 8 tokens long");
+  refused([](auto& bad) { bad.model.context = 4; }, code, "longer than the model's context of 4");
+  refused([](auto& bad) { bad.patience = 1; }, code, "patience needs validation text");
+  refused([](auto& bad) { bad.model.vocab_size = 5; }, ErrorCode::kInvalidFile, "ids must be");
+}
+
+TEST_F(RunSetupTest, ReadyMadeBytesNeedNoTokenizer) {
+  RunOptions o = options("a");
+  o.data = dir_.file("rows.safetensors");
+  o.model.vocab_size = 256;
+  const std::vector<std::int64_t> ids(2 * 9, 65);
+  ASSERT_TRUE(write_safetensors(
+      o.data, {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(2, 9), ids)}}));
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  EXPECT_EQ((*load_tokenizer(result.checkpoint))->kind(), "byte");
+}
+
+// The whole path from a folder and examples that others made to their losses.
+TEST_F(RunSetupTest, TunesAModelOfOthersLikeThem) {
+  VOLTA_NEEDS_SHARED("models/gpt2-tiny/train_golden.safetensors");
+  RunOptions o = options("a");
+  o.init = test::shared_path("models/gpt2-tiny");
+  o.data = o.init + "/train_golden.safetensors";
+  o.trainer.batch = 4;
+  o.trainer.optimizer = {.beta2 = 0.95f, .weight_decay = 0.1f, .clip = 1.0f};
+  o.trainer.schedule = {.kind = ScheduleKind::kConstant, .lr = 1e-3, .steps = 20};
+  ASSERT_TRUE(train(o));
+  const auto golden = SafetensorsFile::open(o.data)->load("losses");
+  ASSERT_TRUE(golden);
+  const std::vector<float> losses = test::values(*golden);
+  ASSERT_EQ(events_.size(), losses.size());
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const double wanted = static_cast<double>(losses[i]);
+    EXPECT_NEAR(events_[i].report.loss, wanted, 1e-5 * wanted);
+  }
+}
+
+TEST_F(RunSetupTest, StartsFromAModelFolder) {
+  VOLTA_ASSERT_OK(const RunResult first, train(options("a")));
+  RunOptions o = options("b");
+  o.init = first.checkpoint;
+  o.model.layers = 99;  // Not looked at.
+  o.tokenizer = "byte";
+  VOLTA_ASSERT_OK(const RunResult second, train(o));
+  EXPECT_LT(events_[20].report.loss, events_[0].report.loss - 0.3);
+  VOLTA_ASSERT_OK(const auto tokenizer, load_tokenizer(second.checkpoint));
+  EXPECT_EQ(tokenizer->kind(), "char");
+  // The folder it came from is as it was, and not needed to go on.
+  EXPECT_TRUE(open_checkpoint(first.checkpoint));
+  std::filesystem::rename(first.checkpoint, dir_.file("elsewhere"));
+  o.resume = true;
+  std::filesystem::remove_all(second.checkpoint);
+  EXPECT_TRUE(train(o));
+  o.init = dir_.file("none");
+  o.out = dir_.file("c");
+  o.resume = false;
+  EXPECT_FALSE(path_exists(o.out));
+  expect_error(train(o), ErrorCode::kNotFound, "none");
+}
+
+TEST_F(RunSetupTest, StartsFromTheNewestCheckpointOfARun) {
+  VOLTA_ASSERT_OK(const RunResult first, train(options("a")));
+  RunOptions o = options("b");
+  o.init = dir_.file("a");
+  VOLTA_ASSERT_OK(const RunResult second, train(o));
+  EXPECT_LT(events_[20].report.loss, events_[0].report.loss - 0.3);
+  EXPECT_EQ(load_run_options(o.out)->init, first.checkpoint);
+  // A damaged folder is no place to start from.
+  test::put_file(first.checkpoint + "/model.safetensors", "damaged");
+  o.init = first.checkpoint;
+  o.out = dir_.file("c");
+  expect_error(train(o), ErrorCode::kInvalidFile, "the manifest says");
+}
+
+TEST_F(RunSetupTest, ATextThatTheModelsVocabularyCannotHoldIsRefused) {
+  VOLTA_ASSERT_OK(const RunResult first, train(options("a")));
+  RunOptions o = options("b");
+  o.init = first.checkpoint;
+  test::put_file(dir_.file("text.txt"), test::small_text() + "Z");
+  expect_error(train(o), ErrorCode::kInvalidFile, "'Z'");
+  std::filesystem::remove(first.checkpoint + "/manifest.json");  // Changed on purpose.
+  std::filesystem::remove(first.checkpoint + "/tokenizer.json");
+  o.tokenizer = "byte";
+  expect_error(train(o), ErrorCode::kInvalidArgument, "a vocabulary of 256 bytes does not fit");
+  test::put_file(first.checkpoint + "/tokenizer.json", "{}");
+  expect_error(train(o), ErrorCode::kInvalidFile, "tokenizer.json");
+}
+
+TEST_F(RunSetupTest, AnotherInstructionSetIsSaid) {
+  RunOptions o = options("a");
+  device_ = test::cpu(1, cpu::Simd::kSse4);
+  stop_after_ = 4;
+  expect_error(train(o), ErrorCode::kInterrupted, "interrupted after step 4 of 20");
+  stop_after_ = 0;
+  o.resume = true;
+  if (test::simds().back() == cpu::Simd::kSse4) GTEST_SKIP() << "this machine has SSE4 only";
+  device_ = test::cpu(1, test::simds().back());
+  ASSERT_TRUE(train(o));
+  EXPECT_THAT(messages_, HasSubstr("the checkpoint was written on cpu (sse4)"));
+  EXPECT_THAT(messages_, HasSubstr("bits will differ"));
+}
+
+TEST_F(RunSetupTest, OtherKernelParametersAreSaid) {
+  RunOptions o = options("a");
+  stop_after_ = 4;
+  EXPECT_FALSE(train(o));
+  stop_after_ = 0;
+  const std::string path = o.out + "/step-4/manifest.json";
+  std::string manifest = test::get_file(path);
+  manifest.replace(manifest.find("k_block"), 7, "k-block");
+  test::put_file(path, manifest);
+  o.resume = true;
+  ASSERT_TRUE(train(o));
+  EXPECT_THAT(messages_, HasSubstr("with other kernel parameters"));
+}
+
+TEST_F(RunSetupTest, AForeignRunStateIsRefused) {
+  RunOptions o = options("a");
+  ASSERT_TRUE(train(o));
+  // A checkpoint that the library's own functions wrote, but no run.
+  VOLTA_ASSERT_OK(const Transformer model, load_model(o.out + "/step-20", test::cpu(1)));
+  TrainerOptions trainer_options = test::small_options();
+  VOLTA_ASSERT_OK(Trainer trainer, Trainer::create(model, trainer_options));
+  ASSERT_TRUE(trainer.restore(21, trainer.optimizer_state()));
+  o.resume = true;
+  for (const std::string state : {"{}", "not json", R"({"settings":{}})"}) {
+    ASSERT_TRUE(write_checkpoint(o.out, {&trainer, nullptr, state}, 0));
+    expect_error(train(o), ErrorCode::kInvalidFile, "step-21");
+  }
+}
+
+TEST_F(RunSetupTest, AModelLargerThanTheMemoryIsRefusedBeforeItIsMade) {
+  RunOptions o = options("a");
+  o.model.layers = 4096;
+  o.model.dim = o.model.ffn = 1 << 14;
+  o.model.heads = o.model.kv_heads = 8;
+  o.model.head_dim = 0;
+  expect_error(train(o), ErrorCode::kOutOfMemory, "parameters takes");
+  EXPECT_FALSE(path_exists(o.out));
+}
+
+}  // namespace
+}  // namespace volta
