@@ -50,8 +50,7 @@ std::string streamed(const std::shared_ptr<const Tokenizer>& tokenizer, const Id
 class Golden : public ::testing::TestWithParam<std::string> {
  protected:
   static json data() {
-    return read_json(std::string(VOLTA_SOURCE_DIR) + "/tests/io/data/" + GetParam() +
-                     "_tokenizer.json");
+    return read_json(test::source_path("tests/io/data/" + GetParam() + "_tokenizer.json"));
   }
 };
 
@@ -187,8 +186,7 @@ TEST(HfTokenizer, IsLoadedWithTheConfigBesideIt) {
 }
 
 TEST(HfTokenizer, OneTokenizerServesManyThreads) {
-  const json golden =
-      read_json(std::string(VOLTA_SOURCE_DIR) + "/tests/io/data/gpt2_tokenizer.json");
+  const json golden = read_json(test::source_path("tests/io/data/gpt2_tokenizer.json"));
   const auto tokenizer = parse(golden["tokenizer"]);
   std::string text;
   for (const json& item : golden["cases"]) text += item["text"].get<std::string>();
@@ -205,8 +203,7 @@ TEST(HfTokenizer, OneTokenizerServesManyThreads) {
 }
 
 TEST(HfTokenizer, LongWordsTakeTheHeap) {
-  const json golden =
-      read_json(std::string(VOLTA_SOURCE_DIR) + "/tests/io/data/llama2_tokenizer.json");
+  const json golden = read_json(test::source_path("tests/io/data/llama2_tokenizer.json"));
   const auto tokenizer = parse(golden["tokenizer"]);
   std::string text = "the";
   for (int i = 0; i < 200; ++i) text += " quick brown fox";

@@ -2,7 +2,6 @@
 // others. Tests that need it skip where it is absent.
 #pragma once
 
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -10,11 +9,9 @@
 namespace volta::test {
 
 /// The path of an entry of the shared folder: VOLTA_SHARED, or `../shared` beside the sources.
-inline std::string shared_path(std::string_view name) {
-  const char* root = std::getenv("VOLTA_SHARED");
-  return std::string(root != nullptr && *root != '\0' ? root : VOLTA_SHARED_DEFAULT) + "/" +
-         std::string(name);
-}
+std::string shared_path(std::string_view name);
+/// The path of a file of the source tree.
+std::string source_path(std::string_view name);
 
 inline bool has_shared(std::string_view name) { return std::filesystem::exists(shared_path(name)); }
 
