@@ -15,9 +15,6 @@ constexpr std::int64_t kMaxKBlock = 384;
 /// A part's packed slice of b stays in the core's L2 (1 MiB on Zen 4 and 5) beside the rows of a.
 constexpr std::int64_t kSliceFloats = 128 * 1024;
 
-/// Rows of a that stay in L1 (32 KiB at least) beside what streams through it.
-constexpr std::int64_t kLineFloats = 6 * 1024;
-
 /// All parts together stay below this, unless one panel each is more.
 constexpr std::int64_t kWorkspaceFloats = 2 * 1024 * 1024;
 
@@ -127,9 +124,6 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
   if (!problem.b_encoding.plain()) plan.layout.width = problem.b_encoding.width;
   plan.tile_rows = max_tile_rows(simd);
   plan.source = panel_source(op, problem);
-  // Few rows of a stay in L1 through all of K; c is then written once.
-  const bool in_place = plan.source != PanelSource::kPack;
-  if (in_place && problem.m * problem.k <= kLineFloats) plan.layout.k_block = round_up(problem.k, 8);
   // Rows that lie a multiple of 4 KiB apart share one set of L1, which has fewer ways than a tile
   // has rows.
   const bool aliased = problem.k * dtype_size(DType::kF32) % 4096 == 0 && problem.m > 4;
