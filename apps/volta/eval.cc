@@ -27,6 +27,7 @@ struct Options {
 Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
   if (is_example_file(options.data)) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--data {}: eval reads text; token ids are for train", options.data));
@@ -34,7 +35,7 @@ Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(Transformer model,
-            load_model(directory, session.device(), {.packed = true, .dtype = dtype}));
+            load_model(directory, session.device(), {.packed = true, .format = format}));
   const std::int64_t context = options.context == 0 ? model.config().context : options.context;
   if (context > model.config().context) {
     return fail(ErrorCode::kInvalidArgument,

@@ -32,7 +32,7 @@ Result<Graph> set_parameter_specs(const Graph& graph,
 /// encoding that the backend prefers for it, and `dtype` where that is narrower. What binds the
 /// graph rounds and packs the weights accordingly, once (see Encode), instead of the kernels in
 /// every call.
-Result<Graph> prepack(const Graph& graph, const Backend& backend, DType dtype = DType::kF32);
+Result<Graph> prepack(const Graph& graph, const Backend& backend, const WeightFormat& format = {});
 
 /// What `optimize` does.
 struct OptimizeOptions {

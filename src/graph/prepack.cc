@@ -22,14 +22,20 @@ void add_use(Wish& wish, const Encoding& preferred) {
   wish.encoding = preferred;
 }
 
-// `spec` in `dtype` where that is narrower.
-TensorSpec narrowed(TensorSpec spec, DType dtype) {
-  if (dtype_size(dtype) < dtype_size(spec.dtype)) spec.dtype = dtype;
+// `spec` in `format`, where that is narrower; the device chooses the blocks of what is quantised.
+TensorSpec narrowed(TensorSpec spec, const WeightFormat& format) {
+  if (format.quant != Quant::kNone && spec.shape.rank() == 2 && spec.encoding.plain()) {
+    spec.dtype = DType::kF32;
+    spec.encoding.quant = format.quant;
+  } else if (dtype_size(format.dtype) < dtype_size(spec.dtype)) {
+    spec.dtype = format.dtype;
+  }
   return spec;
 }
 
 // The wish for every value that is a parameter in plain rows, by the ops that read it.
-std::vector<Wish> collect_wishes(const Graph& graph, const Backend& backend, DType dtype) {
+std::vector<Wish> collect_wishes(const Graph& graph, const Backend& backend,
+                                 const WeightFormat& format) {
   std::vector<Wish> wishes(graph.values().size());
   for (const Node& node : graph.nodes()) {
     const std::uint32_t written = writes(node.op, node.inputs.size());
@@ -38,14 +44,14 @@ std::vector<Wish> collect_wishes(const Graph& graph, const Backend& backend, DTy
       if (value.kind != ValueKind::kParameter) continue;
       Wish& wish = wishes[static_cast<std::size_t>(node.inputs[i].index)];
       if (writes_input(written, i)) wish.possible = false;
-      add_use(wish, backend.preferred_encoding(node.op, i, narrowed(value.spec, dtype)));
+      add_use(wish, backend.preferred_encoding(node.op, i, narrowed(value.spec, format)));
     }
   }
   return wishes;
 }
 
 // Takes back the wishes that some other reader of the value cannot live with.
-void check_readers(const Graph& graph, const Backend& backend, DType dtype,
+void check_readers(const Graph& graph, const Backend& backend, const WeightFormat& format,
                    std::vector<Wish>& wishes) {
   for (const Node& node : graph.nodes()) {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -53,7 +59,7 @@ void check_readers(const Graph& graph, const Backend& backend, DType dtype,
       if (!wish.encoding || !wish.possible) continue;
       std::vector<TensorSpec> specs;
       for (const ValueId input : node.inputs) specs.push_back(graph.spec(input));
-      specs[i] = narrowed(specs[i], dtype);
+      specs[i] = narrowed(specs[i], format);
       specs[i].encoding = *wish.encoding;
       wish.possible =
           accepts_encoding(node.op, i, *wish.encoding) && backend.supports(node.op, specs);
@@ -73,16 +79,16 @@ Result<Graph> set_parameter_specs(const Graph& graph,
   return rewriter.finish();
 }
 
-Result<Graph> prepack(const Graph& graph, const Backend& backend, DType dtype) {
-  std::vector<Wish> wishes = collect_wishes(graph, backend, dtype);
-  check_readers(graph, backend, dtype, wishes);
+Result<Graph> prepack(const Graph& graph, const Backend& backend, const WeightFormat& format) {
+  std::vector<Wish> wishes = collect_wishes(graph, backend, format);
+  check_readers(graph, backend, format, wishes);
   return set_parameter_specs(graph, [&](const Value& value) {
     TensorSpec spec = value.spec;
     const auto id = graph.find(value.name);
     if (!id) return spec;
     const Wish& wish = wishes[static_cast<std::size_t>(id->index)];
-    if (!spec.encoding.plain() || !wish.possible || !wish.encoding) return spec;
-    spec = narrowed(spec, dtype);
+    if (spec.encoding.packing == Packing::kPanels || !wish.possible || !wish.encoding) return spec;
+    spec = narrowed(spec, format);
     spec.encoding = *wish.encoding;
     return spec;
   });

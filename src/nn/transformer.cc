@@ -70,11 +70,11 @@ Result<Tensor> make_parameter(const TransformerConfig& config, const ParameterIn
 // The specs of a model's parameters as prepack() leaves them, for weights that are stored as
 // `stored` says.
 Result<std::map<std::string, TensorSpec>> packed_specs(
-    const TransformerConfig& config, const Device& device, DType dtype,
+    const TransformerConfig& config, const Device& device, const WeightFormat& format,
     const std::function<TensorSpec(const Value&)>& stored) {
   VOLTA_TRY(const Graph graph, build_cached_graph(config, {.sampling = false}));
   VOLTA_TRY(const Graph as_stored, set_parameter_specs(graph, stored));
-  VOLTA_TRY(const Graph packed, prepack(as_stored, device, dtype));
+  VOLTA_TRY(const Graph packed, prepack(as_stored, device, format));
   std::map<std::string, TensorSpec> specs;
   for (const ParameterInfo& info : parameters(config)) {
     if (const auto id = packed.find(info.name)) specs.emplace(info.name, packed.spec(*id));
@@ -84,7 +84,7 @@ Result<std::map<std::string, TensorSpec>> packed_specs(
 
 // `tensor` as `spec` says, in the device's memory; itself where it is that already.
 Result<Tensor> convert(Tensor tensor, const TensorSpec& spec, Device& device) {
-  if (tensor.dtype() != spec.dtype) {
+  if (tensor.dtype() != spec.dtype && !spec.encoding.quantized()) {
     VOLTA_TRY(tensor, tensor_ops::cast(device, tensor, spec.dtype));
   }
   if (tensor.spec().encoding != spec.encoding) {
@@ -181,12 +181,12 @@ Result<Tensor> Transformer::weight(std::string_view name) const {
   return fail(ErrorCode::kNotFound, fmt::format("the model has no parameter '{}'", name));
 }
 
-Status Transformer::prepack(DType dtype) {
+Status Transformer::prepack(const WeightFormat& format) {
   const auto stored = [&](const Value& value) {
     const auto found = weights_.find(value.name);
     return found == weights_.end() ? value.spec : found->second.spec();
   };
-  VOLTA_TRY(const auto specs, packed_specs(config_, *device_, dtype, stored));
+  VOLTA_TRY(const auto specs, packed_specs(config_, *device_, format, stored));
   for (auto& [name, weight] : weights_) {
     const auto wanted = specs.find(name);
     if (wanted == specs.end()) continue;
@@ -212,7 +212,7 @@ Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSou
       const auto found = specs.find(value.name);
       return found == specs.end() ? value.spec : found->second;
     };
-    VOLTA_TRY(specs, packed_specs(config, *device, options.dtype, stored));
+    VOLTA_TRY(specs, packed_specs(config, *device, options.format, stored));
   }
   double bytes = 0;
   for (const auto& [name, spec] : specs) bytes += static_cast<double>(spec.bytes());
