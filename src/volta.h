@@ -16,9 +16,11 @@
 #include "io/model_config.h"            // IWYU pragma: export
 #include "io/model_folder.h"            // IWYU pragma: export
 #include "io/safetensors.h"             // IWYU pragma: export
+#include "io/token_rows.h"              // IWYU pragma: export
 #include "io/tokenizer.h"               // IWYU pragma: export
 #include "io/tokenizers/bpe_trainer.h"  // IWYU pragma: export
 #include "nn/generator.h"               // IWYU pragma: export
+#include "nn/sequence_scorer.h"         // IWYU pragma: export
 #include "nn/transformer.h"             // IWYU pragma: export
 #include "nn/transformer_graph.h"       // IWYU pragma: export
 #include "tensor/tensor.h"              // IWYU pragma: export

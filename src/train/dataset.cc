@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/memory.h"
-#include "io/safetensors.h"
+#include "io/token_rows.h"
 
 namespace volta {
 namespace {
@@ -72,34 +72,13 @@ Status check_lengths(const Dataset& data, std::int64_t time) {
 }
 
 Result<Dataset> load_examples(const std::string& path, std::int64_t vocab_size) {
-  constexpr std::string_view kName = "input_ids";
-  VOLTA_TRY(const SafetensorsFile file, SafetensorsFile::open(path));
-  VOLTA_TRY(const Tensor ids, file.load(kName));
-  if (ids.dtype() != DType::kI64 || ids.shape().rank() != 2 || ids.shape()[0] < 1 ||
-      ids.shape()[1] < 2) {
-    return fail(ErrorCode::kInvalidFile,
-                fmt::format("{}: {} is {}; it must be i64[N, T + 1] with at least one row of two "
-                            "tokens",
-                            path, kName, to_string(ids.spec())));
-  }
-  VOLTA_TRY(const std::span<const std::int64_t> values, ids.values<std::int64_t>());
+  VOLTA_TRY(TokenRows rows, load_token_rows(path, vocab_size, 2));  // One token and its successor.
   Dataset data;
   data.path = path;
-  data.examples = ids.shape()[0];
-  data.example_length = ids.shape()[1] - 1;
-  data.tokens = ids.elements();
-  data.rows.reserve(values.size());
-  for (const std::int64_t id : values) {
-    if (id < 0 || id >= vocab_size) {
-      const auto place = static_cast<std::int64_t>(data.rows.size());
-      return fail(
-          ErrorCode::kInvalidFile,
-          fmt::format(
-              "{}: {}[{}, {}] is {}; ids must be from 0 to {} for this vocabulary (--vocab)", path,
-              kName, place / ids.shape()[1], place % ids.shape()[1], id, vocab_size - 1));
-    }
-    data.rows.push_back(static_cast<std::int32_t>(id));
-  }
+  data.examples = rows.count;
+  data.example_length = rows.length - 1;
+  data.tokens = std::ssize(rows.ids);
+  data.rows = std::move(rows.ids);
   VOLTA_TRY(const MappedFile bytes, MappedFile::open(path));
   data.bytes = bytes.size();
   data.xxh3 = hex(hash64(bytes.bytes()));

@@ -46,8 +46,8 @@ Result<Dataset> load_text(const std::string& path, std::string_view kind,
 /// kInvalidArgument when the training or the validation part is shorter than `time` + 1 tokens.
 Status check_lengths(const Dataset& data, std::int64_t time);
 
-/// Reads X.safetensors: its tensor `input_ids` i64[N, T + 1], every id in [0, vocab_size).
-/// kNotFound, kInvalidFile with the row and column of a bad id.
+/// Reads X.safetensors: its tensor `input_ids` [N, T + 1], every id in [0, vocab_size); errors as
+/// load_token_rows() has them.
 Result<Dataset> load_examples(const std::string& path, std::int64_t vocab_size);
 
 }  // namespace volta
