@@ -13,6 +13,7 @@
 #include "graph/graph.h"                // IWYU pragma: export
 #include "graph/passes.h"               // IWYU pragma: export
 #include "graph/plan.h"                 // IWYU pragma: export
+#include "io/model_check.h"             // IWYU pragma: export
 #include "io/model_config.h"            // IWYU pragma: export
 #include "io/model_folder.h"            // IWYU pragma: export
 #include "io/safetensors.h"             // IWYU pragma: export

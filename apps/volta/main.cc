@@ -118,6 +118,7 @@ int run(int argc, char** argv) {
   add_generate(app, globals, action);
   add_eval(app, globals, action);
   add_logits(app, globals, action);
+  add_verify(app, globals, action);
   add_bench(app, globals, action);
   add_inspect(app, globals, action);
   add_graph(app, globals, action);

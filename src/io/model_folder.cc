@@ -4,63 +4,20 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "base/file.h"
+#include "io/tensor_names.h"
 
 namespace volta {
 namespace {
-
-// The biases that transformers' GPT-2 always has and this model lacks.
-std::vector<ParameterInfo> missing_biases(const TransformerConfig& config) {
-  std::vector<ParameterInfo> missing;
-  if (model_family(config) != "gpt2") return missing;
-  TransformerConfig full = config;
-  full.norm_bias = full.attention_bias = full.attention_out_bias = full.ffn_bias = true;
-  std::set<std::string> present;
-  for (const ParameterInfo& info : parameters(config)) present.insert(info.name);
-  for (ParameterInfo& info : parameters(full)) {
-    if (!present.contains(info.name)) missing.push_back(std::move(info));
-  }
-  return missing;
-}
 
 bool all_zero(const Tensor& tensor) {
   const auto bytes = tensor.host_bytes();
   return bytes &&
          std::all_of(bytes->begin(), bytes->end(), [](std::byte b) { return b == std::byte{0}; });
 }
-
-// Which tensor of a file is which parameter. Brings the names of known exporters to the ones
-// parameters() lists, and knows what is no weight: attention masks, a copy of a tied output, zero
-// biases that save_model added.
-class TensorNames {
- public:
-  explicit TensorNames(const TransformerConfig& config) : tied_(config.tied_output) {
-    for (const ParameterInfo& info : parameters(config)) wanted_.insert(info.name);
-    for (const ParameterInfo& info : missing_biases(config)) fillers_.insert(info.name);
-  }
-  /// With the prefix that some exporters leave out.
-  std::string full(const std::string& name) const {
-    const std::string prefixed = "transformer." + name;
-    const bool bare =
-        !wanted_.contains(name) && (wanted_.contains(prefixed) || fillers_.contains(prefixed));
-    return bare ? prefixed : name;
-  }
-  /// Something that is not loaded, whatever it holds.
-  bool ignored(const std::string& full) const {
-    const bool mask = full.ends_with(".attn.bias") || full.ends_with(".attn.masked_bias");
-    return !wanted_.contains(full) && (mask || (full == "lm_head.weight" && tied_));
-  }
-  /// A bias that the model lacks: zero, or the file is another model's.
-  bool filler(const std::string& full) const { return fillers_.contains(full); }
-
- private:
-  bool tied_;
-  std::set<std::string> wanted_, fillers_;
-};
 
 Result<std::map<std::string, Tensor>> canonical(std::map<std::string, Tensor> tensors,
                                                 const TransformerConfig& config) {

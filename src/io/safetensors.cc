@@ -192,6 +192,11 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
   return found != entries_.end() && found->name == name ? &*found : nullptr;
 }
 
+std::span<const std::byte> SafetensorsFile::bytes(const SafetensorsEntry& entry) const {
+  return file_->bytes().subspan(static_cast<std::size_t>(data_begin_ + entry.offset),
+                                static_cast<std::size_t>(entry.spec.bytes()));
+}
+
 Result<Tensor> SafetensorsFile::load(std::string_view name,
                                      const std::shared_ptr<MemoryOwner>& owner) const {
   const SafetensorsEntry* entry = find(name);
@@ -199,9 +204,7 @@ Result<Tensor> SafetensorsFile::load(std::string_view name,
     return fail(ErrorCode::kNotFound, fmt::format("{} has no tensor '{}'", path_, name));
   }
   VOLTA_TRY(Tensor tensor, Tensor::empty(entry->spec, owner));
-  VOLTA_TRY(tensor.write_bytes(
-      file_->bytes().subspan(static_cast<std::size_t>(data_begin_ + entry->offset),
-                             static_cast<std::size_t>(entry->spec.bytes()))));
+  VOLTA_TRY(tensor.write_bytes(bytes(*entry)));
   return tensor;
 }
 

@@ -38,6 +38,9 @@ class SafetensorsFile {
   std::span<const SafetensorsEntry> entries() const { return entries_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const SafetensorsEntry* find(std::string_view name) const;
+  const std::string& path() const { return path_; }
+  /// The bytes of one of entries(), in the mapping: valid while a copy of this lives.
+  std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
   /// A copy of one tensor in `owner`'s memory. kNotFound, kOutOfMemory.
   Result<Tensor> load(std::string_view name,
                       const std::shared_ptr<MemoryOwner>& owner = host_memory()) const;
