@@ -173,8 +173,8 @@ Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   VOLTA_TRY(const Windows windows, windows_of(options, config));
   VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
-  VOLTA_TRY(Transformer model, load_model(directory, session.device()));
-  VOLTA_TRY(model.prepack(dtype));
+  VOLTA_TRY(Transformer model,
+            load_model(directory, session.device(), {.packed = true, .dtype = dtype}));
   std::vector<Evaluated> files;
   Evaluated total;
   for (const std::string& path : options.data) {

@@ -48,8 +48,8 @@ Status logits(const Globals& globals, const Options& options) {
   // Before anything is computed: a place that cannot be written is told at once.
   const TensorSpec spec{DType::kF32, Shape(rows.count, rows.length, config.vocab_size)};
   VOLTA_TRY(SafetensorsWriter file, SafetensorsWriter::create(options.out, {{"logits", spec}}));
-  VOLTA_TRY(Transformer model, load_model(directory, session.device()));
-  VOLTA_TRY(model.prepack(dtype));
+  VOLTA_TRY(Transformer model,
+            load_model(directory, session.device(), {.packed = true, .dtype = dtype}));
   const auto sink = [&](std::span<const float> values) -> Status {
     if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
     return file.write(std::as_bytes(values));

@@ -16,6 +16,7 @@
 #include "io/safetensors.h"
 #include "io/tensor_names.h"
 #include "io/tokenizer.h"
+#include "io/weight_files.h"
 
 namespace volta {
 namespace {
@@ -51,14 +52,8 @@ class Check {
     out_.findings.push_back({Finding::Kind::kContradiction, std::move(where), std::move(what)});
   }
 
-  void open_weights() {
-    const std::string path = join_path(directory_, "model.safetensors");
-    auto file = SafetensorsFile::open(path);
-    complete_ = file.has_value();
-    if (!file) return invalid("model.safetensors", file.error().message());
-    files_.push_back(*std::move(file));
-  }
-
+  void open_weights();
+  void open_one_by_one(const std::string& first_error);
   void check_structure();
   void check_entry(const TensorNames& names, const SafetensorsFile& file,
                    const SafetensorsEntry& entry);
@@ -85,6 +80,33 @@ class Check {
   bool complete_ = false;                  // All files of the weights could be opened.
   std::map<std::string, Source> sources_;  // By parameter.
 };
+
+void Check::open_weights() {
+  auto files = open_weight_files(directory_);
+  complete_ = files.has_value();
+  if (files) {
+    files_ = *std::move(files);
+  } else {
+    open_one_by_one(files.error().message());
+  }
+}
+
+// That not all could be opened is known; what is wrong with each, and what the others hold, is not.
+void Check::open_one_by_one(const std::string& first_error) {
+  bool told = false;
+  const auto names = list_directory(directory_);
+  for (const std::string& name : names ? *names : std::vector<std::string>()) {
+    if (!name.starts_with("model") || !name.ends_with(".safetensors")) continue;
+    auto file = SafetensorsFile::open(join_path(directory_, name));
+    if (file) {
+      files_.push_back(*std::move(file));
+    } else {
+      told = told || file.error().message() == first_error;
+      invalid(name, file.error().message());
+    }
+  }
+  if (!told) invalid("model.safetensors", first_error);
+}
 
 void Check::check_structure() {
   const TensorNames names(*config_);
@@ -138,6 +160,7 @@ Status Check::check_values(const SafetensorsFile& file) {
     }
     const std::span<const std::byte> bytes = file.bytes(entry);
     const NonFinite found = count_non_finite(bytes, entry.spec.dtype, pool_);
+    file.release(entry.name);
     ++out_.tensors;
     out_.bytes += entry.spec.bytes();
     if (found.first >= 0) {

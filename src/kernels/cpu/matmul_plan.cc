@@ -15,6 +15,9 @@ constexpr std::int64_t kMaxKBlock = 384;
 /// A part's packed slice of b stays in the core's L2 (1 MiB on Zen 4 and 5) beside the rows of a.
 constexpr std::int64_t kSliceFloats = 128 * 1024;
 
+/// Rows of a that stay in L1 (32 KiB at least) beside what streams through it.
+constexpr std::int64_t kLineFloats = 6 * 1024;
+
 /// All parts together stay below this, unless one panel each is more.
 constexpr std::int64_t kWorkspaceFloats = 2 * 1024 * 1024;
 
@@ -48,11 +51,8 @@ double estimated_nanoseconds(const MatMulProblem& p, Simd simd) {
 /// seldom to pay for packing; those that are not f32 are converted once by it, instead of once a
 /// tile.
 PanelSource panel_source(const MatMul& op, const MatMulProblem& problem) {
-  const bool half = problem.b_type != DType::kF32;
-  const bool few = problem.m <= (half ? kStreamRowsHalf : kStreamRows) && !(half && op.transpose_a);
-  if (!problem.b_encoding.plain()) {
-    return half && !few ? PanelSource::kPack : PanelSource::kEncoded;
-  }
+  if (!problem.b_encoding.plain()) return PanelSource::kEncoded;
+  const bool few = problem.m <= kStreamRows && problem.b_type == DType::kF32;
   return few && !op.transpose_b ? PanelSource::kInRows : PanelSource::kPack;
 }
 
@@ -80,6 +80,13 @@ void split_product(MatMulPlan& plan, std::int64_t threads) {
 
 std::int64_t panel_width(Simd simd) {
   return simd == Simd::kAvx512 ? 32 : simd == Simd::kAvx2 ? 16 : 8;
+}
+
+Encoding panel_encoding(DType dtype, bool transposed, Simd simd) {
+  return {.packing = Packing::kPanels,
+          .transposed = transposed,
+          .width = static_cast<std::int32_t>(panel_width(simd)),
+          .group = dtype == DType::kBF16 ? 2 : 1};
 }
 
 PanelLayout panel_layout(std::int64_t k, std::int64_t, DType, Simd simd) {
@@ -120,6 +127,10 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
   if (!problem.b_encoding.plain()) plan.layout.width = problem.b_encoding.width;
   plan.tile_rows = max_tile_rows(simd);
   plan.source = panel_source(op, problem);
+  // Few rows of a stay in L1 through all of K; c is then written once.
+  const bool in_place = plan.source != PanelSource::kPack;
+  if (in_place && problem.m * problem.k <= kLineFloats)
+    plan.layout.k_block = round_up(problem.k, 8);
   // Rows that lie a multiple of 4 KiB apart share one set of L1, which has fewer ways than a tile
   // has rows.
   const bool aliased = problem.k * dtype_size(DType::kF32) % 4096 == 0 && problem.m > 4;
