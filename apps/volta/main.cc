@@ -121,6 +121,9 @@ int run(int argc, char** argv) {
   add_train(app, globals, action);
   add_generate(app, globals, action);
   add_eval(app, globals, action);
+  add_logits(app, globals, action);
+  add_verify(app, globals, action);
+  add_quantize(app, globals, action);
   add_bench(app, globals, action);
   add_inspect(app, globals, action);
   add_graph(app, globals, action);

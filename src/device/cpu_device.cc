@@ -110,7 +110,7 @@ Status CpuDevice::run(const OpCall& call) {
 bool CpuDevice::supports(const Op& op, std::span<const TensorSpec> inputs) const {
   // Panels that another instruction set's kernels read do not fit this one's vectors.
   const bool ours = std::ranges::all_of(inputs, [&](const TensorSpec& spec) {
-    return spec.encoding.plain() ||
+    return spec.encoding.packing == Packing::kRows ||
            spec.encoding ==
                cpu::panel_encoding(spec.dtype, spec.encoding.transposed, simd_, spec.encoding);
   });

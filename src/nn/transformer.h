@@ -21,6 +21,12 @@ namespace volta {
 /// moments) are more than the device's memory; told before the first one is made.
 Status check_memory(const TransformerConfig& config, std::int64_t copies, const Device& device);
 
+/// The specs in which a model that only runs keeps its parameters, by name, when they are stored as
+/// `stored` says: those of matrix products packed, in `format` where that is narrower.
+Result<std::map<std::string, TensorSpec>> packed_specs(
+    const TransformerConfig& config, const Device& device, const WeightFormat& format,
+    const std::map<std::string, TensorSpec>& stored);
+
 /// How the weights of a model are kept.
 struct WeightOptions {
   /// For a model that only runs: in the type they are stored in, packed as the device's kernels
