@@ -42,8 +42,8 @@ TEST_F(Quantize, TellsWhatItCostsAndRunsLikeWeightsRoundedWhileLoading) {
   double cost = 0;
   for (const std::string weights : {"q8", "q4"}) {
     const std::string out = path(weights);
-    const CommandResult made = quantize({"--weights", weights, "--out", out, "--data",
-                                         path("text.txt"), "--output", "json"});
+    const CommandResult made = quantize(
+        {"--weights", weights, "--out", out, "--data", path("text.txt"), "--output", "json"});
     ASSERT_EQ(made.exit_code, 0) << made.err;
     const auto json = parse_json(made.out, "quantize");
     ASSERT_TRUE(json);
@@ -54,8 +54,8 @@ TEST_F(Quantize, TellsWhatItCostsAndRunsLikeWeightsRoundedWhileLoading) {
     cost = std::abs(after - before);
     EXPECT_LT(*root.get_int("bytes_after"), *root.get_int("bytes_before") / 2);
 
-    const std::vector<std::string> ask = {"-p", "the qu", "-n", "12", "--temperature", "0",
-                                          "--output", "json"};
+    const std::vector<std::string> ask = {"-p", "the qu",   "-n",  "12", "--temperature",
+                                          "0",  "--output", "json"};
     std::vector<std::string> stored = {"generate", out}, rounded = {"generate", path("run")};
     stored.insert(stored.end(), ask.begin(), ask.end());
     rounded.insert(rounded.end(), ask.begin(), ask.end());
