@@ -146,11 +146,13 @@ Result<Decoder::Runner*> Decoder::decode_runner() {
 }
 
 // The smallest chunk that holds all that is left, unless less than half of it would be used; then
-// the next smaller one, which is full. A chunk never exceeds the cache.
+// the next smaller one, which is full. A few rows take the smallest chunk all the same: row by row
+// they would read the weights as many times. A chunk never exceeds the cache.
 std::int64_t Decoder::next_chunk(std::int64_t left) const {
+  constexpr std::int64_t kFew = 16;
   std::int64_t chosen = 1;
   for (const std::int64_t chunk : kPrefillChunks) {
-    if (chunk <= capacity() && (chunk <= left || chunk < 2 * left)) {
+    if (chunk <= capacity() && (chunk < 2 * left || (chunk == kFew && left > 1))) {
       chosen = std::max(chosen, chunk);
     }
   }
