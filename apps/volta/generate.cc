@@ -295,6 +295,7 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kJsonLines}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const GenerationConfig config, load_generation_config(directory));
@@ -311,8 +312,8 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(Stops stops, find_stops(options, config, tokenizer.get()));
   VOLTA_TRY(auto requests, make_requests(options, globals, config, std::move(stops.tokens), shape,
                                          std::move(prompts)));
-  VOLTA_TRY(Transformer model, load_model(directory, session.device()));
-  VOLTA_TRY(model.prepack(dtype));
+  VOLTA_TRY(const Transformer model,
+            load_model(directory, session.device(), {.packed = true, .format = format}));
   VOLTA_TRY(const GeneratorOptions sized, size_generator(options, dtype, model.config(), requests));
   VOLTA_TRY(Generator generator, Generator::create(model, sized));
   if (options.verbose) {

@@ -225,9 +225,6 @@ TEST_F(VoltaTest, GenerateSaysWhyItEnds) {
 
 TEST_F(VoltaTest, EvalNamesWhatDoesNotFit) {
   ASSERT_EQ(volta(train()).exit_code, 0);
-  write("short.txt", "the fox");
-  expect_error({"eval", "run", "--data", "short.txt"}, 3, "short.txt: 7 tokens");
-  expect_error({"eval", "run", "--data", "text.txt", "--context", "17"}, 2, "--context 17");
   expect_error({"eval", "run", "--data", "text.txt", "--val-fraction", "nan"}, 2, "nan");
   expect_error({"eval", "run", "--data", "run/step-6/model.safetensors"}, 2, "eval reads text");
 }
@@ -289,7 +286,7 @@ TEST_F(VoltaTest, InspectChecksTheTensors) {
     two[at + key.size() - 1] = '2';
   }
   write("model/config.json", two);
-  expect_error({"inspect", "model"}, 3, "'transformer.h.1.ln_1.weight' is missing");
+  expect_error({"inspect", "model"}, 3, "no tensor 'transformer.h.1.ln_1.weight'");
 }
 
 TEST_F(VoltaTest, InitSaysWhatTheModelIs) {
