@@ -61,7 +61,7 @@ void add_globals(CLI::App& app, Globals& globals) {
          "what running models keep weights as, where that is narrower: stored, bf16, q8, q4")
       ->group("Global");
   app.add_option("--seed", globals.seed, "seed of everything random")->group("Global");
-  app.add_option("--output", globals.output, "text, json or csv (graph: text, dot or json)")
+  app.add_option("--output", globals.output, "text, json or csv (graph: dot; generate: jsonl)")
       ->group("Global");
   app.add_option("--profile", globals.profile,
                  "write a profile of every op: .csv, .json, .trace.json (Perfetto), else a table")

@@ -11,11 +11,10 @@
 namespace volta {
 namespace {
 
-constexpr std::array<std::int64_t, 4> kPrefillChunks = {256, 64, 16, 1};
-constexpr std::size_t kLargestChunk = 256;
+constexpr std::array<std::int64_t, 4> kPrefillChunks = {kLargestChunk, 64, 16, 1};
 
 // The row that makes Sample skip a slot.
-constexpr SamplingRow kSkip = {-1.0f, 0.0f, 1.0f, 0.0f, 1.0f};
+constexpr SamplingRow kSkip = {-1.0f};
 
 // Writes `values` to row `index` of a [slots, ..] tensor.
 template <typename T>
@@ -25,10 +24,15 @@ Status write_row(const Tensor& tensor, std::int64_t index, std::span<const T> va
 }
 
 template <typename T>
+Status read_row(const Tensor& tensor, std::int64_t index, std::span<T> values) {
+  VOLTA_TRY(const Tensor row, tensor.slice(index, index + 1));
+  return row.read(values);
+}
+
+template <typename T>
 Result<T> read_one(const Tensor& tensor, std::int64_t index) {
   T value{};
-  VOLTA_TRY(const Tensor row, tensor.slice(index, index + 1));
-  VOLTA_TRY(row.read(std::span<T>(&value, 1)));
+  VOLTA_TRY(read_row(tensor, index, std::span<T>(&value, 1)));
   return value;
 }
 
@@ -43,12 +47,14 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
   const std::int64_t capacity = options.capacity == 0 ? config.context : options.capacity;
   VOLTA_TRY(decoder.cache_, TransformerKvCache::create(config, options.slots, capacity,
                                                        options.cache_dtype, device));
-  VOLTA_TRY(decoder.counts_,
-            Tensor::zeros({DType::kI32, Shape(options.slots, config.vocab_size)}, device.memory()));
+  VOLTA_TRY(
+      decoder.counts_,
+      Tensor::zeros({DType::kI32, Shape(options.slots, 2, config.vocab_size)}, device.memory()));
   if (config.position == PositionKind::kRotary) {
     VOLTA_TRY(decoder.make_rope_tables());
   }
-  decoder.slots_.assign(static_cast<std::size_t>(options.slots), Slot::kIdle);
+  decoder.slots_.resize(static_cast<std::size_t>(options.slots));
+  for (Slot& slot : decoder.slots_) slot.tokens.reserve(static_cast<std::size_t>(capacity));
   return decoder;
 }
 
@@ -70,7 +76,11 @@ Status Decoder::cover(RopeTable& table, std::int64_t length) const {
 }
 
 Result<std::shared_ptr<const Plan>> Decoder::make(std::int64_t slots, std::int64_t chunk) const {
-  const CachedGraphOptions wanted{slots, chunk, capacity(), options_.cache_dtype, true};
+  const CachedGraphOptions wanted{.slots = slots,
+                                  .chunk = chunk,
+                                  .capacity = capacity(),
+                                  .cache_dtype = options_.cache_dtype,
+                                  .top = options_.top};
   VOLTA_TRY(const Graph built, build_cached_graph(model_.config(), wanted));
   VOLTA_TRY(const Graph stored, model_.with_stored_weights(built));
   VOLTA_TRY(const Graph graph,
@@ -102,6 +112,10 @@ Result<Decoder::Runner> Decoder::bind(const std::shared_ptr<const Plan>& plan, s
   VOLTA_TRY(runner.rng, runner.plan.binding("sample_rng"));
   VOLTA_TRY(runner.token, runner.plan.output("token"));
   VOLTA_TRY(runner.logprob, runner.plan.output("logprob"));
+  if (options_.top > 0) {
+    VOLTA_TRY(runner.top_tokens, runner.plan.output("top_tokens"));
+    VOLTA_TRY(runner.top_logprobs, runner.plan.output("top_logprobs"));
+  }
   return runner;
 }
 
@@ -154,11 +168,13 @@ Result<Decoder::Runner*> Decoder::decode_runner() {
 }
 
 // The smallest chunk that holds all that is left, unless less than half of it would be used; then
-// the next smaller one, which is full. A chunk never exceeds the cache.
+// the next smaller one, which is full. A few rows take the smallest chunk all the same: row by row
+// they would read the weights as many times. A chunk never exceeds the cache.
 std::int64_t Decoder::next_chunk(std::int64_t left) const {
+  constexpr std::int64_t kFew = 16;
   std::int64_t chosen = 1;
   for (const std::int64_t chunk : kPrefillChunks) {
-    if (chunk <= capacity() && (chunk <= left || chunk < 2 * left)) {
+    if (chunk <= capacity() && (chunk < 2 * left || (chunk == kFew && left > 1))) {
       chosen = std::max(chosen, chunk);
     }
   }
@@ -190,38 +206,89 @@ Status Decoder::set_row(const Runner& runner, std::int64_t index, const Row& row
 
 Status Decoder::set_counts(std::int64_t slot, std::span<const std::int32_t> tokens) {
   VOLTA_TRY(check_slot(slot));
-  std::vector<std::int32_t> row(static_cast<std::size_t>(model_.config().vocab_size), 0);
+  // Two rows: the prompt's counts, and those of the output.
+  std::vector<std::int32_t> row(2 * static_cast<std::size_t>(model_.config().vocab_size), 0);
   for (const std::int32_t token : tokens) ++row[static_cast<std::size_t>(token)];
   return write_row<std::int32_t>(counts_, slot, row);
 }
 
 Result<DrawnToken> Decoder::prefill(std::int64_t slot, std::span<const std::int32_t> tokens,
-                                    const SamplingRow& sampling, const SampleRng& rng) {
-  if (tokens.empty() || static_cast<std::int64_t>(tokens.size()) > capacity()) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("a prompt of {} tokens; it must be between 1 and {}", tokens.size(),
-                            capacity()));
+                                    const SamplingRow& sampling, const SampleRng& rng,
+                                    PrefillProgress progress) {
+  VOLTA_TRY(check_prompt(tokens));
+  VOLTA_TRY(rewind(slot, 0));
+  return fill(slot, tokens, sampling, rng, progress);
+}
+
+Result<DrawnToken> Decoder::extend(std::int64_t slot, std::span<const std::int32_t> tokens,
+                                   const SamplingRow& sampling, const SampleRng& rng,
+                                   PrefillProgress progress) {
+  VOLTA_TRY(check_prompt(tokens));
+  VOLTA_TRY(check_slot(slot));
+  VOLTA_TRY(rewind(slot, reusable(slot, tokens)));
+  return fill(slot, tokens, sampling, rng, progress);
+}
+
+Status Decoder::check_prompt(std::span<const std::int32_t> tokens) const {
+  if (!tokens.empty() && static_cast<std::int64_t>(tokens.size()) <= capacity()) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("a prompt of {} tokens; it must be between 1 and {}", tokens.size(), capacity()));
+}
+
+std::int64_t Decoder::reusable(std::int64_t slot, std::span<const std::int32_t> tokens) const {
+  if (!check_slot(slot) || tokens.empty()) return 0;
+  const TransformerConfig& config = model_.config();
+  // The keys that are held were rotated for a shorter sequence.
+  if (config.position == PositionKind::kRotary && rope_depends_on_length(config) &&
+      std::ssize(tokens) > config.rope_scaling.original) {
+    return 0;
   }
-  VOLTA_TRY(cache_.reset(slot));
+  const std::vector<std::int32_t>& held = slots_[static_cast<std::size_t>(slot)].tokens;
+  // The last token runs in any case: its row gives the logits.
+  const auto last = std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end() - 1).first;
+  const std::int64_t common = last - held.begin();
+  return cache_.can_rewind(slot, common) ? common : 0;
+}
+
+// Keeps the first `length` tokens of a slot.
+Status Decoder::rewind(std::int64_t slot, std::int64_t length) {
+  VOLTA_TRY(cache_.rewind(slot, length));
+  slots_[static_cast<std::size_t>(slot)].tokens.resize(static_cast<std::size_t>(length));
+  return {};
+}
+
+// Runs what the slot does not hold of `tokens`, in chunks.
+Result<DrawnToken> Decoder::fill(std::int64_t slot, std::span<const std::int32_t> tokens,
+                                 const SamplingRow& sampling, const SampleRng& rng,
+                                 PrefillProgress progress) {
   VOLTA_TRY(cover(rope_, static_cast<std::int64_t>(tokens.size())));
+  std::vector<std::int32_t>& held = slots_[static_cast<std::size_t>(slot)].tokens;
   Runner* runner = nullptr;
-  for (std::size_t done = 0; done < tokens.size();) {
+  while (held.size() < tokens.size()) {
+    const std::size_t done = held.size();
     const std::size_t left = tokens.size() - done;
     const std::int64_t chunk = next_chunk(static_cast<std::int64_t>(left));
     const std::size_t rows = std::min(static_cast<std::size_t>(chunk), left);
+    const auto now = tokens.subspan(done, rows);
     VOLTA_TRY(runner, prefill_runner(slot, chunk));
     VOLTA_TRY(set_row(*runner, 0,
-                      {.tokens = tokens.subspan(done, rows),
+                      {.tokens = now,
                        .start = static_cast<std::int64_t>(done),
                        .sampling = rows == left ? sampling : kSkip,
                        .rng = rng}));
-    VOLTA_TRY(model_.device()->execute(runner->plan));
+    if (auto ran = model_.device()->execute(runner->plan); !ran) {
+      VOLTA_TRY(rewind(slot, 0));  // Who knows what it wrote.
+      return std::unexpected(std::move(ran).error());
+    }
     VOLTA_TRY(cache_.advance(slot, static_cast<std::int64_t>(rows)));
-    done += rows;
+    held.insert(held.end(), now.begin(), now.end());
+    if (rows < left && !progress(static_cast<std::int64_t>(held.size()))) {
+      return fail(ErrorCode::kInterrupted, fmt::format("interrupted after {} of {} prompt tokens",
+                                                       held.size(), tokens.size()));
+    }
   }
-  VOLTA_TRY(const auto token, read_one<std::int32_t>(runner->token, 0));
-  VOLTA_TRY(const auto logprob, read_one<float>(runner->logprob, 0));
-  return DrawnToken{token, logprob};
+  return read_drawn(*runner, 0);
 }
 
 Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
@@ -238,7 +305,9 @@ Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRo
                      .start = cache_.length(slot),
                      .sampling = sampling,
                      .rng = rng}));
-  slots_[static_cast<std::size_t>(slot)] = Slot::kSet;
+  Slot& state = slots_[static_cast<std::size_t>(slot)];
+  state.state = Slot::State::kSet;
+  state.next = token;
   return {};
 }
 
@@ -250,7 +319,7 @@ Status Decoder::check_slot(std::int64_t slot) const {
 
 Status Decoder::set_idle(std::int64_t slot) {
   VOLTA_TRY(check_slot(slot));
-  slots_[static_cast<std::size_t>(slot)] = Slot::kIdle;
+  slots_[static_cast<std::size_t>(slot)].state = Slot::State::kIdle;
   if (!decode_runner_) return {};
   return set_row(*decode_runner_, slot, {.sampling = kSkip});
 }
@@ -258,22 +327,39 @@ Status Decoder::set_idle(std::int64_t slot) {
 Status Decoder::step() {
   VOLTA_TRY(Runner* const runner, decode_runner());
   for (std::int64_t slot = 0; slot < slots(); ++slot) {
-    if (slots_[static_cast<std::size_t>(slot)] == Slot::kFed) VOLTA_TRY(set_idle(slot));
+    if (slots_[static_cast<std::size_t>(slot)].state == Slot::State::kFed) {
+      VOLTA_TRY(set_idle(slot));
+    }
   }
   VOLTA_TRY(model_.device()->execute(runner->plan));
   for (std::int64_t slot = 0; slot < slots(); ++slot) {
-    if (slots_[static_cast<std::size_t>(slot)] != Slot::kSet) continue;
+    Slot& state = slots_[static_cast<std::size_t>(slot)];
+    if (state.state != Slot::State::kSet) continue;
     VOLTA_TRY(cache_.advance(slot, 1));
-    slots_[static_cast<std::size_t>(slot)] = Slot::kFed;
+    state.tokens.push_back(state.next);
+    state.state = Slot::State::kFed;
   }
   return {};
 }
 
 Result<DrawnToken> Decoder::drawn(std::int64_t slot) const {
   if (!decode_runner_) return fail(ErrorCode::kInternal, "no step has run yet");
-  VOLTA_TRY(const auto token, read_one<std::int32_t>(decode_runner_->token, slot));
-  VOLTA_TRY(const auto logprob, read_one<float>(decode_runner_->logprob, slot));
-  return DrawnToken{token, logprob};
+  return read_drawn(*decode_runner_, slot);
+}
+
+Result<DrawnToken> Decoder::read_drawn(const Runner& runner, std::int64_t index) const {
+  DrawnToken drawn;
+  VOLTA_TRY(drawn.token, read_one<std::int32_t>(runner.token, index));
+  VOLTA_TRY(drawn.logprob, read_one<float>(runner.logprob, index));
+  const auto top = static_cast<std::size_t>(options_.top);
+  if (top == 0) return drawn;
+  std::vector<std::int32_t> tokens(top);
+  std::vector<float> logprobs(top);
+  VOLTA_TRY(read_row<std::int32_t>(runner.top_tokens, index, tokens));
+  VOLTA_TRY(read_row<float>(runner.top_logprobs, index, logprobs));
+  drawn.top.reserve(top);
+  for (std::size_t i = 0; i < top; ++i) drawn.top.push_back({tokens[i], logprobs[i]});
+  return drawn;
 }
 
 std::int64_t Decoder::activation_bytes() const {

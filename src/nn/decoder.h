@@ -8,7 +8,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
+#include "base/function_ref.h"
 #include "base/result.h"
 #include "nn/kv_cache.h"
 #include "nn/rope_table.h"
@@ -21,18 +23,31 @@ struct DecoderOptions {
   std::int64_t capacity = 0;  ///< Cache capacity in tokens; 0: the context.
   DType cache_dtype = DType::kF32;
   DType compute_dtype = DType::kF32;
+  std::int32_t top = 0;  ///< How many of the likeliest tokens a drawn one comes with.
 };
 
 /// One slot's sampling parameters, a row of the Sample op's input.
-using SamplingRow = std::array<float, 5>;
+using SamplingRow = std::array<float, kSampleParams>;
 /// {seed, step} of one draw.
 using SampleRng = std::array<std::int64_t, 2>;
+
+/// A token and its probability under softmax(logits), before penalties and filters.
+struct TokenLogprob {
+  std::int32_t token = 0;
+  float logprob = 0.0f;
+  bool operator==(const TokenLogprob&) const = default;
+};
 
 /// A token as the Sample op drew it.
 struct DrawnToken {
   std::int32_t token = 0;
   float logprob = 0.0f;
+  std::vector<TokenLogprob> top{};  ///< The likeliest first.
 };
+
+/// Hears how many tokens of a prompt are cached, after each chunk but the last; false ends the
+/// prefill there.
+using PrefillProgress = FunctionRef<bool(std::int64_t done)>;
 
 class Decoder {
  public:
@@ -46,12 +61,20 @@ class Decoder {
   /// Makes the plans that a prompt of `tokens` tokens and decoding after it need, so that
   /// activation_bytes() is known before anything runs.
   Status prepare(std::int64_t tokens);
-  /// Sets how often each token (checked ids) counts for the repetition penalty of `slot`.
+  /// Begins the penalties of `slot` anew with the tokens (checked ids) of its prompt.
   Status set_counts(std::int64_t slot, std::span<const std::int32_t> tokens);
   /// Forgets the slot, runs `tokens` (at least one, at most capacity(), checked ids) through it in
-  /// chunks, and draws the token that follows.
+  /// chunks, and draws the token that follows. kInterrupted when `progress` says so.
   Result<DrawnToken> prefill(std::int64_t slot, std::span<const std::int32_t> tokens,
-                             const SamplingRow& sampling, const SampleRng& rng);
+                             const SamplingRow& sampling, const SampleRng& rng,
+                             PrefillProgress progress = keep_going);
+  /// The same, but what the slot already holds of the beginning of `tokens` is not run again. The
+  /// result has the same bits, as long as the model's weights have not changed.
+  Result<DrawnToken> extend(std::int64_t slot, std::span<const std::int32_t> tokens,
+                            const SamplingRow& sampling, const SampleRng& rng,
+                            PrefillProgress progress = keep_going);
+  /// How many tokens extend() would not run again.
+  std::int64_t reusable(std::int64_t slot, std::span<const std::int32_t> tokens) const;
   /// What the next step feeds to `slot`, which must have room for it. A slot that was not set since
   /// the last step stays idle.
   Status set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
@@ -71,8 +94,9 @@ class Decoder {
     BoundPlan plan;
     std::int64_t chunk = 1;
     Tensor ids{}, positions{}, start{}, count{}, last{}, sampling{}, rng{};
-    Tensor token{}, logprob{};
+    Tensor token{}, logprob{}, top_tokens{}, top_logprobs{};
   };
+  static constexpr auto keep_going = [](std::int64_t) { return true; };
   struct Row {
     std::span<const std::int32_t> tokens{};
     std::int64_t start = 0;
@@ -94,6 +118,12 @@ class Decoder {
   Result<Runner*> decode_runner();
   std::int64_t next_chunk(std::int64_t left) const;
   Status check_slot(std::int64_t slot) const;
+  Status check_prompt(std::span<const std::int32_t> tokens) const;
+  Status rewind(std::int64_t slot, std::int64_t length);
+  Result<DrawnToken> fill(std::int64_t slot, std::span<const std::int32_t> tokens,
+                          const SamplingRow& sampling, const SampleRng& rng,
+                          PrefillProgress progress);
+  Result<DrawnToken> read_drawn(const Runner& runner, std::int64_t index) const;
   Status set_row(const Runner& runner, std::int64_t index, const Row& row) const;
 
   Transformer model_;
@@ -101,14 +131,18 @@ class Decoder {
   TransformerKvCache cache_;
   RopeTable rope_;  ///< Of prompts, and of steps where their lengths make no difference.
   std::optional<RopeTable> steps_rope_;                        ///< Where they make one.
-  Tensor counts_;                                              ///< i32[slots, V].
+  Tensor counts_;                                              ///< i32[slots, 2, V].
   std::map<std::int64_t, std::shared_ptr<const Plan>> plans_;  ///< Prefill plans by chunk.
   std::map<std::int64_t, Runner> prefill_runners_;             ///< Bound to prefill_slot_.
   std::int64_t prefill_slot_ = -1;
   std::shared_ptr<const Plan> decode_plan_;
   std::optional<Runner> decode_runner_;
-  /// Whether the decode runner's row of a slot is to be skipped, was used, or waits to be used.
-  enum class Slot : std::uint8_t { kIdle, kFed, kSet };
+  struct Slot {
+    /// Whether the decode runner's row is to be skipped, was used, or waits to be used.
+    enum class State : std::uint8_t { kIdle, kFed, kSet } state = State::kIdle;
+    std::int32_t next = 0;             ///< The token that waits.
+    std::vector<std::int32_t> tokens;  ///< What the cache holds, one a cached position.
+  };
   std::vector<Slot> slots_;
 };
 

@@ -14,33 +14,8 @@ namespace volta {
 namespace {
 
 SamplingRow sampling_row(const SamplingParams& p) {
-  return {p.temperature, static_cast<float>(p.top_k), p.top_p, p.min_p, p.repetition_penalty};
-}
-
-Status check_request(const GenerationRequest& request, std::int64_t vocab, std::int64_t capacity) {
-  if (request.prompt.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "the prompt is empty; give at least one token");
-  }
-  if (static_cast<std::int64_t>(request.prompt.size()) > capacity) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt",
-                            request.prompt.size(), capacity));
-  }
-  std::size_t place = 0;
-  for (const std::int32_t id : request.prompt) {
-    if (id < 0 || id >= vocab) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("token {} of the prompt is {}; the vocabulary has ids 0 to {}", place,
-                              id, vocab - 1));
-    }
-    ++place;
-  }
-  if (request.max_new_tokens < 0) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("max_new_tokens is {}; it must not be negative", request.max_new_tokens));
-  }
-  return validate(request.sampling);
+  return {p.temperature,        static_cast<float>(p.top_k), p.top_p,           p.min_p,
+          p.repetition_penalty, p.frequency_penalty,         p.presence_penalty};
 }
 
 }  // namespace
@@ -59,7 +34,46 @@ Status validate(const SamplingParams& p) {
   if (!(p.repetition_penalty > 0.0f) || !std::isfinite(p.repetition_penalty)) {
     return bad("repetition_penalty", p.repetition_penalty, "positive; 1 is off");
   }
+  const auto in_range = [](float penalty) { return penalty >= -2.0f && penalty <= 2.0f; };
+  if (!in_range(p.frequency_penalty)) {
+    return bad("frequency_penalty", p.frequency_penalty, "from -2 to 2; 0 is off");
+  }
+  if (!in_range(p.presence_penalty)) {
+    return bad("presence_penalty", p.presence_penalty, "from -2 to 2; 0 is off");
+  }
   return {};
+}
+
+Status validate(const GenerationRequest& request, std::int64_t vocab, std::int64_t context) {
+  if (request.prompt.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "the prompt is empty; give at least one token");
+  }
+  if (static_cast<std::int64_t>(request.prompt.size()) > context) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt",
+                            request.prompt.size(), context));
+  }
+  std::size_t place = 0;
+  for (const std::int32_t id : request.prompt) {
+    if (id < 0 || id >= vocab) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("token {} of the prompt is {}; the vocabulary has ids 0 to {}", place,
+                              id, vocab - 1));
+    }
+    ++place;
+  }
+  if (request.max_new_tokens < 0) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("max_new_tokens is {}; it must not be negative", request.max_new_tokens));
+  }
+  return validate(request.sampling);
+}
+
+std::int64_t capacity_for(const TransformerConfig& config, std::int64_t tokens) {
+  const std::int64_t wanted = std::clamp<std::int64_t>(tokens, 1, config.context);
+  const std::int64_t blocks = (wanted + kAttentionKeyBlock - 1) / kAttentionKeyBlock;
+  return std::min(blocks * kAttentionKeyBlock, config.context);
 }
 
 // One call of generate(): requests wait in order, take a free slot, and leave it when they end.
@@ -72,7 +86,7 @@ struct Generator::Session {
 
   Generator& generator;
   std::span<const GenerationRequest> requests;
-  const TokenCallback& on_token;
+  const GenerationCallbacks& callbacks;
   std::vector<GenerationResult> results{};
   std::vector<std::optional<Running>> slots{};
   std::size_t next_request = 0;
@@ -100,21 +114,52 @@ struct Generator::Session {
 
   // Fills free slots with waiting requests and draws each one's first token.
   Status admit() {
-    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
-      while (!slots[slot] && next_request < requests.size() && !cancelled) {
-        const std::size_t index = next_request++;
-        const GenerationRequest& request = requests[index];
-        if (request.max_new_tokens == 0) continue;
-        slots[slot] = Running{index, request.prompt};
-        reserve(*slots[slot]);
-        const auto place = static_cast<std::int64_t>(slot);
-        VOLTA_TRY(generator.decoder_.set_counts(place, request.prompt));
-        VOLTA_TRY(const DrawnToken drawn, prefill(place));
-        note_time(generator.timing_.first_token_seconds == 0.0);
-        VOLTA_TRY(accept(place, drawn));
+    while (next_request < requests.size() && !cancelled) {
+      const std::size_t index = next_request;
+      const GenerationRequest& request = requests[index];
+      if (request.max_new_tokens == 0) {
+        ++next_request;
+        finish(index, StopReason::kLength);
+        continue;
       }
+      const auto place = free_slot(request.prompt);
+      if (!place) return {};
+      ++next_request;
+      auto& slot = slots[static_cast<std::size_t>(*place)];
+      slot = Running{index, request.prompt};
+      reserve(*slot);
+      note_prompt(*place, request.prompt);
+      VOLTA_TRY(generator.decoder_.set_counts(*place, request.prompt));
+      VOLTA_TRY(const auto drawn, prefill(*place));
+      if (!drawn) return {};
+      note_time(generator.timing_.first_token_seconds == 0.0);
+      VOLTA_TRY(accept(*place, *drawn));
     }
     return {};
+  }
+
+  // The first free slot; or the one that holds most of the prompt's beginning, and of those that
+  // hold as much the one with least to lose.
+  std::optional<std::int64_t> free_slot(std::span<const std::int32_t> prompt) const {
+    const Decoder& decoder = generator.decoder_;
+    std::optional<std::int64_t> best;
+    std::pair<std::int64_t, std::int64_t> most;
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+      if (slots[slot]) continue;
+      const auto place = static_cast<std::int64_t>(slot);
+      if (!generator.options_.reuse_prefix) return place;
+      const std::pair held(decoder.reusable(place, prompt), -decoder.cache().length(place));
+      if (!best || held > most) best = place, most = held;
+    }
+    return best;
+  }
+
+  void note_prompt(std::int64_t slot, std::span<const std::int32_t> prompt) {
+    GenerationTiming& timing = generator.timing_;
+    timing.prompt_tokens += static_cast<std::int64_t>(prompt.size());
+    if (generator.options_.reuse_prefix) {
+      timing.reused_tokens += generator.decoder_.reusable(slot, prompt);
+    }
   }
 
   // Room for all that a request may bring, so that its steps allocate nothing.
@@ -126,6 +171,7 @@ struct Generator::Session {
     run.sequence.reserve(request.prompt.size() + tokens);
     results[run.index].tokens.reserve(tokens);
     results[run.index].logprobs.reserve(tokens);
+    if (generator.options_.top_logprobs > 0) results[run.index].top.reserve(tokens);
     std::vector<double>& times = generator.timing_.token_seconds;
     times.reserve(times.size() + tokens);
   }
@@ -137,31 +183,50 @@ struct Generator::Session {
     for (std::size_t slot = 0; slot < slots.size(); ++slot) {
       if (!slots[slot]) continue;
       any = true;
-      if (generator.use_cache_) {
+      if (generator.options_.use_cache) {
         const Running& run = *slots[slot];
         VOLTA_TRY(decoder.set_next(static_cast<std::int64_t>(slot), run.sequence.back(),
                                    sampling_row(requests[run.index].sampling), rng(run)));
       }
     }
     if (!any) return false;
-    if (generator.use_cache_) {
+    if (generator.options_.use_cache) {
       VOLTA_TRY(decoder.step());
     }
     for (std::size_t slot = 0; slot < slots.size() && !cancelled; ++slot) {
       if (!slots[slot]) continue;
       const auto place = static_cast<std::int64_t>(slot);
-      VOLTA_TRY(const DrawnToken drawn,
-                generator.use_cache_ ? decoder.drawn(place) : prefill(place));
-      VOLTA_TRY(accept(place, drawn));
+      VOLTA_TRY(const auto drawn, next_token(place));
+      if (drawn) VOLTA_TRY(accept(place, *drawn));
     }
     note_time(false);
     return true;
   }
 
-  Result<DrawnToken> prefill(std::int64_t slot) {
+  Result<std::optional<DrawnToken>> next_token(std::int64_t slot) {
+    if (!generator.options_.use_cache) return prefill(slot);
+    VOLTA_TRY(const DrawnToken drawn, generator.decoder_.drawn(slot));
+    return drawn;
+  }
+
+  // The token after the slot's sequence; nothing when a callback cancelled on the way.
+  Result<std::optional<DrawnToken>> prefill(std::int64_t slot) {
     const Running& run = *slots[static_cast<std::size_t>(slot)];
-    return generator.decoder_.prefill(slot, run.sequence,
-                                      sampling_row(requests[run.index].sampling), rng(run));
+    const auto total = static_cast<std::int64_t>(run.sequence.size());
+    const auto progress = [&](std::int64_t done) {
+      return !callbacks.prompt || callbacks.prompt({run.index, done, total});
+    };
+    const SamplingRow sampling = sampling_row(requests[run.index].sampling);
+    Decoder& decoder = generator.decoder_;
+    auto drawn = generator.options_.reuse_prefix
+                     ? decoder.extend(slot, run.sequence, sampling, rng(run), progress)
+                     : decoder.prefill(slot, run.sequence, sampling, rng(run), progress);
+    if (drawn) return *drawn;
+    if (drawn.error().code() != ErrorCode::kInterrupted) {
+      return std::unexpected(std::move(drawn).error());
+    }
+    cancel();
+    return std::nullopt;
   }
 
   SampleRng rng(const Running& run) const {
@@ -177,15 +242,22 @@ struct Generator::Session {
     if (!std::isfinite(drawn.logprob)) return not_finite(run);
     result.tokens.push_back(drawn.token);
     result.logprobs.push_back(drawn.logprob);
+    if (!drawn.top.empty()) result.top.push_back(drawn.top);
     run.sequence.push_back(drawn.token);
-    if (on_token && !on_token({run.index, drawn.token, drawn.logprob})) cancel();
-    const auto reason = cancelled ? std::optional(StopReason::kCancelled) : finished(run);
-    if (!reason) return {};
-    if (!cancelled) {
-      result.reason = *reason;
-      slots[static_cast<std::size_t>(slot)].reset();
-    }
-    return generator.decoder_.set_idle(slot);
+    const auto reason = finished(run);
+    if (callbacks.token && !callbacks.token({run.index, drawn.token, drawn.logprob, drawn.top}))
+      cancel();
+    if (cancelled || reason) VOLTA_TRY(generator.decoder_.set_idle(slot));
+    if (cancelled || !reason) return {};
+    const std::size_t index = run.index;
+    slots[static_cast<std::size_t>(slot)].reset();
+    finish(index, *reason);
+    return {};
+  }
+
+  void finish(std::size_t index, StopReason reason) {
+    results[index].reason = reason;
+    if (callbacks.finished && !callbacks.finished(index, results[index])) cancel();
   }
 
   std::unexpected<Error> not_finite(const Running& run) const {
@@ -211,6 +283,9 @@ struct Generator::Session {
     if (std::find(stops.begin(), stops.end(), run.sequence.back()) != stops.end()) {
       return StopReason::kStopToken;
     }
+    if (request.stop_when && request.stop_when(run.sequence.back())) {
+      return StopReason::kStopCondition;
+    }
     if (run.sequence.size() - request.prompt.size() >=
         static_cast<std::size_t>(request.max_new_tokens)) {
       return StopReason::kLength;
@@ -234,22 +309,35 @@ struct Generator::Session {
 };
 
 Result<Generator> Generator::create(const Transformer& model, const GeneratorOptions& options) {
+  const std::int64_t vocab = model.config().vocab_size;
+  if (options.top_logprobs < 0 || options.top_logprobs > vocab) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} log-probabilities a token; the vocabulary has {} tokens",
+                            options.top_logprobs, vocab));
+  }
   const DecoderOptions decoder_options{options.slots, options.capacity, options.cache_dtype,
-                                       options.compute_dtype};
+                                       options.compute_dtype, options.top_logprobs};
   VOLTA_TRY(Decoder decoder, Decoder::create(model, decoder_options));
-  return Generator(std::move(decoder), options.use_cache);
+  Generator generator(std::move(decoder), options);
+  generator.options_.reuse_prefix = options.reuse_prefix && options.use_cache;
+  return generator;
 }
 
 Result<std::vector<GenerationResult>> Generator::generate(
     std::span<const GenerationRequest> requests, const TokenCallback& on_token) {
+  return generate(requests, GenerationCallbacks{.token = on_token});
+}
+
+Result<std::vector<GenerationResult>> Generator::generate(
+    std::span<const GenerationRequest> requests, const GenerationCallbacks& callbacks) {
   const std::int64_t vocab = decoder_.model().config().vocab_size;
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (auto ok = check_request(requests[i], vocab, decoder_.capacity()); !ok) {
+    if (auto ok = validate(requests[i], vocab, decoder_.capacity()); !ok) {
       return std::unexpected(std::move(ok).error().with_context(fmt::format("request {}", i)));
     }
   }
   timing_ = {};
-  Session session{.generator = *this, .requests = requests, .on_token = on_token};
+  Session session{.generator = *this, .requests = requests, .callbacks = callbacks};
   return session.run();
 }
 

@@ -15,13 +15,16 @@
 
 namespace volta {
 
-/// How one request draws its tokens. temperature 0 is greedy.
+/// How one request draws its tokens. temperature 0 is greedy. What is set works in the order of the
+/// Sample op: penalties, temperature, top-k, top-p, min-p.
 struct SamplingParams {
   float temperature = 1.0f;
   std::int32_t top_k = 0;           ///< 0: off.
   float top_p = 1.0f;               ///< 1: off.
   float min_p = 0.0f;               ///< 0: off.
   float repetition_penalty = 1.0f;  ///< 1: off. Applies to tokens of the prompt and the output.
+  float frequency_penalty = 0.0f;   ///< 0: off. Off a logit for each time the output has the token.
+  float presence_penalty = 0.0f;    ///< 0: off. Off a logit if the output has the token at all.
   std::uint64_t seed = 0;
 };
 /// Ranges of every field; the message names the field, its value and the range.
@@ -32,13 +35,28 @@ struct GenerationRequest {
   std::int64_t max_new_tokens = 0;
   SamplingParams sampling;
   std::vector<std::int32_t> stop_tokens;  ///< Generation ends after one of them; it is included.
+  /// Asked with each new token, before the callbacks hear of it; true ends the request after it.
+  /// For whoever knows the text of the tokens: see CompletionStream.
+  std::function<bool(std::int32_t token)> stop_when{};
 };
 
-enum class StopReason : std::uint8_t { kLength, kStopToken, kContextFull, kCancelled };
+/// Whether a model of this vocabulary and context can run the request; the message names what
+/// cannot be.
+Status validate(const GenerationRequest& request, std::int64_t vocab, std::int64_t context);
+
+enum class StopReason : std::uint8_t {
+  kLength,         ///< max_new_tokens.
+  kStopToken,      ///< One of stop_tokens.
+  kStopCondition,  ///< stop_when said so.
+  kContextFull,    ///< The cache holds no further token.
+  kCancelled,      ///< A callback said so.
+};
 
 struct GenerationResult {
   std::vector<std::int32_t> tokens;  ///< New tokens only.
   std::vector<float> logprobs;       ///< Of each new token.
+  /// With GeneratorOptions::top_logprobs, for each new token the likeliest ones at its place.
+  std::vector<std::vector<TokenLogprob>> top;
   StopReason reason = StopReason::kLength;
 };
 
@@ -47,8 +65,24 @@ struct TokenEvent {
   std::size_t request = 0;
   std::int32_t token = 0;
   float logprob = 0.0f;
+  std::span<const TokenLogprob> top{};  ///< As in the result.
 };
 using TokenCallback = std::function<bool(const TokenEvent&)>;
+
+/// A prompt on its way into the cache, after each chunk but the last. Return false to cancel.
+struct PromptEvent {
+  std::size_t request = 0;
+  std::int64_t done = 0;   ///< Tokens of the prompt.
+  std::int64_t total = 0;  ///< Of all its tokens.
+};
+
+/// What a caller may want to hear while requests run. Each may be empty.
+struct GenerationCallbacks {
+  TokenCallback token{};
+  std::function<bool(const PromptEvent&)> prompt{};
+  /// A request has ended; its result will not change. Return false to cancel the others.
+  std::function<bool(std::size_t request, const GenerationResult& result)> finished{};
+};
 
 struct GeneratorOptions {
   std::int64_t slots = 1;     ///< Requests that run at once; further ones wait for a free slot.
@@ -56,7 +90,16 @@ struct GeneratorOptions {
   DType cache_dtype = DType::kF32;
   DType compute_dtype = DType::kF32;
   bool use_cache = true;  ///< false: every token runs the prefill over its whole prefix.
+  /// A prompt goes to the free slot whose last sequence has most of its beginning in common with
+  /// it, and only the rest runs: what a growing conversation costs is its newest turn. The tokens
+  /// are the same. The model's weights must not change between calls.
+  bool reuse_prefix = false;
+  std::int32_t top_logprobs = 0;  ///< The likeliest tokens to tell with each new one.
 };
+
+/// The capacity that sequences of up to `tokens` tokens (prompt and new ones) need: no more than
+/// the context, in whole key blocks.
+std::int64_t capacity_for(const TransformerConfig& config, std::int64_t tokens);
 
 /// What a generator holds in memory; after prepare() known before anything runs.
 struct GeneratorMemory {
@@ -69,6 +112,8 @@ struct GeneratorMemory {
 /// Seconds spent, for reports.
 struct GenerationTiming {
   double first_token_seconds = 0.0;  ///< From the start to the first token of any request.
+  std::int64_t prompt_tokens = 0;    ///< Of all prompts that began.
+  std::int64_t reused_tokens = 0;    ///< Of those, what slots held already (reuse_prefix).
   /// Each later step: one token for every running request, or the first one of a request that
   /// waited for a slot.
   std::vector<double> token_seconds;
@@ -82,6 +127,8 @@ class Generator {
   /// kNonFinite, naming the request and the step, when the logits are not numbers.
   Result<std::vector<GenerationResult>> generate(std::span<const GenerationRequest> requests,
                                                  const TokenCallback& on_token = {});
+  Result<std::vector<GenerationResult>> generate(std::span<const GenerationRequest> requests,
+                                                 const GenerationCallbacks& callbacks);
   /// Makes the plans that prompts of this length need, so that memory() tells before the start what
   /// generation will hold. Optional: generate() makes what is missing.
   Status prepare(std::int64_t prompt_tokens) { return decoder_.prepare(prompt_tokens); }
@@ -91,11 +138,11 @@ class Generator {
 
  private:
   struct Session;
-  Generator(Decoder decoder, bool use_cache)
-      : decoder_(std::move(decoder)), use_cache_(use_cache) {}
+  Generator(Decoder decoder, const GeneratorOptions& options)
+      : decoder_(std::move(decoder)), options_(options) {}
 
   Decoder decoder_;
-  bool use_cache_ = true;
+  GeneratorOptions options_;
   GenerationTiming timing_;
 };
 
