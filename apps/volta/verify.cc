@@ -70,7 +70,7 @@ Result<Verified> verify_folder(const std::string& path, ThreadPool& pool) {
 
 // Messages of the library name the file already, with its folder.
 std::string line(const std::string& folder, const Finding& finding) {
-  const bool named = finding.what.find(folder) != std::string::npos;
+  const bool named = finding.what.find(folder + "/") != std::string::npos;
   return named ? finding.what
                : fmt::format("{}: {}", join_path(folder, finding.where), finding.what);
 }

@@ -96,6 +96,10 @@ TEST_F(VerifyTest, WhatIsInvalidWeighsMore) {
 TEST_F(VerifyTest, SaysWhatIsMissing) {
   std::filesystem::remove(dir_.file("run/step-4/tokenizer.json"));
   EXPECT_EQ(verify("run/step-4").exit_code, 3);  // The manifest has it.
+  std::ofstream(dir_.file("run/step-2/generation_config.json")) << "{\"eos_token_id\": 256}";
+  EXPECT_EQ(verify("run/step-2").exit_code, 6);
+  EXPECT_THAT(verify("run/step-2").out,
+              HasSubstr("run/step-2/generation_config.json: eos_token_id is 256"));
   std::ofstream(dir_.file("run/step-4/manifest.json")) << "{\"volta\": 1}";
   EXPECT_THAT(verify("run/step-4").out, HasSubstr("format"));
   std::filesystem::create_directory(dir_.file("empty"));
