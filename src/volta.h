@@ -16,6 +16,7 @@
 #include "io/model_check.h"             // IWYU pragma: export
 #include "io/model_config.h"            // IWYU pragma: export
 #include "io/model_folder.h"            // IWYU pragma: export
+#include "io/quantize.h"                // IWYU pragma: export
 #include "io/safetensors.h"             // IWYU pragma: export
 #include "io/token_rows.h"              // IWYU pragma: export
 #include "io/tokenizer.h"               // IWYU pragma: export

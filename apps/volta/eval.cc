@@ -163,6 +163,7 @@ std::string to_json(const std::vector<Evaluated>& files, const Evaluated& total,
 Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
   for (const std::string& path : options.data) {
     if (!is_example_file(path)) continue;
     return fail(ErrorCode::kInvalidArgument,
@@ -174,7 +175,7 @@ Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Windows windows, windows_of(options, config));
   VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
   VOLTA_TRY(Transformer model,
-            load_model(directory, session.device(), {.packed = true, .dtype = dtype}));
+            load_model(directory, session.device(), {.packed = true, .format = format}));
   std::vector<Evaluated> files;
   Evaluated total;
   for (const std::string& path : options.data) {

@@ -123,6 +123,7 @@ Status inspect(const Globals& globals, const Options& options) {
   VOLTA_TRY(refuse_profile(globals));
   Report report;
   VOLTA_TRY(report.compute, compute_dtype(globals));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(report.config, load_model_config(directory));
@@ -138,7 +139,7 @@ Status inspect(const Globals& globals, const Options& options) {
   report.parameters = parameter_count(report.config);
   report.context = options.context == 0 ? report.config.context : options.context;
   VOLTA_TRY(const auto loaded, loaded_specs(report.config, files, *session.device(),
-                                            {.packed = true, .dtype = report.compute}));
+                                            {.packed = true, .format = format}));
   VOLTA_TRY(report.memory, estimate_memory(report.config, loaded,
                                            {.slots = options.batch,
                                             .capacity = report.context,

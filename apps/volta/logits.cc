@@ -51,6 +51,7 @@ Status check_place(const Options& options) {
 Status logits(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
@@ -60,7 +61,7 @@ Status logits(const Globals& globals, const Options& options) {
   const TensorSpec spec{DType::kF32, Shape(rows.count, rows.length, config.vocab_size)};
   VOLTA_TRY(SafetensorsWriter file, SafetensorsWriter::create(options.out, {{"logits", spec}}));
   VOLTA_TRY(Transformer model,
-            load_model(directory, session.device(), {.packed = true, .dtype = dtype}));
+            load_model(directory, session.device(), {.packed = true, .format = format}));
   const auto sink = [&](std::span<const float> values) -> Status {
     if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
     return file.write(std::as_bytes(values));

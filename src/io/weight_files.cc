@@ -96,7 +96,31 @@ Result<std::vector<SafetensorsFile>> open_shards(const std::string& directory,
   return files;
 }
 
+// The encoding of a tensor, by the metadata of its file.
+Result<Encoding> stored_encoding(const SafetensorsFile& file, std::string_view tensor) {
+  const auto text = file.metadata().find(quant_key(tensor));
+  if (text == file.metadata().end()) return Encoding{};
+  for (const Quant quant : {Quant::kInt8, Quant::kInt4}) {
+    for (const std::int32_t block : {32, 64, 128, 256}) {
+      for (const bool transposed : {false, true}) {
+        const Encoding encoding{.transposed = transposed, .quant = quant, .block = block};
+        if (quant_text(encoding) == text->second) return encoding;
+      }
+    }
+  }
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("{}: tensor '{}' is stored as '{}', which this version does not know",
+                          file.path(), tensor, text->second));
+}
+
 }  // namespace
+
+std::string quant_key(std::string_view tensor) { return fmt::format("volta.quant.{}", tensor); }
+
+std::string quant_text(const Encoding& encoding) {
+  return fmt::format("int{} by {}{}", quant_bits(encoding.quant), encoding.block,
+                     encoding.transposed ? ", transposed" : "");
+}
 
 Result<std::vector<SafetensorsFile>> open_weight_files(const std::string& directory) {
   const std::string single = join_path(directory, "model.safetensors");
@@ -137,7 +161,8 @@ Result<WeightFiles> WeightFiles::find(std::vector<SafetensorsFile> files,
                     fmt::format("tensor '{}' {} belongs to no parameter of this architecture",
                                 entry.name, to_string(entry.spec)));
       }
-      if (!out.places_.emplace(full, Place{i, entry}).second) {
+      VOLTA_TRY(const Encoding encoding, stored_encoding(out.files_[i], entry.name));
+      if (!out.places_.emplace(full, Place{i, entry, encoding}).second) {
         return fail(ErrorCode::kInvalidFile,
                     fmt::format("tensor '{}' is there twice, in two files or with and without its "
                                 "prefix",
@@ -168,6 +193,14 @@ Result<const WeightFiles::Place*> WeightFiles::place(const ParameterInfo& parame
 Result<TensorSpec> WeightFiles::spec(const ParameterInfo& parameter) {
   VOLTA_TRY(const Place* found, place(parameter));
   const TensorSpec& spec = found->entry.spec;
+  if (const Encoding& e = found->encoding; e.quantized() && parameter.shape.rank() == 2) {
+    const TensorSpec whole{DType::kF32, parameter.shape, e};
+    const Shape bytes(e.n(parameter.shape), e.blocks(e.k(parameter.shape)) * e.block_bytes());
+    if (spec == TensorSpec{DType::kU8, bytes}) return whole;
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("tensor '{}' is {}; {} takes u8{}", found->entry.name, to_string(spec),
+                            to_string(whole), to_string(bytes)));
+  }
   if (spec.shape == parameter.shape && is_float(spec.dtype)) return spec;
   return fail(ErrorCode::kInvalidFile,
               fmt::format("tensor '{}' is {}; the config asks for a float tensor {}",
@@ -176,7 +209,10 @@ Result<TensorSpec> WeightFiles::spec(const ParameterInfo& parameter) {
 
 Result<Tensor> WeightFiles::read(const ParameterInfo& parameter) {
   VOLTA_TRY(const Place* found, place(parameter));
-  return files_[found->file].map(found->entry.name);
+  VOLTA_TRY(Tensor tensor, files_[found->file].map(found->entry.name));
+  if (!found->encoding.quantized()) return tensor;
+  VOLTA_TRY(const TensorSpec whole, spec(parameter));
+  return Tensor::from_buffer(tensor.buffer(), tensor.offset(), whole);
 }
 
 void WeightFiles::release(const ParameterInfo& parameter) {

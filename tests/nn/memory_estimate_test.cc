@@ -19,7 +19,7 @@ TEST(MemoryEstimate, IsWhatGenerationTakes) {
   for (const auto& config : {test::gpt2_config(), test::llama_config()}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       Transformer model = test::lively_model(config, test::cpu(2));
-      must(model.prepack(dtype));
+      must(model.prepack({.dtype = dtype}));
       auto generator =
           must(Generator::create(model, {.slots = 3, .capacity = 300, .compute_dtype = dtype}));
       must(generator.prepare(256));

@@ -15,9 +15,6 @@ constexpr std::int64_t kMaxKBlock = 384;
 /// A part's packed slice of b stays in the core's L2 (1 MiB on Zen 4 and 5) beside the rows of a.
 constexpr std::int64_t kSliceFloats = 128 * 1024;
 
-/// Rows of a that stay in L1 (32 KiB at least) beside what streams through it.
-constexpr std::int64_t kLineFloats = 6 * 1024;
-
 /// All parts together stay below this, unless one panel each is more.
 constexpr std::int64_t kWorkspaceFloats = 2 * 1024 * 1024;
 
@@ -82,11 +79,21 @@ std::int64_t panel_width(Simd simd) {
   return simd == Simd::kAvx512 ? 32 : simd == Simd::kAvx2 ? 16 : 8;
 }
 
-Encoding panel_encoding(DType dtype, bool transposed, Simd simd) {
+Encoding panel_encoding(DType dtype, bool transposed, Simd simd, const Encoding& stored) {
   return {.packing = Packing::kPanels,
           .transposed = transposed,
           .width = static_cast<std::int32_t>(panel_width(simd)),
-          .group = dtype == DType::kBF16 ? 2 : 1};
+          .group = stored.quantized()      ? 4
+                   : dtype == DType::kBF16 ? 2
+                                           : 1,
+          .quant = stored.quant,
+          .block = stored.block};
+}
+
+std::int32_t quant_block(Quant quant, std::int64_t k) {
+  // Sixteen steps are too few for the spread of more than 32 values.
+  if (quant == Quant::kInt4) return 32;
+  return k % 128 == 0 ? 128 : k % 64 == 0 ? 64 : 32;
 }
 
 PanelLayout panel_layout(std::int64_t k, std::int64_t, DType, Simd simd) {
@@ -127,10 +134,6 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
   if (!problem.b_encoding.plain()) plan.layout.width = problem.b_encoding.width;
   plan.tile_rows = max_tile_rows(simd);
   plan.source = panel_source(op, problem);
-  // Few rows of a stay in L1 through all of K; c is then written once.
-  const bool in_place = plan.source != PanelSource::kPack;
-  if (in_place && problem.m * problem.k <= kLineFloats)
-    plan.layout.k_block = round_up(problem.k, 8);
   // Rows that lie a multiple of 4 KiB apart share one set of L1, which has fewer ways than a tile
   // has rows.
   const bool aliased = problem.k * dtype_size(DType::kF32) % 4096 == 0 && problem.m > 4;
