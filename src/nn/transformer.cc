@@ -80,6 +80,21 @@ Status check_memory(const TransformerConfig& config, std::int64_t copies, const 
                      parameter_count(config), device);
 }
 
+Result<std::map<std::string, TensorSpec>> loaded_specs(const TransformerConfig& config,
+                                                       WeightSource& source, const Device& device,
+                                                       const WeightOptions& options) {
+  VOLTA_TRY(validate(config));
+  std::map<std::string, TensorSpec> specs;
+  for (const ParameterInfo& info : parameters(config)) {
+    VOLTA_TRY(TensorSpec spec, source.spec(info));
+    // Vectors are few, and biases are added to sums in f32.
+    if (!options.packed || info.shape.rank() < 2) spec = {DType::kF32, info.shape};
+    specs.emplace(info.name, spec);
+  }
+  if (!options.packed) return specs;
+  return packed_specs(config, device, options.format, specs);
+}
+
 Result<Transformer> Transformer::random(const TransformerConfig& config, std::uint64_t seed,
                                         std::shared_ptr<Device> device) {
   VOLTA_TRY(validate(config));
@@ -181,23 +196,12 @@ Status Transformer::prepack(const WeightFormat& format) {
 Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSource& source,
                                       std::shared_ptr<Device> device,
                                       const WeightOptions& options) {
-  VOLTA_TRY(validate(config));
-  const std::vector<ParameterInfo> list = parameters(config);
-  std::map<std::string, TensorSpec> specs;
-  for (const ParameterInfo& info : list) {
-    VOLTA_TRY(TensorSpec spec, source.spec(info));
-    // Vectors are few, and biases are added to sums in f32.
-    if (!options.packed || info.shape.rank() < 2) spec = {DType::kF32, info.shape};
-    specs.emplace(info.name, spec);
-  }
-  if (options.packed) {
-    VOLTA_TRY(specs, packed_specs(config, *device, options.format, specs));
-  }
+  VOLTA_TRY(const auto specs, loaded_specs(config, source, *device, options));
   double bytes = 0;
   for (const auto& [name, spec] : specs) bytes += static_cast<double>(spec.bytes());
   VOLTA_TRY(check_bytes(bytes, volta::parameter_count(config), *device));
   std::map<std::string, Tensor> weights;
-  for (const ParameterInfo& info : list) {
+  for (const ParameterInfo& info : parameters(config)) {
     VOLTA_TRY(const Tensor stored, source.read(info));
     VOLTA_TRY(Tensor weight, convert(stored, specs.at(info.name), *device));
     weights.emplace(info.name, std::move(weight));

@@ -35,6 +35,11 @@ struct WeightOptions {
   WeightFormat format{};  ///< Packed matrices wider than this are rounded to it.
 };
 
+/// The specs that Transformer::load() gives the parameters of a source; reads no data.
+Result<std::map<std::string, TensorSpec>> loaded_specs(const TransformerConfig& config,
+                                                       WeightSource& source, const Device& device,
+                                                       const WeightOptions& options);
+
 class Transformer {
  public:
   /// Fresh weights: normal(0, init_std) from Philox(seed, parameter index, 0, element), residual
