@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "io/gguf/gguf_model.h"
 
 namespace volta {
 namespace {
@@ -369,6 +370,10 @@ std::string model_config_json(const TransformerConfig& config) {
 }
 
 Result<TransformerConfig> load_model_config(const std::string& directory) {
+  if (is_gguf_path(directory)) {
+    VOLTA_TRY(const GgufFile file, GgufFile::open(directory));
+    return gguf_config(file);
+  }
   const std::string path = join_path(directory, "config.json");
   VOLTA_TRY(const std::string text, read_text_file(path, std::int64_t{1} << 24));
   return parse_model_config(text, path);

@@ -27,7 +27,7 @@ std::string_view model_family(const TransformerConfig& config);
 void write_config_fields(JsonWriter& json, const TransformerConfig& config);
 Result<TransformerConfig> parse_config_fields(const JsonRef& ref);
 
-/// The architecture of DIR/config.json.
+/// The architecture of DIR/config.json, or of a .gguf file.
 Result<TransformerConfig> load_model_config(const std::string& directory);
 
 }  // namespace volta

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "io/gguf/gguf_model.h"
 
 namespace volta {
 namespace {
@@ -106,6 +107,7 @@ Result<std::vector<SafetensorsEntry>> find_parameters(const TransformerConfig& c
 }
 
 Result<Transformer> load_model(const std::string& directory, std::shared_ptr<Device> device) {
+  if (is_gguf_path(directory)) return load_gguf_model(directory, std::move(device));
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   const std::string weights_path = join_path(directory, "model.safetensors");
   VOLTA_TRY(const SafetensorsFile file, SafetensorsFile::open(weights_path));

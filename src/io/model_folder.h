@@ -20,7 +20,7 @@ namespace volta {
 Result<std::vector<SafetensorsEntry>> find_parameters(const TransformerConfig& config,
                                                       const SafetensorsFile& file);
 
-/// Loads DIR/config.json and DIR/model.safetensors onto a device, weights as f32.
+/// Loads DIR/config.json and DIR/model.safetensors onto a device, weights as f32; or a .gguf file.
 Result<Transformer> load_model(const std::string& directory, std::shared_ptr<Device> device);
 
 /// Writes config.json, model.safetensors and, if given, tokenizer.json into an existing folder,

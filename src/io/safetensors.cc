@@ -217,6 +217,16 @@ Result<std::map<std::string, Tensor>> SafetensorsFile::load_all(
 
 Status write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                          const std::map<std::string, std::string>& metadata) {
+  std::vector<SafetensorsEntry> entries;
+  for (const auto& [name, tensor] : tensors) entries.push_back({name, tensor.spec()});
+  return write_safetensors_stream(path, entries, metadata, [&](std::size_t i) -> Result<Tensor> {
+    return tensors.find(entries[i].name)->second;
+  });
+}
+
+Status write_safetensors_stream(const std::string& path, std::span<const SafetensorsEntry> entries,
+                                const std::map<std::string, std::string>& metadata,
+                                FunctionRef<Result<Tensor>(std::size_t)> tensor_at) {
   JsonWriter header;
   header.begin_object();
   if (!metadata.empty()) {
@@ -225,13 +235,13 @@ Status write_safetensors(const std::string& path, const std::map<std::string, Te
     header.end_object();
   }
   std::int64_t offset = 0;
-  for (const auto& [name, tensor] : tensors) {
-    header.key(name).begin_object().field("dtype", type_name(tensor.dtype()));
+  for (const SafetensorsEntry& entry : entries) {
+    header.key(entry.name).begin_object().field("dtype", type_name(entry.spec.dtype));
     header.key("shape").begin_array();
-    for (int i = 0; i < tensor.shape().rank(); ++i) header.value(tensor.shape()[i]);
+    for (int i = 0; i < entry.spec.shape.rank(); ++i) header.value(entry.spec.shape[i]);
     header.end_array().key("data_offsets").begin_array();
-    header.value(offset).value(offset + tensor.bytes()).end_array().end_object();
-    offset += tensor.bytes();
+    header.value(offset).value(offset + entry.spec.bytes()).end_array().end_object();
+    offset += entry.spec.bytes();
   }
   header.end_object();
   std::string text = std::move(header).take();
@@ -244,7 +254,8 @@ Status write_safetensors(const std::string& path, const std::map<std::string, Te
     const std::uint64_t length = text.size();
     VOLTA_TRY(file.write(object_bytes(length)));
     VOLTA_TRY(file.write(std::string_view(text)));
-    for (const auto& [name, tensor] : tensors) {
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      VOLTA_TRY(const Tensor tensor, tensor_at(i));
       VOLTA_TRY(const Tensor host,
                 tensor.host_accessible() ? Result<Tensor>(tensor) : tensor.clone_to());
       VOLTA_TRY(const auto bytes, host.host_bytes());

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/memory.h"
 #include "base/result.h"
 #include "tensor/tensor.h"
@@ -63,5 +64,10 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
 /// Writes tensors of any device, in the order of their names, in one atomic replacement of `path`.
 Status write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                          const std::map<std::string, std::string>& metadata = {});
+/// The same for tensors that are made one after the other: tensor_at(i) gives the one that
+/// entries[i] names and describes (offsets are not read), and is asked in that order.
+Status write_safetensors_stream(const std::string& path, std::span<const SafetensorsEntry> entries,
+                                const std::map<std::string, std::string>& metadata,
+                                FunctionRef<Result<Tensor>(std::size_t)> tensor_at);
 
 }  // namespace volta
