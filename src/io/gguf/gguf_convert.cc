@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -19,8 +16,8 @@
 #include "io/gguf/gguf_tokenizer_writer.h"
 #include "io/gguf/gguf_writer.h"
 #include "io/model_config.h"
-#include "io/model_folder.h"
 #include "io/safetensors.h"
+#include "io/weight_files.h"
 #include "tensor/float16.h"
 
 namespace volta {
@@ -57,7 +54,9 @@ Status write_weights(const std::string& path, const GgufFile& file, const Transf
   }
   const auto tensor_at = [&](std::size_t i) -> Result<Tensor> {
     if (!progress(i, entries.size())) return interrupted();
-    return load_gguf_parameter(file, config, parameters[i], dtype);
+    Result<Tensor> tensor = load_gguf_parameter(file, config, parameters[i], dtype);
+    file.release(*parameters[i].tensor);
+    return tensor;
   };
   return write_safetensors_stream(path, entries, {{"format", "pt"}}, tensor_at);
 }
@@ -139,21 +138,17 @@ class Source {
   std::span<const std::uint16_t> half_;
 };
 
-// One tensor to be written: its place in GGUF, and the entry of the folder that holds it (none for
-// a bias that GGUF wants and the model lacks).
+// One tensor to be written: its place in GGUF and the parameter it holds. A filler is a bias of
+// zeros that GGUF wants and the model lacks.
 struct Output {
   GgufTensorSpec spec;
   GgufLayout layout = GgufLayout::kSame;
-  std::optional<SafetensorsEntry> entry;
+  ParameterInfo parameter;
+  bool filler = false;
 };
 
 Status write_tensor(const Output& output, const Tensor& tensor, std::int64_t head_dim,
                     GgufSink sink) {
-  if (!is_float(tensor.dtype())) {
-    return fail(ErrorCode::kInvalidFile,
-                fmt::format("tensor '{}' is {}; weights are f32, bf16 or f16", output.spec.name,
-                            dtype_name(tensor.dtype())));
-  }
   VOLTA_TRY(const Source source, Source::create(tensor));
   const Shape& shape = output.spec.shape;
   const bool same = output.layout == GgufLayout::kSame;
@@ -193,29 +188,20 @@ GgmlType type_for(const GgufTensorSpec& spec, GgmlType wanted) {
 
 // Every tensor of the model in GGUF. ggml's gpt2 has all biases.
 Result<std::vector<Output>> plan_outputs(const TransformerConfig& config,
-                                         std::string_view architecture,
-                                         std::span<const SafetensorsEntry> entries, GgmlType type) {
-  TransformerConfig full = config;
-  if (architecture == "gpt2") {
-    full.norm_bias = full.attention_bias = full.attention_out_bias = full.ffn_bias = true;
-  }
-  std::map<std::string, SafetensorsEntry> present;
-  const auto known = parameters(config);
-  for (std::size_t i = 0; i < known.size(); ++i) present.emplace(known[i].name, entries[i]);
+                                         std::string_view architecture, GgmlType type) {
   std::vector<Output> outputs;
-  for (const ParameterInfo& info : parameters(full)) {
+  const auto add = [&](ParameterInfo info, bool filler) -> Status {
     const GgufPlace place = gguf_place(architecture, info.name);
     if (place.name.empty()) {
       return fail(ErrorCode::kUnsupported, fmt::format("GGUF has no place for '{}'", info.name));
     }
-    Output output{{place.name, GgmlType::kF32, gguf_shape(place.layout, info.shape)},
-                  place.layout,
-                  std::nullopt};
-    output.spec.type = type_for(output.spec, type);
-    const auto found = present.find(info.name);
-    if (found != present.end()) output.entry = found->second;
-    outputs.push_back(std::move(output));
-  }
+    GgufTensorSpec spec{place.name, GgmlType::kF32, gguf_shape(place.layout, info.shape)};
+    spec.type = type_for(spec, type);
+    outputs.push_back({std::move(spec), place.layout, std::move(info), filler});
+    return {};
+  };
+  for (ParameterInfo& info : parameters(config)) VOLTA_TRY(add(std::move(info), false));
+  for (ParameterInfo& info : missing_biases(config)) VOLTA_TRY(add(std::move(info), true));
   return outputs;
 }
 
@@ -289,11 +275,8 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
   }
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   VOLTA_TRY(const std::string_view architecture, gguf_architecture(config));
-  const std::string weights = join_path(directory, "model.safetensors");
-  VOLTA_TRY(const SafetensorsFile file, SafetensorsFile::open(weights));
-  auto entries = find_parameters(config, file);
-  if (!entries) return std::unexpected(std::move(entries).error().with_context(weights));
-  VOLTA_TRY(const auto outputs, plan_outputs(config, architecture, *entries, type));
+  VOLTA_TRY(WeightFiles weights, WeightFiles::open(directory, config));
+  VOLTA_TRY(const auto outputs, plan_outputs(config, architecture, type));
 
   GgufMetadata metadata;
   metadata.add_string("general.architecture", architecture);
@@ -309,9 +292,12 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
   const auto write_data = [&](std::size_t i, GgufSink sink) -> Status {
     if (!progress(i, outputs.size())) return interrupted();
     const Output& output = outputs[i];
-    VOLTA_TRY(const Tensor tensor, output.entry ? file.load(output.entry->name)
-                                                : Tensor::zeros({DType::kF32, output.spec.shape}));
-    return write_tensor(output, tensor, config.head_dim, sink);
+    VOLTA_TRY(const Tensor tensor, output.filler
+                                       ? Tensor::zeros({DType::kF32, output.parameter.shape})
+                                       : weights.read(output.parameter));
+    Status done = write_tensor(output, tensor, config.head_dim, sink);
+    weights.release(output.parameter);
+    return done;
   };
   VOLTA_TRY(write_gguf(gguf, metadata, specs, write_data));
   return complete;

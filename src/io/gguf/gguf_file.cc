@@ -499,6 +499,17 @@ void GgufFile::read_values(const GgufTensor& tensor, std::int64_t first,
              values);
 }
 
+Result<DeviceBuffer> GgufFile::map(const GgufTensor& tensor) const {
+  if (owner_ == nullptr) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("{} is not mapped", path_));
+  }
+  return DeviceBuffer::map(owner_, tensor.offset, tensor.bytes);
+}
+
+void GgufFile::release(const GgufTensor& tensor) const {
+  if (owner_ != nullptr) owner_->release(tensor.offset, tensor.bytes);
+}
+
 bool is_gguf_path(const std::string& path) {
   return path.ends_with(".gguf") && !is_directory(path);
 }

@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "base/result.h"
 #include "io/gguf/ggml_types.h"
+#include "tensor/buffer.h"
 #include "tensor/shape.h"
 
 namespace volta {
@@ -102,6 +103,11 @@ class GgufFile {
     return bytes_.subspan(static_cast<std::size_t>(tensor.offset),
                           static_cast<std::size_t>(tensor.bytes));
   }
+  /// A tensor's bytes where they lie, to be read only; keeps the mapping. kInvalidArgument for
+  /// bytes that are of no mapping.
+  Result<DeviceBuffer> map(const GgufTensor& tensor) const;
+  /// Gives back the memory behind what was read; see MappedFile::release.
+  void release(const GgufTensor& tensor) const;
 
  private:
   GgufFile() = default;

@@ -286,17 +286,43 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
       fmt::format("tensor '{}' has values beyond f16; choose bf16 or f32", parameter.info.name));
 }
 
-Result<Transformer> load_gguf_model(const std::string& path, std::shared_ptr<Device> device) {
-  VOLTA_TRY(const GgufFile file, GgufFile::open(path));
-  VOLTA_TRY(const TransformerConfig config, gguf_config(file));
-  VOLTA_TRY(const auto found, find_gguf_parameters(config, file));
-  std::map<std::string, Tensor> weights;
-  for (const GgufParameter& parameter : found) {
-    VOLTA_TRY(Tensor tensor, load_gguf_parameter(file, config, parameter,
-                                                 gguf_native_dtype(parameter.tensor->type)));
-    weights.emplace(parameter.info.name, std::move(tensor));
+Result<GgufWeights> GgufWeights::open(const std::string& path, const TransformerConfig& config) {
+  VOLTA_TRY(GgufFile file, GgufFile::open(path));
+  GgufWeights weights(std::move(file), config);
+  VOLTA_TRY(const auto list, find_gguf_parameters(config, weights.file_));
+  for (const GgufParameter& parameter : list) {
+    weights.found_.emplace(parameter.info.name, parameter);
   }
-  return Transformer::from_weights(config, std::move(weights), std::move(device));
+  return weights;
+}
+
+Result<const GgufParameter*> GgufWeights::find(const ParameterInfo& parameter) const {
+  const auto found = found_.find(parameter.name);
+  if (found != found_.end()) return &found->second;
+  return fail(ErrorCode::kNotFound,
+              fmt::format("{} has no parameter '{}'", file_.path(), parameter.name));
+}
+
+Result<TensorSpec> GgufWeights::spec(const ParameterInfo& parameter) {
+  VOLTA_TRY(const GgufParameter* found, find(parameter));
+  return TensorSpec{gguf_native_dtype(found->tensor->type), found->info.shape};
+}
+
+Result<Tensor> GgufWeights::read(const ParameterInfo& parameter) {
+  VOLTA_TRY(const GgufParameter* found, find(parameter));
+  const DType dtype = gguf_native_dtype(found->tensor->type);
+  const bool plain = ggml_type_info(found->tensor->type).block_values == 1;
+  if (found->layout == GgufLayout::kSame && plain) {
+    VOLTA_TRY(DeviceBuffer buffer, file_.map(*found->tensor));
+    return Tensor::from_buffer(std::make_shared<DeviceBuffer>(std::move(buffer)), 0,
+                               {dtype, found->info.shape});
+  }
+  return load_gguf_parameter(file_, config_, *found, dtype);
+}
+
+void GgufWeights::release(const ParameterInfo& parameter) {
+  const auto found = find(parameter);
+  if (found) file_.release(*(*found)->tensor);
 }
 
 }  // namespace volta

@@ -1,17 +1,16 @@
 // Models in GGUF files: the architecture from the metadata, parameters by their Hugging Face names.
 #pragma once
 
-#include <memory>
-#include <optional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
-#include "device/device.h"
 #include "io/gguf/gguf_file.h"
 #include "io/gguf/gguf_layout.h"
-#include "nn/transformer.h"
 #include "nn/transformer_config.h"
+#include "nn/weight_source.h"
 #include "tensor/tensor.h"
 
 namespace volta {
@@ -35,12 +34,31 @@ Result<std::vector<GgufParameter>> find_gguf_parameters(const TransformerConfig&
 /// The type that loses nothing: bf16 and f16 for themselves, f32 for f32 and every quantised type.
 DType gguf_native_dtype(GgmlType type);
 
-/// One parameter as Hugging Face has it, in host memory: dequantised, its rows or axes put back.
-/// f32, bf16 or f16. kOutOfMemory; kNonFinite when a finite value becomes infinite in f16.
+/// A copy of one parameter as Hugging Face has it, in host memory: dequantised, its rows or axes
+/// put back. f32, bf16 or f16. kOutOfMemory; kNonFinite when a finite value becomes infinite in
+/// f16.
 Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig& config,
                                    const GgufParameter& parameter, DType dtype);
 
-/// Loads a whole model onto a device, every parameter in its native type.
-Result<Transformer> load_gguf_model(const std::string& path, std::shared_ptr<Device> device);
+/// The parameters of a model in a file. Quantised ones are read as f32, and so are those of F32;
+/// F16 and BF16 stay what they are, and lie in the mapping where their values are in order.
+class GgufWeights final : public WeightSource {
+ public:
+  /// Checks all names and shapes; reads no data.
+  static Result<GgufWeights> open(const std::string& path, const TransformerConfig& config);
+
+  Result<TensorSpec> spec(const ParameterInfo& parameter) override;
+  Result<Tensor> read(const ParameterInfo& parameter) override;
+  void release(const ParameterInfo& parameter) override;
+
+ private:
+  GgufWeights(GgufFile file, const TransformerConfig& config)
+      : file_(std::move(file)), config_(config) {}
+  Result<const GgufParameter*> find(const ParameterInfo& parameter) const;
+
+  GgufFile file_;
+  TransformerConfig config_;
+  std::map<std::string, GgufParameter> found_;  ///< By the parameter's name.
+};
 
 }  // namespace volta
