@@ -63,6 +63,36 @@ GgufPlace find(std::span<const Name> names, std::string_view stem, std::string_v
   return {};
 }
 
+// The config with what GGUF has no word for at its default, so that a field that is added one day
+// is not lost in silence.
+TransformerConfig said_by_gguf(const TransformerConfig& c) {
+  TransformerConfig said;
+  said.vocab_size = c.vocab_size;
+  said.context = c.context;
+  said.layers = c.layers;
+  said.dim = c.dim;
+  said.heads = c.heads;
+  said.kv_heads = c.kv_heads;
+  said.head_dim = c.head_dim;
+  said.ffn = c.ffn;
+  said.position = c.position;
+  said.norm = c.norm;
+  said.ffn_kind = c.ffn_kind;
+  said.activation =
+      c.position == PositionKind::kLearned ? Activation::kGeluTanh : Activation::kSilu;
+  said.norm_eps = c.norm_eps;
+  said.norm_bias = c.norm_bias;
+  said.attention_bias = c.attention_bias;
+  said.attention_out_bias = c.attention_out_bias;
+  said.ffn_bias = c.ffn_bias;
+  said.qk_norm = c.qk_norm;
+  said.tied_output = c.tied_output;
+  said.window = c.window;
+  said.rope_theta = c.rope_theta;
+  said.init_std = c.init_std;  // Of no use to a trained model.
+  return said;
+}
+
 }  // namespace
 
 Result<std::string_view> gguf_architecture(const TransformerConfig& config) {
@@ -71,13 +101,13 @@ Result<std::string_view> gguf_architecture(const TransformerConfig& config) {
     return fail(ErrorCode::kUnsupported, fmt::format("GGUF cannot say {}", what));
   };
   if (family == "volta") return refuse("this combination of parts; it knows GPT-2, Llama and Qwen");
-  const bool gpt2 = family == "gpt2";
-  if (gpt2 && config.activation != Activation::kGeluTanh) {
-    return refuse("another activation than gelu_new for a model with learned positions");
+  const TransformerConfig said = said_by_gguf(config);
+  if (said.activation != config.activation) {
+    return refuse(config.position == PositionKind::kLearned
+                      ? "another activation than gelu_new for a model with learned positions"
+                      : "another activation than silu for a model with rotary positions");
   }
-  if (!gpt2 && config.activation != Activation::kSilu) {
-    return refuse("another activation than silu for a model with rotary positions");
-  }
+  if (said != config) return refuse("all options of this architecture");
   return family == "mistral" ? "llama" : family;
 }
 

@@ -340,11 +340,15 @@ const GgufPreTokenizer* find_gguf_pre_tokenizer(std::string_view name) {
   return found == kPreTokenizers.end() ? nullptr : &*found;
 }
 
-const GgufPreTokenizer* find_gguf_pre_tokenizer(std::string_view split, bool digits) {
-  const auto found = std::ranges::find_if(kPreTokenizers, [&](const GgufPreTokenizer& pre) {
-    return pre.split == split && pre.digits == digits;
-  });
-  return found == kPreTokenizers.end() ? nullptr : &*found;
+const GgufPreTokenizer* find_gguf_pre_tokenizer(std::string_view split, bool digits,
+                                                bool ignore_merges) {
+  const GgufPreTokenizer* found = nullptr;
+  for (const GgufPreTokenizer& pre : kPreTokenizers) {
+    if (pre.split != split || pre.digits != digits) continue;
+    if (pre.ignore_merges == ignore_merges) return &pre;
+    if (found == nullptr) found = &pre;
+  }
+  return found;
 }
 
 Result<GgufTokenIds> gguf_token_ids(const GgufFile& file) {

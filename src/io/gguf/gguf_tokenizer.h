@@ -26,8 +26,10 @@ struct GgufPreTokenizer {
 };
 /// Null for a name that Volta does not know.
 const GgufPreTokenizer* find_gguf_pre_tokenizer(std::string_view name);
-/// The first known name with this pattern and digits; null when there is none.
-const GgufPreTokenizer* find_gguf_pre_tokenizer(std::string_view split, bool digits);
+/// The first known name with this pattern and digits, and with these merges if there is one; null
+/// when there is none.
+const GgufPreTokenizer* find_gguf_pre_tokenizer(std::string_view split, bool digits,
+                                                bool ignore_merges);
 
 /// The ids of special tokens, where the metadata has them.
 struct GgufTokenIds {

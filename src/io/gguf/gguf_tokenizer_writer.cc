@@ -138,17 +138,34 @@ std::string text_of(const JsonValue* value, std::string_view key) {
   return member == nullptr || member->if_string() == nullptr ? "" : *member->if_string();
 }
 
+bool flag_of(const JsonValue* value, std::string_view key, bool fallback) {
+  const JsonValue* member = value->find(key);
+  return member == nullptr || member->if_bool() == nullptr ? fallback : *member->if_bool();
+}
+
 // The name of a byte-level split in tokenizer.ggml.pre; null for one that has none.
-const GgufPreTokenizer* name_split(const JsonValue& root) {
+const GgufPreTokenizer* name_split(const JsonValue& root, bool ignore_merges) {
   std::string split;
-  bool digits = false, bytes = false;
+  bool digits = false, bytes = false, words = false;
   for (const JsonValue* part : parts_of(root.find("pre_tokenizer"), "pretokenizers")) {
     const std::string type = text_of(part, "type");
-    if (type == "Split") split = text_of(part->find("pattern"), "Regex");
-    digits = digits || type == "Digits";
-    bytes = bytes || type == "ByteLevel";
+    if (type == "Split" && split.empty() && text_of(part, "behavior") == "Isolated" &&
+        !flag_of(part, "invert", false)) {
+      split = text_of(part->find("pattern"), "Regex");
+    } else if (type == "Digits" && flag_of(part, "individual_digits", false)) {
+      digits = true;
+    } else if (type == "ByteLevel" && !flag_of(part, "add_prefix_space", true)) {
+      bytes = true;
+      words = flag_of(part, "use_regex", true);
+    } else {
+      return nullptr;
+    }
   }
-  return bytes ? find_gguf_pre_tokenizer(split, digits) : nullptr;
+  if (!bytes || words != split.empty()) return nullptr;
+  const GgufPreTokenizer* pre = find_gguf_pre_tokenizer(split, digits, ignore_merges);
+  const JsonValue* normalizer = root.find("normalizer");
+  if (pre == nullptr || normalizer == nullptr || normalizer->is_null()) return pre;
+  return pre->nfc && text_of(normalizer, "type") == "NFC" ? pre : nullptr;
 }
 
 // The tokenizer is what add_space_prefix can say: U+2581 for spaces, and maybe one in front.
@@ -174,7 +191,8 @@ Result<bool> add_lists(const JsonValue& root, const JsonRef& model, const Lists&
   VOLTA_TRY(const bool bytes, model.get_bool_or("byte_fallback", false));
   if (type != "BPE") return false;
   VOLTA_TRY(const auto merges, read_merges(model));
-  const GgufPreTokenizer* split = name_split(root);
+  VOLTA_TRY(const bool ignore_merges, model.get_bool_or("ignore_merges", false));
+  const GgufPreTokenizer* split = name_split(root, ignore_merges);
   const std::optional<bool> prefix = bytes ? spaces_prefix(root) : std::nullopt;
   if (split == nullptr && !prefix) return false;
   metadata.add_string("tokenizer.ggml.model", split != nullptr ? "gpt2" : "llama");
