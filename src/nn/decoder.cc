@@ -45,8 +45,28 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
                                                        options.cache_dtype, device));
   VOLTA_TRY(decoder.counts_,
             Tensor::zeros({DType::kI32, Shape(options.slots, config.vocab_size)}, device.memory()));
+  if (config.position == PositionKind::kRotary) {
+    VOLTA_TRY(decoder.make_rope_tables());
+  }
   decoder.slots_.assign(static_cast<std::size_t>(options.slots), Slot::kIdle);
   return decoder;
+}
+
+// A token's angles stay what they were when it came. Where they depend on the length, a prompt's
+// tokens come together, and each later token as the last of a sequence of its own length.
+Status Decoder::make_rope_tables() {
+  const TransformerConfig& config = model_.config();
+  Device& device = *model_.device();
+  VOLTA_TRY(rope_, RopeTable::create(config, capacity(), device));
+  VOLTA_TRY(rope_.cover(1));  // For rows that are skipped.
+  if (!rope_depends_on_length(config)) return {};
+  VOLTA_TRY(steps_rope_, RopeTable::create(config, capacity(), device, RopeRows::kSteps));
+  return steps_rope_->cover(1);
+}
+
+Status Decoder::cover(RopeTable& table, std::int64_t length) const {
+  if (model_.config().position != PositionKind::kRotary) return {};
+  return table.cover(length);
 }
 
 Result<std::shared_ptr<const Plan>> Decoder::make(std::int64_t slots, std::int64_t chunk) const {
@@ -60,10 +80,12 @@ Result<std::shared_ptr<const Plan>> Decoder::make(std::int64_t slots, std::int64
 }
 
 Result<Decoder::Runner> Decoder::bind(const std::shared_ptr<const Plan>& plan, std::int64_t first,
-                                      std::int64_t slots, std::int64_t chunk) const {
+                                      std::int64_t slots, std::int64_t chunk,
+                                      const Tensor& rope_table) const {
   Device& device = *model_.device();
   const auto lookup = [&](const PlanBinding& binding) -> Result<Tensor> {
     if (binding.kind == ValueKind::kInput) return Tensor::zeros(binding.spec, device.memory());
+    if (binding.name == "rope.table") return rope_table;
     if (binding.kind != ValueKind::kState) return model_.bind(binding);
     if (binding.name == "counts") return counts_.slice(first, first + slots);
     VOLTA_TRY(const Tensor all_slots, cache_.bind(binding));
@@ -115,14 +137,14 @@ Result<Decoder::Runner*> Decoder::prefill_runner(std::int64_t slot, std::int64_t
     return &known->second;
   }
   VOLTA_TRY(const auto plan, prefill_plan(chunk));
-  VOLTA_TRY(Runner runner, bind(plan, slot, 1, chunk));
+  VOLTA_TRY(Runner runner, bind(plan, slot, 1, chunk, rope_.tensor()));
   return &prefill_runners_.emplace(chunk, std::move(runner)).first->second;
 }
 
 Result<Decoder::Runner*> Decoder::decode_runner() {
   if (!decode_runner_) {
     VOLTA_TRY(make_decode_plan());
-    VOLTA_TRY(Runner runner, bind(decode_plan_, 0, slots(), 1));
+    VOLTA_TRY(Runner runner, bind(decode_plan_, 0, slots(), 1, steps_rope_table().tensor()));
     for (std::int64_t slot = 0; slot < slots(); ++slot) {
       VOLTA_TRY(set_row(runner, slot, {.sampling = kSkip}));
     }
@@ -147,13 +169,13 @@ Status Decoder::set_row(const Runner& runner, std::int64_t index, const Row& row
   std::array<std::int32_t, kLargestChunk> ids{};
   std::array<std::int32_t, kLargestChunk> positions{};
   std::copy(row.tokens.begin(), row.tokens.end(), ids.begin());
-  const std::int64_t limit = model_.config().context - 1;
-  for (std::int64_t t = 0; t < runner.chunk; ++t) {
-    positions[static_cast<std::size_t>(t)] =
-        static_cast<std::int32_t>(std::min(row.start + t, limit));
-  }
   const auto rows = static_cast<std::size_t>(runner.chunk);
   const auto count = static_cast<std::int32_t>(row.tokens.size());
+  const std::int64_t last_place = row.start + std::max(count - 1, 0);  // Padding stays in range.
+  for (std::int64_t t = 0; t < runner.chunk; ++t) {
+    positions[static_cast<std::size_t>(t)] =
+        static_cast<std::int32_t>(std::min(row.start + t, last_place));
+  }
   const std::array start = {static_cast<std::int32_t>(row.start)};
   const std::array counts = {count};
   const std::array last = {std::max(count - 1, 0)};
@@ -181,6 +203,7 @@ Result<DrawnToken> Decoder::prefill(std::int64_t slot, std::span<const std::int3
                             capacity()));
   }
   VOLTA_TRY(cache_.reset(slot));
+  VOLTA_TRY(cover(rope_, static_cast<std::int64_t>(tokens.size())));
   Runner* runner = nullptr;
   for (std::size_t done = 0; done < tokens.size();) {
     const std::size_t left = tokens.size() - done;
@@ -209,6 +232,7 @@ Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRo
                 fmt::format("slot {} is full: it holds {} tokens", slot, capacity()));
   }
   VOLTA_TRY(Runner* const runner, decode_runner());
+  VOLTA_TRY(cover(steps_rope_table(), cache_.length(slot) + 1));
   VOLTA_TRY(set_row(*runner, slot,
                     {.tokens = std::span(&token, 1),
                      .start = cache_.length(slot),

@@ -62,8 +62,9 @@ class Transformer {
   std::int64_t parameter_count() const;
   std::int64_t weight_bytes() const;
 
-  /// Resolves a plan's parameters, and the tables that follow from the config ("rope.table");
-  /// kNotFound for anything else. Users of the model's graphs put their own lookup in front.
+  /// Resolves a plan's parameters; makes "rope.table" for a sequence of as many tokens as the table
+  /// has rows. kNotFound for anything else. Users of the model's graphs put their own lookup in
+  /// front.
   Result<Tensor> bind(const PlanBinding& binding) const;
 
  private:
@@ -76,7 +77,6 @@ class Transformer {
   TransformerConfig config_;
   std::shared_ptr<Device> device_;
   std::map<std::string, Tensor> weights_;
-  Tensor rope_table_;
 };
 
 }  // namespace volta

@@ -1,6 +1,8 @@
 // The graphs of a transformer: what it computes in training, evaluation, prefill and decoding,
 // built from layers. Shapes are fixed per graph; names of inputs, states and outputs are listed
-// here. [B batch, T time, S slots, C chunk rows, P cache capacity, V vocabulary, D width]
+// here. With rotary positions each has the parameter "rope.table" f32[T or P, rotated], a row for
+// every position that may occur. [B batch, T time, S slots, C chunk rows, P cache capacity, V
+// vocabulary, D width]
 #pragma once
 
 #include <cstdint>
@@ -22,6 +24,7 @@ struct DropoutOptions {
 struct LayerContext {
   Graph& graph;
   const TransformerConfig& config;
+  std::int64_t layer = 0;
   std::string prefix{};  ///< Name path of the layer's weights, e.g. "transformer.h.0".
   ValueId positions{};   ///< i32, rows of x without the last axis, or a suffix of that.
   ValueId rope_table{};  ///< Invalid with learned positions.
@@ -57,8 +60,8 @@ Result<Graph> build_evaluation_graph(const TransformerConfig& config, std::int64
                                      std::int64_t time, bool logits);
 
 /// Prefill (C > 1) and decode (C = 1) over a KV cache.
-/// Inputs: "ids" i32[S, C], "positions" i32[S, C], "start" i32[S] (tokens already cached), "count"
-/// i32[S] (valid rows; 0 skips the slot), "last" i32[S] = max(count - 1, 0).
+/// Inputs: "ids" i32[S, C], "positions" i32[S, C], "start" i32[S] (tokens already
+/// cached), "count" i32[S] (valid rows; 0 skips the slot), "last" i32[S] = max(count - 1, 0).
 /// States: "cache.N.k", "cache.N.v" f[S, kv_heads, P, head_dim].
 /// Outputs: "logits" f32[S, V] of each slot's last valid row. With sampling also inputs
 /// "sampling" f32[S, 5] and "sample_rng" i64[S, 2], state "counts" i32[S, V], outputs "token"
