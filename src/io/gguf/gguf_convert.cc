@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "io/gguf/gguf_file.h"
 #include "io/gguf/gguf_model.h"
+#include "io/gguf/gguf_rope.h"
 #include "io/gguf/gguf_tokenizer.h"
 #include "io/gguf/gguf_tokenizer_writer.h"
 #include "io/gguf/gguf_writer.h"
@@ -246,6 +247,7 @@ void add_architecture(const TransformerConfig& c, std::string_view architecture,
   if (c.window != 0) size("attention.sliding_window", c.window);
   size("rope.dimension_count", c.head_dim);
   metadata.add_f32(key("rope.freq_base"), c.rope_theta);
+  add_gguf_rope(c, architecture, metadata);
 }
 
 }  // namespace
@@ -289,8 +291,13 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
 
   std::vector<GgufTensorSpec> specs;
   for (const Output& output : outputs) specs.push_back(output.spec);
+  const std::vector<float> factors = gguf_rope_factors(config);
+  if (!factors.empty()) {
+    specs.push_back({std::string(kGgufRopeFactors), GgmlType::kF32, Shape(std::ssize(factors))});
+  }
   const auto write_data = [&](std::size_t i, GgufSink sink) -> Status {
     if (!progress(i, outputs.size())) return interrupted();
+    if (i == outputs.size()) return sink(std::as_bytes(std::span(factors)));
     const Output& output = outputs[i];
     VOLTA_TRY(const Tensor tensor, output.filler
                                        ? Tensor::zeros({DType::kF32, output.parameter.shape})

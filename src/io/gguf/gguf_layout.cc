@@ -89,6 +89,9 @@ TransformerConfig said_by_gguf(const TransformerConfig& c) {
   said.tied_output = c.tied_output;
   said.window = c.window;
   said.rope_theta = c.rope_theta;
+  said.rope_scaling = c.rope_scaling;
+  if (c.rope_scaling.kind == RopeKind::kDynamic) said.rope_scaling = {};
+  said.rope_scaling.truncate = true;
   said.init_std = c.init_std;  // Of no use to a trained model.
   return said;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/memory.h"
+#include "io/gguf/gguf_rope.h"
 #include "tensor/float16.h"
 
 namespace volta {
@@ -34,10 +35,6 @@ class Keys {
   Result<double> number_or(std::string_view key, double fallback) const {
     return file_.get_float_or(name(key), fallback);
   }
-  Result<std::string_view> text_or(std::string_view key, std::string_view fallback) const {
-    return file_.get_string_or(name(key), fallback);
-  }
-  bool has(std::string_view key) const { return file_.find(name(key)) != nullptr; }
 
  private:
   const GgufFile& file_;
@@ -99,12 +96,7 @@ Status read_rope(const GgufFile& file, const Keys& keys, std::string_view archit
     }
     c.rotary_dim = rotary;
   }
-  VOLTA_TRY(const auto scaling, keys.text_or("rope.scaling.type", "none"));
-  VOLTA_TRY(const double factor, keys.number_or("rope.scaling.factor", 1.0));
-  if (scaling != "none" || factor != 1.0 || file.find_tensor("rope_freqs.weight") != nullptr) {
-    return unsupported(file, "scaled rotary positions are not supported");
-  }
-  return {};
+  return read_gguf_rope(file, architecture, c);
 }
 
 Status read_llama(const GgufFile& file, const Keys& keys, std::string_view architecture,
@@ -133,7 +125,7 @@ Status read_llama(const GgufFile& file, const Keys& keys, std::string_view archi
 }
 
 bool is_no_parameter(std::string_view name, const TransformerConfig& config) {
-  return name == "rope_freqs.weight" || name.ends_with(".attn_rot_embd") ||
+  return name == kGgufRopeFactors || name.ends_with(".attn_rot_embd") ||
          (name == "output.weight" && config.tied_output);
 }
 
