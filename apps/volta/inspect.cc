@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
+#include "io/gguf/gguf_model.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
 #include "io/weight_files.h"
@@ -85,6 +86,23 @@ std::string to_csv(const Report& report) {
   return text;
 }
 
+// The tensors of a folder as its files name them; the parameters of a .gguf file as they are
+// loaded.
+Result<std::vector<SafetensorsEntry>> stored_tensors(const std::string& path,
+                                                     const TransformerConfig& config) {
+  if (!is_gguf_path(path)) {
+    VOLTA_TRY(const WeightFiles files, WeightFiles::open(path, config));
+    return files.entries(config);
+  }
+  VOLTA_TRY(GgufWeights weights, GgufWeights::open(path, config));
+  std::vector<SafetensorsEntry> tensors;
+  for (const ParameterInfo& parameter : parameters(config)) {
+    VOLTA_TRY(const TensorSpec spec, weights.spec(parameter));
+    tensors.push_back({parameter.name, spec});
+  }
+  return tensors;
+}
+
 Status inspect(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
@@ -92,8 +110,7 @@ Status inspect(const Globals& globals, const Options& options) {
   VOLTA_TRY(const std::string directory, find_model(options.model));
   Report report;
   VOLTA_TRY(report.config, load_model_config(directory));
-  VOLTA_TRY(const WeightFiles files, WeightFiles::open(directory, report.config));
-  report.tensors = files.entries(report.config);
+  VOLTA_TRY(report.tensors, stored_tensors(directory, report.config));
   for (const SafetensorsEntry& tensor : report.tensors) report.weight_bytes += tensor.spec.bytes();
   report.parameters = parameter_count(report.config);
   report.context = options.context == 0 ? report.config.context : options.context;

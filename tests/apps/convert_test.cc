@@ -52,6 +52,10 @@ TEST_F(ConvertCommand, GoesBothWays) {
   EXPECT_EQ(with("again.gguf"), wanted);
   EXPECT_EQ(out({"tokenize", llama(), "the model"}), out({"tokenize", "folder", "the model"}));
   EXPECT_EQ(out({"tokenize", "again.gguf", "the model"}), out({"tokenize", llama(), "the model"}));
+  const json inspected = json::parse(out({"inspect", llama(), "--output", "json"}));
+  EXPECT_EQ(inspected["parameters"],
+            json::parse(out({"inspect", "folder", "--output", "json"}))["parameters"]);
+  EXPECT_EQ(inspected["tensors"].size(), 12u);
   EXPECT_LT(std::filesystem::file_size(dir_.file("small.gguf")),
             std::filesystem::file_size(dir_.file("again.gguf")));
 }

@@ -68,7 +68,8 @@ Status write_folder(const GgufFile& file, const std::string& directory, DType dt
   VOLTA_TRY(create_directories(directory));
   VOLTA_TRY(
       write_weights(join_path(directory, "model.safetensors"), file, config, dtype, progress));
-  VOLTA_TRY(write_file_atomic(join_path(directory, "config.json"), model_config_json(config)));
+  VOLTA_TRY(
+      write_file_atomic(join_path(directory, "config.json"), model_config_json(config, dtype)));
   VOLTA_TRY(const GgufTokenIds ids, gguf_token_ids(file));
   if (const std::string text = generation_config(ids); !text.empty()) {
     VOLTA_TRY(write_file_atomic(join_path(directory, "generation_config.json"), text));

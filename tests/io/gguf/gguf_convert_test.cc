@@ -94,7 +94,7 @@ TEST_P(Convert, QuantisedFilesAreReadAsWritten) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Convert, ::testing::Values("llama", "qwen2", "qwen3", "gpt2"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& test) { return test.param; });
 
 class ConvertCase : public ::testing::Test {
  protected:
@@ -116,6 +116,7 @@ TEST_F(ConvertCase, WritesSixteenBits) {
   for (const SafetensorsEntry& entry : file->entries()) {
     EXPECT_EQ(entry.spec.dtype, DType::kBF16) << entry.name;
   }
+  EXPECT_THAT(*read_text_file(dir_.file("out/config.json")), HasSubstr("\"dtype\": \"bfloat16\""));
   EXPECT_THAT(*read_text_file(dir_.file("out/generation_config.json")),
               HasSubstr("\"eos_token_id\": 2"));
   // 16-bit folders are a source, too.

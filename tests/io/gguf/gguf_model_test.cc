@@ -47,7 +47,7 @@ TEST_P(GgufModel, GivesTheIdsAndLogitsOfOthers) {
 
 INSTANTIATE_TEST_SUITE_P(Architectures, GgufModel,
                          ::testing::Values("llama", "qwen2", "qwen3", "gpt2"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& test) { return test.param; });
 
 // The metadata and tensors of a small model, to be changed.
 struct Small {

@@ -80,8 +80,8 @@ TEST_P(Split, ByteLevelBpeGivesTheIdsOfOthers) {
 
 INSTANTIATE_TEST_SUITE_P(Names, Split,
                          ::testing::Values("gpt-2", "smollm", "llama-bpe", "qwen2", "tekken"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& test) {
+                           std::string name = test.param;
                            std::erase(name, '-');
                            return name;
                          });

@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Tokenizers, Writer,
                          ::testing::Values(Case{"gpt2", "gpt2", "gpt-2"},
                                            Case{"llama3", "gpt2", "llama-bpe"},
                                            Case{"llama2", "llama", "default"}),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 TEST(TokenizerWriter, OthersAreStoredAsTheyAre) {
   for (const char* name : {"bert", "unigram"}) {
