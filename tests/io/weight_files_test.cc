@@ -111,7 +111,7 @@ TEST_F(Shards, NamesOutsideTheFolderAreRefused) {
 TEST_F(Shards, HostileIndexesAreRefused) {
   const auto invalid = ErrorCode::kInvalidFile;
   expect_error(load_index(""), invalid, "index.json");
-  expect_error(load_index("[]"), invalid, "weight_map");
+  expect_error(load_index("[]"), invalid, "expected an object");
   expect_error(load_index("{}"), invalid, "weight_map");
   expect_error(load_index(R"({"weight_map": []})"), invalid, "must be an object");
   expect_error(load_index(R"({"weight_map": {}})"), invalid, "0 shards");
@@ -183,12 +183,12 @@ TEST(WeightFiles, HalvesStayHalves) {
 TEST(WeightFiles, WiderOnesAreRoundedWhereThatIsWanted) {
   const test::TempDir dir;
   ASSERT_TRUE(save_model(dir.path(), *Transformer::random(small(true), 3, test::cpu(1)), nullptr));
-  const WeightOptions options{.packed = true, .dtype = DType::kBF16};
+  const WeightOptions options{.packed = true, .format = {.dtype = DType::kBF16}};
   const auto packed = load_model(dir.path(), test::cpu(1), options);
   ASSERT_TRUE(packed) << packed.error().message();
   EXPECT_EQ(packed->weight("model.layers.1.mlp.up_proj.weight")->dtype(), DType::kBF16);
   auto again = load_model(dir.path(), test::cpu(1));
-  ASSERT_TRUE(again->prepack(DType::kBF16));
+  ASSERT_TRUE(again->prepack({.dtype = DType::kBF16}));
   EXPECT_EQ(run(*packed).logprobs, run(*again).logprobs);
 }
 

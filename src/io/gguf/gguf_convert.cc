@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "io/gguf/gguf_writer.h"
 #include "io/model_config.h"
 #include "io/safetensors.h"
+#include "io/tensor_names.h"
 #include "io/weight_files.h"
 #include "tensor/float16.h"
 
@@ -48,18 +50,20 @@ std::string generation_config(const GgufTokenIds& ids) {
 
 Status write_weights(const std::string& path, const GgufFile& file, const TransformerConfig& config,
                      DType dtype, ConvertProgress progress) {
-  VOLTA_TRY(const auto parameters, find_gguf_parameters(config, file));
-  std::vector<SafetensorsEntry> entries;
-  for (const GgufParameter& parameter : parameters) {
-    entries.push_back({parameter.info.name, {dtype, parameter.info.shape}});
-  }
-  const auto tensor_at = [&](std::size_t i) -> Result<Tensor> {
-    if (!progress(i, entries.size())) return interrupted();
-    Result<Tensor> tensor = load_gguf_parameter(file, config, parameters[i], dtype);
+  VOLTA_TRY(auto parameters, find_gguf_parameters(config, file));
+  std::ranges::sort(parameters, {}, [](const GgufParameter& p) { return p.info.name; });
+  std::map<std::string, TensorSpec> specs;
+  for (const GgufParameter& p : parameters)
+    specs.emplace(p.info.name, TensorSpec{dtype, p.info.shape});
+  VOLTA_TRY(SafetensorsWriter out, SafetensorsWriter::create(path, specs, {{"format", "pt"}}));
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!progress(i, parameters.size())) return interrupted();
+    VOLTA_TRY(const Tensor tensor, load_gguf_parameter(file, config, parameters[i], dtype));
     file.release(*parameters[i].tensor);
-    return tensor;
-  };
-  return write_safetensors_stream(path, entries, {{"format", "pt"}}, tensor_at);
+    VOLTA_TRY(const auto bytes, tensor.host_bytes());
+    VOLTA_TRY(out.write(bytes));
+  }
+  return out.finish();
 }
 
 Status write_folder(const GgufFile& file, const std::string& directory, DType dtype,
