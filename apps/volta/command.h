@@ -39,6 +39,7 @@ using Action = std::function<Status()>;
 // Each registers its subcommand, and sets `action` when the command line names it.
 void add_train(CLI::App& app, Globals& globals, Action& action);
 void add_generate(CLI::App& app, Globals& globals, Action& action);
+void add_convert(CLI::App& app, Globals& globals, Action& action);
 void add_eval(CLI::App& app, Globals& globals, Action& action);
 void add_logits(CLI::App& app, Globals& globals, Action& action);
 void add_verify(CLI::App& app, Globals& globals, Action& action);
@@ -93,7 +94,8 @@ void note(std::string_view text);
 /// checkpoint.
 Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr<Device> device);
 
-/// The folder that holds config.json: `path` itself, or the newest valid checkpoint of a run.
+/// The folder that holds config.json: `path` itself, or the newest valid checkpoint of a run. A
+/// .gguf file is itself.
 Result<std::string> find_model(const std::string& path);
 
 }  // namespace volta::cli

@@ -10,11 +10,16 @@
 #include "command.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
-#include "io/weight_files.h"
 #include "nn/memory_estimate.h"
 
 namespace volta::cli {
 namespace {
+
+// What a tensor's elements are stored as.
+std::string type_name(const TensorSpec& spec) {
+  if (!spec.encoding.quantized()) return std::string(dtype_name(spec.dtype));
+  return fmt::format("int{}", quant_bits(spec.encoding.quant));
+}
 
 struct Options {
   std::string model;
@@ -34,7 +39,7 @@ struct TypeTotal {
 struct Report {
   TransformerConfig config;
   std::vector<SafetensorsEntry> tensors;
-  std::map<std::string_view, TypeTotal> types;  // By the type's name.
+  std::map<std::string, TypeTotal> types;  // By the type's name.
   std::int64_t parameters = 0;
   std::int64_t weight_bytes = 0;
   std::int64_t context = 0;
@@ -100,7 +105,7 @@ std::string to_json(const Report& report, const Options& options) {
   json.key("tensors").begin_array();
   for (const SafetensorsEntry& tensor : report.tensors) {
     json.begin_object().field("name", tensor.name);
-    json.field("dtype", dtype_name(tensor.spec.dtype)).key("shape").begin_array();
+    json.field("dtype", type_name(tensor.spec)).key("shape").begin_array();
     for (int i = 0; i < tensor.spec.shape.rank(); ++i) json.value(tensor.spec.shape[i]);
     json.end_array().field("bytes", tensor.spec.bytes()).end_object();
   }
@@ -111,7 +116,7 @@ std::string to_json(const Report& report, const Options& options) {
 std::string to_csv(const Report& report) {
   std::string text = "name,dtype,elements,bytes\n";
   for (const SafetensorsEntry& tensor : report.tensors) {
-    text += fmt::format("{},{},{},{}\n", tensor.name, dtype_name(tensor.spec.dtype),
+    text += fmt::format("{},{},{},{}\n", tensor.name, type_name(tensor.spec),
                         tensor.spec.shape.elements(), tensor.spec.bytes());
   }
   return text;
@@ -127,18 +132,19 @@ Status inspect(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(report.config, load_model_config(directory));
-  VOLTA_TRY(WeightFiles files, WeightFiles::open(directory, report.config));
-  report.tensors = files.entries(report.config);
-  for (const SafetensorsEntry& tensor : report.tensors) {
-    TypeTotal& total = report.types[dtype_name(tensor.spec.dtype)];
+  VOLTA_TRY(const auto weights, open_weights(directory, report.config));
+  for (const ParameterInfo& parameter : parameters(report.config)) {
+    VOLTA_TRY(const TensorSpec spec, weights->spec(parameter));
+    report.tensors.push_back({parameter.name, spec});
+    TypeTotal& total = report.types[type_name(spec)];
     ++total.tensors;
-    total.elements += tensor.spec.shape.elements();
-    total.bytes += tensor.spec.bytes();
-    report.weight_bytes += tensor.spec.bytes();
+    total.elements += spec.shape.elements();
+    total.bytes += spec.bytes();
+    report.weight_bytes += spec.bytes();
   }
   report.parameters = parameter_count(report.config);
   report.context = options.context == 0 ? report.config.context : options.context;
-  VOLTA_TRY(const auto loaded, loaded_specs(report.config, files, *session.device(),
+  VOLTA_TRY(const auto loaded, loaded_specs(report.config, *weights, *session.device(),
                                             {.packed = true, .format = format}));
   VOLTA_TRY(report.memory, estimate_memory(report.config, loaded,
                                            {.slots = options.batch,

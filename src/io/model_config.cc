@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "io/gguf/gguf_model.h"
 #include "io/model_families.h"
 #include "io/rope_config.h"
 
@@ -117,6 +118,11 @@ Status check_agreement(const JsonValue& found, const JsonValue& wanted, const st
         check_agreement(*other, value, path.empty() ? key : fmt::format("{}.{}", path, key), name));
   }
   return {};
+}
+
+std::string_view hub_name(DType dtype) {
+  if (dtype == DType::kBF16) return "bfloat16";
+  return dtype == DType::kF16 ? "float16" : "float32";
 }
 
 }  // namespace
@@ -242,13 +248,17 @@ Result<TransformerConfig> parse_model_config(std::string_view text, std::string_
   return config;
 }
 
-std::string model_config_json(const TransformerConfig& config) {
+std::string model_config_json(const TransformerConfig& config, DType weights) {
   const std::string_view type = model_family(config);
   JsonWriter json(2);
   json.begin_object().key("architectures").begin_array().value(architecture(type)).end_array();
   json.field("model_type", type).field("vocab_size", config.vocab_size);
-  json.field("tie_word_embeddings", config.tied_output).field("dtype", "float32");
-  json.field("torch_dtype", "float32").key("bos_token_id").null().key("eos_token_id").null();
+  json.field("tie_word_embeddings", config.tied_output).field("dtype", hub_name(weights));
+  json.field("torch_dtype", hub_name(weights))
+      .key("bos_token_id")
+      .null()
+      .key("eos_token_id")
+      .null();
   write_family(json, config, type);
   write_config_fields(json.key("volta"), config);
   json.end_object();
@@ -256,6 +266,10 @@ std::string model_config_json(const TransformerConfig& config) {
 }
 
 Result<TransformerConfig> load_model_config(const std::string& directory) {
+  if (is_gguf_path(directory)) {
+    VOLTA_TRY(const GgufFile file, GgufFile::open(directory));
+    return gguf_config(file);
+  }
   const std::string path = join_path(directory, "config.json");
   VOLTA_TRY(const std::string text, read_text_file(path, std::int64_t{1} << 24));
   return parse_model_config(text, path);
