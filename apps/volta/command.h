@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "device/profiling_device.h"
+#include "nn/transformer.h"
 #include "tensor/dtype.h"
 #include "train/run.h"
 
@@ -38,6 +39,7 @@ using Action = std::function<Status()>;
 void add_train(CLI::App& app, Globals& globals, Action& action);
 void add_generate(CLI::App& app, Globals& globals, Action& action);
 void add_eval(CLI::App& app, Globals& globals, Action& action);
+void add_merge(CLI::App& app, Globals& globals, Action& action);
 void add_bench(CLI::App& app, Globals& globals, Action& action);
 void add_inspect(CLI::App& app, Globals& globals, Action& action);
 void add_graph(CLI::App& app, Globals& globals, Action& action);
@@ -88,5 +90,10 @@ Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr
 
 /// The folder that holds config.json: `path` itself, or the newest valid checkpoint of a run.
 Result<std::string> find_model(const std::string& path);
+
+/// The model in `directory` (of find_model), as f32; with an adapter's folder, or that of a LoRA
+/// run, not empty, merged with it.
+Result<Transformer> load_adapted_model(const std::string& directory, const std::string& adapter,
+                                       const std::shared_ptr<Device>& device);
 
 }  // namespace volta::cli

@@ -8,7 +8,6 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
-#include "io/model_folder.h"
 #include "io/tokenizer.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
@@ -18,6 +17,7 @@ namespace {
 
 struct Options {
   std::string model;
+  std::string adapter;
   std::string data;
   std::int64_t batch = 8;
   std::int64_t context = 0;
@@ -33,7 +33,7 @@ Status evaluate(const Globals& globals, const Options& options) {
   }
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(Transformer model, load_model(directory, session.device()));
+  VOLTA_TRY(Transformer model, load_adapted_model(directory, options.adapter, session.device()));
   VOLTA_TRY(model.prepack(dtype));
   const std::int64_t context = options.context == 0 ? model.config().context : options.context;
   if (context > model.config().context) {
@@ -71,6 +71,7 @@ void add_eval(CLI::App& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
+  command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run");
   command->add_option("--data", options->data, "text file")->required();
   command->add_option("--batch", options->batch, "windows at once (default 8)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{4096}));

@@ -10,7 +10,6 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
-#include "io/model_folder.h"
 #include "io/tokenizer.h"
 #include "nn/generator.h"
 
@@ -19,6 +18,7 @@ namespace {
 
 struct Options {
   std::string model;
+  std::string adapter;
   std::vector<std::string> prompts;
   std::vector<std::string> ids;  // Comma-separated lists.
   std::int64_t tokens = 256;
@@ -168,7 +168,7 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(Transformer model, load_model(directory, session.device()));
+  VOLTA_TRY(Transformer model, load_adapted_model(directory, options.adapter, session.device()));
   VOLTA_TRY(model.prepack(dtype));
   auto loaded = load_tokenizer(directory);
   if (!loaded && loaded.error().code() != ErrorCode::kNotFound && options.ids.empty()) {
@@ -226,6 +226,7 @@ void add_generate(CLI::App& app, Globals& globals, Action& action) {
   SamplingParams& sampling = options->sampling;
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
+  command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run");
   command->add_option("-p,--prompt", options->prompts, "text to continue; repeat it for a batch")
       ->allow_extra_args(false)
       ->take_all();

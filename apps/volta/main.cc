@@ -117,6 +117,7 @@ int run(int argc, char** argv) {
   add_train(app, globals, action);
   add_generate(app, globals, action);
   add_eval(app, globals, action);
+  add_merge(app, globals, action);
   add_bench(app, globals, action);
   add_inspect(app, globals, action);
   add_graph(app, globals, action);

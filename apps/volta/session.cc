@@ -14,6 +14,9 @@
 #include "command.h"
 #include "device/device_handle.h"
 #include "device/device_kind.h"
+#include "device/device_kind.h"
+#include "io/adapter.h"
+#include "io/model_folder.h"
 #include "train/checkpoint.h"
 
 namespace volta::cli {
@@ -160,5 +163,15 @@ void note(std::string_view text) {
 }
 
 Result<std::string> find_model(const std::string& path) { return find_model_folder(path); }
+
+Result<Transformer> load_adapted_model(const std::string& directory, const std::string& adapter,
+                                       const std::shared_ptr<Device>& device) {
+  VOLTA_TRY(Transformer model, load_model(directory, device));
+  if (adapter.empty()) return model;
+  VOLTA_TRY(const std::string folder, find_adapter_folder(adapter));
+  VOLTA_TRY(const Adapter loaded, load_adapter(folder, model.config()));
+  VOLTA_TRY(apply_adapter(model, loaded));
+  return model;
+}
 
 }  // namespace volta::cli

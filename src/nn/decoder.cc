@@ -50,7 +50,8 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
 }
 
 Result<std::shared_ptr<const Plan>> Decoder::make(std::int64_t slots, std::int64_t chunk) const {
-  const CachedGraphOptions wanted{slots, chunk, capacity(), options_.cache_dtype, true};
+  const CachedGraphOptions wanted{slots, chunk,        capacity(), options_.cache_dtype,
+                                  true,  model_.lora()};
   VOLTA_TRY(const Graph built, build_cached_graph(model_.config(), wanted));
   VOLTA_TRY(const Graph stored, model_.with_stored_weights(built));
   VOLTA_TRY(const Graph graph,

@@ -62,7 +62,7 @@ TransformerConfig tiny_lm_config();
 Status validate(const TransformerConfig& config);
 
 /// How a fresh parameter starts.
-enum class InitKind : std::uint8_t { kZeros, kOnes, kNormal, kNormalResidual };
+enum class InitKind : std::uint8_t { kZeros, kOnes, kNormal, kNormalResidual, kKaimingUniform };
 
 struct ParameterInfo {
   std::string name;  ///< Hugging Face name path.

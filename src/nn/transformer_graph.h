@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "graph/graph.h"
+#include "nn/lora.h"
 #include "nn/transformer_config.h"
 
 namespace volta {
@@ -28,6 +29,7 @@ struct LayerContext {
   ValueId rng{};         ///< Invalid without dropout.
   float dropout = 0.0f;
   std::uint32_t stream = 0;  ///< First Philox stream this layer may use.
+  LoraConfig lora{};         ///< Whose targets get an adapter's nodes.
   // Cached attention (prefill, decode); invalid in training graphs.
   ValueId cache_k{};
   ValueId cache_v{};
@@ -47,14 +49,16 @@ struct TransformerBlock {
 };
 
 /// ids i32[B, T] -> logits f32[B, T, V].   Inputs: "ids", "positions" i32[T] ("rng" with dropout).
-/// Returns the logits; the caller names its outputs.
+/// Returns the logits; the caller names its outputs. With `lora` (completed: complete_lora()) also
+/// the parameters lora_parameters() of an adapter; elsewhere below, too.
 Result<ValueId> build_logits(Graph& graph, const TransformerConfig& config, std::int64_t batch,
-                             std::int64_t time, const DropoutOptions& dropout = {});
+                             std::int64_t time, const DropoutOptions& dropout = {},
+                             const LoraConfig& lora = {});
 
 /// Evaluation.  Inputs: "ids", "targets" i32[B, T] (negative: ignored), "positions".
 /// Outputs: "token_loss" f32[B, T], "logits" f32[B, T, V] if wanted.
 Result<Graph> build_evaluation_graph(const TransformerConfig& config, std::int64_t batch,
-                                     std::int64_t time, bool logits);
+                                     std::int64_t time, bool logits, const LoraConfig& lora = {});
 
 /// Prefill (C > 1) and decode (C = 1) over a KV cache.
 /// Inputs: "ids" i32[S, C], "positions" i32[S, C], "start" i32[S] (tokens already cached), "count"
@@ -69,6 +73,7 @@ struct CachedGraphOptions {
   std::int64_t capacity = 0;  ///< P; 0: the config's context.
   DType cache_dtype = DType::kF32;
   bool sampling = true;
+  LoraConfig lora{};
 };
 Result<Graph> build_cached_graph(const TransformerConfig& config,
                                  const CachedGraphOptions& options);
@@ -89,6 +94,7 @@ struct TrainingGraphOptions {
   std::int64_t accumulate = 1;  ///< Micro-batches an update.
   DropoutOptions dropout{};
   OptimizerConfig optimizer{};
+  LoraConfig lora{};  ///< Active: the adapter alone is trained; <param> below are its parameters.
 };
 /// One update over one batch: forward, backward, norm, clip, optimiser.
 /// Inputs: "ids", "targets" i32[B, T], "positions" i32[T], "rng" i64[2] with dropout,

@@ -35,7 +35,8 @@ Result<Evaluator> Evaluator::create(const Transformer& model, std::int64_t batch
                     batch, time, model.config().context));
   }
   Device& device = *model.device();
-  VOLTA_TRY(const Graph built, build_evaluation_graph(model.config(), batch, time, false));
+  VOLTA_TRY(const Graph built,
+            build_evaluation_graph(model.config(), batch, time, false, model.lora()));
   VOLTA_TRY(const Graph stored, model.with_stored_weights(built));
   VOLTA_TRY(const Graph graph, optimize(stored, device, {.compute_dtype = compute_dtype}));
   VOLTA_TRY(Plan plan, make_plan(graph, device));
