@@ -13,12 +13,14 @@
 #include "graph/graph.h"                // IWYU pragma: export
 #include "graph/passes.h"               // IWYU pragma: export
 #include "graph/plan.h"                 // IWYU pragma: export
+#include "io/adapter.h"                 // IWYU pragma: export
 #include "io/model_config.h"            // IWYU pragma: export
 #include "io/model_folder.h"            // IWYU pragma: export
 #include "io/safetensors.h"             // IWYU pragma: export
 #include "io/tokenizer.h"               // IWYU pragma: export
 #include "io/tokenizers/bpe_trainer.h"  // IWYU pragma: export
 #include "nn/generator.h"               // IWYU pragma: export
+#include "nn/lora.h"                    // IWYU pragma: export
 #include "nn/transformer.h"             // IWYU pragma: export
 #include "nn/transformer_graph.h"       // IWYU pragma: export
 #include "tensor/tensor.h"              // IWYU pragma: export

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "command.h"
 #include "io/carried_files.h"
@@ -36,7 +37,7 @@ Result<std::string> new_folder(const std::string& path) {
 }
 
 Status merge(const Globals& globals, const Options& options) {
-  VOLTA_TRY(parse_output(globals, {Output::kText}));
+  VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const std::string out, new_folder(options.out));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
@@ -57,7 +58,13 @@ Status merge(const Globals& globals, const Options& options) {
     return written;
   }
   VOLTA_TRY(session.finish());
-  return print(fmt::format("{}: {} of weights\n", out, format_bytes(model.weight_bytes())));
+  if (output == Output::kText) {
+    return print(
+        fmt::format("model: {}, {} of weights\n", out, format_bytes(model.weight_bytes())));
+  }
+  JsonWriter json;
+  json.begin_object().field("model", out).field("weight_bytes", model.weight_bytes()).end_object();
+  return print(json.text() + "\n");
 }
 
 }  // namespace

@@ -14,7 +14,6 @@
 #include "command.h"
 #include "device/device_handle.h"
 #include "device/device_kind.h"
-#include "device/device_kind.h"
 #include "io/adapter.h"
 #include "io/model_folder.h"
 #include "train/checkpoint.h"

@@ -30,7 +30,7 @@ struct LoraConfig {
   float dropout = 0.0f;          ///< On the adapter's input, in training only.
   bool rank_stabilized = false;  ///< By alpha / sqrt(rank) instead (Kalajdzievski 2023).
   /// Names of projections, or dotted ends of their paths: "q_proj", "attn.c_proj".
-  std::set<std::string, std::less<>> targets;
+  std::set<std::string, std::less<>> targets{};
 
   bool active() const { return rank > 0; }
   float scale() const;
