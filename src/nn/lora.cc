@@ -55,7 +55,10 @@ std::set<std::string, std::less<>> names_of(const std::vector<LoraLayer>& layers
 Status check_targets(const LoraConfig& lora, const TransformerConfig& config) {
   const auto all = projections(config);
   std::set<std::string_view> matched;
-  for (const LoraLayer& layer : all) matched.insert(matching_target(lora, layer.name));
+  for (const LoraLayer& layer : all) {
+    const std::string_view target = matching_target(lora, layer.name);
+    if (!target.empty()) matched.insert(target);
+  }
   for (const std::string& target : lora.targets) {
     if (matched.contains(target)) continue;
     return fail(ErrorCode::kInvalidArgument,
