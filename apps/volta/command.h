@@ -91,9 +91,10 @@ Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr
 /// The folder that holds config.json: `path` itself, or the newest valid checkpoint of a run.
 Result<std::string> find_model(const std::string& path);
 
-/// The model in `directory` (of find_model), as f32; with an adapter's folder, or that of a LoRA
-/// run, not empty, merged with it.
+/// The model in `directory` (of find_model); where `adapter` is not empty (an adapter's folder, or
+/// that of a LoRA run), loaded as f32 and merged with it.
 Result<Transformer> load_adapted_model(const std::string& directory, const std::string& adapter,
-                                       const std::shared_ptr<Device>& device);
+                                       const std::shared_ptr<Device>& device,
+                                       const WeightOptions& options = {});
 
 }  // namespace volta::cli

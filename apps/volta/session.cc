@@ -164,12 +164,14 @@ void note(std::string_view text) {
 Result<std::string> find_model(const std::string& path) { return find_model_folder(path); }
 
 Result<Transformer> load_adapted_model(const std::string& directory, const std::string& adapter,
-                                       const std::shared_ptr<Device>& device) {
+                                       const std::shared_ptr<Device>& device,
+                                       const WeightOptions& options) {
+  if (adapter.empty()) return load_model(directory, device, options);
   VOLTA_TRY(Transformer model, load_model(directory, device));
-  if (adapter.empty()) return model;
   VOLTA_TRY(const std::string folder, find_adapter_folder(adapter));
   VOLTA_TRY(const Adapter loaded, load_adapter(folder, model.config()));
   VOLTA_TRY(apply_adapter(model, loaded));
+  if (options.packed) VOLTA_TRY(model.prepack(options.dtype));
   return model;
 }
 
