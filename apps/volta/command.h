@@ -88,6 +88,10 @@ void note(std::string_view text);
 /// checkpoint.
 Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr<Device> device);
 
+/// The path from the root, so that it means the same in another working folder; an empty one stays
+/// empty.
+std::string whole_path(const std::string& path);
+
 /// The folder that holds config.json: `path` itself, or the newest valid checkpoint of a run.
 Result<std::string> find_model(const std::string& path);
 

@@ -1,7 +1,6 @@
 // volta merge: a model and an adapter become one model.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -23,7 +22,8 @@ struct Options {
 
 // The folder's whole path; kInvalidArgument when something is there that would be lost.
 Result<std::string> new_folder(const std::string& path) {
-  std::string out = std::filesystem::absolute(path).lexically_normal().string();
+  if (path.empty()) return fail(ErrorCode::kInvalidArgument, "--out: name a new folder");
+  std::string out = whole_path(path);
   while (out.size() > 1 && out.ends_with('/')) out.pop_back();
   if (!path_exists(out)) return out;
   const bool folder = is_directory(out);

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/file.h"
@@ -159,6 +160,11 @@ Status print(std::string_view text) {
 void note(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
+}
+
+std::string whole_path(const std::string& path) {
+  std::error_code none;  // Without it, an empty path would throw.
+  return std::filesystem::absolute(path, none).lexically_normal().string();
 }
 
 Result<std::string> find_model(const std::string& path) { return find_model_folder(path); }

@@ -1,7 +1,6 @@
 // volta train: a model from a text file.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -185,8 +184,8 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals, cons
   options.out = *flags.out;
   options.resume = flags.resume;
   // As a whole path, so that the run can be resumed from anywhere.
-  if (flags.data) options.data = std::filesystem::absolute(*flags.data).lexically_normal().string();
-  if (flags.init) options.init = std::filesystem::absolute(*flags.init).lexically_normal().string();
+  if (flags.data) options.data = whole_path(*flags.data);
+  if (flags.init) options.init = whole_path(*flags.init);
   set(flags.tokenizer, options.tokenizer);
   set(flags.val_fraction, options.val_fraction);
   set(flags.eval_every, options.eval_every);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -34,16 +35,14 @@ std::string last_name(std::string_view path) {
   return std::string(path.substr(path.rfind('.') + 1));
 }
 
-// The target that names this projection: one of the dotted ends of its path; empty when none does.
-std::string_view matching_target(const LoraConfig& lora, std::string_view projection) {
-  std::string_view end = projection;
-  while (true) {
-    const auto found = lora.targets.find(end);
-    if (found != lora.targets.end()) return *found;
-    const std::size_t dot = end.find('.');
-    if (dot == std::string_view::npos) return {};
-    end.remove_prefix(dot + 1);
+// A path and its dotted ends: "a.b.c", "b.c", "c".
+std::vector<std::string_view> ends_of(std::string_view path) {
+  std::vector<std::string_view> ends = {path};
+  for (auto dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
+    path.remove_prefix(dot + 1);
+    ends.push_back(path);
   }
+  return ends;
 }
 
 std::set<std::string, std::less<>> names_of(const std::vector<LoraLayer>& layers) {
@@ -54,13 +53,13 @@ std::set<std::string, std::less<>> names_of(const std::vector<LoraLayer>& layers
 
 Status check_targets(const LoraConfig& lora, const TransformerConfig& config) {
   const auto all = projections(config);
-  std::set<std::string_view> matched;
+  std::set<std::string_view> known;
   for (const LoraLayer& layer : all) {
-    const std::string_view target = matching_target(lora, layer.name);
-    if (!target.empty()) matched.insert(target);
+    const auto ends = ends_of(layer.name);
+    known.insert(ends.begin(), ends.end());
   }
   for (const std::string& target : lora.targets) {
-    if (matched.contains(target)) continue;
+    if (known.contains(target)) continue;
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("LoRA: the target '{}' names no projection of this model; it has {} "
                             "({} for all of them)",
@@ -109,7 +108,9 @@ Result<LoraConfig> complete_lora(LoraConfig lora, const TransformerConfig& confi
 }
 
 bool is_target(const LoraConfig& lora, std::string_view projection) {
-  return lora.active() && !matching_target(lora, projection).empty();
+  return lora.active() && std::ranges::any_of(ends_of(projection), [&](std::string_view end) {
+           return lora.targets.contains(end);
+         });
 }
 
 std::vector<LoraLayer> lora_layers(const TransformerConfig& config, const LoraConfig& lora) {

@@ -72,6 +72,9 @@ TEST(Lora, TargetsAreDottedEndsOfPaths) {
   EXPECT_FALSE(is_target(lora, "transformer.h.0.mlp.c_fc"));
   EXPECT_TRUE(is_target(lora, "transformer.h.1.mlp.c_fc"));
   EXPECT_FALSE(is_target({.rank = 1, .targets = {"proj"}}, "model.layers.0.self_attn.q_proj"));
+  // Several may name the same one.
+  EXPECT_TRUE(
+      complete_lora({.rank = 1, .targets = {"q_proj", "self_attn.q_proj"}}, test::llama_config()));
   EXPECT_FALSE(is_target({.rank = 0, .targets = {"q_proj"}}, "model.layers.0.self_attn.q_proj"));
 }
 

@@ -265,6 +265,24 @@ TEST_F(LoraRun, FoldersOfTheOtherKindAreRefusedByName) {
   expect_error(find_adapter_folder(o.out + "/step-20"), ErrorCode::kInvalidFile, "adapter_model");
 }
 
+TEST_F(LoraRun, AManifestsBaseIsChecked) {
+  RunOptions o = lora_options("run");
+  o.trainer.schedule.steps = 1;
+  ASSERT_TRUE(train(o));
+  VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(o.out + "/step-1"));
+  const auto parse = [](const CheckpointManifest& manifest) {
+    return parse_manifest(to_json(manifest), "m");
+  };
+  VOLTA_ASSERT_OK(const CheckpointManifest same, parse(checkpoint.manifest));
+  EXPECT_EQ(same.base, checkpoint.manifest.base);
+  CheckpointManifest bad = checkpoint.manifest;
+  bad.base->xxh3 = "12";
+  expect_error(parse(bad), ErrorCode::kInvalidFile, "'12' is no checksum of a model");
+  bad = checkpoint.manifest;
+  bad.base.reset();
+  expect_error(parse(bad), ErrorCode::kInvalidFile, "no 'config.json' listed");
+}
+
 TEST_F(LoraRun, OptionsSurviveTheirFile) {
   RunOptions o = lora_options("run");
   o.lora = {.rank = 7,
