@@ -13,6 +13,7 @@
 #include "graph/graph.h"                // IWYU pragma: export
 #include "graph/passes.h"               // IWYU pragma: export
 #include "graph/plan.h"                 // IWYU pragma: export
+#include "io/adapter.h"                 // IWYU pragma: export
 #include "io/completion_stream.h"       // IWYU pragma: export
 #include "io/generation_config.h"       // IWYU pragma: export
 #include "io/model_check.h"             // IWYU pragma: export
@@ -26,6 +27,7 @@
 #include "io/tokenizer.h"               // IWYU pragma: export
 #include "io/tokenizers/bpe_trainer.h"  // IWYU pragma: export
 #include "nn/generator.h"               // IWYU pragma: export
+#include "nn/lora.h"                    // IWYU pragma: export
 #include "nn/memory_estimate.h"         // IWYU pragma: export
 #include "nn/sequence_scorer.h"         // IWYU pragma: export
 #include "nn/transformer.h"             // IWYU pragma: export

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "device/profiling_device.h"
+#include "nn/transformer.h"
 #include "tensor/dtype.h"
 #include "tensor/encoding.h"
 #include "train/run.h"
@@ -44,6 +45,7 @@ void add_eval(CLI::App& app, Globals& globals, Action& action);
 void add_logits(CLI::App& app, Globals& globals, Action& action);
 void add_verify(CLI::App& app, Globals& globals, Action& action);
 void add_quantize(CLI::App& app, Globals& globals, Action& action);
+void add_merge(CLI::App& app, Globals& globals, Action& action);
 void add_bench(CLI::App& app, Globals& globals, Action& action);
 void add_inspect(CLI::App& app, Globals& globals, Action& action);
 void add_graph(CLI::App& app, Globals& globals, Action& action);
@@ -94,8 +96,18 @@ void note(std::string_view text);
 /// checkpoint.
 Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr<Device> device);
 
+/// The path from the root, so that it means the same in another working folder; an empty one stays
+/// empty.
+std::string whole_path(const std::string& path);
+
 /// The folder that holds config.json: `path` itself, or the newest valid checkpoint of a run. A
 /// .gguf file is itself.
 Result<std::string> find_model(const std::string& path);
+
+/// The model in `directory` (of find_model); where `adapter` is not empty (an adapter's folder, or
+/// that of a LoRA run), loaded as f32 and merged with it.
+Result<Transformer> load_adapted_model(const std::string& directory, const std::string& adapter,
+                                       const std::shared_ptr<Device>& device,
+                                       const WeightOptions& options = {});
 
 }  // namespace volta::cli

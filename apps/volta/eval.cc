@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
-#include "io/model_folder.h"
+#include "io/model_config.h"
 #include "io/tokenizer.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
@@ -26,6 +26,7 @@ constexpr std::int64_t kDefaultBatchTokens = 8192;
 
 struct Options {
   std::string model;
+  std::string adapter;
   std::vector<std::string> data;
   std::int64_t batch = 0;
   std::int64_t context = 0;
@@ -174,8 +175,8 @@ Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   VOLTA_TRY(const Windows windows, windows_of(options, config));
   VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
-  VOLTA_TRY(Transformer model,
-            load_model(directory, session.device(), {.packed = true, .format = format}));
+  VOLTA_TRY(Transformer model, load_adapted_model(directory, options.adapter, session.device(),
+                                                  {.packed = true, .format = format}));
   std::vector<Evaluated> files;
   Evaluated total;
   for (const std::string& path : options.data) {
@@ -198,6 +199,7 @@ void add_eval(CLI::App& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
+  command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run");
   command->add_option("--data", options->data, "text file; repeat it for several")
       ->required()
       ->allow_extra_args(false)

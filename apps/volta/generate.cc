@@ -30,6 +30,7 @@ constexpr std::int64_t kDefaultSlots = 16;
 
 struct Options {
   std::string model;
+  std::string adapter;
   std::vector<std::string> prompts;
   std::vector<std::string> ids;  // Comma-separated lists.
   std::string prompts_file;
@@ -313,7 +314,8 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(auto requests, make_requests(options, globals, config, std::move(stops.tokens), shape,
                                          std::move(prompts)));
   VOLTA_TRY(const Transformer model,
-            load_model(directory, session.device(), {.packed = true, .format = format}));
+            load_adapted_model(directory, options.adapter, session.device(),
+                               {.packed = true, .format = format}));
   VOLTA_TRY(const GeneratorOptions sized, size_generator(options, dtype, model.config(), requests));
   VOLTA_TRY(Generator generator, Generator::create(model, sized));
   if (options.verbose) {
@@ -353,6 +355,7 @@ void add_generate(CLI::App& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
+  command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run");
   command->add_option("-p,--prompt", options->prompts, "text to continue; repeat it for a batch")
       ->allow_extra_args(false)
       ->take_all();

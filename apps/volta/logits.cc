@@ -20,6 +20,7 @@ namespace {
 
 struct Options {
   std::string model;
+  std::string adapter;
   std::string ids;
   std::string out;
 };
@@ -60,8 +61,8 @@ Status logits(const Globals& globals, const Options& options) {
   // Before anything is computed: a place that cannot be written is told at once.
   const TensorSpec spec{DType::kF32, Shape(rows.count, rows.length, config.vocab_size)};
   VOLTA_TRY(SafetensorsWriter file, SafetensorsWriter::create(options.out, {{"logits", spec}}));
-  VOLTA_TRY(Transformer model,
-            load_model(directory, session.device(), {.packed = true, .format = format}));
+  VOLTA_TRY(Transformer model, load_adapted_model(directory, options.adapter, session.device(),
+                                                  {.packed = true, .format = format}));
   const auto sink = [&](std::span<const float> values) -> Status {
     if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
     return file.write(std::as_bytes(values));
@@ -86,6 +87,7 @@ void add_logits(CLI::App& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
+  command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run");
   command->add_option("--ids", options->ids, "safetensors file with input_ids [batch, time]")
       ->required();
   command->add_option("--out", options->out, "safetensors file for logits [batch, time, vocab]")

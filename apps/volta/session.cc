@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/file.h"
@@ -14,7 +15,9 @@
 #include "command.h"
 #include "device/device_handle.h"
 #include "device/device_kind.h"
+#include "io/adapter.h"
 #include "io/gguf/gguf_file.h"
+#include "io/model_folder.h"
 #include "train/checkpoint.h"
 
 namespace volta::cli {
@@ -175,9 +178,26 @@ void note(std::string_view text) {
   std::fflush(stderr);
 }
 
+std::string whole_path(const std::string& path) {
+  std::error_code none;  // Without it, an empty path would throw.
+  return std::filesystem::absolute(path, none).lexically_normal().string();
+}
+
 Result<std::string> find_model(const std::string& path) {
   if (is_gguf_path(path)) return path;
   return find_model_folder(path);
+}
+
+Result<Transformer> load_adapted_model(const std::string& directory, const std::string& adapter,
+                                       const std::shared_ptr<Device>& device,
+                                       const WeightOptions& options) {
+  if (adapter.empty()) return load_model(directory, device, options);
+  VOLTA_TRY(Transformer model, load_model(directory, device));
+  VOLTA_TRY(const std::string folder, find_adapter_folder(adapter));
+  VOLTA_TRY(const Adapter loaded, load_adapter(folder, model.config()));
+  VOLTA_TRY(apply_adapter(model, loaded));
+  if (options.packed) VOLTA_TRY(model.prepack(options.format));
+  return model;
 }
 
 }  // namespace volta::cli

@@ -1,7 +1,6 @@
 // volta train: a model from a text file.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,11 +22,12 @@ constexpr std::string_view kDefaultPreset = "tiny";
 // What the command line says; everything else comes from the preset, or from the run resumed.
 struct Flags {
   std::optional<std::string> preset, data, out, init, tokenizer, schedule, optimizer, position,
-      norm, ffn_kind, activation;
+      norm, ffn_kind, activation, lora_targets;
   std::optional<std::int64_t> vocab, layers, heads, kv_heads, dim, ffn, context, batch, steps,
-      warmup, accumulate, eval_every, eval_batches, save_every, keep, patience;
+      warmup, accumulate, eval_every, eval_batches, save_every, keep, patience, lora_rank;
   std::optional<double> lr, min_lr, beta1, beta2, weight_decay, momentum, clip, dropout,
-      val_fraction;
+      val_fraction, lora_alpha, lora_dropout;
+  bool lora_rslora = false;
   bool resume = false;
   bool untied = false;
   bool bias = false;
@@ -138,6 +138,31 @@ Status apply_trainer(const Flags& flags, TrainerOptions& trainer) {
   return {};
 }
 
+Status apply_lora(const Flags& flags, LoraConfig& lora) {
+  set(flags.lora_rank, lora.rank);
+  const std::pair<const char*, bool> given[] = {{"--lora-alpha", flags.lora_alpha.has_value()},
+                                                {"--lora-dropout", flags.lora_dropout.has_value()},
+                                                {"--lora-targets", flags.lora_targets.has_value()},
+                                                {"--lora-rslora", flags.lora_rslora}};
+  for (const auto& [name, is_given] : given) {
+    if (!is_given || lora.active()) continue;
+    return fail(ErrorCode::kInvalidArgument, fmt::format("{} goes with --lora-rank", name));
+  }
+  if (flags.lora_rank && *flags.lora_rank < 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--lora-rank {}: it must be at least 1", *flags.lora_rank));
+  }
+  if (flags.lora_alpha && !(*flags.lora_alpha > 0.0)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--lora-alpha {}: it must be positive", *flags.lora_alpha));
+  }
+  set(flags.lora_alpha, lora.alpha);
+  set(flags.lora_dropout, lora.dropout);
+  if (flags.lora_targets) lora.targets = split_targets(*flags.lora_targets);
+  if (flags.lora_rslora) lora.rank_stabilized = true;
+  return {};
+}
+
 // Which of the global options were given: a resumed run keeps its own otherwise.
 struct Given {
   bool seed = false;
@@ -159,8 +184,8 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals, cons
   options.out = *flags.out;
   options.resume = flags.resume;
   // As a whole path, so that the run can be resumed from anywhere.
-  if (flags.data) options.data = std::filesystem::absolute(*flags.data).lexically_normal().string();
-  set(flags.init, options.init);
+  if (flags.data) options.data = whole_path(*flags.data);
+  if (flags.init) options.init = whole_path(*flags.init);
   set(flags.tokenizer, options.tokenizer);
   set(flags.val_fraction, options.val_fraction);
   set(flags.eval_every, options.eval_every);
@@ -170,6 +195,7 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals, cons
   set(flags.patience, options.patience);
   VOLTA_TRY(flags.init ? apply_init(flags, options) : apply_model(flags, options.model));
   VOLTA_TRY(apply_trainer(flags, options.trainer));
+  VOLTA_TRY(apply_lora(flags, options.lora));
   if (options.data.empty()) {
     return fail(ErrorCode::kInvalidArgument,
                 "--data is required: a text file, or a .safetensors "
@@ -263,6 +289,20 @@ void add_training_flags(CLI::App& command, Flags& flags) {
   command.add_option("--clip", flags.clip, "largest gradient norm; 0: any")->group(group);
 }
 
+void add_lora_flags(CLI::App& command, Flags& flags) {
+  const char* group = "LoRA (an adapter for --init's model is trained, not its weights)";
+  command.add_option("--lora-rank", flags.lora_rank, "rank of the adapter")->group(group);
+  command.add_option("--lora-alpha", flags.lora_alpha, "scale times rank (default: 2 rank)")
+      ->group(group);
+  command.add_option("--lora-dropout", flags.lora_dropout, "on the adapter's input (default 0)")
+      ->group(group);
+  command
+      .add_option("--lora-targets", flags.lora_targets,
+                  "projections, e.g. q_proj,v_proj (the default; c_attn for GPT-2) or all-linear")
+      ->group(group);
+  command.add_flag("--lora-rslora", flags.lora_rslora, "scale by alpha / sqrt(rank)")->group(group);
+}
+
 void add_run_flags(CLI::App& command, Flags& flags) {
   const char* group = "Run";
   command.add_option("--data", flags.data, "text file, or X.safetensors with input_ids")
@@ -306,6 +346,7 @@ void add_train(CLI::App& app, Globals& globals, Action& action) {
   add_run_flags(*command, *flags);
   add_model_flags(*command, *flags);
   add_training_flags(*command, *flags);
+  add_lora_flags(*command, *flags);
   std::string names;
   for (const PresetInfo& info : presets()) {
     names += fmt::format("\n  {:<22} {}", info.name, info.summary);

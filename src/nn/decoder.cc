@@ -80,7 +80,8 @@ Result<std::shared_ptr<const Plan>> Decoder::make(std::int64_t slots, std::int64
                                   .chunk = chunk,
                                   .capacity = capacity(),
                                   .cache_dtype = options_.cache_dtype,
-                                  .top = options_.top};
+                                  .top = options_.top,
+                                  .lora = model_.lora()};
   VOLTA_TRY(const Graph built, build_cached_graph(model_.config(), wanted));
   VOLTA_TRY(const Graph stored, model_.with_stored_weights(built));
   VOLTA_TRY(const Graph graph,

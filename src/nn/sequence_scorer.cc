@@ -79,7 +79,9 @@ Result<SequenceScorer> SequenceScorer::create(const Transformer& model,
   };
   SequenceScorer scorer(model);
   Graph body;
-  VOLTA_TRY(const ValueId x, build_body(body, config, batch, time));
+  LoraConfig lora = model.lora();
+  lora.dropout = 0.0f;
+  VOLTA_TRY(const ValueId x, build_body(body, config, batch, time, {}, lora));
   VOLTA_TRY(body.output("hidden", x));
   VOLTA_TRY(scorer.body_, bind(body, model, options.compute_dtype, zeros));
   std::vector<std::int32_t> positions(static_cast<std::size_t>(time));

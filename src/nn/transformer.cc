@@ -17,10 +17,10 @@
 #include "nn/transformer_graph.h"
 
 namespace volta {
-namespace {
+namespace {}  // namespace
 
-Result<Tensor> make_parameter(const TransformerConfig& config, const ParameterInfo& info,
-                              std::uint64_t seed, std::uint32_t index, Device& device) {
+Result<Tensor> fresh_parameter(const TransformerConfig& config, const ParameterInfo& info,
+                               std::uint64_t seed, std::uint32_t stream, Device& device) {
   VOLTA_TRY(Tensor host, Tensor::zeros({DType::kF32, info.shape}));
   VOLTA_TRY(const std::span<float> values, host.mutable_values<float>());
   double std = 0.0;
@@ -37,15 +37,26 @@ Result<Tensor> make_parameter(const TransformerConfig& config, const ParameterIn
       std = static_cast<double>(config.init_std) /
             std::sqrt(2.0 * static_cast<double>(config.layers));
       break;
+    case InitKind::kKaimingUniform: {  // He et al. 2015 with a = sqrt 5, as torch.nn.Linear.
+      const double bound = 1.0 / std::sqrt(static_cast<double>(info.shape.columns()));
+      std::uint64_t element = 0;
+      for (float& value : values) {
+        const float uniform = uniform_float(random_bits_at(seed, stream, 0, element++));
+        value = static_cast<float>(bound * (2.0 * static_cast<double>(uniform) - 1.0));
+      }
+      break;
+    }
   }
   if (std > 0.0) {
     std::uint64_t element = 0;
     for (float& value : values) {
-      value = static_cast<float>(std * normal_at(seed, index, 0, element++));
+      value = static_cast<float>(std * normal_at(seed, stream, 0, element++));
     }
   }
   return host.clone_to(device.memory());
 }
+
+namespace {
 
 // `tensor` as `spec` says, in the device's memory; itself where it is that already.
 Result<Tensor> convert(Tensor tensor, const TensorSpec& spec, Device& device) {
@@ -102,7 +113,7 @@ Result<Transformer> Transformer::random(const TransformerConfig& config, std::ui
   std::map<std::string, Tensor> weights;
   std::uint32_t index = 0;
   for (const ParameterInfo& info : parameters(config)) {
-    VOLTA_TRY(Tensor weight, make_parameter(config, info, seed, index++, *device));
+    VOLTA_TRY(Tensor weight, fresh_parameter(config, info, seed, index++, *device));
     weights.emplace(info.name, std::move(weight));
   }
   return from_weights(config, std::move(weights), std::move(device));
@@ -157,6 +168,31 @@ Result<Tensor> Transformer::weight(std::string_view name) const {
   const auto found = weights_.find(std::string(name));
   if (found != weights_.end()) return found->second;
   return fail(ErrorCode::kNotFound, fmt::format("the model has no parameter '{}'", name));
+}
+
+Status Transformer::replace_weight(const std::string& name, Tensor weight) {
+  VOLTA_TRY(const Tensor old, this->weight(name));
+  if (weight.shape() != old.shape() || !is_float(weight.dtype())) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("weight '{}' is {}; {} cannot take its place", name,
+                            to_string(old.spec()), to_string(weight.spec())));
+  }
+  weights_[name] = std::move(weight);
+  return {};
+}
+
+Status Transformer::attach(Adapter adapter) {
+  VOLTA_TRY(check_adapter(config_, adapter));
+  for (auto& [name, tensor] : adapter.weights) {
+    if (tensor.buffer() == nullptr || tensor.buffer()->owner() != device_->memory()) {
+      VOLTA_TRY(tensor, tensor.clone_to(device_->memory()));
+    }
+    if (tensor.dtype() != DType::kF32) {
+      VOLTA_TRY(tensor, tensor_ops::cast(*device_, tensor, DType::kF32));
+    }
+  }
+  adapter_ = std::move(adapter);
+  return {};
 }
 
 Result<std::map<std::string, TensorSpec>> packed_specs(
@@ -222,6 +258,7 @@ std::int64_t Transformer::parameter_count() const { return volta::parameter_coun
 std::int64_t Transformer::weight_bytes() const {
   std::int64_t bytes = 0;
   for (const auto& [name, weight] : weights_) bytes += weight.bytes();
+  for (const auto& [name, weight] : adapter_.weights) bytes += weight.bytes();
   return bytes;
 }
 
@@ -233,6 +270,8 @@ Result<Tensor> Transformer::bind(const PlanBinding& binding) const {
     VOLTA_TRY(table.cover(rows));
     return table.tensor();
   }
+  const auto adapted = adapter_.weights.find(std::string(binding.name));
+  if (adapted != adapter_.weights.end()) return adapted->second;
   return weight(binding.name);
 }
 

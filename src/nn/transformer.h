@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "graph/graph.h"
+#include "nn/lora.h"
 #include "nn/transformer_config.h"
 #include "nn/weight_source.h"
 #include "tensor/tensor.h"
@@ -26,6 +27,10 @@ Status check_memory(const TransformerConfig& config, std::int64_t copies, const 
 Result<std::map<std::string, TensorSpec>> packed_specs(
     const TransformerConfig& config, const Device& device, const WeightFormat& format,
     const std::map<std::string, TensorSpec>& stored);
+
+/// A parameter's initial value (see Transformer::random), drawn from Philox stream `stream`.
+Result<Tensor> fresh_parameter(const TransformerConfig& config, const ParameterInfo& info,
+                               std::uint64_t seed, std::uint32_t stream, Device& device);
 
 /// How the weights of a model are kept.
 struct WeightOptions {
@@ -63,6 +68,19 @@ class Transformer {
   /// Weights by Hugging Face name; they share memory with every plan bound to this model.
   const std::map<std::string, Tensor>& weights() const { return weights_; }
   Result<Tensor> weight(std::string_view name) const;
+  /// Puts another tensor of the same shape in a weight's place. Plans bound before keep the old
+  /// one.
+  Status replace_weight(const std::string& name, Tensor weight);
+  /// Adds an adapter (nn/lora.h) beside the weights: graphs built with lora() compute with it, and
+  /// it, not the weights, is what training changes. apply_adapter() merges one instead.
+  Status attach(Adapter adapter);
+  /// Rank 0 without one.
+  const Adapter& adapter() const { return adapter_; }
+  const LoraConfig& lora() const { return adapter_.config; }
+  /// What training changes: the adapter's tensors, or without one the weights.
+  const std::map<std::string, Tensor>& trained_weights() const {
+    return lora().active() ? adapter_.weights : weights_;
+  }
   /// Packs the weights of the matrix products for inference (see the pass `prepack`), in `format`
   /// where that is narrower than they are: one after the other, each plain one released when nobody
   /// else holds it. Afterwards the model runs faster and can neither be trained nor saved; results
@@ -88,6 +106,7 @@ class Transformer {
   TransformerConfig config_;
   std::shared_ptr<Device> device_;
   std::map<std::string, Tensor> weights_;
+  Adapter adapter_;
 };
 
 }  // namespace volta

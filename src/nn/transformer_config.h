@@ -95,8 +95,8 @@ TransformerConfig tiny_lm_config();
 /// value and what would do.
 Status validate(const TransformerConfig& config);
 
-/// How a fresh parameter starts.
-enum class InitKind : std::uint8_t { kZeros, kOnes, kNormal, kNormalResidual };
+/// How a fresh parameter starts. kKaimingUniform: in +-1 / sqrt(columns), for adapters.
+enum class InitKind : std::uint8_t { kZeros, kOnes, kNormal, kNormalResidual, kKaimingUniform };
 
 struct ParameterInfo {
   std::string name;  ///< Hugging Face name path.

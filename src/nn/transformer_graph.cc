@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "base/hash.h"
 #include "nn/kv_cache.h"
 
 namespace volta {
@@ -29,6 +30,26 @@ struct Linear {
   std::int64_t outputs = 0;
   bool bias = false;
 };
+
+// y + scale * dropout(x) A^T B^T where the layer is a target of the adapter. Each layer drops by a
+// stream of its own, named by its path.
+Result<ValueId> add_lora(const LayerContext& c, ValueId x, ValueId y, const Linear& layer) {
+  if (!is_target(c.lora, layer.name)) return y;
+  Graph& graph = c.graph;
+  const LoraLayer names{.name = layer.name};
+  const std::int64_t inputs = graph.spec(x).shape.columns();
+  VOLTA_TRY(const ValueId a, weight(graph, names.a(), Shape(c.lora.rank, inputs)));
+  VOLTA_TRY(const ValueId b, weight(graph, names.b(), Shape(layer.outputs, c.lora.rank)));
+  if (c.lora.dropout > 0.0f) {
+    const Dropout drop{c.lora.dropout, static_cast<std::uint32_t>(hash64(layer.name))};
+    VOLTA_TRY(x, graph.add_one(drop, {x, c.rng}));
+  }
+  VOLTA_TRY(ValueId h, graph.add_one(MatMul{.transpose_b = true}, {x, a}));
+  VOLTA_TRY(h, graph.add_one(Unary{UnaryKind::kScale, c.lora.scale()}, {h}));
+  VOLTA_TRY(h, graph.add_one(MatMul{.transpose_b = true}, {h, b}));
+  return graph.add_one(Binary{BinaryKind::kAdd}, {h, y});
+}
+
 Result<ValueId> linear(const LayerContext& c, ValueId x, const Linear& layer) {
   const bool in_out = has_gpt2_names(c.config);
   const std::int64_t inputs = c.graph.spec(x).shape.columns();
@@ -36,9 +57,11 @@ Result<ValueId> linear(const LayerContext& c, ValueId x, const Linear& layer) {
   VOLTA_TRY(const ValueId w, weight(c.graph, layer.name + ".weight", shape));
   const MatMul op{.transpose_b = !in_out};
   VOLTA_TRY(ValueId y, c.graph.add_one(op, {x, w}));
-  if (!layer.bias) return y;
-  VOLTA_TRY(const ValueId b, weight(c.graph, layer.name + ".bias", Shape(layer.outputs)));
-  return c.graph.add_one(Binary{BinaryKind::kAdd}, {y, b});
+  if (layer.bias) {
+    VOLTA_TRY(const ValueId b, weight(c.graph, layer.name + ".bias", Shape(layer.outputs)));
+    VOLTA_TRY(y, c.graph.add_one(Binary{BinaryKind::kAdd}, {y, b}));
+  }
+  return add_lora(c, x, y, layer);
 }
 
 Result<ValueId> norm(const LayerContext& c, ValueId x, const std::string& name) {
@@ -270,6 +293,12 @@ Result<ValueId> head(const LayerContext& c, ValueId x) {
   return c.graph.add_one(MatMul{.transpose_b = true}, {x, w});
 }
 
+// Adapters drop in training only.
+LoraConfig without_dropout(LoraConfig lora) {
+  lora.dropout = 0.0f;
+  return lora;
+}
+
 // All parameters in their fixed order, as values of a graph that uses every one of them.
 Result<std::vector<ValueId>> trained(Graph& graph, std::span<const ParameterInfo> infos) {
   std::vector<ValueId> values;
@@ -287,8 +316,8 @@ struct Backward {
 };
 Result<Backward> build_backward(Graph& graph, const TransformerConfig& config,
                                 const TrainingGraphOptions& options) {
-  VOLTA_TRY(const ValueId logits,
-            build_logits(graph, config, options.batch, options.time, options.dropout));
+  VOLTA_TRY(const ValueId logits, build_logits(graph, config, options.batch, options.time,
+                                               options.dropout, options.lora));
   VOLTA_TRY(const ValueId targets,
             graph.input("targets", {DType::kI32, Shape(options.batch, options.time)}));
   graph.set_scope("loss");
@@ -296,19 +325,20 @@ Result<Backward> build_backward(Graph& graph, const TransformerConfig& config,
   VOLTA_TRY(const ValueId mean, graph.add_one(Reduce{ReduceKind::kMean, 0, 2}, {token_loss}));
   Backward out;
   VOLTA_TRY(out.loss, graph.add_one(Reshape{Shape(1)}, {mean}));
-  const std::vector<ParameterInfo> infos = parameters(config);
+  const std::vector<ParameterInfo> infos = trained_parameters(config, options.lora);
   VOLTA_TRY(const auto values, trained(graph, infos));
   VOLTA_TRY(out.gradients, differentiate(graph, out.loss, values));
   return out;
 }
 
 // One optimiser node a parameter.
-Status add_updates(Graph& graph, const TransformerConfig& config, const OptimizerConfig& optimizer,
-                   std::span<const ValueId> gradients, ValueId stats) {
+Status add_updates(Graph& graph, const TransformerConfig& config,
+                   const TrainingGraphOptions& options, std::span<const ValueId> gradients,
+                   ValueId stats) {
   VOLTA_TRY(const ValueId schedule, graph.input("schedule", {DType::kF32, Shape(3)}));
-  const std::vector<ParameterInfo> infos = parameters(config);
+  const OptimizerConfig& optimizer = options.optimizer;
   std::size_t i = 0;
-  for (const ParameterInfo& info : infos) {
+  for (const ParameterInfo& info : trained_parameters(config, options.lora)) {
     const ValueId gradient = gradients[i++];
     VOLTA_TRY(const ValueId w, weight(graph, info.name, info.shape));
     const TensorSpec spec{DType::kF32, info.shape};
@@ -330,14 +360,14 @@ Status add_updates(Graph& graph, const TransformerConfig& config, const Optimize
 }
 
 Status add_norm_and_updates(Graph& graph, const TransformerConfig& config,
-                            const OptimizerConfig& optimizer, ValueId loss,
+                            const TrainingGraphOptions& options, ValueId loss,
                             std::span<const ValueId> gradients) {
   graph.set_scope("optimizer");
   std::vector<ValueId> inputs = {loss};
   inputs.insert(inputs.end(), gradients.begin(), gradients.end());
-  VOLTA_TRY(const auto stats, graph.add(GlobalNorm{optimizer.clip}, inputs));
+  VOLTA_TRY(const auto stats, graph.add(GlobalNorm{options.optimizer.clip}, inputs));
   VOLTA_TRY(graph.output("stats", stats.front()));
-  return add_updates(graph, config, optimizer, gradients, stats.front());
+  return add_updates(graph, config, options, gradients, stats.front());
 }
 
 }  // namespace
@@ -367,21 +397,24 @@ Result<ValueId> TransformerBlock::build(const LayerContext& context, ValueId x) 
 }
 
 Result<ValueId> build_body(Graph& graph, const TransformerConfig& config, std::int64_t batch,
-                           std::int64_t time, const DropoutOptions& options) {
+                           std::int64_t time, const DropoutOptions& options,
+                           const LoraConfig& lora) {
   VOLTA_TRY(validate(config));
   if (time > config.context) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("sequences of {} tokens are longer than the model's context of {}",
                             time, config.context));
   }
+  const bool drops = options.p > 0.0f || lora.dropout > 0.0f;
   VOLTA_TRY(const ModelInputs in,
-            add_inputs(graph, config, Shape(batch, time), Shape(time), time, options.p > 0.0f));
+            add_inputs(graph, config, Shape(batch, time), Shape(time), time, drops));
   LayerContext context{.graph = graph,
                        .config = config,
                        .positions = in.positions,
                        .rope_table = in.rope_table,
                        .rng = in.rng,
-                       .dropout = options.p};
+                       .dropout = options.p,
+                       .lora = lora};
   VOLTA_TRY(ValueId x, embed(context, in.ids));
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     context.layer = layer;
@@ -397,15 +430,17 @@ Result<ValueId> build_head(Graph& graph, const TransformerConfig& config, ValueI
 }
 
 Result<ValueId> build_logits(Graph& graph, const TransformerConfig& config, std::int64_t batch,
-                             std::int64_t time, const DropoutOptions& options) {
-  VOLTA_TRY(const ValueId x, build_body(graph, config, batch, time, options));
+                             std::int64_t time, const DropoutOptions& options,
+                             const LoraConfig& lora) {
+  VOLTA_TRY(const ValueId x, build_body(graph, config, batch, time, options, lora));
   return build_head(graph, config, x);
 }
 
 Result<Graph> build_evaluation_graph(const TransformerConfig& config, std::int64_t batch,
-                                     std::int64_t time, bool want_logits) {
+                                     std::int64_t time, bool want_logits, const LoraConfig& lora) {
   Graph graph;
-  VOLTA_TRY(const ValueId logits, build_logits(graph, config, batch, time));
+  VOLTA_TRY(const ValueId logits,
+            build_logits(graph, config, batch, time, {}, without_dropout(lora)));
   VOLTA_TRY(const ValueId targets, graph.input("targets", {DType::kI32, Shape(batch, time)}));
   graph.set_scope("loss");
   VOLTA_TRY(const ValueId loss, graph.add_one(CrossEntropy{}, {logits, targets}));
@@ -432,6 +467,7 @@ Result<Graph> build_cached_graph(const TransformerConfig& config,
                        .positions = in.positions,
                        .rope_table = in.rope_table,
                        .rng = {},
+                       .lora = without_dropout(options.lora),
                        .start = in.start,
                        .count = in.count};
   VOLTA_TRY(ValueId x, embed(context, in.ids));
@@ -470,8 +506,7 @@ Result<Graph> build_training_graph(const TransformerConfig& config,
   Graph graph;
   VOLTA_TRY(const Backward backward, build_backward(graph, config, options));
   VOLTA_TRY(graph.output("loss", backward.loss));
-  VOLTA_TRY(
-      add_norm_and_updates(graph, config, options.optimizer, backward.loss, backward.gradients));
+  VOLTA_TRY(add_norm_and_updates(graph, config, options, backward.loss, backward.gradients));
   return graph;
 }
 
@@ -489,7 +524,7 @@ Result<Graph> build_accumulate_graph(const TransformerConfig& config,
   VOLTA_TRY(const ValueId total, graph.state("grad.loss", {DType::kF32, Shape(1)}));
   VOLTA_TRY(graph.add(add, std::vector{total, backward.loss}));
   std::size_t i = 0;
-  for (const ParameterInfo& info : parameters(config)) {
+  for (const ParameterInfo& info : trained_parameters(config, options.lora)) {
     VOLTA_TRY(const ValueId sum, graph.state("grad." + info.name, {DType::kF32, info.shape}));
     VOLTA_TRY(graph.add(add, std::vector{sum, backward.gradients[i++]}));
   }
@@ -502,11 +537,11 @@ Result<Graph> build_apply_graph(const TransformerConfig& config,
   Graph graph;
   VOLTA_TRY(const ValueId loss, graph.state("grad.loss", {DType::kF32, Shape(1)}));
   std::vector<ValueId> gradients;
-  for (const ParameterInfo& info : parameters(config)) {
+  for (const ParameterInfo& info : trained_parameters(config, options.lora)) {
     VOLTA_TRY(const ValueId gradient, graph.state("grad." + info.name, {DType::kF32, info.shape}));
     gradients.push_back(gradient);
   }
-  VOLTA_TRY(add_norm_and_updates(graph, config, options.optimizer, loss, gradients));
+  VOLTA_TRY(add_norm_and_updates(graph, config, options, loss, gradients));
   graph.set_scope("reset");
   VOLTA_TRY(graph.add(Fill{0.0f}, std::vector{loss}));
   for (const ValueId gradient : gradients) {

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "graph/graph.h"
+#include "nn/lora.h"
 #include "nn/transformer_config.h"
 
 namespace volta {
@@ -31,6 +32,7 @@ struct LayerContext {
   ValueId rng{};         ///< Invalid without dropout.
   float dropout = 0.0f;
   std::uint32_t stream = 0;  ///< First Philox stream this layer may use.
+  LoraConfig lora{};         ///< Whose targets get an adapter's nodes.
   // Cached attention (prefill, decode); invalid in training graphs.
   ValueId cache_k{};
   ValueId cache_v{};
@@ -53,18 +55,22 @@ struct TransformerBlock {
 /// ids i32[B, T] -> x f32[B, T, D], what the last block gives.   Inputs: "ids", "positions" i32[T]
 /// ("rng" with dropout).
 Result<ValueId> build_body(Graph& graph, const TransformerConfig& config, std::int64_t batch,
-                           std::int64_t time, const DropoutOptions& dropout = {});
+                           std::int64_t time, const DropoutOptions& dropout = {},
+                           const LoraConfig& lora = {});
 /// The final norm and the output projection: x f32[.., D] -> logits f32[.., V].
 Result<ValueId> build_head(Graph& graph, const TransformerConfig& config, ValueId x);
 /// Both: ids i32[B, T] -> logits f32[B, T, V].
 /// Returns the logits; the caller names its outputs.
+/// With `lora` (completed: complete_lora()) also the parameters lora_parameters() of an adapter;
+/// elsewhere below, too.
 Result<ValueId> build_logits(Graph& graph, const TransformerConfig& config, std::int64_t batch,
-                             std::int64_t time, const DropoutOptions& dropout = {});
+                             std::int64_t time, const DropoutOptions& dropout = {},
+                             const LoraConfig& lora = {});
 
 /// Evaluation.  Inputs: "ids", "targets" i32[B, T] (negative: ignored), "positions".
 /// Outputs: "token_loss" f32[B, T], "logits" f32[B, T, V] if wanted.
 Result<Graph> build_evaluation_graph(const TransformerConfig& config, std::int64_t batch,
-                                     std::int64_t time, bool logits);
+                                     std::int64_t time, bool logits, const LoraConfig& lora = {});
 
 /// Prefill (C > 1) and decode (C = 1) over a KV cache.
 /// Inputs: "ids" i32[S, C], "positions" i32[S, C], "start" i32[S] (tokens already cached), "count"
@@ -81,6 +87,7 @@ struct CachedGraphOptions {
   DType cache_dtype = DType::kF32;
   bool sampling = true;
   std::int32_t top = 0;  ///< The likeliest tokens to tell with each one drawn.
+  LoraConfig lora{};
 };
 Result<Graph> build_cached_graph(const TransformerConfig& config,
                                  const CachedGraphOptions& options);
@@ -101,6 +108,7 @@ struct TrainingGraphOptions {
   std::int64_t accumulate = 1;  ///< Micro-batches an update.
   DropoutOptions dropout{};
   OptimizerConfig optimizer{};
+  LoraConfig lora{};  ///< Active: the adapter alone is trained; <param> below are its parameters.
 };
 /// One update over one batch: forward, backward, norm, clip, optimiser.
 /// Inputs: "ids", "targets" i32[B, T], "positions" i32[T], "rng" i64[2] with dropout,

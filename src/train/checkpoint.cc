@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "io/adapter.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
 
@@ -24,8 +25,10 @@ namespace {
 
 constexpr std::string_view kManifestName = "manifest.json";
 constexpr std::string_view kTrainerName = "trainer.safetensors";
-constexpr std::array<std::string_view, 3> kRequiredFiles = {"config.json", "model.safetensors",
-                                                            kTrainerName};
+constexpr std::array<std::string_view, 3> kModelFiles = {"config.json", "model.safetensors",
+                                                         kTrainerName};
+constexpr std::array<std::string_view, 3> kAdapterFiles = {kAdapterConfigFile, kAdapterWeightsFile,
+                                                           kTrainerName};
 constexpr std::string_view kStepPrefix = "step-";
 constexpr std::string_view kTemporaryPrefix = ".tmp-step-";  // Being written.
 constexpr std::string_view kRetiredPrefix = ".old-step-";    // Being removed.
@@ -94,6 +97,15 @@ Result<CheckpointFile> parse_file(const JsonRef& ref) {
   return file;
 }
 
+Result<BaseModel> parse_base(const JsonRef& ref) {
+  BaseModel base;
+  VOLTA_TRY(base.path, ref.get_string("path"));
+  VOLTA_TRY(base.xxh3, ref.get_string("xxh3"));
+  if (is_checksum(base.xxh3)) return base;
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: '{}' is no checksum of a model", ref.path(), base.xxh3));
+}
+
 Status check_complete(const CheckpointManifest& manifest, std::string_view name) {
   std::set<std::string_view> names;
   for (const CheckpointFile& file : manifest.files) {
@@ -102,7 +114,7 @@ Status check_complete(const CheckpointManifest& manifest, std::string_view name)
                   fmt::format("{}: '{}' is listed twice", name, file.name));
     }
   }
-  for (const std::string_view required : kRequiredFiles) {
+  for (const std::string_view required : manifest.base ? kAdapterFiles : kModelFiles) {
     if (!names.contains(required)) {
       return fail(ErrorCode::kInvalidFile, fmt::format("{}: no '{}' listed", name, required));
     }
@@ -157,7 +169,7 @@ Status prune(const std::string& run_directory, std::int64_t step, std::int64_t k
 
 // A checkpoint of weights that are not numbers would replace a good one and could not go on.
 Status check_finite(const Transformer& model) {
-  for (const auto& [name, tensor] : model.weights()) {
+  for (const auto& [name, tensor] : model.trained_weights()) {
     Tensor host = tensor;
     if (!tensor.host_accessible()) {
       VOLTA_TRY(host, tensor.clone_to());
@@ -174,11 +186,20 @@ Status check_finite(const Transformer& model) {
   return {};
 }
 
+Status write_model(const std::string& directory, const CheckpointContent& content) {
+  const Transformer& model = content.trainer->model();
+  if (content.base) {
+    return save_adapter(directory, model.config(), model.adapter(), content.base->path);
+  }
+  VOLTA_TRY(save_model(directory, model, content.tokenizer));
+  return write_carried_files(directory, content.carried);
+}
+
 // Everything of a checkpoint, into an empty folder, durable.
 Status write_files(const std::string& directory, const CheckpointContent& content) {
   const Trainer& trainer = *content.trainer;
   const Device& device = *trainer.model().device();
-  VOLTA_TRY(save_model(directory, trainer.model(), content.tokenizer));
+  VOLTA_TRY(write_model(directory, content));
   VOLTA_TRY(write_safetensors(join_path(directory, kTrainerName), trainer.optimizer_state(),
                               {{"format", "volta"},
                                {"step", fmt::format("{}", trainer.steps_done())},
@@ -189,6 +210,7 @@ Status write_files(const std::string& directory, const CheckpointContent& conten
   manifest.device = device.info().id;
   manifest.isa = device.info().isa;
   manifest.kernels = kernel_parameters(trainer.graph(), device);
+  manifest.base = content.base;
   VOLTA_TRY(manifest.files, describe_files(directory));
   VOLTA_TRY(write_file_atomic(join_path(directory, kManifestName), to_json(manifest)));
   return fsync_directory(directory);
@@ -212,7 +234,44 @@ Status publish(const std::string& run_directory, const std::string& temporary,
   return remove_all(aside);
 }
 
+// `path` itself when it is a model or an adapter, or the newest valid checkpoint in it. `wanted` is
+// for the message. Whatever has a manifest of Volta's is verified.
+Result<std::string> find_folder(const std::string& path, std::string_view wanted) {
+  const bool direct = path_exists(join_path(path, "config.json")) ||
+                      path_exists(join_path(path, kAdapterConfigFile));
+  if (direct) {
+    VOLTA_TRY(const bool checkpoint, has_manifest(path));
+    if (!checkpoint) return path;
+    auto opened = open_checkpoint(path);
+    if (opened) return path;
+    return std::unexpected(
+        std::move(opened).error().with_context(fmt::format("checkpoint {}", path)));
+  }
+  if (!is_directory(path)) {
+    return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", path));
+  }
+  VOLTA_TRY(auto newest, newest_valid_checkpoint(path));
+  if (!newest) {
+    return fail(ErrorCode::kNotFound,
+                fmt::format("'{}' holds neither a {} nor a valid checkpoint", path, wanted));
+  }
+  return std::move(newest->path);
+}
+
 }  // namespace
+
+Result<std::string> weights_hash(const Transformer& model) {
+  std::string summary;
+  for (const auto& [name, tensor] : model.weights()) {
+    Tensor host = tensor;
+    if (!tensor.host_accessible()) {
+      VOLTA_TRY(host, tensor.clone_to());
+    }
+    VOLTA_TRY(const auto bytes, host.host_bytes());
+    summary += fmt::format("{} {} {}\n", name, to_string(tensor.spec()), hex(hash64(bytes)));
+  }
+  return hex(hash64(summary));
+}
 
 std::string to_json(const CheckpointManifest& manifest) {
   JsonWriter json(2);
@@ -220,7 +279,12 @@ std::string to_json(const CheckpointManifest& manifest) {
   json.field("step", manifest.step).field("device", manifest.device);
   json.field("isa", manifest.isa).key("kernels").begin_array();
   for (const std::string& kernel : manifest.kernels) json.value(kernel);
-  json.end_array().key("files").begin_array();
+  json.end_array();
+  if (manifest.base) {
+    json.key("base").begin_object().field("path", manifest.base->path);
+    json.field("xxh3", manifest.base->xxh3).end_object();
+  }
+  json.key("files").begin_array();
   for (const CheckpointFile& file : manifest.files) {
     json.begin_object().field("name", file.name).field("bytes", file.bytes);
     json.field("xxh3", file.xxh3).end_object();
@@ -249,6 +313,10 @@ Result<CheckpointManifest> parse_manifest(std::string_view text, std::string_vie
   for (const JsonRef& kernel : kernel_list) {
     VOLTA_TRY(std::string words, kernel.as_string());
     manifest.kernels.push_back(std::move(words));
+  }
+  VOLTA_TRY(const auto base, root.optional_member("base"));
+  if (base) {
+    VOLTA_TRY(manifest.base, parse_base(*base));
   }
   VOLTA_TRY(const JsonRef files, root.member("files"));
   VOLTA_TRY(const auto file_list, files.elements());
@@ -339,23 +407,20 @@ Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run
 }
 
 Result<std::string> find_model_folder(const std::string& path) {
-  if (path_exists(join_path(path, "config.json"))) {
-    VOLTA_TRY(const bool checkpoint, has_manifest(path));
-    if (!checkpoint) return path;
-    auto opened = open_checkpoint(path);
-    if (opened) return path;
-    return std::unexpected(
-        std::move(opened).error().with_context(fmt::format("checkpoint {}", path)));
-  }
-  if (!is_directory(path)) {
-    return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", path));
-  }
-  VOLTA_TRY(auto newest, newest_valid_checkpoint(path));
-  if (!newest) {
-    return fail(ErrorCode::kNotFound,
-                fmt::format("'{}' holds neither a config.json nor a valid checkpoint", path));
-  }
-  return std::move(newest->path);
+  VOLTA_TRY(std::string folder, find_folder(path, "config.json"));
+  if (path_exists(join_path(folder, "config.json"))) return folder;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("'{}' holds an adapter, no model; name its base model, and the adapter "
+                          "with --adapter",
+                          folder));
+}
+
+Result<std::string> find_adapter_folder(const std::string& path) {
+  VOLTA_TRY(std::string folder, find_folder(path, kAdapterConfigFile));
+  if (path_exists(join_path(folder, kAdapterConfigFile))) return folder;
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("'{}' holds a model, no adapter: it has no {}", folder, kAdapterConfigFile));
 }
 
 Result<std::string> set_aside(const std::string& path, std::string_view suffix) {

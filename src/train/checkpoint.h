@@ -1,6 +1,7 @@
 // Checkpoints: RUN_DIR/step-N/, complete and verified, or not there at all.
 //
 // step-N/config.json, model.safetensors, tokenizer.json   a model folder (io/model_folder.h)
+//   or, of a LoRA run, adapter_config.json, adapter_model.safetensors: an adapter (io/adapter.h)
 // step-N/trainer.safetensors   the optimiser's tensors; metadata: step and the run's own state
 // step-N/manifest.json         written last: versions, ISA, kernel parameters, sizes, checksums
 #pragma once
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "io/carried_files.h"
 #include "io/tokenizer.h"
 #include "nn/transformer.h"
 #include "tensor/tensor.h"
@@ -30,6 +32,15 @@ struct CheckpointFile {
   std::string xxh3;  ///< XXH3 of its bytes, 16 hexadecimal digits.
 };
 
+/// The model that an adapter belongs to.
+struct BaseModel {
+  std::string path;
+  std::string xxh3;  ///< weights_hash(), 16 hexadecimal digits.
+  bool operator==(const BaseModel&) const = default;
+};
+/// XXH3 over a model's weights: names, types, shapes and bytes, wherever they were loaded from.
+Result<std::string> weights_hash(const Transformer& model);
+
 /// manifest.json.
 struct CheckpointManifest {
   std::int64_t format = kCheckpointFormat;
@@ -39,6 +50,7 @@ struct CheckpointManifest {
   std::string isa;        ///< Instruction set; another one gives other bits.
   /// What else fixes the bits (Device::kernel_parameters), of every op of an update, sorted.
   std::vector<std::string> kernels;
+  std::optional<BaseModel> base;  ///< Of an adapter; the checkpoint holds no other weights.
   std::vector<CheckpointFile> files;
 };
 std::string to_json(const CheckpointManifest& manifest);
@@ -78,7 +90,10 @@ Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run
 /// The model folder that `path` names: a run's folder stands for its newest valid checkpoint, a
 /// folder with config.json for itself. With a manifest of Volta's beside it everything is verified
 /// first, so that a damaged checkpoint is refused either way. kNotFound, and open_checkpoint's.
+/// kInvalidArgument for an adapter's folder.
 Result<std::string> find_model_folder(const std::string& path);
+/// The same for an adapter: a folder with adapter_config.json, or a LoRA run's.
+Result<std::string> find_adapter_folder(const std::string& path);
 
 /// Renames a file or folder to NAME + `suffix` (+ ".2", ".3", ... where that is taken), so that
 /// what takes its place loses nothing. Returns the new path. kIo.
@@ -89,6 +104,8 @@ struct CheckpointContent {
   const Trainer* trainer = nullptr;
   const Tokenizer* tokenizer = nullptr;  ///< May be null.
   std::string run_state;                 ///< JSON of the run's own (train/run.cc).
+  CarriedFiles carried = {};             ///< From the folder that was fine-tuned.
+  std::optional<BaseModel> base = {};    ///< Of the model's adapter, when it has one.
 };
 
 /// Writes step-N for the trainer's N updates under a temporary name, everything fsynced, and

@@ -145,7 +145,9 @@ Status Run::save() {
   tell(metrics_.sync());
   const CheckpointContent content{.trainer = &*setup_.trainer,
                                   .tokenizer = setup_.data.tokenizer.get(),
-                                  .run_state = to_json(setup_.state)};
+                                  .run_state = to_json(setup_.state),
+                                  .carried = setup_.carried,
+                                  .base = setup_.base};
   auto written = write_checkpoint(setup_.options.out, content, setup_.options.keep);
   if (written) {
     setup_.checkpoint = *std::move(written);

@@ -1,6 +1,7 @@
 #include "train/run_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <limits>
 #include <utility>
@@ -77,6 +78,17 @@ Result<TrainerOptions> parse_training(const JsonRef& ref) {
   return options;
 }
 
+Result<LoraConfig> parse_lora(const JsonRef& ref) {
+  LoraConfig lora;
+  VOLTA_TRY(lora.rank, ref.get_int("rank", 1, kMaxCount));
+  VOLTA_TRY(lora.alpha, ref.get_float("alpha"));
+  VOLTA_TRY(lora.dropout, get_float32(ref, "dropout"));
+  VOLTA_TRY(lora.rank_stabilized, ref.get_bool("rank_stabilized"));
+  VOLTA_TRY(const std::string targets, ref.get_string("targets"));
+  lora.targets = split_targets(targets);
+  return lora;
+}
+
 Status check_watching(const RunOptions& o) {
   const auto bad = [](std::string_view what, auto value, std::string_view range) {
     return fail(ErrorCode::kInvalidArgument,
@@ -146,6 +158,15 @@ Status validate(const RunOptions& options) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("run: seed is {}; it must be at most {}", options.seed, kMaxSeed));
   }
+  if (options.lora.active() && options.init.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "run: LoRA adapts a model that exists; name its folder with --init");
+  }
+  if (options.lora.rank < 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("run: the rank of LoRA is {}; it must be at least 1, or 0 for none",
+                            options.lora.rank));
+  }
   VOLTA_TRY(check_watching(options));
   TrainerOptions trainer = options.trainer;
   if (options.init.empty()) {
@@ -177,12 +198,29 @@ void write_training_fields(JsonWriter& json, const TrainerOptions& o) {
   json.field("compute_dtype", dtype_name(o.compute_dtype)).end_object();
 }
 
+void write_lora_fields(JsonWriter& json, const LoraConfig& o) {
+  json.begin_object().field("rank", o.rank).field("alpha", o.alpha).field("dropout", o.dropout);
+  json.field("rank_stabilized", o.rank_stabilized);
+  json.field("targets", fmt::format("{}", fmt::join(o.targets, ","))).end_object();
+}
+
+std::set<std::string, std::less<>> split_targets(std::string_view text) {
+  std::set<std::string, std::less<>> targets;
+  while (!text.empty()) {
+    const std::size_t comma = text.find(',');
+    targets.emplace(text.substr(0, comma));
+    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
+  }
+  return targets;
+}
+
 std::string to_json(const RunOptions& o) {
   JsonWriter json(2);
   json.begin_object().field("data", o.data).field("init", o.init);
   json.field("tokenizer", o.tokenizer).field("seed", o.seed);
   write_config_fields(json.key("model"), o.model);
   write_training_fields(json.key("training"), o.trainer);
+  if (o.lora.active()) write_lora_fields(json.key("lora"), o.lora);
   json.field("val_fraction", o.val_fraction).field("eval_every", o.eval_every);
   json.field("eval_batches", o.eval_batches).field("patience", o.patience);
   json.field("save_every", o.save_every).field("keep", o.keep).end_object();
@@ -202,6 +240,10 @@ Result<RunOptions> parse_run_options(std::string_view text, std::string_view nam
   VOLTA_TRY(o.model, parse_config_fields(model));
   VOLTA_TRY(const JsonRef training, root.member("training"));
   VOLTA_TRY(o.trainer, parse_training(training));
+  VOLTA_TRY(const auto lora, root.optional_member("lora"));
+  if (lora) {
+    VOLTA_TRY(o.lora, parse_lora(*lora));
+  }
   VOLTA_TRY(o.val_fraction, root.get_float("val_fraction", 0.0, 1.0));
   VOLTA_TRY(o.eval_every, root.get_int("eval_every", 0, kMaxCount));
   VOLTA_TRY(o.eval_batches, root.get_int("eval_batches", 1, kMaxCount));

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "nn/lora.h"
 #include "nn/transformer_config.h"
 #include "train/trainer.h"
 
@@ -29,6 +31,9 @@ struct RunOptions {
   /// `time` 0 means the model's context (or the length of ready-made examples); `seed` is set from
   /// the run's.
   TrainerOptions trainer = {.batch = 8, .time = 0};
+  /// Active: an adapter for `init`'s model is trained instead of its weights, and what is left out
+  /// here filled in (complete_lora()).
+  LoraConfig lora = {};
   std::uint64_t seed = 1;  ///< Of the fresh weights, the batches and dropout.
 
   // Watching it. None of these changes the weights, but for the patience.
@@ -47,6 +52,9 @@ Result<TransformerConfig> complete_sizes(TransformerConfig model);
 /// Ranges of every field, and of the parts; the message names the field, its value and the range.
 /// Nothing is allocated or opened.
 Status validate(const RunOptions& options);
+
+/// "q_proj,v_proj" as LoRA's targets.
+std::set<std::string, std::less<>> split_targets(std::string_view text);
 
 /// The options as JSON, one flat object; what parse_run_options reads.
 std::string to_json(const RunOptions& options);

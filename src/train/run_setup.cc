@@ -1,11 +1,13 @@
 #include "train/run_setup.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
+#include "io/adapter.h"
 #include "io/model_folder.h"
 #include "train/checkpoint.h"
 
@@ -162,6 +164,39 @@ Result<Transformer> make_model(const RunOptions& options,
   return Transformer::random(options.model, options.seed, device);
 }
 
+// The base model of a LoRA run, with a fresh adapter or the checkpoint's. Another base than the
+// adapter was begun on would make other numbers of it.
+Result<Transformer> make_adapted_model(RunSetup& setup, const std::optional<Checkpoint>& checkpoint,
+                                       const std::shared_ptr<Device>& device) {
+  const RunOptions& options = setup.options;
+  VOLTA_TRY(Transformer model, load_model(options.init, device));
+  VOLTA_TRY(std::string hash, weights_hash(model));
+  if (checkpoint && checkpoint->manifest.base->xxh3 != hash) {
+    return fail(ErrorCode::kMismatch,
+                fmt::format("{}: the weights of {} (XXH3 {}) are not those that the adapter was "
+                            "begun on ({}, XXH3 {}); resume with that model as --init",
+                            checkpoint->path, options.init, hash, checkpoint->manifest.base->path,
+                            checkpoint->manifest.base->xxh3));
+  }
+  setup.base = BaseModel{.path = options.init, .xxh3 = std::move(hash)};
+  VOLTA_TRY(Adapter adapter,
+            checkpoint ? load_adapter(checkpoint->path, model.config())
+                       : Adapter::random(model.config(), options.lora, options.seed, *device));
+  VOLTA_TRY(model.attach(std::move(adapter)));
+  return model;
+}
+
+// A run of the one kind cannot go on from a checkpoint of the other.
+Status check_kind(const RunOptions& options, const std::optional<Checkpoint>& checkpoint) {
+  const bool lora = options.lora.active();
+  if (!checkpoint || checkpoint->manifest.base.has_value() == lora) return {};
+  return fail(ErrorCode::kMismatch,
+              fmt::format("{} holds {}, but the run is to train {}; resume with its own settings, "
+                          "or start anew in another folder",
+                          checkpoint->path, lora ? "a whole model" : "a LoRA adapter",
+                          lora ? "a LoRA adapter" : "a whole model"));
+}
+
 Status open_evaluator(RunSetup& setup, const Transformer& model) {
   if (setup.data.validation == nullptr || setup.data.validation->empty()) return {};
   const TrainerOptions& options = setup.options.trainer;
@@ -202,6 +237,16 @@ void describe(const RunSetup& setup, const Say& say) {
   say(LogLevel::kInfo, fmt::format("model: {} parameters, {} layers, {} heads, {} wide, context {}",
                                    format_count(parameter_count(model)), model.layers, model.heads,
                                    model.dim, model.context));
+  const LoraConfig& lora = setup.options.lora;
+  if (lora.active()) {
+    std::int64_t count = 0;
+    for (const ParameterInfo& info : lora_parameters(model, lora)) count += info.shape.elements();
+    say(LogLevel::kInfo,
+        fmt::format("LoRA: rank {}, alpha {}, dropout {}, on {}: {} parameters are trained, the "
+                    "model's own stay as they are",
+                    lora.rank, lora.alpha, lora.dropout, fmt::join(lora.targets, ", "),
+                    format_count(count)));
+  }
   const ScheduleConfig& schedule = setup.options.trainer.schedule;
   if (schedule.warmup >= schedule.steps) {
     say(LogLevel::kWarning,
@@ -227,10 +272,13 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   setup.options.trainer.seed = options.seed;
   VOLTA_TRY(const auto checkpoint, open_folder(setup, say));
   // A checkpoint is a model folder. What the options say of a fresh model must agree with it.
-  if (!checkpoint && !options.init.empty()) {
+  VOLTA_TRY(check_kind(options, checkpoint));
+  const bool lora = options.lora.active();
+  if ((!checkpoint || lora) && !options.init.empty()) {
     VOLTA_TRY(setup.options.init, find_model_folder(options.init));
   }
-  const std::string folder = checkpoint ? checkpoint->path : setup.options.init;
+  // An adapter's checkpoint is none: what it belongs to says what the model is.
+  const std::string folder = checkpoint && !lora ? checkpoint->path : setup.options.init;
   VOLTA_TRY(open_data(setup, folder, say));
   if (checkpoint && options.init.empty()) {
     VOLTA_TRY(TransformerConfig wanted, complete_sizes(options.model));
@@ -241,7 +289,13 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   const OptimizerConfig& optimizer = setup.options.trainer.optimizer;
   const bool adam = optimizer.kind == OptimizerConfig::Kind::kAdamW;
   const int moments = adam ? 2 : optimizer.momentum != 0.0f ? 1 : 0;
-  VOLTA_TRY(check_memory(setup.options.model, 2 + moments, *device));  // And weights, gradients.
+  // Weights alone, or with gradients and moments.
+  VOLTA_TRY(check_memory(setup.options.model, lora ? 1 : 2 + moments, *device));
+  if (lora) {
+    VOLTA_TRY(setup.options.lora, complete_lora(setup.options.lora, setup.options.model));
+  } else if (!options.init.empty()) {
+    VOLTA_TRY(setup.carried, read_carried_files(folder));
+  }
   setup.state.settings = settings_json(setup.options, setup.data);
   std::optional<TrainerState> saved;
   if (checkpoint) {
@@ -250,7 +304,8 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
     VOLTA_TRY(setup.state,
               parse_run_state(saved->run_state, checkpoint->path, setup.state.settings));
   }
-  VOLTA_TRY(const Transformer model, make_model(setup.options, checkpoint, device));
+  VOLTA_TRY(const Transformer model, lora ? make_adapted_model(setup, checkpoint, device)
+                                          : make_model(setup.options, checkpoint, device));
   VOLTA_TRY(setup.trainer, Trainer::create(model, setup.options.trainer));
   if (saved) {
     VOLTA_TRY(setup.trainer->restore(saved->step, saved->optimizer));

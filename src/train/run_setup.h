@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "device/device.h"
+#include "io/carried_files.h"
+#include "train/checkpoint.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
 #include "train/run_options.h"
@@ -27,6 +29,8 @@ struct RunSetup {
   std::optional<Trainer> trainer;
   std::optional<Evaluator> evaluator;       ///< Absent without validation text.
   std::optional<RandomWindows> validation;  ///< For estimates.
+  CarriedFiles carried;           ///< Of the folder that is fine-tuned, for every checkpoint.
+  std::optional<BaseModel> base;  ///< Of a LoRA run.
   RunState state;
   std::string checkpoint;  ///< The one that was resumed; empty when there was none.
 };

@@ -41,6 +41,7 @@ std::string settings_json(const RunOptions& o, const Dataset& data) {
   json.field("seed", o.seed).field("val_fraction", o.val_fraction);
   write_config_fields(json.key("model"), o.model);
   write_training_fields(json.key("training"), o.trainer);
+  if (o.lora.active()) write_lora_fields(json.key("lora"), o.lora);
   json.end_object();
   return std::move(json).take();
 }

@@ -15,6 +15,9 @@ namespace volta {
 /// The options of a Trainer as one JSON object.
 void write_training_fields(JsonWriter& json, const TrainerOptions& options);
 
+/// LoRA's settings as one JSON object.
+void write_lora_fields(JsonWriter& json, const LoraConfig& options);
+
 /// Everything that decides the numbers of a run, as JSON: the data's fingerprint, the tokenizer,
 /// the architecture, batch, optimiser, schedule and seeds. `options` are the completed ones.
 std::string settings_json(const RunOptions& options, const Dataset& data);

@@ -15,12 +15,13 @@ namespace {
 
 constexpr std::int64_t kMaxBatchTokens = std::int64_t{1} << 31;
 
-TrainingGraphOptions graph_options(const TrainerOptions& o) {
+TrainingGraphOptions graph_options(const TrainerOptions& o, const LoraConfig& lora) {
   return {.batch = o.batch,
           .time = o.time,
           .accumulate = o.accumulate,
           .dropout = {o.dropout},
-          .optimizer = o.optimizer};
+          .optimizer = o.optimizer,
+          .lora = lora};
 }
 
 Result<float> read_scalar(const BoundPlan& plan, std::string_view output, std::int64_t index = 0) {
@@ -86,7 +87,7 @@ Result<Trainer> Trainer::create(const Transformer& model, const TrainerOptions& 
   VOLTA_TRY(validate(options));
   Trainer trainer(model, options);
   const TransformerConfig& config = model.config();
-  const TrainingGraphOptions wanted = graph_options(options);
+  const TrainingGraphOptions wanted = graph_options(options, model.lora());
   const OptimizeOptions passes{.compute_dtype = options.compute_dtype};
   const bool accumulate = options.accumulate > 1;
   VOLTA_TRY(const Graph built, accumulate ? build_accumulate_graph(config, wanted)
@@ -150,7 +151,7 @@ Status Trainer::write_batch(const BatchSource& batches, std::int64_t micro) {
   VOLTA_TRY(ids_input.write(std::span<const std::int32_t>(ids)));
   VOLTA_TRY(Tensor targets_input, micro_->binding("targets"));
   VOLTA_TRY(targets_input.write(std::span<const std::int32_t>(targets)));
-  if (options_.dropout > 0.0f) {
+  if (options_.dropout > 0.0f || model_.lora().dropout > 0.0f) {
     const std::array<std::int64_t, 2> rng = {static_cast<std::int64_t>(options_.seed),
                                              step_ * options_.accumulate + micro};
     VOLTA_TRY(Tensor input, micro_->binding("rng"));

@@ -47,7 +47,8 @@ struct TrainerMemory {
 
 class Trainer {
  public:
-  /// Builds and binds the plans. The model's weights are updated in place: `model` shares them.
+  /// Builds and binds the plans. The model's weights, or those of its adapter when it has one, are
+  /// updated in place: `model` shares them.
   static Result<Trainer> create(const Transformer& model, const TrainerOptions& options);
 
   const Transformer& model() const { return model_; }

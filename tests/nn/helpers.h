@@ -132,8 +132,8 @@ inline Evaluation evaluate(const Transformer& model, const std::vector<std::int3
                            std::int64_t batch, const std::vector<std::int32_t>& targets) {
   States none;
   const auto time = static_cast<std::int64_t>(ids.size()) / batch;
-  BoundPlan plan =
-      bind_graph(must(build_evaluation_graph(model.config(), batch, time, true)), model, none);
+  BoundPlan plan = bind_graph(
+      must(build_evaluation_graph(model.config(), batch, time, true, model.lora())), model, none);
   put(plan, "ids", ids);
   put(plan, "targets", targets);
   put(plan, "positions", count_up(time));

@@ -112,14 +112,16 @@ TEST_F(Resume, RemembersItsPatience) {
 #endif
 #endif
 
+#if !defined(VOLTA_NO_FORK)  // The thread sanitizer cannot follow a fork.
+class KilledResume : public Resume {
+ protected:
+  void kill_and_resume(RunOptions o);
+};
+
 // A child that trains slowly enough to be hit at any moment; SIGKILL gives it no chance to tidy up.
-TEST_F(Resume, AKilledProcessLosesNothingButTime) {
-#if defined(VOLTA_NO_FORK)
-  GTEST_SKIP() << "the thread sanitizer cannot follow a fork";
-#else
+void KilledResume::kill_and_resume(RunOptions o) {
+  RunOptions whole = o;
   device_.reset();  // No threads while forking.
-  RunOptions o = full_options("killed");
-  o.save_every = 1;
   RandomSequence random(RandomKey{.seed = 21});
   int kills = 0;
   for (int attempt = 0; attempt < 100; ++attempt) {
@@ -148,12 +150,28 @@ TEST_F(Resume, AKilledProcessLosesNothingButTime) {
   const auto finished = train(o);
   set_log_callback({});
   ASSERT_TRUE(finished) << finished.error().message();
-  RunOptions whole = full_options("unbroken");
-  whole.save_every = 1;
+  whole.out = dir_.file("unbroken");
   ASSERT_TRUE(train(whole));
   expect_same_runs(whole.out, o.out);
-#endif
 }
+
+TEST_F(KilledResume, AKilledProcessLosesNothingButTime) {
+  RunOptions o = full_options("killed");
+  o.save_every = 1;
+  kill_and_resume(o);
+}
+
+TEST_F(KilledResume, NorDoesAKilledLoraRun) {
+  RunOptions base = options("base");
+  base.trainer.schedule.steps = 2;
+  ASSERT_TRUE(train(base));
+  RunOptions o = full_options("killed");
+  o.init = base.out;
+  o.lora = {.rank = 2, .dropout = 0.1f, .targets = {"all-linear"}};
+  o.save_every = 1;
+  kill_and_resume(o);
+}
+#endif
 
 }  // namespace
 }  // namespace volta

@@ -1,6 +1,7 @@
 // Runs for tests: a text, folders for the runs, and what a run said.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,9 +44,11 @@ class RunFixture : public testing::Test {
     return volta::train(o, device_, callbacks_);
   }
 
-  /// The bytes of a checkpoint's weights.
+  /// The bytes of a checkpoint's weights, or adapter.
   static std::map<std::string, std::vector<std::uint8_t>> weights_of(const std::string& folder) {
-    const auto file = SafetensorsFile::open(folder + "/model.safetensors");
+    const std::string adapter = folder + "/adapter_model.safetensors";
+    const auto file = SafetensorsFile::open(
+        std::filesystem::exists(adapter) ? adapter : folder + "/model.safetensors");
     EXPECT_TRUE(file);
     return file ? bits_of(*file->load_all()) : std::map<std::string, std::vector<std::uint8_t>>{};
   }

@@ -1,0 +1,85 @@
+// volta merge: a model and an adapter become one model.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "command.h"
+#include "io/carried_files.h"
+#include "io/model_folder.h"
+
+namespace volta::cli {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string adapter;
+  std::string out;
+};
+
+// The folder's whole path; kInvalidArgument when something is there that would be lost.
+Result<std::string> new_folder(const std::string& path) {
+  if (path.empty()) return fail(ErrorCode::kInvalidArgument, "--out: name a new folder");
+  std::string out = whole_path(path);
+  while (out.size() > 1 && out.ends_with('/')) out.pop_back();
+  if (!path_exists(out)) return out;
+  const bool folder = is_directory(out);
+  if (folder) {
+    VOLTA_TRY(const auto names, list_directory(out));
+    if (names.empty()) return out;
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("--out {}: {}; name a new folder", path,
+                          folder ? "the folder is not empty" : "that is no folder"));
+}
+
+Status merge(const Globals& globals, const Options& options) {
+  VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+  VOLTA_TRY(const std::string out, new_folder(options.out));
+  VOLTA_TRY(const Session session, Session::create(globals));
+  VOLTA_TRY(const std::string directory, find_model(options.model));
+  VOLTA_TRY(const CarriedFiles carried, read_carried_files(directory));
+  VOLTA_TRY(const Transformer model,
+            load_adapted_model(directory, options.adapter, session.device()));
+  // Under another name until it is whole.
+  const std::string temporary = join_path(parent_path(out), ".tmp-" + file_name(out));
+  const auto write = [&]() -> Status {
+    VOLTA_TRY(remove_all(temporary));
+    VOLTA_TRY(create_directories(temporary));
+    VOLTA_TRY(save_model(temporary, model, nullptr));
+    VOLTA_TRY(write_carried_files(temporary, carried));
+    return rename_path(temporary, out);
+  };
+  if (Status written = write(); !written) {
+    if (Status removed = remove_all(temporary); !removed) note(removed.error().message() + "\n");
+    return written;
+  }
+  VOLTA_TRY(session.finish());
+  if (output == Output::kText) {
+    return print(
+        fmt::format("model: {}, {} of weights\n", out, format_bytes(model.weight_bytes())));
+  }
+  JsonWriter json;
+  json.begin_object().field("model", out).field("weight_bytes", model.weight_bytes()).end_object();
+  return print(json.text() + "\n");
+}
+
+}  // namespace
+
+void add_merge(CLI::App& app, Globals& globals, Action& action) {
+  CLI::App* command = app.add_subcommand("merge", "merge a LoRA adapter into its model");
+  auto options = std::make_shared<Options>();
+  command->add_option("model", options->model, "model folder, or the folder of a training run")
+      ->required();
+  command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run")
+      ->required();
+  command->add_option("--out", options->out, "the merged model's folder")->required();
+  command->callback([&globals, &action, options] {
+    action = [&globals, options] { return merge(globals, *options); };
+  });
+}
+
+}  // namespace volta::cli

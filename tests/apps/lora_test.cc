@@ -1,0 +1,120 @@
+// LoRA from the command line: train an adapter, generate and evaluate with it, merge it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "apps/command.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "support/temp_dir.h"
+
+namespace volta {
+namespace {
+
+using test::CommandResult;
+using testing::HasSubstr;
+
+class LoraCommands : public testing::Test {
+ protected:
+  CommandResult volta(const std::vector<std::string>& arguments) const {
+    return test::run_volta(arguments, dir_.path());
+  }
+  void expect_error(const std::vector<std::string>& arguments, int code, const std::string& text) {
+    const CommandResult result = volta(arguments);
+    EXPECT_EQ(result.exit_code, code) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(text));
+  }
+  static std::vector<std::string> lora(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {
+        "train", "--data",   "text.txt", "--init", "base", "--out",        "lora", "--steps",
+        "6",     "--warmup", "1",        "--lr",   "0.05", "--save-every", "3"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  double loss(const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = {"eval", "--data", "text.txt", "--output", "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CommandResult result = volta(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const auto json = parse_json(result.out, "eval");
+    if (!json) return 0.0;
+    return *JsonRef(*json, "eval").get_float("loss");
+  }
+  void SetUp() override {
+    std::ofstream text(dir_.file("text.txt"));
+    for (int i = 0; i < 60; ++i) text << "the quick brown fox " << i << " jumps\n";
+    text.close();
+    const CommandResult base =
+        volta({"train", "--data",     "text.txt", "--out",        "base", "--dim",
+               "16",    "--layers",   "1",        "--heads",      "2",    "--context",
+               "16",    "--batch",    "4",        "--tokenizer",  "char", "--steps",
+               "2",     "--position", "rotary",   "--eval-every", "0"});
+    ASSERT_EQ(base.exit_code, 0) << base.err;
+  }
+  test::TempDir dir_;
+};
+
+TEST_F(LoraCommands, TrainGenerateEvaluateAndMerge) {
+  const CommandResult trained =
+      volta(lora({"--lora-rank", "4", "--lora-alpha", "16", "--lora-targets", "all-linear",
+                  "--lora-rslora", "--steps", "30", "--lr", "0.01"}));
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("LoRA: rank 4, alpha 16"));
+  const CommandResult merged =
+      volta({"merge", "base", "--adapter", "lora", "--out", "merged", "--output", "json"});
+  ASSERT_EQ(merged.exit_code, 0) << merged.err;
+  EXPECT_THAT(merged.out, HasSubstr("/merged\""));
+  const double before = loss({"base"});
+  const double adapted = loss({"base", "--adapter", "lora/step-30"});
+  EXPECT_LT(adapted, before - 0.05);
+  EXPECT_EQ(loss({"merged"}), adapted);
+  const std::vector<std::string> rest = {"-p", "the", "-n", "8", "--temperature", "0"};
+  const auto generate = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "generate");
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    return volta(arguments).out;
+  };
+  EXPECT_EQ(generate({"merged"}), generate({"base", "--adapter", "lora"}));
+  EXPECT_NE(generate({"merged"}), generate({"base"}));
+  EXPECT_EQ(*read_text_file(dir_.file("merged/tokenizer.json")),
+            *read_text_file(dir_.file("base/step-2/tokenizer.json")));
+  expect_error({"merge", "base", "--adapter", "lora", "--out", "merged"}, 2, "is not empty");
+  expect_error({"merge", "base", "--adapter", "lora", "--out", "text.txt"}, 2, "no folder");
+  expect_error({"merge", "base", "--adapter", "base", "--out", "x"}, 2, "no adapter");
+  expect_error({"merge", "base", "--adapter", "lora", "--out", "text.txt/x"}, 3, "text.txt");
+  expect_error({"generate", "lora"}, 2, "name its base model");
+  expect_error({"eval", "base", "--adapter", "none", "--data", "text.txt"}, 3, "none");
+}
+
+TEST_F(LoraCommands, ResumeNeedsNoOptionsAndTheSameBase) {
+  ASSERT_EQ(volta(lora({"--lora-rank", "2", "--lora-dropout", "0.1"})).exit_code, 0);
+  std::filesystem::remove_all(dir_.file("lora/step-6"));
+  const CommandResult resumed = volta({"train", "--out", "lora", "--resume"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("resuming from lora/step-3"));
+  EXPECT_TRUE(std::filesystem::exists(dir_.file("lora/step-6/adapter_model.safetensors")));
+  EXPECT_FALSE(std::filesystem::exists(dir_.file("lora/step-6/model.safetensors")));
+  // Another model in the base's place.
+  const CommandResult other = volta({"train", "--data", "text.txt", "--init", "base", "--out",
+                                     "base2", "--steps", "1", "--warmup", "0"});
+  ASSERT_EQ(other.exit_code, 0) << other.err;
+  expect_error({"train", "--out", "lora", "--resume", "--init", "base2"}, 6, "begun on");
+}
+
+TEST_F(LoraCommands, UsageErrors) {
+  expect_error(lora({"--lora-alpha", "4"}), 2, "--lora-alpha goes with --lora-rank");
+  expect_error(lora({"--lora-rank", "0"}), 2, "--lora-rank 0");
+  expect_error(lora({"--lora-rank", "2", "--lora-alpha", "0"}), 2, "--lora-alpha 0");
+  expect_error(lora({"--lora-rank", "2", "--lora-targets", "c_attn"}), 2, "it has down_proj");
+  expect_error(lora({"--lora-rank", "2", "--lora-dropout", "1"}), 2, "dropout is 1");
+  expect_error({"train", "--data", "text.txt", "--out", "x", "--lora-rank", "2"}, 2, "--init");
+  expect_error(lora({"--init", "", "--lora-rank", "2"}), 2, "--init");
+  expect_error({"train", "--data", "", "--out", "x"}, 2, "--data is required");
+  expect_error({"merge", "base", "--adapter", "x", "--out", ""}, 2, "--out");
+  EXPECT_FALSE(std::filesystem::exists(dir_.file("lora")));
+}
+
+}  // namespace
+}  // namespace volta
