@@ -13,9 +13,11 @@
 #include "graph/graph.h"                // IWYU pragma: export
 #include "graph/passes.h"               // IWYU pragma: export
 #include "graph/plan.h"                 // IWYU pragma: export
+#include "io/completion_stream.h"       // IWYU pragma: export
 #include "io/model_config.h"            // IWYU pragma: export
 #include "io/model_folder.h"            // IWYU pragma: export
 #include "io/safetensors.h"             // IWYU pragma: export
+#include "io/stop_strings.h"            // IWYU pragma: export
 #include "io/tokenizer.h"               // IWYU pragma: export
 #include "io/tokenizers/bpe_trainer.h"  // IWYU pragma: export
 #include "nn/generator.h"               // IWYU pragma: export

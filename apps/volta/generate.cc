@@ -81,6 +81,8 @@ std::string_view reason_name(StopReason reason) {
       return "length";
     case StopReason::kStopToken:
       return "stop_token";
+    case StopReason::kStopCondition:
+      return "stop_string";
     case StopReason::kContextFull:
       return "context_full";
     case StopReason::kCancelled:

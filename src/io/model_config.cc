@@ -286,6 +286,19 @@ std::string_view model_family(const TransformerConfig& c) {
   return c.attention_bias && !c.ffn_bias ? "qwen2" : "volta";
 }
 
+// The layers without a window; folders of older versions have no such key.
+Result<std::vector<std::int64_t>> parse_full_layers(const JsonRef& ref) {
+  std::vector<std::int64_t> layers;
+  VOLTA_TRY(const auto member, ref.optional_member("full_layers"));
+  if (!member) return layers;
+  VOLTA_TRY(const auto elements, member->elements());
+  for (const JsonRef& element : elements) {
+    VOLTA_TRY(const std::int64_t layer, element.as_int());
+    layers.push_back(layer);
+  }
+  return layers;
+}
+
 Result<TransformerConfig> parse_config_fields(const JsonRef& ref) {
   TransformerConfig c;
   Status status;
@@ -302,6 +315,7 @@ Result<TransformerConfig> parse_config_fields(const JsonRef& ref) {
   visit_floats(c, [&](auto key, auto& field) { keep(ref.get_float(key), field); });
   keep(ref.get_int("window", 0, 1 << 30), c.window);
   VOLTA_TRY(std::move(status));
+  VOLTA_TRY(c.full_layers, parse_full_layers(ref));
   VOLTA_TRY(const bool learned, is_first(ref, "position", "learned", "rotary"));
   VOLTA_TRY(const bool layer, is_first(ref, "norm", "layer", "rms"));
   VOLTA_TRY(const bool mlp, is_first(ref, "ffn_kind", "mlp", "gated"));
@@ -323,6 +337,11 @@ void write_config_fields(JsonWriter& json, const TransformerConfig& c) {
   visit_flags(c, write);
   visit_floats(c, write);
   json.field("window", c.window);
+  if (!c.full_layers.empty()) {
+    json.key("full_layers").begin_array();
+    for (const std::int64_t layer : c.full_layers) json.value(layer);
+    json.end_array();
+  }
   json.end_object();
 }
 

@@ -45,7 +45,8 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
                                                        options.cache_dtype, device));
   VOLTA_TRY(decoder.counts_,
             Tensor::zeros({DType::kI32, Shape(options.slots, config.vocab_size)}, device.memory()));
-  decoder.slots_.assign(static_cast<std::size_t>(options.slots), Slot::kIdle);
+  decoder.slots_.resize(static_cast<std::size_t>(options.slots));
+  for (Slot& slot : decoder.slots_) slot.tokens.reserve(static_cast<std::size_t>(capacity));
   return decoder;
 }
 
@@ -174,27 +175,73 @@ Status Decoder::set_counts(std::int64_t slot, std::span<const std::int32_t> toke
 }
 
 Result<DrawnToken> Decoder::prefill(std::int64_t slot, std::span<const std::int32_t> tokens,
-                                    const SamplingRow& sampling, const SampleRng& rng) {
-  if (tokens.empty() || static_cast<std::int64_t>(tokens.size()) > capacity()) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("a prompt of {} tokens; it must be between 1 and {}", tokens.size(),
-                            capacity()));
-  }
-  VOLTA_TRY(cache_.reset(slot));
+                                    const SamplingRow& sampling, const SampleRng& rng,
+                                    PrefillProgress progress) {
+  VOLTA_TRY(check_prompt(tokens));
+  VOLTA_TRY(rewind(slot, 0));
+  return fill(slot, tokens, sampling, rng, progress);
+}
+
+Result<DrawnToken> Decoder::extend(std::int64_t slot, std::span<const std::int32_t> tokens,
+                                   const SamplingRow& sampling, const SampleRng& rng,
+                                   PrefillProgress progress) {
+  VOLTA_TRY(check_prompt(tokens));
+  VOLTA_TRY(check_slot(slot));
+  VOLTA_TRY(rewind(slot, reusable(slot, tokens)));
+  return fill(slot, tokens, sampling, rng, progress);
+}
+
+Status Decoder::check_prompt(std::span<const std::int32_t> tokens) const {
+  if (!tokens.empty() && static_cast<std::int64_t>(tokens.size()) <= capacity()) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("a prompt of {} tokens; it must be between 1 and {}", tokens.size(), capacity()));
+}
+
+std::int64_t Decoder::reusable(std::int64_t slot, std::span<const std::int32_t> tokens) const {
+  if (!check_slot(slot) || tokens.empty()) return 0;
+  const std::vector<std::int32_t>& held = slots_[static_cast<std::size_t>(slot)].tokens;
+  // The last token runs in any case: its row gives the logits.
+  const auto last = std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end() - 1).first;
+  const std::int64_t common = last - held.begin();
+  return cache_.can_rewind(slot, common) ? common : 0;
+}
+
+// Keeps the first `length` tokens of a slot.
+Status Decoder::rewind(std::int64_t slot, std::int64_t length) {
+  VOLTA_TRY(cache_.rewind(slot, length));
+  slots_[static_cast<std::size_t>(slot)].tokens.resize(static_cast<std::size_t>(length));
+  return {};
+}
+
+// Runs what the slot does not hold of `tokens`, in chunks.
+Result<DrawnToken> Decoder::fill(std::int64_t slot, std::span<const std::int32_t> tokens,
+                                 const SamplingRow& sampling, const SampleRng& rng,
+                                 PrefillProgress progress) {
+  std::vector<std::int32_t>& held = slots_[static_cast<std::size_t>(slot)].tokens;
   Runner* runner = nullptr;
-  for (std::size_t done = 0; done < tokens.size();) {
+  while (held.size() < tokens.size()) {
+    const std::size_t done = held.size();
     const std::size_t left = tokens.size() - done;
     const std::int64_t chunk = next_chunk(static_cast<std::int64_t>(left));
     const std::size_t rows = std::min(static_cast<std::size_t>(chunk), left);
+    const auto now = tokens.subspan(done, rows);
     VOLTA_TRY(runner, prefill_runner(slot, chunk));
     VOLTA_TRY(set_row(*runner, 0,
-                      {.tokens = tokens.subspan(done, rows),
+                      {.tokens = now,
                        .start = static_cast<std::int64_t>(done),
                        .sampling = rows == left ? sampling : kSkip,
                        .rng = rng}));
-    VOLTA_TRY(model_.device()->execute(runner->plan));
+    if (auto ran = model_.device()->execute(runner->plan); !ran) {
+      VOLTA_TRY(rewind(slot, 0));  // Who knows what it wrote.
+      return std::unexpected(std::move(ran).error());
+    }
     VOLTA_TRY(cache_.advance(slot, static_cast<std::int64_t>(rows)));
-    done += rows;
+    held.insert(held.end(), now.begin(), now.end());
+    if (rows < left && !progress(static_cast<std::int64_t>(held.size()))) {
+      return fail(ErrorCode::kInterrupted, fmt::format("interrupted after {} of {} prompt tokens",
+                                                       held.size(), tokens.size()));
+    }
   }
   VOLTA_TRY(const auto token, read_one<std::int32_t>(runner->token, 0));
   VOLTA_TRY(const auto logprob, read_one<float>(runner->logprob, 0));
@@ -214,7 +261,9 @@ Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRo
                      .start = cache_.length(slot),
                      .sampling = sampling,
                      .rng = rng}));
-  slots_[static_cast<std::size_t>(slot)] = Slot::kSet;
+  Slot& state = slots_[static_cast<std::size_t>(slot)];
+  state.state = Slot::State::kSet;
+  state.next = token;
   return {};
 }
 
@@ -226,7 +275,7 @@ Status Decoder::check_slot(std::int64_t slot) const {
 
 Status Decoder::set_idle(std::int64_t slot) {
   VOLTA_TRY(check_slot(slot));
-  slots_[static_cast<std::size_t>(slot)] = Slot::kIdle;
+  slots_[static_cast<std::size_t>(slot)].state = Slot::State::kIdle;
   if (!decode_runner_) return {};
   return set_row(*decode_runner_, slot, {.sampling = kSkip});
 }
@@ -234,13 +283,17 @@ Status Decoder::set_idle(std::int64_t slot) {
 Status Decoder::step() {
   VOLTA_TRY(Runner* const runner, decode_runner());
   for (std::int64_t slot = 0; slot < slots(); ++slot) {
-    if (slots_[static_cast<std::size_t>(slot)] == Slot::kFed) VOLTA_TRY(set_idle(slot));
+    if (slots_[static_cast<std::size_t>(slot)].state == Slot::State::kFed) {
+      VOLTA_TRY(set_idle(slot));
+    }
   }
   VOLTA_TRY(model_.device()->execute(runner->plan));
   for (std::int64_t slot = 0; slot < slots(); ++slot) {
-    if (slots_[static_cast<std::size_t>(slot)] != Slot::kSet) continue;
+    Slot& state = slots_[static_cast<std::size_t>(slot)];
+    if (state.state != Slot::State::kSet) continue;
     VOLTA_TRY(cache_.advance(slot, 1));
-    slots_[static_cast<std::size_t>(slot)] = Slot::kFed;
+    state.tokens.push_back(state.next);
+    state.state = Slot::State::kFed;
   }
   return {};
 }

@@ -8,7 +8,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
+#include "base/function_ref.h"
 #include "base/result.h"
 #include "nn/kv_cache.h"
 #include "nn/transformer.h"
@@ -33,6 +35,10 @@ struct DrawnToken {
   float logprob = 0.0f;
 };
 
+/// Hears how many tokens of a prompt are cached, after each chunk but the last; false ends the
+/// prefill there.
+using PrefillProgress = FunctionRef<bool(std::int64_t done)>;
+
 class Decoder {
  public:
   static Result<Decoder> create(const Transformer& model, const DecoderOptions& options);
@@ -48,9 +54,17 @@ class Decoder {
   /// Sets how often each token (checked ids) counts for the repetition penalty of `slot`.
   Status set_counts(std::int64_t slot, std::span<const std::int32_t> tokens);
   /// Forgets the slot, runs `tokens` (at least one, at most capacity(), checked ids) through it in
-  /// chunks, and draws the token that follows.
+  /// chunks, and draws the token that follows. kInterrupted when `progress` says so.
   Result<DrawnToken> prefill(std::int64_t slot, std::span<const std::int32_t> tokens,
-                             const SamplingRow& sampling, const SampleRng& rng);
+                             const SamplingRow& sampling, const SampleRng& rng,
+                             PrefillProgress progress = keep_going);
+  /// The same, but what the slot already holds of the beginning of `tokens` is not run again. The
+  /// result has the same bits, as long as the model's weights have not changed.
+  Result<DrawnToken> extend(std::int64_t slot, std::span<const std::int32_t> tokens,
+                            const SamplingRow& sampling, const SampleRng& rng,
+                            PrefillProgress progress = keep_going);
+  /// How many tokens extend() would not run again.
+  std::int64_t reusable(std::int64_t slot, std::span<const std::int32_t> tokens) const;
   /// What the next step feeds to `slot`, which must have room for it. A slot that was not set since
   /// the last step stays idle.
   Status set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
@@ -72,6 +86,7 @@ class Decoder {
     Tensor ids{}, positions{}, start{}, count{}, last{}, sampling{}, rng{};
     Tensor token{}, logprob{};
   };
+  static constexpr auto keep_going = [](std::int64_t) { return true; };
   struct Row {
     std::span<const std::int32_t> tokens{};
     std::int64_t start = 0;
@@ -90,6 +105,11 @@ class Decoder {
   Result<Runner*> decode_runner();
   std::int64_t next_chunk(std::int64_t left) const;
   Status check_slot(std::int64_t slot) const;
+  Status check_prompt(std::span<const std::int32_t> tokens) const;
+  Status rewind(std::int64_t slot, std::int64_t length);
+  Result<DrawnToken> fill(std::int64_t slot, std::span<const std::int32_t> tokens,
+                          const SamplingRow& sampling, const SampleRng& rng,
+                          PrefillProgress progress);
   Status set_row(const Runner& runner, std::int64_t index, const Row& row) const;
 
   Transformer model_;
@@ -101,8 +121,12 @@ class Decoder {
   std::int64_t prefill_slot_ = -1;
   std::shared_ptr<const Plan> decode_plan_;
   std::optional<Runner> decode_runner_;
-  /// Whether the decode runner's row of a slot is to be skipped, was used, or waits to be used.
-  enum class Slot : std::uint8_t { kIdle, kFed, kSet };
+  struct Slot {
+    /// Whether the decode runner's row is to be skipped, was used, or waits to be used.
+    enum class State : std::uint8_t { kIdle, kFed, kSet } state = State::kIdle;
+    std::int32_t next = 0;             ///< The token that waits.
+    std::vector<std::int32_t> tokens;  ///< What the cache holds, one a cached position.
+  };
   std::vector<Slot> slots_;
 };
 

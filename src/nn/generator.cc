@@ -72,7 +72,7 @@ struct Generator::Session {
 
   Generator& generator;
   std::span<const GenerationRequest> requests;
-  const TokenCallback& on_token;
+  const GenerationCallbacks& callbacks;
   std::vector<GenerationResult> results{};
   std::vector<std::optional<Running>> slots{};
   std::size_t next_request = 0;
@@ -100,21 +100,52 @@ struct Generator::Session {
 
   // Fills free slots with waiting requests and draws each one's first token.
   Status admit() {
-    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
-      while (!slots[slot] && next_request < requests.size() && !cancelled) {
-        const std::size_t index = next_request++;
-        const GenerationRequest& request = requests[index];
-        if (request.max_new_tokens == 0) continue;
-        slots[slot] = Running{index, request.prompt};
-        reserve(*slots[slot]);
-        const auto place = static_cast<std::int64_t>(slot);
-        VOLTA_TRY(generator.decoder_.set_counts(place, request.prompt));
-        VOLTA_TRY(const DrawnToken drawn, prefill(place));
-        note_time(generator.timing_.first_token_seconds == 0.0);
-        VOLTA_TRY(accept(place, drawn));
+    while (next_request < requests.size() && !cancelled) {
+      const std::size_t index = next_request;
+      const GenerationRequest& request = requests[index];
+      if (request.max_new_tokens == 0) {
+        ++next_request;
+        finish(index, StopReason::kLength);
+        continue;
       }
+      const auto place = free_slot(request.prompt);
+      if (!place) return {};
+      ++next_request;
+      auto& slot = slots[static_cast<std::size_t>(*place)];
+      slot = Running{index, request.prompt};
+      reserve(*slot);
+      note_prompt(*place, request.prompt);
+      VOLTA_TRY(generator.decoder_.set_counts(*place, request.prompt));
+      VOLTA_TRY(const auto drawn, prefill(*place));
+      if (!drawn) return {};
+      note_time(generator.timing_.first_token_seconds == 0.0);
+      VOLTA_TRY(accept(*place, *drawn));
     }
     return {};
+  }
+
+  // The first free slot; or the one that holds most of the prompt's beginning, and of those that
+  // hold as much the one with least to lose.
+  std::optional<std::int64_t> free_slot(std::span<const std::int32_t> prompt) const {
+    const Decoder& decoder = generator.decoder_;
+    std::optional<std::int64_t> best;
+    std::pair<std::int64_t, std::int64_t> most;
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+      if (slots[slot]) continue;
+      const auto place = static_cast<std::int64_t>(slot);
+      if (!generator.options_.reuse_prefix) return place;
+      const std::pair held(decoder.reusable(place, prompt), -decoder.cache().length(place));
+      if (!best || held > most) best = place, most = held;
+    }
+    return best;
+  }
+
+  void note_prompt(std::int64_t slot, std::span<const std::int32_t> prompt) {
+    GenerationTiming& timing = generator.timing_;
+    timing.prompt_tokens += static_cast<std::int64_t>(prompt.size());
+    if (generator.options_.reuse_prefix) {
+      timing.reused_tokens += generator.decoder_.reusable(slot, prompt);
+    }
   }
 
   // Room for all that a request may bring, so that its steps allocate nothing.
@@ -137,31 +168,50 @@ struct Generator::Session {
     for (std::size_t slot = 0; slot < slots.size(); ++slot) {
       if (!slots[slot]) continue;
       any = true;
-      if (generator.use_cache_) {
+      if (generator.options_.use_cache) {
         const Running& run = *slots[slot];
         VOLTA_TRY(decoder.set_next(static_cast<std::int64_t>(slot), run.sequence.back(),
                                    sampling_row(requests[run.index].sampling), rng(run)));
       }
     }
     if (!any) return false;
-    if (generator.use_cache_) {
+    if (generator.options_.use_cache) {
       VOLTA_TRY(decoder.step());
     }
     for (std::size_t slot = 0; slot < slots.size() && !cancelled; ++slot) {
       if (!slots[slot]) continue;
       const auto place = static_cast<std::int64_t>(slot);
-      VOLTA_TRY(const DrawnToken drawn,
-                generator.use_cache_ ? decoder.drawn(place) : prefill(place));
-      VOLTA_TRY(accept(place, drawn));
+      VOLTA_TRY(const auto drawn, next_token(place));
+      if (drawn) VOLTA_TRY(accept(place, *drawn));
     }
     note_time(false);
     return true;
   }
 
-  Result<DrawnToken> prefill(std::int64_t slot) {
+  Result<std::optional<DrawnToken>> next_token(std::int64_t slot) {
+    if (!generator.options_.use_cache) return prefill(slot);
+    VOLTA_TRY(const DrawnToken drawn, generator.decoder_.drawn(slot));
+    return drawn;
+  }
+
+  // The token after the slot's sequence; nothing when a callback cancelled on the way.
+  Result<std::optional<DrawnToken>> prefill(std::int64_t slot) {
     const Running& run = *slots[static_cast<std::size_t>(slot)];
-    return generator.decoder_.prefill(slot, run.sequence,
-                                      sampling_row(requests[run.index].sampling), rng(run));
+    const auto total = static_cast<std::int64_t>(run.sequence.size());
+    const auto progress = [&](std::int64_t done) {
+      return !callbacks.prompt || callbacks.prompt({run.index, done, total});
+    };
+    const SamplingRow sampling = sampling_row(requests[run.index].sampling);
+    Decoder& decoder = generator.decoder_;
+    auto drawn = generator.options_.reuse_prefix
+                     ? decoder.extend(slot, run.sequence, sampling, rng(run), progress)
+                     : decoder.prefill(slot, run.sequence, sampling, rng(run), progress);
+    if (drawn) return *drawn;
+    if (drawn.error().code() != ErrorCode::kInterrupted) {
+      return std::unexpected(std::move(drawn).error());
+    }
+    cancel();
+    return std::nullopt;
   }
 
   SampleRng rng(const Running& run) const {
@@ -178,14 +228,19 @@ struct Generator::Session {
     result.tokens.push_back(drawn.token);
     result.logprobs.push_back(drawn.logprob);
     run.sequence.push_back(drawn.token);
-    if (on_token && !on_token({run.index, drawn.token, drawn.logprob})) cancel();
-    const auto reason = cancelled ? std::optional(StopReason::kCancelled) : finished(run);
-    if (!reason) return {};
-    if (!cancelled) {
-      result.reason = *reason;
-      slots[static_cast<std::size_t>(slot)].reset();
-    }
-    return generator.decoder_.set_idle(slot);
+    const auto reason = finished(run);
+    if (callbacks.token && !callbacks.token({run.index, drawn.token, drawn.logprob})) cancel();
+    if (cancelled || reason) VOLTA_TRY(generator.decoder_.set_idle(slot));
+    if (cancelled || !reason) return {};
+    const std::size_t index = run.index;
+    slots[static_cast<std::size_t>(slot)].reset();
+    finish(index, *reason);
+    return {};
+  }
+
+  void finish(std::size_t index, StopReason reason) {
+    results[index].reason = reason;
+    if (callbacks.finished && !callbacks.finished(index, results[index])) cancel();
   }
 
   std::unexpected<Error> not_finite(const Running& run) const {
@@ -210,6 +265,9 @@ struct Generator::Session {
     const auto& stops = request.stop_tokens;
     if (std::find(stops.begin(), stops.end(), run.sequence.back()) != stops.end()) {
       return StopReason::kStopToken;
+    }
+    if (request.stop_when && request.stop_when(run.sequence.back())) {
+      return StopReason::kStopCondition;
     }
     if (run.sequence.size() - request.prompt.size() >=
         static_cast<std::size_t>(request.max_new_tokens)) {
@@ -237,11 +295,18 @@ Result<Generator> Generator::create(const Transformer& model, const GeneratorOpt
   const DecoderOptions decoder_options{options.slots, options.capacity, options.cache_dtype,
                                        options.compute_dtype};
   VOLTA_TRY(Decoder decoder, Decoder::create(model, decoder_options));
-  return Generator(std::move(decoder), options.use_cache);
+  Generator generator(std::move(decoder), options);
+  generator.options_.reuse_prefix = options.reuse_prefix && options.use_cache;
+  return generator;
 }
 
 Result<std::vector<GenerationResult>> Generator::generate(
     std::span<const GenerationRequest> requests, const TokenCallback& on_token) {
+  return generate(requests, GenerationCallbacks{.token = on_token});
+}
+
+Result<std::vector<GenerationResult>> Generator::generate(
+    std::span<const GenerationRequest> requests, const GenerationCallbacks& callbacks) {
   const std::int64_t vocab = decoder_.model().config().vocab_size;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (auto ok = check_request(requests[i], vocab, decoder_.capacity()); !ok) {
@@ -249,7 +314,7 @@ Result<std::vector<GenerationResult>> Generator::generate(
     }
   }
   timing_ = {};
-  Session session{.generator = *this, .requests = requests, .on_token = on_token};
+  Session session{.generator = *this, .requests = requests, .callbacks = callbacks};
   return session.run();
 }
 

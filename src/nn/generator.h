@@ -32,9 +32,18 @@ struct GenerationRequest {
   std::int64_t max_new_tokens = 0;
   SamplingParams sampling;
   std::vector<std::int32_t> stop_tokens;  ///< Generation ends after one of them; it is included.
+  /// Asked with each new token, before the callbacks hear of it; true ends the request after it.
+  /// For whoever knows the text of the tokens: see CompletionStream.
+  std::function<bool(std::int32_t token)> stop_when{};
 };
 
-enum class StopReason : std::uint8_t { kLength, kStopToken, kContextFull, kCancelled };
+enum class StopReason : std::uint8_t {
+  kLength,         ///< max_new_tokens.
+  kStopToken,      ///< One of stop_tokens.
+  kStopCondition,  ///< stop_when said so.
+  kContextFull,    ///< The cache holds no further token.
+  kCancelled,      ///< A callback said so.
+};
 
 struct GenerationResult {
   std::vector<std::int32_t> tokens;  ///< New tokens only.
@@ -50,12 +59,31 @@ struct TokenEvent {
 };
 using TokenCallback = std::function<bool(const TokenEvent&)>;
 
+/// A prompt on its way into the cache, after each chunk but the last. Return false to cancel.
+struct PromptEvent {
+  std::size_t request = 0;
+  std::int64_t done = 0;   ///< Tokens of the prompt.
+  std::int64_t total = 0;  ///< Of all its tokens.
+};
+
+/// What a caller may want to hear while requests run. Each may be empty.
+struct GenerationCallbacks {
+  TokenCallback token{};
+  std::function<bool(const PromptEvent&)> prompt{};
+  /// A request has ended; its result will not change. Return false to cancel the others.
+  std::function<bool(std::size_t request, const GenerationResult& result)> finished{};
+};
+
 struct GeneratorOptions {
   std::int64_t slots = 1;     ///< Requests that run at once; further ones wait for a free slot.
   std::int64_t capacity = 0;  ///< Cache capacity in tokens; 0: the context.
   DType cache_dtype = DType::kF32;
   DType compute_dtype = DType::kF32;
   bool use_cache = true;  ///< false: every token runs the prefill over its whole prefix.
+  /// A prompt goes to the free slot whose last sequence has most of its beginning in common with
+  /// it, and only the rest runs: what a growing conversation costs is its newest turn. The tokens
+  /// are the same. The model's weights must not change between calls.
+  bool reuse_prefix = false;
 };
 
 /// What a generator holds in memory; after prepare() known before anything runs.
@@ -69,6 +97,8 @@ struct GeneratorMemory {
 /// Seconds spent, for reports.
 struct GenerationTiming {
   double first_token_seconds = 0.0;  ///< From the start to the first token of any request.
+  std::int64_t prompt_tokens = 0;    ///< Of all prompts that began.
+  std::int64_t reused_tokens = 0;    ///< Of those, what slots held already (reuse_prefix).
   /// Each later step: one token for every running request, or the first one of a request that
   /// waited for a slot.
   std::vector<double> token_seconds;
@@ -82,6 +112,8 @@ class Generator {
   /// kNonFinite, naming the request and the step, when the logits are not numbers.
   Result<std::vector<GenerationResult>> generate(std::span<const GenerationRequest> requests,
                                                  const TokenCallback& on_token = {});
+  Result<std::vector<GenerationResult>> generate(std::span<const GenerationRequest> requests,
+                                                 const GenerationCallbacks& callbacks);
   /// Makes the plans that prompts of this length need, so that memory() tells before the start what
   /// generation will hold. Optional: generate() makes what is missing.
   Status prepare(std::int64_t prompt_tokens) { return decoder_.prepare(prompt_tokens); }
@@ -91,11 +123,11 @@ class Generator {
 
  private:
   struct Session;
-  Generator(Decoder decoder, bool use_cache)
-      : decoder_(std::move(decoder)), use_cache_(use_cache) {}
+  Generator(Decoder decoder, const GeneratorOptions& options)
+      : decoder_(std::move(decoder)), options_(options) {}
 
   Decoder decoder_;
-  bool use_cache_ = true;
+  GeneratorOptions options_;
   GenerationTiming timing_;
 };
 

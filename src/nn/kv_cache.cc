@@ -78,13 +78,22 @@ Status TransformerKvCache::advance(std::int64_t slot, std::int64_t tokens) {
   return {};
 }
 
-Status TransformerKvCache::reset(std::int64_t slot) {
+Status TransformerKvCache::rewind(std::int64_t slot, std::int64_t length) {
   if (slot < 0 || slot >= slots()) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("no slot {} in a KV cache with {} slots", slot, slots()));
   }
-  lengths_[static_cast<std::size_t>(slot)] = 0;
+  if (length != 0 && !can_rewind(slot, length)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("slot {} of a KV cache holds {} tokens; it cannot go back to {}", slot,
+                            this->length(slot), length));
+  }
+  lengths_[static_cast<std::size_t>(slot)] = length;
   return {};
+}
+
+bool TransformerKvCache::can_rewind(std::int64_t slot, std::int64_t length) const {
+  return slot >= 0 && slot < slots() && length >= 0 && length <= this->length(slot);
 }
 
 Result<Tensor> TransformerKvCache::bind(const PlanBinding& binding) const {

@@ -37,8 +37,10 @@ class TransformerKvCache {
   std::int64_t length(std::int64_t slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
   /// Called after a plan appended `tokens` to `slot`.
   Status advance(std::int64_t slot, std::int64_t tokens);
-  /// Forgets a slot's tokens (its memory stays).
-  Status reset(std::int64_t slot);
+  /// Forgets a slot's tokens from `length` on (its memory stays).
+  Status rewind(std::int64_t slot, std::int64_t length);
+  /// Whether the slot still holds all that tokens after the first `length` will read.
+  bool can_rewind(std::int64_t slot, std::int64_t length) const;
   /// Finds "cache.N.k" and "cache.N.v" for a plan.
   Result<Tensor> bind(const PlanBinding& binding) const;
 

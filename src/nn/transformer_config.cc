@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 namespace volta {
@@ -35,6 +37,19 @@ Status check_sizes(const TransformerConfig& c) {
     }
   }
   return {};
+}
+
+// One way to say each architecture: a list only where some layers slide and others do not.
+Status check_full_layers(const TransformerConfig& c) {
+  if (c.full_layers.empty()) return {};
+  const bool some = c.window > 0 && std::ssize(c.full_layers) < c.layers;
+  const bool ascending =
+      std::ranges::adjacent_find(c.full_layers, std::greater_equal()) == c.full_layers.end();
+  if (some && ascending && c.full_layers.front() >= 0 && c.full_layers.back() < c.layers) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("model: full_layers must be some, not all, of the layers 0 to {} of a "
+                          "model with a window, in ascending order",
+                          c.layers - 1));
 }
 
 // Appends the parameters of one weight and, if wanted, its bias.
@@ -100,6 +115,10 @@ void add_llama_block(std::vector<ParameterInfo>& out, const TransformerConfig& c
 
 }  // namespace
 
+std::int32_t TransformerConfig::layer_window(std::int64_t layer) const {
+  return std::ranges::binary_search(full_layers, layer) ? 0 : window;
+}
+
 TransformerConfig tiny_lm_config() { return {}; }
 
 Status validate(const TransformerConfig& c) {
@@ -136,6 +155,7 @@ Status validate(const TransformerConfig& c) {
     return invalid(
         fmt::format("window is {}; it must be 0 (full attention) or positive", c.window));
   }
+  VOLTA_TRY(check_full_layers(c));
   if (!(c.init_std > 0.0f && c.init_std < 100.0f)) {
     return invalid(fmt::format("init_std is {}; it must be positive and below 100", c.init_std));
   }

@@ -45,6 +45,8 @@ struct TransformerConfig {
   bool qk_norm = false;     ///< RMS norm over each head of q and k before rotation (Qwen 3).
   bool tied_output = true;  ///< The output projection is the token embedding.
   std::int32_t window = 0;  ///< Sliding-window attention; 0: full.
+  /// Layers without the window, ascending; empty when all layers are alike.
+  std::vector<std::int64_t> full_layers{};
 
   float rope_theta = 10000.0f;
   std::int64_t rotary_dim = 0;  ///< Rotated elements a head; 0: all of head_dim.
@@ -52,6 +54,9 @@ struct TransformerConfig {
   float init_std = 0.02f;  ///< Residual projections: divided by sqrt(2 layers).
 
   bool operator==(const TransformerConfig&) const = default;
+
+  /// The sliding window of one layer; 0: full attention.
+  std::int32_t layer_window(std::int64_t layer) const;
 };
 
 /// The default TinyLm: 4 layers, 4 heads, 128 wide, context 512, byte vocabulary.

@@ -133,17 +133,18 @@ Result<Qkv> project(const LayerContext& c, ValueId x) {
   return out;
 }
 
-AttentionShape attention_shape(const TransformerConfig& config, bool packed) {
+AttentionShape attention_shape(const LayerContext& c, bool packed) {
+  const TransformerConfig& config = c.config;
   return {.heads = static_cast<std::int32_t>(config.heads),
           .kv_heads = static_cast<std::int32_t>(config.kv_heads),
           .head_dim = static_cast<std::int32_t>(config.head_dim),
-          .window = config.window,
+          .window = config.layer_window(c.layer),
           .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
           .packed = packed};
 }
 
 Result<ValueId> attend(const LayerContext& c, const Qkv& qkv) {
-  const AttentionShape shape = attention_shape(c.config, qkv.packed);
+  const AttentionShape shape = attention_shape(c, qkv.packed);
   Graph& graph = c.graph;
   if (c.cached()) {
     const KvAppend append{shape};
@@ -363,6 +364,7 @@ Result<ValueId> build_logits(Graph& graph, const TransformerConfig& config, std:
                        .dropout = options.p};
   VOLTA_TRY(ValueId x, embed(context, in.ids));
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    context.layer = layer;
     context.prefix = block_prefix(config, layer);
     context.stream = layer_stream(layer);
     VOLTA_TRY(x, TransformerBlock::build(context, x));
@@ -406,6 +408,7 @@ Result<Graph> build_cached_graph(const TransformerConfig& config,
                          Shape(options.slots, config.kv_heads, capacity, config.head_dim)};
   VOLTA_TRY(ValueId x, embed(context, in.ids));
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    context.layer = layer;
     context.prefix = block_prefix(config, layer);
     VOLTA_TRY(context.cache_k, graph.state(fmt::format("cache.{}.k", layer), cache));
     VOLTA_TRY(context.cache_v, graph.state(fmt::format("cache.{}.v", layer), cache));

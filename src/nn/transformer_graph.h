@@ -22,6 +22,7 @@ struct DropoutOptions {
 struct LayerContext {
   Graph& graph;
   const TransformerConfig& config;
+  std::int64_t layer = 0;
   std::string prefix{};  ///< Name path of the layer's weights, e.g. "transformer.h.0".
   ValueId positions{};   ///< i32, rows of x without the last axis, or a suffix of that.
   ValueId rope_table{};  ///< Invalid with learned positions.

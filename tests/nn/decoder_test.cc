@@ -39,6 +39,57 @@ TEST(Decoder, StepsContinueWhatPrefillBegan) {
   EXPECT_EQ(must(decoder.drawn(1)).token, -1);
 }
 
+// A slot goes on from what it holds of a longer, a shorter and a different prompt.
+TEST(Decoder, ExtendingGivesTheBitsOfAFreshPrefill) {
+  for (const TransformerConfig& config : {test::gpt2_config(), test::llama_config()}) {
+    const Transformer model = test::lively_model(config, test::cpu(2));
+    Decoder decoder = must(Decoder::create(model, {.slots = 2}));
+    Decoder fresh = must(Decoder::create(model, {}));
+    auto ids = test::some_ids(300, 61);
+    const auto check = [&](std::span<const std::int32_t> prompt, std::int64_t reused) {
+      EXPECT_EQ(decoder.reusable(1, prompt), reused);
+      const DrawnToken wanted = must(fresh.prefill(0, prompt, kGreedy, {}));
+      const DrawnToken drawn = must(decoder.extend(1, prompt, kGreedy, {}));
+      EXPECT_EQ(drawn.token, wanted.token);
+      EXPECT_EQ(drawn.logprob, wanted.logprob);
+      EXPECT_EQ(decoder.cache().length(1), static_cast<std::int64_t>(prompt.size()));
+    };
+    const std::span all(ids);
+    check(all.first(100), 0);
+    must(decoder.set_next(1, ids[100], kGreedy, {}));
+    must(decoder.step());
+    check(all.first(290), 101);
+    check(all.first(290), 289);  // The last one runs in any case.
+    check(all.first(33), 32);
+    ids[20] = (ids[20] + 1) % 61;
+    check(all.first(299), 20);
+    EXPECT_EQ(decoder.reusable(0, all), 0);
+    EXPECT_EQ(decoder.reusable(2, all), 0);
+    EXPECT_EQ(decoder.reusable(1, {}), 0);
+  }
+}
+
+TEST(Decoder, PrefillTellsItsChunksAndCanBeEnded) {
+  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(1));
+  Decoder decoder = must(Decoder::create(model, {}));
+  const auto ids = test::some_ids(300, 61);
+  std::vector<std::int64_t> heard;
+  std::size_t last = 9;
+  const auto progress = [&](std::int64_t done) {
+    heard.push_back(done);
+    return heard.size() < last;
+  };
+  const DrawnToken whole = must(decoder.prefill(0, ids, kGreedy, {}, progress));
+  EXPECT_THAT(heard, testing::ElementsAre(256));
+  last = 2;
+  test::expect_error(decoder.prefill(0, ids, kGreedy, {}, progress), ErrorCode::kInterrupted,
+                     "interrupted after 256 of 300 prompt tokens");
+  EXPECT_EQ(decoder.cache().length(0), 256);
+  const DrawnToken again = must(decoder.extend(0, ids, kGreedy, {}));  // What is there is good.
+  EXPECT_EQ(again.token, whole.token);
+  EXPECT_EQ(again.logprob, whole.logprob);
+}
+
 TEST(Decoder, PlansAreFewAndKnownBeforehand) {
   EXPECT_THAT(prefill_chunks(), testing::ElementsAre(256, 64, 16, 1));
   const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
@@ -91,6 +142,7 @@ TEST(Decoder, RefusesWhatDoesNotFit) {
                      "a prompt of 13 tokens; it must be between 1 and 12");
   const auto ids = test::some_ids(12, 61);
   for (const std::int64_t slot : {-1, 2}) {
+    test::expect_error(decoder.extend(slot, ids, kGreedy, {}), invalid, "no slot");
     test::expect_error(decoder.prefill(slot, ids, kGreedy, {}), invalid, "no slot");
     test::expect_error(decoder.set_next(slot, 1, kGreedy, {}), invalid, "no slot");
     test::expect_error(decoder.set_idle(slot), invalid, "no slot");

@@ -137,6 +137,32 @@ TEST_P(GeneratorOfBothKinds, HalfPrecision) {
   }
 }
 
+// A conversation: each prompt is all that was said so far and something new.
+TEST_P(GeneratorOfBothKinds, AReusedPrefixGivesTheSameTokens) {
+  const Transformer model = test::lively_model(config(), test::cpu(2));
+  for (const bool use_cache : {true, false}) {
+    Generator talking =
+        must(Generator::create(model, {.slots = 2, .use_cache = use_cache, .reuse_prefix = true}));
+    Generator fresh = must(Generator::create(model, {}));
+    GenerationRequest turn = request(40, 9, {.temperature = 0.9f, .seed = 5});
+    for (const std::size_t words : {5, 30, 1, 70}) {
+      const Results results = must(talking.generate({&turn, 1}));
+      expect_equal(results, must(fresh.generate({&turn, 1})));
+      const auto before = static_cast<std::int64_t>(turn.prompt.size());
+      EXPECT_EQ(talking.timing().prompt_tokens, before);
+      EXPECT_EQ(talking.timing().reused_tokens > 0, use_cache && before > 40);
+      const Ints more = test::some_ids(words, 61, words);
+      turn.prompt.insert(turn.prompt.end(), results[0].tokens.begin(), results[0].tokens.end());
+      turn.prompt.insert(turn.prompt.end(), more.begin(), more.end());
+    }
+    // Another conversation takes the other slot; this one goes on where it was.
+    GenerationRequest other = request(90, 3);
+    must(talking.generate({&other, 1}));
+    expect_equal(must(talking.generate({&turn, 1})), must(fresh.generate({&turn, 1})));
+    EXPECT_EQ(talking.timing().reused_tokens > 100, use_cache);
+  }
+}
+
 TEST(Generator, SeedsMatterAndRepeat) {
   const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
   const auto with_seed = [&](std::uint64_t seed) {
@@ -261,6 +287,58 @@ TEST(Generator, Cancelling) {
     }
     expect_equal(must(generator.generate(requests)), all);  // As good as new.
   }
+}
+
+TEST(Generator, AConditionEndsARequest) {
+  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  GenerationRequest one = request(10, 12, {.temperature = 1.5f, .seed = 3});
+  const Ints all = generate(model, {one}).at(0).tokens;
+  Ints asked;
+  one.stop_when = [&](std::int32_t token) {
+    asked.push_back(token);
+    return asked.size() == 5;
+  };
+  const Results results = generate(model, {one, request(4, 9)}, {.slots = 2});
+  EXPECT_EQ(results[0].tokens, Ints(all.begin(), all.begin() + 5));
+  EXPECT_EQ(results[0].reason, StopReason::kStopCondition);
+  EXPECT_EQ(asked, results[0].tokens);
+  EXPECT_EQ(results[1].tokens.size(), 9u);
+}
+
+TEST(Generator, PromptsTellTheirChunksAndResultsTheirEnd) {
+  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  const std::vector requests = {request(300, 4), request(5, 0), request(9, 2), request(290, 2)};
+  const Results all = generate(model, requests);
+  Generator generator = must(Generator::create(model, {.slots = 2}));
+  std::vector<std::array<std::int64_t, 3>> chunks;
+  std::vector<std::size_t> ended;
+  std::size_t enough = 99;
+  const GenerationCallbacks callbacks = {
+      .prompt =
+          [&](const PromptEvent& event) {
+            chunks.push_back({static_cast<std::int64_t>(event.request), event.done, event.total});
+            return chunks.size() < enough;
+          },
+      .finished =
+          [&](std::size_t index, const GenerationResult& result) {
+            expect_equal(result, all.at(index));
+            ended.push_back(index);
+            return true;
+          }};
+  expect_equal(must(generator.generate(requests, callbacks)), all);
+  using Chunk = std::array<std::int64_t, 3>;
+  EXPECT_EQ(chunks, (std::vector<Chunk>{{0, 256, 300}, {3, 256, 290}}));
+  EXPECT_EQ(ended, (std::vector<std::size_t>{1, 2, 3, 0}));
+  // Cancelled within a prompt: nothing of it, nothing after it; others keep what they have.
+  chunks.clear();
+  ended.clear();
+  enough = 2;
+  const Results some = must(generator.generate(requests, callbacks));
+  EXPECT_EQ(ended, (std::vector<std::size_t>{1, 2}));
+  EXPECT_EQ(some[0].reason, StopReason::kCancelled);
+  EXPECT_EQ(some[3].reason, StopReason::kCancelled);
+  EXPECT_TRUE(some[3].tokens.empty());
+  EXPECT_EQ(some[0].tokens.size(), 2u);
 }
 
 TEST(Generator, RequestsAreChecked) {

@@ -73,7 +73,7 @@ TEST(KvCache, OutOfMemoryGivesEverythingBack) {
   }
 }
 
-TEST(KvCache, LengthsAdvanceAndReset) {
+TEST(KvCache, LengthsAdvanceAndRewind) {
   auto cache =
       must(TransformerKvCache::create(test::gpt2_config(), 2, 10, DType::kF32, *test::cpu(1)));
   must(cache.advance(0, 4));
@@ -91,10 +91,15 @@ TEST(KvCache, LengthsAdvanceAndReset) {
   refused(2, 1);
   refused(-1, 1);
   EXPECT_EQ(cache.length(0), 10);
-  must(cache.reset(0));
+  must(cache.rewind(0, 7));
+  EXPECT_EQ(cache.length(0), 7);
+  test::expect_error(cache.rewind(0, 8), ErrorCode::kInvalidArgument,
+                     "slot 0 of a KV cache holds 7 tokens; it cannot go back to 8");
+  test::expect_error(cache.rewind(0, -1), ErrorCode::kInvalidArgument, "back to -1");
+  must(cache.rewind(0, 0));
   EXPECT_EQ(cache.length(0), 0);
-  test::expect_error(cache.reset(2), ErrorCode::kInvalidArgument, "no slot 2");
-  test::expect_error(cache.reset(-1), ErrorCode::kInvalidArgument, "no slot -1");
+  test::expect_error(cache.rewind(2, 0), ErrorCode::kInvalidArgument, "no slot 2");
+  test::expect_error(cache.rewind(-1, 0), ErrorCode::kInvalidArgument, "no slot -1");
 }
 
 }  // namespace
