@@ -16,8 +16,7 @@ volta::Status run(const std::string& directory) {
             volta::Transformer::random(volta::tiny_lm_config(), /*seed=*/7, device.shared()));
   VOLTA_TRY(volta::save_model(directory, fresh, volta::make_byte_tokenizer().get()));
 
-  VOLTA_TRY(auto model, volta::load_model(directory, device.shared()));
-  VOLTA_TRY(model.prepack());  // It will only run from now on: weights as the kernels read them.
+  VOLTA_TRY(auto model, volta::load_model(directory, device.shared(), {.packed = true}));
   VOLTA_TRY(const auto tokenizer, volta::load_tokenizer(directory));
   VOLTA_TRY(auto generator, volta::Generator::create(model, {.slots = 2}));
   std::vector<volta::GenerationRequest> requests(2);

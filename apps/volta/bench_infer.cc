@@ -251,7 +251,7 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
     model = Transformer::random(tiny_lm_config(), globals.seed, session.device());
   } else {
     VOLTA_TRY(const std::string directory, find_model(options.model));
-    model = load_model(directory, session.device());
+    model = load_model(directory, session.device(), {.packed = true, .dtype = dtype});
   }
   VOLTA_TRY(Transformer loaded, std::move(model));
   VOLTA_TRY(loaded.prepack(dtype));

@@ -33,8 +33,8 @@ Status evaluate(const Globals& globals, const Options& options) {
   }
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(Transformer model, load_model(directory, session.device()));
-  VOLTA_TRY(model.prepack(dtype));
+  VOLTA_TRY(Transformer model,
+            load_model(directory, session.device(), {.packed = true, .dtype = dtype}));
   const std::int64_t context = options.context == 0 ? model.config().context : options.context;
   if (context > model.config().context) {
     return fail(ErrorCode::kInvalidArgument,

@@ -170,8 +170,8 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(Transformer model, load_model(directory, session.device()));
-  VOLTA_TRY(model.prepack(dtype));
+  VOLTA_TRY(Transformer model,
+            load_model(directory, session.device(), {.packed = true, .dtype = dtype}));
   auto loaded = load_tokenizer(directory);
   if (!loaded && loaded.error().code() != ErrorCode::kNotFound && options.ids.empty()) {
     return std::unexpected(std::move(loaded).error());

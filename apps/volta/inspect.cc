@@ -9,6 +9,7 @@
 #include "command.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
+#include "io/weight_files.h"
 #include "nn/kv_cache.h"
 
 namespace volta::cli {
@@ -91,11 +92,8 @@ Status inspect(const Globals& globals, const Options& options) {
   VOLTA_TRY(const std::string directory, find_model(options.model));
   Report report;
   VOLTA_TRY(report.config, load_model_config(directory));
-  const std::string weights = join_path(directory, "model.safetensors");
-  VOLTA_TRY(const SafetensorsFile file, SafetensorsFile::open(weights));
-  auto found = find_parameters(report.config, file);
-  if (!found) return std::unexpected(std::move(found).error().with_context(weights));
-  report.tensors = *std::move(found);
+  VOLTA_TRY(const WeightFiles files, WeightFiles::open(directory, report.config));
+  report.tensors = files.entries(report.config);
   for (const SafetensorsEntry& tensor : report.tensors) report.weight_bytes += tensor.spec.bytes();
   report.parameters = parameter_count(report.config);
   report.context = options.context == 0 ? report.config.context : options.context;

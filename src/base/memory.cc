@@ -138,6 +138,16 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   return MappedFile(static_cast<const std::byte*>(data), info.st_size);
 }
 
+void MappedFile::release(int64_t offset, int64_t length) const {
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  const int64_t begin = (offset + page - 1) / page * page;
+  const int64_t end = (offset + length) / page * page;
+  if (begin >= end) return;
+  // SAFETY: whole pages of our own private mapping of a file, which nobody has written to, so that
+  // dropping them loses nothing. Advice only: a failure costs memory, no data.
+  madvise(const_cast<std::byte*>(data_ + begin), static_cast<size_t>(end - begin), MADV_DONTNEED);
+}
+
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);

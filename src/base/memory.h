@@ -147,6 +147,10 @@ class MappedFile {
 
   int64_t size() const { return size_; }
   std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
+  /// Gives the memory of [offset, offset + length) back to the system, but for pages that are only
+  /// partly inside; what is read there later comes from the file again. The range must be inside
+  /// the file.
+  void release(int64_t offset, int64_t length) const;
 
  private:
   MappedFile(const std::byte* data, int64_t size) : data_(data), size_(size) {}

@@ -110,7 +110,8 @@ Status CpuDevice::run(const OpCall& call) {
 bool CpuDevice::supports(const Op& op, std::span<const TensorSpec> inputs) const {
   // Panels that another instruction set's kernels read do not fit this one's vectors.
   const bool ours = std::ranges::all_of(inputs, [&](const TensorSpec& spec) {
-    return spec.encoding.plain() || spec.encoding.width == cpu::panel_width(simd_);
+    return spec.encoding.plain() ||
+           spec.encoding == cpu::panel_encoding(spec.dtype, spec.encoding.transposed, simd_);
   });
   return ours && infer(op, inputs).has_value();
 }
@@ -126,8 +127,7 @@ Encoding CpuDevice::preferred_encoding(const Op& op, std::size_t input,
                                        const TensorSpec& spec) const {
   const auto* matmul = std::get_if<MatMul>(&op);
   if (matmul == nullptr || spec.shape.rank() != 2) return {};
-  const Encoding panels{Packing::kPanels, matmul->transpose_b,
-                        static_cast<std::int32_t>(cpu::panel_width(simd_))};
+  const Encoding panels = cpu::panel_encoding(spec.dtype, matmul->transpose_b, simd_);
   return accepts_encoding(op, input, panels) ? panels : Encoding{};
 }
 

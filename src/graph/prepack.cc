@@ -22,8 +22,14 @@ void add_use(Wish& wish, const Encoding& preferred) {
   wish.encoding = preferred;
 }
 
+// `spec` in `dtype` where that is narrower.
+TensorSpec narrowed(TensorSpec spec, DType dtype) {
+  if (dtype_size(dtype) < dtype_size(spec.dtype)) spec.dtype = dtype;
+  return spec;
+}
+
 // The wish for every value that is a parameter in plain rows, by the ops that read it.
-std::vector<Wish> collect_wishes(const Graph& graph, const Backend& backend) {
+std::vector<Wish> collect_wishes(const Graph& graph, const Backend& backend, DType dtype) {
   std::vector<Wish> wishes(graph.values().size());
   for (const Node& node : graph.nodes()) {
     const std::uint32_t written = writes(node.op, node.inputs.size());
@@ -32,20 +38,22 @@ std::vector<Wish> collect_wishes(const Graph& graph, const Backend& backend) {
       if (value.kind != ValueKind::kParameter) continue;
       Wish& wish = wishes[static_cast<std::size_t>(node.inputs[i].index)];
       if (writes_input(written, i)) wish.possible = false;
-      add_use(wish, backend.preferred_encoding(node.op, i, value.spec));
+      add_use(wish, backend.preferred_encoding(node.op, i, narrowed(value.spec, dtype)));
     }
   }
   return wishes;
 }
 
 // Takes back the wishes that some other reader of the value cannot live with.
-void check_readers(const Graph& graph, const Backend& backend, std::vector<Wish>& wishes) {
+void check_readers(const Graph& graph, const Backend& backend, DType dtype,
+                   std::vector<Wish>& wishes) {
   for (const Node& node : graph.nodes()) {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       Wish& wish = wishes[static_cast<std::size_t>(node.inputs[i].index)];
       if (!wish.encoding || !wish.possible) continue;
       std::vector<TensorSpec> specs;
       for (const ValueId input : node.inputs) specs.push_back(graph.spec(input));
+      specs[i] = narrowed(specs[i], dtype);
       specs[i].encoding = *wish.encoding;
       wish.possible =
           accepts_encoding(node.op, i, *wish.encoding) && backend.supports(node.op, specs);
@@ -66,16 +74,16 @@ Result<Graph> set_parameter_specs(const Graph& graph,
 }
 
 Result<Graph> prepack(const Graph& graph, const Backend& backend, DType dtype) {
-  std::vector<Wish> wishes = collect_wishes(graph, backend);
-  check_readers(graph, backend, wishes);
+  std::vector<Wish> wishes = collect_wishes(graph, backend, dtype);
+  check_readers(graph, backend, dtype, wishes);
   return set_parameter_specs(graph, [&](const Value& value) {
     TensorSpec spec = value.spec;
     const auto id = graph.find(value.name);
     if (!id) return spec;
     const Wish& wish = wishes[static_cast<std::size_t>(id->index)];
     if (!spec.encoding.plain() || !wish.possible || !wish.encoding) return spec;
+    spec = narrowed(spec, dtype);
     spec.encoding = *wish.encoding;
-    if (dtype_size(dtype) < dtype_size(spec.dtype)) spec.dtype = dtype;
     return spec;
   });
 }

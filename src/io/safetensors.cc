@@ -178,7 +178,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   VOLTA_TRY(SafetensorsHeader header, parse_safetensors_header(mapped.bytes(), path));
   SafetensorsFile file;
   file.path_ = path;
-  file.file_ = std::make_shared<MappedFile>(std::move(mapped));
+  file.file_ = std::make_shared<const MappedFile>(std::move(mapped));
   file.entries_ = std::move(header.entries);
   file.metadata_ = std::move(header.metadata);
   file.data_begin_ = header.data_begin;
@@ -192,12 +192,27 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
   return found != entries_.end() && found->name == name ? &*found : nullptr;
 }
 
+Result<const SafetensorsEntry*> SafetensorsFile::entry(std::string_view name) const {
+  if (const SafetensorsEntry* found = find(name)) return found;
+  return fail(ErrorCode::kNotFound, fmt::format("{} has no tensor '{}'", path_, name));
+}
+
+Result<Tensor> SafetensorsFile::map(std::string_view name) const {
+  VOLTA_TRY(const SafetensorsEntry* entry, this->entry(name));
+  const std::int64_t offset = data_begin_ + entry->offset;
+  if (offset % dtype_size(entry->spec.dtype) != 0) return load(name);
+  VOLTA_TRY(DeviceBuffer buffer, DeviceBuffer::map(file_, offset, entry->spec.bytes()));
+  return Tensor::from_buffer(std::make_shared<DeviceBuffer>(std::move(buffer)), 0, entry->spec);
+}
+
+void SafetensorsFile::release(std::string_view name) const {
+  const SafetensorsEntry* entry = find(name);
+  if (entry != nullptr) file_->release(data_begin_ + entry->offset, entry->spec.bytes());
+}
+
 Result<Tensor> SafetensorsFile::load(std::string_view name,
                                      const std::shared_ptr<MemoryOwner>& owner) const {
-  const SafetensorsEntry* entry = find(name);
-  if (entry == nullptr) {
-    return fail(ErrorCode::kNotFound, fmt::format("{} has no tensor '{}'", path_, name));
-  }
+  VOLTA_TRY(const SafetensorsEntry* entry, this->entry(name));
   VOLTA_TRY(Tensor tensor, Tensor::empty(entry->spec, owner));
   VOLTA_TRY(tensor.write_bytes(
       file_->bytes().subspan(static_cast<std::size_t>(data_begin_ + entry->offset),

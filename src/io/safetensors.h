@@ -34,8 +34,14 @@ class SafetensorsFile {
 
   /// Sorted by name.
   std::span<const SafetensorsEntry> entries() const { return entries_; }
+  const std::string& path() const { return path_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const SafetensorsEntry* find(std::string_view name) const;
+  /// One tensor without a copy, where it lies in the mapped file: to be read only, and valid as
+  /// long as the file is not changed. A copy where the file has it at an odd place. kNotFound.
+  Result<Tensor> map(std::string_view name) const;
+  /// Gives back the memory behind what was mapped; see MappedFile::release.
+  void release(std::string_view name) const;
   /// A copy of one tensor in `owner`'s memory. kNotFound, kOutOfMemory.
   Result<Tensor> load(std::string_view name,
                       const std::shared_ptr<MemoryOwner>& owner = host_memory()) const;
@@ -44,8 +50,10 @@ class SafetensorsFile {
       const std::shared_ptr<MemoryOwner>& owner = host_memory()) const;
 
  private:
+  Result<const SafetensorsEntry*> entry(std::string_view name) const;
+
   std::string path_;
-  std::shared_ptr<MappedFile> file_;
+  std::shared_ptr<const MappedFile> file_;
   std::vector<SafetensorsEntry> entries_;
   std::map<std::string, std::string> metadata_;
   std::int64_t data_begin_ = 0;

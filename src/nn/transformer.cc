@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -66,18 +67,51 @@ Result<Tensor> make_parameter(const TransformerConfig& config, const ParameterIn
   return host.clone_to(device.memory());
 }
 
+// The specs of a model's parameters as prepack() leaves them, for weights that are stored as
+// `stored` says.
+Result<std::map<std::string, TensorSpec>> packed_specs(
+    const TransformerConfig& config, const Device& device, DType dtype,
+    const std::function<TensorSpec(const Value&)>& stored) {
+  VOLTA_TRY(const Graph graph, build_cached_graph(config, {.sampling = false}));
+  VOLTA_TRY(const Graph as_stored, set_parameter_specs(graph, stored));
+  VOLTA_TRY(const Graph packed, prepack(as_stored, device, dtype));
+  std::map<std::string, TensorSpec> specs;
+  for (const ParameterInfo& info : parameters(config)) {
+    if (const auto id = packed.find(info.name)) specs.emplace(info.name, packed.spec(*id));
+  }
+  return specs;
+}
+
+// `tensor` as `spec` says, in the device's memory; itself where it is that already.
+Result<Tensor> convert(Tensor tensor, const TensorSpec& spec, Device& device) {
+  if (tensor.dtype() != spec.dtype) {
+    VOLTA_TRY(tensor, tensor_ops::cast(device, tensor, spec.dtype));
+  }
+  if (tensor.spec().encoding != spec.encoding) {
+    const std::array inputs = {tensor};
+    VOLTA_TRY(auto encoded, tensor_ops::apply(device, Encode{spec.encoding}, inputs));
+    return std::move(encoded.front());
+  }
+  const bool there = tensor.buffer() != nullptr && tensor.buffer()->owner() == device.memory();
+  return there ? std::move(tensor) : tensor.clone_to(device.memory());
+}
+
+Status check_bytes(double needed, std::int64_t parameters, const Device& device) {
+  const DeviceInfo info = device.info();
+  if (info.memory_bytes <= 0 || needed <= static_cast<double>(info.memory_bytes)) return {};
+  return fail(
+      ErrorCode::kOutOfMemory,
+      fmt::format("a model of {} parameters takes {} here, {} has {}", format_count(parameters),
+                  format_bytes(static_cast<std::int64_t>(std::min(needed, 0x1p62))), info.id,
+                  format_bytes(info.memory_bytes)));
+}
+
 }  // namespace
 
 Status check_memory(const TransformerConfig& config, std::int64_t copies, const Device& device) {
-  const DeviceInfo info = device.info();
-  const double needed = 4.0 * static_cast<double>(parameter_count(config)) *
-                        static_cast<double>(std::max<std::int64_t>(copies, 1));
-  if (info.memory_bytes <= 0 || needed <= static_cast<double>(info.memory_bytes)) return {};
-  return fail(ErrorCode::kOutOfMemory,
-              fmt::format("a model of {} parameters takes {} here, {} has {}",
-                          format_count(parameter_count(config)),
-                          format_bytes(static_cast<std::int64_t>(std::min(needed, 0x1p62))),
-                          info.id, format_bytes(info.memory_bytes)));
+  return check_bytes(4.0 * static_cast<double>(parameter_count(config)) *
+                         static_cast<double>(std::max<std::int64_t>(copies, 1)),
+                     parameter_count(config), device);
 }
 
 Result<Transformer> Transformer::random(const TransformerConfig& config, std::uint64_t seed,
@@ -96,6 +130,18 @@ Result<Transformer> Transformer::random(const TransformerConfig& config, std::ui
 Result<Transformer> Transformer::from_weights(const TransformerConfig& config,
                                               std::map<std::string, Tensor> weights,
                                               std::shared_ptr<Device> device) {
+  for (auto& [name, weight] : weights) {
+    if (weight.dtype() == DType::kF32 || !is_float(weight.dtype())) continue;
+    if (weight.spec().encoding.plain()) {
+      VOLTA_TRY(weight, tensor_ops::cast(*device, weight, DType::kF32));
+    }
+  }
+  return assemble(config, std::move(weights), std::move(device));
+}
+
+Result<Transformer> Transformer::assemble(const TransformerConfig& config,
+                                          std::map<std::string, Tensor> weights,
+                                          std::shared_ptr<Device> device) {
   VOLTA_TRY(validate(config));
   Transformer model;
   for (const ParameterInfo& info : parameters(config)) {
@@ -113,9 +159,6 @@ Result<Transformer> Transformer::from_weights(const TransformerConfig& config,
     }
     if (weight.buffer() == nullptr || weight.buffer()->owner() != device->memory()) {
       VOLTA_TRY(weight, weight.clone_to(device->memory()));
-    }
-    if (weight.dtype() != DType::kF32 && weight.spec().encoding.plain()) {
-      VOLTA_TRY(weight, tensor_ops::cast(*device, weight, DType::kF32));
     }
     model.weights_.insert(weights.extract(found));
   }
@@ -139,21 +182,49 @@ Result<Tensor> Transformer::weight(std::string_view name) const {
 }
 
 Status Transformer::prepack(DType dtype) {
-  VOLTA_TRY(const Graph graph, build_cached_graph(config_, {.sampling = false}));
-  VOLTA_TRY(const Graph stored, with_stored_weights(graph));
-  VOLTA_TRY(const Graph packed, volta::prepack(stored, *device_, dtype));
+  const auto stored = [&](const Value& value) {
+    const auto found = weights_.find(value.name);
+    return found == weights_.end() ? value.spec : found->second.spec();
+  };
+  VOLTA_TRY(const auto specs, packed_specs(config_, *device_, dtype, stored));
   for (auto& [name, weight] : weights_) {
-    const auto id = packed.find(name);
-    if (!id || packed.spec(*id) == weight.spec()) continue;
-    const TensorSpec spec = packed.spec(*id);
-    if (weight.dtype() != spec.dtype) {
-      VOLTA_TRY(weight, tensor_ops::cast(*device_, weight, spec.dtype));
-    }
-    const std::array inputs = {weight};
-    VOLTA_TRY(auto encoded, tensor_ops::apply(*device_, Encode{spec.encoding}, inputs));
-    weight = std::move(encoded.front());
+    const auto wanted = specs.find(name);
+    if (wanted == specs.end()) continue;
+    VOLTA_TRY(weight, convert(weight, wanted->second, *device_));
   }
   return {};
+}
+
+Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSource& source,
+                                      std::shared_ptr<Device> device,
+                                      const WeightOptions& options) {
+  VOLTA_TRY(validate(config));
+  const std::vector<ParameterInfo> list = parameters(config);
+  std::map<std::string, TensorSpec> specs;
+  for (const ParameterInfo& info : list) {
+    VOLTA_TRY(TensorSpec spec, source.spec(info));
+    // Vectors are few, and biases are added to sums in f32.
+    if (!options.packed || info.shape.rank() < 2) spec.dtype = DType::kF32;
+    specs.emplace(info.name, spec);
+  }
+  if (options.packed) {
+    const auto stored = [&](const Value& value) {
+      const auto found = specs.find(value.name);
+      return found == specs.end() ? value.spec : found->second;
+    };
+    VOLTA_TRY(specs, packed_specs(config, *device, options.dtype, stored));
+  }
+  double bytes = 0;
+  for (const auto& [name, spec] : specs) bytes += static_cast<double>(spec.bytes());
+  VOLTA_TRY(check_bytes(bytes, volta::parameter_count(config), *device));
+  std::map<std::string, Tensor> weights;
+  for (const ParameterInfo& info : list) {
+    VOLTA_TRY(const Tensor stored, source.read(info));
+    VOLTA_TRY(Tensor weight, convert(stored, specs.at(info.name), *device));
+    weights.emplace(info.name, std::move(weight));
+    source.release(info);
+  }
+  return assemble(config, std::move(weights), std::move(device));
 }
 
 Result<Graph> Transformer::with_stored_weights(const Graph& graph) const {

@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "graph/graph.h"
 #include "nn/transformer_config.h"
+#include "nn/weight_source.h"
 #include "tensor/tensor.h"
 
 namespace volta {
@@ -20,18 +21,31 @@ namespace volta {
 /// moments) are more than the device's memory; told before the first one is made.
 Status check_memory(const TransformerConfig& config, std::int64_t copies, const Device& device);
 
+/// How the weights of a model are kept.
+struct WeightOptions {
+  /// For a model that only runs: in the type they are stored in, packed as the device's kernels
+  /// read them (see Transformer::prepack). Otherwise in f32, plain: to be trained or saved.
+  bool packed = false;
+  DType dtype = DType::kF32;  ///< Packed matrices wider than this are rounded to it.
+};
+
 class Transformer {
  public:
   /// Fresh weights: normal(0, init_std) from Philox(seed, parameter index, 0, element), residual
   /// projections scaled by 1 / sqrt(2 layers), norms one, biases zero. The same on every device.
   static Result<Transformer> random(const TransformerConfig& config, std::uint64_t seed,
                                     std::shared_ptr<Device> device);
-  /// Weights that exist already (a loaded folder). Every parameter must be there with its shape, in
-  /// f32, bf16 or f16, or packed as prepack() leaves it; extra tensors are an error that names
+  /// Weights that exist already. Every parameter must be there with its shape, in f32, bf16 or f16
+  /// (which become f32), or packed as prepack() leaves it; extra tensors are an error that names
   /// them.
   static Result<Transformer> from_weights(const TransformerConfig& config,
                                           std::map<std::string, Tensor> weights,
                                           std::shared_ptr<Device> device);
+
+  /// Weights from a source, one after the other: never more than one is held twice.
+  static Result<Transformer> load(const TransformerConfig& config, WeightSource& source,
+                                  std::shared_ptr<Device> device,
+                                  const WeightOptions& options = {});
 
   const TransformerConfig& config() const { return config_; }
   const std::shared_ptr<Device>& device() const { return device_; }
@@ -54,6 +68,10 @@ class Transformer {
 
  private:
   Transformer() = default;
+  /// from_weights(), with the types as they are.
+  static Result<Transformer> assemble(const TransformerConfig& config,
+                                      std::map<std::string, Tensor> weights,
+                                      std::shared_ptr<Device> device);
 
   TransformerConfig config_;
   std::shared_ptr<Device> device_;

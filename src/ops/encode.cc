@@ -21,6 +21,7 @@ std::string attributes(const Encode& op) {
   Attributes text;
   if (op.to.plain()) return "rows";
   text.value("panels", op.to.width).flag(op.to.transposed, "transposed");
+  if (op.to.group != 1) text.value("group", op.to.group);
   return std::move(text).text();
 }
 

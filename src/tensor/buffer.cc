@@ -35,6 +35,29 @@ class HostMemory final : public MemoryOwner {
   }
 };
 
+// Owns nothing but a share of the mapping.
+class FileMemory final : public MemoryOwner {
+ public:
+  explicit FileMemory(std::shared_ptr<const MappedFile> file) : file_(std::move(file)) {}
+  Result<void*> allocate(std::int64_t) override { return read_only(); }
+  void deallocate(void*, std::int64_t) override {}
+  bool host_accessible() const override { return true; }
+  bool writable() const override { return false; }
+  Status copy_from_host(void*, std::span<const std::byte>) override { return read_only(); }
+  // SAFETY: DeviceBuffer has checked that both sides hold that many bytes.
+  Status copy_to_host(std::span<std::byte> destination, const void* source) override {
+    std::memcpy(destination.data(), source, destination.size());
+    return {};
+  }
+
+ private:
+  static std::unexpected<Error> read_only() {
+    return fail(ErrorCode::kInvalidArgument, "a mapped file can only be read");
+  }
+
+  std::shared_ptr<const MappedFile> file_;
+};
+
 // kInvalidArgument unless [offset, offset + length) lies within `bytes`.
 Status check_range(std::int64_t offset, std::int64_t length, std::int64_t bytes) {
   if (offset >= 0 && length >= 0 && length <= bytes && offset <= bytes - length) return {};
@@ -62,6 +85,20 @@ Result<DeviceBuffer> DeviceBuffer::allocate(std::shared_ptr<MemoryOwner> owner,
     VOLTA_TRY(buffer.data_, owner->allocate(bytes));
   }
   buffer.owner_ = std::move(owner);
+  buffer.bytes_ = bytes;
+  return buffer;
+}
+
+Result<DeviceBuffer> DeviceBuffer::map(std::shared_ptr<const MappedFile> file, std::int64_t offset,
+                                       std::int64_t bytes) {
+  VOLTA_TRY(check_range(offset, bytes, file->size()));
+  DeviceBuffer buffer;
+  // SAFETY: inside the mapping (checked above), which FileMemory keeps. It is not to be written:
+  // write() is refused by it, devices refuse to write to other owners' memory, and so does
+  // Tensor::mutable_values.
+  const std::byte* data = file->bytes().data() + offset;
+  buffer.data_ = bytes == 0 ? nullptr : const_cast<std::byte*>(data);
+  buffer.owner_ = std::make_shared<FileMemory>(std::move(file));
   buffer.bytes_ = bytes;
   return buffer;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "base/memory.h"
 #include "base/result.h"
 
 namespace volta {
@@ -22,6 +23,8 @@ class MemoryOwner {
   virtual void deallocate(void* data, std::int64_t bytes) = 0;
   /// True when the host may read and write the memory through its address.
   virtual bool host_accessible() const = 0;
+  /// False when the memory may only be read.
+  virtual bool writable() const { return true; }
   /// Copies host bytes to this owner's memory and back; sizes are checked by the caller.
   virtual Status copy_from_host(void* destination, std::span<const std::byte> source) = 0;
   virtual Status copy_to_host(std::span<std::byte> destination, const void* source) = 0;
@@ -34,6 +37,10 @@ std::shared_ptr<MemoryOwner> host_memory();
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
+  /// Bytes [offset, offset + bytes) of a mapped file, without a copy: read-only memory of the host.
+  /// kInvalidArgument when the range is not inside the file.
+  static Result<DeviceBuffer> map(std::shared_ptr<const MappedFile> file, std::int64_t offset,
+                                  std::int64_t bytes);
   /// A block of `bytes` >= 0 (0 gives an empty buffer that owns nothing).
   static Result<DeviceBuffer> allocate(std::shared_ptr<MemoryOwner> owner, std::int64_t bytes);
   DeviceBuffer(DeviceBuffer&& other) noexcept;

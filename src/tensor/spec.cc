@@ -19,8 +19,9 @@ std::string to_string(const Shape& shape) {
 std::string to_string(const TensorSpec& spec) {
   std::string text = std::string(dtype_name(spec.dtype)) + to_string(spec.shape);
   if (spec.encoding.plain()) return text;
-  return text + fmt::format(" in {}panels of {}", spec.encoding.transposed ? "transposed " : "",
-                            spec.encoding.width);
+  text += fmt::format(" in {}panels of {}", spec.encoding.transposed ? "transposed " : "",
+                      spec.encoding.width);
+  return spec.encoding.group == 1 ? text : text + fmt::format(" by {}", spec.encoding.group);
 }
 
 Result<Shape> make_shape(std::span<const std::int64_t> dims) {
@@ -57,16 +58,19 @@ Status check_spec(const TensorSpec& spec) {
     bytes *= std::max<std::int64_t>(dim, 1);
   }
   if (spec.encoding.plain()) return {};
-  constexpr std::int32_t kMaxWidth = 1024;
-  if (spec.shape.rank() != 2 || spec.encoding.width < 1 || spec.encoding.width > kMaxWidth) {
+  constexpr std::int64_t kMaxWidth = 1024;
+  constexpr std::int64_t kMaxGroup = 8;
+  const Encoding& encoding = spec.encoding;
+  if (spec.shape.rank() != 2 || encoding.width < 1 || encoding.width > kMaxWidth ||
+      encoding.group < 1 || encoding.group > kMaxGroup) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: only a matrix has panels, of 1 to {} columns", to_string(spec),
-                            kMaxWidth));
+                fmt::format("{}: only a matrix has panels, of 1 to {} columns, by 1 to {} rows",
+                            to_string(spec), kMaxWidth, kMaxGroup));
   }
-  // What fills the last panel up is less than one panel more.
-  if (bytes + spec.encoding.k(spec.shape) * kMaxWidth * dtype_size(spec.dtype) <= kMaxTensorBytes) {
-    return {};
-  }
+  // What fills the last panel up is less than one panel more, and less than a group a column.
+  const std::int64_t more =
+      (encoding.k(spec.shape) + kMaxGroup) * kMaxWidth + encoding.n(spec.shape) * kMaxGroup;
+  if (bytes + more * dtype_size(spec.dtype) <= kMaxTensorBytes) return {};
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("{} is larger than the largest tensor, {} bytes", to_string(spec),
                           kMaxTensorBytes));

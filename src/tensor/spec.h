@@ -29,7 +29,7 @@ struct TensorSpec {
 
 /// "[2, 3, 4]"
 std::string to_string(const Shape& shape);
-/// "f32[2, 3, 4]", "f32[768, 3072] in panels of 32"
+/// "f32[2, 3, 4]", "f32[768, 3072] in panels of 32", "bf16[768, 3072] in panels of 32 by 2"
 std::string to_string(const TensorSpec& spec);
 
 /// A shape from untrusted dimensions. kInvalidArgument for a rank over kMaxRank or a negative

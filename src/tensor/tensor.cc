@@ -134,6 +134,12 @@ Result<Tensor> Tensor::clone_to(const std::shared_ptr<MemoryOwner>& owner) const
   return copy;
 }
 
+Status Tensor::check_writable() const {
+  if (buffer_ == nullptr || buffer_->owner() == nullptr || buffer_->owner()->writable()) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{} lies in a mapped file and can only be read", to_string(spec_)));
+}
+
 Status Tensor::check_plain() const {
   if (spec_.encoding.plain()) return {};
   return fail(ErrorCode::kInvalidArgument,

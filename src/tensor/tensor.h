@@ -51,7 +51,7 @@ class Tensor {
   template <typename T>
   Result<std::span<T>> mutable_values();
 
-  /// The raw bytes, under the same conditions.
+  /// The raw bytes, under the same conditions; not to be written where values() only could be.
   Result<std::span<std::byte>> host_bytes() const;
   /// Copies all bytes from or to the host; sizes must match exactly.
   Status write_bytes(std::span<const std::byte> source);
@@ -76,6 +76,7 @@ class Tensor {
 
  private:
   Status check_plain() const;
+  Status check_writable() const;
   Status check_type(DType wanted) const;
 
   TensorSpec spec_;
@@ -106,6 +107,7 @@ Result<std::span<const T>> Tensor::values() const {
 template <typename T>
 Result<std::span<T>> Tensor::mutable_values() {
   VOLTA_TRY(check_type(DTypeOf<T>::value));
+  VOLTA_TRY(check_writable());
   VOLTA_TRY(auto bytes, host_bytes());
   return typed_span<T>(bytes);
 }

@@ -289,7 +289,7 @@ TEST_F(VoltaTest, InspectChecksTheTensors) {
     two[at + key.size() - 1] = '2';
   }
   write("model/config.json", two);
-  expect_error({"inspect", "model"}, 3, "'transformer.h.1.ln_1.weight' is missing");
+  expect_error({"inspect", "model"}, 3, "no tensor 'transformer.h.1.ln_1.weight'");
 }
 
 TEST_F(VoltaTest, InitSaysWhatTheModelIs) {

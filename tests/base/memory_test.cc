@@ -143,6 +143,20 @@ TEST(MappedFileTest, MapsAWholeFile) {
   EXPECT_EQ(as_text(assigned.bytes()), "some text");
 }
 
+TEST(MappedFileTest, WhatIsReleasedCanBeReadAgain) {
+  const test::TempDir dir;
+  const std::string text(40000, 'x');
+  std::ofstream(dir.file("a")) << text;
+  const Result<MappedFile> file = MappedFile::open(dir.file("a"));
+  ASSERT_TRUE(file);
+  for (const auto& [offset, length] :
+       {std::pair<int64_t, int64_t>{0, 40000}, {5, 39000}, {4096, 4096}, {100, 20}, {40000, 0}}) {
+    EXPECT_EQ(as_text(file->bytes()), text);
+    file->release(offset, length);
+    EXPECT_EQ(as_text(file->bytes()), text) << offset;
+  }
+}
+
 TEST(MappedFileTest, SaysWhyNot) {
   const test::TempDir dir;
   EXPECT_EQ(MappedFile::open(dir.file("none")).error().code(), ErrorCode::kNotFound);

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "device/helpers.h"
 #include "io/safetensors.h"
+#include "io/weight_files.h"
 #include "nn/transformer.h"
 #include "support/fault_device.h"
 #include "support/file_faults.h"
@@ -260,20 +261,19 @@ TEST_F(LoadModel, ParametersAreFoundWithoutReadingThem) {
   ASSERT_TRUE(config);
   const auto found = [&](const std::map<std::string, Tensor>& tensors) {
     EXPECT_TRUE(write_safetensors(weights_, tensors, {}));
-    const auto file = SafetensorsFile::open(weights_);
-    return find_parameters(*config, *file);
+    return WeightFiles::open(dir_.path(), *config);
   };
   const auto all = found(tensors_);
   ASSERT_TRUE(all) << all.error().message();
-  EXPECT_EQ(all->size(), parameters(*config).size());
+  EXPECT_EQ(all->entries(*config).size(), parameters(*config).size());
   auto tensors = tensors_;
   tensors.erase("transformer.wte.weight");
-  expect_error(found(tensors), ErrorCode::kInvalidFile, "'transformer.wte.weight' is missing");
+  expect_error(found(tensors), ErrorCode::kInvalidFile, "has no tensor 'transformer.wte.weight'");
   tensors["transformer.wte.weight"] = *Tensor::zeros({DType::kF32, Shape(3, 3)});
   expect_error(found(tensors), ErrorCode::kInvalidFile, "f32[3, 3]");
   tensors = tensors_;
   tensors["adapter"] = *Tensor::zeros({DType::kF32, Shape(1)});
-  expect_error(found(tensors), ErrorCode::kInvalidFile, "'adapter' belongs to no parameter");
+  expect_error(found(tensors), ErrorCode::kInvalidFile, "'adapter' f32[1] belongs to no parameter");
 }
 
 TEST_F(LoadModel, NamesOfOtherExportersAreKnown) {

@@ -1,6 +1,5 @@
-// MatMul's "same bits" rule: an element of c is the chain of multiply-adds that the weight's
-// layout fixes, whatever the number of rows, the threads, the layouts of the operands, or the
-// kernel that computes it.
+// MatMul's "same bits" rule: an element of c is one chain of multiply-adds, whatever the number of
+// rows, the threads, the layouts of the operands, the blocks, or the kernel that computes it.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -119,7 +118,7 @@ MatMulCase any_case() {
   return c;
 }
 
-TEST_P(MatMulBits, AnyProductIsTheChainItsWeightFixes) {
+TEST_P(MatMulBits, AnyProductIsOneChain) {
   ThreadPool pool = make_pool(3);
   EXPECT_TRUE(rc::check([&] {
     const MatMulCase c = any_case();

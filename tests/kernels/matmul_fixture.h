@@ -144,27 +144,22 @@ inline void expect_within(const std::vector<float>& actual, const MatMulBounds& 
   }
 }
 
-/// What the kernels promise bit for bit, without an epilogue: per K block a chain of multiply-adds
-/// from zero, in order, then the blocks' sums added in order.
+/// What the kernels promise bit for bit, without an epilogue: a chain of multiply-adds from zero,
+/// in order of k.
 inline std::vector<float> chained(const MatMulCase& c, const MatMulData& data, cpu::Simd simd) {
-  const cpu::PanelLayout layout = cpu::panel_layout(c.k, c.n, c.b_type, simd);
   std::vector<float> all;
   for (std::int64_t batch = 0; batch < c.batch; ++batch) {
     for (std::int64_t i = 0; i < c.m; ++i) {
       for (std::int64_t j = 0; j < c.n; ++j) {
-        float total = 0;
-        for (std::int64_t begin = 0; begin < c.k; begin += layout.k_block) {
-          float sum = 0;
-          for (std::int64_t k = begin; k < std::min(c.k, begin + layout.k_block); ++k) {
-            const std::int64_t ai = c.op.transpose_a ? k * c.m + i : i * c.k + k;
-            const std::int64_t bi = c.op.transpose_b ? j * c.k + k : k * c.n + j;
-            const float x = data.a[static_cast<std::size_t>(batch * c.m * c.k + ai)];
-            const float y = data.b[static_cast<std::size_t>(batch * c.k * c.n + bi)];
-            sum = simd == cpu::Simd::kSse4 ? sum + x * y : std::fma(x, y, sum);
-          }
-          total = begin == 0 ? sum : total + sum;
+        float sum = 0;
+        for (std::int64_t k = 0; k < c.k; ++k) {
+          const std::int64_t ai = c.op.transpose_a ? k * c.m + i : i * c.k + k;
+          const std::int64_t bi = c.op.transpose_b ? j * c.k + k : k * c.n + j;
+          const float x = data.a[static_cast<std::size_t>(batch * c.m * c.k + ai)];
+          const float y = data.b[static_cast<std::size_t>(batch * c.k * c.n + bi)];
+          sum = simd == cpu::Simd::kSse4 ? sum + x * y : std::fma(x, y, sum);
         }
-        all.push_back(total);
+        all.push_back(sum);
       }
     }
   }

@@ -58,10 +58,25 @@ TEST(MatMulPlan, WorkspaceIsBounded) {
 
 TEST(MatMulPlan, DecodingNeedsNoWorkspace) {
   EXPECT_EQ(plan_of(1, 768, 3072, 1).workspace_floats(), 0);
-  EXPECT_EQ(plan_of(1, 768, 3072, 1, {}, cpu::Simd::kAvx512, 1, DType::kBF16).packed_b_floats, 0);
   MatMul op;
   op.transpose_b = true;
   EXPECT_LE(plan_of(1, 768, 50257, 1, op).workspace_floats() * 4, 64 * 1024);
+}
+
+TEST(MatMulPlan, PanelsAreReadWhereTheyLie) {
+  for (const cpu::Simd simd : kAllSimd) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const std::int64_t m : {1, 15, 500}) {
+        cpu::MatMulProblem problem{.m = m, .n = 700, .k = 301, .b_type = dtype};
+        problem.b_encoding = cpu::panel_encoding(dtype, true, simd);
+        const MatMul op{.transpose_b = true};
+        const cpu::MatMulPlan plan = cpu::plan_matmul(op, problem, simd, 2);
+        EXPECT_EQ(plan.source, cpu::PanelSource::kEncoded);
+        EXPECT_EQ(plan.packed_b_floats, 0);
+        EXPECT_EQ(plan.layout.k_block % problem.b_encoding.group, 0);
+      }
+    }
+  }
 }
 
 TEST(MatMulPlan, PartsMatchTheThreads) {

@@ -24,6 +24,24 @@ std::vector<OpCase> cases(const Encode&) {
       }
     }
   }
+  // Groups of rows: K whole and not, and widths that the vectors have and have not.
+  for (const bool transposed : {false, true}) {
+    for (const std::int32_t width : {8, 16, 32}) {
+      for (const auto& [rows, columns] : {std::pair{1, 1}, {64, 40}, {33, 65}, {70, 45}}) {
+        const TensorSpec plain{DType::kBF16, Shape(rows, columns)};
+        const TensorSpec panels = in_panels(plain, transposed, width, 2);
+        const std::string name = "pairs_" + std::to_string(width) + (transposed ? "_t_" : "_") +
+                                 std::to_string(rows) + "x" + std::to_string(columns);
+        all.push_back(OpCase(name, Encode{panels.encoding}).in(plain));
+        all.push_back(OpCase(name + "_back", Encode{}).in(panels));
+      }
+      const TensorSpec wide{DType::kF32, Shape(70, 45)};
+      const TensorSpec panels = in_panels(wide, transposed, width);
+      all.push_back(
+          OpCase("f32_" + std::to_string(width) + (transposed ? "_t" : ""), Encode{panels.encoding})
+              .in(wide));
+    }
+  }
   all.push_back(OpCase("rows_to_rows", Encode{}).in(f32({5, 7})));
   return all;
 }
@@ -46,6 +64,25 @@ TEST(Encode, FillsTheLastPanelUpWithZeros) {
     ASSERT_EQ(got.size(), 2u * 3 * 4);
     for (std::size_t i = 0; i < got.size(); ++i) {
       EXPECT_EQ(got[i], i < 12 || i % 4 == 0 ? 1.0f : 0.0f) << i;
+    }
+  }
+}
+
+TEST(Encode, FillsGroupsUpWithZeros) {
+  for (const bool transposed : {false, true}) {
+    const std::vector<std::uint16_t> ones(3 * 5, 0x3F80);
+    Tensor x = *Tensor::empty({DType::kBF16, transposed ? Shape(5, 3) : Shape(3, 5)});
+    ASSERT_TRUE(x.write_bytes(std::as_bytes(std::span(ones))));
+    const Op op = Encode{{Packing::kPanels, transposed, 8, 2}};
+    const Tensor y = *Tensor::empty((*infer(op, std::array{x.spec()}))[0]);
+    std::ranges::fill(*y.host_bytes(), std::byte{0xFF});
+    const std::array in = {x.view()}, out = {y.view()};
+    ASSERT_TRUE(device(cpu::Simd::kSse4, 2).run({.op = &op, .inputs = in, .outputs = out}));
+    const auto got = typed_span<std::uint16_t>(*y.host_bytes());
+    ASSERT_EQ(got.size(), 4u * 8);  // Two groups of two of the three rows.
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const std::size_t k = i / 16 * 2 + i % 2, n = i / 2 % 8;
+      EXPECT_EQ(got[i], k < 3 && n < 5 ? 0x3F80 : 0) << i;
     }
   }
 }

@@ -108,8 +108,12 @@ std::vector<OpCase> cases(const MatMul&) {
   // Packed weights: whole and ragged panels, one K block and several, few rows and many.
   for (const bool tb : {false, true}) {
     for (const DType b : {kF32, kBF16, kF16}) {
-      for (const Sizes& s :
-           {Sizes{1, 1, 1}, {1, 400, 70}, {3, 35, 300}, {9, 64, 64}, {40, 530, 333}}) {
+      for (const Sizes& s : {Sizes{1, 1, 1},
+                             {1, 400, 70},
+                             {1, 771, 40},
+                             {3, 35, 300},
+                             {9, 64, 64},
+                             {40, 530, 333}}) {
         OpCase c = plain({.transpose_b = tb}, s, kF32, b);
         c.name += "_panels";
         c.specs[1] = in_panels(c.specs[1], tb);

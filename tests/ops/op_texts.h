@@ -21,8 +21,9 @@ inline TensorSpec f32(Dims dims) { return f32(shape_of(dims)); }
 inline TensorSpec bf16(Dims dims) { return {DType::kBF16, shape_of(dims)}; }
 inline TensorSpec f16(Dims dims) { return {DType::kF16, shape_of(dims)}; }
 /// `spec` in panels; `transposed` for the b of a MatMul with transpose_b.
-inline TensorSpec in_panels(TensorSpec spec, bool transposed, std::int32_t width = 16) {
-  spec.encoding = {Packing::kPanels, transposed, width};
+inline TensorSpec in_panels(TensorSpec spec, bool transposed, std::int32_t width = 16,
+                            std::int32_t group = 1) {
+  spec.encoding = {Packing::kPanels, transposed, width, group};
   return spec;
 }
 inline TensorSpec i32(const Shape& shape) { return {DType::kI32, shape}; }

@@ -63,6 +63,7 @@ TEST(Attributes, EveryOpHasAText) {
       {Encode{}, "Encode{rows}"},
       {Encode{{Packing::kPanels, false, 32}}, "Encode{panels=32}"},
       {Encode{{Packing::kPanels, true, 16}}, "Encode{panels=16, transposed}"},
+      {Encode{{Packing::kPanels, false, 16, 2}}, "Encode{panels=16, group=2}"},
       {Embedding{}, "Embedding"},
       {EmbeddingGrad{7}, "EmbeddingGrad{rows=7}"},
       {GatherRows{}, "GatherRows"},

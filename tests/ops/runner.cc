@@ -45,9 +45,11 @@ std::size_t place(const TensorSpec& spec, std::size_t i) {
   const std::int64_t row = index / spec.shape[1], column = index % spec.shape[1];
   const std::int64_t k = spec.encoding.transposed ? column : row;
   const std::int64_t n = spec.encoding.transposed ? row : column;
-  const std::int64_t steps = spec.shape[spec.encoding.transposed ? 1 : 0];
   const std::int64_t width = spec.encoding.width;
-  return static_cast<std::size_t>((n / width * steps + k) * width + n % width);
+  const std::int64_t group = spec.encoding.group;
+  const std::int64_t groups = (spec.shape[spec.encoding.transposed ? 1 : 0] + group - 1) / group;
+  const std::int64_t line = (n / width * groups + k / group) * width + n % width;
+  return static_cast<std::size_t>(line * group + k % group);
 }
 
 template <typename T, typename Convert>
@@ -148,7 +150,8 @@ OpRun run_op(CpuDevice& device, const Op& op, const std::vector<Array>& inputs, 
   for (Array input : inputs) {
     // Cases do not know the device: its panels have a width of their own.
     if (!input.spec.encoding.plain() && !std::holds_alternative<Encode>(op)) {
-      input.spec.encoding.width = static_cast<std::int32_t>(cpu::panel_width(device.simd()));
+      input.spec.encoding =
+          cpu::panel_encoding(input.spec.dtype, input.spec.encoding.transposed, device.simd());
     }
     run.inputs.push_back(to_tensor(input));
     specs.push_back(input.spec);

@@ -6,10 +6,14 @@
 
 #include <array>
 #include <cstdint>
+#include <fstream>
 #include <limits>
 #include <utility>
 
+#include "base/memory.h"
+#include "support/temp_dir.h"
 #include "tensor/fake_memory.h"
+#include "tensor/tensor.h"
 
 namespace volta {
 namespace {
@@ -48,6 +52,38 @@ TEST(DeviceBuffer, RangesAreChecked) {
   EXPECT_FALSE(buffer->host_bytes(0, -1));
   EXPECT_FALSE(buffer->host_bytes(std::numeric_limits<std::int64_t>::max(), 4));
   EXPECT_TRUE(buffer->host_bytes(8, 0));
+}
+
+TEST(DeviceBuffer, AMappedFileIsReadInPlace) {
+  const test::TempDir dir;
+  std::ofstream(dir.file("a")) << "0123456789abcdef";
+  auto mapped = MappedFile::open(dir.file("a"));
+  ASSERT_TRUE(mapped);
+  const auto file = std::make_shared<const MappedFile>(*std::move(mapped));
+  auto buffer = DeviceBuffer::map(file, 8, 4);
+  ASSERT_TRUE(buffer) << buffer.error().message();
+  EXPECT_EQ(buffer->bytes(), 4);
+  EXPECT_TRUE(buffer->host_accessible());
+  EXPECT_EQ(buffer->data(), file->bytes().data() + 8);
+  EXPECT_EQ(as_text(*buffer->host_bytes(1, 2)), "9a");
+  std::array<std::byte, 4> back{};
+  ASSERT_TRUE(buffer->read(0, back));
+  EXPECT_EQ(as_text(back), "89ab");
+  const auto written = buffer->write(0, kBytes);
+  ASSERT_FALSE(written);
+  EXPECT_THAT(written.error().message(), HasSubstr("can only be read"));
+  EXPECT_FALSE(buffer->owner()->writable());
+  EXPECT_FALSE(DeviceBuffer::allocate(buffer->owner(), 8));
+  EXPECT_FALSE(DeviceBuffer::map(file, 8, 9));
+  EXPECT_FALSE(DeviceBuffer::map(file, -1, 2));
+  EXPECT_EQ(DeviceBuffer::map(file, 16, 0)->data(), nullptr);
+
+  Tensor tensor = *Tensor::from_buffer(std::make_shared<DeviceBuffer>(*std::move(buffer)), 0,
+                                       {DType::kU8, Shape(4)});
+  EXPECT_EQ((*tensor.values<std::uint8_t>())[3], 'b');
+  const auto mutable_values = tensor.mutable_values<std::uint8_t>();
+  ASSERT_FALSE(mutable_values);
+  EXPECT_THAT(mutable_values.error().message(), HasSubstr("u8[4] lies in a mapped file"));
 }
 
 TEST(DeviceBuffer, EmptyBuffersOwnNothing) {

@@ -41,6 +41,8 @@ TEST(Spec, OnlyMatricesHavePanels) {
   EXPECT_TRUE(refused({DType::kF32, Shape(4), {Packing::kPanels, false, 16}}));
   EXPECT_TRUE(refused({DType::kF32, Shape(4, 4), {Packing::kPanels, false, 0}}));
   EXPECT_TRUE(refused({DType::kF32, Shape(4, 4), {Packing::kPanels, true, 5000}}));
+  EXPECT_TRUE(refused({DType::kBF16, Shape(4, 4), {Packing::kPanels, true, 16, 0}}));
+  EXPECT_TRUE(refused({DType::kBF16, Shape(4, 4), {Packing::kPanels, true, 16, 9}}));
   const Status huge =
       check_spec({DType::kU8, Shape(kMaxTensorBytes, 1), {Packing::kPanels, false, 16}});
   ASSERT_FALSE(huge);

@@ -10,34 +10,38 @@
 namespace volta::cpu {
 namespace {
 
-// A table's elements: column c of row r is at [begin(r) + c * step].
 struct Table {
   std::int64_t rows, columns;
   Encoding encoding;  // Plain, or transposed panels.
-  std::int64_t step() const { return encoding.plain() ? 1 : encoding.width; }
-  std::int64_t begin(std::int64_t row) const {
-    if (encoding.plain()) return row * columns;
-    return row / encoding.width * columns * encoding.width + row % encoding.width;
-  }
 };
+
+template <typename T>
+void copy_row(const T* elements, const Table& table, std::int64_t row, float* to) {
+  const std::int64_t columns = table.columns;
+  const Encoding& encoding = table.encoding;
+  if (encoding.plain()) {
+    for (std::int64_t c = 0; c < columns; ++c) to[c] = to_f32(elements[row * columns + c]);
+    return;
+  }
+  // The row is a column of the panels: one group of it in every `width` groups.
+  const T* from = elements + encoding.at(columns, 0, row);
+  const std::int64_t step = std::int64_t{encoding.width} * encoding.group;
+  for (std::int64_t c = 0; c < columns; c += encoding.group, from += step) {
+    const std::int64_t n = std::min<std::int64_t>(encoding.group, columns - c);
+    for (std::int64_t i = 0; i < n; ++i) to[c + i] = to_f32(from[i]);
+  }
+}
 
 template <typename T>
 void look_up(const T* elements, const Table& table, const std::int32_t* ids, float* y,
              std::int64_t begin, std::int64_t end, const Context& context) {
-  const std::int64_t columns = table.columns;
   for (std::int64_t i = begin; i < end; ++i) {
-    float* to = y + i * columns;
+    float* to = y + i * table.columns;
     if (ids[i] < 0 || ids[i] >= table.rows) {
       report_bad_index(context, i);
-      std::fill_n(to, columns, 0.0f);
-      continue;
-    }
-    const T* from = elements + table.begin(ids[i]);
-    const std::int64_t step = table.step();
-    if (step == 1) {
-      for (std::int64_t c = 0; c < columns; ++c) to[c] = to_f32(from[c]);
+      std::fill_n(to, table.columns, 0.0f);
     } else {
-      for (std::int64_t c = 0; c < columns; ++c) to[c] = to_f32(from[c * step]);
+      copy_row(elements, table, ids[i], to);
     }
   }
 }

@@ -1,15 +1,43 @@
-// Encode: weights into panels and back. Plain copies, cut into blocks that stay in L1; it runs once
-// a weight.
+// Encode: weights into panels and back; it runs once a weight. What matters is a weight in the rows
+// of a model folder, b[N, K], on its way into the memory of a model that runs: those panels are
+// transposed in vectors, at a fair part of the memory's speed. Everything else is copied element by
+// element, in blocks that stay in L1.
 #include <algorithm>
 #include <cstdint>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/split.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/encode.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/matmul_pack-inl.h"
+#include "kernels/cpu/simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace volta::cpu::HWY_NAMESPACE {
+
+/// The panel that begins with column `column` of the transpose of b[N, K], units of four bytes.
+// SAFETY: the caller owns b and a whole panel of K units a column; they are only moved, so that
+// their type does not matter to the vectors, and a load and a store of a float keep its bits.
+void transpose_panel(const void* b, std::int64_t n, std::int64_t k, std::int64_t column,
+                     void* panel) {
+  const std::int64_t width = kPanelVectors * lanes(F32());
+  pack_panel_transposed(static_cast<const float*>(b) + column * k, k, k,
+                        std::min(width, n - column), static_cast<float*>(panel));
+}
+
+std::int64_t vector_panel_width() { return kPanelVectors * lanes(F32()); }
+
+}  // namespace volta::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace volta::cpu {
 namespace {
 
-// One plain matrix [rows, columns] and its encoded form, element type T.
+// One plain matrix and its encoded form, element type T.
 template <typename T>
 struct Copy {
   T* plain;
@@ -19,38 +47,45 @@ struct Copy {
   bool decode;
 };
 
-// Steps [k_begin, k_end) of the panel whose first column is `column`.
+// Steps [k_begin, k_end) of the panel whose first column is `column`, `k_begin` at a group's begin.
 template <typename T>
 void copy_block(const Copy<T>& c, std::int64_t column, std::int64_t k_begin, std::int64_t k_end) {
-  const std::int64_t width = c.encoding.width;
-  const std::int64_t columns = std::min(width, c.n - column);
-  T* panel = c.encoded + column * c.k;
+  const std::int64_t columns = std::min<std::int64_t>(c.encoding.width, c.n - column);
   // SAFETY: element (k, column + j) of b, within both matrices.
   const std::int64_t k_step = c.encoding.transposed ? 1 : c.n;
   const std::int64_t j_step = c.encoding.transposed ? c.k : 1;
+  const std::int64_t group = c.encoding.group;
+  if (!c.decode) {
+    T* begin = c.encoded + c.encoding.at(c.k, k_begin, column);
+    const std::int64_t steps = c.encoding.padded_k(k_end) - k_begin;
+    std::fill_n(begin, steps * c.encoding.width, T{});
+  }
   for (std::int64_t k = k_begin; k < k_end; ++k) {
     T* plain = c.plain + k * k_step + column * j_step;
-    T* encoded = panel + k * width;
-    if (c.decode) {
-      for (std::int64_t j = 0; j < columns; ++j) plain[j * j_step] = encoded[j];
-    } else {
-      for (std::int64_t j = 0; j < columns; ++j) encoded[j] = plain[j * j_step];
-      std::fill(encoded + columns, encoded + width, T{});
+    T* encoded = c.encoded + c.encoding.at(c.k, k, column);
+    for (std::int64_t j = 0; j < columns; ++j) {
+      T& from = c.decode ? encoded[j * group] : plain[j * j_step];
+      T& to = c.decode ? plain[j * j_step] : encoded[j * group];
+      to = from;
     }
   }
 }
 
 template <typename T>
-void copy(const Copy<T>& c, const Context& context) {
+void copy_panel(const Copy<T>& c, std::int64_t panel, Simd simd) {
+  const std::int64_t column = panel * c.encoding.width;
+  const bool vectors = !c.decode && c.encoding.transposed && c.encoding.group * sizeof(T) == 4 &&
+                       c.k % c.encoding.group == 0 &&
+                       c.encoding.width == VOLTA_SIMD_CALL(simd, vector_panel_width);
+  if (vectors) {
+    VOLTA_SIMD_CALL(simd, transpose_panel, c.plain, c.n, c.k / c.encoding.group, column,
+                    c.encoded + c.encoding.at(c.k, 0, column));
+    return;
+  }
   constexpr std::int64_t kBlockSteps = 64;  // A cache line or more of every row of a transpose.
-  const std::int64_t width = c.encoding.width;
-  split_rows(context, ceil_div(c.n, width), c.k * width, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t panel = begin; panel < end; ++panel) {
-      for (std::int64_t k = 0; k < c.k; k += kBlockSteps) {
-        copy_block(c, panel * width, k, std::min(c.k, k + kBlockSteps));
-      }
-    }
-  });
+  for (std::int64_t k = 0; k < c.k; k += kBlockSteps) {
+    copy_block(c, column, k, std::min(c.k, k + kBlockSteps));
+  }
 }
 
 template <typename T>
@@ -65,13 +100,16 @@ void encode(const Encode& op, const Args& args, const Context& context) {
   }
   const bool decode = op.to.plain();
   const Encoding encoding = decode ? x.encoding : op.to;
-  copy<T>({.plain = decode ? y.as<T>() : x.as<T>(),
-           .encoded = decode ? x.as<T>() : y.as<T>(),
-           .encoding = encoding,
-           .k = encoding.k(x.shape),
-           .n = encoding.n(x.shape),
-           .decode = decode},
-          context);
+  const Copy<T> copy{.plain = decode ? y.as<T>() : x.as<T>(),
+                     .encoded = decode ? x.as<T>() : y.as<T>(),
+                     .encoding = encoding,
+                     .k = encoding.k(x.shape),
+                     .n = encoding.n(x.shape),
+                     .decode = decode};
+  split_rows(context, encoding.panels(x.shape), copy.k * encoding.width,
+             [&](std::int64_t begin, std::int64_t end) {
+               for (std::int64_t p = begin; p < end; ++p) copy_panel(copy, p, context.simd);
+             });
 }
 
 }  // namespace
@@ -85,3 +123,4 @@ void run(const Encode& op, const Args& args, const Context& context) noexcept {
 }
 
 }  // namespace volta::cpu
+#endif

@@ -2,11 +2,12 @@
 // b is packed into panels that stay in L2, every tile of rows of a meets every panel, c's tile
 // stays in registers over a K block. With few rows (decoding) b is read in place instead.
 //
-// Same bits: whoever computes an element of c, it is the same chain of multiply-adds over the same
-// K blocks (see PanelLayout), and threads split M, N and the batch only.
+// Same bits: whoever computes an element of c, in whatever blocks, it is the same chain of
+// multiply-adds over k, and threads split M, N and the batch only.
 //
 //   matmul_plan       what is cut how, from shapes alone
-//   matmul_kernel-inl.h   the tile in registers, and packing
+//   matmul_kernel-inl.h   the tile in registers
+//   matmul_pack-inl.h     packing
 //   matmul_tiles      the loops around them, once per instruction set
 #include "base/parallel.h"
 #include "kernels/cpu/cpu.h"

@@ -48,11 +48,8 @@ double estimated_nanoseconds(const MatMulProblem& p, Simd simd) {
 /// seldom to pay for packing; those that are not f32 are converted once by it, instead of once a
 /// tile.
 PanelSource panel_source(const MatMul& op, const MatMulProblem& problem) {
-  const bool half = problem.b_type != DType::kF32;
-  const bool few = problem.m <= (half ? kStreamRowsHalf : kStreamRows) && !(half && op.transpose_a);
-  if (!problem.b_encoding.plain()) {
-    return half && !few ? PanelSource::kPack : PanelSource::kEncoded;
-  }
+  if (!problem.b_encoding.plain()) return PanelSource::kEncoded;
+  const bool few = problem.m <= kStreamRows && problem.b_type == DType::kF32;
   return few && !op.transpose_b ? PanelSource::kInRows : PanelSource::kPack;
 }
 
@@ -80,6 +77,13 @@ void split_product(MatMulPlan& plan, std::int64_t threads) {
 
 std::int64_t panel_width(Simd simd) {
   return simd == Simd::kAvx512 ? 32 : simd == Simd::kAvx2 ? 16 : 8;
+}
+
+Encoding panel_encoding(DType dtype, bool transposed, Simd simd) {
+  return {.packing = Packing::kPanels,
+          .transposed = transposed,
+          .width = static_cast<std::int32_t>(panel_width(simd)),
+          .group = dtype == DType::kBF16 ? 2 : 1};
 }
 
 PanelLayout panel_layout(std::int64_t k, std::int64_t, DType, Simd simd) {

@@ -8,25 +8,24 @@
 
 namespace volta::cpu {
 
-/// What belongs to the weight b: columns are grouped into panels of `width`, K is cut into blocks
-/// of `k_block`. It fixes the bits of every result: an element of c is the sum over the blocks, in
-/// order, of chains of multiply-adds over k, in order. Hence it may depend on (K, N, dtype, ISA)
-/// only, never on M or the threads.
+/// Columns of b are grouped into panels of `width`, K is cut into blocks of `k_block`. Neither can
+/// be told from a result: an element of c is one chain of multiply-adds over k, in order.
 struct PanelLayout {
   std::int64_t width = 1;
   std::int64_t k_block = 1;
 };
 /// The columns of a panel: two vectors.
 std::int64_t panel_width(Simd simd);
+/// The encoding of a weight of `dtype` that the kernels read: panels, with bf16 in pairs of rows.
+Encoding panel_encoding(DType dtype, bool transposed, Simd simd);
 PanelLayout panel_layout(std::int64_t k, std::int64_t n, DType weight, Simd simd);
 
 /// The rows of the largest tile of c that an instruction set's registers hold, two vectors (one
 /// panel) wide.
 std::int64_t max_tile_rows(Simd simd);
 
-/// The most rows for which plain panels are read in place; the same when b is not f32.
+/// The most rows for which a plain b[K, N] is read in place.
 inline constexpr std::int64_t kStreamRows = 14;
-inline constexpr std::int64_t kStreamRowsHalf = 4;
 
 /// The operands as c[batch][m, n] = a[batch][m, k] b[batch][k, n].
 struct MatMulProblem {
@@ -43,7 +42,7 @@ MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes);
 /// How a task gets at b's panels.
 enum class PanelSource : std::uint8_t {
   kPack,     ///< Copies a slice of them into its workspace, as f32.
-  kInRows,   ///< Reads them where they lie in b[K, N]: a panel's steps are N apart.
+  kInRows,   ///< Reads them where they lie in an f32 b[K, N]: a panel's steps are N apart.
   kEncoded,  ///< Reads b's own panels.
 };
 

@@ -17,10 +17,10 @@ HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
 
-constexpr TileTable kTiles = make_tiles<false, float>();
-constexpr TileTable kPackedATiles = make_tiles<true, float>();
-constexpr TileTable kBF16Tiles = make_tiles<false, BF16>();
-constexpr TileTable kF16Tiles = make_tiles<false, F16>();
+constexpr TileTable kTiles = make_tiles<false, F32Panels>();
+constexpr TileTable kPackedATiles = make_tiles<true, F32Panels>();
+constexpr TileTable kBF16Tiles = make_tiles<false, BF16Panels>();
+constexpr TileTable kF16Tiles = make_tiles<false, F16Panels>();
 
 /// The kernels for a tile of `rows`, by the number of panels.
 const TileRow& kernels_for(const MatMulPlan& plan, std::int64_t rows, bool in_place) {
@@ -56,11 +56,6 @@ void pack_b(const Work& w, Range panels) {
   visit_float(p.b_type, [&](auto element) HWY_ATTR {
     using T = decltype(element);
     const T* b = static_cast<const T*>(w.operands.b) + w.batch * p.k * p.n;
-    if (!p.b_encoding.plain()) {
-      widen_panels(b + panels.begin * p.k * width + w.k.begin * width, p.k * width, panels.size(),
-                   stride, w.packed_b);
-      return;
-    }
     if (!w.plan.op.transpose_b) {
       pack_panels(b + w.k.begin * p.n + columns.begin, p.n, w.k.size(), columns.size(), stride,
                   w.packed_b);
@@ -110,29 +105,31 @@ void finish_tile(const Work& w, Range rows, std::int64_t column, std::int64_t co
   });
 }
 
-/// A run of b's panels over the K block, packed or in place: the fields of Tile.
+/// A run of b's panels over the K block, packed or in place: the fields of Tile, in units of
+/// `unit_bytes` (an element, or a group of them).
 struct Panels {
   Range range;
   const std::byte* data;
   std::int64_t step;
   std::int64_t stride;
-  std::int64_t element_bytes;
+  std::int64_t unit_bytes;
   std::int64_t prefetch;
 };
 
 Panels panels_in_place(const Work& w, Range range) {
   const MatMulProblem& p = w.plan.problem;
-  const std::int64_t bytes = dtype_size(p.b_type);
   const std::int64_t width = w.plan.layout.width;
-  const bool encoded = w.plan.source == PanelSource::kEncoded;
-  const std::int64_t first = encoded ? (range.begin * p.k + w.k.begin) * width
-                                     : (w.batch * p.k + w.k.begin) * p.n + range.begin * width;
-  return {range,
-          static_cast<const std::byte*>(w.operands.b) + first * bytes,
-          encoded ? width : p.n,
-          encoded ? p.k * width : width,
-          bytes,
-          w.plan.prefetch_bytes / bytes};
+  const auto* b = static_cast<const std::byte*>(w.operands.b);
+  if (w.plan.source == PanelSource::kInRows) {
+    const std::int64_t first = (w.batch * p.k + w.k.begin) * p.n + range.begin * width;
+    return {range, b + first * std::int64_t{sizeof(float)}, p.n, width, sizeof(float), 0};
+  }
+  const std::int64_t group = p.b_encoding.group;  // Divides the K block.
+  const std::int64_t unit_bytes = group * dtype_size(p.b_type);
+  const std::int64_t stride = p.b_encoding.padded_k(p.k) / group * width;
+  const std::int64_t first = range.begin * stride + w.k.begin / group * width;
+  return {
+      range, b + first * unit_bytes, width, stride, unit_bytes, w.plan.prefetch_bytes / unit_bytes};
 }
 
 Panels packed_panels(const Work& w, Range range) {
@@ -166,7 +163,7 @@ void multiply_panels(const Work& w, Tile t, Range rows, const Panels& panels,
     t.columns = std::min(taken * w.plan.layout.width, p.n - column);
     tiles[static_cast<std::size_t>(taken)](t);
     if (finish) finish_tile(w, rows, column, t.columns);
-    b += taken * panels.stride * panels.element_bytes;
+    b += taken * panels.stride * panels.unit_bytes;
     panel += taken;
   }
 }

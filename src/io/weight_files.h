@@ -1,0 +1,54 @@
+// The weights of a model folder: model.safetensors, or the shards that
+// model.safetensors.index.json lists. Finds the parameters of an architecture among their tensors,
+// by the names of known exporters.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "io/safetensors.h"
+#include "nn/transformer_config.h"
+#include "nn/weight_source.h"
+
+namespace volta {
+
+/// The safetensors files of a folder, opened and checked, in the order of their names.
+/// kNotFound when there are none; kInvalidFile for an index that names a file outside the folder, a
+/// tensor that its file lacks, or a file whose tensors it does not list.
+Result<std::vector<SafetensorsFile>> open_weight_files(const std::string& directory);
+
+class WeightFiles final : public WeightSource {
+ public:
+  /// kInvalidFile, naming it, for the first parameter that is missing or of another shape, or the
+  /// first tensor that is of no parameter. Reads no data but of biases that must be zero.
+  static Result<WeightFiles> open(const std::string& directory, const TransformerConfig& config);
+  /// The same of files that are open already.
+  static Result<WeightFiles> find(std::vector<SafetensorsFile> files,
+                                  const TransformerConfig& config);
+
+  /// The tensors of the parameters, in the order of parameters(), as their files name them.
+  std::vector<SafetensorsEntry> entries(const TransformerConfig& config) const;
+
+  Result<TensorSpec> spec(const ParameterInfo& parameter) override;
+  Result<Tensor> read(const ParameterInfo& parameter) override;
+  void release(const ParameterInfo& parameter) override;
+
+ private:
+  struct Place {
+    std::size_t file = 0;
+    SafetensorsEntry entry;
+  };
+  Result<const Place*> place(const ParameterInfo& parameter) const;
+
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, Place> places_;  ///< By the parameter's name.
+};
+
+/// The biases that the files of this architecture's family always have and that it lacks; they are
+/// written as zeros.
+std::vector<ParameterInfo> missing_biases(const TransformerConfig& config);
+
+}  // namespace volta

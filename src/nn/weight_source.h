@@ -1,0 +1,23 @@
+// WeightSource: where a model's weights come from, one at a time, so that no second copy of all of
+// them is ever held. The files of a model folder are one (io/weight_files.h).
+#pragma once
+
+#include "base/result.h"
+#include "nn/transformer_config.h"
+#include "tensor/tensor.h"
+
+namespace volta {
+
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  /// What is stored of a parameter, in plain rows; no data is read. kInvalidFile when it is missing
+  /// or not of the parameter's shape.
+  virtual Result<TensorSpec> spec(const ParameterInfo& parameter) = 0;
+  /// The parameter, in the host's memory, to be read only.
+  virtual Result<Tensor> read(const ParameterInfo& parameter) = 0;
+  /// What read() gave is no longer used; its memory may go.
+  virtual void release(const ParameterInfo& parameter) = 0;
+};
+
+}  // namespace volta
