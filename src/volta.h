@@ -14,8 +14,10 @@
 #include "graph/passes.h"               // IWYU pragma: export
 #include "graph/plan.h"                 // IWYU pragma: export
 #include "io/completion_stream.h"       // IWYU pragma: export
+#include "io/generation_config.h"       // IWYU pragma: export
 #include "io/model_config.h"            // IWYU pragma: export
 #include "io/model_folder.h"            // IWYU pragma: export
+#include "io/prompt_file.h"             // IWYU pragma: export
 #include "io/safetensors.h"             // IWYU pragma: export
 #include "io/stop_strings.h"            // IWYU pragma: export
 #include "io/tokenizer.h"               // IWYU pragma: export

@@ -120,8 +120,10 @@ Result<std::vector<OpShare>> op_shares(const Transformer& model, const BenchInfe
   VOLTA_TRY(const auto profiler, ProfilingDevice::create(model.device(), {.max_events = 0}));
   VOLTA_TRY(const Transformer profiled,
             Transformer::from_weights(model.config(), model.weights(), profiler));
-  VOLTA_TRY(Generator generator, Generator::create(profiled, {.compute_dtype = dtype}));
   const std::int64_t prompt = std::min<std::int64_t>(16, model.config().context / 2 + 1);
+  const std::int64_t capacity = capacity_for(model.config(), prompt + options.tokens);
+  VOLTA_TRY(Generator generator,
+            Generator::create(profiled, {.capacity = capacity, .compute_dtype = dtype}));
   const GenerationRequest request = request_of(model.config(), prompt, options.tokens, seed);
   VOLTA_TRY(generator.generate(std::span(&request, 1)));  // Warm-up.
   bool decoding = false;  // From the first token on; what comes before is the prompt's.
@@ -152,11 +154,14 @@ Result<BenchReport> run_bench(const Transformer& model, const BenchInferOptions&
                      .memory = {},
                      .lengths = {},
                      .shares = {}};
-  VOLTA_TRY(Generator cached, Generator::create(model, {.compute_dtype = dtype}));
-  VOLTA_TRY(Generator uncached,
-            Generator::create(model, {.compute_dtype = dtype, .use_cache = false}));
   const std::int64_t context = model.config().context;
   VOLTA_TRY(const auto lengths, prompt_lengths(options, context));
+  GeneratorOptions sizes{
+      .capacity = capacity_for(model.config(), std::ranges::max(lengths) + options.tokens),
+      .compute_dtype = dtype};
+  VOLTA_TRY(Generator cached, Generator::create(model, sizes));
+  sizes.use_cache = false;
+  VOLTA_TRY(Generator uncached, Generator::create(model, sizes));
   for (const std::int64_t length : lengths) {
     report.lengths.push_back({.length = length, .first_token = {}, .cached = {}, .uncached = {}});
     if (length + options.tokens <= context) continue;

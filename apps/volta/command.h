@@ -19,7 +19,7 @@
 namespace volta::cli {
 
 /// How results are written to standard output.
-enum class Output : std::uint8_t { kText, kJson, kCsv, kDot };
+enum class Output : std::uint8_t { kText, kJson, kJsonLines, kCsv, kDot };
 
 /// Options that every subcommand takes.
 struct Globals {

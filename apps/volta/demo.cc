@@ -72,12 +72,15 @@ Status generate_sample(const std::string& directory, const Globals& globals,
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(Transformer model, load_model(directory, device, {.packed = true, .dtype = dtype}));
   VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
-  VOLTA_TRY(Generator generator, Generator::create(model, {.compute_dtype = dtype}));
   GenerationRequest request{.prompt = {}, .max_new_tokens = 400, .sampling = {}, .stop_tokens = {}};
   auto prompt = tokenizer->encode("\nThe ");
   if (!prompt) prompt = std::vector<std::int32_t>{0};
   request.prompt = std::move(*prompt);
   request.sampling = {.temperature = 0.7f, .seed = globals.seed};
+  const std::int64_t longest = std::ssize(request.prompt) + request.max_new_tokens;
+  VOLTA_TRY(Generator generator,
+            Generator::create(model, {.capacity = capacity_for(model.config(), longest),
+                                      .compute_dtype = dtype}));
   StreamDecoder decoder(tokenizer);
   Status written = say(globals, tokenizer->decode(request.prompt));
   VOLTA_TRY(generator.generate(std::span(&request, 1), [&](const TokenEvent& event) {

@@ -1,155 +1,222 @@
 // volta generate: text from a model.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/cpu.h"
 #include "base/text.h"
 #include "command.h"
+#include "generate_output.h"
+#include "io/generation_config.h"
 #include "io/model_folder.h"
+#include "io/prompt_file.h"
 #include "io/tokenizer.h"
 #include "nn/generator.h"
 
 namespace volta::cli {
 namespace {
 
+constexpr std::int64_t kDefaultTokens = 256;
+constexpr float kDefaultTemperature = 0.8f;
+// More slots than this gain little: a step's cost is then that of its rows.
+constexpr std::int64_t kDefaultSlots = 16;
+
 struct Options {
   std::string model;
   std::vector<std::string> prompts;
   std::vector<std::string> ids;  // Comma-separated lists.
-  std::int64_t tokens = 256;
-  SamplingParams sampling{.temperature = 0.8f};
+  std::string prompts_file;
+  // What is not given comes from the model's generation_config.json.
+  std::optional<std::int64_t> tokens;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<std::int32_t> top_k;
+  float frequency_penalty = 0.0f;
+  float presence_penalty = 0.0f;
   std::vector<std::string> stop;
+  bool ignore_eos = false;
+  std::int32_t logprobs = 0;
   std::int64_t slots = 0;
   bool no_kv_cache = false;
   bool verbose = false;
 };
 
-// The prompts as token ids, one request each; request i draws with seed + i.
-Result<std::vector<GenerationRequest>> make_requests(const Options& options, const Globals& globals,
-                                                     const Tokenizer* tokenizer) {
-  std::vector<GenerationRequest> requests;
-  const auto add = [&](std::vector<std::int32_t> prompt) {
-    GenerationRequest request{.prompt = std::move(prompt),
-                              .max_new_tokens = options.tokens,
-                              .sampling = options.sampling,
-                              .stop_tokens = {}};
-    request.sampling.seed = globals.seed + requests.size();
-    requests.push_back(std::move(request));
-  };
+// A prompt and what to call it in messages.
+struct Prompt {
+  std::vector<std::int32_t> ids{};
+  std::string place;
+  bool from_file = false;
+};
+
+// An error with a prompt: a usage error on the command line, a bad file otherwise.
+std::unexpected<Error> at_place(const Prompt& prompt, Error error) {
+  if (prompt.from_file) error = Error(ErrorCode::kInvalidFile, std::string(error.message()));
+  return std::unexpected(std::move(error).with_context(prompt.place));
+}
+
+Result<Prompt> encode(const Tokenizer* tokenizer, std::string_view text, Prompt prompt) {
+  if (tokenizer == nullptr) {
+    return at_place(prompt,
+                    Error(ErrorCode::kInvalidArgument,
+                          "this model folder has no tokenizer.json; give the prompt as ids"));
+  }
+  auto ids = tokenizer->encode_prompt(text);
+  if (!ids) return at_place(prompt, std::move(ids).error());
+  prompt.ids = *std::move(ids);
+  return prompt;
+}
+
+// All prompts, in the order of the command line: --ids, --prompt, then the file's.
+Result<std::vector<Prompt>> read_prompts(const Options& options, const Tokenizer* tokenizer) {
+  std::vector<Prompt> prompts;
   for (const std::string& list : options.ids) {
     VOLTA_TRY(auto ids, parse_ids(list, "--ids"));
-    add(std::move(ids));
+    prompts.push_back({.ids = std::move(ids), .place = "--ids"});
   }
   for (const std::string& text : options.prompts) {
-    if (tokenizer == nullptr) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "this model folder has no tokenizer.json; give the prompt as --ids");
-    }
-    auto ids = tokenizer->encode_prompt(text);
-    if (!ids) return std::unexpected(std::move(ids).error().with_context("--prompt"));
-    add(*std::move(ids));
+    VOLTA_TRY(prompts.emplace_back(), encode(tokenizer, text, {.place = "--prompt"}));
   }
-  const auto end_token = tokenizer == nullptr ? std::nullopt : tokenizer->end_token();
-  for (GenerationRequest& request : requests) {
-    if (end_token) request.stop_tokens.push_back(*end_token);
-    for (const std::string& stop : options.stop) {
-      if (tokenizer == nullptr) {
-        VOLTA_TRY(const auto id, parse_int<std::int32_t>(stop, "--stop", 0));
-        request.stop_tokens.push_back(id);
-        continue;
-      }
-      const auto ids = tokenizer->encode(stop);
-      if (!ids) return std::unexpected(Error(ids.error()).with_context("--stop"));
-      if (ids->size() != 1) {
-        return fail(ErrorCode::kInvalidArgument,
-                    fmt::format("--stop '{}' is {} tokens; it must be one", stop, ids->size()));
-      }
-      request.stop_tokens.push_back(ids->front());
+  if (options.prompts_file.empty()) return prompts;
+  VOLTA_TRY(auto lines, load_prompts(options.prompts_file));
+  for (FilePrompt& line : lines) {
+    Prompt prompt{.place = fmt::format("{}: line {}", options.prompts_file, line.line),
+                  .from_file = true};
+    if (const auto* text = std::get_if<std::string>(&line.prompt)) {
+      VOLTA_TRY(prompts.emplace_back(), encode(tokenizer, *text, std::move(prompt)));
+    } else {
+      prompt.ids = std::get<std::vector<std::int32_t>>(std::move(line.prompt));
+      prompts.push_back(std::move(prompt));
     }
+  }
+  return prompts;
+}
+
+// What the flags say, else the model's generation_config.json, else the defaults.
+SamplingParams sampling(const Options& options, const GenerationConfig& config) {
+  SamplingParams params = config.sampling({.temperature = kDefaultTemperature});
+  params.temperature = options.temperature.value_or(params.temperature);
+  params.top_k = options.top_k.value_or(params.top_k);
+  params.top_p = options.top_p.value_or(params.top_p);
+  params.min_p = options.min_p.value_or(params.min_p);
+  params.repetition_penalty = options.repetition_penalty.value_or(params.repetition_penalty);
+  params.frequency_penalty = options.frequency_penalty;
+  params.presence_penalty = options.presence_penalty;
+  return params;
+}
+
+// Where each setting comes from.
+void report_settings(const Options& options, const GenerationConfig& config,
+                     const GenerationRequest& first) {
+  const auto source = [](bool flag, bool file) {
+    return flag ? "command line" : file ? "generation_config.json" : "default";
+  };
+  const SamplingParams& p = first.sampling;
+  std::string text;
+  const auto add = [&](std::string_view name, const auto& value, bool flag, bool file) {
+    text += fmt::format("{}{} {} ({})", text.empty() ? "" : ", ", name, value, source(flag, file));
+  };
+  add("temperature", p.temperature, options.temperature.has_value(),
+      config.temperature.has_value() || config.do_sample.has_value());
+  add("top-k", p.top_k, options.top_k.has_value(), config.top_k.has_value());
+  add("top-p", p.top_p, options.top_p.has_value(), config.top_p.has_value());
+  add("min-p", p.min_p, options.min_p.has_value(), config.min_p.has_value());
+  add("repetition penalty", p.repetition_penalty, options.repetition_penalty.has_value(),
+      config.repetition_penalty.has_value());
+  add("tokens", first.max_new_tokens, options.tokens.has_value(),
+      config.max_new_tokens.has_value() || config.max_length.has_value());
+  note(fmt::format(
+      "settings: {}\nend tokens: {}\n", text,
+      first.stop_tokens.empty() ? "none" : fmt::format("{}", fmt::join(first.stop_tokens, ", "))));
+}
+
+// One request a prompt; request i draws with seed + i. Whatever is wrong with any of them is found
+// here, before anything runs.
+Result<std::vector<GenerationRequest>> make_requests(const Options& options, const Globals& globals,
+                                                     const GenerationConfig& config,
+                                                     std::vector<std::int32_t> stop_tokens,
+                                                     const TransformerConfig& model,
+                                                     std::vector<Prompt> prompts) {
+  const SamplingParams params = sampling(options, config);
+  VOLTA_TRY(validate(params));
+  std::vector<GenerationRequest> requests;
+  requests.reserve(prompts.size());
+  for (Prompt& prompt : prompts) {
+    GenerationRequest request{.prompt = std::move(prompt.ids),
+                              .max_new_tokens = 0,
+                              .sampling = params,
+                              .stop_tokens = stop_tokens};
+    const auto length = static_cast<std::int64_t>(request.prompt.size());
+    request.max_new_tokens =
+        options.tokens ? *options.tokens : config.new_tokens(length, kDefaultTokens);
+    request.sampling.seed = globals.seed + requests.size();
+    if (auto valid = validate(request, model.vocab_size, model.context); !valid) {
+      return at_place(prompt, std::move(valid).error());
+    }
+    requests.push_back(std::move(request));
   }
   return requests;
 }
 
-std::string_view reason_name(StopReason reason) {
-  switch (reason) {
-    case StopReason::kLength:
-      return "length";
-    case StopReason::kStopToken:
-      return "stop_token";
-    case StopReason::kStopCondition:
-      return "stop_string";
-    case StopReason::kContextFull:
-      return "context_full";
-    case StopReason::kCancelled:
-      return "cancelled";
+// Where generation ends beside the length: --stop, and the ends of texts that the model's files
+// know.
+Result<Stops> find_stops(const Options& options, const GenerationConfig& config,
+                         const Tokenizer* tokenizer) {
+  VOLTA_TRY(Stops stops, parse_stops(options.stop, tokenizer, "--stop"));
+  if (options.ignore_eos) return stops;
+  std::vector<std::int32_t> ends = config.end_tokens;
+  if (tokenizer != nullptr && tokenizer->end_token()) ends.push_back(*tokenizer->end_token());
+  for (const std::int32_t id : ends) {
+    if (std::ranges::find(stops.tokens, id) == stops.tokens.end()) stops.tokens.push_back(id);
   }
-  return "?";
+  return stops;
 }
 
-// The text that the tokens add to that of the prompt.
-std::string new_text(const GenerationRequest& request, const GenerationResult& result,
-                     const Tokenizer& tokenizer) {
-  const std::unique_ptr<TextStream> stream = tokenizer.stream();
-  for (const std::int32_t id : request.prompt) stream->push(id);
-  std::string text;
-  for (const std::int32_t id : result.tokens) text += stream->push(id);
-  return text + stream->finish();
-}
-
-void write_result(JsonWriter& json, const GenerationRequest& request,
-                  const GenerationResult& result, const Tokenizer* tokenizer) {
-  json.begin_object().key("ids").begin_array();
-  for (const std::int32_t id : request.prompt) json.value(id);
-  for (const std::int32_t id : result.tokens) json.value(id);
-  json.end_array();
-  if (tokenizer != nullptr) json.field("text", new_text(request, result, *tokenizer));
-  json.key("logprobs").begin_array();
-  for (const float logprob : result.logprobs) json.value(logprob);
-  json.end_array().field("stop_reason", reason_name(result.reason)).end_object();
-}
-
-// One object for one prompt, an array for several.
-std::string to_json(const std::vector<GenerationRequest>& requests,
-                    const std::vector<GenerationResult>& results, const Tokenizer* tokenizer) {
-  JsonWriter json;
-  if (requests.size() != 1) json.begin_array();
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    write_result(json, requests[i], results[i], tokenizer);
+// A cache for the longest of the requests, in as many slots as are of use and fit a quarter of the
+// memory.
+Result<GeneratorOptions> size_generator(const Options& options, DType dtype,
+                                        const TransformerConfig& model,
+                                        const std::vector<GenerationRequest>& requests) {
+  std::int64_t longest = 1;
+  for (const GenerationRequest& request : requests) {
+    longest = std::max(longest, static_cast<std::int64_t>(request.prompt.size()) +
+                                    std::min(request.max_new_tokens, model.context));
   }
-  if (requests.size() != 1) json.end_array();
-  return std::move(json).take() + "\n";
-}
-
-std::string to_text(const std::vector<GenerationRequest>& requests,
-                    const std::vector<GenerationResult>& results, const Tokenizer* tokenizer) {
-  std::string text;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    std::vector<std::int32_t> ids = requests[i].prompt;
-    ids.insert(ids.end(), results[i].tokens.begin(), results[i].tokens.end());
-    if (requests.size() > 1)
-      text += fmt::format("--- {} (seed {})\n", i, requests[i].sampling.seed);
-    text += tokenizer == nullptr ? fmt::format("{}", fmt::join(ids, ",")) : tokenizer->decode(ids);
-    text += "\n";
+  GeneratorOptions sized{.slots = std::max<std::int64_t>(1, std::ssize(requests)),
+                         .capacity = capacity_for(model, longest),
+                         .compute_dtype = dtype,
+                         .use_cache = !options.no_kv_cache,
+                         .top_logprobs = options.logprobs};
+  if (options.slots > 0) {
+    sized.slots = std::min(sized.slots, options.slots);
+    return sized;
   }
-  return text;
+  VOLTA_TRY(const std::int64_t slot_bytes,
+            TransformerKvCache::bytes_for(model, 1, sized.capacity, sized.cache_dtype));
+  const std::int64_t fitting = usable_memory_bytes() / 4 / std::max<std::int64_t>(1, slot_bytes);
+  sized.slots = std::min({sized.slots, kDefaultSlots, std::max<std::int64_t>(1, fitting)});
+  return sized;
 }
 
 // What generation will hold in memory, told before it starts.
-Status report_memory(Generator& generator, const std::vector<GenerationRequest>& requests) {
+Status report_memory(Generator& generator, const GeneratorOptions& sized,
+                     const std::vector<GenerationRequest>& requests) {
   std::size_t longest = 0;
   for (const GenerationRequest& request : requests) {
     longest = std::max(longest, request.prompt.size());
   }
   VOLTA_TRY(generator.prepare(static_cast<std::int64_t>(longest)));
   const GeneratorMemory memory = generator.memory();
-  note(fmt::format("memory: weights {}, cache {}, activations {} in {} plans\n",
-                   format_bytes(memory.weight_bytes), format_bytes(memory.cache_bytes),
-                   format_bytes(memory.activation_bytes), memory.plans));
+  note(
+      fmt::format("memory: weights {}, cache {} ({} slots of {} tokens), activations {} in {} "
+                  "plans\n",
+                  format_bytes(memory.weight_bytes), format_bytes(memory.cache_bytes), sized.slots,
+                  sized.capacity, format_bytes(memory.activation_bytes), memory.plans));
   return {};
 }
 
@@ -165,11 +232,72 @@ void report_speed(const Generator& generator, const std::vector<GenerationResult
                    format_duration(timing.first_token_seconds)));
 }
 
+void report_full_contexts(const std::vector<GenerationResult>& results, std::int64_t context) {
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (results[i].reason != StopReason::kContextFull) continue;
+    note(fmt::format("prompt {}: ended after {} new tokens, the context of {} is full\n", i,
+                     results[i].tokens.size(), context));
+  }
+}
+
+// A line on the terminal while a long prompt is read.
+class PromptProgress {
+ public:
+  void show(const PromptEvent& event, std::size_t requests) {
+    if (!terminal_) return;
+    note(fmt::format("\r\x1b[Kprompt {} of {}: {} of {} tokens", event.request + 1, requests,
+                     event.done, event.total));
+    shown_ = true;
+  }
+  void erase() {
+    if (shown_) note("\r\x1b[K");
+    shown_ = false;
+  }
+
+ private:
+  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  bool shown_ = false;
+};
+
+// Runs the requests and writes their results.
+Result<std::vector<GenerationResult>> run(Generator& generator,
+                                          std::vector<GenerationRequest>& requests,
+                                          GenerationOutput& out) {
+  PromptProgress progress;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].stop_when = [&out, &progress, i](std::int32_t token) {
+      progress.erase();
+      return out.push(i, token);
+    };
+  }
+  const auto go_on = [&] { return !out.failed() && !interrupted(); };
+  Status written;
+  const GenerationCallbacks callbacks = {
+      .token = [&](const TokenEvent&) { return go_on(); },
+      .prompt =
+          [&](const PromptEvent& event) {
+            progress.show(event, requests.size());
+            return go_on();
+          },
+      .finished =
+          [&](std::size_t request, const GenerationResult& result) {
+            written = out.finish(request, result);
+            return written.has_value();
+          }};
+  auto results = generator.generate(requests, callbacks);
+  progress.erase();
+  VOLTA_TRY(std::move(written));
+  if (results) VOLTA_TRY(out.close(*results));
+  return results;
+}
+
 Status generate(const Globals& globals, Options& options) {
-  VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+  VOLTA_TRY(const Output output,
+            parse_output(globals, {Output::kText, Output::kJson, Output::kJsonLines}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
+  VOLTA_TRY(const GenerationConfig config, load_generation_config(directory));
   VOLTA_TRY(Transformer model,
             load_model(directory, session.device(), {.packed = true, .dtype = dtype}));
   auto loaded = load_tokenizer(directory);
@@ -177,47 +305,44 @@ Status generate(const Globals& globals, Options& options) {
     return std::unexpected(std::move(loaded).error());
   }
   const std::shared_ptr<const Tokenizer> tokenizer = loaded ? *loaded : nullptr;
-  if (options.prompts.empty() && options.ids.empty()) options.prompts.emplace_back("\n");
-  VOLTA_TRY(const auto requests, make_requests(options, globals, tokenizer.get()));
-  const auto count = static_cast<std::int64_t>(requests.size());
-  VOLTA_TRY(
-      Generator generator,
-      Generator::create(model, {.slots = options.slots > 0 ? std::min(options.slots, count) : count,
-                                .compute_dtype = dtype,
-                                .use_cache = !options.no_kv_cache}));
-  if (options.verbose) VOLTA_TRY(report_memory(generator, requests));
-  // One prompt in text mode is printed as it grows.
-  const bool stream = output == Output::kText && requests.size() == 1 && tokenizer != nullptr;
-  std::optional<StreamDecoder> decoder;
-  Status written;
-  const auto on_token = [&](const TokenEvent& event) {
-    if (stream) {
-      std::string text;
-      if (!decoder) {  // The first token: nothing can be wrong with the request any more.
-        decoder.emplace(tokenizer);
-        for (const std::int32_t id : requests.front().prompt) text += decoder->push(id);
-      }
-      written = print(text + decoder->push(event.token));
-    }
-    return written && !interrupted();
-  };
-  VOLTA_TRY(const auto results, generator.generate(requests, on_token));
-  VOLTA_TRY(std::move(written));
-  if (stream) {
-    VOLTA_TRY(print((decoder ? decoder->finish() : "") + "\n"));
-  } else {
-    VOLTA_TRY(print(output == Output::kJson ? to_json(requests, results, tokenizer.get())
-                                            : to_text(requests, results, tokenizer.get())));
+  if (options.prompts.empty() && options.ids.empty() && options.prompts_file.empty()) {
+    options.prompts.emplace_back("\n");
   }
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    if (results[i].reason != StopReason::kContextFull || output != Output::kText) continue;
-    note(fmt::format("prompt {}: ended after {} new tokens, the context of {} is full\n", i,
-                     results[i].tokens.size(), model.config().context));
+  VOLTA_TRY(auto prompts, read_prompts(options, tokenizer.get()));
+  VOLTA_TRY(Stops stops, find_stops(options, config, tokenizer.get()));
+  VOLTA_TRY(auto requests, make_requests(options, globals, config, std::move(stops.tokens),
+                                         model.config(), std::move(prompts)));
+  VOLTA_TRY(model.prepack(dtype));
+  VOLTA_TRY(const GeneratorOptions sized, size_generator(options, dtype, model.config(), requests));
+  VOLTA_TRY(Generator generator, Generator::create(model, sized));
+  if (options.verbose) {
+    report_settings(options, config, requests.front());
+    VOLTA_TRY(report_memory(generator, sized, requests));
   }
+  GenerationOutput out({.output = output,
+                        .tokenizer = tokenizer,
+                        .stops = std::move(stops.strings),
+                        .array = !options.prompts_file.empty()},
+                       requests);
+  VOLTA_TRY(const auto results, run(generator, requests, out));
+  if (output == Output::kText) report_full_contexts(results, model.config().context);
   if (options.verbose) report_speed(generator, results);
   VOLTA_TRY(session.finish());
   if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
   return {};
+}
+
+void add_sampling_options(CLI::App& command, Options& options) {
+  command.add_option("--temperature", options.temperature, "0 is greedy (default 0.8)");
+  command.add_option("--top-k", options.top_k, "keep the k likeliest tokens; 0: all");
+  command.add_option("--top-p", options.top_p, "keep the likeliest tokens of this total; 1: all");
+  command.add_option("--min-p", options.min_p, "drop tokens below this share of the likeliest");
+  command.add_option("--repetition-penalty", options.repetition_penalty,
+                     "against tokens of prompt and output; 1: none");
+  command.add_option("--frequency-penalty", options.frequency_penalty,
+                     "off a logit for each time the output has the token; 0: none");
+  command.add_option("--presence-penalty", options.presence_penalty,
+                     "off a logit if the output has the token; 0: none");
 }
 
 }  // namespace
@@ -225,7 +350,6 @@ Status generate(const Globals& globals, Options& options) {
 void add_generate(CLI::App& app, Globals& globals, Action& action) {
   CLI::App* command = app.add_subcommand("generate", "generate text from a model");
   auto options = std::make_shared<Options>();
-  SamplingParams& sampling = options->sampling;
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
   command->add_option("-p,--prompt", options->prompts, "text to continue; repeat it for a batch")
@@ -234,20 +358,23 @@ void add_generate(CLI::App& app, Globals& globals, Action& action) {
   command->add_option("--ids", options->ids, "a prompt as token ids, e.g. 5,6,7")
       ->allow_extra_args(false)
       ->take_all();
+  command->add_option("--prompts-file", options->prompts_file,
+                      "prompts, one a line; .jsonl: {\"prompt\": ...} or {\"ids\": [...]}");
   command->add_option("-n,--tokens", options->tokens, "new tokens a prompt (default 256)")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31));
-  command->add_option("--temperature", sampling.temperature, "0 is greedy (default 0.8)");
-  command->add_option("--top-k", sampling.top_k, "keep the k likeliest tokens; 0: all");
-  command->add_option("--top-p", sampling.top_p, "keep the likeliest tokens of this total; 1: all");
-  command->add_option("--min-p", sampling.min_p, "drop tokens below this share of the likeliest");
-  command->add_option("--repetition-penalty", sampling.repetition_penalty, "1: none");
-  command->add_option("--stop", options->stop, "end after this token; may be repeated")
+  add_sampling_options(*command, *options);
+  command->add_option("--stop", options->stop, "end before this text; may be repeated")
       ->allow_extra_args(false)
       ->take_all();
-  command->add_option("--slots", options->slots, "prompts that run at once (default: all)")
+  command->add_flag("--ignore-eos", options->ignore_eos, "do not end at the model's end tokens");
+  command
+      ->add_option("--logprobs", options->logprobs,
+                   "tell the K likeliest tokens at each place (json)")
+      ->check(CLI::Range(0, 1 << 20));
+  command->add_option("--slots", options->slots, "prompts that run at once (default: up to 16)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
   command->add_flag("--no-kv-cache", options->no_kv_cache, "compute the whole prefix every token");
-  command->add_flag("-v,--verbose", options->verbose, "report time and memory on stderr");
+  command->add_flag("-v,--verbose", options->verbose, "report settings, memory and time on stderr");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return generate(globals, *options); };
   });

@@ -57,7 +57,7 @@ void add_globals(CLI::App& app, Globals& globals) {
   app.add_option("--dtype", globals.dtype, "compute type: f32 or bf16; weights stay as stored")
       ->group("Global");
   app.add_option("--seed", globals.seed, "seed of everything random")->group("Global");
-  app.add_option("--output", globals.output, "text, json or csv (graph: text, dot or json)")
+  app.add_option("--output", globals.output, "text, json or csv (graph: dot; generate: jsonl)")
       ->group("Global");
   app.add_option("--profile", globals.profile,
                  "write a profile of every op: .csv, .json, .trace.json (Perfetto), else a table")

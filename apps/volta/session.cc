@@ -34,6 +34,8 @@ std::string_view output_name(Output output) {
       return "text";
     case Output::kJson:
       return "json";
+    case Output::kJsonLines:
+      return "jsonl";
     case Output::kCsv:
       return "csv";
     case Output::kDot:

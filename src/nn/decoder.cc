@@ -11,11 +11,10 @@
 namespace volta {
 namespace {
 
-constexpr std::array<std::int64_t, 4> kPrefillChunks = {256, 64, 16, 1};
-constexpr std::size_t kLargestChunk = 256;
+constexpr std::array<std::int64_t, 4> kPrefillChunks = {kLargestChunk, 64, 16, 1};
 
 // The row that makes Sample skip a slot.
-constexpr SamplingRow kSkip = {-1.0f, 0.0f, 1.0f, 0.0f, 1.0f};
+constexpr SamplingRow kSkip = {-1.0f};
 
 // Writes `values` to row `index` of a [slots, ..] tensor.
 template <typename T>
@@ -25,10 +24,15 @@ Status write_row(const Tensor& tensor, std::int64_t index, std::span<const T> va
 }
 
 template <typename T>
+Status read_row(const Tensor& tensor, std::int64_t index, std::span<T> values) {
+  VOLTA_TRY(const Tensor row, tensor.slice(index, index + 1));
+  return row.read(values);
+}
+
+template <typename T>
 Result<T> read_one(const Tensor& tensor, std::int64_t index) {
   T value{};
-  VOLTA_TRY(const Tensor row, tensor.slice(index, index + 1));
-  VOLTA_TRY(row.read(std::span<T>(&value, 1)));
+  VOLTA_TRY(read_row(tensor, index, std::span<T>(&value, 1)));
   return value;
 }
 
@@ -43,15 +47,20 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
   const std::int64_t capacity = options.capacity == 0 ? config.context : options.capacity;
   VOLTA_TRY(decoder.cache_, TransformerKvCache::create(config, options.slots, capacity,
                                                        options.cache_dtype, device));
-  VOLTA_TRY(decoder.counts_,
-            Tensor::zeros({DType::kI32, Shape(options.slots, config.vocab_size)}, device.memory()));
+  VOLTA_TRY(
+      decoder.counts_,
+      Tensor::zeros({DType::kI32, Shape(options.slots, 2, config.vocab_size)}, device.memory()));
   decoder.slots_.resize(static_cast<std::size_t>(options.slots));
   for (Slot& slot : decoder.slots_) slot.tokens.reserve(static_cast<std::size_t>(capacity));
   return decoder;
 }
 
 Result<std::shared_ptr<const Plan>> Decoder::make(std::int64_t slots, std::int64_t chunk) const {
-  const CachedGraphOptions wanted{slots, chunk, capacity(), options_.cache_dtype, true};
+  const CachedGraphOptions wanted{.slots = slots,
+                                  .chunk = chunk,
+                                  .capacity = capacity(),
+                                  .cache_dtype = options_.cache_dtype,
+                                  .top = options_.top};
   VOLTA_TRY(const Graph built, build_cached_graph(model_.config(), wanted));
   VOLTA_TRY(const Graph stored, model_.with_stored_weights(built));
   VOLTA_TRY(const Graph graph,
@@ -81,6 +90,10 @@ Result<Decoder::Runner> Decoder::bind(const std::shared_ptr<const Plan>& plan, s
   VOLTA_TRY(runner.rng, runner.plan.binding("sample_rng"));
   VOLTA_TRY(runner.token, runner.plan.output("token"));
   VOLTA_TRY(runner.logprob, runner.plan.output("logprob"));
+  if (options_.top > 0) {
+    VOLTA_TRY(runner.top_tokens, runner.plan.output("top_tokens"));
+    VOLTA_TRY(runner.top_logprobs, runner.plan.output("top_logprobs"));
+  }
   return runner;
 }
 
@@ -169,7 +182,8 @@ Status Decoder::set_row(const Runner& runner, std::int64_t index, const Row& row
 
 Status Decoder::set_counts(std::int64_t slot, std::span<const std::int32_t> tokens) {
   VOLTA_TRY(check_slot(slot));
-  std::vector<std::int32_t> row(static_cast<std::size_t>(model_.config().vocab_size), 0);
+  // Two rows: the prompt's counts, and those of the output.
+  std::vector<std::int32_t> row(2 * static_cast<std::size_t>(model_.config().vocab_size), 0);
   for (const std::int32_t token : tokens) ++row[static_cast<std::size_t>(token)];
   return write_row<std::int32_t>(counts_, slot, row);
 }
@@ -243,9 +257,7 @@ Result<DrawnToken> Decoder::fill(std::int64_t slot, std::span<const std::int32_t
                                                        held.size(), tokens.size()));
     }
   }
-  VOLTA_TRY(const auto token, read_one<std::int32_t>(runner->token, 0));
-  VOLTA_TRY(const auto logprob, read_one<float>(runner->logprob, 0));
-  return DrawnToken{token, logprob};
+  return read_drawn(*runner, 0);
 }
 
 Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
@@ -300,9 +312,22 @@ Status Decoder::step() {
 
 Result<DrawnToken> Decoder::drawn(std::int64_t slot) const {
   if (!decode_runner_) return fail(ErrorCode::kInternal, "no step has run yet");
-  VOLTA_TRY(const auto token, read_one<std::int32_t>(decode_runner_->token, slot));
-  VOLTA_TRY(const auto logprob, read_one<float>(decode_runner_->logprob, slot));
-  return DrawnToken{token, logprob};
+  return read_drawn(*decode_runner_, slot);
+}
+
+Result<DrawnToken> Decoder::read_drawn(const Runner& runner, std::int64_t index) const {
+  DrawnToken drawn;
+  VOLTA_TRY(drawn.token, read_one<std::int32_t>(runner.token, index));
+  VOLTA_TRY(drawn.logprob, read_one<float>(runner.logprob, index));
+  const auto top = static_cast<std::size_t>(options_.top);
+  if (top == 0) return drawn;
+  std::vector<std::int32_t> tokens(top);
+  std::vector<float> logprobs(top);
+  VOLTA_TRY(read_row<std::int32_t>(runner.top_tokens, index, tokens));
+  VOLTA_TRY(read_row<float>(runner.top_logprobs, index, logprobs));
+  drawn.top.reserve(top);
+  for (std::size_t i = 0; i < top; ++i) drawn.top.push_back({tokens[i], logprobs[i]});
+  return drawn;
 }
 
 std::int64_t Decoder::activation_bytes() const {

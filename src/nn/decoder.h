@@ -22,17 +22,26 @@ struct DecoderOptions {
   std::int64_t capacity = 0;  ///< Cache capacity in tokens; 0: the context.
   DType cache_dtype = DType::kF32;
   DType compute_dtype = DType::kF32;
+  std::int32_t top = 0;  ///< How many of the likeliest tokens a drawn one comes with.
 };
 
 /// One slot's sampling parameters, a row of the Sample op's input.
-using SamplingRow = std::array<float, 5>;
+using SamplingRow = std::array<float, kSampleParams>;
 /// {seed, step} of one draw.
 using SampleRng = std::array<std::int64_t, 2>;
+
+/// A token and its probability under softmax(logits), before penalties and filters.
+struct TokenLogprob {
+  std::int32_t token = 0;
+  float logprob = 0.0f;
+  bool operator==(const TokenLogprob&) const = default;
+};
 
 /// A token as the Sample op drew it.
 struct DrawnToken {
   std::int32_t token = 0;
   float logprob = 0.0f;
+  std::vector<TokenLogprob> top{};  ///< The likeliest first.
 };
 
 /// Hears how many tokens of a prompt are cached, after each chunk but the last; false ends the
@@ -51,7 +60,7 @@ class Decoder {
   /// Makes the plans that a prompt of `tokens` tokens and decoding after it need, so that
   /// activation_bytes() is known before anything runs.
   Status prepare(std::int64_t tokens);
-  /// Sets how often each token (checked ids) counts for the repetition penalty of `slot`.
+  /// Begins the penalties of `slot` anew with the tokens (checked ids) of its prompt.
   Status set_counts(std::int64_t slot, std::span<const std::int32_t> tokens);
   /// Forgets the slot, runs `tokens` (at least one, at most capacity(), checked ids) through it in
   /// chunks, and draws the token that follows. kInterrupted when `progress` says so.
@@ -84,7 +93,7 @@ class Decoder {
     BoundPlan plan;
     std::int64_t chunk = 1;
     Tensor ids{}, positions{}, start{}, count{}, last{}, sampling{}, rng{};
-    Tensor token{}, logprob{};
+    Tensor token{}, logprob{}, top_tokens{}, top_logprobs{};
   };
   static constexpr auto keep_going = [](std::int64_t) { return true; };
   struct Row {
@@ -110,12 +119,13 @@ class Decoder {
   Result<DrawnToken> fill(std::int64_t slot, std::span<const std::int32_t> tokens,
                           const SamplingRow& sampling, const SampleRng& rng,
                           PrefillProgress progress);
+  Result<DrawnToken> read_drawn(const Runner& runner, std::int64_t index) const;
   Status set_row(const Runner& runner, std::int64_t index, const Row& row) const;
 
   Transformer model_;
   DecoderOptions options_;
   TransformerKvCache cache_;
-  Tensor counts_;                                              ///< i32[slots, V].
+  Tensor counts_;                                              ///< i32[slots, 2, V].
   std::map<std::int64_t, std::shared_ptr<const Plan>> plans_;  ///< Prefill plans by chunk.
   std::map<std::int64_t, Runner> prefill_runners_;             ///< Bound to prefill_slot_.
   std::int64_t prefill_slot_ = -1;

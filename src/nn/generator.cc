@@ -14,33 +14,8 @@ namespace volta {
 namespace {
 
 SamplingRow sampling_row(const SamplingParams& p) {
-  return {p.temperature, static_cast<float>(p.top_k), p.top_p, p.min_p, p.repetition_penalty};
-}
-
-Status check_request(const GenerationRequest& request, std::int64_t vocab, std::int64_t capacity) {
-  if (request.prompt.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "the prompt is empty; give at least one token");
-  }
-  if (static_cast<std::int64_t>(request.prompt.size()) > capacity) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt",
-                            request.prompt.size(), capacity));
-  }
-  std::size_t place = 0;
-  for (const std::int32_t id : request.prompt) {
-    if (id < 0 || id >= vocab) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("token {} of the prompt is {}; the vocabulary has ids 0 to {}", place,
-                              id, vocab - 1));
-    }
-    ++place;
-  }
-  if (request.max_new_tokens < 0) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("max_new_tokens is {}; it must not be negative", request.max_new_tokens));
-  }
-  return validate(request.sampling);
+  return {p.temperature,        static_cast<float>(p.top_k), p.top_p,           p.min_p,
+          p.repetition_penalty, p.frequency_penalty,         p.presence_penalty};
 }
 
 }  // namespace
@@ -59,7 +34,46 @@ Status validate(const SamplingParams& p) {
   if (!(p.repetition_penalty > 0.0f) || !std::isfinite(p.repetition_penalty)) {
     return bad("repetition_penalty", p.repetition_penalty, "positive; 1 is off");
   }
+  const auto in_range = [](float penalty) { return penalty >= -2.0f && penalty <= 2.0f; };
+  if (!in_range(p.frequency_penalty)) {
+    return bad("frequency_penalty", p.frequency_penalty, "from -2 to 2; 0 is off");
+  }
+  if (!in_range(p.presence_penalty)) {
+    return bad("presence_penalty", p.presence_penalty, "from -2 to 2; 0 is off");
+  }
   return {};
+}
+
+Status validate(const GenerationRequest& request, std::int64_t vocab, std::int64_t context) {
+  if (request.prompt.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "the prompt is empty; give at least one token");
+  }
+  if (static_cast<std::int64_t>(request.prompt.size()) > context) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt",
+                            request.prompt.size(), context));
+  }
+  std::size_t place = 0;
+  for (const std::int32_t id : request.prompt) {
+    if (id < 0 || id >= vocab) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("token {} of the prompt is {}; the vocabulary has ids 0 to {}", place,
+                              id, vocab - 1));
+    }
+    ++place;
+  }
+  if (request.max_new_tokens < 0) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("max_new_tokens is {}; it must not be negative", request.max_new_tokens));
+  }
+  return validate(request.sampling);
+}
+
+std::int64_t capacity_for(const TransformerConfig& config, std::int64_t tokens) {
+  const std::int64_t wanted = std::clamp<std::int64_t>(tokens, 1, config.context);
+  const std::int64_t blocks = (wanted + kAttentionKeyBlock - 1) / kAttentionKeyBlock;
+  return std::min(blocks * kAttentionKeyBlock, config.context);
 }
 
 // One call of generate(): requests wait in order, take a free slot, and leave it when they end.
@@ -157,6 +171,7 @@ struct Generator::Session {
     run.sequence.reserve(request.prompt.size() + tokens);
     results[run.index].tokens.reserve(tokens);
     results[run.index].logprobs.reserve(tokens);
+    if (generator.options_.top_logprobs > 0) results[run.index].top.reserve(tokens);
     std::vector<double>& times = generator.timing_.token_seconds;
     times.reserve(times.size() + tokens);
   }
@@ -227,9 +242,11 @@ struct Generator::Session {
     if (!std::isfinite(drawn.logprob)) return not_finite(run);
     result.tokens.push_back(drawn.token);
     result.logprobs.push_back(drawn.logprob);
+    if (!drawn.top.empty()) result.top.push_back(drawn.top);
     run.sequence.push_back(drawn.token);
     const auto reason = finished(run);
-    if (callbacks.token && !callbacks.token({run.index, drawn.token, drawn.logprob})) cancel();
+    if (callbacks.token && !callbacks.token({run.index, drawn.token, drawn.logprob, drawn.top}))
+      cancel();
     if (cancelled || reason) VOLTA_TRY(generator.decoder_.set_idle(slot));
     if (cancelled || !reason) return {};
     const std::size_t index = run.index;
@@ -292,8 +309,14 @@ struct Generator::Session {
 };
 
 Result<Generator> Generator::create(const Transformer& model, const GeneratorOptions& options) {
+  const std::int64_t vocab = model.config().vocab_size;
+  if (options.top_logprobs < 0 || options.top_logprobs > vocab) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} log-probabilities a token; the vocabulary has {} tokens",
+                            options.top_logprobs, vocab));
+  }
   const DecoderOptions decoder_options{options.slots, options.capacity, options.cache_dtype,
-                                       options.compute_dtype};
+                                       options.compute_dtype, options.top_logprobs};
   VOLTA_TRY(Decoder decoder, Decoder::create(model, decoder_options));
   Generator generator(std::move(decoder), options);
   generator.options_.reuse_prefix = options.reuse_prefix && options.use_cache;
@@ -309,7 +332,7 @@ Result<std::vector<GenerationResult>> Generator::generate(
     std::span<const GenerationRequest> requests, const GenerationCallbacks& callbacks) {
   const std::int64_t vocab = decoder_.model().config().vocab_size;
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (auto ok = check_request(requests[i], vocab, decoder_.capacity()); !ok) {
+    if (auto ok = validate(requests[i], vocab, decoder_.capacity()); !ok) {
       return std::unexpected(std::move(ok).error().with_context(fmt::format("request {}", i)));
     }
   }

@@ -15,13 +15,16 @@
 
 namespace volta {
 
-/// How one request draws its tokens. temperature 0 is greedy.
+/// How one request draws its tokens. temperature 0 is greedy. What is set works in the order of the
+/// Sample op: penalties, temperature, top-k, top-p, min-p.
 struct SamplingParams {
   float temperature = 1.0f;
   std::int32_t top_k = 0;           ///< 0: off.
   float top_p = 1.0f;               ///< 1: off.
   float min_p = 0.0f;               ///< 0: off.
   float repetition_penalty = 1.0f;  ///< 1: off. Applies to tokens of the prompt and the output.
+  float frequency_penalty = 0.0f;   ///< 0: off. Off a logit for each time the output has the token.
+  float presence_penalty = 0.0f;    ///< 0: off. Off a logit if the output has the token at all.
   std::uint64_t seed = 0;
 };
 /// Ranges of every field; the message names the field, its value and the range.
@@ -37,6 +40,10 @@ struct GenerationRequest {
   std::function<bool(std::int32_t token)> stop_when{};
 };
 
+/// Whether a model of this vocabulary and context can run the request; the message names what
+/// cannot be.
+Status validate(const GenerationRequest& request, std::int64_t vocab, std::int64_t context);
+
 enum class StopReason : std::uint8_t {
   kLength,         ///< max_new_tokens.
   kStopToken,      ///< One of stop_tokens.
@@ -48,6 +55,8 @@ enum class StopReason : std::uint8_t {
 struct GenerationResult {
   std::vector<std::int32_t> tokens;  ///< New tokens only.
   std::vector<float> logprobs;       ///< Of each new token.
+  /// With GeneratorOptions::top_logprobs, for each new token the likeliest ones at its place.
+  std::vector<std::vector<TokenLogprob>> top;
   StopReason reason = StopReason::kLength;
 };
 
@@ -56,6 +65,7 @@ struct TokenEvent {
   std::size_t request = 0;
   std::int32_t token = 0;
   float logprob = 0.0f;
+  std::span<const TokenLogprob> top{};  ///< As in the result.
 };
 using TokenCallback = std::function<bool(const TokenEvent&)>;
 
@@ -84,7 +94,12 @@ struct GeneratorOptions {
   /// it, and only the rest runs: what a growing conversation costs is its newest turn. The tokens
   /// are the same. The model's weights must not change between calls.
   bool reuse_prefix = false;
+  std::int32_t top_logprobs = 0;  ///< The likeliest tokens to tell with each new one.
 };
+
+/// The capacity that sequences of up to `tokens` tokens (prompt and new ones) need: no more than
+/// the context, in whole key blocks.
+std::int64_t capacity_for(const TransformerConfig& config, std::int64_t tokens);
 
 /// What a generator holds in memory; after prepare() known before anything runs.
 struct GeneratorMemory {

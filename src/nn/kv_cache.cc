@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "base/text.h"
@@ -11,9 +12,9 @@ namespace {
 
 constexpr std::int64_t kMaxSlots = 1 << 16;
 
-// The shape of one layer's k or v, after every size was checked.
-Result<TensorSpec> layer_spec(const TransformerConfig& config, std::int64_t slots,
-                              std::int64_t capacity, DType dtype) {
+Status check_sizes(const TransformerConfig& config, std::int64_t slots, std::int64_t capacity,
+                   DType dtype) {
+  VOLTA_TRY(validate(config));
   if (slots < 1 || slots > kMaxSlots) {
     return fail(
         ErrorCode::kInvalidArgument,
@@ -29,30 +30,60 @@ Result<TensorSpec> layer_spec(const TransformerConfig& config, std::int64_t slot
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("a KV cache of {}; it must be f32, bf16 or f16", dtype_name(dtype)));
   }
-  const TensorSpec spec{dtype, Shape(slots, config.kv_heads, capacity, config.head_dim)};
+  return {};
+}
+
+// The shape of one layer's k or v, of sizes that were checked.
+Result<TensorSpec> layer_spec(const TransformerConfig& config, std::int64_t slots,
+                              const CacheLayout& layout, DType dtype) {
+  const TensorSpec spec{dtype, Shape(slots, config.kv_heads, layout.rows, config.head_dim)};
   VOLTA_TRY(check_spec(spec));
   return spec;
 }
 
 }  // namespace
 
+CacheLayout cache_layout(const TransformerConfig& config, std::int64_t layer,
+                         std::int64_t capacity) {
+  const std::int64_t window = config.layer_window(layer);
+  if (window == 0 || window >= capacity) return {capacity, false};
+  const std::int64_t needed = window - 1 + kLargestChunk;
+  const std::int64_t ring =
+      (needed + kAttentionKeyBlock - 1) / kAttentionKeyBlock * kAttentionKeyBlock;
+  return ring < capacity ? CacheLayout{ring, true} : CacheLayout{capacity, false};
+}
+
 Result<std::int64_t> TransformerKvCache::bytes_for(const TransformerConfig& config,
                                                    std::int64_t slots, std::int64_t capacity,
                                                    DType dtype) {
-  VOLTA_TRY(validate(config));
-  VOLTA_TRY(const TensorSpec spec, layer_spec(config, slots, capacity, dtype));
-  return 2 * config.layers * spec.bytes();
+  VOLTA_TRY(check_sizes(config, slots, capacity, dtype));
+  std::int64_t bytes = 0;
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    const CacheLayout layout = cache_layout(config, layer, capacity);
+    VOLTA_TRY(const TensorSpec spec, layer_spec(config, slots, layout, dtype));
+    std::int64_t both = 0;
+    if (__builtin_mul_overflow(spec.bytes(), std::int64_t{2}, &both) ||
+        __builtin_add_overflow(bytes, both, &bytes)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("a KV cache of {} slots of {} tokens has more bytes than can be "
+                              "counted",
+                              slots, capacity));
+    }
+  }
+  return bytes;
 }
 
 Result<TransformerKvCache> TransformerKvCache::create(const TransformerConfig& config,
                                                       std::int64_t slots, std::int64_t capacity,
                                                       DType dtype, Device& device) {
-  VOLTA_TRY(validate(config));
-  VOLTA_TRY(const TensorSpec spec, layer_spec(config, slots, capacity, dtype));
+  VOLTA_TRY(bytes_for(config, slots, capacity, dtype));
   TransformerKvCache cache;
   cache.capacity_ = capacity;
   cache.lengths_.assign(static_cast<std::size_t>(slots), 0);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    const CacheLayout layout = cache_layout(config, layer, capacity);
+    VOLTA_TRY(const TensorSpec spec, layer_spec(config, slots, layout, dtype));
+    if (layout.ring) cache.rings_.push_back({config.layer_window(layer), layout.rows});
     AttentionKvCache one;
     VOLTA_TRY(one.k, Tensor::zeros(spec, device.memory()));
     VOLTA_TRY(one.v, Tensor::zeros(spec, device.memory()));
@@ -93,7 +124,13 @@ Status TransformerKvCache::rewind(std::int64_t slot, std::int64_t length) {
 }
 
 bool TransformerKvCache::can_rewind(std::int64_t slot, std::int64_t length) const {
-  return slot >= 0 && slot < slots() && length >= 0 && length <= this->length(slot);
+  if (slot < 0 || slot >= slots() || length < 0) return false;
+  const std::int64_t now = this->length(slot);
+  // A step that failed may have written one row more than it counted.
+  const auto keeps = [&](const Ring& ring) {
+    return now < ring.rows || length - ring.window + 1 > now - ring.rows;
+  };
+  return length == now || (length < now && std::ranges::all_of(rings_, keeps));
 }
 
 Result<Tensor> TransformerKvCache::bind(const PlanBinding& binding) const {

@@ -1,5 +1,6 @@
 // KV caches: the keys and values of every layer for a number of sequences at once. Fixed capacity;
-// the lengths are inputs of the plans that read and append.
+// the lengths are inputs of the plans that read and append. A layer with a sliding window keeps a
+// ring of what later rows still see, so that its memory does not grow with the sequence.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,20 @@
 
 namespace volta {
 
-/// One layer's cache: [slots, kv_heads, capacity, head_dim], contiguous per head.
+/// The most rows that a plan over a cache feeds a slot at once.
+inline constexpr std::int64_t kLargestChunk = 256;
+
+/// How the positions of a sequence lie in one layer's cache.
+struct CacheLayout {
+  std::int64_t rows = 0;
+  bool ring = false;  ///< Position p lies in row p % rows; otherwise in row p.
+};
+/// The layout for sequences of up to `capacity` tokens: a ring of the layer's window and a chunk,
+/// in whole key blocks, where that is smaller than the capacity.
+CacheLayout cache_layout(const TransformerConfig& config, std::int64_t layer,
+                         std::int64_t capacity);
+
+/// One layer's cache: [slots, kv_heads, rows, head_dim], contiguous per head.
 struct AttentionKvCache {
   Tensor k;
   Tensor v;
@@ -45,7 +59,13 @@ class TransformerKvCache {
   Result<Tensor> bind(const PlanBinding& binding) const;
 
  private:
+  // A layer that is a ring.
+  struct Ring {
+    std::int64_t window = 0;
+    std::int64_t rows = 0;
+  };
   std::vector<AttentionKvCache> layers_;
+  std::vector<Ring> rings_;
   std::vector<std::int64_t> lengths_;
   std::int64_t capacity_ = 0;
 };

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <span>
 #include <utility>
+
+#include "nn/kv_cache.h"
 
 namespace volta {
 namespace {
@@ -140,7 +143,8 @@ AttentionShape attention_shape(const LayerContext& c, bool packed) {
           .head_dim = static_cast<std::int32_t>(config.head_dim),
           .window = config.layer_window(c.layer),
           .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
-          .packed = packed};
+          .packed = packed,
+          .ring = c.ring};
 }
 
 Result<ValueId> attend(const LayerContext& c, const Qkv& qkv) {
@@ -404,12 +408,14 @@ Result<Graph> build_cached_graph(const TransformerConfig& config,
                        .rng = {},
                        .start = in.start,
                        .count = in.count};
-  const TensorSpec cache{options.cache_dtype,
-                         Shape(options.slots, config.kv_heads, capacity, config.head_dim)};
   VOLTA_TRY(ValueId x, embed(context, in.ids));
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     context.layer = layer;
     context.prefix = block_prefix(config, layer);
+    const CacheLayout layout = cache_layout(config, layer, capacity);
+    context.ring = layout.ring;
+    const TensorSpec cache{options.cache_dtype,
+                           Shape(options.slots, config.kv_heads, layout.rows, config.head_dim)};
     VOLTA_TRY(context.cache_k, graph.state(fmt::format("cache.{}.k", layer), cache));
     VOLTA_TRY(context.cache_v, graph.state(fmt::format("cache.{}.v", layer), cache));
     VOLTA_TRY(x, TransformerBlock::build(context, x));
@@ -419,13 +425,17 @@ Result<Graph> build_cached_graph(const TransformerConfig& config,
   VOLTA_TRY(graph.output("logits", logits));
   if (!options.sampling) return graph;
   graph.set_scope("sample");
-  VOLTA_TRY(const ValueId params, graph.input("sampling", {DType::kF32, Shape(options.slots, 5)}));
+  VOLTA_TRY(const ValueId params,
+            graph.input("sampling", {DType::kF32, Shape(options.slots, kSampleParams)}));
   VOLTA_TRY(const ValueId rng, graph.input("sample_rng", {DType::kI64, Shape(options.slots, 2)}));
   VOLTA_TRY(const ValueId counts,
-            graph.state("counts", {DType::kI32, Shape(options.slots, config.vocab_size)}));
-  VOLTA_TRY(const auto drawn, graph.add(Sample{}, std::vector{logits, params, rng, counts}));
-  VOLTA_TRY(graph.output("token", drawn.front()));
-  VOLTA_TRY(graph.output("logprob", drawn.back()));
+            graph.state("counts", {DType::kI32, Shape(options.slots, 2, config.vocab_size)}));
+  VOLTA_TRY(const auto drawn,
+            graph.add(Sample{options.top}, std::vector{logits, params, rng, counts}));
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
+    constexpr std::array kNames = {"token", "logprob", "top_tokens", "top_logprobs"};
+    VOLTA_TRY(graph.output(kNames[i], drawn[i]));
+  }
   return graph;
 }
 

@@ -34,6 +34,7 @@ struct LayerContext {
   ValueId cache_v{};
   ValueId start{};
   ValueId count{};
+  bool ring = false;  ///< Of this layer's cache.
   bool cached() const { return cache_k.valid(); }
 };
 
@@ -60,16 +61,18 @@ Result<Graph> build_evaluation_graph(const TransformerConfig& config, std::int64
 /// Prefill (C > 1) and decode (C = 1) over a KV cache.
 /// Inputs: "ids" i32[S, C], "positions" i32[S, C], "start" i32[S] (tokens already cached), "count"
 /// i32[S] (valid rows; 0 skips the slot), "last" i32[S] = max(count - 1, 0).
-/// States: "cache.N.k", "cache.N.v" f[S, kv_heads, P, head_dim].
+/// States: "cache.N.k", "cache.N.v" f[S, kv_heads, rows, head_dim], rows as cache_layout() says.
 /// Outputs: "logits" f32[S, V] of each slot's last valid row. With sampling also inputs
-/// "sampling" f32[S, 5] and "sample_rng" i64[S, 2], state "counts" i32[S, V], outputs "token"
-/// i32[S] and "logprob" f32[S].
+/// "sampling" f32[S, kSampleParams] and "sample_rng" i64[S, 2], state "counts" i32[S, 2, V],
+/// outputs "token" i32[S] and "logprob" f32[S]; with top > 0 "top_tokens" i32[S, top] and
+/// "top_logprobs" f32[S, top].
 struct CachedGraphOptions {
   std::int64_t slots = 1;
   std::int64_t chunk = 1;
   std::int64_t capacity = 0;  ///< P; 0: the config's context.
   DType cache_dtype = DType::kF32;
   bool sampling = true;
+  std::int32_t top = 0;  ///< The likeliest tokens to tell with each one drawn.
 };
 Result<Graph> build_cached_graph(const TransformerConfig& config,
                                  const CachedGraphOptions& options);

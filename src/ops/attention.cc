@@ -10,6 +10,7 @@ constexpr std::int32_t kMaxHeads = 1 << 20;  // Of heads and head_dim alike: far
 // Checks q, k, v (or qkv), which come first in both ops; returns the spec of y.
 Result<TensorSpec> check_sequences(const Check& check, const AttentionShape& shape, Specs inputs) {
   const TensorSpec& first = inputs[0];
+  VOLTA_TRY(check.that(!shape.ring, "no ring: there is no cache"));
   VOLTA_TRY(check.type(0, shape.packed ? "qkv" : "q", DType::kF32));
   VOLTA_TRY(check.that(first.shape.rank() == 3, "inputs [batch, time, width]"));
   const AttentionWidths width = attention_widths(shape);
@@ -58,7 +59,7 @@ void attention_attributes(Attributes& text, const AttentionShape& shape) {
   if (shape.kv_heads != shape.heads) text.value("kv_heads", shape.kv_heads);
   text.value("head_dim", shape.head_dim);
   if (shape.window > 0) text.value("window", shape.window);
-  text.value("scale", shape.scale).flag(shape.packed, "packed");
+  text.value("scale", shape.scale).flag(shape.packed, "packed").flag(shape.ring, "ring");
 }
 
 Result<SpecList> infer(const Attention& op, Specs inputs) {

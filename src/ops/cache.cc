@@ -13,6 +13,12 @@ Status check_cache(const Check& check, const AttentionShape& shape, Specs inputs
   VOLTA_TRY(check.floating(sequences, "cache_k"));
   VOLTA_TRY(check.that(cache.shape == Shape(slots, shape.kv_heads, cache.shape[2], shape.head_dim),
                        "cache_k [sequences, kv_heads, capacity, head_dim]"));
+  if (shape.ring) {
+    VOLTA_TRY(check.that(shape.window > 0 && cache.shape[2] % kAttentionKeyBlock == 0 &&
+                             cache.shape[2] >= shape.window + inputs[0].shape[1] - 1,
+                         "with a ring: a window, and a capacity of whole key blocks of 64 that "
+                         "holds it and the new rows"));
+  }
   VOLTA_TRY(check.is(sequences + 1, "cache_v", cache));
   VOLTA_TRY(check.is(sequences + 2, "start", {DType::kI32, Shape(slots)}));
   return check.is(sequences + 3, "count", {DType::kI32, Shape(slots)});

@@ -205,6 +205,9 @@ struct Rope {
   bool operator==(const Rope&) const = default;
 };
 
+/// Attention combines keys in blocks of so many, counted from position 0 of the sequence.
+inline constexpr std::int64_t kAttentionKeyBlock = 64;
+
 /// What every attention op shares. Query head h reads key/value head h / (heads / kv_heads).
 struct AttentionShape {
   std::int32_t heads = 1;
@@ -213,6 +216,10 @@ struct AttentionShape {
   std::int32_t window = 0;  ///< Row t sees keys (t - window, t]; 0: all up to t.
   float scale = 1.0f;       ///< Scores are scale * q k^T.
   bool packed = false;      ///< One input [.., (heads + 2 kv_heads) head_dim] = q | k | v.
+  /// The ops over caches only: position p lies at row p % P of a cache that may be shorter than the
+  /// sequence. P is a multiple of kAttentionKeyBlock and at least window + rows - 1, so that no row
+  /// still to be seen is overwritten and no block is split.
+  bool ring = false;
   bool operator==(const AttentionShape&) const = default;
 };
 /// Causal attention over whole sequences, tiled, never storing [T, T] (Dao et al. 2022).
@@ -234,8 +241,8 @@ struct AttentionGrad {
   bool operator==(const AttentionGrad&) const = default;
 };
 
-/// Writes the keys and values of rows t < count[s] at positions start[s] + t of the caches.
-/// in: qkv f32[S, C, ..] if packed, otherwise k and v f32[S, C, kv_heads head_dim];
+/// Writes the keys and values of rows t < count[s] at positions start[s] + t of the caches (modulo
+/// P with `ring`). in: qkv f32[S, C, ..] if packed, otherwise k and v f32[S, C, kv_heads head_dim];
 ///     cache_k f[S, kv_heads, P, head_dim] (written), cache_v like it (written),
 ///     start i32[S], count i32[S]   out: none
 struct KvAppend {
@@ -315,14 +322,22 @@ struct Fill {
 struct Argmax {
   bool operator==(const Argmax&) const = default;
 };
-/// Draws one token a row: repetition penalty (Keskar et al. 2019) on tokens with counts > 0, then
-/// temperature, top-k, top-p (Holtzman et al. 2020), min-p, and an inverse-CDF draw with
-/// Philox(seed, step). Temperature 0 is greedy. Increments counts of the drawn token. A
-/// negative temperature skips the row (an idle slot, an unfinished prompt): token -1, logprob 0.
-/// in: logits f32[S, V], params f32[S, 5] = {temperature, top_k (0 off), top_p (1 off), min_p (0
-///     off), repetition_penalty (1 off)}, rng i64[S, 2] = {seed, step}, counts i32[S, V] (written)
-/// out: token i32[S], logprob f32[S] of the token under softmax(logits)
+/// Floats of a row of Sample's params.
+inline constexpr std::int64_t kSampleParams = 7;
+/// Draws one token a row. In this order: the repetition penalty (Keskar et al. 2019: positive
+/// logits divided by it, others multiplied) on tokens of the prompt and of the output; logit -=
+/// frequency * count + presence * (count > 0) with counts of the output alone; temperature; top-k;
+/// top-p (Holtzman et al. 2020) of what is left; min-p; an inverse-CDF draw with Philox(seed,
+/// step). Temperature 0 is greedy. Increments the count of the drawn token. A negative temperature
+/// skips the row (an idle slot, an unfinished prompt): tokens -1, logprobs 0. in: logits f32[S, V],
+/// params f32[S, kSampleParams] = {temperature, top_k (0 off), top_p (1 off),
+///     min_p (0 off), repetition (1 off), frequency (0 off), presence (0 off)},
+///     rng i64[S, 2] = {seed, step}, counts i32[S, 2, V] (written): of the prompt, of the output
+/// out: token i32[S], logprob f32[S] of the token under softmax(logits); with top > 0 also
+///      top_tokens i32[S, top], the likeliest first (equally likely ones by index), and
+///      top_logprobs f32[S, top]
 struct Sample {
+  std::int32_t top = 0;
   bool operator==(const Sample&) const = default;
 };
 

@@ -35,16 +35,27 @@ Result<SpecList> infer(const Sample& op, Specs inputs) {
   VOLTA_TRY(check_choices(check, inputs, "logits"));
   VOLTA_TRY(check.that(inputs[0].shape.rank() == 2, "logits [rows, vocabulary]"));
   const std::int64_t rows = inputs[0].shape[0];
-  VOLTA_TRY(check.is(1, "params", {DType::kF32, Shape(rows, 5)}));
+  VOLTA_TRY(check.is(1, "params", {DType::kF32, Shape(rows, kSampleParams)}));
   VOLTA_TRY(check.is(2, "rng", {DType::kI64, Shape(rows, 2)}));
-  VOLTA_TRY(check.is(3, "counts", {DType::kI32, inputs[0].shape}));
-  return SpecList{{DType::kI32, Shape(rows)}, {DType::kF32, Shape(rows)}};
+  const std::int64_t tokens = inputs[0].shape[1];
+  VOLTA_TRY(check.is(3, "counts", {DType::kI32, Shape(rows, 2, tokens)}));
+  VOLTA_TRY(check.that(op.top >= 0 && op.top <= tokens, "top from 0 to the vocabulary"));
+  SpecList outputs = {{DType::kI32, Shape(rows)}, {DType::kF32, Shape(rows)}};
+  if (op.top > 0) {
+    outputs.push_back({DType::kI32, Shape(rows, op.top)});
+    outputs.push_back({DType::kF32, Shape(rows, op.top)});
+  }
+  return outputs;
 }
 
 Result<Gradients> gradient(const Sample& op, const GradientContext&) {
   return not_differentiable(op, "it draws a token");
 }
 
-std::string attributes(const Sample&) { return ""; }
+std::string attributes(const Sample& op) {
+  Attributes text;
+  if (op.top > 0) text.value("top", op.top);
+  return std::move(text).text();
+}
 
 }  // namespace volta::rules

@@ -217,7 +217,7 @@ TEST_F(VoltaTest, GenerateSaysWhyItEnds) {
   EXPECT_THAT(full.err, HasSubstr("the context of 16 is full"));
   EXPECT_THAT(full.err, HasSubstr("memory: weights"));
   expect_error({"generate", "run", "-p", std::string(200, 'a')}, 2, "context");
-  expect_error({"generate", "run", "--stop", "THE"}, 2, "--stop");
+  expect_error({"generate", "run", "--stop", ""}, 2, "--stop");
   Command endless({"generate", "run", "-p", "the", "-n", "100000000", "--no-kv-cache"},
                   dir_.path());
   EXPECT_EQ(endless.wait().exit_code, 0);  // The context ends it.

@@ -97,10 +97,12 @@ inline std::vector<OpSample> op_samples() {
       {Accumulate{0.5f}, {wave(Shape(40)), wave(Shape(40), 1)}},
       {Fill{2.5f}, {wave(Shape(40))}},
       {Argmax{}, {wave(Shape(4, 21))}},
-      {Sample{},
-       {wave(Shape(2, 21)), floats(Shape(2, 5), {0, 0, 1, 0, 1, 0.8f, 5, 0.9f, 0.05f, 1.1f}),
+      {Sample{3},
+       {wave(Shape(2, 21)),
+        floats(Shape(2, kSampleParams),
+               {0, 0, 1, 0, 1, 0.2f, 0.1f, 0.8f, 5, 0.9f, 0.05f, 1.1f, 0, 0.5f}),
         *Tensor::from_values<std::int64_t>(Shape(2, 2), std::vector<std::int64_t>{1, 0, 2, 5}),
-        ints(Shape(2, 21), std::vector<std::int32_t>(42, 0))}},
+        ints(Shape(2, 2, 21), std::vector<std::int32_t>(84, 0))}},
   };
 }
 

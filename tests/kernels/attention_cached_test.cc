@@ -34,6 +34,7 @@ struct Caches {
 
   DType dtype;
   Shape shape;
+  bool ring = false;
   std::vector<std::byte> k, v;
 };
 
@@ -76,9 +77,11 @@ std::vector<float> run_step(const AttentionCase& c, const Qkv& qkv, Caches& cach
   }
   append.insert(append.end(), rest.begin(), rest.end());
   attend.insert(attend.end(), rest.begin(), rest.end());
-  run_op(KvAppend{c.shape()}, append, {}, context);
+  AttentionShape shape = c.shape();
+  shape.ring = caches.ring;
+  run_op(KvAppend{shape}, append, {}, context);
   std::vector<float> y(in.q.size(), kNan), out;
-  run_op(CachedAttention{c.shape()}, attend, {view_of(y, q_shape)}, context);
+  run_op(CachedAttention{shape}, attend, {view_of(y, q_shape)}, context);
   for (std::int64_t s = 0; s < c.batch; ++s) {
     const auto row = y.begin() + s * rows * q_width;
     out.insert(out.end(), row, row + count * q_width);
@@ -91,8 +94,9 @@ std::vector<float> run_step(const AttentionCase& c, const Qkv& qkv, Caches& cach
 // All of a case's rows in steps of the given sizes (the last repeats); rows a step: `rows`.
 std::vector<float> run_in_steps(const AttentionCase& c, const Qkv& qkv, std::int64_t capacity,
                                 DType dtype, std::vector<std::int64_t> sizes,
-                                const cpu::Context& context) {
+                                const cpu::Context& context, bool ring = false) {
   Caches caches(c, c.batch, capacity, dtype);
+  caches.ring = ring;
   const std::int64_t width = c.heads * c.head_dim;
   std::vector<float> y(qkv.q.size());
   std::size_t step = 0;
@@ -157,6 +161,34 @@ TEST(CachedAttention, ChunksAndSingleRowsGiveTheBitsOfOnePrefill) {
         EXPECT_EQ(run_in_steps(c, qkv, c.time, dtype, {1}, {simd, &one, nullptr}), expected);
         if (dtype == DType::kF32) {
           EXPECT_EQ(run_attention(c, qkv, {simd, &three, nullptr}).y, expected);
+        }
+      }
+    }
+  }
+}
+
+// Windows smaller and larger than a block and than a step; sequences of many turns. A ring that
+// lost a key still to be seen, or read one that took its place, would show.
+TEST(CachedAttention, ARingGivesTheBitsOfTheWholeCache) {
+  ThreadPool pool = make_pool(3);
+  for (const std::int32_t window : {1, 2, 17, 63, 64, 65, 130, 200}) {
+    for (const std::int64_t rows : {1, 16, 70}) {
+      for (const bool packed : {false, true}) {
+        const AttentionCase c{.batch = 2,
+                              .time = 450,
+                              .heads = 4,
+                              .kv_heads = 2,
+                              .head_dim = 20,
+                              .window = window,
+                              .packed = packed};
+        const Qkv qkv = random_qkv(c);
+        const std::int64_t ring = (window - 1 + rows + 63) / 64 * 64;
+        for (const DType dtype : {DType::kF32, DType::kBF16}) {
+          SCOPED_TRACE(c.name() + " " + std::to_string(rows) + std::string(dtype_name(dtype)));
+          const cpu::Context context{cpu::best_simd(), &pool, nullptr};
+          const std::vector<float> whole = run_in_steps(c, qkv, c.time, dtype, {rows}, context);
+          EXPECT_EQ(run_in_steps(c, qkv, ring, dtype, {rows}, context, true), whole);
+          EXPECT_EQ(run_in_steps(c, qkv, ring + 64, dtype, {rows, rows, 1}, context, true), whole);
         }
       }
     }

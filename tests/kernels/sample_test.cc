@@ -5,45 +5,60 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/rng.h"
 #include "operand.h"
+#include "support/shared_data.h"
 
 namespace volta::test {
 namespace {
 
 struct Params {
-  float temperature = 1.0f, top_k = 0.0f, top_p = 1.0f, min_p = 0.0f, penalty = 1.0f;
+  float temperature = 1.0f, top_k = 0.0f, top_p = 1.0f, min_p = 0.0f;
+  float repetition = 1.0f, frequency = 0.0f, presence = 0.0f;
 };
 
 struct Drawn {
   std::vector<std::int32_t> tokens, counts;
   std::vector<float> logprobs;
+  std::vector<std::int32_t> top_tokens{};
+  std::vector<float> top_logprobs{};
 };
 
-// One row a set of params, all with the same logits; row r draws with seed `seed` + r.
+// One row a set of params, all with the same logits; row r draws with seed `seed` + r. `counts` are
+// those of the prompt, then those of the output.
 Drawn sample(const std::vector<float>& logits, const std::vector<Params>& rows, std::int64_t seed,
-             const cpu::Context& context, std::vector<std::int32_t> counts = {}) {
+             const cpu::Context& context, std::vector<std::int32_t> counts = {},
+             std::int32_t top = 0) {
   const auto n = static_cast<std::int64_t>(logits.size());
   const auto count = static_cast<std::int64_t>(rows.size());
   std::vector<float> all, params;
   std::vector<std::int64_t> rng;
-  if (counts.empty()) counts.resize(logits.size());
+  counts.resize(2 * logits.size());
   std::vector<std::int32_t> all_counts;
   for (std::int64_t r = 0; r < count; ++r) {
     const Params& p = rows[static_cast<std::size_t>(r)];
     all.insert(all.end(), logits.begin(), logits.end());
-    params.insert(params.end(), {p.temperature, p.top_k, p.top_p, p.min_p, p.penalty});
+    params.insert(params.end(), {p.temperature, p.top_k, p.top_p, p.min_p, p.repetition,
+                                 p.frequency, p.presence});
     rng.insert(rng.end(), {seed + r, 5});
     all_counts.insert(all_counts.end(), counts.begin(), counts.end());
   }
-  Operand x(Shape(count, n), all), p(Shape(count, 5), params);
+  Operand x(Shape(count, n), all), p(Shape(count, kSampleParams), params);
   Operand key = Operand::of(Shape(count, 2), rng);
-  Operand seen = Operand::ints(Shape(count, n), all_counts);
+  Operand seen = Operand::ints(Shape(count, 2, n), all_counts);
   Operand token(Shape(count), DType::kI32), logprob((Shape(count)));
-  call(Sample{}, {&x, &p, &key, &seen}, {&token, &logprob}, context);
-  return {token.values<std::int32_t>(), seen.values<std::int32_t>(), logprob.values()};
+  if (top == 0) {
+    call(Sample{}, {&x, &p, &key, &seen}, {&token, &logprob}, context);
+    return {token.values<std::int32_t>(), seen.values<std::int32_t>(), logprob.values()};
+  }
+  Operand tops(Shape(count, top), DType::kI32), top_logprobs(Shape(count, top));
+  call(Sample{top}, {&x, &p, &key, &seen}, {&token, &logprob, &tops, &top_logprobs}, context);
+  return {token.values<std::int32_t>(), seen.values<std::int32_t>(), logprob.values(),
+          tops.values<std::int32_t>(), top_logprobs.values()};
 }
 
 double logprob_of(const std::vector<float>& logits, std::size_t token) {
@@ -82,7 +97,9 @@ TEST(Sample, TemperatureZeroIsGreedyAndANegativeOneSkips) {
   for_each_simd([&](const cpu::Context& context) {
     const Drawn drawn = sample(logits, {{.temperature = 0.0f}, {.temperature = -1.0f}}, 1, context);
     EXPECT_EQ(drawn.tokens, (std::vector<std::int32_t>{1, -1}));
-    EXPECT_EQ(drawn.counts, (std::vector<std::int32_t>{0, 1, 0, 0, 0, 0, 0, 0}));
+    EXPECT_EQ(drawn.counts,
+              (std::vector<std::int32_t>{0, 0, 0, 0, 0, 1, 0, 0,  // Row 0: prompt, output.
+                                         0, 0, 0, 0, 0, 0, 0, 0}));
     expect_close(drawn.logprobs[0], logprob_of(logits, 1), 1e-6);
     EXPECT_EQ(drawn.logprobs[1], 0.0f);
   });
@@ -91,15 +108,61 @@ TEST(Sample, TemperatureZeroIsGreedyAndANegativeOneSkips) {
 TEST(Sample, PenalisesTokensSeenBefore) {
   const std::vector<float> logits = {2.0f, 1.5f, -0.1f, -0.2f};
   for_each_simd([&](const cpu::Context& context) {
-    const Params greedy = {.temperature = 0.0f, .penalty = 2.0f};
+    const Params greedy = {.temperature = 0.0f, .repetition = 2.0f};
     EXPECT_EQ(sample(logits, {greedy}, 1, context).tokens[0], 0);
     EXPECT_EQ(sample(logits, {greedy}, 1, context, {1, 0, 0, 0}).tokens[0], 1);
     EXPECT_EQ(sample(logits, {greedy}, 1, context, {1, 3, 0, 0}).tokens[0], 0);
     // Negative logits are multiplied: -0.1 becomes less likely than -0.2.
     const Drawn negative =
-        sample({-0.1f, -0.15f}, {{.temperature = 0.0f, .penalty = 2.0f}}, 1, context, {2, 0});
+        sample({-0.1f, -0.15f}, {{.temperature = 0.0f, .repetition = 2.0f}}, 1, context, {2, 0});
     EXPECT_EQ(negative.tokens[0], 1);
     expect_close(negative.logprobs[0], logprob_of({-0.1f, -0.15f}, 1), 1e-6);  // Of the raw ones.
+    // What was drawn counts as what was in the prompt, once.
+    EXPECT_EQ(sample(logits, {greedy}, 1, context, {0, 0, 0, 0, 1}).tokens[0], 1);
+    EXPECT_EQ(sample(logits, {greedy}, 1, context, {0, 1, 0, 0, 1, 1}).tokens[0], 0);
+  });
+}
+
+TEST(Sample, FrequencyAndPresenceCountTheOutputOnly) {
+  const std::vector<float> logits = {2.0f, 1.5f, 1.0f, -0.2f};
+  for_each_simd([&](const cpu::Context& context) {
+    const auto greedy = [&](const Params& params, const std::vector<std::int32_t>& counts) {
+      return sample(logits, {params}, 1, context, counts).tokens[0];
+    };
+    const Params frequency = {.temperature = 0.0f, .frequency = 0.4f};
+    EXPECT_EQ(greedy(frequency, {9, 0, 0, 0, 0, 0, 0, 0}), 0);
+    EXPECT_EQ(greedy(frequency, {0, 0, 0, 0, 1, 0, 0, 0}), 0);
+    EXPECT_EQ(greedy(frequency, {0, 0, 0, 0, 2, 0, 0, 0}), 1);
+    EXPECT_EQ(greedy(frequency, {0, 0, 0, 0, 3, 2, 0, 0}), 2);
+    const Params presence = {.temperature = 0.0f, .presence = 0.6f};
+    EXPECT_EQ(greedy(presence, {0, 0, 0, 0, 1, 0, 0, 0}), 1);
+    EXPECT_EQ(greedy(presence, {0, 0, 0, 0, 7, 9, 0, 0}), 0);  // How often makes no difference.
+    EXPECT_EQ(greedy({.temperature = 0.0f, .presence = -2.0f}, {0, 0, 0, 0, 0, 0, 0, 1}), 0);
+    EXPECT_EQ(greedy({.temperature = 0.0f, .frequency = -2.0f}, {0, 0, 0, 0, 0, 0, 0, 2}), 3);
+    // After the repetition penalty: 2 / 2 - 0.1 < 1, but (2 - 0.1) / 1.8 would be more than 1.
+    const Params both = {.temperature = 0.0f, .repetition = 1.95f, .frequency = 0.1f};
+    EXPECT_EQ(greedy(both, {0, 1, 0, 0, 1, 0, 0, 0}), 2);
+  });
+}
+
+TEST(Sample, TellsTheLikeliestTokens) {
+  const std::vector<float> logits = {0.5f, 2.0f, -1.0f, 2.0f, 0.7f};
+  for_each_simd([&](const cpu::Context& context) {
+    // Of the logits as they are, whatever the penalties and filters make of them.
+    const Params params = {.top_k = 1, .presence = 2.0f};
+    const Drawn drawn = sample(logits, {params, {.temperature = -1.0f}}, 1, context,
+                               {0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, 3);
+    EXPECT_EQ(drawn.top_tokens, (std::vector<std::int32_t>{1, 3, 4, -1, -1, -1}));
+    for (const std::size_t i : {0u, 1u, 2u}) {
+      const auto token = static_cast<std::size_t>(drawn.top_tokens[i]);
+      expect_close(drawn.top_logprobs[i], logprob_of(logits, token), 1e-6);
+      EXPECT_EQ(drawn.top_logprobs[3 + i], 0.0f);
+    }
+    EXPECT_EQ(drawn.tokens[0], 3);
+    EXPECT_EQ(drawn.logprobs[0], drawn.top_logprobs[1]);  // The same bits.
+    const Drawn bad = sample({1.0f, kNaN, 2.0f}, {{}}, 1, context, {}, 2);
+    EXPECT_EQ(bad.top_tokens, (std::vector<std::int32_t>{-1, -1}));
+    EXPECT_TRUE(std::isnan(bad.top_logprobs[0]));
   });
 }
 
@@ -206,6 +269,36 @@ TEST(Sample, FiltersALargeVocabularyLikeTheReference) {
       }
     }
     EXPECT_LE(different, 1);  // f32 weights move the edges by about 1e-7 of the whole.
+  });
+}
+
+// What transformers' processors leave of a row (make_sampling_goldens.py): the same tokens drawn.
+TEST(Sample, DrawsFromWhatTransformersLeaves) {
+  std::ifstream file(source_path("tests/kernels/data/sampling.json"));
+  ASSERT_TRUE(file);
+  const auto golden = nlohmann::json::parse(file);
+  const auto logits = golden["logits"].get<std::vector<float>>();
+  std::vector<std::int32_t> counts(2 * logits.size());
+  for (const std::size_t token : golden["prompt"]) ++counts[token];
+  for (const std::size_t token : golden["output"]) ++counts[logits.size() + token];
+  for_each_simd([&](const cpu::Context& context) {
+    for (const auto& one : golden["cases"]) {
+      const Params params = {.temperature = one.value("temperature", 1.0f),
+                             .top_k = one.value("top_k", 0.0f),
+                             .top_p = one.value("top_p", 1.0f),
+                             .min_p = one.value("min_p", 0.0f),
+                             .repetition = one.value("repetition", 1.0f)};
+      const auto left = one["probabilities"].get<std::vector<double>>();
+      constexpr std::int64_t kDraws = 3000;
+      const Drawn drawn = sample(logits, std::vector<Params>(kDraws, params), 1, context, counts);
+      int different = 0;
+      for (std::int64_t r = 0; r < kDraws; ++r) {
+        const auto token = static_cast<std::size_t>(drawn.tokens[static_cast<std::size_t>(r)]);
+        different += token != expected_draw(left, 1 + r) ? 1 : 0;
+        EXPECT_GT(left[token], 0.0);
+      }
+      EXPECT_LE(different, 1) << params.temperature << " " << params.top_k;  // Edges, by 1e-7.
+    }
   });
 }
 

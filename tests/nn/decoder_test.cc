@@ -1,6 +1,9 @@
 // Decoder: slots, chunks, plans, and that a running decoder allocates nothing.
 #include "nn/decoder.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "nn/helpers.h"
 #include "support/alloc_counter.h"
 #include "support/fault_device.h"
@@ -66,6 +69,82 @@ TEST(Decoder, ExtendingGivesTheBitsOfAFreshPrefill) {
     EXPECT_EQ(decoder.reusable(0, all), 0);
     EXPECT_EQ(decoder.reusable(2, all), 0);
     EXPECT_EQ(decoder.reusable(1, {}), 0);
+  }
+}
+
+// Long after the rings' first turn, beside a slot of another length: what an evaluation without any
+// cache gives, and the bits of a prefill in other steps. The kernels' tests compare the bits of
+// rings and whole caches.
+TEST(Decoder, RingsGiveWhatNoCacheGives) {
+  TransformerConfig config = test::llama_config();
+  config.context = 1200;
+  for (const std::int32_t window : {5, 64, 70, 300}) {
+    for (const bool mixed : {false, true}) {
+      SCOPED_TRACE(std::to_string(window) + (mixed ? " mixed" : ""));
+      config.window = window;
+      config.full_layers = mixed ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{};
+      ASSERT_TRUE(cache_layout(config, 0, 1200).ring);
+      const Transformer model = test::lively_model(config, test::cpu(2));
+      Decoder decoder = must(Decoder::create(model, {.slots = 2}));
+      auto ids = test::some_ids(1000, 61);
+      const auto expect_evaluation = [&](const DrawnToken& drawn) {
+        const auto logits = test::evaluate(model, ids, 1, ids).logits;
+        const std::span<const float> row = std::span(logits).last(61);
+        const auto best = std::max_element(row.begin(), row.end()) - row.begin();
+        EXPECT_EQ(drawn.token, best);
+        double sum = 0.0;
+        for (const float x : row) sum += std::exp(static_cast<double>(x));
+        EXPECT_NEAR(drawn.logprob,
+                    static_cast<double>(row[static_cast<std::size_t>(best)]) - std::log(sum), 1e-5);
+      };
+      const auto other = test::some_ids(300, 61, 8);
+      must(decoder.prefill(0, other, kGreedy, {}));
+      DrawnToken next = must(decoder.prefill(1, ids, kGreedy, {}));
+      expect_evaluation(next);
+      for (int i = 0; i < 70; ++i) {
+        must(decoder.set_next(1, next.token, kGreedy, {}));
+        ids.push_back(next.token);
+        must(decoder.step());
+        next = must(decoder.drawn(1));
+      }
+      expect_evaluation(next);
+      // A prefill over the same tokens, in other chunks: the same bits.
+      Decoder fresh = must(Decoder::create(model, {}));
+      const DrawnToken again = must(fresh.prefill(0, ids, kGreedy, {}));
+      EXPECT_EQ(again.token, next.token);
+      EXPECT_EQ(again.logprob, next.logprob);
+      // Back by a little, and by more than the rings hold.
+      const std::span all(ids);
+      const std::int64_t little = decoder.reusable(1, all.first(1050));
+      EXPECT_EQ(little, 1049);
+      EXPECT_EQ(decoder.reusable(1, all.first(100)), 0);
+      for (const std::size_t length : {1050u, 100u}) {
+        const DrawnToken back = must(decoder.extend(1, all.first(length), kGreedy, {}));
+        const DrawnToken wanted = must(fresh.prefill(0, all.first(length), kGreedy, {}));
+        EXPECT_EQ(back.token, wanted.token);
+        EXPECT_EQ(back.logprob, wanted.logprob);
+      }
+    }
+  }
+}
+
+TEST(Decoder, TellsTheLikeliestTokens) {
+  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  Decoder decoder = must(Decoder::create(model, {.slots = 2, .top = 3}));
+  Decoder plain = must(Decoder::create(model, {.slots = 2}));
+  const auto ids = test::some_ids(40, 61);
+  DrawnToken drawn = must(decoder.prefill(1, ids, kGreedy, {}));
+  const DrawnToken same = must(plain.prefill(1, ids, kGreedy, {}));
+  EXPECT_EQ(drawn.token, same.token);
+  EXPECT_TRUE(same.top.empty());
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(drawn.top.size(), 3u);
+    EXPECT_EQ(drawn.top[0], (TokenLogprob{drawn.token, drawn.logprob}));
+    EXPECT_GE(drawn.top[0].logprob, drawn.top[1].logprob);
+    EXPECT_GE(drawn.top[1].logprob, drawn.top[2].logprob);
+    must(decoder.set_next(1, drawn.token, kGreedy, {}));
+    must(decoder.step());
+    drawn = must(decoder.drawn(1));
   }
 }
 

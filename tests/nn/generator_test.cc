@@ -36,6 +36,7 @@ Results generate(const Transformer& model, const std::vector<GenerationRequest>&
 void expect_equal(const GenerationResult& a, const GenerationResult& b) {
   EXPECT_EQ(a.tokens, b.tokens);
   EXPECT_EQ(a.logprobs, b.logprobs);
+  EXPECT_EQ(a.top, b.top);
   EXPECT_EQ(a.reason, b.reason);
 }
 void expect_equal(const Results& a, const Results& b) {
@@ -56,6 +57,8 @@ std::vector<GenerationRequest> mixed_requests() {
     if (length > 30) sampling.top_p = 0.9f;
     if (length == 1) sampling.min_p = 0.02f;
     if (length == 33) sampling.repetition_penalty = 1.3f;
+    if (length == 17) sampling.frequency_penalty = 0.7f;
+    if (length == 64) sampling.presence_penalty = -1.5f;
     out.push_back(request(length, 4 + static_cast<std::int64_t>(length % 5), sampling));
   }
   out.push_back(request(9, 7));
@@ -135,6 +138,64 @@ TEST_P(GeneratorOfBothKinds, HalfPrecision) {
     }
     EXPECT_TRUE(differs);  // It really computed in another type.
   }
+}
+
+// Greedy tokens under the penalties of what was generated, from logits without any cache.
+TEST_P(GeneratorOfBothKinds, FrequencyAndPresenceEqualTheirDefinition) {
+  const Transformer model = test::lively_model(config(), test::cpu(2));
+  GenerationRequest one =
+      request(200, 25, {.temperature = 0.0f, .frequency_penalty = 1.1f, .presence_penalty = 0.6f});
+  const GenerationResult result = generate(model, {one}).at(0);
+  Ints sequence = one.prompt;
+  std::vector<double> count(61);
+  std::size_t changed = 0;
+  for (const std::int32_t token : result.tokens) {
+    const auto logits = test::evaluate(model, sequence, 1, sequence).logits;
+    const std::span<const float> row = std::span(logits).last(61);
+    std::vector<double> penalised(row.begin(), row.end());
+    for (std::size_t i = 0; i < 61; ++i) {
+      penalised[i] -= 1.1 * count[i] + 0.6 * (count[i] > 0 ? 1 : 0);
+    }
+    const auto best = std::max_element(penalised.begin(), penalised.end()) - penalised.begin();
+    ASSERT_EQ(token, best) << sequence.size();
+    if (std::max_element(row.begin(), row.end()) - row.begin() != best) ++changed;
+    ++count[static_cast<std::size_t>(token)];
+    sequence.push_back(token);
+  }
+  EXPECT_GT(changed, 0u);
+}
+
+TEST(Generator, TopLogprobsComeWithEveryToken) {
+  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  const auto requests = mixed_requests();
+  const Results plain = generate(model, requests, {.slots = 3});
+  Generator generator = must(Generator::create(model, {.slots = 3, .top_logprobs = 4}));
+  std::size_t heard = 0;
+  const Results results = must(generator.generate(requests, [&](const TokenEvent& event) {
+    heard += event.top.size();
+    return true;
+  }));
+  std::size_t tokens = 0;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    EXPECT_EQ(results[i].tokens, plain[i].tokens);
+    EXPECT_EQ(results[i].logprobs, plain[i].logprobs);
+    EXPECT_TRUE(plain[i].top.empty());
+    ASSERT_EQ(results[i].top.size(), results[i].tokens.size());
+    for (std::size_t t = 0; t < results[i].top.size(); ++t) {
+      ASSERT_EQ(results[i].top[t].size(), 4u);
+      for (const TokenLogprob& one : results[i].top[t]) {
+        const bool drawn = one.token == results[i].tokens[t];
+        EXPECT_TRUE(!drawn || one.logprob == results[i].logprobs[t]);
+        EXPECT_GE(results[i].top[t][0].logprob, one.logprob);
+      }
+      ++tokens;
+    }
+  }
+  EXPECT_EQ(heard, 4 * tokens);
+  test::expect_error(Generator::create(model, {.top_logprobs = 62}), ErrorCode::kInvalidArgument,
+                     "62 log-probabilities a token; the vocabulary has 61");
+  test::expect_error(Generator::create(model, {.top_logprobs = -1}), ErrorCode::kInvalidArgument,
+                     "-1 log-probabilities");
 }
 
 // A conversation: each prompt is all that was said so far and something new.
@@ -419,10 +480,22 @@ TEST(Generator, SamplingParamsAreChecked) {
       {{.min_p = nan}, "min_p is nan"},
       {{.repetition_penalty = 0.0f}, "repetition_penalty is 0; it must be positive"},
       {{.repetition_penalty = infinity}, "repetition_penalty is inf"},
-      {{.repetition_penalty = nan}, "repetition_penalty is nan"}};
+      {{.repetition_penalty = nan}, "repetition_penalty is nan"},
+      {{.frequency_penalty = 2.5f}, "frequency_penalty is 2.5; it must be from -2 to 2"},
+      {{.presence_penalty = nan}, "presence_penalty is nan"}};
   for (const auto& [params, text] : cases) {
     test::expect_error(validate(params), ErrorCode::kInvalidArgument, text);
   }
+}
+
+TEST(Generator, CapacityIsWhatARunNeeds) {
+  TransformerConfig config = test::gpt2_config();  // Context 320.
+  for (const auto& [tokens, capacity] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {0, 64}, {1, 64}, {64, 64}, {65, 128}, {300, 320}, {1 << 30, 320}}) {
+    EXPECT_EQ(capacity_for(config, tokens), capacity) << tokens;
+  }
+  config.context = 50;
+  EXPECT_EQ(capacity_for(config, 3), 50);
 }
 
 TEST(Generator, MemoryIsKnownBeforeTheStart) {

@@ -31,6 +31,53 @@ TEST(KvCache, ShapesBytesAndBindings) {
   }
 }
 
+// What a window needs does not grow with the sequence.
+TEST(KvCache, WindowsKeepRings) {
+  auto config = test::llama_config();
+  config.context = 100'000;
+  config.layers = 3;
+  config.window = 70;  // 69 and a chunk of 256, in blocks of 64: 384.
+  config.full_layers = {1};
+  const auto layout = [&](std::int64_t layer, std::int64_t capacity) {
+    const CacheLayout one = cache_layout(config, layer, capacity);
+    return std::pair(one.rows, one.ring);
+  };
+  EXPECT_EQ(layout(0, 100'000), std::pair(std::int64_t{384}, true));
+  EXPECT_EQ(layout(1, 100'000), std::pair(std::int64_t{100'000}, false));
+  EXPECT_EQ(layout(2, 385), std::pair(std::int64_t{384}, true));
+  EXPECT_EQ(layout(2, 384), std::pair(std::int64_t{384}, false));
+  EXPECT_EQ(layout(2, 20), std::pair(std::int64_t{20}, false));
+  const auto bytes = [&](std::int64_t capacity) {
+    return must(TransformerKvCache::bytes_for(config, 2, capacity, DType::kF32));
+  };
+  constexpr std::int64_t kRow = 2 * 2 * 2 * 8 * 4;  // k and v, slots, heads, head_dim, f32.
+  EXPECT_EQ(bytes(100'000), kRow * (384 + 100'000 + 384));
+  const auto cache = must(TransformerKvCache::create(config, 2, 1000, DType::kF32, *test::cpu(1)));
+  EXPECT_EQ(cache.bytes(), bytes(1000));
+  EXPECT_EQ(cache.capacity(), 1000);
+  EXPECT_EQ(cache.layers()[0].k.spec().shape, Shape(2, 2, 384, 8));
+  EXPECT_EQ(cache.layers()[1].v.spec().shape, Shape(2, 2, 1000, 8));
+  config.window = std::numeric_limits<std::int32_t>::max();
+  EXPECT_EQ(layout(0, 1000), std::pair(std::int64_t{1000}, false));
+}
+
+TEST(KvCache, ARingGoesBackOnlyToWhatItHolds) {
+  auto config = test::llama_config();
+  config.context = 2000;
+  auto cache = must(TransformerKvCache::create(config, 1, 2000, DType::kF32, *test::cpu(1)));
+  ASSERT_TRUE(cache_layout(config, 0, 2000).ring);
+  must(cache.advance(0, 383));
+  EXPECT_TRUE(cache.can_rewind(0, 1));  // Nothing was overwritten yet.
+  must(cache.advance(0, 617));
+  EXPECT_TRUE(cache.can_rewind(0, 1000));
+  // Rows 617 to 999 are left for sure; a row at 686 sees 617 and later ones.
+  EXPECT_TRUE(cache.can_rewind(0, 686));
+  EXPECT_FALSE(cache.can_rewind(0, 685));
+  EXPECT_FALSE(cache.can_rewind(0, 1001));
+  test::expect_error(cache.rewind(0, 600), ErrorCode::kInvalidArgument, "cannot go back to 600");
+  must(cache.rewind(0, 0));
+}
+
 TEST(KvCache, BadSizesAreRefusedBeforeAllocating) {
   const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
   const auto config = test::llama_config();
@@ -55,6 +102,7 @@ TEST(KvCache, BadSizesAreRefusedBeforeAllocating) {
   huge.context = 1 << 24;
   huge.kv_heads = huge.heads = 4096;
   huge.head_dim = 4096;
+  huge.window = 0;
   test::expect_error(TransformerKvCache::bytes_for(huge, 65536, 1 << 24, DType::kF32),
                      ErrorCode::kInvalidArgument, "[65536, 4096, 16777216, 4096]");
   huge.dim = 0;

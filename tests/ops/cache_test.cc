@@ -23,9 +23,14 @@ std::vector<Sizes> all_sizes() {
     const std::string p = packed ? "_packed" : "";
     const auto add = [&](const std::string& name, std::int64_t rows, std::int64_t capacity,
                          int heads, int kv, int dim, int window, DType cache,
-                         std::vector<double> start, std::vector<double> count) {
-      all.push_back(
-          {name + p, rows, capacity, {heads, kv, dim, window, 0.4f, packed}, cache, start, count});
+                         std::vector<double> start, std::vector<double> count, bool ring = false) {
+      all.push_back({name + p,
+                     rows,
+                     capacity,
+                     {heads, kv, dim, window, 0.4f, packed, ring},
+                     cache,
+                     start,
+                     count});
     };
     constexpr DType kF32 = DType::kF32;
     add("decode", 1, 12, 4, 2, 6, 0, kF32, {0, 5, 11}, {1, 1, 1});
@@ -35,6 +40,10 @@ std::vector<Sizes> all_sizes() {
     add("bf16", 3, 12, 4, 2, 9, 0, DType::kBF16, {0, 4, 9}, {1, 2, 3});
     add("f16", 3, 12, 4, 2, 9, 0, DType::kF16, {0, 4, 9}, {1, 2, 3});
     add("blocks", 9, 200, 2, 1, 33, 0, kF32, {55, 64, 191}, {9, 9, 9});
+    // Rings: before, at and long after the first turn; the rows wrap within a step.
+    add("ring", 3, 64, 4, 2, 9, 60, kF32, {0, 62, 1000}, {3, 3, 3}, true);
+    add("ring_blocks", 40, 128, 2, 1, 16, 70, kF32, {0, 100, 12345}, {40, 39, 40}, true);
+    add("ring_f16", 1, 128, 2, 1, 8, 128, DType::kF16, {127, 128, 191}, {1, 1, 1}, true);
     add("long", 40, 300, 4, 2, 64, 0, kF32, {0, 100, 260}, {40, 40, 40});
   }
   return all;

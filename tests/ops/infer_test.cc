@@ -401,7 +401,16 @@ TEST_F(Infer, Caches) {
   broken.kv_heads = 3;
   const TensorSpec q = f32({2, 5, 12}), kv = f32({2, 5, 6}), qkv = f32({2, 5, 24});
   const TensorSpec cache = bf16({2, 2, 16, 3}), n = i32({2});
+  AttentionShape ring = split;
+  ring.window = 60;
+  ring.ring = true;
+  AttentionShape wide = ring, endless = ring;
+  wide.window = 61;
+  endless.window = 0;
+  const TensorSpec block = bf16({2, 2, 64, 3}), odd = bf16({2, 2, 100, 3});
   accepts({
+      {KvAppend{ring}, {kv, kv, block, block, n, n}, {}},
+      {CachedAttention{ring}, {q, block, block, n, n}, {q}},
       {KvAppend{packed}, {qkv, cache, cache, n, n}, {}},
       {KvAppend{split}, {kv, kv, cache, cache, n, n}, {}},
       {CachedAttention{packed}, {qkv, cache, cache, n, n}, {q}},
@@ -420,6 +429,11 @@ TEST_F(Infer, Caches) {
       {KvAppend{packed}, {qkv, cache, cache, i32({3}), n}, "start i32[2]"},
       {KvAppend{packed}, {qkv, cache, cache, n, i64({2})}, "count i32[2]"},
       {CachedAttention{broken}, {q, cache, cache, n, n}, "a multiple of kv_heads"},
+      {KvAppend{wide}, {kv, kv, block, block, n, n}, "with a ring: a window, and a capacity"},
+      {CachedAttention{wide}, {q, block, block, n, n}, "whole key blocks of 64"},
+      {CachedAttention{ring}, {q, odd, odd, n, n}, "whole key blocks of 64"},
+      {CachedAttention{endless}, {q, block, block, n, n}, "with a ring: a window"},
+      {Attention{ring}, {q, kv, kv}, "no ring: there is no cache"},
       {CachedAttention{split}, {q, cache, cache, n}, "expected 5 inputs"},
       {CachedAttention{split}, {qkv, cache, cache, n, n}, "q f32[2, 5, 12]"},
       {CachedAttention{packed}, {q, cache, cache, n, n}, "qkv f32[2, 5, 24]"},
@@ -487,7 +501,10 @@ TEST_F(Infer, Choices) {
   accepts({
       {Argmax{}, {f32({2, 3, 7})}, {i32({2, 3})}},
       {Argmax{}, {f32({7})}, {i32(Shape())}},
-      {Sample{}, {f32({2, 7}), f32({2, 5}), i64({2, 2}), i32({2, 7})}, {i32({2}), f32({2})}},
+      {Sample{}, {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({2, 2, 7})}, {i32({2}), f32({2})}},
+      {Sample{3},
+       {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({2, 2, 7})},
+       {i32({2}), f32({2}), i32({2, 3}), f32({2, 3})}},
   });
   refuses({
       {Argmax{}, {}, "expected 1 inputs"},
@@ -495,11 +512,13 @@ TEST_F(Infer, Choices) {
       {Argmax{}, {f32(Shape())}, "x with at least one axis"},
       {Argmax{}, {f32({std::int64_t{1} << 31})}, "that an i32 can index"},
       {Sample{}, {f32({2, 7})}, "expected 4 inputs"},
-      {Sample{}, {i32({2, 7}), f32({2, 5}), i64({2, 2}), i32({2, 7})}, "logits of type f32"},
-      {Sample{}, {f32({7}), f32({2, 5}), i64({2, 2}), i32({2, 7})}, "logits [rows, vocabulary]"},
-      {Sample{}, {f32({2, 7}), f32({2, 4}), i64({2, 2}), i32({2, 7})}, "params f32[2, 5]"},
-      {Sample{}, {f32({2, 7}), f32({2, 5}), i64({2}), i32({2, 7})}, "rng i64[2, 2]"},
-      {Sample{}, {f32({2, 7}), f32({2, 5}), i64({2, 2}), i32({2, 8})}, "counts i32[2, 7]"},
+      {Sample{8}, {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({2, 2, 7})}, "top from 0 to"},
+      {Sample{-1}, {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({2, 2, 7})}, "top from 0 to"},
+      {Sample{}, {i32({2, 7}), f32({2, 7}), i64({2, 2}), i32({2, 2, 7})}, "logits of type f32"},
+      {Sample{}, {f32({7}), f32({2, 7}), i64({2, 2}), i32({2, 2, 7})}, "logits [rows, vocabulary]"},
+      {Sample{}, {f32({2, 7}), f32({2, 5}), i64({2, 2}), i32({2, 2, 7})}, "params f32[2, 7]"},
+      {Sample{}, {f32({2, 7}), f32({2, 7}), i64({2}), i32({2, 2, 7})}, "rng i64[2, 2]"},
+      {Sample{}, {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({2, 7})}, "counts i32[2, 2, 7]"},
   });
 }
 

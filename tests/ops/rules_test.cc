@@ -28,6 +28,7 @@ TEST(Attributes, EveryOpHasAText) {
   const AttentionShape shape = {
       .heads = 4, .kv_heads = 2, .head_dim = 8, .window = 16, .scale = 0.5f, .packed = true};
   const AttentionShape plain = {.heads = 4, .kv_heads = 4, .head_dim = 8};
+  const AttentionShape ring = {.heads = 4, .kv_heads = 4, .head_dim = 8, .window = 9, .ring = true};
   const std::vector<std::pair<Op, const char*>> rows = {
       {MatMul{}, "MatMul"},
       {MatMul{true, true, true, true, true, Activation::kGeluTanh},
@@ -80,6 +81,7 @@ TEST(Attributes, EveryOpHasAText) {
        "stream=3}"},
       {AttentionGrad{plain}, "AttentionGrad{heads=4, head_dim=8, scale=1}"},
       {KvAppend{plain}, "KvAppend{heads=4, head_dim=8, scale=1}"},
+      {CachedAttention{ring}, "CachedAttention{heads=4, head_dim=8, window=9, scale=1, ring}"},
       {CachedAttention{plain}, "CachedAttention{heads=4, head_dim=8, scale=1}"},
       {CrossEntropy{}, "CrossEntropy"},
       {CrossEntropyGrad{}, "CrossEntropyGrad"},
@@ -91,6 +93,7 @@ TEST(Attributes, EveryOpHasAText) {
       {Fill{3.0f}, "Fill{value=3}"},
       {Argmax{}, "Argmax"},
       {Sample{}, "Sample"},
+      {Sample{5}, "Sample{top=5}"},
   };
   std::map<std::size_t, int> seen;
   for (const auto& [op, text] : rows) {
@@ -205,8 +208,8 @@ TEST(Cost, BytesFollowWhatMoves) {
   AttentionShape shape = {.heads = 2, .kv_heads = 1, .head_dim = 4};
   const TensorSpec cache = bf16({3, 1, 16, 4}), n = i32({3}), kv = f32({3, 2, 4});
   EXPECT_EQ(cost_of(KvAppend{shape}, {kv, kv, cache, cache, n, n}).bytes, 2 * 96 + 2 * 24 * 2);
-  EXPECT_EQ(cost_of(Sample{}, {f32({1, 7}), f32({1, 5}), i64({1, 2}), i32({1, 7})}).bytes,
-            28 + 20 + 16 + 28 + 4 + 4);
+  EXPECT_EQ(cost_of(Sample{}, {f32({1, 7}), f32({1, 7}), i64({1, 2}), i32({1, 2, 7})}).bytes,
+            28 + 28 + 16 + 56 + 4 + 4);
 }
 
 TEST(Cost, ElementwiseAndRowOps) {
@@ -236,7 +239,7 @@ TEST(Cost, ElementwiseAndRowOps) {
            {Sgd{}, {x, x, f32({3}), f32({3})}},
            {Accumulate{}, {x, x}},
            {Argmax{}, {x}},
-           {Sample{}, {x, x, i64({4, 2}), i32({4, 5})}}}) {
+           {Sample{}, {x, f32({4, 7}), i64({4, 2}), i32({4, 2, 5})}}}) {
     const OpCost estimate = cost_of(op, inputs);
     EXPECT_GE(estimate.flops, 20) << to_string(op);
     EXPECT_LE(estimate.flops, 400) << to_string(op);
@@ -409,7 +412,7 @@ TEST(GradientRules, OpsWithoutOneSaySo) {
       {GlobalNorm{}, {f32({1}), p}},
       {Argmax{}, {p}},
       {Encode{}, {p}},
-      {Sample{}, {f32({3, 7}), f32({3, 5}), i64({3, 2}), i32({3, 7})}},
+      {Sample{}, {f32({3, 7}), f32({3, 7}), i64({3, 2}), i32({3, 2, 7})}},
   };
   for (const auto& [op, specs] : rows) {
     const RecordedGradient run(op, specs);

@@ -12,19 +12,24 @@ namespace volta::op_test {
 
 namespace {
 
-// {temperature, top_k, top_p, min_p, repetition_penalty}
-OpCase sample(const std::string& name, std::vector<double> params, std::int64_t rows = 5,
-              std::int64_t tokens = 37) {
+// {temperature, top_k, top_p, min_p, repetition, frequency, presence}; shorter rows end in zeros.
+OpCase sample(const std::string& name, const std::vector<std::vector<double>>& each,
+              std::int64_t rows = 5, std::int64_t tokens = 37, std::int32_t top = 0) {
+  std::vector<double> params;
+  for (std::vector<double> row : each) {
+    row.resize(kSampleParams);
+    params.insert(params.end(), row.begin(), row.end());
+  }
   std::vector<double> rng;
   for (std::int64_t row = 0; row < rows; ++row) {
     rng.push_back(static_cast<double>(1000 + row));
     rng.push_back(static_cast<double>(row * 3));
   }
-  return OpCase(name, Sample{})
+  return OpCase(name, Sample{top})
       .in(f32({rows, tokens}), uniform(-3, 3))
-      .in(f32({rows, 5}), list(std::move(params)))
+      .in(f32({rows, kSampleParams}), list(std::move(params)))
       .in(i64({rows, 2}), list(std::move(rng)))
-      .in(i32({rows, tokens}), list({0, 0, 1, 0, 3}))
+      .in(i32({rows, 2, tokens}), list({0, 0, 1, 0, 3, 0, 2}))
       .by_rows({0, 1, 2, 3});
 }
 
@@ -48,20 +53,30 @@ std::vector<OpCase> cases(const Argmax&) {
 
 std::vector<OpCase> cases(const Sample&) {
   std::vector<OpCase> all;
-  all.push_back(sample("greedy", {0, 0, 1, 0, 1}));
-  all.push_back(sample("greedy_penalised", {0, 0, 1, 0, 1.7}));
-  all.push_back(sample("skipped", {-1, 0, 1, 0, 1}));
-  all.push_back(sample("temperature", {0.8, 0, 1, 0, 1}));
-  all.push_back(sample("tiny_temperature", {1e-30, 0, 1, 0, 1}));
-  all.push_back(sample("top_k", {1, 5, 1, 0, 1}));
-  all.push_back(sample("top_k_one", {1, 1, 1, 0, 1}));
-  all.push_back(sample("top_p", {1, 0, 0.6, 0, 1}));
-  all.push_back(sample("min_p", {1, 0, 1, 0.3, 1}));
-  all.push_back(sample("penalty", {1, 0, 1, 0, 1.3}));
-  all.push_back(sample("everything", {0.7, 20, 0.9, 0.05, 1.1}));
-  all.push_back(sample("each_row_its_own",
-                       {0, 0, 1, 0, 1, 1, 3, 1, 0, 1, 0.5, 0, 0.9, 0, 1.2, 2, 0, 1, 0.1, 1}));
-  all.push_back(sample("many", {0.9, 40, 0.95, 0, 1}, 7, 5003));
+  all.push_back(sample("greedy", {{0, 0, 1, 0, 1}}));
+  all.push_back(sample("greedy_penalised", {{0, 0, 1, 0, 1.7}}));
+  all.push_back(sample("skipped", {{-1, 0, 1, 0, 1}}));
+  all.push_back(sample("temperature", {{0.8, 0, 1, 0, 1}}));
+  all.push_back(sample("tiny_temperature", {{1e-30, 0, 1, 0, 1}}));
+  all.push_back(sample("top_k", {{1, 5, 1, 0, 1}}));
+  all.push_back(sample("top_k_one", {{1, 1, 1, 0, 1}}));
+  all.push_back(sample("top_p", {{1, 0, 0.6, 0, 1}}));
+  all.push_back(sample("min_p", {{1, 0, 1, 0.3, 1}}));
+  all.push_back(sample("penalty", {{1, 0, 1, 0, 1.3}}));
+  all.push_back(sample("frequency", {{1, 0, 1, 0, 1, 0.7}}));
+  all.push_back(sample("presence", {{1, 0, 1, 0, 1, 0, 1.5}}));
+  all.push_back(sample("negative_penalties", {{0, 0, 1, 0, 1, -0.9, -1.1}}));
+  all.push_back(sample("everything", {{0.7, 20, 0.9, 0.05, 1.1, 0.3, -0.4}}));
+  all.push_back(sample("top_one", {{0, 0, 1, 0, 1.5}}, 5, 37, 1));
+  all.push_back(sample("top_some", {{1, 3, 1, 0, 1}, {-1}}, 5, 37, 5));
+  all.push_back(sample("top_all", {{0.8, 0, 1, 0, 1}}, 2, 7, 7));
+  all.push_back(sample("top_more", {{0, 0, 1, 0, 1}}, 5, 37, 9));
+  all.push_back(sample("each_row_its_own", {{0, 0, 1, 0, 1},
+                                            {1, 3, 1, 0, 1},
+                                            {0.5, 0, 0.9, 0, 1.2},
+                                            {2, 0, 1, 0.1, 1},
+                                            {1, 0, 1, 0, 1, 0.5, 0.5}}));
+  all.push_back(sample("many", {{0.9, 40, 0.95, 0, 1}}, 7, 5003));
   return all;
 }
 
@@ -71,7 +86,7 @@ TEST(Sample, DrawsFollowTheDistribution) {
   constexpr std::int64_t kTokens = 8;
   constexpr int kDraws = 4000;
   const double temperature = 1.3;
-  std::vector<Array> inputs = make_inputs(sample("chi", {temperature, 0, 1, 0, 1}, 1, kTokens));
+  std::vector<Array> inputs = make_inputs(sample("chi", {{temperature, 0, 1, 0, 1}}, 1, kTokens));
   std::vector<int> seen(kTokens);
   for (int i = 0; i < kDraws; ++i) {
     inputs[2].data = {77, static_cast<double>(i)};

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "base/parallel.h"
@@ -23,7 +24,7 @@
 namespace volta::cpu::attention {
 
 /// Keys combined between two corrections of the running maximum. Part of what defines a row's bits.
-inline constexpr std::int64_t kKeyBlock = 64;
+inline constexpr std::int64_t kKeyBlock = kAttentionKeyBlock;
 /// Query rows of one work item: enough to pay for the transposition of each key block.
 inline constexpr std::int64_t kTileRows = 128;
 /// Query rows whose scores against one key block are held at once (4 KiB).
@@ -118,9 +119,14 @@ struct CachedTimes {
   std::int64_t end = 0;
 };
 
+/// Positions that a cache of `capacity` rows can serve.
+constexpr std::int64_t cached_positions(const AttentionShape& shape, std::int64_t capacity) {
+  return shape.ring ? std::int64_t{std::numeric_limits<std::int32_t>::max()} : capacity;
+}
+
 /// The rows of `sequence` that start and count (i32, one a sequence) name, out of `time` rows and
-/// for caches of `capacity` positions. Rows that would fall outside the cache are left out, and the
-/// sequence's index is reported.
+/// for caches that serve `capacity` positions. Rows that would fall outside the cache are left out,
+/// and the sequence's index is reported.
 inline CachedTimes cached_times(const Context& context, const std::int32_t* start,
                                 const std::int32_t* count, std::int64_t sequence, std::int64_t time,
                                 std::int64_t capacity) {

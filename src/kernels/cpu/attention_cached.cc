@@ -25,6 +25,7 @@ struct Cached {
   HeadRows<float> y;
   View cache_k, cache_v;  // [sequences, kv_heads, capacity, head_dim]
   std::int64_t kv_heads, group, capacity;
+  std::int64_t positions;  // That the caches serve: more than the capacity with a ring.
 };
 
 // Rows [first, first + rows) of one (sequence, key/value head); those of times outside `times` are
@@ -55,7 +56,8 @@ void cached_tile(const AttentionShape& shape, const Cached& call, std::int64_t s
                         .first_row = begin,
                         .first_position = times.start,
                         .group = call.group,
-                        .window = shape.window};
+                        .window = shape.window,
+                        .ring = shape.ring ? call.capacity : 0};
   attend(tile, scratch, KeepAll());
   at = QueryRow(kv_head, call.group, begin);
   for (std::int64_t r = 0; r < end - begin; ++r, at.next()) {
@@ -79,12 +81,14 @@ void cached_items(const CachedAttention& op, const Args& args, const Context& co
   call.kv_heads = shape.kv_heads;
   call.group = group_size(shape);
   call.capacity = call.cache_k.shape[2];
+  call.positions = cached_positions(shape, call.capacity);
   const std::int32_t* start = rest[2].as<const std::int32_t>();
   const std::int32_t* count = rest[3].as<const std::int32_t>();
   std::int64_t work = 0;
   for (std::int64_t s = 0; s < sequences; ++s) {
-    const CachedTimes times = cached_times(context, start, count, s, time, call.capacity);
-    work += (times.end - times.begin) * (times.start + times.end) * shape.heads * shape.head_dim;
+    const CachedTimes times = cached_times(context, start, count, s, time, call.positions);
+    const std::int64_t keys = std::min(times.start + times.end, call.capacity);
+    work += (times.end - times.begin) * keys * shape.heads * shape.head_dim;
   }
   const std::int64_t rows = time * call.group;
   const std::int64_t pairs = sequences * call.kv_heads;
@@ -97,7 +101,7 @@ void cached_items(const CachedAttention& op, const Args& args, const Context& co
     const std::int64_t first = (tiles - 1 - item % tiles) * tile_rows;  // The longest first.
     const TileScratch scratch(worker_scratch(args, worker, floats), shape.head_dim, tile_rows);
     cached_tile<T>(shape, call, sequence, pair % call.kv_heads,
-                   cached_times(context, start, count, sequence, time, call.capacity), first,
+                   cached_times(context, start, count, sequence, time, call.positions), first,
                    std::min(tile_rows, rows - first), scratch);
   });
 }

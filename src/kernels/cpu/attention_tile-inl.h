@@ -27,7 +27,8 @@ using namespace volta::cpu::attention;  // NOLINT(google-build-using-namespace):
 
 /// The keys and values of one head in one sequence, and the rows that read them. Row r belongs to
 /// position first_position + r / group (so that the query heads of a group share each key block).
-/// Rows of keys and values lie `stride` apart and begin at position 0.
+/// Rows of keys and values lie `stride` apart and begin at position 0; with a ring of whole blocks
+/// each block lies at its position modulo the ring.
 template <typename T>
 struct Tile {
   const T* keys;
@@ -39,7 +40,10 @@ struct Tile {
   std::int64_t first_position;
   std::int64_t group;
   std::int64_t window;
+  std::int64_t ring = 0;  ///< Rows, or 0.
 
+  /// The row at which the block that begins at key `block` lies.
+  std::int64_t place(std::int64_t block) const { return ring > 0 ? block % ring : block; }
   std::int64_t position(std::int64_t r) const { return first_position + (first_row + r) / group; }
   /// The first row at `position` or after it, or `rows`.
   std::int64_t first_row_at(std::int64_t position) const {
@@ -188,18 +192,18 @@ HWY_INLINE void attend(const Tile<T>& tile, const TileScratch& scratch, const Dr
     const std::int64_t next = block + kKeyBlock;
     Ahead<T> ahead;
     if (tile.stride == tile.head_dim && next <= last) {
-      ahead = {tile.keys + next * tile.stride, tile.values + next * tile.stride,
+      const std::int64_t at = tile.place(next) * tile.stride;
+      ahead = {tile.keys + at, tile.values + at,
                std::min(kKeyBlock, last + 1 - next) * tile.stride};
     }
-    copy_transposed(tile.keys + block * tile.stride, tile.stride, keys, tile.head_dim, ahead,
-                    scratch.keys);
+    const std::int64_t at = tile.place(block) * tile.stride;
+    copy_transposed(tile.keys + at, tile.stride, keys, tile.head_dim, ahead, scratch.keys);
     const float* values = scratch.values;
     if constexpr (std::is_same_v<T, float>) {
-      if (direct) values = tile.values + block * tile.stride;
+      if (direct) values = tile.values + at;
     }
     if (!direct) {
-      copy_rows(tile.values + block * tile.stride, tile.stride, keys, tile.head_dim, 1.0f,
-                scratch.values);
+      copy_rows(tile.values + at, tile.stride, keys, tile.head_dim, 1.0f, scratch.values);
     }
     const std::int64_t begin = tile.first_row_at(block);
     const std::int64_t end =

@@ -50,11 +50,11 @@ template <typename T>
 void append_rows(const HeadRows<const float>& rows, const View& cache, std::int64_t sequence,
                  std::int64_t head, CachedTimes times) {
   const std::int64_t capacity = cache.shape[2], dim = cache.shape[3];
-  // SAFETY: times keeps start + t within [0, capacity).
+  // SAFETY: times keeps start + t within [0, capacity), but for a ring, where it is not negative.
   T* const at = cache.as<T>() + (sequence * cache.shape[1] + head) * capacity * dim;
   for (std::int64_t t = times.begin; t < times.end; ++t) {
     const float* from = rows.at(sequence, t, head);
-    std::transform(from, from + dim, at + (times.start + t) * dim, from_f32<T>);
+    std::transform(from, from + dim, at + (times.start + t) % capacity * dim, from_f32<T>);
   }
 }
 
@@ -63,13 +63,13 @@ void append_rows(const HeadRows<const float>& rows, const View& cache, std::int6
 void run(const KvAppend& op, const Args& args, const Context& context) noexcept {
   const Append call = append_operands(op.shape, args.inputs);
   const std::int64_t time = call.k.time, heads = op.shape.kv_heads;
-  const std::int64_t capacity = call.cache_k.shape[2];
+  const std::int64_t positions = attention::cached_positions(op.shape, call.cache_k.shape[2]);
   split_rows(context, call.cache_k.shape[0] * heads, 2 * time * op.shape.head_dim,
              [&](std::int64_t begin, std::int64_t end) {
                for (std::int64_t i = begin; i < end; ++i) {
                  const std::int64_t s = i / heads;
                  const CachedTimes times =
-                     attention::cached_times(context, call.start, call.count, s, time, capacity);
+                     attention::cached_times(context, call.start, call.count, s, time, positions);
                  visit_float(call.cache_k.dtype, [&](auto element) {
                    append_rows<decltype(element)>(call.k, call.cache_k, s, i % heads, times);
                  });

@@ -47,7 +47,7 @@ constexpr std::uint32_t kSampleStream = 0xFFFFFFFFu;
 
 // A row of Sample's `params`.
 struct Params {
-  float temperature, top_k, top_p, min_p, repetition_penalty;
+  float temperature, top_k, top_p, min_p, repetition, frequency, presence;
 };
 
 // One worker's scratch, a token each.
@@ -68,12 +68,22 @@ struct LikelierThan {
   }
 };
 
-void penalise(const float* logits, const std::int32_t* counts, float penalty, float* out,
+// `counts` are those of the prompt, then those of the output.
+void penalise(const float* logits, const std::int32_t* counts, const Params& p, float* out,
               std::int64_t n) {
   std::copy_n(logits, n, out);
-  if (penalty == 1.0f) return;
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (counts[i] > 0) out[i] = out[i] > 0.0f ? out[i] / penalty : out[i] * penalty;
+  const std::int32_t* prompt = counts;
+  const std::int32_t* output = counts + n;
+  if (p.repetition != 1.0f) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (prompt[i] <= 0 && output[i] <= 0) continue;
+      out[i] = out[i] > 0.0f ? out[i] / p.repetition : out[i] * p.repetition;
+    }
+  }
+  if (p.frequency != 0.0f || p.presence != 0.0f) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (output[i] > 0) out[i] -= p.frequency * static_cast<float>(output[i]) + p.presence;
+    }
   }
 }
 
@@ -138,7 +148,7 @@ std::int64_t draw(const float* weights, std::int64_t n, double uniform) {
 std::int64_t sample_row(const float* logits, const Params& params, const std::int64_t* rng,
                         const std::int32_t* counts, const Scratch& scratch, std::int64_t n,
                         const Context& context) {
-  penalise(logits, counts, params.repetition_penalty, scratch.logits, n);
+  penalise(logits, counts, params, scratch.logits, n);
   const std::int64_t likeliest = VOLTA_SIMD_CALL(context.simd, argmax, scratch.logits, n);
   const float top = scratch.logits[likeliest];
   // Logits without a finite maximum have no softmax; NaN and infinity are what the row chose. Nor
@@ -151,6 +161,25 @@ std::int64_t sample_row(const float* logits, const Params& params, const std::in
   const Random4 bits = random_bits(static_cast<std::uint64_t>(rng[0]), kSampleStream,
                                    static_cast<std::uint32_t>(rng[1]), 0);
   return draw(scratch.weights, n, uniform_double(bits.x, bits.y));
+}
+
+// The likeliest tokens and their logits less `lse`.
+struct Top {
+  std::int32_t* tokens;
+  float* logprobs;
+  std::int64_t count;
+};
+void find_top(const float* logits, float lse, std::int32_t* order, std::int64_t n, const Top& top) {
+  if (!std::isfinite(lse)) {  // NaN has no place in an order.
+    std::fill_n(top.tokens, top.count, -1);
+    std::fill_n(top.logprobs, top.count, lse);
+    return;
+  }
+  std::iota(order, order + n, 0);
+  std::partial_sort(order, order + top.count, order + n, LikelierThan{logits});
+  std::copy_n(order, top.count, top.tokens);
+  std::transform(top.tokens, top.tokens + top.count, top.logprobs,
+                 [&](std::int32_t token) { return logits[token] - lse; });
 }
 
 std::int64_t worker_count(std::int64_t rows, const Context& context) {
@@ -179,7 +208,7 @@ std::int64_t workspace_bytes(const Sample&, const ArgShapes& shapes, const Conte
   return worker_count(logits[0], context) * worker_bytes(logits[1]);
 }
 
-void run(const Sample&, const Args& args, const Context& context) noexcept {
+void run(const Sample& op, const Args& args, const Context& context) noexcept {
   const std::int64_t rows = args.inputs[0].shape[0];
   const std::int64_t n = args.inputs[0].shape[1];
   const auto* logits = args.inputs[0].as<const float>();
@@ -193,6 +222,11 @@ void run(const Sample&, const Args& args, const Context& context) noexcept {
     std::fill_n(logprobs, rows, 0.0f);
     return;
   }
+  const auto top_of = [&](std::int64_t row) -> Top {
+    if (op.top == 0) return {nullptr, nullptr, 0};
+    return {args.outputs[2].as<std::int32_t>() + row * op.top,
+            args.outputs[3].as<float>() + row * op.top, op.top};
+  };
   const std::int64_t workers = worker_count(rows, context);
   parallel_chunks(*context.pool, workers, [&](std::int64_t worker) {
     // SAFETY: workspace_bytes asked for worker_bytes a worker: two floats and an int32 a token,
@@ -200,18 +234,24 @@ void run(const Sample&, const Args& args, const Context& context) noexcept {
     auto* floats = reinterpret_cast<float*>(args.workspace.data() + worker * worker_bytes(n));
     const Scratch scratch = {floats, floats + n, reinterpret_cast<std::int32_t*>(floats + 2 * n)};
     for (std::int64_t row = rows * worker / workers; row < rows * (worker + 1) / workers; ++row) {
-      const float* p = params + row * 5;
+      const float* p = params + row * kSampleParams;
+      const Top top = top_of(row);
       if (p[0] < 0.0f) {  // An idle slot.
         tokens[row] = -1;
         logprobs[row] = 0.0f;
+        std::fill_n(top.tokens, top.count, -1);
+        std::fill_n(top.logprobs, top.count, 0.0f);
         continue;
       }
       const float* x = logits + row * n;
-      const std::int64_t token = sample_row(x, {p[0], p[1], p[2], p[3], p[4]}, rng + row * 2,
-                                            counts + row * n, scratch, n, context);
-      ++counts[row * n + token];
+      std::int32_t* const seen = counts + row * 2 * n;
+      const std::int64_t token = sample_row(x, {p[0], p[1], p[2], p[3], p[4], p[5], p[6]},
+                                            rng + row * 2, seen, scratch, n, context);
+      ++seen[n + token];
+      const float lse = VOLTA_SIMD_CALL(context.simd, log_sum_exp, x, n);
       tokens[row] = static_cast<std::int32_t>(token);
-      logprobs[row] = x[token] - VOLTA_SIMD_CALL(context.simd, log_sum_exp, x, n);
+      logprobs[row] = x[token] - lse;
+      if (top.count > 0) find_top(x, lse, scratch.order, n, top);
     }
   });
 }

@@ -240,9 +240,10 @@ double rounded(double x, DType dtype) {
 }
 
 // Element d of position p of head h of sequence s, in a cache [S, heads, P, head_dim].
+// Where position p of a cache lies; modulo matters to rings only.
 std::int64_t cache_index(const Shape& cache, std::int64_t s, std::int64_t h, std::int64_t p,
                          std::int64_t d) {
-  return ((s * cache[1] + h) * cache[2] + p) * cache[3] + d;
+  return ((s * cache[1] + h) * cache[2] + p % cache[2]) * cache[3] + d;
 }
 
 }  // namespace

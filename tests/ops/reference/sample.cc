@@ -21,19 +21,25 @@ std::int64_t argmax(const std::vector<double>& x) {
 }
 
 struct Params {
-  double temperature, top_k, top_p, min_p, penalty;
+  double temperature, top_k, top_p, min_p, repetition, frequency, presence;
 };
+
+// The likeliest first; equally likely ones by index.
+std::vector<std::size_t> by_likelihood(const std::vector<double>& logits) {
+  std::vector<std::size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  });
+  return order;
+}
 
 // The weights left after temperature and filters, each token's at most 1.
 std::vector<double> weights_of(std::vector<double> logits, const Params& params) {
   const double top = *std::ranges::max_element(logits);
   std::vector<double> weights;
   for (const double x : logits) weights.push_back(std::exp((x - top) / params.temperature));
-  std::vector<std::size_t> order(weights.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  });
+  const std::vector<std::size_t> order = by_likelihood(logits);
   std::size_t kept = order.size();
   if (params.top_k >= 1) kept = std::min(kept, static_cast<std::size_t>(params.top_k));
   if (params.top_p < 1) {
@@ -68,24 +74,29 @@ void compute(const Argmax&, Call& call) {
   }
 }
 
-void compute(const Sample&, Call& call) {
+void compute(const Sample& op, Call& call) {
   const std::int64_t n = call.in[0].spec.shape.columns();
   for (std::int64_t row = 0; row < call.out[0].size(); ++row) {
     const auto first = call.in[0].data.begin() + row * n;
     const std::vector<double> logits(first, first + n);
     const Array& p = call.in[1];
-    const Params params = {p[row * 5], p[row * 5 + 1], p[row * 5 + 2], p[row * 5 + 3],
-                           p[row * 5 + 4]};
+    const auto param = [&](std::int64_t i) { return p[row * kSampleParams + i]; };
+    const Params params = {param(0), param(1), param(2), param(3), param(4), param(5), param(6)};
     if (params.temperature < 0) {  // Skipped.
       call.out[0][row] = -1.0;
       call.out[1].set(row, 0.0, 0.0);
+      for (std::int64_t i = 0; i < op.top; ++i) {
+        call.out[2][row * op.top + i] = -1.0;
+        call.out[3].set(row * op.top + i, 0.0, 0.0);
+      }
       continue;
     }
     std::vector<double> penalised = logits;
     for (std::int64_t i = 0; i < n; ++i) {
-      if (call.in[3][row * n + i] <= 0) continue;
+      const double before = call.in[3][2 * row * n + i], now = call.in[3][(2 * row + 1) * n + i];
       double& x = penalised[static_cast<std::size_t>(i)];
-      x = x > 0 ? x / params.penalty : x * params.penalty;
+      if (before > 0 || now > 0) x = x > 0 ? x / params.repetition : x * params.repetition;
+      if (now > 0) x -= params.frequency * now + params.presence;
     }
     std::int64_t token = argmax(penalised);
     if (params.temperature > 0) {
@@ -94,7 +105,7 @@ void compute(const Sample&, Call& call) {
           static_cast<std::uint32_t>(static_cast<std::int64_t>(call.in[2][row * 2 + 1])), 0);
       token = draw(weights_of(penalised, params), uniform_double(bits.x, bits.y));
     }
-    call.in[3][row * n + token] += 1;
+    call.in[3][(2 * row + 1) * n + token] += 1;
     call.out[0][row] = static_cast<double>(token);
     const double top = *std::ranges::max_element(logits);
     double sum = 0.0, exponents = 0.0;
@@ -103,12 +114,22 @@ void compute(const Sample&, Call& call) {
       exponents += std::exp(x - top) * std::abs(x - top);
     }
     const double lse = top + std::log(sum);
-    const double logprob = logits[static_cast<std::size_t>(token)] - lse;
-    // As the lse of CrossEntropy, and one more subtraction.
-    const double error =
-        gamma(n) + kExp +
-        kUnit * (exponents / sum + 4 * std::abs(std::log(sum)) + std::abs(lse) + std::abs(logprob));
-    call.out[1].set(row, logprob, error);
+    const auto set_logprob = [&](Array& out, std::int64_t at, std::size_t chosen) {
+      const double logprob = logits[chosen] - lse;
+      // As the lse of CrossEntropy, and one more subtraction.
+      const double error = gamma(n) + kExp +
+                           kUnit * (exponents / sum + 4 * std::abs(std::log(sum)) + std::abs(lse) +
+                                    std::abs(logprob));
+      out.set(at, logprob, error);
+    };
+    set_logprob(call.out[1], row, static_cast<std::size_t>(token));
+    if (op.top == 0) continue;
+    const std::vector<std::size_t> order = by_likelihood(logits);
+    for (std::int64_t i = 0; i < op.top; ++i) {
+      const std::size_t chosen = order[static_cast<std::size_t>(i)];
+      call.out[2][row * op.top + i] = static_cast<double>(chosen);
+      set_logprob(call.out[3], row * op.top + i, chosen);
+    }
   }
 }
 

@@ -1,0 +1,61 @@
+// What volta generate writes: text that grows, or results in order as JSON. One prompt's text comes
+// token by token; several results come whole, in the order of the prompts.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "command.h"
+#include "io/completion_stream.h"
+#include "io/tokenizer.h"
+#include "nn/generator.h"
+
+namespace volta::cli {
+
+class GenerationOutput {
+ public:
+  struct Options {
+    Output output = Output::kText;
+    std::shared_ptr<const Tokenizer> tokenizer;  ///< May be null: then ids are the text.
+    std::vector<std::string> stops;              ///< Stop strings.
+    bool array = false;                          ///< JSON: an array even of one result.
+  };
+  GenerationOutput(const Options& options, std::span<const GenerationRequest> requests);
+
+  /// A new token of a request; true when a stop string is found with it.
+  bool push(std::size_t request, std::int32_t token);
+  /// A request has ended: writes its result when those before it are written.
+  Status finish(std::size_t request, const GenerationResult& result);
+  /// Writes the results of requests that did not end, and what closes the output.
+  Status close(std::span<const GenerationResult> results);
+  /// Whether something went wrong with the writing.
+  bool failed() const { return !written_; }
+
+ private:
+  struct Completion {
+    std::optional<CompletionStream> stream;
+    std::string text;  // Of the new tokens so far.
+    const GenerationResult* result = nullptr;
+  };
+  bool streams() const;
+  void begin(std::size_t request);
+  void end(std::size_t request);
+  std::string whole(std::size_t request) const;
+  void write_json(JsonWriter& json, std::size_t request) const;
+  std::string token_text(std::int32_t token) const;
+  Status write_next();
+  Status write(std::string_view text);
+
+  Options options_;
+  std::span<const GenerationRequest> requests_;
+  std::vector<Completion> completions_;
+  std::size_t next_ = 0;  // The first result that is not written.
+  Status written_;
+};
+
+}  // namespace volta::cli

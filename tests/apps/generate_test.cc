@@ -1,0 +1,255 @@
+// volta generate: stops, prompts from files, log-probabilities, the model's own settings, and how
+// much memory it takes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/command.h"
+#include "device/helpers.h"
+#include "io/model_folder.h"
+#include "support/shared_data.h"
+#include "support/temp_dir.h"
+
+namespace volta {
+namespace {
+
+using nlohmann::json;
+using test::Command;
+using test::CommandResult;
+using test::run_volta;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Ids = std::vector<std::int32_t>;
+
+// A folder "model" of random weights over bytes.
+class GenerateTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    TransformerConfig config = tiny_lm_config();
+    config.layers = 2;
+    config.dim = 32;
+    config.head_dim = 8;
+    config.ffn = 64;
+    config.context = 20'000;
+    config.init_std = 0.2f;
+    const auto model = Transformer::random(config, 3, test::cpu(1));
+    ASSERT_TRUE(model);
+    std::filesystem::create_directory(dir_.file("model"));
+    ASSERT_TRUE(save_model(dir_.file("model"), *model, make_byte_tokenizer().get()));
+  }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(dir_.file(name), std::ios::binary) << text;
+  }
+  std::vector<std::string> arguments(const std::vector<std::string>& more) const {
+    std::vector<std::string> all = {"generate", "model", "--temperature", "0"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  CommandResult generate(const std::vector<std::string>& more) const {
+    return run_volta(arguments(more), dir_.path());
+  }
+  json generate_json(std::vector<std::string> more) const {
+    more.insert(more.end(), {"--output", "json"});
+    const CommandResult result = generate(more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out, nullptr, false);
+  }
+  void expect_error(const std::vector<std::string>& more, int exit_code,
+                    const std::string& words) const {
+    const CommandResult result = generate(more);
+    EXPECT_EQ(result.exit_code, exit_code) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(words));
+    EXPECT_EQ(result.out, "");
+  }
+
+  test::TempDir dir_;
+};
+
+// Random bytes are not text; ids of a prompt that leads to printable ones would be luck. So stops
+// are taken from what the model says.
+TEST_F(GenerateTest, StopStringsEndBeforeTheirText) {
+  const json whole = generate_json({"--ids", "104,105", "-n", "40"});
+  const auto ids = whole["ids"].get<Ids>();
+  ASSERT_EQ(ids.size(), 42u);
+  // A byte below 128 is a character of its own: the first of them after the prompt.
+  const auto place = std::find_if(ids.begin() + 4, ids.end(), [](int id) { return id < 128; });
+  ASSERT_NE(place, ids.end());
+  const std::string stop(1, static_cast<char>(*place));
+  const auto first = std::find(ids.begin() + 2, ids.end(), *place);
+  const json ended = generate_json({"--ids", "104,105", "-n", "40", "--stop", stop});
+  EXPECT_EQ(ended["ids"].get<Ids>(), Ids(ids.begin(), first + 1));
+  EXPECT_EQ(ended["stop_reason"], "stop_string");
+  const auto text = ended["text"].get<std::string>();
+  EXPECT_EQ(text.find(stop), std::string::npos);
+  EXPECT_TRUE(whole["text"].get<std::string>().starts_with(text));
+  const CommandResult streamed =
+      generate({"--ids", "104,105", "-n", "40", "--stop", "never", "--stop", stop});
+  EXPECT_EQ(streamed.out, "hi" + text + "\n");
+  expect_error({"--stop", ""}, 2, "--stop: an empty stop string");
+  expect_error({"--stop", "\xFF"}, 2, "--stop: not UTF-8");
+}
+
+TEST_F(GenerateTest, LogprobsOfTheLikeliest) {
+  const json result = generate_json({"-p", "abc", "-n", "3", "--logprobs", "4"});
+  ASSERT_EQ(result["top_logprobs"].size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const json& top = result["top_logprobs"][i];
+    ASSERT_EQ(top.size(), 4u);
+    EXPECT_EQ(top[0]["id"], result["ids"][3 + i]);  // Greedy.
+    EXPECT_EQ(top[0]["logprob"], result["logprobs"][i]);
+    EXPECT_GE(top[2]["logprob"], top[3]["logprob"]);
+    EXPECT_TRUE(top[0]["token"].is_string());
+  }
+  EXPECT_FALSE(generate_json({"-p", "abc", "-n", "3"}).contains("top_logprobs"));
+  expect_error({"--logprobs", "257", "-n", "1"}, 2, "257 log-probabilities");
+}
+
+TEST_F(GenerateTest, PromptsOfAFileRunThroughTheSlots) {
+  std::string lines;
+  json wanted = json::array();
+  for (int i = 0; i < 9; ++i) {
+    const std::string prompt = std::string(static_cast<std::size_t>(1 + 7 * i), 'a') + "z";
+    lines += prompt + "\n";
+    wanted.push_back(generate_json({"-p", prompt, "-n", "6"}));
+  }
+  write("prompts.txt", lines);
+  EXPECT_EQ(generate_json({"--prompts-file", "prompts.txt", "-n", "6"}), wanted);
+  EXPECT_EQ(generate_json({"--prompts-file", "prompts.txt", "-n", "6", "--slots", "2"}), wanted);
+  const CommandResult by_line =
+      generate({"--prompts-file", "prompts.txt", "-n", "6", "--slots", "3", "--output", "jsonl"});
+  std::istringstream out(by_line.out);
+  std::string line;
+  for (const json& one : wanted) {
+    ASSERT_TRUE(std::getline(out, line));
+    EXPECT_EQ(json::parse(line), one);
+  }
+  EXPECT_FALSE(std::getline(out, line));
+  write("one.jsonl", "{\"ids\": [97, 122]}");  // A file gives an array even of one.
+  EXPECT_EQ(generate_json({"--prompts-file", "one.jsonl", "-n", "6"}), json::array({wanted[0]}));
+  const CommandResult text = generate({"--prompts-file", "prompts.txt", "-n", "6"});
+  EXPECT_THAT(text.out, HasSubstr("--- 8 (seed 9)\naaaa"));
+}
+
+TEST_F(GenerateTest, OneBadPromptStopsAllBeforeAnythingRuns) {
+  write("empty.txt", "good\n\n");
+  expect_error({"--prompts-file", "empty.txt"}, 3, "empty.txt: line 2 is empty");
+  write("bytes.txt", "good\nbad\xFF\n");
+  expect_error({"--prompts-file", "bytes.txt"}, 3, "bytes.txt: line 2: byte 3 is not UTF-8");
+  write("long.txt", "good\n" + std::string(20'001, 'a') + "\n");
+  expect_error({"--prompts-file", "long.txt"}, 3,
+               "long.txt: line 2: the prompt has 20001 tokens and the context holds 20000");
+  write("ids.jsonl", "{\"ids\": [1]}\n{\"ids\": [1, 256]}\n");
+  expect_error({"--prompts-file", "ids.jsonl", "--output", "jsonl"}, 3,
+               "ids.jsonl: line 2: token 1 of the prompt is 256");
+  write("none.jsonl", "{\"prompt\": \"\"}\n");
+  expect_error({"--prompts-file", "none.jsonl"}, 3, "none.jsonl: line 1: the prompt is empty");
+  expect_error({"--prompts-file", "absent.txt"}, 3, "absent.txt");
+  expect_error({"--ids", "1,256"}, 2, "--ids: token 1 of the prompt is 256");
+  expect_error({"--frequency-penalty", "2.5"}, 2, "frequency_penalty is 2.5");
+  expect_error({"--output", "csv"}, 2, "this command writes text, json, jsonl");
+}
+
+TEST_F(GenerateTest, PenaltiesCountWhatWasGenerated) {
+  const auto new_ids = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"-p", "aaaa", "-n", "60"};
+    all.insert(all.end(), more.begin(), more.end());
+    auto ids = generate_json(all)["ids"].get<Ids>();
+    ids.erase(ids.begin(), ids.begin() + 4);
+    std::sort(ids.begin(), ids.end());
+    return std::unique(ids.begin(), ids.end()) - ids.begin();
+  };
+  const auto plain = new_ids({});
+  EXPECT_GT(new_ids({"--frequency-penalty", "2"}), plain);
+  EXPECT_GT(new_ids({"--presence-penalty", "2"}), plain);
+}
+
+TEST_F(GenerateTest, TheModelsSettingsAreDefaults) {
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"generate", "model", "-p", "abc", "--output", "json"};
+    all.insert(all.end(), more.begin(), more.end());
+    const CommandResult result = run_volta(all, dir_.path());
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return std::pair(json::parse(result.out, nullptr, false), result.err);
+  };
+  const json greedy = generate_json({"-p", "abc", "-n", "12"});
+  write("model/generation_config.json", R"({"do_sample": false, "max_new_tokens": 12})");
+  EXPECT_EQ(run({}).first, greedy);
+  const auto [shown, settings] = run({"-v", "--top-k", "5"});
+  EXPECT_THAT(settings, HasSubstr("temperature 0 (generation_config.json), top-k 5 (command line), "
+                                  "top-p 1 (default)"));
+  EXPECT_THAT(settings, HasSubstr("tokens 12 (generation_config.json)"));
+  EXPECT_THAT(settings, HasSubstr("end tokens: none"));
+  EXPECT_EQ(run({"-n", "3"}).first["ids"].size(), 6u);
+  EXPECT_EQ(run({"--temperature", "0.5"}).first,
+            generate_json({"-p", "abc", "-n", "12", "--temperature", "0.5"}));
+  // The end: the third new token, which is included.
+  const std::int32_t end = greedy["ids"][5];
+  const auto ids = greedy["ids"].get<Ids>();
+  const auto first = std::find(ids.begin() + 3, ids.end(), end);
+  write("model/generation_config.json",
+        "{\"do_sample\": false, \"max_length\": 15, \"eos_token_id\": [300, " +
+            std::to_string(end) + "]}");
+  const json ended = run({}).first;
+  EXPECT_EQ(ended["ids"].get<Ids>(), Ids(ids.begin(), first + 1));
+  EXPECT_EQ(ended["stop_reason"], "stop_token");
+  EXPECT_EQ(run({"--ignore-eos"}).first, greedy);
+  write("model/generation_config.json", R"({"top_p": 7})");
+  expect_error({"-p", "abc"}, 3, "generation_config.json: sampling: top_p is 7");
+}
+
+// The context of 20,000 would take 2 * 2 * 32 * 4 bytes a token: 10 MB.
+TEST_F(GenerateTest, TheCacheIsAsLargeAsTheRun) {
+  const CommandResult small = generate({"-p", "abc", "-n", "100", "-v"});
+  EXPECT_THAT(small.err, HasSubstr("cache 64.0 KiB (1 slots of 128 tokens)"));
+  write("prompts.txt", [] {
+    std::string lines;
+    for (int i = 0; i < 40; ++i) lines += "abc\n";
+    return lines;
+  }());
+  const CommandResult many = generate({"--prompts-file", "prompts.txt", "-n", "1", "-v"});
+  EXPECT_THAT(many.err, HasSubstr("(16 slots of 64 tokens)"));
+  const CommandResult whole = generate({"-p", "abc", "-n", "100000", "-v", "--stop", "a", "--stop",
+                                        "e", "--stop", "\x01", "--stop", "\x02"});
+  EXPECT_THAT(whole.err, HasSubstr("(1 slots of 20000 tokens)"));
+}
+
+TEST_F(GenerateTest, APromptIsInterruptible) {
+  write("long.txt", std::string(19'000, 'a') + "\n");
+  CommandResult stopped;
+  for (const int wait_ms : {100, 300, 1000}) {
+    Command command(arguments({"--prompts-file", "long.txt", "-n", "1000", "--output", "json",
+                               "--threads", "1", "--no-kv-cache"}),
+                    dir_.path());
+    std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
+    command.kill(SIGINT);
+    stopped = command.wait();
+    if (!stopped.out.empty()) break;
+  }
+  EXPECT_EQ(stopped.exit_code, 130) << stopped.err;
+  EXPECT_THAT(stopped.out, HasSubstr("cancelled"));
+}
+
+// Prompts of others' models, ended as transformers ends them.
+TEST_F(GenerateTest, GreedyIdsOfOthers) {
+  VOLTA_NEEDS_SHARED("models/mistral-tiny-sliding");
+  const json result =
+      json::parse(run_volta({"generate", test::shared_path("models/mistral-tiny-sliding"), "--ids",
+                             "221,451,371,402,305,177,107,389", "-n", "24", "--temperature", "0",
+                             "--output", "json"},
+                            dir_.path())
+                      .out);
+  EXPECT_THAT(
+      result["ids"].get<Ids>(),
+      ElementsAre(221, 451, 371, 402, 305, 177, 107, 389, 511, 350, 332, 364, 212, 315, 272, 212,
+                  86, 375, 378, 469, 476, 132, 217, 342, 250, 379, 313, 368, 366, 360, 268, 304));
+}
+
+}  // namespace
+}  // namespace volta
