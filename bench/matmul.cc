@@ -57,7 +57,6 @@ const Case kCases[] = {
     {"decode_head", 1, 128, 256, false, true},
     {"decode_768", 1, 768, 3072},
     {"decode_768_nt", 1, 768, 3072, false, true},
-    {"decode_768_bf16", 1, 768, 3072, false, false, DType::kBF16},
     {"decode_4096", 1, 4096, 4096},
     {"decode_4096_nt", 1, 4096, 4096, false, true},
     {"rows4_768", 4, 768, 3072},

@@ -112,7 +112,7 @@ TEST_F(Shards, NamesOutsideTheFolderAreRefused) {
 TEST_F(Shards, HostileIndexesAreRefused) {
   const auto invalid = ErrorCode::kInvalidFile;
   expect_error(load_index(""), invalid, "index.json");
-  expect_error(load_index("[]"), invalid, "weight_map");
+  expect_error(load_index("[]"), invalid, "expected an object");
   expect_error(load_index("{}"), invalid, "weight_map");
   expect_error(load_index(R"({"weight_map": []})"), invalid, "must be an object");
   expect_error(load_index(R"({"weight_map": {}})"), invalid, "0 shards");
