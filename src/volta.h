@@ -13,6 +13,7 @@
 #include "graph/graph.h"                // IWYU pragma: export
 #include "graph/passes.h"               // IWYU pragma: export
 #include "graph/plan.h"                 // IWYU pragma: export
+#include "io/chat_template.h"           // IWYU pragma: export
 #include "io/completion_stream.h"       // IWYU pragma: export
 #include "io/generation_config.h"       // IWYU pragma: export
 #include "io/model_config.h"            // IWYU pragma: export

@@ -37,6 +37,7 @@ using Action = std::function<Status()>;
 // Each registers its subcommand, and sets `action` when the command line names it.
 void add_train(CLI::App& app, Globals& globals, Action& action);
 void add_generate(CLI::App& app, Globals& globals, Action& action);
+void add_chat(CLI::App& app, Globals& globals, Action& action);
 void add_eval(CLI::App& app, Globals& globals, Action& action);
 void add_bench(CLI::App& app, Globals& globals, Action& action);
 void add_inspect(CLI::App& app, Globals& globals, Action& action);

@@ -312,7 +312,6 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(Stops stops, find_stops(options, config, tokenizer.get()));
   VOLTA_TRY(auto requests, make_requests(options, globals, config, std::move(stops.tokens),
                                          model.config(), std::move(prompts)));
-  VOLTA_TRY(model.prepack(dtype));
   VOLTA_TRY(const GeneratorOptions sized, size_generator(options, dtype, model.config(), requests));
   VOLTA_TRY(Generator generator, Generator::create(model, sized));
   if (options.verbose) {

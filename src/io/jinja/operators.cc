@@ -407,8 +407,7 @@ Result<Value> get_slice(Budget& budget, const Value& object, const Value& begin,
     return value.is_none() || value.as_int(out);
   };
   if (!sliceable || !fits(step, stride) || !fits(begin, first) || !fits(end, last)) {
-    return Value::undefined(
-        fmt::format("a value of type {} has no such slice", object.type_name()));
+    return type_error(fmt::format("a value of type {} has no such slice", object.type_name()));
   }
   if (is_markup(object)) {
     return fail(ErrorCode::kUnsupported, "a slice of 'safe' text is not supported");

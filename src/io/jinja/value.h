@@ -175,15 +175,4 @@ bool is_iterable(const Value& value);
 /// Python's len().
 Result<std::int64_t> length(Budget& budget, const Value& value);
 
-/// Options of tojson, those of Python's json.dumps.
-struct JsonStyle {
-  bool ensure_ascii = false;
-  bool indented = false;
-  std::string indent;  ///< One level's.
-  std::string item_separator = ", ";
-  std::string key_separator = ": ";
-  bool sort_keys = false;
-};
-Result<Value> to_json(Budget& budget, const Value& value, const JsonStyle& style);
-
 }  // namespace volta::jinja
