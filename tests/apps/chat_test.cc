@@ -213,6 +213,34 @@ TEST_F(ChatTest, MessagesOfAFileAreAnswered) {
   EXPECT_EQ(talk("", {"-p", "x", "--temperature", "-1"}).exit_code, 2);
 }
 
+TEST_F(ChatTest, CtrlCStopsAnAnswer) {
+  // A long context, and nothing that would end an answer before it is full.
+  std::ifstream config(test::shared_path("models/llama-tiny/config.json"));
+  Json changed = Json::parse(config);
+  changed["max_position_embeddings"] = 8192;
+  changed["eos_token_id"] = nullptr;
+  write("model/config.json", changed.dump());
+  write("model/tokenizer_config.json",
+        Json{{"chat_template", "{{ messages[-1].content }}"}}.dump());
+  write("lines", "Hello\n");
+  Command running({"chat", "model", "-n", "8000", "--threads", "1", "-v"}, dir_.path(), {},
+                  "lines");
+  const auto begun = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+      if (entry.path().extension() == ".out") return entry.file_size() > 0;
+    }
+    return false;
+  };
+  for (int i = 0; i < 3000 && !begun(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  running.kill(SIGINT);
+  const CommandResult done = running.wait();  // The input ends behind the answer.
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_THAT(done.err, HasSubstr("tokens; of the prompt's"));
+  EXPECT_THAT(done.err, ::testing::Not(HasSubstr("(8000 tokens")));
+}
+
 TEST_F(ChatTest, CtrlCAtThePromptEnds) {
   ASSERT_EQ(::mkfifo(dir_.file("pipe").c_str(), 0600), 0);
   std::ofstream keeps_it_open;
