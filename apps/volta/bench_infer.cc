@@ -250,16 +250,17 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   Result<Transformer> model = fail(ErrorCode::kInternal, "no model");
   if (options.model.empty()) {
     model = Transformer::random(tiny_lm_config(), globals.seed, session.device());
   } else {
     VOLTA_TRY(const std::string directory, find_model(options.model));
-    model = load_model(directory, session.device(), {.packed = true, .dtype = dtype});
+    model = load_model(directory, session.device(), {.packed = true, .format = format});
   }
   VOLTA_TRY(Transformer loaded, std::move(model));
-  VOLTA_TRY(loaded.prepack(dtype));
+  VOLTA_TRY(loaded.prepack(format));
   VOLTA_TRY(const BenchReport report, run_bench(loaded, options, globals.seed, dtype));
   VOLTA_TRY(session.finish());
   switch (output) {

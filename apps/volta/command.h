@@ -14,6 +14,7 @@
 #include "device/device.h"
 #include "device/profiling_device.h"
 #include "tensor/dtype.h"
+#include "tensor/encoding.h"
 #include "train/run.h"
 
 namespace volta::cli {
@@ -26,6 +27,7 @@ struct Globals {
   std::string device;  ///< "cpu", "cuda", "auto"; empty: VOLTA_DEVICE.
   int threads = 0;     ///< 0: VOLTA_NUM_THREADS, or the CPUs this process may use.
   std::string dtype = "f32";
+  std::string weights = "stored";
   std::uint64_t seed = 1;
   std::string output = "text";
   std::string profile;  ///< A file for the profile; empty: none.
@@ -39,6 +41,9 @@ void add_train(CLI::App& app, Globals& globals, Action& action);
 void add_generate(CLI::App& app, Globals& globals, Action& action);
 void add_chat(CLI::App& app, Globals& globals, Action& action);
 void add_eval(CLI::App& app, Globals& globals, Action& action);
+void add_logits(CLI::App& app, Globals& globals, Action& action);
+void add_verify(CLI::App& app, Globals& globals, Action& action);
+void add_quantize(CLI::App& app, Globals& globals, Action& action);
 void add_bench(CLI::App& app, Globals& globals, Action& action);
 void add_inspect(CLI::App& app, Globals& globals, Action& action);
 void add_graph(CLI::App& app, Globals& globals, Action& action);
@@ -57,6 +62,8 @@ Result<Output> parse_output(const Globals& globals, const std::vector<Output>& a
 Status refuse_profile(const Globals& globals);
 /// --dtype: f32 or bf16.
 Result<DType> compute_dtype(const Globals& globals);
+/// --weights: what a model that only runs keeps them as. "stored" rounds to the compute type.
+Result<WeightFormat> weight_format(const Globals& globals);
 
 /// "5,6,7"; `flag` names it in messages.
 Result<std::vector<std::int32_t>> parse_ids(std::string_view text, std::string_view flag);

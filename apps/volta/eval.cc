@@ -1,10 +1,13 @@
-// volta eval: loss and perplexity of a model on a text.
+// volta eval: loss, perplexity and bits per byte of a model on texts.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <span>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
@@ -16,65 +19,198 @@
 namespace volta::cli {
 namespace {
 
+// What is taken when nothing is said: as much as the model can, but no more than most machines.
+constexpr std::int64_t kDefaultContext = 4096;
+constexpr std::int64_t kDefaultBatch = 8;
+constexpr std::int64_t kDefaultBatchTokens = 8192;
+
 struct Options {
   std::string model;
-  std::string data;
-  std::int64_t batch = 8;
+  std::vector<std::string> data;
+  std::int64_t batch = 0;
   std::int64_t context = 0;
+  std::int64_t stride = 0;
   double val_fraction = 1.0;
 };
+
+// How the windows lie.
+struct Windows {
+  std::int64_t context = 0;
+  std::int64_t stride = 0;
+  std::int64_t batch = 0;
+};
+
+// One file, or all of them.
+struct Evaluated {
+  std::string path;
+  TextScore score;
+  std::int64_t bytes = 0;
+
+  double loss() const { return score.nats / static_cast<double>(score.tokens); }
+  double perplexity() const { return std::exp(loss()); }
+  double bits_per_byte() const {
+    return score.nats / std::log(2.0) / static_cast<double>(std::max<std::int64_t>(bytes, 1));
+  }
+};
+
+Result<Windows> windows_of(const Options& options, const TransformerConfig& config) {
+  Windows windows;
+  windows.context =
+      options.context > 0 ? options.context : std::min(config.context, kDefaultContext);
+  if (windows.context > config.context) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--context {}: the model's is {}", windows.context, config.context));
+  }
+  windows.stride = options.stride > 0 ? options.stride : windows.context;
+  if (windows.stride > windows.context) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--stride {}: at most a window's {} tokens, or some would be left out",
+                            windows.stride, windows.context));
+  }
+  windows.batch = options.batch > 0 ? options.batch
+                                    : std::clamp(kDefaultBatchTokens / windows.context,
+                                                 std::int64_t{1}, kDefaultBatch);
+  return windows;
+}
+
+// A line on standard error that is redrawn, where that is a terminal.
+class Progress {
+ public:
+  explicit Progress(std::string path) : path_(std::move(path)) {}
+  ~Progress() {
+    if (drawn_) note("\r\033[K");
+  }
+  void update(const TextScore& score, std::int64_t windows) {
+    const double now = monotonic_seconds();
+    if (!terminal_ || score.windows == 0 || now - drawn_at_ < 0.1) return;
+    const double left = (now - begun_) / static_cast<double>(score.windows) *
+                        static_cast<double>(windows - score.windows);
+    note(fmt::format("\r\033[K{}: window {}/{}  loss {:.4f}  {} left", path_, score.windows,
+                     windows, score.nats / static_cast<double>(score.tokens),
+                     format_duration(left)));
+    drawn_ = true;
+    drawn_at_ = now;
+  }
+
+ private:
+  std::string path_;
+  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  bool drawn_ = false;
+  double begun_ = monotonic_seconds();
+  double drawn_at_ = 0.0;
+};
+
+Result<Evaluated> evaluate_file(const std::string& path, const Options& options,
+                                const Tokenizer& tokenizer, const Transformer& model,
+                                const Windows& windows, DType dtype) {
+  VOLTA_TRY(const HeldOutText text, load_held_out_text(path, tokenizer, options.val_fraction));
+  // A short text needs no long window, and few windows no large batch.
+  const std::int64_t targets = std::ssize(text.tokens) - 1;
+  const std::int64_t time = std::min(windows.context, targets);
+  const std::int64_t stride = std::min(windows.stride, time);
+  const std::int64_t count = 1 + (targets - time + stride - 1) / stride;
+  VOLTA_TRY(Evaluator evaluator,
+            Evaluator::create(model, std::min(windows.batch, count), time, dtype));
+  Progress progress(path);
+  const auto go_on = [&](const TextScore& so_far, std::int64_t all) {
+    progress.update(so_far, all);
+    return !interrupted();
+  };
+  auto score = evaluator.score(text.tokens, stride, go_on);
+  if (!score) return std::unexpected(std::move(score).error().with_context(path));
+  return Evaluated{.path = path, .score = *score, .bytes = text.bytes};
+}
+
+std::string to_text(const Evaluated& result, const Windows& windows) {
+  std::string text = fmt::format(
+      "loss {:.5f}  perplexity {:.4f}  bits per byte {:.4f}  over {} tokens in {} windows of {}",
+      result.loss(), result.perplexity(), result.bits_per_byte(), result.score.tokens,
+      result.score.windows, windows.context);
+  if (windows.stride < windows.context) text += fmt::format(", stride {}", windows.stride);
+  return text + "\n";
+}
+
+std::string to_text(const std::vector<Evaluated>& files, const Evaluated& total,
+                    const Windows& windows) {
+  if (files.size() == 1) return to_text(total, windows);
+  std::string text;
+  for (const Evaluated& file : files) text += file.path + ": " + to_text(file, windows);
+  return text + "all: " + to_text(total, windows);
+}
+
+void write_fields(JsonWriter& json, const Evaluated& result) {
+  json.field("loss", result.loss()).field("perplexity", result.perplexity());
+  json.field("bits_per_byte", result.bits_per_byte()).field("tokens", result.score.tokens);
+  json.field("bytes", result.bytes).field("windows", result.score.windows);
+}
+
+std::string to_json(const std::vector<Evaluated>& files, const Evaluated& total,
+                    const Windows& windows) {
+  JsonWriter json;
+  json.begin_object();
+  write_fields(json, total);
+  json.field("context", windows.context).field("stride", windows.stride);
+  json.key("files").begin_array();
+  for (const Evaluated& file : files) {
+    json.begin_object().field("path", file.path);
+    write_fields(json, file);
+    json.end_object();
+  }
+  json.end_array().end_object();
+  return std::move(json).take() + "\n";
+}
 
 Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
-  if (is_example_file(options.data)) {
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  for (const std::string& path : options.data) {
+    if (!is_example_file(path)) continue;
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--data {}: eval reads text; token ids are for train", options.data));
+                fmt::format("--data {}: eval reads text; token ids are for train", path));
   }
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(Transformer model,
-            load_model(directory, session.device(), {.packed = true, .dtype = dtype}));
-  const std::int64_t context = options.context == 0 ? model.config().context : options.context;
-  if (context > model.config().context) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--context {}: the model's is {}", context, model.config().context));
-  }
+  VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
+  VOLTA_TRY(const Windows windows, windows_of(options, config));
   VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
-  VOLTA_TRY(const Dataset data, load_text(options.data, "", tokenizer, options.val_fraction));
-  const std::span<const std::int32_t> tokens = *data.validation;
-  if (std::ssize(tokens) <= context) {
-    return fail(ErrorCode::kInvalidFile,
-                fmt::format("{}: {} tokens to evaluate, but a window takes {}; give a longer text, "
-                            "a larger --val-fraction or a smaller --context",
-                            options.data, tokens.size(), context + 1));
+  VOLTA_TRY(Transformer model,
+            load_model(directory, session.device(), {.packed = true, .format = format}));
+  std::vector<Evaluated> files;
+  Evaluated total;
+  for (const std::string& path : options.data) {
+    VOLTA_TRY(Evaluated file, evaluate_file(path, options, *tokenizer, model, windows, dtype));
+    total.score.nats += file.score.nats;
+    total.score.tokens += file.score.tokens;
+    total.score.windows += file.score.windows;
+    total.bytes += file.bytes;
+    files.push_back(std::move(file));
   }
-  VOLTA_TRY(Evaluator evaluator, Evaluator::create(model, options.batch, context, dtype));
-  VOLTA_TRY(const double loss, evaluator.mean_loss(tokens, interrupted));
   VOLTA_TRY(session.finish());
-  const std::size_t windows = (tokens.size() - 1) / static_cast<std::size_t>(context);
-  const std::size_t counted = windows * static_cast<std::size_t>(context);
-  if (output == Output::kText) {
-    return print(fmt::format("loss {:.5f}  perplexity {:.4f}  over {} tokens in {} windows of {}\n",
-                             loss, std::exp(loss), counted, windows, context));
-  }
-  JsonWriter json;
-  json.begin_object().field("loss", loss).field("perplexity", std::exp(loss));
-  json.field("tokens", counted).field("windows", windows).field("context", context).end_object();
-  return print(json.text() + "\n");
+  return print(output == Output::kJson ? to_json(files, total, windows)
+                                       : to_text(files, total, windows));
 }
 
 }  // namespace
 
 void add_eval(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("eval", "loss and perplexity of a model on a text");
+  CLI::App* command = app.add_subcommand("eval", "loss and perplexity of a model on texts");
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
-  command->add_option("--data", options->data, "text file")->required();
-  command->add_option("--batch", options->batch, "windows at once (default 8)")
+  command->add_option("--data", options->data, "text file; repeat it for several")
+      ->required()
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_option("--batch", options->batch, "windows at once (default: 8 or 8192 tokens)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{4096}));
-  command->add_option("--context", options->context, "tokens a window (default: the model's)")
+  command
+      ->add_option("--context", options->context,
+                   "tokens a window (default: the model's, at most 4096)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
+  command
+      ->add_option("--stride", options->stride,
+                   "tokens between windows: each scores its last N (default: the context)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
   command
       ->add_option("--val-fraction", options->val_fraction,

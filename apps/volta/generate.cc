@@ -295,11 +295,12 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kJsonLines}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const GenerationConfig config, load_generation_config(directory));
   VOLTA_TRY(Transformer model,
-            load_model(directory, session.device(), {.packed = true, .dtype = dtype}));
+            load_model(directory, session.device(), {.packed = true, .format = format}));
   auto loaded = load_tokenizer(directory);
   if (!loaded && loaded.error().code() != ErrorCode::kNotFound && options.ids.empty()) {
     return std::unexpected(std::move(loaded).error());

@@ -87,13 +87,14 @@ Status show(const Globals& globals, const Options& options) {
             parse_output(globals, {Output::kText, Output::kDot, Output::kJson}));
   VOLTA_TRY(refuse_profile(globals));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const Model model, open_model(options.model));
   VOLTA_TRY(const Graph built, build(model, options));
   // What trains keeps its weights plain; everything else runs on packed ones.
   VOLTA_TRY(const Graph stored, options.phase == "train"
                                     ? Result<Graph>(built)
-                                    : prepack(built, *session.device(), dtype));
+                                    : prepack(built, *session.device(), format));
   VOLTA_TRY(const Graph graph, optimize(stored, *session.device(), {.compute_dtype = dtype}));
   VOLTA_TRY(const Plan plan, make_plan(graph, *session.device()));
   if (output == Output::kDot) return print(to_dot(graph, plan));

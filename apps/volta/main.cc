@@ -56,6 +56,10 @@ void add_globals(CLI::App& app, Globals& globals) {
       ->group("Global");
   app.add_option("--dtype", globals.dtype, "compute type: f32 or bf16; weights stay as stored")
       ->group("Global");
+  app.add_option(
+         "--weights", globals.weights,
+         "what running models keep weights as, where that is narrower: stored, bf16, q8, q4")
+      ->group("Global");
   app.add_option("--seed", globals.seed, "seed of everything random")->group("Global");
   app.add_option("--output", globals.output, "text, json or csv (graph: dot; generate: jsonl)")
       ->group("Global");
@@ -118,6 +122,9 @@ int run(int argc, char** argv) {
   add_generate(app, globals, action);
   add_chat(app, globals, action);
   add_eval(app, globals, action);
+  add_logits(app, globals, action);
+  add_verify(app, globals, action);
+  add_quantize(app, globals, action);
   add_bench(app, globals, action);
   add_inspect(app, globals, action);
   add_graph(app, globals, action);

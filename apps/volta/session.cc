@@ -103,6 +103,19 @@ Result<DType> compute_dtype(const Globals& globals) {
               fmt::format("--dtype {}: use f32 or bf16", globals.dtype));
 }
 
+Result<WeightFormat> weight_format(const Globals& globals) {
+  if (globals.weights == "stored") {
+    VOLTA_TRY(const DType dtype, compute_dtype(globals));
+    return WeightFormat{.dtype = dtype};
+  }
+  if (globals.weights == "f32") return WeightFormat{};
+  if (globals.weights == "bf16") return WeightFormat{.dtype = DType::kBF16};
+  if (globals.weights == "q8") return WeightFormat{.quant = Quant::kInt8};
+  if (globals.weights == "q4") return WeightFormat{.quant = Quant::kInt4};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("--weights {}: use stored, f32, bf16, q8 or q4", globals.weights));
+}
+
 Result<Session> Session::create(const Globals& globals) {
   DeviceOptions options;
   options.threads = globals.threads;

@@ -110,8 +110,9 @@ Status CpuDevice::run(const OpCall& call) {
 bool CpuDevice::supports(const Op& op, std::span<const TensorSpec> inputs) const {
   // Panels that another instruction set's kernels read do not fit this one's vectors.
   const bool ours = std::ranges::all_of(inputs, [&](const TensorSpec& spec) {
-    return spec.encoding.plain() ||
-           spec.encoding == cpu::panel_encoding(spec.dtype, spec.encoding.transposed, simd_);
+    return spec.encoding.packing == Packing::kRows ||
+           spec.encoding ==
+               cpu::panel_encoding(spec.dtype, spec.encoding.transposed, simd_, spec.encoding);
   });
   return ours && infer(op, inputs).has_value();
 }
@@ -127,7 +128,11 @@ Encoding CpuDevice::preferred_encoding(const Op& op, std::size_t input,
                                        const TensorSpec& spec) const {
   const auto* matmul = std::get_if<MatMul>(&op);
   if (matmul == nullptr || spec.shape.rank() != 2) return {};
-  const Encoding panels = cpu::panel_encoding(spec.dtype, matmul->transpose_b, simd_);
+  Encoding stored = spec.encoding;
+  if (stored.quantized() && stored.block == 0) {
+    stored.block = cpu::quant_block(stored.quant, spec.shape[matmul->transpose_b ? 1 : 0]);
+  }
+  const Encoding panels = cpu::panel_encoding(spec.dtype, matmul->transpose_b, simd_, stored);
   return accepts_encoding(op, input, panels) ? panels : Encoding{};
 }
 

@@ -23,16 +23,23 @@ Result<Graph> fuse_epilogues(const Graph& graph, const Backend& backend);
 /// nothing, and encoded weights stay as they are. This pass does change results, by the rounding.
 Result<Graph> set_compute_dtype(const Graph& graph, DType dtype);
 
+/// A spec for each parameter of a graph.
+using ParameterSpecs = std::function<TensorSpec(const Value&)>;
 /// The specs of the graph's parameters become what `spec_of` gives for their values: another type
 /// or encoding of the same shape, as the model that is bound to it stores them. Every op that reads
 /// one must accept it.
-Result<Graph> set_parameter_specs(const Graph& graph,
-                                  const std::function<TensorSpec(const Value&)>& spec_of);
+Result<Graph> set_parameter_specs(const Graph& graph, const ParameterSpecs& spec_of);
+
+/// `spec` in `format` where that is narrower: another type, or, for a plain matrix, in integers, in
+/// rows, with no blocks chosen yet.
+TensorSpec narrowed(TensorSpec spec, const WeightFormat& format);
 /// Gives every parameter that only matrix products (and lookups) read, and nothing writes, the
-/// encoding that the backend prefers for it, and `dtype` where that is narrower. What binds the
+/// encoding that the backend prefers for it, in `format` where that is narrower. What binds the
 /// graph rounds and packs the weights accordingly, once (see Encode), instead of the kernels in
 /// every call.
-Result<Graph> prepack(const Graph& graph, const Backend& backend, DType dtype = DType::kF32);
+Result<Graph> prepack(const Graph& graph, const Backend& backend, const WeightFormat& format = {});
+/// The same, from what `wanted` says of each parameter: its type, and integers in rows.
+Result<Graph> prepack(const Graph& graph, const Backend& backend, const ParameterSpecs& wanted);
 
 /// What `optimize` does.
 struct OptimizeOptions {

@@ -22,14 +22,9 @@ void add_use(Wish& wish, const Encoding& preferred) {
   wish.encoding = preferred;
 }
 
-// `spec` in `dtype` where that is narrower.
-TensorSpec narrowed(TensorSpec spec, DType dtype) {
-  if (dtype_size(dtype) < dtype_size(spec.dtype)) spec.dtype = dtype;
-  return spec;
-}
-
 // The wish for every value that is a parameter in plain rows, by the ops that read it.
-std::vector<Wish> collect_wishes(const Graph& graph, const Backend& backend, DType dtype) {
+std::vector<Wish> collect_wishes(const Graph& graph, const Backend& backend,
+                                 const ParameterSpecs& wanted) {
   std::vector<Wish> wishes(graph.values().size());
   for (const Node& node : graph.nodes()) {
     const std::uint32_t written = writes(node.op, node.inputs.size());
@@ -38,14 +33,14 @@ std::vector<Wish> collect_wishes(const Graph& graph, const Backend& backend, DTy
       if (value.kind != ValueKind::kParameter) continue;
       Wish& wish = wishes[static_cast<std::size_t>(node.inputs[i].index)];
       if (writes_input(written, i)) wish.possible = false;
-      add_use(wish, backend.preferred_encoding(node.op, i, narrowed(value.spec, dtype)));
+      add_use(wish, backend.preferred_encoding(node.op, i, wanted(value)));
     }
   }
   return wishes;
 }
 
 // Takes back the wishes that some other reader of the value cannot live with.
-void check_readers(const Graph& graph, const Backend& backend, DType dtype,
+void check_readers(const Graph& graph, const Backend& backend, const ParameterSpecs& wanted,
                    std::vector<Wish>& wishes) {
   for (const Node& node : graph.nodes()) {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -53,7 +48,7 @@ void check_readers(const Graph& graph, const Backend& backend, DType dtype,
       if (!wish.encoding || !wish.possible) continue;
       std::vector<TensorSpec> specs;
       for (const ValueId input : node.inputs) specs.push_back(graph.spec(input));
-      specs[i] = narrowed(specs[i], dtype);
+      specs[i] = wanted(graph.value(node.inputs[i]));
       specs[i].encoding = *wish.encoding;
       wish.possible =
           accepts_encoding(node.op, i, *wish.encoding) && backend.supports(node.op, specs);
@@ -66,26 +61,39 @@ void check_readers(const Graph& graph, const Backend& backend, DType dtype,
 
 }  // namespace
 
-Result<Graph> set_parameter_specs(const Graph& graph,
-                                  const std::function<TensorSpec(const Value&)>& spec_of) {
+TensorSpec narrowed(TensorSpec spec, const WeightFormat& format) {
+  if (!spec.encoding.plain()) return spec;
+  if (format.quant != Quant::kNone && spec.shape.rank() == 2) {
+    spec.dtype = DType::kF32;
+    spec.encoding.quant = format.quant;
+  } else if (dtype_size(format.dtype) < dtype_size(spec.dtype)) {
+    spec.dtype = format.dtype;
+  }
+  return spec;
+}
+
+Result<Graph> set_parameter_specs(const Graph& graph, const ParameterSpecs& spec_of) {
   VOLTA_TRY(Rewriter rewriter, Rewriter::begin(graph, spec_of));
   for (const Node& node : graph.nodes()) VOLTA_TRY(rewriter.copy(node));
   return rewriter.finish();
 }
 
-Result<Graph> prepack(const Graph& graph, const Backend& backend, DType dtype) {
-  std::vector<Wish> wishes = collect_wishes(graph, backend, dtype);
-  check_readers(graph, backend, dtype, wishes);
+Result<Graph> prepack(const Graph& graph, const Backend& backend, const ParameterSpecs& wanted) {
+  std::vector<Wish> wishes = collect_wishes(graph, backend, wanted);
+  check_readers(graph, backend, wanted, wishes);
   return set_parameter_specs(graph, [&](const Value& value) {
-    TensorSpec spec = value.spec;
     const auto id = graph.find(value.name);
-    if (!id) return spec;
+    if (!id || value.spec.encoding.packing == Packing::kPanels) return value.spec;
     const Wish& wish = wishes[static_cast<std::size_t>(id->index)];
-    if (!spec.encoding.plain() || !wish.possible || !wish.encoding) return spec;
-    spec = narrowed(spec, dtype);
+    if (!wish.possible || !wish.encoding) return value.spec;
+    TensorSpec spec = wanted(value);
     spec.encoding = *wish.encoding;
     return spec;
   });
+}
+
+Result<Graph> prepack(const Graph& graph, const Backend& backend, const WeightFormat& format) {
+  return prepack(graph, backend, [&](const Value& value) { return narrowed(value.spec, format); });
 }
 
 }  // namespace volta

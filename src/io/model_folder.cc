@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "io/safetensors.h"
+#include "io/tensor_names.h"
 #include "io/weight_files.h"
 
 namespace volta {

@@ -192,6 +192,11 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
   return found != entries_.end() && found->name == name ? &*found : nullptr;
 }
 
+std::span<const std::byte> SafetensorsFile::bytes(const SafetensorsEntry& entry) const {
+  return file_->bytes().subspan(static_cast<std::size_t>(data_begin_ + entry.offset),
+                                static_cast<std::size_t>(entry.spec.bytes()));
+}
+
 Result<const SafetensorsEntry*> SafetensorsFile::entry(std::string_view name) const {
   if (const SafetensorsEntry* found = find(name)) return found;
   return fail(ErrorCode::kNotFound, fmt::format("{} has no tensor '{}'", path_, name));
@@ -214,9 +219,7 @@ Result<Tensor> SafetensorsFile::load(std::string_view name,
                                      const std::shared_ptr<MemoryOwner>& owner) const {
   VOLTA_TRY(const SafetensorsEntry* entry, this->entry(name));
   VOLTA_TRY(Tensor tensor, Tensor::empty(entry->spec, owner));
-  VOLTA_TRY(tensor.write_bytes(
-      file_->bytes().subspan(static_cast<std::size_t>(data_begin_ + entry->offset),
-                             static_cast<std::size_t>(entry->spec.bytes()))));
+  VOLTA_TRY(tensor.write_bytes(bytes(*entry)));
   return tensor;
 }
 
@@ -230,8 +233,14 @@ Result<std::map<std::string, Tensor>> SafetensorsFile::load_all(
   return tensors;
 }
 
-Status write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
-                         const std::map<std::string, std::string>& metadata) {
+namespace {
+
+// The name of a file that is being written.
+std::string temporary_name(const std::string& path) { return path + ".tmp"; }
+
+// The length and the header of a file with these tensors one after the other.
+std::string header_text(const std::map<std::string, TensorSpec>& tensors,
+                        const std::map<std::string, std::string>& metadata) {
   JsonWriter header;
   header.begin_object();
   if (!metadata.empty()) {
@@ -240,41 +249,93 @@ Status write_safetensors(const std::string& path, const std::map<std::string, Te
     header.end_object();
   }
   std::int64_t offset = 0;
-  for (const auto& [name, tensor] : tensors) {
-    header.key(name).begin_object().field("dtype", type_name(tensor.dtype()));
+  for (const auto& [name, spec] : tensors) {
+    header.key(name).begin_object().field("dtype", type_name(spec.dtype));
     header.key("shape").begin_array();
-    for (int i = 0; i < tensor.shape().rank(); ++i) header.value(tensor.shape()[i]);
+    for (int i = 0; i < spec.shape.rank(); ++i) header.value(spec.shape[i]);
     header.end_array().key("data_offsets").begin_array();
-    header.value(offset).value(offset + tensor.bytes()).end_array().end_object();
-    offset += tensor.bytes();
+    header.value(offset).value(offset + spec.bytes()).end_array().end_object();
+    offset += spec.bytes();
   }
   header.end_object();
   std::string text = std::move(header).take();
   text.append((kDataAlignment - (8 + text.size()) % kDataAlignment) % kDataAlignment, ' ');
+  const std::uint64_t length = text.size();
+  return std::string(as_text(object_bytes(length))) + text;
+}
 
-  // Written in pieces under another name, so that no second copy of the weights is made.
-  const std::string temporary = path + ".tmp";
-  const auto write = [&]() -> Status {
-    VOLTA_TRY(FileWriter file, FileWriter::open(temporary, FileWriter::Mode::kCreate));
-    const std::uint64_t length = text.size();
-    VOLTA_TRY(file.write(object_bytes(length)));
-    VOLTA_TRY(file.write(std::string_view(text)));
-    for (const auto& [name, tensor] : tensors) {
-      VOLTA_TRY(const Tensor host,
-                tensor.host_accessible() ? Result<Tensor>(tensor) : tensor.clone_to());
-      VOLTA_TRY(const auto bytes, host.host_bytes());
-      VOLTA_TRY(file.write(std::span<const std::byte>(bytes)));
+// What a rename would replace must be a regular file, or nothing: no folder, no device.
+Status check_replaceable(const std::string& path) {
+  if (!path_exists(path)) return {};
+  const auto size = file_size(path);
+  if (size) return {};
+  return fail(ErrorCode::kIo,
+              fmt::format("cannot write: {}; give the path of a file", size.error().message()));
+}
+
+}  // namespace
+
+Result<SafetensorsWriter> SafetensorsWriter::create(
+    const std::string& path, const std::map<std::string, TensorSpec>& tensors,
+    const std::map<std::string, std::string>& metadata) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, spec] : tensors) {
+    if (auto ok = check_spec(spec); !ok || !spec.encoding.plain()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("tensor '{}' {} cannot be written{}{}", name, to_string(spec),
+                              ok ? "" : ": ", ok ? "" : ok.error().message()));
     }
-    VOLTA_TRY(file.sync());
-    VOLTA_TRY(file.close());
-    return rename_path(temporary, path);
-  };
-  Status written = write();
-  if (!written) {
-    Status removed = remove_all(temporary);  // The first error is the one to tell.
-    static_cast<void>(removed);
+    bytes += spec.bytes();
   }
-  return written;
+  VOLTA_TRY(check_replaceable(path));
+  VOLTA_TRY(FileWriter file, FileWriter::open(temporary_name(path), FileWriter::Mode::kCreate));
+  SafetensorsWriter writer(path, std::move(file), bytes);
+  VOLTA_TRY(writer.file_->write(header_text(tensors, metadata)));
+  return writer;
+}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (!file_) return;
+  // What was written is of no use: whether it can be closed and removed does not matter.
+  static_cast<void>(file_->close());
+  static_cast<void>(remove_all(temporary_name(path_)));
+}
+
+Status SafetensorsWriter::write(std::span<const std::byte> bytes) {
+  if (!file_ || std::ssize(bytes) > missing_bytes_) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' has room for {} more bytes, not for {}", path_,
+                            file_ ? missing_bytes_ : 0, bytes.size()));
+  }
+  missing_bytes_ -= std::ssize(bytes);
+  return file_->write(bytes);
+}
+
+Status SafetensorsWriter::finish() {
+  if (!file_ || missing_bytes_ > 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                file_ ? fmt::format("'{}' lacks {} bytes", path_, missing_bytes_)
+                      : fmt::format("'{}' is finished", path_));
+  }
+  VOLTA_TRY(file_->sync());
+  VOLTA_TRY(file_->close());
+  VOLTA_TRY(rename_path(temporary_name(path_), path_));
+  file_.reset();
+  return {};
+}
+
+Status write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
+                         const std::map<std::string, std::string>& metadata) {
+  std::map<std::string, TensorSpec> specs;
+  for (const auto& [name, tensor] : tensors) specs.emplace(name, tensor.spec());
+  VOLTA_TRY(SafetensorsWriter file, SafetensorsWriter::create(path, specs, metadata));
+  for (const auto& [name, tensor] : tensors) {
+    VOLTA_TRY(const Tensor host,
+              tensor.host_accessible() ? Result<Tensor>(tensor) : tensor.clone_to());
+    VOLTA_TRY(const auto bytes, host.host_bytes());
+    VOLTA_TRY(file.write(bytes));
+  }
+  return file.finish();
 }
 
 }  // namespace volta

@@ -9,8 +9,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/result.h"
 #include "tensor/tensor.h"
@@ -37,6 +39,8 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const SafetensorsEntry* find(std::string_view name) const;
+  /// The bytes of one of entries(), in the mapping: valid while a copy of this lives.
+  std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
   /// One tensor without a copy, where it lies in the mapped file: to be read only, and valid as
   /// long as the file is not changed. A copy where the file has it at an odd place. kNotFound.
   Result<Tensor> map(std::string_view name) const;
@@ -67,6 +71,36 @@ struct SafetensorsHeader {
 };
 Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> file,
                                                    std::string_view name);
+
+/// A file that is written tensor by tensor, so that nobody has to hold all of it: made with the
+/// specs, given the bytes in the order of the names, put in place by finish(). Until then, and
+/// without it, `path` stays as it was. Move-only.
+class SafetensorsWriter {
+ public:
+  /// kIo when the place cannot be written or is something else than a regular file,
+  /// kInvalidArgument for encoded tensors and sizes beyond what a tensor may have.
+  static Result<SafetensorsWriter> create(const std::string& path,
+                                          const std::map<std::string, TensorSpec>& tensors,
+                                          const std::map<std::string, std::string>& metadata = {});
+  SafetensorsWriter(SafetensorsWriter&& other) noexcept = default;
+  SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
+  ~SafetensorsWriter();
+
+  /// The next bytes. kIo; kInvalidArgument for more than the specs say.
+  Status write(std::span<const std::byte> bytes);
+  /// Makes the file durable and gives it its name. kIo; kInvalidArgument while bytes are missing.
+  Status finish();
+
+ private:
+  SafetensorsWriter(std::string path, FileWriter file, std::int64_t bytes)
+      : path_(std::move(path)),
+        file_(std::make_unique<FileWriter>(std::move(file))),
+        missing_bytes_(bytes) {}
+
+  std::string path_;
+  std::unique_ptr<FileWriter> file_;  ///< Null when finished, or moved away.
+  std::int64_t missing_bytes_ = 0;
+};
 
 /// Writes tensors of any device, in the order of their names, in one atomic replacement of `path`.
 Status write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,

@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "io/model_config.h"
+#include "io/tensor_names.h"
 
 namespace volta {
 namespace {
@@ -21,40 +21,6 @@ bool all_zero(const Tensor& tensor) {
   return bytes &&
          std::all_of(bytes->begin(), bytes->end(), [](std::byte b) { return b == std::byte{0}; });
 }
-
-// Which tensor of a file is which parameter. Brings the names of known exporters to the ones
-// parameters() lists, and knows what is no weight: attention masks, rotary tables, a copy of a tied
-// output, zero biases that save_model added.
-class TensorNames {
- public:
-  explicit TensorNames(const TransformerConfig& config) : tied_(config.tied_output) {
-    for (const ParameterInfo& info : parameters(config)) wanted_.insert(info.name);
-    for (const ParameterInfo& info : missing_biases(config)) fillers_.insert(info.name);
-  }
-  /// With the prefix that some exporters leave out.
-  std::string full(const std::string& name) const {
-    for (const std::string_view prefix : {"transformer.", "model."}) {
-      const std::string prefixed = std::string(prefix) + name;
-      const bool bare =
-          !wanted_.contains(name) && (wanted_.contains(prefixed) || fillers_.contains(prefixed));
-      if (bare) return prefixed;
-    }
-    return name;
-  }
-  /// Something that is not loaded, whatever it holds.
-  bool ignored(const std::string& full) const {
-    const bool computed = full.ends_with(".attn.bias") || full.ends_with(".attn.masked_bias") ||
-                          full.ends_with(".rotary_emb.inv_freq");
-    return !wanted_.contains(full) && (computed || (full == "lm_head.weight" && tied_));
-  }
-  /// A bias that the model lacks: zero, or the file is another model's.
-  bool filler(const std::string& full) const { return fillers_.contains(full); }
-  bool wanted(const std::string& full) const { return wanted_.contains(full); }
-
- private:
-  bool tied_;
-  std::set<std::string> wanted_, fillers_;
-};
 
 // A shard lies in the folder itself.
 bool plain_file_name(std::string_view name) {
@@ -130,19 +96,30 @@ Result<std::vector<SafetensorsFile>> open_shards(const std::string& directory,
   return files;
 }
 
+// The encoding of a tensor, by the metadata of its file.
+Result<Encoding> stored_encoding(const SafetensorsFile& file, std::string_view tensor) {
+  const auto text = file.metadata().find(quant_key(tensor));
+  if (text == file.metadata().end()) return Encoding{};
+  for (const Quant quant : {Quant::kInt8, Quant::kInt4}) {
+    for (const std::int32_t block : {32, 64, 128, 256}) {
+      for (const bool transposed : {false, true}) {
+        const Encoding encoding{.transposed = transposed, .quant = quant, .block = block};
+        if (quant_text(encoding) == text->second) return encoding;
+      }
+    }
+  }
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("{}: tensor '{}' is stored as '{}', which this version does not know",
+                          file.path(), tensor, text->second));
+}
+
 }  // namespace
 
-std::vector<ParameterInfo> missing_biases(const TransformerConfig& config) {
-  std::vector<ParameterInfo> missing;
-  if (model_family(config) != "gpt2") return missing;
-  TransformerConfig full = config;
-  full.norm_bias = full.attention_bias = full.attention_out_bias = full.ffn_bias = true;
-  std::set<std::string> present;
-  for (const ParameterInfo& info : parameters(config)) present.insert(info.name);
-  for (ParameterInfo& info : parameters(full)) {
-    if (!present.contains(info.name)) missing.push_back(std::move(info));
-  }
-  return missing;
+std::string quant_key(std::string_view tensor) { return fmt::format("volta.quant.{}", tensor); }
+
+std::string quant_text(const Encoding& encoding) {
+  return fmt::format("int{} by {}{}", quant_bits(encoding.quant), encoding.block,
+                     encoding.transposed ? ", transposed" : "");
 }
 
 Result<std::vector<SafetensorsFile>> open_weight_files(const std::string& directory) {
@@ -184,7 +161,8 @@ Result<WeightFiles> WeightFiles::find(std::vector<SafetensorsFile> files,
                     fmt::format("tensor '{}' {} belongs to no parameter of this architecture",
                                 entry.name, to_string(entry.spec)));
       }
-      if (!out.places_.emplace(full, Place{i, entry}).second) {
+      VOLTA_TRY(const Encoding encoding, stored_encoding(out.files_[i], entry.name));
+      if (!out.places_.emplace(full, Place{i, entry, encoding}).second) {
         return fail(ErrorCode::kInvalidFile,
                     fmt::format("tensor '{}' is there twice, in two files or with and without its "
                                 "prefix",
@@ -215,6 +193,14 @@ Result<const WeightFiles::Place*> WeightFiles::place(const ParameterInfo& parame
 Result<TensorSpec> WeightFiles::spec(const ParameterInfo& parameter) {
   VOLTA_TRY(const Place* found, place(parameter));
   const TensorSpec& spec = found->entry.spec;
+  if (const Encoding& e = found->encoding; e.quantized() && parameter.shape.rank() == 2) {
+    const TensorSpec whole{DType::kF32, parameter.shape, e};
+    const Shape bytes(e.n(parameter.shape), e.blocks(e.k(parameter.shape)) * e.block_bytes());
+    if (spec == TensorSpec{DType::kU8, bytes}) return whole;
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("tensor '{}' is {}; {} takes u8{}", found->entry.name, to_string(spec),
+                            to_string(whole), to_string(bytes)));
+  }
   if (spec.shape == parameter.shape && is_float(spec.dtype)) return spec;
   return fail(ErrorCode::kInvalidFile,
               fmt::format("tensor '{}' is {}; the config asks for a float tensor {}",
@@ -223,7 +209,10 @@ Result<TensorSpec> WeightFiles::spec(const ParameterInfo& parameter) {
 
 Result<Tensor> WeightFiles::read(const ParameterInfo& parameter) {
   VOLTA_TRY(const Place* found, place(parameter));
-  return files_[found->file].map(found->entry.name);
+  VOLTA_TRY(Tensor tensor, files_[found->file].map(found->entry.name));
+  if (!found->encoding.quantized()) return tensor;
+  VOLTA_TRY(const TensorSpec whole, spec(parameter));
+  return Tensor::from_buffer(tensor.buffer(), tensor.offset(), whole);
 }
 
 void WeightFiles::release(const ParameterInfo& parameter) {

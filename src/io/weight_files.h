@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -19,6 +20,11 @@ namespace volta {
 /// kNotFound when there are none; kInvalidFile for an index that names a file outside the folder, a
 /// tensor that its file lacks, or a file whose tensors it does not list.
 Result<std::vector<SafetensorsFile>> open_weight_files(const std::string& directory);
+
+/// How a file says that a tensor, then of bytes, [columns of b, bytes of one], holds integers in
+/// rows (tensor/encoding.h): the key of its metadata, and the value.
+std::string quant_key(std::string_view tensor);
+std::string quant_text(const Encoding& encoding);
 
 class WeightFiles final : public WeightSource {
  public:
@@ -40,15 +46,12 @@ class WeightFiles final : public WeightSource {
   struct Place {
     std::size_t file = 0;
     SafetensorsEntry entry;
+    Encoding encoding{};  ///< Of what is stored as integers.
   };
   Result<const Place*> place(const ParameterInfo& parameter) const;
 
   std::vector<SafetensorsFile> files_;
   std::map<std::string, Place> places_;  ///< By the parameter's name.
 };
-
-/// The biases that the files of this architecture's family always have and that it lacks; they are
-/// written as zeros.
-std::vector<ParameterInfo> missing_biases(const TransformerConfig& config);
 
 }  // namespace volta

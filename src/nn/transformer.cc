@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <utility>
 #include <vector>
 
@@ -67,24 +66,10 @@ Result<Tensor> make_parameter(const TransformerConfig& config, const ParameterIn
   return host.clone_to(device.memory());
 }
 
-// The specs of a model's parameters as prepack() leaves them, for weights that are stored as
-// `stored` says.
-Result<std::map<std::string, TensorSpec>> packed_specs(
-    const TransformerConfig& config, const Device& device, DType dtype,
-    const std::function<TensorSpec(const Value&)>& stored) {
-  VOLTA_TRY(const Graph graph, build_cached_graph(config, {.sampling = false}));
-  VOLTA_TRY(const Graph as_stored, set_parameter_specs(graph, stored));
-  VOLTA_TRY(const Graph packed, prepack(as_stored, device, dtype));
-  std::map<std::string, TensorSpec> specs;
-  for (const ParameterInfo& info : parameters(config)) {
-    if (const auto id = packed.find(info.name)) specs.emplace(info.name, packed.spec(*id));
-  }
-  return specs;
-}
-
 // `tensor` as `spec` says, in the device's memory; itself where it is that already.
 Result<Tensor> convert(Tensor tensor, const TensorSpec& spec, Device& device) {
-  if (tensor.dtype() != spec.dtype) {
+  const bool integers = tensor.spec().encoding.quantized() || spec.encoding.quantized();
+  if (tensor.dtype() != spec.dtype && !integers) {
     VOLTA_TRY(tensor, tensor_ops::cast(device, tensor, spec.dtype));
   }
   if (tensor.spec().encoding != spec.encoding) {
@@ -181,16 +166,36 @@ Result<Tensor> Transformer::weight(std::string_view name) const {
   return fail(ErrorCode::kNotFound, fmt::format("the model has no parameter '{}'", name));
 }
 
-Status Transformer::prepack(DType dtype) {
-  const auto stored = [&](const Value& value) {
-    const auto found = weights_.find(value.name);
-    return found == weights_.end() ? value.spec : found->second.spec();
+Result<std::map<std::string, TensorSpec>> packed_specs(
+    const TransformerConfig& config, const Device& device, const WeightFormat& format,
+    const std::map<std::string, TensorSpec>& stored) {
+  const auto spec_of = [&](const Value& value) {
+    const auto found = stored.find(value.name);
+    return found == stored.end() ? value.spec : found->second;
   };
-  VOLTA_TRY(const auto specs, packed_specs(config_, *device_, dtype, stored));
+  VOLTA_TRY(const Graph graph, build_cached_graph(config, {.sampling = false}));
+  // Ops read integers in panels only: what is stored in rows of them counts as f32 until then.
+  VOLTA_TRY(const Graph as_stored, set_parameter_specs(graph, [&](const Value& value) {
+              const TensorSpec spec = spec_of(value);
+              return spec.encoding.packing == Packing::kRows ? TensorSpec{spec.dtype, spec.shape}
+                                                             : spec;
+            }));
+  VOLTA_TRY(const Graph packed, prepack(as_stored, device, [&](const Value& value) {
+              return narrowed(spec_of(value), format);
+            }));
+  std::map<std::string, TensorSpec> specs;
+  for (const ParameterInfo& info : parameters(config)) {
+    if (const auto id = packed.find(info.name)) specs.emplace(info.name, packed.spec(*id));
+  }
+  return specs;
+}
+
+Status Transformer::prepack(const WeightFormat& format) {
+  std::map<std::string, TensorSpec> stored;
+  for (const auto& [name, weight] : weights_) stored.emplace(name, weight.spec());
+  VOLTA_TRY(const auto specs, packed_specs(config_, *device_, format, stored));
   for (auto& [name, weight] : weights_) {
-    const auto wanted = specs.find(name);
-    if (wanted == specs.end()) continue;
-    VOLTA_TRY(weight, convert(weight, wanted->second, *device_));
+    VOLTA_TRY(weight, convert(weight, specs.at(name), *device_));
   }
   return {};
 }
@@ -204,15 +209,11 @@ Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSou
   for (const ParameterInfo& info : list) {
     VOLTA_TRY(TensorSpec spec, source.spec(info));
     // Vectors are few, and biases are added to sums in f32.
-    if (!options.packed || info.shape.rank() < 2) spec.dtype = DType::kF32;
+    if (!options.packed || info.shape.rank() < 2) spec = {DType::kF32, info.shape};
     specs.emplace(info.name, spec);
   }
   if (options.packed) {
-    const auto stored = [&](const Value& value) {
-      const auto found = specs.find(value.name);
-      return found == specs.end() ? value.spec : found->second;
-    };
-    VOLTA_TRY(specs, packed_specs(config, *device, options.dtype, stored));
+    VOLTA_TRY(specs, packed_specs(config, *device, options.format, specs));
   }
   double bytes = 0;
   for (const auto& [name, spec] : specs) bytes += static_cast<double>(spec.bytes());

@@ -21,12 +21,18 @@ namespace volta {
 /// moments) are more than the device's memory; told before the first one is made.
 Status check_memory(const TransformerConfig& config, std::int64_t copies, const Device& device);
 
+/// The specs in which a model that only runs keeps its parameters, by name, when they are stored as
+/// `stored` says: those of matrix products packed, in `format` where that is narrower.
+Result<std::map<std::string, TensorSpec>> packed_specs(
+    const TransformerConfig& config, const Device& device, const WeightFormat& format,
+    const std::map<std::string, TensorSpec>& stored);
+
 /// How the weights of a model are kept.
 struct WeightOptions {
   /// For a model that only runs: in the type they are stored in, packed as the device's kernels
   /// read them (see Transformer::prepack). Otherwise in f32, plain: to be trained or saved.
   bool packed = false;
-  DType dtype = DType::kF32;  ///< Packed matrices wider than this are rounded to it.
+  WeightFormat format{};  ///< Packed matrices wider than this are rounded to it.
 };
 
 class Transformer {
@@ -52,11 +58,11 @@ class Transformer {
   /// Weights by Hugging Face name; they share memory with every plan bound to this model.
   const std::map<std::string, Tensor>& weights() const { return weights_; }
   Result<Tensor> weight(std::string_view name) const;
-  /// Packs the weights of the matrix products for inference (see the pass `prepack`), in `dtype`
+  /// Packs the weights of the matrix products for inference (see the pass `prepack`), in `format`
   /// where that is narrower than they are: one after the other, each plain one released when nobody
   /// else holds it. Afterwards the model runs faster and can neither be trained nor saved; results
-  /// are the same, but for the rounding to `dtype`.
-  Status prepack(DType dtype = DType::kF32);
+  /// are the same, but for the rounding to `format`.
+  Status prepack(const WeightFormat& format = {});
   /// `graph`, one of this model's, with its parameters as the weights are stored.
   Result<Graph> with_stored_weights(const Graph& graph) const;
   std::int64_t parameter_count() const;

@@ -350,8 +350,8 @@ Result<ValueId> TransformerBlock::build(const LayerContext& context, ValueId x) 
   return graph.add_one(Binary{BinaryKind::kAdd}, {h, x});
 }
 
-Result<ValueId> build_logits(Graph& graph, const TransformerConfig& config, std::int64_t batch,
-                             std::int64_t time, const DropoutOptions& options) {
+Result<ValueId> build_body(Graph& graph, const TransformerConfig& config, std::int64_t batch,
+                           std::int64_t time, const DropoutOptions& options) {
   VOLTA_TRY(validate(config));
   if (time > config.context) {
     return fail(ErrorCode::kInvalidArgument,
@@ -373,7 +373,17 @@ Result<ValueId> build_logits(Graph& graph, const TransformerConfig& config, std:
     context.stream = layer_stream(layer);
     VOLTA_TRY(x, TransformerBlock::build(context, x));
   }
-  return head(context, x);
+  return x;
+}
+
+Result<ValueId> build_head(Graph& graph, const TransformerConfig& config, ValueId x) {
+  return head({.graph = graph, .config = config}, x);
+}
+
+Result<ValueId> build_logits(Graph& graph, const TransformerConfig& config, std::int64_t batch,
+                             std::int64_t time, const DropoutOptions& options) {
+  VOLTA_TRY(const ValueId x, build_body(graph, config, batch, time, options));
+  return build_head(graph, config, x);
 }
 
 Result<Graph> build_evaluation_graph(const TransformerConfig& config, std::int64_t batch,

@@ -48,7 +48,13 @@ struct TransformerBlock {
   static Result<ValueId> build(const LayerContext& context, ValueId x);
 };
 
-/// ids i32[B, T] -> logits f32[B, T, V].   Inputs: "ids", "positions" i32[T] ("rng" with dropout).
+/// ids i32[B, T] -> x f32[B, T, D], what the last block gives.   Inputs: "ids", "positions" i32[T]
+/// ("rng" with dropout).
+Result<ValueId> build_body(Graph& graph, const TransformerConfig& config, std::int64_t batch,
+                           std::int64_t time, const DropoutOptions& dropout = {});
+/// The final norm and the output projection: x f32[.., D] -> logits f32[.., V].
+Result<ValueId> build_head(Graph& graph, const TransformerConfig& config, ValueId x);
+/// Both: ids i32[B, T] -> logits f32[B, T, V].
 /// Returns the logits; the caller names its outputs.
 Result<ValueId> build_logits(Graph& graph, const TransformerConfig& config, std::int64_t batch,
                              std::int64_t time, const DropoutOptions& dropout = {});

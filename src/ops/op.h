@@ -32,7 +32,8 @@ enum class Activation : std::uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 /// flattened to [rows, columns], so that X^T dY over all tokens is one call, and c is [M, N].
 /// batched: a and b have the same rank >= 3 and leading axes; no epilogue.
 /// Neither batched nor with transpose_a, b may be encoded: with transpose_b in transposed panels,
-/// otherwise in panels of itself. Results are the same, bit for bit.
+/// otherwise in panels of itself. Results are the same, bit for bit; but where b is quantised, each
+/// row of a is, too: in blocks of 32 along K, to int8 with a scale of f32.
 struct MatMul {
   bool transpose_a = false;
   bool transpose_b = false;
@@ -127,9 +128,9 @@ struct Cast {
   bool operator==(const Cast&) const = default;
 };
 
-/// Rearranges a weight into an encoding (tensor/encoding.h), or an encoded one back into rows. Runs
-/// once, when a model is prepared.
-/// in: x f[R, C], plain or encoded   out: the same matrix as `to` says
+/// Rearranges a weight into an encoding (tensor/encoding.h), quantised (rounded to the nearest q)
+/// or not, or an encoded one back into rows. Runs once, when a model is prepared. in: x f[R, C],
+/// plain or encoded   out: the same matrix as `to` says; f32 where one is quantised
 struct Encode {
   Encoding to;
   bool operator==(const Encode&) const = default;

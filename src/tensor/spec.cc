@@ -19,6 +19,10 @@ std::string to_string(const Shape& shape) {
 std::string to_string(const TensorSpec& spec) {
   std::string text = std::string(dtype_name(spec.dtype)) + to_string(spec.shape);
   if (spec.encoding.plain()) return text;
+  if (spec.encoding.quantized()) {
+    text += fmt::format(" as int{} by {}", quant_bits(spec.encoding.quant), spec.encoding.block);
+    if (spec.encoding.packing == Packing::kRows) return text;
+  }
   text += fmt::format(" in {}panels of {}", spec.encoding.transposed ? "transposed " : "",
                       spec.encoding.width);
   return spec.encoding.group == 1 ? text : text + fmt::format(" by {}", spec.encoding.group);
@@ -40,6 +44,25 @@ Result<Shape> make_shape(std::span<const std::int64_t> dims) {
   return shape;
 }
 
+namespace {
+
+// What quantised matrices are made of; their bytes are fewer than those of their type.
+Status check_quantized(const TensorSpec& spec) {
+  constexpr std::int32_t kMaxBlock = 256;
+  const Encoding& encoding = spec.encoding;
+  const bool block =
+      encoding.block >= 32 && encoding.block <= kMaxBlock && encoding.block % 32 == 0;
+  const bool group = encoding.packing == Packing::kRows || encoding.group == 4;
+  if (spec.dtype == DType::kF32 && spec.shape.rank() == 2 && block && group) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{}: what is quantised is an f32 matrix, in blocks of a multiple of 32 up "
+                  "to {}, by groups of 4",
+                  to_string(spec), kMaxBlock));
+}
+
+}  // namespace
+
 Status check_spec(const TensorSpec& spec) {
   // An empty dimension counts as one, so that no product of some of the dimensions (rows(),
   // product()) can overflow either.
@@ -58,6 +81,8 @@ Status check_spec(const TensorSpec& spec) {
     bytes *= std::max<std::int64_t>(dim, 1);
   }
   if (spec.encoding.plain()) return {};
+  if (spec.encoding.quantized()) VOLTA_TRY(check_quantized(spec));
+  if (spec.encoding.packing == Packing::kRows) return {};
   constexpr std::int64_t kMaxWidth = 1024;
   constexpr std::int64_t kMaxGroup = 8;
   const Encoding& encoding = spec.encoding;

@@ -271,7 +271,10 @@ std::vector<std::string> kernel_parameters(const Graph& graph, const Device& dev
   return {all.begin(), all.end()};
 }
 
-Result<Checkpoint> open_checkpoint(const std::string& path) {
+namespace {
+
+// The manifest of a step-N folder.
+Result<CheckpointManifest> read_manifest(const std::string& path) {
   const std::string manifest_path = join_path(path, kManifestName);
   VOLTA_TRY(const std::string text, read_text_file(manifest_path, kMaxManifestBytes));
   VOLTA_TRY(CheckpointManifest manifest, parse_manifest(text, manifest_path));
@@ -280,8 +283,34 @@ Result<Checkpoint> open_checkpoint(const std::string& path) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{} is of step {}; the folder's name says {}",
                                                      manifest_path, manifest.step, *step));
   }
+  return manifest;
+}
+
+}  // namespace
+
+Result<Checkpoint> open_checkpoint(const std::string& path) {
+  VOLTA_TRY(CheckpointManifest manifest, read_manifest(path));
   for (const CheckpointFile& file : manifest.files) VOLTA_TRY(verify_file(path, file));
   return Checkpoint{path, std::move(manifest)};
+}
+
+std::vector<Error> check_checkpoint(const std::string& path) {
+  std::vector<Error> errors;
+  const auto present = has_manifest(path);
+  if (present && !*present) return errors;
+  const auto manifest = read_manifest(path);
+  if (!manifest) {
+    errors.push_back(manifest.error());
+    return errors;
+  }
+  for (const CheckpointFile& file : manifest->files) {
+    const Status verified = verify_file(path, file);
+    if (verified) continue;
+    const bool other = verified.error().code() == ErrorCode::kInvalidFile;
+    errors.emplace_back(other ? ErrorCode::kMismatch : verified.error().code(),
+                        verified.error().message());
+  }
+  return errors;
 }
 
 Result<std::vector<CheckpointPlace>> list_checkpoints(const std::string& run_directory) {

@@ -59,6 +59,11 @@ struct Checkpoint {
 /// one, kUnsupported for another format version.
 Result<Checkpoint> open_checkpoint(const std::string& path);
 
+/// All that is wrong with a checkpoint, where open_checkpoint() stops at the first: one error for
+/// the manifest, or one a file, kMismatch where it is not as the manifest says. Nothing for a
+/// folder without a manifest of Volta's, and for one whose files are right.
+std::vector<Error> check_checkpoint(const std::string& path);
+
 /// The step-N folders of a run, newest first, unverified. Empty when the folder does not exist.
 struct CheckpointPlace {
   std::int64_t step = 0;

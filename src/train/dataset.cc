@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/memory.h"
-#include "io/safetensors.h"
+#include "io/token_rows.h"
 
 namespace volta {
 namespace {
@@ -20,16 +20,24 @@ std::unexpected<Error> in_file(const Error& error, const std::string& path) {
   return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", path, error.message()));
 }
 
+Result<std::string> read_text(const std::string& path) {
+  VOLTA_TRY(std::string text, read_text_file(path, kMaxTextBytes));
+  if (!text.empty()) return text;
+  return fail(ErrorCode::kInvalidFile, fmt::format("{} is empty: choose a file with text", path));
+}
+
+// Where the last `fraction` of the tokens begins.
+std::ptrdiff_t split_place(std::size_t tokens, double fraction) {
+  return static_cast<std::ptrdiff_t>(static_cast<double>(tokens) * (1.0 - fraction));
+}
+
 }  // namespace
 
 bool is_example_file(std::string_view path) { return path.ends_with(".safetensors"); }
 
 Result<Dataset> load_text(const std::string& path, std::string_view kind,
                           std::shared_ptr<const Tokenizer> tokenizer, double val_fraction) {
-  VOLTA_TRY(const std::string text, read_text_file(path, kMaxTextBytes));
-  if (text.empty()) {
-    return fail(ErrorCode::kInvalidFile, fmt::format("{} is empty: choose a file with text", path));
-  }
+  VOLTA_TRY(const std::string text, read_text(path));
   Dataset data;
   data.path = path;
   data.bytes = static_cast<std::int64_t>(text.size());
@@ -43,13 +51,30 @@ Result<Dataset> load_text(const std::string& path, std::string_view kind,
   if (!ids) return in_file(ids.error(), path);
   data.tokenizer = std::move(tokenizer);
   data.tokens = static_cast<std::int64_t>(ids->size());
-  const auto split =
-      static_cast<std::ptrdiff_t>(static_cast<double>(ids->size()) * (1.0 - val_fraction));
+  const std::ptrdiff_t split = split_place(ids->size(), val_fraction);
   data.validation =
       std::make_shared<const std::vector<std::int32_t>>(ids->begin() + split, ids->end());
   ids->resize(static_cast<std::size_t>(split));
   data.train = std::make_shared<const std::vector<std::int32_t>>(*std::move(ids));
   return data;
+}
+
+Result<HeldOutText> load_held_out_text(const std::string& path, const Tokenizer& tokenizer,
+                                       double fraction) {
+  VOLTA_TRY(const std::string text, read_text(path));
+  const bool whole = fraction >= 1.0;
+  auto ids = whole ? tokenizer.encode_prompt(text) : tokenizer.encode(text);
+  if (!ids) return in_file(ids.error(), path);
+  ids->erase(ids->begin(), ids->begin() + split_place(ids->size(), fraction));
+  if (ids->size() < 2) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: {} tokens to evaluate; two are needed, one to begin with and one "
+                            "to predict: give a longer text or a larger --val-fraction",
+                            path, ids->size()));
+  }
+  HeldOutText held_out{.tokens = *std::move(ids), .bytes = std::ssize(text)};
+  if (!whole) held_out.bytes = std::ssize(tokenizer.decode(held_out.tokens));
+  return held_out;
 }
 
 Status check_lengths(const Dataset& data, std::int64_t time) {
@@ -72,34 +97,13 @@ Status check_lengths(const Dataset& data, std::int64_t time) {
 }
 
 Result<Dataset> load_examples(const std::string& path, std::int64_t vocab_size) {
-  constexpr std::string_view kName = "input_ids";
-  VOLTA_TRY(const SafetensorsFile file, SafetensorsFile::open(path));
-  VOLTA_TRY(const Tensor ids, file.load(kName));
-  if (ids.dtype() != DType::kI64 || ids.shape().rank() != 2 || ids.shape()[0] < 1 ||
-      ids.shape()[1] < 2) {
-    return fail(ErrorCode::kInvalidFile,
-                fmt::format("{}: {} is {}; it must be i64[N, T + 1] with at least one row of two "
-                            "tokens",
-                            path, kName, to_string(ids.spec())));
-  }
-  VOLTA_TRY(const std::span<const std::int64_t> values, ids.values<std::int64_t>());
+  VOLTA_TRY(TokenRows rows, load_token_rows(path, vocab_size, 2));  // One token and its successor.
   Dataset data;
   data.path = path;
-  data.examples = ids.shape()[0];
-  data.example_length = ids.shape()[1] - 1;
-  data.tokens = ids.elements();
-  data.rows.reserve(values.size());
-  for (const std::int64_t id : values) {
-    if (id < 0 || id >= vocab_size) {
-      const auto place = static_cast<std::int64_t>(data.rows.size());
-      return fail(
-          ErrorCode::kInvalidFile,
-          fmt::format(
-              "{}: {}[{}, {}] is {}; ids must be from 0 to {} for this vocabulary (--vocab)", path,
-              kName, place / ids.shape()[1], place % ids.shape()[1], id, vocab_size - 1));
-    }
-    data.rows.push_back(static_cast<std::int32_t>(id));
-  }
+  data.examples = rows.count;
+  data.example_length = rows.length - 1;
+  data.tokens = std::ssize(rows.ids);
+  data.rows = std::move(rows.ids);
   VOLTA_TRY(const MappedFile bytes, MappedFile::open(path));
   data.bytes = bytes.size();
   data.xxh3 = hex(hash64(bytes.bytes()));

@@ -43,11 +43,22 @@ bool is_example_file(std::string_view path);
 Result<Dataset> load_text(const std::string& path, std::string_view kind,
                           std::shared_ptr<const Tokenizer> tokenizer, double val_fraction);
 
+/// A text to evaluate a model on.
+struct HeldOutText {
+  std::vector<std::int32_t> tokens;
+  std::int64_t bytes = 0;  ///< Of the text that the tokens stand for.
+};
+/// The whole text with the special tokens that the tokenizer puts around it; with a `fraction`
+/// below 1 only the tokens that load_text() would keep for validation. Errors as load_text() has
+/// them, and kInvalidFile for fewer than two tokens.
+Result<HeldOutText> load_held_out_text(const std::string& path, const Tokenizer& tokenizer,
+                                       double fraction = 1.0);
+
 /// kInvalidArgument when the training or the validation part is shorter than `time` + 1 tokens.
 Status check_lengths(const Dataset& data, std::int64_t time);
 
-/// Reads X.safetensors: its tensor `input_ids` i64[N, T + 1], every id in [0, vocab_size).
-/// kNotFound, kInvalidFile with the row and column of a bad id.
+/// Reads X.safetensors: its tensor `input_ids` [N, T + 1], every id in [0, vocab_size); errors as
+/// load_token_rows() has them.
 Result<Dataset> load_examples(const std::string& path, std::int64_t vocab_size);
 
 }  // namespace volta

@@ -4,71 +4,60 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <utility>
-
-#include "graph/passes.h"
-#include "nn/transformer_graph.h"
 
 namespace volta {
 namespace {
 
-Result<double> finite_mean(double sum, std::int64_t tokens) {
-  const double mean = sum / static_cast<double>(tokens);
-  if (std::isfinite(mean)) return mean;
-  return fail(ErrorCode::kNonFinite,
-              fmt::format("the mean loss over {} tokens is {}: the model's weights or logits are "
-                          "not finite; take an earlier checkpoint, or train with a lower learning "
-                          "rate",
-                          tokens, std::isnan(mean) ? std::fabs(mean) : mean));
+Status check_finite(const TextScore& score) {
+  if (std::isfinite(score.nats)) return {};
+  return fail(
+      ErrorCode::kNonFinite,
+      fmt::format("the mean loss over {} tokens is {}: the model's weights or logits are "
+                  "not finite; take an earlier checkpoint, or train with a lower learning "
+                  "rate",
+                  score.tokens, std::isnan(score.nats) ? std::fabs(score.nats) : score.nats));
+}
+
+Result<double> finite_mean(const TextScore& score) {
+  VOLTA_TRY(check_finite(score));
+  return score.nats / static_cast<double>(score.tokens);
+}
+
+Status check_tokens(std::span<const std::int32_t> tokens, std::int64_t vocab) {
+  const auto bad = std::find_if(tokens.begin(), tokens.end(),
+                                [&](std::int32_t id) { return id < 0 || id >= vocab; });
+  if (bad == tokens.end()) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("token {} is {}; the model's vocabulary has ids 0 to {}: the tokenizer "
+                          "is another model's",
+                          bad - tokens.begin(), *bad, vocab - 1));
 }
 
 }  // namespace
 
-Result<Evaluator> Evaluator::create(const Transformer& model, std::int64_t batch, std::int64_t time,
-                                    DType compute_dtype) {
-  if (batch < 1 || time < 1 || time > model.config().context) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("evaluation: {} sequences of {} tokens; both must be at least 1, and the "
-                    "length at most the context of {}",
-                    batch, time, model.config().context));
-  }
-  Device& device = *model.device();
-  VOLTA_TRY(const Graph built, build_evaluation_graph(model.config(), batch, time, false));
-  VOLTA_TRY(const Graph stored, model.with_stored_weights(built));
-  VOLTA_TRY(const Graph graph, optimize(stored, device, {.compute_dtype = compute_dtype}));
-  VOLTA_TRY(Plan plan, make_plan(graph, device));
-  const auto lookup = [&](const PlanBinding& binding) -> Result<Tensor> {
-    if (binding.kind == ValueKind::kInput) return Tensor::zeros(binding.spec, device.memory());
-    return model.bind(binding);
-  };
-  Evaluator evaluator(model, batch, time);
-  VOLTA_TRY(evaluator.bound_,
-            BoundPlan::bind(std::make_shared<const Plan>(std::move(plan)), device, lookup));
+Evaluator::Evaluator(SequenceScorer scorer, std::int64_t vocab, std::int64_t batch,
+                     std::int64_t time)
+    : scorer_(std::move(scorer)), vocab_(vocab), batch_(batch), time_(time) {
   const auto tokens = static_cast<std::size_t>(batch * time);
-  evaluator.ids_.resize(tokens);
-  evaluator.targets_.resize(tokens);
-  evaluator.losses_.resize(tokens);
-  std::vector<std::int32_t> positions(static_cast<std::size_t>(time));
-  std::iota(positions.begin(), positions.end(), 0);
-  VOLTA_TRY(Tensor input, evaluator.bound_->binding("positions"));
-  VOLTA_TRY(input.write(std::span<const std::int32_t>(positions)));
-  return evaluator;
+  ids_.resize(tokens);
+  targets_.resize(tokens);
+  losses_.resize(tokens);
 }
 
-Status Evaluator::run(double& sum, std::int64_t& tokens) {
-  VOLTA_TRY(Tensor ids, bound_->binding("ids"));
-  VOLTA_TRY(ids.write(std::span<const std::int32_t>(ids_)));
-  VOLTA_TRY(Tensor targets, bound_->binding("targets"));
-  VOLTA_TRY(targets.write(std::span<const std::int32_t>(targets_)));
-  VOLTA_TRY(model_.device()->execute(*bound_));
-  VOLTA_TRY(const Tensor losses, bound_->output("token_loss"));
-  VOLTA_TRY(losses.read(std::span<float>(losses_)));
+Result<Evaluator> Evaluator::create(const Transformer& model, std::int64_t batch, std::int64_t time,
+                                    DType compute_dtype) {
+  const SequenceScorerOptions options{
+      .score = Score::kLoss, .batch = batch, .time = time, .compute_dtype = compute_dtype};
+  VOLTA_TRY(SequenceScorer scorer, SequenceScorer::create(model, options));
+  return Evaluator(std::move(scorer), model.config().vocab_size, batch, time);
+}
+
+Status Evaluator::run(TextScore& score) {
+  VOLTA_TRY(scorer_.losses(ids_, targets_, losses_));
   for (std::size_t i = 0; i < losses_.size(); ++i) {
     if (targets_[i] < 0) continue;
-    sum += static_cast<double>(losses_[i]);
-    ++tokens;
+    score.nats += static_cast<double>(losses_[i]);
+    ++score.tokens;
   }
   return {};
 }
@@ -79,13 +68,12 @@ Result<double> Evaluator::mean_loss(const BatchSource& source, std::int64_t step
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("evaluation over {} batches; it must be at least 1", batches));
   }
-  double sum = 0.0;
-  std::int64_t tokens = 0;
+  TextScore score;
   for (std::int64_t i = 0; i < batches; ++i) {
     VOLTA_TRY(source.fill(step, i, ids_, targets_));
-    VOLTA_TRY(run(sum, tokens));
+    VOLTA_TRY(run(score));
   }
-  return finite_mean(sum, tokens);
+  return finite_mean(score);
 }
 
 Result<double> Evaluator::mean_loss(std::span<const std::int32_t> tokens,
@@ -97,24 +85,55 @@ Result<double> Evaluator::mean_loss(std::span<const std::int32_t> tokens,
                 fmt::format("the validation text has {} tokens; a context of {} needs at least {}",
                             tokens.size(), time, time + 1));
   }
-  double sum = 0.0;
-  std::int64_t counted = 0;
+  const auto go_on = [&](const TextScore&, std::int64_t) { return !should_stop || !should_stop(); };
+  VOLTA_TRY(const TextScore all, score(tokens.first(windows * time + 1), time_, go_on));
+  return finite_mean(all);
+}
+
+void Evaluator::put_window(std::span<const std::int32_t> tokens, std::size_t begin,
+                           std::size_t scored, std::size_t row) {
+  const auto time = static_cast<std::size_t>(time_);
+  const std::size_t length = std::min(time, tokens.size() - 1 - begin);
+  const auto ids = std::span(ids_).subspan(row * time);
+  const auto targets = std::span(targets_).subspan(row * time);
+  for (std::size_t i = 0; i < length; ++i) {
+    ids[i] = tokens[begin + i];
+    targets[i] = begin + i + 1 < scored ? -1 : tokens[begin + i + 1];
+  }
+}
+
+Result<TextScore> Evaluator::score(std::span<const std::int32_t> tokens, std::int64_t stride,
+                                   const ScoreCallback& go_on) {
+  if (tokens.size() < 2 || stride < 1 || stride > time_) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("evaluation of {} tokens in steps of {}; it needs two tokens at least, "
+                            "and steps from 1 to the window's {}",
+                            tokens.size(), stride, time_));
+  }
+  VOLTA_TRY(check_tokens(tokens, vocab_));
+  const auto time = static_cast<std::size_t>(time_);
+  const auto step = static_cast<std::size_t>(stride);
+  const std::size_t targets = tokens.size() - 1;
+  const std::size_t windows = 1 + (targets > time ? (targets - time + step - 1) / step : 0);
   const auto batch = static_cast<std::size_t>(batch_);
+  TextScore score;
   for (std::size_t first = 0; first < windows; first += batch) {
-    if (should_stop && should_stop()) {
+    score.windows = static_cast<std::int64_t>(first);
+    if (go_on && !go_on(score, static_cast<std::int64_t>(windows))) {
       return fail(ErrorCode::kInterrupted,
                   fmt::format("evaluation interrupted after {} of {} windows", first, windows));
     }
     std::fill(ids_.begin(), ids_.end(), 0);
     std::fill(targets_.begin(), targets_.end(), -1);
     for (std::size_t row = 0; row < batch && first + row < windows; ++row) {
-      const auto window = tokens.subspan((first + row) * time, time + 1);
-      std::copy_n(window.begin(), time, std::span(ids_).subspan(row * time).begin());
-      std::copy_n(window.begin() + 1, time, std::span(targets_).subspan(row * time).begin());
+      const std::size_t begin = (first + row) * step;
+      put_window(tokens, begin, begin == 0 ? 1 : begin - step + time + 1, row);
     }
-    VOLTA_TRY(run(sum, counted));
+    VOLTA_TRY(run(score));
   }
-  return finite_mean(sum, counted);
+  score.windows = static_cast<std::int64_t>(windows);
+  VOLTA_TRY(check_finite(score));
+  return score;
 }
 
 }  // namespace volta

@@ -58,7 +58,7 @@ TEST(Prepack, NarrowsWhatItPacks) {
   const ValueId bias = must(graph.parameter("bias", f32(Shape(4))));
   must(graph.output("y", add(graph, MatMul{.has_bias = true}, {x, w, bias})));
   PanelBackend backend;
-  const Graph packed = must(prepack(graph, backend, DType::kBF16));
+  const Graph packed = must(prepack(graph, backend, {.dtype = DType::kBF16}));
   EXPECT_EQ(to_string(spec_of(packed, "w")), "bf16[4, 4] in panels of 8");
   EXPECT_EQ(to_string(spec_of(packed, "bias")), "f32[4]");
   EXPECT_EQ(testing::ops(must(set_compute_dtype(packed, DType::kBF16))), "Cast MatMul");

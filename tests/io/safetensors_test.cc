@@ -217,5 +217,56 @@ TEST_F(SafetensorsFileTest, AFullDiskLeavesTheOldFile) {
   }
 }
 
+TEST_F(SafetensorsFileTest, APieceAtATimeIsTheSameFile) {
+  const std::vector<float> numbers = {1, 2, 3, 4, 5, 6};
+  ASSERT_TRUE(write_safetensors(
+      path_ + "2", {{"a", floats(Shape(2), {1, 2})}, {"b", floats(Shape(4), {3, 4, 5, 6})}}));
+  {
+    auto writer =
+        SafetensorsWriter::create(path_, {{"b", test::f32(Shape(4))}, {"a", test::f32(Shape(2))}});
+    ASSERT_TRUE(writer) << writer.error().message();
+    const auto bytes = std::as_bytes(std::span(numbers));
+    ASSERT_TRUE(writer->write(bytes.first(3)));
+    ASSERT_TRUE(writer->write(bytes.subspan(3, 18)));
+    expect_error(writer->finish(), ErrorCode::kInvalidArgument, "lacks 3 bytes");
+    expect_error(writer->write(bytes.first(4)), ErrorCode::kInvalidArgument,
+                 "room for 3 more bytes, not for 4");
+    EXPECT_FALSE(path_exists(path_));
+    SafetensorsWriter moved = *std::move(writer);
+    ASSERT_TRUE(moved.write(bytes.subspan(21)));
+    ASSERT_TRUE(moved.finish());
+    expect_error(moved.finish(), ErrorCode::kInvalidArgument, "is finished");
+    expect_error(moved.write(bytes.first(1)), ErrorCode::kInvalidArgument, "room for 0");
+  }
+  EXPECT_EQ(*read_text_file(path_), *read_text_file(path_ + "2"));
+  EXPECT_EQ(list_directory(dir_.path())->size(), 2u);
+}
+
+TEST_F(SafetensorsFileTest, AWriterThatIsGivenUpLeavesTheOldFile) {
+  ASSERT_TRUE(write_safetensors(path_, {{"old", floats(Shape(1), {1})}}));
+  {
+    const auto writer = SafetensorsWriter::create(path_, {{"new", test::f32(Shape(4))}});
+    ASSERT_TRUE(writer);
+    EXPECT_EQ(list_directory(dir_.path())->size(), 2u);
+  }
+  EXPECT_EQ(list_directory(dir_.path())->size(), 1u);
+  EXPECT_NE(SafetensorsFile::open(path_)->find("old"), nullptr);
+}
+
+TEST_F(SafetensorsFileTest, AWriterReplacesFilesOnly) {
+  const auto create = [](const std::string& path, const TensorSpec& spec) {
+    return SafetensorsWriter::create(path, {{"t", spec}});
+  };
+  const TensorSpec spec = test::f32(Shape(1));
+  expect_error(create(dir_.path(), spec), ErrorCode::kIo, "is a folder");
+  expect_error(create("/dev/full", spec), ErrorCode::kIo, "is a device");
+  EXPECT_FALSE(path_exists("/dev/full.tmp"));
+  expect_error(create(dir_.file("none/x"), spec), ErrorCode::kIo, "none/x");
+  expect_error(create(path_, test::f32(Shape(1 << 30, 1 << 30))), ErrorCode::kInvalidArgument,
+               "tensor 't'");
+  const TensorSpec packed{DType::kF32, Shape(64, 64), Encoding{Packing::kPanels, false, 32}};
+  expect_error(create(path_, packed), ErrorCode::kInvalidArgument, "cannot be written");
+}
+
 }  // namespace
 }  // namespace volta

@@ -101,9 +101,8 @@ TEST_F(Shards, TheIndexMustAgreeWithTheFiles) {
 }
 
 TEST_F(Shards, NamesOutsideTheFolderAreRefused) {
-  for (const char* name :
-       {"../model.safetensors", "/etc/passwd", "", ".", "..", "a/b.safetensors",
-        "a\\\\b.safetensors", "weights.bin", "nul\\u0000.safetensors"}) {
+  for (const char* name : {"../model.safetensors", "/etc/passwd", "", ".", "..", "a/b.safetensors",
+                           "a\\\\b.safetensors", "weights.bin", "nul\\u0000.safetensors"}) {
     map_["model.norm.weight"] = name;
     expect_error(load(), ErrorCode::kInvalidFile, "a shard is a .safetensors file");
   }
@@ -184,12 +183,12 @@ TEST(WeightFiles, HalvesStayHalves) {
 TEST(WeightFiles, WiderOnesAreRoundedWhereThatIsWanted) {
   const test::TempDir dir;
   ASSERT_TRUE(save_model(dir.path(), *Transformer::random(small(true), 3, test::cpu(1)), nullptr));
-  const WeightOptions options{.packed = true, .dtype = DType::kBF16};
+  const WeightOptions options{.packed = true, .format = {.dtype = DType::kBF16}};
   const auto packed = load_model(dir.path(), test::cpu(1), options);
   ASSERT_TRUE(packed) << packed.error().message();
   EXPECT_EQ(packed->weight("model.layers.1.mlp.up_proj.weight")->dtype(), DType::kBF16);
   auto again = load_model(dir.path(), test::cpu(1));
-  ASSERT_TRUE(again->prepack(DType::kBF16));
+  ASSERT_TRUE(again->prepack({.dtype = DType::kBF16}));
   EXPECT_EQ(run(*packed).logprobs, run(*again).logprobs);
 }
 

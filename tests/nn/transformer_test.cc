@@ -202,7 +202,7 @@ TEST(Transformer, PackedWeightsGiveTheSameBits) {
 TEST(Transformer, PacksInHalfTheBytes) {
   const Transformer plain = must(Transformer::random(test::llama_config(), 3, test::cpu(2)));
   Transformer packed = plain;
-  must(packed.prepack(DType::kBF16));
+  must(packed.prepack({.dtype = DType::kBF16}));
   const Tensor weight = must(packed.weight("model.layers.0.mlp.up_proj.weight"));
   EXPECT_EQ(weight.dtype(), DType::kBF16);
   EXPECT_EQ(weight.spec().encoding.packing, Packing::kPanels);

@@ -150,8 +150,8 @@ OpRun run_op(CpuDevice& device, const Op& op, const std::vector<Array>& inputs, 
   for (Array input : inputs) {
     // Cases do not know the device: its panels have a width of their own.
     if (!input.spec.encoding.plain() && !std::holds_alternative<Encode>(op)) {
-      input.spec.encoding =
-          cpu::panel_encoding(input.spec.dtype, input.spec.encoding.transposed, device.simd());
+      input.spec.encoding = cpu::panel_encoding(input.spec.dtype, input.spec.encoding.transposed,
+                                                device.simd(), input.spec.encoding);
     }
     run.inputs.push_back(to_tensor(input));
     specs.push_back(input.spec);

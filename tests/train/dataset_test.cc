@@ -80,6 +80,25 @@ TEST_F(DatasetTest, BothPartsMustHoldAWindow) {
   VOLTA_ASSERT_STATUS(check_lengths(whole, 99));
 }
 
+TEST_F(DatasetTest, AHeldOutTextIsAllOfItOrTheValidationPart) {
+  const auto tokenizer = make_byte_tokenizer();
+  test::put_file(path_, "0123456789");
+  VOLTA_ASSERT_OK(const HeldOutText whole, load_held_out_text(path_, *tokenizer));
+  EXPECT_EQ(whole.tokens.size(), 10u);
+  EXPECT_EQ(whole.bytes, 10);
+  VOLTA_ASSERT_OK(const HeldOutText part, load_held_out_text(path_, *tokenizer, 0.3));
+  VOLTA_ASSERT_OK(const Dataset same, load_text(path_, "byte", nullptr, 0.3));
+  EXPECT_EQ(part.tokens, *same.validation);
+  EXPECT_EQ(part.bytes, 3);
+  expect_error(load_held_out_text(path_, *tokenizer, 0.1), ErrorCode::kInvalidFile,
+               "1 tokens to evaluate");
+  test::put_file(path_, "");
+  expect_error(load_held_out_text(path_, *tokenizer), ErrorCode::kInvalidFile, "is empty");
+  VOLTA_ASSERT_OK(const auto characters, make_char_tokenizer("ab"));
+  test::put_file(path_, "abc");
+  expect_error(load_held_out_text(path_, *characters), ErrorCode::kInvalidFile, path_);
+}
+
 class ExampleFile : public DatasetTest {
  protected:
   void put_ids(const Shape& shape, const std::vector<std::int64_t>& ids,

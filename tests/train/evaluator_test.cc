@@ -45,6 +45,60 @@ TEST(Evaluator, LeavesTheRestOut) {
   expect_error(evaluator->mean_loss(all.first(0)), ErrorCode::kInvalidArgument, "0 tokens");
 }
 
+// Each token alone, from exactly the inputs that its window has.
+TEST(Evaluator, EveryTokenIsScoredOnceFromItsWindow) {
+  const auto model = small_model(test::cpu(1));
+  const auto all = test::small_tokens(29);
+  const std::span<const std::int32_t> tokens(*all);
+  const auto loss_of = [&](std::size_t begin, std::size_t target) {
+    auto scorer = SequenceScorer::create(
+        model, {.score = Score::kLoss, .time = static_cast<std::int64_t>(target - begin)});
+    std::vector<std::int32_t> targets(target - begin, -1);
+    targets.back() = tokens[target];
+    std::vector<float> losses(targets.size());
+    EXPECT_TRUE(scorer->losses(tokens.subspan(begin, target - begin), targets, losses));
+    return static_cast<double>(losses.back());
+  };
+  auto evaluator = Evaluator::create(model, 3, 8);
+  ASSERT_TRUE(evaluator);
+  for (const std::size_t length : {2u, 8u, 9u, 10u, 24u, 25u, 29u}) {
+    for (const std::size_t stride : {1u, 3u, 8u}) {
+      double nats = 0.0;
+      std::size_t windows = 0;
+      for (std::size_t begin = 0, next = 1; next < length; begin += stride, ++windows) {
+        for (; next <= begin + 8 && next < length; ++next) nats += loss_of(begin, next);
+      }
+      const auto score = evaluator->score(tokens.first(length), static_cast<std::int64_t>(stride));
+      ASSERT_TRUE(score) << score.error().message();
+      EXPECT_NEAR(score->nats, nats, 1e-9) << length << " " << stride;
+      EXPECT_EQ(score->tokens, static_cast<std::int64_t>(length - 1));
+      EXPECT_EQ(score->windows, static_cast<std::int64_t>(windows));
+    }
+  }
+  expect_error(evaluator->score(tokens.first(1), 8), ErrorCode::kInvalidArgument, "1 tokens");
+  expect_error(evaluator->score(tokens, 0), ErrorCode::kInvalidArgument,
+               "from 1 to the window's 8");
+  expect_error(evaluator->score(tokens, 9), ErrorCode::kInvalidArgument, "in steps of 9");
+  const std::vector<std::int32_t> foreign = {1, 13, 2};
+  expect_error(evaluator->score(foreign, 8), ErrorCode::kInvalidArgument,
+               "token 1 is 13; the model's vocabulary has ids 0 to 12");
+}
+
+TEST(Evaluator, TellsHowFarItIs) {
+  auto evaluator = Evaluator::create(small_model(test::cpu(1)), 2, 8);
+  ASSERT_TRUE(evaluator);
+  std::vector<std::int64_t> done;
+  const auto score = evaluator->score(*test::small_tokens(8 * 5 + 1), 8,
+                                      [&](const TextScore& so_far, std::int64_t n) {
+                                        EXPECT_EQ(n, 5);
+                                        EXPECT_EQ(so_far.tokens, 8 * so_far.windows);
+                                        done.push_back(so_far.windows);
+                                        return true;
+                                      });
+  ASSERT_TRUE(score);
+  EXPECT_EQ(done, (std::vector<std::int64_t>{0, 2, 4}));
+}
+
 TEST(Evaluator, EstimatesOverRandomWindows) {
   auto evaluator = Evaluator::create(small_model(test::cpu(1)), 2, 8);
   ASSERT_TRUE(evaluator);
@@ -104,7 +158,7 @@ TEST(Evaluator, RefusesWhatCannotWorkAndPassesFailuresOn) {
   auto evaluator = Evaluator::create(model, 2, 8);
   ASSERT_TRUE(evaluator);
   const auto tokens = test::small_tokens(100);
-  for (std::int64_t nth = 1; nth <= 3; ++nth) {  // ids, targets, losses.
+  for (std::int64_t nth = 1; nth <= 4; ++nth) {  // ids, targets, rows, losses.
     device->faulty_memory().copy_fuse.arm(nth);
     EXPECT_FALSE(evaluator->mean_loss(*tokens));
   }

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/element.h"
+#include "kernels/cpu/quant.h"
 #include "kernels/cpu/split.h"
 
 namespace volta::cpu {
@@ -19,6 +20,20 @@ template <typename T>
 void copy_row(const T* elements, const Table& table, std::int64_t row, float* to) {
   const std::int64_t columns = table.columns;
   const Encoding& encoding = table.encoding;
+  if (encoding.quantized()) {
+    const std::int64_t blocks = encoding.blocks(columns);
+    QuantBlock q;
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      // SAFETY: a quantised table is bytes; the row is a column of its panels.
+      get_block(reinterpret_cast<const std::uint8_t*>(elements), encoding, blocks, row, block, q);
+      const float scale = f32_from_f16(q.scale);
+      const std::int64_t begin = block * encoding.block;
+      for (std::int64_t i = 0; i < encoding.block && begin + i < columns; ++i) {
+        to[begin + i] = scale * static_cast<float>(q.q[static_cast<std::size_t>(i)]);
+      }
+    }
+    return;
+  }
   if (encoding.plain()) {
     for (std::int64_t c = 0; c < columns; ++c) to[c] = to_f32(elements[row * columns + c]);
     return;

@@ -9,15 +9,18 @@
 //   matmul_kernel-inl.h   the tile in registers
 //   matmul_pack-inl.h     packing
 //   matmul_tiles      the loops around them, once per instruction set
+//   matmul_quant      all of it for a b of small integers
 #include "base/parallel.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/matmul_plan.h"
+#include "kernels/cpu/matmul_quant.h"
 #include "kernels/cpu/matmul_tiles.h"
 
 namespace volta::cpu {
 
 std::int64_t workspace_bytes(const MatMul& op, const ArgShapes& shapes, const Context& context) {
   const MatMulProblem problem = matmul_problem(op, shapes);
+  if (problem.b_encoding.quantized()) return matmul_quant_workspace(problem);
   const MatMulPlan plan = plan_matmul(op, problem, context.simd, context.pool->threads());
   return plan.workspace_floats() * static_cast<std::int64_t>(sizeof(float));
 }
@@ -25,7 +28,6 @@ std::int64_t workspace_bytes(const MatMul& op, const ArgShapes& shapes, const Co
 void run(const MatMul& op, const Args& args, const Context& context) noexcept {
   const MatMulProblem problem = matmul_problem(op, {args.inputs, args.outputs});
   if (problem.batch == 0 || problem.m == 0 || problem.n == 0) return;
-  const MatMulPlan plan = plan_matmul(op, problem, context.simd, context.pool->threads());
   MatMulOperands operands;
   operands.a = args.inputs[0].data;
   operands.b = args.inputs[1].data;
@@ -33,6 +35,11 @@ void run(const MatMul& op, const Args& args, const Context& context) noexcept {
   if (op.has_bias) operands.bias = args.inputs[next++].as<const float>();
   if (op.has_residual) operands.residual = args.inputs[next].as<const float>();
   operands.c = args.outputs[0].as<float>();
+  if (problem.b_encoding.quantized()) {
+    matmul_quant(op, problem, operands, context, vnni_available(), args.workspace.data());
+    return;
+  }
+  const MatMulPlan plan = plan_matmul(op, problem, context.simd, context.pool->threads());
   // SAFETY: the workspace holds workspace_bytes(), which is parts * region_floats floats, and is
   // aligned to 64 bytes; every part gets a region of its own.
   float* workspace = reinterpret_cast<float*>(args.workspace.data());

@@ -79,11 +79,21 @@ std::int64_t panel_width(Simd simd) {
   return simd == Simd::kAvx512 ? 32 : simd == Simd::kAvx2 ? 16 : 8;
 }
 
-Encoding panel_encoding(DType dtype, bool transposed, Simd simd) {
+Encoding panel_encoding(DType dtype, bool transposed, Simd simd, const Encoding& stored) {
   return {.packing = Packing::kPanels,
           .transposed = transposed,
           .width = static_cast<std::int32_t>(panel_width(simd)),
-          .group = dtype == DType::kBF16 ? 2 : 1};
+          .group = stored.quantized()      ? 4
+                   : dtype == DType::kBF16 ? 2
+                                           : 1,
+          .quant = stored.quant,
+          .block = stored.block};
+}
+
+std::int32_t quant_block(Quant quant, std::int64_t k) {
+  // Sixteen steps are too few for the spread of more than 32 values.
+  if (quant == Quant::kInt4) return 32;
+  return k % 128 == 0 ? 128 : k % 64 == 0 ? 64 : 32;
 }
 
 PanelLayout panel_layout(std::int64_t k, std::int64_t, DType, Simd simd) {

@@ -16,8 +16,12 @@ struct PanelLayout {
 };
 /// The columns of a panel: two vectors.
 std::int64_t panel_width(Simd simd);
-/// The encoding of a weight of `dtype` that the kernels read: panels, with bf16 in pairs of rows.
-Encoding panel_encoding(DType dtype, bool transposed, Simd simd);
+/// The encoding of a weight that the kernels read: panels, with bf16 in pairs of rows, and what is
+/// quantised in groups of four and in the blocks of `stored`.
+Encoding panel_encoding(DType dtype, bool transposed, Simd simd, const Encoding& stored = {});
+/// The block of a weight that is quantised here: the longest of 128, 64 and 32 that divides K, or
+/// fills up least.
+std::int32_t quant_block(Quant quant, std::int64_t k);
 PanelLayout panel_layout(std::int64_t k, std::int64_t n, DType weight, Simd simd);
 
 /// The rows of the largest tile of c that an instruction set's registers hold, two vectors (one

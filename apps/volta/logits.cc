@@ -1,0 +1,87 @@
+// volta logits: what a model says of every token of given sequences, as a file, for comparisons
+// with other programs.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <system_error>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "command.h"
+#include "io/model_folder.h"
+#include "io/safetensors.h"
+#include "io/token_rows.h"
+#include "nn/sequence_scorer.h"
+
+namespace volta::cli {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string ids;
+  std::string out;
+};
+
+Result<TokenRows> load_ids(const Options& options, const TransformerConfig& config) {
+  VOLTA_TRY(TokenRows rows, load_token_rows(options.ids, config.vocab_size, 1));
+  if (rows.length > config.context) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: sequences of {} tokens; the model's context is {}", options.ids,
+                            rows.length, config.context));
+  }
+  return rows;
+}
+
+Status logits(const Globals& globals, const Options& options) {
+  VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+  VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  VOLTA_TRY(const Session session, Session::create(globals));
+  VOLTA_TRY(const std::string directory, find_model(options.model));
+  VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
+  VOLTA_TRY(const TokenRows rows, load_ids(options, config));
+  std::error_code ignored;
+  if (std::filesystem::equivalent(options.ids, options.out, ignored)) {
+    return fail(ErrorCode::kInvalidArgument, "--out is the file of --ids; give another one");
+  }
+  // Before anything is computed: a place that cannot be written is told at once.
+  const TensorSpec spec{DType::kF32, Shape(rows.count, rows.length, config.vocab_size)};
+  VOLTA_TRY(SafetensorsWriter file, SafetensorsWriter::create(options.out, {{"logits", spec}}));
+  VOLTA_TRY(Transformer model,
+            load_model(directory, session.device(), {.packed = true, .format = format}));
+  const auto sink = [&](std::span<const float> values) -> Status {
+    if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
+    return file.write(std::as_bytes(values));
+  };
+  VOLTA_TRY(compute_logits(model, rows.ids, rows.count, rows.length, dtype, sink));
+  VOLTA_TRY(file.finish());
+  VOLTA_TRY(session.finish());
+  if (output == Output::kText) {
+    return print(fmt::format("{}: logits {}, {}\n", options.out, to_string(spec),
+                             format_bytes(spec.bytes())));
+  }
+  JsonWriter json;
+  json.begin_object().field("out", options.out).field("batch", rows.count);
+  json.field("time", rows.length).field("vocab", config.vocab_size).end_object();
+  return print(json.text() + "\n");
+}
+
+}  // namespace
+
+void add_logits(CLI::App& app, Globals& globals, Action& action) {
+  CLI::App* command = app.add_subcommand("logits", "a model's logits of given token ids");
+  auto options = std::make_shared<Options>();
+  command->add_option("model", options->model, "model folder, or the folder of a training run")
+      ->required();
+  command->add_option("--ids", options->ids, "safetensors file with input_ids [batch, time]")
+      ->required();
+  command->add_option("--out", options->out, "safetensors file for logits [batch, time, vocab]")
+      ->required();
+  command->callback([&globals, &action, options] {
+    action = [&globals, options] { return logits(globals, *options); };
+  });
+}
+
+}  // namespace volta::cli

@@ -1,0 +1,140 @@
+// volta quantize: a model folder with narrower weights, and what they cost.
+#include "io/quantize.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "command.h"
+#include "io/model_folder.h"
+#include "io/tokenizer.h"
+#include "train/dataset.h"
+#include "train/evaluator.h"
+
+namespace volta::cli {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string out;
+  std::string data;
+  std::int64_t context = 0;
+  double val_fraction = 1.0;
+};
+
+// What the weights cost.
+struct Report {
+  std::vector<QuantizedTensor> tensors;
+  std::optional<double> loss_before, loss_after;
+
+  std::int64_t bytes(TensorSpec QuantizedTensor::* spec) const {
+    std::int64_t sum = 0;
+    for (const QuantizedTensor& tensor : tensors) sum += (tensor.*spec).bytes();
+    return sum;
+  }
+};
+
+Result<double> loss_of(const std::string& directory, const Options& options,
+                       const std::shared_ptr<Device>& device, DType dtype) {
+  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
+  VOLTA_TRY(const Transformer model, load_model(directory, device, {.packed = true}));
+  VOLTA_TRY(const HeldOutText text,
+            load_held_out_text(options.data, *tokenizer, options.val_fraction));
+  const std::int64_t longest = options.context > 0 ? options.context : model.config().context;
+  const std::int64_t time = std::min(
+      {longest, model.config().context, static_cast<std::int64_t>(std::ssize(text.tokens)) - 1});
+  VOLTA_TRY(Evaluator evaluator, Evaluator::create(model, 1, time, dtype));
+  VOLTA_TRY(const TextScore score,
+            evaluator.score(text.tokens, time,
+                            [](const TextScore&, std::int64_t) { return !interrupted(); }));
+  return score.nats / static_cast<double>(score.tokens);
+}
+
+std::string to_text(const Report& report, const Options& options) {
+  std::string text;
+  for (const QuantizedTensor& tensor : report.tensors) {
+    if (tensor.before == tensor.after) continue;
+    text += fmt::format("{:<52} {:<28} -> {:<34} error {:.2e}\n", tensor.name,
+                        to_string(tensor.before), to_string(tensor.after), tensor.error);
+  }
+  text += fmt::format("{}: weights {} -> {}\n", options.out,
+                      format_bytes(report.bytes(&QuantizedTensor::before)),
+                      format_bytes(report.bytes(&QuantizedTensor::after)));
+  if (report.loss_before) {
+    text += fmt::format("loss {:.5f} -> {:.5f} ({:+.5f})\n", *report.loss_before,
+                        *report.loss_after, *report.loss_after - *report.loss_before);
+  }
+  return text;
+}
+
+std::string to_json(const Report& report) {
+  JsonWriter json;
+  json.begin_object().key("tensors").begin_array();
+  for (const QuantizedTensor& tensor : report.tensors) {
+    json.begin_object().field("name", tensor.name).field("before", to_string(tensor.before));
+    json.field("after", to_string(tensor.after)).field("error", tensor.error).end_object();
+  }
+  json.end_array().field("bytes_before", report.bytes(&QuantizedTensor::before));
+  json.field("bytes_after", report.bytes(&QuantizedTensor::after));
+  if (report.loss_before) {
+    json.field("loss_before", *report.loss_before).field("loss_after", *report.loss_after);
+  }
+  json.end_object();
+  return std::move(json).take() + "\n";
+}
+
+Status quantize(const Globals& globals, const Options& options) {
+  VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+  VOLTA_TRY(refuse_profile(globals));
+  VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  if (format == WeightFormat{}) {
+    return fail(ErrorCode::kInvalidArgument, "--weights: what to store them as: q8, q4 or bf16");
+  }
+  VOLTA_TRY(const Session session, Session::create(globals));
+  VOLTA_TRY(const std::string directory, find_model(options.model));
+  Report report;
+  if (!options.data.empty()) {
+    VOLTA_TRY(report.loss_before, loss_of(directory, options, session.device(), dtype));
+  }
+  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  std::int64_t done = 0;
+  const auto on_tensor = [&](const QuantizedTensor& tensor, std::int64_t tensors) {
+    if (terminal) note(fmt::format("\r\033[K{}/{} {}", ++done, tensors, tensor.name));
+    return !interrupted();
+  };
+  auto tensors = quantize_model(directory, options.out, format, *session.device(), on_tensor);
+  if (done > 0) note("\r\033[K");
+  VOLTA_TRY(report.tensors, std::move(tensors));
+  if (!options.data.empty()) {
+    VOLTA_TRY(report.loss_after, loss_of(options.out, options, session.device(), dtype));
+  }
+  VOLTA_TRY(session.finish());
+  return print(output == Output::kJson ? to_json(report) : to_text(report, options));
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app, Globals& globals, Action& action) {
+  CLI::App* command =
+      app.add_subcommand("quantize", "write a model with narrower weights: --weights q8|q4|bf16");
+  auto options = std::make_shared<Options>();
+  command->add_option("model", options->model, "model folder, or the folder of a training run")
+      ->required();
+  command->add_option("--out", options->out, "folder of the new model")->required();
+  command->add_option("--data", options->data, "text: report the loss on it before and after");
+  command->add_option("--context", options->context, "window of the loss, in tokens")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
+  command->add_option("--val-fraction", options->val_fraction,
+                      "only this last part of each text, as training holds out");
+  command->callback([&globals, &action, options] {
+    action = [&globals, options] { return quantize(globals, *options); };
+  });
+}
+
+}  // namespace volta::cli

@@ -1,0 +1,52 @@
+// Checks a model folder from end to end and says all that is wrong with it, not only the first
+// thing: the config, the weights' names, shapes, types and values, the tokenizer. Holds no weights.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/parallel.h"
+#include "base/result.h"
+
+namespace volta {
+
+/// One thing that is wrong.
+struct Finding {
+  enum class Kind : std::uint8_t {
+    kInvalid,        ///< A part is missing, damaged or unusable.
+    kContradiction,  ///< Two parts are fine alone and do not fit each other.
+  } kind = Kind::kInvalid;
+  std::string where;  ///< The file.
+  std::string what;
+};
+
+/// "invalid" or "contradiction".
+std::string_view finding_name(Finding::Kind kind);
+
+struct ModelCheck {
+  std::vector<Finding> findings;  ///< Empty: the model is good.
+  std::vector<std::string> weight_files;
+  std::int64_t tensors = 0;
+  std::int64_t bytes = 0;  ///< Of the tensors whose values were looked at.
+  bool has_tokenizer = false;
+};
+
+/// Told the bytes of weights that are done; false ends the check.
+using CheckCallback = std::function<bool(std::int64_t bytes)>;
+
+/// Checks the folder's
+///   - config.json: an architecture that Volta knows, with sizes that make a model;
+///   - model.safetensors, or its shards and their index: well-formed, every parameter there once,
+///     in its shape and a float type, nothing else; no value a NaN or infinite; biases that the
+///     architecture lacks zero; an output projection that the config calls tied equal to the
+///     embedding;
+///   - tokenizer.json, where there is one: readable, no id beyond the vocabulary;
+///   - generation_config.json, where there is one: readable, its begin and end tokens within the
+///     vocabulary.
+/// kNotFound when there is no such folder, kInterrupted when `go_on` said no.
+Result<ModelCheck> check_model(const std::string& directory, ThreadPool& pool,
+                               const CheckCallback& go_on = {});
+
+}  // namespace volta

@@ -1,0 +1,86 @@
+#include "io/non_finite.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <limits>
+
+namespace volta {
+namespace {
+
+// Small enough for the first-level cache, and for counting in as many bits as an element has.
+constexpr std::size_t kBlockBytes = std::size_t{16} << 10;
+constexpr std::int64_t kBlocksAtOnce = 64;  // Fewer are not worth a second thread.
+
+// The bits of a float type: the exponent's, all set, are infinity; larger magnitudes are NaN.
+template <typename Bits>
+struct Block {
+  std::array<Bits, kBlockBytes / sizeof(Bits)> values{};
+  std::size_t count = 0;
+  Bits exponent = 0;
+
+  // A copy: a file's tensors need not be aligned.
+  void load(std::span<const std::byte> bytes) {
+    count = bytes.size() / sizeof(Bits);
+    std::copy(bytes.begin(), bytes.end(), std::as_writable_bytes(std::span(values)).begin());
+  }
+  Bits magnitude(std::size_t i) const {
+    constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
+    return static_cast<Bits>(values[i] & static_cast<Bits>(~kSign));
+  }
+  NonFinite scan() const {
+    Bits nans = 0;
+    Bits infinities = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      nans = static_cast<Bits>(nans + (magnitude(i) > exponent ? 1 : 0));
+      infinities = static_cast<Bits>(infinities + (magnitude(i) == exponent ? 1 : 0));
+    }
+    NonFinite found{.nans = nans, .infinities = infinities};
+    if (nans == 0 && infinities == 0) return found;
+    found.first = 0;
+    while (magnitude(static_cast<std::size_t>(found.first)) < exponent) ++found.first;
+    return found;
+  }
+};
+
+template <typename Bits>
+NonFinite count(std::span<const std::byte> bytes, Bits exponent, ThreadPool& pool) {
+  constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+  std::atomic<std::int64_t> nans = 0;
+  std::atomic<std::int64_t> infinities = 0;
+  std::atomic<std::int64_t> first = kNone;
+  const auto blocks = static_cast<std::int64_t>((bytes.size() + kBlockBytes - 1) / kBlockBytes);
+  parallel_for(pool, 0, blocks, kBlocksAtOnce, [&](std::int64_t begin, std::int64_t end) {
+    Block<Bits> block{.exponent = exponent};
+    for (std::int64_t b = begin; b < end; ++b) {
+      const auto from = static_cast<std::size_t>(b) * kBlockBytes;
+      block.load(bytes.subspan(from, std::min(kBlockBytes, bytes.size() - from)));
+      const NonFinite found = block.scan();
+      if (found.first < 0) continue;
+      nans += found.nans;
+      infinities += found.infinities;
+      const auto place = static_cast<std::int64_t>(from / sizeof(Bits)) + found.first;
+      std::int64_t known = first.load();
+      while (place < known && !first.compare_exchange_weak(known, place)) {
+      }
+    }
+  });
+  return {nans, infinities, first == kNone ? -1 : first.load()};
+}
+
+}  // namespace
+
+NonFinite count_non_finite(std::span<const std::byte> bytes, DType dtype, ThreadPool& pool) {
+  switch (dtype) {
+    case DType::kF32:
+      return count<std::uint32_t>(bytes, 0x7f800000u, pool);
+    case DType::kBF16:
+      return count<std::uint16_t>(bytes, 0x7f80u, pool);
+    case DType::kF16:
+      return count<std::uint16_t>(bytes, 0x7c00u, pool);
+    default:
+      return {};
+  }
+}
+
+}  // namespace volta

@@ -1,0 +1,35 @@
+// A model folder with narrower weights, from another one: what `volta quantize` writes.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "device/device.h"
+#include "tensor/spec.h"
+
+namespace volta {
+
+/// One tensor of the new folder.
+struct QuantizedTensor {
+  std::string name;
+  TensorSpec before;
+  TensorSpec after;
+  /// The root of the mean squared difference over the root of the mean square; 0 when unchanged.
+  double error = 0.0;
+};
+/// Told after every tensor, of so many; false ends the work.
+using QuantizeCallback = std::function<bool(const QuantizedTensor& done, std::int64_t tensors)>;
+
+/// Writes the model of folder `from` into folder `to` (made where it is missing): the weights of
+/// its matrix products in `format`, what is read otherwise as it is, and the files that go with
+/// them (config, tokenizer, ...). One tensor is held at a time, and model.safetensors is put in
+/// place at the end, last of all. kInvalidArgument when `to` has a model already; kNonFinite,
+/// naming it, for a tensor that holds NaN or infinity or would overflow its scales; kInterrupted
+/// when `on_tensor` said so.
+Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, const std::string& to,
+                                                    const WeightFormat& format, Device& device,
+                                                    const QuantizeCallback& on_tensor = {});
+
+}  // namespace volta

@@ -1,0 +1,74 @@
+// SequenceScorer: whole sequences without a cache, for evaluation. The blocks run over all tokens
+// at once, the output projection over a few rows at a time, so that logits of a large vocabulary
+// never lie in memory together. Knows token ids, not texts or files.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "nn/transformer.h"
+
+namespace volta {
+
+/// What is asked of every row: its logits, or the loss of one target.
+enum class Score : std::uint8_t { kLogits, kLoss };
+
+struct SequenceScorerOptions {
+  Score score = Score::kLogits;
+  std::int64_t batch = 1;  ///< Sequences at once.
+  std::int64_t time = 1;   ///< Tokens of each.
+  DType compute_dtype = DType::kF32;
+};
+
+/// Takes the logits f32[rows, vocab] of consecutive rows; they are gone after the call.
+using LogitsSink = std::function<Status(std::span<const float>)>;
+
+class SequenceScorer {
+ public:
+  /// Shares the model's weights, so that it sees every update. kInvalidArgument for sizes below 1
+  /// or sequences longer than the context.
+  static Result<SequenceScorer> create(const Transformer& model,
+                                       const SequenceScorerOptions& options);
+
+  /// The logits of the first `rows` rows of ids [batch, time] (checked ids), in order, in several
+  /// calls of `sink`, whose error ends it. Needs Score::kLogits.
+  Status logits(std::span<const std::int32_t> ids, std::int64_t rows, const LogitsSink& sink);
+  /// losses[i] = -log p(targets[i] | the ids of its sequence up to i), all [batch, time]; 0 where
+  /// the target is negative, which costs no projection. Needs Score::kLoss.
+  Status losses(std::span<const std::int32_t> ids, std::span<const std::int32_t> targets,
+                std::span<float> losses);
+
+  /// Bytes of the arenas of its two plans.
+  std::int64_t activation_bytes() const {
+    return body_->plan().arena_bytes + head_->plan().arena_bytes;
+  }
+
+ private:
+  explicit SequenceScorer(Transformer model) : model_(std::move(model)) {}
+
+  Status run_body(std::span<const std::int32_t> ids);
+  Status run_head();
+
+  Transformer model_;
+  std::int64_t piece_ = 1;  ///< Rows of one run of the head.
+  std::optional<BoundPlan> body_;
+  std::optional<BoundPlan> head_;
+  std::vector<std::int32_t> rows_;     ///< Of the body's output, for the head's next run,
+  std::vector<std::int32_t> targets_;  ///< and what is asked of each.
+  std::vector<float> losses_;
+};
+
+/// The logits of ids [batch, time], row after row, in several calls of `sink`, whose error ends it.
+/// Sequences run in groups, so that memory grows with `time` only. kInvalidArgument for sizes that
+/// do not agree, a `time` beyond the context, or an id outside the vocabulary (with its place);
+/// kNonFinite for a logit that is not a number, with its place.
+Status compute_logits(const Transformer& model, std::span<const std::int32_t> ids,
+                      std::int64_t batch, std::int64_t time, DType compute_dtype,
+                      const LogitsSink& sink);
+
+}  // namespace volta
