@@ -331,6 +331,7 @@ Result<Conversation::Settings> make_settings(const Options& options, const Globa
 
 Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(ChatTemplate chat_template, open_template(options, directory));
   VOLTA_TRY(auto tokenizer, load_tokenizer(directory));
@@ -347,7 +348,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   const bool once = options.prompt || !options.messages_file.empty();
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const Transformer model,
-            load_model(directory, session.device(), {.packed = true, .dtype = dtype}));
+            load_model(directory, session.device(), {.packed = true, .format = format}));
   VOLTA_TRY(Generator generator,
             Generator::create(model, {.compute_dtype = dtype, .reuse_prefix = true}));
   settings.context = model.config().context;
