@@ -61,7 +61,7 @@ class ChatTemplate {
   /// template knows. Members that are null are left out, as transformers does.
   Result<std::string> render(const JsonValue& messages, const ChatOptions& options = {}) const;
 
-  /// The end-of-text token's text, if the folder names one.
+  /// The text of a special token by its name ("eos_token"), if there is one.
   std::optional<std::string> special_token(std::string_view name) const;
 
  private:

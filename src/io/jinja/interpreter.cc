@@ -283,7 +283,6 @@ class Interpreter {
   }
 
   Result<Flow> run_with(const Node& node) {
-    Scope scope;
     std::vector<Value> values;
     for (std::size_t i = 1; i < node.children.size(); i += 2) {
       VOLTA_TRY(Value value, evaluate(node.children[i]));

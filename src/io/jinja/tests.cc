@@ -66,7 +66,7 @@ constexpr std::array kSimple = {
 constexpr std::array<std::string_view, 8> kOthers = {"odd",   "even",   "divisibleby", "lower",
                                                      "upper", "sameas", "filter",      "test"};
 
-// Whether value % divisor is `rest`; nothing as divisor means the argument.
+// Whether input % divisor is `rest`.
 Result<bool> has_rest(Budget& budget, const Value& input, const Value& divisor, std::int64_t rest) {
   VOLTA_TRY(const Value found, calculate(budget, Operator::kModulo, input, divisor));
   return equal(budget, found, Value(rest));
