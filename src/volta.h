@@ -27,6 +27,7 @@
 #include "io/tokenizer.h"               // IWYU pragma: export
 #include "io/tokenizers/bpe_trainer.h"  // IWYU pragma: export
 #include "nn/generator.h"               // IWYU pragma: export
+#include "nn/memory_estimate.h"         // IWYU pragma: export
 #include "nn/sequence_scorer.h"         // IWYU pragma: export
 #include "nn/transformer.h"             // IWYU pragma: export
 #include "nn/transformer_graph.h"       // IWYU pragma: export

@@ -40,6 +40,7 @@ using Action = std::function<Status()>;
 void add_train(CLI::App& app, Globals& globals, Action& action);
 void add_generate(CLI::App& app, Globals& globals, Action& action);
 void add_chat(CLI::App& app, Globals& globals, Action& action);
+void add_convert(CLI::App& app, Globals& globals, Action& action);
 void add_eval(CLI::App& app, Globals& globals, Action& action);
 void add_logits(CLI::App& app, Globals& globals, Action& action);
 void add_verify(CLI::App& app, Globals& globals, Action& action);
@@ -94,7 +95,8 @@ void note(std::string_view text);
 /// checkpoint.
 Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr<Device> device);
 
-/// The folder that holds config.json: `path` itself, or the newest valid checkpoint of a run.
+/// The folder that holds config.json: `path` itself, or the newest valid checkpoint of a run. A
+/// .gguf file is itself.
 Result<std::string> find_model(const std::string& path);
 
 }  // namespace volta::cli

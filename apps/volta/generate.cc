@@ -299,8 +299,7 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const GenerationConfig config, load_generation_config(directory));
-  VOLTA_TRY(Transformer model,
-            load_model(directory, session.device(), {.packed = true, .format = format}));
+  VOLTA_TRY(const TransformerConfig shape, load_model_config(directory));
   auto loaded = load_tokenizer(directory);
   if (!loaded && loaded.error().code() != ErrorCode::kNotFound && options.ids.empty()) {
     return std::unexpected(std::move(loaded).error());
@@ -311,8 +310,10 @@ Status generate(const Globals& globals, Options& options) {
   }
   VOLTA_TRY(auto prompts, read_prompts(options, tokenizer.get()));
   VOLTA_TRY(Stops stops, find_stops(options, config, tokenizer.get()));
-  VOLTA_TRY(auto requests, make_requests(options, globals, config, std::move(stops.tokens),
-                                         model.config(), std::move(prompts)));
+  VOLTA_TRY(auto requests, make_requests(options, globals, config, std::move(stops.tokens), shape,
+                                         std::move(prompts)));
+  VOLTA_TRY(const Transformer model,
+            load_model(directory, session.device(), {.packed = true, .format = format}));
   VOLTA_TRY(const GeneratorOptions sized, size_generator(options, dtype, model.config(), requests));
   VOLTA_TRY(Generator generator, Generator::create(model, sized));
   if (options.verbose) {

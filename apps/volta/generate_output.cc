@@ -65,8 +65,9 @@ Status GenerationOutput::finish(std::size_t request, const GenerationResult& res
   end(request);
   completions_[request].result = &result;
   VOLTA_TRY(written_);
-  // An array is written when all is well: half of one is no JSON.
-  return options_.output == Output::kJson ? Status() : write_next();
+  if (options_.output != Output::kJson) return write_next();
+  completions_[request].stream.reset();
+  return {};  // An array is written when all is well: half of one is no JSON.
 }
 
 Status GenerationOutput::close(std::span<const GenerationResult> results) {
@@ -127,7 +128,7 @@ void GenerationOutput::write_json(JsonWriter& json, std::size_t request) const {
   for (const std::int32_t id : requests_[request].prompt) json.value(id);
   for (const std::int32_t id : result.tokens) json.value(id);
   json.end_array();
-  if (completion.stream) json.field("text", completion.text);
+  if (options_.tokenizer != nullptr) json.field("text", completion.text);
   json.key("logprobs").begin_array();
   for (const float logprob : result.logprobs) json.value(logprob);
   json.end_array();

@@ -1,6 +1,7 @@
 // volta inspect: what a model is made of, and the memory it needs.
 #include <fmt/format.h>
 
+#include <map>
 #include <memory>
 
 #include "base/file.h"
@@ -9,11 +10,16 @@
 #include "command.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
-#include "io/weight_files.h"
-#include "nn/kv_cache.h"
+#include "nn/memory_estimate.h"
 
 namespace volta::cli {
 namespace {
+
+// What a tensor's elements are stored as.
+std::string type_name(const TensorSpec& spec) {
+  if (!spec.encoding.quantized()) return std::string(dtype_name(spec.dtype));
+  return fmt::format("int{}", quant_bits(spec.encoding.quant));
+}
 
 struct Options {
   std::string model;
@@ -22,14 +28,23 @@ struct Options {
   bool tensors = false;
 };
 
+// The tensors of one type.
+struct TypeTotal {
+  std::int64_t tensors = 0;
+  std::int64_t elements = 0;
+  std::int64_t bytes = 0;
+};
+
 // What is known from the headers alone: no weight is read.
 struct Report {
   TransformerConfig config;
   std::vector<SafetensorsEntry> tensors;
+  std::map<std::string, TypeTotal> types;  // By the type's name.
   std::int64_t parameters = 0;
   std::int64_t weight_bytes = 0;
-  std::int64_t cache_bytes = 0;
   std::int64_t context = 0;
+  DType compute = DType::kF32;
+  MemoryEstimate memory;
 };
 
 std::string architecture(const TransformerConfig& c) {
@@ -48,10 +63,19 @@ std::string architecture(const TransformerConfig& c) {
 
 std::string to_text(const Report& report, const Options& options) {
   std::string text = fmt::format("{}\n", architecture(report.config));
-  text += fmt::format("{} parameters ({}), weights {}\n", format_count(report.parameters),
+  text += fmt::format("{} parameters ({}), weights {}", format_count(report.parameters),
                       report.parameters, format_bytes(report.weight_bytes));
-  text += fmt::format("KV cache at context {}, batch {}: {}\n", report.context, options.batch,
-                      format_bytes(report.cache_bytes));
+  for (const auto& [name, total] : report.types) {
+    text += fmt::format(", {} in {} tensors of {}", format_bytes(total.bytes), total.tensors, name);
+  }
+  const MemoryEstimate& memory = report.memory;
+  text += fmt::format(
+      "\nto generate at context {}, batch {}, computing in {}: {}\n"
+      "  weights {}, KV cache {}, activations {} (prompts, {} tokens at once) and {} (decoding), "
+      "tables {}\n",
+      report.context, options.batch, dtype_name(report.compute), format_bytes(memory.total()),
+      format_bytes(memory.weights), format_bytes(memory.cache), format_bytes(memory.prefill),
+      memory.chunk, format_bytes(memory.decode), format_bytes(memory.tables));
   if (!options.tensors) return text;
   for (const SafetensorsEntry& tensor : report.tensors) {
     text += fmt::format("  {:<48} {:<20} {:>12}\n", tensor.name, to_string(tensor.spec),
@@ -63,12 +87,25 @@ std::string to_text(const Report& report, const Options& options) {
 std::string to_json(const Report& report, const Options& options) {
   JsonWriter json;
   json.begin_object().field("architecture", architecture(report.config));
+  json.field("family", model_family(report.config)).key("config");
+  write_config_fields(json, report.config);
   json.field("parameters", report.parameters).field("weight_bytes", report.weight_bytes);
-  json.field("context", report.context).field("batch", options.batch);
-  json.field("cache_bytes", report.cache_bytes).key("tensors").begin_array();
+  json.key("types").begin_array();
+  for (const auto& [name, total] : report.types) {
+    json.begin_object().field("dtype", name).field("tensors", total.tensors);
+    json.field("elements", total.elements).field("bytes", total.bytes).end_object();
+  }
+  json.end_array().field("context", report.context).field("batch", options.batch);
+  const MemoryEstimate& memory = report.memory;
+  json.key("memory").begin_object().field("dtype", dtype_name(report.compute));
+  json.field("weights", memory.weights).field("cache", memory.cache);
+  json.field("prefill", memory.prefill).field("prefill_tokens", memory.chunk);
+  json.field("decode", memory.decode).field("tables", memory.tables);
+  json.field("total", memory.total()).end_object();
+  json.key("tensors").begin_array();
   for (const SafetensorsEntry& tensor : report.tensors) {
     json.begin_object().field("name", tensor.name);
-    json.field("dtype", dtype_name(tensor.spec.dtype)).key("shape").begin_array();
+    json.field("dtype", type_name(tensor.spec)).key("shape").begin_array();
     for (int i = 0; i < tensor.spec.shape.rank(); ++i) json.value(tensor.spec.shape[i]);
     json.end_array().field("bytes", tensor.spec.bytes()).end_object();
   }
@@ -79,7 +116,7 @@ std::string to_json(const Report& report, const Options& options) {
 std::string to_csv(const Report& report) {
   std::string text = "name,dtype,elements,bytes\n";
   for (const SafetensorsEntry& tensor : report.tensors) {
-    text += fmt::format("{},{},{},{}\n", tensor.name, dtype_name(tensor.spec.dtype),
+    text += fmt::format("{},{},{},{}\n", tensor.name, type_name(tensor.spec),
                         tensor.spec.shape.elements(), tensor.spec.bytes());
   }
   return text;
@@ -89,16 +126,31 @@ Status inspect(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
   VOLTA_TRY(refuse_profile(globals));
-  VOLTA_TRY(const std::string directory, find_model(options.model));
   Report report;
+  VOLTA_TRY(report.compute, compute_dtype(globals));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  VOLTA_TRY(const Session session, Session::create(globals));
+  VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(report.config, load_model_config(directory));
-  VOLTA_TRY(const WeightFiles files, WeightFiles::open(directory, report.config));
-  report.tensors = files.entries(report.config);
-  for (const SafetensorsEntry& tensor : report.tensors) report.weight_bytes += tensor.spec.bytes();
+  VOLTA_TRY(const auto weights, open_weights(directory, report.config));
+  for (const ParameterInfo& parameter : parameters(report.config)) {
+    VOLTA_TRY(const TensorSpec spec, weights->spec(parameter));
+    report.tensors.push_back({parameter.name, spec});
+    TypeTotal& total = report.types[type_name(spec)];
+    ++total.tensors;
+    total.elements += spec.shape.elements();
+    total.bytes += spec.bytes();
+    report.weight_bytes += spec.bytes();
+  }
   report.parameters = parameter_count(report.config);
   report.context = options.context == 0 ? report.config.context : options.context;
-  VOLTA_TRY(report.cache_bytes, TransformerKvCache::bytes_for(report.config, options.batch,
-                                                              report.context, DType::kF32));
+  VOLTA_TRY(const auto loaded, loaded_specs(report.config, *weights, *session.device(),
+                                            {.packed = true, .format = format}));
+  VOLTA_TRY(report.memory, estimate_memory(report.config, loaded,
+                                           {.slots = options.batch,
+                                            .capacity = report.context,
+                                            .compute_dtype = report.compute},
+                                           *session.device()));
   switch (output) {
     case Output::kJson:
       return print(to_json(report, options));

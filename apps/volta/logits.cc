@@ -34,6 +34,20 @@ Result<TokenRows> load_ids(const Options& options, const TransformerConfig& conf
   return rows;
 }
 
+// The file replaces what has its name: that must not be the input, nor a link, behind which may be
+// anything (/dev/stdout is one).
+Status check_place(const Options& options) {
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(options.out, ignored)) {
+    return fail(ErrorCode::kIo,
+                fmt::format("--out {}: is a symbolic link; give the path of a file", options.out));
+  }
+  if (std::filesystem::equivalent(options.ids, options.out, ignored)) {
+    return fail(ErrorCode::kInvalidArgument, "--out is the file of --ids; give another one");
+  }
+  return {};
+}
+
 Status logits(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
@@ -42,10 +56,7 @@ Status logits(const Globals& globals, const Options& options) {
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   VOLTA_TRY(const TokenRows rows, load_ids(options, config));
-  std::error_code ignored;
-  if (std::filesystem::equivalent(options.ids, options.out, ignored)) {
-    return fail(ErrorCode::kInvalidArgument, "--out is the file of --ids; give another one");
-  }
+  VOLTA_TRY(check_place(options));
   // Before anything is computed: a place that cannot be written is told at once.
   const TensorSpec spec{DType::kF32, Shape(rows.count, rows.length, config.vocab_size)};
   VOLTA_TRY(SafetensorsWriter file, SafetensorsWriter::create(options.out, {{"logits", spec}}));
@@ -78,7 +89,8 @@ void add_logits(CLI::App& app, Globals& globals, Action& action) {
   command->add_option("--ids", options->ids, "safetensors file with input_ids [batch, time]")
       ->required();
   command->add_option("--out", options->out, "safetensors file for logits [batch, time, vocab]")
-      ->required();
+      ->required()
+      ->check([](const std::string& file) { return file.empty() ? "give a file" : ""; });
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return logits(globals, *options); };
   });

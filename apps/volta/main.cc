@@ -125,6 +125,7 @@ int run(int argc, char** argv) {
   add_logits(app, globals, action);
   add_verify(app, globals, action);
   add_quantize(app, globals, action);
+  add_convert(app, globals, action);
   add_bench(app, globals, action);
   add_inspect(app, globals, action);
   add_graph(app, globals, action);

@@ -14,6 +14,7 @@
 #include "command.h"
 #include "device/device_handle.h"
 #include "device/device_kind.h"
+#include "io/gguf/gguf_file.h"
 #include "train/checkpoint.h"
 
 namespace volta::cli {
@@ -174,6 +175,9 @@ void note(std::string_view text) {
   std::fflush(stderr);
 }
 
-Result<std::string> find_model(const std::string& path) { return find_model_folder(path); }
+Result<std::string> find_model(const std::string& path) {
+  if (is_gguf_path(path)) return path;
+  return find_model_folder(path);
+}
 
 }  // namespace volta::cli

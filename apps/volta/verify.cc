@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -69,9 +70,21 @@ Result<Verified> verify_folder(const std::string& path, ThreadPool& pool) {
 
 // Messages of the library name the file already, with its folder.
 std::string line(const std::string& folder, const Finding& finding) {
-  const bool named = finding.what.find(folder) != std::string::npos;
+  const bool named = finding.what.find(folder + "/") != std::string::npos;
   return named ? finding.what
                : fmt::format("{}: {}", join_path(folder, finding.where), finding.what);
+}
+
+std::string count(std::size_t n, std::string_view what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
+
+// Of a model so large that reading its weights is what takes the time.
+std::string speed(const Verified& folder) {
+  constexpr std::int64_t kLarge = std::int64_t{64} << 20;
+  if (folder.check.bytes < kLarge || folder.seconds <= 0.0) return "";
+  const double rate = static_cast<double>(folder.check.bytes) / folder.seconds;
+  return fmt::format(" ({}/s)", format_bytes(static_cast<std::int64_t>(rate)));
 }
 
 std::string to_text(const std::vector<Verified>& folders) {
@@ -79,14 +92,11 @@ std::string to_text(const std::vector<Verified>& folders) {
   for (const Verified& folder : folders) {
     const ModelCheck& check = folder.check;
     for (const Finding& finding : check.findings) text += line(folder.path, finding) + "\n";
-    text += fmt::format(
-        "{}: {}: {} tensors, {} in {} file{}, {} tokenizer, {} ({}/s)\n", folder.path,
-        check.findings.empty() ? "good" : fmt::format("{} findings", check.findings.size()),
-        check.tensors, format_bytes(check.bytes), check.weight_files.size(),
-        check.weight_files.size() == 1 ? "" : "s", check.has_tokenizer ? "a" : "no",
-        format_duration(folder.seconds),
-        format_bytes(static_cast<std::int64_t>(static_cast<double>(check.bytes) /
-                                               std::max(folder.seconds, 1e-9))));
+    text += fmt::format("{}: {}: {} tensors, {} in {}, {} tokenizer, {}{}\n", folder.path,
+                        check.findings.empty() ? "good" : count(check.findings.size(), "finding"),
+                        check.tensors, format_bytes(check.bytes),
+                        count(check.weight_files.size(), "file"), check.has_tokenizer ? "a" : "no",
+                        format_duration(folder.seconds), speed(folder));
   }
   return text;
 }
@@ -122,7 +132,7 @@ Status verdict(const std::vector<Verified>& folders, const std::string& model) {
   }
   if (all == 0) return {};
   return fail(invalid > 0 ? ErrorCode::kInvalidFile : ErrorCode::kMismatch,
-              fmt::format("{}: {} finding{}", model, all, all == 1 ? "" : "s"));
+              fmt::format("{}: {}", model, count(all, "finding")));
 }
 
 Status verify(const Globals& globals, const Options& options) {

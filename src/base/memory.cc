@@ -116,7 +116,8 @@ Result<int64_t> array_bytes(int64_t n, size_t element_size) {
 }  // namespace internal
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: a named pipe must not hang us.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return fail_system("open", path, errno);
   struct stat info = {};
   const int stat_errno = fstat(fd, &info) == 0 ? 0 : errno;

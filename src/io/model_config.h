@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "nn/transformer_config.h"
+#include "tensor/dtype.h"
 
 namespace volta {
 
@@ -16,7 +17,8 @@ namespace volta {
 Result<TransformerConfig> parse_model_config(std::string_view json, std::string_view name);
 /// A config.json for an architecture. Where a known family can express it the keys are that
 /// family's, so that other tools open the folder; Volta's own keys are always added.
-std::string model_config_json(const TransformerConfig& config);
+/// `weights` is the type that the weights beside it are stored in.
+std::string model_config_json(const TransformerConfig& config, DType weights = DType::kF32);
 
 /// The Hugging Face family whose keys and names can say all of this architecture: "gpt2", "llama",
 /// "mistral", "qwen2", "qwen3"; "volta" when none can.
@@ -27,7 +29,7 @@ std::string_view model_family(const TransformerConfig& config);
 void write_config_fields(JsonWriter& json, const TransformerConfig& config);
 Result<TransformerConfig> parse_config_fields(const JsonRef& ref);
 
-/// The architecture of DIR/config.json.
+/// The architecture of DIR/config.json, or of a .gguf file.
 Result<TransformerConfig> load_model_config(const std::string& directory);
 
 }  // namespace volta

@@ -1,9 +1,11 @@
 #include "io/model_folder.h"
 
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "base/file.h"
+#include "io/gguf/gguf_model.h"
 #include "io/safetensors.h"
 #include "io/tensor_names.h"
 #include "io/weight_files.h"
@@ -13,8 +15,18 @@ namespace volta {
 Result<Transformer> load_model(const std::string& directory, std::shared_ptr<Device> device,
                                const WeightOptions& options) {
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
-  VOLTA_TRY(WeightFiles files, WeightFiles::open(directory, config));
-  return Transformer::load(config, files, std::move(device), options);
+  VOLTA_TRY(const auto weights, open_weights(directory, config));
+  return Transformer::load(config, *weights, std::move(device), options);
+}
+
+Result<std::unique_ptr<WeightSource>> open_weights(const std::string& model,
+                                                   const TransformerConfig& config) {
+  if (is_gguf_path(model)) {
+    VOLTA_TRY(GgufWeights weights, GgufWeights::open(model, config));
+    return std::make_unique<GgufWeights>(std::move(weights));
+  }
+  VOLTA_TRY(WeightFiles files, WeightFiles::open(model, config));
+  return std::make_unique<WeightFiles>(std::move(files));
 }
 
 Status save_model(const std::string& directory, const Transformer& model,

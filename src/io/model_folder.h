@@ -13,10 +13,14 @@
 
 namespace volta {
 
-/// Loads the model of a folder onto a device: its weights as f32, or, `packed`, as a model keeps
-/// them that only runs.
+/// Loads the model of a folder or a .gguf file onto a device: its weights as f32, or, `packed`, as
+/// a model keeps them that only runs.
 Result<Transformer> load_model(const std::string& directory, std::shared_ptr<Device> device,
                                const WeightOptions& options = {});
+
+/// The weights of a model folder or a .gguf file, whose architecture is `config`.
+Result<std::unique_ptr<WeightSource>> open_weights(const std::string& model,
+                                                   const TransformerConfig& config);
 
 /// Writes config.json, model.safetensors and, if given, tokenizer.json into an existing folder,
 /// each atomically. Biases that the family has and the model lacks are written as zeros.

@@ -11,6 +11,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "io/gguf/gguf_file.h"
+#include "io/gguf/gguf_tokenizer.h"
 #include "io/tokenizers/byte_level.h"
 #include "io/tokenizers/hf_tokenizer.h"
 #include "io/tokenizers/unicode.h"
@@ -292,6 +294,10 @@ Result<std::shared_ptr<const Tokenizer>> parse_tokenizer(std::string_view text,
 }
 
 Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path) {
+  if (is_gguf_path(path)) {
+    VOLTA_TRY(const GgufFile gguf, GgufFile::open(path));
+    return gguf_tokenizer(gguf);
+  }
   const std::string directory = is_directory(path) ? path : parent_path(path);
   const std::string file = is_directory(path) ? join_path(path, "tokenizer.json") : path;
   VOLTA_TRY(const std::string text, read_text_file(file, std::int64_t{256} << 20));

@@ -72,7 +72,7 @@ bool is_tokenizer_kind(std::string_view kind);
 Result<std::shared_ptr<const Tokenizer>> parse_tokenizer(std::string_view json,
                                                          std::string_view name,
                                                          std::string_view config = "");
-/// A tokenizer.json, or the one of a folder. kNotFound when there is none.
+/// A tokenizer.json, or the one of a folder or a .gguf file. kNotFound when there is none.
 Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path);
 
 /// A TextStream that keeps its tokenizer alive.

@@ -50,9 +50,29 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
   VOLTA_TRY(
       decoder.counts_,
       Tensor::zeros({DType::kI32, Shape(options.slots, 2, config.vocab_size)}, device.memory()));
+  if (config.position == PositionKind::kRotary) {
+    VOLTA_TRY(decoder.make_rope_tables());
+  }
   decoder.slots_.resize(static_cast<std::size_t>(options.slots));
   for (Slot& slot : decoder.slots_) slot.tokens.reserve(static_cast<std::size_t>(capacity));
   return decoder;
+}
+
+// A token's angles stay what they were when it came. Where they depend on the length, a prompt's
+// tokens come together, and each later token as the last of a sequence of its own length.
+Status Decoder::make_rope_tables() {
+  const TransformerConfig& config = model_.config();
+  Device& device = *model_.device();
+  VOLTA_TRY(rope_, RopeTable::create(config, capacity(), device));
+  VOLTA_TRY(rope_.cover(1));  // For rows that are skipped.
+  if (!rope_depends_on_length(config)) return {};
+  VOLTA_TRY(steps_rope_, RopeTable::create(config, capacity(), device, RopeRows::kSteps));
+  return steps_rope_->cover(1);
+}
+
+Status Decoder::cover(RopeTable& table, std::int64_t length) const {
+  if (model_.config().position != PositionKind::kRotary) return {};
+  return table.cover(length);
 }
 
 Result<std::shared_ptr<const Plan>> Decoder::make(std::int64_t slots, std::int64_t chunk) const {
@@ -70,10 +90,12 @@ Result<std::shared_ptr<const Plan>> Decoder::make(std::int64_t slots, std::int64
 }
 
 Result<Decoder::Runner> Decoder::bind(const std::shared_ptr<const Plan>& plan, std::int64_t first,
-                                      std::int64_t slots, std::int64_t chunk) const {
+                                      std::int64_t slots, std::int64_t chunk,
+                                      const Tensor& rope_table) const {
   Device& device = *model_.device();
   const auto lookup = [&](const PlanBinding& binding) -> Result<Tensor> {
     if (binding.kind == ValueKind::kInput) return Tensor::zeros(binding.spec, device.memory());
+    if (binding.name == "rope.table") return rope_table;
     if (binding.kind != ValueKind::kState) return model_.bind(binding);
     if (binding.name == "counts") return counts_.slice(first, first + slots);
     VOLTA_TRY(const Tensor all_slots, cache_.bind(binding));
@@ -129,14 +151,14 @@ Result<Decoder::Runner*> Decoder::prefill_runner(std::int64_t slot, std::int64_t
     return &known->second;
   }
   VOLTA_TRY(const auto plan, prefill_plan(chunk));
-  VOLTA_TRY(Runner runner, bind(plan, slot, 1, chunk));
+  VOLTA_TRY(Runner runner, bind(plan, slot, 1, chunk, rope_.tensor()));
   return &prefill_runners_.emplace(chunk, std::move(runner)).first->second;
 }
 
 Result<Decoder::Runner*> Decoder::decode_runner() {
   if (!decode_runner_) {
     VOLTA_TRY(make_decode_plan());
-    VOLTA_TRY(Runner runner, bind(decode_plan_, 0, slots(), 1));
+    VOLTA_TRY(Runner runner, bind(decode_plan_, 0, slots(), 1, steps_rope_table().tensor()));
     for (std::int64_t slot = 0; slot < slots(); ++slot) {
       VOLTA_TRY(set_row(runner, slot, {.sampling = kSkip}));
     }
@@ -146,11 +168,13 @@ Result<Decoder::Runner*> Decoder::decode_runner() {
 }
 
 // The smallest chunk that holds all that is left, unless less than half of it would be used; then
-// the next smaller one, which is full. A chunk never exceeds the cache.
+// the next smaller one, which is full. A few rows take the smallest chunk all the same: row by row
+// they would read the weights as many times. A chunk never exceeds the cache.
 std::int64_t Decoder::next_chunk(std::int64_t left) const {
+  constexpr std::int64_t kFew = 16;
   std::int64_t chosen = 1;
   for (const std::int64_t chunk : kPrefillChunks) {
-    if (chunk <= capacity() && (chunk <= left || chunk < 2 * left)) {
+    if (chunk <= capacity() && (chunk < 2 * left || (chunk == kFew && left > 1))) {
       chosen = std::max(chosen, chunk);
     }
   }
@@ -161,13 +185,13 @@ Status Decoder::set_row(const Runner& runner, std::int64_t index, const Row& row
   std::array<std::int32_t, kLargestChunk> ids{};
   std::array<std::int32_t, kLargestChunk> positions{};
   std::copy(row.tokens.begin(), row.tokens.end(), ids.begin());
-  const std::int64_t limit = model_.config().context - 1;
-  for (std::int64_t t = 0; t < runner.chunk; ++t) {
-    positions[static_cast<std::size_t>(t)] =
-        static_cast<std::int32_t>(std::min(row.start + t, limit));
-  }
   const auto rows = static_cast<std::size_t>(runner.chunk);
   const auto count = static_cast<std::int32_t>(row.tokens.size());
+  const std::int64_t last_place = row.start + std::max(count - 1, 0);  // Padding stays in range.
+  for (std::int64_t t = 0; t < runner.chunk; ++t) {
+    positions[static_cast<std::size_t>(t)] =
+        static_cast<std::int32_t>(std::min(row.start + t, last_place));
+  }
   const std::array start = {static_cast<std::int32_t>(row.start)};
   const std::array counts = {count};
   const std::array last = {std::max(count - 1, 0)};
@@ -214,6 +238,12 @@ Status Decoder::check_prompt(std::span<const std::int32_t> tokens) const {
 
 std::int64_t Decoder::reusable(std::int64_t slot, std::span<const std::int32_t> tokens) const {
   if (!check_slot(slot) || tokens.empty()) return 0;
+  const TransformerConfig& config = model_.config();
+  // The keys that are held were rotated for a shorter sequence.
+  if (config.position == PositionKind::kRotary && rope_depends_on_length(config) &&
+      std::ssize(tokens) > config.rope_scaling.original) {
+    return 0;
+  }
   const std::vector<std::int32_t>& held = slots_[static_cast<std::size_t>(slot)].tokens;
   // The last token runs in any case: its row gives the logits.
   const auto last = std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end() - 1).first;
@@ -232,6 +262,7 @@ Status Decoder::rewind(std::int64_t slot, std::int64_t length) {
 Result<DrawnToken> Decoder::fill(std::int64_t slot, std::span<const std::int32_t> tokens,
                                  const SamplingRow& sampling, const SampleRng& rng,
                                  PrefillProgress progress) {
+  VOLTA_TRY(cover(rope_, static_cast<std::int64_t>(tokens.size())));
   std::vector<std::int32_t>& held = slots_[static_cast<std::size_t>(slot)].tokens;
   Runner* runner = nullptr;
   while (held.size() < tokens.size()) {
@@ -268,6 +299,7 @@ Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRo
                 fmt::format("slot {} is full: it holds {} tokens", slot, capacity()));
   }
   VOLTA_TRY(Runner* const runner, decode_runner());
+  VOLTA_TRY(cover(steps_rope_table(), cache_.length(slot) + 1));
   VOLTA_TRY(set_row(*runner, slot,
                     {.tokens = std::span(&token, 1),
                      .start = cache_.length(slot),

@@ -13,6 +13,7 @@
 #include "base/function_ref.h"
 #include "base/result.h"
 #include "nn/kv_cache.h"
+#include "nn/rope_table.h"
 #include "nn/transformer.h"
 
 namespace volta {
@@ -107,7 +108,10 @@ class Decoder {
       : model_(std::move(model)), options_(options) {}
   Result<std::shared_ptr<const Plan>> make(std::int64_t slots, std::int64_t chunk) const;
   Result<Runner> bind(const std::shared_ptr<const Plan>& plan, std::int64_t first,
-                      std::int64_t slots, std::int64_t chunk) const;
+                      std::int64_t slots, std::int64_t chunk, const Tensor& rope_table) const;
+  Status make_rope_tables();
+  Status cover(RopeTable& table, std::int64_t length) const;
+  RopeTable& steps_rope_table() { return steps_rope_ ? *steps_rope_ : rope_; }
   Result<std::shared_ptr<const Plan>> prefill_plan(std::int64_t chunk);
   Status make_decode_plan();
   Result<Runner*> prefill_runner(std::int64_t slot, std::int64_t chunk);
@@ -125,6 +129,8 @@ class Decoder {
   Transformer model_;
   DecoderOptions options_;
   TransformerKvCache cache_;
+  RopeTable rope_;  ///< Of prompts, and of steps where their lengths make no difference.
+  std::optional<RopeTable> steps_rope_;                        ///< Where they make one.
   Tensor counts_;                                              ///< i32[slots, 2, V].
   std::map<std::int64_t, std::shared_ptr<const Plan>> plans_;  ///< Prefill plans by chunk.
   std::map<std::int64_t, Runner> prefill_runners_;             ///< Bound to prefill_slot_.

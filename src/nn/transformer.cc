@@ -13,30 +13,11 @@
 #include "base/text.h"
 #include "device/tensor_ops.h"
 #include "graph/passes.h"
+#include "nn/rope_table.h"
 #include "nn/transformer_graph.h"
 
 namespace volta {
 namespace {
-
-// Row t: rotary/2 cosines, then rotary/2 sines of t * theta^(-2i / rotary). Angles are rounded to
-// f32 as the models' own implementations do, so that long contexts agree with them.
-Result<Tensor> make_rope_table(const TransformerConfig& config, Device& device) {
-  const std::int64_t rotary = config.rotary_dim == 0 ? config.head_dim : config.rotary_dim;
-  const std::int64_t half = rotary / 2;
-  VOLTA_TRY(Tensor host, Tensor::empty({DType::kF32, Shape(config.context, rotary)}));
-  VOLTA_TRY(const std::span<float> table, host.mutable_values<float>());
-  for (std::int64_t i = 0; i < half; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(rotary);
-    const float frequency = 1.0f / std::pow(config.rope_theta, exponent);
-    for (std::int64_t t = 0; t < config.context; ++t) {
-      const double angle = static_cast<double>(static_cast<float>(t) * frequency);
-      const auto row = table.subspan(static_cast<std::size_t>(t * rotary));
-      row[static_cast<std::size_t>(i)] = static_cast<float>(std::cos(angle));
-      row[static_cast<std::size_t>(i + half)] = static_cast<float>(std::sin(angle));
-    }
-  }
-  return host.clone_to(device.memory());
-}
 
 Result<Tensor> make_parameter(const TransformerConfig& config, const ParameterInfo& info,
                               std::uint64_t seed, std::uint32_t index, Device& device) {
@@ -99,6 +80,21 @@ Status check_memory(const TransformerConfig& config, std::int64_t copies, const 
                      parameter_count(config), device);
 }
 
+Result<std::map<std::string, TensorSpec>> loaded_specs(const TransformerConfig& config,
+                                                       WeightSource& source, const Device& device,
+                                                       const WeightOptions& options) {
+  VOLTA_TRY(validate(config));
+  std::map<std::string, TensorSpec> specs;
+  for (const ParameterInfo& info : parameters(config)) {
+    VOLTA_TRY(TensorSpec spec, source.spec(info));
+    // Vectors are few, and biases are added to sums in f32.
+    if (!options.packed || info.shape.rank() < 2) spec = {DType::kF32, info.shape};
+    specs.emplace(info.name, spec);
+  }
+  if (!options.packed) return specs;
+  return packed_specs(config, device, options.format, specs);
+}
+
 Result<Transformer> Transformer::random(const TransformerConfig& config, std::uint64_t seed,
                                         std::shared_ptr<Device> device) {
   VOLTA_TRY(validate(config));
@@ -152,9 +148,6 @@ Result<Transformer> Transformer::assemble(const TransformerConfig& config,
                 fmt::format("tensor '{}' {} belongs to no parameter of this architecture",
                             weights.begin()->first, to_string(weights.begin()->second.spec())));
   }
-  if (config.position == PositionKind::kRotary) {
-    VOLTA_TRY(model.rope_table_, make_rope_table(config, *device));
-  }
   model.config_ = config;
   model.device_ = std::move(device);
   return model;
@@ -203,23 +196,12 @@ Status Transformer::prepack(const WeightFormat& format) {
 Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSource& source,
                                       std::shared_ptr<Device> device,
                                       const WeightOptions& options) {
-  VOLTA_TRY(validate(config));
-  const std::vector<ParameterInfo> list = parameters(config);
-  std::map<std::string, TensorSpec> specs;
-  for (const ParameterInfo& info : list) {
-    VOLTA_TRY(TensorSpec spec, source.spec(info));
-    // Vectors are few, and biases are added to sums in f32.
-    if (!options.packed || info.shape.rank() < 2) spec = {DType::kF32, info.shape};
-    specs.emplace(info.name, spec);
-  }
-  if (options.packed) {
-    VOLTA_TRY(specs, packed_specs(config, *device, options.format, specs));
-  }
+  VOLTA_TRY(const auto specs, loaded_specs(config, source, *device, options));
   double bytes = 0;
   for (const auto& [name, spec] : specs) bytes += static_cast<double>(spec.bytes());
   VOLTA_TRY(check_bytes(bytes, volta::parameter_count(config), *device));
   std::map<std::string, Tensor> weights;
-  for (const ParameterInfo& info : list) {
+  for (const ParameterInfo& info : parameters(config)) {
     VOLTA_TRY(const Tensor stored, source.read(info));
     VOLTA_TRY(Tensor weight, convert(stored, specs.at(info.name), *device));
     weights.emplace(info.name, std::move(weight));
@@ -244,8 +226,13 @@ std::int64_t Transformer::weight_bytes() const {
 }
 
 Result<Tensor> Transformer::bind(const PlanBinding& binding) const {
-  const bool rotary = config_.position == PositionKind::kRotary;
-  if (rotary && binding.name == "rope.table") return rope_table_;
+  if (config_.position == PositionKind::kRotary && binding.name == "rope.table") {
+    const Shape& shape = binding.spec.shape;
+    const std::int64_t rows = shape.rank() == 2 ? shape[0] : 0;
+    VOLTA_TRY(RopeTable table, RopeTable::create(config_, rows, *device_));
+    VOLTA_TRY(table.cover(rows));
+    return table.tensor();
+  }
   return weight(binding.name);
 }
 

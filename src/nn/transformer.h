@@ -35,6 +35,11 @@ struct WeightOptions {
   WeightFormat format{};  ///< Packed matrices wider than this are rounded to it.
 };
 
+/// The specs that Transformer::load() gives the parameters of a source; reads no data.
+Result<std::map<std::string, TensorSpec>> loaded_specs(const TransformerConfig& config,
+                                                       WeightSource& source, const Device& device,
+                                                       const WeightOptions& options);
+
 class Transformer {
  public:
   /// Fresh weights: normal(0, init_std) from Philox(seed, parameter index, 0, element), residual
@@ -68,8 +73,9 @@ class Transformer {
   std::int64_t parameter_count() const;
   std::int64_t weight_bytes() const;
 
-  /// Resolves a plan's parameters, and the tables that follow from the config ("rope.table");
-  /// kNotFound for anything else. Users of the model's graphs put their own lookup in front.
+  /// Resolves a plan's parameters; makes "rope.table" for a sequence of as many tokens as the table
+  /// has rows. kNotFound for anything else. Users of the model's graphs put their own lookup in
+  /// front.
   Result<Tensor> bind(const PlanBinding& binding) const;
 
  private:
@@ -82,7 +88,6 @@ class Transformer {
   TransformerConfig config_;
   std::shared_ptr<Device> device_;
   std::map<std::string, Tensor> weights_;
-  Tensor rope_table_;
 };
 
 }  // namespace volta

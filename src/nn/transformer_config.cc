@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <string_view>
 #include <utility>
 
 namespace volta {
@@ -50,6 +51,58 @@ Status check_full_layers(const TransformerConfig& c) {
               fmt::format("model: full_layers must be some, not all, of the layers 0 to {} of a "
                           "model with a window, in ascending order",
                           c.layers - 1));
+}
+
+Status check_rope(const TransformerConfig& c) {
+  const auto invalid = [](std::string message) {
+    return fail(ErrorCode::kInvalidArgument, "model: " + std::move(message));
+  };
+  const std::int64_t rotary = c.rotated();
+  if (c.position == PositionKind::kRotary && (rotary < 2 || rotary > c.head_dim || rotary % 2)) {
+    return invalid(
+        fmt::format("rotary positions rotate {} elements of a head of {}; that must be an "
+                    "even number of at most the head",
+                    rotary, c.head_dim));
+  }
+  if (!(c.rope_theta > 0.0f) || !std::isfinite(c.rope_theta)) {
+    return invalid(fmt::format("rope_theta is {}; it must be positive and finite", c.rope_theta));
+  }
+  const RopeScaling& s = c.rope_scaling;
+  if (s.kind == RopeKind::kDefault) return {};
+  if (c.position != PositionKind::kRotary) {
+    return invalid("learned positions have no rotary scaling");
+  }
+  constexpr double kMaxFactor = 1e6;  // Far above any model; nothing below overflows.
+  using Number = std::pair<std::string_view, double>;
+  const std::array numbers = {Number{"factor", s.factor},
+                              Number{"low_freq_factor", s.low_freq_factor},
+                              Number{"high_freq_factor", s.high_freq_factor},
+                              Number{"beta_fast", s.beta_fast},
+                              Number{"beta_slow", s.beta_slow},
+                              Number{"attention_factor", s.attention_factor}};
+  for (const auto& [name, value] : numbers) {
+    if (!(value >= 1.0 / kMaxFactor && value <= kMaxFactor)) {
+      return invalid(fmt::format("rope_scaling: {} is {}; it must be between {} and {}", name,
+                                 value, 1.0 / kMaxFactor, kMaxFactor));
+    }
+  }
+  if (s.original < 1 || s.original > kMaxSize) {
+    return invalid(
+        fmt::format("rope_scaling: the original context is {}; it must be between 1 "
+                    "and {}",
+                    s.original, kMaxSize));
+  }
+  if (s.kind == RopeKind::kLlama3 && !(s.low_freq_factor < s.high_freq_factor)) {
+    return invalid(fmt::format("rope_scaling: low_freq_factor {} must be below high_freq_factor {}",
+                               s.low_freq_factor, s.high_freq_factor));
+  }
+  if (s.kind == RopeKind::kYarn && !(c.rope_theta > 1.0f)) {
+    return invalid(fmt::format("rope_theta is {}; yarn needs one above 1", c.rope_theta));
+  }
+  if (s.kind == RopeKind::kDynamic && rotary < 4) {
+    return invalid("dynamic rotary scaling needs heads of at least 4 rotated elements");
+  }
+  return {};
 }
 
 // Appends the parameters of one weight and, if wanted, its bias.
@@ -135,22 +188,17 @@ Status validate(const TransformerConfig& c) {
     return invalid(fmt::format("heads * head_dim is {}; it must be at most {}",
                                c.heads * c.head_dim, kMaxSize));
   }
-  const std::int64_t rotary = c.rotary_dim == 0 ? c.head_dim : c.rotary_dim;
-  if (c.position == PositionKind::kRotary && (rotary < 2 || rotary > c.head_dim || rotary % 2)) {
-    return invalid(
-        fmt::format("rotary positions rotate {} elements of a head of {}; that must be an "
-                    "even number of at most the head",
-                    rotary, c.head_dim));
-  }
-  if (!(c.rope_theta > 0.0f) || !std::isfinite(c.rope_theta)) {
-    return invalid(fmt::format("rope_theta is {}; it must be positive and finite", c.rope_theta));
-  }
+  VOLTA_TRY(check_rope(c));
   if (!(c.norm_eps > 0.0f && c.norm_eps < 1.0f)) {
     return invalid(fmt::format("norm_eps is {}; it must be between 0 and 1", c.norm_eps));
   }
   if (c.norm == NormKind::kRms && c.norm_bias) return invalid("an RMS norm has no bias");
   if (c.activation == Activation::kNone)
     return invalid("the feed-forward block needs an activation");
+  if (!(c.activation_scale > 0.0f && c.activation_scale < 1e6f)) {
+    return invalid(fmt::format("activation_scale is {}; it must be positive and below 1000000",
+                               c.activation_scale));
+  }
   if (c.window < 0) {
     return invalid(
         fmt::format("window is {}; it must be 0 (full attention) or positive", c.window));

@@ -136,13 +136,21 @@ Result<Qkv> project(const LayerContext& c, ValueId x) {
   return out;
 }
 
+// What attention scores are multiplied by.
+float attention_scale(const LayerContext& c) {
+  double scale = 1.0;
+  if (c.config.attention_scaled) scale /= std::sqrt(static_cast<double>(c.config.head_dim));
+  if (c.config.attention_scaled_by_layer) scale /= static_cast<double>(c.layer + 1);
+  return static_cast<float>(scale);
+}
+
 AttentionShape attention_shape(const LayerContext& c, bool packed) {
   const TransformerConfig& config = c.config;
   return {.heads = static_cast<std::int32_t>(config.heads),
           .kv_heads = static_cast<std::int32_t>(config.kv_heads),
           .head_dim = static_cast<std::int32_t>(config.head_dim),
           .window = config.layer_window(c.layer),
-          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+          .scale = attention_scale(c),
           .packed = packed,
           .ring = c.ring};
 }
@@ -169,6 +177,11 @@ Result<ValueId> attend(const LayerContext& c, const Qkv& qkv) {
   return outputs.front();
 }
 
+Result<ValueId> scale(Graph& graph, ValueId x, float factor) {
+  if (factor == 1.0f) return x;
+  return graph.add_one(Unary{UnaryKind::kScale, factor}, {x});
+}
+
 Result<ValueId> feed_forward(const LayerContext& c, ValueId x) {
   const TransformerConfig& config = c.config;
   const bool gpt2 = has_gpt2_names(config);
@@ -178,13 +191,16 @@ Result<ValueId> feed_forward(const LayerContext& c, ValueId x) {
   ValueId hidden;
   if (config.ffn_kind == FfnKind::kGated) {
     const Linear gate{mlp + (gpt2 ? ".c_gate" : ".gate_proj"), config.ffn, config.ffn_bias};
-    VOLTA_TRY(const ValueId g, linear(c, x, gate));
+    VOLTA_TRY(ValueId g, linear(c, x, gate));
+    VOLTA_TRY(g, scale(c.graph, g, config.activation_scale));
     VOLTA_TRY(const ValueId u, linear(c, x, up));
     VOLTA_TRY(hidden, c.graph.add_one(GatedUnit{config.activation}, {g, u}));
   } else {
     VOLTA_TRY(hidden, linear(c, x, up));
+    VOLTA_TRY(hidden, scale(c.graph, hidden, config.activation_scale));
     VOLTA_TRY(hidden, activate(c.graph, hidden, config.activation));
   }
+  VOLTA_TRY(hidden, scale(c.graph, hidden, 1.0f / config.activation_scale));
   return linear(c, hidden, down);
 }
 
@@ -208,15 +224,15 @@ struct ModelInputs {
   ValueId count;
 };
 
+// `longest` is the number of places a token may have.
 Result<ModelInputs> add_inputs(Graph& graph, const TransformerConfig& config, const Shape& ids,
-                               const Shape& positions, bool rng) {
+                               const Shape& positions, std::int64_t longest, bool rng) {
   ModelInputs in;
   VOLTA_TRY(in.ids, graph.input("ids", {DType::kI32, ids}));
   VOLTA_TRY(in.positions, graph.input("positions", {DType::kI32, positions}));
   if (config.position == PositionKind::kRotary) {
-    const std::int64_t rotary = config.rotary_dim == 0 ? config.head_dim : config.rotary_dim;
     VOLTA_TRY(in.rope_table,
-              graph.parameter("rope.table", {DType::kF32, Shape(config.context, rotary)}));
+              graph.parameter("rope.table", {DType::kF32, Shape(longest, config.rotated())}));
   }
   if (rng) {
     VOLTA_TRY(in.rng, graph.input("rng", {DType::kI64, Shape(2)}));
@@ -359,7 +375,7 @@ Result<ValueId> build_body(Graph& graph, const TransformerConfig& config, std::i
                             time, config.context));
   }
   VOLTA_TRY(const ModelInputs in,
-            add_inputs(graph, config, Shape(batch, time), Shape(time), options.p > 0.0f));
+            add_inputs(graph, config, Shape(batch, time), Shape(time), time, options.p > 0.0f));
   LayerContext context{.graph = graph,
                        .config = config,
                        .positions = in.positions,
@@ -406,7 +422,7 @@ Result<Graph> build_cached_graph(const TransformerConfig& config,
   const std::int64_t capacity = options.capacity == 0 ? config.context : options.capacity;
   const Shape rows(options.slots, options.chunk);
   Graph graph;
-  VOLTA_TRY(ModelInputs in, add_inputs(graph, config, rows, rows, false));
+  VOLTA_TRY(ModelInputs in, add_inputs(graph, config, rows, rows, capacity, false));
   const TensorSpec per_slot{DType::kI32, Shape(options.slots)};
   VOLTA_TRY(in.start, graph.input("start", per_slot));
   VOLTA_TRY(in.count, graph.input("count", per_slot));

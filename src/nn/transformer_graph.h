@@ -1,6 +1,8 @@
 // The graphs of a transformer: what it computes in training, evaluation, prefill and decoding,
 // built from layers. Shapes are fixed per graph; names of inputs, states and outputs are listed
-// here. [B batch, T time, S slots, C chunk rows, P cache capacity, V vocabulary, D width]
+// here. With rotary positions each has the parameter "rope.table" f32[T or P, rotated], a row for
+// every position that may occur. [B batch, T time, S slots, C chunk rows, P cache capacity, V
+// vocabulary, D width]
 #pragma once
 
 #include <cstdint>

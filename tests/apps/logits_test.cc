@@ -1,6 +1,7 @@
 // volta logits: the logits of others' models, and what it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <filesystem>
@@ -127,6 +128,8 @@ TEST_F(LogitsTest, SaysWhatIsWrongWithTheIds) {
   expect_error("none.safetensors", "out", 3, "none.safetensors");
   expect_error("text.txt", "out", 3, "text.txt");
   expect_error("run", "out", 3, "is not a regular file");
+  ASSERT_EQ(::mkfifo(dir_.file("pipe").c_str(), 0600), 0);
+  expect_error("pipe", "out", 3, "is not a regular file");
   put_ids("bad.safetensors", Shape(2, 2), {0, 1, 256, 2});
   expect_error("bad.safetensors", "out", 3, "input_ids[1, 0] is 256");
   put_ids("bad.safetensors", Shape(1, 17), std::vector<std::int64_t>(17, 0));
@@ -143,6 +146,9 @@ TEST_F(LogitsTest, SaysWhatIsWrongWithThePlace) {
   expect_error("ids.safetensors", "none/out.safetensors", 1, "none/out.safetensors");
   expect_error("ids.safetensors", "./ids.safetensors", 2, "--out is the file of --ids");
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+  std::filesystem::create_symlink("elsewhere", dir_.file("link"));
+  expect_error("ids.safetensors", "link", 1, "is a symbolic link");
+  expect_error("ids.safetensors", "", 2, "give a file");
 }
 
 TEST_F(LogitsTest, WeightsThatAreNotNumbersAreAnErrorAndNoFile) {

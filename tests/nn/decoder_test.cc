@@ -160,6 +160,10 @@ TEST(Decoder, PrefillTellsItsChunksAndCanBeEnded) {
   };
   const DrawnToken whole = must(decoder.prefill(0, ids, kGreedy, {}, progress));
   EXPECT_THAT(heard, testing::ElementsAre(256));
+  for (const std::size_t few : {2, 3, 15, 16}) {  // In one run.
+    must(decoder.prefill(0, std::span(ids).first(few), kGreedy, {}, progress));
+    EXPECT_EQ(heard.size(), 1u) << few;
+  }
   last = 2;
   test::expect_error(decoder.prefill(0, ids, kGreedy, {}, progress), ErrorCode::kInterrupted,
                      "interrupted after 256 of 300 prompt tokens");

@@ -15,6 +15,25 @@ struct BadField {
   std::function<void(TransformerConfig&)> set;
 };
 
+// A window in all layers but these.
+auto with_full_layers(std::vector<std::int64_t> layers) {
+  return [layers](TransformerConfig& c) {
+    c.window = 3;
+    c.full_layers = layers;
+  };
+}
+// Rotary positions with a scaling that is right but for one change.
+std::function<void(TransformerConfig&)> with_scaling(RopeKind kind,
+                                                     std::function<void(RopeScaling&)> change) {
+  return [kind, change](TransformerConfig& c) {
+    c.position = PositionKind::kRotary;
+    c.rope_scaling.kind = kind;
+    c.rope_scaling.factor = 2.0;
+    c.rope_scaling.original = 64;
+    change(c.rope_scaling);
+  };
+}
+
 TEST(TransformerConfig, EveryFieldIsChecked) {
   const float nan = std::nanf("");
   const float infinity = std::numeric_limits<float>::infinity();
@@ -60,6 +79,34 @@ TEST(TransformerConfig, EveryFieldIsChecked) {
        }},
       {"needs an activation", [](auto& c) { c.activation = Activation::kNone; }},
       {"window is -1", [](auto& c) { c.window = -1; }},
+      {"activation_scale is 0", [](auto& c) { c.activation_scale = 0.0f; }},
+      {"activation_scale is nan", [=](auto& c) { c.activation_scale = nan; }},
+      {"some, not all, of the layers 0 to 3", [](auto& c) { c.full_layers = {1}; }},
+      {"in ascending order", with_full_layers({2, 1})},
+      {"in ascending order", with_full_layers({1, 1})},
+      {"of the layers 0 to 3", with_full_layers({0, 4})},
+      {"of the layers 0 to 3", with_full_layers({-1})},
+      {"not all", with_full_layers({0, 1, 2, 3})},
+      {"learned positions have no rotary scaling",
+       [](auto& c) { c.rope_scaling.kind = RopeKind::kLinear; }},
+      {"factor is 0; it must be between 1e-06 and 1000000",
+       with_scaling(RopeKind::kLinear, [](auto& s) { s.factor = 0.0; })},
+      {"factor is nan", with_scaling(RopeKind::kLinear, [=](auto& s) { s.factor = nan; })},
+      {"attention_factor is inf",
+       with_scaling(RopeKind::kYarn, [=](auto& s) { s.attention_factor = infinity; })},
+      {"original context is 0", with_scaling(RopeKind::kLinear, [](auto& s) { s.original = 0; })},
+      {"low_freq_factor 4 must be below high_freq_factor 4",
+       with_scaling(RopeKind::kLlama3, [](auto& s) { s.low_freq_factor = 4.0; })},
+      {"dynamic rotary scaling needs heads of at least 4",
+       [](auto& c) {
+         with_scaling(RopeKind::kDynamic, [](auto&) {})(c);
+         c.rotary_dim = 2;
+       }},
+      {"yarn needs one above 1",
+       [](auto& c) {
+         with_scaling(RopeKind::kYarn, [](auto&) {})(c);
+         c.rope_theta = 1.0f;
+       }},
       {"init_std is 0", [](auto& c) { c.init_std = 0.0f; }},
       {"init_std is nan", [=](auto& c) { c.init_std = nan; }},
       {"init_std is 100", [](auto& c) { c.init_std = 100.0f; }},
@@ -79,6 +126,17 @@ TEST(TransformerConfig, PartialRotationAndItsLimits) {
     config.rotary_dim = rotary;
     EXPECT_TRUE(validate(config)) << rotary;
   }
+}
+
+TEST(TransformerConfig, EachLayerHasItsWindow) {
+  TransformerConfig config = test::llama_config();
+  config.layers = 4;
+  EXPECT_EQ(config.layer_window(0), 70);
+  config.full_layers = {0, 2};
+  EXPECT_TRUE(validate(config));
+  std::vector<std::int32_t> windows;
+  for (std::int64_t layer = 0; layer < 4; ++layer) windows.push_back(config.layer_window(layer));
+  EXPECT_EQ(windows, (std::vector<std::int32_t>{0, 70, 0, 70}));
 }
 
 // "name[shape]" of every parameter.

@@ -42,9 +42,13 @@ TransformerConfig combination(std::uint32_t index) {
   c.qk_norm = digit(2) == 1;
   c.window = digit(2) == 1 ? 5 : 0;
   c.rotary_dim = c.position == PositionKind::kRotary && digit(2) == 1 ? 4 : 0;
+  if (digit(2) == 1 && c.window > 0) c.full_layers = {0};
+  c.attention_scaled = digit(2) == 0;
+  c.attention_scaled_by_layer = digit(2) == 1;
+  c.activation_scale = digit(2) == 1 ? 1.702f : 1.0f;
   return c;
 }
-constexpr std::uint32_t kCombinations = 2 * 2 * 2 * 4 * 2 * 2 * 2 * 2 * 3 * 2 * 2 * 2;
+constexpr std::uint32_t kCombinations = 2 * 2 * 2 * 4 * 2 * 2 * 2 * 2 * 3 * 2 * 2 * 2 * 16;
 
 constexpr std::int64_t kTime = 20;
 

@@ -213,6 +213,32 @@ TEST_F(CheckpointTest, ADamagedModelFolderIsRefused) {
   EXPECT_EQ(*find_model_folder(path), path);
 }
 
+TEST_F(CheckpointTest, ACheckTellsAllThatIsWrong) {
+  advance(3);
+  VOLTA_ASSERT_OK(const std::string path, write());
+  EXPECT_TRUE(check_checkpoint(path).empty());
+  test::put_file(file("step-3", "config.json"), "{}");
+  std::filesystem::remove(file("step-3", "tokenizer.json"));
+  std::string weights = test::get_file(file("step-3", "model.safetensors"));
+  weights.back() = static_cast<char>(weights.back() ^ 1);
+  test::put_file(file("step-3", "model.safetensors"), weights);
+  const auto errors = check_checkpoint(path);
+  ASSERT_EQ(errors.size(), 3u);
+  EXPECT_EQ(errors[0].code(), ErrorCode::kMismatch);
+  EXPECT_THAT(errors[0].message(), HasSubstr("config.json has 2 bytes, the manifest says"));
+  EXPECT_EQ(errors[1].code(), ErrorCode::kMismatch);
+  EXPECT_THAT(errors[1].message(), HasSubstr("model.safetensors is damaged"));
+  EXPECT_EQ(errors[2].code(), ErrorCode::kNotFound);
+  EXPECT_THAT(errors[2].message(), HasSubstr("tokenizer.json"));
+  test::put_file(file("step-3", "manifest.json"), "no JSON");
+  ASSERT_EQ(check_checkpoint(path).size(), 1u);
+  EXPECT_EQ(check_checkpoint(path)[0].code(), ErrorCode::kInvalidFile);
+  test::put_file(file("step-3", "manifest.json"), "{}");  // Another tool's.
+  EXPECT_TRUE(check_checkpoint(path).empty());
+  std::filesystem::remove(file("step-3", "manifest.json"));
+  EXPECT_TRUE(check_checkpoint(path).empty());
+}
+
 TEST_F(CheckpointTest, SettingAsideTakesTheFirstFreeName) {
   for (const char* expected : {"a.old", "a.old.2", "a.old.3"}) {
     test::put_file(dir() + "/a", expected);

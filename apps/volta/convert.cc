@@ -1,0 +1,108 @@
+// volta convert: a GGUF file to a Hugging Face folder, and back.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+
+#include "base/file.h"
+#include "command.h"
+#include "io/gguf/gguf_convert.h"
+#include "io/gguf/gguf_file.h"
+
+namespace volta::cli {
+namespace {
+
+struct Options {
+  std::string in;
+  std::string out;
+  std::optional<std::string> type;
+  bool force = false;
+};
+
+// Progress on a terminal, one line that is drawn over.
+class Counter {
+ public:
+  bool operator()(std::size_t done, std::size_t all) {
+    if (terminal_) note(fmt::format("\rtensor {} of {}", done + 1, all));
+    drawn_ = terminal_;
+    return !interrupted();
+  }
+  void finish() const {
+    if (drawn_) note("\n");
+  }
+
+ private:
+  bool terminal_ = isatty(STDERR_FILENO) != 0;
+  bool drawn_ = false;
+};
+
+Result<DType> folder_dtype(const Globals& globals) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    if (globals.dtype == dtype_name(dtype)) return dtype;
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("--dtype {}: use f32, bf16 or f16", globals.dtype));
+}
+
+Result<GgmlType> gguf_type(const std::string& name) {
+  const auto info = find_ggml_type(name);
+  if (info && can_quantize(info->type)) return info->type;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("--type {}: use f32, f16, bf16, q8_0, q4_0 or q4_1", name));
+}
+
+Status to_folder(const Globals& globals, const Options& options, Counter& counter) {
+  if (options.type) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--type is for GGUF files; use --dtype for the weights of a folder");
+  }
+  VOLTA_TRY(const DType dtype, folder_dtype(globals));
+  return gguf_to_folder(options.in, options.out, dtype, options.force, counter);
+}
+
+Status to_gguf(const Options& options, Counter& counter) {
+  VOLTA_TRY(const GgmlType type, gguf_type(options.type.value_or("f32")));
+  VOLTA_TRY(const std::string directory, find_model(options.in));
+  VOLTA_TRY(const bool complete,
+            folder_to_gguf(directory, options.out, type, options.force, counter));
+  if (!complete) {
+    note("the tokenizer is stored as tokenizer.json only: other programs may not read it\n");
+  }
+  return {};
+}
+
+Status convert(const Globals& globals, const Options& options) {
+  VOLTA_TRY(refuse_profile(globals));
+  const bool from = is_gguf_path(options.in), to = options.out.ends_with(".gguf");
+  if (from == to) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' to '{}': one of them must be a .gguf file, the other a folder",
+                            options.in, options.out));
+  }
+  Counter counter;
+  Status done = from ? to_folder(globals, options, counter) : to_gguf(options, counter);
+  counter.finish();
+  return done;
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app, Globals& globals, Action& action) {
+  CLI::App* command = app.add_subcommand("convert", "between GGUF files and model folders");
+  auto options = std::make_shared<Options>();
+  command->add_option("in", options->in, "a .gguf file, a model folder, or the folder of a run")
+      ->required();
+  command->add_option("out", options->out, "a folder, or a .gguf file")->required();
+  command->add_option("--type", options->type,
+                      "of a GGUF file's matrices: f32, f16, bf16, q8_0, q4_0 or q4_1 "
+                      "(default f32)");
+  command->add_flag("--force", options->force, "replace what is there");
+  command->footer("--dtype f32, bf16 or f16 is the type of a folder's weights.");
+  command->callback([&globals, &action, options] {
+    action = [&globals, options] { return convert(globals, *options); };
+  });
+}
+
+}  // namespace volta::cli

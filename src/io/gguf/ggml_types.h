@@ -1,0 +1,58 @@
+// The element types of GGUF tensors (ggml's): how many values a block holds, how many bytes it
+// takes, and blocks to f32 and back. Knows nothing of files and tensors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace volta {
+
+/// The types Volta knows, by ggml's numbers.
+enum class GgmlType : std::uint32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kBF16 = 30,
+};
+
+struct GgmlTypeInfo {
+  GgmlType type;
+  std::string_view name;          ///< "Q4_K"
+  std::int64_t block_values = 1;  ///< Rows are whole blocks.
+  std::int64_t block_bytes = 0;
+};
+
+/// Nothing for a type Volta does not know.
+std::optional<GgmlTypeInfo> find_ggml_type(std::uint32_t number);
+/// By name, in any case: "q8_0".
+std::optional<GgmlTypeInfo> find_ggml_type(std::string_view name);
+const GgmlTypeInfo& ggml_type_info(GgmlType type);
+/// "IQ4_XS", or "number 77" for a type that ggml does not have either.
+std::string ggml_type_name(std::uint32_t number);
+/// "F32, F16, ...": for messages.
+std::string known_ggml_types();
+
+/// Whole blocks to f32, exactly as ggml defines each format (products and sums rounded to f32 in
+/// its order). `blocks` holds values.size() / block_values blocks.
+void dequantize(GgmlType type, std::span<const std::byte> blocks, std::span<float> values);
+
+/// Whether quantize() can make the type.
+bool can_quantize(GgmlType type);
+/// f32 to whole blocks, bit-equal to ggml's reference: F32, F16, BF16, Q8_0, Q4_0, Q4_1. kNonFinite
+/// for a value that the type cannot hold (a NaN or infinity in blocks; a finite value beyond F16).
+Status quantize(GgmlType type, std::span<const float> values, std::span<std::byte> blocks);
+
+}  // namespace volta

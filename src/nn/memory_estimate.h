@@ -1,0 +1,39 @@
+// What running a model will take of a device's memory, told from its sizes alone: nothing is loaded
+// and nothing of that size allocated.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "base/result.h"
+#include "device/device.h"
+#include "nn/transformer_config.h"
+
+namespace volta {
+
+struct MemoryEstimateOptions {
+  std::int64_t slots = 1;     ///< Sequences at once.
+  std::int64_t capacity = 0;  ///< Tokens a sequence; 0: the context.
+  DType cache_dtype = DType::kF32;
+  DType compute_dtype = DType::kF32;
+};
+
+/// Bytes.
+struct MemoryEstimate {
+  std::int64_t weights = 0;
+  std::int64_t cache = 0;    ///< Of all sequences.
+  std::int64_t prefill = 0;  ///< Activations while a prompt runs, in chunks of `chunk` tokens.
+  std::int64_t decode = 0;   ///< Activations of one token of every sequence.
+  std::int64_t tables = 0;   ///< Rotary angles, token counts, inputs.
+  std::int64_t chunk = 1;
+  std::int64_t total() const { return weights + cache + prefill + decode + tables; }
+};
+
+/// What generation with these weights takes: `weights` as loaded_specs() gives them.
+/// kInvalidArgument for sizes that the model cannot have.
+Result<MemoryEstimate> estimate_memory(const TransformerConfig& config,
+                                       const std::map<std::string, TensorSpec>& weights,
+                                       const MemoryEstimateOptions& options, Device& device);
+
+}  // namespace volta

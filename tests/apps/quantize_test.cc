@@ -1,0 +1,90 @@
+// volta quantize and --weights, as a user runs them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "apps/command.h"
+#include "base/json.h"
+#include "support/temp_dir.h"
+
+namespace volta {
+namespace {
+
+using test::CommandResult;
+using test::run_volta;
+using ::testing::HasSubstr;
+
+class Quantize : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::ofstream text(path("text.txt"));
+    for (int i = 0; i < 400; ++i) text << "the quick brown fox jumps over the lazy dog\n";
+    text.close();
+    const CommandResult trained = run_volta(
+        {"train", "--data", path("text.txt"), "--out", path("run"), "--layers", "1", "--dim", "64",
+         "--heads", "2", "--context", "32", "--batch", "8", "--steps", "30", "--warmup", "5"},
+        dir_.path());
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  }
+  std::string path(const std::string& name) const { return dir_.file(name); }
+  CommandResult quantize(std::vector<std::string> more) {
+    more.insert(more.begin(), {"quantize", path("run")});
+    return run_volta(more, dir_.path());
+  }
+
+  test::TempDir dir_;
+};
+
+TEST_F(Quantize, TellsWhatItCostsAndRunsLikeWeightsRoundedWhileLoading) {
+  double cost = 0;
+  for (const std::string weights : {"q8", "q4"}) {
+    const std::string out = path(weights);
+    const CommandResult made = quantize(
+        {"--weights", weights, "--out", out, "--data", path("text.txt"), "--output", "json"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    const auto json = parse_json(made.out, "quantize");
+    ASSERT_TRUE(json);
+    const JsonRef root(*json, "quantize");
+    const double before = *root.get_float("loss_before"), after = *root.get_float("loss_after");
+    EXPECT_LT(std::abs(after - before), weights == "q8" ? 0.01 : 0.2);
+    EXPECT_GE(std::abs(after - before), cost);  // Fewer bits cost more.
+    cost = std::abs(after - before);
+    EXPECT_LT(*root.get_int("bytes_after"), *root.get_int("bytes_before") / 2);
+
+    const std::vector<std::string> ask = {"-p", "the qu",   "-n",  "12", "--temperature",
+                                          "0",  "--output", "json"};
+    std::vector<std::string> stored = {"generate", out}, rounded = {"generate", path("run")};
+    stored.insert(stored.end(), ask.begin(), ask.end());
+    rounded.insert(rounded.end(), ask.begin(), ask.end());
+    rounded.insert(rounded.end(), {"--weights", weights});
+    const CommandResult a = run_volta(stored, dir_.path()), b = run_volta(rounded, dir_.path());
+    EXPECT_EQ(a.exit_code, 0) << a.err;
+    EXPECT_EQ(a.out, b.out);
+  }
+  const CommandResult text = quantize({"--weights", "bf16", "--out", path("bf16")});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("-> bf16["));
+  EXPECT_THAT(text.out, HasSubstr("bf16: weights "));
+}
+
+TEST_F(Quantize, SaysWhatIsMissingOrThere) {
+  const CommandResult none = quantize({"--out", path("q")});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("--weights: what to store them as: q8, q4 or bf16"));
+  const CommandResult unknown = quantize({"--out", path("q"), "--weights", "q3"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("--weights q3: use stored, f32, bf16, q8 or q4"));
+  const CommandResult there = quantize({"--weights", "q8", "--out", path("run/step-30")});
+  EXPECT_EQ(there.exit_code, 2);
+  EXPECT_THAT(there.err, HasSubstr("holds a model already"));
+  const CommandResult nowhere = quantize({"--weights", "q8", "--out", "/proc/none/q"});
+  EXPECT_EQ(nowhere.exit_code, 1);
+  std::ofstream(path("file")) << "x";
+  EXPECT_NE(quantize({"--weights", "q8", "--out", path("file")}).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace volta

@@ -1,0 +1,147 @@
+// volta verify and volta inspect: what they say of good models and of damaged ones.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "apps/command.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "io/safetensors.h"
+#include "support/shared_data.h"
+#include "support/temp_dir.h"
+
+namespace volta {
+namespace {
+
+using test::CommandResult;
+using test::run_volta;
+using ::testing::HasSubstr;
+
+// Two checkpoints of a model of 256 byte tokens.
+class VerifyTest : public ::testing::Test {
+ protected:
+  CommandResult volta(const std::vector<std::string>& arguments) const {
+    return run_volta(arguments, dir_.path());
+  }
+  CommandResult verify(const std::string& model) const { return volta({"verify", model}); }
+  void SetUp() override {
+    std::ofstream(dir_.file("text.txt")) << std::string(500, 'a') + std::string(500, 'b');
+    const CommandResult trained = volta(
+        {"train", "--data",  "text.txt", "--out",        "run", "--tokenizer", "byte", "--layers",
+         "1",     "--heads", "2",        "--dim",        "16",  "--context",   "16",   "--batch",
+         "2",     "--steps", "4",        "--save-every", "2",   "--threads",   "1"});
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  }
+  void change_byte(const std::string& name, std::int64_t from_end) const {
+    std::fstream file(dir_.file(name), std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(-from_end, std::ios::end);
+    const char byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(-from_end, std::ios::end);
+    file.put(byte);
+  }
+
+  test::TempDir dir_;
+};
+
+TEST_F(VerifyTest, AGoodRunIsGood) {
+  const CommandResult run = verify("run");
+  EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+  EXPECT_THAT(run.out, HasSubstr("run/step-4: good: "));
+  EXPECT_THAT(run.out, HasSubstr("\nrun/step-2: good: "));
+  EXPECT_THAT(run.out, HasSubstr("1 file, a tokenizer"));
+  EXPECT_EQ(run.err, "");
+  const CommandResult json = volta({"verify", "run/step-2", "--output", "json"});
+  EXPECT_EQ(json.exit_code, 0);
+  const auto parsed = parse_json(json.out, "verify");
+  ASSERT_TRUE(parsed) << json.out;
+  EXPECT_TRUE(*JsonRef(*parsed, "verify").get_bool("ok"));
+  EXPECT_THAT(json.out, HasSubstr("\"findings\":[]"));
+}
+
+TEST_F(VerifyTest, ABitThatTurnedOverContradictsTheManifest) {
+  change_byte("run/step-4/model.safetensors", 4);
+  change_byte("run/step-4/trainer.safetensors", 4);
+  const CommandResult result = verify("run");
+  EXPECT_EQ(result.exit_code, 6) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("run/step-4/model.safetensors is damaged: its checksum is"));
+  EXPECT_THAT(result.out, HasSubstr("run/step-4/trainer.safetensors is damaged"));
+  EXPECT_THAT(result.out, HasSubstr("run/step-4: 2 findings"));
+  EXPECT_THAT(result.out, HasSubstr("run/step-2: good"));
+  EXPECT_EQ(result.err, "volta: run: 2 findings\n");
+}
+
+TEST_F(VerifyTest, WhatIsInvalidWeighsMore) {
+  const std::string weights = dir_.file("run/step-4/model.safetensors");
+  auto tensors = *SafetensorsFile::open(weights)->load_all();
+  ASSERT_TRUE(
+      tensors.at("transformer.ln_f.weight").write<float>(std::vector<float>(16, std::nanf(""))));
+  tensors.erase("transformer.wpe.weight");
+  ASSERT_TRUE(write_safetensors(weights, tensors));
+  const CommandResult result = volta({"verify", "run/step-4", "--output", "json"});
+  EXPECT_EQ(result.exit_code, 3);
+  const auto parsed = parse_json(result.out, "verify");
+  ASSERT_TRUE(parsed) << result.out;
+  EXPECT_FALSE(*JsonRef(*parsed, "verify").get_bool("ok"));
+  EXPECT_THAT(result.out, HasSubstr("tensor 'transformer.wpe.weight' [16, 16] is missing"));
+  EXPECT_THAT(result.out, HasSubstr("has 16 NaN and 0 infinite values"));
+  EXPECT_THAT(result.out, HasSubstr("{\"kind\":\"contradiction\",\"file\":\"manifest.json\""));
+  EXPECT_THAT(result.err, HasSubstr("3 findings"));
+}
+
+TEST_F(VerifyTest, SaysWhatIsMissing) {
+  std::filesystem::remove(dir_.file("run/step-4/tokenizer.json"));
+  EXPECT_EQ(verify("run/step-4").exit_code, 3);  // The manifest has it.
+  std::ofstream(dir_.file("run/step-2/generation_config.json")) << "{\"eos_token_id\": 256}";
+  EXPECT_EQ(verify("run/step-2").exit_code, 6);
+  EXPECT_THAT(verify("run/step-2").out,
+              HasSubstr("run/step-2/generation_config.json: eos_token_id is 256"));
+  std::ofstream(dir_.file("run/step-4/manifest.json")) << "{\"volta\": 1}";
+  EXPECT_THAT(verify("run/step-4").out, HasSubstr("format"));
+  std::filesystem::create_directory(dir_.file("empty"));
+  const CommandResult empty = verify("empty");
+  EXPECT_EQ(empty.exit_code, 3);
+  EXPECT_THAT(empty.out, HasSubstr("config.json"));
+  EXPECT_EQ(verify("none").exit_code, 3);
+  EXPECT_EQ(verify("text.txt").exit_code, 3);
+  EXPECT_EQ(volta({"verify", "run", "--output", "csv"}).exit_code, 2);
+}
+
+TEST_F(VerifyTest, InspectTellsTheMemory) {
+  const CommandResult text = volta({"inspect", "run", "--batch", "3", "--context", "8"});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr(" tensors of f32\n"));
+  EXPECT_THAT(text.out, HasSubstr("to generate at context 8, batch 3, computing in f32: "));
+  const CommandResult json = volta({"inspect", "run", "--batch", "3", "--output", "json"});
+  const auto parsed = parse_json(json.out, "inspect");
+  ASSERT_TRUE(parsed) << json.out;
+  const JsonRef ref(*parsed, "inspect");
+  const auto memory = ref.member("memory");
+  ASSERT_TRUE(memory);
+  EXPECT_EQ(*ref.get_string("family"), "gpt2");
+  EXPECT_EQ(*ref.member("config")->get_int("vocab_size"), 256);
+  EXPECT_EQ(*memory->get_int("cache"), 2 * 4 * 3 * 16 * 16);
+  EXPECT_EQ(*memory->get_int("total"), *memory->get_int("weights") + *memory->get_int("cache") +
+                                           *memory->get_int("prefill") +
+                                           *memory->get_int("decode") + *memory->get_int("tables"));
+  EXPECT_EQ(*ref.member("types")->elements()->front().get_int("bytes"),
+            *ref.get_int("weight_bytes"));
+  EXPECT_EQ(volta({"inspect", "run", "--context", "17"}).exit_code, 2);
+}
+
+TEST(InspectOthers, CountsTheBytesOfEveryType) {
+  VOLTA_NEEDS_SHARED("models/mistral-tiny-sliding");
+  const test::TempDir dir;
+  const CommandResult result = run_volta(
+      {"inspect", test::shared_path("models/mistral-tiny-sliding"), "--tensors"}, dir.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("weights 593.2 KiB, 593.2 KiB in 21 tensors of f32\n"));
+  EXPECT_THAT(result.out, HasSubstr("lm_head.weight"));
+}
+
+}  // namespace
+}  // namespace volta

@@ -1,0 +1,273 @@
+#include "io/model_check.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "device/helpers.h"
+#include "io/model_folder.h"
+#include "io/safetensors.h"
+#include "support/shared_data.h"
+#include "support/temp_dir.h"
+
+namespace volta {
+namespace {
+
+using test::expect_error;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TransformerConfig small_llama() {
+  return {.vocab_size = 256,
+          .context = 8,
+          .layers = 2,
+          .dim = 16,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_dim = 4,
+          .ffn = 24,
+          .position = PositionKind::kRotary,
+          .norm = NormKind::kRms,
+          .ffn_kind = FfnKind::kGated,
+          .activation = Activation::kSilu,
+          .tied_output = false};
+}
+
+ModelCheck check(const std::string& folder) {
+  auto pool = ThreadPool::create(2);
+  auto checked = check_model(folder, *pool);
+  if (checked) return *std::move(checked);
+  ADD_FAILURE() << checked.error().message();
+  return {};
+}
+
+// "file: message" of every finding, contradictions with a "!".
+std::vector<std::string> findings(const std::string& folder) {
+  std::vector<std::string> lines;
+  for (const Finding& finding : check(folder).findings) {
+    const bool contradiction = finding.kind == Finding::Kind::kContradiction;
+    lines.push_back((contradiction ? "!" : "") + finding.where + ": " + finding.what);
+  }
+  return lines;
+}
+
+class ModelCheckTest : public testing::Test {
+ protected:
+  // A good model of 256 byte tokens.
+  void make(const TransformerConfig& config) {
+    const auto model = Transformer::random(config, 1, test::cpu(1));
+    ASSERT_TRUE(model) << model.error().message();
+    ASSERT_TRUE(save_model(folder_, *model, make_byte_tokenizer().get()));
+    tensors_ = *SafetensorsFile::open(weights_)->load_all();
+  }
+  void save() { ASSERT_TRUE(write_safetensors(weights_, tensors_, {})); }
+  void put(const std::string& name, const std::string& text) const {
+    std::ofstream(dir_.file(name), std::ios::binary) << text;
+  }
+  // Overwrites one element.
+  void poison(const std::string& tensor, std::int64_t element, float value) {
+    auto values = tensors_.at(tensor).mutable_values<float>();
+    ASSERT_TRUE(values);
+    (*values)[static_cast<std::size_t>(element)] = value;
+  }
+
+  test::TempDir dir_;
+  std::string folder_ = dir_.path();
+  std::string weights_ = dir_.file("model.safetensors");
+  std::map<std::string, Tensor> tensors_;
+};
+
+TEST_F(ModelCheckTest, AGoodModelHasNoFindings) {
+  make(small_llama());
+  put("generation_config.json", R"({"bos_token_id": 1, "eos_token_id": [2, 255], "x": null})");
+  const ModelCheck good = check(folder_);
+  EXPECT_THAT(findings(folder_), IsEmpty());
+  EXPECT_THAT(good.weight_files, ElementsAre("model.safetensors"));
+  EXPECT_EQ(good.tensors, static_cast<std::int64_t>(tensors_.size()));
+  EXPECT_EQ(good.bytes, 4 * parameter_count(small_llama()));
+  EXPECT_TRUE(good.has_tokenizer);
+  std::filesystem::remove(dir_.file("tokenizer.json"));
+  EXPECT_FALSE(check(folder_).has_tokenizer);
+  EXPECT_THAT(findings(folder_), IsEmpty());
+}
+
+TEST_F(ModelCheckTest, GoodModelsOfOthersHaveNone) {
+  VOLTA_NEEDS_SHARED("models");
+  for (const auto& entry : std::filesystem::directory_iterator(test::shared_path("models"))) {
+    const auto config = load_model_config(entry.path().string());
+    if (!config && config.error().code() == ErrorCode::kUnsupported) continue;
+    EXPECT_THAT(findings(entry.path().string()), IsEmpty()) << entry.path();
+  }
+}
+
+TEST_F(ModelCheckTest, EveryTensorThatDoesNotFitIsNamed) {
+  make(small_llama());
+  tensors_.erase("model.norm.weight");
+  tensors_.erase("model.layers.1.mlp.up_proj.weight");
+  tensors_["model.layers.0.mlp.up_proj.weight"] = *Tensor::zeros(test::f32(Shape(16, 24)));
+  tensors_["model.layers.0.mlp.down_proj.weight"] = *Tensor::zeros(test::i32(Shape(16, 24)));
+  tensors_["model.layers.2.mlp.up_proj.weight"] = *Tensor::zeros(test::f32(Shape(1)));
+  tensors_["layers.0.mlp.gate_proj.weight"] = *Tensor::zeros(test::f32(Shape(24, 16)));
+  tensors_["model.layers.0.self_attn.rotary_emb.inv_freq"] = *Tensor::zeros(test::f32(Shape(2)));
+  save();
+  EXPECT_THAT(
+      findings(folder_),
+      testing::UnorderedElementsAre(
+          "model.safetensors: tensor 'model.norm.weight' [16] is missing",
+          "model.safetensors: tensor 'model.layers.1.mlp.up_proj.weight' [24, 16] is missing",
+          "model.safetensors: tensor 'model.layers.0.mlp.up_proj.weight' is f32[16, 24]; the "
+          "config asks for a float tensor [24, 16]",
+          "model.safetensors: tensor 'model.layers.0.mlp.down_proj.weight' is i32[16, 24]; the "
+          "config asks for a float tensor [16, 24]",
+          "model.safetensors: tensor 'model.layers.2.mlp.up_proj.weight' f32[1] belongs to no "
+          "parameter of this architecture",
+          "model.safetensors: tensor 'model.layers.0.mlp.gate_proj.weight' is there twice"));
+}
+
+TEST_F(ModelCheckTest, ValuesThatAreNoNumbersAreCounted) {
+  make(small_llama());
+  poison("model.norm.weight", 3, std::nanf(""));
+  poison("model.norm.weight", 5, -INFINITY);
+  poison("model.norm.weight", 15, std::nanf(""));
+  poison("lm_head.weight", 4095, INFINITY);
+  save();
+  EXPECT_THAT(findings(folder_),
+              ElementsAre("model.safetensors: tensor 'lm_head.weight' f32[256, 16] has 0 NaN and 1 "
+                          "infinite values, the first at element 4095",
+                          "model.safetensors: tensor 'model.norm.weight' f32[16] has 2 NaN and 1 "
+                          "infinite values, the first at element 3"));
+}
+
+TEST_F(ModelCheckTest, ATiedOutputMustBeTheEmbedding) {
+  TransformerConfig config = small_llama();
+  config.tied_output = true;
+  make(config);
+  tensors_["lm_head.weight"] = *tensors_.at("model.embed_tokens.weight").clone_to();
+  save();
+  EXPECT_THAT(findings(folder_), IsEmpty());
+  poison("lm_head.weight", 0, 5.0f);
+  save();
+  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("!model.safetensors: the config ties")));
+}
+
+TEST_F(ModelCheckTest, BiasesThatTheModelLacksMustBeZero) {
+  TransformerConfig config = small_llama();
+  config.position = PositionKind::kLearned;
+  config.norm = NormKind::kLayer;
+  config.ffn_kind = FfnKind::kMlp;
+  config.activation = Activation::kGelu;
+  config.kv_heads = 4;
+  make(config);
+  EXPECT_THAT(findings(folder_), IsEmpty());
+  poison("transformer.h.0.ln_1.bias", 2, 0.5f);
+  save();
+  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("'transformer.h.0.ln_1.bias' f32[16] is a "
+                                                       "bias that this architecture has not")));
+}
+
+TEST_F(ModelCheckTest, TokensBeyondTheVocabularyContradictTheModel) {
+  TransformerConfig config = small_llama();
+  config.vocab_size = 200;
+  make(config);
+  put("generation_config.json", R"({"bos_token_id": -1, "eos_token_id": [2, 200, "x"]})");
+  EXPECT_THAT(findings(folder_),
+              ElementsAre("!tokenizer.json: it has ids up to 255, the model's vocabulary ids 0 to "
+                          "199",
+                          "!generation_config.json: bos_token_id is -1; the model's vocabulary has "
+                          "ids 0 to 199",
+                          "!generation_config.json: eos_token_id is 200; the model's vocabulary "
+                          "has ids 0 to 199",
+                          "generation_config.json: eos_token_id: expected an id, found a string"));
+}
+
+TEST_F(ModelCheckTest, EveryDamagedFileIsNamed) {
+  make(small_llama());
+  put("config.json", "{\"model_type\": \"llama\"");
+  put("model.safetensors", "short");
+  put("tokenizer.json", "[]");
+  put("generation_config.json", "{");
+  EXPECT_THAT(findings(folder_),
+              ElementsAre(HasSubstr("config.json: "), HasSubstr("model.safetensors: "),
+                          HasSubstr("tokenizer.json: "), HasSubstr("generation_config.json: ")));
+  put("generation_config.json", "[]");
+  EXPECT_EQ(findings(folder_).back(), "generation_config.json: it is no JSON object");
+  std::filesystem::remove(dir_.file("generation_config.json"));
+  std::filesystem::create_directory(dir_.file("generation_config.json"));
+  EXPECT_THAT(findings(folder_).back(), HasSubstr("is a folder"));
+}
+
+// Without a config the values can still be looked at.
+TEST_F(ModelCheckTest, AFolderWithoutAConfigIsCheckedAsFarAsPossible) {
+  make(small_llama());
+  poison("lm_head.weight", 0, INFINITY);
+  save();
+  std::filesystem::remove(dir_.file("config.json"));
+  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("config.json: "), HasSubstr("lm_head")));
+  std::filesystem::remove(weights_);
+  EXPECT_THAT(findings(folder_),
+              ElementsAre(HasSubstr("config.json: "), HasSubstr("model.safetensors: ")));
+}
+
+class ShardsTest : public ModelCheckTest {
+ protected:
+  // The model in two shards and an index.
+  void SetUp() override {
+    make(small_llama());
+    std::filesystem::remove(weights_);
+    std::string map;
+    for (const auto& [name, tensor] : tensors_) {
+      const std::string file = shard(name == "lm_head.weight" ? 1 : 2);
+      shards_[file].emplace(name, tensor);
+      map += (map.empty() ? "" : ",") + ("\"" + name + "\":\"" + file + "\"");
+    }
+    put("model.safetensors.index.json", "{\"weight_map\":{" + map + "}}");
+    for (const auto& [file, tensors] : shards_) {
+      ASSERT_TRUE(write_safetensors(dir_.file(file), tensors));
+    }
+  }
+  static std::string shard(int number) {
+    return "model-0000" + std::to_string(number) + "-of-00002.safetensors";
+  }
+  std::map<std::string, std::map<std::string, Tensor>> shards_;
+};
+
+TEST_F(ShardsTest, AreCheckedTogether) {
+  EXPECT_THAT(findings(folder_), IsEmpty());
+  EXPECT_THAT(check(folder_).weight_files, ElementsAre(shard(1), shard(2)));
+  poison("lm_head.weight", 0, std::nanf(""));
+  ASSERT_TRUE(write_safetensors(dir_.file(shard(1)), shards_.at(shard(1))));
+  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr(shard(1) + ": tensor 'lm_head.weight'")));
+}
+
+TEST_F(ShardsTest, EveryDamagedOneIsNamed) {
+  put(shard(1), "short");
+  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr(shard(1))));
+  put(shard(2), "short, too");
+  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr(shard(1)), HasSubstr(shard(2))));
+  std::filesystem::remove(dir_.file(shard(1)));
+  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr(shard(2)), HasSubstr(shard(1))));
+}
+
+TEST_F(ShardsTest, AnIndexThatDisagreesIsNamed) {
+  auto& second = shards_.at(shard(2));
+  second.erase("model.norm.weight");
+  ASSERT_TRUE(write_safetensors(dir_.file(shard(2)), second));
+  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("model.norm.weight")));
+}
+
+TEST_F(ModelCheckTest, CanBeInterruptedAndNeedsAFolder) {
+  auto pool = ThreadPool::create(1);
+  expect_error(check_model(dir_.file("none"), *pool), ErrorCode::kNotFound, "none");
+  make(small_llama());
+  std::int64_t calls = 0;
+  expect_error(check_model(folder_, *pool, [&](std::int64_t) { return ++calls < 3; }),
+               ErrorCode::kInterrupted, "interrupted after");
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(finding_name(Finding::Kind::kInvalid), "invalid");
+  EXPECT_EQ(finding_name(Finding::Kind::kContradiction), "contradiction");
+}
+
+}  // namespace
+}  // namespace volta
