@@ -14,8 +14,11 @@
 #include "graph/passes.h"               // IWYU pragma: export
 #include "graph/plan.h"                 // IWYU pragma: export
 #include "io/adapter.h"                 // IWYU pragma: export
+#include "io/chat_template.h"           // IWYU pragma: export
 #include "io/completion_stream.h"       // IWYU pragma: export
 #include "io/generation_config.h"       // IWYU pragma: export
+#include "io/gguf/gguf_convert.h"       // IWYU pragma: export
+#include "io/gguf/gguf_model.h"         // IWYU pragma: export
 #include "io/model_check.h"             // IWYU pragma: export
 #include "io/model_config.h"            // IWYU pragma: export
 #include "io/model_folder.h"            // IWYU pragma: export

@@ -40,6 +40,7 @@ using Action = std::function<Status()>;
 // Each registers its subcommand, and sets `action` when the command line names it.
 void add_train(CLI::App& app, Globals& globals, Action& action);
 void add_generate(CLI::App& app, Globals& globals, Action& action);
+void add_chat(CLI::App& app, Globals& globals, Action& action);
 void add_convert(CLI::App& app, Globals& globals, Action& action);
 void add_eval(CLI::App& app, Globals& globals, Action& action);
 void add_logits(CLI::App& app, Globals& globals, Action& action);

@@ -8,7 +8,6 @@
 #include "base/json.h"
 
 namespace volta::cli {
-namespace {
 
 std::string_view reason_name(StopReason reason) {
   switch (reason) {
@@ -25,8 +24,6 @@ std::string_view reason_name(StopReason reason) {
   }
   return "?";
 }
-
-}  // namespace
 
 GenerationOutput::GenerationOutput(const Options& options,
                                    std::span<const GenerationRequest> requests)

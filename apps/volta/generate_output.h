@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -16,6 +17,9 @@
 #include "nn/generator.h"
 
 namespace volta::cli {
+
+/// The name of a reason in JSON: "length", "stop_token", ...
+std::string_view reason_name(StopReason reason);
 
 class GenerationOutput {
  public:

@@ -120,6 +120,7 @@ int run(int argc, char** argv) {
   add_globals(app, globals);
   add_train(app, globals, action);
   add_generate(app, globals, action);
+  add_chat(app, globals, action);
   add_eval(app, globals, action);
   add_logits(app, globals, action);
   add_verify(app, globals, action);

@@ -25,7 +25,7 @@ std::atomic<int> g_count = 0;
 }  // namespace
 
 Command::Command(const std::vector<std::string>& arguments, const std::string& directory,
-                 const std::map<std::string, std::string>& environment) {
+                 const std::map<std::string, std::string>& environment, const std::string& input) {
   const std::string base = directory + "/command-" + std::to_string(g_count++);
   out_path_ = base + ".out";
   err_path_ = base + ".err";
@@ -40,6 +40,10 @@ Command::Command(const std::vector<std::string>& arguments, const std::string& d
   ::alarm(300);  // Survives exec: a command that hangs is killed, and its test fails.
   const int out = ::open(out_path_.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
   const int err = ::open(err_path_.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+  if (!input.empty()) {
+    const int in = ::open((directory + "/" + input).c_str(), O_RDONLY);
+    ::dup2(in, STDIN_FILENO);
+  }
   ::dup2(out, STDOUT_FILENO);
   ::dup2(err, STDERR_FILENO);
   for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);

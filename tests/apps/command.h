@@ -17,9 +17,11 @@ struct CommandResult {
 /// A running volta.
 class Command {
  public:
-  /// Starts it in `directory` with extra environment variables.
+  /// Starts it in `directory` with extra environment variables, and with a file of that folder as
+  /// standard input if one is named.
   Command(const std::vector<std::string>& arguments, const std::string& directory,
-          const std::map<std::string, std::string>& environment = {});
+          const std::map<std::string, std::string>& environment = {},
+          const std::string& input = "");
   void kill(int signal) const;
   /// Waits and collects what it wrote.
   CommandResult wait();

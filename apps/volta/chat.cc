@@ -1,0 +1,418 @@
+// volta chat: a conversation with a model, line by line; and the prompts that its chat template
+// makes.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "command.h"
+#include "conversation.h"
+#include "generate_output.h"
+#include "io/chat_template.h"
+#include "io/completion_stream.h"
+#include "io/generation_config.h"
+#include "io/model_folder.h"
+#include "io/tokenizer.h"
+#include "nn/generator.h"
+
+namespace volta::cli {
+namespace {
+
+constexpr std::size_t kMaxLine = 1 << 20;
+constexpr std::int64_t kMaxMessageBytes = 64 << 20;
+constexpr std::string_view kHelp =
+    "A line is a message. /reset forgets the conversation, /exit (or Ctrl-D) ends, /help shows "
+    "this.\nCtrl-C stops an answer; at the prompt, or a second time, it ends.\n";
+
+struct Options {
+  std::string model;
+  std::optional<std::string> system, prompt;
+  std::string messages_file, tools_file, template_file;
+  std::vector<std::string> variables;  // NAME=JSON
+  bool render = false;
+  // What is not given comes from the model's generation_config.json.
+  std::optional<std::int64_t> tokens;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<std::int32_t> top_k;
+  float frequency_penalty = 0.0f;
+  float presence_penalty = 0.0f;
+  std::vector<std::string> stop;
+  bool verbose = false;
+};
+
+// --- Ctrl-C --------------------------------------------------------------------------------------
+
+std::atomic<bool> g_answering = false;
+std::atomic<bool> g_stop = false;
+
+// The first one during an answer stops it; any other ends the process.
+void on_interrupt(int) {
+  if (g_answering.load(std::memory_order_relaxed) && !g_stop.exchange(true)) return;
+  constexpr std::string_view kLineEnd = "\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kLineEnd.data(), kLineEnd.size());
+  std::_Exit(exit_code(ErrorCode::kInterrupted));
+}
+
+// --- What the command line names -----------------------------------------------------------------
+
+// A JSON file of the command line, and what of it must stay alive.
+Result<JsonValue> read_json(const std::string& path) {
+  VOLTA_TRY(const std::string text, read_text_file(path, kMaxMessageBytes));
+  return parse_json(text, path);
+}
+
+Result<JsonValue::Array> read_messages(const std::string& path) {
+  VOLTA_TRY(const JsonValue json, read_json(path));
+  const JsonValue::Array* array = json.if_array();
+  if (array != nullptr && !array->empty()) return *array;
+  return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array of messages: "
+                                                   R"([{{"role": "user", "content": "Hi"}}])",
+                                                   path));
+}
+
+// A folder that has a template needs no model to show prompts.
+Result<std::string> template_folder(const Options& options) {
+  const bool own = path_exists(join_path(options.model, "tokenizer_config.json")) ||
+                   path_exists(join_path(options.model, "chat_template.jinja"));
+  if (own) return options.model;
+  return find_model(options.model);
+}
+
+Result<ChatTemplate> open_template(const Options& options, const std::string& directory) {
+  if (!options.template_file.empty()) {
+    return ChatTemplate::load_file(options.template_file, directory);
+  }
+  auto loaded = ChatTemplate::load(directory);
+  if (loaded || loaded.error().code() != ErrorCode::kNotFound) return loaded;
+  return fail(ErrorCode::kNotFound,
+              loaded.error().message() +
+                  "; give one with --template FILE, or continue text with volta generate");
+}
+
+// NAME=JSON; a value that is no JSON is taken as text.
+Result<std::pair<std::string, JsonValue>> parse_variable(const std::string& text) {
+  const std::size_t end = text.find('=');
+  if (end == std::string::npos || end == 0) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("--var {}: expected NAME=VALUE", text));
+  }
+  const std::string value = text.substr(end + 1);
+  auto json = parse_json(value, "--var");
+  if (json) return std::pair(text.substr(0, end), *std::move(json));
+  if (find_invalid_utf8(text)) {
+    return fail(ErrorCode::kInvalidArgument, "--var: the value is not UTF-8");
+  }
+  return std::pair(text.substr(0, end), JsonValue(value));
+}
+
+Result<ChatOptions> chat_options(const Options& options, const JsonValue& tools) {
+  ChatOptions chat;
+  if (!options.tools_file.empty()) chat.tools = &tools;
+  for (const std::string& text : options.variables) {
+    VOLTA_TRY(auto variable, parse_variable(text));
+    chat.variables.insert_or_assign(std::move(variable.first), std::move(variable.second));
+  }
+  return chat;
+}
+
+// What every conversation begins with, and the messages of --messages and --prompt.
+Result<JsonValue::Array> first_messages(const Options& options) {
+  JsonValue::Array messages;
+  if (options.system) messages.push_back(make_message("system", *options.system));
+  if (!options.messages_file.empty()) {
+    VOLTA_TRY(auto more, read_messages(options.messages_file));
+    for (JsonValue& message : more) messages.push_back(std::move(message));
+  }
+  if (options.prompt) messages.push_back(make_message("user", *options.prompt));
+  for (const auto* text : {&options.system, &options.prompt}) {
+    if (*text && find_invalid_utf8(**text)) {
+      return fail(ErrorCode::kInvalidArgument, "--system and --prompt take UTF-8");
+    }
+  }
+  return messages;
+}
+
+// --- Rendering -----------------------------------------------------------------------------------
+
+Status render(const Options& options, Output output) {
+  VOLTA_TRY(const std::string directory, template_folder(options));
+  VOLTA_TRY(const ChatTemplate chat_template, open_template(options, directory));
+  JsonValue tools;
+  if (!options.tools_file.empty()) {
+    VOLTA_TRY(tools, read_json(options.tools_file));
+  }
+  VOLTA_TRY(ChatOptions chat, chat_options(options, tools));
+  VOLTA_TRY(JsonValue::Array messages, first_messages(options));
+  if (messages.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--render takes --messages FILE or --prompt TEXT");
+  }
+  chat.add_generation_prompt = role_of(messages.back()) != "assistant";
+  VOLTA_TRY(const std::string text, chat_template.render(JsonValue(std::move(messages)), chat));
+  if (output == Output::kText) return print(text);
+  JsonWriter json;
+  json.begin_object().field("text", text);
+  const auto tokenizer = load_tokenizer(directory);
+  if (!tokenizer && tokenizer.error().code() != ErrorCode::kNotFound) {
+    return std::unexpected(tokenizer.error());
+  }
+  if (tokenizer) {
+    VOLTA_TRY(const auto ids, (*tokenizer)->encode(text));
+    json.key("ids").begin_array();
+    for (const std::int32_t id : ids) json.value(id);
+    json.end_array();
+  }
+  json.end_object();
+  return print(std::move(json).take() + "\n");
+}
+
+// --- Talking -------------------------------------------------------------------------------------
+
+class Chat {
+ public:
+  Chat(Conversation conversation, Output output, std::int64_t context, bool verbose)
+      : conversation_(std::move(conversation)),
+        output_(output),
+        context_(context),
+        verbose_(verbose) {}
+
+  Conversation& conversation() { return conversation_; }
+
+  /// One turn: the answer goes to standard output.
+  Status answer(JsonValue message) {
+    g_stop.store(false, std::memory_order_relaxed);
+    g_answering.store(true, std::memory_order_relaxed);
+    Status written;
+    auto answer = conversation_.ask(std::move(message), [&](std::string_view piece) {
+      if (output_ == Output::kText && !piece.empty()) written = print(piece);
+      return written && !g_stop.load(std::memory_order_relaxed) && !interrupted();
+    });
+    g_answering.store(false, std::memory_order_relaxed);
+    if (!answer) return std::unexpected(std::move(answer).error());
+    VOLTA_TRY(std::move(written));
+    VOLTA_TRY(print(output_ == Output::kText ? "\n" : to_json(*answer)));
+    report(*answer);
+    if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
+    return {};
+  }
+
+  /// Lines of standard input, until it ends. On a terminal a bad line is reported and left out;
+  /// elsewhere it ends the conversation.
+  Status run() {
+    const bool terminal = ::isatty(STDIN_FILENO) == 1;
+    if (terminal) note("/help shows the commands.\n");
+    for (std::int64_t number = 1;; ++number) {
+      if (terminal) note("> ");
+      std::string line;
+      const Result<bool> more = read_line(line);
+      Status done;
+      if (!more) {
+        done = std::unexpected(more.error());
+      } else if (!*more || line == "/exit") {
+        if (terminal && !*more) note("\n");
+        return {};
+      } else {
+        done = obey(line);
+      }
+      if (done) continue;
+      Error error = std::move(done).error();
+      if (error.code() == ErrorCode::kInterrupted) return std::unexpected(std::move(error));
+      if (!terminal) {
+        return std::unexpected(std::move(error).with_context(fmt::format("line {}", number)));
+      }
+      note(fmt::format("volta: {}\n", error.message()));
+    }
+  }
+
+ private:
+  // A line without its end; false at the end of the input.
+  static Result<bool> read_line(std::string& line) {
+    std::streambuf& input = *std::cin.rdbuf();
+    bool any = false, too_long = false;
+    using Traits = std::char_traits<char>;
+    for (auto c = input.sbumpc(); c != Traits::eof(); c = input.sbumpc()) {
+      any = true;
+      if (c == '\n') break;
+      too_long = too_long || line.size() == kMaxLine;
+      if (!too_long) line += Traits::to_char_type(c);
+    }
+    if (line.ends_with('\r')) line.pop_back();
+    if (too_long) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("a line has more than {} bytes", kMaxLine));
+    }
+    return any;
+  }
+
+  Status obey(const std::string& line) {
+    if (line.empty()) return {};
+    if (line == "/help") {
+      note(kHelp);
+      return {};
+    }
+    if (line == "/reset") {
+      conversation_.reset();
+      note("The conversation begins anew.\n");
+      return {};
+    }
+    if (const auto invalid = find_invalid_utf8(line)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("byte {} of the message is not UTF-8", *invalid));
+    }
+    return answer(make_message("user", line));
+  }
+
+  static std::string to_json(const Answer& answer) {
+    JsonWriter json;
+    json.begin_object().field("role", "assistant").field("content", answer.text);
+    json.field("tokens", answer.tokens).field("prompt_tokens", answer.prompt_tokens);
+    json.field("reused_tokens", answer.reused_tokens);
+    json.field("dropped_turns", answer.dropped_turns);
+    json.field("stop_reason", reason_name(answer.reason)).end_object();
+    return std::move(json).take() + "\n";
+  }
+
+  void report(const Answer& answer) const {
+    if (answer.dropped_turns > 0) {
+      note(fmt::format("(the context of {} tokens is full: the oldest {} left out)\n", context_,
+                       answer.dropped_turns == 1
+                           ? "turn was"
+                           : fmt::format("{} turns were", answer.dropped_turns)));
+    }
+    if (answer.reason == StopReason::kContextFull) {
+      note(fmt::format("(the answer ends here: the context of {} tokens is full)\n", context_));
+    }
+    if (verbose_) {
+      note(fmt::format("({} tokens; of the prompt's {}, {} were there already)\n", answer.tokens,
+                       answer.prompt_tokens, answer.reused_tokens));
+    }
+  }
+
+  Conversation conversation_;
+  Output output_;
+  std::int64_t context_;
+  bool verbose_;
+};
+
+// What the flags say, else the model's generation_config.json, else the defaults.
+Result<Conversation::Settings> make_settings(const Options& options, const Globals& globals,
+                                             const std::string& directory,
+                                             const Tokenizer& tokenizer) {
+  VOLTA_TRY(const GenerationConfig config, load_generation_config(directory));
+  Conversation::Settings settings;
+  SamplingParams& params = settings.sampling;
+  params = config.sampling({.temperature = 0.8f});
+  params.temperature = options.temperature.value_or(params.temperature);
+  params.top_k = options.top_k.value_or(params.top_k);
+  params.top_p = options.top_p.value_or(params.top_p);
+  params.min_p = options.min_p.value_or(params.min_p);
+  params.repetition_penalty = options.repetition_penalty.value_or(params.repetition_penalty);
+  params.frequency_penalty = options.frequency_penalty;
+  params.presence_penalty = options.presence_penalty;
+  params.seed = globals.seed;
+  VOLTA_TRY(validate(params));
+  settings.max_tokens = options.tokens.value_or(config.max_new_tokens.value_or(512));
+  VOLTA_TRY(Stops stops, parse_stops(options.stop, &tokenizer, "--stop"));
+  settings.stop_strings = std::move(stops.strings);
+  settings.stop_tokens = std::move(stops.tokens);
+  settings.stop_tokens.insert(settings.stop_tokens.end(), config.end_tokens.begin(),
+                              config.end_tokens.end());
+  if (const auto end = tokenizer.end_token()) settings.stop_tokens.push_back(*end);
+  return settings;
+}
+
+Status talk(const Globals& globals, const Options& options, Output output) {
+  VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  VOLTA_TRY(const std::string directory, find_model(options.model));
+  VOLTA_TRY(ChatTemplate chat_template, open_template(options, directory));
+  VOLTA_TRY(auto tokenizer, load_tokenizer(directory));
+  VOLTA_TRY(auto settings, make_settings(options, globals, directory, *tokenizer));
+  JsonValue tools;
+  if (!options.tools_file.empty()) {
+    VOLTA_TRY(tools, read_json(options.tools_file));
+  }
+  VOLTA_TRY(settings.chat, chat_options(options, tools));
+  for (const std::int32_t id : end_of_turn(chat_template, settings.chat, *tokenizer)) {
+    settings.stop_tokens.push_back(id);
+  }
+  VOLTA_TRY(JsonValue::Array messages, first_messages(options));
+  const bool once = options.prompt || !options.messages_file.empty();
+  VOLTA_TRY(const Session session, Session::create(globals));
+  VOLTA_TRY(const Transformer model,
+            load_model(directory, session.device(), {.packed = true, .format = format}));
+  VOLTA_TRY(Generator generator,
+            Generator::create(model, {.compute_dtype = dtype, .reuse_prefix = true}));
+  settings.context = model.config().context;
+  std::optional<JsonValue> question;
+  if (once) {
+    question = std::move(messages.back());
+    messages.pop_back();
+  }
+  Chat chat(Conversation(std::move(chat_template), std::move(tokenizer), std::move(generator),
+                         std::move(settings)),
+            output, model.config().context, options.verbose);
+  chat.conversation().begin(std::move(messages));
+  std::signal(SIGINT, on_interrupt);
+  const Status done = question ? chat.answer(*std::move(question)) : chat.run();
+  VOLTA_TRY(session.finish());
+  return done;
+}
+
+Status chat(const Globals& globals, const Options& options) {
+  VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+  if (options.render) {
+    VOLTA_TRY(refuse_profile(globals));
+    return render(options, output);
+  }
+  return talk(globals, options, output);
+}
+
+}  // namespace
+
+void add_chat(CLI::App& app, Globals& globals, Action& action) {
+  CLI::App* command = app.add_subcommand("chat", "talk with a model that has a chat template");
+  auto options = std::make_shared<Options>();
+  command->add_option("model", options->model, "model folder")->required();
+  command->add_option("--system", options->system, "the system message");
+  command->add_option("-p,--prompt", options->prompt, "answer this message, then end");
+  command->add_option("--messages", options->messages_file,
+                      "answer this conversation, then end: a JSON array of messages");
+  command->add_option("--tools", options->tools_file, "functions for the template: a JSON array");
+  command->add_option("--template", options->template_file,
+                      "a chat template instead of the model's");
+  command
+      ->add_option("--var", options->variables,
+                   "NAME=VALUE for the template, e.g. enable_thinking=false; may be repeated")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_flag("--render", options->render, "print the prompt and end; runs no model");
+  command->add_option("-n,--tokens", options->tokens, "new tokens a turn (default 512)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
+  command->add_option("--temperature", options->temperature, "0 is greedy (default 0.8)");
+  command->add_option("--top-k", options->top_k, "keep the k likeliest tokens; 0: all");
+  command->add_option("--top-p", options->top_p, "keep the likeliest tokens of this total; 1: all");
+  command->add_option("--min-p", options->min_p, "drop tokens below this share of the likeliest");
+  command->add_option("--repetition-penalty", options->repetition_penalty, "1: none");
+  command->add_option("--frequency-penalty", options->frequency_penalty,
+                      "off a logit for each time the answer has the token; 0: none");
+  command->add_option("--presence-penalty", options->presence_penalty,
+                      "off a logit if the answer has the token; 0: none");
+  command->add_option("--stop", options->stop, "end an answer at this text; may be repeated")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_flag("-v,--verbose", options->verbose, "report tokens on stderr");
+  command->callback([&globals, &action, options] {
+    action = [&globals, options] { return chat(globals, *options); };
+  });
+}
+
+}  // namespace volta::cli

@@ -1,0 +1,143 @@
+#include "conversation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "io/completion_stream.h"
+
+namespace volta::cli {
+namespace {
+
+// Room that is kept for an answer: what was asked for, a quarter of the context at most.
+std::int64_t answer_room(std::int64_t max_tokens, std::int64_t context) {
+  return std::max<std::int64_t>(1, std::min(max_tokens, context / 4));
+}
+
+// The place of the second of two user messages, with system messages before the first left where
+// they are: what lies between is the oldest turn. Null when there is only one turn.
+std::pair<std::size_t, std::size_t> oldest_turn(const JsonValue::Array& messages) {
+  const auto is_user = [](const JsonValue& message) { return role_of(message) == "user"; };
+  auto begin = messages.begin();
+  while (begin != messages.end() && role_of(*begin) == "system") ++begin;
+  const auto first = begin == messages.end() ? begin : std::next(begin);
+  const auto end = std::find_if(first, messages.end(), is_user);
+  if (end == messages.end()) return {0, 0};
+  return {static_cast<std::size_t>(begin - messages.begin()),
+          static_cast<std::size_t>(end - messages.begin())};
+}
+
+}  // namespace
+
+JsonValue make_message(std::string_view role, std::string_view content) {
+  JsonValue::Object members;
+  members.emplace_back("role", JsonValue(std::string(role)));
+  members.emplace_back("content", JsonValue(std::string(content)));
+  return JsonValue(std::move(members));
+}
+
+std::string_view role_of(const JsonValue& message) {
+  const JsonValue* role = message.find("role");
+  const std::string* text = role == nullptr ? nullptr : role->if_string();
+  return text == nullptr ? std::string_view() : *text;
+}
+
+std::vector<std::int32_t> end_of_turn(const ChatTemplate& chat_template, const ChatOptions& options,
+                                      const Tokenizer& tokenizer) {
+  constexpr std::string_view kAnswer = "volta-answer";
+  JsonValue::Array messages;
+  for (const std::string_view role : {"user", "assistant", "user"}) {
+    messages.push_back(make_message(role, kAnswer));
+  }
+  const auto prompt = chat_template.render(JsonValue(std::move(messages)), options);
+  if (!prompt) return {};  // A template may want other conversations: this is a guess.
+  std::size_t end = prompt->find(kAnswer);
+  if (end != std::string::npos) end = prompt->find(kAnswer, end + kAnswer.size());
+  if (end == std::string::npos) return {};
+  std::string_view rest = std::string_view(*prompt).substr(end + kAnswer.size());
+  rest.remove_prefix(std::min(rest.find_first_not_of(" \n"), rest.size()));
+  const auto ids = tokenizer.encode(rest);
+  if (!ids || ids->empty()) return {};
+  const std::vector<std::int32_t> first = {ids->front()};
+  const bool special = tokenizer.decode(first).empty() && !tokenizer.decode_all(first).empty();
+  return special ? first : std::vector<std::int32_t>();
+}
+
+Result<std::vector<std::int32_t>> Conversation::encode(const JsonValue::Array& messages) const {
+  ChatOptions options = settings_.chat;
+  options.add_generation_prompt = true;
+  VOLTA_TRY(const std::string prompt, template_.render(JsonValue(messages), options));
+  return tokenizer_->encode(prompt);
+}
+
+// The prompt, after leaving out as many of the oldest turns as it takes.
+Result<std::vector<std::int32_t>> Conversation::fit(JsonValue::Array& messages,
+                                                    std::int64_t& dropped) const {
+  const std::int64_t room =
+      settings_.context - answer_room(settings_.max_tokens, settings_.context);
+  VOLTA_TRY(auto ids, encode(messages));
+  while (static_cast<std::int64_t>(ids.size()) > room) {
+    const auto [begin, end] = oldest_turn(messages);
+    if (begin == end) break;
+    messages.erase(messages.begin() + static_cast<std::ptrdiff_t>(begin),
+                   messages.begin() + static_cast<std::ptrdiff_t>(end));
+    ++dropped;
+    VOLTA_TRY(ids, encode(messages));
+  }
+  if (static_cast<std::int64_t>(ids.size()) < settings_.context) return ids;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("the message is too long: the prompt has {} tokens, and the context {} "
+                          "for it and the answer",
+                          ids.size(), settings_.context));
+}
+
+Result<Answer> Conversation::ask(JsonValue message, const OnText& on_text) {
+  JsonValue::Array messages = messages_;
+  messages.push_back(std::move(message));
+  Answer answer;
+  VOLTA_TRY(std::vector<std::int32_t> prompt, fit(messages, answer.dropped_turns));
+  if (prompt.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "the chat template makes an empty prompt of this");
+  }
+  answer.prompt_tokens = static_cast<std::int64_t>(prompt.size());
+  CompletionStream stream(tokenizer_, prompt, settings_.stop_strings);
+  std::string piece;
+  GenerationRequest request{.prompt = std::move(prompt),
+                            .max_new_tokens = settings_.max_tokens,
+                            .sampling = settings_.sampling,
+                            .stop_tokens = settings_.stop_tokens};
+  request.sampling.seed += turn_;
+  request.stop_when = [&](std::int32_t token) {
+    const bool ends =
+        std::ranges::find(settings_.stop_tokens, token) != settings_.stop_tokens.end();
+    piece = ends ? std::string() : stream.push(token);
+    return stream.stopped();
+  };
+  bool wanted = true;
+  GenerationCallbacks callbacks;
+  callbacks.token = [&](const TokenEvent&) {
+    answer.text += piece;
+    wanted = on_text(piece);
+    return wanted;
+  };
+  callbacks.prompt = [&](const PromptEvent&) {
+    wanted = on_text("");
+    return wanted;
+  };
+  const std::vector<GenerationRequest> requests = {std::move(request)};
+  VOLTA_TRY(const auto results, generator_.generate(requests, callbacks));
+  const std::string rest = stream.finish();
+  answer.text += rest;
+  if (wanted) on_text(rest);
+  answer.reason = results.front().reason;
+  answer.tokens = static_cast<std::int64_t>(results.front().tokens.size());
+  answer.reused_tokens = generator_.timing().reused_tokens;
+  if (answer.reason == StopReason::kCancelled && answer.tokens == 0) return answer;
+  messages.push_back(make_message("assistant", answer.text));
+  messages_ = std::move(messages);
+  ++turn_;
+  return answer;
+}
+
+}  // namespace volta::cli

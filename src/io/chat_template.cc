@@ -1,0 +1,276 @@
+#include "io/chat_template.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "io/jinja/interpreter.h"
+#include "io/jinja/parser.h"
+
+namespace volta {
+
+// Templates by name; the one without other names is "default".
+struct ChatTemplate::Parsed {
+  struct Named {
+    std::string name;
+    std::string place;  // For messages.
+    jinja::Ast ast;
+  };
+  std::vector<Named> templates;
+  SpecialTokens special_tokens;
+
+  const Named* find(std::string_view name) const {
+    const auto found = std::ranges::find(templates, name, &Named::name);
+    return found == templates.end() ? nullptr : &*found;
+  }
+  Status add(std::string name, std::string place, std::string_view source) {
+    auto ast = jinja::parse(source);
+    if (!ast) return std::unexpected(std::move(ast).error().with_context(place));
+    templates.push_back({std::move(name), std::move(place), *std::move(ast)});
+    return {};
+  }
+  Result<std::string> render(const jinja::Environment& environment, bool with_tools) const {
+    const Named* tool_use = with_tools ? find("tool_use") : nullptr;
+    const Named& chosen = tool_use == nullptr ? *find("default") : *tool_use;
+    auto text = jinja::render(chosen.ast, environment);
+    if (text || text.error().code() == ErrorCode::kInvalidArgument) return text;
+    return std::unexpected(std::move(text).error().with_context(chosen.place));
+  }
+};
+
+namespace {
+
+using jinja::Value;
+using Members = std::vector<std::pair<Value, Value>>;
+
+constexpr std::int64_t kMaxConfigBytes = 16 << 20;
+constexpr std::int64_t kMaxTemplateBytes = 1 << 20;
+constexpr std::array<std::string_view, 7> kSpecialTokens = {
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+// What the thoughts of a message go by; transformers gives them under the first two names.
+constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "thinking",
+                                                        "reasoning"};
+
+// A file's text; empty when there is no such file.
+Result<std::optional<std::string>> read_if_there(const std::string& path, std::int64_t most) {
+  auto text = read_text_file(path, most);
+  if (text) return *std::move(text);
+  if (text.error().code() == ErrorCode::kNotFound) return std::nullopt;
+  return std::unexpected(std::move(text).error());
+}
+
+// A token is a string, or an added token: an object with its content.
+Status add_special_tokens(const JsonRef& config, ChatTemplate::SpecialTokens& tokens) {
+  for (const std::string_view name : kSpecialTokens) {
+    VOLTA_TRY(const auto token, config.optional_member(name));
+    if (!token) continue;
+    std::string text;
+    if (token->node().if_object() != nullptr) {
+      VOLTA_TRY(text, token->get_string("content"));
+    } else {
+      VOLTA_TRY(text, token->as_string());
+    }
+    tokens.emplace(name, std::move(text));
+  }
+  return {};
+}
+
+// A document of a model folder, if it is there.
+struct Document {
+  JsonValue json;
+  std::string path;
+  JsonRef ref() const { return JsonRef(json, path); }
+};
+Result<std::optional<Document>> read_document(const std::string& directory, std::string_view name) {
+  Document document{.json = {}, .path = join_path(directory, name)};
+  VOLTA_TRY(const auto text, read_if_there(document.path, kMaxConfigBytes));
+  if (!text) return std::nullopt;
+  VOLTA_TRY(document.json, parse_json(*text, document.path));
+  return document;
+}
+
+Result<ChatTemplate::SpecialTokens> load_special_tokens(const std::string& directory) {
+  ChatTemplate::SpecialTokens tokens;
+  for (const std::string_view name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    VOLTA_TRY(const auto document, read_document(directory, name));
+    if (document) VOLTA_TRY(add_special_tokens(document->ref(), tokens));
+  }
+  return tokens;
+}
+
+Value text_list(std::span<const ChatMessage> messages) {
+  auto list = std::make_shared<jinja::Sequence>();
+  list->depth = 2;
+  for (const ChatMessage& message : messages) {
+    auto dict = std::make_shared<jinja::Dict>();
+    dict->members.emplace_back(Value::text("role"), Value::text(message.role));
+    dict->members.emplace_back(Value::text("content"), Value::text(message.content));
+    list->items.emplace_back(std::shared_ptr<const jinja::Dict>(std::move(dict)));
+  }
+  return Value(std::move(list));
+}
+
+void set_member(Members& members, std::string_view name, Value value, bool first) {
+  for (auto& [key, known] : members) {
+    if (*key.if_string() != name) continue;
+    known = std::move(value);
+    return;
+  }
+  members.emplace(first ? members.begin() : members.end(), Value::text(name), std::move(value));
+}
+
+// One message without its null members, its thoughts under both names.
+Result<Value> message_value(const JsonValue& message) {
+  Members members;
+  const JsonValue* reasoning = nullptr;
+  for (const auto& [key, value] : *message.if_object()) {
+    if (value.is_null()) continue;
+    VOLTA_TRY(Value made, jinja::from_json(value));
+    members.emplace_back(Value::text(key), std::move(made));
+  }
+  for (const std::string_view name : kReasoning) {
+    const JsonValue* found = message.find(name);
+    if (reasoning == nullptr && found != nullptr && !found->is_null()) reasoning = found;
+  }
+  if (reasoning != nullptr) {
+    VOLTA_TRY(const Value thoughts, jinja::from_json(*reasoning));
+    const bool thinks = message.find("thinking") != nullptr && !message.find("thinking")->is_null();
+    if (!thinks) set_member(members, "thinking", thoughts, true);
+    set_member(members, "reasoning_content", thoughts, false);
+  }
+  jinja::Budget budget;
+  return jinja::make_dict(budget, std::move(members));
+}
+
+Result<Value> message_list(const JsonValue& messages) {
+  const JsonValue::Array* array = messages.if_array();
+  const auto is_object = [](const JsonValue& item) { return item.if_object() != nullptr; };
+  if (array == nullptr || !std::ranges::all_of(*array, is_object)) {
+    return fail(ErrorCode::kInvalidArgument,
+                R"(messages are a JSON array of objects: [{"role": "user", "content": "Hi"}])");
+  }
+  std::vector<Value> items;
+  for (const JsonValue& message : *array) {
+    VOLTA_TRY(Value value, message_value(message));
+    items.push_back(std::move(value));
+  }
+  jinja::Budget budget;
+  return jinja::make_sequence(budget, jinja::SequenceKind::kList, std::move(items));
+}
+
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  return local;
+}
+
+Result<Value> json_or_none(const JsonValue* json) {
+  return json == nullptr ? Value(jinja::None{}) : jinja::from_json(*json);
+}
+
+Result<jinja::Environment> environment(Value messages, const ChatOptions& options,
+                                       const ChatTemplate::SpecialTokens& special_tokens) {
+  jinja::Environment made{.now = options.now ? *options.now : local_time()};
+  auto& variables = made.variables;
+  if (messages.if_sequence()->items.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "a conversation has one message at least");
+  }
+  variables.emplace_back("messages", std::move(messages));
+  VOLTA_TRY(Value tools, json_or_none(options.tools));
+  variables.emplace_back("tools", std::move(tools));
+  VOLTA_TRY(Value documents, json_or_none(options.documents));
+  variables.emplace_back("documents", std::move(documents));
+  variables.emplace_back("add_generation_prompt", Value(options.add_generation_prompt));
+  for (const auto& [name, json] : options.variables) {
+    VOLTA_TRY(Value value, jinja::from_json(json));
+    variables.emplace_back(name, std::move(value));
+  }
+  for (const auto& [name, text] : special_tokens) variables.emplace_back(name, Value::text(text));
+  return made;
+}
+
+}  // namespace
+
+Result<ChatTemplate> ChatTemplate::parse(std::string_view source, std::string_view name,
+                                         SpecialTokens special_tokens) {
+  auto parsed = std::make_shared<Parsed>();
+  VOLTA_TRY(parsed->add("default", std::string(name), source));
+  parsed->special_tokens = std::move(special_tokens);
+  return ChatTemplate(std::move(parsed));
+}
+
+Result<ChatTemplate> ChatTemplate::load_file(const std::string& path,
+                                             const std::string& directory) {
+  VOLTA_TRY(const std::string source, read_text_file(path, kMaxTemplateBytes));
+  VOLTA_TRY(auto tokens, load_special_tokens(directory));
+  return parse(source, path, std::move(tokens));
+}
+
+Result<ChatTemplate> ChatTemplate::load(const std::string& directory) {
+  const std::string file = join_path(directory, "chat_template.jinja");
+  if (path_exists(file)) return load_file(file, directory);
+  for (const std::string_view name : {"tokenizer_config.json", "chat_template.json"}) {
+    VOLTA_TRY(const auto document, read_document(directory, name));
+    if (!document) continue;
+    VOLTA_TRY(const auto member, document->ref().optional_member("chat_template"));
+    if (!member) continue;
+    auto parsed = std::make_shared<Parsed>();
+    VOLTA_TRY(parsed->special_tokens, load_special_tokens(directory));
+    if (member->node().if_array() == nullptr) {
+      VOLTA_TRY(const std::string source, member->as_string());
+      VOLTA_TRY(parsed->add("default", member->path(), source));
+      return ChatTemplate(std::move(parsed));
+    }
+    VOLTA_TRY(const auto list, member->elements());
+    for (const JsonRef& item : list) {
+      VOLTA_TRY(std::string kind, item.get_string("name"));
+      VOLTA_TRY(const std::string source, item.get_string("template"));
+      if (kind != "default" && kind != "tool_use") continue;  // Nothing asks for others.
+      VOLTA_TRY(parsed->add(std::move(kind), item.path(), source));
+    }
+    if (parsed->find("default") == nullptr) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("{}: none of the templates is named 'default'", member->path()));
+    }
+    return ChatTemplate(std::move(parsed));
+  }
+  return fail(ErrorCode::kNotFound,
+              fmt::format("the model folder '{}' has no chat template (chat_template in "
+                          "tokenizer_config.json, or chat_template.jinja)",
+                          directory));
+}
+
+Result<std::string> ChatTemplate::render(std::span<const ChatMessage> messages,
+                                         const ChatOptions& options) const {
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    for (const std::string& text : {messages[i].role, messages[i].content}) {
+      const auto invalid = find_invalid_utf8(text);
+      if (!invalid) continue;
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("message {}: byte {} is not UTF-8", i, *invalid));
+    }
+  }
+  VOLTA_TRY(const auto made, environment(text_list(messages), options, parsed_->special_tokens));
+  return parsed_->render(made, options.tools != nullptr);
+}
+
+Result<std::string> ChatTemplate::render(const JsonValue& messages,
+                                         const ChatOptions& options) const {
+  VOLTA_TRY(Value list, message_list(messages));
+  VOLTA_TRY(const auto made, environment(std::move(list), options, parsed_->special_tokens));
+  return parsed_->render(made, options.tools != nullptr);
+}
+
+std::optional<std::string> ChatTemplate::special_token(std::string_view name) const {
+  const auto found = parsed_->special_tokens.find(std::string(name));
+  if (found == parsed_->special_tokens.end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace volta

@@ -1,0 +1,73 @@
+// Chat templates: what turns a conversation into the prompt that a model was trained on. They come
+// with the model, as programs in Jinja's template language, and are run as transformers runs them;
+// what Volta does not know of the language is an error that names it, never a wrong prompt.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace volta {
+
+struct ChatMessage {
+  std::string role;  ///< "system", "user", "assistant", ...: what the template knows.
+  std::string content;
+};
+
+struct ChatOptions {
+  /// Ends the prompt with what begins an answer.
+  bool add_generation_prompt = false;
+  /// JSON schemas of functions (an array), and texts to refer to; null: none.
+  const JsonValue* tools = nullptr;
+  const JsonValue* documents = nullptr;
+  /// Further names for the template, e.g. "enable_thinking".
+  std::map<std::string, JsonValue> variables{};
+  /// Local time as the template sees it; now, when empty.
+  std::optional<std::tm> now{};
+};
+
+/// A model's template, or templates: one named "tool_use" is taken when tools are given. Copies
+/// share what was parsed.
+class ChatTemplate {
+ public:
+  /// The names that a template knows special tokens by ("bos_token"), and their texts.
+  using SpecialTokens = std::map<std::string, std::string>;
+
+  /// `name` is the template's in messages. kInvalidFile with the line for what is no template,
+  /// kUnsupported for what Volta does not know.
+  static Result<ChatTemplate> parse(std::string_view source, std::string_view name,
+                                    SpecialTokens special_tokens = {});
+  /// The template of a model folder: chat_template.jinja, or that of tokenizer_config.json, or
+  /// chat_template.json. Special tokens come from tokenizer_config.json. kNotFound when there is no
+  /// template.
+  static Result<ChatTemplate> load(const std::string& directory);
+  /// A template from a file of its own, with the special tokens of a model folder.
+  static Result<ChatTemplate> load_file(const std::string& path, const std::string& directory);
+
+  /// The prompt of a conversation, special tokens written out: tokenize it with
+  /// Tokenizer::encode(), which adds no others. kInvalidArgument when the conversation is empty or
+  /// the template refuses it (with its words), kUnsupported, kInvalidFile.
+  Result<std::string> render(std::span<const ChatMessage> messages,
+                             const ChatOptions& options = {}) const;
+  /// The same for messages as JSON: an array of objects with "role", "content" and what else the
+  /// template knows. Members that are null are left out, as transformers does.
+  Result<std::string> render(const JsonValue& messages, const ChatOptions& options = {}) const;
+
+  /// The text of a special token by its name ("eos_token"), if there is one.
+  std::optional<std::string> special_token(std::string_view name) const;
+
+ private:
+  struct Parsed;
+  explicit ChatTemplate(std::shared_ptr<const Parsed> parsed) : parsed_(std::move(parsed)) {}
+  std::shared_ptr<const Parsed> parsed_;
+};
+
+}  // namespace volta

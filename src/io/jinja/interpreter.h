@@ -1,0 +1,27 @@
+// Runs a parsed template: statements, names and their scopes, macros and loops. What happens to
+// values is in operators.h and filters.h.
+#pragma once
+
+#include <ctime>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/jinja/ast.h"
+#include "io/jinja/budget.h"
+
+namespace volta::jinja {
+
+/// What a template is given.
+struct Environment {
+  std::vector<std::pair<std::string, Value>> variables{};
+  std::tm now{};  ///< Local time, for strftime_now.
+  Limits limits{};
+};
+
+/// The text that the template makes. kInvalidArgument with the template's own words when it calls
+/// raise_exception; kUnsupported for what Volta does not know; kInvalidFile for other errors, among
+/// them a spent budget. Messages name the line.
+Result<std::string> render(const Ast& ast, const Environment& environment);
+
+}  // namespace volta::jinja

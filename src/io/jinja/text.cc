@@ -1,0 +1,350 @@
+#include "io/jinja/text.h"
+
+#include <fmt/format.h>
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/text.h"
+#include "io/tokenizers/unicode.h"
+
+namespace volta::jinja {
+namespace {
+
+using unicode::character_at;
+using unicode::character_before;
+
+constexpr std::size_t kShortNeedle = 16;
+
+char32_t map(char32_t c, utf8proc_int32_t (*function)(utf8proc_int32_t)) {
+  return static_cast<char32_t>(function(static_cast<utf8proc_int32_t>(c)));
+}
+
+struct Range {
+  char32_t first, last;
+};
+// SpecialCasing.txt: characters whose upper or title case is several characters.
+constexpr std::array kLongUpper = {
+    Range{0xDF, 0xDF},     Range{0x149, 0x149},   Range{0x1F0, 0x1F0},
+    Range{0x390, 0x390},   Range{0x3B0, 0x3B0},   Range{0x587, 0x587},
+    Range{0x1E96, 0x1E9A}, Range{0x1F50, 0x1FFC}, Range{0xFB00, 0xFB17}};
+
+enum class Case : std::uint8_t { kUpper, kLower, kTitle };
+
+Status append_case(std::string& out, char32_t c, Case wanted) {
+  if (c < 0x80) {
+    const bool small = c >= 'a' && c <= 'z', large = c >= 'A' && c <= 'Z';
+    if (wanted == Case::kLower ? large : small) c ^= 0x20;
+    out += static_cast<char>(c);
+    return {};
+  }
+  const bool hard = wanted == Case::kLower
+                        ? c == 0x130 || c == 0x3A3
+                        : std::ranges::any_of(kLongUpper, [c](const Range& range) {
+                            return c >= range.first && c <= range.last;
+                          });
+  if (hard) {
+    return fail(ErrorCode::kUnsupported, fmt::format("the letter case of U+{:04X} is not supported",
+                                                     static_cast<std::uint32_t>(c)));
+  }
+  append_utf8(out, map(c, wanted == Case::kUpper   ? utf8proc_toupper
+                          : wanted == Case::kLower ? utf8proc_tolower
+                                                   : utf8proc_totitle));
+  return {};
+}
+
+// The first character in one case, the others in lower case.
+Status append_word(std::string& out, std::string_view word, Case first) {
+  for (std::size_t at = 0; at < word.size();) {
+    const auto c = character_at(word, at);
+    VOLTA_TRY(append_case(out, c.value, at == 0 ? first : Case::kLower));
+    at += c.length;
+  }
+  return {};
+}
+
+bool is_category(char32_t c, std::string_view name) {
+  return unicode::properties()[c].has_category(name);
+}
+bool is_cased(char32_t c) {
+  return is_category(c, "Lu") || is_category(c, "Ll") || is_category(c, "Lt");
+}
+
+bool is_line_end(char32_t c) {
+  return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
+         c == 0x2029;
+}
+
+bool has_character(std::string_view set, char32_t wanted) {
+  for (std::size_t at = 0; at < set.size();) {
+    const auto c = character_at(set, at);
+    if (c.value == wanted) return true;
+    at += c.length;
+  }
+  return false;
+}
+
+bool printable(char32_t c) {
+  if (c < 0x7F) return c >= 0x20;
+  return !is_category(c, "C") && !is_category(c, "Z");
+}
+
+}  // namespace
+
+Searcher::Searcher(std::string_view needle) : needle_(needle) {
+  if (needle.size() <= kShortNeedle) return;
+  // Knuth, Morris and Pratt.
+  borders_.assign(needle.size(), 0);
+  for (std::size_t i = 1, border = 0; i < needle.size(); ++i) {
+    while (border > 0 && needle[i] != needle[border]) border = borders_[border - 1];
+    if (needle[i] == needle[border]) ++border;
+    borders_[i] = border;
+  }
+}
+
+std::size_t Searcher::find(std::string_view text, std::size_t from) const {
+  if (borders_.empty()) return text.find(needle_, from);
+  for (std::size_t i = from, matched = 0; i < text.size(); ++i) {
+    while (matched > 0 && text[i] != needle_[matched]) matched = borders_[matched - 1];
+    if (text[i] == needle_[matched]) ++matched;
+    if (matched == needle_.size()) return i + 1 - matched;
+  }
+  return std::string_view::npos;
+}
+
+bool is_space(char32_t c) { return unicode::is_space(c) || (c >= 0x1C && c <= 0x1F); }
+
+std::size_t count_characters(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+std::size_t character_offset(std::string_view text, std::size_t index) {
+  std::size_t at = 0;
+  for (; index > 0 && at < text.size(); --index) at += character_at(text, at).length;
+  return at;
+}
+
+std::vector<std::string_view> characters(std::string_view text) {
+  std::vector<std::string_view> list;
+  for (std::size_t at = 0; at < text.size(); at += list.back().size()) {
+    list.push_back(text.substr(at, character_at(text, at).length));
+  }
+  return list;
+}
+
+std::string_view strip(std::string_view text, bool left, bool right,
+                       std::optional<std::string_view> set) {
+  const auto drops = [&](char32_t c) { return set ? has_character(*set, c) : is_space(c); };
+  while (left && !text.empty()) {
+    const auto c = character_at(text, 0);
+    if (!drops(c.value)) break;
+    text.remove_prefix(c.length);
+  }
+  while (right && !text.empty()) {
+    const std::size_t at = character_before(text, text.size());
+    if (!drops(character_at(text, at).value)) break;
+    text = text.substr(0, at);
+  }
+  return text;
+}
+
+std::vector<std::string_view> split(std::string_view text,
+                                    std::optional<std::string_view> separator, std::int64_t most) {
+  std::vector<std::string_view> parts;
+  const auto more = [&] { return most < 0 || static_cast<std::int64_t>(parts.size()) < most; };
+  if (separator) {
+    const Searcher searcher(*separator);
+    std::size_t begin = 0;
+    while (more()) {
+      const std::size_t end = searcher.find(text, begin);
+      if (end == std::string_view::npos) break;
+      parts.push_back(text.substr(begin, end - begin));
+      begin = end + separator->size();
+    }
+    parts.push_back(text.substr(begin));
+    return parts;
+  }
+  text = strip(text, true, false);
+  while (!text.empty() && more()) {
+    std::size_t end = 0;
+    while (end < text.size() && !is_space(character_at(text, end).value)) {
+      end += character_at(text, end).length;
+    }
+    parts.push_back(text.substr(0, end));
+    text = strip(text.substr(end), true, false);
+  }
+  if (!text.empty()) parts.push_back(text);
+  return parts;
+}
+
+std::vector<std::string_view> rsplit(std::string_view text,
+                                     std::optional<std::string_view> separator, std::int64_t most) {
+  if (most < 0) return split(text, separator, most);
+  std::vector<std::string_view> parts;
+  const auto more = [&] { return static_cast<std::int64_t>(parts.size()) < most; };
+  if (separator) {
+    // From the right, so that "aaa" at "aa" gives "a" and "".
+    std::string reversed(text.rbegin(), text.rend());
+    const std::string needle(separator->rbegin(), separator->rend());
+    const Searcher searcher(needle);
+    std::size_t begin = 0;
+    while (more()) {
+      const std::size_t end = searcher.find(reversed, begin);
+      if (end == std::string_view::npos) break;
+      parts.push_back(text.substr(text.size() - end, end - begin));
+      begin = end + needle.size();
+    }
+    parts.push_back(text.substr(0, text.size() - begin));
+  } else {
+    text = strip(text, false, true);
+    while (!text.empty() && more()) {
+      std::size_t begin = text.size();
+      while (begin > 0) {
+        const std::size_t before = character_before(text, begin);
+        if (is_space(character_at(text, before).value)) break;
+        begin = before;
+      }
+      parts.push_back(text.substr(begin));
+      text = strip(text.substr(0, begin), false, true);
+    }
+    if (!text.empty()) parts.push_back(text);
+  }
+  std::ranges::reverse(parts);
+  return parts;
+}
+
+std::vector<std::string_view> splitlines(std::string_view text, bool keep_ends) {
+  std::vector<std::string_view> lines;
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto c = character_at(text, at);
+    std::size_t after = at + c.length;
+    if (is_line_end(c.value)) {
+      if (c.value == '\r' && text.substr(after).starts_with('\n')) ++after;
+      lines.push_back(text.substr(begin, (keep_ends ? after : at) - begin));
+      begin = after;
+    }
+    at = after;
+  }
+  if (begin < text.size()) lines.push_back(text.substr(begin));
+  return lines;
+}
+
+Result<std::string> upper(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto c = character_at(text, at);
+    VOLTA_TRY(append_case(out, c.value, Case::kUpper));
+    at += c.length;
+  }
+  return out;
+}
+
+Result<std::string> lower(std::string_view text) {
+  std::string out;
+  VOLTA_TRY(append_word(out, text, Case::kLower));
+  return out;
+}
+
+Result<std::string> capitalize(std::string_view text) {
+  std::string out;
+  VOLTA_TRY(append_word(out, text, Case::kTitle));
+  return out;
+}
+
+Result<std::string> title(std::string_view text) {
+  std::string out;
+  bool inside = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto c = character_at(text, at);
+    VOLTA_TRY(append_case(out, c.value, inside ? Case::kLower : Case::kTitle));
+    inside = is_cased(c.value);
+    at += c.length;
+  }
+  return out;
+}
+
+Result<std::string> filter_title(std::string_view text) {
+  std::string out;
+  bool first = true;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto c = character_at(text, at);
+    const bool separates =
+        is_space(c.value) ||
+        (c.value < 0x80 &&
+         std::string_view("-({[<").find(static_cast<char>(c.value)) != std::string_view::npos);
+    VOLTA_TRY(append_case(out, c.value, first ? Case::kUpper : Case::kLower));
+    first = separates;
+    at += c.length;
+  }
+  return out;
+}
+
+bool is_upper(std::string_view text) {
+  bool cased = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto c = character_at(text, at);
+    if (is_category(c.value, "Ll") || is_category(c.value, "Lt")) return false;
+    cased = cased || is_category(c.value, "Lu");
+    at += c.length;
+  }
+  return cased;
+}
+
+bool is_lower(std::string_view text) {
+  bool cased = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto c = character_at(text, at);
+    if (is_category(c.value, "Lu") || is_category(c.value, "Lt")) return false;
+    cased = cased || is_category(c.value, "Ll");
+    at += c.length;
+  }
+  return cased;
+}
+
+bool all_characters(std::string_view text, bool (*test)(char32_t)) {
+  for (std::size_t at = 0; at < text.size();) {
+    const auto c = character_at(text, at);
+    if (!test(c.value)) return false;
+    at += c.length;
+  }
+  return !text.empty();
+}
+
+bool is_alpha(char32_t c) { return unicode::properties()[c].is_letter(); }
+bool is_decimal(char32_t c) { return is_category(c, "Nd"); }
+
+std::string quoted(std::string_view text) {
+  const bool single = text.find('\'') != std::string_view::npos;
+  const bool use_double = single && text.find('"') == std::string_view::npos;
+  const char quote = use_double ? '"' : '\'';
+  std::string out(1, quote);
+  for (std::size_t at = 0; at < text.size();) {
+    const auto c = character_at(text, at);
+    const auto value = static_cast<std::uint32_t>(c.value);
+    if (value == static_cast<unsigned char>(quote) || value == '\\') {
+      out += '\\';
+      out += static_cast<char>(value);
+    } else if (value == '\n') {
+      out += "\\n";
+    } else if (value == '\r') {
+      out += "\\r";
+    } else if (value == '\t') {
+      out += "\\t";
+    } else if (printable(c.value)) {
+      out += text.substr(at, c.length);
+    } else if (value < 0x100) {
+      out += fmt::format("\\x{:02x}", value);
+    } else if (value < 0x10000) {
+      out += fmt::format("\\u{:04x}", value);
+    } else {
+      out += fmt::format("\\U{:08x}", value);
+    }
+    at += c.length;
+  }
+  return out + quote;
+}
+
+}  // namespace volta::jinja

@@ -1,0 +1,62 @@
+// Python's string functions on UTF-8. Text is valid UTF-8 everywhere; indices count code points.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "io/jinja/budget.h"
+
+namespace volta::jinja {
+
+/// Finds one string in others in linear time, whatever they are.
+class Searcher {
+ public:
+  explicit Searcher(std::string_view needle);
+  /// The first place at or after `from`; npos when there is none.
+  std::size_t find(std::string_view text, std::size_t from = 0) const;
+
+ private:
+  std::string_view needle_;
+  std::vector<std::size_t> borders_;  // Of the needle's beginnings; empty for short needles.
+};
+
+/// What str.isspace() and \s say.
+bool is_space(char32_t c);
+std::size_t count_characters(std::string_view text);
+/// The byte at which character `index` begins; text.size() when there are not so many.
+std::size_t character_offset(std::string_view text, std::size_t index);
+std::vector<std::string_view> characters(std::string_view text);
+
+/// str.strip(): without `set` white space, with it any character of the set.
+std::string_view strip(std::string_view text, bool left, bool right,
+                       std::optional<std::string_view> set = std::nullopt);
+/// str.split() and str.rsplit(): at white space without `separator` (not empty), at most `most`
+/// times unless it is negative.
+std::vector<std::string_view> split(std::string_view text,
+                                    std::optional<std::string_view> separator, std::int64_t most);
+std::vector<std::string_view> rsplit(std::string_view text,
+                                     std::optional<std::string_view> separator, std::int64_t most);
+std::vector<std::string_view> splitlines(std::string_view text, bool keep_ends = false);
+
+/// Letter case as Python has it. kUnsupported for the few characters whose case is longer than one
+/// character or depends on others (the German sharp s, ligatures, a final sigma).
+Result<std::string> upper(std::string_view text);
+Result<std::string> lower(std::string_view text);
+Result<std::string> capitalize(std::string_view text);
+Result<std::string> title(std::string_view text);         ///< str.title()
+Result<std::string> filter_title(std::string_view text);  ///< Jinja's title filter.
+bool is_upper(std::string_view text);
+bool is_lower(std::string_view text);
+bool all_characters(std::string_view text, bool (*test)(char32_t));  ///< False for no text.
+bool is_alpha(char32_t c);
+bool is_decimal(char32_t c);
+
+/// repr() of a string.
+std::string quoted(std::string_view text);
+
+}  // namespace volta::jinja

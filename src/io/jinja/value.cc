@@ -1,0 +1,496 @@
+#include "io/jinja/value.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "io/jinja/text.h"
+
+namespace volta::jinja {
+namespace {
+
+// Containers in containers: what JSON may hold (base/json.h) and some more.
+constexpr int kMaxDepth = 96;
+
+std::unexpected<Error> type_error(std::string message) {
+  return fail(ErrorCode::kInvalidFile, std::move(message));
+}
+
+// Lists equal lists, tuples tuples; the others only themselves.
+bool equal_sequences(Budget& budget, const Sequence& a, const Sequence& b) {
+  if (a.kind != b.kind || a.items.size() != b.items.size()) return false;
+  for (std::size_t i = 0; i < a.items.size(); ++i) {
+    if (!equal(budget, a.items[i], b.items[i])) return false;
+  }
+  return true;
+}
+
+bool equal_dicts(Budget& budget, const Dict& a, const Dict& b) {
+  if (a.members.size() != b.members.size()) return false;
+  return std::ranges::all_of(a.members, [&](const auto& member) {
+    const Value* other = find(budget, b, member.first);
+    return other != nullptr && equal(budget, member.second, *other);
+  });
+}
+
+// Exact, unlike a comparison as doubles: a long double holds every int64.
+int order(long double a, long double b) { return a < b ? -1 : a > b ? 1 : a == b ? 0 : 2; }
+
+int compare_numbers(const Value& a, const Value& b) {
+  const auto wide = [](const Value& value) {
+    std::int64_t whole = 0;
+    return value.as_int(whole) ? static_cast<long double>(whole)
+                               : static_cast<long double>(value.as_double());
+  };
+  return order(wide(a), wide(b));
+}
+
+Status print_items(TextBuilder& out, const Sequence& sequence, std::string_view open,
+                   std::string_view close) {
+  out.add(open);
+  bool first = true;
+  for (const Value& item : sequence.items) {
+    if (!first) out.add(", ");
+    first = false;
+    VOLTA_TRY(print_repr(out, item));
+    if (out.full()) break;
+  }
+  if (sequence.kind == SequenceKind::kTuple && sequence.items.size() == 1) out.add(",");
+  out.add(close);
+  return {};
+}
+
+Status print_sequence(TextBuilder& out, const Sequence& sequence) {
+  switch (sequence.kind) {
+    case SequenceKind::kList:
+      return print_items(out, sequence, "[", "]");
+    case SequenceKind::kTuple:
+      return print_items(out, sequence, "(", ")");
+    case SequenceKind::kKeys:
+      return print_items(out, sequence, "dict_keys([", "])");
+    case SequenceKind::kValues:
+      return print_items(out, sequence, "dict_values([", "])");
+    case SequenceKind::kItems:
+      return print_items(out, sequence, "dict_items([", "])");
+    case SequenceKind::kRange:
+    case SequenceKind::kIterator:
+      break;
+  }
+  return fail(ErrorCode::kUnsupported,
+              "printing an iterator or a range is not supported; make a list of it with |list");
+}
+
+Status print_dict(TextBuilder& out, const Dict& dict) {
+  out.add("{");
+  bool first = true;
+  for (const auto& [key, value] : dict.members) {
+    if (!first) out.add(", ");
+    first = false;
+    VOLTA_TRY(print_repr(out, key));
+    out.add(": ");
+    VOLTA_TRY(print_repr(out, value));
+    if (out.full()) break;
+  }
+  out.add("}");
+  return {};
+}
+
+}  // namespace
+
+Value Value::text(std::string_view bytes) {
+  return Value(Text{std::make_shared<const std::string>(bytes)});
+}
+Value Value::undefined(std::string message) {
+  return Value(Undefined{std::make_shared<const std::string>(std::move(message))});
+}
+
+const std::string* Value::if_string() const {
+  const Text* text = if_text();
+  return text == nullptr ? nullptr : text->bytes.get();
+}
+Sequence* Value::if_sequence() const {
+  const auto* pointer = std::get_if<std::shared_ptr<Sequence>>(&data_);
+  return pointer == nullptr ? nullptr : pointer->get();
+}
+const Dict* Value::if_dict() const {
+  const auto* pointer = std::get_if<std::shared_ptr<const Dict>>(&data_);
+  return pointer == nullptr ? nullptr : pointer->get();
+}
+Namespace* Value::if_namespace() const {
+  const auto* pointer = std::get_if<std::shared_ptr<Namespace>>(&data_);
+  return pointer == nullptr ? nullptr : pointer->get();
+}
+LoopState* Value::if_loop() const {
+  const auto* pointer = std::get_if<std::shared_ptr<LoopState>>(&data_);
+  return pointer == nullptr ? nullptr : pointer->get();
+}
+const Function* Value::if_function() const {
+  const auto* pointer = std::get_if<std::shared_ptr<const Function>>(&data_);
+  return pointer == nullptr ? nullptr : pointer->get();
+}
+
+bool Value::as_int(std::int64_t& out) const {
+  if (const bool* flag = if_bool()) {
+    out = *flag ? 1 : 0;
+    return true;
+  }
+  if (const std::int64_t* number = if_int()) {
+    out = *number;
+    return true;
+  }
+  return false;
+}
+bool Value::is_number() const {
+  return if_bool() != nullptr || if_int() != nullptr || if_double() != nullptr;
+}
+double Value::as_double() const {
+  if (const double* number = if_double()) return *number;
+  std::int64_t whole = 0;
+  return as_int(whole) ? static_cast<double>(whole) : 0.0;
+}
+
+std::string_view Value::type_name() const {
+  if (is_undefined()) return "Undefined";
+  if (is_none()) return "None";
+  if (if_bool() != nullptr) return "bool";
+  if (if_int() != nullptr) return "int";
+  if (if_double() != nullptr) return "float";
+  if (if_text() != nullptr) return "str";
+  if (if_dict() != nullptr) return "dict";
+  if (if_namespace() != nullptr) return "namespace";
+  if (if_loop() != nullptr) return "loop";
+  if (const Sequence* sequence = if_sequence()) {
+    switch (sequence->kind) {
+      case SequenceKind::kList:
+        return "list";
+      case SequenceKind::kTuple:
+        return "tuple";
+      case SequenceKind::kRange:
+        return "range";
+      case SequenceKind::kIterator:
+        return "iterator";
+      case SequenceKind::kKeys:
+        return "dict_keys";
+      case SequenceKind::kValues:
+        return "dict_values";
+      case SequenceKind::kItems:
+        return "dict_items";
+    }
+  }
+  return "function";
+}
+
+int Value::depth() const {
+  if (const Sequence* sequence = if_sequence()) return sequence->depth;
+  const Dict* dict = if_dict();
+  return dict == nullptr ? 0 : dict->depth;
+}
+
+Result<Value> TextBuilder::finish(bool markup) {
+  VOLTA_TRY(budget_->check());
+  return Value(Text{std::make_shared<const std::string>(std::move(text_)), markup});
+}
+Result<std::string> TextBuilder::finish_string() {
+  VOLTA_TRY(budget_->check());
+  return std::move(text_);
+}
+
+Result<Value> make_text(Budget& budget, std::string_view bytes) {
+  TextBuilder builder(budget);
+  builder.add(bytes);
+  return builder.finish();
+}
+
+Status check_storable(const Value& value) {
+  if (value.if_namespace() != nullptr || value.if_function() != nullptr ||
+      value.if_loop() != nullptr) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("storing a {} in another value is not supported", value.type_name()));
+  }
+  return {};
+}
+
+namespace {
+// One more than the deepest of the values.
+Status grow_depth(const Value& value, int& depth) {
+  VOLTA_TRY(check_storable(value));
+  depth = std::max(depth, value.depth() + 1);
+  if (depth > kMaxDepth) return type_error("values nest too deeply");
+  return {};
+}
+}  // namespace
+
+Result<Value> make_sequence(Budget& budget, SequenceKind kind, std::vector<Value> items) {
+  budget.make_many(items.size() + 1, sizeof(Value));
+  VOLTA_TRY(budget.check());
+  auto sequence = std::make_shared<Sequence>();
+  sequence->kind = kind;
+  for (const Value& item : items) VOLTA_TRY(grow_depth(item, sequence->depth));
+  sequence->items = std::move(items);
+  return Value(std::move(sequence));
+}
+
+Result<Value> make_dict(Budget& budget, std::vector<std::pair<Value, Value>> members) {
+  auto dict = std::make_shared<Dict>();
+  for (auto& [key, value] : members) {
+    budget.make_bytes(2 * sizeof(Value));
+    const bool hashable = key.is_none() || key.is_number() || key.if_text() != nullptr;
+    if (!hashable) {
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("a {} as key of a dict is not supported", key.type_name()));
+    }
+    VOLTA_TRY(grow_depth(value, dict->depth));
+    budget.step(dict->members.size());
+    const auto same = std::ranges::find_if(
+        dict->members, [&](const auto& member) { return equal(budget, member.first, key); });
+    VOLTA_TRY(budget.check());
+    if (same != dict->members.end()) {
+      same->second = std::move(value);
+    } else {
+      dict->members.emplace_back(std::move(key), std::move(value));
+    }
+  }
+  return Value(std::shared_ptr<const Dict>(std::move(dict)));
+}
+
+Result<Value> from_json(const JsonValue& json) {
+  if (const bool* flag = json.if_bool()) return Value(*flag);
+  if (const std::int64_t* number = json.if_int()) return Value(*number);
+  if (const double* number = json.if_double()) return Value(*number);
+  if (const std::string* text = json.if_string()) return Value::text(*text);
+  if (const JsonValue::Array* array = json.if_array()) {
+    auto sequence = std::make_shared<Sequence>();
+    for (const JsonValue& item : *array) {
+      VOLTA_TRY(Value value, from_json(item));
+      VOLTA_TRY(grow_depth(value, sequence->depth));
+      sequence->items.push_back(std::move(value));
+    }
+    return Value(std::move(sequence));
+  }
+  if (const JsonValue::Object* object = json.if_object()) {
+    auto dict = std::make_shared<Dict>();
+    for (const auto& [key, item] : *object) {
+      VOLTA_TRY(Value value, from_json(item));
+      VOLTA_TRY(grow_depth(value, dict->depth));
+      dict->members.emplace_back(Value::text(key), std::move(value));
+    }
+    return Value(std::shared_ptr<const Dict>(std::move(dict)));
+  }
+  return Value(None{});
+}
+
+bool truth(const Value& value) {
+  if (const bool* flag = value.if_bool()) return *flag;
+  if (const std::int64_t* number = value.if_int()) return *number != 0;
+  if (const double* number = value.if_double()) return *number != 0.0;
+  if (const std::string* text = value.if_string()) return !text->empty();
+  if (const Dict* dict = value.if_dict()) return !dict->members.empty();
+  if (const Sequence* sequence = value.if_sequence()) {
+    return sequence->kind == SequenceKind::kIterator || !sequence->items.empty();
+  }
+  return !value.is_undefined() && !value.is_none();
+}
+
+bool equal(Budget& budget, const Value& a, const Value& b) {
+  if (!budget.step()) return false;
+  if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
+  const std::string* text_a = a.if_string();
+  const std::string* text_b = b.if_string();
+  if (text_a != nullptr && text_b != nullptr) {
+    return text_a->size() == text_b->size() && budget.scan(text_a->size()) && *text_a == *text_b;
+  }
+  if (a.is_undefined() || a.is_none()) {
+    return a.is_undefined() ? b.is_undefined() : b.is_none();
+  }
+  const Sequence* list_a = a.if_sequence();
+  const Sequence* list_b = b.if_sequence();
+  if (list_a != nullptr && list_b != nullptr) {
+    return list_a == list_b || equal_sequences(budget, *list_a, *list_b);
+  }
+  const Dict* dict_a = a.if_dict();
+  const Dict* dict_b = b.if_dict();
+  if (dict_a != nullptr && dict_b != nullptr) {
+    return dict_a == dict_b || equal_dicts(budget, *dict_a, *dict_b);
+  }
+  const Namespace* names = a.if_namespace();
+  return names != nullptr && names == b.if_namespace();
+}
+
+Result<int> compare(Budget& budget, const Value& a, const Value& b) {
+  budget.step();
+  VOLTA_TRY(budget.check());
+  if (a.is_number() && b.is_number()) return compare_numbers(a, b);
+  const std::string* text_a = a.if_string();
+  const std::string* text_b = b.if_string();
+  if (text_a != nullptr && text_b != nullptr) {
+    budget.scan(std::min(text_a->size(), text_b->size()));
+    const int order = text_a->compare(*text_b);  // As code points: UTF-8 keeps their order.
+    return order < 0 ? -1 : order > 0 ? 1 : 0;
+  }
+  const Sequence* list_a = a.if_sequence();
+  const Sequence* list_b = b.if_sequence();
+  if (list_a != nullptr && list_b != nullptr && list_a->kind == list_b->kind &&
+      (list_a->kind == SequenceKind::kList || list_a->kind == SequenceKind::kTuple)) {
+    const std::size_t common = std::min(list_a->items.size(), list_b->items.size());
+    for (std::size_t i = 0; i < common; ++i) {
+      if (!equal(budget, list_a->items[i], list_b->items[i])) {
+        return compare(budget, list_a->items[i], list_b->items[i]);
+      }
+    }
+    const std::size_t size_a = list_a->items.size(), size_b = list_b->items.size();
+    return size_a < size_b ? -1 : size_a > size_b ? 1 : 0;
+  }
+  for (const Value& value : {a, b}) {
+    if (const Undefined* undefined = value.if_undefined()) {
+      return type_error(undefined->message == nullptr ? "undefined" : *undefined->message);
+    }
+  }
+  return type_error(fmt::format("{} and {} cannot be put in order", a.type_name(), b.type_name()));
+}
+
+Result<bool> contains(Budget& budget, const Value& container, const Value& item) {
+  if (const std::string* text = container.if_string()) {
+    const std::string* part = item.if_string();
+    if (part == nullptr) {
+      return type_error(fmt::format("'in' on a string takes a string, not {}", item.type_name()));
+    }
+    budget.scan(text->size());
+    return Searcher(*part).find(*text) != std::string::npos;
+  }
+  if (const Dict* dict = container.if_dict()) {
+    if (item.if_sequence() != nullptr || item.if_dict() != nullptr) {
+      return type_error(fmt::format("a {} is no key of a dict", item.type_name()));
+    }
+    const bool found = find(budget, *dict, item) != nullptr;
+    VOLTA_TRY(budget.check());
+    return found;
+  }
+  if (Sequence* sequence = container.if_sequence()) {
+    for (std::size_t i = sequence->next; i < sequence->items.size(); ++i) {
+      if (sequence->kind == SequenceKind::kIterator) sequence->next = i + 1;
+      if (equal(budget, sequence->items[i], item)) return true;
+      VOLTA_TRY(budget.check());
+    }
+    return false;
+  }
+  if (container.is_undefined()) return false;
+  return type_error(fmt::format("'in' cannot look into a value of type {}", container.type_name()));
+}
+
+const Value* find(Budget& budget, const Dict& dict, const Value& key) {
+  const std::string* name = key.if_string();
+  budget.step(1 + dict.members.size() / 8);
+  for (const auto& [member, value] : dict.members) {
+    if (name != nullptr) {
+      const std::string* text = member.if_string();
+      if (text != nullptr && *text == *name) return &value;
+    } else if (equal(budget, member, key)) {
+      return &value;
+    }
+  }
+  return nullptr;
+}
+
+const Value* find(const Dict& dict, std::string_view key) {
+  for (const auto& [member, value] : dict.members) {
+    const std::string* text = member.if_string();
+    if (text != nullptr && *text == key) return &value;
+  }
+  return nullptr;
+}
+
+std::string number_text(double number) {
+  std::string text = fmt::format("{}", number);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+Status print_repr(TextBuilder& out, const Value& value) {
+  if (const Text* text = value.if_text()) {
+    if (text->markup) {
+      return fail(ErrorCode::kUnsupported, "printing 'safe' text inside a list is not supported");
+    }
+    out.add(quoted(*text->bytes));
+    return {};
+  }
+  if (value.is_undefined()) {
+    out.add("Undefined");
+    return {};
+  }
+  return print(out, value);
+}
+
+Status print(TextBuilder& out, const Value& value) {
+  if (const std::string* text = value.if_string()) {
+    out.add(*text);
+  } else if (value.is_none()) {
+    out.add("None");
+  } else if (const bool* flag = value.if_bool()) {
+    out.add(*flag ? "True" : "False");
+  } else if (const std::int64_t* number = value.if_int()) {
+    out.add(fmt::format("{}", *number));
+  } else if (const double* real = value.if_double()) {
+    out.add(number_text(*real));
+  } else if (const Sequence* sequence = value.if_sequence()) {
+    return print_sequence(out, *sequence);
+  } else if (const Dict* dict = value.if_dict()) {
+    return print_dict(out, *dict);
+  } else if (!value.is_undefined()) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("printing a {} is not supported", value.type_name()));
+  }
+  return {};
+}
+
+Result<Value> to_text(Budget& budget, const Value& value) {
+  if (value.if_text() != nullptr) return value;
+  TextBuilder out(budget);
+  VOLTA_TRY(print(out, value));
+  return out.finish();
+}
+
+bool is_iterable(const Value& value) {
+  return value.if_sequence() != nullptr || value.if_dict() != nullptr ||
+         value.if_text() != nullptr || value.is_undefined();
+}
+
+Result<std::vector<Value>> iterate(Budget& budget, const Value& value) {
+  std::vector<Value> items;
+  if (Sequence* sequence = value.if_sequence()) {
+    budget.make_many(sequence->items.size(), sizeof(Value));
+    VOLTA_TRY(budget.check());
+    const auto begin = sequence->items.begin() + static_cast<std::ptrdiff_t>(sequence->next);
+    items.assign(begin, sequence->items.end());
+    if (sequence->kind == SequenceKind::kIterator) sequence->next = sequence->items.size();
+  } else if (const Dict* dict = value.if_dict()) {
+    budget.make_many(dict->members.size(), sizeof(Value));
+    VOLTA_TRY(budget.check());
+    for (const auto& member : dict->members) items.push_back(member.first);
+  } else if (const std::string* text = value.if_string()) {
+    budget.make_many(text->size(), 2 * sizeof(Value));
+    VOLTA_TRY(budget.check());
+    for (const std::string_view character : characters(*text)) {
+      items.push_back(Value::text(character));
+    }
+  } else if (!value.is_undefined()) {
+    return type_error(
+        fmt::format("a value of type {} has no items to go through", value.type_name()));
+  }
+  return items;
+}
+
+Result<std::int64_t> length(Budget& budget, const Value& value) {
+  if (const std::string* text = value.if_string()) {
+    budget.scan(text->size());
+    return static_cast<std::int64_t>(count_characters(*text));
+  }
+  if (const Dict* dict = value.if_dict()) return static_cast<std::int64_t>(dict->members.size());
+  const Sequence* sequence = value.if_sequence();
+  if (sequence != nullptr && sequence->kind != SequenceKind::kIterator) {
+    return static_cast<std::int64_t>(sequence->items.size());
+  }
+  if (value.is_undefined()) return 0;
+  return type_error(fmt::format("a value of type {} has no length", value.type_name()));
+}
+
+}  // namespace volta::jinja

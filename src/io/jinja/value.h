@@ -1,0 +1,178 @@
+// Values of the template language: what Python values look like to a chat template. Values do not
+// change once made, namespaces and iterators excepted, so sharing them is copying them. Knows
+// nothing of syntax.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "io/jinja/budget.h"
+
+namespace volta::jinja {
+
+class Value;
+
+/// A name or member that is not there. Prints as nothing; most other uses fail with the message.
+struct Undefined {
+  std::shared_ptr<const std::string> message;
+};
+struct None {};
+
+/// A string (valid UTF-8; its length and indices count code points).
+struct Text {
+  std::shared_ptr<const std::string> bytes;
+  /// Made by `safe` or `escape`. Python's Markup escapes what it is combined with; so those
+  /// combinations are refused.
+  bool markup = false;
+};
+
+/// What a sequence looks like to Python. A list and a tuple print differently, an iterator can be
+/// read once, a view has a length and no indices.
+enum class SequenceKind : std::uint8_t { kList, kTuple, kRange, kIterator, kKeys, kValues, kItems };
+struct Sequence {
+  SequenceKind kind = SequenceKind::kList;
+  std::vector<Value> items;
+  int depth = 1;         ///< Of nested containers; bounded, so recursion over values is.
+  std::size_t next = 0;  ///< Of an iterator: what was not read yet begins here.
+};
+
+struct Dict {
+  std::vector<std::pair<Value, Value>> members;  ///< In the order of insertion; keys differ.
+  int depth = 1;
+};
+
+/// namespace(...): the only thing a template can change.
+struct Namespace {
+  std::vector<std::pair<std::string, Value>> members;
+};
+
+/// The `loop` of a for block; the interpreter's.
+struct LoopState;
+
+/// A global function, a macro (by its node), or a method with its object.
+struct Function {
+  enum class Kind : std::uint8_t { kGlobal, kMacro, kMethod };
+  Kind kind = Kind::kGlobal;
+  int node = -1;
+  std::string name{};
+  std::shared_ptr<const Value> self{};
+};
+
+class Value {
+ public:
+  Value() : data_(Undefined{}) {}
+  explicit Value(None none) : data_(none) {}
+  explicit Value(Undefined undefined) : data_(std::move(undefined)) {}
+  explicit Value(bool flag) : data_(flag) {}
+  explicit Value(std::int64_t number) : data_(number) {}
+  explicit Value(double number) : data_(number) {}
+  explicit Value(Text text) : data_(std::move(text)) {}
+  explicit Value(std::shared_ptr<Sequence> sequence) : data_(std::move(sequence)) {}
+  explicit Value(std::shared_ptr<const Dict> dict) : data_(std::move(dict)) {}
+  explicit Value(std::shared_ptr<Namespace> names) : data_(std::move(names)) {}
+  explicit Value(std::shared_ptr<LoopState> loop) : data_(std::move(loop)) {}
+  explicit Value(std::shared_ptr<const Function> function) : data_(std::move(function)) {}
+
+  /// Text whose size the caller has answered for (constants, names, single characters).
+  static Value text(std::string_view bytes);
+  static Value undefined(std::string message);
+
+  bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
+  bool is_none() const { return std::holds_alternative<None>(data_); }
+  const Undefined* if_undefined() const { return std::get_if<Undefined>(&data_); }
+  const bool* if_bool() const { return std::get_if<bool>(&data_); }
+  /// Not for bool: see as_int().
+  const std::int64_t* if_int() const { return std::get_if<std::int64_t>(&data_); }
+  const double* if_double() const { return std::get_if<double>(&data_); }
+  const Text* if_text() const { return std::get_if<Text>(&data_); }
+  /// The bytes of a string; null for anything else.
+  const std::string* if_string() const;
+  Sequence* if_sequence() const;
+  const Dict* if_dict() const;
+  Namespace* if_namespace() const;
+  LoopState* if_loop() const;
+  const Function* if_function() const;
+
+  /// Whether it is an integer or, as in Python, a bool; `out` gets it.
+  bool as_int(std::int64_t& out) const;
+  bool is_number() const;
+  /// A number as double; 0 for others.
+  double as_double() const;
+
+  /// Python's name of its type, for messages: "str", "dict", ...
+  std::string_view type_name() const;
+  /// 0 for a leaf.
+  int depth() const;
+
+ private:
+  std::variant<Undefined, None, bool, std::int64_t, double, Text, std::shared_ptr<Sequence>,
+               std::shared_ptr<const Dict>, std::shared_ptr<Namespace>, std::shared_ptr<LoopState>,
+               std::shared_ptr<const Function>>
+      data_;
+};
+
+/// Collects text while the budget lasts; finish() fails when it did not.
+class TextBuilder {
+ public:
+  explicit TextBuilder(Budget& budget) : budget_(&budget) {}
+  void add(std::string_view piece) {
+    if (budget_->make_bytes(piece.size())) text_ += piece;
+  }
+  void add(std::size_t count, std::string_view piece) {
+    if (budget_->make_many(count, piece.size())) {
+      for (std::size_t i = 0; i < count; ++i) text_ += piece;
+    }
+  }
+  bool full() const { return budget_->spent(); }
+  Result<Value> finish(bool markup = false);
+  Result<std::string> finish_string();
+
+ private:
+  Budget* budget_;
+  std::string text_;
+};
+
+Result<Value> make_text(Budget& budget, std::string_view bytes);
+/// A list, tuple, ... of values; kInvalidFile when it would nest too deeply or hold what cannot be
+/// stored (a namespace, a macro, a loop).
+Result<Value> make_sequence(Budget& budget, SequenceKind kind, std::vector<Value> items);
+Result<Value> make_dict(Budget& budget, std::vector<std::pair<Value, Value>> members);
+/// Whether a container or a namespace can hold it.
+Status check_storable(const Value& value);
+/// A parsed document as a template sees it. Documents come with limits of their own.
+Result<Value> from_json(const JsonValue& json);
+
+/// Python's bool().
+bool truth(const Value& value);
+/// Python's ==. Costs steps.
+bool equal(Budget& budget, const Value& a, const Value& b);
+/// -1, 0 or 1 as a < b, a == b, a > b; 2 when a number is not one. kInvalidFile for types that have
+/// no order.
+Result<int> compare(Budget& budget, const Value& a, const Value& b);
+/// Python's `item in container`; an iterator is read up to the item.
+Result<bool> contains(Budget& budget, const Value& container, const Value& item);
+/// The member of a dict; null when there is none.
+const Value* find(Budget& budget, const Dict& dict, const Value& key);
+const Value* find(const Dict& dict, std::string_view key);
+
+/// Python's str() and repr(). kUnsupported for what prints an address there.
+Status print(TextBuilder& out, const Value& value);
+Status print_repr(TextBuilder& out, const Value& value);
+Result<Value> to_text(Budget& budget, const Value& value);
+std::string number_text(double number);
+
+/// What a for loop sees; reads an iterator to its end. kInvalidFile when it cannot be iterated.
+Result<std::vector<Value>> iterate(Budget& budget, const Value& value);
+bool is_iterable(const Value& value);
+/// Python's len().
+Result<std::int64_t> length(Budget& budget, const Value& value);
+
+}  // namespace volta::jinja

@@ -1,0 +1,271 @@
+// volta chat: conversations with a tiny model of random weights and a template of its own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/command.h"
+#include "support/shared_data.h"
+#include "support/temp_dir.h"
+
+namespace volta {
+namespace {
+
+using test::Command;
+using test::CommandResult;
+using test::run_volta;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Json = nlohmann::json;
+
+constexpr std::string_view kTemplate =
+    "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}"
+    "{{ raise_exception('Only known roles') }}{% endif %}"
+    "{{ bos_token if loop.first }}[{{ m.role }}]{{ m.content }}"
+    "{{ eos_token if m.role == 'assistant' }}{% endfor %}"
+    "{{ '[assistant]' if add_generation_prompt }}";
+
+// Needs no model: prompts of a folder with a template only.
+class RenderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(dir_.file("model"));
+    write_config(std::string(kTemplate));
+  }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(dir_.file(name), std::ios::binary) << text;
+  }
+  void write_config(const std::string& chat_template) const {
+    const Json config = {
+        {"bos_token", "<s>"}, {"eos_token", "</s>"}, {"chat_template", chat_template}};
+    write("model/tokenizer_config.json", config.dump());
+  }
+  CommandResult chat(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"chat", "model"});
+    return run_volta(arguments, dir_.path());
+  }
+
+  test::TempDir dir_;
+};
+
+TEST_F(RenderTest, MessagesOfAFile) {
+  write("m.json",
+        R"([{"role": "user", "content": "Grüße"}, {"role": "assistant", "content": "b"}])");
+  const CommandResult done = chat({"--render", "--messages", "m.json", "--system", "s"});
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(done.out, "<s>[system]s[user]Grüße[assistant]b</s>");
+  EXPECT_EQ(chat({"--render", "--prompt", "hi"}).out, "<s>[user]hi[assistant]");
+  EXPECT_EQ(chat({"--render", "-p", "hi", "--output", "json"}).out,
+            "{\"text\":\"<s>[user]hi[assistant]\"}\n");
+}
+
+TEST_F(RenderTest, ToolsAndNames) {
+  write("tools.json", R"([{"name": "f"}])");
+  write("t.jinja", "{{ tools[0].name }} {{ deep }} {{ style ~ '!' }} {{ eos_token }}");
+  const CommandResult done = chat({"--render", "-p", "x", "--template", "t.jinja", "--tools",
+                                   "tools.json", "--var", "deep=true", "--var", "style=calm"});
+  EXPECT_EQ(done.out, "f True calm! </s>") << done.err;
+}
+
+TEST_F(RenderTest, MistakesAreNamed) {
+  write("m.json", R"([{"role": "critic", "content": "x"}])");
+  const CommandResult refused = chat({"--render", "--messages", "m.json"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err,
+              HasSubstr("the chat template refuses this conversation: Only known roles"));
+  EXPECT_EQ(chat({"--render"}).exit_code, 2);
+  EXPECT_EQ(chat({"--render", "-p", "a\xff"}).exit_code, 2);
+  EXPECT_EQ(chat({"--render", "-p", "a", "--var", "x"}).exit_code, 2);
+  EXPECT_EQ(chat({"--render", "-p", "a", "--output", "csv"}).exit_code, 2);
+  EXPECT_EQ(chat({"--render", "-p", "a", "--profile", "x"}).exit_code, 2);
+  EXPECT_EQ(chat({"--render", "--messages", "missing.json"}).exit_code, 3);
+  write("m.json", "{}");
+  EXPECT_EQ(chat({"--render", "--messages", "m.json"}).exit_code, 3);
+  write("m.json", "[5]");
+  EXPECT_EQ(chat({"--render", "--messages", "m.json"}).exit_code, 2);
+  write_config("a\n{% if x %}");
+  const CommandResult broken = chat({"--render", "-p", "a"});
+  EXPECT_EQ(broken.exit_code, 3);
+  EXPECT_THAT(broken.err, HasSubstr("chat_template: line 2: the block has no {% endif %}"));
+  write_config("{{ messages|urlize }}");
+  const CommandResult unknown = chat({"--render", "-p", "a"});
+  EXPECT_EQ(unknown.exit_code, 3);
+  EXPECT_THAT(unknown.err, HasSubstr("line 1: the filter 'urlize' is not supported"));
+  write("model/tokenizer_config.json", "{}");
+  const CommandResult none = chat({"--render", "-p", "a"});
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_THAT(none.err, HasSubstr("has no chat template"));
+  EXPECT_THAT(none.err, HasSubstr("--template FILE"));
+}
+
+// Talks with the model.
+class ChatTest : public RenderTest {
+ protected:
+  void SetUp() override {
+    VOLTA_NEEDS_SHARED("models/llama-tiny");
+    for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+      std::filesystem::create_directory(dir_.file("model"));
+      std::filesystem::copy_file(test::shared_path("models/llama-tiny/") + name,
+                                 dir_.file("model/") + name);
+    }
+    write_config(std::string(kTemplate));
+  }
+  // Lines in, one JSON object a turn out; greedy.
+  CommandResult talk(const std::string& lines, std::vector<std::string> more = {}) const {
+    write("lines", lines);
+    std::vector<std::string> arguments = {"chat", "model", "--temperature", "0",
+                                          "-n",   "8",     "--output",      "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Command(arguments, dir_.path(), {}, "lines").wait();
+  }
+  static std::vector<Json> turns(const CommandResult& result) {
+    std::vector<Json> list;
+    std::istringstream lines(result.out);
+    for (std::string line; std::getline(lines, line);) list.push_back(Json::parse(line));
+    return list;
+  }
+};
+
+TEST_F(ChatTest, ATurnIsThePromptOfTheTemplateContinued) {
+  const CommandResult once = chat({"-p", "Hi", "-n", "6", "--temperature", "0"});
+  ASSERT_EQ(once.exit_code, 0) << once.err;
+  const CommandResult rendered = chat({"-p", "Hi", "--render", "--output", "json"});
+  const Json prompt = Json::parse(rendered.out);
+  std::string ids;
+  for (const Json& id : prompt["ids"]) {
+    ids += (ids.empty() ? "" : ",") + id.dump();
+  }
+  EXPECT_THAT(ids, StartsWith("1,"));  // One <s>, the template's.
+  EXPECT_THAT(ids, ::testing::Not(StartsWith("1,1,")));
+  const CommandResult continued = run_volta(
+      {"generate", "model", "--ids", ids, "-n", "6", "--temperature", "0", "--output", "json"},
+      dir_.path());
+  const std::string whole = Json::parse(continued.out)["text"];
+  EXPECT_THAT(whole, ::testing::EndsWith(once.out.substr(0, once.out.size() - 1)));
+}
+
+TEST_F(ChatTest, TheConversationGrowsAndIsNotRunAgain) {
+  const CommandResult done = talk("Hello\n\nAnd then?\n/reset\nHello\n/exit\nnever read\n");
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  const auto list = turns(done);
+  ASSERT_EQ(list.size(), 3U) << done.out;
+  EXPECT_EQ(list[0]["role"], "assistant");
+  EXPECT_GT(list[1]["prompt_tokens"], list[0]["prompt_tokens"]);
+  EXPECT_GE(list[1]["reused_tokens"], list[0]["prompt_tokens"]);
+  EXPECT_EQ(list[2]["prompt_tokens"], list[0]["prompt_tokens"]);
+  EXPECT_EQ(list[2]["content"], list[0]["content"]);
+}
+
+TEST_F(ChatTest, AStopStringEndsAnAnswer) {
+  const auto whole = turns(talk("Hello\n"));
+  const std::string content = whole.at(0)["content"];
+  ASSERT_GT(content.size(), 4U);
+  const std::string stop = content.substr(2, 2);
+  const auto cut = turns(talk("Hello\n", {"--stop", stop}));
+  EXPECT_EQ(cut.at(0)["content"], content.substr(0, content.find(stop)));
+  EXPECT_EQ(cut.at(0)["stop_reason"], "stop_string");
+}
+
+TEST_F(ChatTest, TheOldestTurnsGoWhenTheContextIsFull) {
+  std::string lines;
+  for (int i = 0; i < 8; ++i) lines += "Tell me about the number " + std::to_string(i) + "\n";
+  const CommandResult done = talk(lines, {"--system", "Be brief"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_THAT(done.err, HasSubstr("the context of 128 tokens is full: the oldest"));
+  const auto list = turns(done);
+  ASSERT_EQ(list.size(), 8U);
+  EXPECT_GT(list.back()["dropped_turns"], 0);
+  EXPECT_LT(list.back()["prompt_tokens"], 128);
+}
+
+TEST_F(ChatTest, BadLinesEndAPipedConversation) {
+  const CommandResult utf8 = talk("Hello\na\xff\n");
+  EXPECT_EQ(utf8.exit_code, 2);
+  EXPECT_THAT(utf8.err, HasSubstr("line 2: byte 1 of the message is not UTF-8"));
+  EXPECT_EQ(turns(utf8).size(), 1U);
+  const CommandResult long_line = talk(std::string(1 << 21, 'x') + "\n");
+  EXPECT_EQ(long_line.exit_code, 2);
+  EXPECT_THAT(long_line.err, HasSubstr("line 1: a line has more than 1048576 bytes"));
+  std::string words;
+  for (int i = 0; i < 500; ++i) words += "word ";
+  const CommandResult full = talk(words + "\n");
+  EXPECT_EQ(full.exit_code, 2);
+  EXPECT_THAT(full.err, HasSubstr("the message is too long"));
+  EXPECT_EQ(talk("").exit_code, 0);
+  EXPECT_THAT(talk("/help\n").err, HasSubstr("/reset forgets the conversation"));
+}
+
+TEST_F(ChatTest, MessagesOfAFileAreAnswered) {
+  write("m.json", R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+                      {"role": "user", "content": "c"}])");
+  const CommandResult done = talk("", {"--messages", "m.json", "-v"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(turns(done).size(), 1U);
+  EXPECT_THAT(done.err, HasSubstr("tokens; of the prompt's"));
+  EXPECT_EQ(talk("", {"-p", "x", "--temperature", "-1"}).exit_code, 2);
+}
+
+TEST_F(ChatTest, CtrlCStopsAnAnswer) {
+  // A long context, and nothing that would end an answer before it is full.
+  std::ifstream config(test::shared_path("models/llama-tiny/config.json"));
+  Json changed = Json::parse(config);
+  changed["max_position_embeddings"] = 8192;
+  changed["eos_token_id"] = nullptr;
+  write("model/config.json", changed.dump());
+  write("model/tokenizer_config.json",
+        Json{{"chat_template", "{{ messages[-1].content }}"}}.dump());
+  write("lines", "Hello\n");
+  Command running({"chat", "model", "-n", "8000", "--threads", "1", "-v"}, dir_.path(), {},
+                  "lines");
+  const auto begun = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+      if (entry.path().extension() == ".out") return entry.file_size() > 0;
+    }
+    return false;
+  };
+  for (int i = 0; i < 3000 && !begun(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  running.kill(SIGINT);
+  const CommandResult done = running.wait();  // The input ends behind the answer.
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_THAT(done.err, HasSubstr("tokens; of the prompt's"));
+  EXPECT_THAT(done.err, ::testing::Not(HasSubstr("(8000 tokens")));
+}
+
+TEST_F(ChatTest, CtrlCAtThePromptEnds) {
+  ASSERT_EQ(::mkfifo(dir_.file("pipe").c_str(), 0600), 0);
+  std::ofstream keeps_it_open;
+  const Command running({"chat", "model", "--temperature", "0", "-n", "4"}, dir_.path(), {},
+                        "pipe");
+  keeps_it_open.open(dir_.file("pipe"));
+  keeps_it_open << "Hello\n" << std::flush;
+  Command waiting = running;
+  // The answer's line end: from here on it waits for the next line.
+  const auto answered = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+      if (entry.path().extension() != ".out") continue;
+      std::ifstream file(entry.path());
+      const std::string text(std::istreambuf_iterator<char>(file), {});
+      return text.ends_with('\n');
+    }
+    return false;
+  };
+  for (int i = 0; i < 3000 && !answered(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  waiting.kill(SIGINT);
+  EXPECT_EQ(waiting.wait().exit_code, 130);
+}
+
+}  // namespace
+}  // namespace volta

@@ -1,0 +1,44 @@
+// Any bytes as a chat template, run on a conversation that has a bit of everything.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "io/jinja/interpreter.h"
+#include "io/jinja/parser.h"
+
+namespace {
+
+constexpr std::string_view kVariables = R"({
+  "messages": [{"role": "system", "content": " Be brief.\n"},
+               {"role": "user", "content": "Gr\u00fc\u00dfe \ud83c\udf0d <b>", "n": 3},
+               {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+               {"role": "tool", "content": [{"type": "text", "text": "2.5"}]}],
+  "tools": [{"type": "function", "function": {"name": "f", "parameters": {"a": [1, null, true]}}}],
+  "add_generation_prompt": true, "bos_token": "<s>", "eos_token": "</s>", "x": -2.5})";
+
+volta::jinja::Environment environment() {
+  volta::jinja::Environment made;
+  made.limits = {.steps = 200'000, .bytes = 8 << 20, .output = 1 << 20};
+  const auto json = volta::parse_json(kVariables, "variables");
+  for (const auto& [name, value] : *json->if_object()) {
+    made.variables.emplace_back(name, *volta::jinja::from_json(value));
+  }
+  return made;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const volta::jinja::Environment given = environment();
+  const std::string source(data, data + size);
+  const auto ast = volta::jinja::parse(source);
+  if (!ast) return 0;
+  const auto text = volta::jinja::render(*ast, given);
+  if (text && volta::find_invalid_utf8(*text)) __builtin_trap();
+  if (text && text->size() > std::size_t{1} << 20) __builtin_trap();
+  return 0;
+}
