@@ -91,6 +91,14 @@ void quantize_row(const T* HWY_RESTRICT x, std::int64_t k, std::int32_t offset,
       zeros = hn::MulAdd(v, hn::Zero(d), zeros);
     }
     const float top = hn::GetLane(hn::MaxOfLanes(d, largest));
+    const float zero = hn::GetLane(hn::SumOfLanes(d, zeros));
+    if (!(zero == 0.0f)) {
+      // NaN and infinity are no numbers to round: they go into the scale, and so into the result.
+      std::fill_n(to.q + block * kRowBlock, kRowBlock, std::int8_t{0});
+      to.scale[block] = zero;
+      to.correction[block] = 0;
+      continue;
+    }
     const V32 inverse = hn::Set(d, top > kTiny ? 127.0f / top : 0.0f);
     VI sum = hn::Zero(di);
     for (std::int64_t i = 0; i < kRowBlock; i += width) {
@@ -98,8 +106,7 @@ void quantize_row(const T* HWY_RESTRICT x, std::int64_t k, std::int32_t offset,
       sum = hn::Add(sum, rounded);
       hn::StoreU(hn::DemoteTo(d8, rounded), d8, to.q + block * kRowBlock + i);
     }
-    // NaN and infinity are no numbers to round: they go into the scale, and so into the result.
-    to.scale[block] = top / 127.0f + hn::GetLane(hn::SumOfLanes(d, zeros));
+    to.scale[block] = top / 127.0f;
     to.correction[block] = -offset * hn::GetLane(hn::SumOfLanes(di, sum));
   }
 }
