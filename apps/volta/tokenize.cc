@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,7 +26,8 @@ struct TokenizeOptions {
   std::optional<std::string> text;
   std::optional<std::string> file;
   std::optional<std::string> ids;
-  bool plain = false;
+  bool no_special = false;
+  bool skip_special = false;
 };
 
 struct TrainOptions {
@@ -42,9 +45,24 @@ Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path)
   return load_tokenizer(directory);
 }
 
+// All of standard input.
+Result<std::string> read_input() {
+  std::string text;
+  std::array<char, 1 << 16> block{};
+  while (const std::size_t n = std::fread(block.data(), 1, block.size(), stdin)) {
+    if (static_cast<std::int64_t>(text.size() + n) > kMaxTextBytes) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("standard input: more than {}", format_bytes(kMaxTextBytes)));
+    }
+    text.append(block.data(), n);
+  }
+  if (std::ferror(stdin) != 0) return fail(ErrorCode::kIo, "standard input cannot be read");
+  return text;
+}
+
 Status decode(const Tokenizer& tokenizer, const TokenizeOptions& options, Output output) {
   VOLTA_TRY(const auto ids, parse_ids(*options.ids, "--decode"));
-  const std::string text = options.plain ? tokenizer.decode(ids) : tokenizer.decode_all(ids);
+  const std::string text = options.skip_special ? tokenizer.decode(ids) : tokenizer.decode_all(ids);
   if (output == Output::kText) return print(text + "\n");
   JsonWriter json;
   json.begin_object().field("text", text).end_object();
@@ -55,16 +73,18 @@ Status tokenize(const Globals& globals, const TokenizeOptions& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const auto tokenizer, open_tokenizer(options.tokenizer));
   const int inputs = options.text.has_value() + options.file.has_value() + options.ids.has_value();
-  if (inputs != 1) {
+  if (inputs > 1) {
     return fail(ErrorCode::kInvalidArgument, "give one of TEXT, --file and --decode");
   }
   if (options.ids) return decode(*tokenizer, options, output);
   std::string text = options.text.value_or("");
   if (options.file) {
     VOLTA_TRY(text, read_text_file(*options.file, kMaxTextBytes));
+  } else if (!options.text) {
+    VOLTA_TRY(text, read_input());
   }
   VOLTA_TRY(const auto ids,
-            options.plain ? tokenizer->encode(text) : tokenizer->encode_prompt(text));
+            options.no_special ? tokenizer->encode(text) : tokenizer->encode_prompt(text));
   if (output == Output::kText) return print(fmt::format("{}\n", fmt::join(ids, ",")));
   JsonWriter json;
   json.begin_object().key("ids").begin_array();
@@ -93,10 +113,12 @@ void add_tokenize(CLI::App& app, Globals& globals, Action& action) {
   auto options = std::make_shared<TokenizeOptions>();
   command->add_option("tokenizer", options->tokenizer, "tokenizer.json, or a model folder")
       ->required();
-  command->add_option("text", options->text, "text to encode");
+  command->add_option("text", options->text, "text to encode (default: standard input)");
   command->add_option("--file", options->file, "encode a file instead");
   command->add_option("--decode", options->ids, "ids to decode instead, e.g. 5,6,7");
-  command->add_flag("--plain", options->plain, "leave special tokens out");
+  command->add_flag("--no-special", options->no_special,
+                    "encode without the special tokens around a text");
+  command->add_flag("--skip-special", options->skip_special, "decode without special tokens");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return tokenize(globals, *options); };
   });

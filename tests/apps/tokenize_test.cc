@@ -49,23 +49,31 @@ TEST_F(TokenizeTest, ThereAndBack) {
   EXPECT_EQ(volta({"tokenize", "bpe", "--file", "prompt.txt"}).out, ids.out);
 }
 
+TEST_F(TokenizeTest, StandardInputWhenNothingIsGiven) {
+  write("in.txt", "the lowest tower\nand \xff more");
+  test::Command command({"tokenize", "bpe", "--output", "json"}, dir_.path(), {}, "in.txt");
+  const CommandResult result = command.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, volta({"tokenize", "bpe", "--file", "in.txt", "--output", "json"}).out);
+  EXPECT_THAT(result.out, testing::StartsWith("{\"ids\":["));
+}
+
 TEST_F(TokenizeTest, AsJson) {
   EXPECT_EQ(volta({"tokenize", "bpe", "a<|endoftext|>", "--output", "json"}).out,
             "{\"ids\":[65,0],\"tokens\":[\"a\",\"<|endoftext|>\"]}\n");
   EXPECT_EQ(volta({"tokenize", "bpe", "--decode", "65,0", "--output", "json"}).out,
             "{\"text\":\"a<|endoftext|>\"}\n");
-  EXPECT_EQ(volta({"tokenize", "bpe", "--decode", "65,0", "--plain"}).out, "a\n");
+  EXPECT_EQ(volta({"tokenize", "bpe", "--decode", "65,0", "--skip-special"}).out, "a\n");
 }
 
 TEST_F(TokenizeTest, SpecialTokensAroundTheText) {
   VOLTA_NEEDS_SHARED("models/llama-tiny");
   const std::string model = test::shared_path("models/llama-tiny");
-  const std::string plain = volta({"tokenize", model, "Hi", "--plain"}).out;
+  const std::string plain = volta({"tokenize", model, "Hi", "--no-special"}).out;
   EXPECT_EQ(volta({"tokenize", model, "Hi"}).out, "1," + plain);
 }
 
 TEST_F(TokenizeTest, MistakesAreNamed) {
-  EXPECT_EQ(volta({"tokenize", "bpe"}).exit_code, 2);
   EXPECT_EQ(volta({"tokenize", "bpe", "x", "--decode", "1"}).exit_code, 2);
   EXPECT_THAT(volta({"tokenize", "bpe", "--decode", "1,x"}).err, HasSubstr("--decode: 'x'"));
   EXPECT_EQ(volta({"tokenize", "missing.json", "x"}).exit_code, 3);
