@@ -78,6 +78,27 @@ INSTANTIATE_TEST_SUITE_P(Models, LogitsOfOthers,
                          ::testing::Values("gpt2-tiny", "llama-tiny", "mistral-tiny-sliding",
                                            "qwen2-tiny", "qwen3-tiny"));
 
+// Three shards of bf16, frequencies stretched as Llama 3's. The folder's own golden has rounded
+// frequencies (see data/make_llama3_golden.py), which no other model has.
+TEST(LogitsOfLlama3, AreThoseThatTransformersLoads) {
+  VOLTA_NEEDS_SHARED("models/llama3-tiny-bf16-sharded");
+  const std::string model = test::shared_path("models/llama3-tiny-bf16-sharded");
+  const test::TempDir dir;
+  const CommandResult result = run_volta(
+      {"logits", model, "--ids", model + "/golden.safetensors", "--out", "out.safetensors"},
+      dir.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<float> all = floats_of(dir.file("out.safetensors"));
+  ASSERT_EQ(all.size(), 2u * 24 * 512);
+  std::vector<float> fourths;
+  for (std::size_t row = 3; row < 48; row += 4) {
+    fourths.insert(fourths.end(), all.begin() + static_cast<std::ptrdiff_t>(row * 512),
+                   all.begin() + static_cast<std::ptrdiff_t>((row + 1) * 512));
+  }
+  const auto wanted = floats_of(test::source_path("tests/apps/data/llama3_logits.safetensors"));
+  EXPECT_LT(worst_row(fourths, wanted, 512), 1e-5);
+}
+
 // A model of 256 tokens and a context of 16 that was trained for a step.
 class LogitsTest : public ::testing::Test {
  protected:
