@@ -71,7 +71,8 @@ std::string to_text(const Report& report, const Options& options) {
   const MemoryEstimate& memory = report.memory;
   text += fmt::format(
       "\nto generate at context {}, batch {}, computing in {}: {}\n"
-      "  weights {}, KV cache {}, activations {} (prompts, {} tokens at once) and {} (decoding), "
+      "  weights {}, KV cache {}, activations {} (prompts, up to {} tokens at once) and {} "
+      "(decoding), "
       "tables {}\n",
       report.context, options.batch, dtype_name(report.compute), format_bytes(memory.total()),
       format_bytes(memory.weights), format_bytes(memory.cache), format_bytes(memory.prefill),

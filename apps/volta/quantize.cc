@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
+#include "io/gguf/gguf_file.h"
 #include "io/model_folder.h"
 #include "io/tokenizer.h"
 #include "train/dataset.h"
@@ -98,6 +99,14 @@ Status quantize(const Globals& globals, const Options& options) {
   }
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
+  if (is_gguf_path(directory)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: give a model folder; `volta convert {} DIR` makes one", directory,
+                            directory));
+  }
+  if (!(options.val_fraction > 0.0 && options.val_fraction <= 1.0)) {
+    return fail(ErrorCode::kInvalidArgument, "--val-fraction: above 0 and at most 1");
+  }
   Report report;
   if (!options.data.empty()) {
     VOLTA_TRY(report.loss_before, loss_of(directory, options, session.device(), dtype));

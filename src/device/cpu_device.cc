@@ -136,18 +136,10 @@ Encoding CpuDevice::preferred_encoding(const Op& op, std::size_t input,
   return accepts_encoding(op, input, panels) ? panels : Encoding{};
 }
 
-// Of all kernels only the matrix product sums in blocks whose length is a choice.
-std::string CpuDevice::kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const {
-  const auto* matmul = std::get_if<MatMul>(&op);
-  if (matmul == nullptr || inputs.size() < 2) return {};
-  const std::vector<View> views = views_of(inputs);
-  const auto outputs = infer(op, inputs);
-  if (!outputs) return {};
-  const std::vector<View> output_views = views_of(*outputs);
-  const auto problem = cpu::matmul_problem(*matmul, {views, output_views});
-  const auto layout = cpu::panel_layout(problem.k, problem.n, problem.b_type, simd_);
-  return fmt::format("MatMul {} K={} N={}: k_block {}, panel {}", dtype_name(problem.b_type),
-                     problem.k, problem.n, layout.k_block, layout.width);
+// Only how long sums are taken could be a choice of a kernel's. A product of floats is one chain of
+// multiply-adds over K; with integers, the blocks are part of the weight's type.
+std::string CpuDevice::kernel_parameters(const Op& op, std::span<const TensorSpec>) const {
+  return std::holds_alternative<MatMul>(op) ? "MatMul: one sum over K" : std::string();
 }
 
 }  // namespace volta

@@ -66,7 +66,7 @@ class Device : public Backend {
   virtual Status synchronize() { return {}; }
 
   /// What beside the instruction set fixes the bits of this op's results here, e.g.
-  /// "MatMul f32 K=128 N=384: k_block 128, panel 32"; empty when nothing does. Checkpoints record
+  /// "MatMul: one sum over K"; empty when nothing does. Checkpoints record
   /// it, so that a resumed run can tell whether it goes on bit for bit.
   virtual std::string kernel_parameters(const Op&, std::span<const TensorSpec> /*inputs*/) const {
     return {};

@@ -81,6 +81,8 @@ Result<std::string> config_with_f32_weights(std::string_view text, std::string_v
   return std::move(json).take() + "\n";
 }
 
+std::span<const std::string_view> carried_file_names() { return kCarried; }
+
 Result<CarriedFiles> read_carried_files(const std::string& directory) {
   CarriedFiles files;
   const std::string config = join_path(directory, "config.json");
@@ -99,6 +101,17 @@ Status write_carried_files(const std::string& directory, const CarriedFiles& fil
     VOLTA_TRY(write_file_atomic(join_path(directory, name), text));
   }
   return {};
+}
+
+Status copy_model_files(const std::string& from, const std::string& to) {
+  const auto copy = [&](std::string_view name) -> Status {
+    const std::string path = join_path(from, name);
+    if (!path_exists(path)) return {};
+    VOLTA_TRY(const auto bytes, read_binary_file(path, kMaxFileBytes));
+    return write_file_atomic(join_path(to, name), bytes.span());
+  };
+  for (const std::string_view name : kCarried) VOLTA_TRY(copy(name));
+  return copy("config.json");
 }
 
 }  // namespace volta

@@ -1,7 +1,9 @@
 #include "io/quantize.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
@@ -9,6 +11,7 @@
 
 #include "base/file.h"
 #include "device/tensor_ops.h"
+#include "io/carried_files.h"
 #include "io/model_config.h"
 #include "io/safetensors.h"
 #include "io/weight_files.h"
@@ -16,31 +19,6 @@
 
 namespace volta {
 namespace {
-
-// What belongs to a model folder beside its weights.
-constexpr std::array<std::string_view, 11> kCompanions = {"tokenizer.json",
-                                                          "tokenizer_config.json",
-                                                          "special_tokens_map.json",
-                                                          "added_tokens.json",
-                                                          "vocab.json",
-                                                          "merges.txt",
-                                                          "tokenizer.model",
-                                                          "chat_template.jinja",
-                                                          "chat_template.json",
-                                                          "generation_config.json",
-                                                          "config.json"};
-
-constexpr std::int64_t kMaxCompanionBytes = std::int64_t{256} << 20;
-
-Status copy_companions(const std::string& from, const std::string& to) {
-  for (const std::string_view name : kCompanions) {
-    const std::string path = join_path(from, name);
-    if (!path_exists(path)) continue;
-    VOLTA_TRY(const auto bytes, read_binary_file(path, kMaxCompanionBytes));
-    VOLTA_TRY(write_file_atomic(join_path(to, name), std::span<const std::byte>(bytes.span())));
-  }
-  return {};
-}
 
 // What one parameter becomes: its spec in memory, and what the file says of it.
 struct Target {
@@ -88,6 +66,88 @@ Result<double> error_of(Device& device, const Tensor& before, const Tensor& afte
   return size == 0.0 ? std::sqrt(difference) : std::sqrt(difference / size);
 }
 
+// One parameter on its way.
+struct Entry {
+  ParameterInfo info;
+  TensorSpec before;
+  Target target;
+};
+
+// The model's parameters in the order of their names, which is that of the file.
+Result<std::vector<Entry>> make_entries(const TransformerConfig& config, WeightFiles& files,
+                                        const WeightFormat& format, const Device& device) {
+  std::map<std::string, TensorSpec> before;
+  for (const ParameterInfo& info : parameters(config)) {
+    VOLTA_TRY(const TensorSpec spec, files.spec(info));
+    if (spec.encoding.quantized()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("the model's weights are integers already ('{}' is {}); start from "
+                              "the folder that they were made from",
+                              info.name, to_string(spec)));
+    }
+    before.emplace(info.name, spec);
+  }
+  VOLTA_TRY(const auto packed, packed_specs(config, device, format, before));
+  std::vector<Entry> entries;
+  for (const ParameterInfo& info : parameters(config)) {
+    const auto spec = before.find(info.name);
+    const auto kept = packed.find(info.name);
+    if (spec == before.end() || kept == packed.end()) continue;  // Both have every parameter.
+    entries.push_back({info, spec->second, target_of(spec->second, kept->second)});
+  }
+  std::ranges::sort(entries, {}, [](const Entry& entry) { return entry.info.name; });
+  return entries;
+}
+
+// Rounds one parameter and writes it.
+Result<QuantizedTensor> write_entry(const Entry& entry, WeightFiles& files, Device& device,
+                                    SafetensorsWriter& writer) {
+  VOLTA_TRY(const Tensor tensor, files.read(entry.info));
+  VOLTA_TRY(const Tensor narrow, encode(device, tensor, entry.target.spec));
+  QuantizedTensor done{entry.info.name, entry.before, entry.target.spec, 0.0};
+  if (done.before != done.after) {
+    VOLTA_TRY(done.error, error_of(device, tensor, narrow));
+    if (!std::isfinite(done.error)) {
+      return fail(ErrorCode::kNonFinite,
+                  fmt::format("tensor '{}' cannot be stored as {}: it holds NaN, infinity or "
+                              "numbers too large (volta verify lists them)",
+                              done.name, to_string(done.after)));
+    }
+  }
+  VOLTA_TRY(const Tensor host,
+            narrow.host_accessible() ? Result<Tensor>(narrow) : narrow.clone_to());
+  VOLTA_TRY(const auto bytes, host.host_bytes());
+  VOLTA_TRY(writer.write(bytes));
+  files.release(entry.info);
+  return done;
+}
+
+Result<std::vector<QuantizedTensor>> write_folder(const std::string& from, const std::string& to,
+                                                  const std::vector<Entry>& entries,
+                                                  WeightFiles& files, Device& device,
+                                                  const QuantizeCallback& on_tensor) {
+  std::map<std::string, TensorSpec> stored;
+  std::map<std::string, std::string> metadata = {{"format", "pt"}};
+  for (const Entry& entry : entries) {
+    stored.emplace(entry.info.name, entry.target.stored);
+    const Encoding& encoding = entry.target.spec.encoding;
+    if (encoding.quantized()) metadata.emplace(quant_key(entry.info.name), quant_text(encoding));
+  }
+  VOLTA_TRY(copy_model_files(from, to));
+  VOLTA_TRY(SafetensorsWriter writer,
+            SafetensorsWriter::create(join_path(to, "model.safetensors"), stored, metadata));
+  std::vector<QuantizedTensor> report;
+  for (const Entry& entry : entries) {
+    VOLTA_TRY(QuantizedTensor done, write_entry(entry, files, device, writer));
+    report.push_back(std::move(done));
+    if (on_tensor && !on_tensor(report.back(), std::ssize(entries))) {
+      return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
+    }
+  }
+  VOLTA_TRY(writer.finish());
+  return report;
+}
+
 }  // namespace
 
 Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, const std::string& to,
@@ -95,59 +155,26 @@ Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, con
                                                     const QuantizeCallback& on_tensor) {
   VOLTA_TRY(const TransformerConfig config, load_model_config(from));
   VOLTA_TRY(WeightFiles files, WeightFiles::open(from, config));
-  const std::string path = join_path(to, "model.safetensors");
-  if (path_exists(path) || path_exists(join_path(to, "config.json"))) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("'{}' holds a model already; choose another folder", to));
-  }
-  std::map<std::string, TensorSpec> before;
-  std::map<std::string, ParameterInfo> parameter;
-  for (const ParameterInfo& info : parameters(config)) {
-    VOLTA_TRY(before[info.name], files.spec(info));
-    parameter.emplace(info.name, info);
-  }
-  VOLTA_TRY(const auto packed, packed_specs(config, device, format, before));
-  std::map<std::string, Target> targets;
-  std::map<std::string, TensorSpec> stored;
-  std::map<std::string, std::string> metadata = {{"format", "pt"}};
-  for (const auto& [name, spec] : before) {
-    const Target target = target_of(spec, packed.at(name));
-    targets.emplace(name, target);
-    stored.emplace(name, target.stored);
-    if (target.spec.encoding.quantized())
-      metadata.emplace(quant_key(name), quant_text(target.spec.encoding));
-  }
-
-  VOLTA_TRY(create_directories(to));
-  VOLTA_TRY(SafetensorsWriter writer, SafetensorsWriter::create(path, stored, metadata));
-  std::vector<QuantizedTensor> report;
-  for (const auto& [name, target] : targets) {  // In the order of the file.
-    const ParameterInfo& info = parameter.at(name);
-    VOLTA_TRY(const Tensor tensor, files.read(info));
-    VOLTA_TRY(const Tensor narrow, encode(device, tensor, target.spec));
-    QuantizedTensor done{name, before.at(name), target.spec, 0.0};
-    if (done.before != done.after) {
-      VOLTA_TRY(done.error, error_of(device, tensor, narrow));
-      if (!std::isfinite(done.error)) {
-        return fail(ErrorCode::kNonFinite,
-                    fmt::format("tensor '{}' cannot be stored as {}: it holds NaN, infinity or "
-                                "numbers too large (volta verify lists them)",
-                                name, to_string(target.spec)));
-      }
-    }
-    VOLTA_TRY(const Tensor host,
-              narrow.host_accessible() ? Result<Tensor>(narrow) : narrow.clone_to());
-    VOLTA_TRY(const auto bytes, host.host_bytes());
-    VOLTA_TRY(writer.write(bytes));
-    files.release(info);
-    report.push_back(done);
-    if (on_tensor && !on_tensor(report.back(), std::ssize(targets))) {
-      return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
+  VOLTA_TRY(const auto entries, make_entries(config, files, format, device));
+  if (path_exists(to)) {
+    VOLTA_TRY(const auto content, list_directory(to));
+    if (!content.empty()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("'{}' is not empty; choose a new folder", to));
     }
   }
-  VOLTA_TRY(copy_companions(from, to));
-  VOLTA_TRY(writer.finish());
-  return report;
+  // All of it under another name first, so that there is never half a model.
+  const std::string temporary = fmt::format("{}.{}.tmp", to, ::getpid());
+  if (path_exists(temporary)) {
+    return fail(ErrorCode::kIo, fmt::format("'{}' is in the way; remove it", temporary));
+  }
+  VOLTA_TRY(create_directories(temporary));
+  auto report = write_folder(from, temporary, entries, files, device, on_tensor);
+  Status placed = report ? rename_path(temporary, to) : std::unexpected(Error(report.error()));
+  if (placed) return report;
+  const Status removed = remove_all(temporary);  // The first error is the one to tell.
+  static_cast<void>(removed);
+  return std::unexpected(std::move(placed).error());
 }
 
 }  // namespace volta

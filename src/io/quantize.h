@@ -22,12 +22,12 @@ struct QuantizedTensor {
 /// Told after every tensor, of so many; false ends the work.
 using QuantizeCallback = std::function<bool(const QuantizedTensor& done, std::int64_t tensors)>;
 
-/// Writes the model of folder `from` into folder `to` (made where it is missing): the weights of
-/// its matrix products in `format`, what is read otherwise as it is, and the files that go with
-/// them (config, tokenizer, ...). One tensor is held at a time, and model.safetensors is put in
-/// place at the end, last of all. kInvalidArgument when `to` has a model already; kNonFinite,
-/// naming it, for a tensor that holds NaN or infinity or would overflow its scales; kInterrupted
-/// when `on_tensor` said so.
+/// Writes the model of folder `from` into the new folder `to`: the weights of its matrix products
+/// in `format`, what is read otherwise as it is, and the files that go with them (config,
+/// tokenizer, ...). One tensor is held at a time, and the folder appears when it is complete.
+/// kInvalidArgument when `to` is there and not empty, or the weights are integers already;
+/// kNonFinite, naming it, for a tensor that holds NaN or infinity or would overflow its scales;
+/// kInterrupted when `on_tensor` said so.
 Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, const std::string& to,
                                                     const WeightFormat& format, Device& device,
                                                     const QuantizeCallback& on_tensor = {});

@@ -116,7 +116,7 @@ Status check_plain(const JsonRef& root, const JsonRef& rope, RopeKind kind) {
 // The object with the parameters: the old key where it says anything, else the new one.
 Result<std::optional<JsonRef>> find_parameters_of_rope(const JsonRef& root) {
   for (const std::string_view key : {"rope_scaling", "rope_parameters"}) {
-    VOLTA_TRY(const auto rope, root.optional_member(key));
+    VOLTA_TRY(auto rope, root.optional_member(key));
     if (!rope) continue;
     const JsonValue::Object* members = rope->node().if_object();
     if (members == nullptr || !members->empty()) return rope;
@@ -205,8 +205,11 @@ Result<RopeScaling> parse_rope_scaling_fields(const JsonRef& config) {
   Status status;
   visit_numbers(s, [&](std::string_view key, double& number) {
     auto value = ref->get_float(key);
-    if (!value && status) status = std::unexpected(std::move(value).error());
-    if (value) number = *value;
+    if (value) {
+      number = *value;
+    } else if (status) {
+      status = std::unexpected(std::move(value).error());
+    }
   });
   VOLTA_TRY(std::move(status));
   VOLTA_TRY(s.original, ref->get_int("original", 0, kMaxSize));

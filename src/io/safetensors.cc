@@ -297,8 +297,9 @@ Result<SafetensorsWriter> SafetensorsWriter::create(
 SafetensorsWriter::~SafetensorsWriter() {
   if (!file_) return;
   // What was written is of no use: whether it can be closed and removed does not matter.
-  static_cast<void>(file_->close());
-  static_cast<void>(remove_all(temporary_name(path_)));
+  const Status closed = file_->close();
+  const Status removed = remove_all(temporary_name(path_));
+  static_cast<void>(closed), static_cast<void>(removed);
 }
 
 Status SafetensorsWriter::write(std::span<const std::byte> bytes) {

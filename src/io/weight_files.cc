@@ -34,7 +34,8 @@ Status check_index(const std::string& path, const std::map<std::string, std::str
                    const std::map<std::string, const SafetensorsFile*>& files) {
   std::size_t found = 0;
   for (const auto& [tensor, name] : file_of) {
-    if (files.at(name)->find(tensor) != nullptr) {
+    const auto file = files.find(name);
+    if (file != files.end() && file->second->find(tensor) != nullptr) {
       ++found;
       continue;
     }

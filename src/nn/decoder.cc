@@ -11,6 +11,9 @@
 namespace volta {
 namespace {
 
+// Tokens a slot has room for from the start; longer sequences grow their list.
+constexpr std::int64_t kReservedTokens = 65536;
+
 constexpr std::array<std::int64_t, 4> kPrefillChunks = {kLargestChunk, 64, 16, 1};
 
 // The row that makes Sample skip a slot.
@@ -240,12 +243,14 @@ Status Decoder::check_prompt(std::span<const std::int32_t> tokens) const {
 std::int64_t Decoder::reusable(std::int64_t slot, std::span<const std::int32_t> tokens) const {
   if (!check_slot(slot) || tokens.empty()) return 0;
   const TransformerConfig& config = model_.config();
-  // The keys that are held were rotated for a shorter sequence.
+  const std::vector<std::int32_t>& held = slots_[static_cast<std::size_t>(slot)].tokens;
+  // The keys that are held were rotated for a sequence of another length.
   if (config.position == PositionKind::kRotary && rope_depends_on_length(config) &&
-      std::ssize(tokens) > config.rope_scaling.original) {
+      std::max<std::int64_t>(std::ssize(tokens),
+                             slots_[static_cast<std::size_t>(slot)].rotated_for) >
+          config.rope_scaling.original) {
     return 0;
   }
-  const std::vector<std::int32_t>& held = slots_[static_cast<std::size_t>(slot)].tokens;
   // The last token runs in any case: its row gives the logits.
   const auto last = std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end() - 1).first;
   const std::int64_t common = last - held.begin();
@@ -255,7 +260,9 @@ std::int64_t Decoder::reusable(std::int64_t slot, std::span<const std::int32_t> 
 // Keeps the first `length` tokens of a slot.
 Status Decoder::rewind(std::int64_t slot, std::int64_t length) {
   VOLTA_TRY(cache_.rewind(slot, length));
-  slots_[static_cast<std::size_t>(slot)].tokens.resize(static_cast<std::size_t>(length));
+  Slot& state = slots_[static_cast<std::size_t>(slot)];
+  state.tokens.resize(static_cast<std::size_t>(length));
+  if (length == 0) state.rotated_for = 0;
   return {};
 }
 
@@ -263,8 +270,11 @@ Status Decoder::rewind(std::int64_t slot, std::int64_t length) {
 Result<DrawnToken> Decoder::fill(std::int64_t slot, std::span<const std::int32_t> tokens,
                                  const SamplingRow& sampling, const SampleRng& rng,
                                  PrefillProgress progress) {
+  VOLTA_TRY(set_idle(slot));  // A token that waited there is of another sequence.
   VOLTA_TRY(cover(rope_, static_cast<std::int64_t>(tokens.size())));
-  std::vector<std::int32_t>& held = slots_[static_cast<std::size_t>(slot)].tokens;
+  Slot& state = slots_[static_cast<std::size_t>(slot)];
+  state.rotated_for = std::max<std::int64_t>(state.rotated_for, std::ssize(tokens));
+  std::vector<std::int32_t>& held = state.tokens;
   Runner* runner = nullptr;
   while (held.size() < tokens.size()) {
     const std::size_t done = held.size();

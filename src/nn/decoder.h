@@ -142,6 +142,7 @@ class Decoder {
     enum class State : std::uint8_t { kIdle, kFed, kSet } state = State::kIdle;
     std::int32_t next = 0;             ///< The token that waits.
     std::vector<std::int32_t> tokens;  ///< What the cache holds, one a cached position.
+    std::int64_t rotated_for = 0;      ///< The longest prompt that any of them came with.
   };
   std::vector<Slot> slots_;
 };

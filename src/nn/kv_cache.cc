@@ -73,6 +73,7 @@ Result<TransformerKvCache> TransformerKvCache::create(const TransformerConfig& c
   TransformerKvCache cache;
   cache.capacity_ = capacity;
   cache.lengths_.assign(static_cast<std::size_t>(slots), 0);
+  cache.reached_.assign(static_cast<std::size_t>(slots), 0);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const CacheLayout layout = cache_layout(config, layer, capacity);
     VOLTA_TRY(const TensorSpec spec, layer_spec(config, slots, layout, dtype));
@@ -98,7 +99,10 @@ Status TransformerKvCache::advance(std::int64_t slot, std::int64_t tokens) {
                             "tokens",
                             tokens, slot, slots(), capacity_));
   }
-  lengths_[static_cast<std::size_t>(slot)] += tokens;
+  std::int64_t& length = lengths_[static_cast<std::size_t>(slot)];
+  std::int64_t& reached = reached_[static_cast<std::size_t>(slot)];
+  length += tokens;
+  reached = std::max(reached, length);
   return {};
 }
 
@@ -113,15 +117,18 @@ Status TransformerKvCache::rewind(std::int64_t slot, std::int64_t length) {
                             this->length(slot), length));
   }
   lengths_[static_cast<std::size_t>(slot)] = length;
+  if (length == 0) reached_[static_cast<std::size_t>(slot)] = 0;
   return {};
 }
 
 bool TransformerKvCache::can_rewind(std::int64_t slot, std::int64_t length) const {
   if (slot < 0 || slot >= slots() || length < 0) return false;
   const std::int64_t now = this->length(slot);
-  // A step that failed may have written one row more than it counted.
+  // What came after the tokens that are held now has overwritten rows, too, though it was forgotten
+  // since. A step that failed may have written one row more than it counted.
+  const std::int64_t reached = reached_[static_cast<std::size_t>(slot)];
   const auto keeps = [&](const Ring& ring) {
-    return now < ring.rows || length - ring.window + 1 > now - ring.rows;
+    return reached < ring.rows || length - ring.window + 1 > reached - ring.rows;
   };
   return length == now || (length < now && std::ranges::all_of(rings_, keeps));
 }

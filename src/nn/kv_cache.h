@@ -67,6 +67,7 @@ class TransformerKvCache {
   std::vector<AttentionKvCache> layers_;
   std::vector<Ring> rings_;
   std::vector<std::int64_t> lengths_;
+  std::vector<std::int64_t> reached_;  ///< The longest a slot was since it was last empty.
   std::int64_t capacity_ = 0;
 };
 

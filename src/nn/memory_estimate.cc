@@ -33,9 +33,6 @@ Result<MemoryEstimate> estimate_memory(const TransformerConfig& config,
   VOLTA_TRY(estimate.cache,
             TransformerKvCache::bytes_for(config, options.slots, capacity, options.cache_dtype));
   for (const auto& [name, spec] : weights) estimate.weights += spec.bytes();
-  for (const std::int64_t chunk : prefill_chunks()) {
-    if (chunk <= capacity) estimate.chunk = std::max(estimate.chunk, chunk);
-  }
   CachedGraphOptions wanted{.slots = options.slots,
                             .chunk = 1,
                             .capacity = capacity,
@@ -47,10 +44,14 @@ Result<MemoryEstimate> estimate_memory(const TransformerConfig& config,
     const bool counted = weights.contains(binding.name) || binding.name.starts_with("cache.");
     if (!counted) estimate.tables += binding.spec.bytes();
   }
-  wanted.slots = 1;  // Prompts run one after the other.
-  wanted.chunk = estimate.chunk;
-  VOLTA_TRY(const Plan prefill, plan_for(config, weights, wanted, options.compute_dtype, device));
-  estimate.prefill = prefill.arena_bytes;
+  wanted.slots = 1;  // Prompts run one after the other, with a plan for each chunk they are cut in.
+  for (const std::int64_t chunk : prefill_chunks()) {
+    if (chunk > capacity) continue;
+    estimate.chunk = std::max(estimate.chunk, chunk);
+    wanted.chunk = chunk;
+    VOLTA_TRY(const Plan prefill, plan_for(config, weights, wanted, options.compute_dtype, device));
+    estimate.prefill += prefill.arena_bytes;
+  }
   return estimate;
 }
 

@@ -23,7 +23,7 @@ struct MemoryEstimateOptions {
 struct MemoryEstimate {
   std::int64_t weights = 0;
   std::int64_t cache = 0;    ///< Of all sequences.
-  std::int64_t prefill = 0;  ///< Activations while a prompt runs, in chunks of `chunk` tokens.
+  std::int64_t prefill = 0;  ///< Activations of prompts, in chunks of up to `chunk` tokens.
   std::int64_t decode = 0;   ///< Activations of one token of every sequence.
   std::int64_t tables = 0;   ///< Rotary angles, token counts, inputs.
   std::int64_t chunk = 1;

@@ -135,6 +135,11 @@ Status SequenceScorer::logits(std::span<const std::int32_t> ids, std::int64_t ro
 
 Status SequenceScorer::losses(std::span<const std::int32_t> ids,
                               std::span<const std::int32_t> targets, std::span<float> losses) {
+  if (targets.size() != ids.size() || losses.size() != ids.size()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} ids need as many targets and losses, not {} and {}", ids.size(),
+                            targets.size(), losses.size()));
+  }
   VOLTA_TRY(run_body(ids));
   std::fill(losses.begin(), losses.end(), 0.0f);
   for (std::size_t next = 0; next < targets.size();) {

@@ -17,8 +17,6 @@
 #include "nn/transformer_graph.h"
 
 namespace volta {
-namespace {}  // namespace
-
 Result<Tensor> fresh_parameter(const TransformerConfig& config, const ParameterInfo& info,
                                std::uint64_t seed, std::uint32_t stream, Device& device) {
   VOLTA_TRY(Tensor host, Tensor::zeros({DType::kF32, info.shape}));
@@ -224,7 +222,9 @@ Status Transformer::prepack(const WeightFormat& format) {
   for (const auto& [name, weight] : weights_) stored.emplace(name, weight.spec());
   VOLTA_TRY(const auto specs, packed_specs(config_, *device_, format, stored));
   for (auto& [name, weight] : weights_) {
-    VOLTA_TRY(weight, convert(weight, specs.at(name), *device_));
+    const auto wanted = specs.find(name);  // Every parameter is there.
+    if (wanted == specs.end()) continue;
+    VOLTA_TRY(weight, convert(weight, wanted->second, *device_));
   }
   return {};
 }
@@ -239,7 +239,9 @@ Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSou
   std::map<std::string, Tensor> weights;
   for (const ParameterInfo& info : parameters(config)) {
     VOLTA_TRY(const Tensor stored, source.read(info));
-    VOLTA_TRY(Tensor weight, convert(stored, specs.at(info.name), *device));
+    const auto wanted = specs.find(info.name);
+    if (wanted == specs.end()) continue;  // assemble() names what is missing.
+    VOLTA_TRY(Tensor weight, convert(stored, wanted->second, *device));
     weights.emplace(info.name, std::move(weight));
     source.release(info);
   }

@@ -46,14 +46,24 @@ Result<Shape> make_shape(std::span<const std::int64_t> dims) {
 
 namespace {
 
-// What quantised matrices are made of; their bytes are fewer than those of their type.
+// What quantised matrices are made of.
 Status check_quantized(const TensorSpec& spec) {
   constexpr std::int32_t kMaxBlock = 256;
   const Encoding& encoding = spec.encoding;
   const bool block =
       encoding.block >= 32 && encoding.block <= kMaxBlock && encoding.block % 32 == 0;
   const bool group = encoding.packing == Packing::kRows || encoding.group == 4;
-  if (spec.dtype == DType::kF32 && spec.shape.rank() == 2 && block && group) return {};
+  const std::int64_t width = encoding.packing == Packing::kPanels ? 1024 : 1;
+  if (spec.dtype == DType::kF32 && spec.shape.rank() == 2 && block && group) {
+    // The last block and the last panel are filled up.
+    const double columns = static_cast<double>(encoding.n(spec.shape) + width);
+    const double bytes = columns * static_cast<double>(encoding.blocks(encoding.k(spec.shape))) *
+                         static_cast<double>(encoding.block_bytes());
+    if (bytes <= static_cast<double>(kMaxTensorBytes)) return {};
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} is larger than the largest tensor, {} bytes", to_string(spec),
+                            kMaxTensorBytes));
+  }
   return fail(
       ErrorCode::kInvalidArgument,
       fmt::format("{}: what is quantised is an f32 matrix, in blocks of a multiple of 32 up "

@@ -61,8 +61,13 @@ Result<Dataset> load_text(const std::string& path, std::string_view kind,
 
 Result<HeldOutText> load_held_out_text(const std::string& path, const Tokenizer& tokenizer,
                                        double fraction) {
+  if (!(fraction > 0.0 && fraction <= 1.0)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--val-fraction {}: the part of the text must be above 0 and at most 1",
+                            fraction));
+  }
   VOLTA_TRY(const std::string text, read_text(path));
-  const bool whole = fraction >= 1.0;
+  const bool whole = fraction == 1.0;
   auto ids = whole ? tokenizer.encode_prompt(text) : tokenizer.encode(text);
   if (!ids) return in_file(ids.error(), path);
   ids->erase(ids->begin(), ids->begin() + split_place(ids->size(), fraction));

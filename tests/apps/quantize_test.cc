@@ -79,7 +79,7 @@ TEST_F(Quantize, SaysWhatIsMissingOrThere) {
   EXPECT_THAT(unknown.err, HasSubstr("--weights q3: use stored, f32, bf16, q8 or q4"));
   const CommandResult there = quantize({"--weights", "q8", "--out", path("run/step-30")});
   EXPECT_EQ(there.exit_code, 2);
-  EXPECT_THAT(there.err, HasSubstr("holds a model already"));
+  EXPECT_THAT(there.err, HasSubstr("is not empty"));
   const CommandResult nowhere = quantize({"--weights", "q8", "--out", "/proc/none/q"});
   EXPECT_EQ(nowhere.exit_code, 1);
   std::ofstream(path("file")) << "x";

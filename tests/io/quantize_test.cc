@@ -97,19 +97,23 @@ TEST_P(QuantizeModel, RefusesWhatIsThereAndWhatIsNotFinite) {
   const WeightFormat format{.quant = Quant::kInt8};
   ASSERT_TRUE(quantize_model(from_, to_, format, *device_));
   expect_error(quantize_model(from_, to_, format, *device_), ErrorCode::kInvalidArgument,
-               "holds a model already");
+               "is not empty");
   std::filesystem::remove_all(to_);
   expect_error(quantize_model(from_, to_, format, *device_,
                               [](const QuantizedTensor&, std::int64_t) { return false; }),
                ErrorCode::kInterrupted, "nothing was written");
-  EXPECT_FALSE(path_exists(join_path(to_, "model.safetensors")));
+  EXPECT_FALSE(path_exists(to_));
   {
     test::FaultyFileOps faults;
     faults.fail(test::FileCall::kRename, 1, ENOSPC, 100);
     const ScopedFileOps scope(faults);
     EXPECT_FALSE(quantize_model(from_, to_, format, *device_));
   }
-  EXPECT_FALSE(path_exists(join_path(to_, "model.safetensors")));
+  EXPECT_FALSE(path_exists(to_));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_.path()), {}), 1);
+  ASSERT_TRUE(quantize_model(from_, to_, format, *device_));
+  expect_error(quantize_model(to_, dir_.file("again"), format, *device_),
+               ErrorCode::kInvalidArgument, "integers already");
   std::filesystem::remove_all(to_);
 
   const std::string path = join_path(from_, "model.safetensors");

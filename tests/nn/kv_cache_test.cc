@@ -75,6 +75,10 @@ TEST(KvCache, ARingGoesBackOnlyToWhatItHolds) {
   EXPECT_FALSE(cache.can_rewind(0, 685));
   EXPECT_FALSE(cache.can_rewind(0, 1001));
   test::expect_error(cache.rewind(0, 600), ErrorCode::kInvalidArgument, "cannot go back to 600");
+  // Going back does not bring back what was overwritten.
+  must(cache.rewind(0, 700));
+  EXPECT_FALSE(cache.can_rewind(0, 685));
+  EXPECT_TRUE(cache.can_rewind(0, 686));
   must(cache.rewind(0, 0));
 }
 

@@ -1,6 +1,7 @@
 #include "io/gguf/gguf_convert.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "io/carried_files.h"
 #include "io/gguf/gguf_file.h"
 #include "io/gguf/gguf_model.h"
 #include "io/gguf/gguf_rope.h"
@@ -93,6 +95,11 @@ Status move_into_place(const std::string& from, const std::string& to) {
   VOLTA_TRY(const auto names, list_directory(from));
   for (const std::string& name : names) {
     VOLTA_TRY(rename_path(join_path(from, name), join_path(to, name)));
+  }
+  // The tokenizer or chat template of the model that was there is not this one's.
+  for (const std::string_view name : carried_file_names()) {
+    if (std::ranges::find(names, name) != names.end()) continue;
+    VOLTA_TRY(remove_all(join_path(to, name)));
   }
   return remove_all(from);
 }
@@ -263,8 +270,10 @@ Status gguf_to_folder(const std::string& gguf, const std::string& directory, DTy
   VOLTA_TRY(check_target(directory, replace));
   std::string target = directory;
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
-  const std::string temporary = target + ".converting";
-  VOLTA_TRY(remove_all(temporary));  // What a killed conversion left.
+  const std::string temporary = fmt::format("{}.{}.tmp", target, ::getpid());
+  if (path_exists(temporary)) {
+    return fail(ErrorCode::kIo, fmt::format("'{}' is in the way; remove it", temporary));
+  }
   Status done = write_folder(file, temporary, dtype, progress);
   if (done) done = move_into_place(temporary, target);
   if (!done) {

@@ -103,8 +103,8 @@ Status write_gguf(const std::string& path, const GgufMetadata& metadata,
                   std::span<const GgufTensorSpec> tensors,
                   FunctionRef<Status(std::size_t, GgufSink)> write_data) {
   const std::string temporary = path + ".tmp";
+  VOLTA_TRY(FileWriter file, FileWriter::open(temporary, FileWriter::Mode::kCreate));
   const auto write = [&]() -> Status {
-    VOLTA_TRY(FileWriter file, FileWriter::open(temporary, FileWriter::Mode::kCreate));
     VOLTA_TRY(file.write(header(metadata, tensors)));
     constexpr std::array<std::byte, kGgufAlignment> kZeros{};
     for (std::size_t i = 0; i < tensors.size(); ++i) {

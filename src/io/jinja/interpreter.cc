@@ -336,7 +336,7 @@ class Interpreter {
       return first;
     }
     while (loop.drawn < loop.items.size()) {
-      const Value item = loop.items[loop.drawn++];
+      Value item = loop.items[loop.drawn++];
       if (loop.filter == kNone) return item;
       VOLTA_TRY(const bool passes, passes_filter(loop, item));
       if (passes) return item;

@@ -336,7 +336,7 @@ class Lexer {
     const std::string_view hex = text_.substr(at_ + 2).substr(0, digits);
     std::uint32_t code = 0;
     const auto* const last = std::to_address(hex.end());
-    const auto parsed = std::from_chars(hex.data(), last, code, 16);
+    const auto parsed = std::from_chars(std::to_address(hex.begin()), last, code, 16);
     if (hex.size() < digits || parsed.ec != std::errc() || parsed.ptr != last) {
       return error(fmt::format("'\\{}' takes {} hexadecimal digits", text_[at_ + 1], digits));
     }

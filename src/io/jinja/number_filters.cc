@@ -31,7 +31,7 @@ std::optional<double> read_float(std::string_view text) {
   if (body.starts_with("+") || (plain.starts_with('+') && body.starts_with('-'))) return {};
   double value = 0.0;
   const auto* const last = std::to_address(body.end());
-  const auto parsed = std::from_chars(body.data(), last, value);
+  const auto parsed = std::from_chars(std::to_address(body.begin()), last, value);
   if (body.empty() || parsed.ptr != last || body.ends_with(')')) return {};
   if (parsed.ec == std::errc()) return value;
   // Out of range: as large or as small as can be.
@@ -57,7 +57,7 @@ Result<Value> filter_int(const Use& use) {
   VOLTA_TRY(const auto p, use.bind({"default", "base"}));
   VOLTA_TRY(const std::int64_t base, p.integer(1, 10));
   if (base != 10) return use.unsupported("with another base than 10 is not supported");
-  const Value fallback = p.find(0) == nullptr ? Value(std::int64_t{0}) : *p.find(0);
+  Value fallback = p.find(0) == nullptr ? Value(std::int64_t{0}) : *p.find(0);
   std::int64_t number = 0;
   if (use.input.as_int(number)) return Value(number);
   std::optional<double> real;
@@ -71,7 +71,7 @@ Result<Value> filter_int(const Use& use) {
     std::string_view digits = strip(*text, true, true);
     if (digits.starts_with('+')) digits.remove_prefix(1);
     const auto* const last = std::to_address(digits.end());
-    const auto parsed = std::from_chars(digits.data(), last, number);
+    const auto parsed = std::from_chars(std::to_address(digits.begin()), last, number);
     if (real && parsed.ptr == last && parsed.ec == std::errc()) return Value(number);
     if (real && std::abs(*real) >= 9e15 && digits.find_first_of(".eE") == std::string_view::npos &&
         std::isfinite(*real)) {

@@ -30,7 +30,7 @@ Result<Value> attribute_of(Budget& budget, Value item, const Value& path,
     const auto* const last = std::to_address(part.end());
     const bool digits =
         !part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
-    const auto parsed = std::from_chars(part.data(), last, index);
+    const auto parsed = std::from_chars(std::to_address(part.begin()), last, index);
     const Value key = digits && parsed.ec == std::errc() ? Value(index) : Value::text(part);
     VOLTA_TRY(item, get_item(budget, item, key));
     if (item.is_undefined() && replaces) item = *fallback;

@@ -40,6 +40,13 @@ HWY_AFTER_NAMESPACE();
 namespace volta::cpu {
 namespace {
 
+// Whether units of `bytes` may be read at this address: a mapped file's 16-bit weights may begin
+// between two of them.
+// SAFETY: the address is only looked at.
+bool aligned(const void* data, std::uintptr_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(data) % bytes == 0;
+}
+
 // One plain matrix and its encoded form, element type T.
 template <typename T>
 struct Copy {
@@ -78,7 +85,7 @@ template <typename T>
 void copy_panel(const Copy<T>& c, std::int64_t panel, Simd simd) {
   const std::int64_t column = panel * c.encoding.width;
   const bool vectors = !c.decode && c.encoding.transposed && c.encoding.group * sizeof(T) == 4 &&
-                       c.k % c.encoding.group == 0 &&
+                       c.k % c.encoding.group == 0 && aligned(c.plain, 4) &&
                        c.encoding.width == VOLTA_SIMD_CALL(simd, vector_panel_width);
   if (vectors) {
     VOLTA_SIMD_CALL(simd, transpose_panel, c.plain, c.n, c.k / c.encoding.group, column,

@@ -96,7 +96,7 @@ std::int32_t quant_block(Quant quant, std::int64_t k) {
   return k % 128 == 0 ? 128 : k % 64 == 0 ? 64 : 32;
 }
 
-PanelLayout panel_layout(std::int64_t k, std::int64_t, DType, Simd simd) {
+PanelLayout panel_layout(std::int64_t k, Simd simd) {
   const std::int64_t width = panel_width(simd);
   const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(k, kMaxKBlock));
   return {width, round_up(std::max<std::int64_t>(1, ceil_div(k, blocks)), 8)};
@@ -130,7 +130,7 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
   MatMulPlan plan;
   plan.op = op;
   plan.problem = problem;
-  plan.layout = panel_layout(problem.k, problem.n, problem.b_type, simd);
+  plan.layout = panel_layout(problem.k, simd);
   if (!problem.b_encoding.plain()) plan.layout.width = problem.b_encoding.width;
   plan.tile_rows = max_tile_rows(simd);
   plan.source = panel_source(op, problem);

@@ -22,7 +22,7 @@ Encoding panel_encoding(DType dtype, bool transposed, Simd simd, const Encoding&
 /// The block of a weight that is quantised here: the longest of 128, 64 and 32 that divides K, or
 /// fills up least.
 std::int32_t quant_block(Quant quant, std::int64_t k);
-PanelLayout panel_layout(std::int64_t k, std::int64_t n, DType weight, Simd simd);
+PanelLayout panel_layout(std::int64_t k, Simd simd);
 
 /// The rows of the largest tile of c that an instruction set's registers hold, two vectors (one
 /// panel) wide.
