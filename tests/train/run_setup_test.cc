@@ -229,7 +229,7 @@ TEST_F(RunSetupTest, OtherKernelParametersAreSaid) {
   stop_after_ = 0;
   const std::string path = o.out + "/step-4/manifest.json";
   std::string manifest = test::get_file(path);
-  manifest.replace(manifest.find("k_block"), 7, "k-block");
+  manifest.replace(manifest.find("one sum"), 7, "two sum");
   test::put_file(path, manifest);
   o.resume = true;
   ASSERT_TRUE(train(o));
