@@ -19,11 +19,12 @@
 #include "conversation.h"
 #include "generate_output.h"
 #include "io/chat_template.h"
-#include "io/completion_stream.h"
 #include "io/generation_config.h"
+#include "io/model_config.h"
 #include "io/model_folder.h"
 #include "io/tokenizer.h"
 #include "nn/generator.h"
+#include "sampling_options.h"
 
 namespace volta::cli {
 namespace {
@@ -40,13 +41,8 @@ struct Options {
   std::string messages_file, tools_file, template_file;
   std::vector<std::string> variables;  // NAME=JSON
   bool render = false;
-  // What is not given comes from the model's generation_config.json.
-  std::optional<std::int64_t> tokens;
-  std::optional<float> temperature, top_p, min_p, repetition_penalty;
-  std::optional<std::int32_t> top_k;
-  float frequency_penalty = 0.0f;
-  float presence_penalty = 0.0f;
-  std::vector<std::string> stop;
+  std::optional<std::int64_t> tokens;  // Else the model's generation_config.json tells.
+  SamplingOptions sampling;
   bool verbose = false;
 };
 
@@ -133,10 +129,12 @@ Result<JsonValue::Array> first_messages(const Options& options) {
     for (JsonValue& message : more) messages.push_back(std::move(message));
   }
   if (options.prompt) messages.push_back(make_message("user", *options.prompt));
-  for (const auto* text : {&options.system, &options.prompt}) {
-    if (*text && find_invalid_utf8(**text)) {
-      return fail(ErrorCode::kInvalidArgument, "--system and --prompt take UTF-8");
-    }
+  for (const auto& [flag, text] :
+       {std::pair("--system", &options.system), std::pair("--prompt", &options.prompt)}) {
+    const auto invalid = *text ? find_invalid_utf8(**text) : std::nullopt;
+    if (!invalid) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: byte {} is not UTF-8", flag, *invalid));
   }
   return messages;
 }
@@ -150,13 +148,12 @@ Status render(const Options& options, Output output) {
   if (!options.tools_file.empty()) {
     VOLTA_TRY(tools, read_json(options.tools_file));
   }
-  VOLTA_TRY(ChatOptions chat, chat_options(options, tools));
+  VOLTA_TRY(const ChatOptions chat, chat_options(options, tools));
   VOLTA_TRY(JsonValue::Array messages, first_messages(options));
   if (messages.empty()) {
     return fail(ErrorCode::kInvalidArgument, "--render takes --messages FILE or --prompt TEXT");
   }
-  chat.add_generation_prompt = role_of(messages.back()) != "assistant";
-  VOLTA_TRY(const std::string text, chat_template.render(JsonValue(std::move(messages)), chat));
+  VOLTA_TRY(const std::string text, make_prompt(chat_template, std::move(messages), chat));
   if (output == Output::kText) return print(text);
   JsonWriter json;
   json.begin_object().field("text", text);
@@ -306,26 +303,14 @@ class Chat {
 Result<Conversation::Settings> make_settings(const Options& options, const Globals& globals,
                                              const std::string& directory,
                                              const Tokenizer& tokenizer) {
-  VOLTA_TRY(const GenerationConfig config, load_generation_config(directory));
-  Conversation::Settings settings;
-  SamplingParams& params = settings.sampling;
-  params = config.sampling({.temperature = 0.8f});
-  params.temperature = options.temperature.value_or(params.temperature);
-  params.top_k = options.top_k.value_or(params.top_k);
-  params.top_p = options.top_p.value_or(params.top_p);
-  params.min_p = options.min_p.value_or(params.min_p);
-  params.repetition_penalty = options.repetition_penalty.value_or(params.repetition_penalty);
-  params.frequency_penalty = options.frequency_penalty;
-  params.presence_penalty = options.presence_penalty;
-  params.seed = globals.seed;
-  VOLTA_TRY(validate(params));
-  settings.max_tokens = options.tokens.value_or(config.max_new_tokens.value_or(512));
-  VOLTA_TRY(Stops stops, parse_stops(options.stop, &tokenizer, "--stop"));
+  VOLTA_TRY(const TransformerConfig model, load_model_config(directory));
+  Conversation::Settings settings{.context = model.context};
+  VOLTA_TRY(settings.limits, load_generation_config(directory, model.vocab_size));
+  VOLTA_TRY(settings.sampling, sampling_params(options.sampling, settings.limits, globals.seed));
+  VOLTA_TRY(Stops stops, find_stops(options.sampling, settings.limits, &tokenizer));
   settings.stop_strings = std::move(stops.strings);
   settings.stop_tokens = std::move(stops.tokens);
-  settings.stop_tokens.insert(settings.stop_tokens.end(), config.end_tokens.begin(),
-                              config.end_tokens.end());
-  if (const auto end = tokenizer.end_token()) settings.stop_tokens.push_back(*end);
+  if (options.tokens) settings.limits.max_new_tokens = options.tokens;
   return settings;
 }
 
@@ -351,7 +336,6 @@ Status talk(const Globals& globals, const Options& options, Output output) {
             load_model(directory, session.device(), {.packed = true, .format = format}));
   VOLTA_TRY(Generator generator,
             Generator::create(model, {.compute_dtype = dtype, .reuse_prefix = true}));
-  settings.context = model.config().context;
   std::optional<JsonValue> question;
   if (once) {
     question = std::move(messages.back());
@@ -381,7 +365,7 @@ Status chat(const Globals& globals, const Options& options) {
 void add_chat(CLI::App& app, Globals& globals, Action& action) {
   CLI::App* command = app.add_subcommand("chat", "talk with a model that has a chat template");
   auto options = std::make_shared<Options>();
-  command->add_option("model", options->model, "model folder")->required();
+  command->add_option("model", options->model, "model folder or .gguf file")->required();
   command->add_option("--system", options->system, "the system message");
   command->add_option("-p,--prompt", options->prompt, "answer this message, then end");
   command->add_option("--messages", options->messages_file,
@@ -397,18 +381,7 @@ void add_chat(CLI::App& app, Globals& globals, Action& action) {
   command->add_flag("--render", options->render, "print the prompt and end; runs no model");
   command->add_option("-n,--tokens", options->tokens, "new tokens a turn (default 512)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
-  command->add_option("--temperature", options->temperature, "0 is greedy (default 0.8)");
-  command->add_option("--top-k", options->top_k, "keep the k likeliest tokens; 0: all");
-  command->add_option("--top-p", options->top_p, "keep the likeliest tokens of this total; 1: all");
-  command->add_option("--min-p", options->min_p, "drop tokens below this share of the likeliest");
-  command->add_option("--repetition-penalty", options->repetition_penalty, "1: none");
-  command->add_option("--frequency-penalty", options->frequency_penalty,
-                      "off a logit for each time the answer has the token; 0: none");
-  command->add_option("--presence-penalty", options->presence_penalty,
-                      "off a logit if the answer has the token; 0: none");
-  command->add_option("--stop", options->stop, "end an answer at this text; may be repeated")
-      ->allow_extra_args(false)
-      ->take_all();
+  add_sampling_options(*command, options->sampling);
   command->add_flag("-v,--verbose", options->verbose, "report tokens on stderr");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return chat(globals, *options); };

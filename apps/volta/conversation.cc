@@ -10,9 +10,29 @@
 namespace volta::cli {
 namespace {
 
-// Room that is kept for an answer: what was asked for, a quarter of the context at most.
-std::int64_t answer_room(std::int64_t max_tokens, std::int64_t context) {
-  return std::max<std::int64_t>(1, std::min(max_tokens, context / 4));
+constexpr std::int64_t kDefaultTokens = 512;
+
+// The longest prompt that leaves room for an answer: what was asked for, a quarter of what prompt
+// and answer may have together at most.
+std::int64_t prompt_room(const GenerationConfig& limits, std::int64_t context) {
+  if (!limits.max_new_tokens) context = std::min(context, limits.max_length.value_or(context));
+  const std::int64_t wanted = limits.new_tokens(0, kDefaultTokens);
+  return context - std::max<std::int64_t>(1, std::min(wanted, context / 4));
+}
+
+// A message with another text.
+JsonValue with_content(const JsonValue& message, std::string text) {
+  JsonValue::Object members;
+  if (const JsonValue::Object* old = message.if_object()) members = *old;
+  for (auto& [key, value] : members) {
+    if (key == "content") value = JsonValue(std::move(text));
+  }
+  return JsonValue(std::move(members));
+}
+
+const std::string* content_of(const JsonValue& message) {
+  const JsonValue* content = message.find("content");
+  return content == nullptr ? nullptr : content->if_string();
 }
 
 // The place of the second of two user messages, with system messages before the first left where
@@ -43,6 +63,31 @@ std::string_view role_of(const JsonValue& message) {
   return text == nullptr ? std::string_view() : *text;
 }
 
+Result<std::string> make_prompt(const ChatTemplate& chat_template, JsonValue::Array messages,
+                                ChatOptions options) {
+  options.add_generation_prompt = messages.empty() || role_of(messages.back()) != "assistant";
+  if (options.add_generation_prompt) {
+    return chat_template.render(JsonValue(std::move(messages)), options);
+  }
+  // Where the text ends in the prompt is told by a mark behind it.
+  constexpr std::string_view kMark = "volta-continues-here";
+  const std::string* text = content_of(messages.back());
+  if (text == nullptr) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the last message is an assistant's without text: there is nothing to continue");
+  }
+  messages.back() = with_content(messages.back(), *text + std::string(kMark));
+  VOLTA_TRY(std::string prompt, chat_template.render(JsonValue(std::move(messages)), options));
+  const std::size_t end = prompt.rfind(kMark);
+  if (end == std::string::npos) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the chat template does not show the last message, an assistant's, which the "
+                "answer would continue; end the conversation with a user's message");
+  }
+  prompt.resize(end);
+  return prompt;
+}
+
 std::vector<std::int32_t> end_of_turn(const ChatTemplate& chat_template, const ChatOptions& options,
                                       const Tokenizer& tokenizer) {
   constexpr std::string_view kAnswer = "volta-answer";
@@ -65,17 +110,14 @@ std::vector<std::int32_t> end_of_turn(const ChatTemplate& chat_template, const C
 }
 
 Result<std::vector<std::int32_t>> Conversation::encode(const JsonValue::Array& messages) const {
-  ChatOptions options = settings_.chat;
-  options.add_generation_prompt = true;
-  VOLTA_TRY(const std::string prompt, template_.render(JsonValue(messages), options));
+  VOLTA_TRY(const std::string prompt, make_prompt(template_, messages, settings_.chat));
   return tokenizer_->encode(prompt);
 }
 
 // The prompt, after leaving out as many of the oldest turns as it takes.
 Result<std::vector<std::int32_t>> Conversation::fit(JsonValue::Array& messages,
                                                     std::int64_t& dropped) const {
-  const std::int64_t room =
-      settings_.context - answer_room(settings_.max_tokens, settings_.context);
+  const std::int64_t room = prompt_room(settings_.limits, settings_.context);
   VOLTA_TRY(auto ids, encode(messages));
   while (static_cast<std::int64_t>(ids.size()) > room) {
     const auto [begin, end] = oldest_turn(messages);
@@ -101,24 +143,25 @@ Result<Answer> Conversation::ask(JsonValue message, const OnText& on_text) {
     return fail(ErrorCode::kInvalidArgument, "the chat template makes an empty prompt of this");
   }
   answer.prompt_tokens = static_cast<std::int64_t>(prompt.size());
+  const std::int64_t tokens = settings_.limits.new_tokens(answer.prompt_tokens, kDefaultTokens);
   CompletionStream stream(tokenizer_, prompt, settings_.stop_strings);
   std::string piece;
   GenerationRequest request{.prompt = std::move(prompt),
-                            .max_new_tokens = settings_.max_tokens,
+                            .max_new_tokens = tokens,
                             .sampling = settings_.sampling,
                             .stop_tokens = settings_.stop_tokens};
   request.sampling.seed += turn_;
   request.stop_when = [&](std::int32_t token) {
-    const bool ends =
-        std::ranges::find(settings_.stop_tokens, token) != settings_.stop_tokens.end();
-    piece = ends ? std::string() : stream.push(token);
+    piece = stream.push(token);
     return stream.stopped();
   };
   bool wanted = true;
   GenerationCallbacks callbacks;
   callbacks.token = [&](const TokenEvent&) {
-    answer.text += piece;
-    wanted = on_text(piece);
+    // Stop tokens have no piece: nobody pushes them.
+    const std::string text = std::exchange(piece, {});
+    answer.text += text;
+    wanted = on_text(text);
     return wanted;
   };
   callbacks.prompt = [&](const PromptEvent&) {
@@ -134,7 +177,12 @@ Result<Answer> Conversation::ask(JsonValue message, const OnText& on_text) {
   answer.tokens = static_cast<std::int64_t>(results.front().tokens.size());
   answer.reused_tokens = generator_.timing().reused_tokens;
   if (answer.reason == StopReason::kCancelled && answer.tokens == 0) return answer;
-  messages.push_back(make_message("assistant", answer.text));
+  if (role_of(messages.back()) == "assistant") {
+    const std::string* begun = content_of(messages.back());
+    messages.back() = with_content(messages.back(), (begun ? *begun : "") + answer.text);
+  } else {
+    messages.push_back(make_message("assistant", answer.text));
+  }
   messages_ = std::move(messages);
   ++turn_;
   return answer;

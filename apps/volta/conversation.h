@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "io/chat_template.h"
+#include "io/generation_config.h"
 #include "io/tokenizer.h"
 #include "nn/generator.h"
 
@@ -27,6 +28,12 @@ std::string_view role_of(const JsonValue& message);
 std::vector<std::int32_t> end_of_turn(const ChatTemplate& chat_template, const ChatOptions& options,
                                       const Tokenizer& tokenizer);
 
+/// The prompt of a conversation: its end is what begins an answer, or, where the last message is an
+/// assistant's, that message's text, which the answer will continue. kInvalidArgument when that is
+/// no text, or the template does not show it; and as ChatTemplate::render().
+Result<std::string> make_prompt(const ChatTemplate& chat_template, JsonValue::Array messages,
+                                ChatOptions options);
+
 struct Answer {
   std::string text;
   std::int64_t tokens = 0;  ///< New ones.
@@ -39,12 +46,12 @@ struct Answer {
 class Conversation {
  public:
   struct Settings {
-    std::int64_t max_tokens = 256;  ///< New ones a turn.
-    SamplingParams sampling;        ///< Turn i draws with seed + i.
-    std::vector<std::int32_t> stop_tokens;
-    std::vector<std::string> stop_strings;
+    GenerationConfig limits{};  ///< max_new_tokens and max_length: new tokens a turn, else 512.
+    SamplingParams sampling{};  ///< Turn i draws with seed + i.
+    std::vector<std::int32_t> stop_tokens{};
+    std::vector<std::string> stop_strings{};
     std::int64_t context = 0;  ///< Tokens that prompt and answer have together.
-    ChatOptions chat;          ///< Tools, and names for the template.
+    ChatOptions chat{};        ///< Tools, and names for the template.
   };
   /// Piece by piece, in whole characters; return false to stop the answer.
   using OnText = std::function<bool(std::string_view)>;
@@ -61,10 +68,10 @@ class Conversation {
   void begin(JsonValue::Array messages) { messages_ = beginning_ = std::move(messages); }
   void reset() { messages_ = beginning_; }
 
-  /// Adds a message and the model's answer to it. The oldest turns are left out, never the system
-  /// message, when the context has no room for the prompt and an answer. After an error the
-  /// conversation is what it was. kInvalidArgument when the template refuses the conversation, or
-  /// the message alone leaves no room.
+  /// Adds a message and the model's answer to it; an assistant's message is continued. The oldest
+  /// turns are left out, never the system message, when the context has no room for the prompt and
+  /// an answer. After an error the conversation is what it was. kInvalidArgument when the template
+  /// refuses the conversation, or the message alone leaves no room.
   Result<Answer> ask(JsonValue message, const OnText& on_text);
 
  private:

@@ -19,12 +19,12 @@
 #include "io/prompt_file.h"
 #include "io/tokenizer.h"
 #include "nn/generator.h"
+#include "sampling_options.h"
 
 namespace volta::cli {
 namespace {
 
 constexpr std::int64_t kDefaultTokens = 256;
-constexpr float kDefaultTemperature = 0.8f;
 // More slots than this gain little: a step's cost is then that of its rows.
 constexpr std::int64_t kDefaultSlots = 16;
 
@@ -34,13 +34,8 @@ struct Options {
   std::vector<std::string> prompts;
   std::vector<std::string> ids;  // Comma-separated lists.
   std::string prompts_file;
-  // What is not given comes from the model's generation_config.json.
-  std::optional<std::int64_t> tokens;
-  std::optional<float> temperature, top_p, min_p, repetition_penalty;
-  std::optional<std::int32_t> top_k;
-  float frequency_penalty = 0.0f;
-  float presence_penalty = 0.0f;
-  std::vector<std::string> stop;
+  std::optional<std::int64_t> tokens;  // Else the model's generation_config.json tells.
+  SamplingOptions sampling;
   bool ignore_eos = false;
   std::int32_t logprobs = 0;
   std::int64_t slots = 0;
@@ -66,6 +61,10 @@ Result<Prompt> encode(const Tokenizer* tokenizer, std::string_view text, Prompt 
     return at_place(prompt,
                     Error(ErrorCode::kInvalidArgument,
                           "this model folder has no tokenizer.json; give the prompt as ids"));
+  }
+  if (const auto invalid = find_invalid_utf8(text)) {
+    return at_place(
+        prompt, Error(ErrorCode::kInvalidArgument, fmt::format("byte {} is not UTF-8", *invalid)));
   }
   auto ids = tokenizer->encode_prompt(text);
   if (!ids) return at_place(prompt, std::move(ids).error());
@@ -98,36 +97,24 @@ Result<std::vector<Prompt>> read_prompts(const Options& options, const Tokenizer
   return prompts;
 }
 
-// What the flags say, else the model's generation_config.json, else the defaults.
-SamplingParams sampling(const Options& options, const GenerationConfig& config) {
-  SamplingParams params = config.sampling({.temperature = kDefaultTemperature});
-  params.temperature = options.temperature.value_or(params.temperature);
-  params.top_k = options.top_k.value_or(params.top_k);
-  params.top_p = options.top_p.value_or(params.top_p);
-  params.min_p = options.min_p.value_or(params.min_p);
-  params.repetition_penalty = options.repetition_penalty.value_or(params.repetition_penalty);
-  params.frequency_penalty = options.frequency_penalty;
-  params.presence_penalty = options.presence_penalty;
-  return params;
-}
-
 // Where each setting comes from.
 void report_settings(const Options& options, const GenerationConfig& config,
                      const GenerationRequest& first) {
   const auto source = [](bool flag, bool file) {
     return flag ? "command line" : file ? "generation_config.json" : "default";
   };
+  const SamplingOptions& flags = options.sampling;
   const SamplingParams& p = first.sampling;
   std::string text;
   const auto add = [&](std::string_view name, const auto& value, bool flag, bool file) {
     text += fmt::format("{}{} {} ({})", text.empty() ? "" : ", ", name, value, source(flag, file));
   };
-  add("temperature", p.temperature, options.temperature.has_value(),
+  add("temperature", p.temperature, flags.temperature.has_value(),
       config.temperature.has_value() || config.do_sample.has_value());
-  add("top-k", p.top_k, options.top_k.has_value(), config.top_k.has_value());
-  add("top-p", p.top_p, options.top_p.has_value(), config.top_p.has_value());
-  add("min-p", p.min_p, options.min_p.has_value(), config.min_p.has_value());
-  add("repetition penalty", p.repetition_penalty, options.repetition_penalty.has_value(),
+  add("top-k", p.top_k, flags.top_k.has_value(), config.top_k.has_value());
+  add("top-p", p.top_p, flags.top_p.has_value(), config.top_p.has_value());
+  add("min-p", p.min_p, flags.min_p.has_value(), config.min_p.has_value());
+  add("repetition penalty", p.repetition_penalty, flags.repetition_penalty.has_value(),
       config.repetition_penalty.has_value());
   add("tokens", first.max_new_tokens, options.tokens.has_value(),
       config.max_new_tokens.has_value() || config.max_length.has_value());
@@ -143,8 +130,7 @@ Result<std::vector<GenerationRequest>> make_requests(const Options& options, con
                                                      std::vector<std::int32_t> stop_tokens,
                                                      const TransformerConfig& model,
                                                      std::vector<Prompt> prompts) {
-  const SamplingParams params = sampling(options, config);
-  VOLTA_TRY(validate(params));
+  VOLTA_TRY(const SamplingParams params, sampling_params(options.sampling, config, globals.seed));
   std::vector<GenerationRequest> requests;
   requests.reserve(prompts.size());
   for (Prompt& prompt : prompts) {
@@ -155,27 +141,13 @@ Result<std::vector<GenerationRequest>> make_requests(const Options& options, con
     const auto length = static_cast<std::int64_t>(request.prompt.size());
     request.max_new_tokens =
         options.tokens ? *options.tokens : config.new_tokens(length, kDefaultTokens);
-    request.sampling.seed = globals.seed + requests.size();
+    request.sampling.seed += requests.size();
     if (auto valid = validate(request, model.vocab_size, model.context); !valid) {
       return at_place(prompt, std::move(valid).error());
     }
     requests.push_back(std::move(request));
   }
   return requests;
-}
-
-// Where generation ends beside the length: --stop, and the ends of texts that the model's files
-// know.
-Result<Stops> find_stops(const Options& options, const GenerationConfig& config,
-                         const Tokenizer* tokenizer) {
-  VOLTA_TRY(Stops stops, parse_stops(options.stop, tokenizer, "--stop"));
-  if (options.ignore_eos) return stops;
-  std::vector<std::int32_t> ends = config.end_tokens;
-  if (tokenizer != nullptr && tokenizer->end_token()) ends.push_back(*tokenizer->end_token());
-  for (const std::int32_t id : ends) {
-    if (std::ranges::find(stops.tokens, id) == stops.tokens.end()) stops.tokens.push_back(id);
-  }
-  return stops;
 }
 
 // A cache for the longest of the requests, in as many slots as are of use and fit a quarter of the
@@ -295,12 +267,16 @@ Result<std::vector<GenerationResult>> run(Generator& generator,
 Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kJsonLines}));
+  if (options.logprobs > 0 && output == Output::kText) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--logprobs: text does not show them; use --output json or jsonl");
+  }
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(const GenerationConfig config, load_generation_config(directory));
   VOLTA_TRY(const TransformerConfig shape, load_model_config(directory));
+  VOLTA_TRY(const GenerationConfig config, load_generation_config(directory, shape.vocab_size));
   auto loaded = load_tokenizer(directory);
   if (!loaded && loaded.error().code() != ErrorCode::kNotFound && options.ids.empty()) {
     return std::unexpected(std::move(loaded).error());
@@ -310,7 +286,8 @@ Status generate(const Globals& globals, Options& options) {
     options.prompts.emplace_back("\n");
   }
   VOLTA_TRY(auto prompts, read_prompts(options, tokenizer.get()));
-  VOLTA_TRY(Stops stops, find_stops(options, config, tokenizer.get()));
+  VOLTA_TRY(Stops stops,
+            find_stops(options.sampling, config, tokenizer.get(), !options.ignore_eos));
   VOLTA_TRY(auto requests, make_requests(options, globals, config, std::move(stops.tokens), shape,
                                          std::move(prompts)));
   VOLTA_TRY(const Transformer model,
@@ -335,19 +312,6 @@ Status generate(const Globals& globals, Options& options) {
   return {};
 }
 
-void add_sampling_options(CLI::App& command, Options& options) {
-  command.add_option("--temperature", options.temperature, "0 is greedy (default 0.8)");
-  command.add_option("--top-k", options.top_k, "keep the k likeliest tokens; 0: all");
-  command.add_option("--top-p", options.top_p, "keep the likeliest tokens of this total; 1: all");
-  command.add_option("--min-p", options.min_p, "drop tokens below this share of the likeliest");
-  command.add_option("--repetition-penalty", options.repetition_penalty,
-                     "against tokens of prompt and output; 1: none");
-  command.add_option("--frequency-penalty", options.frequency_penalty,
-                     "off a logit for each time the output has the token; 0: none");
-  command.add_option("--presence-penalty", options.presence_penalty,
-                     "off a logit if the output has the token; 0: none");
-}
-
 }  // namespace
 
 void add_generate(CLI::App& app, Globals& globals, Action& action) {
@@ -366,10 +330,7 @@ void add_generate(CLI::App& app, Globals& globals, Action& action) {
                       "prompts, one a line; .jsonl: {\"prompt\": ...} or {\"ids\": [...]}");
   command->add_option("-n,--tokens", options->tokens, "new tokens a prompt (default 256)")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31));
-  add_sampling_options(*command, *options);
-  command->add_option("--stop", options->stop, "end before this text; may be repeated")
-      ->allow_extra_args(false)
-      ->take_all();
+  add_sampling_options(*command, options->sampling);
   command->add_flag("--ignore-eos", options->ignore_eos, "do not end at the model's end tokens");
   command
       ->add_option("--logprobs", options->logprobs,

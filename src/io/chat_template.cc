@@ -9,6 +9,8 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "io/gguf/gguf_file.h"
+#include "io/gguf/gguf_tokenizer.h"
 #include "io/jinja/interpreter.h"
 #include "io/jinja/parser.h"
 
@@ -80,15 +82,25 @@ Status add_special_tokens(const JsonRef& config, ChatTemplate::SpecialTokens& to
   return {};
 }
 
-// A document of a model folder, if it is there.
+// A document of a model folder, if it is there; of a .gguf file, what it has in place of it.
 struct Document {
   JsonValue json;
   std::string path;
   JsonRef ref() const { return JsonRef(json, path); }
 };
+Result<std::optional<std::string>> read_gguf_document(const std::string& path,
+                                                      std::string_view name) {
+  if (name != "tokenizer_config.json") return std::nullopt;
+  VOLTA_TRY(const GgufFile file, GgufFile::open(path));
+  if (file.find("tokenizer.ggml.tokens") == nullptr) return std::nullopt;
+  VOLTA_TRY(std::string text, gguf_tokenizer_config(file));
+  return text;
+}
 Result<std::optional<Document>> read_document(const std::string& directory, std::string_view name) {
-  Document document{.json = {}, .path = join_path(directory, name)};
-  VOLTA_TRY(const auto text, read_if_there(document.path, kMaxConfigBytes));
+  const bool gguf = is_gguf_path(directory);
+  Document document{.json = {}, .path = gguf ? directory : join_path(directory, name)};
+  VOLTA_TRY(const auto text, gguf ? read_gguf_document(directory, name)
+                                  : read_if_there(document.path, kMaxConfigBytes));
   if (!text) return std::nullopt;
   VOLTA_TRY(document.json, parse_json(*text, document.path));
   return document;
@@ -239,6 +251,11 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& directory) {
                   fmt::format("{}: none of the templates is named 'default'", member->path()));
     }
     return ChatTemplate(std::move(parsed));
+  }
+  if (is_gguf_path(directory)) {
+    return fail(
+        ErrorCode::kNotFound,
+        fmt::format("the file '{}' has no chat template (tokenizer.chat_template)", directory));
   }
   return fail(ErrorCode::kNotFound,
               fmt::format("the model folder '{}' has no chat template (chat_template in "

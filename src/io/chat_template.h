@@ -46,8 +46,8 @@ class ChatTemplate {
   static Result<ChatTemplate> parse(std::string_view source, std::string_view name,
                                     SpecialTokens special_tokens = {});
   /// The template of a model folder: chat_template.jinja, or that of tokenizer_config.json, or
-  /// chat_template.json. Special tokens come from tokenizer_config.json. kNotFound when there is no
-  /// template.
+  /// chat_template.json. Special tokens come from tokenizer_config.json. A .gguf file has both in
+  /// its metadata. kNotFound when there is no template.
   static Result<ChatTemplate> load(const std::string& directory);
   /// A template from a file of its own, with the special tokens of a model folder.
   static Result<ChatTemplate> load_file(const std::string& path, const std::string& directory);

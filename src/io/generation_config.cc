@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "base/file.h"
+#include "io/gguf/gguf_file.h"
+#include "io/gguf/gguf_tokenizer.h"
 
 namespace volta {
 namespace {
@@ -65,6 +68,25 @@ Result<std::optional<std::string>> read_optional(const std::string& path) {
   return std::unexpected(std::move(text).error());
 }
 
+// A .gguf file's; nothing when it names no token.
+Result<std::optional<std::string>> read_gguf(const std::string& path) {
+  VOLTA_TRY(const GgufFile file, GgufFile::open(path));
+  VOLTA_TRY(std::string text, gguf_generation_config(file));
+  if (text.empty()) return std::nullopt;
+  return text;
+}
+
+Status check_end_tokens(std::span<const std::int32_t> ids, std::int64_t vocab_size,
+                        std::string_view path) {
+  for (const std::int32_t id : ids) {
+    if (id < vocab_size) continue;
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: eos_token_id is {}; the vocabulary has ids 0 to {}", path, id,
+                            vocab_size - 1));
+  }
+  return {};
+}
+
 }  // namespace
 
 SamplingParams GenerationConfig::sampling(SamplingParams fallback) const {
@@ -108,18 +130,22 @@ Result<GenerationConfig> parse_generation_config(std::string_view json, std::str
   return config;
 }
 
-Result<GenerationConfig> load_generation_config(const std::string& directory) {
+Result<GenerationConfig> load_generation_config(const std::string& model, std::int64_t vocab_size) {
   GenerationConfig config;
-  const std::string path = join_path(directory, "generation_config.json");
-  VOLTA_TRY(const auto own, read_optional(path));
+  const bool gguf = is_gguf_path(model);
+  const std::string path = gguf ? model : join_path(model, "generation_config.json");
+  VOLTA_TRY(const auto own, gguf ? read_gguf(model) : read_optional(path));
   if (own) {
     VOLTA_TRY(config, parse_generation_config(*own, path));
+    VOLTA_TRY(check_end_tokens(config.end_tokens, vocab_size, path));
   }
-  const std::string model_path = join_path(directory, "config.json");
-  VOLTA_TRY(const auto model, read_optional(model_path));
-  if (!model) return config;
-  VOLTA_TRY(const JsonValue value, parse_json(*model, model_path));
+  if (gguf) return config;
+  const std::string model_path = join_path(model, "config.json");
+  VOLTA_TRY(const auto architecture, read_optional(model_path));
+  if (!architecture) return config;
+  VOLTA_TRY(const JsonValue value, parse_json(*architecture, model_path));
   VOLTA_TRY(const auto more, parse_end_tokens(JsonRef(value, model_path)));
+  VOLTA_TRY(check_end_tokens(more, vocab_size, model_path));
   for (const std::int32_t id : more) {
     if (std::ranges::find(config.end_tokens, id) == config.end_tokens.end()) {
       config.end_tokens.push_back(id);

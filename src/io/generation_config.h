@@ -41,8 +41,9 @@ struct GenerationConfig {
 /// Other keys are ignored: most are of other tools.
 Result<GenerationConfig> parse_generation_config(std::string_view json, std::string_view name);
 
-/// DIR/generation_config.json, which may be absent; and the end tokens of DIR/config.json, which
-/// are added to its own.
-Result<GenerationConfig> load_generation_config(const std::string& directory);
+/// DIR/generation_config.json, which may be absent, with the end tokens of DIR/config.json added to
+/// its own; or what converting a .gguf file would write there. kInvalidFile, with file and id, for
+/// an end token that a vocabulary of `vocab_size` does not have: it would never end anything.
+Result<GenerationConfig> load_generation_config(const std::string& model, std::int64_t vocab_size);
 
 }  // namespace volta

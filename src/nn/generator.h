@@ -35,8 +35,8 @@ struct GenerationRequest {
   std::int64_t max_new_tokens = 0;
   SamplingParams sampling;
   std::vector<std::int32_t> stop_tokens;  ///< Generation ends after one of them; it is included.
-  /// Asked with each new token, before the callbacks hear of it; true ends the request after it.
-  /// For whoever knows the text of the tokens: see CompletionStream.
+  /// Asked with each new token that is no stop token, before the callbacks hear of it; true ends
+  /// the request after it. For whoever knows the text of the tokens: see CompletionStream.
   std::function<bool(std::int32_t token)> stop_when{};
 };
 

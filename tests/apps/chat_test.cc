@@ -61,7 +61,7 @@ TEST_F(RenderTest, MessagesOfAFile) {
         R"([{"role": "user", "content": "Grüße"}, {"role": "assistant", "content": "b"}])");
   const CommandResult done = chat({"--render", "--messages", "m.json", "--system", "s"});
   EXPECT_EQ(done.exit_code, 0) << done.err;
-  EXPECT_EQ(done.out, "<s>[system]s[user]Grüße[assistant]b</s>");
+  EXPECT_EQ(done.out, "<s>[system]s[user]Grüße[assistant]b");  // What an answer continues.
   EXPECT_EQ(chat({"--render", "--prompt", "hi"}).out, "<s>[user]hi[assistant]");
   EXPECT_EQ(chat({"--render", "-p", "hi", "--output", "json"}).out,
             "{\"text\":\"<s>[user]hi[assistant]\"}\n");
@@ -82,13 +82,24 @@ TEST_F(RenderTest, MistakesAreNamed) {
   EXPECT_THAT(refused.err,
               HasSubstr("the chat template refuses this conversation: Only known roles"));
   EXPECT_EQ(chat({"--render"}).exit_code, 2);
-  EXPECT_EQ(chat({"--render", "-p", "a\xff"}).exit_code, 2);
+  const CommandResult bytes = chat({"--render", "-p", "a\xff"});
+  EXPECT_EQ(bytes.exit_code, 2);
+  EXPECT_THAT(bytes.err, HasSubstr("--prompt: byte 1 is not UTF-8"));
   EXPECT_EQ(chat({"--render", "-p", "a", "--var", "x"}).exit_code, 2);
   EXPECT_EQ(chat({"--render", "-p", "a", "--output", "csv"}).exit_code, 2);
   EXPECT_EQ(chat({"--render", "-p", "a", "--profile", "x"}).exit_code, 2);
   EXPECT_EQ(chat({"--render", "--messages", "missing.json"}).exit_code, 3);
   write("m.json", "{}");
   EXPECT_EQ(chat({"--render", "--messages", "m.json"}).exit_code, 3);
+  write("m.json", R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": []}])");
+  const CommandResult no_text = chat({"--render", "--messages", "m.json"});
+  EXPECT_EQ(no_text.exit_code, 2);
+  EXPECT_THAT(no_text.err, HasSubstr("there is nothing to continue"));
+  write("m.json", R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])");
+  write("t.jinja", "{{ messages[0].content }}");
+  const CommandResult hidden = chat({"--render", "--messages", "m.json", "--template", "t.jinja"});
+  EXPECT_EQ(hidden.exit_code, 2);
+  EXPECT_THAT(hidden.err, HasSubstr("does not show the last message"));
   write("m.json", "[5]");
   EXPECT_EQ(chat({"--render", "--messages", "m.json"}).exit_code, 2);
   write_config("a\n{% if x %}");
@@ -172,6 +183,72 @@ TEST_F(ChatTest, AStopStringEndsAnAnswer) {
   const auto cut = turns(talk("Hello\n", {"--stop", stop}));
   EXPECT_EQ(cut.at(0)["content"], content.substr(0, content.find(stop)));
   EXPECT_EQ(cut.at(0)["stop_reason"], "stop_string");
+}
+
+TEST_F(ChatTest, AnEndTokenWithTextEndsAnAnswerOnce) {
+  const auto ids_of = [&](const std::string& text) {
+    const CommandResult rendered = chat({"--render", "-p", text, "--output", "json"});
+    std::string ids;
+    for (const Json& id : Json::parse(rendered.out)["ids"]) {
+      ids += (ids.empty() ? "" : ",") + id.dump();
+    }
+    return ids;
+  };
+  const CommandResult generated = run_volta({"generate", "model", "--ids", ids_of("Hello"), "-n",
+                                             "8", "--temperature", "0", "--output", "json"},
+                                            dir_.path());
+  const std::vector<int> ids = Json::parse(generated.out)["ids"];
+  const std::vector<int> fresh(ids.end() - 8, ids.end());
+  // The end is the last of the new tokens that is none of those before it.
+  std::size_t end = 7;
+  while (end > 0 &&
+         std::find(fresh.begin(), fresh.begin() + end, fresh[end]) != fresh.begin() + end) {
+    --end;
+  }
+  ASSERT_GT(end, 0U);
+  const auto before = turns(talk("Hello\n", {"-n", std::to_string(end)}));
+  write("model/generation_config.json",
+        Json{{"eos_token_id", fresh[end]}, {"temperature", 0}}.dump());
+  const auto ended = turns(talk("Hello\n"));
+  EXPECT_EQ(ended.at(0)["content"], before.at(0)["content"]);
+  EXPECT_EQ(ended.at(0)["stop_reason"], "stop_token");
+  EXPECT_EQ(ended.at(0)["tokens"], end + 1);
+  write("model/generation_config.json", R"({"eos_token_id": 99999})");
+  const CommandResult beyond = talk("Hello\n");
+  EXPECT_EQ(beyond.exit_code, 3);
+  EXPECT_THAT(beyond.err, HasSubstr("generation_config.json: eos_token_id is 99999"));
+}
+
+TEST_F(ChatTest, MaxLengthIsOfPromptAndAnswer) {
+  const auto prompt = turns(talk("Hello\n")).at(0)["prompt_tokens"].get<int>();
+  write("model/generation_config.json",
+        Json{{"max_length", prompt + 3}, {"temperature", 0}}.dump());
+  const CommandResult done = chat({"-p", "Hello", "--output", "json"});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(turns(done).at(0)["tokens"], 3);
+  EXPECT_EQ(turns(chat({"-p", "Hello", "-n", "5", "--output", "json"})).at(0)["tokens"], 5);
+}
+
+TEST_F(ChatTest, AnAssistantsMessageIsContinued) {
+  write("m.json",
+        R"([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "So"}])");
+  const CommandResult rendered = chat({"--render", "--messages", "m.json", "--output", "json"});
+  const Json prompt = Json::parse(rendered.out);
+  EXPECT_EQ(prompt["text"], "<s>[user]Hello[assistant]So");
+  const auto done = turns(talk("", {"--messages", "m.json"}));
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_EQ(done[0]["prompt_tokens"], prompt["ids"].size());
+}
+
+TEST_F(ChatTest, AGgufFileBringsItsTemplate) {
+  const std::string data = test::source_path("tests/io/data/");
+  const CommandResult done =
+      run_volta({"chat", data + "gguf_llama.gguf", "-p", "the model", "-n", "3"}, dir_.path());
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  const CommandResult none =
+      run_volta({"chat", data + "gguf_gpt2.gguf", "-p", "the model"}, dir_.path());
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_THAT(none.err, HasSubstr("gguf_gpt2.gguf' has no chat template"));
 }
 
 TEST_F(ChatTest, TheOldestTurnsGoWhenTheContextIsFull) {

@@ -108,7 +108,8 @@ TEST_F(GenerateTest, LogprobsOfTheLikeliest) {
     EXPECT_TRUE(top[0]["token"].is_string());
   }
   EXPECT_FALSE(generate_json({"-p", "abc", "-n", "3"}).contains("top_logprobs"));
-  expect_error({"--logprobs", "257", "-n", "1"}, 2, "257 log-probabilities");
+  expect_error({"--logprobs", "257", "-n", "1", "--output", "json"}, 2, "257 log-probabilities");
+  expect_error({"--logprobs", "4", "-n", "1"}, 2, "use --output json or jsonl");
 }
 
 TEST_F(GenerateTest, PromptsOfAFileRunThroughTheSlots) {
@@ -152,6 +153,8 @@ TEST_F(GenerateTest, OneBadPromptStopsAllBeforeAnythingRuns) {
   expect_error({"--prompts-file", "none.jsonl"}, 3, "none.jsonl: line 1: the prompt is empty");
   expect_error({"--prompts-file", "absent.txt"}, 3, "absent.txt");
   expect_error({"--ids", "1,256"}, 2, "--ids: token 1 of the prompt is 256");
+  expect_error({"--prompt", "a\xFF"}, 2, "--prompt: byte 1 is not UTF-8");
+  expect_error({"--top-k", "99999999999"}, 2, "[0 - 16777216]");
   expect_error({"--frequency-penalty", "2.5"}, 2, "frequency_penalty is 2.5");
   expect_error({"--output", "csv"}, 2, "this command writes text, json, jsonl");
 }
@@ -194,7 +197,7 @@ TEST_F(GenerateTest, TheModelsSettingsAreDefaults) {
   const auto ids = greedy["ids"].get<Ids>();
   const auto first = std::find(ids.begin() + 3, ids.end(), end);
   write("model/generation_config.json",
-        "{\"do_sample\": false, \"max_length\": 15, \"eos_token_id\": [300, " +
+        "{\"do_sample\": false, \"max_length\": 15, \"eos_token_id\": [255, " +
             std::to_string(end) + "]}");
   const json ended = run({}).first;
   EXPECT_EQ(ended["ids"].get<Ids>(), Ids(ids.begin(), first + 1));
@@ -202,6 +205,9 @@ TEST_F(GenerateTest, TheModelsSettingsAreDefaults) {
   EXPECT_EQ(run({"--ignore-eos"}).first, greedy);
   write("model/generation_config.json", R"({"top_p": 7})");
   expect_error({"-p", "abc"}, 3, "generation_config.json: sampling: top_p is 7");
+  write("model/generation_config.json", R"({"eos_token_id": 99999})");
+  expect_error({"-p", "abc"}, 3,
+               "generation_config.json: eos_token_id is 99999; the vocabulary has ids 0 to 255");
 }
 
 // The context of 20,000 would take 2 * 2 * 32 * 4 bytes a token: 10 MB.

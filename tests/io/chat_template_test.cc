@@ -216,5 +216,19 @@ TEST(ChatTemplate, TheTimeIsNowUnlessGiven) {
   EXPECT_GE(std::stoi(*made->render({&message, 1})), 2024);
 }
 
+TEST(ChatTemplateGguf, TheFileHasTemplateAndTokens) {
+  const auto loaded = ChatTemplate::load(test::source_path("tests/io/data/gguf_llama.gguf"));
+  ASSERT_TRUE(loaded) << loaded.error().message();
+  EXPECT_EQ(loaded->render(std::vector<ChatMessage>{{"user", "Hi"}}).value(), "Hi");
+  EXPECT_EQ(loaded->special_token("bos_token"), "<s>");
+  for (const char* name : {"gguf_gpt2.gguf", "gguf_types.gguf"}) {
+    const auto none = ChatTemplate::load(test::source_path(std::string("tests/io/data/") + name));
+    ASSERT_FALSE(none) << name;
+    EXPECT_EQ(none.error().code(), ErrorCode::kNotFound);
+    EXPECT_THAT(std::string(none.error().message()),
+                HasSubstr(std::string(name) + "' has no chat template"));
+  }
+}
+
 }  // namespace
 }  // namespace volta

@@ -366,6 +366,22 @@ TEST(Generator, AConditionEndsARequest) {
   EXPECT_EQ(results[1].tokens.size(), 9u);
 }
 
+TEST(Generator, AConditionIsNotAskedOfStopTokens) {
+  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  GenerationRequest one = request(10, 12, {.temperature = 1.5f, .seed = 3});
+  const Ints all = generate(model, {one}).at(0).tokens;
+  Ints asked;
+  one.stop_when = [&](std::int32_t token) {
+    asked.push_back(token);
+    return false;
+  };
+  one.stop_tokens = {all[4]};
+  const Results results = generate(model, {one});
+  EXPECT_EQ(results[0].reason, StopReason::kStopToken);
+  ASSERT_FALSE(results[0].tokens.empty());
+  EXPECT_EQ(asked, Ints(results[0].tokens.begin(), results[0].tokens.end() - 1));
+}
+
 TEST(Generator, PromptsTellTheirChunksAndResultsTheirEnd) {
   const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
   const std::vector requests = {request(300, 4), request(5, 0), request(9, 2), request(290, 2)};

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/memory.h"
 #include "io/carried_files.h"
 #include "io/gguf/gguf_file.h"
@@ -32,22 +31,6 @@ constexpr std::int64_t kPiece = 4096;  // Values quantised at a time; a multiple
 
 std::unexpected<Error> interrupted() {
   return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
-}
-
-// generation_config.json; empty when the file names no token.
-std::string generation_config(const GgufTokenIds& ids) {
-  if (!ids.bos && !ids.eos && !ids.pad) return {};
-  JsonWriter json(2);
-  json.begin_object();
-  if (ids.bos) json.field("bos_token_id", *ids.bos);
-  if (ids.eos && ids.eot && ids.eos != ids.eot) {
-    json.key("eos_token_id").begin_array().value(*ids.eos).value(*ids.eot).end_array();
-  } else if (ids.eos) {
-    json.field("eos_token_id", *ids.eos);
-  }
-  if (ids.pad) json.field("pad_token_id", *ids.pad);
-  json.end_object();
-  return std::move(json).take() + "\n";
 }
 
 Status write_weights(const std::string& path, const GgufFile& file, const TransformerConfig& config,
@@ -76,9 +59,9 @@ Status write_folder(const GgufFile& file, const std::string& directory, DType dt
       write_weights(join_path(directory, "model.safetensors"), file, config, dtype, progress));
   VOLTA_TRY(
       write_file_atomic(join_path(directory, "config.json"), model_config_json(config, dtype)));
-  VOLTA_TRY(const GgufTokenIds ids, gguf_token_ids(file));
-  if (const std::string text = generation_config(ids); !text.empty()) {
-    VOLTA_TRY(write_file_atomic(join_path(directory, "generation_config.json"), text));
+  VOLTA_TRY(const std::string generation, gguf_generation_config(file));
+  if (!generation.empty()) {
+    VOLTA_TRY(write_file_atomic(join_path(directory, "generation_config.json"), generation));
   }
   auto tokenizer = gguf_tokenizer_json(file);
   if (!tokenizer && tokenizer.error().code() == ErrorCode::kNotFound) return {};

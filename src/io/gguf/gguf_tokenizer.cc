@@ -408,6 +408,22 @@ Result<std::string> gguf_tokenizer_config(const GgufFile& file) {
   return std::move(json).take() + "\n";
 }
 
+Result<std::string> gguf_generation_config(const GgufFile& file) {
+  VOLTA_TRY(const GgufTokenIds ids, gguf_token_ids(file));
+  if (!ids.bos && !ids.eos && !ids.pad) return std::string();
+  JsonWriter json(2);
+  json.begin_object();
+  if (ids.bos) json.field("bos_token_id", *ids.bos);
+  if (ids.eos && ids.eot && ids.eos != ids.eot) {
+    json.key("eos_token_id").begin_array().value(*ids.eos).value(*ids.eot).end_array();
+  } else if (ids.eos) {
+    json.field("eos_token_id", *ids.eos);
+  }
+  if (ids.pad) json.field("pad_token_id", *ids.pad);
+  json.end_object();
+  return std::move(json).take() + "\n";
+}
+
 Result<std::shared_ptr<const Tokenizer>> gguf_tokenizer(const GgufFile& file) {
   VOLTA_TRY(const std::string json, gguf_tokenizer_json(file));
   VOLTA_TRY(const std::string config, gguf_tokenizer_config(file));

@@ -45,7 +45,9 @@ Result<GgufTokenIds> gguf_token_ids(const GgufFile& file);
 Result<std::string> gguf_tokenizer_json(const GgufFile& file);
 /// tokenizer_config.json: special tokens and the chat template.
 Result<std::string> gguf_tokenizer_config(const GgufFile& file);
-/// Both, parsed.
+/// generation_config.json: the tokens that begin and end a text; empty when the file names none.
+Result<std::string> gguf_generation_config(const GgufFile& file);
+/// tokenizer.json and tokenizer_config.json, parsed.
 Result<std::shared_ptr<const Tokenizer>> gguf_tokenizer(const GgufFile& file);
 
 }  // namespace volta

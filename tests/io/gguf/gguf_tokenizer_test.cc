@@ -60,6 +60,22 @@ TEST(GgufTokenizer, SentencePieceGivesItsIds) {
   EXPECT_THAT(*config, Not(HasSubstr("pad_token")));
 }
 
+TEST(GgufGenerationConfig, NamesTheTokensThatBeginAndEnd) {
+  const auto config = [](const std::vector<std::pair<std::string, std::uint32_t>>& ids) {
+    GgufSample sample;
+    for (const auto& [name, id] : ids) {
+      sample.metadata.add_u32("tokenizer.ggml." + name + "_token_id", id);
+    }
+    const auto file = sample.parse();
+    return file ? gguf_generation_config(*file).value_or("failed") : "failed";
+  };
+  EXPECT_EQ(config({}), "");
+  const auto both = nlohmann::json::parse(config({{"bos", 1}, {"eos", 2}, {"eot", 5}}));
+  EXPECT_EQ(both, (nlohmann::json{{"bos_token_id", 1}, {"eos_token_id", {2, 5}}}));
+  const auto same = nlohmann::json::parse(config({{"eos", 2}, {"eot", 2}, {"padding", 0}}));
+  EXPECT_EQ(same, (nlohmann::json{{"eos_token_id", 2}, {"pad_token_id", 0}}));
+}
+
 class Split : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Split, ByteLevelBpeGivesTheIdsOfOthers) {
