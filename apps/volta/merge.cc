@@ -45,10 +45,8 @@ Status merge(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Transformer model,
             load_adapted_model(directory, options.adapter, session.device()));
   // Under another name until it is whole.
-  const std::string temporary = join_path(parent_path(out), ".tmp-" + file_name(out));
+  VOLTA_TRY(const std::string temporary, make_temporary_directory(out));
   const auto write = [&]() -> Status {
-    VOLTA_TRY(remove_all(temporary));
-    VOLTA_TRY(create_directories(temporary));
     VOLTA_TRY(save_model(temporary, model, nullptr));
     VOLTA_TRY(write_carried_files(temporary, carried));
     return rename_path(temporary, out);

@@ -1,7 +1,6 @@
 #include "io/quantize.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -164,11 +163,7 @@ Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, con
     }
   }
   // All of it under another name first, so that there is never half a model.
-  const std::string temporary = fmt::format("{}.{}.tmp", to, ::getpid());
-  if (path_exists(temporary)) {
-    return fail(ErrorCode::kIo, fmt::format("'{}' is in the way; remove it", temporary));
-  }
-  VOLTA_TRY(create_directories(temporary));
+  VOLTA_TRY(const std::string temporary, make_temporary_directory(to));
   auto report = write_folder(from, temporary, entries, files, device, on_tensor);
   Status placed = report ? rename_path(temporary, to) : std::unexpected(Error(report.error()));
   if (placed) return report;

@@ -62,10 +62,12 @@ TEST_F(LoraCommands, TrainGenerateEvaluateAndMerge) {
                   "--lora-rslora", "--steps", "30", "--lr", "0.01"}));
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   EXPECT_THAT(trained.err, HasSubstr("LoRA: rank 4, alpha 16"));
+  std::filesystem::create_directories(dir_.file(".tmp-merged/mine"));
   const CommandResult merged =
       volta({"merge", "base", "--adapter", "lora", "--out", "merged", "--output", "json"});
   ASSERT_EQ(merged.exit_code, 0) << merged.err;
   EXPECT_THAT(merged.out, HasSubstr("/merged\""));
+  EXPECT_TRUE(is_directory(dir_.file(".tmp-merged/mine")));
   const double before = loss({"base"});
   const double adapted = loss({"base", "--adapter", "lora/step-30"});
   EXPECT_LT(adapted, before - 0.05);

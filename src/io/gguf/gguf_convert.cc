@@ -1,7 +1,6 @@
 #include "io/gguf/gguf_convert.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -71,7 +70,6 @@ Status write_weights(const std::string& path, const GgufFile& file, const Transf
 Status write_folder(const GgufFile& file, const std::string& directory, DType dtype,
                     ConvertProgress progress) {
   VOLTA_TRY(const TransformerConfig config, gguf_config(file));
-  VOLTA_TRY(create_directories(directory));
   VOLTA_TRY(
       write_weights(join_path(directory, "model.safetensors"), file, config, dtype, progress));
   VOLTA_TRY(
@@ -270,10 +268,7 @@ Status gguf_to_folder(const std::string& gguf, const std::string& directory, DTy
   VOLTA_TRY(check_target(directory, replace));
   std::string target = directory;
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
-  const std::string temporary = fmt::format("{}.{}.tmp", target, ::getpid());
-  if (path_exists(temporary)) {
-    return fail(ErrorCode::kIo, fmt::format("'{}' is in the way; remove it", temporary));
-  }
+  VOLTA_TRY(const std::string temporary, make_temporary_directory(target));
   Status done = write_folder(file, temporary, dtype, progress);
   if (done) done = move_into_place(temporary, target);
   if (!done) {
@@ -289,6 +284,7 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("'{}' is there; name another file, or use --force", gguf));
   }
+  VOLTA_TRY(check_replaceable(gguf));  // Before anything is computed.
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   VOLTA_TRY(const std::string_view architecture, gguf_architecture(config));
   VOLTA_TRY(WeightFiles weights, WeightFiles::open(directory, config));
