@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <utility>
 #include <vector>
@@ -178,6 +179,12 @@ Status write_tensor(const Output& output, const Tensor& tensor, std::int64_t hea
       const auto values = std::span(piece).first(static_cast<std::size_t>(count));
       const std::int64_t stride = transposed ? rows : 1;
       source.get(begin + column * stride, stride, values);
+      if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
+        return fail(ErrorCode::kNonFinite,
+                    fmt::format("tensor '{}' holds NaN or infinity (volta verify lists them); "
+                                "nothing was written",
+                                output.parameter.name));
+      }
       const auto bytes = std::span(blocks).first(
           static_cast<std::size_t>(count / info.block_values * info.block_bytes));
       auto done = quantize(info.type, values, bytes);
@@ -214,6 +221,20 @@ Result<std::vector<Output>> plan_outputs(const TransformerConfig& config,
   for (ParameterInfo& info : parameters(config)) VOLTA_TRY(add(std::move(info), false));
   for (ParameterInfo& info : missing_biases(config)) VOLTA_TRY(add(std::move(info), true));
   return outputs;
+}
+
+// Weights that were rounded once are not rounded again.
+Status refuse_integers(const std::vector<Output>& outputs, WeightFiles& weights) {
+  for (const Output& output : outputs) {
+    if (output.filler) continue;
+    VOLTA_TRY(const TensorSpec spec, weights.spec(output.parameter));
+    if (!spec.encoding.quantized()) continue;
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("tensor '{}' is stored as integers by volta quantize; convert the "
+                            "folder that it was made from, e.g. with --type q8_0",
+                            output.parameter.name));
+  }
+  return {};
 }
 
 // general.file_type: what most of the file is made of, in llama.cpp's numbers.
@@ -289,6 +310,7 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
   VOLTA_TRY(const std::string_view architecture, gguf_architecture(config));
   VOLTA_TRY(WeightFiles weights, WeightFiles::open(directory, config));
   VOLTA_TRY(const auto outputs, plan_outputs(config, architecture, type));
+  VOLTA_TRY(refuse_integers(outputs, weights));
 
   GgufMetadata metadata;
   metadata.add_string("general.architecture", architecture);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -211,6 +212,20 @@ TEST_F(ConvertCase, WhatIsNamedLikeATemporaryStays) {
   ASSERT_TRUE(
       folder_to_gguf(dir_.file("out"), dir_.file("new.gguf"), GgmlType::kF32, false, kGoOn));
   EXPECT_EQ(*read_text_file(dir_.file("new.gguf.tmp")), "mine");
+}
+
+TEST_F(ConvertCase, NanIsNotWritten) {
+  ASSERT_TRUE(to_folder());
+  const std::string weights = dir_.file("out/model.safetensors");
+  auto tensors = *SafetensorsFile::open(weights)->load_all();
+  Tensor& norm = tensors.at("model.norm.weight");
+  norm = *Tensor::zeros({DType::kF32, norm.shape()});
+  (*norm.mutable_values<float>())[1] = NAN;
+  ASSERT_TRUE(write_safetensors(weights, tensors));
+  expect_error(
+      folder_to_gguf(dir_.file("out"), dir_.file("nan.gguf"), GgmlType::kF32, false, kGoOn),
+      ErrorCode::kNonFinite, "tensor 'model.norm.weight' holds NaN");
+  EXPECT_FALSE(path_exists(dir_.file("nan.gguf")));
 }
 
 TEST_F(ConvertCase, CanBeStopped) {
