@@ -98,6 +98,12 @@ Result<std::vector<Entry>> make_entries(const TransformerConfig& config, WeightF
   return entries;
 }
 
+// "int8", "bf16": what a tensor's values are.
+std::string type_of(const TensorSpec& spec) {
+  if (!spec.encoding.quantized()) return std::string(dtype_name(spec.dtype));
+  return fmt::format("int{}", quant_bits(spec.encoding.quant));
+}
+
 // Rounds one parameter and writes it.
 Result<QuantizedTensor> write_entry(const Entry& entry, WeightFiles& files, Device& device,
                                     SafetensorsWriter& writer) {
@@ -108,9 +114,9 @@ Result<QuantizedTensor> write_entry(const Entry& entry, WeightFiles& files, Devi
     VOLTA_TRY(done.error, error_of(device, tensor, narrow));
     if (!std::isfinite(done.error)) {
       return fail(ErrorCode::kNonFinite,
-                  fmt::format("tensor '{}' cannot be stored as {}: it holds NaN, infinity or "
+                  fmt::format("tensor '{}' cannot be stored in {}: it holds NaN, infinity or "
                               "numbers too large (volta verify lists them)",
-                              done.name, to_string(done.after)));
+                              done.name, type_of(done.after)));
     }
   }
   VOLTA_TRY(const Tensor host,
