@@ -112,6 +112,7 @@ Result<std::pair<std::string, JsonValue>> parse_variable(const std::string& text
 
 Result<ChatOptions> chat_options(const Options& options, const JsonValue& tools) {
   ChatOptions chat;
+  chat.interrupted = interrupted;
   if (!options.tools_file.empty()) chat.tools = &tools;
   for (const std::string& text : options.variables) {
     VOLTA_TRY(auto variable, parse_variable(text));

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <limits>
 #include <utility>
 
 #include "base/file.h"
@@ -226,7 +227,9 @@ void Check::check_tokenizer() {
 
 void Check::check_generation_config() {
   const std::string where = "generation_config.json";
-  const auto config = load_generation_config(directory_);
+  // Ids beyond the vocabulary are told as contradictions below.
+  constexpr std::int64_t kAnyId = std::numeric_limits<std::int64_t>::max();
+  const auto config = load_generation_config(directory_, kAnyId);
   if (config) {
     if (config->begin_token) check_token("bos_token_id", *config->begin_token);
     for (const std::int32_t id : config->end_tokens) check_token("eos_token_id", id);
