@@ -105,6 +105,9 @@ std::string whole_path(const std::string& path);
 /// .gguf file is itself.
 Result<std::string> find_model(const std::string& path);
 
+/// kInvalidArgument for a .gguf file, with what to do: for commands that need a model folder.
+Status refuse_gguf(const std::string& path);
+
 /// The model in `directory` (of find_model); where `adapter` is not empty (an adapter's folder, or
 /// that of a LoRA run), loaded as f32 and merged with it.
 Result<Transformer> load_adapted_model(const std::string& directory, const std::string& adapter,

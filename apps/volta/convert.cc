@@ -10,6 +10,8 @@
 #include "command.h"
 #include "io/gguf/gguf_convert.h"
 #include "io/gguf/gguf_file.h"
+#include "train/checkpoint.h"
+#include "train/run.h"
 
 namespace volta::cli {
 namespace {
@@ -19,6 +21,7 @@ struct Options {
   std::string out;
   std::optional<std::string> type;
   bool force = false;
+  bool dtype = false;  // --dtype was given.
 };
 
 // Progress on a terminal, one line that is drawn over.
@@ -53,16 +56,30 @@ Result<GgmlType> gguf_type(const std::string& name) {
               fmt::format("--type {}: use f32, f16, bf16, q8_0, q4_0 or q4_1", name));
 }
 
+// --force replaces a model; a run's folder is more than that.
+Status refuse_run(const std::string& directory) {
+  if (!is_directory(directory)) return {};
+  VOLTA_TRY(const auto checkpoints, list_checkpoints(directory));
+  if (checkpoints.empty() && !path_exists(join_path(directory, kRunFile))) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("'{}' is the folder of a training run; name another one", directory));
+}
+
 Status to_folder(const Globals& globals, const Options& options, Counter& counter) {
   if (options.type) {
     return fail(ErrorCode::kInvalidArgument,
                 "--type is for GGUF files; use --dtype for the weights of a folder");
   }
   VOLTA_TRY(const DType dtype, folder_dtype(globals));
+  VOLTA_TRY(refuse_run(options.out));
   return gguf_to_folder(options.in, options.out, dtype, options.force, counter);
 }
 
 Status to_gguf(const Options& options, Counter& counter) {
+  if (options.dtype) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--dtype is for the weights of a folder; use --type for a GGUF file's");
+  }
   VOLTA_TRY(const GgmlType type, gguf_type(options.type.value_or("f32")));
   VOLTA_TRY(const std::string directory, find_model(options.in));
   VOLTA_TRY(const bool complete,
@@ -100,7 +117,8 @@ void add_convert(CLI::App& app, Globals& globals, Action& action) {
                       "(default f32)");
   command->add_flag("--force", options->force, "replace what is there");
   command->footer("--dtype f32, bf16 or f16 is the type of a folder's weights.");
-  command->callback([&globals, &action, options] {
+  command->callback([&app, &globals, &action, options] {
+    options->dtype = app.get_option("--dtype")->count() > 0;
     action = [&globals, options] { return convert(globals, *options); };
   });
 }

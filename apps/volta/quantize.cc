@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
-#include "io/gguf/gguf_file.h"
+#include "io/model_config.h"
 #include "io/model_folder.h"
 #include "io/tokenizer.h"
 #include "train/dataset.h"
@@ -98,11 +98,12 @@ Status quantize(const Globals& globals, const Options& options) {
     return fail(ErrorCode::kInvalidArgument, "--weights: what to store them as: q8, q4 or bf16");
   }
   VOLTA_TRY(const Session session, Session::create(globals));
+  VOLTA_TRY(refuse_gguf(options.model));
   VOLTA_TRY(const std::string directory, find_model(options.model));
-  if (is_gguf_path(directory)) {
+  VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
+  if (options.context > config.context) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: give a model folder; `volta convert {} DIR` makes one", directory,
-                            directory));
+                fmt::format("--context {}: the model's is {}", options.context, config.context));
   }
   if (!(options.val_fraction > 0.0 && options.val_fraction <= 1.0)) {
     return fail(ErrorCode::kInvalidArgument, "--val-fraction: above 0 and at most 1");

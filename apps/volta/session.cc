@@ -188,6 +188,12 @@ Result<std::string> find_model(const std::string& path) {
   return find_model_folder(path);
 }
 
+Status refuse_gguf(const std::string& path) {
+  if (!is_gguf_path(path)) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{}: give a model folder; `volta convert {} DIR` makes one", path, path));
+}
+
 Result<Transformer> load_adapted_model(const std::string& directory, const std::string& adapter,
                                        const std::shared_ptr<Device>& device,
                                        const WeightOptions& options) {

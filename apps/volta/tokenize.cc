@@ -61,7 +61,16 @@ Result<std::string> read_input() {
 }
 
 Status decode(const Tokenizer& tokenizer, const TokenizeOptions& options, Output output) {
-  VOLTA_TRY(const auto ids, parse_ids(*options.ids, "--decode"));
+  std::vector<std::int32_t> ids;
+  if (!options.ids->empty()) {
+    VOLTA_TRY(ids, parse_ids(*options.ids, "--decode"));
+  }
+  for (const std::int32_t id : ids) {
+    if (id < tokenizer.vocab_size()) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--decode: {}; the vocabulary has ids 0 to {}", id,
+                            tokenizer.vocab_size() - 1));
+  }
   const std::string text = options.skip_special ? tokenizer.decode(ids) : tokenizer.decode_all(ids);
   if (output == Output::kText) return print(text + "\n");
   JsonWriter json;

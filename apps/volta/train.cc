@@ -185,6 +185,7 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals, cons
   options.resume = flags.resume;
   // As a whole path, so that the run can be resumed from anywhere.
   if (flags.data) options.data = whole_path(*flags.data);
+  if (flags.init) VOLTA_TRY(refuse_gguf(*flags.init));
   if (flags.init) options.init = whole_path(*flags.init);
   set(flags.tokenizer, options.tokenizer);
   set(flags.val_fraction, options.val_fraction);
@@ -238,6 +239,12 @@ std::string result_text(const RunResult& result) {
 
 Status run_training(const Globals& globals, const Flags& flags, const Given& given) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+  if (globals.weights != "stored") {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--weights {}: training keeps its weights as f32; `volta quantize` "
+                            "narrows those of a trained model",
+                            globals.weights));
+  }
   VOLTA_TRY(const RunOptions options, make_options(flags, globals, given));
   VOLTA_TRY(const Session session, Session::create(globals));
   auto trained = train_with_progress(options, session.device());

@@ -92,10 +92,13 @@ std::string to_text(const std::vector<Verified>& folders) {
   for (const Verified& folder : folders) {
     const ModelCheck& check = folder.check;
     for (const Finding& finding : check.findings) text += line(folder.path, finding) + "\n";
-    text += fmt::format("{}: {}: {} tensors, {} in {}, {} tokenizer, {}{}\n", folder.path,
+    text += fmt::format("{}: {}: {} tensors, {} in {}, {}, {}{}\n", folder.path,
                         check.findings.empty() ? "good" : count(check.findings.size(), "finding"),
                         check.tensors, format_bytes(check.bytes),
-                        count(check.weight_files.size(), "file"), check.has_tokenizer ? "a" : "no",
+                        count(check.weight_files.size(), "file"),
+                        check.adapter         ? "an adapter"
+                        : check.has_tokenizer ? "a tokenizer"
+                                              : "no tokenizer",
                         format_duration(folder.seconds), speed(folder));
   }
   return text;
@@ -107,6 +110,7 @@ std::string to_json(const std::vector<Verified>& folders, bool good) {
   for (const Verified& folder : folders) {
     json.begin_object().field("path", folder.path).field("ok", folder.check.findings.empty());
     json.field("tensors", folder.check.tensors).field("bytes", folder.check.bytes);
+    json.field("adapter", folder.check.adapter);
     json.field("tokenizer", folder.check.has_tokenizer).field("seconds", folder.seconds);
     json.key("weight_files").begin_array();
     for (const std::string& file : folder.check.weight_files) json.value(file);
@@ -138,6 +142,7 @@ Status verdict(const std::vector<Verified>& folders, const std::string& model) {
 Status verify(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(refuse_profile(globals));
+  VOLTA_TRY(refuse_gguf(options.model));
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(globals.threads));
   VOLTA_TRY(const std::vector<std::string> paths, folders_of(options.model));
   std::vector<Verified> folders;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -45,9 +46,10 @@ int FileOps::rmdir(const std::string& path) { return ::rmdir(path.c_str()); }
 namespace {
 
 constexpr size_t kWriterBufferBytes = size_t{256} << 10;
-constexpr std::string_view kTemporaryMark = ".tmp-";  // NAME.tmp-PROCESS-THREAD
-constexpr mode_t kFileMode = 0666;                    // Less the umask.
-constexpr mode_t kFolderMode = 0777;                  // Less the umask.
+constexpr std::string_view kTemporaryMark = ".tmp-";  // NAME.tmp-PROCESS-NUMBER
+constexpr int kTemporaryTries = 100;
+constexpr mode_t kFileMode = 0666;    // Less the umask.
+constexpr mode_t kFolderMode = 0777;  // Less the umask.
 
 // The calling thread's replacement for the system; null but in tests of faults.
 constinit thread_local FileOps* t_file_ops = nullptr;
@@ -152,6 +154,30 @@ Result<OpenedFile> open_to_read(const std::string& path, int64_t max_bytes) {
   return OpenedFile{std::move(fd), size};
 }
 
+// A name that this process has not used yet. Another one of the same number (in a container, or
+// long dead) may have: whoever makes it must find nothing there, or try the next.
+std::string next_temporary_name(std::string_view path) {
+  static std::atomic<std::uint64_t> number = 0;
+  return fmt::format("{}{}{}-{}", path, kTemporaryMark, getpid(), ++number);
+}
+
+struct TemporaryFile {
+  std::string path;
+  Descriptor fd;
+};
+
+// A new file that waits to become `target`.
+Result<TemporaryFile> create_temporary_file(const std::string& target) {
+  VOLTA_TRY(check_replaceable(target));
+  for (int tries = 1;; ++tries) {
+    std::string path = next_temporary_name(target);
+    const bool taken = tries < kTemporaryTries && path_exists(path);
+    if (taken) continue;
+    VOLTA_TRY(Descriptor fd, open_file(path, O_WRONLY | O_CREAT | O_EXCL, "create"));
+    return TemporaryFile{std::move(path), std::move(fd)};
+  }
+}
+
 Status read_exactly(const OpenedFile& file, std::span<std::byte> buffer, const std::string& path) {
   VOLTA_TRY(const int64_t n, read_up_to(file.fd.get(), buffer, path));
   if (n == file.size) return {};
@@ -195,19 +221,27 @@ bool is_temporary_name(std::string_view name) {
          is_digits(numbers.substr(dash + 1));
 }
 
+Status check_replaceable(const std::string& path) {
+  struct stat info = {};
+  if (lstat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return {};
+  const std::string_view kind = S_ISLNK(info.st_mode)   ? "a symbolic link"
+                                : S_ISDIR(info.st_mode) ? "a folder"
+                                                        : "a device or pipe";
+  return fail(ErrorCode::kIo,
+              fmt::format("cannot write '{}': it is {}; give the path of a file", path, kind));
+}
+
 Status write_file_atomic(const std::string& path, std::span<const std::byte> bytes) {
-  // Unique among running threads.
-  const std::string temporary = fmt::format("{}{}{}-{}", path, kTemporaryMark, getpid(), gettid());
+  VOLTA_TRY(TemporaryFile temporary, create_temporary_file(path));
   const auto write_and_rename = [&]() -> Status {
-    VOLTA_TRY(Descriptor fd, open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "create"));
-    VOLTA_TRY(write_all(fd.get(), bytes, temporary));
-    VOLTA_TRY(fsync_file(fd.get(), temporary));
-    VOLTA_TRY(fd.close(temporary));
-    if (file_ops().rename(temporary, path) != 0) return fail_to_write("replace", path, errno);
+    VOLTA_TRY(write_all(temporary.fd.get(), bytes, temporary.path));
+    VOLTA_TRY(fsync_file(temporary.fd.get(), temporary.path));
+    VOLTA_TRY(temporary.fd.close(temporary.path));
+    if (file_ops().rename(temporary.path, path) != 0) return fail_to_write("replace", path, errno);
     return fsync_directory(parent_path(path));
   };
   Status status = write_and_rename();
-  if (!status) file_ops().unlink(temporary);
+  if (!status) file_ops().unlink(temporary.path);
   return status;
 }
 
@@ -221,6 +255,11 @@ Result<FileWriter> FileWriter::open(const std::string& path, Mode mode) {
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return fail_system("examine", path, errno);
   return FileWriter(path, fd.release(), info.st_size);
+}
+
+Result<FileWriter> FileWriter::open_temporary(const std::string& target) {
+  VOLTA_TRY(TemporaryFile file, create_temporary_file(target));
+  return FileWriter(std::move(file.path), file.fd.release(), 0);
 }
 
 FileWriter::FileWriter(FileWriter&& other) noexcept
@@ -443,6 +482,20 @@ std::string_view trim_slashes(std::string_view path) {
 }
 
 }  // namespace
+
+Result<std::string> make_temporary_directory(const std::string& path) {
+  const std::string_view target = trim_slashes(path);
+  if (target.empty()) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' names no new folder", path));
+  }
+  VOLTA_TRY(create_directories(parent_path(target)));
+  for (int tries = 1;; ++tries) {
+    std::string temporary = next_temporary_name(target);
+    if (file_ops().mkdir(temporary, kFolderMode) == 0) return temporary;
+    if (errno == EEXIST && tries < kTemporaryTries) continue;
+    return fail_to_write("create folder", temporary, errno);
+  }
+}
 
 std::string parent_path(std::string_view path) {
   const std::string_view trimmed = trim_slashes(path);

@@ -65,12 +65,22 @@ Result<HeapArray<std::byte>> read_binary_file(const std::string& path,
 Result<std::string> read_text_file(const std::string& path,
                                    int64_t max_bytes = kDefaultMaxFileBytes);
 
-/// True for the temporary names of write_file_atomic: what a killed writer left behind.
+/// True for the names of files and folders that wait to be renamed (NAME.tmp-1-2): what a killed
+/// writer left behind.
 bool is_temporary_name(std::string_view name);
+
+/// Whether a file may take this path's place: kIo unless a regular file or nothing is there. A
+/// symbolic link is refused, too: a rename would replace the link and not what it names.
+Status check_replaceable(const std::string& path);
+
+/// Makes a new, empty folder beside `path`, to be filled and renamed to it; returns its path, one
+/// of is_temporary_name. Missing parents are made. kInvalidArgument, kIo as create_directories.
+Result<std::string> make_temporary_directory(const std::string& path);
 
 /// Puts a file with these bytes at `path`, or leaves what was there: written under a temporary name
 /// in the same folder, fsynced, renamed, folder fsynced. On failure (kIo) the temporary is removed;
 /// when the folder's fsync alone fails, the new file is in place but may not survive a power loss.
+/// kIo also where check_replaceable refuses.
 Status write_file_atomic(const std::string& path, std::span<const std::byte> bytes);
 Status write_file_atomic(const std::string& path, std::string_view text);
 
@@ -86,6 +96,11 @@ class FileWriter {
 
   /// kIo when the folder is missing or the system refuses.
   static Result<FileWriter> open(const std::string& path, Mode mode);
+
+  /// A new file beside `target`, to be filled and renamed to it: path() is one of
+  /// is_temporary_name. The caller removes it when that comes to nothing. kIo as open(), and where
+  /// check_replaceable refuses `target`.
+  static Result<FileWriter> open_temporary(const std::string& target);
 
   FileWriter(FileWriter&& other) noexcept;
   FileWriter& operator=(FileWriter&& other) noexcept;

@@ -189,6 +189,7 @@ Result<Value> json_or_none(const JsonValue* json) {
 Result<jinja::Environment> environment(Value messages, const ChatOptions& options,
                                        const ChatTemplate::SpecialTokens& special_tokens) {
   jinja::Environment made{.now = options.now ? *options.now : local_time()};
+  made.interrupted = options.interrupted;
   auto& variables = made.variables;
   if (messages.if_sequence()->items.empty()) {
     return fail(ErrorCode::kInvalidArgument, "a conversation has one message at least");

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +33,8 @@ struct ChatOptions {
   std::map<std::string, JsonValue> variables{};
   /// Local time as the template sees it; now, when empty.
   std::optional<std::tm> now{};
+  /// Asked now and then whether to stop; empty: never.
+  std::function<bool()> interrupted{};
 };
 
 /// A model's template, or templates: one named "tool_use" is taken when tools are given. Copies
@@ -54,7 +57,8 @@ class ChatTemplate {
 
   /// The prompt of a conversation, special tokens written out: tokenize it with
   /// Tokenizer::encode(), which adds no others. kInvalidArgument when the conversation is empty or
-  /// the template refuses it (with its words), kUnsupported, kInvalidFile.
+  /// the template refuses it (with its words), kUnsupported, kInvalidFile (also when it does not
+  /// end within some seconds), kInterrupted.
   Result<std::string> render(std::span<const ChatMessage> messages,
                              const ChatOptions& options = {}) const;
   /// The same for messages as JSON: an array of objects with "role", "content" and what else the

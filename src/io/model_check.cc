@@ -11,6 +11,9 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "io/adapter.h"
+#include "io/chat_template.h"
+#include "io/generation_config.h"
 #include "io/model_config.h"
 #include "io/non_finite.h"
 #include "io/safetensors.h"
@@ -21,7 +24,7 @@
 namespace volta {
 namespace {
 
-constexpr std::int64_t kMaxGenerationConfigBytes = std::int64_t{16} << 20;
+constexpr std::int64_t kMaxAdapterConfigBytes = std::int64_t{16} << 20;
 
 // One folder's check while it goes on.
 class Check {
@@ -30,6 +33,7 @@ class Check {
       : directory_(std::move(directory)), pool_(pool), go_on_(go_on) {}
 
   Result<ModelCheck> run() {
+    if (is_adapter()) return run_adapter();
     auto config = load_model_config(directory_);
     if (config) {
       config_ = *std::move(config);
@@ -41,6 +45,7 @@ class Check {
     for (const SafetensorsFile& file : files_) VOLTA_TRY(check_values(file));
     check_tokenizer();
     check_generation_config();
+    check_chat_template();
     return std::move(out_);
   }
 
@@ -52,6 +57,8 @@ class Check {
     out_.findings.push_back({Finding::Kind::kContradiction, std::move(where), std::move(what)});
   }
 
+  bool is_adapter() const;
+  Result<ModelCheck> run_adapter();
   void open_weights();
   void open_one_by_one(const std::string& first_error);
   void check_structure();
@@ -63,7 +70,8 @@ class Check {
   void check_tied_output(const SafetensorsFile& file, const SafetensorsEntry& entry);
   void check_tokenizer();
   void check_generation_config();
-  void check_token(const std::string& where, const std::string& key, const JsonValue& id);
+  void check_token(std::string_view key, std::int32_t id);
+  void check_chat_template();
 
   // A tensor that a parameter is read from.
   struct Source {
@@ -218,32 +226,63 @@ void Check::check_tokenizer() {
 
 void Check::check_generation_config() {
   const std::string where = "generation_config.json";
-  const std::string path = join_path(directory_, where);
-  if (!path_exists(path)) return;
-  const auto text = read_text_file(path, kMaxGenerationConfigBytes);
-  if (!text) return invalid(where, text.error().message());
-  const auto json = parse_json(*text, path, {.max_bytes = kMaxGenerationConfigBytes});
-  if (!json) return invalid(where, json.error().message());
-  if (json->if_object() == nullptr) return invalid(where, "it is no JSON object");
-  for (const std::string key : {"bos_token_id", "eos_token_id"}) {
-    const JsonValue* value = json->find(key);
-    if (value == nullptr || value->is_null()) continue;
-    if (value->if_array() == nullptr) {
-      check_token(where, key, *value);
-      continue;
-    }
-    for (const JsonValue& id : *value->if_array()) check_token(where, key, id);
+  const auto config = load_generation_config(directory_);
+  if (config) {
+    if (config->begin_token) check_token("bos_token_id", *config->begin_token);
+    for (const std::int32_t id : config->end_tokens) check_token("eos_token_id", id);
+    return;
   }
+  const std::string& message = config.error().message();
+  const bool own = message.find(where) != std::string::npos;
+  if (own || config_) invalid(own ? where : "config.json", message);  // A bad config is told.
 }
 
-void Check::check_token(const std::string& where, const std::string& key, const JsonValue& id) {
-  const std::int64_t* token = id.if_int();
-  if (token == nullptr) {
-    return invalid(where, fmt::format("{}: expected an id, found {}", key, id.type_name()));
+void Check::check_token(std::string_view key, std::int32_t id) {
+  if (!config_ || id < config_->vocab_size) return;
+  const bool own = path_exists(join_path(directory_, "generation_config.json"));
+  contradiction(own ? "generation_config.json" : "config.json",
+                fmt::format("{} is {}; the model's vocabulary has ids 0 to {}", key, id,
+                            config_->vocab_size - 1));
+}
+
+void Check::check_chat_template() {
+  const auto parsed = ChatTemplate::load(directory_);
+  if (parsed || parsed.error().code() == ErrorCode::kNotFound) return;
+  const std::string own = "chat_template.jinja";
+  invalid(path_exists(join_path(directory_, own)) ? own : "tokenizer_config.json",
+          parsed.error().message());
+}
+
+bool Check::is_adapter() const {
+  return !path_exists(join_path(directory_, "config.json")) &&
+         path_exists(join_path(directory_, kAdapterConfigFile));
+}
+
+Result<ModelCheck> Check::run_adapter() {
+  out_.adapter = true;
+  const std::string where(kAdapterConfigFile);
+  const std::string path = join_path(directory_, where);
+  std::string base;
+  if (const auto text = read_text_file(path, kMaxAdapterConfigBytes); !text) {
+    invalid(where, text.error().message());
+  } else if (const auto lora = parse_adapter_config(*text, path); !lora) {
+    invalid(where, lora.error().message());
+  } else if (const auto json = parse_json(*text, path)) {
+    base = JsonRef(*json, path).get_string("base_model_name_or_path").value_or("");
   }
-  if (!config_ || (*token >= 0 && *token < config_->vocab_size)) return;
-  contradiction(where, fmt::format("{} is {}; the model's vocabulary has ids 0 to {}", key, *token,
-                                   config_->vocab_size - 1));
+  const std::string weights(kAdapterWeightsFile);
+  if (auto file = SafetensorsFile::open(join_path(directory_, weights))) {
+    VOLTA_TRY(check_values(*file));
+  } else {
+    invalid(weights, file.error().message());
+  }
+  if (!out_.findings.empty() || base.empty()) return std::move(out_);
+  // A name of a hub, or a folder of another machine, says nothing here.
+  const auto config = load_model_config(base);
+  if (!config) return std::move(out_);
+  const auto adapter = load_adapter(directory_, *config);
+  if (!adapter) invalid(weights, adapter.error().message());
+  return std::move(out_);
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ struct ModelCheck {
   std::int64_t tensors = 0;
   std::int64_t bytes = 0;  ///< Of the tensors whose values were looked at.
   bool has_tokenizer = false;
+  bool adapter = false;  ///< The folder is a LoRA adapter's, not a model's.
 };
 
 /// Told the bytes of weights that are done; false ends the check.
@@ -43,8 +44,11 @@ using CheckCallback = std::function<bool(std::int64_t bytes)>;
 ///     architecture lacks zero; an output projection that the config calls tied equal to the
 ///     embedding;
 ///   - tokenizer.json, where there is one: readable, no id beyond the vocabulary;
-///   - generation_config.json, where there is one: readable, its begin and end tokens within the
-///     vocabulary.
+///   - generation_config.json and the end tokens of config.json: what load_generation_config()
+///     takes, the begin and end tokens within the vocabulary;
+///   - the chat template, where there is one: what ChatTemplate::load() takes.
+/// A folder with adapter_config.json and no config.json is an adapter: its config, tensors and
+/// values are checked, and that it fits its base, where that is a folder on this machine.
 /// kNotFound when there is no such folder, kInterrupted when `go_on` said no.
 Result<ModelCheck> check_model(const std::string& directory, ThreadPool& pool,
                                const CheckCallback& go_on = {});

@@ -1,7 +1,6 @@
 #include "io/quantize.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -99,6 +98,12 @@ Result<std::vector<Entry>> make_entries(const TransformerConfig& config, WeightF
   return entries;
 }
 
+// "int8", "bf16": what a tensor's values are.
+std::string type_of(const TensorSpec& spec) {
+  if (!spec.encoding.quantized()) return std::string(dtype_name(spec.dtype));
+  return fmt::format("int{}", quant_bits(spec.encoding.quant));
+}
+
 // Rounds one parameter and writes it.
 Result<QuantizedTensor> write_entry(const Entry& entry, WeightFiles& files, Device& device,
                                     SafetensorsWriter& writer) {
@@ -109,9 +114,9 @@ Result<QuantizedTensor> write_entry(const Entry& entry, WeightFiles& files, Devi
     VOLTA_TRY(done.error, error_of(device, tensor, narrow));
     if (!std::isfinite(done.error)) {
       return fail(ErrorCode::kNonFinite,
-                  fmt::format("tensor '{}' cannot be stored as {}: it holds NaN, infinity or "
+                  fmt::format("tensor '{}' cannot be stored in {}: it holds NaN, infinity or "
                               "numbers too large (volta verify lists them)",
-                              done.name, to_string(done.after)));
+                              done.name, type_of(done.after)));
     }
   }
   VOLTA_TRY(const Tensor host,
@@ -164,11 +169,7 @@ Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, con
     }
   }
   // All of it under another name first, so that there is never half a model.
-  const std::string temporary = fmt::format("{}.{}.tmp", to, ::getpid());
-  if (path_exists(temporary)) {
-    return fail(ErrorCode::kIo, fmt::format("'{}' is in the way; remove it", temporary));
-  }
-  VOLTA_TRY(create_directories(temporary));
+  VOLTA_TRY(const std::string temporary, make_temporary_directory(to));
   auto report = write_folder(from, temporary, entries, files, device, on_tensor);
   Status placed = report ? rename_path(temporary, to) : std::unexpected(Error(report.error()));
   if (placed) return report;

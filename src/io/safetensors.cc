@@ -47,8 +47,7 @@ std::string_view type_name(DType dtype) {
   return "?";
 }
 
-Result<SafetensorsEntry> parse_entry(const std::string& name, const JsonRef& ref,
-                                     std::int64_t data_bytes) {
+Result<SafetensorsEntry> parse_entry(const std::string& name, const JsonRef& ref) {
   SafetensorsEntry entry{.name = name, .spec = {}};
   VOLTA_TRY(const std::string type, ref.get_string("dtype"));
   VOLTA_TRY(entry.spec.dtype, parse_type(type, ref.path()));
@@ -70,8 +69,8 @@ Result<SafetensorsEntry> parse_entry(const std::string& name, const JsonRef& ref
   if (ends.size() != 2) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected [begin, end]", offsets.path()));
   }
-  VOLTA_TRY(entry.offset, ends.front().as_int(0, data_bytes));
-  VOLTA_TRY(const std::int64_t end, ends.back().as_int(0, data_bytes));
+  VOLTA_TRY(entry.offset, ends.front().as_int(0, kMaxTensorBytes));
+  VOLTA_TRY(const std::int64_t end, ends.back().as_int(0, kMaxTensorBytes));
   if (end - entry.offset != entry.spec.bytes()) {
     return fail(
         ErrorCode::kInvalidFile,
@@ -79,6 +78,19 @@ Result<SafetensorsEntry> parse_entry(const std::string& name, const JsonRef& ref
                     end - entry.offset, to_string(entry.spec), entry.spec.bytes()));
   }
   return entry;
+}
+
+// The data must hold all that the header speaks of.
+Status check_size(const SafetensorsHeader& header, std::int64_t data_bytes, std::string_view file) {
+  std::int64_t end = 0;
+  for (const SafetensorsEntry& entry : header.entries) {
+    end = std::max(end, entry.offset + entry.spec.bytes());
+  }
+  if (end <= data_bytes) return {};
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: truncated: its header needs {} bytes, the file has {}; copy or "
+                          "download it again",
+                          file, header.data_begin + end, header.data_begin + data_bytes));
 }
 
 // The tensors must cover the data without overlap and without holes.
@@ -164,9 +176,10 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
       continue;
     }
     if (key.empty() || key.size() > kMaxName) return damaged("a tensor name is empty or too long");
-    VOLTA_TRY(SafetensorsEntry entry, parse_entry(key, ref, data_bytes));
+    VOLTA_TRY(SafetensorsEntry entry, parse_entry(key, ref));
     header.entries.push_back(std::move(entry));
   }
+  VOLTA_TRY(check_size(header, data_bytes, name));
   VOLTA_TRY(check_layout(header.entries, data_bytes, name));
   std::sort(header.entries.begin(), header.entries.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -235,9 +248,6 @@ Result<std::map<std::string, Tensor>> SafetensorsFile::load_all(
 
 namespace {
 
-// The name of a file that is being written.
-std::string temporary_name(const std::string& path) { return path + ".tmp"; }
-
 // The length and the header of a file with these tensors one after the other.
 std::string header_text(const std::map<std::string, TensorSpec>& tensors,
                         const std::map<std::string, std::string>& metadata) {
@@ -264,15 +274,6 @@ std::string header_text(const std::map<std::string, TensorSpec>& tensors,
   return std::string(as_text(object_bytes(length))) + text;
 }
 
-// What a rename would replace must be a regular file, or nothing: no folder, no device.
-Status check_replaceable(const std::string& path) {
-  if (!path_exists(path)) return {};
-  const auto size = file_size(path);
-  if (size) return {};
-  return fail(ErrorCode::kIo,
-              fmt::format("cannot write: {}; give the path of a file", size.error().message()));
-}
-
 }  // namespace
 
 Result<SafetensorsWriter> SafetensorsWriter::create(
@@ -287,8 +288,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(
     }
     bytes += spec.bytes();
   }
-  VOLTA_TRY(check_replaceable(path));
-  VOLTA_TRY(FileWriter file, FileWriter::open(temporary_name(path), FileWriter::Mode::kCreate));
+  VOLTA_TRY(FileWriter file, FileWriter::open_temporary(path));
   SafetensorsWriter writer(path, std::move(file), bytes);
   VOLTA_TRY(writer.file_->write(header_text(tensors, metadata)));
   return writer;
@@ -298,7 +298,7 @@ SafetensorsWriter::~SafetensorsWriter() {
   if (!file_) return;
   // What was written is of no use: whether it can be closed and removed does not matter.
   const Status closed = file_->close();
-  const Status removed = remove_all(temporary_name(path_));
+  const Status removed = remove_all(file_->path());
   static_cast<void>(closed), static_cast<void>(removed);
 }
 
@@ -320,7 +320,7 @@ Status SafetensorsWriter::finish() {
   }
   VOLTA_TRY(file_->sync());
   VOLTA_TRY(file_->close());
-  VOLTA_TRY(rename_path(temporary_name(path_), path_));
+  VOLTA_TRY(rename_path(file_->path(), path_));
   file_.reset();
   return {};
 }

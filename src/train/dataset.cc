@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "io/token_rows.h"
 
 namespace volta {
@@ -24,6 +25,17 @@ Result<std::string> read_text(const std::string& path) {
   VOLTA_TRY(std::string text, read_text_file(path, kMaxTextBytes));
   if (!text.empty()) return text;
   return fail(ErrorCode::kInvalidFile, fmt::format("{} is empty: choose a file with text", path));
+}
+
+// A tokenizer of Hugging Face's kind reads each byte that is not UTF-8 as U+FFFD: what would be
+// learnt or scored is not the text. The bytes' own takes any file.
+Status check_utf8(const std::string& text, const Tokenizer& tokenizer, const std::string& path) {
+  if (tokenizer.kind() == "byte") return {};
+  const auto invalid = find_invalid_utf8(text);
+  if (!invalid) return {};
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: byte {} of the text is not UTF-8; convert it, e.g. with iconv", path,
+                          *invalid));
 }
 
 // Where the last `fraction` of the tokens begins.
@@ -47,6 +59,7 @@ Result<Dataset> load_text(const std::string& path, std::string_view kind,
     if (!made) return in_file(made.error(), path);
     tokenizer = *std::move(made);
   }
+  VOLTA_TRY(check_utf8(text, *tokenizer, path));
   auto ids = tokenizer->encode(text);
   if (!ids) return in_file(ids.error(), path);
   data.tokenizer = std::move(tokenizer);
@@ -67,6 +80,7 @@ Result<HeldOutText> load_held_out_text(const std::string& path, const Tokenizer&
                             fraction));
   }
   VOLTA_TRY(const std::string text, read_text(path));
+  VOLTA_TRY(check_utf8(text, tokenizer, path));
   const bool whole = fraction == 1.0;
   auto ids = whole ? tokenizer.encode_prompt(text) : tokenizer.encode(text);
   if (!ids) return in_file(ids.error(), path);

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "io/adapter.h"
 #include "io/model_folder.h"
+#include "io/non_finite.h"
 #include "train/checkpoint.h"
 
 namespace volta {
@@ -156,11 +157,31 @@ Status open_batches(RunSetup& setup) {
   return {};
 }
 
+// The model to begin with, whose weights are all numbers: the first step would only say that its
+// loss is none.
+Result<Transformer> load_init_model(const std::string& path,
+                                    const std::shared_ptr<Device>& device) {
+  VOLTA_TRY(Transformer model, load_model(path, device));
+  VOLTA_TRY(ThreadPool pool, ThreadPool::create(device->info().threads));
+  for (const auto& [name, weight] : model.weights()) {
+    VOLTA_TRY(const Tensor host,
+              weight.host_accessible() ? Result<Tensor>(weight) : weight.clone_to());
+    VOLTA_TRY(const auto bytes, host.host_bytes());
+    const NonFinite bad = count_non_finite(bytes, host.dtype(), pool);
+    if (bad.first < 0) continue;
+    return fail(ErrorCode::kNonFinite,
+                fmt::format("{}: tensor '{}' holds {} NaN and {} infinities and cannot be trained "
+                            "(volta verify lists all)",
+                            path, name, bad.nans, bad.infinities));
+  }
+  return model;
+}
+
 Result<Transformer> make_model(const RunOptions& options,
                                const std::optional<Checkpoint>& checkpoint,
                                const std::shared_ptr<Device>& device) {
   if (checkpoint) return load_checkpoint_model(*checkpoint, options.model, device);
-  if (!options.init.empty()) return load_model(options.init, device);
+  if (!options.init.empty()) return load_init_model(options.init, device);
   return Transformer::random(options.model, options.seed, device);
 }
 
@@ -169,7 +190,7 @@ Result<Transformer> make_model(const RunOptions& options,
 Result<Transformer> make_adapted_model(RunSetup& setup, const std::optional<Checkpoint>& checkpoint,
                                        const std::shared_ptr<Device>& device) {
   const RunOptions& options = setup.options;
-  VOLTA_TRY(Transformer model, load_model(options.init, device));
+  VOLTA_TRY(Transformer model, load_init_model(options.init, device));
   VOLTA_TRY(std::string hash, weights_hash(model));
   if (checkpoint && checkpoint->manifest.base->xxh3 != hash) {
     return fail(ErrorCode::kMismatch,

@@ -69,6 +69,12 @@ TEST_F(ConvertCommand, WrongUseIsSaid) {
   };
   refuse({"convert", llama(), "b.gguf"}, 2, "one of them must be a .gguf file");
   refuse({"convert", "a", "b"}, 2, "one of them must be a .gguf file");
+  refuse({"convert", "a", "b.gguf", "--dtype", "bf16"}, 2, "use --type");
+  std::filesystem::create_directories(dir_.file("run/step-2"));
+  refuse({"convert", llama(), "run", "--force"}, 2, "the folder of a training run");
+  refuse({"verify", "x.gguf"}, 2, "volta convert x.gguf DIR");
+  refuse({"train", "--init", "x.gguf", "--out", "r"}, 2, "give a model folder");
+  refuse({"train", "--weights", "q4", "--out", "r"}, 2, "--weights q4");
   refuse({"convert", llama(), "b", "--type", "f16"}, 2, "--type is for GGUF files");
   refuse({"convert", llama(), "b", "--dtype", "f8"}, 2, "use f32, bf16 or f16");
   refuse({"convert", llama(), "b", "--profile", "p.csv"}, 2, "--profile");

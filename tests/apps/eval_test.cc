@@ -179,7 +179,7 @@ TEST_F(EvalTest, SaysWhatIsWrong) {
   expect_error({"--data", "none.txt"}, 3, "none.txt");
   expect_error({"--data", "run"}, 3, "is a folder");
   expect_error({"--data", "/dev/zero"}, 3, "is a device");
-  expect_error({"--data", "text.txt", "--val-fraction", "0"}, 3, "0 tokens to evaluate");
+  expect_error({"--data", "text.txt", "--val-fraction", "0"}, 2, "above 0 and at most 1");
   expect_error({"--data", "text.txt", "--stride", "17"}, 2, "--stride 17: at most a window's 16");
   expect_error({"--data", "text.txt", "--stride", "0"}, 2, "--stride");
   expect_error({"--data", "text.txt", "--context", "17"}, 2, "--context 17: the model's is 16");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "base/file.h"
 #include "io/safetensors.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
@@ -142,7 +143,9 @@ TEST_F(LogitsTest, WritesAFileAndSaysWhat) {
   ASSERT_TRUE(file);
   ASSERT_EQ(file->entries().size(), 1u);
   EXPECT_EQ(to_string(file->entries()[0].spec), "f32[2, 3, 256]");
-  EXPECT_FALSE(std::filesystem::exists(dir_.file("out.safetensors.tmp")));
+  for (const std::string& name : *list_directory(dir_.path())) {
+    EXPECT_FALSE(is_temporary_name(name)) << name;
+  }
 }
 
 TEST_F(LogitsTest, SaysWhatIsWrongWithTheIds) {
@@ -163,10 +166,11 @@ TEST_F(LogitsTest, SaysWhatIsWrongWithTheIds) {
 
 TEST_F(LogitsTest, SaysWhatIsWrongWithThePlace) {
   expect_error("ids.safetensors", "run", 1, "is a folder");
-  expect_error("ids.safetensors", "/dev/full", 1, "is a device");
+  ASSERT_EQ(::mkfifo(dir_.file("pipe").c_str(), 0600), 0);
+  expect_error("ids.safetensors", "pipe", 1, "is a device or pipe");
   expect_error("ids.safetensors", "none/out.safetensors", 1, "none/out.safetensors");
   expect_error("ids.safetensors", "./ids.safetensors", 2, "--out is the file of --ids");
-  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+  EXPECT_TRUE(std::filesystem::is_fifo(dir_.file("pipe")));
   std::filesystem::create_symlink("elsewhere", dir_.file("link"));
   expect_error("ids.safetensors", "link", 1, "is a symbolic link");
   expect_error("ids.safetensors", "", 2, "give a file");
@@ -184,7 +188,9 @@ TEST_F(LogitsTest, WeightsThatAreNotNumbersAreAnErrorAndNoFile) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("the logits of [0, 0] are not finite"));
   EXPECT_FALSE(std::filesystem::exists(dir_.file("out.safetensors")));
-  EXPECT_FALSE(std::filesystem::exists(dir_.file("out.safetensors.tmp")));
+  for (const std::string& name : *list_directory(dir_.path())) {
+    EXPECT_FALSE(is_temporary_name(name)) << name;
+  }
 }
 
 }  // namespace

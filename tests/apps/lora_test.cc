@@ -2,12 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
 #include "apps/command.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "io/safetensors.h"
 #include "support/temp_dir.h"
 
 namespace volta {
@@ -56,16 +58,48 @@ class LoraCommands : public testing::Test {
   test::TempDir dir_;
 };
 
+TEST_F(LoraCommands, ARunOfAdaptersIsVerified) {
+  ASSERT_EQ(volta(lora()).exit_code, 0);
+  const CommandResult good = volta({"verify", "lora"});
+  EXPECT_EQ(good.exit_code, 0) << good.out << good.err;
+  EXPECT_THAT(good.out, HasSubstr("lora/step-6: good: "));
+  EXPECT_THAT(good.out, HasSubstr("an adapter"));
+  EXPECT_THAT(volta({"verify", "lora/step-3", "--output", "json"}).out,
+              HasSubstr("\"adapter\":true"));
+  std::fstream file(dir_.file("lora/step-6/adapter_model.safetensors"),
+                    std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(-1, std::ios::end);
+  file.put('\1');
+  file.close();
+  expect_error({"verify", "lora"}, 6, "1 finding");
+}
+
+TEST_F(LoraCommands, AnAdapterOfNanIsNotMerged) {
+  ASSERT_EQ(volta(lora()).exit_code, 0);
+  const std::string path = dir_.file("lora/step-6/adapter_model.safetensors");
+  auto tensors = *SafetensorsFile::open(path)->load_all();
+  for (auto& [name, tensor] : tensors) (*tensor.mutable_values<float>())[0] = NAN;
+  std::filesystem::create_directory(dir_.file("nan"));
+  ASSERT_TRUE(write_safetensors(dir_.file("nan/adapter_model.safetensors"), tensors, {}));
+  std::filesystem::copy(dir_.file("lora/step-6/adapter_config.json"), dir_.file("nan"));
+  expect_error({"merge", "base", "--adapter", "nan", "--out", "merged"}, 1, "q_proj");
+  EXPECT_FALSE(path_exists(dir_.file("merged")));
+  expect_error({"merge", "x.gguf", "--adapter", "nan", "--out", "merged"}, 2,
+               "give a model folder");
+}
+
 TEST_F(LoraCommands, TrainGenerateEvaluateAndMerge) {
   const CommandResult trained =
       volta(lora({"--lora-rank", "4", "--lora-alpha", "16", "--lora-targets", "all-linear",
                   "--lora-rslora", "--steps", "30", "--lr", "0.01"}));
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   EXPECT_THAT(trained.err, HasSubstr("LoRA: rank 4, alpha 16"));
+  std::filesystem::create_directories(dir_.file(".tmp-merged/mine"));
   const CommandResult merged =
       volta({"merge", "base", "--adapter", "lora", "--out", "merged", "--output", "json"});
   ASSERT_EQ(merged.exit_code, 0) << merged.err;
   EXPECT_THAT(merged.out, HasSubstr("/merged\""));
+  EXPECT_TRUE(is_directory(dir_.file(".tmp-merged/mine")));
   const double before = loss({"base"});
   const double adapted = loss({"base", "--adapter", "lora/step-30"});
   EXPECT_LT(adapted, before - 0.05);

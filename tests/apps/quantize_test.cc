@@ -38,6 +38,13 @@ class Quantize : public testing::Test {
   test::TempDir dir_;
 };
 
+TEST_F(Quantize, AContextBeyondTheModelsIsRefused) {
+  const CommandResult result = quantize(
+      {"--weights", "q8", "--out", path("x"), "--data", path("text.txt"), "--context", "33"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--context 33: the model's is 32"));
+}
+
 TEST_F(Quantize, TellsWhatItCostsAndRunsLikeWeightsRoundedWhileLoading) {
   double cost = 0;
   for (const std::string weights : {"q8", "q4"}) {
@@ -56,6 +63,9 @@ TEST_F(Quantize, TellsWhatItCostsAndRunsLikeWeightsRoundedWhileLoading) {
 
     const std::vector<std::string> ask = {"-p", "the qu",   "-n",  "12", "--temperature",
                                           "0",  "--output", "json"};
+    const CommandResult again = run_volta({"convert", out, path("x.gguf")}, dir_.path());
+    EXPECT_EQ(again.exit_code, 3);
+    EXPECT_THAT(again.err, HasSubstr("is stored as integers by volta quantize"));
     std::vector<std::string> stored = {"generate", out}, rounded = {"generate", path("run")};
     stored.insert(stored.end(), ask.begin(), ask.end());
     rounded.insert(rounded.end(), ask.begin(), ask.end());

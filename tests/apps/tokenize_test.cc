@@ -75,6 +75,12 @@ TEST_F(TokenizeTest, SpecialTokensAroundTheText) {
 
 TEST_F(TokenizeTest, MistakesAreNamed) {
   EXPECT_EQ(volta({"tokenize", "bpe", "x", "--decode", "1"}).exit_code, 2);
+  const CommandResult beyond = volta({"tokenize", "bpe", "--decode", "1,2,999"});
+  EXPECT_EQ(beyond.exit_code, 2);
+  EXPECT_THAT(beyond.err, HasSubstr("--decode: 999; the vocabulary has ids 0 to 269"));
+  const CommandResult none = volta({"tokenize", "bpe", "--decode", ""});
+  EXPECT_EQ(none.exit_code, 0) << none.err;
+  EXPECT_EQ(none.out, "\n");
   EXPECT_THAT(volta({"tokenize", "bpe", "--decode", "1,x"}).err, HasSubstr("--decode: 'x'"));
   EXPECT_EQ(volta({"tokenize", "missing.json", "x"}).exit_code, 3);
   EXPECT_EQ(volta({"tokenize", "bpe", "--file", "missing"}).exit_code, 3);

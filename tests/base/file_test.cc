@@ -171,6 +171,51 @@ TEST_F(FileTest, TemporaryNamesAreKnown) {
   EXPECT_TRUE(is_temporary_name(file_name(killed.seen))) << killed.seen;
 }
 
+TEST_F(FileTest, OnlyFilesAreReplaced) {
+  put("keep", "kept");
+  ASSERT_EQ(symlink(file("keep").c_str(), file("link").c_str()), 0);
+  ASSERT_EQ(mkfifo(file("pipe").c_str(), 0600), 0);
+  std::filesystem::create_directory(file("folder"));
+  EXPECT_TRUE(check_replaceable(file("keep")));
+  EXPECT_TRUE(check_replaceable(file("new")));
+  for (const auto& [name, what] : {std::pair{"link", "is a symbolic link"},
+                                   {"pipe", "is a device or pipe"},
+                                   {"folder", "is a folder"}}) {
+    const Status written = write_file_atomic(file(name), "x");
+    EXPECT_EQ(code_of(written), ErrorCode::kIo) << name;
+    EXPECT_NE(written.error().message().find(what), std::string::npos) << name;
+    EXPECT_EQ(code_of(FileWriter::open_temporary(file(name))), ErrorCode::kIo) << name;
+  }
+  EXPECT_EQ(get("keep"), "kept");
+  EXPECT_EQ(names(), (std::vector<std::string>{"folder", "keep", "link", "pipe"}));
+}
+
+TEST_F(FileTest, TemporaryFilesAndFoldersAreNew) {
+  auto a = FileWriter::open_temporary(file("x"));
+  auto b = FileWriter::open_temporary(file("x"));
+  ASSERT_TRUE(a && b);
+  EXPECT_NE(a->path(), b->path());
+  EXPECT_TRUE(is_temporary_name(file_name(a->path()))) << a->path();
+  // The next names are taken, by a file and by a folder: neither is touched.
+  const std::string path = b->path();
+  const size_t dash = path.rfind('-');
+  const int number = std::stoi(path.substr(dash + 1));
+  const std::string next = path.substr(0, dash + 1);
+  std::ofstream(next + std::to_string(number + 1)) << "mine";
+  const auto c = FileWriter::open_temporary(file("x"));
+  ASSERT_TRUE(c);
+  EXPECT_EQ(c->path(), next + std::to_string(number + 2));
+  std::filesystem::create_directory(next + std::to_string(number + 3));
+  EXPECT_EQ(make_temporary_directory(file("x/")).value_or(""), next + std::to_string(number + 4));
+  EXPECT_EQ(*read_text_file(next + std::to_string(number + 1)), "mine");
+  const auto deep = make_temporary_directory(file("new/parents/y"));
+  ASSERT_TRUE(deep);
+  EXPECT_TRUE(is_directory(*deep));
+  EXPECT_EQ(parent_path(*deep), file("new/parents"));
+  EXPECT_EQ(code_of(make_temporary_directory("/")), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(make_temporary_directory(*deep + "/" + std::string(300, 'x'))), ErrorCode::kIo);
+}
+
 TEST_F(FileTest, AFullDiskNamesTheRemedy) {
   FaultyFileOps faults;
   faults.fail(FileCall::kWrite, 1, ENOSPC);

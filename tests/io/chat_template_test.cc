@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
@@ -103,6 +104,41 @@ TEST_F(ChatTemplateGolden, Expressions) {
     SCOPED_TRACE(source);
     check(render(source, *messages, options), one);
   }
+}
+
+// The budget of a rendering stops what does not end, not what is long: a megabyte of text in many
+// messages, and in few.
+TEST_F(ChatTemplateGolden, LongConversationsFitTheBudget) {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  for (const std::string name :
+       {"chatml", "generation", "llama2", "llama3", "llama31", "mistral_v1", "mistral_v3", "qwen2",
+        "qwen25", "qwen3", "zephyr"}) {
+    const std::string source = read_source("chat/" + name + ".jinja");
+    ASSERT_FALSE(source.empty()) << name;
+    const auto made = ChatTemplate::parse(source, name, tokens_);
+    ASSERT_TRUE(made) << name << made.error().message();
+    for (const std::size_t count : {2U, 2000U}) {
+      std::string content;
+      while (content.size() < kBytes / count) content += "Words \"and\" more,\n\xc3\xa9. ";
+      std::vector<ChatMessage> messages;
+      for (std::size_t i = 0; i < count; ++i) {
+        messages.push_back({i % 2 == 0 ? "user" : "assistant", content});
+      }
+      messages.push_back({"user", "And now?"});
+      const auto text = made->render(messages, {.now = golden_time()});
+      ASSERT_TRUE(text) << name << ": " << text.error().message();
+      EXPECT_GE(text->size(), kBytes - count * 32) << name;
+    }
+  }
+}
+
+TEST(ChatTemplate, CanBeInterrupted) {
+  const auto made = ChatTemplate::parse("{{ messages }}", "t");
+  ASSERT_TRUE(made);
+  const ChatMessage message{"user", "hi"};
+  const auto text = made->render({&message, 1}, {.interrupted = [] { return true; }});
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().code(), ErrorCode::kInterrupted);
 }
 
 class ChatTemplateFolder : public ::testing::Test {

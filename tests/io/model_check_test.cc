@@ -5,7 +5,9 @@
 #include <fstream>
 #include <map>
 
+#include "base/file.h"
 #include "device/helpers.h"
+#include "io/adapter.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
 #include "support/shared_data.h"
@@ -171,15 +173,98 @@ TEST_F(ModelCheckTest, TokensBeyondTheVocabularyContradictTheModel) {
   TransformerConfig config = small_llama();
   config.vocab_size = 200;
   make(config);
-  put("generation_config.json", R"({"bos_token_id": -1, "eos_token_id": [2, 200, "x"]})");
-  EXPECT_THAT(findings(folder_),
-              ElementsAre("!tokenizer.json: it has ids up to 255, the model's vocabulary ids 0 to "
-                          "199",
-                          "!generation_config.json: bos_token_id is -1; the model's vocabulary has "
-                          "ids 0 to 199",
-                          "!generation_config.json: eos_token_id is 200; the model's vocabulary "
-                          "has ids 0 to 199",
-                          "generation_config.json: eos_token_id: expected an id, found a string"));
+  put("generation_config.json", R"({"bos_token_id": 200, "eos_token_id": [2, 255]})");
+  EXPECT_THAT(
+      findings(folder_),
+      ElementsAre("!tokenizer.json: it has ids up to 255, the model's vocabulary ids 0 to "
+                  "199",
+                  "!generation_config.json: bos_token_id is 200; the model's vocabulary has "
+                  "ids 0 to 199",
+                  "!generation_config.json: eos_token_id is 255; the model's vocabulary "
+                  "has ids 0 to 199"));
+}
+
+// What generate would refuse.
+TEST_F(ModelCheckTest, GenerationConfigsMustBeUsable) {
+  make(small_llama());
+  for (const std::string text :
+       {R"({"temperature": "hot"})", R"({"top_k": -5})", R"({"max_new_tokens": 1e30})",
+        R"({"eos_token_id": -1})", R"({"eos_token_id": "x"})", "[]"}) {
+    put("generation_config.json", text);
+    EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("generation_config.json: "))) << text;
+  }
+  std::filesystem::remove(dir_.file("generation_config.json"));
+  EXPECT_THAT(findings(folder_), IsEmpty());
+  const std::string config = *read_text_file(dir_.file("config.json"));
+  const auto end_token = [&](const std::string& id) {
+    const std::size_t key = config.find("\"eos_token_id\"");
+    const std::size_t end = config.find_first_of(",\n", key);
+    ASSERT_NE(end, std::string::npos);
+    put("config.json", config.substr(0, key) + "\"eos_token_id\": " + id + config.substr(end));
+  };
+  for (const std::string id : {"-1", "\"x\"", "[1, null]"}) {
+    end_token(id);
+    EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("config.json: "))) << id;
+  }
+  end_token("256");
+  EXPECT_THAT(findings(folder_), ElementsAre("!config.json: eos_token_id is 256; the model's "
+                                             "vocabulary has ids 0 to 255"));
+  end_token("255");
+  EXPECT_THAT(findings(folder_), IsEmpty());
+}
+
+TEST_F(ModelCheckTest, ChatTemplatesMustParse) {
+  make(small_llama());
+  put("chat_template.jinja", "{% if %}");
+  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("chat_template.jinja: ")));
+  put("chat_template.jinja", "{{ messages }}");
+  EXPECT_THAT(findings(folder_), IsEmpty());
+  std::filesystem::remove(dir_.file("chat_template.jinja"));
+  put("tokenizer_config.json", R"({"chat_template": "{{"})");
+  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("tokenizer_config.json: ")));
+}
+
+TEST_F(ModelCheckTest, AdaptersAreChecked) {
+  make(small_llama());
+  const std::string base = dir_.file("base");
+  std::filesystem::create_directory(base);
+  std::filesystem::rename(dir_.file("config.json"), base + "/config.json");
+  for (const std::string name : {"model.safetensors", "tokenizer.json"}) {
+    std::filesystem::remove(dir_.file(name));
+  }
+  const auto config = load_model_config(base);
+  ASSERT_TRUE(config);
+  LoraConfig lora;
+  lora.rank = 2;
+  lora.alpha = 4.0;
+  lora.targets = {"q_proj"};
+  Adapter adapter{.config = lora, .weights = {}};
+  for (const ParameterInfo& info : lora_parameters(*config, lora)) {
+    adapter.weights.emplace(info.name, *Tensor::zeros({DType::kF32, info.shape}));
+  }
+  ASSERT_TRUE(save_adapter(folder_, *config, adapter, base));
+  const ModelCheck good = check(folder_);
+  EXPECT_TRUE(good.adapter);
+  EXPECT_THAT(findings(folder_), IsEmpty());
+  EXPECT_EQ(good.tensors, 4);
+  // Tensors that do not fit the base; unknown bases are not looked at.
+  lora.rank = 3;
+  put("adapter_config.json", adapter_config_json(*config, lora, base));
+  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("adapter_model.safetensors: ")));
+  put("adapter_config.json", adapter_config_json(*config, lora, "owner/name"));
+  EXPECT_THAT(findings(folder_), IsEmpty());
+  const std::string path = dir_.file("adapter_model.safetensors");
+  auto tensors = *SafetensorsFile::open(path)->load_all();
+  (*tensors.begin()->second.mutable_values<float>())[1] = NAN;
+  ASSERT_TRUE(write_safetensors(path, tensors, {}));
+  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("has 1 NaN and 0 infinite values")));
+  put("adapter_config.json", "{}");
+  put("adapter_model.safetensors", "short");
+  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("adapter_config.json: "),
+                                             HasSubstr("adapter_model.safetensors: ")));
+  std::filesystem::remove(dir_.file("adapter_config.json"));
+  std::filesystem::create_directory(dir_.file("adapter_config.json"));
+  EXPECT_THAT(findings(folder_).front(), HasSubstr("is a folder"));
 }
 
 TEST_F(ModelCheckTest, EveryDamagedFileIsNamed) {
@@ -192,7 +277,7 @@ TEST_F(ModelCheckTest, EveryDamagedFileIsNamed) {
               ElementsAre(HasSubstr("config.json: "), HasSubstr("model.safetensors: "),
                           HasSubstr("tokenizer.json: "), HasSubstr("generation_config.json: ")));
   put("generation_config.json", "[]");
-  EXPECT_EQ(findings(folder_).back(), "generation_config.json: it is no JSON object");
+  EXPECT_THAT(findings(folder_).back(), HasSubstr("generation_config.json: "));
   std::filesystem::remove(dir_.file("generation_config.json"));
   std::filesystem::create_directory(dir_.file("generation_config.json"));
   EXPECT_THAT(findings(folder_).back(), HasSubstr("is a folder"));

@@ -1,5 +1,7 @@
 #include "io/safetensors.h"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -83,6 +85,14 @@ TEST(SafetensorsHeader, HostileOnesAreRefused) {
          "name is empty or too long");
 }
 
+TEST(SafetensorsHeader, TruncationIsCalledThat) {
+  const std::string whole = file_of(R"({"a":)" + entry("F32", "[2]", 0, 8) + "}", 8);
+  ASSERT_TRUE(parse(whole));
+  expect_error(parse(whole.substr(0, whole.size() - 3)), ErrorCode::kInvalidFile,
+               "truncated: its header needs " + std::to_string(whole.size()) +
+                   " bytes, the file has " + std::to_string(whole.size() - 3));
+}
+
 TEST(SafetensorsHeader, HostileTensorsAreRefused) {
   const auto refuse = [](const std::string& tensor, std::size_t bytes, const std::string& text) {
     const auto header = parse(file_of(R"({"a":)" + tensor + "}", bytes));
@@ -98,7 +108,7 @@ TEST(SafetensorsHeader, HostileTensorsAreRefused) {
   refuse(entry("F32", "[4611686018427387904,4]", 0, 4), 4, "shape[0]");
   refuse(entry("F32", "[1099511627776,1099511627776]", 0, 4), 4, "largest tensor");
   refuse(entry("F32", "1", 0, 4), 4, "shape");
-  refuse(entry("F32", "[1]", 0, 8), 4, "data_offsets[1]");
+  refuse(entry("F32", "[1]", 0, 8), 4, "[0, 8] are 8 bytes");
   refuse(entry("F32", "[1]", -4, 0), 4, "data_offsets[0]");
   refuse(entry("F32", "[1]", 4, 0), 4, "are -4 bytes");
   refuse(entry("F32", "[2]", 0, 4), 4, "[0, 4] are 4 bytes, but f32[2] needs 8");
@@ -253,14 +263,31 @@ TEST_F(SafetensorsFileTest, AWriterThatIsGivenUpLeavesTheOldFile) {
   EXPECT_NE(SafetensorsFile::open(path_)->find("old"), nullptr);
 }
 
+TEST_F(SafetensorsFileTest, TwoWritersOfOneFileDoNotMeet) {
+  ASSERT_TRUE(write_file_atomic(path_ + ".tmp", "mine"));
+  {
+    auto a = SafetensorsWriter::create(path_, {{"t", {DType::kU8, Shape(1)}}});
+    auto b = SafetensorsWriter::create(path_, {{"t", {DType::kU8, Shape(1)}}});
+    ASSERT_TRUE(a && b);
+    ASSERT_TRUE(a->write(as_bytes("a")));
+    ASSERT_TRUE(a->finish());
+  }
+  ASSERT_TRUE(SafetensorsFile::open(path_));
+  EXPECT_EQ(*read_text_file(path_ + ".tmp"), "mine");
+  EXPECT_EQ(list_directory(dir_.path())->size(), 2u);
+}
+
 TEST_F(SafetensorsFileTest, AWriterReplacesFilesOnly) {
   const auto create = [](const std::string& path, const TensorSpec& spec) {
     return SafetensorsWriter::create(path, {{"t", spec}});
   };
   const TensorSpec spec = test::f32(Shape(1));
   expect_error(create(dir_.path(), spec), ErrorCode::kIo, "is a folder");
-  expect_error(create("/dev/full", spec), ErrorCode::kIo, "is a device");
-  EXPECT_FALSE(path_exists("/dev/full.tmp"));
+  ASSERT_EQ(::mkfifo(dir_.file("pipe").c_str(), 0600), 0);
+  expect_error(create(dir_.file("pipe"), spec), ErrorCode::kIo, "is a device");
+  std::filesystem::create_symlink("elsewhere", dir_.file("link"));
+  expect_error(create(dir_.file("link"), spec), ErrorCode::kIo, "is a symbolic link");
+  EXPECT_EQ(list_directory(dir_.path())->size(), 2u);
   expect_error(create(dir_.file("none/x"), spec), ErrorCode::kIo, "none/x");
   expect_error(create(path_, test::f32(Shape(1 << 30, 1 << 30))), ErrorCode::kInvalidArgument,
                "tensor 't'");

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "io/safetensors.h"
+#include "io/tokenizers/bpe_trainer.h"
 #include "support/temp_dir.h"
 #include "train/helpers.h"
 
@@ -59,6 +60,17 @@ TEST_F(DatasetTest, SaysWhatIsWrongWithATextFile) {
     ASSERT_EQ(chmod(path_.c_str(), 0), 0);
     expect_error(load_text(path_, "byte", nullptr, 0.1), ErrorCode::kIo, path_);
   }
+}
+
+// Hugging Face's tokenizers would read U+FFFD.
+TEST_F(DatasetTest, TextThatIsNotUtf8IsRefused) {
+  VOLTA_ASSERT_OK(const std::string json, tokenizers::train_byte_level_bpe("a b c", {}));
+  VOLTA_ASSERT_OK(const auto tokenizer, parse_tokenizer(json, "test"));
+  const std::string text = put("abc \xE9 abc");
+  expect_error(load_text(text, "byte", tokenizer, 0.1), ErrorCode::kInvalidFile,
+               "byte 4 of the text is not UTF-8");
+  expect_error(load_held_out_text(text, *tokenizer, 1.0), ErrorCode::kInvalidFile, "byte 4");
+  EXPECT_TRUE(load_held_out_text(text, *make_byte_tokenizer(), 1.0));
 }
 
 TEST_F(DatasetTest, AGivenTokenizerMustKnowEveryCharacter) {

@@ -194,6 +194,20 @@ TEST_F(RunSetupTest, StartsFromTheNewestCheckpointOfARun) {
   expect_error(train(o), ErrorCode::kInvalidFile, "the manifest says");
 }
 
+TEST_F(RunSetupTest, WeightsThatAreNoNumbersAreNoBeginning) {
+  VOLTA_ASSERT_OK(const RunResult first, train(options("a")));
+  RunOptions o = options("b");
+  o.init = first.checkpoint;
+  std::filesystem::remove(first.checkpoint + "/manifest.json");  // Changed on purpose.
+  const std::string path = first.checkpoint + "/model.safetensors";
+  auto tensors = *SafetensorsFile::open(path)->load_all();
+  Tensor& wte = tensors["transformer.wte.weight"];
+  (*wte.mutable_values<float>())[3] = NAN;
+  VOLTA_ASSERT_STATUS(write_safetensors(path, tensors));
+  expect_error(train(o), ErrorCode::kNonFinite, "'transformer.wte.weight' holds 1 NaN");
+  EXPECT_FALSE(path_exists(o.out + "/metrics.jsonl"));
+}
+
 TEST_F(RunSetupTest, ATextThatTheModelsVocabularyCannotHoldIsRefused) {
   VOLTA_ASSERT_OK(const RunResult first, train(options("a")));
   RunOptions o = options("b");
@@ -229,7 +243,7 @@ TEST_F(RunSetupTest, OtherKernelParametersAreSaid) {
   stop_after_ = 0;
   const std::string path = o.out + "/step-4/manifest.json";
   std::string manifest = test::get_file(path);
-  manifest.replace(manifest.find("k_block"), 7, "k-block");
+  manifest.replace(manifest.find("one sum"), 7, "two sum");
   test::put_file(path, manifest);
   o.resume = true;
   ASSERT_TRUE(train(o));

@@ -1,10 +1,10 @@
 #include "io/gguf/gguf_convert.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <utility>
 #include <vector>
@@ -54,7 +54,6 @@ Status write_weights(const std::string& path, const GgufFile& file, const Transf
 Status write_folder(const GgufFile& file, const std::string& directory, DType dtype,
                     ConvertProgress progress) {
   VOLTA_TRY(const TransformerConfig config, gguf_config(file));
-  VOLTA_TRY(create_directories(directory));
   VOLTA_TRY(
       write_weights(join_path(directory, "model.safetensors"), file, config, dtype, progress));
   VOLTA_TRY(
@@ -163,6 +162,12 @@ Status write_tensor(const Output& output, const Tensor& tensor, std::int64_t hea
       const auto values = std::span(piece).first(static_cast<std::size_t>(count));
       const std::int64_t stride = transposed ? rows : 1;
       source.get(begin + column * stride, stride, values);
+      if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
+        return fail(ErrorCode::kNonFinite,
+                    fmt::format("tensor '{}' holds NaN or infinity (volta verify lists them); "
+                                "nothing was written",
+                                output.parameter.name));
+      }
       const auto bytes = std::span(blocks).first(
           static_cast<std::size_t>(count / info.block_values * info.block_bytes));
       auto done = quantize(info.type, values, bytes);
@@ -199,6 +204,20 @@ Result<std::vector<Output>> plan_outputs(const TransformerConfig& config,
   for (ParameterInfo& info : parameters(config)) VOLTA_TRY(add(std::move(info), false));
   for (ParameterInfo& info : missing_biases(config)) VOLTA_TRY(add(std::move(info), true));
   return outputs;
+}
+
+// Weights that were rounded once are not rounded again.
+Status refuse_integers(const std::vector<Output>& outputs, WeightFiles& weights) {
+  for (const Output& output : outputs) {
+    if (output.filler) continue;
+    VOLTA_TRY(const TensorSpec spec, weights.spec(output.parameter));
+    if (!spec.encoding.quantized()) continue;
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("tensor '{}' is stored as integers by volta quantize; convert the "
+                            "folder that it was made from, e.g. with --type q8_0",
+                            output.parameter.name));
+  }
+  return {};
 }
 
 // general.file_type: what most of the file is made of, in llama.cpp's numbers.
@@ -253,10 +272,7 @@ Status gguf_to_folder(const std::string& gguf, const std::string& directory, DTy
   VOLTA_TRY(check_target(directory, replace));
   std::string target = directory;
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
-  const std::string temporary = fmt::format("{}.{}.tmp", target, ::getpid());
-  if (path_exists(temporary)) {
-    return fail(ErrorCode::kIo, fmt::format("'{}' is in the way; remove it", temporary));
-  }
+  VOLTA_TRY(const std::string temporary, make_temporary_directory(target));
   Status done = write_folder(file, temporary, dtype, progress);
   if (done) done = move_into_place(temporary, target);
   if (!done) {
@@ -272,10 +288,12 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("'{}' is there; name another file, or use --force", gguf));
   }
+  VOLTA_TRY(check_replaceable(gguf));  // Before anything is computed.
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   VOLTA_TRY(const std::string_view architecture, gguf_architecture(config));
   VOLTA_TRY(WeightFiles weights, WeightFiles::open(directory, config));
   VOLTA_TRY(const auto outputs, plan_outputs(config, architecture, type));
+  VOLTA_TRY(refuse_integers(outputs, weights));
 
   GgufMetadata metadata;
   metadata.add_string("general.architecture", architecture);

@@ -304,7 +304,9 @@ Result<Tensor> GgufWeights::read(const ParameterInfo& parameter) {
   VOLTA_TRY(const GgufParameter* found, find(parameter));
   const DType dtype = gguf_native_dtype(found->tensor->type);
   const bool plain = ggml_type_info(found->tensor->type).block_values == 1;
-  if (found->layout == GgufLayout::kSame && plain) {
+  // A file may align its tensors to single bytes: values at odd addresses are copied.
+  const bool aligned = found->tensor->offset % dtype_size(dtype) == 0;
+  if (found->layout == GgufLayout::kSame && plain && aligned) {
     VOLTA_TRY(DeviceBuffer buffer, file_.map(*found->tensor));
     return Tensor::from_buffer(std::make_shared<DeviceBuffer>(std::move(buffer)), 0,
                                {dtype, found->info.shape});

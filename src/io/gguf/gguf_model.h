@@ -41,7 +41,8 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
                                    const GgufParameter& parameter, DType dtype);
 
 /// The parameters of a model in a file. Quantised ones are read as f32, and so are those of F32;
-/// F16 and BF16 stay what they are, and lie in the mapping where their values are in order.
+/// F16 and BF16 stay what they are, and lie in the mapping where their values are in order and
+/// aligned.
 class GgufWeights final : public WeightSource {
  public:
   /// Checks all names and shapes; reads no data.

@@ -102,8 +102,7 @@ std::int64_t GgufTensorSpec::bytes() const {
 Status write_gguf(const std::string& path, const GgufMetadata& metadata,
                   std::span<const GgufTensorSpec> tensors,
                   FunctionRef<Status(std::size_t, GgufSink)> write_data) {
-  const std::string temporary = path + ".tmp";
-  VOLTA_TRY(FileWriter file, FileWriter::open(temporary, FileWriter::Mode::kCreate));
+  VOLTA_TRY(FileWriter file, FileWriter::open_temporary(path));
   const auto write = [&]() -> Status {
     VOLTA_TRY(file.write(header(metadata, tensors)));
     constexpr std::array<std::byte, kGgufAlignment> kZeros{};
@@ -121,11 +120,11 @@ Status write_gguf(const std::string& path, const GgufMetadata& metadata,
     }
     VOLTA_TRY(file.sync());
     VOLTA_TRY(file.close());
-    return rename_path(temporary, path);
+    return rename_path(file.path(), path);
   };
   Status written = write();
   if (!written) {
-    Status removed = remove_all(temporary);  // The first error is the one to tell.
+    Status removed = remove_all(file.path());  // The first error is the one to tell.
     static_cast<void>(removed);
   }
   return written;

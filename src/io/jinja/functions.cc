@@ -40,7 +40,7 @@ Result<Value> range(Budget& budget, const Arguments& arguments) {
 }
 
 // The members that dict(...) and namespace(...) are given: of a dict, and by name.
-Result<std::vector<std::pair<Value, Value>>> members(std::string_view what,
+Result<std::vector<std::pair<Value, Value>>> members(Budget& budget, std::string_view what,
                                                      const Arguments& arguments) {
   std::vector<std::pair<Value, Value>> list;
   if (arguments.positional.size() > 1) return bad(fmt::format("{} takes one dict", what));
@@ -50,6 +50,8 @@ Result<std::vector<std::pair<Value, Value>>> members(std::string_view what,
       return fail(ErrorCode::kUnsupported,
                   fmt::format("{} of anything but a dict is not supported", what));
     }
+    budget.step(dict->members.size());
+    VOLTA_TRY(budget.check());
     list = dict->members;
   }
   for (const auto& [name, value] : arguments.named) list.emplace_back(Value::text(name), value);
@@ -57,7 +59,7 @@ Result<std::vector<std::pair<Value, Value>>> members(std::string_view what,
 }
 
 Result<Value> make_namespace(Budget& budget, const Arguments& arguments) {
-  VOLTA_TRY(const auto list, members("namespace", arguments));
+  VOLTA_TRY(const auto list, members(budget, "namespace", arguments));
   auto names = std::make_shared<Namespace>();
   for (const auto& [key, value] : list) {
     VOLTA_TRY(check_storable(value));
@@ -65,22 +67,25 @@ Result<Value> make_namespace(Budget& budget, const Arguments& arguments) {
     if (name == nullptr || name->starts_with("_")) {
       return bad("namespace: names begin with a letter");
     }
+    budget.search(names->members.size(), name->size());
+    budget.make_many(name->size() + 2 * sizeof(Value), 1);
+    VOLTA_TRY(budget.check());
     const auto known =
-        std::ranges::find(names->members, *name, [](const auto& member) { return member.first; });
+        std::ranges::find(names->members, *name, &std::pair<std::string, Value>::first);
     if (known != names->members.end()) {
       known->second = value;
     } else {
       names->members.emplace_back(*name, value);
     }
   }
-  budget.make_many(list.size() + 1, 2 * sizeof(Value));
-  VOLTA_TRY(budget.check());
   return Value(std::move(names));
 }
 
 Result<Value> strftime_now(Budget& budget, const Arguments& arguments, const std::tm& now) {
   VOLTA_TRY(const auto p, Parameters::bind("strftime_now", arguments, {"format"}, 1));
   VOLTA_TRY(const std::string_view format, p.text_or(0, ""));
+  budget.scan(format.size());
+  VOLTA_TRY(budget.check());
   std::string pattern;
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '%' || i + 1 == format.size()) {
@@ -117,7 +122,7 @@ Result<Value> call_function(Budget& budget, std::string_view name, const Argumen
   if (name == "namespace") return make_namespace(budget, arguments);
   if (name == "strftime_now") return strftime_now(budget, arguments, now);
   if (name == "dict") {
-    VOLTA_TRY(auto list, members("dict", arguments));
+    VOLTA_TRY(auto list, members(budget, "dict", arguments));
     return make_dict(budget, std::move(list));
   }
   VOLTA_TRY(const auto p, Parameters::bind("raise_exception", arguments, {"message"}, 1));

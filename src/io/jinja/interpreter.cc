@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <span>
 #include <utility>
@@ -25,7 +26,7 @@ struct LoopState {
   std::int64_t index0 = -1;
   std::int64_t depth0 = 0;
   Value previous, current;
-  std::vector<Value> ahead;  // Drawn before their round, in order.
+  std::deque<Value> ahead;  // Drawn before their round, in order.
   Value last_changed;
   bool has_changed = false;
 };
@@ -42,7 +43,9 @@ using Scope = std::vector<std::pair<std::string_view, Value>>;
 class Interpreter {
  public:
   Interpreter(const Ast& ast, const Environment& environment)
-      : ast_(ast), environment_(environment), budget_(environment.limits) {}
+      : ast_(ast),
+        environment_(environment),
+        budget_(environment.limits, environment.interrupted) {}
 
   Result<std::string> render() {
     scopes_.emplace_back();
@@ -93,10 +96,14 @@ class Interpreter {
   }
 
   Result<Value> look_up(std::string_view name) {
-    for (std::size_t i = scopes_.size(); i-- > base_;) {
-      budget_.step(scopes_[i].size() / 8);
-      if (const Value* value = find_in(scopes_[i], name)) return *value;
+    std::size_t seen = scopes_.front().size();
+    for (std::size_t i = scopes_.size(); i-- > base_; seen += 1 + scopes_[i].size()) {
+      if (const Value* value = find_in(scopes_[i], name)) {
+        budget_.search(seen + scopes_[i].size(), name.size());
+        return *value;
+      }
     }
+    budget_.search(seen, name.size());
     if (const Value* value = find_in(scopes_.front(), name)) return *value;
     for (const auto& [known, value] : environment_.variables) {
       if (known == name) return value;
@@ -113,7 +120,7 @@ class Interpreter {
 
   void set(std::string_view name, Value value) {
     Scope& scope = scopes_.back();
-    budget_.step(scope.size() / 8);
+    budget_.search(scope.size(), name.size());
     if (Value* known = find_in(scope, name)) {
       *known = std::move(value);
     } else {
@@ -158,9 +165,9 @@ class Interpreter {
                                    fmt::format("the member '{}' is not safe to set", name)));
     }
     VOLTA_TRY(at(target, check_storable(value)));
-    budget_.step(names->members.size());
+    budget_.search(names->members.size(), name.size());
     const auto known =
-        std::ranges::find(names->members, name, [](const auto& member) { return member.first; });
+        std::ranges::find(names->members, name, &std::pair<std::string, Value>::first);
     if (known != names->members.end()) {
       known->second = std::move(value);
     } else {
@@ -332,7 +339,7 @@ class Interpreter {
   Result<std::optional<Value>> draw(LoopState& loop) {
     if (!loop.ahead.empty()) {
       Value first = std::move(loop.ahead.front());
-      loop.ahead.erase(loop.ahead.begin());
+      loop.ahead.pop_front();
       return first;
     }
     while (loop.drawn < loop.items.size()) {
@@ -348,6 +355,7 @@ class Interpreter {
     std::vector<Scope> inner(
         std::make_move_iterator(scopes_.begin() + static_cast<std::ptrdiff_t>(loop.scopes)),
         std::make_move_iterator(scopes_.end()));
+    budget_.step(inner.size() / 4);
     scopes_.resize(loop.scopes);
     const std::size_t base = std::exchange(base_, loop.base);
     scopes_.emplace_back();
@@ -367,7 +375,7 @@ class Interpreter {
       }
       return {};
     }
-    std::vector<Value> drawn = std::exchange(loop.ahead, {});
+    std::deque<Value> drawn = std::exchange(loop.ahead, {});
     while (all || drawn.empty()) {
       VOLTA_TRY(auto item, draw(loop));
       if (!item) break;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ctime>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,11 +18,12 @@ struct Environment {
   std::vector<std::pair<std::string, Value>> variables{};
   std::tm now{};  ///< Local time, for strftime_now.
   Limits limits{};
+  std::function<bool()> interrupted{};  ///< Asked now and then whether to stop; empty: never.
 };
 
 /// The text that the template makes. kInvalidArgument with the template's own words when it calls
 /// raise_exception; kUnsupported for what Volta does not know; kInvalidFile for other errors, among
-/// them a spent budget. Messages name the line.
+/// them a spent budget; kInterrupted. Messages name the line.
 Result<std::string> render(const Ast& ast, const Environment& environment);
 
 }  // namespace volta::jinja

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <string_view>
@@ -20,6 +21,7 @@ class JsonPrinter {
   JsonPrinter(TextBuilder& out, const JsonStyle& style) : out_(out), style_(style) {}
 
   Status write(const Value& value) {
+    out_.scan(0);
     if (value.is_none()) {
       out_.add("null");
     } else if (const bool* flag = value.if_bool()) {
@@ -64,10 +66,20 @@ class JsonPrinter {
       out_.add("{}");
       return {};
     }
-    std::vector<std::pair<std::string, const Value*>> members;
-    for (const auto& [key, value] : dict.members) members.emplace_back(key_text(key), &value);
+    using Member = std::pair<std::string, const Value*>;
+    std::vector<Member> members;
+    std::size_t key_bytes = 0;
+    for (const auto& [key, value] : dict.members) {
+      const std::string* text = key.if_string();
+      if (!out_.scan(text == nullptr ? 0 : text->size())) return {};
+      members.emplace_back(key_text(key), &value);
+      key_bytes += members.back().first.size();
+    }
     if (style_.sort_keys) {
-      std::ranges::stable_sort(members, {}, [](const auto& member) { return member.first; });
+      // In each round of a merge sort every key is compared, in its first one some times.
+      const std::size_t rounds = std::bit_width(members.size()) + 8;
+      if (!out_.scan(rounds * (key_bytes + 16 * members.size()))) return {};
+      std::ranges::stable_sort(members, {}, &Member::first);
     }
     out_.add("{");
     ++level_;
@@ -108,6 +120,8 @@ class JsonPrinter {
   }
 
   void string(std::string_view text) {
+    // Character by character, with escapes that are slow to make.
+    if (!out_.scan(4 * text.size())) return;
     out_.add("\"");
     std::size_t plain = 0;  // Where what needs no escape begins.
     for (std::size_t at = 0; at < text.size();) {

@@ -50,7 +50,7 @@ class TextMethod {
     if (name_ == "join") return join();
     if (name_ == "splitlines") {
       VOLTA_TRY(const auto p, bind({"keepends"}));
-      return texts(budget_, splitlines(self_, p.flag(0, false)));
+      return texts(budget_, splitlines(budget_, self_, p.flag(0, false)));
     }
     return simple();
   }
@@ -92,8 +92,9 @@ class TextMethod {
   Result<Value> strip_ends() {
     VOLTA_TRY(const auto p, bind({"chars"}));
     VOLTA_TRY(const auto set, p.text(0));
-    if (set) budget_.make_many(set->size(), self_.size() / 64);
-    return make_text(budget_, strip(self_, name_ != "rstrip", name_ != "lstrip", set));
+    const bool left = name_ != "rstrip", right = name_ != "lstrip";
+    return make_text(budget_,
+                     set ? strip(budget_, self_, left, right, *set) : strip(self_, left, right));
   }
 
   Result<Value> split_at() {
@@ -101,14 +102,15 @@ class TextMethod {
     VOLTA_TRY(const auto separator, p.text(0));
     VOLTA_TRY(const auto most, p.integer(1, -1));
     if (separator && separator->empty()) return bad("str.split: the separator is empty");
-    return texts(budget_,
-                 name_ == "split" ? split(self_, separator, most) : rsplit(self_, separator, most));
+    return texts(budget_, name_ == "split" ? split(budget_, self_, separator, most)
+                                           : rsplit(budget_, self_, separator, most));
   }
 
   Result<Value> starts_or_ends() {
     VOLTA_TRY(const auto p, bind({"affix", "start", "end"}, 1));
     VOLTA_TRY(const std::string_view range, slice(p));
     const auto fits = [&](const std::string& affix) {
+      if (!budget_.scan(std::min(affix.size(), range.size()))) return false;
       return name_ == "startswith" ? range.starts_with(affix) : range.ends_with(affix);
     };
     const Value& affix = *p.find(0);
@@ -122,6 +124,7 @@ class TextMethod {
       const std::string* text = item.if_string();
       if (text == nullptr) return bad(fmt::format("str.{} takes strings", name_));
       if (fits(*text)) return Value(true);
+      VOLTA_TRY(budget_.check());
     }
     return Value(false);
   }
@@ -156,23 +159,26 @@ class TextMethod {
     if (!wanted) return bad(fmt::format("str.{} takes a string", name_));
     VOLTA_TRY(const std::string_view range, slice(p));
     if (name_ == "count") return Value(count(range, *wanted));
+    budget_.scan(wanted->size());
+    VOLTA_TRY(budget_.check());
     std::size_t place = std::string_view::npos;
     if (name_ == "find" || name_ == "index") {
-      place = Searcher(*wanted).find(range);
+      place = Searcher(budget_, *wanted).find(range);
     } else {
       const std::string needle(wanted->rbegin(), wanted->rend());
-      place = Searcher(needle).find(std::string(range.rbegin(), range.rend()));
+      place = Searcher(budget_, needle).find(std::string(range.rbegin(), range.rend()));
       if (place != std::string_view::npos) place = range.size() - place - needle.size();
     }
+    VOLTA_TRY(budget_.check());
     if (place != std::string_view::npos) {
       return Value(first_ + static_cast<std::int64_t>(count_characters(range.substr(0, place))));
     }
     if (name_.ends_with("index")) return bad(fmt::format("str.{}: not found", name_));
     return Value(std::int64_t{-1});
   }
-  static std::int64_t count(std::string_view text, std::string_view wanted) {
+  std::int64_t count(std::string_view text, std::string_view wanted) {
     if (wanted.empty()) return static_cast<std::int64_t>(count_characters(text)) + 1;
-    const Searcher searcher(wanted);
+    const Searcher searcher(budget_, wanted);
     std::int64_t found = 0;
     for (std::size_t at = searcher.find(text); at != std::string_view::npos;
          at = searcher.find(text, at + wanted.size())) {
@@ -194,6 +200,7 @@ class TextMethod {
     VOLTA_TRY(const auto p, bind({"width", "fill"}, 1));
     VOLTA_TRY(const std::int64_t width, p.integer(0, 0));
     VOLTA_TRY(const std::string_view fill, p.text_or(1, name_ == "zfill" ? "0" : " "));
+    budget_.scan(fill.size());
     if (count_characters(fill) != 1)
       return bad(fmt::format("str.{}: fill with one character", name_));
     const auto size = static_cast<std::int64_t>(count_characters(self_));
@@ -219,7 +226,10 @@ class TextMethod {
     VOLTA_TRY(const std::string_view separator, p.text_or(0, ""));
     if (separator.empty()) return bad(fmt::format("str.{}: the separator is empty", name_));
     const bool right = name_ == "rpartition";
-    const auto parts = right ? rsplit(self_, separator, 1) : split(self_, separator, 1);
+    budget_.scan(separator.size());
+    VOLTA_TRY(budget_.check());
+    const auto parts =
+        right ? rsplit(budget_, self_, separator, 1) : split(budget_, self_, separator, 1);
     std::vector<std::string_view> three = {self_, "", ""};
     if (parts.size() == 2) {
       three = {parts[0], separator, parts[1]};
@@ -254,7 +264,7 @@ class TextMethod {
       }
       return out.finish();
     }
-    const Searcher searcher(old);
+    const Searcher searcher(budget_, old);
     std::size_t begin = 0;
     for (; left != 0 && !out.full(); --left) {
       const std::size_t end = searcher.find(text, begin);

@@ -361,9 +361,11 @@ Result<Value> negate(const Value& value) {
 
 Result<Value> get_attribute(Budget& budget, const Value& object, std::string_view name) {
   if (object.is_undefined()) return undefined_error(object);
+  budget.scan(name.size());
+  VOLTA_TRY(budget.check());
   if (auto method = find_method(object, name)) return *std::move(method);
   if (const Namespace* names = object.if_namespace()) {
-    budget.step(names->members.size());
+    budget.search(names->members.size(), name.size());
     for (const auto& [member, value] : names->members) {
       if (member == name) return value;
     }

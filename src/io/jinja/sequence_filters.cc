@@ -25,7 +25,8 @@ Result<Value> attribute_of(Budget& budget, Value item, const Value& path,
     VOLTA_TRY(item, get_item(budget, item, path));
     return item.is_undefined() && replaces ? *fallback : item;
   }
-  for (const std::string_view part : split(*names, ".", -1)) {
+  budget.scan(names->size());
+  for (const std::string_view part : split(budget, *names, ".", -1)) {
     std::int64_t index = 0;
     const auto* const last = std::to_address(part.end());
     const bool digits =
@@ -47,6 +48,8 @@ Result<Value> key_of(const Use& use, const Value& item, const Value* attribute,
   }
   const std::string* text = key.if_string();
   if (text == nullptr || case_sensitive) return key;
+  use.budget.scan(text->size());
+  VOLTA_TRY(use.budget.check());
   return finish(use, lower(*text));
 }
 

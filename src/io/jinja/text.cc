@@ -92,8 +92,10 @@ bool printable(char32_t c) {
 
 }  // namespace
 
-Searcher::Searcher(std::string_view needle) : needle_(needle) {
+Searcher::Searcher(Budget& budget, std::string_view needle) : budget_(&budget), needle_(needle) {
+  budget.scan(needle.size());
   if (needle.size() <= kShortNeedle) return;
+  if (!budget.make_many(needle.size(), sizeof(std::size_t))) return;
   // Knuth, Morris and Pratt.
   borders_.assign(needle.size(), 0);
   for (std::size_t i = 1, border = 0; i < needle.size(); ++i) {
@@ -104,6 +106,7 @@ Searcher::Searcher(std::string_view needle) : needle_(needle) {
 }
 
 std::size_t Searcher::find(std::string_view text, std::size_t from) const {
+  if (budget_->spent()) return std::string_view::npos;
   if (borders_.empty()) return text.find(needle_, from);
   for (std::size_t i = from, matched = 0; i < text.size(); ++i) {
     while (matched > 0 && text[i] != needle_[matched]) matched = borders_[matched - 1];
@@ -134,9 +137,9 @@ std::vector<std::string_view> characters(std::string_view text) {
   return list;
 }
 
-std::string_view strip(std::string_view text, bool left, bool right,
-                       std::optional<std::string_view> set) {
-  const auto drops = [&](char32_t c) { return set ? has_character(*set, c) : is_space(c); };
+namespace {
+template <typename Drops>
+std::string_view strip_if(std::string_view text, bool left, bool right, const Drops& drops) {
   while (left && !text.empty()) {
     const auto c = character_at(text, 0);
     if (!drops(c.value)) break;
@@ -150,20 +153,37 @@ std::string_view strip(std::string_view text, bool left, bool right,
   return text;
 }
 
-std::vector<std::string_view> split(std::string_view text,
+// A part of a text, unless the budget is spent.
+void add_part(Budget& budget, std::vector<std::string_view>& parts, std::string_view part) {
+  if (budget.make_bytes(sizeof(part))) parts.push_back(part);
+}
+}  // namespace
+
+std::string_view strip(std::string_view text, bool left, bool right) {
+  return strip_if(text, left, right, is_space);
+}
+std::string_view strip(Budget& budget, std::string_view text, bool left, bool right,
+                       std::string_view set) {
+  return strip_if(text, left, right,
+                  [&](char32_t c) { return budget.scan(set.size()) && has_character(set, c); });
+}
+
+std::vector<std::string_view> split(Budget& budget, std::string_view text,
                                     std::optional<std::string_view> separator, std::int64_t most) {
   std::vector<std::string_view> parts;
-  const auto more = [&] { return most < 0 || static_cast<std::int64_t>(parts.size()) < most; };
+  const auto more = [&] {
+    return !budget.spent() && (most < 0 || static_cast<std::int64_t>(parts.size()) < most);
+  };
   if (separator) {
-    const Searcher searcher(*separator);
+    const Searcher searcher(budget, *separator);
     std::size_t begin = 0;
     while (more()) {
       const std::size_t end = searcher.find(text, begin);
       if (end == std::string_view::npos) break;
-      parts.push_back(text.substr(begin, end - begin));
+      add_part(budget, parts, text.substr(begin, end - begin));
       begin = end + separator->size();
     }
-    parts.push_back(text.substr(begin));
+    add_part(budget, parts, text.substr(begin));
     return parts;
   }
   text = strip(text, true, false);
@@ -172,31 +192,33 @@ std::vector<std::string_view> split(std::string_view text,
     while (end < text.size() && !is_space(character_at(text, end).value)) {
       end += character_at(text, end).length;
     }
-    parts.push_back(text.substr(0, end));
+    add_part(budget, parts, text.substr(0, end));
     text = strip(text.substr(end), true, false);
   }
-  if (!text.empty()) parts.push_back(text);
+  if (!text.empty()) add_part(budget, parts, text);
   return parts;
 }
 
-std::vector<std::string_view> rsplit(std::string_view text,
+std::vector<std::string_view> rsplit(Budget& budget, std::string_view text,
                                      std::optional<std::string_view> separator, std::int64_t most) {
-  if (most < 0) return split(text, separator, most);
+  if (most < 0) return split(budget, text, separator, most);
   std::vector<std::string_view> parts;
-  const auto more = [&] { return static_cast<std::int64_t>(parts.size()) < most; };
+  const auto more = [&] {
+    return !budget.spent() && static_cast<std::int64_t>(parts.size()) < most;
+  };
   if (separator) {
     // From the right, so that "aaa" at "aa" gives "a" and "".
     std::string reversed(text.rbegin(), text.rend());
     const std::string needle(separator->rbegin(), separator->rend());
-    const Searcher searcher(needle);
+    const Searcher searcher(budget, needle);
     std::size_t begin = 0;
     while (more()) {
       const std::size_t end = searcher.find(reversed, begin);
       if (end == std::string_view::npos) break;
-      parts.push_back(text.substr(text.size() - end, end - begin));
+      add_part(budget, parts, text.substr(text.size() - end, end - begin));
       begin = end + needle.size();
     }
-    parts.push_back(text.substr(0, text.size() - begin));
+    add_part(budget, parts, text.substr(0, text.size() - begin));
   } else {
     text = strip(text, false, true);
     while (!text.empty() && more()) {
@@ -206,29 +228,29 @@ std::vector<std::string_view> rsplit(std::string_view text,
         if (is_space(character_at(text, before).value)) break;
         begin = before;
       }
-      parts.push_back(text.substr(begin));
+      add_part(budget, parts, text.substr(begin));
       text = strip(text.substr(0, begin), false, true);
     }
-    if (!text.empty()) parts.push_back(text);
+    if (!text.empty()) add_part(budget, parts, text);
   }
   std::ranges::reverse(parts);
   return parts;
 }
 
-std::vector<std::string_view> splitlines(std::string_view text, bool keep_ends) {
+std::vector<std::string_view> splitlines(Budget& budget, std::string_view text, bool keep_ends) {
   std::vector<std::string_view> lines;
   std::size_t begin = 0;
-  for (std::size_t at = 0; at < text.size();) {
+  for (std::size_t at = 0; at < text.size() && !budget.spent();) {
     const auto c = character_at(text, at);
     std::size_t after = at + c.length;
     if (is_line_end(c.value)) {
       if (c.value == '\r' && text.substr(after).starts_with('\n')) ++after;
-      lines.push_back(text.substr(begin, (keep_ends ? after : at) - begin));
+      add_part(budget, lines, text.substr(begin, (keep_ends ? after : at) - begin));
       begin = after;
     }
     at = after;
   }
-  if (begin < text.size()) lines.push_back(text.substr(begin));
+  if (begin < text.size()) add_part(budget, lines, text.substr(begin));
   return lines;
 }
 

@@ -13,14 +13,16 @@
 
 namespace volta::jinja {
 
-/// Finds one string in others in linear time, whatever they are.
+/// Finds one string in others in linear time, whatever they are. The needle is at the budget's
+/// expense, what is searched at the caller's.
 class Searcher {
  public:
-  explicit Searcher(std::string_view needle);
-  /// The first place at or after `from`; npos when there is none.
+  Searcher(Budget& budget, std::string_view needle);
+  /// The first place at or after `from`; npos when there is none, or the budget is spent.
   std::size_t find(std::string_view text, std::size_t from = 0) const;
 
  private:
+  const Budget* budget_;
   std::string_view needle_;
   std::vector<std::size_t> borders_;  // Of the needle's beginnings; empty for short needles.
 };
@@ -32,16 +34,20 @@ std::size_t count_characters(std::string_view text);
 std::size_t character_offset(std::string_view text, std::size_t index);
 std::vector<std::string_view> characters(std::string_view text);
 
-/// str.strip(): without `set` white space, with it any character of the set.
-std::string_view strip(std::string_view text, bool left, bool right,
-                       std::optional<std::string_view> set = std::nullopt);
+/// str.strip() of white space.
+std::string_view strip(std::string_view text, bool left, bool right);
+/// str.strip() of the characters of a set, which is gone through for every one that goes.
+std::string_view strip(Budget& budget, std::string_view text, bool left, bool right,
+                       std::string_view set);
 /// str.split() and str.rsplit(): at white space without `separator` (not empty), at most `most`
-/// times unless it is negative.
-std::vector<std::string_view> split(std::string_view text,
+/// times unless it is negative. The text is at the caller's expense; parts and separators are at
+/// the budget's, and end with it.
+std::vector<std::string_view> split(Budget& budget, std::string_view text,
                                     std::optional<std::string_view> separator, std::int64_t most);
-std::vector<std::string_view> rsplit(std::string_view text,
+std::vector<std::string_view> rsplit(Budget& budget, std::string_view text,
                                      std::optional<std::string_view> separator, std::int64_t most);
-std::vector<std::string_view> splitlines(std::string_view text, bool keep_ends = false);
+std::vector<std::string_view> splitlines(Budget& budget, std::string_view text,
+                                         bool keep_ends = false);
 
 /// Letter case as Python has it. kUnsupported for the few characters whose case is longer than one
 /// character or depends on others (the German sharp s, ligatures, a final sigma).

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "io/jinja/filter_use.h"
 #include "io/jinja/filters.h"
@@ -26,8 +27,8 @@ Result<Value> filter_trim(const Use& use) {
   VOLTA_TRY(const auto p, use.bind({"chars"}));
   VOLTA_TRY(const auto set, p.text(0));
   VOLTA_TRY(const std::string text, use.text());
-  if (set) use.budget.make_many(set->size(), text.size() / 64);
-  return make_text(use.budget, strip(text, true, true, set));
+  return make_text(use.budget,
+                   set ? strip(use.budget, text, true, true, *set) : strip(text, true, true));
 }
 
 Result<Value> filter_string(const Use& use) {
@@ -72,23 +73,25 @@ Result<Value> filter_replace(const Use& use) {
 
 Result<Value> filter_indent(const Use& use) {
   VOLTA_TRY(const auto p, use.bind({"width", "first", "blank"}));
-  std::string indention(4, ' ');
+  std::string spaces(4, ' ');
+  std::optional<std::string_view> given;
   if (const Value* width = p.find(0)) {
     if (const std::string* text = width->if_string()) {
-      indention = *text;
+      given = *text;
     } else {
       VOLTA_TRY(const std::int64_t count, p.integer(0, 4));
       if (count > 1000) return use.unsupported("by more than 1000 spaces is not supported");
-      indention.assign(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)), ' ');
+      spaces.assign(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)), ' ');
     }
   }
   if (use.input.if_text() == nullptr) return use.bad("takes a string");
   VOLTA_TRY(const std::string text, use.text());
   const std::string whole = text + "\n";
+  const std::string_view indention = given.value_or(spaces);
   TextBuilder out(use.budget);
   if (p.flag(1, false)) out.add(indention);
   bool first = true;
-  for (const std::string_view line : splitlines(whole)) {
+  for (const std::string_view line : splitlines(use.budget, whole)) {
     if (!first) {
       out.add("\n");
       if (!line.empty() || p.flag(2, false)) out.add(indention);
@@ -110,6 +113,7 @@ Result<Value> filter_truncate(const Use& use) {
     VOLTA_TRY(leeway, p.integer(3, 5));
   }
   VOLTA_TRY(const std::string text, use.text());
+  use.budget.scan(end.size());
   const auto end_size = static_cast<std::int64_t>(count_characters(end));
   if (most < end_size || leeway < 0) return use.bad("has a length shorter than its end");
   const auto size = static_cast<std::int64_t>(count_characters(text));
@@ -133,6 +137,7 @@ Result<Value> filter_tojson(const Use& use) {
     style.indented = true;
     style.item_separator = ",";
     if (const std::string* text = indent->if_string()) {
+      use.budget.scan(text->size());
       style.indent = *text;
     } else {
       VOLTA_TRY(const std::int64_t count, p.integer(1, 0));
@@ -148,6 +153,7 @@ Result<Value> filter_tojson(const Use& use) {
     }
     style.item_separator = *pair->items[0].if_string();
     style.key_separator = *pair->items[1].if_string();
+    use.budget.scan(style.item_separator.size() + style.key_separator.size());
   }
   return to_json(use.budget, use.input, style);
 }

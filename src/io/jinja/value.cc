@@ -355,7 +355,9 @@ Result<bool> contains(Budget& budget, const Value& container, const Value& item)
       return type_error(fmt::format("'in' on a string takes a string, not {}", item.type_name()));
     }
     budget.scan(text->size());
-    return Searcher(*part).find(*text) != std::string::npos;
+    const bool found = Searcher(budget, *part).find(*text) != std::string::npos;
+    VOLTA_TRY(budget.check());
+    return found;
   }
   if (const Dict* dict = container.if_dict()) {
     if (item.if_sequence() != nullptr || item.if_dict() != nullptr) {
@@ -383,7 +385,9 @@ const Value* find(Budget& budget, const Dict& dict, const Value& key) {
   for (const auto& [member, value] : dict.members) {
     if (name != nullptr) {
       const std::string* text = member.if_string();
-      if (text != nullptr && *text == *name) return &value;
+      if (text == nullptr || text->size() != name->size()) continue;
+      if (!budget.step(name->size() / 16)) return nullptr;
+      if (*text == *name) return &value;
     } else if (equal(budget, member, key)) {
       return &value;
     }
@@ -410,7 +414,8 @@ Status print_repr(TextBuilder& out, const Value& value) {
     if (text->markup) {
       return fail(ErrorCode::kUnsupported, "printing 'safe' text inside a list is not supported");
     }
-    out.add(quoted(*text->bytes));
+    // Escapes are slow to make.
+    if (out.scan(4 * text->bytes->size())) out.add(quoted(*text->bytes));
     return {};
   }
   if (value.is_undefined()) {
@@ -421,6 +426,7 @@ Status print_repr(TextBuilder& out, const Value& value) {
 }
 
 Status print(TextBuilder& out, const Value& value) {
+  out.scan(0);
   if (const std::string* text = value.if_string()) {
     out.add(*text);
   } else if (value.is_none()) {
@@ -467,6 +473,7 @@ Result<std::vector<Value>> iterate(Budget& budget, const Value& value) {
     VOLTA_TRY(budget.check());
     for (const auto& member : dict->members) items.push_back(member.first);
   } else if (const std::string* text = value.if_string()) {
+    budget.scan(text->size());
     budget.make_many(text->size(), 2 * sizeof(Value));
     VOLTA_TRY(budget.check());
     for (const std::string_view character : characters(*text)) {

@@ -127,10 +127,15 @@ class TextBuilder {
     if (budget_->make_bytes(piece.size())) text_ += piece;
   }
   void add(std::size_t count, std::string_view piece) {
-    if (budget_->make_many(count, piece.size())) {
+    if (piece.empty() || !budget_->make_many(count, piece.size())) return;
+    if (piece.size() == 1) {
+      text_.append(count, piece.front());
+    } else {
       for (std::size_t i = 0; i < count; ++i) text_ += piece;
     }
   }
+  /// Reading what is to be added.
+  bool scan(std::size_t bytes) { return budget_->scan(bytes); }
   bool full() const { return budget_->spent(); }
   Result<Value> finish(bool markup = false);
   Result<std::string> finish_string();

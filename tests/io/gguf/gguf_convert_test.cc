@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -101,7 +102,7 @@ class ConvertCase : public ::testing::Test {
   // Whether something is left that was to be renamed.
   bool any_temporary() const {
     for (const auto& entry : fs::directory_iterator(dir_.path())) {
-      if (entry.path().extension() == ".tmp") return true;
+      if (is_temporary_name(entry.path().filename().string())) return true;
     }
     return false;
   }
@@ -185,8 +186,46 @@ TEST_F(ConvertCase, AFailureLeavesNothingBehind) {
       break;
     }
     EXPECT_EQ(*read_text_file(dir_.file("keep.gguf")), "old");
-    EXPECT_FALSE(path_exists(dir_.file("keep.gguf.tmp")));
+    EXPECT_FALSE(any_temporary());
   }
+}
+
+TEST_F(ConvertCase, ReplacesFilesOnlyAndSaysSoAtOnce) {
+  ASSERT_TRUE(to_folder());
+  fs::create_directory(dir_.file("d.gguf"));
+  fs::create_symlink("elsewhere", dir_.file("link.gguf"));
+  const auto never = [](std::size_t, std::size_t) {
+    ADD_FAILURE() << "something was computed";
+    return false;
+  };
+  for (const auto& [name, what] :
+       {std::pair{"d.gguf", "is a folder"}, {"link.gguf", "is a symbolic link"}}) {
+    expect_error(folder_to_gguf(dir_.file("out"), dir_.file(name), GgmlType::kF32, true, never),
+                 ErrorCode::kIo, what);
+  }
+  EXPECT_TRUE(fs::is_symlink(dir_.file("link.gguf")));
+}
+
+TEST_F(ConvertCase, WhatIsNamedLikeATemporaryStays) {
+  write("new.gguf.tmp", "mine");
+  ASSERT_TRUE(to_folder());
+  ASSERT_TRUE(
+      folder_to_gguf(dir_.file("out"), dir_.file("new.gguf"), GgmlType::kF32, false, kGoOn));
+  EXPECT_EQ(*read_text_file(dir_.file("new.gguf.tmp")), "mine");
+}
+
+TEST_F(ConvertCase, NanIsNotWritten) {
+  ASSERT_TRUE(to_folder());
+  const std::string weights = dir_.file("out/model.safetensors");
+  auto tensors = *SafetensorsFile::open(weights)->load_all();
+  Tensor& norm = tensors.at("model.norm.weight");
+  norm = *Tensor::zeros({DType::kF32, norm.shape()});
+  (*norm.mutable_values<float>())[1] = NAN;
+  ASSERT_TRUE(write_safetensors(weights, tensors));
+  expect_error(
+      folder_to_gguf(dir_.file("out"), dir_.file("nan.gguf"), GgmlType::kF32, false, kGoOn),
+      ErrorCode::kNonFinite, "tensor 'model.norm.weight' holds NaN");
+  EXPECT_FALSE(path_exists(dir_.file("nan.gguf")));
 }
 
 TEST_F(ConvertCase, CanBeStopped) {

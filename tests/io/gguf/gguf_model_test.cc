@@ -4,12 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 
+#include "base/file.h"
 #include "device/helpers.h"
 #include "io/gguf/gguf_bytes.h"
+#include "io/gguf/gguf_writer.h"
 #include "io/model_folder.h"
 #include "nn/generator.h"
+#include "support/temp_dir.h"
 
 namespace volta {
 namespace {
@@ -193,6 +198,53 @@ TEST(GgufWeights, AreReadInTheirNativeTypes) {
   weights->release(other);
   EXPECT_EQ(gguf_native_dtype(GgmlType::kF16), DType::kF16);
   EXPECT_EQ(gguf_native_dtype(GgmlType::kQ4_K), DType::kF32);
+}
+
+// The file with its tensors aligned to single bytes, the first one at an odd address.
+std::string misaligned(const std::string& path) {
+  const GgufFile file = test::open_gguf(path);
+  const std::string bytes = *read_text_file(path);
+  std::int64_t data = std::ssize(bytes);
+  std::size_t header = 0;
+  for (const GgufTensor& tensor : file.tensors()) {
+    data = std::min(data, tensor.offset);
+    const std::size_t name = bytes.rfind(tensor.name, static_cast<std::size_t>(data));
+    // Its name, rank, sizes, type and offset.
+    header = std::max(header, name + tensor.name.size() + 4 +
+                                  8 * static_cast<std::size_t>(tensor.shape.rank()) + 4 + 8);
+  }
+  GgufMetadata more;
+  more.add_u32("general.alignment", 1);
+  const auto length = [&] { return header + more.bytes().size(); };
+  if (length() % 2 == 0) more.add_bool("pad", true);
+  if (length() % 2 == 0) more.add_bool("pad2", true);
+  std::string out = bytes.substr(0, 24) + std::string(more.bytes()) +
+                    bytes.substr(24, header - 24) + bytes.substr(static_cast<std::size_t>(data));
+  out[16] = static_cast<char>(out[16] + static_cast<char>(more.count()));
+  return out;
+}
+
+TEST(GgufWeights, AtOddAddressesAreCopied) {
+  const std::string path = test::gguf_data("qwen3.gguf");
+  const test::TempDir dir;
+  const std::string odd = dir.file("odd.gguf");
+  ASSERT_TRUE(write_file_atomic(odd, misaligned(path)));
+  ASSERT_EQ(test::open_gguf(odd).tensors().front().offset % 2, 1);
+  const auto config = load_model_config(path);
+  ASSERT_TRUE(config);
+  auto expected = GgufWeights::open(path, *config);
+  auto weights = GgufWeights::open(odd, *config);
+  ASSERT_TRUE(weights) << weights.error().message();
+  for (const ParameterInfo& info : parameters(*config)) {
+    const auto a = expected->read(info), b = weights->read(info);
+    ASSERT_TRUE(a && b);
+    EXPECT_TRUE(std::ranges::equal(*a->host_bytes(), *b->host_bytes())) << info.name;
+    if (b->dtype() == DType::kF32) {
+      const auto values = b->values<float>();
+      ASSERT_TRUE(values);
+      EXPECT_EQ(std::bit_cast<std::uintptr_t>(values->data()) % alignof(float), 0u) << info.name;
+    }
+  }
 }
 
 TEST(GgufWeights, BecomeAnyFloatType) {

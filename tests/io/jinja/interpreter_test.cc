@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 namespace volta::jinja {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 Result<std::string> run(std::string_view source, const Limits& limits = {}) {
@@ -186,6 +188,93 @@ TEST(JinjaRun, EverythingEnds) {
     ASSERT_FALSE(result) << source;
     EXPECT_EQ(result.error().code(), ErrorCode::kInvalidFile) << source;
   }
+}
+
+// Long strings: what is done to them is counted for every byte of each of them.
+TEST(JinjaRun, WorkOnLongTextsIsCounted) {
+  const std::string a = "{% set a = 'x' * 10000000 %}";
+  const std::string b = "{% set b = 'x' * 9999999 ~ 'y' %}";
+  const auto loop = [](std::string_view body) {
+    return "{% for i in range(100000) %}{% for j in range(100000) %}" + std::string(body) +
+           "{% endfor %}{% endfor %}";
+  };
+  const std::vector<std::string> slow = {
+      a + b + loop("{% if a == b %}{% endif %}"),
+      a + b + loop("{% if a < b %}{% endif %}"),
+      a + b + "{% set d = {a: 1} %}" + loop("{% if b in d %}{% endif %}"),
+      a + b + "{% set d = {a: 1} %}" + loop("{% set v = d[b] %}"),
+      a + b + "{% set d = {a: 1} %}" + loop("{% set v = d.get(b) %}"),
+      a + b + "{% set d = {a: 1, 'k': 2} %}" + loop("{% set v = dict(d, k=3) %}"),
+      a + b + "{{ b.startswith((a,) * 1000000) }}",
+      a + "{{ a.endswith((a[1:] ~ '2',) * 1000000) }}",
+      a + loop("{% if a in 'b' %}{% endif %}"),
+      a + loop("{% set v = 'b'.find(a) %}"),
+      a + loop("{% set v = 'b'.rfind(a) %}"),
+      a + loop("{% set v = 'b'.count(a) %}"),
+      a + loop("{% set v = 'b'.split(a) %}"),
+      a + loop("{% set v = 'b'.rsplit(a, 1) %}"),
+      a + loop("{% set v = 'b'.partition(a) %}"),
+      a + loop("{% set v = 'b'.rpartition(a) %}"),
+      a + loop("{% set v = 'b'.replace(a, '') %}"),
+      a + loop("{% set v = 'b'|replace(a, '') %}"),
+      a + loop("{% set v = 'b'|indent(a) %}"),
+      a + loop("{% set v = 'b'.strip(a) %}"),
+      a + loop("{% set v = ('b' * 60).strip(a ~ 'b') %}"),
+      a + loop("{% set v = ('b' * 60)|trim(a ~ 'b') %}"),
+      a + loop("{% set v = 'b'.removeprefix(a) %}{% set w = a.removesuffix('y') %}"),
+      a + loop("{% set v = []|tojson(indent=a) %}"),
+      a + loop("{% set v = []|tojson(separators=(a, a)) %}"),
+      a + loop("{% set v = a|tojson(ensure_ascii=true) %}"),
+      a + b + "{% set d = {a: 1, b: 2} %}" + loop("{% set v = d|tojson(sort_keys=true) %}"),
+      a + loop("{% set v = [1, 2]|map(attribute=a)|list %}"),
+      a + loop("{% set v = ('.' * 10000000).split('.') %}"),
+      a + loop("{% set v = ('\n' * 10000000).splitlines() %}"),
+      a + loop("{% set v = [a]|string %}"),
+      a + loop("{% set v = ['\x01' * 1000000]|string %}"),
+      a + loop("{% set v = a|upper %}"),
+      a + loop("{% set v = [a, a]|sort|length %}"),
+      a + loop("{% set v = a|int %}"),
+      a + loop("{% set v = [''] * 1000 %}{% set w = v|join %}"),
+      loop("{% set " + std::string(300'000, 'n') + " = 1 %}"),
+      "{% for x in [0] * 1000000 if true %}{{ loop.length }}{{ loop.nextitem }}{{ x + x + x + x + "
+      "x + x + x + x + x }}{% endfor %}",
+  };
+  for (const std::string& source : slow) {
+    const std::string name = source.substr(0, 200);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto result = run(source, {.steps = 5'000'000, .bytes = 64 << 20});
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(seconds.count(), 5.0) << name;
+    ASSERT_FALSE(result) << name;
+    EXPECT_THAT(result.error().message(), AnyOf(HasSubstr("the template runs for too long"),
+                                                HasSubstr("the template makes too much text")))
+        << name;
+  }
+}
+
+// Items that were drawn ahead of their round leave one by one: each at the same cost.
+TEST(JinjaRun, ALoopThatLooksAheadIsLinear) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto result =
+      run("{% for x in [0] * 1000000 if true %}{% set n = loop.length %}{% if loop.last %}{{ n }}"
+          "{% endif %}{% endfor %}");
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(seconds.count(), 5.0);
+  ASSERT_TRUE(result) << result.error().message();
+  EXPECT_EQ(*result, "1000000");
+}
+
+TEST(JinjaRun, CanBeInterrupted) {
+  const auto ast = parse(
+      "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}"
+      "{% endfor %}");
+  ASSERT_TRUE(ast) << ast.error().message();
+  int questions = 0;
+  const Environment environment{.interrupted = [&] { return ++questions == 3; }};
+  const auto result = render(*ast, environment);
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code(), ErrorCode::kInterrupted);
+  EXPECT_EQ(questions, 3);
 }
 
 TEST(JinjaSyntax, DeepNestingIsRefused) {
