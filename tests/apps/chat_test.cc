@@ -189,7 +189,8 @@ TEST_F(ChatTest, AnEndTokenWithTextEndsAnAnswerOnce) {
   const auto ids_of = [&](const std::string& text) {
     const CommandResult rendered = chat({"--render", "-p", text, "--output", "json"});
     std::string ids;
-    for (const Json& id : Json::parse(rendered.out)["ids"]) {
+    const Json prompt = Json::parse(rendered.out);
+    for (const Json& id : prompt["ids"]) {
       ids += (ids.empty() ? "" : ",") + id.dump();
     }
     return ids;
