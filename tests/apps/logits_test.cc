@@ -143,7 +143,8 @@ TEST_F(LogitsTest, WritesAFileAndSaysWhat) {
   ASSERT_TRUE(file);
   ASSERT_EQ(file->entries().size(), 1u);
   EXPECT_EQ(to_string(file->entries()[0].spec), "f32[2, 3, 256]");
-  for (const std::string& name : *list_directory(dir_.path())) {
+  const auto names = *list_directory(dir_.path());
+  for (const std::string& name : names) {
     EXPECT_FALSE(is_temporary_name(name)) << name;
   }
 }
@@ -188,7 +189,8 @@ TEST_F(LogitsTest, WeightsThatAreNotNumbersAreAnErrorAndNoFile) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("the logits of [0, 0] are not finite"));
   EXPECT_FALSE(std::filesystem::exists(dir_.file("out.safetensors")));
-  for (const std::string& name : *list_directory(dir_.path())) {
+  const auto names = *list_directory(dir_.path());
+  for (const std::string& name : names) {
     EXPECT_FALSE(is_temporary_name(name)) << name;
   }
 }

@@ -23,10 +23,28 @@ class Quantize : public testing::Test {
     std::ofstream text(path("text.txt"));
     for (int i = 0; i < 400; ++i) text << "the quick brown fox jumps over the lazy dog\n";
     text.close();
-    const CommandResult trained = run_volta(
-        {"train", "--data", path("text.txt"), "--out", path("run"), "--layers", "1", "--dim", "64",
-         "--heads", "2", "--context", "32", "--batch", "8", "--steps", "30", "--warmup", "5"},
-        dir_.path());
+    const CommandResult trained = run_volta({"train",
+                                             "--data",
+                                             path("text.txt"),
+                                             "--out",
+                                             path("run"),
+                                             "--layers",
+                                             "1",
+                                             "--dim",
+                                             "64",
+                                             "--heads",
+                                             "2",
+                                             "--context",
+                                             "32",
+                                             "--batch",
+                                             "8",
+                                             "--steps",
+                                             "30",
+                                             "--warmup",
+                                             "5",
+                                             "--activation",
+                                             "gelu_tanh"},
+                                            dir_.path());
     ASSERT_EQ(trained.exit_code, 0) << trained.err;
   }
   std::string path(const std::string& name) const { return dir_.file(name); }
