@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
 #include <string_view>
-#include <limits>
 #include <utility>
 
 #include "base/file.h"
