@@ -205,8 +205,7 @@ struct Generator::Session {
 
   Result<std::optional<DrawnToken>> next_token(std::int64_t slot) {
     if (!generator.options_.use_cache) return prefill(slot);
-    VOLTA_TRY(const DrawnToken drawn, generator.decoder_.drawn(slot));
-    return drawn;
+    return generator.decoder_.drawn(slot);
   }
 
   // The token after the slot's sequence; nothing when a callback cancelled on the way.

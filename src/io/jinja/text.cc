@@ -155,7 +155,7 @@ std::string_view strip_if(std::string_view text, bool left, bool right, const Dr
 
 // A part of a text, unless the budget is spent.
 void add_part(Budget& budget, std::vector<std::string_view>& parts, std::string_view part) {
-  if (budget.make_bytes(sizeof(part))) parts.push_back(part);
+  if (budget.make_bytes(sizeof(std::string_view))) parts.push_back(part);
 }
 }  // namespace
 

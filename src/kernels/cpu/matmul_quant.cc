@@ -199,7 +199,7 @@ HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
       if constexpr (Kind == Quant::kInt8) {
         VOLTA_UNROLL
         for (int i = 0; i < Rows; ++i) {
-          sum[i][v] = dot<Vnni>(sum[i][v], q, a + i * a_row + group * 4);
+          sum[i][v] = dot<Vnni>(sum[i][v], q, a + i * a_row + std::int64_t{group} * 4);
         }
       } else {
         const VI mask = hn::Set(di, 0x0F0F0F0F);
@@ -207,7 +207,7 @@ HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
         const VI high = hn::And(hn::ShiftRight<4>(q), mask);
         VOLTA_UNROLL
         for (int i = 0; i < Rows; ++i) {
-          const std::int8_t* row = a + i * a_row + group * 4;
+          const std::int8_t* row = a + i * a_row + std::int64_t{group} * 4;
           sum[i][v] = dot<Vnni>(dot<Vnni>(sum[i][v], low, row), high, row + 16);
         }
       }

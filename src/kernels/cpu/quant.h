@@ -107,7 +107,7 @@ inline std::int64_t byte_in_panel(const Encoding& e, std::int64_t k, std::int64_
   return ((k / 32 * 4 + k % 16 / 4) * e.width + j) * 4 + k % 4;
 }
 inline std::int64_t scales_in_panel(const Encoding& e) {
-  return e.width * e.block * quant_bits(e.quant) / 8;
+  return std::int64_t{e.width} * e.block * quant_bits(e.quant) / 8;
 }
 
 inline void put_in_panel(const QuantBlock& from, const Encoding& e, std::int64_t j,

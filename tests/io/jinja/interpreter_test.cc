@@ -256,12 +256,12 @@ TEST(JinjaRun, WorkOnLongTextsIsCounted) {
 TEST(JinjaRun, ALoopThatLooksAheadIsLinear) {
   const auto begin = std::chrono::steady_clock::now();
   const auto result =
-      run("{% for x in [0] * 1000000 if true %}{% set n = loop.length %}{% if loop.last %}{{ n }}"
+      run("{% for x in [0] * 100000 if true %}{% set n = loop.length %}{% if loop.last %}{{ n }}"
           "{% endif %}{% endfor %}");
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  EXPECT_LT(seconds.count(), 5.0);
+  EXPECT_LT(seconds.count(), 5.0);  // The square would take minutes.
   ASSERT_TRUE(result) << result.error().message();
-  EXPECT_EQ(*result, "1000000");
+  EXPECT_EQ(*result, "100000");
 }
 
 TEST(JinjaRun, CanBeInterrupted) {
