@@ -11,6 +11,7 @@
 #include "graph/plan.h"
 #include "io/model_folder.h"
 #include "nn/decoder.h"
+#include "nn/training_graph.h"
 #include "nn/transformer_graph.h"
 #include "train/run_options.h"
 

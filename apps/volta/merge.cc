@@ -38,24 +38,6 @@ Result<std::string> new_folder(const std::string& path) {
                           folder ? "the folder is not empty" : "that is no folder"));
 }
 
-// A model of NaN would be written, and everything that runs it would fail.
-Status check_finite(const Transformer& model, int threads) {
-  VOLTA_TRY(ThreadPool pool, ThreadPool::create(threads));
-  for (const auto& [name, tensor] : model.weights()) {
-    VOLTA_TRY(const Tensor host,
-              tensor.host_accessible() ? Result<Tensor>(tensor) : tensor.clone_to());
-    VOLTA_TRY(const auto bytes, host.host_bytes());
-    const NonFinite found = count_non_finite(bytes, host.dtype(), pool);
-    if (found.first < 0) continue;
-    return fail(
-        ErrorCode::kNonFinite,
-        fmt::format("the merged tensor '{}' has {} NaN and {} infinite values; nothing was "
-                    "written (volta verify tells whether the model or the adapter has them)",
-                    name, found.nans, found.infinities));
-  }
-  return {};
-}
-
 Status merge(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const std::string out, new_folder(options.out));
@@ -65,7 +47,10 @@ Status merge(const Globals& globals, const Options& options) {
   VOLTA_TRY(const CarriedFiles carried, read_carried_files(directory));
   VOLTA_TRY(const Transformer model,
             load_adapted_model(directory, options.adapter, session.device()));
-  VOLTA_TRY(check_finite(model, globals.threads));
+  if (auto finite = check_finite(model); !finite) {  // Everything that runs it would fail.
+    return std::unexpected(
+        std::move(finite).error().with_context("the merged model; nothing was written"));
+  }
   // Under another name until it is whole.
   VOLTA_TRY(const std::string temporary, make_temporary_directory(out));
   const auto write = [&]() -> Status {

@@ -209,6 +209,14 @@ Result<std::string> read_text_file(const std::string& path, int64_t max_bytes) {
   return text;
 }
 
+Result<std::optional<std::string>> read_text_file_if_there(const std::string& path,
+                                                           int64_t max_bytes) {
+  auto text = read_text_file(path, max_bytes);
+  if (text) return *std::move(text);
+  if (text.error().code() == ErrorCode::kNotFound) return std::nullopt;
+  return std::unexpected(std::move(text).error());
+}
+
 bool is_temporary_name(std::string_view name) {
   const auto is_digits = [](std::string_view text) {
     return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;

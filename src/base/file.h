@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -64,6 +65,9 @@ Result<HeapArray<std::byte>> read_binary_file(const std::string& path,
 /// The same as text (bytes as they are: see find_invalid_utf8 in base/text.h).
 Result<std::string> read_text_file(const std::string& path,
                                    int64_t max_bytes = kDefaultMaxFileBytes);
+/// The same, and nothing when there is no such file.
+Result<std::optional<std::string>> read_text_file_if_there(const std::string& path,
+                                                           int64_t max_bytes);
 
 /// True for the names of files and folders that wait to be renamed (NAME.tmp-1-2): what a killed
 /// writer left behind.

@@ -159,4 +159,10 @@ std::string format_count(int64_t count) {
   return fmt::format("{:.{}f}{}", value, decimals, kUnits[unit]);
 }
 
+std::string format_real(double number) {
+  std::string text = fmt::format("{}", number);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
 }  // namespace volta

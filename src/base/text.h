@@ -12,6 +12,10 @@
 
 namespace volta {
 
+/// A real number in as few digits as tell it apart, with a fraction or an exponent, so that readers
+/// of other languages see that it is no integer: "1.0", "0.1", "1e+20", "inf", "nan".
+std::string format_real(double number);
+
 /// One decoded code point and the bytes it took (1 to 4).
 struct CodePoint {
   char32_t value;

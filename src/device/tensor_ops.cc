@@ -263,6 +263,24 @@ Result<Tensor> cast(Device& device, const Tensor& x, DType dtype) {
   return apply_one(device, Cast{dtype}, {x});
 }
 
+Result<Tensor> as_spec(Device& device, const Tensor& x, const TensorSpec& spec) {
+  const auto there = [&](const Tensor& tensor) {
+    return tensor.buffer() != nullptr && tensor.buffer()->owner() == device.memory();
+  };
+  if (x.spec() == spec) return there(x) ? Result<Tensor>(x) : x.clone_to(device.memory());
+  // A device of the host reads memory of the host's where it lies (a mapped file's).
+  Tensor out = x;
+  if (!there(x) && device.memory() != host_memory()) {
+    VOLTA_TRY(out, x.clone_to(device.memory()));
+  }
+  const bool integers = x.spec().encoding.quantized() || spec.encoding.quantized();
+  if (out.dtype() != spec.dtype && !integers) {
+    VOLTA_TRY(out, cast(device, out, spec.dtype));
+  }
+  if (out.spec().encoding == spec.encoding) return out;
+  return apply_one(device, Encode{spec.encoding}, {out});
+}
+
 Result<Tensor> embedding(Device& device, const Tensor& table, const Tensor& ids) {
   VOLTA_TRY(need_rank("embedding", table, 2));
   return apply_one(device, Embedding{}, {table, ids});

@@ -84,6 +84,9 @@ Result<Tensor> slice(Device& device, const Tensor& x, int axis, std::int64_t beg
                      std::int64_t length);
 /// x converted to `dtype`.
 Result<Tensor> cast(Device& device, const Tensor& x, DType dtype);
+/// x in the device's memory, in the type and the encoding of `spec`, which has its shape; x itself
+/// when it is that already. Unlike elsewhere x may be in the host's memory.
+Result<Tensor> as_spec(Device& device, const Tensor& x, const TensorSpec& spec);
 /// Rows of table f[V, D] by ids i32[..]; f32 [.., D]. kInvalidArgument for an id outside [0, V).
 Result<Tensor> embedding(Device& device, const Tensor& table, const Tensor& ids);
 /// A new f32 tensor with every element `value`.

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/text.h"
 
 namespace volta {
 namespace {
@@ -29,13 +30,6 @@ constexpr std::array<std::string_view, 11> kCarried = {
     "chat_template.json",
 };
 
-// With the fraction that tells readers of other languages that it is no integer.
-std::string number_text(double number) {
-  std::string text = fmt::format("{}", number);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
-}
-
 // The value as it was parsed; as deep as the parser lets it be.
 void write_value(JsonWriter& json, const JsonValue& value) {
   if (const auto* flag = value.if_bool()) {
@@ -43,7 +37,7 @@ void write_value(JsonWriter& json, const JsonValue& value) {
   } else if (const auto* integer = value.if_int()) {
     json.value(*integer);
   } else if (const auto* number = value.if_double()) {
-    json.raw(number_text(*number));
+    json.raw(format_real(*number));
   } else if (const auto* text = value.if_string()) {
     json.value(*text);
   } else if (const auto* list = value.if_array()) {

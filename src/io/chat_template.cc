@@ -58,14 +58,6 @@ constexpr std::array<std::string_view, 7> kSpecialTokens = {
 constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "thinking",
                                                         "reasoning"};
 
-// A file's text; empty when there is no such file.
-Result<std::optional<std::string>> read_if_there(const std::string& path, std::int64_t most) {
-  auto text = read_text_file(path, most);
-  if (text) return *std::move(text);
-  if (text.error().code() == ErrorCode::kNotFound) return std::nullopt;
-  return std::unexpected(std::move(text).error());
-}
-
 // A token is a string, or an added token: an object with its content.
 Status add_special_tokens(const JsonRef& config, ChatTemplate::SpecialTokens& tokens) {
   for (const std::string_view name : kSpecialTokens) {
@@ -100,7 +92,7 @@ Result<std::optional<Document>> read_document(const std::string& directory, std:
   const bool gguf = is_gguf_path(directory);
   Document document{.json = {}, .path = gguf ? directory : join_path(directory, name)};
   VOLTA_TRY(const auto text, gguf ? read_gguf_document(directory, name)
-                                  : read_if_there(document.path, kMaxConfigBytes));
+                                  : read_text_file_if_there(document.path, kMaxConfigBytes));
   if (!text) return std::nullopt;
   VOLTA_TRY(document.json, parse_json(*text, document.path));
   return document;

@@ -60,14 +60,6 @@ Status read_float(const JsonRef& root, std::string_view key, std::optional<float
   return {};
 }
 
-// DIR/name as JSON; nothing when there is no such file.
-Result<std::optional<std::string>> read_optional(const std::string& path) {
-  auto text = read_text_file(path, kMaxBytes);
-  if (text) return *std::move(text);
-  if (text.error().code() == ErrorCode::kNotFound) return std::nullopt;
-  return std::unexpected(std::move(text).error());
-}
-
 // A .gguf file's; nothing when it names no token.
 Result<std::optional<std::string>> read_gguf(const std::string& path) {
   VOLTA_TRY(const GgufFile file, GgufFile::open(path));
@@ -134,14 +126,14 @@ Result<GenerationConfig> load_generation_config(const std::string& model, std::i
   GenerationConfig config;
   const bool gguf = is_gguf_path(model);
   const std::string path = gguf ? model : join_path(model, "generation_config.json");
-  VOLTA_TRY(const auto own, gguf ? read_gguf(model) : read_optional(path));
+  VOLTA_TRY(const auto own, gguf ? read_gguf(model) : read_text_file_if_there(path, kMaxBytes));
   if (own) {
     VOLTA_TRY(config, parse_generation_config(*own, path));
     VOLTA_TRY(check_end_tokens(config.end_tokens, vocab_size, path));
   }
   if (gguf) return config;
   const std::string model_path = join_path(model, "config.json");
-  VOLTA_TRY(const auto architecture, read_optional(model_path));
+  VOLTA_TRY(const auto architecture, read_text_file_if_there(model_path, kMaxBytes));
   if (!architecture) return config;
   VOLTA_TRY(const JsonValue value, parse_json(*architecture, model_path));
   VOLTA_TRY(const auto more, parse_end_tokens(JsonRef(value, model_path)));

@@ -1,5 +1,7 @@
 #include "io/non_finite.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -81,6 +83,21 @@ NonFinite count_non_finite(std::span<const std::byte> bytes, DType dtype, Thread
     default:
       return {};
   }
+}
+
+Status check_finite(const Transformer& model) {
+  VOLTA_TRY(ThreadPool pool, ThreadPool::create(model.device()->info().threads));
+  for (const auto& [name, weight] : model.weights()) {
+    VOLTA_TRY(const Tensor host,
+              weight.host_accessible() ? Result<Tensor>(weight) : weight.clone_to());
+    VOLTA_TRY(const auto bytes, host.host_bytes());
+    const NonFinite bad = count_non_finite(bytes, host.dtype(), pool);
+    if (bad.first < 0) continue;
+    return fail(ErrorCode::kNonFinite,
+                fmt::format("tensor '{}' holds {} NaN and {} infinities (volta verify lists all)",
+                            name, bad.nans, bad.infinities));
+  }
+  return {};
 }
 
 }  // namespace volta

@@ -6,6 +6,8 @@
 #include <span>
 
 #include "base/parallel.h"
+#include "base/result.h"
+#include "nn/transformer.h"
 #include "tensor/dtype.h"
 
 namespace volta {
@@ -20,5 +22,8 @@ struct NonFinite {
 /// Counts them in the elements of a float tensor as they lie in a file, at any address. Types that
 /// have none give zeros.
 NonFinite count_non_finite(std::span<const std::byte> bytes, DType dtype, ThreadPool& pool);
+
+/// kNonFinite, naming it and how many, for the first of a model's weights that holds any.
+Status check_finite(const Transformer& model);
 
 }  // namespace volta

@@ -86,10 +86,7 @@ Result<std::shared_ptr<const Plan>> Decoder::make(std::int64_t slots, std::int64
                                   .top = options_.top,
                                   .lora = model_.lora()};
   VOLTA_TRY(const Graph built, build_cached_graph(model_.config(), wanted));
-  VOLTA_TRY(const Graph stored, model_.with_stored_weights(built));
-  VOLTA_TRY(const Graph graph,
-            optimize(stored, *model_.device(), {.compute_dtype = options_.compute_dtype}));
-  VOLTA_TRY(Plan plan, make_plan(graph, *model_.device()));
+  VOLTA_TRY(Plan plan, model_.plan(built, options_.compute_dtype));
   return std::make_shared<const Plan>(std::move(plan));
 }
 

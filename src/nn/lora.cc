@@ -68,19 +68,17 @@ Status check_targets(const LoraConfig& lora, const TransformerConfig& config) {
   return {};
 }
 
-// A tensor in the device's memory, as f32.
-Result<Tensor> on_device(Device& device, Tensor tensor) {
-  if (tensor.buffer() == nullptr || tensor.buffer()->owner() != device.memory()) {
-    VOLTA_TRY(tensor, tensor.clone_to(device.memory()));
-  }
-  return tensor.dtype() == DType::kF32 ? tensor : tensor_ops::cast(device, tensor, DType::kF32);
-}
-
 }  // namespace
 
 float LoraConfig::scale() const {
   const auto r = static_cast<double>(rank);
   return static_cast<float>(alpha / (rank_stabilized ? std::sqrt(r) : r));
+}
+
+LoraConfig LoraConfig::without_dropout() const {
+  LoraConfig lora = *this;
+  lora.dropout = 0.0f;
+  return lora;
 }
 
 Result<LoraConfig> complete_lora(LoraConfig lora, const TransformerConfig& config) {
@@ -196,9 +194,12 @@ Status apply_adapter(Transformer& model, const Adapter& adapter) {
                   fmt::format("'{}' is packed ({}): adapters are merged into plain weights", name,
                               to_string(stored.spec())));
     }
-    VOLTA_TRY(const Tensor weight, on_device(device, stored));
-    VOLTA_TRY(const Tensor a, on_device(device, adapter.weights.find(layer.a())->second));
-    VOLTA_TRY(const Tensor b, on_device(device, adapter.weights.find(layer.b())->second));
+    const auto as_f32 = [&](const Tensor& tensor) {
+      return tensor_ops::as_spec(device, tensor, {DType::kF32, tensor.shape()});
+    };
+    VOLTA_TRY(const Tensor weight, as_f32(stored));
+    VOLTA_TRY(const Tensor a, as_f32(adapter.weights.find(layer.a())->second));
+    VOLTA_TRY(const Tensor b, as_f32(adapter.weights.find(layer.b())->second));
     VOLTA_TRY(const Tensor scaled, tensor_ops::scale(device, a, adapter.config.scale()));
     VOLTA_TRY(Tensor delta, tensor_ops::matmul(device, b, scaled));  // [outputs, inputs]
     if (in_out) {

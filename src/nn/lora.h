@@ -34,6 +34,8 @@ struct LoraConfig {
 
   bool active() const { return rank > 0; }
   float scale() const;
+  /// For evaluation and inference: adapters drop in training only.
+  LoraConfig without_dropout() const;
   bool operator==(const LoraConfig&) const = default;
 };
 

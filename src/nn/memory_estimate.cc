@@ -15,12 +15,11 @@ Result<Plan> plan_for(const TransformerConfig& config,
                       const std::map<std::string, TensorSpec>& weights,
                       const CachedGraphOptions& wanted, DType compute_dtype, Device& device) {
   VOLTA_TRY(const Graph built, build_cached_graph(config, wanted));
-  VOLTA_TRY(const Graph stored, set_parameter_specs(built, [&](const Value& value) {
-              const auto found = weights.find(value.name);
-              return found == weights.end() ? value.spec : found->second;
-            }));
-  VOLTA_TRY(const Graph graph, optimize(stored, device, {.compute_dtype = compute_dtype}));
-  return make_plan(graph, device);
+  const auto stored = [&](const Value& value) {
+    const auto found = weights.find(value.name);
+    return found == weights.end() ? value.spec : found->second;
+  };
+  return plan_for_weights(built, stored, compute_dtype, device);
 }
 
 }  // namespace

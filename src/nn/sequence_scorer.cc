@@ -44,9 +44,7 @@ Result<Graph> head_graph(const TransformerConfig& config, Score score, std::int6
 Result<BoundPlan> bind(const Graph& built, const Transformer& model, DType compute_dtype,
                        const TensorLookup& inputs) {
   Device& device = *model.device();
-  VOLTA_TRY(const Graph stored, model.with_stored_weights(built));
-  VOLTA_TRY(const Graph graph, optimize(stored, device, {.compute_dtype = compute_dtype}));
-  VOLTA_TRY(Plan plan, make_plan(graph, device));
+  VOLTA_TRY(Plan plan, model.plan(built, compute_dtype));
   return BoundPlan::bind(
       std::make_shared<const Plan>(std::move(plan)), device, [&](const PlanBinding& binding) {
         return binding.kind == ValueKind::kInput ? inputs(binding) : model.bind(binding);
@@ -79,9 +77,8 @@ Result<SequenceScorer> SequenceScorer::create(const Transformer& model,
   };
   SequenceScorer scorer(model);
   Graph body;
-  LoraConfig lora = model.lora();
-  lora.dropout = 0.0f;
-  VOLTA_TRY(const ValueId x, build_body(body, config, batch, time, {}, lora));
+  VOLTA_TRY(const ValueId x,
+            build_body(body, config, batch, time, {}, model.lora().without_dropout()));
   VOLTA_TRY(body.output("hidden", x));
   VOLTA_TRY(scorer.body_, bind(body, model, options.compute_dtype, zeros));
   std::vector<std::int32_t> positions(static_cast<std::size_t>(time));

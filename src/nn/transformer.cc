@@ -56,21 +56,6 @@ Result<Tensor> fresh_parameter(const TransformerConfig& config, const ParameterI
 
 namespace {
 
-// `tensor` as `spec` says, in the device's memory; itself where it is that already.
-Result<Tensor> convert(Tensor tensor, const TensorSpec& spec, Device& device) {
-  const bool integers = tensor.spec().encoding.quantized() || spec.encoding.quantized();
-  if (tensor.dtype() != spec.dtype && !integers) {
-    VOLTA_TRY(tensor, tensor_ops::cast(device, tensor, spec.dtype));
-  }
-  if (tensor.spec().encoding != spec.encoding) {
-    const std::array inputs = {tensor};
-    VOLTA_TRY(auto encoded, tensor_ops::apply(device, Encode{spec.encoding}, inputs));
-    return std::move(encoded.front());
-  }
-  const bool there = tensor.buffer() != nullptr && tensor.buffer()->owner() == device.memory();
-  return there ? std::move(tensor) : tensor.clone_to(device.memory());
-}
-
 Status check_bytes(double needed, std::int64_t parameters, const Device& device) {
   const DeviceInfo info = device.info();
   if (info.memory_bytes <= 0 || needed <= static_cast<double>(info.memory_bytes)) return {};
@@ -147,9 +132,7 @@ Result<Transformer> Transformer::assemble(const TransformerConfig& config,
                   fmt::format("tensor '{}' is {}; the config asks for a float tensor {}", info.name,
                               to_string(weight.spec()), to_string(info.shape)));
     }
-    if (weight.buffer() == nullptr || weight.buffer()->owner() != device->memory()) {
-      VOLTA_TRY(weight, weight.clone_to(device->memory()));
-    }
+    VOLTA_TRY(weight, tensor_ops::as_spec(*device, weight, weight.spec()));
     model.weights_.insert(weights.extract(found));
   }
   if (!weights.empty()) {
@@ -182,12 +165,7 @@ Status Transformer::replace_weight(const std::string& name, Tensor weight) {
 Status Transformer::attach(Adapter adapter) {
   VOLTA_TRY(check_adapter(config_, adapter));
   for (auto& [name, tensor] : adapter.weights) {
-    if (tensor.buffer() == nullptr || tensor.buffer()->owner() != device_->memory()) {
-      VOLTA_TRY(tensor, tensor.clone_to(device_->memory()));
-    }
-    if (tensor.dtype() != DType::kF32) {
-      VOLTA_TRY(tensor, tensor_ops::cast(*device_, tensor, DType::kF32));
-    }
+    VOLTA_TRY(tensor, tensor_ops::as_spec(*device_, tensor, {DType::kF32, tensor.shape()}));
   }
   adapter_ = std::move(adapter);
   return {};
@@ -224,7 +202,7 @@ Status Transformer::prepack(const WeightFormat& format) {
   for (auto& [name, weight] : weights_) {
     const auto wanted = specs.find(name);  // Every parameter is there.
     if (wanted == specs.end()) continue;
-    VOLTA_TRY(weight, convert(weight, wanted->second, *device_));
+    VOLTA_TRY(weight, tensor_ops::as_spec(*device_, weight, wanted->second));
   }
   return {};
 }
@@ -241,18 +219,26 @@ Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSou
     VOLTA_TRY(const Tensor stored, source.read(info));
     const auto wanted = specs.find(info.name);
     if (wanted == specs.end()) continue;  // assemble() names what is missing.
-    VOLTA_TRY(Tensor weight, convert(stored, wanted->second, *device));
+    VOLTA_TRY(Tensor weight, tensor_ops::as_spec(*device, stored, wanted->second));
     weights.emplace(info.name, std::move(weight));
     source.release(info);
   }
   return assemble(config, std::move(weights), std::move(device));
 }
 
-Result<Graph> Transformer::with_stored_weights(const Graph& graph) const {
-  return set_parameter_specs(graph, [&](const Value& value) {
+Result<Plan> plan_for_weights(const Graph& graph, const ParameterSpecs& stored, DType compute_dtype,
+                              Device& device) {
+  VOLTA_TRY(const Graph as_stored, set_parameter_specs(graph, stored));
+  VOLTA_TRY(const Graph optimized, optimize(as_stored, device, {.compute_dtype = compute_dtype}));
+  return make_plan(optimized, device);
+}
+
+Result<Plan> Transformer::plan(const Graph& graph, DType compute_dtype) const {
+  const auto stored = [&](const Value& value) {
     const auto found = weights_.find(value.name);
     return found == weights_.end() ? value.spec : found->second.spec();
-  });
+  };
+  return plan_for_weights(graph, stored, compute_dtype, *device_);
 }
 
 std::int64_t Transformer::parameter_count() const { return volta::parameter_count(config_); }

@@ -11,6 +11,8 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "graph/graph.h"
+#include "graph/passes.h"
+#include "graph/plan.h"
 #include "nn/lora.h"
 #include "nn/transformer_config.h"
 #include "nn/weight_source.h"
@@ -31,6 +33,11 @@ Result<std::map<std::string, TensorSpec>> packed_specs(
 /// A parameter's initial value (see Transformer::random), drawn from Philox stream `stream`.
 Result<Tensor> fresh_parameter(const TransformerConfig& config, const ParameterInfo& info,
                                std::uint64_t seed, std::uint32_t stream, Device& device);
+
+/// The plan of a model's graph for weights that are stored as `stored` says, with matrix products
+/// in `compute_dtype`.
+Result<Plan> plan_for_weights(const Graph& graph, const ParameterSpecs& stored, DType compute_dtype,
+                              Device& device);
 
 /// How the weights of a model are kept.
 struct WeightOptions {
@@ -86,8 +93,8 @@ class Transformer {
   /// else holds it. Afterwards the model runs faster and can neither be trained nor saved; results
   /// are the same, but for the rounding to `format`.
   Status prepack(const WeightFormat& format = {});
-  /// `graph`, one of this model's, with its parameters as the weights are stored.
-  Result<Graph> with_stored_weights(const Graph& graph) const;
+  /// The plan of `graph`, one of this model's, on its device, for the weights as they are stored.
+  Result<Plan> plan(const Graph& graph, DType compute_dtype) const;
   std::int64_t parameter_count() const;
   std::int64_t weight_bytes() const;
 

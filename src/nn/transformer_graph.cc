@@ -17,13 +17,6 @@ bool has_gpt2_names(const TransformerConfig& config) {
   return config.position == PositionKind::kLearned;
 }
 
-// A weight of the model as a graph parameter; the second use of a name (a tied output) gives the
-// first one's value.
-Result<ValueId> weight(Graph& graph, const std::string& name, const Shape& shape) {
-  if (const auto known = graph.find(name)) return *known;
-  return graph.parameter(name, {DType::kF32, shape});
-}
-
 // y = act(x W + b) (+ residual). `outputs` is the width of y.
 struct Linear {
   std::string name;
@@ -38,8 +31,8 @@ Result<ValueId> add_lora(const LayerContext& c, ValueId x, ValueId y, const Line
   Graph& graph = c.graph;
   const LoraLayer names{.name = layer.name};
   const std::int64_t inputs = graph.spec(x).shape.columns();
-  VOLTA_TRY(const ValueId a, weight(graph, names.a(), Shape(c.lora.rank, inputs)));
-  VOLTA_TRY(const ValueId b, weight(graph, names.b(), Shape(layer.outputs, c.lora.rank)));
+  VOLTA_TRY(const ValueId a, model_parameter(graph, names.a(), Shape(c.lora.rank, inputs)));
+  VOLTA_TRY(const ValueId b, model_parameter(graph, names.b(), Shape(layer.outputs, c.lora.rank)));
   if (c.lora.dropout > 0.0f) {
     const Dropout drop{c.lora.dropout, static_cast<std::uint32_t>(hash64(layer.name))};
     VOLTA_TRY(x, graph.add_one(drop, {x, c.rng}));
@@ -54,11 +47,12 @@ Result<ValueId> linear(const LayerContext& c, ValueId x, const Linear& layer) {
   const bool in_out = has_gpt2_names(c.config);
   const std::int64_t inputs = c.graph.spec(x).shape.columns();
   const Shape shape = in_out ? Shape(inputs, layer.outputs) : Shape(layer.outputs, inputs);
-  VOLTA_TRY(const ValueId w, weight(c.graph, layer.name + ".weight", shape));
+  VOLTA_TRY(const ValueId w, model_parameter(c.graph, layer.name + ".weight", shape));
   const MatMul op{.transpose_b = !in_out};
   VOLTA_TRY(ValueId y, c.graph.add_one(op, {x, w}));
   if (layer.bias) {
-    VOLTA_TRY(const ValueId b, weight(c.graph, layer.name + ".bias", Shape(layer.outputs)));
+    VOLTA_TRY(const ValueId b,
+              model_parameter(c.graph, layer.name + ".bias", Shape(layer.outputs)));
     VOLTA_TRY(y, c.graph.add_one(Binary{BinaryKind::kAdd}, {y, b}));
   }
   return add_lora(c, x, y, layer);
@@ -67,9 +61,9 @@ Result<ValueId> linear(const LayerContext& c, ValueId x, const Linear& layer) {
 Result<ValueId> norm(const LayerContext& c, ValueId x, const std::string& name) {
   const std::int64_t dim = c.graph.spec(x).shape.columns();
   const Norm op{c.config.norm, c.config.norm_bias, c.config.norm_eps};
-  VOLTA_TRY(const ValueId w, weight(c.graph, name + ".weight", Shape(dim)));
+  VOLTA_TRY(const ValueId w, model_parameter(c.graph, name + ".weight", Shape(dim)));
   if (!op.has_bias) return c.graph.add_one(op, {x, w});
-  VOLTA_TRY(const ValueId b, weight(c.graph, name + ".bias", Shape(dim)));
+  VOLTA_TRY(const ValueId b, model_parameter(c.graph, name + ".bias", Shape(dim)));
   return c.graph.add_one(op, {x, w, b});
 }
 
@@ -104,7 +98,7 @@ Result<ValueId> head_norm(const LayerContext& c, ValueId x, std::int64_t heads,
     return fail(ErrorCode::kInvalidArgument, "query and key norms need a value of lower rank");
   }
   VOLTA_TRY(const ValueId by_head, c.graph.add_one(Reshape{split}, {x}));
-  VOLTA_TRY(const ValueId w, weight(c.graph, name + ".weight", Shape(c.config.head_dim)));
+  VOLTA_TRY(const ValueId w, model_parameter(c.graph, name + ".weight", Shape(c.config.head_dim)));
   VOLTA_TRY(const ValueId y,
             c.graph.add_one(Norm{NormKind::kRms, false, c.config.norm_eps}, {by_head, w}));
   return c.graph.add_one(Reshape{flat}, {y});
@@ -268,12 +262,12 @@ Result<ValueId> embed(const LayerContext& c, ValueId ids) {
   const bool gpt2 = has_gpt2_names(config);
   c.graph.set_scope("embed");
   VOLTA_TRY(const ValueId table,
-            weight(c.graph, gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight",
-                   Shape(config.vocab_size, config.dim)));
+            model_parameter(c.graph, gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight",
+                            Shape(config.vocab_size, config.dim)));
   VOLTA_TRY(ValueId x, c.graph.add_one(Embedding{}, {table, ids}));
   if (gpt2) {
-    VOLTA_TRY(const ValueId places,
-              weight(c.graph, "transformer.wpe.weight", Shape(config.context, config.dim)));
+    VOLTA_TRY(const ValueId places, model_parameter(c.graph, "transformer.wpe.weight",
+                                                    Shape(config.context, config.dim)));
     VOLTA_TRY(const ValueId place, c.graph.add_one(Embedding{}, {places, c.positions}));
     VOLTA_TRY(x, c.graph.add_one(Binary{BinaryKind::kAdd}, {x, place}));
   }
@@ -289,88 +283,16 @@ Result<ValueId> head(const LayerContext& c, ValueId x) {
   const std::string name = !config.tied_output ? "lm_head.weight"
                            : gpt2              ? "transformer.wte.weight"
                                                : "model.embed_tokens.weight";
-  VOLTA_TRY(const ValueId w, weight(c.graph, name, Shape(config.vocab_size, config.dim)));
+  VOLTA_TRY(const ValueId w, model_parameter(c.graph, name, Shape(config.vocab_size, config.dim)));
   return c.graph.add_one(MatMul{.transpose_b = true}, {x, w});
 }
 
-// Adapters drop in training only.
-LoraConfig without_dropout(LoraConfig lora) {
-  lora.dropout = 0.0f;
-  return lora;
-}
-
-// All parameters in their fixed order, as values of a graph that uses every one of them.
-Result<std::vector<ValueId>> trained(Graph& graph, std::span<const ParameterInfo> infos) {
-  std::vector<ValueId> values;
-  for (const ParameterInfo& info : infos) {
-    VOLTA_TRY(const ValueId value, weight(graph, info.name, info.shape));
-    values.push_back(value);
-  }
-  return values;
-}
-
-// Mean cross entropy over the tokens of the batch, and the gradients of every parameter.
-struct Backward {
-  ValueId loss;
-  std::vector<ValueId> gradients;
-};
-Result<Backward> build_backward(Graph& graph, const TransformerConfig& config,
-                                const TrainingGraphOptions& options) {
-  VOLTA_TRY(const ValueId logits, build_logits(graph, config, options.batch, options.time,
-                                               options.dropout, options.lora));
-  VOLTA_TRY(const ValueId targets,
-            graph.input("targets", {DType::kI32, Shape(options.batch, options.time)}));
-  graph.set_scope("loss");
-  VOLTA_TRY(const ValueId token_loss, graph.add_one(CrossEntropy{}, {logits, targets}));
-  VOLTA_TRY(const ValueId mean, graph.add_one(Reduce{ReduceKind::kMean, 0, 2}, {token_loss}));
-  Backward out;
-  VOLTA_TRY(out.loss, graph.add_one(Reshape{Shape(1)}, {mean}));
-  const std::vector<ParameterInfo> infos = trained_parameters(config, options.lora);
-  VOLTA_TRY(const auto values, trained(graph, infos));
-  VOLTA_TRY(out.gradients, differentiate(graph, out.loss, values));
-  return out;
-}
-
-// One optimiser node a parameter.
-Status add_updates(Graph& graph, const TransformerConfig& config,
-                   const TrainingGraphOptions& options, std::span<const ValueId> gradients,
-                   ValueId stats) {
-  VOLTA_TRY(const ValueId schedule, graph.input("schedule", {DType::kF32, Shape(3)}));
-  const OptimizerConfig& optimizer = options.optimizer;
-  std::size_t i = 0;
-  for (const ParameterInfo& info : trained_parameters(config, options.lora)) {
-    const ValueId gradient = gradients[i++];
-    VOLTA_TRY(const ValueId w, weight(graph, info.name, info.shape));
-    const TensorSpec spec{DType::kF32, info.shape};
-    const float decay = info.decay() ? optimizer.weight_decay : 0.0f;
-    if (optimizer.kind == OptimizerConfig::Kind::kAdamW) {
-      VOLTA_TRY(const ValueId m, graph.state("adam.m." + info.name, spec));
-      VOLTA_TRY(const ValueId v, graph.state("adam.v." + info.name, spec));
-      const AdamW op{optimizer.beta1, optimizer.beta2, optimizer.eps, decay};
-      VOLTA_TRY(graph.add(op, std::vector{w, gradient, m, v, schedule, stats}));
-    } else if (optimizer.momentum != 0.0f) {
-      VOLTA_TRY(const ValueId v, graph.state("sgd.v." + info.name, spec));
-      VOLTA_TRY(
-          graph.add(Sgd{optimizer.momentum, decay}, std::vector{w, gradient, v, schedule, stats}));
-    } else {
-      VOLTA_TRY(graph.add(Sgd{0.0f, decay}, std::vector{w, gradient, schedule, stats}));
-    }
-  }
-  return {};
-}
-
-Status add_norm_and_updates(Graph& graph, const TransformerConfig& config,
-                            const TrainingGraphOptions& options, ValueId loss,
-                            std::span<const ValueId> gradients) {
-  graph.set_scope("optimizer");
-  std::vector<ValueId> inputs = {loss};
-  inputs.insert(inputs.end(), gradients.begin(), gradients.end());
-  VOLTA_TRY(const auto stats, graph.add(GlobalNorm{options.optimizer.clip}, inputs));
-  VOLTA_TRY(graph.output("stats", stats.front()));
-  return add_updates(graph, config, options, gradients, stats.front());
-}
-
 }  // namespace
+
+Result<ValueId> model_parameter(Graph& graph, const std::string& name, const Shape& shape) {
+  if (const auto known = graph.find(name)) return *known;
+  return graph.parameter(name, {DType::kF32, shape});
+}
 
 Result<ValueId> MultiHeadSelfAttentionLayer::build(const LayerContext& context, ValueId x) {
   const TransformerConfig& config = context.config;
@@ -440,7 +362,7 @@ Result<Graph> build_evaluation_graph(const TransformerConfig& config, std::int64
                                      std::int64_t time, bool want_logits, const LoraConfig& lora) {
   Graph graph;
   VOLTA_TRY(const ValueId logits,
-            build_logits(graph, config, batch, time, {}, without_dropout(lora)));
+            build_logits(graph, config, batch, time, {}, lora.without_dropout()));
   VOLTA_TRY(const ValueId targets, graph.input("targets", {DType::kI32, Shape(batch, time)}));
   graph.set_scope("loss");
   VOLTA_TRY(const ValueId loss, graph.add_one(CrossEntropy{}, {logits, targets}));
@@ -467,7 +389,7 @@ Result<Graph> build_cached_graph(const TransformerConfig& config,
                        .positions = in.positions,
                        .rope_table = in.rope_table,
                        .rng = {},
-                       .lora = without_dropout(options.lora),
+                       .lora = options.lora.without_dropout(),
                        .start = in.start,
                        .count = in.count};
   VOLTA_TRY(ValueId x, embed(context, in.ids));
@@ -497,55 +419,6 @@ Result<Graph> build_cached_graph(const TransformerConfig& config,
   for (std::size_t i = 0; i < drawn.size(); ++i) {
     constexpr std::array kNames = {"token", "logprob", "top_tokens", "top_logprobs"};
     VOLTA_TRY(graph.output(kNames[i], drawn[i]));
-  }
-  return graph;
-}
-
-Result<Graph> build_training_graph(const TransformerConfig& config,
-                                   const TrainingGraphOptions& options) {
-  Graph graph;
-  VOLTA_TRY(const Backward backward, build_backward(graph, config, options));
-  VOLTA_TRY(graph.output("loss", backward.loss));
-  VOLTA_TRY(add_norm_and_updates(graph, config, options, backward.loss, backward.gradients));
-  return graph;
-}
-
-Result<Graph> build_accumulate_graph(const TransformerConfig& config,
-                                     const TrainingGraphOptions& options) {
-  if (options.accumulate < 1) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("accumulate is {}; it must be at least 1", options.accumulate));
-  }
-  Graph graph;
-  VOLTA_TRY(const Backward backward, build_backward(graph, config, options));
-  VOLTA_TRY(graph.output("loss", backward.loss));
-  const Accumulate add{static_cast<float>(1.0 / static_cast<double>(options.accumulate))};
-  graph.set_scope("accumulate");
-  VOLTA_TRY(const ValueId total, graph.state("grad.loss", {DType::kF32, Shape(1)}));
-  VOLTA_TRY(graph.add(add, std::vector{total, backward.loss}));
-  std::size_t i = 0;
-  for (const ParameterInfo& info : trained_parameters(config, options.lora)) {
-    VOLTA_TRY(const ValueId sum, graph.state("grad." + info.name, {DType::kF32, info.shape}));
-    VOLTA_TRY(graph.add(add, std::vector{sum, backward.gradients[i++]}));
-  }
-  return graph;
-}
-
-Result<Graph> build_apply_graph(const TransformerConfig& config,
-                                const TrainingGraphOptions& options) {
-  VOLTA_TRY(validate(config));
-  Graph graph;
-  VOLTA_TRY(const ValueId loss, graph.state("grad.loss", {DType::kF32, Shape(1)}));
-  std::vector<ValueId> gradients;
-  for (const ParameterInfo& info : trained_parameters(config, options.lora)) {
-    VOLTA_TRY(const ValueId gradient, graph.state("grad." + info.name, {DType::kF32, info.shape}));
-    gradients.push_back(gradient);
-  }
-  VOLTA_TRY(add_norm_and_updates(graph, config, options, loss, gradients));
-  graph.set_scope("reset");
-  VOLTA_TRY(graph.add(Fill{0.0f}, std::vector{loss}));
-  for (const ValueId gradient : gradients) {
-    VOLTA_TRY(graph.add(Fill{0.0f}, std::vector{gradient}));
   }
   return graph;
 }

@@ -1,8 +1,8 @@
-// The graphs of a transformer: what it computes in training, evaluation, prefill and decoding,
-// built from layers. Shapes are fixed per graph; names of inputs, states and outputs are listed
-// here. With rotary positions each has the parameter "rope.table" f32[T or P, rotated], a row for
-// every position that may occur. [B batch, T time, S slots, C chunk rows, P cache capacity, V
-// vocabulary, D width]
+// The graphs of a transformer: what it computes in evaluation, prefill and decoding, built from
+// layers; those that train it are in nn/training_graph.h. Shapes are fixed per graph; names of
+// inputs, states and outputs are listed here. With rotary positions each has the parameter
+// "rope.table" f32[T or P, rotated], a row for every position that may occur. [B batch, T time, S
+// slots, C chunk rows, P cache capacity, V vocabulary, D width]
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,10 @@ namespace volta {
 struct DropoutOptions {
   float p = 0.0f;  ///< 0: none, and the graph has no "rng" input.
 };
+
+/// A weight of the model as a graph parameter; the second use of a name (a tied output) gives the
+/// first one's value.
+Result<ValueId> model_parameter(Graph& graph, const std::string& name, const Shape& shape);
 
 /// What a layer needs beside its input while a graph is built.
 struct LayerContext {
@@ -91,40 +95,5 @@ struct CachedGraphOptions {
 };
 Result<Graph> build_cached_graph(const TransformerConfig& config,
                                  const CachedGraphOptions& options);
-
-/// The optimiser of a training graph.
-struct OptimizerConfig {
-  enum class Kind : std::uint8_t { kAdamW, kSgd } kind = Kind::kAdamW;
-  float beta1 = 0.9f;
-  float beta2 = 0.999f;
-  float eps = 1e-8f;
-  float weight_decay = 0.0f;  ///< On parameters of two and more dimensions.
-  float momentum = 0.0f;      ///< SGD only.
-  float clip = 0.0f;          ///< Global gradient norm; 0: none.
-};
-struct TrainingGraphOptions {
-  std::int64_t batch = 1;
-  std::int64_t time = 1;
-  std::int64_t accumulate = 1;  ///< Micro-batches an update.
-  DropoutOptions dropout{};
-  OptimizerConfig optimizer{};
-  LoraConfig lora{};  ///< Active: the adapter alone is trained; <param> below are its parameters.
-};
-/// One update over one batch: forward, backward, norm, clip, optimiser.
-/// Inputs: "ids", "targets" i32[B, T], "positions" i32[T], "rng" i64[2] with dropout,
-/// "schedule" f32[3] = {lr, 1 - beta1^t, 1 - beta2^t}.
-/// States: "adam.m.<param>", "adam.v.<param>" (or "sgd.v.<param>").
-/// Outputs: "loss" f32[1] (mean over the tokens of the batch), "stats" f32[3] of GlobalNorm.
-Result<Graph> build_training_graph(const TransformerConfig& config,
-                                   const TrainingGraphOptions& options);
-/// With accumulate > 1: adds one micro-batch's gradients / accumulate to states "grad.<param>", and
-/// its loss / accumulate to state "grad.loss" f32[1]. Inputs and outputs as above without
-/// "schedule" and "stats".
-Result<Graph> build_accumulate_graph(const TransformerConfig& config,
-                                     const TrainingGraphOptions& options);
-/// The update from accumulated gradients, which it sets back to zero.
-/// Input "schedule"; output "stats".
-Result<Graph> build_apply_graph(const TransformerConfig& config,
-                                const TrainingGraphOptions& options);
 
 }  // namespace volta

@@ -162,17 +162,8 @@ Status open_batches(RunSetup& setup) {
 Result<Transformer> load_init_model(const std::string& path,
                                     const std::shared_ptr<Device>& device) {
   VOLTA_TRY(Transformer model, load_model(path, device));
-  VOLTA_TRY(ThreadPool pool, ThreadPool::create(device->info().threads));
-  for (const auto& [name, weight] : model.weights()) {
-    VOLTA_TRY(const Tensor host,
-              weight.host_accessible() ? Result<Tensor>(weight) : weight.clone_to());
-    VOLTA_TRY(const auto bytes, host.host_bytes());
-    const NonFinite bad = count_non_finite(bytes, host.dtype(), pool);
-    if (bad.first < 0) continue;
-    return fail(ErrorCode::kNonFinite,
-                fmt::format("{}: tensor '{}' holds {} NaN and {} infinities and cannot be trained "
-                            "(volta verify lists all)",
-                            path, name, bad.nans, bad.infinities));
+  if (auto finite = check_finite(model); !finite) {
+    return std::unexpected(std::move(finite).error().with_context(path));
   }
   return model;
 }

@@ -10,8 +10,8 @@
 
 #include "base/memory.h"
 #include "base/result.h"
+#include "nn/training_graph.h"
 #include "nn/transformer.h"
-#include "nn/transformer_graph.h"
 #include "train/data.h"
 #include "train/schedule.h"
 

@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "device/helpers.h"
 #include "graph/passes.h"
+#include "nn/training_graph.h"
 #include "nn/transformer.h"
 #include "nn/transformer_graph.h"
 #include "support/random.h"

@@ -7,6 +7,7 @@
 #include "graph/passes.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
+#include "nn/training_graph.h"
 #include "nn/transformer_graph.h"
 #include "support/shared_data.h"
 #include "train/data.h"

@@ -11,6 +11,7 @@
 #include "io/jinja/arguments.h"
 #include "io/jinja/filters.h"
 #include "io/jinja/functions.h"
+#include "io/jinja/level.h"
 #include "io/jinja/operators.h"
 
 namespace volta::jinja {
@@ -71,16 +72,6 @@ class Interpreter {
     return std::unexpected(std::move(error).with_context(fmt::format("line {}", node.line)));
   }
 
-  class Level {
-   public:
-    explicit Level(int& depth) : depth_(depth) { ++depth_; }
-    ~Level() { --depth_; }
-    Level(const Level&) = delete;
-    Level& operator=(const Level&) = delete;
-
-   private:
-    int& depth_;
-  };
   Status enter() {
     budget_.step();
     VOLTA_TRY(budget_.check());

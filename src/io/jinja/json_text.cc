@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "io/tokenizers/unicode.h"
 
 namespace volta::jinja {
@@ -110,7 +111,7 @@ class JsonPrinter {
     const double d = value.as_double();
     if (std::isnan(d)) return "NaN";
     if (std::isinf(d)) return d > 0 ? "Infinity" : "-Infinity";
-    return number_text(d);
+    return format_real(d);
   }
   // Keys are strings, numbers, booleans or none.
   static std::string key_text(const Value& key) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "io/jinja/level.h"
 #include "io/jinja/lexer.h"
 
 namespace volta::jinja {
@@ -102,17 +103,6 @@ class Parser {
     return add({.kind = NodeKind::kConstant, .line = line, .value = std::move(value)});
   }
 
-  // Counts how deep the parser is in itself.
-  class Level {
-   public:
-    explicit Level(int& depth) : depth_(depth) { ++depth_; }
-    ~Level() { --depth_; }
-    Level(const Level&) = delete;
-    Level& operator=(const Level&) = delete;
-
-   private:
-    int& depth_;
-  };
   Status check_level() const {
     if (level_ <= kMaxNesting) return {};
     return error("the template nests too deeply", current().line);

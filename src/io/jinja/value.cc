@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "io/jinja/text.h"
 
 namespace volta::jinja {
@@ -403,12 +404,6 @@ const Value* find(const Dict& dict, std::string_view key) {
   return nullptr;
 }
 
-std::string number_text(double number) {
-  std::string text = fmt::format("{}", number);
-  if (text.find_first_of(".en") == std::string::npos) text += ".0";
-  return text;
-}
-
 Status print_repr(TextBuilder& out, const Value& value) {
   if (const Text* text = value.if_text()) {
     if (text->markup) {
@@ -436,7 +431,7 @@ Status print(TextBuilder& out, const Value& value) {
   } else if (const std::int64_t* number = value.if_int()) {
     out.add(fmt::format("{}", *number));
   } else if (const double* real = value.if_double()) {
-    out.add(number_text(*real));
+    out.add(format_real(*real));
   } else if (const Sequence* sequence = value.if_sequence()) {
     return print_sequence(out, *sequence);
   } else if (const Dict* dict = value.if_dict()) {

@@ -172,7 +172,6 @@ const Value* find(const Dict& dict, std::string_view key);
 Status print(TextBuilder& out, const Value& value);
 Status print_repr(TextBuilder& out, const Value& value);
 Result<Value> to_text(Budget& budget, const Value& value);
-std::string number_text(double number);
 
 /// What a for loop sees; reads an iterator to its end. kInvalidFile when it cannot be iterated.
 Result<std::vector<Value>> iterate(Budget& budget, const Value& value);
