@@ -26,12 +26,31 @@ struct MatMulParameters {
   std::int32_t k_block = 0;         ///< Steps of K that a tile stays in registers for; times 8.
   std::int32_t m_block = 0;         ///< Rows of a that pass by a slice of b before the next slice.
   std::int32_t n_block = 0;         ///< Columns of b in a slice.
-  TileShape tile = {};              ///< One of tile_shapes().
+  TileShape tile = {};              ///< One of tile_shapes(). Fewer rows get the same columns.
   std::int32_t prefetch_bytes = 0;  ///< How far ahead a tile asks for b; 0: not at all.
   bool operator==(const MatMulParameters&) const = default;
 };
 
-/// Every tile that `simd` has a kernel for, as tuning may choose them.
+/// The vectors side by side in the widest tile.
+inline constexpr int kMostVectors = 16;
+/// The rows of the tallest one.
+inline constexpr int kMostRows = 16;
+
+/// Whether there is a kernel of `rows` rows by `vectors` vectors of c: where their sums, the
+/// vectors of b and an element of a fit the registers (32 of AVX-512, otherwise 16). Tiles one
+/// vector wide come taller than that: on AVX2 they are the 4x8, 8x8, 12x8 and 16x8 of the field.
+constexpr bool has_tile(Simd simd, int rows, int vectors) {
+  if (rows < 1 || rows > kMostRows) return false;
+  if (vectors == 1) return simd != Simd::kSse4 || rows <= 8;
+  if (vectors == 2) return rows <= (simd == Simd::kAvx512 ? 14 : simd == Simd::kAvx2 ? 6 : 4);
+  if (vectors != 4 && vectors != 8 && vectors != 16) return false;
+  const int registers = simd == Simd::kAvx512 ? 32 : 16;
+  // With one row b is an operand from memory and needs no register.
+  const int others = rows == 1 ? 2 : vectors + 1;
+  return rows * vectors + others <= registers && rows * vectors <= registers - 4;
+}
+
+/// The tiles of has_tile() in columns.
 std::span<const TileShape> tile_shapes(Simd simd);
 
 /// What an untuned product of `m` rows uses: one constant set per instruction set, alike on every
