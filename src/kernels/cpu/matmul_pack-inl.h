@@ -13,13 +13,11 @@
 #include <cstdint>
 
 #include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/matmul_plan.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
-
-/// Vectors in a panel of b; the panel is 2 lanes(F32()) columns wide.
-inline constexpr int kPanelVectors = 2;
 
 /// Copies `steps` rows of b[K, N] into panels `stride` apart: step k of the first at
 /// to[k * panel width]; zeros beyond `columns`. All panels row by row: long reads, which the
@@ -117,6 +115,18 @@ void pack_a_transposed(const T* HWY_RESTRICT a, std::int64_t row, std::int64_t s
       const std::int64_t n = std::min(width, rows - i);
       hn::StoreU(n == width ? load(d, a + i) : load_n(d, a + i, n), d, to + i);
     }
+  }
+}
+
+/// A tile of a[M, K] of two-byte elements as they are: row i at element i * steps of `to`, with
+/// steps rounded up to an even number and the last one filled up with zero.
+template <typename T>
+void pack_a_pairs(const T* HWY_RESTRICT a, std::int64_t row, std::int64_t steps, std::int64_t rows,
+                  void* HWY_RESTRICT to) {
+  T* out = static_cast<T*>(to);
+  for (std::int64_t i = 0; i < rows; ++i, a += row) {
+    out = std::copy_n(a, steps, out);
+    if (steps % 2 != 0) *out++ = T{};
   }
 }
 

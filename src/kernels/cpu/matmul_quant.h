@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/matmul_loops.h"
 #include "kernels/cpu/matmul_plan.h"
-#include "kernels/cpu/matmul_tiles.h"
 
 namespace volta::cpu {
 

@@ -1,15 +1,16 @@
 // The loops of the matrix product around its tiles, compiled once per instruction set: slices of b,
 // K blocks, tiles of rows, panels. It knows its part of the plan, not the threads.
-#include "kernels/cpu/matmul_tiles.h"
+#include "kernels/cpu/matmul_loops.h"
 
 #include <algorithm>
 #include <cstdint>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/matmul_tiles.cc"
+#define HWY_TARGET_INCLUDE "kernels/cpu/matmul_loops.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/matmul_kernel-inl.h"
+#include "kernels/cpu/matmul_tile.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/split.h"
 
@@ -17,17 +18,12 @@ HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
 
-constexpr TileTable kTiles = make_tiles<false, F32Panels>();
-constexpr TileTable kPackedATiles = make_tiles<true, F32Panels>();
-constexpr TileTable kBF16Tiles = make_tiles<false, BF16Panels>();
-constexpr TileTable kF16Tiles = make_tiles<false, F16Panels>();
-
-/// The kernels for a tile of `rows`, by the number of panels.
-const TileRow& kernels_for(const MatMulPlan& plan, std::int64_t rows, bool in_place) {
-  const TileTable* table = plan.op.transpose_a ? &kPackedATiles : &kTiles;
-  if (in_place && plan.problem.b_type == DType::kBF16) table = &kBF16Tiles;
-  if (in_place && plan.problem.b_type == DType::kF16) table = &kF16Tiles;
-  return (*table)[static_cast<std::size_t>(rows)];
+/// The kernels for the plan's operands, by rows. `in_place`: b's own panels, not packed copies.
+const TileTable& tiles_for(const MatMulPlan& plan, bool in_place) {
+  if (plan.op.transpose_a) return packed_a_tiles(plan.simd);
+  if (!in_place || plan.problem.b_type == DType::kF32) return f32_tiles(plan.simd);
+  if (plan.problem.b_type == DType::kF16) return f16_tiles(plan.simd);
+  return plan.bf16_dot ? bf16_dot_tiles() : bf16_tiles(plan.simd);
 }
 
 /// A half-open range.
@@ -69,6 +65,20 @@ void pack_b(const Work& w, Range panels) {
   });
 }
 
+/// The same for a of bf16 in pairs of steps; K blocks begin at even ones.
+template <typename T>
+void place_pairs(const Work& w, const T* a, Range rows, Tile& t) {
+  const std::int64_t steps = w.k.size();
+  t.k = ceil_div(steps, 2);
+  t.a_row = w.plan.pack_a ? t.k : w.plan.problem.k / 2;
+  t.a = a;
+  if constexpr (sizeof(T) == 2) {
+    if (!w.plan.pack_a) return;
+    t.a = w.packed_a;
+    pack_a_pairs(a, w.plan.problem.k, steps, rows.size(), w.packed_a);
+  }
+}
+
 /// Points `t` at rows of a over the K block, packing them where the plan says so.
 void place_a(const Work& w, Range rows, Tile& t) {
   const MatMulProblem& p = w.plan.problem;
@@ -83,7 +93,9 @@ void place_a(const Work& w, Range rows, Tile& t) {
       return;
     }
     a += rows.begin * p.k + w.k.begin;
-    if (w.plan.pack_a) {
+    if (w.plan.bf16_dot) {
+      place_pairs(w, a, rows, t);
+    } else if (w.plan.pack_a) {
       pack_a_rows(a, p.k, w.k.size(), rows.size(), w.packed_a);
     } else if constexpr (sizeof(T) == sizeof(float)) {
       t.a = a;
@@ -143,28 +155,30 @@ Panels packed_panels(const Work& w, Range range) {
           0};
 }
 
-/// One tile of rows against panels, taken as many at a time as the registers allow.
+/// One tile of rows against panels, as many vectors at a time as the plan and the kernels have.
 void multiply_panels(const Work& w, Tile t, Range rows, const Panels& panels,
                      const TileRow& tiles) {
   const MatMulProblem& p = w.plan.problem;
+  const std::int64_t lanes = w.plan.layout.width / kPanelVectors;
+  const std::int64_t first = panels.range.begin * w.plan.layout.width;
+  const std::int64_t vectors =
+      ceil_div(std::min(p.n, panels.range.end * w.plan.layout.width) - first, lanes);
   const bool finish =
       w.k.end == p.k && (w.operands.bias != nullptr || w.operands.residual != nullptr ||
                          w.plan.op.activation != Activation::kNone);
   t.b_step = panels.step;
   t.panel_stride = panels.stride;
   t.prefetch = panels.prefetch;
-  const std::byte* b = panels.data;
-  for (std::int64_t panel = panels.range.begin; panel < panels.range.end;) {
-    std::int64_t taken = std::min<std::int64_t>(kMostPanels, panels.range.end - panel);
-    while (tiles[static_cast<std::size_t>(taken)] == nullptr) --taken;
-    const std::int64_t column = panel * w.plan.layout.width;
-    t.b = b;
-    t.c = w.operands.c + (w.batch * p.m + rows.begin) * p.n + column;
-    t.columns = std::min(taken * w.plan.layout.width, p.n - column);
-    tiles[static_cast<std::size_t>(taken)](t);
-    if (finish) finish_tile(w, rows, column, t.columns);
-    b += taken * panels.stride * panels.unit_bytes;
-    panel += taken;
+  for (std::int64_t v = 0; v < vectors;) {
+    std::int64_t taken = w.plan.tile_vectors;
+    while (taken > vectors - v || tiles[tile_column(taken)] == nullptr) taken /= 2;
+    const std::int64_t at = v / kPanelVectors * panels.stride + v % kPanelVectors * lanes;
+    t.b = panels.data + at * panels.unit_bytes;
+    t.c = w.operands.c + (w.batch * p.m + rows.begin) * p.n + first + v * lanes;
+    t.columns = std::min(taken * lanes, p.n - first - v * lanes);
+    tiles[tile_column(taken)](t);
+    if (finish) finish_tile(w, rows, first + v * lanes, t.columns);
+    v += taken;
   }
 }
 
@@ -173,6 +187,7 @@ void multiply_panels(const Work& w, Tile t, Range rows, const Panels& panels,
 void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
   const MatMulProblem& p = w.plan.problem;
   const std::int64_t tiles = ceil_div(rows.size(), w.plan.tile_rows);
+  const TileTable& table = tiles_for(w.plan, in_place);
   w.k = {};
   do {  // At least once: with K = 0 c is the epilogue of zero.
     w.k = {w.k.end, std::min(p.k, w.k.end + w.plan.layout.k_block)};
@@ -185,20 +200,26 @@ void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
       t.c_row = p.n;
       t.accumulate = w.k.begin > 0;
       place_a(w, part, t);
-      multiply_panels(w, t, part, panels, kernels_for(w.plan, part.size(), in_place));
+      multiply_panels(w, t, part, panels, table[static_cast<std::size_t>(part.size())]);
     }
   } while (w.k.end < p.k);
 }
 
 void multiply_task(Work& w, Range rows, Range panels) {
-  const PanelSource source = w.plan.source;
+  const bool in_place = w.plan.source != PanelSource::kPack;
   // In plain rows the last panel may be ragged, and a tile reads whole panels.
   const std::int64_t whole = w.plan.problem.n / w.plan.layout.width;
-  const Range inner{panels.begin,
-                    source == PanelSource::kInRows ? std::min(panels.end, whole) : panels.end};
-  for (std::int64_t begin = inner.begin; begin < inner.end; begin += w.plan.slice_panels) {
-    multiply_slice(w, rows, {begin, std::min(inner.end, begin + w.plan.slice_panels)},
-                   source != PanelSource::kPack);
+  const Range inner{panels.begin, w.plan.source == PanelSource::kInRows
+                                      ? std::min(panels.end, whole)
+                                      : panels.end};
+  // What is packed anew for every block of rows is packed once.
+  const std::int64_t blocks = in_place ? ceil_div(rows.size(), w.plan.m_block) : 1;
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const Range block{rows.begin + part_begin(rows.size(), blocks, i),
+                      rows.begin + part_begin(rows.size(), blocks, i + 1)};
+    for (std::int64_t begin = inner.begin; begin < inner.end; begin += w.plan.slice_panels) {
+      multiply_slice(w, block, {begin, std::min(inner.end, begin + w.plan.slice_panels)}, in_place);
+    }
   }
   if (panels.end > inner.end) multiply_slice(w, rows, {whole, panels.end}, false);
 }
