@@ -145,6 +145,36 @@ TEST_P(MatMulPanels, ProductsOfBF16AreTheSameHoweverTheyAreCut) {
   }
 }
 
+TEST_P(MatMulPanels, ProductsOfBF16AreTheSameFromEveryLayout) {
+  for (const std::int64_t k : {1, 2, 63, 64, 385}) {
+    const MatMulCase c = bf16_case(20, k, 75);
+    MatMulData data(c);
+    data.pack(c, GetParam(), pool_);
+    const std::vector<float> expected = run_matmul(c, data, GetParam(), pool_);
+    const auto transposed = [](const Operand& x, std::int64_t rows, std::int64_t columns) {
+      std::vector<float> values;
+      for (std::int64_t j = 0; j < columns; ++j) {
+        for (std::int64_t i = 0; i < rows; ++i) {
+          values.push_back(x[static_cast<std::size_t>(i * columns + j)]);
+        }
+      }
+      return Operand(Shape(columns, rows), values, DType::kBF16);
+    };
+    for (const bool transpose_a : {false, true}) {
+      for (const bool transpose_b : {false, true}) {
+        MatMulCase other = c;
+        other.op.transpose_a = transpose_a;
+        other.op.transpose_b = transpose_b;
+        MatMulData same(other);
+        same.a = transpose_a ? transposed(data.a, c.m, k) : data.a;
+        same.b = transpose_b ? data.b : transposed(data.b, c.n, k);
+        EXPECT_TRUE(same_bits(run_matmul(other, same, GetParam(), pool_), expected))
+            << other.name();
+      }
+    }
+  }
+}
+
 TEST_P(MatMulPanels, ProductsOfBF16KeepNaNAndInfinity) {
   const MatMulCase c = bf16_case(3, 9, 40);
   MatMulData data(c);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul_loops.cc"
@@ -20,10 +21,11 @@ namespace {
 
 /// The kernels for the plan's operands, by rows. `in_place`: b's own panels, not packed copies.
 const TileTable& tiles_for(const MatMulPlan& plan, bool in_place) {
+  if (plan.bf16_dot) return plan.op.transpose_a ? bf16_dot_packed_a_tiles() : bf16_dot_tiles();
   if (plan.op.transpose_a) return packed_a_tiles(plan.simd);
   if (!in_place || plan.problem.b_type == DType::kF32) return f32_tiles(plan.simd);
   if (plan.problem.b_type == DType::kF16) return f16_tiles(plan.simd);
-  return plan.bf16_dot ? bf16_dot_tiles() : bf16_tiles(plan.simd);
+  return bf16_tiles(plan.simd);
 }
 
 /// A half-open range.
@@ -43,45 +45,75 @@ struct Work {
   Range k;  ///< The K block.
 };
 
+/// Steps of the K block as a tile counts them: pairs for the dot product of bf16. K blocks begin at
+/// even steps.
+std::int64_t tile_steps(const Work& w) {
+  return w.plan.bf16_dot ? ceil_div(w.k.size(), 2) : w.k.size();
+}
+
 /// Packs panels of b, over the K block.
 void pack_b(const Work& w, Range panels) {
   const MatMulProblem& p = w.plan.problem;
   const std::int64_t width = w.plan.layout.width;
-  const std::int64_t stride = width * w.k.size();
+  const std::int64_t stride = width * tile_steps(w);
   const Range columns{panels.begin * width, std::min(p.n, panels.end * width)};
   visit_float(p.b_type, [&](auto element) HWY_ATTR {
     using T = decltype(element);
+    constexpr bool kMayPair = std::is_same_v<T, BF16>;
     const T* b = static_cast<const T*>(w.operands.b) + w.batch * p.k * p.n;
     if (!w.plan.op.transpose_b) {
-      pack_panels(b + w.k.begin * p.n + columns.begin, p.n, w.k.size(), columns.size(), stride,
-                  w.packed_b);
+      b += w.k.begin * p.n + columns.begin;
+      if constexpr (kMayPair) {
+        if (w.plan.bf16_dot) {
+          pack_panels_of_pairs(b, p.n, w.k.size(), columns.size(), stride, w.packed_b);
+          return;
+        }
+      }
+      pack_panels(b, p.n, w.k.size(), columns.size(), stride, w.packed_b);
       return;
     }
     float* to = w.packed_b;
     for (std::int64_t j = columns.begin; j < columns.end; j += width, to += stride) {
-      pack_panel_transposed(b + j * p.k + w.k.begin, p.k, w.k.size(),
-                            std::min(width, columns.end - j), to);
+      const T* from = b + j * p.k + w.k.begin;
+      const std::int64_t n = std::min(width, columns.end - j);
+      if constexpr (kMayPair) {
+        if (w.plan.bf16_dot) {
+          pack_panel_transposed_pairs(from, p.k, w.k.size(), n, to);
+          continue;
+        }
+      }
+      pack_panel_transposed(from, p.k, w.k.size(), n, to);
     }
   });
 }
 
-/// The same for a of bf16 in pairs of steps; K blocks begin at even ones.
-template <typename T>
-void place_pairs(const Work& w, const T* a, Range rows, Tile& t) {
-  const std::int64_t steps = w.k.size();
-  t.k = ceil_div(steps, 2);
-  t.a_row = w.plan.pack_a ? t.k : w.plan.problem.k / 2;
-  t.a = a;
-  if constexpr (sizeof(T) == 2) {
-    if (!w.plan.pack_a) return;
-    t.a = w.packed_a;
-    pack_a_pairs(a, w.plan.problem.k, steps, rows.size(), w.packed_a);
+/// Points `t` at rows of an a of bf16, as pairs of steps.
+void place_pairs(const Work& w, Range rows, Tile& t) {
+  const MatMulProblem& p = w.plan.problem;
+  const auto* a = static_cast<const BF16*>(w.operands.a) + w.batch * p.m * p.k;
+  t.a = w.packed_a;
+  t.a_row = t.k;
+  if (w.plan.op.transpose_a) {
+    pack_a_transposed_pairs(a + w.k.begin * p.m + rows.begin, p.m, w.k.size(), rows.size(),
+                            w.packed_a);
+    return;
+  }
+  a += rows.begin * p.k + w.k.begin;
+  if (w.plan.pack_a) {
+    pack_a_pairs(a, p.k, w.k.size(), rows.size(), w.packed_a);
+  } else {
+    t.a = a;
+    t.a_row = p.k / 2;
   }
 }
 
 /// Points `t` at rows of a over the K block, packing them where the plan says so.
 void place_a(const Work& w, Range rows, Tile& t) {
   const MatMulProblem& p = w.plan.problem;
+  if (w.plan.bf16_dot) {
+    place_pairs(w, rows, t);
+    return;
+  }
   visit_float(p.a_type, [&](auto element) HWY_ATTR {
     using T = decltype(element);
     const T* a = static_cast<const T*>(w.operands.a) + w.batch * p.m * p.k;
@@ -93,9 +125,7 @@ void place_a(const Work& w, Range rows, Tile& t) {
       return;
     }
     a += rows.begin * p.k + w.k.begin;
-    if (w.plan.bf16_dot) {
-      place_pairs(w, a, rows, t);
-    } else if (w.plan.pack_a) {
+    if (w.plan.pack_a) {
       pack_a_rows(a, p.k, w.k.size(), rows.size(), w.packed_a);
     } else if constexpr (sizeof(T) == sizeof(float)) {
       t.a = a;
@@ -150,7 +180,7 @@ Panels packed_panels(const Work& w, Range range) {
   return {range,
           reinterpret_cast<const std::byte*>(w.packed_b),
           w.plan.layout.width,
-          w.plan.layout.width * w.k.size(),
+          w.plan.layout.width * tile_steps(w),
           sizeof(float),
           0};
 }
@@ -196,7 +226,7 @@ void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
       const Range part{rows.begin + part_begin(rows.size(), tiles, i),
                        rows.begin + part_begin(rows.size(), tiles, i + 1)};
       Tile t{};
-      t.k = w.k.size();
+      t.k = tile_steps(w);
       t.c_row = p.n;
       t.accumulate = w.k.begin > 0;
       place_a(w, part, t);

@@ -170,8 +170,8 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
   plan.tile_vectors = parameters.tile.columns * kPanelVectors / panel_width(simd);
   plan.m_block = std::max(parameters.m_block, parameters.tile.rows);
   plan.source = panel_source(op, problem);
-  plan.bf16_dot = plan.source == PanelSource::kEncoded && problem.a_type == DType::kBF16 &&
-                  problem.b_type == DType::kBF16 && simd == Simd::kAvx512 && bf16_dot_available();
+  plan.bf16_dot = problem.a_type == DType::kBF16 && problem.b_type == DType::kBF16 &&
+                  simd == Simd::kAvx512 && bf16_dot_available();
   // Rows that lie a multiple of 4 KiB apart share one set of L1, which has fewer ways than a tile
   // has rows.
   const bool aliased = problem.k * dtype_size(problem.a_type) % 4096 == 0 && problem.m > 4;

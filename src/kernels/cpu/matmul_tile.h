@@ -46,5 +46,7 @@ const TileTable& bf16_tiles(Simd simd);
 bool bf16_dot_available();
 /// a and b in pairs of bf16, by the processor's own dot product.
 const TileTable& bf16_dot_tiles();
+/// The same for a transposed a, packed; at most a panel wide.
+const TileTable& bf16_dot_packed_a_tiles();
 
 }  // namespace volta::cpu

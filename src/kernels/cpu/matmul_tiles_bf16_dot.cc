@@ -1,4 +1,4 @@
-// Tiles of bf16 panels with an a of bf16, two steps at a time by AVX512_BF16's dot product
+// Tiles of pairs of bf16 on both sides, two steps at a time by AVX512_BF16's dot product
 // (VDPBF16PS: each product exact, each of the two sums rounded to even, subnormal numbers taken for
 // zero): as many multiply-adds a cycle as f32 has, or twice as many, and each two steps.
 #include <cstring>
@@ -37,10 +37,18 @@ struct BF16Pairs {
   }
 };
 
+struct PackedABF16Pairs : BF16Pairs {
+  static constexpr bool kPackedA = true;
+};
+
 }  // namespace
 
 const TileTable& bf16_dot_table() {
   static constexpr TileTable table = make_tiles<BF16Pairs>();
+  return table;
+}
+const TileTable& bf16_dot_packed_a_table() {
+  static constexpr TileTable table = make_tiles<PackedABF16Pairs>();
   return table;
 }
 #else
@@ -48,6 +56,7 @@ const TileTable& bf16_dot_table() {
   static constexpr TileTable table{};
   return table;
 }
+const TileTable& bf16_dot_packed_a_table() { return bf16_dot_table(); }
 #endif
 
 }  // namespace volta::cpu::HWY_NAMESPACE
@@ -62,6 +71,10 @@ bool bf16_dot_available() {
 }
 
 const TileTable& bf16_dot_tiles() { return VOLTA_SIMD_CALL(Simd::kAvx512, bf16_dot_table); }
+
+const TileTable& bf16_dot_packed_a_tiles() {
+  return VOLTA_SIMD_CALL(Simd::kAvx512, bf16_dot_packed_a_table);
+}
 
 }  // namespace volta::cpu
 #endif
