@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -35,15 +36,13 @@ struct PromptReport {
   std::int64_t length = 0;
   std::vector<double> first_token;  // Seconds, one a run.
   std::vector<double> token;        // Seconds, one for each later token.
+  std::vector<double> decode;       // Tokens a second, one a run: of all its later tokens.
 
   double prefill_rate() const {
     const double seconds = quantile(first_token, 0.5);
     return seconds > 0.0 ? static_cast<double>(length) / seconds : 0.0;
   }
-  double decode_rate() const {
-    const double seconds = quantile(token, 0.5);
-    return seconds > 0.0 ? 1.0 / seconds : 0.0;
-  }
+  double decode_rate() const { return quantile(decode, 0.5); }
 };
 
 struct Report {
@@ -92,7 +91,10 @@ Status measure(Generator& generator, const TransformerConfig& config, const Opti
   if (!count) return {};
   const GenerationTiming& timing = generator.timing();
   report.first_token.push_back(timing.first_token_seconds);
-  report.token.insert(report.token.end(), timing.token_seconds.begin(), timing.token_seconds.end());
+  const std::vector<double>& seconds = timing.token_seconds;
+  report.token.insert(report.token.end(), seconds.begin(), seconds.end());
+  const double total = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+  if (total > 0.0) report.decode.push_back(static_cast<double>(seconds.size()) / total);
   return {};
 }
 
@@ -108,7 +110,7 @@ Result<Report> run_bench(const Transformer& model, const Options& options, std::
             Generator::create(model,
                               {.capacity = capacity_for(config, longest), .compute_dtype = dtype}));
   for (const std::int64_t length : lengths) {
-    report.prompts.push_back({.length = length, .first_token = {}, .token = {}});
+    report.prompts.push_back({.length = length, .first_token = {}, .token = {}, .decode = {}});
   }
   for (std::int64_t run = 0; run < options.runs.warmup + options.runs.runs; ++run) {
     for (PromptReport& prompt : report.prompts) {

@@ -70,13 +70,15 @@ TEST_F(BenchModelTest, RatesFollowFromTheTimes) {
   ASSERT_EQ(prompts->size(), 2u);
   for (std::size_t i = 0; i < 2; ++i) {
     const JsonRef& prompt = (*prompts)[i];
-    const double length = i == 0 ? 1 : 8, token = *prompt.get_float("token_s", 1e-9);
+    const double length = i == 0 ? 1 : 8, rate = *prompt.get_float("decode_tokens_per_s", 1.0);
     EXPECT_EQ(*prompt.get_float("prompt"), length);
     EXPECT_NEAR(*prompt.get_float("prefill_tokens_per_s") * *prompt.get_float("first_token_s"),
                 length, 1e-6);
-    EXPECT_NEAR(*prompt.get_float("decode_tokens_per_s") * token, 1.0, 1e-6);
-    EXPECT_NEAR(*prompt.get_float("weights_gb_per_s"), bytes / token * 1e-9, 1e-6);
-    EXPECT_GE(*prompt.get_float("token_p95_s"), token);
+    EXPECT_NEAR(*prompt.get_float("weights_gb_per_s"), bytes * rate * 1e-9, 1e-6);
+    // Of six tokens the slowest, which no run's mean exceeds.
+    const double slowest = *prompt.get_float("token_p95_s");
+    EXPECT_LE(1.0 / rate, slowest * (1.0 + 1e-9));
+    EXPECT_LE(*prompt.get_float("token_s", 1e-9), slowest);
   }
   const CommandResult text = bench({"run", "--prompt", "1,8"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
