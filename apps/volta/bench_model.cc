@@ -86,7 +86,11 @@ Status measure(Generator& generator, const TransformerConfig& config, const Opti
                std::uint64_t seed, bool count, PromptReport& report) {
   const std::int64_t tokens = std::min(options.runs.tokens, config.context - report.length);
   const GenerationRequest request = random_request(config, report.length, tokens, seed);
-  VOLTA_TRY(generator.generate(std::span(&request, 1)));
+  const GenerationCallbacks until_interrupted{
+      .token = [](const TokenEvent&) { return !interrupted(); },
+      .prompt = [](const PromptEvent&) { return !interrupted(); },
+      .finished = {}};
+  VOLTA_TRY(generator.generate(std::span(&request, 1), until_interrupted));
   if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
   if (!count) return {};
   const GenerationTiming& timing = generator.timing();

@@ -3,18 +3,22 @@
 
     pip install torch --index-url https://download.pytorch.org/whl/cpu
     bench/peers/training.py [--model shakespeare,gpt2-t64,gpt2-t256] [--threads 1,2] [--rounds 7]
-        [--steps 5] [--compile] [--output text|json]
+        [--steps 5] [--compile] [--llm-c DIR] [--output text|json]
 
 shakespeare is the preset shakespeare-char-cpu, gpt2-tT is GPT-2 124M with batches of 4 x T. A step
 is forward, backward, clipping and AdamW (PyTorch's fused one). Volta runs as `volta train`, stopped
 (SIGSTOP) while PyTorch has its turn; the first step of each turn is left out. tokens/s are medians
-of all steps, the ratio is that of the medians. Both losses are shown: they start near ln(vocab).
+of all steps, the ratio is that of the medians. Losses are shown: they start near ln(vocab).
+--llm-c is the folder of a built llm.c with its data: train_gpt2 joins in for gpt2-t64, the batch
+that it is written for. It runs as built, on its own text and weights.
 """
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
+import statistics
 import struct
 import subprocess
 import sys
@@ -41,6 +45,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=5, help="measured steps a turn")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
+    parser.add_argument("--llm-c", help="folder of llm.c, with train_gpt2 and its data")
     parser.add_argument("--output", choices=["text", "json"], default="text")
     parser.add_argument("--volta", default=measuring.VOLTA)
     parser.add_argument("--machine", default=measuring.MACHINE)
@@ -61,12 +66,53 @@ def write_ids(path, ids):
         file.write(struct.pack("<Q", len(header)) + header + data)
 
 
-class VoltaTrainer:
-    """`volta train` without an end, which runs in its turns only."""
+class StoppedTrainer:
+    """A program that trains and tells of every step, and runs in its turns only. Subclasses say
+    what it told: steps() gives tokens/s and loss of each step so far."""
+
+    def __init__(self, command, log, **where):
+        self.command, self.log, self.where = [str(word) for word in command], log, where
+        self.start()
+        self.wait_for(1)
+        self.pause()
+
+    def start(self):
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, **self.where)
+
+    def wait_for(self, count):
+        while len(self.steps()) < count:
+            code = self.process.poll()
+            if code == 0:
+                self.start()  # It ended as it should, but too early for us.
+            elif code is not None:
+                with open(self.log) as log:
+                    sys.exit(f"{self.command[0]} ended with {code}:\n{log.read()}")
+            time.sleep(0.02)
+
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def turn(self, steps):
+        """tokens/s of each step, and the last loss."""
+        done = len(self.steps())
+        self.process.send_signal(signal.SIGCONT)
+        self.wait_for(done + 1 + steps)  # The first of them was stopped half-way.
+        self.pause()
+        rates, losses = zip(*self.steps()[done + 1:done + 1 + steps])
+        return list(rates), losses[-1]
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class VoltaTrainer(StoppedTrainer):
+    """`volta train` without an end."""
 
     def __init__(self, program, model, data, folder, threads):
         self.metrics = os.path.join(folder, "run", "metrics.jsonl")
-        self.log = os.path.join(folder, "volta.log")
         command = [program, "train", "--data", data, "--out", os.path.join(folder, "run"),
                    "--threads", threads, "--layers", model["layers"], "--heads", model["heads"],
                    "--dim", model["dim"], "--context", model["context"], "--vocab", model["vocab"],
@@ -76,46 +122,32 @@ class VoltaTrainer:
                    "--lr", model["lr"], "--beta2", model["beta2"], "--weight-decay", WEIGHT_DECAY,
                    "--clip", CLIP, "--dropout", 0, "--steps", 10**9, "--eval-every", 0,
                    "--save-every", 0]
-        if model["bias"]:
-            command.append("--bias")
-        with open(self.log, "w") as log:
-            self.process = subprocess.Popen([str(word) for word in command], stdout=log,
-                                            stderr=log)
-        self.wait_for(1)
-        self.pause()
+        super().__init__(command + ["--bias"] * model["bias"], os.path.join(folder, "volta.log"))
 
-    def records(self):
-        """The whole lines so far."""
+    def steps(self):
         try:
             with open(self.metrics) as file:
                 text = file.read()
         except FileNotFoundError:
             return []
-        return text[:text.rfind("\n") + 1].splitlines()
+        records = map(json.loads, text[:text.rfind("\n") + 1].splitlines())
+        return [(record["tokens_per_s"], record["loss"]) for record in records]
 
-    def wait_for(self, count):
-        while len(self.records()) < count:
-            if self.process.poll() is not None:
-                with open(self.log) as log:
-                    sys.exit(f"volta train ended with {self.process.returncode}:\n{log.read()}")
-            time.sleep(0.02)
 
-    def pause(self):
-        self.process.send_signal(signal.SIGSTOP)
-        os.waitpid(self.process.pid, os.WUNTRACED)
+class LlmCTrainer(StoppedTrainer):
+    """llm.c's train_gpt2, which does 40 steps and is started again then."""
 
-    def turn(self, steps):
-        """tokens/s of each step, and the last loss."""
-        done = len(self.records())
-        self.process.send_signal(signal.SIGCONT)
-        self.wait_for(done + 1 + steps)  # The first of them was stopped half-way.
-        self.pause()
-        taken = [json.loads(line) for line in self.records()[done + 1:done + 1 + steps]]
-        return [record["tokens_per_s"] for record in taken], taken[-1]["loss"]
+    def __init__(self, llm_c, model, folder, threads):
+        self.tokens = model["batch"] * model["time"]
+        # Its lines are to come at once, not when a buffer is full.
+        super().__init__(["stdbuf", "-oL", os.path.join(os.path.abspath(llm_c), "train_gpt2")],
+                         os.path.join(folder, "llm_c.log"), cwd=llm_c,
+                         env={**os.environ, "OMP_NUM_THREADS": str(threads)})
 
-    def end(self):
-        self.process.kill()
-        self.process.wait()
+    def steps(self):
+        with open(self.log, errors="replace") as log:
+            told = re.findall(r"train loss ([\d.]+) \(took ([\d.]+) ms\)", log.read())
+        return [(self.tokens / (float(ms) * 1e-3), float(loss)) for loss, ms in told]
 
 
 def make_torch_model(torch, model):
@@ -196,6 +228,9 @@ class TorchTrainer:
             rates.append(tokens / (time.perf_counter() - begin))
         return rates, loss
 
+    def end(self):
+        pass
+
 
 def measure(torch, options, name, threads):
     model = MODELS[name]
@@ -203,40 +238,47 @@ def measure(torch, options, name, threads):
     torch.manual_seed(1)
     ids = torch.randint(model["vocab"], (ROWS, model["time"] + 1))
     before = measuring.memory_state(options.machine, threads)
-    peer = TorchTrainer(torch, model, ids, options.compile)
     folder = tempfile.mkdtemp(prefix="volta-training-")
-    rates, losses = {"volta": [], "pytorch": []}, {}
-    volta = None
+    trainers = {}
     try:
         data = os.path.join(folder, "ids.safetensors")
         write_ids(data, ids)
-        volta = VoltaTrainer(options.volta, model, data, folder, threads)
+        trainers["volta"] = VoltaTrainer(options.volta, model, data, folder, threads)
+        trainers["pytorch"] = TorchTrainer(torch, model, ids, options.compile)
+        if options.llm_c and name == "gpt2-t64":
+            trainers["llm_c"] = LlmCTrainer(options.llm_c, model, folder, threads)
+        rates = {contender: [] for contender in trainers}
+        losses = {}
         for _ in range(options.rounds):
-            for contender, trainer in (("volta", volta), ("pytorch", peer)):
+            for contender, trainer in trainers.items():
                 taken, losses[contender] = trainer.turn(options.steps)
                 rates[contender] += taken
+        parameters = sum(p.numel() for p in trainers["pytorch"].model.parameters())
     finally:
-        if volta is not None:
-            volta.end()
+        for trainer in trainers.values():
+            trainer.end()
         shutil.rmtree(folder)
     report = {"model": name, "threads": threads, "batch": model["batch"], "time": model["time"],
-              "torch": torch.__version__, "compiled": options.compile,
-              "parameters": sum(p.numel() for p in peer.model.parameters()), "losses": losses,
-              "before": before, "after": measuring.memory_state(options.machine, threads)}
-    report.update({contender: measuring.summary(values) for contender, values in rates.items()})
-    report["ratio"] = report["volta"]["median"] / report["pytorch"]["median"]
+              "torch": torch.__version__, "compiled": options.compile, "parameters": parameters,
+              "before": before, "after": measuring.memory_state(options.machine, threads),
+              "contenders": {}}
+    base = statistics.median(rates["volta"])
+    for contender, values in rates.items():
+        report["contenders"][contender] = {**measuring.summary(values), "loss": losses[contender],
+                                           "ratio": base / statistics.median(values)}
     return report
 
 
 def to_text(report):
-    return "\n".join([
-        measuring.state_in_words("before", report["before"]),
-        f"{report['model']}, {report['parameters']} parameters, {report['batch']} x "
-        f"{report['time']}, {report['threads']} threads: volta "
-        f"{measuring.in_words(report['volta'])} tokens/s, PyTorch {report['torch']} "
-        f"{measuring.in_words(report['pytorch'])}, {report['ratio']:.2f}x; losses "
-        f"{report['losses']['volta']:.2f} and {report['losses']['pytorch']:.2f}",
-        measuring.state_in_words("after", report["after"])])
+    lines = [measuring.state_in_words("before", report["before"]),
+             f"# {report['model']}, {report['parameters']} parameters, {report['batch']} x "
+             f"{report['time']}, {report['threads']} threads, PyTorch {report['torch']}"
+             f"{' compiled' if report['compiled'] else ''}; tokens/s: median (10th..90th "
+             "percentile), Volta's ratio to it"]
+    for contender, row in report["contenders"].items():
+        lines.append(f"{contender:>8} {measuring.in_words(row)} {row['ratio']:.2f}x, "
+                     f"loss {row['loss']:.2f}")
+    return "\n".join(lines + [measuring.state_in_words("after", report["after"])])
 
 
 def main():

@@ -2,11 +2,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "apps/command.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "support/temp_dir.h"
 
@@ -120,6 +125,28 @@ TEST_F(BenchModelTest, PromptsThatDoNotFitAreNamed) {
   EXPECT_EQ(longer.exit_code, 2);
   EXPECT_THAT(longer.err, HasSubstr("--prompt 15"));
   EXPECT_THAT(longer.err, HasSubstr("at most 14"));
+}
+
+TEST_F(BenchModelTest, AnInterruptEndsIt) {
+  train("run");
+  test::Command endless({"bench", "model", "run", "--runs", "100000", "--prompt", "14,14,14"},
+                        dir_.path());
+  // Its note comes once the model is loaded and signals are heard.
+  const auto noted = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+      if (entry.path().extension() != ".err") continue;
+      const auto text = read_text_file(entry.path().string());
+      if (text && text->find("has room for") != std::string::npos) return true;
+    }
+    return false;
+  };
+  for (int i = 0; i < 6000 && !noted(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  endless.kill(SIGINT);
+  const CommandResult result = endless.wait();
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_EQ(result.out, "");
 }
 
 TEST_F(BenchModelTest, WhatIsNoModelIsRefused) {

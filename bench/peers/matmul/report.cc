@@ -174,6 +174,12 @@ void Report::end_text(const Memory& after) const {
 void Report::end(const Memory& after) {
   if (output_ == Output::kText) return end_text(after);
   if (output_ == Output::kCsv) return;
+  json_.end_array().key("rows").begin_array();
+  for (const auto& [group, mean] : by_rows_) {
+    json_.begin_object().field("m", group.first).field("state", group.second ? "cold" : "hot");
+    to_json(json_, "packed", mean);
+    json_.end_object();
+  }
   json_.end_array();
   to_json(json_, "all", packed_);
   to_json(json_, "all_plain", plain_);
