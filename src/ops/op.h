@@ -33,9 +33,7 @@ enum class Activation : std::uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 /// batched: a and b have the same rank >= 3 and leading axes; no epilogue.
 /// Neither batched nor with transpose_a, b may be encoded: with transpose_b in transposed panels,
 /// otherwise in panels of itself. Results are the same, bit for bit; but where b is quantised, each
-/// row of a is, too: in blocks of 32 along K, to int8 with a scale of f32. Where a and b are bf16,
-/// the processor's own dot product may sum them, which rounds after every product and takes
-/// subnormal numbers for zero.
+/// row of a is, too: in blocks of 32 along K, to int8 with a scale of f32.
 struct MatMul {
   bool transpose_a = false;
   bool transpose_b = false;

@@ -3,7 +3,9 @@
 // stays in registers over a K block. With few rows (decoding) b is read in place instead.
 //
 // Same bits: whoever computes an element of c, in whatever blocks, it is the same chain of
-// multiply-adds over k, and threads split M, N and the batch only.
+// multiply-adds over k, and threads split M, N and the batch only. Where a and b are both bf16 and
+// the processor has a dot product of pairs, the chain is one of those: it rounds after every
+// product and takes subnormal numbers for zero.
 //
 //   matmul_parameters     what may be tuned, the defaults, and the table of what was
 //   matmul_plan           what is cut how, from shapes and parameters alone
