@@ -84,19 +84,24 @@ std::vector<float> promised(const QuantCase& c, const std::vector<float>& a, Wei
     for (std::int64_t j = 0; j < c.n; ++j) {
       float total = 0;
       cpu::QuantBlock block;
-      for (std::int64_t b = 0; b < x_blocks; ++b) {
+      const auto multiply_add = [&](float p, float q, float sum) {
+        return fused ? std::fma(p, q, sum) : p * q + sum;
+      };
+      for (std::int64_t b = 0; b < blocks; ++b) {
         const View view = rows.view();
-        cpu::get_block(view.as<const std::uint8_t>(), rows.encoding, blocks, j, b * 32 / c.block,
-                       block);
-        int sum = 0;
-        for (std::int64_t k = b * 32; k < std::min(c.k, b * 32 + 32); ++k) {
-          sum += block.q[static_cast<std::size_t>(k % c.block)] *
-                 x.q[static_cast<std::size_t>(i * c.k + k)];
+        cpu::get_block(view.as<const std::uint8_t>(), rows.encoding, blocks, j, b, block);
+        float part = 0;
+        for (std::int64_t first = b * c.block; first < std::min(c.k, (b + 1) * c.block);
+             first += 32) {
+          int sum = 0;
+          for (std::int64_t k = first; k < std::min(c.k, first + 32); ++k) {
+            sum += block.q[static_cast<std::size_t>(k % c.block)] *
+                   x.q[static_cast<std::size_t>(i * c.k + k)];
+          }
+          const float scale = x.scale[static_cast<std::size_t>(i * x_blocks + first / 32)];
+          part = multiply_add(static_cast<float>(sum), scale, part);
         }
-        const float scale =
-            x.scale[static_cast<std::size_t>(i * x_blocks + b)] * f32_from_f16(block.scale);
-        const auto value = static_cast<float>(sum);
-        total = fused ? std::fma(value, scale, total) : value * scale + total;
+        total = multiply_add(part, f32_from_f16(block.scale), total);
       }
       all.push_back(total);
     }

@@ -1,9 +1,9 @@
 // The matrix product with a b of small integers (tensor/encoding.h). Rows of a are rounded to int8,
 // in blocks of 32 along K with a scale each (so that one large element spoils few others); then
-//   c = sum over blocks of (sum over k of qa qb) * (scale of a's block * scale of b's block),
-// the inner sum in integers, exact, the outer in f32, in order: an element's bits depend neither on
-// the tile nor on the instructions that computed it. Four bytes of a meet four of b per lane: one
-// VNNI instruction where there is one, a few otherwise.
+//   c = sum over b's blocks of b's scale * sum over a's blocks in it of a's scale * sum of qa qb,
+// the innermost sum in integers, exact, the others in f32, in order: an element's bits depend
+// neither on the tile nor on the instructions that computed it. Four bytes of a meet four of b per
+// lane: one VNNI instruction where there is one, a few otherwise.
 //
 // b's bytes are q + 128 (q + 8 with 4 bits), as the instruction wants one operand unsigned: each
 // inner sum begins at -128 (-8) times the sum of a's block.
@@ -137,26 +137,17 @@ HWY_INLINE VI dot_widened(VI sum, VI b, VI a) {
   return hn::Add(sum, hn::Add(even, odd));
 }
 
-#if HWY_TARGET == HWY_AVX3
-/// The same by one instruction, for which Highway has no word; `a` where it lies.
-// SAFETY: four bytes at `a` belong to the caller, and the machine has VNNI (vnni_available()).
-HWY_INLINE VI dot_vnni(VI sum, VI b, const std::int8_t* a) {
-  using Word [[gnu::may_alias]] = std::int32_t;
-  asm("vpdpbusd %2%{1to16%}, %1, %0"
-      : "+v"(sum.raw)
-      : "v"(b.raw), "m"(*reinterpret_cast<const Word*>(a)));
-  return sum;
-}
-#endif
-
+/// The same; with Vnni by one instruction, for which Highway has no word.
+// SAFETY: the machine has VNNI (vnni_available()) where the template says so.
 template <bool Vnni>
-HWY_INLINE VI dot(VI sum, VI b, const std::int8_t* a) {
+HWY_INLINE VI dot(VI sum, VI b, VI a) {
 #if HWY_TARGET == HWY_AVX3
-  if constexpr (Vnni) return dot_vnni(sum, b, a);
+  if constexpr (Vnni) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(b.raw), "v"(a.raw));
+    return sum;
+  }
 #endif
-  std::int32_t word;
-  std::memcpy(&word, a, sizeof(word));
-  return dot_widened(sum, b, hn::Set(I32(), word));
+  return dot_widened(sum, b, a);
 }
 
 /// Sums that the registers hold twice, in integers and in f32, beside b and the scales; and the
@@ -181,6 +172,13 @@ struct QuantTile {
 };
 using QuantFunction = void (*)(const QuantTile&);
 
+/// The four bytes of `a` in every lane.
+HWY_INLINE VI four_bytes(const std::int8_t* a) {
+  std::int32_t word;
+  std::memcpy(&word, a, sizeof(word));
+  return hn::Set(I32(), word);
+}
+
 /// The integer sums of one block of 32: `a` and `b` at its first step.
 template <Quant Kind, bool Vnni, int Rows, int Panels>
 HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
@@ -192,23 +190,26 @@ HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
   constexpr int kGroups = Kind == Quant::kInt4 ? 4 : 8;
   for (int group = 0; group < kGroups; ++group) {
     VOLTA_UNROLL
-    for (int v = 0; v < Panels * kPanelVectors; ++v) {
-      const auto* bytes = b + v / kPanelVectors * t.panel_stride +
-                          (group * kPanelVectors + v % kPanelVectors) * width * 4;
-      const VI q = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(bytes));
-      if constexpr (Kind == Quant::kInt8) {
-        VOLTA_UNROLL
-        for (int i = 0; i < Rows; ++i) {
-          sum[i][v] = dot<Vnni>(sum[i][v], q, a + i * a_row + std::int64_t{group} * 4);
+    for (int p = 0; p < Panels; ++p) {
+      VI low[kPanelVectors], high[kPanelVectors];
+      VOLTA_UNROLL
+      for (int u = 0; u < kPanelVectors; ++u) {
+        const auto* bytes = b + p * t.panel_stride + (group * kPanelVectors + u) * width * 4;
+        low[u] = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(bytes));
+        if constexpr (Kind == Quant::kInt4) {
+          const VI mask = hn::Set(di, 0x0F0F0F0F);
+          high[u] = hn::And(hn::ShiftRight<4>(low[u]), mask);
+          low[u] = hn::And(low[u], mask);
         }
-      } else {
-        const VI mask = hn::Set(di, 0x0F0F0F0F);
-        const VI low = hn::And(q, mask);
-        const VI high = hn::And(hn::ShiftRight<4>(q), mask);
+      }
+      VOLTA_UNROLL
+      for (int i = 0; i < Rows; ++i) {
+        const std::int8_t* row = a + i * a_row + std::int64_t{group} * 4;
         VOLTA_UNROLL
-        for (int i = 0; i < Rows; ++i) {
-          const std::int8_t* row = a + i * a_row + std::int64_t{group} * 4;
-          sum[i][v] = dot<Vnni>(dot<Vnni>(sum[i][v], low, row), high, row + 16);
+        for (int u = 0; u < kPanelVectors; ++u) {
+          VI& to = sum[i][p * kPanelVectors + u];
+          to = dot<Vnni>(to, low[u], four_bytes(row));
+          if constexpr (Kind == Quant::kInt4) to = dot<Vnni>(to, high[u], four_bytes(row + 16));
         }
       }
     }
@@ -233,6 +234,12 @@ void quant_tile(const QuantTile& t) {
     for (int v = 0; v < kVectors; ++v) total[i][v] = hn::Zero(d);
   }
   for (std::int64_t block = 0; block < t.a.blocks; b += scales_at + panel_width * 2) {
+    V32 part[Rows][kVectors];  // Of one block of b, without its scale.
+    VOLTA_UNROLL
+    for (int i = 0; i < Rows; ++i) {
+      VOLTA_UNROLL
+      for (int v = 0; v < kVectors; ++v) part[i][v] = hn::Zero(d);
+    }
     const std::int64_t end = block + t.row_blocks;
     for (const std::uint8_t* from = b; block < end; ++block, from += kBytes * panel_width) {
       VI sum[Rows][kVectors];
@@ -244,16 +251,21 @@ void quant_tile(const QuantTile& t) {
       }
       sum_block<Kind, Vnni, Rows, Panels>(t, t.a.q + block * kRowBlock, from, sum);
       VOLTA_UNROLL
-      for (int v = 0; v < kVectors; ++v) {
-        const auto* scales =
-            b + v / kPanelVectors * t.panel_stride + scales_at + v % kPanelVectors * width * 2;
-        const V32 scale = load(d, reinterpret_cast<const F16*>(scales));
+      for (int i = 0; i < Rows; ++i) {
+        const V32 scale = hn::Set(d, t.a.scale[i * t.a.blocks + block]);
         VOLTA_UNROLL
-        for (int i = 0; i < Rows; ++i) {
-          const V32 both = hn::Mul(hn::Set(d, t.a.scale[i * t.a.blocks + block]), scale);
-          total[i][v] = hn::MulAdd(hn::ConvertTo(d, sum[i][v]), both, total[i][v]);
+        for (int v = 0; v < kVectors; ++v) {
+          part[i][v] = hn::MulAdd(hn::ConvertTo(d, sum[i][v]), scale, part[i][v]);
         }
       }
+    }
+    VOLTA_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      const auto* scales =
+          b + v / kPanelVectors * t.panel_stride + scales_at + v % kPanelVectors * width * 2;
+      const V32 scale = load(d, reinterpret_cast<const F16*>(scales));
+      VOLTA_UNROLL
+      for (int i = 0; i < Rows; ++i) total[i][v] = hn::MulAdd(part[i][v], scale, total[i][v]);
     }
   }
   VOLTA_UNROLL
