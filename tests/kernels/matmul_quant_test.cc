@@ -91,6 +91,7 @@ std::vector<float> promised(const QuantCase& c, const std::vector<float>& a, Wei
         const View view = rows.view();
         cpu::get_block(view.as<const std::uint8_t>(), rows.encoding, blocks, j, b, block);
         float part = 0;
+        const float b_scale = f32_from_f16(block.scale);
         for (std::int64_t first = b * c.block; first < std::min(c.k, (b + 1) * c.block);
              first += 32) {
           int sum = 0;
@@ -100,8 +101,12 @@ std::vector<float> promised(const QuantCase& c, const std::vector<float>& a, Wei
           }
           const float scale = x.scale[static_cast<std::size_t>(i * x_blocks + first / 32)];
           part = multiply_add(static_cast<float>(sum), scale, part);
+          if (c.quant == Quant::kInt4) {  // Every 32 steps are a part.
+            total = multiply_add(part, b_scale, total);
+            part = 0;
+          }
         }
-        total = multiply_add(part, f32_from_f16(block.scale), total);
+        if (c.quant == Quant::kInt8) total = multiply_add(part, b_scale, total);
       }
       all.push_back(total);
     }

@@ -1,8 +1,9 @@
 // The matrix product with a b of small integers (tensor/encoding.h). Rows of a are rounded to int8,
 // in blocks of 32 along K with a scale each (so that one large element spoils few others); then
-//   c = sum over b's blocks of b's scale * sum over a's blocks in it of a's scale * sum of qa qb,
-// the innermost sum in integers, exact, the others in f32, in order: an element's bits depend
-// neither on the tile nor on the instructions that computed it. Four bytes of a meet four of b per
+//   c = sum over b's blocks of b's scale * sum over a's blocks in it of a's scale * sum of qa qb
+// (with 4 bits, over blocks of 32 in both), the innermost sum in integers, exact, the others in
+// f32, in order: an element's bits depend neither on the tile nor on the instructions that computed
+// it. Four bytes of a meet four of b per
 // lane: one VNNI instruction where there is one, a few otherwise.
 //
 // b's bytes are q + 128 (q + 8 with 4 bits), as the instruction wants one operand unsigned: each
@@ -188,6 +189,7 @@ HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
   const std::int64_t width = lanes(di);
   const std::int64_t a_row = t.a.blocks * kRowBlock;
   constexpr int kGroups = Kind == Quant::kInt4 ? 4 : 8;
+  VOLTA_UNROLL
   for (int group = 0; group < kGroups; ++group) {
     VOLTA_UNROLL
     for (int p = 0; p < Panels; ++p) {
@@ -196,6 +198,9 @@ HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
       for (int u = 0; u < kPanelVectors; ++u) {
         const auto* bytes = b + p * t.panel_stride + (group * kPanelVectors + u) * width * 4;
         low[u] = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(bytes));
+#if HWY_TARGET == HWY_AVX3
+        asm("" : "+v"(low[u].raw));  // Stays in its register; g++ 12 would load it for every row.
+#endif
         if constexpr (Kind == Quant::kInt4) {
           const VI mask = hn::Set(di, 0x0F0F0F0F);
           high[u] = hn::And(hn::ShiftRight<4>(low[u]), mask);
@@ -216,6 +221,21 @@ HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
   }
 }
 
+/// total += part * the columns' scales.
+template <int Rows, int Panels>
+HWY_INLINE void add_scaled(const QuantTile& t, const std::uint8_t* HWY_RESTRICT scales,
+                           const V32 (&part)[Rows][Panels * kPanelVectors],
+                           V32 (&total)[Rows][Panels * kPanelVectors]) {
+  const F32 d;
+  VOLTA_UNROLL
+  for (int v = 0; v < Panels * kPanelVectors; ++v) {
+    const auto* at = scales + v / kPanelVectors * t.panel_stride + v % kPanelVectors * lanes(d) * 2;
+    const V32 scale = load(d, reinterpret_cast<const F16*>(at));
+    VOLTA_UNROLL
+    for (int i = 0; i < Rows; ++i) total[i][v] = hn::MulAdd(part[i][v], scale, total[i][v]);
+  }
+}
+
 /// c[Rows, Panels] = a b.
 // SAFETY: the caller owns Rows rows of a, Panels whole panels of b and the valid columns of c.
 template <Quant Kind, bool Vnni, int Rows, int Panels>
@@ -227,14 +247,13 @@ void quant_tile(const QuantTile& t) {
   const std::int64_t panel_width = kPanelVectors * width;
   const std::int64_t scales_at = t.row_blocks * kBytes * panel_width;
   const std::uint8_t* HWY_RESTRICT b = t.b;
-  V32 total[Rows][kVectors];
+  V32 total[Rows][kVectors], part[Rows][kVectors];
   VOLTA_UNROLL
   for (int i = 0; i < Rows; ++i) {
     VOLTA_UNROLL
     for (int v = 0; v < kVectors; ++v) total[i][v] = hn::Zero(d);
   }
   for (std::int64_t block = 0; block < t.a.blocks; b += scales_at + panel_width * 2) {
-    V32 part[Rows][kVectors];  // Of one block of b, without its scale.
     VOLTA_UNROLL
     for (int i = 0; i < Rows; ++i) {
       VOLTA_UNROLL
@@ -255,18 +274,15 @@ void quant_tile(const QuantTile& t) {
         const V32 scale = hn::Set(d, t.a.scale[i * t.a.blocks + block]);
         VOLTA_UNROLL
         for (int v = 0; v < kVectors; ++v) {
-          part[i][v] = hn::MulAdd(hn::ConvertTo(d, sum[i][v]), scale, part[i][v]);
+          const V32 exact = hn::ConvertTo(d, sum[i][v]);
+          part[i][v] =
+              Kind == Quant::kInt4 ? hn::Mul(exact, scale) : hn::MulAdd(exact, scale, part[i][v]);
         }
       }
+      // Blocks of 4 bits are of 32: nothing to gain by keeping their parts.
+      if (Kind == Quant::kInt4) add_scaled<Rows, Panels>(t, b + scales_at, part, total);
     }
-    VOLTA_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      const auto* scales =
-          b + v / kPanelVectors * t.panel_stride + scales_at + v % kPanelVectors * width * 2;
-      const V32 scale = load(d, reinterpret_cast<const F16*>(scales));
-      VOLTA_UNROLL
-      for (int i = 0; i < Rows; ++i) total[i][v] = hn::MulAdd(part[i][v], scale, total[i][v]);
-    }
+    if (Kind == Quant::kInt8) add_scaled<Rows, Panels>(t, b + scales_at, part, total);
   }
   VOLTA_UNROLL
   for (int i = 0; i < Rows; ++i) {
