@@ -187,21 +187,46 @@ TEST_P(MatMulQuant, GivesThePromisedSums) {
   }
 }
 
+TEST_P(MatMulQuant, TheLargestSumsFit) {
+  for (const Quant quant : {Quant::kInt8, Quant::kInt4}) {
+    const QuantCase c{4, 96, 40, quant, 32};
+    // In 4 bits 8 is the integer -8 of scale -1, and -7 its 7, the largest that is stored.
+    std::vector<float> weights(96 * 40, -7.0f);
+    for (std::size_t i = 0; i < weights.size(); i += 32) weights[i] = 8.0f;
+    Operand b(b_shape(c), weights);
+    Weight rows = encode(b.view(), in_rows(c), pool_);
+    Weight panels =
+        encode(b.view(), cpu::panel_encoding(DType::kF32, true, GetParam(), rows.encoding), pool_);
+    std::vector<float> a(4 * 96, 1.0f);  // All are 127, or -127, or both by turns.
+    std::fill_n(a.begin() + 96, 96, -1.0f);
+    for (std::size_t i = 2 * 96; i < 3 * 96; i += 2) a[i] = -1.0f;
+    const auto expected = promised(c, a, rows, GetParam() != cpu::Simd::kSse4);
+    EXPECT_NEAR(expected[0], 3 * (8 - 31 * 7), 1.0);
+    for (const bool vnni : vnni_choices(GetParam())) {
+      EXPECT_TRUE(same_bits(multiply(c, a, panels, GetParam(), vnni, pool_), expected)) << vnni;
+    }
+  }
+}
+
 TEST_P(MatMulQuant, ARowDependsNeitherOnTheOthersNorOnThreads) {
-  const QuantCase whole{23, 384, 500, Quant::kInt8, 128};
   const auto a = random_values(23 * 384, 1);
-  Operand b(b_shape(whole), random_values(384 * 500, 2));
-  Weight panels =
-      encode(b.view(), cpu::panel_encoding(DType::kF32, true, GetParam(), in_rows(whole)), pool_);
-  const auto together = multiply(whole, a, panels, GetParam(), cpu::vnni_available(), pool_);
-  for (const int threads : {1, 3, 8}) {
-    ThreadPool pool = make_pool(threads);
-    for (const std::int64_t m : {1, 2, 3, 5, 6, 11, 23}) {
-      QuantCase part = whole;
-      part.m = m;
-      const auto rows = std::vector<float>(a.begin(), a.begin() + m * 384);
-      const auto alone = multiply(part, rows, panels, GetParam(), false, pool);
-      EXPECT_TRUE(same_bits(alone, std::span(together).first(alone.size()))) << m;
+  for (const auto& [quant, block] : {std::pair{Quant::kInt8, 128}, {Quant::kInt4, 32}}) {
+    const QuantCase whole{23, 384, 500, quant, block};
+    Operand b(b_shape(whole), random_values(384 * 500, 2));
+    Weight panels =
+        encode(b.view(), cpu::panel_encoding(DType::kF32, true, GetParam(), in_rows(whole)), pool_);
+    const auto together = multiply(whole, a, panels, GetParam(), cpu::vnni_available(), pool_);
+    for (const int threads : {1, 3, 8}) {
+      ThreadPool pool = make_pool(threads);
+      for (const std::int64_t m : {1, 2, 3, 4, 5, 6, 11, 23}) {
+        QuantCase part = whole;
+        part.m = m;
+        const auto rows = std::vector<float>(a.begin(), a.begin() + m * 384);
+        for (const bool vnni : vnni_choices(GetParam())) {
+          const auto alone = multiply(part, rows, panels, GetParam(), vnni, pool);
+          EXPECT_TRUE(same_bits(alone, std::span(together).first(alone.size()))) << m << vnni;
+        }
+      }
     }
   }
 }
