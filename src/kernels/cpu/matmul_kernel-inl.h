@@ -22,6 +22,7 @@
 
 // The loops over a tile's vectors have to vanish for its sums to live in registers. Not so under a
 // sanitizer, which would check every copy of every access: minutes of compiling.
+// VOLTA_NO_UNROLL: the contrary, where a compiler would unroll into more than the registers hold.
 #ifndef VOLTA_UNROLL
 #if HWY_IS_ASAN || HWY_IS_MSAN || HWY_IS_TSAN
 #define VOLTA_UNROLL _Pragma("clang loop unroll(disable)")
@@ -29,6 +30,11 @@
 #define VOLTA_UNROLL _Pragma("unroll 16")
 #else
 #define VOLTA_UNROLL _Pragma("GCC unroll 16")
+#endif
+#if HWY_COMPILER_CLANG
+#define VOLTA_NO_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define VOLTA_NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 #endif
 
