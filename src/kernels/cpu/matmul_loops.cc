@@ -164,7 +164,9 @@ Panels panels_in_place(const Work& w, Range range) {
   const auto* b = static_cast<const std::byte*>(w.operands.b);
   if (w.plan.source == PanelSource::kInRows) {
     const std::int64_t first = (w.batch * p.k + w.k.begin) * p.n + range.begin * width;
-    return {range, b + first * std::int64_t{sizeof(float)}, p.n, width, sizeof(float), 0};
+    // As many steps ahead as in packed panels.
+    const std::int64_t ahead = w.plan.prefetch_bytes / (width * std::int64_t{sizeof(float)}) * p.n;
+    return {range, b + first * std::int64_t{sizeof(float)}, p.n, width, sizeof(float), ahead};
   }
   const std::int64_t group = p.b_encoding.group;  // Divides the K block.
   const std::int64_t unit_bytes = group * dtype_size(p.b_type);

@@ -53,9 +53,9 @@ constexpr bool has_tile(Simd simd, int rows, int vectors) {
 /// The tiles of has_tile() in columns.
 std::span<const TileShape> tile_shapes(Simd simd);
 
-/// What an untuned product of `m` rows uses: one constant set per instruction set, alike on every
-/// CPU, with the widest tile that few rows leave room for.
-MatMulParameters default_parameters(Simd simd, std::int64_t m);
+/// What an untuned product of `m` rows uses: constants of the instruction set, alike on every CPU;
+/// for few rows and for many, and for a b in panels (`packed`) or row by row.
+MatMulParameters default_parameters(Simd simd, std::int64_t m, bool packed = true);
 
 /// Whether a kernel can run with them: a tile it has, blocks of 8 steps and whole panels, nothing
 /// absurd. What comes from a file is asked first.

@@ -14,6 +14,9 @@ namespace {
 /// tiles, best while it is still in L1.
 constexpr std::int64_t kFewRowsFloats = 16 * 1024;
 
+/// Steps of a plain b that lie further apart than a page cost a look into the page table each.
+constexpr std::int64_t kPageBytes = 4096;
+
 /// All parts together stay below this, unless one panel each is more.
 constexpr std::int64_t kWorkspaceFloats = 2 * 1024 * 1024;
 
@@ -34,13 +37,15 @@ double estimated_nanoseconds(const MatMulProblem& p, Simd simd) {
                   elements * static_cast<double>(dtype_size(p.b_type)) / kBytesPerNs);
 }
 
-/// Whether b's panels are read where they lie. Up to kStreamRows rows, plain ones are used too
-/// seldom to pay for packing; those that are not f32 are converted once by it, instead of once a
-/// tile.
+/// Whether b's panels are read where they lie. Few rows use plain ones too seldom to pay for
+/// packing (768 x 3072, 16 and 32 rows: 1.15 and 1.25 times as fast in place), and rows of b that
+/// share pages are as good as packed (3072 x 768, 256 rows: 1.06). Those that are not f32 are
+/// converted once by packing, instead of once a tile.
 PanelSource panel_source(const MatMul& op, const MatMulProblem& problem) {
   if (!problem.b_encoding.plain()) return PanelSource::kEncoded;
-  const bool few = problem.m <= kStreamRows && problem.b_type == DType::kF32;
-  return few && !op.transpose_b ? PanelSource::kInRows : PanelSource::kPack;
+  const bool few = problem.m <= kStreamRows || problem.n * dtype_size(DType::kF32) < kPageBytes;
+  const bool in_place = few && problem.b_type == DType::kF32 && !op.transpose_b;
+  return in_place ? PanelSource::kInRows : PanelSource::kPack;
 }
 
 /// Splits one product into m_parts x n_parts for `threads`, by the cost of the largest part: its
@@ -126,7 +131,7 @@ MatMulParameters choose_parameters(const MatMulProblem& p, Simd simd, int thread
                             .k = p.k};
     if (const auto tuned = tuning->find(shape)) return *tuned;
   }
-  return default_parameters(simd, p.m);
+  return default_parameters(simd, p.m, !p.b_encoding.plain());
 }
 
 /// How many panels of b a task takes at a time, and what it needs to hold them.
@@ -144,9 +149,10 @@ void size_slices(MatMulPlan& plan, const MatMulParameters& parameters) {
       plan.packed_b_floats = plan.slice_panels * panel_floats;
       break;
     case PanelSource::kInRows: {
-      plan.slice_panels = task_panels;
+      if (plan.problem.m <= plan.tile_rows) plan.slice_panels = task_panels;
       const bool ragged = plan.problem.n % plan.layout.width != 0;  // The last panel is packed.
       plan.packed_b_floats = ragged ? panel_floats : 0;
+      plan.prefetch_bytes = parameters.prefetch_bytes;
       break;
     }
     case PanelSource::kEncoded:

@@ -28,7 +28,7 @@ std::int32_t quant_block(Quant quant, std::int64_t k);
 PanelLayout panel_layout(std::int64_t k, std::int64_t k_block, Simd simd);
 
 /// The most rows for which a plain b[K, N] is read in place.
-inline constexpr std::int64_t kStreamRows = 14;
+inline constexpr std::int64_t kStreamRows = 64;
 
 /// The operands as c[batch][m, n] = a[batch][m, k] b[batch][k, n].
 struct MatMulProblem {
