@@ -68,6 +68,8 @@ function(volta_compile_options target)
       -ffp-contract=off
       # g++ 12 sees overlapping copies inside std::string where there are none (GCC bug 105651).
       $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
+      # libstdc++ 12's stable_sort calls a function that it has deprecated itself.
+      $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>
       $<$<CONFIG:Release>:-O2> $<$<CONFIG:Release>:-ffunction-sections>
       $<$<CONFIG:Release>:-fdata-sections>
       ${VOLTA_INSTRUMENT})
