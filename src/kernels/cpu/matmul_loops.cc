@@ -33,6 +33,7 @@ struct Range {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::int64_t size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
 };
 
 /// What one part needs while it computes one task: a product's data and the block at hand.
@@ -42,7 +43,19 @@ struct Work {
   float* packed_b;
   float* packed_a;
   std::int64_t batch = 0;
-  Range k;  ///< The K block.
+  Range k = {};  ///< The K block.
+  /// What of a lies in packed_a: with few rows and one K block, all slices of b find it there.
+  Range packed_rows = {}, packed_k = {};
+  std::int64_t packed_batch = -1;
+
+  /// Whether these rows over the K block must be packed, and makes a note that they are.
+  bool packs(Range rows) {
+    if (packed_batch == batch && packed_rows == rows && packed_k == k) return false;
+    packed_batch = batch;
+    packed_rows = rows;
+    packed_k = k;
+    return true;
+  }
 };
 
 /// Steps of the K block as a tile counts them: pairs for the dot product of bf16. K blocks begin at
@@ -88,18 +101,20 @@ void pack_b(const Work& w, Range panels) {
 }
 
 /// Points `t` at rows of an a of bf16, as pairs of steps.
-void place_pairs(const Work& w, Range rows, Tile& t) {
+void place_pairs(Work& w, Range rows, Tile& t) {
   const MatMulProblem& p = w.plan.problem;
   const auto* a = static_cast<const BF16*>(w.operands.a) + w.batch * p.m * p.k;
   t.a = w.packed_a;
   t.a_row = t.k;
   if (w.plan.op.transpose_a) {
+    if (!w.packs(rows)) return;
     pack_a_transposed_pairs(a + w.k.begin * p.m + rows.begin, p.m, w.k.size(), rows.size(),
                             w.packed_a);
     return;
   }
   a += rows.begin * p.k + w.k.begin;
   if (w.plan.pack_a) {
+    if (!w.packs(rows)) return;
     pack_a_pairs(a, p.k, w.k.size(), rows.size(), w.packed_a);
   } else {
     t.a = a;
@@ -108,7 +123,7 @@ void place_pairs(const Work& w, Range rows, Tile& t) {
 }
 
 /// Points `t` at rows of a over the K block, packing them where the plan says so.
-void place_a(const Work& w, Range rows, Tile& t) {
+void place_a(Work& w, Range rows, Tile& t) {
   const MatMulProblem& p = w.plan.problem;
   if (w.plan.bf16_dot) {
     place_pairs(w, rows, t);
@@ -120,12 +135,14 @@ void place_a(const Work& w, Range rows, Tile& t) {
     t.a = w.packed_a;
     t.a_row = w.k.size();
     if (w.plan.op.transpose_a) {
+      if (!w.packs(rows)) return;
       a += w.k.begin * p.m + rows.begin;
       pack_a_transposed(a, p.m, w.k.size(), rows.size(), w.packed_a);
       return;
     }
     a += rows.begin * p.k + w.k.begin;
     if (w.plan.pack_a) {
+      if (!w.packs(rows)) return;
       pack_a_rows(a, p.k, w.k.size(), rows.size(), w.packed_a);
     } else if constexpr (sizeof(T) == sizeof(float)) {
       t.a = a;
@@ -260,7 +277,7 @@ void multiply_task(Work& w, Range rows, Range panels) {
 
 void multiply_part(const MatMulPlan& plan, const MatMulOperands& operands, std::int64_t part,
                    float* region) {
-  Work w{plan, operands, region, region + plan.packed_b_floats, 0, {}};
+  Work w{plan, operands, region, region + plan.packed_b_floats};
   const std::int64_t last = part_begin(plan.tasks(), plan.parts, part + 1);
   for (std::int64_t task = part_begin(plan.tasks(), plan.parts, part); task < last; ++task) {
     const std::int64_t n_part = task % plan.n_parts;
