@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "kernels/cpu/matmul_plan.h"
@@ -30,9 +31,10 @@ std::int64_t evened(std::int64_t size, std::int64_t block, std::int64_t unit) {
   return ceil_div(ceil_div(size, ceil_div(size, block)), unit) * unit;
 }
 
-// The limits that cut `size` in different ways, the whole of it included.
-std::vector<std::int32_t> distinct_blocks(std::int64_t size, std::int64_t unit,
-                                          std::span<const std::int32_t> limits) {
+// The limits that cut `size` in different ways, and `whole`, which does not cut it.
+std::vector<std::int32_t> distinct_limits(std::int64_t size, std::int64_t unit,
+                                          std::span<const std::int32_t> limits,
+                                          std::int32_t whole) {
   std::vector<std::int32_t> blocks;
   std::vector<std::int64_t> seen;
   for (const std::int32_t limit : limits) {
@@ -42,13 +44,14 @@ std::vector<std::int32_t> distinct_blocks(std::int64_t size, std::int64_t unit,
     seen.push_back(length);
     blocks.push_back(limit);
   }
-  blocks.push_back(kAll);
+  blocks.push_back(whole);
   return blocks;
 }
 
 std::int64_t lanes(cpu::Simd simd) { return cpu::panel_width(simd) / 2; }
 
-// The tiles worth trying. Taller ones than m come to the same as those of m rows.
+// The tiles worth trying, the tallest first. Taller ones than m come to the same as those of m
+// rows.
 std::vector<cpu::TileShape> sensible_tiles(const cpu::MatMulShape& shape, cpu::Simd simd) {
   std::vector<cpu::TileShape> tiles;
   std::int32_t most = 0;
@@ -61,7 +64,32 @@ std::vector<cpu::TileShape> sensible_tiles(const cpu::MatMulShape& shape, cpu::S
   for (const cpu::TileShape& tile : cpu::tile_shapes(simd)) {
     if (usable(tile) && 2 * tile.rows * tile.columns >= most) tiles.push_back(tile);
   }
+  std::ranges::stable_sort(tiles, std::greater(), &cpu::TileShape::rows);
   return tiles;
+}
+
+// What the kernels look at for products of one kind. A plain b is read by rows where it lies,
+// whole, when few rows of f32 want it, and otherwise copied, once for all rows.
+struct Axes {
+  std::vector<std::int32_t> k_blocks, m_blocks, n_blocks, prefetch;
+};
+Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
+  const auto panel = static_cast<std::int32_t>(cpu::panel_width(simd));
+  std::vector<std::int32_t> n_limits;
+  for (const std::int32_t panels : kNBlockPanels) n_limits.push_back(panels * panel);
+  const bool in_rows = !shape.packed && shape.b_type == DType::kF32 && shape.m <= cpu::kStreamRows;
+  // A slice of b is as large as a block of K times n_block: all of K is no more than that.
+  const auto whole_k =
+      static_cast<std::int32_t>(std::min<std::int64_t>(kAll, ceil_div(shape.k, 8) * 8));
+  Axes axes{.k_blocks = distinct_limits(shape.k, 8, kKBlocks, whole_k),
+            .m_blocks = distinct_limits(shape.m, 1, kMBlocks, kAll),
+            .n_blocks = distinct_limits(shape.n, panel, n_limits, kAll),
+            .prefetch = {kPrefetchBytes.begin(), kPrefetchBytes.end()}};
+  const cpu::MatMulParameters usual = cpu::default_parameters(simd, shape.m);
+  if (!shape.packed) axes.m_blocks = {kAll};
+  if (!shape.packed) axes.prefetch = {usual.prefetch_bytes};
+  if (in_rows) axes.n_blocks = {kAll};
+  return axes;
 }
 
 // A core as the model sees it, per nanosecond.
@@ -107,31 +135,24 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
   const auto m_block = static_cast<double>(evened(s.m, p.m_block, 1));
   const auto n_block = static_cast<double>(evened(s.n, p.n_block, cpu::panel_width(simd)));
 
-  // A tile that is not full of rows or columns takes nearly as long as a full one.
-  const auto row_tiles = static_cast<double>(ceil_div(s.m, p.tile.rows));
+  // Rows are evened out over the tiles; a tile that is not full of columns takes as long as a full
+  // one.
+  const double row_tiles =
+      static_cast<double>(ceil_div(static_cast<std::int64_t>(m_block), p.tile.rows)) * m / m_block;
   const auto column_tiles = static_cast<double>(ceil_div(s.n, p.tile.columns));
-  const double rows = std::min<double>(p.tile.rows, m);
+  const double rows = m / row_tiles;
   const auto vectors = static_cast<double>(p.tile.columns) / static_cast<double>(lanes(simd));
   const double step = std::max({rows * vectors / core.multiply_adds, (rows + vectors) / core.loads,
                                 core.latency * (rows * vectors < 2 ? 1.0 : 0.5) * 0.5});
   const double compute = row_tiles * column_tiles * k * step;
 
-  // Every tile reads its strip of b: from L1 while row after row of tiles meets the same strip,
-  // otherwise from where the slice stays.
-  const double strip = k_block * static_cast<double>(p.tile.columns) * type;
-  const double slice = k_block * n_block * type;
-  const bool once = row_tiles <= 1;
+  // Every tile of rows meets all of a slice of b, which comes from where it stays meanwhile; the
+  // first one of a block of rows, from where all of b lies.
   const double whole = k * n * type;
-  double b_reads = 0;
-  if (once) {
-    b_reads = whole * ns_per_byte(whole, caches);
-  } else {
-    const double passes = std::max(1.0, m / m_block);
-    const double again = strip + rows * k_block * 4;
-    const double level = std::min(ns_per_byte(slice, caches), ns_per_byte(again, caches));
-    b_reads = whole * passes * ns_per_byte(whole, caches) +
-              whole * std::max(0.0, row_tiles - passes) * level;
-  }
+  const double passes = std::max(1.0, m / m_block);
+  const double b_reads =
+      whole * passes * ns_per_byte(whole, caches) +
+      whole * std::max(0.0, row_tiles - passes) * ns_per_byte(k_block * n_block * type, caches);
   // Far enough ahead, memory and arithmetic overlap; without asking, they do so half.
   const bool far = ns_per_byte(whole, caches) > 0.02;
   const double hidden = p.prefetch_bytes >= 2048 ? 0.9 : p.prefetch_bytes > 0 ? 0.8 : 0.7;
@@ -153,24 +174,25 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
 
 std::vector<Candidate> candidates(const cpu::MatMulShape& shape, cpu::Simd simd,
                                   const CacheSizes& caches) {
-  const std::int64_t panel = cpu::panel_width(simd);
-  std::vector<std::int32_t> n_limits;
-  for (const std::int32_t panels : kNBlockPanels) {
-    n_limits.push_back(panels * static_cast<std::int32_t>(panel));
-  }
-  const auto k_blocks = distinct_blocks(shape.k, 8, kKBlocks);
-  const auto m_blocks = distinct_blocks(shape.m, 1, kMBlocks);
-  const auto n_blocks = distinct_blocks(shape.n, panel, n_limits);
+  const Axes axes = axes_of(shape, simd);
+  const std::vector<cpu::TileShape> tiles = sensible_tiles(shape, simd);
   std::vector<Candidate> all;
-  for (const cpu::TileShape& tile : sensible_tiles(shape, simd)) {
-    for (const std::int32_t k_block : k_blocks) {
-      for (const std::int32_t m_block : m_blocks) {
-        for (const std::int32_t n_block : n_blocks) {
-          if (n_block < tile.columns || m_block < tile.rows) continue;
-          const std::int64_t slice =
-              evened(shape.k, k_block, 8) * evened(shape.n, n_block, panel) * 4;
-          if (!shape.packed && slice > kMostPackedBytes) continue;
-          for (const std::int32_t prefetch : kPrefetchBytes) {
+  for (const std::int32_t m_block : axes.m_blocks) {
+    // As many tiles of rows are the same tiles, whatever their limit.
+    const std::int64_t rows = evened(shape.m, m_block, 1);
+    std::vector<cpu::TileShape> seen;
+    for (const cpu::TileShape& tile : tiles) {
+      const cpu::TileShape same = {static_cast<std::int32_t>(ceil_div(rows, tile.rows)),
+                                   tile.columns};
+      if (m_block < tile.rows || std::ranges::find(seen, same) != seen.end()) continue;
+      seen.push_back(same);
+      for (const std::int32_t k_block : axes.k_blocks) {
+        for (const std::int32_t n_block : axes.n_blocks) {
+          const std::int64_t slice = std::min<std::int64_t>(n_block, shape.n) * k_block * 4;
+          if (n_block < tile.columns) continue;
+          const bool too_large = !shape.packed && slice > kMostPackedBytes;
+          if (too_large && n_block > axes.n_blocks.front()) continue;
+          for (const std::int32_t prefetch : axes.prefetch) {
             const cpu::MatMulParameters parameters = {.k_block = k_block,
                                                       .m_block = m_block,
                                                       .n_block = n_block,

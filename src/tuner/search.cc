@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <vector>
@@ -78,7 +79,9 @@ class Search {
     VOLTA_TRY(sample(default_));
     typical_ = std::max(options_.now() - before, 1e-9);
     VOLTA_TRY(halve());
-    VOLTA_TRY(refine());
+    VOLTA_TRY(refine(finalists_.front()));
+    // Another valley, maybe a deeper one.
+    if (finalists_.front().parameters != default_.parameters) VOLTA_TRY(refine(default_));
     return duel();
   }
 
@@ -150,8 +153,7 @@ class Search {
 
   // From the winner on, all other values of one parameter (or two), then of the next; where one is
   // better it goes on from there, until none is.
-  Status refine() {
-    Runner best = finalists_.front();
+  Status refine(Runner best) {
     bool moved = true;
     while (moved && time_left(kRefineShare)) {
       moved = false;
@@ -163,19 +165,27 @@ class Search {
         VOLTA_TRY(moved, sweep(best, kThen[i]));
       }
     }
-    const bool known = std::ranges::any_of(
-        finalists_, [&](const Runner& r) { return r.parameters == best.parameters; });
-    if (!known) finalists_.insert(finalists_.begin(), std::move(best));
+    std::erase_if(finalists_, [&](const Runner& r) { return r.parameters == best.parameters; });
+    finalists_.insert(finalists_.begin(), std::move(best));
     best_ = &finalists_.front();
     return {};
+  }
+
+  // Itself, or of a default that is not in the grid the one most like it.
+  const MatMulParameters& nearest(const MatMulParameters& parameters) const {
+    const auto apart = [&](const Candidate& candidate) {
+      return std::popcount(difference(candidate.parameters, parameters));
+    };
+    return std::ranges::min_element(grid_, {}, apart)->parameters;
   }
 
   // Those of the grid that differ from `best` in nothing but `axes`: all of them, or, where time is
   // short, evenly spread ones.
   std::vector<Runner> variants(const Runner& best, unsigned axes) const {
     std::vector<Runner> all;
+    const MatMulParameters& from = nearest(best.parameters);
     for (const Candidate& candidate : grid_) {
-      const unsigned differs = difference(candidate.parameters, best.parameters);
+      const unsigned differs = difference(candidate.parameters, from);
       if (differs != 0 && (differs & ~axes) == 0) all.push_back({candidate.parameters, {}});
     }
     const auto most = static_cast<std::size_t>(std::clamp(affordable_variants(), 4.0, 256.0));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <tuple>
 
@@ -70,9 +71,9 @@ TEST(Candidates, CutAProductInDifferentWaysOnly) {
     n_blocks.insert(candidate.parameters.n_block);
     prefetch.insert(candidate.parameters.prefetch_bytes);
   }
-  // 150 in 3 blocks of at most 64, 2 of at most 96, or one; 100 in 4 of 25, 3, 2 (64 and 96 alike),
-  // one; 200 in blocks of 2, 4, 8 panels or all (10 are as many blocks as 8).
-  EXPECT_THAT(k_blocks, testing::ElementsAre(64, 96, 1 << 20));
+  // 150 in 3 blocks of at most 64, 2 of at most 96, or one; 100 in 4 of 25, 3, 2 (64
+  // and 96 alike), one; 200 in blocks of 2, 4, 8 panels or all (10 are as many blocks as 8).
+  EXPECT_THAT(k_blocks, testing::ElementsAre(64, 96, 152));
   EXPECT_THAT(m_blocks, testing::ElementsAre(32, 48, 64, 1 << 20));
   EXPECT_THAT(n_blocks, testing::ElementsAre(32, 64, 128, 1 << 20));
   EXPECT_THAT(prefetch, testing::ElementsAre(0, 1024, 2048, 4096, 8192));
@@ -83,7 +84,7 @@ TEST(Candidates, HoldTheWholeGridOfALargeProduct) {
   const auto has = [&](auto matches) {
     return std::ranges::any_of(grid, [&](const Candidate& c) { return matches(c.parameters); });
   };
-  for (const int k : {64, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 1 << 20}) {
+  for (const int k : {64, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 2048}) {
     EXPECT_TRUE(has([&](const MatMulParameters& p) { return p.k_block == k; })) << k;
   }
   for (const int m : {32, 48, 64, 96, 128, 256, 512, 1 << 20}) {
@@ -115,12 +116,32 @@ TEST(Candidates, SlicesThatAreCopiedStayBounded) {
   }
 }
 
+TEST(Candidates, LeaveOutWhatThisKindDoesNotLookAt) {
+  const auto sizes = [](const MatMulShape& shape) {
+    std::set<int> m_blocks, n_blocks, prefetch;
+    for (const Candidate& candidate : candidates(shape, Simd::kAvx512, kCaches)) {
+      m_blocks.insert(candidate.parameters.m_block);
+      n_blocks.insert(candidate.parameters.n_block);
+      prefetch.insert(candidate.parameters.prefetch_bytes);
+    }
+    return std::array{m_blocks.size(), n_blocks.size(), prefetch.size()};
+  };
+  MatMulShape shape = {.packed = false, .m = 512, .n = 768, .k = 768};
+  EXPECT_EQ(sizes(shape)[0], 1u);  // Copied once for all rows,
+  EXPECT_GT(sizes(shape)[1], 4u);
+  EXPECT_EQ(sizes(shape)[2], 1u);  // into the caches.
+  shape.m = 8;
+  EXPECT_EQ(sizes(shape)[1], 1u);  // Read by rows, where it lies.
+  shape.b_type = DType::kBF16;
+  EXPECT_GT(sizes(shape)[1], 4u);
+}
+
 TEST(Candidates, TheModelKnowsItsCaches) {
   const MatMulShape shape = {.m = 1024, .n = 1024, .k = 1024};
   const MatMulParameters long_blocks = {
       .k_block = 1024, .m_block = 1 << 20, .n_block = 1024, .tile = {6, 16}, .prefetch_bytes = 0};
   MatMulParameters short_blocks = long_blocks;
-  short_blocks.k_block = 256;
+  short_blocks.k_block = 128;
   short_blocks.n_block = 256;
   short_blocks.m_block = 96;
   const CacheSizes small = {.l1d = 32 << 10, .l2 = 512 << 10, .l3 = 2 << 20};
@@ -137,13 +158,13 @@ TEST(Candidates, TheModelKnowsItsCaches) {
 }
 
 // The best guess is a good one: where nothing is known but the model, its first candidate is no
-// worse than the default.
+// worse than the default (whose blocks may lie between those of the grid).
 TEST(Candidates, TheFirstIsNoWorseThanTheDefault) {
   for (const Simd simd : kAllSimd) {
     for (const MatMulShape& shape : shapes()) {
       const auto all = candidates(shape, simd, kCaches);
-      EXPECT_LE(all.front().cost, 1.0001 * expected_cost(cpu::default_parameters(simd, shape.m),
-                                                         shape, simd, kCaches))
+      EXPECT_LE(all.front().cost,
+                1.02 * expected_cost(cpu::default_parameters(simd, shape.m), shape, simd, kCaches))
           << shape.m << " " << shape.n << " " << shape.k;
     }
   }

@@ -36,13 +36,12 @@ struct SimulatedCpu {
     const double lanes = static_cast<double>(cpu::panel_width(simd)) / 2;
     const auto m = static_cast<double>(s.m), n = static_cast<double>(s.n),
                k = static_cast<double>(s.k);
-    const double rows = std::min<double>(p.tile.rows, m);
+    const double rows = m / std::ceil(m / p.tile.rows);
     const double sums = rows * p.tile.columns / lanes;
     const double k_block = std::min<double>(p.k_block, k), n_block = std::min<double>(p.n_block, n);
     const double m_block = std::min<double>(p.m_block, m);
     double time = 2 * m * n * k / (gflops * 1e9);
     time *= 1 + 0.5 * std::abs(std::log2(sums / std::min(best_accumulators, 12 * m)));
-    time *= std::ceil(m / rows) * rows / m;
     time *= 1 + row_cost * std::max(0.0, rows - 4);
     time *= 1 + k_entry / k_block;
     time *= 1 + l1_miss * smooth_step(k_block * p.tile.columns * 4 / l1_bytes);
