@@ -304,7 +304,8 @@ Status tune_matmul(const Globals& globals, const Options& options) {
   VOLTA_TRY(const auto shapes, shapes_to_tune(globals, options, *device));
   // Found out before the work: where there is no place for the results, and who else measures.
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
-  VOLTA_TRY(const DirectoryLock alone, cache.lock_for_measuring());
+  auto alone = cache.lock_for_measuring();
+  if (!alone) return std::unexpected(std::move(alone).error().with_context("cannot tune"));
   warn_of_quota(device->threads());
   Report report{.isa = cpu::simd_name(device->simd()),
                 .threads = device->threads(),

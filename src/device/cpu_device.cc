@@ -157,8 +157,7 @@ Encoding CpuDevice::preferred_encoding(const Op& op, std::size_t input,
 }
 
 // Only how long sums are taken could be a choice of a kernel's. A product of floats is one chain of
-// multiply-adds over K; with integers, the blocks are part of the weight's
-// type.
+// multiply-adds over K; with integers, the blocks are part of the weight's type.
 std::string CpuDevice::kernel_parameters(const Op& op, std::span<const TensorSpec>) const {
   return std::holds_alternative<MatMul>(op) ? "MatMul: one sum over K" : std::string();
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -195,24 +196,27 @@ TEST_F(Tune, ADamagedFileIsSetAsideByWhoeverFindsIt) {
 }
 
 TEST_F(Tune, TwoAtOnceDoNotMeasureEachOther) {
-  test::Command first({"tune", "matmul", "--dim", "64", "--budget", "600"}, dir_.path(),
-                      environment());
+  const tuner::TuningCache cache(parent_path(file()), tuner::cpu_signature());
+  const auto first = cache.lock_for_measuring();
+  ASSERT_TRUE(first);
+  const CommandResult second = tune({"--dim", "16"});
+  EXPECT_EQ(second.exit_code, 1);
+  EXPECT_THAT(second.err, HasSubstr("in use by process " + std::to_string(::getpid())));
+  EXPECT_THAT(second.err, Not(HasSubstr("[1/1]")));
+}
+
+TEST_F(Tune, EndsWhenInterrupted) {
+  test::Command command({"tune", "matmul", "--dim", "64", "--budget", "600", "--runs", "100000"},
+                        dir_.path(), environment());
   const std::string lock = path("cache/matmul_tuning/measuring/.lock");
-  for (int i = 0; i < 3000; ++i) {
-    if (path_exists(lock) && !read_text_file(lock)->empty()) break;
+  for (int i = 0; i < 3000 && !path_exists(lock); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  const CommandResult second = tune({"--dim", "16"});
-  // Whether the first one is still at work is a matter of its speed.
-  const bool refused = second.exit_code == 1;
-  if (refused) {
-    EXPECT_THAT(second.err, HasSubstr("in use by process"));
-  } else {
-    EXPECT_EQ(second.exit_code, 0);
-  }
-  first.kill(SIGINT);
-  const CommandResult ended = first.wait();
-  EXPECT_TRUE(ended.exit_code == 130 || ended.exit_code == 0) << ended.err;
+  command.kill(SIGINT);
+  const CommandResult ended = command.wait();
+  EXPECT_EQ(ended.exit_code, 130) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("interrupted"));
+  EXPECT_FALSE(path_exists(file()));
 }
 
 TEST_F(Tune, TunesEveryShapeOfAModelAndItRunsOnThat) {
