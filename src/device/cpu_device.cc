@@ -16,6 +16,7 @@
 #include "base/cpu.h"
 #include "device/cpu_dispatch.h"
 #include "kernels/cpu/matmul_plan.h"
+#include "kernels/cpu/matmul_tile.h"
 #include "ops/rules.h"
 #include "tuner/tuning_cache.h"
 
@@ -156,10 +157,14 @@ Encoding CpuDevice::preferred_encoding(const Op& op, std::size_t input,
   return accepts_encoding(op, input, panels) ? panels : Encoding{};
 }
 
-// Only how long sums are taken could be a choice of a kernel's. A product of floats is one chain of
+// Only how sums are taken could be a choice of a kernel's. A product of floats is one chain of
 // multiply-adds over K; with integers, the blocks are part of the weight's type.
-std::string CpuDevice::kernel_parameters(const Op& op, std::span<const TensorSpec>) const {
-  return std::holds_alternative<MatMul>(op) ? "MatMul: one sum over K" : std::string();
+std::string CpuDevice::kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const {
+  if (!std::holds_alternative<MatMul>(op)) return {};
+  const bool pairs = inputs[0].dtype == DType::kBF16 && inputs[1].dtype == DType::kBF16;
+  return pairs && simd_ == cpu::Simd::kAvx512 && cpu::bf16_dot_available()
+             ? "MatMul: one sum over K, bf16 by pairs"
+             : "MatMul: one sum over K";
 }
 
 }  // namespace volta

@@ -57,7 +57,8 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
     VOLTA_TRY(decoder.make_rope_tables());
   }
   decoder.slots_.resize(static_cast<std::size_t>(options.slots));
-  for (Slot& slot : decoder.slots_) slot.tokens.reserve(static_cast<std::size_t>(capacity));
+  const std::int64_t reserved = std::min(capacity, kReservedTokens);
+  for (Slot& slot : decoder.slots_) slot.tokens.reserve(static_cast<std::size_t>(reserved));
   return decoder;
 }
 

@@ -30,11 +30,11 @@ class MatMulTuning;
 struct Context {
   Simd simd = Simd::kSse4;
   ThreadPool* pool = nullptr;  ///< Never null.
-  /// Better choices than the defaults for some matrix products (matmul_parameters.h); may be null.
-  const MatMulTuning* tuning = nullptr;
   /// Set to 1 + the offending element's index when an index tensor holds a value out of range; the
   /// kernel then uses a defined value (zeros, or skips the row).
   std::atomic<std::int64_t>* bad_index = nullptr;
+  /// Better choices than the defaults for some matrix products (matmul_parameters.h); may be null.
+  const MatMulTuning* tuning = nullptr;
 };
 
 /// The operands of one op, in the order of its comment in ops/op.h.

@@ -68,7 +68,8 @@ std::span<const TileShape> tile_shapes(Simd simd) {
 
 MatMulParameters default_parameters(Simd simd, std::int64_t m) {
   const auto panel = static_cast<std::int32_t>(panel_width(simd));
-  const auto most_rows = static_cast<std::int32_t>(max_tile_rows(simd));
+  std::int32_t most_rows = 1;  // Of the tiles a panel wide.
+  while (has_tile(simd, most_rows + 1, 2)) ++most_rows;
   MatMulParameters p{.k_block = kKBlock,
                      .m_block = kRowBlock,
                      .n_block = kSliceColumns,
