@@ -262,6 +262,20 @@ TEST(TuningCache, PlacesThatCannotBeWritten) {
     EXPECT_TRUE(cache.read_or_set_aside().empty());
     EXPECT_THAT(log.text(), HasSubstr("default parameters"));
   }
+  {
+    // Bad, in a folder that cannot be written: nobody waits for a lock that nobody holds.
+    const TuningCache fresh(dir.file("fresh"), cpu_signature());
+    write(fresh.path(), "{");
+    test::FaultyFileOps faults;
+    faults.fail(test::FileCall::kOpen, 2, EROFS);
+    const ScopedFileOps scope(faults);
+    const Log log;
+    const double before = monotonic_seconds();
+    EXPECT_TRUE(fresh.read_or_set_aside().empty());
+    EXPECT_LT(monotonic_seconds() - before, 4.0);
+    EXPECT_THAT(log.text(), HasSubstr("default parameters"));
+    EXPECT_TRUE(path_exists(fresh.path()));
+  }
   // Bad, and cannot be set aside.
   write(cache.path(), "{");
   test::FaultyFileOps faults;
