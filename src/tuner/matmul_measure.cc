@@ -18,8 +18,11 @@ namespace volta::tuner {
 namespace {
 
 /// More rows than this, which is beyond the largest class that has an end, are measured as this
-/// many: a whole block of rows of every size there is, and a fraction of the time.
-constexpr std::int64_t kMostRows = 1024;
+/// many; and where there are many rows, more columns than this, several slices of any size, as this
+/// many. What is found holds for all of them, and takes a fraction of the time.
+constexpr std::int64_t kMostRows = 768;
+constexpr std::int64_t kManyRows = 64;
+constexpr std::int64_t kMostColumns = 2048;
 
 /// A measurement shorter than this is more clock than product.
 constexpr double kShortest = 300e-6;
@@ -68,6 +71,7 @@ Status fill(Tensor& tensor, std::uint64_t seed) {
 cpu::MatMulShape measured_shape(const cpu::MatMulShape& shape) {
   cpu::MatMulShape measured = shape;
   measured.m = std::min(measured.m, kMostRows);
+  if (measured.m > kManyRows) measured.n = std::min(measured.n, kMostColumns);
   return measured;
 }
 

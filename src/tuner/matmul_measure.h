@@ -16,8 +16,8 @@ namespace volta::tuner {
 /// Sizes beyond this are refused before anything is computed from them.
 inline constexpr std::int64_t kMostDim = std::int64_t{1} << 24;
 
-/// A product as it is measured: `shape`, but with no more rows than tell what more would: all
-/// beyond the largest class have the same parameters.
+/// A product as it is measured: `shape`, but with no more rows than the largest class needs, and
+/// with many rows no more columns than tell what more would.
 cpu::MatMulShape measured_shape(const cpu::MatMulShape& shape);
 
 /// One product a[m, k] b[k, n] on random operands: b as a prepared weight in panels, or plain, in

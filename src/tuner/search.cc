@@ -43,7 +43,8 @@ double quantile(std::vector<double> values, double q) {
 // A candidate under way.
 struct Runner {
   MatMulParameters parameters;
-  std::vector<double> samples;
+  std::size_t index = 0;  ///< In the grid; beyond it for a default.
+  std::vector<double> samples = {};
   double figure() const { return quantile(samples, 0.25); }
 };
 
@@ -65,7 +66,8 @@ class Search {
   Search(std::span<const Candidate> grid, const MatMulParameters& default_parameters,
          MeasureFunction measure, const SearchOptions& options, SearchProgressFunction progress)
       : grid_(grid),
-        default_{default_parameters, {}},
+        default_{default_parameters, grid.size()},
+        measured_(grid.size(), false),
         measure_(measure),
         options_(options),
         progress_(progress),
@@ -95,6 +97,7 @@ class Search {
       return fail(ErrorCode::kInternal, "the tuner measured a time that is none");
     }
     runner.samples.push_back(seconds);
+    if (runner.index < measured_.size()) measured_[runner.index] = true;
     ++measurements_;
     const double best = best_ == nullptr ? 0 : best_->figure();
     const SearchProgress state = {.part = std::min(1.0, elapsed() / options_.budget_seconds),
@@ -114,7 +117,7 @@ class Search {
     std::vector<bool> taken(grid_.size(), false);
     const auto take = [&](std::size_t i) {
       taken[i] = true;
-      if (grid_[i].parameters != default_.parameters) chosen.push_back({grid_[i].parameters, {}});
+      if (grid_[i].parameters != default_.parameters) chosen.push_back({grid_[i].parameters, i});
     };
     for (std::size_t i = 0; i < grid_.size() && chosen.size() < (count + 1) / 2; ++i) {
       const cpu::TileShape& tile = grid_[i].parameters.tile;
@@ -132,7 +135,6 @@ class Search {
   // half.
   Status halve() {
     std::vector<Runner> left = entrants();
-    tried_ = static_cast<std::int64_t>(left.size());
     for (int repeats = 1;; repeats *= 2) {
       for (int repeat = 0; repeat < repeats; ++repeat) {
         if (repeat > 0 && !time_left(kRoundsShare)) break;
@@ -184,9 +186,9 @@ class Search {
   std::vector<Runner> variants(const Runner& best, unsigned axes) const {
     std::vector<Runner> all;
     const MatMulParameters& from = nearest(best.parameters);
-    for (const Candidate& candidate : grid_) {
-      const unsigned differs = difference(candidate.parameters, from);
-      if (differs != 0 && (differs & ~axes) == 0) all.push_back({candidate.parameters, {}});
+    for (std::size_t i = 0; i < grid_.size(); ++i) {
+      const unsigned differs = difference(grid_[i].parameters, from);
+      if (differs != 0 && (differs & ~axes) == 0) all.push_back({grid_[i].parameters, i});
     }
     const auto most = static_cast<std::size_t>(std::clamp(affordable_variants(), 4.0, 256.0));
     if (all.size() <= most) return all;
@@ -212,7 +214,6 @@ class Search {
       ++measured;
     }
     others.resize(measured);
-    tried_ += static_cast<std::int64_t>(measured);
     // A fluke must win more than once, and one bad sample must not lose.
     struct Round {
       std::size_t runners;
@@ -286,7 +287,7 @@ class Search {
     result.before = result.after = timing_of(default_.samples);
     result.default_kept = true;
     result.candidates = static_cast<std::int64_t>(grid_.size());
-    result.tried = tried_;
+    result.tried = std::ranges::count(measured_, true);
     result.measurements = measurements_;
     result.seconds = elapsed();
     if (finalists_.empty()) return result;
@@ -301,6 +302,7 @@ class Search {
 
   std::span<const Candidate> grid_;
   Runner default_;
+  std::vector<bool> measured_;  ///< Which of the grid.
   MeasureFunction measure_;
   const SearchOptions& options_;
   SearchProgressFunction progress_;
@@ -308,7 +310,6 @@ class Search {
   double typical_ = 0;  ///< Seconds that measuring once takes.
   std::vector<Runner> finalists_;
   const Runner* best_ = nullptr;
-  std::int64_t tried_ = 0;
   std::int64_t measurements_ = 0;
 };
 

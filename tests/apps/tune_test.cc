@@ -149,7 +149,7 @@ TEST_F(Tune, BadRequestsAreUsage) {
 }
 
 TEST_F(Tune, MemoryThatDoesNotFitIsToldAtOnce) {
-  const CommandResult result = tune({"--dim", "16777216"});
+  const CommandResult result = tune({"--m", "1", "--n", "16777216", "--k", "16777216"});
   EXPECT_EQ(result.exit_code, 4);
   EXPECT_THAT(result.err, HasSubstr("this process may use"));
 }

@@ -70,11 +70,13 @@ TEST(MatMulMeasure, RefusesWhatCannotBe) {
   EXPECT_EQ(invalid.error().code(), ErrorCode::kInvalidArgument);
 }
 
-TEST(MatMulMeasure, ManyRowsAreMeasuredAsFewer) {
+TEST(MatMulMeasure, LargeProductsAreMeasuredAsSmallerOnes) {
   EXPECT_EQ(measured_shape({.m = 100'000, .n = 7, .k = 9}),
-            (MatMulShape{.m = 1024, .n = 7, .k = 9}));
+            (MatMulShape{.m = 768, .n = 7, .k = 9}));
   EXPECT_EQ(cpu::row_class(measured_shape({.m = 100'000}).m), cpu::row_class(100'000));
-  EXPECT_EQ(measured_shape({.m = 512}).m, 512);
+  EXPECT_EQ(measured_shape({.m = 512, .n = 50257, .k = 768}),
+            (MatMulShape{.m = 512, .n = 2048, .k = 768}));
+  EXPECT_EQ(measured_shape({.m = 1, .n = 50257, .k = 768}).n, 50257);
 }
 
 // All of it at once, in a fraction of a second.

@@ -130,6 +130,7 @@ TEST(Search, EndsInTimeHoweverSlowTheProduct) {
     EXPECT_LE(outcome.result.seconds, 3 * 1.25 + 50 * once) << size;
     EXPECT_GE(outcome.result.measurements, 12);
     EXPECT_GT(outcome.result.tried, 3);
+    EXPECT_LE(outcome.result.tried, outcome.result.candidates);
     EXPECT_LE(outcome.chosen, 1.005 * outcome.fallback);
   }
 }
