@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -11,8 +10,6 @@
 
 #include "base/cpu.h"
 #include "base/file.h"
-#include "base/json.h"
-#include "base/text.h"
 #include "command.h"
 #include "device/cpu_device.h"
 #include "device/device_kind.h"
@@ -23,6 +20,7 @@
 #include "nn/training_graph.h"
 #include "nn/transformer_graph.h"
 #include "train/run_options.h"
+#include "tune_report.h"
 #include "tuner/candidates.h"
 #include "tuner/matmul_measure.h"
 #include "tuner/search.h"
@@ -41,25 +39,6 @@ struct Options {
   bool plain = false;
   int runs = 15;
   double budget = 8.0;
-};
-
-// One shape, tuned.
-struct Tuned {
-  TuningEntry entry;
-  tuner::SearchResult result;
-};
-
-struct Report {
-  std::string isa;
-  int threads = 1;
-  std::string file;
-  std::vector<Tuned> shapes;
-
-  double mean_gain() const {
-    double sum = 0;
-    for (const Tuned& tuned : shapes) sum += std::log(tuned.result.gain);
-    return shapes.empty() ? 1.0 : std::exp(sum / static_cast<double>(shapes.size()));
-  }
 };
 
 // Times taken while the quota lets the process wait are the quota's.
@@ -160,19 +139,6 @@ Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, con
   return std::vector{shape};
 }
 
-std::string name_of(const cpu::MatMulShape& s) {
-  return fmt::format("{} x {} x {} {}{}", s.m, s.n, s.k, dtype_name(s.b_type),
-                     s.packed ? "" : " plain");
-}
-
-std::string describe(const cpu::MatMulParameters& p) {
-  const auto block = [](std::int32_t size) {
-    return size >= 1 << 20 ? std::string("all") : std::to_string(size);
-  };
-  return fmt::format("tile {}x{}, blocks K {} M {} N {}, prefetch {}", p.tile.rows, p.tile.columns,
-                     block(p.k_block), block(p.m_block), block(p.n_block), p.prefetch_bytes);
-}
-
 double gflops(double flops, double seconds) { return seconds > 0 ? flops / seconds * 1e-9 : 0; }
 
 // Draws where a search stands.
@@ -197,8 +163,8 @@ class Bar {
   std::int64_t calls_ = 0;
 };
 
-Result<Tuned> tune_shape(const cpu::MatMulShape& shape, const std::string& name, cpu::Simd simd,
-                         const Options& options) {
+Result<TunedShape> tune_shape(const cpu::MatMulShape& shape, const std::string& name,
+                              cpu::Simd simd, const Options& options) {
   VOLTA_TRY(auto measure, tuner::MatMulMeasure::create(shape, simd));
   const cpu::MatMulShape& measured = measure.shape();
   const auto grid = tuner::candidates(measured, simd, tuner::cpu_signature().caches);
@@ -210,90 +176,17 @@ Result<Tuned> tune_shape(const cpu::MatMulShape& shape, const std::string& name,
                             bar.draw(progress);
                             return !interrupted();
                           }));
-  Tuned tuned{{.simd = simd,
-               .shape = shape,
-               .parameters = result.chosen,
-               .default_gflops = gflops(measure.flops(), result.before.seconds),
-               .tuned_gflops = gflops(measure.flops(), result.after.seconds)},
-              result};
+  TunedShape tuned{{.simd = simd,
+                    .shape = shape,
+                    .parameters = result.chosen,
+                    .default_gflops = gflops(measure.flops(), result.before.seconds),
+                    .tuned_gflops = gflops(measure.flops(), result.after.seconds)},
+                   result};
   bar.finish(result.default_kept
                  ? fmt::format("{}: the default is within noise of the best ({} tried)", name,
                                result.tried)
                  : fmt::format("{}: {:.2f}x ({} tried)", name, result.gain, result.tried));
   return tuned;
-}
-
-std::string to_text(const Report& report) {
-  std::string text = fmt::format("{:<28} {:>16} {:>16} {:>6}  {}\n", "m x n x k", "before GFLOP/s",
-                                 "after GFLOP/s", "gain", "parameters");
-  const auto speed = [](double figure, double spread) {
-    return fmt::format("{:.1f} +{:.1f}%", figure, 100 * spread);
-  };
-  for (const Tuned& t : report.shapes) {
-    text += fmt::format("{:<28} {:>16} {:>16} {:>5.2f}x  {}{}\n", name_of(t.entry.shape),
-                        speed(t.entry.default_gflops, t.result.before.spread),
-                        speed(t.entry.tuned_gflops, t.result.after.spread), t.result.gain,
-                        describe(t.entry.parameters), t.result.default_kept ? " (default)" : "");
-  }
-  return text + fmt::format("geometric mean {:.3f}x; {}, {} threads; kept in {}\n",
-                            report.mean_gain(), report.isa, report.threads, report.file);
-}
-
-void write_parameters(JsonWriter& json, const cpu::MatMulParameters& p) {
-  json.key("parameters").begin_object().field("k_block", p.k_block).field("m_block", p.m_block);
-  json.field("n_block", p.n_block).field("tile_rows", p.tile.rows);
-  json.field("tile_columns", p.tile.columns).field("prefetch_bytes", p.prefetch_bytes);
-  json.end_object();
-}
-
-void write_shape(JsonWriter& json, const cpu::MatMulShape& s) {
-  json.field("dtype", dtype_name(s.b_type)).field("packed", s.packed);
-  json.field("threads", s.threads).field("m", s.m).field("n", s.n).field("k", s.k);
-}
-
-std::string to_json(const Report& report) {
-  JsonWriter json;
-  json.begin_object().field("cpu", tuner::to_string(tuner::cpu_signature()));
-  json.field("isa", report.isa).field("threads", report.threads).field("file", report.file);
-  json.field("mean_gain", report.mean_gain()).key("shapes").begin_array();
-  for (const Tuned& t : report.shapes) {
-    json.begin_object();
-    write_shape(json, t.entry.shape);
-    json.field("gain", t.result.gain).field("default_kept", t.result.default_kept);
-    json.field("default_s", t.result.before.seconds)
-        .field("default_spread", t.result.before.spread);
-    json.field("tuned_s", t.result.after.seconds).field("tuned_spread", t.result.after.spread);
-    json.field("default_gflops", t.entry.default_gflops);
-    json.field("tuned_gflops", t.entry.tuned_gflops);
-    write_parameters(json, t.entry.parameters);
-    json.field("candidates", t.result.candidates).field("tried", t.result.tried);
-    json.field("measurements", t.result.measurements).field("search_s", t.result.seconds);
-    json.end_object();
-  }
-  json.end_array().end_object();
-  return std::move(json).take() + "\n";
-}
-
-constexpr std::string_view kParameterColumns =
-    "k_block,m_block,n_block,tile_rows,tile_columns,prefetch_bytes";
-std::string csv_cells(const TuningEntry& e) {
-  const cpu::MatMulParameters& p = e.parameters;
-  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}", dtype_name(e.shape.b_type),
-                     e.shape.packed, e.shape.threads, e.shape.m, e.shape.n, e.shape.k,
-                     e.default_gflops, e.tuned_gflops, p.k_block, p.m_block, p.n_block, p.tile.rows,
-                     p.tile.columns, p.prefetch_bytes);
-}
-
-std::string to_csv(const Report& report) {
-  std::string text = fmt::format(
-      "dtype,packed,threads,m,n,k,default_gflops,tuned_gflops,{},gain,default_spread,tuned_spread,"
-      "default_kept\n",
-      kParameterColumns);
-  for (const Tuned& t : report.shapes) {
-    text += fmt::format("{},{},{},{},{}\n", csv_cells(t.entry), t.result.gain,
-                        t.result.before.spread, t.result.after.spread, t.result.default_kept);
-  }
-  return text;
 }
 
 Status tune_matmul(const Globals& globals, const Options& options) {
@@ -307,10 +200,10 @@ Status tune_matmul(const Globals& globals, const Options& options) {
   auto alone = cache.lock_for_measuring();
   if (!alone) return std::unexpected(std::move(alone).error().with_context("cannot tune"));
   warn_of_quota(device->threads());
-  Report report{.isa = cpu::simd_name(device->simd()),
-                .threads = device->threads(),
-                .file = cache.path(),
-                .shapes = {}};
+  TuneReport report{.isa = cpu::simd_name(device->simd()),
+                    .threads = device->threads(),
+                    .file = cache.path(),
+                    .shapes = {}};
   for (const cpu::MatMulShape& shape : shapes) {
     const std::string name =
         fmt::format("[{}/{}] {}", report.shapes.size() + 1, shapes.size(), name_of(shape));
@@ -334,27 +227,6 @@ Status tune_matmul(const Globals& globals, const Options& options) {
   }
 }
 
-std::string entries_text(const std::vector<TuningEntry>& entries, const std::string& path) {
-  if (entries.empty()) return fmt::format("nothing is tuned yet ({})\n", path);
-  std::string text = fmt::format("{}\n{:<6} {:>7} {:<28} {:>8} {:>8}  {}\n", path, "isa", "threads",
-                                 "m x n x k", "default", "tuned", "parameters");
-  for (const TuningEntry& e : entries) {
-    text += fmt::format("{:<6} {:>7} {:<28} {:>8.1f} {:>8.1f}  {}\n", cpu::simd_name(e.simd),
-                        e.shape.threads, name_of(e.shape), e.default_gflops, e.tuned_gflops,
-                        describe(e.parameters));
-  }
-  return text;
-}
-
-std::string entries_csv(const std::vector<TuningEntry>& entries) {
-  std::string text = fmt::format("isa,dtype,packed,threads,m,n,k,default_gflops,tuned_gflops,{}\n",
-                                 kParameterColumns);
-  for (const TuningEntry& e : entries) {
-    text += fmt::format("{},{}\n", cpu::simd_name(e.simd), csv_cells(e));
-  }
-  return text;
-}
-
 Status show(const Globals& globals) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
@@ -364,9 +236,9 @@ Status show(const Globals& globals) {
     case Output::kJson:
       return print(tuner::tuning_to_json(entries, tuner::cpu_signature()));
     case Output::kCsv:
-      return print(entries_csv(entries));
+      return print(to_csv(entries));
     default:
-      return print(entries_text(entries, cache.path()));
+      return print(to_text(entries, cache.path()));
   }
 }
 
