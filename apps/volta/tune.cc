@@ -170,7 +170,7 @@ Result<TunedShape> tune_shape(const cpu::MatMulShape& shape, const std::string& 
   const auto grid = tuner::candidates(measured, simd, tuner::cpu_signature().caches);
   Bar bar(name);
   VOLTA_TRY(const tuner::SearchResult result,
-            tuner::search(grid, cpu::default_parameters(simd, measured.m), measure,
+            tuner::search(grid, cpu::default_parameters(simd, measured.m, measured.packed), measure,
                           {.budget_seconds = options.budget, .runs = options.runs},
                           [&](const tuner::SearchProgress& progress) {
                             bar.draw(progress);

@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::int32_t kAll = 1 << 20;  ///< A block of everything: the largest that is valid.
 
-constexpr std::array<std::int32_t, 12> kKBlocks = {64,  96,  128, 160,  192,  256,
-                                                   384, 512, 768, 1024, 1536, 2048};
+constexpr std::array<std::int32_t, 14> kKBlocks = {64,  96,  128,  160,  192,  256,  384,
+                                                   512, 768, 1024, 1536, 2048, 4096, 8192};
 constexpr std::array<std::int32_t, 7> kMBlocks = {32, 48, 64, 96, 128, 256, 512};
-constexpr std::array<std::int32_t, 10> kNBlockPanels = {2, 4, 8, 10, 16, 20, 32, 40, 64, 128};
+constexpr std::array<std::int32_t, 11> kNBlockPanels = {2, 4, 5, 8, 10, 16, 20, 32, 40, 64, 128};
 constexpr std::array<std::int32_t, 5> kPrefetchBytes = {0, 1024, 2048, 4096, 8192};
 
 /// A plain b is copied slice by slice; a slice beyond this is far out of every core's L2.
@@ -85,7 +85,7 @@ Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
             .m_blocks = distinct_limits(shape.m, 1, kMBlocks, kAll),
             .n_blocks = distinct_limits(shape.n, panel, n_limits, kAll),
             .prefetch = {kPrefetchBytes.begin(), kPrefetchBytes.end()}};
-  const cpu::MatMulParameters usual = cpu::default_parameters(simd, shape.m);
+  const cpu::MatMulParameters usual = cpu::default_parameters(simd, shape.m, shape.packed);
   if (!shape.packed) axes.m_blocks = {kAll};
   if (!shape.packed) axes.prefetch = {usual.prefetch_bytes};
   if (in_rows) axes.n_blocks = {kAll};
@@ -132,7 +132,8 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
              k = static_cast<double>(s.k);
   const double type = static_cast<double>(dtype_size(s.b_type));
   const auto k_block = static_cast<double>(evened(s.k, p.k_block, 8));
-  const auto m_block = static_cast<double>(evened(s.m, p.m_block, 1));
+  // What is packed on the way is packed for all rows at once.
+  const auto m_block = s.packed ? static_cast<double>(evened(s.m, p.m_block, 1)) : m;
   const auto n_block = static_cast<double>(evened(s.n, p.n_block, cpu::panel_width(simd)));
 
   // Rows are evened out over the tiles; a tile that is not full of columns takes as long as a full

@@ -75,7 +75,7 @@ TEST(Candidates, CutAProductInDifferentWaysOnly) {
   // and 96 alike), one; 200 in blocks of 2, 4, 8 panels or all (10 are as many blocks as 8).
   EXPECT_THAT(k_blocks, testing::ElementsAre(64, 96, 152));
   EXPECT_THAT(m_blocks, testing::ElementsAre(32, 48, 64, 1 << 20));
-  EXPECT_THAT(n_blocks, testing::ElementsAre(32, 64, 128, 1 << 20));
+  EXPECT_THAT(n_blocks, testing::ElementsAre(32, 64, 80, 128, 1 << 20));
   EXPECT_THAT(prefetch, testing::ElementsAre(0, 1024, 2048, 4096, 8192));
 }
 
@@ -164,7 +164,8 @@ TEST(Candidates, TheFirstIsNoWorseThanTheDefault) {
     for (const MatMulShape& shape : shapes()) {
       const auto all = candidates(shape, simd, kCaches);
       EXPECT_LE(all.front().cost,
-                1.02 * expected_cost(cpu::default_parameters(simd, shape.m), shape, simd, kCaches))
+                1.02 * expected_cost(cpu::default_parameters(simd, shape.m, shape.packed), shape,
+                                     simd, kCaches))
           << shape.m << " " << shape.n << " " << shape.k;
     }
   }
