@@ -68,8 +68,8 @@ std::vector<cpu::TileShape> sensible_tiles(const cpu::MatMulShape& shape, cpu::S
   return tiles;
 }
 
-// What the kernels look at for products of one kind. A plain b is read by rows where it lies,
-// whole, when few rows of f32 want it, and otherwise copied, once for all rows.
+// What the kernels look at for products of one kind. A plain b is read by rows where it lies, by
+// slices when more than a tile of rows pass by, or copied, once for all rows.
 struct Axes {
   std::vector<std::int32_t> k_blocks, m_blocks, n_blocks, prefetch;
 };
@@ -77,7 +77,7 @@ Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
   const auto panel = static_cast<std::int32_t>(cpu::panel_width(simd));
   std::vector<std::int32_t> n_limits;
   for (const std::int32_t panels : kNBlockPanels) n_limits.push_back(panels * panel);
-  const bool in_rows = !shape.packed && shape.b_type == DType::kF32 && shape.m <= cpu::kStreamRows;
+  const bool in_rows = !shape.packed && cpu::reads_rows_in_place(shape.b_type, shape.m, shape.n);
   // A slice of b is as large as a block of K times n_block: all of K is no more than that.
   const auto whole_k =
       static_cast<std::int32_t>(std::min<std::int64_t>(kAll, ceil_div(shape.k, 8) * 8));
@@ -87,8 +87,8 @@ Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
             .prefetch = {kPrefetchBytes.begin(), kPrefetchBytes.end()}};
   const cpu::MatMulParameters usual = cpu::default_parameters(simd, shape.m, shape.packed);
   if (!shape.packed) axes.m_blocks = {kAll};
-  if (!shape.packed) axes.prefetch = {usual.prefetch_bytes};
-  if (in_rows) axes.n_blocks = {kAll};
+  if (!shape.packed && !in_rows) axes.prefetch = {usual.prefetch_bytes};
+  if (in_rows && shape.m <= usual.tile.rows) axes.n_blocks = {kAll};
   return axes;
 }
 

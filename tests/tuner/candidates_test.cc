@@ -126,12 +126,15 @@ TEST(Candidates, LeaveOutWhatThisKindDoesNotLookAt) {
     }
     return std::array{m_blocks.size(), n_blocks.size(), prefetch.size()};
   };
-  MatMulShape shape = {.packed = false, .m = 512, .n = 768, .k = 768};
+  MatMulShape shape = {.packed = false, .m = 512, .n = 2304, .k = 768};
   EXPECT_EQ(sizes(shape)[0], 1u);  // Copied once for all rows,
   EXPECT_GT(sizes(shape)[1], 4u);
   EXPECT_EQ(sizes(shape)[2], 1u);  // into the caches.
   shape.m = 8;
-  EXPECT_EQ(sizes(shape)[1], 1u);  // Read by rows, where it lies.
+  EXPECT_EQ(sizes(shape)[1], 1u);  // Read by rows, where it lies: once,
+  EXPECT_GT(sizes(shape)[2], 1u);
+  shape.m = 40;
+  EXPECT_GT(sizes(shape)[1], 4u);  // or once a tile of rows.
   shape.b_type = DType::kBF16;
   EXPECT_GT(sizes(shape)[1], 4u);
 }

@@ -14,9 +14,6 @@ namespace {
 /// tiles, best while it is still in L1.
 constexpr std::int64_t kFewRowsFloats = 16 * 1024;
 
-/// Steps of a plain b that lie further apart than a page cost a look into the page table each.
-constexpr std::int64_t kPageBytes = 4096;
-
 /// All parts together stay below this, unless one panel each is more.
 constexpr std::int64_t kWorkspaceFloats = 2 * 1024 * 1024;
 
@@ -37,14 +34,10 @@ double estimated_nanoseconds(const MatMulProblem& p, Simd simd) {
                   elements * static_cast<double>(dtype_size(p.b_type)) / kBytesPerNs);
 }
 
-/// Whether b's panels are read where they lie. Few rows use plain ones too seldom to pay for
-/// packing (768 x 3072, 16 and 32 rows: 1.15 and 1.25 times as fast in place), and rows of b that
-/// share pages are as good as packed (3072 x 768, 256 rows: 1.06). Those that are not f32 are
-/// converted once by packing, instead of once a tile.
 PanelSource panel_source(const MatMul& op, const MatMulProblem& problem) {
   if (!problem.b_encoding.plain()) return PanelSource::kEncoded;
-  const bool few = problem.m <= kStreamRows || problem.n * dtype_size(DType::kF32) < kPageBytes;
-  const bool in_place = few && problem.b_type == DType::kF32 && !op.transpose_b;
+  const bool in_place =
+      !op.transpose_b && reads_rows_in_place(problem.b_type, problem.m, problem.n);
   return in_place ? PanelSource::kInRows : PanelSource::kPack;
 }
 
@@ -89,6 +82,13 @@ std::int32_t quant_block(Quant quant, std::int64_t k) {
   // Sixteen steps are too few for the spread of more than 32 values.
   if (quant == Quant::kInt4) return 32;
   return k % 128 == 0 ? 128 : k % 64 == 0 ? 64 : 32;
+}
+
+bool reads_rows_in_place(DType b_type, std::int64_t m, std::int64_t n) {
+  constexpr std::int64_t kFewRows = 64;
+  // Steps of b that lie further apart than a page cost a look into the page table each.
+  constexpr std::int64_t kPageBytes = 4096;
+  return b_type == DType::kF32 && (m <= kFewRows || n * dtype_size(b_type) < kPageBytes);
 }
 
 PanelLayout panel_layout(std::int64_t k, std::int64_t k_block, Simd simd) {
