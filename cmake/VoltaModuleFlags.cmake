@@ -33,6 +33,19 @@ endif()
 set_property(SOURCE base/version.cc APPEND PROPERTY COMPILE_DEFINITIONS
              VOLTA_VERSION="${PROJECT_VERSION}" VOLTA_GIT_HASH="${git_hash}")
 
+# What the tuner measured belongs to the kernels it was measured with. Only one file sees the hash.
+file(GLOB matmul_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/matmul*")
+set(kernel_hashes "")
+foreach(source IN LISTS matmul_sources)
+  file(SHA256 "${source}" source_hash)
+  string(APPEND kernel_hashes "${source_hash}")
+endforeach()
+string(SHA256 kernels_hash "${kernel_hashes}")
+string(SUBSTRING "${kernels_hash}" 0 16 kernels_hash)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${matmul_sources})
+set_property(SOURCE tuner/kernels_hash.cc APPEND PROPERTY COMPILE_DEFINITIONS
+             VOLTA_KERNELS_HASH="${kernels_hash}")
+
 # TBB is not built for ThreadSanitizer. The one file that uses it stays uninstrumented and tells
 # the sanitizer about fork and join itself.
 if(VOLTA_SANITIZE MATCHES "thread")

@@ -53,7 +53,9 @@ endif()
 set(VOLTA_TEST_ENVIRONMENT
     "ASAN_OPTIONS=allocator_may_return_null=1"
     "TSAN_OPTIONS=allocator_may_return_null=1"
-    "UBSAN_OPTIONS=print_stacktrace=1")
+    "UBSAN_OPTIONS=print_stacktrace=1"
+    # Whoever runs the tests may have tuned this machine.
+    "VOLTA_TUNING=off")
 if(VOLTA_COVERAGE)
   list(APPEND VOLTA_TEST_ENVIRONMENT
        "LLVM_PROFILE_FILE=${PROJECT_BINARY_DIR}/profiles/%4m.profraw")

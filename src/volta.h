@@ -5,9 +5,11 @@
 #include "base/log.h"                   // IWYU pragma: export
 #include "base/result.h"                // IWYU pragma: export
 #include "base/version.h"               // IWYU pragma: export
+#include "device/cpu_device.h"          // IWYU pragma: export
 #include "device/device.h"              // IWYU pragma: export
 #include "device/device_handle.h"       // IWYU pragma: export
 #include "device/device_kind.h"         // IWYU pragma: export
+#include "device/matmul_shapes.h"       // IWYU pragma: export
 #include "device/profiling_device.h"    // IWYU pragma: export
 #include "device/tensor_ops.h"          // IWYU pragma: export
 #include "graph/graph.h"                // IWYU pragma: export
@@ -42,3 +44,7 @@
 #include "train/run.h"                  // IWYU pragma: export
 #include "train/trainer.h"              // IWYU pragma: export
 #include "train/two_layer.h"            // IWYU pragma: export
+#include "tuner/candidates.h"           // IWYU pragma: export
+#include "tuner/matmul_measure.h"       // IWYU pragma: export
+#include "tuner/search.h"               // IWYU pragma: export
+#include "tuner/tuning_cache.h"         // IWYU pragma: export

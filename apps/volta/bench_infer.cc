@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/json.h"
-#include "base/rng.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "command.h"
@@ -21,13 +20,6 @@
 
 namespace volta::cli {
 namespace {
-
-double quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0.0;
-  std::sort(values.begin(), values.end());
-  const auto last = static_cast<double>(values.size() - 1);
-  return values[static_cast<std::size_t>(q * last + 0.5)];
-}
 
 // The measurements at one prompt length.
 struct LengthReport {
@@ -52,52 +44,12 @@ struct BenchReport {
   std::int64_t peak_rss = 0;
 };
 
-GenerationRequest request_of(const TransformerConfig& config, std::int64_t length,
-                             std::int64_t tokens, std::uint64_t seed) {
-  GenerationRequest request{
-      .prompt = {}, .max_new_tokens = tokens, .sampling = {}, .stop_tokens = {}};
-  RandomSequence random({.seed = seed, .stream = 0, .step = 0});
-  for (std::int64_t i = 0; i < length; ++i) {
-    request.prompt.push_back(static_cast<std::int32_t>(
-        random.next_below(static_cast<std::uint32_t>(config.vocab_size))));
-  }
-  request.sampling.temperature = 0.0f;
-  return request;
-}
-
-/// The fewest tokens that time anything: one for the prompt, one for a step.
-constexpr std::int64_t kFewestTokens = 2;
-
-// The prompt lengths to measure: those asked for, or the usual ones that fit.
-Result<std::vector<std::int64_t>> prompt_lengths(const BenchInferOptions& options,
-                                                 std::int64_t context) {
-  const std::int64_t longest = context - kFewestTokens;
-  for (const std::int64_t length : options.lengths) {
-    if (length <= longest) continue;
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--lengths {}: in a context of {} a prompt of at most {} leaves room "
-                            "for tokens to time",
-                            length, context, std::max<std::int64_t>(longest, 0)));
-  }
-  if (longest < 1) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("a context of {} is too short to time tokens in", context));
-  }
-  if (!options.lengths.empty()) return options.lengths;
-  std::vector<std::int64_t> lengths;
-  for (const std::int64_t length : kBenchLengths) {
-    if (length <= longest) lengths.push_back(length);
-  }
-  if (lengths.empty()) lengths.push_back(std::max<std::int64_t>(longest / 2, 1));
-  return lengths;
-}
-
 // One run at one length: the cached and the uncached generator, one after the other.
 Status measure(Generator& cached, Generator& uncached, const TransformerConfig& config,
                const BenchInferOptions& options, std::uint64_t seed, bool count,
                LengthReport& report) {
-  const std::int64_t tokens = std::min(options.tokens, config.context - report.length);
-  const GenerationRequest with = request_of(config, report.length, tokens, seed);
+  const std::int64_t tokens = std::min(options.runs.tokens, config.context - report.length);
+  const GenerationRequest with = random_request(config, report.length, tokens, seed);
   VOLTA_TRY(cached.generate(std::span(&with, 1)));
   if (count) {
     const GenerationTiming& timing = cached.timing();
@@ -106,7 +58,7 @@ Status measure(Generator& cached, Generator& uncached, const TransformerConfig& 
                          timing.token_seconds.end());
   }
   // Without a cache the first token costs what every later one costs: the whole prefix.
-  const GenerationRequest without = request_of(config, report.length, 1, seed);
+  const GenerationRequest without = random_request(config, report.length, 1, seed);
   for (int repeat = 0; repeat < 4; ++repeat) {
     VOLTA_TRY(uncached.generate(std::span(&without, 1)));
     if (count) report.uncached.push_back(uncached.timing().first_token_seconds);
@@ -121,10 +73,11 @@ Result<std::vector<OpShare>> op_shares(const Transformer& model, const BenchInfe
   VOLTA_TRY(const Transformer profiled,
             Transformer::from_weights(model.config(), model.weights(), profiler));
   const std::int64_t prompt = std::min<std::int64_t>(16, model.config().context / 2 + 1);
-  const std::int64_t capacity = capacity_for(model.config(), prompt + options.tokens);
+  const std::int64_t capacity = capacity_for(model.config(), prompt + options.runs.tokens);
   VOLTA_TRY(Generator generator,
             Generator::create(profiled, {.capacity = capacity, .compute_dtype = dtype}));
-  const GenerationRequest request = request_of(model.config(), prompt, options.tokens, seed);
+  const GenerationRequest request =
+      random_request(model.config(), prompt, options.runs.tokens, seed);
   VOLTA_TRY(generator.generate(std::span(&request, 1)));  // Warm-up.
   bool decoding = false;  // From the first token on; what comes before is the prompt's.
   VOLTA_TRY(generator.generate(std::span(&request, 1), [&](const TokenEvent&) {
@@ -155,23 +108,22 @@ Result<BenchReport> run_bench(const Transformer& model, const BenchInferOptions&
                      .lengths = {},
                      .shares = {}};
   const std::int64_t context = model.config().context;
-  VOLTA_TRY(const auto lengths, prompt_lengths(options, context));
+  VOLTA_TRY(const auto lengths,
+            prompt_lengths(options.runs.lengths, kBenchLengths, context, "--lengths"));
   GeneratorOptions sizes{
-      .capacity = capacity_for(model.config(), std::ranges::max(lengths) + options.tokens),
+      .capacity = capacity_for(model.config(), std::ranges::max(lengths) + options.runs.tokens),
       .compute_dtype = dtype};
   VOLTA_TRY(Generator cached, Generator::create(model, sizes));
   sizes.use_cache = false;
   VOLTA_TRY(Generator uncached, Generator::create(model, sizes));
   for (const std::int64_t length : lengths) {
     report.lengths.push_back({.length = length, .first_token = {}, .cached = {}, .uncached = {}});
-    if (length + options.tokens <= context) continue;
-    note(fmt::format("at prompt length {} the context of {} has room for {} tokens, not {}\n",
-                     length, context, context - length, options.tokens));
   }
-  for (std::int64_t run = 0; run < options.warmup + options.runs; ++run) {
+  note_clipped(lengths, options.runs.tokens, context);
+  for (std::int64_t run = 0; run < options.runs.warmup + options.runs.runs; ++run) {
     for (LengthReport& length : report.lengths) {
-      VOLTA_TRY(
-          measure(cached, uncached, model.config(), options, seed, run >= options.warmup, length));
+      VOLTA_TRY(measure(cached, uncached, model.config(), options, seed, run >= options.runs.warmup,
+                        length));
       if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
     }
   }
@@ -212,7 +164,7 @@ std::string to_json(const BenchReport& report, const BenchInferOptions& options,
   JsonWriter json;
   json.begin_object().field("version", version_with_hash());
   json.field("device", report.device.name).field("isa", report.device.isa);
-  json.field("threads", report.device.threads).field("seed", seed).field("runs", options.runs);
+  json.field("threads", report.device.threads).field("seed", seed).field("runs", options.runs.runs);
   json.field("parameters", parameter_count(report.config));
   json.field("weight_bytes", report.memory.weight_bytes);
   json.field("cache_bytes", report.memory.cache_bytes);
@@ -273,24 +225,13 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
   }
 }
 
-void add_bench(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* bench = app.add_subcommand("bench", "measure");
-  bench->require_subcommand(1);
+void add_bench_infer(CLI::App& bench, Globals& globals, Action& action) {
   CLI::App* command =
-      bench->add_subcommand("infer", "what a token costs, with and without KV cache");
+      bench.add_subcommand("infer", "what a token costs, with and without KV cache");
   auto options = std::make_shared<BenchInferOptions>();
   command->add_option("model", options->model,
                       "model folder or run (default: the default TinyLm with random weights)");
-  command->add_option("--runs", options->runs, "measured runs (default 5)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{100000}));
-  command->add_option("--warmup", options->warmup, "runs before them (default 1)")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{100000}));
-  command->add_option("--tokens", options->tokens, "tokens to generate a run (default 32)")
-      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 24));
-  command->add_option("--lengths", options->lengths, "prompt lengths (default 16,64,256)")
-      ->delimiter(',')
-      ->take_all()
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
+  add_bench_runs(*command, options->runs, "--lengths", kBenchLengths);
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return bench_infer(globals, *options); };
   });

@@ -4,8 +4,8 @@
 #include <array>
 #include <cstdint>
 #include <string>
-#include <vector>
 
+#include "bench.h"
 #include "command.h"
 
 namespace volta::cli {
@@ -14,10 +14,7 @@ inline constexpr std::array<std::int64_t, 3> kBenchLengths = {16, 64, 256};
 
 struct BenchInferOptions {
   std::string model;  ///< Empty: the default TinyLm with random weights.
-  std::int64_t runs = 5;
-  std::int64_t warmup = 1;
-  std::int64_t tokens = 32;
-  std::vector<std::int64_t> lengths = {};  ///< Empty: kBenchLengths, as far as the context goes.
+  BenchRuns runs;     ///< Lengths: kBenchLengths, as far as the context goes.
 };
 
 /// Measures and prints.

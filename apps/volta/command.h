@@ -48,6 +48,7 @@ void add_verify(CLI::App& app, Globals& globals, Action& action);
 void add_quantize(CLI::App& app, Globals& globals, Action& action);
 void add_merge(CLI::App& app, Globals& globals, Action& action);
 void add_bench(CLI::App& app, Globals& globals, Action& action);
+void add_tune(CLI::App& app, Globals& globals, Action& action);
 void add_inspect(CLI::App& app, Globals& globals, Action& action);
 void add_graph(CLI::App& app, Globals& globals, Action& action);
 void add_devices(CLI::App& app, Globals& globals, Action& action);

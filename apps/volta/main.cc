@@ -27,7 +27,7 @@ void on_out_of_memory() {
   std::_Exit(exit_code(ErrorCode::kOutOfMemory));
 }
 
-// The permanent aliases: `volta --bench-infer ...` and `volta --demo ...`.
+// The permanent aliases: `volta --bench-infer ...`, `volta --tune-matmul ...`, `volta --demo ...`.
 std::vector<std::string> expand_aliases(int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   struct Alias {
@@ -35,6 +35,7 @@ std::vector<std::string> expand_aliases(int argc, char** argv) {
     std::vector<std::string> command;
   };
   const std::array aliases = {Alias{"--bench-infer", {"bench", "infer"}},
+                              Alias{"--tune-matmul", {"tune", "matmul"}},
                               Alias{"--demo", {"demo"}}};
   for (const Alias& alias : aliases) {
     for (auto word = words.begin(); word != words.end(); ++word) {
@@ -128,6 +129,7 @@ int run(int argc, char** argv) {
   add_convert(app, globals, action);
   add_merge(app, globals, action);
   add_bench(app, globals, action);
+  add_tune(app, globals, action);
   add_inspect(app, globals, action);
   add_graph(app, globals, action);
   add_devices(app, globals, action);

@@ -16,7 +16,9 @@
 #include "base/cpu.h"
 #include "device/cpu_dispatch.h"
 #include "kernels/cpu/matmul_plan.h"
+#include "kernels/cpu/matmul_tile.h"
 #include "ops/rules.h"
+#include "tuner/tuning_cache.h"
 
 namespace volta {
 
@@ -46,6 +48,18 @@ Result<cpu::Simd> choose_simd(std::optional<cpu::Simd> wanted) {
                             cpu::simd_name(*wanted), cpu::simd_name(cpu::best_simd())));
   }
   return *wanted;
+}
+
+// What the matrix products are tuned to: the caller's, or what this machine's file says.
+Result<std::shared_ptr<const cpu::MatMulTuning>> choose_tuning(const CpuDeviceOptions& options,
+                                                               cpu::Simd simd) {
+  if (options.tuning) return *options.tuning;
+  const char* word = std::getenv("VOLTA_TUNING");
+  const std::string_view wanted = word == nullptr ? "" : word;
+  if (wanted == "off") return nullptr;
+  if (wanted.empty() || wanted == "on") return tuner::load_tuning(simd);
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("VOLTA_TUNING: '{}' is neither on nor off", wanted));
 }
 
 std::vector<View> views_of(std::span<const TensorSpec> specs) {
@@ -81,11 +95,13 @@ std::unexpected<Error> fail_bad_index(const OpCall& call, std::int64_t element) 
 Result<std::shared_ptr<CpuDevice>> CpuDevice::create(const CpuDeviceOptions& options) {
   VOLTA_TRY(const cpu::Simd simd, choose_simd(options.simd));
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(options.threads));
-  return std::shared_ptr<CpuDevice>(new CpuDevice(std::move(pool), simd));
+  VOLTA_TRY(auto tuning, choose_tuning(options, simd));
+  return std::shared_ptr<CpuDevice>(new CpuDevice(std::move(pool), simd, std::move(tuning)));
 }
 
-CpuDevice::CpuDevice(ThreadPool pool, cpu::Simd simd)
-    : pool_(std::move(pool)), simd_(simd), memory_(host_memory()) {
+CpuDevice::CpuDevice(ThreadPool pool, cpu::Simd simd,
+                     std::shared_ptr<const cpu::MatMulTuning> tuning)
+    : pool_(std::move(pool)), simd_(simd), tuning_(std::move(tuning)), memory_(host_memory()) {
   const CpuInfo machine = cpu_info();
   info_ = {.id = "cpu",
            .name = machine.model,
@@ -95,7 +111,12 @@ CpuDevice::CpuDevice(ThreadPool pool, cpu::Simd simd)
 }
 
 cpu::Context CpuDevice::context(std::atomic<std::int64_t>* bad_index) const {
-  return {.simd = simd_, .pool = &pool_, .bad_index = bad_index};
+  cpu::Context context;
+  context.simd = simd_;
+  context.pool = &pool_;
+  context.tuning = tuning_.get();
+  context.bad_index = bad_index;
+  return context;
 }
 
 Status CpuDevice::run(const OpCall& call) {
@@ -136,10 +157,14 @@ Encoding CpuDevice::preferred_encoding(const Op& op, std::size_t input,
   return accepts_encoding(op, input, panels) ? panels : Encoding{};
 }
 
-// Only how long sums are taken could be a choice of a kernel's. A product of floats is one chain of
+// Only how sums are taken could be a choice of a kernel's. A product of floats is one chain of
 // multiply-adds over K; with integers, the blocks are part of the weight's type.
-std::string CpuDevice::kernel_parameters(const Op& op, std::span<const TensorSpec>) const {
-  return std::holds_alternative<MatMul>(op) ? "MatMul: one sum over K" : std::string();
+std::string CpuDevice::kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const {
+  if (!std::holds_alternative<MatMul>(op)) return {};
+  const bool pairs = inputs[0].dtype == DType::kBF16 && inputs[1].dtype == DType::kBF16;
+  return pairs && simd_ == cpu::Simd::kAvx512 && cpu::bf16_dot_available()
+             ? "MatMul: one sum over K, bf16 by pairs"
+             : "MatMul: one sum over K";
 }
 
 }  // namespace volta

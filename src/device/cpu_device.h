@@ -21,6 +21,10 @@ struct CpuDeviceOptions {
   /// The instruction set; empty: VOLTA_SIMD (sse4, avx2 or avx512) where set, otherwise the best
   /// one of this machine.
   std::optional<cpu::Simd> simd = {};
+  /// Better choices for some matrix products, made for the same instruction set; null: the defaults
+  /// for all. Empty: what `volta tune` found for this CPU (tuner/tuning_cache.h), unless
+  /// VOLTA_TUNING is off. Results are the same, bit for bit.
+  std::optional<std::shared_ptr<const cpu::MatMulTuning>> tuning = {};
 };
 
 /// The CPU backend. Its memory is the process's own (host_memory()). Safe to use from several
@@ -28,7 +32,8 @@ struct CpuDeviceOptions {
 class CpuDevice final : public Device {
  public:
   /// kInvalidArgument for an absurd number of threads, a VOLTA_NUM_THREADS that is no number or a
-  /// VOLTA_SIMD that is no instruction set; kUnsupported for one that this machine lacks.
+  /// VOLTA_SIMD or VOLTA_TUNING that is no word of theirs; kUnsupported for an instruction set that
+  /// this machine lacks.
   static Result<std::shared_ptr<CpuDevice>> create(const CpuDeviceOptions& options = {});
 
   DeviceInfo info() const override { return info_; }
@@ -48,13 +53,16 @@ class CpuDevice final : public Device {
   /// The instruction set that its kernels use.
   cpu::Simd simd() const { return simd_; }
   int threads() const { return pool_.threads(); }
+  /// What its matrix products were tuned to; null: nothing.
+  const std::shared_ptr<const cpu::MatMulTuning>& tuning() const { return tuning_; }
 
  private:
-  CpuDevice(ThreadPool pool, cpu::Simd simd);
+  CpuDevice(ThreadPool pool, cpu::Simd simd, std::shared_ptr<const cpu::MatMulTuning> tuning);
   cpu::Context context(std::atomic<std::int64_t>* bad_index) const;
 
   mutable ThreadPool pool_;
   cpu::Simd simd_;
+  std::shared_ptr<const cpu::MatMulTuning> tuning_;
   std::shared_ptr<MemoryOwner> memory_;
   DeviceInfo info_;
 };

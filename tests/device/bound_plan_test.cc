@@ -209,8 +209,8 @@ TEST(BoundPlan, PlansThatPointOutsideTheirMemoryAreRefused) {
 // A wide product splits its long sums over threads, each in a piece of the workspace.
 Result<Plan> wide_product(const Device& device) {
   Graph graph;
-  VOLTA_TRY(const ValueId a, graph.input("a", f32(Shape(4096, 512))));
-  VOLTA_TRY(const ValueId b, graph.parameter("b", f32(Shape(512, 32))));
+  VOLTA_TRY(const ValueId a, graph.input("a", f32(Shape(512, 4096))));
+  VOLTA_TRY(const ValueId b, graph.parameter("b", f32(Shape(4096, 1024))));
   VOLTA_TRY(const ValueId c, graph.add_one(MatMul{}, {a, b}));
   VOLTA_TRY(graph.output("c", c));
   return make_plan(graph, device);

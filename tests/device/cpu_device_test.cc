@@ -12,7 +12,9 @@
 #include "device/tensor_ops.h"
 #include "ops/rules.h"
 #include "support/scoped_env.h"
+#include "support/temp_dir.h"
 #include "tensor/float16.h"
+#include "tuner/tuning_cache.h"
 
 namespace volta {
 namespace {
@@ -59,6 +61,58 @@ TEST(CpuDevice, TheEnvironmentForcesTheInstructionSet) {
   }
   const ScopedEnv env("VOLTA_SIMD", "nonsense");  // An explicit choice does not look there.
   EXPECT_TRUE(CpuDevice::create({.simd = cpu::Simd::kSse4}));
+}
+
+TEST(CpuDevice, StartsTunedUnlessToldOtherwise) {
+  const test::TempDir dir;
+  const ScopedEnv place("VOLTA_CACHE_DIR", dir.path().c_str());
+  const ScopedEnv unset("VOLTA_TUNING", nullptr);
+  const auto tuned = [](const CpuDeviceOptions& options = {.simd = cpu::Simd::kSse4}) {
+    const auto device = CpuDevice::create(options);
+    EXPECT_TRUE(device);
+    return device && (*device)->tuning() != nullptr;
+  };
+  EXPECT_FALSE(tuned());
+  tuner::TuningEntry entry;
+  entry.shape = {.threads = 2, .m = 1, .n = 64, .k = 32};
+  entry.parameters = cpu::default_parameters(cpu::Simd::kSse4, 1);
+  entry.parameters.prefetch_bytes = 1024;
+  ASSERT_TRUE(tuner::TuningCache::open()->add({&entry, 1}));
+  EXPECT_TRUE(tuned());
+  EXPECT_FALSE(tuned({.simd = cpu::Simd::kSse4, .tuning = nullptr}));
+  const auto other = std::make_shared<cpu::MatMulTuning>();
+  EXPECT_EQ((*CpuDevice::create({.tuning = other}))->tuning(), other);
+  for (const char* word : {"", "on"}) {
+    const ScopedEnv env("VOLTA_TUNING", word);
+    EXPECT_TRUE(tuned());
+  }
+  {
+    const ScopedEnv env("VOLTA_TUNING", "off");
+    EXPECT_FALSE(tuned());
+  }
+  const ScopedEnv env("VOLTA_TUNING", "maybe");
+  expect_error(CpuDevice::create(), ErrorCode::kInvalidArgument,
+               "VOLTA_TUNING: 'maybe' is neither on nor off");
+}
+
+// A device with odd parameters for every shape gives the bits of one with the defaults.
+TEST(CpuDevice, TuningChangesNoBit) {
+  for (const cpu::Simd simd : test::simds()) {
+    const auto tuning = std::make_shared<cpu::MatMulTuning>();
+    const auto panel = cpu::default_parameters(simd, 100).tile.columns;
+    for (const std::int64_t m : {1, 8, 64}) {
+      tuning->set({.packed = false, .threads = 2, .m = m, .n = 100, .k = 100},
+                  {.k_block = 24, .m_block = 5, .n_block = panel, .tile = {1, panel}});
+    }
+    const auto odd = CpuDevice::create({.threads = 2, .simd = simd, .tuning = tuning});
+    ASSERT_TRUE(odd);
+    const auto usual = test::cpu(2, simd);
+    for (const std::int64_t m : {1, 7, 50}) {
+      const Tensor a = test::wave(Shape(m, 100)), b = test::wave(Shape(100, 101));
+      EXPECT_EQ(test::values(tensor_ops::matmul(**odd, a, b)),
+                test::values(tensor_ops::matmul(*usual, a, b)));
+    }
+  }
 }
 
 TEST(CpuDevice, TheEnvironmentSetsTheThreads) {

@@ -124,7 +124,12 @@ TEST_P(MatMulBits, AnyProductIsOneChain) {
     const MatMulCase c = any_case();
     MatMulData data(c);
     RC_LOG() << c.name();
-    RC_ASSERT(same_bits(run_matmul(c, data, GetParam(), pool), chained(c, data, GetParam())));
+    const std::vector<float> got = run_matmul(c, data, GetParam(), pool);
+    if (c.a_type == DType::kBF16 && c.b_type == DType::kBF16) {
+      expect_within(got, matmul_bounds(c, data));  // The processor's own order of sums.
+    } else {
+      RC_ASSERT(same_bits(got, chained(c, data, GetParam())));
+    }
   }));
 }
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/matmul_parameters.h"
 #include "kernels/cpu/matmul_plan.h"
 #include "matmul_scalar.h"
 #include "operand.h"
@@ -57,22 +58,34 @@ struct MatMulData {
         bias(Shape(c.n), random_values(static_cast<std::size_t>(c.n), 3)),
         residual(c.c_shape(), random_values(count_of(c.c_shape()), 4)) {}
 
+  /// Prepares b as a weight, in the panels of an instruction set's kernels.
+  void pack(const MatMulCase& c, cpu::Simd simd, ThreadPool& pool) {
+    const Encoding panels = cpu::panel_encoding(c.b_type, c.op.transpose_b, simd);
+    const auto bytes = static_cast<std::size_t>(encoded_bytes(c.b_type, c.b_shape(), panels));
+    packed.assign((bytes + 7) / 8, ~std::uint64_t{0});
+    packed_b = {packed.data(), c.b_type, c.b_shape(), panels};
+    const std::array from = {b.view()}, to = {packed_b};
+    cpu::run(Encode{panels}, {from, to, {}}, {simd, &pool, nullptr});
+  }
+
   std::vector<View> inputs(const MatMul& op) {
-    std::vector<View> views = {a.view(), b.view()};
+    std::vector<View> views = {a.view(), packed.empty() ? b.view() : packed_b};
     if (op.has_bias) views.push_back(bias.view());
     if (op.has_residual) views.push_back(residual.view());
     return views;
   }
 
   Operand a, b, bias, residual;
+  std::vector<std::uint64_t> packed;  ///< Of 8 bytes, for alignment; empty: b as it is.
+  View packed_b{};
 };
 
 /// Runs the kernel with a workspace of exactly its bytes, filled with NaN, and checks that nothing
 /// behind it changes.
 inline std::vector<float> run_matmul(const MatMulCase& c, MatMulData& data, cpu::Simd simd,
-                                     ThreadPool& pool) {
+                                     ThreadPool& pool, const cpu::MatMulTuning* tuning = nullptr) {
   constexpr std::size_t kGuard = 4096;
-  const cpu::Context context{simd, &pool, nullptr};
+  const cpu::Context context{simd, &pool, nullptr, tuning};
   Operand result(c.c_shape());
   const std::vector<View> inputs = data.inputs(c.op);
   const std::vector<View> outputs = {result.view()};

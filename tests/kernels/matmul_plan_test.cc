@@ -26,7 +26,7 @@ cpu::MatMulPlan plan_of(std::int64_t m, std::int64_t k, std::int64_t n, int thre
 TEST(MatMulPlan, BlocksCoverKEvenly) {
   for (const cpu::Simd simd : kAllSimd) {
     for (std::int64_t k = 1; k < 5000; k = k * 5 / 4 + 1) {
-      const cpu::PanelLayout layout = cpu::panel_layout(k, simd);
+      const cpu::PanelLayout layout = cpu::panel_layout(k, 384, simd);
       EXPECT_GT(layout.width, 0);
       EXPECT_GT(layout.k_block, 0);
       EXPECT_LE(layout.k_block, 384);

@@ -84,19 +84,29 @@ std::vector<float> promised(const QuantCase& c, const std::vector<float>& a, Wei
     for (std::int64_t j = 0; j < c.n; ++j) {
       float total = 0;
       cpu::QuantBlock block;
-      for (std::int64_t b = 0; b < x_blocks; ++b) {
+      const auto multiply_add = [&](float p, float q, float sum) {
+        return fused ? std::fma(p, q, sum) : p * q + sum;
+      };
+      for (std::int64_t b = 0; b < blocks; ++b) {
         const View view = rows.view();
-        cpu::get_block(view.as<const std::uint8_t>(), rows.encoding, blocks, j, b * 32 / c.block,
-                       block);
-        int sum = 0;
-        for (std::int64_t k = b * 32; k < std::min(c.k, b * 32 + 32); ++k) {
-          sum += block.q[static_cast<std::size_t>(k % c.block)] *
-                 x.q[static_cast<std::size_t>(i * c.k + k)];
+        cpu::get_block(view.as<const std::uint8_t>(), rows.encoding, blocks, j, b, block);
+        float part = 0;
+        const float b_scale = f32_from_f16(block.scale);
+        for (std::int64_t first = b * c.block; first < std::min(c.k, (b + 1) * c.block);
+             first += 32) {
+          int sum = 0;
+          for (std::int64_t k = first; k < std::min(c.k, first + 32); ++k) {
+            sum += block.q[static_cast<std::size_t>(k % c.block)] *
+                   x.q[static_cast<std::size_t>(i * c.k + k)];
+          }
+          const float scale = x.scale[static_cast<std::size_t>(i * x_blocks + first / 32)];
+          part = multiply_add(static_cast<float>(sum), scale, part);
+          if (c.quant == Quant::kInt4) {  // Every 32 steps are a part.
+            total = multiply_add(part, b_scale, total);
+            part = 0;
+          }
         }
-        const float scale =
-            x.scale[static_cast<std::size_t>(i * x_blocks + b)] * f32_from_f16(block.scale);
-        const auto value = static_cast<float>(sum);
-        total = fused ? std::fma(value, scale, total) : value * scale + total;
+        if (c.quant == Quant::kInt8) total = multiply_add(part, b_scale, total);
       }
       all.push_back(total);
     }
@@ -177,21 +187,46 @@ TEST_P(MatMulQuant, GivesThePromisedSums) {
   }
 }
 
+TEST_P(MatMulQuant, TheLargestSumsFit) {
+  for (const Quant quant : {Quant::kInt8, Quant::kInt4}) {
+    const QuantCase c{4, 96, 40, quant, 32};
+    // In 4 bits 8 is the integer -8 of scale -1, and -7 its 7, the largest that is stored.
+    std::vector<float> weights(96 * 40, -7.0f);
+    for (std::size_t i = 0; i < weights.size(); i += 32) weights[i] = 8.0f;
+    Operand b(b_shape(c), weights);
+    Weight rows = encode(b.view(), in_rows(c), pool_);
+    Weight panels =
+        encode(b.view(), cpu::panel_encoding(DType::kF32, true, GetParam(), rows.encoding), pool_);
+    std::vector<float> a(4 * 96, 1.0f);  // All are 127, or -127, or both by turns.
+    std::fill_n(a.begin() + 96, 96, -1.0f);
+    for (std::size_t i = 2 * 96; i < 3 * 96; i += 2) a[i] = -1.0f;
+    const auto expected = promised(c, a, rows, GetParam() != cpu::Simd::kSse4);
+    EXPECT_NEAR(expected[0], 3 * (8 - 31 * 7), 1.0);
+    for (const bool vnni : vnni_choices(GetParam())) {
+      EXPECT_TRUE(same_bits(multiply(c, a, panels, GetParam(), vnni, pool_), expected)) << vnni;
+    }
+  }
+}
+
 TEST_P(MatMulQuant, ARowDependsNeitherOnTheOthersNorOnThreads) {
-  const QuantCase whole{23, 384, 500, Quant::kInt8, 128};
   const auto a = random_values(23 * 384, 1);
-  Operand b(b_shape(whole), random_values(384 * 500, 2));
-  Weight panels =
-      encode(b.view(), cpu::panel_encoding(DType::kF32, true, GetParam(), in_rows(whole)), pool_);
-  const auto together = multiply(whole, a, panels, GetParam(), cpu::vnni_available(), pool_);
-  for (const int threads : {1, 3, 8}) {
-    ThreadPool pool = make_pool(threads);
-    for (const std::int64_t m : {1, 2, 3, 5, 6, 11, 23}) {
-      QuantCase part = whole;
-      part.m = m;
-      const auto rows = std::vector<float>(a.begin(), a.begin() + m * 384);
-      const auto alone = multiply(part, rows, panels, GetParam(), false, pool);
-      EXPECT_TRUE(same_bits(alone, std::span(together).first(alone.size()))) << m;
+  for (const auto& [quant, block] : {std::pair{Quant::kInt8, 128}, {Quant::kInt4, 32}}) {
+    const QuantCase whole{23, 384, 500, quant, block};
+    Operand b(b_shape(whole), random_values(384 * 500, 2));
+    Weight panels =
+        encode(b.view(), cpu::panel_encoding(DType::kF32, true, GetParam(), in_rows(whole)), pool_);
+    const auto together = multiply(whole, a, panels, GetParam(), cpu::vnni_available(), pool_);
+    for (const int threads : {1, 3, 8}) {
+      ThreadPool pool = make_pool(threads);
+      for (const std::int64_t m : {1, 2, 3, 4, 5, 6, 11, 23}) {
+        QuantCase part = whole;
+        part.m = m;
+        const auto rows = std::vector<float>(a.begin(), a.begin() + m * 384);
+        for (const bool vnni : vnni_choices(GetParam())) {
+          const auto alone = multiply(part, rows, panels, GetParam(), vnni, pool);
+          EXPECT_TRUE(same_bits(alone, std::span(together).first(alone.size()))) << m << vnni;
+        }
+      }
     }
   }
 }

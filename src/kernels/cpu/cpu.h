@@ -24,6 +24,8 @@ bool simd_available(Simd simd);
 /// "sse4", "avx2", "avx512".
 const char* simd_name(Simd simd);
 
+class MatMulTuning;
+
 /// What a kernel gets beside its operands.
 struct Context {
   Simd simd = Simd::kSse4;
@@ -31,6 +33,8 @@ struct Context {
   /// Set to 1 + the offending element's index when an index tensor holds a value out of range; the
   /// kernel then uses a defined value (zeros, or skips the row).
   std::atomic<std::int64_t>* bad_index = nullptr;
+  /// Better choices than the defaults for some matrix products (matmul_parameters.h); may be null.
+  const MatMulTuning* tuning = nullptr;
 };
 
 /// The operands of one op, in the order of its comment in ops/op.h.

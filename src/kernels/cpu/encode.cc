@@ -3,12 +3,11 @@
 // transposed in vectors, at a fair part of the memory's speed. Everything else is copied element by
 // element, in blocks that stay in L1.
 #include <algorithm>
-#include <array>
 #include <cstdint>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/element.h"
-#include "kernels/cpu/quant.h"
+#include "kernels/cpu/quantize.h"
 #include "kernels/cpu/split.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -96,57 +95,6 @@ void copy_panel(const Copy<T>& c, std::int64_t panel, Simd simd) {
   for (std::int64_t k = 0; k < c.k; k += kBlockSteps) {
     copy_block(c, column, k, std::min(c.k, k + kBlockSteps));
   }
-}
-
-// Quantised on either side: block by block of each column of b. A task is one panel's columns.
-void encode_quantized(const Encode& op, const Args& args, const Context& context) {
-  const View& x = args.inputs[0];
-  const View& y = args.outputs[0];
-  const Encoding& quant = op.to.quantized() ? op.to : x.encoding;
-  const std::int64_t k = quant.k(x.shape), n = quant.n(x.shape), blocks = quant.blocks(k);
-  const std::int64_t k_step = quant.transposed ? 1 : n, j_step = quant.transposed ? k : 1;
-  constexpr std::int64_t kRowsTask = 16;
-  const bool in_panels = quant.packing == Packing::kPanels;
-  const std::int64_t width = in_panels ? quant.width : kRowsTask;
-  const auto column_block = [&](std::int64_t column, std::int64_t block) {
-    const std::int64_t begin = block * quant.block;
-    const std::int64_t count = std::min<std::int64_t>(quant.block, k - begin);
-    // SAFETY: element (begin + i, column) of b lies at first + i * k_step, for i < count.
-    const std::int64_t first = begin * k_step + column * j_step;
-    std::array<float, 256> values{};
-    QuantBlock q;
-    if (x.encoding.quantized()) {
-      get_block(x.as<const std::uint8_t>(), x.encoding, blocks, column, block, q);
-    } else {
-      visit_float(x.dtype, [&](auto element) {
-        const auto* from = x.as<const decltype(element)>() + first;
-        for (std::int64_t i = 0; i < count; ++i) {
-          values[static_cast<std::size_t>(i)] = to_f32(from[i * k_step]);
-        }
-      });
-      quantize_block(values.data(), quant.block, quant.quant, q);
-    }
-    if (op.to.quantized()) {
-      put_block(q, op.to, blocks, column, block, y.as<std::uint8_t>());
-      return;
-    }
-    float* to = y.as<float>() + first;
-    const float scale = f32_from_f16(q.scale);
-    for (std::int64_t i = 0; i < count; ++i) {
-      to[i * k_step] = scale * static_cast<float>(q.q[static_cast<std::size_t>(i)]);
-    }
-  };
-  split_rows(context, ceil_div(n, width), k * width, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t panel = begin; panel < end; ++panel) {
-      if (op.to.quantized() && in_panels) {  // Columns that fill the last one up.
-        const std::int64_t bytes = blocks * width * quant.block_bytes();
-        std::fill_n(y.as<std::uint8_t>() + panel * bytes, bytes, std::uint8_t{0});
-      }
-      for (std::int64_t j = panel * width; j < std::min(n, (panel + 1) * width); ++j) {
-        for (std::int64_t block = 0; block < blocks; ++block) column_block(j, block);
-      }
-    }
-  });
 }
 
 template <typename T>

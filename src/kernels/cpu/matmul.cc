@@ -3,25 +3,29 @@
 // stays in registers over a K block. With few rows (decoding) b is read in place instead.
 //
 // Same bits: whoever computes an element of c, in whatever blocks, it is the same chain of
-// multiply-adds over k, and threads split M, N and the batch only.
+// multiply-adds over k, and threads split M, N and the batch only. Where a and b are both bf16 and
+// the processor has a dot product of pairs, the chain is one of those: it rounds after every
+// product and takes subnormal numbers for zero.
 //
-//   matmul_plan       what is cut how, from shapes alone
-//   matmul_kernel-inl.h   the tile in registers
+//   matmul_parameters     what may be tuned, the defaults, and the table of what was
+//   matmul_plan           what is cut how, from shapes and parameters alone
+//   matmul_kernel-inl.h   the tile in registers; matmul_tiles_*.cc instantiate it
 //   matmul_pack-inl.h     packing
-//   matmul_tiles      the loops around them, once per instruction set
-//   matmul_quant      all of it for a b of small integers
+//   matmul_loops          the loops around them, once per instruction set
+//   matmul_quant          all of it for a b of small integers
 #include "base/parallel.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/matmul_loops.h"
 #include "kernels/cpu/matmul_plan.h"
 #include "kernels/cpu/matmul_quant.h"
-#include "kernels/cpu/matmul_tiles.h"
 
 namespace volta::cpu {
 
 std::int64_t workspace_bytes(const MatMul& op, const ArgShapes& shapes, const Context& context) {
   const MatMulProblem problem = matmul_problem(op, shapes);
   if (problem.b_encoding.quantized()) return matmul_quant_workspace(problem);
-  const MatMulPlan plan = plan_matmul(op, problem, context.simd, context.pool->threads());
+  const MatMulPlan plan =
+      plan_matmul(op, problem, context.simd, context.pool->threads(), context.tuning);
   return plan.workspace_floats() * static_cast<std::int64_t>(sizeof(float));
 }
 
@@ -39,7 +43,8 @@ void run(const MatMul& op, const Args& args, const Context& context) noexcept {
     matmul_quant(op, problem, operands, context, vnni_available(), args.workspace.data());
     return;
   }
-  const MatMulPlan plan = plan_matmul(op, problem, context.simd, context.pool->threads());
+  const MatMulPlan plan =
+      plan_matmul(op, problem, context.simd, context.pool->threads(), context.tuning);
   // SAFETY: the workspace holds workspace_bytes(), which is parts * region_floats floats, and is
   // aligned to 64 bytes; every part gets a region of its own.
   float* workspace = reinterpret_cast<float*>(args.workspace.data());

@@ -11,17 +11,18 @@
 #endif
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 
 #include "hwy/cache_control.h"
 #include "kernels/cpu/activation-inl.h"
 #include "kernels/cpu/math-inl.h"
 #include "kernels/cpu/matmul_pack-inl.h"
-#include "kernels/cpu/matmul_plan.h"
+#include "kernels/cpu/matmul_parameters.h"
+#include "kernels/cpu/matmul_tile.h"
 
 // The loops over a tile's vectors have to vanish for its sums to live in registers. Not so under a
 // sanitizer, which would check every copy of every access: minutes of compiling.
+// VOLTA_NO_UNROLL: the contrary, where a compiler would unroll into more than the registers hold.
 #ifndef VOLTA_UNROLL
 #if HWY_IS_ASAN || HWY_IS_MSAN || HWY_IS_TSAN
 #define VOLTA_UNROLL _Pragma("clang loop unroll(disable)")
@@ -30,53 +31,41 @@
 #else
 #define VOLTA_UNROLL _Pragma("GCC unroll 16")
 #endif
+#if HWY_COMPILER_CLANG
+#define VOLTA_NO_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define VOLTA_NO_UNROLL _Pragma("GCC unroll 1")
+#endif
 #endif
 
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
 
-/// Registers a tile may use for c, and its most rows: 14 x 2 (AVX-512, 32 registers), 6 x 2
-/// (AVX2), 4 x 2 (SSE4, where a product needs a register too). Wider tiles of fewer rows keep as
-/// many chains of multiply-adds in flight.
-#if HWY_TARGET == HWY_AVX3
-inline constexpr int kTileRows = 14, kTileVectors = 28, kVectorRegisters = 32;
-#elif HWY_TARGET == HWY_AVX2
-inline constexpr int kTileRows = 6, kTileVectors = 12, kVectorRegisters = 16;
-#else
-inline constexpr int kTileRows = 4, kTileVectors = 8, kVectorRegisters = 16;
-#endif
-
-/// One tile: rows of a times panels of b over one K block.
-struct Tile {
-  const float* a;      ///< Row i, step k at a[i * a_row + k]; packed: at a[k * rows + i].
-  std::int64_t a_row;  ///< Unused when a is packed.
-  const void* b;       ///< Panel p, group g of steps at b[p * panel_stride + g * b_step].
-  std::int64_t b_step;
-  std::int64_t panel_stride;
-  std::int64_t prefetch;  ///< Elements of b to ask for ahead; 0: what is at hand.
-  std::int64_t k;
-  float* c;
-  std::int64_t c_row;
-  std::int64_t columns;  ///< Valid columns of c; b's panels are readable beyond them.
-  bool accumulate;       ///< Go on from c (later K blocks) instead of from zero.
+// What a tile multiplies. `Element` is what a step of one column of b is stored as, or a group of
+// kSteps of them; column(p, s) is the vector of step s of the group at p. A step of a row of a is a
+// `Row`, which all lanes of its broadcast() share. kPackedA: rows of a tile lie step by step.
+struct F32Rows {
+  using Row = float;
+  static constexpr bool kPackedA = false;
+  static V32 broadcast(const float* p) { return hn::Set(F32(), *p); }
+  static V32 multiply_add(V32 x, V32 column, V32 sum) { return hn::MulAdd(x, column, sum); }
 };
-using TileFunction = void (*)(const Tile&);
-
-// What panels of b hold. `Element` is what a step of one column is stored as, or a group of kSteps
-// of them; column(p, s) is the vector of step s of the group at p.
-struct F32Panels {
+struct F32Panels : F32Rows {
   using Element = float;
   static constexpr int kSteps = 1;
   static V32 column(const float* p, int) { return hn::LoadU(F32(), p); }
 };
-struct F16Panels {
+struct PackedAPanels : F32Panels {
+  static constexpr bool kPackedA = true;
+};
+struct F16Panels : F32Rows {
   using Element = F16;
   static constexpr int kSteps = 1;
   static V32 column(const F16* p, int) { return load(F32(), p); }
 };
 /// bf16 in pairs of steps: the even one in the low half of 32 bits, the odd one in the high half.
-struct BF16Panels {
+struct BF16Panels : F32Rows {
   using Element = std::uint32_t;
   static constexpr int kSteps = 2;
   static V32 column(const std::uint32_t* p, int s) {
@@ -87,126 +76,124 @@ struct BF16Panels {
   }
 };
 
-/// Steps [first, last) of one group: sum[i][v] += a * b.
-template <int Rows, int Panels, bool PackedA, class Source>
-HWY_INLINE void multiply_steps(const Tile& t, const float* HWY_RESTRICT a,
+/// Steps [0, steps) of one group: sum[i][v] += a * b.
+template <class Source, int Rows, int Vectors>
+HWY_INLINE void multiply_steps(const Tile& t, const typename Source::Row* HWY_RESTRICT a,
                                const typename Source::Element* HWY_RESTRICT b, int steps,
-                               V32 (&sum)[Rows][Panels * kPanelVectors]) {
-  constexpr int kVectors = Panels * kPanelVectors;
+                               V32 (&sum)[Rows][Vectors]) {
   const F32 d;
   const std::int64_t width = lanes(d);
   VOLTA_UNROLL
   for (int s = 0; s < steps; ++s) {
-    V32 column[kVectors];
+    V32 column[Vectors];
     VOLTA_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < Vectors; ++v) {
       const auto* from = b + v / kPanelVectors * t.panel_stride + v % kPanelVectors * width;
       column[v] = Source::column(from, s);
       // One row reads so many panels at once that the hardware sees far enough by itself.
-      if constexpr (Rows > 1 && !PackedA) {
+      if constexpr (Rows > 1 && !Source::kPackedA) {
         const std::int64_t at = v % kPanelVectors * width * std::int64_t{sizeof(*from)};
         if (s == 0 && at % 64 == 0) hwy::Prefetch(from + t.prefetch);  // Once a cache line.
       }
     }
     VOLTA_UNROLL
     for (int i = 0; i < Rows; ++i) {
-      const V32 x = hn::Set(d, PackedA ? a[s * Rows + i] : a[i * t.a_row + s]);
+      const V32 x = Source::broadcast(Source::kPackedA ? a + s * Rows + i : a + i * t.a_row + s);
       VOLTA_UNROLL
-      for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(x, column[v], sum[i][v]);
+      for (int v = 0; v < Vectors; ++v) sum[i][v] = Source::multiply_add(x, column[v], sum[i][v]);
     }
   }
 }
 
-/// c[Rows, Panels] = a b, or c += a b when accumulating. Every lane of an accumulator is its own
+/// c[Rows, Vectors] = a b, or c += a b when accumulating. Every lane of an accumulator is its own
 /// chain of multiply-adds over k in order, from one K block into the next, so that neither Rows nor
-/// Panels nor the blocks can be told from the result; and columns of padding never reach valid
+/// Vectors nor the blocks can be told from the result; and columns of padding never reach valid
 /// ones.
-// SAFETY: the caller owns Rows rows of a, `k` steps of Panels whole panels of b (groups of kSteps
+// SAFETY: the caller owns Rows rows of a, `k` steps of Vectors whole vectors of b (groups of kSteps
 // are whole), and the valid columns of Rows rows of c.
-template <int Rows, int Panels, bool PackedA, class Source>
+template <class Source, int Rows, int Vectors>
 void tile(const Tile& t) {
-  constexpr int kVectors = Panels * kPanelVectors;
   const F32 d;
   const std::int64_t width = lanes(d);
-  const bool whole = t.columns >= kVectors * width;
-  V32 sum[Rows][kVectors];
+  const bool whole = t.columns >= Vectors * width;
+  V32 sum[Rows][Vectors];
   if (t.accumulate && whole) {
     VOLTA_UNROLL
     for (int i = 0; i < Rows; ++i) {
       VOLTA_UNROLL
-      for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::LoadU(d, t.c + i * t.c_row + v * width);
+      for (int v = 0; v < Vectors; ++v) sum[i][v] = hn::LoadU(d, t.c + i * t.c_row + v * width);
     }
   } else {
     VOLTA_UNROLL
     for (int i = 0; i < Rows; ++i) {
       VOLTA_UNROLL
-      for (int v = 0; v < kVectors; ++v) {
+      for (int v = 0; v < Vectors; ++v) {
         const std::int64_t n = std::clamp<std::int64_t>(t.columns - v * width, 0, width);
         sum[i][v] = t.accumulate ? load_n(d, t.c + i * t.c_row + v * width, n) : hn::Zero(d);
       }
     }
   }
-  const float* HWY_RESTRICT a = t.a;
+  const auto* HWY_RESTRICT a = static_cast<const typename Source::Row*>(t.a);
   const auto* HWY_RESTRICT b = static_cast<const typename Source::Element*>(t.b);
   const std::int64_t groups = t.k / Source::kSteps;
   for (std::int64_t g = 0; g < groups; ++g) {
-    multiply_steps<Rows, Panels, PackedA, Source>(t, a, b, Source::kSteps, sum);
-    a += PackedA ? Rows * Source::kSteps : Source::kSteps;
+    multiply_steps<Source, Rows, Vectors>(t, a, b, Source::kSteps, sum);
+    a += Source::kPackedA ? Rows * Source::kSteps : Source::kSteps;
     b += t.b_step;
   }
   if constexpr (Source::kSteps == 2) {  // An odd K: half a group is left.
-    if (t.k % 2 != 0) multiply_steps<Rows, Panels, PackedA, Source>(t, a, b, 1, sum);
+    if (t.k % 2 != 0) multiply_steps<Source, Rows, Vectors>(t, a, b, 1, sum);
   }
   if (whole) {
     VOLTA_UNROLL
     for (int i = 0; i < Rows; ++i) {
       VOLTA_UNROLL
-      for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[i][v], d, t.c + i * t.c_row + v * width);
+      for (int v = 0; v < Vectors; ++v) hn::StoreU(sum[i][v], d, t.c + i * t.c_row + v * width);
     }
     return;
   }
   VOLTA_UNROLL
   for (int i = 0; i < Rows; ++i) {
     VOLTA_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < Vectors; ++v) {
       const std::int64_t n = std::clamp<std::int64_t>(t.columns - v * width, 0, width);
       store_n(d, sum[i][v], t.c + i * t.c_row + v * width, n);
     }
   }
 }
 
-/// The kernels for 1..kTileRows rows by 1..kMostPanels panels; null where a tile would not fit the
-/// registers.
-inline constexpr int kMostPanels = 8;
-using TileRow = std::array<TileFunction, kMostPanels + 1>;
-using TileTable = std::array<TileRow, kTileRows + 1>;
+#if HWY_TARGET == HWY_AVX3
+inline constexpr Simd kTileSimd = Simd::kAvx512;
+#elif HWY_TARGET == HWY_AVX2
+inline constexpr Simd kTileSimd = Simd::kAvx2;
+#else
+inline constexpr Simd kTileSimd = Simd::kSse4;
+#endif
 
-constexpr bool tile_fits(int rows, int panels) {
-  if (panels == 1) return true;
-  if (panels != 2 && panels != 4 && panels != 8) return false;
-  const int sums = rows * panels * kPanelVectors;
-  // With one row b is an operand from memory and needs no register.
-  const int others = rows == 1 ? 2 : panels * kPanelVectors + 1;
-  return sums <= kTileVectors && sums + others <= kVectorRegisters;
+/// Whether a table has the tile. A packed a is a weight's gradient: many rows, and sums that no
+/// wider tile makes faster.
+template <class Source>
+constexpr bool wants_tile(int rows, int vectors) {
+  return has_tile(kTileSimd, rows, vectors) && (!Source::kPackedA || vectors <= kPanelVectors);
 }
 
-template <bool PackedA, class Source, int Rows, int Panels>
+template <class Source, int Rows, int Vectors>
 constexpr void fill_tiles(TileTable& table) {
-  // A packed a has many rows (it is a weight's gradient): the widest tiles suffice.
-  if constexpr (PackedA ? Panels == 1 : tile_fits(Rows, Panels)) {
-    table[Rows][Panels] = &tile<Rows, Panels, PackedA, Source>;
+  if constexpr (wants_tile<Source>(Rows, Vectors)) {
+    table[Rows][tile_column(Vectors)] = &tile<Source, Rows, Vectors>;
   }
-  if constexpr (Panels > 1) {
-    fill_tiles<PackedA, Source, Rows, Panels - 1>(table);
+  if constexpr (Vectors > 1) {
+    fill_tiles<Source, Rows, Vectors / 2>(table);
   } else if constexpr (Rows > 1) {
-    fill_tiles<PackedA, Source, Rows - 1, kMostPanels>(table);
+    fill_tiles<Source, Rows - 1, kMostVectors>(table);
   }
 }
 
-template <bool PackedA, class Source>
+/// The kernels of has_tile(); null where there is none.
+template <class Source>
 constexpr TileTable make_tiles() {
   TileTable table{};
-  fill_tiles<PackedA, Source, kTileRows, kMostPanels>(table);
+  fill_tiles<Source, kMostRows, kMostVectors>(table);
   return table;
 }
 

@@ -13,13 +13,11 @@
 #include <cstdint>
 
 #include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/matmul_plan.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
-
-/// Vectors in a panel of b; the panel is 2 lanes(F32()) columns wide.
-inline constexpr int kPanelVectors = 2;
 
 /// Copies `steps` rows of b[K, N] into panels `stride` apart: step k of the first at
 /// to[k * panel width]; zeros beyond `columns`. All panels row by row: long reads, which the
@@ -37,6 +35,42 @@ void pack_panels(const T* HWY_RESTRICT b, std::int64_t row, std::int64_t steps,
         const std::int64_t at = j + v * width;
         const std::int64_t n = std::clamp<std::int64_t>(columns - at, 0, width);
         const V32 x = n == width ? load(d, b + at) : n > 0 ? load_n(d, b + at, n) : hn::Zero(d);
+        hn::StoreU(x, d, panel + v * width);
+      }
+    }
+  }
+}
+
+/// Steps k and k + 1 of one vector of columns as pairs of bf16, carried as floats: the first ones
+/// in the low halves. `second` may be null: zeros.
+HWY_INLINE V32 load_pairs(const BF16* first, const BF16* second, std::int64_t n) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  // A bf16 as f32 is its bits in the high half.
+  const auto high = [&](const BF16* p) HWY_ATTR {
+    return hn::BitCast(du, n == lanes(d) ? load(d, p) : load_n(d, p, n));
+  };
+  const auto low = hn::ShiftRight<16>(high(first));
+  return hn::BitCast(d, second == nullptr ? low : hn::Or(low, high(second)));
+}
+
+/// pack_panels() for b[K, N] of bf16, as pairs of steps: pair k of the first panel at
+/// to[k * panel width]; a last odd step is paired with zeros.
+inline void pack_panels_of_pairs(const BF16* HWY_RESTRICT b, std::int64_t row, std::int64_t steps,
+                                 std::int64_t columns, std::int64_t stride,
+                                 float* HWY_RESTRICT to) {
+  const F32 d;
+  const std::int64_t width = lanes(d);
+  const std::int64_t panel_width = kPanelVectors * width;
+  for (std::int64_t k = 0; k < steps; k += 2, b += 2 * row, to += panel_width) {
+    const bool two = k + 1 < steps;
+    float* panel = to;
+    for (std::int64_t j = 0; j < columns; j += panel_width, panel += stride) {
+      for (int v = 0; v < kPanelVectors; ++v) {
+        const std::int64_t at = j + v * width;
+        const std::int64_t n = std::clamp<std::int64_t>(columns - at, 0, width);
+        V32 x = hn::Zero(d);
+        if (n > 0) x = load_pairs(b + at, two ? b + row + at : nullptr, n);
         hn::StoreU(x, d, panel + v * width);
       }
     }
@@ -104,6 +138,25 @@ void pack_panel_transposed(const T* HWY_RESTRICT b, std::int64_t row, std::int64
   }
 }
 
+/// The same for b[N, K] of bf16, as pairs of steps.
+// SAFETY: pairs are moved as floats, which keeps their bits, where rows begin at whole pairs.
+inline void pack_panel_transposed_pairs(const BF16* HWY_RESTRICT b, std::int64_t row,
+                                        std::int64_t steps, std::int64_t columns,
+                                        float* HWY_RESTRICT panel) {
+  if (row % 2 == 0 && steps % 2 == 0 && reinterpret_cast<std::uintptr_t>(b) % sizeof(float) == 0) {
+    pack_panel_transposed(reinterpret_cast<const float*>(b), row / 2, steps / 2, columns, panel);
+    return;
+  }
+  const std::int64_t width = kPanelVectors * lanes(F32());
+  auto* to = reinterpret_cast<BF16*>(panel);
+  for (std::int64_t k = 0; k < steps + steps % 2; ++k) {
+    for (std::int64_t j = 0; j < width; ++j) {
+      const bool there = k < steps && j < columns;
+      to[(k / 2 * width + j) * 2 + k % 2] = there ? b[j * row + k] : BF16{};
+    }
+  }
+}
+
 /// A tile of a[K, M] (row i of the tile is column i): step k's `rows` elements at to[k * rows].
 // SAFETY: whole vectors are stored, and what is beyond a step's elements is overwritten by the next
 // step; behind the last one the region has a vector to spare (see plan_matmul). Reads are exact.
@@ -117,6 +170,30 @@ void pack_a_transposed(const T* HWY_RESTRICT a, std::int64_t row, std::int64_t s
       const std::int64_t n = std::min(width, rows - i);
       hn::StoreU(n == width ? load(d, a + i) : load_n(d, a + i, n), d, to + i);
     }
+  }
+}
+
+/// The same for a of bf16, as pairs of steps: pair k's `rows` at to[k * rows].
+inline void pack_a_transposed_pairs(const BF16* HWY_RESTRICT a, std::int64_t row,
+                                    std::int64_t steps, std::int64_t rows, float* HWY_RESTRICT to) {
+  const F32 d;
+  const std::int64_t width = lanes(d);
+  for (std::int64_t k = 0; k < steps; k += 2, a += 2 * row, to += rows) {
+    for (std::int64_t i = 0; i < rows; i += width) {
+      const BF16* next = k + 1 < steps ? a + row + i : nullptr;
+      hn::StoreU(load_pairs(a + i, next, std::min(width, rows - i)), d, to + i);
+    }
+  }
+}
+
+/// A tile of a[M, K] of bf16 as pairs of steps, row after row; a last odd step is paired with zero.
+// SAFETY: `to` has room for rows times the steps, rounded up to an even number.
+inline void pack_a_pairs(const BF16* HWY_RESTRICT a, std::int64_t row, std::int64_t steps,
+                         std::int64_t rows, float* HWY_RESTRICT to) {
+  auto* out = reinterpret_cast<BF16*>(to);
+  for (std::int64_t i = 0; i < rows; ++i, a += row) {
+    out = std::copy_n(a, steps, out);
+    if (steps % 2 != 0) *out++ = BF16{};
   }
 }
 

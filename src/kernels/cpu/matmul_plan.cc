@@ -3,29 +3,19 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/matmul_parameters.h"
+#include "kernels/cpu/matmul_tile.h"
 #include "kernels/cpu/split.h"
 
 namespace volta::cpu {
 namespace {
 
-/// A panel of one K block (384 x 32 floats, 48 KiB) is read once a tile of 14 rows, at 9 bytes a
-/// cycle, which L1 and L2 both give; longer blocks save little, shorter ones cost passes over c.
-constexpr std::int64_t kMaxKBlock = 384;
-
-/// A part's packed slice of b stays in the core's L2 (1 MiB on Zen 4 and 5) beside the rows of a.
-constexpr std::int64_t kSliceFloats = 128 * 1024;
+/// With few rows a part packs this much of a plain b at a time: a packed panel is used by few
+/// tiles, best while it is still in L1.
+constexpr std::int64_t kFewRowsFloats = 16 * 1024;
 
 /// All parts together stay below this, unless one panel each is more.
 constexpr std::int64_t kWorkspaceFloats = 2 * 1024 * 1024;
-
-/// With few rows a task takes this many encoded panels through all of K before the next ones: as
-/// many as the widest tile, few enough to be long streams of reads.
-constexpr std::int64_t kStreamPanels = 8;
-
-/// A tile of several rows does so much between two reads of b that the hardware's own prefetching
-/// stays too close: asking this far ahead doubles the speed of 8 to 32 rows on weights that lie in
-/// memory (Zen 5, 4096 x 4096: 58 to 115 GFLOP/s with 8 rows); 2 KiB gives two thirds of that.
-constexpr std::int64_t kPrefetchBytes = 4096;
 
 /// Below this many nanoseconds of estimated work the caller does it alone: a fork and join costs
 /// about one microsecond, or thirty when the workers sleep.
@@ -44,13 +34,11 @@ double estimated_nanoseconds(const MatMulProblem& p, Simd simd) {
                   elements * static_cast<double>(dtype_size(p.b_type)) / kBytesPerNs);
 }
 
-/// Whether b's panels are read where they lie. Up to kStreamRows rows, plain ones are used too
-/// seldom to pay for packing; those that are not f32 are converted once by it, instead of once a
-/// tile.
 PanelSource panel_source(const MatMul& op, const MatMulProblem& problem) {
   if (!problem.b_encoding.plain()) return PanelSource::kEncoded;
-  const bool few = problem.m <= kStreamRows && problem.b_type == DType::kF32;
-  return few && !op.transpose_b ? PanelSource::kInRows : PanelSource::kPack;
+  const bool in_place =
+      !op.transpose_b && reads_rows_in_place(problem.b_type, problem.m, problem.n);
+  return in_place ? PanelSource::kInRows : PanelSource::kPack;
 }
 
 /// Splits one product into m_parts x n_parts for `threads`, by the cost of the largest part: its
@@ -96,14 +84,17 @@ std::int32_t quant_block(Quant quant, std::int64_t k) {
   return k % 128 == 0 ? 128 : k % 64 == 0 ? 64 : 32;
 }
 
-PanelLayout panel_layout(std::int64_t k, Simd simd) {
-  const std::int64_t width = panel_width(simd);
-  const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(k, kMaxKBlock));
-  return {width, round_up(std::max<std::int64_t>(1, ceil_div(k, blocks)), 8)};
+bool reads_rows_in_place(DType b_type, std::int64_t m, std::int64_t n) {
+  constexpr std::int64_t kFewRows = 64;
+  // Steps of b that lie further apart than a page cost a look into the page table each.
+  constexpr std::int64_t kPageBytes = 4096;
+  return b_type == DType::kF32 && (m <= kFewRows || n * dtype_size(b_type) < kPageBytes);
 }
 
-std::int64_t max_tile_rows(Simd simd) {
-  return simd == Simd::kAvx512 ? 14 : simd == Simd::kAvx2 ? 6 : 4;
+PanelLayout panel_layout(std::int64_t k, std::int64_t k_block, Simd simd) {
+  const std::int64_t width = panel_width(simd);
+  const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(k, k_block));
+  return {width, round_up(std::max<std::int64_t>(1, ceil_div(k, blocks)), 8)};
 }
 
 MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes) {
@@ -126,47 +117,79 @@ MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes) {
   return p;
 }
 
-MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads) {
-  MatMulPlan plan;
-  plan.op = op;
-  plan.problem = problem;
-  plan.layout = panel_layout(problem.k, simd);
-  if (!problem.b_encoding.plain()) plan.layout.width = problem.b_encoding.width;
-  plan.tile_rows = max_tile_rows(simd);
-  plan.source = panel_source(op, problem);
-  // Rows that lie a multiple of 4 KiB apart share one set of L1, which has fewer ways than a tile
-  // has rows.
-  const bool aliased = problem.k * dtype_size(DType::kF32) % 4096 == 0 && problem.m > 4;
-  plan.pack_a = op.transpose_a || problem.a_type != DType::kF32 || aliased;
+namespace {
 
-  const bool alone = threads == 1 || estimated_nanoseconds(problem, simd) < kForkNanoseconds;
-  const std::int64_t wanted = alone ? 1 : threads;
-  if (problem.batch < wanted)
-    split_product(plan, wanted / std::max<std::int64_t>(1, problem.batch));
-  plan.parts = std::clamp<std::int64_t>(plan.tasks(), 1, wanted);
+/// The tuned choice for this product, or the default.
+MatMulParameters choose_parameters(const MatMulProblem& p, Simd simd, int threads,
+                                   const MatMulTuning* tuning) {
+  if (tuning != nullptr && p.batch == 1) {
+    const MatMulShape shape{.b_type = p.b_type,
+                            .packed = !p.b_encoding.plain(),
+                            .threads = threads,
+                            .m = p.m,
+                            .n = p.n,
+                            .k = p.k};
+    if (const auto tuned = tuning->find(shape)) return *tuned;
+  }
+  return default_parameters(simd, p.m, !p.b_encoding.plain());
+}
 
-  // Few rows: a packed panel is used by few tiles, best while it is still in L1.
+/// How many panels of b a task takes at a time, and what it needs to hold them.
+void size_slices(MatMulPlan& plan, const MatMulParameters& parameters) {
   const std::int64_t panel_floats = plan.layout.width * plan.layout.k_block;
-  const bool few_rows = problem.m <= plan.tile_rows;
-  const std::int64_t floats =
-      few_rows ? kSliceFloats / 8 : std::min(kSliceFloats, kWorkspaceFloats / plan.parts);
   const std::int64_t task_panels = ceil_div(plan.panels(), plan.n_parts);
+  std::int64_t floats = std::int64_t{parameters.n_block} * parameters.k_block;
+  if (plan.source == PanelSource::kPack) {
+    floats = std::min(
+        floats, plan.problem.m <= plan.tile_rows ? kFewRowsFloats : kWorkspaceFloats / plan.parts);
+  }
   plan.slice_panels = std::max<std::int64_t>(1, std::min(task_panels, floats / panel_floats));
   switch (plan.source) {
     case PanelSource::kPack:
       plan.packed_b_floats = plan.slice_panels * panel_floats;
       break;
     case PanelSource::kInRows: {
-      plan.slice_panels = task_panels;
-      const bool ragged = problem.n % plan.layout.width != 0;  // The last panel is packed.
+      if (plan.problem.m <= plan.tile_rows) plan.slice_panels = task_panels;
+      const bool ragged = plan.problem.n % plan.layout.width != 0;  // The last panel is packed.
       plan.packed_b_floats = ragged ? panel_floats : 0;
+      plan.prefetch_bytes = parameters.prefetch_bytes;
       break;
     }
     case PanelSource::kEncoded:
-      if (few_rows) plan.slice_panels = std::min(task_panels, kStreamPanels);
-      plan.prefetch_bytes = kPrefetchBytes;
+      plan.prefetch_bytes = parameters.prefetch_bytes;
       break;
   }
+}
+
+}  // namespace
+
+MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads,
+                       const MatMulTuning* tuning) {
+  const MatMulParameters parameters = choose_parameters(problem, simd, threads, tuning);
+  MatMulPlan plan;
+  plan.op = op;
+  plan.problem = problem;
+  plan.simd = simd;
+  plan.layout = panel_layout(problem.k, parameters.k_block, simd);
+  if (!problem.b_encoding.plain()) plan.layout.width = problem.b_encoding.width;
+  plan.tile_rows = parameters.tile.rows;
+  plan.tile_vectors = parameters.tile.columns * kPanelVectors / panel_width(simd);
+  plan.m_block = std::max(parameters.m_block, parameters.tile.rows);
+  plan.source = panel_source(op, problem);
+  plan.bf16_dot = problem.a_type == DType::kBF16 && problem.b_type == DType::kBF16 &&
+                  simd == Simd::kAvx512 && bf16_dot_available();
+  // Rows that lie a multiple of 4 KiB apart share one set of L1, which has fewer ways than a tile
+  // has rows.
+  const bool aliased = problem.k * dtype_size(problem.a_type) % 4096 == 0 && problem.m > 4;
+  const bool as_it_lies = plan.bf16_dot ? problem.k % 2 == 0 : problem.a_type == DType::kF32;
+  plan.pack_a = op.transpose_a || !as_it_lies || aliased;
+
+  const bool alone = threads == 1 || estimated_nanoseconds(problem, simd) < kForkNanoseconds;
+  const std::int64_t wanted = alone ? 1 : threads;
+  if (problem.batch < wanted)
+    split_product(plan, wanted / std::max<std::int64_t>(1, problem.batch));
+  plan.parts = std::clamp<std::int64_t>(plan.tasks(), 1, wanted);
+  size_slices(plan, parameters);
   // One vector to spare: a's packing stores whole vectors.
   const std::int64_t packed_a_floats = plan.pack_a ? plan.tile_rows * plan.layout.k_block + 16 : 0;
   plan.region_floats = round_up(plan.packed_b_floats + packed_a_floats, 16);

@@ -14,7 +14,9 @@ struct PanelLayout {
   std::int64_t width = 1;
   std::int64_t k_block = 1;
 };
-/// The columns of a panel: two vectors.
+/// A panel is as wide as this many vectors.
+inline constexpr std::int64_t kPanelVectors = 2;
+/// The columns of a panel.
 std::int64_t panel_width(Simd simd);
 /// The encoding of a weight that the kernels read: panels, with bf16 in pairs of rows, and what is
 /// quantised in groups of four and in the blocks of `stored`.
@@ -22,14 +24,14 @@ Encoding panel_encoding(DType dtype, bool transposed, Simd simd, const Encoding&
 /// The block of a weight that is quantised here: the longest of 128, 64 and 32 that divides K, or
 /// fills up least.
 std::int32_t quant_block(Quant quant, std::int64_t k);
-PanelLayout panel_layout(std::int64_t k, Simd simd);
+/// K cut into even blocks of at most `k_block` steps.
+PanelLayout panel_layout(std::int64_t k, std::int64_t k_block, Simd simd);
 
-/// The rows of the largest tile of c that an instruction set's registers hold, two vectors (one
-/// panel) wide.
-std::int64_t max_tile_rows(Simd simd);
-
-/// The most rows for which a plain b[K, N] is read in place.
-inline constexpr std::int64_t kStreamRows = 14;
+/// Whether a plain b[K, N] is read where it lies. Few rows of a use it too seldom to pay for
+/// packing (768 x 3072, 16 and 32 rows: 1.15 and 1.25 times as fast in place), and rows of b that
+/// share pages are as good as packed (3072 x 768, 256 rows: 1.06). What is not f32 is converted
+/// once by packing, instead of once a tile.
+bool reads_rows_in_place(DType b_type, std::int64_t m, std::int64_t n);
 
 /// The operands as c[batch][m, n] = a[batch][m, k] b[batch][k, n].
 struct MatMulProblem {
@@ -55,8 +57,12 @@ enum class PanelSource : std::uint8_t {
 struct MatMulPlan {
   MatMul op;
   MatMulProblem problem;
+  Simd simd = Simd::kSse4;
   PanelLayout layout;
-  std::int64_t tile_rows = 1;  ///< max_tile_rows of the instruction set.
+  std::int64_t tile_rows = 1;     ///< The most rows of a tile.
+  std::int64_t tile_vectors = 1;  ///< The most vectors side by side of a tile.
+  std::int64_t m_block = 1;       ///< Rows that pass by a slice of b before the next.
+  bool bf16_dot = false;          ///< a and b are pairs of bf16, and the machine multiplies those.
   PanelSource source = PanelSource::kPack;
   bool pack_a = false;  ///< Copy tiles of a: transposed, not f32, or badly aligned rows.
   std::int64_t m_parts = 1;
@@ -71,7 +77,9 @@ struct MatMulPlan {
   std::int64_t tasks() const { return problem.batch * m_parts * n_parts; }
   std::int64_t workspace_floats() const { return parts * region_floats; }
 };
-MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads);
+/// `tuning` may be null: the defaults.
+MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads,
+                       const MatMulTuning* tuning = nullptr);
 
 /// Where part `part` of `parts` nearly equal ones of [0, n) begins.
 constexpr std::int64_t part_begin(std::int64_t n, std::int64_t parts, std::int64_t part) {

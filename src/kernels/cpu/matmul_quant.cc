@@ -1,9 +1,10 @@
 // The matrix product with a b of small integers (tensor/encoding.h). Rows of a are rounded to int8,
 // in blocks of 32 along K with a scale each (so that one large element spoils few others); then
-//   c = sum over blocks of (sum over k of qa qb) * (scale of a's block * scale of b's block),
-// the inner sum in integers, exact, the outer in f32, in order: an element's bits depend neither on
-// the tile nor on the instructions that computed it. Four bytes of a meet four of b per lane: one
-// VNNI instruction where there is one, a few otherwise.
+//   c = sum over b's blocks of b's scale * sum over a's blocks in it of a's scale * sum of qa qb
+// (with 4 bits, over blocks of 32 in both), the innermost sum in integers, exact, the others in
+// f32, in order: an element's bits depend neither on the tile nor on the instructions that computed
+// it. Four bytes of a meet four of b per lane: one VNNI instruction where there is one, a few
+// otherwise.
 //
 // b's bytes are q + 128 (q + 8 with 4 bits), as the instruction wants one operand unsigned: each
 // inner sum begins at -128 (-8) times the sum of a's block.
@@ -26,27 +27,12 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul_quant.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/cpu/matmul_kernel-inl.h"
+#include "kernels/cpu/matmul_quant_tile-inl.h"
 #include "kernels/cpu/simd.h"
 
 #ifndef VOLTA_KERNELS_CPU_MATMUL_QUANT_TYPES_
 #define VOLTA_KERNELS_CPU_MATMUL_QUANT_TYPES_
 namespace volta::cpu {
-
-/// Elements of a that share a scale.
-inline constexpr std::int64_t kRowBlock = 32;
-
-/// Some rows of a as integers; all pointers at the first of them.
-struct QuantRows {
-  std::int8_t* q;            ///< [rows, blocks * 32]
-  float* scale;              ///< [rows, blocks]
-  std::int32_t* correction;  ///< [rows, blocks]: what an inner sum begins at.
-  std::int64_t blocks;
-
-  QuantRows from(std::int64_t row) const {
-    return {q + row * blocks * kRowBlock, scale + row * blocks, correction + row * blocks, blocks};
-  }
-};
 
 /// A product, with a as integers.
 struct QuantWork {
@@ -63,11 +49,6 @@ struct QuantWork {
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
-
-using I32 = hn::ScalableTag<std::int32_t>;
-using VI = hn::Vec<I32>;
-
-// ---- rounding a --------------------------------------------------------------------------------
 
 /// One row of K elements to blocks of int8.
 template <typename T>
@@ -109,201 +90,6 @@ void quantize_row(const T* HWY_RESTRICT x, std::int64_t k, std::int32_t offset,
     to.scale[block] = top / 127.0f;
     to.correction[block] = -offset * hn::GetLane(hn::SumOfLanes(di, sum));
   }
-}
-
-// ---- the tile ----------------------------------------------------------------------------------
-
-/// sum += b * a, four bytes a lane: b unsigned, `a` the four signed bytes that all lanes share.
-/// Even and odd bytes are widened to 16 bits and multiplied apart.
-HWY_INLINE VI dot_widened(VI sum, VI b, VI a) {
-  const hn::Repartition<std::int16_t, I32> d16;
-  const hn::Repartition<std::uint16_t, I32> du16;
-  const auto a16 = hn::BitCast(d16, a);
-  const auto b16 = hn::BitCast(du16, b);
-  const auto a_even = hn::ShiftRight<8>(hn::ShiftLeft<8>(a16));
-  const auto a_odd = hn::ShiftRight<8>(a16);
-  const auto b_even = hn::And(b16, hn::Set(du16, 0x00FF));
-  const auto b_odd = hn::ShiftRight<8>(b16);
-#if HWY_TARGET == HWY_AVX3
-  const VI even{_mm512_madd_epi16(a_even.raw, b_even.raw)};
-  const VI odd{_mm512_madd_epi16(a_odd.raw, b_odd.raw)};
-#elif HWY_TARGET == HWY_AVX2
-  const VI even{_mm256_madd_epi16(a_even.raw, b_even.raw)};
-  const VI odd{_mm256_madd_epi16(a_odd.raw, b_odd.raw)};
-#else
-  const VI even{_mm_madd_epi16(a_even.raw, b_even.raw)};
-  const VI odd{_mm_madd_epi16(a_odd.raw, b_odd.raw)};
-#endif
-  return hn::Add(sum, hn::Add(even, odd));
-}
-
-#if HWY_TARGET == HWY_AVX3
-/// The same by one instruction, for which Highway has no word; `a` where it lies.
-// SAFETY: four bytes at `a` belong to the caller, and the machine has VNNI (vnni_available()).
-HWY_INLINE VI dot_vnni(VI sum, VI b, const std::int8_t* a) {
-  using Word [[gnu::may_alias]] = std::int32_t;
-  asm("vpdpbusd %2%{1to16%}, %1, %0"
-      : "+v"(sum.raw)
-      : "v"(b.raw), "m"(*reinterpret_cast<const Word*>(a)));
-  return sum;
-}
-#endif
-
-template <bool Vnni>
-HWY_INLINE VI dot(VI sum, VI b, const std::int8_t* a) {
-#if HWY_TARGET == HWY_AVX3
-  if constexpr (Vnni) return dot_vnni(sum, b, a);
-#endif
-  std::int32_t word;
-  std::memcpy(&word, a, sizeof(word));
-  return dot_widened(sum, b, hn::Set(I32(), word));
-}
-
-/// Sums that the registers hold twice, in integers and in f32, beside b and the scales; and the
-/// widest tile, for one row.
-#if HWY_TARGET == HWY_AVX3
-inline constexpr int kQuantSums = 12, kQuantPanels = 4;
-#elif HWY_TARGET == HWY_AVX2
-inline constexpr int kQuantSums = 4, kQuantPanels = 2;
-#else
-inline constexpr int kQuantSums = 4, kQuantPanels = 1;
-#endif
-inline constexpr int kQuantRows = kQuantSums / kPanelVectors;
-
-struct QuantTile {
-  QuantRows a;
-  const std::uint8_t* b;      ///< The first panel.
-  std::int64_t panel_stride;  ///< Bytes.
-  std::int64_t row_blocks;    ///< Blocks of 32 in a block of b.
-  float* c;
-  std::int64_t c_row;
-  std::int64_t columns;
-};
-using QuantFunction = void (*)(const QuantTile&);
-
-/// The integer sums of one block of 32: `a` and `b` at its first step.
-template <Quant Kind, bool Vnni, int Rows, int Panels>
-HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
-                          const std::uint8_t* HWY_RESTRICT b,
-                          VI (&sum)[Rows][Panels * kPanelVectors]) {
-  const I32 di;
-  const std::int64_t width = lanes(di);
-  const std::int64_t a_row = t.a.blocks * kRowBlock;
-  constexpr int kGroups = Kind == Quant::kInt4 ? 4 : 8;
-  for (int group = 0; group < kGroups; ++group) {
-    VOLTA_UNROLL
-    for (int v = 0; v < Panels * kPanelVectors; ++v) {
-      const auto* bytes = b + v / kPanelVectors * t.panel_stride +
-                          (group * kPanelVectors + v % kPanelVectors) * width * 4;
-      const VI q = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(bytes));
-      if constexpr (Kind == Quant::kInt8) {
-        VOLTA_UNROLL
-        for (int i = 0; i < Rows; ++i) {
-          sum[i][v] = dot<Vnni>(sum[i][v], q, a + i * a_row + std::int64_t{group} * 4);
-        }
-      } else {
-        const VI mask = hn::Set(di, 0x0F0F0F0F);
-        const VI low = hn::And(q, mask);
-        const VI high = hn::And(hn::ShiftRight<4>(q), mask);
-        VOLTA_UNROLL
-        for (int i = 0; i < Rows; ++i) {
-          const std::int8_t* row = a + i * a_row + std::int64_t{group} * 4;
-          sum[i][v] = dot<Vnni>(dot<Vnni>(sum[i][v], low, row), high, row + 16);
-        }
-      }
-    }
-  }
-}
-
-/// c[Rows, Panels] = a b.
-// SAFETY: the caller owns Rows rows of a, Panels whole panels of b and the valid columns of c.
-template <Quant Kind, bool Vnni, int Rows, int Panels>
-void quant_tile(const QuantTile& t) {
-  constexpr int kVectors = Panels * kPanelVectors;
-  constexpr std::int64_t kBytes = Kind == Quant::kInt4 ? 16 : 32;  // Of 32 steps of a column.
-  const F32 d;
-  const std::int64_t width = lanes(d);
-  const std::int64_t panel_width = kPanelVectors * width;
-  const std::int64_t scales_at = t.row_blocks * kBytes * panel_width;
-  const std::uint8_t* HWY_RESTRICT b = t.b;
-  V32 total[Rows][kVectors];
-  VOLTA_UNROLL
-  for (int i = 0; i < Rows; ++i) {
-    VOLTA_UNROLL
-    for (int v = 0; v < kVectors; ++v) total[i][v] = hn::Zero(d);
-  }
-  for (std::int64_t block = 0; block < t.a.blocks; b += scales_at + panel_width * 2) {
-    const std::int64_t end = block + t.row_blocks;
-    for (const std::uint8_t* from = b; block < end; ++block, from += kBytes * panel_width) {
-      VI sum[Rows][kVectors];
-      VOLTA_UNROLL
-      for (int i = 0; i < Rows; ++i) {
-        const VI begin = hn::Set(I32(), t.a.correction[i * t.a.blocks + block]);
-        VOLTA_UNROLL
-        for (int v = 0; v < kVectors; ++v) sum[i][v] = begin;
-      }
-      sum_block<Kind, Vnni, Rows, Panels>(t, t.a.q + block * kRowBlock, from, sum);
-      VOLTA_UNROLL
-      for (int v = 0; v < kVectors; ++v) {
-        const auto* scales =
-            b + v / kPanelVectors * t.panel_stride + scales_at + v % kPanelVectors * width * 2;
-        const V32 scale = load(d, reinterpret_cast<const F16*>(scales));
-        VOLTA_UNROLL
-        for (int i = 0; i < Rows; ++i) {
-          const V32 both = hn::Mul(hn::Set(d, t.a.scale[i * t.a.blocks + block]), scale);
-          total[i][v] = hn::MulAdd(hn::ConvertTo(d, sum[i][v]), both, total[i][v]);
-        }
-      }
-    }
-  }
-  VOLTA_UNROLL
-  for (int i = 0; i < Rows; ++i) {
-    VOLTA_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      const std::int64_t n = std::clamp<std::int64_t>(t.columns - v * width, 0, width);
-      float* c = t.c + i * t.c_row + v * width;
-      if (n == width) {
-        hn::StoreU(total[i][v], d, c);
-      } else {
-        store_n(d, total[i][v], c, n);
-      }
-    }
-  }
-}
-
-/// The kernels by rows and panels; null where the registers do not suffice.
-using QuantTable = std::array<std::array<QuantFunction, kQuantPanels + 1>, kQuantRows + 1>;
-
-template <Quant Kind, bool Vnni, int Rows, int Panels>
-constexpr void fill_quant(QuantTable& table) {
-  if constexpr (Panels == 1 || Rows * Panels * kPanelVectors <= kQuantSums) {
-    table[Rows][Panels] = &quant_tile<Kind, Vnni, Rows, Panels>;
-  }
-  if constexpr (Panels > 1) {
-    fill_quant<Kind, Vnni, Rows, Panels / 2>(table);
-  } else if constexpr (Rows > 1) {
-    fill_quant<Kind, Vnni, Rows - 1, kQuantPanels>(table);
-  }
-}
-template <Quant Kind, bool Vnni>
-constexpr QuantTable make_quant_tiles() {
-  QuantTable table{};
-  fill_quant<Kind, Vnni, kQuantRows, kQuantPanels>(table);
-  return table;
-}
-
-constexpr QuantTable kInt8Tiles = make_quant_tiles<Quant::kInt8, false>();
-constexpr QuantTable kInt4Tiles = make_quant_tiles<Quant::kInt4, false>();
-#if HWY_TARGET == HWY_AVX3
-constexpr QuantTable kInt8VnniTiles = make_quant_tiles<Quant::kInt8, true>();
-constexpr QuantTable kInt4VnniTiles = make_quant_tiles<Quant::kInt4, true>();
-#endif
-
-const QuantTable& quant_tiles(Quant quant, [[maybe_unused]] bool vnni) {
-#if HWY_TARGET == HWY_AVX3
-  if (vnni) return quant == Quant::kInt8 ? kInt8VnniTiles : kInt4VnniTiles;
-#endif
-  return quant == Quant::kInt8 ? kInt8Tiles : kInt4Tiles;
 }
 
 /// The epilogue on one row's columns whose sums are complete.

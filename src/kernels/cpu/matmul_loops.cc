@@ -1,15 +1,17 @@
 // The loops of the matrix product around its tiles, compiled once per instruction set: slices of b,
 // K blocks, tiles of rows, panels. It knows its part of the plan, not the threads.
-#include "kernels/cpu/matmul_tiles.h"
+#include "kernels/cpu/matmul_loops.h"
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/matmul_tiles.cc"
+#define HWY_TARGET_INCLUDE "kernels/cpu/matmul_loops.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/matmul_kernel-inl.h"
+#include "kernels/cpu/matmul_tile.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/split.h"
 
@@ -17,17 +19,13 @@ HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
 
-constexpr TileTable kTiles = make_tiles<false, F32Panels>();
-constexpr TileTable kPackedATiles = make_tiles<true, F32Panels>();
-constexpr TileTable kBF16Tiles = make_tiles<false, BF16Panels>();
-constexpr TileTable kF16Tiles = make_tiles<false, F16Panels>();
-
-/// The kernels for a tile of `rows`, by the number of panels.
-const TileRow& kernels_for(const MatMulPlan& plan, std::int64_t rows, bool in_place) {
-  const TileTable* table = plan.op.transpose_a ? &kPackedATiles : &kTiles;
-  if (in_place && plan.problem.b_type == DType::kBF16) table = &kBF16Tiles;
-  if (in_place && plan.problem.b_type == DType::kF16) table = &kF16Tiles;
-  return (*table)[static_cast<std::size_t>(rows)];
+/// The kernels for the plan's operands, by rows. `in_place`: b's own panels, not packed copies.
+const TileTable& tiles_for(const MatMulPlan& plan, bool in_place) {
+  if (plan.bf16_dot) return plan.op.transpose_a ? bf16_dot_packed_a_tiles() : bf16_dot_tiles();
+  if (plan.op.transpose_a) return packed_a_tiles(plan.simd);
+  if (!in_place || plan.problem.b_type == DType::kF32) return f32_tiles(plan.simd);
+  if (plan.problem.b_type == DType::kF16) return f16_tiles(plan.simd);
+  return bf16_tiles(plan.simd);
 }
 
 /// A half-open range.
@@ -35,6 +33,7 @@ struct Range {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::int64_t size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
 };
 
 /// What one part needs while it computes one task: a product's data and the block at hand.
@@ -44,46 +43,106 @@ struct Work {
   float* packed_b;
   float* packed_a;
   std::int64_t batch = 0;
-  Range k;  ///< The K block.
+  Range k = {};  ///< The K block.
+  /// What of a lies in packed_a: with few rows and one K block, all slices of b find it there.
+  Range packed_rows = {}, packed_k = {};
+  std::int64_t packed_batch = -1;
+
+  /// Whether these rows over the K block must be packed, and makes a note that they are.
+  bool packs(Range rows) {
+    if (packed_batch == batch && packed_rows == rows && packed_k == k) return false;
+    packed_batch = batch;
+    packed_rows = rows;
+    packed_k = k;
+    return true;
+  }
 };
+
+/// Steps of the K block as a tile counts them: pairs for the dot product of bf16. K blocks begin at
+/// even steps.
+std::int64_t tile_steps(const Work& w) {
+  return w.plan.bf16_dot ? ceil_div(w.k.size(), 2) : w.k.size();
+}
 
 /// Packs panels of b, over the K block.
 void pack_b(const Work& w, Range panels) {
   const MatMulProblem& p = w.plan.problem;
   const std::int64_t width = w.plan.layout.width;
-  const std::int64_t stride = width * w.k.size();
+  const std::int64_t stride = width * tile_steps(w);
   const Range columns{panels.begin * width, std::min(p.n, panels.end * width)};
   visit_float(p.b_type, [&](auto element) HWY_ATTR {
     using T = decltype(element);
+    constexpr bool kMayPair = std::is_same_v<T, BF16>;
     const T* b = static_cast<const T*>(w.operands.b) + w.batch * p.k * p.n;
     if (!w.plan.op.transpose_b) {
-      pack_panels(b + w.k.begin * p.n + columns.begin, p.n, w.k.size(), columns.size(), stride,
-                  w.packed_b);
+      b += w.k.begin * p.n + columns.begin;
+      if constexpr (kMayPair) {
+        if (w.plan.bf16_dot) {
+          pack_panels_of_pairs(b, p.n, w.k.size(), columns.size(), stride, w.packed_b);
+          return;
+        }
+      }
+      pack_panels(b, p.n, w.k.size(), columns.size(), stride, w.packed_b);
       return;
     }
     float* to = w.packed_b;
     for (std::int64_t j = columns.begin; j < columns.end; j += width, to += stride) {
-      pack_panel_transposed(b + j * p.k + w.k.begin, p.k, w.k.size(),
-                            std::min(width, columns.end - j), to);
+      const T* from = b + j * p.k + w.k.begin;
+      const std::int64_t n = std::min(width, columns.end - j);
+      if constexpr (kMayPair) {
+        if (w.plan.bf16_dot) {
+          pack_panel_transposed_pairs(from, p.k, w.k.size(), n, to);
+          continue;
+        }
+      }
+      pack_panel_transposed(from, p.k, w.k.size(), n, to);
     }
   });
 }
 
-/// Points `t` at rows of a over the K block, packing them where the plan says so.
-void place_a(const Work& w, Range rows, Tile& t) {
+/// Points `t` at rows of an a of bf16, as pairs of steps.
+void place_pairs(Work& w, Range rows, Tile& t) {
   const MatMulProblem& p = w.plan.problem;
+  const auto* a = static_cast<const BF16*>(w.operands.a) + w.batch * p.m * p.k;
+  t.a = w.packed_a;
+  t.a_row = t.k;
+  if (w.plan.op.transpose_a) {
+    if (!w.packs(rows)) return;
+    pack_a_transposed_pairs(a + w.k.begin * p.m + rows.begin, p.m, w.k.size(), rows.size(),
+                            w.packed_a);
+    return;
+  }
+  a += rows.begin * p.k + w.k.begin;
+  if (w.plan.pack_a) {
+    if (!w.packs(rows)) return;
+    pack_a_pairs(a, p.k, w.k.size(), rows.size(), w.packed_a);
+  } else {
+    t.a = a;
+    t.a_row = p.k / 2;
+  }
+}
+
+/// Points `t` at rows of a over the K block, packing them where the plan says so.
+void place_a(Work& w, Range rows, Tile& t) {
+  const MatMulProblem& p = w.plan.problem;
+  if (w.plan.bf16_dot) {
+    place_pairs(w, rows, t);
+    return;
+  }
   visit_float(p.a_type, [&](auto element) HWY_ATTR {
     using T = decltype(element);
     const T* a = static_cast<const T*>(w.operands.a) + w.batch * p.m * p.k;
     t.a = w.packed_a;
     t.a_row = w.k.size();
     if (w.plan.op.transpose_a) {
+      if (!w.packs(rows)) return;
       a += w.k.begin * p.m + rows.begin;
       pack_a_transposed(a, p.m, w.k.size(), rows.size(), w.packed_a);
       return;
     }
     a += rows.begin * p.k + w.k.begin;
     if (w.plan.pack_a) {
+      if (!w.packs(rows)) return;
       pack_a_rows(a, p.k, w.k.size(), rows.size(), w.packed_a);
     } else if constexpr (sizeof(T) == sizeof(float)) {
       t.a = a;
@@ -122,7 +181,9 @@ Panels panels_in_place(const Work& w, Range range) {
   const auto* b = static_cast<const std::byte*>(w.operands.b);
   if (w.plan.source == PanelSource::kInRows) {
     const std::int64_t first = (w.batch * p.k + w.k.begin) * p.n + range.begin * width;
-    return {range, b + first * std::int64_t{sizeof(float)}, p.n, width, sizeof(float), 0};
+    // As many steps ahead as in packed panels.
+    const std::int64_t ahead = w.plan.prefetch_bytes / (width * std::int64_t{sizeof(float)}) * p.n;
+    return {range, b + first * std::int64_t{sizeof(float)}, p.n, width, sizeof(float), ahead};
   }
   const std::int64_t group = p.b_encoding.group;  // Divides the K block.
   const std::int64_t unit_bytes = group * dtype_size(p.b_type);
@@ -138,33 +199,35 @@ Panels packed_panels(const Work& w, Range range) {
   return {range,
           reinterpret_cast<const std::byte*>(w.packed_b),
           w.plan.layout.width,
-          w.plan.layout.width * w.k.size(),
+          w.plan.layout.width * tile_steps(w),
           sizeof(float),
           0};
 }
 
-/// One tile of rows against panels, taken as many at a time as the registers allow.
+/// One tile of rows against panels, as many vectors at a time as the plan and the kernels have.
 void multiply_panels(const Work& w, Tile t, Range rows, const Panels& panels,
                      const TileRow& tiles) {
   const MatMulProblem& p = w.plan.problem;
+  const std::int64_t lanes = w.plan.layout.width / kPanelVectors;
+  const std::int64_t first = panels.range.begin * w.plan.layout.width;
+  const std::int64_t vectors =
+      ceil_div(std::min(p.n, panels.range.end * w.plan.layout.width) - first, lanes);
   const bool finish =
       w.k.end == p.k && (w.operands.bias != nullptr || w.operands.residual != nullptr ||
                          w.plan.op.activation != Activation::kNone);
   t.b_step = panels.step;
   t.panel_stride = panels.stride;
   t.prefetch = panels.prefetch;
-  const std::byte* b = panels.data;
-  for (std::int64_t panel = panels.range.begin; panel < panels.range.end;) {
-    std::int64_t taken = std::min<std::int64_t>(kMostPanels, panels.range.end - panel);
-    while (tiles[static_cast<std::size_t>(taken)] == nullptr) --taken;
-    const std::int64_t column = panel * w.plan.layout.width;
-    t.b = b;
-    t.c = w.operands.c + (w.batch * p.m + rows.begin) * p.n + column;
-    t.columns = std::min(taken * w.plan.layout.width, p.n - column);
-    tiles[static_cast<std::size_t>(taken)](t);
-    if (finish) finish_tile(w, rows, column, t.columns);
-    b += taken * panels.stride * panels.unit_bytes;
-    panel += taken;
+  for (std::int64_t v = 0; v < vectors;) {
+    std::int64_t taken = w.plan.tile_vectors;
+    while (taken > vectors - v || tiles[tile_column(taken)] == nullptr) taken /= 2;
+    const std::int64_t at = v / kPanelVectors * panels.stride + v % kPanelVectors * lanes;
+    t.b = panels.data + at * panels.unit_bytes;
+    t.c = w.operands.c + (w.batch * p.m + rows.begin) * p.n + first + v * lanes;
+    t.columns = std::min(taken * lanes, p.n - first - v * lanes);
+    tiles[tile_column(taken)](t);
+    if (finish) finish_tile(w, rows, first + v * lanes, t.columns);
+    v += taken;
   }
 }
 
@@ -173,6 +236,7 @@ void multiply_panels(const Work& w, Tile t, Range rows, const Panels& panels,
 void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
   const MatMulProblem& p = w.plan.problem;
   const std::int64_t tiles = ceil_div(rows.size(), w.plan.tile_rows);
+  const TileTable& table = tiles_for(w.plan, in_place);
   w.k = {};
   do {  // At least once: with K = 0 c is the epilogue of zero.
     w.k = {w.k.end, std::min(p.k, w.k.end + w.plan.layout.k_block)};
@@ -181,24 +245,30 @@ void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
       const Range part{rows.begin + part_begin(rows.size(), tiles, i),
                        rows.begin + part_begin(rows.size(), tiles, i + 1)};
       Tile t{};
-      t.k = w.k.size();
+      t.k = tile_steps(w);
       t.c_row = p.n;
       t.accumulate = w.k.begin > 0;
       place_a(w, part, t);
-      multiply_panels(w, t, part, panels, kernels_for(w.plan, part.size(), in_place));
+      multiply_panels(w, t, part, panels, table[static_cast<std::size_t>(part.size())]);
     }
   } while (w.k.end < p.k);
 }
 
 void multiply_task(Work& w, Range rows, Range panels) {
-  const PanelSource source = w.plan.source;
+  const bool in_place = w.plan.source != PanelSource::kPack;
   // In plain rows the last panel may be ragged, and a tile reads whole panels.
   const std::int64_t whole = w.plan.problem.n / w.plan.layout.width;
-  const Range inner{panels.begin,
-                    source == PanelSource::kInRows ? std::min(panels.end, whole) : panels.end};
-  for (std::int64_t begin = inner.begin; begin < inner.end; begin += w.plan.slice_panels) {
-    multiply_slice(w, rows, {begin, std::min(inner.end, begin + w.plan.slice_panels)},
-                   source != PanelSource::kPack);
+  const Range inner{panels.begin, w.plan.source == PanelSource::kInRows
+                                      ? std::min(panels.end, whole)
+                                      : panels.end};
+  // What is packed anew for every block of rows is packed once.
+  const std::int64_t blocks = in_place ? ceil_div(rows.size(), w.plan.m_block) : 1;
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const Range block{rows.begin + part_begin(rows.size(), blocks, i),
+                      rows.begin + part_begin(rows.size(), blocks, i + 1)};
+    for (std::int64_t begin = inner.begin; begin < inner.end; begin += w.plan.slice_panels) {
+      multiply_slice(w, block, {begin, std::min(inner.end, begin + w.plan.slice_panels)}, in_place);
+    }
   }
   if (panels.end > inner.end) multiply_slice(w, rows, {whole, panels.end}, false);
 }
@@ -207,7 +277,7 @@ void multiply_task(Work& w, Range rows, Range panels) {
 
 void multiply_part(const MatMulPlan& plan, const MatMulOperands& operands, std::int64_t part,
                    float* region) {
-  Work w{plan, operands, region, region + plan.packed_b_floats, 0, {}};
+  Work w{plan, operands, region, region + plan.packed_b_floats};
   const std::int64_t last = part_begin(plan.tasks(), plan.parts, part + 1);
   for (std::int64_t task = part_begin(plan.tasks(), plan.parts, part); task < last; ++task) {
     const std::int64_t n_part = task % plan.n_parts;

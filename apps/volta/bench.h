@@ -1,0 +1,46 @@
+// What the benchmarks share: requests to time, lengths that fit, quantiles; and their registration
+// under `volta bench`.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "command.h"
+#include "nn/generator.h"
+
+namespace volta::cli {
+
+void add_bench_infer(CLI::App& bench, Globals& globals, Action& action);
+void add_bench_model(CLI::App& bench, Globals& globals, Action& action);
+
+/// The value below which a share q of the values lies; 0 for none.
+double quantile(std::vector<double> values, double q);
+
+/// `length` random ids to go on from greedily for `tokens` tokens.
+GenerationRequest random_request(const TransformerConfig& config, std::int64_t length,
+                                 std::int64_t tokens, std::uint64_t seed);
+
+/// The prompt lengths to measure: those asked for, or of the `usual` ones those that fit.
+/// kInvalidArgument, naming the `flag`, for one that leaves no room for two tokens: one for the
+/// prompt, one to time.
+Result<std::vector<std::int64_t>> prompt_lengths(const std::vector<std::int64_t>& asked,
+                                                 std::span<const std::int64_t> usual,
+                                                 std::int64_t context, std::string_view flag);
+
+/// Notes for each length that the context has no room for so many tokens after.
+void note_clipped(std::span<const std::int64_t> lengths, std::int64_t tokens, std::int64_t context);
+
+/// --runs, --warmup, --tokens and a list of prompt lengths under the name `flag`.
+struct BenchRuns {
+  std::int64_t runs = 5;
+  std::int64_t warmup = 1;
+  std::int64_t tokens = 32;
+  std::vector<std::int64_t> lengths = {};  ///< Empty: the usual ones, as far as the context goes.
+};
+void add_bench_runs(CLI::App& command, BenchRuns& runs, const std::string& flag,
+                    std::span<const std::int64_t> usual);
+
+}  // namespace volta::cli

@@ -1,0 +1,201 @@
+// volta bench model: how fast a model reads prompts and writes tokens, and how much of its weights
+// each token reads.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "bench.h"
+#include "io/model_folder.h"
+#include "nn/transformer_graph.h"
+
+namespace volta::cli {
+namespace {
+
+constexpr std::array<std::int64_t, 2> kUsualPrompts = {128, 512};
+
+struct Options {
+  std::string model;
+  BenchRuns runs = {.runs = 5, .warmup = 1, .tokens = 64};
+};
+
+// The measurements after prompts of one length.
+struct PromptReport {
+  std::int64_t length = 0;
+  std::vector<double> first_token;  // Seconds, one a run.
+  std::vector<double> token;        // Seconds, one for each later token.
+  std::vector<double> decode;       // Tokens a second, one a run: of all its later tokens.
+
+  double prefill_rate() const {
+    const double seconds = quantile(first_token, 0.5);
+    return seconds > 0.0 ? static_cast<double>(length) / seconds : 0.0;
+  }
+  double decode_rate() const { return quantile(decode, 0.5); }
+};
+
+struct Report {
+  DeviceInfo device;
+  std::int64_t parameters = 0;
+  std::int64_t weight_bytes = 0;
+  std::int64_t bytes_per_token = 0;
+  std::int64_t peak_rss = 0;
+  double load_seconds = 0.0;
+  std::vector<PromptReport> prompts = {};
+
+  double weight_gbs(const PromptReport& prompt) const {
+    return static_cast<double>(bytes_per_token) * prompt.decode_rate() * 1e-9;
+  }
+};
+
+// The bytes of weights that one token's step reads: all that its ops take, but of a table that is
+// only looked up in a row.
+Result<std::int64_t> bytes_per_token(const Transformer& model) {
+  VOLTA_TRY(const Graph graph, build_cached_graph(model.config(), {.lora = model.lora()}));
+  std::set<std::string> whole, rows;
+  for (const Node& node : graph.nodes()) {
+    for (const ValueId input : node.inputs) {
+      const Value& value = graph.value(input);
+      if (value.kind != ValueKind::kParameter) continue;
+      (std::holds_alternative<Embedding>(node.op) ? rows : whole).insert(value.name);
+    }
+  }
+  std::int64_t bytes = 0;
+  for (const auto& [name, weight] : model.weights()) {
+    if (whole.contains(name)) {
+      bytes += weight.bytes();
+    } else if (rows.contains(name)) {
+      bytes += weight.bytes() / std::max<std::int64_t>(weight.shape()[0], 1);
+    }
+  }
+  return bytes;
+}
+
+Status measure(Generator& generator, const TransformerConfig& config, const Options& options,
+               std::uint64_t seed, bool count, PromptReport& report) {
+  const std::int64_t tokens = std::min(options.runs.tokens, config.context - report.length);
+  const GenerationRequest request = random_request(config, report.length, tokens, seed);
+  const GenerationCallbacks until_interrupted{
+      .token = [](const TokenEvent&) { return !interrupted(); },
+      .prompt = [](const PromptEvent&) { return !interrupted(); },
+      .finished = {}};
+  VOLTA_TRY(generator.generate(std::span(&request, 1), until_interrupted));
+  if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
+  if (!count) return {};
+  const GenerationTiming& timing = generator.timing();
+  report.first_token.push_back(timing.first_token_seconds);
+  const std::vector<double>& seconds = timing.token_seconds;
+  report.token.insert(report.token.end(), seconds.begin(), seconds.end());
+  const double total = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+  if (total > 0.0) report.decode.push_back(static_cast<double>(seconds.size()) / total);
+  return {};
+}
+
+Result<Report> run_bench(const Transformer& model, const Options& options, std::uint64_t seed,
+                         DType dtype) {
+  const TransformerConfig& config = model.config();
+  Report report{.device = model.device()->info(), .parameters = model.parameter_count()};
+  VOLTA_TRY(const auto lengths,
+            prompt_lengths(options.runs.lengths, kUsualPrompts, config.context, "--prompt"));
+  note_clipped(lengths, options.runs.tokens, config.context);
+  const std::int64_t longest = std::ranges::max(lengths) + options.runs.tokens;
+  VOLTA_TRY(Generator generator,
+            Generator::create(model,
+                              {.capacity = capacity_for(config, longest), .compute_dtype = dtype}));
+  for (const std::int64_t length : lengths) {
+    report.prompts.push_back({.length = length, .first_token = {}, .token = {}, .decode = {}});
+  }
+  for (std::int64_t run = 0; run < options.runs.warmup + options.runs.runs; ++run) {
+    for (PromptReport& prompt : report.prompts) {
+      VOLTA_TRY(measure(generator, config, options, seed, run >= options.runs.warmup, prompt));
+    }
+  }
+  report.weight_bytes = generator.memory().weight_bytes;
+  VOLTA_TRY(report.bytes_per_token, bytes_per_token(model));
+  report.peak_rss = peak_rss_bytes();
+  return report;
+}
+
+std::string to_text(const Report& report) {
+  std::string text = fmt::format(
+      "{} parameters on {} ({}, {} threads), volta {}\n"
+      "weights {}, of which a token reads {}; loaded in {}, peak memory {}\n\n"
+      "{:>7} {:>12} {:>14} {:>12} {:>12} {:>13} {:>13}\n",
+      format_count(report.parameters), report.device.name, report.device.isa, report.device.threads,
+      version_with_hash(), format_bytes(report.weight_bytes), format_bytes(report.bytes_per_token),
+      format_duration(report.load_seconds), format_bytes(report.peak_rss), "prompt", "first token",
+      "prefill tok/s", "token", "p95", "decode tok/s", "weights GB/s");
+  for (const PromptReport& prompt : report.prompts) {
+    text += fmt::format("{:>7} {:>12} {:>14.1f} {:>12} {:>12} {:>13.1f} {:>13.1f}\n", prompt.length,
+                        format_duration(quantile(prompt.first_token, 0.5)), prompt.prefill_rate(),
+                        format_duration(quantile(prompt.token, 0.5)),
+                        format_duration(quantile(prompt.token, 0.95)), prompt.decode_rate(),
+                        report.weight_gbs(prompt));
+  }
+  return text;
+}
+
+std::string to_json(const Report& report, const Globals& globals, const Options& options) {
+  JsonWriter json;
+  json.begin_object().field("version", version_with_hash());
+  json.field("device", report.device.name).field("isa", report.device.isa);
+  json.field("threads", report.device.threads).field("weights", globals.weights);
+  json.field("dtype", globals.dtype).field("seed", globals.seed);
+  json.field("runs", options.runs.runs).field("tokens", options.runs.tokens);
+  json.field("parameters", report.parameters).field("weight_bytes", report.weight_bytes);
+  json.field("bytes_per_token", report.bytes_per_token);
+  json.field("load_s", report.load_seconds).field("peak_rss_bytes", report.peak_rss);
+  json.key("prompts").begin_array();
+  for (const PromptReport& prompt : report.prompts) {
+    json.begin_object().field("prompt", prompt.length);
+    json.field("first_token_s", quantile(prompt.first_token, 0.5));
+    json.field("prefill_tokens_per_s", prompt.prefill_rate());
+    json.field("token_s", quantile(prompt.token, 0.5));
+    json.field("token_p95_s", quantile(prompt.token, 0.95));
+    json.field("decode_tokens_per_s", prompt.decode_rate());
+    json.field("weights_gb_per_s", report.weight_gbs(prompt)).end_object();
+  }
+  json.end_array().end_object();
+  return std::move(json).take() + "\n";
+}
+
+Status bench_model(const Globals& globals, const Options& options) {
+  VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+  VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  VOLTA_TRY(const Session session, Session::create(globals));
+  VOLTA_TRY(const std::string directory, find_model(options.model));
+  const double begin = monotonic_seconds();
+  VOLTA_TRY(const Transformer model,
+            load_model(directory, session.device(), {.packed = true, .format = format}));
+  const double loaded = monotonic_seconds() - begin;
+  VOLTA_TRY(Report report, run_bench(model, options, globals.seed, dtype));
+  report.load_seconds = loaded;
+  VOLTA_TRY(session.finish());
+  return print(output == Output::kJson ? to_json(report, globals, options) : to_text(report));
+}
+
+}  // namespace
+
+void add_bench_model(CLI::App& bench, Globals& globals, Action& action) {
+  CLI::App* command = bench.add_subcommand("model", "how fast a model reads prompts and generates");
+  auto options = std::make_shared<Options>();
+  command->add_option("model", options->model, "model folder, run or .gguf file")->required();
+  add_bench_runs(*command, options->runs, "--prompt", kUsualPrompts);
+  command->callback([&globals, &action, options] {
+    action = [&globals, options] { return bench_model(globals, *options); };
+  });
+}
+
+}  // namespace volta::cli

@@ -1,0 +1,132 @@
+// The tables, JSON and CSV of tune_report.h.
+#include "tune_report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "base/json.h"
+
+namespace volta::cli {
+namespace {
+
+using tuner::TuningEntry;
+
+std::string describe(const cpu::MatMulParameters& p) {
+  const auto block = [](std::int32_t size) {
+    return size >= 1 << 20 ? std::string("all") : std::to_string(size);
+  };
+  return fmt::format("tile {}x{}, blocks K {} M {} N {}, prefetch {}", p.tile.rows, p.tile.columns,
+                     block(p.k_block), block(p.m_block), block(p.n_block), p.prefetch_bytes);
+}
+
+void write_parameters(JsonWriter& json, const cpu::MatMulParameters& p) {
+  json.key("parameters").begin_object().field("k_block", p.k_block).field("m_block", p.m_block);
+  json.field("n_block", p.n_block).field("tile_rows", p.tile.rows);
+  json.field("tile_columns", p.tile.columns).field("prefetch_bytes", p.prefetch_bytes);
+  json.end_object();
+}
+
+void write_shape(JsonWriter& json, const cpu::MatMulShape& s) {
+  json.field("dtype", dtype_name(s.b_type)).field("packed", s.packed);
+  json.field("threads", s.threads).field("m", s.m).field("n", s.n).field("k", s.k);
+}
+
+constexpr std::string_view kParameterColumns =
+    "k_block,m_block,n_block,tile_rows,tile_columns,prefetch_bytes";
+std::string csv_cells(const TuningEntry& e) {
+  const cpu::MatMulParameters& p = e.parameters;
+  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}", dtype_name(e.shape.b_type),
+                     e.shape.packed, e.shape.threads, e.shape.m, e.shape.n, e.shape.k,
+                     e.default_gflops, e.tuned_gflops, p.k_block, p.m_block, p.n_block, p.tile.rows,
+                     p.tile.columns, p.prefetch_bytes);
+}
+
+}  // namespace
+
+double TuneReport::mean_gain() const {
+  double sum = 0;
+  for (const TunedShape& tuned : shapes) sum += std::log(tuned.result.gain);
+  return shapes.empty() ? 1.0 : std::exp(sum / static_cast<double>(shapes.size()));
+}
+
+std::string name_of(const cpu::MatMulShape& s) {
+  return fmt::format("{} x {} x {} {}{}", s.m, s.n, s.k, dtype_name(s.b_type),
+                     s.packed ? "" : " plain");
+}
+
+std::string to_text(const TuneReport& report) {
+  std::string text = fmt::format("{:<28} {:>16} {:>16} {:>6}  {}\n", "m x n x k", "before GFLOP/s",
+                                 "after GFLOP/s", "gain", "parameters");
+  const auto speed = [](double figure, double spread) {
+    return fmt::format("{:.1f} +{:.1f}%", figure, 100 * spread);
+  };
+  for (const TunedShape& t : report.shapes) {
+    text += fmt::format("{:<28} {:>16} {:>16} {:>5.2f}x  {}{}\n", name_of(t.entry.shape),
+                        speed(t.entry.default_gflops, t.result.before.spread),
+                        speed(t.entry.tuned_gflops, t.result.after.spread), t.result.gain,
+                        describe(t.entry.parameters), t.result.default_kept ? " (default)" : "");
+  }
+  return text + fmt::format("geometric mean {:.3f}x; {}, {} threads; kept in {}\n",
+                            report.mean_gain(), report.isa, report.threads, report.file);
+}
+
+std::string to_json(const TuneReport& report) {
+  JsonWriter json;
+  json.begin_object().field("cpu", tuner::to_string(tuner::cpu_signature()));
+  json.field("isa", report.isa).field("threads", report.threads).field("file", report.file);
+  json.field("mean_gain", report.mean_gain()).key("shapes").begin_array();
+  for (const TunedShape& t : report.shapes) {
+    json.begin_object();
+    write_shape(json, t.entry.shape);
+    json.field("gain", t.result.gain).field("default_kept", t.result.default_kept);
+    json.field("default_s", t.result.before.seconds)
+        .field("default_spread", t.result.before.spread);
+    json.field("tuned_s", t.result.after.seconds).field("tuned_spread", t.result.after.spread);
+    json.field("default_gflops", t.entry.default_gflops);
+    json.field("tuned_gflops", t.entry.tuned_gflops);
+    write_parameters(json, t.entry.parameters);
+    json.field("candidates", t.result.candidates).field("tried", t.result.tried);
+    json.field("measurements", t.result.measurements).field("search_s", t.result.seconds);
+    json.end_object();
+  }
+  json.end_array().end_object();
+  return std::move(json).take() + "\n";
+}
+
+std::string to_csv(const TuneReport& report) {
+  std::string text = fmt::format(
+      "dtype,packed,threads,m,n,k,default_gflops,tuned_gflops,{},gain,default_spread,tuned_spread,"
+      "default_kept\n",
+      kParameterColumns);
+  for (const TunedShape& t : report.shapes) {
+    text += fmt::format("{},{},{},{},{}\n", csv_cells(t.entry), t.result.gain,
+                        t.result.before.spread, t.result.after.spread, t.result.default_kept);
+  }
+  return text;
+}
+
+std::string to_text(const std::vector<TuningEntry>& entries, const std::string& path) {
+  if (entries.empty()) return fmt::format("nothing is tuned yet ({})\n", path);
+  std::string text = fmt::format("{}\n{:<6} {:>7} {:<28} {:>8} {:>8}  {}\n", path, "isa", "threads",
+                                 "m x n x k", "default", "tuned", "parameters");
+  for (const TuningEntry& e : entries) {
+    text += fmt::format("{:<6} {:>7} {:<28} {:>8.1f} {:>8.1f}  {}\n", cpu::simd_name(e.simd),
+                        e.shape.threads, name_of(e.shape), e.default_gflops, e.tuned_gflops,
+                        describe(e.parameters));
+  }
+  return text;
+}
+
+std::string to_csv(const std::vector<TuningEntry>& entries) {
+  std::string text = fmt::format("isa,dtype,packed,threads,m,n,k,default_gflops,tuned_gflops,{}\n",
+                                 kParameterColumns);
+  for (const TuningEntry& e : entries) {
+    text += fmt::format("{},{}\n", cpu::simd_name(e.simd), csv_cells(e));
+  }
+  return text;
+}
+
+}  // namespace volta::cli

@@ -1,0 +1,40 @@
+// What `volta tune` prints: the shapes it tuned, and those that are kept.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tuner/search.h"
+#include "tuner/tuning_cache.h"
+
+namespace volta::cli {
+
+/// One shape, tuned.
+struct TunedShape {
+  tuner::TuningEntry entry;
+  tuner::SearchResult result;
+};
+
+/// A run of the tuner.
+struct TuneReport {
+  std::string isa;
+  int threads = 1;
+  std::string file;
+  std::vector<TunedShape> shapes;
+
+  /// Geometric, over all shapes.
+  double mean_gain() const;
+};
+
+std::string to_text(const TuneReport& report);
+std::string to_json(const TuneReport& report);
+std::string to_csv(const TuneReport& report);
+
+/// What the file at `path` holds.
+std::string to_text(const std::vector<tuner::TuningEntry>& entries, const std::string& path);
+std::string to_csv(const std::vector<tuner::TuningEntry>& entries);
+
+/// "128 x 768 x 3072 bf16", "... plain"
+std::string name_of(const cpu::MatMulShape& shape);
+
+}  // namespace volta::cli

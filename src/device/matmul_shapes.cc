@@ -1,0 +1,37 @@
+// Reads a graph's MatMul nodes.
+#include "device/matmul_shapes.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "kernels/cpu/matmul_plan.h"
+#include "tuner/tuning_cache.h"
+
+namespace volta {
+
+std::vector<cpu::MatMulShape> matmul_shapes(const Graph& graph, int threads) {
+  std::vector<cpu::MatMulShape> shapes;
+  for (const Node& node : graph.nodes()) {
+    const auto* op = std::get_if<MatMul>(&node.op);
+    if (op == nullptr || op->batched) continue;
+    std::vector<View> inputs;
+    for (const ValueId input : node.inputs) {
+      const TensorSpec spec = graph.spec(input);
+      inputs.push_back({nullptr, spec.dtype, spec.shape, spec.encoding});
+    }
+    const cpu::MatMulProblem problem = cpu::matmul_problem(*op, {inputs, {}});
+    if (problem.b_encoding.quantized()) continue;
+    const cpu::MatMulShape shape = {.b_type = problem.b_type,
+                                    .packed = problem.b_encoding.packing == Packing::kPanels,
+                                    .threads = threads,
+                                    .m = problem.m,
+                                    .n = problem.n,
+                                    .k = problem.k};
+    const bool known = std::ranges::any_of(
+        shapes, [&](const cpu::MatMulShape& other) { return tuner::same_choice(shape, other); });
+    if (!known) shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+}  // namespace volta

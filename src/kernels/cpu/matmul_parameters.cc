@@ -1,0 +1,143 @@
+// The defaults, the tiles there are, and the lookup behind matmul_parameters.h.
+#include "kernels/cpu/matmul_parameters.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "kernels/cpu/matmul_plan.h"
+
+namespace volta::cpu {
+namespace {
+
+/// Panels are read once a tile, 48 or 96 KiB of one K block from L2, at 9 bytes a cycle; the tile's
+/// rows of a and what it has of c come and go meanwhile. A slice over one K block is to stay in the
+/// core's L2 (1 MiB on Zen 4 and 5) beside the rows of a and c that pass by: 480 KiB with AVX-512.
+/// With panels long blocks are better (Zen 5, 16 to 512 rows, 768 x 3072: 1.04 times as fast as
+/// half as long, 1.15 from memory). What is packed on the way pays for a second pass over c in L1.
+constexpr std::int32_t kKBlock = 768, kSliceColumns = 160;
+constexpr std::int32_t kPlainKBlock = 384, kPlainSliceColumns = 320;
+
+/// One tile of few rows takes two panels through all of K at a time: a pair of long streams, which
+/// memory gives faster than more or shorter ones, and no second pass over c (Zen 5, one to eight
+/// rows of a 4096 x 4096 in memory: 1.1 to 1.3 times as fast as eight panels by blocks of 384).
+constexpr std::int32_t kStreamKBlock = 1 << 13;
+constexpr std::int32_t kStreamPanels = 2;
+
+/// Rows of a and c that stay in L2 from one slice or K block to the next (2048 cubed: 1.05 times as
+/// fast as all rows at once; half as many cost more reads of b than they save).
+constexpr std::int32_t kRowBlock = 256;
+
+/// A tile of several rows does so much between two reads of b that the hardware's own prefetching
+/// stays too close: asking this far ahead doubles the speed of 8 to 32 rows on weights that lie in
+/// memory (Zen 5, 4096 x 4096: 58 to 115 GFLOP/s with 8 rows); 2 KiB gives two thirds of that.
+constexpr std::int32_t kPrefetchBytes = 4096;
+
+std::vector<TileShape> make_tile_shapes(Simd simd) {
+  const int lanes = static_cast<int>(panel_width(simd)) / 2;
+  std::vector<TileShape> shapes;
+  for (int vectors = 1; vectors <= kMostVectors; vectors *= 2) {
+    for (int rows = 1; rows <= kMostRows; ++rows) {
+      if (has_tile(simd, rows, vectors)) shapes.push_back({rows, vectors * lanes});
+    }
+  }
+  return shapes;
+}
+
+int octave(std::int64_t n) {
+  return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, n))));
+}
+
+double octaves_apart(std::int64_t a, std::int64_t b) {
+  return std::abs(std::log2(static_cast<double>(a) / static_cast<double>(b)));
+}
+
+/// What an entry has in common with those that may stand in for it.
+auto class_of(const MatMulShape& s) {
+  return std::tuple(s.b_type, s.packed, s.threads, row_class(s.m), octave(s.n), octave(s.k));
+}
+auto order_of(const MatMulShape& s) { return std::tuple(class_of(s), s.n, s.k); }
+
+}  // namespace
+
+std::span<const TileShape> tile_shapes(Simd simd) {
+  static const std::array<std::vector<TileShape>, 3> shapes = {make_tile_shapes(Simd::kSse4),
+                                                               make_tile_shapes(Simd::kAvx2),
+                                                               make_tile_shapes(Simd::kAvx512)};
+  return shapes[static_cast<std::size_t>(simd)];
+}
+
+MatMulParameters default_parameters(Simd simd, std::int64_t m, bool packed) {
+  const auto panel = static_cast<std::int32_t>(panel_width(simd));
+  std::int32_t most_rows = 1;  // Of the tiles a panel wide.
+  while (has_tile(simd, most_rows + 1, 2)) ++most_rows;
+  MatMulParameters p{.k_block = packed ? kKBlock : kPlainKBlock,
+                     .m_block = kRowBlock,
+                     .n_block = packed ? kSliceColumns : kPlainSliceColumns,
+                     .tile = {most_rows, panel},
+                     .prefetch_bytes = kPrefetchBytes};
+  if (m > most_rows) return p;
+  p.tile.rows = static_cast<std::int32_t>(std::max<std::int64_t>(1, m));
+  if (packed) {
+    p.k_block = kStreamKBlock;
+    p.n_block = kStreamPanels * panel;
+  }
+  // A step of a plain b is as long as the widest tile.
+  for (int vectors = packed ? 2 * kStreamPanels : kMostVectors; vectors > 2; vectors /= 2) {
+    if (!has_tile(simd, p.tile.rows, vectors)) continue;
+    p.tile.columns = vectors * panel / 2;
+    break;
+  }
+  return p;
+}
+
+bool valid_parameters(const MatMulParameters& p, Simd simd) {
+  const auto panel = static_cast<std::int32_t>(panel_width(simd));
+  constexpr std::int32_t kMost = 1 << 20;
+  return p.k_block >= 8 && p.k_block <= kMost && p.k_block % 8 == 0 && p.m_block >= 1 &&
+         p.m_block <= kMost && p.n_block >= panel && p.n_block <= kMost && p.n_block % panel == 0 &&
+         p.prefetch_bytes >= 0 && p.prefetch_bytes <= kMost &&
+         std::ranges::find(tile_shapes(simd), p.tile) != tile_shapes(simd).end();
+}
+
+std::int64_t row_class(std::int64_t m) {
+  for (const std::int64_t most : {1, 2, 4, 8, 16, 32, 64, 128, 512}) {
+    if (m <= most) return most;
+  }
+  return std::numeric_limits<std::int64_t>::max();
+}
+
+void MatMulTuning::set(const MatMulShape& shape, const MatMulParameters& parameters) {
+  const auto less = [](const Entry& entry, const MatMulShape& s) {
+    return order_of(entry.shape) < order_of(s);
+  };
+  const auto at = std::lower_bound(entries_.begin(), entries_.end(), shape, less);
+  if (at != entries_.end() && order_of(at->shape) == order_of(shape)) {
+    *at = {shape, parameters};
+  } else {
+    entries_.insert(at, {shape, parameters});
+  }
+}
+
+std::optional<MatMulParameters> MatMulTuning::find(const MatMulShape& shape) const {
+  const auto wanted = class_of(shape);
+  const auto less = [](const Entry& entry, const auto& wanted_class) {
+    return class_of(entry.shape) < wanted_class;
+  };
+  const Entry* best = nullptr;
+  double nearest = 0;
+  for (auto at = std::lower_bound(entries_.begin(), entries_.end(), wanted, less);
+       at != entries_.end() && class_of(at->shape) == wanted; ++at) {
+    const double distance =
+        octaves_apart(at->shape.n, shape.n) + octaves_apart(at->shape.k, shape.k);
+    if (best != nullptr && distance >= nearest) continue;
+    best = &*at;
+    nearest = distance;
+  }
+  return best == nullptr ? std::nullopt : std::optional(best->parameters);
+}
+
+}  // namespace volta::cpu

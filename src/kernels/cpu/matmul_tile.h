@@ -1,0 +1,52 @@
+// A tile of c and the kernels that compute one. A file matmul_tiles_<what>.cc holds those of one
+// kind of operands, for every instruction set; the loops around them are matmul_loops.cc.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/matmul_parameters.h"
+
+namespace volta::cpu {
+
+/// One tile: rows of a times panels of b over one K block.
+struct Tile {
+  const void* a;       ///< Row i, step k at a[i * a_row + k]; packed: at a[k * rows + i].
+  std::int64_t a_row;  ///< Unused when a is packed.
+  const void* b;       ///< Panel p, group g of steps at b[p * panel_stride + g * b_step].
+  std::int64_t b_step;
+  std::int64_t panel_stride;
+  std::int64_t prefetch;  ///< Elements of b to ask for ahead; 0: what is at hand.
+  std::int64_t k;         ///< Steps: of K, or pairs of them for bf16_dot_tiles().
+  float* c;
+  std::int64_t c_row;
+  std::int64_t columns;  ///< Valid columns of c; b's vectors are readable beyond them.
+  bool accumulate;       ///< Go on from c (later K blocks) instead of from zero.
+};
+using TileFunction = void (*)(const Tile&);
+
+/// Kernels by rows, then by tile_column() of the vectors side by side; null where has_tile() has
+/// none.
+constexpr std::size_t tile_column(std::int64_t vectors) {
+  return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(vectors)) - 1);
+}
+using TileRow = std::array<TileFunction, 5>;
+using TileTable = std::array<TileRow, kMostRows + 1>;
+static_assert(tile_column(kMostVectors) == 4);
+
+const TileTable& f32_tiles(Simd simd);
+/// A tile of a transposed a, packed; at most a panel wide.
+const TileTable& packed_a_tiles(Simd simd);
+const TileTable& f16_tiles(Simd simd);
+/// b in pairs of bf16, a in f32.
+const TileTable& bf16_tiles(Simd simd);
+/// Whether this machine has AVX512_BF16, which bf16_dot_tiles() need.
+bool bf16_dot_available();
+/// a and b in pairs of bf16, by the processor's own dot product.
+const TileTable& bf16_dot_tiles();
+/// The same for a transposed a, packed; at most a panel wide.
+const TileTable& bf16_dot_packed_a_tiles();
+
+}  // namespace volta::cpu

@@ -1,0 +1,212 @@
+// The grid and the model behind candidates.h.
+#include "tuner/candidates.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "kernels/cpu/matmul_plan.h"
+
+namespace volta::tuner {
+namespace {
+
+constexpr std::int32_t kAll = 1 << 20;  ///< A block of everything: the largest that is valid.
+
+constexpr std::array<std::int32_t, 14> kKBlocks = {64,  96,  128,  160,  192,  256,  384,
+                                                   512, 768, 1024, 1536, 2048, 4096, 8192};
+constexpr std::array<std::int32_t, 7> kMBlocks = {32, 48, 64, 96, 128, 256, 512};
+constexpr std::array<std::int32_t, 11> kNBlockPanels = {2, 4, 5, 8, 10, 16, 20, 32, 40, 64, 128};
+constexpr std::array<std::int32_t, 5> kPrefetchBytes = {0, 1024, 2048, 4096, 8192};
+
+/// A plain b is copied slice by slice; a slice beyond this is far out of every core's L2.
+constexpr std::int64_t kMostPackedBytes = 8 << 20;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Blocks of at most `block` steps each, evened out as the kernels do, in whole units: how long they
+// are.
+std::int64_t evened(std::int64_t size, std::int64_t block, std::int64_t unit) {
+  return ceil_div(ceil_div(size, ceil_div(size, block)), unit) * unit;
+}
+
+// The limits that cut `size` in different ways, and `whole`, which does not cut it.
+std::vector<std::int32_t> distinct_limits(std::int64_t size, std::int64_t unit,
+                                          std::span<const std::int32_t> limits,
+                                          std::int32_t whole) {
+  std::vector<std::int32_t> blocks;
+  std::vector<std::int64_t> seen;
+  for (const std::int32_t limit : limits) {
+    if (limit >= size) break;
+    const std::int64_t length = evened(size, limit, unit);
+    if (std::ranges::find(seen, length) != seen.end()) continue;
+    seen.push_back(length);
+    blocks.push_back(limit);
+  }
+  blocks.push_back(whole);
+  return blocks;
+}
+
+std::int64_t lanes(cpu::Simd simd) { return cpu::panel_width(simd) / 2; }
+
+// The tiles worth trying, the tallest first. Taller ones than m come to the same as those of m
+// rows.
+std::vector<cpu::TileShape> sensible_tiles(const cpu::MatMulShape& shape, cpu::Simd simd) {
+  std::vector<cpu::TileShape> tiles;
+  std::int32_t most = 0;
+  const auto usable = [&](const cpu::TileShape& tile) {
+    return tile.rows <= shape.m && (tile.columns < 2 * shape.n || tile.columns <= lanes(simd));
+  };
+  for (const cpu::TileShape& tile : cpu::tile_shapes(simd)) {
+    if (usable(tile)) most = std::max(most, tile.rows * tile.columns);
+  }
+  for (const cpu::TileShape& tile : cpu::tile_shapes(simd)) {
+    if (usable(tile) && 2 * tile.rows * tile.columns >= most) tiles.push_back(tile);
+  }
+  std::ranges::stable_sort(tiles, std::greater(), &cpu::TileShape::rows);
+  return tiles;
+}
+
+// What the kernels look at for products of one kind. A plain b is read by rows where it lies, by
+// slices when more than a tile of rows pass by, or copied, once for all rows.
+struct Axes {
+  std::vector<std::int32_t> k_blocks, m_blocks, n_blocks, prefetch;
+};
+Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
+  const auto panel = static_cast<std::int32_t>(cpu::panel_width(simd));
+  std::vector<std::int32_t> n_limits;
+  for (const std::int32_t panels : kNBlockPanels) n_limits.push_back(panels * panel);
+  const bool in_rows = !shape.packed && cpu::reads_rows_in_place(shape.b_type, shape.m, shape.n);
+  // A slice of b is as large as a block of K times n_block: all of K is no more than that.
+  const auto whole_k =
+      static_cast<std::int32_t>(std::min<std::int64_t>(kAll, ceil_div(shape.k, 8) * 8));
+  Axes axes{.k_blocks = distinct_limits(shape.k, 8, kKBlocks, whole_k),
+            .m_blocks = distinct_limits(shape.m, 1, kMBlocks, kAll),
+            .n_blocks = distinct_limits(shape.n, panel, n_limits, kAll),
+            .prefetch = {kPrefetchBytes.begin(), kPrefetchBytes.end()}};
+  const cpu::MatMulParameters usual = cpu::default_parameters(simd, shape.m, shape.packed);
+  if (!shape.packed) axes.m_blocks = {kAll};
+  if (!shape.packed && !in_rows) axes.prefetch = {usual.prefetch_bytes};
+  if (in_rows && shape.m <= usual.tile.rows) axes.n_blocks = {kAll};
+  return axes;
+}
+
+// A core as the model sees it, per nanosecond.
+struct Core {
+  double multiply_adds;  ///< Vectors.
+  double loads;          ///< Vectors or broadcast elements.
+  double latency;        ///< Nanoseconds of one multiply-add.
+};
+
+// Of some 4 GHz: one 512-bit or two narrower multiply-adds and two loads a cycle.
+Core core_of(cpu::Simd simd) {
+  switch (simd) {
+    case cpu::Simd::kAvx512:
+      return {.multiply_adds = 4, .loads = 8, .latency = 1.0};
+    case cpu::Simd::kAvx2:
+      return {.multiply_adds = 8, .loads = 8, .latency = 1.0};
+    case cpu::Simd::kSse4:
+      return {.multiply_adds = 4, .loads = 8, .latency = 1.75};  // A multiplication, an addition.
+  }
+  return {.multiply_adds = 4, .loads = 8, .latency = 1.0};
+}
+
+// Nanoseconds a byte when it is read again and again from a block of this size.
+double ns_per_byte(double block_bytes, const CacheSizes& caches) {
+  const auto half = [](std::int64_t bytes, std::int64_t fallback) {
+    return 0.5 * static_cast<double>(bytes > 0 ? bytes : fallback);
+  };
+  if (block_bytes <= half(caches.l1d, 32 << 10)) return 0.004;
+  if (block_bytes <= half(caches.l2, 512 << 10)) return 0.01;
+  if (block_bytes <= half(caches.l3, 8 << 20)) return 0.03;
+  return 0.08;
+}
+
+}  // namespace
+
+double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, cpu::Simd simd,
+                     const CacheSizes& caches) {
+  const Core core = core_of(simd);
+  const auto m = static_cast<double>(s.m), n = static_cast<double>(s.n),
+             k = static_cast<double>(s.k);
+  const double type = static_cast<double>(dtype_size(s.b_type));
+  const auto k_block = static_cast<double>(evened(s.k, p.k_block, 8));
+  // What is packed on the way is packed for all rows at once.
+  const auto m_block = s.packed ? static_cast<double>(evened(s.m, p.m_block, 1)) : m;
+  const auto n_block = static_cast<double>(evened(s.n, p.n_block, cpu::panel_width(simd)));
+
+  // Rows are evened out over the tiles; a tile that is not full of columns takes as long as a full
+  // one.
+  const double row_tiles =
+      static_cast<double>(ceil_div(static_cast<std::int64_t>(m_block), p.tile.rows)) * m / m_block;
+  const auto column_tiles = static_cast<double>(ceil_div(s.n, p.tile.columns));
+  const double rows = m / row_tiles;
+  const auto vectors = static_cast<double>(p.tile.columns) / static_cast<double>(lanes(simd));
+  const double step = std::max({rows * vectors / core.multiply_adds, (rows + vectors) / core.loads,
+                                core.latency * (rows * vectors < 2 ? 1.0 : 0.5) * 0.5});
+  const double compute = row_tiles * column_tiles * k * step;
+
+  // Every tile of rows meets all of a slice of b, which comes from where it stays meanwhile; the
+  // first one of a block of rows, from where all of b lies.
+  const double whole = k * n * type;
+  const double passes = std::max(1.0, m / m_block);
+  const double b_reads =
+      whole * passes * ns_per_byte(whole, caches) +
+      whole * std::max(0.0, row_tiles - passes) * ns_per_byte(k_block * n_block * type, caches);
+  // Far enough ahead, memory and arithmetic overlap; without asking, they do so half.
+  const bool far = ns_per_byte(whole, caches) > 0.02;
+  const double hidden = p.prefetch_bytes >= 2048 ? 0.9 : p.prefetch_bytes > 0 ? 0.8 : 0.7;
+  const double overlapped = std::min(compute, b_reads);
+  const double b_and_compute = std::max(compute, b_reads) +
+                               overlapped * (far ? 1.0 - hidden : 0.1) +
+                               compute * 0.0005 * (p.prefetch_bytes > 0 && !far ? 1.0 : 0.0);
+
+  // a passes by each slice of b once; c is read and written once a block of K.
+  const double slices = std::max(1.0, n / n_block);
+  const double a_reads = m * k * 4 * slices * ns_per_byte(m_block * k_block * 4, caches);
+  const double k_blocks = std::max(1.0, k / k_block);
+  const double c_bytes = m * n * 4 * (2 * k_blocks - 1);
+  const double c_moves = c_bytes * ns_per_byte(m_block * n_block * 4, caches);
+  // And each tile is entered anew in every block.
+  const double entries = row_tiles * column_tiles * k_blocks * 8.0;
+  return b_and_compute + a_reads + c_moves + entries;
+}
+
+std::vector<Candidate> candidates(const cpu::MatMulShape& shape, cpu::Simd simd,
+                                  const CacheSizes& caches) {
+  const Axes axes = axes_of(shape, simd);
+  const std::vector<cpu::TileShape> tiles = sensible_tiles(shape, simd);
+  std::vector<Candidate> all;
+  for (const std::int32_t m_block : axes.m_blocks) {
+    // As many tiles of rows are the same tiles, whatever their limit.
+    const std::int64_t rows = evened(shape.m, m_block, 1);
+    std::vector<cpu::TileShape> seen;
+    for (const cpu::TileShape& tile : tiles) {
+      const cpu::TileShape same = {static_cast<std::int32_t>(ceil_div(rows, tile.rows)),
+                                   tile.columns};
+      if (m_block < tile.rows || std::ranges::find(seen, same) != seen.end()) continue;
+      seen.push_back(same);
+      for (const std::int32_t k_block : axes.k_blocks) {
+        for (const std::int32_t n_block : axes.n_blocks) {
+          const std::int64_t slice = std::min<std::int64_t>(n_block, shape.n) * k_block * 4;
+          if (n_block < tile.columns) continue;
+          const bool too_large = !shape.packed && slice > kMostPackedBytes;
+          if (too_large && n_block > axes.n_blocks.front()) continue;
+          for (const std::int32_t prefetch : axes.prefetch) {
+            const cpu::MatMulParameters parameters = {.k_block = k_block,
+                                                      .m_block = m_block,
+                                                      .n_block = n_block,
+                                                      .tile = tile,
+                                                      .prefetch_bytes = prefetch};
+            all.push_back({parameters, expected_cost(parameters, shape, simd, caches)});
+          }
+        }
+      }
+    }
+  }
+  std::ranges::stable_sort(all, {}, &Candidate::cost);
+  return all;
+}
+
+}  // namespace volta::tuner

@@ -1,0 +1,171 @@
+// Operands, one run, and the comparison behind matmul_measure.h.
+#include "tuner/matmul_measure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "kernels/cpu/matmul_plan.h"
+
+namespace volta::tuner {
+namespace {
+
+/// More rows than this, which is beyond the largest class that has an end, are measured as this
+/// many; and where there are many rows, more columns than this, several slices of any size, as this
+/// many. What is found holds for all of them, and takes a fraction of the time.
+constexpr std::int64_t kMostRows = 768;
+constexpr std::int64_t kManyRows = 64;
+constexpr std::int64_t kMostColumns = 2048;
+
+/// A measurement shorter than this is more clock than product.
+constexpr double kShortest = 300e-6;
+constexpr int kMostTimes = 100'000;
+
+std::string describe(const cpu::MatMulShape& s) {
+  return fmt::format("m {}, n {}, k {}", s.m, s.n, s.k);
+}
+
+Status check_shape(const cpu::MatMulShape& s) {
+  for (const std::int64_t size : {s.m, s.n, s.k}) {
+    if (size >= 1 && size <= kMostDim) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a product of {}: sizes go from 1 to {}", describe(s), kMostDim));
+  }
+  if (!is_float(s.b_type)) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("products of {} are not tuned: use f32, bf16 or f16", dtype_name(s.b_type)));
+  }
+  // a, two c, b as it is made (f32), in its type, and in panels. Sizes are below 2^24: no overflow.
+  const std::int64_t b_bytes = s.n * s.k * (4 + 2 * dtype_size(s.b_type));
+  const std::int64_t bytes = 4 * (s.m * s.k + 2 * s.m * s.n) + b_bytes;
+  if (bytes <= usable_memory_bytes()) return {};
+  return fail(ErrorCode::kOutOfMemory,
+              fmt::format("measuring a product of {} takes {}, and this process may use {}: choose "
+                          "smaller sizes",
+                          describe(s), format_bytes(bytes), format_bytes(usable_memory_bytes())));
+}
+
+// Numbers from -1 to 1 that are whole 2^-7ths, so that they are the same in every type.
+Status fill(Tensor& tensor, std::uint64_t seed) {
+  VOLTA_TRY(const auto values, tensor.mutable_values<float>());
+  std::uint64_t block = 0;
+  Random4 bits = {};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i % 16 == 0) bits = random_bits(seed, 0, 0, block++);
+    const std::uint32_t word = bits.lane(static_cast<std::uint32_t>(i / 4 % 4));
+    values[i] = static_cast<float>(static_cast<int>(word >> (8 * (i % 4)) & 0xFFu) - 128) / 128;
+  }
+  return {};
+}
+
+}  // namespace
+
+cpu::MatMulShape measured_shape(const cpu::MatMulShape& shape) {
+  cpu::MatMulShape measured = shape;
+  measured.m = std::min(measured.m, kMostRows);
+  if (measured.m > kManyRows) measured.n = std::min(measured.n, kMostColumns);
+  return measured;
+}
+
+Result<MatMulMeasure> MatMulMeasure::create(const cpu::MatMulShape& shape, cpu::Simd simd) {
+  if (!cpu::simd_available(simd)) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("this machine cannot run {}", cpu::simd_name(simd)));
+  }
+  const cpu::MatMulShape measured = measured_shape(shape);
+  VOLTA_TRY(check_shape(measured));
+  VOLTA_TRY(ThreadPool pool, ThreadPool::create(shape.threads));
+  MatMulMeasure made(measured, simd, std::move(pool));
+  VOLTA_TRY(made.make_operands());
+  const cpu::MatMulParameters first = cpu::default_parameters(simd, measured.m, measured.packed);
+  VOLTA_TRY(made.run(first, 1));
+  VOLTA_TRY(made.expected_, made.c_.clone_to());
+  made.checked_.push_back(first);
+  VOLTA_TRY(const double seconds, made.run(first, 1));
+  made.times_ = static_cast<int>(
+      std::clamp(std::ceil(kShortest / std::max(seconds, 1e-9)), 1.0, double{kMostTimes}));
+  return made;
+}
+
+Status MatMulMeasure::make_operands() {
+  const cpu::Context context{.simd = simd_, .pool = &pool_};
+  const auto apply = [&](const auto& op, const Tensor& from, const Tensor& to) {
+    const std::array inputs = {from.view()};
+    const std::array outputs = {to.view()};
+    cpu::run(op, {inputs, outputs, {}}, context);
+  };
+  VOLTA_TRY(a_, Tensor::empty({DType::kF32, Shape(shape_.m, shape_.k)}));
+  VOLTA_TRY(c_, Tensor::zeros({DType::kF32, Shape(shape_.m, shape_.n)}));
+  VOLTA_TRY(b_, Tensor::empty({DType::kF32, Shape(shape_.k, shape_.n)}));
+  VOLTA_TRY(fill(a_, 1));
+  VOLTA_TRY(fill(b_, 2));
+  if (shape_.b_type != DType::kF32) {
+    VOLTA_TRY(Tensor narrow, Tensor::empty({shape_.b_type, b_.shape()}));
+    apply(Cast{shape_.b_type}, b_, narrow);
+    b_ = std::move(narrow);
+  }
+  if (!shape_.packed) return {};
+  const Encoding panels = cpu::panel_encoding(shape_.b_type, false, simd_);
+  VOLTA_TRY(Tensor packed, Tensor::empty({shape_.b_type, b_.shape(), panels}));
+  apply(Encode{panels}, b_, packed);
+  b_ = std::move(packed);
+  return {};
+}
+
+double MatMulMeasure::flops() const {
+  return 2.0 * static_cast<double>(shape_.m) * static_cast<double>(shape_.n) *
+         static_cast<double>(shape_.k);
+}
+
+Result<double> MatMulMeasure::run(const cpu::MatMulParameters& parameters, int times) {
+  cpu::MatMulTuning tuning;
+  tuning.set(shape_, parameters);
+  const cpu::Context context{.simd = simd_, .pool = &pool_, .tuning = &tuning};
+  const std::array inputs = {a_.view(), b_.view()};
+  const std::array outputs = {c_.view()};
+  const std::int64_t bytes = cpu::workspace_bytes(op_, {inputs, outputs}, context);
+  if (bytes > workspace_.bytes()) {
+    VOLTA_TRY(workspace_, Tensor::empty({DType::kU8, Shape(bytes)}));
+  }
+  VOLTA_TRY(const auto workspace, workspace_.host_bytes());
+  const double before = monotonic_seconds();
+  for (int i = 0; i < times; ++i) cpu::run(op_, {inputs, outputs, workspace}, context);
+  return monotonic_seconds() - before;
+}
+
+Result<double> MatMulMeasure::operator()(const cpu::MatMulParameters& parameters) {
+  if (!cpu::valid_parameters(parameters, simd_)) {
+    return fail(ErrorCode::kInvalidArgument, "these parameters fit no kernel");
+  }
+  const bool known = std::ranges::find(checked_, parameters) != checked_.end();
+  if (!known) {
+    // What the kernel does not write must not look right.
+    VOLTA_TRY(const auto old, c_.host_bytes());
+    std::ranges::fill(old, std::byte{0xFF});
+  }
+  VOLTA_TRY(const double seconds, run(parameters, times_));
+  if (!known) {
+    VOLTA_TRY(const auto result, c_.host_bytes());
+    VOLTA_TRY(const auto wanted, expected_.host_bytes());
+    if (!std::ranges::equal(result, wanted)) {
+      return fail(ErrorCode::kMismatch,
+                  fmt::format("a product of {} in {} has other bits with a tile of {} x {}, blocks "
+                              "of K {}, M {}, N {}: please report it",
+                              describe(shape_), cpu::simd_name(simd_), parameters.tile.rows,
+                              parameters.tile.columns, parameters.k_block, parameters.m_block,
+                              parameters.n_block));
+    }
+    checked_.push_back(parameters);
+  }
+  return std::max(seconds / times_, 1e-12);
+}
+
+}  // namespace volta::tuner

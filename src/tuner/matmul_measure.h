@@ -1,0 +1,57 @@
+// Measures one matrix product with the real kernels: what search.h asks, answered by this machine.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/parallel.h"
+#include "base/result.h"
+#include "kernels/cpu/matmul_parameters.h"
+#include "ops/op.h"
+#include "tensor/tensor.h"
+
+namespace volta::tuner {
+
+/// Sizes beyond this are refused before anything is computed from them.
+inline constexpr std::int64_t kMostDim = std::int64_t{1} << 24;
+
+/// A product as it is measured: `shape`, but with no more rows than the largest class needs, and
+/// with many rows no more columns than tell what more would.
+cpu::MatMulShape measured_shape(const cpu::MatMulShape& shape);
+
+/// One product a[m, k] b[k, n] on random operands: b as a prepared weight in panels, or plain, in
+/// its type; a in f32. Its operands stay in the caches as far as they fit. Move-only.
+class MatMulMeasure {
+ public:
+  /// Makes the operands, a pool of shape.threads threads and the default's result. kInvalidArgument
+  /// for sizes or a type that cannot be, kOutOfMemory when the operands do not fit (told before any
+  /// is made), kUnsupported where this machine lacks `simd`.
+  static Result<MatMulMeasure> create(const cpu::MatMulShape& shape, cpu::Simd simd);
+
+  /// Seconds of one product, the mean over as many as take a third of a millisecond or more. The
+  /// first time with given parameters the result is compared with the default's: kMismatch when a
+  /// bit differs, which no parameter may change.
+  Result<double> operator()(const cpu::MatMulParameters& parameters);
+
+  const cpu::MatMulShape& shape() const { return shape_; }
+  /// Floating-point operations of one product.
+  double flops() const;
+
+ private:
+  MatMulMeasure(const cpu::MatMulShape& shape, cpu::Simd simd, ThreadPool pool)
+      : shape_(shape), simd_(simd), pool_(std::move(pool)) {}
+  Status make_operands();
+  /// Seconds of `times` products.
+  Result<double> run(const cpu::MatMulParameters& parameters, int times);
+
+  cpu::MatMulShape shape_;
+  cpu::Simd simd_;
+  ThreadPool pool_;
+  MatMul op_;
+  Tensor a_, b_, c_, expected_, workspace_;
+  std::vector<cpu::MatMulParameters> checked_;
+  int times_ = 1;
+};
+
+}  // namespace volta::tuner

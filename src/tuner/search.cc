@@ -1,0 +1,335 @@
+// Rounds, refinement and the duel of search.h.
+#include "tuner/search.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace volta::tuner {
+namespace {
+
+using cpu::MatMulParameters;
+
+/// Shares of the budget: rounds first, refinement until this much is used, the duel with the rest.
+constexpr double kRoundsShare = 0.2;
+constexpr double kRefineShare = 0.85;
+/// And what the first look of one sweep of the refinement may take.
+constexpr double kSweepShare = 0.15;
+/// A variant this much slower than the best is not looked at twice, and one that is not this much
+/// faster does not replace it.
+constexpr double kHopeless = 1.04;
+constexpr double kStep = 0.998;
+/// A default that is this close is kept: what is measured today is not what runs tomorrow.
+constexpr double kSmallestGain = 0.005;
+/// A duel may take this much of the budget in all, and so many times the runs.
+constexpr double kDuelShare = 1.25;
+constexpr int kMostExtensions = 8;
+/// Finalists of the halving, and of the duel.
+constexpr std::size_t kFinalists = 4;
+constexpr std::size_t kDuellists = 3;
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  const double at = q * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+// A candidate under way.
+struct Runner {
+  MatMulParameters parameters;
+  std::size_t index = 0;  ///< In the grid; beyond it for a default.
+  std::vector<double> samples = {};
+  double figure() const { return quantile(samples, 0.25); }
+};
+
+// The parameters that differ, as bits: who cuts K and N share a fate in the caches.
+constexpr unsigned kPrefetch = 1, kMBlock = 2, kTile = 4, kKBlock = 8, kNBlock = 16;
+unsigned difference(const MatMulParameters& x, const MatMulParameters& y) {
+  return (x.prefetch_bytes != y.prefetch_bytes ? kPrefetch : 0) |
+         (x.m_block != y.m_block ? kMBlock : 0) | (x.tile != y.tile ? kTile : 0) |
+         (x.k_block != y.k_block ? kKBlock : 0) | (x.n_block != y.n_block ? kNBlock : 0);
+}
+/// What refinement varies together, in this order: first what takes few measurements, then
+constexpr std::array<unsigned, 4> kFirst = {kPrefetch, kTile, kMBlock, kKBlock | kNBlock};
+/// when none of these helps any more, two that seldom depend on each other.
+constexpr std::array<unsigned, 6> kThen = {kTile | kKBlock,   kTile | kNBlock,   kTile | kMBlock,
+                                           kKBlock | kMBlock, kNBlock | kMBlock, kTile | kPrefetch};
+
+class Search {
+ public:
+  Search(std::span<const Candidate> grid, const MatMulParameters& default_parameters,
+         MeasureFunction measure, const SearchOptions& options, SearchProgressFunction progress)
+      : grid_(grid),
+        default_{default_parameters, grid.size()},
+        measured_(grid.size(), false),
+        measure_(measure),
+        options_(options),
+        progress_(progress),
+        started_(options.now()) {}
+
+  Result<SearchResult> run() {
+    // The first product pays for pages and clock frequency; nobody keeps its time.
+    VOLTA_TRY(sample(default_));
+    default_.samples.clear();
+    const double before = options_.now();
+    VOLTA_TRY(sample(default_));
+    typical_ = std::max(options_.now() - before, 1e-9);
+    VOLTA_TRY(halve());
+    VOLTA_TRY(refine(finalists_.front()));
+    // Another valley, maybe a deeper one.
+    if (finalists_.front().parameters != default_.parameters) VOLTA_TRY(refine(default_));
+    return duel();
+  }
+
+ private:
+  double elapsed() const { return options_.now() - started_; }
+  bool time_left(double share) const { return elapsed() < share * options_.budget_seconds; }
+
+  Status sample(Runner& runner) {
+    VOLTA_TRY(const double seconds, measure_(runner.parameters));
+    if (!(seconds > 0) || !std::isfinite(seconds)) {
+      return fail(ErrorCode::kInternal, "the tuner measured a time that is none");
+    }
+    runner.samples.push_back(seconds);
+    if (runner.index < measured_.size()) measured_[runner.index] = true;
+    ++measurements_;
+    const double best = best_ == nullptr ? 0 : best_->figure();
+    const SearchProgress state = {.part = std::min(1.0, elapsed() / options_.budget_seconds),
+                                  .measured = measurements_,
+                                  .best_gain = best > 0 ? default_.figure() / best : 0};
+    if (!progress_(state)) return fail(ErrorCode::kInterrupted, "interrupted");
+    return {};
+  }
+
+  // In the grid's order, but the best of every tile first: the model errs about tiles most.
+  std::vector<Runner> entrants() const {
+    const double affordable = kRoundsShare * options_.budget_seconds / typical_ / 3;
+    const auto count = static_cast<std::size_t>(
+        std::clamp(affordable, 4.0, static_cast<double>(std::max(options_.entrants, 4))));
+    std::vector<Runner> chosen;
+    std::vector<cpu::TileShape> tiles;
+    std::vector<bool> taken(grid_.size(), false);
+    const auto take = [&](std::size_t i) {
+      taken[i] = true;
+      if (grid_[i].parameters != default_.parameters) chosen.push_back({grid_[i].parameters, i});
+    };
+    for (std::size_t i = 0; i < grid_.size() && chosen.size() < (count + 1) / 2; ++i) {
+      const cpu::TileShape& tile = grid_[i].parameters.tile;
+      if (std::ranges::find(tiles, tile) != tiles.end()) continue;
+      tiles.push_back(tile);
+      take(i);
+    }
+    for (std::size_t i = 0; i < grid_.size() && chosen.size() < count; ++i) {
+      if (!taken[i]) take(i);
+    }
+    return chosen;
+  }
+
+  // Each round measures everyone left in turn, more often than the last one, and keeps the faster
+  // half.
+  Status halve() {
+    std::vector<Runner> left = entrants();
+    for (int repeats = 1;; repeats *= 2) {
+      for (int repeat = 0; repeat < repeats; ++repeat) {
+        if (repeat > 0 && !time_left(kRoundsShare)) break;
+        for (Runner& runner : left) VOLTA_TRY(sample(runner));
+        VOLTA_TRY(sample(default_));
+      }
+      std::ranges::stable_sort(left, {}, &Runner::figure);
+      if (left.size() <= kFinalists || !time_left(kRoundsShare)) break;
+      left.resize(std::max(kFinalists, (left.size() + 1) / 2));
+    }
+    left.resize(std::min(left.size(), kFinalists));
+    left.push_back(default_);
+    std::ranges::stable_sort(left, {}, &Runner::figure);
+    finalists_ = std::move(left);
+    best_ = &finalists_.front();
+    return {};
+  }
+
+  // From the winner on, all other values of one parameter (or two), then of the next; where one is
+  // better it goes on from there, until none is.
+  Status refine(Runner best) {
+    bool moved = true;
+    while (moved && time_left(kRefineShare)) {
+      moved = false;
+      for (const unsigned axes : kFirst) {
+        VOLTA_TRY(const bool better, sweep(best, axes));
+        moved = moved || better;
+      }
+      for (std::size_t i = 0; i < kThen.size() && !moved; ++i) {
+        VOLTA_TRY(moved, sweep(best, kThen[i]));
+      }
+    }
+    std::erase_if(finalists_, [&](const Runner& r) { return r.parameters == best.parameters; });
+    finalists_.insert(finalists_.begin(), std::move(best));
+    best_ = &finalists_.front();
+    return {};
+  }
+
+  // Itself, or of a default that is not in the grid the one most like it.
+  const MatMulParameters& nearest(const MatMulParameters& parameters) const {
+    const auto apart = [&](const Candidate& candidate) {
+      return std::popcount(difference(candidate.parameters, parameters));
+    };
+    return std::ranges::min_element(grid_, {}, apart)->parameters;
+  }
+
+  // Those of the grid that differ from `best` in nothing but `axes`: all of them, or, where time is
+  // short, evenly spread ones.
+  std::vector<Runner> variants(const Runner& best, unsigned axes) const {
+    std::vector<Runner> all;
+    const MatMulParameters& from = nearest(best.parameters);
+    for (std::size_t i = 0; i < grid_.size(); ++i) {
+      const unsigned differs = difference(grid_[i].parameters, from);
+      if (differs != 0 && (differs & ~axes) == 0) all.push_back({grid_[i].parameters, i});
+    }
+    const auto most = static_cast<std::size_t>(std::clamp(affordable_variants(), 4.0, 256.0));
+    if (all.size() <= most) return all;
+    std::vector<Runner> some;
+    for (std::size_t i = 0; i < most; ++i) some.push_back(std::move(all[i * all.size() / most]));
+    return some;
+  }
+
+  double affordable_variants() const { return kSweepShare * options_.budget_seconds / typical_; }
+
+  // Measures the variants of `best`, each once or twice, then the better ones again and again, in
+  // turn with `best` itself. Whether one of them replaced it.
+  Result<bool> sweep(Runner& best, unsigned axes) {
+    std::vector<Runner> others = variants(best, axes);
+    best.samples.clear();  // Everyone meets the machine as it is now.
+    std::size_t measured = 0;
+    // Where there is time, two looks: somebody else may have been busy during one of them.
+    const int looks = static_cast<double>(others.size()) < affordable_variants() / 2 ? 2 : 1;
+    for (Runner& other : others) {
+      if (!time_left(kRefineShare)) break;
+      if (measured % 8 == 0) VOLTA_TRY(sample(best));
+      for (int look = 0; look < looks; ++look) VOLTA_TRY(sample(other));
+      ++measured;
+    }
+    others.resize(measured);
+    // A fluke must win more than once, and one bad sample must not lose.
+    struct Round {
+      std::size_t runners;
+      int repeats;
+    };
+    for (const Round round : {Round{8, 2}, Round{4, 4}, Round{2, 6}}) {
+      std::ranges::stable_sort(others, {}, &Runner::figure);
+      others.resize(std::min(others.size(), round.runners));
+      std::erase_if(others,
+                    [&](const Runner& r) { return r.figure() > kHopeless * best.figure(); });
+      if (others.empty()) return false;
+      for (int repeat = 0; repeat < round.repeats && time_left(kRefineShare); ++repeat) {
+        VOLTA_TRY(sample(best));
+        for (Runner& other : others) VOLTA_TRY(sample(other));
+      }
+    }
+    std::ranges::stable_sort(others, {}, &Runner::figure);
+    // Less is as likely luck, and would never end.
+    if (others.front().figure() >= kStep * best.figure()) return false;
+    best = std::move(others.front());
+    return true;
+  }
+
+  // Default and finalists in turn, with fresh samples: what won by luck loses here. The slower
+  // finalists drop out on the way. Where the machine is too busy to tell, it goes on for longer.
+  Result<SearchResult> duel() {
+    const MatMulParameters fallback = default_.parameters;
+    std::erase_if(finalists_, [&](const Runner& r) { return r.parameters == fallback; });
+    finalists_.resize(std::min(finalists_.size(), kDuellists));
+    default_.samples.clear();
+    for (Runner& runner : finalists_) runner.samples.clear();
+    best_ = nullptr;
+    for (int run = 0; run < kMostExtensions * options_.runs; ++run) {
+      if (run >= 3 && !time_left(kDuelShare)) break;
+      if (run >= options_.runs && (!time_left(1.0) || decided())) break;
+      const std::size_t most = run >= options_.runs || !time_left(1.0) ? 1
+                               : 3 * run >= options_.runs              ? 2
+                                                                       : kDuellists;
+      finalists_.resize(std::min(finalists_.size(), most));
+      VOLTA_TRY(sample(default_));
+      for (Runner& runner : finalists_) VOLTA_TRY(sample(runner));
+      std::ranges::stable_sort(finalists_, {}, &Runner::figure);
+    }
+    return verdict();
+  }
+
+  // How many times faster the first finalist is than the default (each pair met the same machine:
+  // the median of their ratios), and by how much that may be off.
+  struct Gain {
+    double value = 1;
+    double noise = 0;
+  };
+  Gain gain() const {
+    const Runner& winner = finalists_.front();
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < winner.samples.size(); ++i) {
+      ratios.push_back(default_.samples[i] / winner.samples[i]);
+    }
+    const double spread = quantile(ratios, 0.75) - quantile(ratios, 0.25);
+    return {quantile(ratios, 0.5), 2 * spread / std::sqrt(static_cast<double>(ratios.size()))};
+  }
+  bool decided() const {
+    if (finalists_.empty()) return true;
+    const Gain now = gain();
+    return now.noise < std::max(kSmallestGain, 0.25 * (now.value - 1));
+  }
+
+  SearchResult verdict() const {
+    SearchResult result;
+    result.chosen = default_.parameters;
+    result.before = result.after = timing_of(default_.samples);
+    result.default_kept = true;
+    result.candidates = static_cast<std::int64_t>(grid_.size());
+    result.tried = std::ranges::count(measured_, true);
+    result.measurements = measurements_;
+    result.seconds = elapsed();
+    if (finalists_.empty()) return result;
+    const Gain won = gain();
+    if (won.value - 1 < std::max(kSmallestGain, won.noise)) return result;
+    result.chosen = finalists_.front().parameters;
+    result.after = timing_of(finalists_.front().samples);
+    result.gain = won.value;
+    result.default_kept = false;
+    return result;
+  }
+
+  std::span<const Candidate> grid_;
+  Runner default_;
+  std::vector<bool> measured_;  ///< Which of the grid.
+  MeasureFunction measure_;
+  const SearchOptions& options_;
+  SearchProgressFunction progress_;
+  double started_;
+  double typical_ = 0;  ///< Seconds that measuring once takes.
+  std::vector<Runner> finalists_;
+  const Runner* best_ = nullptr;
+  std::int64_t measurements_ = 0;
+};
+
+}  // namespace
+
+Timing timing_of(std::span<const double> seconds) {
+  const std::vector<double> all(seconds.begin(), seconds.end());
+  const double low = quantile(all, 0.25);
+  return {low, low > 0 ? (quantile(all, 0.75) - low) / low : 0};
+}
+
+Result<SearchResult> search(std::span<const Candidate> grid,
+                            const MatMulParameters& default_parameters, MeasureFunction measure,
+                            const SearchOptions& options, SearchProgressFunction progress) {
+  if (grid.empty()) return fail(ErrorCode::kInvalidArgument, "nothing to choose from");
+  if (options.runs < 1 || options.entrants < 1 || !(options.budget_seconds > 0)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a search needs runs, candidates and seconds of more than zero");
+  }
+  return Search(grid, default_parameters, measure, options, progress).run();
+}
+
+}  // namespace volta::tuner

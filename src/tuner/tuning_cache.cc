@@ -1,0 +1,313 @@
+// The file behind tuning_cache.h: its JSON, its lock, and what becomes of a bad one.
+#include "tuner/tuning_cache.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "tuner/kernels_hash.h"
+
+namespace volta::tuner {
+namespace {
+
+constexpr std::string_view kFormat = "volta-matmul-tuning";
+constexpr std::int64_t kVersion = 1;
+constexpr double kLockSeconds = 5.0;
+constexpr std::chrono::milliseconds kLockPause(10);
+/// Far beyond every size and speed there will be; what is read stays in integers that add up.
+constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
+constexpr double kMostGflops = 1e9;
+
+constexpr std::array kAllSimd = {cpu::Simd::kSse4, cpu::Simd::kAvx2, cpu::Simd::kAvx512};
+constexpr std::array kTypes = {DType::kF32, DType::kBF16, DType::kF16};
+
+void write_signature(JsonWriter& json, const CpuSignature& s) {
+  json.begin_object().field("vendor", s.vendor).field("family", s.family).field("model", s.model);
+  json.field("stepping", s.stepping).field("l1d_bytes", s.caches.l1d);
+  json.field("l2_bytes", s.caches.l2).field("l3_bytes", s.caches.l3).field("isa", s.isa);
+  json.end_object();
+}
+
+void write_entry(JsonWriter& json, const TuningEntry& e) {
+  json.begin_object().field("isa", cpu::simd_name(e.simd)).field("threads", e.shape.threads);
+  json.field("dtype", dtype_name(e.shape.b_type)).field("packed", e.shape.packed);
+  json.field("m", e.shape.m).field("n", e.shape.n).field("k", e.shape.k);
+  const cpu::MatMulParameters& p = e.parameters;
+  json.key("parameters").begin_object().field("k_block", p.k_block).field("m_block", p.m_block);
+  json.field("n_block", p.n_block).field("tile_rows", p.tile.rows);
+  json.field("tile_columns", p.tile.columns).field("prefetch_bytes", p.prefetch_bytes);
+  json.end_object().field("default_gflops", e.default_gflops);
+  json.field("tuned_gflops", e.tuned_gflops).end_object();
+}
+
+// One of `all` by the name that `name` gives it.
+template <typename T, std::size_t N, typename Name>
+Result<T> one_of(const JsonRef& object, std::string_view key, const std::array<T, N>& all,
+                 const Name& name) {
+  VOLTA_TRY(const std::string word, object.get_string(key));
+  for (const T& value : all) {
+    if (word == name(value)) return value;
+  }
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: {}: '{}' is not known", object.path(), key, word));
+}
+
+Result<CpuSignature> read_signature(const JsonRef& object) {
+  constexpr std::int64_t kMostField = 1 << 20;
+  CpuSignature s;
+  VOLTA_TRY(s.vendor, object.get_string("vendor"));
+  VOLTA_TRY(s.isa, object.get_string("isa"));
+  VOLTA_TRY(const std::int64_t family, object.get_int("family", 0, kMostField));
+  VOLTA_TRY(const std::int64_t model, object.get_int("model", 0, kMostField));
+  VOLTA_TRY(const std::int64_t stepping, object.get_int("stepping", 0, kMostField));
+  s.family = static_cast<int>(family);
+  s.model = static_cast<int>(model);
+  s.stepping = static_cast<int>(stepping);
+  VOLTA_TRY(s.caches.l1d, object.get_int("l1d_bytes", 0, kMostSize));
+  VOLTA_TRY(s.caches.l2, object.get_int("l2_bytes", 0, kMostSize));
+  VOLTA_TRY(s.caches.l3, object.get_int("l3_bytes", 0, kMostSize));
+  return s;
+}
+
+Result<cpu::MatMulParameters> read_parameters(const JsonRef& object) {
+  const auto get = [&](std::string_view key) -> Result<std::int32_t> {
+    VOLTA_TRY(const std::int64_t value, object.get_int(key, 0, std::int64_t{1} << 30));
+    return static_cast<std::int32_t>(value);
+  };
+  cpu::MatMulParameters p;
+  VOLTA_TRY(p.k_block, get("k_block"));
+  VOLTA_TRY(p.m_block, get("m_block"));
+  VOLTA_TRY(p.n_block, get("n_block"));
+  VOLTA_TRY(p.tile.rows, get("tile_rows"));
+  VOLTA_TRY(p.tile.columns, get("tile_columns"));
+  VOLTA_TRY(p.prefetch_bytes, get("prefetch_bytes"));
+  return p;
+}
+
+Result<TuningEntry> read_entry(const JsonRef& object) {
+  TuningEntry e;
+  VOLTA_TRY(e.simd, one_of(object, "isa", kAllSimd, cpu::simd_name));
+  VOLTA_TRY(e.shape.b_type, one_of(object, "dtype", kTypes, dtype_name));
+  VOLTA_TRY(e.shape.packed, object.get_bool("packed"));
+  VOLTA_TRY(const std::int64_t threads, object.get_int("threads", 1, kMaxThreads));
+  e.shape.threads = static_cast<std::int32_t>(threads);
+  VOLTA_TRY(e.shape.m, object.get_int("m", 1, kMostSize));
+  VOLTA_TRY(e.shape.n, object.get_int("n", 1, kMostSize));
+  VOLTA_TRY(e.shape.k, object.get_int("k", 1, kMostSize));
+  VOLTA_TRY(e.default_gflops, object.get_float("default_gflops", 0, kMostGflops));
+  VOLTA_TRY(e.tuned_gflops, object.get_float("tuned_gflops", 0, kMostGflops));
+  VOLTA_TRY(const JsonRef parameters, object.member("parameters"));
+  VOLTA_TRY(e.parameters, read_parameters(parameters));
+  return e;
+}
+
+// Whether one of them replaces the other.
+bool same_place(const TuningEntry& x, const TuningEntry& y) {
+  return x.simd == y.simd && same_choice(x.shape, y.shape);
+}
+
+Status merge(std::vector<TuningEntry>& entries, std::span<const TuningEntry> more) {
+  for (const TuningEntry& entry : more) {
+    const auto at = std::ranges::find_if(
+        entries, [&](const TuningEntry& known) { return same_place(known, entry); });
+    if (at != entries.end()) {
+      *at = entry;
+    } else {
+      entries.push_back(entry);
+    }
+  }
+  if (std::ssize(entries) <= kMostTuningEntries) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("a tuning file holds {} shapes at most: `volta tune clear` starts anew",
+                          kMostTuningEntries));
+}
+
+// A variable of the environment; nothing when it is not set or empty.
+std::optional<std::string> environment(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || std::string_view(value).empty()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+bool same_choice(const cpu::MatMulShape& a, const cpu::MatMulShape& b) {
+  cpu::MatMulShape x = a, y = b;
+  x.m = cpu::row_class(x.m);
+  y.m = cpu::row_class(y.m);
+  return x == y;
+}
+
+std::string tuning_to_json(std::span<const TuningEntry> entries, const CpuSignature& signature) {
+  JsonWriter json(1);
+  json.begin_object().field("format", kFormat).field("version", kVersion);
+  json.field("kernels", kernels_hash()).key("cpu");
+  write_signature(json, signature);
+  json.key("entries").begin_array();
+  for (const TuningEntry& entry : entries) write_entry(json, entry);
+  json.end_array().end_object();
+  return std::move(json).take() + "\n";
+}
+
+Result<std::vector<TuningEntry>> parse_tuning(std::string_view text, std::string_view what,
+                                              const CpuSignature& signature) {
+  VOLTA_TRY(const JsonValue json,
+            parse_json(text, what,
+                       {.max_bytes = kMostTuningBytes, .max_values = 1 << 17, .max_depth = 8}));
+  const JsonRef root(json, what);
+  VOLTA_TRY(const std::string format, root.get_string("format"));
+  if (format != kFormat) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: this is no file of the tuner's", what));
+  }
+  VOLTA_TRY(const std::int64_t version, root.get_int("version"));
+  if (version != kVersion) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("{}: has version {}, this program writes {}", what, version, kVersion));
+  }
+  VOLTA_TRY(const JsonRef cpu, root.member("cpu"));
+  VOLTA_TRY(const CpuSignature made_for, read_signature(cpu));
+  if (made_for != signature) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("{}: was measured on another CPU ({}, this one is {})", what,
+                            to_string(made_for), to_string(signature)));
+  }
+  VOLTA_TRY(const std::string kernels, root.get_string("kernels"));
+  if (kernels != kernels_hash()) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("{}: was measured with the kernels of another version", what));
+  }
+  VOLTA_TRY(const JsonRef list, root.member("entries"));
+  VOLTA_TRY(const std::vector<JsonRef> elements, list.elements());
+  if (std::ssize(elements) > kMostTuningEntries) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: has {} entries, {} is the most", what,
+                                                     elements.size(), kMostTuningEntries));
+  }
+  std::vector<TuningEntry> entries;
+  entries.reserve(elements.size());
+  for (const JsonRef& element : elements) {
+    VOLTA_TRY(const TuningEntry entry, read_entry(element));
+    if (cpu::valid_parameters(entry.parameters, entry.simd)) entries.push_back(entry);
+  }
+  if (entries.size() < elements.size()) {
+    log(LogLevel::kWarning, fmt::format("{}: {} of {} entries have parameters that no kernel takes",
+                                        what, elements.size() - entries.size(), elements.size()));
+  }
+  return entries;
+}
+
+TuningCache::TuningCache(std::string directory, CpuSignature signature)
+    : directory_(std::move(directory)), signature_(std::move(signature)) {}
+
+Result<TuningCache> TuningCache::open() {
+  constexpr std::string_view kFolder = "matmul_tuning";
+  if (const auto cache = environment("VOLTA_CACHE_DIR")) {
+    return TuningCache(join_path(*cache, kFolder), cpu_signature());
+  }
+  const auto home = environment("HOME");
+  if (!home) {
+    return fail(ErrorCode::kNotFound,
+                "there is no place for tuning results: set VOLTA_CACHE_DIR to a folder, or HOME");
+  }
+  return TuningCache(join_path(join_path(*home, ".volta"), kFolder), cpu_signature());
+}
+
+std::string TuningCache::path() const {
+  return join_path(directory_, to_string(signature_) + ".json");
+}
+
+Result<std::vector<TuningEntry>> TuningCache::read() const {
+  const std::string file = path();
+  VOLTA_TRY(const auto text, read_text_file_if_there(file, kMostTuningBytes));
+  if (!text) return std::vector<TuningEntry>();
+  return parse_tuning(*text, file, signature_);
+}
+
+std::vector<TuningEntry> TuningCache::read_or_set_aside() const {
+  auto entries = read();
+  if (entries) return *std::move(entries);
+  const ErrorCode code = entries.error().code();
+  const bool bad = code == ErrorCode::kInvalidFile || code == ErrorCode::kUnsupported;
+  if (bad) {
+    // Under the lock, because another process may just have put a good one in its place.
+    const auto locked = lock();
+    if (locked) return set_aside();
+  }
+  log(LogLevel::kWarning,
+      fmt::format("{}; products run with default parameters", entries.error().message()));
+  return {};
+}
+
+// The lock is held.
+std::vector<TuningEntry> TuningCache::set_aside() const {
+  auto entries = read();
+  if (entries) return *std::move(entries);
+  const std::string bad = path() + ".bad";
+  const Status moved = rename_path(path(), bad);
+  log(LogLevel::kWarning,
+      fmt::format("{}; {}: tune again with `volta tune matmul`", entries.error().message(),
+                  moved ? fmt::format("set aside as {}", bad) : moved.error().message()));
+  return {};
+}
+
+// DirectoryLock does not wait; who writes here takes milliseconds.
+Result<DirectoryLock> TuningCache::lock() const {
+  const double until = monotonic_seconds() + kLockSeconds;
+  for (;;) {
+    Result<DirectoryLock> lock = DirectoryLock::acquire(directory_);
+    if (lock || monotonic_seconds() > until) return lock;
+    // Only a lock that others hold is worth waiting for.
+    if (::access(join_path(directory_, ".lock").c_str(), W_OK) != 0) return lock;
+    std::this_thread::sleep_for(kLockPause);
+  }
+}
+
+Status TuningCache::add(std::span<const TuningEntry> entries) const {
+  VOLTA_TRY(create_directories(directory_));
+  VOLTA_TRY(const DirectoryLock locked, lock());
+  auto known = read();
+  std::vector<TuningEntry> all = known ? *std::move(known) : set_aside();
+  VOLTA_TRY(merge(all, entries));
+  return write_file_atomic(path(), tuning_to_json(all, signature_));
+}
+
+Result<bool> TuningCache::clear() const {
+  if (!path_exists(path())) return false;
+  VOLTA_TRY(const DirectoryLock locked, lock());
+  VOLTA_TRY(remove_all(path()));
+  return true;
+}
+
+Result<DirectoryLock> TuningCache::lock_for_measuring() const {
+  const std::string folder = join_path(directory_, "measuring");
+  VOLTA_TRY(create_directories(folder));
+  return DirectoryLock::acquire(folder);
+}
+
+cpu::MatMulTuning to_tuning(std::span<const TuningEntry> entries, cpu::Simd simd) {
+  cpu::MatMulTuning tuning;
+  for (const TuningEntry& entry : entries) {
+    if (entry.simd == simd) tuning.set(entry.shape, entry.parameters);
+  }
+  return tuning;
+}
+
+std::shared_ptr<const cpu::MatMulTuning> load_tuning(cpu::Simd simd) {
+  const auto cache = TuningCache::open();
+  if (!cache) return nullptr;
+  auto tuning = std::make_shared<cpu::MatMulTuning>(to_tuning(cache->read_or_set_aside(), simd));
+  return tuning->size() > 0 ? std::move(tuning) : nullptr;
+}
+
+}  // namespace volta::tuner

@@ -1,0 +1,90 @@
+// What the tuner found, kept from one program to the next: one small JSON file a kind of CPU, below
+// ~/.volta/matmul_tuning or $VOLTA_CACHE_DIR/matmul_tuning. Written whole or not at all, merged
+// under a lock, and never trusted: a file that is damaged, of another CPU, of another version or
+// measured with other kernels is set aside (renamed to *.bad), and work goes on with the defaults.
+// The format is in docs/matmul_tuning.md.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "base/result.h"
+#include "kernels/cpu/matmul_parameters.h"
+#include "tuner/cpu_signature.h"
+
+namespace volta::tuner {
+
+/// The best that was found for one shape.
+struct TuningEntry {
+  cpu::Simd simd = cpu::Simd::kSse4;  ///< The kernels that were measured.
+  cpu::MatMulShape shape;
+  cpu::MatMulParameters parameters;
+  double default_gflops = 0;
+  double tuned_gflops = 0;
+  bool operator==(const TuningEntry&) const = default;
+};
+
+/// Whether two products share one choice: of one class of rows and equal otherwise.
+bool same_choice(const cpu::MatMulShape& a, const cpu::MatMulShape& b);
+
+/// Files of more entries or bytes than this are refused.
+inline constexpr std::int64_t kMostTuningEntries = 4096;
+inline constexpr std::int64_t kMostTuningBytes = std::int64_t{4} << 20;
+
+/// The text of a file for this CPU and these kernels.
+std::string tuning_to_json(std::span<const TuningEntry> entries, const CpuSignature& signature);
+
+/// The entries of such a text; `what` names it in messages. Parameters that no kernel takes are
+/// left out. kInvalidFile when it is damaged; kUnsupported when it is of another version, another
+/// CPU than `signature` or other kernels than this library's.
+Result<std::vector<TuningEntry>> parse_tuning(std::string_view text, std::string_view what,
+                                              const CpuSignature& signature);
+
+/// The file of one CPU. Safe to use from several threads and processes at once.
+class TuningCache {
+ public:
+  /// Of this CPU, where the environment says. kNotFound when neither VOLTA_CACHE_DIR nor HOME is
+  /// set.
+  static Result<TuningCache> open();
+  /// Of `signature`, in `directory`, which need not exist.
+  TuningCache(std::string directory, CpuSignature signature);
+
+  const std::string& directory() const { return directory_; }
+  std::string path() const;
+
+  /// All entries; none when there is no file. The errors of parse_tuning and of reading.
+  Result<std::vector<TuningEntry>> read() const;
+  /// The same for a program that only wants to run: what cannot be read is none, with a warning in
+  /// the log; a file that is not good is set aside.
+  std::vector<TuningEntry> read_or_set_aside() const;
+  /// Adds entries, or replaces those of the same kernels and shape. Waits a few seconds at most for
+  /// others that write. kIo.
+  Status add(std::span<const TuningEntry> entries) const;
+  /// Removes the file; false when there was none. kIo.
+  Result<bool> clear() const;
+
+  /// For a program that measures: two at once would measure each other. Makes the folder, so that
+  /// one that cannot be written is found out before the work. kIo, naming the other process.
+  Result<DirectoryLock> lock_for_measuring() const;
+
+ private:
+  Result<DirectoryLock> lock() const;
+  std::vector<TuningEntry> set_aside() const;
+
+  std::string directory_;
+  CpuSignature signature_;
+};
+
+/// What a device with these kernels uses: the entries of this CPU's file; null when there are none.
+/// Never fails: the log tells what is wrong. Takes less than a millisecond.
+std::shared_ptr<const cpu::MatMulTuning> load_tuning(cpu::Simd simd);
+
+/// The entries of one instruction set as the kernels look them up.
+cpu::MatMulTuning to_tuning(std::span<const TuningEntry> entries, cpu::Simd simd);
+
+}  // namespace volta::tuner

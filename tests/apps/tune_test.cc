@@ -1,0 +1,245 @@
+// volta tune, as a user runs it: what it finds and keeps, who picks that up, and everything that
+// may be wrong with the request, the place or the file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/command.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "kernels/cpu/cpu.h"
+#include "support/temp_dir.h"
+#include "tuner/tuning_cache.h"
+
+namespace volta {
+namespace {
+
+using test::CommandResult;
+using test::run_volta;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Tune : public testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return dir_.file(name); }
+  std::map<std::string, std::string> environment() const {
+    return {{"VOLTA_CACHE_DIR", path("cache")}, {"VOLTA_TUNING", "on"}};
+  }
+  CommandResult volta(const std::vector<std::string>& arguments,
+                      const std::map<std::string, std::string>& more = {}) const {
+    std::map<std::string, std::string> variables = environment();
+    for (const auto& [name, value] : more) variables[name] = value;
+    return run_volta(arguments, dir_.path(), variables);
+  }
+  // The shortest search there is.
+  CommandResult tune(std::vector<std::string> more,
+                     const std::map<std::string, std::string>& variables = {}) const {
+    more.insert(more.begin(), {"tune", "matmul", "--budget", "0.05", "--runs", "3"});
+    return volta(more, variables);
+  }
+  std::string file() const {
+    return path("cache/matmul_tuning/") + tuner::to_string(tuner::cpu_signature()) + ".json";
+  }
+
+  test::TempDir dir_;
+};
+
+TEST_F(Tune, KeepsWhatItFindsAndTellsIt) {
+  const CommandResult first =
+      tune({"--dim", "48", "--threads", "1", "--output", "json", "--dtype", "bf16"});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const auto json = parse_json(first.out, "tune");
+  ASSERT_TRUE(json);
+  const JsonRef root(*json, "tune");
+  EXPECT_EQ(*root.get_string("file"), file());
+  EXPECT_EQ(*root.get_int("threads"), 1);
+  EXPECT_GE(*root.get_float("mean_gain"), 1.0);
+  const auto shapes = root.member("shapes")->elements();
+  ASSERT_EQ(shapes->size(), 1u);
+  const JsonRef& shape = (*shapes)[0];
+  EXPECT_EQ(*shape.get_int("m"), 48);
+  EXPECT_EQ(*shape.get_string("dtype"), "bf16");
+  EXPECT_GT(*shape.get_float("default_s"), 0.0);
+  EXPECT_GE(*shape.get_float("default_spread"), 0.0);
+  EXPECT_GT(*shape.get_float("tuned_gflops"), 0.0);
+  EXPECT_GT(*shape.get_int("measurements"), 5);
+  EXPECT_EQ(*shape.get_bool("default_kept"), *shape.get_float("gain") == 1.0);
+  EXPECT_THAT(first.err, HasSubstr("[1/1] 48 x 48 x 48 bf16"));
+
+  const CommandResult second = volta({"--tune-matmul", "--m", "2", "--n", "64", "--k", "32",
+                                      "--plain", "--budget", "0.05", "--runs", "3"});
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_THAT(second.out, HasSubstr("2 x 64 x 32 f32 plain"));
+  EXPECT_THAT(second.out, HasSubstr("geometric mean"));
+  const CommandResult csv = tune({"--dim", "16", "--output", "csv"});
+  ASSERT_EQ(csv.exit_code, 0) << csv.err;
+  EXPECT_THAT(csv.out, HasSubstr("\nf32,true,"));
+
+  const auto entries = tuner::TuningCache(parent_path(file()), tuner::cpu_signature()).read();
+  ASSERT_TRUE(entries);
+  EXPECT_EQ(entries->size(), 3u);
+}
+
+TEST_F(Tune, ShowsClearsExportsAndImports) {
+  EXPECT_THAT(volta({"tune", "show"}).out, HasSubstr("nothing is tuned yet"));
+  const CommandResult nothing = volta({"tune", "export", path("out.json")});
+  EXPECT_EQ(nothing.exit_code, 3);
+  EXPECT_THAT(nothing.err, HasSubstr("nothing is tuned yet"));
+  ASSERT_EQ(tune({"--dim", "32"}).exit_code, 0);
+  const CommandResult shown = volta({"tune", "show"});
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_THAT(shown.out, HasSubstr(file()));
+  EXPECT_THAT(shown.out, HasSubstr("32 x 32 x 32 f32"));
+  const std::string all = volta({"tune", "show", "--output", "json"}).out;
+  EXPECT_TRUE(tuner::parse_tuning(all, "show", tuner::cpu_signature()));
+  EXPECT_THAT(volta({"tune", "show", "--output", "csv"}).out, HasSubstr("isa,dtype,packed"));
+  ASSERT_EQ(volta({"tune", "export", path("out.json")}).exit_code, 0);
+  EXPECT_EQ(*read_text_file(path("out.json")), all);
+  EXPECT_THAT(volta({"tune", "clear"}).out, HasSubstr("removed"));
+  EXPECT_THAT(volta({"tune", "clear"}).out, HasSubstr("was not there"));
+  EXPECT_FALSE(path_exists(file()));
+  ASSERT_EQ(volta({"tune", "import", path("out.json")}).exit_code, 0);
+  EXPECT_EQ(volta({"tune", "show", "--output", "json"}).out, all);
+}
+
+TEST_F(Tune, RefusesForeignAndDamagedImports) {
+  tuner::CpuSignature other = tuner::cpu_signature();
+  other.model += 1;
+  ASSERT_TRUE(write_file_atomic(path("other.json"), tuner::tuning_to_json({}, other)));
+  ASSERT_TRUE(write_file_atomic(path("bad.json"), "{\"format\":"));
+  for (const auto& [name, message] :
+       {std::pair{"other.json", "another CPU"}, {"bad.json", "JSON"}, {"none.json", "none.json"}}) {
+    const CommandResult result = volta({"tune", "import", path(name)});
+    EXPECT_EQ(result.exit_code, 3) << name;
+    EXPECT_THAT(result.err, HasSubstr(message));
+  }
+  EXPECT_FALSE(path_exists(file()));
+}
+
+TEST_F(Tune, BadRequestsAreUsage) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{},
+                                             {"--dim", "0"},
+                                             {"--dim", "-5"},
+                                             {"--dim", "99999999999999999999"},
+                                             {"--dim", "16777217"},
+                                             {"--dim", "x"},
+                                             {"--dim", "64", "--m", "1", "--n", "1", "--k", "1"},
+                                             {"--m", "4", "--n", "4"},
+                                             {"--dim", "64", "--dtype", "i8"},
+                                             {"--dim", "64", "--budget", "0"},
+                                             {"--dim", "64", "--output", "dot"},
+                                             {"--dim", "64", "--profile", "x.csv"},
+                                             {"--model", "x", "--phase", "sleep"}}) {
+    EXPECT_EQ(tune(words).exit_code, 2) << testing::PrintToString(words);
+  }
+  const CommandResult zero = volta({"tune", "matmul", "--dim", "64", "--runs", "0"});
+  EXPECT_EQ(zero.exit_code, 2);
+  EXPECT_THAT(zero.err, HasSubstr("--runs"));
+  EXPECT_EQ(tune({"--dim", "64", "--device", "cuda"}).exit_code, 3);
+  EXPECT_EQ(tune({"--model", path("nowhere")}).exit_code, 3);
+  EXPECT_FALSE(path_exists(file()));
+}
+
+TEST_F(Tune, MemoryThatDoesNotFitIsToldAtOnce) {
+  const CommandResult result = tune({"--m", "1", "--n", "16777216", "--k", "16777216"});
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, HasSubstr("this process may use"));
+}
+
+TEST_F(Tune, AnAbsentInstructionSetIsToldByName) {
+  EXPECT_EQ(tune({"--dim", "16"}, {{"VOLTA_SIMD", "neon"}}).exit_code, 2);
+  if (cpu::simd_available(cpu::Simd::kAvx512)) return;
+  const CommandResult result = tune({"--dim", "16"}, {{"VOLTA_SIMD", "avx512"}});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("VOLTA_SIMD"));
+}
+
+TEST_F(Tune, EachInstructionSetIsTunedForItself) {
+  ASSERT_EQ(tune({"--dim", "16"}, {{"VOLTA_SIMD", "sse4"}}).exit_code, 0);
+  EXPECT_THAT(volta({"tune", "show", "--output", "csv"}).out, HasSubstr("\nsse4,f32,"));
+}
+
+TEST_F(Tune, NoPlaceForTheResultsEndsBeforeTheWork) {
+  ASSERT_TRUE(write_file_atomic(path("file"), ""));
+  const CommandResult result = tune({"--dim", "16"}, {{"VOLTA_CACHE_DIR", path("file")}});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr(path("file")));
+  EXPECT_THAT(result.err, Not(HasSubstr("[1/1]")));
+  const CommandResult homeless = tune({"--dim", "16"}, {{"VOLTA_CACHE_DIR", ""}, {"HOME", ""}});
+  EXPECT_EQ(homeless.exit_code, 3);
+  EXPECT_THAT(homeless.err, HasSubstr("set VOLTA_CACHE_DIR"));
+  // Others run all the same.
+  EXPECT_EQ(volta({"devices"}, {{"VOLTA_CACHE_DIR", path("file")}}).exit_code, 0);
+  EXPECT_EQ(volta({"devices"}, {{"VOLTA_CACHE_DIR", ""}, {"HOME", ""}}).exit_code, 0);
+  EXPECT_EQ(volta({"devices"}, {{"VOLTA_TUNING", "perhaps"}}).exit_code, 2);
+}
+
+TEST_F(Tune, ADamagedFileIsSetAsideByWhoeverFindsIt) {
+  ASSERT_TRUE(create_directories(parent_path(file())));
+  ASSERT_TRUE(write_file_atomic(file(), "{\"format\": \"volta-matmul-tuning\", \"vers"));
+  EXPECT_EQ(volta({"tune", "show"}).exit_code, 3);
+  const CommandResult first = volta({"devices"});
+  EXPECT_EQ(first.exit_code, 0);
+  EXPECT_THAT(first.err, HasSubstr("set aside as " + file() + ".bad"));
+  const CommandResult second = volta({"devices"});
+  EXPECT_EQ(second.exit_code, 0);
+  EXPECT_EQ(second.err, "");
+  EXPECT_EQ(tune({"--dim", "16"}).exit_code, 0);
+}
+
+TEST_F(Tune, TwoAtOnceDoNotMeasureEachOther) {
+  const tuner::TuningCache cache(parent_path(file()), tuner::cpu_signature());
+  const auto first = cache.lock_for_measuring();
+  ASSERT_TRUE(first);
+  const CommandResult second = tune({"--dim", "16"});
+  EXPECT_EQ(second.exit_code, 1);
+  EXPECT_THAT(second.err, HasSubstr("in use by process " + std::to_string(::getpid())));
+  EXPECT_THAT(second.err, Not(HasSubstr("[1/1]")));
+}
+
+TEST_F(Tune, EndsWhenInterrupted) {
+  test::Command command({"tune", "matmul", "--dim", "64", "--budget", "600", "--runs", "100000"},
+                        dir_.path(), environment());
+  const std::string lock = path("cache/matmul_tuning/measuring/.lock");
+  for (int i = 0; i < 3000 && !path_exists(lock); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  command.kill(SIGINT);
+  const CommandResult ended = command.wait();
+  EXPECT_EQ(ended.exit_code, 130) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("interrupted"));
+  EXPECT_FALSE(path_exists(file()));
+}
+
+TEST_F(Tune, TunesEveryShapeOfAModelAndItRunsOnThat) {
+  std::ofstream text(path("text.txt"));
+  for (int i = 0; i < 400; ++i) text << "the quick brown fox jumps over the lazy dog\n";
+  text.close();
+  ASSERT_EQ(volta({"train", "--data", path("text.txt"), "--out", path("run"), "--layers", "1",
+                   "--dim", "32", "--heads", "2", "--context", "32", "--batch", "4", "--steps", "2",
+                   "--warmup", "1"})
+                .exit_code,
+            0);
+  const std::vector<std::string> generate = {"generate", path("run"), "-p", "the", "-n", "8"};
+  const std::string untuned = volta(generate).out;
+  const CommandResult tuned = tune({"--model", path("run"), "--output", "csv", "--budget", "0.02"});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_THAT(tuned.out, HasSubstr("\nf32,true,"));   // What runs,
+  EXPECT_THAT(tuned.out, HasSubstr("\nf32,false,"));  // and what is trained.
+  EXPECT_EQ(volta(generate).out, untuned);            // Not a bit differs.
+  const CommandResult decode =
+      tune({"--model", path("run"), "--phase", "decode", "--output", "csv", "--budget", "0.02"});
+  ASSERT_EQ(decode.exit_code, 0) << decode.err;
+  EXPECT_LT(decode.out.size(), tuned.out.size());
+}
+
+}  // namespace
+}  // namespace volta

@@ -1,0 +1,220 @@
+// MatMul with a prepared weight and with tuned parameters: every tile of every instruction set, any
+// blocks, each kind of panel. None of it may change a bit. And the processor's own product of bf16,
+// whose sums round differently: right, and the same however a product is cut.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
+#include "kernels/cpu/matmul_tile.h"
+#include "matmul_fixture.h"
+
+namespace volta::test {
+namespace {
+
+class MatMulPanels : public testing::TestWithParam<cpu::Simd> {
+ protected:
+  ThreadPool pool_ = make_pool(2);
+};
+INSTANTIATE_TEST_SUITE_P(EverySimd, MatMulPanels, testing::ValuesIn(available_simd()),
+                         [](const auto& simd) { return cpu::simd_name(simd.param); });
+
+cpu::MatMulTuning tuned(const MatMulCase& c, const MatMulData& data, int threads,
+                        const cpu::MatMulParameters& parameters) {
+  cpu::MatMulTuning tuning;
+  tuning.set({.b_type = c.b_type,
+              .packed = !data.packed.empty(),
+              .threads = threads,
+              .m = c.m,
+              .n = c.n,
+              .k = c.k},
+             parameters);
+  return tuning;
+}
+
+TEST_P(MatMulPanels, NoTileChangesABit) {
+  for (const DType b_type : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const cpu::TileShape& tile : cpu::tile_shapes(GetParam())) {
+      // Whole tiles, a remainder of rows and one of columns.
+      MatMulCase c{2 * tile.rows + 1, 70, 2 * tile.columns + 5};
+      c.b_type = b_type;
+      c.op.transpose_b = true;
+      MatMulData data(c);
+      const std::vector<float> expected = chained(c, data, GetParam());
+      data.pack(c, GetParam(), pool_);
+      const cpu::MatMulParameters parameters{
+          .k_block = 32, .m_block = tile.rows, .n_block = 64, .tile = tile, .prefetch_bytes = 0};
+      ASSERT_TRUE(cpu::valid_parameters(parameters, GetParam()));
+      const cpu::MatMulTuning tuning = tuned(c, data, pool_.threads(), parameters);
+      EXPECT_TRUE(same_bits(run_matmul(c, data, GetParam(), pool_, &tuning), expected))
+          << c.name() << " with tiles of " << tile.rows << "x" << tile.columns;
+    }
+  }
+}
+
+TEST_P(MatMulPanels, NoParametersChangeABit) {
+  const auto tiles = cpu::tile_shapes(GetParam());
+  const auto panel = static_cast<std::int32_t>(cpu::panel_width(GetParam()));
+  EXPECT_TRUE(rc::check([&] {
+    MatMulCase c;
+    c.m = *rc::gen::inRange<std::int64_t>(1, 50);
+    c.n = *rc::gen::inRange<std::int64_t>(1, 200);
+    c.k = *rc::gen::element<std::int64_t>(1, 3, 16, 31, 100, 385, 512);
+    c.b_type = *rc::gen::element(DType::kF32, DType::kBF16, DType::kF16);
+    c.op.transpose_a = *rc::gen::arbitrary<bool>();
+    c.op.transpose_b = *rc::gen::arbitrary<bool>();
+    const cpu::MatMulParameters parameters{
+        .k_block = 8 * *rc::gen::inRange(1, 70),
+        .m_block = *rc::gen::inRange(1, 60),
+        .n_block = panel * *rc::gen::inRange(1, 20),
+        .tile = tiles[*rc::gen::inRange<std::size_t>(0, tiles.size())],
+        .prefetch_bytes = *rc::gen::element(0, 64, 4096)};
+    RC_ASSERT(cpu::valid_parameters(parameters, GetParam()));
+    MatMulData data(c);
+    const std::vector<float> expected = chained(c, data, GetParam());
+    if (!c.op.transpose_a && *rc::gen::arbitrary<bool>()) data.pack(c, GetParam(), pool_);
+    const cpu::MatMulTuning tuning = tuned(c, data, pool_.threads(), parameters);
+    RC_LOG() << c.name();
+    RC_ASSERT(same_bits(run_matmul(c, data, GetParam(), pool_, &tuning), expected));
+  }));
+}
+
+TEST_P(MatMulPanels, AnEpilogueComesOnceHoweverKIsCut) {
+  MatMul op;
+  op.transpose_b = op.has_bias = op.has_residual = true;
+  op.activation = Activation::kGelu;
+  const MatMulCase c{40, 200, 150, op};
+  MatMulData data(c);
+  data.pack(c, GetParam(), pool_);
+  const std::vector<float> expected = run_matmul(c, data, GetParam(), pool_);
+  for (const std::int32_t k_block : {8, 64, 200}) {
+    const cpu::MatMulTuning tuning =
+        tuned(c, data, pool_.threads(),
+              {.k_block = k_block, .m_block = 16, .n_block = 64, .tile = {4, 16}});
+    EXPECT_TRUE(same_bits(run_matmul(c, data, GetParam(), pool_, &tuning), expected)) << k_block;
+  }
+}
+
+/// Both operands bf16, and b prepared.
+MatMulCase bf16_case(std::int64_t m, std::int64_t k, std::int64_t n) {
+  MatMulCase c{m, k, n};
+  c.op.transpose_b = true;
+  c.a_type = c.b_type = DType::kBF16;
+  return c;
+}
+
+TEST_P(MatMulPanels, ProductsOfBF16AreRight) {
+  for (const std::int64_t k : {1, 2, 7, 64, 385, 2048}) {
+    for (const std::int64_t m : {1, 2, 5, 14, 15, 33}) {
+      const MatMulCase c = bf16_case(m, k, 75);
+      MatMulData data(c);
+      const MatMulBounds expected = matmul_bounds(c, data);
+      data.pack(c, GetParam(), pool_);
+      SCOPED_TRACE(c.name());
+      expect_within(run_matmul(c, data, GetParam(), pool_), expected);
+    }
+  }
+}
+
+TEST_P(MatMulPanels, ProductsOfBF16AreTheSameHoweverTheyAreCut) {
+  for (const std::int64_t k : {64, 385, 2048}) {
+    const MatMulCase c = bf16_case(33, k, 75);
+    MatMulData data(c);
+    data.pack(c, GetParam(), pool_);
+    const std::vector<float> expected = run_matmul(c, data, GetParam(), pool_);
+    for (const cpu::TileShape& tile : cpu::tile_shapes(GetParam())) {
+      const cpu::MatMulTuning tuning =
+          tuned(c, data, pool_.threads(),
+                {.k_block = 8 * tile.rows, .m_block = 20, .n_block = 64, .tile = tile});
+      EXPECT_TRUE(same_bits(run_matmul(c, data, GetParam(), pool_, &tuning), expected))
+          << c.name() << " with tiles of " << tile.rows << "x" << tile.columns;
+    }
+    for (const std::int64_t row : {0, 32}) {
+      const MatMulCase one = bf16_case(1, k, 75);
+      MatMulData alone = data;
+      std::vector<float> a;
+      for (std::int64_t i = 0; i < k; ++i)
+        a.push_back(data.a[static_cast<std::size_t>(row * k + i)]);
+      alone.a = Operand(one.a_shape(), a, DType::kBF16);
+      const std::vector<float> got = run_matmul(one, alone, GetParam(), pool_);
+      EXPECT_TRUE(
+          same_bits(got, std::span(expected).subspan(static_cast<std::size_t>(row * 75), 75)))
+          << c.name() << " row " << row;
+    }
+  }
+}
+
+TEST_P(MatMulPanels, ProductsOfBF16AreTheSameFromEveryLayout) {
+  for (const std::int64_t k : {1, 2, 63, 64, 385}) {
+    const MatMulCase c = bf16_case(20, k, 75);
+    MatMulData data(c);
+    data.pack(c, GetParam(), pool_);
+    const std::vector<float> expected = run_matmul(c, data, GetParam(), pool_);
+    const auto transposed = [](const Operand& x, std::int64_t rows, std::int64_t columns) {
+      std::vector<float> values;
+      for (std::int64_t j = 0; j < columns; ++j) {
+        for (std::int64_t i = 0; i < rows; ++i) {
+          values.push_back(x[static_cast<std::size_t>(i * columns + j)]);
+        }
+      }
+      return Operand(Shape(columns, rows), values, DType::kBF16);
+    };
+    for (const bool transpose_a : {false, true}) {
+      for (const bool transpose_b : {false, true}) {
+        MatMulCase other = c;
+        other.op.transpose_a = transpose_a;
+        other.op.transpose_b = transpose_b;
+        MatMulData same(other);
+        same.a = transpose_a ? transposed(data.a, c.m, k) : data.a;
+        same.b = transpose_b ? data.b : transposed(data.b, c.n, k);
+        EXPECT_TRUE(same_bits(run_matmul(other, same, GetParam(), pool_), expected))
+            << other.name();
+      }
+    }
+  }
+}
+
+TEST_P(MatMulPanels, ProductsOfBF16KeepNaNAndInfinity) {
+  const MatMulCase c = bf16_case(3, 9, 40);
+  MatMulData data(c);
+  std::vector<float> a(27, 1.0f), b(360, 1.0f);
+  a[9] = kNaN;
+  a[26] = kInfinity;
+  data.a = Operand(c.a_shape(), a, DType::kBF16);
+  data.b = Operand(c.b_shape(), b, DType::kBF16);
+  data.pack(c, GetParam(), pool_);
+  const std::vector<float> got = run_matmul(c, data, GetParam(), pool_);
+  for (std::size_t j = 0; j < 40; ++j) {
+    EXPECT_EQ(got[j], 9.0f);
+    EXPECT_TRUE(std::isnan(got[40 + j]));
+    EXPECT_EQ(got[80 + j], kInfinity);
+  }
+}
+
+TEST(MatMulTiles, TheNamedKernelsAreThere) {
+  for (const int rows : {4, 8, 12, 16}) {
+    EXPECT_NE(cpu::f32_tiles(cpu::Simd::kAvx2)[static_cast<std::size_t>(rows)][0], nullptr) << rows;
+    EXPECT_TRUE(std::ranges::count(cpu::tile_shapes(cpu::Simd::kAvx2), cpu::TileShape{rows, 8}) ==
+                1);
+  }
+}
+
+TEST(MatMulTiles, TablesHoldWhatIsPromised) {
+  for (const cpu::Simd simd : {cpu::Simd::kSse4, cpu::Simd::kAvx2, cpu::Simd::kAvx512}) {
+    for (int rows = 1; rows <= cpu::kMostRows; ++rows) {
+      for (int vectors = 1; vectors <= cpu::kMostVectors; vectors *= 2) {
+        const auto row = static_cast<std::size_t>(rows);
+        const auto column = cpu::tile_column(vectors);
+        const bool promised = cpu::has_tile(simd, rows, vectors);
+        EXPECT_EQ(cpu::f32_tiles(simd)[row][column] != nullptr, promised);
+        EXPECT_EQ(cpu::bf16_tiles(simd)[row][column] != nullptr, promised);
+        EXPECT_EQ(cpu::f16_tiles(simd)[row][column] != nullptr, promised);
+        EXPECT_EQ(cpu::packed_a_tiles(simd)[row][column] != nullptr, promised && vectors <= 2);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace volta::test

@@ -1,0 +1,136 @@
+// What may be tuned: defaults that are valid, tiles that exist, and the lookup of choices.
+#include "kernels/cpu/matmul_parameters.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cpu/matmul_plan.h"
+
+namespace volta::cpu {
+namespace {
+
+constexpr Simd kAllSimd[] = {Simd::kSse4, Simd::kAvx2, Simd::kAvx512};
+
+TEST(MatMulParameters, DefaultsAreValidForEveryNumberOfRows) {
+  for (const Simd simd : kAllSimd) {
+    for (const std::int64_t m : {0, 1, 2, 3, 4, 6, 8, 13, 14, 15, 100, 1 << 30}) {
+      const MatMulParameters p = default_parameters(simd, m);
+      EXPECT_TRUE(valid_parameters(p, simd)) << simd_name(simd) << " " << m;
+      EXPECT_LE(p.tile.rows, std::max<std::int64_t>(m, 1));
+    }
+    EXPECT_EQ(default_parameters(simd, 100), default_parameters(simd, 5000));
+    const std::int32_t most_rows = default_parameters(simd, 100).tile.rows;
+    EXPECT_TRUE(has_tile(simd, most_rows, 2));
+    EXPECT_FALSE(has_tile(simd, most_rows + 1, 2));
+    EXPECT_GT(default_parameters(simd, 1).tile.columns, panel_width(simd));
+  }
+}
+
+TEST(MatMulParameters, TilesFitTheRegisters) {
+  const auto has = [](Simd simd, TileShape tile) {
+    return std::ranges::find(tile_shapes(simd), tile) != tile_shapes(simd).end();
+  };
+  for (const TileShape tile : {TileShape{4, 8}, {8, 8}, {12, 8}, {16, 8}, {6, 16}}) {
+    EXPECT_TRUE(has(Simd::kAvx2, tile)) << tile.rows << "x" << tile.columns;
+  }
+  EXPECT_TRUE(has(Simd::kAvx512, {14, 32}));
+  EXPECT_TRUE(has(Simd::kSse4, {4, 8}));
+  EXPECT_FALSE(has(Simd::kAvx512, {15, 32}));
+  EXPECT_FALSE(has(Simd::kAvx2, {7, 16}));
+  EXPECT_FALSE(has(Simd::kAvx2, {0, 8}));
+  EXPECT_FALSE(has(Simd::kSse4, {9, 4}));
+  for (const Simd simd : kAllSimd) {
+    EXPECT_FALSE(has_tile(simd, kMostRows + 1, 1));
+    EXPECT_FALSE(has_tile(simd, 1, 3));
+    for (const TileShape& tile : tile_shapes(simd)) {
+      EXPECT_EQ(std::ranges::count(tile_shapes(simd), tile), 1);
+    }
+  }
+}
+
+TEST(MatMulParameters, WhatNoKernelTakesIsInvalid) {
+  const MatMulParameters good = default_parameters(Simd::kAvx2, 100);
+  const auto with = [&](auto change) {
+    MatMulParameters p = good;
+    change(p);
+    return valid_parameters(p, Simd::kAvx2);
+  };
+  EXPECT_TRUE(valid_parameters(good, Simd::kAvx2));
+  EXPECT_FALSE(valid_parameters({}, Simd::kAvx2));
+  for (const std::int32_t k : {-8, 0, 4, 100, (1 << 20) + 8}) {
+    EXPECT_FALSE(with([&](MatMulParameters& p) { p.k_block = k; })) << k;
+  }
+  for (const std::int32_t m : {-1, 0, (1 << 20) + 1}) {
+    EXPECT_FALSE(with([&](MatMulParameters& p) { p.m_block = m; })) << m;
+  }
+  for (const std::int32_t n : {-16, 0, 8, 24, (1 << 20) + 16}) {
+    EXPECT_FALSE(with([&](MatMulParameters& p) { p.n_block = n; })) << n;
+  }
+  for (const std::int32_t bytes : {-1, (1 << 20) + 1}) {
+    EXPECT_FALSE(with([&](MatMulParameters& p) { p.prefetch_bytes = bytes; })) << bytes;
+  }
+  EXPECT_FALSE(with([](MatMulParameters& p) { p.tile = {7, 16}; }));
+  EXPECT_FALSE(valid_parameters(good, Simd::kSse4));  // Twice as many vectors there.
+}
+
+TEST(MatMulParameters, RowsCountInClasses) {
+  EXPECT_EQ(row_class(0), 1);
+  EXPECT_EQ(row_class(1), 1);
+  EXPECT_EQ(row_class(3), 4);
+  EXPECT_EQ(row_class(64), 64);
+  EXPECT_EQ(row_class(65), 128);
+  EXPECT_EQ(row_class(512), 512);
+  EXPECT_EQ(row_class(513), std::numeric_limits<std::int64_t>::max());
+}
+
+MatMulParameters numbered(std::int32_t number) {
+  MatMulParameters p = default_parameters(Simd::kAvx2, 100);
+  p.m_block = number;
+  return p;
+}
+
+TEST(MatMulTuning, FindsTheSameShapeOrTheNearestOfItsClass) {
+  MatMulTuning tuning;
+  const MatMulShape base = {.threads = 2, .m = 100, .n = 768, .k = 3072};
+  EXPECT_FALSE(tuning.find(base));
+  tuning.set(base, numbered(1));
+  MatMulShape near = base;
+  near.n = 1000;  // Of the same power of two: 512 to 1023.
+  tuning.set(near, numbered(2));
+  EXPECT_EQ(tuning.size(), 2u);
+  EXPECT_EQ(tuning.find(base), numbered(1));
+  EXPECT_EQ(tuning.find(near), numbered(2));
+  MatMulShape asked = base;
+  asked.n = 780;
+  asked.m = 65;  // The class of 100.
+  EXPECT_EQ(tuning.find(asked), numbered(1));
+  asked.n = 990;
+  EXPECT_EQ(tuning.find(asked), numbered(2));
+  tuning.set(base, numbered(3));
+  EXPECT_EQ(tuning.size(), 2u);
+  EXPECT_EQ(tuning.find(base), numbered(3));
+}
+
+TEST(MatMulTuning, OtherClassesHaveNoChoice) {
+  MatMulTuning tuning;
+  const MatMulShape base = {.threads = 2, .m = 100, .n = 768, .k = 3072};
+  tuning.set(base, numbered(1));
+  const auto found = [&](auto change) {
+    MatMulShape shape = base;
+    change(shape);
+    return tuning.find(shape).has_value();
+  };
+  EXPECT_TRUE(found([](MatMulShape&) {}));
+  EXPECT_FALSE(found([](MatMulShape& s) { s.b_type = DType::kBF16; }));
+  EXPECT_FALSE(found([](MatMulShape& s) { s.packed = false; }));
+  EXPECT_FALSE(found([](MatMulShape& s) { s.threads = 1; }));
+  EXPECT_FALSE(found([](MatMulShape& s) { s.m = 8; }));
+  EXPECT_FALSE(found([](MatMulShape& s) { s.n = 1024; }));
+  EXPECT_FALSE(found([](MatMulShape& s) { s.k = 1; }));
+}
+
+}  // namespace
+}  // namespace volta::cpu

@@ -1,0 +1,178 @@
+// The grid: valid, without duplicates, wide enough, and ordered sensibly.
+#include "tuner/candidates.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <tuple>
+
+#include "kernels/cpu/matmul_plan.h"
+
+namespace volta::tuner {
+namespace {
+
+using cpu::MatMulParameters;
+using cpu::MatMulShape;
+using cpu::Simd;
+
+constexpr CacheSizes kCaches = {.l1d = 32 << 10, .l2 = 1 << 20, .l3 = 32 << 20};
+constexpr Simd kAllSimd[] = {Simd::kSse4, Simd::kAvx2, Simd::kAvx512};
+
+std::vector<MatMulShape> shapes() {
+  std::vector<MatMulShape> all;
+  for (const bool packed : {true, false}) {
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      for (const auto& [m, n, k] :
+           std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>>{
+               {1, 1, 1},
+               {1, 4096, 4096},
+               {7, 33, 5},
+               {14, 50257, 768},
+               {100, 100, 100},
+               {2048, 2048, 2048},
+               {1 << 24, 1 << 24, 1 << 24}}) {
+        all.push_back({.b_type = type, .packed = packed, .threads = 1, .m = m, .n = n, .k = k});
+      }
+    }
+  }
+  return all;
+}
+
+TEST(Candidates, AreValidDifferentAndOrdered) {
+  for (const Simd simd : kAllSimd) {
+    for (const MatMulShape& shape : shapes()) {
+      SCOPED_TRACE(std::to_string(shape.m) + " " + cpu::simd_name(simd));
+      const auto all = candidates(shape, simd, kCaches);
+      ASSERT_FALSE(all.empty());
+      std::set<std::tuple<int, int, int, int, int, int>> seen;
+      for (const Candidate& candidate : all) {
+        const MatMulParameters& p = candidate.parameters;
+        EXPECT_TRUE(cpu::valid_parameters(p, simd));
+        EXPECT_GT(candidate.cost, 0.0);
+        EXPECT_TRUE(seen.insert({p.k_block, p.m_block, p.n_block, p.tile.rows, p.tile.columns,
+                                 p.prefetch_bytes})
+                        .second);
+      }
+      EXPECT_TRUE(std::ranges::is_sorted(all, {}, &Candidate::cost));
+    }
+  }
+}
+
+// What a size allows to tell apart.
+TEST(Candidates, CutAProductInDifferentWaysOnly) {
+  const auto grid = candidates({.m = 100, .n = 200, .k = 150}, Simd::kAvx2, kCaches);
+  std::set<int> k_blocks, m_blocks, n_blocks, prefetch;
+  for (const Candidate& candidate : grid) {
+    k_blocks.insert(candidate.parameters.k_block);
+    m_blocks.insert(candidate.parameters.m_block);
+    n_blocks.insert(candidate.parameters.n_block);
+    prefetch.insert(candidate.parameters.prefetch_bytes);
+  }
+  // 150 in 3 blocks of at most 64, 2 of at most 96, or one; 100 in 4 of 25, 3, 2 (64
+  // and 96 alike), one; 200 in blocks of 2, 4, 8 panels or all (10 are as many blocks as 8).
+  EXPECT_THAT(k_blocks, testing::ElementsAre(64, 96, 152));
+  EXPECT_THAT(m_blocks, testing::ElementsAre(32, 48, 64, 1 << 20));
+  EXPECT_THAT(n_blocks, testing::ElementsAre(32, 64, 80, 128, 1 << 20));
+  EXPECT_THAT(prefetch, testing::ElementsAre(0, 1024, 2048, 4096, 8192));
+}
+
+TEST(Candidates, HoldTheWholeGridOfALargeProduct) {
+  const auto grid = candidates({.m = 2048, .n = 2048, .k = 2048}, Simd::kAvx2, kCaches);
+  const auto has = [&](auto matches) {
+    return std::ranges::any_of(grid, [&](const Candidate& c) { return matches(c.parameters); });
+  };
+  for (const int k : {64, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 2048}) {
+    EXPECT_TRUE(has([&](const MatMulParameters& p) { return p.k_block == k; })) << k;
+  }
+  for (const int m : {32, 48, 64, 96, 128, 256, 512, 1 << 20}) {
+    EXPECT_TRUE(has([&](const MatMulParameters& p) { return p.m_block == m; })) << m;
+  }
+  for (const cpu::TileShape tile : {cpu::TileShape{6, 16}, {8, 8}, {12, 8}, {16, 8}}) {
+    EXPECT_TRUE(has([&](const MatMulParameters& p) { return p.tile == tile; })) << tile.rows;
+  }
+  EXPECT_FALSE(has([](const MatMulParameters& p) { return p.tile == cpu::TileShape{1, 8}; }));
+}
+
+TEST(Candidates, FewRowsGetNoTallTilesAndManyWidths) {
+  const auto grid = candidates({.m = 1, .n = 4096, .k = 4096}, Simd::kAvx512, kCaches);
+  std::set<int> columns;
+  for (const Candidate& candidate : grid) {
+    EXPECT_EQ(candidate.parameters.tile.rows, 1);
+    columns.insert(candidate.parameters.tile.columns);
+  }
+  EXPECT_GE(columns.size(), 2u);
+}
+
+TEST(Candidates, SlicesThatAreCopiedStayBounded) {
+  const MatMulShape shape = {.packed = false, .m = 4096, .n = 50257, .k = 4096};
+  for (const Candidate& candidate : candidates(shape, Simd::kAvx512, kCaches)) {
+    const auto& p = candidate.parameters;
+    EXPECT_LE(
+        std::min<std::int64_t>(p.k_block, 4096) * std::min<std::int64_t>(p.n_block, 50272) * 4,
+        9 << 20);
+  }
+}
+
+TEST(Candidates, LeaveOutWhatThisKindDoesNotLookAt) {
+  const auto sizes = [](const MatMulShape& shape) {
+    std::set<int> m_blocks, n_blocks, prefetch;
+    for (const Candidate& candidate : candidates(shape, Simd::kAvx512, kCaches)) {
+      m_blocks.insert(candidate.parameters.m_block);
+      n_blocks.insert(candidate.parameters.n_block);
+      prefetch.insert(candidate.parameters.prefetch_bytes);
+    }
+    return std::array{m_blocks.size(), n_blocks.size(), prefetch.size()};
+  };
+  MatMulShape shape = {.packed = false, .m = 512, .n = 2304, .k = 768};
+  EXPECT_EQ(sizes(shape)[0], 1u);  // Copied once for all rows,
+  EXPECT_GT(sizes(shape)[1], 4u);
+  EXPECT_EQ(sizes(shape)[2], 1u);  // into the caches.
+  shape.m = 8;
+  EXPECT_EQ(sizes(shape)[1], 1u);  // Read by rows, where it lies: once,
+  EXPECT_GT(sizes(shape)[2], 1u);
+  shape.m = 40;
+  EXPECT_GT(sizes(shape)[1], 4u);  // or once a tile of rows.
+  shape.b_type = DType::kBF16;
+  EXPECT_GT(sizes(shape)[1], 4u);
+}
+
+TEST(Candidates, TheModelKnowsItsCaches) {
+  const MatMulShape shape = {.m = 1024, .n = 1024, .k = 1024};
+  const MatMulParameters long_blocks = {
+      .k_block = 1024, .m_block = 1 << 20, .n_block = 1024, .tile = {6, 16}, .prefetch_bytes = 0};
+  MatMulParameters short_blocks = long_blocks;
+  short_blocks.k_block = 128;
+  short_blocks.n_block = 256;
+  short_blocks.m_block = 96;
+  const CacheSizes small = {.l1d = 32 << 10, .l2 = 512 << 10, .l3 = 2 << 20};
+  const CacheSizes large = {.l1d = 1 << 20, .l2 = 64 << 20, .l3 = 512 << 20};
+  const auto cost = [&](const MatMulParameters& p, const CacheSizes& caches) {
+    return expected_cost(p, shape, Simd::kAvx2, caches);
+  };
+  EXPECT_LT(cost(short_blocks, small), cost(long_blocks, small));
+  EXPECT_LT(cost(long_blocks, large), cost(short_blocks, large));
+  EXPECT_GT(cost(long_blocks, {}), 0.0);  // Unknown caches are small ones.
+  MatMulParameters thin = short_blocks;
+  thin.tile = {1, 8};
+  EXPECT_GT(cost(thin, small), 1.5 * cost(short_blocks, small));
+}
+
+// The best guess is a good one: where nothing is known but the model, its first candidate is no
+// worse than the default (whose blocks may lie between those of the grid).
+TEST(Candidates, TheFirstIsNoWorseThanTheDefault) {
+  for (const Simd simd : kAllSimd) {
+    for (const MatMulShape& shape : shapes()) {
+      const auto all = candidates(shape, simd, kCaches);
+      EXPECT_LE(all.front().cost,
+                1.02 * expected_cost(cpu::default_parameters(simd, shape.m, shape.packed), shape,
+                                     simd, kCaches))
+          << shape.m << " " << shape.n << " " << shape.k;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace volta::tuner

@@ -1,0 +1,99 @@
+// The real measuring function: every kind of operand, the same bits whatever the parameters, and
+// sizes that cannot be.
+#include "tuner/matmul_measure.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tuner/search.h"
+
+namespace volta::tuner {
+namespace {
+
+using cpu::MatMulParameters;
+using cpu::MatMulShape;
+using cpu::Simd;
+
+std::vector<Simd> simds() {
+  std::vector<Simd> all;
+  for (const Simd simd : {Simd::kSse4, Simd::kAvx2, Simd::kAvx512}) {
+    if (cpu::simd_available(simd)) all.push_back(simd);
+  }
+  return all;
+}
+
+TEST(MatMulMeasure, NoCandidateChangesABit) {
+  for (const Simd simd : simds()) {
+    for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const bool packed : {true, false}) {
+        for (const std::int64_t m : {1, 5, 33}) {
+          const MatMulShape shape = {
+              .b_type = type, .packed = packed, .threads = 2, .m = m, .n = 200, .k = 150};
+          auto measure = MatMulMeasure::create(shape, simd);
+          ASSERT_TRUE(measure) << measure.error().message();
+          EXPECT_EQ(measure->flops(), 2.0 * static_cast<double>(m) * 200 * 150);
+          const auto grid = candidates(shape, simd, {});
+          for (std::size_t i = 0; i < grid.size(); i += 1 + grid.size() / 12) {
+            const auto seconds = (*measure)(grid[i].parameters);
+            ASSERT_TRUE(seconds) << seconds.error().message();
+            EXPECT_GT(*seconds, 0.0);
+            EXPECT_LT(*seconds, 1.0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(MatMulMeasure, RefusesWhatCannotBe) {
+  const auto code_of = [](const MatMulShape& shape) {
+    const auto made = MatMulMeasure::create(shape, Simd::kSse4);
+    EXPECT_FALSE(made);
+    return made ? ErrorCode::kInternal : made.error().code();
+  };
+  EXPECT_EQ(code_of({.m = 0, .n = 1, .k = 1}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of({.m = 1, .n = -1, .k = 1}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of({.m = 1, .n = 1, .k = kMostDim + 1}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of({.b_type = DType::kI8, .m = 1, .n = 1, .k = 1}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of({.m = 1, .n = kMostDim, .k = kMostDim}), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(code_of({.threads = -1, .m = 1, .n = 1, .k = 1}), ErrorCode::kInvalidArgument);
+  for (const Simd simd : {Simd::kAvx2, Simd::kAvx512}) {
+    if (cpu::simd_available(simd)) continue;
+    const auto made = MatMulMeasure::create({.m = 1, .n = 1, .k = 1}, simd);
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().code(), ErrorCode::kUnsupported);
+  }
+  auto measure = MatMulMeasure::create({.m = 1, .n = 1, .k = 1}, Simd::kSse4);
+  ASSERT_TRUE(measure);
+  const auto invalid = (*measure)(MatMulParameters{});
+  ASSERT_FALSE(invalid);
+  EXPECT_EQ(invalid.error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(MatMulMeasure, LargeProductsAreMeasuredAsSmallerOnes) {
+  EXPECT_EQ(measured_shape({.m = 100'000, .n = 7, .k = 9}),
+            (MatMulShape{.m = 768, .n = 7, .k = 9}));
+  EXPECT_EQ(cpu::row_class(measured_shape({.m = 100'000}).m), cpu::row_class(100'000));
+  EXPECT_EQ(measured_shape({.m = 512, .n = 50257, .k = 768}),
+            (MatMulShape{.m = 512, .n = 2048, .k = 768}));
+  EXPECT_EQ(measured_shape({.m = 1, .n = 50257, .k = 768}).n, 50257);
+}
+
+// All of it at once, in a fraction of a second.
+TEST(MatMulMeasure, ASearchOnThisMachineEnds) {
+  const MatMulShape shape = {.m = 16, .n = 128, .k = 64};
+  const Simd simd = cpu::best_simd();
+  auto measure = MatMulMeasure::create(shape, simd);
+  ASSERT_TRUE(measure);
+  const auto grid = candidates(shape, simd, cpu_signature().caches);
+  const MatMulParameters fallback = cpu::default_parameters(simd, shape.m, shape.packed);
+  const auto found = search(grid, fallback, *measure, {.budget_seconds = 0.2},
+                            [](const SearchProgress&) { return true; });
+  ASSERT_TRUE(found) << found.error().message();
+  EXPECT_TRUE(cpu::valid_parameters(found->chosen, simd));
+  EXPECT_EQ(found->default_kept, found->chosen == fallback);
+  EXPECT_GT(found->before.seconds, 0.0);
+}
+
+}  // namespace
+}  // namespace volta::tuner
