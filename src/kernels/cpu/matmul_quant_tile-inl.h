@@ -159,12 +159,12 @@ HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
   constexpr std::int64_t kGroupBytes = kPanelVectors * lanes(I32()) * 4;
   if constexpr (Vnni) {
     VOLTA_UNROLL
-    for (int g = 0; g < kGroups; ++g) {
+    for (std::int64_t g = 0; g < kGroups; ++g) {
       add_group<Kind, Vnni, Rows, Panels>(t, a + g * 4, b + g * kGroupBytes, sum);
     }
   } else if constexpr (Kind == Quant::kInt8) {
     VOLTA_NO_UNROLL
-    for (int g = 0; g < kGroups; ++g) {
+    for (std::int64_t g = 0; g < kGroups; ++g) {
       add_group<Kind, Vnni, Rows, Panels>(t, a + g * 4, b + g * kGroupBytes, sum);
     }
   } else {
@@ -176,7 +176,7 @@ HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
       for (int v = 0; v < Panels * kPanelVectors; ++v) pairs[i][v] = hn::Zero(d16);
     }
     VOLTA_NO_UNROLL
-    for (int g = 0; g < kGroups; ++g) {
+    for (std::int64_t g = 0; g < kGroups; ++g) {
       add_group<Kind, Vnni, Rows, Panels>(t, a + g * 4, b + g * kGroupBytes, pairs);
     }
     VOLTA_UNROLL
@@ -272,7 +272,7 @@ using QuantTable = std::array<std::array<QuantFunction, kQuantPanels + 1>, kQuan
 
 template <Quant Kind, bool Vnni, int Rows, int Panels>
 constexpr void fill_quant(QuantTable& table) {
-  if constexpr (Panels == 1 || Rows * Panels * kPanelVectors <= kQuantSums) {
+  if constexpr (Panels == 1 || std::int64_t{Rows} * Panels * kPanelVectors <= kQuantSums) {
     table[Rows][Panels] = &quant_tile<Kind, Vnni, Rows, Panels>;
   }
   if constexpr (Panels > 1) {
