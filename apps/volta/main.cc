@@ -1,6 +1,7 @@
 // volta: the command line. Parses, runs one subcommand, and turns errors into messages and exit
 // codes: 0 done, 1 failure, 2 usage, 3 invalid model or file, 4 out of memory, 5 device,
 // 6 verification mismatch, 130 interrupted.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -158,7 +159,21 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace volta::cli
 
+namespace {
+
+// A stream that the caller closed stays unusable, but its number is taken: the next file that is
+// opened would get it, and what is printed would go into that file.
+void occupy_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) != -1) continue;
+    if (::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) != stream) return;
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  occupy_closed_streams();
   std::set_new_handler(volta::cli::on_out_of_memory);
   volta::cli::install_signal_handlers();
   return volta::cli::run(argc, argv);

@@ -35,14 +35,20 @@ using tuner::TuningEntry;
 struct Options {
   std::int64_t dim = 0, m = 0, n = 0, k = 0;
   std::string model;
-  std::string phase = "all";
+  std::string phase;  ///< Empty: all.
   bool plain = false;
   int runs = 15;
   double budget = 8.0;
 };
 
 // Times taken while the quota lets the process wait are the quota's.
-void warn_of_quota(int threads) {
+void warn_of_scarce_cpus(int threads) {
+  if (threads > usable_cpu_count()) {
+    note(
+        fmt::format("volta: warning: {} threads share {} CPUs: what is measured here is not what "
+                    "is fastest where each has its own\n",
+                    threads, usable_cpu_count()));
+  }
   std::ostringstream groups;
   groups << std::ifstream("/proc/self/cgroup").rdbuf();
   const auto quota = cgroup_cpu_quota("/sys/fs/cgroup", groups.str());
@@ -89,9 +95,17 @@ Result<std::vector<cpu::MatMulShape>> shapes_of_model(const Globals& globals,
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
+  VOLTA_TRY(const auto weights, open_weights(directory, config));
+  VOLTA_TRY(const auto loaded,
+            loaded_specs(config, *weights, device, {.packed = true, .format = format}));
+  const auto spec_of = [&](const Value& value) {
+    const auto found = loaded.find(value.name);
+    return found == loaded.end() ? value.spec : found->second;
+  };
   std::vector<cpu::MatMulShape> shapes;
   const auto add = [&](const Graph& built, bool pack) -> Status {
-    VOLTA_TRY(const Graph stored, pack ? prepack(built, device, format) : Result<Graph>(built));
+    VOLTA_TRY(const Graph stored,
+              pack ? set_parameter_specs(built, spec_of) : Result<Graph>(built));
     VOLTA_TRY(const Graph graph, optimize(stored, device, {.compute_dtype = dtype}));
     for (const cpu::MatMulShape& shape : matmul_shapes(graph, device.threads())) {
       const bool known = std::ranges::any_of(
@@ -100,7 +114,7 @@ Result<std::vector<cpu::MatMulShape>> shapes_of_model(const Globals& globals,
     }
     return {};
   };
-  const bool all = options.phase == "all";
+  const bool all = options.phase.empty() || options.phase == "all";
   for (const std::int64_t chunk : prefill_chunks()) {
     if (chunk > config.context || !(all || options.phase == (chunk == 1 ? "decode" : "prompt"))) {
       continue;
@@ -116,7 +130,7 @@ Result<std::vector<cpu::MatMulShape>> shapes_of_model(const Globals& globals,
   if (!shapes.empty()) return shapes;
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("{}: has no products of floats to tune in phase '{}'", options.model,
-                          options.phase));
+                          all ? "all" : options.phase));
 }
 
 Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, const Options& options,
@@ -126,6 +140,12 @@ Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, con
   if (ways != 1 || (sizes && (options.m == 0 || options.n == 0 || options.k == 0))) {
     return fail(ErrorCode::kInvalidArgument,
                 "say what to tune: --dim N, or --m M --n N --k K, or --model DIR");
+  }
+  if (!options.model.empty() && options.plain) {
+    return fail(ErrorCode::kInvalidArgument, "--plain goes with --dim or --m --n --k");
+  }
+  if (options.model.empty() && !options.phase.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--phase goes with --model");
   }
   if (!options.model.empty()) return shapes_of_model(globals, options, device);
   VOLTA_TRY(const DType type, weight_type(globals));
@@ -199,7 +219,7 @@ Status tune_matmul(const Globals& globals, const Options& options) {
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
   auto alone = cache.lock_for_measuring();
   if (!alone) return std::unexpected(std::move(alone).error().with_context("cannot tune"));
-  warn_of_quota(device->threads());
+  warn_of_scarce_cpus(device->threads());
   TuneReport report{.isa = cpu::simd_name(device->simd()),
                     .threads = device->threads(),
                     .file = cache.path(),

@@ -53,7 +53,14 @@ Result<cpu::Simd> choose_simd(std::optional<cpu::Simd> wanted) {
 // What the matrix products are tuned to: the caller's, or what this machine's file says.
 Result<std::shared_ptr<const cpu::MatMulTuning>> choose_tuning(const CpuDeviceOptions& options,
                                                                cpu::Simd simd) {
-  if (options.tuning) return *options.tuning;
+  if (options.tuning) {
+    if (*options.tuning == nullptr || (*options.tuning)->valid(simd)) return *options.tuning;
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("the tuning holds parameters that no kernel of {} takes (a tile that is "
+                    "not one of its tile_shapes()?)",
+                    cpu::simd_name(simd)));
+  }
   const char* word = std::getenv("VOLTA_TUNING");
   const std::string_view wanted = word == nullptr ? "" : word;
   if (wanted == "off") return nullptr;

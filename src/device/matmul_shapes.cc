@@ -20,7 +20,7 @@ std::vector<cpu::MatMulShape> matmul_shapes(const Graph& graph, int threads) {
       inputs.push_back({nullptr, spec.dtype, spec.shape, spec.encoding});
     }
     const cpu::MatMulProblem problem = cpu::matmul_problem(*op, {inputs, {}});
-    if (problem.b_encoding.quantized()) continue;
+    if (!cpu::is_tunable(*op, problem)) continue;
     const cpu::MatMulShape shape = {.b_type = problem.b_type,
                                     .packed = problem.b_encoding.packing == Packing::kPanels,
                                     .threads = threads,

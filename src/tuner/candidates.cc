@@ -12,7 +12,7 @@
 namespace volta::tuner {
 namespace {
 
-constexpr std::int32_t kAll = 1 << 20;  ///< A block of everything: the largest that is valid.
+constexpr std::int32_t kAll = 1 << 20;  ///< The largest block that is valid.
 
 constexpr std::array<std::int32_t, 14> kKBlocks = {64,  96,  128,  160,  192,  256,  384,
                                                    512, 768, 1024, 1536, 2048, 4096, 8192};
@@ -78,17 +78,21 @@ Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
   std::vector<std::int32_t> n_limits;
   for (const std::int32_t panels : kNBlockPanels) n_limits.push_back(panels * panel);
   const bool in_rows = !shape.packed && cpu::reads_rows_in_place(shape.b_type, shape.m, shape.n);
-  // A slice of b is as large as a block of K times n_block: all of K is no more than that.
-  const auto whole_k =
-      static_cast<std::int32_t>(std::min<std::int64_t>(kAll, ceil_div(shape.k, 8) * 8));
+  // Not without limit: what was measured is what larger products of the same class get.
+  const auto whole = [](std::int64_t size, std::int64_t unit) {
+    return static_cast<std::int32_t>(std::min<std::int64_t>(kAll, ceil_div(size, unit) * unit));
+  };
+  const std::int32_t whole_m = whole(shape.m, 1), whole_n = whole(shape.n, panel);
+  const std::int32_t whole_k = whole(shape.k, 8);
   Axes axes{.k_blocks = distinct_limits(shape.k, 8, kKBlocks, whole_k),
-            .m_blocks = distinct_limits(shape.m, 1, kMBlocks, kAll),
-            .n_blocks = distinct_limits(shape.n, panel, n_limits, kAll),
+            .m_blocks = distinct_limits(shape.m, 1, kMBlocks, whole_m),
+            .n_blocks = distinct_limits(shape.n, panel, n_limits, whole_n),
             .prefetch = {kPrefetchBytes.begin(), kPrefetchBytes.end()}};
   const cpu::MatMulParameters usual = cpu::default_parameters(simd, shape.m, shape.packed);
-  if (!shape.packed) axes.m_blocks = {kAll};
+  if (shape.m == 1) axes.prefetch = {usual.prefetch_bytes};  // One row asks for nothing ahead.
+  if (!shape.packed && !in_rows) axes.m_blocks = {whole_m};
   if (!shape.packed && !in_rows) axes.prefetch = {usual.prefetch_bytes};
-  if (in_rows && shape.m <= usual.tile.rows) axes.n_blocks = {kAll};
+  if (in_rows && shape.m <= usual.tile.rows) axes.n_blocks = {whole_n};
   return axes;
 }
 
@@ -133,7 +137,8 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
   const double type = static_cast<double>(dtype_size(s.b_type));
   const auto k_block = static_cast<double>(evened(s.k, p.k_block, 8));
   // What is packed on the way is packed for all rows at once.
-  const auto m_block = s.packed ? static_cast<double>(evened(s.m, p.m_block, 1)) : m;
+  const bool copied = !s.packed && !cpu::reads_rows_in_place(s.b_type, s.m, s.n);
+  const auto m_block = copied ? m : static_cast<double>(evened(s.m, p.m_block, 1));
   const auto n_block = static_cast<double>(evened(s.n, p.n_block, cpu::panel_width(simd)));
 
   // Rows are evened out over the tiles; a tile that is not full of columns takes as long as a full

@@ -27,6 +27,8 @@ constexpr double kSmallestGain = 0.005;
 /// A duel may take this much of the budget in all, and so many times the runs.
 constexpr double kDuelShare = 1.25;
 constexpr int kMostExtensions = 8;
+/// With fewer pairs nobody has won: their spread says nothing.
+constexpr std::size_t kFewestPairs = 3;
 /// Finalists of the halving, and of the duel.
 constexpr std::size_t kFinalists = 4;
 constexpr std::size_t kDuellists = 3;
@@ -277,6 +279,7 @@ class Search {
   }
   bool decided() const {
     if (finalists_.empty()) return true;
+    if (finalists_.front().samples.size() < kFewestPairs) return false;
     const Gain now = gain();
     return now.noise < std::max(kSmallestGain, 0.25 * (now.value - 1));
   }
@@ -290,7 +293,7 @@ class Search {
     result.tried = std::ranges::count(measured_, true);
     result.measurements = measurements_;
     result.seconds = elapsed();
-    if (finalists_.empty()) return result;
+    if (finalists_.empty() || finalists_.front().samples.size() < kFewestPairs) return result;
     const Gain won = gain();
     if (won.value - 1 < std::max(kSmallestGain, won.noise)) return result;
     result.chosen = finalists_.front().parameters;

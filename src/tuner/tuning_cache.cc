@@ -60,8 +60,11 @@ Result<T> one_of(const JsonRef& object, std::string_view key, const std::array<T
   for (const T& value : all) {
     if (word == name(value)) return value;
   }
+  // Not the word itself: it may be anything, and this goes to a terminal.
+  std::string known;
+  for (const T& value : all) known += fmt::format("{}{}", known.empty() ? "" : ", ", name(value));
   return fail(ErrorCode::kInvalidFile,
-              fmt::format("{}: {}: '{}' is not known", object.path(), key, word));
+              fmt::format("{}: {}: is none of {}", object.path(), key, known));
 }
 
 Result<CpuSignature> read_signature(const JsonRef& object) {
@@ -111,6 +114,11 @@ Result<TuningEntry> read_entry(const JsonRef& object) {
   VOLTA_TRY(const JsonRef parameters, object.member("parameters"));
   VOLTA_TRY(e.parameters, read_parameters(parameters));
   return e;
+}
+
+// Whether a file with this error is no use to anybody, rather than just not readable now.
+bool is_bad(const Error& error) {
+  return error.code() == ErrorCode::kInvalidFile || error.code() == ErrorCode::kUnsupported;
 }
 
 // Whether one of them replaces the other.
@@ -237,11 +245,10 @@ Result<std::vector<TuningEntry>> TuningCache::read() const {
 std::vector<TuningEntry> TuningCache::read_or_set_aside() const {
   auto entries = read();
   if (entries) return *std::move(entries);
-  const ErrorCode code = entries.error().code();
-  const bool bad = code == ErrorCode::kInvalidFile || code == ErrorCode::kUnsupported;
-  if (bad) {
-    // Under the lock, because another process may just have put a good one in its place.
-    const auto locked = lock();
+  if (is_bad(entries.error())) {
+    // Under the lock, because another process may just have put a good one in its place. A program
+    // that only wants to run does not wait for it.
+    const auto locked = DirectoryLock::acquire(directory_);
     if (locked) return set_aside();
   }
   log(LogLevel::kWarning,
@@ -277,6 +284,7 @@ Status TuningCache::add(std::span<const TuningEntry> entries) const {
   VOLTA_TRY(create_directories(directory_));
   VOLTA_TRY(const DirectoryLock locked, lock());
   auto known = read();
+  if (!known && !is_bad(known.error())) return std::unexpected(std::move(known).error());
   std::vector<TuningEntry> all = known ? *std::move(known) : set_aside();
   VOLTA_TRY(merge(all, entries));
   return write_file_atomic(path(), tuning_to_json(all, signature_));
@@ -292,6 +300,7 @@ Result<bool> TuningCache::clear() const {
 Result<DirectoryLock> TuningCache::lock_for_measuring() const {
   const std::string folder = join_path(directory_, "measuring");
   VOLTA_TRY(create_directories(folder));
+  VOLTA_TRY(check_replaceable(path()));
   return DirectoryLock::acquire(folder);
 }
 

@@ -137,6 +137,8 @@ TEST_F(Tune, BadRequestsAreUsage) {
                                              {"--dim", "64", "--budget", "0"},
                                              {"--dim", "64", "--output", "dot"},
                                              {"--dim", "64", "--profile", "x.csv"},
+                                             {"--dim", "64", "--phase", "decode"},
+                                             {"--model", "x", "--plain"},
                                              {"--model", "x", "--phase", "sleep"}}) {
     EXPECT_EQ(tune(words).exit_code, 2) << testing::PrintToString(words);
   }
@@ -239,6 +241,10 @@ TEST_F(Tune, TunesEveryShapeOfAModelAndItRunsOnThat) {
       tune({"--model", path("run"), "--phase", "decode", "--output", "csv", "--budget", "0.02"});
   ASSERT_EQ(decode.exit_code, 0) << decode.err;
   EXPECT_LT(decode.out.size(), tuned.out.size());
+  ASSERT_EQ(volta({"quantize", path("run"), "--weights", "q8", "--out", path("q8")}).exit_code, 0);
+  const CommandResult integers = tune({"--model", path("q8"), "--phase", "decode"});
+  EXPECT_EQ(integers.exit_code, 2);
+  EXPECT_THAT(integers.err, HasSubstr("has no products of floats to tune in phase 'decode'"));
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -462,6 +464,23 @@ TEST_F(VoltaTest, AnInterruptedRunSavesAndResumesToTheSameBits) {
   const auto b = read_binary_file(path("run/step-2000/model.safetensors"));
   ASSERT_TRUE(a && b);
   EXPECT_TRUE(std::ranges::equal(a->span(), b->span()));
+}
+
+// The numbers of closed streams are those of the next files that are opened.
+TEST_F(VoltaTest, WhatIsPrintedReachesNoFileOfARun) {
+  std::string words;
+  for (const std::string& word : train()) words += " " + word;
+  const std::string shell = "cd '" + dir_.path() + "' && '" VOLTA_BINARY "'" + words +
+                            " <&- 2>&- >'" + path("out.txt") + "'";
+  ASSERT_EQ(std::system(shell.c_str()), 0);
+  std::ifstream metrics(path("run/metrics.jsonl"));
+  int lines = 0;
+  for (std::string line; std::getline(metrics, line); ++lines) {
+    EXPECT_TRUE(line.starts_with('{') && line.ends_with('}')) << line;
+  }
+  EXPECT_GE(lines, 6);
+  const std::string closed = "cd '" + dir_.path() + "' && '" VOLTA_BINARY "' version >&- 2>&-";
+  EXPECT_EQ(WEXITSTATUS(std::system(closed.c_str())), 1);
 }
 
 TEST_F(VoltaTest, AClosedOutputIsAnErrorNotACrash) {

@@ -82,6 +82,12 @@ TEST(CpuDevice, StartsTunedUnlessToldOtherwise) {
   EXPECT_FALSE(tuned({.simd = cpu::Simd::kSse4, .tuning = nullptr}));
   const auto other = std::make_shared<cpu::MatMulTuning>();
   EXPECT_EQ((*CpuDevice::create({.tuning = other}))->tuning(), other);
+  // A tile of wider vectors: its kernel would write where nothing is.
+  const auto wide = std::make_shared<cpu::MatMulTuning>();
+  wide->set({.m = 1, .n = 64, .k = 32},
+            {.k_block = 64, .m_block = 32, .n_block = 256, .tile = {1, 256}});
+  expect_error(CpuDevice::create({.simd = cpu::Simd::kSse4, .tuning = wide}),
+               ErrorCode::kInvalidArgument, "parameters that no kernel of sse4 takes");
   for (const char* word : {"", "on"}) {
     const ScopedEnv env("VOLTA_TUNING", word);
     EXPECT_TRUE(tuned());

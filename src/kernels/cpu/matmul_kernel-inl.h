@@ -1,6 +1,6 @@
 // The pieces of the matrix product that live in vectors: the tile of c that stays in registers
 // over a K block, and the epilogue. Compiled once per instruction set (see simd.h). Knows no
-// threads and no loops around a tile; those are in matmul_tiles.cc.
+// threads and no loops around a tile; those are in matmul_loops.cc.
 
 // Include guard, toggled once per target.
 #if defined(VOLTA_KERNELS_CPU_MATMUL_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -122,6 +122,11 @@ void MatMulTuning::set(const MatMulShape& shape, const MatMulParameters& paramet
   }
 }
 
+bool MatMulTuning::valid(Simd simd) const {
+  return std::ranges::all_of(
+      entries_, [&](const Entry& entry) { return valid_parameters(entry.parameters, simd); });
+}
+
 std::optional<MatMulParameters> MatMulTuning::find(const MatMulShape& shape) const {
   const auto wanted = class_of(shape);
   const auto less = [](const Entry& entry, const auto& wanted_class) {

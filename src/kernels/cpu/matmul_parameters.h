@@ -25,7 +25,7 @@ struct TileShape {
 struct MatMulParameters {
   std::int32_t k_block = 0;         ///< Steps of K that a tile stays in registers for; times 8.
   std::int32_t m_block = 0;         ///< Rows of a that pass by a slice of b before the next slice.
-  std::int32_t n_block = 0;         ///< Columns of b in a slice.
+  std::int32_t n_block = 0;         ///< Columns of b in a slice of k_block steps; of fewer, more.
   TileShape tile = {};              ///< One of tile_shapes(). Fewer rows get the same columns.
   std::int32_t prefetch_bytes = 0;  ///< How far ahead a tile asks for b; 0: not at all.
   bool operator==(const MatMulParameters&) const = default;
@@ -86,6 +86,8 @@ class MatMulTuning {
   /// nothing where none was tuned. Batched products are not tuned.
   std::optional<MatMulParameters> find(const MatMulShape& shape) const;
   std::size_t size() const { return entries_.size(); }
+  /// Whether every choice is one that the kernels of `simd` can run with.
+  bool valid(Simd simd) const;
 
  private:
   struct Entry {

@@ -1,4 +1,4 @@
-// The arithmetic behind matmul_plan.h: block sizes from the caches, and who computes what.
+// The arithmetic behind matmul_plan.h: what is cut where, and who computes what.
 #include "kernels/cpu/matmul_plan.h"
 
 #include <algorithm>
@@ -117,12 +117,17 @@ MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes) {
   return p;
 }
 
+bool is_tunable(const MatMul& op, const MatMulProblem& p) {
+  return p.batch == 1 && p.a_type == DType::kF32 && !op.transpose_a && !p.b_encoding.quantized() &&
+         (!op.transpose_b || !p.b_encoding.plain());
+}
+
 namespace {
 
 /// The tuned choice for this product, or the default.
-MatMulParameters choose_parameters(const MatMulProblem& p, Simd simd, int threads,
+MatMulParameters choose_parameters(const MatMul& op, const MatMulProblem& p, Simd simd, int threads,
                                    const MatMulTuning* tuning) {
-  if (tuning != nullptr && p.batch == 1) {
+  if (tuning != nullptr && is_tunable(op, p)) {
     const MatMulShape shape{.b_type = p.b_type,
                             .packed = !p.b_encoding.plain(),
                             .threads = threads,
@@ -165,7 +170,7 @@ void size_slices(MatMulPlan& plan, const MatMulParameters& parameters) {
 
 MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads,
                        const MatMulTuning* tuning) {
-  const MatMulParameters parameters = choose_parameters(problem, simd, threads, tuning);
+  const MatMulParameters parameters = choose_parameters(op, problem, simd, threads, tuning);
   MatMulPlan plan;
   plan.op = op;
   plan.problem = problem;

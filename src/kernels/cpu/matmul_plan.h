@@ -45,6 +45,11 @@ struct MatMulProblem {
 };
 MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes);
 
+/// Whether a product's parameters may come from a MatMulTuning: one of rows of f32 that are not
+/// transposed, and of a prepared weight or rows of b as they are. The others have tiles and costs
+/// of their own that nobody measures, and run with the defaults.
+bool is_tunable(const MatMul& op, const MatMulProblem& problem);
+
 /// How a task gets at b's panels.
 enum class PanelSource : std::uint8_t {
   kPack,     ///< Copies a slice of them into its workspace, as f32.

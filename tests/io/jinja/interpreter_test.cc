@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -241,10 +242,10 @@ TEST(JinjaRun, WorkOnLongTextsIsCounted) {
   };
   for (const std::string& source : slow) {
     const std::string name = source.substr(0, 200);
-    const auto begin = std::chrono::steady_clock::now();
+    // Uncounted work would take hours; sanitizers and other programs cost a factor.
+    const std::clock_t begin = std::clock();
     const auto result = run(source, {.steps = 5'000'000, .bytes = 64 << 20});
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    EXPECT_LT(seconds.count(), 5.0) << name;
+    EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 60.0) << name;
     ASSERT_FALSE(result) << name;
     EXPECT_THAT(result.error().message(), AnyOf(HasSubstr("the template runs for too long"),
                                                 HasSubstr("the template makes too much text")))
