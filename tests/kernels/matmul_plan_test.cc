@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "attention_fixture.h"
+#include "kernels/cpu/matmul_parameters.h"
 
 namespace volta::test {
 namespace {
@@ -96,6 +97,30 @@ TEST(MatMulPlan, PartsMatchTheThreads) {
       }
     }
   }
+}
+
+TEST(MatMulPlan, OnlyWhatIsMeasuredIsTuned) {
+  cpu::MatMulProblem problem{.m = 200, .n = 300, .k = 100};
+  cpu::MatMulTuning tuning;
+  const cpu::MatMulParameters odd{.k_block = 24, .m_block = 40, .n_block = 64, .tile = {3, 32}};
+  tuning.set({.packed = false, .threads = 2, .m = 200, .n = 300, .k = 100}, odd);
+  tuning.set({.b_type = DType::kBF16, .packed = true, .threads = 2, .m = 200, .n = 300, .k = 100},
+             odd);
+  const auto tuned = [&](const MatMul& op, int threads = 2) {
+    return cpu::plan_matmul(op, problem, cpu::Simd::kAvx512, threads, &tuning).tile_rows == 3;
+  };
+  EXPECT_TRUE(tuned({}));
+  EXPECT_FALSE(tuned({}, 1));
+  EXPECT_FALSE(tuned({.transpose_a = true}));
+  EXPECT_FALSE(tuned({.transpose_b = true}));
+  problem.batch = 2;
+  EXPECT_FALSE(tuned({.batched = true}));
+  problem.batch = 1;
+  problem.b_type = DType::kBF16;
+  problem.b_encoding = cpu::panel_encoding(DType::kBF16, true, cpu::Simd::kAvx512);
+  EXPECT_TRUE(tuned({.transpose_b = true}));  // A prepared weight: its panels lie alike.
+  problem.a_type = DType::kBF16;
+  EXPECT_FALSE(tuned({.transpose_b = true}));
 }
 
 TEST(MatMulPlan, SmallWorkStaysOnTheCaller) {
