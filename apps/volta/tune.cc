@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <vector>
 
 #include "base/cpu.h"
@@ -41,22 +39,16 @@ struct Options {
   double budget = 8.0;
 };
 
-// Times taken while the quota lets the process wait are the quota's.
+// Times taken while threads wait for each other, or for the quota, are not the kernels'.
 void warn_of_scarce_cpus(int threads) {
-  if (threads > usable_cpu_count()) {
-    note(
-        fmt::format("volta: warning: {} threads share {} CPUs: what is measured here is not what "
-                    "is fastest where each has its own\n",
-                    threads, usable_cpu_count()));
-  }
-  std::ostringstream groups;
-  groups << std::ifstream("/proc/self/cgroup").rdbuf();
-  const auto quota = cgroup_cpu_quota("/sys/fs/cgroup", groups.str());
-  if (!quota || *quota >= threads) return;
+  const auto quota = cgroup_cpu_quota();
+  const double cpus = std::min<double>(usable_cpu_count(), quota.value_or(threads));
+  if (cpus >= threads) return;
   note(
-      fmt::format("volta: warning: {} thread{} share {:.2f} of a CPU (the cgroup's quota): what is "
-                  "measured here may not be what is fastest elsewhere\n",
-                  threads, threads == 1 ? "" : "s", *quota));
+      fmt::format("volta: warning: {} thread{} share {:.4g} CPU{}{}: what is measured here may not "
+                  "be what is fastest elsewhere\n",
+                  threads, threads == 1 ? "" : "s", cpus, cpus == 1 ? "" : "s",
+                  quota && *quota < threads ? " (the cgroup's quota)" : ""));
 }
 
 Result<std::shared_ptr<CpuDevice>> open_cpu(const Globals& globals) {

@@ -22,13 +22,6 @@ std::string describe(const cpu::MatMulParameters& p) {
                      block(p.k_block), block(p.m_block), block(p.n_block), p.prefetch_bytes);
 }
 
-void write_parameters(JsonWriter& json, const cpu::MatMulParameters& p) {
-  json.key("parameters").begin_object().field("k_block", p.k_block).field("m_block", p.m_block);
-  json.field("n_block", p.n_block).field("tile_rows", p.tile.rows);
-  json.field("tile_columns", p.tile.columns).field("prefetch_bytes", p.prefetch_bytes);
-  json.end_object();
-}
-
 void write_shape(JsonWriter& json, const cpu::MatMulShape& s) {
   json.field("dtype", dtype_name(s.b_type)).field("packed", s.packed);
   json.field("threads", s.threads).field("m", s.m).field("n", s.n).field("k", s.k);
@@ -87,7 +80,7 @@ std::string to_json(const TuneReport& report) {
     json.field("tuned_s", t.result.after.seconds).field("tuned_spread", t.result.after.spread);
     json.field("default_gflops", t.entry.default_gflops);
     json.field("tuned_gflops", t.entry.tuned_gflops);
-    write_parameters(json, t.entry.parameters);
+    tuner::write_parameters(json, t.entry.parameters);
     json.field("candidates", t.result.candidates).field("tried", t.result.tried);
     json.field("measurements", t.result.measurements).field("search_s", t.result.seconds);
     json.end_object();

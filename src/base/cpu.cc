@@ -196,9 +196,13 @@ int64_t usable_memory_bytes() {
   return bytes(info.totalram, limits.memory) + bytes(info.totalswap, limits.swap);
 }
 
+std::optional<double> cgroup_cpu_quota() {
+  return cgroup_cpu_quota("/sys/fs/cgroup", read_kernel_file("/proc/self/cgroup"));
+}
+
 int usable_cpu_count() {
   const int affinity = affinity_cpu_count();
-  const auto quota = cgroup_cpu_quota("/sys/fs/cgroup", read_kernel_file("/proc/self/cgroup"));
+  const auto quota = cgroup_cpu_quota();
   if (!quota || *quota >= affinity) return affinity;
   return std::max(static_cast<int>(std::ceil(*quota)), 1);
 }

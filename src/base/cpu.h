@@ -19,6 +19,8 @@ int usable_cpu_count();
 /// process's /proc/self/cgroup. A quota on an ancestor binds as well.
 std::optional<double> cgroup_cpu_quota(const std::string& cgroup_root,
                                        std::string_view proc_cgroup);
+/// That of this process.
+std::optional<double> cgroup_cpu_quota();
 
 /// Memory and swap together that this process may fill, in bytes: the machine's, or less where its
 /// cgroups say so.

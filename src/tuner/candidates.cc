@@ -25,8 +25,8 @@ constexpr std::int64_t kMostPackedBytes = 8 << 20;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// Blocks of at most `block` steps each, evened out as the kernels do, in whole units: how long they
-// are.
+// Blocks of at most `block` steps each, evened out in whole units: how long they are. (The kernels
+// even out blocks of K and M; what cuts N into as many slices counts as the same here.)
 std::int64_t evened(std::int64_t size, std::int64_t block, std::int64_t unit) {
   return ceil_div(ceil_div(size, ceil_div(size, block)), unit) * unit;
 }

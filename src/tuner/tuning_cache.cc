@@ -44,11 +44,8 @@ void write_entry(JsonWriter& json, const TuningEntry& e) {
   json.begin_object().field("isa", cpu::simd_name(e.simd)).field("threads", e.shape.threads);
   json.field("dtype", dtype_name(e.shape.b_type)).field("packed", e.shape.packed);
   json.field("m", e.shape.m).field("n", e.shape.n).field("k", e.shape.k);
-  const cpu::MatMulParameters& p = e.parameters;
-  json.key("parameters").begin_object().field("k_block", p.k_block).field("m_block", p.m_block);
-  json.field("n_block", p.n_block).field("tile_rows", p.tile.rows);
-  json.field("tile_columns", p.tile.columns).field("prefetch_bytes", p.prefetch_bytes);
-  json.end_object().field("default_gflops", e.default_gflops);
+  write_parameters(json, e.parameters);
+  json.field("default_gflops", e.default_gflops);
   json.field("tuned_gflops", e.tuned_gflops).end_object();
 }
 
@@ -156,6 +153,13 @@ bool same_choice(const cpu::MatMulShape& a, const cpu::MatMulShape& b) {
   x.m = cpu::row_class(x.m);
   y.m = cpu::row_class(y.m);
   return x == y;
+}
+
+void write_parameters(JsonWriter& json, const cpu::MatMulParameters& p) {
+  json.key("parameters").begin_object().field("k_block", p.k_block).field("m_block", p.m_block);
+  json.field("n_block", p.n_block).field("tile_rows", p.tile.rows);
+  json.field("tile_columns", p.tile.columns).field("prefetch_bytes", p.prefetch_bytes);
+  json.end_object();
 }
 
 std::string tuning_to_json(std::span<const TuningEntry> entries, const CpuSignature& signature) {

@@ -21,7 +21,7 @@ struct TileShape {
 };
 
 /// How a product is cut. Sizes are upper limits: a smaller product has smaller blocks, and blocks
-/// are evened out.
+/// of K and M are evened out.
 struct MatMulParameters {
   std::int32_t k_block = 0;         ///< Steps of K that a tile stays in registers for; times 8.
   std::int32_t m_block = 0;         ///< Rows of a that pass by a slice of b before the next slice.
