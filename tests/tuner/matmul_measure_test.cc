@@ -68,6 +68,7 @@ TEST(MatMulMeasure, WhatTakesTooLongToBeginIsToldBefore) {
   const MatMulShape small = {.m = 1, .n = 512, .k = 512};
   EXPECT_EQ(MatMulMeasure::seconds_to_begin(small, simd), 0.0);
   EXPECT_TRUE(MatMulMeasure::create(small, simd, 1e-6));
+  EXPECT_FALSE(MatMulMeasure::seconds_to_begin({.m = 1, .n = 0, .k = 1}, simd));
   // Whichever size is the large one: 64 MiB of b.
   for (const MatMulShape& large : {MatMulShape{.m = 1, .n = kMostDim, .k = 1},
                                    MatMulShape{.packed = false, .m = 1, .n = 1, .k = kMostDim}}) {
