@@ -34,7 +34,10 @@ set_property(SOURCE base/version.cc APPEND PROPERTY COMPILE_DEFINITIONS
              VOLTA_VERSION="${PROJECT_VERSION}" VOLTA_GIT_HASH="${git_hash}")
 
 # What the tuner measured belongs to the kernels it was measured with. Only one file sees the hash.
-file(GLOB matmul_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/matmul*")
+# Products of integers are not tuned.
+file(GLOB matmul_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/matmul*"
+     "${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/math-inl.h")
+list(FILTER matmul_sources EXCLUDE REGEX "matmul_quant")
 set(kernel_hashes "")
 foreach(source IN LISTS matmul_sources)
   file(SHA256 "${source}" source_hash)

@@ -160,7 +160,9 @@ Result<TunedShape> tune_shape(const cpu::MatMulShape& shape, const std::string& 
   return tuned;
 }
 
-bool is_too_large(const Error& error) {
+/// Whether a shape cannot be measured in itself, as one that does not fit the budget or the memory:
+/// no reason to leave the others.
+bool concerns_shape(const Error& error) {
   return error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kOutOfMemory;
 }
 
@@ -183,9 +185,8 @@ Status tune_matmul(const Globals& globals, const Options& options) {
   for (const cpu::MatMulShape& shape : shapes) {
     const std::string name = fmt::format("[{}/{}] {}", ++number, shapes.size(), name_of(shape));
     auto tuned = tune_shape(shape, name, device->simd(), options);
-    // One that does not fit the budget or the memory is no reason to leave the others.
     const bool last = number == shapes.size() && report.shapes.empty();
-    if (!tuned && !last && is_too_large(tuned.error())) {
+    if (!tuned && !last && concerns_shape(tuned.error())) {
       note(fmt::format("{}: left out: {}\n", name, tuned.error().message()));
       continue;
     }

@@ -165,11 +165,10 @@ Encoding CpuDevice::preferred_encoding(const Op& op, std::size_t input,
 }
 
 // Only how sums are taken could be a choice of a kernel's. A product of floats is one chain of
-// multiply-adds over K; with integers, the blocks are part of the weight's type.
+// multiply-adds over K; with integers, the blocks follow from the weight's type and K.
 std::string CpuDevice::kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const {
   if (!std::holds_alternative<MatMul>(op)) return {};
-  const bool pairs = inputs[0].dtype == DType::kBF16 && inputs[1].dtype == DType::kBF16;
-  return pairs && simd_ == cpu::Simd::kAvx512 && cpu::bf16_dot_available()
+  return cpu::multiplies_pairs(inputs[0].dtype, inputs[1].dtype, simd_)
              ? "MatMul: one sum over K, bf16 by pairs"
              : "MatMul: one sum over K";
 }

@@ -33,7 +33,8 @@ enum class Activation : std::uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 /// batched: a and b have the same rank >= 3 and leading axes; no epilogue.
 /// Neither batched nor with transpose_a, b may be encoded: with transpose_b in transposed panels,
 /// otherwise in panels of itself. Results are the same, bit for bit; but where b is quantised, each
-/// row of a is, too: in blocks of 32 along K, to int8 with a scale of f32.
+/// row of a is, too: to int8 in blocks along K as long as b's or longer, with a scale of f32 each;
+/// what that leaves of 32 elements far louder than the rest of their block is rounded once more.
 struct MatMul {
   bool transpose_a = false;
   bool transpose_b = false;

@@ -28,8 +28,9 @@ constexpr std::int64_t kMostColumns = 2048;
 constexpr double kShortest = 300e-6;
 constexpr int kMostTimes = 100'000;
 
-/// What a budget leaves for the operands and the first two products; and the part of b, in elements
-/// and at least so many rows and columns where it has them, that tells how long those will take.
+/// What a budget leaves for the operands and the first two products; and the part of a and b, in
+/// elements and at least so many steps of K and columns where there are, that tells how long those
+/// will take.
 constexpr double kBeginShare = 0.5;
 constexpr std::int64_t kSampleElements = 1 << 22;
 constexpr std::int64_t kSampleSize = 1 << 11;
@@ -61,7 +62,8 @@ Status check_shape(const cpu::MatMulShape& s) {
   // Two c, a and b as they are made (f32) and in their types, b in panels. Sizes are below 2^24: no
   // overflow.
   const std::int64_t b_bytes = s.n * s.k * (4 + 2 * dtype_size(s.b_type));
-  const std::int64_t a_bytes = s.m * s.k * (4 + dtype_size(s.a_type));
+  const std::int64_t a_narrow = s.a_type == DType::kF32 ? 0 : dtype_size(s.a_type);
+  const std::int64_t a_bytes = s.m * s.k * (4 + a_narrow);
   const std::int64_t bytes = 8 * s.m * s.n + a_bytes + b_bytes;
   if (bytes <= usable_memory_bytes()) return {};
   return fail(ErrorCode::kOutOfMemory,
@@ -101,14 +103,14 @@ cpu::MatMulShape measured_shape(const cpu::MatMulShape& shape) {
 }
 
 Result<double> MatMulMeasure::seconds_to_begin(const cpu::MatMulShape& shape, cpu::Simd simd) {
-  // A smaller b, of as many elements whatever its form.
+  // Smaller operands, of as many elements whatever their form.
   cpu::MatMulShape small = measured_shape(shape);
   VOLTA_TRY(check_shape(small));
   const double whole = flops_of(small);
-  const std::int64_t n = small.n, k = small.k;
-  if (n * k <= kSampleElements) return 0.0;
+  const std::int64_t n = small.n, k = small.k, both = small.m + n;
+  if (both * k <= kSampleElements) return 0.0;
   small.n = std::min(n, std::max(kSampleSize, kSampleElements / k));
-  small.k = std::min(k, std::max(kSampleSize, kSampleElements / n));
+  small.k = std::min(k, std::max(kSampleSize, kSampleElements / both));
   const double before = monotonic_seconds();
   VOLTA_TRY(const MatMulMeasure sample, create(small, simd));
   return (monotonic_seconds() - before) * whole / sample.flops();

@@ -28,8 +28,8 @@ class MatMulMeasure {
  public:
   /// Makes the operands, a pool of shape.threads threads and the default's result. kInvalidArgument
   /// for sizes, types or a layout that cannot be, and where seconds_to_begin() is more than half of
-  /// `budget_seconds`; kOutOfMemory when the operands do not fit (both told before any is made);
-  /// kUnsupported where this machine lacks `simd`.
+  /// `budget_seconds`; kOutOfMemory when the operands do not fit (both told before any of full size
+  /// is made); kUnsupported where this machine lacks `simd`.
   static Result<MatMulMeasure> create(
       const cpu::MatMulShape& shape, cpu::Simd simd,
       double budget_seconds = std::numeric_limits<double>::infinity());

@@ -20,6 +20,7 @@ struct QuantCase {
   std::int32_t block = 32;
   bool transposed = true;
   MatMul op = {};
+  DType a_type = DType::kF32;
 };
 
 /// A matrix in some encoding.
@@ -89,7 +90,7 @@ RoundedBlock round_block(std::span<const float> x, bool fused) {
     const float top = largest(x.subspan(i, 32));
     if (top > 0x1p-100f) quietest = std::min(quietest, top);
   }
-  const float limit = std::min(largest(x), 3 * quietest);
+  const float limit = std::min(largest(x), 8 * quietest);
   RoundedBlock out{round_to(limit, x), {}};
   for (std::size_t i = 0; i < x.size(); i += 32) {
     out.rests.emplace_back();
@@ -108,7 +109,7 @@ RoundedBlock round_block(std::span<const float> x, bool fused) {
 std::vector<float> promised(const QuantCase& c, const std::vector<float>& a, Weight& rows,
                             bool fused) {
   const std::int64_t blocks = rows.encoding.blocks(c.k);
-  std::int64_t a_block = cpu::quant_block(Quant::kInt8, c.k);
+  std::int64_t a_block = c.k % 128 == 0 ? 128 : c.k % 64 == 0 ? 64 : 32;
   if (c.quant == Quant::kInt8 || a_block % c.block != 0) a_block = c.block;
   const View view = rows.view();
   std::vector<float> all;
@@ -155,8 +156,9 @@ std::vector<float> multiply(const QuantCase& c, const std::vector<float>& a, Wei
                             cpu::Simd simd, bool vnni, ThreadPool& pool,
                             const std::vector<float>& bias = {},
                             const std::vector<float>& residual = {}) {
-  Operand in(Shape(c.m, c.k), a), out(Shape(c.m, c.n));
+  Operand in(Shape(c.m, c.k), a, c.a_type), out(Shape(c.m, c.n));
   cpu::MatMulProblem problem{.m = c.m, .n = c.n, .k = c.k};
+  problem.a_type = c.a_type;
   problem.b_encoding = panels.encoding;
   cpu::MatMulOperands operands;
   operands.a = in.view().data;
@@ -209,6 +211,8 @@ TEST_P(MatMulQuant, GivesThePromisedSums) {
                                          {6, 128, 64, 128},
                                          {7, 320, 100, 64},
                                          {19, 64, 300, 32},
+                                         {3, 300, 40, 256},
+                                         {2, 100, 40, 96},
                                          {26, 130, 65, 128}}) {
       for (const bool transposed : {false, true}) {
         const QuantCase c{m, k, n, quant, block, transposed};
@@ -279,6 +283,44 @@ TEST_P(MatMulQuant, ARowDependsNeitherOnTheOthersNorOnThreads) {
   }
 }
 
+TEST_P(MatMulQuant, RowsOfSixteenBitsCountAsTheirValues) {
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    QuantCase c{5, 150, 40};
+    auto a = spiky_values(5, 150);
+    for (float& x : a) {
+      x = type == DType::kBF16 ? f32_from_bf16(bf16_from_f32(x)) : f32_from_f16(f16_from_f32(x));
+    }
+    Operand b(b_shape(c), random_values(150 * 40, 2));
+    Weight panels =
+        encode(b.view(), cpu::panel_encoding(DType::kF32, true, GetParam(), in_rows(c)), pool_);
+    const auto expected = multiply(c, a, panels, GetParam(), cpu::vnni_available(), pool_);
+    c.a_type = type;
+    const auto got = multiply(c, a, panels, GetParam(), cpu::vnni_available(), pool_);
+    EXPECT_TRUE(same_bits(got, expected)) << dtype_name(type);
+  }
+}
+
+TEST_P(MatMulQuant, AWeightBeyondF16LeavesOtherRowsAlone) {
+  // Row 0 has a rest where row 1 has none, and b's scale there is infinite.
+  const QuantCase c{2, 128, 32, Quant::kInt8, 128};
+  Operand b(b_shape(c), random_values(128 * 32, 2));
+  Weight panels =
+      encode(b.view(), cpu::panel_encoding(DType::kF32, true, GetParam(), in_rows(c)), pool_);
+  auto bytes = reinterpret_cast<std::uint8_t*>(panels.memory.data());
+  const auto place = cpu::block_place(bytes, panels.encoding, 1, 3, 0);
+  place.scale[0] = 0x00;
+  place.scale[1] = 0x7C;
+  auto a = random_values(2 * 128, 1);
+  a[40] *= 1000.0f;
+  const auto together = multiply(c, a, panels, GetParam(), cpu::vnni_available(), pool_);
+  QuantCase one = c;
+  one.m = 1;
+  const std::vector<float> second(a.begin() + 128, a.end());
+  const auto alone = multiply(one, second, panels, GetParam(), cpu::vnni_available(), pool_);
+  EXPECT_TRUE(same_bits(alone, std::span(together).last(32)));
+  EXPECT_TRUE(std::isinf(alone[3]));
+}
+
 TEST_P(MatMulQuant, TheEpilogueIsThatOfEveryProduct) {
   QuantCase c{9, 64, 70};
   c.op = {
@@ -298,25 +340,25 @@ TEST_P(MatMulQuant, TheEpilogueIsThatOfEveryProduct) {
 }
 
 TEST_P(MatMulQuant, WhatIsNotFiniteStaysSo) {
-  const QuantCase c{3, 64, 40};
-  Operand b(b_shape(c), random_values(64 * 40, 2));
+  const QuantCase c{3, 161, 40};  // The last element lies alone in its 32.
+  Operand b(b_shape(c), random_values(161 * 40, 2));
   Weight panels =
       encode(b.view(), cpu::panel_encoding(DType::kF32, true, GetParam(), in_rows(c)), pool_);
   for (const float bad : {kNaN, kInfinity, -kInfinity}) {
-    auto a = random_values(3 * 64, 1);
-    a[64 + 37] = bad;
+    auto a = spiky_values(3, 161);
+    a[2 * 161 - 1] = bad;
     const auto got = multiply(c, a, panels, GetParam(), cpu::vnni_available(), pool_);
     for (std::size_t i = 0; i < got.size(); ++i) EXPECT_EQ(std::isnan(got[i]), i / 40 == 1) << i;
-    auto weights = random_values(64 * 40, 2);
-    weights[7 * 64 + 3] = bad;
+    auto weights = random_values(161 * 40, 2);
+    weights[7 * 161 + 3] = bad;
     Operand poisoned(b_shape(c), weights);
     Weight some = encode(poisoned.view(), panels.encoding, pool_);
-    const auto out = multiply(c, random_values(3 * 64, 1), some, GetParam(), false, pool_);
+    const auto out = multiply(c, random_values(3 * 161, 1), some, GetParam(), false, pool_);
     for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i % 40 == 7) << i;
   }
   // Too small to divide by counts as zero.
   const auto tiny =
-      multiply(c, std::vector<float>(3 * 64, 1e-38f), panels, GetParam(), false, pool_);
+      multiply(c, std::vector<float>(3 * 161, 1e-38f), panels, GetParam(), false, pool_);
   for (const float x : tiny) EXPECT_EQ(x, 0.0f);
 }
 

@@ -143,7 +143,7 @@ HWY_INLINE void add_group(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
     }
     VOLTA_UNROLL
     for (int i = 0; i < Rows; ++i) {
-      const std::int8_t* row = a + i * t.a.whole.stride;
+      const std::int8_t* row = a + i * t.a.stride;
       VOLTA_UNROLL
       for (int u = 0; u < kPanelVectors; ++u) {
         Sum& to = sum[i][p * kPanelVectors + u];
@@ -156,7 +156,7 @@ HWY_INLINE void add_group(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
 
 /// Bytes of 32 steps of a column.
 template <Quant Kind>
-inline constexpr std::int64_t kRestBytes = Kind == Quant::kInt4 ? 16 : 32;
+inline constexpr std::int64_t kGroupBytes = Kind == Quant::kInt4 ? 16 : 32;
 
 /// The integer sums of 32 steps: `a` and `b` at its first step.
 template <Quant Kind, bool Vnni, int Rows, int Panels>
@@ -219,7 +219,7 @@ HWY_INLINE void sum_steps(const QuantTile& t, const IntegerRows& a, std::int64_t
                           std::int64_t steps, const std::int32_t* offset,
                           const std::uint8_t* HWY_RESTRICT b,
                           Sums<Rows, Panels * kPanelVectors>& sum) {
-  constexpr std::int64_t kPanelBytes = kPanelVectors * lanes(I32()) * kRestBytes<Kind>;
+  constexpr std::int64_t kPanelBytes = kPanelVectors * lanes(I32()) * kGroupBytes<Kind>;
   VOLTA_UNROLL
   for (int i = 0; i < Rows; ++i) {
     const VI begin = hn::Set(I32(), offset[i * a.offsets]);
@@ -239,7 +239,7 @@ HWY_INLINE void sum_steps(const QuantTile& t, const IntegerRows& a, std::int64_t
   }
   do {
     sum_block<Kind, Vnni, Rows, Panels>(t, q, b, sum);
-    q += kRestBlock;
+    q += kRowGroup;
     b += kPanelBytes;
   } while (q != end);
 }
@@ -256,32 +256,31 @@ HWY_INLINE void load_scales(const QuantTile& t, const std::uint8_t* HWY_RESTRICT
   }
 }
 
-/// total += the rests of a's block `block`, whose part of b begins at `b`. Rows without a rest
-/// where another has one add zero.
+/// total += the rests of a's block `block`, whose part of b begins at `b`. Sums are those of all
+/// rows; what a row without a rest has in that place is not used.
 template <Quant Kind, bool Vnni, int Rows, int Panels>
 HWY_NOINLINE void add_rests(const QuantTile& t, std::int64_t block, unsigned rests,
                             const std::uint8_t* b, Totals<Rows, Panels * kPanelVectors>& total) {
   constexpr int kVectors = Panels * kPanelVectors;
   constexpr std::int64_t kWidth = kPanelVectors * lanes(F32());
   const F32 d;
-  const std::int64_t scales_at = t.b_block / kRestBlock * kRestBytes<Kind> * kWidth;
-  for (std::int64_t i = 0; i < t.a.block / kRestBlock; ++i) {
+  const std::int64_t scales_at = t.b_block / kRowGroup * kGroupBytes<Kind> * kWidth;
+  for (std::int64_t i = 0; i < t.a.block / kRowGroup; ++i) {
     if ((rests >> i & 1) == 0) continue;
-    const std::int64_t part = block * (t.a.block / kRestBlock) + i;
-    const std::uint8_t* b_block = b + i * kRestBlock / t.b_block * (scales_at + kWidth * 2);
-    const std::int64_t within = i * kRestBlock % t.b_block / kRestBlock;
+    const std::int64_t part = block * (t.a.block / kRowGroup) + i;
+    const std::uint8_t* b_block = b + i * kRowGroup / t.b_block * (scales_at + kWidth * 2);
+    const std::int64_t within = i * kRowGroup % t.b_block / kRowGroup;
     Sums<Rows, kVectors> sum;
-    sum_steps<Kind, Vnni, Rows, Panels>(t, t.a.rest, part * kRestBlock, kRestBlock,
+    sum_steps<Kind, Vnni, Rows, Panels>(t, t.a.rest, part * kRowGroup, kRowGroup,
                                         t.a.rest.offset + part,
-                                        b_block + within * kRestBytes<Kind> * kWidth, sum);
+                                        b_block + within * kGroupBytes<Kind> * kWidth, sum);
     V32 b_scale[kVectors];
     load_scales<Panels>(t, b_block + scales_at, b_scale);
     for (int row = 0; row < Rows; ++row) {
-      const bool has = (t.a.rests[row * t.a.blocks + block] >> i & 1) != 0;
-      const V32 scale = hn::Set(d, has ? t.a.rest.scale[row * t.a.rest.scales + part] : 0.0f);
+      if ((t.a.rests[row * t.a.blocks + block] >> i & 1) == 0) continue;
+      const V32 scale = hn::Set(d, t.a.rest.scale[row * t.a.rest.scales + part]);
       for (int v = 0; v < kVectors; ++v) {
-        const V32 scaled = hn::Mul(hn::ConvertTo(d, sum[row][v]), b_scale[v]);
-        total.add(row, v, scaled, scale);
+        total.add(row, v, hn::Mul(hn::ConvertTo(d, sum[row][v]), b_scale[v]), scale);
       }
     }
   }
@@ -294,7 +293,7 @@ void quant_tile(const QuantTile& t) {
   constexpr int kVectors = Panels * kPanelVectors;
   const F32 d;
   constexpr std::int64_t kWidth = lanes(F32()), kPanelWidth = kPanelVectors * kWidth;
-  const std::int64_t scales_at = t.b_block / kRestBlock * kRestBytes<Kind> * kPanelWidth;
+  const std::int64_t scales_at = t.b_block / kRowGroup * kGroupBytes<Kind> * kPanelWidth;
   const IntegerRows& a = t.a.whole;
   const std::uint8_t* HWY_RESTRICT b = t.b;
   const std::int32_t* offset = a.offset;
@@ -305,7 +304,8 @@ void quant_tile(const QuantTile& t) {
   for (std::int64_t block = 0; block < t.a.blocks; ++block) {
     const std::uint8_t* const b_block = b;
     const std::int64_t begin = block * t.a.block;
-    // With 8 bits a's blocks are b's; with 4 they are longer, and their sums wait in memory, too.
+    // With 8 bits a's blocks are b's; with 4 they may be longer, and their sums wait in memory,
+    // too.
     [[maybe_unused]] Totals<Rows, kVectors> part;
     std::int64_t step = 0;
     do {

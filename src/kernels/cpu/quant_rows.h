@@ -10,19 +10,19 @@
 
 namespace volta::cpu {
 
-/// Elements of a row that are rounded once more where they are out of line with their block.
-inline constexpr std::int64_t kRestBlock = 32;
+/// Elements that are looked at together, and rounded once more where they are out of line with
+/// their block; all blocks are whole groups.
+inline constexpr std::int64_t kRowGroup = 32;
 
 /// Integers of some rows with a scale a block; all pointers at the first row.
 struct IntegerRows {
-  std::int8_t* q;        ///< [rows, stride]
+  std::int8_t* q;        ///< [rows, stride], of QuantRows
   float* scale;          ///< [rows, scales]
   std::int32_t* offset;  ///< [rows, offsets]: what an inner sum begins at, see matmul_quant.cc.
-  std::int64_t stride, scales, offsets;
+  std::int64_t scales, offsets;
 
-  IntegerRows from(std::int64_t row) const {
-    return {q + row * stride, scale + row * scales, offset + row * offsets, stride, scales,
-            offsets};
+  IntegerRows from(std::int64_t row, std::int64_t stride) const {
+    return {q + row * stride, scale + row * scales, offset + row * offsets, scales, offsets};
   }
 };
 
@@ -31,13 +31,23 @@ struct QuantRows {
   IntegerRows whole;    ///< A scale a block, an offset for every block of b.
   IntegerRows rest;     ///< A scale and an offset for every 32 elements, only where there is one.
   std::uint8_t* rests;  ///< [rows, blocks]: bit i stands for elements 32 i to 32 i + 31 of a block.
+  std::int64_t stride;  ///< Bytes from row to row of integers.
   std::int64_t blocks;  ///< A row.
   std::int64_t block;   ///< Elements: 32 to 256, a multiple of b's blocks.
 
   QuantRows from(std::int64_t row) const {
-    return {whole.from(row), rest.from(row), rests + row * blocks, blocks, block};
+    return {whole.from(row, stride),
+            rest.from(row, stride),
+            rests + row * blocks,
+            stride,
+            blocks,
+            block};
   }
 };
+
+/// Elements of a row of k that share a scale, for a b of this encoding: b's blocks, which with 4
+/// bits are joined to 128 or 64 where K allows.
+std::int64_t row_block(const Encoding& b, std::int64_t k);
 
 /// The bytes that `rows` rows of k elements take, for a b of this encoding.
 std::int64_t quant_rows_bytes(const Encoding& b, std::int64_t rows, std::int64_t k);
