@@ -34,11 +34,6 @@ struct Word {
   }
 };
 
-// a >> 32 ^ (b ^ c): the first one is the last to be known.
-HWY_INLINE hn::Vec<Wide> upper_xor(hn::Vec<Wide> a, hn::Vec<Wide> b, hn::Vec<Wide> c) {
-  return hn::Xor(hn::ShiftRight<32>(a), hn::Xor(b, c));
-}
-
 // Philox4x32-10 (Salmon et al. 2011), vectors in turn: the steps of one wait for each other.
 template <int kCount>
 HWY_INLINE void philox(std::uint64_t seed, Word<kCount>& x, Word<kCount>& y, Word<kCount>& z,
@@ -52,8 +47,8 @@ HWY_INLINE void philox(std::uint64_t seed, Word<kCount>& x, Word<kCount>& y, Wor
   for (int round = 0; round < 10; ++round) {
     for (int i = 0; i < kCount; ++i) {
       const auto a = product(x.v[i], 0xD2511F53u), b = product(z.v[i], 0xCD9E8D57u);
-      x.v[i] = upper_xor(b, y.v[i], hn::Set(wide, key_low));
-      z.v[i] = upper_xor(a, w.v[i], hn::Set(wide, key_high));
+      x.v[i] = hn::Xor3(hn::ShiftRight<32>(b), y.v[i], hn::Set(wide, key_low));
+      z.v[i] = hn::Xor3(hn::ShiftRight<32>(a), w.v[i], hn::Set(wide, key_high));
       y.v[i] = b;
       w.v[i] = a;
     }
