@@ -21,7 +21,7 @@ namespace volta::cpu::HWY_NAMESPACE {
 // Elements [begin, end). The factors, 0 or 1 / (1 - p), are made a tile at a time.
 void dropout(const DropoutRule& rule, const float* x, float* y, std::int64_t begin,
              std::int64_t end) {
-  constexpr std::int64_t kTile = 1024;
+  constexpr std::int64_t kTile = 128;
   alignas(64) float buffer[kTile + kDropoutSlack];
   for (; begin < end; begin += kTile) {
     const std::int64_t n = end - begin < kTile ? end - begin : kTile;
