@@ -151,13 +151,12 @@ HWY_INLINE hn::Vec<D> scale_by_power(D d, hn::Vec<D> p, hn::Vec<D> n) {
   return hn::Mul(hn::Mul(p, scale0), scale1);
 }
 
-/// e^x within 2 ulp, also where the result is subnormal. -inf gives 0, overflow inf, NaN NaN.
-/// Range reduction and polynomial: Cephes expf (Moshier).
+/// exp() for x <= 89 or NaN: an instruction less.
 template <class D>
-HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
-  // Beyond these the result is inf or 0 anyway. x86 min and max give their second operand when one
-  // is NaN: this order keeps it.
-  const auto clamped = hn::Max(hn::Set(d, -104.0f), hn::Min(hn::Set(d, 89.0f), x));
+HWY_INLINE hn::Vec<D> exp_of_bounded(D d, hn::Vec<D> x) {
+  // Below this the result is 0 anyway. x86 min and max give their second operand when one is NaN:
+  // this order keeps it.
+  const auto clamped = hn::Max(hn::Set(d, -104.0f), x);
   const auto n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341f)));
   // x - n ln 2 in two steps; the first constant has nine bits, so that its product is exact.
   auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), clamped);
@@ -169,6 +168,13 @@ HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
   p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
   return scale_by_power(d, p, n);
+}
+
+/// e^x within 2 ulp, also where the result is subnormal. -inf gives 0, overflow inf, NaN NaN.
+/// Range reduction and polynomial: Cephes expf (Moshier).
+template <class D>
+HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
+  return exp_of_bounded(d, hn::Min(hn::Set(d, 89.0f), x));
 }
 
 /// 1 / (1 + e^-x).
@@ -210,7 +216,8 @@ HWY_INLINE hn::Vec<D> normal_cdf(D d, hn::Vec<D> x) {
   p = hn::MulAdd(p, t, hn::Set(d, 0.37409196f));
   p = hn::MulAdd(p, t, hn::Set(d, 1.00002368f));
   p = hn::MulAdd(p, t, hn::Set(d, -1.26551223f));
-  const auto tail = hn::Mul(hn::Mul(hn::Set(d, 0.5f), t), exp(d, hn::NegMulAdd(z, z, p)));
+  const auto tail =
+      hn::Mul(hn::Mul(hn::Set(d, 0.5f), t), exp_of_bounded(d, hn::NegMulAdd(z, z, p)));
   return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail));
 }
 

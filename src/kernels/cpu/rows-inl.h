@@ -168,7 +168,7 @@ inline float log_sum_exp(const float* x, std::int64_t n, const float* next) {
   const float* const ahead = next == nullptr ? x : next;
   const float total = sum_each(n, [&](std::int64_t i, auto extent) HWY_ATTR {
     if (i % 16 == 0) __builtin_prefetch(ahead + i, 0, 2);
-    return exp(d, hn::Sub(load(d, x + i, extent), top));
+    return exp_of_bounded(d, hn::Sub(load(d, x + i, extent), top));
   });
   return largest + std::log(total);
 }

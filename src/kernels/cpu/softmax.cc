@@ -19,7 +19,7 @@ void softmax_rows(float scale, const float* x, float* y, std::int64_t columns, s
     const auto scaled = [&](V32 v) HWY_ATTR { return hn::Mul(factor, v); };
     const V32 top = hn::Set(d, max_of_numbers(columns, scaled, x));
     const float total = sum_each(columns, [&](std::int64_t i, auto extent) HWY_ATTR {
-      const V32 weight = exp(d, hn::Sub(scaled(load(d, x + i, extent)), top));
+      const V32 weight = exp_of_bounded(d, hn::Sub(scaled(load(d, x + i, extent)), top));
       store(d, weight, y + i, extent);
       return weight;
     });
