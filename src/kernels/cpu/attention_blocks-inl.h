@@ -34,6 +34,7 @@ static_assert(kPad % kLanes == 0 && kKeyBlock % kLanes == 0);
 struct Ahead {
   const std::byte* at = nullptr;
   const std::byte* end = nullptr;
+  std::int64_t step = 64;  ///< Bytes to ask for in a step of a product of one or two rows.
 
   HWY_INLINE void fetch(std::int64_t bytes) {
     for (const std::byte* stop = at + bytes; at < end && at < stop; at += 64) {
@@ -78,7 +79,7 @@ HWY_INLINE void product_tile(const Product& p, Steps steps, bool add) {
   const float* HWY_RESTRICT b = p.b;
   Ahead ahead = p.ahead == nullptr ? Ahead() : *p.ahead;
   for (std::int64_t k = 0; k < steps.steps; ++k, a += p.a_step, b += p.b_stride) {
-    ahead.fetch(kRows == 4 ? 64 : 128);
+    ahead.fetch(kRows == 4 ? 64 : ahead.step);
     V32 row[kVectors];
     for (int n = 0; n < kVectors; ++n) row[n] = hn::LoadU(d, b + n * kLanes);
     for (int i = 0; i < kRows; ++i) {

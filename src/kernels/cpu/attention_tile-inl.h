@@ -177,7 +177,7 @@ template <typename T>
 HWY_INLINE Ahead ahead(const T* first, std::int64_t count) {
   // SAFETY: elements of a cache seen as bytes, which are not read but asked for.
   return {reinterpret_cast<const std::byte*>(first),
-          reinterpret_cast<const std::byte*>(first + count)};
+          reinterpret_cast<const std::byte*>(first + count), std::int64_t{32 * sizeof(T)}};
 }
 
 /// Runs the tile's rows, whose queries lie in scratch.q, over all keys they see; leaves
