@@ -25,7 +25,7 @@ void dropout(const DropoutRule& rule, const float* x, float* y, std::int64_t beg
   alignas(64) float buffer[kTile + kDropoutSlack];
   for (; begin < end; begin += kTile) {
     const std::int64_t n = end - begin < kTile ? end - begin : kTile;
-    const float* factors = dropout_factors(rule, static_cast<std::uint64_t>(begin), n, buffer);
+    const float* factors = dropout_factors<2>(rule, static_cast<std::uint64_t>(begin), n, buffer);
     transform(
         n, y + begin, [](V32 v, V32 factor) HWY_ATTR { return hn::Mul(v, factor); }, x + begin,
         factors);
