@@ -3,22 +3,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "command.h"
 #include "device/cpu_device.h"
 #include "device/device_kind.h"
-#include "device/matmul_shapes.h"
-#include "graph/passes.h"
-#include "io/model_folder.h"
-#include "nn/decoder.h"
-#include "nn/training_graph.h"
-#include "nn/transformer_graph.h"
-#include "train/run_options.h"
 #include "tune_report.h"
+#include "tune_shapes.h"
 #include "tuner/candidates.h"
 #include "tuner/matmul_measure.h"
 #include "tuner/search.h"
@@ -32,9 +28,9 @@ using tuner::TuningEntry;
 
 struct Options {
   std::int64_t dim = 0, m = 0, n = 0, k = 0;
-  std::string model;
-  std::string phase;  ///< Empty: all.
-  bool plain = false;
+  std::string a_dtype;  ///< Empty: f32.
+  bool plain = false, transpose_a = false, transpose_b = false;
+  ModelWork work;
   int runs = 15;
   double budget = 8.0;
 };
@@ -51,98 +47,58 @@ void warn_of_scarce_cpus(int threads) {
                   quota && *quota < threads ? " (the cgroup's quota)" : ""));
 }
 
+// "auto" is the CPU here whatever else there is.
 Result<std::shared_ptr<CpuDevice>> open_cpu(const Globals& globals) {
-  if (!globals.device.empty()) {
-    VOLTA_TRY(const DeviceKind kind, DeviceKind::parse(globals.device, "--device"));
-    if (kind != DeviceKind(DeviceKind::kCpu)) {
-      return fail(ErrorCode::kUnsupported,
-                  fmt::format("--device {}: tuning is for the CPU's kernels", globals.device));
-    }
+  const char* variable = std::getenv("VOLTA_DEVICE");
+  const bool flag = !globals.device.empty();
+  const std::string word = flag ? globals.device : variable == nullptr ? "" : variable;
+  const std::string_view source = flag ? "--device" : "VOLTA_DEVICE";
+  VOLTA_TRY(const DeviceKind kind, DeviceKind::parse(word.empty() ? "cpu" : word, source));
+  if (word != "auto" && kind != DeviceKind(DeviceKind::kCpu)) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} {}: tuning is for the CPU's kernels; use --device cpu", source, word));
   }
   return CpuDevice::create({.threads = globals.threads, .simd = {}, .tuning = nullptr});
 }
 
-Result<DType> weight_type(const Globals& globals) {
+Result<DType> float_type(std::string_view word, std::string_view flag) {
   for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
-    if (globals.dtype == dtype_name(type)) return type;
+    if (word == dtype_name(type)) return type;
   }
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("--dtype {}: use f32, bf16 or f16", globals.dtype));
-}
-
-// What a model trains: the folder of a run knows the sizes, others get usual ones.
-Result<TrainingGraphOptions> training_of(const std::string& path, const TransformerConfig& config) {
-  TrainingGraphOptions wanted{.batch = 4, .time = std::min<std::int64_t>(config.context, 256)};
-  if (!path_exists(join_path(path, kRunFile))) return wanted;
-  VOLTA_TRY(const RunOptions run, load_run_options(path));
-  wanted.batch = run.trainer.batch;
-  if (run.trainer.time > 0) wanted.time = run.trainer.time;
-  return wanted;
-}
-
-// The products of decoding, of each chunk of a prompt, and of training.
-Result<std::vector<cpu::MatMulShape>> shapes_of_model(const Globals& globals,
-                                                      const Options& options, CpuDevice& device) {
-  VOLTA_TRY(const DType dtype, compute_dtype(globals));
-  VOLTA_TRY(const WeightFormat format, weight_format(globals));
-  VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
-  VOLTA_TRY(const auto weights, open_weights(directory, config));
-  VOLTA_TRY(const auto loaded,
-            loaded_specs(config, *weights, device, {.packed = true, .format = format}));
-  const auto spec_of = [&](const Value& value) {
-    const auto found = loaded.find(value.name);
-    return found == loaded.end() ? value.spec : found->second;
-  };
-  std::vector<cpu::MatMulShape> shapes;
-  const auto add = [&](const Graph& built, bool pack) -> Status {
-    VOLTA_TRY(const Graph stored,
-              pack ? set_parameter_specs(built, spec_of) : Result<Graph>(built));
-    VOLTA_TRY(const Graph graph, optimize(stored, device, {.compute_dtype = dtype}));
-    for (const cpu::MatMulShape& shape : matmul_shapes(graph, device.threads())) {
-      const bool known = std::ranges::any_of(
-          shapes, [&](const cpu::MatMulShape& other) { return tuner::same_choice(shape, other); });
-      if (!known) shapes.push_back(shape);
-    }
-    return {};
-  };
-  const bool all = options.phase.empty() || options.phase == "all";
-  for (const std::int64_t chunk : prefill_chunks()) {
-    if (chunk > config.context || !(all || options.phase == (chunk == 1 ? "decode" : "prompt"))) {
-      continue;
-    }
-    VOLTA_TRY(const Graph graph, build_cached_graph(config, {.chunk = chunk}));
-    VOLTA_TRY(add(graph, true));
-  }
-  if (all || options.phase == "train") {
-    VOLTA_TRY(const TrainingGraphOptions wanted, training_of(options.model, config));
-    VOLTA_TRY(const Graph graph, build_training_graph(config, wanted));
-    VOLTA_TRY(add(graph, false));
-  }
-  if (!shapes.empty()) return shapes;
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("{}: has no products of floats to tune in phase '{}'", options.model,
-                          all ? "all" : options.phase));
+  return fail(ErrorCode::kInvalidArgument, fmt::format("{} {}: use f32, bf16 or f16", flag, word));
 }
 
 Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, const Options& options,
                                                      CpuDevice& device) {
   const bool sizes = options.m > 0 || options.n > 0 || options.k > 0;
-  const int ways = (options.dim > 0 ? 1 : 0) + (sizes ? 1 : 0) + (options.model.empty() ? 0 : 1);
+  const bool model = !options.work.model.empty() || !options.work.preset.empty();
+  const int ways = (options.dim > 0 ? 1 : 0) + (sizes ? 1 : 0) +
+                   (options.work.model.empty() ? 0 : 1) + (options.work.preset.empty() ? 0 : 1);
   if (ways != 1 || (sizes && (options.m == 0 || options.n == 0 || options.k == 0))) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "say what to tune: --dim N, or --m M --n N --k K, or --model DIR, or --preset NAME");
+  }
+  const bool layout = options.plain || options.transpose_a || options.transpose_b;
+  if (model && (layout || !options.a_dtype.empty())) {
     return fail(ErrorCode::kInvalidArgument,
-                "say what to tune: --dim N, or --m M --n N --k K, or --model DIR");
+                "--plain, --transpose-a, --transpose-b and --a-dtype go with --dim or --m --n --k");
   }
-  if (!options.model.empty() && options.plain) {
-    return fail(ErrorCode::kInvalidArgument, "--plain goes with --dim or --m --n --k");
+  const ModelWork& work = options.work;
+  if (!model && (!work.phase.empty() || work.vocab > 0 || work.batch > 0 || work.tokens > 0)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--phase, --batch, --tokens and --vocab go with --model or --preset");
   }
-  if (options.model.empty() && !options.phase.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "--phase goes with --model");
-  }
-  if (!options.model.empty()) return shapes_of_model(globals, options, device);
-  VOLTA_TRY(const DType type, weight_type(globals));
-  cpu::MatMulShape shape = {.b_type = type,
-                            .packed = !options.plain,
+  if (model) return shapes_of_model(globals, work, device);
+  VOLTA_TRY(const DType type, float_type(globals.dtype, "--dtype"));
+  VOLTA_TRY(const DType a_type,
+            float_type(options.a_dtype.empty() ? "f32" : options.a_dtype, "--a-dtype"));
+  cpu::MatMulShape shape = {.a_type = a_type,
+                            .b_type = type,
+                            .packed = !layout,
+                            .transpose_a = options.transpose_a,
+                            .transpose_b = options.transpose_b,
                             .threads = device.threads(),
                             .m = options.m,
                             .n = options.n,
@@ -177,17 +133,20 @@ class Bar {
 
 Result<TunedShape> tune_shape(const cpu::MatMulShape& shape, const std::string& name,
                               cpu::Simd simd, const Options& options) {
-  VOLTA_TRY(auto measure, tuner::MatMulMeasure::create(shape, simd));
+  const double started = monotonic_seconds();
+  VOLTA_TRY(auto measure, tuner::MatMulMeasure::create(shape, simd, options.budget));
+  const double left = options.budget - (monotonic_seconds() - started);
   const cpu::MatMulShape& measured = measure.shape();
   const auto grid = tuner::candidates(measured, simd, tuner::cpu_signature().caches);
   Bar bar(name);
-  VOLTA_TRY(const tuner::SearchResult result,
-            tuner::search(grid, cpu::default_parameters(simd, measured.m, measured.packed), measure,
-                          {.budget_seconds = options.budget, .runs = options.runs},
-                          [&](const tuner::SearchProgress& progress) {
-                            bar.draw(progress);
-                            return !interrupted();
-                          }));
+  VOLTA_TRY(
+      const tuner::SearchResult result,
+      tuner::search(grid, cpu::default_parameters(simd, measured.m, measured.packed), measure,
+                    {.budget_seconds = std::max(left, options.budget / 2), .runs = options.runs},
+                    [&](const tuner::SearchProgress& progress) {
+                      bar.draw(progress);
+                      return !interrupted();
+                    }));
   TunedShape tuned{{.simd = simd,
                     .shape = shape,
                     .parameters = result.chosen,
@@ -199,6 +158,10 @@ Result<TunedShape> tune_shape(const cpu::MatMulShape& shape, const std::string& 
                                result.tried)
                  : fmt::format("{}: {:.2f}x ({} tried)", name, result.gain, result.tried));
   return tuned;
+}
+
+bool is_too_large(const Error& error) {
+  return error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kOutOfMemory;
 }
 
 Status tune_matmul(const Globals& globals, const Options& options) {
@@ -216,10 +179,16 @@ Status tune_matmul(const Globals& globals, const Options& options) {
                     .threads = device->threads(),
                     .file = cache.path(),
                     .shapes = {}};
+  std::size_t number = 0;
   for (const cpu::MatMulShape& shape : shapes) {
-    const std::string name =
-        fmt::format("[{}/{}] {}", report.shapes.size() + 1, shapes.size(), name_of(shape));
+    const std::string name = fmt::format("[{}/{}] {}", ++number, shapes.size(), name_of(shape));
     auto tuned = tune_shape(shape, name, device->simd(), options);
+    // One that does not fit the budget or the memory is no reason to leave the others.
+    const bool last = number == shapes.size() && report.shapes.empty();
+    if (!tuned && !last && is_too_large(tuned.error())) {
+      note(fmt::format("{}: left out: {}\n", name, tuned.error().message()));
+      continue;
+    }
     if (!tuned && shapes.size() > 1) {
       return std::unexpected(std::move(tuned).error().with_context(
           fmt::format("{}, after {} of {} shapes, which are kept", name_of(shape),
@@ -278,7 +247,23 @@ Status import_from(const std::string& file) {
   return print(fmt::format("{} shapes added to {}\n", entries.size(), cache.path()));
 }
 
-void add_matmul(CLI::App& tune, Globals& globals, Action& action) {
+void add_model_options(CLI::App& command, ModelWork& work) {
+  const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 24);
+  command.add_option("--model", work.model, "every product that this model runs");
+  command.add_option("--preset", work.preset, "every product of a model of this preset");
+  command
+      .add_option("--phase", work.phase,
+                  "with --model or --preset: decode, prompt, train or all (default)")
+      ->check(CLI::IsMember({"decode", "prompt", "train", "all"}));
+  command.add_option("--batch", work.batch, "sequences in training (default: the run's, or 4)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
+  command.add_option("--tokens", work.tokens, "of each of them (default: the run's, or 256)")
+      ->check(count);
+  command.add_option("--vocab", work.vocab, "with --preset: tokens of the text (default 256)")
+      ->check(count);
+}
+
+void add_matmul(CLI::App& app, CLI::App& tune, Globals& globals, Action& action) {
   CLI::App* command = tune.add_subcommand("matmul", "find the best parameters of matrix products");
   auto options = std::make_shared<Options>();
   const auto size = CLI::Range(std::int64_t{1}, tuner::kMostDim);
@@ -286,17 +271,17 @@ void add_matmul(CLI::App& tune, Globals& globals, Action& action) {
   command->add_option("--m", options->m, "rows of a and c")->check(size);
   command->add_option("--n", options->n, "columns of b and c")->check(size);
   command->add_option("--k", options->k, "columns of a, rows of b")->check(size);
-  command->add_option("--model", options->model, "every product that this model runs");
-  command
-      ->add_option("--phase", options->phase,
-                   "with --model: decode, prompt, train or all (default)")
-      ->check(CLI::IsMember({"decode", "prompt", "train", "all"}));
+  command->add_option("--a-dtype", options->a_dtype, "the type of a: f32 (default), bf16 or f16");
   command->add_flag("--plain", options->plain, "b row by row, not a prepared weight");
+  command->add_flag("--transpose-a", options->transpose_a, "a as a[k, m], b plain");
+  command->add_flag("--transpose-b", options->transpose_b, "b plain, as b[n, k]");
+  add_model_options(*command, options->work);
   command->add_option("--runs", options->runs, "times default and best are compared (default 15)")
       ->check(CLI::Range(1, 100000));
   command->add_option("--budget", options->budget, "seconds a shape may take (default 8)")
       ->check(CLI::Range(0.01, 86400.0));
-  command->callback([&globals, &action, options] {
+  command->callback([&app, &globals, &action, options] {
+    options->work.dtype_given = app.get_option("--dtype")->count() > 0;
     action = [&globals, options] { return tune_matmul(globals, *options); };
   });
 }
@@ -306,7 +291,7 @@ void add_matmul(CLI::App& tune, Globals& globals, Action& action) {
 void add_tune(CLI::App& app, Globals& globals, Action& action) {
   CLI::App* tune = app.add_subcommand("tune", "fit the CPU's matrix products to this machine");
   tune->require_subcommand(1);
-  add_matmul(*tune, globals, action);
+  add_matmul(app, *tune, globals, action);
   tune->add_subcommand("show", "what is tuned")->callback([&globals, &action] {
     action = [&globals] { return show(globals); };
   });

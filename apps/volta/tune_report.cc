@@ -22,19 +22,17 @@ std::string describe(const cpu::MatMulParameters& p) {
                      block(p.k_block), block(p.m_block), block(p.n_block), p.prefetch_bytes);
 }
 
-void write_shape(JsonWriter& json, const cpu::MatMulShape& s) {
-  json.field("dtype", dtype_name(s.b_type)).field("packed", s.packed);
-  json.field("threads", s.threads).field("m", s.m).field("n", s.n).field("k", s.k);
-}
-
+constexpr std::string_view kShapeColumns =
+    "a_dtype,dtype,packed,transpose_a,transpose_b,threads,m,n,k";
 constexpr std::string_view kParameterColumns =
     "k_block,m_block,n_block,tile_rows,tile_columns,prefetch_bytes";
 std::string csv_cells(const TuningEntry& e) {
   const cpu::MatMulParameters& p = e.parameters;
-  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}", dtype_name(e.shape.b_type),
-                     e.shape.packed, e.shape.threads, e.shape.m, e.shape.n, e.shape.k,
-                     e.default_gflops, e.tuned_gflops, p.k_block, p.m_block, p.n_block, p.tile.rows,
-                     p.tile.columns, p.prefetch_bytes);
+  const cpu::MatMulShape& s = e.shape;
+  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", dtype_name(s.a_type),
+                     dtype_name(s.b_type), s.packed, s.transpose_a, s.transpose_b, s.threads, s.m,
+                     s.n, s.k, e.default_gflops, e.tuned_gflops, p.k_block, p.m_block, p.n_block,
+                     p.tile.rows, p.tile.columns, p.prefetch_bytes);
 }
 
 }  // namespace
@@ -46,18 +44,21 @@ double TuneReport::mean_gain() const {
 }
 
 std::string name_of(const cpu::MatMulShape& s) {
-  return fmt::format("{} x {} x {} {}{}", s.m, s.n, s.k, dtype_name(s.b_type),
-                     s.packed ? "" : " plain");
+  const std::string rows =
+      s.a_type == DType::kF32 ? "" : fmt::format("{} * ", dtype_name(s.a_type));
+  return fmt::format("{} x {} x {} {}{}{}{}{}", s.m, s.n, s.k, rows, dtype_name(s.b_type),
+                     s.packed ? "" : " plain", s.transpose_a ? " a^T" : "",
+                     s.transpose_b ? " b^T" : "");
 }
 
 std::string to_text(const TuneReport& report) {
-  std::string text = fmt::format("{:<28} {:>16} {:>16} {:>6}  {}\n", "m x n x k", "before GFLOP/s",
+  std::string text = fmt::format("{:<40} {:>16} {:>16} {:>6}  {}\n", "m x n x k", "before GFLOP/s",
                                  "after GFLOP/s", "gain", "parameters");
   const auto speed = [](double figure, double spread) {
     return fmt::format("{:.1f} +{:.1f}%", figure, 100 * spread);
   };
   for (const TunedShape& t : report.shapes) {
-    text += fmt::format("{:<28} {:>16} {:>16} {:>5.2f}x  {}{}\n", name_of(t.entry.shape),
+    text += fmt::format("{:<40} {:>16} {:>16} {:>5.2f}x  {}{}\n", name_of(t.entry.shape),
                         speed(t.entry.default_gflops, t.result.before.spread),
                         speed(t.entry.tuned_gflops, t.result.after.spread), t.result.gain,
                         describe(t.entry.parameters), t.result.default_kept ? " (default)" : "");
@@ -73,7 +74,7 @@ std::string to_json(const TuneReport& report) {
   json.field("mean_gain", report.mean_gain()).key("shapes").begin_array();
   for (const TunedShape& t : report.shapes) {
     json.begin_object();
-    write_shape(json, t.entry.shape);
+    tuner::write_shape(json, t.entry.shape);
     json.field("gain", t.result.gain).field("default_kept", t.result.default_kept);
     json.field("default_s", t.result.before.seconds)
         .field("default_spread", t.result.before.spread);
@@ -91,9 +92,8 @@ std::string to_json(const TuneReport& report) {
 
 std::string to_csv(const TuneReport& report) {
   std::string text = fmt::format(
-      "dtype,packed,threads,m,n,k,default_gflops,tuned_gflops,{},gain,default_spread,tuned_spread,"
-      "default_kept\n",
-      kParameterColumns);
+      "{},default_gflops,tuned_gflops,{},gain,default_spread,tuned_spread,default_kept\n",
+      kShapeColumns, kParameterColumns);
   for (const TunedShape& t : report.shapes) {
     text += fmt::format("{},{},{},{},{}\n", csv_cells(t.entry), t.result.gain,
                         t.result.before.spread, t.result.after.spread, t.result.default_kept);
@@ -103,10 +103,10 @@ std::string to_csv(const TuneReport& report) {
 
 std::string to_text(const std::vector<TuningEntry>& entries, const std::string& path) {
   if (entries.empty()) return fmt::format("nothing is tuned yet ({})\n", path);
-  std::string text = fmt::format("{}\n{:<6} {:>7} {:<28} {:>8} {:>8}  {}\n", path, "isa", "threads",
+  std::string text = fmt::format("{}\n{:<6} {:>7} {:<40} {:>8} {:>8}  {}\n", path, "isa", "threads",
                                  "m x n x k", "default", "tuned", "parameters");
   for (const TuningEntry& e : entries) {
-    text += fmt::format("{:<6} {:>7} {:<28} {:>8.1f} {:>8.1f}  {}\n", cpu::simd_name(e.simd),
+    text += fmt::format("{:<6} {:>7} {:<40} {:>8.1f} {:>8.1f}  {}\n", cpu::simd_name(e.simd),
                         e.shape.threads, name_of(e.shape), e.default_gflops, e.tuned_gflops,
                         describe(e.parameters));
   }
@@ -114,8 +114,8 @@ std::string to_text(const std::vector<TuningEntry>& entries, const std::string& 
 }
 
 std::string to_csv(const std::vector<TuningEntry>& entries) {
-  std::string text = fmt::format("isa,dtype,packed,threads,m,n,k,default_gflops,tuned_gflops,{}\n",
-                                 kParameterColumns);
+  std::string text =
+      fmt::format("isa,{},default_gflops,tuned_gflops,{}\n", kShapeColumns, kParameterColumns);
   for (const TuningEntry& e : entries) {
     text += fmt::format("{},{}\n", cpu::simd_name(e.simd), csv_cells(e));
   }

@@ -20,16 +20,11 @@ std::vector<cpu::MatMulShape> matmul_shapes(const Graph& graph, int threads) {
       inputs.push_back({nullptr, spec.dtype, spec.shape, spec.encoding});
     }
     const cpu::MatMulProblem problem = cpu::matmul_problem(*op, {inputs, {}});
-    if (!cpu::is_tunable(*op, problem)) continue;
-    const cpu::MatMulShape shape = {.b_type = problem.b_type,
-                                    .packed = problem.b_encoding.packing == Packing::kPanels,
-                                    .threads = threads,
-                                    .m = problem.m,
-                                    .n = problem.n,
-                                    .k = problem.k};
+    const auto shape = cpu::tuned_shape(*op, problem, threads);
+    if (!shape) continue;
     const bool known = std::ranges::any_of(
-        shapes, [&](const cpu::MatMulShape& other) { return tuner::same_choice(shape, other); });
-    if (!known) shapes.push_back(shape);
+        shapes, [&](const cpu::MatMulShape& other) { return tuner::same_choice(*shape, other); });
+    if (!known) shapes.push_back(*shape);
   }
   return shapes;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -50,13 +51,32 @@ std::vector<std::int32_t> distinct_limits(std::int64_t size, std::int64_t unit,
 
 std::int64_t lanes(cpu::Simd simd) { return cpu::panel_width(simd) / 2; }
 
+// How the kernels come by a b that is no prepared weight: they read its rows where they lie, or
+// copy it slice by slice, each for all rows of a.
+bool in_rows(const cpu::MatMulShape& s) {
+  return !s.packed && !s.transpose_b && cpu::reads_rows_in_place(s.b_type, s.m, s.n);
+}
+bool copied(const cpu::MatMulShape& s) { return !s.packed && !in_rows(s); }
+
+// The columns that the widest kernel of a kind has (those of a transposed a are a panel wide), and
+// of what it has that a product of few columns uses.
+std::int64_t most_columns(const cpu::MatMulShape& s, cpu::Simd simd) {
+  return s.transpose_a ? cpu::panel_width(simd) : cpu::kMostVectors * lanes(simd);
+}
+std::int64_t used_columns(const cpu::TileShape& tile, const cpu::MatMulShape& s, cpu::Simd simd) {
+  const auto vectors = static_cast<std::uint64_t>(ceil_div(s.n, lanes(simd)));
+  const auto needed = static_cast<std::int64_t>(std::bit_ceil(vectors)) * lanes(simd);
+  return std::min({std::int64_t{tile.columns}, most_columns(s, simd), needed});
+}
+
 // The tiles worth trying, the tallest first. Taller ones than m come to the same as those of m
 // rows.
 std::vector<cpu::TileShape> sensible_tiles(const cpu::MatMulShape& shape, cpu::Simd simd) {
   std::vector<cpu::TileShape> tiles;
   std::int32_t most = 0;
   const auto usable = [&](const cpu::TileShape& tile) {
-    return tile.rows <= shape.m && (tile.columns < 2 * shape.n || tile.columns <= lanes(simd));
+    return tile.rows <= shape.m && tile.columns <= most_columns(shape, simd) &&
+           (tile.columns < 2 * shape.n || tile.columns <= lanes(simd));
   };
   for (const cpu::TileShape& tile : cpu::tile_shapes(simd)) {
     if (usable(tile)) most = std::max(most, tile.rows * tile.columns);
@@ -68,8 +88,8 @@ std::vector<cpu::TileShape> sensible_tiles(const cpu::MatMulShape& shape, cpu::S
   return tiles;
 }
 
-// What the kernels look at for products of one kind. A plain b is read by rows where it lies, by
-// slices when more than a tile of rows pass by, or copied, once for all rows.
+// What the kernels look at for products of one kind. A b that is read by rows comes in slices when
+// more than a tile of rows pass by.
 struct Axes {
   std::vector<std::int32_t> k_blocks, m_blocks, n_blocks, prefetch;
 };
@@ -77,7 +97,6 @@ Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
   const auto panel = static_cast<std::int32_t>(cpu::panel_width(simd));
   std::vector<std::int32_t> n_limits;
   for (const std::int32_t panels : kNBlockPanels) n_limits.push_back(panels * panel);
-  const bool in_rows = !shape.packed && cpu::reads_rows_in_place(shape.b_type, shape.m, shape.n);
   // Not without limit: what was measured is what larger products of the same class get.
   const auto whole = [](std::int64_t size, std::int64_t unit) {
     return static_cast<std::int32_t>(std::min<std::int64_t>(kAll, ceil_div(size, unit) * unit));
@@ -89,10 +108,10 @@ Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
             .n_blocks = distinct_limits(shape.n, panel, n_limits, whole_n),
             .prefetch = {kPrefetchBytes.begin(), kPrefetchBytes.end()}};
   const cpu::MatMulParameters usual = cpu::default_parameters(simd, shape.m, shape.packed);
-  if (shape.m == 1) axes.prefetch = {usual.prefetch_bytes};  // One row asks for nothing ahead.
-  if (!shape.packed && !in_rows) axes.m_blocks = {whole_m};
-  if (!shape.packed && !in_rows) axes.prefetch = {usual.prefetch_bytes};
-  if (in_rows && shape.m <= usual.tile.rows) axes.n_blocks = {whole_n};
+  // Nothing is asked for ahead by one row, by a transposed a's tiles, and of what was just copied.
+  if (shape.m == 1 || shape.transpose_a || copied(shape)) axes.prefetch = {usual.prefetch_bytes};
+  if (copied(shape)) axes.m_blocks = {whole_m};
+  if (in_rows(shape) && shape.m <= usual.tile.rows) axes.n_blocks = {whole_n};
   return axes;
 }
 
@@ -116,6 +135,9 @@ Core core_of(cpu::Simd simd) {
   return {.multiply_adds = 4, .loads = 8, .latency = 1.0};
 }
 
+// Nanoseconds an element of a that is packed takes.
+constexpr double kPackNs = 0.05;
+
 // Nanoseconds a byte when it is read again and again from a block of this size.
 double ns_per_byte(double block_bytes, const CacheSizes& caches) {
   const auto half = [](std::int64_t bytes, std::int64_t fallback) {
@@ -134,23 +156,25 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
   const Core core = core_of(simd);
   const auto m = static_cast<double>(s.m), n = static_cast<double>(s.n),
              k = static_cast<double>(s.k);
-  const double type = static_cast<double>(dtype_size(s.b_type));
+  const bool pairs = cpu::multiplies_pairs(s.a_type, s.b_type, simd);
+  // What is packed on the way is packed for all rows at once, as what the kernels multiply.
+  const double element = pairs ? 2 : 4;
+  const double type = copied(s) ? element : static_cast<double>(dtype_size(s.b_type));
   const auto k_block = static_cast<double>(evened(s.k, p.k_block, 8));
-  // What is packed on the way is packed for all rows at once.
-  const bool copied = !s.packed && !cpu::reads_rows_in_place(s.b_type, s.m, s.n);
-  const auto m_block = copied ? m : static_cast<double>(evened(s.m, p.m_block, 1));
+  const auto m_block = copied(s) ? m : static_cast<double>(evened(s.m, p.m_block, 1));
   const auto n_block = static_cast<double>(evened(s.n, p.n_block, cpu::panel_width(simd)));
 
   // Rows are evened out over the tiles; a tile that is not full of columns takes as long as a full
   // one.
   const double row_tiles =
       static_cast<double>(ceil_div(static_cast<std::int64_t>(m_block), p.tile.rows)) * m / m_block;
-  const auto column_tiles = static_cast<double>(ceil_div(s.n, p.tile.columns));
+  const std::int64_t columns = used_columns(p.tile, s, simd);
+  const auto column_tiles = static_cast<double>(ceil_div(s.n, columns));
   const double rows = m / row_tiles;
-  const auto vectors = static_cast<double>(p.tile.columns) / static_cast<double>(lanes(simd));
+  const auto vectors = static_cast<double>(columns) / static_cast<double>(lanes(simd));
   const double step = std::max({rows * vectors / core.multiply_adds, (rows + vectors) / core.loads,
                                 core.latency * (rows * vectors < 2 ? 1.0 : 0.5) * 0.5});
-  const double compute = row_tiles * column_tiles * k * step;
+  const double compute = row_tiles * column_tiles * (pairs ? k / 2 : k) * step;
 
   // Every tile of rows meets all of a slice of b, which comes from where it stays meanwhile; the
   // first one of a block of rows, from where all of b lies.
@@ -167,9 +191,13 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
                                overlapped * (far ? 1.0 - hidden : 0.1) +
                                compute * 0.0005 * (p.prefetch_bytes > 0 && !far ? 1.0 : 0.0);
 
-  // a passes by each slice of b once; c is read and written once a block of K.
+  // a passes by each slice of b once, and where it does not lie as a tile reads it, is packed for
+  // each anew; c is read and written once a block of K.
   const double slices = std::max(1.0, n / n_block);
-  const double a_reads = m * k * 4 * slices * ns_per_byte(m_block * k_block * 4, caches);
+  const bool packs_a = s.transpose_a || (s.a_type != DType::kF32 && !pairs);
+  const double a_reads =
+      m * k * slices *
+      (element * ns_per_byte(m_block * k_block * element, caches) + (packs_a ? kPackNs : 0.0));
   const double k_blocks = std::max(1.0, k / k_block);
   const double c_bytes = m * n * 4 * (2 * k_blocks - 1);
   const double c_moves = c_bytes * ns_per_byte(m_block * n_block * 4, caches);

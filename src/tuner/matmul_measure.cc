@@ -28,6 +28,16 @@ constexpr std::int64_t kMostColumns = 2048;
 constexpr double kShortest = 300e-6;
 constexpr int kMostTimes = 100'000;
 
+/// What a budget leaves for the operands and the first two products; and the part of b, in elements
+/// and at least so many rows and columns where it has them, that tells how long those will take.
+constexpr double kBeginShare = 0.5;
+constexpr std::int64_t kSampleElements = 1 << 22;
+constexpr std::int64_t kSampleSize = 1 << 11;
+
+double flops_of(const cpu::MatMulShape& s) {
+  return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+}
+
 std::string describe(const cpu::MatMulShape& s) {
   return fmt::format("m {}, n {}, k {}", s.m, s.n, s.k);
 }
@@ -38,14 +48,21 @@ Status check_shape(const cpu::MatMulShape& s) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("a product of {}: sizes go from 1 to {}", describe(s), kMostDim));
   }
-  if (!is_float(s.b_type)) {
+  for (const DType type : {s.a_type, s.b_type}) {
+    if (is_float(type)) continue;
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("products of {} are not tuned: use f32, bf16 or f16", dtype_name(s.b_type)));
+        fmt::format("products of {} are not tuned: use f32, bf16 or f16", dtype_name(type)));
   }
-  // a, two c, b as it is made (f32), in its type, and in panels. Sizes are below 2^24: no overflow.
+  if (s.packed && (s.transpose_a || s.transpose_b)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a prepared weight's product has no transposed operand: its b must be plain");
+  }
+  // Two c, a and b as they are made (f32) and in their types, b in panels. Sizes are below 2^24: no
+  // overflow.
   const std::int64_t b_bytes = s.n * s.k * (4 + 2 * dtype_size(s.b_type));
-  const std::int64_t bytes = 4 * (s.m * s.k + 2 * s.m * s.n) + b_bytes;
+  const std::int64_t a_bytes = s.m * s.k * (4 + dtype_size(s.a_type));
+  const std::int64_t bytes = 8 * s.m * s.n + a_bytes + b_bytes;
   if (bytes <= usable_memory_bytes()) return {};
   return fail(ErrorCode::kOutOfMemory,
               fmt::format("measuring a product of {} takes {}, and this process may use {}: choose "
@@ -53,15 +70,23 @@ Status check_shape(const cpu::MatMulShape& s) {
                           describe(s), format_bytes(bytes), format_bytes(usable_memory_bytes())));
 }
 
-// Numbers from -1 to 1 that are whole 2^-7ths, so that they are the same in every type.
+// Numbers from -1 to 1 that are whole 2^-7ths, so that they are the same in every type. They come
+// again after a prime number of them, which no size of a product divides: drawing all would take
+// longer than everything else that a large product needs.
 Status fill(Tensor& tensor, std::uint64_t seed) {
   VOLTA_TRY(const auto values, tensor.mutable_values<float>());
   std::uint64_t block = 0;
   Random4 bits = {};
-  for (std::size_t i = 0; i < values.size(); ++i) {
+  constexpr std::size_t kPeriod = 65521;
+  const auto drawn = values.first(std::min(values.size(), kPeriod));
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
     if (i % 16 == 0) bits = random_bits(seed, 0, 0, block++);
     const std::uint32_t word = bits.lane(static_cast<std::uint32_t>(i / 4 % 4));
-    values[i] = static_cast<float>(static_cast<int>(word >> (8 * (i % 4)) & 0xFFu) - 128) / 128;
+    drawn[i] = static_cast<float>(static_cast<int>(word >> (8 * (i % 4)) & 0xFFu) - 128) / 128;
+  }
+  for (std::size_t i = kPeriod; i < values.size(); i += kPeriod) {
+    const auto rest = values.subspan(i);
+    std::ranges::copy(drawn.first(std::min(rest.size(), kPeriod)), rest.begin());
   }
   return {};
 }
@@ -75,13 +100,44 @@ cpu::MatMulShape measured_shape(const cpu::MatMulShape& shape) {
   return measured;
 }
 
-Result<MatMulMeasure> MatMulMeasure::create(const cpu::MatMulShape& shape, cpu::Simd simd) {
+Result<double> MatMulMeasure::seconds_to_begin(const cpu::MatMulShape& shape, cpu::Simd simd) {
+  // A smaller b, of as many elements whatever its form.
+  cpu::MatMulShape small = measured_shape(shape);
+  VOLTA_TRY(check_shape(small));
+  const double whole = flops_of(small);
+  const std::int64_t n = small.n, k = small.k;
+  if (n * k <= kSampleElements) return 0.0;
+  small.n = std::min(n, std::max(kSampleSize, kSampleElements / k));
+  small.k = std::min(k, std::max(kSampleSize, kSampleElements / n));
+  const double before = monotonic_seconds();
+  VOLTA_TRY(const MatMulMeasure sample, create(small, simd));
+  return (monotonic_seconds() - before) * whole / sample.flops();
+}
+
+Result<MatMulMeasure> MatMulMeasure::create(const cpu::MatMulShape& shape, cpu::Simd simd,
+                                            double budget_seconds) {
   if (!cpu::simd_available(simd)) {
     return fail(ErrorCode::kUnsupported,
                 fmt::format("this machine cannot run {}", cpu::simd_name(simd)));
   }
   const cpu::MatMulShape measured = measured_shape(shape);
   VOLTA_TRY(check_shape(measured));
+  if (std::isfinite(budget_seconds)) {
+    VOLTA_TRY(double seconds, seconds_to_begin(measured, simd));
+    if (seconds > kBeginShare * budget_seconds) {
+      // Or somebody else was busy.
+      VOLTA_TRY(const double again, seconds_to_begin(measured, simd));
+      seconds = std::min(seconds, again);
+    }
+    if (seconds > kBeginShare * budget_seconds) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("a product of {}: making its operands and multiplying them once takes "
+                      "about {:.{}f} s, more than half of the budget of {:.4g} s: choose "
+                      "smaller sizes or a larger budget",
+                      describe(measured), seconds, seconds < 1 ? 3 : 1, budget_seconds));
+    }
+  }
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(shape.threads));
   MatMulMeasure made(measured, simd, std::move(pool));
   VOLTA_TRY(made.make_operands());
@@ -102,16 +158,19 @@ Status MatMulMeasure::make_operands() {
     const std::array outputs = {to.view()};
     cpu::run(op, {inputs, outputs, {}}, context);
   };
-  VOLTA_TRY(a_, Tensor::empty({DType::kF32, Shape(shape_.m, shape_.k)}));
-  VOLTA_TRY(c_, Tensor::zeros({DType::kF32, Shape(shape_.m, shape_.n)}));
-  VOLTA_TRY(b_, Tensor::empty({DType::kF32, Shape(shape_.k, shape_.n)}));
-  VOLTA_TRY(fill(a_, 1));
-  VOLTA_TRY(fill(b_, 2));
-  if (shape_.b_type != DType::kF32) {
-    VOLTA_TRY(Tensor narrow, Tensor::empty({shape_.b_type, b_.shape()}));
-    apply(Cast{shape_.b_type}, b_, narrow);
-    b_ = std::move(narrow);
-  }
+  const auto matrix = [&](std::int64_t rows, std::int64_t columns, DType type,
+                          std::uint64_t seed) -> Result<Tensor> {
+    VOLTA_TRY(Tensor made, Tensor::empty({DType::kF32, Shape(rows, columns)}));
+    VOLTA_TRY(fill(made, seed));
+    if (type == DType::kF32) return made;
+    VOLTA_TRY(Tensor narrow, Tensor::empty({type, made.shape()}));
+    apply(Cast{type}, made, narrow);
+    return narrow;
+  };
+  const auto [m, n, k] = std::array{shape_.m, shape_.n, shape_.k};
+  VOLTA_TRY(c_, Tensor::zeros({DType::kF32, Shape(m, n)}));
+  VOLTA_TRY(a_, matrix(op_.transpose_a ? k : m, op_.transpose_a ? m : k, shape_.a_type, 1));
+  VOLTA_TRY(b_, matrix(op_.transpose_b ? n : k, op_.transpose_b ? k : n, shape_.b_type, 2));
   if (!shape_.packed) return {};
   const Encoding panels = cpu::panel_encoding(shape_.b_type, false, simd_);
   VOLTA_TRY(Tensor packed, Tensor::empty({shape_.b_type, b_.shape(), panels}));
@@ -120,10 +179,7 @@ Status MatMulMeasure::make_operands() {
   return {};
 }
 
-double MatMulMeasure::flops() const {
-  return 2.0 * static_cast<double>(shape_.m) * static_cast<double>(shape_.n) *
-         static_cast<double>(shape_.k);
-}
+double MatMulMeasure::flops() const { return flops_of(shape_); }
 
 Result<double> MatMulMeasure::run(const cpu::MatMulParameters& parameters, int times) {
   cpu::MatMulTuning tuning;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -20,14 +21,22 @@ inline constexpr std::int64_t kMostDim = std::int64_t{1} << 24;
 /// with many rows no more columns than tell what more would.
 cpu::MatMulShape measured_shape(const cpu::MatMulShape& shape);
 
-/// One product a[m, k] b[k, n] on random operands: b as a prepared weight in panels, or plain, in
-/// its type; a in f32. Its operands stay in the caches as far as they fit. Move-only.
+/// One product a[m, k] b[k, n] on random operands of the shape's types: b as a prepared weight in
+/// panels, or plain; a plain one may lie transposed, and so may a beside it. Its operands stay in
+/// the caches as far as they fit. Move-only.
 class MatMulMeasure {
  public:
   /// Makes the operands, a pool of shape.threads threads and the default's result. kInvalidArgument
-  /// for sizes or a type that cannot be, kOutOfMemory when the operands do not fit (told before any
-  /// is made), kUnsupported where this machine lacks `simd`.
-  static Result<MatMulMeasure> create(const cpu::MatMulShape& shape, cpu::Simd simd);
+  /// for sizes, types or a layout that cannot be, and where seconds_to_begin() is more than half of
+  /// `budget_seconds`; kOutOfMemory when the operands do not fit (both told before any is made);
+  /// kUnsupported where this machine lacks `simd`.
+  static Result<MatMulMeasure> create(
+      const cpu::MatMulShape& shape, cpu::Simd simd,
+      double budget_seconds = std::numeric_limits<double>::infinity());
+
+  /// About how long create() takes, by that of a small part; 0 where it is soon done anyway. The
+  /// errors of create().
+  static Result<double> seconds_to_begin(const cpu::MatMulShape& shape, cpu::Simd simd);
 
   /// Seconds of one product, the mean over as many as take a third of a millisecond or more. The
   /// first time with given parameters the result is compared with the default's: kMismatch when a
@@ -40,7 +49,10 @@ class MatMulMeasure {
 
  private:
   MatMulMeasure(const cpu::MatMulShape& shape, cpu::Simd simd, ThreadPool pool)
-      : shape_(shape), simd_(simd), pool_(std::move(pool)) {}
+      : shape_(shape),
+        simd_(simd),
+        pool_(std::move(pool)),
+        op_{.transpose_a = shape.transpose_a, .transpose_b = shape.transpose_b} {}
   Status make_operands();
   /// Seconds of `times` products.
   Result<double> run(const cpu::MatMulParameters& parameters, int times);

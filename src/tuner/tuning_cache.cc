@@ -23,7 +23,7 @@ namespace volta::tuner {
 namespace {
 
 constexpr std::string_view kFormat = "volta-matmul-tuning";
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 2;
 constexpr double kLockSeconds = 5.0;
 constexpr std::chrono::milliseconds kLockPause(10);
 /// Far beyond every size and speed there will be; what is read stays in integers that add up.
@@ -41,9 +41,8 @@ void write_signature(JsonWriter& json, const CpuSignature& s) {
 }
 
 void write_entry(JsonWriter& json, const TuningEntry& e) {
-  json.begin_object().field("isa", cpu::simd_name(e.simd)).field("threads", e.shape.threads);
-  json.field("dtype", dtype_name(e.shape.b_type)).field("packed", e.shape.packed);
-  json.field("m", e.shape.m).field("n", e.shape.n).field("k", e.shape.k);
+  json.begin_object().field("isa", cpu::simd_name(e.simd));
+  write_shape(json, e.shape);
   write_parameters(json, e.parameters);
   json.field("default_gflops", e.default_gflops);
   json.field("tuned_gflops", e.tuned_gflops).end_object();
@@ -99,8 +98,15 @@ Result<cpu::MatMulParameters> read_parameters(const JsonRef& object) {
 Result<TuningEntry> read_entry(const JsonRef& object) {
   TuningEntry e;
   VOLTA_TRY(e.simd, one_of(object, "isa", kAllSimd, cpu::simd_name));
+  VOLTA_TRY(e.shape.a_type, one_of(object, "a_dtype", kTypes, dtype_name));
   VOLTA_TRY(e.shape.b_type, one_of(object, "dtype", kTypes, dtype_name));
   VOLTA_TRY(e.shape.packed, object.get_bool("packed"));
+  VOLTA_TRY(e.shape.transpose_a, object.get_bool("transpose_a"));
+  VOLTA_TRY(e.shape.transpose_b, object.get_bool("transpose_b"));
+  if (e.shape.packed && (e.shape.transpose_a || e.shape.transpose_b)) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: panels are not transposed, nor is what they meet", object.path()));
+  }
   VOLTA_TRY(const std::int64_t threads, object.get_int("threads", 1, kMaxThreads));
   e.shape.threads = static_cast<std::int32_t>(threads);
   VOLTA_TRY(e.shape.m, object.get_int("m", 1, kMostSize));
@@ -153,6 +159,13 @@ bool same_choice(const cpu::MatMulShape& a, const cpu::MatMulShape& b) {
   x.m = cpu::row_class(x.m);
   y.m = cpu::row_class(y.m);
   return x == y;
+}
+
+void write_shape(JsonWriter& json, const cpu::MatMulShape& s) {
+  json.field("threads", s.threads).field("a_dtype", dtype_name(s.a_type));
+  json.field("dtype", dtype_name(s.b_type)).field("packed", s.packed);
+  json.field("transpose_a", s.transpose_a).field("transpose_b", s.transpose_b);
+  json.field("m", s.m).field("n", s.n).field("k", s.k);
 }
 
 void write_parameters(JsonWriter& json, const cpu::MatMulParameters& p) {

@@ -37,7 +37,8 @@ bool same_choice(const cpu::MatMulShape& a, const cpu::MatMulShape& b);
 inline constexpr std::int64_t kMostTuningEntries = 4096;
 inline constexpr std::int64_t kMostTuningBytes = std::int64_t{4} << 20;
 
-/// The field "parameters" of an entry.
+/// The fields of an entry that say which product it is for, and the field "parameters".
+void write_shape(JsonWriter& json, const cpu::MatMulShape& s);
 void write_parameters(JsonWriter& json, const cpu::MatMulParameters& p);
 /// The text of a file for this CPU and these kernels.
 std::string tuning_to_json(std::span<const TuningEntry> entries, const CpuSignature& signature);

@@ -7,6 +7,8 @@
 
 #include <chrono>
 #include <fstream>
+#include <regex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/matmul_plan.h"
 #include "support/temp_dir.h"
 #include "tuner/tuning_cache.h"
 
@@ -44,6 +47,22 @@ class Tune : public testing::Test {
     more.insert(more.begin(), {"tune", "matmul", "--budget", "0.05", "--runs", "3"});
     return volta(more, variables);
   }
+  // A small model, two steps, into the folder `name`.
+  CommandResult train(const std::string& name, const std::vector<std::string>& more = {},
+                      const std::map<std::string, std::string>& variables = {}) const {
+    std::ofstream text(path("text.txt"));
+    for (int i = 0; i < 400; ++i) text << "the quick brown fox jumps over the lazy dog\n";
+    text.close();
+    std::vector<std::string> words = {"train",   "--data",   path("text.txt"),
+                                      "--out",   path(name), "--layers",
+                                      "1",       "--dim",    "32",
+                                      "--heads", "2",        "--context",
+                                      "32",      "--batch",  "4",
+                                      "--steps", "2",        "--warmup",
+                                      "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return volta(words, variables);
+  }
   std::string file() const {
     return path("cache/matmul_tuning/") + tuner::to_string(tuner::cpu_signature()) + ".json";
   }
@@ -66,6 +85,8 @@ TEST_F(Tune, KeepsWhatItFindsAndTellsIt) {
   const JsonRef& shape = (*shapes)[0];
   EXPECT_EQ(*shape.get_int("m"), 48);
   EXPECT_EQ(*shape.get_string("dtype"), "bf16");
+  EXPECT_EQ(*shape.get_string("a_dtype"), "f32");
+  EXPECT_FALSE(*shape.get_bool("transpose_a"));
   EXPECT_GT(*shape.get_float("default_s"), 0.0);
   EXPECT_GE(*shape.get_float("default_spread"), 0.0);
   EXPECT_GT(*shape.get_float("tuned_gflops"), 0.0);
@@ -80,7 +101,7 @@ TEST_F(Tune, KeepsWhatItFindsAndTellsIt) {
   EXPECT_THAT(second.out, HasSubstr("geometric mean"));
   const CommandResult csv = tune({"--dim", "16", "--output", "csv"});
   ASSERT_EQ(csv.exit_code, 0) << csv.err;
-  EXPECT_THAT(csv.out, HasSubstr("\nf32,true,"));
+  EXPECT_THAT(csv.out, HasSubstr("\nf32,f32,true,false,false,"));
 
   const auto entries = tuner::TuningCache(parent_path(file()), tuner::cpu_signature()).read();
   ASSERT_TRUE(entries);
@@ -99,7 +120,8 @@ TEST_F(Tune, ShowsClearsExportsAndImports) {
   EXPECT_THAT(shown.out, HasSubstr("32 x 32 x 32 f32"));
   const std::string all = volta({"tune", "show", "--output", "json"}).out;
   EXPECT_TRUE(tuner::parse_tuning(all, "show", tuner::cpu_signature()));
-  EXPECT_THAT(volta({"tune", "show", "--output", "csv"}).out, HasSubstr("isa,dtype,packed"));
+  EXPECT_THAT(volta({"tune", "show", "--output", "csv"}).out,
+              HasSubstr("isa,a_dtype,dtype,packed"));
   ASSERT_EQ(volta({"tune", "export", path("out.json")}).exit_code, 0);
   EXPECT_EQ(*read_text_file(path("out.json")), all);
   EXPECT_THAT(volta({"tune", "clear"}).out, HasSubstr("removed"));
@@ -138,6 +160,18 @@ TEST_F(Tune, BadRequestsAreUsage) {
                                              {"--dim", "64", "--output", "dot"},
                                              {"--dim", "64", "--profile", "x.csv"},
                                              {"--dim", "64", "--phase", "decode"},
+                                             {"--dim", "64", "--batch", "4"},
+                                             {"--dim", "64", "--vocab", "4"},
+                                             {"--dim", "64", "--a-dtype", "i8"},
+                                             {"--dim", "64", "--preset", "tiny"},
+                                             {"--dim", "64", "--device", "cuda"},
+                                             {"--dim", "64", "--device", "abacus"},
+                                             {"--preset", "huge"},
+                                             {"--preset", "tiny", "--model", "x"},
+                                             {"--preset", "tiny", "--tokens", "100000"},
+                                             {"--model", "x", "--vocab", "9"},
+                                             {"--model", "x", "--a-dtype", "bf16"},
+                                             {"--model", "x", "--transpose-b"},
                                              {"--model", "x", "--plain"},
                                              {"--model", "x", "--phase", "sleep"}}) {
     EXPECT_EQ(tune(words).exit_code, 2) << testing::PrintToString(words);
@@ -145,9 +179,68 @@ TEST_F(Tune, BadRequestsAreUsage) {
   const CommandResult zero = volta({"tune", "matmul", "--dim", "64", "--runs", "0"});
   EXPECT_EQ(zero.exit_code, 2);
   EXPECT_THAT(zero.err, HasSubstr("--runs"));
-  EXPECT_EQ(tune({"--dim", "64", "--device", "cuda"}).exit_code, 3);
   EXPECT_EQ(tune({"--model", path("nowhere")}).exit_code, 3);
   EXPECT_FALSE(path_exists(file()));
+}
+
+TEST_F(Tune, TheEnvironmentsDeviceCountsToo) {
+  for (const char* word : {"cuda", "abacus"}) {
+    const CommandResult result = tune({"--dim", "16"}, {{"VOLTA_DEVICE", word}});
+    EXPECT_EQ(result.exit_code, 2) << word;
+    EXPECT_THAT(result.err, HasSubstr("VOLTA_DEVICE"));
+    EXPECT_THAT(result.err, HasSubstr(word));
+  }
+  EXPECT_EQ(tune({"--dim", "16", "--device", "cpu"}, {{"VOLTA_DEVICE", "cuda"}}).exit_code, 0);
+  for (const char* word : {"auto", "cpu", ""}) {
+    EXPECT_EQ(tune({"--dim", "16"}, {{"VOLTA_DEVICE", word}}).exit_code, 0) << word;
+  }
+}
+
+TEST_F(Tune, ABudgetIsForTheOperandsAsWell) {
+  const CommandResult result = tune({"--m", "1", "--n", "8192", "--k", "8192", "--budget", "0.01"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("more than half of the budget of 0.01 s"));
+  EXPECT_FALSE(path_exists(file()));
+}
+
+TEST_F(Tune, OfSeveralShapesThoseBeyondTheBudgetAreLeftOut) {
+  const CommandResult result = tune({"--preset", "shakespeare-char-gpu", "--phase", "train",
+                                     "--threads", "1", "--budget", "0.01"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("16384 f32 plain a^T: left out: a product of"));
+  EXPECT_THAT(result.out, HasSubstr("16384 x 1536 x 384 f32 plain"));
+  EXPECT_THAT(result.out, Not(HasSubstr("1536 x 384 x 16384")));
+}
+
+TEST_F(Tune, TransposedOperandsAndTwoOfBF16) {
+  const CommandResult result = tune({"--m", "40", "--n", "48", "--k", "56", "--transpose-a",
+                                     "--a-dtype", "bf16", "--dtype", "bf16"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("40 x 48 x 56 bf16 * bf16 plain a^T"));
+  ASSERT_EQ(tune({"--dim", "32", "--transpose-b"}).exit_code, 0);
+  const std::string shown = volta({"tune", "show", "--output", "csv"}).out;
+  EXPECT_THAT(shown, HasSubstr(",bf16,bf16,false,true,false,"));
+  EXPECT_THAT(shown, HasSubstr(",f32,f32,false,false,true,"));
+  EXPECT_THAT(volta({"tune", "show"}).out, HasSubstr("32 x 32 x 32 f32 plain b^T"));
+}
+
+TEST_F(Tune, APresetNeedsNoModel) {
+  const CommandResult result =
+      tune({"--preset", "shakespeare-char-cpu", "--phase", "train", "--batch", "1", "--tokens", "8",
+            "--vocab", "65", "--output", "csv", "--budget", "0.02"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto has = [&](const std::string& kind, const std::string& sizes) {
+    return std::regex_search(result.out, std::regex("\nf32,f32,false," + kind + ",\\d+," + sizes));
+  };
+  // The widest layer of its feed-forward part, and the output of as many characters.
+  EXPECT_TRUE(has("false,(true|false)", "8,512,128")) << result.out;
+  EXPECT_TRUE(has("false,(true|false)", "8,128,512"));
+  EXPECT_TRUE(has("true,false", "512,128,8"));
+  EXPECT_TRUE(has("false,(true|false)", "8,65,128"));
+  const CommandResult decode =
+      tune({"--preset", "tiny", "--phase", "decode", "--output", "csv", "--budget", "0.02"});
+  ASSERT_EQ(decode.exit_code, 0) << decode.err;
+  EXPECT_THAT(decode.out, HasSubstr("\nf32,f32,true,false,false,"));
 }
 
 TEST_F(Tune, MemoryThatDoesNotFitIsToldAtOnce) {
@@ -166,7 +259,7 @@ TEST_F(Tune, AnAbsentInstructionSetIsToldByName) {
 
 TEST_F(Tune, EachInstructionSetIsTunedForItself) {
   ASSERT_EQ(tune({"--dim", "16"}, {{"VOLTA_SIMD", "sse4"}}).exit_code, 0);
-  EXPECT_THAT(volta({"tune", "show", "--output", "csv"}).out, HasSubstr("\nsse4,f32,"));
+  EXPECT_THAT(volta({"tune", "show", "--output", "csv"}).out, HasSubstr("\nsse4,f32,f32,"));
 }
 
 TEST_F(Tune, NoPlaceForTheResultsEndsBeforeTheWork) {
@@ -222,21 +315,18 @@ TEST_F(Tune, EndsWhenInterrupted) {
 }
 
 TEST_F(Tune, TunesEveryShapeOfAModelAndItRunsOnThat) {
-  std::ofstream text(path("text.txt"));
-  for (int i = 0; i < 400; ++i) text << "the quick brown fox jumps over the lazy dog\n";
-  text.close();
-  ASSERT_EQ(volta({"train", "--data", path("text.txt"), "--out", path("run"), "--layers", "1",
-                   "--dim", "32", "--heads", "2", "--context", "32", "--batch", "4", "--steps", "2",
-                   "--warmup", "1"})
-                .exit_code,
-            0);
+  ASSERT_EQ(train("run").exit_code, 0);
   const std::vector<std::string> generate = {"generate", path("run"), "-p", "the", "-n", "8"};
   const std::string untuned = volta(generate).out;
   const CommandResult tuned = tune({"--model", path("run"), "--output", "csv", "--budget", "0.02"});
   ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
-  EXPECT_THAT(tuned.out, HasSubstr("\nf32,true,"));   // What runs,
-  EXPECT_THAT(tuned.out, HasSubstr("\nf32,false,"));  // and what is trained.
-  EXPECT_EQ(volta(generate).out, untuned);            // Not a bit differs.
+  EXPECT_THAT(tuned.out, HasSubstr("\nf32,f32,true,"));   // What runs,
+  EXPECT_THAT(tuned.out, HasSubstr("\nf32,f32,false,"));  // and what is trained.
+  EXPECT_EQ(volta(generate).out, untuned);                // Not a bit differs.
+  const CommandResult narrow = tune({"--model", path("run"), "--phase", "decode", "--dtype", "bf16",
+                                     "--output", "csv", "--budget", "0.02"});
+  ASSERT_EQ(narrow.exit_code, 0) << narrow.err;
+  EXPECT_THAT(narrow.out, HasSubstr("\nbf16,bf16,true,"));
   const CommandResult decode =
       tune({"--model", path("run"), "--phase", "decode", "--output", "csv", "--budget", "0.02"});
   ASSERT_EQ(decode.exit_code, 0) << decode.err;
@@ -245,6 +335,57 @@ TEST_F(Tune, TunesEveryShapeOfAModelAndItRunsOnThat) {
   const CommandResult integers = tune({"--model", path("q8"), "--phase", "decode"});
   EXPECT_EQ(integers.exit_code, 2);
   EXPECT_THAT(integers.err, HasSubstr("has no products of floats to tune in phase 'decode'"));
+}
+
+// The lines of `volta graph` that show a word.
+std::string lines_with(const std::string& word, const std::string& text) {
+  std::istringstream lines(text);
+  std::string found;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(word) != std::string::npos) found += line + "\n";
+  }
+  return found;
+}
+
+TEST_F(Tune, TrainingStartsTunedAndMeasuresNothing) {
+  for (const std::string dtype : {"f32", "bf16"}) {
+    SCOPED_TRACE(dtype);
+    const std::vector<std::string> type = {"--dtype", dtype, "--threads", "1"};
+    ASSERT_EQ(train("run-" + dtype, type, {{"VOLTA_TUNING", "off"}}).exit_code, 0);
+    // A run trains in its own type: nothing else says it here.
+    const CommandResult tuned = tune({"--model", path("run-" + dtype), "--phase", "train",
+                                      "--threads", "1", "--output", "csv", "--budget", "0.02"});
+    ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+    for (const char* layout : {",false,false,false,", ",false,true,false,", ",false,false,true,"}) {
+      EXPECT_THAT(tuned.out, HasSubstr("\n" + dtype + "," + dtype + layout));
+    }
+    // What was found may be the default: put in its place what is known not to be.
+    const tuner::TuningCache cache(parent_path(file()), tuner::cpu_signature());
+    auto entries = cache.read();
+    ASSERT_TRUE(entries);
+    for (tuner::TuningEntry& entry : *entries) {
+      const auto panel = static_cast<std::int32_t>(cpu::panel_width(entry.simd));
+      entry.parameters = {.k_block = 8, .m_block = 8, .n_block = panel, .tile = {1, panel}};
+    }
+    ASSERT_TRUE(cache.add(*entries));
+    const std::string before = *read_text_file(file());
+    // The plan of another process has room for other blocks, with gradients of either operand,
+    const std::vector<std::string> graph = {
+        "graph", path("run-" + dtype), "--phase", "train", "--dtype", dtype, "--threads", "1"};
+    const std::string on = volta(graph).out;
+    const std::string off = volta(graph, {{"VOLTA_TUNING", "off"}}).out;
+    for (const char* word : {"transpose_a", "transpose_b"}) {
+      EXPECT_NE(lines_with(word, off), "");
+      EXPECT_NE(lines_with(word, on), lines_with(word, off)) << word;
+    }
+    // and not a bit of what it trains differs. It measures nothing, so that it has nothing to keep.
+    ASSERT_EQ(train("again-" + dtype, type).exit_code, 0);
+    const std::string weights = "/step-2/model.safetensors";
+    const auto expected = read_text_file(path("run-" + dtype) + weights);
+    ASSERT_TRUE(expected) << expected.error().message();
+    EXPECT_EQ(*read_text_file(path("again-" + dtype) + weights), *expected);
+    EXPECT_EQ(*read_text_file(file()), before);
+  }
 }
 
 }  // namespace

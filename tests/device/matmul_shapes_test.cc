@@ -35,6 +35,27 @@ TEST(MatMulShapes, AreThoseOfFloatsOnceEach) {
   EXPECT_TRUE(matmul_shapes(Graph(), 1).empty());
 }
 
+TEST(MatMulShapes, AreThoseOfGradientsToo) {
+  Graph graph;
+  const ValueId x = *graph.input("x", f32(Shape(2, 5, 64)));
+  const ValueId w = *graph.parameter("w", f32(Shape(64, 96)));
+  const ValueId y = (*graph.add(MatMul{}, std::array{x, w}))[0];
+  const ValueId dx = (*graph.add(MatMul{.transpose_b = true}, std::array{y, w}))[0];
+  const ValueId dw = (*graph.add(MatMul{.transpose_a = true}, std::array{x, y}))[0];
+  EXPECT_TRUE(graph.output("dx", dx));
+  EXPECT_TRUE(graph.output("dw", dw));
+  const std::vector<cpu::MatMulShape> expected = {
+      {.packed = false, .m = 10, .n = 96, .k = 64},
+      {.packed = false, .transpose_b = true, .m = 10, .n = 64, .k = 96},
+      {.packed = false, .transpose_a = true, .m = 64, .n = 96, .k = 10}};
+  EXPECT_EQ(matmul_shapes(graph, 1), expected);
+  const auto narrow = set_compute_dtype(graph, DType::kBF16);
+  ASSERT_TRUE(narrow) << narrow.error().message();
+  std::vector<cpu::MatMulShape> pairs = expected;
+  for (cpu::MatMulShape& shape : pairs) shape.a_type = shape.b_type = DType::kBF16;
+  EXPECT_EQ(matmul_shapes(*narrow, 1), pairs);
+}
+
 TEST(MatMulShapes, KnowHowWeightsArePacked) {
   const auto device = test::cpu(1);
   const auto packed = prepack(graph_of(1, DType::kBF16), *device, {.dtype = DType::kBF16});

@@ -22,15 +22,41 @@ INSTANTIATE_TEST_SUITE_P(EverySimd, MatMulPanels, testing::ValuesIn(available_si
 
 cpu::MatMulTuning tuned(const MatMulCase& c, const MatMulData& data, int threads,
                         const cpu::MatMulParameters& parameters) {
+  const bool packed = !data.packed.empty();
   cpu::MatMulTuning tuning;
-  tuning.set({.b_type = c.b_type,
-              .packed = !data.packed.empty(),
+  tuning.set({.a_type = c.a_type,
+              .b_type = c.b_type,
+              .packed = packed,
+              .transpose_a = c.op.transpose_a,
+              .transpose_b = c.op.transpose_b && !packed,
               .threads = threads,
               .m = c.m,
               .n = c.n,
               .k = c.k},
              parameters);
   return tuning;
+}
+
+/// Any that are valid.
+cpu::MatMulParameters random_parameters(cpu::Simd simd) {
+  const auto tiles = cpu::tile_shapes(simd);
+  const auto panel = static_cast<std::int32_t>(cpu::panel_width(simd));
+  return {.k_block = 8 * *rc::gen::inRange(1, 70),
+          .m_block = *rc::gen::inRange(1, 60),
+          .n_block = panel * *rc::gen::inRange(1, 20),
+          .tile = tiles[*rc::gen::inRange<std::size_t>(0, tiles.size())],
+          .prefetch_bytes = *rc::gen::element(0, 64, 4096)};
+}
+
+/// Sizes and layouts of any kind.
+MatMulCase random_case() {
+  MatMulCase c;
+  c.m = *rc::gen::inRange<std::int64_t>(1, 50);
+  c.n = *rc::gen::inRange<std::int64_t>(1, 200);
+  c.k = *rc::gen::element<std::int64_t>(1, 3, 16, 31, 100, 385, 512);
+  c.op.transpose_a = *rc::gen::arbitrary<bool>();
+  c.op.transpose_b = *rc::gen::arbitrary<bool>();
+  return c;
 }
 
 TEST_P(MatMulPanels, NoTileChangesABit) {
@@ -53,26 +79,50 @@ TEST_P(MatMulPanels, NoTileChangesABit) {
   }
 }
 
+// Gradients: a packed, its kernels at most a panel wide whatever the tile.
+TEST_P(MatMulPanels, NoTileChangesABitOfATransposedA) {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const cpu::TileShape& tile : cpu::tile_shapes(GetParam())) {
+      MatMulCase c{2 * tile.rows + 1, 70, 2 * tile.columns + 5};
+      c.a_type = c.b_type = type;
+      c.op.transpose_a = true;
+      MatMulData data(c);
+      const std::vector<float> expected = run_matmul(c, data, GetParam(), pool_);
+      const cpu::MatMulTuning tuning =
+          tuned(c, data, pool_.threads(),
+                {.k_block = 32, .m_block = tile.rows, .n_block = 64, .tile = tile});
+      EXPECT_TRUE(same_bits(run_matmul(c, data, GetParam(), pool_, &tuning), expected))
+          << c.name() << " with tiles of " << tile.rows << "x" << tile.columns;
+    }
+  }
+}
+
 TEST_P(MatMulPanels, NoParametersChangeABit) {
-  const auto tiles = cpu::tile_shapes(GetParam());
-  const auto panel = static_cast<std::int32_t>(cpu::panel_width(GetParam()));
   EXPECT_TRUE(rc::check([&] {
-    MatMulCase c;
-    c.m = *rc::gen::inRange<std::int64_t>(1, 50);
-    c.n = *rc::gen::inRange<std::int64_t>(1, 200);
-    c.k = *rc::gen::element<std::int64_t>(1, 3, 16, 31, 100, 385, 512);
-    c.b_type = *rc::gen::element(DType::kF32, DType::kBF16, DType::kF16);
-    c.op.transpose_a = *rc::gen::arbitrary<bool>();
-    c.op.transpose_b = *rc::gen::arbitrary<bool>();
-    const cpu::MatMulParameters parameters{
-        .k_block = 8 * *rc::gen::inRange(1, 70),
-        .m_block = *rc::gen::inRange(1, 60),
-        .n_block = panel * *rc::gen::inRange(1, 20),
-        .tile = tiles[*rc::gen::inRange<std::size_t>(0, tiles.size())],
-        .prefetch_bytes = *rc::gen::element(0, 64, 4096)};
+    MatMulCase c = random_case();
+    c.a_type = *rc::gen::element(DType::kF32, DType::kF32, DType::kBF16, DType::kF16);
+    c.b_type = c.a_type == DType::kBF16 ? *rc::gen::element(DType::kF32, DType::kF16)
+                                        : *rc::gen::element(DType::kF32, DType::kBF16, DType::kF16);
+    const cpu::MatMulParameters parameters = random_parameters(GetParam());
     RC_ASSERT(cpu::valid_parameters(parameters, GetParam()));
     MatMulData data(c);
     const std::vector<float> expected = chained(c, data, GetParam());
+    if (!c.op.transpose_a && *rc::gen::arbitrary<bool>()) data.pack(c, GetParam(), pool_);
+    const cpu::MatMulTuning tuning = tuned(c, data, pool_.threads(), parameters);
+    RC_LOG() << c.name();
+    RC_ASSERT(same_bits(run_matmul(c, data, GetParam(), pool_, &tuning), expected));
+  }));
+}
+
+// Where the processor multiplies pairs the chain is another one, and as fixed.
+TEST_P(MatMulPanels, NoParametersChangeABitOfProductsOfBF16) {
+  EXPECT_TRUE(rc::check([&] {
+    MatMulCase c = random_case();
+    c.a_type = c.b_type = DType::kBF16;
+    const cpu::MatMulParameters parameters = random_parameters(GetParam());
+    MatMulData data(c);
+    const std::vector<float> expected = run_matmul(c, data, GetParam(), pool_);
+    expect_within(expected, matmul_bounds(c, data));
     if (!c.op.transpose_a && *rc::gen::arbitrary<bool>()) data.pack(c, GetParam(), pool_);
     const cpu::MatMulTuning tuning = tuned(c, data, pool_.threads(), parameters);
     RC_LOG() << c.name();

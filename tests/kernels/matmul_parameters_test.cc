@@ -125,7 +125,10 @@ TEST(MatMulTuning, OtherClassesHaveNoChoice) {
   };
   EXPECT_TRUE(found([](MatMulShape&) {}));
   EXPECT_FALSE(found([](MatMulShape& s) { s.b_type = DType::kBF16; }));
+  EXPECT_FALSE(found([](MatMulShape& s) { s.a_type = DType::kBF16; }));
   EXPECT_FALSE(found([](MatMulShape& s) { s.packed = false; }));
+  EXPECT_FALSE(found([](MatMulShape& s) { s.transpose_a = true; }));
+  EXPECT_FALSE(found([](MatMulShape& s) { s.transpose_b = true; }));
   EXPECT_FALSE(found([](MatMulShape& s) { s.threads = 1; }));
   EXPECT_FALSE(found([](MatMulShape& s) { s.m = 8; }));
   EXPECT_FALSE(found([](MatMulShape& s) { s.n = 1024; }));

@@ -99,28 +99,74 @@ TEST(MatMulPlan, PartsMatchTheThreads) {
   }
 }
 
-TEST(MatMulPlan, OnlyWhatIsMeasuredIsTuned) {
-  cpu::MatMulProblem problem{.m = 200, .n = 300, .k = 100};
-  cpu::MatMulTuning tuning;
-  const cpu::MatMulParameters odd{.k_block = 24, .m_block = 40, .n_block = 64, .tile = {3, 32}};
-  tuning.set({.packed = false, .threads = 2, .m = 200, .n = 300, .k = 100}, odd);
-  tuning.set({.b_type = DType::kBF16, .packed = true, .threads = 2, .m = 200, .n = 300, .k = 100},
-             odd);
-  const auto tuned = [&](const MatMul& op, int threads = 2) {
-    return cpu::plan_matmul(op, problem, cpu::Simd::kAvx512, threads, &tuning).tile_rows == 3;
+TEST(MatMulPlan, EachKindOfProductHasItsOwnChoice) {
+  constexpr cpu::Simd kSimd = cpu::Simd::kAvx512;
+  struct Kind {
+    MatMul op;
+    DType a_type = DType::kF32, b_type = DType::kF32;
+    bool packed = false;
+    cpu::MatMulShape shape;
   };
-  EXPECT_TRUE(tuned({}));
-  EXPECT_FALSE(tuned({}, 1));
-  EXPECT_FALSE(tuned({.transpose_a = true}));
-  EXPECT_FALSE(tuned({.transpose_b = true}));
+  constexpr DType kBF16 = DType::kBF16;
+  const std::vector<Kind> kinds = {
+      {.op = {}, .shape = {.packed = false}},
+      {.op = {.transpose_a = true}, .shape = {.packed = false, .transpose_a = true}},
+      {.op = {.transpose_b = true}, .shape = {.packed = false, .transpose_b = true}},
+      {.op = {.transpose_a = true, .transpose_b = true},
+       .shape = {.packed = false, .transpose_a = true, .transpose_b = true}},
+      {.op = {}, .a_type = kBF16, .shape = {.a_type = kBF16, .packed = false}},
+      {.op = {},
+       .a_type = kBF16,
+       .b_type = kBF16,
+       .shape = {.a_type = kBF16, .b_type = kBF16, .packed = false}},
+      {.op = {}, .packed = true, .shape = {.packed = true}},
+      {.op = {}, .b_type = kBF16, .packed = true, .shape = {.b_type = kBF16, .packed = true}},
+      {.op = {},
+       .a_type = kBF16,
+       .b_type = kBF16,
+       .packed = true,
+       .shape = {.a_type = kBF16, .b_type = kBF16, .packed = true}}};
+  const auto problem_of = [](const Kind& kind) {
+    cpu::MatMulProblem problem{
+        .m = 200, .n = 300, .k = 100, .a_type = kind.a_type, .b_type = kind.b_type};
+    if (kind.packed) {
+      problem.b_encoding = cpu::panel_encoding(kind.b_type, kind.op.transpose_b, kSimd);
+    }
+    return problem;
+  };
+  const cpu::MatMulParameters odd{.k_block = 24, .m_block = 40, .n_block = 64, .tile = {3, 32}};
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    cpu::MatMulShape shape = kinds[i].shape;
+    shape.threads = 2;
+    shape.m = 200;
+    shape.n = 300;
+    shape.k = 100;
+    EXPECT_EQ(cpu::tuned_shape(kinds[i].op, problem_of(kinds[i]), 2), shape) << i;
+    cpu::MatMulTuning tuning;
+    tuning.set(shape, odd);
+    for (std::size_t j = 0; j < kinds.size(); ++j) {
+      for (const int threads : {1, 2}) {
+        const auto plan =
+            cpu::plan_matmul(kinds[j].op, problem_of(kinds[j]), kSimd, threads, &tuning);
+        EXPECT_EQ(plan.tile_rows == 3, i == j && threads == 2) << i << " " << j;
+      }
+    }
+  }
+}
+
+TEST(MatMulPlan, PanelsLieAlikeTransposedOrNotAndOthersAreNotTuned) {
+  cpu::MatMulProblem problem{.m = 200, .n = 300, .k = 100};
+  EXPECT_TRUE(cpu::tuned_shape({}, problem, 1));
+  problem.b_encoding = cpu::panel_encoding(DType::kF32, true, cpu::Simd::kAvx2);
+  const auto transposed = cpu::tuned_shape({.transpose_b = true}, problem, 1);
+  problem.b_encoding = cpu::panel_encoding(DType::kF32, false, cpu::Simd::kAvx2);
+  EXPECT_EQ(transposed, cpu::tuned_shape({}, problem, 1));
+  EXPECT_FALSE(transposed->transpose_b);
+  problem.b_encoding.quant = Quant::kInt8;
+  EXPECT_FALSE(cpu::tuned_shape({}, problem, 1));
+  problem.b_encoding = {};
   problem.batch = 2;
-  EXPECT_FALSE(tuned({.batched = true}));
-  problem.batch = 1;
-  problem.b_type = DType::kBF16;
-  problem.b_encoding = cpu::panel_encoding(DType::kBF16, true, cpu::Simd::kAvx512);
-  EXPECT_TRUE(tuned({.transpose_b = true}));  // A prepared weight: its panels lie alike.
-  problem.a_type = DType::kBF16;
-  EXPECT_FALSE(tuned({.transpose_b = true}));
+  EXPECT_FALSE(cpu::tuned_shape({.batched = true}, problem, 1));
 }
 
 TEST(MatMulPlan, SmallWorkStaysOnTheCaller) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <optional>
 #include <random>
 
 #include "kernels/cpu/quant.h"
@@ -52,24 +54,52 @@ Encoding in_rows(const QuantCase& c) {
 }
 Shape b_shape(const QuantCase& c) { return c.transposed ? Shape(c.n, c.k) : Shape(c.k, c.n); }
 
-/// Rows of a rounded to int8 in blocks of 32.
+float multiply_add(bool fused, float p, float q, float sum) {
+  return fused ? std::fma(p, q, sum) : p * q + sum;
+}
+
+/// Some elements rounded to int8.
 struct Rounded {
   std::vector<int> q;
-  std::vector<float> scale;
+  float scale;
 };
-Rounded round_rows(const std::vector<float>& a, std::int64_t m, std::int64_t k) {
-  Rounded out;
-  for (std::int64_t i = 0; i < m; ++i) {
-    for (std::int64_t begin = 0; begin < k; begin += 32) {
-      float top = 0;
-      const auto at = [&](std::int64_t j) { return a[static_cast<std::size_t>(i * k + j)]; };
-      const std::int64_t end = std::min(k, begin + 32);
-      for (std::int64_t j = begin; j < end; ++j) top = std::max(top, std::abs(at(j)));
-      const float inverse = top > 0x1p-100f ? 127.0f / top : 0.0f;
-      for (std::int64_t j = begin; j < end; ++j)
-        out.q.push_back(static_cast<int>(std::nearbyintf(at(j) * inverse)));
-      out.scale.push_back(top / 127.0f);
+Rounded round_to(float top, std::span<const float> x) {
+  const float inverse = top > 0x1p-100f ? 127.0f / top : 0.0f;
+  Rounded out{{}, top / 127.0f};
+  for (const float value : x) {
+    out.q.push_back(
+        static_cast<int>(std::nearbyintf(std::clamp(value * inverse, -127.0f, 127.0f))));
+  }
+  return out;
+}
+float largest(std::span<const float> x) {
+  float top = 0;
+  for (const float value : x) top = std::max(top, std::abs(value));
+  return top;
+}
+
+/// A block of a row: its integers, and of every 32 elements beyond the block's limit the rest's.
+struct RoundedBlock {
+  Rounded whole;
+  std::vector<std::optional<Rounded>> rests;
+};
+RoundedBlock round_block(std::span<const float> x, bool fused) {
+  float quietest = std::numeric_limits<float>::infinity();
+  for (std::size_t i = 0; i < x.size(); i += 32) {
+    const float top = largest(x.subspan(i, 32));
+    if (top > 0x1p-100f) quietest = std::min(quietest, top);
+  }
+  const float limit = std::min(largest(x), 3 * quietest);
+  RoundedBlock out{round_to(limit, x), {}};
+  for (std::size_t i = 0; i < x.size(); i += 32) {
+    out.rests.emplace_back();
+    if (!(largest(x.subspan(i, 32)) > limit)) continue;
+    std::vector<float> rest;
+    for (std::size_t j = i; j < i + 32; ++j) {
+      rest.push_back(
+          multiply_add(fused, -static_cast<float>(out.whole.q[j]), out.whole.scale, x[j]));
     }
+    out.rests.back() = round_to(largest(rest), rest);
   }
   return out;
 }
@@ -77,36 +107,43 @@ Rounded round_rows(const std::vector<float>& a, std::int64_t m, std::int64_t k) 
 /// What the kernel promises, without an epilogue.
 std::vector<float> promised(const QuantCase& c, const std::vector<float>& a, Weight& rows,
                             bool fused) {
-  const Rounded x = round_rows(a, c.m, c.k);
-  const std::int64_t x_blocks = (c.k + 31) / 32, blocks = rows.encoding.blocks(c.k);
+  const std::int64_t blocks = rows.encoding.blocks(c.k);
+  std::int64_t a_block = cpu::quant_block(Quant::kInt8, c.k);
+  if (c.quant == Quant::kInt8 || a_block % c.block != 0) a_block = c.block;
+  const View view = rows.view();
   std::vector<float> all;
   for (std::int64_t i = 0; i < c.m; ++i) {
+    std::vector<float> row(static_cast<std::size_t>(blocks * c.block));
+    std::copy_n(a.begin() + i * c.k, c.k, row.begin());
     for (std::int64_t j = 0; j < c.n; ++j) {
       float total = 0;
       cpu::QuantBlock block;
-      const auto multiply_add = [&](float p, float q, float sum) {
-        return fused ? std::fma(p, q, sum) : p * q + sum;
-      };
-      for (std::int64_t b = 0; b < blocks; ++b) {
-        const View view = rows.view();
-        cpu::get_block(view.as<const std::uint8_t>(), rows.encoding, blocks, j, b, block);
-        float part = 0;
-        const float b_scale = f32_from_f16(block.scale);
-        for (std::int64_t first = b * c.block; first < std::min(c.k, (b + 1) * c.block);
-             first += 32) {
-          int sum = 0;
-          for (std::int64_t k = first; k < std::min(c.k, first + 32); ++k) {
-            sum += block.q[static_cast<std::size_t>(k % c.block)] *
-                   x.q[static_cast<std::size_t>(i * c.k + k)];
-          }
-          const float scale = x.scale[static_cast<std::size_t>(i * x_blocks + first / 32)];
-          part = multiply_add(static_cast<float>(sum), scale, part);
-          if (c.quant == Quant::kInt4) {  // Every 32 steps are a part.
-            total = multiply_add(part, b_scale, total);
-            part = 0;
-          }
+      // Steps [begin, begin + count) with integers of a: b's scale times the integer sum.
+      const auto scaled_sum = [&](std::int64_t begin, std::int64_t count, const int* q) {
+        cpu::get_block(view.as<const std::uint8_t>(), rows.encoding, blocks, j, begin / c.block,
+                       block);
+        int sum = 0;
+        for (std::int64_t k = 0; k < count; ++k) {
+          sum += block.q[static_cast<std::size_t>((begin + k) % c.block)] * q[k];
         }
-        if (c.quant == Quant::kInt8) total = multiply_add(part, b_scale, total);
+        return std::pair(static_cast<float>(sum), f32_from_f16(block.scale));
+      };
+      for (std::int64_t begin = 0; begin < blocks * c.block; begin += a_block) {
+        const auto x = round_block(std::span(row).subspan(static_cast<std::size_t>(begin),
+                                                          static_cast<std::size_t>(a_block)),
+                                   fused);
+        float part = 0;
+        for (std::int64_t k = 0; k < a_block; k += c.block) {
+          const auto [sum, scale] = scaled_sum(begin + k, c.block, x.whole.q.data() + k);
+          part = multiply_add(fused, sum, scale, part);
+        }
+        total = multiply_add(fused, part, x.whole.scale, total);
+        for (std::size_t r = 0; r < x.rests.size(); ++r) {
+          if (!x.rests[r]) continue;
+          const auto [sum, scale] =
+              scaled_sum(begin + static_cast<std::int64_t>(r) * 32, 32, x.rests[r]->q.data());
+          total = multiply_add(fused, sum * scale, x.rests[r]->scale, total);
+        }
       }
       all.push_back(total);
     }
@@ -145,6 +182,17 @@ class MatMulQuant : public testing::TestWithParam<cpu::Simd> {
 INSTANTIATE_TEST_SUITE_P(EverySimd, MatMulQuant, testing::ValuesIn(available_simd()),
                          [](const auto& simd) { return cpu::simd_name(simd.param); });
 
+/// Rows of random values, two in three of them with elements tens of times larger than the rest.
+std::vector<float> spiky_values(std::int64_t rows, std::int64_t k) {
+  auto x = random_values(static_cast<std::size_t>(rows * k), 1);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 5 + i; i % 3 != 2 && j < k; j += 37 + 13 * i) {
+      x[static_cast<std::size_t>(i * k + j)] *= 40.0f;
+    }
+  }
+  return x;
+}
+
 std::vector<bool> vnni_choices(cpu::Simd simd) {
   if (simd == cpu::Simd::kAvx512 && cpu::vnni_available()) return {false, true};
   return {false};
@@ -167,7 +215,7 @@ TEST_P(MatMulQuant, GivesThePromisedSums) {
         SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(k) + "x" + std::to_string(n) +
                      " by " + std::to_string(block) + (transposed ? " t" : "") +
                      (quant == Quant::kInt4 ? " int4" : " int8"));
-        const auto a = random_values(static_cast<std::size_t>(m * k), 1);
+        const auto a = spiky_values(m, k);
         Operand b(b_shape(c), random_values(static_cast<std::size_t>(k * n), 2));
         Weight rows = encode(b.view(), in_rows(c), pool_);
         const Encoding panels_of =
@@ -209,7 +257,7 @@ TEST_P(MatMulQuant, TheLargestSumsFit) {
 }
 
 TEST_P(MatMulQuant, ARowDependsNeitherOnTheOthersNorOnThreads) {
-  const auto a = random_values(23 * 384, 1);
+  const auto a = spiky_values(23, 384);
   for (const auto& [quant, block] : {std::pair{Quant::kInt8, 128}, {Quant::kInt4, 32}}) {
     const QuantCase whole{23, 384, 500, quant, block};
     Operand b(b_shape(whole), random_values(384 * 500, 2));

@@ -21,21 +21,41 @@ using cpu::Simd;
 constexpr CacheSizes kCaches = {.l1d = 32 << 10, .l2 = 1 << 20, .l3 = 32 << 20};
 constexpr Simd kAllSimd[] = {Simd::kSse4, Simd::kAvx2, Simd::kAvx512};
 
+// The kinds of products there are, without sizes.
+std::vector<MatMulShape> kinds() {
+  std::vector<MatMulShape> all;
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const DType a_type : {DType::kF32, type}) {
+      all.push_back({.a_type = a_type, .b_type = type, .packed = true});
+      for (const bool transpose_a : {false, true}) {
+        for (const bool transpose_b : {false, true}) {
+          all.push_back({.a_type = a_type,
+                         .b_type = type,
+                         .packed = false,
+                         .transpose_a = transpose_a,
+                         .transpose_b = transpose_b});
+        }
+      }
+    }
+  }
+  return all;
+}
+
 std::vector<MatMulShape> shapes() {
   std::vector<MatMulShape> all;
-  for (const bool packed : {true, false}) {
-    for (const DType type : {DType::kF32, DType::kBF16}) {
-      for (const auto& [m, n, k] :
-           std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>>{
-               {1, 1, 1},
-               {1, 4096, 4096},
-               {7, 33, 5},
-               {14, 50257, 768},
-               {100, 100, 100},
-               {2048, 2048, 2048},
-               {1 << 24, 1 << 24, 1 << 24}}) {
-        all.push_back({.b_type = type, .packed = packed, .threads = 1, .m = m, .n = n, .k = k});
-      }
+  for (MatMulShape shape : kinds()) {
+    for (const auto& [m, n, k] : std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>>{
+             {1, 1, 1},
+             {1, 4096, 4096},
+             {7, 33, 5},
+             {14, 50257, 768},
+             {100, 100, 100},
+             {2048, 2048, 2048},
+             {1 << 24, 1 << 24, 1 << 24}}) {
+      shape.m = m;
+      shape.n = n;
+      shape.k = k;
+      all.push_back(shape);
     }
   }
   return all;
@@ -137,6 +157,47 @@ TEST(Candidates, LeaveOutWhatThisKindDoesNotLookAt) {
   EXPECT_GT(sizes(shape)[1], 4u);  // or once a tile of rows.
   shape.b_type = DType::kBF16;
   EXPECT_GT(sizes(shape)[1], 4u);
+  // A transposed b is copied even for few rows.
+  shape = {.packed = false, .transpose_b = true, .m = 8, .n = 2304, .k = 768};
+  EXPECT_GT(sizes(shape)[1], 4u);
+  EXPECT_EQ(sizes(shape)[2], 1u);
+  // A transposed a is packed; its tiles ask for nothing ahead.
+  shape = {.packed = false, .transpose_a = true, .m = 40, .n = 2304, .k = 768};
+  EXPECT_GT(sizes(shape)[0], 1u);
+  EXPECT_EQ(sizes(shape)[2], 1u);
+}
+
+TEST(Candidates, ATransposedAHasTilesOfAPanelAtMost) {
+  for (const Simd simd : kAllSimd) {
+    for (const std::int64_t m : {1, 3, 100}) {
+      const MatMulShape shape = {.packed = false, .transpose_a = true, .m = m, .n = 2304, .k = 768};
+      for (const Candidate& candidate : candidates(shape, simd, kCaches)) {
+        EXPECT_LE(candidate.parameters.tile.columns, cpu::panel_width(simd));
+      }
+    }
+  }
+  // What is wider comes to the same, and costs as much.
+  const MatMulShape shape = {.packed = false, .transpose_a = true, .m = 1, .n = 512, .k = 64};
+  MatMulParameters narrow = cpu::default_parameters(Simd::kAvx2, 100);
+  narrow.tile = {1, 16};
+  MatMulParameters wide = narrow;
+  wide.tile = {1, 128};
+  EXPECT_EQ(expected_cost(narrow, shape, Simd::kAvx2, kCaches),
+            expected_cost(wide, shape, Simd::kAvx2, kCaches));
+}
+
+TEST(Candidates, WhatPacksAPrefersWideSlices) {
+  const auto ratio = [](const MatMulShape& shape) {
+    MatMulParameters p = cpu::default_parameters(Simd::kAvx2, 1000, false);
+    p.n_block = 64;
+    const double narrow = expected_cost(p, shape, Simd::kAvx2, kCaches);
+    p.n_block = 512;
+    return narrow / expected_cost(p, shape, Simd::kAvx2, kCaches);
+  };
+  const MatMulShape rows = {.packed = false, .m = 768, .n = 2048, .k = 768};
+  MatMulShape columns = rows;
+  columns.transpose_a = true;
+  EXPECT_GT(ratio(columns), ratio(rows));
 }
 
 TEST(Candidates, TheModelKnowsItsCaches) {

@@ -22,26 +22,64 @@ std::vector<Simd> simds() {
   return all;
 }
 
-TEST(MatMulMeasure, NoCandidateChangesABit) {
-  for (const Simd simd : simds()) {
-    for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
-      for (const bool packed : {true, false}) {
-        for (const std::int64_t m : {1, 5, 33}) {
-          const MatMulShape shape = {
-              .b_type = type, .packed = packed, .threads = 2, .m = m, .n = 200, .k = 150};
-          auto measure = MatMulMeasure::create(shape, simd);
-          ASSERT_TRUE(measure) << measure.error().message();
-          EXPECT_EQ(measure->flops(), 2.0 * static_cast<double>(m) * 200 * 150);
-          const auto grid = candidates(shape, simd, {});
-          for (std::size_t i = 0; i < grid.size(); i += 1 + grid.size() / 12) {
-            const auto seconds = (*measure)(grid[i].parameters);
-            ASSERT_TRUE(seconds) << seconds.error().message();
-            EXPECT_GT(*seconds, 0.0);
-            EXPECT_LT(*seconds, 1.0);
-          }
+// Every type of both operands, and every layout, of one size.
+std::vector<MatMulShape> kinds() {
+  std::vector<MatMulShape> all;
+  for (const DType a_type : {DType::kF32, DType::kBF16}) {
+    for (const DType b_type : {DType::kF32, DType::kBF16, DType::kF16}) {
+      MatMulShape shape = {
+          .a_type = a_type, .b_type = b_type, .threads = 2, .m = 1, .n = 200, .k = 150};
+      all.push_back(shape);
+      shape.packed = false;
+      for (const bool transpose_a : {false, true}) {
+        for (const bool transpose_b : {false, true}) {
+          shape.transpose_a = transpose_a;
+          shape.transpose_b = transpose_b;
+          all.push_back(shape);
         }
       }
     }
+  }
+  return all;
+}
+
+TEST(MatMulMeasure, NoCandidateChangesABit) {
+  for (const Simd simd : simds()) {
+    for (MatMulShape shape : kinds()) {
+      for (const std::int64_t m : {1, 5, 33}) {
+        shape.m = m;
+        auto measure = MatMulMeasure::create(shape, simd);
+        ASSERT_TRUE(measure) << measure.error().message();
+        EXPECT_EQ(measure->flops(), 2.0 * static_cast<double>(m) * 200 * 150);
+        const auto grid = candidates(shape, simd, {});
+        for (std::size_t i = 0; i < grid.size(); i += 1 + grid.size() / 12) {
+          const auto seconds = (*measure)(grid[i].parameters);
+          ASSERT_TRUE(seconds) << seconds.error().message();
+          EXPECT_GT(*seconds, 0.0);
+          EXPECT_LT(*seconds, 1.0);
+        }
+      }
+    }
+  }
+}
+
+TEST(MatMulMeasure, WhatTakesTooLongToBeginIsToldBefore) {
+  const Simd simd = cpu::best_simd();
+  const MatMulShape small = {.m = 1, .n = 512, .k = 512};
+  EXPECT_EQ(MatMulMeasure::seconds_to_begin(small, simd), 0.0);
+  EXPECT_TRUE(MatMulMeasure::create(small, simd, 1e-6));
+  EXPECT_FALSE(MatMulMeasure::seconds_to_begin({.m = 1, .n = 0, .k = 1}, simd));
+  // Whichever size is the large one: 64 MiB of b.
+  for (const MatMulShape& large : {MatMulShape{.m = 1, .n = kMostDim, .k = 1},
+                                   MatMulShape{.packed = false, .m = 1, .n = 1, .k = kMostDim}}) {
+    const auto seconds = MatMulMeasure::seconds_to_begin(large, simd);
+    ASSERT_TRUE(seconds) << seconds.error().message();
+    EXPECT_GT(*seconds, 1e-3);
+    EXPECT_LT(*seconds, 60.0);
+    const auto refused = MatMulMeasure::create(large, simd, 1e-3);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(refused.error().message(), testing::HasSubstr("the budget of 0.001 s"));
   }
 }
 
@@ -55,6 +93,9 @@ TEST(MatMulMeasure, RefusesWhatCannotBe) {
   EXPECT_EQ(code_of({.m = 1, .n = -1, .k = 1}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of({.m = 1, .n = 1, .k = kMostDim + 1}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of({.b_type = DType::kI8, .m = 1, .n = 1, .k = 1}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of({.a_type = DType::kI8, .m = 1, .n = 1, .k = 1}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of({.transpose_a = true, .m = 1, .n = 1, .k = 1}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of({.transpose_b = true, .m = 1, .n = 1, .k = 1}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of({.m = 1, .n = kMostDim, .k = kMostDim}), ErrorCode::kOutOfMemory);
   EXPECT_EQ(code_of({.threads = -1, .m = 1, .n = 1, .k = 1}), ErrorCode::kInvalidArgument);
   for (const Simd simd : {Simd::kAvx2, Simd::kAvx512}) {

@@ -73,7 +73,12 @@ TEST(TuningCache, ReadsWhatItWrote) {
   TuningEntry plain = entry_of(1, 50257);
   plain.shape.packed = false;
   plain.shape.b_type = DType::kBF16;
-  const std::vector<TuningEntry> entries = {entry_of(64), plain};
+  TuningEntry gradient = plain;
+  gradient.shape.a_type = DType::kBF16;
+  gradient.shape.transpose_a = true;
+  TuningEntry other = gradient;
+  other.shape.transpose_b = true;
+  const std::vector<TuningEntry> entries = {entry_of(64), plain, gradient, other};
   ASSERT_TRUE(cache.add(entries));
   EXPECT_EQ(*cache.read(), entries);
   EXPECT_EQ(cache.path(), dir.file("a/b/" + to_string(cpu_signature()) + ".json"));
@@ -152,12 +157,16 @@ TEST(TuningCache, BadFilesAreToldSetAsideAndNoHindrance) {
       {good + good, "JSON"},
       {std::string(100'000, '['), "JSON"},
       {changed("volta-matmul-tuning", "something"), "no file of the tuner's"},
-      {changed("\"version\": 1", "\"version\": 2"), "has version 2"},
-      {changed("\"version\": 1", "\"version\": \"1\""), "version"},
+      {changed("\"version\": 2", "\"version\": 1"), "has version 1, this program writes 2"},
+      {changed("\"version\": 2", "\"version\": \"2\""), "version"},
       {changed(hash, "0123456789abcdef"), "kernels of another version"},
       {tuning_to_json({}, other_cpu()), "another CPU"},
       {changed("\"sse4\"", "\"neon\""), "isa: is none of sse4, avx2, avx512"},
-      {changed("\"f32\"", "\"i64\""), "dtype: is none of f32, bf16, f16"},
+      {changed("\"dtype\": \"f32\"", "\"dtype\": \"i64\""), " dtype: is none of f32, bf16"},
+      {changed("\"a_dtype\": \"f32\"", "\"a_dtype\": \"i64\""), "a_dtype: is none of f32, bf16"},
+      {changed("\"transpose_a\": false", "\"transpose_a\": 0"), "transpose_a"},
+      {changed("\"transpose_b\": false", "\"transpose_c\": false"), "transpose_b"},
+      {changed("\"transpose_b\": false", "\"transpose_b\": true"), "panels are not transposed"},
       {changed("\"threads\": 2", "\"threads\": 0"), "threads"},
       {changed("\"threads\": 2", "\"threads\": 1e99"), "threads"},
       {changed("\"m\": 64", "\"m\": -64"), "m"},

@@ -12,6 +12,7 @@
 #endif
 
 #include <cstdint>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "kernels/cpu/element.h"
@@ -82,6 +83,15 @@ HWY_INLINE hn::Vec<D> load_n(D d, const T* HWY_RESTRICT p, std::int64_t n) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   if constexpr (sizeof(T) == sizeof(float)) {
     return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(n)), d, p);
+  }
+#endif
+#if HWY_TARGET == HWY_AVX3
+  // Tiles of a transposed a of bf16 are packed with it, step by step.
+  if constexpr (std::is_same_v<T, BF16>) {
+    const hn::Rebind<std::uint16_t, D> d16;
+    const auto mask = hn::FirstN(d16, static_cast<std::size_t>(n));
+    const auto bits = hn::MaskedLoad(mask, d16, reinterpret_cast<const std::uint16_t*>(p));
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>(), bits)));
   }
 #endif
   alignas(64) T buffer[hn::MaxLanes(D())] = {};

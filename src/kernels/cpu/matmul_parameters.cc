@@ -57,7 +57,8 @@ double octaves_apart(std::int64_t a, std::int64_t b) {
 
 /// What an entry has in common with those that may stand in for it.
 auto class_of(const MatMulShape& s) {
-  return std::tuple(s.b_type, s.packed, s.threads, row_class(s.m), octave(s.n), octave(s.k));
+  return std::tuple(s.a_type, s.b_type, s.packed, s.transpose_a, s.transpose_b, s.threads,
+                    row_class(s.m), octave(s.n), octave(s.k));
 }
 auto order_of(const MatMulShape& s) { return std::tuple(class_of(s), s.n, s.k); }
 

@@ -64,8 +64,11 @@ bool valid_parameters(const MatMulParameters& parameters, Simd simd);
 /// The products that share one choice. `rows` counts in classes (row_class); n and k count exactly
 /// where such a shape was tuned, and otherwise by the power of two that they reach.
 struct MatMulShape {
+  DType a_type = DType::kF32;
   DType b_type = DType::kF32;
-  bool packed = true;  ///< b comes in panels (a prepared weight), not row by row.
+  bool packed = true;        ///< b comes in panels (a prepared weight), not row by row.
+  bool transpose_a = false;  ///< a lies as a[k, m]: a weight's gradient.
+  bool transpose_b = false;  ///< A b row by row lies as b[n, k]; panels lie alike either way.
   std::int32_t threads = 1;
   std::int64_t m = 0;
   std::int64_t n = 0;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/matmul_parameters.h"
 #include "kernels/cpu/matmul_tile.h"
 #include "kernels/cpu/split.h"
 
@@ -117,9 +116,23 @@ MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes) {
   return p;
 }
 
-bool is_tunable(const MatMul& op, const MatMulProblem& p) {
-  return p.batch == 1 && p.a_type == DType::kF32 && !op.transpose_a && !p.b_encoding.quantized() &&
-         (!op.transpose_b || !p.b_encoding.plain());
+std::optional<MatMulShape> tuned_shape(const MatMul& op, const MatMulProblem& p, int threads) {
+  if (p.batch != 1 || p.b_encoding.quantized()) return std::nullopt;
+  const bool packed = !p.b_encoding.plain();
+  return MatMulShape{.a_type = p.a_type,
+                     .b_type = p.b_type,
+                     .packed = packed,
+                     .transpose_a = op.transpose_a,
+                     .transpose_b = op.transpose_b && !packed,
+                     .threads = threads,
+                     .m = p.m,
+                     .n = p.n,
+                     .k = p.k};
+}
+
+bool multiplies_pairs(DType a_type, DType b_type, Simd simd) {
+  return a_type == DType::kBF16 && b_type == DType::kBF16 && simd == Simd::kAvx512 &&
+         bf16_dot_available();
 }
 
 namespace {
@@ -127,14 +140,10 @@ namespace {
 /// The tuned choice for this product, or the default.
 MatMulParameters choose_parameters(const MatMul& op, const MatMulProblem& p, Simd simd, int threads,
                                    const MatMulTuning* tuning) {
-  if (tuning != nullptr && is_tunable(op, p)) {
-    const MatMulShape shape{.b_type = p.b_type,
-                            .packed = !p.b_encoding.plain(),
-                            .threads = threads,
-                            .m = p.m,
-                            .n = p.n,
-                            .k = p.k};
-    if (const auto tuned = tuning->find(shape)) return *tuned;
+  if (tuning != nullptr) {
+    const auto shape = tuned_shape(op, p, threads);
+    const auto tuned = shape ? tuning->find(*shape) : std::nullopt;
+    if (tuned) return *tuned;
   }
   return default_parameters(simd, p.m, !p.b_encoding.plain());
 }
@@ -181,8 +190,7 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
   plan.tile_vectors = parameters.tile.columns * kPanelVectors / panel_width(simd);
   plan.m_block = std::max(parameters.m_block, parameters.tile.rows);
   plan.source = panel_source(op, problem);
-  plan.bf16_dot = problem.a_type == DType::kBF16 && problem.b_type == DType::kBF16 &&
-                  simd == Simd::kAvx512 && bf16_dot_available();
+  plan.bf16_dot = multiplies_pairs(problem.a_type, problem.b_type, simd);
   // Rows that lie a multiple of 4 KiB apart share one set of L1, which has fewer ways than a tile
   // has rows.
   const bool aliased = problem.k * dtype_size(problem.a_type) % 4096 == 0 && problem.m > 4;

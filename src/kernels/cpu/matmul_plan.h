@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/matmul_parameters.h"
 
 namespace volta::cpu {
 
@@ -45,10 +47,12 @@ struct MatMulProblem {
 };
 MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes);
 
-/// Whether a product's parameters may come from a MatMulTuning: one of rows of f32 that are not
-/// transposed, and of a prepared weight or rows of b as they are. The others have tiles and costs
-/// of their own that nobody measures, and run with the defaults.
-bool is_tunable(const MatMul& op, const MatMulProblem& problem);
+/// What a MatMulTuning calls this product; nothing where its parameters come from nowhere else: in
+/// batches, and with a b of small integers, whose kernels are others.
+std::optional<MatMulShape> tuned_shape(const MatMul& op, const MatMulProblem& problem, int threads);
+
+/// Whether a and b of these types are multiplied two steps at a time, as pairs of bf16.
+bool multiplies_pairs(DType a_type, DType b_type, Simd simd);
 
 /// How a task gets at b's panels.
 enum class PanelSource : std::uint8_t {

@@ -9,21 +9,6 @@
 
 namespace volta::cpu {
 
-/// Elements of a that share a scale.
-inline constexpr std::int64_t kRowBlock = 32;
-
-/// Some rows of a as integers; all pointers at the first of them.
-struct QuantRows {
-  std::int8_t* q;            ///< [rows, blocks * 32]
-  float* scale;              ///< [rows, blocks]
-  std::int32_t* correction;  ///< [rows, blocks]: what an inner sum begins at.
-  std::int64_t blocks;
-
-  QuantRows from(std::int64_t row) const {
-    return {q + row * blocks * kRowBlock, scale + row * blocks, correction + row * blocks, blocks};
-  }
-};
-
 /// Whether this machine has VNNI at 512 bits: four products of bytes added up in one instruction.
 /// Results do not depend on it: sums of integers are exact.
 bool vnni_available();

@@ -16,7 +16,7 @@
 #include <cstring>
 
 #include "kernels/cpu/matmul_kernel-inl.h"
-#include "kernels/cpu/matmul_quant.h"
+#include "kernels/cpu/quant_rows.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
@@ -77,17 +77,20 @@ HWY_INLINE V16 dot(V16 sum, VI b, VI a) {
   return hn::Add(sum, add_byte_products(b, a));
 }
 
-/// Sums that the registers hold twice, beside b and a: one block's, and all blocks' of 4 bits or
-/// those of a block of b of 8, where the sum of all may wait in memory. And the widest tile, for
-/// one row.
+/// Integer sums that the registers hold beside b and a (what they become waits in memory), and the
+/// widest tile, for few rows.
 #if HWY_TARGET == HWY_AVX3
-inline constexpr int kQuantSums = 12, kQuantPanels = 4;
-#elif HWY_TARGET == HWY_AVX2
-inline constexpr int kQuantSums = 4, kQuantPanels = 2;
+constexpr int quant_sums(Quant quant, bool vnni) {
+  return !vnni ? 12 : quant == Quant::kInt8 ? 28 : 24;
+}
+inline constexpr int kQuantPanels = 4;
 #else
-inline constexpr int kQuantSums = 4, kQuantPanels = 1;
+constexpr int quant_sums(Quant quant, bool) { return quant == Quant::kInt8 ? 8 : 4; }
+inline constexpr int kQuantPanels = HWY_TARGET == HWY_AVX2 ? 2 : 1;
 #endif
-inline constexpr int kQuantRows = kQuantSums / kPanelVectors;
+constexpr int most_quant_rows(Quant quant, bool vnni) {
+  return quant_sums(quant, vnni) / kPanelVectors;
+}
 
 /// How far ahead b is asked for: the hardware does not foresee that far. Measured on Zen 5 with b
 /// beyond its caches, in 4 bits: one row takes 0.85 of the time without, four rows 0.6; in 8 bits
@@ -98,7 +101,7 @@ struct QuantTile {
   QuantRows a;
   const std::uint8_t* b;      ///< The first panel.
   std::int64_t panel_stride;  ///< Bytes.
-  std::int64_t row_blocks;    ///< Blocks of 32 in a block of b.
+  std::int64_t b_block;       ///< Steps that share one of b's scales.
   float* c;
   std::int64_t c_row;
   std::int64_t columns;
@@ -127,10 +130,11 @@ HWY_INLINE void add_group(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
       const std::uint8_t* bytes = b + p * t.panel_stride + u * kBytes;
       // Once a cache line; SSE4, twice.
       if (u * kBytes % 64 == 0) hwy::Prefetch(bytes + kPrefetchBytes);
-      low[u] = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(bytes));
+      VI loaded = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(bytes));
 #if HWY_TARGET == HWY_AVX3
-      asm("" : "+v"(low[u].raw));  // Stays in its register; g++ 12 would load it for every row.
+      asm("" : "+v"(loaded.raw));  // Stays in its register; g++ 12 would load it for every row.
 #endif
+      low[u] = loaded;
       if constexpr (Kind == Quant::kInt4) {
         const VI mask = hn::Set(di, 0x0F0F0F0F);
         high[u] = hn::And(hn::ShiftRight<4>(low[u]), mask);
@@ -139,7 +143,7 @@ HWY_INLINE void add_group(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
     }
     VOLTA_UNROLL
     for (int i = 0; i < Rows; ++i) {
-      const std::int8_t* row = a + i * t.a.blocks * kRowBlock;
+      const std::int8_t* row = a + i * t.a.whole.stride;
       VOLTA_UNROLL
       for (int u = 0; u < kPanelVectors; ++u) {
         Sum& to = sum[i][p * kPanelVectors + u];
@@ -150,7 +154,11 @@ HWY_INLINE void add_group(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
   }
 }
 
-/// The integer sums of one block of 32: `a` and `b` at its first step.
+/// Bytes of 32 steps of a column.
+template <Quant Kind>
+inline constexpr std::int64_t kRestBytes = Kind == Quant::kInt4 ? 16 : 32;
+
+/// The integer sums of 32 steps: `a` and `b` at its first step.
 template <Quant Kind, bool Vnni, int Rows, int Panels>
 HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
                           const std::uint8_t* HWY_RESTRICT b,
@@ -189,18 +197,93 @@ HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
   }
 }
 
-/// total += part * the columns' scales.
-template <int Rows, int Panels>
-HWY_INLINE void add_scaled(const QuantTile& t, const std::uint8_t* HWY_RESTRICT scales,
-                           const V32 (&part)[Rows][Panels * kPanelVectors],
-                           V32 (&total)[Rows][Panels * kPanelVectors]) {
+template <int Rows, int Vectors>
+using Sums = VI[Rows][Vectors];
+
+/// What a tile adds up in f32. In memory, of its own accord: as vectors the compiler would copy
+/// them to and fro around the integer sums, which take all registers.
+template <int Rows, int Vectors>
+struct Totals {
+  alignas(64) float values[Rows][Vectors][lanes(F32())];
+  HWY_INLINE V32 get(int row, int v) const { return hn::Load(F32(), values[row][v]); }
+  HWY_INLINE void set(int row, int v, V32 x) { hn::Store(x, F32(), values[row][v]); }
+  /// += sums * b's scales * a row's.
+  HWY_INLINE void add(int row, int v, V32 x, V32 scale) {
+    set(row, v, hn::MulAdd(x, scale, get(row, v)));
+  }
+};
+
+/// The integer sums of `steps` steps (a multiple of 32), from the rows' offsets on.
+template <Quant Kind, bool Vnni, int Rows, int Panels>
+HWY_INLINE void sum_steps(const QuantTile& t, const IntegerRows& a, std::int64_t step,
+                          std::int64_t steps, const std::int32_t* offset,
+                          const std::uint8_t* HWY_RESTRICT b,
+                          Sums<Rows, Panels * kPanelVectors>& sum) {
+  constexpr std::int64_t kPanelBytes = kPanelVectors * lanes(I32()) * kRestBytes<Kind>;
+  VOLTA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    const VI begin = hn::Set(I32(), offset[i * a.offsets]);
+    VOLTA_UNROLL
+    for (int v = 0; v < Panels * kPanelVectors; ++v) sum[i][v] = begin;
+  }
+  const std::int8_t* q = a.q + step;
+  const std::int8_t* const end = q + steps;
+  if constexpr (Vnni && Kind == Quant::kInt8 && Rows * Panels > 4) {
+    VOLTA_NO_UNROLL
+    do {
+      add_group<Kind, Vnni, Rows, Panels>(t, q, b, sum);
+      q += 4;
+      b += kPanelBytes / 8;
+    } while (q != end);
+    return;
+  }
+  do {
+    sum_block<Kind, Vnni, Rows, Panels>(t, q, b, sum);
+    q += kRestBlock;
+    b += kPanelBytes;
+  } while (q != end);
+}
+
+/// The scales of the panels' columns at `scales`.
+template <int Panels>
+HWY_INLINE void load_scales(const QuantTile& t, const std::uint8_t* HWY_RESTRICT scales,
+                            V32 (&to)[Panels * kPanelVectors]) {
   const F32 d;
   VOLTA_UNROLL
   for (int v = 0; v < Panels * kPanelVectors; ++v) {
     const auto* at = scales + v / kPanelVectors * t.panel_stride + v % kPanelVectors * lanes(d) * 2;
-    const V32 scale = load(d, reinterpret_cast<const F16*>(at));
-    VOLTA_UNROLL
-    for (int i = 0; i < Rows; ++i) total[i][v] = hn::MulAdd(part[i][v], scale, total[i][v]);
+    to[v] = load(d, reinterpret_cast<const F16*>(at));
+  }
+}
+
+/// total += the rests of a's block `block`, whose part of b begins at `b`. Rows without a rest
+/// where another has one add zero.
+template <Quant Kind, bool Vnni, int Rows, int Panels>
+HWY_NOINLINE void add_rests(const QuantTile& t, std::int64_t block, unsigned rests,
+                            const std::uint8_t* b, Totals<Rows, Panels * kPanelVectors>& total) {
+  constexpr int kVectors = Panels * kPanelVectors;
+  constexpr std::int64_t kWidth = kPanelVectors * lanes(F32());
+  const F32 d;
+  const std::int64_t scales_at = t.b_block / kRestBlock * kRestBytes<Kind> * kWidth;
+  for (std::int64_t i = 0; i < t.a.block / kRestBlock; ++i) {
+    if ((rests >> i & 1) == 0) continue;
+    const std::int64_t part = block * (t.a.block / kRestBlock) + i;
+    const std::uint8_t* b_block = b + i * kRestBlock / t.b_block * (scales_at + kWidth * 2);
+    const std::int64_t within = i * kRestBlock % t.b_block / kRestBlock;
+    Sums<Rows, kVectors> sum;
+    sum_steps<Kind, Vnni, Rows, Panels>(t, t.a.rest, part * kRestBlock, kRestBlock,
+                                        t.a.rest.offset + part,
+                                        b_block + within * kRestBytes<Kind> * kWidth, sum);
+    V32 b_scale[kVectors];
+    load_scales<Panels>(t, b_block + scales_at, b_scale);
+    for (int row = 0; row < Rows; ++row) {
+      const bool has = (t.a.rests[row * t.a.blocks + block] >> i & 1) != 0;
+      const V32 scale = hn::Set(d, has ? t.a.rest.scale[row * t.a.rest.scales + part] : 0.0f);
+      for (int v = 0; v < kVectors; ++v) {
+        const V32 scaled = hn::Mul(hn::ConvertTo(d, sum[row][v]), b_scale[v]);
+        total.add(row, v, scaled, scale);
+      }
+    }
   }
 }
 
@@ -209,70 +292,78 @@ HWY_INLINE void add_scaled(const QuantTile& t, const std::uint8_t* HWY_RESTRICT 
 template <Quant Kind, bool Vnni, int Rows, int Panels>
 void quant_tile(const QuantTile& t) {
   constexpr int kVectors = Panels * kPanelVectors;
-  constexpr std::int64_t kBytes = Kind == Quant::kInt4 ? 16 : 32;  // Of 32 steps of a column.
   const F32 d;
-  const std::int64_t width = lanes(d);
-  const std::int64_t panel_width = kPanelVectors * width;
-  const std::int64_t scales_at = t.row_blocks * kBytes * panel_width;
+  constexpr std::int64_t kWidth = lanes(F32()), kPanelWidth = kPanelVectors * kWidth;
+  const std::int64_t scales_at = t.b_block / kRestBlock * kRestBytes<Kind> * kPanelWidth;
+  const IntegerRows& a = t.a.whole;
   const std::uint8_t* HWY_RESTRICT b = t.b;
-  V32 total[Rows][kVectors], part[Rows][kVectors];
-  VOLTA_UNROLL
+  const std::int32_t* offset = a.offset;
+  Totals<Rows, kVectors> total;
   for (int i = 0; i < Rows; ++i) {
-    VOLTA_UNROLL
-    for (int v = 0; v < kVectors; ++v) total[i][v] = hn::Zero(d);
+    for (int v = 0; v < kVectors; ++v) total.set(i, v, hn::Zero(d));
   }
-  for (std::int64_t block = 0; block < t.a.blocks; b += scales_at + panel_width * 2) {
-    VOLTA_UNROLL
-    for (int i = 0; i < Rows; ++i) {
-      VOLTA_UNROLL
-      for (int v = 0; v < kVectors; ++v) part[i][v] = hn::Zero(d);
-    }
-    const std::int64_t end = block + t.row_blocks;
-    for (const std::uint8_t* from = b; block < end; ++block, from += kBytes * panel_width) {
-      VI sum[Rows][kVectors];
-      VOLTA_UNROLL
-      for (int i = 0; i < Rows; ++i) {
-        const VI begin = hn::Set(I32(), t.a.correction[i * t.a.blocks + block]);
-        VOLTA_UNROLL
-        for (int v = 0; v < kVectors; ++v) sum[i][v] = begin;
-      }
-      sum_block<Kind, Vnni, Rows, Panels>(t, t.a.q + block * kRowBlock, from, sum);
+  for (std::int64_t block = 0; block < t.a.blocks; ++block) {
+    const std::uint8_t* const b_block = b;
+    const std::int64_t begin = block * t.a.block;
+    // With 8 bits a's blocks are b's; with 4 they are longer, and their sums wait in memory, too.
+    [[maybe_unused]] Totals<Rows, kVectors> part;
+    std::int64_t step = 0;
+    do {
+      Sums<Rows, kVectors> sum;
+      sum_steps<Kind, Vnni, Rows, Panels>(t, a, begin + step, t.b_block, offset++, b, sum);
+      V32 b_scale[kVectors];
+      load_scales<Panels>(t, b + scales_at, b_scale);
+      b += scales_at + kPanelWidth * 2;
       VOLTA_UNROLL
       for (int i = 0; i < Rows; ++i) {
-        const V32 scale = hn::Set(d, t.a.scale[i * t.a.blocks + block]);
+        [[maybe_unused]] const V32 scale = hn::Set(d, a.scale[i * a.scales + block]);
         VOLTA_UNROLL
         for (int v = 0; v < kVectors; ++v) {
           const V32 exact = hn::ConvertTo(d, sum[i][v]);
-          part[i][v] =
-              Kind == Quant::kInt4 ? hn::Mul(exact, scale) : hn::MulAdd(exact, scale, part[i][v]);
+          if constexpr (Kind == Quant::kInt8) {
+            total.add(i, v, hn::Mul(exact, b_scale[v]), scale);
+          } else if (step == 0) {
+            part.set(i, v, hn::Mul(exact, b_scale[v]));
+          } else {
+            part.add(i, v, exact, b_scale[v]);
+          }
         }
       }
-      // Blocks of 4 bits are of 32: nothing to gain by keeping their parts.
-      if (Kind == Quant::kInt4) add_scaled<Rows, Panels>(t, b + scales_at, part, total);
+      step += t.b_block;
+    } while (Kind != Quant::kInt8 && step < t.a.block);
+    unsigned rests = 0;
+    for (int i = 0; i < Rows; ++i) {
+      rests |= t.a.rests[i * t.a.blocks + block];
+      if constexpr (Kind == Quant::kInt4) {
+        const V32 scale = hn::Set(d, a.scale[i * a.scales + block]);
+        VOLTA_UNROLL
+        for (int v = 0; v < kVectors; ++v) total.add(i, v, part.get(i, v), scale);
+      }
     }
-    if (Kind == Quant::kInt8) add_scaled<Rows, Panels>(t, b + scales_at, part, total);
+    if (rests != 0) add_rests<Kind, Vnni, Rows, Panels>(t, block, rests, b_block, total);
   }
   VOLTA_UNROLL
   for (int i = 0; i < Rows; ++i) {
     VOLTA_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      const std::int64_t n = std::clamp<std::int64_t>(t.columns - v * width, 0, width);
-      float* c = t.c + i * t.c_row + v * width;
-      if (n == width) {
-        hn::StoreU(total[i][v], d, c);
+      const std::int64_t n = std::clamp<std::int64_t>(t.columns - v * kWidth, 0, kWidth);
+      float* c = t.c + i * t.c_row + v * kWidth;
+      if (n == kWidth) {
+        hn::StoreU(total.get(i, v), d, c);
       } else {
-        store_n(d, total[i][v], c, n);
+        store_n(d, total.get(i, v), c, n);
       }
     }
   }
 }
 
 /// The kernels by rows and panels; null where the registers do not suffice.
-using QuantTable = std::array<std::array<QuantFunction, kQuantPanels + 1>, kQuantRows + 1>;
+using QuantTable = std::array<std::array<QuantFunction, kQuantPanels + 1>,
+                              quant_sums(Quant::kInt8, true) / kPanelVectors + 1>;
 
 template <Quant Kind, bool Vnni, int Rows, int Panels>
 constexpr void fill_quant(QuantTable& table) {
-  if constexpr (Panels == 1 || std::int64_t{Rows} * Panels * kPanelVectors <= kQuantSums) {
+  if constexpr (Rows * Panels <= most_quant_rows(Kind, Vnni)) {
     table[Rows][Panels] = &quant_tile<Kind, Vnni, Rows, Panels>;
   }
   if constexpr (Panels > 1) {
@@ -284,7 +375,7 @@ constexpr void fill_quant(QuantTable& table) {
 template <Quant Kind, bool Vnni>
 constexpr QuantTable make_quant_tiles() {
   QuantTable table{};
-  fill_quant<Kind, Vnni, kQuantRows, kQuantPanels>(table);
+  fill_quant<Kind, Vnni, most_quant_rows(Kind, Vnni), kQuantPanels>(table);
   return table;
 }
 

@@ -1,0 +1,160 @@
+// Builds the graphs that a model runs, as its commands do, and collects their products.
+#include "tune_shapes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "base/file.h"
+#include "device/matmul_shapes.h"
+#include "graph/passes.h"
+#include "io/model_folder.h"
+#include "nn/decoder.h"
+#include "nn/training_graph.h"
+#include "nn/transformer_graph.h"
+#include "train/presets.h"
+#include "train/run_options.h"
+#include "tuner/tuning_cache.h"
+
+namespace volta::cli {
+namespace {
+
+/// What is trained where nothing says how.
+constexpr std::int64_t kUsualBatch = 4;
+constexpr std::int64_t kUsualTokens = 256;
+
+// An architecture, what its weights are kept as once they are loaded (of a preset, which has none
+// yet: nothing), and how it is trained.
+struct Model {
+  TransformerConfig config;
+  std::optional<std::map<std::string, TensorSpec>> weights = {};
+  TrainingGraphOptions training = {};
+  DType training_dtype = DType::kF32;
+};
+
+TrainingGraphOptions training_of(const TrainerOptions& trainer, const LoraConfig& lora) {
+  return {.batch = trainer.batch,
+          .time = trainer.time,
+          .accumulate = trainer.accumulate,
+          .dropout = {trainer.dropout},
+          .optimizer = trainer.optimizer,
+          .lora = lora};
+}
+
+Result<Model> open_preset(const ModelWork& work) {
+  VOLTA_TRY(const RunOptions run, preset(work.preset));
+  VOLTA_TRY(TransformerConfig config, complete_sizes(run.model));
+  if (work.vocab > 0) config.vocab_size = work.vocab;
+  Model model{.config = config, .training = training_of(run.trainer, {})};
+  if (model.training.time == 0) model.training.time = config.context;
+  return model;
+}
+
+Result<Model> open_model(const Globals& globals, const ModelWork& work, CpuDevice& device) {
+  if (work.vocab > 0) {
+    return fail(ErrorCode::kInvalidArgument, "--vocab goes with --preset: a model has its own");
+  }
+  std::optional<RunOptions> run;
+  if (path_exists(join_path(work.model, kRunFile))) {
+    VOLTA_TRY(run, load_run_options(work.model));
+  }
+  // The folder of a LoRA run holds an adapter: what runs is its base.
+  const bool adapts = run && run->lora.active();
+  VOLTA_TRY(const std::string directory, find_model(adapts ? run->init : work.model));
+  Model model;
+  VOLTA_TRY(model.config, load_model_config(directory));
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  VOLTA_TRY(const auto source, open_weights(directory, model.config));
+  VOLTA_TRY(model.weights,
+            loaded_specs(model.config, *source, device, {.packed = true, .format = format}));
+  model.training = {.batch = kUsualBatch, .time = 0};
+  if (run) {
+    LoraConfig lora = run->lora;
+    if (adapts) {
+      VOLTA_TRY(lora, complete_lora(lora, model.config));
+    }
+    model.training = training_of(run->trainer, lora);
+    model.training_dtype = run->trainer.compute_dtype;
+  }
+  const std::int64_t usual = run && !adapts ? model.config.context : kUsualTokens;
+  if (model.training.time == 0) model.training.time = std::min(model.config.context, usual);
+  return model;
+}
+
+// The shapes of several graphs, each class of them once.
+class Shapes {
+ public:
+  explicit Shapes(CpuDevice& device) : device_(device) {}
+  Status add(const Graph& built, DType compute_dtype) {
+    VOLTA_TRY(const Graph graph, optimize(built, device_, {.compute_dtype = compute_dtype}));
+    for (const cpu::MatMulShape& shape : matmul_shapes(graph, device_.threads())) {
+      const bool known = std::ranges::any_of(
+          all_, [&](const cpu::MatMulShape& other) { return tuner::same_choice(shape, other); });
+      if (!known) all_.push_back(shape);
+    }
+    return {};
+  }
+  std::vector<cpu::MatMulShape> take() && { return std::move(all_); }
+
+ private:
+  CpuDevice& device_;
+  std::vector<cpu::MatMulShape> all_;
+};
+
+// What only runs has its weights packed, as they are stored or as they would be.
+Result<Graph> with_weights(const Globals& globals, const Model& model, const Graph& built,
+                           CpuDevice& device) {
+  if (!model.weights) {
+    VOLTA_TRY(const WeightFormat format, weight_format(globals));
+    return prepack(built, device, format);
+  }
+  return set_parameter_specs(built, [&](const Value& value) {
+    const auto found = model.weights->find(value.name);
+    return found == model.weights->end() ? value.spec : found->second;
+  });
+}
+
+// Forward, and both gradients of every weight; its weights are plain.
+Result<Graph> training_graph(const Model& model, const ModelWork& work) {
+  TrainingGraphOptions wanted = model.training;
+  if (work.batch > 0) wanted.batch = work.batch;
+  if (work.tokens > model.config.context) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("--tokens {}: the model's context is {}",
+                                                         work.tokens, model.config.context));
+  }
+  if (work.tokens > 0) wanted.time = work.tokens;
+  return wanted.accumulate > 1 ? build_accumulate_graph(model.config, wanted)
+                               : build_training_graph(model.config, wanted);
+}
+
+}  // namespace
+
+Result<std::vector<cpu::MatMulShape>> shapes_of_model(const Globals& globals, const ModelWork& work,
+                                                      CpuDevice& device) {
+  VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const Model model,
+            work.preset.empty() ? open_model(globals, work, device) : open_preset(work));
+  const bool all = work.phase.empty() || work.phase == "all";
+  Shapes shapes(device);
+  for (const std::int64_t chunk : prefill_chunks()) {
+    const bool wanted = all || work.phase == (chunk == 1 ? "decode" : "prompt");
+    if (chunk > model.config.context || !wanted) continue;
+    VOLTA_TRY(const Graph built, build_cached_graph(model.config, {.chunk = chunk}));
+    VOLTA_TRY(const Graph graph, with_weights(globals, model, built, device));
+    VOLTA_TRY(shapes.add(graph, dtype));
+  }
+  if (all || work.phase == "train") {
+    VOLTA_TRY(const Graph graph, training_graph(model, work));
+    VOLTA_TRY(shapes.add(graph, work.dtype_given ? dtype : model.training_dtype));
+  }
+  auto found = std::move(shapes).take();
+  if (!found.empty()) return found;
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{}: has no products of floats to tune in phase '{}'",
+                  work.preset.empty() ? work.model : work.preset, all ? "all" : work.phase));
+}
+
+}  // namespace volta::cli
