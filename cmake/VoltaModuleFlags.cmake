@@ -6,6 +6,13 @@ get_target_property(kernels_type volta_kernels_cpu TYPE)
 if(kernels_type STREQUAL "OBJECT_LIBRARY")
   target_compile_options(volta_kernels_cpu PRIVATE $<$<CONFIG:Release>:-O3>)
   target_compile_definitions(volta_kernels_cpu PUBLIC HWY_DISABLE_PCLMUL_AES)
+  # Where whole vectors go through long chains of instructions, g++ is asked to mix the chains of
+  # several before it assigns registers (clang does so unasked): a fifth to a third faster.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    foreach(file IN ITEMS cross_entropy dropout gated softmax unary)
+      set_property(SOURCE kernels/cpu/${file}.cc APPEND PROPERTY COMPILE_OPTIONS -fschedule-insns)
+    endforeach()
+  endif()
 endif()
 
 if(VOLTA_HAS_CUDA)

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "attention_fixture.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu.h"
 #include "tensor/float16.h"
 
@@ -20,13 +21,24 @@
 #define HWY_TARGET_INCLUDE "kernels/math_test.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/attention_blocks-inl.h"
 #include "kernels/cpu/math-inl.h"
 #include "kernels/cpu/simd.h"
 
 #ifndef VOLTA_TESTS_KERNELS_MATH_TEST_FUNCTION
 #define VOLTA_TESTS_KERNELS_MATH_TEST_FUNCTION
 namespace volta::test {
-enum class Function { kExp, kSigmoid, kTanh, kNormalCdf, kGelu, kGeluTanh, kSilu, kRelu };
+enum class Function {
+  kExp,
+  kExpWeight,
+  kSigmoid,
+  kTanh,
+  kNormalCdf,
+  kGelu,
+  kGeluTanh,
+  kSilu,
+  kRelu
+};
 }
 #endif
 
@@ -37,6 +49,8 @@ V32 apply_vector(test::Function function, F32 d, V32 x) {
   switch (function) {
     case test::Function::kExp:
       return exp(d, x);
+    case test::Function::kExpWeight:
+      return attention::exp_weight(x);
     case test::Function::kSigmoid:
       return sigmoid(d, x);
     case test::Function::kTanh:
@@ -146,6 +160,36 @@ double phi(double x) { return 0.5 * std::erfc(-x / std::numbers::sqrt2); }
 TEST(Math, ExpIsAccurate) {
   const auto exact = [](double x) { return std::exp(x); };
   expect_accurate(Function::kExp, range(-87.3, 88.7, 1e-3), exact, 2);
+}
+
+/// The largest error among floats from `first` to `last` (both negative or both positive, the one
+/// nearer to 0 first), every few of them, in units in the last place of the exact result.
+double worst_ulp(cpu::Simd simd, Function function, float first, float last) {
+  std::vector<float> x;
+  for (std::uint32_t bits = bits_of(first); bits <= bits_of(last); bits += 1999) {
+    x.push_back(std::bit_cast<float>(bits));
+  }
+  const std::vector<float> y = apply(simd, function, x);
+  double worst = 0.0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double exact = std::exp(static_cast<double>(x[i]));
+    // Of the result's binade; below 2^-126 the spacing is that of the subnormal numbers.
+    const double ulp = std::ldexp(1.0, std::max(std::ilogb(exact), -126) - 23);
+    worst = std::max(worst, std::abs(static_cast<double>(y[i]) - exact) / ulp);
+  }
+  return worst;
+}
+
+TEST(Math, ExponentialsAreWithinTwoUlp) {
+  for (const cpu::Simd simd : available_simd()) {
+    SCOPED_TRACE(cpu::simd_name(simd));
+    EXPECT_LE(worst_ulp(simd, Function::kExp, 0x1p-40f, 88.7f), 2.0);
+    EXPECT_LE(worst_ulp(simd, Function::kExp, -0x1p-40f, -104.0f), 2.0);
+    EXPECT_LE(worst_ulp(simd, Function::kExpWeight, 0x1p-40f, 1.0f), 2.0);
+    EXPECT_LE(worst_ulp(simd, Function::kExpWeight, -0x1p-40f, -87.0f), 2.0);
+    // A weight that small is as good as none.
+    EXPECT_LE(apply(simd, Function::kExpWeight, {-1000.0f})[0], 1.7e-38f);
+  }
 }
 
 TEST(Math, ExpUnderflowsGradually) {

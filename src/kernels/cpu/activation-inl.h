@@ -40,7 +40,7 @@ struct Gelu {
   // Phi(x) + x phi(x), phi(x) = exp(-x^2 / 2) / sqrt(2 pi).
   static HWY_INLINE V32 slope(F32 d, V32 x) {
     const V32 density = hn::Mul(hn::Set(d, 0.39894228040143268f),
-                                exp(d, hn::Mul(hn::Mul(x, x), hn::Set(d, -0.5f))));
+                                exp_of_bounded(d, hn::Mul(hn::Mul(x, x), hn::Set(d, -0.5f))));
     return hn::MulAdd(x, density, normal_cdf(d, x));
   }
 };

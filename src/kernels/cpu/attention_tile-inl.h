@@ -150,12 +150,12 @@ HWY_INLINE void add_values(const Product& p, std::int64_t columns, const KeyRang
 template <typename T, typename Drop>
 HWY_INLINE void attend_block(const Tile<T>& tile, const TileScratch& scratch, std::int64_t r,
                              std::int64_t rows, std::int64_t block, const float* values,
-                             std::int64_t values_stride, const Drop& drop) {
+                             std::int64_t values_stride, Ahead& ahead, const Drop& drop) {
   const std::int64_t dim = padded(tile.head_dim);
   KeyRange ranges[kScoreRows];
   tile.visible(r, rows, block, ranges);
-  const Product scores = {scratch.q + r * dim, dim,      1, scratch.keys, kKeyBlock,
-                          scratch.scores,      kKeyBlock};
+  const Product scores = {scratch.q + r * dim, dim,       1,     scratch.keys, kKeyBlock,
+                          scratch.scores,      kKeyBlock, &ahead};
   product(scores, rows, false, [&](std::int64_t i, std::int64_t n) {
     return Part{floor_lanes(ranges[i].begin), ceil_lanes(ranges[i + n - 1].end), 0, tile.head_dim};
   });
@@ -164,13 +164,20 @@ HWY_INLINE void attend_block(const Tile<T>& tile, const TileScratch& scratch, st
   drop(r, rows, block, ranges, scratch.scores);
   const std::int64_t columns = ceil_lanes(tile.head_dim);
   const auto add = [&](std::int64_t i, auto count) HWY_ATTR {
-    const Product p = {scratch.scores + i * kKeyBlock, kKeyBlock, 1, values, values_stride,
-                       scratch.out + (r + i) * dim,    dim};
+    const Product p = {scratch.scores + i * kKeyBlock, kKeyBlock, 1,     values, values_stride,
+                       scratch.out + (r + i) * dim,    dim,       &ahead};
     add_values<decltype(count)::value>(p, columns, ranges + i);
   };
   std::int64_t i = 0;
   for (; i + 4 <= rows; i += 4) add(i, std::integral_constant<int, 4>());
   for (; i < rows; ++i) add(i, std::integral_constant<int, 1>());
+}
+
+template <typename T>
+HWY_INLINE Ahead ahead(const T* first, std::int64_t count) {
+  // SAFETY: elements of a cache seen as bytes, which are not read but asked for.
+  return {reinterpret_cast<const std::byte*>(first),
+          reinterpret_cast<const std::byte*>(first + count), std::int64_t{32 * sizeof(T)}};
 }
 
 /// Runs the tile's rows, whose queries lie in scratch.q, over all keys they see; leaves
@@ -190,14 +197,18 @@ HWY_INLINE void attend(const Tile<T>& tile, const TileScratch& scratch, const Dr
        block += kKeyBlock) {
     const std::int64_t keys = std::min(kKeyBlock, last + 1 - block);
     const std::int64_t next = block + kKeyBlock;
-    Ahead<T> ahead;
+    const std::int64_t begin = tile.first_row_at(block);
+    const std::int64_t end =
+        tile.window > 0 ? tile.first_row_at(block + kKeyBlock - 1 + tile.window) : tile.rows;
+    Ahead next_keys, next_values;
     if (tile.stride == tile.head_dim && next <= last) {
       const std::int64_t at = tile.place(next) * tile.stride;
-      ahead = {tile.keys + at, tile.values + at,
-               std::min(kKeyBlock, last + 1 - next) * tile.stride};
+      const std::int64_t count = std::min(kKeyBlock, last + 1 - next) * tile.stride;
+      next_keys = ahead(tile.keys + at, count);
+      next_values = ahead(tile.values + at, count);
     }
     const std::int64_t at = tile.place(block) * tile.stride;
-    copy_transposed(tile.keys + at, tile.stride, keys, tile.head_dim, ahead, scratch.keys);
+    copy_transposed(tile.keys + at, tile.stride, keys, tile.head_dim, next_keys, scratch.keys);
     const float* values = scratch.values;
     if constexpr (std::is_same_v<T, float>) {
       if (direct) values = tile.values + at;
@@ -205,12 +216,9 @@ HWY_INLINE void attend(const Tile<T>& tile, const TileScratch& scratch, const Dr
     if (!direct) {
       copy_rows(tile.values + at, tile.stride, keys, tile.head_dim, 1.0f, scratch.values);
     }
-    const std::int64_t begin = tile.first_row_at(block);
-    const std::int64_t end =
-        tile.window > 0 ? tile.first_row_at(block + kKeyBlock - 1 + tile.window) : tile.rows;
     for (std::int64_t r = begin; r < end; r += kScoreRows) {
       attend_block(tile, scratch, r, std::min(kScoreRows, end - r), block, values,
-                   direct ? tile.stride : dim, drop);
+                   direct ? tile.stride : dim, next_values, drop);
     }
   }
 }

@@ -50,7 +50,8 @@ void run(const CrossEntropy&, const Args& args, const Context& context) noexcept
   split_rows(context, shape.rows(), classes, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const float* x = logits + row * classes;
-      lse[row] = VOLTA_SIMD_CALL(context.simd, log_sum_exp, x, classes);
+      const float* next = row + 1 < end ? x + classes : nullptr;
+      lse[row] = VOLTA_SIMD_CALL(context.simd, log_sum_exp, x, classes, next);
       loss[row] = has_target(targets, row, classes, context) ? lse[row] - x[targets[row]] : 0.0f;
     }
   });

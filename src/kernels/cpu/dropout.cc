@@ -21,11 +21,11 @@ namespace volta::cpu::HWY_NAMESPACE {
 // Elements [begin, end). The factors, 0 or 1 / (1 - p), are made a tile at a time.
 void dropout(const DropoutRule& rule, const float* x, float* y, std::int64_t begin,
              std::int64_t end) {
-  constexpr std::int64_t kTile = 1024;
+  constexpr std::int64_t kTile = 128;
   alignas(64) float buffer[kTile + kDropoutSlack];
   for (; begin < end; begin += kTile) {
     const std::int64_t n = end - begin < kTile ? end - begin : kTile;
-    const float* factors = dropout_factors(rule, static_cast<std::uint64_t>(begin), n, buffer);
+    const float* factors = dropout_factors<2>(rule, static_cast<std::uint64_t>(begin), n, buffer);
     transform(
         n, y + begin, [](V32 v, V32 factor) HWY_ATTR { return hn::Mul(v, factor); }, x + begin,
         factors);

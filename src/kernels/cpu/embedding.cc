@@ -8,6 +8,44 @@
 #include "kernels/cpu/quant.h"
 #include "kernels/cpu/split.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/embedding.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/rows-inl.h"
+#include "kernels/cpu/simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace volta::cpu::HWY_NAMESPACE {
+namespace {
+
+// Asks for n elements. Rows lie anywhere: the processor does not see the next one coming.
+template <typename T>
+HWY_INLINE void fetch(const T* p, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; i += std::int64_t{64 / sizeof(T)}) __builtin_prefetch(p + i);
+}
+
+}  // namespace
+
+// y = x, n elements; those at `next` (may be null) will be read after them.
+template <typename T>
+void widen_row(const T* x, const T* next, float* y, std::int64_t n) {
+  const F32 d;
+  if (next != nullptr) fetch(next, n);
+  for_each_vector(n, [&](std::int64_t i, auto extent)
+                         HWY_ATTR { store(d, load(d, x + i, extent), y + i, extent); });
+}
+
+// sum += x, n elements; those at `next` (may be null) will be added to after them.
+void add_row(const float* x, const float* next, float* sum, std::int64_t n) {
+  if (next != nullptr) fetch(next, n);
+  transform(n, sum, [](V32 a, V32 b) HWY_ATTR { return hn::Add(a, b); }, sum, x);
+}
+
+}  // namespace volta::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace volta::cpu {
 namespace {
 
@@ -16,8 +54,9 @@ struct Table {
   Encoding encoding;  // Plain, or transposed panels.
 };
 
+// A row of an encoded table.
 template <typename T>
-void copy_row(const T* elements, const Table& table, std::int64_t row, float* to) {
+void decode_row(const T* elements, const Table& table, std::int64_t row, float* to) {
   const std::int64_t columns = table.columns;
   const Encoding& encoding = table.encoding;
   if (encoding.quantized()) {
@@ -34,10 +73,6 @@ void copy_row(const T* elements, const Table& table, std::int64_t row, float* to
     }
     return;
   }
-  if (encoding.plain()) {
-    for (std::int64_t c = 0; c < columns; ++c) to[c] = to_f32(elements[row * columns + c]);
-    return;
-  }
   // The row is a column of the panels: one group of it in every `width` groups.
   const T* from = elements + encoding.at(columns, 0, row);
   const std::int64_t step = std::int64_t{encoding.width} * encoding.group;
@@ -50,13 +85,18 @@ void copy_row(const T* elements, const Table& table, std::int64_t row, float* to
 template <typename T>
 void look_up(const T* elements, const Table& table, const std::int32_t* ids, float* y,
              std::int64_t begin, std::int64_t end, const Context& context) {
+  const auto inside = [&](std::int64_t i) { return ids[i] >= 0 && ids[i] < table.rows; };
   for (std::int64_t i = begin; i < end; ++i) {
     float* to = y + i * table.columns;
-    if (ids[i] < 0 || ids[i] >= table.rows) {
+    if (!inside(i)) {
       report_bad_index(context, i);
       std::fill_n(to, table.columns, 0.0f);
+    } else if (table.encoding.plain()) {
+      const bool more = i + 1 < end && inside(i + 1);
+      VOLTA_SIMD_CALL(context.simd, widen_row<T>, elements + ids[i] * table.columns,
+                      more ? elements + ids[i + 1] * table.columns : nullptr, to, table.columns);
     } else {
-      copy_row(elements, table, ids[i], to);
+      decode_row(elements, table, ids[i], to);
     }
   }
 }
@@ -84,20 +124,23 @@ void run(const EmbeddingGrad& op, const Args& args, const Context& context) noex
   auto* dtable = args.outputs[0].as<float>();
   const std::int64_t count = args.inputs[0].shape.elements();
   const std::int64_t columns = args.outputs[0].shape[1];
-  split_columns(context, columns, count + op.rows, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = 0; row < op.rows; ++row) {
-      std::fill(dtable + row * columns + begin, dtable + row * columns + end, 0.0f);
-    }
+  split_elements(context, op.rows * columns, [&](std::int64_t begin, std::int64_t end) {
+    std::fill(dtable + begin, dtable + end, 0.0f);
+  });
+  const auto inside = [&](std::int64_t i) { return ids[i] >= 0 && ids[i] < op.rows; };
+  split_columns(context, columns, count, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = 0; i < count; ++i) {
-      if (ids[i] < 0 || ids[i] >= op.rows) {
+      if (!inside(i)) {
         report_bad_index(context, i);
         continue;
       }
-      const float* from = dy + i * columns;
-      float* to = dtable + ids[i] * columns;
-      for (std::int64_t c = begin; c < end; ++c) to[c] += from[c];
+      const bool more = i + 1 < count && inside(i + 1);
+      VOLTA_SIMD_CALL(context.simd, add_row, dy + i * columns + begin,
+                      more ? dtable + ids[i + 1] * columns + begin : nullptr,
+                      dtable + ids[i] * columns + begin, end - begin);
     }
   });
 }
 
 }  // namespace volta::cpu
+#endif

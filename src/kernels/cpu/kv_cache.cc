@@ -9,6 +9,31 @@
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/split.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/kv_cache.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/rows-inl.h"
+#include "kernels/cpu/simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace volta::cpu::HWY_NAMESPACE {
+
+// `heads` rows of `dim` elements, one after another, to rows `stride` apart.
+template <typename T>
+void scatter_heads(const float* x, std::int64_t heads, std::int64_t dim, T* y,
+                   std::int64_t stride) {
+  const F32 d;
+  for (std::int64_t head = 0; head < heads; ++head, x += dim, y += stride) {
+    for_each_vector(dim, [&](std::int64_t i, auto extent)
+                             HWY_ATTR { store(d, load(d, x + i, extent), y + i, extent); });
+  }
+}
+
+}  // namespace volta::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace volta::cpu {
 namespace {
 
@@ -46,38 +71,45 @@ Append append_operands(const AttentionShape& shape, std::span<const View> inputs
   return call;
 }
 
-template <typename T>
+// Rows are handed out in blocks of so many.
+constexpr std::int64_t kBlockTimes = 32;
+
+// Row by row: what is read lies side by side, and a row's heads go to as many places.
 void append_rows(const HeadRows<const float>& rows, const View& cache, std::int64_t sequence,
-                 std::int64_t head, CachedTimes times) {
-  const std::int64_t capacity = cache.shape[2], dim = cache.shape[3];
-  // SAFETY: times keeps start + t within [0, capacity), but for a ring, where it is not negative.
-  T* const at = cache.as<T>() + (sequence * cache.shape[1] + head) * capacity * dim;
-  for (std::int64_t t = times.begin; t < times.end; ++t) {
-    const float* from = rows.at(sequence, t, head);
-    std::transform(from, from + dim, at + (times.start + t) % capacity * dim, from_f32<T>);
-  }
+                 CachedTimes times, const Context& context) {
+  const std::int64_t heads = cache.shape[1], capacity = cache.shape[2], dim = cache.shape[3];
+  visit_float(cache.dtype, [&](auto element) {
+    using T = decltype(element);
+    // SAFETY: times keeps start + t within [0, capacity), but for a ring, where it is not negative.
+    T* const at = cache.as<T>() + sequence * heads * capacity * dim;
+    for (std::int64_t t = times.begin; t < times.end; ++t) {
+      VOLTA_SIMD_CALL(context.simd, scatter_heads<T>, rows.at(sequence, t, 0), heads, dim,
+                      at + (times.start + t) % capacity * dim, capacity * dim);
+    }
+  });
 }
 
 }  // namespace
 
 void run(const KvAppend& op, const Args& args, const Context& context) noexcept {
   const Append call = append_operands(op.shape, args.inputs);
-  const std::int64_t time = call.k.time, heads = op.shape.kv_heads;
+  const std::int64_t time = call.k.time, sequences = call.cache_k.shape[0];
   const std::int64_t positions = attention::cached_positions(op.shape, call.cache_k.shape[2]);
-  split_rows(context, call.cache_k.shape[0] * heads, 2 * time * op.shape.head_dim,
+  const std::int64_t blocks = ceil_div(time, kBlockTimes);
+  const std::int64_t row = 2 * std::int64_t{op.shape.kv_heads} * op.shape.head_dim;
+  split_rows(context, sequences * blocks, kBlockTimes * row,
              [&](std::int64_t begin, std::int64_t end) {
                for (std::int64_t i = begin; i < end; ++i) {
-                 const std::int64_t s = i / heads;
-                 const CachedTimes times =
+                 const std::int64_t s = i / blocks, first = i % blocks * kBlockTimes;
+                 CachedTimes times =
                      attention::cached_times(context, call.start, call.count, s, time, positions);
-                 visit_float(call.cache_k.dtype, [&](auto element) {
-                   append_rows<decltype(element)>(call.k, call.cache_k, s, i % heads, times);
-                 });
-                 visit_float(call.cache_v.dtype, [&](auto element) {
-                   append_rows<decltype(element)>(call.v, call.cache_v, s, i % heads, times);
-                 });
+                 times.begin = std::max(times.begin, first);
+                 times.end = std::min(times.end, first + kBlockTimes);
+                 append_rows(call.k, call.cache_k, s, times, context);
+                 append_rows(call.v, call.cache_v, s, times, context);
                }
              });
 }
 
 }  // namespace volta::cpu
+#endif

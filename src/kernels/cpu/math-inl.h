@@ -145,31 +145,46 @@ HWY_INLINE void store_n(D d, hn::Vec<D> v, T* HWY_RESTRICT p, std::int64_t n) {
 
 // ---- functions --------------------------------------------------------------------------------
 
-/// e^x within 2 ulp, also where the result is subnormal. -inf gives 0, overflow inf, NaN NaN.
-/// Range reduction and polynomial: Cephes expf (Moshier).
+/// p 2^n for p near 1 and a whole n in [-150, 128], rounded once: the result may be subnormal.
 template <class D>
-HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
+HWY_INLINE hn::Vec<D> scale_by_power(D d, hn::Vec<D> p, hn::Vec<D> n) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (HWY_MAX_LANES_D(D) == 16) return hn::Vec<D>{_mm512_scalef_ps(p.raw, n.raw)};
+#endif
+  // In two factors: n itself may leave the range of exponents when the product does not.
   const hn::RebindToSigned<D> di;
-  // Beyond these the result is inf or 0 anyway. x86 min and max give their second operand when one
-  // is NaN: this order keeps it.
-  const auto clamped = hn::Max(hn::Set(d, -104.0f), hn::Min(hn::Set(d, 89.0f), x));
-  const auto n = hn::NearestInt(hn::Mul(clamped, hn::Set(d, 1.44269504088896341f)));
-  const auto nf = hn::ConvertTo(d, n);
+  const auto whole = hn::ConvertTo(di, n);
+  const auto half = hn::ShiftRight<1>(whole);
+  const auto bias = hn::Set(di, 127);
+  const auto scale0 = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
+  const auto scale1 = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(whole, half), bias)));
+  return hn::Mul(hn::Mul(p, scale0), scale1);
+}
+
+/// exp() for x <= 89 or NaN: an instruction less.
+template <class D>
+HWY_INLINE hn::Vec<D> exp_of_bounded(D d, hn::Vec<D> x) {
+  // Below this the result is 0 anyway. x86 min and max give their second operand when one is NaN:
+  // this order keeps it.
+  const auto clamped = hn::Max(hn::Set(d, -104.0f), x);
+  const auto n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341f)));
   // x - n ln 2 in two steps; the first constant has nine bits, so that its product is exact.
-  auto r = hn::NegMulAdd(nf, hn::Set(d, 0.693359375f), clamped);
-  r = hn::NegMulAdd(nf, hn::Set(d, -2.12194440e-4f), r);
+  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), clamped);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
   auto p = hn::MulAdd(hn::Set(d, 1.9875691500e-4f), r, hn::Set(d, 1.3981999507e-3f));
   p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
   p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
   p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
   p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
-  // 2^n in two factors: n itself may leave the range of exponents when the product does not.
-  const auto half = hn::ShiftRight<1>(n);
-  const auto bias = hn::Set(di, 127);
-  const auto scale0 = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
-  const auto scale1 = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(n, half), bias)));
-  return hn::Mul(hn::Mul(p, scale0), scale1);
+  return scale_by_power(d, p, n);
+}
+
+/// e^x within 2 ulp, also where the result is subnormal. -inf gives 0, overflow inf, NaN NaN.
+/// Range reduction and polynomial: Cephes expf (Moshier).
+template <class D>
+HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
+  return exp_of_bounded(d, hn::Min(hn::Set(d, 89.0f), x));
 }
 
 /// 1 / (1 + e^-x).
@@ -211,7 +226,8 @@ HWY_INLINE hn::Vec<D> normal_cdf(D d, hn::Vec<D> x) {
   p = hn::MulAdd(p, t, hn::Set(d, 0.37409196f));
   p = hn::MulAdd(p, t, hn::Set(d, 1.00002368f));
   p = hn::MulAdd(p, t, hn::Set(d, -1.26551223f));
-  const auto tail = hn::Mul(hn::Mul(hn::Set(d, 0.5f), t), exp(d, hn::NegMulAdd(z, z, p)));
+  const auto tail =
+      hn::Mul(hn::Mul(hn::Set(d, 0.5f), t), exp_of_bounded(d, hn::NegMulAdd(z, z, p)));
   return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail));
 }
 

@@ -20,21 +20,22 @@ namespace volta::cpu::HWY_NAMESPACE {
 namespace {
 
 // stats[0] = mean (0 for kRms), stats[1] = 1 / sqrt(variance + eps). The variance is taken around
-// the mean in a second pass, which loses nothing when the mean is large.
-void row_stats(const Norm& op, const float* x, std::int64_t columns, float* stats) {
+// the mean in a second pass, which loses nothing when the mean is large; meanwhile the row at
+// `next` is asked for.
+void row_stats(const Norm& op, const float* x, const float* next, std::int64_t columns,
+               float* stats) {
   const auto count = static_cast<float>(columns);
   float mean = 0.0f;
   if (op.kind == NormKind::kLayer) {
     mean = sum(columns, [](V32 v) HWY_ATTR { return v; }, x) / count;
   }
-  const V32 center = hn::Set(F32(), mean);
-  const float squares = sum(
-      columns,
-      [&](V32 v) HWY_ATTR {
-        const V32 delta = hn::Sub(v, center);
-        return hn::Mul(delta, delta);
-      },
-      x);
+  const F32 d;
+  const V32 center = hn::Set(d, mean);
+  const float squares = sum_each(columns, [&](std::int64_t i, auto extent) HWY_ATTR {
+    if (i % 16 == 0) __builtin_prefetch(next + i);
+    const V32 delta = hn::Sub(load(d, x + i, extent), center);
+    return hn::Mul(delta, delta);
+  });
   stats[0] = mean;
   stats[1] = 1.0f / std::sqrt(squares / count + op.eps);
 }
@@ -48,7 +49,7 @@ void norm_rows(const Norm& op, const Args& args, const W* weight, const B* bias,
     const float* x = args.inputs[0].as<const float>() + row * columns;
     float* y = args.outputs[0].as<float>() + row * columns;
     float* stats = args.outputs[1].as<float>() + row * 2;
-    row_stats(op, x, columns, stats);
+    row_stats(op, x, row + 1 < end ? x + columns : x, columns, stats);
     const V32 mean = hn::Set(F32(), stats[0]);
     const V32 rstd = hn::Set(F32(), stats[1]);
     if (bias != nullptr) {

@@ -54,34 +54,57 @@ HWY_INLINE void for_each_vector(std::int64_t n, const Fn& fn) {
   if (i < n) fn(i, Part{n - i});
 }
 
-/// y[i] = fn(x[i]...) for i < n. fn takes and gives vectors: `[&](V32 a) HWY_ATTR { .. }`.
+/// y[i] = fn(x[i]...) for i < n. fn takes and gives vectors: `[&](V32 a) HWY_ATTR { .. }`. Four
+/// vectors at a time, read before any is written, so that the compiler can mix their instructions:
+/// those of one wait for each other.
 template <class Fn, typename... T>
 HWY_INLINE void transform(std::int64_t n, float* y, const Fn& fn, const T*... x) {
   const F32 d;
-  for_each_vector(n, [&](std::int64_t i, auto extent)
-                         HWY_ATTR { store(d, fn(load(d, x + i, extent)...), y + i, extent); });
+  const std::int64_t width = lanes(d);
+  std::int64_t i = 0;
+  for (; i + 4 * width <= n; i += 4 * width) {
+    const V32 a = fn(load(d, x + i)...);
+    const V32 b = fn(load(d, x + i + width)...);
+    const V32 c = fn(load(d, x + i + 2 * width)...);
+    const V32 e = fn(load(d, x + i + 3 * width)...);
+    store(d, a, y + i);
+    store(d, b, y + i + width);
+    store(d, c, y + i + 2 * width);
+    store(d, e, y + i + 3 * width);
+  }
+  for (; i + width <= n; i += width) store(d, fn(load(d, x + i)...), y + i);
+  if (i < n) store_n(d, fn(load_n(d, x + i, n - i)...), y + i, n - i);
 }
 
-/// The sum of fn(x[i]...) for i < n: four accumulators, so that additions need not wait for each
-/// other. What fn makes of the zeros behind the end is not counted.
-template <class Fn, typename... T>
-HWY_INLINE float sum(std::int64_t n, const Fn& fn, const T*... x) {
+/// The sum of at(i, extent) over every vector's first element i of n (as for for_each_vector): four
+/// accumulators, so that additions need not wait for each other. What at() gives behind the end is
+/// not counted.
+template <class At>
+HWY_INLINE float sum_each(std::int64_t n, const At& at) {
   const F32 d;
   const std::int64_t width = lanes(d);
   V32 a = hn::Zero(d), b = a, c = a, e = a;
   std::int64_t i = 0;
   for (; i + 4 * width <= n; i += 4 * width) {
-    a = hn::Add(a, fn(load(d, x + i)...));
-    b = hn::Add(b, fn(load(d, x + i + width)...));
-    c = hn::Add(c, fn(load(d, x + i + 2 * width)...));
-    e = hn::Add(e, fn(load(d, x + i + 3 * width)...));
+    a = hn::Add(a, at(i, Whole{}));
+    b = hn::Add(b, at(i + width, Whole{}));
+    c = hn::Add(c, at(i + 2 * width, Whole{}));
+    e = hn::Add(e, at(i + 3 * width, Whole{}));
   }
-  for (; i + width <= n; i += width) a = hn::Add(a, fn(load(d, x + i)...));
+  for (; i + width <= n; i += width) a = hn::Add(a, at(i, Whole{}));
   if (i < n) {
     const auto inside = hn::FirstN(d, static_cast<std::size_t>(n - i));
-    b = hn::Add(b, hn::IfThenElseZero(inside, fn(load_n(d, x + i, n - i)...)));
+    b = hn::Add(b, hn::IfThenElseZero(inside, at(i, Part{n - i})));
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(a, b), hn::Add(c, e))));
+}
+
+/// The sum of fn(x[i]...) for i < n.
+template <class Fn, typename... T>
+HWY_INLINE float sum(std::int64_t n, const Fn& fn, const T*... x) {
+  const F32 d;
+  return sum_each(
+      n, [&](std::int64_t i, auto extent) HWY_ATTR { return fn(load(d, x + i, extent)...); });
 }
 
 /// The largest of fn(x[i]) for i < n, NaN if any is NaN, -infinity if n is 0. NaN is watched for
@@ -113,12 +136,41 @@ HWY_INLINE float max(std::int64_t n, const float* x) {
   return max(n, [](V32 v) HWY_ATTR { return v; }, x);
 }
 
-/// log(sum(exp(x[i]))) for i < n, around the largest x.
-inline float log_sum_exp(const float* x, std::int64_t n) {
+/// The largest of fn(x[i]) for i < n where none is NaN, otherwise anything: for those who then sum
+/// what NaN spoils anyway.
+template <class Fn>
+HWY_INLINE float max_of_numbers(std::int64_t n, const Fn& fn, const float* x) {
   const F32 d;
-  const float largest = max(n, x);
+  const std::int64_t width = lanes(d);
+  V32 a = hn::Set(d, -std::numeric_limits<float>::infinity()), b = a, c = a, e = a;
+  std::int64_t i = 0;
+  for (; i + 4 * width <= n; i += 4 * width) {
+    a = hn::Max(a, fn(load(d, x + i)));
+    b = hn::Max(b, fn(load(d, x + i + width)));
+    c = hn::Max(c, fn(load(d, x + i + 2 * width)));
+    e = hn::Max(e, fn(load(d, x + i + 3 * width)));
+  }
+  for (; i + width <= n; i += width) a = hn::Max(a, fn(load(d, x + i)));
+  if (i < n) {
+    const auto inside = hn::FirstN(d, static_cast<std::size_t>(n - i));
+    b = hn::IfThenElse(inside, hn::Max(b, fn(load_n(d, x + i, n - i))), b);
+  }
+  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(a, b), hn::Max(c, e))));
+}
+
+/// log(sum(exp(x[i]))) for i < n, around the largest x. Asks for the n floats at `next` (or none)
+/// meanwhile, which are read next: a row is read from memory once and from the cache once, and
+/// memory would stand still while its exponentials are taken.
+inline float log_sum_exp(const float* x, std::int64_t n, const float* next) {
+  const F32 d;
+  const float largest = max_of_numbers(n, [](V32 v) HWY_ATTR { return v; }, x);
   const V32 top = hn::Set(d, largest);
-  return largest + std::log(sum(n, [&](V32 v) HWY_ATTR { return exp(d, hn::Sub(v, top)); }, x));
+  const float* const ahead = next == nullptr ? x : next;
+  const float total = sum_each(n, [&](std::int64_t i, auto extent) HWY_ATTR {
+    if (i % 16 == 0) __builtin_prefetch(ahead + i, 0, 2);
+    return exp_of_bounded(d, hn::Sub(load(d, x + i, extent), top));
+  });
+  return largest + std::log(total);
 }
 
 /// y[j] = the sum over r < rows of x[r * stride + j], in the order of the rows, for j < columns.

@@ -16,10 +16,13 @@ void softmax_rows(float scale, const float* x, float* y, std::int64_t columns, s
   const F32 d;
   const V32 factor = hn::Set(d, scale);
   for (std::int64_t row = 0; row < rows; ++row, x += columns, y += columns) {
-    const V32 top = hn::Set(d, max(columns, [&](V32 v) HWY_ATTR { return hn::Mul(factor, v); }, x));
-    transform(
-        columns, y, [&](V32 v) HWY_ATTR { return exp(d, hn::Sub(hn::Mul(factor, v), top)); }, x);
-    const float total = sum(columns, [](V32 v) HWY_ATTR { return v; }, y);
+    const auto scaled = [&](V32 v) HWY_ATTR { return hn::Mul(factor, v); };
+    const V32 top = hn::Set(d, max_of_numbers(columns, scaled, x));
+    const float total = sum_each(columns, [&](std::int64_t i, auto extent) HWY_ATTR {
+      const V32 weight = exp_of_bounded(d, hn::Sub(scaled(load(d, x + i, extent)), top));
+      store(d, weight, y + i, extent);
+      return weight;
+    });
     const V32 inverse = hn::Set(d, 1.0f / total);
     transform(columns, y, [&](V32 v) HWY_ATTR { return hn::Mul(v, inverse); }, y);
   }
