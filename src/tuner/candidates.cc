@@ -19,7 +19,7 @@ constexpr std::array<std::int32_t, 14> kKBlocks = {64,  96,  128,  160,  192,  2
                                                    512, 768, 1024, 1536, 2048, 4096, 8192};
 constexpr std::array<std::int32_t, 7> kMBlocks = {32, 48, 64, 96, 128, 256, 512};
 constexpr std::array<std::int32_t, 11> kNBlockPanels = {2, 4, 5, 8, 10, 16, 20, 32, 40, 64, 128};
-constexpr std::array<std::int32_t, 6> kPrefetchBytes = {0, 1024, 2048, 4096, 8192, 12288};
+constexpr std::array<std::int32_t, 5> kPrefetchBytes = {0, 2048, 4096, 8192, 12288};
 
 /// A plain b is copied slice by slice; a slice beyond this is far out of every core's L2.
 constexpr std::int64_t kMostPackedBytes = 8 << 20;

@@ -96,7 +96,7 @@ TEST(Candidates, CutAProductInDifferentWaysOnly) {
   EXPECT_THAT(k_blocks, testing::ElementsAre(64, 96, 152));
   EXPECT_THAT(m_blocks, testing::ElementsAre(32, 48, 64, 100));
   EXPECT_THAT(n_blocks, testing::ElementsAre(32, 64, 80, 128, 208));
-  EXPECT_THAT(prefetch, testing::ElementsAre(0, 1024, 2048, 4096, 8192));
+  EXPECT_THAT(prefetch, testing::ElementsAre(0, 2048, 4096, 8192, 12288));
 }
 
 TEST(Candidates, HoldTheWholeGridOfALargeProduct) {
