@@ -200,6 +200,18 @@ std::optional<double> cgroup_cpu_quota() {
   return cgroup_cpu_quota("/sys/fs/cgroup", read_kernel_file("/proc/self/cgroup"));
 }
 
+int current_cpu() { return sched_getcpu(); }
+
+void leave_cpu(int cpu) {
+  if (cpu < 0 || cpu >= CPU_SETSIZE || cpu != current_cpu()) return;
+  cpu_set_t all;
+  if (sched_getaffinity(0, sizeof(all), &all) != 0) return;  // More CPUs than it holds, say.
+  cpu_set_t others = all;
+  CPU_CLR(static_cast<size_t>(cpu), &others);
+  if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof(others), &others) != 0) return;
+  sched_setaffinity(0, sizeof(all), &all);
+}
+
 int usable_cpu_count() {
   const int affinity = affinity_cpu_count();
   const auto quota = cgroup_cpu_quota();

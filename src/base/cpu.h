@@ -14,6 +14,13 @@ namespace volta {
 /// (v1 or v2) rounded up; at least 1.
 int usable_cpu_count();
 
+/// The CPU that the calling thread runs on at this moment; -1 when unknown.
+int current_cpu();
+
+/// Moves the calling thread to another CPU if it runs on `cpu` and may run elsewhere. Where it may
+/// run stays as it was.
+void leave_cpu(int cpu);
+
 /// The tightest CPU quota of a process's cgroups in CPUs (1.5 = one and a half), or nothing when
 /// there is none. `cgroup_root` is where cgroups are mounted, `proc_cgroup` the text of the
 /// process's /proc/self/cgroup. A quota on an ancestor binds as well.

@@ -113,6 +113,38 @@ TEST(CpuTest, CountFollowsTheAffinityMask) {
   ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
+TEST(CpuTest, AThreadLeavesACpuAndMayComeBack) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  if (CPU_COUNT(&before) < 2) GTEST_SKIP() << "this process may use one CPU only";
+  // The kernel may move it back at any moment, but not each time.
+  bool left = false;
+  for (int i = 0; i < 100 && !left; ++i) {
+    const int cpu = current_cpu();
+    ASSERT_GE(cpu, 0);
+    leave_cpu(cpu);
+    left = current_cpu() != cpu;
+  }
+  EXPECT_TRUE(left);
+  cpu_set_t after;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(after), &after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&before, &after));
+}
+
+TEST(CpuTest, AThreadStaysWhereItMayRunOnly) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  const int cpu = current_cpu();
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<size_t>(cpu), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  leave_cpu(cpu);
+  EXPECT_EQ(current_cpu(), cpu);
+  leave_cpu(-1);  // Unknown.
+  EXPECT_EQ(current_cpu(), cpu);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+}
+
 TEST(CpuTest, InfoDescribesThisMachine) {
   const CpuInfo info = cpu_info();
   EXPECT_FALSE(info.model.empty());

@@ -9,7 +9,9 @@
 namespace peers {
 namespace {
 
-constexpr double kTurnSeconds = 0.01;
+/// Long enough for the kernel to put a pool's threads on CPUs of their own after the pause: in
+/// turns of 10 ms two threads often run on one.
+constexpr double kTurnSeconds = 0.05;
 /// OpenMP's threads spin for a while after their work, on the cores of whoever comes next.
 constexpr unsigned kPauseMicroseconds = 10'000;
 
