@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cmath>
 #include <fstream>
@@ -206,8 +207,11 @@ void leave_cpu(int cpu) {
   if (cpu < 0 || cpu >= CPU_SETSIZE || cpu != current_cpu()) return;
   cpu_set_t all;
   if (sched_getaffinity(0, sizeof(all), &all) != 0) return;  // More CPUs than it holds, say.
-  cpu_set_t others = all;
-  CPU_CLR(static_cast<size_t>(cpu), &others);
+  using Word = unsigned long;
+  auto words = std::bit_cast<std::array<Word, sizeof(all) / sizeof(Word)>>(all);
+  constexpr int kBits = 8 * sizeof(Word);
+  words[static_cast<size_t>(cpu / kBits)] &= ~(Word{1} << cpu % kBits);
+  const auto others = std::bit_cast<cpu_set_t>(words);
   if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof(others), &others) != 0) return;
   sched_setaffinity(0, sizeof(all), &all);
 }

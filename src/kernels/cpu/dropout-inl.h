@@ -85,7 +85,8 @@ HWY_INLINE void block_factors(const DropoutRule& rule, std::uint64_t block, floa
       const auto uniform = hn::BitCast(di, hn::ShiftRight<8>(bits));
       return hn::IfThenElseZero(hn::RebindMask(df, hn::Gt(uniform, dropped)), kept);
     };
-    hn::StoreInterleaved4(factor(x), factor(y), factor(z), factor(w), df, to + 4 * g * lanes(d));
+    hn::StoreInterleaved4(factor(x), factor(y), factor(z), factor(w), df,
+                          to + std::int64_t{4} * g * lanes(d));
   }
 }
 
