@@ -53,6 +53,7 @@ struct Report {
   std::int64_t peak_rss = 0;
   double load_seconds = 0.0;
   std::vector<PromptReport> prompts = {};
+  std::string weights = {};  // stored, bf16, q8, ...
 
   double weight_gbs(const PromptReport& prompt) const {
     return static_cast<double>(bytes_per_token) * prompt.decode_rate() * 1e-9;
@@ -80,6 +81,16 @@ Result<std::int64_t> bytes_per_token(const Transformer& model) {
     }
   }
   return bytes;
+}
+
+// What the weights run in: what was asked for, but integers that a file holds stay what they are.
+std::string weights_of(const Transformer& model, const std::string& asked) {
+  if (asked != "q8" && asked != "q4") return asked;
+  for (const auto& [name, weight] : model.weights()) {
+    const Quant quant = weight.spec().encoding.quant;
+    if (quant != Quant::kNone) return quant == Quant::kInt8 ? "q8" : "q4";
+  }
+  return asked;
 }
 
 Status measure(Generator& generator, const TransformerConfig& config, const Options& options,
@@ -150,7 +161,7 @@ std::string to_json(const Report& report, const Globals& globals, const Options&
   JsonWriter json;
   json.begin_object().field("version", version_with_hash());
   json.field("device", report.device.name).field("isa", report.device.isa);
-  json.field("threads", report.device.threads).field("weights", globals.weights);
+  json.field("threads", report.device.threads).field("weights", report.weights);
   json.field("dtype", globals.dtype).field("seed", globals.seed);
   json.field("runs", options.runs.runs).field("tokens", options.runs.tokens);
   json.field("parameters", report.parameters).field("weight_bytes", report.weight_bytes);
@@ -181,6 +192,7 @@ Status bench_model(const Globals& globals, const Options& options) {
             load_model(directory, session.device(), {.packed = true, .format = format}));
   const double loaded = monotonic_seconds() - begin;
   VOLTA_TRY(Report report, run_bench(model, options, globals.seed, dtype));
+  report.weights = weights_of(model, globals.weights);
   report.load_seconds = loaded;
   VOLTA_TRY(session.finish());
   return print(output == Output::kJson ? to_json(report, globals, options) : to_text(report));

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <vector>
@@ -75,10 +76,13 @@ Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, con
   const bool model = !options.work.model.empty() || !options.work.preset.empty();
   const int ways = (options.dim > 0 ? 1 : 0) + (sizes ? 1 : 0) +
                    (options.work.model.empty() ? 0 : 1) + (options.work.preset.empty() ? 0 : 1);
-  if (ways != 1 || (sizes && (options.m == 0 || options.n == 0 || options.k == 0))) {
+  if (ways == 1 && sizes && (options.m == 0 || options.n == 0 || options.k == 0)) {
+    return fail(ErrorCode::kInvalidArgument, "--m, --n and --k go together");
+  }
+  if (ways != 1) {
     return fail(
         ErrorCode::kInvalidArgument,
-        "say what to tune: --dim N, or --m M --n N --k K, or --model DIR, or --preset NAME");
+        "say one thing to tune: --dim N, or --m M --n N --k K, or --model DIR, or --preset NAME");
   }
   const bool layout = options.plain || options.transpose_a || options.transpose_b;
   if (model && (layout || !options.a_dtype.empty())) {
@@ -170,6 +174,9 @@ Status tune_matmul(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
   VOLTA_TRY(refuse_profile(globals));
+  if (std::isnan(options.budget)) {
+    return fail(ErrorCode::kInvalidArgument, "--budget nan: use seconds from 0.01 to 86400");
+  }
   VOLTA_TRY(const auto device, open_cpu(globals));
   VOLTA_TRY(const auto shapes, shapes_to_tune(globals, options, *device));
   // Found out before the work: where there is no place for the results, and who else measures.
@@ -224,28 +231,39 @@ Status show(const Globals& globals) {
   }
 }
 
-Status clear() {
+Status clear(const Globals& globals) {
+  VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
   VOLTA_TRY(const bool removed, cache.clear());
   return print(fmt::format("{}: {}\n", cache.path(), removed ? "removed" : "was not there"));
 }
 
-Status export_to(const std::string& file) {
+std::string shapes(std::size_t count) {
+  return fmt::format("{} shape{}", count, count == 1 ? "" : "s");
+}
+
+Status export_to(const Globals& globals, const std::string& file) {
+  VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
   VOLTA_TRY(const auto entries, cache.read());
   if (entries.empty()) {
     return fail(ErrorCode::kNotFound, "nothing is tuned yet: `volta tune matmul` does it");
   }
   VOLTA_TRY(write_file_atomic(file, tuner::tuning_to_json(entries, tuner::cpu_signature())));
-  return print(fmt::format("{} shapes written to {}\n", entries.size(), file));
+  return print(fmt::format("{} written to {}\n", shapes(entries.size()), file));
 }
 
-Status import_from(const std::string& file) {
+Status import_from(const Globals& globals, const std::string& file) {
+  VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
   VOLTA_TRY(const std::string text, read_text_file(file, tuner::kMostTuningBytes));
   VOLTA_TRY(const auto entries, tuner::parse_tuning(text, file, tuner::cpu_signature()));
+  if (entries.empty()) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("'{}' holds no shape that these kernels can use", file));
+  }
   VOLTA_TRY(cache.add(entries));
-  return print(fmt::format("{} shapes added to {}\n", entries.size(), cache.path()));
+  return print(fmt::format("{} read, now in {}\n", shapes(entries.size()), cache.path()));
 }
 
 void add_model_options(CLI::App& command, ModelWork& work) {
@@ -296,14 +314,20 @@ void add_tune(CLI::App& app, Globals& globals, Action& action) {
   tune->add_subcommand("show", "what is tuned")->callback([&globals, &action] {
     action = [&globals] { return show(globals); };
   });
-  tune->add_subcommand("clear", "forget it")->callback([&action] { action = clear; });
+  tune->add_subcommand("clear", "forget it")->callback([&globals, &action] {
+    action = [&globals] { return clear(globals); };
+  });
   auto file = std::make_shared<std::string>();
   CLI::App* exporting = tune->add_subcommand("export", "write it to a file");
   exporting->add_option("file", *file, "file to write")->required();
-  exporting->callback([&action, file] { action = [file] { return export_to(*file); }; });
+  exporting->callback([&globals, &action, file] {
+    action = [&globals, file] { return export_to(globals, *file); };
+  });
   CLI::App* importing = tune->add_subcommand("import", "add what such a file holds");
   importing->add_option("file", *file, "file of `volta tune export`")->required();
-  importing->callback([&action, file] { action = [file] { return import_from(*file); }; });
+  importing->callback([&globals, &action, file] {
+    action = [&globals, file] { return import_from(globals, *file); };
+  });
 }
 
 }  // namespace volta::cli

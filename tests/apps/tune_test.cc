@@ -129,6 +129,11 @@ TEST_F(Tune, ShowsClearsExportsAndImports) {
   EXPECT_FALSE(path_exists(file()));
   ASSERT_EQ(volta({"tune", "import", path("out.json")}).exit_code, 0);
   EXPECT_EQ(volta({"tune", "show", "--output", "json"}).out, all);
+  // These print a line, not a document.
+  EXPECT_EQ(volta({"tune", "import", path("out.json"), "--output", "json"}).exit_code, 2);
+  EXPECT_EQ(volta({"tune", "export", path("out.json"), "--output", "json"}).exit_code, 2);
+  EXPECT_EQ(volta({"tune", "clear", "--output", "json"}).exit_code, 2);
+  EXPECT_TRUE(path_exists(file()));
 }
 
 TEST_F(Tune, RefusesForeignAndDamagedImports) {
@@ -136,8 +141,12 @@ TEST_F(Tune, RefusesForeignAndDamagedImports) {
   other.model += 1;
   ASSERT_TRUE(write_file_atomic(path("other.json"), tuner::tuning_to_json({}, other)));
   ASSERT_TRUE(write_file_atomic(path("bad.json"), "{\"format\":"));
-  for (const auto& [name, message] :
-       {std::pair{"other.json", "another CPU"}, {"bad.json", "JSON"}, {"none.json", "none.json"}}) {
+  ASSERT_TRUE(
+      write_file_atomic(path("empty.json"), tuner::tuning_to_json({}, tuner::cpu_signature())));
+  for (const auto& [name, message] : {std::pair{"other.json", "another CPU"},
+                                      {"bad.json", "JSON"},
+                                      {"none.json", "none.json"},
+                                      {"empty.json", "no shape"}}) {
     const CommandResult result = volta({"tune", "import", path(name)});
     EXPECT_EQ(result.exit_code, 3) << name;
     EXPECT_THAT(result.err, HasSubstr(message));
@@ -157,6 +166,7 @@ TEST_F(Tune, BadRequestsAreUsage) {
                                              {"--m", "4", "--n", "4"},
                                              {"--dim", "64", "--dtype", "i8"},
                                              {"--dim", "64", "--budget", "0"},
+                                             {"--dim", "64", "--budget", "nan"},
                                              {"--dim", "64", "--output", "dot"},
                                              {"--dim", "64", "--profile", "x.csv"},
                                              {"--dim", "64", "--phase", "decode"},
