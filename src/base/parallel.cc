@@ -14,12 +14,11 @@
 #include <oneapi/tbb/info.h>
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
-#include <oneapi/tbb/task_scheduler_observer.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/cpu.h"
@@ -65,26 +64,6 @@ Result<int> threads_from_environment() {
 
 }  // namespace
 
-// Makes room for the caller. A worker that slept is often woken on the CPU of the thread that woke
-// it, where it waits until that has done all the work alone, and the kernel may take tens of
-// milliseconds to move it (matrix products of two threads in the first 10 ms after a pause: half of
-// them ran as fast as one thread, or slower; with this, as two).
-class RoomForTheCaller : public oneapi::tbb::task_scheduler_observer {
- public:
-  explicit RoomForTheCaller(oneapi::tbb::task_arena& arena) : task_scheduler_observer(arena) {
-    observe(true);
-  }
-  ~RoomForTheCaller() override { observe(false); }
-
-  void called() { cpu_.store(current_cpu(), std::memory_order_relaxed); }
-  void on_scheduler_entry(bool is_worker) override {
-    if (is_worker) leave_cpu(cpu_.load(std::memory_order_relaxed));
-  }
-
- private:
-  std::atomic<int> cpu_ = -1;
-};
-
 struct ThreadPool::Impl {
   explicit Impl(int threads) : arena(threads, /*reserved_for_masters=*/1) {
     // TBB keeps fewer workers than this arena wants when it was asked for more threads than CPUs.
@@ -92,12 +71,10 @@ struct ThreadPool::Impl {
       limit.emplace(oneapi::tbb::global_control::max_allowed_parallelism, kMaxThreads);
     }
     arena.initialize();
-    room.emplace(arena);
   }
 
   std::optional<oneapi::tbb::global_control> limit;
   oneapi::tbb::task_arena arena;
-  std::optional<RoomForTheCaller> room;
 };
 
 ThreadPool::ThreadPool(int threads, std::unique_ptr<Impl> impl)
@@ -127,13 +104,19 @@ void parallel_chunks(ThreadPool& pool, int64_t chunks, FunctionRef<void(int64_t)
   }
   TsanEdge fork, join;
   fork.release();
+  const auto caller = std::this_thread::get_id();
+  const int caller_cpu = current_cpu();
   const auto run_part = [&](int64_t part) {
     fork.acquire();
+    // A worker that slept is often woken on the CPU of the thread that woke it, where it waits
+    // until that has done most of the work alone, and the kernel may take tens of milliseconds to
+    // move it (matrix products of two threads in the first 10 ms after a pause: half of them ran as
+    // fast as one thread, or slower; with this, as two).
+    if (std::this_thread::get_id() != caller) leave_cpu(caller_cpu);
     const int64_t end = part_begin(chunks, parts, part + 1);
     for (int64_t chunk = part_begin(chunks, parts, part); chunk < end; ++chunk) fn(chunk);
     join.release();
   };
-  pool.impl_->room->called();
   pool.impl_->arena.execute([&] {
     oneapi::tbb::parallel_for(int64_t{0}, parts, run_part, oneapi::tbb::static_partitioner());
   });

@@ -37,7 +37,8 @@ struct Ahead {
   std::int64_t step = 64;  ///< Bytes to ask for in a step of a product of one or two rows.
 
   HWY_INLINE void fetch(std::int64_t bytes) {
-    for (const std::byte* stop = at + bytes; at < end && at < stop; at += 64) {
+    const std::byte* const stop = at + std::min<std::int64_t>(bytes, end - at);
+    for (; at < stop; at += 64) {
       __builtin_prefetch(at, 0, 3);
     }
   }
