@@ -73,7 +73,7 @@ struct ThreadPool::Impl {
     arena.initialize();
   }
 
-  std::optional<oneapi::tbb::global_control> limit;
+  std::optional<oneapi::tbb::global_control> limit;  // With more threads than CPUs.
   oneapi::tbb::task_arena arena;
 };
 
@@ -111,8 +111,9 @@ void parallel_chunks(ThreadPool& pool, int64_t chunks, FunctionRef<void(int64_t)
     // A worker that slept is often woken on the CPU of the thread that woke it, where it waits
     // until that has done most of the work alone, and the kernel may take tens of milliseconds to
     // move it (matrix products of two threads in the first 10 ms after a pause: half of them ran as
-    // fast as one thread, or slower; with this, as two).
-    if (std::this_thread::get_id() != caller) leave_cpu(caller_cpu);
+    // fast as one thread, or slower; with this, as two). More threads than CPUs would only crowd
+    // the others.
+    if (!pool.impl_->limit && std::this_thread::get_id() != caller) leave_cpu(caller_cpu);
     const int64_t end = part_begin(chunks, parts, part + 1);
     for (int64_t chunk = part_begin(chunks, parts, part); chunk < end; ++chunk) fn(chunk);
     join.release();

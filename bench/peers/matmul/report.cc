@@ -73,8 +73,7 @@ void Report::begin(const Memory& before) {
         text +=
             "\n# Volta takes f32 rows and its product includes rounding them to int8 with a scale "
             "for every 128,\n# scales of the weights, and an f32 result; oneDNN multiplies u8 by "
-            "s8 "
-            "to s32 and scales nothing.";
+            "s8 to s32 and scales nothing.";
       }
       return print(text + "\n");
     }

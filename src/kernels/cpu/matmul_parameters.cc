@@ -16,9 +16,10 @@ namespace {
 /// Panels are read once a tile, at 9 bytes a cycle, which L3 gives a core that asks early enough
 /// (below); so a slice is as large as lets c pass by once for up to 3072 steps of K and a tile's
 /// rows of a, packed where their distance is a power of two, serve many columns: 5.6 MiB with
-/// AVX-512. Against slices of 480 KiB by K blocks of 768 that fit L2 (Zen 5, 16 to 512 rows, the
-/// weights of six models' layers and squares): 1.02 times as fast, 512 x 3072 x 768 1.07, from
-/// 0.98. What is packed on the way is best by small blocks: it pays for a second pass over c in L1.
+/// AVX-512. Against slices of 480 KiB by K blocks of 768 that fit L2, with the prefetching below
+/// (Zen 5, 16 to 512 rows by six weights of transformers, and squares): 1.02 times as fast, none
+/// slower than 0.975. What is packed on the way is best by small blocks: it pays for a second pass
+/// over c in L1.
 constexpr std::int32_t kKBlock = 3072, kSliceColumns = 480;
 constexpr std::int32_t kPlainKBlock = 384, kPlainSliceColumns = 320;
 

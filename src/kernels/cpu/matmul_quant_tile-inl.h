@@ -228,15 +228,6 @@ HWY_INLINE void sum_steps(const QuantTile& t, const IntegerRows& a, std::int64_t
   }
   const std::int8_t* q = a.q + step;
   const std::int8_t* const end = q + steps;
-  if constexpr (Vnni && Kind == Quant::kInt8 && Rows * Panels > 4) {
-    VOLTA_NO_UNROLL
-    do {
-      add_group<Kind, Vnni, Rows, Panels>(t, q, b, sum);
-      q += 4;
-      b += kPanelBytes / 8;
-    } while (q != end);
-    return;
-  }
   do {
     sum_block<Kind, Vnni, Rows, Panels>(t, q, b, sum);
     q += kRowGroup;
