@@ -15,7 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
+#include <cmath>
 #include <limits>
 
 #include "kernels/cpu/element.h"
@@ -36,7 +36,9 @@ namespace volta::cpu {
 /// What rounding a row must know of b.
 struct RowRounding {
   std::int64_t k;
+  std::int64_t whole;  ///< Blocks of a that k fills.
   std::int64_t b_block;
+  std::int64_t b_blocks;  ///< Of b in one of a's.
   std::int32_t b_offset;  ///< What b's bytes hold beside q.
 };
 
@@ -50,6 +52,10 @@ namespace {
 using I32 = hn::ScalableTag<std::int32_t>;
 using VI = hn::Vec<I32>;
 
+using I4 = hn::FixedTag<std::int32_t, 4>;
+using F4 = hn::FixedTag<float, 4>;
+using VI4 = hn::Vec<I4>;
+
 /// Groups of 32 elements are looked at in fours.
 inline constexpr std::int64_t kFour = 4;
 /// How much more than the quietest group needs a block's scale may cover.
@@ -58,8 +64,21 @@ inline constexpr float kLoudest = 8.0f;
 /// Below it 127 / x is near infinity; it counts as zero.
 inline constexpr float kTiny = 0x1p-100f;
 
-/// The largest lanes of four vectors, to four integers.
-HWY_INLINE void store_largest(VI v0, VI v1, VI v2, VI v3, float* to) {
+/// All 128 bits of a vector by `combine`.
+template <class Combine>
+HWY_INLINE VI4 fold(VI x, [[maybe_unused]] const Combine& combine) {
+#if HWY_TARGET == HWY_AVX3
+  const auto half = combine(hn::LowerHalf(x), hn::UpperHalf(hn::Half<I32>(), x));
+  return combine(hn::LowerHalf(half), hn::UpperHalf(I4(), half));
+#elif HWY_TARGET == HWY_AVX2
+  return combine(hn::LowerHalf(x), hn::UpperHalf(I4(), x));
+#else
+  return x;
+#endif
+}
+
+/// The largest lane of each of four vectors.
+HWY_INLINE VI4 largest_lanes(VI v0, VI v1, VI v2, VI v3) {
   const I32 d;
   const hn::Repartition<std::int64_t, I32> d64;
   const auto both = [&](VI a, VI b) HWY_ATTR {
@@ -68,37 +87,17 @@ HWY_INLINE void store_largest(VI v0, VI v1, VI v2, VI v3, float* to) {
   };
   const auto low = both(v0, v1), high = both(v2, v3);
   // Every 128 bits hold a result of each of the four.
-  VI x = hn::Max(hn::BitCast(d, hn::InterleaveLower(d64, low, high)),
-                 hn::BitCast(d, hn::InterleaveUpper(d64, low, high)));
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  x = hn::Max(x, hn::SwapAdjacentBlocks(x));
-#endif
-#if HWY_TARGET == HWY_AVX3
-  x = hn::Max(x, hn::ReverseBlocks(d, x));
-#endif
-  alignas(64) std::int32_t lane[lanes(I32())];
-  hn::Store(x, d, lane);
-  std::memcpy(to, lane, kFour * sizeof(float));
+  const VI x = hn::Max(hn::BitCast(d, hn::InterleaveLower(d64, low, high)),
+                       hn::BitCast(d, hn::InterleaveUpper(d64, low, high)));
+  return fold(x, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); });
 }
 
-/// A row's elements by 32: those of the row, then a copy of what is left, filled up with zeros.
-template <typename T>
-struct RowElements {
-  const T* x;
-  std::int64_t whole;  ///< Groups of 32 that lie in the row.
-  alignas(64) std::array<float, kRowGroup> last;
-
-  RowElements(const T* row, std::int64_t k) : x(row), whole(k / kRowGroup), last{} {
-    for (std::int64_t i = whole * kRowGroup; i < k; ++i) {
-      last[static_cast<std::size_t>(i % kRowGroup)] = to_f32(row[i]);
-    }
-  }
-  /// fn(pointer) with group i, of T or float; `zeros` where there is none of it.
-  template <class Fn, class Result>
-  HWY_INLINE Result group(std::int64_t i, const Fn& fn, Result zeros) const {
-    return i < whole ? fn(x + i * kRowGroup) : i == whole ? fn(last.data()) : zeros;
-  }
-};
+/// The sum of all lanes.
+HWY_INLINE std::int32_t sum_lanes(VI v) {
+  VI4 x = fold(v, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); });
+  x = hn::Add(x, hn::Shuffle1032(x));
+  return hn::GetLane(hn::Add(x, hn::Shuffle2301(x)));
+}
 
 /// The largest magnitudes of 32 elements. They are compared as integers: numbers that are not
 /// finite have the largest bits.
@@ -106,65 +105,93 @@ template <typename T>
 HWY_INLINE VI largest(const T* HWY_RESTRICT x) {
   const F32 d;
   const I32 di;
-  VI top = hn::Zero(di);
-  for (std::int64_t i = 0; i < kRowGroup; i += lanes(d)) {
+  VI top = hn::BitCast(di, hn::Abs(load(d, x)));
+  for (std::int64_t i = lanes(d); i < kRowGroup; i += lanes(d)) {
     top = hn::Max(top, hn::BitCast(di, hn::Abs(load(d, x + i))));
   }
   return top;
 }
 
-/// The largest magnitude of each of a row's `groups` groups.
+/// The largest magnitude of each of `groups` groups, or of four if there are more.
 template <typename T>
-HWY_INLINE void find_tops(const RowElements<T>& row, std::int64_t groups, float* tops) {
-  std::int64_t i = 0;
-  for (; i + kFour <= row.whole; i += kFour) {
-    const T* x = row.x + i * kRowGroup;
-    store_largest(largest(x), largest(x + kRowGroup), largest(x + 2 * kRowGroup),
-                  largest(x + 3 * kRowGroup), tops + i);
-  }
+HWY_INLINE VI4 largest_of_four(const T* HWY_RESTRICT x, std::int64_t groups) {
   const VI zero = hn::Zero(I32());
-  for (; i < groups; ++i) {
-    float top[kFour];
-    const VI v = row.group(i, [](const auto* x) HWY_ATTR { return largest(x); }, zero);
-    store_largest(v, zero, zero, zero, top);
-    tops[i] = top[0];
+  if (groups >= kFour) {
+    return largest_lanes(largest(x), largest(x + kRowGroup), largest(x + 2 * kRowGroup),
+                         largest(x + 3 * kRowGroup));
   }
+  return largest_lanes(largest(x), groups > 1 ? largest(x + kRowGroup) : zero,
+                       groups > 2 ? largest(x + 2 * kRowGroup) : zero, zero);
 }
 
-/// What a block's integers reach to, and which of its `groups` groups have a rest. NaN where
-/// something is not finite.
+/// What a block's integers reach to, and which of its groups have a rest. NaN where something is
+/// not finite.
 struct BlockLimit {
   float limit;
   std::uint8_t rests;
 };
-HWY_INLINE BlockLimit block_limit(const float* tops, std::int64_t groups) {
-  float top = 0, quietest = std::numeric_limits<float>::infinity(), zeros = 0;
-  for (std::int64_t i = 0; i < groups; ++i) {
-    zeros += tops[i] * 0.0f;
-    top = std::max(top, tops[i]);
-    quietest = std::min(quietest, tops[i] > kTiny ? tops[i] : quietest);
+template <typename T>
+HWY_INLINE BlockLimit block_limit(const T* HWY_RESTRICT x, std::int64_t groups) {
+  const I4 d;
+  const VI4 infinity = hn::Set(d, 0x7F800000);
+  const VI4 tiny = hn::BitCast(d, hn::Set(F4(), kTiny));
+  alignas(16) std::int32_t tops[2 * kFour];
+  VI4 top = hn::Zero(d), quietest = infinity;
+  for (std::int64_t i = 0; i < groups; i += kFour) {
+    const VI4 v = largest_of_four(x + i * kRowGroup, groups - i);
+    hn::Store(v, d, tops + i);
+    top = hn::Max(top, v);
+    quietest = hn::Min(quietest, hn::IfThenElse(hn::Gt(v, tiny), v, infinity));
   }
-  if (!(zeros == 0.0f)) return {std::numeric_limits<float>::quiet_NaN(), 0};
-  const float limit = std::min(top, kLoudest * quietest);
+  top = hn::Max(top, hn::Shuffle2301(top));
+  top = hn::Max(top, hn::Shuffle1032(top));
+  quietest = hn::Min(quietest, hn::Shuffle2301(quietest));
+  quietest = hn::Min(quietest, hn::Shuffle1032(quietest));
+  const float loudest = hn::GetLane(hn::BitCast(F4(), top));
+  if (!(loudest < std::numeric_limits<float>::infinity())) {
+    return {std::numeric_limits<float>::quiet_NaN(), 0};
+  }
+  const float limit = std::min(loudest, kLoudest * hn::GetLane(hn::BitCast(F4(), quietest)));
   unsigned rests = 0;
-  if (top > limit) {
-    for (std::int64_t i = 0; i < groups; ++i) rests |= (tops[i] > limit ? 1u : 0u) << i;
+  if (HWY_UNLIKELY(loudest > limit)) {
+    const auto bits = std::bit_cast<std::int32_t>(limit);
+    for (std::int64_t i = 0; i < groups; ++i) rests |= (tops[i] > bits ? 1u : 0u) << i;
   }
   return {limit, static_cast<std::uint8_t>(rests)};
 }
 
-/// 32 elements times `inverse` as integers, none beyond 127; their sum's lanes.
-template <typename T>
+/// To the nearest integers; in their range.
+HWY_INLINE VI nearest(V32 v) {
+#if HWY_TARGET == HWY_AVX3
+  return VI{_mm512_cvtps_epi32(v.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return VI{_mm256_cvtps_epi32(v.raw)};
+#else
+  return VI{_mm_cvtps_epi32(v.raw)};
+#endif
+}
+
+/// Integers of -128 to 127 as bytes.
+HWY_INLINE hn::Vec<hn::Rebind<std::int8_t, F32>> to_bytes(VI v) {
+#if HWY_TARGET == HWY_AVX3
+  return hn::Vec<hn::Rebind<std::int8_t, F32>>{_mm512_cvtepi32_epi8(v.raw)};
+#else
+  return hn::DemoteTo(hn::Rebind<std::int8_t, F32>(), v);
+#endif
+}
+
+/// 32 elements times `inverse` as integers; their sum's lanes. Cut: some would be beyond 127.
+template <bool Cut, typename T>
 HWY_INLINE VI round_group(const T* HWY_RESTRICT x, V32 inverse, std::int8_t* HWY_RESTRICT q) {
   const F32 d;
   const hn::Rebind<std::int8_t, F32> d8;
-  const V32 most = hn::Set(d, 127.0f), least = hn::Set(d, -127.0f);
   VI sum = hn::Zero(I32());
   for (std::int64_t i = 0; i < kRowGroup; i += lanes(d)) {
-    const V32 v = hn::Mul(load(d, x + i), inverse);
-    const VI rounded = hn::NearestInt(hn::Min(hn::Max(v, least), most));
+    V32 v = hn::Mul(load(d, x + i), inverse);
+    if constexpr (Cut) v = hn::Min(hn::Max(v, hn::Set(d, -127.0f)), hn::Set(d, 127.0f));
+    const VI rounded = nearest(v);
     sum = hn::Add(sum, rounded);
-    hn::StoreU(hn::DemoteTo(d8, rounded), d8, q + i);
+    hn::StoreU(to_bytes(rounded), d8, q + i);
   }
   return sum;
 }
@@ -175,8 +202,9 @@ HWY_INLINE V32 inverse_of(float limit) {
 
 /// The rest of 32 elements: of what `whole` of them leaves.
 template <typename T>
-void round_rest(const T* HWY_RESTRICT x, const std::int8_t* HWY_RESTRICT whole, float scale,
-                std::int32_t b_offset, std::int64_t group, const IntegerRows& to) {
+HWY_NOINLINE void round_rest(const T* HWY_RESTRICT x, const std::int8_t* HWY_RESTRICT whole,
+                             float scale, std::int32_t b_offset, std::int64_t group,
+                             IntegerRows to) {
   const F32 d;
   const I32 di;
   const hn::Rebind<std::int8_t, F32> d8;
@@ -189,68 +217,85 @@ void round_rest(const T* HWY_RESTRICT x, const std::int8_t* HWY_RESTRICT whole, 
     hn::Store(left, d, rest + i);
   }
   const float limit = hn::GetLane(hn::MaxOfLanes(d, top));
-  const VI sum = round_group(rest, inverse_of(limit), to.q + group * kRowGroup);
-  to.offset[group] = -b_offset * hn::GetLane(hn::SumOfLanes(di, sum));
+  const VI sum = round_group<false>(rest, inverse_of(limit), to.q + group * kRowGroup);
+  to.offset[group] = -b_offset * sum_lanes(sum);
   to.scale[group] = limit / 127.0f;
 }
 
-/// Rounds a block of a row to `limit`, and what the block's groups with a rest leave of that.
-template <typename T>
-HWY_INLINE void round_block(const RowElements<T>& row, const RowRounding& r, float limit,
-                            std::int64_t block, const QuantRows& to) {
-  const I32 di;
-  const float scale = limit / 127.0f;
-  to.whole.scale[block] = scale;
-  const V32 inverse = inverse_of(limit);
-  const std::int64_t groups = to.block / kRowGroup, first = block * groups;
-  std::int8_t* q = to.whole.q + block * to.block;
-  std::int32_t* offset = to.whole.offset + block * (to.block / r.b_block);
-  for (std::int64_t i = 0; i < groups; ++offset) {
-    VI sum = hn::Zero(di);
-    for (const std::int64_t end = i + r.b_block / kRowGroup; i < end; ++i) {
-      const auto round = [&](const auto* x)
-                             HWY_ATTR { return round_group(x, inverse, q + i * kRowGroup); };
-      if (first + i > row.whole) std::memset(q + i * kRowGroup, 0, kRowGroup);
-      sum = hn::Add(sum, row.group(first + i, round, hn::Zero(di)));
+/// A block's elements times `inverse` as integers, and the offsets.
+template <bool Cut, typename T>
+HWY_INLINE void round_groups(const T* HWY_RESTRICT x, const RowRounding& r, V32 inverse,
+                             std::int64_t block, std::int8_t* HWY_RESTRICT q,
+                             std::int32_t* HWY_RESTRICT offset) {
+  for (std::int64_t i = 0; i < block; ++offset) {
+    VI sum = hn::Zero(I32());
+    for (const std::int64_t end = i + r.b_block; i < end; i += kRowGroup) {
+      sum = hn::Add(sum, round_group<Cut>(x + i, inverse, q + i));
     }
-    *offset = -r.b_offset * hn::GetLane(hn::SumOfLanes(di, sum));
+    *offset = -r.b_offset * sum_lanes(sum);
   }
-  for (unsigned rests = to.rests[block]; rests != 0; rests &= rests - 1) {
+}
+
+/// Rounds a block of a row to its limit, and what the block's groups with a rest leave of that.
+template <typename T>
+HWY_INLINE void round_block(const T* HWY_RESTRICT x, const RowRounding& r, std::int64_t block,
+                            const QuantRows& to) {
+  const float limit = to.whole.scale[block], scale = limit / 127.0f;
+  to.whole.scale[block] = scale;
+  std::int8_t* q = to.whole.q + block * to.block;
+  std::int32_t* offset = to.whole.offset + block * r.b_blocks;
+  unsigned rests = to.rests[block];
+  if (rests == 0) {
+    round_groups<false>(x, r, inverse_of(limit), to.block, q, offset);
+    return;
+  }
+  round_groups<true>(x, r, inverse_of(limit), to.block, q, offset);
+  for (; rests != 0; rests &= rests - 1) {
     const std::int64_t i = std::countr_zero(rests);
-    const auto round = [&](const auto* x) HWY_ATTR {
-      round_rest(x, q + i * kRowGroup, scale, r.b_offset, first + i, to.rest);
-      return 0;
-    };
-    row.group(first + i, round, 0);
+    round_rest(x + i * kRowGroup, q + i * kRowGroup, scale, r.b_offset,
+               block * (to.block / kRowGroup) + i, to.rest);
   }
 }
 
 /// NaN and infinity are no numbers to round: they go into the scale, and so into the result.
-void spoil_block(const RowRounding& r, std::int64_t block, const QuantRows& to) {
-  const std::int64_t offsets = to.block / r.b_block;
+HWY_INLINE void spoil_block(const RowRounding& r, std::int64_t block, const QuantRows& to) {
   std::fill_n(to.whole.q + block * to.block, to.block, std::int8_t{0});
-  std::fill_n(to.whole.offset + block * offsets, offsets, 0);
+  std::fill_n(to.whole.offset + block * r.b_blocks, r.b_blocks, 0);
   to.whole.scale[block] = std::numeric_limits<float>::quiet_NaN();
 }
 
-/// A row in three passes, each of which has no need to wait for what it has just computed.
+/// The blocks of a row, the last one filled up with zeros.
 template <typename T>
-void round_row(const T* x, const RowRounding& r, const QuantRows& to) {
-  const RowElements<T> row(x, r.k);
-  const std::int64_t groups = to.block / kRowGroup;
-  float* tops = to.rest.scale;  // Until there are rests.
-  find_tops(row, to.blocks * groups, tops);
+struct RowBlocks {
+  const T* x;
+  std::int64_t block;
+  std::int64_t whole;  ///< Blocks that lie in the row.
+  alignas(64) std::array<T, 256> last;
+
+  RowBlocks(const T* row, const RowRounding& r, std::int64_t size)
+      : x(row), block(size), whole(r.whole) {
+    const std::int64_t begin = whole * size;
+    if (begin == r.k) return;
+    last.fill(T{});
+    std::copy_n(row + begin, r.k - begin, last.data());
+  }
+  HWY_INLINE const T* at(std::int64_t i) const { return i < whole ? x + i * block : last.data(); }
+};
+
+/// A row in two passes, neither of which has to wait for what it has just computed.
+template <typename T>
+HWY_INLINE void round_row(const T* x, const RowRounding& r, const QuantRows& to) {
+  const RowBlocks<T> row(x, r, to.block);
   for (std::int64_t block = 0; block < to.blocks; ++block) {
-    const BlockLimit limit = block_limit(tops + block * groups, groups);
+    const BlockLimit limit = block_limit(row.at(block), to.block / kRowGroup);
     to.whole.scale[block] = limit.limit;
     to.rests[block] = limit.rests;
   }
   for (std::int64_t block = 0; block < to.blocks; ++block) {
-    const float limit = to.whole.scale[block];
-    if (limit == limit) {
-      round_block(row, r, limit, block, to);
-    } else {
+    if (std::isnan(to.whole.scale[block])) {
       spoil_block(r, block, to);
+    } else {
+      round_block(row.at(block), r, block, to);
     }
   }
 }
@@ -260,9 +305,12 @@ void round_row(const T* x, const RowRounding& r, const QuantRows& to) {
 /// Rows [begin, end).
 void round_rows(DType type, const void* x, const RowRounding& r, const QuantRows& to,
                 std::int64_t begin, std::int64_t end) {
+  const RowRounding rounding = r;  // What nothing that is written could be part of.
   visit_float(type, [&](auto element) HWY_ATTR {
     const auto* rows = static_cast<const decltype(element)*>(x);
-    for (std::int64_t row = begin; row < end; ++row) round_row(rows + row * r.k, r, to.from(row));
+    for (std::int64_t row = begin; row < end; ++row) {
+      round_row(rows + row * rounding.k, rounding, to.from(row));
+    }
   });
 }
 
@@ -341,7 +389,8 @@ QuantRows place_quant_rows(const Encoding& b, std::int64_t rows, std::int64_t k,
 
 void quantize_rows(const Context& context, const Encoding& b, DType type, const void* x,
                    std::int64_t rows, std::int64_t k, const QuantRows& to) {
-  const RowRounding rounding{k, b.block, b.quant == Quant::kInt4 ? 8 : 128};
+  const RowRounding rounding{k, k / to.block, b.block, to.block / b.block,
+                             b.quant == Quant::kInt4 ? 8 : 128};
   split_rows(context, rows, k, [&](std::int64_t begin, std::int64_t end) {
     VOLTA_SIMD_CALL(context.simd, round_rows, type, x, rounding, to, begin, end);
   });
