@@ -71,6 +71,9 @@ void multiply_rows(const QuantWork& w, std::int64_t row, std::int64_t rows, std:
                       w.op.activation != Activation::kNone;
   QuantTile t{};
   t.a = w.a.from(row);
+  unsigned rests = 0;
+  for (std::int64_t i = 0; i < rows * t.a.blocks; ++i) rests |= t.a.rests[i];
+  t.rests = rests != 0;
   t.panel_stride = e.blocks(p.k) * e.width * e.block_bytes();
   t.b_block = e.block;
   t.c_row = p.n;
@@ -91,7 +94,7 @@ void multiply_rows(const QuantWork& w, std::int64_t row, std::int64_t rows, std:
 
 /// All rows by panels [begin, end).
 void multiply_panels(const QuantWork& w, std::int64_t begin, std::int64_t end) {
-  constexpr std::int64_t kSliceBytes = 256 * 1024;  // Stays in L2 while the rows pass by.
+  constexpr std::int64_t kSliceBytes = 384 * 1024;  // Stays in L2 while the rows pass by.
   const MatMulProblem& p = w.problem;
   const Encoding& e = p.b_encoding;
   const std::int64_t panel_bytes = e.blocks(p.k) * e.width * e.block_bytes();

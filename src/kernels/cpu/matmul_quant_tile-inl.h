@@ -99,6 +99,7 @@ inline constexpr std::int64_t kPrefetchBytes = 3072;
 
 struct QuantTile {
   QuantRows a;
+  bool rests;                 ///< Whether a's rows have any.
   const std::uint8_t* b;      ///< The first panel.
   std::int64_t panel_stride;  ///< Bytes.
   std::int64_t b_block;       ///< Steps that share one of b's scales.
@@ -115,9 +116,33 @@ HWY_INLINE VI four_bytes(const std::int8_t* a) {
   return hn::Set(I32(), word);
 }
 
-/// Adds four steps of b, or of 4 bits eight, to the sums: `a` and `b` at the first of them.
+/// Where the rows of a tile are: a pointer to every fourth, so that few registers reach them all.
+template <int Rows>
+struct RowPlaces {
+  const std::int8_t* fourth[(Rows + 3) / 4];
+  std::int64_t stride, stride3;
+
+  HWY_INLINE RowPlaces(const std::int8_t* a, std::int64_t bytes)
+      : stride(bytes), stride3(3 * bytes) {
+    for (int i = 0; i < Rows; i += 4) fourth[i / 4] = a + i * bytes;
+  }
+  HWY_INLINE void move(std::int64_t steps) {
+    VOLTA_UNROLL
+    for (int i = 0; i < Rows; i += 4) {
+      fourth[i / 4] += steps;
+      asm("" : "+r"(fourth[i / 4]));  // Or g++ would compute each from the first.
+    }
+  }
+  HWY_INLINE const std::int8_t* at(int row) const {
+    const int i = row % 4;
+    return fourth[row / 4] + (i == 3 ? stride3 : i * stride);
+  }
+};
+
+/// Adds four steps of b, or of 4 bits eight, to the sums: `step` steps of a and `b` at the first of
+/// them.
 template <Quant Kind, bool Vnni, int Rows, int Panels, class Sum>
-HWY_INLINE void add_group(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
+HWY_INLINE void add_group(const QuantTile& t, const RowPlaces<Rows>& a, std::int64_t step,
                           const std::uint8_t* HWY_RESTRICT b,
                           Sum (&sum)[Rows][Panels * kPanelVectors]) {
   const I32 di;
@@ -143,7 +168,7 @@ HWY_INLINE void add_group(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
     }
     VOLTA_UNROLL
     for (int i = 0; i < Rows; ++i) {
-      const std::int8_t* row = a + i * t.a.stride;
+      const std::int8_t* row = a.at(i) + step;
       VOLTA_UNROLL
       for (int u = 0; u < kPanelVectors; ++u) {
         Sum& to = sum[i][p * kPanelVectors + u];
@@ -160,7 +185,7 @@ inline constexpr std::int64_t kGroupBytes = Kind == Quant::kInt4 ? 16 : 32;
 
 /// The integer sums of 32 steps: `a` and `b` at its first step.
 template <Quant Kind, bool Vnni, int Rows, int Panels>
-HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
+HWY_INLINE void sum_block(const QuantTile& t, const RowPlaces<Rows>& a,
                           const std::uint8_t* HWY_RESTRICT b,
                           VI (&sum)[Rows][Panels * kPanelVectors]) {
   constexpr int kGroups = Kind == Quant::kInt4 ? 4 : 8;
@@ -168,12 +193,12 @@ HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
   if constexpr (Vnni) {
     VOLTA_UNROLL
     for (std::int64_t g = 0; g < kGroups; ++g) {
-      add_group<Kind, Vnni, Rows, Panels>(t, a + g * 4, b + g * kGroupBytes, sum);
+      add_group<Kind, Vnni, Rows, Panels>(t, a, g * 4, b + g * kGroupBytes, sum);
     }
   } else if constexpr (Kind == Quant::kInt8) {
     VOLTA_NO_UNROLL
     for (std::int64_t g = 0; g < kGroups; ++g) {
-      add_group<Kind, Vnni, Rows, Panels>(t, a + g * 4, b + g * kGroupBytes, sum);
+      add_group<Kind, Vnni, Rows, Panels>(t, a, g * 4, b + g * kGroupBytes, sum);
     }
   } else {
     const D16 d16;
@@ -185,7 +210,7 @@ HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
     }
     VOLTA_NO_UNROLL
     for (std::int64_t g = 0; g < kGroups; ++g) {
-      add_group<Kind, Vnni, Rows, Panels>(t, a + g * 4, b + g * kGroupBytes, pairs);
+      add_group<Kind, Vnni, Rows, Panels>(t, a, g * 4, b + g * kGroupBytes, pairs);
     }
     VOLTA_UNROLL
     for (int i = 0; i < Rows; ++i) {
@@ -200,27 +225,40 @@ HWY_INLINE void sum_block(const QuantTile& t, const std::int8_t* HWY_RESTRICT a,
 template <int Rows, int Vectors>
 using Sums = VI[Rows][Vectors];
 
+/// Stores a vector among instructions that multiply.
+HWY_INLINE void store_aside(V32 x, float* to) {
+#if HWY_TARGET == HWY_AVX3
+  // On Zen 5 a store of 512 bits takes up to a cycle of the units that multiply, two halves none.
+  const hn::Half<F32> half;
+  hn::StoreU(hn::LowerHalf(half, x), half, to);
+  hn::StoreU(hn::UpperHalf(half, x), half, to + lanes(half));
+#else
+  hn::StoreU(x, F32(), to);
+#endif
+}
+
+/// The first of a tile's rows of sums, which lie `stride` floats apart.
+template <class Float>
+struct SumRows {
+  Float* row;
+  std::int64_t stride;
+};
+
 /// What a tile adds up in f32. In memory, of its own accord: as vectors the compiler would copy
 /// them to and fro around the integer sums, which take all registers.
 template <int Rows, int Vectors>
 struct Totals {
   alignas(64) float values[Rows][Vectors][lanes(F32())];
   HWY_INLINE V32 get(int row, int v) const { return hn::Load(F32(), values[row][v]); }
-  HWY_INLINE void set(int row, int v, V32 x) {
-#if HWY_TARGET == HWY_AVX3
-    // On Zen 5 a store of 512 bits takes up to a cycle of the units that multiply, two halves none.
-    const hn::Half<F32> half;
-    hn::Store(hn::LowerHalf(half, x), half, values[row][v]);
-    hn::Store(hn::UpperHalf(half, x), half, values[row][v] + lanes(half));
-#else
-    hn::Store(x, F32(), values[row][v]);
-#endif
-  }
+  HWY_INLINE void set(int row, int v, V32 x) { store_aside(x, values[row][v]); }
   /// += sums * b's scales * a row's.
   HWY_INLINE void add(int row, int v, V32 x, V32 scale) {
     set(row, v, hn::MulAdd(x, scale, get(row, v)));
   }
 };
+
+/// What sums begin at.
+alignas(64) inline constexpr float kZeros[kQuantPanels * kPanelVectors * lanes(F32())] = {};
 
 /// The integer sums of `steps` steps (a multiple of 32), from the rows' offsets on.
 template <Quant Kind, bool Vnni, int Rows, int Panels>
@@ -235,13 +273,13 @@ HWY_INLINE void sum_steps(const QuantTile& t, const IntegerRows& a, std::int64_t
     VOLTA_UNROLL
     for (int v = 0; v < Panels * kPanelVectors; ++v) sum[i][v] = begin;
   }
-  const std::int8_t* q = a.q + step;
-  const std::int8_t* const end = q + steps;
+  RowPlaces<Rows> q(a.q + step, t.a.stride);
+  const std::uint8_t* const end = b + steps / kRowGroup * kPanelBytes;
   do {
     sum_block<Kind, Vnni, Rows, Panels>(t, q, b, sum);
-    q += kRowGroup;
+    q.move(kRowGroup);
     b += kPanelBytes;
-  } while (q != end);
+  } while (b != end);
 }
 
 /// The scales of the panels' columns at `scales`.
@@ -286,6 +324,26 @@ HWY_NOINLINE void add_rests(const QuantTile& t, std::int64_t block, unsigned res
   }
 }
 
+/// to = from + part(row, vector) * the row's scale; scales lie `scales` apart.
+template <int Rows, int Vectors, class Part>
+HWY_INLINE void add_scaled(const Part& part, const float* scale, std::int64_t scales,
+                           SumRows<const float> from, SumRows<float> to) {
+  const F32 d;
+  VOLTA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    const V32 row_scale = hn::Set(d, *scale);
+    VOLTA_UNROLL
+    for (int v = 0; v < Vectors; ++v) {
+      const std::int64_t at = v * lanes(d);
+      store_aside(hn::MulAdd(part(i, v), row_scale, hn::LoadU(d, from.row + at)), to.row + at);
+    }
+    scale += scales;
+    from.row += from.stride;
+    to.row += to.stride;
+    asm("" : "+r"(scale), "+r"(from.row), "+r"(to.row));  // Or g++ computes each from the first.
+  }
+}
+
 /// c[Rows, Panels] = a b.
 // SAFETY: the caller owns Rows rows of a, Panels whole panels of b and the valid columns of c.
 template <Quant Kind, bool Vnni, int Rows, int Panels>
@@ -294,16 +352,21 @@ void quant_tile(const QuantTile& t) {
   const F32 d;
   constexpr std::int64_t kWidth = lanes(F32()), kPanelWidth = kPanelVectors * kWidth;
   const std::int64_t scales_at = t.b_block / kRowGroup * kGroupBytes<Kind> * kPanelWidth;
-  const IntegerRows& a = t.a.whole;
+  const IntegerRows a = t.a.whole;
   const std::uint8_t* HWY_RESTRICT b = t.b;
   const std::int32_t* offset = a.offset;
   Totals<Rows, kVectors> total;
-  for (int i = 0; i < Rows; ++i) {
-    for (int v = 0; v < kVectors; ++v) total.set(i, v, hn::Zero(d));
-  }
+  const bool whole = t.columns >= kVectors * kWidth;
+  // From zeros by way of the totals to c.
+  SumRows<const float> from{kZeros, 0};
+  SumRows<float> to{total.values[0][0], kVectors * kWidth};
   for (std::int64_t block = 0; block < t.a.blocks; ++block) {
     const std::uint8_t* const b_block = b;
     const std::int64_t begin = block * t.a.block;
+    unsigned rests = 0;
+    for (int i = 0; t.rests && i < Rows; ++i) rests |= t.a.rests[i * t.a.blocks + block];
+    const bool last = block + 1 == t.a.blocks && whole && rests == 0;
+    if (last) to = {t.c, t.c_row};
     // With 8 bits a's blocks are b's; with 4 they may be longer, and their sums wait in memory,
     // too.
     [[maybe_unused]] Totals<Rows, kVectors> part;
@@ -314,45 +377,38 @@ void quant_tile(const QuantTile& t) {
       V32 b_scale[kVectors];
       load_scales<Panels>(t, b + scales_at, b_scale);
       b += scales_at + kPanelWidth * 2;
-      VOLTA_UNROLL
-      for (int i = 0; i < Rows; ++i) {
-        [[maybe_unused]] const V32 scale = hn::Set(d, a.scale[i * a.scales + block]);
+      if constexpr (Kind == Quant::kInt8) {
+        add_scaled<Rows, kVectors>(
+            [&](int i, int v) HWY_ATTR { return hn::Mul(hn::ConvertTo(d, sum[i][v]), b_scale[v]); },
+            a.scale + block, a.scales, from, to);
+      } else {
         VOLTA_UNROLL
-        for (int v = 0; v < kVectors; ++v) {
-          const V32 exact = hn::ConvertTo(d, sum[i][v]);
-          if constexpr (Kind == Quant::kInt8) {
-            total.add(i, v, hn::Mul(exact, b_scale[v]), scale);
-          } else if (step == 0) {
-            part.set(i, v, hn::Mul(exact, b_scale[v]));
-          } else {
-            part.add(i, v, exact, b_scale[v]);
+        for (int i = 0; i < Rows; ++i) {
+          VOLTA_UNROLL
+          for (int v = 0; v < kVectors; ++v) {
+            const V32 exact = hn::ConvertTo(d, sum[i][v]);
+            if (step == 0) {
+              part.set(i, v, hn::Mul(exact, b_scale[v]));
+            } else {
+              part.add(i, v, exact, b_scale[v]);
+            }
           }
         }
       }
       step += t.b_block;
     } while (Kind != Quant::kInt8 && step < t.a.block);
-    unsigned rests = 0;
-    for (int i = 0; i < Rows; ++i) {
-      rests |= t.a.rests[i * t.a.blocks + block];
-      if constexpr (Kind == Quant::kInt4) {
-        const V32 scale = hn::Set(d, a.scale[i * a.scales + block]);
-        VOLTA_UNROLL
-        for (int v = 0; v < kVectors; ++v) total.add(i, v, part.get(i, v), scale);
-      }
+    if constexpr (Kind == Quant::kInt4) {
+      add_scaled<Rows, kVectors>([&](int i, int v) HWY_ATTR { return part.get(i, v); },
+                                 a.scale + block, a.scales, from, to);
     }
+    if (last) return;
     if (rests != 0) add_rests<Kind, Vnni, Rows, Panels>(t, block, rests, b_block, total);
+    from = {total.values[0][0], kVectors * kWidth};
   }
-  VOLTA_UNROLL
   for (int i = 0; i < Rows; ++i) {
-    VOLTA_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       const std::int64_t n = std::clamp<std::int64_t>(t.columns - v * kWidth, 0, kWidth);
-      float* c = t.c + i * t.c_row + v * kWidth;
-      if (n == kWidth) {
-        hn::StoreU(total.get(i, v), d, c);
-      } else {
-        store_n(d, total.get(i, v), c, n);
-      }
+      store_n(d, total.get(i, v), t.c + i * t.c_row + v * kWidth, n);
     }
   }
 }
