@@ -154,8 +154,12 @@ HWY_INLINE BlockLimit block_limit(const T* HWY_RESTRICT x, std::int64_t groups) 
   const float limit = std::min(loudest, kLoudest * hn::GetLane(hn::BitCast(F4(), quietest)));
   unsigned rests = 0;
   if (HWY_UNLIKELY(loudest > limit)) {
-    const auto bits = std::bit_cast<std::int32_t>(limit);
-    for (std::int64_t i = 0; i < groups; ++i) rests |= (tops[i] > bits ? 1u : 0u) << i;
+    const VI4 least = hn::Set(d, std::bit_cast<std::int32_t>(limit));
+    for (std::int64_t i = 0; i < groups; i += kFour) {
+      std::uint8_t bits[8] = {};  // Highway may write as many.
+      hn::StoreMaskBits(d, hn::Gt(hn::Load(d, tops + i), least), bits);
+      rests |= unsigned{bits[0]} << i;
+    }
   }
   return {limit, static_cast<std::uint8_t>(rests)};
 }
@@ -282,15 +286,20 @@ struct RowBlocks {
   HWY_INLINE const T* at(std::int64_t i) const { return i < whole ? x + i * block : last.data(); }
 };
 
-/// A row in two passes, neither of which has to wait for what it has just computed.
+/// Finds the limits of a row's blocks, which wait in the place of their scales.
 template <typename T>
-HWY_INLINE void round_row(const T* x, const RowRounding& r, const QuantRows& to) {
+HWY_INLINE void limit_row(const T* x, const RowRounding& r, const QuantRows& to) {
   const RowBlocks<T> row(x, r, to.block);
   for (std::int64_t block = 0; block < to.blocks; ++block) {
     const BlockLimit limit = block_limit(row.at(block), to.block / kRowGroup);
     to.whole.scale[block] = limit.limit;
     to.rests[block] = limit.rests;
   }
+}
+
+template <typename T>
+HWY_INLINE void round_row(const T* x, const RowRounding& r, const QuantRows& to) {
+  const RowBlocks<T> row(x, r, to.block);
   for (std::int64_t block = 0; block < to.blocks; ++block) {
     if (std::isnan(to.whole.scale[block])) {
       spoil_block(r, block, to);
@@ -300,17 +309,42 @@ HWY_INLINE void round_row(const T* x, const RowRounding& r, const QuantRows& to)
   }
 }
 
+/// As many rows at a time as stay in L1, in two passes: neither waits for what it has just
+/// computed.
+template <typename T>
+HWY_INLINE void round_rows_of(const T* x, const RowRounding r, const QuantRows to,
+                              std::int64_t begin, std::int64_t end) {
+  constexpr std::int64_t kElements = 4096;
+  const std::int64_t some = std::max<std::int64_t>(1, kElements / std::max<std::int64_t>(1, r.k));
+  for (std::int64_t first = begin; first < end; first += some) {
+    const std::int64_t last = std::min(end, first + some);
+    for (std::int64_t i = first; i < last; ++i) limit_row(x + i * r.k, r, to.from(i));
+    for (std::int64_t i = first; i < last; ++i) round_row(x + i * r.k, r, to.from(i));
+  }
+}
+
+/// The same with the sizes that most weights have as constants.
+template <typename T>
+void round_rows_of_128(const T* x, RowRounding r, QuantRows to, std::int64_t begin,
+                       std::int64_t end) {
+  if (to.block != 128 || r.b_block != 128 || r.whole != to.blocks) {
+    round_rows_of(x, r, to, begin, end);
+    return;
+  }
+  r.b_block = to.block = 128;
+  r.b_blocks = 1;
+  r.whole = to.blocks;
+  r.k = to.blocks * 128;
+  round_rows_of(x, r, to, begin, end);
+}
+
 }  // namespace
 
 /// Rows [begin, end).
 void round_rows(DType type, const void* x, const RowRounding& r, const QuantRows& to,
                 std::int64_t begin, std::int64_t end) {
-  const RowRounding rounding = r;  // What nothing that is written could be part of.
   visit_float(type, [&](auto element) HWY_ATTR {
-    const auto* rows = static_cast<const decltype(element)*>(x);
-    for (std::int64_t row = begin; row < end; ++row) {
-      round_row(rows + row * rounding.k, rounding, to.from(row));
-    }
+    round_rows_of_128(static_cast<const decltype(element)*>(x), r, to, begin, end);
   });
 }
 
