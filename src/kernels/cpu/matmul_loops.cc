@@ -105,7 +105,7 @@ void place_pairs(Work& w, Range rows, Tile& t) {
   const MatMulProblem& p = w.plan.problem;
   const auto* a = static_cast<const BF16*>(w.operands.a) + w.batch * p.m * p.k;
   t.a = w.packed_a;
-  t.a_row = t.k;
+  t.a_row = packed_row(t.k);
   if (w.plan.op.transpose_a) {
     if (!w.packs(rows)) return;
     pack_a_transposed_pairs(a + w.k.begin * p.m + rows.begin, p.m, w.k.size(), rows.size(),
@@ -115,7 +115,7 @@ void place_pairs(Work& w, Range rows, Tile& t) {
   a += rows.begin * p.k + w.k.begin;
   if (w.plan.pack_a) {
     if (!w.packs(rows)) return;
-    pack_a_pairs(a, p.k, w.k.size(), rows.size(), w.packed_a);
+    pack_a_pairs(a, p.k, w.k.size(), rows.size(), w.packed_a, t.a_row);
   } else {
     t.a = a;
     t.a_row = p.k / 2;
@@ -133,7 +133,7 @@ void place_a(Work& w, Range rows, Tile& t) {
     using T = decltype(element);
     const T* a = static_cast<const T*>(w.operands.a) + w.batch * p.m * p.k;
     t.a = w.packed_a;
-    t.a_row = w.k.size();
+    t.a_row = packed_row(w.k.size());
     if (w.plan.op.transpose_a) {
       if (!w.packs(rows)) return;
       a += w.k.begin * p.m + rows.begin;
@@ -143,7 +143,7 @@ void place_a(Work& w, Range rows, Tile& t) {
     a += rows.begin * p.k + w.k.begin;
     if (w.plan.pack_a) {
       if (!w.packs(rows)) return;
-      pack_a_rows(a, p.k, w.k.size(), rows.size(), w.packed_a);
+      pack_a_rows(a, p.k, w.k.size(), rows.size(), w.packed_a, t.a_row);
     } else if constexpr (sizeof(T) == sizeof(float)) {
       t.a = a;
       t.a_row = p.k;

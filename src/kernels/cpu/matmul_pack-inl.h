@@ -186,24 +186,24 @@ inline void pack_a_transposed_pairs(const BF16* HWY_RESTRICT a, std::int64_t row
   }
 }
 
-/// A tile of a[M, K] of bf16 as pairs of steps, row after row; a last odd step is paired with zero.
-// SAFETY: `to` has room for rows times the steps, rounded up to an even number.
+/// A tile of a[M, K] of bf16 as pairs of steps: row i at to[i * to_row]; a last odd step is paired
+/// with zero.
+// SAFETY: `to` has room for the rows, and to_row for the steps, rounded up to an even number.
 inline void pack_a_pairs(const BF16* HWY_RESTRICT a, std::int64_t row, std::int64_t steps,
-                         std::int64_t rows, float* HWY_RESTRICT to) {
-  auto* out = reinterpret_cast<BF16*>(to);
-  for (std::int64_t i = 0; i < rows; ++i, a += row) {
-    out = std::copy_n(a, steps, out);
-    if (steps % 2 != 0) *out++ = BF16{};
+                         std::int64_t rows, float* HWY_RESTRICT to, std::int64_t to_row) {
+  for (std::int64_t i = 0; i < rows; ++i, a += row, to += to_row) {
+    BF16* end = std::copy_n(a, steps, reinterpret_cast<BF16*>(to));
+    if (steps % 2 != 0) *end = BF16{};
   }
 }
 
-/// A tile of a[M, K] in another type, as f32: row i at to[i * steps].
+/// A tile of a[M, K] in another type, as f32: row i at to[i * to_row].
 template <typename T>
 void pack_a_rows(const T* HWY_RESTRICT a, std::int64_t row, std::int64_t steps, std::int64_t rows,
-                 float* HWY_RESTRICT to) {
+                 float* HWY_RESTRICT to, std::int64_t to_row) {
   const F32 d;
   const std::int64_t width = lanes(d);
-  for (std::int64_t i = 0; i < rows; ++i, a += row, to += steps) {
+  for (std::int64_t i = 0; i < rows; ++i, a += row, to += to_row) {
     std::int64_t k = 0;
     for (; k + width <= steps; k += width) store(d, load(d, a + k), to + k);
     if (k < steps) store_n(d, load_n(d, a + k, steps - k), to + k, steps - k);

@@ -192,7 +192,7 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
   plan.source = panel_source(op, problem);
   plan.bf16_dot = multiplies_pairs(problem.a_type, problem.b_type, simd);
   // Rows that lie a multiple of 4 KiB apart share one set of L1, which has fewer ways than a tile
-  // has rows.
+  // has rows; packed they do not, see packed_row().
   const bool aliased = problem.k * dtype_size(problem.a_type) % 4096 == 0 && problem.m > 4;
   const bool as_it_lies = plan.bf16_dot ? problem.k % 2 == 0 : problem.a_type == DType::kF32;
   plan.pack_a = op.transpose_a || !as_it_lies || aliased;
@@ -204,7 +204,8 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
   plan.parts = std::clamp<std::int64_t>(plan.tasks(), 1, wanted);
   size_slices(plan, parameters);
   // One vector to spare: a's packing stores whole vectors.
-  const std::int64_t packed_a_floats = plan.pack_a ? plan.tile_rows * plan.layout.k_block + 16 : 0;
+  const std::int64_t packed_a_floats =
+      plan.pack_a ? plan.tile_rows * packed_row(plan.layout.k_block) + 16 : 0;
   plan.region_floats = round_up(plan.packed_b_floats + packed_a_floats, 16);
   return plan;
 }

@@ -90,6 +90,10 @@ struct MatMulPlan {
 MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads,
                        const MatMulTuning* tuning = nullptr);
 
+/// Floats from row to row of a packed tile of a, of so many each: a cache line more, so that no
+/// power of two lies between (2048 cubed, Zen 5: 1.01 times as fast in f32, 1.03 in bf16).
+constexpr std::int64_t packed_row(std::int64_t floats) { return (floats + 15) / 16 * 16 + 16; }
+
 /// Where part `part` of `parts` nearly equal ones of [0, n) begins.
 constexpr std::int64_t part_begin(std::int64_t n, std::int64_t parts, std::int64_t part) {
   return n / parts * part + (part < n % parts ? part : n % parts);
