@@ -61,9 +61,16 @@ void finish_columns(const QuantWork& w, std::int64_t row, std::int64_t column,
   });
 }
 
-/// One tile of rows against panels [begin, end), as many at a time as the registers allow.
-void multiply_rows(const QuantWork& w, std::int64_t row, std::int64_t rows, std::int64_t begin,
-                   std::int64_t end) {
+/// A slice of b's panels, and the bytes of the next one that are not yet asked for.
+struct QuantSlice {
+  std::int64_t begin, end;
+  const std::uint8_t* next;
+  const std::uint8_t* next_end;
+};
+
+/// One of `tiles` tiles of rows against a slice, as many panels at a time as the registers allow.
+void multiply_rows(const QuantWork& w, std::int64_t tiles, std::int64_t row, std::int64_t rows,
+                   QuantSlice& slice) {
   const MatMulProblem& p = w.problem;
   const Encoding& e = p.b_encoding;
   const auto& kernels = quant_tiles(e.quant, w.vnni)[static_cast<std::size_t>(rows)];
@@ -77,14 +84,19 @@ void multiply_rows(const QuantWork& w, std::int64_t row, std::int64_t rows, std:
   t.panel_stride = e.blocks(p.k) * e.width * e.block_bytes();
   t.b_block = e.block;
   t.c_row = p.n;
-  for (std::int64_t panel = begin; panel < end;) {
-    std::int64_t taken = std::min<std::int64_t>(kQuantPanels, end - panel);
+  const std::int64_t groups = t.a.blocks * t.a.block / (e.quant == Quant::kInt4 ? 8 : 4);
+  for (std::int64_t panel = slice.begin; panel < slice.end;) {
+    std::int64_t taken = std::min<std::int64_t>(kQuantPanels, slice.end - panel);
     while (kernels[static_cast<std::size_t>(taken)] == nullptr) --taken;
     const std::int64_t column = panel * e.width;
     t.b = static_cast<const std::uint8_t*>(w.operands.b) + panel * t.panel_stride;
     t.c = w.operands.c + row * p.n + column;
     t.columns = std::min<std::int64_t>(taken * e.width, p.n - column);
+    const bool ask = slice.next < slice.next_end;
+    t.ahead = ask ? QuantAhead{slice.next, ceil_div(taken * t.panel_stride, tiles * groups)}
+                  : QuantAhead{t.b, 0};
     kernels[static_cast<std::size_t>(taken)](t);
+    if (ask) slice.next = t.ahead.next;
     for (std::int64_t i = 0; finish && i < rows; ++i) finish_columns(w, row + i, column, t.columns);
     panel += taken;
   }
@@ -99,15 +111,18 @@ void multiply_panels(const QuantWork& w, std::int64_t begin, std::int64_t end) {
   const Encoding& e = p.b_encoding;
   const std::int64_t panel_bytes = e.blocks(p.k) * e.width * e.block_bytes();
   const std::int64_t most_rows = most_quant_rows(e.quant, w.vnni);
+  const auto* b = static_cast<const std::uint8_t*>(w.operands.b);
   const std::int64_t slice = p.m <= most_rows
                                  ? end - begin
                                  : std::max<std::int64_t>(kQuantPanels, kSliceBytes / panel_bytes);
   for (std::int64_t first = begin; first < end; first += slice) {
     const std::int64_t last = std::min(end, first + slice);
     const std::int64_t tiles = ceil_div(p.m, most_rows);
+    QuantSlice part{first, last, b + last * panel_bytes,
+                    b + std::min(end, last + slice) * panel_bytes};
     for (std::int64_t i = 0; i < tiles; ++i) {
       const std::int64_t row = part_begin(p.m, tiles, i);
-      multiply_rows(w, row, part_begin(p.m, tiles, i + 1) - row, first, last);
+      multiply_rows(w, tiles, row, part_begin(p.m, tiles, i + 1) - row, part);
     }
   }
 }
