@@ -164,10 +164,12 @@ HWY_INLINE void add_group(const QuantTile& t, const RowPlaces<Rows>& a, std::int
                           Sum (&sum)[Rows][Panels * kPanelVectors]) {
   const I32 di;
   constexpr std::int64_t kBytes = lanes(I32()) * 4;
-  // Or g++ asks for the cache lines of eight groups at once, more than can be under way (Zen 5, b
-  // in memory: 8 rows take 0.9 of the time, 12 rows 0.8).
-  asm volatile("");
-  if constexpr (Rows >= kAskingRows) ahead.ask();
+  if constexpr (Rows >= kAskingRows) {
+    // Or g++ asks for the cache lines of eight groups at once, more than can be under way (Zen 5, b
+    // in memory: 8 rows take 0.9 of the time, 12 rows 0.8; one row would take 1.03).
+    asm volatile("");
+    ahead.ask();
+  }
   VOLTA_UNROLL
   for (int p = 0; p < Panels; ++p) {
     VI low[kPanelVectors], high[kPanelVectors];
