@@ -147,7 +147,7 @@ struct RowPlaces {
     VOLTA_UNROLL
     for (int i = 0; i < Rows; i += 4) {
       fourth[i / 4] += steps;
-      asm("" : "+r"(fourth[i / 4]));  // Or g++ would compute each from the first.
+      if (Rows > 4) asm("" : "+r"(fourth[i / 4]));  // Or g++ would compute each from the first.
     }
   }
   HWY_INLINE const std::int8_t* at(int row) const {
@@ -359,12 +359,18 @@ HWY_INLINE void add_scaled(const Part& part, const float* scale, std::int64_t sc
     VOLTA_UNROLL
     for (int v = 0; v < Vectors; ++v) {
       const std::int64_t at = v * lanes(d);
-      store_aside(hn::MulAdd(part(i, v), row_scale, hn::LoadU(d, from.row + at)), to.row + at);
+      const V32 sum = hn::MulAdd(part(i, v), row_scale, hn::LoadU(d, from.row + at));
+      if constexpr (Rows > 4) {
+        store_aside(sum, to.row + at);
+      } else {
+        hn::StoreU(sum, d, to.row + at);
+      }
     }
     scale += scales;
     from.row += from.stride;
     to.row += to.stride;
-    asm("" : "+r"(scale), "+r"(from.row), "+r"(to.row));  // Or g++ computes each from the first.
+    if (Rows > 4)
+      asm("" : "+r"(scale), "+r"(from.row), "+r"(to.row));  // Or g++ computes each from the first.
   }
 }
 
