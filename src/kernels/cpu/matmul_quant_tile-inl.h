@@ -97,6 +97,11 @@ constexpr int most_quant_rows(Quant quant, bool vnni) {
 /// one row takes as long, four 0.85. 2 to 4 KiB are much alike.
 inline constexpr std::int64_t kPrefetchBytes = 3072;
 
+/// Tiles of so few rows wait for b, whatever they do beside: they are left as they are simplest.
+/// What makes the larger ones faster costs these up to 2% (Zen 5, one row of 2048 x 5632 from
+/// memory).
+inline constexpr int kWaitingRows = 4;
+
 /// What of b is wanted after the tiles of a slice and asked for on the way, so many bytes further
 /// with each group: with b in memory the slice's first tile would wait for it (Zen 5, 2048 x 5632
 /// in 8 bits: 16 rows take 0.73 of the time, 32 rows 0.86).
@@ -147,7 +152,8 @@ struct RowPlaces {
     VOLTA_UNROLL
     for (int i = 0; i < Rows; i += 4) {
       fourth[i / 4] += steps;
-      if (Rows > 4) asm("" : "+r"(fourth[i / 4]));  // Or g++ would compute each from the first.
+      if (Rows > kWaitingRows)
+        asm("" : "+r"(fourth[i / 4]));  // Or g++ would compute each from the first.
     }
   }
   HWY_INLINE const std::int8_t* at(int row) const {
@@ -273,7 +279,13 @@ template <int Rows, int Vectors>
 struct Totals {
   alignas(64) float values[Rows][Vectors][lanes(F32())];
   HWY_INLINE V32 get(int row, int v) const { return hn::Load(F32(), values[row][v]); }
-  HWY_INLINE void set(int row, int v, V32 x) { store_aside(x, values[row][v]); }
+  HWY_INLINE void set(int row, int v, V32 x) {
+    if constexpr (Rows > kWaitingRows) {
+      store_aside(x, values[row][v]);
+    } else {
+      hn::Store(x, F32(), values[row][v]);
+    }
+  }
   /// += sums * b's scales * a row's.
   HWY_INLINE void add(int row, int v, V32 x, V32 scale) {
     set(row, v, hn::MulAdd(x, scale, get(row, v)));
@@ -360,7 +372,7 @@ HWY_INLINE void add_scaled(const Part& part, const float* scale, std::int64_t sc
     for (int v = 0; v < Vectors; ++v) {
       const std::int64_t at = v * lanes(d);
       const V32 sum = hn::MulAdd(part(i, v), row_scale, hn::LoadU(d, from.row + at));
-      if constexpr (Rows > 4) {
+      if constexpr (Rows > kWaitingRows) {
         store_aside(sum, to.row + at);
       } else {
         hn::StoreU(sum, d, to.row + at);
@@ -369,8 +381,9 @@ HWY_INLINE void add_scaled(const Part& part, const float* scale, std::int64_t sc
     scale += scales;
     from.row += from.stride;
     to.row += to.stride;
-    if (Rows > 4)
-      asm("" : "+r"(scale), "+r"(from.row), "+r"(to.row));  // Or g++ computes each from the first.
+    if (Rows > kWaitingRows) {  // Or g++ computes each from the first.
+      asm("" : "+r"(scale), "+r"(from.row), "+r"(to.row));
+    }
   }
 }
 
@@ -389,15 +402,21 @@ void quant_tile(QuantTile& t) {
   Totals<Rows, kVectors> total;
   const bool whole = t.columns >= kVectors * kWidth;
   // From zeros by way of the totals to c.
-  SumRows<const float> from{kZeros, 0};
+  constexpr bool kDirect = Rows > kWaitingRows;
+  SumRows<const float> from{kDirect ? kZeros : total.values[0][0], kDirect ? 0 : kVectors * kWidth};
   SumRows<float> to{total.values[0][0], kVectors * kWidth};
+  if constexpr (!kDirect) {
+    for (int i = 0; i < Rows; ++i) {
+      for (int v = 0; v < kVectors; ++v) total.set(i, v, hn::Zero(d));
+    }
+  }
   bool last = false;
   for (std::int64_t block = 0; block < t.a.blocks; ++block) {
     const std::uint8_t* const b_block = b;
     const std::int64_t begin = block * t.a.block;
     unsigned rests = 0;
     for (int i = 0; t.rests && i < Rows; ++i) rests |= t.a.rests[i * t.a.blocks + block];
-    last = block + 1 == t.a.blocks && whole && rests == 0;
+    last = kDirect && block + 1 == t.a.blocks && whole && rests == 0;
     if (last) to = {t.c, t.c_row};
     // With 8 bits a's blocks are b's; with 4 they may be longer, and their sums wait in memory,
     // too.
@@ -435,7 +454,7 @@ void quant_tile(QuantTile& t) {
     }
     if (last) break;
     if (rests != 0) add_rests<Kind, Vnni, Rows, Panels>(t, block, rests, b_block, total);
-    from = {total.values[0][0], kVectors * kWidth};
+    if constexpr (kDirect) from = {total.values[0][0], kVectors * kWidth};
   }
   t.ahead = ahead;
   if (last) return;
