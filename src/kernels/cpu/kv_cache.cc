@@ -20,36 +20,49 @@
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 
-// `count` rows of `dim` elements, `stride` apart, to rows without gaps.
+// Values go to rows without gaps. Row by row: what is read lies side by side.
 template <typename T>
-void append_values(const float* x, std::int64_t stride, std::int64_t count, std::int64_t dim,
-                   T* y) {
+void append_values(const attention::AppendedRows<T>& rows) {
   const F32 d;
-  for (std::int64_t row = 0; row < count; ++row, x += stride, y += dim) {
-    for_each_vector(dim, [&](std::int64_t i, auto extent)
-                             HWY_ATTR { store(d, load(d, x + i, extent), y + i, extent); });
+  for (std::int64_t row = 0; row < rows.count; ++row) {
+    const float* x = rows.from + row * rows.stride;
+    T* y = rows.to + row * rows.head_dim;
+    for (std::int64_t head = 0; head < rows.heads;
+         ++head, x += rows.head_dim, y += rows.to_stride) {
+      for_each_vector(rows.head_dim, [&](std::int64_t i, auto extent) HWY_ATTR {
+        store(d, load(d, x + i, extent), y + i, extent);
+      });
+    }
   }
 }
 
-// `count` rows of `dim` elements, `stride` apart, to columns of a block [dim, kKeyBlock]. No other
-// column is touched: in a ring it may hold a key that is still seen.
+// Keys go to columns of a block [dim, kKeyBlock], a vector of columns at a time. No other column is
+// touched: in a ring it may hold a key that is still seen.
 template <typename T>
-void append_keys(const float* x, std::int64_t stride, std::int64_t count, std::int64_t dim, T* y) {
-  using attention::kKeyBlock;
+void append_keys(const attention::AppendedRows<T>& rows) {
   constexpr std::int64_t kLanes = attention::kLanes;
   const F32 d;
   std::int64_t row = 0;
-  for (; row + kLanes <= count; row += kLanes) {
-    const float* const first = x + row * stride;
-    attention::transpose([&](std::int64_t i) { return first + i * stride; }, dim, y + row);
+  for (; row + kLanes <= rows.count; row += kLanes) {
+    const float* x = rows.from + row * rows.stride;
+    T* y = rows.to + row;
+    for (std::int64_t head = 0; head < rows.heads;
+         ++head, x += rows.head_dim, y += rows.to_stride) {
+      attention::transpose([&](std::int64_t i) { return x + i * rows.stride; }, rows.head_dim, y);
+    }
   }
-  for (; row < count; ++row) {
-    for_each_vector(dim, [&](std::int64_t i, auto extent) HWY_ATTR {
-      alignas(64) T rounded[kLanes];
-      store(d, load(d, x + row * stride + i, extent), rounded);
-      const std::int64_t n = std::min(kLanes, dim - i);
-      for (std::int64_t j = 0; j < n; ++j) y[(i + j) * kKeyBlock + row] = rounded[j];
-    });
+  for (; row < rows.count; ++row) {
+    const float* x = rows.from + row * rows.stride;
+    T* y = rows.to + row;
+    for (std::int64_t head = 0; head < rows.heads;
+         ++head, x += rows.head_dim, y += rows.to_stride) {
+      for_each_vector(rows.head_dim, [&](std::int64_t i, auto extent) HWY_ATTR {
+        alignas(64) T rounded[kLanes];
+        store(d, load(d, x + i, extent), rounded);
+        const std::int64_t n = std::min(kLanes, rows.head_dim - i);
+        for (std::int64_t j = 0; j < n; ++j) y[(i + j) * attention::kKeyBlock] = rounded[j];
+      });
+    }
   }
 }
 
@@ -94,7 +107,7 @@ Append append_operands(const AttentionShape& shape, std::span<const View> inputs
   return call;
 }
 
-// Rows `times` of a sequence, which lie in one key block, head by head.
+// Rows `times` of a sequence, which lie in one key block.
 void append_block(const Append& call, std::int64_t sequence, CachedTimes times,
                   const Context& context) {
   const Shape& shape = call.cache_v.shape;
@@ -104,16 +117,21 @@ void append_block(const Append& call, std::int64_t sequence, CachedTimes times,
   const std::int64_t place = (times.start + times.begin) % positions;
   const std::int64_t column = place % attention::kKeyBlock;
   const std::int64_t count = times.end - times.begin;
+  const std::int64_t first = sequence * heads * positions * dim;
   visit_float(call.cache_v.dtype, [&](auto element) {
     using T = decltype(element);
-    for (std::int64_t head = 0; head < heads; ++head) {
-      const std::int64_t first = (sequence * heads + head) * positions * dim;
-      VOLTA_SIMD_CALL(context.simd, append_keys<T>, call.k.at(sequence, times.begin, head),
-                      call.k.stride, count, dim,
-                      call.cache_k.as<T>() + first + (place - column) * dim + column);
-      VOLTA_SIMD_CALL(context.simd, append_values<T>, call.v.at(sequence, times.begin, head),
-                      call.v.stride, count, dim, call.cache_v.as<T>() + first + place * dim);
-    }
+    attention::AppendedRows<T> rows = {
+        call.k.at(sequence, times.begin, 0),
+        call.k.stride,
+        count,
+        heads,
+        dim,
+        call.cache_k.as<T>() + first + (place - column) * dim + column,
+        positions * dim};
+    VOLTA_SIMD_CALL(context.simd, append_keys<T>, rows);
+    rows.from = call.v.at(sequence, times.begin, 0);
+    rows.to = call.cache_v.as<T>() + first + place * dim;
+    VOLTA_SIMD_CALL(context.simd, append_values<T>, rows);
   });
 }
 
