@@ -66,6 +66,11 @@ Result<Output> parse_output(const Globals& globals, const std::vector<Output>& a
 Status refuse_profile(const Globals& globals);
 /// --dtype: f32 or bf16.
 Result<DType> compute_dtype(const Globals& globals);
+/// f32, bf16 or f16; `flag` names it in messages.
+Result<DType> float_type(std::string_view word, std::string_view flag);
+/// --kv-cache-dtype, for a command that generates with a KV cache.
+void add_kv_cache_dtype(CLI::App& command, std::string& word);
+Result<DType> kv_cache_dtype(const std::string& word);
 /// --weights: what a model that only runs keeps them as. "stored" rounds to the compute type.
 Result<WeightFormat> weight_format(const Globals& globals);
 

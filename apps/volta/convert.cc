@@ -41,14 +41,6 @@ class Counter {
   bool drawn_ = false;
 };
 
-Result<DType> folder_dtype(const Globals& globals) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    if (globals.dtype == dtype_name(dtype)) return dtype;
-  }
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("--dtype {}: use f32, bf16 or f16", globals.dtype));
-}
-
 Result<GgmlType> gguf_type(const std::string& name) {
   const auto info = find_ggml_type(name);
   if (info && can_quantize(info->type)) return info->type;
@@ -70,7 +62,7 @@ Status to_folder(const Globals& globals, const Options& options, Counter& counte
     return fail(ErrorCode::kInvalidArgument,
                 "--type is for GGUF files; use --dtype for the weights of a folder");
   }
-  VOLTA_TRY(const DType dtype, folder_dtype(globals));
+  VOLTA_TRY(const DType dtype, float_type(globals.dtype, "--dtype"));
   VOLTA_TRY(refuse_run(options.out));
   return gguf_to_folder(options.in, options.out, dtype, options.force, counter);
 }

@@ -107,6 +107,22 @@ Result<DType> compute_dtype(const Globals& globals) {
               fmt::format("--dtype {}: use f32 or bf16", globals.dtype));
 }
 
+Result<DType> float_type(std::string_view word, std::string_view flag) {
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
+    if (word == dtype_name(type)) return type;
+  }
+  return fail(ErrorCode::kInvalidArgument, fmt::format("{} {}: use f32, bf16 or f16", flag, word));
+}
+
+void add_kv_cache_dtype(CLI::App& command, std::string& word) {
+  command.add_option("--kv-cache-dtype", word,
+                     "what the KV cache keeps: f32 (default), or bf16 or f16 in half the memory");
+}
+
+Result<DType> kv_cache_dtype(const std::string& word) {
+  return float_type(word, "--kv-cache-dtype");
+}
+
 Result<WeightFormat> weight_format(const Globals& globals) {
   if (globals.weights == "stored") {
     VOLTA_TRY(const DType dtype, compute_dtype(globals));

@@ -63,13 +63,6 @@ Result<std::shared_ptr<CpuDevice>> open_cpu(const Globals& globals) {
   return CpuDevice::create({.threads = globals.threads, .simd = {}, .tuning = nullptr});
 }
 
-Result<DType> float_type(std::string_view word, std::string_view flag) {
-  for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
-    if (word == dtype_name(type)) return type;
-  }
-  return fail(ErrorCode::kInvalidArgument, fmt::format("{} {}: use f32, bf16 or f16", flag, word));
-}
-
 Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, const Options& options,
                                                      CpuDevice& device) {
   const bool sizes = options.m > 0 || options.n > 0 || options.k > 0;
