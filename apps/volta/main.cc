@@ -137,7 +137,7 @@ int run(int argc, char** argv) {
   add_version(app, globals, action);
   add_demo(app, globals, action);
   add_tokenize(app, globals, action);
-  add_tokenizer(app, action);
+  add_tokenizer(app, globals, action);
   finish_commands(app);
   std::vector<std::string> words = expand_aliases(argc, argv);
   std::reverse(words.begin(), words.end());  // As CLI11 wants them.
@@ -149,6 +149,9 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     note(fmt::format("volta: {}\nRun with --help for what there is.\n", usage_message(app, error)));
     return kUsage;
+  }
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0) globals.given.push_back("--" + option->get_lnames().front());
   }
   const Status done = action ? action() : Status();
   if (done) return 0;

@@ -84,9 +84,16 @@ Result<Output> parse_output(const Globals& globals, const std::vector<Output>& a
               fmt::format("--output {}: this command writes {}", globals.output, known));
 }
 
-Status refuse_profile(const Globals& globals) {
-  if (globals.profile.empty()) return {};
-  return fail(ErrorCode::kInvalidArgument, "--profile: this command runs nothing to profile");
+Status refuse_unused(const Globals& globals, std::span<const std::string_view> names) {
+  for (const std::string_view name : names) {
+    if (!globals.has(name)) continue;
+    return fail(ErrorCode::kInvalidArgument, fmt::format("{} has no effect here: drop it", name));
+  }
+  return {};
+}
+
+Status refuse_unused(const Globals& globals, std::string_view name) {
+  return refuse_unused(globals, std::span(&name, 1));
 }
 
 Result<std::vector<std::int32_t>> parse_ids(std::string_view text, std::string_view flag) {
