@@ -66,6 +66,10 @@ void add_tokenizer(CLI::App& app, Globals& globals, Action& action);
 /// The documented exit code of an error.
 int exit_code(ErrorCode code);
 
+/// A check of options that name a place to write: the empty name is refused.
+inline std::string refuse_empty(const std::string& path) {
+  return path.empty() ? "give the name of a place to write" : "";
+}
 /// --output, for a command that can write `allowed`.
 Result<Output> parse_output(const Globals& globals, const std::vector<Output>& allowed);
 /// The options that say nothing to a command that runs no ops and keeps no weights.

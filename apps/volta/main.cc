@@ -60,14 +60,14 @@ void add_globals(CLI::App& app, Globals& globals) {
       ->group("Global");
   app.add_option(
          "--weights", globals.weights,
-         "what running models keep weights as, where that is narrower: stored, bf16, q8, q4")
+         "what running models keep weights as, where that is narrower: stored, f32, bf16, q8, q4")
       ->group("Global");
   app.add_option("--seed", globals.seed, "seed of everything random")->group("Global");
   app.add_option("--output", globals.output, "text, json or csv (graph: dot; generate: jsonl)")
       ->group("Global");
   app.add_option("--profile", globals.profile,
                  "write a profile of every op: .csv, .json, .trace.json (Perfetto), else a table")
-      ->check([](const std::string& file) { return file.empty() ? "give a file" : ""; })
+      ->check(refuse_empty)
       ->group("Global");
 }
 
@@ -94,7 +94,7 @@ void finish_commands(CLI::App& app) {
     if (!command->get_subcommands({}).empty()) continue;
     const std::string footer = command->get_footer();
     command->footer(footer + (footer.empty() ? "" : "\n") +
-                    "Also: --device, --threads, --dtype, --seed, --output, --profile "
+                    "Also: --device, --threads, --dtype, --weights, --seed, --output, --profile "
                     "(see volta --help)");
   }
 }

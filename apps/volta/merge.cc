@@ -76,7 +76,9 @@ void add_merge(CLI::App& app, Globals& globals, Action& action) {
       ->required();
   command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run")
       ->required();
-  command->add_option("--out", options->out, "the merged model's folder")->required();
+  command->add_option("--out", options->out, "the merged model's folder")
+      ->required()
+      ->check(refuse_empty);
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return merge(globals, *options); };
   });

@@ -100,7 +100,7 @@ Status quantize(const Globals& globals, const Options& options) {
   }
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
-  if (format == WeightFormat{}) {
+  if (globals.weights == "stored" || format == WeightFormat{}) {
     return fail(ErrorCode::kInvalidArgument, "--weights: what to store them as: q8, q4 or bf16");
   }
   VOLTA_TRY(const Session session, Session::create(globals));
@@ -143,7 +143,9 @@ void add_quantize(CLI::App& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
-  command->add_option("--out", options->out, "folder of the new model")->required();
+  command->add_option("--out", options->out, "folder of the new model")
+      ->required()
+      ->check(refuse_empty);
   CLI::Option* data =
       command->add_option("--data", options->data, "text: report the loss on it before and after");
   command->add_option("--context", options->context, "window of the loss, in tokens")

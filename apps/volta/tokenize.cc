@@ -148,7 +148,9 @@ void add_tokenizer(CLI::App& app, Globals& globals, Action& action) {
   auto options = std::make_shared<TrainOptions>();
   auto& training = options->training;
   command->add_option("--data", options->data, "text file")->required();
-  command->add_option("--out", options->out, "folder for tokenizer.json")->required();
+  command->add_option("--out", options->out, "folder for tokenizer.json")
+      ->required()
+      ->check(refuse_empty);
   command->add_option("--vocab", training.vocab_size, "tokens in all (default 8192)");
   command->add_option("--min-count", training.min_count, "least count of a pair (default 2)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));

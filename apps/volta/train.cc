@@ -320,7 +320,7 @@ void add_run_flags(CLI::App& command, Flags& flags) {
   const char* group = "Run";
   command.add_option("--data", flags.data, "text file, or X.safetensors with input_ids")
       ->group(group);
-  command.add_option("--out", flags.out, "folder of the run")->group(group);
+  command.add_option("--out", flags.out, "folder of the run")->check(refuse_empty)->group(group);
   command.add_flag("--resume", flags.resume, "go on from the newest valid checkpoint")
       ->group(group);
   command.add_option("--preset", flags.preset, "a named set of options; flags change it")

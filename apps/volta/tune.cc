@@ -70,8 +70,8 @@ Result<DType> float_type(std::string_view word, std::string_view flag) {
   return fail(ErrorCode::kInvalidArgument, fmt::format("{} {}: use f32, bf16 or f16", flag, word));
 }
 
-Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, const Options& options,
-                                                     CpuDevice& device) {
+// One thing to tune, and no option that says nothing about it.
+Status check_request(const Globals& globals, const Options& options) {
   const bool sizes = options.m > 0 || options.n > 0 || options.k > 0;
   const bool model = !options.work.model.empty() || !options.work.preset.empty();
   const int ways = (options.dim > 0 ? 1 : 0) + (sizes ? 1 : 0) +
@@ -99,8 +99,15 @@ Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, con
     return fail(ErrorCode::kInvalidArgument,
                 "--batch and --tokens are those of training: drop them, or give --phase train");
   }
-  if (!model || work.phase == "train") VOLTA_TRY(refuse_unused(globals, "--weights"));
-  if (model) return shapes_of_model(globals, work, device);
+  return !model || work.phase == "train" ? refuse_unused(globals, "--weights") : Status();
+}
+
+Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, const Options& options,
+                                                     CpuDevice& device) {
+  VOLTA_TRY(check_request(globals, options));
+  const ModelWork& work = options.work;
+  if (!work.model.empty() || !work.preset.empty()) return shapes_of_model(globals, work, device);
+  const bool layout = options.plain || options.transpose_a || options.transpose_b;
   VOLTA_TRY(const DType type, float_type(globals.dtype, "--dtype"));
   VOLTA_TRY(const DType a_type,
             float_type(options.a_dtype.empty() ? "f32" : options.a_dtype, "--a-dtype"));
@@ -238,6 +245,7 @@ Status tune_matmul(const Globals& globals, const Options& options) {
     report.shapes.push_back(*std::move(tuned));
     if (!kept) break;  // What is measured from here on would be lost as well.
   }
+  if (!kept) report.file.clear();
   VOLTA_TRY(print_report(report, output));
   if (kept) return {};
   return std::unexpected(std::move(kept).error().with_context(
@@ -350,9 +358,7 @@ void add_tune(CLI::App& app, Globals& globals, Action& action) {
   });
   auto file = std::make_shared<std::string>();
   CLI::App* exporting = tune->add_subcommand("export", "write it to a file");
-  exporting->add_option("file", *file, "file to write")
-      ->required()
-      ->check([](const std::string& name) { return name.empty() ? "give a file" : ""; });
+  exporting->add_option("file", *file, "file to write")->required()->check(refuse_empty);
   exporting->callback([&globals, &action, file] {
     action = [&globals, file] { return export_to(globals, *file); };
   });

@@ -90,10 +90,12 @@ TEST_F(Usage, AFileThatCannotBeMadeIsAFailure) {
     refuse({"eval", "run", "--data", "text.txt", "--profile", place}, 1, "--profile");
     refuse({"convert", "run", gguf(place), "--force"}, 1, "cannot");
   }
-  refuse({"tune", "export", ""}, 2, "give a file");
+  refuse({"tune", "export", ""}, 2, "give the name");
 }
 
-TEST_F(Usage, AFolderIsFoundNotToBeWritableBeforeTheWork) {
+TEST_F(Usage, APlaceIsFoundNotToBeWritableBeforeTheWork) {
+  std::filesystem::create_symlink("file", path("link"));
+  refuse({"eval", "run", "--data", "nowhere", "--profile", "link"}, 1, "a symbolic link");
   // The loss would be told with the reason that the text cannot be read.
   refuse({"quantize", "run", "--weights", "q8", "--data", "nowhere", "--out", "file"}, 1,
          "cannot create folder");
@@ -129,6 +131,8 @@ TEST_F(Usage, OptionsWithoutEffectAreRefused) {
            {with(quantize, {"--context", "8"}), "--context requires --data"},
            {with(quantize, {"--dtype", "bf16"}), "goes with --data"},
            {with(quantize, {"--profile", "p.csv"}), "--profile"},
+           {{"quantize", "run", "--out", "x", "--data", "text.txt", "--dtype", "bf16"},
+            "what to store them as"},
            {with(merge, {"--weights", "q8"}), "--weights has no effect"},
            {with(merge, {"--dtype", "bf16"}), "--dtype has no effect"},
            {{"convert", "model.gguf", "x", "--weights", "q8"}, "--weights has no effect"},
