@@ -358,7 +358,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
 Status chat(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   if (options.render) {
-    VOLTA_TRY(refuse_profile(globals));
+    VOLTA_TRY(refuse_unused(globals, "--profile"));
     return render(options, output);
   }
   return talk(globals, options, output);

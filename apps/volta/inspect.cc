@@ -127,7 +127,7 @@ std::string to_csv(const Report& report) {
 Status inspect(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
-  VOLTA_TRY(refuse_profile(globals));
+  VOLTA_TRY(refuse_unused(globals, "--profile"));
   Report report;
   VOLTA_TRY(report.compute, compute_dtype(globals));
   VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
