@@ -28,6 +28,7 @@ constexpr std::array<std::int64_t, 2> kUsualPrompts = {128, 512};
 
 struct Options {
   std::string model;
+  std::string kv_cache_dtype = "f32";
   BenchRuns runs = {.runs = 5, .warmup = 1, .tokens = 64};
 };
 
@@ -114,7 +115,7 @@ Status measure(Generator& generator, const TransformerConfig& config, const Opti
 }
 
 Result<Report> run_bench(const Transformer& model, const Options& options, std::uint64_t seed,
-                         DType dtype) {
+                         DType dtype, DType cache_dtype) {
   const TransformerConfig& config = model.config();
   Report report{.device = model.device()->info(), .parameters = model.parameter_count()};
   VOLTA_TRY(const auto lengths,
@@ -122,8 +123,9 @@ Result<Report> run_bench(const Transformer& model, const Options& options, std::
   note_clipped(lengths, options.runs.tokens, config.context);
   const std::int64_t longest = std::ranges::max(lengths) + options.runs.tokens;
   VOLTA_TRY(Generator generator,
-            Generator::create(model,
-                              {.capacity = capacity_for(config, longest), .compute_dtype = dtype}));
+            Generator::create(model, {.capacity = capacity_for(config, longest),
+                                      .cache_dtype = cache_dtype,
+                                      .compute_dtype = dtype}));
   for (const std::int64_t length : lengths) {
     report.prompts.push_back({.length = length, .first_token = {}, .token = {}, .decode = {}});
   }
@@ -162,7 +164,8 @@ std::string to_json(const Report& report, const Globals& globals, const Options&
   json.begin_object().field("version", version_with_hash());
   json.field("device", report.device.name).field("isa", report.device.isa);
   json.field("threads", report.device.threads).field("weights", report.weights);
-  json.field("dtype", globals.dtype).field("seed", globals.seed);
+  json.field("dtype", globals.dtype).field("kv_cache_dtype", options.kv_cache_dtype);
+  json.field("seed", globals.seed);
   json.field("runs", options.runs.runs).field("tokens", options.runs.tokens);
   json.field("parameters", report.parameters).field("weight_bytes", report.weight_bytes);
   json.field("bytes_per_token", report.bytes_per_token);
@@ -184,6 +187,7 @@ std::string to_json(const Report& report, const Globals& globals, const Options&
 Status bench_model(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
@@ -191,7 +195,7 @@ Status bench_model(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Transformer model,
             load_model(directory, session.device(), {.packed = true, .format = format}));
   const double loaded = monotonic_seconds() - begin;
-  VOLTA_TRY(Report report, run_bench(model, options, globals.seed, dtype));
+  VOLTA_TRY(Report report, run_bench(model, options, globals.seed, dtype, cache_dtype));
   report.weights = weights_of(model, globals.weights);
   report.load_seconds = loaded;
   VOLTA_TRY(session.finish());
@@ -205,6 +209,7 @@ void add_bench_model(CLI::App& bench, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, run or .gguf file")->required();
   add_bench_runs(*command, options->runs, "--prompt", kUsualPrompts);
+  add_kv_cache_dtype(*command, options->kv_cache_dtype);
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return bench_model(globals, *options); };
   });

@@ -43,6 +43,7 @@ struct Options {
   bool render = false;
   std::optional<std::int64_t> tokens;  // Else the model's generation_config.json tells.
   SamplingOptions sampling;
+  std::string kv_cache_dtype = "f32";
   bool verbose = false;
 };
 
@@ -317,6 +318,7 @@ Result<Conversation::Settings> make_settings(const Options& options, const Globa
 
 Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(ChatTemplate chat_template, open_template(options, directory));
@@ -336,7 +338,8 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(const Transformer model,
             load_model(directory, session.device(), {.packed = true, .format = format}));
   VOLTA_TRY(Generator generator,
-            Generator::create(model, {.compute_dtype = dtype, .reuse_prefix = true}));
+            Generator::create(
+                model, {.cache_dtype = cache_dtype, .compute_dtype = dtype, .reuse_prefix = true}));
   std::optional<JsonValue> question;
   if (once) {
     question = std::move(messages.back());
@@ -355,7 +358,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
 Status chat(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   if (options.render) {
-    VOLTA_TRY(refuse_profile(globals));
+    VOLTA_TRY(refuse_unused(globals, "--profile"));
     return render(options, output);
   }
   return talk(globals, options, output);
@@ -383,6 +386,7 @@ void add_chat(CLI::App& app, Globals& globals, Action& action) {
   command->add_option("-n,--tokens", options->tokens, "new tokens a turn (default 512)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
   add_sampling_options(*command, options->sampling);
+  add_kv_cache_dtype(*command, options->kv_cache_dtype);
   command->add_flag("-v,--verbose", options->verbose, "report tokens on stderr");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return chat(globals, *options); };

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +34,10 @@ struct Globals {
   std::string weights = "stored";
   std::uint64_t seed = 1;
   std::string output = "text";
-  std::string profile;  ///< A file for the profile; empty: none.
+  std::string profile;             ///< A file for the profile; empty: none.
+  std::vector<std::string> given;  ///< The names of those that the command line has.
+
+  bool has(std::string_view name) const { return std::ranges::find(given, name) != given.end(); }
 };
 
 /// What a parsed command line will do.
@@ -55,17 +61,30 @@ void add_devices(CLI::App& app, Globals& globals, Action& action);
 void add_version(CLI::App& app, Globals& globals, Action& action);
 void add_demo(CLI::App& app, Globals& globals, Action& action);
 void add_tokenize(CLI::App& app, Globals& globals, Action& action);
-void add_tokenizer(CLI::App& app, Action& action);
+void add_tokenizer(CLI::App& app, Globals& globals, Action& action);
 
 /// The documented exit code of an error.
 int exit_code(ErrorCode code);
 
+/// A check of options that name a place to write: the empty name is refused.
+inline std::string refuse_empty(const std::string& path) {
+  return path.empty() ? "give the name of a place to write" : "";
+}
 /// --output, for a command that can write `allowed`.
 Result<Output> parse_output(const Globals& globals, const std::vector<Output>& allowed);
-/// kInvalidArgument when --profile is given to a command that runs no ops.
-Status refuse_profile(const Globals& globals);
+/// The options that say nothing to a command that runs no ops and keeps no weights.
+inline constexpr std::array<std::string_view, 3> kNothingRuns = {"--profile", "--dtype",
+                                                                 "--weights"};
+/// kInvalidArgument when one of these options is given, to a command that has no use for it.
+Status refuse_unused(const Globals& globals, std::span<const std::string_view> names);
+Status refuse_unused(const Globals& globals, std::string_view name);
 /// --dtype: f32 or bf16.
 Result<DType> compute_dtype(const Globals& globals);
+/// f32, bf16 or f16; `flag` names it in messages.
+Result<DType> float_type(std::string_view word, std::string_view flag);
+/// --kv-cache-dtype, for a command that generates with a KV cache.
+void add_kv_cache_dtype(CLI::App& command, std::string& word);
+Result<DType> kv_cache_dtype(const std::string& word);
 /// --weights: what a model that only runs keeps them as. "stored" rounds to the compute type.
 Result<WeightFormat> weight_format(const Globals& globals);
 

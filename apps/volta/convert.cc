@@ -21,7 +21,6 @@ struct Options {
   std::string out;
   std::optional<std::string> type;
   bool force = false;
-  bool dtype = false;  // --dtype was given.
 };
 
 // Progress on a terminal, one line that is drawn over.
@@ -40,14 +39,6 @@ class Counter {
   bool terminal_ = isatty(STDERR_FILENO) != 0;
   bool drawn_ = false;
 };
-
-Result<DType> folder_dtype(const Globals& globals) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    if (globals.dtype == dtype_name(dtype)) return dtype;
-  }
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("--dtype {}: use f32, bf16 or f16", globals.dtype));
-}
 
 Result<GgmlType> gguf_type(const std::string& name) {
   const auto info = find_ggml_type(name);
@@ -70,13 +61,13 @@ Status to_folder(const Globals& globals, const Options& options, Counter& counte
     return fail(ErrorCode::kInvalidArgument,
                 "--type is for GGUF files; use --dtype for the weights of a folder");
   }
-  VOLTA_TRY(const DType dtype, folder_dtype(globals));
+  VOLTA_TRY(const DType dtype, float_type(globals.dtype, "--dtype"));
   VOLTA_TRY(refuse_run(options.out));
   return gguf_to_folder(options.in, options.out, dtype, options.force, counter);
 }
 
-Status to_gguf(const Options& options, Counter& counter) {
-  if (options.dtype) {
+Status to_gguf(const Globals& globals, const Options& options, Counter& counter) {
+  if (globals.has("--dtype")) {
     return fail(ErrorCode::kInvalidArgument,
                 "--dtype is for the weights of a folder; use --type for a GGUF file's");
   }
@@ -91,7 +82,9 @@ Status to_gguf(const Options& options, Counter& counter) {
 }
 
 Status convert(const Globals& globals, const Options& options) {
-  VOLTA_TRY(refuse_profile(globals));
+  VOLTA_TRY(parse_output(globals, {Output::kText}));
+  VOLTA_TRY(refuse_unused(globals, "--profile"));
+  VOLTA_TRY(refuse_unused(globals, "--weights"));
   const bool from = is_gguf_path(options.in), to = options.out.ends_with(".gguf");
   if (from == to) {
     return fail(ErrorCode::kInvalidArgument,
@@ -99,7 +92,7 @@ Status convert(const Globals& globals, const Options& options) {
                             options.in, options.out));
   }
   Counter counter;
-  Status done = from ? to_folder(globals, options, counter) : to_gguf(options, counter);
+  Status done = from ? to_folder(globals, options, counter) : to_gguf(globals, options, counter);
   counter.finish();
   return done;
 }
@@ -117,8 +110,7 @@ void add_convert(CLI::App& app, Globals& globals, Action& action) {
                       "(default f32)");
   command->add_flag("--force", options->force, "replace what is there");
   command->footer("--dtype f32, bf16 or f16 is the type of a folder's weights.");
-  command->callback([&app, &globals, &action, options] {
-    options->dtype = app.get_option("--dtype")->count() > 0;
+  command->callback([&globals, &action, options] {
     action = [&globals, options] { return convert(globals, *options); };
   });
 }

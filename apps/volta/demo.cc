@@ -140,7 +140,8 @@ void add_demo(CLI::App& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("--text", options->text,
                       "text to learn from (default: the license texts of this machine)");
-  command->add_option("--out", options->out, "folder for the model (default: a new one in TMPDIR)");
+  command->add_option("--out", options->out, "folder for the model (default: a new one in TMPDIR)")
+      ->check(refuse_empty);
   command->add_option("--steps", options->steps, "updates (default: about a minute of them)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   command->callback([&globals, &action, options] {

@@ -12,7 +12,7 @@ namespace {
 
 Status list_devices(const Globals& globals) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
-  VOLTA_TRY(refuse_profile(globals));
+  VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   VOLTA_TRY(const DeviceHandle cpu,
             DeviceHandle::create(DeviceOptions{
                 .kind = DeviceKind::kCpu, .threads = globals.threads, .simd = {}, .index = 0}));

@@ -40,6 +40,7 @@ struct Options {
   std::int32_t logprobs = 0;
   std::int64_t slots = 0;
   bool no_kv_cache = false;
+  std::string kv_cache_dtype = "f32";
   bool verbose = false;
 };
 
@@ -152,7 +153,7 @@ Result<std::vector<GenerationRequest>> make_requests(const Options& options, con
 
 // A cache for the longest of the requests, in as many slots as are of use and fit a quarter of the
 // memory.
-Result<GeneratorOptions> size_generator(const Options& options, DType dtype,
+Result<GeneratorOptions> size_generator(const Options& options, DType dtype, DType cache_dtype,
                                         const TransformerConfig& model,
                                         const std::vector<GenerationRequest>& requests) {
   std::int64_t longest = 1;
@@ -162,6 +163,7 @@ Result<GeneratorOptions> size_generator(const Options& options, DType dtype,
   }
   GeneratorOptions sized{.slots = std::max<std::int64_t>(1, std::ssize(requests)),
                          .capacity = capacity_for(model, longest),
+                         .cache_dtype = cache_dtype,
                          .compute_dtype = dtype,
                          .use_cache = !options.no_kv_cache,
                          .top_logprobs = options.logprobs};
@@ -272,6 +274,7 @@ Status generate(const Globals& globals, Options& options) {
                 "--logprobs: text does not show them; use --output json or jsonl");
   }
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
+  VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
@@ -293,7 +296,8 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(const Transformer model,
             load_adapted_model(directory, options.adapter, session.device(),
                                {.packed = true, .format = format}));
-  VOLTA_TRY(const GeneratorOptions sized, size_generator(options, dtype, model.config(), requests));
+  VOLTA_TRY(const GeneratorOptions sized,
+            size_generator(options, dtype, cache_dtype, model.config(), requests));
   VOLTA_TRY(Generator generator, Generator::create(model, sized));
   if (options.verbose) {
     report_settings(options, config, requests.front());
@@ -338,7 +342,10 @@ void add_generate(CLI::App& app, Globals& globals, Action& action) {
       ->check(CLI::Range(0, 1 << 20));
   command->add_option("--slots", options->slots, "prompts that run at once (default: up to 16)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
-  command->add_flag("--no-kv-cache", options->no_kv_cache, "compute the whole prefix every token");
+  CLI::Option* const no_cache = command->add_flag("--no-kv-cache", options->no_kv_cache,
+                                                  "compute the whole prefix every token");
+  add_kv_cache_dtype(*command, options->kv_cache_dtype);
+  no_cache->excludes("--kv-cache-dtype");
   command->add_flag("-v,--verbose", options->verbose, "report settings, memory and time on stderr");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return generate(globals, *options); };

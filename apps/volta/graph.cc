@@ -86,7 +86,13 @@ Result<Graph> build(const Model& model, const Options& options) {
 Status show(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kDot, Output::kJson}));
-  VOLTA_TRY(refuse_profile(globals));
+  VOLTA_TRY(refuse_unused(globals, "--profile"));
+  if (options.phase == "train") VOLTA_TRY(refuse_unused(globals, "--weights"));
+  if (options.phase == "decode" && options.tokens > 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--tokens has no effect on decoding, one token at a time: drop it, or give "
+                "--phase prefill, eval or train");
+  }
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));

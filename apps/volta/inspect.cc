@@ -26,6 +26,7 @@ struct Options {
   std::int64_t context = 0;
   std::int64_t batch = 1;
   bool tensors = false;
+  std::string kv_cache_dtype = "f32";
 };
 
 // The tensors of one type.
@@ -126,9 +127,10 @@ std::string to_csv(const Report& report) {
 Status inspect(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
-  VOLTA_TRY(refuse_profile(globals));
+  VOLTA_TRY(refuse_unused(globals, "--profile"));
   Report report;
   VOLTA_TRY(report.compute, compute_dtype(globals));
+  VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
@@ -150,6 +152,7 @@ Status inspect(const Globals& globals, const Options& options) {
   VOLTA_TRY(report.memory, estimate_memory(report.config, loaded,
                                            {.slots = options.batch,
                                             .capacity = report.context,
+                                            .cache_dtype = cache_dtype,
                                             .compute_dtype = report.compute},
                                            *session.device()));
   switch (output) {
@@ -173,6 +176,7 @@ void add_inspect(CLI::App& app, Globals& globals, Action& action) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
   command->add_option("--batch", options->batch, "sequences for the memory estimate")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
+  add_kv_cache_dtype(*command, options->kv_cache_dtype);
   command->add_flag("--tensors", options->tensors, "list every tensor");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return inspect(globals, *options); };

@@ -87,7 +87,7 @@ void add_logits(CLI::App& app, Globals& globals, Action& action) {
       ->required();
   command->add_option("--out", options->out, "safetensors file for logits [batch, time, vocab]")
       ->required()
-      ->check([](const std::string& file) { return file.empty() ? "give a file" : ""; });
+      ->check(refuse_empty);
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return logits(globals, *options); };
   });

@@ -60,14 +60,14 @@ void add_globals(CLI::App& app, Globals& globals) {
       ->group("Global");
   app.add_option(
          "--weights", globals.weights,
-         "what running models keep weights as, where that is narrower: stored, bf16, q8, q4")
+         "what running models keep weights as, where that is narrower: stored, f32, bf16, q8, q4")
       ->group("Global");
   app.add_option("--seed", globals.seed, "seed of everything random")->group("Global");
   app.add_option("--output", globals.output, "text, json or csv (graph: dot; generate: jsonl)")
       ->group("Global");
   app.add_option("--profile", globals.profile,
                  "write a profile of every op: .csv, .json, .trace.json (Perfetto), else a table")
-      ->check([](const std::string& file) { return file.empty() ? "give a file" : ""; })
+      ->check(refuse_empty)
       ->group("Global");
 }
 
@@ -94,7 +94,7 @@ void finish_commands(CLI::App& app) {
     if (!command->get_subcommands({}).empty()) continue;
     const std::string footer = command->get_footer();
     command->footer(footer + (footer.empty() ? "" : "\n") +
-                    "Also: --device, --threads, --dtype, --seed, --output, --profile "
+                    "Also: --device, --threads, --dtype, --weights, --seed, --output, --profile "
                     "(see volta --help)");
   }
 }
@@ -137,7 +137,7 @@ int run(int argc, char** argv) {
   add_version(app, globals, action);
   add_demo(app, globals, action);
   add_tokenize(app, globals, action);
-  add_tokenizer(app, action);
+  add_tokenizer(app, globals, action);
   finish_commands(app);
   std::vector<std::string> words = expand_aliases(argc, argv);
   std::reverse(words.begin(), words.end());  // As CLI11 wants them.
@@ -149,6 +149,9 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     note(fmt::format("volta: {}\nRun with --help for what there is.\n", usage_message(app, error)));
     return kUsage;
+  }
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0) globals.given.push_back("--" + option->get_lnames().front());
   }
   const Status done = action ? action() : Status();
   if (done) return 0;

@@ -11,6 +11,7 @@
 #include "command.h"
 #include "io/carried_files.h"
 #include "io/model_folder.h"
+#include "io/new_folder.h"
 #include "io/non_finite.h"
 
 namespace volta::cli {
@@ -22,24 +23,18 @@ struct Options {
   std::string out;
 };
 
-// The folder's whole path; kInvalidArgument when something is there that would be lost.
+// The folder's whole path. The errors of check_new_folder.
 Result<std::string> new_folder(const std::string& path) {
-  if (path.empty()) return fail(ErrorCode::kInvalidArgument, "--out: name a new folder");
   std::string out = whole_path(path);
   while (out.size() > 1 && out.ends_with('/')) out.pop_back();
-  if (!path_exists(out)) return out;
-  const bool folder = is_directory(out);
-  if (folder) {
-    VOLTA_TRY(const auto names, list_directory(out));
-    if (names.empty()) return out;
-  }
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("--out {}: {}; name a new folder", path,
-                          folder ? "the folder is not empty" : "that is no folder"));
+  VOLTA_TRY(check_new_folder(out));
+  return out;
 }
 
 Status merge(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+  VOLTA_TRY(refuse_unused(globals, "--dtype"));
+  VOLTA_TRY(refuse_unused(globals, "--weights"));
   VOLTA_TRY(const std::string out, new_folder(options.out));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(refuse_gguf(options.model));
@@ -81,7 +76,9 @@ void add_merge(CLI::App& app, Globals& globals, Action& action) {
       ->required();
   command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run")
       ->required();
-  command->add_option("--out", options->out, "the merged model's folder")->required();
+  command->add_option("--out", options->out, "the merged model's folder")
+      ->required()
+      ->check(refuse_empty);
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return merge(globals, *options); };
   });

@@ -13,6 +13,7 @@
 #include "command.h"
 #include "io/model_config.h"
 #include "io/model_folder.h"
+#include "io/new_folder.h"
 #include "io/tokenizer.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
@@ -91,10 +92,15 @@ std::string to_json(const Report& report) {
 
 Status quantize(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
-  VOLTA_TRY(refuse_profile(globals));
+  VOLTA_TRY(refuse_unused(globals, "--profile"));
+  if (options.data.empty() && globals.has("--dtype")) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--dtype is what the losses are computed in: it goes with --data (--weights is "
+                "what the new model is stored as)");
+  }
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
-  if (format == WeightFormat{}) {
+  if (globals.weights == "stored" || format == WeightFormat{}) {
     return fail(ErrorCode::kInvalidArgument, "--weights: what to store them as: q8, q4 or bf16");
   }
   VOLTA_TRY(const Session session, Session::create(globals));
@@ -108,6 +114,7 @@ Status quantize(const Globals& globals, const Options& options) {
   if (!(options.val_fraction > 0.0 && options.val_fraction <= 1.0)) {
     return fail(ErrorCode::kInvalidArgument, "--val-fraction: above 0 and at most 1");
   }
+  VOLTA_TRY(check_new_folder(options.out));  // Before the loss, which takes a while.
   Report report;
   if (!options.data.empty()) {
     VOLTA_TRY(report.loss_before, loss_of(directory, options, session.device(), dtype));
@@ -136,12 +143,18 @@ void add_quantize(CLI::App& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
-  command->add_option("--out", options->out, "folder of the new model")->required();
-  command->add_option("--data", options->data, "text: report the loss on it before and after");
+  command->add_option("--out", options->out, "folder of the new model")
+      ->required()
+      ->check(refuse_empty);
+  CLI::Option* data =
+      command->add_option("--data", options->data, "text: report the loss on it before and after");
   command->add_option("--context", options->context, "window of the loss, in tokens")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
-  command->add_option("--val-fraction", options->val_fraction,
-                      "only this last part of each text, as training holds out");
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
+      ->needs(data);
+  command
+      ->add_option("--val-fraction", options->val_fraction,
+                   "only this last part of each text, as training holds out")
+      ->needs(data);
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return quantize(globals, *options); };
   });

@@ -48,6 +48,13 @@ std::string_view output_name(Output output) {
   return "?";
 }
 
+// Makes a file beside `path`, as the one that will replace it, and removes it.
+Status try_file(const std::string& path) {
+  VOLTA_TRY(FileWriter trial, FileWriter::open_temporary(path));
+  VOLTA_TRY(trial.close());
+  return remove_all(trial.path());
+}
+
 }  // namespace
 
 int exit_code(ErrorCode code) {
@@ -84,9 +91,16 @@ Result<Output> parse_output(const Globals& globals, const std::vector<Output>& a
               fmt::format("--output {}: this command writes {}", globals.output, known));
 }
 
-Status refuse_profile(const Globals& globals) {
-  if (globals.profile.empty()) return {};
-  return fail(ErrorCode::kInvalidArgument, "--profile: this command runs nothing to profile");
+Status refuse_unused(const Globals& globals, std::span<const std::string_view> names) {
+  for (const std::string_view name : names) {
+    if (!globals.has(name)) continue;
+    return fail(ErrorCode::kInvalidArgument, fmt::format("{} has no effect here: drop it", name));
+  }
+  return {};
+}
+
+Status refuse_unused(const Globals& globals, std::string_view name) {
+  return refuse_unused(globals, std::span(&name, 1));
 }
 
 Result<std::vector<std::int32_t>> parse_ids(std::string_view text, std::string_view flag) {
@@ -105,6 +119,22 @@ Result<DType> compute_dtype(const Globals& globals) {
   if (globals.dtype == "bf16") return DType::kBF16;
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("--dtype {}: use f32 or bf16", globals.dtype));
+}
+
+Result<DType> float_type(std::string_view word, std::string_view flag) {
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
+    if (word == dtype_name(type)) return type;
+  }
+  return fail(ErrorCode::kInvalidArgument, fmt::format("{} {}: use f32, bf16 or f16", flag, word));
+}
+
+void add_kv_cache_dtype(CLI::App& command, std::string& word) {
+  command.add_option("--kv-cache-dtype", word,
+                     "what the KV cache keeps: f32 (default), or bf16 or f16 in half the memory");
+}
+
+Result<DType> kv_cache_dtype(const std::string& word) {
+  return float_type(word, "--kv-cache-dtype");
 }
 
 Result<WeightFormat> weight_format(const Globals& globals) {
@@ -133,15 +163,9 @@ Result<Session> Session::create(const Globals& globals) {
   session.device_ = handle.shared();
   session.profile_path_ = globals.profile;
   if (!globals.profile.empty()) {
-    // The profile is written last: an hour of work is not to end with a folder that is missing.
-    const auto parent = std::filesystem::path(globals.profile).parent_path();
-    const std::string folder = parent.empty() ? "." : parent.string();
-    if (!is_directory(folder) || is_directory(globals.profile)) {
-      return fail(
-          ErrorCode::kIo,
-          fmt::format("--profile {}: {}", globals.profile,
-                      is_directory(folder) ? "is a folder; name a file in it"
-                                           : fmt::format("there is no folder '{}'", folder)));
+    // The profile is written last: an hour of work is not to end with a place that cannot be.
+    if (auto place = try_file(globals.profile); !place) {
+      return std::unexpected(std::move(place).error().with_context("--profile"));
     }
     VOLTA_TRY(session.profiler_, ProfilingDevice::create(session.device_));
     session.device_ = session.profiler_;

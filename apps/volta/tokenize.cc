@@ -80,11 +80,8 @@ Status decode(const Tokenizer& tokenizer, const TokenizeOptions& options, Output
 
 Status tokenize(const Globals& globals, const TokenizeOptions& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+  VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   VOLTA_TRY(const auto tokenizer, open_tokenizer(options.tokenizer));
-  const int inputs = options.text.has_value() + options.file.has_value() + options.ids.has_value();
-  if (inputs > 1) {
-    return fail(ErrorCode::kInvalidArgument, "give one of TEXT, --file and --decode");
-  }
   if (options.ids) return decode(*tokenizer, options, output);
   std::string text = options.text.value_or("");
   if (options.file) {
@@ -104,12 +101,16 @@ Status tokenize(const Globals& globals, const TokenizeOptions& options) {
   return print(std::move(json).take() + "\n");
 }
 
-Status train(const TrainOptions& options) {
+Status train(const Globals& globals, const TrainOptions& options) {
+  VOLTA_TRY(parse_output(globals, {Output::kText}));
+  VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   VOLTA_TRY(const std::string text, read_text_file(options.data, kMaxTextBytes));
-  VOLTA_TRY(const std::string json, tokenizers::train_byte_level_bpe(text, options.training));
-  VOLTA_TRY(const auto tokenizer, parse_tokenizer(json, "the new tokenizer"));
+  // Before the work: a place that cannot be written.
   VOLTA_TRY(create_directories(options.out));
   const std::string path = join_path(options.out, "tokenizer.json");
+  VOLTA_TRY(check_replaceable(path));
+  VOLTA_TRY(const std::string json, tokenizers::train_byte_level_bpe(text, options.training));
+  VOLTA_TRY(const auto tokenizer, parse_tokenizer(json, "the new tokenizer"));
   VOLTA_TRY(write_file_atomic(path, json));
   note(fmt::format("{}: {} tokens\n", path, tokenizer->vocab_size()));
   return {};
@@ -122,25 +123,34 @@ void add_tokenize(CLI::App& app, Globals& globals, Action& action) {
   auto options = std::make_shared<TokenizeOptions>();
   command->add_option("tokenizer", options->tokenizer, "tokenizer.json, or a model folder")
       ->required();
-  command->add_option("text", options->text, "text to encode (default: standard input)");
-  command->add_option("--file", options->file, "encode a file instead");
-  command->add_option("--decode", options->ids, "ids to decode instead, e.g. 5,6,7");
-  command->add_flag("--no-special", options->no_special,
-                    "encode without the special tokens around a text");
-  command->add_flag("--skip-special", options->skip_special, "decode without special tokens");
+  CLI::Option* text =
+      command->add_option("text", options->text, "text to encode (default: standard input)");
+  CLI::Option* file = command->add_option("--file", options->file, "encode a file instead");
+  CLI::Option* decode =
+      command->add_option("--decode", options->ids, "ids to decode instead, e.g. 5,6,7");
+  file->excludes(text);
+  decode->excludes(text)->excludes(file);
+  command
+      ->add_flag("--no-special", options->no_special,
+                 "encode without the special tokens around a text")
+      ->excludes(decode);
+  command->add_flag("--skip-special", options->skip_special, "decode without special tokens")
+      ->needs(decode);
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return tokenize(globals, *options); };
   });
 }
 
-void add_tokenizer(CLI::App& app, Action& action) {
+void add_tokenizer(CLI::App& app, Globals& globals, Action& action) {
   CLI::App* parent = app.add_subcommand("tokenizer", "make a tokenizer");
   parent->require_subcommand(1);
   CLI::App* command = parent->add_subcommand("train", "learn a byte-level BPE from a text");
   auto options = std::make_shared<TrainOptions>();
   auto& training = options->training;
   command->add_option("--data", options->data, "text file")->required();
-  command->add_option("--out", options->out, "folder for tokenizer.json")->required();
+  command->add_option("--out", options->out, "folder for tokenizer.json")
+      ->required()
+      ->check(refuse_empty);
   command->add_option("--vocab", training.vocab_size, "tokens in all (default 8192)");
   command->add_option("--min-count", training.min_count, "least count of a pair (default 2)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
@@ -149,7 +159,9 @@ void add_tokenizer(CLI::App& app, Action& action) {
                    "a special token; may be repeated (default <|endoftext|>)")
       ->allow_extra_args(false)
       ->take_all();
-  command->callback([&action, options] { action = [options] { return train(*options); }; });
+  command->callback([&globals, &action, options] {
+    action = [&globals, options] { return train(globals, *options); };
+  });
 }
 
 }  // namespace volta::cli

@@ -120,6 +120,15 @@ Status apply_trainer(const Flags& flags, TrainerOptions& trainer) {
       flags.optimizer, "optimizer",
       {{"adamw", OptimizerConfig::Kind::kAdamW}, {"sgd", OptimizerConfig::Kind::kSgd}},
       optimizer.kind));
+  const bool adamw = optimizer.kind == OptimizerConfig::Kind::kAdamW;
+  const std::pair<const char*, bool> others[] = {{"--beta1", flags.beta1 && !adamw},
+                                                 {"--beta2", flags.beta2 && !adamw},
+                                                 {"--momentum", flags.momentum && adamw}};
+  for (const auto& [name, is_given] : others) {
+    if (!is_given) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} goes with --optimizer {}", name, adamw ? "sgd" : "adamw"));
+  }
   set(flags.beta1, optimizer.beta1);
   set(flags.beta2, optimizer.beta2);
   set(flags.weight_decay, optimizer.weight_decay);
@@ -130,6 +139,9 @@ Status apply_trainer(const Flags& flags, TrainerOptions& trainer) {
     VOLTA_TRY(schedule.kind, parse_schedule(*flags.schedule));
   }
   set(flags.lr, schedule.lr);
+  if (flags.min_lr && schedule.kind == ScheduleKind::kConstant) {
+    return fail(ErrorCode::kInvalidArgument, "--min-lr goes with --schedule cosine or linear");
+  }
   set(flags.min_lr, schedule.min_lr);
   // A new peak below the preset's floor takes the floor along.
   if (flags.lr && !flags.min_lr) schedule.min_lr = std::min(schedule.min_lr, schedule.lr / 10.0);
@@ -163,13 +175,7 @@ Status apply_lora(const Flags& flags, LoraConfig& lora) {
   return {};
 }
 
-// Which of the global options were given: a resumed run keeps its own otherwise.
-struct Given {
-  bool seed = false;
-  bool dtype = false;
-};
-
-Result<RunOptions> make_options(const Flags& flags, const Globals& globals, const Given& given) {
+Result<RunOptions> make_options(const Flags& flags, const Globals& globals) {
   RunOptions options;
   if (!flags.out) return fail(ErrorCode::kInvalidArgument, "--out is required: the run's folder");
   const bool known_run = flags.resume && path_exists(join_path(*flags.out, kRunFile));
@@ -211,8 +217,8 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals, cons
                 fmt::format("{} holds token ids: --tokenizer and --val-fraction are for text",
                             options.data));
   }
-  if (given.seed || !known_run) options.seed = globals.seed;
-  if (given.dtype || !known_run) {
+  if (globals.has("--seed") || !known_run) options.seed = globals.seed;
+  if (globals.has("--dtype") || !known_run) {
     VOLTA_TRY(options.trainer.compute_dtype, compute_dtype(globals));
   }
   return options;
@@ -237,7 +243,7 @@ std::string result_text(const RunResult& result) {
   return text + fmt::format("\nmodel: {}\n", result.checkpoint);
 }
 
-Status run_training(const Globals& globals, const Flags& flags, const Given& given) {
+Status run_training(const Globals& globals, const Flags& flags) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   if (globals.weights != "stored") {
     return fail(ErrorCode::kInvalidArgument,
@@ -245,7 +251,7 @@ Status run_training(const Globals& globals, const Flags& flags, const Given& giv
                             "narrows those of a trained model",
                             globals.weights));
   }
-  VOLTA_TRY(const RunOptions options, make_options(flags, globals, given));
+  VOLTA_TRY(const RunOptions options, make_options(flags, globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   auto trained = train_with_progress(options, session.device());
   VOLTA_TRY(session.finish());  // Of an interrupted run, too.
@@ -314,7 +320,7 @@ void add_run_flags(CLI::App& command, Flags& flags) {
   const char* group = "Run";
   command.add_option("--data", flags.data, "text file, or X.safetensors with input_ids")
       ->group(group);
-  command.add_option("--out", flags.out, "folder of the run")->group(group);
+  command.add_option("--out", flags.out, "folder of the run")->check(refuse_empty)->group(group);
   command.add_flag("--resume", flags.resume, "go on from the newest valid checkpoint")
       ->group(group);
   command.add_option("--preset", flags.preset, "a named set of options; flags change it")
@@ -360,10 +366,8 @@ void add_train(CLI::App& app, Globals& globals, Action& action) {
   }
   command->footer(
       fmt::format("Presets, which say what is not given (default: {}):{}", kDefaultPreset, names));
-  command->callback([&app, &globals, &action, flags] {
-    const Given given{.seed = app.get_option("--seed")->count() > 0,
-                      .dtype = app.get_option("--dtype")->count() > 0};
-    action = [&globals, flags, given] { return run_training(globals, *flags, given); };
+  command->callback([&globals, &action, flags] {
+    action = [&globals, flags] { return run_training(globals, *flags); };
   });
 }
 

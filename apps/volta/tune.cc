@@ -63,15 +63,8 @@ Result<std::shared_ptr<CpuDevice>> open_cpu(const Globals& globals) {
   return CpuDevice::create({.threads = globals.threads, .simd = {}, .tuning = nullptr});
 }
 
-Result<DType> float_type(std::string_view word, std::string_view flag) {
-  for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
-    if (word == dtype_name(type)) return type;
-  }
-  return fail(ErrorCode::kInvalidArgument, fmt::format("{} {}: use f32, bf16 or f16", flag, word));
-}
-
-Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, const Options& options,
-                                                     CpuDevice& device) {
+// One thing to tune, and no option that says nothing about it.
+Status check_request(const Globals& globals, const Options& options) {
   const bool sizes = options.m > 0 || options.n > 0 || options.k > 0;
   const bool model = !options.work.model.empty() || !options.work.preset.empty();
   const int ways = (options.dim > 0 ? 1 : 0) + (sizes ? 1 : 0) +
@@ -94,7 +87,20 @@ Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, con
     return fail(ErrorCode::kInvalidArgument,
                 "--phase, --batch, --tokens and --vocab go with --model or --preset");
   }
-  if (model) return shapes_of_model(globals, work, device);
+  const bool trains = work.phase.empty() || work.phase == "all" || work.phase == "train";
+  if (model && !trains && (work.batch > 0 || work.tokens > 0)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--batch and --tokens are those of training: drop them, or give --phase train");
+  }
+  return !model || work.phase == "train" ? refuse_unused(globals, "--weights") : Status();
+}
+
+Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, const Options& options,
+                                                     CpuDevice& device) {
+  VOLTA_TRY(check_request(globals, options));
+  const ModelWork& work = options.work;
+  if (!work.model.empty() || !work.preset.empty()) return shapes_of_model(globals, work, device);
+  const bool layout = options.plain || options.transpose_a || options.transpose_b;
   VOLTA_TRY(const DType type, float_type(globals.dtype, "--dtype"));
   VOLTA_TRY(const DType a_type,
             float_type(options.a_dtype.empty() ? "f32" : options.a_dtype, "--a-dtype"));
@@ -138,7 +144,8 @@ class Bar {
 Result<TunedShape> tune_shape(const cpu::MatMulShape& shape, const std::string& name,
                               cpu::Simd simd, const Options& options) {
   const double started = monotonic_seconds();
-  VOLTA_TRY(auto measure, tuner::MatMulMeasure::create(shape, simd, options.budget));
+  VOLTA_TRY(auto measure, tuner::MatMulMeasure::create(shape, simd, options.budget,
+                                                       [] { return !interrupted(); }));
   const double left = options.budget - (monotonic_seconds() - started);
   const cpu::MatMulShape& measured = measure.shape();
   const auto grid = tuner::candidates(measured, simd, tuner::cpu_signature().caches);
@@ -170,10 +177,33 @@ bool concerns_shape(const Error& error) {
   return error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kOutOfMemory;
 }
 
+// What the search will find for these shapes, as far as its place in the file goes.
+std::vector<TuningEntry> expected_entries(const std::vector<cpu::MatMulShape>& shapes,
+                                          cpu::Simd simd) {
+  std::vector<TuningEntry> entries;
+  for (const cpu::MatMulShape& shape : shapes) {
+    entries.push_back({.simd = simd,
+                       .shape = shape,
+                       .parameters = cpu::default_parameters(simd, shape.m, shape.packed)});
+  }
+  return entries;
+}
+
+Status print_report(const TuneReport& report, Output output) {
+  switch (output) {
+    case Output::kJson:
+      return print(to_json(report));
+    case Output::kCsv:
+      return print(to_csv(report));
+    default:
+      return print(to_text(report));
+  }
+}
+
 Status tune_matmul(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
-  VOLTA_TRY(refuse_profile(globals));
+  VOLTA_TRY(refuse_unused(globals, "--profile"));
   if (std::isnan(options.budget)) {
     return fail(ErrorCode::kInvalidArgument, "--budget nan: use seconds from 0.01 to 86400");
   }
@@ -181,7 +211,7 @@ Status tune_matmul(const Globals& globals, const Options& options) {
   VOLTA_TRY(const auto shapes, shapes_to_tune(globals, options, *device));
   // Found out before the work: where there is no place for the results, and who else measures.
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
-  auto alone = cache.lock_for_measuring();
+  auto alone = cache.lock_for_measuring(expected_entries(shapes, device->simd()));
   if (!alone) return std::unexpected(std::move(alone).error().with_context("cannot tune"));
   warn_of_scarce_cpus(device->threads());
   TuneReport report{.isa = cpu::simd_name(device->simd()),
@@ -189,6 +219,7 @@ Status tune_matmul(const Globals& globals, const Options& options) {
                     .file = cache.path(),
                     .shapes = {}};
   std::size_t number = 0;
+  Status kept;
   for (const cpu::MatMulShape& shape : shapes) {
     const std::string name = fmt::format("[{}/{}] {}", ++number, shapes.size(), name_of(shape));
     auto tuned = tune_shape(shape, name, device->simd(), options);
@@ -203,22 +234,21 @@ Status tune_matmul(const Globals& globals, const Options& options) {
                       report.shapes.size(), shapes.size())));
     }
     if (!tuned) return std::unexpected(std::move(tuned).error());
-    VOLTA_TRY(cache.add({&tuned->entry, 1}));
+    kept = cache.add({&tuned->entry, 1});
     report.shapes.push_back(*std::move(tuned));
+    if (!kept) break;  // What is measured from here on would be lost as well.
   }
-  switch (output) {
-    case Output::kJson:
-      return print(to_json(report));
-    case Output::kCsv:
-      return print(to_csv(report));
-    default:
-      return print(to_text(report));
-  }
+  if (!kept) report.file.clear();
+  VOLTA_TRY(print_report(report, output));
+  if (kept) return {};
+  return std::unexpected(std::move(kept).error().with_context(
+      fmt::format("measured, but not kept: {}", name_of(report.shapes.back().entry.shape))));
 }
 
 Status show(const Globals& globals) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
+  VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
   VOLTA_TRY(const auto entries, cache.read());
   switch (output) {
@@ -233,6 +263,7 @@ Status show(const Globals& globals) {
 
 Status clear(const Globals& globals) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
+  VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
   VOLTA_TRY(const bool removed, cache.clear());
   return print(fmt::format("{}: {}\n", cache.path(), removed ? "removed" : "was not there"));
@@ -244,6 +275,7 @@ std::string shapes(std::size_t count) {
 
 Status export_to(const Globals& globals, const std::string& file) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
+  VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
   VOLTA_TRY(const auto entries, cache.read());
   if (entries.empty()) {
@@ -255,6 +287,7 @@ Status export_to(const Globals& globals, const std::string& file) {
 
 Status import_from(const Globals& globals, const std::string& file) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
+  VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
   VOLTA_TRY(const std::string text, read_text_file(file, tuner::kMostTuningBytes));
   VOLTA_TRY(const auto entries, tuner::parse_tuning(text, file, tuner::cpu_signature()));
@@ -282,7 +315,7 @@ void add_model_options(CLI::App& command, ModelWork& work) {
       ->check(count);
 }
 
-void add_matmul(CLI::App& app, CLI::App& tune, Globals& globals, Action& action) {
+void add_matmul(CLI::App& tune, Globals& globals, Action& action) {
   CLI::App* command = tune.add_subcommand("matmul", "find the best parameters of matrix products");
   auto options = std::make_shared<Options>();
   const auto size = CLI::Range(std::int64_t{1}, tuner::kMostDim);
@@ -299,8 +332,7 @@ void add_matmul(CLI::App& app, CLI::App& tune, Globals& globals, Action& action)
       ->check(CLI::Range(1, 100000));
   command->add_option("--budget", options->budget, "seconds a shape may take (default 8)")
       ->check(CLI::Range(0.01, 86400.0));
-  command->callback([&app, &globals, &action, options] {
-    options->work.dtype_given = app.get_option("--dtype")->count() > 0;
+  command->callback([&globals, &action, options] {
     action = [&globals, options] { return tune_matmul(globals, *options); };
   });
 }
@@ -310,7 +342,7 @@ void add_matmul(CLI::App& app, CLI::App& tune, Globals& globals, Action& action)
 void add_tune(CLI::App& app, Globals& globals, Action& action) {
   CLI::App* tune = app.add_subcommand("tune", "fit the CPU's matrix products to this machine");
   tune->require_subcommand(1);
-  add_matmul(app, *tune, globals, action);
+  add_matmul(*tune, globals, action);
   tune->add_subcommand("show", "what is tuned")->callback([&globals, &action] {
     action = [&globals] { return show(globals); };
   });
@@ -319,7 +351,7 @@ void add_tune(CLI::App& app, Globals& globals, Action& action) {
   });
   auto file = std::make_shared<std::string>();
   CLI::App* exporting = tune->add_subcommand("export", "write it to a file");
-  exporting->add_option("file", *file, "file to write")->required();
+  exporting->add_option("file", *file, "file to write")->required()->check(refuse_empty);
   exporting->callback([&globals, &action, file] {
     action = [&globals, file] { return export_to(globals, *file); };
   });

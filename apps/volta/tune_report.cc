@@ -63,8 +63,10 @@ std::string to_text(const TuneReport& report) {
                         speed(t.entry.tuned_gflops, t.result.after.spread), t.result.gain,
                         describe(t.entry.parameters), t.result.default_kept ? " (default)" : "");
   }
-  return text + fmt::format("geometric mean {:.3f}x; {}, {} threads; kept in {}\n",
-                            report.mean_gain(), report.isa, report.threads, report.file);
+  return text + fmt::format("geometric mean {:.3f}x; {}, {} threads; {}\n", report.mean_gain(),
+                            report.isa, report.threads,
+                            report.file.empty() ? "not all of it is kept"
+                                                : fmt::format("kept in {}", report.file));
 }
 
 std::string to_json(const TuneReport& report) {

@@ -19,7 +19,7 @@ struct TunedShape {
 struct TuneReport {
   std::string isa;
   int threads = 1;
-  std::string file;
+  std::string file;  ///< Where the results are kept; empty: not all of them could be.
   std::vector<TunedShape> shapes;
 
   /// Geometric, over all shapes.

@@ -145,9 +145,9 @@ Result<std::vector<cpu::MatMulShape>> shapes_of_model(const Globals& globals, co
     VOLTA_TRY(const Graph graph, with_weights(globals, model, built, device));
     VOLTA_TRY(shapes.add(graph, dtype));
   }
-  if (all || work.phase == "train") {
+  if (all || work.phase == "train") {  // A run trains in its own type, if nothing else is said.
     VOLTA_TRY(const Graph graph, training_graph(model, work));
-    VOLTA_TRY(shapes.add(graph, work.dtype_given ? dtype : model.training_dtype));
+    VOLTA_TRY(shapes.add(graph, globals.has("--dtype") ? dtype : model.training_dtype));
   }
   auto found = std::move(shapes).take();
   if (!found.empty()) return found;

@@ -141,7 +141,7 @@ Status verdict(const std::vector<Verified>& folders, const std::string& model) {
 
 Status verify(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
-  VOLTA_TRY(refuse_profile(globals));
+  VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   VOLTA_TRY(refuse_gguf(options.model));
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(globals.threads));
   VOLTA_TRY(const std::vector<std::string> paths, folders_of(options.model));

@@ -14,7 +14,7 @@ void add_version(CLI::App& app, Globals& globals, Action& action) {
   command->callback([&globals, &action] {
     action = [&globals]() -> Status {
       VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
-      VOLTA_TRY(refuse_profile(globals));
+      VOLTA_TRY(refuse_unused(globals, kNothingRuns));
       // What kernels run with: the best there is, or what VOLTA_SIMD says.
       VOLTA_TRY(const auto device, CpuDevice::create({.threads = 1, .simd = {}}));
       const std::string isa = device->info().isa;

@@ -430,7 +430,11 @@ Status create_directory(const std::string& path) {
   if (is_directory(path)) return {};
   if (file_ops().mkdir(path, kFolderMode) == 0) return {};
   const int mkdir_errno = errno;
-  if (mkdir_errno == EEXIST && is_directory(path)) return {};  // Someone else was faster.
+  if (mkdir_errno == EEXIST) {
+    if (is_directory(path)) return {};  // Someone else was faster.
+    return fail(ErrorCode::kIo,
+                fmt::format("cannot create folder '{}': what is there is no folder", path));
+  }
   return fail_to_write("create folder", path, mkdir_errno);
 }
 
@@ -455,7 +459,7 @@ Status remove_tree(const std::string& path) {
 Status create_directories(const std::string& path) {
   if (path.empty()) return fail(ErrorCode::kInvalidArgument, "the name of a folder is empty");
   if (path.size() >= PATH_MAX) {  // Before half of it is made.
-    return fail(ErrorCode::kInvalidArgument,
+    return fail(ErrorCode::kIo,
                 fmt::format("the name of a folder has {} bytes, more than the {} that the system "
                             "takes: '{}...'",
                             path.size(), PATH_MAX - 1, path.substr(0, 60)));

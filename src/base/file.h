@@ -176,8 +176,8 @@ Result<int64_t> file_size(const std::string& path);
 /// The names in a folder (not paths; without . and ..), sorted. kNotFound, kIo.
 Result<std::vector<std::string>> list_directory(const std::string& path);
 
-/// Makes the folder and its missing parents. No error when it is there; kInvalidArgument for a name
-/// that is empty or longer than the system takes, kIo otherwise.
+/// Makes the folder and its missing parents. No error when it is there; kInvalidArgument for an
+/// empty name, kIo otherwise (a name longer than the system takes, and what is no folder, too).
 Status create_directories(const std::string& path);
 
 /// Removes a file or a folder with everything in it; symbolic links are removed, never followed. No

@@ -12,6 +12,7 @@
 #include "device/tensor_ops.h"
 #include "io/carried_files.h"
 #include "io/model_config.h"
+#include "io/new_folder.h"
 #include "io/safetensors.h"
 #include "io/weight_files.h"
 #include "nn/transformer.h"
@@ -79,7 +80,7 @@ Result<std::vector<Entry>> make_entries(const TransformerConfig& config, WeightF
   for (const ParameterInfo& info : parameters(config)) {
     VOLTA_TRY(const TensorSpec spec, files.spec(info));
     if (spec.encoding.quantized()) {
-      return fail(ErrorCode::kInvalidArgument,
+      return fail(ErrorCode::kUnsupported,
                   fmt::format("the model's weights are integers already ('{}' is {}); start from "
                               "the folder that they were made from",
                               info.name, to_string(spec)));
@@ -161,13 +162,7 @@ Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, con
   VOLTA_TRY(const TransformerConfig config, load_model_config(from));
   VOLTA_TRY(WeightFiles files, WeightFiles::open(from, config));
   VOLTA_TRY(const auto entries, make_entries(config, files, format, device));
-  if (path_exists(to)) {
-    VOLTA_TRY(const auto content, list_directory(to));
-    if (!content.empty()) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("'{}' is not empty; choose a new folder", to));
-    }
-  }
+  VOLTA_TRY(check_new_folder(to));
   // All of it under another name first, so that there is never half a model.
   VOLTA_TRY(const std::string temporary, make_temporary_directory(to));
   auto report = write_folder(from, temporary, entries, files, device, on_tensor);

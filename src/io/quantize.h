@@ -25,7 +25,7 @@ using QuantizeCallback = std::function<bool(const QuantizedTensor& done, std::in
 /// Writes the model of folder `from` into the new folder `to`: the weights of its matrix products
 /// in `format`, what is read otherwise as it is, and the files that go with them (config,
 /// tokenizer, ...). One tensor is held at a time, and the folder appears when it is complete.
-/// kInvalidArgument when `to` is there and not empty, or the weights are integers already;
+/// The errors of check_new_folder; kUnsupported when the weights are integers already;
 /// kNonFinite, naming it, for a tensor that holds NaN or infinity or would overflow its scales;
 /// kInterrupted when `on_tensor` said so.
 Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, const std::string& to,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/clock.h"
@@ -34,6 +35,12 @@ constexpr int kMostTimes = 100'000;
 constexpr double kBeginShare = 0.5;
 constexpr std::int64_t kSampleElements = 1 << 22;
 constexpr std::int64_t kSampleSize = 1 << 11;
+constexpr double kNoBudget = std::numeric_limits<double>::infinity();
+
+/// Operands are made in pieces of about so many elements: what passes between two looks at whether
+/// to go on. Of panels at least one is a piece.
+constexpr std::int64_t kPieceElements = 1 << 20;
+constexpr std::int64_t kWidestPanel = 32;
 
 double flops_of(const cpu::MatMulShape& s) {
   return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
@@ -59,12 +66,13 @@ Status check_shape(const cpu::MatMulShape& s) {
     return fail(ErrorCode::kInvalidArgument,
                 "a prepared weight's product has no transposed operand: its b must be plain");
   }
-  // Two c, a and b as they are made (f32) and in their types, b in panels. Sizes are below 2^24: no
+  // Two c, a, b in whole panels, and a piece of the one that is made. Sizes are at most 2^24: no
   // overflow.
-  const std::int64_t b_bytes = s.n * s.k * (4 + 2 * dtype_size(s.b_type));
-  const std::int64_t a_narrow = s.a_type == DType::kF32 ? 0 : dtype_size(s.a_type);
-  const std::int64_t a_bytes = s.m * s.k * (4 + a_narrow);
-  const std::int64_t bytes = 8 * s.m * s.n + a_bytes + b_bytes;
+  const std::int64_t width = s.packed ? kWidestPanel : 1;
+  const std::int64_t b_bytes = (s.n + width - 1) / width * width * s.k * dtype_size(s.b_type);
+  const std::int64_t a_bytes = s.m * s.k * dtype_size(s.a_type);
+  const std::int64_t piece_bytes = 8 * std::max({kPieceElements, width * s.k, s.n});
+  const std::int64_t bytes = 8 * s.m * s.n + a_bytes + b_bytes + piece_bytes;
   if (bytes <= usable_memory_bytes()) return {};
   return fail(ErrorCode::kOutOfMemory,
               fmt::format("measuring a product of {} takes {}, and this process may use {}: choose "
@@ -75,22 +83,87 @@ Status check_shape(const cpu::MatMulShape& s) {
 // Numbers from -1 to 1 that are whole 2^-7ths, so that they are the same in every type. They come
 // again after a prime number of them, which no size of a product divides: drawing all would take
 // longer than everything else that a large product needs.
-Status fill(Tensor& tensor, std::uint64_t seed) {
-  VOLTA_TRY(const auto values, tensor.mutable_values<float>());
-  std::uint64_t block = 0;
-  Random4 bits = {};
-  constexpr std::size_t kPeriod = 65521;
-  const auto drawn = values.first(std::min(values.size(), kPeriod));
-  for (std::size_t i = 0; i < drawn.size(); ++i) {
-    if (i % 16 == 0) bits = random_bits(seed, 0, 0, block++);
-    const std::uint32_t word = bits.lane(static_cast<std::uint32_t>(i / 4 % 4));
-    drawn[i] = static_cast<float>(static_cast<int>(word >> (8 * (i % 4)) & 0xFFu) - 128) / 128;
+class Numbers {
+ public:
+  explicit Numbers(std::uint64_t seed) : drawn_(kPeriod) {
+    std::uint64_t block = 0;
+    Random4 bits = {};
+    for (std::size_t i = 0; i < kPeriod; ++i) {
+      if (i % 16 == 0) bits = random_bits(seed, 0, 0, block++);
+      const std::uint32_t word = bits.lane(static_cast<std::uint32_t>(i / 4 % 4));
+      drawn_[i] = static_cast<float>(static_cast<int>(word >> (8 * (i % 4)) & 0xFFu) - 128) / 128;
+    }
   }
-  for (std::size_t i = kPeriod; i < values.size(); i += kPeriod) {
-    const auto rest = values.subspan(i);
-    std::ranges::copy(drawn.first(std::min(rest.size(), kPeriod)), rest.begin());
+  /// The next ones.
+  Status fill(Tensor& tensor) {
+    VOLTA_TRY(auto values, tensor.mutable_values<float>());
+    while (!values.empty()) {
+      const auto rest = std::span<const float>(drawn_).subspan(next_);
+      const std::size_t count = std::min(rest.size(), values.size());
+      std::ranges::copy(rest.first(count), values.begin());
+      values = values.subspan(count);
+      next_ = (next_ + count) % kPeriod;
+    }
+    return {};
   }
+
+ private:
+  static constexpr std::size_t kPeriod = 65521;
+  std::vector<float> drawn_;
+  std::size_t next_ = 0;
+};
+
+template <typename Op>
+void apply(const Op& op, const Tensor& from, const Tensor& to, const cpu::Context& context) {
+  const std::array inputs = {from.view()};
+  const std::array outputs = {to.view()};
+  cpu::run(op, {inputs, outputs, {}}, context);
+}
+
+std::unexpected<Error> interrupted() { return fail(ErrorCode::kInterrupted, "interrupted"); }
+
+// The next numbers in rows of any type.
+Status draw(Numbers& numbers, Tensor& to, const cpu::Context& context) {
+  if (to.dtype() == DType::kF32) return numbers.fill(to);
+  VOLTA_TRY(Tensor wide, Tensor::empty({DType::kF32, to.shape()}));
+  VOLTA_TRY(numbers.fill(wide));
+  apply(Cast{to.dtype()}, wide, to, context);
   return {};
+}
+
+// A matrix in rows.
+Result<Tensor> make_rows(std::int64_t rows, std::int64_t columns, DType type, std::uint64_t seed,
+                         const cpu::Context& context, GoOnFunction go_on) {
+  VOLTA_TRY(const Tensor made, Tensor::empty({type, Shape(rows, columns)}));
+  Numbers numbers(seed);
+  const std::int64_t step = std::max<std::int64_t>(1, kPieceElements / columns);
+  for (std::int64_t begin = 0; begin < rows; begin += step) {
+    if (!go_on()) return interrupted();
+    VOLTA_TRY(Tensor piece, made.slice(begin, std::min(rows, begin + step)));
+    VOLTA_TRY(draw(numbers, piece, context));
+  }
+  return made;
+}
+
+// A prepared weight b[k, n]: panel follows panel, so that a few columns of all rows are a piece.
+Result<Tensor> make_panels(std::int64_t k, std::int64_t n, DType type, std::uint64_t seed,
+                           const cpu::Context& context, GoOnFunction go_on) {
+  const Encoding panels = cpu::panel_encoding(type, false, context.simd);
+  VOLTA_TRY(const Tensor made, Tensor::empty({type, Shape(k, n), panels}));
+  Numbers numbers(seed);
+  const std::int64_t step =
+      panels.width * std::max<std::int64_t>(1, kPieceElements / k / panels.width);
+  std::int64_t offset = 0;
+  for (std::int64_t begin = 0; begin < n; begin += step) {
+    if (!go_on()) return interrupted();
+    const TensorSpec spec = {type, Shape(k, std::min(step, n - begin)), panels};
+    VOLTA_TRY(Tensor piece, Tensor::empty({type, spec.shape}));
+    VOLTA_TRY(draw(numbers, piece, context));
+    VOLTA_TRY(const Tensor place, Tensor::from_buffer(made.buffer(), offset, spec));
+    apply(Encode{panels}, piece, place, context);
+    offset += spec.bytes();
+  }
+  return made;
 }
 
 }  // namespace
@@ -102,7 +175,8 @@ cpu::MatMulShape measured_shape(const cpu::MatMulShape& shape) {
   return measured;
 }
 
-Result<double> MatMulMeasure::seconds_to_begin(const cpu::MatMulShape& shape, cpu::Simd simd) {
+Result<double> MatMulMeasure::seconds_to_begin(const cpu::MatMulShape& shape, cpu::Simd simd,
+                                               GoOnFunction go_on) {
   // Smaller operands, of as many elements whatever their form.
   cpu::MatMulShape small = measured_shape(shape);
   VOLTA_TRY(check_shape(small));
@@ -112,12 +186,12 @@ Result<double> MatMulMeasure::seconds_to_begin(const cpu::MatMulShape& shape, cp
   small.n = std::min(n, std::max(kSampleSize, kSampleElements / k));
   small.k = std::min(k, std::max(kSampleSize, kSampleElements / both));
   const double before = monotonic_seconds();
-  VOLTA_TRY(const MatMulMeasure sample, create(small, simd));
+  VOLTA_TRY(const MatMulMeasure sample, create(small, simd, kNoBudget, go_on));
   return (monotonic_seconds() - before) * whole / sample.flops();
 }
 
 Result<MatMulMeasure> MatMulMeasure::create(const cpu::MatMulShape& shape, cpu::Simd simd,
-                                            double budget_seconds) {
+                                            double budget_seconds, GoOnFunction go_on) {
   if (!cpu::simd_available(simd)) {
     return fail(ErrorCode::kUnsupported,
                 fmt::format("this machine cannot run {}", cpu::simd_name(simd)));
@@ -125,10 +199,10 @@ Result<MatMulMeasure> MatMulMeasure::create(const cpu::MatMulShape& shape, cpu::
   const cpu::MatMulShape measured = measured_shape(shape);
   VOLTA_TRY(check_shape(measured));
   if (std::isfinite(budget_seconds)) {
-    VOLTA_TRY(double seconds, seconds_to_begin(measured, simd));
+    VOLTA_TRY(double seconds, seconds_to_begin(measured, simd, go_on));
     if (seconds > kBeginShare * budget_seconds) {
       // Or somebody else was busy.
-      VOLTA_TRY(const double again, seconds_to_begin(measured, simd));
+      VOLTA_TRY(const double again, seconds_to_begin(measured, simd, go_on));
       seconds = std::min(seconds, again);
     }
     if (seconds > kBeginShare * budget_seconds) {
@@ -142,42 +216,33 @@ Result<MatMulMeasure> MatMulMeasure::create(const cpu::MatMulShape& shape, cpu::
   }
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(shape.threads));
   MatMulMeasure made(measured, simd, std::move(pool));
-  VOLTA_TRY(made.make_operands());
-  const cpu::MatMulParameters first = cpu::default_parameters(simd, measured.m, measured.packed);
-  VOLTA_TRY(made.run(first, 1));
-  VOLTA_TRY(made.expected_, made.c_.clone_to());
-  made.checked_.push_back(first);
-  VOLTA_TRY(const double seconds, made.run(first, 1));
-  made.times_ = static_cast<int>(
-      std::clamp(std::ceil(kShortest / std::max(seconds, 1e-9)), 1.0, double{kMostTimes}));
+  VOLTA_TRY(made.make_operands(go_on));
+  VOLTA_TRY(made.begin(go_on));
   return made;
 }
 
-Status MatMulMeasure::make_operands() {
+Status MatMulMeasure::make_operands(GoOnFunction go_on) {
   const cpu::Context context{.simd = simd_, .pool = &pool_};
-  const auto apply = [&](const auto& op, const Tensor& from, const Tensor& to) {
-    const std::array inputs = {from.view()};
-    const std::array outputs = {to.view()};
-    cpu::run(op, {inputs, outputs, {}}, context);
-  };
-  const auto matrix = [&](std::int64_t rows, std::int64_t columns, DType type,
-                          std::uint64_t seed) -> Result<Tensor> {
-    VOLTA_TRY(Tensor made, Tensor::empty({DType::kF32, Shape(rows, columns)}));
-    VOLTA_TRY(fill(made, seed));
-    if (type == DType::kF32) return made;
-    VOLTA_TRY(Tensor narrow, Tensor::empty({type, made.shape()}));
-    apply(Cast{type}, made, narrow);
-    return narrow;
-  };
   const auto [m, n, k] = std::array{shape_.m, shape_.n, shape_.k};
   VOLTA_TRY(c_, Tensor::zeros({DType::kF32, Shape(m, n)}));
-  VOLTA_TRY(a_, matrix(op_.transpose_a ? k : m, op_.transpose_a ? m : k, shape_.a_type, 1));
-  VOLTA_TRY(b_, matrix(op_.transpose_b ? n : k, op_.transpose_b ? k : n, shape_.b_type, 2));
-  if (!shape_.packed) return {};
-  const Encoding panels = cpu::panel_encoding(shape_.b_type, false, simd_);
-  VOLTA_TRY(Tensor packed, Tensor::empty({shape_.b_type, b_.shape(), panels}));
-  apply(Encode{panels}, b_, packed);
-  b_ = std::move(packed);
+  VOLTA_TRY(a_, make_rows(op_.transpose_a ? k : m, op_.transpose_a ? m : k, shape_.a_type, 1,
+                          context, go_on));
+  VOLTA_TRY(b_, shape_.packed ? make_panels(k, n, shape_.b_type, 2, context, go_on)
+                              : make_rows(op_.transpose_b ? n : k, op_.transpose_b ? k : n,
+                                          shape_.b_type, 2, context, go_on));
+  return {};
+}
+
+Status MatMulMeasure::begin(GoOnFunction go_on) {
+  const cpu::MatMulParameters first = cpu::default_parameters(simd_, shape_.m, shape_.packed);
+  if (!go_on()) return interrupted();
+  VOLTA_TRY(run(first, 1));
+  VOLTA_TRY(expected_, c_.clone_to());
+  checked_.push_back(first);
+  if (!go_on()) return interrupted();
+  VOLTA_TRY(const double seconds, run(first, 1));
+  times_ = static_cast<int>(
+      std::clamp(std::ceil(kShortest / std::max(seconds, 1e-9)), 1.0, double{kMostTimes}));
   return {};
 }
 

@@ -242,7 +242,7 @@ Result<TuningCache> TuningCache::open() {
   }
   const auto home = environment("HOME");
   if (!home) {
-    return fail(ErrorCode::kNotFound,
+    return fail(ErrorCode::kIo,
                 "there is no place for tuning results: set VOLTA_CACHE_DIR to a folder, or HOME");
   }
   return TuningCache(join_path(join_path(*home, ".volta"), kFolder), cpu_signature());
@@ -297,14 +297,31 @@ Result<DirectoryLock> TuningCache::lock() const {
   }
 }
 
-Status TuningCache::add(std::span<const TuningEntry> entries) const {
-  VOLTA_TRY(create_directories(directory_));
-  VOLTA_TRY(const DirectoryLock locked, lock());
+// The lock is held.
+Result<std::string> TuningCache::text_with(std::span<const TuningEntry> entries) const {
   auto known = read();
   if (!known && !is_bad(known.error())) return std::unexpected(std::move(known).error());
   std::vector<TuningEntry> all = known ? *std::move(known) : set_aside();
   VOLTA_TRY(merge(all, entries));
-  return write_file_atomic(path(), tuning_to_json(all, signature_));
+  return tuning_to_json(all, signature_);
+}
+
+Status TuningCache::add(std::span<const TuningEntry> entries) const {
+  VOLTA_TRY(create_directories(directory_));
+  VOLTA_TRY(const DirectoryLock locked, lock());
+  VOLTA_TRY(const std::string text, text_with(entries));
+  return write_file_atomic(path(), text);
+}
+
+// Everything that add() does but for the last step, the file's change of name.
+Status TuningCache::try_add(std::span<const TuningEntry> entries) const {
+  VOLTA_TRY(const DirectoryLock locked, lock());
+  VOLTA_TRY(const std::string text, text_with(entries));
+  VOLTA_TRY(FileWriter trial, FileWriter::open_temporary(path()));
+  Status written = trial.write(text);
+  if (written) written = trial.sync();
+  const Status removed = remove_all(trial.path());
+  return written ? removed : written;
 }
 
 Result<bool> TuningCache::clear() const {
@@ -314,11 +331,12 @@ Result<bool> TuningCache::clear() const {
   return true;
 }
 
-Result<DirectoryLock> TuningCache::lock_for_measuring() const {
+Result<DirectoryLock> TuningCache::lock_for_measuring(std::span<const TuningEntry> expected) const {
   const std::string folder = join_path(directory_, "measuring");
   VOLTA_TRY(create_directories(folder));
-  VOLTA_TRY(check_replaceable(path()));
-  return DirectoryLock::acquire(folder);
+  VOLTA_TRY(DirectoryLock alone, DirectoryLock::acquire(folder));
+  VOLTA_TRY(try_add(expected));
+  return alone;
 }
 
 cpu::MatMulTuning to_tuning(std::span<const TuningEntry> entries, cpu::Simd simd) {

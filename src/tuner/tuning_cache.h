@@ -52,8 +52,7 @@ Result<std::vector<TuningEntry>> parse_tuning(std::string_view text, std::string
 /// The file of one CPU. Safe to use from several threads and processes at once.
 class TuningCache {
  public:
-  /// Of this CPU, where the environment says. kNotFound when neither VOLTA_CACHE_DIR nor HOME is
-  /// set.
+  /// Of this CPU, where the environment says. kIo when neither VOLTA_CACHE_DIR nor HOME is set.
   static Result<TuningCache> open();
   /// Of `signature`, in `directory`, which need not exist.
   TuningCache(std::string directory, CpuSignature signature);
@@ -67,17 +66,21 @@ class TuningCache {
   /// the log; a file that is not good is set aside.
   std::vector<TuningEntry> read_or_set_aside() const;
   /// Adds entries, or replaces those of the same kernels and shape. Waits a few seconds at most for
-  /// others that write. kIo.
+  /// others that write. kIo; kInvalidArgument where there would be too many.
   Status add(std::span<const TuningEntry> entries) const;
   /// Removes the file; false when there was none. kIo.
   Result<bool> clear() const;
 
-  /// For a program that measures: two at once would measure each other. Makes the folder, so that
-  /// one that cannot be written is found out before the work. kIo, naming the other process.
-  Result<DirectoryLock> lock_for_measuring() const;
+  /// For a program that measures: two at once would measure each other. Finds out before the work
+  /// whether add() will keep entries for the kernels and shapes of `expected`, whatever is found
+  /// for them: makes the folder and writes all of the new file, under another name. kIo (of another
+  /// process, naming it), kInvalidArgument where the file has no room for so many.
+  Result<DirectoryLock> lock_for_measuring(std::span<const TuningEntry> expected) const;
 
  private:
   Result<DirectoryLock> lock() const;
+  Result<std::string> text_with(std::span<const TuningEntry> entries) const;
+  Status try_add(std::span<const TuningEntry> entries) const;
   std::vector<TuningEntry> set_aside() const;
 
   std::string directory_;

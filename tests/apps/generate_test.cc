@@ -226,6 +226,28 @@ TEST_F(GenerateTest, TheCacheIsAsLargeAsTheRun) {
   EXPECT_THAT(whole.err, HasSubstr("(1 slots of 20000 tokens)"));
 }
 
+// A narrower cache takes half the memory and gives other bits, but hardly other numbers.
+TEST_F(GenerateTest, TheCacheMayBeNarrower) {
+  const auto first_logprob = [&](const std::string& dtype) {
+    const json result = generate_json({"--ids", "5,6,7", "-n", "1", "--kv-cache-dtype", dtype});
+    return result["logprobs"][0].get<double>();
+  };
+  const auto cache_bytes = [&](const std::string& dtype) {
+    const CommandResult result =
+        run_volta({"inspect", "model", "--output", "json", "--kv-cache-dtype", dtype}, dir_.path());
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out, nullptr, false)["memory"]["cache"].get<std::int64_t>();
+  };
+  const double exact = first_logprob("f32");
+  for (const std::string dtype : {"bf16", "f16"}) {
+    EXPECT_EQ(2 * cache_bytes(dtype), cache_bytes("f32"));
+    EXPECT_NE(first_logprob(dtype), exact);
+    EXPECT_NEAR(first_logprob(dtype), exact, 0.01);
+  }
+  expect_error({"--kv-cache-dtype", "q8"}, 2, "--kv-cache-dtype q8: use f32, bf16 or f16");
+  expect_error({"--kv-cache-dtype", "bf16", "--no-kv-cache"}, 2, "--kv-cache-dtype");
+}
+
 TEST_F(GenerateTest, APromptIsInterruptible) {
   write("long.txt", std::string(19'000, 'a') + "\n");
   CommandResult stopped;

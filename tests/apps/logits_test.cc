@@ -174,7 +174,7 @@ TEST_F(LogitsTest, SaysWhatIsWrongWithThePlace) {
   EXPECT_TRUE(std::filesystem::is_fifo(dir_.file("pipe")));
   std::filesystem::create_symlink("elsewhere", dir_.file("link"));
   expect_error("ids.safetensors", "link", 1, "is a symbolic link");
-  expect_error("ids.safetensors", "", 2, "give a file");
+  expect_error("ids.safetensors", "", 2, "--out: give the name");
 }
 
 TEST_F(LogitsTest, WeightsThatAreNotNumbersAreAnErrorAndNoFile) {

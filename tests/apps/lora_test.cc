@@ -115,7 +115,7 @@ TEST_F(LoraCommands, TrainGenerateEvaluateAndMerge) {
   EXPECT_EQ(*read_text_file(dir_.file("merged/tokenizer.json")),
             *read_text_file(dir_.file("base/step-2/tokenizer.json")));
   expect_error({"merge", "base", "--adapter", "lora", "--out", "merged"}, 2, "is not empty");
-  expect_error({"merge", "base", "--adapter", "lora", "--out", "text.txt"}, 2, "no folder");
+  expect_error({"merge", "base", "--adapter", "lora", "--out", "text.txt"}, 1, "no folder");
   expect_error({"merge", "base", "--adapter", "base", "--out", "x"}, 2, "no adapter");
   expect_error({"merge", "base", "--adapter", "lora", "--out", "text.txt/x"}, 1, "text.txt");
   expect_error({"generate", "lora"}, 2, "name its base model");

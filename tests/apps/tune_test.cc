@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <regex>
@@ -155,35 +156,39 @@ TEST_F(Tune, RefusesForeignAndDamagedImports) {
 }
 
 TEST_F(Tune, BadRequestsAreUsage) {
-  for (const std::vector<std::string>& words :
-       std::vector<std::vector<std::string>>{{},
-                                             {"--dim", "0"},
-                                             {"--dim", "-5"},
-                                             {"--dim", "99999999999999999999"},
-                                             {"--dim", "16777217"},
-                                             {"--dim", "x"},
-                                             {"--dim", "64", "--m", "1", "--n", "1", "--k", "1"},
-                                             {"--m", "4", "--n", "4"},
-                                             {"--dim", "64", "--dtype", "i8"},
-                                             {"--dim", "64", "--budget", "0"},
-                                             {"--dim", "64", "--budget", "nan"},
-                                             {"--dim", "64", "--output", "dot"},
-                                             {"--dim", "64", "--profile", "x.csv"},
-                                             {"--dim", "64", "--phase", "decode"},
-                                             {"--dim", "64", "--batch", "4"},
-                                             {"--dim", "64", "--vocab", "4"},
-                                             {"--dim", "64", "--a-dtype", "i8"},
-                                             {"--dim", "64", "--preset", "tiny"},
-                                             {"--dim", "64", "--device", "cuda"},
-                                             {"--dim", "64", "--device", "abacus"},
-                                             {"--preset", "huge"},
-                                             {"--preset", "tiny", "--model", "x"},
-                                             {"--preset", "tiny", "--tokens", "100000"},
-                                             {"--model", "x", "--vocab", "9"},
-                                             {"--model", "x", "--a-dtype", "bf16"},
-                                             {"--model", "x", "--transpose-b"},
-                                             {"--model", "x", "--plain"},
-                                             {"--model", "x", "--phase", "sleep"}}) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {},
+           {"--dim", "0"},
+           {"--dim", "-5"},
+           {"--dim", "99999999999999999999"},
+           {"--dim", "16777217"},
+           {"--dim", "x"},
+           {"--dim", "64", "--m", "1", "--n", "1", "--k", "1"},
+           {"--m", "4", "--n", "4"},
+           {"--dim", "64", "--dtype", "i8"},
+           {"--dim", "64", "--budget", "0"},
+           {"--dim", "64", "--budget", "nan"},
+           {"--dim", "64", "--output", "dot"},
+           {"--dim", "64", "--profile", "x.csv"},
+           {"--dim", "64", "--phase", "decode"},
+           {"--dim", "64", "--batch", "4"},
+           {"--dim", "64", "--vocab", "4"},
+           {"--dim", "64", "--a-dtype", "i8"},
+           {"--dim", "64", "--preset", "tiny"},
+           {"--dim", "64", "--device", "cuda"},
+           {"--dim", "64", "--device", "abacus"},
+           {"--preset", "huge"},
+           {"--preset", "tiny", "--model", "x"},
+           {"--dim", "64", "--weights", "q8"},
+           {"--preset", "tiny", "--phase", "decode", "--batch", "4"},
+           {"--preset", "tiny", "--phase", "prompt", "--tokens", "4"},
+           {"--preset", "tiny", "--phase", "train", "--weights", "q8"},
+           {"--preset", "tiny", "--tokens", "100000"},
+           {"--model", "x", "--vocab", "9"},
+           {"--model", "x", "--a-dtype", "bf16"},
+           {"--model", "x", "--transpose-b"},
+           {"--model", "x", "--plain"},
+           {"--model", "x", "--phase", "sleep"}}) {
     EXPECT_EQ(tune(words).exit_code, 2) << testing::PrintToString(words);
   }
   const CommandResult zero = volta({"tune", "matmul", "--dim", "64", "--runs", "0"});
@@ -279,12 +284,51 @@ TEST_F(Tune, NoPlaceForTheResultsEndsBeforeTheWork) {
   EXPECT_THAT(result.err, HasSubstr(path("file")));
   EXPECT_THAT(result.err, Not(HasSubstr("[1/1]")));
   const CommandResult homeless = tune({"--dim", "16"}, {{"VOLTA_CACHE_DIR", ""}, {"HOME", ""}});
-  EXPECT_EQ(homeless.exit_code, 3);
+  EXPECT_EQ(homeless.exit_code, 1);
   EXPECT_THAT(homeless.err, HasSubstr("set VOLTA_CACHE_DIR"));
   // Others run all the same.
   EXPECT_EQ(volta({"devices"}, {{"VOLTA_CACHE_DIR", path("file")}}).exit_code, 0);
   EXPECT_EQ(volta({"devices"}, {{"VOLTA_CACHE_DIR", ""}, {"HOME", ""}}).exit_code, 0);
   EXPECT_EQ(volta({"devices"}, {{"VOLTA_TUNING", "perhaps"}}).exit_code, 2);
+}
+
+TEST_F(Tune, AFullFileEndsBeforeTheWork) {
+  const tuner::TuningCache cache(parent_path(file()), tuner::cpu_signature());
+  std::vector<tuner::TuningEntry> entries;
+  for (int i = 0; i < tuner::kMostTuningEntries; ++i) {
+    const cpu::MatMulShape shape = {.threads = 1, .m = 16, .n = 16 + i, .k = 16};
+    const cpu::Simd simd = cpu::best_simd();
+    entries.push_back({.simd = simd,
+                       .shape = shape,
+                       .parameters = cpu::default_parameters(simd, shape.m, shape.packed),
+                       .default_gflops = 1,
+                       .tuned_gflops = 1});
+  }
+  ASSERT_TRUE(cache.add(entries));
+  const CommandResult full = tune({"--dim", "32", "--threads", "1"});
+  EXPECT_EQ(full.exit_code, 2);
+  EXPECT_THAT(full.err, HasSubstr("`volta tune clear`"));
+  EXPECT_THAT(full.err, Not(HasSubstr("[1/1]")));
+  // What has its place there is tuned anew.
+  EXPECT_EQ(tune({"--dim", "16", "--threads", "1"}).exit_code, 0);
+}
+
+TEST_F(Tune, WhatCannotBeKeptAfterAllIsPrinted) {
+  test::Command command(
+      {"tune", "matmul", "--preset", "tiny", "--phase", "decode", "--budget", "1"}, dir_.path(),
+      environment());
+  for (int i = 0; i < 3000 && !path_exists(file()); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  // While the second shape is measured.
+  ASSERT_TRUE(rename_path(path("cache"), path("away")));
+  ASSERT_TRUE(write_file_atomic(path("cache"), ""));
+  const CommandResult ended = command.wait();
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("measured, but not kept: 1 x "));
+  EXPECT_THAT(ended.err, HasSubstr(path("cache")));
+  EXPECT_GE(std::ranges::count(ended.out, '\n'), 3) << ended.out;
+  EXPECT_THAT(ended.out, HasSubstr("not all of it is kept"));
 }
 
 TEST_F(Tune, ADamagedFileIsSetAsideByWhoeverFindsIt) {
@@ -302,7 +346,7 @@ TEST_F(Tune, ADamagedFileIsSetAsideByWhoeverFindsIt) {
 
 TEST_F(Tune, TwoAtOnceDoNotMeasureEachOther) {
   const tuner::TuningCache cache(parent_path(file()), tuner::cpu_signature());
-  const auto first = cache.lock_for_measuring();
+  const auto first = cache.lock_for_measuring({});
   ASSERT_TRUE(first);
   const CommandResult second = tune({"--dim", "16"});
   EXPECT_EQ(second.exit_code, 1);

@@ -206,9 +206,9 @@ TEST_F(VoltaTest, BenchLengthsMustFitTheContext) {
 TEST_F(VoltaTest, ProfilesHaveAPlaceBeforeTheWorkBegins) {
   ASSERT_EQ(volta(train()).exit_code, 0);
   expect_error({"generate", "run", "--profile", "nowhere/p.txt"}, 1, "nowhere");
-  expect_error({"generate", "run", "--profile", "run"}, 1, "is a folder");
-  expect_error({"inspect", "run", "--profile", "p.txt"}, 2, "nothing to profile");
-  expect_error({"version", "--profile", "p.txt"}, 2, "nothing to profile");
+  expect_error({"generate", "run", "--profile", "run"}, 1, "it is a folder");
+  expect_error({"inspect", "run", "--profile", "p.txt"}, 2, "--profile has no effect");
+  expect_error({"version", "--profile", "p.txt"}, 2, "--profile has no effect");
   expect_error({"generate", "run", "--profile", ""}, 2, "--profile");
 }
 

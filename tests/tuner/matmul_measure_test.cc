@@ -83,6 +83,27 @@ TEST(MatMulMeasure, WhatTakesTooLongToBeginIsToldBefore) {
   }
 }
 
+TEST(MatMulMeasure, EndsWhileItBeginsWhenItIsTold) {
+  const Simd simd = cpu::best_simd();
+  // 16 Mi elements of b, and of a transposed a.
+  for (const MatMulShape& shape :
+       {MatMulShape{.m = 1, .n = 8192, .k = 2048},
+        MatMulShape{.b_type = DType::kBF16, .m = 1, .n = 2040, .k = 8190},
+        MatMulShape{.packed = false, .m = 1, .n = 8192, .k = 2048},
+        MatMulShape{.packed = false, .transpose_a = true, .m = 700, .n = 8, .k = 24'000}}) {
+    int asked = 0;
+    ASSERT_TRUE(MatMulMeasure::create(shape, simd, 1e9, [&] { return ++asked > 0; }));
+    EXPECT_GE(asked, 16);
+    for (const int last : {1, 2, asked / 2, asked - 1, asked}) {
+      int left = last;
+      const auto ended = MatMulMeasure::create(shape, simd, 1e9, [&] { return --left > 0; });
+      ASSERT_FALSE(ended);
+      EXPECT_EQ(ended.error().code(), ErrorCode::kInterrupted);
+      EXPECT_EQ(left, 0);  // At once.
+    }
+  }
+}
+
 TEST(MatMulMeasure, RefusesWhatCannotBe) {
   const auto code_of = [](const MatMulShape& shape) {
     const auto made = MatMulMeasure::create(shape, Simd::kSse4);

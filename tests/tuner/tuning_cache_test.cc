@@ -241,7 +241,9 @@ TEST(TuningCache, PlacesThatCannotBeWritten) {
   write(dir.file("file"), "");
   const TuningCache below_a_file(dir.file("file/tuning"), cpu_signature());
   EXPECT_FALSE(below_a_file.add({{entry_of(1)}}));
-  EXPECT_FALSE(below_a_file.lock_for_measuring());
+  const auto nowhere = below_a_file.lock_for_measuring({});
+  ASSERT_FALSE(nowhere);
+  EXPECT_EQ(nowhere.error().code(), ErrorCode::kIo);
   EXPECT_TRUE(below_a_file.read_or_set_aside().empty());
 
   const TuningCache cache(dir.file("tuning"), cpu_signature());
@@ -339,14 +341,42 @@ TEST(TuningCache, OneMeasuresAtATime) {
   const TempDir dir;
   const TuningCache cache(dir.path(), cpu_signature());
   {
-    const auto first = cache.lock_for_measuring();
+    const auto first = cache.lock_for_measuring({});
     ASSERT_TRUE(first);
-    const auto second = cache.lock_for_measuring();
+    const auto second = cache.lock_for_measuring({});
     ASSERT_FALSE(second);
     EXPECT_THAT(second.error().message(), HasSubstr(std::to_string(::getpid())));
     EXPECT_TRUE(cache.add({{entry_of(1)}}));  // The file itself is free.
   }
-  EXPECT_TRUE(cache.lock_for_measuring());
+  EXPECT_TRUE(cache.lock_for_measuring({}));
+}
+
+TEST(TuningCache, WhatWouldNotBeKeptIsToldBeforeTheWork) {
+  const TempDir dir;
+  const TuningCache cache(dir.file("tuning"), cpu_signature());
+  const std::vector<TuningEntry> expected = {entry_of(1), entry_of(64)};
+  ASSERT_TRUE(cache.lock_for_measuring(expected));
+  EXPECT_TRUE(cache.read()->empty());             // Nothing of them is kept yet,
+  EXPECT_EQ(*list_directory(dir.file("tuning")),  // and no trial is left.
+            (std::vector<std::string>{".lock", "measuring"}));
+  ASSERT_TRUE(cache.add({{entry_of(1)}}));
+  // A full disk: the two locks write, then the file does.
+  for (const test::FileCall call : {test::FileCall::kWrite, test::FileCall::kFsync}) {
+    test::FaultyFileOps faults;
+    faults.fail(call, call == test::FileCall::kWrite ? 3 : 1, ENOSPC);
+    const ScopedFileOps scope(faults);
+    const auto refused = cache.lock_for_measuring(expected);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), ErrorCode::kIo);
+    EXPECT_THAT(refused.error().message(), HasSubstr("free some space"));
+  }
+  EXPECT_EQ(*cache.read(), std::vector{entry_of(1)});
+  EXPECT_EQ(list_directory(dir.file("tuning"))->size(), 3u);
+  // A bad file is set aside, as it would be later.
+  write(cache.path(), "{");
+  const Log log;
+  EXPECT_TRUE(cache.lock_for_measuring(expected));
+  EXPECT_THAT(log.text(), HasSubstr("set aside"));
 }
 
 TEST(TuningCache, AFullFileTakesNoMore) {
@@ -360,6 +390,11 @@ TEST(TuningCache, AFullFileTakesNoMore) {
   ASSERT_FALSE(added);
   EXPECT_THAT(added.error().message(), HasSubstr("volta tune clear"));
   EXPECT_EQ(cache.read()->size(), entries.size());
+  // Told before anything is measured, but for what has its place already.
+  const auto refused = cache.lock_for_measuring({{entry_of(64, 100), entry_of(1)}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(cache.lock_for_measuring({{entry_of(64, 100)}}));
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ Status check_target(const std::string& directory, bool replace) {
   const auto refuse = [&](std::string_view what) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' {}", directory, what));
   };
-  if (!is_directory(directory)) return refuse("is a file; name a folder");
+  VOLTA_TRY(create_directories(directory));  // Refuses what is no folder.
   VOLTA_TRY(const auto names, list_directory(directory));
   if (!names.empty() && !replace) {
     return refuse("is not empty; name another folder, or use --force to replace the model in it");

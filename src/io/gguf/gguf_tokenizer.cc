@@ -372,10 +372,10 @@ Result<std::string> gguf_tokenizer_json(const GgufFile& file) {
     VOLTA_TRY(const auto text, file.get_string("tokenizer.huggingface.json"));
     return std::string(text);
   }
-  if (file.find("tokenizer.ggml.model") == nullptr) {
+  VOLTA_TRY(const auto model, file.get_string_or(kGgufTokenizerModel, kGgufNoTokenizer));
+  if (model == kGgufNoTokenizer || model == "none") {  // Both are in use.
     return fail(ErrorCode::kNotFound, fmt::format("{} has no tokenizer", file.path()));
   }
-  VOLTA_TRY(const auto model, file.get_string("tokenizer.ggml.model"));
   if (model != "gpt2" && model != "llama") {
     return fail(ErrorCode::kUnsupported,
                 fmt::format("{}: tokenizer.ggml.model '{}'; Volta knows gpt2 (byte-level BPE) and "

@@ -38,6 +38,10 @@ struct GgufTokenIds {
 /// kInvalidFile for an id outside the vocabulary.
 Result<GgufTokenIds> gguf_token_ids(const GgufFile& file);
 
+/// The key that names the kind of tokenizer, and its value where there is none.
+inline constexpr std::string_view kGgufTokenizerModel = "tokenizer.ggml.model";
+inline constexpr std::string_view kGgufNoTokenizer = "no_vocab";
+
 /// The tokenizer as tokenizer.json: tokenizer.huggingface.json where the file has it, otherwise
 /// made of tokenizer.ggml.* (models gpt2, with a known tokenizer.ggml.pre, and llama). kNotFound
 /// when the file has no tokenizer; kUnsupported for another model or pre-tokenizer, naming the

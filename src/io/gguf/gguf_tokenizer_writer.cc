@@ -195,7 +195,7 @@ Result<bool> add_lists(const JsonValue& root, const JsonRef& model, const Lists&
   const GgufPreTokenizer* split = name_split(root, ignore_merges);
   const std::optional<bool> prefix = bytes ? spaces_prefix(root) : std::nullopt;
   if (split == nullptr && !prefix) return false;
-  metadata.add_string("tokenizer.ggml.model", split != nullptr ? "gpt2" : "llama");
+  metadata.add_string(kGgufTokenizerModel, split != nullptr ? "gpt2" : "llama");
   metadata.add_string("tokenizer.ggml.pre", split != nullptr ? split->name : "default");
   metadata.add_strings("tokenizer.ggml.tokens", lists.tokens);
   metadata.add_ints("tokenizer.ggml.token_type", lists.types);
@@ -302,6 +302,7 @@ Result<bool> add_gguf_tokenizer(const TokenizerFiles& files, std::int64_t vocab_
       files.chat_template.empty() ? chat_template_of(config) : files.chat_template;
   if (!chat.empty()) metadata.add_string("tokenizer.chat_template", chat);
   if (files.tokenizer.empty()) {
+    metadata.add_string(kGgufTokenizerModel, kGgufNoTokenizer);
     VOLTA_TRY(add_roles(generation, config, empty_lists(vocab_size), "", metadata));
     return true;
   }
@@ -310,6 +311,7 @@ Result<bool> add_gguf_tokenizer(const TokenizerFiles& files, std::int64_t vocab_
   VOLTA_TRY(const JsonRef model, ref.member("model"));
   VOLTA_TRY(const Lists lists, read_lists(ref, model, vocab_size));
   VOLTA_TRY(const bool complete, add_lists(root, model, lists, metadata));
+  if (!complete) metadata.add_string(kGgufTokenizerModel, kGgufNoTokenizer);
   VOLTA_TRY(Roles roles,
             add_roles(generation, config, lists, text_of(&model.node(), "unk_token"), metadata));
   VOLTA_TRY(add_around(files, roles, metadata));

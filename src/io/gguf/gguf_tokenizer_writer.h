@@ -24,7 +24,9 @@ Result<TokenizerFiles> read_tokenizer_files(const std::string& directory);
 /// Adds tokenizer.json itself (tokenizer.huggingface.json, by which Volta reads the same ids back),
 /// special ids, the chat template, and tokenizer.ggml.* for other programs. False when
 /// tokenizer.ggml.* cannot say what the tokenizer does (a model that is no byte-level or
-/// SentencePiece BPE, an unknown split). kInvalidFile for a tokenizer that does not fit vocab_size.
+/// SentencePiece BPE, an unknown split): then, and for a folder without one, it says that there is
+/// none, since llama.cpp loads no file that says nothing. kInvalidFile for a tokenizer that does
+/// not fit vocab_size.
 Result<bool> add_gguf_tokenizer(const TokenizerFiles& files, std::int64_t vocab_size,
                                 GgufMetadata& metadata);
 

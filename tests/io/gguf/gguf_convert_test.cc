@@ -150,7 +150,7 @@ TEST_F(ConvertCase, NothingIsReplacedUnasked) {
   expect_error(to_folder(true), refused, "holds a model in several files");
   fs::remove_all(dir_.file("out"));
   write("out", "a file");
-  expect_error(to_folder(true), refused, "is a file; name a folder");
+  expect_error(to_folder(true), ErrorCode::kIo, "what is there is no folder");
   fs::remove(dir_.file("out"));
   ASSERT_TRUE(to_folder());
   write("there.gguf", "x");

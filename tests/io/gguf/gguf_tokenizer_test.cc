@@ -191,6 +191,8 @@ TEST(GgufTokenizer, DamagedOnesAreRefused) {
     return few;
   };
   expect_error(gguf_tokenizer(*GgufSample().parse()), ErrorCode::kNotFound, "has no tokenizer");
+  refuse(Few("no_vocab"), ErrorCode::kNotFound, "has no tokenizer");
+  refuse(Few("none"), ErrorCode::kNotFound, "has no tokenizer");
   refuse(Few("bert"), unsupported, "tokenizer.ggml.model 'bert'; Volta knows gpt2");
   refuse(with("gpt2", [](Few& f) { f.tokens.clear(); }), invalid, "is missing or empty");
   refuse(with("gpt2", [](Few& f) { f.tokens.push_back("a"); }), invalid, "a");

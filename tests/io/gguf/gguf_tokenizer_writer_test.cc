@@ -112,9 +112,21 @@ TEST(TokenizerWriter, OthersAreStoredAsTheyAre) {
     files.tokenizer = tokenizer_data(name)["tokenizer"].dump();
     write(files, 4096, written);
     EXPECT_FALSE(written.complete);
-    EXPECT_EQ(written.file->find("tokenizer.ggml.model"), nullptr);
+    EXPECT_EQ(*written.file->get_string("tokenizer.ggml.model"), "no_vocab");
     EXPECT_TRUE(gguf_tokenizer(*written.file)) << name;
   }
+}
+
+// llama.cpp takes no file without the key (llama-vocab.cpp), and this word for "none".
+TEST(TokenizerWriter, AFolderWithoutOneSaysSo) {
+  Written written;
+  write({}, 16, written);
+  ASSERT_TRUE(written.file) << written.file.error().message();
+  EXPECT_TRUE(written.complete);
+  EXPECT_EQ(*written.file->get_string("tokenizer.ggml.model"), "no_vocab");
+  const auto none = gguf_tokenizer(*written.file);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code(), ErrorCode::kNotFound);
 }
 
 const char* const kBytes =
