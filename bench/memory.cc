@@ -302,18 +302,20 @@ class Cases {
   // What decoding does with the caches of many sequences, or of many layers.
   Status add_caches() {
     const std::int64_t sequences = 64, time = kRows / sequences;
-    const Shape rows(sequences, time, kColumns), cache(sequences, 12, time, 64);
+    const Shape rows(sequences, time, kColumns);
+    const Shape keys = key_cache_shape(sequences, 12, time, 64);
+    const Shape values = value_cache_shape(sequences, 12, time, 64);
     VOLTA_TRY(const View start, allocate(DType::kI32, Shape(sequences)));
     VOLTA_TRY(const View count, allocate(DType::kI32, Shape(sequences)));
     std::fill_n(start.as<std::int32_t>(), sequences, 0);
     std::fill_n(count.as<std::int32_t>(), sequences, static_cast<std::int32_t>(time));
     const KvAppend append{{.heads = 12, .kv_heads = 12, .head_dim = 64}};
     add("KvAppend", append,
-        {large(0, rows), large(1, rows), large(3, cache), large(4, cache), start, count}, {},
+        {large(0, rows), large(1, rows), large(3, keys), large(4, values), start, count}, {},
         {.reads = 2, .writes = 2});
     add("KvAppendBf16", append,
-        {large(0, rows), large(1, rows), large(3, cache, DType::kBF16),
-         large(4, cache, DType::kBF16), start, count},
+        {large(0, rows), large(1, rows), large(3, keys, DType::kBF16),
+         large(4, values, DType::kBF16), start, count},
         {}, {.reads = 4, .writes = 2, .floats = kFloats / 2});
     VOLTA_TRY(add_decode(12, 12));
     VOLTA_TRY(add_decode(32, 4));
@@ -332,7 +334,6 @@ class Cases {
       VOLTA_TRY(const View count, allocate(DType::kI32, Shape(sequences)));
       std::fill_n(start.as<std::int32_t>(), sequences, static_cast<std::int32_t>(positions - 1));
       std::fill_n(count.as<std::int32_t>(), sequences, 1);
-      const Shape cache(sequences, kv_heads, positions, dim);
       // The streams that only the outputs of other cases use: finite, as floats and as bf16.
       AttentionShape shape{.heads = static_cast<std::int32_t>(heads),
                            .kv_heads = static_cast<std::int32_t>(kv_heads),
@@ -340,7 +341,9 @@ class Cases {
                            .scale = 0.125f};
       add("Decode" + std::to_string(heads) + "/" + std::to_string(kv_heads) + "/" +
               std::string(dtype_name(dtype)),
-          CachedAttention{shape}, {q, large(1, cache, dtype), large(2, cache, dtype), start, count},
+          CachedAttention{shape},
+          {q, large(1, key_cache_shape(sequences, kv_heads, positions, dim), dtype),
+           large(2, value_cache_shape(sequences, kv_heads, positions, dim), dtype), start, count},
           {y}, {.reads = 2, .floats = sequences * one * dtype_size(dtype) / 4});
     }
     return {};

@@ -33,12 +33,8 @@ Status check_sizes(const TransformerConfig& config, std::int64_t slots, std::int
   return {};
 }
 
-// The shape of one layer's k or v, of sizes that were checked.
-Result<TensorSpec> layer_spec(const TransformerConfig& config, std::int64_t slots,
-                              const CacheLayout& layout, DType dtype) {
-  const TensorSpec spec{dtype, Shape(slots, config.kv_heads, layout.rows, config.head_dim)};
-  VOLTA_TRY(check_spec(spec));
-  return spec;
+constexpr std::int64_t whole_blocks(std::int64_t rows) {
+  return (rows + kAttentionKeyBlock - 1) / kAttentionKeyBlock * kAttentionKeyBlock;
 }
 
 }  // namespace
@@ -46,11 +42,16 @@ Result<TensorSpec> layer_spec(const TransformerConfig& config, std::int64_t slot
 CacheLayout cache_layout(const TransformerConfig& config, std::int64_t layer,
                          std::int64_t capacity) {
   const std::int64_t window = config.layer_window(layer);
-  if (window == 0 || window >= capacity) return {capacity, false};
-  const std::int64_t needed = window - 1 + kLargestChunk;
-  const std::int64_t ring =
-      (needed + kAttentionKeyBlock - 1) / kAttentionKeyBlock * kAttentionKeyBlock;
-  return ring < capacity ? CacheLayout{ring, true} : CacheLayout{capacity, false};
+  const CacheLayout whole = {whole_blocks(capacity), false};
+  if (window == 0 || window >= capacity) return whole;
+  const std::int64_t ring = whole_blocks(window - 1 + kLargestChunk);
+  return ring < whole.rows ? CacheLayout{ring, true} : whole;
+}
+
+AttentionKvSpecs cache_specs(const TransformerConfig& config, const CacheLayout& layout,
+                             std::int64_t slots, DType dtype) {
+  return {{dtype, key_cache_shape(slots, config.kv_heads, layout.rows, config.head_dim)},
+          {dtype, value_cache_shape(slots, config.kv_heads, layout.rows, config.head_dim)}};
 }
 
 Result<std::int64_t> TransformerKvCache::bytes_for(const TransformerConfig& config,
@@ -60,8 +61,9 @@ Result<std::int64_t> TransformerKvCache::bytes_for(const TransformerConfig& conf
   std::int64_t bytes = 0;
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const CacheLayout layout = cache_layout(config, layer, capacity);
-    VOLTA_TRY(const TensorSpec spec, layer_spec(config, slots, layout, dtype));
-    bytes += 2 * spec.bytes();  // Far from overflowing: check_spec() bounds it, validate() layers.
+    const AttentionKvSpecs specs = cache_specs(config, layout, slots, dtype);
+    VOLTA_TRY(check_spec(specs.v));              // It bounds both, which have as many elements.
+    bytes += specs.k.bytes() + specs.v.bytes();  // Far from overflowing: validate() bounds layers.
   }
   return bytes;
 }
@@ -76,11 +78,11 @@ Result<TransformerKvCache> TransformerKvCache::create(const TransformerConfig& c
   cache.reached_.assign(static_cast<std::size_t>(slots), 0);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const CacheLayout layout = cache_layout(config, layer, capacity);
-    VOLTA_TRY(const TensorSpec spec, layer_spec(config, slots, layout, dtype));
+    const AttentionKvSpecs specs = cache_specs(config, layout, slots, dtype);
     if (layout.ring) cache.rings_.push_back({config.layer_window(layer), layout.rows});
     AttentionKvCache one;
-    VOLTA_TRY(one.k, Tensor::zeros(spec, device.memory()));
-    VOLTA_TRY(one.v, Tensor::zeros(spec, device.memory()));
+    VOLTA_TRY(one.k, Tensor::zeros(specs.k, device.memory()));
+    VOLTA_TRY(one.v, Tensor::zeros(specs.v, device.memory()));
     cache.layers_.push_back(std::move(one));
   }
   return cache;

@@ -20,15 +20,23 @@ inline constexpr std::int64_t kLargestChunk = 256;
 
 /// How the positions of a sequence lie in one layer's cache.
 struct CacheLayout {
-  std::int64_t rows = 0;
-  bool ring = false;  ///< Position p lies in row p % rows; otherwise in row p.
+  std::int64_t rows = 0;  ///< A multiple of kAttentionKeyBlock.
+  bool ring = false;      ///< Position p lies in row p % rows; otherwise in row p.
 };
-/// The layout for sequences of up to `capacity` tokens: a ring of the layer's window and a chunk,
-/// in whole key blocks, where that is smaller than the capacity.
+/// The layout for sequences of up to `capacity` tokens, in whole key blocks: a ring of the layer's
+/// window and a chunk where that is smaller.
 CacheLayout cache_layout(const TransformerConfig& config, std::int64_t layer,
                          std::int64_t capacity);
 
-/// One layer's cache: [slots, kv_heads, rows, head_dim], contiguous per head.
+/// What one layer's cache consists of: see key_cache_shape(), value_cache_shape().
+struct AttentionKvSpecs {
+  TensorSpec k;
+  TensorSpec v;
+};
+AttentionKvSpecs cache_specs(const TransformerConfig& config, const CacheLayout& layout,
+                             std::int64_t slots, DType dtype);
+
+/// One layer's cache.
 struct AttentionKvCache {
   Tensor k;
   Tensor v;

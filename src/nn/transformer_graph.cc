@@ -398,10 +398,9 @@ Result<Graph> build_cached_graph(const TransformerConfig& config,
     context.prefix = block_prefix(config, layer);
     const CacheLayout layout = cache_layout(config, layer, capacity);
     context.ring = layout.ring;
-    const TensorSpec cache{options.cache_dtype,
-                           Shape(options.slots, config.kv_heads, layout.rows, config.head_dim)};
-    VOLTA_TRY(context.cache_k, graph.state(fmt::format("cache.{}.k", layer), cache));
-    VOLTA_TRY(context.cache_v, graph.state(fmt::format("cache.{}.v", layer), cache));
+    const auto cache = cache_specs(config, layout, options.slots, options.cache_dtype);
+    VOLTA_TRY(context.cache_k, graph.state(fmt::format("cache.{}.k", layer), cache.k));
+    VOLTA_TRY(context.cache_v, graph.state(fmt::format("cache.{}.v", layer), cache.v));
     VOLTA_TRY(x, TransformerBlock::build(context, x));
   }
   VOLTA_TRY(x, graph.add_one(GatherRows{}, {x, last}));

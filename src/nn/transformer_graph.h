@@ -79,7 +79,7 @@ Result<Graph> build_evaluation_graph(const TransformerConfig& config, std::int64
 /// Prefill (C > 1) and decode (C = 1) over a KV cache.
 /// Inputs: "ids" i32[S, C], "positions" i32[S, C], "start" i32[S] (tokens already cached), "count"
 /// i32[S] (valid rows; 0 skips the slot), "last" i32[S] = max(count - 1, 0).
-/// States: "cache.N.k", "cache.N.v" f[S, kv_heads, rows, head_dim], rows as cache_layout() says.
+/// States: "cache.N.k", "cache.N.v" as cache_layout() and cache_specs() say.
 /// Outputs: "logits" f32[S, V] of each slot's last valid row. With sampling also inputs
 /// "sampling" f32[S, kSampleParams] and "sample_rng" i64[S, 2], state "counts" i32[S, 2, V],
 /// outputs "token" i32[S] and "logprob" f32[S]; with top > 0 "top_tokens" i32[S, top] and

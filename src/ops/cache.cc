@@ -8,18 +8,20 @@ namespace {
 // cache_k, cache_v, start, count, which follow the `sequences` new rows in both ops.
 Status check_cache(const Check& check, const AttentionShape& shape, Specs inputs,
                    std::size_t sequences) {
-  const TensorSpec& cache = inputs[sequences];
+  const TensorSpec& keys = inputs[sequences];
   const std::int64_t slots = inputs[0].shape[0];
+  const std::int64_t positions = keys.shape[2] * kAttentionKeyBlock;
   VOLTA_TRY(check.floating(sequences, "cache_k"));
-  VOLTA_TRY(check.that(cache.shape == Shape(slots, shape.kv_heads, cache.shape[2], shape.head_dim),
-                       "cache_k [sequences, kv_heads, capacity, head_dim]"));
+  VOLTA_TRY(
+      check.that(keys.shape == key_cache_shape(slots, shape.kv_heads, positions, shape.head_dim),
+                 "cache_k [sequences, kv_heads, blocks of 64 positions, head_dim, 64]"));
   if (shape.ring) {
-    VOLTA_TRY(check.that(shape.window > 0 && cache.shape[2] % kAttentionKeyBlock == 0 &&
-                             cache.shape[2] >= shape.window + inputs[0].shape[1] - 1,
-                         "with a ring: a window, and a capacity of whole key blocks of 64 that "
-                         "holds it and the new rows"));
+    VOLTA_TRY(check.that(shape.window > 0 && positions >= shape.window + inputs[0].shape[1] - 1,
+                         "with a ring: a window, and a cache that holds it and the new rows"));
   }
-  VOLTA_TRY(check.is(sequences + 1, "cache_v", cache));
+  VOLTA_TRY(
+      check.is(sequences + 1, "cache_v",
+               {keys.dtype, value_cache_shape(slots, shape.kv_heads, positions, shape.head_dim)}));
   VOLTA_TRY(check.is(sequences + 2, "start", {DType::kI32, Shape(slots)}));
   return check.is(sequences + 3, "count", {DType::kI32, Shape(slots)});
 }

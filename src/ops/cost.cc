@@ -110,9 +110,9 @@ double flops(const AttentionGrad& op, Specs in, Specs) {
 }
 
 double flops(const CachedAttention& op, Specs in, Specs) {
-  const Shape& cache = in[1].shape;
+  const std::int64_t positions = in[2].shape[2];
   const double keys = static_cast<double>(
-      op.shape.window > 0 ? std::min<std::int64_t>(cache[2], op.shape.window) : cache[2]);
+      op.shape.window > 0 ? std::min<std::int64_t>(positions, op.shape.window) : positions);
   const double rows = static_cast<double>(in[0].shape.rows());
   return rows * keys * static_cast<double>(op.shape.heads) *
          (4 * static_cast<double>(op.shape.head_dim) + kNonlinear);

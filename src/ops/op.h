@@ -219,8 +219,7 @@ struct AttentionShape {
   float scale = 1.0f;       ///< Scores are scale * q k^T.
   bool packed = false;      ///< One input [.., (heads + 2 kv_heads) head_dim] = q | k | v.
   /// The ops over caches only: position p lies at row p % P of a cache that may be shorter than the
-  /// sequence. P is a multiple of kAttentionKeyBlock and at least window + rows - 1, so that no row
-  /// still to be seen is overwritten and no block is split.
+  /// sequence. P is at least window + rows - 1, so that no row still to be seen is overwritten.
   bool ring = false;
   bool operator==(const AttentionShape&) const = default;
 };
@@ -243,10 +242,21 @@ struct AttentionGrad {
   bool operator==(const AttentionGrad&) const = default;
 };
 
+/// The caches of the keys and of the values of P positions, a multiple of kAttentionKeyBlock. Keys
+/// lie as the scores of a block are computed: element d of position p at [.., p / 64, d, p % 64].
+constexpr Shape key_cache_shape(std::int64_t sequences, std::int64_t kv_heads,
+                                std::int64_t positions, std::int64_t head_dim) {
+  return {sequences, kv_heads, positions / kAttentionKeyBlock, head_dim, kAttentionKeyBlock};
+}
+constexpr Shape value_cache_shape(std::int64_t sequences, std::int64_t kv_heads,
+                                  std::int64_t positions, std::int64_t head_dim) {
+  return {sequences, kv_heads, positions, head_dim};
+}
+
 /// Writes the keys and values of rows t < count[s] at positions start[s] + t of the caches (modulo
 /// P with `ring`). in: qkv f32[S, C, ..] if packed, otherwise k and v f32[S, C, kv_heads head_dim];
-///     cache_k f[S, kv_heads, P, head_dim] (written), cache_v like it (written),
-///     start i32[S], count i32[S]   out: none
+///     cache_k f[S, kv_heads, P / 64, head_dim, 64] (written),
+///     cache_v like it [S, kv_heads, P, head_dim] (written), start i32[S], count i32[S]   out: none
 struct KvAppend {
   AttentionShape shape;
   bool operator==(const KvAppend&) const = default;
@@ -255,7 +265,7 @@ struct KvAppend {
 /// Keys are combined in fixed blocks from position 0, so that a row's bits depend neither on how
 /// many rows are computed with it nor on the capacity.
 /// in: qkv f32[S, C, ..] if packed, otherwise q f32[S, C, heads head_dim];
-///     cache_k, cache_v f[S, kv_heads, P, head_dim], start i32[S], count i32[S]
+///     cache_k, cache_v, start and count as for KvAppend
 /// out: y f32[S, C, heads head_dim]
 struct CachedAttention {
   AttentionShape shape;

@@ -124,7 +124,7 @@ TEST_F(VerifyTest, InspectTellsTheMemory) {
   ASSERT_TRUE(memory);
   EXPECT_EQ(*ref.get_string("family"), "gpt2");
   EXPECT_EQ(*ref.member("config")->get_int("vocab_size"), 256);
-  EXPECT_EQ(*memory->get_int("cache"), 2 * 4 * 3 * 16 * 16);
+  EXPECT_EQ(*memory->get_int("cache"), 2 * 4 * 3 * 64 * 16);  // Of 64 positions: a whole block.
   EXPECT_EQ(*memory->get_int("total"), *memory->get_int("weights") + *memory->get_int("cache") +
                                            *memory->get_int("prefill") +
                                            *memory->get_int("decode") + *memory->get_int("tables"));

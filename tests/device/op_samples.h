@@ -36,11 +36,11 @@ inline std::vector<OpSample> op_samples() {
   const AttentionShape heads = {.heads = 4, .kv_heads = 2, .head_dim = 8, .scale = 0.35f};
   AttentionShape packed = heads;
   packed.packed = true;
-  const Shape rows(2, 3);          // B, T
-  const Shape q(2, 3, 32);         // B, T, heads head_dim
-  const Shape kv(2, 3, 16);        // B, T, kv_heads head_dim
-  const Shape all(2, 3, 64);       // B, T, (heads + 2 kv_heads) head_dim
-  const Shape cache(2, 2, 16, 8);  // S, kv_heads, P, head_dim
+  const Shape rows(2, 3);     // B, T
+  const Shape q(2, 3, 32);    // B, T, heads head_dim
+  const Shape kv(2, 3, 16);   // B, T, kv_heads head_dim
+  const Shape all(2, 3, 64);  // B, T, (heads + 2 kv_heads) head_dim
+  const Shape keys = key_cache_shape(2, 2, 64, 8), values = value_cache_shape(2, 2, 64, 8);
   const Tensor start = ints(Shape(2), {0, 5});
   const Tensor count = ints(Shape(2), {3, 2});
   const Tensor stats = floats(Shape(3), {1.0f, 0.5f, 1.0f});
@@ -82,8 +82,8 @@ inline std::vector<OpSample> op_samples() {
       {Attention{.shape = heads}, {wave(q), wave(kv, 1), wave(kv, 2)}},
       {AttentionGrad{.shape = heads},
        {wave(q), wave(kv, 1), wave(kv, 2), wave(q, 3), positive_wave(Shape(2, 4, 3)), wave(q, 4)}},
-      {KvAppend{heads}, {wave(kv), wave(kv, 1), wave(cache, 2), wave(cache, 3), start, count}},
-      {CachedAttention{heads}, {wave(q), wave(cache, 1), wave(cache, 2), start, count}},
+      {KvAppend{heads}, {wave(kv), wave(kv, 1), wave(keys, 2), wave(values, 3), start, count}},
+      {CachedAttention{heads}, {wave(q), wave(keys, 1), wave(values, 2), start, count}},
       {CrossEntropy{}, {wave(Shape(4, 9)), targets}},
       {CrossEntropyGrad{},
        {wave(Shape(4, 9)), targets, positive_wave(Shape(4)), wave(Shape(4), 1)}},

@@ -1,5 +1,7 @@
 // KvAppend and CachedAttention: chunks and single rows give the bits of one prefill, alone or in a
 // batch, whatever the capacity; what lies beyond a row's position is never read into it.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +15,10 @@
 namespace volta::test {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 float read_element(DType dtype, const std::byte* at) {
@@ -21,19 +27,25 @@ float read_element(DType dtype, const std::byte* at) {
   return dtype == DType::kBF16 ? cpu::to_f32(cpu::BF16{bits}) : cpu::to_f32(cpu::F16{bits});
 }
 
-// The caches of some sequences, all NaN to begin with.
+constexpr std::int64_t whole_blocks(std::int64_t positions) {
+  return (positions + kAttentionKeyBlock - 1) / kAttentionKeyBlock * kAttentionKeyBlock;
+}
+
+// The caches of some sequences for so many positions or a few more, all NaN to begin with.
 struct Caches {
-  Caches(const AttentionCase& c, std::int64_t sequences, std::int64_t capacity, DType type)
-      : dtype(type), shape(sequences, c.kv_heads, capacity, c.head_dim) {
-    const auto bytes = static_cast<std::size_t>(shape.elements() * dtype_size(dtype));
+  Caches(const AttentionCase& c, std::int64_t sequences, std::int64_t positions, DType type)
+      : dtype(type),
+        shape_k(key_cache_shape(sequences, c.kv_heads, whole_blocks(positions), c.head_dim)),
+        shape_v(value_cache_shape(sequences, c.kv_heads, whole_blocks(positions), c.head_dim)) {
+    const auto bytes = static_cast<std::size_t>(shape_v.elements() * dtype_size(dtype));
     k.assign(bytes, std::byte{0xFF});
     v.assign(bytes, std::byte{0xFF});
   }
-  View view_k() { return {k.data(), dtype, shape}; }
-  View view_v() { return {v.data(), dtype, shape}; }
+  View view_k() { return {k.data(), dtype, shape_k}; }
+  View view_v() { return {v.data(), dtype, shape_v}; }
 
   DType dtype;
-  Shape shape;
+  Shape shape_k, shape_v;
   bool ring = false;
   std::vector<std::byte> k, v;
 };
@@ -182,7 +194,7 @@ TEST(CachedAttention, ARingGivesTheBitsOfTheWholeCache) {
                               .window = window,
                               .packed = packed};
         const Qkv qkv = random_qkv(c);
-        const std::int64_t ring = (window - 1 + rows + 63) / 64 * 64;
+        const std::int64_t ring = whole_blocks(window - 1 + rows);
         for (const DType dtype : {DType::kF32, DType::kBF16}) {
           SCOPED_TRACE(c.name() + " " + std::to_string(rows) + std::string(dtype_name(dtype)));
           const cpu::Context context{cpu::best_simd(), &pool, nullptr};
@@ -214,30 +226,40 @@ TEST(CachedAttention, ABatchGivesTheBitsOfEachSequenceAlone) {
   }
 }
 
-// The cache of a step: four positions a sequence, one head of one element.
+// The cache of a step: 64 positions a sequence, one head of one element.
 struct TinyStep {
   TinyStep() { pool = std::make_unique<ThreadPool>(make_pool(2)); }
 
   // Appends value 10 t + s for row t of sequence s, then attends with it.
   void run(std::vector<std::int32_t> start, std::vector<std::int32_t> count, std::int64_t rows) {
     const auto sequences = static_cast<std::int64_t>(start.size());
-    const Shape x_shape(sequences, rows, 1), cache_shape(sequences, 1, 4, 1), s_shape(sequences);
+    const Shape x_shape(sequences, rows, 1), s_shape(sequences);
     std::vector<float> x;
     for (std::int64_t s = 0; s < sequences; ++s) {
       for (std::int64_t t = 0; t < rows; ++t) x.push_back(static_cast<float>(10 * t + s + 1));
     }
-    cache_k.assign(static_cast<std::size_t>(4 * sequences), 0.0f);
+    cache_k.assign(static_cast<std::size_t>(64 * sequences), 0.0f);
     cache_v.assign(cache_k.size(), 0.0f);
     y.assign(x.size(), kNan);
     bad = 0;
     const cpu::Context context{cpu::best_simd(), pool.get(), &bad};
-    const View xs = view_of(x, x_shape), k = view_of(cache_k, cache_shape),
-               v = view_of(cache_v, cache_shape), starts = view_of(start, s_shape),
-               counts = view_of(count, s_shape);
+    const View xs = view_of(x, x_shape), k = view_of(cache_k, key_cache_shape(sequences, 1, 64, 1)),
+               v = view_of(cache_v, value_cache_shape(sequences, 1, 64, 1)),
+               starts = view_of(start, s_shape), counts = view_of(count, s_shape);
     run_op(KvAppend{{.head_dim = 1}}, {xs, xs, k, v, starts, counts}, {}, context);
     bad_append = bad.exchange(0);
     run_op(CachedAttention{{.head_dim = 1, .scale = 0.0f}}, {xs, k, v, starts, counts},
            {view_of(y, x_shape)}, context);
+  }
+
+  // What is not zero in the caches of keys and of values, which agree: (place, value).
+  std::vector<std::pair<std::size_t, float>> written() const {
+    EXPECT_EQ(cache_k, cache_v);  // Keys of one element lie like values.
+    std::vector<std::pair<std::size_t, float>> all;
+    for (std::size_t i = 0; i < cache_k.size(); ++i) {
+      if (cache_k[i] != 0.0f) all.emplace_back(i, cache_k[i]);
+    }
+    return all;
   }
 
   std::unique_ptr<ThreadPool> pool;
@@ -249,8 +271,7 @@ struct TinyStep {
 TEST(KvAppend, WritesRowsThatCountAtTheirPositions) {
   TinyStep step;
   step.run({0, 2}, {2, 1}, 3);
-  EXPECT_EQ(step.cache_k, (std::vector<float>{1, 11, 0, 0, 0, 0, 2, 0}));
-  EXPECT_EQ(step.cache_v, step.cache_k);
+  EXPECT_THAT(step.written(), ElementsAre(Pair(0, 1), Pair(1, 11), Pair(66, 2)));
   EXPECT_EQ(step.bad_append, 0);
   EXPECT_EQ(step.bad, 0);
   // A scale of 0 weighs all alike: means over the positions up to each row's.
@@ -259,20 +280,20 @@ TEST(KvAppend, WritesRowsThatCountAtTheirPositions) {
 
 TEST(KvAppend, SkipsAndReportsRowsOutsideTheCache) {
   TinyStep step;
-  step.run({0, 3}, {1, 3}, 3);  // Positions 3, 4, 5 of 4.
-  EXPECT_EQ(step.cache_k, (std::vector<float>{1, 0, 0, 0, 0, 0, 0, 2}));
+  step.run({0, 63}, {1, 3}, 3);  // Positions 63, 64, 65 of 64.
+  EXPECT_THAT(step.written(), ElementsAre(Pair(0, 1), Pair(127, 2)));
   EXPECT_EQ(step.bad_append, 2);
   EXPECT_EQ(step.bad, 2);
-  EXPECT_EQ(step.y, (std::vector<float>{1, 0, 0, 0.5f, 0, 0}));
+  EXPECT_EQ(step.y, (std::vector<float>{1, 0, 0, 0.03125f, 0, 0}));
 
   step.run({-1}, {2}, 2);  // Positions -1, 0.
-  EXPECT_EQ(step.cache_k, (std::vector<float>{11, 0, 0, 0}));
+  EXPECT_THAT(step.written(), ElementsAre(Pair(0, 11)));
   EXPECT_EQ(step.y, (std::vector<float>{0, 11}));
   EXPECT_EQ(step.bad_append, 1);
   EXPECT_EQ(step.bad, 1);
 
-  step.run({0, 0, 9, 0}, {0, -5, 1, 7}, 2);  // None, fewer than none, far away, more than rows.
-  EXPECT_EQ(step.cache_k, (std::vector<float>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 14, 0, 0}));
+  step.run({0, 0, 99, 0}, {0, -5, 1, 7}, 2);  // None, fewer than none, far away, more than rows.
+  EXPECT_THAT(step.written(), ElementsAre(Pair(192, 4), Pair(193, 14)));
   EXPECT_EQ(step.y, (std::vector<float>{0, 0, 0, 0, 0, 0, 4, 9}));
   EXPECT_EQ(step.bad_append, 2);  // The first offender.
   constexpr std::int32_t kLimits[] = {std::numeric_limits<std::int32_t>::min(),
@@ -280,9 +301,56 @@ TEST(KvAppend, SkipsAndReportsRowsOutsideTheCache) {
   for (const std::int32_t start : kLimits) {
     for (const std::int32_t count : kLimits) {
       step.run({start}, {count}, 2);
-      EXPECT_EQ(step.cache_k, (std::vector<float>{0, 0, 0, 0}));
+      EXPECT_THAT(step.written(), IsEmpty());
       EXPECT_EQ(step.y, (std::vector<float>{0, 0}));
       EXPECT_EQ(step.bad_append, 1);
+    }
+  }
+}
+
+// Element d of the key at position p lies at [p / 64, d, p % 64], of the value at [p, d]; nothing
+// else is written. Steps begin and end anywhere in a block, and in a ring wrap.
+TEST(KvAppend, KeysLieInBlocksAndOthersStay) {
+  ThreadPool pool = make_pool(2);
+  const std::int64_t positions = 192;
+  for (const std::int32_t dim : {1, 5, 16, 36}) {
+    const AttentionCase c{.heads = 2, .kv_heads = 2, .head_dim = dim};
+    for (const auto& [first, rows] : {std::pair{0, 1}, {63, 2}, {5, 40}, {60, 130}, {180, 33}}) {
+      std::vector<float> x(static_cast<std::size_t>(rows * 2 * dim));
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i + 1);
+      std::vector<std::int32_t> start = {first}, count = {rows};
+      const View xs = view_of(x, Shape(1, rows, 2 * dim));
+      for (const cpu::Simd simd : available_simd()) {
+        SCOPED_TRACE(fmt::format("{} x {} at {} {}", rows, dim, first, cpu::simd_name(simd)));
+        Caches caches(c, 1, positions, DType::kF32);
+        AttentionShape shape = c.shape();
+        shape.window = 60;
+        shape.ring = true;
+        run_op(KvAppend{shape},
+               {xs, xs, caches.view_k(), caches.view_v(), view_of(start, Shape(1)),
+                view_of(count, Shape(1))},
+               {}, {simd, &pool, nullptr});
+        for (std::int64_t head = 0; head < 2; ++head) {
+          for (std::int64_t p = 0; p < positions; ++p) {
+            const std::int64_t row = (p - first + positions) % positions;
+            for (std::int64_t d = 0; d < dim; ++d) {
+              const std::int64_t k = ((head * 3 + p / 64) * dim + d) * 64 + p % 64;
+              const std::int64_t v = (head * positions + p) * dim + d;
+              const float key =
+                  read_element(DType::kF32, &caches.k[static_cast<std::size_t>(4 * k)]);
+              const float value =
+                  read_element(DType::kF32, &caches.v[static_cast<std::size_t>(4 * v)]);
+              if (row >= rows) {
+                ASSERT_TRUE(std::isnan(key) && std::isnan(value)) << p << " " << d;
+                continue;
+              }
+              const auto expected = static_cast<float>((row * 2 + head) * dim + d + 1);
+              ASSERT_EQ(key, expected) << p << " " << d;
+              ASSERT_EQ(value, expected) << p << " " << d;
+            }
+          }
+        }
+      }
     }
   }
 }
@@ -299,12 +367,17 @@ TEST(KvAppend, RoundsToNearestEven) {
            {xs, xs, caches.view_k(), caches.view_v(), view_of(start, Shape(1)),
             view_of(count, Shape(1))},
            {}, {cpu::best_simd(), &pool, nullptr});
-    const auto element = [&](std::size_t i) { return read_element(dtype, &caches.k[2 * i]); };
-    EXPECT_EQ(element(0), 1.0f);
-    EXPECT_EQ(element(1), 1 + 4 * half);
-    EXPECT_EQ(element(2), -INFINITY);
-    EXPECT_TRUE(std::isnan(element(3)));
-    EXPECT_EQ(caches.k.size(), caches.v.size());
+    const std::size_t step = 64;  // From one element of a key to the next.
+    for (const auto& [cache, distance] :
+         {std::pair{&caches.k, step}, {&caches.v, std::size_t{1}}}) {
+      const auto element = [&](std::size_t i) {
+        return read_element(dtype, &(*cache)[2 * i * distance]);
+      };
+      EXPECT_EQ(element(0), 1.0f);
+      EXPECT_EQ(element(1), 1 + 4 * half);
+      EXPECT_EQ(element(2), -INFINITY);
+      EXPECT_TRUE(std::isnan(element(3)));
+    }
   }
 }
 

@@ -19,8 +19,9 @@ TEST(KvCache, ShapesBytesAndBindings) {
     EXPECT_EQ(cache.slots(), 3);
     EXPECT_EQ(cache.capacity(), 20);
     ASSERT_EQ(cache.layers().size(), 2u);
-    EXPECT_EQ(cache.layers()[1].v.spec(), (TensorSpec{dtype, Shape(3, 2, 20, 8)}));
-    EXPECT_EQ(cache.bytes(), 2 * 2 * 3 * 2 * 20 * 8 * dtype_size(dtype));
+    EXPECT_EQ(cache.layers()[1].k.spec(), (TensorSpec{dtype, Shape(3, 2, 1, 8, 64)}));
+    EXPECT_EQ(cache.layers()[1].v.spec(), (TensorSpec{dtype, Shape(3, 2, 64, 8)}));
+    EXPECT_EQ(cache.bytes(), 2 * 2 * 3 * 2 * 64 * 8 * dtype_size(dtype));
     EXPECT_EQ(cache.bytes(), must(TransformerKvCache::bytes_for(config, 3, 20, dtype)));
     const auto bind = [&](const std::string& name) {
       return cache.bind({.name = name, .kind = ValueKind::kState, .spec = {}, .constant = {}});
@@ -43,22 +44,22 @@ TEST(KvCache, WindowsKeepRings) {
     return std::pair(one.rows, one.ring);
   };
   EXPECT_EQ(layout(0, 100'000), std::pair(std::int64_t{384}, true));
-  EXPECT_EQ(layout(1, 100'000), std::pair(std::int64_t{100'000}, false));
+  EXPECT_EQ(layout(1, 100'000), std::pair(std::int64_t{100'032}, false));
   EXPECT_EQ(layout(2, 385), std::pair(std::int64_t{384}, true));
   EXPECT_EQ(layout(2, 384), std::pair(std::int64_t{384}, false));
-  EXPECT_EQ(layout(2, 20), std::pair(std::int64_t{20}, false));
+  EXPECT_EQ(layout(2, 20), std::pair(std::int64_t{64}, false));
   const auto bytes = [&](std::int64_t capacity) {
     return must(TransformerKvCache::bytes_for(config, 2, capacity, DType::kF32));
   };
   constexpr std::int64_t kRow = 2 * 2 * 2 * 8 * 4;  // k and v, slots, heads, head_dim, f32.
-  EXPECT_EQ(bytes(100'000), kRow * (384 + 100'000 + 384));
+  EXPECT_EQ(bytes(100'000), kRow * (384 + 100'032 + 384));
   const auto cache = must(TransformerKvCache::create(config, 2, 1000, DType::kF32, *test::cpu(1)));
   EXPECT_EQ(cache.bytes(), bytes(1000));
   EXPECT_EQ(cache.capacity(), 1000);
-  EXPECT_EQ(cache.layers()[0].k.spec().shape, Shape(2, 2, 384, 8));
-  EXPECT_EQ(cache.layers()[1].v.spec().shape, Shape(2, 2, 1000, 8));
+  EXPECT_EQ(cache.layers()[0].k.spec().shape, Shape(2, 2, 6, 8, 64));
+  EXPECT_EQ(cache.layers()[1].v.spec().shape, Shape(2, 2, 1024, 8));
   config.window = std::numeric_limits<std::int32_t>::max();
-  EXPECT_EQ(layout(0, 1000), std::pair(std::int64_t{1000}, false));
+  EXPECT_EQ(layout(0, 1000), std::pair(std::int64_t{1024}, false));
 }
 
 TEST(KvCache, ARingGoesBackOnlyToWhatItHolds) {

@@ -180,11 +180,11 @@ TEST(TransformerGraph, NamesOfInputsStatesAndOutputs) {
   EXPECT_THAT(names(cached, ValueKind::kState),
               UnorderedElementsAre("cache.0.k", "cache.0.v", "counts"));
   EXPECT_THAT(output_names(cached), ElementsAre("logits", "token", "logprob"));
-  EXPECT_EQ(cached.spec(*cached.find("cache.0.k")).shape, Shape(3, 2, config.context, 8));
+  EXPECT_EQ(cached.spec(*cached.find("cache.0.k")).shape, key_cache_shape(3, 2, config.context, 8));
 
   const Graph plain = must(build_cached_graph(config, {.capacity = 9, .sampling = false}));
   EXPECT_THAT(output_names(plain), ElementsAre("logits"));
-  EXPECT_EQ(plain.spec(*plain.find("cache.0.v")).shape, Shape(1, 2, 9, 8));
+  EXPECT_EQ(plain.spec(*plain.find("cache.0.v")).shape, Shape(1, 2, 64, 8));
 
   EXPECT_THAT(output_names(must(build_evaluation_graph(config, 1, 4, false))),
               ElementsAre("token_loss"));

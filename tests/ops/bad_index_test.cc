@@ -15,7 +15,7 @@ using ::testing::Not;
 
 std::vector<OpCase> bad_cases() {
   const AttentionShape shape = {.heads = 2, .kv_heads = 2, .head_dim = 4};
-  const TensorSpec cache = f32({2, 2, 8, 4});
+  const TensorSpec k = f32(key_cache_shape(2, 2, 64, 4)), v = f32(value_cache_shape(2, 2, 64, 4));
   std::vector<OpCase> all;
   all.push_back(OpCase("high", Embedding{}).in(f32({5, 3})).in(i32({4}), list({0, 5, 1, 2})));
   all.push_back(OpCase("negative", Embedding{}).in(f32({5, 3})).in(i32({4}), list({0, -1, 1, 2})));
@@ -32,20 +32,20 @@ std::vector<OpCase> bad_cases() {
   all.push_back(OpCase("past_capacity", KvAppend{shape})
                     .in(f32({2, 3, 8}))
                     .in(f32({2, 3, 8}))
-                    .in(cache)
-                    .in(cache)
-                    .in(i32({2}), list({0, 6}))
+                    .in(k)
+                    .in(v)
+                    .in(i32({2}), list({0, 62}))
                     .in(i32({2}), list({3})));
   all.push_back(OpCase("past_capacity", CachedAttention{shape})
                     .in(f32({2, 3, 8}))
-                    .in(cache)
-                    .in(cache)
-                    .in(i32({2}), list({0, 6}))
+                    .in(k)
+                    .in(v)
+                    .in(i32({2}), list({0, 62}))
                     .in(i32({2}), list({3})));
   all.push_back(OpCase("too_many_rows", CachedAttention{shape})
                     .in(f32({2, 3, 8}))
-                    .in(cache)
-                    .in(cache)
+                    .in(k)
+                    .in(v)
                     .in(i32({2}), list({0}))
                     .in(i32({2}), list({3, 4})));
   return all;

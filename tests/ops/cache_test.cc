@@ -33,25 +33,29 @@ std::vector<Sizes> all_sizes() {
                      count});
     };
     constexpr DType kF32 = DType::kF32;
-    add("decode", 1, 12, 4, 2, 6, 0, kF32, {0, 5, 11}, {1, 1, 1});
-    add("prefill", 7, 12, 2, 2, 5, 0, kF32, {0, 0, 5}, {7, 3, 7});
-    add("nothing", 3, 12, 2, 1, 5, 0, kF32, {0, 4, 9}, {0, 2, 3});
-    add("window", 5, 12, 2, 1, 5, 4, kF32, {0, 4, 7}, {5, 2, 5});
-    add("bf16", 3, 12, 4, 2, 9, 0, DType::kBF16, {0, 4, 9}, {1, 2, 3});
-    add("f16", 3, 12, 4, 2, 9, 0, DType::kF16, {0, 4, 9}, {1, 2, 3});
-    add("blocks", 9, 200, 2, 1, 33, 0, kF32, {55, 64, 191}, {9, 9, 9});
+    add("decode", 1, 64, 4, 2, 6, 0, kF32, {0, 5, 63}, {1, 1, 1});
+    add("prefill", 7, 64, 2, 2, 5, 0, kF32, {0, 0, 57}, {7, 3, 7});
+    add("nothing", 3, 64, 2, 1, 5, 0, kF32, {0, 4, 61}, {0, 2, 3});
+    add("window", 5, 64, 2, 1, 5, 4, kF32, {0, 4, 59}, {5, 2, 5});
+    add("bf16", 3, 64, 4, 2, 9, 0, DType::kBF16, {0, 4, 61}, {1, 2, 3});
+    add("f16", 3, 64, 4, 2, 9, 0, DType::kF16, {0, 4, 61}, {1, 2, 3});
+    add("bf16_vectors", 2, 128, 8, 2, 32, 0, DType::kBF16, {0, 70, 126}, {2, 1, 2});
+    add("f16_vectors", 9, 128, 4, 2, 16, 0, DType::kF16, {0, 70, 119}, {1, 2, 9});
+    add("blocks", 9, 256, 2, 1, 33, 0, kF32, {55, 64, 247}, {9, 9, 9});
     // Rings: before, at and long after the first turn; the rows wrap within a step.
     add("ring", 3, 64, 4, 2, 9, 60, kF32, {0, 62, 1000}, {3, 3, 3}, true);
     add("ring_blocks", 40, 128, 2, 1, 16, 70, kF32, {0, 100, 12345}, {40, 39, 40}, true);
     add("ring_f16", 1, 128, 2, 1, 8, 128, DType::kF16, {127, 128, 191}, {1, 1, 1}, true);
-    add("long", 40, 300, 4, 2, 64, 0, kF32, {0, 100, 260}, {40, 40, 40});
+    add("long", 40, 320, 4, 2, 64, 0, kF32, {0, 100, 280}, {40, 40, 40});
   }
   return all;
 }
 
 OpCase with_caches(OpCase c, const Sizes& s) {
-  const TensorSpec cache = {s.cache, Shape(3, s.shape.kv_heads, s.capacity, s.shape.head_dim)};
-  c = std::move(c).in(cache).in(cache).in(i32({3}), list(s.start)).in(i32({3}), list(s.count));
+  const AttentionShape& shape = s.shape;
+  const TensorSpec k = {s.cache, key_cache_shape(3, shape.kv_heads, s.capacity, shape.head_dim)};
+  const TensorSpec v = {s.cache, value_cache_shape(3, shape.kv_heads, s.capacity, shape.head_dim)};
+  c = std::move(c).in(k).in(v).in(i32({3}), list(s.start)).in(i32({3}), list(s.count));
   for (std::size_t i = 0; i < c.specs.size(); ++i) c.rows.push_back(i);
   return c;
 }
@@ -91,8 +95,8 @@ TEST(CachedAttention, RowsAloneAndTogetherHaveTheSameBits) {
   const AttentionShape shape = {.heads = 2, .kv_heads = 1, .head_dim = 20, .scale = 0.3f};
   const OpCase c = OpCase("alone", CachedAttention{shape})
                        .in(f32({1, 9, 40}))
-                       .in(f32({1, 1, 140, 20}))
-                       .in(f32({1, 1, 140, 20}))
+                       .in(f32(key_cache_shape(1, 1, 192, 20)))
+                       .in(f32(value_cache_shape(1, 1, 192, 20)))
                        .in(i32({1}), list({120}))
                        .in(i32({1}), list({9}));
   const std::vector<Array> inputs = make_inputs(c);
@@ -105,8 +109,9 @@ TEST(CachedAttention, RowsAloneAndTogetherHaveTheSameBits) {
       for (std::int64_t i = 0; i < 40; ++i) one[0][i] = inputs[0][t * 40 + i];
       one[3][0] += static_cast<double>(t);
       one[4][0] = 1;
-      for (const std::size_t cache : {1, 2}) {  // Room for 60 positions more.
-        one[cache] = Array(f32({1, 1, 200, 20}));
+      for (const std::size_t cache : {1, 2}) {  // Room for 64 positions more.
+        one[cache] = Array(
+            f32(cache == 1 ? key_cache_shape(1, 1, 256, 20) : value_cache_shape(1, 1, 256, 20)));
         std::ranges::copy(inputs[cache].data, one[cache].data.begin());
       }
       const OpRun alone = run_op(device(simd, 1), c.op, one);

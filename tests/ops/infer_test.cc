@@ -400,44 +400,45 @@ TEST_F(Infer, Caches) {
   AttentionShape broken = split;
   broken.kv_heads = 3;
   const TensorSpec q = f32({2, 5, 12}), kv = f32({2, 5, 6}), qkv = f32({2, 5, 24});
-  const TensorSpec cache = bf16({2, 2, 16, 3}), n = i32({2});
+  const TensorSpec k = bf16({2, 2, 1, 3, 64}), v = bf16({2, 2, 64, 3}), n = i32({2});
   AttentionShape ring = split;
   ring.window = 60;
   ring.ring = true;
   AttentionShape wide = ring, endless = ring;
   wide.window = 61;
   endless.window = 0;
-  const TensorSpec block = bf16({2, 2, 64, 3}), odd = bf16({2, 2, 100, 3});
   accepts({
-      {KvAppend{ring}, {kv, kv, block, block, n, n}, {}},
-      {CachedAttention{ring}, {q, block, block, n, n}, {q}},
-      {KvAppend{packed}, {qkv, cache, cache, n, n}, {}},
-      {KvAppend{split}, {kv, kv, cache, cache, n, n}, {}},
-      {CachedAttention{packed}, {qkv, cache, cache, n, n}, {q}},
-      {CachedAttention{split}, {q, cache, cache, n, n}, {q}},
+      {KvAppend{ring}, {kv, kv, k, v, n, n}, {}},
+      {CachedAttention{ring}, {q, k, v, n, n}, {q}},
+      {KvAppend{packed}, {qkv, k, v, n, n}, {}},
+      {KvAppend{split}, {kv, kv, k, v, n, n}, {}},
+      {CachedAttention{packed}, {qkv, k, v, n, n}, {q}},
+      {CachedAttention{split}, {q, k, v, n, n}, {q}},
   });
   refuses({
-      {KvAppend{broken}, {kv, kv, cache, cache, n, n}, "a multiple of kv_heads"},
-      {KvAppend{packed}, {kv, kv, cache, cache, n, n}, "expected 5 inputs"},
-      {KvAppend{split}, {f32({5, 6}), kv, cache, cache, n, n}, "rows [sequences, rows, width]"},
-      {KvAppend{split}, {q, kv, cache, cache, n, n}, "k f32[2, 5, 6]"},
-      {KvAppend{split}, {kv, q, cache, cache, n, n}, "v f32[2, 5, 6]"},
-      {KvAppend{packed}, {q, cache, cache, n, n}, "qkv f32[2, 5, 24]"},
-      {KvAppend{packed}, {qkv, n, cache, n, n}, "cache_k of type f32, bf16 or f16"},
-      {KvAppend{packed}, {qkv, f32({2, 3, 16, 3}), cache, n, n}, "cache_k [sequences, kv_heads"},
-      {KvAppend{packed}, {qkv, cache, f32({2, 2, 16, 3}), n, n}, "cache_v bf16[2, 2, 16, 3]"},
-      {KvAppend{packed}, {qkv, cache, cache, i32({3}), n}, "start i32[2]"},
-      {KvAppend{packed}, {qkv, cache, cache, n, i64({2})}, "count i32[2]"},
-      {CachedAttention{broken}, {q, cache, cache, n, n}, "a multiple of kv_heads"},
-      {KvAppend{wide}, {kv, kv, block, block, n, n}, "with a ring: a window, and a capacity"},
-      {CachedAttention{wide}, {q, block, block, n, n}, "whole key blocks of 64"},
-      {CachedAttention{ring}, {q, odd, odd, n, n}, "whole key blocks of 64"},
-      {CachedAttention{endless}, {q, block, block, n, n}, "with a ring: a window"},
+      {KvAppend{broken}, {kv, kv, k, v, n, n}, "a multiple of kv_heads"},
+      {KvAppend{packed}, {kv, kv, k, v, n, n}, "expected 5 inputs"},
+      {KvAppend{split}, {f32({5, 6}), kv, k, v, n, n}, "rows [sequences, rows, width]"},
+      {KvAppend{split}, {q, kv, k, v, n, n}, "k f32[2, 5, 6]"},
+      {KvAppend{split}, {kv, q, k, v, n, n}, "v f32[2, 5, 6]"},
+      {KvAppend{packed}, {q, k, v, n, n}, "qkv f32[2, 5, 24]"},
+      {KvAppend{packed}, {qkv, n, v, n, n}, "cache_k of type f32, bf16 or f16"},
+      {KvAppend{packed}, {qkv, f32({2, 3, 1, 3, 64}), v, n, n}, "cache_k [sequences, kv_heads"},
+      {KvAppend{packed}, {qkv, v, v, n, n}, "blocks of 64 positions, head_dim, 64]"},
+      {KvAppend{packed}, {qkv, bf16({2, 2, 2, 3, 32}), v, n, n}, "blocks of 64 positions"},
+      {KvAppend{packed}, {qkv, k, f32({2, 2, 64, 3}), n, n}, "cache_v bf16[2, 2, 64, 3]"},
+      {KvAppend{packed}, {qkv, k, bf16({2, 2, 65, 3}), n, n}, "cache_v bf16[2, 2, 64, 3]"},
+      {KvAppend{packed}, {qkv, k, v, i32({3}), n}, "start i32[2]"},
+      {KvAppend{packed}, {qkv, k, v, n, i64({2})}, "count i32[2]"},
+      {CachedAttention{broken}, {q, k, v, n, n}, "a multiple of kv_heads"},
+      {KvAppend{wide}, {kv, kv, k, v, n, n}, "with a ring: a window, and a cache that holds"},
+      {CachedAttention{wide}, {q, k, v, n, n}, "that holds it and the new rows"},
+      {CachedAttention{endless}, {q, k, v, n, n}, "with a ring: a window"},
       {Attention{ring}, {q, kv, kv}, "no ring: there is no cache"},
-      {CachedAttention{split}, {q, cache, cache, n}, "expected 5 inputs"},
-      {CachedAttention{split}, {qkv, cache, cache, n, n}, "q f32[2, 5, 12]"},
-      {CachedAttention{packed}, {q, cache, cache, n, n}, "qkv f32[2, 5, 24]"},
-      {CachedAttention{split}, {q, cache, cache, n, i32({1})}, "count i32[2]"},
+      {CachedAttention{split}, {q, k, v, n}, "expected 5 inputs"},
+      {CachedAttention{split}, {qkv, k, v, n, n}, "q f32[2, 5, 12]"},
+      {CachedAttention{packed}, {q, k, v, n, n}, "qkv f32[2, 5, 24]"},
+      {CachedAttention{split}, {q, k, v, n, i32({1})}, "count i32[2]"},
   });
 }
 

@@ -188,12 +188,10 @@ TEST(Cost, AttentionCountsTheCausalHalf) {
             pairs * (10 * 4 + 8));
   shape.window = 2;
   EXPECT_EQ(cost_of(Attention{shape}, {q, kv, kv}).flops, 3 * 2 * (1 + 2 * 4) * (4 * 4 + 8));
-  const TensorSpec cache = f32({3, 1, 16, 4}), n = i32({3});
-  EXPECT_EQ(cost_of(CachedAttention{shape}, {q, cache, cache, n, n}).flops,
-            15 * 2 * 2 * (4 * 4 + 8));
+  const TensorSpec k = f32({3, 1, 1, 4, 64}), v = f32({3, 1, 64, 4}), n = i32({3});
+  EXPECT_EQ(cost_of(CachedAttention{shape}, {q, k, v, n, n}).flops, 15 * 2 * 2 * (4 * 4 + 8));
   shape.window = 0;
-  EXPECT_EQ(cost_of(CachedAttention{shape}, {q, cache, cache, n, n}).flops,
-            15 * 16 * 2 * (4 * 4 + 8));
+  EXPECT_EQ(cost_of(CachedAttention{shape}, {q, k, v, n, n}).flops, 15 * 64 * 2 * (4 * 4 + 8));
 }
 
 TEST(Cost, BytesFollowWhatMoves) {
@@ -206,8 +204,9 @@ TEST(Cost, BytesFollowWhatMoves) {
   const TensorSpec p = f32({10}), three = f32({3});
   EXPECT_EQ(cost_of(AdamW{}, {p, p, p, p, three, three}).bytes, 7 * 40 + 24);
   AttentionShape shape = {.heads = 2, .kv_heads = 1, .head_dim = 4};
-  const TensorSpec cache = bf16({3, 1, 16, 4}), n = i32({3}), kv = f32({3, 2, 4});
-  EXPECT_EQ(cost_of(KvAppend{shape}, {kv, kv, cache, cache, n, n}).bytes, 2 * 96 + 2 * 24 * 2);
+  const TensorSpec k = bf16({3, 1, 1, 4, 64}), v = bf16({3, 1, 64, 4});
+  const TensorSpec n = i32({3}), kv = f32({3, 2, 4});
+  EXPECT_EQ(cost_of(KvAppend{shape}, {kv, kv, k, v, n, n}).bytes, 2 * 96 + 2 * 24 * 2);
   EXPECT_EQ(cost_of(Sample{}, {f32({1, 7}), f32({1, 7}), i64({1, 2}), i32({1, 2, 7})}).bytes,
             28 + 28 + 16 + 56 + 4 + 4);
 }
@@ -395,8 +394,8 @@ TEST(GradientRules, CastsOfLowGradientsGoBackToF32) {
 
 TEST(GradientRules, OpsWithoutOneSaySo) {
   const AttentionShape shape = {.heads = 2, .kv_heads = 2, .head_dim = 4};
-  const TensorSpec q = f32({3, 5, 8}), lse = f32({3, 2, 5}), cache = f32({3, 2, 16, 4});
-  const TensorSpec n = i32({3}), p = f32({2, 4});
+  const TensorSpec q = f32({3, 5, 8}), lse = f32({3, 2, 5}), k = f32({3, 2, 1, 4, 64});
+  const TensorSpec v = f32({3, 2, 64, 4}), n = i32({3}), p = f32({2, 4});
   const std::vector<std::pair<Op, Specs>> rows = {
       {UnaryGrad{}, {p, p}},
       {Reduce{ReduceKind::kMax, 0, 1}, {p}},
@@ -407,7 +406,7 @@ TEST(GradientRules, OpsWithoutOneSaySo) {
       {GatedUnitGrad{}, {p, p, p}},
       {SoftmaxGrad{}, {p, p}},
       {AttentionGrad{shape}, {q, q, q, q, lse, q}},
-      {CachedAttention{shape}, {q, cache, cache, n, n}},
+      {CachedAttention{shape}, {q, k, v, n, n}},
       {CrossEntropyGrad{}, {p, i32({2}), f32({2}), f32({2})}},
       {GlobalNorm{}, {f32({1}), p}},
       {Argmax{}, {p}},

@@ -73,6 +73,16 @@ QkvRows<T> qkv_rows(const AttentionShape& shape, std::span<const View> views) {
           {views[2].as<T>(), time, kv_width, dim}};
 }
 
+/// Rows of one sequence, in which its heads lie side by side, on their way to a cache of T.
+template <typename T>
+struct AppendedRows {
+  const float* from;
+  std::int64_t stride;  ///< From a row to the next.
+  std::int64_t count, heads, head_dim;
+  T* to;                   ///< Where the first row of the first head goes.
+  std::int64_t to_stride;  ///< From a head to the next.
+};
+
 /// Views that q, k and v take together.
 constexpr std::size_t qkv_views(const AttentionShape& shape) { return shape.packed ? 1 : 3; }
 

@@ -34,10 +34,10 @@ static_assert(kPad % kLanes == 0 && kKeyBlock % kLanes == 0);
 struct Ahead {
   const std::byte* at = nullptr;
   const std::byte* end = nullptr;
-  std::int64_t step = 64;  ///< Bytes to ask for in a step of a product of one or two rows.
+  std::int64_t step = 64;  ///< Bytes to ask for in a step of a product.
 
-  HWY_INLINE void fetch(std::int64_t bytes) {
-    const std::byte* const stop = at + std::min<std::int64_t>(bytes, end - at);
+  HWY_INLINE void fetch() {
+    const std::byte* const stop = at + std::min<std::int64_t>(step, end - at);
     for (; at < stop; at += 64) {
       __builtin_prefetch(at, 0, 3);
     }
@@ -46,17 +46,19 @@ struct Ahead {
 
 // ---- products ---------------------------------------------------------------------------------
 
-/// C = A B (+ C) on blocks in scratch. Element (i, k) of A is a[i a_row + k a_step], so that A may
-/// be read transposed; rows of B and C lie b_stride and c_stride apart and hold whole vectors.
-/// Each element of C is summed over k in order, whatever the other arguments.
+/// C = A B (+ C) on blocks. Element (i, k) of A is a[i a_row + k a_step], so that A may be read
+/// transposed; rows of B and C lie b_stride and c_stride apart and hold whole vectors. B may be of
+/// 16 bits, widened as it is read. Each element of C is summed over k in order, whatever the other
+/// arguments.
+template <typename B>
 struct Product {
   const float* a;
   std::int64_t a_row, a_step;
-  const float* b;
+  const B* b;
   std::int64_t b_stride;
   float* c;
   std::int64_t c_stride;
-  Ahead* ahead = nullptr;  ///< One or two lines of it are asked for in every step.
+  Ahead* ahead = nullptr;  ///< A part of it is asked for in every step.
 };
 
 /// How far k runs. Row i of a group of four or fewer takes `more[i]` steps beyond `steps`, where
@@ -67,8 +69,8 @@ struct Steps {
 };
 
 // Rows [0, kRows) of C, kVectors vectors from column 0, summed in registers.
-template <int kRows, int kVectors>
-HWY_INLINE void product_tile(const Product& p, Steps steps, bool add) {
+template <int kRows, int kVectors, typename B>
+HWY_INLINE void product_tile(const Product<B>& p, Steps steps, bool add) {
   const F32 d;
   V32 sum[kRows][kVectors];
   for (int i = 0; i < kRows; ++i) {
@@ -77,12 +79,12 @@ HWY_INLINE void product_tile(const Product& p, Steps steps, bool add) {
     }
   }
   const float* HWY_RESTRICT a = p.a;
-  const float* HWY_RESTRICT b = p.b;
+  const B* HWY_RESTRICT b = p.b;
   Ahead ahead = p.ahead == nullptr ? Ahead() : *p.ahead;
   for (std::int64_t k = 0; k < steps.steps; ++k, a += p.a_step, b += p.b_stride) {
-    ahead.fetch(kRows == 4 ? 64 : ahead.step);
+    ahead.fetch();
     V32 row[kVectors];
-    for (int n = 0; n < kVectors; ++n) row[n] = hn::LoadU(d, b + n * kLanes);
+    for (int n = 0; n < kVectors; ++n) row[n] = load(d, b + n * kLanes);
     for (int i = 0; i < kRows; ++i) {
       const V32 x = hn::Set(d, a[i * p.a_row]);
       for (int n = 0; n < kVectors; ++n) sum[i][n] = hn::MulAdd(x, row[n], sum[i][n]);
@@ -95,7 +97,7 @@ HWY_INLINE void product_tile(const Product& p, Steps steps, bool add) {
         if (k >= steps.more[i]) continue;
         const V32 x = hn::Set(d, a[i * p.a_row]);
         for (int n = 0; n < kVectors; ++n) {
-          sum[i][n] = hn::MulAdd(x, hn::LoadU(d, b + n * kLanes), sum[i][n]);
+          sum[i][n] = hn::MulAdd(x, load(d, b + n * kLanes), sum[i][n]);
         }
       }
     }
@@ -107,8 +109,8 @@ HWY_INLINE void product_tile(const Product& p, Steps steps, bool add) {
   }
 }
 
-template <int kRows, int kVectors>
-HWY_INLINE void product_columns(Product& p, std::int64_t& columns, Steps steps, bool add) {
+template <int kRows, int kVectors, typename B>
+HWY_INLINE void product_columns(Product<B>& p, std::int64_t& columns, Steps steps, bool add) {
   for (; columns >= kVectors * kLanes; columns -= kVectors * kLanes) {
     product_tile<kRows, kVectors>(p, steps, add);
     p.b += kVectors * kLanes;
@@ -119,8 +121,8 @@ HWY_INLINE void product_columns(Product& p, std::int64_t& columns, Steps steps, 
 /// kRows rows and `columns` columns (whole vectors) of C. The tile sizes keep eight sums in flight
 /// where they can (two multiply-adds a cycle, four cycles each) and fit the registers: 32 with
 /// AVX-512, 16 otherwise.
-template <int kRows>
-HWY_NOINLINE void product_rows(Product p, std::int64_t columns, Steps steps, bool add) {
+template <int kRows, typename B>
+HWY_NOINLINE void product_rows(Product<B> p, std::int64_t columns, Steps steps, bool add) {
   if constexpr (kRows == 1) product_columns<kRows, 8>(p, columns, steps, add);
   if constexpr (kRows <= 2 || kLanes == 16) product_columns<kRows, 4>(p, columns, steps, add);
   product_columns<kRows, 2>(p, columns, steps, add);
@@ -133,12 +135,12 @@ struct Part {
 };
 
 /// Rows [0, rows) of C in groups of four or fewer; part_of(i, n) says what rows [i, i + n) need.
-template <typename PartOf>
-HWY_INLINE void product(const Product& p, std::int64_t rows, bool add, const PartOf& part_of) {
+template <typename B, typename PartOf>
+HWY_INLINE void product(const Product<B>& p, std::int64_t rows, bool add, const PartOf& part_of) {
   const auto run = [&](std::int64_t i, auto count) HWY_ATTR {
     constexpr int kRows = decltype(count)::value;
     const Part part = part_of(i, static_cast<std::int64_t>(kRows));
-    Product q = p;
+    Product<B> q = p;
     q.a += i * p.a_row + part.first * p.a_step;
     q.b += part.first * p.b_stride + part.begin;
     q.c += i * p.c_stride + part.begin;
@@ -210,51 +212,48 @@ HWY_INLINE V32 load_blocks(const RowOf& row) {
 #endif
 }
 
-/// Rows [0, rows) of `dim` elements to columns of `to` [dim, kKeyBlock], `rows` at least 1. Columns
-/// up to the next whole vector repeat the last row, so that whatever they hold is never foreign.
-template <typename T>
-HWY_NOINLINE void copy_transposed(const T* from, std::int64_t stride, std::int64_t rows,
-                                  std::int64_t dim, Ahead ahead, float* to) {
+/// kLanes rows of `dim` elements to as many columns of a block [dim, kKeyBlock]; row(i) is where
+/// row i begins.
+template <typename T, typename RowOf>
+HWY_INLINE void transpose(const RowOf& row, std::int64_t dim, T* to) {
   const F32 d;
   const hn::Repartition<double, F32> pairs;
-  const std::int64_t groups = ceil_div(rows, kLanes) * ceil_div(dim, 4);
-  const std::int64_t share = ceil_div((ahead.end - ahead.at) / groups, 64) * 64;
-  // kLanes rows, row(i) + k being where row i has element k.
-  const auto transpose = [&](const auto& row, float* to_group) HWY_ATTR {
-    std::int64_t k = 0;
-    for (; k + 4 <= dim; k += 4) {
-      ahead.fetch(share);
-      // Vector i holds rows i, 4 + i, 8 + i, ... in its blocks: transposing each block leaves
-      // every output vector with its rows in order.
-      const auto blocks = [&](int i) HWY_ATTR {
-        return load_blocks([&](int n) { return row(n + i) + k; });
-      };
-      const V32 v0 = blocks(0), v1 = blocks(1), v2 = blocks(2), v3 = blocks(3);
-      const auto a = hn::BitCast(pairs, hn::InterleaveLower(d, v0, v1));
-      const auto b = hn::BitCast(pairs, hn::InterleaveUpper(d, v0, v1));
-      const auto e = hn::BitCast(pairs, hn::InterleaveLower(d, v2, v3));
-      const auto f = hn::BitCast(pairs, hn::InterleaveUpper(d, v2, v3));
-      float* out = to_group + k * kKeyBlock;
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, a, e)), d, out);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, a, e)), d, out + kKeyBlock);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, b, f)), d, out + 2 * kKeyBlock);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, b, f)), d, out + 3 * kKeyBlock);
-    }
-    for (; k < dim; ++k) {
-      for (std::int64_t i = 0; i < kLanes; ++i) to_group[k * kKeyBlock + i] = to_f32(row(i)[k]);
-    }
-  };
+  std::int64_t k = 0;
+  for (; k + 4 <= dim; k += 4, to += 4 * kKeyBlock) {
+    // Vector i holds rows i, 4 + i, 8 + i, ... in its blocks: transposing each block leaves every
+    // output vector with its rows in order.
+    const auto blocks = [&](int i)
+                            HWY_ATTR { return load_blocks([&](int n) { return row(n + i) + k; }); };
+    const V32 v0 = blocks(0), v1 = blocks(1), v2 = blocks(2), v3 = blocks(3);
+    const auto a = hn::BitCast(pairs, hn::InterleaveLower(d, v0, v1));
+    const auto b = hn::BitCast(pairs, hn::InterleaveUpper(d, v0, v1));
+    const auto e = hn::BitCast(pairs, hn::InterleaveLower(d, v2, v3));
+    const auto f = hn::BitCast(pairs, hn::InterleaveUpper(d, v2, v3));
+    store(d, hn::BitCast(d, hn::InterleaveLower(pairs, a, e)), to);
+    store(d, hn::BitCast(d, hn::InterleaveUpper(pairs, a, e)), to + kKeyBlock);
+    store(d, hn::BitCast(d, hn::InterleaveLower(pairs, b, f)), to + 2 * kKeyBlock);
+    store(d, hn::BitCast(d, hn::InterleaveUpper(pairs, b, f)), to + 3 * kKeyBlock);
+  }
+  for (; k < dim; ++k, to += kKeyBlock) {
+    for (std::int64_t i = 0; i < kLanes; ++i) to[i] = from_f32<T>(row(i)[k]);
+  }
+}
+
+/// Rows [0, rows) of `dim` elements to columns of `to` [dim, kKeyBlock], `rows` at least 1. Columns
+/// up to the next whole vector repeat the last row, so that whatever they hold is never foreign.
+inline HWY_NOINLINE void copy_transposed(const float* from, std::int64_t stride, std::int64_t rows,
+                                         std::int64_t dim, float* to) {
   std::int64_t first = 0;
   for (; first + kLanes <= rows; first += kLanes) {
-    const T* const base = from + first * stride;
-    transpose([&](std::int64_t i) { return base + i * stride; }, to + first);
+    const float* const base = from + first * stride;
+    transpose([&](std::int64_t i) { return base + i * stride; }, dim, to + first);
   }
   if (first < rows) {
-    const T* row[kLanes];
+    const float* row[kLanes];
     for (std::int64_t i = 0; i < kLanes; ++i) {
       row[i] = from + std::min(first + i, rows - 1) * stride;
     }
-    transpose([&](std::int64_t i) { return row[i]; }, to + first);
+    transpose([&](std::int64_t i) { return row[i]; }, dim, to + first);
   }
 }
 

@@ -23,7 +23,7 @@ namespace {
 struct Cached {
   HeadRows<const float> q;
   HeadRows<float> y;
-  View cache_k, cache_v;  // [sequences, kv_heads, capacity, head_dim]
+  View cache_k, cache_v;  // See KvAppend.
   std::int64_t kv_heads, group, capacity;
   std::int64_t positions;  // That the caches serve: more than the capacity with a ring.
 };
@@ -57,6 +57,7 @@ void cached_tile(const AttentionShape& shape, const Cached& call, std::int64_t s
                         .first_position = times.start,
                         .group = call.group,
                         .window = shape.window,
+                        .cache = true,
                         .ring = shape.ring ? call.capacity : 0};
   attend(tile, scratch, KeepAll());
   at = QueryRow(kv_head, call.group, begin);
@@ -80,7 +81,7 @@ void cached_items(const CachedAttention& op, const Args& args, const Context& co
   call.cache_v = rest[1];
   call.kv_heads = shape.kv_heads;
   call.group = group_size(shape);
-  call.capacity = call.cache_k.shape[2];
+  call.capacity = call.cache_v.shape[2];
   call.positions = cached_positions(shape, call.capacity);
   const std::int32_t* start = rest[2].as<const std::int32_t>();
   const std::int32_t* count = rest[3].as<const std::int32_t>();

@@ -96,10 +96,10 @@ void block_scores(const Backward& call, const BlockPair& pair, const GradScratch
     return Part{floor_lanes(range_of(i).begin), ceil_lanes(range_of(i + n - 1).end), 0,
                 shape.head_dim};
   };
-  product({scratch.q, dim, 1, scratch.k_columns, kKeyBlock, scratch.weights, kKeyBlock}, pair.rows,
-          false, part);
-  product({scratch.dy, dim, 1, scratch.v_columns, kKeyBlock, scratch.dscores, kKeyBlock}, pair.rows,
-          false, part);
+  product<float>({scratch.q, dim, 1, scratch.k_columns, kKeyBlock, scratch.weights, kKeyBlock},
+                 pair.rows, false, part);
+  product<float>({scratch.dy, dim, 1, scratch.v_columns, kKeyBlock, scratch.dscores, kKeyBlock},
+                 pair.rows, false, part);
   float buffer[kKeyBlock + kDropoutSlack];
   for (std::int64_t i = 0; i < pair.rows; ++i) {
     const std::int64_t t = pair.rows_at + i;
@@ -129,20 +129,22 @@ void add_key_values(const Backward& call, const BlockPair& pair, const GradScrat
                                   : pair.rows;
     return Part{0, columns, first, last};
   };
-  product({scratch.weights, 1, kKeyBlock, scratch.dy, dim, scratch.dv, dim}, pair.keys, true, part);
-  product({scratch.dscores, 1, kKeyBlock, scratch.q, dim, scratch.dk, dim}, pair.keys, true, part);
+  product<float>({scratch.weights, 1, kKeyBlock, scratch.dy, dim, scratch.dv, dim}, pair.keys, true,
+                 part);
+  product<float>({scratch.dscores, 1, kKeyBlock, scratch.q, dim, scratch.dk, dim}, pair.keys, true,
+                 part);
 }
 
 // dQ of the block of rows, in scratch, takes in the key block.
 void add_queries(const Backward& call, const BlockPair& pair, const GradScratch& scratch) {
   const std::int64_t dim = padded(call.shape.head_dim);
-  product({scratch.dscores, kKeyBlock, 1, scratch.k, dim, scratch.dq, dim}, pair.rows, true,
-          [&](std::int64_t i, std::int64_t n) {
-            const std::int64_t window = call.shape.window;
-            return Part{0, ceil_lanes(call.shape.head_dim),
-                        visible_keys(pair.rows_at + i, window, pair.keys_at).begin,
-                        visible_keys(pair.rows_at + i + n - 1, window, pair.keys_at).end};
-          });
+  product<float>({scratch.dscores, kKeyBlock, 1, scratch.k, dim, scratch.dq, dim}, pair.rows, true,
+                 [&](std::int64_t i, std::int64_t n) {
+                   const std::int64_t window = call.shape.window;
+                   return Part{0, ceil_lanes(call.shape.head_dim),
+                               visible_keys(pair.rows_at + i, window, pair.keys_at).begin,
+                               visible_keys(pair.rows_at + i + n - 1, window, pair.keys_at).end};
+                 });
 }
 
 void load_key_block(const Backward& call, const BlockPair& pair, const GradScratch& scratch) {
@@ -150,8 +152,8 @@ void load_key_block(const Backward& call, const BlockPair& pair, const GradScrat
   const float* k = call.in.k.at(pair.batch, pair.keys_at, pair.kv_head);
   const float* v = call.in.v.at(pair.batch, pair.keys_at, pair.kv_head);
   copy_rows(k, call.in.k.stride, pair.keys, dim, call.shape.scale, scratch.k);
-  copy_transposed<float>(k, call.in.k.stride, pair.keys, dim, {}, scratch.k_columns);
-  copy_transposed<float>(v, call.in.v.stride, pair.keys, dim, {}, scratch.v_columns);
+  copy_transposed(k, call.in.k.stride, pair.keys, dim, scratch.k_columns);
+  copy_transposed(v, call.in.v.stride, pair.keys, dim, scratch.v_columns);
 }
 
 void load_row_block(const Backward& call, const BlockPair& pair, const GradScratch& scratch) {

@@ -27,8 +27,9 @@ using namespace volta::cpu::attention;  // NOLINT(google-build-using-namespace):
 
 /// The keys and values of one head in one sequence, and the rows that read them. Row r belongs to
 /// position first_position + r / group (so that the query heads of a group share each key block).
-/// Rows of keys and values lie `stride` apart and begin at position 0; with a ring of whole blocks
-/// each block lies at its position modulo the ring.
+/// Rows of keys and values lie `stride` apart and begin at position 0. In a cache keys lie in
+/// blocks [head_dim, kKeyBlock] one after another and values without gaps; with a ring of whole
+/// blocks each block lies at its position modulo the ring.
 template <typename T>
 struct Tile {
   const T* keys;
@@ -40,6 +41,7 @@ struct Tile {
   std::int64_t first_position;
   std::int64_t group;
   std::int64_t window;
+  bool cache = false;
   std::int64_t ring = 0;  ///< Rows, or 0.
 
   /// The row at which the block that begins at key `block` lies.
@@ -118,11 +120,11 @@ HWY_INLINE void softmax_block(const KeyRange* ranges, std::int64_t rows, float* 
 // Adds weights [kRows, kKeyBlock] times values to the outputs. A row reads the values of its own
 // keys only (not zero times the others: they may be NaN), in ascending order. Ranges of later rows
 // begin and end later or alike.
-template <int kRows>
-HWY_INLINE void add_values(const Product& p, std::int64_t columns, const KeyRange* ranges) {
+template <int kRows, typename V>
+HWY_INLINE void add_values(const Product<V>& p, std::int64_t columns, const KeyRange* ranges) {
   const auto part = [&](int i, std::int64_t first, std::int64_t last) HWY_ATTR {
     if (first >= last) return;
-    Product q = p;
+    Product<V> q = p;
     q.a += i * p.a_row + first;
     q.b += first * p.b_stride;
     q.c += i * p.c_stride;
@@ -139,33 +141,47 @@ HWY_INLINE void add_values(const Product& p, std::int64_t columns, const KeyRang
     part(i, ranges[i].begin, common);
     more[i] = ranges[i].end - end;
   }
-  Product q = p;
+  Product<V> q = p;
   q.a += common;
   q.b += common * p.b_stride;
   product_rows<kRows>(q, columns, {end - common, more}, true);
 }
 
-// Rows [r, r + rows) of a tile, at most kScoreRows, against one block of keys, in scratch.keys and
-// `values`.
-template <typename T, typename Drop>
+// A block of keys and values, where they lie or copied to scratch.
+template <typename B>
+struct Block {
+  const B* keys;    // [head_dim, kKeyBlock]
+  const B* values;  // [kKeyBlock, head_dim], rows `stride` apart
+  std::int64_t stride;
+  std::int64_t first;  // Position of its first key.
+};
+
+// What comes after a block.
+struct NextBlock {
+  Ahead keys, values;
+};
+
+// Rows [r, r + rows) of a tile, at most kScoreRows, against one block of keys.
+template <typename T, typename B, typename Drop>
 HWY_INLINE void attend_block(const Tile<T>& tile, const TileScratch& scratch, std::int64_t r,
-                             std::int64_t rows, std::int64_t block, const float* values,
-                             std::int64_t values_stride, Ahead& ahead, const Drop& drop) {
+                             std::int64_t rows, const Block<B>& block, NextBlock& next,
+                             const Drop& drop) {
   const std::int64_t dim = padded(tile.head_dim);
   KeyRange ranges[kScoreRows];
-  tile.visible(r, rows, block, ranges);
-  const Product scores = {scratch.q + r * dim, dim,       1,     scratch.keys, kKeyBlock,
-                          scratch.scores,      kKeyBlock, &ahead};
+  tile.visible(r, rows, block.first, ranges);
+  const Product<B> scores = {scratch.q + r * dim, dim,       1,         block.keys, kKeyBlock,
+                             scratch.scores,      kKeyBlock, &next.keys};
   product(scores, rows, false, [&](std::int64_t i, std::int64_t n) {
     return Part{floor_lanes(ranges[i].begin), ceil_lanes(ranges[i + n - 1].end), 0, tile.head_dim};
   });
   softmax_block(ranges, rows, scratch.scores, scratch.max + r, scratch.sum + r,
                 scratch.out + r * dim, dim);
-  drop(r, rows, block, ranges, scratch.scores);
+  drop(r, rows, block.first, ranges, scratch.scores);
   const std::int64_t columns = ceil_lanes(tile.head_dim);
   const auto add = [&](std::int64_t i, auto count) HWY_ATTR {
-    const Product p = {scratch.scores + i * kKeyBlock, kKeyBlock, 1,     values, values_stride,
-                       scratch.out + (r + i) * dim,    dim,       &ahead};
+    const Product<B> p = {
+        scratch.scores + i * kKeyBlock, kKeyBlock, 1,           block.values, block.stride,
+        scratch.out + (r + i) * dim,    dim,       &next.values};
     add_values<decltype(count)::value>(p, columns, ranges + i);
   };
   std::int64_t i = 0;
@@ -173,53 +189,72 @@ HWY_INLINE void attend_block(const Tile<T>& tile, const TileScratch& scratch, st
   for (; i < rows; ++i) add(i, std::integral_constant<int, 1>());
 }
 
+// `count` elements, to be asked for in `steps` steps.
 template <typename T>
-HWY_INLINE Ahead ahead(const T* first, std::int64_t count) {
+HWY_INLINE Ahead ahead(const T* first, std::int64_t count, std::int64_t steps) {
+  const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(T));
   // SAFETY: elements of a cache seen as bytes, which are not read but asked for.
-  return {reinterpret_cast<const std::byte*>(first),
-          reinterpret_cast<const std::byte*>(first + count), std::int64_t{32 * sizeof(T)}};
+  const auto* const at = reinterpret_cast<const std::byte*>(first);
+  return {at, at + bytes, ceil_div(bytes, 64 * steps) * 64};
 }
+
+// The block that begins at key `block` of a tile that sees keys up to `last`, to be asked for while
+// `rows` rows go through the one before. Of a cache only: other rows lie apart. Less than half a
+// block is not worth it, since its keys lie spread over the whole.
+template <typename T>
+HWY_INLINE NextBlock next_block(const Tile<T>& tile, std::int64_t block, std::int64_t last,
+                                std::int64_t rows) {
+  const std::int64_t keys = std::min(kKeyBlock, last + 1 - block);
+  if (!tile.cache || 2 * keys < kKeyBlock) return {};
+  const std::int64_t at = tile.place(block) * tile.head_dim;
+  const std::int64_t groups = ceil_div(rows, 4);  // As product() takes them.
+  return {ahead(tile.keys + at, kKeyBlock * tile.head_dim, tile.head_dim * groups),
+          ahead(tile.values + at, keys * tile.head_dim, kKeyBlock * groups)};
+}
+
+/// Rows of a tile up to which each widens keys and values of 16 bits for itself: a copy in f32, of
+/// which the product reads twice as much, costs more.
+inline constexpr std::int64_t kWideningRows = 8;
 
 /// Runs the tile's rows, whose queries lie in scratch.q, over all keys they see; leaves
 /// scratch.out, max and sum. drop(row, rows, block, ranges, weights) may change the weights of a
 /// few rows against one block.
 template <typename T, typename Drop>
 HWY_INLINE void attend(const Tile<T>& tile, const TileScratch& scratch, const Drop& drop) {
-  const std::int64_t dim = padded(tile.head_dim);
-  zero(scratch.out, tile.rows * dim);
+  constexpr bool kIsF32 = std::is_same_v<T, float>;
+  const std::int64_t dim = tile.head_dim;
+  zero(scratch.out, tile.rows * padded(dim));
   std::fill_n(scratch.max, tile.rows + kScoreRows, -std::numeric_limits<float>::infinity());
   std::fill_n(scratch.sum, tile.rows + kScoreRows, 0.0f);
   const std::int64_t last = tile.position(tile.rows - 1);
-  // A cache of f32 is read where it lies: in decode that copy would cost as much as the product.
-  const bool direct =
-      std::is_same_v<T, float> && tile.stride == tile.head_dim && tile.head_dim % kLanes == 0;
-  for (std::int64_t block = first_visible_block(tile.position(0), tile.window); block <= last;
-       block += kKeyBlock) {
-    const std::int64_t keys = std::min(kKeyBlock, last + 1 - block);
-    const std::int64_t next = block + kKeyBlock;
-    const std::int64_t begin = tile.first_row_at(block);
+  for (std::int64_t first = first_visible_block(tile.position(0), tile.window); first <= last;
+       first += kKeyBlock) {
+    const std::int64_t begin = tile.first_row_at(first);
     const std::int64_t end =
-        tile.window > 0 ? tile.first_row_at(block + kKeyBlock - 1 + tile.window) : tile.rows;
-    Ahead next_keys, next_values;
-    if (tile.stride == tile.head_dim && next <= last) {
-      const std::int64_t at = tile.place(next) * tile.stride;
-      const std::int64_t count = std::min(kKeyBlock, last + 1 - next) * tile.stride;
-      next_keys = ahead(tile.keys + at, count);
-      next_values = ahead(tile.values + at, count);
+        tile.window > 0 ? tile.first_row_at(first + kKeyBlock - 1 + tile.window) : tile.rows;
+    NextBlock next = next_block(tile, first + kKeyBlock, last, end - begin);
+    const auto run = [&](const auto& block) HWY_ATTR {
+      for (std::int64_t r = begin; r < end; r += kScoreRows) {
+        attend_block(tile, scratch, r, std::min(kScoreRows, end - r), block, next, drop);
+      }
+    };
+    const T* const keys = tile.keys + tile.place(first) * tile.stride;
+    const T* const values = tile.values + tile.place(first) * tile.stride;
+    // A cache is read where it lies where that costs no more than a copy: in decode the copy would
+    // cost as much as the products.
+    const bool whole_vectors = dim % kLanes == 0;
+    if (tile.cache && whole_vectors && (kIsF32 || end - begin <= kWideningRows)) {
+      run(Block<T>{keys, values, dim, first});
+      continue;
     }
-    const std::int64_t at = tile.place(block) * tile.stride;
-    copy_transposed(tile.keys + at, tile.stride, keys, tile.head_dim, next_keys, scratch.keys);
-    const float* values = scratch.values;
-    if constexpr (std::is_same_v<T, float>) {
-      if (direct) values = tile.values + at;
+    const std::int64_t count = std::min(kKeyBlock, last + 1 - first);
+    if (tile.cache) {
+      copy_rows(keys, kKeyBlock, dim, kKeyBlock, 1.0f, scratch.keys);
+    } else if constexpr (kIsF32) {
+      copy_transposed(keys, tile.stride, count, dim, scratch.keys);
     }
-    if (!direct) {
-      copy_rows(tile.values + at, tile.stride, keys, tile.head_dim, 1.0f, scratch.values);
-    }
-    for (std::int64_t r = begin; r < end; r += kScoreRows) {
-      attend_block(tile, scratch, r, std::min(kScoreRows, end - r), block, values,
-                   direct ? tile.stride : dim, next_values, drop);
-    }
+    copy_rows(values, tile.stride, count, dim, 1.0f, scratch.values);
+    run(Block<float>{scratch.keys, scratch.values, padded(dim), first});
   }
 }
 

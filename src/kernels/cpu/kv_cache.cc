@@ -13,20 +13,56 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/kv_cache.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/attention_blocks-inl.h"
 #include "kernels/cpu/rows-inl.h"
 #include "kernels/cpu/simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 
-// `heads` rows of `dim` elements, one after another, to rows `stride` apart.
+// Values go to rows without gaps. Row by row: what is read lies side by side.
 template <typename T>
-void scatter_heads(const float* x, std::int64_t heads, std::int64_t dim, T* y,
-                   std::int64_t stride) {
+void append_values(const attention::AppendedRows<T>& rows) {
   const F32 d;
-  for (std::int64_t head = 0; head < heads; ++head, x += dim, y += stride) {
-    for_each_vector(dim, [&](std::int64_t i, auto extent)
-                             HWY_ATTR { store(d, load(d, x + i, extent), y + i, extent); });
+  for (std::int64_t row = 0; row < rows.count; ++row) {
+    const float* x = rows.from + row * rows.stride;
+    T* y = rows.to + row * rows.head_dim;
+    for (std::int64_t head = 0; head < rows.heads;
+         ++head, x += rows.head_dim, y += rows.to_stride) {
+      for_each_vector(rows.head_dim, [&](std::int64_t i, auto extent) HWY_ATTR {
+        store(d, load(d, x + i, extent), y + i, extent);
+      });
+    }
+  }
+}
+
+// Keys go to columns of a block [dim, kKeyBlock], a vector of columns at a time. No other column is
+// touched: in a ring it may hold a key that is still seen.
+template <typename T>
+void append_keys(const attention::AppendedRows<T>& rows) {
+  constexpr std::int64_t kLanes = attention::kLanes;
+  const F32 d;
+  std::int64_t row = 0;
+  for (; row + kLanes <= rows.count; row += kLanes) {
+    const float* x = rows.from + row * rows.stride;
+    T* y = rows.to + row;
+    for (std::int64_t head = 0; head < rows.heads;
+         ++head, x += rows.head_dim, y += rows.to_stride) {
+      attention::transpose([&](std::int64_t i) { return x + i * rows.stride; }, rows.head_dim, y);
+    }
+  }
+  for (; row < rows.count; ++row) {
+    const float* x = rows.from + row * rows.stride;
+    T* y = rows.to + row;
+    for (std::int64_t head = 0; head < rows.heads;
+         ++head, x += rows.head_dim, y += rows.to_stride) {
+      for_each_vector(rows.head_dim, [&](std::int64_t i, auto extent) HWY_ATTR {
+        alignas(64) T rounded[kLanes];
+        store(d, load(d, x + i, extent), rounded);
+        const std::int64_t n = std::min(kLanes, rows.head_dim - i);
+        for (std::int64_t j = 0; j < n; ++j) y[(i + j) * attention::kKeyBlock] = rounded[j];
+      });
+    }
   }
 }
 
@@ -42,7 +78,7 @@ using attention::HeadRows;
 
 struct Append {
   HeadRows<const float> k, v;
-  View cache_k, cache_v;  // [sequences, kv_heads, capacity, head_dim]
+  View cache_k, cache_v;  // [sequences, kv_heads, blocks, dim, 64], [.., positions, dim]
   const std::int32_t* start;
   const std::int32_t* count;
 };
@@ -71,42 +107,55 @@ Append append_operands(const AttentionShape& shape, std::span<const View> inputs
   return call;
 }
 
-// Rows are handed out in blocks of so many.
-constexpr std::int64_t kBlockTimes = 32;
-
-// Row by row: what is read lies side by side, and a row's heads go to as many places.
-void append_rows(const HeadRows<const float>& rows, const View& cache, std::int64_t sequence,
-                 CachedTimes times, const Context& context) {
-  const std::int64_t heads = cache.shape[1], capacity = cache.shape[2], dim = cache.shape[3];
-  visit_float(cache.dtype, [&](auto element) {
+// Rows `times` of a sequence, which lie in one key block.
+void append_block(const Append& call, std::int64_t sequence, CachedTimes times,
+                  const Context& context) {
+  const Shape& shape = call.cache_v.shape;
+  const std::int64_t heads = shape[1], positions = shape[2], dim = shape[3];
+  // SAFETY: times keeps start + t within [0, positions), but for a ring, where it is not negative;
+  // a head has as many keys as values, in whole blocks.
+  const std::int64_t place = (times.start + times.begin) % positions;
+  const std::int64_t column = place % attention::kKeyBlock;
+  const std::int64_t count = times.end - times.begin;
+  const std::int64_t first = sequence * heads * positions * dim;
+  visit_float(call.cache_v.dtype, [&](auto element) {
     using T = decltype(element);
-    // SAFETY: times keeps start + t within [0, capacity), but for a ring, where it is not negative.
-    T* const at = cache.as<T>() + sequence * heads * capacity * dim;
-    for (std::int64_t t = times.begin; t < times.end; ++t) {
-      VOLTA_SIMD_CALL(context.simd, scatter_heads<T>, rows.at(sequence, t, 0), heads, dim,
-                      at + (times.start + t) % capacity * dim, capacity * dim);
-    }
+    attention::AppendedRows<T> rows = {
+        call.k.at(sequence, times.begin, 0),
+        call.k.stride,
+        count,
+        heads,
+        dim,
+        call.cache_k.as<T>() + first + (place - column) * dim + column,
+        positions * dim};
+    VOLTA_SIMD_CALL(context.simd, append_keys<T>, rows);
+    rows.from = call.v.at(sequence, times.begin, 0);
+    rows.to = call.cache_v.as<T>() + first + place * dim;
+    VOLTA_SIMD_CALL(context.simd, append_values<T>, rows);
   });
 }
 
 }  // namespace
 
 void run(const KvAppend& op, const Args& args, const Context& context) noexcept {
+  using attention::kKeyBlock;
   const Append call = append_operands(op.shape, args.inputs);
-  const std::int64_t time = call.k.time, sequences = call.cache_k.shape[0];
-  const std::int64_t positions = attention::cached_positions(op.shape, call.cache_k.shape[2]);
-  const std::int64_t blocks = ceil_div(time, kBlockTimes);
+  const std::int64_t time = call.k.time, sequences = call.cache_v.shape[0];
+  const std::int64_t positions = attention::cached_positions(op.shape, call.cache_v.shape[2]);
+  // So many blocks does a step meet at most, wherever it begins.
+  const std::int64_t blocks = (time + kKeyBlock - 2) / kKeyBlock + 1;
   const std::int64_t row = 2 * std::int64_t{op.shape.kv_heads} * op.shape.head_dim;
-  split_rows(context, sequences * blocks, kBlockTimes * row,
+  split_rows(context, sequences * blocks, std::min(time, kKeyBlock) * row,
              [&](std::int64_t begin, std::int64_t end) {
                for (std::int64_t i = begin; i < end; ++i) {
-                 const std::int64_t s = i / blocks, first = i % blocks * kBlockTimes;
+                 const std::int64_t s = i / blocks;
                  CachedTimes times =
                      attention::cached_times(context, call.start, call.count, s, time, positions);
-                 times.begin = std::max(times.begin, first);
-                 times.end = std::min(times.end, first + kBlockTimes);
-                 append_rows(call.k, call.cache_k, s, times, context);
-                 append_rows(call.v, call.cache_v, s, times, context);
+                 const std::int64_t first = times.start + times.begin;  // Not negative.
+                 const std::int64_t block = (first / kKeyBlock + i % blocks) * kKeyBlock;
+                 times.begin = std::max(times.begin, block - times.start);
+                 times.end = std::min(times.end, block + kKeyBlock - times.start);
+                 if (times.begin < times.end) append_block(call, s, times, context);
                }
              });
 }

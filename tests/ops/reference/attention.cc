@@ -239,11 +239,15 @@ double rounded(double x, DType dtype) {
   return value;
 }
 
-// Element d of position p of head h of sequence s, in a cache [S, heads, P, head_dim].
-// Where position p of a cache lies; modulo matters to rings only.
+// Where element d of position p of head h of sequence s lies in a cache of values
+// [S, heads, P, head_dim] or of keys [S, heads, P / 64, head_dim, 64]; modulo matters to rings
+// only.
 std::int64_t cache_index(const Shape& cache, std::int64_t s, std::int64_t h, std::int64_t p,
                          std::int64_t d) {
-  return ((s * cache[1] + h) * cache[2] + p % cache[2]) * cache[3] + d;
+  const std::int64_t head = s * cache[1] + h;
+  if (cache.rank() == 4) return (head * cache[2] + p % cache[2]) * cache[3] + d;
+  const std::int64_t at = p % (cache[2] * cache[4]);
+  return ((head * cache[2] + at / cache[4]) * cache[3] + d) * cache[4] + at % cache[4];
 }
 
 }  // namespace
