@@ -99,7 +99,7 @@ HWY_INLINE V32 fold_each(const V32 (&v)[kCount], const Fold& fold) {
 
 /// lse of as many rows as a vector has lanes, of which `rows` are asked for; a row of n elements is
 /// at most `kSteps` times 16 long, and longer than one time less. What a row needs once is done for
-/// all of them together. A row whose largest element is infinite, or nearly, is left to the above.
+/// all of them together. A row whose largest element is huge or infinite is left to the above.
 template <int kSteps>
 HWY_INLINE void log_sum_exp_tile(const float* x, std::int64_t rows, std::int64_t n,
                                  std::int64_t ahead, float* lse) {
@@ -142,9 +142,10 @@ HWY_INLINE void log_sum_exp_tile(const float* x, std::int64_t rows, std::int64_t
   const V32 total = fold_each(v, [](V32 a, V32 b) HWY_ATTR { return hn::Add(a, b); });
   const V32 ln2 = hn::Set(d, 0.693147180559945309f);
   store_n(d, hn::MulAdd(around, ln2, log(d, total)), lse, rows);
-  if (HWY_LIKELY(hn::AllTrue(d, hn::IsFinite(around)))) return;
+  constexpr float kFar = 0x1p20f;  // x log2(e) - around is as wrong as `around` is rounded.
+  if (HWY_LIKELY(hn::AllTrue(d, hn::Lt(hn::Abs(around), hn::Set(d, kFar))))) return;
   for (std::int64_t r = 0; r < rows; ++r) {
-    if (!std::isfinite(each[r])) lse[r] = log_sum_exp_row(x + r * n, n, 0);
+    if (!(std::abs(each[r]) < kFar)) lse[r] = log_sum_exp_row(x + r * n, n, 0);
   }
 }
 
