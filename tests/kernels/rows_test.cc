@@ -263,10 +263,10 @@ constexpr std::int64_t kRowLengths[] = {1, 16, 65, 128, 129, 1000, 9001};
 TEST(CrossEntropy, SumsRowsThatGrow) {
   for (const std::int64_t classes : kRowLengths) {
     // To what an element grows at the row's end, in steps that are larger than any other.
-    for (const float end : {-3e4f, -90.0f, 1e-3f, 40.0f, 500.0f, 3e4f}) {
+    for (const float end : {-3e4f, -90.0f, 1e-3f, 40.0f, 500.0f, 3e4f, 1e9f, 1e36f}) {
       std::vector<float> values;
       for (std::int64_t c = 0; c < classes; ++c) {
-        values.push_back(c % 7 == 3 ? -kInfinity : end * static_cast<float>(c / 100));
+        values.push_back(c % 7 == 3 ? -kInfinity : end * static_cast<float>(1 + c / 100));
       }
       double sum = 0.0, top = -kInfinity;
       for (const float v : values) top = std::max(top, static_cast<double>(v));

@@ -57,7 +57,7 @@ void run(const CrossEntropy&, const Args& args, const Context& context) noexcept
     for (std::int64_t row = begin, count = 0; row < end; row += count) {
       count = std::min(end - row, kRowsAtOnce);
       const float* x = logits + row * classes;
-      VOLTA_SIMD_CALL(context.simd, log_sum_exp<>, x, count, classes, (end - row - count) * classes,
+      VOLTA_SIMD_CALL(context.simd, log_sum_exp, x, count, classes, (end - row - count) * classes,
                       lse + row);
       for (std::int64_t r = row; r < row + count; ++r, x += classes) {
         loss[r] = has_target(targets, r, classes, context) ? lse[r] - x[targets[r]] : 0.0f;

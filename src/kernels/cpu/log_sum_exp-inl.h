@@ -97,31 +97,25 @@ HWY_INLINE V32 fold_each(const V32 (&v)[kCount], const Fold& fold) {
   }
 }
 
-/// lse of as many rows as a vector has lanes, of which `rows` are asked for; a row of n elements is
-/// at most `kSteps` times 16 long, and longer than one time less. What a row needs once is done for
-/// all of them together. A row whose largest element is huge or infinite is left to the above.
-template <int kSteps>
+/// lse of as many rows of n elements as a vector has lanes, of which `rows` are asked for. What a
+/// row needs once is done for all of them together. A row whose largest element is huge or infinite
+/// is left to the above.
 HWY_INLINE void log_sum_exp_tile(const float* x, std::int64_t rows, std::int64_t n,
                                  std::int64_t ahead, float* lse) {
   const F32 d;
   constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(F32()));
-  constexpr std::int64_t kWhole = 16 * (kSteps - 1);
-  const std::int64_t end = std::min(n, kWhole + 16);  // n: so that the compiler knows a bound.
+  const std::int64_t whole = (n - 1) / kLanes * kLanes;
   const V32 nothing = hn::Set(d, -std::numeric_limits<float>::infinity());
-  const auto part = [&](const float* row, std::int64_t i) HWY_ATTR {
-    const std::int64_t left = std::min(n - i, kLanes);
-    const auto inside = hn::FirstN(d, static_cast<std::size_t>(left));
-    return hn::IfThenElse(inside, load_n(d, row + i, left), nothing);
+  const auto inside = hn::FirstN(d, static_cast<std::size_t>(n - whole));
+  const auto last = [&](const float* row) HWY_ATTR {
+    return hn::IfThenElse(inside, load_n(d, row + whole, n - whole), nothing);
   };
 
   V32 v[kLanes];
   const float* row = x;
   for (std::int64_t r = 0; r < kLanes; ++r, row += r < rows ? n : 0) {
-    v[r] = part(row, kWhole);
-    for (std::int64_t i = kWhole + kLanes; i < end; i += kLanes) {
-      v[r] = hn::Max(v[r], part(row, i));
-    }
-    for (std::int64_t i = 0; i < kWhole; i += kLanes) v[r] = hn::Max(v[r], load(d, row + i));
+    v[r] = last(row);
+    for (std::int64_t i = 0; i < whole; i += kLanes) v[r] = hn::Max(v[r], load(d, row + i));
   }
   const V32 largest = fold_each(v, [](V32 a, V32 b) HWY_ATTR { return hn::Max(a, b); });
   const V32 log2e = hn::Set(d, 1.44269504088896341f), around = hn::Mul(largest, log2e);
@@ -130,12 +124,9 @@ HWY_INLINE void log_sum_exp_tile(const float* x, std::int64_t rows, std::int64_t
   row = x;
   for (std::int64_t r = 0; r < kLanes; ++r, row += r < rows ? n : 0) {
     const V32 to = hn::Set(d, each[r]);
-    v[r] = exp2(d, hn::MulSub(part(row, kWhole), log2e, to));
-    for (std::int64_t i = kWhole + kLanes; i < end; i += kLanes) {
-      v[r] = hn::Add(v[r], exp2(d, hn::MulSub(part(row, i), log2e, to)));
-    }
-    for (std::int64_t i = 0; i < kWhole; i += kLanes) {
-      if (i % 16 == 0) __builtin_prefetch(row + ahead + i);
+    v[r] = exp2(d, hn::MulSub(last(row), log2e, to));
+    for (std::int64_t i = 0; i < whole; i += kLanes) {
+      __builtin_prefetch(row + ahead + i);
       v[r] = hn::Add(v[r], exp2(d, hn::MulSub(load(d, row + i), log2e, to)));
     }
   }
@@ -151,22 +142,21 @@ HWY_INLINE void log_sum_exp_tile(const float* x, std::int64_t rows, std::int64_t
 
 // ---- rows -------------------------------------------------------------------------------------
 
+/// Longest row of those that are taken several at once.
+inline constexpr std::int64_t kShortRow = 128;
+
 /// lse[r] = log(sum(exp(x[r * n + i]))) over i < n, for r < rows; `behind` floats behind them will
 /// be read next. A row's result does not depend on the others: its length says how it is summed.
-template <int kSteps = 1>
-inline void log_sum_exp(const float* x, std::int64_t rows, std::int64_t n, std::int64_t behind,
-                        float* lse) {
-  constexpr bool kShort = kSteps <= 8;  // Up to 128 elements.
-  const std::int64_t step = kShort ? lanes(F32()) : 1;
-  if constexpr (kShort) {
-    if (n > kSteps * 16) return log_sum_exp<kSteps + 1>(x, rows, n, behind, lse);
-  }
+inline HWY_NOINLINE void log_sum_exp(const float* x, std::int64_t rows, std::int64_t n,
+                                     std::int64_t behind, float* lse) {
+  const bool is_short = n <= kShortRow;
+  const std::int64_t step = is_short ? lanes(F32()) : 1;
   for (std::int64_t r = 0; r < rows; r += step) {
     const std::int64_t count = std::min(rows - r, step);
     const float* const from = x + r * n;
     const std::int64_t ahead = std::min(kExpAhead, (rows - r - count) * n + behind);
-    if constexpr (kShort) {
-      log_sum_exp_tile<kSteps>(from, count, n, ahead, lse + r);
+    if (is_short) {
+      log_sum_exp_tile(from, count, n, ahead, lse + r);
     } else {
       lse[r] = log_sum_exp_row(from, n, ahead);
     }

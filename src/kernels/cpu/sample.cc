@@ -250,7 +250,7 @@ void run(const Sample& op, const Args& args, const Context& context) noexcept {
                                             rng + row * 2, seen, scratch, n, context);
       ++seen[n + token];
       float lse = 0.0f;
-      VOLTA_SIMD_CALL(context.simd, log_sum_exp<>, x, 1, n, 0, &lse);
+      VOLTA_SIMD_CALL(context.simd, log_sum_exp, x, 1, n, 0, &lse);
       tokens[row] = static_cast<std::int32_t>(token);
       logprobs[row] = x[token] - lse;
       if (top.count > 0) find_top(x, lse, scratch.order, n, top);
