@@ -5,6 +5,7 @@
 #endif
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -21,6 +22,7 @@
 #define HWY_TARGET_INCLUDE "kernels/math_test.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/activation-inl.h"
 #include "kernels/cpu/attention_blocks-inl.h"
 #include "kernels/cpu/math-inl.h"
 #include "kernels/cpu/simd.h"
@@ -33,8 +35,11 @@ enum class Function {
   kExpWeight,
   kSigmoid,
   kTanh,
-  kNormalCdf,
+  kExp2,
+  kLog,
+  kNormalTail,
   kGelu,
+  kGeluSlope,
   kGeluTanh,
   kSilu,
   kRelu
@@ -55,10 +60,16 @@ V32 apply_vector(test::Function function, F32 d, V32 x) {
       return sigmoid(d, x);
     case test::Function::kTanh:
       return tanh(d, x);
-    case test::Function::kNormalCdf:
-      return normal_cdf(d, x);
+    case test::Function::kExp2:
+      return exp2(d, x);
+    case test::Function::kLog:
+      return log(d, x);
+    case test::Function::kNormalTail:
+      return normal_tail(d, x);
     case test::Function::kGelu:
       return gelu(d, x);
+    case test::Function::kGeluSlope:
+      return Gelu::slope(d, x);
     case test::Function::kGeluTanh:
       return gelu_tanh(d, x);
     case test::Function::kSilu:
@@ -162,6 +173,30 @@ TEST(Math, ExpIsAccurate) {
   expect_accurate(Function::kExp, range(-87.3, 88.7, 1e-3), exact, 2);
 }
 
+TEST(Math, PowersOfTwoAreAccurate) {
+  const auto exact = [](double x) { return std::exp2(x); };
+  expect_accurate(Function::kExp2, range(-126, 127, 1e-3), exact, 4);
+  expect_accurate(Function::kExp2, {-INFINITY, -1e30f, -250, -160, -149, -140.5f, -127.5f}, exact,
+                  0x1p23);
+}
+
+TEST(Math, LogarithmIsAccurateAtEveryFloat) {
+  const auto exact = [](double x) { return std::log(x); };
+  expect_accurate(Function::kLog, range(1e-3, 3, 1e-5), exact, 3);
+  std::vector<float> x;  // Subnormal numbers among them.
+  for (std::uint32_t bits = 1; bits < bits_of(INFINITY); bits += 4051) {
+    x.push_back(std::bit_cast<float>(bits));
+  }
+  expect_accurate(Function::kLog, x, exact, 3);
+  for (const cpu::Simd simd : available_simd()) {
+    const std::vector<float> y =
+        apply(simd, Function::kLog, {0.0f, -0.0f, 1.0f, INFINITY, -1.0f, -1e-40f, -INFINITY});
+    EXPECT_EQ(std::vector<float>(y.begin(), y.begin() + 4),
+              (std::vector<float>{-INFINITY, -INFINITY, 0.0f, INFINITY}));
+    for (std::size_t i = 4; i < y.size(); ++i) EXPECT_TRUE(std::isnan(y[i])) << i;
+  }
+}
+
 /// The largest error among floats from `first` to `last` (both negative or both positive, the one
 /// nearer to 0 first), every few of them, in units in the last place of the exact result.
 double worst_ulp(cpu::Simd simd, Function function, float first, float last) {
@@ -202,16 +237,17 @@ TEST(Math, ExpUnderflowsGradually) {
   }
 }
 
-TEST(Math, SigmoidTanhAndNormalAreAccurate) {
+TEST(Math, SigmoidTanhAndNormalTailAreAccurate) {
   expect_accurate(
       Function::kSigmoid, range(-80, 20, 1e-3), [](double x) { return 1 / (1 + std::exp(-x)); }, 3);
   expect_accurate(Function::kTanh, range(-12, 12, 1e-4), [](double x) { return std::tanh(x); }, 3);
-  expect_accurate(Function::kNormalCdf, range(-4, 9, 1e-4), phi, 34);
-  expect_accurate(Function::kNormalCdf, range(-9, -4, 1e-4), phi, 170);
+  const auto tail = [](double a) { return phi(-a); };
+  expect_accurate(Function::kNormalTail, range(0, 4, 1e-4), tail, 34);
+  expect_accurate(Function::kNormalTail, range(4, 9, 1e-4), tail, 170);
+  expect_accurate(Function::kNormalTail, range(9, 12.5, 1e-4), tail, 1700);
 }
 
 TEST(Math, ActivationsAreAccurate) {
-  expect_accurate(Function::kGelu, range(-4, 9, 1e-4), [](double x) { return x * phi(x); }, 35);
   expect_accurate(
       Function::kGeluTanh, range(-4, 9, 1e-4),
       [](double x) {
@@ -222,6 +258,48 @@ TEST(Math, ActivationsAreAccurate) {
   expect_accurate(
       Function::kSilu, range(-80, 20, 1e-3), [](double x) { return x / (1 + std::exp(-x)); }, 4);
   expect_accurate(Function::kRelu, range(-3, 3, 0.1), [](double x) { return x > 0 ? x : 0; }, 0);
+}
+
+/// Every so many of all floats of both signs, infinities and NaNs among them.
+std::vector<float> floats() {
+  std::vector<float> values;
+  for (std::uint64_t bits = 0; bits < 1ull << 32; bits += 4051) {
+    values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+  }
+  return values;
+}
+
+TEST(Math, GeluAndItsSlopeAreAccurateAtEveryFloat) {
+  const auto gelu = [](double x) { return x * phi(x); };
+  expect_accurate(Function::kGelu, range(-4, 15, 1e-4), gelu, 35);
+  expect_accurate(Function::kGelu, range(-9, -4, 1e-4), gelu, 172);
+  const std::vector<float> x = floats();
+  for (const cpu::Simd simd : available_simd()) {
+    SCOPED_TRACE(cpu::simd_name(simd));
+    const std::vector<float> y = apply(simd, Function::kGelu, x);
+    const std::vector<float> slope = apply(simd, Function::kGeluSlope, x);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (std::isnan(x[i])) {
+        ASSERT_TRUE(std::isnan(y[i]) && std::isnan(slope[i]));
+        continue;
+      }
+      // In the limit: infinity, and 0 from below.
+      const double at = std::max(static_cast<double>(x[i]), -40.0);
+      const double units = at < -12.5 ? 0x1p24 : at < -9 ? 1700 : at < -4 ? 172 : 35;
+      const double exact = at * phi(at);
+      if (!std::isinf(exact)) {
+        const double bound = units * 0x1p-24 * std::abs(exact) + 0x1p-148;
+        ASSERT_LE(std::abs(y[i] - gelu(at)), bound) << "at " << x[i];
+      } else {
+        ASSERT_EQ(y[i], INFINITY);
+      }
+      ASSERT_TRUE(x[i] > 0 ? y[i] >= 0 : y[i] <= 0) << "at " << x[i];
+      // The slope's two terms have opposite signs on the left.
+      const double term = at * std::exp(-at * at / 2) / std::sqrt(2 * std::numbers::pi);
+      const double bound = units * 0x1p-24 * (phi(at) + std::abs(term)) + 0x1p-148;
+      ASSERT_LE(std::abs(slope[i] - (phi(at) + term)), bound) << "at " << x[i];
+    }
+  }
 }
 
 TEST(Math, SpecialValues) {

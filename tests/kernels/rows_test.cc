@@ -257,6 +257,77 @@ TEST(CrossEntropy, EqualsTheDefinition) {
   }
 }
 
+// Rows that are summed in all ways there are: in a few vectors, and in one pass.
+constexpr std::int64_t kRowLengths[] = {1, 16, 65, 128, 129, 1000, 9001};
+
+TEST(CrossEntropy, SumsRowsThatGrow) {
+  for (const std::int64_t classes : kRowLengths) {
+    // To what an element grows at the row's end, in steps that are larger than any other.
+    for (const float end : {-3e4f, -90.0f, 1e-3f, 40.0f, 500.0f, 3e4f, 1e9f, 1e36f}) {
+      std::vector<float> values;
+      for (std::int64_t c = 0; c < classes; ++c) {
+        values.push_back(c % 7 == 3 ? -kInfinity : end * static_cast<float>(1 + c / 100));
+      }
+      double sum = 0.0, top = -kInfinity;
+      for (const float v : values) top = std::max(top, static_cast<double>(v));
+      for (const float v : values) sum += std::exp(v - top);
+      Operand logits(Shape(1, classes), values), targets = Operand::ints(Shape(1), {0});
+      for_each_simd([&](const cpu::Context& context) {
+        Operand loss((Shape(1))), lse((Shape(1)));
+        call(CrossEntropy{}, {&logits, &targets}, {&loss, &lse}, context);
+        expect_close(lse[0], top + std::log(sum), 1e-6, 1e-6);
+      });
+    }
+  }
+}
+
+TEST(CrossEntropy, ARowOfMaskedClassesIsMinusInfinityAndOneNaNSpoilsARow) {
+  for (const std::int64_t classes : kRowLengths) {
+    const auto size = static_cast<std::size_t>(classes);
+    for (const std::size_t at : {std::size_t{0}, size / 2, size - 1}) {
+      std::vector<float> values(5 * size, -kInfinity);
+      for (std::size_t c = 0; c < size; ++c) values[c] = values[2 * size + c] = 1.0f;
+      values[at] = kNaN;
+      values[2 * size + at] = kInfinity;
+      values[3 * size + at] = -2.5f;
+      values[4 * size + at] = kNaN;
+      Operand logits(Shape(5, classes), values);
+      Operand targets = Operand::ints(Shape(5), {-1, -1, -1, -1, -1});
+      for_each_simd([&](const cpu::Context& context) {
+        Operand loss((Shape(5))), lse((Shape(5)));
+        call(CrossEntropy{}, {&logits, &targets}, {&loss, &lse}, context);
+        EXPECT_TRUE(std::isnan(lse[0]));
+        EXPECT_EQ(lse[1], -kInfinity);
+        EXPECT_TRUE(std::isnan(lse[2]));
+        EXPECT_EQ(lse[3], -2.5f);
+        EXPECT_TRUE(std::isnan(lse[4]));
+      });
+    }
+  }
+}
+
+TEST(CrossEntropy, ARowsBitsDoNotDependOnTheOthers) {
+  constexpr std::int64_t kRows = 37;
+  for (const std::int64_t classes : kRowLengths) {
+    const auto size = static_cast<std::size_t>(classes);
+    const std::vector<float> values = random_values(kRows * size, 5, 30.0f);
+    Operand logits(Shape(kRows, classes), values);
+    Operand targets = Operand::ints(Shape(kRows), std::vector<std::int32_t>(kRows, 0));
+    for_each_simd([&](const cpu::Context& context) {
+      Operand loss((Shape(kRows))), lse((Shape(kRows)));
+      call(CrossEntropy{}, {&logits, &targets}, {&loss, &lse}, context);
+      for (std::size_t row = 0; row < kRows; ++row) {
+        const auto first = values.begin() + static_cast<std::ptrdiff_t>(row * size);
+        Operand alone(Shape(1, classes), std::vector<float>(first, first + classes));
+        Operand target = Operand::ints(Shape(1), {0}), loss1((Shape(1))), lse1((Shape(1)));
+        call(CrossEntropy{}, {&alone, &target}, {&loss1, &lse1}, context);
+        EXPECT_EQ(lse1[0], lse[row]);
+        EXPECT_EQ(loss1[0], loss[row]);
+      }
+    });
+  }
+}
+
 TEST(CrossEntropy, ReportsTheFirstTargetBeyondTheVocabulary) {
   Operand logits(Shape(4, 3), std::vector<float>(12, 1.0f));
   Operand targets = Operand::ints(Shape(4), {0, 3, -1, 2'000'000'000});

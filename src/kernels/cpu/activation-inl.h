@@ -37,11 +37,14 @@ struct Tanh {
 
 struct Gelu {
   static HWY_INLINE V32 value(F32 d, V32 x) { return gelu(d, x); }
-  // Phi(x) + x phi(x), phi(x) = exp(-x^2 / 2) / sqrt(2 pi).
+  // Phi(x) + x phi(x), phi(x) = exp(-x^2 / 2) / sqrt(2 pi): Phi(-a) - a phi(a) at x = -a, and 1
+  // less that at a.
   static HWY_INLINE V32 slope(F32 d, V32 x) {
-    const V32 density = hn::Mul(hn::Set(d, 0.39894228040143268f),
-                                exp_of_bounded(d, hn::Mul(hn::Mul(x, x), hn::Set(d, -0.5f))));
-    return hn::MulAdd(x, density, normal_cdf(d, x));
+    const V32 a = normal_range(d, x);
+    const V32 density = exp2(d, hn::MulAdd(hn::Mul(a, hn::Set(d, -0.72134752044448170f)), a,
+                                           hn::Set(d, -1.3257480647361593f)));
+    const V32 left = hn::NegMulAdd(a, density, normal_tail(d, a));
+    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), left, hn::Sub(hn::Set(d, 1.0f), left));
   }
 };
 

@@ -1,4 +1,5 @@
-// CrossEntropy and its gradient, row by row: log-sum-exp around the row's largest logit, in f32.
+// CrossEntropy and its gradient, row by row: log-sum-exp around about the row's largest logit, in
+// f32.
 #include <algorithm>
 
 #include "kernels/cpu/cpu.h"
@@ -8,6 +9,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/cross_entropy.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/log_sum_exp-inl.h"
 #include "kernels/cpu/rows-inl.h"
 #include "kernels/cpu/simd.h"
 
@@ -29,6 +31,10 @@ HWY_AFTER_NAMESPACE();
 namespace volta::cpu {
 namespace {
 
+// Rows whose log-sum-exps are made before their targets are looked up: short ones lie in the L1
+// cache then, and are a few vectors of them.
+constexpr std::int64_t kRowsAtOnce = 64;
+
 // Whether row `row` has a target; one beyond the vocabulary is reported and counts as none.
 bool has_target(const std::int32_t* targets, std::int64_t row, std::int64_t classes,
                 const Context& context) {
@@ -48,11 +54,14 @@ void run(const CrossEntropy&, const Args& args, const Context& context) noexcept
   auto* loss = args.outputs[0].as<float>();
   auto* lse = args.outputs[1].as<float>();
   split_rows(context, shape.rows(), classes, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
+    for (std::int64_t row = begin, count = 0; row < end; row += count) {
+      count = std::min(end - row, kRowsAtOnce);
       const float* x = logits + row * classes;
-      const float* next = row + 1 < end ? x + classes : nullptr;
-      lse[row] = VOLTA_SIMD_CALL(context.simd, log_sum_exp, x, classes, next);
-      loss[row] = has_target(targets, row, classes, context) ? lse[row] - x[targets[row]] : 0.0f;
+      VOLTA_SIMD_CALL(context.simd, log_sum_exp, x, count, classes, (end - row - count) * classes,
+                      lse + row);
+      for (std::int64_t r = row; r < row + count; ++r, x += classes) {
+        loss[r] = has_target(targets, r, classes, context) ? lse[r] - x[targets[r]] : 0.0f;
+      }
     }
   });
 }

@@ -17,29 +17,29 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
-namespace {
 
-// Asks for n elements. Rows lie anywhere: the processor does not see the next one coming.
-template <typename T>
-HWY_INLINE void fetch(const T* p, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; i += std::int64_t{64 / sizeof(T)}) __builtin_prefetch(p + i);
-}
+// Rows lie anywhere: the processor does not see the next one coming. It is asked for while one is
+// worked on, a line at a time: of many at once the processor drops some.
 
-}  // namespace
-
-// y = x, n elements; those at `next` (may be null) will be read after them.
+// y = x, n elements; those at `next` will be read after them.
 template <typename T>
 void widen_row(const T* x, const T* next, float* y, std::int64_t n) {
   const F32 d;
-  if (next != nullptr) fetch(next, n);
-  for_each_vector(n, [&](std::int64_t i, auto extent)
-                         HWY_ATTR { store(d, load(d, x + i, extent), y + i, extent); });
+  for_each_vector(n, [&](std::int64_t i, auto extent) HWY_ATTR {
+    __builtin_prefetch(next + i);
+    store(d, load(d, x + i, extent), y + i, extent);
+  });
 }
 
-// sum += x, n elements; those at `next` (may be null) will be added to after them.
-void add_row(const float* x, const float* next, float* sum, std::int64_t n) {
-  if (next != nullptr) fetch(next, n);
-  transform(n, sum, [](V32 a, V32 b) HWY_ATTR { return hn::Add(a, b); }, sum, x);
+// sum += x, n elements; next_x will be added to next_sum after them.
+void add_row(const float* x, const float* next_x, float* sum, const float* next_sum,
+             std::int64_t n) {
+  const F32 d;
+  for_each_vector(n, [&](std::int64_t i, auto extent) HWY_ATTR {
+    __builtin_prefetch(next_x + i);
+    __builtin_prefetch(next_sum + i);
+    store(d, hn::Add(load(d, sum + i, extent), load(d, x + i, extent)), sum + i, extent);
+  });
 }
 
 }  // namespace volta::cpu::HWY_NAMESPACE
@@ -92,9 +92,9 @@ void look_up(const T* elements, const Table& table, const std::int32_t* ids, flo
       report_bad_index(context, i);
       std::fill_n(to, table.columns, 0.0f);
     } else if (table.encoding.plain()) {
-      const bool more = i + 1 < end && inside(i + 1);
+      const std::int64_t next = i + 1 < end && inside(i + 1) ? i + 1 : i;
       VOLTA_SIMD_CALL(context.simd, widen_row<T>, elements + ids[i] * table.columns,
-                      more ? elements + ids[i + 1] * table.columns : nullptr, to, table.columns);
+                      elements + ids[next] * table.columns, to, table.columns);
     } else {
       decode_row(elements, table, ids[i], to);
     }
@@ -134,10 +134,10 @@ void run(const EmbeddingGrad& op, const Args& args, const Context& context) noex
         report_bad_index(context, i);
         continue;
       }
-      const bool more = i + 1 < count && inside(i + 1);
-      VOLTA_SIMD_CALL(context.simd, add_row, dy + i * columns + begin,
-                      more ? dtable + ids[i + 1] * columns + begin : nullptr,
-                      dtable + ids[i] * columns + begin, end - begin);
+      const std::int64_t next = i + 1 < count && inside(i + 1) ? i + 1 : i;
+      VOLTA_SIMD_CALL(context.simd, add_row, dy + i * columns + begin, dy + next * columns + begin,
+                      dtable + ids[i] * columns + begin, dtable + ids[next] * columns + begin,
+                      end - begin);
     }
   });
 }

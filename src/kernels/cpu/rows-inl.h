@@ -10,7 +10,6 @@
 #define VOLTA_KERNELS_CPU_ROWS_INL_H_
 #endif
 
-#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -156,21 +155,6 @@ HWY_INLINE float max_of_numbers(std::int64_t n, const Fn& fn, const float* x) {
     b = hn::IfThenElse(inside, hn::Max(b, fn(load_n(d, x + i, n - i))), b);
   }
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(a, b), hn::Max(c, e))));
-}
-
-/// log(sum(exp(x[i]))) for i < n, around the largest x. Asks for the n floats at `next` (or none)
-/// meanwhile, which are read next: a row is read from memory once and from the cache once, and
-/// memory would stand still while its exponentials are taken.
-inline float log_sum_exp(const float* x, std::int64_t n, const float* next) {
-  const F32 d;
-  const float largest = max_of_numbers(n, [](V32 v) HWY_ATTR { return v; }, x);
-  const V32 top = hn::Set(d, largest);
-  const float* const ahead = next == nullptr ? x : next;
-  const float total = sum_each(n, [&](std::int64_t i, auto extent) HWY_ATTR {
-    if (i % 16 == 0) __builtin_prefetch(ahead + i, 0, 2);
-    return exp_of_bounded(d, hn::Sub(load(d, x + i, extent), top));
-  });
-  return largest + std::log(total);
 }
 
 /// y[j] = the sum over r < rows of x[r * stride + j], in the order of the rows, for j < columns.

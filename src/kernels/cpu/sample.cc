@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/sample.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/log_sum_exp-inl.h"
 #include "kernels/cpu/rows-inl.h"
 #include "kernels/cpu/simd.h"
 
@@ -248,7 +249,8 @@ void run(const Sample& op, const Args& args, const Context& context) noexcept {
       const std::int64_t token = sample_row(x, {p[0], p[1], p[2], p[3], p[4], p[5], p[6]},
                                             rng + row * 2, seen, scratch, n, context);
       ++seen[n + token];
-      const float lse = VOLTA_SIMD_CALL(context.simd, log_sum_exp, x, n, nullptr);
+      float lse = 0.0f;
+      VOLTA_SIMD_CALL(context.simd, log_sum_exp, x, 1, n, 0, &lse);
       tokens[row] = static_cast<std::int32_t>(token);
       logprobs[row] = x[token] - lse;
       if (top.count > 0) find_top(x, lse, scratch.order, n, top);
