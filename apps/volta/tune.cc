@@ -145,7 +145,7 @@ Result<TunedShape> tune_shape(const cpu::MatMulShape& shape, const std::string& 
   Bar bar(name);
   VOLTA_TRY(
       const tuner::SearchResult result,
-      tuner::search(grid, cpu::default_parameters(simd, measured.m, measured.packed), measure,
+      tuner::search(grid, cpu::default_parameters(simd, measured), measure,
                     {.budget_seconds = std::max(left, options.budget / 2), .runs = options.runs},
                     [&](const tuner::SearchProgress& progress) {
                       bar.draw(progress);

@@ -143,7 +143,7 @@ Result<MatMulMeasure> MatMulMeasure::create(const cpu::MatMulShape& shape, cpu::
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(shape.threads));
   MatMulMeasure made(measured, simd, std::move(pool));
   VOLTA_TRY(made.make_operands());
-  const cpu::MatMulParameters first = cpu::default_parameters(simd, measured.m, measured.packed);
+  const cpu::MatMulParameters first = cpu::default_parameters(simd, measured);
   VOLTA_TRY(made.run(first, 1));
   VOLTA_TRY(made.expected_, made.c_.clone_to());
   made.checked_.push_back(first);
