@@ -43,7 +43,7 @@ constexpr std::int64_t kFarRows = 8;
 
 /// Two tiles of rows meet each pair of panels one right after the other, in L2. By slices that only
 /// L3 holds, two threads read b from memory twice where their slices together do not fit (Zen 5, 16
-/// rows: 1.0 to 1.5 times as fast on two threads, 0.97 to 1.15 on one; with three and more tiles
+/// rows: 1.0 to 1.5 times as fast on two threads, 0.95 to 1.15 on one; with three and more tiles
 /// slower from 4096 steps of K on).
 constexpr std::int32_t kPairKBlock = 1024;
 constexpr std::int32_t kPairPanels = 2;
