@@ -152,7 +152,7 @@ Result<TunedShape> tune_shape(const cpu::MatMulShape& shape, const std::string& 
   Bar bar(name);
   VOLTA_TRY(
       const tuner::SearchResult result,
-      tuner::search(grid, cpu::default_parameters(simd, measured.m, measured.packed), measure,
+      tuner::search(grid, cpu::default_parameters(simd, measured), measure,
                     {.budget_seconds = std::max(left, options.budget / 2), .runs = options.runs},
                     [&](const tuner::SearchProgress& progress) {
                       bar.draw(progress);
@@ -182,9 +182,8 @@ std::vector<TuningEntry> expected_entries(const std::vector<cpu::MatMulShape>& s
                                           cpu::Simd simd) {
   std::vector<TuningEntry> entries;
   for (const cpu::MatMulShape& shape : shapes) {
-    entries.push_back({.simd = simd,
-                       .shape = shape,
-                       .parameters = cpu::default_parameters(simd, shape.m, shape.packed)});
+    entries.push_back(
+        {.simd = simd, .shape = shape, .parameters = cpu::default_parameters(simd, shape)});
   }
   return entries;
 }

@@ -234,7 +234,7 @@ Status MatMulMeasure::make_operands(GoOnFunction go_on) {
 }
 
 Status MatMulMeasure::begin(GoOnFunction go_on) {
-  const cpu::MatMulParameters first = cpu::default_parameters(simd_, shape_.m, shape_.packed);
+  const cpu::MatMulParameters first = cpu::default_parameters(simd_, shape_);
   if (!go_on()) return interrupted();
   VOLTA_TRY(run(first, 1));
   VOLTA_TRY(expected_, c_.clone_to());

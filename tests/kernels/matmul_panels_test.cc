@@ -79,6 +79,28 @@ TEST_P(MatMulPanels, NoTileChangesABit) {
   }
 }
 
+// A plain b whose next block is asked for: slices that are whole, ragged, narrower than a tile's
+// share of one, and the last.
+TEST_P(MatMulPanels, AskingForTheNextBlockChangesNoBit) {
+  const std::int32_t panel = static_cast<std::int32_t>(cpu::panel_width(GetParam()));
+  for (const cpu::TileShape& tile : cpu::tile_shapes(GetParam())) {
+    for (const std::int32_t n_block : {panel, 8 * tile.columns / panel * panel + panel}) {
+      MatMulCase c{2 * tile.rows + 1, 70, 2 * n_block + tile.columns + 5};
+      MatMulData data(c);
+      const std::vector<float> expected = chained(c, data, GetParam());
+      const cpu::MatMulParameters parameters{.k_block = 16,
+                                             .m_block = tile.rows,
+                                             .n_block = n_block,
+                                             .tile = tile,
+                                             .prefetch_bytes = 4096};
+      ASSERT_TRUE(cpu::valid_parameters(parameters, GetParam()));
+      const cpu::MatMulTuning tuning = tuned(c, data, pool_.threads(), parameters);
+      EXPECT_TRUE(same_bits(run_matmul(c, data, GetParam(), pool_, &tuning), expected))
+          << c.name() << " with tiles of " << tile.rows << "x" << tile.columns;
+    }
+  }
+}
+
 // Gradients: a packed, its kernels at most a panel wide whatever the tile.
 TEST_P(MatMulPanels, NoTileChangesABitOfATransposedA) {
   for (const DType type : {DType::kF32, DType::kBF16}) {

@@ -29,6 +29,33 @@ TEST(MatMulParameters, DefaultsAreValidForEveryNumberOfRows) {
   }
 }
 
+TEST(MatMulParameters, DefaultsOfAPlainWeightGoByWhereItLies) {
+  for (const Simd simd : kAllSimd) {
+    const auto of = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+      const MatMulParameters p =
+          default_parameters(simd, MatMulShape{.packed = false, .m = m, .n = n, .k = k});
+      EXPECT_TRUE(valid_parameters(p, simd)) << simd_name(simd) << " " << m;
+      return p;
+    };
+    const auto row_bytes = static_cast<std::int32_t>(panel_width(simd) * 4);
+    // In caches: all of K for one tile of rows, and a few rows ahead; fewer where they are aliased.
+    EXPECT_GE(of(2, 2304, 768).k_block, 768);
+    EXPECT_EQ(of(8, 2304, 768).prefetch_bytes, 8 * row_bytes);
+    EXPECT_EQ(of(8, 3072, 768).prefetch_bytes, 4 * row_bytes);
+    EXPECT_EQ(of(32, 2304, 768).k_block, default_parameters(simd, 32, false).k_block);
+    // From memory: the next block is asked for, a row of it by each tile.
+    const MatMulParameters far = of(8, 4096, 4096);
+    EXPECT_EQ(far.prefetch_bytes, far.k_block * row_bytes);
+    EXPECT_EQ(far.n_block, far.k_block * far.tile.columns);
+    EXPECT_GT(of(4, 4096, 4096).k_block, far.k_block);
+    // What is copied on the way, transposed or of many rows, has those of no place.
+    MatMulShape copied{.packed = false, .transpose_b = true, .m = 8, .n = 4096, .k = 4096};
+    EXPECT_EQ(default_parameters(simd, copied), default_parameters(simd, 8, false));
+    EXPECT_EQ(of(200, 4096, 4096), default_parameters(simd, 200, false));
+    EXPECT_EQ(of(1, 4096, 4096), default_parameters(simd, 1, false));
+  }
+}
+
 TEST(MatMulParameters, TilesFitTheRegisters) {
   const auto has = [](Simd simd, TileShape tile) {
     return std::ranges::find(tile_shapes(simd), tile) != tile_shapes(simd).end();

@@ -23,6 +23,7 @@ namespace {
 const TileTable& tiles_for(const MatMulPlan& plan, bool in_place) {
   if (plan.bf16_dot) return plan.op.transpose_a ? bf16_dot_packed_a_tiles() : bf16_dot_tiles();
   if (plan.op.transpose_a) return packed_a_tiles(plan.simd);
+  if (in_place && plan.source == PanelSource::kInRows) return rows_tiles(plan.simd);
   if (!in_place || plan.problem.b_type == DType::kF32) return f32_tiles(plan.simd);
   if (plan.problem.b_type == DType::kF16) return f16_tiles(plan.simd);
   return bf16_tiles(plan.simd);
@@ -173,7 +174,23 @@ struct Panels {
   std::int64_t stride;
   std::int64_t unit_bytes;
   std::int64_t prefetch;
+  const std::byte* next = nullptr;  ///< The block of b to ask for meanwhile, row by row, or null.
+  std::int64_t next_columns = 0;
 };
+
+/// The block of b that follows: the next steps of K, or the next slice from its first step on.
+void find_next_block(const Work& w, Panels& panels) {
+  const MatMulProblem& p = w.plan.problem;
+  const std::int64_t width = w.plan.layout.width;
+  const std::int64_t columns = panels.range.size() * width;
+  const bool more_steps = w.k.end < p.k;
+  const std::int64_t begin = (more_steps ? panels.range.begin : panels.range.end) * width;
+  panels.prefetch = 0;
+  panels.next_columns = std::min(columns, p.n - begin);
+  if (panels.next_columns <= 0) return;
+  const std::int64_t at = (w.batch * p.k + (more_steps ? w.k.end : 0)) * p.n + begin;
+  panels.next = static_cast<const std::byte*>(w.operands.b) + at * std::int64_t{sizeof(float)};
+}
 
 Panels panels_in_place(const Work& w, Range range) {
   const MatMulProblem& p = w.plan.problem;
@@ -183,7 +200,9 @@ Panels panels_in_place(const Work& w, Range range) {
     const std::int64_t first = (w.batch * p.k + w.k.begin) * p.n + range.begin * width;
     // As many steps ahead as in packed panels.
     const std::int64_t ahead = w.plan.prefetch_bytes / (width * std::int64_t{sizeof(float)}) * p.n;
-    return {range, b + first * std::int64_t{sizeof(float)}, p.n, width, sizeof(float), ahead};
+    Panels panels{range, b + first * std::int64_t{sizeof(float)}, p.n, width, sizeof(float), ahead};
+    if (w.plan.prefetch_blocks) find_next_block(w, panels);
+    return panels;
   }
   const std::int64_t group = p.b_encoding.group;  // Divides the K block.
   const std::int64_t unit_bytes = group * dtype_size(p.b_type);
@@ -204,8 +223,25 @@ Panels packed_panels(const Work& w, Range range) {
           0};
 }
 
+/// Has a tile of `columns` ask for its share of the block that follows: as many lines as it reads,
+/// which lie in a row, however narrow it is. Tiles of rows share them out by turns.
+void ask_for_share(const Work& w, const Panels& panels, Range rows_turn, std::int64_t column,
+                   std::int64_t columns, Tile& t) {
+  const std::int64_t place = column / columns;
+  t.prefetch = 0;
+  t.prefetch_step = t.b_step;
+  if (panels.next == nullptr || place % rows_turn.end != rows_turn.begin) return;
+  const std::int64_t first = place * columns * t.k;
+  const std::int64_t row = first / panels.next_columns;
+  if (row >= t.k) return;
+  const std::int64_t element = row * w.plan.problem.n + first % panels.next_columns;
+  const std::byte* at = panels.next + element * panels.unit_bytes;
+  t.prefetch = (at - static_cast<const std::byte*>(t.b)) / panels.unit_bytes;
+  t.prefetch_step = columns;
+}
+
 /// One tile of rows against panels, as many vectors at a time as the plan and the kernels have.
-void multiply_panels(const Work& w, Tile t, Range rows, const Panels& panels,
+void multiply_panels(const Work& w, Tile t, Range rows, Range turn, const Panels& panels,
                      const TileRow& tiles) {
   const MatMulProblem& p = w.plan.problem;
   const std::int64_t lanes = w.plan.layout.width / kPanelVectors;
@@ -218,6 +254,7 @@ void multiply_panels(const Work& w, Tile t, Range rows, const Panels& panels,
   t.b_step = panels.step;
   t.panel_stride = panels.stride;
   t.prefetch = panels.prefetch;
+  t.prefetch_step = panels.step;
   for (std::int64_t v = 0; v < vectors;) {
     std::int64_t taken = w.plan.tile_vectors;
     while (taken > vectors - v || tiles[tile_column(taken)] == nullptr) taken /= 2;
@@ -225,6 +262,7 @@ void multiply_panels(const Work& w, Tile t, Range rows, const Panels& panels,
     t.b = panels.data + at * panels.unit_bytes;
     t.c = w.operands.c + (w.batch * p.m + rows.begin) * p.n + first + v * lanes;
     t.columns = std::min(taken * lanes, p.n - first - v * lanes);
+    if (w.plan.prefetch_blocks) ask_for_share(w, panels, turn, v * lanes, taken * lanes, t);
     tiles[tile_column(taken)](t);
     if (finish) finish_tile(w, rows, first + v * lanes, t.columns);
     v += taken;
@@ -249,7 +287,7 @@ void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
       t.c_row = p.n;
       t.accumulate = w.k.begin > 0;
       place_a(w, part, t);
-      multiply_panels(w, t, part, panels, table[static_cast<std::size_t>(part.size())]);
+      multiply_panels(w, t, part, {i, tiles}, panels, table[static_cast<std::size_t>(part.size())]);
     }
   } while (w.k.end < p.k);
 }

@@ -53,10 +53,6 @@ constexpr bool has_tile(Simd simd, int rows, int vectors) {
 /// The tiles of has_tile() in columns.
 std::span<const TileShape> tile_shapes(Simd simd);
 
-/// What an untuned product of `m` rows uses: constants of the instruction set, alike on every CPU;
-/// for few rows and for many, and for a b in panels (`packed`) or row by row.
-MatMulParameters default_parameters(Simd simd, std::int64_t m, bool packed = true);
-
 /// Whether a kernel can run with them: a tile it has, blocks of 8 steps and whole panels, nothing
 /// absurd. What comes from a file is asked first.
 bool valid_parameters(const MatMulParameters& parameters, Simd simd);
@@ -75,6 +71,12 @@ struct MatMulShape {
   std::int64_t k = 0;
   bool operator==(const MatMulShape&) const = default;
 };
+
+/// What an untuned product uses: constants of the instruction set, alike on every CPU; for few rows
+/// and for many, for a b in panels, or row by row and small or large.
+MatMulParameters default_parameters(Simd simd, const MatMulShape& shape);
+/// The same for what is said of b only: in panels (`packed`), or copied into some on the way.
+MatMulParameters default_parameters(Simd simd, std::int64_t m, bool packed = true);
 
 /// The largest m that is treated like this one: 1, 2, 4, 8, 16, 32, 64, 128, 512 or the largest
 /// number there is.

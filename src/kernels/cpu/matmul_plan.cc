@@ -116,8 +116,9 @@ MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes) {
   return p;
 }
 
-std::optional<MatMulShape> tuned_shape(const MatMul& op, const MatMulProblem& p, int threads) {
-  if (p.batch != 1 || p.b_encoding.quantized()) return std::nullopt;
+namespace {
+
+MatMulShape product_shape(const MatMul& op, const MatMulProblem& p, int threads) {
   const bool packed = !p.b_encoding.plain();
   return MatMulShape{.a_type = p.a_type,
                      .b_type = p.b_type,
@@ -128,6 +129,13 @@ std::optional<MatMulShape> tuned_shape(const MatMul& op, const MatMulProblem& p,
                      .m = p.m,
                      .n = p.n,
                      .k = p.k};
+}
+
+}  // namespace
+
+std::optional<MatMulShape> tuned_shape(const MatMul& op, const MatMulProblem& p, int threads) {
+  if (p.batch != 1 || p.b_encoding.quantized()) return std::nullopt;
+  return product_shape(op, p, threads);
 }
 
 bool multiplies_pairs(DType a_type, DType b_type, Simd simd) {
@@ -145,7 +153,7 @@ MatMulParameters choose_parameters(const MatMul& op, const MatMulProblem& p, Sim
     const auto tuned = shape ? tuning->find(*shape) : std::nullopt;
     if (tuned) return *tuned;
   }
-  return default_parameters(simd, p.m, !p.b_encoding.plain());
+  return default_parameters(simd, product_shape(op, p, threads));
 }
 
 /// How many panels of b a task takes at a time, and what it needs to hold them.
@@ -163,7 +171,12 @@ void size_slices(MatMulPlan& plan, const MatMulParameters& parameters) {
       plan.packed_b_floats = plan.slice_panels * panel_floats;
       break;
     case PanelSource::kInRows: {
-      if (plan.problem.m <= plan.tile_rows) plan.slice_panels = task_panels;
+      // What is asked for so far ahead lies in the next K block or beyond.
+      plan.prefetch_blocks = parameters.prefetch_bytes >=
+                             plan.layout.k_block * plan.layout.width * std::int64_t{sizeof(float)};
+      if (plan.problem.m <= plan.tile_rows && !plan.prefetch_blocks) {
+        plan.slice_panels = task_panels;
+      }
       const bool ragged = plan.problem.n % plan.layout.width != 0;  // The last panel is packed.
       plan.packed_b_floats = ragged ? panel_floats : 0;
       plan.prefetch_bytes = parameters.prefetch_bytes;

@@ -78,8 +78,10 @@ struct MatMulPlan {
   std::int64_t n_parts = 1;
   std::int64_t parts = 1;
   std::int64_t prefetch_bytes = 0;  ///< How far ahead a tile of several rows asks for each panel.
-  std::int64_t slice_panels = 1;    ///< Panels of b that a task takes at a time.
-  std::int64_t region_floats = 0;   ///< Workspace of one part: packed b, then a packed tile of a.
+  /// In rows: asks for all of the block of b that follows instead, in the order that it lies.
+  bool prefetch_blocks = false;
+  std::int64_t slice_panels = 1;   ///< Panels of b that a task takes at a time.
+  std::int64_t region_floats = 0;  ///< Workspace of one part: packed b, then a packed tile of a.
   std::int64_t packed_b_floats = 0;
 
   std::int64_t panels() const { return (problem.n + layout.width - 1) / layout.width; }

@@ -18,8 +18,9 @@ struct Tile {
   const void* b;       ///< Panel p, group g of steps at b[p * panel_stride + g * b_step].
   std::int64_t b_step;
   std::int64_t panel_stride;
-  std::int64_t prefetch;  ///< Elements of b to ask for ahead; 0: what is at hand.
-  std::int64_t k;         ///< Steps: of K, or pairs of them for bf16_dot_tiles().
+  std::int64_t prefetch;       ///< Elements of b to ask for ahead; 0: what is at hand.
+  std::int64_t prefetch_step;  ///< How far that moves on with a step; only of rows_tiles().
+  std::int64_t k;              ///< Steps: of K, or pairs of them for bf16_dot_tiles().
   float* c;
   std::int64_t c_row;
   std::int64_t columns;  ///< Valid columns of c; b's vectors are readable beyond them.
@@ -37,6 +38,8 @@ using TileTable = std::array<TileRow, kMostRows + 1>;
 static_assert(tile_column(kMostVectors) == 4);
 
 const TileTable& f32_tiles(Simd simd);
+/// A b[K, N] of f32 as it lies: panels side by side.
+const TileTable& rows_tiles(Simd simd);
 /// A tile of a transposed a, packed; at most a panel wide.
 const TileTable& packed_a_tiles(Simd simd);
 const TileTable& f16_tiles(Simd simd);

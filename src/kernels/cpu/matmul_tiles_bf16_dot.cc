@@ -21,6 +21,7 @@ struct BF16Pairs {
   using Row = std::uint32_t;
   using Element = std::uint32_t;
   static constexpr bool kPackedA = false;
+  static constexpr bool kInRows = false;
   static constexpr int kSteps = 1;
   static V32 column(const std::uint32_t* p, int) {
     return hn::BitCast(F32(), hn::LoadU(hn::RebindToUnsigned<F32>(), p));

@@ -1,0 +1,26 @@
+// Tiles of an f32 b[K, N] as it lies, rows of a where they lie.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/matmul_tiles_rows.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/matmul_kernel-inl.h"
+#include "kernels/cpu/simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace volta::cpu::HWY_NAMESPACE {
+
+const TileTable& rows_table() {
+  static constexpr TileTable table = make_tiles<F32InRows>();
+  return table;
+}
+
+}  // namespace volta::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace volta::cpu {
+
+const TileTable& rows_tiles(Simd simd) { return VOLTA_SIMD_CALL(simd, rows_table); }
+
+}  // namespace volta::cpu
+#endif
