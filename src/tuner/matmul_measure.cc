@@ -134,7 +134,7 @@ Status draw(Numbers& numbers, Tensor& to, const cpu::Context& context) {
 // A matrix in rows.
 Result<Tensor> make_rows(std::int64_t rows, std::int64_t columns, DType type, std::uint64_t seed,
                          const cpu::Context& context, GoOnFunction go_on) {
-  VOLTA_TRY(const Tensor made, Tensor::empty({type, Shape(rows, columns)}));
+  VOLTA_TRY(Tensor made, Tensor::empty({type, Shape(rows, columns)}));
   Numbers numbers(seed);
   const std::int64_t step = std::max<std::int64_t>(1, kPieceElements / columns);
   for (std::int64_t begin = 0; begin < rows; begin += step) {
@@ -149,7 +149,7 @@ Result<Tensor> make_rows(std::int64_t rows, std::int64_t columns, DType type, st
 Result<Tensor> make_panels(std::int64_t k, std::int64_t n, DType type, std::uint64_t seed,
                            const cpu::Context& context, GoOnFunction go_on) {
   const Encoding panels = cpu::panel_encoding(type, false, context.simd);
-  VOLTA_TRY(const Tensor made, Tensor::empty({type, Shape(k, n), panels}));
+  VOLTA_TRY(Tensor made, Tensor::empty({type, Shape(k, n), panels}));
   Numbers numbers(seed);
   const std::int64_t step =
       panels.width * std::max<std::int64_t>(1, kPieceElements / k / panels.width);

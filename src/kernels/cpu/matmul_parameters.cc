@@ -119,7 +119,7 @@ MatMulParameters default_parameters(Simd simd, std::int64_t m, bool packed) {
                      .n_block = packed ? kSliceColumns : kPlainSliceColumns,
                      .tile = {most_rows, panel},
                      .prefetch_bytes = packed ? kTilePrefetchBytes : kPrefetchBytes};
-  if (packed && m > most_rows && m <= 2 * most_rows) {
+  if (packed && m > most_rows && m <= 2 * std::int64_t{most_rows}) {
     p.k_block = kPairKBlock;
     p.n_block = kPairPanels * panel;
   }
