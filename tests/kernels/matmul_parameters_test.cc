@@ -56,6 +56,20 @@ TEST(MatMulParameters, DefaultsOfAPlainWeightGoByWhereItLies) {
   }
 }
 
+TEST(MatMulParameters, TwoTilesOfRowsMeetALargeWeightInL2) {
+  for (const Simd simd : kAllSimd) {
+    const MatMulParameters usual = default_parameters(simd, 100);
+    const auto of = [&](std::int64_t m, std::int64_t n) {
+      return default_parameters(simd, MatMulShape{.packed = true, .m = m, .n = n, .k = 4096});
+    };
+    const std::int64_t two = 2 * std::int64_t{usual.tile.rows};
+    EXPECT_TRUE(valid_parameters(of(two, 4096), simd));
+    EXPECT_LT(of(two, 4096).n_block * of(two, 4096).k_block, usual.n_block * usual.k_block);
+    EXPECT_EQ(of(two, 768), usual);
+    EXPECT_EQ(of(two + 1, 4096), usual);
+  }
+}
+
 TEST(MatMulParameters, TilesFitTheRegisters) {
   const auto has = [](Simd simd, TileShape tile) {
     return std::ranges::find(tile_shapes(simd), tile) != tile_shapes(simd).end();

@@ -182,7 +182,7 @@ void tile(const Tile& t) {
   const std::int64_t groups = t.k / Source::kSteps;
   // That prefetching goes by the instruction that reads: four of them by turns look further (Zen 5,
   // 768 x 3072, 8 rows: 1.1 times as fast from L3, 1.6 from memory).
-  constexpr int kAtOnce = kInTurn<Source, Rows> ? 4 : 1;
+  constexpr int kAtOnce = kInTurn<Source, Rows> && HWY_TARGET != HWY_SSE4 ? 4 : 1;
   multiply_groups<Source, Rows, Vectors, kAtOnce>(t, groups / kAtOnce * kAtOnce, a, b, ahead, sum);
   if constexpr (kAtOnce > 1) {
     multiply_groups<Source, Rows, Vectors, 1>(t, groups % kAtOnce, a, b, ahead, sum);

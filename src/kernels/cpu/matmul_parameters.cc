@@ -41,13 +41,6 @@ constexpr std::int32_t kRowBlock = 256;
 constexpr std::int32_t kPrefetchBytes = 4096, kTilePrefetchBytes = 12288;
 constexpr std::int64_t kFarRows = 8;
 
-/// Two tiles of rows meet each pair of panels one right after the other, in L2. By slices that only
-/// L3 holds, two threads read b from memory twice where their slices together do not fit (Zen 5, 16
-/// rows: 1.0 to 1.5 times as fast on two threads, 0.95 to 1.15 on one; with three and more tiles
-/// slower from 4096 steps of K on).
-constexpr std::int32_t kPairKBlock = 1024;
-constexpr std::int32_t kPairPanels = 2;
-
 /// A plain b that is read where it lies. Its rows lie pages apart, and for each page prefetching
 /// begins anew. What caches hold is asked for a few rows ahead: rows that lie a multiple of 4 KiB
 /// apart share few sets of L1, where more of them displace each other (Zen 5, 768 x 3072, 16 rows:
@@ -59,6 +52,13 @@ constexpr std::int32_t kNearSteps = 4, kFarSteps = 8;
 constexpr std::int64_t kCachedBytes = 16 << 20;
 constexpr std::int32_t kNextBlockSteps = 32;
 constexpr std::int64_t kMostNextBlockRows = 64;
+
+/// A packed b that is larger, and two tiles of rows: both meet each pair of panels one right after
+/// the other, in L2. By slices that only L3 holds, two threads read b from memory twice where their
+/// slices together do not fit (Zen 5, 16 rows: 1.1 to 1.5 times as fast on two threads, 1.0 to 1.15
+/// on one; with three and more tiles slower from 4096 steps of K on).
+constexpr std::int32_t kPairKBlock = 1024;
+constexpr std::int32_t kPairPanels = 2;
 
 std::vector<TileShape> make_tile_shapes(Simd simd) {
   const int lanes = static_cast<int>(panel_width(simd)) / 2;
@@ -86,11 +86,12 @@ auto class_of(const MatMulShape& s) {
 }
 auto order_of(const MatMulShape& s) { return std::tuple(class_of(s), s.n, s.k); }
 
+bool is_large(const MatMulShape& s) { return s.k * s.n * dtype_size(s.b_type) > kCachedBytes; }
+
 /// What differs for several rows where b is read row by row as it lies.
 void read_in_rows(Simd simd, const MatMulShape& s, MatMulParameters& p) {
   const auto row_bytes = static_cast<std::int32_t>(panel_width(simd) * dtype_size(s.b_type));
-  const std::int64_t bytes = s.k * s.n * dtype_size(s.b_type);
-  if (bytes > kCachedBytes && s.m >= kFarRows && s.m <= kMostNextBlockRows) {
+  if (is_large(s) && s.m >= kFarRows && s.m <= kMostNextBlockRows) {
     p.k_block = kNextBlockSteps;
     p.n_block = kNextBlockSteps * p.tile.columns;  // A tile asks for a row of the next block.
     p.prefetch_bytes = kNextBlockSteps * row_bytes;
@@ -119,10 +120,6 @@ MatMulParameters default_parameters(Simd simd, std::int64_t m, bool packed) {
                      .n_block = packed ? kSliceColumns : kPlainSliceColumns,
                      .tile = {most_rows, panel},
                      .prefetch_bytes = packed ? kTilePrefetchBytes : kPrefetchBytes};
-  if (packed && m > most_rows && m <= 2 * std::int64_t{most_rows}) {
-    p.k_block = kPairKBlock;
-    p.n_block = kPairPanels * panel;
-  }
   if (m > most_rows) return p;
   if (m < kFarRows) p.prefetch_bytes = kPrefetchBytes;
   p.tile.rows = static_cast<std::int32_t>(std::max<std::int64_t>(1, m));
@@ -141,6 +138,10 @@ MatMulParameters default_parameters(Simd simd, std::int64_t m, bool packed) {
 
 MatMulParameters default_parameters(Simd simd, const MatMulShape& s) {
   MatMulParameters p = default_parameters(simd, s.m, s.packed);
+  if (s.packed && is_large(s) && s.m > p.tile.rows && s.m <= 2 * std::int64_t{p.tile.rows}) {
+    p.k_block = kPairKBlock;
+    p.n_block = kPairPanels * p.tile.columns;
+  }
   const bool plain = !s.packed && !s.transpose_a && !s.transpose_b;
   if (plain && s.m > 1 && reads_rows_in_place(s.b_type, s.m, s.n)) read_in_rows(simd, s, p);
   return p;

@@ -212,19 +212,20 @@ HWY_INLINE void add_group(const QuantTile& t, const RowPlaces<Rows>& a, std::int
 template <Quant Kind>
 inline constexpr std::int64_t kGroupBytes = Kind == Quant::kInt4 ? 16 : 32;
 
-/// The integer sums of 32 steps: `a` and `b` at its first step.
-template <Quant Kind, bool Vnni, int Rows, int Panels>
+/// The integer sums of 32 steps: `a` and `b` at its first step. Code is smaller where that is not
+/// what takes the time (`Rest`).
+template <Quant Kind, bool Vnni, bool Rest, int Rows, int Panels>
 HWY_INLINE void sum_block(const QuantTile& t, const RowPlaces<Rows>& a,
                           const std::uint8_t* HWY_RESTRICT b, QuantAhead& ahead,
                           VI (&sum)[Rows][Panels * kPanelVectors]) {
   constexpr int kGroups = Kind == Quant::kInt4 ? 4 : 8;
   constexpr std::int64_t kGroupBytes = kPanelVectors * lanes(I32()) * 4;
-  if constexpr (Vnni) {
+  if constexpr (Vnni && !Rest) {
     VOLTA_UNROLL
     for (std::int64_t g = 0; g < kGroups; ++g) {
       add_group<Kind, Vnni, Rows, Panels>(t, a, g * 4, b + g * kGroupBytes, ahead, sum);
     }
-  } else if constexpr (Kind == Quant::kInt8) {
+  } else if constexpr (Vnni || Kind == Quant::kInt8) {
     VOLTA_NO_UNROLL
     for (std::int64_t g = 0; g < kGroups; ++g) {
       add_group<Kind, Vnni, Rows, Panels>(t, a, g * 4, b + g * kGroupBytes, ahead, sum);
@@ -296,7 +297,7 @@ struct Totals {
 alignas(64) inline constexpr float kZeros[kQuantPanels * kPanelVectors * lanes(F32())] = {};
 
 /// The integer sums of `steps` steps (a multiple of 32), from the rows' offsets on.
-template <Quant Kind, bool Vnni, int Rows, int Panels>
+template <Quant Kind, bool Vnni, bool Rest, int Rows, int Panels>
 HWY_INLINE void sum_steps(const QuantTile& t, const IntegerRows& a, std::int64_t step,
                           std::int64_t steps, const std::int32_t* offset,
                           const std::uint8_t* HWY_RESTRICT b, QuantAhead& ahead,
@@ -311,7 +312,7 @@ HWY_INLINE void sum_steps(const QuantTile& t, const IntegerRows& a, std::int64_t
   RowPlaces<Rows> q(a.q + step, t.a.stride);
   const std::uint8_t* const end = b + steps / kRowGroup * kPanelBytes;
   do {
-    sum_block<Kind, Vnni, Rows, Panels>(t, q, b, ahead, sum);
+    sum_block<Kind, Vnni, Rest, Rows, Panels>(t, q, b, ahead, sum);
     q.move(kRowGroup);
     b += kPanelBytes;
   } while (b != end);
@@ -345,9 +346,9 @@ HWY_NOINLINE void add_rests(const QuantTile& t, std::int64_t block, unsigned res
     const std::int64_t within = i * kRowGroup % t.b_block / kRowGroup;
     Sums<Rows, kVectors> sum;
     QuantAhead none{b, 0};
-    sum_steps<Kind, Vnni, Rows, Panels>(t, t.a.rest, part * kRowGroup, kRowGroup,
-                                        t.a.rest.offset + part,
-                                        b_block + within * kGroupBytes<Kind> * kWidth, none, sum);
+    sum_steps<Kind, Vnni, true, Rows, Panels>(
+        t, t.a.rest, part * kRowGroup, kRowGroup, t.a.rest.offset + part,
+        b_block + within * kGroupBytes<Kind> * kWidth, none, sum);
     V32 b_scale[kVectors];
     load_scales<Panels>(t, b_block + scales_at, b_scale);
     for (int row = 0; row < Rows; ++row) {
@@ -424,7 +425,8 @@ void quant_tile(QuantTile& t) {
     std::int64_t step = 0;
     do {
       Sums<Rows, kVectors> sum;
-      sum_steps<Kind, Vnni, Rows, Panels>(t, a, begin + step, t.b_block, offset++, b, ahead, sum);
+      sum_steps<Kind, Vnni, false, Rows, Panels>(t, a, begin + step, t.b_block, offset++, b, ahead,
+                                                 sum);
       V32 b_scale[kVectors];
       load_scales<Panels>(t, b + scales_at, b_scale);
       b += scales_at + kPanelWidth * 2;
