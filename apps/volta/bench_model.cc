@@ -86,7 +86,6 @@ Result<std::int64_t> bytes_per_token(const Transformer& model) {
 
 // What the weights run in: what was asked for, but integers that a file holds stay what they are.
 std::string weights_of(const Transformer& model, const std::string& asked) {
-  if (asked != "q8" && asked != "q4") return asked;
   for (const auto& [name, weight] : model.weights()) {
     const Quant quant = weight.spec().encoding.quant;
     if (quant != Quant::kNone) return quant == Quant::kInt8 ? "q8" : "q4";

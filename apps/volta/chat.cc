@@ -358,7 +358,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
 Status chat(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   if (options.render) {
-    VOLTA_TRY(refuse_unused(globals, "--profile"));
+    VOLTA_TRY(refuse_unused(globals, kNothingRuns));
     return render(options, output);
   }
   return talk(globals, options, output);
@@ -387,6 +387,7 @@ void add_chat(CLI::App& app, Globals& globals, Action& action) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
   add_sampling_options(*command, options->sampling);
   add_kv_cache_dtype(*command, options->kv_cache_dtype);
+  command->get_option("--kv-cache-dtype")->excludes("--render");
   command->add_flag("-v,--verbose", options->verbose, "report tokens on stderr");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return chat(globals, *options); };

@@ -81,9 +81,18 @@ std::string check_whole(const std::string& text, bool negative) {
                   : refusal(parse_int<std::uint64_t>(text, "value"));
 }
 
+// An empty value would count as none: of a shell variable that is not set.
+std::string refuse_nothing(const std::string& text) { return text.empty() ? "give a value" : ""; }
+
 // What all commands get alike, when they know their options.
 void finish_commands(CLI::App& app) {
+  constexpr std::array<std::string_view, 4> kMayBeEmpty = {"--system", "--prompt", "--stop",
+                                                           "text"};
   for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() > 0 &&
+        std::ranges::find(kMayBeEmpty, option->get_name()) == kMayBeEmpty.end()) {
+      option->check(refuse_nothing);
+    }
     const std::string type = option->get_type_name();
     const bool negative = type.starts_with("INT");
     if (!negative && !type.starts_with("UINT")) continue;

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -24,10 +26,21 @@ namespace volta::cli {
 namespace {
 
 std::atomic<bool> g_interrupted = false;
+std::atomic<std::int64_t> g_first_signal = 0;  // Milliseconds of the monotonic clock.
 
+// The second signal is final, but not what comes within a second: `timeout` and terminals signal a
+// process and its group, and a checkpoint is to be written.
 void on_signal(int signal) {
-  g_interrupted.store(true, std::memory_order_relaxed);
-  std::signal(signal, SIG_DFL);  // The next one is final.
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const std::int64_t ms = std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+  if (g_interrupted.exchange(true)) {
+    if (ms - g_first_signal.load() < 1000) return;
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);  // When this returns.
+    return;
+  }
+  g_first_signal.store(ms);
   constexpr std::string_view kMessage = "\nvolta: ending; once more ends at once\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
 }

@@ -264,7 +264,8 @@ struct Generator::Session {
     return fail(ErrorCode::kNonFinite,
                 fmt::format("request {}, step {}: the logits are not finite, so that no token can "
                             "be drawn; the model's weights are damaged or overflow: take an "
-                            "earlier checkpoint or another model, or compute in f32",
+                            "earlier checkpoint or another model, or compute and keep the KV "
+                            "cache in f32",
                             run.index, step));
   }
 

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "kernels/cpu/matmul_plan.h"
+#include "kernels/cpu/matmul_tile.h"
 
 namespace volta::tuner {
 namespace {
@@ -47,6 +48,15 @@ std::vector<std::int32_t> distinct_limits(std::int64_t size, std::int64_t unit,
   }
   blocks.push_back(whole);
   return blocks;
+}
+
+// Adds a limit, unless one of them cuts alike.
+void add_limit(std::int64_t size, std::int64_t unit, std::int32_t limit,
+               std::vector<std::int32_t>& limits) {
+  const auto same = [&](std::int32_t other) {
+    return evened(size, other, unit) == evened(size, limit, unit);
+  };
+  if (std::ranges::none_of(limits, same)) limits.push_back(limit);
 }
 
 std::int64_t lanes(cpu::Simd simd) { return cpu::panel_width(simd) / 2; }
@@ -107,11 +117,25 @@ Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
             .m_blocks = distinct_limits(shape.m, 1, kMBlocks, whole_m),
             .n_blocks = distinct_limits(shape.n, panel, n_limits, whole_n),
             .prefetch = {kPrefetchBytes.begin(), kPrefetchBytes.end()}};
-  const cpu::MatMulParameters usual = cpu::default_parameters(simd, shape.m, shape.packed);
-  // Nothing is asked for ahead by one row, by a transposed a's tiles, and of what was just copied.
-  if (shape.m == 1 || shape.transpose_a || copied(shape)) axes.prefetch = {usual.prefetch_bytes};
+  const cpu::MatMulParameters usual = cpu::default_parameters(simd, shape);
+  // Nothing is asked for ahead by one row, by some of a plain b, by a transposed a's tiles, and of
+  // what was just copied.
+  const bool hardware = simd == cpu::Simd::kAvx512 && shape.m <= cpu::kUnaskingRows;
+  if (shape.m == 1 || (in_rows(shape) && hardware) || shape.transpose_a || copied(shape)) {
+    axes.prefetch = {usual.prefetch_bytes};
+  } else if (std::ranges::find(axes.prefetch, usual.prefetch_bytes) == axes.prefetch.end()) {
+    axes.prefetch.push_back(usual.prefetch_bytes);
+  }
   if (copied(shape)) axes.m_blocks = {whole_m};
-  if (in_rows(shape) && shape.m <= usual.tile.rows) axes.n_blocks = {whole_n};
+  if (!in_rows(shape)) return axes;
+  add_limit(shape.k, 8, usual.k_block, axes.k_blocks);
+  // One tile of rows takes all columns at once, unless the next block is asked for meanwhile.
+  const bool one_tile = shape.m <= usual.tile.rows;
+  const std::int64_t block_bytes = std::int64_t{usual.k_block} * panel * 4;
+  if (one_tile) axes.n_blocks = {whole_n};
+  if (!one_tile || usual.prefetch_bytes >= block_bytes) {
+    add_limit(shape.n, panel, usual.n_block, axes.n_blocks);
+  }
   return axes;
 }
 

@@ -342,7 +342,9 @@ Result<DirectoryLock> TuningCache::lock_for_measuring(std::span<const TuningEntr
 cpu::MatMulTuning to_tuning(std::span<const TuningEntry> entries, cpu::Simd simd) {
   cpu::MatMulTuning tuning;
   for (const TuningEntry& entry : entries) {
-    if (entry.simd == simd) tuning.set(entry.shape, entry.parameters);
+    if (entry.simd != simd) continue;
+    const bool kept = entry.parameters == cpu::default_parameters(simd, entry.shape);
+    tuning.set(entry.shape, kept ? std::nullopt : std::optional(entry.parameters));
   }
   return tuning;
 }

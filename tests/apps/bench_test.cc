@@ -116,8 +116,10 @@ TEST_F(BenchModelTest, IntegersOfAFileAreNamedAsTheyAre) {
   train("run");
   const CommandResult made = volta({"quantize", "run", "--weights", "q8", "--out", "q8"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
-  const JsonValue json = report({"q8", "--prompt", "1", "--weights", "q4"});
-  EXPECT_EQ(JsonRef(json, "report").get_string("weights").value_or(""), "q8");
+  for (const std::string asked : {"q4", "f32", "stored"}) {
+    const JsonValue json = report({"q8", "--prompt", "1", "--weights", asked});
+    EXPECT_EQ(JsonRef(json, "report").get_string("weights").value_or(""), "q8");
+  }
 }
 
 TEST_F(BenchModelTest, PromptsThatDoNotFitAreNamed) {

@@ -300,7 +300,7 @@ TEST_F(Tune, AFullFileEndsBeforeTheWork) {
     const cpu::Simd simd = cpu::best_simd();
     entries.push_back({.simd = simd,
                        .shape = shape,
-                       .parameters = cpu::default_parameters(simd, shape.m, shape.packed),
+                       .parameters = cpu::default_parameters(simd, shape),
                        .default_gflops = 1,
                        .tuned_gflops = 1});
   }

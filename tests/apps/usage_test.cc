@@ -103,6 +103,24 @@ TEST_F(Usage, APlaceIsFoundNotToBeWritableBeforeTheWork) {
          "cannot create folder");
 }
 
+// Of a shell variable that is not set.
+TEST_F(Usage, EmptyValuesAreRefused) {
+  for (const Words& words :
+       std::vector<Words>{with(kTrain, {"--out", "x", "--lr", ""}),
+                          with(kTrain, {"--out", "x", "--init", ""}),
+                          {"merge", "run", "--adapter", "", "--out", "x"},
+                          {"generate", "run", "--adapter", ""},
+                          {"generate", "run", "--temperature", ""},
+                          {"generate", "run", "--device", ""},
+                          {"generate", ""},
+                          {"quantize", "run", "--weights", "q8", "--out", "x", "--data", ""},
+                          {"tune", "matmul", "--dim", "32", "--model", ""},
+                          {"bench", "infer", ""},
+                          {"graph", ""}}) {
+    refuse(words, 2, "give a value");
+  }
+}
+
 TEST_F(Usage, OptionsWithoutEffectAreRefused) {
   const std::vector<Words> nothing_runs = {
       {"tune", "show"},
@@ -111,6 +129,7 @@ TEST_F(Usage, OptionsWithoutEffectAreRefused) {
       {"tune", "import", "x"},
       {"version"},
       {"devices"},
+      {"chat", "run", "--render"},
       {"verify", "run"},
       {"tokenize", "run", "a"},
       {"tokenizer", "train", "--data", "text.txt", "--out", "x"}};
@@ -140,6 +159,7 @@ TEST_F(Usage, OptionsWithoutEffectAreRefused) {
            {{"convert", "model.gguf", "x", "--output", "json"}, "this command writes text"},
            {{"tokenizer", "train", "--data", "text.txt", "--out", "x", "--output", "json"},
             "this command writes text"},
+           {{"chat", "run", "--render", "--kv-cache-dtype", "bf16"}, "excludes"},
            {{"tokenize", "run", "a", "--skip-special"}, "--skip-special requires --decode"},
            {{"tokenize", "run", "--decode", "5", "--no-special"}, "excludes"},
            {{"tokenize", "run", "a", "--decode", "5"}, "excludes"},

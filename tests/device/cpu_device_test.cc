@@ -85,7 +85,7 @@ TEST(CpuDevice, StartsTunedUnlessToldOtherwise) {
   // A tile of wider vectors: its kernel would write where nothing is.
   const auto wide = std::make_shared<cpu::MatMulTuning>();
   wide->set({.m = 1, .n = 64, .k = 32},
-            {.k_block = 64, .m_block = 32, .n_block = 256, .tile = {1, 256}});
+            cpu::MatMulParameters{.k_block = 64, .m_block = 32, .n_block = 256, .tile = {1, 256}});
   expect_error(CpuDevice::create({.simd = cpu::Simd::kSse4, .tuning = wide}),
                ErrorCode::kInvalidArgument, "parameters that no kernel of sse4 takes");
   for (const char* word : {"", "on"}) {
@@ -107,8 +107,9 @@ TEST(CpuDevice, TuningChangesNoBit) {
     const auto tuning = std::make_shared<cpu::MatMulTuning>();
     const auto panel = cpu::default_parameters(simd, 100).tile.columns;
     for (const std::int64_t m : {1, 8, 64}) {
-      tuning->set({.packed = false, .threads = 2, .m = m, .n = 100, .k = 100},
-                  {.k_block = 24, .m_block = 5, .n_block = panel, .tile = {1, panel}});
+      tuning->set(
+          {.packed = false, .threads = 2, .m = m, .n = 100, .k = 100},
+          cpu::MatMulParameters{.k_block = 24, .m_block = 5, .n_block = panel, .tile = {1, panel}});
     }
     const auto odd = CpuDevice::create({.threads = 2, .simd = simd, .tuning = tuning});
     ASSERT_TRUE(odd);

@@ -155,6 +155,28 @@ TEST(MatMulTuning, FindsTheSameShapeOrTheNearestOfItsClass) {
   EXPECT_EQ(tuning.find(base), numbered(3));
 }
 
+// The default of one shape is not that of another: they differ by where b lies.
+TEST(MatMulTuning, AKeptDefaultIsEachShapesOwn) {
+  MatMulTuning tuning;
+  const MatMulShape base = {.packed = false, .m = 8, .n = 3072, .k = 1024};
+  tuning.set(base, numbered(1));
+  MatMulShape near = base;
+  near.n = 2100;
+  tuning.set(near, std::nullopt);
+  EXPECT_EQ(tuning.size(), 2u);
+  EXPECT_TRUE(tuning.valid(Simd::kAvx2));
+  EXPECT_EQ(tuning.find(base), numbered(1));
+  EXPECT_FALSE(tuning.find(near));
+  near.n = 2200;
+  EXPECT_FALSE(tuning.find(near));
+  // Of the same powers of two, but larger than caches.
+  MatMulShape large = base;
+  large.n = 4000;
+  large.k = 2000;
+  tuning.set({.packed = false, .m = 8, .n = 2100, .k = 1100}, numbered(2));
+  EXPECT_FALSE(tuning.find(large));
+}
+
 TEST(MatMulTuning, OtherClassesHaveNoChoice) {
   MatMulTuning tuning;
   const MatMulShape base = {.threads = 2, .m = 100, .n = 768, .k = 3072};

@@ -228,8 +228,7 @@ TEST(Candidates, TheFirstIsNoWorseThanTheDefault) {
     for (const MatMulShape& shape : shapes()) {
       const auto all = candidates(shape, simd, kCaches);
       EXPECT_LE(all.front().cost,
-                1.02 * expected_cost(cpu::default_parameters(simd, shape.m, shape.packed), shape,
-                                     simd, kCaches))
+                1.02 * expected_cost(cpu::default_parameters(simd, shape), shape, simd, kCaches))
           << shape.m << " " << shape.n << " " << shape.k;
     }
   }

@@ -148,7 +148,7 @@ TEST(MatMulMeasure, ASearchOnThisMachineEnds) {
   auto measure = MatMulMeasure::create(shape, simd);
   ASSERT_TRUE(measure);
   const auto grid = candidates(shape, simd, cpu_signature().caches);
-  const MatMulParameters fallback = cpu::default_parameters(simd, shape.m, shape.packed);
+  const MatMulParameters fallback = cpu::default_parameters(simd, shape);
   const auto found = search(grid, fallback, *measure, {.budget_seconds = 0.2},
                             [](const SearchProgress&) { return true; });
   ASSERT_TRUE(found) << found.error().message();

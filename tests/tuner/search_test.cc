@@ -32,7 +32,7 @@ Outcome run(const SimulatedCpu& cpu, const MatMulShape& shape, Simd simd, std::u
             SearchOptions options = {}) {
   SimulatedMachine machine(cpu, shape, simd, seed);
   const std::vector<Candidate> grid = candidates(shape, simd, kCaches);
-  const MatMulParameters fallback = cpu::default_parameters(simd, shape.m, shape.packed);
+  const MatMulParameters fallback = cpu::default_parameters(simd, shape);
   options.now = [&] { return machine.now(); };
   const auto result = search(
       grid, fallback,
@@ -100,7 +100,7 @@ TEST(Search, OtherSeedsOfTheNoiseGiveNoWorseChoices) {
 
 TEST(Search, KeepsADefaultThatNothingBeats) {
   const MatMulShape shape = shape_of(512, 512, 512);
-  const MatMulParameters fallback = cpu::default_parameters(Simd::kAvx512, shape.m, shape.packed);
+  const MatMulParameters fallback = cpu::default_parameters(Simd::kAvx512, shape);
   const std::vector<Candidate> grid = candidates(shape, Simd::kAvx512, kCaches);
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     RandomSequence random({.seed = seed, .stream = 1, .step = 0});

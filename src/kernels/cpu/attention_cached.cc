@@ -1,6 +1,6 @@
 // CachedAttention: rows of new tokens against the keys and values cached so far. One path for
-// prefill (many rows) and decode (one row): see attention_tile-inl.h. It reads the cache only up to
-// the last position that a row sees.
+// prefill (many rows) and decode (one row): see attention_tile-inl.h. What lies behind the last
+// position that a row sees, to the end of its block at most, is read but not used.
 #include <algorithm>
 #include <cstdint>
 

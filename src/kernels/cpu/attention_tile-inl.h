@@ -206,8 +206,8 @@ HWY_INLINE NextBlock next_block(const Tile<T>& tile, std::int64_t block, std::in
                                 std::int64_t rows) {
   const std::int64_t keys = std::min(kKeyBlock, last + 1 - block);
   if (!tile.cache || 2 * keys < kKeyBlock) return {};
-  const std::int64_t at = tile.place(block) * tile.head_dim;
-  const std::int64_t groups = ceil_div(rows, 4);  // As product() takes them.
+  const std::int64_t at = tile.place(block) * tile.stride;
+  const std::int64_t groups = ceil_div(rows, 4);  // About as product() takes them.
   return {ahead(tile.keys + at, kKeyBlock * tile.head_dim, tile.head_dim * groups),
           ahead(tile.values + at, keys * tile.head_dim, kKeyBlock * groups)};
 }

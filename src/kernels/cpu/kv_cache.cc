@@ -151,7 +151,7 @@ void run(const KvAppend& op, const Args& args, const Context& context) noexcept 
                  const std::int64_t s = i / blocks;
                  CachedTimes times =
                      attention::cached_times(context, call.start, call.count, s, time, positions);
-                 const std::int64_t first = times.start + times.begin;  // Not negative.
+                 const std::int64_t first = times.start + times.begin;  // Negative: no times.
                  const std::int64_t block = (first / kKeyBlock + i % blocks) * kKeyBlock;
                  times.begin = std::max(times.begin, block - times.start);
                  times.end = std::min(times.end, block + kKeyBlock - times.start);

@@ -26,8 +26,8 @@ inline constexpr std::int64_t kExpAhead = 4096;
 // ---- long rows --------------------------------------------------------------------------------
 
 /// The sum of e^(x - around) over a row that is read once. Where an element is far larger than
-/// those before it, `around` is raised to it and their sum scaled down. What is only a
-/// little larger is let pass, as up to 2^16.
+/// those before it, `around` is raised to it and their sum scaled down. What is only a little
+/// larger is let pass: it adds up to 2^16.
 struct RunningSum {
   V32 around, sum[4];
 
@@ -154,7 +154,8 @@ inline HWY_NOINLINE void log_sum_exp(const float* x, std::int64_t rows, std::int
   for (std::int64_t r = 0; r < rows; r += step) {
     const std::int64_t count = std::min(rows - r, step);
     const float* const from = x + r * n;
-    const std::int64_t ahead = std::min(kExpAhead, (rows - r - count) * n + behind);
+    const std::int64_t ahead =
+        std::min(kExpAhead, (rows - r - (is_short ? count : 0)) * n + behind);
     if (is_short) {
       log_sum_exp_tile(from, count, n, ahead, lse + r);
     } else {

@@ -92,7 +92,8 @@ inline constexpr bool kInTurn = Source::kInRows && Rows > 1;
 /// enough by itself, and so it does with AVX-512 where two to four rows read b in turn (Zen 5, four
 /// rows of 4096 x 4096 and 2048 x 5632: 1.2 and 1.3 times as fast as with asking; from L3 0.97).
 template <class Source, int Rows>
-inline constexpr bool kAsks = Rows > (Source::kInRows && HWY_TARGET == HWY_AVX3 ? 4 : 1) &&
+inline constexpr bool kAsks = Rows >
+                                  (Source::kInRows && HWY_TARGET == HWY_AVX3 ? kUnaskingRows : 1) &&
                               !Source::kPackedA;
 
 /// Steps [0, steps) of one group: sum[i][v] += a * b.

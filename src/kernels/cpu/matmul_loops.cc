@@ -223,14 +223,19 @@ Panels packed_panels(const Work& w, Range range) {
           0};
 }
 
+/// The turn of a tile of rows among those that meet the same panels.
+struct Turn {
+  std::int64_t index, count;
+};
+
 /// Has a tile of `columns` ask for its share of the block that follows: as many lines as it reads,
 /// which lie in a row, however narrow it is. Tiles of rows share them out by turns.
-void ask_for_share(const Work& w, const Panels& panels, Range rows_turn, std::int64_t column,
+void ask_for_share(const Work& w, const Panels& panels, Turn turn, std::int64_t column,
                    std::int64_t columns, Tile& t) {
   const std::int64_t place = column / columns;
   t.prefetch = 0;
   t.prefetch_step = t.b_step;
-  if (panels.next == nullptr || place % rows_turn.end != rows_turn.begin) return;
+  if (panels.next == nullptr || place % turn.count != turn.index) return;
   const std::int64_t first = place * columns * t.k;
   const std::int64_t row = first / panels.next_columns;
   if (row >= t.k) return;
@@ -241,7 +246,7 @@ void ask_for_share(const Work& w, const Panels& panels, Range rows_turn, std::in
 }
 
 /// One tile of rows against panels, as many vectors at a time as the plan and the kernels have.
-void multiply_panels(const Work& w, Tile t, Range rows, Range turn, const Panels& panels,
+void multiply_panels(const Work& w, Tile t, Range rows, Turn turn, const Panels& panels,
                      const TileRow& tiles) {
   const MatMulProblem& p = w.plan.problem;
   const std::int64_t lanes = w.plan.layout.width / kPanelVectors;
@@ -287,7 +292,8 @@ void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
       t.c_row = p.n;
       t.accumulate = w.k.begin > 0;
       place_a(w, part, t);
-      multiply_panels(w, t, part, {i, tiles}, panels, table[static_cast<std::size_t>(part.size())]);
+      multiply_panels(w, t, part, Turn{i, tiles}, panels,
+                      table[static_cast<std::size_t>(part.size())]);
     }
   } while (w.k.end < p.k);
 }

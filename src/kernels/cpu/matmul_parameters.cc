@@ -79,14 +79,14 @@ double octaves_apart(std::int64_t a, std::int64_t b) {
   return std::abs(std::log2(static_cast<double>(a) / static_cast<double>(b)));
 }
 
+bool is_large(const MatMulShape& s) { return s.k * s.n * dtype_size(s.b_type) > kCachedBytes; }
+
 /// What an entry has in common with those that may stand in for it.
 auto class_of(const MatMulShape& s) {
   return std::tuple(s.a_type, s.b_type, s.packed, s.transpose_a, s.transpose_b, s.threads,
-                    row_class(s.m), octave(s.n), octave(s.k));
+                    row_class(s.m), is_large(s), octave(s.n), octave(s.k));
 }
 auto order_of(const MatMulShape& s) { return std::tuple(class_of(s), s.n, s.k); }
-
-bool is_large(const MatMulShape& s) { return s.k * s.n * dtype_size(s.b_type) > kCachedBytes; }
 
 /// What differs for several rows where b is read row by row as it lies.
 void read_in_rows(Simd simd, const MatMulShape& s, MatMulParameters& p) {
@@ -163,7 +163,8 @@ std::int64_t row_class(std::int64_t m) {
   return std::numeric_limits<std::int64_t>::max();
 }
 
-void MatMulTuning::set(const MatMulShape& shape, const MatMulParameters& parameters) {
+void MatMulTuning::set(const MatMulShape& shape,
+                       const std::optional<MatMulParameters>& parameters) {
   const auto less = [](const Entry& entry, const MatMulShape& s) {
     return order_of(entry.shape) < order_of(s);
   };
@@ -176,8 +177,9 @@ void MatMulTuning::set(const MatMulShape& shape, const MatMulParameters& paramet
 }
 
 bool MatMulTuning::valid(Simd simd) const {
-  return std::ranges::all_of(
-      entries_, [&](const Entry& entry) { return valid_parameters(entry.parameters, simd); });
+  return std::ranges::all_of(entries_, [&](const Entry& entry) {
+    return !entry.parameters || valid_parameters(*entry.parameters, simd);
+  });
 }
 
 std::optional<MatMulParameters> MatMulTuning::find(const MatMulShape& shape) const {
@@ -195,7 +197,7 @@ std::optional<MatMulParameters> MatMulTuning::find(const MatMulShape& shape) con
     best = &*at;
     nearest = distance;
   }
-  return best == nullptr ? std::nullopt : std::optional(best->parameters);
+  return best == nullptr ? std::nullopt : best->parameters;
 }
 
 }  // namespace volta::cpu

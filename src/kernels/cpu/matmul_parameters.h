@@ -85,10 +85,11 @@ std::int64_t row_class(std::int64_t m);
 /// Choices for one instruction set. Filled before a device is made and never changed afterwards.
 class MatMulTuning {
  public:
-  /// Adds a choice, or replaces that of the same shape.
-  void set(const MatMulShape& shape, const MatMulParameters& parameters);
+  /// Adds a choice, or replaces that of the same shape. None: the default was kept, and so every
+  /// shape that this one stands for keeps its own.
+  void set(const MatMulShape& shape, const std::optional<MatMulParameters>& parameters);
   /// The choice for this product: of the same n and k, or the nearest shape of the same class;
-  /// nothing where none was tuned. Batched products are not tuned.
+  /// nothing where none was tuned or the default was kept. Batched products are not tuned.
   std::optional<MatMulParameters> find(const MatMulShape& shape) const;
   std::size_t size() const { return entries_.size(); }
   /// Whether every choice is one that the kernels of `simd` can run with.
@@ -97,7 +98,7 @@ class MatMulTuning {
  private:
   struct Entry {
     MatMulShape shape;
-    MatMulParameters parameters;
+    std::optional<MatMulParameters> parameters;
   };
   std::vector<Entry> entries_;  ///< Sorted by class, then by shape.
 };

@@ -115,7 +115,8 @@ struct QuantAhead {
   }
 };
 
-/// Fewer rows have no slices, and are as fast as b comes.
+/// Tiles with as many rows, which VNNI has, ask; fewer rows by themselves have no slices, and are
+/// as fast as b comes.
 inline constexpr int kAskingRows = 8;
 
 struct QuantTile {

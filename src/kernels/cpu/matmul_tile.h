@@ -38,8 +38,10 @@ using TileTable = std::array<TileRow, kMostRows + 1>;
 static_assert(tile_column(kMostVectors) == 4);
 
 const TileTable& f32_tiles(Simd simd);
-/// A b[K, N] of f32 as it lies: panels side by side.
+/// A b[K, N] of f32 as it lies: panels side by side. With AVX-512 tiles of so few rows leave it to
+/// the hardware to read ahead.
 const TileTable& rows_tiles(Simd simd);
+inline constexpr int kUnaskingRows = 4;
 /// A tile of a transposed a, packed; at most a panel wide.
 const TileTable& packed_a_tiles(Simd simd);
 const TileTable& f16_tiles(Simd simd);
