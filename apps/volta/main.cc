@@ -86,8 +86,8 @@ std::string refuse_nothing(const std::string& text) { return text.empty() ? "giv
 
 // What all commands get alike, when they know their options.
 void finish_commands(CLI::App& app) {
-  constexpr std::array<std::string_view, 4> kMayBeEmpty = {"--system", "--prompt", "--stop",
-                                                           "text"};
+  constexpr std::array<std::string_view, 5> kMayBeEmpty = {"--system", "--prompt", "--stop",
+                                                           "--decode", "text"};
   for (CLI::Option* option : app.get_options()) {
     if (option->get_items_expected_max() > 0 &&
         std::ranges::find(kMayBeEmpty, option->get_name()) == kMayBeEmpty.end()) {

@@ -145,7 +145,7 @@ TEST_F(LoraCommands, UsageErrors) {
   expect_error(lora({"--lora-rank", "2", "--lora-dropout", "1"}), 2, "dropout is 1");
   expect_error({"train", "--data", "text.txt", "--out", "x", "--lora-rank", "2"}, 2, "--init");
   expect_error(lora({"--init", "", "--lora-rank", "2"}), 2, "--init");
-  expect_error({"train", "--data", "", "--out", "x"}, 2, "--data is required");
+  expect_error({"train", "--data", "", "--out", "x"}, 2, "--data: give a value");
   expect_error({"merge", "base", "--adapter", "x", "--out", ""}, 2, "--out");
   EXPECT_FALSE(std::filesystem::exists(dir_.file("lora")));
 }
