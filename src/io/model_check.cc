@@ -176,15 +176,20 @@ Status Check::check_values(const SafetensorsFile& file) {
                   fmt::format("interrupted after {} bytes of weights", out_.bytes));
     }
     const std::span<const std::byte> bytes = file.bytes(entry);
-    const NonFinite found = count_non_finite(bytes, entry.spec.dtype, pool_);
+    const auto encoding =
+        stored_encoding(file, entry.name);  // What is wrong with it is told apart.
+    const bool integers = encoding && encoding->quantized();
+    const NonFinite found = integers ? count_non_finite_scales(bytes, *encoding)
+                                     : count_non_finite(bytes, entry.spec.dtype, pool_);
     file.release(entry.name);
     ++out_.tensors;
     out_.bytes += entry.spec.bytes();
     if (found.first >= 0) {
-      invalid(where, fmt::format("tensor '{}' {} has {} NaN and {} infinite values, the first at "
-                                 "element {}",
-                                 entry.name, to_string(entry.spec), found.nans, found.infinities,
-                                 found.first));
+      invalid(where,
+              fmt::format("tensor '{}' {} has {} NaN and {} infinite {} {}", entry.name,
+                          to_string(entry.spec), found.nans, found.infinities,
+                          integers ? "scales, the first at block" : "values, the first at element",
+                          found.first));
     }
     if (entry.name == "lm_head.weight") check_tied_output(file, entry);
   }

@@ -85,6 +85,21 @@ NonFinite count_non_finite(std::span<const std::byte> bytes, DType dtype, Thread
   }
 }
 
+// Each block begins with its scale, of f16.
+NonFinite count_non_finite_scales(std::span<const std::byte> bytes, const Encoding& encoding) {
+  NonFinite found;
+  const auto block_bytes = static_cast<std::size_t>(encoding.block_bytes());
+  for (std::size_t block = 0; (block + 1) * block_bytes <= bytes.size(); ++block) {
+    const std::size_t at = block * block_bytes;
+    const unsigned low = std::to_integer<unsigned>(bytes[at]);
+    const unsigned magnitude = low | (std::to_integer<unsigned>(bytes[at + 1]) & 0x7Fu) << 8;
+    if (magnitude < 0x7c00u) continue;
+    ++(magnitude == 0x7c00u ? found.infinities : found.nans);
+    if (found.first < 0) found.first = static_cast<std::int64_t>(block);
+  }
+  return found;
+}
+
 Status check_finite(const Transformer& model) {
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(model.device()->info().threads));
   for (const auto& [name, weight] : model.weights()) {

@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "nn/transformer.h"
 #include "tensor/dtype.h"
+#include "tensor/encoding.h"
 
 namespace volta {
 
@@ -22,6 +23,10 @@ struct NonFinite {
 /// Counts them in the elements of a float tensor as they lie in a file, at any address. Types that
 /// have none give zeros.
 NonFinite count_non_finite(std::span<const std::byte> bytes, DType dtype, ThreadPool& pool);
+
+/// The same of the scales of a tensor of integers, in rows of blocks (tensor/encoding.h); `first`
+/// is a block.
+NonFinite count_non_finite_scales(std::span<const std::byte> bytes, const Encoding& encoding);
 
 /// kNonFinite, naming it and how many, for the first of a model's weights that holds any.
 Status check_finite(const Transformer& model);

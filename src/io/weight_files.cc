@@ -97,7 +97,15 @@ Result<std::vector<SafetensorsFile>> open_shards(const std::string& directory,
   return files;
 }
 
-// The encoding of a tensor, by the metadata of its file.
+}  // namespace
+
+std::string quant_key(std::string_view tensor) { return fmt::format("volta.quant.{}", tensor); }
+
+std::string quant_text(const Encoding& encoding) {
+  return fmt::format("int{} by {}{}", quant_bits(encoding.quant), encoding.block,
+                     encoding.transposed ? ", transposed" : "");
+}
+
 Result<Encoding> stored_encoding(const SafetensorsFile& file, std::string_view tensor) {
   const auto text = file.metadata().find(quant_key(tensor));
   if (text == file.metadata().end()) return Encoding{};
@@ -112,15 +120,6 @@ Result<Encoding> stored_encoding(const SafetensorsFile& file, std::string_view t
   return fail(ErrorCode::kUnsupported,
               fmt::format("{}: tensor '{}' is stored as '{}', which this version does not know",
                           file.path(), tensor, text->second));
-}
-
-}  // namespace
-
-std::string quant_key(std::string_view tensor) { return fmt::format("volta.quant.{}", tensor); }
-
-std::string quant_text(const Encoding& encoding) {
-  return fmt::format("int{} by {}{}", quant_bits(encoding.quant), encoding.block,
-                     encoding.transposed ? ", transposed" : "");
 }
 
 Result<std::vector<SafetensorsFile>> open_weight_files(const std::string& directory) {

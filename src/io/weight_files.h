@@ -25,6 +25,8 @@ Result<std::vector<SafetensorsFile>> open_weight_files(const std::string& direct
 /// rows (tensor/encoding.h): the key of its metadata, and the value.
 std::string quant_key(std::string_view tensor);
 std::string quant_text(const Encoding& encoding);
+/// The encoding of a tensor, by the metadata of its file. kUnsupported for one that is not known.
+Result<Encoding> stored_encoding(const SafetensorsFile& file, std::string_view tensor);
 
 class WeightFiles final : public WeightSource {
  public:

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "io/safetensors.h"
+#include "io/weight_files.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 
@@ -91,6 +92,34 @@ TEST_F(VerifyTest, WhatIsInvalidWeighsMore) {
   EXPECT_THAT(result.out, HasSubstr("has 16 NaN and 0 infinite values"));
   EXPECT_THAT(result.out, HasSubstr("{\"kind\":\"contradiction\",\"file\":\"manifest.json\""));
   EXPECT_THAT(result.err, HasSubstr("3 findings"));
+}
+
+TEST_F(VerifyTest, IntegersHaveScalesThatMayBeNoNumbers) {
+  ASSERT_EQ(volta({"quantize", "run", "--weights", "q8", "--out", "q8"}).exit_code, 0);
+  EXPECT_EQ(volta({"verify", "q8"}).exit_code, 0);
+  const std::string weights = dir_.file("q8/model.safetensors");
+  const std::string text = *read_text_file(weights);
+  std::size_t at = 0;
+  {
+    const auto file = SafetensorsFile::open(weights);
+    ASSERT_TRUE(file);
+    for (const SafetensorsEntry& entry : file->entries()) {
+      const auto encoding = stored_encoding(*file, entry.name);
+      if (!encoding || !encoding->quantized()) continue;
+      const auto bytes = file->bytes(entry);
+      const std::string part(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      at = text.find(part) + static_cast<std::size_t>(encoding->block_bytes());
+      break;
+    }
+  }
+  ASSERT_GT(at, 0u);
+  std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(at));
+  file.write("\x01\x7c", 2);
+  file.close();
+  const CommandResult result = volta({"verify", "q8"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.out, HasSubstr("has 1 NaN and 0 infinite scales, the first at block 1"));
 }
 
 TEST_F(VerifyTest, SaysWhatIsMissing) {
