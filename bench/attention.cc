@@ -102,8 +102,7 @@ void cached(benchmark::State& state) {
   const auto dtype = static_cast<DType>(state.range(6));
   const auto simd = static_cast<cpu::Simd>(state.range(7));
   if (!cpu::simd_available(simd)) return state.SkipWithError("not on this machine");
-  const std::int64_t positions =
-      (start + rows + kAttentionKeyBlock - 1) / kAttentionKeyBlock * kAttentionKeyBlock;
+  const std::int64_t positions = whole_key_blocks(start + rows);
   const Shape values_shape = value_cache_shape(s, kv, positions, d);
   std::vector<float> qkv = random_values(s * rows * (h + 2 * kv) * d), y(qkv.size());
   // Zeros: what the values are has no influence on the speed.

@@ -25,22 +25,21 @@
 namespace volta::cli {
 namespace {
 
-std::atomic<bool> g_interrupted = false;
-std::atomic<std::int64_t> g_first_signal = 0;  // Milliseconds of the monotonic clock.
+std::atomic<std::int64_t> g_first_signal = 0;  // Milliseconds of the monotonic clock; 0: none.
 
 // The second signal is final, but not what comes within a second: `timeout` and terminals signal a
 // process and its group, and a checkpoint is to be written.
 void on_signal(int signal) {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
-  const std::int64_t ms = std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
-  if (g_interrupted.exchange(true)) {
-    if (ms - g_first_signal.load() < 1000) return;
+  const std::int64_t ms = std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000 + 1;
+  std::int64_t first = 0;
+  if (!g_first_signal.compare_exchange_strong(first, ms)) {
+    if (ms - first < 1000) return;
     std::signal(signal, SIG_DFL);
     std::raise(signal);  // When this returns.
     return;
   }
-  g_first_signal.store(ms);
   constexpr std::string_view kMessage = "\nvolta: ending; once more ends at once\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
 }
@@ -194,7 +193,7 @@ Status Session::finish() const {
   return {};
 }
 
-bool interrupted() { return g_interrupted.load(std::memory_order_relaxed); }
+bool interrupted() { return g_first_signal.load(std::memory_order_relaxed) != 0; }
 
 void install_signal_handlers() {
   std::signal(SIGINT, on_signal);

@@ -71,9 +71,8 @@ Status validate(const GenerationRequest& request, std::int64_t vocab, std::int64
 }
 
 std::int64_t capacity_for(const TransformerConfig& config, std::int64_t tokens) {
-  const std::int64_t wanted = std::clamp<std::int64_t>(tokens, 1, config.context);
-  const std::int64_t blocks = (wanted + kAttentionKeyBlock - 1) / kAttentionKeyBlock;
-  return std::min(blocks * kAttentionKeyBlock, config.context);
+  return std::min(whole_key_blocks(std::clamp<std::int64_t>(tokens, 1, config.context)),
+                  config.context);
 }
 
 // One call of generate(): requests wait in order, take a free slot, and leave it when they end.

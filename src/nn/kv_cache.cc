@@ -33,18 +33,14 @@ Status check_sizes(const TransformerConfig& config, std::int64_t slots, std::int
   return {};
 }
 
-constexpr std::int64_t whole_blocks(std::int64_t rows) {
-  return (rows + kAttentionKeyBlock - 1) / kAttentionKeyBlock * kAttentionKeyBlock;
-}
-
 }  // namespace
 
 CacheLayout cache_layout(const TransformerConfig& config, std::int64_t layer,
                          std::int64_t capacity) {
   const std::int64_t window = config.layer_window(layer);
-  const CacheLayout whole = {whole_blocks(capacity), false};
+  const CacheLayout whole = {whole_key_blocks(capacity), false};
   if (window == 0 || window >= capacity) return whole;
-  const std::int64_t ring = whole_blocks(window - 1 + kLargestChunk);
+  const std::int64_t ring = whole_key_blocks(window - 1 + kLargestChunk);
   return ring < whole.rows ? CacheLayout{ring, true} : whole;
 }
 

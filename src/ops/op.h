@@ -209,6 +209,10 @@ struct Rope {
 
 /// Attention combines keys in blocks of so many, counted from position 0 of the sequence.
 inline constexpr std::int64_t kAttentionKeyBlock = 64;
+/// So many positions rounded up to whole blocks.
+constexpr std::int64_t whole_key_blocks(std::int64_t positions) {
+  return (positions + kAttentionKeyBlock - 1) / kAttentionKeyBlock * kAttentionKeyBlock;
+}
 
 /// What every attention op shares. Query head h reads key/value head h / (heads / kv_heads).
 struct AttentionShape {

@@ -441,6 +441,19 @@ TEST_F(VoltaTest, ARunFolderBelongsToOneRun) {
   EXPECT_EQ(first.wait().exit_code, 130);
 }
 
+// `timeout` signals a process and its group: that is one wish, and a checkpoint is to be written.
+TEST_F(VoltaTest, ASecondSignalRightAfterTheFirstLosesNothing) {
+  Command command(train({"--steps", "1000000", "--save-every", "1000000", "--out", "twice"}),
+                  dir_.path());
+  ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(path("twice/metrics.jsonl")); }));
+  command.kill(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  command.kill(SIGTERM);
+  const CommandResult stopped = command.wait();
+  EXPECT_EQ(stopped.exit_code, 130) << stopped.err;
+  EXPECT_EQ(volta({"verify", "twice"}).exit_code, 0);
+}
+
 TEST_F(VoltaTest, AnInterruptedRunSavesAndResumesToTheSameBits) {
   const std::vector<std::string> steps = {"--steps", "2000",         "--save-every",
                                           "5000",    "--eval-every", "0"};

@@ -27,16 +27,12 @@ float read_element(DType dtype, const std::byte* at) {
   return dtype == DType::kBF16 ? cpu::to_f32(cpu::BF16{bits}) : cpu::to_f32(cpu::F16{bits});
 }
 
-constexpr std::int64_t whole_blocks(std::int64_t positions) {
-  return (positions + kAttentionKeyBlock - 1) / kAttentionKeyBlock * kAttentionKeyBlock;
-}
-
 // The caches of some sequences for so many positions or a few more, all NaN to begin with.
 struct Caches {
   Caches(const AttentionCase& c, std::int64_t sequences, std::int64_t positions, DType type)
       : dtype(type),
-        shape_k(key_cache_shape(sequences, c.kv_heads, whole_blocks(positions), c.head_dim)),
-        shape_v(value_cache_shape(sequences, c.kv_heads, whole_blocks(positions), c.head_dim)) {
+        shape_k(key_cache_shape(sequences, c.kv_heads, whole_key_blocks(positions), c.head_dim)),
+        shape_v(value_cache_shape(sequences, c.kv_heads, whole_key_blocks(positions), c.head_dim)) {
     const auto bytes = static_cast<std::size_t>(shape_v.elements() * dtype_size(dtype));
     k.assign(bytes, std::byte{0xFF});
     v.assign(bytes, std::byte{0xFF});
@@ -194,7 +190,7 @@ TEST(CachedAttention, ARingGivesTheBitsOfTheWholeCache) {
                               .window = window,
                               .packed = packed};
         const Qkv qkv = random_qkv(c);
-        const std::int64_t ring = whole_blocks(window - 1 + rows);
+        const std::int64_t ring = whole_key_blocks(window - 1 + rows);
         for (const DType dtype : {DType::kF32, DType::kBF16}) {
           SCOPED_TRACE(c.name() + " " + std::to_string(rows) + std::string(dtype_name(dtype)));
           const cpu::Context context{cpu::best_simd(), &pool, nullptr};

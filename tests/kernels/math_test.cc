@@ -199,7 +199,8 @@ TEST(Math, LogarithmIsAccurateAtEveryFloat) {
 
 /// The largest error among floats from `first` to `last` (both negative or both positive, the one
 /// nearer to 0 first), every few of them, in units in the last place of the exact result.
-double worst_ulp(cpu::Simd simd, Function function, float first, float last) {
+double worst_ulp(cpu::Simd simd, Function function, float first, float last,
+                 double (*function_of)(double) = std::exp) {
   std::vector<float> x;
   for (std::uint32_t bits = bits_of(first); bits <= bits_of(last); bits += 1999) {
     x.push_back(std::bit_cast<float>(bits));
@@ -207,7 +208,7 @@ double worst_ulp(cpu::Simd simd, Function function, float first, float last) {
   const std::vector<float> y = apply(simd, function, x);
   double worst = 0.0;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const double exact = std::exp(static_cast<double>(x[i]));
+    const double exact = function_of(static_cast<double>(x[i]));
     // Of the result's binade; below 2^-126 the spacing is that of the subnormal numbers.
     const double ulp = std::ldexp(1.0, std::max(std::ilogb(exact), -126) - 23);
     worst = std::max(worst, std::abs(static_cast<double>(y[i]) - exact) / ulp);
@@ -224,6 +225,14 @@ TEST(Math, ExponentialsAreWithinTwoUlp) {
     EXPECT_LE(worst_ulp(simd, Function::kExpWeight, -0x1p-40f, -87.0f), 2.0);
     // A weight that small is as good as none.
     EXPECT_LE(apply(simd, Function::kExpWeight, {-1000.0f})[0], 1.7e-38f);
+  }
+}
+
+TEST(Math, PowersOfTwoAreWithinThreeUlp) {
+  for (const cpu::Simd simd : available_simd()) {
+    SCOPED_TRACE(cpu::simd_name(simd));
+    EXPECT_LE(worst_ulp(simd, Function::kExp2, 0x1p-40f, 126.5f, std::exp2), 3.0);
+    EXPECT_LE(worst_ulp(simd, Function::kExp2, -0x1p-40f, -150.0f, std::exp2), 3.0);
   }
 }
 

@@ -95,6 +95,9 @@ TEST_P(MatMulPanels, AskingForTheNextBlockChangesNoBit) {
                                              .prefetch_bytes = 4096};
       ASSERT_TRUE(cpu::valid_parameters(parameters, GetParam()));
       const cpu::MatMulTuning tuning = tuned(c, data, pool_.threads(), parameters);
+      const cpu::MatMulProblem problem{.m = c.m, .n = c.n, .k = c.k};
+      EXPECT_TRUE(
+          cpu::plan_matmul(c.op, problem, GetParam(), pool_.threads(), &tuning).prefetch_blocks);
       EXPECT_TRUE(same_bits(run_matmul(c, data, GetParam(), pool_, &tuning), expected))
           << c.name() << " with tiles of " << tile.rows << "x" << tile.columns;
     }

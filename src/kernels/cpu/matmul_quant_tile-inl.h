@@ -16,66 +16,12 @@
 #include <cstring>
 
 #include "kernels/cpu/matmul_kernel-inl.h"
+#include "kernels/cpu/matmul_quant_dot-inl.h"
 #include "kernels/cpu/quant_rows.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
-
-using I32 = hn::ScalableTag<std::int32_t>;
-using VI = hn::Vec<I32>;
-using D16 = hn::Repartition<std::int16_t, I32>;
-using V16 = hn::Vec<D16>;
-
-/// Products of neighbours, added: of 16 bits; and of bytes, b unsigned.
-HWY_INLINE VI add_products(V16 a, V16 b) {
-#if HWY_TARGET == HWY_AVX3
-  return VI{_mm512_madd_epi16(a.raw, b.raw)};
-#elif HWY_TARGET == HWY_AVX2
-  return VI{_mm256_madd_epi16(a.raw, b.raw)};
-#else
-  return VI{_mm_madd_epi16(a.raw, b.raw)};
-#endif
-}
-HWY_INLINE V16 add_byte_products(VI b, VI a) {
-#if HWY_TARGET == HWY_AVX3
-  return V16{_mm512_maddubs_epi16(b.raw, a.raw)};
-#elif HWY_TARGET == HWY_AVX2
-  return V16{_mm256_maddubs_epi16(b.raw, a.raw)};
-#else
-  return V16{_mm_maddubs_epi16(b.raw, a.raw)};
-#endif
-}
-
-// sum += b * a, four bytes a lane: b unsigned, `a` the four signed bytes that all lanes share.
-
-/// With VNNI by one instruction, for which Highway has no word; else even and odd bytes are widened
-/// to 16 bits and multiplied apart.
-// SAFETY: the machine has VNNI (vnni_available()) where the template says so.
-template <bool Vnni>
-HWY_INLINE VI dot(VI sum, VI b, VI a) {
-#if HWY_TARGET == HWY_AVX3
-  if constexpr (Vnni) {
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(b.raw), "v"(a.raw));
-    return sum;
-  }
-#endif
-  const D16 d16;
-  const hn::Repartition<std::uint16_t, I32> du16;
-  const auto b16 = hn::BitCast(du16, b);
-  const V16 a_even = hn::ShiftRight<8>(hn::ShiftLeft<8>(hn::BitCast(d16, a)));
-  const V16 a_odd = hn::ShiftRight<8>(hn::BitCast(d16, a));
-  const V16 b_even = hn::BitCast(d16, hn::And(b16, hn::Set(du16, 0x00FF)));
-  const V16 b_odd = hn::BitCast(d16, hn::ShiftRight<8>(b16));
-  return hn::Add(sum, hn::Add(add_products(a_even, b_even), add_products(a_odd, b_odd)));
-}
-
-/// With b of 4 bits: two products are 2 * 15 * 127 at most, so that the eight pairs that meet in a
-/// block of 32 fit into 16 bits.
-template <bool Vnni>
-HWY_INLINE V16 dot(V16 sum, VI b, VI a) {
-  return hn::Add(sum, add_byte_products(b, a));
-}
 
 /// Integer sums that the registers hold beside b and a (what they become waits in memory), and the
 /// widest tile, for few rows.
