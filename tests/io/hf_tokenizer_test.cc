@@ -259,6 +259,29 @@ TEST(HfTokenizer, WhatTheVocabularyLacksIsAnErrorWithoutAnUnknownToken) {
   EXPECT_EQ(*parse(small(R"({"type":"BPE","vocab":{"ab":0}})"))->encode("z"), Ids{});
 }
 
+// \c\\ is one escape to PCRE2, and \K behind it once ended a match inside a character.
+TEST(HfTokenizer, PatternsThatOnceReadBeyondTheTextAreRefused) {
+  for (const std::string_view name : {"oob", "k1"}) {
+    const std::string path = "hostile/" + std::string(name) + ".json";
+    VOLTA_NEEDS_SHARED(path);
+    refuse(read_json(test::shared_path(path)), ErrorCode::kUnsupported,
+           R"('\c' at byte )" + std::string(name == "oob" ? "2" : "0"));
+  }
+}
+
+TEST(HfTokenizer, PatternsThatTakeForeverGiveUp) {
+  const std::string path = "hostile/re.json";
+  VOLTA_NEEDS_SHARED(path);
+  const auto tokenizer = parse(read_json(test::shared_path(path)));
+  std::string text;
+  for (int i = 0; i < 2'000; ++i) text += std::string(30, 'a') + "b";
+  const auto ids = tokenizer->encode(text);
+  ASSERT_FALSE(ids);
+  EXPECT_EQ(ids.error().code(), ErrorCode::kInvalidFile);
+  EXPECT_NE(ids.error().message().find("pre_tokenizer"), std::string::npos)
+      << ids.error().message();
+}
+
 TEST(HfTokenizer, BrokenPartsAreRefused) {
   const auto invalid = ErrorCode::kInvalidFile;
   const auto unsupported = ErrorCode::kUnsupported;
@@ -288,12 +311,13 @@ TEST(HfTokenizer, BrokenPartsAreRefused) {
   bad("post_processor", R"({"type":"Other"})", unsupported, "post-processor Other");
   bad("normalizer", R"({"type":"Replace","pattern":{"Regex":"("},"content":""})", invalid,
       "pattern '('");
-  bad("normalizer", R"({"type":"Replace","pattern":{"Regex":"[a&&b]"},"content":""})", unsupported,
-      "'&&'");
+  bad("normalizer", R"({"type":"Replace","pattern":{"Regex":"a\\Kb"},"content":""})", unsupported,
+      R"('\K' at byte 1 is not supported)");
   bad("pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"\\h"},"behavior":"Isolated"})",
       unsupported, "\\h");
-  bad("pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"[a[b]]"},"behavior":"Isolated"})",
-      unsupported, "[ inside");
+  bad("pre_tokenizer",
+      R"({"type":"Split","pattern":{"Regex":"[[:alpha:]]"},"behavior":"Isolated"})", unsupported,
+      "'[:' at byte 1");
   bad("pre_tokenizer", R"({"type":"Split","pattern":{"String":"a"},"behavior":"Other"})", invalid,
       "behavior 'Other'");
   bad("pre_tokenizer", R"({"type":"Metaspace","replacement":"ab"})", invalid, "not one character");

@@ -164,7 +164,8 @@ Result<std::string> replace(const ReplaceStep& step, std::string text) {
       matches.push_back({at, at + string->size()});
     }
   } else if (const auto* regex = std::get_if<Regex>(&step.pattern)) {
-    VOLTA_TRY(regex->find_all(text, matches));
+    WorkBudget budget(text_work_limits(text.size()));
+    VOLTA_TRY(regex->find_all(text, matches, budget));
   }
   if (matches.empty()) return text;
   const std::string_view view = text;

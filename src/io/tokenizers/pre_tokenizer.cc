@@ -114,6 +114,7 @@ void rewrite(Words& words, const Write& write) {
 }
 
 Status run(const SplitStep& step, Words& words) {
+  WorkBudget budget(text_work_limits(words.text().size()));
   return recut(words, [&](const Span& word) -> Status {
     const std::string_view text = words.at(word);
     const auto* known = std::get_if<KnownPattern>(&step.pattern);
@@ -125,7 +126,7 @@ Status run(const SplitStep& step, Words& words) {
     if (known != nullptr) {
       scan_words(*known, text, 0, matches);
     } else if (const auto* regex = std::get_if<Regex>(&step.pattern)) {
-      VOLTA_TRY(regex->find_all(text, matches));
+      VOLTA_TRY(regex->find_all(text, matches, budget));
     } else if (const auto* string = std::get_if<std::string>(&step.pattern)) {
       find_string(*string, text, matches);
     }
