@@ -19,6 +19,9 @@ endif()
 # half as large, and keeps libvolta.so small.
 file(GLOB small_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/io/*.cc"
      "${CMAKE_CURRENT_SOURCE_DIR}/io/jinja/*.cc")
+foreach(file IN ITEMS code_point_set regex_program regex_reader regex_syntax)  # Not the matcher.
+  list(APPEND small_sources "${CMAKE_CURRENT_SOURCE_DIR}/io/tokenizers/${file}.cc")
+endforeach()
 list(FILTER small_sources EXCLUDE REGEX "/(non_finite|token_rows|tokenizer)\\.cc$")  # All data.
 set_property(SOURCE ${small_sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
