@@ -163,6 +163,7 @@ TEST(Regex, GroupsAndCounts) {
             (Pieces{"a", "d", "e", "a", "b", "y", "y"}));
   EXPECT_EQ(pieces("(?<=(?:ab){2})c|(?<=(?>a))b|(?<=^)a|(?<=[a-c]{2}(?=d))d", "ababc\nabd"),
             (Pieces{"a", "b", "b", "c", "a", "b", "d"}));
+  EXPECT_EQ(pieces("(?<=(?:ab|cd)e)x", "abex cdex dex"), (Pieces{"x", "x"}));
   // More alternatives than one branch has.
   std::string many = "(?:x0|x0";
   for (int i = 1; i < 200; ++i) many += "|x" + std::to_string(i) + "y";
@@ -314,6 +315,8 @@ TEST(Regex, RefusesWhatItDoesNotKnow) {
             "\U00100000"
             R"(': '\c' at byte 2 is not supported)");
   EXPECT_NE(error_of("(?<=a*)", ErrorCode::kUnsupported).find("without a fixed length"),
+            std::string::npos);
+  EXPECT_NE(error_of("(?<=(?:a|bc)d)", ErrorCode::kUnsupported).find("without a fixed length"),
             std::string::npos);
   EXPECT_NE(error_of("(?<!a{0,2}|b)", ErrorCode::kUnsupported).find("without a fixed length"),
             std::string::npos);
