@@ -1,0 +1,66 @@
+#include "base/work_budget.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace volta {
+
+WorkLimits text_work_limits(std::size_t input_bytes) {
+  constexpr std::uint64_t kMaxInput = std::uint64_t{1} << 50;
+  const std::uint64_t bytes = std::min<std::uint64_t>(input_bytes, kMaxInput);
+  return {.steps = 256 * bytes + 16'000'000, .bytes = 64 * bytes + (std::uint64_t{1} << 20)};
+}
+
+WorkBudget::WorkBudget(const WorkLimits& limits, Interruption interrupted)
+    : later_steps_(limits.steps), bytes_(limits.bytes), interrupted_(std::move(interrupted)) {
+  if (!interrupted_) until_question_ = std::exchange(later_steps_, 0);
+}
+
+bool WorkBudget::make_many(std::uint64_t count, std::uint64_t size) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  return make_bytes(size != 0 && count > kMost / size ? kMost : count * size) && step(count / 64);
+}
+
+Status WorkBudget::check(std::string_view component) const {
+  switch (end_) {
+    case End::kNone:
+      return {};
+    case End::kInterrupted:
+      return fail(ErrorCode::kInterrupted, "interrupted");
+    case End::kSteps:
+    case End::kBytes:
+      break;
+  }
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{} {}; the file is damaged, or made to do harm", component,
+                          end_ == End::kSteps ? "runs for too long" : "makes too much text"));
+}
+
+// The last step before a question, or more steps than there are.
+bool WorkBudget::step_slowly(std::uint64_t count) {
+  if (spent()) return false;
+  const std::uint64_t left = steps_left();
+  if (count > left) return end(End::kSteps);
+  if (interrupted_ && interrupted_()) return end(End::kInterrupted);
+  later_steps_ = left - count;
+  until_question_ = interrupted_ ? std::min(later_steps_, kStepsBetweenQuestions) : later_steps_;
+  later_steps_ -= until_question_;
+  return true;
+}
+
+bool WorkBudget::make_last_bytes(std::uint64_t count) {
+  if (spent()) return false;
+  if (count > bytes_) return end(End::kBytes);
+  bytes_ = 0;
+  return true;
+}
+
+bool WorkBudget::end(End reason) {
+  end_ = reason;
+  until_question_ = later_steps_ = bytes_ = 0;
+  return false;
+}
+
+}  // namespace volta
