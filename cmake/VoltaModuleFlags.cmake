@@ -21,6 +21,9 @@ file(GLOB small_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/io/*.cc"
      "${CMAKE_CURRENT_SOURCE_DIR}/io/jinja/*.cc")
 list(FILTER small_sources EXCLUDE REGEX "/(non_finite|token_rows|tokenizer)\\.cc$")  # All data.
 set_property(SOURCE ${small_sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  set_property(SOURCE ${small_sources} PROPERTY SKIP_PRECOMPILE_HEADERS ON)
+endif()
 
 if(VOLTA_HAS_CUDA)
   get_target_property(device_type volta_device TYPE)
@@ -68,6 +71,7 @@ set_property(SOURCE tuner/kernels_hash.cc APPEND PROPERTY COMPILE_DEFINITIONS
 if(VOLTA_SANITIZE MATCHES "thread")
   set_property(SOURCE base/parallel.cc APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=thread)
   set_property(SOURCE base/parallel.cc APPEND PROPERTY COMPILE_DEFINITIONS VOLTA_TSAN)
+  set_property(SOURCE base/parallel.cc PROPERTY SKIP_PRECOMPILE_HEADERS ON)
 endif()
 
 # The fence: raw memory is allowed in src/kernels, src/device and these files, nowhere else.

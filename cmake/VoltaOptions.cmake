@@ -9,6 +9,7 @@ option(VOLTA_BUILD_BENCH "Offer the target `bench` (not part of `all`)" ${PROJEC
 option(VOLTA_INSTALL "Offer the install rules" ${PROJECT_IS_TOP_LEVEL})
 option(VOLTA_FUZZ "Build the fuzzers in tests/fuzz (clang only)" OFF)
 option(VOLTA_CUDA "Build the CUDA kernels of src/kernels/cuda" OFF)
+option(VOLTA_PCH "Precompile the standard headers that most files include" ON)
 option(VOLTA_WERROR "Treat warnings as errors" OFF)
 option(VOLTA_COVERAGE "Instrument for source-based coverage (clang only)" OFF)
 option(VOLTA_UNSAFE_BUFFERS "Fail on raw buffer access outside the fence (clang only)" OFF)
@@ -29,7 +30,11 @@ if(PROJECT_IS_TOP_LEVEL)
   endif()
   find_program(VOLTA_CCACHE ccache)
   if(VOLTA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    set(CMAKE_CXX_COMPILER_LAUNCHER "${VOLTA_CCACHE}")
+    # Paths below the project are hashed as relative ones, so that a second clone finds what the
+    # first has compiled. Without the sloppiness ccache gives up where headers are precompiled.
+    set(CMAKE_CXX_COMPILER_LAUNCHER
+        "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+        CCACHE_SLOPPINESS=pch_defines,time_macros "${VOLTA_CCACHE}")
   endif()
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 endif()
@@ -97,4 +102,25 @@ function(volta_strict_options target)
   # Clang counts sign conversions to -Wconversion, g++ does not: be alike.
   set(flags -Wconversion $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion>)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
+endfunction()
+
+# volta_precompile(target owner headers...): compiles the headers that nearly every file of a target
+# includes once, in the target `owner`, for all targets compiled with the same flags. Reading them
+# is a third of the time of a small file. Every file still includes what it uses: scripts/lint and
+# scripts/check_headers compile without this.
+function(volta_precompile target owner)
+  if(NOT VOLTA_PCH)
+    return()
+  endif()
+  if(target STREQUAL owner)
+    list(TRANSFORM ARGN REPLACE "(.+)" "<\\1>")
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  else()
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  endif()
+  # ccache asks for the flags: g++ keeps the #pragma that names the precompiled file, and clang no
+  # time of its writing in it.
+  target_compile_options(
+    ${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>
+                      "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>")
 endfunction()
