@@ -159,7 +159,7 @@ Status render(const Options& options, Output output) {
   if (output == Output::kText) return print(text);
   JsonWriter json;
   json.begin_object().field("text", text);
-  const auto tokenizer = load_tokenizer(directory);
+  const auto tokenizer = load_tokenizer(directory, interrupted);
   if (!tokenizer && tokenizer.error().code() != ErrorCode::kNotFound) {
     return std::unexpected(tokenizer.error());
   }
@@ -322,7 +322,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(ChatTemplate chat_template, open_template(options, directory));
-  VOLTA_TRY(auto tokenizer, load_tokenizer(directory));
+  VOLTA_TRY(auto tokenizer, load_tokenizer(directory, interrupted));
   VOLTA_TRY(auto settings, make_settings(options, globals, directory, *tokenizer));
   JsonValue tools;
   if (!options.tools_file.empty()) {

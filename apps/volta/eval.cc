@@ -174,7 +174,7 @@ Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   VOLTA_TRY(const Windows windows, windows_of(options, config));
-  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
+  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory, interrupted));
   VOLTA_TRY(Transformer model, load_adapted_model(directory, options.adapter, session.device(),
                                                   {.packed = true, .format = format}));
   std::vector<Evaluated> files;

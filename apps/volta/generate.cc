@@ -53,7 +53,9 @@ struct Prompt {
 
 // An error with a prompt: a usage error on the command line, a bad file otherwise.
 std::unexpected<Error> at_place(const Prompt& prompt, Error error) {
-  if (prompt.from_file) error = Error(ErrorCode::kInvalidFile, std::string(error.message()));
+  if (prompt.from_file && error.code() != ErrorCode::kInterrupted) {
+    error = Error(ErrorCode::kInvalidFile, std::string(error.message()));
+  }
   return std::unexpected(std::move(error).with_context(prompt.place));
 }
 
@@ -280,7 +282,7 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const TransformerConfig shape, load_model_config(directory));
   VOLTA_TRY(const GenerationConfig config, load_generation_config(directory, shape.vocab_size));
-  auto loaded = load_tokenizer(directory);
+  auto loaded = load_tokenizer(directory, interrupted);
   if (!loaded && loaded.error().code() != ErrorCode::kNotFound && options.ids.empty()) {
     return std::unexpected(std::move(loaded).error());
   }

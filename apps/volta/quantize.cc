@@ -43,7 +43,7 @@ struct Report {
 
 Result<double> loss_of(const std::string& directory, const Options& options,
                        const std::shared_ptr<Device>& device, DType dtype) {
-  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
+  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory, interrupted));
   VOLTA_TRY(const Transformer model, load_model(directory, device, {.packed = true}));
   VOLTA_TRY(const HeldOutText text,
             load_held_out_text(options.data, *tokenizer, options.val_fraction));

@@ -7,10 +7,17 @@
 
 namespace volta {
 
+namespace {
+
+constexpr std::uint64_t kMaxInput = std::uint64_t{1} << 50;  // No product below overflows.
+constexpr WorkLimits kPerByte{.steps = 256, .bytes = 64};
+
+}  // namespace
+
 WorkLimits text_work_limits(std::size_t input_bytes) {
-  constexpr std::uint64_t kMaxInput = std::uint64_t{1} << 50;
   const std::uint64_t bytes = std::min<std::uint64_t>(input_bytes, kMaxInput);
-  return {.steps = 256 * bytes + 16'000'000, .bytes = 64 * bytes + (std::uint64_t{1} << 20)};
+  return {.steps = 16'000'000 + kPerByte.steps * bytes,
+          .bytes = (std::uint64_t{1} << 20) + kPerByte.bytes * bytes};
 }
 
 WorkBudget::WorkBudget(const WorkLimits& limits, Interruption interrupted)
@@ -36,6 +43,13 @@ Status WorkBudget::check(std::string_view component) const {
   return fail(ErrorCode::kInvalidFile,
               fmt::format("{} {}; the file is damaged, or made to do harm", component,
                           end_ == End::kSteps ? "runs for too long" : "makes too much text"));
+}
+
+void WorkBudget::add_input(std::size_t bytes) {
+  if (spent()) return;
+  const std::uint64_t more = std::min<std::uint64_t>(bytes, kMaxInput);
+  (interrupted_ ? later_steps_ : until_question_) += kPerByte.steps * more;
+  bytes_ += kPerByte.bytes * more;
 }
 
 // The last step before a question, or more steps than there are.

@@ -66,6 +66,9 @@ class WorkBudget {
     return check(component);
   }
 
+  /// There are so many bytes of input more: raises the limits as text_work_limits() does.
+  void add_input(std::size_t bytes);
+
   /// What is left, for libraries that count by themselves.
   std::uint64_t steps_left() const { return until_question_ + later_steps_; }
 

@@ -44,7 +44,7 @@ class Check {
     open_weights();
     if (config_ && complete_) check_structure();
     for (const SafetensorsFile& file : files_) VOLTA_TRY(check_values(file));
-    check_tokenizer();
+    VOLTA_TRY(check_tokenizer());
     check_generation_config();
     check_chat_template();
     return std::move(out_);
@@ -69,7 +69,7 @@ class Check {
   void check_filler(const std::string& where, const SafetensorsEntry& entry,
                     std::span<const std::byte> bytes);
   void check_tied_output(const SafetensorsFile& file, const SafetensorsEntry& entry);
-  void check_tokenizer();
+  Status check_tokenizer();
   void check_generation_config();
   void check_token(std::string_view key, std::int32_t id);
   void check_chat_template();
@@ -214,20 +214,21 @@ void Check::check_tied_output(const SafetensorsFile& file, const SafetensorsEntr
                             entry.name, other.entry->name));
 }
 
-void Check::check_tokenizer() {
-  const auto tokenizer = load_tokenizer(directory_);
-  if (!tokenizer) {
-    if (tokenizer.error().code() != ErrorCode::kNotFound) {
-      invalid("tokenizer.json", tokenizer.error().message());
-    }
-    return;
-  }
+Status Check::check_tokenizer() {
+  const auto interrupted = [this] { return go_on_ && !go_on_(out_.bytes); };
+  const auto tokenizer = load_tokenizer(directory_, interrupted);
+  if (!tokenizer && tokenizer.error().code() == ErrorCode::kNotFound) return {};
+  const Status works = tokenizer ? try_tokenizer(**tokenizer) : std::unexpected(tokenizer.error());
+  if (!works && works.error().code() == ErrorCode::kInterrupted) return works;
+  if (!works) invalid("tokenizer.json", works.error().message());
+  if (!tokenizer) return {};
   out_.has_tokenizer = true;
   const std::int64_t vocab = (*tokenizer)->vocab_size();
-  if (!config_ || vocab <= config_->vocab_size) return;
+  if (!config_ || vocab <= config_->vocab_size) return {};
   contradiction("tokenizer.json",
                 fmt::format("it has ids up to {}, the model's vocabulary ids 0 to {}", vocab - 1,
                             config_->vocab_size - 1));
+  return {};
 }
 
 void Check::check_generation_config() {

@@ -43,7 +43,8 @@ using CheckCallback = std::function<bool(std::int64_t bytes)>;
 ///     in its shape and a float type, nothing else; no value a NaN or infinite; biases that the
 ///     architecture lacks zero; an output projection that the config calls tied equal to the
 ///     embedding;
-///   - tokenizer.json, where there is one: readable, no id beyond the vocabulary;
+///   - tokenizer.json, where there is one: readable, no id beyond the vocabulary, and it encodes
+///     and decodes a text;
 ///   - generation_config.json and the end tokens of config.json: what load_generation_config()
 ///     takes, the begin and end tokens within the vocabulary;
 ///   - the chat template, where there is one: what ChatTemplate::load() takes.

@@ -229,7 +229,7 @@ Result<RunResult> train(const RunOptions& options, const std::shared_ptr<Device>
   const Say say = [&callbacks](LogLevel level, const std::string& message) {
     if (callbacks.on_message) callbacks.on_message(level, message);
   };
-  VOLTA_TRY(RunSetup setup, set_up_run(options, device, say));
+  VOLTA_TRY(RunSetup setup, set_up_run(options, device, callbacks.should_stop, say));
   VOLTA_TRY(MetricsFile metrics, MetricsFile::open(join_path(options.out, "metrics.jsonl"),
                                                    setup.trainer->steps_done()));
   return Run(std::move(setup), std::move(metrics), callbacks, say).run();

@@ -35,7 +35,8 @@ struct RunCallbacks {
   std::function<void(const StepEvent&)> on_step;
   /// What the run does and what goes wrong without ending it: one line, without a newline.
   std::function<void(LogLevel level, std::string_view message)> on_message;
-  /// Asked after every step. True (a signal came): a checkpoint is written and the run ends.
+  /// Asked while text is read, and after every step. True (a signal came): a checkpoint is written
+  /// and the run ends.
   std::function<bool()> should_stop;
 };
 

@@ -78,12 +78,13 @@ Status keep_unusable(const RunSetup& setup, std::int64_t first_step, const Say& 
 // The tokenizer of a model folder; null when it has none, or (with ready-made examples, which need
 // none) one that Volta does not read.
 Result<std::shared_ptr<const Tokenizer>> folder_tokenizer(const std::string& folder, bool optional,
+                                                          const Interruption& interrupted,
                                                           const Say& say) {
   if (folder.empty()) return nullptr;
-  auto tokenizer = load_tokenizer(folder);
+  auto tokenizer = load_tokenizer(folder, interrupted);
   if (tokenizer) return tokenizer;
   if (tokenizer.error().code() == ErrorCode::kNotFound) return nullptr;
-  if (!optional) return tokenizer;
+  if (!optional || tokenizer.error().code() == ErrorCode::kInterrupted) return tokenizer;
   say(LogLevel::kWarning,
       fmt::format("{}; checkpoints will be without a tokenizer", tokenizer.error().message()));
   return nullptr;
@@ -91,10 +92,11 @@ Result<std::shared_ptr<const Tokenizer>> folder_tokenizer(const std::string& fol
 
 // Reads the data and completes the options with what follows from it and from the model folder (of
 // the checkpoint, or the one to start from; empty for fresh weights).
-Status open_data(RunSetup& setup, const std::string& folder, const Say& say) {
+Status open_data(RunSetup& setup, const std::string& folder, const Interruption& interrupted,
+                 const Say& say) {
   RunOptions& options = setup.options;
   const bool ready_made = is_example_file(options.data);
-  VOLTA_TRY(auto tokenizer, folder_tokenizer(folder, ready_made, say));
+  VOLTA_TRY(auto tokenizer, folder_tokenizer(folder, ready_made, interrupted, say));
   if (folder.empty()) {
     VOLTA_TRY(options.model, complete_sizes(options.model));
   } else {
@@ -108,8 +110,8 @@ Status open_data(RunSetup& setup, const std::string& folder, const Say& say) {
     setup.data.tokenizer = std::move(tokenizer);
     return {};
   }
-  VOLTA_TRY(setup.data,
-            load_text(options.data, options.tokenizer, std::move(tokenizer), options.val_fraction));
+  VOLTA_TRY(setup.data, load_text(options.data, options.tokenizer, std::move(tokenizer),
+                                  options.val_fraction, interrupted));
   const std::int64_t vocab = setup.data.tokenizer->vocab_size();
   if (folder.empty()) {
     options.model.vocab_size = vocab;
@@ -277,7 +279,7 @@ void describe(const RunSetup& setup, const Say& say) {
 }  // namespace
 
 Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Device>& device,
-                            const Say& say) {
+                            const Interruption& interrupted, const Say& say) {
   VOLTA_TRY(validate(options));
   RunSetup setup;
   setup.options = options;
@@ -291,7 +293,7 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   }
   // An adapter's checkpoint is none: what it belongs to says what the model is.
   const std::string folder = checkpoint && !lora ? checkpoint->path : setup.options.init;
-  VOLTA_TRY(open_data(setup, folder, say));
+  VOLTA_TRY(open_data(setup, folder, interrupted, say));
   if (checkpoint && options.init.empty()) {
     VOLTA_TRY(TransformerConfig wanted, complete_sizes(options.model));
     wanted.vocab_size = setup.options.model.vocab_size;

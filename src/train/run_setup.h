@@ -38,8 +38,9 @@ struct RunSetup {
 /// Tells the caller of a run something.
 using Say = std::function<void(LogLevel level, const std::string& message)>;
 
-/// Does all of it in the order in which mistakes are cheapest. Errors as train() says.
+/// Does all of it in the order in which mistakes are cheapest. `interrupted` is asked by work on
+/// text, now and later. Errors as train() says.
 Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Device>& device,
-                            const Say& say);
+                            const Interruption& interrupted, const Say& say);
 
 }  // namespace volta

@@ -73,6 +73,20 @@ TEST(WorkBudgetTest, AsksWhetherItIsInterrupted) {
   EXPECT_FALSE(budget.make_bytes(1));
 }
 
+TEST(WorkBudgetTest, GrowsWithItsInput) {
+  const auto never = [] { return false; };
+  for (const Interruption& interrupted : {Interruption(), Interruption(never)}) {
+    WorkBudget budget(text_work_limits(0), interrupted);
+    const std::uint64_t before = budget.steps_left();
+    budget.add_input(1000);
+    EXPECT_EQ(budget.steps_left() - before, 256'000);
+    EXPECT_TRUE(budget.make_bytes((1 << 20) + 64'000));
+    EXPECT_FALSE(budget.make_bytes(1));
+    budget.add_input(1000);
+    EXPECT_FALSE(budget.step());  // Spent is spent.
+  }
+}
+
 TEST(WorkBudgetTest, LimitsOfTextGrowWithTheText) {
   const WorkLimits none = text_work_limits(0);
   EXPECT_EQ(none.bytes, 1 << 20);

@@ -24,7 +24,8 @@ std::vector<std::string> pieces(std::string_view text, const std::vector<Span>& 
 
 std::vector<std::string> scanned(KnownPattern pattern, std::string_view text) {
   std::vector<Span> words;
-  scan_words(pattern, text, 0, words);
+  WorkBudget budget(text_work_limits(text.size()));
+  EXPECT_TRUE(scan_words(pattern, text, 0, words, budget));
   return pieces(text, words);
 }
 

@@ -21,7 +21,7 @@ Result<AddedToken> parse_added_token(const JsonRef& json) {
 }
 
 Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
-                        const Normalizer& normalizer) {
+                        const Normalizer& normalizer, WorkBudget& budget) {
   if (token.content.empty()) return {};
   token.id = vocabulary.find(token.content).value_or(token.id);
   if (token.id < 0 || token.id >= kMaxTokenId) {
@@ -31,9 +31,15 @@ Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
   }
   std::string pattern = token.content;
   if (token.normalized) {
-    VOLTA_TRY(pattern, normalizer.normalize(pattern));
+    VOLTA_TRY(pattern, normalizer.normalize(pattern, budget));
   }
-  if (!pattern.empty()) (token.normalized ? normalized_ : raw_).insert(pattern, token.id);
+  if (std::max(token.content.size(), pattern.size()) > kMaxTokenBytes) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("added token {} has more than {} bytes", token.id, kMaxTokenBytes));
+  }
+  if (!pattern.empty()) {
+    VOLTA_TRY((token.normalized ? normalized_ : raw_).insert(pattern, token.id));
+  }
   if (token.special) special_.insert(token.content);
   ids_.insert_or_assign(token.content, token.id);
   const std::int32_t id = token.id;
@@ -41,15 +47,23 @@ Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
   return {};
 }
 
-std::vector<Segment> AddedTokens::split(std::string_view text, bool normalized) const {
+Result<std::vector<Segment>> AddedTokens::split(std::string_view text, bool normalized,
+                                                WorkBudget& budget) const {
   const Trie& trie = normalized ? normalized_ : raw_;
+  constexpr std::string_view kComponent = "added_tokens";
   std::vector<Segment> segments;
+  VOLTA_TRY(budget.spend(text.size() / 16, kComponent));
   std::size_t done = 0;
   const auto is_word_at = [&](std::size_t at) {
     return at < text.size() && unicode::is_word(unicode::character_at(text, at).value);
   };
   for (std::size_t at = 0; at < text.size();) {
-    const auto match = trie.starts_with(text[at]) ? trie.longest(text.substr(at)) : Trie::Match{};
+    if (!trie.starts_with(text[at])) {
+      ++at;
+      continue;
+    }
+    const auto match = trie.longest(text.substr(at));
+    VOLTA_TRY(budget.spend(match.looked_at, kComponent));
     if (match.number == Trie::kNone) {
       ++at;
       continue;
@@ -71,6 +85,7 @@ std::vector<Segment> AddedTokens::split(std::string_view text, bool normalized) 
     }
     while (token.rstrip && end < text.size()) {
       const unicode::Character c = unicode::character_at(text, end);
+      VOLTA_TRY(budget.spend(1, kComponent));
       if (!unicode::is_space(c.value)) break;
       end += c.length;
     }

@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "base/work_budget.h"
 #include "io/tokenizers/normalizer.h"
 #include "io/tokenizers/trie.h"
 #include "io/tokenizers/vocabulary.h"
@@ -41,11 +42,14 @@ class AddedTokens {
  public:
   /// A token that the model knows keeps the model's id. kInvalidFile for an id out of range, or
   /// what normalizing a token says.
-  Status add(AddedToken token, const Vocabulary& vocabulary, const Normalizer& normalizer);
+  Status add(AddedToken token, const Vocabulary& vocabulary, const Normalizer& normalizer,
+             WorkBudget& budget);
 
   /// Cuts valid UTF-8 at the tokens that are looked for in raw text, or in normalized text. The
-  /// segments cover the text; the longest of several tokens at one place wins.
-  std::vector<Segment> split(std::string_view text, bool normalized) const;
+  /// segments cover the text; the longest of several tokens at one place wins. kInvalidFile when
+  /// the budget is spent, kInterrupted.
+  Result<std::vector<Segment>> split(std::string_view text, bool normalized,
+                                     WorkBudget& budget) const;
 
   /// What stands for the id when decoding; null when it is no added token.
   const std::string* text(std::int32_t id) const;

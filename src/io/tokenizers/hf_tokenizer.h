@@ -15,6 +15,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "base/work_budget.h"
 #include "io/tokenizer.h"
 #include "io/tokenizers/added_tokens.h"
 #include "io/tokenizers/decoder.h"
@@ -30,9 +31,11 @@ class HfTokenizer final : public Tokenizer {
  public:
   /// From a parsed tokenizer.json; `text` is what it was parsed from, `config` the folder's
   /// tokenizer_config.json, if it has one (further added tokens, and which token ends a text).
-  /// kInvalidFile, kUnsupported.
+  /// `interrupted` is asked while it is read and by everything that the tokenizer does.
+  /// kInvalidFile, kUnsupported, kInterrupted.
   static Result<std::shared_ptr<const Tokenizer>> parse(const JsonRef& json, std::string text,
-                                                        const std::optional<JsonRef>& config);
+                                                        const std::optional<JsonRef>& config,
+                                                        Interruption interrupted);
 
   std::string_view kind() const override { return kind_; }
   std::int64_t vocab_size() const override;
@@ -50,20 +53,22 @@ class HfTokenizer final : public Tokenizer {
  private:
   class Stream;
 
-  Status parse_pipeline(const JsonRef& json);
-  Status parse_added_tokens(const JsonRef& json);
-  Status parse_config(const JsonRef& config);
+  Status parse_pipeline(const JsonRef& json, WorkBudget& budget);
+  Status parse_added_tokens(const JsonRef& json, WorkBudget& budget);
+  Status parse_config(const JsonRef& config, WorkBudget& budget);
   void store_token_bytes();
-  Status encode_segment(std::string_view text, bool at_start, WordCache* cache,
-                        std::vector<std::int32_t>& ids) const;
-  Status encode_words(std::string_view text, bool at_start, WordCache* cache,
-                      std::vector<std::int32_t>& ids) const;
+  struct Encoding;  // One call of encode().
+  Status encode_text(std::string_view text, Encoding& out) const;
+  Status encode_segment(std::string_view text, bool at_start, Encoding& out) const;
+  Status encode_words(std::string_view text, bool at_start, Encoding& out) const;
   // The string of a token for the decoder; nothing when it is skipped.
   std::optional<std::string_view> token_text(std::int32_t id, bool skip_special) const;
   std::string run_decoder(std::span<const std::int32_t> ids, bool skip_special) const;
 
   std::string kind_;
+  std::string name_;  // For messages.
   std::string json_;
+  Interruption interrupted_;
   Normalizer normalizer_;
   PreTokenizer pre_tokenizer_;
   std::unique_ptr<Model> model_;
