@@ -21,8 +21,14 @@ WorkLimits text_work_limits(std::size_t input_bytes) {
 }
 
 WorkBudget::WorkBudget(const WorkLimits& limits, Interruption interrupted)
-    : later_steps_(limits.steps), bytes_(limits.bytes), interrupted_(std::move(interrupted)) {
-  if (!interrupted_) until_question_ = std::exchange(later_steps_, 0);
+    : bytes_(limits.bytes), interrupted_(std::move(interrupted)) {
+  set_steps(limits.steps);
+}
+
+// Work that is soon over is not asked about.
+void WorkBudget::set_steps(std::uint64_t left) {
+  until_question_ = interrupted_ ? std::min(left, kStepsBetweenQuestions) : left;
+  later_steps_ = left - until_question_;
 }
 
 bool WorkBudget::make_many(std::uint64_t count, std::uint64_t size) {
@@ -58,9 +64,7 @@ bool WorkBudget::step_slowly(std::uint64_t count) {
   const std::uint64_t left = steps_left();
   if (count > left) return end(End::kSteps);
   if (interrupted_ && interrupted_()) return end(End::kInterrupted);
-  later_steps_ = left - count;
-  until_question_ = interrupted_ ? std::min(later_steps_, kStepsBetweenQuestions) : later_steps_;
-  later_steps_ -= until_question_;
+  set_steps(left - count);
   return true;
 }
 

@@ -76,6 +76,7 @@ class WorkBudget {
   enum class End : std::uint8_t { kNone, kSteps, kBytes, kInterrupted };
   static constexpr std::uint64_t kStepsBetweenQuestions = 10'000;  // Less than a millisecond.
 
+  void set_steps(std::uint64_t left);
   bool step_slowly(std::uint64_t count);
   bool make_last_bytes(std::uint64_t count);
   bool end(End reason);

@@ -133,9 +133,10 @@ TEST_F(ChatTemplateGolden, LongConversationsFitTheBudget) {
 }
 
 TEST(ChatTemplate, CanBeInterrupted) {
-  const auto made = ChatTemplate::parse("{{ messages }}", "t");
+  const auto made = ChatTemplate::parse("{% for i in range(20000) %}{{ i }}{% endfor %}", "t");
   ASSERT_TRUE(made);
   const ChatMessage message{"user", "hi"};
+  EXPECT_TRUE(made->render({&message, 1}, {}));
   const auto text = made->render({&message, 1}, {.interrupted = [] { return true; }});
   ASSERT_FALSE(text);
   EXPECT_EQ(text.error().code(), ErrorCode::kInterrupted);

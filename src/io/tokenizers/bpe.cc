@@ -21,6 +21,7 @@ constexpr std::size_t kTableEnd = 0x3000;
 // Of the prefix and the suffix: "</w>" has 4.
 constexpr std::size_t kMaxAffixBytes = 64;
 constexpr std::string_view kComponent = "model BPE";
+constexpr std::size_t kBlock = 4096;  // Symbols of a word between two questions of the budget.
 constexpr std::uint64_t kStepsPerMerge = 16;  // Of a heap, at random places of a long word.
 constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
 
@@ -163,10 +164,17 @@ Status Bpe::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
   ids.resize(begin);
   std::size_t part = begin;
   for (std::size_t i = 0; i < symbols.size(); ++i) {
+    if (i % kBlock == 0) {
+      VOLTA_TRY(budget.spend(8 * std::min(kBlock, symbols.size() - i), kComponent));
+    }
     const bool joint = i > 0 && joints_.find(static_cast<std::uint64_t>(symbols[i - 1]) << 32 |
                                              static_cast<std::uint32_t>(symbols[i])) != nullptr;
     if (!joint) {
-      VOLTA_TRY(merge_all(ids, part, budget));
+      if (ids.size() > part + kShortWord) {
+        VOLTA_TRY(merge_long(ids, part, budget));
+      } else if (ids.size() > part + 1) {
+        merge_short(ids, part);
+      }
       part = ids.size();
     }
     ids.push_back(symbols[i]);
@@ -176,9 +184,7 @@ Status Bpe::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
 
 Status Bpe::merge_all(std::vector<std::int32_t>& symbols, std::size_t begin,
                       WorkBudget& budget) const {
-  const std::size_t count = symbols.size() - begin;
-  if (count > kShortWord) return merge_long(symbols, begin, budget);
-  VOLTA_TRY(budget.spend(4 * count, kComponent));
+  if (symbols.size() - begin > kShortWord) return merge_long(symbols, begin, budget);
   merge_short(symbols, begin);
   return {};
 }
@@ -231,8 +237,8 @@ Status Bpe::split(std::string_view word, std::vector<std::int32_t>& symbols,
     symbols.push_back(id);
   };
   if (byte_words_) {
+    VOLTA_TRY(budget.spend(8 * word.size(), kComponent));
     for (const char c : word) {
-      VOLTA_TRY(budget.spend(1, kComponent));
       const std::int32_t id = byte_ids_[static_cast<unsigned char>(c)];
       if (id >= 0) {
         known(id);
@@ -241,8 +247,13 @@ Status Bpe::split(std::string_view word, std::vector<std::int32_t>& symbols,
       }
     }
   } else {
+    std::size_t counted = 0;
     for (std::size_t at = 0; at < word.size();) {
-      VOLTA_TRY(budget.spend(4, kComponent));
+      if (at >= counted) {  // A word may be a whole text.
+        const std::size_t block = std::min(kBlock, word.size() - at);
+        VOLTA_TRY(budget.spend(8 * block, kComponent));
+        counted = at + block;
+      }
       const std::size_t length = unicode::character_at(word, at).length;
       const std::string_view unit = word.substr(at, length);
       const bool last = at + length == word.size();
