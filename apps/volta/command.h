@@ -96,8 +96,9 @@ class Session {
  public:
   static Result<Session> create(const Globals& globals);
   const std::shared_ptr<Device>& device() const { return device_; }
-  /// Writes the --profile file, if one was asked for.
-  Status finish() const;
+  /// Writes the --profile file, if one was asked for. `result` is the path of what the command has
+  /// made, which the message of a failure says is complete; empty when it made none.
+  Status finish(const std::string& result = "") const;
 
  private:
   std::shared_ptr<Device> device_;
@@ -105,7 +106,7 @@ class Session {
   std::string profile_path_;
 };
 
-/// True from the first SIGINT or SIGTERM on; a second one ends the process at once.
+/// True from the first SIGINT, SIGTERM or SIGHUP on; a second one ends the process at once.
 bool interrupted();
 void install_signal_handlers();
 
@@ -113,11 +114,12 @@ void install_signal_handlers();
 Status print(std::string_view text);
 void note(std::string_view text);
 
-/// Runs a training run with its progress on standard error; SIGINT and SIGTERM end it with a
-/// checkpoint.
+/// Runs a training run with its progress on standard error; SIGINT, SIGTERM and SIGHUP end it with
+/// a checkpoint.
 Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr<Device> device);
 
-/// The path from the root, so that it means the same in another working folder; an empty one stays
+/// The path from the root, so that it means the same in another working folder: its folder as the
+/// system resolves it (through links, as `cat` would), and the name as given. An empty path stays
 /// empty.
 std::string whole_path(const std::string& path);
 

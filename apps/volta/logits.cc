@@ -64,7 +64,7 @@ Status logits(const Globals& globals, const Options& options) {
   };
   VOLTA_TRY(compute_logits(model, rows.ids, rows.count, rows.length, dtype, sink));
   VOLTA_TRY(file.finish());
-  VOLTA_TRY(session.finish());
+  VOLTA_TRY(session.finish(options.out));
   if (output == Output::kText) {
     return print(fmt::format("{}: logits {}, {}\n", options.out, to_string(spec),
                              format_bytes(spec.bytes())));

@@ -129,7 +129,12 @@ Status quantize(const Globals& globals, const Options& options) {
   if (done > 0) note("\r\033[K");
   VOLTA_TRY(report.tensors, std::move(tensors));
   if (!options.data.empty()) {
-    VOLTA_TRY(report.loss_after, loss_of(options.out, options, session.device(), dtype));
+    auto loss = loss_of(options.out, options, session.device(), dtype);
+    if (!loss) {
+      return std::unexpected(std::move(loss).error().with_context(
+          fmt::format("'{}' is complete, but its loss could not be measured", options.out)));
+    }
+    report.loss_after = *loss;
   }
   VOLTA_TRY(session.finish());
   return print(output == Output::kJson ? to_json(report) : to_text(report, options));

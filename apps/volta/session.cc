@@ -185,10 +185,14 @@ Result<Session> Session::create(const Globals& globals) {
   return session;
 }
 
-Status Session::finish() const {
+Status Session::finish(const std::string& result) const {
   if (profiler_ == nullptr) return {};
   const std::string text = to_text(profiler_->profile(), profile_format_for(profile_path_));
-  VOLTA_TRY(write_file_atomic(profile_path_, text));
+  if (Status written = write_file_atomic(profile_path_, text); !written) {
+    if (result.empty()) return written;
+    return std::unexpected(std::move(written).error().with_context(
+        fmt::format("'{}' is complete, but its profile could not be written", result)));
+  }
   note(fmt::format("profile written to {}\n", profile_path_));
   return {};
 }
@@ -198,6 +202,8 @@ bool interrupted() { return g_first_signal.load(std::memory_order_relaxed) != 0;
 void install_signal_handlers() {
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
+  // A terminal that is closed. Under nohup it stays ignored.
+  if (std::signal(SIGHUP, SIG_IGN) != SIG_IGN) std::signal(SIGHUP, on_signal);
   std::signal(SIGPIPE, SIG_IGN);  // A closed pipe is an error of print(),
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its largest size one of write().
 }
@@ -215,8 +221,16 @@ void note(std::string_view text) {
 }
 
 std::string whole_path(const std::string& path) {
-  std::error_code none;  // Without it, an empty path would throw.
-  return std::filesystem::absolute(path, none).lexically_normal().string();
+  namespace fs = std::filesystem;
+  if (path.empty()) return path;
+  // Only the folder: a link keeps its name, so that it may lead elsewhere tomorrow.
+  const fs::path given = path;
+  const bool has_name = given.has_filename() && given.filename() != "." && given.filename() != "..";
+  const fs::path folder = has_name ? given.parent_path() : given;
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(folder.empty() ? "." : folder, error);
+  if (error) return fs::absolute(given, error).string();
+  return (has_name ? real / given.filename() : real).string();
 }
 
 Result<std::string> find_model(const std::string& path) {

@@ -86,6 +86,7 @@ Result<std::optional<std::string>> read_gguf_document(const std::string& path,
   VOLTA_TRY(const GgufFile file, GgufFile::open(path));
   if (file.find("tokenizer.ggml.tokens") == nullptr) return std::nullopt;
   VOLTA_TRY(std::string text, gguf_tokenizer_config(file));
+  VOLTA_TRY(file.check_unchanged());
   return text;
 }
 Result<std::optional<Document>> read_document(const std::string& directory, std::string_view name) {

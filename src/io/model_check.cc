@@ -44,6 +44,7 @@ class Check {
     open_weights();
     if (config_ && complete_) check_structure();
     for (const SafetensorsFile& file : files_) VOLTA_TRY(check_values(file));
+    for (const SafetensorsFile& file : files_) check_unchanged(file);
     check_tokenizer();
     check_generation_config();
     check_chat_template();
@@ -66,6 +67,7 @@ class Check {
   void check_entry(const TensorNames& names, const SafetensorsFile& file,
                    const SafetensorsEntry& entry);
   Status check_values(const SafetensorsFile& file);
+  void check_unchanged(const SafetensorsFile& file);
   void check_filler(const std::string& where, const SafetensorsEntry& entry,
                     std::span<const std::byte> bytes);
   void check_tied_output(const SafetensorsFile& file, const SafetensorsEntry& entry);
@@ -196,6 +198,11 @@ Status Check::check_values(const SafetensorsFile& file) {
   return {};
 }
 
+void Check::check_unchanged(const SafetensorsFile& file) {
+  const Status unchanged = file.check_unchanged();
+  if (!unchanged) invalid(file_name(file.path()), unchanged.error().message());
+}
+
 // A copy of the embedding that is none would be left out without a word.
 void Check::check_tied_output(const SafetensorsFile& file, const SafetensorsEntry& entry) {
   if (!config_ || !config_->tied_output) return;
@@ -281,6 +288,7 @@ Result<ModelCheck> Check::run_adapter() {
   const std::string weights(kAdapterWeightsFile);
   if (auto file = SafetensorsFile::open(join_path(directory_, weights))) {
     VOLTA_TRY(check_values(*file));
+    check_unchanged(*file);
   } else {
     invalid(weights, file.error().message());
   }

@@ -188,7 +188,9 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   VOLTA_TRY(MappedFile mapped, MappedFile::open(path));
-  VOLTA_TRY(SafetensorsHeader header, parse_safetensors_header(mapped.bytes(), path));
+  auto parsed = parse_safetensors_header(mapped.bytes(), path);
+  VOLTA_TRY(mapped.check_unchanged());  // Says more than what the parser makes of half a file.
+  VOLTA_TRY(SafetensorsHeader header, std::move(parsed));
   SafetensorsFile file;
   file.path_ = path;
   file.file_ = std::make_shared<const MappedFile>(std::move(mapped));
@@ -204,6 +206,8 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
                        [](const SafetensorsEntry& e, std::string_view n) { return e.name < n; });
   return found != entries_.end() && found->name == name ? &*found : nullptr;
 }
+
+Status SafetensorsFile::check_unchanged() const { return file_->check_unchanged(); }
 
 std::span<const std::byte> SafetensorsFile::bytes(const SafetensorsEntry& entry) const {
   return file_->bytes().subspan(static_cast<std::size_t>(data_begin_ + entry.offset),
@@ -233,6 +237,7 @@ Result<Tensor> SafetensorsFile::load(std::string_view name,
   VOLTA_TRY(const SafetensorsEntry* entry, this->entry(name));
   VOLTA_TRY(Tensor tensor, Tensor::empty(entry->spec, owner));
   VOLTA_TRY(tensor.write_bytes(bytes(*entry)));
+  VOLTA_TRY(check_unchanged());
   return tensor;
 }
 

@@ -296,7 +296,9 @@ Result<std::shared_ptr<const Tokenizer>> parse_tokenizer(std::string_view text,
 Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path) {
   if (is_gguf_path(path)) {
     VOLTA_TRY(const GgufFile gguf, GgufFile::open(path));
-    return gguf_tokenizer(gguf);
+    auto tokenizer = gguf_tokenizer(gguf);
+    VOLTA_TRY(gguf.check_unchanged());
+    return tokenizer;
   }
   const std::string directory = is_directory(path) ? path : parent_path(path);
   const std::string file = is_directory(path) ? join_path(path, "tokenizer.json") : path;

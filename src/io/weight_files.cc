@@ -215,6 +215,11 @@ Result<Tensor> WeightFiles::read(const ParameterInfo& parameter) {
   return Tensor::from_buffer(tensor.buffer(), tensor.offset(), whole);
 }
 
+Status WeightFiles::check_unchanged() const {
+  for (const SafetensorsFile& file : files_) VOLTA_TRY(file.check_unchanged());
+  return {};
+}
+
 void WeightFiles::release(const ParameterInfo& parameter) {
   const auto found = place(parameter);
   if (found) files_[(*found)->file].release((*found)->entry.name);

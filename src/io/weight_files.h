@@ -43,6 +43,7 @@ class WeightFiles final : public WeightSource {
   Result<TensorSpec> spec(const ParameterInfo& parameter) override;
   Result<Tensor> read(const ParameterInfo& parameter) override;
   void release(const ParameterInfo& parameter) override;
+  Status check_unchanged() const override;
 
  private:
   struct Place {

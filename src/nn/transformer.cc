@@ -223,6 +223,7 @@ Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSou
     weights.emplace(info.name, std::move(weight));
     source.release(info);
   }
+  VOLTA_TRY(source.check_unchanged());
   return assemble(config, std::move(weights), std::move(device));
 }
 

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/temporary.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "io/adapter.h"
@@ -44,6 +45,15 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return *step;
 }
 
+// ".tmp-step-N" or ".old-step-N", which only a killed run leaves.
+bool is_checkpoint_leftover(std::string_view name) {
+  for (const std::string_view prefix : {kTemporaryPrefix, kRetiredPrefix}) {
+    if (!name.starts_with(prefix)) continue;
+    return step_of(fmt::format("{}{}", kStepPrefix, name.substr(prefix.size()))).has_value();
+  }
+  return false;
+}
+
 bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
          name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
@@ -55,7 +65,9 @@ bool is_checksum(std::string_view text) {
 
 Result<CheckpointFile> describe_file(const std::string& directory, const std::string& name) {
   VOLTA_TRY(const MappedFile file, MappedFile::open(join_path(directory, name)));
-  return CheckpointFile{name, file.size(), hex(hash64(file.bytes()))};
+  CheckpointFile described{name, file.size(), hex(hash64(file.bytes()))};
+  VOLTA_TRY(file.check_unchanged());
+  return described;
 }
 
 Result<std::vector<CheckpointFile>> describe_files(const std::string& directory) {
@@ -463,12 +475,10 @@ Result<std::string> write_checkpoint(const std::string& run_directory,
 Status remove_stale_temporaries(const std::string& run_directory) {
   VOLTA_TRY(const auto names, list_directory(run_directory));
   for (const std::string& name : names) {
-    if (!name.starts_with(kTemporaryPrefix) && !name.starts_with(kRetiredPrefix) &&
-        !is_temporary_name(name)) {
-      continue;
-    }
+    if (!is_checkpoint_leftover(name)) continue;
     VOLTA_TRY(remove_all(join_path(run_directory, name)));
   }
+  remove_abandoned_temporaries(run_directory);
   return {};
 }
 

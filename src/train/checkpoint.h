@@ -115,7 +115,8 @@ struct CheckpointContent {
 Result<std::string> write_checkpoint(const std::string& run_directory,
                                      const CheckpointContent& content, std::int64_t keep);
 
-/// Removes what a killed writer left behind in a run's folder.
+/// Removes what a killed writer left behind in a run's folder: unfinished checkpoints, and the
+/// temporaries of this program that nobody is writing to (base/temporary.h). Nothing else.
 Status remove_stale_temporaries(const std::string& run_directory);
 
 /// The model of a checkpoint, on a device. kMismatch when it is not of this architecture.

@@ -126,6 +126,7 @@ Result<Dataset> load_examples(const std::string& path, std::int64_t vocab_size) 
   VOLTA_TRY(const MappedFile bytes, MappedFile::open(path));
   data.bytes = bytes.size();
   data.xxh3 = hex(hash64(bytes.bytes()));
+  VOLTA_TRY(bytes.check_unchanged());
   return data;
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "device/helpers.h"
 #include "io/adapter.h"
 #include "io/model_folder.h"
@@ -102,6 +103,26 @@ TEST_F(ModelCheckTest, GoodModelsOfOthersHaveNone) {
     if (!config && config.error().code() == ErrorCode::kUnsupported) continue;
     EXPECT_THAT(findings(entry.path().string()), IsEmpty()) << entry.path();
   }
+}
+
+// Other programs may write to a file while it is read: that is a finding, not the end of the
+// process.
+TEST_F(ModelCheckTest, AFileThatIsCutWhileItIsReadIsAFinding) {
+  install_mapping_guard();
+  make(small_llama());
+  const auto size = std::filesystem::file_size(weights_);
+  auto pool = ThreadPool::create(2);
+  std::int64_t calls = 0;
+  const auto checked = check_model(folder_, *pool, [&](std::int64_t) {
+    if (++calls == 3) std::filesystem::resize_file(weights_, 4096);
+    return true;
+  });
+  ASSERT_TRUE(checked) << checked.error().message();
+  ASSERT_EQ(checked->findings.size(), 1u);
+  EXPECT_EQ(checked->findings.front().kind, Finding::Kind::kInvalid);
+  EXPECT_EQ(checked->findings.front().where, "model.safetensors");
+  EXPECT_THAT(checked->findings.front().what,
+              HasSubstr("was cut from " + std::to_string(size) + " to 4096 bytes"));
 }
 
 TEST_F(ModelCheckTest, EveryTensorThatDoesNotFitIsNamed) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "device/helpers.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
@@ -58,6 +59,29 @@ class QuantizeModel : public testing::TestWithParam<bool> {
   std::shared_ptr<CpuDevice> device_ = test::cpu(2);
 };
 INSTANTIATE_TEST_SUITE_P(Families, QuantizeModel, testing::Bool());
+
+TEST_P(QuantizeModel, AFileThatIsCutOrReplacedMeanwhileMakesNoModel) {
+  install_mapping_guard();
+  const std::string weights = from_ + "/model.safetensors";
+  std::filesystem::copy_file(weights, dir_.file("copy"));
+  const auto quantize = [&](auto change) {
+    std::int64_t calls = 0;
+    return quantize_model(from_, to_, {.quant = Quant::kInt8}, *device_,
+                          [&](const QuantizedTensor&, std::int64_t) {
+                            if (++calls == 2) change();
+                            return true;
+                          });
+  };
+  expect_error(quantize([&] { std::filesystem::resize_file(weights, 4096); }),
+               ErrorCode::kInvalidFile, "was cut");
+  EXPECT_FALSE(path_exists(to_));
+  std::filesystem::remove(weights);
+  std::filesystem::copy_file(dir_.file("copy"), weights);
+  expect_error(quantize([&] { std::filesystem::rename(dir_.file("copy"), weights); }),
+               ErrorCode::kInvalidFile, "was changed");
+  EXPECT_FALSE(path_exists(to_));
+  EXPECT_TRUE(quantize([] {}));
+}
 
 TEST_P(QuantizeModel, RunsAsWeightsRoundedWhileLoading) {
   for (const WeightFormat format :

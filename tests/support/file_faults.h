@@ -23,6 +23,7 @@ enum class FileCall {
   kWrite,
   kFsync,
   kFtruncate,
+  kFlock,
   kClose,
   kRename,
   kUnlink,
@@ -59,6 +60,9 @@ class FaultyFileOps : public FileOps {
   int ftruncate(int fd, off_t size) override {
     return fails(FileCall::kFtruncate) ? -1 : FileOps::ftruncate(fd, size);
   }
+  int flock(int fd, int operation) override {
+    return fails(FileCall::kFlock) ? -1 : FileOps::flock(fd, operation);
+  }
   int close(int fd) override {
     const int result = FileOps::close(fd);
     return fails(FileCall::kClose) ? -1 : result;
@@ -93,8 +97,8 @@ class FaultyFileOps : public FileOps {
     return true;
   }
 
-  std::array<Fault, 10> faults_;
-  std::array<int, 10> calls_{};
+  std::array<Fault, 11> faults_;
+  std::array<int, 11> calls_{};
   size_t max_transfer_ = static_cast<size_t>(-1);
 };
 

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/temporary.h"
 #include "io/model_folder.h"
 #include "support/file_faults.h"
 #include "support/temp_dir.h"
@@ -171,11 +172,17 @@ TEST_F(CheckpointTest, StaleTemporariesGo) {
 
 // Every file, damaged in every way: the checkpoint before is taken, and the log says why.
 TEST_F(CheckpointTest, WhatAKilledWriterOfAFileLeftGoesToo) {
-  for (const char* name : {"run.json.tmp-12-12", "loss.svg.tmp-3-4", "run.json", "notes.tmp"}) {
+  const std::string left = TemporaryFolder::create(dir() + "/loss.svg")->path();
+  test::put_file(left, "x");
+  const auto being_filled = TemporaryFolder::create(dir() + "/q8");
+  ASSERT_TRUE(being_filled);
+  for (const char* name : {"a.tmp-12-12", "run.json", "notes.tmp", ".tmp-step-x", ".old-step-"}) {
     test::put_file(dir() + "/" + name, "x");
   }
   ASSERT_TRUE(remove_stale_temporaries(dir()));
-  EXPECT_EQ(names(), (std::vector<std::string>{"notes.tmp", "run.json"}));
+  EXPECT_THAT(names(),
+              testing::UnorderedElementsAre("a.tmp-12-12", "run.json", "notes.tmp", ".tmp-step-x",
+                                            ".old-step-", file_name(being_filled->path())));
 }
 
 TEST_F(CheckpointTest, AModelFolderIsItselfOrARunsNewest) {

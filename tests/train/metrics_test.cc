@@ -1,6 +1,7 @@
 #include "train/metrics.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -56,6 +57,19 @@ TEST_F(Metrics, AreReadBack) {
   EXPECT_FALSE(records[0].val_loss);
   EXPECT_EQ(records[1].val_loss, second.val_loss);
   expect_error(read_metrics(dir_.file("none")), ErrorCode::kNotFound, "none");
+}
+
+TEST_F(Metrics, ALinkIsNotFollowed) {
+  test::put_file(dir_.file("thesis.tex"), "years of work");
+  ASSERT_EQ(::symlink(dir_.file("thesis.tex").c_str(), path().c_str()), 0);
+  for (const std::int64_t step : {0, 5}) {
+    expect_error(MetricsFile::open(path(), step), ErrorCode::kInvalidFile, "is a symbolic link");
+  }
+  EXPECT_EQ(test::get_file(dir_.file("thesis.tex")), "years of work");
+  ASSERT_EQ(::unlink(path().c_str()), 0);
+  ASSERT_EQ(::symlink(dir_.file("new").c_str(), path().c_str()), 0);
+  expect_error(MetricsFile::open(path(), 0), ErrorCode::kInvalidFile, "is a symbolic link");
+  EXPECT_FALSE(path_exists(dir_.file("new")));
 }
 
 TEST_F(Metrics, EveryLineIsInTheFileAtOnce) {

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/temporary.h"
 #include "io/carried_files.h"
 #include "io/gguf/gguf_file.h"
 #include "io/gguf/gguf_model.h"
@@ -19,6 +20,7 @@
 #include "io/gguf/gguf_tokenizer_writer.h"
 #include "io/gguf/gguf_writer.h"
 #include "io/model_config.h"
+#include "io/new_folder.h"
 #include "io/safetensors.h"
 #include "io/tensor_names.h"
 #include "io/weight_files.h"
@@ -71,9 +73,8 @@ Status write_folder(const GgufFile& file, const std::string& directory, DType dt
   return write_file_atomic(join_path(directory, "tokenizer_config.json"), tokenizer_config);
 }
 
-// The finished folder takes its place: by its name, or file by file in one that is there.
+// The finished folder's files, one by one, into a folder that is there.
 Status move_into_place(const std::string& from, const std::string& to) {
-  if (!path_exists(to)) return rename_path(from, to);
   VOLTA_TRY(const auto names, list_directory(from));
   for (const std::string& name : names) {
     VOLTA_TRY(rename_path(join_path(from, name), join_path(to, name)));
@@ -83,7 +84,14 @@ Status move_into_place(const std::string& from, const std::string& to) {
     if (std::ranges::find(names, name) != names.end()) continue;
     VOLTA_TRY(remove_all(join_path(to, name)));
   }
-  return remove_all(from);
+  return {};
+}
+
+// Whether there is something to be replaced.
+Result<bool> holds_files(const std::string& directory) {
+  if (!path_exists(directory)) return false;
+  VOLTA_TRY(const auto names, list_directory(directory));
+  return std::ranges::any_of(names, [](const auto& name) { return !is_temporary_name(name); });
 }
 
 Status check_target(const std::string& directory, bool replace) {
@@ -93,7 +101,8 @@ Status check_target(const std::string& directory, bool replace) {
   };
   VOLTA_TRY(create_directories(directory));  // Refuses what is no folder.
   VOLTA_TRY(const auto names, list_directory(directory));
-  if (!names.empty() && !replace) {
+  VOLTA_TRY(const bool used, holds_files(directory));
+  if (used && !replace) {
     return refuse("is not empty; name another folder, or use --force to replace the model in it");
   }
   if (std::ranges::count(names, "model.safetensors.index.json") > 0) {
@@ -270,16 +279,21 @@ Status gguf_to_folder(const std::string& gguf, const std::string& directory, DTy
                       bool replace, ConvertProgress progress) {
   VOLTA_TRY(const GgufFile file, GgufFile::open(gguf));
   VOLTA_TRY(check_target(directory, replace));
-  std::string target = directory;
-  while (target.size() > 1 && target.ends_with('/')) target.pop_back();
-  VOLTA_TRY(const std::string temporary, make_temporary_directory(target));
-  Status done = write_folder(file, temporary, dtype, progress);
-  if (done) done = move_into_place(temporary, target);
-  if (!done) {
-    Status removed = remove_all(temporary);  // The first error is the one to tell.
-    static_cast<void>(removed);
+  const auto write = [&](const std::string& path) -> Status {
+    Status written = write_folder(file, path, dtype, progress);
+    VOLTA_TRY(file.check_unchanged());  // The cause of other errors, where there are any.
+    return written;
+  };
+  VOLTA_TRY(const bool replaces, holds_files(directory));
+  if (!replaces) {
+    VOLTA_TRY(NewFolder folder, NewFolder::create(directory));
+    VOLTA_TRY(write(folder.path()));
+    return folder.publish();
   }
-  return done;
+  VOLTA_TRY(const std::string target, real_path(directory));
+  VOLTA_TRY(const TemporaryFolder temporary, TemporaryFolder::create(target));
+  VOLTA_TRY(write(temporary.path()));
+  return move_into_place(temporary.path(), target);
 }
 
 Result<bool> folder_to_gguf(const std::string& directory, const std::string& gguf, GgmlType type,
@@ -319,6 +333,7 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
                                        : weights.read(output.parameter));
     Status done = write_tensor(output, tensor, config.head_dim, sink);
     weights.release(output.parameter);
+    VOLTA_TRY(weights.check_unchanged());  // The cause of other errors, where there are any.
     return done;
   };
   VOLTA_TRY(write_gguf(gguf, metadata, specs, write_data));

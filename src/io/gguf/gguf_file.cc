@@ -339,7 +339,13 @@ Status place_tensors(std::vector<GgufTensor>& tensors, std::int64_t data_begin,
 Result<GgufFile> GgufFile::open(const std::string& path) {
   VOLTA_TRY(MappedFile mapped, MappedFile::open(path));
   const auto owner = std::make_shared<const MappedFile>(std::move(mapped));
-  return parse(owner->bytes(), path, owner);
+  auto file = parse(owner->bytes(), path, owner);
+  VOLTA_TRY(owner->check_unchanged());  // Says more than what the parser makes of half a file.
+  return file;
+}
+
+Status GgufFile::check_unchanged() const {
+  return owner_ == nullptr ? Status() : owner_->check_unchanged();
 }
 
 Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, const std::string& name,

@@ -9,6 +9,8 @@
 #include <fstream>
 
 #include "base/file.h"
+#include "base/memory.h"
+#include "base/temporary.h"
 #include "device/helpers.h"
 #include "io/gguf/gguf_bytes.h"
 #include "io/gguf/gguf_model.h"
@@ -212,6 +214,27 @@ TEST_F(ConvertCase, WhatIsNamedLikeATemporaryStays) {
   ASSERT_TRUE(
       folder_to_gguf(dir_.file("out"), dir_.file("new.gguf"), GgmlType::kF32, false, kGoOn));
   EXPECT_EQ(*read_text_file(dir_.file("new.gguf.tmp")), "mine");
+}
+
+TEST_F(ConvertCase, AFileThatIsCutMeanwhileMakesNoResult) {
+  install_mapping_guard();
+  fs::copy_file(test::gguf_data("llama.gguf"), dir_.file("in.gguf"));
+  ASSERT_TRUE(to_folder());
+  const auto cutting = [](const std::string& path) {
+    return [path](std::size_t done, std::size_t) {
+      if (done == 2) fs::resize_file(path, 4096);
+      return true;
+    };
+  };
+  expect_error(gguf_to_folder(dir_.file("in.gguf"), dir_.file("made"), DType::kF32, false,
+                              cutting(dir_.file("in.gguf"))),
+               ErrorCode::kInvalidFile, "was cut");
+  EXPECT_FALSE(path_exists(dir_.file("made")));
+  expect_error(folder_to_gguf(dir_.file("out"), dir_.file("made.gguf"), GgmlType::kF32, false,
+                              cutting(dir_.file("out/model.safetensors"))),
+               ErrorCode::kInvalidFile, "was cut");
+  EXPECT_FALSE(path_exists(dir_.file("made.gguf")));
+  EXPECT_FALSE(any_temporary());
 }
 
 TEST_F(ConvertCase, NanIsNotWritten) {
