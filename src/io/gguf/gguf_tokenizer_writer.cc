@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/file.h"
 #include "base/json.h"
+#include "io/carried_files.h"
 #include "io/gguf/gguf_tokenizer.h"
 #include "io/tokenizer.h"
 
@@ -27,9 +27,8 @@ struct Lists {
 };
 
 Result<std::string> read_optional(const std::string& directory, std::string_view name) {
-  auto text = read_text_file(join_path(directory, name), std::int64_t{256} << 20);
-  if (!text && text.error().code() == ErrorCode::kNotFound) return std::string();
-  return text;
+  VOLTA_TRY(auto text, read_carried_file(directory, name));
+  return std::move(text).value_or("");
 }
 
 Status place_token(Lists& lists, const std::string& token, std::int64_t id, std::int32_t type) {
