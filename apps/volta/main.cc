@@ -12,6 +12,7 @@
 #include <new>
 #include <string_view>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "command.h"
@@ -188,5 +189,6 @@ int main(int argc, char** argv) {
   occupy_closed_streams();
   std::set_new_handler(volta::cli::on_out_of_memory);
   volta::cli::install_signal_handlers();
+  volta::install_mapping_guard();
   return volta::cli::run(argc, argv);
 }

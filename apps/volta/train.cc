@@ -191,6 +191,9 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals) {
   options.resume = flags.resume;
   // As a whole path, so that the run can be resumed from anywhere.
   if (flags.data) options.data = whole_path(*flags.data);
+  if (flags.data) options.recorded_paths.erase("data");
+  if (flags.init) options.recorded_paths.erase("init");
+  if (flags.tokenizer) options.recorded_paths.erase("tokenizer");
   if (flags.init) VOLTA_TRY(refuse_gguf(*flags.init));
   if (flags.init) options.init = whole_path(*flags.init);
   set(flags.tokenizer, options.tokenizer);
@@ -254,7 +257,7 @@ Status run_training(const Globals& globals, const Flags& flags) {
   VOLTA_TRY(const RunOptions options, make_options(flags, globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   auto trained = train_with_progress(options, session.device());
-  VOLTA_TRY(session.finish());  // Of an interrupted run, too.
+  VOLTA_TRY(session.finish(trained ? trained->checkpoint : ""));  // Of an interrupted run, too.
   VOLTA_TRY(const RunResult result, std::move(trained));
   return print(output == Output::kJson ? result_json(result) : result_text(result));
 }

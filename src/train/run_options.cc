@@ -258,6 +258,10 @@ Result<RunOptions> load_run_options(const std::string& run_directory) {
   VOLTA_TRY(const std::string text, read_text_file(path, std::int64_t{1} << 20));
   VOLTA_TRY(RunOptions options, parse_run_options(text, path));
   options.out = run_directory;
+  options.recorded_paths = {"data"};
+  if (!options.init.empty()) options.recorded_paths.insert("init");
+  const bool file = options.tokenizer != "byte" && options.tokenizer != "char";
+  if (file && options.init.empty()) options.recorded_paths.insert("tokenizer");
   return options;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -21,6 +22,10 @@ struct RunOptions {
   std::string out;   ///< The run's folder; made when missing.
   std::string init;  ///< A model folder to start from (fine-tuning); empty: fresh weights.
   bool resume = false;
+  /// Which of data, init and tokenizer are paths that run.json names and the caller has not given
+  /// again. The folder may be a stranger's: without a valid checkpoint, whose checksums say what
+  /// was read, they are refused. Not part of run.json.
+  std::set<std::string, std::less<>> recorded_paths = {};
 
   // What to train.
   /// "byte", "char" or the path of a tokenizer.json; with `init`, that folder's own if any.
@@ -62,7 +67,7 @@ std::string to_json(const RunOptions& options);
 Result<RunOptions> parse_run_options(std::string_view json, std::string_view name);
 
 /// RUN_DIR/run.json: the options that a run was started with, so that `--resume` need not repeat
-/// them. kNotFound when the folder holds none.
+/// them; `recorded_paths` names its paths. kNotFound when the folder holds none.
 inline constexpr std::string_view kRunFile = "run.json";
 Result<RunOptions> load_run_options(const std::string& run_directory);
 

@@ -26,16 +26,30 @@ Status lock_folder(RunSetup& setup) {
   const std::string& out = setup.options.out;
   VOLTA_TRY(create_directories(out));
   VOLTA_TRY(setup.lock, DirectoryLock::acquire(out));
-  if (!setup.options.resume) {
-    VOLTA_TRY(const bool used, holds_run(out));
-    if (used) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("{} holds a run already; go on with it (--resume), or choose another "
-                              "folder (--out)",
-                              out));
-    }
-  }
-  return remove_stale_temporaries(out);
+  VOLTA_TRY(const bool used, holds_run(out));
+  if (!used) return {};  // Nothing in it is a run's.
+  if (setup.options.resume) return remove_stale_temporaries(out);
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{} holds a run already; go on with it (--resume), or choose another "
+                          "folder (--out)",
+                          out));
+}
+
+// A checkpoint holds the checksums of what the run read: of other files nothing more is learnt than
+// that they differ. Without one, whoever wrote run.json would choose the files of this machine that
+// a model is made of.
+Status check_recorded_paths(const RunOptions& options,
+                            const std::optional<Checkpoint>& checkpoint) {
+  if (checkpoint || options.recorded_paths.empty()) return {};
+  const std::string& option = *options.recorded_paths.begin();
+  const std::string& path = option == "data"   ? options.data
+                            : option == "init" ? options.init
+                                               : options.tokenizer;
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{} names '{}', and {} holds no valid checkpoint that says what was in it; "
+                  "if that is what the run is to read, give it again: --{} '{}'",
+                  join_path(options.out, kRunFile), path, options.out, option, path));
 }
 
 // Finds the checkpoint to go on from. A folder that no run has used yet is locked, and made, only
@@ -283,6 +297,7 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   setup.options = options;
   setup.options.trainer.seed = options.seed;
   VOLTA_TRY(const auto checkpoint, open_folder(setup, say));
+  VOLTA_TRY(check_recorded_paths(options, checkpoint));
   // A checkpoint is a model folder. What the options say of a fresh model must agree with it.
   VOLTA_TRY(check_kind(options, checkpoint));
   const bool lora = options.lora.active();

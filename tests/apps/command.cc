@@ -53,6 +53,17 @@ Command::Command(const std::vector<std::string>& arguments, const std::string& d
 
 void Command::kill(int signal) const { ::kill(pid_, signal); }
 
+bool Command::maps(const std::string& file_name) const {
+  return read_all("/proc/" + std::to_string(pid_) + "/maps").find("/" + file_name) !=
+         std::string::npos;
+}
+
+bool Command::ended() const {
+  siginfo_t info = {};
+  return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid_;
+}
+
 CommandResult Command::wait() {
   int status = 0;
   ::waitpid(pid_, &status, 0);

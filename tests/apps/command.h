@@ -23,6 +23,9 @@ class Command {
           const std::map<std::string, std::string>& environment = {},
           const std::string& input = "");
   void kill(int signal) const;
+  /// Whether it has a file of this name mapped into its memory now; whether it has ended.
+  bool maps(const std::string& file_name) const;
+  bool ended() const;
   /// Waits and collects what it wrote.
   CommandResult wait();
 

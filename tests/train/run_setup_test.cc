@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/temporary.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
 #include "support/fault_device.h"
@@ -70,12 +71,65 @@ TEST_F(RunSetupTest, AnOutputThatCannotBeAFolderIsAnIoError) {
 TEST_F(RunSetupTest, WhatAKilledRunLeftBehindGoesOnTheNextStart) {
   RunOptions o = options("a");
   ASSERT_TRUE(train(o));
-  test::put_file(o.out + "/run.json.tmp-7-7", "x");
-  test::put_file(o.out + "/loss.svg.tmp-7-8", "x");
+  const std::string left = TemporaryFolder::create(o.out + "/loss.svg")->path();
+  test::put_file(left, "x");
+  test::put_file(o.out + "/run.json.tmp-7-7", "mine");
   o.resume = true;
   ASSERT_TRUE(train(o));
-  EXPECT_FALSE(path_exists(o.out + "/run.json.tmp-7-7"));
-  EXPECT_FALSE(path_exists(o.out + "/loss.svg.tmp-7-8"));
+  EXPECT_FALSE(path_exists(left));
+  EXPECT_EQ(test::get_file(o.out + "/run.json.tmp-7-7"), "mine");
+}
+
+// A folder that held no run yet holds nothing of a killed one.
+TEST_F(RunSetupTest, AFolderThatIsNoRunsIsLeftAsItIs) {
+  RunOptions o = options("a");
+  for (const char* name : {"/backup.tmp-2024-11", "/.tmp-step-3", "/.old-step-3"}) {
+    std::filesystem::create_directories(o.out + name);
+    test::put_file(o.out + name + "/thesis.txt", "years of work");
+  }
+  ASSERT_TRUE(train(o));
+  for (const char* name : {"/backup.tmp-2024-11", "/.tmp-step-3", "/.old-step-3"}) {
+    EXPECT_EQ(test::get_file(o.out + name + "/thesis.txt"), "years of work") << name;
+  }
+}
+
+// Whoever wrote run.json chose its paths: they count where a checkpoint says what was read.
+TEST_F(RunSetupTest, PathsOfRunJsonNeedACheckpoint) {
+  ASSERT_TRUE(train(options("base")));
+  const auto begin = [&](RunOptions o) {
+    o.save_every = 5;
+    EXPECT_TRUE(train(o));
+    auto saved = load_run_options(o.out);
+    EXPECT_TRUE(saved);
+    saved->resume = true;
+    return *saved;
+  };
+  const auto without_checkpoints = [](const RunOptions& o) {
+    const auto places = list_checkpoints(o.out);
+    ASSERT_TRUE(places);
+    for (const auto& place : *places) std::filesystem::remove_all(place.path);
+  };
+  RunOptions plain = begin(options("plain"));
+  EXPECT_EQ(plain.recorded_paths, (std::set<std::string, std::less<>>{"data"}));
+  EXPECT_TRUE(train(plain));
+  without_checkpoints(plain);
+  expect_error(train(plain), ErrorCode::kInvalidArgument, "give it again: --data '" + plain.data);
+  plain.recorded_paths.clear();
+  EXPECT_TRUE(train(plain));
+
+  RunOptions tuned = options("tuned");
+  tuned.init = dir_.file("base");
+  tuned = begin(tuned);
+  without_checkpoints(tuned);
+  tuned.recorded_paths.erase("data");
+  expect_error(train(tuned), ErrorCode::kInvalidArgument, "give it again: --init '");
+
+  RunOptions named = options("named");
+  named.tokenizer = dir_.file("base/step-20/tokenizer.json");
+  named = begin(named);
+  without_checkpoints(named);
+  named.recorded_paths.erase("data");
+  expect_error(train(named), ErrorCode::kInvalidArgument, "give it again: --tokenizer '");
 }
 
 TEST_F(RunSetupTest, AWarmUpLongerThanTheRunIsSaid) {
