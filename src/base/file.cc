@@ -42,6 +42,9 @@ int FileOps::rename(const std::string& from, const std::string& to) {
 int FileOps::unlink(const std::string& path) { return ::unlink(path.c_str()); }
 int FileOps::mkdir(const std::string& path, mode_t mode) { return ::mkdir(path.c_str(), mode); }
 int FileOps::rmdir(const std::string& path) { return ::rmdir(path.c_str()); }
+int FileOps::statvfs(const std::string& path, struct statvfs& info) {
+  return ::statvfs(path.c_str(), &info);
+}
 
 namespace {
 
@@ -401,10 +404,35 @@ bool is_directory(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+bool is_same_place(const std::string& a, const std::string& b) {
+  struct stat first = {}, second = {};
+  return stat(a.c_str(), &first) == 0 && stat(b.c_str(), &second) == 0 &&
+         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+bool is_inside(const std::string& path, const std::string& folder) {
+  for (std::string place = path;; place = parent_path(place)) {
+    if (is_same_place(place, folder)) return true;
+    if (place == "." || place == "/") return false;
+  }
+}
+
 Result<int64_t> file_size(const std::string& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return fail_system("examine", path, errno);
   return regular_file_size(info, path);
+}
+
+Result<int64_t> free_bytes(const std::string& path) {
+  struct statvfs info = {};
+  if (file_ops().statvfs(path, info) != 0) return fail_system("examine", path, errno);
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+Status drop_cached_pages(const std::string& path) {
+  VOLTA_TRY(const Descriptor fd, open_file(path, O_RDONLY | O_NONBLOCK, "open"));
+  ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+  return {};
 }
 
 Result<std::vector<std::string>> list_directory(const std::string& path) {

@@ -3,6 +3,7 @@
 // and changes names goes through FileOps, so that tests can make the n-th call fail.
 #pragma once
 
+#include <sys/statvfs.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -38,6 +39,7 @@ class FileOps {
   virtual int unlink(const std::string& path);
   virtual int mkdir(const std::string& path, mode_t mode);
   virtual int rmdir(const std::string& path);
+  virtual int statvfs(const std::string& path, struct statvfs& info);
 };
 
 /// Replaces the FileOps of the calling thread until it goes out of scope: fault injection for
@@ -170,8 +172,21 @@ class DirectoryLock {
 bool path_exists(const std::string& path);
 bool is_directory(const std::string& path);
 
+/// Whether both paths lead to one file or folder; false when one of them leads nowhere.
+bool is_same_place(const std::string& a, const std::string& b);
+/// Whether a path is that of a folder, or of something in it, at any depth.
+bool is_inside(const std::string& path, const std::string& folder);
+
 /// The regular file's size in bytes. kNotFound, kInvalidFile (a folder or device), kIo.
 Result<int64_t> file_size(const std::string& path);
+
+/// The bytes that this process may still write to the file system of a file or folder. kNotFound,
+/// kIo.
+Result<int64_t> free_bytes(const std::string& path);
+
+/// Asks the system to drop its copy of a file in memory, so that the next read comes from the disk.
+/// A hint: file systems may keep the copy, and what is not fsynced stays. kNotFound, kIo.
+Status drop_cached_pages(const std::string& path);
 
 /// The names in a folder (not paths; without . and ..), sorted. kNotFound, kIo.
 Result<std::vector<std::string>> list_directory(const std::string& path);

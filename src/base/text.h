@@ -53,6 +53,10 @@ std::string format_duration(double seconds);
 /// "950", "12.3K", "4.56M", ...: counts of parameters and tokens.
 std::string format_count(int64_t count);
 
+/// The text as one word of a shell's command line: as it is where nothing in it means anything to
+/// a shell, in single quotes otherwise.
+std::string shell_quoted(std::string_view text);
+
 namespace internal {
 Result<int64_t> parse_int64(std::string_view text, std::string_view what, int64_t min, int64_t max);
 Result<uint64_t> parse_uint64(std::string_view text, std::string_view what, uint64_t min,

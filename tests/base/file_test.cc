@@ -455,6 +455,44 @@ TEST_F(FileTest, RemovalFaultsAreReported) {
   EXPECT_EQ(code_of(remove_all(file("f/x"))), ErrorCode::kNotFound);
 }
 
+TEST_F(FileTest, PlacesAreComparedByWhatIsThere) {
+  ASSERT_TRUE(create_directories(file("a/b")));
+  put("a/b/c", "text");
+  ASSERT_EQ(::symlink("a/b", file("link").c_str()), 0);
+  EXPECT_TRUE(is_same_place(file("a/b"), file("a/../link/")));
+  EXPECT_FALSE(is_same_place(file("a"), file("a/b")));
+  EXPECT_FALSE(is_same_place(file("none"), file("none")));
+  EXPECT_TRUE(is_inside(file("a/b/c"), file("a")));
+  EXPECT_TRUE(is_inside(file("a/b/none"), file("link")));
+  EXPECT_TRUE(is_inside(file("a"), file("a")));
+  EXPECT_FALSE(is_inside(file("a"), file("a/b")));
+  EXPECT_FALSE(is_inside("relative", file("a")));
+}
+
+TEST_F(FileTest, FreeBytesAreThoseOfTheFileSystem) {
+  class Small final : public FileOps {
+    int statvfs(const std::string&, struct statvfs& info) override {
+      info.f_bavail = 3;
+      info.f_frsize = 512;
+      return 0;
+    }
+  };
+  const Result<int64_t> here = free_bytes(dir());
+  ASSERT_TRUE(here);
+  EXPECT_GT(*here, 0);
+  EXPECT_EQ(code_of(free_bytes(file("none"))), ErrorCode::kNotFound);
+  Small small;
+  const ScopedFileOps scope(small);
+  EXPECT_EQ(*free_bytes(dir()), 1536);
+}
+
+TEST_F(FileTest, DroppingCachedPagesChangesNothing) {
+  put("a", "text");
+  EXPECT_TRUE(drop_cached_pages(file("a")));
+  EXPECT_EQ(get("a"), "text");
+  EXPECT_EQ(code_of(drop_cached_pages(file("none"))), ErrorCode::kNotFound);
+}
+
 TEST(PathTest, JoinsAndSplits) {
   EXPECT_EQ(join_path("a", "b"), "a/b");
   EXPECT_EQ(join_path("a/", "b"), "a/b");

@@ -139,5 +139,13 @@ TEST(FormatTest, Counts) {
   EXPECT_EQ(format_count(-4560), "-4.56K");
 }
 
+TEST(ShellQuotedTest, KeepsAWordOneWord) {
+  EXPECT_EQ(shell_quoted("runs/a-1.b_2"), "runs/a-1.b_2");
+  EXPECT_EQ(shell_quoted("my run"), "'my run'");
+  EXPECT_EQ(shell_quoted("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_quoted("$(x)"), "'$(x)'");
+  EXPECT_EQ(shell_quoted(""), "''");
+}
+
 }  // namespace
 }  // namespace volta
