@@ -80,14 +80,15 @@ TEST_F(CheckpointTest, HoldsEverythingAndIsAModelFolder) {
   EXPECT_EQ(names(), (std::vector<std::string>{"step-3"}));
   EXPECT_EQ(*list_directory(path),
             (std::vector<std::string>{"config.json", "manifest.json", "model.safetensors",
-                                      "tokenizer.json", "trainer.safetensors"}));
+                                      "tokenizer.json", "tokenizer_config.json",
+                                      "trainer.safetensors"}));
   VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(path));
   EXPECT_EQ(checkpoint.manifest.step, 3);
   EXPECT_EQ(checkpoint.manifest.format, kCheckpointFormat);
   EXPECT_EQ(checkpoint.manifest.device, "cpu");
   EXPECT_EQ(checkpoint.manifest.isa, trainer_->model().device()->info().isa);
   EXPECT_THAT(checkpoint.manifest.kernels, testing::Contains(HasSubstr("one sum over K")));
-  EXPECT_EQ(checkpoint.manifest.files.size(), 4u);
+  EXPECT_EQ(checkpoint.manifest.files.size(), 5u);
   VOLTA_ASSERT_OK(const Transformer model,
                   load_checkpoint_model(checkpoint, test::small_config(), test::cpu(1)));
   EXPECT_EQ(test::bits_of(model.weights()), test::bits_of(trainer_->model().weights()));
