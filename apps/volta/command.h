@@ -35,6 +35,7 @@ struct Globals {
   std::uint64_t seed = 1;
   std::string output = "text";
   std::string profile;             ///< A file for the profile; empty: none.
+  bool force = false;              ///< Whether files that are there may be replaced.
   std::vector<std::string> given;  ///< The names of those that the command line has.
 
   bool has(std::string_view name) const { return std::ranges::find(given, name) != given.end(); }
@@ -117,6 +118,11 @@ void note(std::string_view text);
 /// checkpoint.
 Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr<Device> device);
 
+/// Whether a result may be written to `path`: kInvalidArgument, naming --force, when a file is
+/// there and `force` is not set; kIo for what is no regular file. `flag` names the option in
+/// messages; empty where the path is an argument.
+Status check_output_file(const std::string& path, bool force, std::string_view flag);
+
 /// The path from the root, so that it means the same in another working folder; an empty one stays
 /// empty.
 std::string whole_path(const std::string& path);
@@ -128,9 +134,17 @@ Result<std::string> find_model(const std::string& path);
 /// kInvalidArgument for a .gguf file, with what to do: for commands that need a model folder.
 Status refuse_gguf(const std::string& path);
 
-/// The model in `directory` (of find_model); where `adapter` is not empty (an adapter's folder, or
-/// that of a LoRA run), loaded as f32 and merged with it.
-Result<Transformer> load_adapted_model(const std::string& directory, const std::string& adapter,
+/// --adapter and --any-base, of the commands that run or merge an adapter.
+struct AdapterOptions {
+  std::string folder;     ///< An adapter's folder, or that of a LoRA run; empty: none.
+  bool any_base = false;  ///< Also on another model than the adapter's own.
+};
+void add_adapter_options(Command& command, AdapterOptions& options, bool required = false);
+
+/// The model in `directory` (of find_model); with an adapter, loaded as f32 and merged with it.
+/// kMismatch where the adapter was trained on other weights (where only the name of its base is
+/// known and differs, a warning), unless `any_base`.
+Result<Transformer> load_adapted_model(const std::string& directory, const AdapterOptions& adapter,
                                        const std::shared_ptr<Device>& device,
                                        const WeightOptions& options = {});
 

@@ -129,7 +129,7 @@ Status demo(const Globals& globals, const Options& options) {
   VOLTA_TRY(session.finish());
   return say(globals, fmt::format("\nThe model is {}. Go on with it:\n"
                                   "  volta generate {} --prompt 'The license'\n",
-                                  result.checkpoint, result.checkpoint));
+                                  result.checkpoint, shell_quoted(result.checkpoint)));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ constexpr std::int64_t kDefaultBatchTokens = 8192;
 
 struct Options {
   std::string model;
-  std::string adapter;
+  AdapterOptions adapter;
   std::vector<std::string> data;
   std::int64_t batch = 0;
   std::int64_t context = 0;
@@ -199,7 +199,7 @@ void add_eval(Command& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
-  command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run");
+  add_adapter_options(*command, options->adapter);
   command->add_option("--data", options->data, "text file; repeat it for several")
       ->required()
       ->allow_extra_args(false)

@@ -30,7 +30,7 @@ constexpr std::int64_t kDefaultSlots = 16;
 
 struct Options {
   std::string model;
-  std::string adapter;
+  AdapterOptions adapter;
   std::vector<std::string> prompts;
   std::vector<std::string> ids;  // Comma-separated lists.
   std::string prompts_file;
@@ -323,7 +323,7 @@ void add_generate(Command& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
-  command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run");
+  add_adapter_options(*command, options->adapter);
   command->add_option("-p,--prompt", options->prompts, "text to continue; repeat it for a batch")
       ->allow_extra_args(false)
       ->take_all()

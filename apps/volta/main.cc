@@ -73,6 +73,7 @@ void add_globals(Command& app, Globals& globals) {
                  "write a profile of every op: .csv, .json, .trace.json (Perfetto), else a table")
       ->check(refuse_empty)
       ->group("Global");
+  app.add_flag("--force", globals.force, "replace a --profile file that is there")->group("Global");
 }
 
 int run(int argc, char** argv) {
@@ -107,6 +108,12 @@ int run(int argc, char** argv) {
   }
   if (!answer->empty()) return print(*answer) ? 0 : exit_code(ErrorCode::kIo);
   globals.given = parser.given();
+  if (globals.has("--force") && globals.profile.empty()) {
+    note(
+        "volta: --force has no effect here: it goes with --profile, and, behind the command's "
+        "name, with commands that write files\n");
+    return kUsage;
+  }
   const Status done = action ? action() : Status();
   if (done) return 0;
   note(fmt::format("volta: {}\n", done.error().message()));

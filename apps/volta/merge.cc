@@ -19,7 +19,7 @@ namespace {
 
 struct Options {
   std::string model;
-  std::string adapter;
+  AdapterOptions adapter;
   std::string out;
 };
 
@@ -74,8 +74,7 @@ void add_merge(Command& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
-  command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run")
-      ->required();
+  add_adapter_options(*command, options->adapter, true);
   command->add_option("--out", options->out, "the merged model's folder")
       ->required()
       ->check(refuse_empty);

@@ -20,7 +20,8 @@
 #include "io/adapter.h"
 #include "io/gguf/gguf_file.h"
 #include "io/model_folder.h"
-#include "train/checkpoint.h"
+#include "train/adapter_base.h"
+#include "train/run_folder.h"
 
 namespace volta::cli {
 namespace {
@@ -177,6 +178,7 @@ Result<Session> Session::create(const Globals& globals) {
   session.profile_path_ = globals.profile;
   if (!globals.profile.empty()) {
     // The profile is written last: an hour of work is not to end with a place that cannot be.
+    VOLTA_TRY(check_output_file(globals.profile, globals.force, "--profile"));
     if (auto place = try_file(globals.profile); !place) {
       return std::unexpected(std::move(place).error().with_context("--profile"));
     }
@@ -215,6 +217,18 @@ void note(std::string_view text) {
   std::fflush(stderr);
 }
 
+Status check_output_file(const std::string& path, bool force, std::string_view flag) {
+  const std::string what = flag.empty() ? path : fmt::format("{} {}", flag, path);
+  if (auto place = check_replaceable(path); !place) {
+    return std::unexpected(std::move(place).error().with_context(what));
+  }
+  if (force || !path_exists(path)) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{}: the file is there already; name another one, or replace it with "
+                          "--force",
+                          what));
+}
+
 std::string whole_path(const std::string& path) {
   std::error_code none;  // Without it, an empty path would throw.
   return std::filesystem::absolute(path, none).lexically_normal().string();
@@ -231,12 +245,24 @@ Status refuse_gguf(const std::string& path) {
               fmt::format("{}: give a model folder; `volta convert {} DIR` makes one", path, path));
 }
 
-Result<Transformer> load_adapted_model(const std::string& directory, const std::string& adapter,
+void add_adapter_options(Command& command, AdapterOptions& options, bool required) {
+  Option* adapter = command.add_option("--adapter", options.folder,
+                                       "adapter folder, or the folder of a LoRA run");
+  if (required) adapter->required();
+  command.add_flag("--any-base", options.any_base,
+                   "take the adapter on another model than the one it was trained on");
+}
+
+Result<Transformer> load_adapted_model(const std::string& directory, const AdapterOptions& adapter,
                                        const std::shared_ptr<Device>& device,
                                        const WeightOptions& options) {
-  if (adapter.empty()) return load_model(directory, device, options);
+  if (adapter.folder.empty()) {
+    if (!adapter.any_base) return load_model(directory, device, options);
+    return fail(ErrorCode::kInvalidArgument, "--any-base goes with --adapter");
+  }
   VOLTA_TRY(Transformer model, load_model(directory, device));
-  VOLTA_TRY(const std::string folder, find_adapter_folder(adapter));
+  VOLTA_TRY(const std::string folder, find_adapter_folder(adapter.folder));
+  if (!adapter.any_base) VOLTA_TRY(check_adapter_base(folder, model, whole_path(directory)));
   VOLTA_TRY(const Adapter loaded, load_adapter(folder, model.config()));
   VOLTA_TRY(apply_adapter(model, loaded));
   if (options.packed) VOLTA_TRY(model.prepack(options.format));

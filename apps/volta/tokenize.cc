@@ -104,11 +104,17 @@ Status tokenize(const Globals& globals, const TokenizeOptions& options) {
 Status train(const Globals& globals, const TrainOptions& options) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
-  VOLTA_TRY(const std::string text, read_text_file(options.data, kMaxTextBytes));
   // Before the work: a place that cannot be written.
-  VOLTA_TRY(create_directories(options.out));
   const std::string path = join_path(options.out, "tokenizer.json");
-  VOLTA_TRY(check_replaceable(path));
+  if (!globals.force && path_exists(join_path(options.out, "config.json"))) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--out {}: the folder holds a model, whose tokenizer this would be; "
+                            "name another folder, or do it with --force",
+                            options.out));
+  }
+  VOLTA_TRY(check_output_file(path, globals.force, "--out"));
+  VOLTA_TRY(const std::string text, read_text_file(options.data, kMaxTextBytes));
+  VOLTA_TRY(create_directories(options.out));
   VOLTA_TRY(const std::string json, tokenizers::train_byte_level_bpe(text, options.training));
   VOLTA_TRY(const auto tokenizer, parse_tokenizer(json, "the new tokenizer"));
   VOLTA_TRY(write_file_atomic(path, json));
@@ -161,6 +167,7 @@ void add_tokenizer(Command& app, Globals& globals, Action& action) {
                    "a special token; may be repeated (default <|endoftext|>)")
       ->allow_extra_args(false)
       ->take_all();
+  command->add_flag("--force", globals.force, "replace a tokenizer.json that is there");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return train(globals, *options); };
   });

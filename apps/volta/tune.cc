@@ -275,6 +275,7 @@ std::string shapes(std::size_t count) {
 Status export_to(const Globals& globals, const std::string& file) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
+  VOLTA_TRY(check_output_file(file, globals.force, ""));
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
   VOLTA_TRY(const auto entries, cache.read());
   if (entries.empty()) {
@@ -351,6 +352,7 @@ void add_tune(Command& app, Globals& globals, Action& action) {
   auto file = std::make_shared<std::string>();
   Command* exporting = tune->add_subcommand("export", "write it to a file");
   exporting->add_option("file", *file, "file to write")->required()->check(refuse_empty);
+  exporting->add_flag("--force", globals.force, "replace the file");
   exporting->callback([&globals, &action, file] {
     action = [&globals, file] { return export_to(globals, *file); };
   });

@@ -30,13 +30,10 @@ struct Verified {
   double seconds = 0.0;
 };
 
-// A model folder itself, or the checkpoints of a run, newest first.
+// A model folder itself, the checkpoints of a run, newest first, or both.
 Result<std::vector<std::string>> folders_of(const std::string& path) {
   std::vector<std::string> folders;
-  if (path_exists(join_path(path, "config.json"))) {
-    folders.push_back(path);
-    return folders;
-  }
+  if (path_exists(join_path(path, "config.json"))) folders.push_back(path);
   VOLTA_TRY(const auto places, list_checkpoints(path));
   for (const CheckpointPlace& place : places) folders.push_back(place.path);
   if (folders.empty()) folders.push_back(path);  // A model without a config, most likely.

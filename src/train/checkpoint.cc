@@ -122,16 +122,6 @@ Status check_complete(const CheckpointManifest& manifest, std::string_view name)
   return {};
 }
 
-// Whether a folder has a manifest that is, or may have been, Volta's. Other tools write files of
-// this name, too: theirs are JSON objects without our version.
-Result<bool> has_manifest(const std::string& directory) {
-  const std::string path = join_path(directory, kManifestName);
-  if (!path_exists(path)) return false;
-  VOLTA_TRY(const std::string text, read_text_file(path));
-  const auto json = parse_json(text, path, {.max_bytes = kMaxManifestBytes});
-  return !json || json->if_object() == nullptr || json->find("volta") != nullptr;
-}
-
 // Takes a checkpoint out of sight in one step, then removes it, so that a kill in between leaves
 // no half of it behind under its name.
 Status retire(const std::string& run_directory, const CheckpointPlace& place) {
@@ -154,7 +144,8 @@ bool looks_complete(const std::string& path) {
          });
 }
 
-Status prune(const std::string& run_directory, std::int64_t step, std::int64_t keep) {
+Status prune(const std::string& run_directory, std::int64_t step, std::int64_t keep,
+             std::optional<std::int64_t> best) {
   if (keep == 0) return {};
   VOLTA_TRY(const auto places, list_checkpoints(run_directory));
   std::int64_t kept = 0;
@@ -162,6 +153,7 @@ Status prune(const std::string& run_directory, std::int64_t step, std::int64_t k
     // Later ones are left from before a resume that could not use them, and damaged ones are of no
     // use: neither is ours to judge, nor counts as kept.
     if (place.step > step || !looks_complete(place.path) || kept++ < keep) continue;
+    if (place.step == best) continue;
     VOLTA_TRY(retire(run_directory, place));
   }
   return {};
@@ -232,30 +224,6 @@ Status publish(const std::string& run_directory, const std::string& temporary,
     return renamed;
   }
   return remove_all(aside);
-}
-
-// `path` itself when it is a model or an adapter, or the newest valid checkpoint in it. `wanted` is
-// for the message. Whatever has a manifest of Volta's is verified.
-Result<std::string> find_folder(const std::string& path, std::string_view wanted) {
-  const bool direct = path_exists(join_path(path, "config.json")) ||
-                      path_exists(join_path(path, kAdapterConfigFile));
-  if (direct) {
-    VOLTA_TRY(const bool checkpoint, has_manifest(path));
-    if (!checkpoint) return path;
-    auto opened = open_checkpoint(path);
-    if (opened) return path;
-    return std::unexpected(
-        std::move(opened).error().with_context(fmt::format("checkpoint {}", path)));
-  }
-  if (!is_directory(path)) {
-    return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", path));
-  }
-  VOLTA_TRY(auto newest, newest_valid_checkpoint(path));
-  if (!newest) {
-    return fail(ErrorCode::kNotFound,
-                fmt::format("'{}' holds neither a {} nor a valid checkpoint", path, wanted));
-  }
-  return std::move(newest->path);
 }
 
 }  // namespace
@@ -354,12 +322,40 @@ Result<CheckpointManifest> read_manifest(const std::string& path) {
   return manifest;
 }
 
+// Reads a finished checkpoint from the disk and compares it with its manifest, whose checksums were
+// made while the system had the files in memory.
+Status read_back(const std::string& path) {
+  VOLTA_TRY(const CheckpointManifest manifest, read_manifest(path));
+  for (const CheckpointFile& file : manifest.files) {
+    VOLTA_TRY(drop_cached_pages(join_path(path, file.name)));
+    VOLTA_TRY(verify_file(path, file));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Checkpoint> open_checkpoint(const std::string& path) {
   VOLTA_TRY(CheckpointManifest manifest, read_manifest(path));
   for (const CheckpointFile& file : manifest.files) VOLTA_TRY(verify_file(path, file));
   return Checkpoint{path, std::move(manifest)};
+}
+
+Result<bool> has_manifest(const std::string& directory) {
+  const std::string path = join_path(directory, kManifestName);
+  if (!path_exists(path)) return false;
+  VOLTA_TRY(const std::int64_t bytes, file_size(path));
+  if (bytes > kMaxManifestBytes) return false;  // None that Volta writes is so large.
+  VOLTA_TRY(const std::string text, read_text_file(path, kMaxManifestBytes));
+  const auto json = parse_json(text, path, {.max_bytes = kMaxManifestBytes});
+  return !json || json->if_object() == nullptr || json->find("volta") != nullptr;
+}
+
+Result<std::optional<BaseModel>> recorded_base(const std::string& directory) {
+  VOLTA_TRY(const bool present, has_manifest(directory));
+  if (!present) return std::nullopt;
+  VOLTA_TRY(CheckpointManifest manifest, read_manifest(directory));
+  return std::move(manifest.base);
 }
 
 std::vector<Error> check_checkpoint(const std::string& path) {
@@ -395,6 +391,10 @@ Result<std::vector<CheckpointPlace>> list_checkpoints(const std::string& run_dir
   return places;
 }
 
+std::string checkpoint_path(const std::string& run_directory, std::int64_t step) {
+  return join_path(run_directory, fmt::format("{}{}", kStepPrefix, step));
+}
+
 Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory) {
   VOLTA_TRY(const auto places, list_checkpoints(run_directory));
   for (const CheckpointPlace& place : places) {
@@ -406,23 +406,6 @@ Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run
   return std::nullopt;
 }
 
-Result<std::string> find_model_folder(const std::string& path) {
-  VOLTA_TRY(std::string folder, find_folder(path, "config.json"));
-  if (path_exists(join_path(folder, "config.json"))) return folder;
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("'{}' holds an adapter, no model; name its base model, and the adapter "
-                          "with --adapter",
-                          folder));
-}
-
-Result<std::string> find_adapter_folder(const std::string& path) {
-  VOLTA_TRY(std::string folder, find_folder(path, kAdapterConfigFile));
-  if (path_exists(join_path(folder, kAdapterConfigFile))) return folder;
-  return fail(
-      ErrorCode::kInvalidArgument,
-      fmt::format("'{}' holds a model, no adapter: it has no {}", folder, kAdapterConfigFile));
-}
-
 Result<std::string> set_aside(const std::string& path, std::string_view suffix) {
   std::string aside = fmt::format("{}{}", path, suffix);
   for (int number = 2; path_exists(aside); ++number) {
@@ -432,11 +415,18 @@ Result<std::string> set_aside(const std::string& path, std::string_view suffix) 
   return aside;
 }
 
+std::int64_t checkpoint_bytes(const Trainer& trainer) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, tensor] : trainer.model().trained_weights()) bytes += tensor.bytes();
+  for (const auto& [name, tensor] : trainer.optimizer_state()) bytes += tensor.bytes();
+  return bytes;
+}
+
 Result<std::string> write_checkpoint(const std::string& run_directory,
-                                     const CheckpointContent& content, std::int64_t keep) {
+                                     const CheckpointContent& content, std::int64_t keep,
+                                     std::optional<std::int64_t> best) {
   const std::int64_t step = content.trainer->steps_done();
-  const CheckpointPlace place{step,
-                              join_path(run_directory, fmt::format("{}{}", kStepPrefix, step))};
+  const CheckpointPlace place{step, checkpoint_path(run_directory, step)};
   const std::string temporary =
       join_path(run_directory, fmt::format("{}{}", kTemporaryPrefix, step));
   const auto write = [&]() -> Status {
@@ -444,6 +434,7 @@ Result<std::string> write_checkpoint(const std::string& run_directory,
     VOLTA_TRY(remove_all(temporary));
     VOLTA_TRY(create_directories(temporary));
     VOLTA_TRY(write_files(temporary, content));
+    VOLTA_TRY(read_back(temporary));
     return publish(run_directory, temporary, place);
   };
   if (Status written = write(); !written) {
@@ -453,7 +444,7 @@ Result<std::string> write_checkpoint(const std::string& run_directory,
     return std::unexpected(
         std::move(written).error().with_context(fmt::format("checkpoint of step {}", step)));
   }
-  if (Status pruned = prune(run_directory, step, keep); !pruned) {
+  if (Status pruned = prune(run_directory, step, keep, best); !pruned) {
     log(LogLevel::kWarning,
         fmt::format("an old checkpoint could not be removed: {}", pruned.error().message()));
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "nn/lora.h"
 #include "nn/transformer_config.h"
@@ -43,6 +44,12 @@ struct RunOptions {
   std::int64_t patience = 0;       ///< Estimates without a new minimum before the run ends; 0: off.
   std::int64_t save_every = 500;   ///< Steps between checkpoints; 0: at the end only.
   std::int64_t keep = 3;           ///< Newest checkpoints that stay; 0: all.
+  /// Every estimate that is a new minimum of the validation loss gets a checkpoint, and the one of
+  /// the lowest stays, too.
+  bool keep_best = true;
+  /// A model or run in `out` is renamed to OUT.old, where it would be an error otherwise. Not with
+  /// `resume`; not a part of the JSON.
+  bool force = false;
 };
 
 /// Fills in what 0 stands for in the model's sizes (see RunOptions::model). kInvalidArgument when
@@ -56,6 +63,8 @@ Status validate(const RunOptions& options);
 /// "q_proj,v_proj" as LoRA's targets.
 std::set<std::string, std::less<>> split_targets(std::string_view text);
 
+/// The members of such an object, into one that is open.
+void write_option_fields(JsonWriter& json, const RunOptions& options);
 /// The options as JSON, one flat object; what parse_run_options reads.
 std::string to_json(const RunOptions& options);
 /// `name` is the file, for messages. kInvalidFile for missing, unknown-typed or absurd values.

@@ -164,6 +164,85 @@ TEST_F(VoltaTest, BenchesAndProfiles) {
     ASSERT_TRUE(profile);
     EXPECT_THAT(*profile, HasSubstr("MatMul"));
   }
+  write("p.txt", "mine");
+  const std::vector<std::string> again = {"generate", "run", "-n", "4", "--profile", "p.txt"};
+  expect_error(again, 2, "--profile p.txt: the file is there already");
+  EXPECT_EQ(*read_text_file(path("p.txt")), "mine");
+  std::vector<std::string> forced = again;
+  forced.push_back("--force");
+  EXPECT_EQ(volta(forced).exit_code, 0);
+  EXPECT_THAT(*read_text_file(path("p.txt")), HasSubstr("MatMul"));
+  expect_error({"generate", "run", "-n", "4", "--force"}, 2, "--force has no effect here");
+}
+
+TEST_F(VoltaTest, ARunIsReplacedByForceOnly) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  expect_error(train(), 2, "holds a run already");
+  ASSERT_EQ(volta(train({"--force"})).exit_code, 0);
+  EXPECT_TRUE(path_exists(path("run.old/step-6/model.safetensors")));
+  expect_error(train({"--force", "--resume"}), 2, "leave one of them out");
+  // A model would win over the run beside it.
+  expect_error({"train", "--data", "text.txt", "--init", "run/step-6", "--out", "run/step-6"}, 2,
+               "holds what the run reads");
+  std::filesystem::copy(path("run/step-6"), path("model"));
+  expect_error({"train", "--data", "text.txt", "--out", "model"}, 2, "holds a model");
+  std::filesystem::copy(path("run/step-3"), path("model/step-3"));
+  expect_error({"generate", "model"}, 2, "holds a model of its own and the checkpoints of a run");
+  const CommandResult verified = volta({"verify", "model"});
+  EXPECT_EQ(verified.exit_code, 0) << verified.err;
+  EXPECT_THAT(verified.out, HasSubstr("model: good"));
+  EXPECT_THAT(verified.out, HasSubstr("model/step-3: good"));
+}
+
+TEST_F(VoltaTest, ARunSaysHowToGoOnWithIt) {
+  std::filesystem::create_directory(path("my runs"));
+  Command command(train({"--steps", "1000000", "--out", "my runs/a"}), dir_.path());
+  ASSERT_TRUE(wait_until([&] { return path_exists(path("my runs/a/step-3")); }));
+  command.kill(SIGINT);
+  const CommandResult stopped = command.wait();
+  EXPECT_EQ(stopped.exit_code, 130);
+  EXPECT_THAT(stopped.err, HasSubstr(": volta train --out 'my runs/a' --resume\n"));
+  expect_error({"train", "--out", "my runs/a/step-3", "--resume"}, 2,
+               "`volta train --out '" + path("my runs/a") + "' --resume`");
+}
+
+TEST_F(VoltaTest, AnEarlyStopReturnsToTheBestCheckpoint) {
+  const CommandResult result =
+      volta(train({"--steps", "500", "--lr", "0.5", "--schedule", "constant", "--warmup", "0",
+                   "--patience", "3", "--eval-every", "2", "--save-every", "1", "--keep", "1"}));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("(stopped early)\nbest: val_loss "));
+  const std::size_t place = result.out.find("model: run/step-");
+  ASSERT_NE(place, std::string::npos) << result.out;
+  const std::string best = result.out.substr(place + 7, result.out.find('\n', place) - place - 7);
+  EXPECT_THAT(result.out, HasSubstr(" after step " + best.substr(9) + "\n"));
+  EXPECT_TRUE(path_exists(path(best + "/model.safetensors")));
+  // The run's folder is that model.
+  const std::vector<std::string> rest = {"-p", "the", "-n", "8", "--temperature", "0"};
+  const auto generate = [&](const std::string& model) {
+    std::vector<std::string> arguments = {"generate", model};
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    return volta(arguments).out;
+  };
+  EXPECT_EQ(generate("run"), generate(best));
+}
+
+// The steps of this part, and the best one where it is another than the last.
+TEST_F(VoltaTest, AResultCountsItsOwnSteps) {
+  ASSERT_EQ(volta(train({"--schedule", "constant"})).exit_code, 0);
+  EXPECT_THAT(*read_text_file(path("run/run.json")), HasSubstr("\"keep_best\": true"));
+  const CommandResult more =
+      volta({"train", "--out", "run", "--resume", "--steps", "9", "--no-keep-best"});
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_THAT(more.out, testing::StartsWith("3 steps in "));
+  EXPECT_THAT(more.out, HasSubstr("(9 in all)"));
+  EXPECT_THAT(*read_text_file(path("run/run.json")), HasSubstr("\"keep_best\": false"));
+  const CommandResult none = volta(
+      {"train", "--out", "run", "--resume", "--no-keep-best", "--keep-best", "--output", "json"});
+  EXPECT_THAT(none.out, HasSubstr("\"steps\":9,\"new_steps\":0,"));
+  EXPECT_THAT(none.out, HasSubstr("\"best\":{\"step\":"));
+  EXPECT_THAT(*read_text_file(path("run/run.json")), HasSubstr("\"keep_best\": true"));
+  EXPECT_THAT(*read_text_file(path("run/run.json")), HasSubstr("\"best\": {"));
 }
 
 TEST_F(VoltaTest, TellsWhatItIsAndRunsOn) {
@@ -374,7 +453,8 @@ TEST_F(VoltaTest, AResumeTakesWhatIsNotGivenFromItsRun) {
   EXPECT_THAT(resumed.out, Not(HasSubstr("\"loss\":0")));
   expect_error({"train", "--out", "fin", "--resume", "--tokenizer", "char"}, 6,
                "tokenizer is char, the checkpoint has byte");
-  expect_error({"train", "--out", "fin", "--resume", "--steps", "4"}, 6, "--init fin/step-3 --out");
+  expect_error({"train", "--out", "fin", "--resume", "--steps", "4"}, 6,
+               "`volta train --init fin/step-3 --data FILE --out NEW`");
   EXPECT_EQ(volta({"train", "--data", "text.txt", "--init", "fin", "--out", "more", "--steps", "2",
                    "--warmup", "0", "--eval-every", "0"})
                 .exit_code,

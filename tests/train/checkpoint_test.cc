@@ -46,8 +46,8 @@ class CheckpointTest : public testing::Test {
   void advance(int steps = 1) {
     for (int i = 0; i < steps; ++i) ASSERT_TRUE(trainer_->step(*source_));
   }
-  Result<std::string> write(std::int64_t keep = 0) {
-    return write_checkpoint(dir(), {&*trainer_, tokenizer_.get(), "{\"x\":1}"}, keep);
+  Result<std::string> write(std::int64_t keep = 0, std::optional<std::int64_t> best = {}) {
+    return write_checkpoint(dir(), {&*trainer_, tokenizer_.get(), "{\"x\":1}"}, keep, best);
   }
   const std::string& dir() const { return dir_.path(); }
   std::vector<std::string> names() const { return *list_directory(dir()); }
@@ -78,10 +78,10 @@ TEST_F(CheckpointTest, HoldsEverythingAndIsAModelFolder) {
   VOLTA_ASSERT_OK(const std::string path, write());
   EXPECT_EQ(path, dir() + "/step-3");
   EXPECT_EQ(names(), (std::vector<std::string>{"step-3"}));
-  EXPECT_EQ(*list_directory(path),
-            (std::vector<std::string>{"config.json", "manifest.json", "model.safetensors",
-                                      "tokenizer.json", "tokenizer_config.json",
-                                      "trainer.safetensors"}));
+  EXPECT_EQ(
+      *list_directory(path),
+      (std::vector<std::string>{"config.json", "manifest.json", "model.safetensors",
+                                "tokenizer.json", "tokenizer_config.json", "trainer.safetensors"}));
   VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(path));
   EXPECT_EQ(checkpoint.manifest.step, 3);
   EXPECT_EQ(checkpoint.manifest.format, kCheckpointFormat);
@@ -109,6 +109,60 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
   advance();
   ASSERT_TRUE(write(0));
   EXPECT_EQ(names(), (std::vector<std::string>{"step-3", "step-4", "step-5"}));
+}
+
+TEST_F(CheckpointTest, KeepsTheBest) {
+  for (int i = 0; i < 4; ++i) {
+    advance();
+    ASSERT_TRUE(write(1, 2));
+  }
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-2", "step-4"}));
+  // It is one of the newest: no further one stays for it.
+  advance();
+  ASSERT_TRUE(write(2, 4));
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-4", "step-5"}));
+}
+
+// A disk that does not give back what it was given: the only good checkpoint must not go.
+TEST_F(CheckpointTest, IsReadBackBeforeAnOlderOneGoes) {
+  // Damages a file once the manifest with its checksum is in place.
+  class Rotten final : public FileOps {
+   public:
+    explicit Rotten(std::string name) : name_(std::move(name)) {}
+    int rename(const std::string& from, const std::string& to) override {
+      const int done = FileOps::rename(from, to);
+      if (to.ends_with("/manifest.json")) {
+        const std::string victim = parent_path(to) + "/" + name_;
+        std::string bytes = test::get_file(victim);
+        bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+        test::put_file(victim, bytes);
+      }
+      return done;
+    }
+
+   private:
+    std::string name_;
+  };
+  advance();
+  ASSERT_TRUE(write(1));
+  advance();
+  for (const std::string name : {"model.safetensors", "trainer.safetensors", "manifest.json"}) {
+    Rotten rotten(name);
+    const ScopedFileOps scope(rotten);
+    expect_error(write(1), ErrorCode::kInvalidFile, "checkpoint of step 2");
+    EXPECT_EQ(names(), (std::vector<std::string>{"step-1"}));
+  }
+  EXPECT_TRUE(open_checkpoint(dir() + "/step-1"));
+  EXPECT_TRUE(write(1));
+}
+
+TEST_F(CheckpointTest, ItsSizeIsKnownBeforehand) {
+  advance();
+  VOLTA_ASSERT_OK(const std::string path, write());
+  const std::int64_t bytes =
+      *file_size(path + "/model.safetensors") + *file_size(path + "/trainer.safetensors");
+  EXPECT_LE(checkpoint_bytes(*trainer_), bytes);
+  EXPECT_GT(checkpoint_bytes(*trainer_), bytes - 20000);
 }
 
 // After a resume from behind a damaged one: that one neither counts nor goes.
@@ -179,41 +233,6 @@ TEST_F(CheckpointTest, WhatAKilledWriterOfAFileLeftGoesToo) {
   EXPECT_EQ(names(), (std::vector<std::string>{"notes.tmp", "run.json"}));
 }
 
-TEST_F(CheckpointTest, AModelFolderIsItselfOrARunsNewest) {
-  advance();
-  ASSERT_TRUE(write());
-  advance();
-  VOLTA_ASSERT_OK(const std::string newest, write());
-  EXPECT_EQ(*find_model_folder(dir()), newest);
-  EXPECT_EQ(*find_model_folder(dir() + "/step-1"), dir() + "/step-1");
-  expect_error(find_model_folder(dir() + "/none"), ErrorCode::kNotFound, "no model folder");
-  const test::TempDir empty;
-  expect_error(find_model_folder(empty.path()), ErrorCode::kNotFound, "neither a config.json");
-}
-
-// The same damage that makes a run pass a checkpoint over is an error where it is named itself.
-TEST_F(CheckpointTest, ADamagedModelFolderIsRefused) {
-  advance();
-  VOLTA_ASSERT_OK(const std::string path, write());
-  const std::string weights = test::get_file(file("step-1", "model.safetensors"));
-  std::string flipped = weights;
-  flipped.back() = static_cast<char>(flipped.back() ^ 1);
-  test::put_file(file("step-1", "model.safetensors"), flipped);
-  expect_error(find_model_folder(path), ErrorCode::kInvalidFile, "is damaged: its checksum is");
-  test::put_file(file("step-1", "model.safetensors"), weights);
-  EXPECT_TRUE(find_model_folder(path));
-  const std::string manifest = test::get_file(file("step-1", "manifest.json"));
-  test::put_file(file("step-1", "manifest.json"), manifest.substr(0, 50));
-  expect_error(find_model_folder(path), ErrorCode::kInvalidFile, "manifest.json");
-  std::string other = manifest;
-  other.replace(other.find("\"format\": 1"), 11, "\"format\": 9");
-  test::put_file(file("step-1", "manifest.json"), other);
-  expect_error(find_model_folder(path), ErrorCode::kUnsupported, "checkpoint format 9");
-  // Files of this name that other tools wrote say nothing of Volta's.
-  test::put_file(file("step-1", "manifest.json"), R"({"format": 2, "files": []})");
-  EXPECT_EQ(*find_model_folder(path), path);
-}
-
 TEST_F(CheckpointTest, ACheckTellsAllThatIsWrong) {
   advance(3);
   VOLTA_ASSERT_OK(const std::string path, write());
@@ -235,6 +254,9 @@ TEST_F(CheckpointTest, ACheckTellsAllThatIsWrong) {
   ASSERT_EQ(check_checkpoint(path).size(), 1u);
   EXPECT_EQ(check_checkpoint(path)[0].code(), ErrorCode::kInvalidFile);
   test::put_file(file("step-3", "manifest.json"), "{}");  // Another tool's.
+  EXPECT_TRUE(check_checkpoint(path).empty());
+  // Nor is one of this size Volta's; it is not read.
+  std::filesystem::resize_file(file("step-3", "manifest.json"), std::uintmax_t{12} << 30);
   EXPECT_TRUE(check_checkpoint(path).empty());
   std::filesystem::remove(file("step-3", "manifest.json"));
   EXPECT_TRUE(check_checkpoint(path).empty());

@@ -275,5 +275,94 @@ TEST_F(RunSetupTest, AModelLargerThanTheMemoryIsRefusedBeforeItIsMade) {
   EXPECT_FALSE(path_exists(o.out));
 }
 
+// A model's own files would win over the checkpoints beside them.
+TEST_F(RunSetupTest, AFolderThatHoldsAModelIsNoPlaceForARun) {
+  VOLTA_ASSERT_OK(const RunResult first, train(options("a")));
+  const auto code = ErrorCode::kInvalidArgument;
+  for (const std::string name : {"config.json", "adapter_config.json", "model.safetensors",
+                                 "model.safetensors.index.json"}) {
+    const std::string folder = dir_.file("model-" + name);
+    std::filesystem::create_directory(folder);
+    test::put_file(folder + "/" + name, "{}");
+    RunOptions o = options("model-" + name);
+    expect_error(train(o), code, "holds a model; choose another folder (--out), or");
+    o.resume = true;
+    expect_error(train(o), code, "there is nothing to resume");
+    EXPECT_FALSE(path_exists(folder + "/run.json"));
+  }
+  RunOptions o = options("model");
+  std::filesystem::copy(first.checkpoint, o.out);
+  o.init = o.out;
+  expect_error(train(o), code, "holds what the run reads: choose another folder (--out)");
+  o.force = true;
+  expect_error(train(o), code, "holds what the run reads");
+  o.init.clear();
+  o.data = o.out + "/text.txt";
+  expect_error(train(o), code, "holds what the run reads");
+  o.resume = true;
+  expect_error(train(o), code, "exclude each other");
+}
+
+TEST_F(RunSetupTest, ForceSetsAsideWhatWasThere) {
+  VOLTA_ASSERT_OK(const RunResult first, train(options("a")));
+  RunOptions o = options("a");
+  o.force = true;
+  o.out += "/";
+  // A start that fails leaves the old run where it is.
+  o.data = dir_.file("none");
+  expect_error(train(o), ErrorCode::kNotFound, "none");
+  EXPECT_TRUE(open_checkpoint(first.checkpoint));
+  o.data = dir_.file("text.txt");
+  o.trainer.schedule.steps = 4;
+  VOLTA_ASSERT_OK(const RunResult second, train(o));
+  EXPECT_EQ(list_checkpoints(dir_.file("a"))->size(), 1u);
+  EXPECT_TRUE(open_checkpoint(dir_.file("a.old/step-20")));
+  EXPECT_THAT(messages_, HasSubstr("is kept as " + dir_.file("a.old")));
+  // Nothing is renamed that is not in the way.
+  o.out = dir_.file("b");
+  std::filesystem::create_directory(o.out);
+  ASSERT_TRUE(train(o));
+  EXPECT_FALSE(path_exists(dir_.file("b.old")));
+}
+
+TEST_F(RunSetupTest, TheSpaceForCheckpointsIsLookedAtBeforeTheFirstStep) {
+  class Small final : public FileOps {
+    int statvfs(const std::string&, struct statvfs& info) override {
+      info.f_bavail = 10;
+      info.f_frsize = 1024;
+      return 0;
+    }
+  };
+  RunOptions o = options("a");
+  ASSERT_TRUE(train(o));
+  EXPECT_THAT(messages_, testing::Not(HasSubstr("a checkpoint takes")));
+  o.out = dir_.file("b");
+  Small small;
+  const ScopedFileOps scope(small);
+  ASSERT_TRUE(train(o));
+  EXPECT_THAT(messages_, HasSubstr("a checkpoint takes"));
+  EXPECT_THAT(messages_, HasSubstr("has 10.0 KiB free"));
+}
+
+TEST(SpaceWarning, CountsTheCheckpointsThatAreThereTogether) {
+  RunOptions o = test::small_run();  // 20 steps, saved every 5.
+  o.keep = 2;
+  o.out = "run";
+  // Two that stay, the one that is written, the best one.
+  EXPECT_EQ(space_warning(o, 100, 0, 400), "");
+  EXPECT_THAT(space_warning(o, 100, 0, 399), HasSubstr("up to 4 more are kept at a time"));
+  EXPECT_EQ(space_warning(o, 100, 3, 100), "");
+  EXPECT_THAT(space_warning(o, 100, 9, 99), HasSubstr("up to 1 more"));
+  o.keep_best = false;
+  EXPECT_EQ(space_warning(o, 100, 0, 300), "");
+  o.keep = 0;
+  EXPECT_THAT(space_warning(o, 100, 0, 300), HasSubstr("up to 4 more"));
+  o.keep = 3;
+  o.save_every = 0;
+  EXPECT_EQ(space_warning(o, 100, 0, 100), "");
+  o.save_every = 15;
+  EXPECT_THAT(space_warning(o, 100, 0, 100), HasSubstr("up to 2 more"));
+}
+
 }  // namespace
 }  // namespace volta
