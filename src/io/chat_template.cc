@@ -237,6 +237,7 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& directory) {
       VOLTA_TRY(std::string kind, item.get_string("name"));
       VOLTA_TRY(const std::string source, item.get_string("template"));
       if (kind != "default" && kind != "tool_use") continue;  // Nothing asks for others.
+      if (parsed->find(kind) != nullptr) continue;            // The first of a name counts.
       VOLTA_TRY(parsed->add(std::move(kind), item.path(), source));
     }
     if (parsed->find("default") == nullptr) {

@@ -1,6 +1,7 @@
 // The safetensors format: an 8-byte length, a JSON header, then the tensors' bytes
-// (https://huggingface.co/docs/safetensors). Every file is hostile: nothing is allocated or read
-// from a size that was not checked against the file.
+// (https://huggingface.co/docs/safetensors). Every file is hostile: no data is allocated or read
+// from a size that was not checked against the file, and parsing a header takes memory in
+// proportion to the header's own length, whatever it says.
 #pragma once
 
 #include <cstdint>

@@ -195,6 +195,14 @@ TEST_F(ChatTemplateFolder, NamedTemplates) {
   EXPECT_THAT(render(), HasSubstr("none of the templates is named 'default'"));
 }
 
+// A list of many templates of one name would be many syntax trees.
+TEST_F(ChatTemplateFolder, TheFirstOfANameCounts) {
+  write("tokenizer_config.json",
+        R"({"chat_template": [{"name": "default", "template": "first"},
+                              {"name": "default", "template": "{% not even parsed"}]})");
+  EXPECT_EQ(render(), "first");
+}
+
 TEST_F(ChatTemplateFolder, MistakesAreNamed) {
   EXPECT_THAT(render(), HasSubstr("has no chat template"));
   EXPECT_EQ(ChatTemplate::load(dir_.path()).error().code(), ErrorCode::kNotFound);

@@ -71,10 +71,13 @@ Status HfTokenizer::parse_config(const JsonRef& config) {
       return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an object", added->path()));
     }
     for (const auto& [key, value] : *tokens) {
-      VOLTA_TRY(AddedToken token, parse_added_token(JsonRef(value, added->path())));
+      VOLTA_TRY(AddedToken token, parse_added_token(added->at(value)));
       if (added_.find(token.content) >= 0) continue;
-      const auto id = parse_int<std::int32_t>(key, added->path(), 0, kMaxTokenId - 1);
-      if (!id) return fail(ErrorCode::kInvalidFile, id.error().message());
+      const auto id = parse_int<std::int32_t>(key, "its id", 0, kMaxTokenId - 1);
+      if (!id) {
+        return fail(ErrorCode::kInvalidFile,
+                    fmt::format("{}: {}", added->at(value).path(), id.error().message()));
+      }
       token.id = *id;
       VOLTA_TRY(added_.add(std::move(token), model_->vocabulary(), normalizer_));
     }
