@@ -110,11 +110,13 @@ CpuDevice::CpuDevice(ThreadPool pool, cpu::Simd simd,
                      std::shared_ptr<const cpu::MatMulTuning> tuning)
     : pool_(std::move(pool)), simd_(simd), tuning_(std::move(tuning)), memory_(host_memory()) {
   const CpuInfo machine = cpu_info();
-  info_ = {.id = "cpu",
-           .name = machine.model,
-           .isa = cpu::simd_name(simd),
-           .threads = pool_.threads(),
-           .memory_bytes = machine.memory_bytes};
+  const MemoryLimits limits = cgroup_memory_limits();
+  info_ = {
+      .id = "cpu",
+      .name = machine.model,
+      .isa = cpu::simd_name(simd),
+      .threads = pool_.threads(),
+      .memory_bytes = std::min(machine.memory_bytes, limits.memory.value_or(machine.memory_bytes))};
 }
 
 cpu::Context CpuDevice::context(std::atomic<std::int64_t>* bad_index) const {

@@ -32,11 +32,11 @@ struct OpCall {
 std::string describe(const OpCall& call);
 
 struct DeviceInfo {
-  std::string id;    ///< "cpu", "cuda:0"; equal ids mean the same device.
-  std::string name;  ///< "AMD EPYC ...", for people.
-  std::string isa;   ///< "avx512", "avx2", "sse4", "sm_90".
-  int threads = 1;   ///< CPU threads it uses.
-  std::int64_t memory_bytes = 0;
+  std::string id;                 ///< "cpu", "cuda:0"; equal ids mean the same device.
+  std::string name;               ///< "AMD EPYC ...", for people.
+  std::string isa;                ///< "avx512", "avx2", "sse4", "sm_90".
+  int threads = 1;                ///< CPU threads it uses.
+  std::int64_t memory_bytes = 0;  ///< That this process may fill: a container's limit counts.
 };
 
 class BoundPlan;
