@@ -47,9 +47,14 @@ Result<GgmlType> gguf_type(const std::string& name) {
               fmt::format("--type {}: use f32, f16, bf16, q8_0, q4_0 or q4_1", name));
 }
 
-// --force replaces a model; a run's folder is more than that.
+// --force replaces a model; the folders of a run are more than that.
 Status refuse_run(const std::string& directory) {
   if (!is_directory(directory)) return {};
+  if (path_exists(join_path(directory, "trainer.safetensors"))) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("'{}' is a checkpoint of a training run; name another folder", directory));
+  }
   VOLTA_TRY(const auto checkpoints, list_checkpoints(directory));
   if (checkpoints.empty() && !path_exists(join_path(directory, kRunFile))) return {};
   return fail(ErrorCode::kInvalidArgument,
@@ -108,7 +113,8 @@ void add_convert(CLI::App& app, Globals& globals, Action& action) {
   command->add_option("--type", options->type,
                       "of a GGUF file's matrices: f32, f16, bf16, q8_0, q4_0 or q4_1 "
                       "(default f32)");
-  command->add_flag("--force", options->force, "replace what is there");
+  command->add_flag("--force", options->force,
+                    "replace the model or file that is there; other files of a folder stay");
   command->footer("--dtype f32, bf16 or f16 is the type of a folder's weights.");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return convert(globals, *options); };

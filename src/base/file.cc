@@ -39,6 +39,12 @@ int FileOps::close(int fd) { return ::close(fd); }
 int FileOps::rename(const std::string& from, const std::string& to) {
   return ::rename(from.c_str(), to.c_str());
 }
+int FileOps::exchange(const std::string& a, const std::string& b) {
+  return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE);
+}
+int FileOps::link(const std::string& from, const std::string& to) {
+  return ::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), 0);
+}
 int FileOps::unlink(const std::string& path) { return ::unlink(path.c_str()); }
 int FileOps::mkdir(const std::string& path, mode_t mode) { return ::mkdir(path.c_str(), mode); }
 int FileOps::rmdir(const std::string& path) { return ::rmdir(path.c_str()); }
@@ -54,10 +60,14 @@ constexpr mode_t kFolderMode = 0777;  // Less the umask.
 // The calling thread's replacement for the system; null but in tests of faults.
 constinit thread_local FileOps* t_file_ops = nullptr;
 
+}  // namespace
+
 FileOps& file_ops() {
   static FileOps system;
   return t_file_ops != nullptr ? *t_file_ops : system;
 }
+
+namespace {
 
 // Calls until the answer is not "interrupted by a signal".
 template <typename Call>

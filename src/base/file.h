@@ -35,6 +35,8 @@ class FileOps {
   virtual int ftruncate(int fd, off_t size);
   virtual int close(int fd);
   virtual int rename(const std::string& from, const std::string& to);
+  virtual int exchange(const std::string& a, const std::string& b);  ///< RENAME_EXCHANGE
+  virtual int link(const std::string& from, const std::string& to);  ///< Never follows `from`.
   virtual int unlink(const std::string& path);
   virtual int mkdir(const std::string& path, mode_t mode);
   virtual int rmdir(const std::string& path);
@@ -52,6 +54,9 @@ class ScopedFileOps {
  private:
   FileOps* previous_;
 };
+
+/// The calling thread's FileOps, for the files of base that change names.
+FileOps& file_ops();
 
 /// Files larger than this are refused unless the caller says otherwise (16 GiB).
 inline constexpr int64_t kDefaultMaxFileBytes = int64_t{16} << 30;

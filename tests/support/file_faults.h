@@ -27,7 +27,9 @@ enum class FileCall {
   kRename,
   kUnlink,
   kMkdir,
-  kRmdir
+  kRmdir,
+  kExchange,
+  kLink
 };
 
 /// Counts calls by kind; makes the chosen ones fail with an errno instead of happening (a failing
@@ -66,6 +68,12 @@ class FaultyFileOps : public FileOps {
   int rename(const std::string& from, const std::string& to) override {
     return fails(FileCall::kRename) ? -1 : FileOps::rename(from, to);
   }
+  int exchange(const std::string& a, const std::string& b) override {
+    return fails(FileCall::kExchange) ? -1 : FileOps::exchange(a, b);
+  }
+  int link(const std::string& from, const std::string& to) override {
+    return fails(FileCall::kLink) ? -1 : FileOps::link(from, to);
+  }
   int unlink(const std::string& path) override {
     return fails(FileCall::kUnlink) ? -1 : FileOps::unlink(path);
   }
@@ -93,8 +101,8 @@ class FaultyFileOps : public FileOps {
     return true;
   }
 
-  std::array<Fault, 10> faults_;
-  std::array<int, 10> calls_{};
+  std::array<Fault, 12> faults_;
+  std::array<int, 12> calls_{};
   size_t max_transfer_ = static_cast<size_t>(-1);
 };
 
