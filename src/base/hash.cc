@@ -2,7 +2,10 @@
 #include "base/hash.h"
 
 #include <fmt/format.h>
+#define XXH_STATIC_LINKING_ONLY  // The state as a local variable.
 #include <xxhash.h>
+
+#include <algorithm>
 
 #include "base/memory.h"
 
@@ -12,6 +15,19 @@ uint64_t hash64(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 uint64_t hash64(std::string_view text) { return hash64(as_bytes(text)); }
+
+std::optional<uint64_t> hash64(std::span<const std::byte> bytes,
+                               FunctionRef<bool(int64_t done)> go_on) {
+  constexpr size_t kPiece = size_t{32} << 20;
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (size_t done = 0; done < bytes.size(); done += kPiece) {
+    if (!go_on(static_cast<int64_t>(done))) return std::nullopt;
+    const auto piece = bytes.subspan(done, std::min(kPiece, bytes.size() - done));
+    XXH3_64bits_update(&state, piece.data(), piece.size());
+  }
+  return XXH3_64bits_digest(&state);
+}
 
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 

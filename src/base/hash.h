@@ -4,14 +4,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "base/function_ref.h"
 
 namespace volta {
 
 uint64_t hash64(std::span<const std::byte> bytes);
 uint64_t hash64(std::string_view text);
+
+/// The same of much data: before each piece `go_on` is told how many bytes are done. Nothing when
+/// it says no.
+std::optional<uint64_t> hash64(std::span<const std::byte> bytes,
+                               FunctionRef<bool(int64_t done)> go_on);
 
 /// 16 lower-case hexadecimal digits, most significant first, as xxhsum prints them.
 std::string hex(uint64_t hash);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/function_ref.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -68,26 +69,34 @@ Result<std::vector<CheckpointFile>> describe_files(const std::string& directory)
   return files;
 }
 
-Status verify_file(const std::string& directory, const CheckpointFile& expected) {
+// What `go_on` is told is the bytes of this file.
+Status verify_file(const std::string& directory, const CheckpointFile& expected,
+                   FunctionRef<bool(std::int64_t)> go_on) {
   const std::string path = join_path(directory, expected.name);
   VOLTA_TRY(const std::int64_t bytes, file_size(path));
   if (bytes != expected.bytes) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("{} has {} bytes, the manifest says {}", path, bytes, expected.bytes));
   }
-  VOLTA_TRY(const CheckpointFile found, describe_file(directory, expected.name));
-  if (found.xxh3 != expected.xxh3) {
+  VOLTA_TRY(const MappedFile file, MappedFile::open(path));
+  const auto hash = hash64(file.bytes(), go_on);
+  if (!hash) return fail(ErrorCode::kInterrupted, fmt::format("interrupted reading {}", path));
+  if (hex(*hash) != expected.xxh3) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("{} is damaged: its checksum is {}, the manifest says {}", path,
-                            found.xxh3, expected.xxh3));
+                            hex(*hash), expected.xxh3));
   }
   return {};
+}
+
+Status verify_file(const std::string& directory, const CheckpointFile& expected) {
+  return verify_file(directory, expected, [](std::int64_t) { return true; });
 }
 
 Result<CheckpointFile> parse_file(const JsonRef& ref) {
   CheckpointFile file;
   VOLTA_TRY(file.name, ref.get_string("name"));
-  VOLTA_TRY(file.bytes, ref.get_int("bytes", 0));
+  VOLTA_TRY(file.bytes, ref.get_int("bytes", 0, kMaxTensorBytes));  // So that sums fit.
   VOLTA_TRY(file.xxh3, ref.get_string("xxh3"));
   if (!is_plain_file_name(file.name) || !is_checksum(file.xxh3)) {
     return fail(ErrorCode::kInvalidFile,
@@ -127,7 +136,7 @@ Status check_complete(const CheckpointManifest& manifest, std::string_view name)
 Result<bool> has_manifest(const std::string& directory) {
   const std::string path = join_path(directory, kManifestName);
   if (!path_exists(path)) return false;
-  VOLTA_TRY(const std::string text, read_text_file(path));
+  VOLTA_TRY(const std::string text, read_text_file(path, kMaxManifestBytes));
   const auto json = parse_json(text, path, {.max_bytes = kMaxManifestBytes});
   return !json || json->if_object() == nullptr || json->find("volta") != nullptr;
 }
@@ -362,7 +371,7 @@ Result<Checkpoint> open_checkpoint(const std::string& path) {
   return Checkpoint{path, std::move(manifest)};
 }
 
-std::vector<Error> check_checkpoint(const std::string& path) {
+Result<std::vector<Error>> check_checkpoint(const std::string& path, const ReadCallback& go_on) {
   std::vector<Error> errors;
   const auto present = has_manifest(path);
   if (present && !*present) return errors;
@@ -371,11 +380,17 @@ std::vector<Error> check_checkpoint(const std::string& path) {
     errors.push_back(manifest.error());
     return errors;
   }
+  std::int64_t done = 0, all = 0;
+  for (const CheckpointFile& file : manifest->files) all += file.bytes;
   for (const CheckpointFile& file : manifest->files) {
-    const Status verified = verify_file(path, file);
+    const Status verified = verify_file(
+        path, file, [&](std::int64_t bytes) { return !go_on || go_on(done + bytes, all); });
+    done += file.bytes;
     if (verified) continue;
-    const bool other = verified.error().code() == ErrorCode::kInvalidFile;
-    errors.emplace_back(other ? ErrorCode::kMismatch : verified.error().code(),
+    const ErrorCode code = verified.error().code();
+    const bool ends = code == ErrorCode::kInterrupted || code == ErrorCode::kOutOfMemory;
+    if (ends) return std::unexpected(verified.error());
+    errors.emplace_back(code == ErrorCode::kInvalidFile ? ErrorCode::kMismatch : code,
                         verified.error().message());
   }
   return errors;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -71,10 +72,15 @@ struct Checkpoint {
 /// one, kUnsupported for another format version.
 Result<Checkpoint> open_checkpoint(const std::string& path);
 
+/// Told several times a second how many bytes of files are read, of so many; false ends the check.
+using ReadCallback = std::function<bool(std::int64_t bytes, std::int64_t all)>;
+
 /// All that is wrong with a checkpoint, where open_checkpoint() stops at the first: one error for
 /// the manifest, or one a file, kMismatch where it is not as the manifest says. Nothing for a
-/// folder without a manifest of Volta's, and for one whose files are right.
-std::vector<Error> check_checkpoint(const std::string& path);
+/// folder without a manifest of Volta's, and for one whose files are right. kInterrupted when
+/// `go_on` said no, kOutOfMemory.
+Result<std::vector<Error>> check_checkpoint(const std::string& path,
+                                            const ReadCallback& go_on = {});
 
 /// The step-N folders of a run, newest first, unverified. Empty when the folder does not exist.
 struct CheckpointPlace {

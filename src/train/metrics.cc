@@ -8,6 +8,7 @@ namespace volta {
 namespace {
 
 constexpr std::int64_t kMaxStep = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxMetricsBytes = std::int64_t{1} << 30;  // Some five million steps.
 constexpr JsonLimits kLineLimits{.max_bytes = 1 << 16, .max_values = 64, .max_depth = 4};
 
 Result<MetricsRecord> parse_record(std::string_view line, std::string_view name) {
@@ -59,14 +60,14 @@ std::string to_json(const MetricsRecord& record) {
 }
 
 Result<std::vector<MetricsRecord>> read_metrics(const std::string& path) {
-  VOLTA_TRY(const std::string text, read_text_file(path));
+  VOLTA_TRY(const std::string text, read_text_file(path, kMaxMetricsBytes));
   return parse_lines(text, path, kMaxStep).records;
 }
 
 Result<MetricsFile> MetricsFile::open(const std::string& path, std::int64_t step) {
   MetricsFile file(path);
   if (path_exists(path)) {
-    VOLTA_TRY(const std::string text, read_text_file(path));
+    VOLTA_TRY(const std::string text, read_text_file(path, kMaxMetricsBytes));
     file.good_bytes_ = static_cast<std::int64_t>(parse_lines(text, path, step).bytes);
   }
   VOLTA_TRY(file.reopen());

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "io/model_folder.h"
+#include "support/alloc_counter.h"
 #include "support/file_faults.h"
 #include "support/temp_dir.h"
 #include "train/helpers.h"
@@ -216,13 +218,13 @@ TEST_F(CheckpointTest, ADamagedModelFolderIsRefused) {
 TEST_F(CheckpointTest, ACheckTellsAllThatIsWrong) {
   advance(3);
   VOLTA_ASSERT_OK(const std::string path, write());
-  EXPECT_TRUE(check_checkpoint(path).empty());
+  EXPECT_TRUE(check_checkpoint(path)->empty());
   test::put_file(file("step-3", "config.json"), "{}");
   std::filesystem::remove(file("step-3", "tokenizer.json"));
   std::string weights = test::get_file(file("step-3", "model.safetensors"));
   weights.back() = static_cast<char>(weights.back() ^ 1);
   test::put_file(file("step-3", "model.safetensors"), weights);
-  const auto errors = check_checkpoint(path);
+  const auto errors = *check_checkpoint(path);
   ASSERT_EQ(errors.size(), 3u);
   EXPECT_EQ(errors[0].code(), ErrorCode::kMismatch);
   EXPECT_THAT(errors[0].message(), HasSubstr("config.json has 2 bytes, the manifest says"));
@@ -231,12 +233,41 @@ TEST_F(CheckpointTest, ACheckTellsAllThatIsWrong) {
   EXPECT_EQ(errors[2].code(), ErrorCode::kNotFound);
   EXPECT_THAT(errors[2].message(), HasSubstr("tokenizer.json"));
   test::put_file(file("step-3", "manifest.json"), "no JSON");
-  ASSERT_EQ(check_checkpoint(path).size(), 1u);
-  EXPECT_EQ(check_checkpoint(path)[0].code(), ErrorCode::kInvalidFile);
+  ASSERT_EQ(check_checkpoint(path)->size(), 1u);
+  EXPECT_EQ((*check_checkpoint(path))[0].code(), ErrorCode::kInvalidFile);
   test::put_file(file("step-3", "manifest.json"), "{}");  // Another tool's.
-  EXPECT_TRUE(check_checkpoint(path).empty());
+  EXPECT_TRUE(check_checkpoint(path)->empty());
   std::filesystem::remove(file("step-3", "manifest.json"));
-  EXPECT_TRUE(check_checkpoint(path).empty());
+  EXPECT_TRUE(check_checkpoint(path)->empty());
+}
+
+TEST_F(CheckpointTest, ACheckCanBeInterrupted) {
+  advance(1);
+  VOLTA_ASSERT_OK(const std::string path, write());
+  std::vector<std::int64_t> told;
+  std::int64_t size = 0;
+  ASSERT_TRUE(check_checkpoint(path, [&](std::int64_t bytes, std::int64_t all) {
+    told.push_back(bytes);
+    size = all;
+    return true;
+  }));
+  EXPECT_GE(told.size(), 3u);  // Once a file at least.
+  EXPECT_TRUE(std::ranges::is_sorted(told));
+  EXPECT_LT(told.back(), size);
+  expect_error(check_checkpoint(path, [](std::int64_t, std::int64_t) { return false; }),
+               ErrorCode::kInterrupted, "interrupted reading");
+}
+
+// An archive makes such a file from nothing.
+TEST_F(CheckpointTest, AnEndlessManifestIsNotRead) {
+  if (!test::can_count_allocations()) GTEST_SKIP() << "allocations cannot be counted here";
+  advance(1);
+  VOLTA_ASSERT_OK(const std::string path, write());
+  std::filesystem::resize_file(file("step-1", "manifest.json"), std::uintmax_t{12} << 30);
+  const test::AllocationCounter counter;
+  [[maybe_unused]] const auto found = find_model_folder(path);
+  [[maybe_unused]] const auto checked = check_checkpoint(path);
+  EXPECT_LT(counter.bytes(), std::int64_t{1} << 20);
 }
 
 TEST_F(CheckpointTest, SettingAsideTakesTheFirstFreeName) {

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <filesystem>
 
 #include "support/file_faults.h"
 #include "support/temp_dir.h"
@@ -41,6 +42,14 @@ TEST_F(Metrics, AreOneObjectALine) {
   EXPECT_EQ(to_json(r), R"({"step":2,"loss":0.5,"lr":0.001,"grad_norm":0.5,"tokens_per_s":1000})");
   r.val_loss = 4.25;
   EXPECT_THAT(to_json(r), testing::EndsWith(R"(,"val_loss":4.25})"));
+}
+
+// An archive makes such a file from nothing.
+TEST_F(Metrics, EndlessOnesAreNotRead) {
+  test::put_file(path(), "");
+  std::filesystem::resize_file(path(), std::uintmax_t{12} << 30);
+  expect_error(read_metrics(path()), ErrorCode::kInvalidFile, "12884901888 bytes, more than the");
+  expect_error(MetricsFile::open(path(), 1), ErrorCode::kInvalidFile, "more than the");
 }
 
 TEST_F(Metrics, AreReadBack) {
