@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <new>
 #include <string_view>
@@ -27,6 +28,27 @@ void on_out_of_memory() {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
   std::_Exit(exit_code(ErrorCode::kOutOfMemory));
 }
+
+// Libraries with allocators of their own throw without asking the handler above.
+std::terminate_handler g_terminate = nullptr;
+void on_terminate() {
+  try {
+    if (std::current_exception()) throw;
+  } catch (const std::bad_alloc&) {
+    on_out_of_memory();
+  } catch (...) {  // The handler that was there says what it is.
+  }
+  g_terminate();
+}
+
+// The initialisers of the program and of its shared libraries allocate, too: the handlers are there
+// before the first of them runs.
+void handle_out_of_memory(int /*argc*/, char** /*argv*/, char** /*environment*/) {
+  std::set_new_handler(on_out_of_memory);
+  g_terminate = std::set_terminate(on_terminate);
+}
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*const g_first_of_all)(int, char**, char**) = handle_out_of_memory;
 
 // The permanent aliases: `volta --bench-infer ...`, `volta --tune-matmul ...`, `volta --demo ...`.
 std::vector<std::string> expand_aliases(int argc, char** argv) {
@@ -186,7 +208,6 @@ void occupy_closed_streams() {
 
 int main(int argc, char** argv) {
   occupy_closed_streams();
-  std::set_new_handler(volta::cli::on_out_of_memory);
   volta::cli::install_signal_handlers();
   return volta::cli::run(argc, argv);
 }

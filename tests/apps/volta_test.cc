@@ -1,7 +1,9 @@
 // The command line, run as a user runs it: what it prints, what it leaves behind, how it ends.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "support/alloc_counter.h"
+#include "support/shared_data.h"
 #include "support/temp_dir.h"
 
 namespace volta {
@@ -503,6 +506,50 @@ TEST_F(VoltaTest, AClosedOutputIsAnErrorNotACrash) {
   const int status = std::system(command.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);
   EXPECT_THAT(*read_text_file(path("full.err")), HasSubstr("standard output"));
+}
+
+// With this much address space.
+int exit_code_within(std::uint64_t bytes, const std::vector<std::string>& arguments) {
+  const int pid = ::fork();
+  if (pid == 0) {
+    const int null = ::open("/dev/null", O_RDWR);
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, stream);
+    std::vector<const char*> argv = {VOLTA_BINARY};
+    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+    argv.push_back(nullptr);
+    const rlimit limit = {bytes, bytes};
+    ::setrlimit(RLIMIT_AS, &limit);
+    ::execv(VOLTA_BINARY, const_cast<char* const*>(argv.data()));
+    ::_exit(127);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// Wherever memory ends, initialisers included, the exit code says so.
+TEST(OutOfMemory, EndsWithFourFromTheFirstAllocationOn) {
+  if (!test::can_count_allocations()) GTEST_SKIP() << "sanitizers need address space";
+  constexpr std::uint64_t kStep = std::uint64_t{256} << 10;
+  const std::vector<std::vector<std::string>> commands = {
+      {"version"},
+      {"verify", test::source_path("tests/io/data/gguf_llama.gguf")},
+      {"inspect", test::source_path("tests/io/data/gguf_llama.gguf"), "--threads", "1"}};
+  for (const auto& command : commands) {
+    bool loaded = false;  // The system's loader and libraries have had their room.
+    bool four = false;
+    int code = -1;
+    for (std::uint64_t bytes = kStep; code != 0 && bytes < std::uint64_t{1} << 30; bytes += kStep) {
+      code = exit_code_within(bytes, command);
+      loaded = loaded || code == 4 || code == 0;
+      four = four || code == 4;
+      const bool loader = code == 127 || code == 128 + SIGSEGV || code == 128 + SIGKILL;
+      EXPECT_TRUE(code == 0 || code == 4 || (loader && !loaded))
+          << command.front() << " within " << bytes << " bytes ends with " << code;
+    }
+    EXPECT_EQ(code, 0) << command.front();
+    EXPECT_TRUE(four) << command.front();
+  }
 }
 
 }  // namespace
