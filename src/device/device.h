@@ -26,6 +26,9 @@ struct OpCall {
   std::span<const View> outputs = {};
   std::span<std::byte> workspace = {};
   std::string_view label = {};
+  /// Whether the run of a plan may be given up before this step: no step before it has changed a
+  /// parameter.
+  bool may_stop = false;
 };
 
 /// "MatMul{transpose_b} 'h.0.attn'": how errors name a call.
@@ -60,7 +63,9 @@ class Device : public Backend {
   /// the op and its label.
   virtual Status run(const OpCall& call) = 0;
   /// Runs every step in order. The default loops over run(); its errors name the step.
-  /// kInvalidArgument when the plan was bound for another device.
+  /// kInvalidArgument when the plan was bound for another device. kInterrupted from a device that
+  /// was told when to stop: parameters are those before the run then; states (caches, sums of
+  /// gradients) may have been written.
   virtual Status execute(BoundPlan& plan);
   /// Waits for everything submitted; returns the first asynchronous error.
   virtual Status synchronize() { return {}; }

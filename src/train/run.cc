@@ -27,6 +27,7 @@ class Run {
 
   Result<RunResult> run() {
     const double begin = monotonic_seconds();
+    if (callbacks_.on_start) callbacks_.on_start(steps_done(), steps());
     while (!finished()) {
       auto stopped = step();
       if (!stopped) return std::unexpected(with_checkpoint(std::move(stopped).error()));
@@ -74,7 +75,12 @@ Result<bool> Run::step() {
   const TrainerOptions& options = setup_.options.trainer;
   const std::int64_t tokens = options.batch * options.time * options.accumulate;
   const double begin = monotonic_seconds();
-  VOLTA_TRY(const StepReport report, setup_.trainer->step(*setup_.batches));
+  auto stepped = setup_.trainer->step(*setup_.batches);
+  if (!stepped && stepped.error().code() == ErrorCode::kInterrupted) {  // It changed no weight.
+    if (steps_done() > 0 && saved_step_ != steps_done()) VOLTA_TRY(save());
+    return true;
+  }
+  VOLTA_TRY(const StepReport report, std::move(stepped));
   const double seconds = std::max(monotonic_seconds() - begin, 1e-9);
   setup_.state.rows_seen += options.batch * options.accumulate;
   setup_.state.loss = report.loss;

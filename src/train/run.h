@@ -35,8 +35,12 @@ struct RunCallbacks {
   std::function<void(const StepEvent&)> on_step;
   /// What the run does and what goes wrong without ending it: one line, without a newline.
   std::function<void(LogLevel level, std::string_view message)> on_message;
-  /// Asked after every step. True (a signal came): a checkpoint is written and the run ends.
+  /// Asked after every step. True (a signal came): a checkpoint is written and the run ends. The
+  /// device can end a step within (CpuDeviceOptions::interrupted): it is as if it had not begun,
+  /// and the checkpoint is that of the step before.
   std::function<bool()> should_stop;
+  /// Before the first step: how many are done, and how many the whole run has.
+  std::function<void(std::int64_t done, std::int64_t steps)> on_start;
 };
 
 /// Why a run ended well.

@@ -310,6 +310,46 @@ TEST_F(RunTest, WhenTheLastCheckpointFailsTheRunFails) {
   EXPECT_THAT(result.error().message(), HasSubstr("go on from " + o.out + "/step-15"));
 }
 
+// A step that is given up within, at any of its ops, is as if it had not begun.
+TEST_F(RunTest, AStepCanBeInterrupted) {
+  RunOptions o = options("whole");
+  o.trainer.schedule.steps = 4;
+  o.trainer.accumulate = 2;
+  o.save_every = 0;
+  ASSERT_TRUE(train(o));
+  std::int64_t asked = 0, allowed = 0;
+  const auto device = CpuDevice::create(
+      {.threads = 1, .interrupted = [&] { return allowed > 0 && ++asked > allowed; }});
+  ASSERT_TRUE(device);
+  device_ = *device;
+  allowed = std::int64_t{1} << 40;
+  o.out = dir_.file("counted");
+  ASSERT_TRUE(train(o));
+  const std::int64_t all = asked;
+  int runs = 0, with_checkpoint = 0;
+  for (std::int64_t stop = 1; stop < all; stop += all / 9 + 1) {
+    SCOPED_TRACE(stop);
+    o.out = dir_.file("run-" + std::to_string(stop));
+    asked = 0;
+    allowed = stop;
+    const auto stopped = train(o);
+    ASSERT_FALSE(stopped);
+    EXPECT_EQ(stopped.error().code(), ErrorCode::kInterrupted) << stopped.error().message();
+    allowed = 0;
+    const bool saved = stopped.error().message().find("--resume") != std::string::npos;
+    RunOptions again = o;
+    again.resume = saved;
+    if (!saved) std::filesystem::remove_all(o.out);
+    const auto resumed = train(again);
+    ASSERT_TRUE(resumed) << resumed.error().message();
+    expect_same_runs(dir_.file("whole"), o.out, "step-4");
+    ++runs;
+    with_checkpoint += saved ? 1 : 0;
+  }
+  EXPECT_GT(runs, 5);
+  EXPECT_GT(with_checkpoint, 2);
+}
+
 // No memory, at any allocation on the device, is an error and no crash.
 // The evaluation of the whole text is broken off, and made good when the run is resumed.
 TEST_F(RunTest, TheLastEvaluationCanBeInterrupted) {
