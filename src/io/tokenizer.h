@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "io/quoted_text.h"
 
 namespace volta {
 
@@ -36,7 +37,13 @@ class Tokenizer {
   /// The ids of the text alone. kInvalidArgument when it holds something the vocabulary lacks,
   /// naming it and its place.
   virtual Result<std::vector<std::int32_t>> encode(std::string_view text) const = 0;
-  /// The same with the special tokens that the tokenizer puts around a text, e.g. <s> before it.
+  /// encode() of a chat's prompt: tokens that control a model (special ones, and all like
+  /// "<|name|>") are found in what is not quoted, wholly, and nowhere else. Elsewhere their text is
+  /// split like any other. kInvalidArgument also for text that is not UTF-8.
+  virtual Result<std::vector<std::int32_t>> encode_quoted(const QuotedText& prompt) const {
+    return encode(prompt.text);
+  }
+  /// encode() with the special tokens that the tokenizer puts around a text, e.g. <s> before it.
   virtual Result<std::vector<std::int32_t>> encode_prompt(std::string_view text) const {
     return encode(text);
   }

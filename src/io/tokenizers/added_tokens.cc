@@ -20,6 +20,16 @@ Result<AddedToken> parse_added_token(const JsonRef& json) {
   return token;
 }
 
+namespace {
+
+// Some models have their "<|im_start|>" as a token that is not special.
+bool looks_like_control(std::string_view content) {
+  return (content.starts_with("<|") && content.ends_with("|>")) ||
+         (content.starts_with("<\uFF5C") && content.ends_with("\uFF5C>"));
+}
+
+}  // namespace
+
 Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
                         const Normalizer& normalizer) {
   if (token.content.empty()) return {};
@@ -37,11 +47,37 @@ Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
   if (token.special) special_.insert(token.content);
   ids_.insert_or_assign(token.content, token.id);
   const std::int32_t id = token.id;
-  tokens_.insert_or_assign(id, Known{std::move(token), std::move(pattern)});
+  const bool control = token.special || looks_like_control(token.content);
+  has_normalized_control_ = has_normalized_control_ || (control && token.normalized);
+  tokens_.insert_or_assign(id, Known{std::move(token), std::move(pattern), control});
   return {};
 }
 
-std::vector<Segment> AddedTokens::split(std::string_view text, bool normalized) const {
+bool AddedTokens::is_control(std::int32_t id) const {
+  const auto known = tokens_.find(id);
+  return known != tokens_.end() && known->second.control;
+}
+
+std::vector<std::int32_t> AddedTokens::control_ids() const {
+  std::vector<std::int32_t> ids;
+  for (const auto& [id, known] : tokens_) {
+    if (known.control) ids.push_back(id);
+  }
+  return ids;
+}
+
+// The longest token at a place. One that controls a model must end before the next quoted byte.
+Trie::Match AddedTokens::find_at(const Trie& trie, std::string_view text, std::size_t at,
+                                 std::span<const TextRange> quoted) const {
+  const auto match = trie.longest(text.substr(at));
+  const bool meets_quoted = !quoted.empty() && quoted.front().begin < at + match.length;
+  if (match.number == Trie::kNone || !meets_quoted || !is_control(match.number)) return match;
+  const std::size_t own_end = std::max(quoted.front().begin, at);
+  return trie.longest(text.substr(at, own_end - at));
+}
+
+std::vector<Segment> AddedTokens::split(std::string_view text, bool normalized,
+                                        std::span<const TextRange> quoted) const {
   const Trie& trie = normalized ? normalized_ : raw_;
   std::vector<Segment> segments;
   std::size_t done = 0;
@@ -49,7 +85,8 @@ std::vector<Segment> AddedTokens::split(std::string_view text, bool normalized) 
     return at < text.size() && unicode::is_word(unicode::character_at(text, at).value);
   };
   for (std::size_t at = 0; at < text.size();) {
-    const auto match = trie.starts_with(text[at]) ? trie.longest(text.substr(at)) : Trie::Match{};
+    while (!quoted.empty() && quoted.front().end <= at) quoted = quoted.subspan(1);
+    const auto match = trie.starts_with(text[at]) ? find_at(trie, text, at, quoted) : Trie::Match{};
     if (match.number == Trie::kNone) {
       ++at;
       continue;

@@ -10,6 +10,22 @@
 #include "io/tokenizers/unicode.h"
 
 namespace volta::tokenizers {
+namespace {
+
+// Those of the ranges that reach into a segment, counted from its beginning. A range that ended
+// before it is passed over for good.
+std::vector<TextRange> ranges_within(std::span<const TextRange>& ranges, const Segment& segment) {
+  std::vector<TextRange> inner;
+  while (!ranges.empty() && ranges.front().end <= segment.begin) ranges = ranges.subspan(1);
+  for (const TextRange& range : ranges) {
+    if (range.begin >= segment.end) break;
+    inner.push_back({std::max(range.begin, segment.begin) - segment.begin,
+                     std::min(range.end, segment.end) - segment.begin});
+  }
+  return inner;
+}
+
+}  // namespace
 
 Result<std::shared_ptr<const Tokenizer>> HfTokenizer::parse(const JsonRef& json, std::string text,
                                                             const std::optional<JsonRef>& config) {
@@ -18,6 +34,7 @@ Result<std::shared_ptr<const Tokenizer>> HfTokenizer::parse(const JsonRef& json,
   VOLTA_TRY(tokenizer->parse_pipeline(json));
   VOLTA_TRY(tokenizer->parse_added_tokens(json));
   if (config) VOLTA_TRY(tokenizer->parse_config(*config));
+  tokenizer->find_control_words();
   tokenizer->store_token_bytes();
   return tokenizer;
 }
@@ -92,6 +109,13 @@ Status HfTokenizer::parse_config(const JsonRef& config) {
   return {};
 }
 
+void HfTokenizer::find_control_words() {
+  const Vocabulary& vocabulary = model_->vocabulary();
+  for (const std::int32_t id : added_.control_ids()) {
+    if (vocabulary.contains(id)) control_words_.insert(vocabulary.token(id), id);
+  }
+}
+
 void HfTokenizer::store_token_bytes() {
   if (!decoder_.is_byte_level()) return;
   for (std::int32_t id = 0; id < vocab_size(); ++id) {
@@ -113,53 +137,115 @@ std::int64_t HfTokenizer::vocab_size() const {
 
 Result<std::vector<std::int32_t>> HfTokenizer::encode(std::string_view text) const {
   std::string storage;
-  text = unicode::repair_utf8(text, storage);
+  return encode_text(unicode::repair_utf8(text, storage), {});
+}
+
+Result<std::vector<std::int32_t>> HfTokenizer::encode_quoted(const QuotedText& prompt) const {
+  if (const auto invalid = find_invalid_utf8(prompt.text)) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("byte {} is not UTF-8", *invalid));
+  }
+  return encode_text(prompt.text, prompt.quoted);
+}
+
+Result<std::vector<std::int32_t>> HfTokenizer::encode_text(
+    std::string_view text, std::span<const TextRange> quoted) const {
   const std::unique_lock lock(cache_mutex_, std::try_to_lock);
   WordCache* cache = lock.owns_lock() ? &cache_ : nullptr;
   std::vector<std::int32_t> ids;
   ids.reserve(text.size() / 4 + 8);
-  for (const Segment& segment : added_.split(text, false)) {
+  for (const Segment& segment : added_.split(text, false, quoted)) {
     if (segment.id >= 0) {
       ids.push_back(segment.id);
     } else {
       VOLTA_TRY(encode_segment(text.substr(segment.begin, segment.end - segment.begin),
-                               segment.begin == 0, cache, ids));
+                               segment.begin == 0, ranges_within(quoted, segment), cache, ids));
     }
   }
   return ids;
 }
 
 // Text between added tokens.
-Status HfTokenizer::encode_segment(std::string_view text, bool at_start, WordCache* cache,
+Status HfTokenizer::encode_segment(std::string_view text, bool at_start,
+                                   std::span<const TextRange> quoted, WordCache* cache,
                                    std::vector<std::int32_t>& ids) const {
   std::string storage;
+  std::vector<TextRange> ranges;
   if (!normalizer_.empty()) {
     VOLTA_TRY(storage, normalizer_.normalize(text));
+    if (!quoted.empty() && added_.has_normalized_control()) {
+      VOLTA_TRY(ranges, normalized_ranges(text, storage, quoted));
+    }
     text = storage;
+  } else {
+    ranges.assign(quoted.begin(), quoted.end());
   }
-  for (const Segment& segment : added_.split(text, true)) {
+  for (const Segment& segment : added_.split(text, true, ranges)) {
     if (segment.id >= 0) {
       ids.push_back(segment.id);
     } else {
       VOLTA_TRY(encode_words(text.substr(segment.begin, segment.end - segment.begin),
-                             at_start && segment.begin == 0, cache, ids));
+                             at_start && segment.begin == 0, !quoted.empty(), cache, ids));
     }
   }
   return {};
 }
 
-Status HfTokenizer::encode_words(std::string_view text, bool at_start, WordCache* cache,
-                                 std::vector<std::int32_t>& ids) const {
+// Where quoted bytes lie in a normalized text. Normalizers do not tell; but what they make of the
+// text before a place is mostly the beginning of what they make of all. Where it is not, the range
+// goes on to the text's border.
+Result<std::vector<TextRange>> HfTokenizer::normalized_ranges(
+    std::string_view text, std::string_view normalized, std::span<const TextRange> quoted) const {
+  std::vector<TextRange> ranges;
+  for (const TextRange& range : quoted) {
+    VOLTA_TRY(const std::string before, normalizer_.normalize(text.substr(0, range.begin)));
+    VOLTA_TRY(const std::string through, normalizer_.normalize(text.substr(0, range.end)));
+    TextRange there{0, normalized.size()};
+    if (normalized.starts_with(before)) there.begin = before.size();
+    if (normalized.starts_with(through)) there.end = std::max(through.size(), there.begin);
+    ranges.push_back(there);
+  }
+  return ranges;
+}
+
+Status HfTokenizer::encode_words(std::string_view text, bool at_start, bool quotes,
+                                 WordCache* cache, std::vector<std::int32_t>& ids) const {
   VOLTA_TRY(const Words words, pre_tokenizer_.split(text, at_start));
   const std::string_view all = words.text();
   for (const Span& span : words.list) {
     const std::string_view word = all.substr(span.begin, span.end - span.begin);
-    if (cache != nullptr && cache->find(word, ids)) continue;
     const std::size_t before = ids.size();
-    VOLTA_TRY(model_->tokenize(word, ids));
-    if (cache != nullptr) cache->insert(word, std::span(ids).subspan(before));
+    if (cache == nullptr || !cache->find(word, ids)) {
+      VOLTA_TRY(model_->tokenize(word, ids));
+      if (cache != nullptr) cache->insert(word, std::span(ids).subspan(before));
+    }
+    if (quotes && has_control(std::span(ids).subspan(before))) {
+      ids.resize(before);
+      VOLTA_TRY(encode_without_control(word, ids));
+    }
   }
   return {};
+}
+
+bool HfTokenizer::has_control(std::span<const std::int32_t> ids) const {
+  return !control_words_.empty() &&
+         std::ranges::any_of(ids, [&](std::int32_t id) { return added_.is_control(id); });
+}
+
+// A word whose text may hold that of tokens which control the model, and which the model's
+// vocabulary has: the word is cut behind their first characters.
+Status HfTokenizer::encode_without_control(std::string_view word,
+                                           std::vector<std::int32_t>& ids) const {
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at < word.size();) {
+    std::size_t next = at + 1;
+    while (next < word.size() && (static_cast<unsigned char>(word[next]) & 0xC0) == 0x80) ++next;
+    if (control_words_.longest(word.substr(at)).number != Trie::kNone && next < word.size()) {
+      VOLTA_TRY(model_->tokenize(word.substr(begin, next - begin), ids));
+      begin = next;
+    }
+    at = next;
+  }
+  return model_->tokenize(word.substr(begin), ids);
 }
 
 Result<std::vector<std::int32_t>> HfTokenizer::encode_prompt(std::string_view text) const {

@@ -22,6 +22,7 @@
 #include "io/tokenizers/normalizer.h"
 #include "io/tokenizers/post_processor.h"
 #include "io/tokenizers/pre_tokenizer.h"
+#include "io/tokenizers/trie.h"
 #include "io/tokenizers/word_cache.h"
 
 namespace volta::tokenizers {
@@ -38,6 +39,7 @@ class HfTokenizer final : public Tokenizer {
   std::int64_t vocab_size() const override;
   /// Text that is not UTF-8 is read with U+FFFD in place of what is not.
   Result<std::vector<std::int32_t>> encode(std::string_view text) const override;
+  Result<std::vector<std::int32_t>> encode_quoted(const QuotedText& prompt) const override;
   Result<std::vector<std::int32_t>> encode_prompt(std::string_view text) const override;
   std::string_view token_bytes(std::int32_t id) const override;
   std::string decode(std::span<const std::int32_t> ids) const override;
@@ -53,11 +55,19 @@ class HfTokenizer final : public Tokenizer {
   Status parse_pipeline(const JsonRef& json);
   Status parse_added_tokens(const JsonRef& json);
   Status parse_config(const JsonRef& config);
+  void find_control_words();
   void store_token_bytes();
-  Status encode_segment(std::string_view text, bool at_start, WordCache* cache,
-                        std::vector<std::int32_t>& ids) const;
-  Status encode_words(std::string_view text, bool at_start, WordCache* cache,
+  Result<std::vector<std::int32_t>> encode_text(std::string_view text,
+                                                std::span<const TextRange> quoted) const;
+  Status encode_segment(std::string_view text, bool at_start, std::span<const TextRange> quoted,
+                        WordCache* cache, std::vector<std::int32_t>& ids) const;
+  Result<std::vector<TextRange>> normalized_ranges(std::string_view text,
+                                                   std::string_view normalized,
+                                                   std::span<const TextRange> quoted) const;
+  Status encode_words(std::string_view text, bool at_start, bool quotes, WordCache* cache,
                       std::vector<std::int32_t>& ids) const;
+  bool has_control(std::span<const std::int32_t> ids) const;
+  Status encode_without_control(std::string_view word, std::vector<std::int32_t>& ids) const;
   // The string of a token for the decoder; nothing when it is skipped.
   std::optional<std::string_view> token_text(std::int32_t id, bool skip_special) const;
   std::string run_decoder(std::span<const std::int32_t> ids, bool skip_special) const;
@@ -70,6 +80,7 @@ class HfTokenizer final : public Tokenizer {
   PostProcessor post_processor_;
   Decoder decoder_;
   AddedTokens added_;
+  Trie control_words_;  // Tokens of the model's vocabulary that control it.
   std::optional<std::int32_t> end_token_;
   // With a byte-level decoder: each token's bytes, one after the other, and where they begin.
   std::string bytes_;
