@@ -35,6 +35,7 @@ struct Globals {
   std::uint64_t seed = 1;
   std::string output = "text";
   std::string profile;             ///< A file for the profile; empty: none.
+  bool raw = false;                ///< Control characters go to a terminal as they are.
   std::vector<std::string> given;  ///< The names of those that the command line has.
 
   bool has(std::string_view name) const { return std::ranges::find(given, name) != given.end(); }
@@ -91,10 +92,16 @@ Result<WeightFormat> weight_format(const Globals& globals);
 /// "5,6,7"; `flag` names it in messages.
 Result<std::vector<std::int32_t>> parse_ids(std::string_view text, std::string_view flag);
 
+/// True from the first SIGINT or SIGTERM on; a second one ends the process at once.
+bool interrupted();
+void install_signal_handlers();
+
 /// The device of one command, and the profile that is written when it ends.
 class Session {
  public:
-  static Result<Session> create(const Globals& globals);
+  /// `stop` is asked now and then whether to give up the running computation.
+  static Result<Session> create(const Globals& globals,
+                                const std::function<bool()>& stop = interrupted);
   const std::shared_ptr<Device>& device() const { return device_; }
   /// Writes the --profile file, if one was asked for.
   Status finish() const;
@@ -105,13 +112,16 @@ class Session {
   std::string profile_path_;
 };
 
-/// True from the first SIGINT or SIGTERM on; a second one ends the process at once.
-bool interrupted();
-void install_signal_handlers();
-
-/// Writes to standard output and standard error. Results go to stdout, progress to stderr.
+/// Writes a result to standard output. On a terminal, control characters are escaped (see
+/// escape_controls(); JSON stays the same JSON), unless write_raw_output() was called. When the
+/// reader of a pipe has gone, the error is remembered by output_pipe_closed().
 Status print(std::string_view text);
+void write_raw_output();
+bool output_pipe_closed();
+/// Writes a message to standard error, control characters escaped.
 void note(std::string_view text);
+/// The same for Volta's own control sequences: nothing of a file, a model or the user.
+void note_raw(std::string_view text);
 
 /// Runs a training run with its progress on standard error; SIGINT and SIGTERM end it with a
 /// checkpoint.

@@ -1,6 +1,5 @@
 // volta convert: a GGUF file to a Hugging Face folder, and back.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
 #include <memory>
@@ -10,6 +9,7 @@
 #include "command.h"
 #include "io/gguf/gguf_convert.h"
 #include "io/gguf/gguf_file.h"
+#include "status_line.h"
 #include "train/checkpoint.h"
 #include "train/run.h"
 
@@ -27,17 +27,13 @@ struct Options {
 class Counter {
  public:
   bool operator()(std::size_t done, std::size_t all) {
-    if (terminal_) note(fmt::format("\rtensor {} of {}", done + 1, all));
-    drawn_ = terminal_;
+    line_.show(fmt::format("tensor {} of {}", done + 1, all));
     return !interrupted();
   }
-  void finish() const {
-    if (drawn_) note("\n");
-  }
+  void finish() { line_.keep(); }
 
  private:
-  bool terminal_ = isatty(STDERR_FILENO) != 0;
-  bool drawn_ = false;
+  StatusLine line_;
 };
 
 Result<GgmlType> gguf_type(const std::string& name) {

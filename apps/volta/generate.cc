@@ -1,7 +1,6 @@
 // volta generate: text from a model.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -20,6 +19,7 @@
 #include "io/tokenizer.h"
 #include "nn/generator.h"
 #include "sampling_options.h"
+#include "status_line.h"
 
 namespace volta::cli {
 namespace {
@@ -215,33 +215,14 @@ void report_full_contexts(const std::vector<GenerationResult>& results, std::int
   }
 }
 
-// A line on the terminal while a long prompt is read.
-class PromptProgress {
- public:
-  void show(const PromptEvent& event, std::size_t requests) {
-    if (!terminal_) return;
-    note(fmt::format("\r\x1b[Kprompt {} of {}: {} of {} tokens", event.request + 1, requests,
-                     event.done, event.total));
-    shown_ = true;
-  }
-  void erase() {
-    if (shown_) note("\r\x1b[K");
-    shown_ = false;
-  }
-
- private:
-  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
-  bool shown_ = false;
-};
-
 // Runs the requests and writes their results.
 Result<std::vector<GenerationResult>> run(Generator& generator,
                                           std::vector<GenerationRequest>& requests,
                                           GenerationOutput& out) {
-  PromptProgress progress;
+  StatusLine line;  // While a long prompt is read.
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    requests[i].stop_when = [&out, &progress, i](std::int32_t token) {
-      progress.erase();
+    requests[i].stop_when = [&out, &line, i](std::int32_t token) {
+      line.erase();
       return out.push(i, token);
     };
   }
@@ -251,16 +232,19 @@ Result<std::vector<GenerationResult>> run(Generator& generator,
       .token = [&](const TokenEvent&) { return go_on(); },
       .prompt =
           [&](const PromptEvent& event) {
-            progress.show(event, requests.size());
+            line.show(fmt::format("prompt {} of {}: {} of {} tokens", event.request + 1,
+                                  requests.size(), event.done, event.total));
             return go_on();
           },
       .finished =
           [&](std::size_t request, const GenerationResult& result) {
+            line.erase();
             written = out.finish(request, result);
             return written.has_value();
           }};
+  line.show(fmt::format("prompt 1 of {}", requests.size()));
   auto results = generator.generate(requests, callbacks);
-  progress.erase();
+  line.erase();
   VOLTA_TRY(std::move(written));
   if (results) VOLTA_TRY(out.close(*results));
   return results;

@@ -7,9 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdlib>
-#include <iostream>
 #include <new>
+#include <sstream>
 #include <string_view>
 
 #include "base/text.h"
@@ -69,6 +70,8 @@ void add_globals(CLI::App& app, Globals& globals) {
                  "write a profile of every op: .csv, .json, .trace.json (Perfetto), else a table")
       ->check(refuse_empty)
       ->group("Global");
+  app.add_flag("--raw", globals.raw, "write control characters to a terminal as they are")
+      ->group("Global");
 }
 
 // The parser would clamp a number that is too large and wrap a negative one around: every option
@@ -103,8 +106,8 @@ void finish_commands(CLI::App& app) {
     if (!command->get_subcommands({}).empty()) continue;
     const std::string footer = command->get_footer();
     command->footer(footer + (footer.empty() ? "" : "\n") +
-                    "Also: --device, --threads, --dtype, --weights, --seed, --output, --profile "
-                    "(see volta --help)");
+                    "Also: --device, --threads, --dtype, --weights, --seed, --output, --profile, "
+                    "--raw (see volta --help)");
   }
 }
 
@@ -118,6 +121,18 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     return fmt::format("{} is not known here", flag == extras.end() ? extras.front() : *flag);
   }
   return error.what();
+}
+
+// The exit code, and a message for what went wrong. Where the reader of a pipe has gone
+// (`volta ... | head -1`), the process ends as others do then: quietly, by SIGPIPE.
+int finish(const Status& done) {
+  if (done) return 0;
+  if (output_pipe_closed()) {
+    std::signal(SIGPIPE, SIG_DFL);
+    std::raise(SIGPIPE);
+  }
+  note(fmt::format("volta: {}\n", done.error().message()));
+  return exit_code(done.error().code());
 }
 
 int run(int argc, char** argv) {
@@ -153,8 +168,9 @@ int run(int argc, char** argv) {
   try {
     app.parse(words);
   } catch (const CLI::Success& wanted) {  // --help, --version.
-    app.exit(wanted);
-    return std::cout.flush() ? 0 : exit_code(ErrorCode::kIo);
+    std::ostringstream text;
+    app.exit(wanted, text, text);
+    return finish(print(text.str()));
   } catch (const CLI::ParseError& error) {
     note(fmt::format("volta: {}\nRun with --help for what there is.\n", usage_message(app, error)));
     return kUsage;
@@ -162,10 +178,8 @@ int run(int argc, char** argv) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() > 0) globals.given.push_back("--" + option->get_lnames().front());
   }
-  const Status done = action ? action() : Status();
-  if (done) return 0;
-  note(fmt::format("volta: {}\n", done.error().message()));
-  return exit_code(done.error().code());
+  if (globals.raw) write_raw_output();
+  return finish(action ? action() : Status());
 }
 
 }  // namespace

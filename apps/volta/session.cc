@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -25,6 +26,8 @@
 namespace volta::cli {
 namespace {
 
+bool g_raw_output = false;
+bool g_output_pipe_closed = false;
 std::atomic<std::int64_t> g_first_signal = 0;  // Milliseconds of the monotonic clock; 0: none.
 
 // The second signal is final, but not what comes within a second: `timeout` and terminals signal a
@@ -162,9 +165,10 @@ Result<WeightFormat> weight_format(const Globals& globals) {
               fmt::format("--weights {}: use stored, f32, bf16, q8 or q4", globals.weights));
 }
 
-Result<Session> Session::create(const Globals& globals) {
+Result<Session> Session::create(const Globals& globals, const std::function<bool()>& stop) {
   DeviceOptions options;
   options.threads = globals.threads;
+  options.interrupted = stop;
   if (globals.device.empty()) {
     VOLTA_TRY(options.kind, DeviceKind::detect());
   } else {
@@ -198,18 +202,32 @@ bool interrupted() { return g_first_signal.load(std::memory_order_relaxed) != 0;
 void install_signal_handlers() {
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
-  std::signal(SIGPIPE, SIG_IGN);  // A closed pipe is an error of print(),
+  std::signal(SIGPIPE, SIG_IGN);  // A closed pipe is an error of print() (see main.cc),
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its largest size one of write().
 }
 
 Status print(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    return fail(ErrorCode::kIo, "cannot write to standard output");
+  static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  std::string escaped;
+  if (terminal && !g_raw_output) {
+    escaped = escape_controls(text);
+    text = escaped;
   }
-  return {};
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
+    return {};
+  }
+  const int error = errno;
+  g_output_pipe_closed = error == EPIPE;
+  return fail(ErrorCode::kIo, fmt::format("cannot write to standard output: {}",
+                                          std::generic_category().message(error)));
 }
 
-void note(std::string_view text) {
+void write_raw_output() { g_raw_output = true; }
+bool output_pipe_closed() { return g_output_pipe_closed; }
+
+void note(std::string_view text) { note_raw(escape_controls(text)); }
+
+void note_raw(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
 }

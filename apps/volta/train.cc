@@ -343,6 +343,7 @@ void add_run_flags(CLI::App& command, Flags& flags) {
 Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr<Device> device) {
   Progress progress;
   RunCallbacks callbacks;
+  callbacks.on_start = [&](std::int64_t done, std::int64_t steps) { progress.start(done, steps); };
   callbacks.on_step = [&](const StepEvent& event) { progress.step(event); };
   callbacks.on_message = [&](LogLevel level, std::string_view text) {
     progress.message(level, text);

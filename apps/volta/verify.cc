@@ -1,6 +1,5 @@
 // volta verify: whether a model, or every checkpoint of a run, is what it says it is.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -14,6 +13,7 @@
 #include "base/text.h"
 #include "command.h"
 #include "io/model_check.h"
+#include "status_line.h"
 #include "train/checkpoint.h"
 
 namespace volta::cli {
@@ -45,18 +45,18 @@ Result<std::vector<std::string>> folders_of(const std::string& path) {
 
 Result<Verified> verify_folder(const std::string& path, ThreadPool& pool) {
   const double begun = monotonic_seconds();
-  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  StatusLine line;
   double drawn_at = begun;
   const auto go_on = [&](std::int64_t bytes) {
     const double now = monotonic_seconds();
-    if (terminal && now - drawn_at > 0.1) {
-      note(fmt::format("\r\033[K{}: {}", path, format_bytes(bytes)));
+    if (now - drawn_at > 0.1) {
+      line.show(fmt::format("{}: {}", path, format_bytes(bytes)));
       drawn_at = now;
     }
     return !interrupted();
   };
   auto check = check_model(path, pool, go_on);
-  if (drawn_at > begun) note("\r\033[K");
+  line.erase();
   if (!check) return std::unexpected(std::move(check).error());
   for (const Error& error : check_checkpoint(path)) {
     const bool contradiction = error.code() == ErrorCode::kMismatch;

@@ -32,6 +32,13 @@ class Command {
   std::string err_path_;
 };
 
+/// Runs it with a terminal as standard input, output and error, and collects in `out` all that
+/// the terminal was given.
+CommandResult run_on_terminal(const std::vector<std::string>& arguments,
+                              const std::string& directory);
+/// Runs a shell command, in which "$VOLTA" is the binary.
+CommandResult run_shell(const std::string& script, const std::string& directory);
+
 /// Starts and waits.
 CommandResult run_volta(const std::vector<std::string>& arguments, const std::string& directory,
                         const std::map<std::string, std::string>& environment = {});
