@@ -249,7 +249,12 @@ TEST_F(ChatTest, AStopStringEndsAnAnswer) {
   const auto whole = turns(talk("Hello\n"));
   const std::string content = whole.at(0)["content"];
   ASSERT_GT(content.size(), 4U);
-  const std::string stop = content.substr(2, 2);
+  std::size_t at = 1;  // Two whole characters behind the first.
+  const auto is_ascii = [&](std::size_t i) {
+    return static_cast<unsigned char>(content[i]) < 0x80;
+  };
+  while (at + 2 < content.size() && !(is_ascii(at) && is_ascii(at + 1))) ++at;
+  const std::string stop = content.substr(at, 2);
   const auto cut = turns(talk("Hello\n", {"--stop", stop}));
   EXPECT_EQ(cut.at(0)["content"], content.substr(0, content.find(stop)));
   EXPECT_EQ(cut.at(0)["stop_reason"], "stop_string");
