@@ -7,9 +7,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <iostream>
-#include <new>
 #include <string_view>
 
 #include "base/text.h"
@@ -20,13 +18,6 @@ namespace volta::cli {
 namespace {
 
 constexpr int kUsage = 2;
-
-// Bounded bookkeeping uses std containers; when even that finds no memory the process ends here.
-void on_out_of_memory() {
-  constexpr std::string_view kMessage = "volta: out of memory\n";
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
-  std::_Exit(exit_code(ErrorCode::kOutOfMemory));
-}
 
 // The permanent aliases: `volta --bench-infer ...`, `volta --tune-matmul ...`, `volta --demo ...`.
 std::vector<std::string> expand_aliases(int argc, char** argv) {
@@ -186,7 +177,6 @@ void occupy_closed_streams() {
 
 int main(int argc, char** argv) {
   occupy_closed_streams();
-  std::set_new_handler(volta::cli::on_out_of_memory);
   volta::cli::install_signal_handlers();
   return volta::cli::run(argc, argv);
 }
