@@ -69,30 +69,30 @@ void note_clipped(std::span<const std::int64_t> lengths, std::int64_t tokens,
   }
 }
 
-void add_bench_runs(CLI::App& command, BenchRuns& runs, const std::string& flag,
+void add_bench_runs(Command& command, BenchRuns& runs, const std::string& flag,
                     std::span<const std::int64_t> usual) {
   constexpr std::int64_t kMost = 100000;
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
   command.add_option("--runs", runs.runs, fmt::format("measured runs (default {})", runs.runs))
-      ->check(CLI::Range(std::int64_t{1}, kMost));
+      ->check(range(std::int64_t{1}, kMost));
   command
       .add_option("--warmup", runs.warmup,
                   fmt::format("runs before them (default {})", runs.warmup))
-      ->check(CLI::Range(std::int64_t{0}, kMost));
+      ->check(range(std::int64_t{0}, kMost));
   command
       .add_option("--tokens", runs.tokens,
                   fmt::format("tokens to generate a run (default {})", runs.tokens))
-      ->check(CLI::Range(kFewestTokens, kMostTokens));
+      ->check(range(kFewestTokens, kMostTokens));
   command
       .add_option(flag, runs.lengths,
                   fmt::format("prompt lengths (default {})", fmt::join(usual, ",")))
       ->delimiter(',')
       ->take_all()
-      ->check(CLI::Range(std::int64_t{1}, kMostTokens));
+      ->check(range(std::int64_t{1}, kMostTokens));
 }
 
-void add_bench(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* bench = app.add_subcommand("bench", "measure");
+void add_bench(Command& app, Globals& globals, Action& action) {
+  Command* bench = app.add_subcommand("bench", "measure");
   bench->require_subcommand(1);
   add_bench_infer(*bench, globals, action);
   add_bench_model(*bench, globals, action);

@@ -13,8 +13,8 @@
 
 namespace volta::cli {
 
-void add_bench_infer(CLI::App& bench, Globals& globals, Action& action);
-void add_bench_model(CLI::App& bench, Globals& globals, Action& action);
+void add_bench_infer(Command& bench, Globals& globals, Action& action);
+void add_bench_model(Command& bench, Globals& globals, Action& action);
 
 /// The value below which a share q of the values lies; 0 for none.
 double quantile(std::vector<double> values, double q);
@@ -40,7 +40,7 @@ struct BenchRuns {
   std::int64_t tokens = 32;
   std::vector<std::int64_t> lengths = {};  ///< Empty: the usual ones, as far as the context goes.
 };
-void add_bench_runs(CLI::App& command, BenchRuns& runs, const std::string& flag,
+void add_bench_runs(Command& command, BenchRuns& runs, const std::string& flag,
                     std::span<const std::int64_t> usual);
 
 }  // namespace volta::cli

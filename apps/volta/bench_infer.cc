@@ -225,9 +225,8 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
   }
 }
 
-void add_bench_infer(CLI::App& bench, Globals& globals, Action& action) {
-  CLI::App* command =
-      bench.add_subcommand("infer", "what a token costs, with and without KV cache");
+void add_bench_infer(Command& bench, Globals& globals, Action& action) {
+  Command* command = bench.add_subcommand("infer", "what a token costs, with and without KV cache");
   auto options = std::make_shared<BenchInferOptions>();
   command->add_option("model", options->model,
                       "model folder or run (default: the default TinyLm with random weights)");

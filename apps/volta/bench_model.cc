@@ -203,8 +203,8 @@ Status bench_model(const Globals& globals, const Options& options) {
 
 }  // namespace
 
-void add_bench_model(CLI::App& bench, Globals& globals, Action& action) {
-  CLI::App* command = bench.add_subcommand("model", "how fast a model reads prompts and generates");
+void add_bench_model(Command& bench, Globals& globals, Action& action) {
+  Command* command = bench.add_subcommand("model", "how fast a model reads prompts and generates");
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, run or .gguf file")->required();
   add_bench_runs(*command, options->runs, "--prompt", kUsualPrompts);

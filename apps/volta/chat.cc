@@ -366,12 +366,13 @@ Status chat(const Globals& globals, const Options& options) {
 
 }  // namespace
 
-void add_chat(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("chat", "talk with a model that has a chat template");
+void add_chat(Command& app, Globals& globals, Action& action) {
+  Command* command = app.add_subcommand("chat", "talk with a model that has a chat template");
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder or .gguf file")->required();
-  command->add_option("--system", options->system, "the system message");
-  command->add_option("-p,--prompt", options->prompt, "answer this message, then end");
+  command->add_option("--system", options->system, "the system message")->allow_empty();
+  command->add_option("-p,--prompt", options->prompt, "answer this message, then end")
+      ->allow_empty();
   command->add_option("--messages", options->messages_file,
                       "answer this conversation, then end: a JSON array of messages");
   command->add_option("--tools", options->tools_file, "functions for the template: a JSON array");
@@ -382,12 +383,12 @@ void add_chat(CLI::App& app, Globals& globals, Action& action) {
                    "NAME=VALUE for the template, e.g. enable_thinking=false; may be repeated")
       ->allow_extra_args(false)
       ->take_all();
-  command->add_flag("--render", options->render, "print the prompt and end; runs no model");
+  Option* render =
+      command->add_flag("--render", options->render, "print the prompt and end; runs no model");
   command->add_option("-n,--tokens", options->tokens, "new tokens a turn (default 512)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
+      ->check(range(std::int64_t{1}, std::int64_t{1} << 31));
   add_sampling_options(*command, options->sampling);
-  add_kv_cache_dtype(*command, options->kv_cache_dtype);
-  command->get_option("--kv-cache-dtype")->excludes("--render");
+  add_kv_cache_dtype(*command, options->kv_cache_dtype)->excludes(render);
   command->add_flag("-v,--verbose", options->verbose, "report tokens on stderr");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return chat(globals, *options); };

@@ -2,7 +2,6 @@
 // runs on, and how an Error becomes an exit code. One file a subcommand includes this and no other.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -17,6 +16,7 @@
 #include "device/device.h"
 #include "device/profiling_device.h"
 #include "nn/transformer.h"
+#include "options.h"
 #include "tensor/dtype.h"
 #include "tensor/encoding.h"
 #include "train/run.h"
@@ -44,24 +44,24 @@ struct Globals {
 using Action = std::function<Status()>;
 
 // Each registers its subcommand, and sets `action` when the command line names it.
-void add_train(CLI::App& app, Globals& globals, Action& action);
-void add_generate(CLI::App& app, Globals& globals, Action& action);
-void add_chat(CLI::App& app, Globals& globals, Action& action);
-void add_convert(CLI::App& app, Globals& globals, Action& action);
-void add_eval(CLI::App& app, Globals& globals, Action& action);
-void add_logits(CLI::App& app, Globals& globals, Action& action);
-void add_verify(CLI::App& app, Globals& globals, Action& action);
-void add_quantize(CLI::App& app, Globals& globals, Action& action);
-void add_merge(CLI::App& app, Globals& globals, Action& action);
-void add_bench(CLI::App& app, Globals& globals, Action& action);
-void add_tune(CLI::App& app, Globals& globals, Action& action);
-void add_inspect(CLI::App& app, Globals& globals, Action& action);
-void add_graph(CLI::App& app, Globals& globals, Action& action);
-void add_devices(CLI::App& app, Globals& globals, Action& action);
-void add_version(CLI::App& app, Globals& globals, Action& action);
-void add_demo(CLI::App& app, Globals& globals, Action& action);
-void add_tokenize(CLI::App& app, Globals& globals, Action& action);
-void add_tokenizer(CLI::App& app, Globals& globals, Action& action);
+void add_train(Command& app, Globals& globals, Action& action);
+void add_generate(Command& app, Globals& globals, Action& action);
+void add_chat(Command& app, Globals& globals, Action& action);
+void add_convert(Command& app, Globals& globals, Action& action);
+void add_eval(Command& app, Globals& globals, Action& action);
+void add_logits(Command& app, Globals& globals, Action& action);
+void add_verify(Command& app, Globals& globals, Action& action);
+void add_quantize(Command& app, Globals& globals, Action& action);
+void add_merge(Command& app, Globals& globals, Action& action);
+void add_bench(Command& app, Globals& globals, Action& action);
+void add_tune(Command& app, Globals& globals, Action& action);
+void add_inspect(Command& app, Globals& globals, Action& action);
+void add_graph(Command& app, Globals& globals, Action& action);
+void add_devices(Command& app, Globals& globals, Action& action);
+void add_version(Command& app, Globals& globals, Action& action);
+void add_demo(Command& app, Globals& globals, Action& action);
+void add_tokenize(Command& app, Globals& globals, Action& action);
+void add_tokenizer(Command& app, Globals& globals, Action& action);
 
 /// The documented exit code of an error.
 int exit_code(ErrorCode code);
@@ -83,7 +83,7 @@ Result<DType> compute_dtype(const Globals& globals);
 /// f32, bf16 or f16; `flag` names it in messages.
 Result<DType> float_type(std::string_view word, std::string_view flag);
 /// --kv-cache-dtype, for a command that generates with a KV cache.
-void add_kv_cache_dtype(CLI::App& command, std::string& word);
+Option* add_kv_cache_dtype(Command& command, std::string& word);
 Result<DType> kv_cache_dtype(const std::string& word);
 /// --weights: what a model that only runs keeps them as. "stored" rounds to the compute type.
 Result<WeightFormat> weight_format(const Globals& globals);

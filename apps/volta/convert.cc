@@ -99,8 +99,8 @@ Status convert(const Globals& globals, const Options& options) {
 
 }  // namespace
 
-void add_convert(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("convert", "between GGUF files and model folders");
+void add_convert(Command& app, Globals& globals, Action& action) {
+  Command* command = app.add_subcommand("convert", "between GGUF files and model folders");
   auto options = std::make_shared<Options>();
   command->add_option("in", options->in, "a .gguf file, a model folder, or the folder of a run")
       ->required();

@@ -134,8 +134,8 @@ Status demo(const Globals& globals, const Options& options) {
 
 }  // namespace
 
-void add_demo(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command =
+void add_demo(Command& app, Globals& globals, Action& action) {
+  Command* command =
       app.add_subcommand("demo", "train a small model for a minute, generate, measure");
   auto options = std::make_shared<Options>();
   command->add_option("--text", options->text,
@@ -143,7 +143,7 @@ void add_demo(CLI::App& app, Globals& globals, Action& action) {
   command->add_option("--out", options->out, "folder for the model (default: a new one in TMPDIR)")
       ->check(refuse_empty);
   command->add_option("--steps", options->steps, "updates (default: about a minute of them)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+      ->check(range(std::int64_t{1}, std::int64_t{1} << 40));
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return demo(globals, *options); };
   });

@@ -45,8 +45,8 @@ Status list_devices(const Globals& globals) {
 
 }  // namespace
 
-void add_devices(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("devices", "list the devices Volta can run on here");
+void add_devices(Command& app, Globals& globals, Action& action) {
+  Command* command = app.add_subcommand("devices", "list the devices Volta can run on here");
   command->callback([&] { action = [&globals] { return list_devices(globals); }; });
 }
 

@@ -194,8 +194,8 @@ Status evaluate(const Globals& globals, const Options& options) {
 
 }  // namespace
 
-void add_eval(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("eval", "loss and perplexity of a model on texts");
+void add_eval(Command& app, Globals& globals, Action& action) {
+  Command* command = app.add_subcommand("eval", "loss and perplexity of a model on texts");
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
@@ -205,15 +205,15 @@ void add_eval(CLI::App& app, Globals& globals, Action& action) {
       ->allow_extra_args(false)
       ->take_all();
   command->add_option("--batch", options->batch, "windows at once (default: 8 or 8192 tokens)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{4096}));
+      ->check(range(std::int64_t{1}, std::int64_t{4096}));
   command
       ->add_option("--context", options->context,
                    "tokens a window (default: the model's, at most 4096)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
+      ->check(range(std::int64_t{1}, std::int64_t{1} << 24));
   command
       ->add_option("--stride", options->stride,
                    "tokens between windows: each scores its last N (default: the context)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
+      ->check(range(std::int64_t{1}, std::int64_t{1} << 24));
   command
       ->add_option("--val-fraction", options->val_fraction,
                    "evaluate only this last part of the text (default 1)")

@@ -318,34 +318,34 @@ Status generate(const Globals& globals, Options& options) {
 
 }  // namespace
 
-void add_generate(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("generate", "generate text from a model");
+void add_generate(Command& app, Globals& globals, Action& action) {
+  Command* command = app.add_subcommand("generate", "generate text from a model");
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
   command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run");
   command->add_option("-p,--prompt", options->prompts, "text to continue; repeat it for a batch")
       ->allow_extra_args(false)
-      ->take_all();
+      ->take_all()
+      ->allow_empty();
   command->add_option("--ids", options->ids, "a prompt as token ids, e.g. 5,6,7")
       ->allow_extra_args(false)
       ->take_all();
   command->add_option("--prompts-file", options->prompts_file,
                       "prompts, one a line; .jsonl: {\"prompt\": ...} or {\"ids\": [...]}");
   command->add_option("-n,--tokens", options->tokens, "new tokens a prompt (default 256)")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31));
+      ->check(range(std::int64_t{0}, std::int64_t{1} << 31));
   add_sampling_options(*command, options->sampling);
   command->add_flag("--ignore-eos", options->ignore_eos, "do not end at the model's end tokens");
   command
       ->add_option("--logprobs", options->logprobs,
                    "tell the K likeliest tokens at each place (json)")
-      ->check(CLI::Range(0, 1 << 20));
+      ->check(range(0, 1 << 20));
   command->add_option("--slots", options->slots, "prompts that run at once (default: up to 16)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
-  CLI::Option* const no_cache = command->add_flag("--no-kv-cache", options->no_kv_cache,
-                                                  "compute the whole prefix every token");
-  add_kv_cache_dtype(*command, options->kv_cache_dtype);
-  no_cache->excludes("--kv-cache-dtype");
+      ->check(range(std::int64_t{1}, std::int64_t{65536}));
+  Option* no_cache = command->add_flag("--no-kv-cache", options->no_kv_cache,
+                                       "compute the whole prefix every token");
+  add_kv_cache_dtype(*command, options->kv_cache_dtype)->excludes(no_cache);
   command->add_flag("-v,--verbose", options->verbose, "report settings, memory and time on stderr");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return generate(globals, *options); };

@@ -110,16 +110,16 @@ Status show(const Globals& globals, const Options& options) {
 
 }  // namespace
 
-void add_graph(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand(
+void add_graph(Command& app, Globals& globals, Action& action) {
+  Command* command = app.add_subcommand(
       "graph", "the graph a model really runs: ops, shapes, bytes, flops, arena offsets");
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder or run (default: the default TinyLm)");
   command->add_option("--phase", options->phase, "train, eval, prefill or decode (default)");
   command->add_option("--batch", options->batch, "sequences (default: the run's, or 1)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
+      ->check(range(std::int64_t{1}, std::int64_t{65536}));
   command->add_option("--tokens", options->tokens, "tokens a sequence, or rows of a prefill chunk")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
+      ->check(range(std::int64_t{1}, std::int64_t{1} << 24));
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return show(globals, *options); };
   });

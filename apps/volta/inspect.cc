@@ -167,15 +167,15 @@ Status inspect(const Globals& globals, const Options& options) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("inspect", "what a model is made of");
+void add_inspect(Command& app, Globals& globals, Action& action) {
+  Command* command = app.add_subcommand("inspect", "what a model is made of");
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
   command->add_option("--context", options->context, "tokens for the memory estimate")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
+      ->check(range(std::int64_t{1}, std::int64_t{1} << 24));
   command->add_option("--batch", options->batch, "sequences for the memory estimate")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
+      ->check(range(std::int64_t{1}, std::int64_t{65536}));
   add_kv_cache_dtype(*command, options->kv_cache_dtype);
   command->add_flag("--tensors", options->tensors, "list every tensor");
   command->callback([&globals, &action, options] {

@@ -77,8 +77,8 @@ Status logits(const Globals& globals, const Options& options) {
 
 }  // namespace
 
-void add_logits(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("logits", "a model's logits of given token ids");
+void add_logits(Command& app, Globals& globals, Action& action) {
+  Command* command = app.add_subcommand("logits", "a model's logits of given token ids");
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();

@@ -69,8 +69,8 @@ Status merge(const Globals& globals, const Options& options) {
 
 }  // namespace
 
-void add_merge(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("merge", "merge a LoRA adapter into its model");
+void add_merge(Command& app, Globals& globals, Action& action) {
+  Command* command = app.add_subcommand("merge", "merge a LoRA adapter into its model");
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();

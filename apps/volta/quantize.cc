@@ -137,8 +137,8 @@ Status quantize(const Globals& globals, const Options& options) {
 
 }  // namespace
 
-void add_quantize(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command =
+void add_quantize(Command& app, Globals& globals, Action& action) {
+  Command* command =
       app.add_subcommand("quantize", "write a model with narrower weights: --weights q8|q4|bf16");
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
@@ -146,10 +146,10 @@ void add_quantize(CLI::App& app, Globals& globals, Action& action) {
   command->add_option("--out", options->out, "folder of the new model")
       ->required()
       ->check(refuse_empty);
-  CLI::Option* data =
+  Option* data =
       command->add_option("--data", options->data, "text: report the loss on it before and after");
   command->add_option("--context", options->context, "window of the loss, in tokens")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
+      ->check(range(std::int64_t{1}, std::int64_t{1} << 24))
       ->needs(data);
   command
       ->add_option("--val-fraction", options->val_fraction,

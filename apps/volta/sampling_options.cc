@@ -9,10 +9,10 @@ constexpr float kDefaultTemperature = 0.8f;
 
 }  // namespace
 
-void add_sampling_options(CLI::App& command, SamplingOptions& options) {
+void add_sampling_options(Command& command, SamplingOptions& options) {
   command.add_option("--temperature", options.temperature, "0 is greedy (default 0.8)");
   command.add_option("--top-k", options.top_k, "keep the k likeliest tokens; 0: all")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 24));
+      ->check(range(std::int64_t{0}, std::int64_t{1} << 24));
   command.add_option("--top-p", options.top_p, "keep the likeliest tokens of this total; 1: all");
   command.add_option("--min-p", options.min_p, "drop tokens below this share of the likeliest");
   command.add_option("--repetition-penalty", options.repetition_penalty,
@@ -23,7 +23,8 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
                      "off a logit if the output has the token; 0: none");
   command.add_option("--stop", options.stop, "end before this text; may be repeated")
       ->allow_extra_args(false)
-      ->take_all();
+      ->take_all()
+      ->allow_empty();
 }
 
 Result<SamplingParams> sampling_params(const SamplingOptions& options,

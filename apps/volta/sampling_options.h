@@ -2,7 +2,6 @@
 // the model's own settings say where a flag does not.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include "io/generation_config.h"
 #include "io/tokenizer.h"
 #include "nn/generator.h"
+#include "options.h"
 
 namespace volta::cli {
 
@@ -25,7 +25,7 @@ struct SamplingOptions {
   std::vector<std::string> stop;
 };
 
-void add_sampling_options(CLI::App& command, SamplingOptions& options);
+void add_sampling_options(Command& command, SamplingOptions& options);
 
 /// kInvalidArgument for what validate(SamplingParams) refuses.
 Result<SamplingParams> sampling_params(const SamplingOptions& options,

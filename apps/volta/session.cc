@@ -140,9 +140,10 @@ Result<DType> float_type(std::string_view word, std::string_view flag) {
   return fail(ErrorCode::kInvalidArgument, fmt::format("{} {}: use f32, bf16 or f16", flag, word));
 }
 
-void add_kv_cache_dtype(CLI::App& command, std::string& word) {
-  command.add_option("--kv-cache-dtype", word,
-                     "what the KV cache keeps: f32 (default), or bf16 or f16 in half the memory");
+Option* add_kv_cache_dtype(Command& command, std::string& word) {
+  return command.add_option(
+      "--kv-cache-dtype", word,
+      "what the KV cache keeps: f32 (default), or bf16 or f16 in half the memory");
 }
 
 Result<DType> kv_cache_dtype(const std::string& word) {

@@ -118,16 +118,18 @@ Status train(const Globals& globals, const TrainOptions& options) {
 
 }  // namespace
 
-void add_tokenize(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("tokenize", "text to token ids, and back");
+void add_tokenize(Command& app, Globals& globals, Action& action) {
+  Command* command = app.add_subcommand("tokenize", "text to token ids, and back");
   auto options = std::make_shared<TokenizeOptions>();
   command->add_option("tokenizer", options->tokenizer, "tokenizer.json, or a model folder")
       ->required();
-  CLI::Option* text =
-      command->add_option("text", options->text, "text to encode (default: standard input)");
-  CLI::Option* file = command->add_option("--file", options->file, "encode a file instead");
-  CLI::Option* decode =
-      command->add_option("--decode", options->ids, "ids to decode instead, e.g. 5,6,7");
+  Option* text =
+      command->add_option("text", options->text, "text to encode (default: standard input)")
+          ->allow_empty();
+  Option* file = command->add_option("--file", options->file, "encode a file instead");
+  Option* decode =
+      command->add_option("--decode", options->ids, "ids to decode instead, e.g. 5,6,7")
+          ->allow_empty();
   file->excludes(text);
   decode->excludes(text)->excludes(file);
   command
@@ -141,10 +143,10 @@ void add_tokenize(CLI::App& app, Globals& globals, Action& action) {
   });
 }
 
-void add_tokenizer(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* parent = app.add_subcommand("tokenizer", "make a tokenizer");
+void add_tokenizer(Command& app, Globals& globals, Action& action) {
+  Command* parent = app.add_subcommand("tokenizer", "make a tokenizer");
   parent->require_subcommand(1);
-  CLI::App* command = parent->add_subcommand("train", "learn a byte-level BPE from a text");
+  Command* command = parent->add_subcommand("train", "learn a byte-level BPE from a text");
   auto options = std::make_shared<TrainOptions>();
   auto& training = options->training;
   command->add_option("--data", options->data, "text file")->required();
@@ -153,7 +155,7 @@ void add_tokenizer(CLI::App& app, Globals& globals, Action& action) {
       ->check(refuse_empty);
   command->add_option("--vocab", training.vocab_size, "tokens in all (default 8192)");
   command->add_option("--min-count", training.min_count, "least count of a pair (default 2)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+      ->check(range(std::int64_t{1}, std::int64_t{1} << 40));
   command
       ->add_option("--special", training.special_tokens,
                    "a special token; may be repeated (default <|endoftext|>)")

@@ -259,7 +259,7 @@ Status run_training(const Globals& globals, const Flags& flags) {
   return print(output == Output::kJson ? result_json(result) : result_text(result));
 }
 
-void add_model_flags(CLI::App& command, Flags& flags) {
+void add_model_flags(Command& command, Flags& flags) {
   const char* group = "Model";
   command.add_option("--tokenizer", flags.tokenizer, "byte, char or a tokenizer.json")
       ->group(group);
@@ -284,7 +284,7 @@ void add_model_flags(CLI::App& command, Flags& flags) {
   command.add_option("--init", flags.init, "start from this model folder")->group(group);
 }
 
-void add_training_flags(CLI::App& command, Flags& flags) {
+void add_training_flags(Command& command, Flags& flags) {
   const char* group = "Training";
   command.add_option("--batch", flags.batch, "sequences a micro-batch")->group(group);
   command.add_option("--steps", flags.steps, "updates")->group(group);
@@ -302,7 +302,7 @@ void add_training_flags(CLI::App& command, Flags& flags) {
   command.add_option("--clip", flags.clip, "largest gradient norm; 0: any")->group(group);
 }
 
-void add_lora_flags(CLI::App& command, Flags& flags) {
+void add_lora_flags(Command& command, Flags& flags) {
   const char* group = "LoRA (an adapter for --init's model is trained, not its weights)";
   command.add_option("--lora-rank", flags.lora_rank, "rank of the adapter")->group(group);
   command.add_option("--lora-alpha", flags.lora_alpha, "scale times rank (default: 2 rank)")
@@ -316,7 +316,7 @@ void add_lora_flags(CLI::App& command, Flags& flags) {
   command.add_flag("--lora-rslora", flags.lora_rslora, "scale by alpha / sqrt(rank)")->group(group);
 }
 
-void add_run_flags(CLI::App& command, Flags& flags) {
+void add_run_flags(Command& command, Flags& flags) {
   const char* group = "Run";
   command.add_option("--data", flags.data, "text file, or X.safetensors with input_ids")
       ->group(group);
@@ -353,8 +353,8 @@ Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr
   return result;
 }
 
-void add_train(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("train", "train a model");
+void add_train(Command& app, Globals& globals, Action& action) {
+  Command* command = app.add_subcommand("train", "train a model");
   auto flags = std::make_shared<Flags>();
   add_run_flags(*command, *flags);
   add_model_flags(*command, *flags);

@@ -298,26 +298,26 @@ Status import_from(const Globals& globals, const std::string& file) {
   return print(fmt::format("{} read, now in {}\n", shapes(entries.size()), cache.path()));
 }
 
-void add_model_options(CLI::App& command, ModelWork& work) {
-  const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 24);
+void add_model_options(Command& command, ModelWork& work) {
+  const auto count = range(std::int64_t{1}, std::int64_t{1} << 24);
   command.add_option("--model", work.model, "every product that this model runs");
   command.add_option("--preset", work.preset, "every product of a model of this preset");
   command
       .add_option("--phase", work.phase,
                   "with --model or --preset: decode, prompt, train or all (default)")
-      ->check(CLI::IsMember({"decode", "prompt", "train", "all"}));
+      ->check(one_of({"decode", "prompt", "train", "all"}));
   command.add_option("--batch", work.batch, "sequences in training (default: the run's, or 4)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
+      ->check(range(std::int64_t{1}, std::int64_t{65536}));
   command.add_option("--tokens", work.tokens, "of each of them (default: the run's, or 256)")
       ->check(count);
   command.add_option("--vocab", work.vocab, "with --preset: tokens of the text (default 256)")
       ->check(count);
 }
 
-void add_matmul(CLI::App& tune, Globals& globals, Action& action) {
-  CLI::App* command = tune.add_subcommand("matmul", "find the best parameters of matrix products");
+void add_matmul(Command& tune, Globals& globals, Action& action) {
+  Command* command = tune.add_subcommand("matmul", "find the best parameters of matrix products");
   auto options = std::make_shared<Options>();
-  const auto size = CLI::Range(std::int64_t{1}, tuner::kMostDim);
+  const auto size = range(std::int64_t{1}, tuner::kMostDim);
   command->add_option("--dim", options->dim, "a square product of this size")->check(size);
   command->add_option("--m", options->m, "rows of a and c")->check(size);
   command->add_option("--n", options->n, "columns of b and c")->check(size);
@@ -328,9 +328,9 @@ void add_matmul(CLI::App& tune, Globals& globals, Action& action) {
   command->add_flag("--transpose-b", options->transpose_b, "b plain, as b[n, k]");
   add_model_options(*command, options->work);
   command->add_option("--runs", options->runs, "times default and best are compared (default 15)")
-      ->check(CLI::Range(1, 100000));
+      ->check(range(1, 100000));
   command->add_option("--budget", options->budget, "seconds a shape may take (default 8)")
-      ->check(CLI::Range(0.01, 86400.0));
+      ->check(range(0.01, 86400.0));
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return tune_matmul(globals, *options); };
   });
@@ -338,8 +338,8 @@ void add_matmul(CLI::App& tune, Globals& globals, Action& action) {
 
 }  // namespace
 
-void add_tune(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* tune = app.add_subcommand("tune", "fit the CPU's matrix products to this machine");
+void add_tune(Command& app, Globals& globals, Action& action) {
+  Command* tune = app.add_subcommand("tune", "fit the CPU's matrix products to this machine");
   tune->require_subcommand(1);
   add_matmul(*tune, globals, action);
   tune->add_subcommand("show", "what is tuned")->callback([&globals, &action] {
@@ -349,12 +349,12 @@ void add_tune(CLI::App& app, Globals& globals, Action& action) {
     action = [&globals] { return clear(globals); };
   });
   auto file = std::make_shared<std::string>();
-  CLI::App* exporting = tune->add_subcommand("export", "write it to a file");
+  Command* exporting = tune->add_subcommand("export", "write it to a file");
   exporting->add_option("file", *file, "file to write")->required()->check(refuse_empty);
   exporting->callback([&globals, &action, file] {
     action = [&globals, file] { return export_to(globals, *file); };
   });
-  CLI::App* importing = tune->add_subcommand("import", "add what such a file holds");
+  Command* importing = tune->add_subcommand("import", "add what such a file holds");
   importing->add_option("file", *file, "file of `volta tune export`")->required();
   importing->callback([&globals, &action, file] {
     action = [&globals, file] { return import_from(globals, *file); };

@@ -158,8 +158,8 @@ Status verify(const Globals& globals, const Options& options) {
 
 }  // namespace
 
-void add_verify(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("verify", "check a model, or the checkpoints of a run");
+void add_verify(Command& app, Globals& globals, Action& action) {
+  Command* command = app.add_subcommand("verify", "check a model, or the checkpoints of a run");
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();

@@ -9,8 +9,8 @@
 
 namespace volta::cli {
 
-void add_version(CLI::App& app, Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("version", "print the version and what it was built for");
+void add_version(Command& app, Globals& globals, Action& action) {
+  Command* command = app.add_subcommand("version", "print the version and what it was built for");
   command->callback([&globals, &action] {
     action = [&globals]() -> Status {
       VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));

@@ -1,0 +1,203 @@
+#include "options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "base/text.h"
+
+namespace volta::cli {
+namespace {
+
+Check check_of(const CLI::Validator& validator) {
+  return {.refusal = [validator](const std::string& text) { return validator(text); },
+          .description = validator.get_description()};
+}
+
+// CLI11 would clamp a number that is too large and wrap a negative one around: every option that
+// takes whole numbers is checked as text first.
+std::string check_whole(const std::string& text, bool negative) {
+  const auto refusal = [&](const auto& parsed) {
+    return parsed ? std::string() : std::string(parsed.error().message());
+  };
+  return negative ? refusal(parse_int<std::int64_t>(text, "value"))
+                  : refusal(parse_int<std::uint64_t>(text, "value"));
+}
+
+// An empty value would count as none: of a shell variable that is not set.
+std::string refuse_nothing(const std::string& text) { return text.empty() ? "give a value" : ""; }
+
+// What is wrong with the command line, in one line that names it.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> extras = app.remaining(true);
+  const bool command_missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (!extras.empty() && (command_missing || dynamic_cast<const CLI::ExtrasError*>(&error))) {
+    const auto flag = std::find_if(extras.begin(), extras.end(),
+                                   [](const std::string& word) { return word.starts_with("-"); });
+    return fmt::format("{} is not known here", flag == extras.end() ? extras.front() : *flag);
+  }
+  return error.what();
+}
+
+}  // namespace
+
+Check range(int least, int most) { return check_of(CLI::Range(least, most)); }
+Check range(std::int64_t least, std::int64_t most) { return check_of(CLI::Range(least, most)); }
+Check range(double least, double most) { return check_of(CLI::Range(least, most)); }
+Check one_of(const std::vector<std::string>& words) { return check_of(CLI::IsMember(words)); }
+
+Option* Option::required() {
+  option_->required();
+  return this;
+}
+
+Option* Option::check(const Check& check) {
+  option_->check(check.refusal, check.description);
+  return this;
+}
+
+Option* Option::check(const Refusal& refusal) {
+  option_->check(refusal);
+  return this;
+}
+
+Option* Option::group(std::string_view name) {
+  option_->group(std::string(name));
+  return this;
+}
+
+Option* Option::excludes(const Option* other) {
+  option_->excludes(other->option_);
+  return this;
+}
+
+Option* Option::needs(const Option* other) {
+  option_->needs(other->option_);
+  return this;
+}
+
+Option* Option::allow_extra_args(bool allow) {
+  option_->allow_extra_args(allow);
+  return this;
+}
+
+Option* Option::take_all() {
+  option_->take_all();
+  return this;
+}
+
+Option* Option::delimiter(char between) {
+  option_->delimiter(between);
+  return this;
+}
+
+Option* Option::allow_empty() {
+  may_be_empty_ = true;
+  return this;
+}
+
+void Option::add_common_checks() const {
+  const bool takes_value = option_->get_items_expected_max() > 0;
+  if (takes_value && !may_be_empty_) option_->check(refuse_nothing);
+  const std::string type = option_->get_type_name();
+  const bool negative = type.starts_with("INT");
+  if (!negative && !type.starts_with("UINT")) return;
+  option_->check([=](const std::string& text) { return check_whole(text, negative); });
+}
+
+Command* Command::add_subcommand(std::string_view name, std::string_view description) {
+  return &commands_.emplace_back(app_->add_subcommand(std::string(name), std::string(description)));
+}
+
+Command* Command::require_subcommand(int count) {
+  app_->require_subcommand(count);
+  return this;
+}
+
+template <typename T>
+Option* Command::add_option(std::string_view names, T& variable, std::string_view description) {
+  return &options_.emplace_back(
+      app_->add_option(std::string(names), variable, std::string(description)));
+}
+
+// The types that options bind.
+template Option* Command::add_option(std::string_view, std::string&, std::string_view);
+template Option* Command::add_option(std::string_view, std::int32_t&, std::string_view);
+template Option* Command::add_option(std::string_view, std::int64_t&, std::string_view);
+template Option* Command::add_option(std::string_view, std::uint64_t&, std::string_view);
+template Option* Command::add_option(std::string_view, float&, std::string_view);
+template Option* Command::add_option(std::string_view, double&, std::string_view);
+template Option* Command::add_option(std::string_view, std::optional<std::string>&,
+                                     std::string_view);
+template Option* Command::add_option(std::string_view, std::optional<std::int32_t>&,
+                                     std::string_view);
+template Option* Command::add_option(std::string_view, std::optional<std::int64_t>&,
+                                     std::string_view);
+template Option* Command::add_option(std::string_view, std::optional<float>&, std::string_view);
+template Option* Command::add_option(std::string_view, std::optional<double>&, std::string_view);
+template Option* Command::add_option(std::string_view, std::vector<std::string>&, std::string_view);
+template Option* Command::add_option(std::string_view, std::vector<std::int64_t>&,
+                                     std::string_view);
+
+Option* Command::add_flag(std::string_view names, bool& variable, std::string_view description) {
+  return &options_.emplace_back(
+      app_->add_flag(std::string(names), variable, std::string(description)));
+}
+
+Command* Command::footer(std::string_view text) {
+  app_->footer(std::string(text));
+  return this;
+}
+
+Command* Command::callback(const std::function<void()>& run) {
+  app_->callback(run);
+  return this;
+}
+
+void Command::finish(const std::string& footer_of_commands) {
+  for (const Option& option : options_) option.add_common_checks();
+  for (Command& command : commands_) command.finish(footer_of_commands);
+  if (!commands_.empty()) return;
+  const std::string own = app_->get_footer();
+  app_->footer(own + (own.empty() ? "" : "\n") + footer_of_commands);
+}
+
+Parser::Parser(const std::string& description, const std::string& name, const std::string& version)
+    : app_(std::make_unique<CLI::App>(description, name)), root_(app_.get()) {
+  app_->require_subcommand(1);
+  app_->fallthrough();
+  app_->set_version_flag("--version", version);
+  app_->option_defaults()->take_last();
+}
+
+Parser::~Parser() = default;
+
+Result<std::string> Parser::parse(std::vector<std::string> words,
+                                  const std::string& footer_of_commands) {
+  root_.finish(footer_of_commands);
+  std::reverse(words.begin(), words.end());  // As CLI11 wants them.
+  try {
+    app_->parse(words);
+  } catch (const CLI::Success& wanted) {  // --help, --version.
+    std::ostringstream answer;
+    app_->exit(wanted, answer);
+    return answer.str();
+  } catch (const CLI::ParseError& error) {
+    return fail(ErrorCode::kInvalidArgument, usage_message(*app_, error));
+  }
+  return std::string();
+}
+
+std::vector<std::string> Parser::given() const {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : std::as_const(*app_).get_options()) {
+    if (option->count() > 0) names.push_back("--" + option->get_lnames().front());
+  }
+  return names;
+}
+
+}  // namespace volta::cli
