@@ -50,7 +50,8 @@ def shard(folder, pieces=3):
 class Seeds:
     """Folders and files below `root`: model/*, gguf/*, index/*, adapter, run, table.json, ..."""
 
-    def __init__(self, program, root):
+    def __init__(self, program, root, more=None):
+        """`more`: a folder of further tokenizer.json and .jinja files to start from."""
         self.root = Path(root)
         self.program = program
         for name in ("model", "gguf", "index"):
@@ -69,6 +70,10 @@ class Seeds:
         self.tokenizers = sorted(TESTS.glob("io/data/*_tokenizer.json")) + sorted(
             TESTS.glob("fuzz/corpus/tokenizer/*.json"))
         self.templates = sorted(TESTS.glob("fuzz/corpus/chat_template/*.jinja"))
+        if more:
+            self.tokenizers += [file for file in sorted(Path(more).glob("*.json"))
+                                if b'"model"' in file.read_bytes()]
+            self.templates += sorted(Path(more).glob("*.jinja"))
         self.configs = sorted(TESTS.glob("fuzz/corpus/config/*.json"))
 
     def volta(self, *arguments, **environment):
