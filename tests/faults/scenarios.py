@@ -19,6 +19,7 @@ class Scenario:
     arguments: tuple
     result: str  # What it makes: a folder or a file.
     start: str = ""  # A prepared folder that `result` is before it begins.
+    replaces: bool = False  # Whether `result` must be the old one or the new one, whole.
     verify: bool = True  # Whether `volta verify` knows what the result is.
     again: tuple = ()  # The next run, where it is not the same command.
     environment: tuple = ()
@@ -37,10 +38,10 @@ SCENARIOS = (
              again=("train", "--out", "run", "--resume")),
     Scenario("convert to gguf", ("convert", "../model", "out.gguf"), "out.gguf", verify=False),
     Scenario("convert to gguf over one", ("convert", "../model", "out.gguf", "--force"), "out.gguf",
-             start="old.gguf", verify=False),
+             start="old.gguf", replaces=True, verify=False),
     Scenario("convert to a folder", ("convert", "../model.gguf", "out"), "out"),
     Scenario("convert over a folder", ("convert", "../model.gguf", "out", "--force"), "out",
-             start="old"),
+             start="old", replaces=True),
     Scenario("quantize", ("quantize", "../model", "--weights", "q8", "--out", "out"), "out"),
     Scenario("merge", ("merge", "../model", "--adapter", "../adapter", "--out", "out"), "out"),
     Scenario("tune", ("tune", "matmul", "--dim", "16", "--budget", "0.02", "--runs", "1"), "cache",
@@ -68,7 +69,7 @@ def make_base(volta, folder):
     shutil.move(folder / "adapter_run" / "step-1", folder / "adapter")
     volta("convert", "model", "model.gguf")
     volta("convert", "model", "old.gguf", "--type", "f16")
-    volta("convert", "old.gguf", "old")
+    volta("convert", "old.gguf", "old", "--dtype", "bf16")
     (folder / "old" / "mine.txt").write_text("left alone")
     header = (b'{"input_ids":{"dtype":"I64","shape":[1,4],"data_offsets":[0,32]}}')
     (folder / "ids.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(32))
