@@ -74,7 +74,9 @@ void scan(benchmark::State& state) {
   std::vector<volta::tokenizers::Span> words;
   for (auto _ : state) {
     words.clear();
-    volta::tokenizers::scan_words(pattern, text, 0, words);
+    volta::WorkBudget budget(volta::text_work_limits(text.size()));
+    benchmark::DoNotOptimize(
+        volta::tokenizers::scan_words(pattern, text, 0, words, budget).has_value());
     benchmark::DoNotOptimize(words.data());
   }
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(text.size()));

@@ -18,8 +18,11 @@ endif()
 # What reads folders and renders templates waits for files, and has much code: small code there is
 # half as large, and keeps libvolta.so small.
 file(GLOB small_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/io/*.cc"
-     "${CMAKE_CURRENT_SOURCE_DIR}/io/jinja/*.cc")
-list(FILTER small_sources EXCLUDE REGEX "/(non_finite|token_rows|tokenizer)\\.cc$")  # All data.
+     "${CMAKE_CURRENT_SOURCE_DIR}/io/jinja/*.cc" "${CMAKE_CURRENT_SOURCE_DIR}/io/gguf/*.cc")
+foreach(file IN ITEMS code_point_set regex_program regex_reader regex_syntax)  # Not the matcher.
+  list(APPEND small_sources "${CMAKE_CURRENT_SOURCE_DIR}/io/tokenizers/${file}.cc")
+endforeach()
+list(FILTER small_sources EXCLUDE REGEX "/(ggml_types|gguf_convert|gguf_model|non_finite|token_rows|tokenizer)\\.cc$")  # All data.
 set_property(SOURCE ${small_sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   set_property(SOURCE ${small_sources} PROPERTY SKIP_PRECOMPILE_HEADERS ON)

@@ -41,6 +41,7 @@ struct Options {
   std::string messages_file, tools_file, template_file;
   std::vector<std::string> variables;  // NAME=JSON
   bool render = false;
+  bool allow_special = false;
   std::optional<std::int64_t> tokens;  // Else the model's generation_config.json tells.
   SamplingOptions sampling;
   std::string kv_cache_dtype = "f32";
@@ -155,16 +156,17 @@ Status render(const Options& options, Output output) {
   if (messages.empty()) {
     return fail(ErrorCode::kInvalidArgument, "--render takes --messages FILE or --prompt TEXT");
   }
-  VOLTA_TRY(const std::string text, make_prompt(chat_template, std::move(messages), chat));
-  if (output == Output::kText) return print(text);
+  VOLTA_TRY(const QuotedText prompt, make_prompt(chat_template, std::move(messages), chat));
+  if (output == Output::kText) return print(prompt.text);
   JsonWriter json;
-  json.begin_object().field("text", text);
-  const auto tokenizer = load_tokenizer(directory);
+  json.begin_object().field("text", prompt.text);
+  const auto tokenizer = load_tokenizer(directory, interrupted);
   if (!tokenizer && tokenizer.error().code() != ErrorCode::kNotFound) {
     return std::unexpected(tokenizer.error());
   }
   if (tokenizer) {
-    VOLTA_TRY(const auto ids, (*tokenizer)->encode(text));
+    VOLTA_TRY(const auto ids, options.allow_special ? (*tokenizer)->encode(prompt.text)
+                                                    : (*tokenizer)->encode_quoted(prompt));
     json.key("ids").begin_array();
     for (const std::int32_t id : ids) json.value(id);
     json.end_array();
@@ -223,7 +225,9 @@ class Chat {
       }
       if (done) continue;
       Error error = std::move(done).error();
-      if (error.code() == ErrorCode::kInterrupted) return std::unexpected(std::move(error));
+      const bool is_final =
+          error.code() == ErrorCode::kInterrupted || error.code() == ErrorCode::kIo;
+      if (is_final) return std::unexpected(std::move(error));
       if (!terminal) {
         return std::unexpected(std::move(error).with_context(fmt::format("line {}", number)));
       }
@@ -312,6 +316,7 @@ Result<Conversation::Settings> make_settings(const Options& options, const Globa
   VOLTA_TRY(Stops stops, find_stops(options.sampling, settings.limits, &tokenizer));
   settings.stop_strings = std::move(stops.strings);
   settings.stop_tokens = std::move(stops.tokens);
+  settings.allow_special = options.allow_special;
   if (options.tokens) settings.limits.max_new_tokens = options.tokens;
   return settings;
 }
@@ -322,7 +327,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(ChatTemplate chat_template, open_template(options, directory));
-  VOLTA_TRY(auto tokenizer, load_tokenizer(directory));
+  VOLTA_TRY(auto tokenizer, load_tokenizer(directory, interrupted));
   VOLTA_TRY(auto settings, make_settings(options, globals, directory, *tokenizer));
   JsonValue tools;
   if (!options.tools_file.empty()) {
@@ -334,7 +339,8 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   }
   VOLTA_TRY(JsonValue::Array messages, first_messages(options));
   const bool once = options.prompt || !options.messages_file.empty();
-  VOLTA_TRY(const Session session, Session::create(globals));
+  const auto stop = [] { return g_stop.load(std::memory_order_relaxed) || interrupted(); };
+  VOLTA_TRY(const Session session, Session::create(globals, stop));
   VOLTA_TRY(const Transformer model,
             load_model(directory, session.device(), {.packed = true, .format = format}));
   VOLTA_TRY(Generator generator,
@@ -383,6 +389,8 @@ void add_chat(Command& app, Globals& globals, Action& action) {
                    "NAME=VALUE for the template, e.g. enable_thinking=false; may be repeated")
       ->allow_extra_args(false)
       ->take_all();
+  command->add_flag("--allow-special", options->allow_special,
+                    "special tokens in messages (\"<|im_end|>\") act as such; else they are text");
   Option* render =
       command->add_flag("--render", options->render, "print the prompt and end; runs no model");
   command->add_option("-n,--tokens", options->tokens, "new tokens a turn (default 512)")

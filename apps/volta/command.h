@@ -35,6 +35,8 @@ struct Globals {
   std::uint64_t seed = 1;
   std::string output = "text";
   std::string profile;             ///< A file for the profile; empty: none.
+  bool force = false;              ///< Whether files that are there may be replaced.
+  bool raw = false;                ///< Control characters go to a terminal as they are.
   std::vector<std::string> given;  ///< The names of those that the command line has.
 
   bool has(std::string_view name) const { return std::ranges::find(given, name) != given.end(); }
@@ -91,13 +93,20 @@ Result<WeightFormat> weight_format(const Globals& globals);
 /// "5,6,7"; `flag` names it in messages.
 Result<std::vector<std::int32_t>> parse_ids(std::string_view text, std::string_view flag);
 
+/// True from the first SIGINT or SIGTERM on; a second one ends the process at once.
+bool interrupted();
+void install_signal_handlers();
+
 /// The device of one command, and the profile that is written when it ends.
 class Session {
  public:
-  static Result<Session> create(const Globals& globals);
+  /// `stop` is asked now and then whether to give up the running computation.
+  static Result<Session> create(const Globals& globals,
+                                const std::function<bool()>& stop = interrupted);
   const std::shared_ptr<Device>& device() const { return device_; }
-  /// Writes the --profile file, if one was asked for.
-  Status finish() const;
+  /// Writes the --profile file, if one was asked for. `result` is the path of what the command has
+  /// made, which the message of a failure says is complete; empty when it made none.
+  Status finish(const std::string& result = "") const;
 
  private:
   std::shared_ptr<Device> device_;
@@ -105,19 +114,28 @@ class Session {
   std::string profile_path_;
 };
 
-/// True from the first SIGINT or SIGTERM on; a second one ends the process at once.
-bool interrupted();
-void install_signal_handlers();
-
-/// Writes to standard output and standard error. Results go to stdout, progress to stderr.
+/// Writes a result to standard output. On a terminal, control characters are escaped (see
+/// escape_controls(); JSON stays the same JSON), unless write_raw_output() was called. When the
+/// reader of a pipe has gone, the error is remembered by output_pipe_closed().
 Status print(std::string_view text);
+void write_raw_output();
+bool output_pipe_closed();
+/// Writes a message to standard error, control characters escaped.
 void note(std::string_view text);
+/// The same for Volta's own control sequences: nothing of a file, a model or the user.
+void note_raw(std::string_view text);
 
-/// Runs a training run with its progress on standard error; SIGINT and SIGTERM end it with a
-/// checkpoint.
+/// Runs a training run with its progress on standard error; SIGINT, SIGTERM and SIGHUP end it with
+/// a checkpoint.
 Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr<Device> device);
 
-/// The path from the root, so that it means the same in another working folder; an empty one stays
+/// Whether a result may be written to `path`: kInvalidArgument, naming --force, when a file is
+/// there and `force` is not set; kIo for what is no regular file. `flag` names the option in
+/// messages; empty where the path is an argument.
+Status check_output_file(const std::string& path, bool force, std::string_view flag);
+
+/// The path from the root, so that it means the same in another working folder: its folder as the
+/// system resolves it (through links, as `cat` would), and the name as given. An empty path stays
 /// empty.
 std::string whole_path(const std::string& path);
 
@@ -128,9 +146,17 @@ Result<std::string> find_model(const std::string& path);
 /// kInvalidArgument for a .gguf file, with what to do: for commands that need a model folder.
 Status refuse_gguf(const std::string& path);
 
-/// The model in `directory` (of find_model); where `adapter` is not empty (an adapter's folder, or
-/// that of a LoRA run), loaded as f32 and merged with it.
-Result<Transformer> load_adapted_model(const std::string& directory, const std::string& adapter,
+/// --adapter and --any-base, of the commands that run or merge an adapter.
+struct AdapterOptions {
+  std::string folder;     ///< An adapter's folder, or that of a LoRA run; empty: none.
+  bool any_base = false;  ///< Also on another model than the adapter's own.
+};
+void add_adapter_options(Command& command, AdapterOptions& options, bool required = false);
+
+/// The model in `directory` (of find_model); with an adapter, loaded as f32 and merged with it.
+/// kMismatch where the adapter was trained on other weights (where only the name of its base is
+/// known and differs, a warning), unless `any_base`.
+Result<Transformer> load_adapted_model(const std::string& directory, const AdapterOptions& adapter,
                                        const std::shared_ptr<Device>& device,
                                        const WeightOptions& options = {});
 

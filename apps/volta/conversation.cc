@@ -63,11 +63,11 @@ std::string_view role_of(const JsonValue& message) {
   return text == nullptr ? std::string_view() : *text;
 }
 
-Result<std::string> make_prompt(const ChatTemplate& chat_template, JsonValue::Array messages,
-                                ChatOptions options) {
+Result<QuotedText> make_prompt(const ChatTemplate& chat_template, JsonValue::Array messages,
+                               ChatOptions options) {
   options.add_generation_prompt = messages.empty() || role_of(messages.back()) != "assistant";
   if (options.add_generation_prompt) {
-    return chat_template.render(JsonValue(std::move(messages)), options);
+    return chat_template.render_quoted(JsonValue(std::move(messages)), options);
   }
   // Where the text ends in the prompt is told by a mark behind it.
   constexpr std::string_view kMark = "volta-continues-here";
@@ -77,14 +77,15 @@ Result<std::string> make_prompt(const ChatTemplate& chat_template, JsonValue::Ar
                 "the last message is an assistant's without text: there is nothing to continue");
   }
   messages.back() = with_content(messages.back(), *text + std::string(kMark));
-  VOLTA_TRY(std::string prompt, chat_template.render(JsonValue(std::move(messages)), options));
-  const std::size_t end = prompt.rfind(kMark);
+  VOLTA_TRY(QuotedText prompt,
+            chat_template.render_quoted(JsonValue(std::move(messages)), options));
+  const std::size_t end = prompt.text.rfind(kMark);
   if (end == std::string::npos) {
     return fail(ErrorCode::kInvalidArgument,
                 "the chat template does not show the last message, an assistant's, which the "
                 "answer would continue; end the conversation with a user's message");
   }
-  prompt.resize(end);
+  prompt.truncate(end);
   return prompt;
 }
 
@@ -110,8 +111,9 @@ std::vector<std::int32_t> end_of_turn(const ChatTemplate& chat_template, const C
 }
 
 Result<std::vector<std::int32_t>> Conversation::encode(const JsonValue::Array& messages) const {
-  VOLTA_TRY(const std::string prompt, make_prompt(template_, messages, settings_.chat));
-  return tokenizer_->encode(prompt);
+  VOLTA_TRY(const QuotedText prompt, make_prompt(template_, messages, settings_.chat));
+  return settings_.allow_special ? tokenizer_->encode(prompt.text)
+                                 : tokenizer_->encode_quoted(prompt);
 }
 
 // The prompt, after leaving out as many of the oldest turns as it takes.
@@ -144,7 +146,9 @@ Result<Answer> Conversation::ask(JsonValue message, const OnText& on_text) {
   }
   answer.prompt_tokens = static_cast<std::int64_t>(prompt.size());
   const std::int64_t tokens = settings_.limits.new_tokens(answer.prompt_tokens, kDefaultTokens);
-  CompletionStream stream(tokenizer_, prompt, settings_.stop_strings);
+  const bool continues = role_of(messages.back()) == "assistant";
+  CompletionStream stream(tokenizer_, prompt, settings_.stop_strings,
+                          continues ? CompletionText::kContinuation : CompletionText::kAnswer);
   std::string piece;
   GenerationRequest request{.prompt = std::move(prompt),
                             .max_new_tokens = tokens,
@@ -177,7 +181,7 @@ Result<Answer> Conversation::ask(JsonValue message, const OnText& on_text) {
   answer.tokens = static_cast<std::int64_t>(results.front().tokens.size());
   answer.reused_tokens = generator_.timing().reused_tokens;
   if (answer.reason == StopReason::kCancelled && answer.tokens == 0) return answer;
-  if (role_of(messages.back()) == "assistant") {
+  if (continues) {
     const std::string* begun = content_of(messages.back());
     messages.back() = with_content(messages.back(), (begun ? *begun : "") + answer.text);
   } else {

@@ -31,8 +31,8 @@ std::vector<std::int32_t> end_of_turn(const ChatTemplate& chat_template, const C
 /// The prompt of a conversation: its end is what begins an answer, or, where the last message is an
 /// assistant's, that message's text, which the answer will continue. kInvalidArgument when that is
 /// no text, or the template does not show it; and as ChatTemplate::render().
-Result<std::string> make_prompt(const ChatTemplate& chat_template, JsonValue::Array messages,
-                                ChatOptions options);
+Result<QuotedText> make_prompt(const ChatTemplate& chat_template, JsonValue::Array messages,
+                               ChatOptions options);
 
 struct Answer {
   std::string text;
@@ -50,8 +50,9 @@ class Conversation {
     SamplingParams sampling{};  ///< Turn i draws with seed + i.
     std::vector<std::int32_t> stop_tokens{};
     std::vector<std::string> stop_strings{};
-    std::int64_t context = 0;  ///< Tokens that prompt and answer have together.
-    ChatOptions chat{};        ///< Tools, and names for the template.
+    std::int64_t context = 0;    ///< Tokens that prompt and answer have together.
+    ChatOptions chat{};          ///< Tools, and names for the template.
+    bool allow_special = false;  ///< Messages may write special tokens.
   };
   /// Piece by piece, in whole characters; return false to stop the answer.
   using OnText = std::function<bool(std::string_view)>;

@@ -1,6 +1,5 @@
 // volta convert: a GGUF file to a Hugging Face folder, and back.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
 #include <memory>
@@ -10,6 +9,7 @@
 #include "command.h"
 #include "io/gguf/gguf_convert.h"
 #include "io/gguf/gguf_file.h"
+#include "status_line.h"
 #include "train/checkpoint.h"
 #include "train/run.h"
 
@@ -27,17 +27,13 @@ struct Options {
 class Counter {
  public:
   bool operator()(std::size_t done, std::size_t all) {
-    if (terminal_) note(fmt::format("\rtensor {} of {}", done + 1, all));
-    drawn_ = terminal_;
+    line_.show(fmt::format("tensor {} of {}", done + 1, all));
     return !interrupted();
   }
-  void finish() const {
-    if (drawn_) note("\n");
-  }
+  void finish() { line_.keep(); }
 
  private:
-  bool terminal_ = isatty(STDERR_FILENO) != 0;
-  bool drawn_ = false;
+  StatusLine line_;
 };
 
 Result<GgmlType> gguf_type(const std::string& name) {
@@ -47,9 +43,14 @@ Result<GgmlType> gguf_type(const std::string& name) {
               fmt::format("--type {}: use f32, f16, bf16, q8_0, q4_0 or q4_1", name));
 }
 
-// --force replaces a model; a run's folder is more than that.
+// --force replaces a model; the folders of a run are more than that.
 Status refuse_run(const std::string& directory) {
   if (!is_directory(directory)) return {};
+  if (path_exists(join_path(directory, "trainer.safetensors"))) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("'{}' is a checkpoint of a training run; name another folder", directory));
+  }
   VOLTA_TRY(const auto checkpoints, list_checkpoints(directory));
   if (checkpoints.empty() && !path_exists(join_path(directory, kRunFile))) return {};
   return fail(ErrorCode::kInvalidArgument,
@@ -108,7 +109,8 @@ void add_convert(Command& app, Globals& globals, Action& action) {
   command->add_option("--type", options->type,
                       "of a GGUF file's matrices: f32, f16, bf16, q8_0, q4_0 or q4_1 "
                       "(default f32)");
-  command->add_flag("--force", options->force, "replace what is there");
+  command->add_flag("--force", options->force,
+                    "replace the model or file that is there; other files of a folder stay");
   command->footer("--dtype f32, bf16 or f16 is the type of a folder's weights.");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return convert(globals, *options); };

@@ -72,7 +72,7 @@ Status generate_sample(const std::string& directory, const Globals& globals,
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(Transformer model, load_model(directory, device, {.packed = true, .format = format}));
-  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
+  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory, interrupted));
   GenerationRequest request{.prompt = {}, .max_new_tokens = 400, .sampling = {}, .stop_tokens = {}};
   auto prompt = tokenizer->encode("\nThe ");
   if (!prompt) prompt = std::vector<std::int32_t>{0};
@@ -129,7 +129,7 @@ Status demo(const Globals& globals, const Options& options) {
   VOLTA_TRY(session.finish());
   return say(globals, fmt::format("\nThe model is {}. Go on with it:\n"
                                   "  volta generate {} --prompt 'The license'\n",
-                                  result.checkpoint, result.checkpoint));
+                                  result.checkpoint, shell_quoted(result.checkpoint)));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // volta eval: loss, perplexity and bits per byte of a model on texts.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +12,7 @@
 #include "command.h"
 #include "io/model_config.h"
 #include "io/tokenizer.h"
+#include "status_line.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
 
@@ -26,7 +26,7 @@ constexpr std::int64_t kDefaultBatchTokens = 8192;
 
 struct Options {
   std::string model;
-  std::string adapter;
+  AdapterOptions adapter;
   std::vector<std::string> data;
   std::int64_t batch = 0;
   std::int64_t context = 0;
@@ -78,25 +78,23 @@ Result<Windows> windows_of(const Options& options, const TransformerConfig& conf
 class Progress {
  public:
   explicit Progress(std::string path) : path_(std::move(path)) {}
-  ~Progress() {
-    if (drawn_) note("\r\033[K");
-  }
   void update(const TextScore& score, std::int64_t windows) {
     const double now = monotonic_seconds();
-    if (!terminal_ || score.windows == 0 || now - drawn_at_ < 0.1) return;
+    if (!line_.on_terminal() || now - drawn_at_ < 0.1) return;
+    if (score.windows == 0) {
+      line_.show(fmt::format("{}: window 0/{}", path_, windows));
+      return;
+    }
     const double left = (now - begun_) / static_cast<double>(score.windows) *
                         static_cast<double>(windows - score.windows);
-    note(fmt::format("\r\033[K{}: window {}/{}  loss {:.4f}  {} left", path_, score.windows,
-                     windows, score.nats / static_cast<double>(score.tokens),
-                     format_duration(left)));
-    drawn_ = true;
+    line_.show(fmt::format("{}: window {}/{}  loss {:.4f}  {} left", path_, score.windows, windows,
+                           score.nats / static_cast<double>(score.tokens), format_duration(left)));
     drawn_at_ = now;
   }
 
  private:
   std::string path_;
-  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
-  bool drawn_ = false;
+  StatusLine line_;
   double begun_ = monotonic_seconds();
   double drawn_at_ = 0.0;
 };
@@ -174,7 +172,7 @@ Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   VOLTA_TRY(const Windows windows, windows_of(options, config));
-  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
+  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory, interrupted));
   VOLTA_TRY(Transformer model, load_adapted_model(directory, options.adapter, session.device(),
                                                   {.packed = true, .format = format}));
   std::vector<Evaluated> files;
@@ -199,7 +197,7 @@ void add_eval(Command& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
-  command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run");
+  add_adapter_options(*command, options->adapter);
   command->add_option("--data", options->data, "text file; repeat it for several")
       ->required()
       ->allow_extra_args(false)

@@ -1,7 +1,6 @@
 // volta generate: text from a model.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -20,6 +19,7 @@
 #include "io/tokenizer.h"
 #include "nn/generator.h"
 #include "sampling_options.h"
+#include "status_line.h"
 
 namespace volta::cli {
 namespace {
@@ -30,7 +30,7 @@ constexpr std::int64_t kDefaultSlots = 16;
 
 struct Options {
   std::string model;
-  std::string adapter;
+  AdapterOptions adapter;
   std::vector<std::string> prompts;
   std::vector<std::string> ids;  // Comma-separated lists.
   std::string prompts_file;
@@ -53,7 +53,9 @@ struct Prompt {
 
 // An error with a prompt: a usage error on the command line, a bad file otherwise.
 std::unexpected<Error> at_place(const Prompt& prompt, Error error) {
-  if (prompt.from_file) error = Error(ErrorCode::kInvalidFile, std::string(error.message()));
+  if (prompt.from_file && error.code() != ErrorCode::kInterrupted) {
+    error = Error(ErrorCode::kInvalidFile, std::string(error.message()));
+  }
   return std::unexpected(std::move(error).with_context(prompt.place));
 }
 
@@ -215,33 +217,14 @@ void report_full_contexts(const std::vector<GenerationResult>& results, std::int
   }
 }
 
-// A line on the terminal while a long prompt is read.
-class PromptProgress {
- public:
-  void show(const PromptEvent& event, std::size_t requests) {
-    if (!terminal_) return;
-    note(fmt::format("\r\x1b[Kprompt {} of {}: {} of {} tokens", event.request + 1, requests,
-                     event.done, event.total));
-    shown_ = true;
-  }
-  void erase() {
-    if (shown_) note("\r\x1b[K");
-    shown_ = false;
-  }
-
- private:
-  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
-  bool shown_ = false;
-};
-
 // Runs the requests and writes their results.
 Result<std::vector<GenerationResult>> run(Generator& generator,
                                           std::vector<GenerationRequest>& requests,
                                           GenerationOutput& out) {
-  PromptProgress progress;
+  StatusLine line;  // While a long prompt is read.
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    requests[i].stop_when = [&out, &progress, i](std::int32_t token) {
-      progress.erase();
+    requests[i].stop_when = [&out, &line, i](std::int32_t token) {
+      line.erase();
       return out.push(i, token);
     };
   }
@@ -251,16 +234,19 @@ Result<std::vector<GenerationResult>> run(Generator& generator,
       .token = [&](const TokenEvent&) { return go_on(); },
       .prompt =
           [&](const PromptEvent& event) {
-            progress.show(event, requests.size());
+            line.show(fmt::format("prompt {} of {}: {} of {} tokens", event.request + 1,
+                                  requests.size(), event.done, event.total));
             return go_on();
           },
       .finished =
           [&](std::size_t request, const GenerationResult& result) {
+            line.erase();
             written = out.finish(request, result);
             return written.has_value();
           }};
+  line.show(fmt::format("prompt 1 of {}", requests.size()));
   auto results = generator.generate(requests, callbacks);
-  progress.erase();
+  line.erase();
   VOLTA_TRY(std::move(written));
   if (results) VOLTA_TRY(out.close(*results));
   return results;
@@ -280,7 +266,7 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const TransformerConfig shape, load_model_config(directory));
   VOLTA_TRY(const GenerationConfig config, load_generation_config(directory, shape.vocab_size));
-  auto loaded = load_tokenizer(directory);
+  auto loaded = load_tokenizer(directory, interrupted);
   if (!loaded && loaded.error().code() != ErrorCode::kNotFound && options.ids.empty()) {
     return std::unexpected(std::move(loaded).error());
   }
@@ -323,7 +309,7 @@ void add_generate(Command& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
-  command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run");
+  add_adapter_options(*command, options->adapter);
   command->add_option("-p,--prompt", options->prompts, "text to continue; repeat it for a batch")
       ->allow_extra_args(false)
       ->take_all()

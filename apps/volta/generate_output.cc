@@ -37,7 +37,10 @@ bool GenerationOutput::streams() const {
 void GenerationOutput::begin(std::size_t request) {
   Completion& completion = completions_[request];
   if (options_.tokenizer == nullptr || completion.stream) return;
-  completion.stream.emplace(options_.tokenizer, requests_[request].prompt, options_.stops);
+  // Text shows the prompt and what follows it; JSON tells the answer alone.
+  completion.stream.emplace(
+      options_.tokenizer, requests_[request].prompt, options_.stops,
+      options_.output == Output::kText ? CompletionText::kContinuation : CompletionText::kAnswer);
   if (streams()) written_ = write(completion.stream->prompt_text());
 }
 

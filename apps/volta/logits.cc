@@ -20,7 +20,7 @@ namespace {
 
 struct Options {
   std::string model;
-  std::string adapter;
+  AdapterOptions adapter;
   std::string ids;
   std::string out;
 };
@@ -35,13 +35,13 @@ Result<TokenRows> load_ids(const Options& options, const TransformerConfig& conf
   return rows;
 }
 
-// The file replaces what has its name: that must not be the input.
-Status check_place(const Options& options) {
+// The file may replace what has its name (--force), but not the input.
+Status check_place(const Globals& globals, const Options& options) {
   std::error_code ignored;
   if (std::filesystem::equivalent(options.ids, options.out, ignored)) {
     return fail(ErrorCode::kInvalidArgument, "--out is the file of --ids; give another one");
   }
-  return {};
+  return check_output_file(options.out, globals.force, "--out");
 }
 
 Status logits(const Globals& globals, const Options& options) {
@@ -52,7 +52,7 @@ Status logits(const Globals& globals, const Options& options) {
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   VOLTA_TRY(const TokenRows rows, load_ids(options, config));
-  VOLTA_TRY(check_place(options));
+  VOLTA_TRY(check_place(globals, options));
   // Before anything is computed: a place that cannot be written is told at once.
   const TensorSpec spec{DType::kF32, Shape(rows.count, rows.length, config.vocab_size)};
   VOLTA_TRY(SafetensorsWriter file, SafetensorsWriter::create(options.out, {{"logits", spec}}));
@@ -64,7 +64,7 @@ Status logits(const Globals& globals, const Options& options) {
   };
   VOLTA_TRY(compute_logits(model, rows.ids, rows.count, rows.length, dtype, sink));
   VOLTA_TRY(file.finish());
-  VOLTA_TRY(session.finish());
+  VOLTA_TRY(session.finish(options.out));
   if (output == Output::kText) {
     return print(fmt::format("{}: logits {}, {}\n", options.out, to_string(spec),
                              format_bytes(spec.bytes())));
@@ -82,12 +82,13 @@ void add_logits(Command& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
-  command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run");
+  add_adapter_options(*command, options->adapter);
   command->add_option("--ids", options->ids, "safetensors file with input_ids [batch, time]")
       ->required();
   command->add_option("--out", options->out, "safetensors file for logits [batch, time, vocab]")
       ->required()
       ->check(refuse_empty);
+  command->add_flag("--force", globals.force, "replace the file of --out");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return logits(globals, *options); };
   });

@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
-#include <new>
+#include <csignal>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/memory.h"
 #include "base/version.h"
 #include "command.h"
 #include "options.h"
@@ -20,13 +20,6 @@ namespace volta::cli {
 namespace {
 
 constexpr int kUsage = 2;
-
-// Bounded bookkeeping uses std containers; when even that finds no memory the process ends here.
-void on_out_of_memory() {
-  constexpr std::string_view kMessage = "volta: out of memory\n";
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
-  std::_Exit(exit_code(ErrorCode::kOutOfMemory));
-}
 
 // The permanent aliases: `volta --bench-infer ...`, `volta --tune-matmul ...`, `volta --demo ...`.
 std::vector<std::string> expand_aliases(int argc, char** argv) {
@@ -50,8 +43,8 @@ std::vector<std::string> expand_aliases(int argc, char** argv) {
 }
 
 constexpr const char* kGlobalsFooter =
-    "Also: --device, --threads, --dtype, --weights, --seed, --output, --profile "
-    "(see volta --help)";
+    "Also: --device, --threads, --dtype, --weights, --seed, --output, --profile, "
+    "--raw (see volta --help)";
 
 void add_globals(Command& app, Globals& globals) {
   app.add_option("--device", globals.device, "cpu, cuda or auto (default: VOLTA_DEVICE, or auto)")
@@ -73,6 +66,21 @@ void add_globals(Command& app, Globals& globals) {
                  "write a profile of every op: .csv, .json, .trace.json (Perfetto), else a table")
       ->check(refuse_empty)
       ->group("Global");
+  app.add_flag("--force", globals.force, "replace a --profile file that is there")->group("Global");
+  app.add_flag("--raw", globals.raw, "write control characters to a terminal as they are")
+      ->group("Global");
+}
+
+// The exit code, and a message for what went wrong. Where the reader of a pipe has gone
+// (`volta ... | head -1`), the process ends as others do then: quietly, by SIGPIPE.
+int finish(const Status& done) {
+  if (done) return 0;
+  if (output_pipe_closed()) {
+    std::signal(SIGPIPE, SIG_DFL);
+    std::raise(SIGPIPE);
+  }
+  note(fmt::format("volta: {}\n", done.error().message()));
+  return exit_code(done.error().code());
 }
 
 int run(int argc, char** argv) {
@@ -105,12 +113,16 @@ int run(int argc, char** argv) {
     note(fmt::format("volta: {}\nRun with --help for what there is.\n", answer.error().message()));
     return kUsage;
   }
-  if (!answer->empty()) return print(*answer) ? 0 : exit_code(ErrorCode::kIo);
+  if (!answer->empty()) return finish(print(*answer));
   globals.given = parser.given();
-  const Status done = action ? action() : Status();
-  if (done) return 0;
-  note(fmt::format("volta: {}\n", done.error().message()));
-  return exit_code(done.error().code());
+  if (globals.has("--force") && globals.profile.empty()) {
+    note(
+        "volta: --force has no effect here: it goes with --profile, and, behind the command's "
+        "name, with commands that write files\n");
+    return kUsage;
+  }
+  if (globals.raw) write_raw_output();
+  return finish(action ? action() : Status());
 }
 
 }  // namespace
@@ -131,7 +143,7 @@ void occupy_closed_streams() {
 
 int main(int argc, char** argv) {
   occupy_closed_streams();
-  std::set_new_handler(volta::cli::on_out_of_memory);
   volta::cli::install_signal_handlers();
+  volta::install_mapping_guard();
   return volta::cli::run(argc, argv);
 }

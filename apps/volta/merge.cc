@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/parallel.h"
 #include "base/text.h"
@@ -19,7 +18,7 @@ namespace {
 
 struct Options {
   std::string model;
-  std::string adapter;
+  AdapterOptions adapter;
   std::string out;
 };
 
@@ -47,17 +46,11 @@ Status merge(const Globals& globals, const Options& options) {
         std::move(finite).error().with_context("the merged model; nothing was written"));
   }
   // Under another name until it is whole.
-  VOLTA_TRY(const std::string temporary, make_temporary_directory(out));
-  const auto write = [&]() -> Status {
-    VOLTA_TRY(save_model(temporary, model, nullptr));
-    VOLTA_TRY(write_carried_files(temporary, carried));
-    return rename_path(temporary, out);
-  };
-  if (Status written = write(); !written) {
-    if (Status removed = remove_all(temporary); !removed) note(removed.error().message() + "\n");
-    return written;
-  }
-  VOLTA_TRY(session.finish());
+  VOLTA_TRY(NewFolder folder, NewFolder::create(out));
+  VOLTA_TRY(save_model(folder.path(), model, nullptr));
+  VOLTA_TRY(write_carried_files(folder.path(), carried));
+  VOLTA_TRY(folder.publish());
+  VOLTA_TRY(session.finish(out));
   if (output == Output::kText) {
     return print(
         fmt::format("model: {}, {} of weights\n", out, format_bytes(model.weight_bytes())));
@@ -74,8 +67,7 @@ void add_merge(Command& app, Globals& globals, Action& action) {
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
-  command->add_option("--adapter", options->adapter, "adapter folder, or the folder of a LoRA run")
-      ->required();
+  add_adapter_options(*command, options->adapter, true);
   command->add_option("--out", options->out, "the merged model's folder")
       ->required()
       ->check(refuse_empty);

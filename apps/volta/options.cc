@@ -148,6 +148,14 @@ Option* Command::add_flag(std::string_view names, bool& variable, std::string_vi
       app_->add_flag(std::string(names), variable, std::string(description)));
 }
 
+Option* Command::add_flag(std::string_view names, std::optional<bool>& variable,
+                          std::string_view description) {
+  // CLI11's own flags of this type count, and begin with a count of 0 instead of nothing.
+  const auto set = [&variable](std::int64_t count) { variable = count > 0; };
+  CLI::Option* option = app_->add_flag_function(std::string(names), set, std::string(description));
+  return &options_.emplace_back(option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast));
+}
+
 Command* Command::footer(std::string_view text) {
   app_->footer(std::string(text));
   return this;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,6 +83,9 @@ class Command {
   template <typename T>
   Option* add_option(std::string_view names, T& variable, std::string_view description = "");
   Option* add_flag(std::string_view names, bool& variable, std::string_view description);
+  /// The same with names that mean no ("--keep,!--no-keep"); nothing where none is given.
+  Option* add_flag(std::string_view names, std::optional<bool>& variable,
+                   std::string_view description);
   /// Text below the options in --help.
   Command* footer(std::string_view text);
   /// Runs when the command line is parsed and names this command.

@@ -1,10 +1,8 @@
 #include "progress.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -17,20 +15,11 @@ constexpr int kBarWidth = 24;
 constexpr double kRedrawSeconds = 0.1;
 constexpr double kLineSeconds = 10.0;
 
-// NO_COLOR: https://no-color.org.
-bool no_color() {
-  const char* value = std::getenv("NO_COLOR");
-  return value != nullptr && *value != '\0';
-}
-
 }  // namespace
 
-Progress::Progress()
-    : terminal_(::isatty(STDERR_FILENO) == 1),
-      color_(terminal_ && !no_color()),
-      started_(monotonic_seconds()) {}
+Progress::Progress() : started_(monotonic_seconds()) {}
 
-std::string Progress::bar(const StepEvent& event) const {
+void Progress::draw(const StepEvent& event) {
   const double part = static_cast<double>(event.report.step) /
                       static_cast<double>(std::max<std::int64_t>(event.steps, 1));
   const int full = static_cast<int>(part * kBarWidth);
@@ -39,14 +28,14 @@ std::string Progress::bar(const StepEvent& event) const {
   const double done = static_cast<double>(event.report.step - first_step_ + 1);
   const double left = (monotonic_seconds() - started_) / done *
                       static_cast<double>(event.steps - event.report.step);
-  return fmt::format("{}{}{} {}/{}  loss {:.3f}  {} tokens/s  {} left", color_ ? "\033[36m" : "",
-                     cells, color_ ? "\033[0m" : "", event.report.step, event.steps, loss_,
-                     format_count(static_cast<std::int64_t>(tokens_per_s_)), format_duration(left));
+  line_.show(fmt::format(" {}/{}  loss {:.3f}  {} tokens/s  {} left", event.report.step,
+                         event.steps, loss_, format_count(static_cast<std::int64_t>(tokens_per_s_)),
+                         format_duration(left)),
+             cells);
 }
 
-void Progress::erase() {
-  if (drawn_) note("\r\033[K");
-  drawn_ = false;
+void Progress::start(std::int64_t done, std::int64_t steps) {
+  if (done < steps) line_.show(fmt::format("step {}/{} runs", done + 1, steps));
 }
 
 void Progress::step(const StepEvent& event) {
@@ -60,8 +49,8 @@ void Progress::step(const StepEvent& event) {
   loss_ += 0.1 * (event.report.loss - loss_);
   tokens_per_s_ += 0.1 * (event.tokens_per_s - tokens_per_s_);
   const bool last = event.report.step == event.steps;
-  if (event.val_loss || (!terminal_ && (last || now - last_drawn_ >= kLineSeconds))) {
-    erase();
+  if (event.val_loss || (!line_.on_terminal() && (last || now - last_drawn_ >= kLineSeconds))) {
+    line_.erase();
     const std::string val =
         event.val_loss ? fmt::format("  val_loss {:.4f}", *event.val_loss) : std::string();
     note(fmt::format("step {}/{}  loss {:.4f}{}  lr {:.2e}  grad norm {:.3f}  {} tokens/s\n",
@@ -70,28 +59,24 @@ void Progress::step(const StepEvent& event) {
                      format_count(static_cast<std::int64_t>(tokens_per_s_))));
     last_drawn_ = now;
   }
-  if (terminal_ && (last || now - last_drawn_ >= kRedrawSeconds)) {
-    note("\r\033[K" + bar(event));
-    drawn_ = true;
+  if (line_.on_terminal() && (last || now - last_drawn_ >= kRedrawSeconds)) {
+    draw(event);
     last_drawn_ = now;
   }
 }
 
 void Progress::message(LogLevel level, std::string_view text) {
-  erase();
-  const bool bad = level == LogLevel::kWarning || level == LogLevel::kError;
-  const std::string_view color = !color_ ? "" : level == LogLevel::kError ? "\033[31m" : "\033[33m";
-  if (bad) {
-    note(fmt::format("volta: {}{}:{} {}\n", color, log_level_name(level), color_ ? "\033[0m" : "",
-                     text));
-  } else {
-    note(fmt::format("{}\n", text));
+  line_.erase();
+  if (level == LogLevel::kWarning || level == LogLevel::kError) {
+    note("volta: ");
+    if (line_.has_color()) note_raw(level == LogLevel::kError ? "\033[31m" : "\033[33m");
+    note(log_level_name(level));
+    if (line_.has_color()) note_raw("\033[0m");
+    note(": ");
   }
+  note(fmt::format("{}\n", text));
 }
 
-void Progress::finish() {
-  if (drawn_) note("\n");
-  drawn_ = false;
-}
+void Progress::finish() { line_.keep(); }
 
 }  // namespace volta::cli

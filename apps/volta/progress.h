@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/log.h"
+#include "status_line.h"
 #include "train/run.h"
 
 namespace volta::cli {
@@ -13,6 +14,8 @@ namespace volta::cli {
 class Progress {
  public:
   Progress();
+  /// Shows that the first step runs, which may take long.
+  void start(std::int64_t done, std::int64_t steps);
   /// Redraws the bar, or prints a line where the step was evaluated and every so often.
   void step(const StepEvent& event);
   /// A line above the bar.
@@ -21,12 +24,9 @@ class Progress {
   void finish();
 
  private:
-  std::string bar(const StepEvent& event) const;
-  void erase();
+  void draw(const StepEvent& event);
 
-  bool terminal_ = false;
-  bool color_ = false;
-  bool drawn_ = false;
+  StatusLine line_;
   double started_ = 0.0;
   double last_drawn_ = 0.0;
   std::int64_t first_step_ = -1;

@@ -2,7 +2,6 @@
 #include "io/quantize.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "io/model_folder.h"
 #include "io/new_folder.h"
 #include "io/tokenizer.h"
+#include "status_line.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
 
@@ -43,7 +43,7 @@ struct Report {
 
 Result<double> loss_of(const std::string& directory, const Options& options,
                        const std::shared_ptr<Device>& device, DType dtype) {
-  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory));
+  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory, interrupted));
   VOLTA_TRY(const Transformer model, load_model(directory, device, {.packed = true}));
   VOLTA_TRY(const HeldOutText text,
             load_held_out_text(options.data, *tokenizer, options.val_fraction));
@@ -119,17 +119,22 @@ Status quantize(const Globals& globals, const Options& options) {
   if (!options.data.empty()) {
     VOLTA_TRY(report.loss_before, loss_of(directory, options, session.device(), dtype));
   }
-  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  StatusLine line;
   std::int64_t done = 0;
   const auto on_tensor = [&](const QuantizedTensor& tensor, std::int64_t tensors) {
-    if (terminal) note(fmt::format("\r\033[K{}/{} {}", ++done, tensors, tensor.name));
+    line.show(fmt::format("{}/{} {}", ++done, tensors, tensor.name));
     return !interrupted();
   };
   auto tensors = quantize_model(directory, options.out, format, *session.device(), on_tensor);
-  if (done > 0) note("\r\033[K");
+  line.erase();
   VOLTA_TRY(report.tensors, std::move(tensors));
   if (!options.data.empty()) {
-    VOLTA_TRY(report.loss_after, loss_of(options.out, options, session.device(), dtype));
+    auto loss = loss_of(options.out, options, session.device(), dtype);
+    if (!loss) {
+      return std::unexpected(std::move(loss).error().with_context(
+          fmt::format("'{}' is complete, but its loss could not be measured", options.out)));
+    }
+    report.loss_after = *loss;
   }
   VOLTA_TRY(session.finish());
   return print(output == Output::kJson ? to_json(report) : to_text(report, options));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -20,11 +21,14 @@
 #include "io/adapter.h"
 #include "io/gguf/gguf_file.h"
 #include "io/model_folder.h"
-#include "train/checkpoint.h"
+#include "train/adapter_base.h"
+#include "train/run_folder.h"
 
 namespace volta::cli {
 namespace {
 
+bool g_raw_output = false;
+bool g_output_pipe_closed = false;
 std::atomic<std::int64_t> g_first_signal = 0;  // Milliseconds of the monotonic clock; 0: none.
 
 // The second signal is final, but not what comes within a second: `timeout` and terminals signal a
@@ -163,9 +167,10 @@ Result<WeightFormat> weight_format(const Globals& globals) {
               fmt::format("--weights {}: use stored, f32, bf16, q8 or q4", globals.weights));
 }
 
-Result<Session> Session::create(const Globals& globals) {
+Result<Session> Session::create(const Globals& globals, const std::function<bool()>& stop) {
   DeviceOptions options;
   options.threads = globals.threads;
+  options.interrupted = stop;
   if (globals.device.empty()) {
     VOLTA_TRY(options.kind, DeviceKind::detect());
   } else {
@@ -177,6 +182,7 @@ Result<Session> Session::create(const Globals& globals) {
   session.profile_path_ = globals.profile;
   if (!globals.profile.empty()) {
     // The profile is written last: an hour of work is not to end with a place that cannot be.
+    VOLTA_TRY(check_output_file(globals.profile, globals.force, "--profile"));
     if (auto place = try_file(globals.profile); !place) {
       return std::unexpected(std::move(place).error().with_context("--profile"));
     }
@@ -186,10 +192,14 @@ Result<Session> Session::create(const Globals& globals) {
   return session;
 }
 
-Status Session::finish() const {
+Status Session::finish(const std::string& result) const {
   if (profiler_ == nullptr) return {};
   const std::string text = to_text(profiler_->profile(), profile_format_for(profile_path_));
-  VOLTA_TRY(write_file_atomic(profile_path_, text));
+  if (Status written = write_file_atomic(profile_path_, text); !written) {
+    if (result.empty()) return written;
+    return std::unexpected(std::move(written).error().with_context(
+        fmt::format("'{}' is complete, but its profile could not be written", result)));
+  }
   note(fmt::format("profile written to {}\n", profile_path_));
   return {};
 }
@@ -199,25 +209,61 @@ bool interrupted() { return g_first_signal.load(std::memory_order_relaxed) != 0;
 void install_signal_handlers() {
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
-  std::signal(SIGPIPE, SIG_IGN);  // A closed pipe is an error of print(),
+  // A terminal that is closed. Under nohup it stays ignored.
+  if (std::signal(SIGHUP, SIG_IGN) != SIG_IGN) std::signal(SIGHUP, on_signal);
+  std::signal(SIGPIPE, SIG_IGN);  // A closed pipe is an error of print() (see main.cc),
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its largest size one of write().
 }
 
 Status print(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    return fail(ErrorCode::kIo, "cannot write to standard output");
+  static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  std::string escaped;
+  if (terminal && !g_raw_output) {
+    escaped = escape_controls(text);
+    text = escaped;
   }
-  return {};
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
+    return {};
+  }
+  const int error = errno;
+  g_output_pipe_closed = error == EPIPE;
+  return fail(ErrorCode::kIo, fmt::format("cannot write to standard output: {}",
+                                          std::generic_category().message(error)));
 }
 
-void note(std::string_view text) {
+void write_raw_output() { g_raw_output = true; }
+bool output_pipe_closed() { return g_output_pipe_closed; }
+
+void note(std::string_view text) { note_raw(escape_controls(text)); }
+
+void note_raw(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
 }
 
+Status check_output_file(const std::string& path, bool force, std::string_view flag) {
+  const std::string what = flag.empty() ? path : fmt::format("{} {}", flag, path);
+  if (auto place = check_replaceable(path); !place) {
+    return std::unexpected(std::move(place).error().with_context(what));
+  }
+  if (force || !path_exists(path)) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{}: the file is there already; name another one, or replace it with "
+                          "--force",
+                          what));
+}
+
 std::string whole_path(const std::string& path) {
-  std::error_code none;  // Without it, an empty path would throw.
-  return std::filesystem::absolute(path, none).lexically_normal().string();
+  namespace fs = std::filesystem;
+  if (path.empty()) return path;
+  // Only the folder: a link keeps its name, so that it may lead elsewhere tomorrow.
+  const fs::path given = path;
+  const bool has_name = given.has_filename() && given.filename() != "." && given.filename() != "..";
+  const fs::path folder = has_name ? given.parent_path() : given;
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(folder.empty() ? "." : folder, error);
+  if (error) return fs::absolute(given, error).string();
+  return (has_name ? real / given.filename() : real).string();
 }
 
 Result<std::string> find_model(const std::string& path) {
@@ -231,12 +277,24 @@ Status refuse_gguf(const std::string& path) {
               fmt::format("{}: give a model folder; `volta convert {} DIR` makes one", path, path));
 }
 
-Result<Transformer> load_adapted_model(const std::string& directory, const std::string& adapter,
+void add_adapter_options(Command& command, AdapterOptions& options, bool required) {
+  Option* adapter = command.add_option("--adapter", options.folder,
+                                       "adapter folder, or the folder of a LoRA run");
+  if (required) adapter->required();
+  command.add_flag("--any-base", options.any_base,
+                   "take the adapter on another model than the one it was trained on");
+}
+
+Result<Transformer> load_adapted_model(const std::string& directory, const AdapterOptions& adapter,
                                        const std::shared_ptr<Device>& device,
                                        const WeightOptions& options) {
-  if (adapter.empty()) return load_model(directory, device, options);
+  if (adapter.folder.empty()) {
+    if (!adapter.any_base) return load_model(directory, device, options);
+    return fail(ErrorCode::kInvalidArgument, "--any-base goes with --adapter");
+  }
   VOLTA_TRY(Transformer model, load_model(directory, device));
-  VOLTA_TRY(const std::string folder, find_adapter_folder(adapter));
+  VOLTA_TRY(const std::string folder, find_adapter_folder(adapter.folder));
+  if (!adapter.any_base) VOLTA_TRY(check_adapter_base(folder, model, whole_path(directory)));
   VOLTA_TRY(const Adapter loaded, load_adapter(folder, model.config()));
   VOLTA_TRY(apply_adapter(model, loaded));
   if (options.packed) VOLTA_TRY(model.prepack(options.format));

@@ -39,10 +39,10 @@ struct TrainOptions {
 // A tokenizer.json, a model folder, a folder with nothing but a tokenizer, or a run.
 Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path) {
   if (!is_directory(path) || path_exists(join_path(path, "tokenizer.json"))) {
-    return load_tokenizer(path);
+    return load_tokenizer(path, interrupted);
   }
   VOLTA_TRY(const std::string directory, find_model(path));
-  return load_tokenizer(directory);
+  return load_tokenizer(directory, interrupted);
 }
 
 // All of standard input.
@@ -72,6 +72,7 @@ Status decode(const Tokenizer& tokenizer, const TokenizeOptions& options, Output
                             tokenizer.vocab_size() - 1));
   }
   const std::string text = options.skip_special ? tokenizer.decode(ids) : tokenizer.decode_all(ids);
+  if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
   if (output == Output::kText) return print(text + "\n");
   JsonWriter json;
   json.begin_object().field("text", text).end_object();
@@ -94,22 +95,35 @@ Status tokenize(const Globals& globals, const TokenizeOptions& options) {
   if (output == Output::kText) return print(fmt::format("{}\n", fmt::join(ids, ",")));
   JsonWriter json;
   json.begin_object().key("ids").begin_array();
-  for (const std::int32_t id : ids) json.value(id);
+  for (const std::int32_t id : ids) {
+    if (!interrupted()) json.value(id);
+  }
   json.end_array().key("tokens").begin_array();
-  for (const std::int32_t id : ids) json.value(tokenizer->token_bytes(id));
+  for (const std::int32_t id : ids) {
+    if (!interrupted()) json.value(tokenizer->token_bytes(id));
+  }
   json.end_array().end_object();
+  if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
   return print(std::move(json).take() + "\n");
 }
 
 Status train(const Globals& globals, const TrainOptions& options) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
-  VOLTA_TRY(const std::string text, read_text_file(options.data, kMaxTextBytes));
   // Before the work: a place that cannot be written.
-  VOLTA_TRY(create_directories(options.out));
   const std::string path = join_path(options.out, "tokenizer.json");
-  VOLTA_TRY(check_replaceable(path));
-  VOLTA_TRY(const std::string json, tokenizers::train_byte_level_bpe(text, options.training));
+  if (!globals.force && path_exists(join_path(options.out, "config.json"))) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--out {}: the folder holds a model, whose tokenizer this would be; "
+                            "name another folder, or do it with --force",
+                            options.out));
+  }
+  VOLTA_TRY(check_output_file(path, globals.force, "--out"));
+  VOLTA_TRY(const std::string text, read_text_file(options.data, kMaxTextBytes));
+  VOLTA_TRY(create_directories(options.out));
+  tokenizers::BpeTrainingOptions training = options.training;
+  training.interrupted = interrupted;
+  VOLTA_TRY(const std::string json, tokenizers::train_byte_level_bpe(text, training));
   VOLTA_TRY(const auto tokenizer, parse_tokenizer(json, "the new tokenizer"));
   VOLTA_TRY(write_file_atomic(path, json));
   note(fmt::format("{}: {} tokens\n", path, tokenizer->vocab_size()));
@@ -161,6 +175,7 @@ void add_tokenizer(Command& app, Globals& globals, Action& action) {
                    "a special token; may be repeated (default <|endoftext|>)")
       ->allow_extra_args(false)
       ->take_all();
+  command->add_flag("--force", globals.force, "replace a tokenizer.json that is there");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return train(globals, *options); };
   });

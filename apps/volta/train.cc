@@ -27,6 +27,7 @@ struct Flags {
       warmup, accumulate, eval_every, eval_batches, save_every, keep, patience, lora_rank;
   std::optional<double> lr, min_lr, beta1, beta2, weight_decay, momentum, clip, dropout,
       val_fraction, lora_alpha, lora_dropout;
+  std::optional<bool> keep_best;
   bool lora_rslora = false;
   bool resume = false;
   bool untied = false;
@@ -175,9 +176,28 @@ Status apply_lora(const Flags& flags, LoraConfig& lora) {
   return {};
 }
 
+// --out is the folder of the run, also to go on from one of its checkpoints.
+Status check_out(const Flags& flags) {
+  if (!flags.out) return fail(ErrorCode::kInvalidArgument, "--out is required: the run's folder");
+  const std::string folder = whole_path(*flags.out);
+  const std::string run = parent_path(folder);
+  if (!flags.resume || path_exists(join_path(folder, kRunFile)) ||
+      !path_exists(join_path(folder, "manifest.json")) || !path_exists(join_path(run, kRunFile))) {
+    return {};
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{} is a checkpoint; its run goes on from the newest one by `volta train "
+                          "--out {} --resume`",
+                          *flags.out, shell_quoted(run)));
+}
+
 Result<RunOptions> make_options(const Flags& flags, const Globals& globals) {
   RunOptions options;
-  if (!flags.out) return fail(ErrorCode::kInvalidArgument, "--out is required: the run's folder");
+  VOLTA_TRY(check_out(flags));
+  if (flags.resume && globals.force) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--force replaces a run, --resume goes on with it: leave one of them out");
+  }
   const bool known_run = flags.resume && path_exists(join_path(*flags.out, kRunFile));
   if (known_run) {
     VOLTA_TRY(options, load_run_options(*flags.out));
@@ -189,8 +209,12 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals) {
   }
   options.out = *flags.out;
   options.resume = flags.resume;
+  options.force = globals.force;
   // As a whole path, so that the run can be resumed from anywhere.
   if (flags.data) options.data = whole_path(*flags.data);
+  if (flags.data) options.recorded_paths.erase("data");
+  if (flags.init) options.recorded_paths.erase("init");
+  if (flags.tokenizer) options.recorded_paths.erase("tokenizer");
   if (flags.init) VOLTA_TRY(refuse_gguf(*flags.init));
   if (flags.init) options.init = whole_path(*flags.init);
   set(flags.tokenizer, options.tokenizer);
@@ -199,6 +223,7 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals) {
   set(flags.eval_batches, options.eval_batches);
   set(flags.save_every, options.save_every);
   set(flags.keep, options.keep);
+  set(flags.keep_best, options.keep_best);
   set(flags.patience, options.patience);
   VOLTA_TRY(flags.init ? apply_init(flags, options) : apply_model(flags, options.model));
   VOLTA_TRY(apply_trainer(flags, options.trainer));
@@ -226,9 +251,13 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals) {
 
 std::string result_json(const RunResult& result) {
   JsonWriter json;
-  json.begin_object().field("steps", result.steps);
+  json.begin_object().field("steps", result.steps).field("new_steps", result.new_steps);
   if (result.loss) json.field("loss", *result.loss);
   if (result.val_loss) json.field("val_loss", *result.val_loss);
+  if (result.best) {
+    json.key("best").begin_object().field("step", result.best->step);
+    json.field("val_loss", result.best->val_loss).end_object();
+  }
   json.field("early_stop", result.end == RunEnd::kEarlyStop);
   json.field("seconds", result.seconds).field("tokens", result.tokens);
   json.field("checkpoint", result.checkpoint).end_object();
@@ -236,10 +265,16 @@ std::string result_json(const RunResult& result) {
 }
 
 std::string result_text(const RunResult& result) {
-  std::string text = fmt::format("{} steps in {}", result.steps, format_duration(result.seconds));
+  std::string text =
+      fmt::format("{} steps in {}", result.new_steps, format_duration(result.seconds));
+  if (result.new_steps < result.steps) text += fmt::format(" ({} in all)", result.steps);
   if (result.loss) text += fmt::format(", loss {:.4f}", *result.loss);
   if (result.val_loss) text += fmt::format(", val_loss {:.4f}", *result.val_loss);
   if (result.end == RunEnd::kEarlyStop) text += " (stopped early)";
+  if (result.best && result.best->step != result.steps) {
+    text += fmt::format("\nbest: val_loss {:.4f} after step {}", result.best->val_loss,
+                        result.best->step);
+  }
   return text + fmt::format("\nmodel: {}\n", result.checkpoint);
 }
 
@@ -254,7 +289,7 @@ Status run_training(const Globals& globals, const Flags& flags) {
   VOLTA_TRY(const RunOptions options, make_options(flags, globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   auto trained = train_with_progress(options, session.device());
-  VOLTA_TRY(session.finish());  // Of an interrupted run, too.
+  VOLTA_TRY(session.finish(trained ? trained->checkpoint : ""));  // Of an interrupted run, too.
   VOLTA_TRY(const RunResult result, std::move(trained));
   return print(output == Output::kJson ? result_json(result) : result_text(result));
 }
@@ -316,7 +351,7 @@ void add_lora_flags(Command& command, Flags& flags) {
   command.add_flag("--lora-rslora", flags.lora_rslora, "scale by alpha / sqrt(rank)")->group(group);
 }
 
-void add_run_flags(Command& command, Flags& flags) {
+void add_run_flags(Command& command, Flags& flags, Globals& globals) {
   const char* group = "Run";
   command.add_option("--data", flags.data, "text file, or X.safetensors with input_ids")
       ->group(group);
@@ -335,7 +370,15 @@ void add_run_flags(Command& command, Flags& flags) {
       ->group(group);
   command.add_option("--save-every", flags.save_every, "steps between checkpoints; 0: at the end")
       ->group(group);
-  command.add_option("--keep", flags.keep, "checkpoints that stay; 0: all")->group(group);
+  command.add_option("--keep", flags.keep, "newest checkpoints that stay; 0: all")->group(group);
+  command
+      .add_flag("--keep-best,!--no-keep-best", flags.keep_best,
+                "save each new minimum of the validation loss, and keep the lowest (default: yes)")
+      ->group(group);
+  command
+      .add_flag("--force", globals.force,
+                "rename a model or run that is in --out to OUT.old, and start a new run")
+      ->group(group);
 }
 
 }  // namespace
@@ -343,6 +386,7 @@ void add_run_flags(Command& command, Flags& flags) {
 Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr<Device> device) {
   Progress progress;
   RunCallbacks callbacks;
+  callbacks.on_start = [&](std::int64_t done, std::int64_t steps) { progress.start(done, steps); };
   callbacks.on_step = [&](const StepEvent& event) { progress.step(event); };
   callbacks.on_message = [&](LogLevel level, std::string_view text) {
     progress.message(level, text);
@@ -356,7 +400,7 @@ Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr
 void add_train(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("train", "train a model");
   auto flags = std::make_shared<Flags>();
-  add_run_flags(*command, *flags);
+  add_run_flags(*command, *flags, globals);
   add_model_flags(*command, *flags);
   add_training_flags(*command, *flags);
   add_lora_flags(*command, *flags);

@@ -1,6 +1,5 @@
 // volta tune: measures how this CPU's matrix products are best cut up, and keeps what it found.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +13,7 @@
 #include "command.h"
 #include "device/cpu_device.h"
 #include "device/device_kind.h"
+#include "status_line.h"
 #include "tune_report.h"
 #include "tune_shapes.h"
 #include "tuner/candidates.h"
@@ -122,22 +122,24 @@ double gflops(double flops, double seconds) { return seconds > 0 ? flops / secon
 // Draws where a search stands.
 class Bar {
  public:
-  Bar(std::string name) : name_(std::move(name)), terminal_(::isatty(STDERR_FILENO) == 1) {}
+  explicit Bar(std::string name) : name_(std::move(name)) {}
   void draw(const tuner::SearchProgress& progress) {
-    if (!terminal_ || ++calls_ % 16 != 0) return;
+    if (!line_.on_terminal() || ++calls_ % 16 != 0) return;
     constexpr int kWidth = 24;
     std::string cells;
     for (int i = 0; i < kWidth; ++i) cells += i < progress.part * kWidth ? "█" : "░";
-    note(fmt::format("\r\033[K{} {}  {} measured", cells, name_, progress.measured));
-    if (progress.best_gain > 0) note(fmt::format(", {:.2f}x", progress.best_gain));
+    std::string text = fmt::format(" {}  {} measured", name_, progress.measured);
+    if (progress.best_gain > 0) text += fmt::format(", {:.2f}x", progress.best_gain);
+    line_.show(text, cells);
   }
   void finish(std::string_view line) {
-    note(fmt::format("{}{}\n", terminal_ ? "\r\033[K" : "", line));
+    line_.erase();
+    note(fmt::format("{}\n", line));
   }
 
  private:
   std::string name_;
-  bool terminal_;
+  StatusLine line_;
   std::int64_t calls_ = 0;
 };
 
@@ -275,6 +277,7 @@ std::string shapes(std::size_t count) {
 Status export_to(const Globals& globals, const std::string& file) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
+  VOLTA_TRY(check_output_file(file, globals.force, ""));
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
   VOLTA_TRY(const auto entries, cache.read());
   if (entries.empty()) {
@@ -351,6 +354,7 @@ void add_tune(Command& app, Globals& globals, Action& action) {
   auto file = std::make_shared<std::string>();
   Command* exporting = tune->add_subcommand("export", "write it to a file");
   exporting->add_option("file", *file, "file to write")->required()->check(refuse_empty);
+  exporting->add_flag("--force", globals.force, "replace the file");
   exporting->callback([&globals, &action, file] {
     action = [&globals, file] { return export_to(globals, *file); };
   });

@@ -1,8 +1,8 @@
 // volta verify: whether a model, or every checkpoint of a run, is what it says it is.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -13,7 +13,9 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "command.h"
+#include "io/gguf/gguf_file.h"
 #include "io/model_check.h"
+#include "status_line.h"
 #include "train/checkpoint.h"
 
 namespace volta::cli {
@@ -30,35 +32,51 @@ struct Verified {
   double seconds = 0.0;
 };
 
-// A model folder itself, or the checkpoints of a run, newest first.
+// A .gguf file or model folder itself, the checkpoints of a run, newest first, or both.
 Result<std::vector<std::string>> folders_of(const std::string& path) {
   std::vector<std::string> folders;
-  if (path_exists(join_path(path, "config.json"))) {
-    folders.push_back(path);
-    return folders;
-  }
+  if (is_gguf_path(path) || path_exists(join_path(path, "config.json"))) folders.push_back(path);
+  if (is_gguf_path(path)) return folders;
   VOLTA_TRY(const auto places, list_checkpoints(path));
   for (const CheckpointPlace& place : places) folders.push_back(place.path);
   if (folders.empty()) folders.push_back(path);  // A model without a config, most likely.
   return folders;
 }
 
-Result<Verified> verify_folder(const std::string& path, ThreadPool& pool) {
-  const double begun = monotonic_seconds();
-  const bool terminal = ::isatty(STDERR_FILENO) == 1;
-  double drawn_at = begun;
-  const auto go_on = [&](std::int64_t bytes) {
+// How far the reading is: on a terminal a line that is drawn over, else a line every ten seconds.
+class ReadingProgress {
+ public:
+  explicit ReadingProgress(std::string path) : path_(std::move(path)) {}
+
+  /// False when the user wants it to end.
+  bool operator()(std::int64_t done, std::int64_t all) {
     const double now = monotonic_seconds();
-    if (terminal && now - drawn_at > 0.1) {
-      note(fmt::format("\r\033[K{}: {}", path, format_bytes(bytes)));
-      drawn_at = now;
+    if (now - shown_at_ >= (line_.on_terminal() ? 0.1 : 10.0)) {
+      const std::string text =
+          fmt::format("{}: {} of {}", path_, format_bytes(done), format_bytes(all));
+      if (line_.on_terminal()) {
+        line_.show(text);
+      } else {
+        note(text + "\n");
+      }
+      shown_at_ = now;
     }
     return !interrupted();
-  };
-  auto check = check_model(path, pool, go_on);
-  if (drawn_at > begun) note("\r\033[K");
+  }
+
+ private:
+  std::string path_;
+  StatusLine line_;
+  double shown_at_ = monotonic_seconds();
+};
+
+Result<Verified> verify_folder(const std::string& path, ThreadPool& pool) {
+  const double begun = monotonic_seconds();
+  ReadingProgress progress(path);
+  auto check = check_model(path, pool, std::ref(progress));
   if (!check) return std::unexpected(std::move(check).error());
-  for (const Error& error : check_checkpoint(path)) {
+  VOLTA_TRY(const auto errors, check_checkpoint(path, std::ref(progress)));
+  for (const Error& error : errors) {
     const bool contradiction = error.code() == ErrorCode::kMismatch;
     check->findings.push_back(
         {.kind = contradiction ? Finding::Kind::kContradiction : Finding::Kind::kInvalid,
@@ -70,9 +88,10 @@ Result<Verified> verify_folder(const std::string& path, ThreadPool& pool) {
 
 // Messages of the library name the file already, with its folder.
 std::string line(const std::string& folder, const Finding& finding) {
-  const bool named = finding.what.find(folder + "/") != std::string::npos;
-  return named ? finding.what
-               : fmt::format("{}: {}", join_path(folder, finding.where), finding.what);
+  const bool gguf = is_gguf_path(folder);
+  const bool named = finding.what.find(gguf ? folder : folder + "/") != std::string::npos;
+  const std::string file = gguf ? folder : join_path(folder, finding.where);
+  return named ? finding.what : fmt::format("{}: {}", file, finding.what);
 }
 
 std::string count(std::size_t n, std::string_view what) {
@@ -142,7 +161,6 @@ Status verdict(const std::vector<Verified>& folders, const std::string& model) {
 Status verify(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
-  VOLTA_TRY(refuse_gguf(options.model));
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(globals.threads));
   VOLTA_TRY(const std::vector<std::string> paths, folders_of(options.model));
   std::vector<Verified> folders;
@@ -161,7 +179,9 @@ Status verify(const Globals& globals, const Options& options) {
 void add_verify(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("verify", "check a model, or the checkpoints of a run");
   auto options = std::make_shared<Options>();
-  command->add_option("model", options->model, "model folder, or the folder of a training run")
+  command
+      ->add_option("model", options->model,
+                   "model folder, .gguf file, or the folder of a training run")
       ->required();
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return verify(globals, *options); };

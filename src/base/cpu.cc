@@ -185,16 +185,23 @@ MemoryLimits cgroup_memory_limits(const std::string& cgroup_root, std::string_vi
   return limits;
 }
 
+MemoryLimits cgroup_memory_limits() {
+  return cgroup_memory_limits("/sys/fs/cgroup", read_kernel_file("/proc/self/cgroup"));
+}
+
+int64_t usable_memory_bytes(const MemoryLimits& limits, int64_t memory, int64_t swap) {
+  return std::min(memory, limits.memory.value_or(memory)) +
+         std::min(swap, limits.swap.value_or(swap));
+}
+
 int64_t usable_memory_bytes() {
-  static const MemoryLimits limits =
-      cgroup_memory_limits("/sys/fs/cgroup", read_kernel_file("/proc/self/cgroup"));
-  constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+  static const MemoryLimits limits = cgroup_memory_limits();
   struct sysinfo info = {};
-  if (sysinfo(&info) != 0) return limits.memory.value_or(kUnlimited);
-  const auto bytes = [&](unsigned long units, const std::optional<int64_t>& limit) {
-    return std::min(static_cast<int64_t>(units) * info.mem_unit, limit.value_or(kUnlimited));
+  if (sysinfo(&info) != 0) return limits.memory.value_or(std::numeric_limits<int64_t>::max());
+  const auto bytes = [&](unsigned long units) {
+    return static_cast<int64_t>(units) * info.mem_unit;
   };
-  return bytes(info.totalram, limits.memory) + bytes(info.totalswap, limits.swap);
+  return usable_memory_bytes(limits, bytes(info.totalram), bytes(info.totalswap));
 }
 
 std::optional<double> cgroup_cpu_quota() {

@@ -29,17 +29,21 @@ std::optional<double> cgroup_cpu_quota(const std::string& cgroup_root,
 /// That of this process.
 std::optional<double> cgroup_cpu_quota();
 
-/// Memory and swap together that this process may fill, in bytes: the machine's, or less where its
-/// cgroups say so.
-int64_t usable_memory_bytes();
-
 /// What a process's cgroups (v1 or v2) allow it, in bytes; nothing where there is no limit.
 struct MemoryLimits {
   std::optional<int64_t> memory;
   std::optional<int64_t> swap;
 };
-/// The tightest ones, with the arguments of cgroup_cpu_quota.
+/// The tightest ones, with the arguments of cgroup_cpu_quota. A limit of an ancestor binds as well.
 MemoryLimits cgroup_memory_limits(const std::string& cgroup_root, std::string_view proc_cgroup);
+/// Those of this process.
+MemoryLimits cgroup_memory_limits();
+
+/// The memory and swap together that a process within `limits` may fill on a machine that has these
+/// bytes of each.
+int64_t usable_memory_bytes(const MemoryLimits& limits, int64_t memory, int64_t swap);
+/// That of this process on this machine.
+int64_t usable_memory_bytes();
 
 /// A CPU of this machine, for reports. Unknown texts are "unknown", unknown sizes 0.
 struct CpuInfo {
@@ -50,7 +54,7 @@ struct CpuInfo {
   int64_t l2_bytes = 0;      ///< Per core.
   int64_t l3_bytes = 0;      ///< Per cluster.
   int online_cpus = 0;       ///< Of the whole machine, whatever the quota.
-  int64_t memory_bytes = 0;  ///< Physical memory of the machine.
+  int64_t memory_bytes = 0;  ///< Physical memory of the machine, whatever the limits.
 };
 CpuInfo cpu_info();
 

@@ -1,133 +1,30 @@
-// Reading, atomic writing, locking and listing, on POSIX.
+// Reading, atomic writing and listing, on POSIX.
 #include "base/file.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <climits>
-#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 
 #include "base/log.h"
 #include "base/system_error.h"
+#include "base/temporary.h"
 #include "base/text.h"
 
 namespace volta {
 
-// The default FileOps: the system calls themselves.
-
-int FileOps::open(const std::string& path, int flags, mode_t mode) {
-  return ::open(path.c_str(), flags, mode);
-}
-ssize_t FileOps::read(int fd, std::span<std::byte> buffer) {
-  return ::read(fd, buffer.data(), buffer.size());
-}
-ssize_t FileOps::write(int fd, std::span<const std::byte> bytes) {
-  return ::write(fd, bytes.data(), bytes.size());
-}
-int FileOps::fsync(int fd) { return ::fsync(fd); }
-int FileOps::ftruncate(int fd, off_t size) { return ::ftruncate(fd, size); }
-int FileOps::close(int fd) { return ::close(fd); }
-int FileOps::rename(const std::string& from, const std::string& to) {
-  return ::rename(from.c_str(), to.c_str());
-}
-int FileOps::unlink(const std::string& path) { return ::unlink(path.c_str()); }
-int FileOps::mkdir(const std::string& path, mode_t mode) { return ::mkdir(path.c_str(), mode); }
-int FileOps::rmdir(const std::string& path) { return ::rmdir(path.c_str()); }
-
 namespace {
 
 constexpr size_t kWriterBufferBytes = size_t{256} << 10;
-constexpr std::string_view kTemporaryMark = ".tmp-";  // NAME.tmp-PROCESS-NUMBER
-constexpr int kTemporaryTries = 100;
-constexpr mode_t kFileMode = 0666;    // Less the umask.
 constexpr mode_t kFolderMode = 0777;  // Less the umask.
-
-// The calling thread's replacement for the system; null but in tests of faults.
-constinit thread_local FileOps* t_file_ops = nullptr;
-
-FileOps& file_ops() {
-  static FileOps system;
-  return t_file_ops != nullptr ? *t_file_ops : system;
-}
-
-// Calls until the answer is not "interrupted by a signal".
-template <typename Call>
-auto retry_interrupted(Call call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
-
-// An open descriptor, closed when it goes out of scope.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) file_ops().close(fd_);
-  }
-
-  int get() const { return fd_; }
-  // Gives up ownership.
-  int release() { return std::exchange(fd_, -1); }
-  // Closes now and tells how it went. Not retried when interrupted: Linux has closed it by then.
-  Status close(const std::string& path) {
-    if (file_ops().close(release()) != 0 && errno != EINTR)
-      return fail_system("close", path, errno);
-    return {};
-  }
-
- private:
-  int fd_;
-};
-
-Result<Descriptor> open_file(const std::string& path, int flags, std::string_view action) {
-  const int fd =
-      retry_interrupted([&] { return file_ops().open(path, flags | O_CLOEXEC, kFileMode); });
-  if (fd >= 0) return Descriptor(fd);
-  const bool creates = (flags & O_CREAT) != 0;
-  return creates ? fail_to_write(action, path, errno) : fail_system(action, path, errno);
-}
-
-Status write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = retry_interrupted([&] { return file_ops().write(fd, bytes); });
-    if (n < 0) return fail_system("write", path, errno);
-    if (n == 0) return fail_system("write", path, EIO);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-  return {};
-}
-
-Status fsync_file(int fd, const std::string& path) {
-  if (retry_interrupted([&] { return file_ops().fsync(fd); }) != 0) {
-    return fail_system("flush to disk", path, errno);
-  }
-  return {};
-}
-
-// Fills `buffer` or stops at the end of the file; returns the bytes read.
-Result<int64_t> read_up_to(int fd, std::span<std::byte> buffer, const std::string& path) {
-  int64_t total = 0;
-  while (!buffer.empty()) {
-    const ssize_t n = retry_interrupted([&] { return file_ops().read(fd, buffer); });
-    if (n < 0) return fail_system("read", path, errno);
-    if (n == 0) break;
-    buffer = buffer.subspan(static_cast<size_t>(n));
-    total += n;
-  }
-  return total;
-}
 
 struct OpenedFile {
   Descriptor fd;
@@ -154,30 +51,6 @@ Result<OpenedFile> open_to_read(const std::string& path, int64_t max_bytes) {
   return OpenedFile{std::move(fd), size};
 }
 
-// A name that this process has not used yet. Another one of the same number (in a container, or
-// long dead) may have: whoever makes it must find nothing there, or try the next.
-std::string next_temporary_name(std::string_view path) {
-  static std::atomic<std::uint64_t> number = 0;
-  return fmt::format("{}{}{}-{}", path, kTemporaryMark, getpid(), ++number);
-}
-
-struct TemporaryFile {
-  std::string path;
-  Descriptor fd;
-};
-
-// A new file that waits to become `target`.
-Result<TemporaryFile> create_temporary_file(const std::string& target) {
-  VOLTA_TRY(check_replaceable(target));
-  for (int tries = 1;; ++tries) {
-    std::string path = next_temporary_name(target);
-    const bool taken = tries < kTemporaryTries && path_exists(path);
-    if (taken) continue;
-    VOLTA_TRY(Descriptor fd, open_file(path, O_WRONLY | O_CREAT | O_EXCL, "create"));
-    return TemporaryFile{std::move(path), std::move(fd)};
-  }
-}
-
 Status read_exactly(const OpenedFile& file, std::span<std::byte> buffer, const std::string& path) {
   VOLTA_TRY(const int64_t n, read_up_to(file.fd.get(), buffer, path));
   if (n == file.size) return {};
@@ -187,9 +60,6 @@ Status read_exactly(const OpenedFile& file, std::span<std::byte> buffer, const s
 }
 
 }  // namespace
-
-ScopedFileOps::ScopedFileOps(FileOps& ops) : previous_(std::exchange(t_file_ops, &ops)) {}
-ScopedFileOps::~ScopedFileOps() { t_file_ops = previous_; }
 
 Result<HeapArray<std::byte>> read_binary_file(const std::string& path, int64_t max_bytes) {
   VOLTA_TRY(const OpenedFile file, open_to_read(path, max_bytes));
@@ -217,21 +87,27 @@ Result<std::optional<std::string>> read_text_file_if_there(const std::string& pa
   return std::unexpected(std::move(text).error());
 }
 
-bool is_temporary_name(std::string_view name) {
-  const auto is_digits = [](std::string_view text) {
-    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-  };
-  const size_t mark = name.rfind(kTemporaryMark);
-  if (mark == std::string_view::npos || mark == 0) return false;
-  const std::string_view numbers = name.substr(mark + kTemporaryMark.size());
-  const size_t dash = numbers.find('-');
-  return dash != std::string_view::npos && is_digits(numbers.substr(0, dash)) &&
-         is_digits(numbers.substr(dash + 1));
+namespace {
+
+// Whether something is mounted at this path; false where the system cannot tell.
+bool is_mount_point(const std::string& path) {
+  struct statx info = {};
+  return statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, 0, &info) == 0 &&
+         (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
+
+}  // namespace
 
 Status check_replaceable(const std::string& path) {
   struct stat info = {};
-  if (lstat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return {};
+  if (lstat(path.c_str(), &info) != 0) return {};
+  if (S_ISREG(info.st_mode)) {
+    if (!is_mount_point(path)) return {};
+    return fail(ErrorCode::kIo,
+                fmt::format("cannot replace '{}': it is mounted by itself; mount its folder, or "
+                            "give another path",
+                            path));
+  }
   const std::string_view kind = S_ISLNK(info.st_mode)   ? "a symbolic link"
                                 : S_ISDIR(info.st_mode) ? "a folder"
                                                         : "a device or pipe";
@@ -246,7 +122,7 @@ Status write_file_atomic(const std::string& path, std::span<const std::byte> byt
     VOLTA_TRY(fsync_file(temporary.fd.get(), temporary.path));
     VOLTA_TRY(temporary.fd.close(temporary.path));
     if (file_ops().rename(temporary.path, path) != 0) return fail_to_write("replace", path, errno);
-    return fsync_directory(parent_path(path));
+    return fsync_renamed(path);
   };
   Status status = write_and_rename();
   if (!status) file_ops().unlink(temporary.path);
@@ -258,29 +134,34 @@ Status write_file_atomic(const std::string& path, std::string_view text) {
 }
 
 Result<FileWriter> FileWriter::open(const std::string& path, Mode mode) {
-  const int flags = O_WRONLY | O_CREAT | (mode == Mode::kCreate ? O_TRUNC : O_APPEND);
-  VOLTA_TRY(Descriptor fd, open_file(path, flags, "create"));
+  const int flags = O_WRONLY | O_CREAT | (mode == Mode::kAppend ? O_APPEND : 0);
+  VOLTA_TRY(Descriptor fd, open_to_change(path, flags, "create"));
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return fail_system("examine", path, errno);
-  return FileWriter(path, fd.release(), info.st_size);
+  if (mode == Mode::kAppend) return FileWriter(path, fd.release(), info.st_size);
+  // Only now that the file is known to be no link.
+  if (file_ops().ftruncate(fd.get(), 0) != 0) return fail_system("empty", path, errno);
+  return FileWriter(path, fd.release(), 0);
 }
 
 Result<FileWriter> FileWriter::open_temporary(const std::string& target) {
   VOLTA_TRY(TemporaryFile file, create_temporary_file(target));
-  return FileWriter(std::move(file.path), file.fd.release(), 0);
+  return FileWriter(std::move(file.path), file.fd.release(), 0, std::move(file.lock));
 }
 
 FileWriter::FileWriter(FileWriter&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
       size_(other.size_),
-      buffer_(std::move(other.buffer_)) {}
+      buffer_(std::move(other.buffer_)),
+      lock_(std::move(other.lock_)) {}
 
 FileWriter& FileWriter::operator=(FileWriter&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
   std::swap(size_, other.size_);
   std::swap(buffer_, other.buffer_);
+  lock_ = std::move(other.lock_);
   return *this;
 }
 
@@ -341,7 +222,7 @@ Status truncate_file(const std::string& path, int64_t size) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("cannot cut '{}' of {} bytes to {}", path, old_size, size));
   }
-  VOLTA_TRY(Descriptor fd, open_file(path, O_WRONLY, "open"));
+  VOLTA_TRY(Descriptor fd, open_to_change(path, O_WRONLY, "open"));
   if (retry_interrupted([&] { return file_ops().ftruncate(fd.get(), size); }) != 0) {
     return fail_system("cut", path, errno);
   }
@@ -358,37 +239,16 @@ Status rename_path(const std::string& from, const std::string& to) {
   if (file_ops().rename(from, to) != 0) {
     return fail_to_write(fmt::format("rename to '{}' the path", to), from, errno);
   }
-  return fsync_directory(parent_path(to));
+  return fsync_renamed(to);
 }
 
-Result<DirectoryLock> DirectoryLock::acquire(const std::string& directory) {
-  const std::string path = join_path(directory, ".lock");
-  VOLTA_TRY(Descriptor fd, open_file(path, O_RDWR | O_CREAT, "create"));
-  if (retry_interrupted([&] { return flock(fd.get(), LOCK_EX | LOCK_NB); }) != 0) {
-    if (errno != EWOULDBLOCK) return fail_system("lock", path, errno);
-    const Result<std::string> pid = read_text_file(path, 64);
-    return fail(ErrorCode::kIo,
-                fmt::format("folder '{}' is in use by process {}: wait for it to end, or choose "
-                            "another folder",
-                            directory, pid && !pid->empty() ? *pid : "unknown"));
-  }
-  if (file_ops().ftruncate(fd.get(), 0) != 0) return fail_system("write", path, errno);
-  VOLTA_TRY(write_all(fd.get(), as_bytes(fmt::format("{}", getpid())), path));
-  return DirectoryLock(fd.release());
-}
-
-DirectoryLock& DirectoryLock::operator=(DirectoryLock&& other) noexcept {
-  if (this != &other) {
-    release();
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-DirectoryLock::~DirectoryLock() { release(); }
-
-void DirectoryLock::release() {
-  if (fd_ >= 0) file_ops().close(std::exchange(fd_, -1));  // The lock goes with the descriptor.
+Status fsync_renamed(const std::string& to) {
+  Status synced = fsync_directory(parent_path(to));
+  if (synced) return {};
+  return std::unexpected(
+      std::move(synced).error().with_context(fmt::format("'{}' is complete and in its place, but "
+                                                         "may not survive a power failure",
+                                                         to)));
 }
 
 bool path_exists(const std::string& path) {
@@ -401,10 +261,40 @@ bool is_directory(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+bool is_same_place(const std::string& a, const std::string& b) {
+  struct stat first = {}, second = {};
+  return stat(a.c_str(), &first) == 0 && stat(b.c_str(), &second) == 0 &&
+         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+bool is_inside(const std::string& path, const std::string& folder) {
+  for (std::string place = path;; place = parent_path(place)) {
+    if (is_same_place(place, folder)) return true;
+    if (place == "." || place == "/") return false;
+  }
+}
+
+bool is_link(const std::string& path) {
+  struct stat info = {};
+  return lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+}
+
 Result<int64_t> file_size(const std::string& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return fail_system("examine", path, errno);
   return regular_file_size(info, path);
+}
+
+Result<int64_t> free_bytes(const std::string& path) {
+  struct statvfs info = {};
+  if (file_ops().statvfs(path, info) != 0) return fail_system("examine", path, errno);
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+Status drop_cached_pages(const std::string& path) {
+  VOLTA_TRY(const Descriptor fd, open_file(path, O_RDONLY | O_NONBLOCK, "open"));
+  ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+  return {};
 }
 
 Result<std::vector<std::string>> list_directory(const std::string& path) {
@@ -495,18 +385,12 @@ std::string_view trim_slashes(std::string_view path) {
 
 }  // namespace
 
-Result<std::string> make_temporary_directory(const std::string& path) {
-  const std::string_view target = trim_slashes(path);
-  if (target.empty()) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' names no new folder", path));
-  }
-  VOLTA_TRY(create_directories(parent_path(target)));
-  for (int tries = 1;; ++tries) {
-    std::string temporary = next_temporary_name(target);
-    if (file_ops().mkdir(temporary, kFolderMode) == 0) return temporary;
-    if (errno == EEXIST && tries < kTemporaryTries) continue;
-    return fail_to_write("create folder", temporary, errno);
-  }
+Result<std::string> real_path(const std::string& path) {
+  const auto free_text = [](char* text) { std::free(text); };
+  const std::unique_ptr<char, decltype(free_text)> real(::realpath(path.c_str(), nullptr),
+                                                        free_text);
+  if (!real) return fail_system("resolve", path, errno);
+  return std::string(real.get());
 }
 
 std::string parent_path(std::string_view path) {

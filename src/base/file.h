@@ -1,8 +1,10 @@
 // Files as the rest of Volta sees them: read whole and checked, written so that a crash or a full
-// disk never leaves half a file under the final name. Knows no format. What opens, reads, writes
-// and changes names goes through FileOps, so that tests can make the n-th call fail.
+// disk never leaves half a file under the final name, and nothing is written through a link. Knows
+// no format. What opens, reads, writes and changes names goes through FileOps, so that tests can
+// make the n-th call fail.
 #pragma once
 
+#include <sys/statvfs.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -14,44 +16,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
+#include "base/file_ops.h"
 #include "base/memory.h"
 #include "base/result.h"
 
 namespace volta {
-
-/// The system calls that make and fill files. Each behaves as its POSIX namesake (-1 and errno on
-/// failure). The default implementation makes the call.
-class FileOps {
- public:
-  FileOps() = default;
-  FileOps(const FileOps&) = delete;
-  FileOps& operator=(const FileOps&) = delete;
-  virtual ~FileOps() = default;
-
-  virtual int open(const std::string& path, int flags, mode_t mode);
-  virtual ssize_t read(int fd, std::span<std::byte> buffer);
-  virtual ssize_t write(int fd, std::span<const std::byte> bytes);
-  virtual int fsync(int fd);
-  virtual int ftruncate(int fd, off_t size);
-  virtual int close(int fd);
-  virtual int rename(const std::string& from, const std::string& to);
-  virtual int unlink(const std::string& path);
-  virtual int mkdir(const std::string& path, mode_t mode);
-  virtual int rmdir(const std::string& path);
-};
-
-/// Replaces the FileOps of the calling thread until it goes out of scope: fault injection for
-/// tests. Product code never makes one.
-class ScopedFileOps {
- public:
-  explicit ScopedFileOps(FileOps& ops);
-  ~ScopedFileOps();
-  ScopedFileOps(const ScopedFileOps&) = delete;
-  ScopedFileOps& operator=(const ScopedFileOps&) = delete;
-
- private:
-  FileOps* previous_;
-};
 
 /// Files larger than this are refused unless the caller says otherwise (16 GiB).
 inline constexpr int64_t kDefaultMaxFileBytes = int64_t{16} << 30;
@@ -69,17 +39,10 @@ Result<std::string> read_text_file(const std::string& path,
 Result<std::optional<std::string>> read_text_file_if_there(const std::string& path,
                                                            int64_t max_bytes);
 
-/// True for the names of files and folders that wait to be renamed (NAME.tmp-1-2): what a killed
-/// writer left behind.
-bool is_temporary_name(std::string_view name);
-
 /// Whether a file may take this path's place: kIo unless a regular file or nothing is there. A
-/// symbolic link is refused, too: a rename would replace the link and not what it names.
+/// symbolic link is refused, too: a rename would replace the link and not what it names. So is a
+/// file that something is mounted on (a container's bind mount): it cannot be renamed over.
 Status check_replaceable(const std::string& path);
-
-/// Makes a new, empty folder beside `path`, to be filled and renamed to it; returns its path, one
-/// of is_temporary_name. Missing parents are made. kInvalidArgument, kIo as create_directories.
-Result<std::string> make_temporary_directory(const std::string& path);
 
 /// Puts a file with these bytes at `path`, or leaves what was there: written under a temporary name
 /// in the same folder, fsynced, renamed, folder fsynced. On failure (kIo) the temporary is removed;
@@ -98,12 +61,13 @@ class FileWriter {
     kAppend,  ///< Create, or go on at the end.
   };
 
-  /// kIo when the folder is missing or the system refuses.
+  /// kIo when the folder is missing or the system refuses; kInvalidFile as open_to_change of
+  /// base/descriptor.h, for links above all.
   static Result<FileWriter> open(const std::string& path, Mode mode);
 
   /// A new file beside `target`, to be filled and renamed to it: path() is one of
-  /// is_temporary_name. The caller removes it when that comes to nothing. kIo as open(), and where
-  /// check_replaceable refuses `target`.
+  /// is_temporary_name (base/temporary.h). The caller removes it when that comes to nothing. kIo as
+  /// open(), and where check_replaceable refuses `target`.
   static Result<FileWriter> open_temporary(const std::string& target);
 
   FileWriter(FileWriter&& other) noexcept;
@@ -125,8 +89,8 @@ class FileWriter {
   const std::string& path() const { return path_; }
 
  private:
-  FileWriter(std::string path, int fd, int64_t size)
-      : path_(std::move(path)), fd_(fd), size_(size) {}
+  FileWriter(std::string path, int fd, int64_t size, Descriptor lock = {})
+      : path_(std::move(path)), fd_(fd), size_(size), lock_(std::move(lock)) {}
   Status check_open() const;
   void abandon();
 
@@ -134,10 +98,11 @@ class FileWriter {
   int fd_ = -1;
   int64_t size_ = 0;
   std::vector<std::byte> buffer_;
+  Descriptor lock_;  ///< Of a temporary, until the writer goes out of scope.
 };
 
 /// Cuts a file to `size` bytes and fsyncs it. kNotFound, kIo; kInvalidArgument when the file is
-/// shorter than that.
+/// shorter than that; kInvalidFile as open_to_change of base/descriptor.h.
 Status truncate_file(const std::string& path, int64_t size);
 
 /// Makes renames, creations and removals inside a folder durable.
@@ -145,33 +110,48 @@ Status fsync_directory(const std::string& path);
 
 /// Renames a file or folder within one file system, and fsyncs the target's folder. kIo.
 Status rename_path(const std::string& from, const std::string& to);
+/// Makes a rename to `to` that has just worked durable. The message of a failure (kIo) says that
+/// the file or folder is in its place.
+Status fsync_renamed(const std::string& to);
 
 /// Exclusive use of a folder, by an flock on `DIR/.lock`; released when it goes out of scope or
 /// when the process ends, however it ends. Move-only. (The lock file itself stays: removing it
-/// would race.)
+/// would race.) On a file system without locks, a warning is logged and nothing is excluded.
 class DirectoryLock {
  public:
   /// kIo when another process (named by its pid) or another DirectoryLock of this one holds the
-  /// folder, or the lock file cannot be made (the folder is missing).
+  /// folder, or the lock file cannot be made (the folder is missing). kInvalidFile when `.lock` is
+  /// not one that this program made: a link, no regular file, or one with more than a process's
+  /// number in it. Such a file is not changed.
   static Result<DirectoryLock> acquire(const std::string& directory);
 
-  DirectoryLock(DirectoryLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  DirectoryLock& operator=(DirectoryLock&& other) noexcept;
-  ~DirectoryLock();
-
  private:
-  explicit DirectoryLock(int fd) : fd_(fd) {}
-  void release();
+  explicit DirectoryLock(Descriptor fd) : fd_(std::move(fd)) {}
 
-  int fd_ = -1;
+  Descriptor fd_;  ///< The lock goes with it.
 };
 
 /// Follows symbolic links; false also when the path cannot be looked at.
 bool path_exists(const std::string& path);
 bool is_directory(const std::string& path);
+/// Whether the path itself is a symbolic link.
+bool is_link(const std::string& path);
+
+/// Whether both paths lead to one file or folder; false when one of them leads nowhere.
+bool is_same_place(const std::string& a, const std::string& b);
+/// Whether a path is that of a folder, or of something in it, at any depth.
+bool is_inside(const std::string& path, const std::string& folder);
 
 /// The regular file's size in bytes. kNotFound, kInvalidFile (a folder or device), kIo.
 Result<int64_t> file_size(const std::string& path);
+
+/// The bytes that this process may still write to the file system of a file or folder. kNotFound,
+/// kIo.
+Result<int64_t> free_bytes(const std::string& path);
+
+/// Asks the system to drop its copy of a file in memory, so that the next read comes from the disk.
+/// A hint: file systems may keep the copy, and what is not fsynced stays. kNotFound, kIo.
+Status drop_cached_pages(const std::string& path);
 
 /// The names in a folder (not paths; without . and ..), sorted. kNotFound, kIo.
 Result<std::vector<std::string>> list_directory(const std::string& path);
@@ -186,6 +166,8 @@ Status remove_all(const std::string& path);
 
 /// "a/b" + "c" = "a/b/c"; an absolute or empty side is returned as it is.
 std::string join_path(std::string_view directory, std::string_view name);
+/// The path without links, `.` and `..`, as the system resolves it. kNotFound, kIo.
+Result<std::string> real_path(const std::string& path);
 /// The folder of a path ("." when it has none, "/" for the root), and its last component.
 std::string parent_path(std::string_view path);
 std::string file_name(std::string_view path);

@@ -2,7 +2,12 @@
 #include "base/hash.h"
 
 #include <fmt/format.h>
+#include <sys/random.h>
+#define XXH_STATIC_LINKING_ONLY  // The state as a local variable.
 #include <xxhash.h>
+
+#include <algorithm>
+#include <chrono>
 
 #include "base/memory.h"
 
@@ -12,6 +17,29 @@ uint64_t hash64(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 uint64_t hash64(std::string_view text) { return hash64(as_bytes(text)); }
+uint64_t hash64(std::string_view text, uint64_t seed) {
+  return XXH3_64bits_withSeed(text.data(), text.size(), seed);
+}
+
+uint64_t random_seed() {
+  uint64_t seed = 0;
+  // A kernel that has no random numbers yet leaves the clock, which a file's author cannot know.
+  static_cast<void>(getrandom(&seed, sizeof(seed), GRND_NONBLOCK));
+  return seed ^ static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+std::optional<uint64_t> hash64(std::span<const std::byte> bytes,
+                               FunctionRef<bool(int64_t done)> go_on) {
+  constexpr size_t kPiece = size_t{32} << 20;
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (size_t done = 0; done < bytes.size(); done += kPiece) {
+    if (!go_on(static_cast<int64_t>(done))) return std::nullopt;
+    const auto piece = bytes.subspan(done, std::min(kPiece, bytes.size() - done));
+    XXH3_64bits_update(&state, piece.data(), piece.size());
+  }
+  return XXH3_64bits_digest(&state);
+}
 
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 

@@ -126,24 +126,59 @@ const JsonValue* JsonValue::find(std::string_view key) const {
   return nullptr;
 }
 
+namespace {
+
+// Puts the steps from `from` down to `wanted` (".a", "[3]") in front of `path`; false when `wanted`
+// is not there.
+bool add_steps(const JsonValue& from, const JsonValue* wanted, std::string& path) {
+  if (&from == wanted) return true;
+  if (const JsonValue::Array* array = from.if_array()) {
+    for (size_t i = 0; i < array->size(); ++i) {
+      if (!add_steps((*array)[i], wanted, path)) continue;
+      path.insert(0, fmt::format("[{}]", i));
+      return true;
+    }
+  } else if (const JsonValue::Object* members = from.if_object()) {
+    for (const auto& [key, value] : *members) {
+      if (!add_steps(value, wanted, path)) continue;
+      path.insert(0, fmt::format(".{}", key));
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string JsonRef::path() const {
+  std::string steps;
+  add_steps(*document_, value_, steps);
+  if (steps.starts_with('.')) steps.erase(0, 1);
+  return steps.empty() ? *what_ : fmt::format("{}: {}", *what_, steps);
+}
+
+JsonRef JsonRef::at(const JsonValue& value) const {
+  JsonRef place = *this;
+  place.value_ = &value;
+  return place;
+}
+
 std::unexpected<Error> JsonRef::wrong_type(std::string_view expected) const {
   return fail(ErrorCode::kInvalidFile,
-              fmt::format("{}: expected {}, found {}", path_, expected, value_->type_name()));
+              fmt::format("{}: expected {}, found {}", path(), expected, value_->type_name()));
 }
 
 Result<std::optional<JsonRef>> JsonRef::optional_member(std::string_view key) const {
   if (value_->if_object() == nullptr) return wrong_type("an object");
   const JsonValue* found = value_->find(key);
   if (found == nullptr || found->is_null()) return std::nullopt;
-  JsonRef ref(*found, fmt::format("{}{}{}", path_, is_root_ ? ": " : ".", key));
-  ref.is_root_ = false;
-  return ref;
+  return at(*found);
 }
 
 Result<JsonRef> JsonRef::member(std::string_view key) const {
   VOLTA_TRY(std::optional<JsonRef> found, optional_member(key));
   if (found) return *std::move(found);
-  return fail(ErrorCode::kInvalidFile, fmt::format("{}: '{}' is missing", path_, key));
+  return fail(ErrorCode::kInvalidFile, fmt::format("{}: '{}' is missing", path(), key));
 }
 
 Result<std::vector<JsonRef>> JsonRef::elements() const {
@@ -151,10 +186,7 @@ Result<std::vector<JsonRef>> JsonRef::elements() const {
   if (array == nullptr) return wrong_type("an array");
   std::vector<JsonRef> refs;
   refs.reserve(array->size());
-  for (const JsonValue& value : *array) {
-    refs.emplace_back(value, fmt::format("{}[{}]", path_, refs.size()));
-    refs.back().is_root_ = false;
-  }
+  for (const JsonValue& value : *array) refs.push_back(at(value));
   return refs;
 }
 
@@ -168,7 +200,7 @@ Result<int64_t> JsonRef::as_int(int64_t min, int64_t max) const {
   if (number == nullptr) return wrong_type("an integer");
   if (*number >= min && *number <= max) return *number;
   return fail(ErrorCode::kInvalidFile,
-              fmt::format("{}: {} is not an integer from {} to {}", path_, *number, min, max));
+              fmt::format("{}: {} is not an integer from {} to {}", path(), *number, min, max));
 }
 
 Result<double> JsonRef::as_float(double min, double max) const {
@@ -182,7 +214,7 @@ Result<double> JsonRef::as_float(double min, double max) const {
   }
   if (number >= min && number <= max) return number;
   return fail(ErrorCode::kInvalidFile,
-              fmt::format("{}: {} is not a number from {} to {}", path_, number, min, max));
+              fmt::format("{}: {} is not a number from {} to {}", path(), number, min, max));
 }
 
 Result<std::string> JsonRef::as_string() const {

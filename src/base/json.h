@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -116,6 +117,7 @@ class JsonValue {
 struct JsonLimits {
   int64_t max_bytes = int64_t{256} << 20;
   int64_t max_values = int64_t{16} << 20;  ///< Of any type, at any depth.
+  int64_t max_array = int64_t{16} << 20;   ///< Elements of one array.
   int max_depth = 64;                      ///< Of nested arrays and objects.
 };
 
@@ -124,16 +126,22 @@ struct JsonLimits {
 Result<JsonValue> parse_json(std::string_view text, std::string_view what,
                              const JsonLimits& limits = {});
 
-/// A place in a parsed document that knows its path, so that a wrong value is reported as
-/// "config.json: rope.theta: expected a number, found a string". Views the JsonValue, which must
-/// outlive it. All getters fail with kInvalidFile.
+/// A place in a parsed document that can tell its path, so that a wrong value is reported as
+/// "config.json: rope.theta: expected a number, found a string". Views the document's JsonValue,
+/// which must outlive it. Going from place to place allocates no text. All getters fail with
+/// kInvalidFile.
 class JsonRef {
  public:
-  /// `what` names the document.
-  JsonRef(const JsonValue& value, std::string_view what) : value_(&value), path_(what) {}
+  /// The whole document; `what` names it.
+  JsonRef(const JsonValue& document, std::string_view what)
+      : what_(std::make_shared<const std::string>(what)), document_(&document), value_(&document) {}
 
   const JsonValue& node() const { return *value_; }
-  const std::string& path() const { return path_; }
+  /// "config.json" for the whole document, then "config.json: a.b[3]". The document is searched
+  /// for the place: call this for a message, not once a value.
+  std::string path() const;
+  /// The place of a value that this document holds, e.g. of a member that a loop has reached.
+  JsonRef at(const JsonValue& value) const;
 
   /// The member with this key; an error when this is no object or has no such key.
   Result<JsonRef> member(std::string_view key) const;
@@ -171,9 +179,9 @@ class JsonRef {
  private:
   std::unexpected<Error> wrong_type(std::string_view expected) const;
 
+  std::shared_ptr<const std::string> what_;  // Shared by all places of a document.
+  const JsonValue* document_;
   const JsonValue* value_;
-  std::string path_;  // "config.json" for the root, then "config.json: a.b[3]".
-  bool is_root_ = true;
 };
 
 }  // namespace volta

@@ -25,12 +25,14 @@ constexpr std::string_view kTooDeep = "arrays and objects are nested too deep";
 class Converter {
  public:
   Converter(std::string_view what, const JsonLimits& limits)
-      : what_(what), values_left_(limits.max_values), depth_left_(limits.max_depth) {}
+      : what_(what),
+        max_array_(limits.max_array),
+        values_left_(limits.max_values),
+        depth_left_(limits.max_depth) {}
 
   Result<JsonValue> convert(const dom::element& element) {
-    if (--values_left_ < 0) {
-      return fail(ErrorCode::kInvalidFile, fmt::format("{}: holds too many JSON values", what_));
-    }
+    VOLTA_TRY(check_room(1));
+    --values_left_;
     const bool nests = element.is_array() || element.is_object();
     if (nests && depth_left_ == 0) {
       return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", what_, kTooDeep));
@@ -42,6 +44,11 @@ class Converter {
   }
 
  private:
+  Status check_room(size_t values) const {
+    if (static_cast<int64_t>(values) <= values_left_) return {};
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: holds too many JSON values", what_));
+  }
+
   Result<JsonValue> convert_any(const dom::element& element) {
     switch (element.type()) {
       case dom::element_type::ARRAY:
@@ -64,8 +71,16 @@ class Converter {
     return JsonValue();
   }
 
+  // simdjson counts up to 2^24 - 1 elements and stays there.
   Result<JsonValue> convert_array(const dom::array& array) {
+    if (static_cast<int64_t>(array.size()) > max_array_) {
+      return fail(
+          ErrorCode::kInvalidFile,
+          fmt::format("{}: an array has more elements than the {} allowed", what_, max_array_));
+    }
+    VOLTA_TRY(check_room(array.size()));
     JsonValue::Array values;
+    values.reserve(array.size());
     for (const dom::element element : array) {
       VOLTA_TRY(JsonValue value, convert(element));
       values.push_back(std::move(value));
@@ -74,8 +89,11 @@ class Converter {
   }
 
   Result<JsonValue> convert_object(const dom::object& object) {
+    VOLTA_TRY(check_room(object.size()));
     JsonValue::Object members;
+    members.reserve(object.size());
     std::vector<std::string_view> keys;
+    keys.reserve(object.size());
     for (const dom::key_value_pair member : object) {
       VOLTA_TRY(JsonValue value, convert(member.value));
       keys.push_back(member.key);
@@ -91,6 +109,7 @@ class Converter {
   }
 
   std::string_view what_;
+  int64_t max_array_;
   int64_t values_left_;
   int depth_left_;
 };

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/text.h"
+
 namespace volta {
 
 namespace {
@@ -25,7 +27,8 @@ Sink& sink() {
 
 void write_to_stderr(LogLevel level, std::string_view message) {
   if (level < LogLevel::kWarning) return;
-  const std::string line = fmt::format("volta: {}: {}\n", log_level_name(level), message);
+  const std::string line =
+      fmt::format("volta: {}: {}\n", log_level_name(level), escape_controls(message));
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

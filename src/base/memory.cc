@@ -1,20 +1,15 @@
-// Aligned blocks, checked casts and file mappings.
+// Aligned blocks and checked casts.
 #include "base/memory.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
 #include "base/cpu.h"
-#include "base/system_error.h"
 
 namespace volta {
 
@@ -114,50 +109,5 @@ Result<int64_t> array_bytes(int64_t n, size_t element_size) {
 }
 
 }  // namespace internal
-
-Result<MappedFile> MappedFile::open(const std::string& path) {
-  // O_NONBLOCK: a named pipe must not hang us.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return fail_system("open", path, errno);
-  struct stat info = {};
-  const int stat_errno = fstat(fd, &info) == 0 ? 0 : errno;
-  if (stat_errno != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd);
-    if (stat_errno != 0) return fail_system("examine", path, stat_errno);
-    return fail(ErrorCode::kInvalidFile, fmt::format("'{}' is not a regular file", path));
-  }
-  if (info.st_size == 0) {
-    ::close(fd);
-    return MappedFile();
-  }
-  // SAFETY: a fresh private read-only mapping of the whole file, which outlives the descriptor and
-  // is owned by the MappedFile alone.
-  void* data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
-  const int map_errno = errno;
-  ::close(fd);
-  if (data == MAP_FAILED) return fail_system("map", path, map_errno);
-  return MappedFile(static_cast<const std::byte*>(data), info.st_size);
-}
-
-void MappedFile::release(int64_t offset, int64_t length) const {
-  const int64_t page = sysconf(_SC_PAGESIZE);
-  const int64_t begin = (offset + page - 1) / page * page;
-  const int64_t end = (offset + length) / page * page;
-  if (begin >= end) return;
-  // SAFETY: whole pages of our own private mapping of a file, which nobody has written to, so that
-  // dropping them loses nothing. Advice only: a failure costs memory, no data.
-  madvise(const_cast<std::byte*>(data_ + begin), static_cast<size_t>(end - begin), MADV_DONTNEED);
-}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  // SAFETY: munmap takes a mutable pointer but writes nothing through it; the mapping is ours.
-  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
-}
 
 }  // namespace volta

@@ -19,6 +19,8 @@
 #pragma clang unsafe_buffer_usage begin
 #endif
 
+struct stat;  // Of <sys/stat.h>.
+
 namespace volta {
 
 /// The alignment of every block unless another is asked for: a cache line, an AVX-512 vector.
@@ -128,9 +130,12 @@ template <typename T>
   requires(std::is_trivially_copyable_v<T>)
 Result<HeapArray<T>> try_make_array(int64_t n);
 
-/// A whole file mapped read-only into memory. Move-only; unmapped when it goes out of scope. The
-/// file must not shrink while mapped (the system would answer a read past its end with SIGBUS), so
-/// map only files that are replaced by rename, as all of Volta's are.
+/// A whole file mapped read-only into memory. Move-only; unmapped when it goes out of scope.
+///
+/// Other programs may cut or change the file meanwhile. A read past its new end raises SIGBUS,
+/// which ends the process unless it has called install_mapping_guard(); then the rest of the
+/// mapping reads as zeros from there on. Either way, who has read from a mapping asks
+/// check_unchanged() before using the result.
 class MappedFile {
  public:
   /// Maps the regular file at `path`. kNotFound when there is none, kInvalidFile for a folder
@@ -138,8 +143,7 @@ class MappedFile {
   static Result<MappedFile> open(const std::string& path);
 
   MappedFile() = default;
-  MappedFile(MappedFile&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
   MappedFile& operator=(MappedFile&& other) noexcept;
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -151,13 +155,34 @@ class MappedFile {
   /// partly inside; what is read there later comes from the file again. The range must be inside
   /// the file.
   void release(int64_t offset, int64_t length) const;
+  /// kInvalidFile when the file was cut, changed or replaced by another since open(), so that what
+  /// was read may be neither the old content nor the new. (A file that was only removed is whole.)
+  Status check_unchanged() const;
 
  private:
-  MappedFile(const std::byte* data, int64_t size) : data_(data), size_(size) {}
+  // By which a file is known again.
+  struct Identity {
+    uint64_t device = 0;
+    uint64_t inode = 0;
+    int64_t size = 0;
+    int64_t modified_s = 0;
+    int64_t modified_ns = 0;
+    bool operator==(const Identity&) const = default;
+  };
+  static Identity identity_of(const struct stat& info);
+  static constexpr int kNoSlot = -1;
 
   const std::byte* data_ = nullptr;
   int64_t size_ = 0;
+  std::string path_;
+  Identity identity_;
+  int guard_slot_ = kNoSlot;  ///< Where the guard knows the mapping.
 };
+
+/// Makes reads of a MappedFile past the end of a file that was cut give zeros, where the system
+/// would end the process with SIGBUS: for programs that call this once, when they start. It sets
+/// the process's handler of SIGBUS; what is no fault of a mapping goes on to the handler before it.
+void install_mapping_guard();
 
 // Implementation of the templates.
 

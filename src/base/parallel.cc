@@ -22,7 +22,9 @@
 #include <utility>
 
 #include "base/cpu.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "base/thread_limit.h"
 
 #if defined(VOLTA_TSAN)
 extern "C" void __tsan_acquire(void* address);
@@ -62,6 +64,18 @@ Result<int> threads_from_environment() {
   return parse_int<int>(text, "VOLTA_NUM_THREADS", 1, kMaxThreads);
 }
 
+// `threads`, the caller included, or as many of them as can be created, which is said.
+int possible_threads(int threads) {
+  const int possible = 1 + creatable_threads(threads - 1);
+  if (possible < threads) {
+    log(LogLevel::kWarning,
+        fmt::format("the system lets {} of {} threads be created; going on with {}. Raise "
+                    "`ulimit -u` or the container's limit of processes, or ask for fewer threads",
+                    possible, threads, possible));
+  }
+  return possible;
+}
+
 }  // namespace
 
 struct ThreadPool::Impl {
@@ -71,6 +85,11 @@ struct ThreadPool::Impl {
       limit.emplace(oneapi::tbb::global_control::max_allowed_parallelism, kMaxThreads);
     }
     arena.initialize();
+    // TBB starts its workers when there is work for them, and keeps them. They start now, while
+    // what creatable_threads() has found still holds.
+    arena.execute([&] {
+      oneapi::tbb::parallel_for(0, threads, [](int) {}, oneapi::tbb::static_partitioner());
+    });
   }
 
   std::optional<oneapi::tbb::global_control> limit;  // With more threads than CPUs.
@@ -93,6 +112,7 @@ Result<ThreadPool> ThreadPool::create(int threads) {
   if (threads == 0) {
     VOLTA_TRY(threads, threads_from_environment());
   }
+  threads = possible_threads(threads);
   return ThreadPool(threads, threads == 1 ? nullptr : std::make_unique<Impl>(threads));
 }
 

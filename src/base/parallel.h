@@ -20,6 +20,7 @@ class ThreadPool {
  public:
   /// A pool of `threads` workers. 0 means VOLTA_NUM_THREADS where it is set, otherwise the CPUs
   /// this process may use (affinity mask and cgroup quota, see usable_cpu_count() in base/cpu.h).
+  /// Where the system creates fewer, the pool has those, and a warning says so.
   /// kInvalidArgument for a negative or absurd number, or a VOLTA_NUM_THREADS that is not one.
   static Result<ThreadPool> create(int threads = 0);
 

@@ -119,6 +119,31 @@ Result<double> parse_float(std::string_view text, std::string_view what, double 
   return parse_in_range(text, what, min, max, "a number");
 }
 
+namespace {
+bool steers_terminal(char32_t c) {
+  if (c < 0x20) return c != '\n' && c != '\t';
+  return (c >= 0x7F && c <= 0x9F) || (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+}
+}  // namespace
+
+std::string escape_controls(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const auto next = decode_utf8(text);
+    const size_t length = next ? static_cast<size_t>(next->length) : 1;
+    if (!next) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
+    } else if (steers_terminal(next->value)) {
+      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(next->value));
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(length);
+  }
+  return out;
+}
+
 std::string format_bytes(int64_t bytes) {
   static constexpr std::array kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   if (bytes > -1024 && bytes < 1024) return fmt::format("{} B", bytes);
@@ -163,6 +188,17 @@ std::string format_real(double number) {
   std::string text = fmt::format("{}", number);
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
+}
+
+std::string shell_quoted(std::string_view text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos) {
+    return std::string(text);
+  }
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
 }
 
 }  // namespace volta

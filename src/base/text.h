@@ -44,6 +44,13 @@ Result<double> parse_float(std::string_view text, std::string_view what,
                            double min = std::numeric_limits<double>::lowest(),
                            double max = std::numeric_limits<double>::max());
 
+/// `text` as a terminal may be given it: characters that would steer the terminal, hide text or
+/// change its order come as "\u001b", as in JSON strings: control characters but for line breaks
+/// and tabs (also the delete character and U+0080 to U+009F), and those that override or isolate a
+/// direction of writing (U+202A to U+202E, U+2066 to U+2069). Bytes that are not UTF-8 come as
+/// "\x9b".
+std::string escape_controls(std::string_view text);
+
 /// "640 B", "1.5 KiB", "12.0 MiB", ...
 std::string format_bytes(int64_t bytes);
 
@@ -52,6 +59,10 @@ std::string format_duration(double seconds);
 
 /// "950", "12.3K", "4.56M", ...: counts of parameters and tokens.
 std::string format_count(int64_t count);
+
+/// The text as one word of a shell's command line: as it is where nothing in it means anything to
+/// a shell, in single quotes otherwise.
+std::string shell_quoted(std::string_view text);
 
 namespace internal {
 Result<int64_t> parse_int64(std::string_view text, std::string_view what, int64_t min, int64_t max);

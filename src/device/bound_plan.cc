@@ -134,6 +134,19 @@ Status check_overlaps(const Plan& plan, std::span<const Tensor> tensors) {
                           describe(plan.bindings[overlap->other])));
 }
 
+// Whether a step writes a parameter: an optimiser's update.
+bool changes_parameter(const Plan& plan, const PlanStep& step) {
+  const std::uint32_t written = writes(step.op, step.inputs.size());
+  for (std::size_t i = 0; written != 0 && i < step.inputs.size(); ++i) {
+    const std::int32_t binding = step.inputs[i].binding;
+    if (writes_input(written, i) && binding >= 0 &&
+        plan.bindings[static_cast<std::size_t>(binding)].kind == ValueKind::kParameter) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 Result<BoundPlan> BoundPlan::bind(std::shared_ptr<const Plan> plan, Device& device,
@@ -183,8 +196,11 @@ void BoundPlan::resolve_calls() {
     for (const PlanOperand& operand : list) views_.push_back(view_of(operand));
     return std::span<const View>(views_).subspan(first, list.size());
   };
+  bool may_stop = true;
   for (const PlanStep& step : plan_->steps) {
+    may_stop = may_stop && !changes_parameter(*plan_, step);
     OpCall call;
+    call.may_stop = may_stop;
     call.op = &step.op;
     call.inputs = add_views(step.inputs);
     call.outputs = add_views(step.outputs);

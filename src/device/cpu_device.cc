@@ -103,18 +103,26 @@ Result<std::shared_ptr<CpuDevice>> CpuDevice::create(const CpuDeviceOptions& opt
   VOLTA_TRY(const cpu::Simd simd, choose_simd(options.simd));
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(options.threads));
   VOLTA_TRY(auto tuning, choose_tuning(options, simd));
-  return std::shared_ptr<CpuDevice>(new CpuDevice(std::move(pool), simd, std::move(tuning)));
+  return std::shared_ptr<CpuDevice>(
+      new CpuDevice(std::move(pool), simd, std::move(tuning), options.interrupted));
 }
 
 CpuDevice::CpuDevice(ThreadPool pool, cpu::Simd simd,
-                     std::shared_ptr<const cpu::MatMulTuning> tuning)
-    : pool_(std::move(pool)), simd_(simd), tuning_(std::move(tuning)), memory_(host_memory()) {
+                     std::shared_ptr<const cpu::MatMulTuning> tuning,
+                     std::function<bool()> interrupted)
+    : pool_(std::move(pool)),
+      simd_(simd),
+      tuning_(std::move(tuning)),
+      interrupted_(std::move(interrupted)),
+      memory_(host_memory()) {
   const CpuInfo machine = cpu_info();
-  info_ = {.id = "cpu",
-           .name = machine.model,
-           .isa = cpu::simd_name(simd),
-           .threads = pool_.threads(),
-           .memory_bytes = machine.memory_bytes};
+  const MemoryLimits limits = cgroup_memory_limits();
+  info_ = {
+      .id = "cpu",
+      .name = machine.model,
+      .isa = cpu::simd_name(simd),
+      .threads = pool_.threads(),
+      .memory_bytes = std::min(machine.memory_bytes, limits.memory.value_or(machine.memory_bytes))};
 }
 
 cpu::Context CpuDevice::context(std::atomic<std::int64_t>* bad_index) const {
@@ -127,6 +135,9 @@ cpu::Context CpuDevice::context(std::atomic<std::int64_t>* bad_index) const {
 }
 
 Status CpuDevice::run(const OpCall& call) {
+  if (call.may_stop && interrupted_ && interrupted_()) [[unlikely]] {
+    return fail(ErrorCode::kInterrupted, "interrupted");
+  }
   std::atomic<std::int64_t> bad_index = 0;
   cpu_dispatch(*call.op, {call.inputs, call.outputs, call.workspace}, context(&bad_index));
   const std::int64_t bad = bad_index.load(std::memory_order_relaxed);

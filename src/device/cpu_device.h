@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +26,10 @@ struct CpuDeviceOptions {
   /// for all. Empty: what `volta tune` found for this CPU (tuner/tuning_cache.h), unless
   /// VOLTA_TUNING is off. Results are the same, bit for bit.
   std::optional<std::shared_ptr<const cpu::MatMulTuning>> tuning = {};
+  /// Asked before each step of a plan that may be given up there (OpCall::may_stop) whether to stop
+  /// with kInterrupted; must be quick, allocate nothing and be safe to call from any thread that
+  /// runs plans. Empty: never.
+  std::function<bool()> interrupted = {};
 };
 
 /// The CPU backend. Its memory is the process's own (host_memory()). Safe to use from several
@@ -57,12 +62,14 @@ class CpuDevice final : public Device {
   const std::shared_ptr<const cpu::MatMulTuning>& tuning() const { return tuning_; }
 
  private:
-  CpuDevice(ThreadPool pool, cpu::Simd simd, std::shared_ptr<const cpu::MatMulTuning> tuning);
+  CpuDevice(ThreadPool pool, cpu::Simd simd, std::shared_ptr<const cpu::MatMulTuning> tuning,
+            std::function<bool()> interrupted);
   cpu::Context context(std::atomic<std::int64_t>* bad_index) const;
 
   mutable ThreadPool pool_;
   cpu::Simd simd_;
   std::shared_ptr<const cpu::MatMulTuning> tuning_;
+  std::function<bool()> interrupted_;
   std::shared_ptr<MemoryOwner> memory_;
   DeviceInfo info_;
 };

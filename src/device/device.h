@@ -26,17 +26,20 @@ struct OpCall {
   std::span<const View> outputs = {};
   std::span<std::byte> workspace = {};
   std::string_view label = {};
+  /// Whether the run of a plan may be given up before this step: no step before it has changed a
+  /// parameter.
+  bool may_stop = false;
 };
 
 /// "MatMul{transpose_b} 'h.0.attn'": how errors name a call.
 std::string describe(const OpCall& call);
 
 struct DeviceInfo {
-  std::string id;    ///< "cpu", "cuda:0"; equal ids mean the same device.
-  std::string name;  ///< "AMD EPYC ...", for people.
-  std::string isa;   ///< "avx512", "avx2", "sse4", "sm_90".
-  int threads = 1;   ///< CPU threads it uses.
-  std::int64_t memory_bytes = 0;
+  std::string id;                 ///< "cpu", "cuda:0"; equal ids mean the same device.
+  std::string name;               ///< "AMD EPYC ...", for people.
+  std::string isa;                ///< "avx512", "avx2", "sse4", "sm_90".
+  int threads = 1;                ///< CPU threads it uses.
+  std::int64_t memory_bytes = 0;  ///< That this process may fill: a container's limit counts.
 };
 
 class BoundPlan;
@@ -60,7 +63,9 @@ class Device : public Backend {
   /// the op and its label.
   virtual Status run(const OpCall& call) = 0;
   /// Runs every step in order. The default loops over run(); its errors name the step.
-  /// kInvalidArgument when the plan was bound for another device.
+  /// kInvalidArgument when the plan was bound for another device. kInterrupted from a device that
+  /// was told when to stop: parameters are those before the run then; states (caches, sums of
+  /// gradients) may have been written.
   virtual Status execute(BoundPlan& plan);
   /// Waits for everything submitted; returns the first asynchronous error.
   virtual Status synchronize() { return {}; }

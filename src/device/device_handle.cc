@@ -15,7 +15,9 @@ Result<DeviceHandle> DeviceHandle::create(const DeviceOptions& options) {
     VOLTA_TRY(auto cuda, CudaDevice::create(options.index));
     return DeviceHandle(std::move(cuda));
   }
-  VOLTA_TRY(auto cpu, CpuDevice::create({.threads = options.threads, .simd = options.simd}));
+  VOLTA_TRY(auto cpu, CpuDevice::create({.threads = options.threads,
+                                         .simd = options.simd,
+                                         .interrupted = options.interrupted}));
   return DeviceHandle(std::move(cpu));
 }
 

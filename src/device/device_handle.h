@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,9 +19,10 @@ namespace volta {
 /// What device to make.
 struct DeviceOptions {
   DeviceKind kind = DeviceKind::kCpu;
-  int threads = 0;                     ///< CPU: as in CpuDeviceOptions.
-  std::optional<cpu::Simd> simd = {};  ///< CPU: as in CpuDeviceOptions.
-  int index = 0;                       ///< CUDA: which one.
+  int threads = 0;                         ///< CPU: as in CpuDeviceOptions.
+  std::optional<cpu::Simd> simd = {};      ///< CPU: as in CpuDeviceOptions.
+  int index = 0;                           ///< CUDA: which one.
+  std::function<bool()> interrupted = {};  ///< CPU: as in CpuDeviceOptions.
 };
 
 class DeviceHandle {

@@ -143,6 +143,15 @@ Result<LoraConfig> parse_adapter_config(std::string_view text, std::string_view 
   return lora;
 }
 
+Result<std::string> adapter_base_name(const std::string& directory) {
+  const std::string path = join_path(directory, kAdapterConfigFile);
+  VOLTA_TRY(const std::string text, read_text_file(path, kMaxConfigBytes));
+  VOLTA_TRY(const JsonValue json, parse_json(text, path, {.max_bytes = kMaxConfigBytes}));
+  VOLTA_TRY(const auto name, JsonRef(json, path).optional_member("base_model_name_or_path"));
+  if (!name) return "";
+  return name->as_string();
+}
+
 std::string adapter_config_json(const TransformerConfig& config, const LoraConfig& lora,
                                 std::string_view base) {
   JsonWriter json(2);

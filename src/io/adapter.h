@@ -20,6 +20,9 @@ inline constexpr std::string_view kAdapterWeightsFile = "adapter_model.safetenso
 /// regular expression for targets): any key that Volta does not know must be null, false or empty.
 Result<LoraConfig> parse_adapter_config(std::string_view json, std::string_view name);
 
+/// The base_model_name_or_path of DIR/adapter_config.json; empty when it has none. kInvalidFile.
+Result<std::string> adapter_base_name(const std::string& directory);
+
 /// An adapter_config.json that peft reads. `lora` is a completed one (complete_lora()); `base` the
 /// path of the model it belongs to.
 std::string adapter_config_json(const TransformerConfig& config, const LoraConfig& lora,

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -13,22 +14,66 @@
 namespace volta {
 namespace {
 
-constexpr std::int64_t kMaxConfigBytes = std::int64_t{1} << 24;
-constexpr std::int64_t kMaxFileBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+constexpr std::int64_t kMaxConfigBytes = 16 * kMiB;
 
-constexpr std::array<std::string_view, 11> kCarried = {
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-    "chat_template.json",
+// The largest known ones have less than an eighth of these bytes (a tokenizer.json 33 MB, the other
+// vocabularies 8 MB, a tokenizer_config.json 1.2 MB).
+struct CarriedName {
+  std::string_view name;
+  std::int64_t max_bytes;
 };
+constexpr std::array<CarriedName, 11> kCarried = {{
+    {"generation_config.json", kMaxConfigBytes},
+    {"tokenizer.json", 256 * kMiB},
+    {"tokenizer_config.json", kMaxConfigBytes},
+    {"special_tokens_map.json", kMaxConfigBytes},
+    {"added_tokens.json", kMaxConfigBytes},
+    {"vocab.json", 64 * kMiB},
+    {"merges.txt", 64 * kMiB},
+    {"vocab.txt", 64 * kMiB},
+    {"tokenizer.model", 64 * kMiB},
+    {"chat_template.jinja", kMaxConfigBytes},
+    {"chat_template.json", kMaxConfigBytes},
+}};
+constexpr auto kNames = [] {
+  std::array<std::string_view, kCarried.size()> names{};
+  std::ranges::transform(kCarried, names.begin(), &CarriedName::name);
+  return names;
+}();
+
+std::int64_t max_bytes(std::string_view name) {
+  const auto found = std::ranges::find(kCarried, name, &CarriedName::name);
+  return found == kCarried.end() ? kMaxConfigBytes : found->max_bytes;
+}
+
+// Whether a path lies below a folder. Both are real paths.
+bool is_below(std::string_view path, std::string_view folder) {
+  return path.starts_with(folder) && path.substr(folder.size()).starts_with('/');
+}
+
+// The blobs that the hub's cache keeps a model folder's files in: of
+// .../models--ORG--NAME/snapshots/REVISION it is .../models--ORG--NAME/blobs. Empty for others.
+std::string hub_blobs(const std::string& real_directory) {
+  const std::string snapshots = parent_path(real_directory);
+  const std::string repository = parent_path(snapshots);
+  const bool hub =
+      file_name(snapshots) == "snapshots" && file_name(repository).starts_with("models--");
+  return hub ? join_path(repository, "blobs") : "";
+}
+
+// The file to read for one of the names: itself, or where its link leads.
+Result<std::string> resolve(const std::string& directory, const std::string& path) {
+  if (!is_link(path)) return path;
+  VOLTA_TRY(const std::string folder, real_path(directory));
+  VOLTA_TRY(std::string target, real_path(path));
+  const std::string blobs = hub_blobs(folder);
+  if (is_below(target, folder) || (!blobs.empty() && is_below(target, blobs))) return target;
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("'{}' is a symbolic link to '{}', outside the model folder: it will not "
+                          "be copied; put the file itself there, or remove the link",
+                          path, target));
+}
 
 // The value as it was parsed; as deep as the parser lets it be.
 void write_value(JsonWriter& json, const JsonValue& value) {
@@ -75,17 +120,29 @@ Result<std::string> config_with_f32_weights(std::string_view text, std::string_v
   return std::move(json).take() + "\n";
 }
 
-std::span<const std::string_view> carried_file_names() { return kCarried; }
+std::span<const std::string_view> carried_file_names() { return kNames; }
+
+Result<std::optional<std::string>> read_carried_file(const std::string& directory,
+                                                     std::string_view name) {
+  const std::string path = join_path(directory, name);
+  if (!path_exists(path)) return std::nullopt;
+  VOLTA_TRY(const std::string source, resolve(directory, path));
+  VOLTA_TRY(std::string text, read_text_file(source, max_bytes(name)));
+  if (!name.ends_with(".json")) return text;
+  VOLTA_TRY(const JsonValue json, parse_json(text, path));
+  if (json.if_object() != nullptr) return text;
+  return fail(ErrorCode::kInvalidFile, fmt::format("{}: it must be a JSON object", path));
+}
 
 Result<CarriedFiles> read_carried_files(const std::string& directory) {
   CarriedFiles files;
-  const std::string config = join_path(directory, "config.json");
-  VOLTA_TRY(const std::string text, read_text_file(config, kMaxConfigBytes));
-  VOLTA_TRY(files["config.json"], config_with_f32_weights(text, config));
-  for (const std::string_view name : kCarried) {
-    const std::string path = join_path(directory, name);
-    if (!path_exists(path)) continue;
-    VOLTA_TRY(files[std::string(name)], read_text_file(path, kMaxFileBytes));
+  const std::string path = join_path(directory, "config.json");
+  VOLTA_TRY(const auto config, read_carried_file(directory, "config.json"));
+  if (!config) return fail(ErrorCode::kNotFound, fmt::format("no file '{}'", path));
+  VOLTA_TRY(files["config.json"], config_with_f32_weights(*config, path));
+  for (const std::string_view name : kNames) {
+    VOLTA_TRY(auto text, read_carried_file(directory, name));
+    if (text) files.emplace(name, *std::move(text));
   }
   return files;
 }
@@ -99,12 +156,10 @@ Status write_carried_files(const std::string& directory, const CarriedFiles& fil
 
 Status copy_model_files(const std::string& from, const std::string& to) {
   const auto copy = [&](std::string_view name) -> Status {
-    const std::string path = join_path(from, name);
-    if (!path_exists(path)) return {};
-    VOLTA_TRY(const auto bytes, read_binary_file(path, kMaxFileBytes));
-    return write_file_atomic(join_path(to, name), bytes.span());
+    VOLTA_TRY(const auto text, read_carried_file(from, name));
+    return text ? write_file_atomic(join_path(to, name), *text) : Status();
   };
-  for (const std::string_view name : kCarried) VOLTA_TRY(copy(name));
+  for (const std::string_view name : kNames) VOLTA_TRY(copy(name));
   return copy("config.json");
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,8 +19,17 @@ using CarriedFiles = std::map<std::string, std::string>;
 /// The names of such files, but for config.json.
 std::span<const std::string_view> carried_file_names();
 
+/// One of these files, or config.json; nothing when the folder has none of the name. What is read
+/// here is copied into folders that their owner may publish, and the folder may be a stranger's:
+/// kInvalidFile for a symbolic link out of the folder (one into the blobs of the `models--*` folder
+/// of the hub's cache that the model folder belongs to is followed), for more bytes than such a
+/// file can need, and for JSON that is none.
+Result<std::optional<std::string>> read_carried_file(const std::string& directory,
+                                                     std::string_view name);
+
 /// The files of a model folder that its offspring takes along: config.json with every key but the
-/// type of the weights, which becomes f32, and the others byte for byte. kInvalidFile, kIo.
+/// type of the weights, which becomes f32, and the others byte for byte. kInvalidFile as
+/// read_carried_file, kIo; kNotFound without a config.json.
 Result<CarriedFiles> read_carried_files(const std::string& directory);
 
 /// Writes them into an existing folder, each atomically.

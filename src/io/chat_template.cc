@@ -36,7 +36,7 @@ struct ChatTemplate::Parsed {
     templates.push_back({std::move(name), std::move(place), *std::move(ast)});
     return {};
   }
-  Result<std::string> render(const jinja::Environment& environment, bool with_tools) const {
+  Result<QuotedText> render(const jinja::Environment& environment, bool with_tools) const {
     const Named* tool_use = with_tools ? find("tool_use") : nullptr;
     const Named& chosen = tool_use == nullptr ? *find("default") : *tool_use;
     auto text = jinja::render(chosen.ast, environment);
@@ -86,6 +86,7 @@ Result<std::optional<std::string>> read_gguf_document(const std::string& path,
   VOLTA_TRY(const GgufFile file, GgufFile::open(path));
   if (file.find("tokenizer.ggml.tokens") == nullptr) return std::nullopt;
   VOLTA_TRY(std::string text, gguf_tokenizer_config(file));
+  VOLTA_TRY(file.check_unchanged());
   return text;
 }
 Result<std::optional<Document>> read_document(const std::string& directory, std::string_view name) {
@@ -107,13 +108,23 @@ Result<ChatTemplate::SpecialTokens> load_special_tokens(const std::string& direc
   return tokens;
 }
 
+// A role is the template's word, not the writer's: some templates make a special token of it
+// ('<|' + role + '|>'). One that is more than a word is quoted like all else.
+Value role_value(std::string_view role) {
+  const auto is_of_a_word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  };
+  return std::ranges::all_of(role, is_of_a_word) ? Value::text(role) : Value::quoted(role);
+}
+
 Value text_list(std::span<const ChatMessage> messages) {
   auto list = std::make_shared<jinja::Sequence>();
   list->depth = 2;
   for (const ChatMessage& message : messages) {
     auto dict = std::make_shared<jinja::Dict>();
-    dict->members.emplace_back(Value::text("role"), Value::text(message.role));
-    dict->members.emplace_back(Value::text("content"), Value::text(message.content));
+    dict->members.emplace_back(Value::text("role"), role_value(message.role));
+    dict->members.emplace_back(Value::text("content"), Value::quoted(message.content));
     list->items.emplace_back(std::shared_ptr<const jinja::Dict>(std::move(dict)));
   }
   return Value(std::move(list));
@@ -135,7 +146,10 @@ Result<Value> message_value(const JsonValue& message) {
   for (const auto& [key, value] : *message.if_object()) {
     if (value.is_null()) continue;
     VOLTA_TRY(Value made, jinja::from_json(value));
-    members.emplace_back(Value::text(key), std::move(made));
+    if (const std::string* role = value.if_string(); role != nullptr && key == "role") {
+      made = role_value(*role);
+    }
+    members.emplace_back(Value::quoted(key), std::move(made));
   }
   for (const std::string_view name : kReasoning) {
     const JsonValue* found = message.find(name);
@@ -237,6 +251,7 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& directory) {
       VOLTA_TRY(std::string kind, item.get_string("name"));
       VOLTA_TRY(const std::string source, item.get_string("template"));
       if (kind != "default" && kind != "tool_use") continue;  // Nothing asks for others.
+      if (parsed->find(kind) != nullptr) continue;            // The first of a name counts.
       VOLTA_TRY(parsed->add(std::move(kind), item.path(), source));
     }
     if (parsed->find("default") == nullptr) {
@@ -258,6 +273,18 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& directory) {
 
 Result<std::string> ChatTemplate::render(std::span<const ChatMessage> messages,
                                          const ChatOptions& options) const {
+  VOLTA_TRY(QuotedText prompt, render_quoted(messages, options));
+  return std::move(prompt.text);
+}
+
+Result<std::string> ChatTemplate::render(const JsonValue& messages,
+                                         const ChatOptions& options) const {
+  VOLTA_TRY(QuotedText prompt, render_quoted(messages, options));
+  return std::move(prompt.text);
+}
+
+Result<QuotedText> ChatTemplate::render_quoted(std::span<const ChatMessage> messages,
+                                               const ChatOptions& options) const {
   for (std::size_t i = 0; i < messages.size(); ++i) {
     for (const std::string& text : {messages[i].role, messages[i].content}) {
       const auto invalid = find_invalid_utf8(text);
@@ -270,8 +297,8 @@ Result<std::string> ChatTemplate::render(std::span<const ChatMessage> messages,
   return parsed_->render(made, options.tools != nullptr);
 }
 
-Result<std::string> ChatTemplate::render(const JsonValue& messages,
-                                         const ChatOptions& options) const {
+Result<QuotedText> ChatTemplate::render_quoted(const JsonValue& messages,
+                                               const ChatOptions& options) const {
   VOLTA_TRY(Value list, message_list(messages));
   VOLTA_TRY(const auto made, environment(std::move(list), options, parsed_->special_tokens));
   return parsed_->render(made, options.tools != nullptr);

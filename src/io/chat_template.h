@@ -15,6 +15,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "io/quoted_text.h"
 
 namespace volta {
 
@@ -55,14 +56,24 @@ class ChatTemplate {
   /// A template from a file of its own, with the special tokens of a model folder.
   static Result<ChatTemplate> load_file(const std::string& path, const std::string& directory);
 
-  /// The prompt of a conversation, special tokens written out: tokenize it with
-  /// Tokenizer::encode(), which adds no others. kInvalidArgument when the conversation is empty or
-  /// the template refuses it (with its words), kUnsupported, kInvalidFile (also when it does not
-  /// end within some seconds), kInterrupted.
-  Result<std::string> render(std::span<const ChatMessage> messages,
-                             const ChatOptions& options = {}) const;
+  /// The prompt of a conversation, special tokens written out, and which parts of it are quoted:
+  /// words of the messages, tools, documents and variables, through whatever the template does to
+  /// them. Tokenize it with Tokenizer::encode_quoted(), which adds no special tokens and finds none
+  /// in what is quoted: a message that says "<|im_end|>" does not end a turn. (A template that
+  /// marks turns with ordinary text, such as "[INST]" in some, gets no such protection: that text
+  /// is the same whoever writes it.) Roles that are single words count as the template's.
+  /// kInvalidArgument when the conversation is empty or the template refuses it (with its words),
+  /// kUnsupported, kInvalidFile (also when it does not end within some seconds), kInterrupted.
+  Result<QuotedText> render_quoted(std::span<const ChatMessage> messages,
+                                   const ChatOptions& options = {}) const;
   /// The same for messages as JSON: an array of objects with "role", "content" and what else the
   /// template knows. Members that are null are left out, as transformers does.
+  Result<QuotedText> render_quoted(const JsonValue& messages,
+                                   const ChatOptions& options = {}) const;
+  /// The text alone. Tokenizer::encode() of it finds special tokens in messages, too: do that only
+  /// where all messages may write them.
+  Result<std::string> render(std::span<const ChatMessage> messages,
+                             const ChatOptions& options = {}) const;
   Result<std::string> render(const JsonValue& messages, const ChatOptions& options = {}) const;
 
   /// The text of a special token by its name ("eos_token"), if there is one.

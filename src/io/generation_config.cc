@@ -64,6 +64,7 @@ Status read_float(const JsonRef& root, std::string_view key, std::optional<float
 Result<std::optional<std::string>> read_gguf(const std::string& path) {
   VOLTA_TRY(const GgufFile file, GgufFile::open(path));
   VOLTA_TRY(std::string text, gguf_generation_config(file));
+  VOLTA_TRY(file.check_unchanged());
   if (text.empty()) return std::nullopt;
   return text;
 }

@@ -6,15 +6,19 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
 
 #include "base/file.h"
+#include "base/function_ref.h"
 #include "base/json.h"
 #include "io/adapter.h"
 #include "io/chat_template.h"
 #include "io/generation_config.h"
+#include "io/gguf/gguf_file.h"
+#include "io/gguf/gguf_model.h"
 #include "io/model_config.h"
 #include "io/non_finite.h"
 #include "io/safetensors.h"
@@ -26,6 +30,7 @@ namespace volta {
 namespace {
 
 constexpr std::int64_t kMaxAdapterConfigBytes = std::int64_t{16} << 20;
+constexpr std::int64_t kPieceBytes = std::int64_t{32} << 20;  // Read between two looks at go_on.
 
 // One folder's check while it goes on.
 class Check {
@@ -34,42 +39,76 @@ class Check {
       : directory_(std::move(directory)), pool_(pool), go_on_(go_on) {}
 
   Result<ModelCheck> run() {
+    auto checked = run_all();
+    if (out_of_memory_) return std::unexpected(*std::move(out_of_memory_));
+    return checked;
+  }
+
+ private:
+  Result<ModelCheck> run_all() {
+    if (is_gguf_path(directory_)) return run_gguf();
     if (is_adapter()) return run_adapter();
     auto config = load_model_config(directory_);
     if (config) {
       config_ = *std::move(config);
     } else {
-      invalid("config.json", config.error().message());
+      invalid("config.json", config.error());
     }
     open_weights();
     if (config_ && complete_) check_structure();
+    for (const SafetensorsFile& file : files_) expect_values(file);
     for (const SafetensorsFile& file : files_) VOLTA_TRY(check_values(file));
-    check_tokenizer();
+    for (const SafetensorsFile& file : files_) check_unchanged(file);
+    return finish();
+  }
+  Result<ModelCheck> finish() {
+    VOLTA_TRY(check_tokenizer());
     check_generation_config();
     check_chat_template();
     return std::move(out_);
   }
-
- private:
+  void add(Finding::Kind kind, std::string where, std::string what) {
+    if (is_gguf_path(directory_)) where = file_name(directory_);  // All is in one file.
+    out_.findings.push_back({kind, std::move(where), std::move(what)});
+  }
   void invalid(std::string where, std::string what) {
-    out_.findings.push_back({Finding::Kind::kInvalid, std::move(where), std::move(what)});
+    add(Finding::Kind::kInvalid, std::move(where), std::move(what));
+  }
+  // A lack of memory says nothing about the model.
+  void invalid(std::string where, const Error& error) {
+    if (error.code() == ErrorCode::kOutOfMemory) {
+      out_of_memory_ = error;
+    } else {
+      invalid(std::move(where), std::string(error.message()));
+    }
   }
   void contradiction(std::string where, std::string what) {
-    out_.findings.push_back({Finding::Kind::kContradiction, std::move(where), std::move(what)});
+    add(Finding::Kind::kContradiction, std::move(where), std::move(what));
   }
 
   bool is_adapter() const;
   Result<ModelCheck> run_adapter();
   void open_weights();
-  void open_one_by_one(const std::string& first_error);
+  void open_one_by_one(const Error& first_error);
+  Result<ModelCheck> run_gguf();
+  Status check_values(const GgufFile& file);
   void check_structure();
   void check_entry(const TensorNames& names, const SafetensorsFile& file,
                    const SafetensorsEntry& entry);
+  bool misfits(const SafetensorsEntry& entry) const;
+  Status ask() const;
+  Status in_pieces(std::int64_t size, std::int64_t unit,
+                   FunctionRef<void(std::int64_t begin, std::int64_t length)> look);
+  void expect_values(const SafetensorsFile& file);
   Status check_values(const SafetensorsFile& file);
+  Status check_values(const SafetensorsFile& file, const SafetensorsEntry& entry);
+  void report(const std::string& where, const std::string& tensor, const NonFinite& found,
+              std::string_view values, std::string_view element);
+  void check_unchanged(const SafetensorsFile& file);
   void check_filler(const std::string& where, const SafetensorsEntry& entry,
                     std::span<const std::byte> bytes);
-  void check_tied_output(const SafetensorsFile& file, const SafetensorsEntry& entry);
-  void check_tokenizer();
+  Status check_tied_output(const SafetensorsFile& file, const SafetensorsEntry& entry);
+  Status check_tokenizer();
   void check_generation_config();
   void check_token(std::string_view key, std::int32_t id);
   void check_chat_template();
@@ -86,8 +125,11 @@ class Check {
   ModelCheck out_;
   std::optional<TransformerConfig> config_;
   std::vector<SafetensorsFile> files_;
-  bool complete_ = false;                  // All files of the weights could be opened.
-  std::map<std::string, Source> sources_;  // By parameter.
+  bool complete_ = false;                      // All files of the weights could be opened.
+  std::map<std::string, Source> sources_;      // By parameter.
+  std::set<const SafetensorsEntry*> misfits_;  // Told, and of no use.
+  std::optional<Error> out_of_memory_;
+  std::int64_t expected_ = 0;  // Bytes that will be looked at.
 };
 
 void Check::open_weights() {
@@ -96,12 +138,13 @@ void Check::open_weights() {
   if (files) {
     files_ = *std::move(files);
   } else {
-    open_one_by_one(files.error().message());
+    open_one_by_one(files.error());
   }
 }
 
-// That not all could be opened is known; what is wrong with each, and what the others hold, is not.
-void Check::open_one_by_one(const std::string& first_error) {
+// Opening stopped at the first bad file. Opens each one again to report every problem and to check
+// the rest.
+void Check::open_one_by_one(const Error& first_error) {
   bool told = false;
   const auto names = list_directory(directory_);
   for (const std::string& name : names ? *names : std::vector<std::string>()) {
@@ -110,8 +153,8 @@ void Check::open_one_by_one(const std::string& first_error) {
     if (file) {
       files_.push_back(*std::move(file));
     } else {
-      told = told || file.error().message() == first_error;
-      invalid(name, file.error().message());
+      told = told || file.error().message() == first_error.message();
+      invalid(name, file.error());
     }
   }
   if (!told) invalid("model.safetensors", first_error);
@@ -135,6 +178,7 @@ void Check::check_structure() {
     // Small integers lie in bytes; loading knows their sizes.
     const std::string quantized = quant_key(found->second.entry->name);
     if (found->second.file->metadata().contains(quantized)) continue;
+    misfits_.insert(found->second.entry);
     invalid(file_name(found->second.file->path()),
             fmt::format("tensor '{}' is {}; the config asks for a float tensor {}",
                         found->second.entry->name, to_string(spec), to_string(info.shape)));
@@ -142,20 +186,87 @@ void Check::check_structure() {
   if (out_.findings.size() > before) return;
   // What loading would refuse beyond that: a model that is called good can be loaded.
   const auto loadable = WeightFiles::find(files_, *config_);
-  if (!loadable) invalid(file_name(files_.front().path()), loadable.error().message());
+  if (!loadable) invalid(file_name(files_.front().path()), loadable.error());
 }
 
 void Check::check_entry(const TensorNames& names, const SafetensorsFile& file,
                         const SafetensorsEntry& entry) {
   const std::string where = file_name(file.path());
   const std::string full = names.full(entry.name);
-  if (names.filler(full)) return check_filler(where, entry, file.bytes(entry));
+  if (names.filler(full, entry.spec.shape)) return check_filler(where, entry, file.bytes(entry));
   if (!names.ignored(full) && !names.wanted(full)) {
+    misfits_.insert(&entry);
     return invalid(where, fmt::format("tensor '{}' {} belongs to no parameter of this architecture",
                                       entry.name, to_string(entry.spec)));
   }
   const bool first = sources_.emplace(full, Source{&file, &entry}).second;
   if (!first) invalid(where, fmt::format("tensor '{}' is there twice", full));
+}
+
+Status Check::ask() const {
+  if (!go_on_ || go_on_(out_.bytes, expected_)) return {};
+  return fail(ErrorCode::kInterrupted,
+              fmt::format("interrupted after {} bytes of weights", out_.bytes));
+}
+
+// Walks over `size` bytes in pieces of whole units, and counts them.
+Status Check::in_pieces(std::int64_t size, std::int64_t unit,
+                        FunctionRef<void(std::int64_t begin, std::int64_t length)> look) {
+  const std::int64_t piece = std::max<std::int64_t>(kPieceBytes / unit, 1) * unit;
+  for (std::int64_t begin = 0; begin < size; begin += piece) {
+    VOLTA_TRY(ask());
+    const std::int64_t length = std::min(piece, size - begin);
+    look(begin, length);
+    out_.bytes += length;
+  }
+  return {};
+}
+
+bool Check::misfits(const SafetensorsEntry& entry) const { return misfits_.contains(&entry); }
+
+void Check::expect_values(const SafetensorsFile& file) {
+  for (const SafetensorsEntry& entry : file.entries()) {
+    if (!misfits(entry)) expected_ += entry.spec.bytes();
+  }
+}
+
+Status Check::check_values(const SafetensorsFile& file) {
+  out_.weight_files.push_back(file_name(file.path()));
+  for (const SafetensorsEntry& entry : file.entries()) {
+    ++out_.tensors;
+    if (misfits(entry)) continue;
+    VOLTA_TRY(check_values(file, entry));
+    file.release(entry.name);
+    if (entry.name == "lm_head.weight") VOLTA_TRY(check_tied_output(file, entry));
+  }
+  return {};
+}
+
+void Check::report(const std::string& where, const std::string& tensor, const NonFinite& found,
+                   std::string_view values, std::string_view element) {
+  if (found.first < 0) return;
+  invalid(where, fmt::format("tensor {} has {} NaN and {} infinite {}, the first at {} {}", tensor,
+                             found.nans, found.infinities, values, element, found.first));
+}
+
+Status Check::check_values(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+  const auto bytes = file.bytes(entry);
+  const auto encoding = stored_encoding(file, entry.name);  // What is wrong with it is told apart.
+  const bool integers = encoding && encoding->quantized();
+  const std::int64_t unit =
+      integers ? encoding->block_bytes() : std::max<std::int64_t>(dtype_size(entry.spec.dtype), 1);
+  NonFinite found;
+  VOLTA_TRY(in_pieces(entry.spec.bytes(), unit, [&](std::int64_t begin, std::int64_t length) {
+    const auto piece =
+        bytes.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length));
+    found.add(integers ? count_non_finite_scales(piece, *encoding)
+                       : count_non_finite(piece, entry.spec.dtype, pool_),
+              begin / unit);
+    file.release(entry.name);
+  }));
+  report(file_name(file.path()), fmt::format("'{}' {}", entry.name, to_string(entry.spec)), found,
+         integers ? "scales" : "values", integers ? "block" : "element");
+  return {};
 }
 
 void Check::check_filler(const std::string& where, const SafetensorsEntry& entry,
@@ -167,67 +278,94 @@ void Check::check_filler(const std::string& where, const SafetensorsEntry& entry
                              entry.name, to_string(entry.spec)));
 }
 
-Status Check::check_values(const SafetensorsFile& file) {
-  const std::string where = file_name(file.path());
-  out_.weight_files.push_back(where);
-  for (const SafetensorsEntry& entry : file.entries()) {
-    if (go_on_ && !go_on_(out_.bytes)) {
-      return fail(ErrorCode::kInterrupted,
-                  fmt::format("interrupted after {} bytes of weights", out_.bytes));
-    }
-    const std::span<const std::byte> bytes = file.bytes(entry);
-    const auto encoding =
-        stored_encoding(file, entry.name);  // What is wrong with it is told apart.
-    const bool integers = encoding && encoding->quantized();
-    const NonFinite found = integers ? count_non_finite_scales(bytes, *encoding)
-                                     : count_non_finite(bytes, entry.spec.dtype, pool_);
-    file.release(entry.name);
-    ++out_.tensors;
-    out_.bytes += entry.spec.bytes();
-    if (found.first >= 0) {
-      invalid(where,
-              fmt::format("tensor '{}' {} has {} NaN and {} infinite {} {}", entry.name,
-                          to_string(entry.spec), found.nans, found.infinities,
-                          integers ? "scales, the first at block" : "values, the first at element",
-                          found.first));
-    }
-    if (entry.name == "lm_head.weight") check_tied_output(file, entry);
-  }
-  return {};
+void Check::check_unchanged(const SafetensorsFile& file) {
+  const Status unchanged = file.check_unchanged();
+  if (!unchanged) invalid(file_name(file.path()), unchanged.error().message());
 }
 
 // A copy of the embedding that is none would be left out without a word.
-void Check::check_tied_output(const SafetensorsFile& file, const SafetensorsEntry& entry) {
-  if (!config_ || !config_->tied_output) return;
+Status Check::check_tied_output(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+  if (!config_ || !config_->tied_output) return {};
   const auto embedding = std::ranges::find_if(sources_, [](const auto& source) {
     return source.first == "transformer.wte.weight" || source.first == "model.embed_tokens.weight";
   });
-  if (embedding == sources_.end()) return;
+  if (embedding == sources_.end()) return {};
   const Source& other = embedding->second;
-  if (entry.spec == other.entry->spec &&
-      std::ranges::equal(file.bytes(entry), other.file->bytes(*other.entry))) {
-    return;
+  bool same = entry.spec == other.entry->spec;
+  if (same) {
+    const auto a = file.bytes(entry), b = other.file->bytes(*other.entry);
+    expected_ += entry.spec.bytes();
+    VOLTA_TRY(in_pieces(entry.spec.bytes(), 1, [&](std::int64_t begin, std::int64_t length) {
+      const auto from = static_cast<std::size_t>(begin), count = static_cast<std::size_t>(length);
+      same = same && std::ranges::equal(a.subspan(from, count), b.subspan(from, count));
+    }));
   }
+  if (same) return {};
   contradiction(file_name(file.path()),
                 fmt::format("the config ties the output to the embedding, but '{}' differs from "
                             "'{}'; is tie_word_embeddings right?",
                             entry.name, other.entry->name));
+  return {};
 }
 
-void Check::check_tokenizer() {
-  const auto tokenizer = load_tokenizer(directory_);
-  if (!tokenizer) {
-    if (tokenizer.error().code() != ErrorCode::kNotFound) {
-      invalid("tokenizer.json", tokenizer.error().message());
-    }
-    return;
+Result<ModelCheck> Check::run_gguf() {
+  const std::string where = file_name(directory_);
+  out_.weight_files.push_back(where);
+  const auto file = GgufFile::open(directory_);
+  if (!file) {
+    if (file.error().code() == ErrorCode::kNotFound) return std::unexpected(file.error());
+    invalid(where, file.error());
+    return std::move(out_);  // Nothing else can be read.
   }
+  if (auto config = gguf_config(*file)) {
+    config_ = *std::move(config);
+    const auto parameters = find_gguf_parameters(*config_, *file);
+    if (!parameters) invalid(where, parameters.error());
+  } else {
+    invalid(where, config.error());
+  }
+  VOLTA_TRY(check_values(*file));
+  return finish();
+}
+
+Status Check::check_values(const GgufFile& file) {
+  for (const GgufTensor& tensor : file.tensors()) expected_ += tensor.bytes;
+  for (const GgufTensor& tensor : file.tensors()) {
+    const GgmlTypeInfo& info = ggml_type_info(tensor.type);
+    NonFinite found;
+    VOLTA_TRY(in_pieces(tensor.bytes, 4096 * info.block_bytes,
+                        [&](std::int64_t begin, std::int64_t length) {
+                          const std::int64_t first = begin / info.block_bytes * info.block_values;
+                          const std::int64_t values = length / info.block_bytes * info.block_values;
+                          const auto read = [&](std::int64_t at, std::span<float> into) {
+                            file.read_values(tensor, first + at, into);
+                          };
+                          found.add(count_non_finite(values, pool_, read), first);
+                          file.release(tensor);
+                        }));
+    ++out_.tensors;
+    report(file_name(directory_),
+           fmt::format("'{}' {}{}", tensor.name, info.name, to_string(tensor.shape)), found,
+           "values", "element");
+  }
+  return {};
+}
+
+Status Check::check_tokenizer() {
+  const auto interrupted = [this] { return !ask(); };
+  const auto tokenizer = load_tokenizer(directory_, interrupted);
+  if (!tokenizer && tokenizer.error().code() == ErrorCode::kNotFound) return {};
+  const Status works = tokenizer ? try_tokenizer(**tokenizer) : std::unexpected(tokenizer.error());
+  if (!works && works.error().code() == ErrorCode::kInterrupted) return works;
+  if (!works) invalid("tokenizer.json", works.error());
+  if (!tokenizer) return {};
   out_.has_tokenizer = true;
   const std::int64_t vocab = (*tokenizer)->vocab_size();
-  if (!config_ || vocab <= config_->vocab_size) return;
+  if (!config_ || vocab <= config_->vocab_size) return {};
   contradiction("tokenizer.json",
                 fmt::format("it has ids up to {}, the model's vocabulary ids 0 to {}", vocab - 1,
                             config_->vocab_size - 1));
+  return {};
 }
 
 void Check::check_generation_config() {
@@ -240,9 +378,8 @@ void Check::check_generation_config() {
     for (const std::int32_t id : config->end_tokens) check_token("eos_token_id", id);
     return;
   }
-  const std::string& message = config.error().message();
-  const bool own = message.find(where) != std::string::npos;
-  if (own || config_) invalid(own ? where : "config.json", message);  // A bad config is told.
+  const bool own = config.error().message().find(where) != std::string::npos;
+  if (own || config_) invalid(own ? where : "config.json", config.error());  // A bad one is told.
 }
 
 void Check::check_token(std::string_view key, std::int32_t id) {
@@ -257,8 +394,7 @@ void Check::check_chat_template() {
   const auto parsed = ChatTemplate::load(directory_);
   if (parsed || parsed.error().code() == ErrorCode::kNotFound) return;
   const std::string own = "chat_template.jinja";
-  invalid(path_exists(join_path(directory_, own)) ? own : "tokenizer_config.json",
-          parsed.error().message());
+  invalid(path_exists(join_path(directory_, own)) ? own : "tokenizer_config.json", parsed.error());
 }
 
 bool Check::is_adapter() const {
@@ -272,24 +408,28 @@ Result<ModelCheck> Check::run_adapter() {
   const std::string path = join_path(directory_, where);
   std::string base;
   if (const auto text = read_text_file(path, kMaxAdapterConfigBytes); !text) {
-    invalid(where, text.error().message());
+    invalid(where, text.error());
   } else if (const auto lora = parse_adapter_config(*text, path); !lora) {
-    invalid(where, lora.error().message());
-  } else if (const auto json = parse_json(*text, path)) {
-    base = JsonRef(*json, path).get_string("base_model_name_or_path").value_or("");
+    invalid(where, lora.error());
+  } else if (auto name = adapter_base_name(directory_); !name) {
+    invalid(where, name.error());
+  } else {
+    base = *std::move(name);
   }
   const std::string weights(kAdapterWeightsFile);
   if (auto file = SafetensorsFile::open(join_path(directory_, weights))) {
+    expect_values(*file);
     VOLTA_TRY(check_values(*file));
+    check_unchanged(*file);
   } else {
-    invalid(weights, file.error().message());
+    invalid(weights, file.error());
   }
   if (!out_.findings.empty() || base.empty()) return std::move(out_);
   // A name of a hub, or a folder of another machine, says nothing here.
   const auto config = load_model_config(base);
   if (!config) return std::move(out_);
   const auto adapter = load_adapter(directory_, *config);
-  if (!adapter) invalid(weights, adapter.error().message());
+  if (!adapter) invalid(weights, adapter.error());
   return std::move(out_);
 }
 
@@ -299,12 +439,12 @@ std::string_view finding_name(Finding::Kind kind) {
   return kind == Finding::Kind::kInvalid ? "invalid" : "contradiction";
 }
 
-Result<ModelCheck> check_model(const std::string& directory, ThreadPool& pool,
+Result<ModelCheck> check_model(const std::string& model, ThreadPool& pool,
                                const CheckCallback& go_on) {
-  if (!is_directory(directory)) {
-    return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", directory));
+  if (!is_gguf_path(model) && !is_directory(model)) {
+    return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", model));
   }
-  return Check(directory, pool, go_on).run();
+  return Check(model, pool, go_on).run();
 }
 
 }  // namespace volta

@@ -1,5 +1,6 @@
-// Checks a model folder from end to end and says all that is wrong with it, not only the first
-// thing: the config, the weights' names, shapes, types and values, the tokenizer. Holds no weights.
+// Checks a model folder or a .gguf file from end to end and says all that is wrong with it, not
+// only the first thing: the config, the weights' names, shapes, types and values, the tokenizer.
+// Holds no weights.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +35,9 @@ struct ModelCheck {
   bool adapter = false;  ///< The folder is a LoRA adapter's, not a model's.
 };
 
-/// Told the bytes of weights that are done; false ends the check.
-using CheckCallback = std::function<bool(std::int64_t bytes)>;
+/// Told several times a second how many bytes of weights are done, of so many; false ends the
+/// check.
+using CheckCallback = std::function<bool(std::int64_t bytes, std::int64_t all)>;
 
 /// Checks the folder's
 ///   - config.json: an architecture that Volta knows, with sizes that make a model;
@@ -43,14 +45,19 @@ using CheckCallback = std::function<bool(std::int64_t bytes)>;
 ///     in its shape and a float type, nothing else; no value a NaN or infinite; biases that the
 ///     architecture lacks zero; an output projection that the config calls tied equal to the
 ///     embedding;
-///   - tokenizer.json, where there is one: readable, no id beyond the vocabulary;
+///   - tokenizer.json, where there is one: readable, no id beyond the vocabulary, and it encodes
+///     and decodes a text;
 ///   - generation_config.json and the end tokens of config.json: what load_generation_config()
 ///     takes, the begin and end tokens within the vocabulary;
 ///   - the chat template, where there is one: what ChatTemplate::load() takes.
+/// The values of tensors that do not fit the config are not read.
 /// A folder with adapter_config.json and no config.json is an adapter: its config, tensors and
 /// values are checked, and that it fits its base, where that is a folder on this machine.
-/// kNotFound when there is no such folder, kInterrupted when `go_on` said no.
-Result<ModelCheck> check_model(const std::string& directory, ThreadPool& pool,
+/// Of a .gguf file the same is checked: architecture, tensors, values (of quantised tensors as they
+/// are read), tokenizer, end tokens, chat template.
+/// kNotFound when there is no such folder or file, kInterrupted when `go_on` said no,
+/// kOutOfMemory.
+Result<ModelCheck> check_model(const std::string& model, ThreadPool& pool,
                                const CheckCallback& go_on = {});
 
 }  // namespace volta

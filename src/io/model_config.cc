@@ -268,7 +268,9 @@ std::string model_config_json(const TransformerConfig& config, DType weights) {
 Result<TransformerConfig> load_model_config(const std::string& directory) {
   if (is_gguf_path(directory)) {
     VOLTA_TRY(const GgufFile file, GgufFile::open(directory));
-    return gguf_config(file);
+    auto config = gguf_config(file);
+    VOLTA_TRY(file.check_unchanged());
+    return config;
   }
   const std::string path = join_path(directory, "config.json");
   VOLTA_TRY(const std::string text, read_text_file(path, std::int64_t{1} << 24));

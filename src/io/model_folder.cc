@@ -5,12 +5,27 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "io/gguf/gguf_model.h"
 #include "io/safetensors.h"
 #include "io/tensor_names.h"
 #include "io/weight_files.h"
 
 namespace volta {
+namespace {
+
+// A tokenizer_config.json that says no more than that tokenizer.json is to be used as it is.
+// Without one, transformers would take the tokenizer class of the model's family, which splits
+// texts otherwise and adds tokens of its own behind the end of the embedding.
+std::string plain_tokenizer_config(std::int64_t context) {
+  JsonWriter json(2);
+  json.begin_object().field("tokenizer_class", "PreTrainedTokenizerFast");
+  json.field("clean_up_tokenization_spaces", false);
+  json.field("model_max_length", context).end_object();
+  return std::move(json).take() + "\n";
+}
+
+}  // namespace
 
 Result<Transformer> load_model(const std::string& directory, std::shared_ptr<Device> device,
                                const WeightOptions& options) {
@@ -41,7 +56,9 @@ Status save_model(const std::string& directory, const Transformer& model,
   VOLTA_TRY(
       write_safetensors(join_path(directory, "model.safetensors"), tensors, {{"format", "pt"}}));
   if (tokenizer == nullptr) return {};
-  return write_file_atomic(join_path(directory, "tokenizer.json"), tokenizer->to_json());
+  VOLTA_TRY(write_file_atomic(join_path(directory, "tokenizer.json"), tokenizer->to_json()));
+  return write_file_atomic(join_path(directory, "tokenizer_config.json"),
+                           plain_tokenizer_config(model.config().context));
 }
 
 }  // namespace volta

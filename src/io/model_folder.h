@@ -23,7 +23,8 @@ Result<std::unique_ptr<WeightSource>> open_weights(const std::string& model,
                                                    const TransformerConfig& config);
 
 /// Writes config.json, model.safetensors and, if given, tokenizer.json into an existing folder,
-/// each atomically. Biases that the family has and the model lacks are written as zeros.
+/// each atomically; with the latter a tokenizer_config.json that makes transformers use it as it
+/// is. Biases that the family has and the model lacks are written as zeros.
 Status save_model(const std::string& directory, const Transformer& model,
                   const Tokenizer* tokenizer);
 

@@ -17,15 +17,11 @@ constexpr std::int64_t kBlocksAtOnce = 64;  // Fewer are not worth a second thre
 // The bits of a float type: the exponent's, all set, are infinity; larger magnitudes are NaN.
 template <typename Bits>
 struct Block {
-  std::array<Bits, kBlockBytes / sizeof(Bits)> values{};
+  static constexpr std::size_t kSize = kBlockBytes / sizeof(Bits);
+  std::array<Bits, kSize> values{};
   std::size_t count = 0;
   Bits exponent = 0;
 
-  // A copy: a file's tensors need not be aligned.
-  void load(std::span<const std::byte> bytes) {
-    count = bytes.size() / sizeof(Bits);
-    std::copy(bytes.begin(), bytes.end(), std::as_writable_bytes(std::span(values)).begin());
-  }
   Bits magnitude(std::size_t i) const {
     constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
     return static_cast<Bits>(values[i] & static_cast<Bits>(~kSign));
@@ -45,23 +41,25 @@ struct Block {
   }
 };
 
-template <typename Bits>
-NonFinite count(std::span<const std::byte> bytes, Bits exponent, ThreadPool& pool) {
+// `load` fills values with the elements from a place on.
+template <typename Bits, typename Load>
+NonFinite count(std::int64_t elements, Bits exponent, ThreadPool& pool, const Load& load) {
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+  constexpr auto kSize = static_cast<std::int64_t>(Block<Bits>::kSize);
   std::atomic<std::int64_t> nans = 0;
   std::atomic<std::int64_t> infinities = 0;
   std::atomic<std::int64_t> first = kNone;
-  const auto blocks = static_cast<std::int64_t>((bytes.size() + kBlockBytes - 1) / kBlockBytes);
+  const std::int64_t blocks = (elements + kSize - 1) / kSize;
   parallel_for(pool, 0, blocks, kBlocksAtOnce, [&](std::int64_t begin, std::int64_t end) {
     Block<Bits> block{.exponent = exponent};
     for (std::int64_t b = begin; b < end; ++b) {
-      const auto from = static_cast<std::size_t>(b) * kBlockBytes;
-      block.load(bytes.subspan(from, std::min(kBlockBytes, bytes.size() - from)));
+      block.count = static_cast<std::size_t>(std::min(kSize, elements - b * kSize));
+      load(b * kSize, std::span(block.values).first(block.count));
       const NonFinite found = block.scan();
       if (found.first < 0) continue;
       nans += found.nans;
       infinities += found.infinities;
-      const auto place = static_cast<std::int64_t>(from / sizeof(Bits)) + found.first;
+      const std::int64_t place = b * kSize + found.first;
       std::int64_t known = first.load();
       while (place < known && !first.compare_exchange_weak(known, place)) {
       }
@@ -70,19 +68,47 @@ NonFinite count(std::span<const std::byte> bytes, Bits exponent, ThreadPool& poo
   return {nans, infinities, first == kNone ? -1 : first.load()};
 }
 
+template <typename Bits>
+NonFinite count_bytes(std::span<const std::byte> bytes, Bits exponent, ThreadPool& pool) {
+  const auto elements = static_cast<std::int64_t>(bytes.size() / sizeof(Bits));
+  // A copy: a file's tensors need not be aligned.
+  return count(elements, exponent, pool, [&](std::int64_t first, std::span<Bits> values) {
+    const auto part =
+        bytes.subspan(static_cast<std::size_t>(first) * sizeof(Bits), values.size_bytes());
+    std::ranges::copy(part, std::as_writable_bytes(values).begin());
+  });
+}
+
 }  // namespace
+
+void NonFinite::add(const NonFinite& part, std::int64_t begin) {
+  nans += part.nans;
+  infinities += part.infinities;
+  if (first < 0 && part.first >= 0) first = begin + part.first;
+}
 
 NonFinite count_non_finite(std::span<const std::byte> bytes, DType dtype, ThreadPool& pool) {
   switch (dtype) {
     case DType::kF32:
-      return count<std::uint32_t>(bytes, 0x7f800000u, pool);
+      return count_bytes<std::uint32_t>(bytes, 0x7f800000u, pool);
     case DType::kBF16:
-      return count<std::uint16_t>(bytes, 0x7f80u, pool);
+      return count_bytes<std::uint16_t>(bytes, 0x7f80u, pool);
     case DType::kF16:
-      return count<std::uint16_t>(bytes, 0x7c00u, pool);
+      return count_bytes<std::uint16_t>(bytes, 0x7c00u, pool);
     default:
       return {};
   }
+}
+
+NonFinite count_non_finite(std::int64_t count, ThreadPool& pool,
+                           FunctionRef<void(std::int64_t first, std::span<float> values)> read) {
+  const auto load = [&](std::int64_t first, std::span<std::uint32_t> bits) {
+    std::array<float, Block<std::uint32_t>::kSize> values{};
+    const auto wanted = std::span(values).first(bits.size());
+    read(first, wanted);
+    std::ranges::copy(std::as_bytes(wanted), std::as_writable_bytes(bits).begin());
+  };
+  return volta::count<std::uint32_t>(count, 0x7f800000u, pool, load);
 }
 
 // Each block begins with its scale, of f16.

@@ -162,15 +162,12 @@ Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, con
   VOLTA_TRY(const TransformerConfig config, load_model_config(from));
   VOLTA_TRY(WeightFiles files, WeightFiles::open(from, config));
   VOLTA_TRY(const auto entries, make_entries(config, files, format, device));
-  VOLTA_TRY(check_new_folder(to));
   // All of it under another name first, so that there is never half a model.
-  VOLTA_TRY(const std::string temporary, make_temporary_directory(to));
-  auto report = write_folder(from, temporary, entries, files, device, on_tensor);
-  Status placed = report ? rename_path(temporary, to) : std::unexpected(Error(report.error()));
-  if (placed) return report;
-  const Status removed = remove_all(temporary);  // The first error is the one to tell.
-  static_cast<void>(removed);
-  return std::unexpected(std::move(placed).error());
+  VOLTA_TRY(NewFolder folder, NewFolder::create(to));
+  auto report = write_folder(from, folder.path(), entries, files, device, on_tensor);
+  VOLTA_TRY(files.check_unchanged());  // The cause of other errors, where there are any.
+  if (report) VOLTA_TRY(folder.publish());
+  return report;
 }
 
 }  // namespace volta

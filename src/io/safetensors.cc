@@ -17,6 +17,7 @@ namespace {
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr std::int64_t kMaxTensors = 1 << 20;
 constexpr std::size_t kMaxName = 4096;
+constexpr std::int64_t kMaxArray = 64;  // Elements: dimensions and places are few.
 constexpr std::size_t kDataAlignment = 64;
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
@@ -31,13 +32,14 @@ constexpr std::array kTypes = {
     TypeName{"I64", DType::kI64},
 };
 
-Result<DType> parse_type(const std::string& name, const std::string& path) {
+Result<DType> parse_type(const JsonRef& tensor) {
+  VOLTA_TRY(const std::string name, tensor.get_string("dtype"));
   for (const TypeName& type : kTypes) {
     if (type.name == name) return type.dtype;
   }
   return fail(ErrorCode::kInvalidFile,
               fmt::format("{}: unknown type '{}'; Volta reads F32, BF16, F16, I8, U8, I32 and I64",
-                          path, name));
+                          tensor.path(), name));
 }
 
 std::string_view type_name(DType dtype) {
@@ -49,8 +51,7 @@ std::string_view type_name(DType dtype) {
 
 Result<SafetensorsEntry> parse_entry(const std::string& name, const JsonRef& ref) {
   SafetensorsEntry entry{.name = name, .spec = {}};
-  VOLTA_TRY(const std::string type, ref.get_string("dtype"));
-  VOLTA_TRY(entry.spec.dtype, parse_type(type, ref.path()));
+  VOLTA_TRY(entry.spec.dtype, parse_type(ref));
   VOLTA_TRY(const JsonRef shape, ref.member("shape"));
   VOLTA_TRY(const auto dims, shape.elements());
   if (dims.size() > static_cast<std::size_t>(kMaxRank)) {
@@ -159,7 +160,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
   if (header_bytes.empty() || header_bytes.front() != std::byte{'{'}) {
     return damaged("the header is not a JSON object");
   }
-  const JsonLimits limits{.max_bytes = kMaxHeaderBytes, .max_depth = 8};
+  const JsonLimits limits{.max_bytes = kMaxHeaderBytes, .max_array = kMaxArray, .max_depth = 8};
   VOLTA_TRY(const JsonValue json, parse_json(as_text(header_bytes), name, limits));
   const JsonValue::Object* object = json.if_object();
   if (object == nullptr) return damaged("the header is not a JSON object");
@@ -169,8 +170,9 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
   SafetensorsHeader header;
   header.data_begin = static_cast<std::int64_t>(8 + length);
   const auto data_bytes = static_cast<std::int64_t>(file.size()) - header.data_begin;
+  const JsonRef root(json, name);
   for (const auto& [key, value] : *object) {
-    const JsonRef ref(value, fmt::format("{}: {}", name, key));  // Not by find(): that is linear.
+    const JsonRef ref = root.at(value);  // Not by member(): that is linear.
     if (key == "__metadata__") {
       VOLTA_TRY(header.metadata, parse_metadata(ref));
       continue;
@@ -188,7 +190,9 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   VOLTA_TRY(MappedFile mapped, MappedFile::open(path));
-  VOLTA_TRY(SafetensorsHeader header, parse_safetensors_header(mapped.bytes(), path));
+  auto parsed = parse_safetensors_header(mapped.bytes(), path);
+  VOLTA_TRY(mapped.check_unchanged());  // Says more than what the parser makes of half a file.
+  VOLTA_TRY(SafetensorsHeader header, std::move(parsed));
   SafetensorsFile file;
   file.path_ = path;
   file.file_ = std::make_shared<const MappedFile>(std::move(mapped));
@@ -204,6 +208,8 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
                        [](const SafetensorsEntry& e, std::string_view n) { return e.name < n; });
   return found != entries_.end() && found->name == name ? &*found : nullptr;
 }
+
+Status SafetensorsFile::check_unchanged() const { return file_->check_unchanged(); }
 
 std::span<const std::byte> SafetensorsFile::bytes(const SafetensorsEntry& entry) const {
   return file_->bytes().subspan(static_cast<std::size_t>(data_begin_ + entry.offset),
@@ -233,6 +239,7 @@ Result<Tensor> SafetensorsFile::load(std::string_view name,
   VOLTA_TRY(const SafetensorsEntry* entry, this->entry(name));
   VOLTA_TRY(Tensor tensor, Tensor::empty(entry->spec, owner));
   VOLTA_TRY(tensor.write_bytes(bytes(*entry)));
+  VOLTA_TRY(check_unchanged());
   return tensor;
 }
 

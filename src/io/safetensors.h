@@ -1,6 +1,7 @@
 // The safetensors format: an 8-byte length, a JSON header, then the tensors' bytes
-// (https://huggingface.co/docs/safetensors). Every file is hostile: nothing is allocated or read
-// from a size that was not checked against the file.
+// (https://huggingface.co/docs/safetensors). Every file is hostile: no data is allocated or read
+// from a size that was not checked against the file, and parsing a header takes memory in
+// proportion to the header's own length, whatever it says.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +42,11 @@ class SafetensorsFile {
   const SafetensorsEntry* find(std::string_view name) const;
   /// The bytes of one of entries(), in the mapping: valid while a copy of this lives.
   std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
-  /// One tensor without a copy, where it lies in the mapped file: to be read only, and valid as
-  /// long as the file is not changed. A copy where the file has it at an odd place. kNotFound.
+  /// What bytes() and map() gave was the file's content all the time: asked after the last use of
+  /// them. kInvalidFile when the file was cut, changed or replaced since open().
+  Status check_unchanged() const;
+  /// One tensor without a copy, where it lies in the mapped file: to be read only. A copy where the
+  /// file has it at an odd place. kNotFound.
   Result<Tensor> map(std::string_view name) const;
   /// Gives back the memory behind what was mapped; see MappedFile::release.
   void release(std::string_view name) const;

@@ -22,7 +22,9 @@ std::vector<ParameterInfo> missing_biases(const TransformerConfig& config) {
 
 TensorNames::TensorNames(const TransformerConfig& config) : tied_(config.tied_output) {
   for (const ParameterInfo& info : parameters(config)) wanted_.insert(info.name);
-  for (const ParameterInfo& info : missing_biases(config)) fillers_.insert(info.name);
+  for (const ParameterInfo& info : missing_biases(config)) {
+    fillers_.emplace(info.name, info.shape);
+  }
 }
 
 std::string TensorNames::full(const std::string& name) const {
@@ -33,6 +35,11 @@ std::string TensorNames::full(const std::string& name) const {
     if (bare) return prefixed;
   }
   return name;
+}
+
+bool TensorNames::filler(const std::string& full, const Shape& shape) const {
+  const auto found = fillers_.find(full);
+  return found != fillers_.end() && found->second == shape;
 }
 
 bool TensorNames::ignored(const std::string& full) const {

@@ -3,6 +3,7 @@
 // output, zero biases that save_model added. Knows names only, no data.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,14 +23,15 @@ class TensorNames {
   std::string full(const std::string& name) const;
   /// Something that is not loaded, whatever it holds.
   bool ignored(const std::string& full) const;
-  /// A bias that the model lacks: zero, or the file is another model's.
-  bool filler(const std::string& full) const { return fillers_.contains(full); }
+  /// A bias that the model lacks, in its shape: zero, or the file is another model's.
+  bool filler(const std::string& full, const Shape& shape) const;
   /// A parameter.
   bool wanted(const std::string& full) const { return wanted_.contains(full); }
 
  private:
   bool tied_;
-  std::set<std::string> wanted_, fillers_;
+  std::set<std::string> wanted_;
+  std::map<std::string, Shape> fillers_;
 };
 
 }  // namespace volta

@@ -93,7 +93,8 @@ class ByteTokenizer final : public Tokenizer {
 class CharTokenizer final : public Tokenizer {
  public:
   // `characters` differ; their order is that of the ids.
-  explicit CharTokenizer(std::span<const char32_t> characters) {
+  CharTokenizer(std::span<const char32_t> characters, Interruption interrupted)
+      : interrupted_(std::move(interrupted)) {
     for (const char32_t character : characters) {
       ids_.emplace(character, static_cast<std::int32_t>(tokens_.size()));
       tokens_.push_back(utf8(character));
@@ -105,7 +106,9 @@ class CharTokenizer final : public Tokenizer {
   Result<std::vector<std::int32_t>> encode(std::string_view text) const override {
     std::vector<std::int32_t> ids;
     ids.reserve(text.size());
+    WorkBudget budget(text_work_limits(text.size()), interrupted_);
     for (std::size_t place = 0; place < text.size();) {
+      VOLTA_TRY(budget.spend(1, "the char tokenizer"));
       const auto next = decode_utf8(text.substr(place));
       if (!next) {
         return fail(
@@ -145,6 +148,7 @@ class CharTokenizer final : public Tokenizer {
  private:
   std::vector<std::string> tokens_;
   std::map<char32_t, std::int32_t> ids_;
+  Interruption interrupted_;
 };
 
 // The characters of a vocabulary of Volta's own in the order of their ids, 0 .. n-1; nothing when
@@ -170,7 +174,7 @@ std::optional<std::vector<char32_t>> own_characters(const JsonValue& vocab) {
 
 // What to_json() of the tokenizers above wrote; null for everything else. Unlike a tokenizer.json
 // of others that looks alike, they say which character they lack instead of leaving it out.
-std::shared_ptr<const Tokenizer> parse_own(const JsonValue& json) {
+std::shared_ptr<const Tokenizer> parse_own(const JsonValue& json, const Interruption& interrupted) {
   const auto is_empty = [](const JsonValue* value) {
     return value == nullptr || value->is_null() ||
            (value->if_array() != nullptr && value->if_array()->empty());
@@ -191,7 +195,9 @@ std::shared_ptr<const Tokenizer> parse_own(const JsonValue& json) {
   if (!characters) return nullptr;
   const JsonValue* split = json.find("pre_tokenizer");
   const std::string_view decoder = type_of(json.find("decoder"));
-  if (is_empty(split) && decoder == "Fuse") return std::make_shared<CharTokenizer>(*characters);
+  if (is_empty(split) && decoder == "Fuse") {
+    return std::make_shared<CharTokenizer>(*characters, interrupted);
+  }
   if (type_of(split) == "ByteLevel" && decoder == "ByteLevel" &&
       std::ranges::equal(*characters, kByteCharacters)) {
     return make_byte_tokenizer();
@@ -241,8 +247,10 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
 
 std::shared_ptr<const Tokenizer> make_byte_tokenizer() { return std::make_shared<ByteTokenizer>(); }
 
-Result<std::shared_ptr<const Tokenizer>> make_char_tokenizer(std::string_view text) {
+Result<std::shared_ptr<const Tokenizer>> make_char_tokenizer(std::string_view text,
+                                                             Interruption interrupted) {
   std::set<char32_t> characters;
+  WorkBudget budget(text_work_limits(text.size()), interrupted);
   for (std::size_t place = 0; place < text.size();) {
     const auto next = decode_utf8(text.substr(place));
     if (!next) {
@@ -251,6 +259,7 @@ Result<std::shared_ptr<const Tokenizer>> make_char_tokenizer(std::string_view te
                               "tokenizer",
                               place));
     }
+    VOLTA_TRY(budget.spend(1, "the char tokenizer"));
     characters.insert(next->value);
     place += static_cast<std::size_t>(next->length);
   }
@@ -258,14 +267,15 @@ Result<std::shared_ptr<const Tokenizer>> make_char_tokenizer(std::string_view te
     return fail(ErrorCode::kInvalidArgument, "the text is empty: it has no characters to learn");
   }
   const std::vector<char32_t> sorted(characters.begin(), characters.end());
-  return std::make_shared<CharTokenizer>(sorted);
+  return std::make_shared<CharTokenizer>(sorted, std::move(interrupted));
 }
 
 Result<std::shared_ptr<const Tokenizer>> make_tokenizer(std::string_view kind,
-                                                        std::string_view text) {
+                                                        std::string_view text,
+                                                        Interruption interrupted) {
   if (kind == "byte") return make_byte_tokenizer();
-  if (kind == "char") return make_char_tokenizer(text);
-  if (is_tokenizer_kind(kind)) return load_tokenizer(std::string(kind));
+  if (kind == "char") return make_char_tokenizer(text, std::move(interrupted));
+  if (is_tokenizer_kind(kind)) return load_tokenizer(std::string(kind), std::move(interrupted));
   return fail(
       ErrorCode::kInvalidArgument,
       fmt::format("unknown tokenizer '{}'; use byte or char, or name a tokenizer.json", kind));
@@ -281,22 +291,27 @@ std::unique_ptr<TextStream> Tokenizer::stream() const {
 
 Result<std::shared_ptr<const Tokenizer>> parse_tokenizer(std::string_view text,
                                                          std::string_view name,
-                                                         std::string_view config) {
+                                                         std::string_view config,
+                                                         Interruption interrupted) {
   VOLTA_TRY(const JsonValue json, parse_json(text, name));
-  if (auto own = parse_own(json)) return own;
+  if (auto own = parse_own(json, interrupted)) return own;
   JsonValue config_json;
   std::optional<JsonRef> config_ref;
   if (!config.empty()) {
     VOLTA_TRY(config_json, parse_json(config, "tokenizer_config.json"));
     config_ref.emplace(config_json, "tokenizer_config.json");
   }
-  return tokenizers::HfTokenizer::parse(JsonRef(json, name), std::string(text), config_ref);
+  return tokenizers::HfTokenizer::parse(JsonRef(json, name), std::string(text), config_ref,
+                                        std::move(interrupted));
 }
 
-Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path) {
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path,
+                                                        Interruption interrupted) {
   if (is_gguf_path(path)) {
     VOLTA_TRY(const GgufFile gguf, GgufFile::open(path));
-    return gguf_tokenizer(gguf);
+    auto tokenizer = gguf_tokenizer(gguf, std::move(interrupted));
+    VOLTA_TRY(gguf.check_unchanged());
+    return tokenizer;
   }
   const std::string directory = is_directory(path) ? path : parent_path(path);
   const std::string file = is_directory(path) ? join_path(path, "tokenizer.json") : path;
@@ -305,7 +320,25 @@ Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path)
   if (!config && config.error().code() != ErrorCode::kNotFound) {
     return std::unexpected(std::move(config).error());
   }
-  return parse_tokenizer(text, file, config.value_or(""));
+  return parse_tokenizer(text, file, config.value_or(""), std::move(interrupted));
+}
+
+Status try_tokenizer(const Tokenizer& tokenizer) {
+  constexpr std::string_view kSample =
+      " The quick brown fox jumps over the lazy dog. I'll say: \"1,234.50\" <a@b.c>?\n\n\tif (x[0] "
+      "!= "
+      "'y') { z = -a * 2^8 / 3 % 4; } // #1 & ~2 | $5 + `6` _\\\r\n"
+      "\u00C5ngstr\u00F6m caf\u00E9 e\u0301 \u041F\u0440\u0438\u0432\u0435\u0442 "
+      "\u0645\u0631\u062D\u0628\u0627 \u0939\u093F\u0928\u094D\u0926\u0940 \u4F60\u597D\u3002 "
+      "\u3053\u3093 \uD55C\uAD6D \u2581 \uFB01 \U0001F600   ";
+  const auto ids = tokenizer.encode_prompt(kSample);
+  if (!ids && ids.error().code() == ErrorCode::kInvalidArgument) return {};
+  if (!ids) return std::unexpected(ids.error());
+  // Decoding cannot fail, but for what only a wrong program does.
+  const std::unique_ptr<TextStream> stream = tokenizer.stream();
+  for (const std::int32_t id : *ids) stream->push(id);
+  stream->finish();
+  return {};
 }
 
 }  // namespace volta

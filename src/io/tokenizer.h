@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/work_budget.h"
+#include "io/quoted_text.h"
 
 namespace volta {
 
@@ -34,9 +36,16 @@ class Tokenizer {
   /// One more than the largest id.
   virtual std::int64_t vocab_size() const = 0;
   /// The ids of the text alone. kInvalidArgument when it holds something the vocabulary lacks,
-  /// naming it and its place.
+  /// naming it and its place; kInvalidFile when the tokenizer's steps would make far more of it
+  /// than it is, or take far too long, naming the step; kInterrupted.
   virtual Result<std::vector<std::int32_t>> encode(std::string_view text) const = 0;
-  /// The same with the special tokens that the tokenizer puts around a text, e.g. <s> before it.
+  /// encode() of a chat's prompt: tokens that control a model (special ones, and all like
+  /// "<|name|>") are found in what is not quoted, wholly, and nowhere else. Elsewhere their text is
+  /// split like any other. kInvalidArgument also for text that is not UTF-8.
+  virtual Result<std::vector<std::int32_t>> encode_quoted(const QuotedText& prompt) const {
+    return encode(prompt.text);
+  }
+  /// encode() with the special tokens that the tokenizer puts around a text, e.g. <s> before it.
   virtual Result<std::vector<std::int32_t>> encode_prompt(std::string_view text) const {
     return encode(text);
   }
@@ -47,7 +56,7 @@ class Tokenizer {
   virtual std::string to_json() const = 0;
 
   /// The tokens' text without special tokens, and with them. Here: all tokens' bytes together. Ids
-  /// outside the vocabulary are left out.
+  /// outside the vocabulary are left out. Cut short when interrupted.
   virtual std::string decode(std::span<const std::int32_t> ids) const;
   virtual std::string decode_all(std::span<const std::int32_t> ids) const { return decode(ids); }
   /// decode(), token by token; bytes that can never become UTF-8 are given as U+FFFD. Views this.
@@ -59,21 +68,31 @@ class Tokenizer {
 /// The 256 bytes; id = byte.
 std::shared_ptr<const Tokenizer> make_byte_tokenizer();
 /// The characters (code points) of a text, in the order of their code points. kInvalidArgument when
-/// the text is empty or not UTF-8, with the place.
-Result<std::shared_ptr<const Tokenizer>> make_char_tokenizer(std::string_view text);
+/// the text is empty or not UTF-8, with the place. `interrupted`: as for parse_tokenizer().
+Result<std::shared_ptr<const Tokenizer>> make_char_tokenizer(std::string_view text,
+                                                             Interruption interrupted = {});
 /// "byte" or "char" for a text, or the path of a tokenizer.json; kInvalidArgument for another kind.
 Result<std::shared_ptr<const Tokenizer>> make_tokenizer(std::string_view kind,
-                                                        std::string_view text);
+                                                        std::string_view text,
+                                                        Interruption interrupted = {});
 /// Whether make_tokenizer() knows the kind.
 bool is_tokenizer_kind(std::string_view kind);
 
 /// Reads a tokenizer.json; `config` is the tokenizer_config.json beside it, empty when there is
 /// none. kInvalidFile, kUnsupported for parts that Volta does not know.
+/// `interrupted` is asked now and then, while it is read and by everything that the tokenizer does
+/// later, from whichever thread does it; both end with kInterrupted when it says so.
 Result<std::shared_ptr<const Tokenizer>> parse_tokenizer(std::string_view json,
                                                          std::string_view name,
-                                                         std::string_view config = "");
+                                                         std::string_view config = "",
+                                                         Interruption interrupted = {});
 /// A tokenizer.json, or the one of a folder or a .gguf file. kNotFound when there is none.
-Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path);
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path,
+                                                        Interruption interrupted = {});
+
+/// Encodes and decodes a short text of several scripts, as whoever uses the tokenizer will. Fails
+/// where that does with kInvalidFile or kInterrupted; a vocabulary may lack characters.
+Status try_tokenizer(const Tokenizer& tokenizer);
 
 /// A TextStream that keeps its tokenizer alive.
 class StreamDecoder {

@@ -9,12 +9,14 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "io/tensor_names.h"
+#include "nn/transformer.h"
 
 namespace volta {
 namespace {
 
 constexpr std::int64_t kMaxIndexBytes = std::int64_t{64} << 20;
 constexpr std::size_t kMaxShards = 4096;
+constexpr std::int32_t kLeastBlock = 32;  // Of integers that share a scale.
 
 bool all_zero(const Tensor& tensor) {
   const auto bytes = tensor.host_bytes();
@@ -71,8 +73,7 @@ Result<std::vector<SafetensorsFile>> open_shards(const std::string& directory,
   std::map<std::string, std::string> file_of;  // By tensor.
   std::set<std::string> names;
   for (const auto& [tensor, value] : *members) {
-    VOLTA_TRY(const std::string name,
-              JsonRef(value, fmt::format("{}: {}", path, tensor)).as_string());
+    VOLTA_TRY(const std::string name, map.at(value).as_string());
     if (!plain_file_name(name)) {
       return fail(ErrorCode::kInvalidFile,
                   fmt::format("{}: tensor '{}' is in '{}'; a shard is a .safetensors file of the "
@@ -152,7 +153,7 @@ Result<WeightFiles> WeightFiles::find(std::vector<SafetensorsFile> files,
     for (const SafetensorsEntry& entry : out.files_[i].entries()) {
       const std::string full = names.full(entry.name);
       if (names.ignored(full)) continue;
-      if (names.filler(full)) {
+      if (names.filler(full, entry.spec.shape)) {
         VOLTA_TRY(const Tensor bias, out.files_[i].map(entry.name));
         if (all_zero(bias)) continue;
       }
@@ -170,7 +171,11 @@ Result<WeightFiles> WeightFiles::find(std::vector<SafetensorsFile> files,
       }
     }
   }
-  for (const ParameterInfo& info : parameters(config)) VOLTA_TRY(out.spec(info));
+  std::map<std::string, TensorSpec> specs;
+  for (const ParameterInfo& info : parameters(config)) {
+    VOLTA_TRY(specs[info.name], out.spec(info));
+  }
+  VOLTA_TRY(check_integer_weights(config, specs));
   return out;
 }
 
@@ -196,6 +201,14 @@ Result<TensorSpec> WeightFiles::spec(const ParameterInfo& parameter) {
   if (const Encoding& e = found->encoding; e.quantized() && parameter.shape.rank() == 2) {
     const TensorSpec whole{DType::kF32, parameter.shape, e};
     const Shape bytes(e.n(parameter.shape), e.blocks(e.k(parameter.shape)) * e.block_bytes());
+    const std::int64_t k = e.k(parameter.shape);
+    if (e.block >= k + kLeastBlock) {  // The last block is filled up, the first one never needs it.
+      return fail(
+          ErrorCode::kInvalidFile,
+          fmt::format("tensor '{}' is stored as '{}', in blocks longer than the {} elements "
+                      "that they divide; quantize the model again",
+                      found->entry.name, quant_text(e), k));
+    }
     if (spec == TensorSpec{DType::kU8, bytes}) return whole;
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("tensor '{}' is {}; {} takes u8{}", found->entry.name, to_string(spec),
@@ -213,6 +226,11 @@ Result<Tensor> WeightFiles::read(const ParameterInfo& parameter) {
   if (!found->encoding.quantized()) return tensor;
   VOLTA_TRY(const TensorSpec whole, spec(parameter));
   return Tensor::from_buffer(tensor.buffer(), tensor.offset(), whole);
+}
+
+Status WeightFiles::check_unchanged() const {
+  for (const SafetensorsFile& file : files_) VOLTA_TRY(file.check_unchanged());
+  return {};
 }
 
 void WeightFiles::release(const ParameterInfo& parameter) {

@@ -30,8 +30,9 @@ Result<Encoding> stored_encoding(const SafetensorsFile& file, std::string_view t
 
 class WeightFiles final : public WeightSource {
  public:
-  /// kInvalidFile, naming it, for the first parameter that is missing or of another shape, or the
-  /// first tensor that is of no parameter. Reads no data but of biases that must be zero.
+  /// kInvalidFile, naming it, for the first parameter that is missing, of another shape, or of
+  /// integers that lie otherwise than the model reads them, or the first tensor that is of no
+  /// parameter. Reads no data but of biases that must be zero.
   static Result<WeightFiles> open(const std::string& directory, const TransformerConfig& config);
   /// The same of files that are open already.
   static Result<WeightFiles> find(std::vector<SafetensorsFile> files,
@@ -43,6 +44,7 @@ class WeightFiles final : public WeightSource {
   Result<TensorSpec> spec(const ParameterInfo& parameter) override;
   Result<Tensor> read(const ParameterInfo& parameter) override;
   void release(const ParameterInfo& parameter) override;
+  Status check_unchanged() const override;
 
  private:
   struct Place {

@@ -190,7 +190,12 @@ struct Generator::Session {
     }
     if (!any) return false;
     if (generator.options_.use_cache) {
-      VOLTA_TRY(decoder.step());
+      auto stepped = decoder.step();
+      if (!stepped && stepped.error().code() == ErrorCode::kInterrupted) {
+        cancel();
+        return true;
+      }
+      VOLTA_TRY(std::move(stepped));
     }
     for (std::size_t slot = 0; slot < slots.size() && !cancelled; ++slot) {
       if (!slots[slot]) continue;

@@ -171,6 +171,27 @@ Status Transformer::attach(Adapter adapter) {
   return {};
 }
 
+Status check_integer_weights(const TransformerConfig& config,
+                             const std::map<std::string, TensorSpec>& stored) {
+  const auto in_rows = [](const auto& entry) {
+    return entry.second.encoding.quantized() && entry.second.encoding.packing == Packing::kRows;
+  };
+  if (std::ranges::none_of(stored, in_rows)) return {};
+  VOLTA_TRY(const Graph graph, build_cached_graph(config, {.sampling = false}));
+  for (const Node& node : graph.nodes()) {
+    const auto* matmul = std::get_if<MatMul>(&node.op);
+    if (matmul == nullptr) continue;
+    const auto found = stored.find(graph.value(node.inputs[1]).name);
+    if (found == stored.end() || !in_rows(*found)) continue;
+    if (found->second.encoding.transposed == matmul->transpose_b) continue;
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("tensor '{}' is stored as integers in blocks along the other axis than "
+                            "the model reads; quantize the model again",
+                            found->first));
+  }
+  return {};
+}
+
 Result<std::map<std::string, TensorSpec>> packed_specs(
     const TransformerConfig& config, const Device& device, const WeightFormat& format,
     const std::map<std::string, TensorSpec>& stored) {
@@ -223,6 +244,7 @@ Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSou
     weights.emplace(info.name, std::move(weight));
     source.release(info);
   }
+  VOLTA_TRY(source.check_unchanged());
   return assemble(config, std::move(weights), std::move(device));
 }
 

@@ -24,6 +24,12 @@ namespace volta {
 /// moments) are more than the device's memory; told before the first one is made.
 Status check_memory(const TransformerConfig& config, std::int64_t copies, const Device& device);
 
+/// Whether weights that are stored as integers have their blocks along the axis that the model's
+/// products sum over; `stored` has the spec of every parameter. kInvalidFile, naming the first that
+/// has not.
+Status check_integer_weights(const TransformerConfig& config,
+                             const std::map<std::string, TensorSpec>& stored);
+
 /// The specs in which a model that only runs keeps its parameters, by name, when they are stored as
 /// `stored` says: those of matrix products packed, in `format` where that is narrower.
 Result<std::map<std::string, TensorSpec>> packed_specs(

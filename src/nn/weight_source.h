@@ -18,6 +18,9 @@ class WeightSource {
   virtual Result<Tensor> read(const ParameterInfo& parameter) = 0;
   /// What read() gave is no longer used; its memory may go.
   virtual void release(const ParameterInfo& parameter) = 0;
+  /// Asked after the last read(): kInvalidFile when the source changed meanwhile, so that what was
+  /// read is of no use.
+  virtual Status check_unchanged() const { return {}; }
 };
 
 }  // namespace volta

@@ -141,9 +141,12 @@ double bytes_moved(const Slice&, Specs, Specs out) { return 2 * total_bytes(out)
 double bytes_moved(const GatherRows&, Specs in, Specs out) {
   return 2 * total_bytes(out) + static_cast<double>(in[1].bytes());
 }
+// One row of the table an id, as it is encoded.
 double bytes_moved(const Embedding&, Specs in, Specs out) {
-  return elements(out[0]) * static_cast<double>(dtype_size(in[0].dtype)) + total_bytes(in.last(1)) +
-         total_bytes(out);
+  const TensorSpec& table = in[0];
+  const double row = static_cast<double>(table.bytes()) /
+                     static_cast<double>(std::max<std::int64_t>(table.shape[0], 1));
+  return elements(in[1]) * row + total_bytes(in.last(1)) + total_bytes(out);
 }
 // Only written, never read.
 double bytes_moved(const Fill&, Specs in, Specs) { return total_bytes(in); }

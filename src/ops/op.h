@@ -298,8 +298,8 @@ struct Dropout {
 /// The norm of all gradients taken as one vector, and what to do with it.
 /// in: loss f32[] or f32[1] (checked for finiteness only), then any number of gradients f32
 /// out: stats f32[3] = {norm, factor, finite}: factor = min(1, max_norm / (norm + 1e-6)) as in
-///      PyTorch, or 1 when max_norm is 0; finite = 1 when the loss and all gradients are finite,
-///      otherwise 0
+///      PyTorch, or 1 when max_norm is 0; finite = 1 when the loss, all gradients and their norm
+///      are finite, otherwise 0
 struct GlobalNorm {
   float max_norm = 0.0f;
   bool operator==(const GlobalNorm&) const = default;

@@ -10,10 +10,12 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/function_ref.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/temporary.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "io/adapter.h"
@@ -44,6 +46,15 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return *step;
 }
 
+// ".tmp-step-N" or ".old-step-N", which only a killed run leaves.
+bool is_checkpoint_leftover(std::string_view name) {
+  for (const std::string_view prefix : {kTemporaryPrefix, kRetiredPrefix}) {
+    if (!name.starts_with(prefix)) continue;
+    return step_of(fmt::format("{}{}", kStepPrefix, name.substr(prefix.size()))).has_value();
+  }
+  return false;
+}
+
 bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
          name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
@@ -55,7 +66,9 @@ bool is_checksum(std::string_view text) {
 
 Result<CheckpointFile> describe_file(const std::string& directory, const std::string& name) {
   VOLTA_TRY(const MappedFile file, MappedFile::open(join_path(directory, name)));
-  return CheckpointFile{name, file.size(), hex(hash64(file.bytes()))};
+  CheckpointFile described{name, file.size(), hex(hash64(file.bytes()))};
+  VOLTA_TRY(file.check_unchanged());
+  return described;
 }
 
 Result<std::vector<CheckpointFile>> describe_files(const std::string& directory) {
@@ -68,26 +81,34 @@ Result<std::vector<CheckpointFile>> describe_files(const std::string& directory)
   return files;
 }
 
-Status verify_file(const std::string& directory, const CheckpointFile& expected) {
+// What `go_on` is told is the bytes of this file.
+Status verify_file(const std::string& directory, const CheckpointFile& expected,
+                   FunctionRef<bool(std::int64_t)> go_on) {
   const std::string path = join_path(directory, expected.name);
   VOLTA_TRY(const std::int64_t bytes, file_size(path));
   if (bytes != expected.bytes) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("{} has {} bytes, the manifest says {}", path, bytes, expected.bytes));
   }
-  VOLTA_TRY(const CheckpointFile found, describe_file(directory, expected.name));
-  if (found.xxh3 != expected.xxh3) {
+  VOLTA_TRY(const MappedFile file, MappedFile::open(path));
+  const auto hash = hash64(file.bytes(), go_on);
+  if (!hash) return fail(ErrorCode::kInterrupted, fmt::format("interrupted reading {}", path));
+  if (hex(*hash) != expected.xxh3) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("{} is damaged: its checksum is {}, the manifest says {}", path,
-                            found.xxh3, expected.xxh3));
+                            hex(*hash), expected.xxh3));
   }
   return {};
+}
+
+Status verify_file(const std::string& directory, const CheckpointFile& expected) {
+  return verify_file(directory, expected, [](std::int64_t) { return true; });
 }
 
 Result<CheckpointFile> parse_file(const JsonRef& ref) {
   CheckpointFile file;
   VOLTA_TRY(file.name, ref.get_string("name"));
-  VOLTA_TRY(file.bytes, ref.get_int("bytes", 0));
+  VOLTA_TRY(file.bytes, ref.get_int("bytes", 0, kMaxTensorBytes));  // So that sums fit.
   VOLTA_TRY(file.xxh3, ref.get_string("xxh3"));
   if (!is_plain_file_name(file.name) || !is_checksum(file.xxh3)) {
     return fail(ErrorCode::kInvalidFile,
@@ -122,16 +143,6 @@ Status check_complete(const CheckpointManifest& manifest, std::string_view name)
   return {};
 }
 
-// Whether a folder has a manifest that is, or may have been, Volta's. Other tools write files of
-// this name, too: theirs are JSON objects without our version.
-Result<bool> has_manifest(const std::string& directory) {
-  const std::string path = join_path(directory, kManifestName);
-  if (!path_exists(path)) return false;
-  VOLTA_TRY(const std::string text, read_text_file(path));
-  const auto json = parse_json(text, path, {.max_bytes = kMaxManifestBytes});
-  return !json || json->if_object() == nullptr || json->find("volta") != nullptr;
-}
-
 // Takes a checkpoint out of sight in one step, then removes it, so that a kill in between leaves
 // no half of it behind under its name.
 Status retire(const std::string& run_directory, const CheckpointPlace& place) {
@@ -154,7 +165,8 @@ bool looks_complete(const std::string& path) {
          });
 }
 
-Status prune(const std::string& run_directory, std::int64_t step, std::int64_t keep) {
+Status prune(const std::string& run_directory, std::int64_t step, std::int64_t keep,
+             std::optional<std::int64_t> best) {
   if (keep == 0) return {};
   VOLTA_TRY(const auto places, list_checkpoints(run_directory));
   std::int64_t kept = 0;
@@ -162,6 +174,7 @@ Status prune(const std::string& run_directory, std::int64_t step, std::int64_t k
     // Later ones are left from before a resume that could not use them, and damaged ones are of no
     // use: neither is ours to judge, nor counts as kept.
     if (place.step > step || !looks_complete(place.path) || kept++ < keep) continue;
+    if (place.step == best) continue;
     VOLTA_TRY(retire(run_directory, place));
   }
   return {};
@@ -232,30 +245,6 @@ Status publish(const std::string& run_directory, const std::string& temporary,
     return renamed;
   }
   return remove_all(aside);
-}
-
-// `path` itself when it is a model or an adapter, or the newest valid checkpoint in it. `wanted` is
-// for the message. Whatever has a manifest of Volta's is verified.
-Result<std::string> find_folder(const std::string& path, std::string_view wanted) {
-  const bool direct = path_exists(join_path(path, "config.json")) ||
-                      path_exists(join_path(path, kAdapterConfigFile));
-  if (direct) {
-    VOLTA_TRY(const bool checkpoint, has_manifest(path));
-    if (!checkpoint) return path;
-    auto opened = open_checkpoint(path);
-    if (opened) return path;
-    return std::unexpected(
-        std::move(opened).error().with_context(fmt::format("checkpoint {}", path)));
-  }
-  if (!is_directory(path)) {
-    return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", path));
-  }
-  VOLTA_TRY(auto newest, newest_valid_checkpoint(path));
-  if (!newest) {
-    return fail(ErrorCode::kNotFound,
-                fmt::format("'{}' holds neither a {} nor a valid checkpoint", path, wanted));
-  }
-  return std::move(newest->path);
 }
 
 }  // namespace
@@ -354,6 +343,17 @@ Result<CheckpointManifest> read_manifest(const std::string& path) {
   return manifest;
 }
 
+// Reads a finished checkpoint from the disk and compares it with its manifest, whose checksums were
+// made while the system had the files in memory.
+Status read_back(const std::string& path) {
+  VOLTA_TRY(const CheckpointManifest manifest, read_manifest(path));
+  for (const CheckpointFile& file : manifest.files) {
+    VOLTA_TRY(drop_cached_pages(join_path(path, file.name)));
+    VOLTA_TRY(verify_file(path, file));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Checkpoint> open_checkpoint(const std::string& path) {
@@ -362,7 +362,24 @@ Result<Checkpoint> open_checkpoint(const std::string& path) {
   return Checkpoint{path, std::move(manifest)};
 }
 
-std::vector<Error> check_checkpoint(const std::string& path) {
+Result<bool> has_manifest(const std::string& directory) {
+  const std::string path = join_path(directory, kManifestName);
+  if (!path_exists(path)) return false;
+  VOLTA_TRY(const std::int64_t bytes, file_size(path));
+  if (bytes > kMaxManifestBytes) return false;  // None that Volta writes is so large.
+  VOLTA_TRY(const std::string text, read_text_file(path, kMaxManifestBytes));
+  const auto json = parse_json(text, path, {.max_bytes = kMaxManifestBytes});
+  return !json || json->if_object() == nullptr || json->find("volta") != nullptr;
+}
+
+Result<std::optional<BaseModel>> recorded_base(const std::string& directory) {
+  VOLTA_TRY(const bool present, has_manifest(directory));
+  if (!present) return std::nullopt;
+  VOLTA_TRY(CheckpointManifest manifest, read_manifest(directory));
+  return std::move(manifest.base);
+}
+
+Result<std::vector<Error>> check_checkpoint(const std::string& path, const ReadCallback& go_on) {
   std::vector<Error> errors;
   const auto present = has_manifest(path);
   if (present && !*present) return errors;
@@ -371,11 +388,17 @@ std::vector<Error> check_checkpoint(const std::string& path) {
     errors.push_back(manifest.error());
     return errors;
   }
+  std::int64_t done = 0, all = 0;
+  for (const CheckpointFile& file : manifest->files) all += file.bytes;
   for (const CheckpointFile& file : manifest->files) {
-    const Status verified = verify_file(path, file);
+    const Status verified = verify_file(
+        path, file, [&](std::int64_t bytes) { return !go_on || go_on(done + bytes, all); });
+    done += file.bytes;
     if (verified) continue;
-    const bool other = verified.error().code() == ErrorCode::kInvalidFile;
-    errors.emplace_back(other ? ErrorCode::kMismatch : verified.error().code(),
+    const ErrorCode code = verified.error().code();
+    const bool ends = code == ErrorCode::kInterrupted || code == ErrorCode::kOutOfMemory;
+    if (ends) return std::unexpected(verified.error());
+    errors.emplace_back(code == ErrorCode::kInvalidFile ? ErrorCode::kMismatch : code,
                         verified.error().message());
   }
   return errors;
@@ -395,6 +418,10 @@ Result<std::vector<CheckpointPlace>> list_checkpoints(const std::string& run_dir
   return places;
 }
 
+std::string checkpoint_path(const std::string& run_directory, std::int64_t step) {
+  return join_path(run_directory, fmt::format("{}{}", kStepPrefix, step));
+}
+
 Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory) {
   VOLTA_TRY(const auto places, list_checkpoints(run_directory));
   for (const CheckpointPlace& place : places) {
@@ -406,23 +433,6 @@ Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run
   return std::nullopt;
 }
 
-Result<std::string> find_model_folder(const std::string& path) {
-  VOLTA_TRY(std::string folder, find_folder(path, "config.json"));
-  if (path_exists(join_path(folder, "config.json"))) return folder;
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("'{}' holds an adapter, no model; name its base model, and the adapter "
-                          "with --adapter",
-                          folder));
-}
-
-Result<std::string> find_adapter_folder(const std::string& path) {
-  VOLTA_TRY(std::string folder, find_folder(path, kAdapterConfigFile));
-  if (path_exists(join_path(folder, kAdapterConfigFile))) return folder;
-  return fail(
-      ErrorCode::kInvalidArgument,
-      fmt::format("'{}' holds a model, no adapter: it has no {}", folder, kAdapterConfigFile));
-}
-
 Result<std::string> set_aside(const std::string& path, std::string_view suffix) {
   std::string aside = fmt::format("{}{}", path, suffix);
   for (int number = 2; path_exists(aside); ++number) {
@@ -432,11 +442,18 @@ Result<std::string> set_aside(const std::string& path, std::string_view suffix) 
   return aside;
 }
 
+std::int64_t checkpoint_bytes(const Trainer& trainer) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, tensor] : trainer.model().trained_weights()) bytes += tensor.bytes();
+  for (const auto& [name, tensor] : trainer.optimizer_state()) bytes += tensor.bytes();
+  return bytes;
+}
+
 Result<std::string> write_checkpoint(const std::string& run_directory,
-                                     const CheckpointContent& content, std::int64_t keep) {
+                                     const CheckpointContent& content, std::int64_t keep,
+                                     std::optional<std::int64_t> best) {
   const std::int64_t step = content.trainer->steps_done();
-  const CheckpointPlace place{step,
-                              join_path(run_directory, fmt::format("{}{}", kStepPrefix, step))};
+  const CheckpointPlace place{step, checkpoint_path(run_directory, step)};
   const std::string temporary =
       join_path(run_directory, fmt::format("{}{}", kTemporaryPrefix, step));
   const auto write = [&]() -> Status {
@@ -444,6 +461,7 @@ Result<std::string> write_checkpoint(const std::string& run_directory,
     VOLTA_TRY(remove_all(temporary));
     VOLTA_TRY(create_directories(temporary));
     VOLTA_TRY(write_files(temporary, content));
+    VOLTA_TRY(read_back(temporary));
     return publish(run_directory, temporary, place);
   };
   if (Status written = write(); !written) {
@@ -453,7 +471,7 @@ Result<std::string> write_checkpoint(const std::string& run_directory,
     return std::unexpected(
         std::move(written).error().with_context(fmt::format("checkpoint of step {}", step)));
   }
-  if (Status pruned = prune(run_directory, step, keep); !pruned) {
+  if (Status pruned = prune(run_directory, step, keep, best); !pruned) {
     log(LogLevel::kWarning,
         fmt::format("an old checkpoint could not be removed: {}", pruned.error().message()));
   }
@@ -463,12 +481,10 @@ Result<std::string> write_checkpoint(const std::string& run_directory,
 Status remove_stale_temporaries(const std::string& run_directory) {
   VOLTA_TRY(const auto names, list_directory(run_directory));
   for (const std::string& name : names) {
-    if (!name.starts_with(kTemporaryPrefix) && !name.starts_with(kRetiredPrefix) &&
-        !is_temporary_name(name)) {
-      continue;
-    }
+    if (!is_checkpoint_leftover(name)) continue;
     VOLTA_TRY(remove_all(join_path(run_directory, name)));
   }
+  remove_abandoned_temporaries(run_directory);
   return {};
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -71,10 +72,22 @@ struct Checkpoint {
 /// one, kUnsupported for another format version.
 Result<Checkpoint> open_checkpoint(const std::string& path);
 
+/// Whether a folder has a manifest that is, or may have been, Volta's. Other tools write files of
+/// this name, too: theirs are JSON objects without our version. kIo.
+Result<bool> has_manifest(const std::string& directory);
+
+/// The model that the adapter in a folder was trained on, as its manifest records it; nothing where
+/// the folder has no manifest of Volta's. The errors of parse_manifest.
+Result<std::optional<BaseModel>> recorded_base(const std::string& directory);
+/// Told several times a second how many bytes of files are read, of so many; false ends the check.
+using ReadCallback = std::function<bool(std::int64_t bytes, std::int64_t all)>;
+
 /// All that is wrong with a checkpoint, where open_checkpoint() stops at the first: one error for
 /// the manifest, or one a file, kMismatch where it is not as the manifest says. Nothing for a
-/// folder without a manifest of Volta's, and for one whose files are right.
-std::vector<Error> check_checkpoint(const std::string& path);
+/// folder without a manifest of Volta's, and for one whose files are right. kInterrupted when
+/// `go_on` said no, kOutOfMemory.
+Result<std::vector<Error>> check_checkpoint(const std::string& path,
+                                            const ReadCallback& go_on = {});
 
 /// The step-N folders of a run, newest first, unverified. Empty when the folder does not exist.
 struct CheckpointPlace {
@@ -83,17 +96,12 @@ struct CheckpointPlace {
 };
 Result<std::vector<CheckpointPlace>> list_checkpoints(const std::string& run_directory);
 
+/// RUN_DIR/step-N.
+std::string checkpoint_path(const std::string& run_directory, std::int64_t step);
+
 /// The newest checkpoint that verifies; each one skipped is logged as a warning that says what is
 /// wrong with it. Nothing when there is none.
 Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory);
-
-/// The model folder that `path` names: a run's folder stands for its newest valid checkpoint, a
-/// folder with config.json for itself. With a manifest of Volta's beside it everything is verified
-/// first, so that a damaged checkpoint is refused either way. kNotFound, and open_checkpoint's.
-/// kInvalidArgument for an adapter's folder.
-Result<std::string> find_model_folder(const std::string& path);
-/// The same for an adapter: a folder with adapter_config.json, or a LoRA run's.
-Result<std::string> find_adapter_folder(const std::string& path);
 
 /// Renames a file or folder to NAME + `suffix` (+ ".2", ".3", ... where that is taken), so that
 /// what takes its place loses nothing. Returns the new path. kIo.
@@ -108,14 +116,20 @@ struct CheckpointContent {
   std::optional<BaseModel> base = {};    ///< Of the model's adapter, when it has one.
 };
 
-/// Writes step-N for the trainer's N updates under a temporary name, everything fsynced, and
-/// renames it; then removes all but the `keep` newest (0: keeps all) up to N. Returns its path. On
-/// failure (kIo; kNonFinite, naming the tensor, for weights that are not numbers) nothing of it
-/// stays, and earlier checkpoints are as they were.
-Result<std::string> write_checkpoint(const std::string& run_directory,
-                                     const CheckpointContent& content, std::int64_t keep);
+/// The bytes that a checkpoint of this trainer takes, but for the small files (a few MB at most).
+std::int64_t checkpoint_bytes(const Trainer& trainer);
 
-/// Removes what a killed writer left behind in a run's folder.
+/// Writes step-N for the trainer's N updates under a temporary name, everything fsynced, reads it
+/// back from the disk, and renames it; then removes all but the `keep` newest (0: keeps all) up to
+/// N, and but step-`best`. Returns its path. On failure (kIo; kInvalidFile when what was read back
+/// is not what was written; kNonFinite, naming the tensor, for weights that are not numbers)
+/// nothing of it stays, and earlier checkpoints are as they were.
+Result<std::string> write_checkpoint(const std::string& run_directory,
+                                     const CheckpointContent& content, std::int64_t keep,
+                                     std::optional<std::int64_t> best = std::nullopt);
+
+/// Removes what a killed writer left behind in a run's folder: unfinished checkpoints, and the
+/// temporaries of this program that nobody is writing to (base/temporary.h). Nothing else.
 Status remove_stale_temporaries(const std::string& run_directory);
 
 /// The model of a checkpoint, on a device. kMismatch when it is not of this architecture.

@@ -18,7 +18,9 @@ constexpr std::int64_t kMaxTextBytes = std::int64_t{1} << 31;
 
 // What a tokenizer cannot take is the file's fault, not the caller's.
 std::unexpected<Error> in_file(const Error& error, const std::string& path) {
-  return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", path, error.message()));
+  const bool interrupted = error.code() == ErrorCode::kInterrupted;
+  return fail(interrupted ? error.code() : ErrorCode::kInvalidFile,
+              fmt::format("{}: {}", path, error.message()));
 }
 
 Result<std::string> read_text(const std::string& path) {
@@ -48,14 +50,15 @@ std::ptrdiff_t split_place(std::size_t tokens, double fraction) {
 bool is_example_file(std::string_view path) { return path.ends_with(".safetensors"); }
 
 Result<Dataset> load_text(const std::string& path, std::string_view kind,
-                          std::shared_ptr<const Tokenizer> tokenizer, double val_fraction) {
+                          std::shared_ptr<const Tokenizer> tokenizer, double val_fraction,
+                          Interruption interrupted) {
   VOLTA_TRY(const std::string text, read_text(path));
   Dataset data;
   data.path = path;
   data.bytes = static_cast<std::int64_t>(text.size());
   data.xxh3 = hex(hash64(text));
   if (tokenizer == nullptr) {
-    auto made = make_tokenizer(kind, text);
+    auto made = make_tokenizer(kind, text, std::move(interrupted));
     if (!made) return in_file(made.error(), path);
     tokenizer = *std::move(made);
   }
@@ -126,6 +129,7 @@ Result<Dataset> load_examples(const std::string& path, std::int64_t vocab_size) 
   VOLTA_TRY(const MappedFile bytes, MappedFile::open(path));
   data.bytes = bytes.size();
   data.xxh3 = hex(hash64(bytes.bytes()));
+  VOLTA_TRY(bytes.check_unchanged());
   return data;
 }
 

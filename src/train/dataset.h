@@ -37,11 +37,12 @@ struct Dataset {
 bool is_example_file(std::string_view path);
 
 /// Reads a text and splits it into training and validation tokens. `tokenizer` null: one of `kind`
-/// is made from the text. Errors name the file and the remedy: kNotFound, kIo, kInvalidFile for a
-/// folder or device, an empty text, text that is not UTF-8 (any tokenizer but that of bytes),
-/// characters that a given tokenizer lacks.
+/// is made from the text, and asks `interrupted` (see parse_tokenizer()). Errors name the file and
+/// the remedy: kNotFound, kIo, kInvalidFile for a folder or device, an empty text, text that is not
+/// UTF-8 (any tokenizer but that of bytes), characters that a given tokenizer lacks.
 Result<Dataset> load_text(const std::string& path, std::string_view kind,
-                          std::shared_ptr<const Tokenizer> tokenizer, double val_fraction);
+                          std::shared_ptr<const Tokenizer> tokenizer, double val_fraction,
+                          Interruption interrupted = {});
 
 /// A text to evaluate a model on.
 struct HeldOutText {

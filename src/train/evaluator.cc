@@ -33,6 +33,11 @@ Status check_tokens(std::span<const std::int32_t> tokens, std::int64_t vocab) {
                           bad - tokens.begin(), *bad, vocab - 1));
 }
 
+std::unexpected<Error> broken_off(std::size_t done, std::size_t windows) {
+  return fail(ErrorCode::kInterrupted,
+              fmt::format("evaluation interrupted after {} of {} windows", done, windows));
+}
+
 }  // namespace
 
 Evaluator::Evaluator(SequenceScorer scorer, std::int64_t vocab, std::int64_t batch,
@@ -120,8 +125,7 @@ Result<TextScore> Evaluator::score(std::span<const std::int32_t> tokens, std::in
   for (std::size_t first = 0; first < windows; first += batch) {
     score.windows = static_cast<std::int64_t>(first);
     if (go_on && !go_on(score, static_cast<std::int64_t>(windows))) {
-      return fail(ErrorCode::kInterrupted,
-                  fmt::format("evaluation interrupted after {} of {} windows", first, windows));
+      return broken_off(first, windows);
     }
     std::fill(ids_.begin(), ids_.end(), 0);
     std::fill(targets_.begin(), targets_.end(), -1);
@@ -129,7 +133,11 @@ Result<TextScore> Evaluator::score(std::span<const std::int32_t> tokens, std::in
       const std::size_t begin = (first + row) * step;
       put_window(tokens, begin, begin == 0 ? 1 : begin - step + time + 1, row);
     }
-    VOLTA_TRY(run(score));
+    auto ran = run(score);
+    if (!ran && ran.error().code() == ErrorCode::kInterrupted) {
+      return broken_off(first, windows);
+    }
+    VOLTA_TRY(std::move(ran));
   }
   score.windows = static_cast<std::int64_t>(windows);
   VOLTA_TRY(check_finite(score));

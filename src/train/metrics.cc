@@ -1,8 +1,16 @@
 #include "train/metrics.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+#include <span>
 #include <utility>
 
+#include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 
 namespace volta {
 namespace {
@@ -26,24 +34,75 @@ Result<MetricsRecord> parse_record(std::string_view line, std::string_view name)
   return record;
 }
 
-// The records of whole, valid lines in the order of their steps, and the bytes these lines take.
+// The lines of a file, told apart by what becomes of them when a run goes on after `last_step`.
+// Views of the file's text, without the ends of lines.
 struct Lines {
-  std::vector<MetricsRecord> records;
-  std::size_t bytes = 0;
+  std::vector<MetricsRecord> records;  // Of the lines that stay.
+  std::vector<std::string_view> staying;
+  std::vector<std::string_view> cut;
+  std::vector<std::int64_t> damaged;  // Numbers, from 1, of cut lines that should not be there.
 };
-Lines parse_lines(std::string_view text, std::string_view name, std::int64_t last_step) {
+Lines sort_lines(std::string_view text, std::string_view name, std::int64_t last_step) {
   Lines lines;
   std::int64_t step = 0;
-  for (;;) {
-    const std::string_view rest = text.substr(lines.bytes);
-    const std::size_t end = rest.find('\n');
-    if (end == std::string_view::npos) return lines;
-    const auto record = parse_record(rest.substr(0, end), name);
-    if (!record || record->step <= step || record->step > last_step) return lines;
-    step = record->step;
-    lines.records.push_back(*record);
-    lines.bytes += end + 1;
+  for (std::int64_t number = 1; !text.empty(); ++number) {
+    const std::size_t end = text.find('\n');
+    const bool torn = end == std::string_view::npos;
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(torn ? text.size() : end + 1);
+    const auto record = parse_record(line, name);
+    if (record && record->step > step && record->step <= last_step) {
+      step = record->step;
+      lines.records.push_back(*record);
+      lines.staying.push_back(line);
+      continue;
+    }
+    lines.cut.push_back(line);
+    // A kill tears the last line, and steps behind the checkpoint are computed again.
+    const bool expected = torn || (record && record->step > last_step);
+    if (!expected) lines.damaged.push_back(number);
   }
+  return lines;
+}
+
+std::string join_lines(std::span<const std::string_view> lines) {
+  std::string text;
+  for (const std::string_view line : lines) text.append(line).append("\n");
+  return text;
+}
+
+// "3", "3, 7", "1, 2, 3, 4, 5, 6, 7, 8 and 12 more".
+std::string enumerate(std::span<const std::int64_t> numbers) {
+  constexpr std::size_t kMost = 8;
+  const std::size_t shown = std::min(numbers.size(), kMost);
+  std::string text = fmt::format("{}", fmt::join(numbers.first(shown), ", "));
+  if (numbers.size() > shown) text += fmt::format(" and {} more", numbers.size() - shown);
+  return text;
+}
+
+// Appends the lines that are taken out of a file to the one that keeps them, durably.
+Status save_cut_lines(const std::string& path, const Lines& lines) {
+  const std::string place = path + std::string(kCutSuffix);
+  VOLTA_TRY(check_replaceable(place));
+  VOLTA_TRY(FileWriter file, FileWriter::open(place, FileWriter::Mode::kAppend));
+  for (const std::string_view line : lines.cut) {
+    VOLTA_TRY(file.write(line));
+    VOLTA_TRY(file.write(std::string_view("\n")));
+  }
+  VOLTA_TRY(file.sync());
+  VOLTA_TRY(file.close());
+  if (lines.damaged.empty()) {
+    log(LogLevel::kInfo, fmt::format("lines of '{}' that are not of the checkpoint's steps are "
+                                     "kept in '{}'",
+                                     path, place));
+  } else {
+    log(LogLevel::kWarning,
+        fmt::format("'{}': damaged or out of order, and now kept in '{}': {} {}. All other lines "
+                    "of the checkpoint's steps stay",
+                    path, place, lines.damaged.size() == 1 ? "line" : "lines",
+                    enumerate(lines.damaged)));
+  }
+  return {};
 }
 
 }  // namespace
@@ -59,15 +118,28 @@ std::string to_json(const MetricsRecord& record) {
 }
 
 Result<std::vector<MetricsRecord>> read_metrics(const std::string& path) {
-  VOLTA_TRY(const std::string text, read_text_file(path));
-  return parse_lines(text, path, kMaxStep).records;
+  VOLTA_TRY(const std::string text, read_text_file(path, kMaxMetricsBytes));
+  return sort_lines(text, path, kMaxStep).records;
 }
 
 Result<MetricsFile> MetricsFile::open(const std::string& path, std::int64_t step) {
+  if (is_link(path)) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("cannot write '{}': it is a symbolic link; remove it, or use another "
+                            "folder",
+                            path));
+  }
   MetricsFile file(path);
   if (path_exists(path)) {
-    VOLTA_TRY(const std::string text, read_text_file(path));
-    file.good_bytes_ = static_cast<std::int64_t>(parse_lines(text, path, step).bytes);
+    VOLTA_TRY(const std::string text, read_text_file(path, kMaxMetricsBytes));
+    const Lines lines = sort_lines(text, path, step);
+    for (const std::string_view line : lines.staying) file.good_bytes_ += std::ssize(line) + 1;
+    if (!lines.cut.empty()) {
+      VOLTA_TRY(save_cut_lines(path, lines));
+    }
+    if (file.good_bytes_ != std::ssize(text)) {
+      VOLTA_TRY(write_file_atomic(path, join_lines(lines.staying)));
+    }
   }
   VOLTA_TRY(file.reopen());
   return file;
@@ -91,6 +163,15 @@ Status MetricsFile::write(const MetricsRecord& record) {
 }
 
 Status MetricsFile::sync() { return once(write_pending(true)); }
+
+Status MetricsFile::replace_last(const MetricsRecord& record) {
+  VOLTA_TRY(std::string text, read_text_file(path_, kMaxMetricsBytes));
+  text.resize(text.empty() ? 0 : text.rfind('\n', text.size() - 2) + 1);  // No other: npos + 1.
+  text += to_json(record) + "\n";
+  VOLTA_TRY(write_file_atomic(path_, text));
+  good_bytes_ = std::ssize(text);
+  return reopen();
+}
 
 Status MetricsFile::write_pending(bool sync) {
   if (!file_ || failing_) {

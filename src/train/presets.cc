@@ -103,6 +103,8 @@ Result<RunOptions> preset(std::string_view name, const RunOptions& run) {
   VOLTA_TRY(RunOptions options, preset(name));
   options.data = run.data;
   options.init = run.init;
+  options.recorded_paths = run.recorded_paths;
+  options.recorded_paths.erase("tokenizer");  // The preset's.
   options.seed = run.seed;
   options.trainer.compute_dtype = run.trainer.compute_dtype;
   return options;

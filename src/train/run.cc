@@ -7,9 +7,11 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "train/checkpoint.h"
 #include "train/loss_plot.h"
 #include "train/metrics.h"
+#include "train/run_folder.h"
 #include "train/run_setup.h"
 
 namespace volta {
@@ -27,6 +29,7 @@ class Run {
 
   Result<RunResult> run() {
     const double begin = monotonic_seconds();
+    if (callbacks_.on_start) callbacks_.on_start(steps_done(), steps());
     while (!finished()) {
       auto stopped = step();
       if (!stopped) return std::unexpected(with_checkpoint(std::move(stopped).error()));
@@ -45,6 +48,11 @@ class Run {
   bool out_of_patience() const {
     return setup_.options.patience > 0 && setup_.state.waited >= setup_.options.patience;
   }
+  // Whether the estimate of this step is the lowest so far, and its checkpoint to be kept.
+  bool is_best(std::int64_t step) const {
+    const auto& best = setup_.state.best;
+    return setup_.options.keep_best && best && best->step == step;
+  }
   bool should_stop() const { return callbacks_.should_stop && callbacks_.should_stop(); }
   bool finished() const { return steps_done() >= steps() || out_of_patience(); }
 
@@ -54,6 +62,7 @@ class Run {
   Result<double> evaluate_all();
   Status save();
   Status complete_metrics();
+  Status choose_model();
   void tell(const Status& status);
   void plot();
   Status finish();
@@ -74,10 +83,16 @@ Result<bool> Run::step() {
   const TrainerOptions& options = setup_.options.trainer;
   const std::int64_t tokens = options.batch * options.time * options.accumulate;
   const double begin = monotonic_seconds();
-  VOLTA_TRY(const StepReport report, setup_.trainer->step(*setup_.batches));
+  auto stepped = setup_.trainer->step(*setup_.batches);
+  if (!stepped && stepped.error().code() == ErrorCode::kInterrupted) {  // It changed no weight.
+    if (steps_done() > 0 && saved_step_ != steps_done()) VOLTA_TRY(save());
+    return true;
+  }
+  VOLTA_TRY(const StepReport report, std::move(stepped));
   const double seconds = std::max(monotonic_seconds() - begin, 1e-9);
   setup_.state.rows_seen += options.batch * options.accumulate;
   setup_.state.loss = report.loss;
+  ++result_.new_steps;
   result_.tokens += tokens;
   MetricsRecord record{.step = report.step,
                        .loss = report.loss,
@@ -98,9 +113,11 @@ Result<bool> Run::step() {
   }
   const bool stop = broken_off || (!finished() && should_stop());
   const std::int64_t every = setup_.options.save_every;
-  if (finished() || stop || (every > 0 && report.step % every == 0)) {
+  const bool best = is_best(report.step);
+  if (finished() || stop || (every > 0 && report.step % every == 0) || best) {
     VOLTA_TRY(save());
   }
+  if (best) tell(write_run_file(setup_.options, {.best = setup_.state.best}));
   return stop;
 }
 
@@ -123,8 +140,8 @@ Result<double> Run::estimate() {
   VOLTA_TRY(const double loss, setup_.evaluator->mean_loss(*setup_.validation, steps_done(),
                                                            setup_.options.eval_batches));
   RunState& state = setup_.state;
-  if (!state.best_val_loss || loss < *state.best_val_loss) {
-    state.best_val_loss = loss;
+  if (!state.best || loss < state.best->val_loss) {
+    state.best = {.step = steps_done(), .val_loss = loss};
     state.waited = 0;
   } else {
     ++state.waited;
@@ -148,7 +165,9 @@ Status Run::save() {
                                   .run_state = to_json(setup_.state),
                                   .carried = setup_.carried,
                                   .base = setup_.base};
-  auto written = write_checkpoint(setup_.options.out, content, setup_.options.keep);
+  std::optional<std::int64_t> best;
+  if (setup_.options.keep_best && setup_.state.best) best = setup_.state.best->step;
+  auto written = write_checkpoint(setup_.options.out, content, setup_.options.keep, best);
   if (written) {
     setup_.checkpoint = *std::move(written);
     saved_step_ = steps_done();
@@ -184,9 +203,24 @@ Status Run::complete_metrics() {
   if (records.empty() || records.back().step != steps_done() || records.back().val_loss) return {};
   MetricsRecord last = records.back();
   last.val_loss = result_.val_loss;
-  VOLTA_TRY(metrics_, MetricsFile::open(path, steps_done() - 1));
-  VOLTA_TRY(metrics_.write(last));
-  return metrics_.sync();
+  return metrics_.replace_last(last);
+}
+
+// The best step goes into run.json, and with it, after an early stop, which checkpoint the run's
+// folder stands for.
+Status Run::choose_model() {
+  result_.best = setup_.state.best;
+  const bool early = result_.end == RunEnd::kEarlyStop;
+  // The last evaluation, over the whole text, counts as well.
+  if (!early && result_.val_loss && (!result_.best || *result_.val_loss < result_.best->val_loss)) {
+    result_.best = {.step = steps_done(), .val_loss = *result_.val_loss};
+  }
+  tell(write_run_file(setup_.options, {.best = result_.best, .stopped_early = early}));
+  result_.checkpoint = setup_.checkpoint;
+  if (!early) return {};
+  VOLTA_TRY(const auto chosen, run_checkpoint(setup_.options.out));
+  if (chosen) result_.checkpoint = chosen->path;
+  return {};
 }
 
 Status Run::finish() {
@@ -203,8 +237,7 @@ Status Run::finish() {
   result_.end = steps_done() >= steps() ? RunEnd::kFinished : RunEnd::kEarlyStop;
   result_.steps = steps_done();
   result_.loss = setup_.state.loss;
-  result_.checkpoint = setup_.checkpoint;
-  return {};
+  return choose_model();
 }
 
 std::unexpected<Error> Run::interrupted() {
@@ -218,7 +251,8 @@ std::unexpected<Error> Run::interrupted() {
 Error Run::with_checkpoint(const Error& error) const {
   const std::string hint = saved_step_ < 0
                                ? std::string("there is no checkpoint yet")
-                               : fmt::format("go on from {} with --resume", setup_.checkpoint);
+                               : fmt::format("go on from {}: volta train --out {} --resume",
+                                             setup_.checkpoint, shell_quoted(setup_.options.out));
   return Error(error.code(), fmt::format("{}; {}", error.message(), hint));
 }
 
@@ -229,7 +263,7 @@ Result<RunResult> train(const RunOptions& options, const std::shared_ptr<Device>
   const Say say = [&callbacks](LogLevel level, const std::string& message) {
     if (callbacks.on_message) callbacks.on_message(level, message);
   };
-  VOLTA_TRY(RunSetup setup, set_up_run(options, device, say));
+  VOLTA_TRY(RunSetup setup, set_up_run(options, device, callbacks.should_stop, say));
   VOLTA_TRY(MetricsFile metrics, MetricsFile::open(join_path(options.out, "metrics.jsonl"),
                                                    setup.trainer->steps_done()));
   return Run(std::move(setup), std::move(metrics), callbacks, say).run();

@@ -154,6 +154,10 @@ Status validate(const RunOptions& options) {
                 fmt::format("unknown tokenizer '{}'; use byte or char, or name a tokenizer.json",
                             options.tokenizer));
   }
+  if (options.force && options.resume) {
+    return fail(ErrorCode::kInvalidArgument,
+                "run: to resume a run and to replace it exclude each other; leave one out");
+  }
   if (options.seed > static_cast<std::uint64_t>(kMaxSeed)) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("run: seed is {}; it must be at most {}", options.seed, kMaxSeed));
@@ -214,16 +218,22 @@ std::set<std::string, std::less<>> split_targets(std::string_view text) {
   return targets;
 }
 
-std::string to_json(const RunOptions& o) {
-  JsonWriter json(2);
-  json.begin_object().field("data", o.data).field("init", o.init);
+void write_option_fields(JsonWriter& json, const RunOptions& o) {
+  json.field("data", o.data).field("init", o.init);
   json.field("tokenizer", o.tokenizer).field("seed", o.seed);
   write_config_fields(json.key("model"), o.model);
   write_training_fields(json.key("training"), o.trainer);
   if (o.lora.active()) write_lora_fields(json.key("lora"), o.lora);
   json.field("val_fraction", o.val_fraction).field("eval_every", o.eval_every);
   json.field("eval_batches", o.eval_batches).field("patience", o.patience);
-  json.field("save_every", o.save_every).field("keep", o.keep).end_object();
+  json.field("save_every", o.save_every).field("keep", o.keep).field("keep_best", o.keep_best);
+}
+
+std::string to_json(const RunOptions& options) {
+  JsonWriter json(2);
+  json.begin_object();
+  write_option_fields(json, options);
+  json.end_object();
   return std::move(json).take() + "\n";
 }
 
@@ -250,6 +260,7 @@ Result<RunOptions> parse_run_options(std::string_view text, std::string_view nam
   VOLTA_TRY(o.patience, root.get_int("patience", 0, kMaxCount));
   VOLTA_TRY(o.save_every, root.get_int("save_every", 0, kMaxCount));
   VOLTA_TRY(o.keep, root.get_int("keep", 0, kMaxCount));
+  VOLTA_TRY(o.keep_best, root.get_bool_or("keep_best", true));
   return o;
 }
 
@@ -258,6 +269,10 @@ Result<RunOptions> load_run_options(const std::string& run_directory) {
   VOLTA_TRY(const std::string text, read_text_file(path, std::int64_t{1} << 20));
   VOLTA_TRY(RunOptions options, parse_run_options(text, path));
   options.out = run_directory;
+  options.recorded_paths = {"data"};
+  if (!options.init.empty()) options.recorded_paths.insert("init");
+  const bool file = options.tokenizer != "byte" && options.tokenizer != "char";
+  if (file && options.init.empty()) options.recorded_paths.insert("tokenizer");
   return options;
 }
 

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "nn/lora.h"
 #include "nn/transformer_config.h"
@@ -21,6 +23,10 @@ struct RunOptions {
   std::string out;   ///< The run's folder; made when missing.
   std::string init;  ///< A model folder to start from (fine-tuning); empty: fresh weights.
   bool resume = false;
+  /// Which of data, init and tokenizer are paths that run.json names and the caller has not given
+  /// again. The folder may be a stranger's: without a valid checkpoint, whose checksums say what
+  /// was read, they are refused. Not part of run.json.
+  std::set<std::string, std::less<>> recorded_paths = {};
 
   // What to train.
   /// "byte", "char" or the path of a tokenizer.json; with `init`, that folder's own if any.
@@ -43,6 +49,12 @@ struct RunOptions {
   std::int64_t patience = 0;       ///< Estimates without a new minimum before the run ends; 0: off.
   std::int64_t save_every = 500;   ///< Steps between checkpoints; 0: at the end only.
   std::int64_t keep = 3;           ///< Newest checkpoints that stay; 0: all.
+  /// Every estimate that is a new minimum of the validation loss gets a checkpoint, and the one of
+  /// the lowest stays, too.
+  bool keep_best = true;
+  /// A model or run in `out` is renamed to OUT.old, where it would be an error otherwise. Not with
+  /// `resume`; not a part of the JSON.
+  bool force = false;
 };
 
 /// Fills in what 0 stands for in the model's sizes (see RunOptions::model). kInvalidArgument when
@@ -56,13 +68,15 @@ Status validate(const RunOptions& options);
 /// "q_proj,v_proj" as LoRA's targets.
 std::set<std::string, std::less<>> split_targets(std::string_view text);
 
+/// The members of such an object, into one that is open.
+void write_option_fields(JsonWriter& json, const RunOptions& options);
 /// The options as JSON, one flat object; what parse_run_options reads.
 std::string to_json(const RunOptions& options);
 /// `name` is the file, for messages. kInvalidFile for missing, unknown-typed or absurd values.
 Result<RunOptions> parse_run_options(std::string_view json, std::string_view name);
 
 /// RUN_DIR/run.json: the options that a run was started with, so that `--resume` need not repeat
-/// them. kNotFound when the folder holds none.
+/// them; `recorded_paths` names its paths. kNotFound when the folder holds none.
 inline constexpr std::string_view kRunFile = "run.json";
 Result<RunOptions> load_run_options(const std::string& run_directory);
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "io/model_folder.h"
 #include "io/non_finite.h"
 #include "train/checkpoint.h"
+#include "train/run_folder.h"
 
 namespace volta {
 namespace {
@@ -21,21 +24,84 @@ Result<bool> holds_run(const std::string& directory) {
          path_exists(join_path(directory, "metrics.jsonl"));
 }
 
+bool holds_model(const std::string& directory) {
+  for (const std::string_view name :
+       {std::string_view("config.json"), std::string_view("model.safetensors"),
+        std::string_view("model.safetensors.index.json"), kAdapterConfigFile}) {
+    if (path_exists(join_path(directory, name))) return true;
+  }
+  return false;
+}
+
+// What is in the way of a new run; empty when nothing is. A model's files beside checkpoints would
+// leave it open which of the two the folder stands for.
+Result<std::string> obstacle(const std::string& out) {
+  VOLTA_TRY(const bool run, holds_run(out));
+  if (run) {
+    return fmt::format(
+        "{} holds a run already; go on with it (--resume), choose another folder "
+        "(--out), or have it renamed to {}.old (--force)",
+        out, out);
+  }
+  if (!holds_model(out)) return "";
+  return fmt::format(
+      "{} holds a model; choose another folder (--out), or have it renamed to "
+      "{}.old (--force)",
+      out, out);
+}
+
+// What a new run reads must not be what it replaces.
+Status check_sources(const RunOptions& options) {
+  if (options.resume) return {};
+  const bool same = is_same_place(options.init, options.out);
+  const bool replaced = options.force && (is_inside(options.data, options.out) ||
+                                          is_inside(options.init, options.out));
+  if (!same && !replaced) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{} is the run's folder, and holds what the run reads: choose another "
+                          "folder (--out)",
+                          options.out));
+}
+
 // Makes the run's folder this process's own, and tidies up after a killed one.
 Status lock_folder(RunSetup& setup) {
   const std::string& out = setup.options.out;
   VOLTA_TRY(create_directories(out));
   VOLTA_TRY(setup.lock, DirectoryLock::acquire(out));
-  if (!setup.options.resume) {
-    VOLTA_TRY(const bool used, holds_run(out));
-    if (used) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("{} holds a run already; go on with it (--resume), or choose another "
-                              "folder (--out)",
-                              out));
-    }
+  if (!setup.options.resume && !setup.options.force) {
+    VOLTA_TRY(std::string reason, obstacle(out));
+    if (!reason.empty()) return fail(ErrorCode::kInvalidArgument, std::move(reason));
   }
-  return remove_stale_temporaries(out);
+  VOLTA_TRY(const bool used, holds_run(out));
+  return used ? remove_stale_temporaries(out) : Status();  // Elsewhere, nothing is a run's.
+}
+
+// A checkpoint holds the checksums of what the run read: of other files nothing more is learnt than
+// that they differ. Without one, whoever wrote run.json would choose the files of this machine that
+// a model is made of.
+Status check_recorded_paths(const RunOptions& options,
+                            const std::optional<Checkpoint>& checkpoint) {
+  if (checkpoint || options.recorded_paths.empty()) return {};
+  const std::string& option = *options.recorded_paths.begin();
+  const std::string& path = option == "data"   ? options.data
+                            : option == "init" ? options.init
+                                               : options.tokenizer;
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{} names '{}', and {} holds no valid checkpoint that says what was in it; "
+                  "if that is what the run is to read, give it again: --{} '{}'",
+                  join_path(options.out, kRunFile), path, options.out, option, path));
+}
+
+// Gives the new run an empty folder in the place of the one that holds something else, whose lock
+// this process has.
+Status replace_folder(RunSetup& setup, const Say& say) {
+  // Without slashes at the end.
+  const std::string out = join_path(parent_path(setup.options.out), file_name(setup.options.out));
+  VOLTA_TRY(const std::string aside, set_aside(out, ".old"));
+  say(LogLevel::kWarning, fmt::format("{} is kept as {}", out, aside));
+  setup.lock.reset();
+  return lock_folder(setup);
 }
 
 // Finds the checkpoint to go on from. A folder that no run has used yet is locked, and made, only
@@ -46,7 +112,14 @@ Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Say& say) {
     VOLTA_TRY(create_directories(out));  // Refuses what is no folder.
   }
   VOLTA_TRY(const bool used, holds_run(out));
-  if (used || path_exists(join_path(out, ".lock"))) {
+  const bool model = holds_model(out);
+  if (setup.options.resume && model && !used) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} holds a model and no run: there is nothing to resume. To train "
+                            "the model further: --init {} --out NEW",
+                            out, shell_quoted(out)));
+  }
+  if (used || model || path_exists(join_path(out, ".lock"))) {
     VOLTA_TRY(lock_folder(setup));
   }
   if (!setup.options.resume) return std::nullopt;
@@ -78,12 +151,13 @@ Status keep_unusable(const RunSetup& setup, std::int64_t first_step, const Say& 
 // The tokenizer of a model folder; null when it has none, or (with ready-made examples, which need
 // none) one that Volta does not read.
 Result<std::shared_ptr<const Tokenizer>> folder_tokenizer(const std::string& folder, bool optional,
+                                                          const Interruption& interrupted,
                                                           const Say& say) {
   if (folder.empty()) return nullptr;
-  auto tokenizer = load_tokenizer(folder);
+  auto tokenizer = load_tokenizer(folder, interrupted);
   if (tokenizer) return tokenizer;
   if (tokenizer.error().code() == ErrorCode::kNotFound) return nullptr;
-  if (!optional) return tokenizer;
+  if (!optional || tokenizer.error().code() == ErrorCode::kInterrupted) return tokenizer;
   say(LogLevel::kWarning,
       fmt::format("{}; checkpoints will be without a tokenizer", tokenizer.error().message()));
   return nullptr;
@@ -91,10 +165,11 @@ Result<std::shared_ptr<const Tokenizer>> folder_tokenizer(const std::string& fol
 
 // Reads the data and completes the options with what follows from it and from the model folder (of
 // the checkpoint, or the one to start from; empty for fresh weights).
-Status open_data(RunSetup& setup, const std::string& folder, const Say& say) {
+Status open_data(RunSetup& setup, const std::string& folder, const Interruption& interrupted,
+                 const Say& say) {
   RunOptions& options = setup.options;
   const bool ready_made = is_example_file(options.data);
-  VOLTA_TRY(auto tokenizer, folder_tokenizer(folder, ready_made, say));
+  VOLTA_TRY(auto tokenizer, folder_tokenizer(folder, ready_made, interrupted, say));
   if (folder.empty()) {
     VOLTA_TRY(options.model, complete_sizes(options.model));
   } else {
@@ -108,8 +183,8 @@ Status open_data(RunSetup& setup, const std::string& folder, const Say& say) {
     setup.data.tokenizer = std::move(tokenizer);
     return {};
   }
-  VOLTA_TRY(setup.data,
-            load_text(options.data, options.tokenizer, std::move(tokenizer), options.val_fraction));
+  VOLTA_TRY(setup.data, load_text(options.data, options.tokenizer, std::move(tokenizer),
+                                  options.val_fraction, interrupted));
   const std::int64_t vocab = setup.data.tokenizer->vocab_size();
   if (folder.empty()) {
     options.model.vocab_size = vocab;
@@ -120,6 +195,18 @@ Status open_data(RunSetup& setup, const std::string& folder, const Say& say) {
                     "another tokenizer or another model",
                     options.data, vocab, setup.data.tokenizer->kind(), options.model.vocab_size));
   }
+  return {};
+}
+
+// A tokenizer.json of others comes with what its tokenizer_config.json says: end token, template.
+// `folder` is the checkpoint's; empty for fresh weights.
+Status carry_tokenizer_config(RunSetup& setup, const std::string& folder) {
+  constexpr std::string_view kName = "tokenizer_config.json";
+  const std::string& tokenizer = setup.options.tokenizer;
+  if (!tokenizer.ends_with(".json")) return {};
+  const std::string place = join_path(folder.empty() ? parent_path(tokenizer) : folder, kName);
+  VOLTA_TRY(auto text, read_text_file_if_there(place, std::int64_t{16} << 20));
+  if (text) setup.carried.emplace(kName, *std::move(text));
   return {};
 }
 
@@ -274,15 +361,45 @@ void describe(const RunSetup& setup, const Say& say) {
                   format_bytes(memory.activations), format_bytes(evaluation)));
 }
 
+// Says before the first step, where a week of work may follow, that its result may not fit.
+void warn_of_little_space(const RunSetup& setup, const Say& say) {
+  const auto free = free_bytes(setup.options.out);
+  const auto there = list_checkpoints(setup.options.out);
+  if (!free || !there) return;  // Nothing is known; the checkpoints' own errors will tell.
+  const std::string warning =
+      space_warning(setup.options, checkpoint_bytes(*setup.trainer), std::ssize(*there), *free);
+  if (!warning.empty()) say(LogLevel::kWarning, warning);
+}
+
 }  // namespace
 
+std::string space_warning(const RunOptions& options, std::int64_t bytes, std::int64_t there,
+                          std::int64_t free) {
+  const std::int64_t steps = options.trainer.schedule.steps;
+  const std::int64_t every = options.save_every > 0 ? options.save_every : steps;
+  const std::int64_t written = steps / every + (steps % every != 0 ? 1 : 0);
+  // The one that is being written is there beside those that stay, and so may the best one be.
+  const std::int64_t most = options.keep == 0
+                                ? written
+                                : std::min(written, options.keep + 1) + (options.keep_best ? 1 : 0);
+  const std::int64_t count = std::max<std::int64_t>(most - there, 1);
+  if (bytes <= 0 || count <= free / bytes) return "";
+  return fmt::format(
+      "a checkpoint takes {}, and up to {} more are kept at a time, but the file "
+      "system of {} has {} free: free some space, choose another folder (--out), or "
+      "keep fewer (--keep, --no-keep-best)",
+      format_bytes(bytes), count, options.out, format_bytes(free));
+}
+
 Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Device>& device,
-                            const Say& say) {
+                            const Interruption& interrupted, const Say& say) {
   VOLTA_TRY(validate(options));
+  VOLTA_TRY(check_sources(options));
   RunSetup setup;
   setup.options = options;
   setup.options.trainer.seed = options.seed;
   VOLTA_TRY(const auto checkpoint, open_folder(setup, say));
+  VOLTA_TRY(check_recorded_paths(options, checkpoint));
   // A checkpoint is a model folder. What the options say of a fresh model must agree with it.
   VOLTA_TRY(check_kind(options, checkpoint));
   const bool lora = options.lora.active();
@@ -291,7 +408,7 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   }
   // An adapter's checkpoint is none: what it belongs to says what the model is.
   const std::string folder = checkpoint && !lora ? checkpoint->path : setup.options.init;
-  VOLTA_TRY(open_data(setup, folder, say));
+  VOLTA_TRY(open_data(setup, folder, interrupted, say));
   if (checkpoint && options.init.empty()) {
     VOLTA_TRY(TransformerConfig wanted, complete_sizes(options.model));
     wanted.vocab_size = setup.options.model.vocab_size;
@@ -307,6 +424,8 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
     VOLTA_TRY(setup.options.lora, complete_lora(setup.options.lora, setup.options.model));
   } else if (!options.init.empty()) {
     VOLTA_TRY(setup.carried, read_carried_files(folder));
+  } else {
+    VOLTA_TRY(carry_tokenizer_config(setup, folder));
   }
   setup.state.settings = settings_json(setup.options, setup.data);
   std::optional<TrainerState> saved;
@@ -328,8 +447,13 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   if (!setup.lock) {
     VOLTA_TRY(lock_folder(setup));
   }
+  if (options.force) {
+    VOLTA_TRY(const std::string reason, obstacle(options.out));
+    if (!reason.empty()) VOLTA_TRY(replace_folder(setup, say));
+  }
   VOLTA_TRY(keep_unusable(setup, setup.trainer->steps_done(), say));
-  VOLTA_TRY(write_file_atomic(join_path(options.out, kRunFile), to_json(setup.options)));
+  warn_of_little_space(setup, say);
+  VOLTA_TRY(write_run_file(setup.options, {.best = setup.state.best}));
   return setup;
 }
 

@@ -38,8 +38,14 @@ struct RunSetup {
 /// Tells the caller of a run something.
 using Say = std::function<void(LogLevel level, const std::string& message)>;
 
-/// Does all of it in the order in which mistakes are cheapest. Errors as train() says.
+/// A warning where the checkpoints that a run keeps will not fit the `free` bytes of their file
+/// system, each taking `bytes`; empty otherwise. `there` of them are on the disk already.
+std::string space_warning(const RunOptions& options, std::int64_t bytes, std::int64_t there,
+                          std::int64_t free);
+
+/// Does all of it in the order in which mistakes are cheapest. `interrupted` is asked by work on
+/// text, now and later. Errors as train() says.
 Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Device>& device,
-                            const Say& say);
+                            const Interruption& interrupted, const Say& say);
 
 }  // namespace volta

@@ -4,10 +4,13 @@
 
 #include <utility>
 
+#include "base/text.h"
 #include "io/model_folder.h"
 
 namespace volta {
 namespace {
+
+constexpr std::int64_t kMaxStep = std::int64_t{1} << 40;
 
 // The first leaf of `current` that `saved` lacks or has otherwise. Numbers compare as written, so
 // that 1 and 1.0 would differ; both sides come from the same writer.
@@ -61,7 +64,8 @@ std::string to_json(const RunState& state) {
   JsonWriter json;
   json.begin_object().key("settings").raw(state.settings).field("rows_seen", state.rows_seen);
   json.key("best_val_loss");
-  state.best_val_loss ? json.value(*state.best_val_loss) : json.null();
+  state.best ? json.value(state.best->val_loss) : json.null();
+  if (state.best) json.field("best_step", state.best->step);
   json.key("loss");
   state.loss ? json.value(*state.loss) : json.null();
   json.field("waited", state.waited).end_object();
@@ -75,17 +79,25 @@ Result<RunState> parse_run_state(std::string_view text, std::string_view name,
   VOLTA_TRY(const JsonRef saved, root.member("settings"));
   VOLTA_TRY(const auto difference, compare_settings(settings, saved));
   if (difference) {
+    const bool data = difference->starts_with("data.");
     return fail(ErrorCode::kMismatch,
-                fmt::format("{}: {}. A resumed run keeps the settings that decide its numbers; use "
-                            "those, or start a new run from this model: --init {} --out NEW",
-                            name, *difference, name));
+                fmt::format("{}: {}. {}, or start a new run from this model: `volta train --init "
+                            "{} --data FILE --out NEW`",
+                            name, *difference,
+                            data ? "The data is no longer what the run was trained on: give it "
+                                   "that data again (--data)"
+                                 : "A resumed run keeps the settings that decide its numbers: "
+                                   "leave the option out, or give it its old value",
+                            shell_quoted(name)));
   }
   RunState state;
   state.settings = settings;
   VOLTA_TRY(state.rows_seen, root.get_int("rows_seen", 0));
   VOLTA_TRY(const auto best, root.optional_member("best_val_loss"));
   if (best) {
-    VOLTA_TRY(state.best_val_loss, best->as_float());
+    state.best.emplace();
+    VOLTA_TRY(state.best->val_loss, best->as_float());
+    VOLTA_TRY(state.best->step, root.get_int_or("best_step", 0, 0, kMaxStep));
   }
   VOLTA_TRY(const auto loss, root.optional_member("loss"));
   if (loss) {

@@ -22,13 +22,19 @@ void write_lora_fields(JsonWriter& json, const LoraConfig& options);
 /// the architecture, batch, optimiser, schedule and seeds. `options` are the completed ones.
 std::string settings_json(const RunOptions& options, const Dataset& data);
 
+/// The lowest estimate of the validation loss, and the updates done before it.
+struct BestEstimate {
+  std::int64_t step = 0;  ///< 0: not known (a checkpoint of an earlier version).
+  double val_loss = 0.0;
+};
+
 /// What a run must remember beside the trainer's tensors; part of every checkpoint.
 struct RunState {
-  std::string settings;                 ///< settings_json().
-  std::int64_t rows_seen = 0;           ///< The data position: rows of the batch stream used up.
-  std::optional<double> best_val_loss;  ///< The lowest estimate so far.
-  std::int64_t waited = 0;              ///< Estimates since then.
-  std::optional<double> loss;           ///< Of the last update.
+  std::string settings;              ///< settings_json().
+  std::int64_t rows_seen = 0;        ///< The data position: rows of the batch stream used up.
+  std::optional<BestEstimate> best;  ///< So far.
+  std::int64_t waited = 0;           ///< Estimates since then.
+  std::optional<double> loss;        ///< Of the last update.
 };
 std::string to_json(const RunState& state);
 /// kInvalidFile, or kMismatch when the saved settings are not `settings`, naming the first one that

@@ -192,14 +192,14 @@ Result<StepReport> Trainer::step(const BatchSource& batches) {
   Device& device = *model_.device();
   VOLTA_TRY(write_schedule());
   auto ran = run_micro_batches(batches, device);
-  if (!ran) {  // What some micro-batches have added is not to stay for the next step.
+  Status applied;
+  if (ran && apply_) applied = device.execute(*apply_);
+  if (!ran || !applied) {  // What micro-batches have added is not to stay for the next step.
     VOLTA_TRY(zero_gradients());
+    VOLTA_TRY(std::move(applied));
     return std::unexpected(std::move(ran).error());
   }
   const double loss = *ran;
-  if (apply_) {
-    VOLTA_TRY(device.execute(*apply_));
-  }
   const BoundPlan& update = apply_ ? *apply_ : *micro_;
   VOLTA_TRY(const float norm, read_scalar(update, "stats", 0));
   VOLTA_TRY(const float finite, read_scalar(update, "stats", 2));

@@ -292,6 +292,7 @@ Result<DirectoryLock> TuningCache::lock() const {
     Result<DirectoryLock> lock = DirectoryLock::acquire(directory_);
     if (lock || monotonic_seconds() > until) return lock;
     // Only a lock that others hold is worth waiting for.
+    if (lock.error().code() != ErrorCode::kIo) return lock;
     if (::access(join_path(directory_, ".lock").c_str(), W_OK) != 0) return lock;
     std::this_thread::sleep_for(kLockPause);
   }

@@ -23,6 +23,9 @@ class Command {
           const std::map<std::string, std::string>& environment = {},
           const std::string& input = "");
   void kill(int signal) const;
+  /// Whether it has a file of this name mapped into its memory now; whether it has ended.
+  bool maps(const std::string& file_name) const;
+  bool ended() const;
   /// Waits and collects what it wrote.
   CommandResult wait();
 
@@ -31,6 +34,13 @@ class Command {
   std::string out_path_;
   std::string err_path_;
 };
+
+/// Runs it with a terminal as standard input, output and error, and collects in `out` all that
+/// the terminal was given.
+CommandResult run_on_terminal(const std::vector<std::string>& arguments,
+                              const std::string& directory);
+/// Runs a shell command, in which "$VOLTA" is the binary.
+CommandResult run_shell(const std::string& script, const std::string& directory);
 
 /// Starts and waits.
 CommandResult run_volta(const std::vector<std::string>& arguments, const std::string& directory,

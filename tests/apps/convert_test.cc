@@ -72,7 +72,10 @@ TEST_F(ConvertCommand, WrongUseIsSaid) {
   refuse({"convert", "a", "b.gguf", "--dtype", "bf16"}, 2, "use --type");
   std::filesystem::create_directories(dir_.file("run/step-2"));
   refuse({"convert", llama(), "run", "--force"}, 2, "the folder of a training run");
-  refuse({"verify", "x.gguf"}, 2, "volta convert x.gguf DIR");
+  std::ofstream(dir_.file("run/step-2/trainer.safetensors")) << "x";
+  refuse({"convert", llama(), "run/step-2", "--force"}, 2, "a checkpoint of a training run");
+  refuse({"convert", llama(), ".", "--force"}, 2, "this command was started in it");
+  refuse({"verify", "x.gguf"}, 3, "x.gguf");
   refuse({"train", "--init", "x.gguf", "--out", "r"}, 2, "give a model folder");
   refuse({"train", "--weights", "q4", "--out", "r"}, 2, "--weights q4");
   refuse({"convert", llama(), "b", "--type", "f16"}, 2, "--type is for GGUF files");

@@ -11,6 +11,7 @@
 
 #include "apps/command.h"
 #include "base/file.h"
+#include "base/temporary.h"
 #include "io/safetensors.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
@@ -61,9 +62,9 @@ TEST_P(LogitsOfOthers, AreTheirs) {
   const std::string golden = model + "/golden.safetensors";
   const test::TempDir dir;
   const auto logits = [&](const std::string& dtype) {
-    const CommandResult result =
-        run_volta({"logits", model, "--ids", golden, "--out", "out.safetensors", "--dtype", dtype},
-                  dir.path());
+    const CommandResult result = run_volta(
+        {"logits", model, "--ids", golden, "--out", "out.safetensors", "--dtype", dtype, "--force"},
+        dir.path());
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.out, HasSubstr("out.safetensors: logits f32[2, 24, 512]"));
     return floats_of(dir.file("out.safetensors"));
@@ -147,6 +148,16 @@ TEST_F(LogitsTest, WritesAFileAndSaysWhat) {
   for (const std::string& name : names) {
     EXPECT_FALSE(is_temporary_name(name)) << name;
   }
+}
+
+TEST_F(LogitsTest, AnExistingFileIsReplacedByForceOnly) {
+  std::ofstream(dir_.file("out")) << "mine";
+  expect_error("ids.safetensors", "out", 2, "replace it with --force");
+  EXPECT_EQ(*read_text_file(dir_.file("out")), "mine");
+  const CommandResult forced =
+      volta({"logits", "run", "--ids", "ids.safetensors", "--out", "out", "--force"});
+  EXPECT_EQ(forced.exit_code, 0) << forced.err;
+  EXPECT_TRUE(SafetensorsFile::open(dir_.file("out")));
 }
 
 TEST_F(LogitsTest, SaysWhatIsWrongWithTheIds) {

@@ -118,8 +118,56 @@ TEST_F(LoraCommands, TrainGenerateEvaluateAndMerge) {
   expect_error({"merge", "base", "--adapter", "lora", "--out", "text.txt"}, 1, "no folder");
   expect_error({"merge", "base", "--adapter", "base", "--out", "x"}, 2, "no adapter");
   expect_error({"merge", "base", "--adapter", "lora", "--out", "text.txt/x"}, 1, "text.txt");
-  expect_error({"generate", "lora"}, 2, "name its base model");
+  expect_error({"generate", "lora"}, 2, "also take the base model with --adapter");
   expect_error({"eval", "base", "--adapter", "none", "--data", "text.txt"}, 3, "none");
+}
+
+// Another model of the same sizes: no error of shapes would tell.
+TEST_F(LoraCommands, AnAdapterIsRefusedOnAnotherBase) {
+  ASSERT_EQ(volta(lora({"--lora-rank", "2"})).exit_code, 0);
+  const CommandResult other = volta({"train", "--data", "text.txt", "--init", "base", "--out",
+                                     "base2", "--steps", "1", "--warmup", "0"});
+  ASSERT_EQ(other.exit_code, 0) << other.err;
+  using Words = std::vector<std::string>;
+  const std::string ids = dir_.file("ids.safetensors");
+  const std::vector<std::int64_t> values = {1, 2, 3};
+  ASSERT_TRUE(write_safetensors(
+      ids, {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(1, 3), values)}}));
+  // The command, and what it would write.
+  const std::vector<std::pair<Words, std::string>> commands = {
+      {{"generate", "base2", "-p", "the", "-n", "2"}, "none"},
+      {{"eval", "base2", "--data", "text.txt"}, "none"},
+      {{"logits", "base2", "--ids", ids, "--out", "out"}, "out"},
+      {{"merge", "base2", "--out", "merged"}, "merged"}};
+  for (auto [command, result] : commands) {
+    command.insert(command.end(), {"--adapter", "lora"});
+    expect_error(command, 6, "was trained on other weights");
+    EXPECT_FALSE(path_exists(dir_.file(result)));
+    command.push_back("--any-base");
+    EXPECT_EQ(volta(command).exit_code, 0);
+  }
+  expect_error({"eval", "base", "--data", "text.txt", "--any-base"}, 2,
+               "--any-base goes with --adapter");
+}
+
+// The commands that the messages about an adapter's folder name do what they say.
+TEST_F(LoraCommands, TheAdviceForAnAdaptersFolderWorks) {
+  ASSERT_EQ(volta(lora({"--lora-rank", "2"})).exit_code, 0);
+  for (const std::string command : {"inspect", "graph", "chat", "verify"}) {
+    const CommandResult result = volta({command, "lora"});
+    if (command == "verify") {
+      EXPECT_EQ(result.exit_code, 0) << result.err;
+      continue;
+    }
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("`volta merge " + dir_.file("base/step-2") +
+                                      " --adapter lora/step-6 --out DIR`"));
+  }
+  ASSERT_EQ(
+      volta({"merge", dir_.file("base/step-2"), "--adapter", "lora/step-6", "--out", "merged"})
+          .exit_code,
+      0);
+  EXPECT_EQ(volta({"inspect", "merged"}).exit_code, 0);
 }
 
 TEST_F(LoraCommands, ResumeNeedsNoOptionsAndTheSameBase) {

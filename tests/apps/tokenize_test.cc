@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "base/file.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 
@@ -88,6 +89,29 @@ TEST_F(TokenizeTest, MistakesAreNamed) {
       volta({"tokenizer", "train", "--data", "text.txt", "--vocab", "5", "--out", "b"}).exit_code,
       2);
   EXPECT_EQ(volta({"tokenizer"}).exit_code, 2);
+}
+
+TEST_F(TokenizeTest, AnExistingTokenizerIsReplacedByForceOnly) {
+  std::vector<std::string> train = {"tokenizer", "train", "--data", "text.txt",
+                                    "--vocab",   "260",   "--out",  "bpe"};
+  const std::string before = *read_text_file(dir_.file("bpe/tokenizer.json"));
+  CommandResult result = volta(train);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--out bpe/tokenizer.json: the file is there already"));
+  EXPECT_THAT(result.err, HasSubstr("--force"));
+  EXPECT_EQ(*read_text_file(dir_.file("bpe/tokenizer.json")), before);
+  train.push_back("--force");
+  EXPECT_EQ(volta(train).exit_code, 0);
+  EXPECT_NE(*read_text_file(dir_.file("bpe/tokenizer.json")), before);
+  // Nor does a model get another tokenizer.
+  std::filesystem::create_directory(dir_.file("model"));
+  std::ofstream(dir_.file("model/config.json")) << "{}";
+  train[7] = "model";
+  train.pop_back();
+  result = volta(train);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("the folder holds a model"));
+  EXPECT_FALSE(path_exists(dir_.file("model/tokenizer.json")));
 }
 
 TEST_F(TokenizeTest, ANewTokenizerTrainsAModel) {

@@ -125,6 +125,11 @@ TEST_F(Tune, ShowsClearsExportsAndImports) {
               HasSubstr("isa,a_dtype,dtype,packed"));
   ASSERT_EQ(volta({"tune", "export", path("out.json")}).exit_code, 0);
   EXPECT_EQ(*read_text_file(path("out.json")), all);
+  ASSERT_TRUE(write_file_atomic(path("out.json"), "mine"));
+  EXPECT_EQ(volta({"tune", "export", path("out.json")}).exit_code, 2);
+  EXPECT_EQ(*read_text_file(path("out.json")), "mine");
+  ASSERT_EQ(volta({"tune", "export", path("out.json"), "--force"}).exit_code, 0);
+  EXPECT_EQ(*read_text_file(path("out.json")), all);
   EXPECT_THAT(volta({"tune", "clear"}).out, HasSubstr("removed"));
   EXPECT_THAT(volta({"tune", "clear"}).out, HasSubstr("was not there"));
   EXPECT_FALSE(path_exists(file()));

@@ -2,10 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "apps/command.h"
@@ -120,6 +123,62 @@ TEST_F(VerifyTest, IntegersHaveScalesThatMayBeNoNumbers) {
   const CommandResult result = volta({"verify", "q8"});
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(result.out, HasSubstr("has 1 NaN and 0 infinite scales, the first at block 1"));
+}
+
+// Integers said to lie otherwise than they do, in as many bytes: what generate refuses, verify
+// refuses before.
+TEST_F(VerifyTest, IntegersMustLieAsTheModelReadsThem) {
+  ASSERT_EQ(volta({"quantize", "run", "--weights", "q8", "--out", "q8"}).exit_code, 0);
+  const std::string weights = dir_.file("q8/model.safetensors");
+  const auto tensors = *SafetensorsFile::open(weights)->load_all();
+  const auto metadata = SafetensorsFile::open(weights)->metadata();
+  const std::string key = quant_key("transformer.h.0.attn.c_proj.weight");
+  ASSERT_EQ(metadata.at(key), "int8 by 32");
+  for (const std::string text : {"int8 by 32, transposed", "int4 by 64", "int5 by 32"}) {
+    auto changed = metadata;
+    changed.at(key) = text;
+    ASSERT_TRUE(write_safetensors(weights, tensors, changed));
+    const CommandResult verified = verify("q8");
+    EXPECT_EQ(verified.exit_code, 3) << text << verified.out;
+    EXPECT_THAT(verified.out, HasSubstr("c_proj.weight' is stored as"));
+    const CommandResult generated = volta({"generate", "q8", "-p", "a", "-n", "1"});
+    EXPECT_EQ(generated.exit_code, 3) << text;
+    EXPECT_THAT(generated.err, HasSubstr("c_proj.weight' is stored as"));
+  }
+}
+
+TEST_F(VerifyTest, TakesGgufFiles) {
+  const std::string model = test::source_path("tests/io/data/gguf_llama.gguf");
+  const CommandResult good = verify(model);
+  EXPECT_EQ(good.exit_code, 0) << good.out << good.err;
+  EXPECT_THAT(good.out, HasSubstr("gguf_llama.gguf: good: 12 tensors, "));
+  EXPECT_THAT(good.out, HasSubstr("in 1 file, a tokenizer"));
+  const auto bytes = read_text_file(model);
+  std::ofstream(dir_.file("cut.gguf"), std::ios::binary) << bytes->substr(0, bytes->size() / 2);
+  const CommandResult cut = verify("cut.gguf");
+  EXPECT_EQ(cut.exit_code, 3);
+  EXPECT_THAT(cut.out, ::testing::StartsWith("cut.gguf: "));
+  EXPECT_THAT(cut.out, HasSubstr("\ncut.gguf: 1 finding: 0 tensors"));
+}
+
+// Minutes of reading, were it not for the signal.
+TEST_F(VerifyTest, EndsSoonWhenInterrupted) {
+  std::filesystem::create_directory(dir_.file("sparse"));
+  const std::string weights = dir_.file("sparse/model.safetensors");
+  const std::string header =
+      R"({"a":{"dtype":"F32","shape":[26214400,1024],"data_offsets":[0,107374182400]}})";
+  const std::uint64_t length = header.size();
+  std::ofstream(weights, std::ios::binary)
+      << std::string(reinterpret_cast<const char*>(&length), 8) << header;
+  std::filesystem::resize_file(weights, 8 + header.size() + 107374182400u);
+  test::Command command({"verify", "sparse"}, dir_.path());
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  const auto begun = std::chrono::steady_clock::now();
+  command.kill(SIGINT);
+  const CommandResult result = command.wait();
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("interrupted after "));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));  // Loaded machines.
 }
 
 TEST_F(VerifyTest, SaysWhatIsMissing) {

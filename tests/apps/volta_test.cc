@@ -1,7 +1,9 @@
 // The command line, run as a user runs it: what it prints, what it leaves behind, how it ends.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "support/alloc_counter.h"
+#include "support/shared_data.h"
 #include "support/temp_dir.h"
 
 namespace volta {
@@ -164,6 +167,85 @@ TEST_F(VoltaTest, BenchesAndProfiles) {
     ASSERT_TRUE(profile);
     EXPECT_THAT(*profile, HasSubstr("MatMul"));
   }
+  write("p.txt", "mine");
+  const std::vector<std::string> again = {"generate", "run", "-n", "4", "--profile", "p.txt"};
+  expect_error(again, 2, "--profile p.txt: the file is there already");
+  EXPECT_EQ(*read_text_file(path("p.txt")), "mine");
+  std::vector<std::string> forced = again;
+  forced.push_back("--force");
+  EXPECT_EQ(volta(forced).exit_code, 0);
+  EXPECT_THAT(*read_text_file(path("p.txt")), HasSubstr("MatMul"));
+  expect_error({"generate", "run", "-n", "4", "--force"}, 2, "--force has no effect here");
+}
+
+TEST_F(VoltaTest, ARunIsReplacedByForceOnly) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  expect_error(train(), 2, "holds a run already");
+  ASSERT_EQ(volta(train({"--force"})).exit_code, 0);
+  EXPECT_TRUE(path_exists(path("run.old/step-6/model.safetensors")));
+  expect_error(train({"--force", "--resume"}), 2, "leave one of them out");
+  // A model would win over the run beside it.
+  expect_error({"train", "--data", "text.txt", "--init", "run/step-6", "--out", "run/step-6"}, 2,
+               "holds what the run reads");
+  std::filesystem::copy(path("run/step-6"), path("model"));
+  expect_error({"train", "--data", "text.txt", "--out", "model"}, 2, "holds a model");
+  std::filesystem::copy(path("run/step-3"), path("model/step-3"));
+  expect_error({"generate", "model"}, 2, "holds a model of its own and the checkpoints of a run");
+  const CommandResult verified = volta({"verify", "model"});
+  EXPECT_EQ(verified.exit_code, 0) << verified.err;
+  EXPECT_THAT(verified.out, HasSubstr("model: good"));
+  EXPECT_THAT(verified.out, HasSubstr("model/step-3: good"));
+}
+
+TEST_F(VoltaTest, ARunSaysHowToGoOnWithIt) {
+  std::filesystem::create_directory(path("my runs"));
+  Command command(train({"--steps", "1000000", "--out", "my runs/a"}), dir_.path());
+  ASSERT_TRUE(wait_until([&] { return path_exists(path("my runs/a/step-3")); }));
+  command.kill(SIGINT);
+  const CommandResult stopped = command.wait();
+  EXPECT_EQ(stopped.exit_code, 130);
+  EXPECT_THAT(stopped.err, HasSubstr(": volta train --out 'my runs/a' --resume\n"));
+  expect_error({"train", "--out", "my runs/a/step-3", "--resume"}, 2,
+               "`volta train --out '" + path("my runs/a") + "' --resume`");
+}
+
+TEST_F(VoltaTest, AnEarlyStopReturnsToTheBestCheckpoint) {
+  const CommandResult result =
+      volta(train({"--steps", "500", "--lr", "0.5", "--schedule", "constant", "--warmup", "0",
+                   "--patience", "3", "--eval-every", "2", "--save-every", "1", "--keep", "1"}));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("(stopped early)\nbest: val_loss "));
+  const std::size_t place = result.out.find("model: run/step-");
+  ASSERT_NE(place, std::string::npos) << result.out;
+  const std::string best = result.out.substr(place + 7, result.out.find('\n', place) - place - 7);
+  EXPECT_THAT(result.out, HasSubstr(" after step " + best.substr(9) + "\n"));
+  EXPECT_TRUE(path_exists(path(best + "/model.safetensors")));
+  // The run's folder is that model.
+  const std::vector<std::string> rest = {"-p", "the", "-n", "8", "--temperature", "0"};
+  const auto generate = [&](const std::string& model) {
+    std::vector<std::string> arguments = {"generate", model};
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    return volta(arguments).out;
+  };
+  EXPECT_EQ(generate("run"), generate(best));
+}
+
+// The steps of this part, and the best one where it is another than the last.
+TEST_F(VoltaTest, AResultCountsItsOwnSteps) {
+  ASSERT_EQ(volta(train({"--schedule", "constant"})).exit_code, 0);
+  EXPECT_THAT(*read_text_file(path("run/run.json")), HasSubstr("\"keep_best\": true"));
+  const CommandResult more =
+      volta({"train", "--out", "run", "--resume", "--steps", "9", "--no-keep-best"});
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_THAT(more.out, testing::StartsWith("3 steps in "));
+  EXPECT_THAT(more.out, HasSubstr("(9 in all)"));
+  EXPECT_THAT(*read_text_file(path("run/run.json")), HasSubstr("\"keep_best\": false"));
+  const CommandResult none = volta(
+      {"train", "--out", "run", "--resume", "--no-keep-best", "--keep-best", "--output", "json"});
+  EXPECT_THAT(none.out, HasSubstr("\"steps\":9,\"new_steps\":0,"));
+  EXPECT_THAT(none.out, HasSubstr("\"best\":{\"step\":"));
+  EXPECT_THAT(*read_text_file(path("run/run.json")), HasSubstr("\"keep_best\": true"));
+  EXPECT_THAT(*read_text_file(path("run/run.json")), HasSubstr("\"best\": {"));
 }
 
 TEST_F(VoltaTest, TellsWhatItIsAndRunsOn) {
@@ -374,7 +456,8 @@ TEST_F(VoltaTest, AResumeTakesWhatIsNotGivenFromItsRun) {
   EXPECT_THAT(resumed.out, Not(HasSubstr("\"loss\":0")));
   expect_error({"train", "--out", "fin", "--resume", "--tokenizer", "char"}, 6,
                "tokenizer is char, the checkpoint has byte");
-  expect_error({"train", "--out", "fin", "--resume", "--steps", "4"}, 6, "--init fin/step-3 --out");
+  expect_error({"train", "--out", "fin", "--resume", "--steps", "4"}, 6,
+               "`volta train --init fin/step-3 --data FILE --out NEW`");
   EXPECT_EQ(volta({"train", "--data", "text.txt", "--init", "fin", "--out", "more", "--steps", "2",
                    "--warmup", "0", "--eval-every", "0"})
                 .exit_code,
@@ -445,7 +528,11 @@ TEST_F(VoltaTest, ARunFolderBelongsToOneRun) {
 TEST_F(VoltaTest, ASecondSignalRightAfterTheFirstLosesNothing) {
   Command command(train({"--steps", "1000000", "--save-every", "1000000", "--out", "twice"}),
                   dir_.path());
-  ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(path("twice/metrics.jsonl")); }));
+  // Before the first step has ended there is nothing to save.
+  ASSERT_TRUE(wait_until([&] {
+    std::error_code error;
+    return std::filesystem::file_size(path("twice/metrics.jsonl"), error) > 0 && !error;
+  }));
   command.kill(SIGTERM);
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   command.kill(SIGTERM);
@@ -503,6 +590,50 @@ TEST_F(VoltaTest, AClosedOutputIsAnErrorNotACrash) {
   const int status = std::system(command.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);
   EXPECT_THAT(*read_text_file(path("full.err")), HasSubstr("standard output"));
+}
+
+// With this much address space.
+int exit_code_within(std::uint64_t bytes, const std::vector<std::string>& arguments) {
+  const int pid = ::fork();
+  if (pid == 0) {
+    const int null = ::open("/dev/null", O_RDWR);
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, stream);
+    std::vector<const char*> argv = {VOLTA_BINARY};
+    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+    argv.push_back(nullptr);
+    const rlimit limit = {bytes, bytes};
+    ::setrlimit(RLIMIT_AS, &limit);
+    ::execv(VOLTA_BINARY, const_cast<char* const*>(argv.data()));
+    ::_exit(127);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// Wherever memory ends, initialisers included, the exit code says so.
+TEST(OutOfMemory, EndsWithFourFromTheFirstAllocationOn) {
+  if (!test::can_count_allocations()) GTEST_SKIP() << "sanitizers need address space";
+  constexpr std::uint64_t kStep = std::uint64_t{256} << 10;
+  const std::vector<std::vector<std::string>> commands = {
+      {"version"},
+      {"verify", test::source_path("tests/io/data/gguf_llama.gguf")},
+      {"inspect", test::source_path("tests/io/data/gguf_llama.gguf"), "--threads", "1"}};
+  for (const auto& command : commands) {
+    bool loaded = false;  // The system's loader and libraries have had their room.
+    bool four = false;
+    int code = -1;
+    for (std::uint64_t bytes = kStep; code != 0 && bytes < std::uint64_t{1} << 30; bytes += kStep) {
+      code = exit_code_within(bytes, command);
+      loaded = loaded || code == 4 || code == 0;
+      four = four || code == 4;
+      const bool loader = code == 127 || code == 128 + SIGSEGV || code == 128 + SIGKILL;
+      EXPECT_TRUE(code == 0 || code == 4 || (loader && !loaded))
+          << command.front() << " within " << bytes << " bytes ends with " << code;
+    }
+    EXPECT_EQ(code, 0) << command.front();
+    EXPECT_TRUE(four) << command.front();
+  }
 }
 
 }  // namespace

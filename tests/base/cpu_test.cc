@@ -90,6 +90,14 @@ TEST_F(CgroupTest, ReadsMemoryLimitsOfVersion1) {
   EXPECT_EQ(memory("4:cpu:/box\n").memory, std::nullopt);
 }
 
+TEST(CpuTest, TheLimitsOfAGroupBindWhatAProcessMayFill) {
+  constexpr int64_t kMemory = 64, kSwap = 16;
+  EXPECT_EQ(usable_memory_bytes({}, kMemory, kSwap), 80);
+  EXPECT_EQ(usable_memory_bytes({.memory = 8, .swap = {}}, kMemory, kSwap), 24);
+  EXPECT_EQ(usable_memory_bytes({.memory = 8, .swap = 0}, kMemory, kSwap), 8);
+  EXPECT_EQ(usable_memory_bytes({.memory = 1000, .swap = 1000}, kMemory, kSwap), 80);
+}
+
 TEST(CpuTest, UsableMemoryIsThatOfTheMachineAtMost) {
   EXPECT_GT(usable_memory_bytes(), int64_t{64} << 20);
   struct sysinfo info = {};

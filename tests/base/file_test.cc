@@ -147,30 +147,6 @@ TEST_F(FileTest, AtomicWriteNeedsItsFolder) {
   EXPECT_EQ(code_of(write_file_atomic(file("a/x"), "x")), ErrorCode::kIo);
 }
 
-TEST_F(FileTest, TemporaryNamesAreKnown) {
-  for (const char* name : {"run.json.tmp-12-34", "a.tmp-1.tmp-1-2"}) {
-    EXPECT_TRUE(is_temporary_name(name)) << name;
-  }
-  for (const char* name : {"", "run.json", ".tmp-1-2", "a.tmp-", "a.tmp-1", "a.tmp-1-", "a.tmp--1",
-                           "a.tmp-1-2x", "a.tmp-1-2-3", "step-1-2"}) {
-    EXPECT_FALSE(is_temporary_name(name)) << name;
-  }
-  // What a kill before the rename leaves behind.
-  class Killed : public FaultyFileOps {
-   public:
-    int rename(const std::string& from, const std::string&) override {
-      seen = from;
-      errno = EIO;
-      return -1;
-    }
-    std::string seen;
-  };
-  Killed killed;
-  const ScopedFileOps scope(killed);
-  EXPECT_FALSE(write_file_atomic(file("a"), "x"));
-  EXPECT_TRUE(is_temporary_name(file_name(killed.seen))) << killed.seen;
-}
-
 TEST_F(FileTest, OnlyFilesAreReplaced) {
   put("keep", "kept");
   ASSERT_EQ(symlink(file("keep").c_str(), file("link").c_str()), 0);
@@ -188,32 +164,6 @@ TEST_F(FileTest, OnlyFilesAreReplaced) {
   }
   EXPECT_EQ(get("keep"), "kept");
   EXPECT_EQ(names(), (std::vector<std::string>{"folder", "keep", "link", "pipe"}));
-}
-
-TEST_F(FileTest, TemporaryFilesAndFoldersAreNew) {
-  auto a = FileWriter::open_temporary(file("x"));
-  auto b = FileWriter::open_temporary(file("x"));
-  ASSERT_TRUE(a && b);
-  EXPECT_NE(a->path(), b->path());
-  EXPECT_TRUE(is_temporary_name(file_name(a->path()))) << a->path();
-  // The next names are taken, by a file and by a folder: neither is touched.
-  const std::string path = b->path();
-  const size_t dash = path.rfind('-');
-  const int number = std::stoi(path.substr(dash + 1));
-  const std::string next = path.substr(0, dash + 1);
-  std::ofstream(next + std::to_string(number + 1)) << "mine";
-  const auto c = FileWriter::open_temporary(file("x"));
-  ASSERT_TRUE(c);
-  EXPECT_EQ(c->path(), next + std::to_string(number + 2));
-  std::filesystem::create_directory(next + std::to_string(number + 3));
-  EXPECT_EQ(make_temporary_directory(file("x/")).value_or(""), next + std::to_string(number + 4));
-  EXPECT_EQ(*read_text_file(next + std::to_string(number + 1)), "mine");
-  const auto deep = make_temporary_directory(file("new/parents/y"));
-  ASSERT_TRUE(deep);
-  EXPECT_TRUE(is_directory(*deep));
-  EXPECT_EQ(parent_path(*deep), file("new/parents"));
-  EXPECT_EQ(code_of(make_temporary_directory("/")), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_of(make_temporary_directory(*deep + "/" + std::string(300, 'x'))), ErrorCode::kIo);
 }
 
 TEST_F(FileTest, AFullDiskNamesTheRemedy) {
@@ -283,6 +233,12 @@ TEST_F(FileTest, WriterMoves) {
 }
 
 TEST_F(FileTest, WriterStopsAtItsFirstError) {
+  {
+    FaultyFileOps faults;
+    faults.fail(FileCall::kFtruncate, 1, EIO);
+    const ScopedFileOps scope(faults);
+    EXPECT_EQ(code_of(FileWriter::open(file("a"), FileWriter::Mode::kCreate)), ErrorCode::kIo);
+  }
   for (const FileCall call : {FileCall::kWrite, FileCall::kFsync, FileCall::kClose}) {
     FaultyFileOps faults;
     FileWriter writer = *FileWriter::open(file("a"), FileWriter::Mode::kCreate);
@@ -323,6 +279,51 @@ TEST_F(FileTest, WriterNeedsItsFolder) {
   EXPECT_EQ(code_of(FileWriter::open(dir(), FileWriter::Mode::kCreate)), ErrorCode::kIo);
 }
 
+// Neither emptied nor appended to nor cut: what a link or a second name leads to is not ours.
+TEST_F(FileTest, NothingIsWrittenThroughALink) {
+  put("thesis", "years of work");
+  ASSERT_EQ(symlink(file("thesis").c_str(), file("link").c_str()), 0);
+  ASSERT_EQ(symlink(file("nothing").c_str(), file("dangling").c_str()), 0);
+  ASSERT_EQ(link(file("thesis").c_str(), file("second").c_str()), 0);
+  ASSERT_EQ(mkfifo(file("pipe").c_str(), 0600), 0);
+  const int reader = open(file("pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  for (const auto& [name, what] : {std::pair{"link", "it is a symbolic link"},
+                                   {"dangling", "it is a symbolic link"},
+                                   {"second", "it has a second name"},
+                                   {"pipe", "it is not a regular file"}}) {
+    for (const auto mode : {FileWriter::Mode::kCreate, FileWriter::Mode::kAppend}) {
+      const auto opened = FileWriter::open(file(name), mode);
+      ASSERT_FALSE(opened) << name;
+      EXPECT_EQ(opened.error().code(), ErrorCode::kInvalidFile) << name;
+      EXPECT_NE(opened.error().message().find(what), std::string::npos) << opened.error().message();
+    }
+  }
+  close(reader);
+  EXPECT_EQ(code_of(truncate_file(file("link"), 0)), ErrorCode::kInvalidFile);
+  EXPECT_EQ(get("thesis"), "years of work");
+  EXPECT_FALSE(path_exists(file("nothing")));
+}
+
+TEST_F(FileTest, AFileThatIsMountedByItselfIsNotReplaced) {
+  // Containers mount this one.
+  const Status replaceable = check_replaceable("/etc/hosts");
+  if (replaceable) GTEST_SKIP() << "nothing is mounted at /etc/hosts";
+  EXPECT_EQ(replaceable.error().code(), ErrorCode::kIo);
+  EXPECT_NE(replaceable.error().message().find("mounted by itself"), std::string::npos);
+}
+
+// A failure to flush the folder comes after the rename: the file is whole.
+TEST_F(FileTest, AnErrorAfterTheRenameSaysThatTheFileIsInPlace) {
+  FaultyFileOps faults;
+  faults.fail(FileCall::kFsync, 2, EIO);
+  const ScopedFileOps scope(faults);
+  const Status written = write_file_atomic(file("a"), "new");
+  EXPECT_EQ(code_of(written), ErrorCode::kIo);
+  EXPECT_NE(written.error().message().find("a' is complete and in its place"), std::string::npos);
+  EXPECT_EQ(get("a"), "new");
+  EXPECT_EQ(names(), std::vector<std::string>{"a"});
+}
+
 TEST_F(FileTest, Truncates) {
   put("a", "12345");
   ASSERT_TRUE(truncate_file(file("a"), 3));
@@ -352,36 +353,6 @@ TEST_F(FileTest, RenamesAndSyncsFolders) {
   faults.fail(FileCall::kFsync, 1, EIO);
   const ScopedFileOps scope(faults);
   EXPECT_EQ(code_of(fsync_directory(dir())), ErrorCode::kIo);
-}
-
-TEST_F(FileTest, LockAdmitsOne) {
-  Result<DirectoryLock> first = DirectoryLock::acquire(dir());
-  ASSERT_TRUE(first) << first.error().message();
-  const Result<DirectoryLock> second = DirectoryLock::acquire(dir());
-  EXPECT_EQ(code_of(second), ErrorCode::kIo);
-  EXPECT_NE(second.error().message().find("in use by process " + std::to_string(getpid())),
-            std::string::npos)
-      << second.error().message();
-  {
-    const DirectoryLock moved = *std::move(first);
-    EXPECT_FALSE(DirectoryLock::acquire(dir()));
-  }
-  Result<DirectoryLock> third = DirectoryLock::acquire(dir());
-  ASSERT_TRUE(third);
-  ASSERT_TRUE(create_directories(file("other")));
-  *third = *DirectoryLock::acquire(file("other"));  // Lets go of the first folder.
-  EXPECT_TRUE(DirectoryLock::acquire(dir()));
-}
-
-TEST_F(FileTest, LockSaysWhyNot) {
-  EXPECT_EQ(code_of(DirectoryLock::acquire(file("none"))), ErrorCode::kIo);
-  for (const FileCall call : {FileCall::kOpen, FileCall::kFtruncate, FileCall::kWrite}) {
-    FaultyFileOps faults;
-    faults.fail(call, 1, ENOSPC);
-    const ScopedFileOps scope(faults);
-    EXPECT_EQ(code_of(DirectoryLock::acquire(dir())), ErrorCode::kIo);
-  }
-  EXPECT_TRUE(DirectoryLock::acquire(dir()));  // A failed attempt holds nothing.
 }
 
 TEST_F(FileTest, ListsSorted) {
@@ -414,6 +385,19 @@ TEST_F(FileTest, CreatesFoldersWithParents) {
   faults.fail(FileCall::kMkdir, 1, EACCES);
   const ScopedFileOps scope(faults);
   EXPECT_EQ(code_of(create_directories(file("x/y"))), ErrorCode::kIo);
+}
+
+TEST_F(FileTest, ResolvesPaths) {
+  ASSERT_TRUE(create_directories(file("deep/er")));
+  put("t", "");
+  ASSERT_EQ(symlink("deep/er", file("link").c_str()), 0);
+  const std::string real = *real_path(dir());
+  EXPECT_EQ(*real_path(file("link/../../t")), real + "/t");
+  EXPECT_EQ(*real_path(file("link")), real + "/deep/er");
+  EXPECT_EQ(code_of(real_path(file("none"))), ErrorCode::kNotFound);
+  EXPECT_TRUE(is_link(file("link")));
+  EXPECT_FALSE(is_link(file("deep")));
+  EXPECT_FALSE(is_link(file("none")));
 }
 
 TEST_F(FileTest, LooksAtPaths) {
@@ -453,6 +437,44 @@ TEST_F(FileTest, RemovalFaultsAreReported) {
   }
   put("f", "");
   EXPECT_EQ(code_of(remove_all(file("f/x"))), ErrorCode::kNotFound);
+}
+
+TEST_F(FileTest, PlacesAreComparedByWhatIsThere) {
+  ASSERT_TRUE(create_directories(file("a/b")));
+  put("a/b/c", "text");
+  ASSERT_EQ(::symlink("a/b", file("link").c_str()), 0);
+  EXPECT_TRUE(is_same_place(file("a/b"), file("a/../link/")));
+  EXPECT_FALSE(is_same_place(file("a"), file("a/b")));
+  EXPECT_FALSE(is_same_place(file("none"), file("none")));
+  EXPECT_TRUE(is_inside(file("a/b/c"), file("a")));
+  EXPECT_TRUE(is_inside(file("a/b/none"), file("link")));
+  EXPECT_TRUE(is_inside(file("a"), file("a")));
+  EXPECT_FALSE(is_inside(file("a"), file("a/b")));
+  EXPECT_FALSE(is_inside("relative", file("a")));
+}
+
+TEST_F(FileTest, FreeBytesAreThoseOfTheFileSystem) {
+  class Small final : public FileOps {
+    int statvfs(const std::string&, struct statvfs& info) override {
+      info.f_bavail = 3;
+      info.f_frsize = 512;
+      return 0;
+    }
+  };
+  const Result<int64_t> here = free_bytes(dir());
+  ASSERT_TRUE(here);
+  EXPECT_GT(*here, 0);
+  EXPECT_EQ(code_of(free_bytes(file("none"))), ErrorCode::kNotFound);
+  Small small;
+  const ScopedFileOps scope(small);
+  EXPECT_EQ(*free_bytes(dir()), 1536);
+}
+
+TEST_F(FileTest, DroppingCachedPagesChangesNothing) {
+  put("a", "text");
+  EXPECT_TRUE(drop_cached_pages(file("a")));
+  EXPECT_EQ(get("a"), "text");
+  EXPECT_EQ(code_of(drop_cached_pages(file("none"))), ErrorCode::kNotFound);
 }
 
 TEST(PathTest, JoinsAndSplits) {

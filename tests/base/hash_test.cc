@@ -14,6 +14,19 @@ TEST(HashTest, EqualsKnownAnswers) {
   EXPECT_EQ(hash64(as_bytes("abc")), hash64("abc"));
 }
 
+TEST(HashTest, PiecesGiveTheSame) {
+  const std::string text((size_t{70} << 20) + 3, 'x');
+  std::vector<int64_t> told;
+  const auto go_on = [&](int64_t done) {
+    told.push_back(done);
+    return true;
+  };
+  EXPECT_EQ(hash64(as_bytes(text), go_on), hash64(text));
+  EXPECT_EQ(told, (std::vector<int64_t>{0, 32 << 20, 64 << 20}));
+  EXPECT_EQ(hash64(as_bytes(text), [](int64_t done) { return done == 0; }), std::nullopt);
+  EXPECT_EQ(hash64(as_bytes(""), [](int64_t) { return false; }), hash64(""));
+}
+
 TEST(HashTest, HexKeepsLeadingZeros) { EXPECT_EQ(hex(uint64_t{0xab}), "00000000000000ab"); }
 
 }  // namespace

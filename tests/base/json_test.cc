@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "support/alloc_counter.h"
+
 namespace volta {
 namespace {
 
@@ -206,6 +208,10 @@ TEST(JsonParseTest, HoldsItsLimits) {
   parse_error(std::string(100'000, '['));
   EXPECT_NE(parse_error("[1,2,3]", {.max_values = 3}).find("too many"), std::string::npos);
   EXPECT_TRUE(parse_json("[1,2,3]", "test", {.max_values = 4}));
+  EXPECT_NE(parse_error("[1,2,3,4]", {.max_values = 4}).find("too many"), std::string::npos);
+  EXPECT_NE(parse_error(R"([[], [1,2,3]])", {.max_array = 2}).find("more elements than the 2"),
+            std::string::npos);
+  EXPECT_TRUE(parse_json("[1,2,3]", "test", {.max_array = 3}));
   EXPECT_NE(parse_error("[1,2,3]", {.max_bytes = 6}).find("6 allowed"), std::string::npos);
 }
 
@@ -271,6 +277,31 @@ TEST_F(JsonRefTest, ErrorsCarryThePath) {
   EXPECT_EQ(message(list[0].get_int("k")),
             "config.json: list[0]: expected an object, found an integer");
   EXPECT_EQ(message(rope.elements()), "config.json: rope: expected an array, found an object");
+  // A loop over members goes from value to value.
+  for (const auto& [key, value] : *root_.node().if_object()) {
+    EXPECT_EQ(root_.at(value).path(), "config.json: " + key);
+  }
+  const JsonValue elsewhere(int64_t{1});
+  EXPECT_EQ(root_.at(elsewhere).path(), "config.json");
+}
+
+// What is right costs no text, however many values a document has.
+TEST(JsonRef, GoodValuesCostNoPaths) {
+  if (!test::can_count_allocations()) GTEST_SKIP() << "allocations cannot be counted here";
+  std::string text = R"({"a_member_with_a_long_name": [0)";
+  for (int i = 1; i < 10'000; ++i) text += ",0";
+  const auto value = parse_json(text + "]}", "a document with a long name");
+  ASSERT_TRUE(value);
+  const JsonRef root(*value, "a document with a long name");
+  const test::AllocationCounter counter;
+  int64_t sum = 0;
+  {
+    const auto list = root.member("a_member_with_a_long_name")->elements();
+    for (const JsonRef& element : *list) sum += *element.as_int();
+  }
+  const int64_t allocations = counter.count();
+  EXPECT_EQ(sum, 0);
+  EXPECT_LE(allocations, 2);
 }
 
 TEST(JsonValue, LeavesHaveATextForMessages) {

@@ -31,9 +31,9 @@ TEST_F(LogTest, DefaultWritesWarningsAndErrorsToStderr) {
   testing::internal::CaptureStderr();
   log(LogLevel::kInfo, "quiet");
   log(LogLevel::kWarning, "careful");
-  log(LogLevel::kError, "broken");
+  log(LogLevel::kError, "broken\x1b[2J");
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "volta: warning: careful\nvolta: error: broken\n");
+            "volta: warning: careful\nvolta: error: broken\\u001b[2J\n");
 }
 
 TEST_F(LogTest, MessagesFromManyThreadsArriveOneAtATime) {

@@ -4,12 +4,9 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <utility>
-
-#include "support/temp_dir.h"
 
 namespace volta {
 namespace {
@@ -127,45 +124,6 @@ TEST(AsSpanTest, TextAndObjectsAreBytes) {
   const uint16_t value = 0x1234;
   EXPECT_EQ(object_bytes(value)[0], std::byte{0x34});
   EXPECT_EQ(object_bytes(value)[1], std::byte{0x12});
-}
-
-TEST(MappedFileTest, MapsAWholeFile) {
-  const test::TempDir dir;
-  std::ofstream(dir.file("a")) << "some text";
-  Result<MappedFile> file = MappedFile::open(dir.file("a"));
-  ASSERT_TRUE(file) << file.error().message();
-  EXPECT_EQ(file->size(), 9);
-  EXPECT_EQ(as_text(file->bytes()), "some text");
-  MappedFile moved = *std::move(file);
-  EXPECT_EQ(as_text(moved.bytes()), "some text");
-  MappedFile assigned;
-  assigned = std::move(moved);
-  EXPECT_EQ(as_text(assigned.bytes()), "some text");
-}
-
-TEST(MappedFileTest, WhatIsReleasedCanBeReadAgain) {
-  const test::TempDir dir;
-  const std::string text(40000, 'x');
-  std::ofstream(dir.file("a")) << text;
-  const Result<MappedFile> file = MappedFile::open(dir.file("a"));
-  ASSERT_TRUE(file);
-  for (const auto& [offset, length] :
-       {std::pair<int64_t, int64_t>{0, 40000}, {5, 39000}, {4096, 4096}, {100, 20}, {40000, 0}}) {
-    EXPECT_EQ(as_text(file->bytes()), text);
-    file->release(offset, length);
-    EXPECT_EQ(as_text(file->bytes()), text) << offset;
-  }
-}
-
-TEST(MappedFileTest, SaysWhyNot) {
-  const test::TempDir dir;
-  EXPECT_EQ(MappedFile::open(dir.file("none")).error().code(), ErrorCode::kNotFound);
-  EXPECT_EQ(MappedFile::open(dir.path()).error().code(), ErrorCode::kInvalidFile);
-  EXPECT_EQ(MappedFile::open("/dev/null").error().code(), ErrorCode::kInvalidFile);
-  std::ofstream(dir.file("empty")).flush();
-  const Result<MappedFile> empty = MappedFile::open(dir.file("empty"));
-  ASSERT_TRUE(empty);
-  EXPECT_TRUE(empty->bytes().empty());
 }
 
 }  // namespace

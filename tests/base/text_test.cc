@@ -139,5 +139,27 @@ TEST(FormatTest, Counts) {
   EXPECT_EQ(format_count(-4560), "-4.56K");
 }
 
+TEST(ShellQuotedTest, KeepsAWordOneWord) {
+  EXPECT_EQ(shell_quoted("runs/a-1.b_2"), "runs/a-1.b_2");
+  EXPECT_EQ(shell_quoted("my run"), "'my run'");
+  EXPECT_EQ(shell_quoted("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_quoted("$(x)"), "'$(x)'");
+  EXPECT_EQ(shell_quoted(""), "''");
+}
+
+TEST(EscapeControlsTest, NothingSteersATerminal) {
+  EXPECT_EQ(escape_controls("plain text,\ttabs\nand lines; caf\u00e9 \u65e5 \U0001F600"),
+            "plain text,\ttabs\nand lines; caf\u00e9 \u65e5 \U0001F600");
+  EXPECT_EQ(escape_controls("\x1b]52;c;eA==\x07"), "\\u001b]52;c;eA==\\u0007");
+  EXPECT_EQ(escape_controls("a\r\b\x7f"), "a\\u000d\\u0008\\u007f");
+  EXPECT_EQ(escape_controls(std::string_view("\0", 1)), "\\u0000");
+  EXPECT_EQ(escape_controls("\xc2\x80\xc2\x9b\xc2\x9f\xc2\xa0"), "\\u0080\\u009b\\u009f\xc2\xa0");
+  EXPECT_EQ(escape_controls("\u202a\u202e\u2066\u2069\u200e"),
+            "\\u202a\\u202e\\u2066\\u2069\u200e");
+  EXPECT_EQ(escape_controls("a\x9b"
+                            "b\xe4\xb8"),
+            "a\\x9bb\\xe4\\xb8");  // Not UTF-8.
+}
+
 }  // namespace
 }  // namespace volta

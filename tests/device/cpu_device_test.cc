@@ -285,5 +285,23 @@ TEST(CpuDevice, ServesSeveralThreadsAtOnce) {
   EXPECT_THAT(right, ::testing::Each(true));
 }
 
+// A plan is given up before a step, but not once a parameter has changed.
+TEST(CpuDevice, APlanCanBeInterrupted) {
+  int asked = 0, allowed = 0;
+  const auto device =
+      *CpuDevice::create({.threads = 1, .interrupted = [&] { return ++asked > allowed; }});
+  auto bound = test::bind_matmul_relu(*device);
+  ASSERT_TRUE(bound) << bound.error().message();
+  expect_error(device->execute(*bound), ErrorCode::kInterrupted, "step 1 of 2: interrupted");
+  allowed = 2;
+  expect_error(device->execute(*bound), ErrorCode::kInterrupted, "step 2 of 2");
+  allowed = 100;
+  EXPECT_TRUE(device->execute(*bound));
+  const int before = asked;
+  ASSERT_TRUE(device->run(OpCall(bound->calls()[0].op, bound->calls()[0].inputs,
+                                 bound->calls()[0].outputs, bound->calls()[0].workspace)));
+  EXPECT_EQ(asked, before);  // A single op is no plan.
+}
+
 }  // namespace
 }  // namespace volta

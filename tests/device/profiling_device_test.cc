@@ -89,6 +89,29 @@ TEST(ProfilingDevice, CountsThePlansItExecutes) {
   EXPECT_EQ(layer->total_ns, matmul->total_ns);
 }
 
+// A weight counts as it lies in memory, not as the f32 matrix that it stands for.
+TEST(ProfilingDevice, EncodedWeightsCountTheirOwnBytes) {
+  const auto device = profiling(test::cpu());
+  for (const Quant quant : {Quant::kNone, Quant::kInt8, Quant::kInt4}) {
+    device->reset();
+    const TensorSpec plain{DType::kF32, Shape(64, 32)};
+    TensorSpec wanted = plain;
+    wanted.encoding.quant = quant;
+    wanted.encoding = device->preferred_encoding(MatMul{}, 1, wanted);
+    ASSERT_EQ(wanted.encoding.quant, quant);
+    ASSERT_FALSE(wanted.encoding.plain());
+    const auto weight = tensor_ops::as_spec(*device, *Tensor::zeros(plain), wanted);
+    ASSERT_TRUE(weight) << weight.error().message();
+    device->reset();
+    const std::array inputs = {*Tensor::zeros({DType::kF32, Shape(1, 64)}), *weight};
+    ASSERT_TRUE(tensor_ops::apply(*device, MatMul{}, inputs));
+    const Profile profile = device->profile();
+    ASSERT_EQ(profile.ops.size(), 1u);
+    EXPECT_EQ(profile.ops[0].bytes, 4 * 64 + wanted.bytes() + 4 * 32);
+    EXPECT_THAT(profile.ops[0].shapes, ::testing::HasSubstr(to_string(wanted)));
+  }
+}
+
 TEST(ProfilingDevice, EventsFollowEachOther) {
   const auto device = profiling(test::cpu());
   auto bound = test::bind_matmul_relu(*device);

@@ -49,7 +49,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto ast = volta::jinja::parse(source);
   if (!ast) return 0;
   const auto text = volta::jinja::render(*ast, given);
-  if (text && volta::find_invalid_utf8(*text)) __builtin_trap();
-  if (text && text->size() > std::size_t{1} << 20) __builtin_trap();
+  if (!text) return 0;
+  if (volta::find_invalid_utf8(text->text)) __builtin_trap();
+  if (text->text.size() > std::size_t{1} << 20) __builtin_trap();
+  std::size_t end = 0;  // What is quoted is in order, and characters are quoted as a whole.
+  for (const volta::TextRange& range : text->quoted) {
+    if (range.begin < end || range.begin >= range.end || range.end > text->text.size()) {
+      __builtin_trap();
+    }
+    const auto part = std::string_view(text->text).substr(range.begin, range.end - range.begin);
+    if (volta::find_invalid_utf8(part)) __builtin_trap();
+    end = range.end + 1;
+  }
   return 0;
 }

@@ -206,7 +206,8 @@ class Volta:
     def logits(self, folder, ids, scratch):
         source, target = os.path.join(scratch, "in.st"), os.path.join(scratch, "out.st")
         save_file({"input_ids": ids}, source)
-        self.run("logits", folder, "--ids", source, "--out", target, "--dtype", "f32")
+        self.run("logits", folder, "--ids", source, "--out", target, "--dtype", "f32",
+                 "--force")
         return load_file(target)["logits"]
 
     def generate(self, folder, prompt):

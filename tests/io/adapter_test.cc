@@ -211,5 +211,19 @@ TEST_F(AdapterFolder, NamesTheFileThatIsMissing) {
   EXPECT_FALSE(save_adapter(dir_.file("none"), config_, adapter_, ""));
 }
 
+TEST(AdapterBaseName, IsOptional) {
+  const test::TempDir dir;
+  const auto name_of = [&](const std::string& text) {
+    std::ofstream(dir.file("adapter_config.json")) << text;
+    return adapter_base_name(dir.path());
+  };
+  EXPECT_EQ(*name_of(config_text()), "x");
+  EXPECT_EQ(*name_of("{}"), "");
+  EXPECT_EQ(*name_of(R"({"base_model_name_or_path": null})"), "");
+  expect_error(name_of(R"({"base_model_name_or_path": 1})"), kInvalid, "base_model_name_or_path");
+  expect_error(name_of("x"), kInvalid, "adapter_config.json");
+  expect_error(adapter_base_name(dir.file("none")), ErrorCode::kNotFound, "none");
+}
+
 }  // namespace
 }  // namespace volta

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -106,6 +107,89 @@ TEST_F(ChatTemplateGolden, Expressions) {
   }
 }
 
+// What a message says is quoted, whatever a template does to it. Every second character of what is
+// given is one that no template has: in the prompt, all of them must be quoted.
+constexpr std::string_view kMark = "\uE000";
+
+JsonValue marked(const JsonValue& json) {
+  if (const std::string* text = json.if_string()) {
+    std::string out;
+    for (const char c : *text) {
+      const bool begins = (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+      if (begins) out += kMark;
+      out += c;
+    }
+    return JsonValue(out);
+  }
+  if (const JsonValue::Array* array = json.if_array()) {
+    JsonValue::Array items;
+    for (const JsonValue& item : *array) items.push_back(marked(item));
+    return JsonValue(std::move(items));
+  }
+  if (const JsonValue::Object* object = json.if_object()) {
+    JsonValue::Object members;
+    for (const auto& [key, value] : *object) {
+      members.emplace_back(key, key == "role" || key == "type" ? value : marked(value));
+    }
+    return JsonValue(std::move(members));
+  }
+  return json;
+}
+
+// How many marks a prompt has; all of them in what is quoted.
+std::size_t count_marks(const QuotedText& prompt) {
+  std::size_t marks = 0;
+  for (std::size_t at = prompt.text.find(kMark); at != std::string::npos;
+       at = prompt.text.find(kMark, at + 1)) {
+    ++marks;
+    const bool quoted = std::ranges::any_of(prompt.quoted, [&](const TextRange& range) {
+      return range.begin <= at && range.end >= at + kMark.size();
+    });
+    EXPECT_TRUE(quoted) << "at " << at << " of " << prompt.text;
+  }
+  return marks;
+}
+
+TEST_F(ChatTemplateGolden, WhatMessagesSayIsQuoted) {
+  std::size_t marks = 0;
+  for (const JsonValue& one : *golden_.find("conversations")->if_array()) {
+    const std::string name = *one.find("template")->if_string();
+    SCOPED_TRACE(name);
+    ChatOptions options;
+    options.now = golden_time();
+    options.add_generation_prompt = true;
+    JsonValue tools;
+    if (one.find("tools") != nullptr) {
+      tools = marked(*one.find("tools"));
+      options.tools = &tools;
+    }
+    const auto parsed = ChatTemplate::parse(read_source("chat/" + name), name, tokens_);
+    ASSERT_TRUE(parsed);
+    const auto prompt = parsed->render_quoted(marked(*one.find("messages")), options);
+    if (prompt) marks += count_marks(*prompt);
+  }
+  EXPECT_GT(marks, 1000U);
+}
+
+TEST_F(ChatTemplateGolden, WhatIsMadeOfAQuotationIsQuoted) {
+  std::size_t marks = 0;
+  ChatOptions options;
+  options.now = golden_time();
+  for (const auto& [name, value] : *golden_.find("values")->if_object()) {
+    options.variables[name] = marked(value);
+  }
+  const auto messages = parse_json(R"([{"role": "user", "content": "hi"}])", "messages");
+  for (const JsonValue& one : *golden_.find("expressions")->if_array()) {
+    const std::string& source = *one.find("template")->if_string();
+    SCOPED_TRACE(source);
+    const auto parsed = ChatTemplate::parse(source, "expression", tokens_);
+    if (!parsed) continue;
+    const auto prompt = parsed->render_quoted(*messages, options);
+    if (prompt) marks += count_marks(*prompt);
+  }
+  EXPECT_GT(marks, 300U);
+}
+
 // The budget of a rendering stops what does not end, not what is long: a megabyte of text in many
 // messages, and in few.
 TEST_F(ChatTemplateGolden, LongConversationsFitTheBudget) {
@@ -133,9 +217,10 @@ TEST_F(ChatTemplateGolden, LongConversationsFitTheBudget) {
 }
 
 TEST(ChatTemplate, CanBeInterrupted) {
-  const auto made = ChatTemplate::parse("{{ messages }}", "t");
+  const auto made = ChatTemplate::parse("{% for i in range(20000) %}{{ i }}{% endfor %}", "t");
   ASSERT_TRUE(made);
   const ChatMessage message{"user", "hi"};
+  EXPECT_TRUE(made->render({&message, 1}, {}));
   const auto text = made->render({&message, 1}, {.interrupted = [] { return true; }});
   ASSERT_FALSE(text);
   EXPECT_EQ(text.error().code(), ErrorCode::kInterrupted);
@@ -195,6 +280,14 @@ TEST_F(ChatTemplateFolder, NamedTemplates) {
   EXPECT_THAT(render(), HasSubstr("none of the templates is named 'default'"));
 }
 
+// A list of many templates of one name would be many syntax trees.
+TEST_F(ChatTemplateFolder, TheFirstOfANameCounts) {
+  write("tokenizer_config.json",
+        R"({"chat_template": [{"name": "default", "template": "first"},
+                              {"name": "default", "template": "{% not even parsed"}]})");
+  EXPECT_EQ(render(), "first");
+}
+
 TEST_F(ChatTemplateFolder, MistakesAreNamed) {
   EXPECT_THAT(render(), HasSubstr("has no chat template"));
   EXPECT_EQ(ChatTemplate::load(dir_.path()).error().code(), ErrorCode::kNotFound);
@@ -215,6 +308,66 @@ TEST_F(ChatTemplateFolder, MistakesAreNamed) {
   write("chat_template.jinja", "{{ messages[0].content.x.y }}");
   EXPECT_THAT(render(), HasSubstr("chat_template.jinja: line 1: a value of type str has no "
                                   "element 'x'"));
+}
+
+// The parts of a prompt that are not quoted, "|" where something is.
+std::string own_words(const std::string& source, const std::string& messages) {
+  const auto made = ChatTemplate::parse(source, "t", {{"bos_token", "<s>"}});
+  if (!made) return made.error().message();
+  const auto prompt = made->render_quoted(*parse_json(messages, "messages"));
+  if (!prompt) return prompt.error().message();
+  std::string out;
+  std::size_t end = 0;
+  for (const TextRange& range : prompt->quoted) {
+    out += prompt->text.substr(end, range.begin - end) + "|";
+    end = range.end;
+  }
+  return out + prompt->text.substr(end);
+}
+
+TEST(ChatTemplate, ATemplatesOwnWordsAreNotQuoted) {
+  const std::string message = R"([{"role": "user", "content": "  a<s>b  ", "n": 5}])";
+  const auto own = [&](const std::string& source) { return own_words(source, message); };
+  EXPECT_EQ(own("{{ bos_token }}{{ messages[0].content }}!"), "<s>|!");
+  EXPECT_EQ(own("{{ bos_token + messages[0].content|trim ~ '<s>' }}"), "<s>|<s>");
+  EXPECT_EQ(own("{{ ('<s>' + messages[0].content + '</s> ')|trim }}"), "<s>|</s>");
+  EXPECT_EQ(own("{{ ('<s>' + messages[0].content)[:4] }}"), "<s>|");
+  EXPECT_EQ(own("{{ ('<s>' + messages[0].content)[2] }}"), ">");
+  EXPECT_EQ(own("{{ ('<s>' + messages[0].content)[3] }}"), "|");
+  EXPECT_EQ(own("{{ ('<s>' + messages[0].content + '</s>').split('<s>') | join('<s>') }}"),
+            "<s>|<s>|</s>");
+  EXPECT_EQ(own("{{ messages[0].content.replace('a', '<s>') }}"), "|<s>|");
+  EXPECT_EQ(own("{{ '<s>x'.replace('x', messages[0].content) }}"), "<s>|");
+  EXPECT_EQ(own("{{ ['<s>', messages[0].content, '</s>'] | join }}"), "<s>|</s>");
+  EXPECT_EQ(own("{% set x %}<s>{{ messages[0].content }}{% endset %}{{ x|trim }}</s>"), "<s>|</s>");
+  EXPECT_EQ(own("{% macro m(x) %}<s>{{ x }}</s>{% endmacro %}{{ m(messages[0].content) }}"),
+            "<s>|</s>");
+  EXPECT_EQ(own("{{ ('<s>\n' + messages[0].content)|indent(2) }}"), "<s>\n  |");
+  EXPECT_EQ(own("{{ ('<s>' + messages[0].content)|truncate(6, true, '</s>', 0) }}"), "<s</s>");
+  EXPECT_EQ(own("{{ {'k': messages[0].content}|tojson }}"), R"({"k": "|"})");
+  EXPECT_EQ(own("{{ messages[0]|tojson }}"), R"({"|": "user", "|": "|", "|": 5})");
+  EXPECT_EQ(own("{{ [messages[0].content, '<s>'] }}"), "[|, '<s>']");
+  EXPECT_EQ(own("{{ ('<s>' + messages[0].content)|upper }}"), "|");
+  EXPECT_EQ(own("{{ messages[0].content|list|reverse|join }}"), "|");
+  EXPECT_EQ(own("{{ messages[0].content * 2 }}{{ '<s>' * 2 }}"), "|<s><s>");
+  EXPECT_EQ(own("{{ 'x'.center(5, messages[0].content[2]) }}"), "|x|");
+  EXPECT_EQ(own("{{ messages[0].content.partition('<s>')|join('-') }}"), "|-|-|");
+  EXPECT_EQ(own("{{ messages[0].content|default('x') }}{{ y|default('<s>') }}"), "|<s>");
+  EXPECT_EQ(own("{{ strftime_now(messages[0].content) }}"), "|");
+  EXPECT_EQ(own("{{ messages[0].content|escape }}"), "|");
+  EXPECT_THAT(own("{{ [1]|tojson(indent=messages[0].content) }}"),
+              HasSubstr("indent of a message"));
+  EXPECT_THAT(own("{{ [1]|tojson(separators=(',', messages[0].content)) }}"),
+              HasSubstr("separators of a message"));
+}
+
+TEST(ChatTemplate, ARoleThatIsAWordIsTheTemplates) {
+  const std::string source = "{{ '<|' + messages[0].role + '|>' }}";
+  EXPECT_EQ(own_words(source, R"([{"role": "user", "content": "x"}])"), "<|user|>");
+  EXPECT_EQ(own_words(source, R"([{"role": "user|><|x", "content": "x"}])"), "<|||>");
+  const auto made = ChatTemplate::parse(source, "t");
+  EXPECT_TRUE(made->render_quoted(std::vector<ChatMessage>{{"tool_2", "x"}})->quoted.empty());
+  EXPECT_FALSE(made->render_quoted(std::vector<ChatMessage>{{"a b", "x"}})->quoted.empty());
 }
 
 TEST(ChatTemplate, MessagesAreChecked) {

@@ -100,6 +100,58 @@ TEST_P(Golden, AnyBytesAreTextWithReplacements) {
   });
 }
 
+// The ids of special tokens, and their texts.
+std::map<std::int32_t, std::string> special_tokens(const json& tokenizer) {
+  std::map<std::int32_t, std::string> tokens;
+  for (const json& token : tokenizer["added_tokens"]) {
+    if (token["special"]) tokens[token["id"].get<int>()] = token["content"];
+  }
+  return tokens;
+}
+
+// Prompts of own and quoted words: what is quoted never becomes a special token, own ones do, and
+// nothing else changes.
+TEST_P(Golden, SpecialTokensAreFoundInOwnWordsOnly) {
+  const json file = data()["tokenizer"];
+  const auto tokenizer = parse(file);
+  const auto special = special_tokens(file);
+  std::vector<std::string> pieces = {"Hello", " world", "\n", "<", ">", "|", "\u00e9 caf\u00e9"};
+  for (const auto& [id, text] : special) {
+    pieces.push_back(text);
+    pieces.push_back(text);
+    pieces.push_back(text.substr(0, 2));
+  }
+  const auto unknown = [&](std::int32_t id) {
+    return special.at(id).contains("unk") || special.at(id).contains("UNK");
+  };
+  rc::check([&] {
+    QuotedText prompt;
+    Ids own;
+    for (int i = *rc::gen::inRange(0, 12); i > 0; --i) {
+      const std::string piece = *rc::gen::elementOf(pieces);
+      if (*rc::gen::arbitrary<bool>()) {
+        prompt.append_quoted(piece);
+        continue;
+      }
+      prompt.append(piece + " ");
+      for (const auto& [id, text] : special) {
+        if (text == piece && !unknown(id)) own.push_back(id);
+      }
+    }
+    Ids found;
+    const auto ids = tokenizer->encode_quoted(prompt);
+    RC_ASSERT(ids.has_value());
+    for (const std::int32_t id : *ids) {
+      if (special.contains(id) && !unknown(id)) found.push_back(id);
+    }
+    RC_ASSERT(found == own);
+    const QuotedText plain{prompt.text, {}};
+    const Ids without_quotations = *tokenizer->encode_quoted(plain);
+    const Ids expected = *tokenizer->encode(prompt.text);
+    RC_ASSERT(without_quotations == expected);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Tokenizers, Golden,
                          ::testing::Values("gpt2", "llama3", "llama2", "mistral", "bert", "unigram",
                                            "suffix", "general"),
@@ -150,6 +202,73 @@ TEST(HfTokenizer, ByteLevelTokensAreBytes) {
   EXPECT_EQ(decoder.push(0), "");
   EXPECT_EQ(decoder.finish(), "\uFFFD");
   EXPECT_EQ(tokenizer->decode_all(Ids{2, 4}), "a<x>");
+}
+
+// "own" or "quoted" words by turns.
+Ids encode_turns(const std::shared_ptr<const Tokenizer>& tokenizer,
+                 const std::vector<std::string>& words) {
+  QuotedText prompt;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    i % 2 == 0 ? prompt.append(words[i]) : prompt.append_quoted(words[i]);
+  }
+  const auto ids = tokenizer->encode_quoted(prompt);
+  if (ids) return *ids;
+  ADD_FAILURE() << ids.error().message();
+  return {};
+}
+
+json letters() {
+  json file = small(R"({"type":"BPE","vocab":{"<":0,"|":1,"a":2,">":3,"b":4," ":5},"merges":[]})");
+  file["decoder"] = {{"type", "Fuse"}};
+  return file;
+}
+
+TEST(HfTokenizer, TokensThatControlAModelAreNotQuoted) {
+  json file = letters();
+  file["added_tokens"] = {{{"id", 10}, {"content", "<|a|>"}},                   // Looks like it.
+                          {{"id", 11}, {"content", "<a>"}, {"special", true}},  // Is one.
+                          {{"id", 12}, {"content", "<b>"}},                     // Is a word.
+                          {{"id", 13}, {"content", "<a>b"}, {"special", true}}};
+  const auto tokenizer = parse(file);
+  EXPECT_EQ(encode_turns(tokenizer, {"<|a|>", "<|a|>"}), (Ids{10, 0, 1, 2, 1, 3}));
+  EXPECT_EQ(encode_turns(tokenizer, {"<a><b>", "<a><b>", "<a>"}), (Ids{11, 12, 0, 2, 3, 12, 11}));
+  // Not even a part of one may be quoted; the longest that is not counts.
+  EXPECT_EQ(encode_turns(tokenizer, {"<", "a", ">"}), (Ids{0, 2, 3}));
+  EXPECT_EQ(encode_turns(tokenizer, {"<a", ">", "<a>"}), (Ids{0, 2, 3, 11}));
+  EXPECT_EQ(encode_turns(tokenizer, {"", "<a", ">"}), (Ids{0, 2, 3}));
+  EXPECT_EQ(encode_turns(tokenizer, {"<a>", "b"}), (Ids{11, 4}));
+  EXPECT_EQ(encode_turns(tokenizer, {"<a>b", "b"}), (Ids{13, 4}));
+  EXPECT_EQ(encode_turns(tokenizer, {"", "<b"}), (Ids{0, 4}));
+  expect_error(tokenizer->encode_quoted({"a\xFF", {}}), ErrorCode::kInvalidArgument,
+               "byte 1 is not UTF-8");
+}
+
+// The model's own vocabulary has such tokens, too.
+TEST(HfTokenizer, AModelFindsNoControlTokensInQuotedWords) {
+  json file = small(R"({"type":"Unigram","unk_id":0,"vocab":[["?",0.0],["<s>",0.0],["<",-5.0],
+      ["s",-5.0],[">",-5.0],["a",-5.0],["s>",-6.0]]})");
+  file["added_tokens"] = {{{"id", 1}, {"content", "<s>"}, {"special", true}},
+                          {{"id", 0}, {"content", "?"}, {"special", true}}};
+  const auto tokenizer = parse(file);
+  EXPECT_EQ(*tokenizer->encode("a<s>"), (Ids{5, 1}));
+  EXPECT_EQ(encode_turns(tokenizer, {"<s>", "<s>a<s>", "<s>"}), (Ids{1, 2, 6, 5, 2, 6, 1}));
+  EXPECT_EQ(encode_turns(tokenizer, {"", "<s><s>\u00e9"}), (Ids{2, 6, 2, 6, 0}));  // Unknown.
+  EXPECT_EQ(encode_turns(tokenizer, {"", "a\u00e9"}), (Ids{5, 0}));
+}
+
+TEST(HfTokenizer, NormalizedControlTokensAreNotQuoted) {
+  json file = letters();
+  file["normalizer"] = {{"type", "Lowercase"}};
+  file["added_tokens"] = {
+      {{"id", 10}, {"content", "<A>"}, {"special", true}, {"normalized", true}}};
+  const auto tokenizer = parse(file);
+  EXPECT_EQ(*tokenizer->encode("b<A>"), (Ids{4, 10}));
+  EXPECT_EQ(encode_turns(tokenizer, {"b<A>", "b<A>", "<a>b"}), (Ids{4, 10, 4, 0, 2, 3, 10, 4}));
+  // A normalizer that changes what comes before: no token where it cannot be told.
+  file["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
+  file["added_tokens"][0]["content"] = "<a>";
+  EXPECT_EQ(encode_turns(parse(file), {"b<a> ", " "}), (Ids{4, 10}));
+  EXPECT_EQ(encode_turns(parse(file), {" ", "<a>"}), (Ids{0, 2, 3}));
 }
 
 TEST(HfTokenizer, WithoutDecoderTokensAreJoinedBySpaces) {
@@ -259,6 +378,29 @@ TEST(HfTokenizer, WhatTheVocabularyLacksIsAnErrorWithoutAnUnknownToken) {
   EXPECT_EQ(*parse(small(R"({"type":"BPE","vocab":{"ab":0}})"))->encode("z"), Ids{});
 }
 
+// \c\\ is one escape to PCRE2, and \K behind it once ended a match inside a character.
+TEST(HfTokenizer, PatternsThatOnceReadBeyondTheTextAreRefused) {
+  for (const std::string_view name : {"oob", "k1"}) {
+    const std::string path = "hostile/" + std::string(name) + ".json";
+    VOLTA_NEEDS_SHARED(path);
+    refuse(read_json(test::shared_path(path)), ErrorCode::kUnsupported,
+           R"('\c' at byte )" + std::string(name == "oob" ? "2" : "0"));
+  }
+}
+
+TEST(HfTokenizer, PatternsThatTakeForeverGiveUp) {
+  const std::string path = "hostile/re.json";
+  VOLTA_NEEDS_SHARED(path);
+  const auto tokenizer = parse(read_json(test::shared_path(path)));
+  std::string text;
+  for (int i = 0; i < 2'000; ++i) text += std::string(30, 'a') + "b";
+  const auto ids = tokenizer->encode(text);
+  ASSERT_FALSE(ids);
+  EXPECT_EQ(ids.error().code(), ErrorCode::kInvalidFile);
+  EXPECT_NE(ids.error().message().find("pre_tokenizer"), std::string::npos)
+      << ids.error().message();
+}
+
 TEST(HfTokenizer, BrokenPartsAreRefused) {
   const auto invalid = ErrorCode::kInvalidFile;
   const auto unsupported = ErrorCode::kUnsupported;
@@ -288,12 +430,13 @@ TEST(HfTokenizer, BrokenPartsAreRefused) {
   bad("post_processor", R"({"type":"Other"})", unsupported, "post-processor Other");
   bad("normalizer", R"({"type":"Replace","pattern":{"Regex":"("},"content":""})", invalid,
       "pattern '('");
-  bad("normalizer", R"({"type":"Replace","pattern":{"Regex":"[a&&b]"},"content":""})", unsupported,
-      "'&&'");
+  bad("normalizer", R"({"type":"Replace","pattern":{"Regex":"a\\Kb"},"content":""})", unsupported,
+      R"('\K' at byte 1 is not supported)");
   bad("pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"\\h"},"behavior":"Isolated"})",
       unsupported, "\\h");
-  bad("pre_tokenizer", R"({"type":"Split","pattern":{"Regex":"[a[b]]"},"behavior":"Isolated"})",
-      unsupported, "[ inside");
+  bad("pre_tokenizer",
+      R"({"type":"Split","pattern":{"Regex":"[[:alpha:]]"},"behavior":"Isolated"})", unsupported,
+      "'[:' at byte 1");
   bad("pre_tokenizer", R"({"type":"Split","pattern":{"String":"a"},"behavior":"Other"})", invalid,
       "behavior 'Other'");
   bad("pre_tokenizer", R"({"type":"Metaspace","replacement":"ab"})", invalid, "not one character");

@@ -6,8 +6,11 @@
 #include <map>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "device/helpers.h"
 #include "io/adapter.h"
+#include "io/gguf/gguf_bytes.h"
+#include "io/gguf/gguf_convert.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
 #include "support/shared_data.h"
@@ -102,6 +105,26 @@ TEST_F(ModelCheckTest, GoodModelsOfOthersHaveNone) {
     if (!config && config.error().code() == ErrorCode::kUnsupported) continue;
     EXPECT_THAT(findings(entry.path().string()), IsEmpty()) << entry.path();
   }
+}
+
+// Other programs may write to a file while it is read: that is a finding, not the end of the
+// process.
+TEST_F(ModelCheckTest, AFileThatIsCutWhileItIsReadIsAFinding) {
+  install_mapping_guard();
+  make(small_llama());
+  const auto size = std::filesystem::file_size(weights_);
+  auto pool = ThreadPool::create(2);
+  std::int64_t calls = 0;
+  const auto checked = check_model(folder_, *pool, [&](std::int64_t, std::int64_t) {
+    if (++calls == 3) std::filesystem::resize_file(weights_, 4096);
+    return true;
+  });
+  ASSERT_TRUE(checked) << checked.error().message();
+  ASSERT_EQ(checked->findings.size(), 1u);
+  EXPECT_EQ(checked->findings.front().kind, Finding::Kind::kInvalid);
+  EXPECT_EQ(checked->findings.front().where, "model.safetensors");
+  EXPECT_THAT(checked->findings.front().what,
+              HasSubstr("was cut from " + std::to_string(size) + " to 4096 bytes"));
 }
 
 TEST_F(ModelCheckTest, EveryTensorThatDoesNotFitIsNamed) {
@@ -347,11 +370,152 @@ TEST_F(ModelCheckTest, CanBeInterruptedAndNeedsAFolder) {
   expect_error(check_model(dir_.file("none"), *pool), ErrorCode::kNotFound, "none");
   make(small_llama());
   std::int64_t calls = 0;
-  expect_error(check_model(folder_, *pool, [&](std::int64_t) { return ++calls < 3; }),
+  expect_error(check_model(folder_, *pool, [&](std::int64_t, std::int64_t) { return ++calls < 3; }),
                ErrorCode::kInterrupted, "interrupted after");
   EXPECT_EQ(calls, 3);
   EXPECT_EQ(finding_name(Finding::Kind::kInvalid), "invalid");
   EXPECT_EQ(finding_name(Finding::Kind::kContradiction), "contradiction");
+}
+
+// A header that explains 100 GiB, and a sparse file that has them.
+std::string sparse_tensor(const std::string& name, std::int64_t rows, std::int64_t columns) {
+  const std::string size = std::to_string(4 * rows * columns);
+  return "{\"" + name + R"(":{"dtype":"F32","shape":[)" + std::to_string(rows) + "," +
+         std::to_string(columns) + R"(],"data_offsets":[0,)" + size + "]}}";
+}
+void write_sparse(const std::string& path, const std::string& header, std::int64_t data_bytes) {
+  const std::uint64_t length = header.size();
+  std::ofstream file(path, std::ios::binary);
+  file << as_text(object_bytes(length)) << header;
+  file.close();
+  std::filesystem::resize_file(path, 8 + header.size() + static_cast<std::size_t>(data_bytes));
+}
+
+TEST_F(ModelCheckTest, TensorsThatDoNotFitAreNotRead) {
+  make(small_llama());
+  constexpr std::int64_t kRows = std::int64_t{25} << 20, kColumns = 1024;  // 100 GiB.
+  write_sparse(weights_, sparse_tensor("model.embed_tokens.weight", kRows, kColumns),
+               4 * kRows * kColumns);
+  const ModelCheck checked = check(folder_);
+  EXPECT_EQ(checked.bytes, 0);
+  EXPECT_THAT(findings(folder_),
+              testing::Contains(HasSubstr("f32[26214400, 1024]; the config asks for")));
+  // Nor the biases that the model lacks, when they are longer than such a bias.
+  TransformerConfig config = small_llama();
+  config.position = PositionKind::kLearned;
+  config.norm = NormKind::kLayer;
+  config.ffn_kind = FfnKind::kMlp;
+  config.activation = Activation::kGelu;
+  config.kv_heads = 4;
+  make(config);
+  write_sparse(weights_, sparse_tensor("transformer.h.0.ln_1.bias", kRows, kColumns),
+               4 * kRows * kColumns);
+  EXPECT_EQ(check(folder_).bytes, 0);
+  expect_error(load_model(folder_, test::cpu(1)), ErrorCode::kInvalidFile,
+               "'transformer.h.0.ln_1.bias' f32[26214400, 1024] belongs to no parameter");
+}
+
+TEST_F(ModelCheckTest, AskedOftenHoweverLargeATensorIs) {
+  make(small_llama());
+  std::filesystem::remove(dir_.file("config.json"));  // Nothing says that it does not fit.
+  constexpr std::int64_t kRows = std::int64_t{25} << 20, kColumns = 1024;
+  write_sparse(weights_, sparse_tensor("model.embed_tokens.weight", kRows, kColumns),
+               4 * kRows * kColumns);
+  auto pool = ThreadPool::create(1);
+  std::vector<std::int64_t> told;
+  const auto go_on = [&](std::int64_t bytes, std::int64_t all) {
+    EXPECT_EQ(all, 4 * kRows * kColumns);
+    told.push_back(bytes);
+    return told.size() < 4;
+  };
+  expect_error(check_model(folder_, *pool, go_on), ErrorCode::kInterrupted, "interrupted after");
+  EXPECT_THAT(told, ElementsAre(0, 32 << 20, 64 << 20, 96 << 20));
+}
+
+// Where pieces meet, places still count from the tensor's beginning.
+TEST_F(ModelCheckTest, PlacesCountFromTheTensorsBeginning) {
+  make(small_llama());
+  std::filesystem::remove(dir_.file("config.json"));
+  constexpr std::int64_t kElements = std::int64_t{17} << 20;
+  Tensor large = *Tensor::zeros(test::f32(Shape(kElements)));
+  (*large.mutable_values<float>())[kElements - 1] = NAN;
+  ASSERT_TRUE(write_safetensors(weights_, {{"large", large}}));
+  EXPECT_THAT(findings(folder_),
+              testing::Contains(HasSubstr("has 1 NaN and 0 infinite values, the first at element " +
+                                          std::to_string(kElements - 1))));
+}
+
+class GgufCheck : public testing::Test {
+ protected:
+  std::vector<std::string> findings(const std::string& path) { return volta::findings(path); }
+  // A copy of a model, with some of its bytes changed.
+  std::string changed(std::size_t at, std::string_view bytes) {
+    std::string text = *read_text_file(test::gguf_data("llama.gguf"));
+    text.replace(at, bytes.size(), bytes);
+    const std::string path = dir_.file("changed.gguf");
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
+  }
+  test::TempDir dir_;
+};
+
+TEST_F(GgufCheck, GoodOnesHaveNoFindings) {
+  for (const std::string name : {"llama.gguf", "qwen2.gguf", "qwen3.gguf", "gpt2.gguf"}) {
+    const std::string path = test::gguf_data(name);
+    EXPECT_THAT(findings(path), IsEmpty()) << name;
+    const ModelCheck good = check(path);
+    EXPECT_EQ(good.tensors, std::ssize(test::open_gguf(path).tensors()));
+    EXPECT_GT(good.bytes, 0);
+    EXPECT_EQ(good.has_tokenizer, load_tokenizer(path).has_value()) << name;
+    EXPECT_THAT(good.weight_files, ElementsAre("gguf_" + name));
+  }
+}
+
+TEST_F(GgufCheck, ValuesAndStructureAreLookedAt) {
+  const GgufFile file = test::open_gguf(test::gguf_data("llama.gguf"));
+  const GgufTensor* norm = file.find_tensor("output_norm.weight");
+  ASSERT_NE(norm, nullptr);
+  ASSERT_EQ(norm->type, GgmlType::kF32);
+  EXPECT_THAT(findings(changed(static_cast<std::size_t>(norm->offset) + 8, {"\0\0\xc0\x7f", 4})),
+              ElementsAre(HasSubstr("changed.gguf: tensor 'output_norm.weight' F32[")));
+  const std::string key = "llama.block_count";
+  const std::size_t at = read_text_file(test::gguf_data("llama.gguf"))->find(key) + key.size() + 4;
+  EXPECT_THAT(findings(changed(at, {"\x63\0\0\0", 4})),
+              testing::Contains(HasSubstr("99 blocks are claimed")));
+  EXPECT_THAT(findings(changed(at, {"\x02\0\0\0", 4})),
+              testing::Contains(HasSubstr("is missing; the metadata asks for")));
+  EXPECT_THAT(findings(changed(0, "GGML")), ElementsAre(HasSubstr("this is no GGUF file")));
+  auto pool = ThreadPool::create(1);
+  expect_error(check_model(dir_.file("none.gguf"), *pool), ErrorCode::kNotFound, "none.gguf");
+  expect_error(check_model(test::gguf_data("llama.gguf"), *pool,
+                           [](std::int64_t, std::int64_t) { return false; }),
+               ErrorCode::kInterrupted, "interrupted");
+}
+
+// Scales of quantised blocks, too.
+TEST_F(GgufCheck, ScalesOfBlocksAreLookedAt) {
+  const std::string folder = dir_.file("folder"), quantised = dir_.file("q.gguf");
+  const auto go_on = [](std::size_t, std::size_t) { return true; };
+  ASSERT_TRUE(gguf_to_folder(test::gguf_data("llama.gguf"), folder, DType::kF32, false, go_on));
+  for (const GgmlType type : {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1}) {
+    ASSERT_TRUE(folder_to_gguf(folder, quantised, type, true, go_on));
+    EXPECT_THAT(findings(quantised), IsEmpty());
+    std::size_t at = 0;
+    {
+      const GgufFile file = test::open_gguf(quantised);
+      const GgufTensor* up = file.find_tensor("blk.0.ffn_up.weight");
+      ASSERT_EQ(up->type, type);
+      at = static_cast<std::size_t>(up->offset + 2 * ggml_type_info(type).block_bytes);
+    }
+    std::fstream file(quantised, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(at));
+    file.write("\x00\x7c", 2);  // An infinite scale.
+    file.close();
+    EXPECT_THAT(findings(quantised), ElementsAre(HasSubstr("'blk.0.ffn_up.weight'")));
+    expect_error(gguf_to_folder(quantised, dir_.file("refused"), DType::kF32, false, go_on),
+                 ErrorCode::kNonFinite, "mlp.up_proj.weight' holds NaN or infinity");
+    EXPECT_FALSE(path_exists(dir_.file("refused")));
+  }
 }
 
 }  // namespace

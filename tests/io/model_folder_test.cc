@@ -227,6 +227,24 @@ TEST(SaveModel, WritesTheBiasesThatOtherToolsExpect) {
   EXPECT_EQ(file->metadata().at("format"), "pt");
 }
 
+// Without it transformers takes GPT-2's tokenizer class, which drops the spaces of a char
+// vocabulary.
+TEST(SaveModel, TellsTransformersToTakeTheTokenizerAsItIs) {
+  const auto model = Transformer::random(small(), 3, test::cpu(1));
+  for (const auto& tokenizer : {make_byte_tokenizer(), *make_char_tokenizer("abc")}) {
+    const test::TempDir dir;
+    ASSERT_TRUE(save_model(dir.path(), *model, tokenizer.get()));
+    const auto text = read_text_file(dir.file("tokenizer_config.json"));
+    ASSERT_TRUE(text);
+    EXPECT_EQ(*text,
+              "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
+              "  \"clean_up_tokenization_spaces\": false,\n"
+              "  \"model_max_length\": " +
+                  std::to_string(small().context) + "\n}\n");
+    EXPECT_EQ((*load_tokenizer(dir.path()))->kind(), tokenizer->kind());
+  }
+}
+
 TEST(SaveModel, FailuresLeaveTheOldFiles) {
   const test::TempDir dir;
   const auto model = Transformer::random(small(), 3, test::cpu(1));

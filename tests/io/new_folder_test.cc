@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/file.h"
 #include "support/file_faults.h"
@@ -36,6 +39,118 @@ TEST(NewFolder, TellsWhetherItsPlaceCanBeTaken) {
   EXPECT_EQ(code_of(dir.file("new")), ErrorCode::kIo);
   // Nothing of the trials is left: empty, full, file, parents.
   EXPECT_EQ(list_directory(dir.path())->size(), 4u);
+}
+
+class NewFolderTest : public testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return dir_.file(name); }
+  static void fill(const NewFolder& folder) {
+    for (const char* name : {"config.json", "model.safetensors", "vocab.txt"}) {
+      ASSERT_TRUE(write_file_atomic(join_path(folder.path(), name), name));
+    }
+  }
+  static std::vector<std::string> names(const std::string& path) { return *list_directory(path); }
+  const std::vector<std::string> whole_ = {"config.json", "model.safetensors", "vocab.txt"};
+
+  test::TempDir dir_;
+};
+
+TEST_F(NewFolderTest, TakesItsNameOrLeavesNothing) {
+  {
+    auto folder = NewFolder::create(file("a/new"));
+    ASSERT_TRUE(folder);
+    fill(*folder);
+    ASSERT_TRUE(folder->publish());
+  }
+  EXPECT_EQ(names(file("a/new")), whole_);
+  {
+    auto folder = NewFolder::create(file("a/other"));
+    ASSERT_TRUE(folder);
+    fill(*folder);
+  }
+  EXPECT_EQ(names(file("a")), std::vector<std::string>{"new"});
+}
+
+TEST_F(NewFolderTest, ALinkToAnEmptyFolderStandsForIt) {
+  std::filesystem::create_directories(file("real/empty"));
+  std::filesystem::create_directory_symlink("real/empty", file("link"));
+  auto folder = NewFolder::create(file("link"));
+  ASSERT_TRUE(folder) << folder.error().message();
+  fill(*folder);
+  ASSERT_TRUE(folder->publish());
+  EXPECT_TRUE(is_link(file("link")));
+  EXPECT_EQ(names(file("real/empty")), whole_);
+  EXPECT_EQ(names(file("real")), std::vector<std::string>{"empty"});
+  EXPECT_EQ(names(dir_.path()), (std::vector<std::string>{"link", "real"}));
+  std::filesystem::create_directory_symlink("nowhere", file("dangling"));
+  const auto refused = NewFolder::create(file("dangling"));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kIo);
+}
+
+// A mount point cannot be renamed over (EBUSY), a parent that belongs to others not be written.
+TEST_F(NewFolderTest, AFolderThatCannotBeReplacedIsFilled) {
+  for (const auto& [call, error_number] :
+       {std::pair{test::FileCall::kRename, EBUSY}, {test::FileCall::kMkdir, EACCES}}) {
+    std::filesystem::remove_all(file("out"));
+    std::filesystem::create_directory(file("out"));
+    test::FaultyFileOps faults;
+    faults.fail(call, 1, error_number, 1);
+    const ScopedFileOps scope(faults);
+    auto folder = NewFolder::create(file("out"));
+    ASSERT_TRUE(folder) << folder.error().message();
+    EXPECT_EQ(parent_path(folder->path()), file("out"));
+    fill(*folder);
+    ASSERT_TRUE(folder->publish());
+    folder = std::unexpected(Error(ErrorCode::kIo, "gone"));
+    EXPECT_EQ(names(file("out")), whole_);
+    EXPECT_EQ(names(dir_.path()), std::vector<std::string>{"out"});
+  }
+}
+
+TEST_F(NewFolderTest, AFolderThatCannotBeFilledStaysEmpty) {
+  for (int failing = 5; failing <= 7; ++failing) {  // After the trial and fill()'s three.
+    std::filesystem::remove_all(file("out"));
+    std::filesystem::create_directory(file("out"));
+    test::FaultyFileOps faults;
+    faults.fail(test::FileCall::kRename, 1, EBUSY, 1);
+    const ScopedFileOps scope(faults);
+    {
+      auto folder = NewFolder::create(file("out"));
+      ASSERT_TRUE(folder);
+      fill(*folder);
+      faults.fail(test::FileCall::kRename, failing, EIO, 1);
+      const Status published = folder->publish();
+      ASSERT_FALSE(published) << failing;
+      EXPECT_EQ(published.error().code(), ErrorCode::kIo);
+    }
+    EXPECT_TRUE(names(file("out")).empty()) << failing;
+  }
+  // Nor is anything replaced that came meanwhile.
+  test::FaultyFileOps faults;
+  faults.fail(test::FileCall::kRename, 1, EBUSY, 1);
+  const ScopedFileOps scope(faults);
+  {
+    auto folder = NewFolder::create(file("out"));
+    ASSERT_TRUE(folder);
+    fill(*folder);
+    ASSERT_TRUE(write_file_atomic(file("out/vocab.txt"), "somebody's"));
+    EXPECT_FALSE(folder->publish());
+  }
+  EXPECT_EQ(names(file("out")), std::vector<std::string>{"vocab.txt"});
+  EXPECT_EQ(*read_text_file(file("out/vocab.txt")), "somebody's");
+}
+
+TEST_F(NewFolderTest, WhatAKilledOneLeftGoes) {
+  for (const char* place : {"new", "empty/empty"}) {
+    std::filesystem::create_directories(file("empty"));
+    const std::string left = TemporaryFolder::create(file(place))->path();
+    std::filesystem::create_directories(left + "/deep");
+    EXPECT_TRUE(check_new_folder(parent_path(place) == "empty" ? file("empty") : file(place)));
+    EXPECT_FALSE(path_exists(left));
+    EXPECT_EQ(names(dir_.path()), std::vector<std::string>{"empty"});
+    EXPECT_TRUE(names(file("empty")).empty());
+  }
 }
 
 }  // namespace

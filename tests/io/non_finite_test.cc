@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -57,6 +58,26 @@ TEST(NonFinite, AnyAddressWillDo) {
   std::vector<std::byte> shifted(source.size() + 1);
   std::copy(source.begin(), source.end(), shifted.begin() + 1);
   expect(count(std::span<const std::byte>(shifted).subspan(1), DType::kF32), 1, 0, 99'998);
+}
+
+TEST(NonFinite, PartsAddUp) {
+  NonFinite sum;
+  sum.add({.nans = 0, .infinities = 0, .first = -1}, 0);
+  EXPECT_EQ(sum.first, -1);
+  sum.add({.nans = 1, .infinities = 2, .first = 5}, 100);
+  sum.add({.nans = 1, .infinities = 0, .first = 0}, 200);
+  expect(sum, 2, 2, 105);
+}
+
+TEST(NonFinite, ValuesMayComeFromAFunction) {
+  const auto read = [](std::int64_t first, std::span<float> values) {
+    std::ranges::fill(values, 1.0f);
+    if (first == 2 * 4096) values[7] = INFINITY;
+    if (first == 4 * 4096) values.back() = std::nanf("");
+  };
+  auto pool = ThreadPool::create(2);
+  expect(count_non_finite(5 * 4096 - 3, *pool, read), 1, 1, 2 * 4096 + 7);
+  expect(count_non_finite(0, *pool, read), 0, 0, -1);
 }
 
 }  // namespace

@@ -8,7 +8,9 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "device/helpers.h"
+#include "io/model_check.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
 #include "io/weight_files.h"
@@ -58,6 +60,29 @@ class QuantizeModel : public testing::TestWithParam<bool> {
   std::shared_ptr<CpuDevice> device_ = test::cpu(2);
 };
 INSTANTIATE_TEST_SUITE_P(Families, QuantizeModel, testing::Bool());
+
+TEST_P(QuantizeModel, AFileThatIsCutOrReplacedMeanwhileMakesNoModel) {
+  install_mapping_guard();
+  const std::string weights = from_ + "/model.safetensors";
+  std::filesystem::copy_file(weights, dir_.file("copy"));
+  const auto quantize = [&](auto change) {
+    std::int64_t calls = 0;
+    return quantize_model(from_, to_, {.quant = Quant::kInt8}, *device_,
+                          [&](const QuantizedTensor&, std::int64_t) {
+                            if (++calls == 2) change();
+                            return true;
+                          });
+  };
+  expect_error(quantize([&] { std::filesystem::resize_file(weights, 4096); }),
+               ErrorCode::kInvalidFile, "was cut");
+  EXPECT_FALSE(path_exists(to_));
+  std::filesystem::remove(weights);
+  std::filesystem::copy_file(dir_.file("copy"), weights);
+  expect_error(quantize([&] { std::filesystem::rename(dir_.file("copy"), weights); }),
+               ErrorCode::kInvalidFile, "was changed");
+  EXPECT_FALSE(path_exists(to_));
+  EXPECT_TRUE(quantize([] {}));
+}
 
 TEST_P(QuantizeModel, RunsAsWeightsRoundedWhileLoading) {
   for (const WeightFormat format :
@@ -149,10 +174,34 @@ TEST_P(QuantizeModel, DamagedIntegersAreRefused) {
       ErrorCode::kInvalidFile, name);
   expect_error(load_with("int4 by 32" + std::string(GetParam() ? ", transposed" : "")),
                ErrorCode::kInvalidFile, name);
+  // Other integers that take as many bytes.
+  expect_error(load_with("int4 by 128" + std::string(GetParam() ? ", transposed" : "")),
+               ErrorCode::kInvalidFile, "in blocks longer than the 64 elements");
   auto without = metadata;
   without.erase(quant_key(name));
   ASSERT_TRUE(write_safetensors(path, tensors, without));
   expect_error(load_model(to_, device_), ErrorCode::kInvalidFile, "u8[");
+}
+
+// The blocks of a square weight may be said to go along either axis; models read one.
+TEST_P(QuantizeModel, BlocksAlongTheOtherAxisAreRefused) {
+  ASSERT_TRUE(quantize_model(from_, to_, {.quant = Quant::kInt8}, *device_));
+  const std::string path = join_path(to_, "model.safetensors");
+  const auto tensors = *SafetensorsFile::open(path)->load_all();
+  auto metadata = SafetensorsFile::open(path)->metadata();
+  const std::string name =
+      GetParam() ? "model.layers.1.self_attn.o_proj.weight" : "transformer.h.1.attn.c_proj.weight";
+  ASSERT_EQ(metadata.at(quant_key(name)), GetParam() ? "int8 by 64, transposed" : "int8 by 64");
+  metadata.at(quant_key(name)) = GetParam() ? "int8 by 64" : "int8 by 64, transposed";
+  ASSERT_TRUE(write_safetensors(path, tensors, metadata));
+  for (const bool packed : {true, false}) {
+    expect_error(load_model(to_, device_, {.packed = packed}), ErrorCode::kInvalidFile,
+                 "tensor '" + name + "' is stored as integers in blocks along the other axis");
+  }
+  auto pool = ThreadPool::create(1);
+  const auto checked = check_model(to_, *pool);
+  ASSERT_TRUE(checked);
+  EXPECT_EQ(std::ranges::count(checked->findings, Finding::Kind::kInvalid, &Finding::kind), 1);
 }
 
 }  // namespace

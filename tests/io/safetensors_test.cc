@@ -1,5 +1,6 @@
 #include "io/safetensors.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -10,6 +11,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "device/helpers.h"
+#include "support/alloc_counter.h"
 #include "support/fault_device.h"
 #include "support/file_faults.h"
 #include "support/temp_dir.h"
@@ -143,6 +145,40 @@ TEST(SafetensorsHeader, ManyTensorsAreReadInTime) {
   const auto parsed = parse(file_of(header + "}"));
   ASSERT_TRUE(parsed) << parsed.error().message();
   EXPECT_EQ(parsed->entries.size(), 100000u);
+}
+
+// However long an array of a header is, memory stays in proportion to the header.
+TEST(SafetensorsHeader, AMillionDimensionsCostLittle) {
+  if (!test::can_count_allocations()) GTEST_SKIP() << "allocations cannot be counted here";
+  std::string shape = "[1";
+  for (int i = 1; i < 1'000'000; ++i) shape += ",1";
+  const std::string bytes = file_of(R"({"a":)" + entry("F32", shape + "]", 0, 4) + "}", 4);
+  const test::AllocationCounter counter;
+  const auto header = parse(bytes);
+  const std::int64_t calls = counter.count();
+  const std::int64_t asked = counter.bytes();
+  expect_error(header, ErrorCode::kInvalidFile, "an array has more elements than the 64 allowed");
+  EXPECT_LT(calls, 100);
+  // simdjson asks for 17 bytes a byte of text, of which it touches what it needs.
+  EXPECT_LT(asked, 24 * std::ssize(bytes));
+}
+
+// The same for good ones: names, shapes and places of 20,000 tensors.
+TEST(SafetensorsHeader, GoodEntriesMakeNoPaths) {
+  if (!test::can_count_allocations()) GTEST_SKIP() << "allocations cannot be counted here";
+  constexpr int kTensors = 20'000;
+  std::string header = "{";
+  for (int i = 0; i < kTensors; ++i) {
+    header += (i == 0 ? "" : ",") + fmt::format("\"model.layers.{}.self_attn.q_proj.weight\":", i) +
+              entry("U8", "[1,1,1]", i, i + 1);
+  }
+  const std::string bytes = file_of(header + "}", kTensors);
+  const test::AllocationCounter counter;
+  const auto parsed = parse(bytes);
+  const std::int64_t calls = counter.count();
+  ASSERT_TRUE(parsed) << parsed.error().message();
+  // Of the value: the key, its members, their long keys, two lists. Of the entry: lists, the name.
+  EXPECT_LT(calls, 14 * kTensors);
 }
 
 class SafetensorsFileTest : public testing::Test {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "device/helpers.h"
 #include "device/tensor_ops.h"
 #include "io/model_folder.h"
@@ -214,6 +215,22 @@ TEST(WeightFiles, LoadsAShardedModelOfOthers) {
   const auto files = open_weight_files(test::shared_path("models/llama3-tiny-bf16-sharded"));
   ASSERT_TRUE(files) << files.error().message();
   EXPECT_EQ(files->size(), 3u);
+}
+
+TEST(WeightFilesThatChange, AreNoModel) {
+  install_mapping_guard();
+  const test::TempDir dir;
+  const auto device = test::cpu(1);
+  const auto model = Transformer::random(small(true), 3, device);
+  ASSERT_TRUE(save_model(dir.path(), *model, nullptr));
+  auto files = WeightFiles::open(dir.path(), small(true));
+  ASSERT_TRUE(files);
+  EXPECT_TRUE(files->check_unchanged());
+  const std::string path = dir.file("model.safetensors");
+  const auto file = SafetensorsFile::open(path);
+  std::filesystem::resize_file(path, 4096);
+  expect_error(Transformer::load(small(true), *files, device), ErrorCode::kInvalidFile, "was cut");
+  expect_error(file->load_all(), ErrorCode::kInvalidFile, "was cut");
 }
 
 }  // namespace

@@ -565,5 +565,32 @@ TEST(Generator, TheCachePaysOff) {
   EXPECT_LT(3.0 * median(true), median(false));
 }
 
+// The device gives up a step or a part of a prompt: what was drawn before stays.
+TEST(Generator, IsInterruptedWithinAStep) {
+  std::int64_t asked = 0, allowed = 0;
+  const auto device = CpuDevice::create(
+      {.threads = 1, .interrupted = [&] { return allowed > 0 && ++asked > allowed; }});
+  ASSERT_TRUE(device);
+  const Transformer model = test::lively_model(test::llama_config(), *device);
+  Generator generator = must(Generator::create(model, {}));
+  const std::vector<GenerationRequest> requests = {request(20, 6)};
+  allowed = std::int64_t{1} << 40;
+  const Results whole = must(generator.generate(requests));
+  const std::int64_t all = asked;
+  std::size_t most = 0;
+  for (std::int64_t stop = 1; stop < all; stop += all / 7 + 1) {
+    asked = 0;
+    allowed = stop;
+    const Results cut = must(generator.generate(requests));
+    allowed = 0;
+    EXPECT_EQ(cut[0].reason, StopReason::kCancelled);
+    ASSERT_LT(cut[0].tokens.size(), whole[0].tokens.size());
+    EXPECT_TRUE(std::equal(cut[0].tokens.begin(), cut[0].tokens.end(), whole[0].tokens.begin()));
+    most = std::max(most, cut[0].tokens.size());
+    expect_equal(must(generator.generate(requests)), whole);
+  }
+  EXPECT_GT(most, 2U);
+}
+
 }  // namespace
 }  // namespace volta

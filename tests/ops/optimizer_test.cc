@@ -49,8 +49,9 @@ std::vector<OpCase> cases(const GlobalNorm&) {
   all.push_back(norm("not_reached", 1e6f, list({3}), uniform(-1, 1)));
   all.push_back(norm("off", 0.0f, list({3}), uniform(-1, 1)));
   all.push_back(norm("zero", 1.0f, list({3}), list({0})));
-  all.push_back(norm("tiny", 1.0f, list({3}), list({1e-30})));  // Squares underflow in f32.
-  all.push_back(norm("huge", 1.0f, list({3}), list({1e30})));   // And overflow.
+  all.push_back(norm("tiny", 1.0f, list({3}), list({1e-30})));       // Squares underflow in f32.
+  all.push_back(norm("huge", 1.0f, list({3}), list({1e30})));        // And overflow.
+  all.push_back(norm("beyond_f32", 1.0f, list({3}), list({3e38})));  // Finite, but not their norm.
   all.push_back(norm("nan_loss", 1.0f, list({NAN}), uniform(-1, 1)));
   all.push_back(norm("infinite_loss", 1.0f, list({INFINITY}), uniform(-1, 1)));
   all.push_back(OpCase("loss_only", GlobalNorm{1.0f}).in(f32({1}), list({3})));

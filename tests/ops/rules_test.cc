@@ -198,6 +198,16 @@ TEST(Cost, BytesFollowWhatMoves) {
   EXPECT_EQ(cost_of(Reshape{Shape(6)}, {f32({2, 3})}).bytes, 0);
   EXPECT_EQ(cost_of(Slice{0, 1, 2}, {f32({100, 3})}).bytes, 2 * 24);
   EXPECT_EQ(cost_of(Embedding{}, {bf16({1000, 4}), i32({3})}).bytes, 3 * 4 * 2 + 12 + 48);
+  const TensorSpec int8 = {DType::kF32,
+                           Shape(96, 64),
+                           {.packing = Packing::kPanels,
+                            .transposed = true,
+                            .width = 16,
+                            .group = 4,
+                            .quant = Quant::kInt8,
+                            .block = 32}};
+  ASSERT_TRUE(infer(Embedding{}, Specs{int8, i32({3})}));
+  EXPECT_EQ(cost_of(Embedding{}, {int8, i32({3})}).bytes, 3 * 2 * 34 + 12 + 3 * 64 * 4);
   EXPECT_EQ(cost_of(GatherRows{}, {f32({2, 50, 4}), i32({2})}).bytes, 2 * 32 + 8);
   EXPECT_EQ(cost_of(Fill{}, {f32({8})}).bytes, 32);
   EXPECT_EQ(cost_of(Accumulate{}, {f32({8}), f32({8})}).bytes, 3 * 32);

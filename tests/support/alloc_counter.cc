@@ -18,12 +18,14 @@
 namespace {
 
 constinit std::atomic<int64_t> g_allocations{0};
+constinit std::atomic<int64_t> g_bytes{0};
 
 }  // namespace
 
 namespace volta::test {
 
 int64_t allocation_count() { return g_allocations.load(std::memory_order_relaxed); }
+int64_t allocated_bytes() { return g_bytes.load(std::memory_order_relaxed); }
 
 #if defined(VOLTA_HAS_SANITIZER_MALLOC)
 bool can_count_allocations() { return false; }
@@ -35,6 +37,15 @@ bool can_count_allocations() { return true; }
 
 #if !defined(VOLTA_HAS_SANITIZER_MALLOC)
 
+namespace {
+
+void count(size_t bytes) {
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  g_bytes.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+}
+
+}  // namespace
+
 extern "C" {
 
 void* __libc_malloc(size_t size);
@@ -44,22 +55,22 @@ void* __libc_memalign(size_t alignment, size_t size);
 void __libc_free(void* block);
 
 void* malloc(size_t size) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  count(size);
   return __libc_malloc(size);
 }
 
-void* calloc(size_t count, size_t size) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  return __libc_calloc(count, size);
+void* calloc(size_t items, size_t size) {
+  count(items * size);
+  return __libc_calloc(items, size);
 }
 
 void* realloc(void* old, size_t size) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  count(size);
   return __libc_realloc(old, size);
 }
 
 void* memalign(size_t alignment, size_t size) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  count(size);
   return __libc_memalign(alignment, size);
 }
 

@@ -9,8 +9,9 @@ namespace volta::test {
 /// False in sanitizer builds, whose own malloc cannot be replaced: skip the test.
 bool can_count_allocations();
 
-/// Calls since the process started.
+/// Calls since the process started, and the bytes that they asked for.
 int64_t allocation_count();
+int64_t allocated_bytes();
 
 /// Calls since this was made:
 ///   AllocationCounter counter;
@@ -18,11 +19,14 @@ int64_t allocation_count();
 ///   const int64_t n = counter.count();  // Read it before EXPECT_EQ, which may allocate.
 class AllocationCounter {
  public:
-  AllocationCounter() : start_(allocation_count()) {}
+  AllocationCounter() : start_(allocation_count()), start_bytes_(allocated_bytes()) {}
   int64_t count() const { return allocation_count() - start_; }
+  /// Of all calls together; what was freed in between counts.
+  int64_t bytes() const { return allocated_bytes() - start_bytes_; }
 
  private:
   int64_t start_;
+  int64_t start_bytes_;
 };
 
 }  // namespace volta::test

@@ -23,11 +23,14 @@ enum class FileCall {
   kWrite,
   kFsync,
   kFtruncate,
+  kFlock,
   kClose,
   kRename,
   kUnlink,
   kMkdir,
-  kRmdir
+  kRmdir,
+  kExchange,
+  kLink
 };
 
 /// Counts calls by kind; makes the chosen ones fail with an errno instead of happening (a failing
@@ -59,12 +62,21 @@ class FaultyFileOps : public FileOps {
   int ftruncate(int fd, off_t size) override {
     return fails(FileCall::kFtruncate) ? -1 : FileOps::ftruncate(fd, size);
   }
+  int flock(int fd, int operation) override {
+    return fails(FileCall::kFlock) ? -1 : FileOps::flock(fd, operation);
+  }
   int close(int fd) override {
     const int result = FileOps::close(fd);
     return fails(FileCall::kClose) ? -1 : result;
   }
   int rename(const std::string& from, const std::string& to) override {
     return fails(FileCall::kRename) ? -1 : FileOps::rename(from, to);
+  }
+  int exchange(const std::string& a, const std::string& b) override {
+    return fails(FileCall::kExchange) ? -1 : FileOps::exchange(a, b);
+  }
+  int link(const std::string& from, const std::string& to) override {
+    return fails(FileCall::kLink) ? -1 : FileOps::link(from, to);
   }
   int unlink(const std::string& path) override {
     return fails(FileCall::kUnlink) ? -1 : FileOps::unlink(path);
@@ -93,8 +105,8 @@ class FaultyFileOps : public FileOps {
     return true;
   }
 
-  std::array<Fault, 10> faults_;
-  std::array<int, 10> calls_{};
+  std::array<Fault, 13> faults_;
+  std::array<int, 13> calls_{};
   size_t max_transfer_ = static_cast<size_t>(-1);
 };
 

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
@@ -10,10 +11,13 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/temporary.h"
 #include "io/model_folder.h"
+#include "support/alloc_counter.h"
 #include "support/file_faults.h"
 #include "support/temp_dir.h"
 #include "train/helpers.h"
+#include "train/run_folder.h"
 
 namespace volta {
 namespace {
@@ -46,8 +50,8 @@ class CheckpointTest : public testing::Test {
   void advance(int steps = 1) {
     for (int i = 0; i < steps; ++i) ASSERT_TRUE(trainer_->step(*source_));
   }
-  Result<std::string> write(std::int64_t keep = 0) {
-    return write_checkpoint(dir(), {&*trainer_, tokenizer_.get(), "{\"x\":1}"}, keep);
+  Result<std::string> write(std::int64_t keep = 0, std::optional<std::int64_t> best = {}) {
+    return write_checkpoint(dir(), {&*trainer_, tokenizer_.get(), "{\"x\":1}"}, keep, best);
   }
   const std::string& dir() const { return dir_.path(); }
   std::vector<std::string> names() const { return *list_directory(dir()); }
@@ -78,16 +82,17 @@ TEST_F(CheckpointTest, HoldsEverythingAndIsAModelFolder) {
   VOLTA_ASSERT_OK(const std::string path, write());
   EXPECT_EQ(path, dir() + "/step-3");
   EXPECT_EQ(names(), (std::vector<std::string>{"step-3"}));
-  EXPECT_EQ(*list_directory(path),
-            (std::vector<std::string>{"config.json", "manifest.json", "model.safetensors",
-                                      "tokenizer.json", "trainer.safetensors"}));
+  EXPECT_EQ(
+      *list_directory(path),
+      (std::vector<std::string>{"config.json", "manifest.json", "model.safetensors",
+                                "tokenizer.json", "tokenizer_config.json", "trainer.safetensors"}));
   VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(path));
   EXPECT_EQ(checkpoint.manifest.step, 3);
   EXPECT_EQ(checkpoint.manifest.format, kCheckpointFormat);
   EXPECT_EQ(checkpoint.manifest.device, "cpu");
   EXPECT_EQ(checkpoint.manifest.isa, trainer_->model().device()->info().isa);
   EXPECT_THAT(checkpoint.manifest.kernels, testing::Contains(HasSubstr("one sum over K")));
-  EXPECT_EQ(checkpoint.manifest.files.size(), 4u);
+  EXPECT_EQ(checkpoint.manifest.files.size(), 5u);
   VOLTA_ASSERT_OK(const Transformer model,
                   load_checkpoint_model(checkpoint, test::small_config(), test::cpu(1)));
   EXPECT_EQ(test::bits_of(model.weights()), test::bits_of(trainer_->model().weights()));
@@ -108,6 +113,60 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
   advance();
   ASSERT_TRUE(write(0));
   EXPECT_EQ(names(), (std::vector<std::string>{"step-3", "step-4", "step-5"}));
+}
+
+TEST_F(CheckpointTest, KeepsTheBest) {
+  for (int i = 0; i < 4; ++i) {
+    advance();
+    ASSERT_TRUE(write(1, 2));
+  }
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-2", "step-4"}));
+  // It is one of the newest: no further one stays for it.
+  advance();
+  ASSERT_TRUE(write(2, 4));
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-4", "step-5"}));
+}
+
+// A disk that does not give back what it was given: the only good checkpoint must not go.
+TEST_F(CheckpointTest, IsReadBackBeforeAnOlderOneGoes) {
+  // Damages a file once the manifest with its checksum is in place.
+  class Rotten final : public FileOps {
+   public:
+    explicit Rotten(std::string name) : name_(std::move(name)) {}
+    int rename(const std::string& from, const std::string& to) override {
+      const int done = FileOps::rename(from, to);
+      if (to.ends_with("/manifest.json")) {
+        const std::string victim = parent_path(to) + "/" + name_;
+        std::string bytes = test::get_file(victim);
+        bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+        test::put_file(victim, bytes);
+      }
+      return done;
+    }
+
+   private:
+    std::string name_;
+  };
+  advance();
+  ASSERT_TRUE(write(1));
+  advance();
+  for (const std::string name : {"model.safetensors", "trainer.safetensors", "manifest.json"}) {
+    Rotten rotten(name);
+    const ScopedFileOps scope(rotten);
+    expect_error(write(1), ErrorCode::kInvalidFile, "checkpoint of step 2");
+    EXPECT_EQ(names(), (std::vector<std::string>{"step-1"}));
+  }
+  EXPECT_TRUE(open_checkpoint(dir() + "/step-1"));
+  EXPECT_TRUE(write(1));
+}
+
+TEST_F(CheckpointTest, ItsSizeIsKnownBeforehand) {
+  advance();
+  VOLTA_ASSERT_OK(const std::string path, write());
+  const std::int64_t bytes =
+      *file_size(path + "/model.safetensors") + *file_size(path + "/trainer.safetensors");
+  EXPECT_LE(checkpoint_bytes(*trainer_), bytes);
+  EXPECT_GT(checkpoint_bytes(*trainer_), bytes - 20000);
 }
 
 // After a resume from behind a damaged one: that one neither counts nor goes.
@@ -171,58 +230,29 @@ TEST_F(CheckpointTest, StaleTemporariesGo) {
 
 // Every file, damaged in every way: the checkpoint before is taken, and the log says why.
 TEST_F(CheckpointTest, WhatAKilledWriterOfAFileLeftGoesToo) {
-  for (const char* name : {"run.json.tmp-12-12", "loss.svg.tmp-3-4", "run.json", "notes.tmp"}) {
+  const std::string left = TemporaryFolder::create(dir() + "/loss.svg")->path();
+  test::put_file(left, "x");
+  const auto being_filled = TemporaryFolder::create(dir() + "/q8");
+  ASSERT_TRUE(being_filled);
+  for (const char* name : {"a.tmp-12-12", "run.json", "notes.tmp", ".tmp-step-x", ".old-step-"}) {
     test::put_file(dir() + "/" + name, "x");
   }
   ASSERT_TRUE(remove_stale_temporaries(dir()));
-  EXPECT_EQ(names(), (std::vector<std::string>{"notes.tmp", "run.json"}));
-}
-
-TEST_F(CheckpointTest, AModelFolderIsItselfOrARunsNewest) {
-  advance();
-  ASSERT_TRUE(write());
-  advance();
-  VOLTA_ASSERT_OK(const std::string newest, write());
-  EXPECT_EQ(*find_model_folder(dir()), newest);
-  EXPECT_EQ(*find_model_folder(dir() + "/step-1"), dir() + "/step-1");
-  expect_error(find_model_folder(dir() + "/none"), ErrorCode::kNotFound, "no model folder");
-  const test::TempDir empty;
-  expect_error(find_model_folder(empty.path()), ErrorCode::kNotFound, "neither a config.json");
-}
-
-// The same damage that makes a run pass a checkpoint over is an error where it is named itself.
-TEST_F(CheckpointTest, ADamagedModelFolderIsRefused) {
-  advance();
-  VOLTA_ASSERT_OK(const std::string path, write());
-  const std::string weights = test::get_file(file("step-1", "model.safetensors"));
-  std::string flipped = weights;
-  flipped.back() = static_cast<char>(flipped.back() ^ 1);
-  test::put_file(file("step-1", "model.safetensors"), flipped);
-  expect_error(find_model_folder(path), ErrorCode::kInvalidFile, "is damaged: its checksum is");
-  test::put_file(file("step-1", "model.safetensors"), weights);
-  EXPECT_TRUE(find_model_folder(path));
-  const std::string manifest = test::get_file(file("step-1", "manifest.json"));
-  test::put_file(file("step-1", "manifest.json"), manifest.substr(0, 50));
-  expect_error(find_model_folder(path), ErrorCode::kInvalidFile, "manifest.json");
-  std::string other = manifest;
-  other.replace(other.find("\"format\": 1"), 11, "\"format\": 9");
-  test::put_file(file("step-1", "manifest.json"), other);
-  expect_error(find_model_folder(path), ErrorCode::kUnsupported, "checkpoint format 9");
-  // Files of this name that other tools wrote say nothing of Volta's.
-  test::put_file(file("step-1", "manifest.json"), R"({"format": 2, "files": []})");
-  EXPECT_EQ(*find_model_folder(path), path);
+  EXPECT_THAT(names(),
+              testing::UnorderedElementsAre("a.tmp-12-12", "run.json", "notes.tmp", ".tmp-step-x",
+                                            ".old-step-", file_name(being_filled->path())));
 }
 
 TEST_F(CheckpointTest, ACheckTellsAllThatIsWrong) {
   advance(3);
   VOLTA_ASSERT_OK(const std::string path, write());
-  EXPECT_TRUE(check_checkpoint(path).empty());
+  EXPECT_TRUE(check_checkpoint(path)->empty());
   test::put_file(file("step-3", "config.json"), "{}");
   std::filesystem::remove(file("step-3", "tokenizer.json"));
   std::string weights = test::get_file(file("step-3", "model.safetensors"));
   weights.back() = static_cast<char>(weights.back() ^ 1);
   test::put_file(file("step-3", "model.safetensors"), weights);
-  const auto errors = check_checkpoint(path);
+  const auto errors = *check_checkpoint(path);
   ASSERT_EQ(errors.size(), 3u);
   EXPECT_EQ(errors[0].code(), ErrorCode::kMismatch);
   EXPECT_THAT(errors[0].message(), HasSubstr("config.json has 2 bytes, the manifest says"));
@@ -231,12 +261,44 @@ TEST_F(CheckpointTest, ACheckTellsAllThatIsWrong) {
   EXPECT_EQ(errors[2].code(), ErrorCode::kNotFound);
   EXPECT_THAT(errors[2].message(), HasSubstr("tokenizer.json"));
   test::put_file(file("step-3", "manifest.json"), "no JSON");
-  ASSERT_EQ(check_checkpoint(path).size(), 1u);
-  EXPECT_EQ(check_checkpoint(path)[0].code(), ErrorCode::kInvalidFile);
+  ASSERT_EQ(check_checkpoint(path)->size(), 1u);
+  EXPECT_EQ((*check_checkpoint(path))[0].code(), ErrorCode::kInvalidFile);
   test::put_file(file("step-3", "manifest.json"), "{}");  // Another tool's.
-  EXPECT_TRUE(check_checkpoint(path).empty());
+  EXPECT_TRUE(check_checkpoint(path)->empty());
+  // Nor is one of this size Volta's; it is not read.
+  std::filesystem::resize_file(file("step-3", "manifest.json"), std::uintmax_t{12} << 30);
+  EXPECT_TRUE(check_checkpoint(path)->empty());
   std::filesystem::remove(file("step-3", "manifest.json"));
-  EXPECT_TRUE(check_checkpoint(path).empty());
+  EXPECT_TRUE(check_checkpoint(path)->empty());
+}
+
+TEST_F(CheckpointTest, ACheckCanBeInterrupted) {
+  advance(1);
+  VOLTA_ASSERT_OK(const std::string path, write());
+  std::vector<std::int64_t> told;
+  std::int64_t size = 0;
+  ASSERT_TRUE(check_checkpoint(path, [&](std::int64_t bytes, std::int64_t all) {
+    told.push_back(bytes);
+    size = all;
+    return true;
+  }));
+  EXPECT_GE(told.size(), 3u);  // Once a file at least.
+  EXPECT_TRUE(std::ranges::is_sorted(told));
+  EXPECT_LT(told.back(), size);
+  expect_error(check_checkpoint(path, [](std::int64_t, std::int64_t) { return false; }),
+               ErrorCode::kInterrupted, "interrupted reading");
+}
+
+// An archive makes such a file from nothing.
+TEST_F(CheckpointTest, AnEndlessManifestIsNotRead) {
+  if (!test::can_count_allocations()) GTEST_SKIP() << "allocations cannot be counted here";
+  advance(1);
+  VOLTA_ASSERT_OK(const std::string path, write());
+  std::filesystem::resize_file(file("step-1", "manifest.json"), std::uintmax_t{12} << 30);
+  const test::AllocationCounter counter;
+  [[maybe_unused]] const auto found = find_model_folder(path);
+  [[maybe_unused]] const auto checked = check_checkpoint(path);
+  EXPECT_LT(counter.bytes(), std::int64_t{1} << 20);
 }
 
 TEST_F(CheckpointTest, SettingAsideTakesTheFirstFreeName) {

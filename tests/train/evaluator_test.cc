@@ -166,5 +166,18 @@ TEST(Evaluator, RefusesWhatCannotWorkAndPassesFailuresOn) {
   EXPECT_TRUE(evaluator->mean_loss(*tokens));
 }
 
+TEST(Evaluator, IsInterruptedWithinABatch) {
+  bool stop = false;
+  const auto device = CpuDevice::create({.threads = 1, .interrupted = [&] { return stop; }});
+  ASSERT_TRUE(device);
+  auto evaluator = Evaluator::create(small_model(*device), 4, 8);
+  ASSERT_TRUE(evaluator);
+  const auto tokens = test::small_tokens(8 * 4 + 1);
+  ASSERT_TRUE(evaluator->mean_loss(*tokens));
+  stop = true;
+  expect_error(evaluator->mean_loss(*tokens), ErrorCode::kInterrupted,
+               "interrupted after 0 of 4 windows");
+}
+
 }  // namespace
 }  // namespace volta

@@ -13,6 +13,7 @@
 #include "train/dataset.h"
 #include "train/evaluator.h"
 #include "train/run_fixture.h"
+#include "train/run_folder.h"
 
 namespace volta {
 namespace {

@@ -1,9 +1,12 @@
 #include "train/metrics.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 
+#include "base/log.h"
 #include "support/file_faults.h"
 #include "support/temp_dir.h"
 #include "train/helpers.h"
@@ -43,6 +46,14 @@ TEST_F(Metrics, AreOneObjectALine) {
   EXPECT_THAT(to_json(r), testing::EndsWith(R"(,"val_loss":4.25})"));
 }
 
+// An archive makes such a file from nothing.
+TEST_F(Metrics, EndlessOnesAreNotRead) {
+  test::put_file(path(), "");
+  std::filesystem::resize_file(path(), std::uintmax_t{12} << 30);
+  expect_error(read_metrics(path()), ErrorCode::kInvalidFile, "12884901888 bytes, more than the");
+  expect_error(MetricsFile::open(path(), 1), ErrorCode::kInvalidFile, "more than the");
+}
+
 TEST_F(Metrics, AreReadBack) {
   VOLTA_ASSERT_OK(MetricsFile file, MetricsFile::open(path(), 0));
   MetricsRecord second = record(2);
@@ -58,41 +69,138 @@ TEST_F(Metrics, AreReadBack) {
   expect_error(read_metrics(dir_.file("none")), ErrorCode::kNotFound, "none");
 }
 
+TEST_F(Metrics, ALinkIsNotFollowed) {
+  test::put_file(dir_.file("thesis.tex"), "years of work");
+  ASSERT_EQ(::symlink(dir_.file("thesis.tex").c_str(), path().c_str()), 0);
+  for (const std::int64_t step : {0, 5}) {
+    expect_error(MetricsFile::open(path(), step), ErrorCode::kInvalidFile, "is a symbolic link");
+  }
+  EXPECT_EQ(test::get_file(dir_.file("thesis.tex")), "years of work");
+  ASSERT_EQ(::unlink(path().c_str()), 0);
+  ASSERT_EQ(::symlink(dir_.file("new").c_str(), path().c_str()), 0);
+  expect_error(MetricsFile::open(path(), 0), ErrorCode::kInvalidFile, "is a symbolic link");
+  EXPECT_FALSE(path_exists(dir_.file("new")));
+}
+
 TEST_F(Metrics, EveryLineIsInTheFileAtOnce) {
   VOLTA_ASSERT_OK(MetricsFile file, MetricsFile::open(path(), 0));
   ASSERT_TRUE(file.write(record(1)));
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{1}));
 }
 
-TEST_F(Metrics, AreCutToTheStep) {
-  const auto line = [](std::int64_t step) { return to_json(record(step)) + "\n"; };
+std::string line(std::int64_t step) { return to_json(record(step)) + "\n"; }
+
+// Collects what the library logs.
+class LogCapture {
+ public:
+  LogCapture() {
+    set_log_callback([this](LogLevel, std::string_view message) { text_ += message; });
+  }
+  ~LogCapture() { set_log_callback({}); }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+TEST_F(Metrics, LinesOfLaterStepsAreKeptInASideFile) {
   test::put_file(path(), line(1) + line(2) + line(3) + line(4));
   VOLTA_ASSERT_OK(MetricsFile file, MetricsFile::open(path(), 2));
   EXPECT_EQ(test::get_file(path()), line(1) + line(2));
+  EXPECT_EQ(test::get_file(path() + ".cut"), line(3) + line(4));
   ASSERT_TRUE(file.write(record(3)));
   EXPECT_EQ(test::get_file(path()), line(1) + line(2) + line(3));
   VOLTA_ASSERT_OK(MetricsFile empty, MetricsFile::open(path(), 0));
   EXPECT_EQ(test::get_file(path()), "");
+  EXPECT_EQ(test::get_file(path() + ".cut"), line(3) + line(4) + line(1) + line(2) + line(3));
 }
 
-TEST_F(Metrics, TornAndDamagedLinesAreCutWithAllBehindThem) {
-  const auto line = [](std::int64_t step) { return to_json(record(step)) + "\n"; };
+TEST_F(Metrics, AWholeFileStaysAsItIs) {
+  test::put_file(path(), line(1) + line(2));
+  VOLTA_ASSERT_OK(MetricsFile file, MetricsFile::open(path(), 2));
+  EXPECT_EQ(test::get_file(path()), line(1) + line(2));
+  EXPECT_FALSE(path_exists(path() + ".cut"));
+}
+
+// A line that somebody wrote into the file, or a damaged block of the disk, costs no other line.
+TEST_F(Metrics, DamagedLinesCostNoOthers) {
   const std::vector<std::string> bad = {
-      R"({"step":2,"lo)",      // Torn.
-      to_json(record(2)),      // Whole, but without its end of line.
-      line(1),                 // Not in order.
-      "not json\n" + line(2),  //
-      R"({"step":"2"})"        //
-      "\n" +
-          line(3),  // A step that is no number.
-      R"({"step":2,"loss":1,"lr":1,"grad_norm":1,"tokens_per_s":1,"val_loss":"x"})"
-      "\n",
-  };
-  for (const std::string& tail : bad) {
-    test::put_file(path(), line(1) + tail);
-    VOLTA_ASSERT_OK(MetricsFile file, MetricsFile::open(path(), 10));
-    EXPECT_EQ(test::get_file(path()), line(1)) << tail;
+      "# note",
+      "",
+      std::string(3, '\0'),
+      to_json(record(1)),  // Not in order.
+      R"({"step":"2"})",   // A step that is no number.
+      R"({"step":2,"lo)",  //
+      R"({"step":2,"loss":1,"lr":1,"grad_norm":1,"tokens_per_s":1,"val_loss":"x"})"};
+  for (const std::string& damaged : bad) {
+    std::filesystem::remove(path() + ".cut");
+    test::put_file(path(), line(1) + line(2) + damaged + "\n" + line(3) + line(4));
+    EXPECT_EQ(steps(), (std::vector<std::int64_t>{1, 2, 3, 4}));
+    const LogCapture log;
+    VOLTA_ASSERT_OK(MetricsFile file, MetricsFile::open(path(), 4));
+    EXPECT_EQ(test::get_file(path()), line(1) + line(2) + line(3) + line(4)) << damaged;
+    EXPECT_EQ(test::get_file(path() + ".cut"), damaged + "\n");
+    EXPECT_THAT(log.text(), testing::HasSubstr("line 3."));
+    EXPECT_THAT(log.text(), testing::HasSubstr("metrics.jsonl.cut"));
   }
+}
+
+TEST_F(Metrics, TheWarningNamesTheFirstDamagedLines) {
+  std::string text;
+  for (int i = 0; i < 11; ++i) text += "x\n";
+  test::put_file(path(), text + line(1));
+  const LogCapture log;
+  ASSERT_TRUE(MetricsFile::open(path(), 1));
+  EXPECT_THAT(log.text(), testing::HasSubstr("lines 1, 2, 3, 4, 5, 6, 7, 8 and 3 more"));
+}
+
+TEST_F(Metrics, ATornLastLineGoesAndAWholeOneGetsItsEnd) {
+  test::put_file(path(), line(1) + R"({"step":2,"lo)");
+  const LogCapture log;
+  ASSERT_TRUE(MetricsFile::open(path(), 10));
+  EXPECT_EQ(test::get_file(path()), line(1));
+  EXPECT_THAT(log.text(), testing::Not(testing::HasSubstr("damaged")));
+  test::put_file(path(), line(1) + to_json(record(2)));
+  ASSERT_TRUE(MetricsFile::open(path(), 10));
+  EXPECT_EQ(test::get_file(path()), line(1) + line(2));
+}
+
+TEST_F(Metrics, TheLastLineCanBeReplaced) {
+  for (const std::string& before : {std::string(), line(1)}) {
+    test::put_file(path(), before + line(2));
+    VOLTA_ASSERT_OK(MetricsFile file, MetricsFile::open(path(), 2));
+    MetricsRecord last = record(2);
+    last.val_loss = 1.5;
+    VOLTA_ASSERT_STATUS(file.replace_last(last));
+    ASSERT_TRUE(file.write(record(3)));
+    EXPECT_EQ(test::get_file(path()), before + to_json(last) + "\n" + line(3));
+    EXPECT_FALSE(path_exists(path() + ".cut"));
+  }
+}
+
+// Nothing is taken out before its copy is on the disk.
+TEST_F(Metrics, ACopyThatCannotBeWrittenLeavesTheFile) {
+  const std::string text = line(1) + "x\n" + line(2);
+  for (const FileCall call : {FileCall::kWrite, FileCall::kFsync, FileCall::kRename}) {
+    test::put_file(path(), text);
+    test::FaultyFileOps faults;
+    faults.fail(call, 1, ENOSPC);
+    const ScopedFileOps scope(faults);
+    const LogCapture log;
+    EXPECT_FALSE(MetricsFile::open(path(), 2));
+    EXPECT_EQ(test::get_file(path()), text);
+  }
+  std::filesystem::remove(path() + ".cut");
+  std::filesystem::create_symlink(dir_.file("elsewhere"), path() + ".cut");
+  expect_error(MetricsFile::open(path(), 2), ErrorCode::kIo, "a symbolic link");
+  EXPECT_FALSE(path_exists(dir_.file("elsewhere")));
+}
+
+TEST_F(Metrics, AFileOfAbsurdSizeIsRefused) {
+  test::put_file(path(), line(1));
+  std::filesystem::resize_file(path(), static_cast<std::uintmax_t>(kMaxMetricsBytes) + 1);
+  expect_error(MetricsFile::open(path(), 1), ErrorCode::kInvalidFile, "more than the");
+  expect_error(read_metrics(path()), ErrorCode::kInvalidFile, "more than the");
 }
 
 TEST_F(Metrics, AnOutageIsToldOnceAndNothingIsLost) {

@@ -43,9 +43,10 @@ TEST_F(Resume, AStoppedRunWritesACheckpointAndGoesOnBitForBit) {
     if (result) break;
     done += stop_after_;
     EXPECT_EQ(result.error().code(), ErrorCode::kInterrupted);
-    EXPECT_THAT(result.error().message(),
-                HasSubstr("interrupted after step " + std::to_string(done) + " of 20; go on from " +
-                          o.out + "/step-" + std::to_string(done) + " with --resume"));
+    EXPECT_THAT(
+        result.error().message(),
+        HasSubstr("interrupted after step " + std::to_string(done) + " of 20; go on from " + o.out +
+                  "/step-" + std::to_string(done) + ": volta train --out " + o.out + " --resume"));
   }
   expect_same_runs(dir_.file("unbroken"), o.out);
 }
@@ -69,6 +70,46 @@ TEST_F(Resume, MetricsAreCutToTheCheckpoint) {
   expect_same_runs(dir_.file("unbroken"), o.out);
 }
 
+// The review's case: 40 steps, a note in line 5, and all lines behind it were gone.
+TEST_F(Resume, ADamagedLineOfTheMetricsCostsNoOther) {
+  ASSERT_TRUE(train(full_options("unbroken")));
+  RunOptions o = full_options("noted");
+  stop_after_ = 12;
+  EXPECT_FALSE(train(o));
+  std::string metrics = test::get_file(o.out + "/metrics.jsonl");
+  std::size_t place = 0;
+  for (int i = 0; i < 4; ++i) place = metrics.find('\n', place) + 1;
+  metrics.insert(place, "# note\n");
+  test::put_file(o.out + "/metrics.jsonl", metrics);
+  stop_after_ = 0;
+  o.resume = true;
+  std::string log;
+  set_log_callback([&](LogLevel, std::string_view message) { log += message; });
+  const auto result = train(o);
+  set_log_callback({});
+  ASSERT_TRUE(result) << result.error().message();
+  EXPECT_EQ(result->new_steps, 8);
+  EXPECT_EQ(result->steps, 20);
+  EXPECT_THAT(log, HasSubstr("line 5."));
+  EXPECT_EQ(test::get_file(o.out + "/metrics.jsonl.cut"), "# note\n");
+  expect_same_runs(dir_.file("unbroken"), o.out);
+}
+
+// Only in one of the two runs are checkpoints written at the best steps.
+TEST_F(Resume, KeepingTheBestChangesNoBit) {
+  RunOptions o = full_options("all");
+  o.eval_every = 2;
+  ASSERT_TRUE(train(o));
+  o.out = dir_.file("newest");
+  o.keep_best = false;
+  stop_after_ = 7;
+  EXPECT_FALSE(train(o));
+  stop_after_ = 0;
+  o.resume = true;
+  ASSERT_TRUE(train(o));
+  expect_same_runs(dir_.file("all"), o.out);
+}
+
 TEST_F(Resume, ADamagedNewestCheckpointCostsOnlyItsSteps) {
   ASSERT_TRUE(train(full_options("unbroken")));
   RunOptions o = full_options("damaged");
@@ -81,8 +122,10 @@ TEST_F(Resume, ADamagedNewestCheckpointCostsOnlyItsSteps) {
   set_log_callback([](LogLevel, std::string_view) {});
   ASSERT_TRUE(train(o));
   set_log_callback({});
-  EXPECT_EQ(events_.front().report.step, 10);
+  EXPECT_EQ(events_.front().report.step, 11);
   expect_same_runs(dir_.file("unbroken"), o.out);
+  // What had been computed behind the older checkpoint is computed again, and nothing is lost.
+  EXPECT_THAT(test::get_file(o.out + "/metrics.jsonl.cut"), HasSubstr("{\"step\":11,"));
 }
 
 TEST_F(Resume, RemembersItsPatience) {

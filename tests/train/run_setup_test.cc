@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/temporary.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
 #include "support/fault_device.h"
@@ -70,12 +71,65 @@ TEST_F(RunSetupTest, AnOutputThatCannotBeAFolderIsAnIoError) {
 TEST_F(RunSetupTest, WhatAKilledRunLeftBehindGoesOnTheNextStart) {
   RunOptions o = options("a");
   ASSERT_TRUE(train(o));
-  test::put_file(o.out + "/run.json.tmp-7-7", "x");
-  test::put_file(o.out + "/loss.svg.tmp-7-8", "x");
+  const std::string left = TemporaryFolder::create(o.out + "/loss.svg")->path();
+  test::put_file(left, "x");
+  test::put_file(o.out + "/run.json.tmp-7-7", "mine");
   o.resume = true;
   ASSERT_TRUE(train(o));
-  EXPECT_FALSE(path_exists(o.out + "/run.json.tmp-7-7"));
-  EXPECT_FALSE(path_exists(o.out + "/loss.svg.tmp-7-8"));
+  EXPECT_FALSE(path_exists(left));
+  EXPECT_EQ(test::get_file(o.out + "/run.json.tmp-7-7"), "mine");
+}
+
+// A folder that held no run yet holds nothing of a killed one.
+TEST_F(RunSetupTest, AFolderThatIsNoRunsIsLeftAsItIs) {
+  RunOptions o = options("a");
+  for (const char* name : {"/backup.tmp-2024-11", "/.tmp-step-3", "/.old-step-3"}) {
+    std::filesystem::create_directories(o.out + name);
+    test::put_file(o.out + name + "/thesis.txt", "years of work");
+  }
+  ASSERT_TRUE(train(o));
+  for (const char* name : {"/backup.tmp-2024-11", "/.tmp-step-3", "/.old-step-3"}) {
+    EXPECT_EQ(test::get_file(o.out + name + "/thesis.txt"), "years of work") << name;
+  }
+}
+
+// Whoever wrote run.json chose its paths: they count where a checkpoint says what was read.
+TEST_F(RunSetupTest, PathsOfRunJsonNeedACheckpoint) {
+  ASSERT_TRUE(train(options("base")));
+  const auto begin = [&](RunOptions o) {
+    o.save_every = 5;
+    EXPECT_TRUE(train(o));
+    auto saved = load_run_options(o.out);
+    EXPECT_TRUE(saved);
+    saved->resume = true;
+    return *saved;
+  };
+  const auto without_checkpoints = [](const RunOptions& o) {
+    const auto places = list_checkpoints(o.out);
+    ASSERT_TRUE(places);
+    for (const auto& place : *places) std::filesystem::remove_all(place.path);
+  };
+  RunOptions plain = begin(options("plain"));
+  EXPECT_EQ(plain.recorded_paths, (std::set<std::string, std::less<>>{"data"}));
+  EXPECT_TRUE(train(plain));
+  without_checkpoints(plain);
+  expect_error(train(plain), ErrorCode::kInvalidArgument, "give it again: --data '" + plain.data);
+  plain.recorded_paths.clear();
+  EXPECT_TRUE(train(plain));
+
+  RunOptions tuned = options("tuned");
+  tuned.init = dir_.file("base");
+  tuned = begin(tuned);
+  without_checkpoints(tuned);
+  tuned.recorded_paths.erase("data");
+  expect_error(train(tuned), ErrorCode::kInvalidArgument, "give it again: --init '");
+
+  RunOptions named = options("named");
+  named.tokenizer = dir_.file("base/step-20/tokenizer.json");
+  named = begin(named);
+  without_checkpoints(named);
+  named.recorded_paths.erase("data");
+  expect_error(train(named), ErrorCode::kInvalidArgument, "give it again: --tokenizer '");
 }
 
 TEST_F(RunSetupTest, AWarmUpLongerThanTheRunIsSaid) {
@@ -273,6 +327,95 @@ TEST_F(RunSetupTest, AModelLargerThanTheMemoryIsRefusedBeforeItIsMade) {
   o.model.head_dim = 0;
   expect_error(train(o), ErrorCode::kOutOfMemory, "parameters takes");
   EXPECT_FALSE(path_exists(o.out));
+}
+
+// A model's own files would win over the checkpoints beside them.
+TEST_F(RunSetupTest, AFolderThatHoldsAModelIsNoPlaceForARun) {
+  VOLTA_ASSERT_OK(const RunResult first, train(options("a")));
+  const auto code = ErrorCode::kInvalidArgument;
+  for (const std::string name : {"config.json", "adapter_config.json", "model.safetensors",
+                                 "model.safetensors.index.json"}) {
+    const std::string folder = dir_.file("model-" + name);
+    std::filesystem::create_directory(folder);
+    test::put_file(folder + "/" + name, "{}");
+    RunOptions o = options("model-" + name);
+    expect_error(train(o), code, "holds a model; choose another folder (--out), or");
+    o.resume = true;
+    expect_error(train(o), code, "there is nothing to resume");
+    EXPECT_FALSE(path_exists(folder + "/run.json"));
+  }
+  RunOptions o = options("model");
+  std::filesystem::copy(first.checkpoint, o.out);
+  o.init = o.out;
+  expect_error(train(o), code, "holds what the run reads: choose another folder (--out)");
+  o.force = true;
+  expect_error(train(o), code, "holds what the run reads");
+  o.init.clear();
+  o.data = o.out + "/text.txt";
+  expect_error(train(o), code, "holds what the run reads");
+  o.resume = true;
+  expect_error(train(o), code, "exclude each other");
+}
+
+TEST_F(RunSetupTest, ForceSetsAsideWhatWasThere) {
+  VOLTA_ASSERT_OK(const RunResult first, train(options("a")));
+  RunOptions o = options("a");
+  o.force = true;
+  o.out += "/";
+  // A start that fails leaves the old run where it is.
+  o.data = dir_.file("none");
+  expect_error(train(o), ErrorCode::kNotFound, "none");
+  EXPECT_TRUE(open_checkpoint(first.checkpoint));
+  o.data = dir_.file("text.txt");
+  o.trainer.schedule.steps = 4;
+  VOLTA_ASSERT_OK(const RunResult second, train(o));
+  EXPECT_EQ(list_checkpoints(dir_.file("a"))->size(), 1u);
+  EXPECT_TRUE(open_checkpoint(dir_.file("a.old/step-20")));
+  EXPECT_THAT(messages_, HasSubstr("is kept as " + dir_.file("a.old")));
+  // Nothing is renamed that is not in the way.
+  o.out = dir_.file("b");
+  std::filesystem::create_directory(o.out);
+  ASSERT_TRUE(train(o));
+  EXPECT_FALSE(path_exists(dir_.file("b.old")));
+}
+
+TEST_F(RunSetupTest, TheSpaceForCheckpointsIsLookedAtBeforeTheFirstStep) {
+  class Small final : public FileOps {
+    int statvfs(const std::string&, struct statvfs& info) override {
+      info.f_bavail = 10;
+      info.f_frsize = 1024;
+      return 0;
+    }
+  };
+  RunOptions o = options("a");
+  ASSERT_TRUE(train(o));
+  EXPECT_THAT(messages_, testing::Not(HasSubstr("a checkpoint takes")));
+  o.out = dir_.file("b");
+  Small small;
+  const ScopedFileOps scope(small);
+  ASSERT_TRUE(train(o));
+  EXPECT_THAT(messages_, HasSubstr("a checkpoint takes"));
+  EXPECT_THAT(messages_, HasSubstr("has 10.0 KiB free"));
+}
+
+TEST(SpaceWarning, CountsTheCheckpointsThatAreThereTogether) {
+  RunOptions o = test::small_run();  // 20 steps, saved every 5.
+  o.keep = 2;
+  o.out = "run";
+  // Two that stay, the one that is written, the best one.
+  EXPECT_EQ(space_warning(o, 100, 0, 400), "");
+  EXPECT_THAT(space_warning(o, 100, 0, 399), HasSubstr("up to 4 more are kept at a time"));
+  EXPECT_EQ(space_warning(o, 100, 3, 100), "");
+  EXPECT_THAT(space_warning(o, 100, 9, 99), HasSubstr("up to 1 more"));
+  o.keep_best = false;
+  EXPECT_EQ(space_warning(o, 100, 0, 300), "");
+  o.keep = 0;
+  EXPECT_THAT(space_warning(o, 100, 0, 300), HasSubstr("up to 4 more"));
+  o.keep = 3;
+  o.save_every = 0;
+  EXPECT_EQ(space_warning(o, 100, 0, 100), "");
+  o.save_every = 15;
+  EXPECT_THAT(space_warning(o, 100, 0, 100), HasSubstr("up to 2 more"));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "train/evaluator.h"
 #include "train/metrics.h"
 #include "train/run_fixture.h"
+#include "train/run_folder.h"
 
 namespace volta {
 namespace {
@@ -160,6 +161,9 @@ TEST_F(RunTest, AnUnusableNewestCheckpointIsKeptWhenAnOlderOneServes) {
   EXPECT_EQ(test::get_file(o.out + "/step-20.invalid/manifest.json"), "{}");
   EXPECT_TRUE(open_checkpoint(o.out + "/step-20"));
   EXPECT_FALSE(path_exists(o.out + "/metrics.jsonl.old"));
+  // The lines behind the checkpoint that served.
+  EXPECT_THAT(test::get_file(o.out + "/metrics.jsonl.cut"), HasSubstr("{\"step\":16,"));
+  EXPECT_THAT(test::get_file(o.out + "/metrics.jsonl.cut"), HasSubstr("{\"step\":20,"));
 }
 
 TEST_F(RunTest, AFinishedRunCanBeResumedAndSaysItsResult) {
@@ -190,7 +194,8 @@ TEST_F(RunTest, ResumingWithOtherSettingsNamesTheFirstThatDiffers) {
   expect_refused([](auto& o) { o.trainer.schedule.lr = 0.5; }, "training.lr is 0.5");
   expect_refused([](auto& o) { o.trainer.schedule.steps = 30; }, "training.steps is 30");
   expect_refused([](auto& o) { o.trainer.schedule.steps = 30; },
-                 "start a new run from this model: --init " + dir_.file("a/step-20") + " --out");
+                 "start a new run from this model: `volta train --init " + dir_.file("a/step-20") +
+                     " --data FILE --out NEW`");
   expect_refused([](auto& o) { o.tokenizer = "byte"; },
                  "tokenizer is byte, the checkpoint has char");
   expect_refused([](auto& o) { o.trainer.dropout = 0.5f; }, "training.dropout");
@@ -204,7 +209,7 @@ TEST_F(RunTest, ResumingWithOtherSettingsNamesTheFirstThatDiffers) {
         o.data = dir_.file("other.txt");
         test::put_file(o.data, test::get_file(dir_.file("text.txt")) + "the cat");
       },
-      "data.bytes");
+      "The data is no longer what the run was trained on");
   // What is only watched may change.
   RunOptions o = options("a");
   o.resume = true;
@@ -236,6 +241,7 @@ TEST_F(RunTest, StopsEarlyWhenTheLossNoLongerFalls) {
   o.eval_every = 2;
   VOLTA_ASSERT_OK(const RunResult result, train(o));
   EXPECT_EQ(result.end, RunEnd::kEarlyStop);
+  EXPECT_EQ(result.new_steps, result.steps);
   EXPECT_LT(result.steps, 200);
   EXPECT_EQ(result.steps % 2, 0);
   VOLTA_ASSERT_OK(const auto records, read_metrics(o.out + "/metrics.jsonl"));
@@ -246,6 +252,81 @@ TEST_F(RunTest, StopsEarlyWhenTheLossNoLongerFalls) {
   VOLTA_ASSERT_OK(const RunResult again, train(o));
   EXPECT_EQ(again.end, RunEnd::kEarlyStop);
   EXPECT_EQ(again.steps, result.steps);
+  EXPECT_EQ(again.new_steps, 0);
+  EXPECT_EQ(again.checkpoint, result.checkpoint);
+}
+
+// Four saves and three evaluations after the minimum, one checkpoint kept: the best one is there.
+TEST_F(RunTest, AnEarlyStopReturnsToTheBestCheckpoint) {
+  RunOptions o = options("a");
+  o.trainer.schedule = {.kind = ScheduleKind::kConstant, .lr = 0.5, .steps = 200};
+  o.patience = 3;
+  o.eval_every = 2;
+  o.save_every = 1;
+  o.keep = 1;
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  ASSERT_EQ(result.end, RunEnd::kEarlyStop);
+  ASSERT_TRUE(result.best);
+  EXPECT_EQ(result.best->step, result.steps - 6);
+  const std::string best = checkpoint_path(o.out, result.best->step);
+  const std::string last = checkpoint_path(o.out, result.steps);
+  EXPECT_EQ(result.checkpoint, best);
+  VOLTA_ASSERT_OK(const auto places, list_checkpoints(o.out));
+  ASSERT_EQ(places.size(), 2u);
+  EXPECT_EQ(places[0].path, last);
+  EXPECT_EQ(places[1].path, best);
+  VOLTA_ASSERT_OK(const auto records, read_metrics(o.out + "/metrics.jsonl"));
+  EXPECT_EQ(records[static_cast<std::size_t>(result.best->step) - 1].val_loss,
+            result.best->val_loss);
+  VOLTA_ASSERT_OK(const RunProgress progress, load_run_progress(o.out));
+  EXPECT_TRUE(progress.stopped_early);
+  EXPECT_EQ(progress.best->step, result.best->step);
+  EXPECT_EQ(progress.best->val_loss, result.best->val_loss);
+  // The run's folder stands for it, and every checkpoint for itself.
+  EXPECT_EQ(*find_model_folder(o.out), best);
+  EXPECT_EQ(*find_model_folder(last), last);
+  // A resumed run that may go on begins with the newest.
+  o.resume = true;
+  o.patience = 4;
+  events_.clear();
+  VOLTA_ASSERT_OK(const RunResult again, train(o));
+  EXPECT_EQ(events_.front().report.step, result.steps + 1);
+  // A damaged best one is passed over.
+  test::put_file(checkpoint_path(o.out, again.best->step) + "/model.safetensors", "damaged");
+  std::string log;
+  set_log_callback([&](LogLevel, std::string_view message) { log += message; });
+  const auto found = find_model_folder(o.out);
+  set_log_callback({});
+  EXPECT_EQ(*found, checkpoint_path(o.out, again.steps));
+  EXPECT_THAT(log, HasSubstr("the best checkpoint of"));
+  std::filesystem::remove_all(checkpoint_path(o.out, again.best->step));
+  EXPECT_EQ(*find_model_folder(o.out), checkpoint_path(o.out, again.steps));
+}
+
+TEST_F(RunTest, WithoutKeepingTheBestOnlyTheNewestStay) {
+  RunOptions o = options("a");
+  o.trainer.schedule = {.kind = ScheduleKind::kConstant, .lr = 0.5, .steps = 200};
+  o.patience = 3;
+  o.eval_every = 2;
+  o.save_every = 0;
+  o.keep_best = false;
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  ASSERT_EQ(result.end, RunEnd::kEarlyStop);
+  EXPECT_EQ(result.checkpoint, checkpoint_path(o.out, result.steps));
+  EXPECT_EQ(*find_model_folder(o.out), result.checkpoint);
+  EXPECT_EQ(list_checkpoints(o.out)->size(), 1u);
+}
+
+// A run that ends as planned stands for its last step, and says where its minimum was.
+TEST_F(RunTest, AFinishedRunSaysItsBestStep) {
+  RunOptions o = options("a");
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  ASSERT_TRUE(result.best);
+  EXPECT_LE(result.best->val_loss, *result.val_loss);
+  VOLTA_ASSERT_OK(const RunProgress progress, load_run_progress(o.out));
+  EXPECT_FALSE(progress.stopped_early);
+  EXPECT_EQ(progress.best->step, result.best->step);
+  EXPECT_EQ(*find_model_folder(o.out), o.out + "/step-20");
 }
 
 TEST_F(RunTest, ANonFiniteLossStopsAndKeepsTheLastCheckpoint) {
@@ -308,6 +389,46 @@ TEST_F(RunTest, WhenTheLastCheckpointFailsTheRunFails) {
   const auto result = volta::train(o, device_, callbacks_);
   expect_error(result, ErrorCode::kIo, "its result could not be saved");
   EXPECT_THAT(result.error().message(), HasSubstr("go on from " + o.out + "/step-15"));
+}
+
+// A step that is given up within, at any of its ops, is as if it had not begun.
+TEST_F(RunTest, AStepCanBeInterrupted) {
+  RunOptions o = options("whole");
+  o.trainer.schedule.steps = 4;
+  o.trainer.accumulate = 2;
+  o.save_every = 0;
+  ASSERT_TRUE(train(o));
+  std::int64_t asked = 0, allowed = 0;
+  const auto device = CpuDevice::create(
+      {.threads = 1, .interrupted = [&] { return allowed > 0 && ++asked > allowed; }});
+  ASSERT_TRUE(device);
+  device_ = *device;
+  allowed = std::int64_t{1} << 40;
+  o.out = dir_.file("counted");
+  ASSERT_TRUE(train(o));
+  const std::int64_t all = asked;
+  int runs = 0, with_checkpoint = 0;
+  for (std::int64_t stop = 1; stop < all; stop += all / 9 + 1) {
+    SCOPED_TRACE(stop);
+    o.out = dir_.file("run-" + std::to_string(stop));
+    asked = 0;
+    allowed = stop;
+    const auto stopped = train(o);
+    ASSERT_FALSE(stopped);
+    EXPECT_EQ(stopped.error().code(), ErrorCode::kInterrupted) << stopped.error().message();
+    allowed = 0;
+    const bool saved = stopped.error().message().find("--resume") != std::string::npos;
+    RunOptions again = o;
+    again.resume = saved;
+    if (!saved) std::filesystem::remove_all(o.out);
+    const auto resumed = train(again);
+    ASSERT_TRUE(resumed) << resumed.error().message();
+    expect_same_runs(dir_.file("whole"), o.out, "step-4");
+    ++runs;
+    with_checkpoint += saved ? 1 : 0;
+  }
+  EXPECT_GT(runs, 5);
+  EXPECT_GT(with_checkpoint, 2);
 }
 
 // No memory, at any allocation on the device, is an error and no crash.

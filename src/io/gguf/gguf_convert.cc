@@ -11,7 +11,9 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "io/carried_files.h"
+#include "base/parallel.h"
+#include "base/replace_folder.h"
+#include "base/temporary.h"
 #include "io/gguf/gguf_file.h"
 #include "io/gguf/gguf_model.h"
 #include "io/gguf/gguf_rope.h"
@@ -19,6 +21,8 @@
 #include "io/gguf/gguf_tokenizer_writer.h"
 #include "io/gguf/gguf_writer.h"
 #include "io/model_config.h"
+#include "io/new_folder.h"
+#include "io/non_finite.h"
 #include "io/safetensors.h"
 #include "io/tensor_names.h"
 #include "io/weight_files.h"
@@ -28,6 +32,15 @@ namespace volta {
 namespace {
 
 constexpr std::int64_t kPiece = 4096;  // Values quantised at a time; a multiple of every block.
+
+// What no model can run with is not converted.
+std::unexpected<Error> non_finite(std::string_view tensor) {
+  return fail(
+      ErrorCode::kNonFinite,
+      fmt::format("tensor '{}' holds NaN or infinity (volta verify lists them); nothing was "
+                  "written",
+                  tensor));
+}
 
 std::unexpected<Error> interrupted() {
   return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
@@ -40,12 +53,14 @@ Status write_weights(const std::string& path, const GgufFile& file, const Transf
   std::map<std::string, TensorSpec> specs;
   for (const GgufParameter& p : parameters)
     specs.emplace(p.info.name, TensorSpec{dtype, p.info.shape});
+  VOLTA_TRY(ThreadPool pool, ThreadPool::create(1));  // Dequantising takes one, too.
   VOLTA_TRY(SafetensorsWriter out, SafetensorsWriter::create(path, specs, {{"format", "pt"}}));
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!progress(i, parameters.size())) return interrupted();
     VOLTA_TRY(const Tensor tensor, load_gguf_parameter(file, config, parameters[i], dtype));
     file.release(*parameters[i].tensor);
     VOLTA_TRY(const auto bytes, tensor.host_bytes());
+    if (count_non_finite(bytes, dtype, pool).first >= 0) return non_finite(parameters[i].info.name);
     VOLTA_TRY(out.write(bytes));
   }
   return out.finish();
@@ -71,35 +86,37 @@ Status write_folder(const GgufFile& file, const std::string& directory, DType dt
   return write_file_atomic(join_path(directory, "tokenizer_config.json"), tokenizer_config);
 }
 
-// The finished folder takes its place: by its name, or file by file in one that is there.
-Status move_into_place(const std::string& from, const std::string& to) {
-  if (!path_exists(to)) return rename_path(from, to);
-  VOLTA_TRY(const auto names, list_directory(from));
-  for (const std::string& name : names) {
-    VOLTA_TRY(rename_path(join_path(from, name), join_path(to, name)));
-  }
-  // The tokenizer or chat template of the model that was there is not this one's.
-  for (const std::string_view name : carried_file_names()) {
-    if (std::ranges::find(names, name) != names.end()) continue;
-    VOLTA_TRY(remove_all(join_path(to, name)));
-  }
-  return remove_all(from);
-}
+// What Volta would read of the model that was there where the new one has no such file.
+constexpr std::array<std::string_view, 6> kModelSettings = {
+    "generation_config.json",  "tokenizer.json",      "tokenizer_config.json",
+    "special_tokens_map.json", "chat_template.jinja", "chat_template.json"};
 
-Status check_target(const std::string& directory, bool replace) {
-  if (!path_exists(directory)) return {};
+// Where the folder is to be put.
+struct Target {
+  std::string path;
+  bool replaces = false;  // A folder with something in it.
+};
+
+Result<Target> check_target(const std::string& directory, bool replace) {
+  std::string path = directory;
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  VOLTA_TRY(recover_folder(path));
+  if (!path_exists(path)) return Target{std::move(path)};
   const auto refuse = [&](std::string_view what) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' {}", directory, what));
   };
-  VOLTA_TRY(create_directories(directory));  // Refuses what is no folder.
-  VOLTA_TRY(const auto names, list_directory(directory));
-  if (!names.empty() && !replace) {
+  VOLTA_TRY(create_directories(path));  // Refuses what is no folder.
+  VOLTA_TRY(path, real_path(path));
+  VOLTA_TRY(const auto names, list_directory(path));
+  const bool used = !std::ranges::all_of(names, is_temporary_name);
+  if (used && !replace) {
     return refuse("is not empty; name another folder, or use --force to replace the model in it");
   }
   if (std::ranges::count(names, "model.safetensors.index.json") > 0) {
     return refuse("holds a model in several files; remove it, or name another folder");
   }
-  return {};
+  if (used) VOLTA_TRY(check_replaceable_folder(path));
+  return Target{std::move(path), used};
 }
 
 // Values of a tensor of any float type, as f32.
@@ -163,10 +180,7 @@ Status write_tensor(const Output& output, const Tensor& tensor, std::int64_t hea
       const std::int64_t stride = transposed ? rows : 1;
       source.get(begin + column * stride, stride, values);
       if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
-        return fail(ErrorCode::kNonFinite,
-                    fmt::format("tensor '{}' holds NaN or infinity (volta verify lists them); "
-                                "nothing was written",
-                                output.parameter.name));
+        return non_finite(output.parameter.name);
       }
       const auto bytes = std::span(blocks).first(
           static_cast<std::size_t>(count / info.block_values * info.block_bytes));
@@ -269,17 +283,20 @@ void add_architecture(const TransformerConfig& c, std::string_view architecture,
 Status gguf_to_folder(const std::string& gguf, const std::string& directory, DType dtype,
                       bool replace, ConvertProgress progress) {
   VOLTA_TRY(const GgufFile file, GgufFile::open(gguf));
-  VOLTA_TRY(check_target(directory, replace));
-  std::string target = directory;
-  while (target.size() > 1 && target.ends_with('/')) target.pop_back();
-  VOLTA_TRY(const std::string temporary, make_temporary_directory(target));
-  Status done = write_folder(file, temporary, dtype, progress);
-  if (done) done = move_into_place(temporary, target);
-  if (!done) {
-    Status removed = remove_all(temporary);  // The first error is the one to tell.
-    static_cast<void>(removed);
+  VOLTA_TRY(const Target target, check_target(directory, replace));
+  const auto write = [&](const std::string& path) -> Status {
+    Status written = write_folder(file, path, dtype, progress);
+    VOLTA_TRY(file.check_unchanged());  // The cause of other errors, where there are any.
+    return written;
+  };
+  if (!target.replaces) {
+    VOLTA_TRY(NewFolder folder, NewFolder::create(target.path));
+    VOLTA_TRY(write(folder.path()));
+    return folder.publish();
   }
-  return done;
+  VOLTA_TRY(const TemporaryFolder temporary, TemporaryFolder::create(target.path));
+  VOLTA_TRY(write(temporary.path()));
+  return replace_folder(temporary.path(), target.path, kModelSettings);
 }
 
 Result<bool> folder_to_gguf(const std::string& directory, const std::string& gguf, GgmlType type,
@@ -319,6 +336,7 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
                                        : weights.read(output.parameter));
     Status done = write_tensor(output, tensor, config.head_dim, sink);
     weights.release(output.parameter);
+    VOLTA_TRY(weights.check_unchanged());  // The cause of other errors, where there are any.
     return done;
   };
   VOLTA_TRY(write_gguf(gguf, metadata, specs, write_data));

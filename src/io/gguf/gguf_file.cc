@@ -19,8 +19,9 @@ namespace {
 constexpr std::uint64_t kMaxTensors = 1 << 20;
 constexpr std::uint64_t kMaxKeys = 1 << 16;
 constexpr std::uint64_t kMaxName = 4096;
-constexpr std::uint32_t kMaxDims = 4;  // As in ggml.
-constexpr int kMaxDepth = 8;           // Of arrays in arrays.
+constexpr std::uint32_t kMaxDims = 4;            // As in ggml.
+constexpr int kMaxDepth = 8;                     // Of arrays in arrays.
+constexpr std::uint64_t kMaxElements = 1 << 24;  // Of all arrays together.
 constexpr std::int64_t kMaxAlignment = std::int64_t{1} << 20;
 // What a key with a value and a tensor's description take at least.
 constexpr std::size_t kLeastEntry = 8 + 4 + 1;
@@ -118,6 +119,10 @@ class Cursor {
     if (count > left() / least) {
       return damaged(fmt::format("an array claims {} values, {} bytes are left", count, left()));
     }
+    if (count > elements_left_) {  // A sparse file has room for any number.
+      return damaged(fmt::format("its arrays have more than {} values", kMaxElements));
+    }
+    elements_left_ -= count;
     const std::size_t begin = place_;
     if (*size != 0) {
       VOLTA_TRY(take(count * *size));
@@ -133,6 +138,7 @@ class Cursor {
   std::span<const std::byte> bytes_;
   std::string_view name_;
   std::size_t place_ = 0;
+  std::uint64_t elements_left_ = kMaxElements;
 };
 
 template <typename T>
@@ -339,7 +345,13 @@ Status place_tensors(std::vector<GgufTensor>& tensors, std::int64_t data_begin,
 Result<GgufFile> GgufFile::open(const std::string& path) {
   VOLTA_TRY(MappedFile mapped, MappedFile::open(path));
   const auto owner = std::make_shared<const MappedFile>(std::move(mapped));
-  return parse(owner->bytes(), path, owner);
+  auto file = parse(owner->bytes(), path, owner);
+  VOLTA_TRY(owner->check_unchanged());  // Says more than what the parser makes of half a file.
+  return file;
+}
+
+Status GgufFile::check_unchanged() const {
+  return owner_ == nullptr ? Status() : owner_->check_unchanged();
 }
 
 Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, const std::string& name,

@@ -108,6 +108,9 @@ class GgufFile {
   Result<DeviceBuffer> map(const GgufTensor& tensor) const;
   /// Gives back the memory behind what was read; see MappedFile::release.
   void release(const GgufTensor& tensor) const;
+  /// What this file's views showed was its content all the time: asked after the last use of them.
+  /// kInvalidFile when the file was cut, changed or replaced since open().
+  Status check_unchanged() const;
 
  private:
   GgufFile() = default;

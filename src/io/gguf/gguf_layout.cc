@@ -103,12 +103,18 @@ Result<std::string_view> gguf_architecture(const TransformerConfig& config) {
   const auto refuse = [](std::string_view what) {
     return fail(ErrorCode::kUnsupported, fmt::format("GGUF cannot say {}", what));
   };
-  if (family == "volta") return refuse("this combination of parts; it knows GPT-2, Llama and Qwen");
+  if (family == "volta") {
+    return refuse(
+        "this combination of parts; it knows GPT-2, Llama and Qwen. A run of the Llama kind can be "
+        "converted: volta train --position rotary --norm rms --ffn-kind gated --activation silu");
+  }
   const TransformerConfig said = said_by_gguf(config);
   if (said.activation != config.activation) {
     return refuse(config.position == PositionKind::kLearned
-                      ? "another activation than gelu_new for a model with learned positions"
-                      : "another activation than silu for a model with rotary positions");
+                      ? "another activation than gelu_new for a model with learned positions; a "
+                        "run that is to be converted is trained with --activation gelu_tanh"
+                      : "another activation than silu for a model with rotary positions; a run "
+                        "that is to be converted is trained with --activation silu");
   }
   if (said != config) return refuse("all options of this architecture");
   return family == "mistral" ? "llama" : family;

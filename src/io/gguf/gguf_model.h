@@ -51,6 +51,7 @@ class GgufWeights final : public WeightSource {
   Result<TensorSpec> spec(const ParameterInfo& parameter) override;
   Result<Tensor> read(const ParameterInfo& parameter) override;
   void release(const ParameterInfo& parameter) override;
+  Status check_unchanged() const override { return file_.check_unchanged(); }
 
  private:
   GgufWeights(GgufFile file, const TransformerConfig& config)

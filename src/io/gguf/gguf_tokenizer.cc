@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <tuple>
 #include <utility>
 
 #include "base/json.h"
 #include "base/text.h"
+#include "io/tokenizers/vocabulary.h"
 
 namespace volta {
 namespace {
@@ -61,6 +61,8 @@ enum class TokenType : std::int32_t {
 
 // Tokens longer than this are no pieces of words, and looking for their halves would take long.
 constexpr std::size_t kMaxPiece = 256;
+// On average. Llama 2 has 1.9 ways to make a piece of two others, Gemma 2.3.
+constexpr std::size_t kMaxMergesPerToken = 16;
 
 struct Vocabulary {
   std::vector<std::string_view> tokens;
@@ -256,18 +258,32 @@ std::size_t characters(std::string_view text) {
 
 // SentencePiece merges the neighbours whose piece has the best score. As a list of merges: every
 // way to halve every piece, the best pieces first; ties in the order of transformers' converter.
-std::vector<Merge> derive_merges(const Vocabulary& vocabulary, std::span<const float> scores) {
-  std::map<std::string_view, std::size_t> ids;
+Result<std::vector<Merge>> derive_merges(const Vocabulary& vocabulary,
+                                         std::span<const float> scores, WorkBudget& budget) {
+  tokenizers::Vocabulary ids;
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    if (vocabulary.type(id) == TokenType::kNormal) ids.emplace(vocabulary.tokens[id], id);
+    const std::string_view piece = vocabulary.tokens[id];
+    if (vocabulary.type(id) != TokenType::kNormal || ids.find(piece)) continue;
+    VOLTA_TRY(ids.add(piece, static_cast<std::int64_t>(id)));
   }
+  const std::size_t most = kMaxMergesPerToken * vocabulary.tokens.size();
   std::vector<Merge> merges;
-  for (const auto& [piece, id] : ids) {
-    if (piece.size() > kMaxPiece) continue;
+  for (std::int32_t id = 0; id < ids.end_id(); ++id) {
+    const auto token = static_cast<std::size_t>(id);
+    const std::string_view piece = vocabulary.tokens[token];
+    if (!ids.contains(id) || piece.size() > kMaxPiece) continue;
     for (std::size_t cut = 1; cut < piece.size(); ++cut) {
+      if ((piece[cut] & 0xC0) == 0x80) continue;  // Within a character.
       const std::string_view left = piece.substr(0, cut), right = piece.substr(cut);
-      if (!ids.contains(left) || !ids.contains(right)) continue;
-      merges.push_back({scores[id], characters(left), characters(right), id, left, right});
+      VOLTA_TRY(budget.spend(2, "tokenizer.ggml.tokens"));
+      if (!ids.find(left) || !ids.find(right)) continue;
+      if (merges.size() == most) {
+        return fail(ErrorCode::kInvalidFile,
+                    fmt::format("the pieces of tokenizer.ggml.tokens can be put together in more "
+                                "than {} ways each",
+                                kMaxMergesPerToken));
+      }
+      merges.push_back({scores[token], characters(left), characters(right), token, left, right});
     }
   }
   std::sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) {
@@ -302,7 +318,8 @@ void write_spaces(JsonWriter& json, bool prefix) {
   json.end_array().end_object();
 }
 
-Status write_sentence_piece(JsonWriter& json, const GgufFile& file, Vocabulary& vocabulary) {
+Status write_sentence_piece(JsonWriter& json, const GgufFile& file, Vocabulary& vocabulary,
+                            WorkBudget& budget) {
   VOLTA_TRY(const bool prefix, file.get_bool_or("tokenizer.ggml.add_space_prefix", true));
   VOLTA_TRY(const auto scores, file.get_floats("tokenizer.ggml.scores"));
   if (scores.size() != vocabulary.tokens.size()) {
@@ -323,8 +340,9 @@ Status write_sentence_piece(JsonWriter& json, const GgufFile& file, Vocabulary& 
   if (file.find("tokenizer.ggml.merges") != nullptr) {
     VOLTA_TRY(write_merges(json, file));
   } else {
+    VOLTA_TRY(const auto merges, derive_merges(vocabulary, scores, budget));
     json.key("merges").begin_array();
-    for (const Merge& merge : derive_merges(vocabulary, scores)) {
+    for (const Merge& merge : merges) {
       json.begin_array().value(merge.left).value(merge.right).end_array();
     }
     json.end_array();
@@ -367,7 +385,7 @@ Result<GgufTokenIds> gguf_token_ids(const GgufFile& file) {
   return ids;
 }
 
-Result<std::string> gguf_tokenizer_json(const GgufFile& file) {
+Result<std::string> gguf_tokenizer_json(const GgufFile& file, Interruption interrupted) {
   if (file.find("tokenizer.huggingface.json") != nullptr) {
     VOLTA_TRY(const auto text, file.get_string("tokenizer.huggingface.json"));
     return std::string(text);
@@ -386,8 +404,11 @@ Result<std::string> gguf_tokenizer_json(const GgufFile& file) {
   JsonWriter json;
   json.begin_object().field("version", "1.0").key("truncation").null().key("padding").null();
   write_added_tokens(json, vocabulary);
+  std::size_t bytes = 0;
+  for (const std::string_view token : vocabulary.tokens) bytes += token.size();
+  WorkBudget budget(text_work_limits(bytes), std::move(interrupted));
   VOLTA_TRY(model == "gpt2" ? write_byte_level_bpe(json, file, vocabulary)
-                            : write_sentence_piece(json, file, vocabulary));
+                            : write_sentence_piece(json, file, vocabulary, budget));
   json.end_object();
   return std::move(json).take() + "\n";
 }
@@ -424,10 +445,11 @@ Result<std::string> gguf_generation_config(const GgufFile& file) {
   return std::move(json).take() + "\n";
 }
 
-Result<std::shared_ptr<const Tokenizer>> gguf_tokenizer(const GgufFile& file) {
-  VOLTA_TRY(const std::string json, gguf_tokenizer_json(file));
+Result<std::shared_ptr<const Tokenizer>> gguf_tokenizer(const GgufFile& file,
+                                                        Interruption interrupted) {
+  VOLTA_TRY(const std::string json, gguf_tokenizer_json(file, interrupted));
   VOLTA_TRY(const std::string config, gguf_tokenizer_config(file));
-  return parse_tokenizer(json, file.path(), config);
+  return parse_tokenizer(json, file.path(), config, std::move(interrupted));
 }
 
 }  // namespace volta

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/work_budget.h"
 #include "io/gguf/gguf_file.h"
 #include "io/tokenizer.h"
 
@@ -45,13 +46,14 @@ inline constexpr std::string_view kGgufNoTokenizer = "no_vocab";
 /// The tokenizer as tokenizer.json: tokenizer.huggingface.json where the file has it, otherwise
 /// made of tokenizer.ggml.* (models gpt2, with a known tokenizer.ggml.pre, and llama). kNotFound
 /// when the file has no tokenizer; kUnsupported for another model or pre-tokenizer, naming the
-/// known ones.
-Result<std::string> gguf_tokenizer_json(const GgufFile& file);
+/// known ones; kInterrupted.
+Result<std::string> gguf_tokenizer_json(const GgufFile& file, Interruption interrupted = {});
 /// tokenizer_config.json: special tokens and the chat template.
 Result<std::string> gguf_tokenizer_config(const GgufFile& file);
 /// generation_config.json: the tokens that begin and end a text; empty when the file names none.
 Result<std::string> gguf_generation_config(const GgufFile& file);
-/// tokenizer.json and tokenizer_config.json, parsed.
-Result<std::shared_ptr<const Tokenizer>> gguf_tokenizer(const GgufFile& file);
+/// tokenizer.json and tokenizer_config.json, parsed. `interrupted`: as for parse_tokenizer().
+Result<std::shared_ptr<const Tokenizer>> gguf_tokenizer(const GgufFile& file,
+                                                        Interruption interrupted = {});
 
 }  // namespace volta

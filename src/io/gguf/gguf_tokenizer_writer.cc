@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/file.h"
 #include "base/json.h"
+#include "io/carried_files.h"
 #include "io/gguf/gguf_tokenizer.h"
 #include "io/tokenizer.h"
 
@@ -27,9 +27,8 @@ struct Lists {
 };
 
 Result<std::string> read_optional(const std::string& directory, std::string_view name) {
-  auto text = read_text_file(join_path(directory, name), std::int64_t{256} << 20);
-  if (!text && text.error().code() == ErrorCode::kNotFound) return std::string();
-  return text;
+  VOLTA_TRY(auto text, read_carried_file(directory, name));
+  return std::move(text).value_or("");
 }
 
 Status place_token(Lists& lists, const std::string& token, std::int64_t id, std::int32_t type) {
@@ -62,7 +61,7 @@ Result<Lists> read_lists(const JsonRef& root, const JsonRef& model, std::int64_t
   VOLTA_TRY(const std::string unknown, model.get_string_or("unk_token", ""));
   for (const auto& [token, value] : *object) {
     const bool byte = bytes && token.size() == 6 && token.starts_with("<0x") && token.back() == '>';
-    VOLTA_TRY(const std::int64_t id, JsonRef(value, vocab.path()).as_int());
+    VOLTA_TRY(const std::int64_t id, vocab.at(value).as_int());
     VOLTA_TRY(place_token(lists, token, id,
                           byte                                   ? kByte
                           : !unknown.empty() && token == unknown ? kUnknown
@@ -286,20 +285,34 @@ Result<TokenizerFiles> read_tokenizer_files(const std::string& directory) {
   VOLTA_TRY(files.tokenizer_config, read_optional(directory, "tokenizer_config.json"));
   VOLTA_TRY(files.generation_config, read_optional(directory, "generation_config.json"));
   VOLTA_TRY(files.chat_template, read_optional(directory, "chat_template.jinja"));
+  VOLTA_TRY(files.chat_template_json, read_optional(directory, "chat_template.json"));
   return files;
 }
 
+namespace {
+
+Result<JsonValue> parse_optional(const std::string& text, std::string_view name) {
+  return text.empty() ? Result<JsonValue>(JsonValue()) : parse_json(text, name);
+}
+
+// In the order in which ChatTemplate::load() looks.
+Result<std::string> find_chat_template(const TokenizerFiles& files, const JsonValue& config) {
+  if (!files.chat_template.empty()) return files.chat_template;
+  std::string chat = chat_template_of(config);
+  if (!chat.empty()) return chat;
+  VOLTA_TRY(const JsonValue own, parse_optional(files.chat_template_json, "chat_template.json"));
+  return chat_template_of(own);
+}
+
+}  // namespace
+
 Result<bool> add_gguf_tokenizer(const TokenizerFiles& files, std::int64_t vocab_size,
                                 GgufMetadata& metadata) {
-  JsonValue config, generation;
-  if (!files.tokenizer_config.empty()) {
-    VOLTA_TRY(config, parse_json(files.tokenizer_config, "tokenizer_config.json"));
-  }
-  if (!files.generation_config.empty()) {
-    VOLTA_TRY(generation, parse_json(files.generation_config, "generation_config.json"));
-  }
-  const std::string chat =
-      files.chat_template.empty() ? chat_template_of(config) : files.chat_template;
+  VOLTA_TRY(const JsonValue config,
+            parse_optional(files.tokenizer_config, "tokenizer_config.json"));
+  VOLTA_TRY(const JsonValue generation,
+            parse_optional(files.generation_config, "generation_config.json"));
+  VOLTA_TRY(const std::string chat, find_chat_template(files, config));
   if (!chat.empty()) metadata.add_string("tokenizer.chat_template", chat);
   if (files.tokenizer.empty()) {
     metadata.add_string(kGgufTokenizerModel, kGgufNoTokenizer);

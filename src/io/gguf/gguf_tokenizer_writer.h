@@ -13,10 +13,11 @@ namespace volta {
 /// What a model folder says about its tokenizer: the texts of the files, empty where one is
 /// missing.
 struct TokenizerFiles {
-  std::string tokenizer;          ///< tokenizer.json
-  std::string tokenizer_config;   ///< tokenizer_config.json
-  std::string generation_config;  ///< generation_config.json
-  std::string chat_template;      ///< chat_template.jinja; wins over tokenizer_config.json's.
+  std::string tokenizer;           ///< tokenizer.json
+  std::string tokenizer_config;    ///< tokenizer_config.json
+  std::string generation_config;   ///< generation_config.json
+  std::string chat_template;       ///< chat_template.jinja; wins over tokenizer_config.json's.
+  std::string chat_template_json;  ///< chat_template.json; counts where neither has one.
 };
 /// Those of a folder. kIo, kInvalidFile for one that is there and cannot be read.
 Result<TokenizerFiles> read_tokenizer_files(const std::string& directory);

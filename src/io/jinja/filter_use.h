@@ -32,18 +32,18 @@ struct Use {
   }
   bool is_markup() const { return input.if_text() != nullptr && input.if_text()->markup; }
   /// The input as text; markup is refused, because what becomes of it would be markup, too.
-  Result<std::string> text() const {
+  Result<Value> text() const {
     if (is_markup()) return unsupported("on 'safe' text is not supported");
-    VOLTA_TRY(const Value value, to_text(budget, input));
+    VOLTA_TRY(Value value, to_text(budget, input));
     budget.scan(value.if_string()->size());
-    return *value.if_string();
+    return value;
   }
 };
 
-/// A filter's text as value, or its error.
-inline Result<Value> finish(const Use& use, Result<std::string> text) {
+/// What a filter made of a text, as value, or its error.
+inline Result<Value> finish(const Use& use, const Value& origin, Result<std::string> text) {
   if (!text) return std::unexpected(std::move(text).error());
-  return make_text(use.budget, *text);
+  return make_changed(use.budget, origin.if_text(), *text);
 }
 
 // Of text (text_filters.cc).

@@ -104,7 +104,7 @@ Result<Value> strftime_now(Budget& budget, const Arguments& arguments, const std
   if (pattern.size() > 256) return bad("strftime_now: the format is too long");
   std::array<char, 4096> text{};
   const std::size_t size = std::strftime(text.data(), text.size(), pattern.c_str(), &now);
-  return make_text(budget, std::string_view(text.data(), size));
+  return make_changed(budget, p.find(0)->if_text(), std::string_view(text.data(), size));
 }
 
 }  // namespace

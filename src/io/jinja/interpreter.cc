@@ -48,7 +48,7 @@ class Interpreter {
         environment_(environment),
         budget_(environment.limits, environment.interrupted) {}
 
-  Result<std::string> render() {
+  Result<QuotedText> render() {
     scopes_.emplace_back();
     outputs_.emplace_back();
     VOLTA_TRY(const Flow flow, run(ast_.root));
@@ -168,13 +168,18 @@ class Interpreter {
   }
 
   // --- Statements --------------------------------------------------------------------------------
-  Status emit(std::string_view text) {
-    if (!budget_.make_bytes(text.size())) return budget_.check();
-    std::string& out = outputs_.back();
-    if (static_cast<std::int64_t>(out.size() + text.size()) > environment_.limits.output) {
+  Status emit(const Text& text) {
+    const QuotedText& content = *text.content;
+    const std::size_t size = content.text.size();
+    const std::size_t ranges = content.quoted.size();
+    if (!budget_.make_bytes(size + (ranges > 1 ? ranges * sizeof(TextRange) : 0))) {
+      return budget_.check();
+    }
+    QuotedText& out = outputs_.back();
+    if (static_cast<std::int64_t>(out.text.size() + size) > environment_.limits.output) {
       return fail(ErrorCode::kInvalidFile, "the template makes too much text");
     }
-    out += text;
+    out.append_part(content, 0, size);
     return {};
   }
 
@@ -190,7 +195,7 @@ class Interpreter {
         }
         return Flow::kNext;
       case NodeKind::kText:
-        VOLTA_TRY(at(node, emit(*node.value.if_string())));
+        VOLTA_TRY(at(node, emit(*node.value.if_text())));
         return Flow::kNext;
       case NodeKind::kPrint:
         return run_print(node);
@@ -254,15 +259,15 @@ class Interpreter {
     outputs_.emplace_back();
     VOLTA_TRY(const Flow flow, run(block));
     static_cast<void>(flow);
-    auto text = std::make_shared<const std::string>(std::move(outputs_.back()));
+    auto text = std::make_shared<const QuotedText>(std::move(outputs_.back()));
     outputs_.pop_back();
     return Value(Text{std::move(text)});
   }
 
   Status print_value(const Value& value) {
-    if (const std::string* text = value.if_string()) return emit(*text);
+    if (const Text* text = value.if_text()) return emit(*text);
     VOLTA_TRY(const Value text, to_text(budget_, value));
-    return emit(*text.if_string());
+    return emit(*text.if_text());
   }
 
   Result<Flow> run_print(const Node& node) {
@@ -668,7 +673,7 @@ class Interpreter {
   Budget budget_;
   std::vector<Scope> scopes_;  // The first is the template's, the last the current one.
   std::size_t base_ = 0;       // Where the scopes of the running macro begin.
-  std::vector<std::string> outputs_;
+  std::vector<QuotedText> outputs_;
   std::vector<Value> block_text_;  // What the filters of a block begin with.
   int level_ = 0;
   bool located_ = false;
@@ -676,7 +681,7 @@ class Interpreter {
 
 }  // namespace
 
-Result<std::string> render(const Ast& ast, const Environment& environment) {
+Result<QuotedText> render(const Ast& ast, const Environment& environment) {
   return Interpreter(ast, environment).render();
 }
 

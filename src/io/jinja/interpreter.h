@@ -21,9 +21,10 @@ struct Environment {
   std::function<bool()> interrupted{};  ///< Asked now and then whether to stop; empty: never.
 };
 
-/// The text that the template makes. kInvalidArgument with the template's own words when it calls
-/// raise_exception; kUnsupported for what Volta does not know; kInvalidFile for other errors, among
-/// them a spent budget; kInterrupted. Messages name the line.
-Result<std::string> render(const Ast& ast, const Environment& environment);
+/// The text that the template makes, with what it quotes of the variables. kInvalidArgument with
+/// the template's own words when it calls raise_exception; kUnsupported for what Volta does not
+/// know; kInvalidFile for other errors, among them a spent budget; kInterrupted. Messages name the
+/// line.
+Result<QuotedText> render(const Ast& ast, const Environment& environment);
 
 }  // namespace volta::jinja

@@ -27,8 +27,8 @@ class JsonPrinter {
       out_.add("null");
     } else if (const bool* flag = value.if_bool()) {
       out_.add(*flag ? "true" : "false");
-    } else if (const std::string* text = value.if_string()) {
-      string(*text);
+    } else if (const Text* text = value.if_text()) {
+      string(text->content->text, text);
     } else if (value.is_number()) {
       out_.add(number(value));
     } else if (const Sequence* sequence = value.if_sequence();
@@ -67,28 +67,32 @@ class JsonPrinter {
       out_.add("{}");
       return {};
     }
-    using Member = std::pair<std::string, const Value*>;
+    struct Member {
+      std::string name;
+      const Text* origin;  // Null for a key that is no string.
+      const Value* value;
+    };
     std::vector<Member> members;
     std::size_t key_bytes = 0;
     for (const auto& [key, value] : dict.members) {
       const std::string* text = key.if_string();
       if (!out_.scan(text == nullptr ? 0 : text->size())) return {};
-      members.emplace_back(key_text(key), &value);
-      key_bytes += members.back().first.size();
+      members.push_back({key_text(key), key.if_text(), &value});
+      key_bytes += members.back().name.size();
     }
     if (style_.sort_keys) {
       // In each round of a merge sort every key is compared, in its first one some times.
       const std::size_t rounds = std::bit_width(members.size()) + 8;
       if (!out_.scan(rounds * (key_bytes + 16 * members.size()))) return {};
-      std::ranges::stable_sort(members, {}, &Member::first);
+      std::ranges::stable_sort(members, {}, &Member::name);
     }
     out_.add("{");
     ++level_;
     for (std::size_t i = 0; i < members.size() && !out_.full(); ++i) {
       separate(i == 0);
-      string(members[i].first);
+      string(members[i].name, members[i].origin);
       out_.add(style_.key_separator);
-      VOLTA_TRY(write(*members[i].second));
+      VOLTA_TRY(write(*members[i].value));
     }
     --level_;
     new_line();
@@ -120,7 +124,7 @@ class JsonPrinter {
     return key.is_none() ? "null" : number(key);
   }
 
-  void string(std::string_view text) {
+  void string(std::string_view text, const Text* origin) {
     // Character by character, with escapes that are slow to make.
     if (!out_.scan(4 * text.size())) return;
     out_.add("\"");
@@ -129,13 +133,13 @@ class JsonPrinter {
       const std::size_t length = unicode::character_at(text, at).length;
       const std::string escape = escaped(text.substr(at, length));
       if (!escape.empty()) {
-        out_.add(text.substr(plain, at - plain));
-        out_.add(escape);
+        out_.add_changed(origin, text.substr(plain, at - plain));
+        out_.add_changed(origin, escape);
         plain = at + length;
       }
       at += length;
     }
-    out_.add(text.substr(plain));
+    out_.add_changed(origin, text.substr(plain));
     out_.add("\"");
   }
   // Empty for a character that stands for itself.

@@ -18,13 +18,14 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
   return std::ranges::find(names, name) != names.end();
 }
 
-Result<Value> texts(Budget& budget, const std::vector<std::string_view>& parts) {
+// Parts of a string, as a list.
+Result<Value> texts(Budget& budget, const Text& whole, const std::vector<std::string_view>& parts) {
   std::vector<Value> items;
   budget.make_many(parts.size(), 2 * sizeof(Value));
   for (const std::string_view part : parts) {
     budget.make_bytes(part.size());
     VOLTA_TRY(budget.check());
-    items.push_back(Value::text(part));
+    items.push_back(Value::part(whole, part));
   }
   return make_sequence(budget, SequenceKind::kList, std::move(items));
 }
@@ -32,9 +33,12 @@ Result<Value> texts(Budget& budget, const std::vector<std::string_view>& parts) 
 // One call on one string.
 class TextMethod {
  public:
-  TextMethod(Budget& budget, const std::string& self, std::string_view name,
-             const Arguments& arguments)
-      : budget_(budget), self_(self), name_(name), arguments_(arguments) {}
+  TextMethod(Budget& budget, const Text& text, std::string_view name, const Arguments& arguments)
+      : budget_(budget),
+        text_(text),
+        self_(text.content->text),
+        name_(name),
+        arguments_(arguments) {}
 
   Result<Value> call() {
     budget_.scan(self_.size());
@@ -50,7 +54,7 @@ class TextMethod {
     if (name_ == "join") return join();
     if (name_ == "splitlines") {
       VOLTA_TRY(const auto p, bind({"keepends"}));
-      return texts(budget_, splitlines(budget_, self_, p.flag(0, false)));
+      return texts(budget_, text_, splitlines(budget_, self_, p.flag(0, false)));
     }
     return simple();
   }
@@ -86,14 +90,14 @@ class TextMethod {
   }
   Result<Value> changed(Result<std::string> text) {
     if (!text) return std::unexpected(std::move(text).error());
-    return make_text(budget_, *text);
+    return make_changed(budget_, &text_, *text);
   }
 
   Result<Value> strip_ends() {
     VOLTA_TRY(const auto p, bind({"chars"}));
     VOLTA_TRY(const auto set, p.text(0));
     const bool left = name_ != "rstrip", right = name_ != "lstrip";
-    return make_text(budget_,
+    return make_part(budget_, text_,
                      set ? strip(budget_, self_, left, right, *set) : strip(self_, left, right));
   }
 
@@ -102,8 +106,9 @@ class TextMethod {
     VOLTA_TRY(const auto separator, p.text(0));
     VOLTA_TRY(const auto most, p.integer(1, -1));
     if (separator && separator->empty()) return bad("str.split: the separator is empty");
-    return texts(budget_, name_ == "split" ? split(budget_, self_, separator, most)
-                                           : rsplit(budget_, self_, separator, most));
+    return texts(budget_, text_,
+                 name_ == "split" ? split(budget_, self_, separator, most)
+                                  : rsplit(budget_, self_, separator, most));
   }
 
   Result<Value> starts_or_ends() {
@@ -193,7 +198,7 @@ class TextMethod {
     std::string_view text = self_;
     if (name_ == "removeprefix" && text.starts_with(affix)) text.remove_prefix(affix.size());
     if (name_ == "removesuffix" && text.ends_with(affix)) text.remove_suffix(affix.size());
-    return make_text(budget_, text);
+    return make_part(budget_, text_, text);
   }
 
   Result<Value> pad() {
@@ -212,12 +217,17 @@ class TextMethod {
     std::string_view text = self_;
     TextBuilder out(budget_);
     if (name_ == "zfill" && (text.starts_with('-') || text.starts_with('+'))) {
-      out.add(text.substr(0, 1));
+      out.add_part(text_, text.substr(0, 1));
       text.remove_prefix(1);
     }
-    out.add(left, fill);
-    out.add(text);
-    out.add(missing - left, fill);
+    const Text* filling = p.find(1) == nullptr ? nullptr : p.find(1)->if_text();
+    const auto add_filling = [&](std::size_t count) {
+      if (!TextBuilder::is_quoting(filling)) return out.add(count, fill);
+      for (; count > 0 && !out.full(); --count) out.add(*filling);
+    };
+    add_filling(left);
+    out.add_part(text_, text);
+    add_filling(missing - left);
     return out.finish();
   }
 
@@ -232,13 +242,14 @@ class TextMethod {
         right ? rsplit(budget_, self_, separator, 1) : split(budget_, self_, separator, 1);
     std::vector<std::string_view> three = {self_, "", ""};
     if (parts.size() == 2) {
-      three = {parts[0], separator, parts[1]};
+      three = {parts[0], std::string_view(self_).substr(parts[0].size(), separator.size()),
+               parts[1]};
     } else if (right) {
       three = {"", "", self_};
     }
     std::vector<Value> items;
     for (const std::string_view part : three) {
-      VOLTA_TRY(Value item, make_text(budget_, part));
+      VOLTA_TRY(Value item, make_part(budget_, text_, part));
       items.push_back(std::move(item));
     }
     return make_sequence(budget_, SequenceKind::kTuple, std::move(items));
@@ -247,7 +258,9 @@ class TextMethod {
   Result<Value> replace() {
     VOLTA_TRY(const auto p, bind({"old", "new", "count"}, 2));
     VOLTA_TRY(const std::string_view old, p.text_or(0, ""));
-    VOLTA_TRY(const std::string_view fresh, p.text_or(1, ""));
+    VOLTA_TRY(const auto given, p.text(1));
+    const Value nothing = given ? Value() : Value::text("");
+    const Text& fresh = *(given ? *p.find(1) : nothing).if_text();
     VOLTA_TRY(std::int64_t left, p.integer(2, -1));
     TextBuilder out(budget_);
     const std::string_view text = self_;
@@ -259,7 +272,7 @@ class TextMethod {
           left = 0;
         }
         const std::size_t length = character_offset(text.substr(at), 1);
-        out.add(text.substr(at, length));
+        out.add_part(text_, text.substr(at, length));
         at += std::max<std::size_t>(length, 1);
       }
       return out.finish();
@@ -269,11 +282,11 @@ class TextMethod {
     for (; left != 0 && !out.full(); --left) {
       const std::size_t end = searcher.find(text, begin);
       if (end == std::string_view::npos) break;
-      out.add(text.substr(begin, end - begin));
+      out.add_part(text_, text.substr(begin, end - begin));
       out.add(fresh);
       begin = end + old.size();
     }
-    out.add(text.substr(begin));
+    out.add_part(text_, text.substr(begin));
     return out.finish();
   }
 
@@ -283,11 +296,11 @@ class TextMethod {
     TextBuilder out(budget_);
     bool first = true;
     for (const Value& item : items) {
-      const std::string* text = item.if_string();
+      const Text* text = item.if_text();
       if (text == nullptr) {
         return bad(fmt::format("str.join takes strings, not {}", item.type_name()));
       }
-      if (!first) out.add(self_);
+      if (!first) out.add(text_);
       first = false;
       out.add(*text);
     }
@@ -295,6 +308,7 @@ class TextMethod {
   }
 
   Budget& budget_;
+  const Text& text_;
   const std::string& self_;
   std::string_view name_;
   const Arguments& arguments_;
@@ -366,7 +380,7 @@ Result<Value> call_method(Budget& budget, const Value& self, std::string_view na
       return fail(ErrorCode::kUnsupported,
                   fmt::format("the method str.{} of 'safe' text is not supported", name));
     }
-    return TextMethod(budget, *text->bytes, name, arguments).call();
+    return TextMethod(budget, *text, name, arguments).call();
   }
   if (self.if_dict() != nullptr) return dict_method(budget, self, name, arguments);
   if (self.if_sequence() != nullptr) return list_method(budget, self, name, arguments);

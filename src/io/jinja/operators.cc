@@ -143,9 +143,13 @@ Result<Value> calculate_doubles(Operator op, double a, double b) {
 
 Result<Value> repeat(Budget& budget, const Value& value, std::int64_t count) {
   const auto times = static_cast<std::size_t>(std::max<std::int64_t>(count, 0));
-  if (const std::string* text = value.if_string()) {
+  if (const Text* text = value.if_text()) {
     TextBuilder out(budget);
-    out.add(times, *text);
+    if (TextBuilder::is_quoting(text)) {
+      for (std::size_t i = 0; i < times && budget.step() && !out.full(); ++i) out.add(*text);
+    } else {
+      out.add(times, text->content->text);
+    }
     return out.finish();
   }
   const Sequence& sequence = *value.if_sequence();
@@ -170,8 +174,8 @@ bool is_markup(const Value& value) {
 }
 
 Result<Value> add(Budget& budget, const Value& left, const Value& right) {
-  const std::string* text_left = left.if_string();
-  const std::string* text_right = right.if_string();
+  const Text* text_left = left.if_text();
+  const Text* text_right = right.if_text();
   if (text_left != nullptr && text_right != nullptr) {
     TextBuilder out(budget);
     out.add(*text_left);
@@ -269,17 +273,18 @@ Result<std::optional<Value>> find_item(Budget& budget, const Value& object, cons
   }
   std::int64_t index = 0;
   if (!key.as_int(index)) return std::nullopt;
-  if (const std::string* text = object.if_string()) {
+  if (const Text* whole = object.if_text()) {
+    const std::string& text = whole->content->text;
     if (is_markup(object)) {
       return fail(ErrorCode::kUnsupported, "an index into 'safe' text is not supported");
     }
-    budget.scan(text->size());
-    const auto size = static_cast<std::int64_t>(count_characters(*text));
+    budget.scan(text.size());
+    const auto size = static_cast<std::int64_t>(count_characters(text));
     if (index < 0) index += size;
     if (index < 0 || index >= size) return std::nullopt;
     const std::string_view rest =
-        std::string_view(*text).substr(character_offset(*text, static_cast<std::size_t>(index)));
-    return Value::text(rest.substr(0, character_offset(rest, 1)));
+        std::string_view(text).substr(character_offset(text, static_cast<std::size_t>(index)));
+    return Value::part(*whole, rest.substr(0, character_offset(rest, 1)));
   }
   const Sequence* sequence = object.if_sequence();
   if (sequence == nullptr || (!is_list(object) && sequence->kind != SequenceKind::kRange)) {
@@ -431,7 +436,7 @@ Result<Value> get_slice(Budget& budget, const Value& object, const Value& begin,
     if (from >= to) return Value::text("");
     const std::string_view all = *text;
     const std::string_view rest = all.substr(character_offset(all, static_cast<std::size_t>(from)));
-    return make_text(budget,
+    return make_part(budget, *object.if_text(),
                      rest.substr(0, character_offset(rest, static_cast<std::size_t>(to - from))));
   }
   std::vector<Value> letters;
@@ -447,7 +452,7 @@ Result<Value> get_slice(Budget& budget, const Value& object, const Value& begin,
   }
   if (text == nullptr) return make_sequence(budget, sequence->kind, std::move(taken));
   TextBuilder out(budget);
-  for (const Value& letter : taken) out.add(*letter.if_string());
+  for (const Value& letter : taken) out.add(*letter.if_text());
   return out.finish();
 }
 

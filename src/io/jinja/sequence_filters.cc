@@ -50,7 +50,7 @@ Result<Value> key_of(const Use& use, const Value& item, const Value* attribute,
   if (text == nullptr || case_sensitive) return key;
   use.budget.scan(text->size());
   VOLTA_TRY(use.budget.check());
-  return finish(use, lower(*text));
+  return finish(use, key, lower(*text));
 }
 
 // The order of the keys, stable; an item whose key cannot be compared is an error.
@@ -180,7 +180,7 @@ Result<Value> filter_join(const Use& use) {
     if (p.find(1) != nullptr && !p.find(1)->is_none()) {
       VOLTA_TRY(part, attribute_of(use.budget, item, *p.find(1)));
     }
-    if (!first) out.add(*between.if_string());
+    if (!first) out.add(*between.if_text());
     first = false;
     VOLTA_TRY(print(out, part));
   }
@@ -228,7 +228,7 @@ Result<Value> filter_reverse(const Use& use) {
   }
   if (use.is_markup()) return use.unsupported("on 'safe' text is not supported");
   TextBuilder out(use.budget);
-  for (const Value& item : items) out.add(*item.if_string());
+  for (const Value& item : items) out.add(*item.if_text());
   return out.finish();
 }
 

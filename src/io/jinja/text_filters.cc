@@ -16,18 +16,20 @@ namespace volta::jinja {
 Result<Value> filter_case(const Use& use) {
   VOLTA_TRY(const auto none, use.bind({}));
   static_cast<void>(none);
-  VOLTA_TRY(const std::string text, use.text());
-  if (use.name == "upper") return finish(use, upper(text));
-  if (use.name == "lower") return finish(use, lower(text));
-  if (use.name == "title") return finish(use, filter_title(text));
-  return finish(use, capitalize(text));
+  VOLTA_TRY(const Value value, use.text());
+  const std::string& text = *value.if_string();
+  if (use.name == "upper") return finish(use, value, upper(text));
+  if (use.name == "lower") return finish(use, value, lower(text));
+  if (use.name == "title") return finish(use, value, filter_title(text));
+  return finish(use, value, capitalize(text));
 }
 
 Result<Value> filter_trim(const Use& use) {
   VOLTA_TRY(const auto p, use.bind({"chars"}));
   VOLTA_TRY(const auto set, p.text(0));
-  VOLTA_TRY(const std::string text, use.text());
-  return make_text(use.budget,
+  VOLTA_TRY(const Value value, use.text());
+  const std::string& text = *value.if_string();
+  return make_part(use.budget, *value.if_text(),
                    set ? strip(use.budget, text, true, true, *set) : strip(text, true, true));
 }
 
@@ -41,20 +43,21 @@ Result<Value> filter_safe(const Use& use) {
   VOLTA_TRY(const auto none, use.bind({}));
   static_cast<void>(none);
   VOLTA_TRY(const Value text, to_text(use.budget, use.input));
-  return Value(Text{text.if_text()->bytes, true});
+  return Value(Text{text.if_text()->content, true});
 }
 
 Result<Value> filter_escape(const Use& use) {
   VOLTA_TRY(const auto none, use.bind({}));
   static_cast<void>(none);
   if (use.is_markup()) return use.input;
-  VOLTA_TRY(const std::string text, use.text());
+  VOLTA_TRY(const Value value, use.text());
   TextBuilder out(use.budget);
   constexpr std::string_view kSpecial = "&<>'\"";
   constexpr std::array kEscapes = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-  for (const char& c : text) {
+  for (const char& c : *value.if_string()) {
     const std::size_t special = kSpecial.find(c);
-    out.add(special == std::string_view::npos ? std::string_view(&c, 1) : kEscapes[special]);
+    out.add_changed(value.if_text(), special == std::string_view::npos ? std::string_view(&c, 1)
+                                                                       : kEscapes[special]);
   }
   return out.finish(true);
 }
@@ -68,36 +71,37 @@ Result<Value> filter_replace(const Use& use) {
   }
   if (p.find(2) != nullptr && !p.find(2)->is_none()) arguments.positional.push_back(*p.find(2));
   VOLTA_TRY(const Value text, to_text(use.budget, use.input));
-  return call_method(use.budget, Value(Text{text.if_text()->bytes}), "replace", arguments);
+  return call_method(use.budget, Value(Text{text.if_text()->content}), "replace", arguments);
 }
 
 Result<Value> filter_indent(const Use& use) {
   VOLTA_TRY(const auto p, use.bind({"width", "first", "blank"}));
   std::string spaces(4, ' ');
-  std::optional<std::string_view> given;
+  const Text* given = nullptr;
   if (const Value* width = p.find(0)) {
-    if (const std::string* text = width->if_string()) {
-      given = *text;
-    } else {
+    given = width->if_text();
+    if (given == nullptr) {
       VOLTA_TRY(const std::int64_t count, p.integer(0, 4));
       if (count > 1000) return use.unsupported("by more than 1000 spaces is not supported");
       spaces.assign(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)), ' ');
     }
   }
   if (use.input.if_text() == nullptr) return use.bad("takes a string");
-  VOLTA_TRY(const std::string text, use.text());
-  const std::string whole = text + "\n";
-  const std::string_view indention = given.value_or(spaces);
+  VOLTA_TRY(const Value value, use.text());
+  const std::string_view text = *value.if_string();
+  const std::string whole = std::string(text) + "\n";
   TextBuilder out(use.budget);
-  if (p.flag(1, false)) out.add(indention);
+  const auto indent = [&] { given != nullptr ? out.add(*given) : out.add(spaces); };
+  if (p.flag(1, false)) indent();
   bool first = true;
   for (const std::string_view line : splitlines(use.budget, whole)) {
     if (!first) {
       out.add("\n");
-      if (!line.empty() || p.flag(2, false)) out.add(indention);
+      if (!line.empty() || p.flag(2, false)) indent();
     }
     first = false;
-    out.add(line);
+    const auto begin = static_cast<std::size_t>(line.data() - whole.data());
+    out.add_part(*value.if_text(), text.substr(begin, line.size()));
   }
   return out.finish();
 }
@@ -112,18 +116,19 @@ Result<Value> filter_truncate(const Use& use) {
   if (p.find(3) != nullptr && !p.find(3)->is_none()) {
     VOLTA_TRY(leeway, p.integer(3, 5));
   }
-  VOLTA_TRY(const std::string text, use.text());
+  VOLTA_TRY(const Value value, use.text());
+  const std::string& text = *value.if_string();
   use.budget.scan(end.size());
   const auto end_size = static_cast<std::int64_t>(count_characters(end));
   if (most < end_size || leeway < 0) return use.bad("has a length shorter than its end");
   const auto size = static_cast<std::int64_t>(count_characters(text));
-  if (size <= most || size - most <= leeway) return make_text(use.budget, text);
+  if (size <= most || size - most <= leeway) return value;
   std::string_view kept = std::string_view(text).substr(
       0, character_offset(text, static_cast<std::size_t>(most - end_size)));
   if (!p.flag(1, false)) kept = kept.substr(0, kept.rfind(' '));
   TextBuilder out(use.budget);
-  out.add(kept);
-  out.add(end);
+  out.add_part(*value.if_text(), kept);
+  out.add_changed(p.find(2) == nullptr ? nullptr : p.find(2)->if_text(), end);
   return out.finish();
 }
 
@@ -137,6 +142,9 @@ Result<Value> filter_tojson(const Use& use) {
     style.indented = true;
     style.item_separator = ",";
     if (const std::string* text = indent->if_string()) {
+      if (TextBuilder::is_quoting(indent->if_text())) {
+        return use.unsupported("with an indent of a message is not supported");
+      }
       use.budget.scan(text->size());
       style.indent = *text;
     } else {
@@ -150,6 +158,10 @@ Result<Value> filter_tojson(const Use& use) {
     if (pair == nullptr || pair->items.size() != 2 || pair->items[0].if_string() == nullptr ||
         pair->items[1].if_string() == nullptr) {
       return use.bad("takes two strings as separators");
+    }
+    if (TextBuilder::is_quoting(pair->items[0].if_text()) ||
+        TextBuilder::is_quoting(pair->items[1].if_text())) {
+      return use.unsupported("with separators of a message is not supported");
     }
     style.item_separator = *pair->items[0].if_string();
     style.key_separator = *pair->items[1].if_string();

@@ -96,10 +96,27 @@ Status print_dict(TextBuilder& out, const Dict& dict) {
   return {};
 }
 
+// `part` is a view of the whole.
+void append_view(QuotedText& out, const Text& whole, std::string_view part) {
+  if (part.empty()) return;
+  const auto begin = static_cast<std::size_t>(part.data() - whole.content->text.data());
+  out.append_part(*whole.content, begin, part.size());
+}
+
 }  // namespace
 
 Value Value::text(std::string_view bytes) {
-  return Value(Text{std::make_shared<const std::string>(bytes)});
+  return Value(Text{std::make_shared<const QuotedText>(QuotedText{std::string(bytes), {}})});
+}
+Value Value::quoted(std::string_view bytes) {
+  QuotedText content;
+  content.append_quoted(bytes);
+  return Value(Text{std::make_shared<const QuotedText>(std::move(content))});
+}
+Value Value::part(const Text& whole, std::string_view part) {
+  QuotedText content;
+  append_view(content, whole, part);
+  return Value(Text{std::make_shared<const QuotedText>(std::move(content))});
 }
 Value Value::undefined(std::string message) {
   return Value(Undefined{std::make_shared<const std::string>(std::move(message))});
@@ -107,7 +124,7 @@ Value Value::undefined(std::string message) {
 
 const std::string* Value::if_string() const {
   const Text* text = if_text();
-  return text == nullptr ? nullptr : text->bytes.get();
+  return text == nullptr ? nullptr : &text->content->text;
 }
 Sequence* Value::if_sequence() const {
   const auto* pointer = std::get_if<std::shared_ptr<Sequence>>(&data_);
@@ -187,18 +204,26 @@ int Value::depth() const {
   return dict == nullptr ? 0 : dict->depth;
 }
 
-Result<Value> TextBuilder::finish(bool markup) {
-  VOLTA_TRY(budget_->check());
-  return Value(Text{std::make_shared<const std::string>(std::move(text_)), markup});
-}
-Result<std::string> TextBuilder::finish_string() {
-  VOLTA_TRY(budget_->check());
-  return std::move(text_);
+void TextBuilder::add_part(const Text& whole, std::string_view part) {
+  // Of all quotations, as if each lay in this part: it is what may be copied.
+  const std::size_t ranges = std::min(whole.content->quoted.size(), part.size());
+  if (!budget_->make_bytes(part.size() + (ranges > 1 ? ranges * sizeof(TextRange) : 0))) return;
+  append_view(content_, whole, part);
 }
 
-Result<Value> make_text(Budget& budget, std::string_view bytes) {
+Result<Value> TextBuilder::finish(bool markup) {
+  VOLTA_TRY(budget_->check());
+  return Value(Text{std::make_shared<const QuotedText>(std::move(content_)), markup});
+}
+
+Result<Value> make_part(Budget& budget, const Text& whole, std::string_view part) {
   TextBuilder builder(budget);
-  builder.add(bytes);
+  builder.add_part(whole, part);
+  return builder.finish();
+}
+Result<Value> make_changed(Budget& budget, const Text* origin, std::string_view changed) {
+  TextBuilder builder(budget);
+  builder.add_changed(origin, changed);
   return builder.finish();
 }
 
@@ -258,7 +283,7 @@ Result<Value> from_json(const JsonValue& json) {
   if (const bool* flag = json.if_bool()) return Value(*flag);
   if (const std::int64_t* number = json.if_int()) return Value(*number);
   if (const double* number = json.if_double()) return Value(*number);
-  if (const std::string* text = json.if_string()) return Value::text(*text);
+  if (const std::string* text = json.if_string()) return Value::quoted(*text);
   if (const JsonValue::Array* array = json.if_array()) {
     auto sequence = std::make_shared<Sequence>();
     for (const JsonValue& item : *array) {
@@ -273,7 +298,7 @@ Result<Value> from_json(const JsonValue& json) {
     for (const auto& [key, item] : *object) {
       VOLTA_TRY(Value value, from_json(item));
       VOLTA_TRY(grow_depth(value, dict->depth));
-      dict->members.emplace_back(Value::text(key), std::move(value));
+      dict->members.emplace_back(Value::quoted(key), std::move(value));
     }
     return Value(std::shared_ptr<const Dict>(std::move(dict)));
   }
@@ -410,7 +435,8 @@ Status print_repr(TextBuilder& out, const Value& value) {
       return fail(ErrorCode::kUnsupported, "printing 'safe' text inside a list is not supported");
     }
     // Escapes are slow to make.
-    if (out.scan(4 * text->bytes->size())) out.add(quoted(*text->bytes));
+    const std::string& bytes = text->content->text;
+    if (out.scan(4 * bytes.size())) out.add_changed(text, quoted(bytes));
     return {};
   }
   if (value.is_undefined()) {
@@ -422,7 +448,7 @@ Status print_repr(TextBuilder& out, const Value& value) {
 
 Status print(TextBuilder& out, const Value& value) {
   out.scan(0);
-  if (const std::string* text = value.if_string()) {
+  if (const Text* text = value.if_text()) {
     out.add(*text);
   } else if (value.is_none()) {
     out.add("None");
@@ -467,12 +493,13 @@ Result<std::vector<Value>> iterate(Budget& budget, const Value& value) {
     budget.make_many(dict->members.size(), sizeof(Value));
     VOLTA_TRY(budget.check());
     for (const auto& member : dict->members) items.push_back(member.first);
-  } else if (const std::string* text = value.if_string()) {
-    budget.scan(text->size());
-    budget.make_many(text->size(), 2 * sizeof(Value));
+  } else if (const Text* text = value.if_text()) {
+    const std::string& bytes = text->content->text;
+    budget.scan(bytes.size());
+    budget.make_many(bytes.size(), 2 * sizeof(Value));
     VOLTA_TRY(budget.check());
-    for (const std::string_view character : characters(*text)) {
-      items.push_back(Value::text(character));
+    for (const std::string_view character : characters(bytes)) {
+      items.push_back(Value::part(*text, character));
     }
   } else if (!value.is_undefined()) {
     return type_error(

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "io/jinja/budget.h"
+#include "io/quoted_text.h"
 
 namespace volta::jinja {
 
@@ -26,9 +27,10 @@ struct Undefined {
 };
 struct None {};
 
-/// A string (valid UTF-8; its length and indices count code points).
+/// A string (valid UTF-8; its length and indices count code points), and which parts of it come
+/// from what the template was given: those stay quoted in whatever is made of the string.
 struct Text {
-  std::shared_ptr<const std::string> bytes;
+  std::shared_ptr<const QuotedText> content;
   /// Made by `safe` or `escape`. Python's Markup escapes what it is combined with; so those
   /// combinations are refused.
   bool markup = false;
@@ -81,8 +83,11 @@ class Value {
   explicit Value(std::shared_ptr<LoopState> loop) : data_(std::move(loop)) {}
   explicit Value(std::shared_ptr<const Function> function) : data_(std::move(function)) {}
 
-  /// Text whose size the caller has answered for (constants, names, single characters).
+  /// Text whose size the caller has answered for (constants, names, single characters): the
+  /// template's own, text that it was given, and bytes of another string (`part` is a view of it).
   static Value text(std::string_view bytes);
+  static Value quoted(std::string_view bytes);
+  static Value part(const Text& whole, std::string_view part);
   static Value undefined(std::string message);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
@@ -123,36 +128,54 @@ class Value {
 class TextBuilder {
  public:
   explicit TextBuilder(Budget& budget) : budget_(&budget) {}
+  /// The template's own words, or what is not text by nature (numbers, brackets).
   void add(std::string_view piece) {
-    if (budget_->make_bytes(piece.size())) text_ += piece;
+    if (budget_->make_bytes(piece.size())) content_.append(piece);
   }
   void add(std::size_t count, std::string_view piece) {
     if (piece.empty() || !budget_->make_many(count, piece.size())) return;
     if (piece.size() == 1) {
-      text_.append(count, piece.front());
+      content_.text.append(count, piece.front());
     } else {
-      for (std::size_t i = 0; i < count; ++i) text_ += piece;
+      for (std::size_t i = 0; i < count; ++i) content_.append(piece);
     }
+  }
+  /// A string with its quotations, and bytes of one (`part` is a view of it).
+  void add(const Text& text) { add_part(text, text.content->text); }
+  void add_part(const Text& whole, std::string_view part);
+  /// What was made of a string: quoted when any of the string is. `origin` may be null.
+  void add_changed(const Text* origin, std::string_view changed) {
+    if (!budget_->make_bytes(changed.size())) return;
+    if (is_quoting(origin)) {
+      content_.append_quoted(changed);
+    } else {
+      content_.append(changed);
+    }
+  }
+  static bool is_quoting(const Text* text) {
+    return text != nullptr && !text->content->quoted.empty();
   }
   /// Reading what is to be added.
   bool scan(std::size_t bytes) { return budget_->scan(bytes); }
   bool full() const { return budget_->spent(); }
   Result<Value> finish(bool markup = false);
-  Result<std::string> finish_string();
 
  private:
   Budget* budget_;
-  std::string text_;
+  QuotedText content_;
 };
 
-Result<Value> make_text(Budget& budget, std::string_view bytes);
+/// The three of Value, and what was made of a string (see TextBuilder).
+Result<Value> make_part(Budget& budget, const Text& whole, std::string_view part);
+Result<Value> make_changed(Budget& budget, const Text* origin, std::string_view changed);
 /// A list, tuple, ... of values; kInvalidFile when it would nest too deeply or hold what cannot be
 /// stored (a namespace, a macro, a loop).
 Result<Value> make_sequence(Budget& budget, SequenceKind kind, std::vector<Value> items);
 Result<Value> make_dict(Budget& budget, std::vector<std::pair<Value, Value>> members);
 /// Whether a container or a namespace can hold it.
 Status check_storable(const Value& value);
-/// A parsed document as a template sees it. Documents come with limits of their own.
+/// A parsed document as a template sees it, all its text quoted. Documents come with limits of
+/// their own.
 Result<Value> from_json(const JsonValue& json);
 
 /// Python's bool().

@@ -20,8 +20,18 @@ Result<AddedToken> parse_added_token(const JsonRef& json) {
   return token;
 }
 
+namespace {
+
+// Some models have their "<|im_start|>" as a token that is not special.
+bool looks_like_control(std::string_view content) {
+  return (content.starts_with("<|") && content.ends_with("|>")) ||
+         (content.starts_with("<\uFF5C") && content.ends_with("\uFF5C>"));
+}
+
+}  // namespace
+
 Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
-                        const Normalizer& normalizer) {
+                        const Normalizer& normalizer, WorkBudget& budget) {
   if (token.content.empty()) return {};
   token.id = vocabulary.find(token.content).value_or(token.id);
   if (token.id < 0 || token.id >= kMaxTokenId) {
@@ -31,25 +41,66 @@ Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
   }
   std::string pattern = token.content;
   if (token.normalized) {
-    VOLTA_TRY(pattern, normalizer.normalize(pattern));
+    VOLTA_TRY(pattern, normalizer.normalize(pattern, budget));
   }
-  if (!pattern.empty()) (token.normalized ? normalized_ : raw_).insert(pattern, token.id);
+  if (std::max(token.content.size(), pattern.size()) > kMaxTokenBytes) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("added token {} has more than {} bytes", token.id, kMaxTokenBytes));
+  }
+  if (!pattern.empty()) {
+    VOLTA_TRY((token.normalized ? normalized_ : raw_).insert(pattern, token.id));
+  }
   if (token.special) special_.insert(token.content);
   ids_.insert_or_assign(token.content, token.id);
   const std::int32_t id = token.id;
-  tokens_.insert_or_assign(id, Known{std::move(token), std::move(pattern)});
+  const bool control = token.special || looks_like_control(token.content);
+  has_normalized_control_ = has_normalized_control_ || (control && token.normalized);
+  tokens_.insert_or_assign(id, Known{std::move(token), std::move(pattern), control});
   return {};
 }
 
-std::vector<Segment> AddedTokens::split(std::string_view text, bool normalized) const {
+bool AddedTokens::is_control(std::int32_t id) const {
+  const auto known = tokens_.find(id);
+  return known != tokens_.end() && known->second.control;
+}
+
+std::vector<std::int32_t> AddedTokens::control_ids() const {
+  std::vector<std::int32_t> ids;
+  for (const auto& [id, known] : tokens_) {
+    if (known.control) ids.push_back(id);
+  }
+  return ids;
+}
+
+// The longest token at a place. One that controls a model must end before the next quoted byte.
+Trie::Match AddedTokens::find_at(const Trie& trie, std::string_view text, std::size_t at,
+                                 std::span<const TextRange> quoted) const {
+  const auto match = trie.longest(text.substr(at));
+  const bool meets_quoted = !quoted.empty() && quoted.front().begin < at + match.length;
+  if (match.number == Trie::kNone || !meets_quoted || !is_control(match.number)) return match;
+  const std::size_t own_end = std::max(quoted.front().begin, at);
+  return trie.longest(text.substr(at, own_end - at));
+}
+
+Result<std::vector<Segment>> AddedTokens::split(std::string_view text, bool normalized,
+                                                WorkBudget& budget,
+                                                std::span<const TextRange> quoted) const {
   const Trie& trie = normalized ? normalized_ : raw_;
+  constexpr std::string_view kComponent = "added_tokens";
   std::vector<Segment> segments;
+  VOLTA_TRY(budget.spend(text.size() / 16, kComponent));
   std::size_t done = 0;
   const auto is_word_at = [&](std::size_t at) {
     return at < text.size() && unicode::is_word(unicode::character_at(text, at).value);
   };
   for (std::size_t at = 0; at < text.size();) {
-    const auto match = trie.starts_with(text[at]) ? trie.longest(text.substr(at)) : Trie::Match{};
+    while (!quoted.empty() && quoted.front().end <= at) quoted = quoted.subspan(1);
+    if (!trie.starts_with(text[at])) {
+      ++at;
+      continue;
+    }
+    const auto match = find_at(trie, text, at, quoted);
+    VOLTA_TRY(budget.spend(match.looked_at, kComponent));
     if (match.number == Trie::kNone) {
       ++at;
       continue;
@@ -71,6 +122,7 @@ std::vector<Segment> AddedTokens::split(std::string_view text, bool normalized) 
     }
     while (token.rstrip && end < text.size()) {
       const unicode::Character c = unicode::character_at(text, end);
+      VOLTA_TRY(budget.spend(1, kComponent));
       if (!unicode::is_space(c.value)) break;
       end += c.length;
     }

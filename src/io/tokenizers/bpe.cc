@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "base/text.h"
@@ -17,11 +18,17 @@ constexpr std::size_t kShortWord = 32;
 // Characters below this (all alphabets, and the U+2581 that stands for spaces) are looked up by
 // code point.
 constexpr std::size_t kTableEnd = 0x3000;
+// Of the prefix and the suffix: "</w>" has 4.
+constexpr std::size_t kMaxAffixBytes = 64;
+constexpr std::string_view kComponent = "model BPE";
+constexpr std::size_t kBlock = 4096;  // Symbols of a word between two questions of the budget.
+constexpr std::uint64_t kStepsPerMerge = 16;  // Of a heap, at random places of a long word.
 constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> Bpe::parse(const JsonRef& json, bool byte_words) {
+Result<std::unique_ptr<Model>> Bpe::parse(const JsonRef& json, bool byte_words,
+                                          WorkBudget& budget) {
   auto model = std::make_unique<Bpe>();
   VOLTA_TRY(const double dropout, json.get_float_or("dropout", 0));
   if (dropout != 0) {
@@ -31,10 +38,14 @@ Result<std::unique_ptr<Model>> Bpe::parse(const JsonRef& json, bool byte_words) 
   }
   VOLTA_TRY(model->prefix_, json.get_string_or("continuing_subword_prefix", ""));
   VOLTA_TRY(model->suffix_, json.get_string_or("end_of_word_suffix", ""));
+  if (std::max(model->prefix_.size(), model->suffix_.size()) > kMaxAffixBytes) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: a prefix or suffix of more than {} bytes",
+                                                     json.path(), kMaxAffixBytes));
+  }
   VOLTA_TRY(model->fuse_unknown_, json.get_bool_or("fuse_unk", false));
   VOLTA_TRY(model->byte_fallback_, json.get_bool_or("byte_fallback", false));
   VOLTA_TRY(model->ignore_merges_, json.get_bool_or("ignore_merges", false));
-  VOLTA_TRY(model->vocabulary_, read_vocabulary(json));
+  VOLTA_TRY(model->vocabulary_, read_vocabulary(json, budget));
   VOLTA_TRY(const std::string unknown, json.get_string_or("unk_token", ""));
   if (!unknown.empty()) model->unknown_id_ = model->vocabulary_.find(unknown);
   for (std::size_t byte = 0; byte < 256; ++byte) {
@@ -47,13 +58,13 @@ Result<std::unique_ptr<Model>> Bpe::parse(const JsonRef& json, bool byte_words) 
     model->character_ids_.push_back(model->vocabulary_.find(character).value_or(-1));
   }
   model->has_joints_ = model->prefix_.empty() && model->suffix_.empty();
-  VOLTA_TRY(model->read_merges(json));
+  VOLTA_TRY(model->read_merges(json, budget));
   model->byte_words_ = byte_words;
   if (byte_words) VOLTA_TRY(model->prepare_bytes());
   return model;
 }
 
-Status Bpe::read_merges(const JsonRef& json) {
+Status Bpe::read_merges(const JsonRef& json, WorkBudget& budget) {
   VOLTA_TRY(const auto member, json.optional_member("merges"));
   if (!member) return {};
   const JsonValue::Array* list = member->node().if_array();
@@ -62,6 +73,7 @@ Status Bpe::read_merges(const JsonRef& json) {
   }
   std::uint32_t rank = 0;
   for (const JsonValue& item : *list) {
+    VOLTA_TRY(budget.spend(kStepsPerToken, kComponent));
     const std::string* line = item.if_string();
     if (line != nullptr && line->starts_with("#version")) continue;
     const JsonValue::Array* pair = item.if_array();
@@ -96,6 +108,8 @@ Status Bpe::add_merge(std::string_view left, std::string_view right, std::uint32
   merged += right.substr(std::min(prefix_.size(), right.size()));
   VOLTA_TRY(const std::int32_t id, find(merged));
   note_joint(left, right, left_id, right_id);
+  merged_ids_.resize(rank + std::size_t{1});
+  merged_ids_[rank] = id;
   merges_[static_cast<std::uint64_t>(left_id) << 32 | static_cast<std::uint32_t>(right_id)] = {rank,
                                                                                                id};
   return {};
@@ -132,7 +146,9 @@ Status Bpe::prepare_bytes() {
   return {};
 }
 
-Status Bpe::tokenize(std::string_view word, std::vector<std::int32_t>& ids) const {
+Status Bpe::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
+                     WorkBudget& budget) const {
+  VOLTA_TRY(budget.spend(1, kComponent));
   if (ignore_merges_) {
     if (const auto id = (byte_words_ ? words_ : vocabulary_).find(word)) {
       ids.push_back(*id);
@@ -140,35 +156,37 @@ Status Bpe::tokenize(std::string_view word, std::vector<std::int32_t>& ids) cons
     }
   }
   const std::size_t begin = ids.size();
-  VOLTA_TRY(split(word, ids));
-  if (ids.size() - begin <= kShortWord || !has_joints_) {
-    merge_all(ids, begin);
-    return {};
-  }
+  VOLTA_TRY(split(word, ids, budget));
+  if (ids.size() - begin <= kShortWord || !has_joints_) return merge_all(ids, begin, budget);
   // A long word, a whole text without pre-tokenizer say: cut where no merge can reach across.
   const std::vector<std::int32_t> symbols(ids.begin() + static_cast<std::ptrdiff_t>(begin),
                                           ids.end());
   ids.resize(begin);
   std::size_t part = begin;
   for (std::size_t i = 0; i < symbols.size(); ++i) {
+    if (i % kBlock == 0) {
+      VOLTA_TRY(budget.spend(8 * std::min(kBlock, symbols.size() - i), kComponent));
+    }
     const bool joint = i > 0 && joints_.find(static_cast<std::uint64_t>(symbols[i - 1]) << 32 |
                                              static_cast<std::uint32_t>(symbols[i])) != nullptr;
     if (!joint) {
-      merge_all(ids, part);
+      if (ids.size() > part + kShortWord) {
+        VOLTA_TRY(merge_long(ids, part, budget));
+      } else if (ids.size() > part + 1) {
+        merge_short(ids, part);
+      }
       part = ids.size();
     }
     ids.push_back(symbols[i]);
   }
-  merge_all(ids, part);
-  return {};
+  return merge_all(ids, part, budget);
 }
 
-void Bpe::merge_all(std::vector<std::int32_t>& symbols, std::size_t begin) const {
-  if (symbols.size() - begin <= kShortWord) {
-    merge_short(symbols, begin);
-  } else {
-    merge_long(symbols, begin);
-  }
+Status Bpe::merge_all(std::vector<std::int32_t>& symbols, std::size_t begin,
+                      WorkBudget& budget) const {
+  if (symbols.size() - begin > kShortWord) return merge_long(symbols, begin, budget);
+  merge_short(symbols, begin);
+  return {};
 }
 
 std::optional<std::int32_t> Bpe::unit_id(std::string_view unit, bool first, bool last) const {
@@ -210,7 +228,8 @@ void Bpe::unknown(Unknown& state, std::vector<std::int32_t>& symbols) const {
 
 // The word's units, before any merge. Unknown ones are written when a known one follows: a pending
 // one stays pending over bytes that fall back, as in Hugging Face tokenizers.
-Status Bpe::split(std::string_view word, std::vector<std::int32_t>& symbols) const {
+Status Bpe::split(std::string_view word, std::vector<std::int32_t>& symbols,
+                  WorkBudget& budget) const {
   Unknown state;
   const auto known = [&](std::int32_t id) {
     if (state.pending) symbols.push_back(*unknown_id_);
@@ -218,6 +237,7 @@ Status Bpe::split(std::string_view word, std::vector<std::int32_t>& symbols) con
     symbols.push_back(id);
   };
   if (byte_words_) {
+    VOLTA_TRY(budget.spend(8 * word.size(), kComponent));
     for (const char c : word) {
       const std::int32_t id = byte_ids_[static_cast<unsigned char>(c)];
       if (id >= 0) {
@@ -227,7 +247,13 @@ Status Bpe::split(std::string_view word, std::vector<std::int32_t>& symbols) con
       }
     }
   } else {
+    std::size_t counted = 0;
     for (std::size_t at = 0; at < word.size();) {
+      if (at >= counted) {  // A word may be a whole text.
+        const std::size_t block = std::min(kBlock, word.size() - at);
+        VOLTA_TRY(budget.spend(8 * block, kComponent));
+        counted = at + block;
+      }
       const std::size_t length = unicode::character_at(word, at).length;
       const std::string_view unit = word.substr(at, length);
       const bool last = at + length == word.size();
@@ -270,57 +296,58 @@ void Bpe::merge_short(std::vector<std::int32_t>& symbols, std::size_t begin) con
   symbols.resize(begin + count);
 }
 
-void Bpe::merge_long(std::vector<std::int32_t>& symbols, std::size_t begin) const {
-  constexpr std::size_t kEnd = std::numeric_limits<std::size_t>::max();
+// A word may be a whole text of many megabytes: 8 bytes a symbol for its neighbours, and 8 for each
+// pair in the heap.
+Status Bpe::merge_long(std::vector<std::int32_t>& symbols, std::size_t begin,
+                       WorkBudget& budget) const {
+  constexpr std::uint32_t kEnd = std::numeric_limits<std::uint32_t>::max();
+  constexpr std::int32_t kMerged = -1;  // A symbol that has become a part of the one before it.
   struct Link {
-    std::size_t previous, next;
-    bool alive;
-  };
-  struct Candidate {
-    std::uint32_t rank;
-    std::int32_t id;
-    std::size_t at;
-    // The heap's top is the lowest rank, and of equal ones the leftmost.
-    bool operator<(const Candidate& other) const {
-      return rank != other.rank ? rank > other.rank : at > other.at;
-    }
+    std::uint32_t previous, next;
   };
   const std::span<std::int32_t> s = std::span(symbols).subspan(begin);
-  std::vector<Link> links(s.size());
-  std::vector<Candidate> heap;
-  for (std::size_t i = 0; i < s.size(); ++i) {
-    links[i] = {i == 0 ? kEnd : i - 1, i + 1 == s.size() ? kEnd : i + 1, true};
-    const Merge* found = i + 1 < s.size() ? merge(s[i], s[i + 1]) : nullptr;
-    if (found != nullptr) heap.push_back({found->rank, found->id, i});
+  if (s.size() >= kEnd) {
+    return fail(ErrorCode::kInvalidArgument, "a word of 4 GiB and more cannot be encoded");
   }
-  std::make_heap(heap.begin(), heap.end());
-  const auto consider = [&](std::size_t at) {
-    const Merge* found = merge(s[at], s[links[at].next]);
-    if (found == nullptr) return;
-    heap.push_back({found->rank, found->id, at});
-    std::push_heap(heap.begin(), heap.end());
+  // Rank and place of pairs; on top the lowest rank, and of equal ones the leftmost.
+  std::vector<std::uint64_t> heap;
+  const auto consider = [&](std::uint32_t at, std::uint32_t next) {
+    const Merge* found = merge(s[at], s[next]);
+    if (found != nullptr) heap.push_back(std::uint64_t{found->rank} << 32 | at);
+    return found != nullptr;
+  };
+  std::vector<Link> links(s.size());
+  for (std::uint32_t i = 0; i < s.size(); ++i) {
+    VOLTA_TRY(budget.spend(2, kComponent));
+    links[i] = {i == 0 ? kEnd : i - 1, i + 1 == s.size() ? kEnd : i + 1};
+    if (i + 1 < s.size()) consider(i, i + 1);
+  }
+  std::ranges::make_heap(heap, std::greater());
+  const auto push = [&](std::uint32_t at, std::uint32_t next) {
+    if (consider(at, next)) std::ranges::push_heap(heap, std::greater());
   };
   while (!heap.empty()) {
-    const Candidate top = heap.front();
-    std::pop_heap(heap.begin(), heap.end());
+    VOLTA_TRY(budget.spend(kStepsPerMerge, kComponent));
+    const std::int32_t id = merged_ids_[heap.front() >> 32];
+    const auto at = static_cast<std::uint32_t>(heap.front());
+    std::ranges::pop_heap(heap, std::greater());
     heap.pop_back();
-    const std::size_t next = links[top.at].next;
-    if (!links[top.at].alive || next == kEnd) continue;
+    const std::uint32_t next = links[at].next;
+    if (s[at] == kMerged || next == kEnd) continue;
     // A neighbour may have been merged since.
-    const Merge* now = merge(s[top.at], s[next]);
-    if (now == nullptr || now->id != top.id) continue;
-    s[top.at] = top.id;
-    links[next].alive = false;
-    links[top.at].next = links[next].next;
-    if (links[next].next != kEnd) links[links[next].next].previous = top.at;
-    if (links[top.at].previous != kEnd) consider(links[top.at].previous);
-    if (links[top.at].next != kEnd) consider(top.at);
+    const Merge* now = merge(s[at], s[next]);
+    if (now == nullptr || now->id != id) continue;
+    s[at] = id;
+    s[next] = kMerged;
+    links[at].next = links[next].next;
+    if (links[at].next != kEnd) links[links[at].next].previous = at;
+    if (links[at].previous != kEnd) push(links[at].previous, at);
+    if (links[at].next != kEnd) push(at, links[at].next);
   }
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < s.size(); ++i) {
-    if (links[i].alive) s[count++] = s[i];
-  }
-  symbols.resize(begin + count);
+  symbols.erase(
+      std::remove(symbols.begin() + static_cast<std::ptrdiff_t>(begin), symbols.end(), kMerged),
+      symbols.end());
+  return {};
 }
 
 }  // namespace volta::tokenizers

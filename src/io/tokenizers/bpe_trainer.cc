@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <queue>
 #include <unordered_map>
 #include <utility>
 
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "io/tokenizers/byte_level.h"
@@ -21,6 +23,16 @@ namespace {
 
 using Pair = std::pair<std::int32_t, std::int32_t>;
 
+constexpr std::string_view kComponent = "training the tokenizer";
+// There is no limit to the work but the text and the vocabulary that was asked for.
+constexpr WorkLimits kNoLimits{.steps = std::numeric_limits<std::uint64_t>::max(), .bytes = 0};
+
+// Of strings of the text, which may come from anybody.
+struct SeededHash {
+  std::uint64_t seed = random_seed();
+  std::size_t operator()(std::string_view text) const { return hash64(text, seed); }
+};
+
 // A word of the text, and how often it is there.
 struct Word {
   std::vector<std::int32_t> symbols;
@@ -28,12 +40,15 @@ struct Word {
 };
 
 // Words in the order in which the text first has them, so that training is a function of the text.
-std::vector<Word> count_words(std::string_view text, const std::array<std::int32_t, 256>& bytes) {
+Result<std::vector<Word>> count_words(std::string_view text,
+                                      const std::array<std::int32_t, 256>& bytes,
+                                      WorkBudget& budget) {
   std::vector<Span> spans;
-  scan_words(KnownPattern::kGpt2, text, 0, spans);
-  std::unordered_map<std::string_view, std::size_t> places;
+  VOLTA_TRY(scan_words(KnownPattern::kGpt2, text, 0, spans, budget));
+  std::unordered_map<std::string_view, std::size_t, SeededHash> places;
   std::vector<Word> words;
   for (const Span& span : spans) {
+    VOLTA_TRY(budget.spend(8, kComponent));
     const std::string_view word = text.substr(span.begin, span.end - span.begin);
     const auto [place, added] = places.emplace(word, words.size());
     if (!added) {
@@ -48,15 +63,19 @@ std::vector<Word> count_words(std::string_view text, const std::array<std::int32
 
 class Trainer {
  public:
-  Trainer(std::vector<Word> words, std::int64_t min_count)
-      : words_(std::move(words)), min_count_(min_count) {
+  explicit Trainer(std::int64_t min_count) : min_count_(min_count) {}
+
+  Status add_words(std::vector<Word> words, WorkBudget& budget) {
+    words_ = std::move(words);
     for (std::size_t i = 0; i < words_.size(); ++i) {
+      VOLTA_TRY(budget.spend(4 * words_[i].symbols.size(), kComponent));
       const Word& word = words_[i];
       for (std::size_t j = 0; j + 1 < word.symbols.size(); ++j) {
         add({word.symbols[j], word.symbols[j + 1]}, word.count, i);
       }
     }
     for (const Pair& pair : std::exchange(changed_, {})) offer(pair);
+    return {};
   }
 
   // The most frequent pair, the one with the lowest ids of several; false when none is left.
@@ -76,15 +95,18 @@ class Trainer {
   }
 
   // Replaces the pair by a new symbol everywhere.
-  void merge(const Pair& pair, std::int32_t symbol) {
+  Status merge(const Pair& pair, std::int32_t symbol, WorkBudget& budget) {
     const std::vector<std::size_t> places = std::move(pairs_[key(pair)].words);
     std::size_t last = words_.size();
     for (const std::size_t place : places) {  // A second visit would find nothing.
-      if (place != last) merge_in(place, pair, symbol);
+      if (place == last) continue;
+      VOLTA_TRY(budget.spend(4 + words_[place].symbols.size(), kComponent));
+      merge_in(place, pair, symbol);
       last = place;
     }
     pairs_[key(pair)] = {};
     for (const Pair& changed : std::exchange(changed_, {})) offer(changed);
+    return {};
   }
 
  private:
@@ -208,8 +230,11 @@ Result<std::string> train_byte_level_bpe(std::string_view text, const BpeTrainin
     append_utf8(tokens.emplace_back(), character);
   }
   std::string storage;
-  Trainer trainer(count_words(unicode::repair_utf8(text, storage), bytes), options.min_count);
-  std::unordered_map<std::string, std::int32_t> ids;
+  WorkBudget budget(kNoLimits, options.interrupted);
+  VOLTA_TRY(auto words, count_words(unicode::repair_utf8(text, storage), bytes, budget));
+  Trainer trainer(options.min_count);
+  VOLTA_TRY(trainer.add_words(std::move(words), budget));
+  std::unordered_map<std::string, std::int32_t, SeededHash> ids;
   for (const std::string& token : tokens) ids.emplace(token, static_cast<std::int32_t>(ids.size()));
   std::vector<Pair> merges;
   Pair pair;
@@ -219,7 +244,7 @@ Result<std::string> train_byte_level_bpe(std::string_view text, const BpeTrainin
     // Two ways to the same token are two merges and one token.
     const auto [known, added] = ids.emplace(merged, static_cast<std::int32_t>(tokens.size()));
     if (added) tokens.push_back(std::move(merged));
-    trainer.merge(pair, known->second);
+    VOLTA_TRY(trainer.merge(pair, known->second, budget));
     merges.push_back(pair);
   }
   return write_json(options.special_tokens, tokens, merges);

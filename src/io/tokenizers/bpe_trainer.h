@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/work_budget.h"
 
 namespace volta::tokenizers {
 
@@ -14,6 +15,7 @@ struct BpeTrainingOptions {
   std::int64_t vocab_size = 8192;  ///< With the special tokens and the 256 bytes.
   std::int64_t min_count = 2;      ///< A pair that is seen less often is not merged.
   std::vector<std::string> special_tokens = {"<|endoftext|>"};
+  Interruption interrupted{};  ///< Asked now and then; kInterrupted when it says so.
 };
 
 /// A tokenizer.json with at most `vocab_size` tokens: the special ones, the bytes, and merges in

@@ -16,7 +16,8 @@ class Gather final : public DecodeStage {
  public:
   void push(Chunk chunk, std::vector<Chunk>& out) override {
     if (chunk.begins) finish(out);
-    token_ = token_.value_or("") + chunk.text;
+    if (!token_) token_.emplace();
+    *token_ += chunk.text;
   }
   void finish(std::vector<Chunk>& out) override {
     if (token_) out.push_back({*std::exchange(token_, std::nullopt), true});
@@ -239,16 +240,19 @@ class Spaces final : public DecodeStage {
 
 class Replace final : public DecodeStage {
  public:
-  explicit Replace(const ReplaceStep& step) : step_(step) {}
+  explicit Replace(const ReplaceStep& step) : step_(step), budget_(text_work_limits(0)) {}
   void push(Chunk chunk, std::vector<Chunk>& out) override {
-    // A pattern that gives up on a token leaves it as it is.
-    auto replaced = replace(step_, chunk.text);
+    // A pattern that gives up on a token, or that has used up what all tokens allow, leaves it as
+    // it is.
+    budget_.add_input(chunk.text.size());
+    auto replaced = replace(step_, chunk.text, budget_, "decoder Replace");
     if (replaced) chunk.text = *std::move(replaced);
     out.push_back(std::move(chunk));
   }
 
  private:
   const ReplaceStep& step_;
+  WorkBudget budget_;
 };
 
 struct Make {

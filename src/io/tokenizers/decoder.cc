@@ -3,20 +3,49 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "base/text.h"
 #include "io/tokenizers/decode_stages.h"
+#include "io/tokenizers/limits.h"
 
 namespace volta::tokenizers {
 namespace {
 
-constexpr int kMaxDepth = 8;  // Of sequences in sequences.
+// What the steps may make of a token: so many bytes of each of its bytes, and so many besides. With
+// the decoders in use it is one byte, and one besides.
+constexpr std::size_t kMaxBytesPerByte = 64;
+constexpr std::size_t kMaxBytesPerToken = 4096;
+
+// By how much one step may lengthen a token.
+struct Growth {
+  std::size_t per_byte = 1;
+  std::size_t per_token = 0;
+};
+
+Growth growth(const ReplaceStep& step) {
+  const std::size_t after = step.content.size();
+  if (const auto* string = std::get_if<std::string>(&step.pattern)) {
+    const std::size_t before = std::max(string->size(), std::size_t{1});
+    return {.per_byte = std::max((after + before - 1) / before, std::size_t{1})};
+  }
+  return {.per_byte = after + 1, .per_token = after};  // A pattern may match between any two bytes.
+}
+
+Growth growth(const DecodeStep& step) {
+  if (const auto* replace = std::get_if<ReplaceStep>(&step)) return growth(*replace);
+  // Two bytes of a stand-in that is not UTF-8 become the three of U+FFFD.
+  if (std::holds_alternative<ByteLevelDecode>(step)) return {.per_byte = 2};
+  if (std::holds_alternative<WordPieceDecode>(step)) return {.per_token = 1};
+  return {};
+}
 
 Result<MetaspaceDecode> parse_metaspace(const JsonRef& json) {
   MetaspaceDecode step;
   VOLTA_TRY(step.replacement, json.get_string_or("replacement", "\u2581"));
+  VOLTA_TRY(check_step_text(step.replacement, json, "replacement"));
   VOLTA_TRY(const bool prefix_space, json.get_bool_or("add_prefix_space", true));
   VOLTA_TRY(const std::string scheme,
             json.get_string_or("prepend_scheme", prefix_space ? "always" : "never"));
@@ -25,7 +54,7 @@ Result<MetaspaceDecode> parse_metaspace(const JsonRef& json) {
 }
 
 Result<StripDecode> parse_strip(const JsonRef& json) {
-  constexpr std::int64_t kMost = 1 << 20;
+  constexpr std::int64_t kMost = 1024;
   StripDecode step;
   VOLTA_TRY(step.content, json.get_string("content"));
   VOLTA_TRY(const std::int64_t start, json.get_int_or("start", 0, 0, kMost));
@@ -74,16 +103,36 @@ Status Decoder::parse_into(const JsonRef& json, int depth) {
   } else if (type == "WordPiece") {
     WordPieceDecode step;
     VOLTA_TRY(step.prefix, json.get_string_or("prefix", "##"));
+    VOLTA_TRY(check_step_text(step.prefix, json, "prefix"));
     VOLTA_TRY(step.cleanup, json.get_bool_or("cleanup", true));
     steps_.emplace_back(std::move(step));
   } else if (type == "BPEDecoder") {
     VOLTA_TRY(std::string suffix, json.get_string_or("suffix", "</w>"));
+    VOLTA_TRY(check_step_text(suffix, json, "suffix"));
     steps_.emplace_back(BpeDecode{std::move(suffix)});
   } else {
     return fail(ErrorCode::kUnsupported,
                 fmt::format("{}: decoder {} is not supported", json.path(), type));
   }
-  return {};
+  if (type == "Sequence") return {};  // Its parts have been checked.
+  VOLTA_TRY(check_step_count(steps_, json));
+  return check_growth(json);
+}
+
+// Decoding cannot fail, so a decoder that could make too much of a token is refused.
+Status Decoder::check_growth(const JsonRef& json) const {
+  Growth all;
+  for (const DecodeStep& step : steps_) {
+    const Growth next = growth(step);
+    all.per_byte *= next.per_byte;
+    all.per_token = all.per_token * next.per_byte + next.per_token;
+  }
+  if (all.per_byte <= kMaxBytesPerByte && all.per_token <= kMaxBytesPerToken) return {};
+  return fail(
+      ErrorCode::kInvalidFile,
+      fmt::format("{}: the decoder makes up to {} bytes of one, and {} of a token without "
+                  "any; at most {} and {} are allowed",
+                  json.path(), all.per_byte, all.per_token, kMaxBytesPerByte, kMaxBytesPerToken));
 }
 
 bool Decoder::is_byte_level() const {

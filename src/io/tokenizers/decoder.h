@@ -85,6 +85,7 @@ class Decoder {
 
  private:
   Status parse_into(const JsonRef& json, int depth);
+  Status check_growth(const JsonRef& json) const;
   std::vector<DecodeStep> steps_;
 };
 

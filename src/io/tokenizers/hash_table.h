@@ -1,11 +1,15 @@
 // A hash table from 64-bit keys to small values, for the inner loops of the tokenizers: open
-// addressing, no removal. Knows no tokens.
+// addressing, no removal. Knows no tokens. Keys come from strangers' files, so every table hashes
+// in its own way, which no file can be made to fit.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
+
+#include "base/hash.h"
 
 namespace volta::tokenizers {
 
@@ -20,9 +24,13 @@ inline std::uint64_t mix(std::uint64_t key) {
 template <typename Value>
 class HashTable {
  public:
+  /// `seed` is for tests. Results do not depend on it, only how long keys are looked for.
+  explicit HashTable(std::uint64_t seed = random_seed())
+      : multipliers_{mix(seed) | 1, mix(seed + 1) | 1} {}
+
   const Value* find(std::uint64_t key) const {
     if (slots_.empty()) return nullptr;
-    for (std::size_t i = mix(key) & mask_;; i = (i + 1) & mask_) {
+    for (std::size_t i = home(key);; i = (i + 1) & mask_) {
       const Slot& slot = slots_[i];
       if (slot.key == key) return &slot.value;
       if (slot.key == kEmpty) return nullptr;
@@ -40,6 +48,15 @@ class HashTable {
   }
   std::size_t size() const { return size_; }
 
+  /// How many slots looking for a key visits, for tests.
+  std::size_t probes(std::uint64_t key) const {
+    std::size_t count = 1;
+    for (std::size_t i = home(key); slots_[i].key != key && slots_[i].key != kEmpty; ++count) {
+      i = (i + 1) & mask_;
+    }
+    return count;
+  }
+
  private:
   static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
   struct Slot {
@@ -47,8 +64,14 @@ class HashTable {
     Value value{};
   };
 
+  // Multiply-shift hashing (Dietzfelbinger et al. 1997) of keys that the first product has spread:
+  // two keys share a slot as rarely as random ones, whatever they are.
+  std::size_t home(std::uint64_t key) const {
+    key *= multipliers_.first;
+    return static_cast<std::size_t>(((key ^ key >> 32) * multipliers_.second) >> shift_);
+  }
   Slot& place(std::uint64_t key) {
-    std::size_t i = mix(key) & mask_;
+    std::size_t i = home(key);
     while (slots_[i].key != key && slots_[i].key != kEmpty) i = (i + 1) & mask_;
     return slots_[i];
   }
@@ -56,13 +79,16 @@ class HashTable {
     std::vector<Slot> old(slots_.empty() ? 16 : slots_.size() * 2);
     old.swap(slots_);
     mask_ = slots_.size() - 1;
+    shift_ = 64 - std::countr_zero(slots_.size());
     for (Slot& slot : old) {
       if (slot.key != kEmpty) place(slot.key) = std::move(slot);
     }
   }
 
   std::vector<Slot> slots_;
+  std::pair<std::uint64_t, std::uint64_t> multipliers_;  // Odd.
   std::size_t mask_ = 0;
+  int shift_ = 0;
   std::size_t size_ = 0;
 };
 

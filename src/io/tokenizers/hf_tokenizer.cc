@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/text.h"
@@ -10,19 +11,52 @@
 #include "io/tokenizers/unicode.h"
 
 namespace volta::tokenizers {
+namespace {
+
+constexpr WorkLimits kNoLimits{.steps = std::numeric_limits<std::uint64_t>::max(), .bytes = 0};
+
+// Those of the ranges that reach into a segment, counted from its beginning. A range that ended
+// before it is passed over for good.
+std::vector<TextRange> ranges_within(std::span<const TextRange>& ranges, const Segment& segment) {
+  std::vector<TextRange> inner;
+  while (!ranges.empty() && ranges.front().end <= segment.begin) ranges = ranges.subspan(1);
+  for (const TextRange& range : ranges) {
+    if (range.begin >= segment.end) break;
+    inner.push_back({std::max(range.begin, segment.begin) - segment.begin,
+                     std::min(range.end, segment.end) - segment.begin});
+  }
+  return inner;
+}
+
+// An error of the file names it: some name a place in it already, others a step or a token. What is
+// wrong with a text, and being interrupted, is not the file's.
+Error in_file(Error error, std::string_view name) {
+  const bool is_of_file =
+      error.code() != ErrorCode::kInterrupted && error.code() != ErrorCode::kInvalidArgument;
+  if (!is_of_file || error.message().starts_with(name)) return error;
+  return std::move(error).with_context(name);
+}
+
+}  // namespace
 
 Result<std::shared_ptr<const Tokenizer>> HfTokenizer::parse(const JsonRef& json, std::string text,
-                                                            const std::optional<JsonRef>& config) {
+                                                            const std::optional<JsonRef>& config,
+                                                            Interruption interrupted) {
   auto tokenizer = std::make_shared<HfTokenizer>();
+  tokenizer->name_ = json.path();
   tokenizer->json_ = std::move(text);
-  VOLTA_TRY(tokenizer->parse_pipeline(json));
-  VOLTA_TRY(tokenizer->parse_added_tokens(json));
-  if (config) VOLTA_TRY(tokenizer->parse_config(*config));
+  tokenizer->interrupted_ = std::move(interrupted);
+  WorkBudget budget(text_work_limits(tokenizer->json_.size()), tokenizer->interrupted_);
+  Status parsed = tokenizer->parse_pipeline(json, budget);
+  if (parsed) parsed = tokenizer->parse_added_tokens(json, budget);
+  if (parsed && config) parsed = tokenizer->parse_config(*config, budget);
+  if (parsed) parsed = tokenizer->find_control_words();
+  if (!parsed) return std::unexpected(in_file(std::move(parsed).error(), tokenizer->name_));
   tokenizer->store_token_bytes();
   return tokenizer;
 }
 
-Status HfTokenizer::parse_pipeline(const JsonRef& json) {
+Status HfTokenizer::parse_pipeline(const JsonRef& json, WorkBudget& budget) {
   VOLTA_TRY(const auto normalizer, json.optional_member("normalizer"));
   if (normalizer) {
     VOLTA_TRY(normalizer_, Normalizer::parse(*normalizer));
@@ -43,12 +77,12 @@ Status HfTokenizer::parse_pipeline(const JsonRef& json) {
   // A model that takes bytes is spared their stand-ins, which are twice as long.
   const bool byte_words = pre_tokenizer_.ends_in_byte_characters() && takes_byte_words(model);
   if (byte_words) pre_tokenizer_.drop_last_step();
-  VOLTA_TRY(model_, parse_model(model, byte_words));
+  VOLTA_TRY(model_, parse_model(model, byte_words, budget));
   kind_ = model_->kind();
   return {};
 }
 
-Status HfTokenizer::parse_added_tokens(const JsonRef& json) {
+Status HfTokenizer::parse_added_tokens(const JsonRef& json, WorkBudget& budget) {
   VOLTA_TRY(const auto member, json.optional_member("added_tokens"));
   if (!member) return {};
   VOLTA_TRY(const auto list, member->elements());
@@ -56,14 +90,15 @@ Status HfTokenizer::parse_added_tokens(const JsonRef& json) {
     VOLTA_TRY(AddedToken token, parse_added_token(item));
     VOLTA_TRY(const std::int64_t id, item.get_int("id", 0, kMaxTokenId - 1));
     token.id = static_cast<std::int32_t>(id);
-    VOLTA_TRY(added_.add(std::move(token), model_->vocabulary(), normalizer_));
+    VOLTA_TRY(budget.spend(kStepsPerToken, "added_tokens"));
+    VOLTA_TRY(added_.add(std::move(token), model_->vocabulary(), normalizer_, budget));
   }
   return {};
 }
 
 // tokenizer_config.json: "added_tokens_decoder" may hold tokens that tokenizer.json lacks, and
 // "eos_token" is the text of a token or an added token.
-Status HfTokenizer::parse_config(const JsonRef& config) {
+Status HfTokenizer::parse_config(const JsonRef& config, WorkBudget& budget) {
   VOLTA_TRY(const auto added, config.optional_member("added_tokens_decoder"));
   if (added) {
     const JsonValue::Object* tokens = added->node().if_object();
@@ -71,12 +106,15 @@ Status HfTokenizer::parse_config(const JsonRef& config) {
       return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an object", added->path()));
     }
     for (const auto& [key, value] : *tokens) {
-      VOLTA_TRY(AddedToken token, parse_added_token(JsonRef(value, added->path())));
+      VOLTA_TRY(AddedToken token, parse_added_token(added->at(value)));
       if (added_.find(token.content) >= 0) continue;
-      const auto id = parse_int<std::int32_t>(key, added->path(), 0, kMaxTokenId - 1);
-      if (!id) return fail(ErrorCode::kInvalidFile, id.error().message());
+      const auto id = parse_int<std::int32_t>(key, "its id", 0, kMaxTokenId - 1);
+      if (!id) {
+        return fail(ErrorCode::kInvalidFile,
+                    fmt::format("{}: {}", added->at(value).path(), id.error().message()));
+      }
       token.id = *id;
-      VOLTA_TRY(added_.add(std::move(token), model_->vocabulary(), normalizer_));
+      VOLTA_TRY(added_.add(std::move(token), model_->vocabulary(), normalizer_, budget));
     }
   }
   VOLTA_TRY(const auto end, config.optional_member("eos_token"));
@@ -89,6 +127,15 @@ Status HfTokenizer::parse_config(const JsonRef& config) {
   }
   const std::int32_t id = added_.find(content);
   end_token_ = id >= 0 ? std::optional(id) : model_->vocabulary().find(content);
+  return {};
+}
+
+Status HfTokenizer::find_control_words() {
+  const Vocabulary& vocabulary = model_->vocabulary();
+  for (const std::int32_t id : added_.control_ids()) {
+    if (!vocabulary.contains(id)) continue;
+    VOLTA_TRY(control_words_.insert(vocabulary.token(id), id));
+  }
   return {};
 }
 
@@ -111,55 +158,132 @@ std::int64_t HfTokenizer::vocab_size() const {
   return std::max(model_->vocabulary().end_id(), added_.end_id());
 }
 
+struct HfTokenizer::Encoding {
+  WorkBudget budget;
+  WordCache* cache;  // Null: another thread has it.
+  std::vector<std::int32_t> ids;
+};
+
 Result<std::vector<std::int32_t>> HfTokenizer::encode(std::string_view text) const {
   std::string storage;
-  text = unicode::repair_utf8(text, storage);
+  return encode_text(unicode::repair_utf8(text, storage), {});
+}
+
+Result<std::vector<std::int32_t>> HfTokenizer::encode_quoted(const QuotedText& prompt) const {
+  if (const auto invalid = find_invalid_utf8(prompt.text)) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("byte {} is not UTF-8", *invalid));
+  }
+  return encode_text(prompt.text, prompt.quoted);
+}
+
+Result<std::vector<std::int32_t>> HfTokenizer::encode_text(
+    std::string_view text, std::span<const TextRange> quoted) const {
   const std::unique_lock lock(cache_mutex_, std::try_to_lock);
-  WordCache* cache = lock.owns_lock() ? &cache_ : nullptr;
-  std::vector<std::int32_t> ids;
-  ids.reserve(text.size() / 4 + 8);
-  for (const Segment& segment : added_.split(text, false)) {
+  Encoding out{.budget = WorkBudget(text_work_limits(text.size()), interrupted_),
+               .cache = lock.owns_lock() ? &cache_ : nullptr,
+               .ids = {}};
+  out.ids.reserve(text.size() / 4 + 8);
+  Status encoded = encode_text(text, quoted, out);
+  if (encoded) return std::move(out.ids);
+  return std::unexpected(in_file(std::move(encoded).error(), name_));
+}
+
+Status HfTokenizer::encode_text(std::string_view text, std::span<const TextRange> quoted,
+                                Encoding& out) const {
+  VOLTA_TRY(const auto segments, added_.split(text, false, out.budget, quoted));
+  for (const Segment& segment : segments) {
     if (segment.id >= 0) {
-      ids.push_back(segment.id);
+      out.ids.push_back(segment.id);
     } else {
       VOLTA_TRY(encode_segment(text.substr(segment.begin, segment.end - segment.begin),
-                               segment.begin == 0, cache, ids));
+                               segment.begin == 0, ranges_within(quoted, segment), out));
     }
   }
-  return ids;
+  return {};
 }
 
 // Text between added tokens.
-Status HfTokenizer::encode_segment(std::string_view text, bool at_start, WordCache* cache,
-                                   std::vector<std::int32_t>& ids) const {
+Status HfTokenizer::encode_segment(std::string_view text, bool at_start,
+                                   std::span<const TextRange> quoted, Encoding& out) const {
   std::string storage;
+  std::vector<TextRange> ranges;
   if (!normalizer_.empty()) {
-    VOLTA_TRY(storage, normalizer_.normalize(text));
+    VOLTA_TRY(storage, normalizer_.normalize(text, out.budget));
+    if (!quoted.empty() && added_.has_normalized_control()) {
+      VOLTA_TRY(ranges, normalized_ranges(text, storage, quoted));
+    }
     text = storage;
+  } else {
+    ranges.assign(quoted.begin(), quoted.end());
   }
-  for (const Segment& segment : added_.split(text, true)) {
+  VOLTA_TRY(const auto segments, added_.split(text, true, out.budget, ranges));
+  for (const Segment& segment : segments) {
     if (segment.id >= 0) {
-      ids.push_back(segment.id);
+      out.ids.push_back(segment.id);
     } else {
       VOLTA_TRY(encode_words(text.substr(segment.begin, segment.end - segment.begin),
-                             at_start && segment.begin == 0, cache, ids));
+                             at_start && segment.begin == 0, !quoted.empty(), out));
     }
   }
   return {};
 }
 
-Status HfTokenizer::encode_words(std::string_view text, bool at_start, WordCache* cache,
-                                 std::vector<std::int32_t>& ids) const {
-  VOLTA_TRY(const Words words, pre_tokenizer_.split(text, at_start));
+// Where quoted bytes lie in a normalized text. Normalizers do not tell; but what they make of the
+// text before a place is mostly the beginning of what they make of all. Where it is not, the range
+// goes on to the text's border.
+Result<std::vector<TextRange>> HfTokenizer::normalized_ranges(
+    std::string_view text, std::string_view normalized, std::span<const TextRange> quoted) const {
+  WorkBudget budget(text_work_limits(2 * quoted.size() * text.size()), interrupted_);
+  std::vector<TextRange> ranges;
+  for (const TextRange& range : quoted) {
+    VOLTA_TRY(const std::string before, normalizer_.normalize(text.substr(0, range.begin), budget));
+    VOLTA_TRY(const std::string through, normalizer_.normalize(text.substr(0, range.end), budget));
+    TextRange there{0, normalized.size()};
+    if (normalized.starts_with(before)) there.begin = before.size();
+    if (normalized.starts_with(through)) there.end = std::max(through.size(), there.begin);
+    ranges.push_back(there);
+  }
+  return ranges;
+}
+
+Status HfTokenizer::encode_words(std::string_view text, bool at_start, bool quotes,
+                                 Encoding& out) const {
+  VOLTA_TRY(const Words words, pre_tokenizer_.split(text, at_start, out.budget));
   const std::string_view all = words.text();
   for (const Span& span : words.list) {
     const std::string_view word = all.substr(span.begin, span.end - span.begin);
-    if (cache != nullptr && cache->find(word, ids)) continue;
-    const std::size_t before = ids.size();
-    VOLTA_TRY(model_->tokenize(word, ids));
-    if (cache != nullptr) cache->insert(word, std::span(ids).subspan(before));
+    const std::size_t before = out.ids.size();
+    if (out.cache == nullptr || !out.cache->find(word, out.ids)) {
+      VOLTA_TRY(model_->tokenize(word, out.ids, out.budget));
+      if (out.cache != nullptr) out.cache->insert(word, std::span(out.ids).subspan(before));
+    }
+    if (quotes && has_control(std::span(out.ids).subspan(before))) {
+      out.ids.resize(before);
+      VOLTA_TRY(encode_without_control(word, out));
+    }
   }
   return {};
+}
+
+bool HfTokenizer::has_control(std::span<const std::int32_t> ids) const {
+  return !control_words_.empty() &&
+         std::ranges::any_of(ids, [&](std::int32_t id) { return added_.is_control(id); });
+}
+
+// A word whose text may hold that of tokens which control the model, and which the model's
+// vocabulary has: the word is cut behind their first characters.
+Status HfTokenizer::encode_without_control(std::string_view word, Encoding& out) const {
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at < word.size();) {
+    std::size_t next = at + 1;
+    while (next < word.size() && (static_cast<unsigned char>(word[next]) & 0xC0) == 0x80) ++next;
+    if (control_words_.longest(word.substr(at)).number != Trie::kNone && next < word.size()) {
+      VOLTA_TRY(model_->tokenize(word.substr(begin, next - begin), out.ids, out.budget));
+      begin = next;
+    }
+    at = next;
+  }
+  return model_->tokenize(word.substr(begin), out.ids, out.budget);
 }
 
 Result<std::vector<std::int32_t>> HfTokenizer::encode_prompt(std::string_view text) const {
@@ -186,7 +310,9 @@ std::optional<std::string_view> HfTokenizer::token_text(std::int32_t id, bool sk
 std::string HfTokenizer::run_decoder(std::span<const std::int32_t> ids, bool skip_special) const {
   Decoder::Run run(decoder_);
   std::string out;
+  WorkBudget budget(kNoLimits, interrupted_);  // The decoder has limits of its own.
   for (const std::int32_t id : ids) {
+    if (!budget.step(16)) break;
     if (const auto text = token_text(id, skip_special)) out += run.push(*text);
   }
   return out + run.finish();

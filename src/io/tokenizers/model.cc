@@ -22,7 +22,7 @@ Result<std::string> model_type(const JsonRef& json) {
 
 }  // namespace
 
-Result<Vocabulary> read_vocabulary(const JsonRef& json) {
+Result<Vocabulary> read_vocabulary(const JsonRef& json, WorkBudget& budget) {
   VOLTA_TRY(const JsonRef vocab, json.member("vocab"));
   const JsonValue::Object* tokens = vocab.node().if_object();
   if (tokens == nullptr) {
@@ -30,6 +30,7 @@ Result<Vocabulary> read_vocabulary(const JsonRef& json) {
   }
   Vocabulary vocabulary;
   for (const auto& [token, value] : *tokens) {
+    VOLTA_TRY(budget.spend(kStepsPerToken, "model"));
     const std::int64_t* id = value.if_int();
     if (auto ok = vocabulary.add(token, id == nullptr ? -1 : *id); !ok) {
       return std::unexpected(std::move(ok).error().with_context(vocab.path()));
@@ -38,12 +39,13 @@ Result<Vocabulary> read_vocabulary(const JsonRef& json) {
   return vocabulary;
 }
 
-Result<std::unique_ptr<Model>> parse_model(const JsonRef& json, bool byte_words) {
+Result<std::unique_ptr<Model>> parse_model(const JsonRef& json, bool byte_words,
+                                           WorkBudget& budget) {
   VOLTA_TRY(const std::string type, model_type(json));
-  if (type == "BPE") return Bpe::parse(json, byte_words);
-  if (type == "Unigram") return Unigram::parse(json);
-  if (type == "WordPiece") return WordPiece::parse(json);
-  if (type == "WordLevel") return WordLevel::parse(json);
+  if (type == "BPE") return Bpe::parse(json, byte_words, budget);
+  if (type == "Unigram") return Unigram::parse(json, budget);
+  if (type == "WordPiece") return WordPiece::parse(json, budget);
+  if (type == "WordLevel") return WordLevel::parse(json, budget);
   return fail(ErrorCode::kUnsupported,
               fmt::format("{}: model {}; Volta knows BPE, Unigram, WordPiece and WordLevel",
                           json.path(), type));

@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "base/work_budget.h"
 #include "io/tokenizers/regex.h"
 #include "io/tokenizers/unicode.h"
 
@@ -52,7 +53,9 @@ using NormalizerStep =
 
 /// Reads a "Replace", which is a normalizer and a decoder. kInvalidFile, kUnsupported.
 Result<ReplaceStep> parse_replace(const JsonRef& json);
-Result<std::string> replace(const ReplaceStep& step, std::string text);
+/// `component` names the step in the error of a spent budget.
+Result<std::string> replace(const ReplaceStep& step, std::string text, WorkBudget& budget,
+                            std::string_view component);
 
 class Normalizer {
  public:
@@ -60,8 +63,8 @@ class Normalizer {
   static Result<Normalizer> parse(const JsonRef& json);
 
   bool empty() const { return steps_.empty(); }
-  /// Valid UTF-8 to valid UTF-8.
-  Result<std::string> normalize(std::string_view text) const;
+  /// Valid UTF-8 to valid UTF-8. kInvalidFile when the budget is spent, kInterrupted.
+  Result<std::string> normalize(std::string_view text, WorkBudget& budget) const;
 
  private:
   Status parse_into(const JsonRef& json, int depth);

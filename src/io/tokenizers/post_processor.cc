@@ -2,15 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "io/tokenizers/limits.h"
 #include "io/tokenizers/vocabulary.h"
 
 namespace volta::tokenizers {
 namespace {
 
-constexpr int kMaxDepth = 8;  // Of sequences in sequences.
+// What all templates together may make of a sequence: copies of it, and ids besides. Those in use
+// have one copy and a few ids.
+constexpr std::size_t kMaxCopies = 8;
+constexpr std::size_t kMaxSpecialIds = 1024;
 
 // The ids of a special token of a template: "special_tokens": {"<s>": {"ids": [1], ...}}.
 Status append_special(const JsonRef& json, const std::string& name,
@@ -60,6 +65,7 @@ Status PostProcessor::parse_into(const JsonRef& json, int depth) {
     VOLTA_TRY(const auto pieces, single.elements());
     std::vector<std::int32_t> ids;
     for (const JsonRef& piece : pieces) {
+      if (ids.size() > kMaxTemplateParts) break;  // Refused below.
       VOLTA_TRY(const auto special, piece.optional_member("SpecialToken"));
       if (special) {
         VOLTA_TRY(const std::string name, special->get_string("id"));
@@ -69,16 +75,38 @@ Status PostProcessor::parse_into(const JsonRef& json, int depth) {
         ids.push_back(kSequence);
       }
     }
-    templates_.push_back(std::move(ids));
+    VOLTA_TRY(add(std::move(ids), json));
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
     VOLTA_TRY(const std::int32_t begin, get_token(json, "cls"));
     VOLTA_TRY(const std::int32_t end, get_token(json, "sep"));
-    templates_.push_back({begin, kSequence, end});
+    VOLTA_TRY(add({begin, kSequence, end}, json));
   } else if (type != "ByteLevel") {  // Which moves offsets only.
     return fail(ErrorCode::kUnsupported,
                 fmt::format("{}: post-processor {} is not supported", json.path(), type));
   }
   return {};
+}
+
+// Another template, unless it would make too much of a sequence.
+Status PostProcessor::add(std::vector<std::int32_t> ids, const JsonRef& json) {
+  if (ids.size() > kMaxTemplateParts || std::ssize(templates_) >= kMaxSteps) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: at most {} templates of {} parts are allowed", json.path(),
+                            kMaxSteps, kMaxTemplateParts));
+  }
+  templates_.push_back(std::move(ids));
+  std::size_t copies = 1;
+  std::size_t special = 0;
+  for (const auto& parts : templates_) {
+    const auto sequences = static_cast<std::size_t>(std::ranges::count(parts, kSequence));
+    copies *= sequences;
+    special = special * sequences + (parts.size() - sequences);
+  }
+  if (copies <= kMaxCopies && special <= kMaxSpecialIds) return {};
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: the templates of the post_processor repeat a text {} times and add "
+                          "{} ids; at most {} and {} are allowed",
+                          json.path(), copies, special, kMaxCopies, kMaxSpecialIds));
 }
 
 std::vector<std::int32_t> PostProcessor::process(std::vector<std::int32_t> ids) const {

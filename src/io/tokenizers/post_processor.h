@@ -20,6 +20,7 @@ class PostProcessor {
  private:
   static constexpr std::int32_t kSequence = -1;
   Status parse_into(const JsonRef& json, int depth);
+  Status add(std::vector<std::int32_t> ids, const JsonRef& json);
   // One list of ids a template, kSequence where the ids go; applied one after the other.
   std::vector<std::vector<std::int32_t>> templates_;
 };

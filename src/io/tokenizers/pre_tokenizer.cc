@@ -14,6 +14,8 @@ namespace {
 using unicode::Character;
 using unicode::character_at;
 
+constexpr std::string_view kSplit = "pre_tokenizer Split";
+
 // Fills the gaps between matches, so that the spans cover the text.
 void cover(std::vector<Span>& matches, std::size_t size) {
   std::vector<Span> all;
@@ -64,12 +66,16 @@ void apply(SplitBehavior behavior, const std::vector<Span>& spans, std::size_t o
   }
 }
 
-void find_string(std::string_view needle, std::string_view text, std::vector<Span>& matches) {
-  if (needle.empty()) return;
+Status find_string(std::string_view needle, std::string_view text, std::vector<Span>& matches,
+                   WorkBudget& budget) {
+  if (needle.empty()) return {};
+  VOLTA_TRY(budget.spend(text.size() / 8, kSplit));
   for (std::size_t at = text.find(needle); at != std::string_view::npos;
        at = text.find(needle, at + needle.size())) {
+    VOLTA_TRY(budget.spend(1, kSplit));
     matches.push_back({at, at + needle.size()});
   }
+  return {};
 }
 
 bool in_class(const CharacterStep& step, char32_t c) {
@@ -88,11 +94,14 @@ bool in_class(const CharacterStep& step, char32_t c) {
 
 // Replaces the list of words by what `cut` makes of each word; empty ones are dropped.
 template <typename Cut>
-Status recut(Words& words, const Cut& cut) {
+Status recut(Words& words, WorkBudget& budget, const Cut& cut) {
   const std::vector<Span> old = std::exchange(words.list, {});
   const std::size_t start = old.empty() ? 0 : old.front().begin;
   words.list.reserve(old.size());
-  for (const Span& word : old) VOLTA_TRY(cut(word));
+  for (const Span& word : old) {
+    VOLTA_TRY(budget.spend(2 + (word.end - word.begin) / 4, "pre_tokenizer"));
+    VOLTA_TRY(cut(word));
+  }
   std::erase_if(words.list, [](const Span& word) { return word.begin == word.end; });
   words.first_at_start =
       words.first_at_start && !words.list.empty() && words.list.front().begin == start;
@@ -101,33 +110,36 @@ Status recut(Words& words, const Cut& cut) {
 
 // Replaces the text by what `write` makes of each word.
 template <typename Write>
-void rewrite(Words& words, const Write& write) {
+Status rewrite(Words& words, WorkBudget& budget, std::string_view component, const Write& write) {
   std::string text;
-  text.reserve(words.text().size() + words.text().size() / 4);
+  const std::size_t before = words.text().size();
+  text.reserve(before + before / 4);
   for (Span& word : words.list) {
+    VOLTA_TRY(budget.spend(2 + (word.end - word.begin) / 4, component));
     const std::size_t begin = text.size();
     write(words.at(word), &word == &words.list.front() && words.first_at_start, text);
     word = {begin, text.size()};
   }
+  if (text.size() > before) VOLTA_TRY(budget.grow(text.size() - before, component));
   words.rewritten = std::move(text);
   words.is_rewritten = true;
+  return {};
 }
 
-Status run(const SplitStep& step, Words& words) {
-  return recut(words, [&](const Span& word) -> Status {
+Status run(const SplitStep& step, Words& words, WorkBudget& budget) {
+  return recut(words, budget, [&](const Span& word) -> Status {
     const std::string_view text = words.at(word);
     const auto* known = std::get_if<KnownPattern>(&step.pattern);
     if (known != nullptr && step.behavior == SplitBehavior::kIsolated) {
-      scan_words(*known, text, word.begin, words.list);
-      return {};
+      return scan_words(*known, text, word.begin, words.list, budget);
     }
     std::vector<Span> matches;
     if (known != nullptr) {
-      scan_words(*known, text, 0, matches);
+      VOLTA_TRY(scan_words(*known, text, 0, matches, budget));
     } else if (const auto* regex = std::get_if<Regex>(&step.pattern)) {
-      VOLTA_TRY(regex->find_all(text, matches));
+      VOLTA_TRY(regex->find_all(text, matches, budget));
     } else if (const auto* string = std::get_if<std::string>(&step.pattern)) {
-      find_string(*string, text, matches);
+      VOLTA_TRY(find_string(*string, text, matches, budget));
     }
     cover(matches, text.size());
     if (step.invert) {
@@ -138,12 +150,13 @@ Status run(const SplitStep& step, Words& words) {
   });
 }
 
-Status run(const CharacterStep& step, Words& words) {
-  return recut(words, [&](const Span& word) -> Status {
+Status run(const CharacterStep& step, Words& words, WorkBudget& budget) {
+  return recut(words, budget, [&](const Span& word) -> Status {
     const std::string_view text = words.at(word);
     std::vector<Span> matches;
     for (std::size_t at = 0; at < text.size();) {
       const Character c = character_at(text, at);
+      VOLTA_TRY(budget.spend(1, "pre_tokenizer"));
       if (in_class(step, c.value)) matches.push_back({at, at + c.length});
       at += c.length;
     }
@@ -153,16 +166,17 @@ Status run(const CharacterStep& step, Words& words) {
   });
 }
 
-Status run(const WhitespaceStep&, Words& words) {
+Status run(const WhitespaceStep&, Words& words, WorkBudget& budget) {
   enum class Kind : std::uint8_t { kSpace, kWord, kOther };
   const auto kind_of = [](char32_t c) {
     if (unicode::is_word(c)) return Kind::kWord;
     return unicode::is_space(c) ? Kind::kSpace : Kind::kOther;
   };
-  return recut(words, [&](const Span& word) -> Status {
+  return recut(words, budget, [&](const Span& word) -> Status {
     Kind previous = Kind::kSpace;
     for (std::size_t at = word.begin; at < word.end;) {
       const Character c = character_at(words.text(), at);
+      VOLTA_TRY(budget.spend(1, "pre_tokenizer Whitespace"));
       const Kind kind = kind_of(c.value);
       if (kind != Kind::kSpace) {
         if (kind == previous) {
@@ -178,23 +192,24 @@ Status run(const WhitespaceStep&, Words& words) {
   });
 }
 
-Status run(const PrefixSpaceStep&, Words& words) {
-  rewrite(words, [](std::string_view word, bool, std::string& out) {
+Status run(const PrefixSpaceStep&, Words& words, WorkBudget& budget) {
+  const auto write = [](std::string_view word, bool, std::string& out) {
     if (!word.starts_with(' ')) out += ' ';
     out += word;
-  });
-  return {};
+  };
+  return rewrite(words, budget, "pre_tokenizer ByteLevel", write);
 }
 
-Status run(const ByteCharactersStep&, Words& words) {
-  rewrite(words,
-          [](std::string_view word, bool, std::string& out) { out += to_byte_characters(word); });
-  return {};
+Status run(const ByteCharactersStep&, Words& words, WorkBudget& budget) {
+  const auto write = [](std::string_view word, bool, std::string& out) {
+    out += to_byte_characters(word);
+  };
+  return rewrite(words, budget, "pre_tokenizer ByteLevel", write);
 }
 
-Status run(const MetaspaceStep& step, Words& words) {
+Status run(const MetaspaceStep& step, Words& words, WorkBudget& budget) {
   using Prepend = MetaspaceStep::Prepend;
-  rewrite(words, [&](std::string_view word, bool at_start, std::string& out) {
+  const auto write = [&](std::string_view word, bool at_start, std::string& out) {
     const bool has_it = word.starts_with(' ') || word.starts_with(step.replacement);
     const bool wants =
         step.prepend == Prepend::kAlways || (step.prepend == Prepend::kFirst && at_start);
@@ -206,17 +221,19 @@ Status run(const MetaspaceStep& step, Words& words) {
         out += c;
       }
     }
-  });
+  };
+  VOLTA_TRY(rewrite(words, budget, "pre_tokenizer Metaspace", write));
   if (!step.split) return {};
   return run(SplitStep{.pattern = step.replacement, .behavior = SplitBehavior::kMergedWithNext},
-             words);
+             words, budget);
 }
 
-Status run(const FixedLengthStep& step, Words& words) {
-  return recut(words, [&](const Span& word) -> Status {
+Status run(const FixedLengthStep& step, Words& words, WorkBudget& budget) {
+  return recut(words, budget, [&](const Span& word) -> Status {
     std::int64_t count = 0;
     for (std::size_t at = word.begin; at < word.end;) {
       const std::size_t end = at + character_at(words.text(), at).length;
+      VOLTA_TRY(budget.spend(1, "pre_tokenizer FixedLength"));
       if (count++ % step.length == 0) {
         words.list.push_back({at, end});
       } else {
@@ -230,13 +247,13 @@ Status run(const FixedLengthStep& step, Words& words) {
 
 }  // namespace
 
-Result<Words> PreTokenizer::split(std::string_view text, bool at_start) const {
+Result<Words> PreTokenizer::split(std::string_view text, bool at_start, WorkBudget& budget) const {
   Words words;
   words.source = text;
   words.first_at_start = at_start;
   if (!text.empty()) words.list.push_back({0, text.size()});
   for (const PreTokenizerStep& step : steps_) {
-    VOLTA_TRY(visit_step([&](const auto& s) { return run(s, words); }, step));
+    VOLTA_TRY(visit_step([&](const auto& s) { return run(s, words, budget); }, step));
   }
   return words;
 }

@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "base/work_budget.h"
 #include "io/tokenizers/regex.h"
 #include "io/tokenizers/split_scanner.h"
 
@@ -87,7 +88,8 @@ class PreTokenizer {
   void drop_last_step() { steps_.pop_back(); }
 
   /// Cuts valid UTF-8. `at_start`: nothing of the input came before it.
-  Result<Words> split(std::string_view text, bool at_start) const;
+  /// kInvalidFile when the budget is spent, kInterrupted.
+  Result<Words> split(std::string_view text, bool at_start, WorkBudget& budget) const;
 
  private:
   Status parse_into(const JsonRef& json, int depth);

@@ -2,12 +2,11 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "io/tokenizers/limits.h"
 #include "io/tokenizers/pre_tokenizer.h"
 
 namespace volta::tokenizers {
 namespace {
-
-constexpr int kMaxDepth = 8;  // Of sequences in sequences.
 
 Result<char32_t> get_character(const JsonRef& json, std::string_view key) {
   VOLTA_TRY(const std::string text, json.get_string(key));
@@ -26,7 +25,9 @@ Result<SplitStep> parse_split(const JsonRef& json) {
   VOLTA_TRY(step.invert, json.get_bool_or("invert", false));
   VOLTA_TRY(const auto string, pattern.optional_member("String"));
   if (string) {
-    VOLTA_TRY(step.pattern, string->as_string());
+    VOLTA_TRY(std::string text, string->as_string());
+    VOLTA_TRY(check_step_text(text, json, "pattern"));
+    step.pattern = std::move(text);
     return step;
   }
   VOLTA_TRY(const std::string text, pattern.get_string("Regex"));
@@ -128,7 +129,7 @@ Status PreTokenizer::parse_into(const JsonRef& json, int depth) {
     return fail(ErrorCode::kUnsupported,
                 fmt::format("{}: pre-tokenizer {} is not supported", json.path(), type));
   }
-  return {};
+  return check_step_count(steps_, json);
 }
 
 }  // namespace volta::tokenizers

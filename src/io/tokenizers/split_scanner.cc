@@ -174,17 +174,19 @@ std::optional<KnownPattern> find_known_pattern(std::string_view text) {
   return std::nullopt;
 }
 
-void scan_words(KnownPattern pattern, std::string_view text, std::size_t offset,
-                std::vector<Span>& words) {
+Status scan_words(KnownPattern pattern, std::string_view text, std::size_t offset,
+                  std::vector<Span>& words, WorkBudget& budget) {
   const Scanner scanner(text);
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end =
         pattern == KnownPattern::kGpt2
             ? scanner.end_of_gpt2_word(at)
             : scanner.end_of_llama_word(at, pattern == KnownPattern::kLlama3 ? 3 : 1);
+    VOLTA_TRY(budget.spend(1 + (end - at) / 8, "pre_tokenizer Split"));
     words.push_back({offset + at, offset + end});
     at = end;
   }
+  return {};
 }
 
 }  // namespace volta::tokenizers

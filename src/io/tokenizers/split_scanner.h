@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/work_budget.h"
 #include "io/tokenizers/regex.h"
 
 namespace volta::tokenizers {
@@ -20,8 +21,8 @@ std::string_view pattern_text(KnownPattern pattern);
 std::optional<KnownPattern> find_known_pattern(std::string_view text);
 
 /// Appends the words of valid UTF-8. They cover it: these patterns leave nothing out. `offset` is
-/// added to every place.
-void scan_words(KnownPattern pattern, std::string_view text, std::size_t offset,
-                std::vector<Span>& words);
+/// added to every place. kInterrupted, and kInvalidFile when the budget is spent.
+Status scan_words(KnownPattern pattern, std::string_view text, std::size_t offset,
+                  std::vector<Span>& words, WorkBudget& budget);
 
 }  // namespace volta::tokenizers

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "io/tokenizers/hash_table.h"
 
 namespace volta::tokenizers {
@@ -17,9 +18,16 @@ class Trie {
  public:
   static constexpr std::uint32_t kRoot = 0;
   static constexpr std::int32_t kNone = -1;
+  /// 0.3 GB of tables. The largest vocabularies in use need a fifth of it.
+  static constexpr std::size_t kMaxNodes = std::size_t{1} << 23;
 
-  /// An equal string's number is replaced. Numbers are 0 or more.
-  void insert(std::string_view string, std::int32_t number) {
+  /// An equal string's number is replaced. Numbers are 0 or more. kInvalidFile when the strings
+  /// have too many different beginnings.
+  Status insert(std::string_view string, std::int32_t number) {
+    if (numbers_.size() + string.size() > kMaxNodes) {
+      return fail(ErrorCode::kInvalidFile,
+                  "the tokens are too many and too long to look for in a text");
+    }
     std::uint32_t node = kRoot;
     for (const char c : string) {
       const std::uint64_t key = edge(node, c);
@@ -34,6 +42,7 @@ class Trie {
     }
     numbers_[node] = number;
     if (!string.empty()) starts_[static_cast<unsigned char>(string.front())] = true;
+    return {};
   }
   bool empty() const { return numbers_.size() == 1 && numbers_.front() == kNone; }
   /// Whether any string begins with this byte.
@@ -50,16 +59,19 @@ class Trie {
   struct Match {
     std::size_t length = 0;
     std::int32_t number = kNone;
+    std::size_t looked_at = 0;  ///< Bytes of the text.
   };
   /// The longest string at the front of `text`, from a node on; number kNone when there is none.
   Match longest(std::string_view text, std::uint32_t node = kRoot) const {
     Match best;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-      const auto next = child(node, text[i]);
+    std::size_t i = 0;
+    while (i < text.size()) {
+      const auto next = child(node, text[i++]);
       if (!next) break;
       node = *next;
-      if (numbers_[node] != kNone) best = {i + 1, numbers_[node]};
+      if (numbers_[node] != kNone) best = {i, numbers_[node]};
     }
+    best.looked_at = i;
     return best;
   }
 

@@ -234,4 +234,10 @@ std::string lowercase(std::string_view text) {
   return out;
 }
 
+char32_t fold_case(char32_t c) {
+  // The dotted I and the dotless i are not cases of i but in Turkish.
+  if (c == 0x130 || c == 0x131) return c;
+  return lower(static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
+}
+
 }  // namespace volta::unicode

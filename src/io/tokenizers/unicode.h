@@ -20,6 +20,8 @@ class Properties {
   constexpr Properties() = default;
   explicit constexpr Properties(std::uint16_t bits) : bits_(bits) {}
 
+  /// The number of the general category, below 32.
+  constexpr int category() const { return bits_ & 31; }
   constexpr bool is_letter() const { return category() >= 1 && category() <= 5; }
   constexpr bool is_mark() const { return category() >= 6 && category() <= 8; }
   constexpr bool is_number() const { return category() >= 9 && category() <= 11; }
@@ -44,15 +46,18 @@ class Properties {
   constexpr bool is_inert() const { return (bits_ & 1 << 9) != 0; }
 
  private:
-  constexpr int category() const { return bits_ & 31; }
   std::uint16_t bits_ = 0;
 };
 
-/// The properties of all code points, in two stages: blocks of 128, equal ones kept once.
+/// The properties of all code points, in two stages: blocks of 128, equal ones kept once. What is
+/// no code point (above U+10FFFF) is unassigned.
 class PropertyTable {
  public:
   PropertyTable();
   Properties operator[](char32_t code_point) const {
+    if (code_point > 0x10FFFF) [[unlikely]] {
+      return {};
+    }
     return blocks_[static_cast<std::size_t>(index_[code_point >> 7]) * 128 + (code_point & 127)];
   }
 
@@ -73,7 +78,8 @@ bool is_word(char32_t c);
 /// General category N of Unicode 17 (Rust's char::is_numeric).
 bool is_numeric(char32_t c);
 
-/// A code point of text that is known to be valid UTF-8, and the bytes it took.
+/// A code point of text that is known to be valid UTF-8, and the bytes it took. Where text is not
+/// valid after all, the value is not to be relied on, but no byte outside of the text is read.
 struct Character {
   char32_t value;
   std::size_t length;
@@ -82,10 +88,18 @@ inline Character character_at(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) {
     return static_cast<char32_t>(static_cast<unsigned char>(text[at + i]));
   };
+  const std::size_t left = text.size() - at;
+  if (at >= text.size()) [[unlikely]] {
+    return {0xFFFD, 1};
+  }
   const char32_t lead = byte(0);
   if (lead < 0x80) return {lead, 1};
-  if (lead < 0xE0) return {(lead & 31) << 6 | (byte(1) & 63), 2};
-  if (lead < 0xF0) return {(lead & 15) << 12 | (byte(1) & 63) << 6 | (byte(2) & 63), 3};
+  const std::size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  if (length > left) [[unlikely]] {
+    return {0xFFFD, left};
+  }
+  if (length == 2) return {(lead & 31) << 6 | (byte(1) & 63), 2};
+  if (length == 3) return {(lead & 15) << 12 | (byte(1) & 63) << 6 | (byte(2) & 63), 3};
   return {(lead & 7) << 18 | (byte(1) & 63) << 12 | (byte(2) & 63) << 6 | (byte(3) & 63), 4};
 }
 /// Where the character that ends at `end` begins; valid UTF-8, end > 0.
@@ -111,8 +125,15 @@ enum class Form : std::uint8_t { kNfc, kNfd, kNfkc, kNfkd };
 std::string normalize(std::string_view text, Form form);
 /// Each character's lower case, without regard to its neighbours.
 std::string lowercase(std::string_view text);
+/// What all cases of a character fold to alone (simple case folding).
+char32_t fold_case(char32_t c);
 
 /// The data behind properties(): (code point << 10 | bits) where a run begins, sorted.
 std::span<const std::uint32_t> range_data();
+
+/// The names of scripts ("Han"), and where runs of one script begin: (code point << 8 | number),
+/// sorted; the number counts the names from 1, 0 is none of them.
+std::span<const std::string_view> script_names();
+std::span<const std::uint32_t> script_data();
 
 }  // namespace volta::unicode

@@ -11,6 +11,7 @@ namespace volta::tokenizers {
 
 // How much worse an unknown character is than the worst piece (SentencePiece's kUnkPenalty).
 constexpr double kUnknownPenalty = 10;
+constexpr std::string_view kComponent = "model Unigram";
 
 struct Unigram::Step {
   double score = 0;
@@ -18,7 +19,7 @@ struct Unigram::Step {
   std::int32_t id = -1;
 };
 
-Result<std::unique_ptr<Model>> Unigram::parse(const JsonRef& json) {
+Result<std::unique_ptr<Model>> Unigram::parse(const JsonRef& json, WorkBudget& budget) {
   auto model = std::make_unique<Unigram>();
   VOLTA_TRY(model->byte_fallback_, json.get_bool_or("byte_fallback", false));
   VOLTA_TRY(const JsonRef vocab, json.member("vocab"));
@@ -39,8 +40,9 @@ Result<std::unique_ptr<Model>> Unigram::parse(const JsonRef& json) {
     const double score = pair->back().if_double() != nullptr
                              ? *pair->back().if_double()
                              : static_cast<double>(*pair->back().if_int());
+    VOLTA_TRY(budget.spend(1 + piece->size(), kComponent));
     VOLTA_TRY(model->vocabulary_.add(*piece, static_cast<std::int64_t>(i)));
-    model->pieces_.insert(*piece, static_cast<std::int32_t>(i));
+    VOLTA_TRY(model->pieces_.insert(*piece, static_cast<std::int32_t>(i)));
     model->scores_.push_back(score);
     worst = std::min(worst, score);
   }
@@ -58,7 +60,8 @@ Result<std::unique_ptr<Model>> Unigram::parse(const JsonRef& json) {
   return model;
 }
 
-Result<std::vector<Unigram::Step>> Unigram::best_steps(std::string_view word) const {
+Result<std::vector<Unigram::Step>> Unigram::best_steps(std::string_view word,
+                                                       WorkBudget& budget) const {
   std::vector<Step> steps(word.size() + 1);
   const auto offer = [&](std::size_t begin, std::size_t end, double score, std::int32_t id) {
     const double total = score + steps[begin].score;
@@ -71,7 +74,8 @@ Result<std::vector<Unigram::Step>> Unigram::best_steps(std::string_view word) co
     const std::size_t length = unicode::character_at(word, at).length;
     bool single = false;  // Is the character a piece by itself?
     std::uint32_t node = Trie::kRoot;
-    for (std::size_t end = at; end < word.size();) {
+    std::size_t end = at;
+    while (end < word.size()) {
       const auto next = pieces_.child(node, word[end]);
       if (!next) break;
       node = *next;
@@ -81,6 +85,7 @@ Result<std::vector<Unigram::Step>> Unigram::best_steps(std::string_view word) co
       offer(at, end, scores_[static_cast<std::size_t>(id)], id);
       single = single || end - at == length;
     }
+    VOLTA_TRY(budget.spend(1 + (end - at), kComponent));
     if (!single) {
       if (!unknown_id_) {
         return fail(ErrorCode::kInvalidArgument,
@@ -108,8 +113,9 @@ Status Unigram::push(std::string_view piece, std::vector<std::int32_t>& ids) con
   return {};
 }
 
-Status Unigram::tokenize(std::string_view word, std::vector<std::int32_t>& ids) const {
-  VOLTA_TRY(const std::vector<Step> steps, best_steps(word));
+Status Unigram::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
+                         WorkBudget& budget) const {
+  VOLTA_TRY(const std::vector<Step> steps, best_steps(word, budget));
   std::vector<std::string_view> pieces;  // From the last to the first.
   bool fusing = false;                   // Unknown pieces side by side are one.
   for (std::size_t end = word.size(); end > 0;) {

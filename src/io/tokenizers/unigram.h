@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "base/work_budget.h"
 #include "io/tokenizers/model.h"
 #include "io/tokenizers/trie.h"
 #include "io/tokenizers/vocabulary.h"
@@ -18,16 +19,17 @@ namespace volta::tokenizers {
 
 class Unigram final : public Model {
  public:
-  static Result<std::unique_ptr<Model>> parse(const JsonRef& json);
+  static Result<std::unique_ptr<Model>> parse(const JsonRef& json, WorkBudget& budget);
 
   /// Linear in the word times the longest piece.
-  Status tokenize(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  Status tokenize(std::string_view word, std::vector<std::int32_t>& ids,
+                  WorkBudget& budget) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
   std::string_view kind() const override { return "unigram"; }
 
  private:
   struct Step;  // The best way to a place in the word.
-  Result<std::vector<Step>> best_steps(std::string_view word) const;
+  Result<std::vector<Step>> best_steps(std::string_view word, WorkBudget& budget) const;
   Status push(std::string_view piece, std::vector<std::int32_t>& ids) const;
 
   Vocabulary vocabulary_;

@@ -2,21 +2,18 @@
 
 #include <fmt/format.h>
 
-#include "base/hash.h"
-
 namespace volta::tokenizers {
-namespace {
-
-// HashTable reserves the key of all ones.
-std::uint64_t key_of(std::string_view token) { return hash64(token) >> 1; }
-
-}  // namespace
 
 Status Vocabulary::add(std::string_view token, std::int64_t id) {
   if (id < 0 || id >= kMaxTokenId) {
     return fail(
         ErrorCode::kInvalidFile,
         fmt::format("token '{}' has the id {}; ids go from 0 to {}", token, id, kMaxTokenId - 1));
+  }
+  if (token.size() > kMaxTokenBytes) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("token {} has {} bytes; at most {} are allowed", id, token.size(),
+                            kMaxTokenBytes));
   }
   const std::size_t begin = text_.size();
   text_ += token;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/result.h"
 #include "io/tokenizers/hash_table.h"
 
@@ -15,11 +16,18 @@ namespace volta::tokenizers {
 
 /// Ids at or above this are refused: no vocabulary is that large, and tables are as long as ids.
 inline constexpr std::int32_t kMaxTokenId = 1 << 22;
+/// The longest token. Of those in use the longest have 256 bytes (128 spaces in stand-ins).
+inline constexpr std::size_t kMaxTokenBytes = 4096;
+/// What adding a token or a merge to the tables costs (base/work_budget.h).
+inline constexpr std::uint64_t kStepsPerToken = 16;
 
 class Vocabulary {
  public:
+  /// `seed` is for tests: see HashTable.
+  explicit Vocabulary(std::uint64_t seed = random_seed()) : seed_(seed), by_hash_(seed) {}
+
   /// The later of two equal strings wins, as does the later of two equal ids. kInvalidFile for an
-  /// id that is negative or not below kMaxTokenId.
+  /// id that is negative or not below kMaxTokenId, and for a token longer than kMaxTokenBytes.
   Status add(std::string_view token, std::int64_t id);
 
   std::optional<std::int32_t> find(std::string_view token) const;
@@ -49,10 +57,13 @@ class Vocabulary {
     std::int32_t id = -1;
     std::uint32_t next = 0;  // Another entry with the same hash, plus one.
   };
+  // HashTable reserves the key of all ones.
+  std::uint64_t key_of(std::string_view token) const { return hash64(token, seed_) >> 1; }
   std::string_view text_of(const Entry& entry) const {
     return std::string_view(text_).substr(entry.begin, entry.length);
   }
 
+  std::uint64_t seed_;
   std::string text_;
   std::vector<Place> places_;  // By id.
   std::vector<Entry> entries_;

@@ -16,15 +16,16 @@ std::unexpected<Error> no_unknown_token(std::string_view word, std::string_view 
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> WordPiece::parse(const JsonRef& json) {
+Result<std::unique_ptr<Model>> WordPiece::parse(const JsonRef& json, WorkBudget& budget) {
   auto model = std::make_unique<WordPiece>();
-  VOLTA_TRY(model->vocabulary_, read_vocabulary(json));
+  VOLTA_TRY(model->vocabulary_, read_vocabulary(json, budget));
   VOLTA_TRY(model->unknown_, json.get_string_or("unk_token", "[UNK]"));
   VOLTA_TRY(model->max_characters_, json.get_int_or("max_input_chars_per_word", 100, 0));
   VOLTA_TRY(const std::string prefix, json.get_string_or("continuing_subword_prefix", "##"));
   for (std::int32_t id = 0; id < model->vocabulary_.end_id(); ++id) {
     const std::string_view token = model->vocabulary_.token(id);
-    if (model->vocabulary_.find(token) == id) model->pieces_.insert(token, id);
+    VOLTA_TRY(budget.spend(1 + token.size(), "model WordPiece"));
+    if (model->vocabulary_.find(token) == id) VOLTA_TRY(model->pieces_.insert(token, id));
   }
   for (const char c : prefix) {
     const auto next = model->pieces_.child(model->continuation_, c);
@@ -42,7 +43,9 @@ Status WordPiece::push_unknown(std::vector<std::int32_t>& ids) const {
   return {};
 }
 
-Status WordPiece::tokenize(std::string_view word, std::vector<std::int32_t>& ids) const {
+Status WordPiece::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
+                           WorkBudget& budget) const {
+  VOLTA_TRY(budget.spend(1 + word.size() / 16, "model WordPiece"));
   const auto characters = std::ranges::count_if(
       word, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
   if (characters > max_characters_) return push_unknown(ids);
@@ -52,6 +55,7 @@ Status WordPiece::tokenize(std::string_view word, std::vector<std::int32_t>& ids
     Trie::Match piece;
     if (first || can_continue_) {
       piece = pieces_.longest(rest, first ? Trie::kRoot : continuation_);
+      VOLTA_TRY(budget.spend(piece.looked_at, "model WordPiece"));
     }
     if (piece.number == Trie::kNone) {  // A word is known whole or not at all.
       ids.resize(before);
@@ -63,14 +67,16 @@ Status WordPiece::tokenize(std::string_view word, std::vector<std::int32_t>& ids
   return {};
 }
 
-Result<std::unique_ptr<Model>> WordLevel::parse(const JsonRef& json) {
+Result<std::unique_ptr<Model>> WordLevel::parse(const JsonRef& json, WorkBudget& budget) {
   auto model = std::make_unique<WordLevel>();
-  VOLTA_TRY(model->vocabulary_, read_vocabulary(json));
+  VOLTA_TRY(model->vocabulary_, read_vocabulary(json, budget));
   VOLTA_TRY(model->unknown_, json.get_string_or("unk_token", "<unk>"));
   return model;
 }
 
-Status WordLevel::tokenize(std::string_view word, std::vector<std::int32_t>& ids) const {
+Status WordLevel::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
+                           WorkBudget& budget) const {
+  VOLTA_TRY(budget.spend(1 + word.size() / 16, "model WordLevel"));
   auto id = vocabulary_.find(word);
   if (!id) id = vocabulary_.find(unknown_);
   if (!id) return no_unknown_token(word, unknown_);

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "base/work_budget.h"
 #include "io/tokenizers/model.h"
 #include "io/tokenizers/trie.h"
 #include "io/tokenizers/vocabulary.h"
@@ -18,9 +19,10 @@ namespace volta::tokenizers {
 
 class WordPiece final : public Model {
  public:
-  static Result<std::unique_ptr<Model>> parse(const JsonRef& json);
+  static Result<std::unique_ptr<Model>> parse(const JsonRef& json, WorkBudget& budget);
 
-  Status tokenize(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  Status tokenize(std::string_view word, std::vector<std::int32_t>& ids,
+                  WorkBudget& budget) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
   std::string_view kind() const override { return "wordpiece"; }
 
@@ -37,9 +39,10 @@ class WordPiece final : public Model {
 
 class WordLevel final : public Model {
  public:
-  static Result<std::unique_ptr<Model>> parse(const JsonRef& json);
+  static Result<std::unique_ptr<Model>> parse(const JsonRef& json, WorkBudget& budget);
 
-  Status tokenize(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  Status tokenize(std::string_view word, std::vector<std::int32_t>& ids,
+                  WorkBudget& budget) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
   std::string_view kind() const override { return "wordlevel"; }
 

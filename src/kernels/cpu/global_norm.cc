@@ -1,6 +1,6 @@
 // GlobalNorm: one norm over any number of gradients. Squares are summed in f64 over fixed chunks of
 // each gradient, then over the chunks in order; a sum of squares of finite f32 values is finite in
-// f64, so that it tells whether all of them were.
+// f64, so that the norm tells whether all of them were, and whether it fits f32 itself.
 #include <algorithm>
 #include <cmath>
 
@@ -87,7 +87,8 @@ void run(const GlobalNorm& op, const Args& args, const Context& context) noexcep
   if (op.max_norm > 0.0f) {
     stats[1] = static_cast<float>(std::min(1.0, static_cast<double>(op.max_norm) / (norm + 1e-6)));
   }
-  stats[2] = std::isfinite(squares) && std::isfinite(loss) ? 1.0f : 0.0f;
+  // A norm beyond f32 is infinite: an update by such gradients would be none of use.
+  stats[2] = std::isfinite(stats[0]) && std::isfinite(loss) ? 1.0f : 0.0f;
 }
 
 }  // namespace volta::cpu

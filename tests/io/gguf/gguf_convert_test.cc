@@ -9,6 +9,8 @@
 #include <fstream>
 
 #include "base/file.h"
+#include "base/memory.h"
+#include "base/temporary.h"
 #include "device/helpers.h"
 #include "io/gguf/gguf_bytes.h"
 #include "io/gguf/gguf_model.h"
@@ -142,9 +144,6 @@ TEST_F(ConvertCase, NothingIsReplacedUnasked) {
   ASSERT_TRUE(to_folder(true));
   ASSERT_TRUE(to_folder(true));
   EXPECT_EQ(*read_text_file(dir_.file("out/notes.txt")), "mine");
-  write("out/chat_template.jinja", "of the model that was there");
-  ASSERT_TRUE(to_folder(true));
-  EXPECT_FALSE(path_exists(dir_.file("out/chat_template.jinja")));
   EXPECT_FALSE(any_temporary());
   write("out/model.safetensors.index.json", "{}");
   expect_error(to_folder(true), refused, "holds a model in several files");
@@ -157,6 +156,71 @@ TEST_F(ConvertCase, NothingIsReplacedUnasked) {
   expect_error(
       folder_to_gguf(dir_.file("out"), dir_.file("there.gguf"), GgmlType::kF32, false, kGoOn),
       refused, "there.gguf' is there; name another file, or use --force");
+}
+
+// --force replaces a model and keeps everything else that the folder holds.
+TEST_F(ConvertCase, FilesOfOthersStay) {
+  for (const std::string name :
+       {"tokenizer.model", "merges.txt", "vocab.json", "added_tokens.json", "README.md",
+        "onnx/model.onnx", "onnx/deep/er.txt", ".gitattributes"}) {
+    write("out/" + name, name);
+  }
+  fs::create_symlink("README.md", dir_.file("out/link"));
+  write("out/config.json", "old");
+  write("out/model.safetensors", "old");
+  // Settings of the old model that would be the new one's are set aside.
+  write("out/chat_template.jinja", "of the model that was there");
+  write("out/special_tokens_map.json", "{}");
+  write("out/special_tokens_map.json.old", "older");
+  fs::permissions(dir_.file("out"), fs::perms::owner_all);
+  ASSERT_TRUE(to_folder(true));
+  for (const std::string name :
+       {"tokenizer.model", "merges.txt", "vocab.json", "added_tokens.json", "README.md",
+        "onnx/model.onnx", "onnx/deep/er.txt", ".gitattributes"}) {
+    EXPECT_EQ(read_text_file(dir_.file("out/" + name)).value_or("lost"), name);
+  }
+  EXPECT_EQ(fs::read_symlink(dir_.file("out/link")), "README.md");
+  EXPECT_EQ(fs::status(dir_.file("out")).permissions(), fs::perms::owner_all);
+  EXPECT_FALSE(path_exists(dir_.file("out/chat_template.jinja")));
+  EXPECT_EQ(*read_text_file(dir_.file("out/chat_template.jinja.old")),
+            "of the model that was there");
+  EXPECT_EQ(*read_text_file(dir_.file("out/special_tokens_map.json.old")), "older");
+  EXPECT_EQ(*read_text_file(dir_.file("out/special_tokens_map.json.old.2")), "{}");
+  EXPECT_TRUE(load_model(dir_.file("out"), test::cpu(1)));
+  EXPECT_FALSE(path_exists(dir_.file("out/.volta-replaced")));
+  EXPECT_EQ(list_directory(dir_.path())->size(), 1u);
+}
+
+// A model is never half of the old and half of the new one, whichever call fails.
+TEST_F(ConvertCase, ReplacesWhollyOrNotAtAll) {
+  ASSERT_TRUE(to_folder());
+  const std::string good = *read_text_file(dir_.file("out/config.json"));
+  const std::string weights = *read_text_file(dir_.file("out/model.safetensors"));
+  for (const auto& [call, number] :
+       {std::pair{test::FileCall::kExchange, EIO}, std::pair{test::FileCall::kRename, EIO},
+        std::pair{test::FileCall::kLink, EPERM}, std::pair{test::FileCall::kMkdir, EACCES},
+        std::pair{test::FileCall::kFsync, EIO}, std::pair{test::FileCall::kWrite, ENOSPC}}) {
+    for (int first = 1; first <= 12; ++first) {
+      fs::remove_all(dir_.file("out"));
+      for (const auto& each : fs::directory_iterator(dir_.path())) fs::remove_all(each.path());
+      write("out/config.json", "old");
+      write("out/model.safetensors", "old weights");
+      write("out/mine/notes.txt", "mine");
+      Status done;
+      {
+        test::FaultyFileOps faults;
+        faults.fail(call, first, number, 1);
+        const ScopedFileOps scope(faults);
+        done = to_folder(true);
+      }
+      const std::string config = *read_text_file(dir_.file("out/config.json"));
+      EXPECT_EQ(*read_text_file(dir_.file("out/model.safetensors")),
+                config == "old" ? "old weights" : weights);
+      EXPECT_EQ(config, done ? good : "old") << first;
+      EXPECT_EQ(*read_text_file(dir_.file("out/mine/notes.txt")), "mine");
+      EXPECT_TRUE(done || !any_temporary()) << static_cast<int>(call) << " " << first;
+    }
+  }
 }
 
 TEST_F(ConvertCase, AFailureLeavesNothingBehind) {
@@ -214,6 +278,27 @@ TEST_F(ConvertCase, WhatIsNamedLikeATemporaryStays) {
   EXPECT_EQ(*read_text_file(dir_.file("new.gguf.tmp")), "mine");
 }
 
+TEST_F(ConvertCase, AFileThatIsCutMeanwhileMakesNoResult) {
+  install_mapping_guard();
+  fs::copy_file(test::gguf_data("llama.gguf"), dir_.file("in.gguf"));
+  ASSERT_TRUE(to_folder());
+  const auto cutting = [](const std::string& path) {
+    return [path](std::size_t done, std::size_t) {
+      if (done == 2) fs::resize_file(path, 4096);
+      return true;
+    };
+  };
+  expect_error(gguf_to_folder(dir_.file("in.gguf"), dir_.file("made"), DType::kF32, false,
+                              cutting(dir_.file("in.gguf"))),
+               ErrorCode::kInvalidFile, "was cut");
+  EXPECT_FALSE(path_exists(dir_.file("made")));
+  expect_error(folder_to_gguf(dir_.file("out"), dir_.file("made.gguf"), GgmlType::kF32, false,
+                              cutting(dir_.file("out/model.safetensors"))),
+               ErrorCode::kInvalidFile, "was cut");
+  EXPECT_FALSE(path_exists(dir_.file("made.gguf")));
+  EXPECT_FALSE(any_temporary());
+}
+
 TEST_F(ConvertCase, NanIsNotWritten) {
   ASSERT_TRUE(to_folder());
   const std::string weights = dir_.file("out/model.safetensors");
@@ -226,6 +311,23 @@ TEST_F(ConvertCase, NanIsNotWritten) {
       folder_to_gguf(dir_.file("out"), dir_.file("nan.gguf"), GgmlType::kF32, false, kGoOn),
       ErrorCode::kNonFinite, "tensor 'model.norm.weight' holds NaN");
   EXPECT_FALSE(path_exists(dir_.file("nan.gguf")));
+}
+
+TEST_F(ConvertCase, NanIsNotRead) {
+  const std::string source = test::gguf_data("llama.gguf");
+  const GgufFile file = test::open_gguf(source);
+  const std::int64_t offset = file.find_tensor("output_norm.weight")->offset;
+  fs::copy_file(source, dir_.file("nan.gguf"));
+  std::fstream changed(dir_.file("nan.gguf"), std::ios::in | std::ios::out | std::ios::binary);
+  changed.seekp(offset + 4);
+  changed.write("\0\0\x80\xff", 4);  // Minus infinity.
+  changed.close();
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    expect_error(gguf_to_folder(dir_.file("nan.gguf"), dir_.file("out"), dtype, false, kGoOn),
+                 ErrorCode::kNonFinite, "tensor 'model.norm.weight' holds NaN or infinity");
+    EXPECT_FALSE(path_exists(dir_.file("out")));
+    EXPECT_FALSE(any_temporary());
+  }
 }
 
 TEST_F(ConvertCase, CanBeStopped) {

@@ -87,6 +87,20 @@ TEST(GgufFile, CountsAreCheckedBeforeAnythingIsMadeOfThem) {
     refuse(file().header(0, 1).text("k").u32(9).u32(type).u64(kHuge / 4).u64(0),
            "an array claims 4611686018427387903 values, 8 bytes are left");
   }
+  // There may be room, in a file that is mostly a hole.
+  refuse(file()
+             .header(0, 2)
+             .text("a")
+             .u32(9)
+             .u32(0)
+             .u64(9 << 20)
+             .data(9 << 20, 1)
+             .text("b")
+             .u32(9)
+             .u32(0)
+             .u64(9 << 20)
+             .data(9 << 20, 1),
+         "its arrays have more than 16777216 values");
   refuse(file().header(0, 1).text("k").u32(13).u64(0), "no value type 13");
   refuse(file().header(0, 1).text("k").u32(9).u32(13).u64(0), "no value type 13");
   refuse(file().header(0, 1).text("").u32(0).raw("1234"), "a metadata key is empty");

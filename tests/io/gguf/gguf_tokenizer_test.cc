@@ -179,6 +179,25 @@ TEST(GgufTokenizer, MergesFollowTheScores) {
   EXPECT_EQ(*(*other)->encode("aab"), (Ids{1, 3}));
 }
 
+// Runs of one letter can be halved anywhere: a file of a few kilobytes would become millions of
+// merges.
+TEST(GgufTokenizer, PiecesWithTooManyHalvesAreRefused) {
+  const auto runs = [](std::size_t longest) {
+    Few file("llama");
+    file.tokens = {"<unk>"};
+    for (std::size_t n = 1; n <= longest; ++n) file.tokens.emplace_back(n, 'a');
+    std::vector<float> scores(file.tokens.size());
+    for (std::size_t n = 0; n < scores.size(); ++n) scores[n] = static_cast<float>(n);
+    file.metadata().add_floats("tokenizer.ggml.scores", scores);
+    file.metadata().add_bool("tokenizer.ggml.add_space_prefix", false);
+    return file.parse();
+  };
+  const auto good = runs(30);
+  ASSERT_TRUE(good) << good.error().message();
+  EXPECT_EQ((*good)->encode(std::string(30, 'a'))->size(), 1u);
+  expect_error(runs(60), ErrorCode::kInvalidFile, "in more than 16 ways each");
+}
+
 TEST(GgufTokenizer, DamagedOnesAreRefused) {
   const auto invalid = ErrorCode::kInvalidFile, unsupported = ErrorCode::kUnsupported;
   const auto refuse = [](Few few, ErrorCode code, const std::string& text) {

@@ -186,6 +186,10 @@ TEST(TokenizerWriter, RolesComeFromTheFilesBesideIt) {
   write(files, 4, bare);
   EXPECT_EQ(gguf_token_ids(*bare.file)->eos, 1);
   EXPECT_EQ(bare.file->find("tokenizer.chat_template"), nullptr);
+  Written last;  // Where neither of the others has one.
+  files.chat_template_json = R"({"chat_template": "{{ third }}"})";
+  write(files, 4, last);
+  EXPECT_EQ(*last.file->get_string("tokenizer.chat_template"), "{{ third }}");
 }
 
 TEST(TokenizerWriter, WhatDoesNotFitIsRefused) {
@@ -214,6 +218,8 @@ TEST(TokenizerWriter, FilesAreReadWhereThereAreAny) {
   EXPECT_EQ(read_tokenizer_files(dir.path())->tokenizer, "");
   std::ofstream(dir.file("chat_template.jinja")) << "{{ x }}";
   EXPECT_EQ(read_tokenizer_files(dir.path())->chat_template, "{{ x }}");
+  std::ofstream(dir.file("chat_template.json")) << "{}";
+  EXPECT_EQ(read_tokenizer_files(dir.path())->chat_template_json, "{}");
   std::filesystem::create_directory(dir.file("tokenizer.json"));
   expect_error(read_tokenizer_files(dir.path()), ErrorCode::kInvalidFile, "tokenizer.json");
 }

@@ -26,7 +26,8 @@ Result<std::string> run(std::string_view source, const Limits& limits = {}) {
     VOLTA_TRY(Value made, from_json(value));
     environment.variables.emplace_back(name, std::move(made));
   }
-  return render(ast, environment);
+  VOLTA_TRY(QuotedText made, render(ast, environment));
+  return std::move(made.text);
 }
 std::string text(std::string_view source) {
   const auto result = run(source);

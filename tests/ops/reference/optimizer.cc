@@ -1,5 +1,6 @@
 // GlobalNorm, AdamW, Sgd, Accumulate and Fill in double.
 #include <algorithm>
+#include <limits>
 
 #include "ops/reference/reference.h"
 
@@ -28,6 +29,7 @@ void compute(const GlobalNorm& op, Call& call) {
   const double factor =
       op.max_norm > 0 ? std::min(1.0, static_cast<double>(op.max_norm) / (norm + 1e-6)) : 1.0;
   call.out[0].set(1, factor, op.max_norm > 0 ? factor * (relative + 3 * kU) : 0.0);
+  finite = finite && norm <= static_cast<double>(std::numeric_limits<float>::max());
   call.out[0].set(2, finite ? 1.0 : 0.0, 0.0);
 }
 

@@ -1,0 +1,73 @@
+// DirectoryLock of base/file.h: an flock on a folder's `.lock`, which may come from anywhere.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+#include "base/descriptor.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+namespace volta {
+namespace {
+
+constexpr std::size_t kMaxPidDigits = 20;
+
+// The process in a lock file; empty when the file is. kInvalidFile for a file with anything else in
+// it: that was not made by this program.
+Result<std::string> read_pid(int fd, const std::string& path) {
+  std::array<std::byte, kMaxPidDigits + 1> buffer{};
+  VOLTA_TRY(const std::int64_t size, read_up_to(fd, buffer, path));
+  std::string_view text = as_text(std::span(buffer).first(static_cast<std::size_t>(size)));
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  const bool digits = text.find_first_not_of("0123456789") == std::string_view::npos;
+  if (digits && text.size() <= kMaxPidDigits) return std::string(text);
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("'{}' is not a lock of Volta's (it holds more than the number of a "
+                          "process): rename it, or choose another folder",
+                          path));
+}
+
+// For people who look; the lock works without it, so that a full disk is no reason to stop.
+void write_pid(int fd, const std::string& path) {
+  Status written;
+  if (file_ops().ftruncate(fd, 0) == 0 && ::lseek(fd, 0, SEEK_SET) == 0) {
+    written = write_all(fd, as_bytes(fmt::format("{}", ::getpid())), path);
+  } else {
+    written = fail(ErrorCode::kIo, std::generic_category().message(errno));
+  }
+  if (written) return;
+  log(LogLevel::kWarning, fmt::format("'{}' does not say which process uses the folder: {}", path,
+                                      written.error().message()));
+}
+
+}  // namespace
+
+Result<DirectoryLock> DirectoryLock::acquire(const std::string& directory) {
+  const std::string path = join_path(directory, ".lock");
+  VOLTA_TRY(Descriptor fd, open_to_change(path, O_RDWR | O_CREAT, "create"));
+  VOLTA_TRY(const LockAttempt attempt, try_lock(fd.get(), path));
+  const int lock_errno = errno;
+  VOLTA_TRY(const std::string holder, read_pid(fd.get(), path));
+  if (attempt == LockAttempt::kHeldByOther) {
+    return fail(ErrorCode::kIo,
+                fmt::format("folder '{}' is in use by process {}: wait for it to end, or choose "
+                            "another folder",
+                            directory, holder.empty() ? "unknown" : holder));
+  }
+  if (attempt == LockAttempt::kNoLocks) {
+    log(LogLevel::kWarning,
+        fmt::format("the file system of '{}' has no locks ({}): see to it yourself that no other "
+                    "process writes to this folder",
+                    directory, std::generic_category().message(lock_errno)));
+  }
+  write_pid(fd.get(), path);
+  return DirectoryLock(std::move(fd));
+}
+
+}  // namespace volta

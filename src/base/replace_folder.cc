@@ -1,0 +1,169 @@
+#include "base/replace_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <vector>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/system_error.h"
+#include "base/temporary.h"
+
+namespace volta {
+namespace {
+
+// In a folder that is being replaced: what is found with it beside its old place may be removed.
+constexpr std::string_view kMark = ".volta-replaced";
+// Where the old folder waits on file systems that cannot swap.
+constexpr std::string_view kAside = ".replaced";
+
+bool is_there(const std::string& path) {
+  struct stat info = {};
+  return ::lstat(path.c_str(), &info) == 0;
+}
+
+bool is_mount_point(const std::string& path) {
+  struct statx info = {};
+  return ::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &info) == 0 &&
+         (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
+Status copy_mode(const std::string& from, const std::string& to) {
+  struct stat info = {};
+  if (::stat(from.c_str(), &info) != 0) return fail_system("examine", from, errno);
+  if (::chmod(to.c_str(), info.st_mode & 07777) != 0) return fail_to_write("change", to, errno);
+  return {};
+}
+
+// Gives a file a second name; a folder becomes a new one of second names.
+Status link_tree(const std::string& from, const std::string& to) {
+  struct stat info = {};
+  if (::lstat(from.c_str(), &info) != 0) return fail_system("examine", from, errno);
+  if (!S_ISDIR(info.st_mode)) {
+    if (file_ops().link(from, to) == 0) return {};
+    return std::unexpected(
+        fail_to_write("link", to, errno)
+            .error()
+            .with_context(fmt::format("'{}' cannot be kept in the folder's replacement; name "
+                                      "another folder, or move it elsewhere first",
+                                      from)));
+  }
+  if (file_ops().mkdir(to, S_IRWXU) != 0) return fail_to_write("create folder", to, errno);
+  VOLTA_TRY(const auto names, list_directory(from));
+  for (const std::string& name : names) {
+    VOLTA_TRY(link_tree(join_path(from, name), join_path(to, name)));
+  }
+  VOLTA_TRY(fsync_directory(to));
+  return copy_mode(from, to);
+}
+
+// "NAME.old", or "NAME.old.2" and so on: what neither folder has.
+std::string free_name(const std::string& name, const std::string& made, const std::string& folder) {
+  std::string free = name + ".old";
+  for (int i = 2; is_there(join_path(made, free)) || is_there(join_path(folder, free)); ++i) {
+    free = fmt::format("{}.old.{}", name, i);
+  }
+  return free;
+}
+
+Status carry_over(const std::string& folder, const std::string& made,
+                  std::span<const std::string_view> outdated) {
+  VOLTA_TRY(const auto names, list_directory(folder));
+  for (const std::string& name : names) {
+    if (name == kMark || is_there(join_path(made, name))) continue;
+    const bool old = std::ranges::find(outdated, name) != outdated.end();
+    const std::string to = old ? free_name(name, made, folder) : name;
+    VOLTA_TRY(link_tree(join_path(folder, name), join_path(made, to)));
+  }
+  return fsync_directory(made);
+}
+
+// For file systems that cannot swap. Where the old folder is, then.
+Result<std::string> replace_in_two_steps(const std::string& made, const std::string& folder) {
+  std::string aside = folder + std::string(kAside);
+  if (file_ops().rename(folder, aside) != 0) return fail_to_write("rename", folder, errno);
+  if (file_ops().rename(made, folder) == 0) return aside;
+  auto failed = fail_to_write("rename", made, errno);
+  if (file_ops().rename(aside, folder) == 0) return failed;
+  return std::unexpected(std::move(failed).error().with_context(
+      fmt::format("'{}' is now '{}'; rename it back", folder, aside)));
+}
+
+// Puts `made` in place. Where the old folder is, then.
+Result<std::string> swap_folders(const std::string& made, const std::string& folder) {
+  if (file_ops().exchange(made, folder) == 0) return made;
+  if (errno == ENOSYS || errno == EINVAL || errno == ENOTSUP || errno == EXDEV) {
+    return replace_in_two_steps(made, folder);
+  }
+  return fail_to_write("replace", folder, errno);
+}
+
+}  // namespace
+
+Status check_replaceable_folder(const std::string& folder) {
+  const auto refuse = [&](std::string_view why) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' {}", folder, why));
+  };
+  if (is_mount_point(folder)) {
+    return refuse("is a mount point, which cannot be replaced as a whole; name a folder in it");
+  }
+  VOLTA_TRY(const std::string here, real_path("."));
+  if (here == folder || here.starts_with(folder + "/")) {
+    return refuse(
+        "is replaced as a whole, and this command was started in it; start it in another folder");
+  }
+  VOLTA_TRY(const TemporaryFolder trial, TemporaryFolder::create(folder));
+  return carry_over(folder, trial.path(), {});
+}
+
+Status replace_folder(const std::string& made, const std::string& folder,
+                      std::span<const std::string_view> outdated) {
+  VOLTA_TRY(carry_over(folder, made, outdated));
+  VOLTA_TRY(copy_mode(folder, made));
+  const std::string mark = join_path(folder, kMark);
+  const Status marked = write_file_atomic(mark, "");
+  Result<std::string> old = marked ? swap_folders(made, folder) : std::unexpected(marked.error());
+  if (!old) {
+    const Status removed = remove_all(mark);  // The first error is the one to tell.
+    static_cast<void>(removed);
+    return std::unexpected(std::move(old).error());
+  }
+  // What was replaced goes when its replacement is durable.
+  Status tidied = fsync_directory(parent_path(folder));
+  if (tidied) tidied = remove_all(*old);
+  if (!tidied) {
+    log(LogLevel::kWarning, fmt::format("'{}' is complete, but what it replaced is still there: {}",
+                                        folder, tidied.error().message()));
+  }
+  return {};
+}
+
+Status recover_folder(const std::string& folder) {
+  const std::string parent = parent_path(folder);
+  const std::string own = file_name(folder);
+  if (!is_directory(parent)) return {};
+  VOLTA_TRY(const auto names, list_directory(parent));
+  for (const std::string& name : names) {
+    const bool ours = name == own + std::string(kAside) ||
+                      (name.starts_with(own + ".") && is_temporary_name(name));
+    const std::string path = join_path(parent, name);
+    if (!ours || !is_there(join_path(path, kMark))) continue;
+    if (is_there(folder)) {
+      VOLTA_TRY(remove_all(path));
+    } else {
+      VOLTA_TRY(rename_path(path, folder));
+    }
+  }
+  remove_abandoned_temporaries(folder, kMark);
+  const std::string mark = join_path(folder, kMark);
+  return is_there(mark) ? remove_all(mark) : Status();
+}
+
+}  // namespace volta

@@ -1,0 +1,129 @@
+#include "train/run_folder.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "io/adapter.h"
+
+namespace volta {
+namespace {
+
+constexpr std::int64_t kMaxRunFileBytes = std::int64_t{1} << 20;
+constexpr std::int64_t kMaxStep = std::int64_t{1} << 40;
+
+bool holds_model(const std::string& directory) {
+  return path_exists(join_path(directory, "config.json")) ||
+         path_exists(join_path(directory, kAdapterConfigFile));
+}
+
+// A folder with a model of its own. Whatever has a manifest of Volta's is verified.
+Status check_model_folder(const std::string& path) {
+  VOLTA_TRY(const auto checkpoints, list_checkpoints(path));
+  if (!checkpoints.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' holds a model of its own and the checkpoints of a run: name one "
+                            "of these ('{}'), or move either to another folder",
+                            path, checkpoints.front().path));
+  }
+  VOLTA_TRY(const bool checkpoint, has_manifest(path));
+  if (!checkpoint) return {};
+  auto opened = open_checkpoint(path);
+  if (opened) return {};
+  return std::unexpected(
+      std::move(opened).error().with_context(fmt::format("checkpoint {}", path)));
+}
+
+// `path` itself when it is a model or an adapter, or the checkpoint that stands for the run in it.
+// `wanted` is for the message.
+Result<std::string> find_folder(const std::string& path, std::string_view wanted) {
+  if (holds_model(path)) {
+    VOLTA_TRY(check_model_folder(path));
+    return path;
+  }
+  if (!is_directory(path)) {
+    return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", path));
+  }
+  VOLTA_TRY(auto checkpoint, run_checkpoint(path));
+  if (!checkpoint) {
+    return fail(ErrorCode::kNotFound,
+                fmt::format("'{}' holds neither a {} nor a valid checkpoint", path, wanted));
+  }
+  return std::move(checkpoint->path);
+}
+
+// "BASE", or the model that the adapter in a folder was trained on.
+std::string base_name(const std::string& folder) {
+  const auto base = recorded_base(folder);
+  return base && *base ? shell_quoted((*base)->path) : "BASE";
+}
+
+}  // namespace
+
+Status write_run_file(const RunOptions& options, const RunProgress& progress) {
+  JsonWriter json(2);
+  json.begin_object();
+  write_option_fields(json, options);
+  if (progress.best) {
+    json.key("best").begin_object().field("step", progress.best->step);
+    json.field("val_loss", progress.best->val_loss).end_object();
+  }
+  json.field("stopped_early", progress.stopped_early).end_object();
+  return write_file_atomic(join_path(options.out, kRunFile), std::move(json).take() + "\n");
+}
+
+Result<RunProgress> load_run_progress(const std::string& run_directory) {
+  const std::string path = join_path(run_directory, kRunFile);
+  VOLTA_TRY(const std::string text, read_text_file(path, kMaxRunFileBytes));
+  VOLTA_TRY(const JsonValue json, parse_json(text, path, {.max_bytes = kMaxRunFileBytes}));
+  const JsonRef root(json, path);
+  RunProgress progress;
+  VOLTA_TRY(progress.stopped_early, root.get_bool_or("stopped_early", false));
+  VOLTA_TRY(const auto best, root.optional_member("best"));
+  if (best) {
+    progress.best.emplace();
+    VOLTA_TRY(progress.best->step, best->get_int("step", 0, kMaxStep));
+    VOLTA_TRY(progress.best->val_loss, best->get_float("val_loss"));
+  }
+  return progress;
+}
+
+Result<std::optional<Checkpoint>> run_checkpoint(const std::string& run_directory) {
+  const auto progress = load_run_progress(run_directory);
+  if (!progress || !progress->stopped_early || !progress->best) {
+    return newest_valid_checkpoint(run_directory);
+  }
+  const std::string path = checkpoint_path(run_directory, progress->best->step);
+  if (!path_exists(path)) return newest_valid_checkpoint(run_directory);  // --no-keep-best.
+  auto best = open_checkpoint(path);
+  if (best) return std::optional(*std::move(best));
+  log(LogLevel::kWarning,
+      fmt::format("the best checkpoint of {} cannot be used, the newest is taken instead: {}",
+                  run_directory, best.error().message()));
+  return newest_valid_checkpoint(run_directory);
+}
+
+Result<std::string> find_model_folder(const std::string& path) {
+  VOLTA_TRY(std::string folder, find_folder(path, "config.json"));
+  if (path_exists(join_path(folder, "config.json"))) return folder;
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("'{}' holds an adapter, no model: `volta merge {} --adapter {} --out DIR` "
+                  "makes a model of it and its base; generate, eval and logits also take "
+                  "the base model with --adapter",
+                  folder, base_name(folder), shell_quoted(folder)));
+}
+
+Result<std::string> find_adapter_folder(const std::string& path) {
+  VOLTA_TRY(std::string folder, find_folder(path, kAdapterConfigFile));
+  if (path_exists(join_path(folder, kAdapterConfigFile))) return folder;
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("'{}' holds a model, no adapter: it has no {}", folder, kAdapterConfigFile));
+}
+
+}  // namespace volta

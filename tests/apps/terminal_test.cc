@@ -1,0 +1,108 @@
+// What a terminal is given: nothing of a file, a model or the user steers it. And how commands end
+// whose output nobody reads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "apps/command.h"
+#include "support/shared_data.h"
+#include "support/temp_dir.h"
+
+namespace volta {
+namespace {
+
+using test::CommandResult;
+using test::run_on_terminal;
+using test::run_shell;
+using test::run_volta;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Escape sequences, a C1 control, a direction override, a delete: all that is not to come through.
+constexpr std::string_view kHostile =
+    "a\x1b]52;c;eA==\x07\xc2\x9b"
+    "31m\xe2\x80\xae\x7f.";
+constexpr std::string_view kEscaped = R"(a\u001b]52;c;eA==\u0007\u009b31m\u202e\u007f.)";
+
+class TerminalTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(dir_.file("model"));
+    write("model/chat_template.jinja", "{{ messages[0].content }}");
+  }
+  void write(const std::string& name, std::string_view text) const {
+    std::ofstream(dir_.file(name), std::ios::binary) << text;
+  }
+  std::vector<std::string> show(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = {"chat", "model", "--render", "-p", std::string(kHostile)};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  test::TempDir dir_;
+};
+
+TEST_F(TerminalTest, TextIsEscapedOnATerminal) {
+  const CommandResult shown = run_on_terminal(show(), dir_.path());
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_EQ(shown.out, kEscaped);
+  EXPECT_EQ(run_on_terminal(show({"--raw"}), dir_.path()).out, kHostile);
+  EXPECT_EQ(run_volta(show(), dir_.path()).out, kHostile);  // A file gets every byte.
+}
+
+TEST_F(TerminalTest, JsonStaysTheSameOnATerminal) {
+  const CommandResult shown = run_on_terminal(show({"--output", "json"}), dir_.path());
+  EXPECT_THAT(shown.out, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(shown.out, Not(HasSubstr("\x7f")));
+  EXPECT_THAT(shown.out, Not(HasSubstr("\xc2\x9b")));
+  EXPECT_EQ(nlohmann::json::parse(shown.out)["text"], std::string(kHostile));
+}
+
+TEST_F(TerminalTest, MessagesAreEscapedEverywhere) {
+  write("esc.jinja", R"({{ raise_exception("\x1b]52;c;cm0gLXJmIH4=\x07 hi") }})");
+  const std::vector<std::string> words = {"chat", "model",      "--render", "-p",
+                                          "x",    "--template", "esc.jinja"};
+  const CommandResult file = run_volta(words, dir_.path());
+  EXPECT_EQ(file.exit_code, 2);
+  EXPECT_THAT(file.err, HasSubstr(R"(\u001b]52;c;cm0gLXJmIH4=\u0007 hi)"));
+  EXPECT_THAT(file.err, Not(HasSubstr("\x1b")));
+  const CommandResult terminal = run_on_terminal(words, dir_.path());
+  EXPECT_THAT(terminal.out, HasSubstr(R"(\u001b]52)"));
+  EXPECT_THAT(terminal.out, Not(HasSubstr("\x1b")));
+  // Words of the command line, names of files.
+  for (const std::string& word : {std::string(kHostile), "--" + std::string(kHostile)}) {
+    const CommandResult unknown = run_volta({"inspect", word}, dir_.path());
+    EXPECT_THAT(unknown.err, HasSubstr(std::string(kEscaped)));
+    EXPECT_THAT(unknown.err, Not(HasSubstr("\x1b")));
+  }
+}
+
+TEST_F(TerminalTest, TheSharedHostileTemplateIsEscaped) {
+  VOLTA_NEEDS_SHARED("hostile/esc.jinja");
+  const CommandResult done = run_volta({"chat", "model", "--render", "-p", "x", "--template",
+                                        test::shared_path("hostile/esc.jinja")},
+                                       dir_.path());
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_THAT(done.err, HasSubstr(R"(\u001b]52;c;cm0gLXJmIH4=\u0007 hi)"));
+}
+
+TEST_F(TerminalTest, AClosedPipeEndsACommandQuietly) {
+  for (const std::string command : {"--help", "version", "chat model --render -p x"}) {
+    const CommandResult done = run_shell(
+        "{ sleep 0.3; \"$VOLTA\" " + command + "; echo code $? >&2; } | true", dir_.path());
+    EXPECT_EQ(done.err, "code 141\n") << command;
+  }
+}
+
+TEST_F(TerminalTest, AFullDeviceIsAnError) {
+  for (const std::string command : {"--help", "version", "chat model --render -p x"}) {
+    const CommandResult done = run_shell("\"$VOLTA\" " + command + " > /dev/full", dir_.path());
+    EXPECT_EQ(done.exit_code, 1) << command;
+    EXPECT_THAT(done.err, HasSubstr("volta: cannot write to standard output: No space left"));
+  }
+}
+
+}  // namespace
+}  // namespace volta

@@ -1,0 +1,171 @@
+// A folder takes another one's place: what stays, what a kill leaves, what is refused.
+#include "base/replace_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "base/file.h"
+#include "base/temporary.h"
+#include "support/file_faults.h"
+#include "support/temp_dir.h"
+
+namespace volta {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ReplaceFolder : public testing::Test {
+ protected:
+  void SetUp() override {
+    write("model/config.json", "old");
+    write("model/weights", "old");
+    write("model/theirs/file", "kept");
+    folder_ = *real_path(dir_.file("model"));
+    temporary_ = std::move(*TemporaryFolder::create(folder_));
+    made_ = temporary_->path();
+    write_file("config.json", "new");
+    write_file("weights", "new");
+  }
+  void write(const std::string& name, const std::string& text) const {
+    fs::create_directories(fs::path(dir_.file(name)).parent_path());
+    std::ofstream(dir_.file(name)) << text;
+  }
+  void write_file(const std::string& name, const std::string& text) const {
+    std::ofstream(join_path(made_, name)) << text;
+  }
+  std::string read(const std::string& name) const {
+    return read_text_file(dir_.file(name)).value_or("nothing");
+  }
+  std::vector<std::string> names() const { return *list_directory(dir_.path()); }
+
+  test::TempDir dir_;
+  std::string folder_, made_;
+  std::optional<TemporaryFolder> temporary_;  // Removes what is left of it.
+};
+
+TEST_F(ReplaceFolder, SwapsAndKeepsTheRest) {
+  ASSERT_TRUE(replace_folder(made_, folder_, {}));
+  EXPECT_EQ(read("model/config.json"), "new");
+  EXPECT_EQ(read("model/weights"), "new");
+  EXPECT_EQ(read("model/theirs/file"), "kept");
+  EXPECT_THAT(names(), ElementsAre("model"));
+  EXPECT_EQ(list_directory(folder_)->size(), 3u);
+}
+
+TEST_F(ReplaceFolder, OutdatedNamesAreSetAside) {
+  write("model/template", "old");
+  constexpr std::array<std::string_view, 2> kOutdated = {"template", "weights"};
+  ASSERT_TRUE(replace_folder(made_, folder_, kOutdated));
+  EXPECT_EQ(read("model/template"), "nothing");
+  EXPECT_EQ(read("model/template.old"), "old");
+  EXPECT_EQ(read("model/weights"), "new");
+  EXPECT_EQ(read("model/weights.old"), "nothing");  // The new one has such a file.
+}
+
+// NFS and others cannot swap.
+TEST_F(ReplaceFolder, TwoRenamesDoWhereFoldersCannotBeSwapped) {
+  test::FaultyFileOps faults;
+  faults.fail(test::FileCall::kExchange, 1, EINVAL);
+  const ScopedFileOps scope(faults);
+  ASSERT_TRUE(replace_folder(made_, folder_, {}));
+  EXPECT_EQ(read("model/config.json"), "new");
+  EXPECT_EQ(read("model/theirs/file"), "kept");
+  EXPECT_THAT(names(), ElementsAre("model"));
+}
+
+TEST_F(ReplaceFolder, AFailureLeavesTheOldOne) {
+  for (int first = 2; first <= 3; ++first) {  // The first rename is the mark's.
+    test::FaultyFileOps faults;
+    faults.fail(test::FileCall::kExchange, 1, ENOSYS);
+    faults.fail(test::FileCall::kRename, first, EIO, 1);
+    const ScopedFileOps scope(faults);
+    EXPECT_FALSE(replace_folder(made_, folder_, {}));
+    EXPECT_EQ(read("model/config.json"), "old");
+    EXPECT_FALSE(path_exists(join_path(folder_, ".volta-replaced")));
+    EXPECT_TRUE(is_directory(made_));  // The caller's.
+  }
+  test::FaultyFileOps faults;
+  faults.fail(test::FileCall::kExchange, 1, ENOSYS);
+  faults.fail(test::FileCall::kRename, 3, EIO);  // Neither in, nor back.
+  {
+    const ScopedFileOps scope(faults);
+    const Status done = replace_folder(made_, folder_, {});
+    ASSERT_FALSE(done);
+    EXPECT_THAT(done.error().message(), HasSubstr("is now '" + folder_ + ".replaced'; rename"));
+  }
+  ASSERT_TRUE(recover_folder(folder_));
+  EXPECT_EQ(read("model/config.json"), "old");
+  EXPECT_EQ(read("model/theirs/file"), "kept");
+}
+
+TEST_F(ReplaceFolder, WhatCannotBeRemovedIsToldAsAWarning) {
+  test::FaultyFileOps faults;
+  faults.fail(test::FileCall::kRmdir, 1, EIO);
+  const ScopedFileOps scope(faults);
+  EXPECT_TRUE(replace_folder(made_, folder_, {}));
+  EXPECT_EQ(read("model/config.json"), "new");
+}
+
+// Kills: the process ends behind a call, and the next run finds what is there.
+TEST_F(ReplaceFolder, AKillBehindTheSwapLeavesTheNewOne) {
+  write("model/.volta-replaced", "");
+  fs::rename(folder_, dir_.file("swap"));
+  fs::rename(made_, folder_);
+  fs::rename(dir_.file("swap"), made_);
+  ASSERT_TRUE(recover_folder(folder_));
+  EXPECT_EQ(read("model/config.json"), "new");
+  EXPECT_THAT(names(), ElementsAre("model"));
+}
+
+TEST_F(ReplaceFolder, AKillBetweenTwoRenamesGivesTheNameBack) {
+  write("model/.volta-replaced", "");
+  fs::rename(folder_, folder_ + ".replaced");
+  ASSERT_TRUE(recover_folder(folder_));
+  EXPECT_EQ(read("model/config.json"), "old");
+  EXPECT_FALSE(path_exists(join_path(folder_, ".volta-replaced")));
+  // And one behind both: what was replaced goes.
+  write("model.replaced/.volta-replaced", "");
+  ASSERT_TRUE(recover_folder(folder_));
+  EXPECT_FALSE(path_exists(folder_ + ".replaced"));
+}
+
+TEST_F(ReplaceFolder, FoldersWithoutTheMarkAreNotTouched) {
+  write("model.replaced/thesis.txt", "theirs");
+  write("model.tmp-2024-11/thesis.txt", "theirs");
+  write("other.tmp-1-1/.volta-replaced", "of another folder");
+  ASSERT_TRUE(recover_folder(folder_));
+  ASSERT_TRUE(recover_folder(dir_.file("none/at/all")));
+  EXPECT_EQ(read("model.replaced/thesis.txt"), "theirs");
+  EXPECT_EQ(read("model.tmp-2024-11/thesis.txt"), "theirs");
+  EXPECT_TRUE(path_exists(dir_.file("other.tmp-1-1")));
+}
+
+TEST_F(ReplaceFolder, WhatCannotBeReplacedIsToldBefore) {
+  const auto message = [](const Status& status) {
+    return status ? std::string("replaceable") : std::string(status.error().message());
+  };
+  EXPECT_EQ(message(check_replaceable_folder(folder_)), "replaceable");
+  EXPECT_EQ(names().size(), 2u);  // The folder and the made one.
+  EXPECT_THAT(message(check_replaceable_folder("/proc")), HasSubstr("is a mount point"));
+  EXPECT_THAT(message(check_replaceable_folder(*real_path("."))), HasSubstr("started in it"));
+  {
+    test::FaultyFileOps faults;
+    faults.fail(test::FileCall::kLink, 1, EPERM);
+    const ScopedFileOps scope(faults);
+    EXPECT_THAT(message(check_replaceable_folder(folder_)),
+                HasSubstr("config.json' cannot be kept"));
+  }
+  EXPECT_EQ(names().size(), 2u);
+  EXPECT_FALSE(real_path(dir_.file("none")));
+}
+
+}  // namespace
+}  // namespace volta

@@ -1,0 +1,69 @@
+"""The tokenizers of runs that Volta trained, opened by transformers.
+
+    python tests/interop/run_tokenizers.py VOLTA_BINARY TEXT_FILE
+
+Trains a run of one step with each of Volta's tokenizers on a text, opens its checkpoint with
+AutoTokenizer and compares the ids and the decoded text of the whole file with Volta's. Neither may
+know a token beyond the model's embedding. Exits with 1 when anything differs. Needs transformers.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import transformers
+
+LLAMA = ["--position", "rotary", "--norm", "rms", "--ffn-kind", "gated", "--activation", "silu"]
+
+
+def volta(*words):
+    done = subprocess.run([sys.argv[1], *map(str, words)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"volta {' '.join(map(str, words))}: {done.stderr}")
+    return done.stdout
+
+
+def train(work, name, tokenizer, more):
+    sizes = ["--layers", 1, "--heads", 2, "--dim", 16, "--context", 32, "--batch", 2, "--steps", 1,
+             "--warmup", 0, "--eval-every", 0]
+    return pathlib.Path(json.loads(
+        volta("train", "--data", sys.argv[2], "--out", work / name, "--tokenizer", tokenizer,
+              "--output", "json", *sizes, *more))["checkpoint"])
+
+
+def problems(folder, text):
+    with open(folder / "config.json") as file:
+        vocab = json.load(file)["vocab_size"]
+    ids = json.loads(volta("tokenize", folder, "--file", sys.argv[2], "--output", "json"))["ids"]
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    if theirs(text)["input_ids"] != ids:
+        yield "other ids"
+    if theirs.decode(ids) != text:
+        yield "another text"
+    if len(theirs) != vocab:
+        yield f"{len(theirs)} tokens, the embedding has {vocab}"
+    if theirs.eos_token is not None and theirs.eos_token_id >= vocab:
+        yield f"the end token {theirs.eos_token} has no embedding"
+    if theirs.model_max_length != 32:
+        yield f"model_max_length is {theirs.model_max_length}"
+
+
+def main():
+    transformers.logging.set_verbosity_error()
+    with open(sys.argv[2], encoding="utf-8", newline="") as file:
+        text = file.read()
+    failed = False
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        volta("tokenizer", "train", "--data", sys.argv[2], "--vocab", 400, "--out", work / "bpe")
+        for tokenizer in ("char", "byte", work / "bpe" / "tokenizer.json"):
+            for family, more in (("gpt2", []), ("llama", LLAMA)):
+                name = f"{pathlib.Path(tokenizer).parent.name or tokenizer}-{family}"
+                found = list(problems(train(work, name, tokenizer, more), text))
+                failed |= bool(found)
+                print(f"{'FAIL' if found else 'ok  '} {name}: {'; '.join(found) or 'the same'}")
+    sys.exit(failed)
+
+
+main()
