@@ -44,7 +44,7 @@ std::vector<std::string> expand_aliases(int argc, char** argv) {
 
 constexpr const char* kGlobalsFooter =
     "Also: --device, --threads, --dtype, --weights, --seed, --output, --profile, "
-    "--raw (see volta --help)";
+    "--force, --raw (see volta --help)";
 
 void add_globals(Command& app, Globals& globals) {
   app.add_option("--device", globals.device, "cpu, cuda or auto (default: VOLTA_DEVICE, or auto)")

@@ -70,12 +70,20 @@ class ReadingProgress {
   double shown_at_ = monotonic_seconds();
 };
 
-Result<Verified> verify_folder(const std::string& path, ThreadPool& pool) {
+// `of_run`: it is a checkpoint of the run that is verified.
+Result<Verified> verify_folder(const std::string& path, bool of_run, ThreadPool& pool) {
   const double begun = monotonic_seconds();
   ReadingProgress progress(path);
   auto check = check_model(path, pool, std::ref(progress));
   if (!check) return std::unexpected(std::move(check).error());
   VOLTA_TRY(const auto errors, check_checkpoint(path, std::ref(progress)));
+  VOLTA_TRY(const bool has_own, has_manifest(path));
+  if (of_run && !has_own) {
+    check->findings.push_back({.kind = Finding::Kind::kInvalid,
+                               .where = "manifest.json",
+                               .what = "it is missing, or not Volta's; the commands that take a "
+                                       "run skip this checkpoint"});
+  }
   for (const Error& error : errors) {
     const bool contradiction = error.code() == ErrorCode::kMismatch;
     check->findings.push_back(
@@ -165,7 +173,7 @@ Status verify(const Globals& globals, const Options& options) {
   VOLTA_TRY(const std::vector<std::string> paths, folders_of(options.model));
   std::vector<Verified> folders;
   for (const std::string& path : paths) {
-    VOLTA_TRY(Verified folder, verify_folder(path, pool));
+    VOLTA_TRY(Verified folder, verify_folder(path, path != options.model, pool));
     folders.push_back(std::move(folder));
   }
   Status result = verdict(folders, options.model);

@@ -77,7 +77,14 @@ Status carry_over(const std::string& folder, const std::string& made,
                   std::span<const std::string_view> outdated) {
   VOLTA_TRY(const auto names, list_directory(folder));
   for (const std::string& name : names) {
-    if (name == kMark || is_there(join_path(made, name))) continue;
+    if (name == kMark) continue;
+    if (is_there(join_path(made, name))) {
+      const std::string theirs = join_path(folder, name);
+      if (is_link(theirs) || !is_directory(theirs)) continue;  // A file, which is replaced.
+      return fail(ErrorCode::kIo, fmt::format("cannot replace '{}': it is a folder; rename it, or "
+                                              "name another place for the model",
+                                              theirs));
+    }
     const bool old = std::ranges::find(outdated, name) != outdated.end();
     const std::string to = old ? free_name(name, made, folder) : name;
     VOLTA_TRY(link_tree(join_path(folder, name), join_path(made, to)));

@@ -53,6 +53,8 @@ class TemporaryFolder {
   /// Gives it its name, durably; an empty folder that has it is replaced, and its rights are taken
   /// over. kIo; where the rename itself has worked the message says so, and the folder stays.
   Status rename_to(const std::string& target);
+  /// Gives it up: whoever calls this renames or removes it.
+  void release() { path_.clear(); }
 
  private:
   TemporaryFolder(std::string path, Descriptor lock)

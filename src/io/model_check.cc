@@ -325,6 +325,10 @@ Result<ModelCheck> Check::run_gguf() {
     invalid(where, config.error());
   }
   VOLTA_TRY(check_values(*file));
+  if (const Status unchanged = file->check_unchanged(); !unchanged) {
+    invalid(where, unchanged.error());
+    return std::move(out_);  // What follows would read another file.
+  }
   return finish();
 }
 

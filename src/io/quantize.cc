@@ -111,7 +111,7 @@ Result<QuantizedTensor> write_entry(const Entry& entry, WeightFiles& files, Devi
   VOLTA_TRY(const Tensor tensor, files.read(entry.info));
   VOLTA_TRY(const Tensor narrow, encode(device, tensor, entry.target.spec));
   QuantizedTensor done{entry.info.name, entry.before, entry.target.spec, 0.0};
-  if (done.before != done.after) {
+  if (done.before != done.after || !done.after.encoding.quantized()) {
     VOLTA_TRY(done.error, error_of(device, tensor, narrow));
     if (!std::isfinite(done.error)) {
       return fail(ErrorCode::kNonFinite,

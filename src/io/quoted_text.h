@@ -50,9 +50,10 @@ struct QuotedText {
     if (begin == end) return;
     if (!quoted.empty() && quoted.back().end == begin) {
       quoted.back().end = end;
-    } else {
-      quoted.push_back({begin, end});
+      return;
     }
+    if (quoted.capacity() == 0) quoted.reserve(4);  // Texts that are put together have several.
+    quoted.push_back({begin, end});
   }
 };
 

@@ -93,6 +93,7 @@ Status verify_file(const std::string& directory, const CheckpointFile& expected,
   VOLTA_TRY(const MappedFile file, MappedFile::open(path));
   const auto hash = hash64(file.bytes(), go_on);
   if (!hash) return fail(ErrorCode::kInterrupted, fmt::format("interrupted reading {}", path));
+  VOLTA_TRY(file.check_unchanged());
   if (hex(*hash) != expected.xxh3) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("{} is damaged: its checksum is {}, the manifest says {}", path,

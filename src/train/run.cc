@@ -30,6 +30,11 @@ class Run {
   Result<RunResult> run() {
     const double begin = monotonic_seconds();
     if (callbacks_.on_start) callbacks_.on_start(steps_done(), steps());
+    if (setup_.state.estimate_due) {
+      Status caught_up = catch_up();
+      if (!caught_up && caught_up.error().code() == ErrorCode::kInterrupted) return interrupted();
+      if (!caught_up) return std::unexpected(with_checkpoint(std::move(caught_up).error()));
+    }
     while (!finished()) {
       auto stopped = step();
       if (!stopped) return std::unexpected(with_checkpoint(std::move(stopped).error()));
@@ -60,8 +65,9 @@ class Run {
   Result<std::optional<double>> evaluate();
   Result<double> estimate();
   Result<double> evaluate_all();
+  Status catch_up();
   Status save();
-  Status complete_metrics();
+  Status complete_metrics(std::optional<double> val_loss);
   Status choose_model();
   void tell(const Status& status);
   void plot();
@@ -128,6 +134,7 @@ Result<std::optional<double>> Run::evaluate() {
   std::optional<double> loss;
   const std::int64_t every = setup_.options.eval_every;
   if (every > 0 && steps_done() % every == 0 && steps_done() < steps()) {
+    setup_.state.estimate_due = true;
     VOLTA_TRY(loss, estimate());
   }
   if (finished()) {
@@ -140,6 +147,7 @@ Result<double> Run::estimate() {
   VOLTA_TRY(const double loss, setup_.evaluator->mean_loss(*setup_.validation, steps_done(),
                                                            setup_.options.eval_batches));
   RunState& state = setup_.state;
+  state.estimate_due = false;
   if (!state.best || loss < state.best->val_loss) {
     state.best = {.step = steps_done(), .val_loss = loss};
     state.waited = 0;
@@ -149,7 +157,19 @@ Result<double> Run::estimate() {
   return loss;
 }
 
-// The one evaluation that may take long, and so the one that can be broken off.
+// Makes up for an estimate that was broken off, as if it had not been: the best step and the
+// patience depend on it.
+Status Run::catch_up() {
+  setup_.state.estimate_due = setup_.evaluator.has_value();
+  if (!setup_.state.estimate_due) return {};
+  VOLTA_TRY(const double loss, estimate());
+  tell(complete_metrics(loss));
+  VOLTA_TRY(save());
+  if (is_best(steps_done())) tell(write_run_file(setup_.options, {.best = setup_.state.best}));
+  return {};
+}
+
+// Over the whole text, which may take long.
 Result<double> Run::evaluate_all() {
   VOLTA_TRY(const double loss,
             setup_.evaluator->mean_loss(*setup_.data.validation, [this] { return should_stop(); }));
@@ -195,14 +215,14 @@ void Run::plot() {
   tell(draw());
 }
 
-// A run that is resumed after its last step lacks the loss over the whole validation text when that
-// was broken off: the step's line gets it now, as it would have then.
-Status Run::complete_metrics() {
+// The last step's line lacks the validation loss when its evaluation was broken off: it gets it
+// now, as it would have then.
+Status Run::complete_metrics(std::optional<double> val_loss) {
   const std::string path = join_path(setup_.options.out, "metrics.jsonl");
   VOLTA_TRY(const auto records, read_metrics(path));
   if (records.empty() || records.back().step != steps_done() || records.back().val_loss) return {};
   MetricsRecord last = records.back();
-  last.val_loss = result_.val_loss;
+  last.val_loss = val_loss;
   return metrics_.replace_last(last);
 }
 
@@ -226,7 +246,7 @@ Status Run::choose_model() {
 Status Run::finish() {
   if (setup_.evaluator && !result_.val_loss) {  // Resumed after the last step.
     VOLTA_TRY(evaluate_all());
-    tell(complete_metrics());
+    tell(complete_metrics(result_.val_loss));
   }
   plot();
   if (!last_save_) {

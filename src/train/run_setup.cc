@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "io/adapter.h"
+#include "io/carried_files.h"
 #include "io/model_folder.h"
 #include "io/non_finite.h"
 #include "train/checkpoint.h"
@@ -89,8 +90,8 @@ Status check_recorded_paths(const RunOptions& options,
   return fail(
       ErrorCode::kInvalidArgument,
       fmt::format("{} names '{}', and {} holds no valid checkpoint that says what was in it; "
-                  "if that is what the run is to read, give it again: --{} '{}'",
-                  join_path(options.out, kRunFile), path, options.out, option, path));
+                  "if that is what the run is to read, give it again: --{} {}",
+                  join_path(options.out, kRunFile), path, options.out, option, shell_quoted(path)));
 }
 
 // Gives the new run an empty folder in the place of the one that holds something else, whose lock
@@ -204,8 +205,7 @@ Status carry_tokenizer_config(RunSetup& setup, const std::string& folder) {
   constexpr std::string_view kName = "tokenizer_config.json";
   const std::string& tokenizer = setup.options.tokenizer;
   if (!tokenizer.ends_with(".json")) return {};
-  const std::string place = join_path(folder.empty() ? parent_path(tokenizer) : folder, kName);
-  VOLTA_TRY(auto text, read_text_file_if_there(place, std::int64_t{16} << 20));
+  VOLTA_TRY(auto text, read_carried_file(folder.empty() ? parent_path(tokenizer) : folder, kName));
   if (text) setup.carried.emplace(kName, *std::move(text));
   return {};
 }

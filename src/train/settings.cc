@@ -68,6 +68,7 @@ std::string to_json(const RunState& state) {
   if (state.best) json.field("best_step", state.best->step);
   json.key("loss");
   state.loss ? json.value(*state.loss) : json.null();
+  if (state.estimate_due) json.field("estimate_due", true);
   json.field("waited", state.waited).end_object();
   return std::move(json).take();
 }
@@ -104,6 +105,7 @@ Result<RunState> parse_run_state(std::string_view text, std::string_view name,
     VOLTA_TRY(state.loss, loss->as_float());
   }
   VOLTA_TRY(state.waited, root.get_int("waited", 0));
+  VOLTA_TRY(state.estimate_due, root.get_bool_or("estimate_due", false));
   return state;
 }
 

@@ -34,6 +34,7 @@ struct RunState {
   std::int64_t rows_seen = 0;        ///< The data position: rows of the batch stream used up.
   std::optional<BestEstimate> best;  ///< So far.
   std::int64_t waited = 0;           ///< Estimates since then.
+  bool estimate_due = false;         ///< The one of the last step was broken off.
   std::optional<double> loss;        ///< Of the last update.
 };
 std::string to_json(const RunState& state);

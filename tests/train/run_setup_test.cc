@@ -80,6 +80,19 @@ TEST_F(RunSetupTest, WhatAKilledRunLeftBehindGoesOnTheNextStart) {
   EXPECT_EQ(test::get_file(o.out + "/run.json.tmp-7-7"), "mine");
 }
 
+// What lies behind a link out of a stranger's checkpoint is not copied into the next one.
+TEST_F(RunSetupTest, ATokenizerConfigBehindALinkIsNotCarriedAlong) {
+  RunOptions o = options("a");
+  ASSERT_TRUE(train(o));
+  test::put_file(dir_.file("tok/tokenizer.json"),
+                 test::get_file(o.out + "/step-20/tokenizer.json"));
+  test::put_file(dir_.file("secret.json"), "{\"key\": \"secret\"}");
+  std::filesystem::create_symlink(dir_.file("secret.json"), dir_.file("tok/tokenizer_config.json"));
+  RunOptions with = options("b");
+  with.tokenizer = dir_.file("tok/tokenizer.json");
+  expect_error(train(with), ErrorCode::kInvalidFile, "tokenizer_config.json");
+}
+
 // A folder that held no run yet holds nothing of a killed one.
 TEST_F(RunSetupTest, AFolderThatIsNoRunsIsLeftAsItIs) {
   RunOptions o = options("a");

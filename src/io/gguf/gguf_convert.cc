@@ -107,8 +107,9 @@ Result<Target> check_target(const std::string& directory, bool replace) {
   };
   VOLTA_TRY(create_directories(path));  // Refuses what is no folder.
   VOLTA_TRY(path, real_path(path));
+  remove_abandoned_temporaries(path);
   VOLTA_TRY(const auto names, list_directory(path));
-  const bool used = !std::ranges::all_of(names, is_temporary_name);
+  const bool used = !names.empty();
   if (used && !replace) {
     return refuse("is not empty; name another folder, or use --force to replace the model in it");
   }
@@ -294,9 +295,11 @@ Status gguf_to_folder(const std::string& gguf, const std::string& directory, DTy
     VOLTA_TRY(write(folder.path()));
     return folder.publish();
   }
-  VOLTA_TRY(const TemporaryFolder temporary, TemporaryFolder::create(target.path));
+  VOLTA_TRY(TemporaryFolder temporary, TemporaryFolder::create(target.path));
   VOLTA_TRY(write(temporary.path()));
-  return replace_folder(temporary.path(), target.path, kModelSettings);
+  VOLTA_TRY(replace_folder(temporary.path(), target.path, kModelSettings));
+  temporary.release();  // What was replaced has this name, where it could not be removed.
+  return {};
 }
 
 Result<bool> folder_to_gguf(const std::string& directory, const std::string& gguf, GgmlType type,

@@ -27,7 +27,12 @@ class Budget : public WorkBudget {
   bool search(std::size_t count, std::size_t bytes) {
     return step(count / 8) && step(bytes / 16) && step(count * (bytes / 64));
   }
-  Status check() const { return WorkBudget::check("the template"); }
+  Status check() const {
+    if (!spent()) [[likely]] {
+      return {};
+    }
+    return WorkBudget::check("the template");
+  }
 };
 
 }  // namespace volta::jinja

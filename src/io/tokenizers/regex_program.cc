@@ -17,6 +17,7 @@ using Op = RegexInstruction::Op;
 constexpr std::size_t kMaxInstructions = 50'000;
 constexpr std::size_t kMaxClasses = 2'000;
 constexpr std::size_t kMaxTables = 1'000;
+constexpr std::uint32_t kMaxCopiedNodes = 1'000'000;
 constexpr std::size_t kMaxLiteralBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxTargets = 64;  // Of one branch: bits of a table's entry.
 constexpr std::size_t kMaxVisits = 64;   // Of instructions, to find what a match begins with.
@@ -124,6 +125,7 @@ class Compiler {
 
   RegexNode root_;
   RegexProgram program_;
+  std::uint32_t visited_ = 0;                 // Nodes, once a copy.
   std::map<char32_t, std::uint32_t> single_;  // Classes of one character.
 };
 
@@ -136,6 +138,10 @@ Status Compiler::check_size() const {
 }
 
 Status Compiler::emit_node(const RegexNode& node) {
+  // Parts that emit nothing, such as empty groups, take time in every copy, too.
+  if (++visited_ > kMaxCopiedNodes) {
+    return fail(ErrorCode::kInvalidFile, "too large when its repetitions are expanded");
+  }
   VOLTA_TRY(check_size());
   switch (node.kind) {
     case Kind::kCharacter:

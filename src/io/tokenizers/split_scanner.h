@@ -1,5 +1,5 @@
 // Hand-written scanners for the patterns that GPT-2, Llama 3 and Qwen split text with: each gives
-// what the pattern gives (tests compare them with PCRE2), in one pass.
+// what the pattern gives (tests compare them with regex.h), in one pass.
 #pragma once
 
 #include <cstddef>

@@ -322,6 +322,14 @@ TEST(Regex, RefusesWhatItDoesNotKnow) {
             std::string::npos);
 }
 
+// Parts that emit nothing cost time in every copy of a repetition.
+TEST(Regex, RefusesEndlessCopiesOfNothing) {
+  std::string pattern = "(?:";
+  for (int i = 0; i < 30'000; ++i) pattern += "()";
+  pattern += "x){5000}";
+  EXPECT_NE(error_of(pattern, ErrorCode::kInvalidFile).find("too large"), std::string::npos);
+}
+
 TEST(Regex, RefusesWhatIsNoPattern) {
   const auto invalid = [](std::string_view pattern, std::string_view why) {
     const std::string message = error_of(pattern, ErrorCode::kInvalidFile);
