@@ -19,7 +19,7 @@
 #pragma clang unsafe_buffer_usage begin
 #endif
 
-struct stat;  // Of <sys/stat.h>.
+struct stat;  // Of <sys/stat.h>. NOLINT(readability-identifier-naming)
 
 namespace volta {
 

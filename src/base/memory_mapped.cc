@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -67,11 +68,12 @@ bool fill_with_zeros(const void* address) {
     if (begin == nullptr || place >= bytes) continue;
     const std::uintptr_t from = place / page_bytes() * page_bytes();
     // SAFETY: whole pages of one of our own read-only mappings, whose owner is just reading them.
-    // Readers see zeros there instead of bytes that are gone. mmap is a plain system call in Linux.
-    void* const zeros = ::mmap(begin + from, bytes - from, PROT_READ,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    // Readers see zeros there instead of bytes that are gone. The system call itself, because
+    // sanitizers put code of their own before mmap(), which is not for signal handlers.
+    const long zeros = ::syscall(SYS_mmap, begin + from, bytes - from, PROT_READ,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     slot.faulted = true;
-    return zeros != MAP_FAILED;
+    return zeros != -1;
   }
   return false;
 }

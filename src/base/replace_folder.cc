@@ -78,9 +78,11 @@ Status carry_over(const std::string& folder, const std::string& made,
   VOLTA_TRY(const auto names, list_directory(folder));
   for (const std::string& name : names) {
     if (name == kMark) continue;
-    if (is_there(join_path(made, name))) {
+    const std::string ours = join_path(made, name);
+    if (is_there(ours)) {
       const std::string theirs = join_path(folder, name);
       if (is_link(theirs) || !is_directory(theirs)) continue;  // A file, which is replaced.
+      if (is_directory(ours)) continue;                        // Of an earlier try.
       return fail(ErrorCode::kIo, fmt::format("cannot replace '{}': it is a folder; rename it, or "
                                               "name another place for the model",
                                               theirs));

@@ -171,7 +171,7 @@ TEST_F(Files, AStrangersRunDoesNotChooseWhatIsRead) {
   const CommandResult refused = volta({"train", "--out", "run", "--resume"});
   EXPECT_EQ(refused.exit_code, 2) << refused.err;
   EXPECT_THAT(refused.err, HasSubstr("diary.txt', and run holds no valid checkpoint"));
-  EXPECT_THAT(refused.err, HasSubstr("give it again: --data '"));
+  EXPECT_THAT(refused.err, HasSubstr("give it again: --data "));
   EXPECT_EQ(volta({"train", "--out", "run", "--resume", "--data", "text.txt"}).exit_code, 0);
 }
 

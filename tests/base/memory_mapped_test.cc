@@ -169,8 +169,11 @@ using CutFileDeathTest = CutFile;
   std::_Exit(*static_cast<volatile char*>(data) == 0 ? 11 : 12);
 }
 
-// By the signal, or (with a sanitizer, which has a handler of its own) with a report.
-bool died(int status) { return WIFSIGNALED(status) || WEXITSTATUS(status) == 1; }
+// By the signal, or (with a sanitizer, which has a handler of its own) with a report and exit code
+// 1, or ThreadSanitizer's 66.
+bool died(int status) {
+  return WIFSIGNALED(status) || WEXITSTATUS(status) == 1 || WEXITSTATUS(status) == 66;
+}
 
 TEST_F(CutFileDeathTest, OtherFaultsEndTheProcessAsEver) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

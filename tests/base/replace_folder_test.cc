@@ -60,6 +60,16 @@ TEST_F(ReplaceFolder, SwapsAndKeepsTheRest) {
   EXPECT_EQ(list_directory(folder_)->size(), 3u);
 }
 
+TEST_F(ReplaceFolder, AFolderInTheWayOfAFileIsNotReplaced) {
+  fs::remove(dir_.file("model/weights"));
+  write("model/weights/thesis", "years of work");
+  const Status done = replace_folder(made_, folder_, {});
+  ASSERT_FALSE(done);
+  EXPECT_THAT(done.error().message(), HasSubstr("it is a folder"));
+  EXPECT_EQ(read("model/weights/thesis"), "years of work");
+  EXPECT_EQ(read("model/config.json"), "old");
+}
+
 TEST_F(ReplaceFolder, OutdatedNamesAreSetAside) {
   write("model/template", "old");
   constexpr std::array<std::string_view, 2> kOutdated = {"template", "weights"};

@@ -116,7 +116,7 @@ Result<Value> filter_truncate(const Use& use) {
   if (p.find(3) != nullptr && !p.find(3)->is_none()) {
     VOLTA_TRY(leeway, p.integer(3, 5));
   }
-  VOLTA_TRY(const Value value, use.text());
+  VOLTA_TRY(Value value, use.text());
   const std::string& text = *value.if_string();
   use.budget.scan(end.size());
   const auto end_size = static_cast<std::int64_t>(count_characters(end));
