@@ -221,8 +221,11 @@ TEST_F(GenerateTest, TheCacheIsAsLargeAsTheRun) {
   }());
   const CommandResult many = generate({"--prompts-file", "prompts.txt", "-n", "1", "-v"});
   EXPECT_THAT(many.err, HasSubstr("(16 slots of 64 tokens)"));
-  const CommandResult whole = generate({"-p", "abc", "-n", "100000", "-v", "--stop", "a", "--stop",
-                                        "e", "--stop", "\x01", "--stop", "\x02"});
+  std::vector<std::string> endless = {"-p", "abc", "-n", "100000", "-v"};
+  for (char c = 1; c < 127; ++c) {  // Whatever it writes soon ends it.
+    endless.insert(endless.end(), {"--stop", std::string(1, c)});
+  }
+  const CommandResult whole = generate(endless);
   EXPECT_THAT(whole.err, HasSubstr("(1 slots of 20000 tokens)"));
 }
 
