@@ -439,7 +439,6 @@ TEST_F(RunTest, AStepCanBeInterrupted) {
   EXPECT_GT(with_checkpoint, 2);
 }
 
-// No memory, at any allocation on the device, is an error and no crash.
 // The evaluation of the whole text is broken off, and made good when the run is resumed.
 TEST_F(RunTest, TheLastEvaluationCanBeInterrupted) {
   RunOptions o = options("a");
@@ -456,6 +455,7 @@ TEST_F(RunTest, TheLastEvaluationCanBeInterrupted) {
   expect_same_runs(dir_.file("a"), o.out);
 }
 
+// No memory, at any allocation on the device, is an error and no crash.
 TEST_F(RunTest, DeviceMemoryThatRunsOutIsAnError) {
   const auto faulty = std::make_shared<test::FaultyDevice>(test::cpu(1));
   device_ = faulty;

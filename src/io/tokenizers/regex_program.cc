@@ -13,7 +13,8 @@ namespace {
 using Kind = RegexNode::Kind;
 using Op = RegexInstruction::Op;
 
-// Counts of groups are written out, so that some bytes could become a large program.
+// A repeated group is compiled as one copy a repetition, so a short pattern could become a large
+// program, or take long to compile: kMaxCopiedNodes counts the nodes of all copies.
 constexpr std::size_t kMaxInstructions = 50'000;
 constexpr std::size_t kMaxClasses = 2'000;
 constexpr std::size_t kMaxTables = 1'000;
