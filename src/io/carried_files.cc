@@ -17,8 +17,8 @@ namespace {
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxConfigBytes = 16 * kMiB;
 
-// Each limit is at least seven times the size of the largest file known (tokenizer.json 33 MB, other
-// vocabularies 8 MB, tokenizer_config.json 1.2 MB).
+// Each limit is at least seven times the size of the largest file known (tokenizer.json 33 MB,
+// other vocabularies 8 MB, tokenizer_config.json 1.2 MB).
 struct CarriedName {
   std::string_view name;
   std::int64_t max_bytes;

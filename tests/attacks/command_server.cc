@@ -5,9 +5,9 @@
 // Linked with every object of the command line and with --wrap=main: the program starts in
 // __wrap_main below, and __real_main is the command line's main.
 //
-// A request is its length (4 bytes, little-endian) followed by that many bytes: fields that each end
-// in NUL. The fields are the working folder, the files for standard output and standard error, the
-// limits in seconds and resident bytes, the number of environment variables, these variables
+// A request is its length (4 bytes, little-endian) followed by that many bytes: fields that each
+// end in NUL. The fields are the working folder, the files for standard output and standard error,
+// the limits in seconds and resident bytes, the number of environment variables, these variables
 // (NAME=VALUE), and the arguments. An answer is one line:
 // the status of wait4, the peak of resident KB, the seconds by the clock, those of computing, and
 // which limit was met (time, memory or none).

@@ -378,8 +378,8 @@ TEST(HfTokenizer, WhatTheVocabularyLacksIsAnErrorWithoutAnUnknownToken) {
   EXPECT_EQ(*parse(small(R"({"type":"BPE","vocab":{"ab":0}})"))->encode("z"), Ids{});
 }
 
-// These patterns hide a \K, which moves the start of a match, behind an escape that an earlier check
-// misread. A match then ended inside a character, and a table was read beyond its end.
+// These patterns hide a \K, which moves the start of a match, behind an escape that an earlier
+// check misread. A match then ended inside a character, and a table was read beyond its end.
 TEST(HfTokenizer, PatternsThatOnceReadBeyondTheTextAreRefused) {
   for (const std::string_view name : {"oob", "k1"}) {
     const std::string path = "hostile/" + std::string(name) + ".json";
