@@ -28,6 +28,7 @@ constexpr std::array<std::int64_t, 2> kUsualPrompts = {128, 512};
 
 struct Options {
   std::string model;
+  AdapterOptions adapter;
   std::string kv_cache_dtype = "f32";
   BenchRuns runs = {.runs = 5, .warmup = 1, .tokens = 64};
 };
@@ -192,7 +193,8 @@ Status bench_model(const Globals& globals, const Options& options) {
   VOLTA_TRY(const std::string directory, find_model(options.model));
   const double begin = monotonic_seconds();
   VOLTA_TRY(const Transformer model,
-            load_model(directory, session.device(), {.packed = true, .format = format}));
+            load_adapted_model(directory, options.adapter, session.device(),
+                               {.packed = true, .format = format}));
   const double loaded = monotonic_seconds() - begin;
   VOLTA_TRY(Report report, run_bench(model, options, globals.seed, dtype, cache_dtype));
   report.weights = weights_of(model, globals.weights);
@@ -207,6 +209,7 @@ void add_bench_model(Command& bench, Globals& globals, Action& action) {
   Command* command = bench.add_subcommand("model", "how fast a model reads prompts and generates");
   auto options = std::make_shared<Options>();
   command->add_option("model", options->model, "model folder, run or .gguf file")->required();
+  add_adapter_options(*command, options->adapter);
   add_bench_runs(*command, options->runs, "--prompt", kUsualPrompts);
   add_kv_cache_dtype(*command, options->kv_cache_dtype);
   command->callback([&globals, &action, options] {

@@ -20,6 +20,7 @@
 #include "generate_output.h"
 #include "io/chat_template.h"
 #include "io/generation_config.h"
+#include "io/hub_cache.h"
 #include "io/model_config.h"
 #include "io/model_folder.h"
 #include "io/tokenizer.h"
@@ -30,6 +31,9 @@ namespace volta::cli {
 namespace {
 
 constexpr std::size_t kMaxLine = 1 << 20;
+// A model's own context may be 128 K tokens, whose cache takes more memory than its weights.
+constexpr std::int64_t kDefaultContext = 8192;
+constexpr std::int64_t kUntilFull = -1;  // -n: no limit but the context.
 constexpr std::int64_t kMaxMessageBytes = 64 << 20;
 constexpr std::string_view kHelp =
     "A line is a message. /reset forgets the conversation, /exit (or Ctrl-D) ends, /help shows "
@@ -37,16 +41,25 @@ constexpr std::string_view kHelp =
 
 struct Options {
   std::string model;
+  AdapterOptions adapter;
   std::optional<std::string> system, prompt;
   std::string messages_file, tools_file, template_file;
   std::vector<std::string> variables;  // NAME=JSON
   bool render = false;
   bool allow_special = false;
-  std::optional<std::int64_t> tokens;  // Else the model's generation_config.json tells.
+  std::optional<std::int64_t> tokens;   // Else the model's generation_config.json tells.
+  std::optional<std::int64_t> context;  // Of prompt and answer together; else kDefaultContext.
   SamplingOptions sampling;
   std::string kv_cache_dtype = "f32";
   bool verbose = false;
 };
+
+// -n: 1 or more, or -1.
+std::string count_or_until_full(const std::string& text) {
+  const auto number = parse_int<std::int64_t>(text, "-n", kUntilFull, std::int64_t{1} << 31);
+  if (!number) return std::string(number.error().message());
+  return *number == 0 ? "-n: 0 tokens are no answer; give 1 or more, or -1 for no limit" : "";
+}
 
 // --- Ctrl-C --------------------------------------------------------------------------------------
 
@@ -80,10 +93,11 @@ Result<JsonValue::Array> read_messages(const std::string& path) {
 
 // A folder that has a template needs no model to show prompts.
 Result<std::string> template_folder(const Options& options) {
-  const bool own = path_exists(join_path(options.model, "tokenizer_config.json")) ||
-                   path_exists(join_path(options.model, "chat_template.jinja"));
-  if (own) return options.model;
-  return find_model(options.model);
+  VOLTA_TRY(std::string place, find_model_path(options.model));
+  const bool own = path_exists(join_path(place, "tokenizer_config.json")) ||
+                   path_exists(join_path(place, "chat_template.jinja"));
+  if (own) return place;
+  return find_model(place);
 }
 
 Result<ChatTemplate> open_template(const Options& options, const std::string& directory) {
@@ -310,7 +324,8 @@ Result<Conversation::Settings> make_settings(const Options& options, const Globa
                                              const std::string& directory,
                                              const Tokenizer& tokenizer) {
   VOLTA_TRY(const TransformerConfig model, load_model_config(directory));
-  Conversation::Settings settings{.context = model.context};
+  Conversation::Settings settings;
+  VOLTA_TRY(settings.context, context_length(options.context, model, kDefaultContext));
   VOLTA_TRY(settings.limits, load_generation_config(directory, model.vocab_size));
   VOLTA_TRY(settings.sampling, sampling_params(options.sampling, settings.limits, globals.seed));
   VOLTA_TRY(Stops stops, find_stops(options.sampling, settings.limits, &tokenizer));
@@ -318,7 +333,15 @@ Result<Conversation::Settings> make_settings(const Options& options, const Globa
   settings.stop_tokens = std::move(stops.tokens);
   settings.allow_special = options.allow_special;
   if (options.tokens) settings.limits.max_new_tokens = options.tokens;
+  if (options.tokens == kUntilFull) settings.limits.max_new_tokens = settings.context + 1;
   return settings;
+}
+
+// What the conversation will hold in memory, told before it begins.
+std::string memory_line(const GeneratorMemory& memory, std::int64_t context, std::int64_t most) {
+  return fmt::format("memory: weights {}, cache {} for a context of {} tokens{}\n",
+                     format_bytes(memory.weight_bytes), format_bytes(memory.cache_bytes), context,
+                     context < most ? fmt::format(" (--context: up to {})", most) : "");
 }
 
 Status talk(const Globals& globals, const Options& options, Output output) {
@@ -342,18 +365,25 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   const auto stop = [] { return g_stop.load(std::memory_order_relaxed) || interrupted(); };
   VOLTA_TRY(const Session session, Session::create(globals, stop));
   VOLTA_TRY(const Transformer model,
-            load_model(directory, session.device(), {.packed = true, .format = format}));
+            load_adapted_model(directory, options.adapter, session.device(),
+                               {.packed = true, .format = format}));
   VOLTA_TRY(Generator generator,
-            Generator::create(
-                model, {.cache_dtype = cache_dtype, .compute_dtype = dtype, .reuse_prefix = true}));
+            Generator::create(model, {.capacity = capacity_for(model.config(), settings.context),
+                                      .cache_dtype = cache_dtype,
+                                      .compute_dtype = dtype,
+                                      .reuse_prefix = true}));
   std::optional<JsonValue> question;
   if (once) {
     question = std::move(messages.back());
     messages.pop_back();
   }
+  const std::int64_t context = settings.context;
+  if (options.verbose || ::isatty(STDERR_FILENO) == 1) {
+    note(memory_line(generator.memory(), context, model.config().context));
+  }
   Chat chat(Conversation(std::move(chat_template), std::move(tokenizer), std::move(generator),
                          std::move(settings)),
-            output, model.config().context, options.verbose);
+            output, context, options.verbose);
   chat.conversation().begin(std::move(messages));
   std::signal(SIGINT, on_interrupt);
   const Status done = question ? chat.answer(*std::move(question)) : chat.run();
@@ -375,7 +405,11 @@ Status chat(const Globals& globals, const Options& options) {
 void add_chat(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("chat", "talk with a model that has a chat template");
   auto options = std::make_shared<Options>();
-  command->add_option("model", options->model, "model folder or .gguf file")->required();
+  command
+      ->add_option("model", options->model,
+                   "model folder, .gguf file or a name in the Hugging Face cache")
+      ->required();
+  add_adapter_options(*command, options->adapter);
   command->add_option("--system", options->system, "the system message")->allow_empty();
   command->add_option("-p,--prompt", options->prompt, "answer this message, then end")
       ->allow_empty();
@@ -393,8 +427,13 @@ void add_chat(Command& app, Globals& globals, Action& action) {
                     "special tokens in messages (\"<|im_end|>\") act as such; else they are text");
   Option* render =
       command->add_flag("--render", options->render, "print the prompt and end; runs no model");
-  command->add_option("-n,--tokens", options->tokens, "new tokens a turn (default 512)")
-      ->check(range(std::int64_t{1}, std::int64_t{1} << 31));
+  command
+      ->add_option("-n,--tokens", options->tokens,
+                   "new tokens a turn (default 512); -1: until the context is full")
+      ->check(count_or_until_full);
+  add_context_option(*command, options->context,
+                     fmt::format("the model's, {} at most", kDefaultContext))
+      ->excludes(render);
   add_sampling_options(*command, options->sampling);
   add_kv_cache_dtype(*command, options->kv_cache_dtype)->excludes(render);
   command->add_flag("-v,--verbose", options->verbose, "report tokens on stderr");

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "device/device.h"
 #include "device/profiling_device.h"
 #include "nn/transformer.h"
+#include "nn/transformer_config.h"
 #include "options.h"
 #include "tensor/dtype.h"
 #include "tensor/encoding.h"
@@ -90,6 +92,14 @@ Result<DType> kv_cache_dtype(const std::string& word);
 /// --weights: what a model that only runs keeps them as. "stored" rounds to the compute type.
 Result<WeightFormat> weight_format(const Globals& globals);
 
+/// --context, for a command that generates: how many tokens prompt and answer have together.
+/// `otherwise` tells in --help what holds without it.
+Option* add_context_option(Command& command, std::optional<std::int64_t>& tokens,
+                           std::string_view otherwise);
+/// What --context asks for, or `otherwise`. kInvalidArgument when it is more than the model has.
+Result<std::int64_t> context_length(std::optional<std::int64_t> tokens,
+                                    const TransformerConfig& model, std::int64_t otherwise);
+
 /// "5,6,7"; `flag` names it in messages.
 Result<std::vector<std::int32_t>> parse_ids(std::string_view text, std::string_view flag);
 
@@ -113,6 +123,9 @@ class Session {
   std::shared_ptr<ProfilingDevice> profiler_;
   std::string profile_path_;
 };
+
+/// All of standard input. kInvalidArgument where it has more than `max_bytes`; kInterrupted.
+Result<std::string> read_standard_input(std::int64_t max_bytes);
 
 /// Writes a result to standard output. On a terminal, control characters are escaped (see
 /// escape_controls(); JSON stays the same JSON), unless write_raw_output() was called. When the
@@ -139,8 +152,8 @@ Status check_output_file(const std::string& path, bool force, std::string_view f
 /// empty.
 std::string whole_path(const std::string& path);
 
-/// The folder that holds config.json: `path` itself, or the newest valid checkpoint of a run. A
-/// .gguf file is itself.
+/// The folder that holds config.json: `path` itself, the newest valid checkpoint of a run, or the
+/// model of that name in the Hugging Face cache (io/hub_cache.h). A .gguf file is itself.
 Result<std::string> find_model(const std::string& path);
 
 /// kInvalidArgument for a .gguf file, with what to do: for commands that need a model folder.

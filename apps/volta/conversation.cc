@@ -153,7 +153,8 @@ Result<Answer> Conversation::ask(JsonValue message, const OnText& on_text) {
   GenerationRequest request{.prompt = std::move(prompt),
                             .max_new_tokens = tokens,
                             .sampling = settings_.sampling,
-                            .stop_tokens = settings_.stop_tokens};
+                            .stop_tokens = settings_.stop_tokens,
+                            .context = settings_.context};
   request.sampling.seed += turn_;
   request.stop_when = [&](std::int32_t token) {
     piece = stream.push(token);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "command.h"
 #include "generate_output.h"
@@ -25,16 +26,20 @@ namespace volta::cli {
 namespace {
 
 constexpr std::int64_t kDefaultTokens = 256;
+constexpr std::int64_t kUntilFull = -1;  // -n: no limit but the context.
 // More slots than this gain little: a step's cost is then that of its rows.
 constexpr std::int64_t kDefaultSlots = 16;
+constexpr std::int64_t kMaxPromptBytes = 64 << 20;
 
 struct Options {
   std::string model;
   AdapterOptions adapter;
-  std::vector<std::string> prompts;
-  std::vector<std::string> ids;  // Comma-separated lists.
+  std::vector<std::string> prompts;  // "-": standard input.
+  std::vector<std::string> files;    // A prompt each; "-": standard input.
+  std::vector<std::string> ids;      // Comma-separated lists.
   std::string prompts_file;
-  std::optional<std::int64_t> tokens;  // Else the model's generation_config.json tells.
+  std::optional<std::int64_t> tokens;   // Else the model's generation_config.json tells.
+  std::optional<std::int64_t> context;  // Of prompt and new tokens together; else the model's.
   SamplingOptions sampling;
   bool ignore_eos = false;
   std::int32_t logprobs = 0;
@@ -75,7 +80,23 @@ Result<Prompt> encode(const Tokenizer* tokenizer, std::string_view text, Prompt 
   return prompt;
 }
 
-// All prompts, in the order of the command line: --ids, --prompt, then the file's.
+// The text of a file, or of standard input for "-", as one prompt. The line break that editors and
+// `echo` put at the end is not part of it.
+Result<Prompt> encode_file(const Tokenizer* tokenizer, const std::string& path) {
+  const bool standard_input = path == "-";
+  Prompt prompt{.place = standard_input ? "standard input" : path, .from_file = true};
+  auto text =
+      standard_input ? read_standard_input(kMaxPromptBytes) : read_text_file(path, kMaxPromptBytes);
+  if (!text) return std::unexpected(std::move(text).error());
+  if (text->ends_with('\n')) text->pop_back();
+  if (text->ends_with('\r')) text->pop_back();
+  if (text->empty()) {
+    return at_place(prompt, Error(ErrorCode::kInvalidFile, "there is no text in it"));
+  }
+  return encode(tokenizer, *text, std::move(prompt));
+}
+
+// All prompts, in this order: --ids, --prompt, --file, --prompts-file.
 Result<std::vector<Prompt>> read_prompts(const Options& options, const Tokenizer* tokenizer) {
   std::vector<Prompt> prompts;
   for (const std::string& list : options.ids) {
@@ -83,7 +104,11 @@ Result<std::vector<Prompt>> read_prompts(const Options& options, const Tokenizer
     prompts.push_back({.ids = std::move(ids), .place = "--ids"});
   }
   for (const std::string& text : options.prompts) {
-    VOLTA_TRY(prompts.emplace_back(), encode(tokenizer, text, {.place = "--prompt"}));
+    VOLTA_TRY(prompts.emplace_back(), text == "-" ? encode_file(tokenizer, text)
+                                                  : encode(tokenizer, text, {.place = "--prompt"}));
+  }
+  for (const std::string& path : options.files) {
+    VOLTA_TRY(prompts.emplace_back(), encode_file(tokenizer, path));
   }
   if (options.prompts_file.empty()) return prompts;
   VOLTA_TRY(auto lines, load_prompts(options.prompts_file));
@@ -132,6 +157,7 @@ Result<std::vector<GenerationRequest>> make_requests(const Options& options, con
                                                      const GenerationConfig& config,
                                                      std::vector<std::int32_t> stop_tokens,
                                                      const TransformerConfig& model,
+                                                     std::int64_t context,
                                                      std::vector<Prompt> prompts) {
   VOLTA_TRY(const SamplingParams params, sampling_params(options.sampling, config, globals.seed));
   std::vector<GenerationRequest> requests;
@@ -145,7 +171,9 @@ Result<std::vector<GenerationRequest>> make_requests(const Options& options, con
     request.max_new_tokens =
         options.tokens ? *options.tokens : config.new_tokens(length, kDefaultTokens);
     request.sampling.seed += requests.size();
-    if (auto valid = validate(request, model.vocab_size, model.context); !valid) {
+    if (request.max_new_tokens == kUntilFull) request.max_new_tokens = context + 1;
+    request.context = context;
+    if (auto valid = validate(request, model.vocab_size, context); !valid) {
       return at_place(prompt, std::move(valid).error());
     }
     requests.push_back(std::move(request));
@@ -160,8 +188,9 @@ Result<GeneratorOptions> size_generator(const Options& options, DType dtype, DTy
                                         const std::vector<GenerationRequest>& requests) {
   std::int64_t longest = 1;
   for (const GenerationRequest& request : requests) {
-    longest = std::max(longest, static_cast<std::int64_t>(request.prompt.size()) +
-                                    std::min(request.max_new_tokens, model.context));
+    const std::int64_t wanted = static_cast<std::int64_t>(request.prompt.size()) +
+                                std::min(request.max_new_tokens, request.context);
+    longest = std::max(longest, std::min(wanted, request.context));
   }
   GeneratorOptions sized{.slots = std::max<std::int64_t>(1, std::ssize(requests)),
                          .capacity = capacity_for(model, longest),
@@ -265,20 +294,22 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const TransformerConfig shape, load_model_config(directory));
+  VOLTA_TRY(const std::int64_t context, context_length(options.context, shape, shape.context));
   VOLTA_TRY(const GenerationConfig config, load_generation_config(directory, shape.vocab_size));
   auto loaded = load_tokenizer(directory, interrupted);
   if (!loaded && loaded.error().code() != ErrorCode::kNotFound && options.ids.empty()) {
     return std::unexpected(std::move(loaded).error());
   }
   const std::shared_ptr<const Tokenizer> tokenizer = loaded ? *loaded : nullptr;
-  if (options.prompts.empty() && options.ids.empty() && options.prompts_file.empty()) {
+  if (options.prompts.empty() && options.files.empty() && options.ids.empty() &&
+      options.prompts_file.empty()) {
     options.prompts.emplace_back("\n");
   }
   VOLTA_TRY(auto prompts, read_prompts(options, tokenizer.get()));
   VOLTA_TRY(Stops stops,
             find_stops(options.sampling, config, tokenizer.get(), !options.ignore_eos));
   VOLTA_TRY(auto requests, make_requests(options, globals, config, std::move(stops.tokens), shape,
-                                         std::move(prompts)));
+                                         context, std::move(prompts)));
   VOLTA_TRY(const Transformer model,
             load_adapted_model(directory, options.adapter, session.device(),
                                {.packed = true, .format = format}));
@@ -295,7 +326,7 @@ Status generate(const Globals& globals, Options& options) {
                         .array = !options.prompts_file.empty()},
                        requests);
   VOLTA_TRY(const auto results, run(generator, requests, out));
-  if (output == Output::kText) report_full_contexts(results, model.config().context);
+  if (output == Output::kText) report_full_contexts(results, context);
   if (options.verbose) report_speed(generator, results);
   VOLTA_TRY(session.finish());
   if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
@@ -310,17 +341,27 @@ void add_generate(Command& app, Globals& globals, Action& action) {
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
   add_adapter_options(*command, options->adapter);
-  command->add_option("-p,--prompt", options->prompts, "text to continue; repeat it for a batch")
+  command
+      ->add_option("-p,--prompt", options->prompts,
+                   "text to continue, - for standard input; repeat it for a batch")
       ->allow_extra_args(false)
       ->take_all()
       ->allow_empty();
+  command
+      ->add_option("-f,--file", options->files,
+                   "file whose text is a prompt, - for standard input; may be repeated")
+      ->allow_extra_args(false)
+      ->take_all();
   command->add_option("--ids", options->ids, "a prompt as token ids, e.g. 5,6,7")
       ->allow_extra_args(false)
       ->take_all();
   command->add_option("--prompts-file", options->prompts_file,
                       "prompts, one a line; .jsonl: {\"prompt\": ...} or {\"ids\": [...]}");
-  command->add_option("-n,--tokens", options->tokens, "new tokens a prompt (default 256)")
-      ->check(range(std::int64_t{0}, std::int64_t{1} << 31));
+  command
+      ->add_option("-n,--tokens", options->tokens,
+                   "new tokens a prompt (default 256); -1: until the context is full")
+      ->check(range(kUntilFull, std::int64_t{1} << 31));
+  add_context_option(*command, options->context, "the model's");
   add_sampling_options(*command, options->sampling);
   command->add_flag("--ignore-eos", options->ignore_eos, "do not end at the model's end tokens");
   command

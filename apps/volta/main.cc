@@ -21,9 +21,15 @@ namespace {
 
 constexpr int kUsage = 2;
 
-// The permanent aliases: `volta --bench-infer ...`, `volta --tune-matmul ...`, `volta --demo ...`.
+// The permanent aliases: `volta --bench-infer ...`, `volta --tune-matmul ...`, `volta --demo ...`,
+// and `volta help COMMAND`, which is `volta COMMAND --help`.
 std::vector<std::string> expand_aliases(int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && words.front() == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+    return words;
+  }
   struct Alias {
     std::string_view flag;
     std::vector<std::string> command;
@@ -49,7 +55,7 @@ constexpr const char* kGlobalsFooter =
 void add_globals(Command& app, Globals& globals) {
   app.add_option("--device", globals.device, "cpu, cuda or auto (default: VOLTA_DEVICE, or auto)")
       ->group("Global");
-  app.add_option("--threads,--bench-threads", globals.threads,
+  app.add_option("-t,--threads,--bench-threads", globals.threads,
                  "CPU threads (default: VOLTA_NUM_THREADS, or the CPUs this process may use)")
       ->check(range(1, 1024))
       ->group("Global");

@@ -4,11 +4,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <sstream>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
+#include "suggestion.h"
 
 namespace volta::cli {
 namespace {
@@ -31,6 +35,26 @@ std::string check_whole(const std::string& text, bool negative) {
 // An empty value would count as none: of a shell variable that is not set.
 std::string refuse_nothing(const std::string& text) { return text.empty() ? "give a value" : ""; }
 
+// The words that may stand where `app` was parsed: the options of each command that was named, and
+// the commands below the last of them.
+std::vector<std::string> known_words(const CLI::App& app) {
+  std::vector<std::string> words;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+  }
+  const std::vector<CLI::App*> named = app.get_subcommands();
+  if (named.empty()) {
+    for (const CLI::App* command : app.get_subcommands(std::function<bool(const CLI::App*)>())) {
+      words.push_back(command->get_name());
+    }
+  }
+  for (const CLI::App* command : named) {
+    const std::vector<std::string> below = known_words(*command);
+    words.insert(words.end(), below.begin(), below.end());
+  }
+  return words;
+}
+
 // What is wrong with the command line, in one line that names it.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> extras = app.remaining(true);
@@ -38,7 +62,10 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   if (!extras.empty() && (command_missing || dynamic_cast<const CLI::ExtrasError*>(&error))) {
     const auto flag = std::find_if(extras.begin(), extras.end(),
                                    [](const std::string& word) { return word.starts_with("-"); });
-    return fmt::format("{} is not known here", flag == extras.end() ? extras.front() : *flag);
+    const std::string& unknown = flag == extras.end() ? extras.front() : *flag;
+    const std::string known = suggestion(unknown, known_words(app));
+    return fmt::format("{} is not known here{}", unknown,
+                       known.empty() ? "" : fmt::format("; did you mean {}?", known));
   }
   return error.what();
 }

@@ -10,7 +10,7 @@ constexpr float kDefaultTemperature = 0.8f;
 }  // namespace
 
 void add_sampling_options(Command& command, SamplingOptions& options) {
-  command.add_option("--temperature", options.temperature, "0 is greedy (default 0.8)");
+  command.add_option("--temperature,--temp", options.temperature, "0 is greedy (default 0.8)");
   command.add_option("--top-k", options.top_k, "keep the k likeliest tokens; 0: all")
       ->check(range(std::int64_t{0}, std::int64_t{1} << 24));
   command.add_option("--top-p", options.top_p, "keep the likeliest tokens of this total; 1: all");

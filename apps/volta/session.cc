@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -10,6 +11,9 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -20,6 +24,7 @@
 #include "device/device_kind.h"
 #include "io/adapter.h"
 #include "io/gguf/gguf_file.h"
+#include "io/hub_cache.h"
 #include "io/model_folder.h"
 #include "train/adapter_base.h"
 #include "train/run_folder.h"
@@ -150,6 +155,24 @@ Option* add_kv_cache_dtype(Command& command, std::string& word) {
       "what the KV cache keeps: f32 (default), or bf16 or f16 in half the memory");
 }
 
+Option* add_context_option(Command& command, std::optional<std::int64_t>& tokens,
+                           std::string_view otherwise) {
+  return command
+      .add_option(
+          "-c,--context,--ctx-size", tokens,
+          fmt::format("tokens that prompt and answer have together (default: {})", otherwise))
+      ->check(range(std::int64_t{1}, std::int64_t{1} << 31));
+}
+
+Result<std::int64_t> context_length(std::optional<std::int64_t> tokens,
+                                    const TransformerConfig& model, std::int64_t otherwise) {
+  if (!tokens) return std::min(otherwise, model.context);
+  if (*tokens <= model.context) return *tokens;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("--context {}: this model's context has {} tokens at most", *tokens,
+                          model.context));
+}
+
 Result<DType> kv_cache_dtype(const std::string& word) {
   return float_type(word, "--kv-cache-dtype");
 }
@@ -215,6 +238,21 @@ void install_signal_handlers() {
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its largest size one of write().
 }
 
+Result<std::string> read_standard_input(std::int64_t max_bytes) {
+  std::string text;
+  std::array<char, 1 << 16> block{};
+  while (const std::size_t n = std::fread(block.data(), 1, block.size(), stdin)) {
+    if (static_cast<std::int64_t>(text.size() + n) > max_bytes) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("standard input: more than {}", format_bytes(max_bytes)));
+    }
+    text.append(block.data(), n);
+  }
+  if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
+  if (std::ferror(stdin) != 0) return fail(ErrorCode::kIo, "standard input cannot be read");
+  return text;
+}
+
 Status print(std::string_view text) {
   static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   std::string escaped;
@@ -268,7 +306,8 @@ std::string whole_path(const std::string& path) {
 
 Result<std::string> find_model(const std::string& path) {
   if (is_gguf_path(path)) return path;
-  return find_model_folder(path);
+  VOLTA_TRY(const std::string place, find_model_path(path));
+  return find_model_folder(place);
 }
 
 Status refuse_gguf(const std::string& path) {

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
+#include "io/hub_cache.h"
 #include "io/tokenizer.h"
 #include "io/tokenizers/bpe_trainer.h"
 
@@ -38,26 +37,12 @@ struct TrainOptions {
 
 // A tokenizer.json, a model folder, a folder with nothing but a tokenizer, or a run.
 Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path) {
-  if (!is_directory(path) || path_exists(join_path(path, "tokenizer.json"))) {
-    return load_tokenizer(path, interrupted);
+  VOLTA_TRY(const std::string place, find_model_path(path));
+  if (!is_directory(place) || path_exists(join_path(place, "tokenizer.json"))) {
+    return load_tokenizer(place, interrupted);
   }
-  VOLTA_TRY(const std::string directory, find_model(path));
+  VOLTA_TRY(const std::string directory, find_model(place));
   return load_tokenizer(directory, interrupted);
-}
-
-// All of standard input.
-Result<std::string> read_input() {
-  std::string text;
-  std::array<char, 1 << 16> block{};
-  while (const std::size_t n = std::fread(block.data(), 1, block.size(), stdin)) {
-    if (static_cast<std::int64_t>(text.size() + n) > kMaxTextBytes) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("standard input: more than {}", format_bytes(kMaxTextBytes)));
-    }
-    text.append(block.data(), n);
-  }
-  if (std::ferror(stdin) != 0) return fail(ErrorCode::kIo, "standard input cannot be read");
-  return text;
 }
 
 Status decode(const Tokenizer& tokenizer, const TokenizeOptions& options, Output output) {
@@ -88,7 +73,7 @@ Status tokenize(const Globals& globals, const TokenizeOptions& options) {
   if (options.file) {
     VOLTA_TRY(text, read_text_file(*options.file, kMaxTextBytes));
   } else if (!options.text) {
-    VOLTA_TRY(text, read_input());
+    VOLTA_TRY(text, read_standard_input(kMaxTextBytes));
   }
   VOLTA_TRY(const auto ids,
             options.no_special ? tokenizer->encode(text) : tokenizer->encode_prompt(text));

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
+#include "io/hub_cache.h"
 #include "progress.h"
 #include "train/dataset.h"
 #include "train/presets.h"
@@ -216,7 +217,10 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals) {
   if (flags.init) options.recorded_paths.erase("init");
   if (flags.tokenizer) options.recorded_paths.erase("tokenizer");
   if (flags.init) VOLTA_TRY(refuse_gguf(*flags.init));
-  if (flags.init) options.init = whole_path(*flags.init);
+  if (flags.init) {
+    VOLTA_TRY(const std::string place, find_model_path(*flags.init));
+    options.init = whole_path(place);
+  }
   set(flags.tokenizer, options.tokenizer);
   set(flags.val_fraction, options.val_fraction);
   set(flags.eval_every, options.eval_every);

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "command.h"
 #include "io/gguf/gguf_file.h"
+#include "io/hub_cache.h"
 #include "io/model_check.h"
 #include "status_line.h"
 #include "train/checkpoint.h"
@@ -170,10 +171,11 @@ Status verify(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(globals.threads));
-  VOLTA_TRY(const std::vector<std::string> paths, folders_of(options.model));
+  VOLTA_TRY(const std::string model, find_model_path(options.model));
+  VOLTA_TRY(const std::vector<std::string> paths, folders_of(model));
   std::vector<Verified> folders;
   for (const std::string& path : paths) {
-    VOLTA_TRY(Verified folder, verify_folder(path, path != options.model, pool));
+    VOLTA_TRY(Verified folder, verify_folder(path, path != model, pool));
     folders.push_back(std::move(folder));
   }
   Status result = verdict(folders, options.model);

@@ -48,6 +48,11 @@ Status validate(const GenerationRequest& request, std::int64_t vocab, std::int64
   if (request.prompt.empty()) {
     return fail(ErrorCode::kInvalidArgument, "the prompt is empty; give at least one token");
   }
+  if (request.context < 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("context is {}; it must not be negative", request.context));
+  }
+  if (request.context > 0) context = std::min(context, request.context);
   if (static_cast<std::int64_t>(request.prompt.size()) > context) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt",
@@ -161,11 +166,17 @@ struct Generator::Session {
     }
   }
 
+  // The tokens that may be in the cache for a request.
+  std::int64_t room_of(const GenerationRequest& request) const {
+    const std::int64_t capacity = generator.decoder_.capacity();
+    return request.context > 0 ? std::min(request.context, capacity) : capacity;
+  }
+
   // Room for all that a request may bring, so that its steps allocate nothing.
   void reserve(Running& run) {
     const GenerationRequest& request = requests[run.index];
-    const std::int64_t capacity = generator.decoder_.capacity();
-    const std::int64_t room = capacity + 1 - static_cast<std::int64_t>(request.prompt.size());
+    const std::int64_t room =
+        room_of(request) + 1 - static_cast<std::int64_t>(request.prompt.size());
     const auto tokens = static_cast<std::size_t>(std::min(request.max_new_tokens, room));
     run.sequence.reserve(request.prompt.size() + tokens);
     results[run.index].tokens.reserve(tokens);
@@ -295,7 +306,7 @@ struct Generator::Session {
       return StopReason::kLength;
     }
     // The newest token must fit the cache before another one can be drawn.
-    if (static_cast<std::int64_t>(run.sequence.size()) > generator.decoder_.capacity()) {
+    if (static_cast<std::int64_t>(run.sequence.size()) > room_of(request)) {
       return StopReason::kContextFull;
     }
     return std::nullopt;

@@ -38,6 +38,9 @@ struct GenerationRequest {
   /// Asked with each new token that is no stop token, before the callbacks hear of it; true ends
   /// the request after it. For whoever knows the text of the tokens: see CompletionStream.
   std::function<bool(std::int32_t token)> stop_when{};
+  /// Tokens that prompt and new ones have together at most, where the cache has room for more;
+  /// 0: what the cache holds.
+  std::int64_t context = 0;
 };
 
 /// Whether a model of this vocabulary and context can run the request; the message names what

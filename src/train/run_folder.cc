@@ -113,7 +113,7 @@ Result<std::string> find_model_folder(const std::string& path) {
   return fail(
       ErrorCode::kInvalidArgument,
       fmt::format("'{}' holds an adapter, no model: `volta merge {} --adapter {} --out DIR` "
-                  "makes a model of it and its base; generate, eval and logits also take "
+                  "makes a model of it and its base; generate, chat, eval and logits also take "
                   "the base model with --adapter",
                   folder, base_name(folder), shell_quoted(folder)));
 }

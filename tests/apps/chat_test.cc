@@ -339,6 +339,23 @@ TEST_F(ChatTest, TheOldestTurnsGoWhenTheContextIsFull) {
   EXPECT_LT(list.back()["prompt_tokens"], 128);
 }
 
+TEST_F(ChatTest, TheContextMayBeShorterThanTheModels) {
+  const CommandResult short_one = talk("Hello\n", {"--context", "40", "-n", "-1", "-v"});
+  ASSERT_EQ(short_one.exit_code, 0) << short_one.err;
+  EXPECT_THAT(short_one.err, HasSubstr("for a context of 40 tokens (--context: up to 128)"));
+  const Json turn = turns(short_one).at(0);
+  EXPECT_EQ(turn["stop_reason"], "context_full");
+  EXPECT_EQ(turn["prompt_tokens"].get<int>() + turn["tokens"].get<int>(), 41);
+  EXPECT_THAT(short_one.err, HasSubstr("the context of 40 tokens is full"));
+  const CommandResult whole = talk("Hello\n", {"-v"});
+  EXPECT_THAT(whole.err, HasSubstr("for a context of 128 tokens\n"));
+  const CommandResult too_long = talk("Hello\n", {"--context", "129"});
+  EXPECT_EQ(too_long.exit_code, 2);
+  EXPECT_THAT(too_long.err, HasSubstr("this model's context has 128 tokens at most"));
+  EXPECT_EQ(talk("Hello\n", {"-n", "0"}).exit_code, 2);
+  EXPECT_EQ(talk("Hello\n", {"-n", "-2"}).exit_code, 2);
+}
+
 TEST_F(ChatTest, BadLinesEndAPipedConversation) {
   const CommandResult utf8 = talk("Hello\na\xff\n");
   EXPECT_EQ(utf8.exit_code, 2);

@@ -282,5 +282,69 @@ TEST_F(GenerateTest, GreedyIdsOfOthers) {
                   86, 375, 378, 469, 476, 132, 217, 342, 250, 379, 313, 368, 366, 360, 268, 304));
 }
 
+// A prompt that is a file or standard input is the same as one on the command line, without the
+// line break at its end.
+TEST_F(GenerateTest, PromptsComeFromFilesAndStandardInput) {
+  write("prompt.txt", "two\nlines\n");
+  const std::vector<std::string> json_of_5 = {"-n", "5", "--output", "json"};
+  const auto with_input = [&](std::vector<std::string> more) {
+    more.insert(more.end(), json_of_5.begin(), json_of_5.end());
+    return Command(arguments(more), dir_.path(), {}, "prompt.txt").wait();
+  };
+  const json expected = generate_json({"-p", "two\nlines", "-n", "5"});
+  EXPECT_EQ(generate_json({"-f", "prompt.txt", "-n", "5"}), expected);
+  for (const auto& words : {std::vector<std::string>{"-f", "-"}, {"-p", "-"}}) {
+    const CommandResult result = with_input(words);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(json::parse(result.out), expected);
+  }
+  EXPECT_EQ(generate_json({"-f", "prompt.txt", "-p", "x", "-n", "1"}).size(), 2U);
+  expect_error({"-f", "missing.txt"}, 3, "missing.txt");
+  expect_error({"-f", "model"}, 3, "is a folder");
+  write("empty.txt", "\n");
+  expect_error({"-f", "empty.txt"}, 3, "empty.txt: there is no text in it");
+  write("latin1.txt", "a\xff");
+  expect_error({"-f", "latin1.txt"}, 3, "latin1.txt: byte 1 is not UTF-8");
+}
+
+TEST_F(GenerateTest, TheContextMayBeShorterThanTheModels) {
+  const std::vector<std::string> full = {"--ids", "5,6,7", "-n", "-1", "-c", "100"};
+  const json result = generate_json(full);
+  // The last token needs no place in the context.
+  EXPECT_EQ(result["ids"].size(), 101U);
+  EXPECT_EQ(result["stop_reason"], "context_full");
+  const CommandResult text = generate(full);
+  EXPECT_THAT(text.err, HasSubstr("ended after 98 new tokens, the context of 100 is full"));
+  EXPECT_EQ(generate_json({"--ids", "5,6,7", "-n", "10", "--ctx-size", "100"})["ids"].size(), 13U);
+  expect_error({"--ids", "5,6,7", "--context", "2"}, 2, "the prompt has 3 tokens");
+  expect_error({"--ids", "5", "--context", "20001"}, 2, "context has 20000 tokens at most");
+  expect_error({"--ids", "5", "--context", "0"}, 2, "--context");
+  expect_error({"--ids", "5", "-n", "-2"}, 2, "-2");
+}
+
+// A model that the hub's clients have downloaded is found by its name.
+TEST_F(GenerateTest, ModelsOfTheHubsCacheHaveNames) {
+  namespace fs = std::filesystem;
+  fs::create_directories(dir_.file("hub/models--org--tiny/refs"));
+  fs::create_directories(dir_.file("hub/models--org--tiny/snapshots"));
+  fs::copy(dir_.file("model"), dir_.file("hub/models--org--tiny/snapshots/c0ffee"));
+  write("hub/models--org--tiny/refs/main", "c0ffee");
+  const auto run = [&](std::vector<std::string> words) {
+    return run_volta(words, dir_.path(), {{"HF_HUB_CACHE", dir_.file("hub")}});
+  };
+  for (const auto& words :
+       std::vector<std::vector<std::string>>{{"generate", "org/tiny", "-n", "2", "-p", "a"},
+                                             {"generate", "org/tiny@c0ffee", "-n", "2", "-p", "a"},
+                                             {"inspect", "org/tiny"},
+                                             {"verify", "org/tiny"},
+                                             {"tokenize", "org/tiny", "a"}}) {
+    const CommandResult result = run(words);
+    EXPECT_EQ(result.exit_code, 0) << words.front() << result.err;
+  }
+  const CommandResult absent = run({"generate", "org/other", "-p", "a"});
+  EXPECT_EQ(absent.exit_code, 3);
+  EXPECT_THAT(absent.err, HasSubstr("`hf download org/other`"));
+}
+
 }  // namespace
 }  // namespace volta

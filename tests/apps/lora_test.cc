@@ -198,5 +198,27 @@ TEST_F(LoraCommands, UsageErrors) {
   EXPECT_FALSE(std::filesystem::exists(dir_.file("lora")));
 }
 
+TEST_F(LoraCommands, ChatAndBenchTakeAdapters) {
+  ASSERT_EQ(volta(lora({"--lora-rank", "2"})).exit_code, 0);
+  ASSERT_EQ(volta({"merge", "base", "--adapter", "lora", "--out", "merged"}).exit_code, 0);
+  std::ofstream(dir_.file("t.jinja")) << "{% for m in messages %}{{ m.content }}{% endfor %}";
+  const auto chat = [&](const std::string& model, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"chat", model, "--template", "t.jinja",       "-p",
+                                      "the",  "-n",  "8",          "--temperature", "0"};
+    words.insert(words.end(), more.begin(), more.end());
+    const CommandResult result = volta(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_EQ(chat("base", {"--adapter", "lora"}), chat("merged", {}));
+  EXPECT_NE(chat("base", {"--adapter", "lora"}), chat("base", {}));
+  const CommandResult bench = volta({"bench", "model", "base", "--adapter", "lora", "--prompt", "4",
+                                     "--tokens", "2", "--runs", "1", "--warmup", "0"});
+  EXPECT_EQ(bench.exit_code, 0) << bench.err;
+  expect_error({"bench", "model", "base", "--any-base"}, 2, "--any-base goes with --adapter");
+  expect_error({"chat", "base", "--adapter", "missing", "-p", "a", "--template", "t.jinja"}, 3,
+               "missing");
+}
+
 }  // namespace
 }  // namespace volta

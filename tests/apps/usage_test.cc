@@ -187,5 +187,39 @@ TEST_F(Usage, OptionsWithoutEffectAreRefused) {
   }
 }
 
+TEST_F(Usage, UnknownWordsComeWithASuggestion) {
+  for (const auto& [words, message] : std::vector<std::pair<Words, std::string>>{
+           {{"trian"}, "trian is not known here; did you mean train?"},
+           {{"bench", "modle", "run"}, "modle is not known here; did you mean model?"},
+           {{"generate", "run", "--temprature", "0"}, "did you mean --temperature?"},
+           {{"generate", "run", "--top_k=5"}, "--top_k=5 is not known here; did you mean --top-k?"},
+           {{"generate", "run", "--n-predict", "5"}, "did you mean --tokens?"},
+           {{"chat", "run", "--max-new-tokens", "5"}, "did you mean --tokens?"},
+           {{"train", "--max_iters=5"}, "did you mean --steps?"},
+           {{"train", "--n_embd", "5"}, "did you mean --dim?"}}) {
+    refuse(words, 2, message);
+  }
+  // Nothing is near to these, and train has no --tokens.
+  for (const Words& words :
+       std::vector<Words>{{"qqqqqq"}, {"train", "--xyzzyx"}, {"train", "--n-predict", "5"}}) {
+    const CommandResult result = volta(words);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, testing::Not(HasSubstr("did you mean"))) << words.back();
+  }
+}
+
+TEST_F(Usage, HelpIsACommandToo) {
+  EXPECT_EQ(volta({"help"}).out, volta({"--help"}).out);
+  EXPECT_EQ(volta({"help", "bench", "model"}).out, volta({"bench", "model", "--help"}).out);
+  EXPECT_THAT(volta({"help", "chat"}).out, HasSubstr("Usage: volta chat"));
+}
+
+TEST_F(Usage, NamesOfOtherProgramsAreTaken) {
+  const Words words = {"generate", "run", "-n", "3", "-p", "the"};
+  const CommandResult ours = volta(with(words, {"--temperature", "0", "--threads", "1"}));
+  ASSERT_EQ(ours.exit_code, 0) << ours.err;
+  EXPECT_EQ(volta(with(words, {"--temp", "0", "-t", "1"})).out, ours.out);
+}
+
 }  // namespace
 }  // namespace volta

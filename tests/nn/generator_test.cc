@@ -430,6 +430,11 @@ TEST(Generator, RequestsAreChecked) {
   };
   refused(request(0, 1), "the prompt is empty");
   refused(request(31, 1), "the prompt has 31 tokens and the context holds 30");
+  GenerationRequest shorter = request(11, 1);
+  shorter.context = 10;
+  refused(shorter, "the prompt has 11 tokens and the context holds 10");
+  shorter.context = -1;
+  refused(shorter, "context is -1");
   GenerationRequest bad = request(3, 1);
   bad.prompt[1] = 61;
   refused(bad, "token 1 of the prompt is 61; the vocabulary has ids 0 to 60");
