@@ -169,6 +169,21 @@ class Checks(unittest.TestCase):
                   if not re.match(r"(policy|golden|documents)\.", rule)}
         self.assertEqual(wanted - seen, set())
 
+    def test_every_kind_of_secret_is_seen(self):
+        letters = "aB3dE5gH1jK2mN4pQ6rS8tU0vW7xY9zA" * 2
+        lines = ["-----BEGIN " + "PRIVATE KEY-----", "AK" + "IA" + "A1B2C3D4E5F6G7H8",
+                 "gh" + "o_" + letters[:36], "github" + "_pat_" + letters[:44],
+                 "glp" + "at-" + letters[:20], "h" + "f_" + letters[:34], "s" + "k-" + letters[:40],
+                 "xo" + "xb-" + letters[:24], "AI" + "za" + letters[:35], "py" + "pi-" + letters[:60],
+                 ".".join(["ey" + "J" + letters[:24]] * 2 + [letters[:24]]),
+                 "https://me:" + "hunter22@example.org"]
+        lines += [f'{name}: "' + letters[:20] + '"' for name in
+                  ("PASSWORD", "passwd", "client_secret", "api_key", "apikey", "access_token")]
+        self.assertEqual(len(lines), len(secret_scan.PATTERNS))
+        for line in lines:
+            with self.subTest(line=line):
+                self.assertEqual(len(list(secret_scan.check(Tree({"a": line + "\n"})))), 1)
+
     def test_a_finding_names_file_line_and_rule(self):
         finding = next(iter(calls.check(Tree(source("int a;\nint f() { std::abort(); }")))))
         self.assertEqual((finding.where, finding.rule), ("src/nn/a.cc:2", "calls.process"))
