@@ -3,6 +3,7 @@
 import re
 import runpy
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -152,6 +153,19 @@ GOOD = [
 ]
 
 
+# A program with a command "bench infer", whose every answer is the same.
+FAKE = """#!/usr/bin/env python3
+import sys
+words = sys.argv[1:-1]
+if sys.argv[-1] != "--help":
+    print('{"steps": [{"loss": 1.5}]}')
+elif len(words) < 2:
+    print("usage\\n\\nSubcommands:\\n  " + ["bench", "infer"][len(words)] + "   text")
+else:
+    print("usage of " + " ".join(words))
+"""
+
+
 class Checks(unittest.TestCase):
     def test_every_bad_tree_breaks_its_rule_and_no_other(self):
         for rule, module, texts in BAD:
@@ -236,6 +250,24 @@ class Golden(unittest.TestCase):
         path = golden.FOLDER + "/json.txt"
         found = list(golden.compare({path: "volta a\n  x number\n"}, {path: "volta a\n  x text\n"}))
         self.assertEqual([finding.rule for finding in found], ["golden.json"] * 2)
+
+    def test_every_page_and_every_answer_of_a_program_is_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder, "volta")
+            program.write_text(FAKE)
+            program.chmod(0o755)
+            files = golden.files_of(str(program))
+        pages = {path.rsplit("/", 1)[1] for path in files}
+        self.assertEqual(pages, {"volta.txt", "volta-bench.txt", "volta-bench-infer.txt",
+                                 "json.txt"})
+        self.assertIn("usage of bench infer", files[golden.file_of("bench infer")])
+        answers = files[golden.FOLDER + "/json.txt"]
+        self.assertEqual(answers.count("\n  steps[].loss number\n"), len(golden.COMMANDS) - 1)
+        self.assertIn("volta devices\n  steps[].loss\n", answers)
+
+    def test_a_command_that_fails_is_told(self):
+        with self.assertRaisesRegex(RuntimeError, "volta --help: exit code 1"):
+            golden.help_of("/bin/false")
 
     def test_keys_have_paths_and_types(self):
         value = {"a": [{"b": 1, "c": None}, {"b": 2.5}], "d": {"MatMul": "x"}, "e": [], "f": {}}
