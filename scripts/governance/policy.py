@@ -35,7 +35,8 @@ RULES = {
 
 TOLERANCE, ACCEPTANCE, GOVERNANCE = (
     "human-approved-tolerance", "human-approved-acceptance", "human-approved-governance")
-_TOLERANT = re.compile(r"(?i)toleranc|\b[ra]tol\b|epsilon|_NEAR\b|\bslack\b|max_?(error|ulp)|\bulps?\b")
+_TOLERANT = re.compile(r"(?i)toleranc|\b[ra]tol\b|epsilon|_NEAR\b|\bslack\b|\bulps?\b|max_?(error|ulp)"
+                       r"|(EXPECT|ASSERT)_L[TE]\(.*(err|diff|dist)|allclose")
 _NUMBER = re.compile(r"(?<![\w.])(?:0[xX][0-9a-fA-F.]+(?:[pP][+-]?\d+)?|\d+\.?\d*(?:[eE][+-]?\d+)?"
                      r"|\.\d+(?:[eE][+-]?\d+)?)")
 _LIMIT = re.compile(r"\b([A-Z_]*(?:THRESHOLD|LIMIT|MINUTES)[A-Z_]*)\b.*=")
@@ -82,8 +83,9 @@ def loosened(hunk):
 
 def _human(changes, labels):
     for change in changes:
-        for hunk in change.hunks:
-            for line in loosened(hunk) if TOLERANCE not in labels else ():
+        tests = re.match(r"(tests|bench|scripts)/", change.path)
+        for hunk in change.hunks if tests and TOLERANCE not in labels else ():
+            for line in loosened(hunk):
                 yield Finding(f"{change.path}:{line.number}", "policy.tolerance",
                               f"`{line.text.strip()}` is looser than before: derive it, or a person"
                               f" adds the label {TOLERANCE}")

@@ -14,6 +14,7 @@ NAMES = {
 
 # The first pattern that matches a path gives the tier that the path alone asks for, and why.
 PATHS = [
+    (r"tests/governance/golden/.*", 3, "what users rely on: a help page or a key of JSON"),
     (r"docs/governance/.*|(tests|scripts)/governance/.*|(SECURITY|CONTRIBUTING|AGENTS)\.md|LICENSE",
      4, "governance"),
     (r"\.github/.*|\.ci/.*|Makefile|\.clang-(tidy|format)|scripts/(bootstrap|lint|format|release|sbom"
