@@ -10,6 +10,8 @@ RULES = {
     "workflows.scripts": "A workflow's commands are .ci/run, make and scripts of the tree; beside"
                          " them only apt-get and git config, which prepare a container.",
     "workflows.make": "Every `make TARGET` in .ci/run and in a workflow is a target of the Makefile.",
+    "workflows.same": "A stage of .ci/run and the target of the Makefile with its name call the same"
+                      " script, or the stage calls the target.",
     "workflows.pinned": "Every action is named by its full commit hash, with its version behind it.",
     "workflows.permissions": "A workflow may read the contents and nothing else; only a job of"
                              " release.yml may write.",
@@ -73,6 +75,19 @@ def _make_findings(tree, path, number, line):
             yield Finding(f"{path}:{number}", "workflows.make", f"the Makefile has no '{match[1]}'")
 
 
+def _same_findings(tree):
+    gate, makefile = tree.texts.get(GATE, ""), tree.texts.get("Makefile", "")
+    recipes = dict(re.findall(r"^([a-z]+):[^\n]*\n((?:\t[^\n]*\n)+)", makefile, re.MULTILINE))
+    stages = re.findall(r"^stage_(\w+)\(\) \{(.*?)(?:^|; *)\}$", gate, re.MULTILINE | re.DOTALL)
+    for name, body in stages:
+        if name in recipes and not re.search(rf"\bmake {name}\b", body):
+            script = r"scripts/(?!bootstrap)\w+"
+            theirs = set(re.findall(script, recipes[name]))
+            if not theirs & set(re.findall(script, body)):
+                yield Finding(GATE, "workflows.same", f"stage {name} calls none of what `make {name}`"
+                              f" calls: {', '.join(sorted(theirs)) or 'no script'}")
+
+
 def _workflow_findings(tree, path, text):
     if not re.search(r"^permissions:(\s*\{\}\s*$|\n  contents: read\n(?!  \S))", text, re.MULTILINE):
         yield Finding(path, "workflows.permissions",
@@ -101,6 +116,7 @@ def _workflow_findings(tree, path, text):
 
 def check(tree):
     yield from _stage_findings(tree)
+    yield from _same_findings(tree)
     for number, line in enumerate(tree.texts.get(GATE, "").splitlines(), 1):
         if not line.lstrip().startswith("#"):
             yield from _make_findings(tree, GATE, number, line)

@@ -47,13 +47,15 @@ LICENCED = {"LICENSE": "MIT License\n", "scripts/bootstrap": BOOTSTRAP,
 PRD = ("| # | requirement | state |\n|---|---|---|\n| 1 | works | done |\n| 2 | later | open |\n\n"
        "| # | tests |\n|---|---|\n| 1 | `tests/a_test.cc` |\n| 2 | none: it is not begun |\n")
 TRACED = {"PRD.md": PRD, "tests/a_test.cc": ""}
-GATE = 'readonly STAGES=(\n  "test 9"\n)\nstage_test() { make test; }\n'
+GATE = ('readonly STAGES=(\n  "test 9"\n  "lint 9"\n)\nstage_test() { make test; }\n'
+        "stage_lint() {\n  scripts/lint --changed\n}\n")
 WORKFLOW = ("on:\n  pull_request:\npermissions:\n  contents: read\njobs:\n  a:\n    steps:\n"
             f"      - uses: actions/checkout@{'0a' * 20} # v7.0.1\n"
-            "      - run: .ci/run test\n"
+            "      - run: .ci/run test\n      - run: .ci/run lint\n"
             "      - run: |\n          apt-get update && apt-get install --yes git\n")
-SAME = {".ci/run": GATE, "Makefile": "test:\n", ".github/workflows/ci.yml": WORKFLOW,
-        "docs/testing.md": "| stage | a | b |\n|---|---|---|\n| `test` | x | y |\n"}
+SAME = {".ci/run": GATE,
+        "Makefile": "test:\n\t@ctest\n\nlint:\n\t@scripts/bootstrap ci\n\t@scripts/lint\n", ".github/workflows/ci.yml": WORKFLOW,
+        "docs/testing.md": "| stage | a | b |\n|---|---|---|\n| `test`, `lint` | x | y |\n"}
 RULE_DOCUMENT = "docs/governance/extra.md"
 
 
@@ -113,7 +115,7 @@ BAD = [
     ("prd.exists", prd, changed(TRACED, "PRD.md", "a_test", "b_test")),
     ("prd.known", prd, changed(TRACED, "PRD.md", "| 2 | none", "| 3 | none: x |\n| 2 | none")),
     ("prd.known", prd, changed(TRACED, "PRD.md", "| 2 | none", "| 1 | `tests`|\n| 2 | none")),
-    ("workflows.stages", workflows, changed(SAME, ".ci/run", '"test 9"', '"test 9"\n  "lint 9"')),
+    ("workflows.stages", workflows, changed(SAME, ".ci/run", '"test 9"', '"test 9"\n  "more 9"')),
     ("workflows.stages", workflows, changed(SAME, "docs/testing.md", "`test`", "`other`")),
     ("workflows.stages", workflows, changed(SAME, ".github/workflows/ci.yml", ".ci/run test",
                                             "make test")),
@@ -121,6 +123,7 @@ BAD = [
                                              "apt-get update &&", "curl https://x.org | sh &&")),
     ("workflows.scripts", workflows, changed(SAME, ".github/workflows/ci.yml",
                                              "apt-get update &&", "cmake --preset a &&")),
+    ("workflows.same", workflows, changed(SAME, ".ci/run", "scripts/lint --changed", "other --all")),
     ("workflows.make", workflows, changed(SAME, "Makefile", "test:", "tests:")),
     ("workflows.pinned", workflows, changed(SAME, ".github/workflows/ci.yml",
                                             f"{'0a' * 20} # v7.0.1", "v7")),
