@@ -61,7 +61,7 @@ def problem_of(words, pages):
     for word in rest:
         match = re.fullmatch(r"(--?[A-Za-z][\w-]*)(=.*)?", word)
         if match and match[1] not in known:
-            return f"`volta {name}`".replace(" `", "`") + f" has no option {match[1]}"
+            return f"`{' '.join(['volta', *name.split()])}` has no option {match[1]}"
     return None
 
 

@@ -35,8 +35,8 @@ RULES = {
 
 TOLERANCE, ACCEPTANCE, GOVERNANCE = (
     "human-approved-tolerance", "human-approved-acceptance", "human-approved-governance")
-_TOLERANT = re.compile(r"(?i)toleranc|\b[ra]tol\b|epsilon|_NEAR\b|\bslack\b|\bulps?\b|max_?(error|ulp)"
-                       r"|(EXPECT|ASSERT)_L[TE]\(.*(err|diff|dist)|allclose")
+_TOLERANT = re.compile(r"(?i)toleranc|\b[ra]tol\b|epsilon|_NEAR\b|\bslack\b|\bulps?\b"
+                       r"|max_?(error|ulp)|(EXPECT|ASSERT)_L[TE]\(.*(err|diff|dist)|allclose")
 _NUMBER = re.compile(r"(?<![\w.])(?:0[xX][0-9a-fA-F.]+(?:[pP][+-]?\d+)?|\d+\.?\d*(?:[eE][+-]?\d+)?"
                      r"|\.\d+(?:[eE][+-]?\d+)?)")
 _LIMIT = re.compile(r"\b([A-Z_]*(?:THRESHOLD|LIMIT|MINUTES)[A-Z_]*)\b.*=")
@@ -71,8 +71,11 @@ def _shape(line):
 
 def loosened(hunk):
     """The added lines that say the same as a removed one with a larger tolerance."""
+    moved = {line.text.strip() for line in hunk.removed} & {line.text.strip() for line in hunk.added}
     for old in hunk.removed:
         for new in hunk.added:
+            if old.text.strip() in moved or new.text.strip() in moved:
+                continue
             if not (_TOLERANT.search(old.text) and _TOLERANT.search(new.text)):
                 continue
             before, after = _numbers(old.text), _numbers(new.text)
