@@ -16,7 +16,8 @@ RULES = {
 
 TABLE = "docs/governance/dependencies.md"
 # What is linked into a program that others get must be as free as Volta itself; a tool may be more.
-LINKED = {"MIT", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "BSL-1.0", "Zlib"}
+LINKED = {"MIT", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "BSL-1.0", "ISC", "Zlib",
+          "MIT AND Unicode-DFS-2016"}
 TOOLS = LINKED | {"GPL-2.0-or-later", "GPL-2.0-only", "GPL-3.0-or-later", "PSF-2.0",
                   "Apache-2.0 WITH LLVM-exception", "GPL-3.0-or-later WITH GCC-exception-3.1",
                   "NVIDIA CUDA EULA"}

@@ -54,7 +54,8 @@ WORKFLOW = ("on:\n  pull_request:\npermissions:\n  contents: read\njobs:\n  a:\n
             "      - run: .ci/run test\n      - run: .ci/run lint\n"
             "      - run: |\n          apt-get update && apt-get install --yes git\n")
 SAME = {".ci/run": GATE,
-        "Makefile": "test:\n\t@ctest\n\nlint:\n\t@scripts/bootstrap ci\n\t@scripts/lint\n", ".github/workflows/ci.yml": WORKFLOW,
+        "Makefile": "test:\n\t@ctest\n\nlint:\n\t@scripts/bootstrap ci\n\t@scripts/lint\n",
+        ".github/workflows/ci.yml": WORKFLOW,
         "docs/testing.md": "| stage | a | b |\n|---|---|---|\n| `test`, `lint` | x | y |\n"}
 RULE_DOCUMENT = "docs/governance/extra.md"
 
