@@ -1,6 +1,9 @@
 """A unified diff (`git diff`) as data: which files change, and which lines go and come."""
 import re
+import subprocess
 from typing import NamedTuple
+
+from tree import ROOT
 
 
 class Line(NamedTuple):
@@ -63,3 +66,22 @@ def parse(text):
         new_left -= kind in "+ " or not kind
         number += kind in "+ " or not kind
     return changes
+
+
+def _git(*words):
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=False)
+
+
+def since(base):
+    """The diff of the files here against where `base` and HEAD parted; None: they have no commit in
+    common."""
+    parted = _git("merge-base", base, "HEAD").stdout.decode().strip()
+    if not parted:
+        return None
+    return _git("diff", "--no-color", "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/",
+                parted).stdout.decode(errors="replace")
+
+
+def messages(base):
+    """The messages of the commits since `base`, the first line of each as an item of a list."""
+    return _git("log", "--reverse", "--format=- %s", f"{base}..HEAD").stdout.decode().strip()

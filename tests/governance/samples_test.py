@@ -21,6 +21,7 @@ CHECK = ROOT / "scripts" / "governance" / "check"
 sys.path.insert(0, str(CHECK.parent))
 import diff  # noqa: E402
 import policy  # noqa: E402
+import pr_body  # noqa: E402
 import tiers  # noqa: E402
 from tree import Tree  # noqa: E402
 
@@ -88,6 +89,35 @@ class TheProgram(unittest.TestCase):
             for rule in sample.expected:
                 self.assertIn(f": {rule}: ", result.stdout)
                 self.assertIn(runpy.run_path(str(CHECK))["RULES"][rule], result.stdout)
+
+
+class PullRequest(unittest.TestCase):
+    LOGS = {"test": "[1/2] a\n100% tests passed, 0 tests failed out of 55\nTotal time\n",
+            "format": "", "policy": "check: 9 files, 0 findings\n"}
+
+    def test_a_text_of_what_was_run_is_one_that_the_policy_takes(self):
+        sample = Sample(SAMPLES / "good_kernel.txt")
+        changes, parts = diff.parse(sample.diff), policy.sections(sample.body)
+        kept = {title: parts[title] for title in ("Parity", "Bench", "Op breakdown", "Risk",
+                                                  "Rollback")}
+        body = pr_body.write("- A faster tile", 3, self.LOGS, kept)
+        tree = Tree({"tests/kernels/matmul_test.cc": ""})
+        self.assertEqual(list(policy.check(tree, changes, body)), [])
+        del kept["Bench"]
+        body = pr_body.write("- A faster tile", 3, {}, kept)
+        self.assertEqual({finding.rule for finding in policy.check(tree, changes, body)},
+                         {"policy.bench", "policy.body"})
+
+    def test_logs_are_told_by_the_line_that_counts(self):
+        self.assertEqual(pr_body.tests_run(self.LOGS).splitlines(), [
+            "- `.ci/run format`: it printed nothing",
+            "- `.ci/run policy`: check: 9 files, 0 findings",
+            "- `.ci/run test`: 100% tests passed, 0 tests failed out of 55"])
+
+    def test_an_unknown_base_is_refused(self):
+        result = subprocess.run([sys.executable, "-B", str(CHECK.parent / "pr-body"), "--base",
+                                 "no-such-commit"], capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 2)
 
 
 class Diff(unittest.TestCase):
