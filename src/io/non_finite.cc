@@ -7,6 +7,8 @@
 #include <atomic>
 #include <limits>
 
+#include "base/arithmetic.h"
+
 namespace volta {
 namespace {
 
@@ -49,7 +51,7 @@ NonFinite count(std::int64_t elements, Bits exponent, ThreadPool& pool, const Lo
   std::atomic<std::int64_t> nans = 0;
   std::atomic<std::int64_t> infinities = 0;
   std::atomic<std::int64_t> first = kNone;
-  const std::int64_t blocks = (elements + kSize - 1) / kSize;
+  const std::int64_t blocks = ceil_div(elements, kSize);
   parallel_for(pool, 0, blocks, kBlocksAtOnce, [&](std::int64_t begin, std::int64_t end) {
     Block<Bits> block{.exponent = exponent};
     for (std::int64_t b = begin; b < end; ++b) {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/arithmetic.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/quant.h"
 #include "kernels/cpu/split.h"

@@ -17,8 +17,6 @@ namespace volta::cpu {
 /// microseconds, in which a core streams about this many floats.
 inline constexpr std::int64_t kElementGrain = 16 * 1024;
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 /// Runs fn(begin, end) over parts of `elements`; parts begin at multiples of the grain.
 inline void split_elements(const Context& context, std::int64_t elements,
                            FunctionRef<void(std::int64_t, std::int64_t)> fn) {
