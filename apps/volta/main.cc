@@ -53,7 +53,8 @@ constexpr const char* kGlobalsFooter =
     "--force, --raw (see volta --help)";
 
 void add_globals(Command& app, Globals& globals) {
-  app.add_option("--device", globals.device, "cpu, cuda or auto (default: VOLTA_DEVICE, or auto)")
+  app.add_option("--device", globals.device,
+                 "cpu, cuda, cuda:N or auto (default: VOLTA_DEVICE, or auto)")
       ->group("Global");
   app.add_option("-t,--threads,--bench-threads", globals.threads,
                  "CPU threads (default: VOLTA_NUM_THREADS, or the CPUs this process may use)")

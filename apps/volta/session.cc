@@ -194,11 +194,11 @@ Result<Session> Session::create(const Globals& globals, const std::function<bool
   DeviceOptions options;
   options.threads = globals.threads;
   options.interrupted = stop;
-  if (globals.device.empty()) {
-    VOLTA_TRY(options.kind, DeviceKind::detect());
-  } else {
-    VOLTA_TRY(options.kind, DeviceKind::parse(globals.device, "--device"));
-  }
+  VOLTA_TRY(const DeviceChoice choice, globals.device.empty()
+                                           ? DeviceChoice::detect()
+                                           : DeviceChoice::parse(globals.device, "--device"));
+  options.kind = choice.kind;
+  options.index = choice.index;
   Session session;
   VOLTA_TRY(const DeviceHandle handle, DeviceHandle::create(options));
   session.device_ = handle.shared();

@@ -61,10 +61,15 @@ class CpuDevice final : public Device {
   /// What its matrix products were tuned to; null: nothing.
   const std::shared_ptr<const cpu::MatMulTuning>& tuning() const { return tuning_; }
 
+ protected:
+  Result<std::unique_ptr<Program>> compile(std::span<const OpCall> calls) override;
+
  private:
+  class CpuProgram;
   CpuDevice(ThreadPool pool, cpu::Simd simd, std::shared_ptr<const cpu::MatMulTuning> tuning,
             std::function<bool()> interrupted);
   cpu::Context context(std::atomic<std::int64_t>* bad_index) const;
+  Status check_interrupted(const OpCall& call) const;
 
   mutable ThreadPool pool_;
   cpu::Simd simd_;

@@ -277,7 +277,7 @@ TEST(CpuDevice, ServesSeveralThreadsAtOnce) {
     threads.emplace_back([&, t] {
       auto bound = test::bind_matmul_relu(*device);
       bool ok = bound.has_value();
-      for (int i = 0; ok && i < 50; ++i) ok = device->execute(*bound).has_value();
+      for (int i = 0; ok && i < 50; ++i) ok = bound->run().has_value();
       right[t] = ok && test::values(bound->output("y")) == std::vector<float>{0, 1, 0, 1};
     });
   }
@@ -292,11 +292,11 @@ TEST(CpuDevice, APlanCanBeInterrupted) {
       *CpuDevice::create({.threads = 1, .interrupted = [&] { return ++asked > allowed; }});
   auto bound = test::bind_matmul_relu(*device);
   ASSERT_TRUE(bound) << bound.error().message();
-  expect_error(device->execute(*bound), ErrorCode::kInterrupted, "step 1 of 2: interrupted");
+  expect_error(bound->run(), ErrorCode::kInterrupted, "step 1 of 2: interrupted");
   allowed = 2;
-  expect_error(device->execute(*bound), ErrorCode::kInterrupted, "step 2 of 2");
+  expect_error(bound->run(), ErrorCode::kInterrupted, "step 2 of 2");
   allowed = 100;
-  EXPECT_TRUE(device->execute(*bound));
+  EXPECT_TRUE(bound->run());
   const int before = asked;
   ASSERT_TRUE(device->run(OpCall(bound->calls()[0].op, bound->calls()[0].inputs,
                                  bound->calls()[0].outputs, bound->calls()[0].workspace)));
