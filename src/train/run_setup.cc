@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "base/text.h"
 #include "io/adapter.h"
 #include "io/carried_files.h"
@@ -164,6 +165,23 @@ Result<std::shared_ptr<const Tokenizer>> folder_tokenizer(const std::string& fol
   return nullptr;
 }
 
+// A fresh model has a row for every id up to the largest one, and trains it. Tokenizers in use
+// leave out a few ids at most; a damaged one may have a token of id 1,000,000 beside three others,
+// which would take gigabytes.
+Status check_gaps(const Tokenizer& tokenizer, const std::string& path) {
+  constexpr std::int64_t kMostGaps = 4096;
+  const std::int64_t ids = tokenizer.vocab_size();
+  std::int64_t tokens = 0;
+  for (std::int64_t id = 0; id < ids; ++id) {
+    if (!tokenizer.token_bytes(static_cast<std::int32_t>(id)).empty()) ++tokens;
+  }
+  if (ids - tokens <= tokens + kMostGaps) return {};
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: {} tokens have ids up to {}, and a model would have a row for every "
+                          "id; number the tokens without such gaps",
+                          path, tokens, ids - 1));
+}
+
 // Reads the data and completes the options with what follows from it and from the model folder (of
 // the checkpoint, or the one to start from; empty for fresh weights).
 Status open_data(RunSetup& setup, const std::string& folder, const Interruption& interrupted,
@@ -188,6 +206,7 @@ Status open_data(RunSetup& setup, const std::string& folder, const Interruption&
                                   options.val_fraction, interrupted));
   const std::int64_t vocab = setup.data.tokenizer->vocab_size();
   if (folder.empty()) {
+    VOLTA_TRY(check_gaps(*setup.data.tokenizer, options.tokenizer));
     options.model.vocab_size = vocab;
   } else if (vocab > options.model.vocab_size) {
     return fail(
@@ -377,7 +396,7 @@ std::string space_warning(const RunOptions& options, std::int64_t bytes, std::in
                           std::int64_t free) {
   const std::int64_t steps = options.trainer.schedule.steps;
   const std::int64_t every = options.save_every > 0 ? options.save_every : steps;
-  const std::int64_t written = steps / every + (steps % every != 0 ? 1 : 0);
+  const std::int64_t written = ceil_div(steps, every);
   // The one that is being written is there beside those that stay, and so may the best one be.
   const std::int64_t most = options.keep == 0
                                 ? written
