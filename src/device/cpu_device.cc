@@ -135,11 +135,21 @@ cpu::Context CpuDevice::context(std::atomic<std::int64_t>* bad_index) const {
 }
 
 Status CpuDevice::run(const OpCall& call) {
-  if (call.may_stop && interrupted_ && interrupted_()) [[unlikely]] {
+  const bool may_stop = call.may_stop && interrupted_;
+  if (may_stop && interrupted_()) [[unlikely]] {
     return fail(ErrorCode::kInterrupted, "interrupted");
   }
   std::atomic<std::int64_t> bad_index = 0;
-  cpu_dispatch(*call.op, {call.inputs, call.outputs, call.workspace}, context(&bad_index));
+  std::atomic<bool> stopped = false;
+  cpu::Context context = this->context(&bad_index);
+  if (may_stop) {
+    context.interrupted = &interrupted_;
+    context.stopped = &stopped;
+  }
+  cpu_dispatch(*call.op, {call.inputs, call.outputs, call.workspace}, context);
+  if (stopped.load(std::memory_order_relaxed)) [[unlikely]] {
+    return fail(ErrorCode::kInterrupted, "interrupted");
+  }
   const std::int64_t bad = bad_index.load(std::memory_order_relaxed);
   if (bad != 0) [[unlikely]]
     return fail_bad_index(call, bad - 1);

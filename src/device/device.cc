@@ -26,6 +26,11 @@ Status Device::execute(BoundPlan& plan) {
   return {};
 }
 
+Status check_interrupted(const Device& device) {
+  if (!device.interrupted()) return {};
+  return fail(ErrorCode::kInterrupted, "interrupted");
+}
+
 Result<std::vector<Tensor>> Device::evaluate(const Op& op, std::span<const Tensor> inputs) {
   if (writes(op, inputs.size()) != 0) {
     return fail(

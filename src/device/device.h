@@ -26,8 +26,9 @@ struct OpCall {
   std::span<const View> outputs = {};
   std::span<std::byte> workspace = {};
   std::string_view label = {};
-  /// Whether the run of a plan may be given up before this step: no step before it has changed a
-  /// parameter.
+  /// Whether the work may be given up before this call: of a plan's run, no step before it has
+  /// changed a parameter. Calls that prepare whole weights (Cast, Encode) may be given up in
+  /// between, too, and leave their outputs unfinished.
   bool may_stop = false;
 };
 
@@ -67,6 +68,10 @@ class Device : public Backend {
   /// was told when to stop: parameters are those before the run then; states (caches, sums of
   /// gradients) may have been written.
   virtual Status execute(BoundPlan& plan);
+  /// Whether the work on this device is to be given up: what its owner said when it was made (see
+  /// CpuDeviceOptions::interrupted). Long work beside plans asks it between blocks of some
+  /// milliseconds, as check_interrupted() does: loading, rounding and checking weights.
+  virtual bool interrupted() const { return false; }
   /// Waits for everything submitted; returns the first asynchronous error.
   virtual Status synchronize() { return {}; }
 
@@ -86,6 +91,9 @@ class Device : public Backend {
  private:
   std::shared_ptr<const DeviceIdentity> identity_ = std::make_shared<const DeviceIdentity>();
 };
+
+/// kInterrupted when the work on this device is to be given up.
+Status check_interrupted(const Device& device);
 
 /// Finds the tensor to bind for a plan's input, parameter or state.
 using TensorLookup = std::function<Result<Tensor>(const PlanBinding&)>;

@@ -44,6 +44,7 @@ class ProfilingDevice final : public Device {
     return inner_->identity();
   }
   const std::shared_ptr<MemoryOwner>& memory() const override { return inner_->memory(); }
+  bool interrupted() const override { return inner_->interrupted(); }
   Status synchronize() override { return inner_->synchronize(); }
   bool supports(const Op& op, std::span<const TensorSpec> inputs) const override {
     return inner_->supports(op, inputs);
