@@ -16,6 +16,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "command.h"
 #include "conversation.h"
@@ -76,6 +77,9 @@ void on_interrupt(int) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kLineEnd.data(), kLineEnd.size());
   std::_Exit(exit_code(ErrorCode::kInterrupted));
 }
+
+// Whether to give up what is being computed: the answer, or everything.
+bool stopped() { return g_stop.load(std::memory_order_relaxed) || interrupted(); }
 
 // --- What the command line names -----------------------------------------------------------------
 
@@ -175,7 +179,7 @@ Result<std::tm> time_of_templates(const Options& options) {
 Result<ChatOptions> chat_options(const Options& options, const JsonValue& tools) {
   ChatOptions chat;
   VOLTA_TRY(chat.now, time_of_templates(options));
-  chat.interrupted = interrupted;
+  chat.interrupted = stopped;
   if (!options.tools_file.empty()) chat.tools = &tools;
   for (const std::string& text : options.variables) {
     VOLTA_TRY(auto variable, parse_variable(text));
@@ -282,7 +286,7 @@ class Chat {
     Status written;
     auto answer = conversation_.ask(std::move(message), [&](std::string_view piece) {
       if (output_ == Output::kText && !piece.empty()) written = print(piece);
-      return written && !g_stop.load(std::memory_order_relaxed) && !interrupted();
+      return written && !stopped();
     });
     g_answering.store(false, std::memory_order_relaxed);
     if (!answer) return std::unexpected(std::move(answer).error());
@@ -294,7 +298,8 @@ class Chat {
   }
 
   /// Lines of standard input, until it ends. On a terminal a bad line is reported and left out;
-  /// elsewhere it ends the conversation.
+  /// elsewhere it ends the conversation. An answer that was stopped before its first token, while
+  /// its prompt was made, is no error.
   Status run() {
     const bool terminal = ::isatty(STDIN_FILENO) == 1;
     if (terminal) note("/help shows the commands.\n");
@@ -313,13 +318,17 @@ class Chat {
       }
       if (done) continue;
       Error error = std::move(done).error();
+      if (error.code() == ErrorCode::kInterrupted && !interrupted()) {
+        note("\n");
+        continue;
+      }
       const bool is_final =
           error.code() == ErrorCode::kInterrupted || error.code() == ErrorCode::kIo;
       if (is_final) return std::unexpected(std::move(error));
       if (!terminal) {
         return std::unexpected(std::move(error).with_context(fmt::format("line {}", number)));
       }
-      note(fmt::format("volta: {}\n", error.message()));
+      note(fmt::format("volta: {}\n", one_line(error.message())));
     }
   }
 
@@ -424,7 +433,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(ChatTemplate chat_template, open_template(options, directory));
-  VOLTA_TRY(auto tokenizer, load_tokenizer(directory, interrupted));
+  VOLTA_TRY(auto tokenizer, load_tokenizer(directory, stopped));
   VOLTA_TRY(auto settings, make_settings(options, globals, directory, *tokenizer));
   JsonValue tools;
   if (!options.tools_file.empty()) {
@@ -436,8 +445,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   }
   VOLTA_TRY(JsonValue::Array messages, first_messages(options));
   const bool once = options.prompt || !options.messages_file.empty();
-  const auto stop = [] { return g_stop.load(std::memory_order_relaxed) || interrupted(); };
-  VOLTA_TRY(const Session session, Session::create(globals, stop));
+  VOLTA_TRY(const Session session, Session::create(globals, stopped));
   VOLTA_TRY(const Transformer model,
             load_adapted_model(directory, options.adapter, session.device(),
                                {.packed = true, .format = format}));

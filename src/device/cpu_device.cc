@@ -116,7 +116,7 @@ class CpuDevice::CpuProgram final : public Program {
 
   Status submit_step(std::size_t step) override {
     const OpCall& call = calls_[step];
-    VOLTA_TRY(device_.check_interrupted(call));
+    VOLTA_TRY(device_.check_stop(call));
     const CpuKernel& kernel = kernels_[step];
     kernel.run(kernel, context_);
     const std::int64_t bad = bad_index_.load(std::memory_order_relaxed);
@@ -169,7 +169,7 @@ cpu::Context CpuDevice::context(std::atomic<std::int64_t>* bad_index) const {
   return context;
 }
 
-Status CpuDevice::check_interrupted(const OpCall& call) const {
+Status CpuDevice::check_stop(const OpCall& call) const {
   if (call.may_stop && interrupted_ && interrupted_()) [[unlikely]] {
     return fail(ErrorCode::kInterrupted, "interrupted");
   }
@@ -177,9 +177,18 @@ Status CpuDevice::check_interrupted(const OpCall& call) const {
 }
 
 Status CpuDevice::run(const OpCall& call) {
-  VOLTA_TRY(check_interrupted(call));
+  VOLTA_TRY(check_stop(call));
   std::atomic<std::int64_t> bad_index = 0;
-  cpu_dispatch(*call.op, {call.inputs, call.outputs, call.workspace}, context(&bad_index));
+  std::atomic<bool> stopped = false;
+  cpu::Context context = this->context(&bad_index);
+  if (call.may_stop && interrupted_) {
+    context.interrupted = &interrupted_;
+    context.stopped = &stopped;
+  }
+  cpu_dispatch(*call.op, {call.inputs, call.outputs, call.workspace}, context);
+  if (stopped.load(std::memory_order_relaxed)) [[unlikely]] {
+    return fail(ErrorCode::kInterrupted, "interrupted");
+  }
   const std::int64_t bad = bad_index.load(std::memory_order_relaxed);
   if (bad != 0) [[unlikely]]
     return fail_bad_index(call, bad - 1);

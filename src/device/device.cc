@@ -42,6 +42,11 @@ Result<std::unique_ptr<Program>> Device::compile(std::span<const OpCall> calls) 
   return std::make_unique<StepwiseProgram>(*this, calls);
 }
 
+Status check_interrupted(const Device& device) {
+  if (!device.interrupted()) return {};
+  return fail(ErrorCode::kInterrupted, "interrupted");
+}
+
 Result<std::vector<Tensor>> Device::evaluate(const Op& op, std::span<const Tensor> inputs) {
   if (writes(op, inputs.size()) != 0) {
     return fail(

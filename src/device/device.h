@@ -48,6 +48,10 @@ class Device : public Backend, public std::enable_shared_from_this<Device> {
   /// reasons of the device, or when an index tensor holds a value out of range; the error names
   /// the op and its label.
   virtual Status run(const OpCall& call) = 0;
+  /// Whether the work on this device is to be given up: what its owner said when it was made (see
+  /// CpuDeviceOptions::interrupted). Long work beside plans asks it between blocks of some
+  /// milliseconds, as check_interrupted() does: loading, rounding and checking weights.
+  virtual bool interrupted() const { return false; }
   /// Waits for everything submitted; returns the first error that was not returned yet.
   virtual Status synchronize() { return {}; }
 
@@ -69,5 +73,8 @@ class Device : public Backend, public std::enable_shared_from_this<Device> {
   /// hands each step to run().
   virtual Result<std::unique_ptr<Program>> compile(std::span<const OpCall> calls);
 };
+
+/// kInterrupted when the work on this device is to be given up.
+Status check_interrupted(const Device& device);
 
 }  // namespace volta

@@ -22,6 +22,7 @@ class DeviceProxy : public Device {
     return inner_->load(std::move(plan), lookup);
   }
   Status run(const OpCall& call) override { return inner_->run(call); }
+  bool interrupted() const override { return inner_->interrupted(); }
   Status synchronize() override { return inner_->synchronize(); }
   bool supports(const Op& op, std::span<const TensorSpec> inputs) const override {
     return inner_->supports(op, inputs);

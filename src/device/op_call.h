@@ -19,8 +19,9 @@ struct OpCall {
   std::span<const View> outputs = {};
   std::span<std::byte> workspace = {};
   std::string_view label = {};
-  /// Whether the run of a plan may be given up before this step: no step before it has changed a
-  /// parameter.
+  /// Whether the work may be given up before this call: of a plan's run, no step before it has
+  /// changed a parameter. Calls that prepare whole weights (Cast, Encode) may be given up in
+  /// between, too, and leave their outputs unfinished.
   bool may_stop = false;
 };
 

@@ -130,11 +130,18 @@ NonFinite count_non_finite_scales(std::span<const std::byte> bytes, const Encodi
 
 Status check_finite(const Transformer& model) {
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(model.device()->info().threads));
+  constexpr std::size_t kPiece = std::size_t{32} << 20;  // Between two questions.
   for (const auto& [name, weight] : model.weights()) {
     VOLTA_TRY(const Tensor host,
               weight.host_accessible() ? Result<Tensor>(weight) : weight.clone_to());
-    VOLTA_TRY(const auto bytes, host.host_bytes());
-    const NonFinite bad = count_non_finite(bytes, host.dtype(), pool);
+    VOLTA_TRY(const std::span<const std::byte> bytes, host.host_bytes());
+    NonFinite bad;
+    for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
+      VOLTA_TRY(check_interrupted(*model.device()));
+      const auto piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
+      bad.add(count_non_finite(piece, host.dtype(), pool),
+              static_cast<std::int64_t>(at) / dtype_size(host.dtype()));
+    }
     if (bad.first < 0) continue;
     return fail(ErrorCode::kNonFinite,
                 fmt::format("tensor '{}' holds {} NaN and {} infinities (volta verify lists all)",

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/arithmetic.h"
+#include "base/temporary.h"
 #include "base/text.h"
 #include "io/adapter.h"
 #include "io/carried_files.h"
@@ -75,7 +76,8 @@ Status lock_folder(RunSetup& setup) {
     if (!reason.empty()) return fail(ErrorCode::kInvalidArgument, std::move(reason));
   }
   VOLTA_TRY(const bool used, holds_run(out));
-  return used ? remove_stale_temporaries(out) : Status();  // Elsewhere, nothing is a run's.
+  if (used) remove_abandoned_temporaries(out);  // Elsewhere, nothing is a run's.
+  return {};
 }
 
 // A checkpoint holds the checksums of what the run read: of other files nothing more is learnt than
@@ -108,7 +110,8 @@ Status replace_folder(RunSetup& setup, const Say& say) {
 
 // Finds the checkpoint to go on from. A folder that no run has used yet is locked, and made, only
 // when everything else is known to work: a start that fails leaves nothing behind.
-Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Say& say) {
+Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Interruption& interrupted,
+                                              const Say& say) {
   const std::string& out = setup.options.out;
   if (path_exists(out)) {
     VOLTA_TRY(create_directories(out));  // Refuses what is no folder.
@@ -125,7 +128,7 @@ Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Say& say) {
     VOLTA_TRY(lock_folder(setup));
   }
   if (!setup.options.resume) return std::nullopt;
-  VOLTA_TRY(auto checkpoint, newest_valid_checkpoint(out));
+  VOLTA_TRY(auto checkpoint, newest_valid_checkpoint(out, interrupted));
   say(LogLevel::kInfo, checkpoint
                            ? fmt::format("resuming from {}", checkpoint->path)
                            : fmt::format("{} has no valid checkpoint: starting at step 0", out));
@@ -417,13 +420,13 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   RunSetup setup;
   setup.options = options;
   setup.options.trainer.seed = options.seed;
-  VOLTA_TRY(const auto checkpoint, open_folder(setup, say));
+  VOLTA_TRY(const auto checkpoint, open_folder(setup, interrupted, say));
   VOLTA_TRY(check_recorded_paths(options, checkpoint));
   // A checkpoint is a model folder. What the options say of a fresh model must agree with it.
   VOLTA_TRY(check_kind(options, checkpoint));
   const bool lora = options.lora.active();
   if ((!checkpoint || lora) && !options.init.empty()) {
-    VOLTA_TRY(setup.options.init, find_model_folder(options.init));
+    VOLTA_TRY(setup.options.init, find_model_folder(options.init, interrupted));
   }
   // An adapter's checkpoint is none: what it belongs to says what the model is.
   const std::string folder = checkpoint && !lora ? checkpoint->path : setup.options.init;
@@ -450,7 +453,7 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   std::optional<TrainerState> saved;
   if (checkpoint) {
     setup.checkpoint = checkpoint->path;
-    VOLTA_TRY(saved, load_trainer_state(*checkpoint));
+    VOLTA_TRY(saved, load_trainer_state(*checkpoint, interrupted));
     VOLTA_TRY(setup.state,
               parse_run_state(saved->run_state, checkpoint->path, setup.state.settings));
   }

@@ -1,8 +1,11 @@
 // volta chat: conversations with a tiny model of random weights and a template of its own.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -480,6 +483,48 @@ TEST_F(ChatTest, CtrlCAtThePromptEnds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   waiting.kill(SIGINT);
   EXPECT_EQ(waiting.wait().exit_code, 130);
+}
+
+// A template that would run until its budget is used up, were it not stopped.
+TEST_F(ChatTest, CtrlCStopsATemplateAndTheConversationGoesOn) {
+  write("model/tokenizer_config.json",
+        Json{{"chat_template",
+              "{% if messages[-1].content == 'slow' %}{% for i in range(1000) %}"
+              "{% for j in range(1000) %}{% for k in range(1000) %}{% endfor %}{% endfor %}"
+              "{% endfor %}{% endif %}{{ messages[-1].content }}"}}
+            .dump());
+  ASSERT_EQ(::mkfifo(dir_.file("pipe").c_str(), 0600), 0);
+  Command running({"chat", "model", "--temperature", "0", "-n", "4", "--output", "json"},
+                  dir_.path(), {}, "pipe");
+  const int pipe = ::open(dir_.file("pipe").c_str(), O_WRONLY);
+  const auto answers = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+      if (entry.path().extension() != ".out") continue;
+      std::ifstream file(entry.path());
+      return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+    }
+    return std::ptrdiff_t{0};
+  };
+  const auto wait_for = [](const auto& condition) {
+    for (int i = 0; i < 30000 && !condition(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  };
+  const auto say = [&](std::string_view line) {
+    EXPECT_EQ(::write(pipe, line.data(), line.size()), static_cast<ssize_t>(line.size()));
+    int unread = 1;
+    wait_for([&] { return ::ioctl(pipe, FIONREAD, &unread) != 0 || unread == 0; });
+  };
+  say("Hello\n");
+  wait_for([&] { return answers() == 1; });
+  say("slow\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  running.kill(SIGINT);
+  say("Hello again\n");
+  ::close(pipe);
+  const CommandResult done = running.wait();
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(std::ranges::count(done.out, '\n'), 2) << done.out;
 }
 
 }  // namespace

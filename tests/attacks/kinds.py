@@ -89,9 +89,9 @@ def any_model_commands(case, folder="in"):
     return (
         command("inspect", folder, trusts=folder),
         command("eval", folder, "--data", seeds.text),
-        command("convert", folder, "out.gguf", writes=("out.gguf",)),
+        command("convert", folder, "out.gguf", writes=("out.gguf",), trusts=folder),
         command("quantize", folder, "--weights", case.rng.choice(("q8", "q4", "bf16")), "--out", "out",
-                result="out", **out),
+                result="out", trusts=folder, **out),
         command("train", "--init", folder, "--data", seeds.text, "--out", "out", "--steps", "1",
                 "--batch", "1", "--context", "8", result="out", **out),
         command("train", "--init", folder, "--data", seeds.text, "--out", "out", "--steps", "1",

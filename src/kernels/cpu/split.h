@@ -40,6 +40,26 @@ inline void split_columns(const Context& context, std::int64_t columns, std::int
   parallel_for(*context.pool, 0, columns, grain, fn);
 }
 
+/// Whether a kernel is to end before its next block, its output unfinished (see Context).
+inline bool stops_here(const Context& context) {
+  if (context.interrupted == nullptr) return false;
+  if (context.stopped->load(std::memory_order_relaxed)) return true;
+  if (!(*context.interrupted)()) return false;
+  context.stopped->store(true, std::memory_order_relaxed);
+  return true;
+}
+
+/// split_elements() in blocks of about a millisecond, each only unless stops_here().
+inline void split_blocks(const Context& context, std::int64_t elements,
+                         FunctionRef<void(std::int64_t, std::int64_t)> fn) {
+  constexpr std::int64_t kBlock = 64 * kElementGrain;
+  split_elements(context, elements, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end && !stops_here(context); i += kBlock) {
+      fn(i, std::min(end, i + kBlock));
+    }
+  });
+}
+
 /// Remembers that element `index` of an index tensor is out of range. The smallest one wins, so
 /// that what is reported does not depend on the threads either.
 inline void report_bad_index(const Context& context, std::int64_t index) {
