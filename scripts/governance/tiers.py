@@ -1,0 +1,76 @@
+"""The tier of a change: what it touches, read from paths and from the changed lines themselves.
+
+docs/governance/tiers.md says what each tier needs; policy.py enforces it.
+"""
+import re
+
+NAMES = {
+    0: "documents and comments",
+    1: "tests, benchmarks, tools, examples",
+    2: "library and command-line code",
+    3: "kernels, memory-unsafe code, file formats, public API and command line",
+    4: "dependencies, CI, governance",
+}
+
+# The first pattern that matches a path gives the tier that the path alone asks for, and why.
+PATHS = [
+    (r"tests/governance/golden/.*", 3, "what users rely on: a help page or a key of JSON"),
+    (r"docs/governance/.*|(tests|scripts)/governance/.*|(SECURITY|CONTRIBUTING|AGENTS)\.md|LICENSE",
+     4, "governance"),
+    (r"\.github/.*|\.ci/.*|Makefile|\.clang-(tidy|format)|scripts/(bootstrap|lint|format|release|sbom"
+     r"|check_.*|allowed_throw_symbols\.txt)", 4, "a gate or what it is made of"),
+    (r"cmake/VoltaDependencies\.cmake", 4, "dependencies"),
+    (r"src/kernels/.*", 3, "a kernel"),
+    (r"src/(device/.*|base/memory[^/]*|tensor/buffer\.[^/]*)", 3, "inside the fence of raw memory"),
+    (r"src/(io/(gguf/.*|safetensors\..*|adapter\..*)|train/checkpoint\..*|tuner/tuning_cache\..*)",
+     3, "a file format"),
+    (r"src/.*\.h", 3, "a public header: every header of src is installed"),
+    (r"apps/volta/options\..*", 3, "the command line"),
+    (r"(src|apps|cmake)/.*|CMakeLists\.txt|CMakePresets\.json", 2, "code of the program"),
+    (r"(tests|bench|scripts|examples)/.*", 1, "tests, benchmarks, tools or examples"),
+    (r".*", 0, "a document"),
+]
+
+# What a changed line of code says: (files, pattern, tier, why).
+CONTENT = [
+    (r"(src|apps)/.*", r"\b_mm\d*_\w+|\b__m(128|256|512)\w*|\breinterpret_cast\b|\basm\b", 3,
+     "an intrinsic or a reinterpret_cast"),
+    (r"(src|apps)/.*", r"\bSAFETY:", 3, "a SAFETY: comment"),
+    (r"src/.*", r"\bk(Format)?Version\b\s*=|\bkFormat\b\s*=|\"format_version\"", 3,
+     "the version of a file format"),
+    (r"apps/.*", r"\badd_(option|flag|subcommand)\w*\s*\(", 3, "an option or a command"),
+    (r".*(CMakeLists\.txt|\.cmake)", r"\b(find_package|pkg_check_modules|FetchContent\w*"
+     r"|ExternalProject\w*)\b", 4, "a dependency"),
+]
+_COMMENT = re.compile(r"\s*(//.*)?")
+
+
+def only_comments(change):
+    """Whether every changed line of a C++ file is blank or a comment that is no promise."""
+    if not re.search(r"\.(h|cc|cu|cuh)$", change.path) or change.created or change.deleted:
+        return False
+    return all(_COMMENT.fullmatch(line.text) and "SAFETY:" not in line.text
+               for line in change.added + change.removed)
+
+
+def tier_of_path(path):
+    return next((tier, why) for pattern, tier, why in PATHS if re.fullmatch(pattern, path))
+
+
+def tier_of_file(change):
+    """(tier, why) of one FileChange."""
+    tier, why = max(tier_of_path(change.path), tier_of_path(change.old_path))
+    if tier < 4 and change.hunks and only_comments(change):
+        tier, why = 0, "comments only"
+    for files, pattern, content_tier, content_why in CONTENT:
+        if content_tier > tier and re.fullmatch(files, change.path):
+            if any(re.search(pattern, line.text) for line in change.added + change.removed
+                   if not _COMMENT.fullmatch(line.text) or "SAFETY:" in line.text):
+                tier, why = content_tier, content_why
+    return tier, why
+
+
+def tier_of(changes):
+    """(tier, [(path, tier, why)]) of a diff; the tier is that of its highest file."""
+    files = [(change.path, *tier_of_file(change)) for change in changes]
+    return max((tier for _, tier, _ in files), default=0), files

@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+"""Each check of scripts/governance sees a bad tree as bad and the same tree, mended, as good."""
+import re
+import runpy
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts" / "governance"))
+import calls  # noqa: E402
+import commands  # noqa: E402
+import documents  # noqa: E402
+import golden  # noqa: E402
+import licences  # noqa: E402
+import links  # noqa: E402
+import markdown  # noqa: E402
+import prd  # noqa: E402
+import secret_scan  # noqa: E402
+import workflows  # noqa: E402
+from tree import Tree, code_of  # noqa: E402
+
+ALL_RULES = runpy.run_path(str(ROOT / "scripts" / "governance" / "check"))["RULES"]
+
+PAGES = {  # Of each command, as golden.help_of() reads them.
+    "": "Global:\n  --seed UINT    seed\n  --threads,--bench-threads INT    threads\n",
+    "bench": "Subcommands:\n  infer    tokens\n",
+    "bench infer": "Options:\n  -n,--runs INT    runs\n",
+}
+
+
+class CommandsWithHelp:
+    """The check of commands with the help pages of a program."""
+
+    @staticmethod
+    def check(tree):
+        return commands.check(tree, PAGES)
+
+
+BOOTSTRAP = "readonly BUILD=(libtbb-dev)\n"
+TABLE = ("| dependency | looked for as | licence | use |\n|---|---|---|---|\n"
+         "| oneTBB | `TBB` `libtbb-dev` | Apache-2.0 | linked: threads |\n")
+LICENCED = {"LICENSE": "MIT License\n", "scripts/bootstrap": BOOTSTRAP,
+            "CMakeLists.txt": "find_package(TBB CONFIG REQUIRED)\n", licences.TABLE: TABLE}
+PRD = ("| # | requirement | state |\n|---|---|---|\n| 1 | works | done |\n| 2 | later | open |\n\n"
+       "| # | tests |\n|---|---|\n| 1 | `tests/a_test.cc` |\n| 2 | none: it is not begun |\n")
+TRACED = {"PRD.md": PRD, "tests/a_test.cc": ""}
+GATE = ('readonly STAGES=(\n  "test 9"\n  "lint 9"\n)\nstage_test() { make test; }\n'
+        "stage_lint() {\n  scripts/lint --changed\n}\n")
+WORKFLOW = ("on:\n  pull_request:\npermissions:\n  contents: read\njobs:\n  a:\n    steps:\n"
+            f"      - uses: actions/checkout@{'0a' * 20} # v7.0.1\n"
+            "      - run: .ci/run test\n      - run: .ci/run lint\n"
+            "      - run: |\n          apt-get update && apt-get install --yes git\n")
+SAME = {".ci/run": GATE,
+        "Makefile": "test:\n\t@ctest\n\nlint:\n\t@scripts/bootstrap ci\n\t@scripts/lint\n", ".github/workflows/ci.yml": WORKFLOW,
+        "docs/testing.md": "| stage | a | b |\n|---|---|---|\n| `test`, `lint` | x | y |\n"}
+RULE_DOCUMENT = "docs/governance/extra.md"
+
+
+def changed(texts, path, old, new):
+    """The same tree with something replaced in one file; the thing must be there."""
+    if old not in texts[path]:
+        raise AssertionError(f"{path} has no {old!r}")
+    return {**texts, path: texts[path].replace(old, new)}
+
+
+def source(code, path="src/nn/a.cc"):
+    return {path: code + "\n"}
+
+
+# (rule, a check, a tree that breaks the rule).
+BAD = [
+    ("calls.process", calls, source("void f() { std::abort(); }")),
+    ("calls.process", calls, source("void f() { exit(1); }")),
+    ("calls.throw", calls, source("int f() { throw 1; }")),
+    ("calls.throw", calls, source("int f() { return result.value(); }")),
+    ("calls.throw", calls, source("int f() { return std::stoi(text); }")),
+    ("calls.regex", calls, source("std::regex pattern(text);")),
+    ("calls.random", calls, source("int f() { return rand(); }")),
+    ("calls.random", calls, source("std::mt19937 generator;")),
+    ("calls.new", calls, source("auto* p = new Thing(1);")),
+    ("calls.new", calls, source("delete thing_;")),
+    ("calls.new", calls, source("void* p = std::malloc(4);")),
+    ("calls.allowed", calls, {calls.ALLOWED: "src/a.cc calls.new A reason.\n", "src/a.cc": "int a;"}),
+    ("calls.allowed", calls, {calls.ALLOWED: "src/a.cc calls.new\n"}),
+    ("fence.cast", calls, source("auto* p = reinterpret_cast<char*>(q);  // SAFETY: none")),
+    ("fence.intrinsic", calls, source("__m256 a = _mm256_set1_ps(0);")),
+    ("fence.mapping", calls, source("void* p = ::mmap(q, 1, 2, 3, 4, 5);")),
+    ("fence.safety", calls, source("auto* p = reinterpret_cast<char*>(q);", "src/device/a.cc")),
+    ("secret.key", secret_scan, {"a.py": "KEY = 'AKIA" + "A1B2C3D4E5F6G7H8" + "'\n"}),
+    ("secret.key", secret_scan, {"a.pem": "-----BEGIN RSA " + "PRIVATE KEY-----\nabc\n"}),
+    ("secret.key", secret_scan, {"a.md": "git clone https://me:" + "hunter22@host.org/x\n"}),
+    ("secret.key", secret_scan, {"a.json": '{"api_' + 'key": "0123456789abcdef0123"}\n'}),
+    ("licences.table", licences, changed(LICENCED, "CMakeLists.txt", "find",
+                                         "find_package(Boost)\nfind")),
+    ("licences.table", licences, changed(LICENCED, "scripts/bootstrap", "dev", "dev libfoo-dev")),
+    ("licences.allowed", licences, changed(LICENCED, licences.TABLE, "Apache-2.0", "GPL-2.0-only")),
+    ("licences.unused", licences, changed(LICENCED, licences.TABLE, "`TBB`", "`TBB` `Old`")),
+    ("licences.header", licences, {**LICENCED, "src/a.cc": "// Copy" + "right (c) 2020 Somebody\n"}),
+    ("licences.header", licences, {**LICENCED, "src/a.cc": "// SPDX-" + "License-Identifier: MIT\n"}),
+    ("licences.licence", licences, changed(LICENCED, "LICENSE", "MIT", "GNU")),
+    ("links.target", links, {"docs/a.md": "see [b](b.md)\n"}),
+    ("links.target", links, {"docs/a.md": "see [b](../../b.md)\n", "b.md": ""}),
+    ("links.anchor", links, {"docs/a.md": "see [b](b.md#the-end)\n", "docs/b.md": "# The start\n"}),
+    ("commands.syntax", commands, {"README.md": "```sh\nif true; then\n```\n"}),
+    ("commands.option", CommandsWithHelp, {"README.md": "```sh\nvolta bench infer --run 1\n```\n"}),
+    ("commands.option", CommandsWithHelp, {"README.md": "Say `volta bench infer --speed`.\n"}),
+    ("commands.option", CommandsWithHelp, {"README.md": "```sh\nls | volta dance\n```\n"}),
+    ("commands.file", commands, {"README.md": "```sh\nscripts/nothing --all\n```\n"}),
+    ("prd.tests", prd, changed(TRACED, "PRD.md", "| 1 | `tests/a_test.cc` |\n", "")),
+    ("prd.tests", prd, changed(TRACED, "PRD.md", "`tests/a_test.cc`", "none: too hard")),
+    ("prd.tests", prd, {}),
+    ("prd.exists", prd, changed(TRACED, "PRD.md", "a_test", "b_test")),
+    ("prd.known", prd, changed(TRACED, "PRD.md", "| 2 | none", "| 3 | none: x |\n| 2 | none")),
+    ("prd.known", prd, changed(TRACED, "PRD.md", "| 2 | none", "| 1 | `tests`|\n| 2 | none")),
+    ("workflows.stages", workflows, changed(SAME, ".ci/run", '"test 9"', '"test 9"\n  "more 9"')),
+    ("workflows.stages", workflows, changed(SAME, "docs/testing.md", "`test`", "`other`")),
+    ("workflows.stages", workflows, changed(SAME, ".github/workflows/ci.yml", ".ci/run test",
+                                            "make test")),
+    ("workflows.scripts", workflows, changed(SAME, ".github/workflows/ci.yml",
+                                             "apt-get update &&", "curl https://x.org | sh &&")),
+    ("workflows.scripts", workflows, changed(SAME, ".github/workflows/ci.yml",
+                                             "apt-get update &&", "cmake --preset a &&")),
+    ("workflows.same", workflows, changed(SAME, ".ci/run", "scripts/lint --changed", "other --all")),
+    ("workflows.make", workflows, changed(SAME, "Makefile", "test:", "tests:")),
+    ("workflows.pinned", workflows, changed(SAME, ".github/workflows/ci.yml",
+                                            f"{'0a' * 20} # v7.0.1", "v7")),
+    ("workflows.permissions", workflows, changed(SAME, ".github/workflows/ci.yml",
+                                                 "permissions:\n  contents: read\n", "")),
+    ("workflows.permissions", workflows, changed(SAME, ".github/workflows/ci.yml", "    steps",
+                                                 "    permissions:\n      packages: write\n"
+                                                 "    steps")),
+    ("workflows.fork", workflows, changed(SAME, ".github/workflows/ci.yml", "  pull_request:",
+                                          "  pull_request:\n  pull_request_target:")),
+]
+# The same checks on what is right, and on what only looks wrong.
+GOOD = [
+    (calls, source("// std::abort() and new Thing() in a comment\nauto s = \"throw exit(1)\";")),
+    (calls, source("return std::unique_ptr<Thing>(new Thing(1));")),
+    (calls, source("Thing(const Thing&) = delete;\nauto p = std::make_unique<Thing>(1);")),
+    (calls, source("auto v = row.at(2); thing.exit(1); const int new_rows = 1'000;")),
+    (calls, source("auto* p = reinterpret_cast<char*>(q);  // SAFETY: q has bytes.",
+                   "src/device/a.cc")),
+    (calls, {calls.ALLOWED: "src/a.cc calls.new A reason.\n", "src/a.cc": "auto* p = new A;\n"}),
+    (secret_scan, {"a.md": "https://example.org/a@b and user@host, password: ask\n"}),
+    (licences, LICENCED),
+    (links, {"docs/a.md": "[b](b.md#the-end-of-it) [c](../c/) [w](https://w.org) `[x](y)`\n",
+             "docs/b.md": "# The `end`, of it\n", "c/d.txt": ""}),
+    (CommandsWithHelp, {"README.md": "```sh\nvolta bench infer -n 4 --seed=1 | head -1  # --no\n"
+                "volta --bench-infer && volta help bench\n```\n`volta bench --threads 2`\n"}),
+    (commands, {"README.md": "```sh\nvolta dance --fast\n```\n"}),
+    (prd, TRACED),
+    (workflows, SAME),
+]
+
+
+# A program with a command "bench infer", whose every answer is the same.
+FAKE = """#!/usr/bin/env python3
+import sys
+words = sys.argv[1:-1]
+if sys.argv[-1] != "--help":
+    print('{"steps": [{"loss": 1.5}]}')
+elif len(words) < 2:
+    print("usage\\n\\nSubcommands:\\n  " + ["bench", "infer"][len(words)] + "   text")
+else:
+    print("usage of " + " ".join(words))
+"""
+
+
+class Checks(unittest.TestCase):
+    def test_every_bad_tree_breaks_its_rule_and_no_other(self):
+        for rule, module, texts in BAD:
+            with self.subTest(rule=rule, texts=texts):
+                self.assertEqual({finding.rule for finding in module.check(Tree(texts))}, {rule})
+
+    def test_good_trees_have_no_findings(self):
+        for module, texts in GOOD:
+            with self.subTest(module=module.__name__, texts=texts):
+                self.assertEqual(list(module.check(Tree(texts))), [])
+
+    def test_every_rule_of_a_tree_has_a_bad_tree(self):
+        seen = {rule for rule, _, _ in BAD}
+        wanted = {rule for rule in ALL_RULES
+                  if not re.match(r"(policy|golden|documents)\.", rule)}
+        self.assertEqual(wanted - seen, set())
+
+    def test_every_kind_of_secret_is_seen(self):
+        letters = "aB3dE5gH1jK2mN4pQ6rS8tU0vW7xY9zA" * 2
+        lines = ["-----BEGIN " + "PRIVATE KEY-----", "AK" + "IA" + "A1B2C3D4E5F6G7H8",
+                 "gh" + "o_" + letters[:36], "github" + "_pat_" + letters[:44],
+                 "glp" + "at-" + letters[:20], "h" + "f_" + letters[:34], "s" + "k-" + letters[:40],
+                 "xo" + "xb-" + letters[:24], "AI" + "za" + letters[:35], "py" + "pi-" + letters[:60],
+                 ".".join(["ey" + "J" + letters[:24]] * 2 + [letters[:24]]),
+                 "https://me:" + "hunter22@example.org"]
+        lines += [f'{name}: "' + letters[:20] + '"' for name in
+                  ("PASSWORD", "passwd", "client_secret", "api_key", "apikey", "access_token")]
+        self.assertEqual(len(lines), len(secret_scan.PATTERNS))
+        for line in lines:
+            with self.subTest(line=line):
+                self.assertEqual(len(list(secret_scan.check(Tree({"a": line + "\n"})))), 1)
+
+    def test_a_finding_names_file_line_and_rule(self):
+        finding = next(iter(calls.check(Tree(source("int a;\nint f() { std::abort(); }")))))
+        self.assertEqual((finding.where, finding.rule), ("src/nn/a.cc:2", "calls.process"))
+
+    def test_code_without_comments_keeps_its_lines(self):
+        text = 'a /* b\nc */ d; // "e\nauto f = R"x(new\n)x"; g(\'"\');\n'
+        self.assertEqual(code_of(text).count("\n"), text.count("\n"))
+        self.assertEqual(code_of(text).split(), ["a", "d;", "auto", "f", "=", ";", "g(", ");"])
+
+
+class Documents(unittest.TestCase):
+    def findings(self, rule, stages="stage_test() { :; }"):
+        tree = Tree({RULE_DOCUMENT: f"# Extra\n\n## Rules\n\n- {rule}\n", ".ci/run": stages + "\n",
+                     "tests/a_test.cc": ""})
+        return [finding.rule for finding in documents.check(tree, ALL_RULES)
+                if finding.where.startswith(RULE_DOCUMENT)]
+
+    def test_a_rule_names_what_enforces_it(self):
+        self.assertEqual(self.findings("Be good. (by review)"), [])
+        self.assertEqual(self.findings("Test. (stage: test; check: links.target, prd.tests)"), [])
+        self.assertEqual(self.findings("Test. (test: tests/a_test.cc)"), [])
+        self.assertEqual(self.findings("Be good."), ["documents.enforced"])
+        self.assertEqual(self.findings("Be good. (somehow)"), ["documents.enforced"])
+
+    def test_what_it_names_exists(self):
+        self.assertEqual(self.findings("A. (stage: dance)"), ["documents.known"])
+        self.assertEqual(self.findings("A. (check: links.nothing)"), ["documents.known"])
+        self.assertEqual(self.findings("A. (test: tests/b_test.cc)"), ["documents.known"])
+
+    def test_a_missing_document_or_heading_is_found(self):
+        findings = [finding for finding in documents.check(Tree({"SECURITY.md": "# Reporting\n"}))
+                    if finding.rule == "documents.present"]
+        where = [finding.where for finding in findings]
+        self.assertIn("docs/governance/tiers.md", where)
+        self.assertEqual([finding.text for finding in findings if finding.where == "SECURITY.md"],
+                         ["the heading 'What is promised' is missing"])
+
+
+class Golden(unittest.TestCase):
+    def test_a_changed_help_page_is_found_in_both_directions(self):
+        page = golden.file_of("bench infer")
+        self.assertEqual(page, "tests/governance/golden/help/volta-bench-infer.txt")
+        found = list(golden.compare({page: "  --runs\n"}, {page: "  --rounds\n"}))
+        self.assertEqual([finding.rule for finding in found], ["golden.help"] * 2)
+        self.assertEqual(list(golden.compare({page: "a\n"}, {page: "a\n"})), [])
+        self.assertEqual(len(list(golden.compare({page: "a\n"}, {}))), 1)
+        self.assertEqual(len(list(golden.compare({}, {page: "a\n"}))), 1)
+
+    def test_a_changed_key_is_found(self):
+        path = golden.FOLDER + "/json.txt"
+        found = list(golden.compare({path: "volta a\n  x number\n"}, {path: "volta a\n  x text\n"}))
+        self.assertEqual([finding.rule for finding in found], ["golden.json"] * 2)
+
+    def test_every_page_and_every_answer_of_a_program_is_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder, "volta")
+            program.write_text(FAKE)
+            program.chmod(0o755)
+            files = golden.files_of(str(program))
+        pages = {path.rsplit("/", 1)[1] for path in files}
+        self.assertEqual(pages, {"volta.txt", "volta-bench.txt", "volta-bench-infer.txt",
+                                 "json.txt"})
+        self.assertIn("usage of bench infer", files[golden.file_of("bench infer")])
+        answers = files[golden.FOLDER + "/json.txt"]
+        self.assertEqual(answers.count("\n  steps[].loss number\n"), len(golden.COMMANDS) - 1)
+        self.assertIn("volta devices\n  steps[].loss\n", answers)
+
+    def test_a_command_that_fails_is_told(self):
+        with self.assertRaisesRegex(RuntimeError, "volta --help: exit code 1"):
+            golden.help_of("/bin/false")
+
+    def test_keys_have_paths_and_types(self):
+        value = {"a": [{"b": 1, "c": None}, {"b": 2.5}], "d": {"MatMul": "x"}, "e": [], "f": {}}
+        self.assertEqual(golden.key_paths(value), {
+            "a[].b number", "a[].c null", "d.OP text", "e[] list", "f object"})
+
+
+class Markdown(unittest.TestCase):
+    def test_links_are_read_outside_of_code_only(self):
+        text = "[a](b.md) ![c](d.svg)\n```\n[e](f.md)\n```\n`[g](h.md)` [`i`](j.md \"title\")\n"
+        self.assertEqual([target for _, target in markdown.links(text)], ["b.md", "d.svg", "j.md"])
+
+    def test_repeated_headings_get_numbers(self):
+        self.assertEqual(markdown.anchors("# A b\n## A b\n"), {"a-b", "a-b-1"})
+
+    def test_a_table_has_rows_without_its_head(self):
+        rows = markdown.tables("| a | b |\n|---|---|\n| c | d \\| e |\n")
+        self.assertEqual(rows, [(3, ["c", "d \\| e"])])
+
+
+if __name__ == "__main__":
+    unittest.main()

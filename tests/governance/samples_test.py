@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Whole changes with the judgement that each must get: tests/governance/samples.
+
+A sample is a text: its tier, the rules that it breaks (none, if it is good), its labels, the text of
+its pull request and its diff. "@@" inside a key is left out when a sample is read, so that no file
+of the tree has a key.
+"""
+import re
+import runpy
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = Path(__file__).resolve().parent / "samples"
+CHECK = ROOT / "scripts" / "governance" / "check"
+sys.path.insert(0, str(CHECK.parent))
+import diff  # noqa: E402
+import policy  # noqa: E402
+import tiers  # noqa: E402
+from tree import Tree  # noqa: E402
+
+
+class Sample:
+    def __init__(self, path):
+        head, body, text = re.split(r"^=== (?:body|diff)\n", path.read_text(), flags=re.MULTILINE)
+        fields = dict(line.split(": ", 1) if ": " in line else (line.rstrip(":"), "")
+                      for line in head.splitlines())
+        self.name, self.tier = path.stem, int(fields["tier"])
+        self.expected = set(fields["expect"].split())
+        self.labels = set(fields["labels"].split())
+        self.body, self.diff = body, re.sub(r"(?<=\w)@@(?=\w)", "", text)
+
+
+def samples():
+    return [Sample(path) for path in sorted(SAMPLES.glob("*.txt"))]
+
+
+class Samples(unittest.TestCase):
+    def setUp(self):
+        self.tree = Tree({"tests/kernels/matmul_test.cc": ""})
+
+    def test_each_gets_its_tier_and_its_judgement(self):
+        for sample in samples():
+            with self.subTest(sample=sample.name):
+                changes = diff.parse(sample.diff)
+                self.assertEqual(tiers.tier_of(changes)[0], sample.tier)
+                found = {finding.rule for finding in
+                         policy.check(self.tree, changes, sample.body, sample.labels)}
+                self.assertEqual(found, sample.expected)
+
+    def test_there_are_enough_of_both_and_names_say_which(self):
+        self.assertGreaterEqual(len([s for s in samples() if not s.expected]), 15)
+        self.assertGreaterEqual(len([s for s in samples() if s.expected]), 15)
+        for sample in samples():
+            self.assertEqual(sample.name.startswith("bad_"), bool(sample.expected), sample.name)
+
+    def test_every_rule_of_a_change_has_a_bad_sample(self):
+        broken = set().union(*(sample.expected for sample in samples()))
+        self.assertEqual(set(policy.RULES) - broken, set())
+
+    def test_all_are_judged_in_time(self):
+        started = time.process_time()
+        self.test_each_gets_its_tier_and_its_judgement()
+        self.assertLess(time.process_time() - started, 10)
+
+
+class TheProgram(unittest.TestCase):
+    def check(self, sample):
+        with tempfile.TemporaryDirectory() as folder:
+            change, body = Path(folder, "change.diff"), Path(folder, "body.md")
+            change.write_text(sample.diff)
+            body.write_text(sample.body)
+            return subprocess.run(
+                [sys.executable, "-B", str(CHECK), "prd", "--diff", str(change), "--body", str(body),
+                 "--labels", ",".join(sample.labels)], capture_output=True, text=True, check=False)
+
+    def test_it_says_what_the_rules_say(self):
+        for name in ("good_kernel", "bad_kernel_without_parity"):
+            sample = Sample(SAMPLES / f"{name}.txt")
+            result = self.check(sample)
+            self.assertEqual(result.returncode, 1 if sample.expected else 0, result.stdout)
+            self.assertIn("this is tier 3", result.stdout)
+            for rule in sample.expected:
+                self.assertIn(f": {rule}: ", result.stdout)
+                self.assertIn(runpy.run_path(str(CHECK))["RULES"][rule], result.stdout)
+
+
+class Diff(unittest.TestCase):
+    def test_lines_hunks_and_names_are_read(self):
+        text = ("diff --git a/a.cc b/b.cc\nsimilarity index 90%\nrename from a.cc\nrename to b.cc\n"
+                "--- a/a.cc\n+++ b/b.cc\n@@ -3,4 +3,4 @@ int f()\n one\n-two\n+2\n three\n--- a\n+++ b\n"
+                "diff --git a/c b/c\nnew file mode 100644\n--- /dev/null\n+++ b/c\n@@ -0,0 +1 @@\n+x\n"
+                "\\ No newline at end of file\n")
+        first, second = diff.parse(text)
+        self.assertEqual((first.old_path, first.path), ("a.cc", "b.cc"))
+        self.assertEqual([len(hunk.added) for hunk in first.hunks], [1, 1])
+        self.assertEqual([line.text for line in first.removed], ["two", "-- a"])
+        self.assertEqual([tuple(line) for line in first.added], [(4, "2"), (6, "++ b")])
+        self.assertTrue(second.created)
+        self.assertEqual([line.text for line in second.added], ["x"])
+
+    def test_a_renamed_kernel_keeps_its_tier(self):
+        change = diff.FileChange("src/nn/a.cc")
+        change.old_path = "src/kernels/a.cc"
+        self.assertEqual(tiers.tier_of([change])[0], 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
