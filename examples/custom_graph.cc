@@ -34,15 +34,14 @@ volta::Status run() {
   const auto lookup = [&](const volta::PlanBinding& binding) {
     return volta::Tensor::zeros(binding.spec, device.device().memory());
   };
-  VOLTA_TRY(auto bound, volta::BoundPlan::bind(std::make_shared<const volta::Plan>(std::move(plan)),
-                                               device.device(), lookup));
+  VOLTA_TRY(auto bound, device.load(std::make_shared<const volta::Plan>(std::move(plan)), lookup));
 
   VOLTA_TRY(volta::Tensor inputs, bound.binding("x"));
   VOLTA_TRY(volta::Tensor targets, bound.binding("y"));
   VOLTA_TRY(inputs.write<float>(std::array{1.0f, 2.0f, 3.0f, 4.0f}));
   VOLTA_TRY(targets.write<float>(std::array{3.0f, 6.0f, 9.0f, 12.0f}));
   for (int step = 0; step < 20; ++step) {
-    VOLTA_TRY(device.execute(bound));
+    VOLTA_TRY(bound.run());
   }
   std::array<float, 1> weight{};
   VOLTA_TRY(const volta::Tensor fitted, bound.binding("w"));

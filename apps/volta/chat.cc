@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
+#include <ctime>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -14,6 +16,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "command.h"
 #include "conversation.h"
@@ -45,6 +48,7 @@ struct Options {
   std::optional<std::string> system, prompt;
   std::string messages_file, tools_file, template_file;
   std::vector<std::string> variables;  // NAME=JSON
+  std::string date;                    // YYYY-MM-DD; empty: today.
   bool render = false;
   bool allow_special = false;
   std::optional<std::int64_t> tokens;   // Else the model's generation_config.json tells.
@@ -73,6 +77,9 @@ void on_interrupt(int) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kLineEnd.data(), kLineEnd.size());
   std::_Exit(exit_code(ErrorCode::kInterrupted));
 }
+
+// Whether to give up what is being computed: the answer, or everything.
+bool stopped() { return g_stop.load(std::memory_order_relaxed) || interrupted(); }
 
 // --- What the command line names -----------------------------------------------------------------
 
@@ -126,9 +133,53 @@ Result<std::pair<std::string, JsonValue>> parse_variable(const std::string& text
   return std::pair(text.substr(0, end), JsonValue(value));
 }
 
+// The time of a template: the beginning of a day in local time.
+Result<std::tm> parse_date(const std::string& text) {
+  const auto number = [&](std::size_t begin, std::size_t digits) {
+    int value = 0;
+    for (const char c : std::string_view(text).substr(begin, digits)) {
+      if (c < '0' || c > '9') return -1;
+      value = 10 * value + (c - '0');
+    }
+    return value;
+  };
+  const bool has_form = text.size() == 10 && text[4] == '-' && text[7] == '-';
+  const int year = has_form ? number(0, 4) : -1;
+  const int month = has_form ? number(5, 2) : -1;
+  const int day = has_form ? number(8, 2) : -1;
+  const std::chrono::year_month_day date{std::chrono::year(year),
+                                         std::chrono::month(static_cast<unsigned>(month)),
+                                         std::chrono::day(static_cast<unsigned>(day))};
+  if (year < 1 || month < 1 || day < 1 || !date.ok()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--date {}: expected a day as YYYY-MM-DD, e.g. 2025-01-31", text));
+  }
+  const std::chrono::sys_days days = date;
+  const std::chrono::sys_days new_year = date.year() / std::chrono::January / 1;
+  std::tm time{};
+  time.tm_year = year - 1900;
+  time.tm_mon = month - 1;
+  time.tm_mday = day;
+  time.tm_wday = static_cast<int>(std::chrono::weekday(days).c_encoding());
+  time.tm_yday = static_cast<int>((days - new_year).count());
+  time.tm_isdst = -1;
+  return time;
+}
+
+// The day given, or the time at which a conversation begins: all its prompts have the same, so that
+// none differs from the one before it in words that nobody has said.
+Result<std::tm> time_of_templates(const Options& options) {
+  if (!options.date.empty()) return parse_date(options.date);
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  return local;
+}
+
 Result<ChatOptions> chat_options(const Options& options, const JsonValue& tools) {
   ChatOptions chat;
-  chat.interrupted = interrupted;
+  VOLTA_TRY(chat.now, time_of_templates(options));
+  chat.interrupted = stopped;
   if (!options.tools_file.empty()) chat.tools = &tools;
   for (const std::string& text : options.variables) {
     VOLTA_TRY(auto variable, parse_variable(text));
@@ -137,12 +188,39 @@ Result<ChatOptions> chat_options(const Options& options, const JsonValue& tools)
   return chat;
 }
 
+bool is_empty(const JsonValue* member) {
+  if (member == nullptr || member->is_null()) return true;
+  const std::string* text = member->if_string();
+  const JsonValue::Array* list = member->if_array();
+  return (text != nullptr && text->empty()) || (list != nullptr && list->empty());
+}
+
+// An answer that says and calls nothing is a gap in a file, and models take it for an example.
+Status check_answers(const JsonValue::Array& messages, const std::string& path) {
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const JsonValue& message = messages[i];
+    if (role_of(message) != "assistant") continue;
+    bool says_something = false;
+    for (const std::string_view key :
+         {"content", "tool_calls", "reasoning_content", "reasoning", "thinking"}) {
+      says_something = says_something || !is_empty(message.find(key));
+    }
+    if (says_something) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: message {} is an assistant's without text and tool calls; give it "
+                            "\"content\" or \"tool_calls\", or leave it out",
+                            path, i + 1));
+  }
+  return {};
+}
+
 // What every conversation begins with, and the messages of --messages and --prompt.
 Result<JsonValue::Array> first_messages(const Options& options) {
   JsonValue::Array messages;
   if (options.system) messages.push_back(make_message("system", *options.system));
   if (!options.messages_file.empty()) {
     VOLTA_TRY(auto more, read_messages(options.messages_file));
+    VOLTA_TRY(check_answers(more, options.messages_file));
     for (JsonValue& message : more) messages.push_back(std::move(message));
   }
   if (options.prompt) messages.push_back(make_message("user", *options.prompt));
@@ -208,7 +286,7 @@ class Chat {
     Status written;
     auto answer = conversation_.ask(std::move(message), [&](std::string_view piece) {
       if (output_ == Output::kText && !piece.empty()) written = print(piece);
-      return written && !g_stop.load(std::memory_order_relaxed) && !interrupted();
+      return written && !stopped();
     });
     g_answering.store(false, std::memory_order_relaxed);
     if (!answer) return std::unexpected(std::move(answer).error());
@@ -220,7 +298,8 @@ class Chat {
   }
 
   /// Lines of standard input, until it ends. On a terminal a bad line is reported and left out;
-  /// elsewhere it ends the conversation.
+  /// elsewhere it ends the conversation. An answer that was stopped before its first token, while
+  /// its prompt was made, is no error.
   Status run() {
     const bool terminal = ::isatty(STDIN_FILENO) == 1;
     if (terminal) note("/help shows the commands.\n");
@@ -239,13 +318,17 @@ class Chat {
       }
       if (done) continue;
       Error error = std::move(done).error();
+      if (error.code() == ErrorCode::kInterrupted && !interrupted()) {
+        note("\n");
+        continue;
+      }
       const bool is_final =
           error.code() == ErrorCode::kInterrupted || error.code() == ErrorCode::kIo;
       if (is_final) return std::unexpected(std::move(error));
       if (!terminal) {
         return std::unexpected(std::move(error).with_context(fmt::format("line {}", number)));
       }
-      note(fmt::format("volta: {}\n", error.message()));
+      note(fmt::format("volta: {}\n", one_line(error.message())));
     }
   }
 
@@ -350,7 +433,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(ChatTemplate chat_template, open_template(options, directory));
-  VOLTA_TRY(auto tokenizer, load_tokenizer(directory, interrupted));
+  VOLTA_TRY(auto tokenizer, load_tokenizer(directory, stopped));
   VOLTA_TRY(auto settings, make_settings(options, globals, directory, *tokenizer));
   JsonValue tools;
   if (!options.tools_file.empty()) {
@@ -362,8 +445,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   }
   VOLTA_TRY(JsonValue::Array messages, first_messages(options));
   const bool once = options.prompt || !options.messages_file.empty();
-  const auto stop = [] { return g_stop.load(std::memory_order_relaxed) || interrupted(); };
-  VOLTA_TRY(const Session session, Session::create(globals, stop));
+  VOLTA_TRY(const Session session, Session::create(globals, stopped));
   VOLTA_TRY(const Transformer model,
             load_adapted_model(directory, options.adapter, session.device(),
                                {.packed = true, .format = format}));
@@ -423,6 +505,8 @@ void add_chat(Command& app, Globals& globals, Action& action) {
                    "NAME=VALUE for the template, e.g. enable_thinking=false; may be repeated")
       ->allow_extra_args(false)
       ->take_all();
+  command->add_option("--date", options->date,
+                      "YYYY-MM-DD: the day for templates that write today's date");
   command->add_flag("--allow-special", options->allow_special,
                     "special tokens in messages (\"<|im_end|>\") act as such; else they are text");
   Option* render =

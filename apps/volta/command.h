@@ -30,7 +30,7 @@ enum class Output : std::uint8_t { kText, kJson, kJsonLines, kCsv, kDot };
 
 /// Options that every subcommand takes.
 struct Globals {
-  std::string device;  ///< "cpu", "cuda", "auto"; empty: VOLTA_DEVICE.
+  std::string device;  ///< "cpu", "cuda", "cuda:1", "auto"; empty: VOLTA_DEVICE.
   int threads = 0;     ///< 0: VOLTA_NUM_THREADS, or the CPUs this process may use.
   std::string dtype = "f32";
   std::string weights = "stored";

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "base/arithmetic.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -107,7 +108,7 @@ Result<Evaluated> evaluate_file(const std::string& path, const Options& options,
   const std::int64_t targets = std::ssize(text.tokens) - 1;
   const std::int64_t time = std::min(windows.context, targets);
   const std::int64_t stride = std::min(windows.stride, time);
-  const std::int64_t count = 1 + (targets - time + stride - 1) / stride;
+  const std::int64_t count = 1 + ceil_div(targets - time, stride);
   VOLTA_TRY(Evaluator evaluator,
             Evaluator::create(model, std::min(windows.batch, count), time, dtype));
   Progress progress(path);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/version.h"
 #include "command.h"
@@ -53,7 +54,8 @@ constexpr const char* kGlobalsFooter =
     "--force, --raw (see volta --help)";
 
 void add_globals(Command& app, Globals& globals) {
-  app.add_option("--device", globals.device, "cpu, cuda or auto (default: VOLTA_DEVICE, or auto)")
+  app.add_option("--device", globals.device,
+                 "cpu, cuda, cuda:N or auto (default: VOLTA_DEVICE, or auto)")
       ->group("Global");
   app.add_option("-t,--threads,--bench-threads", globals.threads,
                  "CPU threads (default: VOLTA_NUM_THREADS, or the CPUs this process may use)")
@@ -85,7 +87,7 @@ int finish(const Status& done) {
     std::signal(SIGPIPE, SIG_DFL);
     std::raise(SIGPIPE);
   }
-  note(fmt::format("volta: {}\n", done.error().message()));
+  note(fmt::format("volta: {}\n", one_line(done.error().message())));
   return exit_code(done.error().code());
 }
 
@@ -116,15 +118,17 @@ int run(int argc, char** argv) {
   add_tokenizer(app, globals, action);
   const auto answer = parser.parse(expand_aliases(argc, argv), kGlobalsFooter);
   if (!answer) {
-    note(fmt::format("volta: {}\nRun with --help for what there is.\n", answer.error().message()));
+    note(fmt::format("volta: {}\nRun with --help for what there is.\n",
+                     one_line(answer.error().message())));
     return kUsage;
   }
   if (!answer->empty()) return finish(print(*answer));
   globals.given = parser.given();
   if (globals.has("--force") && globals.profile.empty()) {
     note(
-        "volta: --force has no effect here: it goes with --profile, and, behind the command's "
-        "name, with commands that write files\n");
+        "volta: --force has no effect here: drop it. It goes with --profile and, behind the "
+        "command's name, with train, convert, logits, tokenizer train and tune export; quantize "
+        "and merge write to a new or empty folder only\n");
     return kUsage;
   }
   if (globals.raw) write_raw_output();

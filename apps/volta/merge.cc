@@ -47,7 +47,7 @@ Status merge(const Globals& globals, const Options& options) {
   }
   // Under another name until it is whole.
   VOLTA_TRY(NewFolder folder, NewFolder::create(out));
-  VOLTA_TRY(save_model(folder.path(), model, nullptr));
+  VOLTA_TRY(save_model(folder.path(), model, nullptr, interrupted));
   VOLTA_TRY(write_carried_files(folder.path(), carried));
   VOLTA_TRY(folder.publish());
   VOLTA_TRY(session.finish(out));

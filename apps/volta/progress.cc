@@ -74,7 +74,7 @@ void Progress::message(LogLevel level, std::string_view text) {
     if (line_.has_color()) note_raw("\033[0m");
     note(": ");
   }
-  note(fmt::format("{}\n", text));
+  note(fmt::format("{}\n", one_line(text)));
 }
 
 void Progress::finish() { line_.keep(); }

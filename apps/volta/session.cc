@@ -194,11 +194,11 @@ Result<Session> Session::create(const Globals& globals, const std::function<bool
   DeviceOptions options;
   options.threads = globals.threads;
   options.interrupted = stop;
-  if (globals.device.empty()) {
-    VOLTA_TRY(options.kind, DeviceKind::detect());
-  } else {
-    VOLTA_TRY(options.kind, DeviceKind::parse(globals.device, "--device"));
-  }
+  VOLTA_TRY(const DeviceChoice choice, globals.device.empty()
+                                           ? DeviceChoice::detect()
+                                           : DeviceChoice::parse(globals.device, "--device"));
+  options.kind = choice.kind;
+  options.index = choice.index;
   Session session;
   VOLTA_TRY(const DeviceHandle handle, DeviceHandle::create(options));
   session.device_ = handle.shared();
@@ -307,7 +307,7 @@ std::string whole_path(const std::string& path) {
 Result<std::string> find_model(const std::string& path) {
   if (is_gguf_path(path)) return path;
   VOLTA_TRY(const std::string place, find_model_path(path));
-  return find_model_folder(place);
+  return find_model_folder(place, interrupted);
 }
 
 Status refuse_gguf(const std::string& path) {
@@ -332,7 +332,7 @@ Result<Transformer> load_adapted_model(const std::string& directory, const Adapt
     return fail(ErrorCode::kInvalidArgument, "--any-base goes with --adapter");
   }
   VOLTA_TRY(Transformer model, load_model(directory, device));
-  VOLTA_TRY(const std::string folder, find_adapter_folder(adapter.folder));
+  VOLTA_TRY(const std::string folder, find_adapter_folder(adapter.folder, interrupted));
   if (!adapter.any_base) VOLTA_TRY(check_adapter_base(folder, model, whole_path(directory)));
   VOLTA_TRY(const Adapter loaded, load_adapter(folder, model.config()));
   VOLTA_TRY(apply_adapter(model, loaded));

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "base/log.h"
 #include "command.h"
 
 namespace volta::cli {
@@ -25,7 +26,7 @@ void StatusLine::show(std::string_view text, std::string_view bar) {
   if (color_ && !bar.empty()) note_raw("\033[36m");
   note(bar);
   if (color_ && !bar.empty()) note_raw("\033[0m");
-  note(text);
+  note(one_line(text));
   drawn_ = true;
 }
 

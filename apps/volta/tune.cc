@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "command.h"
 #include "device/cpu_device.h"
 #include "device/device_kind.h"
@@ -226,7 +227,7 @@ Status tune_matmul(const Globals& globals, const Options& options) {
     auto tuned = tune_shape(shape, name, device->simd(), options);
     const bool last = number == shapes.size() && report.shapes.empty();
     if (!tuned && !last && concerns_shape(tuned.error())) {
-      note(fmt::format("{}: left out: {}\n", name, tuned.error().message()));
+      note(fmt::format("{}: left out: {}\n", name, one_line(tuned.error().message())));
       continue;
     }
     if (!tuned && shapes.size() > 1) {

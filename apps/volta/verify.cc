@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/parallel.h"
 #include "base/text.h"
 #include "command.h"
@@ -38,6 +39,7 @@ Result<std::vector<std::string>> folders_of(const std::string& path) {
   std::vector<std::string> folders;
   if (is_gguf_path(path) || path_exists(join_path(path, "config.json"))) folders.push_back(path);
   if (is_gguf_path(path)) return folders;
+  if (!is_directory(path)) return std::vector{path};  // check_model() says what is wrong.
   VOLTA_TRY(const auto places, list_checkpoints(path));
   for (const CheckpointPlace& place : places) folders.push_back(place.path);
   if (folders.empty()) folders.push_back(path);  // A model without a config, most likely.
@@ -58,7 +60,7 @@ class ReadingProgress {
       if (line_.on_terminal()) {
         line_.show(text);
       } else {
-        note(text + "\n");
+        note(one_line(text) + "\n");
       }
       shown_at_ = now;
     }
@@ -119,8 +121,10 @@ std::string to_text(const std::vector<Verified>& folders) {
   std::string text;
   for (const Verified& folder : folders) {
     const ModelCheck& check = folder.check;
-    for (const Finding& finding : check.findings) text += line(folder.path, finding) + "\n";
-    text += fmt::format("{}: {}: {} tensors, {} in {}, {}, {}{}\n", folder.path,
+    for (const Finding& finding : check.findings) {
+      text += one_line(line(folder.path, finding)) + "\n";  // It may hold names from the files.
+    }
+    text += fmt::format("{}: {}: {} tensors, {} in {}, {}, {}{}\n", one_line(folder.path),
                         check.findings.empty() ? "good" : count(check.findings.size(), "finding"),
                         check.tensors, format_bytes(check.bytes),
                         count(check.weight_files.size(), "file"),

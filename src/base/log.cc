@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "base/text.h"
@@ -27,8 +28,7 @@ Sink& sink() {
 
 void write_to_stderr(LogLevel level, std::string_view message) {
   if (level < LogLevel::kWarning) return;
-  const std::string line =
-      fmt::format("volta: {}: {}\n", log_level_name(level), escape_controls(message));
+  const std::string line = fmt::format("volta: {}: {}\n", log_level_name(level), one_line(message));
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
@@ -46,6 +46,27 @@ std::string_view log_level_name(LogLevel level) {
       return "error";
   }
   return "unknown";
+}
+
+std::string one_line(std::string_view text) {
+  const std::string escaped = escape_controls(text);
+  std::string line;
+  line.reserve(escaped.size());
+  for (std::string_view rest = escaped; !rest.empty();) {
+    const std::string_view end = rest.substr(0, 3);
+    const bool unicode_end = end == "\u2028" || end == "\u2029";
+    if (unicode_end) {
+      line += end == "\u2028" ? "\\u2028" : "\\u2029";
+    } else if (rest.front() == '\n') {
+      line += "\\n";
+    } else if (rest.front() == '\t') {
+      line += "\\t";
+    } else {
+      line += rest.front();
+    }
+    rest.remove_prefix(unicode_end ? end.size() : 1);
+  }
+  return line;
 }
 
 void set_log_callback(LogCallback callback) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/arithmetic.h"
 #include "base/cpu.h"
 
 namespace volta {
@@ -55,8 +56,8 @@ Result<AlignedBytes> try_allocate(int64_t bytes, int64_t alignment) {
     alignment = kHugePageBytes;
   }
   // SAFETY: aligned_alloc wants a size that is a multiple of the alignment; `bytes` is bounded by
-  // the machine's memory here or by the threshold, so the rounding cannot overflow.
-  const int64_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  // the machine's memory here or by the threshold, so there is such a multiple.
+  const int64_t rounded = round_up(bytes, alignment);
   void* data = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(rounded));
   if (data == nullptr) return out_of_memory(bytes);
   // Advice only: a kernel without transparent huge pages says no, and nothing is lost.

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/arithmetic.h"
 #include "base/descriptor.h"
 #include "base/memory.h"
 #include "base/system_error.h"
@@ -44,7 +45,7 @@ int enter(std::byte* begin, std::uintptr_t bytes) {
     if (slot.taken.exchange(true)) continue;
     const std::uintptr_t page = page_bytes();
     slot.faulted = false;
-    slot.bytes = (bytes + page - 1) / page * page;
+    slot.bytes = round_up(bytes, page);
     slot.begin = begin;
     return static_cast<int>(place);
   }
@@ -142,7 +143,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
 
 void MappedFile::release(int64_t offset, int64_t length) const {
   const int64_t page = static_cast<int64_t>(page_bytes());
-  const int64_t begin = (offset + page - 1) / page * page;
+  const int64_t begin = round_up(offset, page);
   const int64_t end = (offset + length) / page * page;
   if (begin >= end) return;
   // SAFETY: whole pages of our own private mapping of a file, which nobody has written to, so that

@@ -92,6 +92,12 @@ void remove_abandoned_temporaries(const std::string& directory, std::string_view
   }
 }
 
+std::string retired_path(const std::string& target) {
+  std::string path = temporary_path(target);
+  for (int tries = 1; tries < kTries && path_exists(path); ++tries) path = temporary_path(target);
+  return path;
+}
+
 Result<TemporaryFile> create_temporary_file(const std::string& target) {
   VOLTA_TRY(check_replaceable(target));
   remove_abandoned_temporaries(parent_path(target), file_name(target));

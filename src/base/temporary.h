@@ -25,6 +25,10 @@ bool is_temporary_name(std::string_view name);
 /// removed, stay. Quiet: they harm nobody.
 void remove_abandoned_temporaries(const std::string& directory, std::string_view target = {});
 
+/// A free name of a temporary beside `target`, for what makes room and is removed at once: when the
+/// program is killed in between, what has the name counts as abandoned.
+std::string retired_path(const std::string& target);
+
 /// A new file, open for writing, that waits to become `target`. Whoever makes one renames or
 /// removes it.
 struct TemporaryFile {

@@ -1,4 +1,4 @@
-// CheckingDevice: finds the first op whose result is not finite.
+// FiniteCheck and CheckingDevice: find the first op whose result is not finite.
 #include "device/checking_device.h"
 
 #include <fmt/format.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/memory.h"
 #include "ops/rules.h"
@@ -74,17 +75,8 @@ Result<std::string> blame_input(MemoryOwner& memory, const OpCall& call, std::ui
 
 }  // namespace
 
-Result<std::shared_ptr<CheckingDevice>> CheckingDevice::create(std::shared_ptr<Device> device) {
-  if (device == nullptr) {
-    return fail(ErrorCode::kInvalidArgument, "a checking device needs a device to wrap, not null");
-  }
-  return std::shared_ptr<CheckingDevice>(new CheckingDevice(std::move(device)));
-}
-
-Status CheckingDevice::run(const OpCall& call) {
-  VOLTA_TRY(inner_->run(call));
-  VOLTA_TRY(inner_->synchronize());
-  MemoryOwner& memory = *inner_->memory();
+Status FiniteCheck::step_ends(std::size_t /*step*/, const OpCall& call) {
+  MemoryOwner& memory = *memory_;
   const std::uint32_t written = writes(*call.op, call.inputs.size());
   const auto check = [&](const View& view, std::string_view role, std::size_t i) -> Status {
     VOLTA_TRY(const auto bad, first_non_finite(memory, view));
@@ -102,6 +94,29 @@ Status CheckingDevice::run(const OpCall& call) {
     if (writes_input(written, i)) VOLTA_TRY(check(call.inputs[i], "written input", i));
   }
   return {};
+}
+
+Result<std::shared_ptr<CheckingDevice>> CheckingDevice::create(std::shared_ptr<Device> device) {
+  if (device == nullptr) {
+    return fail(ErrorCode::kInvalidArgument, "a checking device needs a device to wrap, not null");
+  }
+  return std::shared_ptr<CheckingDevice>(new CheckingDevice(std::move(device)));
+}
+
+CheckingDevice::CheckingDevice(std::shared_ptr<Device> device)
+    : DeviceProxy(std::move(device)), check_(std::make_shared<FiniteCheck>(memory())) {}
+
+Result<Executable> CheckingDevice::load(std::shared_ptr<const Plan> plan,
+                                        const TensorLookup& lookup) {
+  VOLTA_TRY(Executable executable, inner()->load(std::move(plan), lookup));
+  executable.add_listener(check_);
+  return executable;
+}
+
+Status CheckingDevice::run(const OpCall& call) {
+  VOLTA_TRY(inner()->run(call));
+  VOLTA_TRY(inner()->synchronize());
+  return check_->step_ends(0, call);
 }
 
 }  // namespace volta

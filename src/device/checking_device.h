@@ -1,56 +1,45 @@
-// CheckingDevice: looks for NaN and infinity in everything an op wrote, to find the first op that
-// made one. Slow (it reads every result); the trainer runs a bad step once more under it.
+// Looks for NaN and infinity in everything an op wrote, to find the first op that made one. Slow
+// (it reads every result); the trainer runs a bad step once more with the check listening.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <memory>
-#include <span>
-#include <string>
-#include <vector>
+#include <utility>
 
 #include "base/result.h"
 #include "device/device.h"
+#include "device/device_proxy.h"
+#include "device/op_call.h"
+#include "tensor/buffer.h"
 
 namespace volta {
 
-/// A device that wraps another. After each op its float outputs, and the inputs it writes, must be
-/// finite: kNonFinite otherwise, naming the op, its label, the tensor's shape, the first bad
-/// element, and an input that was bad before.
-class CheckingDevice final : public Device {
+/// Listens to executables of one device. After each step its float outputs, and the inputs it
+/// writes, must be finite: kNonFinite otherwise, naming the op, its label, the tensor's shape, the
+/// first bad element, and an input that was bad before. It keeps no state of a run.
+class FiniteCheck final : public StepListener {
+ public:
+  /// `memory` is that of the executables' device.
+  explicit FiniteCheck(std::shared_ptr<MemoryOwner> memory) : memory_(std::move(memory)) {}
+  Status step_ends(std::size_t step, const OpCall& call) override;
+
+ private:
+  std::shared_ptr<MemoryOwner> memory_;
+};
+
+/// A device that wraps another and checks so what it loads, and every single op.
+class CheckingDevice final : public DeviceProxy {
  public:
   /// kInvalidArgument for a null device.
   static Result<std::shared_ptr<CheckingDevice>> create(std::shared_ptr<Device> device);
 
+  Result<Executable> load(std::shared_ptr<const Plan> plan, const TensorLookup& lookup) override;
   Status run(const OpCall& call) override;
 
-  DeviceInfo info() const override { return inner_->info(); }
-  const std::shared_ptr<const DeviceIdentity>& identity() const override {
-    return inner_->identity();
-  }
-  const std::shared_ptr<MemoryOwner>& memory() const override { return inner_->memory(); }
-  Status synchronize() override { return inner_->synchronize(); }
-  bool supports(const Op& op, std::span<const TensorSpec> inputs) const override {
-    return inner_->supports(op, inputs);
-  }
-  std::int64_t workspace_bytes(const Op& op, std::span<const TensorSpec> inputs,
-                               std::span<const TensorSpec> outputs) const override {
-    return inner_->workspace_bytes(op, inputs, outputs);
-  }
-  std::string kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const override {
-    return inner_->kernel_parameters(op, inputs);
-  }
-  Encoding preferred_encoding(const Op& op, std::size_t input,
-                              const TensorSpec& spec) const override {
-    return inner_->preferred_encoding(op, input, spec);
-  }
-  Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) override {
-    return inner_->evaluate(op, inputs);
-  }
-
  private:
-  explicit CheckingDevice(std::shared_ptr<Device> device) : inner_(std::move(device)) {}
+  explicit CheckingDevice(std::shared_ptr<Device> device);
 
-  std::shared_ptr<Device> inner_;
+  std::shared_ptr<FiniteCheck> check_;
 };
 
 }  // namespace volta

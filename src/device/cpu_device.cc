@@ -1,4 +1,4 @@
-// CpuDevice: options, the choice of instruction set, and one op at a time.
+// CpuDevice: options, the choice of instruction set, loaded plans, and single ops.
 #include "device/cpu_device.h"
 
 #include <fmt/format.h>
@@ -99,6 +99,41 @@ std::unexpected<Error> fail_bad_index(const OpCall& call, std::int64_t element) 
 
 }  // namespace
 
+// The calls of a plan with their kernels, and the context in which they run.
+class CpuDevice::CpuProgram final : public Program {
+ public:
+  CpuProgram(const CpuDevice& device, std::span<const OpCall> calls)
+      : Program(calls.size()),
+        device_(device),
+        calls_(calls),
+        context_(device.context(&bad_index_)) {
+    kernels_.reserve(calls.size());
+    for (const OpCall& call : calls) {
+      kernels_.push_back(
+          cpu_prepare(*call.op, {call.inputs, call.outputs, call.workspace}, context_));
+    }
+  }
+
+  Status submit_step(std::size_t step) override {
+    const OpCall& call = calls_[step];
+    VOLTA_TRY(device_.check_stop(call));
+    const CpuKernel& kernel = kernels_[step];
+    kernel.run(kernel, context_);
+    const std::int64_t bad = bad_index_.load(std::memory_order_relaxed);
+    if (bad == 0) [[likely]]
+      return {};
+    bad_index_.store(0, std::memory_order_relaxed);
+    return fail_bad_index(call, bad - 1);
+  }
+
+ private:
+  const CpuDevice& device_;
+  std::span<const OpCall> calls_;
+  std::atomic<std::int64_t> bad_index_ = 0;
+  cpu::Context context_;
+  std::vector<CpuKernel> kernels_;
+};
+
 Result<std::shared_ptr<CpuDevice>> CpuDevice::create(const CpuDeviceOptions& options) {
   VOLTA_TRY(const cpu::Simd simd, choose_simd(options.simd));
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(options.threads));
@@ -134,16 +169,34 @@ cpu::Context CpuDevice::context(std::atomic<std::int64_t>* bad_index) const {
   return context;
 }
 
-Status CpuDevice::run(const OpCall& call) {
+Status CpuDevice::check_stop(const OpCall& call) const {
   if (call.may_stop && interrupted_ && interrupted_()) [[unlikely]] {
     return fail(ErrorCode::kInterrupted, "interrupted");
   }
+  return {};
+}
+
+Status CpuDevice::run(const OpCall& call) {
+  VOLTA_TRY(check_stop(call));
   std::atomic<std::int64_t> bad_index = 0;
-  cpu_dispatch(*call.op, {call.inputs, call.outputs, call.workspace}, context(&bad_index));
+  std::atomic<bool> stopped = false;
+  cpu::Context context = this->context(&bad_index);
+  if (call.may_stop && interrupted_) {
+    context.interrupted = &interrupted_;
+    context.stopped = &stopped;
+  }
+  cpu_dispatch(*call.op, {call.inputs, call.outputs, call.workspace}, context);
+  if (stopped.load(std::memory_order_relaxed)) [[unlikely]] {
+    return fail(ErrorCode::kInterrupted, "interrupted");
+  }
   const std::int64_t bad = bad_index.load(std::memory_order_relaxed);
   if (bad != 0) [[unlikely]]
     return fail_bad_index(call, bad - 1);
   return {};
+}
+
+Result<std::unique_ptr<Program>> CpuDevice::compile(std::span<const OpCall> calls) {
+  return std::make_unique<CpuProgram>(*this, calls);
 }
 
 bool CpuDevice::supports(const Op& op, std::span<const TensorSpec> inputs) const {

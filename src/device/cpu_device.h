@@ -26,9 +26,10 @@ struct CpuDeviceOptions {
   /// for all. Empty: what `volta tune` found for this CPU (tuner/tuning_cache.h), unless
   /// VOLTA_TUNING is off. Results are the same, bit for bit.
   std::optional<std::shared_ptr<const cpu::MatMulTuning>> tuning = {};
-  /// Asked before each step of a plan that may be given up there (OpCall::may_stop) whether to stop
-  /// with kInterrupted; must be quick, allocate nothing and be safe to call from any thread that
-  /// runs plans. Empty: never.
+  /// Asked whether to stop with kInterrupted: before each step of a plan that may be given up there
+  /// (OpCall::may_stop), and between blocks of long work (Device::interrupted()). Must be quick,
+  /// allocate nothing and be safe to call from any thread, this device's own among them. Empty:
+  /// never.
   std::function<bool()> interrupted = {};
 };
 
@@ -46,6 +47,7 @@ class CpuDevice final : public Device {
   /// kInvalidArgument, naming op, label and element, when an index tensor holds a value out of
   /// range; the outputs are defined even then.
   Status run(const OpCall& call) override;
+  bool interrupted() const override { return interrupted_ && interrupted_(); }
   bool supports(const Op& op, std::span<const TensorSpec> inputs) const override;
   std::int64_t workspace_bytes(const Op& op, std::span<const TensorSpec> inputs,
                                std::span<const TensorSpec> outputs) const override;
@@ -61,10 +63,15 @@ class CpuDevice final : public Device {
   /// What its matrix products were tuned to; null: nothing.
   const std::shared_ptr<const cpu::MatMulTuning>& tuning() const { return tuning_; }
 
+ protected:
+  Result<std::unique_ptr<Program>> compile(std::span<const OpCall> calls) override;
+
  private:
+  class CpuProgram;
   CpuDevice(ThreadPool pool, cpu::Simd simd, std::shared_ptr<const cpu::MatMulTuning> tuning,
             std::function<bool()> interrupted);
   cpu::Context context(std::atomic<std::int64_t>* bad_index) const;
+  Status check_stop(const OpCall& call) const;
 
   mutable ThreadPool pool_;
   cpu::Simd simd_;

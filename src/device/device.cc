@@ -1,29 +1,50 @@
-// What every device does alike: run a plan step by step, and evaluate one op for a pass.
+// What every device does alike: load a plan, and evaluate one op for a pass.
 #include "device/device.h"
 
 #include <fmt/format.h>
+
+#include <cstddef>
+#include <utility>
 
 #include "device/tensor_ops.h"
 #include "ops/rules.h"
 
 namespace volta {
 
+namespace {
+
+// For devices that keep nothing of a plan.
+class StepwiseProgram final : public Program {
+ public:
+  StepwiseProgram(Device& device, std::span<const OpCall> calls)
+      : Program(calls.size()), device_(device), calls_(calls) {}
+  Status submit_step(std::size_t step) override { return device_.run(calls_[step]); }
+
+ private:
+  Device& device_;
+  std::span<const OpCall> calls_;
+};
+
+}  // namespace
+
 std::string describe(const OpCall& call) {
   if (call.label.empty()) return to_string(*call.op);
   return fmt::format("{} '{}'", to_string(*call.op), call.label);
 }
 
-Status Device::execute(BoundPlan& plan) {
-  VOLTA_TRY(plan.check_device(*this));
-  const std::span<const OpCall> calls = plan.calls();
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    Status status = run(calls[i]);
-    if (!status) [[unlikely]] {
-      return std::unexpected(std::move(status).error().with_context(
-          fmt::format("step {} of {}", i + 1, calls.size())));
-    }
-  }
-  return {};
+Result<Executable> Device::load(std::shared_ptr<const Plan> plan, const TensorLookup& lookup) {
+  VOLTA_TRY(Executable executable, Executable::bind(std::move(plan), *this, lookup));
+  VOLTA_TRY(executable.program_, compile(executable.calls_));
+  return executable;
+}
+
+Result<std::unique_ptr<Program>> Device::compile(std::span<const OpCall> calls) {
+  return std::make_unique<StepwiseProgram>(*this, calls);
+}
+
+Status check_interrupted(const Device& device) {
+  if (!device.interrupted()) return {};
+  return fail(ErrorCode::kInterrupted, "interrupted");
 }
 
 Result<std::vector<Tensor>> Device::evaluate(const Op& op, std::span<const Tensor> inputs) {

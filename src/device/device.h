@@ -1,38 +1,21 @@
-// Device: what runs ops. It owns memory, says what it supports, runs one op or a whole plan.
+// Device: what runs ops. It owns memory, says what it supports, loads plans and runs single ops.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "device/executable.h"
+#include "device/op_call.h"
 #include "graph/backend.h"
 #include "graph/plan.h"
 #include "ops/op.h"
 #include "tensor/tensor.h"
-#include "tensor/view.h"
 
 namespace volta {
-
-/// One op with the addresses of everything it touches, all in the device's memory.
-struct OpCall {
-  const Op* op = nullptr;
-  std::span<const View> inputs = {};
-  std::span<const View> outputs = {};
-  std::span<std::byte> workspace = {};
-  std::string_view label = {};
-  /// Whether the run of a plan may be given up before this step: no step before it has changed a
-  /// parameter.
-  bool may_stop = false;
-};
-
-/// "MatMul{transpose_b} 'h.0.attn'": how errors name a call.
-std::string describe(const OpCall& call);
 
 struct DeviceInfo {
   std::string id;                 ///< "cpu", "cuda:0"; equal ids mean the same device.
@@ -42,32 +25,34 @@ struct DeviceInfo {
   std::int64_t memory_bytes = 0;  ///< That this process may fill: a container's limit counts.
 };
 
-class BoundPlan;
-
-/// Nothing but an address of its own; who keeps it can tell a device from its successors.
-struct DeviceIdentity {};
-
-/// Abstract device. Proxies (profiling, checking) wrap another one and forward.
-/// One device may be used from several threads as long as each runs its own BoundPlan.
-class Device : public Backend {
+/// Abstract device. Proxies (device_proxy.h) wrap another one and forward. One device may be used
+/// from several threads as long as each runs its own executables.
+///
+/// What a thread submits to a device (runs, single ops, copies from the host) takes effect in the
+/// order of submission; copies to the host (Tensor::read) and synchronize() wait for all of it, and
+/// return the first error that it gave. Only then may the host touch what it wrote by address.
+class Device : public Backend, public std::enable_shared_from_this<Device> {
  public:
   virtual DeviceInfo info() const = 0;
-  /// The same object for the same device, also when proxies wrap it, and for no other one ever: a
-  /// plan is bound for one device's kernels and threads.
-  virtual const std::shared_ptr<const DeviceIdentity>& identity() const { return identity_; }
   /// Who owns this device's memory.
   virtual const std::shared_ptr<MemoryOwner>& memory() const = 0;
-  /// Runs one op whose views and workspace fit it (they come from a plan bound for this device, or
-  /// are as large as workspace_bytes() says); that is not checked again. Fails only for
+  /// Gives a plan its memory here: allocates the arena, copies the plan's constants, asks `lookup`
+  /// for every input, parameter and state, and makes once what its runs need. Specs must match
+  /// exactly, memory must be the device's, and what the plan writes must not overlap anything else.
+  /// kInvalidArgument for a plan made for another device, whose kernels cannot run its steps in
+  /// the workspace they have; kOutOfMemory. A device that is not owned by a shared pointer must
+  /// outlive its executables.
+  virtual Result<Executable> load(std::shared_ptr<const Plan> plan, const TensorLookup& lookup);
+  /// Submits one op whose views and workspace fit it (they come from an executable of this device,
+  /// or are as large as workspace_bytes() says); that is not checked again. Fails only for
   /// reasons of the device, or when an index tensor holds a value out of range; the error names
   /// the op and its label.
   virtual Status run(const OpCall& call) = 0;
-  /// Runs every step in order. The default loops over run(); its errors name the step.
-  /// kInvalidArgument when the plan was bound for another device. kInterrupted from a device that
-  /// was told when to stop: parameters are those before the run then; states (caches, sums of
-  /// gradients) may have been written.
-  virtual Status execute(BoundPlan& plan);
-  /// Waits for everything submitted; returns the first asynchronous error.
+  /// Whether the work on this device is to be given up: what its owner said when it was made (see
+  /// CpuDeviceOptions::interrupted). Long work beside plans asks it between blocks of some
+  /// milliseconds, as check_interrupted() does: loading, rounding and checking weights.
+  virtual bool interrupted() const { return false; }
+  /// Waits for everything submitted; returns the first error that was not returned yet.
   virtual Status synchronize() { return {}; }
 
   /// What beside the instruction set fixes the bits of this op's results here, e.g.
@@ -83,47 +68,13 @@ class Device : public Backend {
     return {};
   }
 
- private:
-  std::shared_ptr<const DeviceIdentity> identity_ = std::make_shared<const DeviceIdentity>();
+ protected:
+  /// Makes what the device keeps of a plan's calls, which live as long as the program. The default
+  /// hands each step to run().
+  virtual Result<std::unique_ptr<Program>> compile(std::span<const OpCall> calls);
 };
 
-/// Finds the tensor to bind for a plan's input, parameter or state.
-using TensorLookup = std::function<Result<Tensor>(const PlanBinding&)>;
-
-/// A plan with memory: the arena, the bound tensors and every address resolved, so that executing
-/// it allocates nothing. Move-only; keeps its plan and tensors alive.
-class BoundPlan {
- public:
-  /// Allocates the arena on `device`, copies the plan's constants there, and asks `lookup` for
-  /// every input, parameter and state; specs must match exactly, memory must be the device's, and
-  /// what the plan writes must not overlap anything else. kInvalidArgument for a plan made for
-  /// another device, whose kernels cannot run its steps in the workspace they have.
-  static Result<BoundPlan> bind(std::shared_ptr<const Plan> plan, Device& device,
-                                const TensorLookup& lookup);
-
-  /// kInvalidArgument unless this is the device that the plan was bound for, or a proxy of it.
-  Status check_device(const Device& device) const;
-
-  const Plan& plan() const { return *plan_; }
-  /// The same plan, for who must tell plans apart after they are gone (a proxy's cache).
-  const std::shared_ptr<const Plan>& shared_plan() const { return plan_; }
-  std::span<const OpCall> calls() const { return calls_; }
-  /// The tensor bound under `name`; kNotFound with the known names otherwise.
-  Result<Tensor> binding(std::string_view name) const;
-  /// The output `name`: a window of the arena, overwritten by the next run.
-  Result<Tensor> output(std::string_view name) const;
-
- private:
-  BoundPlan() = default;
-  void resolve_calls();
-  View view_of(const PlanOperand& operand) const;
-
-  std::shared_ptr<const Plan> plan_;
-  std::shared_ptr<const DeviceIdentity> device_;
-  std::shared_ptr<DeviceBuffer> arena_;
-  std::vector<Tensor> bindings_;
-  std::vector<View> views_;
-  std::vector<OpCall> calls_;
-};
+/// kInterrupted when the work on this device is to be given up.
+Status check_interrupted(const Device& device);
 
 }  // namespace volta

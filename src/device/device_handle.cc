@@ -26,8 +26,8 @@ Result<DeviceHandle> DeviceHandle::create(DeviceKind kind) {
 }
 
 Result<DeviceHandle> DeviceHandle::create() {
-  VOLTA_TRY(const DeviceKind kind, DeviceKind::detect());
-  return create(kind);
+  VOLTA_TRY(const DeviceChoice choice, DeviceChoice::detect());
+  return create(DeviceOptions{.kind = choice.kind, .index = choice.index});
 }
 
 Result<DeviceHandle> DeviceHandle::wrap(std::shared_ptr<Device> device) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "base/result.h"
 #include "device/device.h"
@@ -30,7 +31,7 @@ class DeviceHandle {
   /// The errors of CpuDevice::create and CudaDevice::create.
   static Result<DeviceHandle> create(const DeviceOptions& options);
   static Result<DeviceHandle> create(DeviceKind kind);
-  /// The device that VOLTA_DEVICE asks for (see DeviceKind::detect).
+  /// The device that VOLTA_DEVICE asks for (see DeviceChoice::detect).
   static Result<DeviceHandle> create();
   /// A handle to a device made elsewhere (a proxy, one of your own). kInvalidArgument for null.
   static Result<DeviceHandle> wrap(std::shared_ptr<Device> device);
@@ -40,7 +41,9 @@ class DeviceHandle {
   DeviceInfo info() const { return device_->info(); }
 
   Status run(const OpCall& call) const { return device_->run(call); }
-  Status execute(BoundPlan& plan) const { return device_->execute(plan); }
+  Result<Executable> load(std::shared_ptr<const Plan> plan, const TensorLookup& lookup) const {
+    return device_->load(std::move(plan), lookup);
+  }
   Status synchronize() const { return device_->synchronize(); }
 
   /// Uninitialised memory on the device.

@@ -85,41 +85,21 @@ std::vector<ProfileRow> sorted_rows(std::map<Key, ProfileRow>&& groups) {
 
 }  // namespace
 
-/// Everything that was measured. Locked once before and once after a plan runs, never between.
+/// Everything that was measured. Locked when a plan is loaded and after each run, never between.
 class ProfilingDevice::Recorder {
  public:
-  static Result<std::unique_ptr<Recorder>> create(std::int64_t max_events) {
+  static Result<std::shared_ptr<Recorder>> create(std::int64_t max_events) {
     VOLTA_TRY(auto ring, try_make_array<ProfileEvent>(max_events));
-    return std::unique_ptr<Recorder>(new Recorder(std::move(ring)));
+    return std::shared_ptr<Recorder>(new Recorder(std::move(ring)));
   }
 
-  /// What is kept of one plan: the source of each step, and room for the times of a run. A run
-  /// takes one `times` out and gives it back, so that runs in other threads have their own.
-  struct PlanTrack {
-    std::weak_ptr<const Plan> plan;  ///< Weak: tells plans apart without keeping them alive.
-    std::vector<std::int32_t> sources;
-    std::vector<std::vector<std::int64_t>> spare_times;
-  };
-  /// One run of a plan: times[i] is when step i started, and the last one when the last step
-  /// ended; in ticks until to_nanoseconds().
-  struct Run {
-    std::shared_ptr<PlanTrack> track;
-    std::vector<std::int64_t> times;
-  };
-
-  Run begin(const BoundPlan& plan) {
+  /// The source of each call, the same for the same op, shapes and label.
+  std::vector<std::int32_t> find_sources(std::span<const OpCall> calls) {
     const std::lock_guard lock(mutex_);
-    Run run;
-    run.track = find_track(plan);
-    if (run.track->spare_times.empty()) {
-      // Room for the same number to come back, so that giving back never allocates.
-      run.track->spare_times.reserve(run.track->spare_times.capacity() + 1);
-      run.times.resize(plan.calls().size() + 1);
-    } else {
-      run.times = std::move(run.track->spare_times.back());
-      run.track->spare_times.pop_back();
-    }
-    return run;
+    std::vector<std::int32_t> sources;
+    sources.reserve(calls.size());
+    for (const OpCall& call : calls) sources.push_back(find_source(call));
+    return sources;
   }
 
   /// Turns the times of a run that lasted from `start_ns` to `end_ns` into nanoseconds
@@ -136,12 +116,20 @@ class ProfilingDevice::Recorder {
     }
   }
 
-  /// Records the first `steps` steps of a run; `complete` when that is all of them. A run that
-  /// began before the last reset() belongs to what was forgotten.
-  void end(Run run, std::size_t steps, bool complete) {
+  /// Records the first steps of a run, one a source; `complete` when those are all of them. Step i
+  /// took from times[i] to times[i + 1]. A run that began before the last reset() belongs to what
+  /// was forgotten.
+  void add_run(std::span<const std::int32_t> sources, std::span<const std::int64_t> times,
+               bool complete) {
     const std::lock_guard lock(mutex_);
-    if (run.times[0] >= origin_ns_) add_run(run, steps, complete);
-    run.track->spare_times.push_back(std::move(run.times));
+    if (times.front() < origin_ns_) return;
+    const std::uint32_t thread = thread_number();
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      add(sources[i], thread, times[i], times[i + 1] - times[i]);
+    }
+    if (!complete) return;
+    ++executions_;
+    add_event({-1, thread, times.front() - origin_ns_, times[sources.size()] - times.front()});
   }
 
   void add_single(const OpCall& call, std::int64_t start_ns, std::int64_t duration_ns) {
@@ -164,16 +152,6 @@ class ProfilingDevice::Recorder {
   explicit Recorder(HeapArray<ProfileEvent> ring)
       : ring_(std::move(ring)), origin_ns_(monotonic_nanoseconds()) {}
 
-  void add_run(const Run& run, std::size_t steps, bool complete) {
-    const std::uint32_t thread = thread_number();
-    for (std::size_t i = 0; i < steps; ++i) {
-      add(run.track->sources[i], thread, run.times[i], run.times[i + 1] - run.times[i]);
-    }
-    if (!complete) return;
-    ++executions_;
-    add_event({-1, thread, run.times[0] - origin_ns_, run.times[steps] - run.times[0]});
-  }
-
   void add(std::int32_t source, std::uint32_t thread, std::int64_t start_ns, std::int64_t ns) {
     sums_[static_cast<std::size_t>(source)].add(ns);
     add_event({source, thread, start_ns - origin_ns_, ns});
@@ -183,20 +161,6 @@ class ProfilingDevice::Recorder {
     if (!ring_.empty()) ring_[next_event_] = event;
     if (++next_event_ >= ring_.size()) next_event_ = 0;
     ++event_count_;
-  }
-
-  std::shared_ptr<PlanTrack> find_track(const BoundPlan& plan) {
-    const std::shared_ptr<const Plan>& wanted = plan.shared_plan();
-    for (const auto& track : tracks_) {
-      const bool same = !track->plan.owner_before(wanted) && !wanted.owner_before(track->plan);
-      if (same) return track;
-    }
-    std::erase_if(tracks_, [](const auto& track) { return track->plan.expired(); });
-    auto track = std::make_shared<PlanTrack>();
-    track->plan = wanted;
-    for (const OpCall& call : plan.calls()) track->sources.push_back(find_source(call));
-    tracks_.push_back(track);
-    return track;
   }
 
   std::int32_t find_source(const OpCall& call) {
@@ -223,13 +187,42 @@ class ProfilingDevice::Recorder {
   std::vector<ProfileSource> sources_;
   std::vector<Sums> sums_;  ///< One a source.
   std::unordered_map<std::string, std::int32_t> source_index_;
-  std::vector<std::shared_ptr<PlanTrack>> tracks_;
   std::vector<std::thread::id> threads_;
   HeapArray<ProfileEvent> ring_;
   std::int64_t next_event_ = 0;
   std::int64_t event_count_ = 0;
   std::int64_t executions_ = 0;
   std::int64_t origin_ns_;
+};
+
+/// Listens to one executable, whose runs come one at a time.
+class ProfilingDevice::PlanTimer final : public StepListener {
+ public:
+  PlanTimer(std::shared_ptr<Recorder> recorder, std::span<const OpCall> calls)
+      : recorder_(std::move(recorder)),
+        sources_(recorder_->find_sources(calls)),
+        times_(calls.size() + 1) {}
+
+  void run_begins() override {
+    start_ns_ = monotonic_nanoseconds();
+    times_.front() = ticks();
+  }
+  Status step_ends(std::size_t step, const OpCall& /*call*/) override {
+    times_[step + 1] = ticks();  // The end of one step is the start of the next.
+    return {};
+  }
+  void run_ends(std::size_t steps, bool complete) override {
+    const std::span<std::int64_t> times = std::span(times_).first(steps + 1);
+    Recorder::to_nanoseconds(times, start_ns_, monotonic_nanoseconds());
+    recorder_->add_run(std::span(sources_).first(steps), times, complete);
+  }
+
+ private:
+  std::shared_ptr<Recorder> recorder_;
+  std::vector<std::int32_t> sources_;  ///< By step.
+  /// When the run and each step that ended so far did: in ticks, until the run has ended.
+  std::vector<std::int64_t> times_;
+  std::int64_t start_ns_ = 0;
 };
 
 Profile ProfilingDevice::Recorder::profile() const {
@@ -271,14 +264,14 @@ Result<std::shared_ptr<ProfilingDevice>> ProfilingDevice::create(std::shared_ptr
       new ProfilingDevice(std::move(device), std::move(recorder)));
 }
 
-ProfilingDevice::ProfilingDevice(std::shared_ptr<Device> device, std::unique_ptr<Recorder> recorder)
-    : inner_(std::move(device)), recorder_(std::move(recorder)) {}
+ProfilingDevice::ProfilingDevice(std::shared_ptr<Device> device, std::shared_ptr<Recorder> recorder)
+    : DeviceProxy(std::move(device)), recorder_(std::move(recorder)) {}
 
 ProfilingDevice::~ProfilingDevice() = default;
 
 Profile ProfilingDevice::profile() const {
   Profile profile = recorder_->profile();
-  const DeviceInfo info = inner_->info();
+  const DeviceInfo info = inner()->info();
   profile.device =
       fmt::format("{} ({}, {}, {} threads)", info.id, info.name, info.isa, info.threads);
   return profile;
@@ -286,36 +279,18 @@ Profile ProfilingDevice::profile() const {
 
 void ProfilingDevice::reset() { recorder_->reset(); }
 
-Status ProfilingDevice::run(const OpCall& call) {
-  const std::int64_t start = monotonic_nanoseconds();
-  VOLTA_TRY(inner_->run(call));
-  VOLTA_TRY(inner_->synchronize());
-  recorder_->add_single(call, start, monotonic_nanoseconds() - start);
-  return {};
+Result<Executable> ProfilingDevice::load(std::shared_ptr<const Plan> plan,
+                                         const TensorLookup& lookup) {
+  VOLTA_TRY(Executable executable, inner()->load(std::move(plan), lookup));
+  executable.add_listener(std::make_shared<PlanTimer>(recorder_, executable.calls()));
+  return executable;
 }
 
-Status ProfilingDevice::execute(BoundPlan& plan) {
-  VOLTA_TRY(plan.check_device(*this));
-  const std::span<const OpCall> calls = plan.calls();
-  Recorder::Run run = recorder_->begin(plan);
-  std::size_t steps = 0;
-  Status status;
-  const std::int64_t start_ns = monotonic_nanoseconds();
-  run.times[0] = ticks();
-  while (steps < calls.size()) {
-    status = inner_->run(calls[steps]);
-    if (status) status = inner_->synchronize();
-    if (!status) [[unlikely]]
-      break;
-    run.times[++steps] = ticks();  // The end of one step is the start of the next.
-  }
-  Recorder::to_nanoseconds(std::span(run.times).first(steps + 1), start_ns,
-                           monotonic_nanoseconds());
-  recorder_->end(std::move(run), steps, status.has_value());
-  if (!status) {
-    return std::unexpected(std::move(status).error().with_context(
-        fmt::format("step {} of {}", steps + 1, calls.size())));
-  }
+Status ProfilingDevice::run(const OpCall& call) {
+  const std::int64_t start = monotonic_nanoseconds();
+  VOLTA_TRY(inner()->run(call));
+  VOLTA_TRY(inner()->synchronize());
+  recorder_->add_single(call, start, monotonic_nanoseconds() - start);
   return {};
 }
 

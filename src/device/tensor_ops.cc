@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "base/memory.h"
 #include "device/memory_check.h"
@@ -38,6 +41,26 @@ Status need_rank(std::string_view what, const Tensor& x, int rank) {
   return fail(
       ErrorCode::kInvalidArgument,
       fmt::format("{} needs a tensor of rank {} or more, not {}", what, rank, to_string(x.spec())));
+}
+
+// The ops that loading and rounding weights consist of. They take seconds for a large one, and
+// nothing is lost when they are given up.
+bool prepares_weights(const Op& op) {
+  return std::holds_alternative<Cast>(op) || std::holds_alternative<Encode>(op);
+}
+
+// A copy in the device's memory, of any encoding.
+Result<Tensor> copy_to(Device& device, const Tensor& x) {
+  if (!x.host_accessible()) return x.clone_to(device.memory());
+  constexpr std::size_t kPiece = std::size_t{32} << 20;  // Copied between two questions.
+  VOLTA_TRY(Tensor copy, Tensor::empty(x.spec(), device.memory()));
+  VOLTA_TRY(const std::span<const std::byte> bytes, x.host_bytes());
+  for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
+    VOLTA_TRY(check_interrupted(device));
+    const auto piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
+    VOLTA_TRY(copy.buffer()->write(copy.offset() + static_cast<std::int64_t>(at), piece));
+  }
+  return copy;
 }
 
 // A negative axis counts from the end.
@@ -124,7 +147,8 @@ Result<std::vector<Tensor>> apply(Device& device, const Op& op, std::span<const 
       .outputs = out.views,
       // SAFETY: the whole of the buffer above, which outlives the call.
       .workspace = {static_cast<std::byte*>(workspace.data()), static_cast<std::size_t>(bytes)},
-      .label = {}};
+      .label = {},
+      .may_stop = prepares_weights(op)};
   VOLTA_TRY(device.run(call));
   VOLTA_TRY(device.synchronize());
   return outputs;
@@ -267,11 +291,11 @@ Result<Tensor> as_spec(Device& device, const Tensor& x, const TensorSpec& spec) 
   const auto there = [&](const Tensor& tensor) {
     return tensor.buffer() != nullptr && tensor.buffer()->owner() == device.memory();
   };
-  if (x.spec() == spec) return there(x) ? Result<Tensor>(x) : x.clone_to(device.memory());
+  if (x.spec() == spec) return there(x) ? Result<Tensor>(x) : copy_to(device, x);
   // A device of the host reads memory of the host's where it lies (a mapped file's).
   Tensor out = x;
   if (!there(x) && device.memory() != host_memory()) {
-    VOLTA_TRY(out, x.clone_to(device.memory()));
+    VOLTA_TRY(out, copy_to(device, x));
   }
   const bool integers = x.spec().encoding.quantized() || spec.encoding.quantized();
   if (out.dtype() != spec.dtype && !integers) {

@@ -19,7 +19,8 @@
 namespace volta::tensor_ops {
 
 /// Runs any op: infers its outputs, allocates them and the workspace, runs and waits. Inputs that
-/// the op writes are changed in place.
+/// the op writes are changed in place. kInterrupted from Cast and Encode, with which weights are
+/// prepared, when the device was told to stop (Device::interrupted()).
 Result<std::vector<Tensor>> apply(Device& device, const Op& op, std::span<const Tensor> inputs);
 
 /// Transposes for matmul: whether an operand is given with its last two axes swapped.

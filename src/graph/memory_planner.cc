@@ -7,15 +7,13 @@
 #include <numeric>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "graph/plan.h"
 
 namespace volta {
 namespace {
 
-/// `bytes` rounded up to the alignment; the caller has checked that it does not overflow.
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
-}
+std::int64_t aligned(std::int64_t bytes) { return round_up(bytes, kArenaAlignment); }
 
 bool overlap_in_time(const MemoryBlock& a, const MemoryBlock& b) {
   return a.first <= b.last && b.first <= a.last;

@@ -1,14 +1,18 @@
 #include "io/adapter.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "io/safetensors.h"
 
 namespace volta {
@@ -119,7 +123,118 @@ Result<Adapter> load_tensors(const SafetensorsFile& file, LoraConfig lora,
   return adapter;
 }
 
+constexpr std::string_view kSuffixA = ".lora_A.weight";
+constexpr std::string_view kSuffixB = ".lora_B.weight";
+
+// The two tensors of a projection, where the file has them.
+struct TensorPair {
+  const SafetensorsEntry* a = nullptr;  ///< [rank, inputs]
+  const SafetensorsEntry* b = nullptr;  ///< [outputs, rank]
+};
+using TensorPairs = std::map<std::string, TensorPair, std::less<>>;  // By the projection's name.
+
+// "base_model.model.PROJECTION.lora_A.weight". Nothing for other names.
+std::string_view projection_of(std::string_view tensor) {
+  const bool known =
+      tensor.starts_with(kPrefix) && (tensor.ends_with(kSuffixA) || tensor.ends_with(kSuffixB));
+  if (!known || tensor.size() <= kPrefix.size() + kSuffixA.size()) return {};
+  tensor.remove_prefix(kPrefix.size());
+  tensor.remove_suffix(kSuffixA.size());
+  return tensor;
+}
+
+std::string check_pair_tensor(const LoraConfig& lora, const SafetensorsEntry& entry) {
+  const bool is_a = entry.name.ends_with(kSuffixA);
+  const Shape& shape = entry.spec.shape;
+  const bool fits = shape.rank() == 2 && shape[is_a ? 0 : 1] == lora.rank;
+  if (fits && is_float(entry.spec.dtype)) return "";
+  return fmt::format(
+      "tensor '{}' is {}; the rank of {} in {} asks for a float tensor {}", entry.name,
+      to_string(entry.spec), lora.rank, kAdapterConfigFile,
+      is_a ? fmt::format("[{}, inputs]", lora.rank) : fmt::format("[outputs, {}]", lora.rank));
+}
+
+// The projection's name with "*" for the number of its block, and that number; -1 where it has
+// none.
+std::pair<std::string, std::int64_t> split_block(std::string_view projection) {
+  for (std::size_t begin = 0; begin < projection.size();) {
+    const std::size_t end = std::min(projection.find('.', begin), projection.size());
+    const auto number = parse_int<std::int64_t>(projection.substr(begin, end - begin), "block", 0);
+    if (number) {
+      return {fmt::format("{}*{}", projection.substr(0, begin), projection.substr(end)), *number};
+    }
+    begin = end + 1;
+  }
+  return {std::string(projection), -1};
+}
+
+// A model has the same projections in every block, from the first to the last.
+void check_blocks(const TensorPairs& pairs, std::vector<std::string>& flaws) {
+  std::map<std::string, std::set<std::int64_t>> blocks;
+  std::int64_t last = -1;
+  for (const auto& [projection, pair] : pairs) {
+    const auto [name, number] = split_block(projection);
+    if (number < 0) continue;
+    blocks[name].insert(number);
+    last = std::max(last, number);
+  }
+  for (const auto& [name, numbers] : blocks) {
+    if (std::ssize(numbers) > last) continue;  // All from 0 to the last one.
+    flaws.push_back(
+        fmt::format("'{}' has tensors in {} blocks, but the last block is number {}: "
+                    "the others are missing",
+                    name, numbers.size(), last));
+  }
+}
+
+void check_targets(const LoraConfig& lora, const TensorPairs& pairs,
+                   std::vector<std::string>& flaws) {
+  for (const std::string& target : lora.targets) {
+    LoraConfig alone = lora;
+    alone.targets = {target};
+    const auto is_its_own = [&](const auto& pair) { return is_target(alone, pair.first); };
+    if (target == kAllLinear || std::ranges::any_of(pairs, is_its_own)) continue;
+    flaws.push_back(
+        fmt::format("the target '{}' of {} has no tensors", target, kAdapterConfigFile));
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> find_adapter_flaws(const LoraConfig& lora, const SafetensorsFile& file) {
+  std::vector<std::string> flaws;
+  TensorPairs pairs;
+  const bool all = lora.targets.contains(kAllLinear);
+  for (const SafetensorsEntry& entry : file.entries()) {
+    const std::string_view projection = projection_of(entry.name);
+    if (projection.empty()) {
+      flaws.push_back(
+          fmt::format("tensor '{}' is none of an adapter's: they are named "
+                      "{}PROJECTION{} and {}PROJECTION{}",
+                      entry.name, kPrefix, kSuffixA, kPrefix, kSuffixB));
+      continue;
+    }
+    if (!all && !is_target(lora, projection)) {
+      flaws.push_back(fmt::format("tensor '{}' {} belongs to no target of {}: {}", entry.name,
+                                  to_string(entry.spec), kAdapterConfigFile,
+                                  fmt::join(lora.targets, ", ")));
+      continue;
+    }
+    TensorPair& pair = pairs[std::string(projection)];
+    (entry.name.ends_with(kSuffixA) ? pair.a : pair.b) = &entry;
+    std::string flaw = check_pair_tensor(lora, entry);
+    if (!flaw.empty()) flaws.push_back(std::move(flaw));
+  }
+  for (const auto& [projection, pair] : pairs) {
+    if (pair.a != nullptr && pair.b != nullptr) continue;
+    flaws.push_back(fmt::format("tensor '{}' is there, but not '{}{}{}'",
+                                (pair.a != nullptr ? pair.a : pair.b)->name, kPrefix, projection,
+                                pair.a != nullptr ? kSuffixB : kSuffixA));
+  }
+  check_targets(lora, pairs, flaws);
+  check_blocks(pairs, flaws);
+  return flaws;
+}
 
 Result<LoraConfig> parse_adapter_config(std::string_view text, std::string_view name) {
   VOLTA_TRY(const JsonValue json, parse_json(text, name, {.max_bytes = kMaxConfigBytes}));
@@ -134,9 +249,10 @@ Result<LoraConfig> parse_adapter_config(std::string_view text, std::string_view 
   VOLTA_TRY(check_init(root));
   VOLTA_TRY(check_keys(root));
   LoraConfig lora;
-  VOLTA_TRY(lora.rank, root.get_int("r", 1, std::int64_t{1} << 32));
+  VOLTA_TRY(lora.rank, root.get_int("r", 1, kMaxLoraRank));
   VOLTA_TRY(lora.alpha, root.get_float("lora_alpha", 1e-9, 1e6));
-  VOLTA_TRY(const double dropout, root.get_float_or("lora_dropout", 0.0, 0.0, 1.0));
+  constexpr double kMostDropout = 0.999999;  // All of it would leave nothing to train.
+  VOLTA_TRY(const double dropout, root.get_float_or("lora_dropout", 0.0, 0.0, kMostDropout));
   lora.dropout = static_cast<float>(dropout);
   VOLTA_TRY(lora.rank_stabilized, root.get_bool_or("use_rslora", false));
   VOLTA_TRY(lora.targets, parse_targets(root));

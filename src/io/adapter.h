@@ -4,8 +4,10 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
+#include "io/safetensors.h"
 #include "nn/lora.h"
 #include "nn/transformer_config.h"
 
@@ -19,6 +21,11 @@ inline constexpr std::string_view kAdapterWeightsFile = "adapter_model.safetenso
 /// LoRA (DoRA, other ranks or alphas for some layers, trained biases, tensors of other modules, a
 /// regular expression for targets): any key that Volta does not know must be null, false or empty.
 Result<LoraConfig> parse_adapter_config(std::string_view json, std::string_view name);
+
+/// What is wrong with an adapter whatever its base model is, a message for each: tensors that
+/// belong to no target, that lack their partner, whose type or rank is not the config's, targets
+/// without tensors, and targets that only some blocks have. Reads no values.
+std::vector<std::string> find_adapter_flaws(const LoraConfig& lora, const SafetensorsFile& file);
 
 /// The base_model_name_or_path of DIR/adapter_config.json; empty when it has none. kInvalidFile.
 Result<std::string> adapter_base_name(const std::string& directory);

@@ -125,7 +125,14 @@ std::span<const std::string_view> carried_file_names() { return kNames; }
 Result<std::optional<std::string>> read_carried_file(const std::string& directory,
                                                      std::string_view name) {
   const std::string path = join_path(directory, name);
-  if (!path_exists(path)) return std::nullopt;
+  if (!path_exists(path)) {
+    if (!is_link(path)) return std::nullopt;
+    return fail(
+        ErrorCode::kInvalidFile,
+        fmt::format("'{}' is a symbolic link that leads nowhere: put the file itself there, "
+                    "or remove the link",
+                    path));
+  }
   VOLTA_TRY(const std::string source, resolve(directory, path));
   VOLTA_TRY(std::string text, read_text_file(source, max_bytes(name)));
   if (!name.ends_with(".json")) return text;

@@ -22,8 +22,8 @@ std::span<const std::string_view> carried_file_names();
 /// One of these files, or config.json; nothing when the folder has none of the name. What is read
 /// here is copied into folders that their owner may publish, and the folder may be a stranger's:
 /// kInvalidFile for a symbolic link out of the folder (one into the blobs of the `models--*` folder
-/// of the hub's cache that the model folder belongs to is followed), for more bytes than such a
-/// file can need, and for JSON that is none.
+/// of the hub's cache that the model folder belongs to is followed) or to nothing, for more bytes
+/// than such a file can need, and for JSON that is none.
 Result<std::optional<std::string>> read_carried_file(const std::string& directory,
                                                      std::string_view name);
 

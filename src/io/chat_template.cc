@@ -139,12 +139,18 @@ void set_member(Members& members, std::string_view name, Value value, bool first
   members.emplace(first ? members.begin() : members.end(), Value::text(name), std::move(value));
 }
 
-// One message without its null members, its thoughts under both names.
+// Templates ask whether a member is there, and take an empty list of calls for a call.
+bool counts_as_absent(std::string_view key, const JsonValue& value) {
+  const JsonValue::Array* list = value.if_array();
+  return value.is_null() || (key == "tool_calls" && list != nullptr && list->empty());
+}
+
+// One message without what counts as absent, its thoughts under both names.
 Result<Value> message_value(const JsonValue& message) {
   Members members;
   const JsonValue* reasoning = nullptr;
   for (const auto& [key, value] : *message.if_object()) {
-    if (value.is_null()) continue;
+    if (counts_as_absent(key, value)) continue;
     VOLTA_TRY(Value made, jinja::from_json(value));
     if (const std::string* role = value.if_string(); role != nullptr && key == "role") {
       made = role_value(*role);

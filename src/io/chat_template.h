@@ -32,7 +32,8 @@ struct ChatOptions {
   const JsonValue* documents = nullptr;
   /// Further names for the template, e.g. "enable_thinking".
   std::map<std::string, JsonValue> variables{};
-  /// Local time as the template sees it; now, when empty.
+  /// Local time as the template sees it (strftime_now); now, when empty. Prompts that are to agree
+  /// with each other, as those of one conversation, want the same time.
   std::optional<std::tm> now{};
   /// Asked now and then whether to stop; empty: never.
   std::function<bool()> interrupted{};
@@ -67,7 +68,8 @@ class ChatTemplate {
   Result<QuotedText> render_quoted(std::span<const ChatMessage> messages,
                                    const ChatOptions& options = {}) const;
   /// The same for messages as JSON: an array of objects with "role", "content" and what else the
-  /// template knows. Members that are null are left out, as transformers does.
+  /// template knows. Members that are null are left out, as transformers does, and so is an empty
+  /// list of "tool_calls".
   Result<QuotedText> render_quoted(const JsonValue& messages,
                                    const ChatOptions& options = {}) const;
   /// The text alone. Tokenizer::encode() of it finds special tokens in messages, too: do that only

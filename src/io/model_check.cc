@@ -15,6 +15,7 @@
 #include "base/function_ref.h"
 #include "base/json.h"
 #include "io/adapter.h"
+#include "io/carried_files.h"
 #include "io/chat_template.h"
 #include "io/generation_config.h"
 #include "io/gguf/gguf_file.h"
@@ -57,14 +58,14 @@ class Check {
     open_weights();
     if (config_ && complete_) check_structure();
     for (const SafetensorsFile& file : files_) expect_values(file);
-    for (const SafetensorsFile& file : files_) VOLTA_TRY(check_values(file));
-    for (const SafetensorsFile& file : files_) check_unchanged(file);
+    VOLTA_TRY(check_all_values());
     return finish();
   }
   Result<ModelCheck> finish() {
     VOLTA_TRY(check_tokenizer());
     check_generation_config();
     check_chat_template();
+    check_carried_files();
     return std::move(out_);
   }
   void add(Finding::Kind kind, std::string where, std::string what) {
@@ -97,18 +98,21 @@ class Check {
                    const SafetensorsEntry& entry);
   bool misfits(const SafetensorsEntry& entry) const;
   Status ask() const;
-  Status in_pieces(std::int64_t size, std::int64_t unit,
+  template <typename File>
+  Status in_pieces(const File& file, std::int64_t size, std::int64_t unit,
                    FunctionRef<void(std::int64_t begin, std::int64_t length)> look);
   void expect_values(const SafetensorsFile& file);
+  Status check_all_values();
   Status check_values(const SafetensorsFile& file);
   Status check_values(const SafetensorsFile& file, const SafetensorsEntry& entry);
   void report(const std::string& where, const std::string& tensor, const NonFinite& found,
               std::string_view values, std::string_view element);
-  void check_unchanged(const SafetensorsFile& file);
   void check_filler(const std::string& where, const SafetensorsEntry& entry,
                     std::span<const std::byte> bytes);
   Status check_tied_output(const SafetensorsFile& file, const SafetensorsEntry& entry);
   Status check_tokenizer();
+  void check_carried_files();
+  std::optional<LoraConfig> check_adapter_config(std::string& base);
   void check_generation_config();
   void check_token(std::string_view key, std::int32_t id);
   void check_chat_template();
@@ -209,14 +213,17 @@ Status Check::ask() const {
               fmt::format("interrupted after {} bytes of weights", out_.bytes));
 }
 
-// Walks over `size` bytes in pieces of whole units, and counts them.
-Status Check::in_pieces(std::int64_t size, std::int64_t unit,
+// Walks over `size` bytes of a mapped file in pieces of whole units, and counts them. kInvalidFile
+// after the first piece that was read while the file changed.
+template <typename File>
+Status Check::in_pieces(const File& file, std::int64_t size, std::int64_t unit,
                         FunctionRef<void(std::int64_t begin, std::int64_t length)> look) {
   const std::int64_t piece = std::max<std::int64_t>(kPieceBytes / unit, 1) * unit;
   for (std::int64_t begin = 0; begin < size; begin += piece) {
     VOLTA_TRY(ask());
     const std::int64_t length = std::min(piece, size - begin);
     look(begin, length);
+    VOLTA_TRY(file.check_unchanged());
     out_.bytes += length;
   }
   return {};
@@ -228,6 +235,24 @@ void Check::expect_values(const SafetensorsFile& file) {
   for (const SafetensorsEntry& entry : file.entries()) {
     if (!misfits(entry)) expected_ += entry.spec.bytes();
   }
+}
+
+// The rest of a file that changes meanwhile is not read: it belongs to neither the old content nor
+// the new.
+Status Check::check_all_values() {
+  std::vector<const SafetensorsFile*> whole;
+  for (const SafetensorsFile& file : files_) {
+    Status done = check_values(file);
+    const bool changed = !done && done.error().code() == ErrorCode::kInvalidFile;
+    if (!done && !changed) return done;
+    if (changed) invalid(file_name(file.path()), done.error());
+    if (!changed) whole.push_back(&file);
+  }
+  for (const SafetensorsFile* file : whole) {  // Those that changed while others were read.
+    const Status unchanged = file->check_unchanged();
+    if (!unchanged) invalid(file_name(file->path()), unchanged.error());
+  }
+  return {};
 }
 
 Status Check::check_values(const SafetensorsFile& file) {
@@ -256,7 +281,7 @@ Status Check::check_values(const SafetensorsFile& file, const SafetensorsEntry& 
   const std::int64_t unit =
       integers ? encoding->block_bytes() : std::max<std::int64_t>(dtype_size(entry.spec.dtype), 1);
   NonFinite found;
-  VOLTA_TRY(in_pieces(entry.spec.bytes(), unit, [&](std::int64_t begin, std::int64_t length) {
+  VOLTA_TRY(in_pieces(file, entry.spec.bytes(), unit, [&](std::int64_t begin, std::int64_t length) {
     const auto piece =
         bytes.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length));
     found.add(integers ? count_non_finite_scales(piece, *encoding)
@@ -278,11 +303,6 @@ void Check::check_filler(const std::string& where, const SafetensorsEntry& entry
                              entry.name, to_string(entry.spec)));
 }
 
-void Check::check_unchanged(const SafetensorsFile& file) {
-  const Status unchanged = file.check_unchanged();
-  if (!unchanged) invalid(file_name(file.path()), unchanged.error().message());
-}
-
 // A copy of the embedding that is none would be left out without a word.
 Status Check::check_tied_output(const SafetensorsFile& file, const SafetensorsEntry& entry) {
   if (!config_ || !config_->tied_output) return {};
@@ -295,7 +315,7 @@ Status Check::check_tied_output(const SafetensorsFile& file, const SafetensorsEn
   if (same) {
     const auto a = file.bytes(entry), b = other.file->bytes(*other.entry);
     expected_ += entry.spec.bytes();
-    VOLTA_TRY(in_pieces(entry.spec.bytes(), 1, [&](std::int64_t begin, std::int64_t length) {
+    VOLTA_TRY(in_pieces(file, entry.spec.bytes(), 1, [&](std::int64_t begin, std::int64_t length) {
       const auto from = static_cast<std::size_t>(begin), count = static_cast<std::size_t>(length);
       same = same && std::ranges::equal(a.subspan(from, count), b.subspan(from, count));
     }));
@@ -324,9 +344,9 @@ Result<ModelCheck> Check::run_gguf() {
   } else {
     invalid(where, config.error());
   }
-  VOLTA_TRY(check_values(*file));
-  if (const Status unchanged = file->check_unchanged(); !unchanged) {
-    invalid(where, unchanged.error());
+  if (Status done = check_values(*file); !done) {
+    if (done.error().code() != ErrorCode::kInvalidFile) return std::unexpected(done.error());
+    invalid(where, done.error());
     return std::move(out_);  // What follows would read another file.
   }
   return finish();
@@ -337,7 +357,7 @@ Status Check::check_values(const GgufFile& file) {
   for (const GgufTensor& tensor : file.tensors()) {
     const GgmlTypeInfo& info = ggml_type_info(tensor.type);
     NonFinite found;
-    VOLTA_TRY(in_pieces(tensor.bytes, 4096 * info.block_bytes,
+    VOLTA_TRY(in_pieces(file, tensor.bytes, 4096 * info.block_bytes,
                         [&](std::int64_t begin, std::int64_t length) {
                           const std::int64_t first = begin / info.block_bytes * info.block_values;
                           const std::int64_t values = length / info.block_bytes * info.block_values;
@@ -352,7 +372,7 @@ Status Check::check_values(const GgufFile& file) {
            fmt::format("'{}' {}{}", tensor.name, info.name, to_string(tensor.shape)), found,
            "values", "element");
   }
-  return {};
+  return file.check_unchanged();
 }
 
 Status Check::check_tokenizer() {
@@ -401,30 +421,69 @@ void Check::check_chat_template() {
   invalid(path_exists(join_path(directory_, own)) ? own : "tokenizer_config.json", parsed.error());
 }
 
+// The files that are copied into models made of this one, which must not lead out of the folder.
+void Check::check_carried_files() {
+  if (is_gguf_path(directory_)) return;
+  const auto names = carried_file_names();
+  std::vector<std::string_view> all(names.begin(), names.end());
+  all.emplace_back("config.json");
+  for (const std::string_view name : all) {
+    const auto text = read_carried_file(directory_, name);
+    const bool told =
+        std::ranges::find(out_.findings, name, &Finding::where) != out_.findings.end();
+    if (text || told) continue;
+    if (text.error().code() == ErrorCode::kOutOfMemory) {
+      out_of_memory_ = text.error();
+      return;
+    }
+    invalid(std::string(name),
+            fmt::format("{} (quantize, merge, convert and train --init copy it, and refuse it)",
+                        text.error().message()));
+  }
+}
+
 bool Check::is_adapter() const {
   return !path_exists(join_path(directory_, "config.json")) &&
          path_exists(join_path(directory_, kAdapterConfigFile));
 }
 
-Result<ModelCheck> Check::run_adapter() {
-  out_.adapter = true;
+// Its settings, and the base model that they name; nothing when they cannot be used.
+std::optional<LoraConfig> Check::check_adapter_config(std::string& base) {
   const std::string where(kAdapterConfigFile);
   const std::string path = join_path(directory_, where);
-  std::string base;
-  if (const auto text = read_text_file(path, kMaxAdapterConfigBytes); !text) {
+  const auto text = read_text_file(path, kMaxAdapterConfigBytes);
+  if (!text) {
     invalid(where, text.error());
-  } else if (const auto lora = parse_adapter_config(*text, path); !lora) {
-    invalid(where, lora.error());
-  } else if (auto name = adapter_base_name(directory_); !name) {
-    invalid(where, name.error());
-  } else {
-    base = *std::move(name);
+    return std::nullopt;
   }
+  auto lora = parse_adapter_config(*text, path);
+  if (!lora) {
+    invalid(where, lora.error());
+    return std::nullopt;
+  }
+  auto name = adapter_base_name(directory_);
+  if (!name) {
+    invalid(where, name.error());
+    return std::nullopt;
+  }
+  base = *std::move(name);
+  return *std::move(lora);
+}
+
+Result<ModelCheck> Check::run_adapter() {
+  out_.adapter = true;
+  std::string base;
+  const auto lora = check_adapter_config(base);
   const std::string weights(kAdapterWeightsFile);
   if (auto file = SafetensorsFile::open(join_path(directory_, weights))) {
     expect_values(*file);
-    VOLTA_TRY(check_values(*file));
-    check_unchanged(*file);
+    files_.push_back(*std::move(file));
+    if (lora) {
+      for (std::string& flaw : find_adapter_flaws(*lora, files_.front())) {
+        invalid(weights, std::move(flaw));
+      }
+    }
+    VOLTA_TRY(check_all_values());
   } else {
     invalid(weights, file.error());
   }
@@ -446,6 +505,11 @@ std::string_view finding_name(Finding::Kind kind) {
 Result<ModelCheck> check_model(const std::string& model, ThreadPool& pool,
                                const CheckCallback& go_on) {
   if (!is_gguf_path(model) && !is_directory(model)) {
+    if (path_exists(model)) {
+      return fail(
+          ErrorCode::kInvalidFile,
+          fmt::format("'{}' is a file: name the folder that it lies in, or a .gguf file", model));
+    }
     return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", model));
   }
   return Check(model, pool, go_on).run();

@@ -45,7 +45,7 @@ Result<std::unique_ptr<WeightSource>> open_weights(const std::string& model,
 }
 
 Status save_model(const std::string& directory, const Transformer& model,
-                  const Tokenizer* tokenizer) {
+                  const Tokenizer* tokenizer, const Interruption& interrupted) {
   std::map<std::string, Tensor> tensors = model.weights();
   for (const ParameterInfo& info : missing_biases(model.config())) {
     VOLTA_TRY(Tensor zeros, Tensor::zeros({DType::kF32, info.shape}));
@@ -53,8 +53,8 @@ Status save_model(const std::string& directory, const Transformer& model,
   }
   VOLTA_TRY(
       write_file_atomic(join_path(directory, "config.json"), model_config_json(model.config())));
-  VOLTA_TRY(
-      write_safetensors(join_path(directory, "model.safetensors"), tensors, {{"format", "pt"}}));
+  VOLTA_TRY(write_safetensors(join_path(directory, "model.safetensors"), tensors,
+                              {{"format", "pt"}}, interrupted));
   if (tokenizer == nullptr) return {};
   VOLTA_TRY(write_file_atomic(join_path(directory, "tokenizer.json"), tokenizer->to_json()));
   return write_file_atomic(join_path(directory, "tokenizer_config.json"),

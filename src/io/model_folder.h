@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/work_budget.h"
 #include "io/model_config.h"
 #include "io/tokenizer.h"
 #include "nn/transformer.h"
@@ -14,7 +15,7 @@
 namespace volta {
 
 /// Loads the model of a folder or a .gguf file onto a device: its weights as f32, or, `packed`, as
-/// a model keeps them that only runs.
+/// a model keeps them that only runs. kInterrupted soon after the device was told to stop.
 Result<Transformer> load_model(const std::string& directory, std::shared_ptr<Device> device,
                                const WeightOptions& options = {});
 
@@ -24,8 +25,9 @@ Result<std::unique_ptr<WeightSource>> open_weights(const std::string& model,
 
 /// Writes config.json, model.safetensors and, if given, tokenizer.json into an existing folder,
 /// each atomically; with the latter a tokenizer_config.json that makes transformers use it as it
-/// is. Biases that the family has and the model lacks are written as zeros.
+/// is. Biases that the family has and the model lacks are written as zeros. kInterrupted when
+/// `interrupted` said so, which is asked while the weights are written.
 Status save_model(const std::string& directory, const Transformer& model,
-                  const Tokenizer* tokenizer);
+                  const Tokenizer* tokenizer, const Interruption& interrupted = {});
 
 }  // namespace volta

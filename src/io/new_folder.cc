@@ -39,8 +39,9 @@ Result<NewFolder> NewFolder::create(const std::string& path) {
   remove_abandoned_temporaries(target, file_name(target));
   VOLTA_TRY(const auto names, list_directory(target));
   if (!names.empty()) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("folder '{}' is not empty; name a new one", path));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("folder '{}' is not empty; name a new one, or remove what is in it", path));
   }
   if (auto beside = create_to_replace(target)) {
     return NewFolder(*std::move(beside), target, false);

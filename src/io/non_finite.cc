@@ -7,6 +7,8 @@
 #include <atomic>
 #include <limits>
 
+#include "base/arithmetic.h"
+
 namespace volta {
 namespace {
 
@@ -49,7 +51,7 @@ NonFinite count(std::int64_t elements, Bits exponent, ThreadPool& pool, const Lo
   std::atomic<std::int64_t> nans = 0;
   std::atomic<std::int64_t> infinities = 0;
   std::atomic<std::int64_t> first = kNone;
-  const std::int64_t blocks = (elements + kSize - 1) / kSize;
+  const std::int64_t blocks = ceil_div(elements, kSize);
   parallel_for(pool, 0, blocks, kBlocksAtOnce, [&](std::int64_t begin, std::int64_t end) {
     Block<Bits> block{.exponent = exponent};
     for (std::int64_t b = begin; b < end; ++b) {
@@ -128,11 +130,18 @@ NonFinite count_non_finite_scales(std::span<const std::byte> bytes, const Encodi
 
 Status check_finite(const Transformer& model) {
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(model.device()->info().threads));
+  constexpr std::size_t kPiece = std::size_t{32} << 20;  // Between two questions.
   for (const auto& [name, weight] : model.weights()) {
     VOLTA_TRY(const Tensor host,
               weight.host_accessible() ? Result<Tensor>(weight) : weight.clone_to());
-    VOLTA_TRY(const auto bytes, host.host_bytes());
-    const NonFinite bad = count_non_finite(bytes, host.dtype(), pool);
+    VOLTA_TRY(const std::span<const std::byte> bytes, host.host_bytes());
+    NonFinite bad;
+    for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
+      VOLTA_TRY(check_interrupted(*model.device()));
+      const auto piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
+      bad.add(count_non_finite(piece, host.dtype(), pool),
+              static_cast<std::int64_t>(at) / dtype_size(host.dtype()));
+    }
     if (bad.first < 0) continue;
     return fail(ErrorCode::kNonFinite,
                 fmt::format("tensor '{}' holds {} NaN and {} infinities (volta verify lists all)",

@@ -37,7 +37,8 @@ NonFinite count_non_finite_scales(std::span<const std::byte> bytes, const Encodi
 NonFinite count_non_finite(std::int64_t count, ThreadPool& pool,
                            FunctionRef<void(std::int64_t first, std::span<float> values)> read);
 
-/// kNonFinite, naming it and how many, for the first of a model's weights that holds any.
+/// kNonFinite, naming it and how many, for the first of a model's weights that holds any;
+/// kInterrupted when the model's device was told to stop.
 Status check_finite(const Transformer& model);
 
 }  // namespace volta

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/work_budget.h"
 #include "device/tensor_ops.h"
 #include "io/carried_files.h"
 #include "io/model_config.h"
@@ -57,8 +58,10 @@ Result<double> error_of(Device& device, const Tensor& before, const Tensor& afte
   VOLTA_TRY(const Tensor y, widened(after));
   VOLTA_TRY(const auto a, x.values<float>());
   VOLTA_TRY(const auto b, y.values<float>());
+  constexpr std::size_t kValuesBetweenQuestions = std::size_t{1} << 20;  // About a millisecond.
   double difference = 0, size = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
+    if (i % kValuesBetweenQuestions == 0) VOLTA_TRY(check_interrupted(device));
     const double off = static_cast<double>(a[i]) - static_cast<double>(b[i]);
     difference += off * off;
     size += static_cast<double>(a[i]) * static_cast<double>(a[i]);
@@ -108,7 +111,8 @@ std::string type_of(const TensorSpec& spec) {
 // Rounds one parameter and writes it.
 Result<QuantizedTensor> write_entry(const Entry& entry, WeightFiles& files, Device& device,
                                     SafetensorsWriter& writer) {
-  VOLTA_TRY(const Tensor tensor, files.read(entry.info));
+  const Interruption interrupted = [&device] { return device.interrupted(); };
+  VOLTA_TRY(const Tensor tensor, files.read(entry.info, interrupted));
   VOLTA_TRY(const Tensor narrow, encode(device, tensor, entry.target.spec));
   QuantizedTensor done{entry.info.name, entry.before, entry.target.spec, 0.0};
   if (done.before != done.after || !done.after.encoding.quantized()) {
@@ -123,7 +127,7 @@ Result<QuantizedTensor> write_entry(const Entry& entry, WeightFiles& files, Devi
   VOLTA_TRY(const Tensor host,
             narrow.host_accessible() ? Result<Tensor>(narrow) : narrow.clone_to());
   VOLTA_TRY(const auto bytes, host.host_bytes());
-  VOLTA_TRY(writer.write(bytes));
+  VOLTA_TRY(writer.write(bytes, interrupted));
   files.release(entry.info);
   return done;
 }
@@ -144,10 +148,14 @@ Result<std::vector<QuantizedTensor>> write_folder(const std::string& from, const
             SafetensorsWriter::create(join_path(to, "model.safetensors"), stored, metadata));
   std::vector<QuantizedTensor> report;
   for (const Entry& entry : entries) {
-    VOLTA_TRY(QuantizedTensor done, write_entry(entry, files, device, writer));
-    report.push_back(std::move(done));
+    VOLTA_TRY(check_interrupted(device));
+    auto done = write_entry(entry, files, device, writer);
+    // The cause of other errors, where there are any.
+    VOLTA_TRY(files.check_unchanged(entry.info));
+    if (!done) return std::unexpected(std::move(done).error());
+    report.push_back(*std::move(done));
     if (on_tensor && !on_tensor(report.back(), std::ssize(entries))) {
-      return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
+      return fail(ErrorCode::kInterrupted, "interrupted");
     }
   }
   VOLTA_TRY(writer.finish());
@@ -166,6 +174,9 @@ Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, con
   VOLTA_TRY(NewFolder folder, NewFolder::create(to));
   auto report = write_folder(from, folder.path(), entries, files, device, on_tensor);
   VOLTA_TRY(files.check_unchanged());  // The cause of other errors, where there are any.
+  if (!report && report.error().code() == ErrorCode::kInterrupted) {
+    return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
+  }
   if (report) VOLTA_TRY(folder.publish());
   return report;
 }

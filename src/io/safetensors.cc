@@ -244,9 +244,10 @@ Result<Tensor> SafetensorsFile::load(std::string_view name,
 }
 
 Result<std::map<std::string, Tensor>> SafetensorsFile::load_all(
-    const std::shared_ptr<MemoryOwner>& owner) const {
+    const std::shared_ptr<MemoryOwner>& owner, const Interruption& interrupted) const {
   std::map<std::string, Tensor> tensors;
   for (const SafetensorsEntry& entry : entries_) {
+    if (interrupted && interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
     VOLTA_TRY(Tensor tensor, load(entry.name, owner));
     tensors.emplace(entry.name, std::move(tensor));
   }
@@ -309,14 +310,20 @@ SafetensorsWriter::~SafetensorsWriter() {
   static_cast<void>(closed), static_cast<void>(removed);
 }
 
-Status SafetensorsWriter::write(std::span<const std::byte> bytes) {
+Status SafetensorsWriter::write(std::span<const std::byte> bytes, const Interruption& interrupted) {
   if (!file_ || std::ssize(bytes) > missing_bytes_) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("'{}' has room for {} more bytes, not for {}", path_,
                             file_ ? missing_bytes_ : 0, bytes.size()));
   }
   missing_bytes_ -= std::ssize(bytes);
-  return file_->write(bytes);
+  if (!interrupted) return file_->write(bytes);
+  constexpr std::size_t kPiece = std::size_t{16} << 20;
+  for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
+    if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
+    VOLTA_TRY(file_->write(bytes.subspan(at, std::min(kPiece, bytes.size() - at))));
+  }
+  return {};
 }
 
 Status SafetensorsWriter::finish() {
@@ -333,7 +340,8 @@ Status SafetensorsWriter::finish() {
 }
 
 Status write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
-                         const std::map<std::string, std::string>& metadata) {
+                         const std::map<std::string, std::string>& metadata,
+                         const Interruption& interrupted) {
   std::map<std::string, TensorSpec> specs;
   for (const auto& [name, tensor] : tensors) specs.emplace(name, tensor.spec());
   VOLTA_TRY(SafetensorsWriter file, SafetensorsWriter::create(path, specs, metadata));
@@ -341,7 +349,7 @@ Status write_safetensors(const std::string& path, const std::map<std::string, Te
     VOLTA_TRY(const Tensor host,
               tensor.host_accessible() ? Result<Tensor>(tensor) : tensor.clone_to());
     VOLTA_TRY(const auto bytes, host.host_bytes());
-    VOLTA_TRY(file.write(bytes));
+    VOLTA_TRY(file.write(bytes, interrupted));
   }
   return file.finish();
 }

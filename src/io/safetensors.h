@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/result.h"
+#include "base/work_budget.h"
 #include "tensor/tensor.h"
 
 namespace volta {
@@ -53,9 +54,11 @@ class SafetensorsFile {
   /// A copy of one tensor in `owner`'s memory. kNotFound, kOutOfMemory.
   Result<Tensor> load(std::string_view name,
                       const std::shared_ptr<MemoryOwner>& owner = host_memory()) const;
-  /// Copies of all of them.
+  /// Copies of all of them. kInvalidFile when the file changed meanwhile, kInterrupted when
+  /// `interrupted` said so: both are asked after each tensor.
   Result<std::map<std::string, Tensor>> load_all(
-      const std::shared_ptr<MemoryOwner>& owner = host_memory()) const;
+      const std::shared_ptr<MemoryOwner>& owner = host_memory(),
+      const Interruption& interrupted = {}) const;
 
  private:
   Result<const SafetensorsEntry*> entry(std::string_view name) const;
@@ -90,8 +93,9 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
   ~SafetensorsWriter();
 
-  /// The next bytes. kIo; kInvalidArgument for more than the specs say.
-  Status write(std::span<const std::byte> bytes);
+  /// The next bytes. kIo; kInvalidArgument for more than the specs say; kInterrupted when
+  /// `interrupted` said so, which is asked before each piece: then the file can only be dropped.
+  Status write(std::span<const std::byte> bytes, const Interruption& interrupted = {});
   /// Makes the file durable and gives it its name. kIo; kInvalidArgument while bytes are missing.
   Status finish();
 
@@ -107,7 +111,9 @@ class SafetensorsWriter {
 };
 
 /// Writes tensors of any device, in the order of their names, in one atomic replacement of `path`.
+/// kInterrupted as SafetensorsWriter::write(); then `path` is as it was.
 Status write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
-                         const std::map<std::string, std::string>& metadata = {});
+                         const std::map<std::string, std::string>& metadata = {},
+                         const Interruption& interrupted = {});
 
 }  // namespace volta

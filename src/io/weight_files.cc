@@ -220,12 +220,19 @@ Result<TensorSpec> WeightFiles::spec(const ParameterInfo& parameter) {
                           found->entry.name, to_string(spec), to_string(parameter.shape)));
 }
 
-Result<Tensor> WeightFiles::read(const ParameterInfo& parameter) {
+// It stays where it lies: reading it is up to the caller, and so is asking.
+Result<Tensor> WeightFiles::read(const ParameterInfo& parameter,
+                                 const Interruption& /*interrupted*/) {
   VOLTA_TRY(const Place* found, place(parameter));
   VOLTA_TRY(Tensor tensor, files_[found->file].map(found->entry.name));
   if (!found->encoding.quantized()) return tensor;
   VOLTA_TRY(const TensorSpec whole, spec(parameter));
   return Tensor::from_buffer(tensor.buffer(), tensor.offset(), whole);
+}
+
+Status WeightFiles::check_unchanged(const ParameterInfo& parameter) const {
+  VOLTA_TRY(const Place* found, place(parameter));
+  return files_[found->file].check_unchanged();
 }
 
 Status WeightFiles::check_unchanged() const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/work_budget.h"
 #include "io/safetensors.h"
 #include "nn/transformer_config.h"
 #include "nn/weight_source.h"
@@ -42,8 +43,9 @@ class WeightFiles final : public WeightSource {
   std::vector<SafetensorsEntry> entries(const TransformerConfig& config) const;
 
   Result<TensorSpec> spec(const ParameterInfo& parameter) override;
-  Result<Tensor> read(const ParameterInfo& parameter) override;
+  Result<Tensor> read(const ParameterInfo& parameter, const Interruption& interrupted) override;
   void release(const ParameterInfo& parameter) override;
+  Status check_unchanged(const ParameterInfo& parameter) const override;
   Status check_unchanged() const override;
 
  private:

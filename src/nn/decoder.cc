@@ -103,20 +103,20 @@ Result<Decoder::Runner> Decoder::bind(const std::shared_ptr<const Plan>& plan, s
     VOLTA_TRY(const Tensor all_slots, cache_.bind(binding));
     return all_slots.slice(first, first + slots);
   };
-  VOLTA_TRY(BoundPlan bound, BoundPlan::bind(plan, device, lookup));
-  Runner runner{.plan = std::move(bound), .chunk = chunk};
-  VOLTA_TRY(runner.ids, runner.plan.binding("ids"));
-  VOLTA_TRY(runner.positions, runner.plan.binding("positions"));
-  VOLTA_TRY(runner.start, runner.plan.binding("start"));
-  VOLTA_TRY(runner.count, runner.plan.binding("count"));
-  VOLTA_TRY(runner.last, runner.plan.binding("last"));
-  VOLTA_TRY(runner.sampling, runner.plan.binding("sampling"));
-  VOLTA_TRY(runner.rng, runner.plan.binding("sample_rng"));
-  VOLTA_TRY(runner.token, runner.plan.output("token"));
-  VOLTA_TRY(runner.logprob, runner.plan.output("logprob"));
+  VOLTA_TRY(Executable loaded, device.load(plan, lookup));
+  Runner runner{.executable = std::move(loaded), .chunk = chunk};
+  VOLTA_TRY(runner.ids, runner.executable.binding("ids"));
+  VOLTA_TRY(runner.positions, runner.executable.binding("positions"));
+  VOLTA_TRY(runner.start, runner.executable.binding("start"));
+  VOLTA_TRY(runner.count, runner.executable.binding("count"));
+  VOLTA_TRY(runner.last, runner.executable.binding("last"));
+  VOLTA_TRY(runner.sampling, runner.executable.binding("sampling"));
+  VOLTA_TRY(runner.rng, runner.executable.binding("sample_rng"));
+  VOLTA_TRY(runner.token, runner.executable.output("token"));
+  VOLTA_TRY(runner.logprob, runner.executable.output("logprob"));
   if (options_.top > 0) {
-    VOLTA_TRY(runner.top_tokens, runner.plan.output("top_tokens"));
-    VOLTA_TRY(runner.top_logprobs, runner.plan.output("top_logprobs"));
+    VOLTA_TRY(runner.top_tokens, runner.executable.output("top_tokens"));
+    VOLTA_TRY(runner.top_logprobs, runner.executable.output("top_logprobs"));
   }
   return runner;
 }
@@ -286,7 +286,7 @@ Result<DrawnToken> Decoder::fill(std::int64_t slot, std::span<const std::int32_t
                        .start = static_cast<std::int64_t>(done),
                        .sampling = rows == left ? sampling : kSkip,
                        .rng = rng}));
-    if (auto ran = model_.device()->execute(runner->plan); !ran) {
+    if (auto ran = runner->executable.run(); !ran) {
       VOLTA_TRY(rewind(slot, 0));  // Who knows what it wrote.
       return std::unexpected(std::move(ran).error());
     }
@@ -340,7 +340,7 @@ Status Decoder::step() {
       VOLTA_TRY(set_idle(slot));
     }
   }
-  VOLTA_TRY(model_.device()->execute(runner->plan));
+  VOLTA_TRY(runner->executable.run());
   for (std::int64_t slot = 0; slot < slots(); ++slot) {
     Slot& state = slots_[static_cast<std::size_t>(slot)];
     if (state.state != Slot::State::kSet) continue;

@@ -89,9 +89,9 @@ class Decoder {
   std::int64_t plan_count() const;
 
  private:
-  /// A bound plan over some slots with `chunk` rows each, its inputs and its outputs.
+  /// A loaded plan over some slots with `chunk` rows each, its inputs and its outputs.
   struct Runner {
-    BoundPlan plan;
+    Executable executable;
     std::int64_t chunk = 1;
     Tensor ids{}, positions{}, start{}, count{}, last{}, sampling{}, rng{};
     Tensor token{}, logprob{}, top_tokens{}, top_logprobs{};

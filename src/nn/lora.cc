@@ -13,7 +13,6 @@
 namespace volta {
 namespace {
 
-constexpr std::int64_t kMaxLoraRank = std::int64_t{1} << 16;
 constexpr std::uint32_t kAdapterStream = 0x10A00000u;
 
 // The projections of a model: the matrices of its blocks.
@@ -187,6 +186,7 @@ Status apply_adapter(Transformer& model, const Adapter& adapter) {
   Device& device = *model.device();
   const bool in_out = model.config().position == PositionKind::kLearned;
   for (const LoraLayer& layer : lora_layers(model.config(), adapter.config)) {
+    VOLTA_TRY(check_interrupted(device));
     const std::string name = layer.name + ".weight";
     VOLTA_TRY(const Tensor stored, model.weight(name));
     if (!stored.spec().encoding.plain()) {

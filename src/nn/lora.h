@@ -24,6 +24,8 @@ class Transformer;
 /// As a target: every projection of the blocks.
 inline constexpr std::string_view kAllLinear = "all-linear";
 
+inline constexpr std::int64_t kMaxLoraRank = std::int64_t{1} << 16;
+
 struct LoraConfig {
   std::int64_t rank = 0;         ///< Rows of A, columns of B; 0: no adapter.
   double alpha = 0.0;            ///< The share is scaled by alpha / rank.

@@ -41,18 +41,18 @@ Result<Graph> head_graph(const TransformerConfig& config, Score score, std::int6
   return graph;
 }
 
-Result<BoundPlan> bind(const Graph& built, const Transformer& model, DType compute_dtype,
-                       const TensorLookup& inputs) {
+Result<Executable> load(const Graph& built, const Transformer& model, DType compute_dtype,
+                        const TensorLookup& inputs) {
   Device& device = *model.device();
   VOLTA_TRY(Plan plan, model.plan(built, compute_dtype));
-  return BoundPlan::bind(
-      std::make_shared<const Plan>(std::move(plan)), device, [&](const PlanBinding& binding) {
+  return device.load(
+      std::make_shared<const Plan>(std::move(plan)), [&](const PlanBinding& binding) {
         return binding.kind == ValueKind::kInput ? inputs(binding) : model.bind(binding);
       });
 }
 
 template <typename T>
-Status write_input(const BoundPlan& plan, std::string_view name, std::span<const T> values) {
+Status write_input(const Executable& plan, std::string_view name, std::span<const T> values) {
   VOLTA_TRY(Tensor input, plan.binding(name));
   return input.write(values);
 }
@@ -80,7 +80,7 @@ Result<SequenceScorer> SequenceScorer::create(const Transformer& model,
   VOLTA_TRY(const ValueId x,
             build_body(body, config, batch, time, {}, model.lora().without_dropout()));
   VOLTA_TRY(body.output("hidden", x));
-  VOLTA_TRY(scorer.body_, bind(body, model, options.compute_dtype, zeros));
+  VOLTA_TRY(scorer.body_, load(body, model, options.compute_dtype, zeros));
   std::vector<std::int32_t> positions(static_cast<std::size_t>(time));
   std::iota(positions.begin(), positions.end(), 0);
   VOLTA_TRY(write_input<std::int32_t>(*scorer.body_, "positions", positions));
@@ -94,7 +94,7 @@ Result<SequenceScorer> SequenceScorer::create(const Transformer& model,
     return binding.name == "hidden" ? Result<Tensor>(hidden) : zeros(binding);
   };
   VOLTA_TRY(const Graph head, head_graph(config, options.score, rows, scorer.piece_));
-  VOLTA_TRY(scorer.head_, bind(head, model, options.compute_dtype, inputs));
+  VOLTA_TRY(scorer.head_, load(head, model, options.compute_dtype, inputs));
   scorer.rows_.reserve(static_cast<std::size_t>(scorer.piece_));
   scorer.targets_.reserve(static_cast<std::size_t>(scorer.piece_));
   scorer.losses_.resize(static_cast<std::size_t>(scorer.piece_));
@@ -103,14 +103,14 @@ Result<SequenceScorer> SequenceScorer::create(const Transformer& model,
 
 Status SequenceScorer::run_body(std::span<const std::int32_t> ids) {
   VOLTA_TRY(write_input(*body_, "ids", ids));
-  return model_.device()->execute(*body_);
+  return body_->run();
 }
 
 // Runs the head on rows_, which may be fewer than it takes at once.
 Status SequenceScorer::run_head() {
   rows_.resize(static_cast<std::size_t>(piece_), 0);
   VOLTA_TRY(write_input<std::int32_t>(*head_, "rows", rows_));
-  return model_.device()->execute(*head_);
+  return head_->run();
 }
 
 Status SequenceScorer::logits(std::span<const std::int32_t> ids, std::int64_t rows,

@@ -56,8 +56,8 @@ class SequenceScorer {
 
   Transformer model_;
   std::int64_t piece_ = 1;  ///< Rows of one run of the head.
-  std::optional<BoundPlan> body_;
-  std::optional<BoundPlan> head_;
+  std::optional<Executable> body_;
+  std::optional<Executable> head_;
   std::vector<std::int32_t> rows_;     ///< Of the body's output, for the head's next run,
   std::vector<std::int32_t> targets_;  ///< and what is asked of each.
   std::vector<float> losses_;

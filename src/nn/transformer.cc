@@ -5,18 +5,40 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "base/work_budget.h"
 #include "device/tensor_ops.h"
 #include "graph/passes.h"
 #include "nn/rope_table.h"
 #include "nn/transformer_graph.h"
 
 namespace volta {
+namespace {
+
+// Sets every value to what `value_of` gives for its place; asks the device between blocks.
+Status fill_values(std::span<float> values, const Device& device,
+                   FunctionRef<double(std::uint64_t element)> value_of) {
+  constexpr std::size_t kBlock = std::size_t{1} << 18;  // Some milliseconds of random numbers.
+  for (std::size_t begin = 0; begin < values.size(); begin += kBlock) {
+    VOLTA_TRY(check_interrupted(device));
+    std::uint64_t element = begin;
+    for (float& value : values.subspan(begin, std::min(kBlock, values.size() - begin))) {
+      value = static_cast<float>(value_of(element++));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<Tensor> fresh_parameter(const TransformerConfig& config, const ParameterInfo& info,
                                std::uint64_t seed, std::uint32_t stream, Device& device) {
   VOLTA_TRY(Tensor host, Tensor::zeros({DType::kF32, info.shape}));
@@ -37,19 +59,17 @@ Result<Tensor> fresh_parameter(const TransformerConfig& config, const ParameterI
       break;
     case InitKind::kKaimingUniform: {  // He et al. 2015 with a = sqrt 5, as torch.nn.Linear.
       const double bound = 1.0 / std::sqrt(static_cast<double>(info.shape.columns()));
-      std::uint64_t element = 0;
-      for (float& value : values) {
-        const float uniform = uniform_float(random_bits_at(seed, stream, 0, element++));
-        value = static_cast<float>(bound * (2.0 * static_cast<double>(uniform) - 1.0));
-      }
+      VOLTA_TRY(fill_values(values, device, [&](std::uint64_t element) {
+        const float uniform = uniform_float(random_bits_at(seed, stream, 0, element));
+        return bound * (2.0 * static_cast<double>(uniform) - 1.0);
+      }));
       break;
     }
   }
   if (std > 0.0) {
-    std::uint64_t element = 0;
-    for (float& value : values) {
-      value = static_cast<float>(std * normal_at(seed, stream, 0, element++));
-    }
+    VOLTA_TRY(fill_values(values, device, [&](std::uint64_t element) {
+      return std * normal_at(seed, stream, 0, element);
+    }));
   }
   return host.clone_to(device.memory());
 }
@@ -235,13 +255,17 @@ Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSou
   double bytes = 0;
   for (const auto& [name, spec] : specs) bytes += static_cast<double>(spec.bytes());
   VOLTA_TRY(check_bytes(bytes, volta::parameter_count(config), *device));
+  const Interruption interrupted = [&device] { return device->interrupted(); };
   std::map<std::string, Tensor> weights;
   for (const ParameterInfo& info : parameters(config)) {
-    VOLTA_TRY(const Tensor stored, source.read(info));
+    VOLTA_TRY(check_interrupted(*device));
+    VOLTA_TRY(const Tensor stored, source.read(info, interrupted));
     const auto wanted = specs.find(info.name);
     if (wanted == specs.end()) continue;  // assemble() names what is missing.
-    VOLTA_TRY(Tensor weight, tensor_ops::as_spec(*device, stored, wanted->second));
-    weights.emplace(info.name, std::move(weight));
+    auto weight = tensor_ops::as_spec(*device, stored, wanted->second);
+    VOLTA_TRY(source.check_unchanged(info));  // The cause of other errors, where there are any.
+    if (!weight) return std::unexpected(std::move(weight).error());
+    weights.emplace(info.name, *std::move(weight));
     source.release(info);
   }
   VOLTA_TRY(source.check_unchanged());

@@ -37,6 +37,7 @@ Result<std::map<std::string, TensorSpec>> packed_specs(
     const std::map<std::string, TensorSpec>& stored);
 
 /// A parameter's initial value (see Transformer::random), drawn from Philox stream `stream`.
+/// kInterrupted when the device was told to stop.
 Result<Tensor> fresh_parameter(const TransformerConfig& config, const ParameterInfo& info,
                                std::uint64_t seed, std::uint32_t stream, Device& device);
 
@@ -71,7 +72,9 @@ class Transformer {
                                           std::map<std::string, Tensor> weights,
                                           std::shared_ptr<Device> device);
 
-  /// Weights from a source, one after the other: never more than one is held twice.
+  /// Weights from a source, one after the other: never more than one is held twice. kInterrupted
+  /// soon after the device was told to stop; kInvalidFile after the first weight whose source has
+  /// changed while it was read.
   static Result<Transformer> load(const TransformerConfig& config, WeightSource& source,
                                   std::shared_ptr<Device> device,
                                   const WeightOptions& options = {});

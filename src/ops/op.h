@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "base/arithmetic.h"
 #include "tensor/dtype.h"
 #include "tensor/encoding.h"
 #include "tensor/shape.h"
@@ -211,7 +212,7 @@ struct Rope {
 inline constexpr std::int64_t kAttentionKeyBlock = 64;
 /// So many positions rounded up to whole blocks.
 constexpr std::int64_t whole_key_blocks(std::int64_t positions) {
-  return (positions + kAttentionKeyBlock - 1) / kAttentionKeyBlock * kAttentionKeyBlock;
+  return round_up(positions, kAttentionKeyBlock);
 }
 
 /// What every attention op shares. Query head h reads key/value head h / (heads / kv_heads).

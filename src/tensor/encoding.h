@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "base/arithmetic.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
@@ -50,16 +51,16 @@ struct Encoding {
   /// The sizes of b for a tensor of this shape and encoding.
   constexpr std::int64_t k(const Shape& shape) const { return shape[transposed ? 1 : 0]; }
   constexpr std::int64_t n(const Shape& shape) const { return shape[transposed ? 0 : 1]; }
-  constexpr std::int64_t panels(const Shape& shape) const { return (n(shape) + width - 1) / width; }
+  constexpr std::int64_t panels(const Shape& shape) const { return ceil_div(n(shape), width); }
   /// K filled up to whole groups.
-  constexpr std::int64_t padded_k(std::int64_t k) const { return (k + group - 1) / group * group; }
+  constexpr std::int64_t padded_k(std::int64_t k) const { return round_up(k, group); }
   /// Where element (row, column) of a b with K = k lies, in elements; not quantised.
   constexpr std::int64_t at(std::int64_t k, std::int64_t row, std::int64_t column) const {
     return (column / width * padded_k(k) + row / group * group) * width + column % width * group +
            row % group;
   }
   /// Quantised: blocks a column, and the bytes of one with its scale.
-  constexpr std::int64_t blocks(std::int64_t k) const { return (k + block - 1) / block; }
+  constexpr std::int64_t blocks(std::int64_t k) const { return ceil_div(k, block); }
   constexpr std::int64_t block_bytes() const { return block * quant_bits(quant) / 8 + 2; }
 };
 

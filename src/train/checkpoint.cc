@@ -32,8 +32,6 @@ constexpr std::array<std::string_view, 3> kModelFiles = {"config.json", "model.s
 constexpr std::array<std::string_view, 3> kAdapterFiles = {kAdapterConfigFile, kAdapterWeightsFile,
                                                            kTrainerName};
 constexpr std::string_view kStepPrefix = "step-";
-constexpr std::string_view kTemporaryPrefix = ".tmp-step-";  // Being written.
-constexpr std::string_view kRetiredPrefix = ".old-step-";    // Being removed.
 constexpr std::int64_t kMaxManifestBytes = 1 << 20;
 constexpr std::int64_t kMaxStep = std::int64_t{1} << 40;
 
@@ -44,15 +42,6 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   const auto step = parse_int<std::int64_t>(digits, "step", 0, kMaxStep);
   if (!step || fmt::format("{}", *step) != digits) return std::nullopt;
   return *step;
-}
-
-// ".tmp-step-N" or ".old-step-N", which only a killed run leaves.
-bool is_checkpoint_leftover(std::string_view name) {
-  for (const std::string_view prefix : {kTemporaryPrefix, kRetiredPrefix}) {
-    if (!name.starts_with(prefix)) continue;
-    return step_of(fmt::format("{}{}", kStepPrefix, name.substr(prefix.size()))).has_value();
-  }
-  return false;
 }
 
 bool is_plain_file_name(std::string_view name) {
@@ -91,7 +80,12 @@ Status verify_file(const std::string& directory, const CheckpointFile& expected,
                 fmt::format("{} has {} bytes, the manifest says {}", path, bytes, expected.bytes));
   }
   VOLTA_TRY(const MappedFile file, MappedFile::open(path));
-  const auto hash = hash64(file.bytes(), go_on);
+  Status unchanged;
+  const auto hash = hash64(file.bytes(), [&](std::int64_t done) {
+    unchanged = file.check_unchanged();
+    return unchanged.has_value() && go_on(done);
+  });
+  VOLTA_TRY(std::move(unchanged));
   if (!hash) return fail(ErrorCode::kInterrupted, fmt::format("interrupted reading {}", path));
   VOLTA_TRY(file.check_unchanged());
   if (hex(*hash) != expected.xxh3) {
@@ -146,10 +140,8 @@ Status check_complete(const CheckpointManifest& manifest, std::string_view name)
 
 // Takes a checkpoint out of sight in one step, then removes it, so that a kill in between leaves
 // no half of it behind under its name.
-Status retire(const std::string& run_directory, const CheckpointPlace& place) {
-  const std::string aside =
-      join_path(run_directory, fmt::format("{}{}", kRetiredPrefix, place.step));
-  VOLTA_TRY(remove_all(aside));
+Status retire(const CheckpointPlace& place) {
+  const std::string aside = retired_path(place.path);
   VOLTA_TRY(rename_path(place.path, aside));
   return remove_all(aside);
 }
@@ -176,7 +168,7 @@ Status prune(const std::string& run_directory, std::int64_t step, std::int64_t k
     // use: neither is ours to judge, nor counts as kept.
     if (place.step > step || !looks_complete(place.path) || kept++ < keep) continue;
     if (place.step == best) continue;
-    VOLTA_TRY(retire(run_directory, place));
+    VOLTA_TRY(retire(place));
   }
   return {};
 }
@@ -232,14 +224,11 @@ Status write_files(const std::string& directory, const CheckpointContent& conten
 
 // Puts the finished folder in place. A folder that has the name already could not be used (a resume
 // would have gone on behind it): it makes room, and comes back when the rename fails.
-Status publish(const std::string& run_directory, const std::string& temporary,
-               const CheckpointPlace& place) {
-  if (!path_exists(place.path)) return rename_path(temporary, place.path);
-  const std::string aside =
-      join_path(run_directory, fmt::format("{}{}", kRetiredPrefix, place.step));
-  VOLTA_TRY(remove_all(aside));
+Status publish(TemporaryFolder& temporary, const CheckpointPlace& place) {
+  if (!path_exists(place.path)) return temporary.rename_to(place.path);
+  const std::string aside = retired_path(place.path);
   VOLTA_TRY(rename_path(place.path, aside));
-  if (Status renamed = rename_path(temporary, place.path); !renamed) {
+  if (Status renamed = temporary.rename_to(place.path); !renamed) {
     if (Status back = rename_path(aside, place.path); !back) {
       log(LogLevel::kWarning, back.error().message());
     }
@@ -258,7 +247,9 @@ Result<std::string> weights_hash(const Transformer& model) {
       VOLTA_TRY(host, tensor.clone_to());
     }
     VOLTA_TRY(const auto bytes, host.host_bytes());
-    summary += fmt::format("{} {} {}\n", name, to_string(tensor.spec()), hex(hash64(bytes)));
+    const auto hash = hash64(bytes, [&](std::int64_t) { return !model.device()->interrupted(); });
+    if (!hash) return fail(ErrorCode::kInterrupted, "interrupted");
+    summary += fmt::format("{} {} {}\n", name, to_string(tensor.spec()), hex(*hash));
   }
   return hex(hash64(summary));
 }
@@ -357,9 +348,12 @@ Status read_back(const std::string& path) {
 
 }  // namespace
 
-Result<Checkpoint> open_checkpoint(const std::string& path) {
+Result<Checkpoint> open_checkpoint(const std::string& path, const Interruption& interrupted) {
   VOLTA_TRY(CheckpointManifest manifest, read_manifest(path));
-  for (const CheckpointFile& file : manifest.files) VOLTA_TRY(verify_file(path, file));
+  for (const CheckpointFile& file : manifest.files) {
+    VOLTA_TRY(
+        verify_file(path, file, [&](std::int64_t) { return !interrupted || !interrupted(); }));
+  }
   return Checkpoint{path, std::move(manifest)};
 }
 
@@ -423,11 +417,15 @@ std::string checkpoint_path(const std::string& run_directory, std::int64_t step)
   return join_path(run_directory, fmt::format("{}{}", kStepPrefix, step));
 }
 
-Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory) {
+Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory,
+                                                          const Interruption& interrupted) {
   VOLTA_TRY(const auto places, list_checkpoints(run_directory));
   for (const CheckpointPlace& place : places) {
-    auto checkpoint = open_checkpoint(place.path);
+    auto checkpoint = open_checkpoint(place.path, interrupted);
     if (checkpoint) return std::optional(*std::move(checkpoint));
+    if (checkpoint.error().code() == ErrorCode::kInterrupted) {
+      return std::unexpected(std::move(checkpoint).error());  // It may well be valid.
+    }
     log(LogLevel::kWarning,
         fmt::format("skipping checkpoint {}: {}", place.path, checkpoint.error().message()));
   }
@@ -455,20 +453,14 @@ Result<std::string> write_checkpoint(const std::string& run_directory,
                                      std::optional<std::int64_t> best) {
   const std::int64_t step = content.trainer->steps_done();
   const CheckpointPlace place{step, checkpoint_path(run_directory, step)};
-  const std::string temporary =
-      join_path(run_directory, fmt::format("{}{}", kTemporaryPrefix, step));
   const auto write = [&]() -> Status {
     VOLTA_TRY(check_finite(content.trainer->model()));
-    VOLTA_TRY(remove_all(temporary));
-    VOLTA_TRY(create_directories(temporary));
-    VOLTA_TRY(write_files(temporary, content));
-    VOLTA_TRY(read_back(temporary));
-    return publish(run_directory, temporary, place);
+    VOLTA_TRY(TemporaryFolder temporary, TemporaryFolder::create(place.path));
+    VOLTA_TRY(write_files(temporary.path(), content));
+    VOLTA_TRY(read_back(temporary.path()));
+    return publish(temporary, place);
   };
   if (Status written = write(); !written) {
-    if (Status removed = remove_all(temporary); !removed) {
-      log(LogLevel::kWarning, removed.error().message());
-    }
     return std::unexpected(
         std::move(written).error().with_context(fmt::format("checkpoint of step {}", step)));
   }
@@ -477,16 +469,6 @@ Result<std::string> write_checkpoint(const std::string& run_directory,
         fmt::format("an old checkpoint could not be removed: {}", pruned.error().message()));
   }
   return place.path;
-}
-
-Status remove_stale_temporaries(const std::string& run_directory) {
-  VOLTA_TRY(const auto names, list_directory(run_directory));
-  for (const std::string& name : names) {
-    if (!is_checkpoint_leftover(name)) continue;
-    VOLTA_TRY(remove_all(join_path(run_directory, name)));
-  }
-  remove_abandoned_temporaries(run_directory);
-  return {};
 }
 
 Result<Transformer> load_checkpoint_model(const Checkpoint& checkpoint,
@@ -503,7 +485,8 @@ Result<Transformer> load_checkpoint_model(const Checkpoint& checkpoint,
   return model;
 }
 
-Result<TrainerState> load_trainer_state(const Checkpoint& checkpoint) {
+Result<TrainerState> load_trainer_state(const Checkpoint& checkpoint,
+                                        const Interruption& interrupted) {
   const std::string path = join_path(checkpoint.path, kTrainerName);
   VOLTA_TRY(const SafetensorsFile file, SafetensorsFile::open(path));
   const auto& metadata = file.metadata();
@@ -520,7 +503,7 @@ Result<TrainerState> load_trainer_state(const Checkpoint& checkpoint) {
                                                      path, state.step, checkpoint.manifest.step));
   }
   state.run_state = run->second;
-  VOLTA_TRY(state.optimizer, file.load_all());
+  VOLTA_TRY(state.optimizer, file.load_all(host_memory(), interrupted));
   return state;
 }
 

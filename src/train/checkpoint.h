@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/work_budget.h"
 #include "io/carried_files.h"
 #include "io/tokenizer.h"
 #include "nn/transformer.h"
@@ -40,6 +41,7 @@ struct BaseModel {
   bool operator==(const BaseModel&) const = default;
 };
 /// XXH3 over a model's weights: names, types, shapes and bytes, wherever they were loaded from.
+/// kInterrupted when the model's device was told to stop.
 Result<std::string> weights_hash(const Transformer& model);
 
 /// manifest.json.
@@ -69,8 +71,8 @@ struct Checkpoint {
 };
 
 /// Opens and verifies a step-N folder. kNotFound without a manifest, kInvalidFile for a damaged
-/// one, kUnsupported for another format version.
-Result<Checkpoint> open_checkpoint(const std::string& path);
+/// one, kUnsupported for another format version, kInterrupted when `interrupted` said so.
+Result<Checkpoint> open_checkpoint(const std::string& path, const Interruption& interrupted = {});
 
 /// Whether a folder has a manifest that is, or may have been, Volta's. Other tools write files of
 /// this name, too: theirs are JSON objects without our version. kIo.
@@ -100,8 +102,9 @@ Result<std::vector<CheckpointPlace>> list_checkpoints(const std::string& run_dir
 std::string checkpoint_path(const std::string& run_directory, std::int64_t step);
 
 /// The newest checkpoint that verifies; each one skipped is logged as a warning that says what is
-/// wrong with it. Nothing when there is none.
-Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory);
+/// wrong with it. Nothing when there is none. kInterrupted when `interrupted` said so.
+Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory,
+                                                          const Interruption& interrupted = {});
 
 /// Renames a file or folder to NAME + `suffix` (+ ".2", ".3", ... where that is taken), so that
 /// what takes its place loses nothing. Returns the new path. kIo.
@@ -119,18 +122,14 @@ struct CheckpointContent {
 /// The bytes that a checkpoint of this trainer takes, but for the small files (a few MB at most).
 std::int64_t checkpoint_bytes(const Trainer& trainer);
 
-/// Writes step-N for the trainer's N updates under a temporary name, everything fsynced, reads it
-/// back from the disk, and renames it; then removes all but the `keep` newest (0: keeps all) up to
-/// N, and but step-`best`. Returns its path. On failure (kIo; kInvalidFile when what was read back
-/// is not what was written; kNonFinite, naming the tensor, for weights that are not numbers)
-/// nothing of it stays, and earlier checkpoints are as they were.
+/// Writes step-N for the trainer's N updates under a temporary name (base/temporary.h), everything
+/// fsynced, reads it back from the disk, and renames it; then removes all but the `keep` newest (0:
+/// keeps all) up to N, and but step-`best`. Returns its path. On failure (kIo; kInvalidFile when
+/// what was read back is not what was written; kNonFinite, naming the tensor, for weights that are
+/// not numbers) nothing of it stays, and earlier checkpoints are as they were.
 Result<std::string> write_checkpoint(const std::string& run_directory,
                                      const CheckpointContent& content, std::int64_t keep,
                                      std::optional<std::int64_t> best = std::nullopt);
-
-/// Removes what a killed writer left behind in a run's folder: unfinished checkpoints, and the
-/// temporaries of this program that nobody is writing to (base/temporary.h). Nothing else.
-Status remove_stale_temporaries(const std::string& run_directory);
 
 /// The model of a checkpoint, on a device. kMismatch when it is not of this architecture.
 Result<Transformer> load_checkpoint_model(const Checkpoint& checkpoint,
@@ -143,6 +142,7 @@ struct TrainerState {
   std::string run_state;
   std::map<std::string, Tensor> optimizer;
 };
-Result<TrainerState> load_trainer_state(const Checkpoint& checkpoint);
+Result<TrainerState> load_trainer_state(const Checkpoint& checkpoint,
+                                        const Interruption& interrupted = {});
 
 }  // namespace volta

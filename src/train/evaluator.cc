@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/arithmetic.h"
+
 namespace volta {
 namespace {
 
@@ -119,7 +121,7 @@ Result<TextScore> Evaluator::score(std::span<const std::int32_t> tokens, std::in
   const auto time = static_cast<std::size_t>(time_);
   const auto step = static_cast<std::size_t>(stride);
   const std::size_t targets = tokens.size() - 1;
-  const std::size_t windows = 1 + (targets > time ? (targets - time + step - 1) / step : 0);
+  const std::size_t windows = 1 + (targets > time ? ceil_div(targets - time, step) : 0);
   const auto batch = static_cast<std::size_t>(batch_);
   TextScore score;
   for (std::size_t first = 0; first < windows; first += batch) {

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace volta {
 namespace {
@@ -131,6 +132,14 @@ Result<MetricsFile> MetricsFile::open(const std::string& path, std::int64_t step
   }
   MetricsFile file(path);
   if (path_exists(path)) {
+    VOLTA_TRY(const std::int64_t bytes, file_size(path));
+    if (bytes > kMaxMetricsBytes) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("'{}' is {} long, and what a run reads of its metrics at most {}: "
+                              "rename it, and the run goes on with a new one (mv {} {})",
+                              path, format_bytes(bytes), format_bytes(kMaxMetricsBytes),
+                              shell_quoted(path), shell_quoted(path + ".old")));
+    }
     VOLTA_TRY(const std::string text, read_text_file(path, kMaxMetricsBytes));
     const Lines lines = sort_lines(text, path, step);
     for (const std::string_view line : lines.staying) file.good_bytes_ += std::ssize(line) + 1;

@@ -22,7 +22,7 @@ bool holds_model(const std::string& directory) {
 }
 
 // A folder with a model of its own. Whatever has a manifest of Volta's is verified.
-Status check_model_folder(const std::string& path) {
+Status check_model_folder(const std::string& path, const Interruption& interrupted) {
   VOLTA_TRY(const auto checkpoints, list_checkpoints(path));
   if (!checkpoints.empty()) {
     return fail(ErrorCode::kInvalidArgument,
@@ -32,7 +32,7 @@ Status check_model_folder(const std::string& path) {
   }
   VOLTA_TRY(const bool checkpoint, has_manifest(path));
   if (!checkpoint) return {};
-  auto opened = open_checkpoint(path);
+  auto opened = open_checkpoint(path, interrupted);
   if (opened) return {};
   return std::unexpected(
       std::move(opened).error().with_context(fmt::format("checkpoint {}", path)));
@@ -40,15 +40,20 @@ Status check_model_folder(const std::string& path) {
 
 // `path` itself when it is a model or an adapter, or the checkpoint that stands for the run in it.
 // `wanted` is for the message.
-Result<std::string> find_folder(const std::string& path, std::string_view wanted) {
+Result<std::string> find_folder(const std::string& path, std::string_view wanted,
+                                const Interruption& interrupted) {
   if (holds_model(path)) {
-    VOLTA_TRY(check_model_folder(path));
+    VOLTA_TRY(check_model_folder(path, interrupted));
     return path;
   }
   if (!is_directory(path)) {
+    if (path_exists(path)) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("'{}' is a file: name the folder that it lies in", path));
+    }
     return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", path));
   }
-  VOLTA_TRY(auto checkpoint, run_checkpoint(path));
+  VOLTA_TRY(auto checkpoint, run_checkpoint(path, interrupted));
   if (!checkpoint) {
     return fail(ErrorCode::kNotFound,
                 fmt::format("'{}' holds neither a {} nor a valid checkpoint", path, wanted));
@@ -92,23 +97,26 @@ Result<RunProgress> load_run_progress(const std::string& run_directory) {
   return progress;
 }
 
-Result<std::optional<Checkpoint>> run_checkpoint(const std::string& run_directory) {
+Result<std::optional<Checkpoint>> run_checkpoint(const std::string& run_directory,
+                                                 const Interruption& interrupted) {
   const auto progress = load_run_progress(run_directory);
   if (!progress || !progress->stopped_early || !progress->best) {
-    return newest_valid_checkpoint(run_directory);
+    return newest_valid_checkpoint(run_directory, interrupted);
   }
   const std::string path = checkpoint_path(run_directory, progress->best->step);
-  if (!path_exists(path)) return newest_valid_checkpoint(run_directory);  // --no-keep-best.
-  auto best = open_checkpoint(path);
+  if (!path_exists(path))
+    return newest_valid_checkpoint(run_directory, interrupted);  // --no-keep-best.
+  auto best = open_checkpoint(path, interrupted);
   if (best) return std::optional(*std::move(best));
+  if (best.error().code() == ErrorCode::kInterrupted) return std::unexpected(best.error());
   log(LogLevel::kWarning,
       fmt::format("the best checkpoint of {} cannot be used, the newest is taken instead: {}",
                   run_directory, best.error().message()));
-  return newest_valid_checkpoint(run_directory);
+  return newest_valid_checkpoint(run_directory, interrupted);
 }
 
-Result<std::string> find_model_folder(const std::string& path) {
-  VOLTA_TRY(std::string folder, find_folder(path, "config.json"));
+Result<std::string> find_model_folder(const std::string& path, const Interruption& interrupted) {
+  VOLTA_TRY(std::string folder, find_folder(path, "config.json", interrupted));
   if (path_exists(join_path(folder, "config.json"))) return folder;
   return fail(
       ErrorCode::kInvalidArgument,
@@ -118,8 +126,8 @@ Result<std::string> find_model_folder(const std::string& path) {
                   folder, base_name(folder), shell_quoted(folder)));
 }
 
-Result<std::string> find_adapter_folder(const std::string& path) {
-  VOLTA_TRY(std::string folder, find_folder(path, kAdapterConfigFile));
+Result<std::string> find_adapter_folder(const std::string& path, const Interruption& interrupted) {
+  VOLTA_TRY(std::string folder, find_folder(path, kAdapterConfigFile, interrupted));
   if (path_exists(join_path(folder, kAdapterConfigFile))) return folder;
   return fail(
       ErrorCode::kInvalidArgument,

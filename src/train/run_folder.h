@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/work_budget.h"
 #include "train/checkpoint.h"
 #include "train/run_options.h"
 #include "train/settings.h"
@@ -25,15 +26,19 @@ Result<RunProgress> load_run_progress(const std::string& run_directory);
 
 /// The checkpoint that stands for a run: the best one where the run stopped early, otherwise the
 /// newest that verifies (also where the best one was not kept). A damaged best one is logged as a
-/// warning, and the newest is taken. Nothing when there is none.
-Result<std::optional<Checkpoint>> run_checkpoint(const std::string& run_directory);
+/// warning, and the newest is taken. Nothing when there is none. `interrupted` is asked while files
+/// are read, here and below: kInterrupted.
+Result<std::optional<Checkpoint>> run_checkpoint(const std::string& run_directory,
+                                                 const Interruption& interrupted = {});
 
 /// The model folder that `path` names: a run's folder stands for its run_checkpoint(), a folder
 /// with config.json for itself. With a manifest of Volta's beside it everything is verified first,
 /// so that a damaged checkpoint is refused either way. kNotFound, and open_checkpoint's.
 /// kInvalidArgument for an adapter's folder, and for a folder that holds both a model and a run.
-Result<std::string> find_model_folder(const std::string& path);
+Result<std::string> find_model_folder(const std::string& path,
+                                      const Interruption& interrupted = {});
 /// The same for an adapter: a folder with adapter_config.json, or a LoRA run's.
-Result<std::string> find_adapter_folder(const std::string& path);
+Result<std::string> find_adapter_folder(const std::string& path,
+                                        const Interruption& interrupted = {});
 
 }  // namespace volta

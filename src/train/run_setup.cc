@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/arithmetic.h"
+#include "base/temporary.h"
 #include "base/text.h"
 #include "io/adapter.h"
 #include "io/carried_files.h"
@@ -74,7 +76,8 @@ Status lock_folder(RunSetup& setup) {
     if (!reason.empty()) return fail(ErrorCode::kInvalidArgument, std::move(reason));
   }
   VOLTA_TRY(const bool used, holds_run(out));
-  return used ? remove_stale_temporaries(out) : Status();  // Elsewhere, nothing is a run's.
+  if (used) remove_abandoned_temporaries(out);  // Elsewhere, nothing is a run's.
+  return {};
 }
 
 // A checkpoint holds the checksums of what the run read: of other files nothing more is learnt than
@@ -107,7 +110,8 @@ Status replace_folder(RunSetup& setup, const Say& say) {
 
 // Finds the checkpoint to go on from. A folder that no run has used yet is locked, and made, only
 // when everything else is known to work: a start that fails leaves nothing behind.
-Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Say& say) {
+Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Interruption& interrupted,
+                                              const Say& say) {
   const std::string& out = setup.options.out;
   if (path_exists(out)) {
     VOLTA_TRY(create_directories(out));  // Refuses what is no folder.
@@ -124,7 +128,7 @@ Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Say& say) {
     VOLTA_TRY(lock_folder(setup));
   }
   if (!setup.options.resume) return std::nullopt;
-  VOLTA_TRY(auto checkpoint, newest_valid_checkpoint(out));
+  VOLTA_TRY(auto checkpoint, newest_valid_checkpoint(out, interrupted));
   say(LogLevel::kInfo, checkpoint
                            ? fmt::format("resuming from {}", checkpoint->path)
                            : fmt::format("{} has no valid checkpoint: starting at step 0", out));
@@ -164,6 +168,23 @@ Result<std::shared_ptr<const Tokenizer>> folder_tokenizer(const std::string& fol
   return nullptr;
 }
 
+// A fresh model has a row for every id up to the largest one, and trains it. Tokenizers in use
+// leave out a few ids at most; a damaged one may have a token of id 1,000,000 beside three others,
+// which would take gigabytes.
+Status check_gaps(const Tokenizer& tokenizer, const std::string& path) {
+  constexpr std::int64_t kMostGaps = 4096;
+  const std::int64_t ids = tokenizer.vocab_size();
+  std::int64_t tokens = 0;
+  for (std::int64_t id = 0; id < ids; ++id) {
+    if (!tokenizer.token_bytes(static_cast<std::int32_t>(id)).empty()) ++tokens;
+  }
+  if (ids - tokens <= tokens + kMostGaps) return {};
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: {} tokens have ids up to {}, and a model would have a row for every "
+                          "id; number the tokens without such gaps",
+                          path, tokens, ids - 1));
+}
+
 // Reads the data and completes the options with what follows from it and from the model folder (of
 // the checkpoint, or the one to start from; empty for fresh weights).
 Status open_data(RunSetup& setup, const std::string& folder, const Interruption& interrupted,
@@ -188,6 +209,7 @@ Status open_data(RunSetup& setup, const std::string& folder, const Interruption&
                                   options.val_fraction, interrupted));
   const std::int64_t vocab = setup.data.tokenizer->vocab_size();
   if (folder.empty()) {
+    VOLTA_TRY(check_gaps(*setup.data.tokenizer, options.tokenizer));
     options.model.vocab_size = vocab;
   } else if (vocab > options.model.vocab_size) {
     return fail(
@@ -377,7 +399,7 @@ std::string space_warning(const RunOptions& options, std::int64_t bytes, std::in
                           std::int64_t free) {
   const std::int64_t steps = options.trainer.schedule.steps;
   const std::int64_t every = options.save_every > 0 ? options.save_every : steps;
-  const std::int64_t written = steps / every + (steps % every != 0 ? 1 : 0);
+  const std::int64_t written = ceil_div(steps, every);
   // The one that is being written is there beside those that stay, and so may the best one be.
   const std::int64_t most = options.keep == 0
                                 ? written
@@ -398,13 +420,13 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   RunSetup setup;
   setup.options = options;
   setup.options.trainer.seed = options.seed;
-  VOLTA_TRY(const auto checkpoint, open_folder(setup, say));
+  VOLTA_TRY(const auto checkpoint, open_folder(setup, interrupted, say));
   VOLTA_TRY(check_recorded_paths(options, checkpoint));
   // A checkpoint is a model folder. What the options say of a fresh model must agree with it.
   VOLTA_TRY(check_kind(options, checkpoint));
   const bool lora = options.lora.active();
   if ((!checkpoint || lora) && !options.init.empty()) {
-    VOLTA_TRY(setup.options.init, find_model_folder(options.init));
+    VOLTA_TRY(setup.options.init, find_model_folder(options.init, interrupted));
   }
   // An adapter's checkpoint is none: what it belongs to says what the model is.
   const std::string folder = checkpoint && !lora ? checkpoint->path : setup.options.init;
@@ -431,7 +453,7 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   std::optional<TrainerState> saved;
   if (checkpoint) {
     setup.checkpoint = checkpoint->path;
-    VOLTA_TRY(saved, load_trainer_state(*checkpoint));
+    VOLTA_TRY(saved, load_trainer_state(*checkpoint, interrupted));
     VOLTA_TRY(setup.state,
               parse_run_state(saved->run_state, checkpoint->path, setup.state.settings));
   }

@@ -24,7 +24,7 @@ TrainingGraphOptions graph_options(const TrainerOptions& o, const LoraConfig& lo
           .lora = lora};
 }
 
-Result<float> read_scalar(const BoundPlan& plan, std::string_view output, std::int64_t index = 0) {
+Result<float> read_scalar(const Executable& plan, std::string_view output, std::int64_t index = 0) {
   VOLTA_TRY(const Tensor all, plan.output(output));
   VOLTA_TRY(const Tensor one, all.slice(index, index + 1));
   float value = 0.0f;
@@ -93,11 +93,11 @@ Result<Trainer> Trainer::create(const Transformer& model, const TrainerOptions& 
   VOLTA_TRY(const Graph built, accumulate ? build_accumulate_graph(config, wanted)
                                           : build_training_graph(config, wanted));
   VOLTA_TRY(trainer.graph_, optimize(built, *model.device(), passes));
-  VOLTA_TRY(trainer.micro_, trainer.bind(trainer.graph_));
+  VOLTA_TRY(trainer.micro_, trainer.load(trainer.graph_));
   if (accumulate) {
     VOLTA_TRY(const Graph update, build_apply_graph(config, wanted));
     VOLTA_TRY(const Graph optimized, optimize(update, *model.device(), passes));
-    VOLTA_TRY(trainer.apply_, trainer.bind(optimized));
+    VOLTA_TRY(trainer.apply_, trainer.load(optimized));
   }
   const std::int64_t tokens = options.batch * options.time;
   VOLTA_TRY(trainer.ids_, try_make_array<std::int32_t>(tokens));
@@ -109,7 +109,7 @@ Result<Trainer> Trainer::create(const Transformer& model, const TrainerOptions& 
   return trainer;
 }
 
-Result<BoundPlan> Trainer::bind(const Graph& graph) {
+Result<Executable> Trainer::load(const Graph& graph) {
   Device& device = *model_.device();
   VOLTA_TRY(Plan plan, make_plan(graph, device));
   const auto lookup = [&](const PlanBinding& binding) -> Result<Tensor> {
@@ -122,7 +122,7 @@ Result<BoundPlan> Trainer::bind(const Graph& graph) {
     }
     return state;
   };
-  return BoundPlan::bind(std::make_shared<const Plan>(std::move(plan)), device, lookup);
+  return device.load(std::make_shared<const Plan>(std::move(plan)), lookup);
 }
 
 TrainerMemory Trainer::memory() const {
@@ -171,12 +171,12 @@ Status Trainer::write_schedule() {
   return schedule.write(std::span<const float>(values));
 }
 
-// Runs every micro-batch of the update on `device` and returns their mean loss.
-Result<double> Trainer::run_micro_batches(const BatchSource& batches, Device& device) {
+// Runs every micro-batch of the update and returns their mean loss.
+Result<double> Trainer::run_micro_batches(const BatchSource& batches) {
   double loss = 0.0;
   for (std::int64_t micro = 0; micro < options_.accumulate; ++micro) {
     VOLTA_TRY(write_batch(batches, micro));
-    VOLTA_TRY(device.execute(*micro_));
+    VOLTA_TRY(micro_->run());
     VOLTA_TRY(const float one, read_scalar(*micro_, "loss"));
     loss += static_cast<double>(one);
   }
@@ -189,18 +189,17 @@ Status Trainer::zero_gradients() {
 }
 
 Result<StepReport> Trainer::step(const BatchSource& batches) {
-  Device& device = *model_.device();
   VOLTA_TRY(write_schedule());
-  auto ran = run_micro_batches(batches, device);
+  auto ran = run_micro_batches(batches);
   Status applied;
-  if (ran && apply_) applied = device.execute(*apply_);
+  if (ran && apply_) applied = apply_->run();
   if (!ran || !applied) {  // What micro-batches have added is not to stay for the next step.
     VOLTA_TRY(zero_gradients());
     VOLTA_TRY(std::move(applied));
     return std::unexpected(std::move(ran).error());
   }
   const double loss = *ran;
-  const BoundPlan& update = apply_ ? *apply_ : *micro_;
+  const Executable& update = apply_ ? *apply_ : *micro_;
   VOLTA_TRY(const float norm, read_scalar(update, "stats", 0));
   VOLTA_TRY(const float finite, read_scalar(update, "stats", 2));
   if (finite == 0.0f)
@@ -212,17 +211,20 @@ Result<StepReport> Trainer::step(const BatchSource& batches) {
 }
 
 // The update was skipped, so weights and moments are those before it: running it again under a
-// checking device meets the same numbers and stops at the first op that gives a bad one.
+// check meets the same numbers and stops at the first op that gives a bad one.
 Error Trainer::name_non_finite(const BatchSource& batches, double loss, double norm) {
   const std::string what = fmt::format(
       "step {}: loss {}, gradient norm {}; the weights are those of the step before. Lower the "
       "learning rate, clip gradients or check the data",
       step_ + 1, unsigned_nan(loss), unsigned_nan(norm));
-  auto checking = CheckingDevice::create(model_.device());
-  if (!checking) return std::move(checking).error();
-  auto again = run_micro_batches(batches, **checking);
+  const auto check = std::make_shared<FiniteCheck>(model_.device()->memory());
+  micro_->add_listener(check);
+  if (apply_) apply_->add_listener(check);
+  auto again = run_micro_batches(batches);
   Status applied;
-  if (again && apply_) applied = (*checking)->execute(*apply_);
+  if (again && apply_) applied = apply_->run();
+  micro_->remove_listener(*check);
+  if (apply_) apply_->remove_listener(*check);
   if (auto zeroed = zero_gradients(); !zeroed) return std::move(zeroed).error();
   if (!again) return std::move(again).error().with_context(what);
   if (!applied) return std::move(applied).error().with_context(what);

@@ -47,7 +47,7 @@ struct TrainerMemory {
 
 class Trainer {
  public:
-  /// Builds and binds the plans. The model's weights, or those of its adapter when it has one, are
+  /// Builds and loads the plans. The model's weights, or those of its adapter when it has one, are
   /// updated in place: `model` shares them.
   static Result<Trainer> create(const Transformer& model, const TrainerOptions& options);
 
@@ -73,18 +73,18 @@ class Trainer {
   Trainer(Transformer model, const TrainerOptions& options)
       : model_(std::move(model)), options_(options) {}
 
-  Result<BoundPlan> bind(const Graph& graph);
+  Result<Executable> load(const Graph& graph);
   Status write_batch(const BatchSource& batches, std::int64_t micro);
   Status write_schedule();
-  Result<double> run_micro_batches(const BatchSource& batches, Device& device);
+  Result<double> run_micro_batches(const BatchSource& batches);
   Status zero_gradients();
   Error name_non_finite(const BatchSource& batches, double loss, double norm);
 
   Transformer model_;
   TrainerOptions options_;
   Graph graph_;
-  std::optional<BoundPlan> micro_;           ///< The whole update when accumulate is 1.
-  std::optional<BoundPlan> apply_;           ///< Absent when accumulate is 1.
+  std::optional<Executable> micro_;          ///< The whole update when accumulate is 1.
+  std::optional<Executable> apply_;          ///< Absent when accumulate is 1.
   std::map<std::string, Tensor> state_;      ///< Optimiser state, part of checkpoints.
   std::map<std::string, Tensor> gradients_;  ///< Accumulated gradients; zero between updates.
   HeapArray<std::int32_t> ids_;

@@ -149,8 +149,8 @@ Result<TwoLayerResult> make_weights(Device& device, const Sizes& n, std::uint64_
   return r;
 }
 
-Result<BoundPlan> bind_update(Device& device, const Sizes& n, Loss loss,
-                              std::map<std::string, Tensor> tensors) {
+Result<Executable> load_update(Device& device, const Sizes& n, Loss loss,
+                               std::map<std::string, Tensor> tensors) {
   VOLTA_TRY(const Graph built, build_update(n, loss));
   VOLTA_TRY(const Graph graph, optimize(built, device));
   VOLTA_TRY(Plan plan, make_plan(graph, device));
@@ -159,8 +159,8 @@ Result<BoundPlan> bind_update(Device& device, const Sizes& n, Loss loss,
       VOLTA_TRY(tensor, tensor.clone_to(device.memory()));
     }
   }
-  return BoundPlan::bind(
-      std::make_shared<const Plan>(std::move(plan)), device,
+  return device.load(
+      std::make_shared<const Plan>(std::move(plan)),
       [&](const PlanBinding& binding) -> Result<Tensor> { return tensors[binding.name]; });
 }
 
@@ -169,18 +169,18 @@ Result<TwoLayerResult> train(Device& device, const Tensor& x, const Tensor& targ
   VOLTA_TRY(TwoLayerResult result, make_weights(device, n, options.seed));
   const std::array<float, 3> rates = {options.learning_rate, 1.0f, 1.0f};
   VOLTA_TRY(const Tensor schedule, Tensor::from_values(Shape(3), std::span<const float>(rates)));
-  VOLTA_TRY(BoundPlan update, bind_update(device, n, loss_kind,
-                                          {{"x", x},
-                                           {"targets", targets},
-                                           {"schedule", schedule},
-                                           {"w1", result.w1},
-                                           {"b1", result.b1},
-                                           {"w2", result.w2},
-                                           {"b2", result.b2}}));
+  VOLTA_TRY(Executable update, load_update(device, n, loss_kind,
+                                           {{"x", x},
+                                            {"targets", targets},
+                                            {"schedule", schedule},
+                                            {"w1", result.w1},
+                                            {"b1", result.b1},
+                                            {"w2", result.w2},
+                                            {"b2", result.b2}}));
   VOLTA_TRY(const Tensor loss_output, update.output("loss"));
   VOLTA_TRY(const Tensor stats_output, update.output("stats"));
   for (std::int64_t epoch = 1; epoch <= options.epochs; ++epoch) {
-    VOLTA_TRY(device.execute(update));
+    VOLTA_TRY(update.run());
     float loss = 0.0f;
     std::array<float, 3> stats{};
     VOLTA_TRY(loss_output.read(std::span(&loss, 1)));

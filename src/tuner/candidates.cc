@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 
+#include "base/arithmetic.h"
 #include "kernels/cpu/matmul_plan.h"
 #include "kernels/cpu/matmul_tile.h"
 
@@ -25,12 +26,10 @@ constexpr std::array<std::int32_t, 5> kPrefetchBytes = {0, 2048, 4096, 8192, 122
 /// A plain b is copied slice by slice; a slice beyond this is far out of every core's L2.
 constexpr std::int64_t kMostPackedBytes = 8 << 20;
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 // Blocks of at most `block` steps each, evened out in whole units: how long they are. (The kernels
 // even out blocks of K and M; what cuts N into as many slices counts as the same here.)
 std::int64_t evened(std::int64_t size, std::int64_t block, std::int64_t unit) {
-  return ceil_div(ceil_div(size, ceil_div(size, block)), unit) * unit;
+  return round_up(ceil_div(size, ceil_div(size, block)), unit);
 }
 
 // The limits that cut `size` in different ways, and `whole`, which does not cut it.
@@ -109,7 +108,7 @@ Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
   for (const std::int32_t panels : kNBlockPanels) n_limits.push_back(panels * panel);
   // Not without limit: what was measured is what larger products of the same class get.
   const auto whole = [](std::int64_t size, std::int64_t unit) {
-    return static_cast<std::int32_t>(std::min<std::int64_t>(kAll, ceil_div(size, unit) * unit));
+    return static_cast<std::int32_t>(std::min<std::int64_t>(kAll, round_up(size, unit)));
   };
   const std::int32_t whole_m = whole(shape.m, 1), whole_n = whole(shape.n, panel);
   const std::int32_t whole_k = whole(shape.k, 8);

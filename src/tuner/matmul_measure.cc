@@ -9,6 +9,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/rng.h"
@@ -69,7 +70,7 @@ Status check_shape(const cpu::MatMulShape& s) {
   // Two c, a, b in whole panels, and a piece of the one that is made. Sizes are at most 2^24: no
   // overflow.
   const std::int64_t width = s.packed ? kWidestPanel : 1;
-  const std::int64_t b_bytes = (s.n + width - 1) / width * width * s.k * dtype_size(s.b_type);
+  const std::int64_t b_bytes = round_up(s.n, width) * s.k * dtype_size(s.b_type);
   const std::int64_t a_bytes = s.m * s.k * dtype_size(s.a_type);
   const std::int64_t piece_bytes = 8 * std::max({kPieceElements, width * s.k, s.n});
   const std::int64_t bytes = 8 * s.m * s.n + a_bytes + b_bytes + piece_bytes;

@@ -1,8 +1,11 @@
 // volta chat: conversations with a tiny model of random weights and a template of its own.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -77,6 +80,46 @@ TEST_F(RenderTest, ToolsAndNames) {
   EXPECT_EQ(done.out, "f True calm! </s>") << done.err;
 }
 
+// An answer without words is a mistake of the file; one that calls a function is none.
+TEST_F(RenderTest, AnswersThatSayNothingAreRefused) {
+  write("t.jinja",
+        "{% for m in messages %}[{{ m.role }}]{{ m.content if m.content is defined }}"
+        "{{ '!' if 'tool_calls' in m }}{% endfor %}");
+  const auto render = [&](const std::string& answer) {
+    write("m.json", R"([{"role": "user", "content": "a"}, {"role": "assistant", )" + answer +
+                        R"(}, {"role": "user", "content": "b"}])");
+    return chat({"--render", "--messages", "m.json", "--template", "t.jinja"});
+  };
+  for (const std::string answer :
+       {R"("content": "")", R"("content": null)", R"("content": [])", R"("tool_calls": [])",
+        R"("content": "", "tool_calls": null)", R"("name": "x")"}) {
+    const CommandResult refused = render(answer);
+    EXPECT_EQ(refused.exit_code, 2) << answer;
+    EXPECT_THAT(refused.err, HasSubstr("m.json: message 2 is an assistant's without text"))
+        << answer;
+  }
+  EXPECT_EQ(render(R"("content": "c", "tool_calls": [])").out, "[user]a[assistant]c[user]b");
+  EXPECT_EQ(render(R"("content": null, "tool_calls": [{"name": "f"}])").out,
+            "[user]a[assistant]![user]b");
+  EXPECT_EQ(render(R"("content": "", "reasoning_content": "r")").out, "[user]a[assistant][user]b");
+}
+
+// The same command gives the same prompt on every day.
+TEST_F(RenderTest, TheDateCanBeGiven) {
+  write("t.jinja", "{{ strftime_now('%A, %d %b %Y, day %j, %H:%M:%S') }}");
+  const auto render = [&](const std::string& date) {
+    return chat({"--render", "-p", "x", "--template", "t.jinja", "--date", date});
+  };
+  EXPECT_EQ(render("2024-02-29").out, "Thursday, 29 Feb 2024, day 060, 00:00:00");
+  EXPECT_EQ(render("2025-12-31").out, "Wednesday, 31 Dec 2025, day 365, 00:00:00");
+  for (const std::string wrong :
+       {"2023-02-29", "2024-13-01", "24-01-01", "2024/01/01", "2024-01-0a", "today"}) {
+    const CommandResult refused = render(wrong);
+    EXPECT_EQ(refused.exit_code, 2) << wrong;
+    EXPECT_THAT(refused.err, HasSubstr("--date " + wrong + ": expected a day as YYYY-MM-DD"));
+  }
+}
+
 TEST_F(RenderTest, MistakesAreNamed) {
   write("m.json", R"([{"role": "critic", "content": "x"}])");
   const CommandResult refused = chat({"--render", "--messages", "m.json"});
@@ -96,7 +139,12 @@ TEST_F(RenderTest, MistakesAreNamed) {
   write("m.json", R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": []}])");
   const CommandResult no_text = chat({"--render", "--messages", "m.json"});
   EXPECT_EQ(no_text.exit_code, 2);
-  EXPECT_THAT(no_text.err, HasSubstr("there is nothing to continue"));
+  EXPECT_THAT(no_text.err, HasSubstr("m.json: message 2 is an assistant's without text"));
+  write("m.json", R"([{"role": "user", "content": "a"},
+                      {"role": "assistant", "tool_calls": [{"name": "f"}]}])");
+  const CommandResult calls = chat({"--render", "--messages", "m.json"});
+  EXPECT_EQ(calls.exit_code, 2);
+  EXPECT_THAT(calls.err, HasSubstr("there is nothing to continue"));
   write("m.json", R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])");
   write("t.jinja", "{{ messages[0].content }}");
   const CommandResult hidden = chat({"--render", "--messages", "m.json", "--template", "t.jinja"});
@@ -435,6 +483,48 @@ TEST_F(ChatTest, CtrlCAtThePromptEnds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   waiting.kill(SIGINT);
   EXPECT_EQ(waiting.wait().exit_code, 130);
+}
+
+// A template that would run until its budget is used up, were it not stopped.
+TEST_F(ChatTest, CtrlCStopsATemplateAndTheConversationGoesOn) {
+  write("model/tokenizer_config.json",
+        Json{{"chat_template",
+              "{% if messages[-1].content == 'slow' %}{% for i in range(1000) %}"
+              "{% for j in range(1000) %}{% for k in range(1000) %}{% endfor %}{% endfor %}"
+              "{% endfor %}{% endif %}{{ messages[-1].content }}"}}
+            .dump());
+  ASSERT_EQ(::mkfifo(dir_.file("pipe").c_str(), 0600), 0);
+  Command running({"chat", "model", "--temperature", "0", "-n", "4", "--output", "json"},
+                  dir_.path(), {}, "pipe");
+  const int pipe = ::open(dir_.file("pipe").c_str(), O_WRONLY);
+  const auto answers = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+      if (entry.path().extension() != ".out") continue;
+      std::ifstream file(entry.path());
+      return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+    }
+    return std::ptrdiff_t{0};
+  };
+  const auto wait_for = [](const auto& condition) {
+    for (int i = 0; i < 30000 && !condition(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  };
+  const auto say = [&](std::string_view line) {
+    EXPECT_EQ(::write(pipe, line.data(), line.size()), static_cast<ssize_t>(line.size()));
+    int unread = 1;
+    wait_for([&] { return ::ioctl(pipe, FIONREAD, &unread) != 0 || unread == 0; });
+  };
+  say("Hello\n");
+  wait_for([&] { return answers() == 1; });
+  say("slow\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  running.kill(SIGINT);
+  say("Hello again\n");
+  ::close(pipe);
+  const CommandResult done = running.wait();
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(std::ranges::count(done.out, '\n'), 2) << done.out;
 }
 
 }  // namespace

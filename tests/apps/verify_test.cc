@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -25,6 +26,7 @@ namespace {
 using test::CommandResult;
 using test::run_volta;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Two checkpoints of a model of 256 byte tokens.
 class VerifyTest : public ::testing::Test {
@@ -161,16 +163,21 @@ TEST_F(VerifyTest, TakesGgufFiles) {
   EXPECT_THAT(cut.out, HasSubstr("\ncut.gguf: 1 finding: 0 tensors"));
 }
 
-// Minutes of reading, were it not for the signal.
-TEST_F(VerifyTest, EndsSoonWhenInterrupted) {
-  std::filesystem::create_directory(dir_.file("sparse"));
-  const std::string weights = dir_.file("sparse/model.safetensors");
+// A file of 100 GiB that takes no place on the disk; its size.
+std::uint64_t write_sparse(const std::string& path) {
   const std::string header =
       R"({"a":{"dtype":"F32","shape":[26214400,1024],"data_offsets":[0,107374182400]}})";
   const std::uint64_t length = header.size();
-  std::ofstream(weights, std::ios::binary)
+  std::ofstream(path, std::ios::binary)
       << std::string(reinterpret_cast<const char*>(&length), 8) << header;
-  std::filesystem::resize_file(weights, 8 + header.size() + 107374182400u);
+  std::filesystem::resize_file(path, 8 + header.size() + 107374182400u);
+  return 8 + header.size() + 107374182400u;
+}
+
+// Minutes of reading, were it not for the signal.
+TEST_F(VerifyTest, EndsSoonWhenInterrupted) {
+  std::filesystem::create_directory(dir_.file("sparse"));
+  write_sparse(dir_.file("sparse/model.safetensors"));
   test::Command command({"verify", "sparse"}, dir_.path());
   std::this_thread::sleep_for(std::chrono::milliseconds(700));
   const auto begun = std::chrono::steady_clock::now();
@@ -179,6 +186,81 @@ TEST_F(VerifyTest, EndsSoonWhenInterrupted) {
   EXPECT_EQ(result.exit_code, 130) << result.err;
   EXPECT_THAT(result.err, HasSubstr("interrupted after "));
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));  // Loaded machines.
+}
+
+// A command that takes the folder of a run reads the whole checkpoint first, for its checksums.
+TEST_F(VerifyTest, ChecksumsEndSoonWhenInterrupted) {
+  const std::string folder = dir_.file("run/step-4");
+  const std::uint64_t size = write_sparse(folder + "/model.safetensors");
+  std::string manifest = *read_text_file(folder + "/manifest.json");
+  const std::size_t name = manifest.find("\"model.safetensors\"");
+  const std::size_t bytes = manifest.find("\"bytes\": ", name) + 9;
+  manifest.replace(bytes, manifest.find_first_not_of("0123456789", bytes) - bytes,
+                   std::to_string(size));
+  std::ofstream(folder + "/manifest.json", std::ios::binary) << manifest;
+  test::Command command({"generate", "run", "-p", "a"}, dir_.path());
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  const auto begun = std::chrono::steady_clock::now();
+  command.kill(SIGINT);
+  const CommandResult result = command.wait();
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("interrupted reading run/step-4/model.safetensors"));
+  EXPECT_THAT(result.err, Not(HasSubstr("skipping")));  // It is no damaged checkpoint.
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));  // Loaded machines.
+}
+
+// What a file names its tensors cannot look like a line of the report.
+TEST_F(VerifyTest, NamesWithLineBreaksMakeNoLines) {
+  const std::string weights = dir_.file("run/step-4/model.safetensors");
+  std::filesystem::remove(dir_.file("run/step-4/manifest.json"));
+  auto tensors = *SafetensorsFile::open(weights)->load_all();
+  tensors["x\nrun/step-4: good: 1 tensors\tin 1 file\u2028\x1b[2J"] =
+      *Tensor::zeros({DType::kF32, Shape(2)});
+  ASSERT_TRUE(write_safetensors(weights, tensors));
+  const std::string escaped =
+      R"('x\nrun/step-4: good: 1 tensors\tin 1 file\u2028\u001b[2J' f32[2] belongs to no)";
+  const CommandResult verified = verify("run/step-4");
+  EXPECT_EQ(verified.exit_code, 3);
+  EXPECT_THAT(verified.out, HasSubstr(escaped));
+  EXPECT_EQ(std::ranges::count(verified.out, '\n'), 2) << verified.out;  // A finding, the verdict.
+  const CommandResult run = volta({"generate", "run/step-4", "--ids", "1"});
+  EXPECT_EQ(run.exit_code, 3);
+  EXPECT_THAT(run.err, HasSubstr(escaped));
+  EXPECT_EQ(std::ranges::count(run.err, '\n'), 1) << run.err;
+}
+
+// What verify calls good, the commands that copy the folder's files take, too.
+TEST_F(VerifyTest, LinksThatAreNotCopiedAreFindings) {
+  namespace fs = std::filesystem;
+  fs::create_directory(dir_.file("home"));
+  std::ofstream(dir_.file("home/id_rsa")) << "PRIVATE KEY";
+  fs::copy(dir_.file("run/step-4"), dir_.file("model"));
+  fs::remove(dir_.file("model/manifest.json"));
+  ASSERT_EQ(verify("model").exit_code, 0);
+  const auto expect_refused = [&](const std::string& target, const std::string& name,
+                                  const std::string& words) {
+    const std::string link = dir_.file("model/" + name);
+    const bool there = fs::exists(link);
+    if (there) fs::rename(link, dir_.file("kept"));
+    fs::create_symlink(target, link);
+    const CommandResult verified = verify("model");
+    EXPECT_EQ(verified.exit_code, 3) << name;
+    EXPECT_THAT(verified.out, HasSubstr("'model/" + name + "' is a symbolic link " + words));
+    EXPECT_THAT(verified.out, HasSubstr("quantize, merge, convert and train --init copy it"));
+    EXPECT_THAT(verified.out, HasSubstr("model: 1 finding:"));
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"quantize", "model", "--weights", "q8", "--out", "out"},
+          std::vector<std::string>{"train", "--init", "model", "--data", "text.txt", "--steps", "1",
+                                   "--out", "out", "--batch", "1"}}) {
+      EXPECT_EQ(volta(command).exit_code, 3) << name << ' ' << command.front();
+    }
+    fs::remove(link);
+    if (there) fs::rename(dir_.file("kept"), link);
+  };
+  expect_refused("../home/id_rsa", "vocab.txt", "to '");
+  expect_refused("nowhere", "vocab.txt", "that leads nowhere");
+  expect_refused("nowhere", "tokenizer.json", "that leads nowhere");
+  EXPECT_EQ(verify("model").exit_code, 0);
 }
 
 TEST_F(VerifyTest, SaysWhatIsMissing) {

@@ -508,6 +508,8 @@ TEST_F(VoltaTest, BadPromptsEndWithTwo) {
 TEST_F(VoltaTest, DevicesThatAreNotThereEndWithFive) {
   expect_error({"bench", "infer"}, 5, "CUDA", {{"VOLTA_DEVICE", "cuda"}});
   expect_error({"bench", "infer", "--device", "cuda"}, 5, "CUDA");
+  expect_error({"bench", "infer", "--device", "cuda:1"}, 5, "CUDA device 1");
+  expect_error({"bench", "infer", "--device", "cuda:one"}, 2, "'cuda:one' is no device");
   expect_error({"bench", "infer"}, 2, "VOLTA_DEVICE", {{"VOLTA_DEVICE", "abacus"}});
   expect_error({"bench", "infer"}, 2, "VOLTA_SIMD", {{"VOLTA_SIMD", "mmx"}});
 }

@@ -1,7 +1,7 @@
 """GGUF files: counts, keys with typed values, tensors by name, shape, type and offset, data."""
 import struct
 
-from json_mutator import STRINGS, change_bytes
+from json_mutator import STRINGS, by_bytes_where_too_deep, change_bytes
 
 # Value types: 0 u8, 1 i8, 2 u16, 3 i16, 4 u32, 5 i32, 6 f32, 7 bool, 8 string, 9 array, 10 u64,
 # 11 i64, 12 f64.
@@ -19,8 +19,15 @@ class Reader:
         self.at += struct.calcsize("<" + letter)
         return value
 
+    def length(self):
+        """A number of bytes or values, of which there cannot be more than bytes left."""
+        length = self.number("Q")
+        if length > len(self.data) - self.at:
+            raise struct.error("a length beyond the end")
+        return length
+
     def string(self):
-        size = self.number("Q")
+        size = self.length()
         self.at += size
         return self.data[self.at - size:self.at]
 
@@ -28,7 +35,7 @@ class Reader:
         if kind == 8:
             return self.string()
         if kind == 9:
-            inner, count = self.number("I"), self.number("Q")
+            inner, count = self.number("I"), self.length()
             return [inner, [self.value(inner) for _ in range(count)]]
         return self.number(FORMATS[kind])
 
@@ -51,8 +58,8 @@ class File:
             shape = [reader.number("Q") for _ in range(reader.number("I"))]
             self.tensors.append([name, shape, reader.number("I"), reader.number("Q")])
         alignment = next((value for name, _, value in self.keys if name == b"general.alignment"), 32)
-        self.alignment = alignment
-        self.data = data[-(-reader.at // alignment) * alignment:]
+        self.alignment = alignment if isinstance(alignment, int) and alignment > 0 else 32
+        self.data = data[-(-reader.at // self.alignment) * self.alignment:]
 
     def bytes(self):
         out = bytearray(self.magic + struct.pack("<I", self.version))
@@ -181,10 +188,11 @@ def change_tensor(file, rng):
         file.tensors.insert(i, list(rng.choice(file.tensors)))
 
 
+@by_bytes_where_too_deep
 def mutate(data, rng):
     try:
         file = File(data)
-    except (struct.error, KeyError, IndexError, MemoryError):
+    except (struct.error, KeyError):
         return change_bytes(data, rng)
     for _ in range(rng.choice((1, 1, 2, 3))):
         kind = rng.randrange(20)

@@ -24,6 +24,10 @@ class Raw(str):
     """Text that is written as it is: numbers, and whatever takes the place of a value."""
 
 
+def is_array(value):
+    return isinstance(value, list) and not isinstance(value, Object)
+
+
 def parse(text):
     return json.loads(
         text, object_pairs_hook=lambda members: Object([key, value] for key, value in members),
@@ -206,12 +210,24 @@ def change_bytes(data, rng):
     return bytes(data)
 
 
+def by_bytes_where_too_deep(mutate):
+    """A function (data, rng) that works on the tree: on the bytes instead, where an earlier mutation
+    has nested it deeper than Python can follow."""
+    def guarded(data, rng):
+        try:
+            return mutate(data, rng)
+        except RecursionError:
+            return change_bytes(data, rng)
+    return guarded
+
+
+@by_bytes_where_too_deep
 def change_text(data, rng):
     """JSON text, mutated by its structure, now and then by its bytes."""
     if rng.random() < 0.1:
         return change_bytes(data, rng)
     try:
         root = parse(data.decode())
-    except (ValueError, RecursionError):
+    except ValueError:
         return change_bytes(data, rng)
     return bytes_of(change(root, rng))

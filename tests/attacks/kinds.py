@@ -41,8 +41,9 @@ class Case:
 
     def rewrite(self, name, mutate):
         path = self.inputs / name
-        if path.exists() and (not path.is_file() or path.stat().st_size > 1 << 26):
-            return  # Replaced by something else already.
+        replaced = path.is_symlink() or (path.exists() and not path.is_file())
+        if replaced or (path.exists() and path.stat().st_size > 1 << 26):
+            return  # replace_file() was here. Through a link this would write outside the case.
         data = path.read_bytes() if path.exists() else b"{}"
         path.write_bytes(mutate(data, self.rng))
 
@@ -61,7 +62,10 @@ class Case:
                   "metrics.jsonl", "special_tokens_map.json", "generation_config.json",
                   "manifest.json", "adapter_config.json")]
         path = rng.choice(files + extra)
-        path.unlink(missing_ok=True)
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()  # An earlier call has made it.
+        else:
+            path.unlink(missing_ok=True)
         up = "../" * (len(path.relative_to(self.folder).parts) - 1)
         target = rng.choice((up + "../canary/secret.txt", up + "../canary/config.json", "/dev/zero",
                              path.name, "nowhere", ".", up + "../canary/folder"))
@@ -85,9 +89,9 @@ def any_model_commands(case, folder="in"):
     return (
         command("inspect", folder, trusts=folder),
         command("eval", folder, "--data", seeds.text),
-        command("convert", folder, "out.gguf", writes=("out.gguf",)),
+        command("convert", folder, "out.gguf", writes=("out.gguf",), trusts=folder),
         command("quantize", folder, "--weights", case.rng.choice(("q8", "q4", "bf16")), "--out", "out",
-                result="out", **out),
+                result="out", trusts=folder, **out),
         command("train", "--init", folder, "--data", seeds.text, "--out", "out", "--steps", "1",
                 "--batch", "1", "--context", "8", result="out", **out),
         command("train", "--init", folder, "--data", seeds.text, "--out", "out", "--steps", "1",
@@ -257,8 +261,6 @@ def make_checkpoint(case):
         file = rng.choice(files)
         if rng.random() < 0.15:
             case.replace_file()
-        elif not (case.inputs / file).is_file():
-            continue
         elif file.suffix == ".safetensors":
             case.rewrite(file, safetensors_mutator.mutate)
         elif file.suffix == ".jsonl":

@@ -1,7 +1,8 @@
 """Safetensors files: a length, a JSON header and the data."""
 import struct
 
-from json_mutator import Object, Raw, bytes_of, change, change_bytes, near, parse
+from json_mutator import (Object, Raw, by_bytes_where_too_deep, bytes_of, change, change_bytes,
+                          is_array, near, parse)
 
 SIZES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "BF16": 2, "F16": 2, "I16": 2, "I8": 1,
          "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F4": 1, "": 1, "f32": 4}
@@ -33,7 +34,7 @@ def write(tensors, metadata=None):
 def list_of(entry, key):
     """The list under a key; nothing where an earlier change has put something else."""
     found = entry.get(key) if isinstance(entry, Object) else None
-    return found if isinstance(found, list) and not isinstance(found, Object) else []
+    return found if is_array(found) else []
 
 
 def change_tensor(header, rng):
@@ -104,10 +105,13 @@ def change_data(body, rng):
     return bytes(body)
 
 
+@by_bytes_where_too_deep
 def mutate(data, rng):
     try:
         header, body = split(data)
     except (ValueError, struct.error):
+        return change_bytes(data, rng)
+    if not isinstance(header, Object):  # By an earlier mutation.
         return change_bytes(data, rng)
     length = None
     for _ in range(rng.choice((1, 1, 2, 3))):

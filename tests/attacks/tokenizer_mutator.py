@@ -1,7 +1,8 @@
 """tokenizer.json: stages repeated, shuffled, nested and invented, regular expressions from a
 grammar, vocabularies that contradict themselves; and texts to go with them."""
 import json_mutator
-from json_mutator import Object, Raw, change, change_bytes, parse, text_of, tree
+from json_mutator import (Object, Raw, by_bytes_where_too_deep, change, change_bytes, is_array, parse,
+                          text_of, tree)
 
 CHARACTERS = ("a", "b", "A", "1", " ", "  ", "\n", "\t", "'s", ".", "!", "\u00e9", "\u0130", "\u00df",
               "\u4e2d", "\u0301", "\u200d", "\u2581", "\u0120", "\ufffd", "\U0001f600", "\U00100000",
@@ -129,7 +130,7 @@ def change_stage(root, rng):
         stage = lambda: tree(make(rng))
     now = root.get(key)
     steps = list(now.get(members)) if (
-        isinstance(now, Object) and isinstance(now.get(members), list)) else [now] if now else []
+        isinstance(now, Object) and is_array(now.get(members))) else [now] if now else []
     choice = rng.randrange(6)
     if choice <= 1:
         steps.insert(rng.randrange(len(steps) + 1), stage())
@@ -157,8 +158,8 @@ def token_names(root):
     vocab = model.get("vocab") if isinstance(model, Object) else None
     if isinstance(vocab, Object):
         return [key for key, _ in vocab]
-    if isinstance(vocab, list):
-        return [str(entry[0]) for entry in vocab if isinstance(entry, list) and entry]
+    if is_array(vocab):
+        return [str(entry[0]) for entry in vocab if is_array(entry) and entry]
     return []
 
 
@@ -169,15 +170,16 @@ def change_vocabulary(root, rng):
         return
     vocab, merges = model.get("vocab"), model.get("merges")
     choice = rng.randrange(8)
-    if choice == 0 and isinstance(merges, list):
+    if choice == 0 and is_array(merges):
         merges.insert(0, rng.choice((" ".join(rng.choices(names, k=2)), "a", "", " ", "a b c",
                                      list(rng.choices(names, k=2)), [], ["", ""])))
-    elif choice == 1 and isinstance(merges, list):
+    elif choice == 1 and is_array(merges):
         rng.shuffle(merges)
     elif choice == 2:
         at = rng.randrange(len(vocab))
         number = rng.choice(json_mutator.NUMBERS)
-        vocab[at][:] = vocab[at][:1] + [number]
+        if isinstance(vocab, Object) or is_array(vocab[at]):
+            vocab[at][:] = vocab[at][:1] + [number]
     elif choice == 3:
         name = rng.choice((rng.choice(names), "", "a" * 5000, rng.choice(CHARACTERS)))
         vocab.append([name, Raw(rng.choice((0, len(names), len(names) + 1, 2**31 - 1)))])
@@ -194,7 +196,7 @@ def change_vocabulary(root, rng):
 
 def change_added_tokens(root, rng):
     added = root.get("added_tokens")
-    if not isinstance(added, list):
+    if not is_array(added):
         added = []
         root.set("added_tokens", added)
     names = token_names(root) or ["a"]
@@ -207,6 +209,7 @@ def change_added_tokens(root, rng):
         added.append(tree({"id": number, "content": content, **flags}))
 
 
+@by_bytes_where_too_deep
 def mutate(data, rng):
     try:
         root = parse(data.decode())

@@ -50,5 +50,12 @@ TEST_F(LogTest, MessagesFromManyThreadsArriveOneAtATime) {
   EXPECT_EQ(count, 1000);
 }
 
+TEST(Log, AMessageIsOneLine) {
+  EXPECT_EQ(one_line("a name, caf\u00e9"), "a name, caf\u00e9");
+  EXPECT_EQ(one_line("a\nvolta: b\r\tc\u2028d\u2029"), R"(a\nvolta: b\u000d\tc\u2028d\u2029)");
+  EXPECT_EQ(one_line("\x1b[31m\xff"), R"(\u001b[31m\xff)");
+  EXPECT_EQ(one_line(""), "");
+}
+
 }  // namespace
 }  // namespace volta

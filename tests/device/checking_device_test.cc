@@ -50,7 +50,7 @@ TEST(CheckingDevice, PassesFinitePlans) {
   const auto device = checking(test::cpu());
   auto bound = test::bind_matmul_relu(*device);
   ASSERT_TRUE(bound);
-  ASSERT_TRUE(device->execute(*bound));
+  ASSERT_TRUE(bound->run());
   EXPECT_THAT(values(bound->output("y")), ElementsAre(0, 1, 0, 1));
 }
 
@@ -64,7 +64,7 @@ TEST(CheckingDevice, NamesTheFirstOpOfAPlan) {
     ASSERT_TRUE(bound);
     Tensor x = *bound->binding("x");
     ASSERT_TRUE(x.write<float>(std::array{1.0f, 2.0f, 3.0f, 4.0f, kNan, 6.0f}));
-    expect_error(device->execute(*bound), ErrorCode::kNonFinite,
+    expect_error(bound->run(), ErrorCode::kNonFinite,
                  "step 1 of 2: MatMul 'layer': output 0 f32[2, 2] is not finite at element 2 "
                  "([1, 0]); its input 0 already was, at element 4");
   }

@@ -3,6 +3,7 @@
 #include "device/cpu_device.h"
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -277,7 +278,7 @@ TEST(CpuDevice, ServesSeveralThreadsAtOnce) {
     threads.emplace_back([&, t] {
       auto bound = test::bind_matmul_relu(*device);
       bool ok = bound.has_value();
-      for (int i = 0; ok && i < 50; ++i) ok = device->execute(*bound).has_value();
+      for (int i = 0; ok && i < 50; ++i) ok = bound->run().has_value();
       right[t] = ok && test::values(bound->output("y")) == std::vector<float>{0, 1, 0, 1};
     });
   }
@@ -292,15 +293,43 @@ TEST(CpuDevice, APlanCanBeInterrupted) {
       *CpuDevice::create({.threads = 1, .interrupted = [&] { return ++asked > allowed; }});
   auto bound = test::bind_matmul_relu(*device);
   ASSERT_TRUE(bound) << bound.error().message();
-  expect_error(device->execute(*bound), ErrorCode::kInterrupted, "step 1 of 2: interrupted");
+  expect_error(bound->run(), ErrorCode::kInterrupted, "step 1 of 2: interrupted");
   allowed = 2;
-  expect_error(device->execute(*bound), ErrorCode::kInterrupted, "step 2 of 2");
+  expect_error(bound->run(), ErrorCode::kInterrupted, "step 2 of 2");
   allowed = 100;
-  EXPECT_TRUE(device->execute(*bound));
+  EXPECT_TRUE(bound->run());
   const int before = asked;
   ASSERT_TRUE(device->run(OpCall(bound->calls()[0].op, bound->calls()[0].inputs,
                                  bound->calls()[0].outputs, bound->calls()[0].workspace)));
   EXPECT_EQ(asked, before);  // A single op is no plan.
+}
+
+// Preparing a large weight ends within a block, not when all of it is done.
+TEST(CpuDevice, PreparingAWeightCanBeInterrupted) {
+  std::atomic<int> asked = 0;
+  int allowed = 0;
+  const auto device =
+      *CpuDevice::create({.threads = 1, .interrupted = [&] { return ++asked > allowed; }});
+  const Tensor weight = *Tensor::zeros({DType::kF32, Shape(4096, 1024)});
+  TensorSpec integers = weight.spec();
+  integers.encoding.quant = Quant::kInt8;
+  const MatMul op{.transpose_b = true};
+  TensorSpec panels = weight.spec();
+  panels.encoding = device->preferred_encoding(op, 1, weight.spec());
+  integers.encoding = device->preferred_encoding(op, 1, integers);
+  ASSERT_FALSE(panels.encoding.plain());
+  ASSERT_TRUE(integers.encoding.quantized());
+  for (const TensorSpec& spec : {TensorSpec{DType::kBF16, weight.shape()}, panels, integers}) {
+    allowed = 1 << 20;
+    asked = 0;
+    ASSERT_TRUE(tensor_ops::as_spec(*device, weight, spec)) << to_string(spec);
+    EXPECT_GE(asked, 4) << to_string(spec);
+    allowed = 2;
+    asked = 0;
+    expect_error(tensor_ops::as_spec(*device, weight, spec), ErrorCode::kInterrupted,
+                 "interrupted");
+    EXPECT_EQ(asked, 3) << to_string(spec);
+  }
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ TEST(DeviceHandle, RunsCallsAndPlans) {
 
   auto bound = test::bind_matmul_relu(handle.device());
   ASSERT_TRUE(bound);
-  ASSERT_TRUE(handle.execute(*bound));
+  ASSERT_TRUE(bound->run());
   EXPECT_TRUE(handle.synchronize());
   EXPECT_THAT(values(bound->output("y")), ElementsAre(0, 1, 0, 1));
 }

@@ -2,6 +2,7 @@
 #include "device/device_kind.h"
 
 #include "device/cuda_device.h"
+#include "device/device_handle.h"
 #include "device/helpers.h"
 #include "support/scoped_env.h"
 
@@ -21,10 +22,25 @@ TEST(DeviceKind, ParsesWords) {
   EXPECT_EQ(*DeviceKind::parse("cuda"), DeviceKind::kCuda);
   const auto best = CudaDevice::usable() ? DeviceKind::kCuda : DeviceKind::kCpu;
   EXPECT_EQ(*DeviceKind::parse("auto"), best);
-  for (const char* word : {"", "gpu", "CPU", "cuda:0"}) {
+  EXPECT_EQ(*DeviceKind::parse("cuda:1"), DeviceKind::kCuda);
+  for (const char* word : {"", "gpu", "CPU", "cuda:", "cuda:-1", "cuda:+1", "cuda:1x", "cuda:01",
+                           "cuda: 1", "cuda:99999999999", "cuda1", "cpu:0", "auto:0"}) {
     expect_error(DeviceKind::parse(word, "--device"), ErrorCode::kInvalidArgument,
-                 "--device: '" + std::string(word) + "' is no device; choose cpu, cuda or auto");
+                 "--device: '" + std::string(word) + "' is no device; choose cpu, cuda, cuda:1");
   }
+}
+
+TEST(DeviceChoice, KnowsWhichOne) {
+  const DeviceChoice first{.kind = DeviceKind::kCuda, .index = 0};
+  EXPECT_EQ(*DeviceChoice::parse("cpu"), DeviceChoice());
+  EXPECT_EQ(*DeviceChoice::parse("cuda"), first);
+  EXPECT_EQ(*DeviceChoice::parse("cuda:0"), first);
+  EXPECT_EQ(DeviceChoice::parse("cuda:17")->index, 17);
+  const ScopedEnv env("VOLTA_DEVICE", "cuda:3");
+  EXPECT_EQ(DeviceChoice::detect()->index, 3);
+  EXPECT_EQ(*DeviceKind::detect(), DeviceKind::kCuda);
+  if (CudaDevice::usable()) GTEST_SKIP() << "this machine has a usable CUDA device";
+  expect_error(DeviceHandle::create(), ErrorCode::kDevice, "CUDA device 3: ");
 }
 
 TEST(DeviceKind, DetectsFromTheEnvironment) {

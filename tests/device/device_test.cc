@@ -31,10 +31,9 @@ TEST(Device, ExecuteNamesTheStepThatFailed) {
   auto bound = test::bind_matmul_relu(device);
   ASSERT_TRUE(bound);
   device.run_fuse.arm(2);
-  expect_error(device.execute(*bound), ErrorCode::kDevice,
-               "step 2 of 2: Unary{relu} 'layer.relu': injected");
+  expect_error(bound->run(), ErrorCode::kDevice, "step 2 of 2: Unary{relu} 'layer.relu': injected");
   EXPECT_EQ(device.runs(), 2);
-  EXPECT_TRUE(device.execute(*bound));  // A failure leaves the plan usable.
+  EXPECT_TRUE(bound->run());  // A failure leaves the plan usable.
   EXPECT_TRUE(device.synchronize());
 }
 
@@ -45,11 +44,11 @@ TEST(Device, ExecuteAllocatesNothing) {
     test::FaultyDevice device(cpu);
     auto bound = test::bind_matmul_relu(device);
     ASSERT_TRUE(bound);
-    ASSERT_TRUE(device.execute(*bound));
+    ASSERT_TRUE(bound->run());
     const std::int64_t device_before = device.faulty_memory().allocations();
     test::AllocationCounter counter;
     bool ok = true;
-    for (int i = 0; i < 100; ++i) ok = device.execute(*bound).has_value() && ok;
+    for (int i = 0; i < 100; ++i) ok = bound->run().has_value() && ok;
     const std::int64_t heap = counter.count();
     EXPECT_TRUE(ok);
     EXPECT_EQ(heap, 0);
@@ -58,7 +57,7 @@ TEST(Device, ExecuteAllocatesNothing) {
 }
 
 // A graph of one op, planned for `device` and bound to the sample's tensors.
-Result<BoundPlan> bind_sample(Device& device, const test::OpSample& sample) {
+Result<Executable> bind_sample(Device& device, const test::OpSample& sample) {
   Graph graph;
   std::vector<ValueId> inputs;
   const std::uint32_t written = writes(sample.op, sample.inputs.size());
@@ -74,10 +73,10 @@ Result<BoundPlan> bind_sample(Device& device, const test::OpSample& sample) {
     VOLTA_TRY(graph.output("y" + std::to_string(i), outputs[i]));
   }
   VOLTA_TRY(Plan plan, make_plan(graph, device));
-  return BoundPlan::bind(std::make_shared<const Plan>(std::move(plan)), device,
-                         [&](const PlanBinding& binding) -> Result<Tensor> {
-                           return sample.inputs[std::stoul(binding.name)];
-                         });
+  return device.load(std::make_shared<const Plan>(std::move(plan)),
+                     [&](const PlanBinding& binding) -> Result<Tensor> {
+                       return sample.inputs[std::stoul(binding.name)];
+                     });
 }
 
 TEST(Device, NoOpAllocatesWhenItsPlanRunsAgain) {
@@ -88,10 +87,10 @@ TEST(Device, NoOpAllocatesWhenItsPlanRunsAgain) {
       SCOPED_TRACE(to_string(sample.op) + " on " + cpu::simd_name(simd));
       auto bound = bind_sample(*device, sample);
       ASSERT_TRUE(bound) << bound.error().message();
-      const auto first = device->execute(*bound);
+      const auto first = bound->run();
       ASSERT_TRUE(first) << first.error().message();
       test::AllocationCounter counter;
-      const bool again = device->execute(*bound).has_value();
+      const bool again = bound->run().has_value();
       const std::int64_t heap = counter.count();
       EXPECT_TRUE(again);
       EXPECT_EQ(heap, 0);
@@ -107,7 +106,7 @@ TEST(Device, APlanGivesWhatADirectCallGives) {
     SCOPED_TRACE(to_string(planned[i].op));
     auto bound = bind_sample(*device, planned[i]);
     ASSERT_TRUE(bound) << bound.error().message();
-    ASSERT_TRUE(device->execute(*bound));
+    ASSERT_TRUE(bound->run());
     const auto outputs = tensor_ops::apply(*device, direct[i].op, direct[i].inputs);
     ASSERT_TRUE(outputs);
     for (std::size_t j = 0; j < outputs->size(); ++j) {

@@ -105,9 +105,9 @@ inline Result<Tensor> matmul_relu_tensor(const PlanBinding& binding,
 }
 
 /// The plan above, bound to `device`.
-inline Result<BoundPlan> bind_matmul_relu(Device& device) {
-  return BoundPlan::bind(
-      std::make_shared<const Plan>(matmul_relu_plan()), device,
+inline Result<Executable> bind_matmul_relu(Device& device) {
+  return device.load(
+      std::make_shared<const Plan>(matmul_relu_plan()),
       [&](const PlanBinding& binding) { return matmul_relu_tensor(binding, device.memory()); });
 }
 

@@ -63,7 +63,7 @@ TEST(ProfilingDevice, CountsThePlansItExecutes) {
   auto bound = test::bind_matmul_relu(*device);
   ASSERT_TRUE(bound);
   const std::int64_t before = monotonic_nanoseconds();
-  for (int i = 0; i < 5; ++i) ASSERT_TRUE(device->execute(*bound));
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(bound->run());
   const std::int64_t elapsed = monotonic_nanoseconds() - before;
   EXPECT_THAT(values(bound->output("y")), ElementsAre(0, 1, 0, 1));
 
@@ -116,7 +116,7 @@ TEST(ProfilingDevice, EventsFollowEachOther) {
   const auto device = profiling(test::cpu());
   auto bound = test::bind_matmul_relu(*device);
   ASSERT_TRUE(bound);
-  ASSERT_TRUE(device->execute(*bound));
+  ASSERT_TRUE(bound->run());
   const Profile profile = device->profile();
   ASSERT_EQ(profile.events.size(), 3u);
   EXPECT_EQ(profile.dropped_events, 0);
@@ -136,7 +136,7 @@ TEST(ProfilingDevice, KeepsTheLatestEvents) {
     const auto device = profiling(test::cpu(), room);
     auto bound = test::bind_matmul_relu(*device);
     ASSERT_TRUE(bound);
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(device->execute(*bound));
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(bound->run());
     const Profile profile = device->profile();
     ASSERT_EQ(std::ssize(profile.events), room);
     EXPECT_EQ(profile.dropped_events, 9 - room);
@@ -151,14 +151,14 @@ TEST(ProfilingDevice, ResetForgets) {
   const auto device = profiling(test::cpu());
   auto bound = test::bind_matmul_relu(*device);
   ASSERT_TRUE(bound);
-  ASSERT_TRUE(device->execute(*bound));
+  ASSERT_TRUE(bound->run());
   device->reset();
   Profile profile = device->profile();
   EXPECT_TRUE(profile.ops.empty());
   EXPECT_TRUE(profile.events.empty());
   EXPECT_EQ(profile.executions, 0);
   EXPECT_EQ(profile.total_ns, 0);
-  ASSERT_TRUE(device->execute(*bound));
+  ASSERT_TRUE(bound->run());
   profile = device->profile();
   EXPECT_EQ(profile.ops.size(), 2u);
   EXPECT_EQ(profile.ops[0].calls, 1);
@@ -185,18 +185,18 @@ TEST(ProfilingDevice, TellsPlansApartAndForgetsTheDead) {
   for (int i = 0; i < 4; ++i) {  // Each plan is gone before the next one may take its address.
     auto bound = test::bind_matmul_relu(*device);
     ASSERT_TRUE(bound);
-    ASSERT_TRUE(device->execute(*bound));
-    ASSERT_TRUE(device->execute(*bound));
+    ASSERT_TRUE(bound->run());
+    ASSERT_TRUE(bound->run());
   }
   Plan longer = test::matmul_relu_plan();
   longer.steps.push_back(longer.steps[1]);
   longer.steps[2].label = "again";
-  auto bound = BoundPlan::bind(std::make_shared<const Plan>(std::move(longer)), *device,
-                               [&](const PlanBinding& binding) {
-                                 return test::matmul_relu_tensor(binding, device->memory());
-                               });
+  auto bound = device->load(std::make_shared<const Plan>(std::move(longer)),
+                            [&](const PlanBinding& binding) {
+                              return test::matmul_relu_tensor(binding, device->memory());
+                            });
   ASSERT_TRUE(bound);
-  ASSERT_TRUE(device->execute(*bound));
+  ASSERT_TRUE(bound->run());
   const Profile profile = device->profile();
   EXPECT_EQ(profile.executions, 9);
   EXPECT_EQ(profile.ops.size(), 2u);
@@ -210,10 +210,9 @@ TEST(ProfilingDevice, FailuresComeThroughAndWhatRanIsCounted) {
   auto bound = test::bind_matmul_relu(*device);
   ASSERT_TRUE(bound);
   faulty->run_fuse.arm(2);
-  expect_error(device->execute(*bound), ErrorCode::kDevice,
-               "step 2 of 2: Unary{relu} 'layer.relu': injected");
+  expect_error(bound->run(), ErrorCode::kDevice, "step 2 of 2: Unary{relu} 'layer.relu': injected");
   faulty->synchronize_fuse.arm(1);
-  expect_error(device->execute(*bound), ErrorCode::kDevice, "step 1 of 2: injected: late");
+  expect_error(bound->run(), ErrorCode::kDevice, "step 1 of 2: injected: late");
   faulty->run_fuse.arm(1);
   expect_error(device->run(bound->calls()[0]), ErrorCode::kDevice, "the device failed");
   faulty->synchronize_fuse.arm(1);
@@ -231,11 +230,11 @@ TEST(ProfilingDevice, ServesSeveralThreadsAtOnce) {
   std::vector<std::thread> threads;
   for (std::size_t t = 0; t < right.size(); ++t) {
     threads.emplace_back([&, t] {
-      auto bound = BoundPlan::bind(plan, *device, [&](const PlanBinding& binding) {
+      auto bound = device->load(plan, [&](const PlanBinding& binding) {
         return test::matmul_relu_tensor(binding, device->memory());
       });
       bool ok = bound.has_value();
-      for (int i = 0; ok && i < 100; ++i) ok = device->execute(*bound).has_value();
+      for (int i = 0; ok && i < 100; ++i) ok = bound->run().has_value();
       right[t] = ok;
     });
   }
@@ -251,10 +250,10 @@ TEST(ProfilingDevice, AllocatesNothingFromTheSecondExecutionOn) {
   const auto device = profiling(test::cpu(), 64);
   auto bound = test::bind_matmul_relu(*device);
   ASSERT_TRUE(bound);
-  ASSERT_TRUE(device->execute(*bound));
+  ASSERT_TRUE(bound->run());
   test::AllocationCounter counter;
   bool ok = true;
-  for (int i = 0; i < 100; ++i) ok = device->execute(*bound).has_value() && ok;
+  for (int i = 0; i < 100; ++i) ok = bound->run().has_value() && ok;
   const std::int64_t heap = counter.count();
   EXPECT_TRUE(ok);
   EXPECT_EQ(heap, 0);
@@ -287,25 +286,25 @@ TEST(ProfilingDevice, ResetForgetsWhatIsRunning) {
   auto bound = test::bind_matmul_relu(*device);
   ASSERT_TRUE(bound);
   idle->on_run = [&] { device->reset(); };
-  ASSERT_TRUE(device->execute(*bound));
+  ASSERT_TRUE(bound->run());
   ASSERT_TRUE(device->run(bound->calls()[0]));
   const Profile profile = device->profile();
   EXPECT_TRUE(profile.events.empty());
   EXPECT_EQ(profile.executions, 0);
   EXPECT_EQ(profile.total_ns, 0);
   idle->on_run = nullptr;
-  ASSERT_TRUE(device->execute(*bound));
+  ASSERT_TRUE(bound->run());
   const Profile later = device->profile();
   EXPECT_EQ(later.events.size(), 3u);
   for (const ProfileEvent& event : later.events) EXPECT_GE(event.start_ns, 0);
 }
 
-double nanoseconds_per_step(Device& device, BoundPlan& bound) {
+double nanoseconds_per_step(Executable& bound) {
   constexpr int kRuns = 200;
   double best = 1e9;
   for (int repeat = 0; repeat < 10; ++repeat) {
     const std::int64_t start = monotonic_nanoseconds();
-    for (int i = 0; i < kRuns; ++i) (void)device.execute(bound);
+    for (int i = 0; i < kRuns; ++i) (void)bound.run();
     const double each = static_cast<double>(monotonic_nanoseconds() - start) /
                         (kRuns * static_cast<double>(bound.calls().size()));
     best = std::min(best, each);
@@ -321,13 +320,15 @@ TEST(ProfilingDevice, CostsLittle) {
     plan.steps.push_back(plan.steps[plan.steps.size() - 2]);
     plan.steps.back().label = "step" + std::to_string(plan.steps.size());
   }
-  auto bound = BoundPlan::bind(std::make_shared<const Plan>(std::move(plan)), *device,
-                               [&](const PlanBinding& binding) {
-                                 return test::matmul_relu_tensor(binding, device->memory());
-                               });
-  ASSERT_TRUE(bound);
-  const double plain = nanoseconds_per_step(*idle, *bound);
-  const double profiled = nanoseconds_per_step(*device, *bound);
+  const auto shared = std::make_shared<const Plan>(std::move(plan));
+  const auto lookup = [&](const PlanBinding& binding) {
+    return test::matmul_relu_tensor(binding, device->memory());
+  };
+  auto without = idle->load(shared, lookup);
+  auto with = device->load(shared, lookup);
+  ASSERT_TRUE(without && with);
+  const double plain = nanoseconds_per_step(*without);
+  const double profiled = nanoseconds_per_step(*with);
   const double cost = profiled - plain;
   fmt::print("profiling costs {:.1f} ns a step ({:.1f} ns without): {:.2f} us for 50 steps\n", cost,
              plain, cost * 50e-3);

@@ -187,7 +187,7 @@ TEST_F(AdapterFolder, NamesWhatDoesNotFit) {
   rank.replace(rank.find(R"("r": 2)"), 6, R"("r": 3)");
   expect_error(load(nothing, rank), kInvalid, "is f32[2, 8]; in this model a rank of 3");
   rank.replace(rank.find(R"("r": 3)"), 6, R"("r": 4000000000)");
-  expect_error(load(nothing, rank), kInvalid, "the rank is 4000000000");
+  expect_error(load(nothing, rank), kInvalid, "4000000000");
   expect_error(load([&](auto& all) { all.erase(q_ + "lora_B.weight"); }), kInvalid,
                "q_proj.lora_B");
   expect_error(

@@ -123,12 +123,16 @@ TEST_F(CarriedLinks, OutOfTheFolderAreRefusedUnderEveryName) {
 TEST_F(CarriedLinks, InsideTheFolderAreFollowed) {
   put("model/files/words", "a\nb\n");
   link("model/vocab.txt", "files/words");
-  link("model/merges.txt", "nothing");  // As if it were not there.
   fs::create_directory_symlink(path("model"), path("by-another-name"));
   const auto files = read_carried_files(path("by-another-name"));
   ASSERT_TRUE(files) << files.error().message();
   EXPECT_EQ(files->at("vocab.txt"), "a\nb\n");
   EXPECT_EQ(files->size(), 2u);
+  // One that leads nowhere would be left out without a word.
+  link("model/merges.txt", "nothing");
+  expect_error(read_carried_files(path("model")), ErrorCode::kInvalidFile,
+               "merges.txt' is a symbolic link that leads nowhere");
+  fs::remove(path("model/merges.txt"));
   // A folder beside it whose name begins alike is not inside.
   put("model-2/words", "secret");
   link("model/vocab.txt", "../model-2/words");

@@ -392,6 +392,12 @@ TEST(ChatTemplate, MessagesAreGivenAsTransformersGivesThem) {
   };
   EXPECT_EQ(render(R"([{"role": "user", "content": null, "x": [1.5, false]}])"),
             "{'role': 'user', 'x': [1.5, False]}");
+  EXPECT_EQ(render(R"([{"role": "assistant", "content": "a", "tool_calls": []}])"),
+            "{'role': 'assistant', 'content': 'a'}");
+  EXPECT_EQ(render(R"([{"role": "assistant", "content": null, "tool_calls": null}])"),
+            "{'role': 'assistant'}");
+  EXPECT_EQ(render(R"([{"content": "", "tool_calls": [1], "images": []}])"),
+            "{'content': '', 'tool_calls': [1], 'images': []}");
   EXPECT_EQ(render(R"([{"role": "a", "reasoning": "r"}])"),
             "{'thinking': 'r', 'role': 'a', 'reasoning': 'r', 'reasoning_content': 'r'}");
   EXPECT_EQ(render(R"([{"thinking": "t", "reasoning_content": "r"}])"),

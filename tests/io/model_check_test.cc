@@ -20,6 +20,7 @@ namespace volta {
 namespace {
 
 using test::expect_error;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -125,6 +126,7 @@ TEST_F(ModelCheckTest, AFileThatIsCutWhileItIsReadIsAFinding) {
   EXPECT_EQ(checked->findings.front().where, "model.safetensors");
   EXPECT_THAT(checked->findings.front().what,
               HasSubstr("was cut from " + std::to_string(size) + " to 4096 bytes"));
+  EXPECT_EQ(calls, 3);  // The rest is not read.
 }
 
 TEST_F(ModelCheckTest, EveryTensorThatDoesNotFitIsNamed) {
@@ -273,11 +275,52 @@ TEST_F(ModelCheckTest, AdaptersAreChecked) {
   // Tensors that do not fit the base; unknown bases are not looked at.
   lora.rank = 3;
   put("adapter_config.json", adapter_config_json(*config, lora, base));
-  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("adapter_model.safetensors: ")));
+  const auto refused = testing::Each(
+      AllOf(HasSubstr("adapter_model.safetensors: tensor "), HasSubstr("the rank of 3 ")));
+  EXPECT_THAT(findings(folder_), AllOf(testing::SizeIs(4), refused));
+  put("adapter_config.json", adapter_config_json(*config, lora, "owner/name"));
+  EXPECT_THAT(findings(folder_), AllOf(testing::SizeIs(4), refused));  // Whatever its base is.
+  lora.rank = 2;
   put("adapter_config.json", adapter_config_json(*config, lora, "owner/name"));
   EXPECT_THAT(findings(folder_), IsEmpty());
   const std::string path = dir_.file("adapter_model.safetensors");
   auto tensors = *SafetensorsFile::open(path)->load_all();
+  // What needs no base: targets, pairs, blocks, types, names.
+  const std::string a = "base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight";
+  const std::string b = "base_model.model.model.layers.1.self_attn.q_proj.lora_B.weight";
+  const auto findings_of = [&](auto change) {
+    auto changed = tensors;
+    change(changed);
+    EXPECT_TRUE(write_safetensors(path, changed, {}));
+    return findings(folder_);
+  };
+  const Tensor other = *Tensor::zeros({DType::kI32, Shape(2, 16)});
+  EXPECT_THAT(findings_of([&](auto& all) { all.erase(b); }),
+              ElementsAre(HasSubstr("'" + a + "' is there, but not '" + b + "'")));
+  EXPECT_THAT(
+      findings_of([&](auto& all) {
+        all.erase(a);
+        all.erase(b);
+        all["base_model.model.model.layers.2.self_attn.q_proj.lora_A.weight"] = tensors.at(a);
+        all["base_model.model.model.layers.2.self_attn.q_proj.lora_B.weight"] = tensors.at(b);
+      }),
+      ElementsAre(HasSubstr("'model.layers.*.self_attn.q_proj' has tensors in 2 blocks, "
+                            "but the last block is number 2")));
+  EXPECT_THAT(findings_of([&](auto& all) { all[a] = other; }),
+              ElementsAre(HasSubstr("is i32[2, 16]; the rank of 2 in adapter_config.json asks for "
+                                    "a float tensor [2, inputs]")));
+  EXPECT_THAT(
+      findings_of([&](auto& all) { all["base_model.model.x.k_proj.lora_A.weight"] = other; }),
+      ElementsAre(HasSubstr("belongs to no target of adapter_config.json: q_proj")));
+  EXPECT_THAT(findings_of([&](auto& all) { all["lora_A.weight"] = other; }),
+              ElementsAre(HasSubstr("'lora_A.weight' is none of an adapter's")));
+  ASSERT_TRUE(write_safetensors(path, tensors, {}));
+  lora.targets = {"q_proj", "v_proj"};
+  put("adapter_config.json", adapter_config_json(*config, lora, "owner/name"));
+  EXPECT_THAT(findings(folder_),
+              ElementsAre(HasSubstr("the target 'v_proj' of adapter_config.json has no tensors")));
+  lora.targets = {"q_proj"};
+  put("adapter_config.json", adapter_config_json(*config, lora, "owner/name"));
   (*tensors.begin()->second.mutable_values<float>())[1] = NAN;
   ASSERT_TRUE(write_safetensors(path, tensors, {}));
   EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("has 1 NaN and 0 infinite values")));

@@ -5,10 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "device/cpu_device.h"
 #include "device/helpers.h"
 #include "io/model_check.h"
 #include "io/model_folder.h"
@@ -65,8 +67,9 @@ TEST_P(QuantizeModel, AFileThatIsCutOrReplacedMeanwhileMakesNoModel) {
   install_mapping_guard();
   const std::string weights = from_ + "/model.safetensors";
   std::filesystem::copy_file(weights, dir_.file("copy"));
+  std::int64_t calls = 0;
   const auto quantize = [&](auto change) {
-    std::int64_t calls = 0;
+    calls = 0;
     return quantize_model(from_, to_, {.quant = Quant::kInt8}, *device_,
                           [&](const QuantizedTensor&, std::int64_t) {
                             if (++calls == 2) change();
@@ -76,6 +79,7 @@ TEST_P(QuantizeModel, AFileThatIsCutOrReplacedMeanwhileMakesNoModel) {
   expect_error(quantize([&] { std::filesystem::resize_file(weights, 4096); }),
                ErrorCode::kInvalidFile, "was cut");
   EXPECT_FALSE(path_exists(to_));
+  EXPECT_EQ(calls, 2);  // The next tensor is not read to its end without a word.
   std::filesystem::remove(weights);
   std::filesystem::copy_file(dir_.file("copy"), weights);
   expect_error(quantize([&] { std::filesystem::rename(dir_.file("copy"), weights); }),
@@ -202,6 +206,25 @@ TEST_P(QuantizeModel, BlocksAlongTheOtherAxisAreRefused) {
   const auto checked = check_model(to_, *pool);
   ASSERT_TRUE(checked);
   EXPECT_EQ(std::ranges::count(checked->findings, Finding::Kind::kInvalid, &Finding::kind), 1);
+}
+
+// Asked within a tensor, too, and nothing is left behind.
+TEST_P(QuantizeModel, EndsSoonWhenTheDeviceIsToldToStop) {
+  std::atomic<int> asked = 0;
+  int allowed = 1 << 20;
+  const auto device =
+      *CpuDevice::create({.threads = 1, .interrupted = [&] { return ++asked > allowed; }});
+  ASSERT_TRUE(quantize_model(from_, to_, {.quant = Quant::kInt8}, *device));
+  const int of_all = asked;
+  std::filesystem::remove_all(to_);
+  EXPECT_GT(of_all, 40);
+  for (allowed = 0; allowed < of_all; allowed += 7) {
+    asked = 0;
+    expect_error(quantize_model(from_, to_, {.quant = Quant::kInt8}, *device),
+                 ErrorCode::kInterrupted, "interrupted; nothing was written");
+    EXPECT_EQ(asked, allowed + 1);
+    EXPECT_FALSE(path_exists(to_));
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device/helpers.h"
+#include "io/quoted_text.h"
 #include "io/tokenizer.h"
 #include "io/tokenizers/added_tokens.h"
 #include "io/tokenizers/bpe_trainer.h"
@@ -206,6 +207,43 @@ TEST(TokenizerLimits, LongBeginningsThatLeadNowhereEnd) {
   give_up(added, text, "t.json: added_tokens runs for too long");
   added["added_tokens"][0] = {{"id", 5}, {"content", " "}, {"rstrip", true}};
   give_up(added, std::string(20'000, ' '), "added_tokens runs for too long");
+}
+
+// Every step is counted, and every 10,000 steps the tokenizer asks whether to go on.
+std::int64_t questions(json file, const QuotedText& prompt) {
+  std::int64_t count = 0;
+  const auto tokenizer = load(file, [&] {
+    ++count;
+    return false;
+  });
+  count = 0;
+  EXPECT_TRUE(tokenizer->encode_quoted(prompt));
+  return count;
+}
+
+TEST(TokenizerLimits, ManyQuotationsTakeLinearTime) {
+  json file = file_with("normalizer", parsed(R"({"type":"NFC"})"));
+  file["added_tokens"] = parsed(R"([{"id":3,"content":"<b>","special":true,"normalized":true}])");
+  QuotedText prompt;
+  for (int i = 0; i < 10'000; ++i) {
+    prompt.append("<b>");
+    prompt.append_quoted("aaaa");
+  }
+  // 70 kB are 160 questions when each byte takes 20 steps; they were 180,000.
+  EXPECT_LT(questions(file, prompt), 160);
+}
+
+// Tokens of the template's own words are looked for up to the next quoted byte, a second time.
+TEST(TokenizerLimits, LongTokensBesideQuotationsAreCounted) {
+  json file = file_with("added_tokens", json::array());
+  file["added_tokens"] = {{{"id", 3}, {"content", "a"}, {"special", true}, {"normalized", false}},
+                          {{"id", 4},
+                           {"content", std::string(4000, 'a') + "b"},
+                           {"special", true},
+                           {"normalized", false}}};
+  QuotedText prompt;
+  prompt.append_quoted(std::string(60'000, 'a'));
+  EXPECT_FALSE(load(file)->encode_quoted(prompt));
 }
 
 // Of many scripts, with long words, runs of spaces and what normal forms expand most.

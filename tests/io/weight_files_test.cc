@@ -4,11 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <utility>
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "device/cpu_device.h"
 #include "device/helpers.h"
 #include "device/tensor_ops.h"
 #include "io/model_folder.h"
@@ -231,6 +235,66 @@ TEST(WeightFilesThatChange, AreNoModel) {
   std::filesystem::resize_file(path, 4096);
   expect_error(Transformer::load(small(true), *files, device), ErrorCode::kInvalidFile, "was cut");
   expect_error(file->load_all(), ErrorCode::kInvalidFile, "was cut");
+}
+
+// The files of a model, which counts what is read of them.
+class CountedSource final : public WeightSource {
+ public:
+  CountedSource(WeightFiles& files, std::function<void(int)> on_read)
+      : files_(files), on_read_(std::move(on_read)) {}
+  Result<TensorSpec> spec(const ParameterInfo& parameter) override {
+    return files_.spec(parameter);
+  }
+  Result<Tensor> read(const ParameterInfo& parameter, const Interruption& interrupted) override {
+    on_read_(++reads);
+    return files_.read(parameter, interrupted);
+  }
+  void release(const ParameterInfo& parameter) override { files_.release(parameter); }
+  Status check_unchanged(const ParameterInfo& parameter) const override {
+    return files_.check_unchanged(parameter);
+  }
+  Status check_unchanged() const override { return files_.check_unchanged(); }
+  int reads = 0;
+
+ private:
+  WeightFiles& files_;
+  std::function<void(int)> on_read_;
+};
+
+TEST(WeightFilesThatChange, AreReportedAtTheNextTensor) {
+  install_mapping_guard();
+  const test::TempDir dir;
+  const auto device = test::cpu(1);
+  const auto model = Transformer::random(small(true), 3, device);
+  ASSERT_TRUE(save_model(dir.path(), *model, nullptr));
+  auto files = WeightFiles::open(dir.path(), small(true));
+  ASSERT_TRUE(files);
+  CountedSource source(*files, [&](int reads) {
+    if (reads == 3) std::filesystem::resize_file(dir.file("model.safetensors"), 4096);
+  });
+  expect_error(Transformer::load(small(true), source, device), ErrorCode::kInvalidFile, "was cut");
+  EXPECT_EQ(source.reads, 3);
+}
+
+TEST(Loading, EndsAtTheNextTensorWhenTheDeviceIsToldToStop) {
+  const test::TempDir dir;
+  std::atomic<bool> stop = false;
+  const auto device =
+      *CpuDevice::create({.threads = 1, .interrupted = [&] { return stop.load(); }});
+  const auto model = Transformer::random(small(true), 3, device);
+  ASSERT_TRUE(model);
+  ASSERT_TRUE(save_model(dir.path(), *model, nullptr));
+  auto files = WeightFiles::open(dir.path(), small(true));
+  ASSERT_TRUE(files);
+  for (const bool packed : {false, true}) {
+    CountedSource source(*files, [&](int reads) { stop = reads == 3; });
+    expect_error(Transformer::load(small(true), source, device, {.packed = packed}),
+                 ErrorCode::kInterrupted, "interrupted");
+    EXPECT_EQ(source.reads, 3);
+    stop = false;
+  }
+  stop = true;
+  expect_error(Transformer::random(small(true), 3, device), ErrorCode::kInterrupted, "interrupted");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class Loss {
 
   // Mean token loss, summed in f64.
   double operator()() {
-    must(model_.device()->execute(plan_));
+    must(plan_.run());
     double sum = 0.0;
     for (const float x : test::values(plan_.output("token_loss"))) sum += static_cast<double>(x);
     return sum / static_cast<double>(kBatch * kTime);
@@ -31,17 +31,17 @@ class Loss {
 
   std::map<std::string, Tensor> gradients() {
     test::States states;
-    BoundPlan plan = test::bind_graph(
+    Executable plan = test::bind_graph(
         must(build_accumulate_graph(
             model_.config(), {.batch = kBatch, .time = kTime, .dropout = {}, .optimizer = {}})),
         model_, states);
     fill(plan);
-    must(model_.device()->execute(plan));
+    must(plan.run());
     return states;
   }
 
  private:
-  void fill(const BoundPlan& plan) {
+  void fill(const Executable& plan) {
     test::put(plan, "ids", test::some_ids(kBatch * kTime, model_.config().vocab_size));
     test::put(plan, "targets", test::some_ids(kBatch * kTime, model_.config().vocab_size, 9));
     test::put(plan, "positions", test::count_up(kTime));
@@ -49,7 +49,7 @@ class Loss {
 
   const Transformer& model_;
   test::States states_;
-  BoundPlan plan_;
+  Executable plan_;
 };
 
 using Vector = std::vector<double>;

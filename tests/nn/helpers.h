@@ -104,12 +104,12 @@ inline std::vector<std::int32_t> count_up(std::int64_t n) {
 using States = std::map<std::string, Tensor>;
 
 /// The graph as it really runs: optimised, planned, bound to the model's weights and `states`.
-inline BoundPlan bind_graph(const Graph& graph, const Transformer& model, States& states,
-                            const OptimizeOptions& options = {}) {
+inline Executable bind_graph(const Graph& graph, const Transformer& model, States& states,
+                             const OptimizeOptions& options = {}) {
   Device& device = *model.device();
   const Graph optimized = must(optimize(graph, device, options));
   auto plan = std::make_shared<const Plan>(must(make_plan(optimized, device)));
-  return must(BoundPlan::bind(plan, device, [&](const PlanBinding& binding) -> Result<Tensor> {
+  return must(device.load(plan, [&](const PlanBinding& binding) -> Result<Tensor> {
     if (binding.kind == ValueKind::kParameter) return model.bind(binding);
     if (binding.kind == ValueKind::kInput) return Tensor::zeros(binding.spec, device.memory());
     if (!states.contains(binding.name)) {
@@ -120,7 +120,7 @@ inline BoundPlan bind_graph(const Graph& graph, const Transformer& model, States
 }
 
 template <typename T>
-void put(const BoundPlan& plan, const std::string& name, const std::vector<T>& values) {
+void put(const Executable& plan, const std::string& name, const std::vector<T>& values) {
   must(must(plan.binding(name)).write(std::span<const T>(values)));
 }
 
@@ -133,12 +133,12 @@ inline Evaluation evaluate(const Transformer& model, const std::vector<std::int3
                            std::int64_t batch, const std::vector<std::int32_t>& targets) {
   States none;
   const auto time = static_cast<std::int64_t>(ids.size()) / batch;
-  BoundPlan plan = bind_graph(
+  Executable plan = bind_graph(
       must(build_evaluation_graph(model.config(), batch, time, true, model.lora())), model, none);
   put(plan, "ids", ids);
   put(plan, "targets", targets);
   put(plan, "positions", count_up(time));
-  must(model.device()->execute(plan));
+  must(plan.run());
   return {values(plan.output("token_loss")), values(plan.output("logits"))};
 }
 

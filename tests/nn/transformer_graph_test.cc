@@ -58,14 +58,14 @@ std::vector<float> cached_logits(const Transformer& model, const Ints& ids) {
   const TransformerConfig& config = model.config();
   const auto vocab = static_cast<std::size_t>(config.vocab_size);
   test::States states;
-  BoundPlan prefill = test::bind_graph(
+  Executable prefill = test::bind_graph(
       must(build_cached_graph(config, {.slots = 2, .chunk = 16, .sampling = false})), model,
       states);
-  BoundPlan decode = test::bind_graph(
+  Executable decode = test::bind_graph(
       must(build_cached_graph(config, {.slots = 2, .chunk = 1, .sampling = false})), model, states);
   std::vector<float> out(2 * kTime * vocab, std::nanf(""));
   std::array<std::int32_t, 2> length = {0, 0};
-  const auto run = [&](BoundPlan& plan, std::int32_t chunk, std::array<std::int32_t, 2> count) {
+  const auto run = [&](Executable& plan, std::int32_t chunk, std::array<std::int32_t, 2> count) {
     Ints rows, positions;
     for (std::size_t s = 0; s < 2; ++s) {
       for (std::int32_t t = 0; t < chunk; ++t) {
@@ -79,7 +79,7 @@ std::vector<float> cached_logits(const Transformer& model, const Ints& ids) {
     test::put(plan, "start", Ints{length[0], length[1]});
     test::put(plan, "count", Ints{count[0], count[1]});
     test::put(plan, "last", Ints{std::max(count[0] - 1, 0), std::max(count[1] - 1, 0)});
-    must(model.device()->execute(plan));
+    must(plan.run());
     const auto logits = test::values(plan.output("logits"));
     for (std::size_t s = 0; s < 2; ++s) {
       if (count[s] == 0) continue;
@@ -118,7 +118,7 @@ void expect_same_logits(const std::vector<float>& cached, const std::vector<floa
 void expect_same_loss(const Transformer& model, const Ints& ids, const Ints& targets,
                       const std::vector<float>& token_loss) {
   test::States states;
-  BoundPlan plan = test::bind_graph(
+  Executable plan = test::bind_graph(
       must(build_training_graph(model.config(),
                                 {.batch = 2, .time = kTime, .dropout = {}, .optimizer = {}})),
       model, states);
@@ -126,7 +126,7 @@ void expect_same_loss(const Transformer& model, const Ints& ids, const Ints& tar
   test::put(plan, "targets", targets);
   test::put(plan, "positions", test::count_up(kTime));
   test::put(plan, "schedule", std::vector<float>{0.0f, 0.1f, 0.001f});
-  must(model.device()->execute(plan));
+  must(plan.run());
   const auto loss = static_cast<double>(test::values(plan.output("loss")).at(0));
   double mean = 0.0;
   for (const float x : token_loss) mean += static_cast<double>(x) / (2.0 * kTime);
@@ -216,30 +216,30 @@ TEST(TransformerGraph, AccumulatedUpdateEqualsTheWholeBatch) {
 
   const Transformer whole = test::lively_model(config, device);
   test::States states;
-  BoundPlan plan = test::bind_graph(must(build_training_graph(config, options)), whole, states);
+  Executable plan = test::bind_graph(must(build_training_graph(config, options)), whole, states);
   test::put(plan, "ids", ids);
   test::put(plan, "targets", targets);
   test::put(plan, "positions", test::count_up(kTime));
   test::put(plan, "schedule", schedule);
-  must(device->execute(plan));
+  must(plan.run());
 
   const Transformer halves = test::lively_model(config, device);
   options.batch = 1;
   options.accumulate = 2;
   test::States sums;
-  BoundPlan half = test::bind_graph(must(build_accumulate_graph(config, options)), halves, sums);
-  BoundPlan apply = test::bind_graph(must(build_apply_graph(config, options)), halves, sums);
+  Executable half = test::bind_graph(must(build_accumulate_graph(config, options)), halves, sums);
+  Executable apply = test::bind_graph(must(build_apply_graph(config, options)), halves, sums);
   test::put(half, "positions", test::count_up(kTime));
   for (const std::ptrdiff_t begin : {std::ptrdiff_t{0}, std::ptrdiff_t{kTime}}) {
     const std::ptrdiff_t end = begin + kTime;
     test::put(half, "ids", Ints(ids.begin() + begin, ids.begin() + end));
     test::put(half, "targets", Ints(targets.begin() + begin, targets.begin() + end));
-    must(device->execute(half));
+    must(half.run());
   }
   EXPECT_NEAR(test::values(sums.at("grad.loss")).at(0), test::values(plan.output("loss")).at(0),
               1e-6);
   test::put(apply, "schedule", schedule);
-  must(device->execute(apply));
+  must(apply.run());
   EXPECT_NEAR(test::values(apply.output("stats")).at(0), test::values(plan.output("stats")).at(0),
               1e-5 * static_cast<double>(test::values(plan.output("stats")).at(0)));
   for (const auto& [name, sum] : sums) EXPECT_THAT(test::values(sum), testing::Each(0.0f)) << name;
@@ -259,14 +259,14 @@ TEST(TransformerGraph, DropoutFollowsItsRng) {
     test::States states;
     const TrainingGraphOptions options{
         .batch = 2, .time = kTime, .dropout = {.p = 0.3f}, .optimizer = {}};
-    BoundPlan plan =
+    Executable plan =
         test::bind_graph(must(build_accumulate_graph(model.config(), options)), model, states);
     test::put(plan, "ids", test::some_ids(2 * kTime, 23));
     test::put(plan, "targets", test::some_ids(2 * kTime, 23, 4));
     test::put(plan, "positions", test::count_up(kTime));
     const auto loss = [&](std::int64_t seed, std::int64_t step) {
       test::put(plan, "rng", std::vector<std::int64_t>{seed, step});
-      must(device->execute(plan));
+      must(plan.run());
       return test::values(plan.output("loss")).at(0);
     };
     const float first = loss(1, 1);

@@ -220,9 +220,8 @@ Result<std::vector<Tensor>> run_gradients(const GradientGraph& made, CpuDevice& 
     if (binding.name == "w") return to_tensor(made.bound.back());
     return to_tensor(made.bound[static_cast<std::size_t>(std::stoi(binding.name.substr(1)))]);
   };
-  VOLTA_TRY(BoundPlan bound,
-            BoundPlan::bind(std::make_shared<const Plan>(std::move(plan)), device, lookup));
-  VOLTA_TRY(device.execute(bound));
+  VOLTA_TRY(Executable bound, device.load(std::make_shared<const Plan>(std::move(plan)), lookup));
+  VOLTA_TRY(bound.run());
   std::vector<Tensor> gradients;
   for (std::size_t i = 0; i < made.gradients.size(); ++i) {
     VOLTA_TRY(Tensor gradient, bound.output(made.names[i]));

@@ -77,9 +77,6 @@ class FaultyDevice final : public Device {
   bool supports_all = true;  ///< False: supports() refuses every op.
 
   DeviceInfo info() const override { return inner_->info(); }
-  const std::shared_ptr<const DeviceIdentity>& identity() const override {
-    return inner_->identity();
-  }
   const std::shared_ptr<MemoryOwner>& memory() const override { return memory_; }
   Status run(const OpCall& call) override {
     ++runs_;

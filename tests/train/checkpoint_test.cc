@@ -219,13 +219,38 @@ TEST_F(CheckpointTest, OnlyStepFoldersAreListedNewestFirst) {
   EXPECT_FALSE(list_checkpoints(dir() + "/step-7"));
 }
 
-TEST_F(CheckpointTest, StaleTemporariesGo) {
-  for (const char* name : {".tmp-step-4", ".old-step-2", "step-1", "other"}) {
-    std::filesystem::create_directory(dir() + "/" + name);
+// Names that look like those of unfinished checkpoints are anybody's; this program's have a mark.
+TEST_F(CheckpointTest, OnlyItsOwnTemporariesAreRemoved) {
+  std::string left;
+  {
+    auto unfinished = TemporaryFolder::create(checkpoint_path(dir(), 4));
+    ASSERT_TRUE(unfinished);
+    left = unfinished->path();
+    unfinished->release();  // As a killed process leaves it.
   }
-  ASSERT_TRUE(remove_stale_temporaries(dir()));
-  EXPECT_EQ(names(), (std::vector<std::string>{"other", "step-1"}));
-  EXPECT_FALSE(remove_stale_temporaries(dir() + "/none"));
+  const std::string retired = retired_path(checkpoint_path(dir(), 2));
+  for (const std::string& path : {retired, dir() + "/.tmp-step-4", dir() + "/.old-step-2"}) {
+    std::filesystem::create_directory(path);
+    test::put_file(path + "/thesis.txt", "years of work");
+  }
+  ASSERT_TRUE(path_exists(left));
+  remove_abandoned_temporaries(dir());
+  EXPECT_THAT(names(), testing::UnorderedElementsAre(".tmp-step-4", ".old-step-2"));
+  EXPECT_EQ(test::get_file(dir() + "/.tmp-step-4/thesis.txt"), "years of work");
+  advance(4);
+  ASSERT_TRUE(write());
+  EXPECT_EQ(test::get_file(dir() + "/.tmp-step-4/thesis.txt"), "years of work");
+}
+
+TEST_F(CheckpointTest, ALinkOfTheSameNameMakesRoomAndItsTargetStays) {
+  std::filesystem::create_directory(dir() + "/elsewhere");
+  test::put_file(dir() + "/elsewhere/thesis.txt", "years of work");
+  std::filesystem::create_symlink("elsewhere", dir() + "/step-1");
+  advance();
+  VOLTA_ASSERT_OK(const std::string path, write());
+  EXPECT_TRUE(open_checkpoint(path));
+  EXPECT_EQ(test::get_file(dir() + "/elsewhere/thesis.txt"), "years of work");
+  EXPECT_THAT(names(), testing::UnorderedElementsAre("elsewhere", "step-1"));
 }
 
 // Every file, damaged in every way: the checkpoint before is taken, and the log says why.
@@ -237,7 +262,7 @@ TEST_F(CheckpointTest, WhatAKilledWriterOfAFileLeftGoesToo) {
   for (const char* name : {"a.tmp-12-12", "run.json", "notes.tmp", ".tmp-step-x", ".old-step-"}) {
     test::put_file(dir() + "/" + name, "x");
   }
-  ASSERT_TRUE(remove_stale_temporaries(dir()));
+  remove_abandoned_temporaries(dir());
   EXPECT_THAT(names(),
               testing::UnorderedElementsAre("a.tmp-12-12", "run.json", "notes.tmp", ".tmp-step-x",
                                             ".old-step-", file_name(being_filled->path())));

@@ -55,20 +55,20 @@ double relative_l2(const std::vector<float>& a, const std::vector<float>& b, Cou
 }
 constexpr auto kAll = [](std::size_t) { return true; };
 
-Result<BoundPlan> bind_zeroed(const Graph& graph, const Transformer& model) {
+Result<Executable> bind_zeroed(const Graph& graph, const Transformer& model) {
   Device& device = *model.device();
   VOLTA_TRY(const Graph optimized, optimize(graph, device));
   VOLTA_TRY(Plan plan, make_plan(optimized, device));
-  return BoundPlan::bind(std::make_shared<const Plan>(std::move(plan)), device,
-                         [&](const PlanBinding& binding) -> Result<Tensor> {
-                           if (binding.kind == ValueKind::kParameter) return model.bind(binding);
-                           auto known = model.bind(binding);
-                           if (known) return known;
-                           return Tensor::zeros(binding.spec, device.memory());
-                         });
+  return device.load(std::make_shared<const Plan>(std::move(plan)),
+                     [&](const PlanBinding& binding) -> Result<Tensor> {
+                       if (binding.kind == ValueKind::kParameter) return model.bind(binding);
+                       auto known = model.bind(binding);
+                       if (known) return known;
+                       return Tensor::zeros(binding.spec, device.memory());
+                     });
 }
 
-Status set_ints(const BoundPlan& plan, const std::string& name,
+Status set_ints(const Executable& plan, const std::string& name,
                 const std::vector<std::int32_t>& values) {
   VOLTA_TRY(Tensor input, plan.binding(name));
   return input.write(std::span<const std::int32_t>(values));
@@ -94,10 +94,10 @@ TEST_P(Golden, Logits) {
   const std::int64_t batch = ids.shape()[0];
   const std::int64_t time = ids.shape()[1];
   VOLTA_ASSERT_OK(const Graph graph, build_evaluation_graph(model_->config(), batch, time, true));
-  VOLTA_ASSERT_OK(BoundPlan plan, bind_zeroed(graph, *model_));
+  VOLTA_ASSERT_OK(Executable plan, bind_zeroed(graph, *model_));
   VOLTA_ASSERT_STATUS(set_ints(plan, "ids", narrow(ids)));
   VOLTA_ASSERT_STATUS(set_ints(plan, "positions", count_up(time)));
-  VOLTA_ASSERT_STATUS(device_->execute(plan));
+  VOLTA_ASSERT_STATUS(plan.run());
   VOLTA_ASSERT_OK(const Tensor logits, plan.output("logits"));
   EXPECT_LT(relative_l2(test::values(logits), test::values(golden.at("logits")), kAll), 1e-4);
 }
@@ -115,11 +115,11 @@ TEST_P(Golden, Gradients) {
       const Graph graph,
       build_accumulate_graph(model_->config(),
                              {.batch = batch, .time = time, .dropout = {}, .optimizer = {}}));
-  VOLTA_ASSERT_OK(BoundPlan plan, bind_zeroed(graph, *model_));
+  VOLTA_ASSERT_OK(Executable plan, bind_zeroed(graph, *model_));
   VOLTA_ASSERT_STATUS(set_ints(plan, "ids", ids));
   VOLTA_ASSERT_STATUS(set_ints(plan, "targets", targets));
   VOLTA_ASSERT_STATUS(set_ints(plan, "positions", count_up(time)));
-  VOLTA_ASSERT_STATUS(device_->execute(plan));
+  VOLTA_ASSERT_STATUS(plan.run());
   std::size_t compared = 0;
   double squares = 0.0;
   for (const auto& [name, tensor] : golden) {

@@ -39,7 +39,7 @@ class LoraGolden : public testing::TestWithParam<const char*> {
   }
 
   // Runs a graph of the model, its inputs filled with the first batch.
-  Result<BoundPlan> run(const Graph& graph, const Transformer& model) const {
+  Result<Executable> run(const Graph& graph, const Transformer& model) const {
     Device& device = *model.device();
     VOLTA_TRY(const Graph optimized, optimize(graph, device));
     VOLTA_TRY(Plan plan, make_plan(optimized, device));
@@ -47,8 +47,7 @@ class LoraGolden : public testing::TestWithParam<const char*> {
       if (binding.kind == ValueKind::kParameter) return model.bind(binding);
       return Tensor::zeros(binding.spec, device.memory());
     };
-    VOLTA_TRY(BoundPlan bound,
-              BoundPlan::bind(std::make_shared<const Plan>(std::move(plan)), device, lookup));
+    VOLTA_TRY(Executable bound, device.load(std::make_shared<const Plan>(std::move(plan)), lookup));
     VOLTA_TRY(const ExampleRows source, ExampleRows::create(rows_, batch_, time_, 1));
     std::vector<std::int32_t> ids(static_cast<std::size_t>(batch_ * time_)), targets(ids.size());
     VOLTA_TRY(source.fill(0, 0, ids, targets));
@@ -59,7 +58,7 @@ class LoraGolden : public testing::TestWithParam<const char*> {
       VOLTA_TRY(Tensor input, bound.binding(name));
       VOLTA_TRY(input.write(std::span<const std::int32_t>(*values)));
     }
-    VOLTA_TRY(device.execute(bound));
+    VOLTA_TRY(bound.run());
     return bound;
   }
 
@@ -90,7 +89,7 @@ TEST_P(LoraGolden, LogitsBesideAndMerged) {
   for (const Transformer* model : {&merged, &beside}) {
     VOLTA_ASSERT_OK(const Graph graph,
                     build_evaluation_graph(model->config(), batch_, time_, true, model->lora()));
-    VOLTA_ASSERT_OK(const BoundPlan plan, run(graph, *model));
+    VOLTA_ASSERT_OK(const Executable plan, run(graph, *model));
     EXPECT_LT(difference(test::values(plan.output("logits")), wanted), 2e-6);
   }
 }
@@ -100,7 +99,7 @@ TEST_P(LoraGolden, Gradients) {
   VOLTA_ASSERT_OK(const Graph graph,
                   build_accumulate_graph(model_->config(),
                                          {.batch = batch_, .time = time_, .lora = model_->lora()}));
-  VOLTA_ASSERT_OK(const BoundPlan plan, run(graph, *model_));
+  VOLTA_ASSERT_OK(const Executable plan, run(graph, *model_));
   for (const auto& [name, tensor] : adapter_.weights) {
     VOLTA_ASSERT_OK(const Tensor gradient, plan.binding("grad." + name));
     EXPECT_LT(difference(test::values(gradient), test::values(golden_.at("grad." + name))), 2e-5)

@@ -51,7 +51,7 @@ TEST_F(Metrics, EndlessOnesAreNotRead) {
   test::put_file(path(), "");
   std::filesystem::resize_file(path(), std::uintmax_t{12} << 30);
   expect_error(read_metrics(path()), ErrorCode::kInvalidFile, "12884901888 bytes, more than the");
-  expect_error(MetricsFile::open(path(), 1), ErrorCode::kInvalidFile, "more than the");
+  expect_error(MetricsFile::open(path(), 1), ErrorCode::kInvalidFile, "rename it, and the run");
 }
 
 TEST_F(Metrics, AreReadBack) {
@@ -199,7 +199,7 @@ TEST_F(Metrics, ACopyThatCannotBeWrittenLeavesTheFile) {
 TEST_F(Metrics, AFileOfAbsurdSizeIsRefused) {
   test::put_file(path(), line(1));
   std::filesystem::resize_file(path(), static_cast<std::uintmax_t>(kMaxMetricsBytes) + 1);
-  expect_error(MetricsFile::open(path(), 1), ErrorCode::kInvalidFile, "more than the");
+  expect_error(MetricsFile::open(path(), 1), ErrorCode::kInvalidFile, "rename it, and the run");
   expect_error(read_metrics(path()), ErrorCode::kInvalidFile, "more than the");
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/temporary.h"
 #include "train/checkpoint.h"
 #include "train/run_fixture.h"
 
@@ -60,13 +61,20 @@ TEST_F(Resume, MetricsAreCutToTheCheckpoint) {
   std::filesystem::remove_all(o.out + "/step-8");
   const std::string metrics = test::get_file(o.out + "/metrics.jsonl");
   test::put_file(o.out + "/metrics.jsonl", metrics + R"({"step":9,"lo)");
+  auto unfinished = TemporaryFolder::create(o.out + "/step-9");
+  ASSERT_TRUE(unfinished);
+  const std::string left = unfinished->path();
+  unfinished->release();
+  unfinished = fail(ErrorCode::kInternal, "killed");  // Its lock is gone.
+  ASSERT_TRUE(path_exists(left));
   std::filesystem::create_directories(o.out + "/.tmp-step-9");
   stop_after_ = 0;
   o.resume = true;
   events_.clear();
   ASSERT_TRUE(train(o));
   EXPECT_EQ(events_.front().report.step, 7);
-  EXPECT_FALSE(path_exists(o.out + "/.tmp-step-9"));
+  EXPECT_FALSE(path_exists(left));
+  EXPECT_TRUE(std::filesystem::remove(o.out + "/.tmp-step-9"));  // A stranger's stays.
   expect_same_runs(dir_.file("unbroken"), o.out);
 }
 

@@ -94,6 +94,22 @@ TEST_F(RunSetupTest, ATokenizerConfigBehindALinkIsNotCarriedAlong) {
   expect_error(train(with), ErrorCode::kInvalidFile, "tokenizer_config.json");
 }
 
+// A model would have a row for every id.
+TEST_F(RunSetupTest, ATokenizerWithLargeGapsBetweenItsIdsIsRefused) {
+  const auto with_last_id = [&](std::int64_t id) {
+    test::put_file(dir_.file("tokenizer.json"),
+                   R"({"model":{"type":"BPE","unk_token":"?","vocab":{"?":0,"a":1,"b":)" +
+                       std::to_string(id) + "},\"merges\":[]}}");
+    RunOptions o = options("a" + std::to_string(id));
+    o.tokenizer = dir_.file("tokenizer.json");
+    return train(o);
+  };
+  expect_error(with_last_id(1'000'000), ErrorCode::kInvalidFile,
+               "tokenizer.json: 3 tokens have ids up to 1000000");
+  EXPECT_FALSE(path_exists(dir_.file("a1000000")));
+  EXPECT_TRUE(with_last_id(4000));
+}
+
 // A folder that held no run yet holds nothing of a killed one.
 TEST_F(RunSetupTest, AFolderThatIsNoRunsIsLeftAsItIs) {
   RunOptions o = options("a");

@@ -258,15 +258,15 @@ TEST(Trainer, ExecutingAStepAllocatesNothing) {
     ASSERT_TRUE(graph);
     auto plan = make_plan(*graph, *device);
     ASSERT_TRUE(plan);
-    auto bound = BoundPlan::bind(std::make_shared<const Plan>(*std::move(plan)), *device,
-                                 [&](const PlanBinding& binding) -> Result<Tensor> {
-                                   auto known = model->bind(binding);
-                                   return known ? known : Tensor::zeros(binding.spec);
-                                 });
+    auto bound = device->load(std::make_shared<const Plan>(*std::move(plan)),
+                              [&](const PlanBinding& binding) -> Result<Tensor> {
+                                auto known = model->bind(binding);
+                                return known ? known : Tensor::zeros(binding.spec);
+                              });
     ASSERT_TRUE(bound);
-    ASSERT_TRUE(device->execute(*bound));
+    ASSERT_TRUE(bound->run());
     const test::AllocationCounter counter;
-    const Status status = device->execute(*bound);
+    const Status status = bound->run();
     const std::int64_t count = counter.count();
     EXPECT_TRUE(status);
     EXPECT_EQ(count, 0) << threads << " threads";

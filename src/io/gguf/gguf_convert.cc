@@ -14,6 +14,7 @@
 #include "base/parallel.h"
 #include "base/replace_folder.h"
 #include "base/temporary.h"
+#include "base/work_budget.h"
 #include "io/gguf/gguf_file.h"
 #include "io/gguf/gguf_model.h"
 #include "io/gguf/gguf_rope.h"
@@ -32,6 +33,8 @@ namespace volta {
 namespace {
 
 constexpr std::int64_t kPiece = 4096;  // Values quantised at a time; a multiple of every block.
+constexpr std::int64_t kPiecesBetweenQuestions = 256;  // Some milliseconds.
+constexpr std::size_t kBytesBetweenQuestions = std::size_t{32} << 20;
 
 // What no model can run with is not converted.
 std::unexpected<Error> non_finite(std::string_view tensor) {
@@ -42,8 +45,21 @@ std::unexpected<Error> non_finite(std::string_view tensor) {
                   tensor));
 }
 
-std::unexpected<Error> interrupted() {
+std::unexpected<Error> stopped() {
   return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
+}
+
+// Checks and writes one tensor of a folder, in pieces.
+Status write_finite(const Tensor& tensor, std::string_view name, ThreadPool& pool,
+                    SafetensorsWriter& out, const Interruption& interrupted) {
+  VOLTA_TRY(const std::span<const std::byte> bytes, tensor.host_bytes());
+  for (std::size_t at = 0; at < bytes.size(); at += kBytesBetweenQuestions) {
+    if (interrupted()) return stopped();
+    const auto piece = bytes.subspan(at, std::min(kBytesBetweenQuestions, bytes.size() - at));
+    if (count_non_finite(piece, tensor.dtype(), pool).first >= 0) return non_finite(name);
+    VOLTA_TRY(out.write(piece));
+  }
+  return {};
 }
 
 Status write_weights(const std::string& path, const GgufFile& file, const TransformerConfig& config,
@@ -56,12 +72,15 @@ Status write_weights(const std::string& path, const GgufFile& file, const Transf
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(1));  // Dequantising takes one, too.
   VOLTA_TRY(SafetensorsWriter out, SafetensorsWriter::create(path, specs, {{"format", "pt"}}));
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!progress(i, parameters.size())) return interrupted();
-    VOLTA_TRY(const Tensor tensor, load_gguf_parameter(file, config, parameters[i], dtype));
+    const Interruption ask = [&, i] { return !progress(i, parameters.size()); };
+    auto tensor = load_gguf_parameter(file, config, parameters[i], dtype, ask);
+    VOLTA_TRY(file.check_unchanged());  // The cause of other errors, where there are any.
+    if (!tensor) {
+      if (tensor.error().code() == ErrorCode::kInterrupted) return stopped();
+      return std::unexpected(std::move(tensor).error());
+    }
     file.release(*parameters[i].tensor);
-    VOLTA_TRY(const auto bytes, tensor.host_bytes());
-    if (count_non_finite(bytes, dtype, pool).first >= 0) return non_finite(parameters[i].info.name);
-    VOLTA_TRY(out.write(bytes));
+    VOLTA_TRY(write_finite(*tensor, parameters[i].info.name, pool, out, ask));
   }
   return out.finish();
 }
@@ -161,7 +180,7 @@ struct Output {
 };
 
 Status write_tensor(const Output& output, const Tensor& tensor, std::int64_t head_dim,
-                    GgufSink sink) {
+                    GgufSink sink, const Interruption& interrupted) {
   VOLTA_TRY(const Source source, Source::create(tensor));
   const Shape& shape = output.spec.shape;
   const bool same = output.layout == GgufLayout::kSame;
@@ -170,12 +189,17 @@ Status write_tensor(const Output& output, const Tensor& tensor, std::int64_t hea
   std::array<float, kPiece> piece{};
   std::array<std::byte, kPiece * sizeof(float)> blocks{};
   const GgmlTypeInfo& info = ggml_type_info(output.spec.type);
+  std::int64_t until_question = kPiecesBetweenQuestions;
   for (std::int64_t row = 0; row < rows; ++row) {
     // The row of Hugging Face that lies at `row` in GGUF, or the column.
     const std::int64_t begin = transposed ? row
                                : same     ? 0
                                           : gguf_row_source(row, head_dim) * columns;
     for (std::int64_t column = 0; column < columns; column += kPiece) {
+      if (--until_question < 0) {
+        until_question = kPiecesBetweenQuestions;
+        if (interrupted()) return stopped();
+      }
       const std::int64_t count = std::min(kPiece, columns - column);
       const auto values = std::span(piece).first(static_cast<std::size_t>(count));
       const std::int64_t stride = transposed ? rows : 1;
@@ -331,15 +355,19 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
     specs.push_back({std::string(kGgufRopeFactors), GgmlType::kF32, Shape(std::ssize(factors))});
   }
   const auto write_data = [&](std::size_t i, GgufSink sink) -> Status {
-    if (!progress(i, outputs.size())) return interrupted();
+    if (!progress(i, outputs.size())) return stopped();
     if (i == outputs.size()) return sink(std::as_bytes(std::span(factors)));
     const Output& output = outputs[i];
-    VOLTA_TRY(const Tensor tensor, output.filler
-                                       ? Tensor::zeros({DType::kF32, output.parameter.shape})
-                                       : weights.read(output.parameter));
-    Status done = write_tensor(output, tensor, config.head_dim, sink);
+    const Interruption ask = [&, i] { return !progress(i, outputs.size()); };
+    if (output.filler) {
+      VOLTA_TRY(const Tensor zeros, Tensor::zeros({DType::kF32, output.parameter.shape}));
+      return write_tensor(output, zeros, config.head_dim, sink, ask);
+    }
+    VOLTA_TRY(const Tensor tensor, weights.read(output.parameter, ask));
+    Status done = write_tensor(output, tensor, config.head_dim, sink, ask);
     weights.release(output.parameter);
-    VOLTA_TRY(weights.check_unchanged());  // The cause of other errors, where there are any.
+    // The cause of other errors, where there are any.
+    VOLTA_TRY(weights.check_unchanged(output.parameter));
     return done;
   };
   VOLTA_TRY(write_gguf(gguf, metadata, specs, write_data));

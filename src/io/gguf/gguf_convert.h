@@ -12,7 +12,8 @@
 
 namespace volta {
 
-/// Called before each tensor; false ends the conversion (kInterrupted), leaving nothing behind.
+/// Called before each tensor, and every few milliseconds while it is converted; false ends the
+/// conversion (kInterrupted), leaving nothing behind.
 using ConvertProgress = FunctionRef<bool(std::size_t done, std::size_t all)>;
 
 /// Writes config.json, model.safetensors (f32, bf16 or f16), and, as far as the file has them,

@@ -10,6 +10,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/file.h"
 #include "base/text.h"
 
@@ -387,7 +388,7 @@ Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, const std::st
     file.tensors_.push_back(*tensor);
   }
   const auto place = static_cast<std::int64_t>(in.place());
-  VOLTA_TRY(place_tensors(file.tensors_, (place + alignment - 1) / alignment * alignment,
+  VOLTA_TRY(place_tensors(file.tensors_, round_up(place, alignment),
                           static_cast<std::int64_t>(bytes.size()), alignment, name));
   return file;
 }

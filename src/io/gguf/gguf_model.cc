@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // validate() knows the real limits.
 constexpr std::int64_t kPiece = 4096;  // Values dequantised at a time; a multiple of every block.
+constexpr std::int64_t kPiecesBetweenQuestions = 256;  // Some milliseconds.
 
 // Metadata keys of one architecture: "llama." + "block_count".
 class Keys {
@@ -254,7 +255,8 @@ DType gguf_native_dtype(GgmlType type) {
 }
 
 Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig& config,
-                                   const GgufParameter& parameter, DType dtype) {
+                                   const GgufParameter& parameter, DType dtype,
+                                   const Interruption& interrupted) {
   VOLTA_TRY(Tensor tensor, Tensor::empty({dtype, parameter.info.shape}));
   VOLTA_TRY(Sink sink, Sink::create(tensor));
   const Rows rows(parameter, config.head_dim);
@@ -264,8 +266,13 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
                             file.path(), parameter.tensor->name));
   }
   std::array<float, kPiece> piece{};
+  std::int64_t until_question = 0;
   for (std::int64_t row = 0; row < rows.count; ++row) {
     for (std::int64_t column = 0; column < rows.columns; column += kPiece) {
+      if (--until_question < 0) {
+        until_question = kPiecesBetweenQuestions;
+        if (interrupted && interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
+      }
       const auto values =
           std::span(piece).first(static_cast<std::size_t>(std::min(kPiece, rows.columns - column)));
       file.read_values(*parameter.tensor, row * rows.columns + column, values);
@@ -300,7 +307,7 @@ Result<TensorSpec> GgufWeights::spec(const ParameterInfo& parameter) {
   return TensorSpec{gguf_native_dtype(found->tensor->type), found->info.shape};
 }
 
-Result<Tensor> GgufWeights::read(const ParameterInfo& parameter) {
+Result<Tensor> GgufWeights::read(const ParameterInfo& parameter, const Interruption& interrupted) {
   VOLTA_TRY(const GgufParameter* found, find(parameter));
   const DType dtype = gguf_native_dtype(found->tensor->type);
   const bool plain = ggml_type_info(found->tensor->type).block_values == 1;
@@ -311,7 +318,7 @@ Result<Tensor> GgufWeights::read(const ParameterInfo& parameter) {
     return Tensor::from_buffer(std::make_shared<DeviceBuffer>(std::move(buffer)), 0,
                                {dtype, found->info.shape});
   }
-  return load_gguf_parameter(file_, config_, *found, dtype);
+  return load_gguf_parameter(file_, config_, *found, dtype, interrupted);
 }
 
 void GgufWeights::release(const ParameterInfo& parameter) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/work_budget.h"
 #include "io/gguf/gguf_file.h"
 #include "io/gguf/gguf_layout.h"
 #include "nn/transformer_config.h"
@@ -36,9 +37,10 @@ DType gguf_native_dtype(GgmlType type);
 
 /// A copy of one parameter as Hugging Face has it, in host memory: dequantised, its rows or axes
 /// put back. f32, bf16 or f16. kOutOfMemory; kNonFinite when a finite value becomes infinite in
-/// f16.
+/// f16; kInterrupted when `interrupted` said so.
 Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig& config,
-                                   const GgufParameter& parameter, DType dtype);
+                                   const GgufParameter& parameter, DType dtype,
+                                   const Interruption& interrupted = {});
 
 /// The parameters of a model in a file. Quantised ones are read as f32, and so are those of F32;
 /// F16 and BF16 stay what they are, and lie in the mapping where their values are in order and
@@ -49,8 +51,11 @@ class GgufWeights final : public WeightSource {
   static Result<GgufWeights> open(const std::string& path, const TransformerConfig& config);
 
   Result<TensorSpec> spec(const ParameterInfo& parameter) override;
-  Result<Tensor> read(const ParameterInfo& parameter) override;
+  Result<Tensor> read(const ParameterInfo& parameter, const Interruption& interrupted) override;
   void release(const ParameterInfo& parameter) override;
+  Status check_unchanged(const ParameterInfo& /*parameter*/) const override {
+    return file_.check_unchanged();
+  }
   Status check_unchanged() const override { return file_.check_unchanged(); }
 
  private:

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "base/arithmetic.h"
 #include "base/file.h"
 #include "base/memory.h"
 
@@ -20,9 +21,7 @@ void append_text(std::string& out, std::string_view text) {
   out += text;
 }
 
-constexpr std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + kGgufAlignment - 1) / kGgufAlignment * kGgufAlignment;
-}
+constexpr std::int64_t aligned(std::int64_t bytes) { return round_up(bytes, kGgufAlignment); }
 
 std::string header(const GgufMetadata& metadata, std::span<const GgufTensorSpec> tensors) {
   std::string out = "GGUF";

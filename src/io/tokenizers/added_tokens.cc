@@ -79,7 +79,9 @@ Trie::Match AddedTokens::find_at(const Trie& trie, std::string_view text, std::s
   const bool meets_quoted = !quoted.empty() && quoted.front().begin < at + match.length;
   if (match.number == Trie::kNone || !meets_quoted || !is_control(match.number)) return match;
   const std::size_t own_end = std::max(quoted.front().begin, at);
-  return trie.longest(text.substr(at, own_end - at));
+  auto own = trie.longest(text.substr(at, own_end - at));
+  own.looked_at += match.looked_at;
+  return own;
 }
 
 Result<std::vector<Segment>> AddedTokens::split(std::string_view text, bool normalized,

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/text.h"
 #include "io/tokenizers/decode_stages.h"
 #include "io/tokenizers/limits.h"
@@ -29,7 +30,7 @@ Growth growth(const ReplaceStep& step) {
   const std::size_t after = step.content.size();
   if (const auto* string = std::get_if<std::string>(&step.pattern)) {
     const std::size_t before = std::max(string->size(), std::size_t{1});
-    return {.per_byte = std::max((after + before - 1) / before, std::size_t{1})};
+    return {.per_byte = std::max(ceil_div(after, before), std::size_t{1})};
   }
   return {.per_byte = after + 1, .per_token = after};  // A pattern may match between any two bytes.
 }

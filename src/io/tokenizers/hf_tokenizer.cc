@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "io/tokenizers/byte_level.h"
+#include "io/tokenizers/normalized_ranges.h"
 #include "io/tokenizers/unicode.h"
 
 namespace volta::tokenizers {
@@ -210,7 +211,8 @@ Status HfTokenizer::encode_segment(std::string_view text, bool at_start,
   if (!normalizer_.empty()) {
     VOLTA_TRY(storage, normalizer_.normalize(text, out.budget));
     if (!quoted.empty() && added_.has_normalized_control()) {
-      VOLTA_TRY(ranges, normalized_ranges(text, storage, quoted));
+      out.budget.add_input(text.size());
+      VOLTA_TRY(ranges, normalized_ranges(normalizer_, text, storage, quoted, out.budget));
     }
     text = storage;
   } else {
@@ -226,24 +228,6 @@ Status HfTokenizer::encode_segment(std::string_view text, bool at_start,
     }
   }
   return {};
-}
-
-// Where quoted bytes lie in a normalized text. Normalizers do not tell; but what they make of the
-// text before a place is mostly the beginning of what they make of all. Where it is not, the range
-// goes on to the text's border.
-Result<std::vector<TextRange>> HfTokenizer::normalized_ranges(
-    std::string_view text, std::string_view normalized, std::span<const TextRange> quoted) const {
-  WorkBudget budget(text_work_limits(2 * quoted.size() * text.size()), interrupted_);
-  std::vector<TextRange> ranges;
-  for (const TextRange& range : quoted) {
-    VOLTA_TRY(const std::string before, normalizer_.normalize(text.substr(0, range.begin), budget));
-    VOLTA_TRY(const std::string through, normalizer_.normalize(text.substr(0, range.end), budget));
-    TextRange there{0, normalized.size()};
-    if (normalized.starts_with(before)) there.begin = before.size();
-    if (normalized.starts_with(through)) there.end = std::max(through.size(), there.begin);
-    ranges.push_back(there);
-  }
-  return ranges;
 }
 
 Status HfTokenizer::encode_words(std::string_view text, bool at_start, bool quotes,
@@ -277,7 +261,9 @@ Status HfTokenizer::encode_without_control(std::string_view word, Encoding& out)
   for (std::size_t at = 0; at < word.size();) {
     std::size_t next = at + 1;
     while (next < word.size() && (static_cast<unsigned char>(word[next]) & 0xC0) == 0x80) ++next;
-    if (control_words_.longest(word.substr(at)).number != Trie::kNone && next < word.size()) {
+    const Trie::Match match = control_words_.longest(word.substr(at));
+    VOLTA_TRY(out.budget.spend(match.looked_at, "added_tokens"));
+    if (match.number != Trie::kNone && next < word.size()) {
       VOLTA_TRY(model_->tokenize(word.substr(begin, next - begin), out.ids, out.budget));
       begin = next;
     }

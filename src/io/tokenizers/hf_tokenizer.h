@@ -66,9 +66,6 @@ class HfTokenizer final : public Tokenizer {
   Status encode_text(std::string_view text, std::span<const TextRange> quoted, Encoding& out) const;
   Status encode_segment(std::string_view text, bool at_start, std::span<const TextRange> quoted,
                         Encoding& out) const;
-  Result<std::vector<TextRange>> normalized_ranges(std::string_view text,
-                                                   std::string_view normalized,
-                                                   std::span<const TextRange> quoted) const;
   Status encode_words(std::string_view text, bool at_start, bool quotes, Encoding& out) const;
   bool has_control(std::span<const std::int32_t> ids) const;
   Status encode_without_control(std::string_view word, Encoding& out) const;

@@ -248,11 +248,29 @@ Result<Normalizer> Normalizer::parse(const JsonRef& json) {
   return normalizer;
 }
 
-Result<std::string> Normalizer::normalize(std::string_view text, WorkBudget& budget) const {
+namespace {
+
+// A step as it is for a part of a text; nothing where it does nothing to that part.
+std::optional<NormalizerStep> step_for(const NormalizerStep& step, const PartOfText& part) {
+  if (std::holds_alternative<PrependStep>(step) && !part.begins) return std::nullopt;
+  if (const auto* strip = std::get_if<StripStep>(&step)) {
+    return StripStep{.left = strip->left && part.begins, .right = strip->right && part.ends};
+  }
+  return step;
+}
+
+}  // namespace
+
+Result<std::string> Normalizer::normalize(std::string_view text, WorkBudget& budget,
+                                          const PartOfText& part) const {
+  const bool whole = part.begins && part.ends;
   std::string out(text);
   for (const NormalizerStep& step : steps_) {
     const std::size_t before = out.size();
-    VOLTA_TRY(out, visit_step([&](const auto& s) { return run(s, out, budget); }, step));
+    const auto own = whole ? std::nullopt : step_for(step, part);
+    if (!whole && !own) continue;
+    VOLTA_TRY(out,
+              visit_step([&](const auto& s) { return run(s, out, budget); }, own ? *own : step));
     // Replace has counted what it makes.
     if (out.size() > before && !std::holds_alternative<ReplaceStep>(step)) {
       VOLTA_TRY(budget.grow(out.size() - before, "normalizer"));

@@ -57,6 +57,13 @@ Result<ReplaceStep> parse_replace(const JsonRef& json);
 Result<std::string> replace(const ReplaceStep& step, std::string text, WorkBudget& budget,
                             std::string_view component);
 
+/// Which ends of a whole text a part of it has: steps that add or drop something at the ends of a
+/// text do so there alone.
+struct PartOfText {
+  bool begins = true;
+  bool ends = true;
+};
+
 class Normalizer {
  public:
   /// The "normalizer" of a tokenizer.json. kInvalidFile, kUnsupported for an unknown kind.
@@ -64,7 +71,8 @@ class Normalizer {
 
   bool empty() const { return steps_.empty(); }
   /// Valid UTF-8 to valid UTF-8. kInvalidFile when the budget is spent, kInterrupted.
-  Result<std::string> normalize(std::string_view text, WorkBudget& budget) const;
+  Result<std::string> normalize(std::string_view text, WorkBudget& budget,
+                                const PartOfText& part = {}) const;
 
  private:
   Status parse_into(const JsonRef& json, int depth);

@@ -42,6 +42,35 @@ bool may_take_nothing(const RegexNode& node) {
   return true;
 }
 
+// Whether a node can take nothing wherever it stands, and whatever follows.
+bool takes_nothing_anywhere(const RegexNode& node) {
+  switch (node.kind) {
+    case Kind::kSequence:
+      return std::ranges::all_of(node.parts, takes_nothing_anywhere);
+    case Kind::kAlternatives:
+      return std::ranges::any_of(node.parts, takes_nothing_anywhere);
+    case Kind::kRepeat:  // A possessive one takes all that it can.
+      return node.greed != Greed::kPossessive &&
+             (node.min == 0 || takes_nothing_anywhere(node.parts.front()));
+    case Kind::kCharacter:
+    case Kind::kClass:
+    case Kind::kLook:
+    case Kind::kAssertion:
+      break;
+  }
+  return false;
+}
+
+// A round of a group that takes nothing ends the repetition. To Oniguruma this holds even before
+// the rounds are as many as they must be ("((?:b|^)){2}" matches nothing at the start of "ba", not
+// the b), except in groups so small that it compiles them once a round. Where a round can be empty
+// at every place, both come to the same; elsewhere, what is meant depends on Oniguruma's code
+// sizes.
+bool depends_on_empty_rounds(const RegexNode& repeat) {
+  const RegexNode& part = repeat.parts.front();
+  return repeat.min >= 2 && may_take_nothing(part) && !takes_nothing_anywhere(part);
+}
+
 // The number of characters that a node takes, where it is always the same; -1 otherwise.
 std::int64_t fixed_length(const RegexNode& node) {
   constexpr std::int64_t kMost = kMaxPatternBytes;
@@ -212,6 +241,11 @@ Status Compiler::emit_alternatives(std::span<const RegexNode> parts, bool behind
 Status Compiler::emit_repeat(const RegexNode& node) {
   const RegexNode& part = node.parts.front();
   if (node.max == 0) return {};
+  if (depends_on_empty_rounds(node)) {
+    return fail(ErrorCode::kUnsupported,
+                "a group that is repeated twice or more often, and that can match nothing at some "
+                "places only, is not supported");
+  }
   if (part.kind == Kind::kCharacter || part.kind == Kind::kClass) {
     emit({.op = Op::kRepeat,
           .greed = node.greed,

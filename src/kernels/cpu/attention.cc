@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/arithmetic.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dropout.h"
 

@@ -17,6 +17,7 @@
 #include <limits>
 #include <span>
 
+#include "base/arithmetic.h"
 #include "base/parallel.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/split.h"
@@ -34,7 +35,7 @@ inline constexpr std::int64_t kPad = 16;
 /// Multiply-adds below which a second thread costs more than it saves.
 inline constexpr std::int64_t kInlineWork = 64 * 1024;
 
-constexpr std::int64_t padded(std::int64_t n) { return ceil_div(n, kPad) * kPad; }
+constexpr std::int64_t padded(std::int64_t n) { return round_up(n, kPad); }
 
 /// Heads lying in rows of [batch, time, stride]: T is float or const float.
 template <typename T>

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/arithmetic.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/math-inl.h"
@@ -260,7 +261,7 @@ inline HWY_NOINLINE void copy_transposed(const float* from, std::int64_t stride,
 // ---- weights ----------------------------------------------------------------------------------
 
 constexpr std::int64_t floor_lanes(std::int64_t n) { return n / kLanes * kLanes; }
-constexpr std::int64_t ceil_lanes(std::int64_t n) { return ceil_div(n, kLanes) * kLanes; }
+constexpr std::int64_t ceil_lanes(std::int64_t n) { return round_up(n, kLanes); }
 
 /// Lanes of the vector at `column` that lie in `range`; some do.
 HWY_INLINE hn::Mask<F32> in_range(std::int64_t column, KeyRange range) {

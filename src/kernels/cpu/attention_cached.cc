@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/arithmetic.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu.h"
 

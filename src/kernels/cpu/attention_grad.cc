@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/arithmetic.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dropout.h"
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/arithmetic.h"
 #include "kernels/cpu/attention.h"
 
 namespace volta::cpu::attention {

@@ -14,6 +14,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "base/arithmetic.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_blocks-inl.h"

@@ -87,7 +87,7 @@ void cast_elements(const View& x, const View& y, std::int64_t begin, std::int64_
 void run(const Cast&, const Args& args, const Context& context) noexcept {
   const View& x = args.inputs[0];
   const View& y = args.outputs[0];
-  split_elements(context, x.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
+  split_blocks(context, x.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
     if (is_float(x.dtype) && is_float(y.dtype)) {
       VOLTA_SIMD_CALL(context.simd, cast_between_floats, x, y, begin, end);
     } else if (is_float(x.dtype)) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "base/parallel.h"
@@ -35,6 +36,11 @@ struct Context {
   std::atomic<std::int64_t>* bad_index = nullptr;
   /// Better choices than the defaults for some matrix products (matmul_parameters.h); may be null.
   const MatMulTuning* tuning = nullptr;
+  /// Asked between blocks by the kernels that prepare whole weights (Cast, Encode), which take
+  /// seconds: when it says yes, they set `stopped` and end with an unfinished output. Both are null
+  /// where the result is needed whatever happens.
+  const std::function<bool()>* interrupted = nullptr;
+  std::atomic<bool>* stopped = nullptr;
 };
 
 /// The operands of one op, in the order of its comment in ops/op.h.

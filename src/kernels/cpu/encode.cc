@@ -102,7 +102,7 @@ void encode(const Encode& op, const Args& args, const Context& context) {
   const View& x = args.inputs[0];
   const View& y = args.outputs[0];
   if (x.encoding == y.encoding) {  // Both plain.
-    split_elements(context, x.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
+    split_blocks(context, x.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
       std::copy(x.as<const T>() + begin, x.as<const T>() + end, y.as<T>() + begin);
     });
     return;
@@ -117,7 +117,9 @@ void encode(const Encode& op, const Args& args, const Context& context) {
                      .decode = decode};
   split_rows(context, encoding.panels(x.shape), copy.k * encoding.width,
              [&](std::int64_t begin, std::int64_t end) {
-               for (std::int64_t p = begin; p < end; ++p) copy_panel(copy, p, context.simd);
+               for (std::int64_t p = begin; p < end && !stops_here(context); ++p) {
+                 copy_panel(copy, p, context.simd);
+               }
              });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/arithmetic.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/split.h"
 

@@ -13,6 +13,8 @@
 //   matmul_pack-inl.h     packing
 //   matmul_loops          the loops around them, once per instruction set
 //   matmul_quant          all of it for a b of small integers
+#include "kernels/cpu/matmul.h"
+
 #include "base/parallel.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/matmul_loops.h"
@@ -29,28 +31,45 @@ std::int64_t workspace_bytes(const MatMul& op, const ArgShapes& shapes, const Co
   return plan.workspace_floats() * static_cast<std::int64_t>(sizeof(float));
 }
 
-void run(const MatMul& op, const Args& args, const Context& context) noexcept {
+PreparedMatMul prepare(const MatMul& op, const Args& args, const Context& context) noexcept {
+  PreparedMatMul matmul;
+  MatMulPlan& plan = matmul.plan;
   const MatMulProblem problem = matmul_problem(op, {args.inputs, args.outputs});
-  if (problem.batch == 0 || problem.m == 0 || problem.n == 0) return;
-  MatMulOperands operands;
+  plan.op = op;
+  plan.problem = problem;
+  if (problem.batch == 0 || problem.m == 0 || problem.n == 0) return matmul;
+  MatMulOperands& operands = matmul.operands;
   operands.a = args.inputs[0].data;
   operands.b = args.inputs[1].data;
   std::size_t next = 2;
   if (op.has_bias) operands.bias = args.inputs[next++].as<const float>();
   if (op.has_residual) operands.residual = args.inputs[next].as<const float>();
   operands.c = args.outputs[0].as<float>();
+  matmul.workspace = args.workspace.data();
+  if (!problem.b_encoding.quantized()) {
+    plan = plan_matmul(op, problem, context.simd, context.pool->threads(), context.tuning);
+  }
+  return matmul;
+}
+
+void run(const PreparedMatMul& matmul, const Context& context) noexcept {
+  const MatMulPlan& plan = matmul.plan;
+  const MatMulProblem& problem = plan.problem;
+  if (problem.batch == 0 || problem.m == 0 || problem.n == 0) return;
   if (problem.b_encoding.quantized()) {
-    matmul_quant(op, problem, operands, context, vnni_available(), args.workspace.data());
+    matmul_quant(plan.op, problem, matmul.operands, context, vnni_available(), matmul.workspace);
     return;
   }
-  const MatMulPlan plan =
-      plan_matmul(op, problem, context.simd, context.pool->threads(), context.tuning);
   // SAFETY: the workspace holds workspace_bytes(), which is parts * region_floats floats, and is
   // aligned to 64 bytes; every part gets a region of its own.
-  float* workspace = reinterpret_cast<float*>(args.workspace.data());
+  float* workspace = reinterpret_cast<float*>(matmul.workspace);
   parallel_chunks(*context.pool, plan.parts, [&](std::int64_t part) {
-    matmul_part(context.simd, plan, operands, part, workspace + part * plan.region_floats);
+    matmul_part(context.simd, plan, matmul.operands, part, workspace + part * plan.region_floats);
   });
+}
+
+void run(const MatMul& op, const Args& args, const Context& context) noexcept {
+  run(prepare(op, args, context), context);
 }
 
 }  // namespace volta::cpu

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/arithmetic.h"
 #include "kernels/cpu/matmul_tile.h"
 #include "kernels/cpu/split.h"
 
@@ -19,10 +20,6 @@ constexpr std::int64_t kWorkspaceFloats = 2 * 1024 * 1024;
 /// Below this many nanoseconds of estimated work the caller does it alone: a fork and join costs
 /// about one microsecond, or thirty when the workers sleep.
 constexpr double kForkNanoseconds = 8000;
-
-constexpr std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
-  return ceil_div(n, multiple) * multiple;
-}
 
 /// Rough cost of the whole product on one core.
 double estimated_nanoseconds(const MatMulProblem& p, Simd simd) {

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/arithmetic.h"
 #include "base/parallel.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/quant_rows.h"

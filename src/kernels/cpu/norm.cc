@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/arithmetic.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/split.h"

@@ -18,6 +18,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/arithmetic.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/matmul_plan.h"
 #include "kernels/cpu/split.h"
@@ -371,7 +372,7 @@ RowsLayout rows_layout(const Encoding& b, std::int64_t k) {
   l.block = row_block(b, k);
   l.blocks = ceil_div(k, l.block);
   // Rows a power of two apart would share a few sets of the cache.
-  l.stride = ceil_div(l.blocks * l.block, 64) * 64 + 64;
+  l.stride = round_up(l.blocks * l.block, 64) + 64;
   l.b_blocks = l.blocks * l.block / b.block;
   l.groups = l.blocks * l.block / kRowGroup;
   return l;
@@ -383,7 +384,7 @@ class Places {
   explicit Places(std::byte* memory) : memory_(memory) {}
   template <typename T>
   T* take(std::int64_t count) {
-    const std::int64_t bytes = ceil_div(count * static_cast<std::int64_t>(sizeof(T)), 64) * 64;
+    const std::int64_t bytes = round_up(count * static_cast<std::int64_t>(sizeof(T)), 64);
     // SAFETY: the memory holds all that is taken, of which quant_rows_bytes() is the sum.
     T* place = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + taken_);
     taken_ += bytes;

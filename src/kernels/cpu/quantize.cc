@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/arithmetic.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/quant.h"
 #include "kernels/cpu/split.h"
@@ -261,9 +262,12 @@ void encode_quantized(const Encode& op, const Args& args, const Context& context
   const std::int64_t width = e.packing == Packing::kPanels ? e.width : kRowsTask;
   split_rows(context, ceil_div(n, width), k * width, [&](std::int64_t first, std::int64_t last) {
     const std::int64_t begin = first * width, end = std::min(n, last * width);
-    if (!op.to.quantized()) return decode_columns(x, y.as<float>(), begin, end);
-    for (std::int64_t column = begin; column < end; column += width) {
+    for (std::int64_t column = begin; column < end && !stops_here(context); column += width) {
       const std::int64_t columns = std::min(width, end - column);
+      if (!op.to.quantized()) {
+        decode_columns(x, y.as<float>(), column, column + columns);
+        continue;
+      }
       if (e.packing == Packing::kPanels && columns < width) {
         // Columns that fill the last one up are zeros.
         const std::int64_t bytes = e.blocks(k) * width * e.block_bytes();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/arithmetic.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/split.h"
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/arithmetic.h"
 #include "base/rng.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/split.h"
@@ -187,7 +188,7 @@ std::int64_t worker_count(std::int64_t rows, const Context& context) {
   return std::min<std::int64_t>(rows, context.pool->threads());
 }
 
-std::int64_t worker_bytes(std::int64_t tokens) { return ceil_div(tokens * kScratchBytes, 64) * 64; }
+std::int64_t worker_bytes(std::int64_t tokens) { return round_up(tokens * kScratchBytes, 64); }
 
 }  // namespace
 

@@ -17,8 +17,6 @@ namespace volta::cpu {
 /// microseconds, in which a core streams about this many floats.
 inline constexpr std::int64_t kElementGrain = 16 * 1024;
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 /// Runs fn(begin, end) over parts of `elements`; parts begin at multiples of the grain.
 inline void split_elements(const Context& context, std::int64_t elements,
                            FunctionRef<void(std::int64_t, std::int64_t)> fn) {
@@ -40,6 +38,26 @@ inline void split_columns(const Context& context, std::int64_t columns, std::int
   const std::int64_t wanted = kElementGrain / std::max<std::int64_t>(1, rows);
   const std::int64_t grain = std::max<std::int64_t>(16, wanted / 16 * 16);
   parallel_for(*context.pool, 0, columns, grain, fn);
+}
+
+/// Whether a kernel is to end before its next block, its output unfinished (see Context).
+inline bool stops_here(const Context& context) {
+  if (context.interrupted == nullptr) return false;
+  if (context.stopped->load(std::memory_order_relaxed)) return true;
+  if (!(*context.interrupted)()) return false;
+  context.stopped->store(true, std::memory_order_relaxed);
+  return true;
+}
+
+/// split_elements() in blocks of about a millisecond, each only unless stops_here().
+inline void split_blocks(const Context& context, std::int64_t elements,
+                         FunctionRef<void(std::int64_t, std::int64_t)> fn) {
+  constexpr std::int64_t kBlock = 64 * kElementGrain;
+  split_elements(context, elements, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end && !stops_here(context); i += kBlock) {
+      fn(i, std::min(end, i + kBlock));
+    }
+  });
 }
 
 /// Remembers that element `index` of an index tensor is out of range. The smallest one wins, so

@@ -182,7 +182,7 @@ TEST(GgufWeights, AreReadInTheirNativeTypes) {
   ASSERT_TRUE(weights) << weights.error().message();
   for (const ParameterInfo& info : parameters(*config)) {
     const auto spec = weights->spec(info);
-    const auto tensor = weights->read(info);
+    const auto tensor = weights->read(info, {});
     ASSERT_TRUE(tensor) << tensor.error().message();
     EXPECT_EQ(tensor->spec(), *spec);
     weights->release(info);
@@ -194,7 +194,7 @@ TEST(GgufWeights, AreReadInTheirNativeTypes) {
   }
   const ParameterInfo other{"other", Shape(1)};
   expect_error(weights->spec(other), ErrorCode::kNotFound, "has no parameter 'other'");
-  expect_error(weights->read(other), ErrorCode::kNotFound, "has no parameter 'other'");
+  expect_error(weights->read(other, {}), ErrorCode::kNotFound, "has no parameter 'other'");
   weights->release(other);
   EXPECT_EQ(gguf_native_dtype(GgmlType::kF16), DType::kF16);
   EXPECT_EQ(gguf_native_dtype(GgmlType::kQ4_K), DType::kF32);
@@ -236,7 +236,7 @@ TEST(GgufWeights, AtOddAddressesAreCopied) {
   auto weights = GgufWeights::open(odd, *config);
   ASSERT_TRUE(weights) << weights.error().message();
   for (const ParameterInfo& info : parameters(*config)) {
-    const auto a = expected->read(info), b = weights->read(info);
+    const auto a = expected->read(info, {}), b = weights->read(info, {});
     ASSERT_TRUE(a && b);
     EXPECT_TRUE(std::ranges::equal(*a->host_bytes(), *b->host_bytes())) << info.name;
     if (b->dtype() == DType::kF32) {

@@ -170,6 +170,28 @@ TEST(Regex, GroupsAndCounts) {
   EXPECT_EQ(pieces(many + ")", "x7y x199y x200y x0y"), (Pieces{"x7y", "x199y", "x0"}));
 }
 
+// A round that takes nothing is the last. The matches are those that Oniguruma 6.9.8 finds.
+TEST(Regex, EmptyRoundsOfGroupsEndTheRepetition) {
+  const auto spans = [](std::string_view pattern, std::string_view text) {
+    auto matches = find(pattern, text);
+    EXPECT_TRUE(matches) << pattern;
+    return matches ? *std::move(matches) : std::vector<Span>();
+  };
+  using Spans = std::vector<Span>;
+  EXPECT_EQ(spans("(a*)*b", "aab b"), (Spans{{0, 3}, {4, 5}}));
+  EXPECT_EQ(spans("(a|)*c", "aac"), (Spans{{0, 3}}));
+  EXPECT_EQ(spans("(|a)*c", "aac"), (Spans{{0, 3}}));
+  EXPECT_EQ(spans("(|a)+", "aa"), (Spans{{0, 0}, {1, 1}, {2, 2}}));
+  EXPECT_EQ(spans("(?:)*", "ab"), (Spans{{0, 0}, {1, 1}, {2, 2}}));
+  EXPECT_EQ(spans("(a*){2}", "aab"), (Spans{{0, 2}, {3, 3}}));
+  EXPECT_EQ(spans("(a|){3}b", "aaab"), (Spans{{0, 4}}));
+  EXPECT_EQ(spans("(|a){2,}b", "aab"), (Spans{{0, 3}}));
+  EXPECT_EQ(spans("(a?\?){2,3}b", "aaab"), (Spans{{0, 4}}));
+  EXPECT_EQ(spans(R"((\b|a)*b)", "aab"), (Spans{{0, 3}}));
+  EXPECT_EQ(spans("((?:b|^)){1}", "ba"), (Spans{{0, 1}}));
+  EXPECT_EQ(spans("((?:b|^)){1,2}a", "bba"), (Spans{{0, 3}}));
+}
+
 TEST(Regex, AgreesWithPcre2) {
   std::mt19937 random(1);
   int compared = 0;
@@ -315,6 +337,13 @@ TEST(Regex, RefusesWhatItDoesNotKnow) {
             R"(tokenizer.json: pattern: the pattern 'aa\c\\K)"
             "\U00100000"
             R"(': '\c' at byte 2 is not supported)");
+  // What Oniguruma makes of these depends on the sizes of its programs.
+  for (const std::string_view pattern : {"((?:b|^)){2}", R"((?:\bb?){2})", R"((\b^(b)*){2,})",
+                                         "(?:(?=a)b?){2,3}", "(?:(?>a|)){2}", "(?:a*+){2}"}) {
+    EXPECT_NE(error_of(pattern, ErrorCode::kUnsupported).find("at some places only"),
+              std::string::npos)
+        << pattern;
+  }
   EXPECT_NE(error_of("(?<=a*)", ErrorCode::kUnsupported).find("without a fixed length"),
             std::string::npos);
   EXPECT_NE(error_of("(?<=(?:a|bc)d)", ErrorCode::kUnsupported).find("without a fixed length"),

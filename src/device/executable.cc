@@ -1,6 +1,9 @@
-// BoundPlan: gives a plan its memory and resolves every address once.
+// Executable: gives a plan its memory, resolves every address once, and runs it.
+#include "device/executable.h"
+
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <span>
 #include <utility>
 #include <vector>
@@ -147,14 +150,27 @@ bool changes_parameter(const Plan& plan, const PlanStep& step) {
   return false;
 }
 
+Error in_step(Error error, std::size_t step, std::size_t steps) {
+  return std::move(error).with_context(fmt::format("step {} of {}", step + 1, steps));
+}
+
 }  // namespace
 
-Result<BoundPlan> BoundPlan::bind(std::shared_ptr<const Plan> plan, Device& device,
-                                  const TensorLookup& lookup) {
-  if (plan == nullptr) return fail(ErrorCode::kInvalidArgument, "there is no plan to bind");
+Status Program::submit() {
+  for (std::size_t i = 0; i < steps_; ++i) {
+    Status status = submit_step(i);
+    if (!status) [[unlikely]]
+      return std::unexpected(in_step(std::move(status).error(), i, steps_));
+  }
+  return {};
+}
+
+Result<Executable> Executable::bind(std::shared_ptr<const Plan> plan, Device& device,
+                                    const TensorLookup& lookup) {
+  if (plan == nullptr) return fail(ErrorCode::kInvalidArgument, "there is no plan to load");
   VOLTA_TRY(check_plan(*plan, device));
 
-  BoundPlan bound;
+  Executable bound;
   // The largest block first: what cannot fit at all fails before lookup makes anything.
   auto arena = DeviceBuffer::allocate(device.memory(), plan->arena_bytes);
   if (!arena) {
@@ -172,20 +188,63 @@ Result<BoundPlan> BoundPlan::bind(std::shared_ptr<const Plan> plan, Device& devi
   }
   VOLTA_TRY(check_overlaps(*plan, bound.bindings_));
   bound.plan_ = std::move(plan);
-  bound.device_ = device.identity();
+  bound.device_ = &device;
+  bound.kept_device_ = device.weak_from_this().lock();
   bound.resolve_calls();
   return bound;
 }
 
-Status BoundPlan::check_device(const Device& device) const {
-  if (device.identity() == device_) return {};
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("the plan was bound for another device than '{}' with {} threads: bind "
-                          "it with this one",
-                          device.info().id, device.info().threads));
+// What a member was made of outlives it: the old program goes before the old calls, and so on.
+Executable& Executable::operator=(Executable&& other) noexcept {
+  if (this == &other) return *this;
+  listeners_ = std::move(other.listeners_);
+  program_ = std::move(other.program_);
+  calls_ = std::move(other.calls_);
+  views_ = std::move(other.views_);
+  bindings_ = std::move(other.bindings_);
+  arena_ = std::move(other.arena_);
+  plan_ = std::move(other.plan_);
+  device_ = std::exchange(other.device_, nullptr);
+  kept_device_ = std::move(other.kept_device_);
+  return *this;
 }
 
-void BoundPlan::resolve_calls() {
+Status Executable::run() { return listeners_.empty() ? program_->submit() : run_with_listeners(); }
+
+Status Executable::synchronize() const { return device_->synchronize(); }
+
+void Executable::add_listener(std::shared_ptr<StepListener> listener) {
+  if (listener != nullptr) listeners_.push_back(std::move(listener));
+}
+
+void Executable::remove_listener(const StepListener& listener) {
+  std::erase_if(listeners_, [&](const auto& known) { return known.get() == &listener; });
+}
+
+Status Executable::run_with_listeners() {
+  for (const auto& listener : listeners_) listener->run_begins();
+  Status status;
+  std::size_t done = 0;
+  while (done < calls_.size()) {
+    status = run_step_with_listeners(done);
+    if (!status) [[unlikely]]
+      break;
+    ++done;
+  }
+  for (const auto& listener : listeners_) listener->run_ends(done, status.has_value());
+  if (!status) return std::unexpected(in_step(std::move(status).error(), done, calls_.size()));
+  return {};
+}
+
+Status Executable::run_step_with_listeners(std::size_t step) {
+  for (const auto& listener : listeners_) VOLTA_TRY(listener->step_begins(step, calls_[step]));
+  VOLTA_TRY(program_->submit_step(step));
+  VOLTA_TRY(device_->synchronize());
+  for (const auto& listener : listeners_) VOLTA_TRY(listener->step_ends(step, calls_[step]));
+  return {};
+}
+
+void Executable::resolve_calls() {
   std::size_t operands = 0;
   for (const PlanStep& step : plan_->steps) operands += step.inputs.size() + step.outputs.size();
   views_.reserve(operands);  // The calls keep spans of it: it must never grow again.
@@ -214,7 +273,7 @@ void BoundPlan::resolve_calls() {
 
 // SAFETY: check_plan() found the operand inside the arena or its binding, whose tensor has exactly
 // the binding's size (resolve()); both live as long as this object.
-View BoundPlan::view_of(const PlanOperand& operand) const {
+View Executable::view_of(const PlanOperand& operand) const {
   View view{nullptr, operand.spec.dtype, operand.spec.shape, operand.spec.encoding};
   if (operand.spec.bytes() == 0) return view;
   if (operand.binding < 0) {
@@ -226,7 +285,7 @@ View BoundPlan::view_of(const PlanOperand& operand) const {
   return view;
 }
 
-Result<Tensor> BoundPlan::binding(std::string_view name) const {
+Result<Tensor> Executable::binding(std::string_view name) const {
   for (std::size_t i = 0; i < bindings_.size(); ++i) {
     if (plan_->bindings[i].name == name) return bindings_[i];
   }
@@ -238,7 +297,7 @@ Result<Tensor> BoundPlan::binding(std::string_view name) const {
               fmt::format("the plan binds no '{}'; it binds: {}", name, known));
 }
 
-Result<Tensor> BoundPlan::output(std::string_view name) const {
+Result<Tensor> Executable::output(std::string_view name) const {
   std::string known;
   for (const PlanOutput& output : plan_->outputs) {
     if (output.name != name) {

@@ -1,5 +1,6 @@
-// BoundPlan: addresses, lookups and their refusals, plans that point outside their memory, moves.
+// Executable: addresses, lookups and their refusals, plans that point outside their memory, moves.
 #include <array>
+#include <cmath>
 
 #include "device/checking_device.h"
 #include "device/helpers.h"
@@ -23,27 +24,26 @@ Result<Tensor> lookup_on_host(const PlanBinding& binding) {
   return test::matmul_relu_tensor(binding, host_memory());
 }
 
-TEST(BoundPlan, RunsAndGivesOutputsAndBindings) {
+TEST(Executable, RunsAndGivesOutputsAndBindings) {
   const auto device = test::cpu();
   auto bound = test::bind_matmul_relu(*device);
   ASSERT_TRUE(bound) << bound.error().message();
   EXPECT_EQ(bound->plan().steps.size(), 2u);
-  EXPECT_EQ(bound->shared_plan().get(), &bound->plan());
   ASSERT_EQ(bound->calls().size(), 2u);
   EXPECT_EQ(bound->calls()[0].label, "layer");
   EXPECT_EQ(bound->calls()[0].workspace.size(), std::size_t{1} << 16);
-  ASSERT_TRUE(device->execute(*bound));
+  ASSERT_TRUE(bound->run());
   EXPECT_THAT(values(bound->output("y")), ElementsAre(0, 1, 0, 1));
   EXPECT_THAT(values(bound->binding("w")), ElementsAre(1, -1, 0, 1, -1, 0));
 
   // A new input, written through the binding, is what the next run sees.
   Tensor x = *bound->binding("x");
   ASSERT_TRUE(x.write<float>(std::array{3.0f, 2.0f, 1.0f, 0.0f, 0.0f, 0.0f}));
-  ASSERT_TRUE(device->execute(*bound));
+  ASSERT_TRUE(bound->run());
   EXPECT_THAT(values(bound->output("y")), ElementsAre(2, 0, 0, 0));
 }
 
-TEST(BoundPlan, UnknownNamesListTheKnownOnes) {
+TEST(Executable, UnknownNamesListTheKnownOnes) {
   const auto device = test::cpu();
   const auto bound = test::bind_matmul_relu(*device);
   ASSERT_TRUE(bound);
@@ -51,107 +51,105 @@ TEST(BoundPlan, UnknownNamesListTheKnownOnes) {
   expect_error(bound->output("z"), ErrorCode::kNotFound, "no output 'z'; it has: y");
 }
 
-TEST(BoundPlan, MovesKeepEveryAddress) {
+TEST(Executable, MovesKeepEveryAddress) {
   const auto device = test::cpu();
   auto first = test::bind_matmul_relu(*device);
   ASSERT_TRUE(first);
   const void* address = first->calls()[0].inputs[0].data;
-  BoundPlan second = *std::move(first);
+  Executable second = *std::move(first);
   auto other = test::bind_matmul_relu(*device);
   ASSERT_TRUE(other);
   *other = std::move(second);
   EXPECT_EQ(other->calls()[0].inputs[0].data, address);
-  ASSERT_TRUE(device->execute(*other));
+  ASSERT_TRUE(other->run());
   EXPECT_THAT(values(other->output("y")), ElementsAre(0, 1, 0, 1));
 }
 
-TEST(BoundPlan, KeepsPlanAndTensorsAlive) {
+TEST(Executable, KeepsPlanAndTensorsAlive) {
   const auto device = test::cpu();
-  std::optional<BoundPlan> bound;
+  std::optional<Executable> bound;
   {
     auto made = test::bind_matmul_relu(*device);
     ASSERT_TRUE(made);
     bound = *std::move(made);
   }
-  ASSERT_TRUE(device->execute(*bound));
+  ASSERT_TRUE(bound->run());
   const Tensor y = *bound->output("y");
   bound.reset();
   EXPECT_THAT(values(y), ElementsAre(0, 1, 0, 1));  // The arena lives with its window.
 }
 
-TEST(BoundPlan, LookupErrorsNameTheBinding) {
+TEST(Executable, LookupErrorsNameTheBinding) {
   const auto device = test::cpu();
   const auto plan = shared(test::matmul_relu_plan());
-  expect_error(BoundPlan::bind(nullptr, *device, lookup_on_host), ErrorCode::kInvalidArgument,
-               "no plan");
-  expect_error(BoundPlan::bind(plan, *device, nullptr), ErrorCode::kInvalidArgument,
+  expect_error(device->load(nullptr, lookup_on_host), ErrorCode::kInvalidArgument, "no plan");
+  expect_error(device->load(plan, nullptr), ErrorCode::kInvalidArgument,
                "binding input 'x': no lookup was given");
-  expect_error(BoundPlan::bind(plan, *device,
-                               [](const PlanBinding& binding) -> Result<Tensor> {
-                                 if (binding.name == "x") return lookup_on_host(binding);
-                                 return fail(ErrorCode::kNotFound, "not in the file");
-                               }),
+  expect_error(device->load(plan,
+                            [](const PlanBinding& binding) -> Result<Tensor> {
+                              if (binding.name == "x") return lookup_on_host(binding);
+                              return fail(ErrorCode::kNotFound, "not in the file");
+                            }),
                ErrorCode::kNotFound, "binding parameter 'w': not in the file");
-  expect_error(
-      BoundPlan::bind(plan, *device, [](const PlanBinding&) -> Result<Tensor> { return Tensor(); }),
-      ErrorCode::kInvalidArgument,
-      "binding input 'x': the plan needs f32[2, 3], but the lookup gave f32[0]");
+  expect_error(device->load(plan, [](const PlanBinding&) -> Result<Tensor> { return Tensor(); }),
+               ErrorCode::kInvalidArgument,
+               "binding input 'x': the plan needs f32[2, 3], but the lookup gave f32[0]");
 }
 
-TEST(BoundPlan, MemoryMustBeTheDevices) {
+TEST(Executable, MemoryMustBeTheDevices) {
   const auto cpu = test::cpu();
   test::FaultyDevice gpu(cpu, false);
   const auto plan = shared(test::matmul_relu_plan());
-  expect_error(BoundPlan::bind(plan, gpu, lookup_on_host), ErrorCode::kInvalidArgument,
+  expect_error(gpu.load(plan, lookup_on_host), ErrorCode::kInvalidArgument,
                "its tensor (f32[2, 3]) is not in the memory of device 'cpu'");
   const auto on_gpu = [&](const PlanBinding& binding) {
     return test::matmul_relu_tensor(binding, gpu.memory());
   };
-  expect_error(BoundPlan::bind(plan, *cpu, on_gpu), ErrorCode::kInvalidArgument, "copy it there");
-  auto bound = BoundPlan::bind(plan, gpu, on_gpu);
+  expect_error(cpu->load(plan, on_gpu), ErrorCode::kInvalidArgument, "copy it there");
+  auto bound = gpu.load(plan, on_gpu);
   ASSERT_TRUE(bound) << bound.error().message();
-  ASSERT_TRUE(gpu.execute(*bound));
+  ASSERT_TRUE(bound->run());
   EXPECT_THAT(values(bound->output("y")), ElementsAre(0, 1, 0, 1));
 }
 
-TEST(BoundPlan, ForeignHostMemoryIsReadButNotWritten) {
+TEST(Executable, ForeignHostMemoryIsReadButNotWritten) {
   const auto cpu = test::cpu();
   const auto foreign = std::make_shared<test::FaultyMemory>(true);
   const auto lookup = [&](const PlanBinding& binding) {
     return test::matmul_relu_tensor(binding, foreign);
   };
   Plan plan = test::matmul_relu_plan();
-  EXPECT_TRUE(BoundPlan::bind(shared(plan), *cpu, lookup));
+  EXPECT_TRUE(cpu->load(shared(plan), lookup));
   plan.bindings[0].written = true;
-  expect_error(BoundPlan::bind(shared(plan), *cpu, lookup), ErrorCode::kInvalidArgument,
+  expect_error(cpu->load(shared(plan), lookup), ErrorCode::kInvalidArgument,
                "which would write to it");
 }
 
-TEST(BoundPlan, ConstantsAreCopiedToTheDevice) {
+TEST(Executable, ConstantsAreCopiedToTheDevice) {
   const auto cpu = test::cpu();
   test::FaultyDevice gpu(cpu, false);
   Plan plan = test::matmul_relu_plan();
   plan.bindings[1].kind = ValueKind::kConstant;
   plan.bindings[1].constant = floats(Shape(3, 2), {1, -1, 0, 1, -1, 0});
   for (Device* device : {static_cast<Device*>(cpu.get()), static_cast<Device*>(&gpu)}) {
-    auto bound = BoundPlan::bind(shared(plan), *device, [&](const PlanBinding& binding) {
+    auto bound = device->load(shared(plan), [&](const PlanBinding& binding) {
       EXPECT_EQ(binding.name, "x");  // Constants are not looked up.
       return test::matmul_relu_tensor(binding, device->memory());
     });
     ASSERT_TRUE(bound) << bound.error().message();
     EXPECT_EQ(bound->binding("w")->buffer()->owner(), device->memory());
-    ASSERT_TRUE(device->execute(*bound));
+    ASSERT_TRUE(bound->run());
     EXPECT_THAT(values(bound->output("y")), ElementsAre(0, 1, 0, 1));
   }
   gpu.faulty_memory().copy_fuse.arm(2);  // The first copy is x's.
-  expect_error(BoundPlan::bind(shared(plan), gpu,
-                               [&](const PlanBinding& binding) {
-                                 return test::matmul_relu_tensor(binding, gpu.memory());
-                               }),
+  expect_error(gpu.load(shared(plan),
+                        [&](const PlanBinding& binding) {
+                          return test::matmul_relu_tensor(binding, gpu.memory());
+                        }),
                ErrorCode::kDevice, "binding constant 'w': injected: copy failed");
 }
 
-TEST(BoundPlan, ArenaThatDoesNotFitIsAnError) {
+TEST(Executable, ArenaThatDoesNotFitIsAnError) {
   test::FaultyDevice device(test::cpu());
   device.faulty_memory().allocation_fuse.arm(1);  // The arena comes before any lookup.
   expect_error(test::bind_matmul_relu(device), ErrorCode::kOutOfMemory,
@@ -160,7 +158,7 @@ TEST(BoundPlan, ArenaThatDoesNotFitIsAnError) {
   EXPECT_EQ(device.faulty_memory().live_bytes(), 0);
 }
 
-TEST(BoundPlan, OutputsMayBeBindings) {
+TEST(Executable, OutputsMayBeBindings) {
   const auto device = test::cpu();
   Plan plan = test::matmul_relu_plan();
   // The second row of w, and an output without elements.
@@ -168,7 +166,7 @@ TEST(BoundPlan, OutputsMayBeBindings) {
   plan.bindings.push_back(
       {.name = "none", .kind = ValueKind::kInput, .spec = f32(Shape(0, 4)), .constant = {}});
   plan.outputs.push_back({"nothing", {.spec = f32(Shape(0, 4)), .binding = 2}});
-  auto bound = BoundPlan::bind(shared(plan), *device, [](const PlanBinding& binding) {
+  auto bound = device->load(shared(plan), [](const PlanBinding& binding) {
     return binding.name == "none" ? Tensor::empty(f32(Shape(0, 4))) : lookup_on_host(binding);
   });
   ASSERT_TRUE(bound) << bound.error().message();
@@ -176,13 +174,12 @@ TEST(BoundPlan, OutputsMayBeBindings) {
   EXPECT_EQ(bound->output("nothing")->spec(), f32(Shape(0, 4)));
 }
 
-TEST(BoundPlan, PlansThatPointOutsideTheirMemoryAreRefused) {
+TEST(Executable, PlansThatPointOutsideTheirMemoryAreRefused) {
   const auto device = test::cpu();
   const auto refuses = [&](auto break_plan, const std::string& text) {
     Plan plan = test::matmul_relu_plan();
     break_plan(plan);
-    expect_error(BoundPlan::bind(shared(plan), *device, lookup_on_host), ErrorCode::kInternal,
-                 text);
+    expect_error(device->load(shared(plan), lookup_on_host), ErrorCode::kInternal, text);
   };
   refuses([](Plan& plan) { plan.arena_bytes = 64; },
           "plan step 1 of 2, MatMul 'layer': the workspace takes bytes [128, 128 + 65536) of 64");
@@ -218,45 +215,120 @@ Result<Plan> wide_product(const Device& device) {
 
 Result<Tensor> zeros(const PlanBinding& binding) { return Tensor::zeros(binding.spec); }
 
-TEST(BoundPlan, PlansForFewerThreadsAreRefused) {
+TEST(Executable, PlansForFewerThreadsAreRefused) {
   const auto few = test::cpu(1);
   const auto many = test::cpu(16);
   auto plan = wide_product(*few);
   ASSERT_TRUE(plan) << plan.error().message();
-  expect_error(BoundPlan::bind(shared(*plan), *many, zeros), ErrorCode::kInvalidArgument,
+  expect_error(many->load(shared(*plan), zeros), ErrorCode::kInvalidArgument,
                "made for another device or number of threads");
-  EXPECT_TRUE(BoundPlan::bind(shared(*std::move(plan)), *few, zeros));
+  EXPECT_TRUE(few->load(shared(*std::move(plan)), zeros));
   // More room than needed does no harm.
   auto roomy = wide_product(*many);
   ASSERT_TRUE(roomy);
-  EXPECT_TRUE(BoundPlan::bind(shared(*std::move(roomy)), *few, zeros));
+  EXPECT_TRUE(few->load(shared(*std::move(roomy)), zeros));
 }
 
-TEST(BoundPlan, DevicesWithoutItsKernelsAreRefused) {
+TEST(Executable, DevicesWithoutItsKernelsAreRefused) {
   test::FaultyDevice device(test::cpu());
   device.supports_all = false;
   expect_error(test::bind_matmul_relu(device), ErrorCode::kInvalidArgument,
                "plan step 1 of 2, MatMul 'layer': device 'cpu' has no kernel for it");
 }
 
-TEST(BoundPlan, RunsOnTheDeviceItWasBoundForAndItsProxies) {
+// Notes what it hears, and fails where it is told to.
+class Notes final : public StepListener {
+ public:
+  std::string heard;
+  std::string fail_at;
+
+  void run_begins() override { heard += "run "; }
+  Status step_begins(std::size_t step, const OpCall& call) override {
+    return note(fmt::format("<{}{} ", step, call.label));
+  }
+  Status step_ends(std::size_t step, const OpCall& call) override {
+    // The results are there, and the memory is the plan's.
+    EXPECT_EQ(call.outputs[0].as<const float>()[3], 1.0f);
+    return note(fmt::format("{}{}> ", step, call.label));
+  }
+  void run_ends(std::size_t steps, bool complete) override {
+    heard += fmt::format("end {} {}", steps, complete);
+  }
+
+ private:
+  Status note(const std::string& text) {
+    heard += text;
+    if (text != fail_at) return {};
+    return fail(ErrorCode::kNonFinite, "heard enough");
+  }
+};
+
+TEST(Executable, ListenersHearEveryStep) {
   const auto device = test::cpu();
   auto bound = test::bind_matmul_relu(*device);
   ASSERT_TRUE(bound);
-  const auto other = test::cpu();
-  expect_error(other->execute(*bound), ErrorCode::kInvalidArgument,
-               "bound for another device than 'cpu' with 2 threads");
-  const auto profiling = ProfilingDevice::create(device);
-  const auto checking = CheckingDevice::create(*profiling);
-  ASSERT_TRUE(checking);
-  EXPECT_TRUE((*profiling)->execute(*bound));
-  EXPECT_TRUE((*checking)->execute(*bound));
-  const auto profiling_other = ProfilingDevice::create(other);
-  ASSERT_TRUE(profiling_other);
-  expect_error((*profiling_other)->execute(*bound), ErrorCode::kInvalidArgument, "another device");
+  Tensor x = *bound->binding("x");
+  ASSERT_TRUE(x.write<float>(std::array{1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f}));
+  const auto notes = std::make_shared<Notes>();
+  const auto second = std::make_shared<Notes>();
+  bound->add_listener(notes);
+  bound->add_listener(nullptr);  // Nobody.
+  bound->add_listener(second);
+  ASSERT_TRUE(bound->run());
+  const std::string all = "run <0layer 0layer> <1layer.relu 1layer.relu> end 2 true";
+  EXPECT_EQ(notes->heard, all);
+  EXPECT_EQ(second->heard, all);
+  EXPECT_THAT(values(bound->output("y")), ElementsAre(0, 1, 0, 1));
+
+  second->fail_at = "0layer> ";
+  notes->heard.clear();
+  expect_error(bound->run(), ErrorCode::kNonFinite, "step 1 of 2: heard enough");
+  EXPECT_EQ(notes->heard, "run <0layer 0layer> end 0 false");
+  second->fail_at = "<1layer.relu ";
+  notes->heard.clear();
+  expect_error(bound->run(), ErrorCode::kNonFinite, "step 2 of 2: heard enough");
+  EXPECT_EQ(notes->heard, "run <0layer 0layer> <1layer.relu end 1 false");
+
+  bound->remove_listener(*second);
+  notes->heard.clear();
+  EXPECT_TRUE(bound->run());
+  EXPECT_EQ(notes->heard, all);
+  bound->remove_listener(*notes);
+  notes->heard.clear();
+  EXPECT_TRUE(bound->run());
+  EXPECT_EQ(notes->heard, "");
 }
 
-TEST(BoundPlan, WrittenMemoryBelongsToOneBinding) {
+// A proxy of a proxy: both hear what is loaded through them, and the same bits come out.
+TEST(Executable, RunsUnderSeveralProxies) {
+  const auto device = test::cpu();
+  const auto profiling = ProfilingDevice::create(device);
+  ASSERT_TRUE(profiling);
+  const auto checking = CheckingDevice::create(*profiling);
+  ASSERT_TRUE(checking);
+  auto bound = test::bind_matmul_relu(**checking);
+  ASSERT_TRUE(bound) << bound.error().message();
+  EXPECT_TRUE(bound->run());
+  EXPECT_THAT(values(bound->output("y")), ElementsAre(0, 1, 0, 1));
+  EXPECT_EQ((*profiling)->profile().executions, 1);
+  Tensor x = *bound->binding("x");
+  ASSERT_TRUE(x.write<float>(std::array{NAN, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f}));
+  expect_error(bound->run(), ErrorCode::kNonFinite, "step 1 of 2: MatMul 'layer': output 0");
+  EXPECT_EQ((*profiling)->profile().executions, 1);
+}
+
+// An executable outlives the last pointer of others to its device.
+TEST(Executable, KeepsItsDevice) {
+  auto device = test::cpu();
+  auto bound = test::bind_matmul_relu(*device);
+  ASSERT_TRUE(bound);
+  device.reset();
+  EXPECT_TRUE(bound->run());
+  EXPECT_TRUE(bound->synchronize());
+  EXPECT_THAT(values(bound->output("y")), ElementsAre(0, 1, 0, 1));
+}
+
+TEST(Executable, WrittenMemoryBelongsToOneBinding) {
   const auto device = test::cpu();
   Graph graph;
   const ValueId sum = *graph.state("sum", f32(Shape(7)));
@@ -269,7 +341,7 @@ TEST(BoundPlan, WrittenMemoryBelongsToOneBinding) {
   const auto planned = shared(*std::move(plan));
   const Tensor block = *Tensor::zeros(f32(Shape(16)));
   const auto bind = [&](std::int64_t sum_at, std::int64_t x_at, std::int64_t y_at) {
-    return BoundPlan::bind(planned, *device, [&](const PlanBinding& binding) {
+    return device->load(planned, [&](const PlanBinding& binding) {
       const std::int64_t at = binding.name == "sum" ? sum_at : binding.name == "x" ? x_at : y_at;
       return block.slice(at, at + 7);
     });

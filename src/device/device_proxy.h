@@ -1,0 +1,54 @@
+// DeviceProxy: the base of devices that wrap another one. It forwards everything; what derives from
+// it overrides what it changes, most often load() (to listen to the executable) and run().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "device/device.h"
+
+namespace volta {
+
+class DeviceProxy : public Device {
+ public:
+  DeviceInfo info() const override { return inner_->info(); }
+  const std::shared_ptr<MemoryOwner>& memory() const override { return inner_->memory(); }
+  Result<Executable> load(std::shared_ptr<const Plan> plan, const TensorLookup& lookup) override {
+    return inner_->load(std::move(plan), lookup);
+  }
+  Status run(const OpCall& call) override { return inner_->run(call); }
+  bool interrupted() const override { return inner_->interrupted(); }
+  Status synchronize() override { return inner_->synchronize(); }
+  bool supports(const Op& op, std::span<const TensorSpec> inputs) const override {
+    return inner_->supports(op, inputs);
+  }
+  std::int64_t workspace_bytes(const Op& op, std::span<const TensorSpec> inputs,
+                               std::span<const TensorSpec> outputs) const override {
+    return inner_->workspace_bytes(op, inputs, outputs);
+  }
+  std::string kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const override {
+    return inner_->kernel_parameters(op, inputs);
+  }
+  Encoding preferred_encoding(const Op& op, std::size_t input,
+                              const TensorSpec& spec) const override {
+    return inner_->preferred_encoding(op, input, spec);
+  }
+  Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) override {
+    return inner_->evaluate(op, inputs);
+  }
+
+ protected:
+  /// `inner` is not null.
+  explicit DeviceProxy(std::shared_ptr<Device> inner) : inner_(std::move(inner)) {}
+  const std::shared_ptr<Device>& inner() const { return inner_; }
+
+ private:
+  std::shared_ptr<Device> inner_;
+};
+
+}  // namespace volta
