@@ -377,6 +377,12 @@ Result<Graph> build_cached_graph(const TransformerConfig& config,
                                  const CachedGraphOptions& options) {
   VOLTA_TRY(validate(config));
   const std::int64_t capacity = options.capacity == 0 ? config.context : options.capacity;
+  if (capacity < 1 || capacity > config.context) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a KV cache of {} tokens; it must be between 1 and the model's context "
+                            "of {}",
+                            capacity, config.context));
+  }
   const Shape rows(options.slots, options.chunk);
   Graph graph;
   VOLTA_TRY(ModelInputs in, add_inputs(graph, config, rows, rows, capacity, false));

@@ -293,7 +293,10 @@ TEST(TransformerGraph, BuildingRefusesWhatCannotBe) {
   EXPECT_FALSE(build_evaluation_graph(config, -1, 8, true));
   EXPECT_FALSE(build_cached_graph(config, {.slots = -1}));
   EXPECT_FALSE(build_cached_graph(config, {.chunk = -2}));
-  EXPECT_FALSE(build_cached_graph(config, {.capacity = -2}));
+  for (const std::int64_t capacity : {-2, 321}) {
+    test::expect_error(build_cached_graph(config, {.capacity = capacity}), invalid,
+                       "it must be between 1 and the model's context of 320");
+  }
   EXPECT_FALSE(build_cached_graph(config, {.cache_dtype = DType::kI64}));
   TrainingGraphOptions none = options;
   none.accumulate = 0;
