@@ -109,6 +109,8 @@ void permute(const Walk& walk, const Args& args, const Context& context) {
 
 }  // namespace
 
+std::int64_t workspace_bytes(const Reshape&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const Reshape&, const Args& args, const Context& context) noexcept {
   const View& x = args.inputs[0];
   const View& y = args.outputs[0];
@@ -118,6 +120,8 @@ void run(const Reshape&, const Args& args, const Context& context) noexcept {
     copy(writable_bytes_of(y) + begin, bytes_of(x) + begin, end - begin);
   });
 }
+
+std::int64_t workspace_bytes(const Permute&, const ArgShapes&, const Context&) { return 0; }
 
 void run(const Permute& op, const Args& args, const Context& context) noexcept {
   const Walk walk = make_walk(op, args.inputs[0].shape);
@@ -132,6 +136,8 @@ void run(const Permute& op, const Args& args, const Context& context) noexcept {
       return permute<std::uint64_t>(walk, args, context);
   }
 }
+
+std::int64_t workspace_bytes(const Slice&, const ArgShapes&, const Context&) { return 0; }
 
 void run(const Slice& op, const Args& args, const Context& context) noexcept {
   const View& x = args.inputs[0];
@@ -149,6 +155,8 @@ void run(const Slice& op, const Args& args, const Context& context) noexcept {
                }
              });
 }
+
+std::int64_t workspace_bytes(const Pad&, const ArgShapes&, const Context&) { return 0; }
 
 void run(const Pad& op, const Args& args, const Context& context) noexcept {
   const View& x = args.inputs[0];
@@ -170,6 +178,8 @@ void run(const Pad& op, const Args& args, const Context& context) noexcept {
                }
              });
 }
+
+std::int64_t workspace_bytes(const GatherRows&, const ArgShapes&, const Context&) { return 0; }
 
 void run(const GatherRows&, const Args& args, const Context& context) noexcept {
   const View& x = args.inputs[0];  // [sequences, rows, D]
