@@ -23,7 +23,7 @@ TEST(Effects, InputsPastTheMaskAreNotWritten) {
   EXPECT_FALSE(writes_input(~0u, 32));
 }
 
-TEST(Attributes, HaveShortTexts) {
+TEST(Attributes, EveryOpHasAText) {
   const AttentionShape shape = {
       .heads = 4, .kv_heads = 2, .head_dim = 8, .window = 16, .scale = 0.5f, .packed = true};
   const AttentionShape plain = {.heads = 4, .kv_heads = 4, .head_dim = 8};
