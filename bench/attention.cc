@@ -53,7 +53,7 @@ class Call {
 };
 
 View view(std::vector<float>& values, const Shape& shape) {
-  return {values.data(), DType::kF32, shape};
+  return {values.data(), {DType::kF32, shape}};
 }
 
 AttentionShape attention_shape(std::int64_t heads, std::int64_t kv_heads, std::int64_t dim) {
@@ -82,7 +82,7 @@ void training(benchmark::State& state) {
                      dqkv(qkv.size());
   std::vector<std::int64_t> rng = {1, 2};
   const View qkv_view = view(qkv, Shape(b, t, 3 * h * d)), y_view = view(y, Shape(b, t, h * d)),
-             lse_view = view(lse, Shape(b, h, t)), rng_view{rng.data(), DType::kI64, Shape(2)};
+             lse_view = view(lse, Shape(b, h, t)), rng_view(rng.data(), {DType::kI64, Shape(2)});
   std::vector<View> inputs = {qkv_view};
   if (dropout > 0) inputs.push_back(rng_view);
   Call forward(Attention{shape, dropout, 1}, inputs, {y_view, lse_view}, simd);
@@ -112,10 +112,9 @@ void cached(benchmark::State& state) {
   std::vector<std::int32_t> counts(starts.size(), static_cast<std::int32_t>(rows));
   Call call(CachedAttention{attention_shape(h, kv, d)},
             {view(qkv, Shape(s, rows, (h + 2 * kv) * d)),
-             {k.data(), dtype, key_cache_shape(s, kv, positions, d)},
-             {v.data(), dtype, values_shape},
-             {starts.data(), DType::kI32, Shape(s)},
-             {counts.data(), DType::kI32, Shape(s)}},
+             View(k.data(), {dtype, key_cache_shape(s, kv, positions, d)}),
+             View(v.data(), {dtype, values_shape}), View(starts.data(), {DType::kI32, Shape(s)}),
+             View(counts.data(), {DType::kI32, Shape(s)})},
             {view(y, Shape(s, rows, h * d))}, simd);
   for (auto _ : state) call();
   set_rates(state, 2.0 * static_cast<double>(s * h * rows * (2 * start + rows + 1) * d));

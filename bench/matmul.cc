@@ -91,9 +91,9 @@ void run_case(benchmark::State& state, const Case& c, cpu::Simd simd, int thread
   AlignedBytes out = operand(c.m * c.n, DType::kF32);
   const Shape a_shape = c.transpose_a ? Shape(c.k, c.m) : Shape(c.m, c.k);
   const Shape b_shape = c.transpose_b ? Shape(c.n, c.k) : Shape(c.k, c.n);
-  const std::array<View, 2> inputs = {View{a.data(), DType::kF32, a_shape},
-                                      View{b.data(), c.weight, b_shape}};
-  const std::array<View, 1> outputs = {View{out.data(), DType::kF32, Shape(c.m, c.n)}};
+  const std::array<View, 2> inputs = {View{a.data(), {DType::kF32, a_shape}},
+                                      View{b.data(), {c.weight, b_shape}}};
+  const std::array<View, 1> outputs = {View{out.data(), {DType::kF32, Shape(c.m, c.n)}}};
   MatMul op;
   op.transpose_a = c.transpose_a;
   op.transpose_b = c.transpose_b;

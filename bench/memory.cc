@@ -171,7 +171,7 @@ class Cases {
  private:
   Result<View> allocate(DType dtype, const Shape& shape) {
     VOLTA_TRY(AlignedBytes block, try_allocate(shape.elements() * dtype_size(dtype)));
-    const View view{block.data(), dtype, shape};
+    const View view(block.data(), {dtype, shape});
     blocks_.push_back(std::move(block));
     return view;
   }
@@ -189,7 +189,7 @@ class Cases {
   }
   // Large stream i in a shape of its own.
   View large(int i, const Shape& shape, DType dtype = DType::kF32) const {
-    return {large_[static_cast<std::size_t>(i)], dtype, shape};
+    return {large_[static_cast<std::size_t>(i)], {dtype, shape}};
   }
   void add(const std::string& name, const Op& op, std::vector<View> inputs,
            std::vector<View> outputs, Streams streams) {

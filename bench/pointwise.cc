@@ -23,7 +23,7 @@ namespace {
 struct Operand {
   Operand(const Shape& shape, DType dtype, float shift)
       : memory(static_cast<std::size_t>(shape.elements() * dtype_size(dtype) + 63) / 64),
-        view{memory.data(), dtype, shape} {
+        view(memory.data(), {dtype, shape}) {
     for (std::int64_t i = 0; i < shape.elements(); ++i) {
       const std::int64_t hash = i * 7919 % 4093;
       if (dtype == DType::kF32) {

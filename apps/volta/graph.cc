@@ -1,9 +1,10 @@
-// volta graph: the graph a model really runs, after the passes.
+// volta graph: the graph a model really runs, after the passes; or the plan that a file holds.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
+#include <string>
 
 #include "base/file.h"
 #include "command.h"
@@ -19,8 +20,8 @@ namespace volta::cli {
 namespace {
 
 struct Options {
-  std::string model;
-  std::string phase = "decode";
+  std::string model;  ///< Or the JSON file of a plan.
+  std::string phase;  ///< Empty: decode.
   std::int64_t batch = 0;
   std::int64_t tokens = 0;
 };
@@ -52,7 +53,8 @@ Status check_rows(std::int64_t rows, std::int64_t context) {
 Result<Graph> build(const Model& model, const Options& options) {
   const TransformerConfig& config = model.config;
   const std::int64_t batch = std::max<std::int64_t>(options.batch, 1);
-  if (options.phase == "decode") return build_cached_graph(config, {.slots = batch});
+  if (options.phase.empty() || options.phase == "decode")
+    return build_cached_graph(config, {.slots = batch});
   if (options.phase == "prefill") {
     const auto chunks = prefill_chunks();
     const std::int64_t rows = options.tokens > 0 ? options.tokens : 64;
@@ -83,12 +85,37 @@ Result<Graph> build(const Model& model, const Options& options) {
               fmt::format("--phase {}: use train, eval, prefill or decode", options.phase));
 }
 
+// What --output json of this command wrote.
+bool is_plan_file(const std::string& path) {
+  return path.ends_with(".json") && path_exists(path) && !is_directory(path);
+}
+
+Status print_plan(const Plan& plan, Output output) {
+  return print(output == Output::kJson ? to_json(plan) + "\n" : to_text(plan));
+}
+
+Status show_file(const Globals& globals, const Options& options) {
+  VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
+  VOLTA_TRY(refuse_unused(globals, kNothingRuns));
+  if (!options.phase.empty() || options.batch > 0 || options.tokens > 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--phase, --batch and --tokens have no effect on the plan in {}: drop "
+                            "them, or give a model",
+                            options.model));
+  }
+  constexpr std::int64_t kMaxPlanBytes = std::int64_t{256} << 20;
+  VOLTA_TRY(const std::string text, read_text_file(options.model, kMaxPlanBytes));
+  VOLTA_TRY(const Plan plan, plan_from_json(text, options.model));
+  return print_plan(plan, output);
+}
+
 Status show(const Globals& globals, const Options& options) {
+  if (is_plan_file(options.model)) return show_file(globals, options);
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kDot, Output::kJson}));
   VOLTA_TRY(refuse_unused(globals, "--profile"));
   if (options.phase == "train") VOLTA_TRY(refuse_unused(globals, "--weights"));
-  if (options.phase == "decode" && options.tokens > 0) {
+  if ((options.phase.empty() || options.phase == "decode") && options.tokens > 0) {
     return fail(ErrorCode::kInvalidArgument,
                 "--tokens has no effect on decoding, one token at a time: drop it, or give "
                 "--phase prefill, eval or train");
@@ -105,7 +132,7 @@ Status show(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Graph graph, optimize(stored, *session.device(), {.compute_dtype = dtype}));
   VOLTA_TRY(const Plan plan, make_plan(graph, *session.device()));
   if (output == Output::kDot) return print(to_dot(graph, plan));
-  return print(output == Output::kJson ? to_json(plan) + "\n" : to_text(plan));
+  return print_plan(plan, output);
 }
 
 }  // namespace
@@ -114,7 +141,10 @@ void add_graph(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand(
       "graph", "the graph a model really runs: ops, shapes, bytes, flops, arena offsets");
   auto options = std::make_shared<Options>();
-  command->add_option("model", options->model, "model folder or run (default: the default TinyLm)");
+  command->add_option(
+      "model", options->model,
+      "model folder or run (default: the default TinyLm), or a file X.json that --output "
+      "json wrote");
   command->add_option("--phase", options->phase, "train, eval, prefill or decode (default)");
   command->add_option("--batch", options->batch, "sequences (default: the run's, or 1)")
       ->check(range(std::int64_t{1}, std::int64_t{65536}));

@@ -84,8 +84,7 @@ Status FiniteCheck::step_ends(std::size_t /*step*/, const OpCall& call) {
     VOLTA_TRY(const std::string blame, blame_input(memory, call, written));
     return fail(ErrorCode::kNonFinite,
                 fmt::format("{}: {} {} {} is not finite at element {} ({}){}", describe(call), role,
-                            i, to_string(TensorSpec{view.dtype, view.shape}), *bad,
-                            position(view.shape, *bad), blame));
+                            i, to_string(view.spec()), *bad, position(view.shape, *bad), blame));
   };
   for (std::size_t i = 0; i < call.outputs.size(); ++i) {
     VOLTA_TRY(check(call.outputs[i], "output", i));

@@ -72,8 +72,7 @@ Result<std::shared_ptr<const cpu::MatMulTuning>> choose_tuning(const CpuDeviceOp
 std::vector<View> views_of(std::span<const TensorSpec> specs) {
   std::vector<View> views;
   views.reserve(specs.size());
-  for (const TensorSpec& spec : specs)
-    views.push_back({nullptr, spec.dtype, spec.shape, spec.encoding});
+  for (const TensorSpec& spec : specs) views.emplace_back(nullptr, spec);
   return views;
 }
 

@@ -274,7 +274,7 @@ void Executable::resolve_calls() {
 // SAFETY: check_plan() found the operand inside the arena or its binding, whose tensor has exactly
 // the binding's size (resolve()); both live as long as this object.
 View Executable::view_of(const PlanOperand& operand) const {
-  View view{nullptr, operand.spec.dtype, operand.spec.shape, operand.spec.encoding};
+  View view(nullptr, operand.spec);
   if (operand.spec.bytes() == 0) return view;
   if (operand.binding < 0) {
     view.data = arena_->at_offset(operand.offset);

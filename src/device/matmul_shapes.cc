@@ -15,10 +15,7 @@ std::vector<cpu::MatMulShape> matmul_shapes(const Graph& graph, int threads) {
     const auto* op = std::get_if<MatMul>(&node.op);
     if (op == nullptr || op->batched) continue;
     std::vector<View> inputs;
-    for (const ValueId input : node.inputs) {
-      const TensorSpec spec = graph.spec(input);
-      inputs.push_back({nullptr, spec.dtype, spec.shape, spec.encoding});
-    }
+    for (const ValueId input : node.inputs) inputs.emplace_back(nullptr, graph.spec(input));
     const cpu::MatMulProblem problem = cpu::matmul_problem(*op, {inputs, {}});
     const auto shape = cpu::tuned_shape(*op, problem, threads);
     if (!shape) continue;

@@ -39,7 +39,7 @@ struct Sums {
 
 std::vector<TensorSpec> specs_of(std::span<const View> views) {
   std::vector<TensorSpec> specs;
-  for (const View& view : views) specs.push_back({view.dtype, view.shape, view.encoding});
+  for (const View& view : views) specs.push_back(view.spec());
   return specs;
 }
 

@@ -4,19 +4,19 @@
 #include <cstdint>
 #include <map>
 #include <span>
-#include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "graph/passes.h"
 #include "graph/rewrite.h"
+#include "ops/fields.h"
 
 namespace volta {
 namespace {
 
-/// What makes two nodes equal but for the op's attributes: the op as text, the inputs, and how
-/// often each had been written. The text tells 0 from -0, which operator== does not.
-using Key = std::tuple<std::string, std::vector<std::int32_t>, std::vector<int>>;
+/// What makes two nodes equal: the op, the inputs, and how often each had been written.
+using Key = std::tuple<OpKey, std::vector<std::int32_t>, std::vector<int>>;
 
 class Merger {
  public:
@@ -26,17 +26,13 @@ class Merger {
   Status visit(const Node& node) {
     VOLTA_TRY(const auto inputs, rewriter_.at(node.inputs));
     if (count_writes(node)) return rewriter_.copy(node);
-    Key key{to_string(node.op), {}, {}};
+    Key key{key_of(node.op), {}, {}};
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       std::get<1>(key).push_back(inputs[i].index);
       std::get<2>(key).push_back(write_count_[static_cast<std::size_t>(node.inputs[i].index)]);
     }
-    std::vector<const Node*>& seen = seen_[std::move(key)];
-    for (const Node* first : seen) {
-      if (first->op == node.op) return merge(*first, node);
-    }
-    seen.push_back(&node);
-    return rewriter_.copy(node);
+    const auto [first, is_new] = seen_.try_emplace(std::move(key), &node);
+    return is_new ? rewriter_.copy(node) : merge(*first->second, node);
   }
 
  private:
@@ -59,7 +55,7 @@ class Merger {
 
   Rewriter& rewriter_;
   std::vector<int> write_count_;
-  std::map<Key, std::vector<const Node*>> seen_;
+  std::map<Key, const Node*> seen_;
 };
 
 }  // namespace

@@ -46,10 +46,7 @@ std::string source(const Graph& graph, ValueId id) {
 
 /// The lines of a step's box after the op and the label.
 std::string step_lines(const PlanStep& step) {
-  std::vector<TensorSpec> inputs, outputs;
-  for (const PlanOperand& operand : step.inputs) inputs.push_back(operand.spec);
-  for (const PlanOperand& operand : step.outputs) outputs.push_back(operand.spec);
-  const OpCost spent = cost(step.op, inputs, outputs);
+  const OpCost spent = step_cost(step);
   std::string text =
       fmt::format("\\n{} flops, {}", format_count(spent.flops), format_bytes(spent.bytes));
   for (const PlanOperand& operand : step.outputs) {

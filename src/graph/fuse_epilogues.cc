@@ -23,18 +23,6 @@ struct Chain {
   std::vector<std::size_t> nodes;  ///< Their indices, ascending.
 };
 
-/// The activation that computes what this Unary does; kNone when there is none.
-Activation as_activation(UnaryKind kind) {
-  if (kind == UnaryKind::kScale) return Activation::kNone;
-  // unary_kind() gives kScale for kNone and for what lies behind the last activation.
-  for (std::uint8_t i = 1;; ++i) {
-    const auto activation = static_cast<Activation>(i);
-    const UnaryKind computed = rules::unary_kind(activation);
-    if (computed == kind) return activation;
-    if (computed == UnaryKind::kScale) return Activation::kNone;
-  }
-}
-
 class Fuser {
  public:
   Fuser(const Graph& graph, const Backend& backend)
@@ -84,9 +72,12 @@ class Fuser {
 
   static bool take_activation(const Node& node, Chain& chain) {
     const Unary* unary = std::get_if<Unary>(&node.op);
-    if (unary == nullptr || chain.op.activation != Activation::kNone) return false;
-    chain.op.activation = as_activation(unary->kind);
-    return chain.op.activation != Activation::kNone;
+    if (unary == nullptr || unary->kind == UnaryKind::kNone || !is_activation(unary->kind) ||
+        chain.op.activation != UnaryKind::kNone) {
+      return false;
+    }
+    chain.op.activation = unary->kind;
+    return true;
   }
 
   bool take_sum(const Node& node, Chain& chain) const {
@@ -98,7 +89,7 @@ class Fuser {
     if (graph_.spec(other) == result) {
       chain.op.has_residual = true;
     } else if (is_left && graph_.spec(other).shape == Shape(result.shape.columns()) &&
-               !chain.op.has_bias && chain.op.activation == Activation::kNone) {
+               !chain.op.has_bias && chain.op.activation == UnaryKind::kNone) {
       chain.op.has_bias = true;
     } else {
       return false;

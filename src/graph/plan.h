@@ -18,6 +18,7 @@ struct PlanOperand {
   TensorSpec spec;
   std::int32_t binding = -1;  ///< Index into Plan::bindings, or -1: in the arena.
   std::int64_t offset = 0;    ///< Bytes into the arena (or the bound tensor).
+  bool operator==(const PlanOperand&) const = default;
 };
 
 struct PlanStep {
@@ -65,7 +66,15 @@ Result<Plan> make_plan(const Graph& graph, const Backend& backend);
 std::string to_dot(const Graph& graph, const Plan& plan);
 /// The plan as text: steps, shapes, arena offsets.
 std::string to_text(const Plan& plan);
-/// The plan as JSON: steps with op, label, shapes, flops, bytes, offsets.
+/// What a step costs.
+OpCost step_cost(const PlanStep& step);
+/// The plan as JSON: bindings (constants with their data in hexadecimal), steps with op,
+/// attributes, label, shapes, flops, bytes, offsets; outputs.
 std::string to_json(const Plan& plan);
+/// The plan that to_json() wrote. `what` names the text in messages. The text may come from a
+/// stranger: kInvalidFile for what is not JSON, lacks a member, names an op, field or binding that
+/// does not exist, holds a step that infer refuses, or lies outside the arena. Numbers that follow
+/// from others (costs, sizes) are not read.
+Result<Plan> plan_from_json(std::string_view text, std::string_view what);
 
 }  // namespace volta

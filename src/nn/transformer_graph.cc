@@ -73,18 +73,8 @@ Result<ValueId> dropout(const LayerContext& c, ValueId x, std::uint32_t stream) 
 }
 
 Result<ValueId> activate(Graph& graph, ValueId x, Activation activation) {
-  switch (activation) {
-    case Activation::kNone:
-      return x;
-    case Activation::kRelu:
-      return graph.add_one(Unary{UnaryKind::kRelu}, {x});
-    case Activation::kGelu:
-      return graph.add_one(Unary{UnaryKind::kGelu}, {x});
-    case Activation::kGeluTanh:
-      return graph.add_one(Unary{UnaryKind::kGeluTanh}, {x});
-    case Activation::kSilu:
-      return graph.add_one(Unary{UnaryKind::kSilu}, {x});
-  }
+  if (activation == Activation::kNone) return x;
+  if (is_activation(activation)) return graph.add_one(Unary{activation}, {x});
   return fail(ErrorCode::kInternal, "unknown activation");
 }
 

@@ -1,6 +1,10 @@
 // Attention and AttentionGrad: shapes and gradient.
 #include "ops/attention.h"
 
+#include <algorithm>
+
+#include "ops/traits.h"
+
 namespace volta::rules {
 
 namespace {
@@ -30,11 +34,18 @@ TensorSpec lse_spec(const AttentionShape& shape, const TensorSpec& y) {
   return {DType::kF32, Shape(y.shape[0], shape.heads, y.shape[1])};
 }
 
-std::string text_of(const AttentionShape& shape, float dropout, std::uint32_t stream) {
-  Attributes text;
-  attention_attributes(text, shape);
-  if (dropout > 0.0f) text.value("dropout", dropout).value("stream", stream);
-  return std::move(text).text();
+// The number of (query, key) pairs of one head over `time` rows: the causal half, or its window.
+double causal_pairs(const AttentionShape& shape, std::int64_t time) {
+  const double t = static_cast<double>(time);
+  const double w = shape.window > 0 ? std::min(t, static_cast<double>(shape.window)) : t;
+  return w * (w + 1) / 2 + (t - w) * w;
+}
+
+// A pair costs `products` dot products of head_dim, and a softmax.
+double attention_flops(const AttentionShape& shape, const TensorSpec& q, double products) {
+  const double pairs = static_cast<double>(q.shape[0]) * static_cast<double>(shape.heads) *
+                       causal_pairs(shape, q.shape[1]);
+  return pairs * (products * 2 * static_cast<double>(shape.head_dim) + kNonlinear);
 }
 
 }  // namespace
@@ -52,14 +63,6 @@ AttentionWidths attention_widths(const AttentionShape& shape) {
   const std::int64_t q = std::int64_t{shape.heads} * shape.head_dim;
   const std::int64_t kv = std::int64_t{shape.kv_heads} * shape.head_dim;
   return {q, kv, q + 2 * kv};
-}
-
-void attention_attributes(Attributes& text, const AttentionShape& shape) {
-  text.value("heads", shape.heads);
-  if (shape.kv_heads != shape.heads) text.value("kv_heads", shape.kv_heads);
-  text.value("head_dim", shape.head_dim);
-  if (shape.window > 0) text.value("window", shape.window);
-  text.value("scale", shape.scale).flag(shape.packed, "packed").flag(shape.ring, "ring");
 }
 
 Result<SpecList> infer(const Attention& op, Specs inputs) {
@@ -90,7 +93,13 @@ Result<Gradients> gradient(const Attention& op, const GradientContext& context) 
   return grads;
 }
 
-std::string attributes(const Attention& op) { return text_of(op.shape, op.dropout, op.stream); }
+OpEffects effects(const Attention&) { return kPure; }
+
+// q k^T and p v.
+OpCost cost(const Attention& op, Specs inputs, Specs outputs) {
+  return estimate(attention_flops(op.shape, inputs[0], 2),
+                  bytes_moved(effects(op), inputs, outputs));
+}
 
 Result<SpecList> infer(const AttentionGrad& op, Specs inputs) {
   const Check check(op, inputs);
@@ -113,6 +122,12 @@ Result<Gradients> gradient(const AttentionGrad& op, const GradientContext&) {
   return not_differentiable(op, "it is a backward op");
 }
 
-std::string attributes(const AttentionGrad& op) { return text_of(op.shape, op.dropout, op.stream); }
+OpEffects effects(const AttentionGrad&) { return kPure; }
+
+// q k^T again, dv, dp, dq and dk.
+OpCost cost(const AttentionGrad& op, Specs inputs, Specs outputs) {
+  return estimate(attention_flops(op.shape, inputs[0], 5),
+                  bytes_moved(effects(op), inputs, outputs));
+}
 
 }  // namespace volta::rules

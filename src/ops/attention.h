@@ -13,7 +13,5 @@ struct AttentionWidths {
 /// Checks the attributes; sizes are bounded so that no width overflows.
 Status check_attention_shape(const Check& check, const AttentionShape& shape);
 AttentionWidths attention_widths(const AttentionShape& shape);
-/// Adds "heads=4, kv_heads=2, ..." to `text`.
-void attention_attributes(Attributes& text, const AttentionShape& shape);
 
 }  // namespace volta::rules

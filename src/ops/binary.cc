@@ -1,5 +1,6 @@
 // Binary: shapes and gradient.
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -68,18 +69,10 @@ Result<Gradients> gradient(const Binary& op, const GradientContext& context) {
   return grads;
 }
 
-std::string attributes(const Binary& op) {
-  switch (op.kind) {
-    case BinaryKind::kAdd:
-      return "add";
-    case BinaryKind::kSub:
-      return "sub";
-    case BinaryKind::kMul:
-      return "mul";
-    case BinaryKind::kDiv:
-      return "div";
-  }
-  return "?";
+// y may be shorter than z.
+OpEffects effects(const Binary&) { return {.writes = 0, .overwrites = 0b1}; }
+OpCost cost(const Binary& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, kCheap, inputs, outputs);
 }
 
 }  // namespace volta::rules

@@ -1,5 +1,8 @@
 // Attention over a key/value cache: KvAppend and CachedAttention.
+#include <algorithm>
+
 #include "ops/attention.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -33,12 +36,6 @@ Status check_rows(const Check& check, Specs inputs, std::size_t i, std::string_v
   return check.is(i, name, {DType::kF32, Shape(inputs[0].shape[0], inputs[0].shape[1], width)});
 }
 
-std::string text_of(const AttentionShape& shape) {
-  Attributes text;
-  attention_attributes(text, shape);
-  return std::move(text).text();
-}
-
 }  // namespace
 
 Result<SpecList> infer(const KvAppend& op, Specs inputs) {
@@ -61,7 +58,19 @@ Result<Gradients> gradient(const KvAppend& op, const GradientContext&) {
   return not_differentiable(op, "it writes a cache");
 }
 
-std::string attributes(const KvAppend& op) { return text_of(op.shape); }
+// cache_k and cache_v, after qkv or k and v.
+OpEffects effects(const KvAppend& op) {
+  return {.writes = op.shape.packed ? 0b0110u : 0b1100u, .overwrites = 0};
+}
+
+// The new rows once in and once out.
+OpCost cost(const KvAppend& op, Specs inputs, Specs) {
+  const Specs rows = inputs.first(op.shape.packed ? 1 : 2);
+  const double kv = 2.0 * static_cast<double>(inputs[0].shape.rows()) *
+                    static_cast<double>(op.shape.kv_heads) * static_cast<double>(op.shape.head_dim);
+  return estimate(
+      0, total_bytes(rows) + kv * static_cast<double>(dtype_size(inputs[rows.size()].dtype)));
+}
 
 Result<SpecList> infer(const CachedAttention& op, Specs inputs) {
   const Check check(op, inputs);
@@ -81,6 +90,16 @@ Result<Gradients> gradient(const CachedAttention& op, const GradientContext&) {
                             "attention over a cache belongs to inference; train with Attention");
 }
 
-std::string attributes(const CachedAttention& op) { return text_of(op.shape); }
+OpEffects effects(const CachedAttention&) { return kPure; }
+
+OpCost cost(const CachedAttention& op, Specs inputs, Specs outputs) {
+  const std::int64_t positions = inputs[2].shape[2];
+  const double keys = static_cast<double>(
+      op.shape.window > 0 ? std::min<std::int64_t>(positions, op.shape.window) : positions);
+  const double rows = static_cast<double>(inputs[0].shape.rows());
+  const double flops = rows * keys * static_cast<double>(op.shape.heads) *
+                       (4 * static_cast<double>(op.shape.head_dim) + kNonlinear);
+  return estimate(flops, bytes_moved(effects(op), inputs, outputs));
+}
 
 }  // namespace volta::rules

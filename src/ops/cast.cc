@@ -1,5 +1,6 @@
 // Cast: types and gradient.
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -24,6 +25,9 @@ Result<Gradients> gradient(const Cast& op, const GradientContext& context) {
   return grads;
 }
 
-std::string attributes(const Cast& op) { return std::string(dtype_name(op.to)); }
+OpEffects effects(const Cast&) { return kPure; }
+OpCost cost(const Cast& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, 0, inputs, outputs);
+}
 
 }  // namespace volta::rules

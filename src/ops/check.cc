@@ -61,6 +61,11 @@ Status Check::not_negative(float value, std::string_view name) const {
   return reject(fmt::format("a finite {} of at least 0", name));
 }
 
+Status Check::activation(UnaryKind kind) const {
+  if (is_activation(kind)) return {};
+  return reject("an activation: none, relu, gelu, gelu_tanh or silu");
+}
+
 Shape drop_last(const Shape& shape) {
   Shape result;
   for (int i = 0; i + 1 < shape.rank(); ++i) result.push_back(shape[i]);
@@ -73,54 +78,6 @@ bool is_suffix(const Shape& suffix, const Shape& shape) {
     if (suffix[-i] != shape[-i]) return false;
   }
   return true;
-}
-
-std::string_view activation_name(Activation activation) {
-  return activation == Activation::kNone ? "none" : unary_name(unary_kind(activation));
-}
-
-std::string_view unary_name(UnaryKind kind) {
-  switch (kind) {
-    case UnaryKind::kScale:
-      return "scale";
-    case UnaryKind::kExp:
-      return "exp";
-    case UnaryKind::kLog:
-      return "log";
-    case UnaryKind::kSqrt:
-      return "sqrt";
-    case UnaryKind::kSquare:
-      return "square";
-    case UnaryKind::kReciprocal:
-      return "reciprocal";
-    case UnaryKind::kTanh:
-      return "tanh";
-    case UnaryKind::kRelu:
-      return "relu";
-    case UnaryKind::kGelu:
-      return "gelu";
-    case UnaryKind::kGeluTanh:
-      return "gelu_tanh";
-    case UnaryKind::kSilu:
-      return "silu";
-  }
-  return "?";
-}
-
-UnaryKind unary_kind(Activation activation) {
-  switch (activation) {
-    case Activation::kNone:
-      break;
-    case Activation::kRelu:
-      return UnaryKind::kRelu;
-    case Activation::kGelu:
-      return UnaryKind::kGelu;
-    case Activation::kGeluTanh:
-      return UnaryKind::kGeluTanh;
-    case Activation::kSilu:
-      return UnaryKind::kSilu;
-  }
-  return UnaryKind::kScale;
 }
 
 std::unexpected<Error> not_differentiable(const Op& op, std::string_view why) {

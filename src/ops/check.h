@@ -1,5 +1,5 @@
 // What the rules of the ops share: checks whose refusals carry the op, its attributes and the
-// specs of its inputs; short texts of attributes; refusals to differentiate. Private to src/ops.
+// specs of its inputs; refusals to differentiate. Private to src/ops.
 #pragma once
 
 #include <fmt/format.h>
@@ -44,6 +44,8 @@ class Check {
   Status finite(float value, std::string_view name) const;
   Status fraction(float value, std::string_view name) const;
   Status not_negative(float value, std::string_view name) const;
+  /// An attribute that must be one of the functions that kernels apply to the results of others.
+  Status activation(UnaryKind kind) const;
 
  private:
   Op op_;
@@ -57,28 +59,6 @@ inline constexpr TensorSpec kRngSpec = {DType::kI64, Shape(2)};
 Shape drop_last(const Shape& shape);
 /// Whether `suffix` equals the last axes of `shape`.
 bool is_suffix(const Shape& suffix, const Shape& shape);
-
-/// Builds "transpose_b, bias, scale=0.5" for attributes().
-class Attributes {
- public:
-  Attributes& word(std::string_view text) {
-    if (!text_.empty()) text_ += ", ";
-    text_ += text;
-    return *this;
-  }
-  Attributes& flag(bool set, std::string_view name) { return set ? word(name) : *this; }
-  template <typename T>
-  Attributes& value(std::string_view name, const T& value) {
-    return word(fmt::format("{}={}", name, value));
-  }
-  std::string text() && { return std::move(text_); }
-
- private:
-  std::string text_;
-};
-
-std::string_view activation_name(Activation activation);
-std::string_view unary_name(UnaryKind kind);
 
 /// No gradient wanted or possible: one invalid value an input.
 inline Gradients no_gradients(const GradientContext& context) {

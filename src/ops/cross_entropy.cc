@@ -1,5 +1,6 @@
 // CrossEntropy and CrossEntropyGrad: shapes and gradient.
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -32,7 +33,10 @@ Result<Gradients> gradient(const CrossEntropy& op, const GradientContext& contex
   return grads;
 }
 
-std::string attributes(const CrossEntropy&) { return ""; }
+OpEffects effects(const CrossEntropy&) { return kPure; }
+OpCost cost(const CrossEntropy& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, kNonlinear + 2, inputs, outputs);
+}
 
 Result<SpecList> infer(const CrossEntropyGrad& op, Specs inputs) {
   const Check check(op, inputs);
@@ -47,6 +51,10 @@ Result<Gradients> gradient(const CrossEntropyGrad& op, const GradientContext&) {
   return not_differentiable(op, "it is a backward op");
 }
 
-std::string attributes(const CrossEntropyGrad&) { return ""; }
+// targets, lse and dloss are shorter than dlogits.
+OpEffects effects(const CrossEntropyGrad&) { return {.writes = 0, .overwrites = 0b1}; }
+OpCost cost(const CrossEntropyGrad& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, kNonlinear + 2, inputs, outputs);
+}
 
 }  // namespace volta::rules

@@ -1,5 +1,6 @@
 // Dropout: shapes and gradient.
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -20,8 +21,9 @@ Result<Gradients> gradient(const Dropout& op, const GradientContext& context) {
   return grads;
 }
 
-std::string attributes(const Dropout& op) {
-  return fmt::format("p={}, stream={}", op.p, op.stream);
+OpEffects effects(const Dropout&) { return {.writes = 0, .overwrites = 0b1}; }
+OpCost cost(const Dropout& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, 2, inputs, outputs);
 }
 
 }  // namespace volta::rules

@@ -1,5 +1,6 @@
 // Row lookups: Embedding, EmbeddingGrad, GatherRows.
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -23,7 +24,16 @@ Result<Gradients> gradient(const Embedding&, const GradientContext& context) {
   return grads;
 }
 
-std::string attributes(const Embedding&) { return ""; }
+OpEffects effects(const Embedding&) { return kPure; }
+
+// One row of the table for each id, as it is encoded.
+OpCost cost(const Embedding&, Specs inputs, Specs outputs) {
+  const TensorSpec& table = inputs[0];
+  const double row = static_cast<double>(table.bytes()) /
+                     static_cast<double>(std::max<std::int64_t>(table.shape[0], 1));
+  return estimate(0,
+                  elements(inputs[1]) * row + total_bytes(inputs.last(1)) + total_bytes(outputs));
+}
 
 Result<SpecList> infer(const EmbeddingGrad& op, Specs inputs) {
   const Check check(op, inputs);
@@ -40,7 +50,10 @@ Result<Gradients> gradient(const EmbeddingGrad& op, const GradientContext&) {
   return not_differentiable(op, "it is a backward op");
 }
 
-std::string attributes(const EmbeddingGrad& op) { return fmt::format("rows={}", op.rows); }
+OpEffects effects(const EmbeddingGrad&) { return kPure; }
+OpCost cost(const EmbeddingGrad& op, Specs inputs, Specs outputs) {
+  return estimate(elements(inputs[1]), bytes_moved(effects(op), inputs, outputs));
+}
 
 Result<SpecList> infer(const GatherRows& op, Specs inputs) {
   const Check check(op, inputs);
@@ -56,6 +69,9 @@ Result<Gradients> gradient(const GatherRows& op, const GradientContext&) {
   return not_differentiable(op, "it belongs to inference");
 }
 
-std::string attributes(const GatherRows&) { return ""; }
+OpEffects effects(const GatherRows&) { return kPure; }
+OpCost cost(const GatherRows&, Specs inputs, Specs outputs) {
+  return estimate(0, 2 * total_bytes(outputs) + static_cast<double>(inputs[1].bytes()));
+}
 
 }  // namespace volta::rules

@@ -1,5 +1,6 @@
 // Encode: which encodings there are, and that it belongs to inference.
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -25,17 +26,9 @@ Result<Gradients> gradient(const Encode& op, const GradientContext&) {
   return not_differentiable(op, "it prepares weights that are not trained");
 }
 
-std::string attributes(const Encode& op) {
-  Attributes text;
-  if (op.to.plain()) return "rows";
-  if (op.to.packing == Packing::kPanels) text.value("panels", op.to.width);
-  text.flag(op.to.transposed, "transposed");
-  if (op.to.quantized()) {
-    text.word(fmt::format("int{} by {}", quant_bits(op.to.quant), op.to.block));
-  } else if (op.to.group != 1) {
-    text.value("group", op.to.group);
-  }
-  return std::move(text).text();
+OpEffects effects(const Encode&) { return kPure; }
+OpCost cost(const Encode& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, 0, inputs, outputs);
 }
 
 }  // namespace volta::rules

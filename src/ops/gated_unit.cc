@@ -1,11 +1,13 @@
 // GatedUnit and GatedUnitGrad: shapes and gradient.
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
 Result<SpecList> infer(const GatedUnit& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check.count(2, "gate, up"));
+  VOLTA_TRY(check.activation(op.activation));
   VOLTA_TRY(check.type(0, "gate", DType::kF32));
   VOLTA_TRY(check.is(1, "up", inputs[0]));
   return SpecList{inputs[0]};
@@ -20,11 +22,15 @@ Result<Gradients> gradient(const GatedUnit& op, const GradientContext& context) 
   return made;
 }
 
-std::string attributes(const GatedUnit& op) { return std::string(activation_name(op.activation)); }
+OpEffects effects(const GatedUnit&) { return {.writes = 0, .overwrites = 0b11}; }
+OpCost cost(const GatedUnit& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, kNonlinear + 1, inputs, outputs);
+}
 
 Result<SpecList> infer(const GatedUnitGrad& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check.count(3, "gate, up, dy"));
+  VOLTA_TRY(check.activation(op.activation));
   VOLTA_TRY(check.type(0, "gate", DType::kF32));
   VOLTA_TRY(check.is(1, "up", inputs[0]));
   VOLTA_TRY(check.is(2, "dy", inputs[0]));
@@ -35,8 +41,9 @@ Result<Gradients> gradient(const GatedUnitGrad& op, const GradientContext&) {
   return not_differentiable(op, "it is a backward op");
 }
 
-std::string attributes(const GatedUnitGrad& op) {
-  return std::string(activation_name(op.activation));
+OpEffects effects(const GatedUnitGrad&) { return {.writes = 0, .overwrites = 0b111}; }
+OpCost cost(const GatedUnitGrad& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, kNonlinear + 5, inputs, outputs);
 }
 
 }  // namespace volta::rules

@@ -1,5 +1,6 @@
 // The ops that move elements without computing: Reshape, Permute, Slice, Pad.
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -19,7 +20,10 @@ Result<Gradients> gradient(const Reshape&, const GradientContext& context) {
   return grads;
 }
 
-std::string attributes(const Reshape& op) { return to_string(op.shape); }
+OpEffects effects(const Reshape&) { return {.writes = 0, .overwrites = 0b1}; }
+
+// A view of the same bytes.
+OpCost cost(const Reshape&, Specs, Specs) { return {.flops = 0, .bytes = 0}; }
 
 Result<SpecList> infer(const Permute& op, Specs inputs) {
   const Check check(op, inputs);
@@ -48,9 +52,9 @@ Result<Gradients> gradient(const Permute& op, const GradientContext& context) {
   return grads;
 }
 
-std::string attributes(const Permute& op) {
-  // The op does not know its rank: all six entries, as they are.
-  return fmt::format("[{}]", fmt::join(op.perm, ", "));
+OpEffects effects(const Permute&) { return kPure; }
+OpCost cost(const Permute& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, 0, inputs, outputs);
 }
 
 Result<SpecList> infer(const Slice& op, Specs inputs) {
@@ -74,9 +78,10 @@ Result<Gradients> gradient(const Slice& op, const GradientContext& context) {
   return grads;
 }
 
-std::string attributes(const Slice& op) {
-  return fmt::format("axis={}, begin={}, length={}", op.axis, op.begin, op.length);
-}
+OpEffects effects(const Slice&) { return kPure; }
+
+// What is read is as large as what is written, not the whole input.
+OpCost cost(const Slice&, Specs, Specs outputs) { return estimate(0, 2 * total_bytes(outputs)); }
 
 Result<SpecList> infer(const Pad& op, Specs inputs) {
   const Check check(op, inputs);
@@ -98,8 +103,9 @@ Result<Gradients> gradient(const Pad& op, const GradientContext& context) {
   return grads;
 }
 
-std::string attributes(const Pad& op) {
-  return fmt::format("axis={}, before={}, after={}", op.axis, op.before, op.after);
+OpEffects effects(const Pad&) { return kPure; }
+OpCost cost(const Pad& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, 0, inputs, outputs);
 }
 
 }  // namespace volta::rules

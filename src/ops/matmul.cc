@@ -1,5 +1,6 @@
 // MatMul: shapes and gradient.
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -51,7 +52,7 @@ Result<ValueId> pre_activation_grad(const MatMul& op, const GradientContext& con
   linear.has_residual = false;
   const std::size_t count = op.has_bias ? 3 : 2;
   VOLTA_TRY(auto z, context.graph.add(linear, context.inputs.first(count)));
-  return context.graph.add_one(UnaryGrad{unary_kind(op.activation)}, {z[0], dc});
+  return context.graph.add_one(UnaryGrad{op.activation}, {z[0], dc});
 }
 
 // With C = A B and dC: dA = dC B^T and dB = A^T dC, each transposed when its operand is.
@@ -92,6 +93,7 @@ Result<SpecList> infer(const MatMul& op, Specs inputs) {
   VOLTA_TRY(check.count(count, "a, b and what the attributes say"));
   VOLTA_TRY(check.floating(0, "a"));
   VOLTA_TRY(check.floating(1, "b"));
+  VOLTA_TRY(check.activation(op.activation));
   const Shape& a = inputs[0].shape;
   const Shape& b = inputs[1].shape;
   VOLTA_TRY(check_operands(op, check, a, b));
@@ -125,13 +127,16 @@ Result<Gradients> gradient(const MatMul& op, const GradientContext& context) {
   return grads;
 }
 
-std::string attributes(const MatMul& op) {
-  Attributes text;
-  text.flag(op.transpose_a, "transpose_a").flag(op.transpose_b, "transpose_b");
-  text.flag(op.batched, "batched").flag(op.has_bias, "bias");
-  text.flag(op.activation != Activation::kNone, activation_name(op.activation));
-  text.flag(op.has_residual, "residual");
-  return std::move(text).text();
+OpEffects effects(const MatMul&) { return kPure; }
+
+OpCost cost(const MatMul& op, Specs inputs, Specs outputs) {
+  const Shape& a = inputs[0].shape;
+  const std::int64_t rows = op.batched ? a[-2] : a.rows();
+  const double k = static_cast<double>(op.transpose_a ? rows : a[-1]);
+  double epilogue = (op.has_bias ? 1.0 : 0.0) + (op.has_residual ? 1.0 : 0.0);
+  if (op.activation != UnaryKind::kNone) epilogue += kNonlinear;
+  return estimate(elements(outputs[0]) * (2 * k + epilogue),
+                  bytes_moved(effects(op), inputs, outputs));
 }
 
 }  // namespace volta::rules

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -18,8 +19,6 @@ Status check_x_and_weight(const Check& check, Specs inputs) {
 Status check_kind(const Check& check, NormKind kind, bool has_bias) {
   return check.that(kind == NormKind::kLayer || !has_bias, "no bias in an RMS norm");
 }
-
-std::string_view kind_name(NormKind kind) { return kind == NormKind::kLayer ? "layer" : "rms"; }
 
 TensorSpec stats_spec(const TensorSpec& x) { return {DType::kF32, Shape(x.shape.rows(), 2)}; }
 
@@ -49,10 +48,10 @@ Result<Gradients> gradient(const Norm& op, const GradientContext& context) {
   return made;
 }
 
-std::string attributes(const Norm& op) {
-  Attributes text;
-  text.word(kind_name(op.kind)).flag(op.has_bias, "bias").value("eps", op.eps);
-  return std::move(text).text();
+OpEffects effects(const Norm&) { return kPure; }
+// Two sums, subtract, square, scale, shift.
+OpCost cost(const Norm& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, 7, inputs, outputs);
 }
 
 Result<SpecList> infer(const NormGrad& op, Specs inputs) {
@@ -72,10 +71,10 @@ Result<Gradients> gradient(const NormGrad& op, const GradientContext&) {
   return not_differentiable(op, "it is a backward op");
 }
 
-std::string attributes(const NormGrad& op) {
-  Attributes text;
-  text.word(kind_name(op.kind)).flag(op.has_bias, "bias");
-  return std::move(text).text();
+OpEffects effects(const NormGrad&) { return kPure; }
+// Two row sums, two column sums, combine.
+OpCost cost(const NormGrad& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, 14, inputs, outputs);
 }
 
 }  // namespace volta::rules

@@ -8,6 +8,10 @@
 // generator, so that a mask can be made again instead of stored. Index tensors are i32.
 // What changes from step to step (positions, lengths, seeds, learning rate) is an input, never an
 // attribute.
+//
+// `fields` shows a visitor every attribute of an op once, with its name: visit(name, attribute), or
+// visit(name, attribute, shown) where the text of an op leaves the attribute out unless `shown`.
+// The text, both directions of JSON and equality come from it (ops/fields.h).
 #pragma once
 
 #include <array>
@@ -23,8 +27,27 @@
 
 namespace volta {
 
-/// Pointwise nonlinearities that MatMul can apply to its result and GatedUnit to its gate.
-enum class Activation : std::uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
+/// Functions of one element.
+enum class UnaryKind : std::uint8_t {
+  kNone,   // x
+  kScale,  // alpha x
+  kExp,
+  kLog,
+  kSqrt,
+  kSquare,
+  kReciprocal,
+  kTanh,
+  kRelu,
+  kGelu,      // x Phi(x), exact (Hendrycks & Gimpel 2016)
+  kGeluTanh,  // its tanh approximation, as in GPT-2
+  kSilu,      // x sigmoid(x)
+};
+/// MatMul can apply some of them to its result and GatedUnit to its gate: the activations.
+using Activation = UnaryKind;
+constexpr bool is_activation(UnaryKind kind) {
+  return kind == UnaryKind::kNone || kind == UnaryKind::kRelu || kind == UnaryKind::kGelu ||
+         kind == UnaryKind::kGeluTanh || kind == UnaryKind::kSilu;
+}
 
 /// c = activation(a b + bias) + residual, summed in f32.
 /// in: a f[.., M, K] (f[.., K, M] when transpose_a), b f[K, N] (f[N, K] when transpose_b),
@@ -43,34 +66,34 @@ struct MatMul {
   bool has_bias = false;
   bool has_residual = false;
   Activation activation = Activation::kNone;
-  bool operator==(const MatMul&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("transpose_a", op.transpose_a);
+    visit("transpose_b", op.transpose_b);
+    visit("batched", op.batched);
+    visit("bias", op.has_bias);
+    visit("activation", op.activation, op.activation != UnaryKind::kNone);
+    visit("residual", op.has_residual);
+  }
 };
 
-enum class UnaryKind : std::uint8_t {
-  kScale,  // alpha x
-  kExp,
-  kLog,
-  kSqrt,
-  kSquare,
-  kReciprocal,
-  kTanh,
-  kRelu,
-  kGelu,      // x Phi(x), exact (Hendrycks & Gimpel 2016)
-  kGeluTanh,  // its tanh approximation, as in GPT-2
-  kSilu,      // x sigmoid(x)
-};
 /// y = kind(x), element by element. `alpha` is read by kScale only.
 /// in: x f32[..]   out: y f32 like x
 struct Unary {
   UnaryKind kind = UnaryKind::kScale;
   float alpha = 1.0f;
-  bool operator==(const Unary&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("kind", op.kind);
+    visit("alpha", op.alpha, op.kind == UnaryKind::kScale);
+  }
 };
 /// dx = dy * kind'(x).   in: x f32[..], dy f32 like x   out: dx f32 like x
 struct UnaryGrad {
   UnaryKind kind = UnaryKind::kScale;
   float alpha = 1.0f;
-  bool operator==(const UnaryGrad&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("kind", op.kind);
+    visit("alpha", op.alpha, op.kind == UnaryKind::kScale);
+  }
 };
 
 enum class BinaryKind : std::uint8_t { kAdd, kSub, kMul, kDiv };
@@ -78,7 +101,7 @@ enum class BinaryKind : std::uint8_t { kAdd, kSub, kMul, kDiv };
 /// leading axes), or has one element.   in: x f32[..], y f32   out: z f32 like x
 struct Binary {
   BinaryKind kind = BinaryKind::kAdd;
-  bool operator==(const Binary&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("kind", op.kind); }
 };
 
 enum class ReduceKind : std::uint8_t { kSum, kMean, kMax };
@@ -87,7 +110,11 @@ struct Reduce {
   ReduceKind kind = ReduceKind::kSum;
   std::int32_t begin = 0;
   std::int32_t end = 0;
-  bool operator==(const Reduce&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("kind", op.kind);
+    visit("begin", op.begin);
+    visit("end", op.end);
+  }
 };
 /// y = scale * x repeated: the inverse of Reduce in shape. x's shape is `shape` without the axes
 /// [begin, begin + shape.rank() - x.rank()).   in: x f32   out: y f32 `shape`
@@ -95,39 +122,51 @@ struct Expand {
   Shape shape;
   std::int16_t begin = 0;
   float scale = 1.0f;
-  bool operator==(const Expand&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("shape", op.shape);
+    visit("begin", op.begin);
+    visit("scale", op.scale, op.scale != 1.0f);
+  }
 };
 
 /// The same bytes under another shape; a plan gives both the same memory.
 /// in: x any   out: y like x, `shape`
 struct Reshape {
   Shape shape;
-  bool operator==(const Reshape&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("shape", op.shape); }
 };
 /// y's axis i is x's axis perm[i].   in: x any[rank <= 6]   out: y
 struct Permute {
   std::array<std::int8_t, kMaxRank> perm{};
-  bool operator==(const Permute&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("perm", op.perm); }
 };
 /// Elements [begin, begin + length) of `axis`.   in: x any   out: y
 struct Slice {
   std::int32_t axis = 0;
   std::int64_t begin = 0;
   std::int64_t length = 0;
-  bool operator==(const Slice&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("axis", op.axis);
+    visit("begin", op.begin);
+    visit("length", op.length);
+  }
 };
 /// Zeros before and after along `axis`.   in: x any   out: y
 struct Pad {
   std::int32_t axis = 0;
   std::int64_t before = 0;
   std::int64_t after = 0;
-  bool operator==(const Pad&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("axis", op.axis);
+    visit("before", op.before);
+    visit("after", op.after);
+  }
 };
 /// Conversion between f32, bf16, f16 (round to nearest even) and between integers and f32.
 /// in: x   out: y of type `to`
 struct Cast {
   DType to = DType::kF32;
-  bool operator==(const Cast&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("to", op.to); }
 };
 
 /// Rearranges a weight into an encoding (tensor/encoding.h), quantised (rounded to the nearest q)
@@ -135,23 +174,23 @@ struct Cast {
 /// plain or encoded   out: the same matrix as `to` says; f32 where one is quantised
 struct Encode {
   Encoding to;
-  bool operator==(const Encode&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("to", op.to); }
 };
 
 /// Row lookup. The table may be encoded as the transposed b of a MatMul (a tied output).
 /// in: table f[V, D], ids i32[..]   out: f32[.., D]
 struct Embedding {
-  bool operator==(const Embedding&) const = default;
+  static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
 };
 /// Sums rows of dy by id, in the order of the rows.   in: ids i32[..], dy f32[.., D]
 /// out: f32[rows, D]
 struct EmbeddingGrad {
   std::int64_t rows = 0;
-  bool operator==(const EmbeddingGrad&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("rows", op.rows); }
 };
 /// Picks one row a sequence.   in: x f32[S, C, D], index i32[S]   out: f32[S, D]
 struct GatherRows {
-  bool operator==(const GatherRows&) const = default;
+  static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
 };
 
 enum class NormKind : std::uint8_t { kLayer, kRms };
@@ -162,35 +201,42 @@ struct Norm {
   NormKind kind = NormKind::kLayer;
   bool has_bias = false;
   float eps = 1e-5f;
-  bool operator==(const Norm&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("kind", op.kind);
+    visit("bias", op.has_bias);
+    visit("eps", op.eps);
+  }
 };
 /// in: x, weight, stats, dy   out: dx f32 like x, dweight f32[D], dbias f32[D] if has_bias
 struct NormGrad {
   NormKind kind = NormKind::kLayer;
   bool has_bias = false;
-  bool operator==(const NormGrad&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("kind", op.kind);
+    visit("bias", op.has_bias);
+  }
 };
 
 /// y = activation(gate) * up (Shazeer 2020).   in: gate f32[..], up f32 like gate   out: y
 struct GatedUnit {
   Activation activation = Activation::kSilu;
-  bool operator==(const GatedUnit&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("activation", op.activation); }
 };
 /// in: gate, up, dy   out: dgate, dup
 struct GatedUnitGrad {
   Activation activation = Activation::kSilu;
-  bool operator==(const GatedUnitGrad&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("activation", op.activation); }
 };
 
 /// y = softmax(scale * x) along the last axis.   in: x f32[.., D]   out: y like x
 struct Softmax {
   float scale = 1.0f;
-  bool operator==(const Softmax&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("scale", op.scale); }
 };
 /// dx = scale * y * (dy - sum(y dy)).   in: y, dy   out: dx
 struct SoftmaxGrad {
   float scale = 1.0f;
-  bool operator==(const SoftmaxGrad&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("scale", op.scale); }
 };
 
 /// Rotary position embedding (Su et al. 2021). Each row of x holds heads of `head_dim`; the first
@@ -205,7 +251,12 @@ struct Rope {
   std::int32_t head_dim = 0;
   bool interleaved = false;
   bool inverse = false;
-  bool operator==(const Rope&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("heads", op.heads);
+    visit("head_dim", op.head_dim);
+    visit("interleaved", op.interleaved);
+    visit("inverse", op.inverse);
+  }
 };
 
 /// Attention combines keys in blocks of so many, counted from position 0 of the sequence.
@@ -226,7 +277,15 @@ struct AttentionShape {
   /// The ops over caches only: position p lies at row p % P of a cache that may be shorter than the
   /// sequence. P is at least window + rows - 1, so that no row still to be seen is overwritten.
   bool ring = false;
-  bool operator==(const AttentionShape&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("heads", op.heads);
+    visit("kv_heads", op.kv_heads, op.kv_heads != op.heads);
+    visit("head_dim", op.head_dim);
+    visit("window", op.window, op.window > 0);
+    visit("scale", op.scale);
+    visit("packed", op.packed);
+    visit("ring", op.ring);
+  }
 };
 /// Causal attention over whole sequences, tiled, never storing [T, T] (Dao et al. 2022).
 /// in: qkv f32[B, T, (heads + 2 kv_heads) head_dim] if packed, otherwise
@@ -236,7 +295,11 @@ struct Attention {
   AttentionShape shape;
   float dropout = 0.0f;  ///< Probability with which an attention weight is zeroed.
   std::uint32_t stream = 0;
-  bool operator==(const Attention&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("shape", op.shape);
+    visit("dropout", op.dropout, op.dropout > 0.0f);
+    visit("stream", op.stream, op.dropout > 0.0f);
+  }
 };
 /// in: the inputs of Attention (without rng), y, lse, dy, rng if dropout > 0
 /// out: dqkv if packed, otherwise dq, dk, dv
@@ -244,7 +307,11 @@ struct AttentionGrad {
   AttentionShape shape;
   float dropout = 0.0f;
   std::uint32_t stream = 0;
-  bool operator==(const AttentionGrad&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("shape", op.shape);
+    visit("dropout", op.dropout, op.dropout > 0.0f);
+    visit("stream", op.stream, op.dropout > 0.0f);
+  }
 };
 
 /// The caches of the keys and of the values of P positions, a multiple of kAttentionKeyBlock. Keys
@@ -264,7 +331,7 @@ constexpr Shape value_cache_shape(std::int64_t sequences, std::int64_t kv_heads,
 ///     cache_v like it [S, kv_heads, P, head_dim] (written), start i32[S], count i32[S]   out: none
 struct KvAppend {
   AttentionShape shape;
-  bool operator==(const KvAppend&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("shape", op.shape); }
 };
 /// Row t < count[s] of sequence s attends to cached positions 0 .. start[s] + t; other rows give 0.
 /// Keys are combined in fixed blocks from position 0, so that a row's bits depend neither on how
@@ -274,18 +341,18 @@ struct KvAppend {
 /// out: y f32[S, C, heads head_dim]
 struct CachedAttention {
   AttentionShape shape;
-  bool operator==(const CachedAttention&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("shape", op.shape); }
 };
 
 /// loss = logsumexp(logits) - logits[target], a row at a time; a negative target is ignored (loss
 /// and gradient 0).   in: logits f32[.., V], targets i32[..]   out: loss f32[..], lse f32[..]
 struct CrossEntropy {
-  bool operator==(const CrossEntropy&) const = default;
+  static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
 };
 /// dlogits = dloss * (softmax(logits) - onehot(target)).
 /// in: logits, targets, lse, dloss f32[..]   out: dlogits f32 like logits
 struct CrossEntropyGrad {
-  bool operator==(const CrossEntropyGrad&) const = default;
+  static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
 };
 
 /// y = x * keep / (1 - p), keep from Philox(seed, stream, step, element). Its gradient is itself.
@@ -293,7 +360,10 @@ struct CrossEntropyGrad {
 struct Dropout {
   float p = 0.0f;
   std::uint32_t stream = 0;
-  bool operator==(const Dropout&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("p", op.p);
+    visit("stream", op.stream);
+  }
 };
 
 /// The norm of all gradients taken as one vector, and what to do with it.
@@ -303,7 +373,7 @@ struct Dropout {
 ///      are finite, otherwise 0
 struct GlobalNorm {
   float max_norm = 0.0f;
-  bool operator==(const GlobalNorm&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("max_norm", op.max_norm); }
 };
 /// AdamW (Loshchilov & Hutter 2019) in place; does nothing when stats says not finite.
 /// in: param f32 (written), grad f32, m f32 (written), v f32 (written),
@@ -313,7 +383,12 @@ struct AdamW {
   float beta2 = 0.999f;
   float eps = 1e-8f;
   float weight_decay = 0.0f;
-  bool operator==(const AdamW&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("beta1", op.beta1);
+    visit("beta2", op.beta2);
+    visit("eps", op.eps);
+    visit("weight_decay", op.weight_decay);
+  }
 };
 /// v = momentum v + grad + weight_decay param; param -= lr v. Skips like AdamW.
 /// in: param (written), grad, velocity (written; absent when momentum is 0), schedule f32[3], stats
@@ -321,23 +396,26 @@ struct AdamW {
 struct Sgd {
   float momentum = 0.0f;
   float weight_decay = 0.0f;
-  bool operator==(const Sgd&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("momentum", op.momentum);
+    visit("weight_decay", op.weight_decay);
+  }
 };
 /// target += scale * x, in place.   in: target f32 (written), x f32 like it   out: none
 struct Accumulate {
   float scale = 1.0f;
-  bool operator==(const Accumulate&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("scale", op.scale); }
 };
 /// target = value, in place.   in: target f32 (written)   out: none
 struct Fill {
   float value = 0.0f;
-  bool operator==(const Fill&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("value", op.value); }
 };
 
 /// Index of the largest element of each row; the first one on ties; NaN counts as largest.
 /// in: x f32[.., V]   out: i32[..]
 struct Argmax {
-  bool operator==(const Argmax&) const = default;
+  static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
 };
 /// Floats of a row of Sample's params.
 inline constexpr std::int64_t kSampleParams = 7;
@@ -355,11 +433,12 @@ inline constexpr std::int64_t kSampleParams = 7;
 ///      top_logprobs f32[S, top]
 struct Sample {
   std::int32_t top = 0;
-  bool operator==(const Sample&) const = default;
+  static constexpr void fields(auto& op, auto&& visit) { visit("top", op.top, op.top > 0); }
 };
 
-// Every op, once. The list makes the variant, the names and the declarations of infer, gradient and
-// the kernels' run: a forgotten definition is a link error that names the op.
+// Every op, once. The list makes the variant, the names and the declarations of all that must be
+// known of an op (ops/rules.h) and of its kernels: a forgotten definition is a link error that
+// names the op.
 #define VOLTA_OPS(X)  \
   X(MatMul)           \
   X(Unary)            \

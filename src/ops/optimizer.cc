@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -40,7 +41,12 @@ Result<Gradients> gradient(const GlobalNorm& op, const GradientContext&) {
   return not_differentiable(op, "it judges gradients");
 }
 
-std::string attributes(const GlobalNorm& op) { return fmt::format("max_norm={}", op.max_norm); }
+OpEffects effects(const GlobalNorm&) { return kPure; }
+OpCost cost(const GlobalNorm& op, Specs inputs, Specs outputs) {
+  double flops = 0;
+  for (const TensorSpec& spec : inputs) flops += 2 * elements(spec);
+  return estimate(flops, bytes_moved(effects(op), inputs, outputs));
+}
 
 Result<SpecList> infer(const AdamW& op, Specs inputs) {
   const Check check(op, inputs);
@@ -56,9 +62,10 @@ Result<Gradients> gradient(const AdamW& op, const GradientContext&) {
   return not_differentiable(op, kWrites);
 }
 
-std::string attributes(const AdamW& op) {
-  return fmt::format("beta1={}, beta2={}, eps={}, weight_decay={}", op.beta1, op.beta2, op.eps,
-                     op.weight_decay);
+// param, m, v.
+OpEffects effects(const AdamW&) { return {.writes = 0b1101, .overwrites = 0}; }
+OpCost cost(const AdamW& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, 14, inputs, outputs);
 }
 
 Result<SpecList> infer(const Sgd& op, Specs inputs) {
@@ -75,8 +82,11 @@ Result<Gradients> gradient(const Sgd& op, const GradientContext&) {
   return not_differentiable(op, kWrites);
 }
 
-std::string attributes(const Sgd& op) {
-  return fmt::format("momentum={}, weight_decay={}", op.momentum, op.weight_decay);
+OpEffects effects(const Sgd& op) {
+  return {.writes = op.momentum > 0.0f ? 0b101u : 0b001u, .overwrites = 0};
+}
+OpCost cost(const Sgd& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, 5, inputs, outputs);
 }
 
 Result<SpecList> infer(const Accumulate& op, Specs inputs) {
@@ -92,7 +102,10 @@ Result<Gradients> gradient(const Accumulate& op, const GradientContext&) {
   return not_differentiable(op, kWrites);
 }
 
-std::string attributes(const Accumulate& op) { return fmt::format("scale={}", op.scale); }
+OpEffects effects(const Accumulate&) { return {.writes = 0b1, .overwrites = 0}; }
+OpCost cost(const Accumulate& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, 2, inputs, outputs);
+}
 
 Result<SpecList> infer(const Fill& op, Specs inputs) {
   const Check check(op, inputs);
@@ -105,6 +118,9 @@ Result<Gradients> gradient(const Fill& op, const GradientContext&) {
   return not_differentiable(op, kWrites);
 }
 
-std::string attributes(const Fill& op) { return fmt::format("value={}", op.value); }
+OpEffects effects(const Fill&) { return {.writes = 0b1, .overwrites = 0}; }
+
+// Only written, never read.
+OpCost cost(const Fill&, Specs inputs, Specs) { return estimate(0, total_bytes(inputs)); }
 
 }  // namespace volta::rules

@@ -1,5 +1,6 @@
 // Reduce and Expand: shapes and gradients. Each is the other's gradient.
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -12,18 +13,6 @@ Shape without_axes(const Shape& shape, int begin, int end) {
     if (i < begin || i >= end) result.push_back(shape[i]);
   }
   return result;
-}
-
-std::string_view kind_name(ReduceKind kind) {
-  switch (kind) {
-    case ReduceKind::kSum:
-      return "sum";
-    case ReduceKind::kMean:
-      return "mean";
-    case ReduceKind::kMax:
-      return "max";
-  }
-  return "?";
 }
 
 }  // namespace
@@ -51,8 +40,9 @@ Result<Gradients> gradient(const Reduce& op, const GradientContext& context) {
   return grads;
 }
 
-std::string attributes(const Reduce& op) {
-  return fmt::format("{}, axes=[{}, {})", kind_name(op.kind), op.begin, op.end);
+OpEffects effects(const Reduce&) { return kPure; }
+OpCost cost(const Reduce& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, kCheap, inputs, outputs);
 }
 
 Result<SpecList> infer(const Expand& op, Specs inputs) {
@@ -83,11 +73,9 @@ Result<Gradients> gradient(const Expand& op, const GradientContext& context) {
   return grads;
 }
 
-std::string attributes(const Expand& op) {
-  Attributes text;
-  text.word(to_string(op.shape)).value("begin", op.begin);
-  if (op.scale != 1.0f) text.value("scale", op.scale);
-  return std::move(text).text();
+OpEffects effects(const Expand&) { return kPure; }
+OpCost cost(const Expand& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, op.scale == 1.0f ? 0 : kCheap, inputs, outputs);
 }
 
 }  // namespace volta::rules

@@ -1,5 +1,6 @@
 // Rope: shapes and gradient.
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -32,11 +33,10 @@ Result<Gradients> gradient(const Rope& op, const GradientContext& context) {
   return grads;
 }
 
-std::string attributes(const Rope& op) {
-  Attributes text;
-  text.value("heads", op.heads).value("head_dim", op.head_dim);
-  text.flag(op.interleaved, "interleaved").flag(op.inverse, "inverse");
-  return std::move(text).text();
+OpEffects effects(const Rope&) { return {.writes = 0, .overwrites = 0b1}; }
+// Four multiplies and two adds a pair.
+OpCost cost(const Rope& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, 3, inputs, outputs);
 }
 
 }  // namespace volta::rules

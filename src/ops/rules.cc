@@ -68,12 +68,4 @@ Result<Gradients> gradient(const Op& op, const GradientContext& context) {
   return std::visit([&](const auto& any) { return rules::gradient(any, context); }, op);
 }
 
-std::string to_string(const Op& op) {
-  std::string text(op_name(op));
-  const std::string attributes =
-      std::visit([](const auto& any) { return rules::attributes(any); }, op);
-  if (!attributes.empty()) text += "{" + attributes + "}";
-  return text;
-}
-
 }  // namespace volta

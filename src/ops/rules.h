@@ -1,5 +1,6 @@
-// What is known of every op without running it: the shapes it takes and gives (infer), what it
-// writes, and its gradient. Rules are written against GraphBuilder, which graph implements.
+// What is known of every op without running it: the shapes it takes and gives (infer), its
+// gradient, and its traits, which planner, passes and profilers ask: what it does to memory
+// (effects) and what it costs. Rules are written against GraphBuilder, which graph implements.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "ops/fields.h"
 #include "ops/op.h"
 #include "tensor/spec.h"
 
@@ -62,34 +64,42 @@ using Gradients = std::vector<ValueId>;
 /// an error that names it, never a silent zero.
 Result<Gradients> gradient(const Op& op, const GradientContext& context);
 
-/// Bit i is set when the op writes its input i in place.
+/// What an op does to memory, whatever the shapes. Bit i of each mask is about input i.
+struct OpEffects {
+  /// The op writes the input in place.
+  std::uint32_t writes;
+  /// Output 0 may take the memory of the input if it is as large and nobody reads that input
+  /// afterwards: every kernel reads element j of the input for the last time before it writes
+  /// element j of the output, in row ops as part of its row (the op cases prove it).
+  std::uint32_t overwrites;
+};
+OpEffects effects(const Op& op);
+/// The inputs that the op writes, of those that it has.
 std::uint32_t writes(const Op& op, std::size_t input_count);
-/// Whether bit `input` of what writes() returned is set; inputs past its 32 bits are never written.
+/// Whether bit `input` of a mask is set; inputs past its 32 bits are never written.
 constexpr bool writes_input(std::uint32_t written, std::size_t input) {
   return input < 32 && ((written >> input) & 1u) != 0;
 }
-/// True when output 0 may take the memory of input i if it is as large and nobody reads that input
-/// afterwards: every kernel reads element j of the input for the last time before it writes element
-/// j of the output (the op cases prove it).
+/// Whether output 0 may take the memory of this input; see OpEffects.
 bool may_alias(const Op& op, std::size_t input);
 /// Floating-point operations and the bytes that must move at least (inputs once, outputs once).
 struct OpCost {
-  std::int64_t flops = 0;
-  std::int64_t bytes = 0;
+  std::int64_t flops;
+  std::int64_t bytes;
 };
 OpCost cost(const Op& op, std::span<const TensorSpec> inputs, std::span<const TensorSpec> outputs);
 /// The op with its attributes, for dumps and messages: "MatMul{transpose_b, bias, gelu}".
 std::string to_string(const Op& op);
 
-// One overload an op, each in src/ops/<op>.cc. Callers use the functions on Op above.
+// One overload an op, each in src/ops/<op>.cc. None has a default: what is forgotten does not link.
+// Callers use the functions on Op above.
 namespace rules {
-/// The pointwise op that an activation other than kNone is; kScale for kNone and for what is none.
-UnaryKind unary_kind(Activation activation);
-
 #define VOLTA_DECLARE_RULES(Name)                                                            \
   Result<std::vector<TensorSpec>> infer(const Name& op, std::span<const TensorSpec> inputs); \
   Result<Gradients> gradient(const Name& op, const GradientContext& context);                \
-  std::string attributes(const Name& op);
+  OpEffects effects(const Name& op);                                                         \
+  OpCost cost(const Name& op, std::span<const TensorSpec> inputs,                            \
+              std::span<const TensorSpec> outputs);
 VOLTA_OPS(VOLTA_DECLARE_RULES)
 #undef VOLTA_DECLARE_RULES
 }  // namespace rules

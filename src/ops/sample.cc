@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -27,7 +28,10 @@ Result<Gradients> gradient(const Argmax& op, const GradientContext&) {
   return not_differentiable(op, "it chooses an index");
 }
 
-std::string attributes(const Argmax&) { return ""; }
+OpEffects effects(const Argmax&) { return kPure; }
+OpCost cost(const Argmax& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, kCheap, inputs, outputs);
+}
 
 Result<SpecList> infer(const Sample& op, Specs inputs) {
   const Check check(op, inputs);
@@ -52,10 +56,13 @@ Result<Gradients> gradient(const Sample& op, const GradientContext&) {
   return not_differentiable(op, "it draws a token");
 }
 
-std::string attributes(const Sample& op) {
-  Attributes text;
-  if (op.top > 0) text.value("top", op.top);
-  return std::move(text).text();
+// counts.
+OpEffects effects(const Sample&) { return {.writes = 0b1000, .overwrites = 0}; }
+
+// Only the new token's count changes.
+OpCost cost(const Sample&, Specs inputs, Specs outputs) {
+  return estimate(pointwise_flops(kNonlinear + 4, inputs, outputs),
+                  total_bytes(inputs) + total_bytes(outputs));
 }
 
 }  // namespace volta::rules

@@ -1,5 +1,6 @@
 // Softmax and SoftmaxGrad: shapes and gradient.
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
 
@@ -18,7 +19,10 @@ Result<Gradients> gradient(const Softmax& op, const GradientContext& context) {
   return grads;
 }
 
-std::string attributes(const Softmax& op) { return fmt::format("scale={}", op.scale); }
+OpEffects effects(const Softmax&) { return {.writes = 0, .overwrites = 0b1}; }
+OpCost cost(const Softmax& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, kNonlinear + 3, inputs, outputs);
+}
 
 Result<SpecList> infer(const SoftmaxGrad& op, Specs inputs) {
   const Check check(op, inputs);
@@ -33,6 +37,9 @@ Result<Gradients> gradient(const SoftmaxGrad& op, const GradientContext&) {
   return not_differentiable(op, "it is a backward op");
 }
 
-std::string attributes(const SoftmaxGrad& op) { return fmt::format("scale={}", op.scale); }
+OpEffects effects(const SoftmaxGrad&) { return {.writes = 0, .overwrites = 0b11}; }
+OpCost cost(const SoftmaxGrad& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, 5, inputs, outputs);
+}
 
 }  // namespace volta::rules

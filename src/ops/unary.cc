@@ -1,18 +1,8 @@
 // Unary and UnaryGrad: shapes and gradient.
 #include "ops/check.h"
+#include "ops/traits.h"
 
 namespace volta::rules {
-
-namespace {
-
-std::string text(UnaryKind kind, float alpha) {
-  Attributes text;
-  text.word(unary_name(kind));
-  if (kind == UnaryKind::kScale) text.value("alpha", alpha);
-  return std::move(text).text();
-}
-
-}  // namespace
 
 Result<SpecList> infer(const Unary& op, Specs inputs) {
   const Check check(op, inputs);
@@ -33,7 +23,10 @@ Result<Gradients> gradient(const Unary& op, const GradientContext& context) {
   return grads;
 }
 
-std::string attributes(const Unary& op) { return text(op.kind, op.alpha); }
+OpEffects effects(const Unary&) { return {.writes = 0, .overwrites = 0b1}; }
+OpCost cost(const Unary& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, unary_flops(op.kind), inputs, outputs);
+}
 
 Result<SpecList> infer(const UnaryGrad& op, Specs inputs) {
   const Check check(op, inputs);
@@ -48,6 +41,9 @@ Result<Gradients> gradient(const UnaryGrad& op, const GradientContext&) {
   return not_differentiable(op, "it is a backward op");
 }
 
-std::string attributes(const UnaryGrad& op) { return text(op.kind, op.alpha); }
+OpEffects effects(const UnaryGrad&) { return {.writes = 0, .overwrites = 0b11}; }
+OpCost cost(const UnaryGrad& op, Specs inputs, Specs outputs) {
+  return pointwise_cost(op, 2 + unary_flops(op.kind), inputs, outputs);
+}
 
 }  // namespace volta::rules

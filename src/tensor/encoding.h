@@ -45,6 +45,17 @@ struct Encoding {
   std::int32_t block = 0;  ///< Elements that share a scale; a multiple of 32.
 
   constexpr bool operator==(const Encoding&) const = default;
+  /// Shows a visitor every member with its name, as the ops do (ops/op.h).
+  static constexpr void fields(auto& encoding, auto&& visit) {
+    const bool panels = encoding.packing == Packing::kPanels;
+    const bool quantized = encoding.quant != Quant::kNone;
+    visit("packing", encoding.packing);
+    visit("transposed", encoding.transposed);
+    visit("width", encoding.width, panels);
+    visit("group", encoding.group, panels && encoding.group != 1);
+    visit("quant", encoding.quant, quantized);
+    visit("block", encoding.block, quantized);
+  }
   constexpr bool plain() const { return packing == Packing::kRows && quant == Quant::kNone; }
   constexpr bool quantized() const { return quant != Quant::kNone; }
 

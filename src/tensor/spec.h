@@ -1,5 +1,4 @@
-// TensorSpec: the type, shape and encoding of a tensor without its data, and the checks for
-// untrusted sizes.
+// TensorSpec with its texts, and the checks for untrusted sizes.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +9,13 @@
 #include "tensor/dtype.h"
 #include "tensor/encoding.h"
 #include "tensor/shape.h"
+#include "tensor/tensor_spec.h"
 
 namespace volta {
 
 /// The largest number of bytes one tensor may have: 2^46 (64 TiB). Sizes above it are rejected
 /// before anything is computed from them, so that no later product can overflow.
 inline constexpr std::int64_t kMaxTensorBytes = std::int64_t{1} << 46;
-
-/// What a tensor is, without its data.
-struct TensorSpec {
-  DType dtype = DType::kF32;
-  Shape shape;
-  Encoding encoding = {};
-
-  std::int64_t bytes() const { return encoded_bytes(dtype, shape, encoding); }
-  bool operator==(const TensorSpec&) const = default;
-};
 
 /// "[2, 3, 4]"
 std::string to_string(const Shape& shape);

@@ -66,8 +66,7 @@ Result<Tensor> Tensor::from_buffer(std::shared_ptr<DeviceBuffer> buffer, std::in
 }
 
 View Tensor::view() const {
-  return {buffer_ == nullptr ? nullptr : buffer_->at_offset(offset_), spec_.dtype, spec_.shape,
-          spec_.encoding};
+  return {buffer_ == nullptr ? nullptr : buffer_->at_offset(offset_), spec_};
 }
 
 Result<std::span<std::byte>> Tensor::host_bytes() const {

@@ -146,6 +146,42 @@ TEST_F(VoltaTest, ShowsTheGraphInEveryForm) {
   EXPECT_THAT(trained.out, HasSubstr("[4, 16]"));
 }
 
+TEST_F(VoltaTest, ReadsThePlansThatItWrites) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--phase", "decode"},
+        {"--phase", "decode", "--weights", "q8"},
+        {"--phase", "decode", "--weights", "q4"},
+        {"--phase", "train", "--tokens", "8", "--dtype", "bf16"}}) {
+    std::vector<std::string> arguments = {"graph"};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    const CommandResult text = volta(arguments);
+    arguments.insert(arguments.end(), {"--output", "json"});
+    const CommandResult json = volta(arguments);
+    ASSERT_EQ(json.exit_code, 0) << json.err;
+    std::ofstream(path("plan.json")) << json.out;
+    EXPECT_EQ(volta({"graph", "plan.json", "--output", "json"}).out, json.out);
+    EXPECT_EQ(volta({"graph", "plan.json"}).out, text.out);
+  }
+  for (const std::string model : {"llama-tiny", "gpt2-tiny", "mistral-tiny-sliding"}) {
+    if (!test::has_shared("models/" + model)) continue;
+    for (const std::string phase : {"decode", "prefill", "eval", "train"}) {
+      const CommandResult json = volta(
+          {"graph", test::shared_path("models/" + model), "--phase", phase, "--output", "json"});
+      ASSERT_EQ(json.exit_code, 0) << json.err;
+      std::ofstream(path("plan.json")) << json.out;
+      EXPECT_EQ(volta({"graph", "plan.json", "--output", "json"}).out, json.out);
+    }
+  }
+  expect_error({"graph", "plan.json", "--output", "dot"}, 2, "dot");
+  expect_error({"graph", "plan.json", "--phase", "decode"}, 2, "have no effect on the plan");
+  expect_error({"graph", "plan.json", "--weights", "q8"}, 2, "--weights has no effect");
+  expect_error({"graph", "absent.json"}, 3, "absent.json");
+  std::ofstream(path("bad.json")) << R"({"arena_bytes":0,"arena_bytes_unshared":0,"bindings":[],)"
+                                  << R"("steps":[{"op":"Sinus","fields":{}}],"outputs":[]})";
+  expect_error({"graph", "bad.json"}, 3,
+               "bad.json: steps[0].op: expected the name of an op, found Sinus");
+}
+
 TEST_F(VoltaTest, BenchesAndProfiles) {
   const std::vector<std::string> quick = {"--runs",   "1", "--warmup",  "0",
                                           "--tokens", "4", "--lengths", "4,16"};

@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <set>
 #include <thread>
 
 #include "device/helpers.h"
@@ -167,14 +166,6 @@ std::vector<float> as_floats(const Tensor& tensor) {
   if (tensor.dtype() == DType::kF32) return test::values(tensor);
   const auto device = test::cpu(1);
   return test::values(tensor_ops::cast(*device, tensor, DType::kF32));
-}
-
-TEST(CpuDevice, SamplesCoverEveryOp) {
-  std::set<std::size_t> seen;
-  for (const test::OpSample& sample : test::op_samples()) seen.insert(sample.op.index());
-  for (std::size_t i = 0; i < kOpCount; ++i) {
-    EXPECT_TRUE(seen.contains(i)) << "no sample of " << kOpNames[i];
-  }
 }
 
 TEST(CpuDevice, RunsEveryOpWithTheSameBitsOnAnyNumberOfThreads) {

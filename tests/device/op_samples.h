@@ -1,4 +1,5 @@
-// One small call of every op with valid inputs, for tests that go over the whole instruction set.
+// Small calls of many ops with valid inputs, for tests of devices that do not depend on the op.
+// What must hold for every op is tested with the op cases (tests/ops/op_case.h).
 #pragma once
 
 #include <cmath>

@@ -44,7 +44,7 @@ TEST(Differentiate, AppendsTheBackwardPassInReverse) {
             "constant filled 1 []: f32[]\n"
             "%0: f32[2, 4] = MatMul(x, w)  # layer\n"
             "%1: f32[2, 4] = Unary{tanh}(%0)  # layer\n"
-            "%2: f32[] = Reduce{sum, axes=[0, 2)}(%1)\n"
+            "%2: f32[] = Reduce{sum, begin=0, end=2}(%1)\n"
             "%3: f32[2, 4] = Expand{[2, 4], begin=0}(filled 1 [])  # grad\n"
             "%4: f32[2, 4] = UnaryGrad{tanh}(%0, %3)  # layer.grad\n"
             "%5: f32[3, 4] = MatMul{transpose_a}(x, %4)  # layer.grad\n"  // No gradient of x.

@@ -106,6 +106,10 @@ TEST(FuseEpilogues, LeavesWhatIsNoEpilogue) {
   }
   {
     Net net;
+    EXPECT_EQ(ops(net.fused(net.activate(net.product, UnaryKind::kNone))), "MatMul Unary");
+  }
+  {
+    Net net;
     const ValueId y = add(net.graph, Binary{BinaryKind::kSub}, {net.product, net.residual});
     EXPECT_EQ(ops(net.fused(y)), "MatMul Binary");
   }

@@ -80,6 +80,8 @@ Array load(const TensorSpec& spec, std::span<const std::byte> bytes) {
 
 double unary(UnaryKind kind, double alpha, double x) {
   switch (kind) {
+    case UnaryKind::kNone:
+      return x;
     case UnaryKind::kScale:
       return alpha * x;
     case UnaryKind::kExp:
@@ -106,19 +108,6 @@ double unary(UnaryKind kind, double alpha, double x) {
       return x / (1 + std::exp(-x));
   }
   return 0;
-}
-
-UnaryKind as_unary(Activation activation) {
-  switch (activation) {
-    case Activation::kRelu:
-      return UnaryKind::kRelu;
-    case Activation::kGelu:
-      return UnaryKind::kGelu;
-    case Activation::kGeluTanh:
-      return UnaryKind::kGeluTanh;
-    default:
-      return UnaryKind::kSilu;
-  }
 }
 
 // One product of a [m, k] (as the flags say) at offset a0 with b at offset b0.
@@ -184,7 +173,7 @@ class Evaluator {
     for (std::size_t i = 0; i < size(); ++i) {
       float& c = y()[i];
       if (op.has_bias) c += bias[i % columns];
-      if (op.activation != Activation::kNone) c = apply(as_unary(op.activation), 1, c);
+      if (op.activation != Activation::kNone) c = apply(op.activation, 1, c);
       if (op.has_residual) c += residual[i];
     }
   }

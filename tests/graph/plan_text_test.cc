@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "base/json.h"
 #include "build.h"
 #include "graph/plan.h"
 #include "interpreter.h"
@@ -40,32 +39,6 @@ TEST(PlanToText, ShowsBindingsStepsAndOutputs) {
             "2: @128 f32[2, 4] = Unary{relu}(@128 f32[2, 4])  # 8 flops, 64 bytes\n"
             "output y = @128 f32[2, 4]\n"
             "output s = s f32[2, 4]\n");
-}
-
-TEST(PlanToJson, ShowsBindingsStepsAndOutputs) {
-  const std::string text = to_json(sample());
-  EXPECT_EQ(
-      text,
-      R"({"arena_bytes":192,"arena_bytes_unshared":256,"bindings":[)"
-      R"({"name":"x","kind":"input","dtype":"f32","shape":[2,4],"bytes":32,"written":false},)"
-      R"({"name":"w","kind":"parameter","dtype":"f32","shape":[4,4],"bytes":64,"written":false},)"
-      R"({"name":"s","kind":"state","dtype":"f32","shape":[2,4],"bytes":32,"written":true}],"steps":[)"
-      R"({"op":"MatMul","attributes":"MatMul","label":"h.0","flops":64,"bytes":128,"inputs":[)"
-      R"({"binding":"x","offset":0,"bytes":32,"dtype":"f32","shape":[2,4]},)"
-      R"({"binding":"w","offset":0,"bytes":64,"dtype":"f32","shape":[4,4]}],"outputs":[)"
-      R"({"offset":128,"bytes":32,"dtype":"f32","shape":[2,4]}],)"
-      R"("workspace_offset":0,"workspace_bytes":100},)"
-      R"({"op":"Accumulate","attributes":"Accumulate{scale=1}","label":"","flops":16,"bytes":96,)"
-      R"("inputs":[{"binding":"s","offset":0,"bytes":32,"dtype":"f32","shape":[2,4]},)"
-      R"({"offset":128,"bytes":32,"dtype":"f32","shape":[2,4]}],"outputs":[],)"
-      R"("workspace_offset":0,"workspace_bytes":0},)"
-      R"({"op":"Unary","attributes":"Unary{relu}","label":"","flops":8,"bytes":64,"inputs":[)"
-      R"({"offset":128,"bytes":32,"dtype":"f32","shape":[2,4]}],"outputs":[)"
-      R"({"offset":128,"bytes":32,"dtype":"f32","shape":[2,4]}],)"
-      R"("workspace_offset":0,"workspace_bytes":0}],"outputs":[)"
-      R"({"name":"y","offset":128,"bytes":32,"dtype":"f32","shape":[2,4]},)"
-      R"({"name":"s","binding":"s","offset":0,"bytes":32,"dtype":"f32","shape":[2,4]}]})");
-  EXPECT_TRUE(parse_json(text, "plan"));
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ struct Caches {
     k.assign(bytes, std::byte{0xFF});
     v.assign(bytes, std::byte{0xFF});
   }
-  View view_k() { return {k.data(), dtype, shape_k}; }
-  View view_v() { return {v.data(), dtype, shape_v}; }
+  View view_k() { return {k.data(), {dtype, shape_k}}; }
+  View view_v() { return {v.data(), {dtype, shape_v}}; }
 
   DType dtype;
   Shape shape_k, shape_v;

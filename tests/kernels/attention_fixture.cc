@@ -127,13 +127,13 @@ Qkv unpack_qkv(const AttentionCase& c, const std::vector<float>& packed) {
 }
 
 View view_of(std::vector<float>& values, const Shape& shape) {
-  return {values.data(), DType::kF32, shape};
+  return {values.data(), {DType::kF32, shape}};
 }
 View view_of(std::vector<std::int32_t>& values, const Shape& shape) {
-  return {values.data(), DType::kI32, shape};
+  return {values.data(), {DType::kI32, shape}};
 }
 View view_of(std::vector<std::int64_t>& values, const Shape& shape) {
-  return {values.data(), DType::kI64, shape};
+  return {values.data(), {DType::kI64, shape}};
 }
 
 std::vector<cpu::Simd> available_simd() {

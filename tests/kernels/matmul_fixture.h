@@ -63,7 +63,7 @@ struct MatMulData {
     const Encoding panels = cpu::panel_encoding(c.b_type, c.op.transpose_b, simd);
     const auto bytes = static_cast<std::size_t>(encoded_bytes(c.b_type, c.b_shape(), panels));
     packed.assign((bytes + 7) / 8, ~std::uint64_t{0});
-    packed_b = {packed.data(), c.b_type, c.b_shape(), panels};
+    packed_b = View(packed.data(), {c.b_type, c.b_shape(), panels});
     const std::array from = {b.view()}, to = {packed_b};
     cpu::run(Encode{panels}, {from, to, {}}, {simd, &pool, nullptr});
   }

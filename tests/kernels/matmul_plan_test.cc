@@ -178,7 +178,8 @@ TEST(MatMulPlan, SmallWorkStaysOnTheCaller) {
 
 TEST(MatMulPlan, ProblemsOfEveryLayout) {
   const auto problem = [](const MatMul& op, const Shape& a, const Shape& b) {
-    const std::vector<View> inputs = {{nullptr, DType::kF32, a}, {nullptr, DType::kBF16, b}};
+    const std::vector<View> inputs = {View(nullptr, {DType::kF32, a}),
+                                      View(nullptr, {DType::kBF16, b})};
     return cpu::matmul_problem(op, {inputs, {}});
   };
   const auto sizes = [](const cpu::MatMulProblem& p) {

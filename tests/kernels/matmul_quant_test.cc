@@ -28,7 +28,7 @@ struct Weight {
   Encoding encoding;
   Shape shape;
   std::vector<std::uint64_t> memory;  // Of 8 bytes, for alignment.
-  View view() { return {memory.data(), DType::kF32, shape, encoding}; }
+  View view() { return {memory.data(), {DType::kF32, shape, encoding}}; }
 };
 
 Weight empty_weight(const Shape& shape, const Encoding& encoding) {

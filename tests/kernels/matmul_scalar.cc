@@ -19,8 +19,6 @@ float load_element(const View& view, std::int64_t i) {
 
 float activate(Activation activation, float x) {
   switch (activation) {
-    case Activation::kNone:
-      return x;
     case Activation::kRelu:
       return x < 0 ? 0 : x;
     case Activation::kGelu:
@@ -31,8 +29,9 @@ float activate(Activation activation, float x) {
     }
     case Activation::kSilu:
       return x / (1 + std::exp(-x));
+    default:
+      return x;
   }
-  return x;
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ class Operand {
     return of(shape, values);
   }
 
-  View view() { return {bytes_.data(), dtype_, shape_}; }
+  View view() { return {bytes_.data(), {dtype_, shape_}}; }
   std::size_t size() const { return static_cast<std::size_t>(shape_.elements()); }
   template <typename T = float>
   std::vector<T> values() const {

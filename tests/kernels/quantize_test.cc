@@ -47,7 +47,7 @@ Bytes rounded(const Operand& x, const Shape& shape, const Encoding& e) {
 
 Bytes encoded(const View& from, const Encoding& to, const cpu::Context& context) {
   Bytes bytes = no_bytes(from.shape, to);
-  const std::array in = {from}, out = {View{bytes.data(), DType::kF32, from.shape, to}};
+  const std::array in = {from}, out = {View{bytes.data(), {DType::kF32, from.shape, to}}};
   cpu::run(Encode{to}, {in, out, {}}, context);
   return bytes;
 }
@@ -147,13 +147,13 @@ TEST(Quantize, MovesAndDecodesWhatItRounded) {
           Operand x(shape, random_values(size, 1));
           const Encoding in_rows = encoding_of(quant, block, transposed, 0);
           Bytes rows = encoded(x.view(), in_rows, context);
-          const View stored{rows.data(), DType::kF32, shape, in_rows};
+          const View stored(rows.data(), {DType::kF32, shape, in_rows});
           EXPECT_EQ(encoded(stored, in_rows, context), rows);
           for (const std::int32_t width : {8, 16, 32}) {
             const Encoding e = encoding_of(quant, block, transposed, width);
             Bytes panels = encoded(x.view(), e, context);
             EXPECT_EQ(encoded(stored, e, context), panels);
-            for (const View& from : {stored, View{panels.data(), DType::kF32, shape, e}}) {
+            for (const View& from : {stored, View{panels.data(), {DType::kF32, shape, e}}}) {
               Operand plain(shape);
               run_op(Encode{}, std::vector{from}, std::vector{plain.view()}, context);
               double error = 0, all = 0;

@@ -120,6 +120,9 @@ TEST_F(Infer, MatMulRefuses) {
       {MatMul{.batched = true, .activation = Activation::kRelu},
        {f32({7, 2, 3}), f32({7, 3, 5})},
        "no bias, activation or residual"},
+      {MatMul{.activation = UnaryKind::kExp},
+       {f32({2, 3}), f32({3, 5})},
+       "an activation: none, relu, gelu, gelu_tanh or silu"},
   });
 }
 
@@ -155,6 +158,8 @@ TEST_F(Infer, Pointwise) {
       {GatedUnit{}, {f32({2})}, "expected 2 inputs"},
       {GatedUnit{}, {i32({2}), f32({2})}, "gate of type f32"},
       {GatedUnit{}, {f32({2}), f32({3})}, "up f32[2]"},
+      {GatedUnit{UnaryKind::kScale}, {f32({2}), f32({2})}, "an activation: none, relu"},
+      {GatedUnitGrad{UnaryKind::kLog}, {f32({2}), f32({2}), f32({2})}, "an activation: none, relu"},
       {GatedUnitGrad{}, {f32({2}), f32({2})}, "expected 3 inputs"},
       {GatedUnitGrad{}, {i32({2}), f32({2}), f32({2})}, "gate of type f32"},
       {GatedUnitGrad{}, {f32({2}), f32({3}), f32({2})}, "up f32[2]"},

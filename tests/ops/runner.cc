@@ -147,6 +147,7 @@ OpRun run_op(CpuDevice& device, const Op& op, const std::vector<Array>& inputs, 
   OpRun run;
   std::vector<TensorSpec> specs;
   std::vector<View> in, out;
+  std::vector<Tensor> before;
   for (Array input : inputs) {
     // Cases do not know the device: its panels have a width of their own.
     if (!input.spec.encoding.plain() && !std::holds_alternative<Encode>(op)) {
@@ -154,6 +155,7 @@ OpRun run_op(CpuDevice& device, const Op& op, const std::vector<Array>& inputs, 
                                                 device.simd(), input.spec.encoding);
     }
     run.inputs.push_back(to_tensor(input));
+    before.push_back(*run.inputs.back().clone_to());
     specs.push_back(input.spec);
     in.push_back(run.inputs.back().view());
   }
@@ -167,14 +169,26 @@ OpRun run_op(CpuDevice& device, const Op& op, const std::vector<Array>& inputs, 
     }
     out.push_back(run.outputs.back().view());
   }
-  AlignedBytes workspace = *try_allocate(device.workspace_bytes(op, specs, output_specs));
-  std::ranges::fill(workspace.span(), std::byte{0xFF});
+  // A kernel that writes more than it asked for meets these bytes behind its workspace.
+  constexpr std::size_t kGuardBytes = 4096;
+  const auto needed = static_cast<std::size_t>(device.workspace_bytes(op, specs, output_specs));
+  AlignedBytes memory = *try_allocate(static_cast<std::int64_t>(needed + kGuardBytes));
+  std::ranges::fill(memory.span(), std::byte{0xFF});
+  const std::span<std::byte> workspace = memory.span().first(needed);
+  const std::span<std::byte> guard = memory.span().subspan(needed);
   run.status = device.run(
-      {.op = &op, .inputs = in, .outputs = out, .workspace = workspace.span(), .label = "case"});
+      {.op = &op, .inputs = in, .outputs = out, .workspace = workspace, .label = "case"});
+  EXPECT_TRUE(std::ranges::all_of(guard, [](std::byte b) { return b == std::byte{0xFF}; }))
+      << to_string(op) << " writes behind its workspace of " << needed << " bytes";
   run.results = run.outputs;
   const std::uint32_t written = writes(op, inputs.size());
-  for (std::size_t i = 0; i < inputs.size() && i < 32; ++i) {
-    if ((written >> i & 1u) != 0) run.results.push_back(run.inputs[i]);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (writes_input(written, i)) {
+      run.results.push_back(run.inputs[i]);
+    } else if (static_cast<int>(i) != lend) {
+      EXPECT_TRUE(std::ranges::equal(bytes_of(run.inputs[i]), bytes_of(before[i])))
+          << to_string(op) << " writes its input " << i << ", and its effects do not say so";
+    }
   }
   return run;
 }

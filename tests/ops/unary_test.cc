@@ -16,6 +16,7 @@ struct Kind {
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
+      {"none", UnaryKind::kNone, uniform(-3, 3), {0, NAN, INFINITY, -INFINITY, 3e38, 1e-45}},
       {"scale", UnaryKind::kScale, uniform(-3, 3), {0, NAN, INFINITY, -INFINITY, 3e38, 1e-45}},
       {"exp",
        UnaryKind::kExp,

@@ -76,7 +76,7 @@ TEST(DType, SizesAndNames) {
 
 TEST(View, GivesTypedAccess) {
   float data[2] = {1.0f, 2.0f};
-  const View view = {data, DType::kF32, Shape(2)};
+  const View view(data, {DType::kF32, Shape(2)});
   EXPECT_EQ(view.as<float>()[1], 2.0f);
 }
 

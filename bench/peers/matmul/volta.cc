@@ -85,7 +85,7 @@ class Volta final : public Library {
                                   : or_exit(b.clone_to(device_->memory())));
     }
     product->in = {product->a.view(), product->b[0].view()};
-    product->out = {volta::View{p.y().data(), DType::kF32, Shape(c.m, c.n)}};
+    product->out = {volta::View{p.y().data(), {DType::kF32, Shape(c.m, c.n)}}};
     const std::array inputs = {product->a.spec(), product->b[0].spec()};
     const std::array outputs = {TensorSpec{DType::kF32, Shape(c.m, c.n), {}}};
     const std::int64_t bytes = device_->workspace_bytes(product->op, inputs, outputs);

@@ -25,6 +25,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace volta::cpu {
 
+std::int64_t workspace_bytes(const Accumulate&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const Accumulate& op, const Args& args, const Context& context) noexcept {
   auto* target = args.inputs[0].as<float>();
   const auto* x = args.inputs[1].as<const float>();
@@ -32,6 +34,8 @@ void run(const Accumulate& op, const Args& args, const Context& context) noexcep
     VOLTA_SIMD_CALL(context.simd, accumulate, op.scale, target + b, x + b, e - b);
   });
 }
+
+std::int64_t workspace_bytes(const Fill&, const ArgShapes&, const Context&) { return 0; }
 
 void run(const Fill& op, const Args& args, const Context& context) noexcept {
   auto* target = args.inputs[0].as<float>();

@@ -74,20 +74,21 @@ struct Silu {
   }
 };
 
-/// Calls fn(Struct{}) with the struct above that stands for `activation`.
+/// Calls fn(Struct{}) with the struct above that stands for `activation`. infer lets no other kind
+/// through.
 template <class Fn>
-HWY_INLINE void visit_activation(Activation activation, const Fn& fn) {
+HWY_INLINE void visit_activation(UnaryKind activation, const Fn& fn) {
   switch (activation) {
-    case Activation::kNone:
-      return fn(Identity{});
-    case Activation::kRelu:
+    case UnaryKind::kRelu:
       return fn(Relu{});
-    case Activation::kGelu:
+    case UnaryKind::kGelu:
       return fn(Gelu{});
-    case Activation::kGeluTanh:
+    case UnaryKind::kGeluTanh:
       return fn(GeluTanh{});
-    case Activation::kSilu:
+    case UnaryKind::kSilu:
       return fn(Silu{});
+    default:
+      return fn(Identity{});
   }
 }
 

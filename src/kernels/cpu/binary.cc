@@ -67,6 +67,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace volta::cpu {
 
+std::int64_t workspace_bytes(const Binary&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const Binary& op, const Args& args, const Context& context) noexcept {
   const auto* x = args.inputs[0].as<const float>();
   const auto* y = args.inputs[1].as<const float>();

@@ -50,30 +50,18 @@ struct Args {
   std::span<std::byte> workspace;  ///< At least workspace_bytes(), 64-byte aligned.
 };
 
-#define VOLTA_DECLARE_CPU_RUN(Name) \
-  void run(const Name& op, const Args& args, const Context& context) noexcept;
-VOLTA_OPS(VOLTA_DECLARE_CPU_RUN)
-#undef VOLTA_DECLARE_CPU_RUN
-
 /// The shapes of the operands, for workspace sizes.
 struct ArgShapes {
   std::span<const View> inputs;  ///< Data pointers are null.
   std::span<const View> outputs;
 };
-/// Scratch bytes an op needs; ops that need none use this default.
-template <typename AnyOp>
-std::int64_t workspace_bytes(const AnyOp&, const ArgShapes&, const Context&) {
-  return 0;
-}
-std::int64_t workspace_bytes(const MatMul& op, const ArgShapes& shapes, const Context& context);
-std::int64_t workspace_bytes(const Attention& op, const ArgShapes& shapes, const Context& context);
-std::int64_t workspace_bytes(const AttentionGrad& op, const ArgShapes& shapes,
-                             const Context& context);
-std::int64_t workspace_bytes(const CachedAttention& op, const ArgShapes& shapes,
-                             const Context& context);
-std::int64_t workspace_bytes(const NormGrad& op, const ArgShapes& shapes, const Context& context);
-std::int64_t workspace_bytes(const GlobalNorm& op, const ArgShapes& shapes, const Context& context);
-std::int64_t workspace_bytes(const Reduce& op, const ArgShapes& shapes, const Context& context);
-std::int64_t workspace_bytes(const Sample& op, const ArgShapes& shapes, const Context& context);
+
+// run, and the scratch bytes that it needs, 0 if none: both are in the file of the op's kernel.
+// There is no default, because a forgotten size would let a kernel write past its workspace.
+#define VOLTA_DECLARE_CPU_KERNEL(Name)                                         \
+  void run(const Name& op, const Args& args, const Context& context) noexcept; \
+  std::int64_t workspace_bytes(const Name& op, const ArgShapes& shapes, const Context& context);
+VOLTA_OPS(VOLTA_DECLARE_CPU_KERNEL)
+#undef VOLTA_DECLARE_CPU_KERNEL
 
 }  // namespace volta::cpu

@@ -46,6 +46,8 @@ bool has_target(const std::int32_t* targets, std::int64_t row, std::int64_t clas
 
 }  // namespace
 
+std::int64_t workspace_bytes(const CrossEntropy&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const CrossEntropy&, const Args& args, const Context& context) noexcept {
   const Shape& shape = args.inputs[0].shape;
   const std::int64_t classes = shape.columns();
@@ -64,6 +66,10 @@ void run(const CrossEntropy&, const Args& args, const Context& context) noexcept
       }
     }
   });
+}
+
+std::int64_t workspace_bytes(const CrossEntropyGrad&, const ArgShapes&, const Context&) {
+  return 0;
 }
 
 void run(const CrossEntropyGrad&, const Args& args, const Context& context) noexcept {

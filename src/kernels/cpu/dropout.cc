@@ -38,6 +38,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace volta::cpu {
 
+std::int64_t workspace_bytes(const Dropout&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const Dropout& op, const Args& args, const Context& context) noexcept {
   const auto* x = args.inputs[0].as<const float>();
   auto* y = args.outputs[0].as<float>();

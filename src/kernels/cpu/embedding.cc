@@ -103,6 +103,8 @@ void look_up(const T* elements, const Table& table, const std::int32_t* ids, flo
 
 }  // namespace
 
+std::int64_t workspace_bytes(const Embedding&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const Embedding&, const Args& args, const Context& context) noexcept {
   const View& x = args.inputs[0];
   const Table table{x.shape[0], x.shape[1], x.encoding};
@@ -116,6 +118,8 @@ void run(const Embedding&, const Args& args, const Context& context) noexcept {
                });
   });
 }
+
+std::int64_t workspace_bytes(const EmbeddingGrad&, const ArgShapes&, const Context&) { return 0; }
 
 // Threads take columns, and each goes through all rows in order: no sum is ever split.
 void run(const EmbeddingGrad& op, const Args& args, const Context& context) noexcept {

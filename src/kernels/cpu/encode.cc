@@ -125,6 +125,8 @@ void encode(const Encode& op, const Args& args, const Context& context) {
 
 }  // namespace
 
+std::int64_t workspace_bytes(const Encode&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const Encode& op, const Args& args, const Context& context) noexcept {
   if (op.to.quantized() || args.inputs[0].encoding.quantized()) {
     encode_quantized(op, args, context);

@@ -50,6 +50,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace volta::cpu {
 
+std::int64_t workspace_bytes(const GatedUnit&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const GatedUnit& op, const Args& args, const Context& context) noexcept {
   const auto* gate = args.inputs[0].as<const float>();
   const auto* up = args.inputs[1].as<const float>();
@@ -58,6 +60,8 @@ void run(const GatedUnit& op, const Args& args, const Context& context) noexcept
     VOLTA_SIMD_CALL(context.simd, gated, op.activation, gate + b, up + b, y + b, e - b);
   });
 }
+
+std::int64_t workspace_bytes(const GatedUnitGrad&, const ArgShapes&, const Context&) { return 0; }
 
 void run(const GatedUnitGrad& op, const Args& args, const Context& context) noexcept {
   const auto* gate = args.inputs[0].as<const float>();

@@ -137,6 +137,8 @@ void append_block(const Append& call, std::int64_t sequence, CachedTimes times,
 
 }  // namespace
 
+std::int64_t workspace_bytes(const KvAppend&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const KvAppend& op, const Args& args, const Context& context) noexcept {
   using attention::kKeyBlock;
   const Append call = append_operands(op.shape, args.inputs);

@@ -110,6 +110,8 @@ void permute(const Walk& walk, const Args& args, const Context& context) {
 
 }  // namespace
 
+std::int64_t workspace_bytes(const Reshape&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const Reshape&, const Args& args, const Context& context) noexcept {
   const View& x = args.inputs[0];
   const View& y = args.outputs[0];
@@ -119,6 +121,8 @@ void run(const Reshape&, const Args& args, const Context& context) noexcept {
     copy(writable_bytes_of(y) + begin, bytes_of(x) + begin, end - begin);
   });
 }
+
+std::int64_t workspace_bytes(const Permute&, const ArgShapes&, const Context&) { return 0; }
 
 void run(const Permute& op, const Args& args, const Context& context) noexcept {
   const Walk walk = make_walk(op, args.inputs[0].shape);
@@ -133,6 +137,8 @@ void run(const Permute& op, const Args& args, const Context& context) noexcept {
       return permute<std::uint64_t>(walk, args, context);
   }
 }
+
+std::int64_t workspace_bytes(const Slice&, const ArgShapes&, const Context&) { return 0; }
 
 void run(const Slice& op, const Args& args, const Context& context) noexcept {
   const View& x = args.inputs[0];
@@ -150,6 +156,8 @@ void run(const Slice& op, const Args& args, const Context& context) noexcept {
                }
              });
 }
+
+std::int64_t workspace_bytes(const Pad&, const ArgShapes&, const Context&) { return 0; }
 
 void run(const Pad& op, const Args& args, const Context& context) noexcept {
   const View& x = args.inputs[0];
@@ -171,6 +179,8 @@ void run(const Pad& op, const Args& args, const Context& context) noexcept {
                }
              });
 }
+
+std::int64_t workspace_bytes(const GatherRows&, const ArgShapes&, const Context&) { return 0; }
 
 void run(const GatherRows&, const Args& args, const Context& context) noexcept {
   const View& x = args.inputs[0];  // [sequences, rows, D]

@@ -160,6 +160,8 @@ std::int64_t partial_floats(const NormGrad& op, const View& x) {
 
 }  // namespace
 
+std::int64_t workspace_bytes(const Norm&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const Norm& op, const Args& args, const Context& context) noexcept {
   const Shape& shape = args.inputs[0].shape;
   split_rows(context, shape.rows(), shape.columns(), [&](std::int64_t begin, std::int64_t end) {

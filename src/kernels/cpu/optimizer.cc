@@ -99,6 +99,8 @@ Schedule read_schedule(const View& schedule, const View& stats) {
 
 }  // namespace
 
+std::int64_t workspace_bytes(const AdamW&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const AdamW& op, const Args& args, const Context& context) noexcept {
   const Schedule schedule = read_schedule(args.inputs[4], args.inputs[5]);
   if (!schedule.finite) return;
@@ -121,6 +123,8 @@ void run(const AdamW& op, const Args& args, const Context& context) noexcept {
     VOLTA_SIMD_CALL(context.simd, adamw, step, param + b, grad + b, m + b, v + b, e - b);
   });
 }
+
+std::int64_t workspace_bytes(const Sgd&, const ArgShapes&, const Context&) { return 0; }
 
 void run(const Sgd& op, const Args& args, const Context& context) noexcept {
   const std::size_t last = args.inputs.size() - 1;

@@ -76,6 +76,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace volta::cpu {
 
+std::int64_t workspace_bytes(const Rope&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const Rope& op, const Args& args, const Context& context) noexcept {
   const Shape& shape = args.inputs[0].shape;
   const View& table = args.inputs[2];

@@ -192,6 +192,8 @@ std::int64_t worker_bytes(std::int64_t tokens) { return round_up(tokens * kScrat
 
 }  // namespace
 
+std::int64_t workspace_bytes(const Argmax&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const Argmax&, const Args& args, const Context& context) noexcept {
   const Shape& shape = args.inputs[0].shape;
   const std::int64_t columns = shape.columns();

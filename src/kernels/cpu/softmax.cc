@@ -47,6 +47,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace volta::cpu {
 
+std::int64_t workspace_bytes(const Softmax&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const Softmax& op, const Args& args, const Context& context) noexcept {
   const std::int64_t columns = args.inputs[0].shape.columns();
   const auto* x = args.inputs[0].as<const float>();
@@ -56,6 +58,8 @@ void run(const Softmax& op, const Args& args, const Context& context) noexcept {
                     e - b);
   });
 }
+
+std::int64_t workspace_bytes(const SoftmaxGrad&, const ArgShapes&, const Context&) { return 0; }
 
 void run(const SoftmaxGrad& op, const Args& args, const Context& context) noexcept {
   const std::int64_t columns = args.inputs[0].shape.columns();

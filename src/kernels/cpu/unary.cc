@@ -58,14 +58,12 @@ HWY_INLINE void visit_kind(UnaryKind kind, float alpha, const Fn& fn) {
       return fn(Reciprocal{});
     case UnaryKind::kTanh:
       return fn(Tanh{});
+    case UnaryKind::kNone:
     case UnaryKind::kRelu:
-      return fn(Relu{});
     case UnaryKind::kGelu:
-      return fn(Gelu{});
     case UnaryKind::kGeluTanh:
-      return fn(GeluTanh{});
     case UnaryKind::kSilu:
-      return fn(Silu{});
+      return visit_activation(kind, fn);
   }
 }
 
@@ -90,6 +88,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace volta::cpu {
 
+std::int64_t workspace_bytes(const Unary&, const ArgShapes&, const Context&) { return 0; }
+
 void run(const Unary& op, const Args& args, const Context& context) noexcept {
   const auto* x = args.inputs[0].as<const float>();
   auto* y = args.outputs[0].as<float>();
@@ -97,6 +97,8 @@ void run(const Unary& op, const Args& args, const Context& context) noexcept {
     VOLTA_SIMD_CALL(context.simd, unary, op, x + b, y + b, e - b);
   });
 }
+
+std::int64_t workspace_bytes(const UnaryGrad&, const ArgShapes&, const Context&) { return 0; }
 
 void run(const UnaryGrad& op, const Args& args, const Context& context) noexcept {
   const auto* x = args.inputs[0].as<const float>();

@@ -65,6 +65,8 @@ Bounded gated_slope(double x, Bounded s, double du) {
 
 Bounded value(UnaryKind kind, double alpha, double x) {
   switch (kind) {
+    case UnaryKind::kNone:
+      return {x, 0.0};
     case UnaryKind::kScale:
       return {alpha * x, kU * std::abs(alpha * x)};
     case UnaryKind::kExp:
@@ -93,6 +95,8 @@ Bounded value(UnaryKind kind, double alpha, double x) {
 
 Bounded slope(UnaryKind kind, double alpha, double x) {
   switch (kind) {
+    case UnaryKind::kNone:
+      return {1.0, 0.0};
     case UnaryKind::kScale:
       return {alpha, 0.0};
     case UnaryKind::kExp:
@@ -125,35 +129,9 @@ Bounded slope(UnaryKind kind, double alpha, double x) {
   return {};
 }
 
-namespace {
+Bounded value(Activation activation, double x) { return value(activation, 1.0, x); }
 
-UnaryKind kind_of(Activation activation) {
-  switch (activation) {
-    case Activation::kRelu:
-      return UnaryKind::kRelu;
-    case Activation::kGelu:
-      return UnaryKind::kGelu;
-    case Activation::kGeluTanh:
-      return UnaryKind::kGeluTanh;
-    case Activation::kSilu:
-      return UnaryKind::kSilu;
-    case Activation::kNone:
-      break;
-  }
-  return UnaryKind::kScale;
-}
-
-}  // namespace
-
-Bounded value(Activation activation, double x) {
-  if (activation == Activation::kNone) return {x, 0.0};
-  return value(kind_of(activation), 1.0, x);
-}
-
-Bounded slope(Activation activation, double x) {
-  if (activation == Activation::kNone) return {1.0, 0.0};
-  return slope(kind_of(activation), 1.0, x);
-}
+Bounded slope(Activation activation, double x) { return slope(activation, 1.0, x); }
 
 double dropout_factor(const Array& rng, std::uint32_t stream, float p, std::int64_t element) {
   const float uniform = uniform_float(
