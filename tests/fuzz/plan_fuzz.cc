@@ -1,4 +1,5 @@
-// Any bytes as the JSON of a plan. What is accepted must be written and read again as the same plan.
+// Any bytes as the JSON of a plan. What is accepted must be written and read again as the same
+// plan.
 #include <cstddef>
 #include <cstdint>
 #include <string>
