@@ -34,11 +34,11 @@ TEST(PlanToText, ShowsBindingsStepsAndOutputs) {
             "input x: f32[2, 4]\n"
             "parameter w: f32[4, 4]\n"
             "state s: f32[2, 4], written\n"
-            "0: @128 f32[2, 4] = MatMul(x f32[2, 4], w f32[4, 4]) workspace @0 100 bytes"
+            "0: @0 f32[2, 4] = MatMul(x f32[2, 4], w f32[4, 4]) workspace @64 100 bytes"
             "  # h.0: 64 flops, 128 bytes\n"
-            "1: Accumulate{scale=1}(s f32[2, 4], @128 f32[2, 4])  # 16 flops, 96 bytes\n"
-            "2: @128 f32[2, 4] = Unary{relu}(@128 f32[2, 4])  # 8 flops, 64 bytes\n"
-            "output y = @128 f32[2, 4]\n"
+            "1: Accumulate{scale=1}(s f32[2, 4], @0 f32[2, 4])  # 16 flops, 96 bytes\n"
+            "2: @0 f32[2, 4] = Unary{relu}(@0 f32[2, 4])  # 8 flops, 64 bytes\n"
+            "output y = @0 f32[2, 4]\n"
             "output s = s f32[2, 4]\n");
 }
 
@@ -53,17 +53,17 @@ TEST(PlanToJson, ShowsBindingsStepsAndOutputs) {
       R"({"op":"MatMul","attributes":"MatMul","label":"h.0","flops":64,"bytes":128,"inputs":[)"
       R"({"binding":"x","offset":0,"bytes":32,"dtype":"f32","shape":[2,4]},)"
       R"({"binding":"w","offset":0,"bytes":64,"dtype":"f32","shape":[4,4]}],"outputs":[)"
-      R"({"offset":128,"bytes":32,"dtype":"f32","shape":[2,4]}],)"
-      R"("workspace_offset":0,"workspace_bytes":100},)"
+      R"({"offset":0,"bytes":32,"dtype":"f32","shape":[2,4]}],)"
+      R"("workspace_offset":64,"workspace_bytes":100},)"
       R"({"op":"Accumulate","attributes":"Accumulate{scale=1}","label":"","flops":16,"bytes":96,)"
       R"("inputs":[{"binding":"s","offset":0,"bytes":32,"dtype":"f32","shape":[2,4]},)"
-      R"({"offset":128,"bytes":32,"dtype":"f32","shape":[2,4]}],"outputs":[],)"
+      R"({"offset":0,"bytes":32,"dtype":"f32","shape":[2,4]}],"outputs":[],)"
       R"("workspace_offset":0,"workspace_bytes":0},)"
       R"({"op":"Unary","attributes":"Unary{relu}","label":"","flops":8,"bytes":64,"inputs":[)"
-      R"({"offset":128,"bytes":32,"dtype":"f32","shape":[2,4]}],"outputs":[)"
-      R"({"offset":128,"bytes":32,"dtype":"f32","shape":[2,4]}],)"
+      R"({"offset":0,"bytes":32,"dtype":"f32","shape":[2,4]}],"outputs":[)"
+      R"({"offset":0,"bytes":32,"dtype":"f32","shape":[2,4]}],)"
       R"("workspace_offset":0,"workspace_bytes":0}],"outputs":[)"
-      R"({"name":"y","offset":128,"bytes":32,"dtype":"f32","shape":[2,4]},)"
+      R"({"name":"y","offset":0,"bytes":32,"dtype":"f32","shape":[2,4]},)"
       R"({"name":"s","binding":"s","offset":0,"bytes":32,"dtype":"f32","shape":[2,4]}]})");
   EXPECT_TRUE(parse_json(text, "plan"));
 }
