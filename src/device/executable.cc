@@ -4,12 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "device/device.h"
 #include "device/memory_check.h"
+#include "graph/memory_planner.h"
 #include "ops/rules.h"
 
 namespace volta {
@@ -20,26 +27,33 @@ std::string describe(const PlanBinding& binding) {
   return fmt::format("{} '{}'", kind_name(binding.kind), binding.name);
 }
 
-// The tensor for one binding, checked.
-Result<Tensor> resolve(const PlanBinding& binding, const Device& device,
-                       const TensorLookup& lookup) {
+// The tensor for one binding, checked; nothing for an input that the executable is to keep.
+Result<std::optional<Tensor>> resolve(const PlanBinding& binding, const Device& device,
+                                      const TensorLookup& lookup) {
   if (binding.kind == ValueKind::kConstant) {
     // The host's own memory is shared as it is: nobody writes a constant.
     const bool here =
         binding.constant.bytes() == 0 || binding.constant.buffer()->owner() == device.memory();
-    return here ? Result<Tensor>(binding.constant) : binding.constant.clone_to(device.memory());
+    if (here) return binding.constant;
+    return binding.constant.clone_to(device.memory());
   }
   if (!lookup) {
     return fail(ErrorCode::kInvalidArgument, "no lookup was given to find it");
   }
-  VOLTA_TRY(Tensor tensor, lookup(binding));
+  VOLTA_TRY(std::optional<Tensor> found, lookup(binding));
+  if (!found) {
+    if (binding.kind == ValueKind::kInput) return found;
+    return fail(ErrorCode::kInvalidArgument,
+                "the lookup gave no tensor; only inputs can go without");
+  }
+  const Tensor& tensor = *found;
   if (tensor.spec() != binding.spec) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("the plan needs {}, but the lookup gave {}", to_string(binding.spec),
                             to_string(tensor.spec())));
   }
   VOLTA_TRY(check_memory(device, tensor, binding.written, "its tensor"));
-  return tensor;
+  return found;
 }
 
 // A plan that points outside its memory is a bug of whoever made it; stop before a kernel follows.
@@ -177,21 +191,62 @@ Result<Executable> Executable::bind(std::shared_ptr<const Plan> plan, Device& de
     return std::unexpected(std::move(arena).error().with_context("allocating the plan's arena"));
   }
   bound.arena_ = std::make_shared<DeviceBuffer>(*std::move(arena));
-  bound.bindings_.reserve(plan->bindings.size());
-  for (const PlanBinding& binding : plan->bindings) {
+  bound.plan_ = std::move(plan);
+  VOLTA_TRY(bound.bind_tensors(device, lookup));
+  VOLTA_TRY(check_overlaps(*bound.plan_, bound.bindings_));
+  bound.device_ = &device;
+  bound.kept_device_ = device.weak_from_this().lock();
+  bound.resolve_calls();
+  return bound;
+}
+
+Status Executable::bind_tensors(Device& device, const TensorLookup& lookup) {
+  bindings_.resize(plan_->bindings.size());
+  input_offsets_.assign(plan_->bindings.size(), -1);
+  for (std::size_t i = 0; i < bindings_.size(); ++i) {
+    const PlanBinding& binding = plan_->bindings[i];
     auto tensor = resolve(binding, device, lookup);
     if (!tensor) {
       return std::unexpected(
           std::move(tensor).error().with_context("binding " + describe(binding)));
     }
-    bound.bindings_.push_back(*std::move(tensor));
+    if (*tensor) {
+      bindings_[i] = **std::move(tensor);
+    } else {
+      input_offsets_[i] = 0;
+    }
   }
-  VOLTA_TRY(check_overlaps(*plan, bound.bindings_));
-  bound.plan_ = std::move(plan);
-  bound.device_ = &device;
-  bound.kept_device_ = device.weak_from_this().lock();
-  bound.resolve_calls();
-  return bound;
+  return place_inputs(device);
+}
+
+// Makes the block of the inputs that have no tensor yet, and their tensors.
+Status Executable::place_inputs(Device& device) {
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < bindings_.size(); ++i) {
+    if (input_offsets_[i] < 0) continue;
+    input_offsets_[i] = bytes;
+    VOLTA_TRY(add_aligned(bytes, plan_->bindings[i].spec.bytes()));
+  }
+  if (bytes == 0) return {};
+  const auto allocate = [&](const std::shared_ptr<MemoryOwner>& owner) -> Result<DeviceBuffer> {
+    auto block = DeviceBuffer::allocate(owner, bytes);
+    if (block) VOLTA_TRY(block->fill(0, bytes, std::byte{0}));
+    if (block) return block;
+    return std::unexpected(std::move(block).error().with_context("allocating the plan's inputs"));
+  };
+  VOLTA_TRY(DeviceBuffer block, allocate(device.memory()));
+  inputs_ = std::make_shared<DeviceBuffer>(std::move(block));
+  host_inputs_ = inputs_;
+  if (device.memory() != host_memory()) {
+    VOLTA_TRY(DeviceBuffer staged, allocate(host_memory()));
+    host_inputs_ = std::make_shared<DeviceBuffer>(std::move(staged));
+  }
+  for (std::size_t i = 0; i < bindings_.size(); ++i) {
+    if (input_offsets_[i] < 0) continue;
+    VOLTA_TRY(bindings_[i],
+              Tensor::from_buffer(inputs_, input_offsets_[i], plan_->bindings[i].spec));
+  }
+  return {};
 }
 
 // What a member was made of outlives it: the old program goes before the old calls, and so on.
@@ -202,6 +257,11 @@ Executable& Executable::operator=(Executable&& other) noexcept {
   calls_ = std::move(other.calls_);
   views_ = std::move(other.views_);
   bindings_ = std::move(other.bindings_);
+  inputs_ = std::move(other.inputs_);
+  host_inputs_ = std::move(other.host_inputs_);
+  input_offsets_ = std::move(other.input_offsets_);
+  host_results_ = std::move(other.host_results_);
+  results_begin_ = other.results_begin_;
   arena_ = std::move(other.arena_);
   plan_ = std::move(other.plan_);
   device_ = std::exchange(other.device_, nullptr);
@@ -209,9 +269,51 @@ Executable& Executable::operator=(Executable&& other) noexcept {
   return *this;
 }
 
-Status Executable::run() { return listeners_.empty() ? program_->submit() : run_with_listeners(); }
+Status Executable::run() {
+  if (host_inputs_ != inputs_) {
+    VOLTA_TRY(const auto bytes, host_inputs_->host_bytes(0, host_inputs_->bytes()));
+    if (Status copied = inputs_->write(0, bytes); !copied) {
+      return std::unexpected(std::move(copied).error().with_context("copying the plan's inputs"));
+    }
+  }
+  return listeners_.empty() ? program_->submit() : run_with_listeners();
+}
 
 Status Executable::synchronize() const { return device_->synchronize(); }
+
+Status Executable::fetch() {
+  VOLTA_TRY(stage_results());
+  if (host_results_ == arena_) return synchronize();
+  VOLTA_TRY(const auto bytes, host_results_->host_bytes(0, host_results_->bytes()));
+  if (Status copied = arena_->read(results_begin_, bytes); !copied) {
+    return std::unexpected(std::move(copied).error().with_context("copying the plan's results"));
+  }
+  return {};
+}
+
+// Makes room for the host's copy of the results, or lets it be the arena.
+Status Executable::stage_results() {
+  if (host_results_ != nullptr) return {};
+  if (arena_->owner() == host_memory()) {
+    host_results_ = arena_;
+    return {};
+  }
+  std::int64_t begin = plan_->arena_bytes;
+  std::int64_t end = 0;
+  for (const PlanOutput& output : plan_->outputs) {
+    if (output.operand.binding >= 0) continue;
+    begin = std::min(begin, output.operand.offset);
+    end = std::max(end, output.operand.offset + output.operand.spec.bytes());
+  }
+  begin = std::min(begin, end);
+  auto block = DeviceBuffer::allocate(host_memory(), end - begin);
+  if (!block) {
+    return std::unexpected(std::move(block).error().with_context("a copy of the plan's results"));
+  }
+  host_results_ = std::make_shared<DeviceBuffer>(*std::move(block));
+  results_begin_ = begin;
+  return {};
+}
 
 void Executable::add_listener(std::shared_ptr<StepListener> listener) {
   if (listener != nullptr) listeners_.push_back(std::move(listener));
@@ -287,7 +389,11 @@ View Executable::view_of(const PlanOperand& operand) const {
 
 Result<Tensor> Executable::binding(std::string_view name) const {
   for (std::size_t i = 0; i < bindings_.size(); ++i) {
-    if (plan_->bindings[i].name == name) return bindings_[i];
+    const PlanBinding& binding = plan_->bindings[i];
+    if (binding.name != name) continue;
+    const std::int64_t offset = input_offsets_[i];
+    if (offset < 0 || host_inputs_ == nullptr) return bindings_[i];
+    return Tensor::from_buffer(host_inputs_, offset, binding.spec);
   }
   std::string known;
   for (const PlanBinding& binding : plan_->bindings) {
@@ -297,21 +403,33 @@ Result<Tensor> Executable::binding(std::string_view name) const {
               fmt::format("the plan binds no '{}'; it binds: {}", name, known));
 }
 
-Result<Tensor> Executable::output(std::string_view name) const {
+Result<const PlanOperand*> Executable::find_output(std::string_view name) const {
   std::string known;
   for (const PlanOutput& output : plan_->outputs) {
-    if (output.name != name) {
-      known += (known.empty() ? "" : ", ") + output.name;
-      continue;
-    }
-    const PlanOperand& operand = output.operand;
-    if (operand.binding < 0) return Tensor::from_buffer(arena_, operand.offset, operand.spec);
-    const Tensor& tensor = bindings_[static_cast<std::size_t>(operand.binding)];
-    if (tensor.bytes() == 0) return Tensor::empty(operand.spec, arena_->owner());
-    return Tensor::from_buffer(tensor.buffer(), tensor.offset() + operand.offset, operand.spec);
+    if (output.name == name) return &output.operand;
+    known += (known.empty() ? "" : ", ") + output.name;
   }
   return fail(ErrorCode::kNotFound,
               fmt::format("the plan has no output '{}'; it has: {}", name, known));
+}
+
+Result<Tensor> Executable::output(std::string_view name) const {
+  VOLTA_TRY(const PlanOperand* const operand, find_output(name));
+  if (operand->binding < 0) return Tensor::from_buffer(arena_, operand->offset, operand->spec);
+  const Tensor& tensor = bindings_[static_cast<std::size_t>(operand->binding)];
+  if (tensor.bytes() == 0) return Tensor::empty(operand->spec, arena_->owner());
+  return Tensor::from_buffer(tensor.buffer(), tensor.offset() + operand->offset, operand->spec);
+}
+
+Result<Tensor> Executable::result(std::string_view name) {
+  VOLTA_TRY(const PlanOperand* const operand, find_output(name));
+  if (operand->binding >= 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("output '{}' is the bound tensor '{}'; read that one", name,
+                            plan_->bindings[static_cast<std::size_t>(operand->binding)].name));
+  }
+  VOLTA_TRY(stage_results());
+  return Tensor::from_buffer(host_results_, operand->offset - results_begin_, operand->spec);
 }
 
 }  // namespace volta

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/arithmetic.h"
@@ -60,16 +61,24 @@ Result<std::int64_t> place_blocks(std::span<MemoryBlock> blocks) {
   std::vector<std::size_t> order(blocks.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+    if (blocks[a].result != blocks[b].result) return blocks[a].result;
     return blocks[a].bytes != blocks[b].bytes ? blocks[a].bytes > blocks[b].bytes : a < b;
   });
 
   std::int64_t arena_bytes = 0;
+  std::int64_t results_end = 0;
   std::vector<const MemoryBlock*> placed;  // Sorted by offset.
   std::vector<const MemoryBlock*> neighbours;
   for (const std::size_t i : order) {
     MemoryBlock& block = blocks[i];
     block.offset = 0;
     if (block.bytes == 0) continue;  // Any place will do.
+    if (block.result) {
+      block.offset = std::exchange(results_end, results_end + aligned(block.bytes));
+      placed.push_back(&block);  // Behind all the others so far.
+      arena_bytes = results_end;
+      continue;
+    }
     neighbours.clear();
     for (const MemoryBlock* other : placed) {
       if (overlap_in_time(block, *other)) neighbours.push_back(other);

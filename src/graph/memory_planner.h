@@ -14,9 +14,11 @@ struct MemoryBlock {
   std::int64_t first = 0;
   std::int64_t last = 0;
   std::int64_t offset = 0;  ///< Set by place_blocks; a multiple of kArenaAlignment.
+  bool result = false;      ///< It holds an output: all of those lie together.
 };
 
-/// Places every block so that no two that are needed at the same step overlap: the largest first,
+/// Places every block so that no two that are needed at the same step overlap: results one behind
+/// the other from the start, so that one copy brings them all, then the others, the largest first,
 /// each into the smallest gap that holds it (best fit). The same blocks give the same places.
 /// Returns the bytes of the arena, never more than the blocks take one after the other.
 /// kInvalidArgument for a negative size or when the sizes overflow.

@@ -30,6 +30,9 @@ class Planner {
     bind_values();
     find_last_uses();
     for (std::size_t i = 0; i < graph_.nodes().size(); ++i) VOLTA_TRY(visit(i));
+    for (const GraphOutput& output : graph_.outputs()) {
+      if (home(output.value).block >= 0) block(home(output.value).block).result = true;
+    }
     VOLTA_TRY(plan_.arena_bytes, place_blocks(blocks_));
     resolve();
     return std::move(plan_);

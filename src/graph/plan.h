@@ -58,7 +58,7 @@ inline constexpr std::int64_t kArenaAlignment = 64;
 
 /// Verifies the graph and gives every intermediate a place: live ranges, in-place outputs where
 /// may_alias allows it, Reshape for free, best-fit with the largest first. Outputs of the graph
-/// keep their place to the end. No two values that live at the same time overlap.
+/// keep their place to the end, and lie together. No two values that live at the same time overlap.
 Result<Plan> make_plan(const Graph& graph, const Backend& backend);
 
 /// The graph in Graphviz's language, each box with what its step costs and where its results lie.

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "graph/passes.h"
@@ -19,24 +22,26 @@ constexpr std::array<std::int64_t, 4> kPrefillChunks = {kLargestChunk, 64, 16, 1
 // The row that makes Sample skip a slot.
 constexpr SamplingRow kSkip = {-1.0f};
 
-// Writes `values` to row `index` of a [slots, ..] tensor.
+// What the host writes of one input before a run.
 template <typename T>
-Status write_row(const Tensor& tensor, std::int64_t index, std::span<const T> values) {
-  VOLTA_TRY(Tensor row, tensor.slice(index, index + 1));
-  return row.write(values);
+Status find_input(const Executable& executable, std::string_view name, std::span<T>& values) {
+  VOLTA_TRY(Tensor input, executable.binding(name));
+  VOLTA_TRY(values, input.mutable_values<T>());
+  return {};
 }
 
+// Where the host reads one result after a run.
 template <typename T>
-Status read_row(const Tensor& tensor, std::int64_t index, std::span<T> values) {
-  VOLTA_TRY(const Tensor row, tensor.slice(index, index + 1));
-  return row.read(values);
+Status find_result(Executable& executable, std::string_view name, std::span<const T>& values) {
+  VOLTA_TRY(const Tensor result, executable.result(name));
+  VOLTA_TRY(values, result.values<T>());
+  return {};
 }
 
+// Row `index` of a [slots, columns].
 template <typename T>
-Result<T> read_one(const Tensor& tensor, std::int64_t index) {
-  T value{};
-  VOLTA_TRY(read_row(tensor, index, std::span<T>(&value, 1)));
-  return value;
+std::span<T> row_of(std::span<T> values, std::int64_t index, std::size_t columns) {
+  return values.subspan(static_cast<std::size_t>(index) * columns, columns);
 }
 
 }  // namespace
@@ -95,8 +100,8 @@ Result<Decoder::Runner> Decoder::bind(const std::shared_ptr<const Plan>& plan, s
                                       std::int64_t slots, std::int64_t chunk,
                                       const Tensor& rope_table) const {
   Device& device = *model_.device();
-  const auto lookup = [&](const PlanBinding& binding) -> Result<Tensor> {
-    if (binding.kind == ValueKind::kInput) return Tensor::zeros(binding.spec, device.memory());
+  const auto lookup = [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
+    if (binding.kind == ValueKind::kInput) return std::nullopt;
     if (binding.name == "rope.table") return rope_table;
     if (binding.kind != ValueKind::kState) return model_.bind(binding);
     if (binding.name == "counts") return counts_.slice(first, first + slots);
@@ -105,18 +110,18 @@ Result<Decoder::Runner> Decoder::bind(const std::shared_ptr<const Plan>& plan, s
   };
   VOLTA_TRY(Executable loaded, device.load(plan, lookup));
   Runner runner{.executable = std::move(loaded), .chunk = chunk};
-  VOLTA_TRY(runner.ids, runner.executable.binding("ids"));
-  VOLTA_TRY(runner.positions, runner.executable.binding("positions"));
-  VOLTA_TRY(runner.start, runner.executable.binding("start"));
-  VOLTA_TRY(runner.count, runner.executable.binding("count"));
-  VOLTA_TRY(runner.last, runner.executable.binding("last"));
-  VOLTA_TRY(runner.sampling, runner.executable.binding("sampling"));
-  VOLTA_TRY(runner.rng, runner.executable.binding("sample_rng"));
-  VOLTA_TRY(runner.token, runner.executable.output("token"));
-  VOLTA_TRY(runner.logprob, runner.executable.output("logprob"));
+  VOLTA_TRY(find_input(runner.executable, "ids", runner.ids));
+  VOLTA_TRY(find_input(runner.executable, "positions", runner.positions));
+  VOLTA_TRY(find_input(runner.executable, "start", runner.start));
+  VOLTA_TRY(find_input(runner.executable, "count", runner.count));
+  VOLTA_TRY(find_input(runner.executable, "last", runner.last));
+  VOLTA_TRY(find_input(runner.executable, "sampling", runner.sampling));
+  VOLTA_TRY(find_input(runner.executable, "sample_rng", runner.rng));
+  VOLTA_TRY(find_result(runner.executable, "token", runner.token));
+  VOLTA_TRY(find_result(runner.executable, "logprob", runner.logprob));
   if (options_.top > 0) {
-    VOLTA_TRY(runner.top_tokens, runner.executable.output("top_tokens"));
-    VOLTA_TRY(runner.top_logprobs, runner.executable.output("top_logprobs"));
+    VOLTA_TRY(find_result(runner.executable, "top_tokens", runner.top_tokens));
+    VOLTA_TRY(find_result(runner.executable, "top_logprobs", runner.top_logprobs));
   }
   return runner;
 }
@@ -162,7 +167,7 @@ Result<Decoder::Runner*> Decoder::decode_runner() {
     VOLTA_TRY(make_decode_plan());
     VOLTA_TRY(Runner runner, bind(decode_plan_, 0, slots(), 1, steps_rope_table().tensor()));
     for (std::int64_t slot = 0; slot < slots(); ++slot) {
-      VOLTA_TRY(set_row(runner, slot, {.sampling = kSkip}));
+      set_row(runner, slot, {.sampling = kSkip});
     }
     decode_runner_ = std::move(runner);
   }
@@ -183,27 +188,22 @@ std::int64_t Decoder::next_chunk(std::int64_t left) const {
   return chosen;
 }
 
-Status Decoder::set_row(const Runner& runner, std::int64_t index, const Row& row) const {
-  std::array<std::int32_t, kLargestChunk> ids{};
-  std::array<std::int32_t, kLargestChunk> positions{};
-  std::copy(row.tokens.begin(), row.tokens.end(), ids.begin());
-  const auto rows = static_cast<std::size_t>(runner.chunk);
-  const auto count = static_cast<std::int32_t>(row.tokens.size());
-  const std::int64_t last_place = row.start + std::max(count - 1, 0);  // Padding stays in range.
-  for (std::int64_t t = 0; t < runner.chunk; ++t) {
-    positions[static_cast<std::size_t>(t)] =
-        static_cast<std::int32_t>(std::min(row.start + t, last_place));
+void Decoder::set_row(const Runner& runner, std::int64_t index, const Row& row) {
+  const auto chunk = static_cast<std::size_t>(runner.chunk);
+  const auto at = static_cast<std::size_t>(index);
+  const std::span<std::int32_t> ids = row_of(runner.ids, index, chunk);
+  std::ranges::fill(std::ranges::copy(row.tokens, ids.begin()).out, ids.end(), 0);
+  const std::int64_t last = std::max<std::int64_t>(std::ssize(row.tokens) - 1, 0);
+  std::int64_t t = 0;
+  for (std::int32_t& position : row_of(runner.positions, index, chunk)) {
+    position =
+        static_cast<std::int32_t>(row.start + std::min(t++, last));  // Padding stays in range.
   }
-  const std::array start = {static_cast<std::int32_t>(row.start)};
-  const std::array counts = {count};
-  const std::array last = {std::max(count - 1, 0)};
-  VOLTA_TRY(write_row<std::int32_t>(runner.ids, index, std::span(ids).first(rows)));
-  VOLTA_TRY(write_row<std::int32_t>(runner.positions, index, std::span(positions).first(rows)));
-  VOLTA_TRY(write_row<std::int32_t>(runner.start, index, start));
-  VOLTA_TRY(write_row<std::int32_t>(runner.count, index, counts));
-  VOLTA_TRY(write_row<std::int32_t>(runner.last, index, last));
-  VOLTA_TRY(write_row<float>(runner.sampling, index, row.sampling));
-  return write_row<std::int64_t>(runner.rng, index, row.rng);
+  runner.start[at] = static_cast<std::int32_t>(row.start);
+  runner.count[at] = static_cast<std::int32_t>(row.tokens.size());
+  runner.last[at] = static_cast<std::int32_t>(last);
+  std::ranges::copy(row.sampling, row_of(runner.sampling, index, row.sampling.size()).begin());
+  std::ranges::copy(row.rng, row_of(runner.rng, index, row.rng.size()).begin());
 }
 
 Status Decoder::set_counts(std::int64_t slot, std::span<const std::int32_t> tokens) {
@@ -211,7 +211,8 @@ Status Decoder::set_counts(std::int64_t slot, std::span<const std::int32_t> toke
   // Two rows: the prompt's counts, and those of the output.
   std::vector<std::int32_t> row(2 * static_cast<std::size_t>(model_.config().vocab_size), 0);
   for (const std::int32_t token : tokens) ++row[static_cast<std::size_t>(token)];
-  return write_row<std::int32_t>(counts_, slot, row);
+  VOLTA_TRY(Tensor counts, counts_.slice(slot, slot + 1));
+  return counts.write(std::span<const std::int32_t>(row));
 }
 
 Result<DrawnToken> Decoder::prefill(std::int64_t slot, std::span<const std::int32_t> tokens,
@@ -281,23 +282,34 @@ Result<DrawnToken> Decoder::fill(std::int64_t slot, std::span<const std::int32_t
     const std::size_t rows = std::min(static_cast<std::size_t>(chunk), left);
     const auto now = tokens.subspan(done, rows);
     VOLTA_TRY(runner, prefill_runner(slot, chunk));
-    VOLTA_TRY(set_row(*runner, 0,
-                      {.tokens = now,
-                       .start = static_cast<std::int64_t>(done),
-                       .sampling = rows == left ? sampling : kSkip,
-                       .rng = rng}));
-    if (auto ran = runner->executable.run(); !ran) {
-      VOLTA_TRY(rewind(slot, 0));  // Who knows what it wrote.
-      return std::unexpected(std::move(ran).error());
-    }
+    set_row(*runner, 0,
+            {.tokens = now,
+             .start = static_cast<std::int64_t>(done),
+             .sampling = rows == left ? sampling : kSkip,
+             .rng = rng});
+    Status ran = runner->executable.run();
+    if (ran && rows == left) ran = runner->executable.fetch();
+    if (!ran) return fail_fill(slot, std::move(ran).error());
     VOLTA_TRY(cache_.advance(slot, static_cast<std::int64_t>(rows)));
     held.insert(held.end(), now.begin(), now.end());
     if (rows < left && !progress(static_cast<std::int64_t>(held.size()))) {
+      // What stays in the slot is to be what was computed without an error.
+      if (Status done_all = runner->executable.synchronize(); !done_all) {
+        return fail_fill(slot, std::move(done_all).error());
+      }
       return fail(ErrorCode::kInterrupted, fmt::format("interrupted after {} of {} prompt tokens",
                                                        held.size(), tokens.size()));
     }
   }
   return read_drawn(*runner, 0);
+}
+
+// Ends a fill that the device could not do: nobody knows what it wrote.
+std::unexpected<Error> Decoder::fail_fill(std::int64_t slot, Error error) {
+  if (Status rewound = rewind(slot, 0); !rewound) {
+    return std::unexpected(std::move(rewound).error());
+  }
+  return std::unexpected(std::move(error));
 }
 
 Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
@@ -309,11 +321,11 @@ Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRo
   }
   VOLTA_TRY(Runner* const runner, decode_runner());
   VOLTA_TRY(cover(steps_rope_table(), cache_.length(slot) + 1));
-  VOLTA_TRY(set_row(*runner, slot,
-                    {.tokens = std::span(&token, 1),
-                     .start = cache_.length(slot),
-                     .sampling = sampling,
-                     .rng = rng}));
+  set_row(*runner, slot,
+          {.tokens = std::span(&token, 1),
+           .start = cache_.length(slot),
+           .sampling = sampling,
+           .rng = rng});
   Slot& state = slots_[static_cast<std::size_t>(slot)];
   state.state = Slot::State::kSet;
   state.next = token;
@@ -329,8 +341,8 @@ Status Decoder::check_slot(std::int64_t slot) const {
 Status Decoder::set_idle(std::int64_t slot) {
   VOLTA_TRY(check_slot(slot));
   slots_[static_cast<std::size_t>(slot)].state = Slot::State::kIdle;
-  if (!decode_runner_) return {};
-  return set_row(*decode_runner_, slot, {.sampling = kSkip});
+  if (decode_runner_) set_row(*decode_runner_, slot, {.sampling = kSkip});
+  return {};
 }
 
 Status Decoder::step() {
@@ -341,6 +353,7 @@ Status Decoder::step() {
     }
   }
   VOLTA_TRY(runner->executable.run());
+  VOLTA_TRY(runner->executable.fetch());
   for (std::int64_t slot = 0; slot < slots(); ++slot) {
     Slot& state = slots_[static_cast<std::size_t>(slot)];
     if (state.state != Slot::State::kSet) continue;
@@ -352,20 +365,18 @@ Status Decoder::step() {
 }
 
 Result<DrawnToken> Decoder::drawn(std::int64_t slot) const {
+  VOLTA_TRY(check_slot(slot));
   if (!decode_runner_) return fail(ErrorCode::kInternal, "no step has run yet");
   return read_drawn(*decode_runner_, slot);
 }
 
-Result<DrawnToken> Decoder::read_drawn(const Runner& runner, std::int64_t index) const {
-  DrawnToken drawn;
-  VOLTA_TRY(drawn.token, read_one<std::int32_t>(runner.token, index));
-  VOLTA_TRY(drawn.logprob, read_one<float>(runner.logprob, index));
+DrawnToken Decoder::read_drawn(const Runner& runner, std::int64_t index) const {
+  const auto at = static_cast<std::size_t>(index);
+  DrawnToken drawn{.token = runner.token[at], .logprob = runner.logprob[at]};
   const auto top = static_cast<std::size_t>(options_.top);
   if (top == 0) return drawn;
-  std::vector<std::int32_t> tokens(top);
-  std::vector<float> logprobs(top);
-  VOLTA_TRY(read_row<std::int32_t>(runner.top_tokens, index, tokens));
-  VOLTA_TRY(read_row<float>(runner.top_logprobs, index, logprobs));
+  const std::span<const std::int32_t> tokens = row_of(runner.top_tokens, index, top);
+  const std::span<const float> logprobs = row_of(runner.top_logprobs, index, top);
   drawn.top.reserve(top);
   for (std::size_t i = 0; i < top; ++i) drawn.top.push_back({tokens[i], logprobs[i]});
   return drawn;

@@ -10,8 +10,10 @@
 #include <span>
 #include <vector>
 
+#include "base/error.h"
 #include "base/function_ref.h"
 #include "base/result.h"
+#include "device/executable.h"
 #include "nn/kv_cache.h"
 #include "nn/rope_table.h"
 #include "nn/transformer.h"
@@ -89,12 +91,19 @@ class Decoder {
   std::int64_t plan_count() const;
 
  private:
-  /// A loaded plan over some slots with `chunk` rows each, its inputs and its outputs.
+  /// A loaded plan over some slots with `chunk` rows each, and the host's copies of its inputs and
+  /// results, slot after slot. They go to the device and come back as one block each.
   struct Runner {
     Executable executable;
     std::int64_t chunk = 1;
-    Tensor ids{}, positions{}, start{}, count{}, last{}, sampling{}, rng{};
-    Tensor token{}, logprob{}, top_tokens{}, top_logprobs{};
+    std::span<std::int32_t> ids{}, positions{};        // [slots, chunk]
+    std::span<std::int32_t> start{}, count{}, last{};  // [slots]
+    std::span<float> sampling{};                       // [slots, kSampleParams]
+    std::span<std::int64_t> rng{};                     // [slots, 2]
+    std::span<const std::int32_t> token{};             // [slots]
+    std::span<const float> logprob{};                  // [slots]
+    std::span<const std::int32_t> top_tokens{};        // [slots, top]
+    std::span<const float> top_logprobs{};             // [slots, top]
   };
   static constexpr auto keep_going = [](std::int64_t) { return true; };
   struct Row {
@@ -123,8 +132,9 @@ class Decoder {
   Result<DrawnToken> fill(std::int64_t slot, std::span<const std::int32_t> tokens,
                           const SamplingRow& sampling, const SampleRng& rng,
                           PrefillProgress progress);
-  Result<DrawnToken> read_drawn(const Runner& runner, std::int64_t index) const;
-  Status set_row(const Runner& runner, std::int64_t index, const Row& row) const;
+  std::unexpected<Error> fail_fill(std::int64_t slot, Error error);
+  DrawnToken read_drawn(const Runner& runner, std::int64_t index) const;
+  static void set_row(const Runner& runner, std::int64_t index, const Row& row);
 
   Transformer model_;
   DecoderOptions options_;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <optional>
 
 #include "graph/passes.h"
 #include "nn/transformer_graph.h"
@@ -45,10 +46,11 @@ Result<Executable> load(const Graph& built, const Transformer& model, DType comp
                         const TensorLookup& inputs) {
   Device& device = *model.device();
   VOLTA_TRY(Plan plan, model.plan(built, compute_dtype));
-  return device.load(
-      std::make_shared<const Plan>(std::move(plan)), [&](const PlanBinding& binding) {
-        return binding.kind == ValueKind::kInput ? inputs(binding) : model.bind(binding);
-      });
+  return device.load(std::make_shared<const Plan>(std::move(plan)),
+                     [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
+                       if (binding.kind == ValueKind::kInput) return inputs(binding);
+                       return model.bind(binding);
+                     });
 }
 
 template <typename T>
@@ -71,16 +73,13 @@ Result<SequenceScorer> SequenceScorer::create(const Transformer& model,
                     "length at most the context of {}",
                     batch, time, config.context));
   }
-  Device& device = *model.device();
-  const auto zeros = [&](const PlanBinding& binding) {
-    return Tensor::zeros(binding.spec, device.memory());
-  };
+  const auto keep = [](const PlanBinding&) { return std::nullopt; };
   SequenceScorer scorer(model);
   Graph body;
   VOLTA_TRY(const ValueId x,
             build_body(body, config, batch, time, {}, model.lora().without_dropout()));
   VOLTA_TRY(body.output("hidden", x));
-  VOLTA_TRY(scorer.body_, load(body, model, options.compute_dtype, zeros));
+  VOLTA_TRY(scorer.body_, load(body, model, options.compute_dtype, keep));
   std::vector<std::int32_t> positions(static_cast<std::size_t>(time));
   std::iota(positions.begin(), positions.end(), 0);
   VOLTA_TRY(write_input<std::int32_t>(*scorer.body_, "positions", positions));
@@ -90,8 +89,9 @@ Result<SequenceScorer> SequenceScorer::create(const Transformer& model,
   scorer.piece_ = std::min(rows, std::max(kPieceBytes / row_bytes, kFewestRows));
   VOLTA_TRY(const Tensor output, scorer.body_->output("hidden"));
   VOLTA_TRY(const Tensor hidden, output.reshape(Shape(rows, config.dim)));
-  const auto inputs = [&](const PlanBinding& binding) {
-    return binding.name == "hidden" ? Result<Tensor>(hidden) : zeros(binding);
+  const auto inputs = [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
+    if (binding.name == "hidden") return hidden;
+    return std::nullopt;
   };
   VOLTA_TRY(const Graph head, head_graph(config, options.score, rows, scorer.piece_));
   VOLTA_TRY(scorer.head_, load(head, model, options.compute_dtype, inputs));
@@ -106,11 +106,12 @@ Status SequenceScorer::run_body(std::span<const std::int32_t> ids) {
   return body_->run();
 }
 
-// Runs the head on rows_, which may be fewer than it takes at once.
+// Runs the head on rows_, which may be fewer than it takes at once, and fetches its results.
 Status SequenceScorer::run_head() {
   rows_.resize(static_cast<std::size_t>(piece_), 0);
   VOLTA_TRY(write_input<std::int32_t>(*head_, "rows", rows_));
-  return head_->run();
+  VOLTA_TRY(head_->run());
+  return head_->fetch();
 }
 
 Status SequenceScorer::logits(std::span<const std::int32_t> ids, std::int64_t rows,
@@ -121,10 +122,8 @@ Status SequenceScorer::logits(std::span<const std::int32_t> ids, std::int64_t ro
     rows_.resize(static_cast<std::size_t>(count));
     std::iota(rows_.begin(), rows_.end(), static_cast<std::int32_t>(first));
     VOLTA_TRY(run_head());
-    VOLTA_TRY(const Tensor output, head_->output("logits"));
-    VOLTA_TRY(const Tensor host,
-              output.host_accessible() ? Result<Tensor>(output) : output.clone_to());
-    VOLTA_TRY(const auto values, host.values<float>());
+    VOLTA_TRY(const Tensor output, head_->result("logits"));
+    VOLTA_TRY(const auto values, output.values<float>());
     VOLTA_TRY(sink(values.first(static_cast<std::size_t>(count * output.shape()[-1]))));
   }
   return {};
@@ -152,7 +151,7 @@ Status SequenceScorer::losses(std::span<const std::int32_t> ids,
     targets_.resize(static_cast<std::size_t>(piece_), -1);
     VOLTA_TRY(write_input<std::int32_t>(*head_, "targets", targets_));
     VOLTA_TRY(run_head());
-    VOLTA_TRY(const Tensor output, head_->output("losses"));
+    VOLTA_TRY(const Tensor output, head_->result("losses"));
     VOLTA_TRY(output.read(std::span<float>(losses_)));
     for (std::size_t i = 0; i < count; ++i) {
       losses[static_cast<std::size_t>(rows_[i])] = losses_[i];

@@ -33,6 +33,14 @@ class HostMemory final : public MemoryOwner {
     std::memmove(destination.data(), source, destination.size());
     return {};
   }
+  Status copy_within(void* destination, const void* source, std::int64_t bytes) override {
+    std::memcpy(destination, source, static_cast<std::size_t>(bytes));
+    return {};
+  }
+  Status fill(void* destination, std::byte value, std::int64_t bytes) override {
+    std::memset(destination, std::to_integer<int>(value), static_cast<std::size_t>(bytes));
+    return {};
+  }
 };
 
 // Owns nothing but a share of the mapping.
@@ -44,6 +52,8 @@ class FileMemory final : public MemoryOwner {
   bool host_accessible() const override { return true; }
   bool writable() const override { return false; }
   Status copy_from_host(void*, std::span<const std::byte>) override { return read_only(); }
+  Status copy_within(void*, const void*, std::int64_t) override { return read_only(); }
+  Status fill(void*, std::byte, std::int64_t) override { return read_only(); }
   // SAFETY: DeviceBuffer has checked that both sides hold that many bytes.
   Status copy_to_host(std::span<std::byte> destination, const void* source) override {
     std::memcpy(destination.data(), source, destination.size());
@@ -150,6 +160,24 @@ Status DeviceBuffer::read(std::int64_t offset, std::span<std::byte> destination)
   VOLTA_TRY(check_range(offset, std::ssize(destination), bytes_));
   if (destination.empty()) return {};
   return owner_->copy_to_host(destination, at_offset(offset));
+}
+
+Status DeviceBuffer::fill(std::int64_t offset, std::int64_t length, std::byte value) {
+  VOLTA_TRY(check_range(offset, length, bytes_));
+  if (length == 0) return {};
+  return owner_->fill(at_offset(offset), value, length);
+}
+
+Status DeviceBuffer::copy_from(std::int64_t offset, const DeviceBuffer& source,
+                               std::int64_t source_offset, std::int64_t length) {
+  VOLTA_TRY(check_range(offset, length, bytes_));
+  VOLTA_TRY(check_range(source_offset, length, source.bytes_));
+  if (length == 0) return {};
+  if (owner_ != source.owner_ || data_ == source.data_) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a copy within a device needs two blocks of that device's memory");
+  }
+  return owner_->copy_within(at_offset(offset), source.at_offset(source_offset), length);
 }
 
 // SAFETY: the caller has checked that the bytes are whole, aligned elements; every T below is

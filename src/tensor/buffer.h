@@ -25,9 +25,18 @@ class MemoryOwner {
   virtual bool host_accessible() const = 0;
   /// False when the memory may only be read.
   virtual bool writable() const { return true; }
-  /// Copies host bytes to this owner's memory and back; sizes are checked by the caller.
+  // Addresses below are this owner's, and the caller has checked every size. What writes this
+  // memory takes effect in the order of the calls, together with what the device was given to run,
+  // and need not be waited for: an error may come from a later call instead.
+
+  /// Copies host bytes here. `source` may be changed as soon as this returns.
   virtual Status copy_from_host(void* destination, std::span<const std::byte> source) = 0;
+  /// Waits for everything before it and copies to the host.
   virtual Status copy_to_host(std::span<std::byte> destination, const void* source) = 0;
+  /// Copies `bytes` > 0 from one place here to another; the two do not overlap.
+  virtual Status copy_within(void* destination, const void* source, std::int64_t bytes) = 0;
+  /// Sets `bytes` > 0 bytes to `value`.
+  virtual Status fill(void* destination, std::byte value, std::int64_t bytes) = 0;
 };
 
 /// The process's own memory.
@@ -62,6 +71,12 @@ class DeviceBuffer {
   /// Copies between host and buffer, range-checked.
   Status write(std::int64_t offset, std::span<const std::byte> source);
   Status read(std::int64_t offset, std::span<std::byte> destination) const;
+  /// Sets `length` bytes to `value`, where they lie.
+  Status fill(std::int64_t offset, std::int64_t length, std::byte value);
+  /// Copies `length` bytes from another block of the same owner, without a way by the host.
+  /// kInvalidArgument for another owner's block, and for this one.
+  Status copy_from(std::int64_t offset, const DeviceBuffer& source, std::int64_t source_offset,
+                   std::int64_t length);
 
  private:
   void release();

@@ -3,18 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cstddef>
 #include <utility>
-#include <vector>
 
 namespace volta {
-
-namespace {
-
-// How much zeros() writes at once into memory that the host cannot touch.
-constexpr std::int64_t kZeroBlockBytes = std::int64_t{1} << 20;
-
-}  // namespace
 
 Result<Tensor> Tensor::empty(const TensorSpec& spec, const std::shared_ptr<MemoryOwner>& owner) {
   VOLTA_TRY(check_spec(spec));
@@ -27,17 +19,7 @@ Result<Tensor> Tensor::empty(const TensorSpec& spec, const std::shared_ptr<Memor
 
 Result<Tensor> Tensor::zeros(const TensorSpec& spec, const std::shared_ptr<MemoryOwner>& owner) {
   VOLTA_TRY(Tensor tensor, empty(spec, owner));
-  if (tensor.host_accessible()) {
-    VOLTA_TRY(auto bytes, tensor.host_bytes());
-    std::ranges::fill(bytes, std::byte{0});
-    return tensor;
-  }
-  const std::int64_t total = tensor.bytes();
-  const std::vector<std::byte> zeros(static_cast<std::size_t>(std::min(total, kZeroBlockBytes)));
-  for (std::int64_t begin = 0; begin < total; begin += kZeroBlockBytes) {
-    const auto length = static_cast<std::size_t>(std::min(total - begin, kZeroBlockBytes));
-    VOLTA_TRY(tensor.buffer_->write(begin, std::span(zeros).first(length)));
-  }
+  VOLTA_TRY(tensor.set_zero());
   return tensor;
 }
 
@@ -91,6 +73,10 @@ Status Tensor::read_bytes(std::span<std::byte> destination) const {
   return buffer_ == nullptr ? Status() : buffer_->read(offset_, destination);
 }
 
+Status Tensor::set_zero() {
+  return buffer_ == nullptr ? Status() : buffer_->fill(offset_, bytes(), std::byte{0});
+}
+
 Result<Tensor> Tensor::reshape(const Shape& shape) const {
   VOLTA_TRY(check_plain());
   const TensorSpec spec = {spec_.dtype, shape};
@@ -125,6 +111,8 @@ Result<Tensor> Tensor::clone_to(const std::shared_ptr<MemoryOwner>& owner) const
   } else if (copy.host_accessible()) {
     VOLTA_TRY(auto bytes, copy.host_bytes());
     VOLTA_TRY(read_bytes(bytes));
+  } else if (buffer_->owner() == owner) {
+    VOLTA_TRY(copy.buffer_->copy_from(0, *buffer_, offset_, bytes()));
   } else {  // From device to device by way of the host.
     VOLTA_TRY(Tensor staged, clone_to(host_memory()));
     VOLTA_TRY(auto bytes, staged.host_bytes());

@@ -56,6 +56,8 @@ class Tensor {
   /// Copies all bytes from or to the host; sizes must match exactly.
   Status write_bytes(std::span<const std::byte> source);
   Status read_bytes(std::span<std::byte> destination) const;
+  /// Sets every byte to zero, where it lies.
+  Status set_zero();
   template <typename T>
   Status write(std::span<const T> source) {
     VOLTA_TRY(check_type(DTypeOf<T>::value));

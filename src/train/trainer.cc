@@ -4,7 +4,11 @@
 
 #include <array>
 #include <cmath>
+#include <memory>
 #include <numeric>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "device/checking_device.h"
@@ -24,19 +28,18 @@ TrainingGraphOptions graph_options(const TrainerOptions& o, const LoraConfig& lo
           .lora = lora};
 }
 
-Result<float> read_scalar(const Executable& plan, std::string_view output, std::int64_t index = 0) {
-  VOLTA_TRY(const Tensor all, plan.output(output));
-  VOLTA_TRY(const Tensor one, all.slice(index, index + 1));
-  float value = 0.0f;
-  VOLTA_TRY(one.read(std::span(&value, 1)));
-  return value;
+// An element of a result that was fetched.
+Result<float> read_scalar(Executable& executable, std::string_view name, std::size_t index = 0) {
+  VOLTA_TRY(const Tensor result, executable.result(name));
+  VOLTA_TRY(const std::span<const float> values, result.values<float>());
+  if (index < values.size()) return values[index];
+  return fail(ErrorCode::kInternal,
+              fmt::format("the result '{}' is {}", name, to_string(result.spec())));
 }
 
-Status fill_zero(const Tensor& tensor) {
-  VOLTA_TRY(const Tensor zeros, Tensor::zeros(tensor.spec()));
-  VOLTA_TRY(const auto bytes, zeros.host_bytes());
-  Tensor target = tensor;
-  return target.write_bytes(bytes);
+Status run_and_fetch(Executable& executable) {
+  VOLTA_TRY(executable.run());
+  return executable.fetch();
 }
 
 // A NaN's sign says nothing to people.
@@ -112,8 +115,8 @@ Result<Trainer> Trainer::create(const Transformer& model, const TrainerOptions& 
 Result<Executable> Trainer::load(const Graph& graph) {
   Device& device = *model_.device();
   VOLTA_TRY(Plan plan, make_plan(graph, device));
-  const auto lookup = [&](const PlanBinding& binding) -> Result<Tensor> {
-    if (binding.kind == ValueKind::kInput) return Tensor::zeros(binding.spec, device.memory());
+  const auto lookup = [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
+    if (binding.kind == ValueKind::kInput) return std::nullopt;
     if (binding.kind != ValueKind::kState) return model_.bind(binding);
     auto& tensors = binding.name.starts_with("grad.") ? gradients_ : state_;
     Tensor& state = tensors[binding.name];
@@ -176,7 +179,7 @@ Result<double> Trainer::run_micro_batches(const BatchSource& batches) {
   double loss = 0.0;
   for (std::int64_t micro = 0; micro < options_.accumulate; ++micro) {
     VOLTA_TRY(write_batch(batches, micro));
-    VOLTA_TRY(micro_->run());
+    VOLTA_TRY(run_and_fetch(*micro_));
     VOLTA_TRY(const float one, read_scalar(*micro_, "loss"));
     loss += static_cast<double>(one);
   }
@@ -184,7 +187,7 @@ Result<double> Trainer::run_micro_batches(const BatchSource& batches) {
 }
 
 Status Trainer::zero_gradients() {
-  for (const auto& [name, gradient] : gradients_) VOLTA_TRY(fill_zero(gradient));
+  for (auto& [name, gradient] : gradients_) VOLTA_TRY(gradient.set_zero());
   return {};
 }
 
@@ -192,14 +195,14 @@ Result<StepReport> Trainer::step(const BatchSource& batches) {
   VOLTA_TRY(write_schedule());
   auto ran = run_micro_batches(batches);
   Status applied;
-  if (ran && apply_) applied = apply_->run();
+  if (ran && apply_) applied = run_and_fetch(*apply_);
   if (!ran || !applied) {  // What micro-batches have added is not to stay for the next step.
     VOLTA_TRY(zero_gradients());
     VOLTA_TRY(std::move(applied));
     return std::unexpected(std::move(ran).error());
   }
   const double loss = *ran;
-  const Executable& update = apply_ ? *apply_ : *micro_;
+  Executable& update = apply_ ? *apply_ : *micro_;
   VOLTA_TRY(const float norm, read_scalar(update, "stats", 0));
   VOLTA_TRY(const float finite, read_scalar(update, "stats", 2));
   if (finite == 0.0f)
@@ -222,7 +225,7 @@ Error Trainer::name_non_finite(const BatchSource& batches, double loss, double n
   if (apply_) apply_->add_listener(check);
   auto again = run_micro_batches(batches);
   Status applied;
-  if (again && apply_) applied = apply_->run();
+  if (again && apply_) applied = run_and_fetch(*apply_);
   micro_->remove_listener(*check);
   if (apply_) apply_->remove_listener(*check);
   if (auto zeroed = zero_gradients(); !zeroed) return std::move(zeroed).error();

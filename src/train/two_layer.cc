@@ -177,10 +177,11 @@ Result<TwoLayerResult> train(Device& device, const Tensor& x, const Tensor& targ
                                             {"b1", result.b1},
                                             {"w2", result.w2},
                                             {"b2", result.b2}}));
-  VOLTA_TRY(const Tensor loss_output, update.output("loss"));
-  VOLTA_TRY(const Tensor stats_output, update.output("stats"));
+  VOLTA_TRY(const Tensor loss_output, update.result("loss"));
+  VOLTA_TRY(const Tensor stats_output, update.result("stats"));
   for (std::int64_t epoch = 1; epoch <= options.epochs; ++epoch) {
     VOLTA_TRY(update.run());
+    VOLTA_TRY(update.fetch());
     float loss = 0.0f;
     std::array<float, 3> stats{};
     VOLTA_TRY(loss_output.read(std::span(&loss, 1)));

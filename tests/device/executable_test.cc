@@ -1,4 +1,6 @@
 // Executable: addresses, lookups and their refusals, plans that point outside their memory, moves.
+#include <fmt/format.h>
+
 #include <array>
 #include <cmath>
 
@@ -315,6 +317,64 @@ TEST(Executable, RunsUnderSeveralProxies) {
   ASSERT_TRUE(x.write<float>(std::array{NAN, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f}));
   expect_error(bound->run(), ErrorCode::kNonFinite, "step 1 of 2: MatMul 'layer': output 0");
   EXPECT_EQ((*profiling)->profile().executions, 1);
+}
+
+// Wherever the device's memory runs out while a plan is loaded: an error, and nothing stays behind.
+TEST(Executable, MemoryThatRunsOutIsAnError) {
+  test::FaultyDevice device(test::cpu(), false);
+  auto& memory = device.faulty_memory();
+  Plan plan = test::matmul_relu_plan();
+  plan.bindings[1].kind = ValueKind::kConstant;
+  plan.bindings[1].constant = floats(Shape(3, 2), {1, -1, 0, 1, -1, 0});
+  const auto planned = shared(plan);
+  const auto keep = [](const PlanBinding&) { return std::nullopt; };
+  std::int64_t nth = 1;
+  for (;; ++nth) {
+    memory.allocation_fuse.arm(nth);
+    const auto loaded = device.load(planned, keep);
+    memory.allocation_fuse.arm(0);
+    if (loaded) break;
+    EXPECT_EQ(loaded.error().code(), ErrorCode::kOutOfMemory);
+    EXPECT_THAT(loaded.error().message(),
+                ::testing::AnyOf(::testing::HasSubstr("the plan's arena"),
+                                 ::testing::HasSubstr("constant 'w'"),
+                                 ::testing::HasSubstr("the plan's inputs")));
+    EXPECT_EQ(memory.live_bytes(), 0);
+  }
+  EXPECT_EQ(nth, 4);  // The arena, the constant and the inputs.
+  EXPECT_EQ(memory.live_bytes(), 0);
+}
+
+TEST(Executable, OnlyInputsGoWithoutATensor) {
+  const auto device = test::cpu();
+  expect_error(device->load(shared(test::matmul_relu_plan()),
+                            [](const PlanBinding&) { return std::nullopt; }),
+               ErrorCode::kInvalidArgument,
+               "binding parameter 'w': the lookup gave no tensor; only inputs can go without");
+}
+
+// On the host's own device the block of inputs is the plan's memory itself, and so are the results.
+TEST(Executable, TheHostsDeviceCopiesNothing) {
+  const auto device = test::cpu();
+  auto loaded = device->load(shared(test::matmul_relu_plan()),
+                             [](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
+                               if (binding.name == "x") return std::nullopt;
+                               return lookup_on_host(binding);
+                             });
+  ASSERT_TRUE(loaded) << loaded.error().message();
+  Tensor x = *loaded->binding("x");
+  EXPECT_EQ(x.view().data, loaded->calls()[0].inputs[0].data);
+  const Tensor y = *loaded->result("y");
+  EXPECT_EQ(y.view().data, loaded->output("y")->view().data);
+  ASSERT_TRUE(x.write<float>(std::array{1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f}));
+  ASSERT_TRUE(loaded->run());
+  ASSERT_TRUE(loaded->fetch());
+  EXPECT_THAT(values(y), ElementsAre(0, 1, 0, 1));
+  Plan bound_output = test::matmul_relu_plan();
+  bound_output.outputs.push_back({"w", {.spec = f32(Shape(3, 2)), .binding = 1}});
+  auto other = device->load(shared(bound_output), lookup_on_host);
+  ASSERT_TRUE(other);
+  expect_error(other->result("w"), ErrorCode::kInvalidArgument, "is the bound tensor 'w'");
 }
 
 // An executable outlives the last pointer of others to its device.

@@ -54,21 +54,37 @@ TEST(PlaceBlocks, RefusesSizesThatCannotBe) {
   EXPECT_FALSE(place_blocks(largest));
 }
 
+TEST(PlaceBlocks, ResultsLieTogetherAtTheStart) {
+  std::vector<MemoryBlock> blocks{{256, 0, 1}, {64, 1, 3}, {128, 0, 2}, {65, 2, 3}, {0, 0, 3}};
+  blocks[1].result = blocks[3].result = blocks[4].result = true;
+  EXPECT_EQ(must(place_blocks(blocks)), 64 + 128 + 256 + 128);
+  EXPECT_EQ(blocks[3].offset, 0);    // The larger one first,
+  EXPECT_EQ(blocks[1].offset, 128);  // and the other behind it;
+  EXPECT_EQ(blocks[0].offset, 192);  // then what lives beside them.
+}
+
 RC_GTEST_PROP(PlaceBlocks, NeverOverlapsWhatLivesTogether,
               (const std::vector<std::array<std::uint8_t, 3>>& numbers)) {
   std::vector<MemoryBlock> blocks;
   std::int64_t total = 0;
   for (const auto& [size, first, length] : numbers) {
     blocks.push_back({std::int64_t{size} * 5, first % 16, first % 16 + length % 5});
+    blocks.back().result = first >= 240;
+    if (blocks.back().result) blocks.back().last = 20;
     must(add_aligned(total, blocks.back().bytes));
   }
   auto again = blocks;
   const std::int64_t arena = must(place_blocks(blocks));
+  std::int64_t results = 0;
+  for (const MemoryBlock& block : blocks) {
+    if (block.result) must(add_aligned(results, block.bytes));
+  }
   RC_ASSERT(arena <= total);
   RC_ASSERT(must(place_blocks(again)) == arena);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const MemoryBlock& a = blocks[i];
     RC_ASSERT(a.offset == again[i].offset);
+    RC_ASSERT(!a.result || a.offset + a.bytes <= results);
     RC_ASSERT(a.offset >= 0 && a.offset % kArenaAlignment == 0 && a.offset + a.bytes <= arena);
     for (std::size_t j = 0; j < i; ++j) {
       const MemoryBlock& b = blocks[j];

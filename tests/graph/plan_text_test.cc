@@ -33,11 +33,11 @@ TEST(PlanToText, ShowsBindingsStepsAndOutputs) {
             "input x: f32[2, 4]\n"
             "parameter w: f32[4, 4]\n"
             "state s: f32[2, 4], written\n"
-            "0: @128 f32[2, 4] = MatMul(x f32[2, 4], w f32[4, 4]) workspace @0 100 bytes"
+            "0: @0 f32[2, 4] = MatMul(x f32[2, 4], w f32[4, 4]) workspace @64 100 bytes"
             "  # h.0: 64 flops, 128 bytes\n"
-            "1: Accumulate{scale=1}(s f32[2, 4], @128 f32[2, 4])  # 16 flops, 96 bytes\n"
-            "2: @128 f32[2, 4] = Unary{relu}(@128 f32[2, 4])  # 8 flops, 64 bytes\n"
-            "output y = @128 f32[2, 4]\n"
+            "1: Accumulate{scale=1}(s f32[2, 4], @0 f32[2, 4])  # 16 flops, 96 bytes\n"
+            "2: @0 f32[2, 4] = Unary{relu}(@0 f32[2, 4])  # 8 flops, 64 bytes\n"
+            "output y = @0 f32[2, 4]\n"
             "output s = s f32[2, 4]\n");
 }
 

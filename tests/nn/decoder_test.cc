@@ -6,6 +6,7 @@
 
 #include "nn/helpers.h"
 #include "support/alloc_counter.h"
+#include "support/async_device.h"
 #include "support/fault_device.h"
 
 namespace volta {
@@ -271,6 +272,86 @@ TEST(Decoder, AStepAllocatesNothing) {
     EXPECT_TRUE(ok);
     EXPECT_EQ(allocations, 0);
   }
+}
+
+// On a device that works by itself, in memory that the host cannot touch: the same tokens. A step
+// copies one block to the device and one back, whatever the number of slots.
+TEST(Decoder, WorksOnAnAsynchronousDevice) {
+  for (const TransformerConfig& config : {test::gpt2_config(), test::llama_config()}) {
+    const auto async = std::make_shared<test::AsyncDevice>(test::cpu(1));
+    const DecoderOptions options{.slots = 3, .top = 2};
+    Decoder there = must(Decoder::create(test::lively_model(config, async), options));
+    Decoder here = must(Decoder::create(test::lively_model(config, test::cpu(1)), options));
+    auto ids = test::some_ids(70, 61);
+    std::array<std::int32_t, 2> token{};
+    for (const std::int64_t slot : {0, 2}) {
+      const SamplingRow sampling = {0.8f, 40.0f, 0.9f, 0.01f, 1.1f};
+      must(here.set_counts(slot, ids));
+      must(there.set_counts(slot, ids));
+      const DrawnToken wanted = must(here.prefill(slot, ids, sampling, {1, slot}));
+      const DrawnToken drawn = must(there.prefill(slot, ids, sampling, {1, slot}));
+      EXPECT_EQ(drawn.token, wanted.token);
+      EXPECT_EQ(drawn.logprob, wanted.logprob);
+      EXPECT_EQ(drawn.top, wanted.top);
+      token.at(static_cast<std::size_t>(slot / 2)) = drawn.token;
+      ids.resize(33);
+    }
+    auto& memory = async->async_memory();
+    std::int64_t to = 0, from = 0;
+    for (int n = 0; n < 6; ++n) {
+      to = memory.copies_from_host;
+      from = memory.copies_to_host;
+      for (const std::int64_t slot : {0, 2}) {
+        const std::int32_t next = token.at(static_cast<std::size_t>(slot / 2));
+        must(here.set_next(slot, next, kGreedy, {}));
+        must(there.set_next(slot, next, kGreedy, {}));
+      }
+      must(here.step());
+      must(there.step());
+      for (const std::int64_t slot : {0, 2}) {
+        const DrawnToken wanted = must(here.drawn(slot)), drawn = must(there.drawn(slot));
+        EXPECT_EQ(drawn.token, wanted.token);
+        EXPECT_EQ(drawn.logprob, wanted.logprob);
+        EXPECT_EQ(drawn.top, wanted.top);
+        token.at(static_cast<std::size_t>(slot / 2)) = drawn.token;
+      }
+      if (n == 0) continue;  // The first one loads the plan.
+      EXPECT_EQ(memory.copies_from_host, to + 1);
+      EXPECT_EQ(memory.copies_to_host, from + 1);
+    }
+  }
+}
+
+// A failure that shows only when the results are fetched leaves the decoder as good as before.
+TEST(Decoder, SurvivesLateFailures) {
+  TransformerConfig config = test::llama_config();
+  config.layers = 1;
+  const auto faulty = std::make_shared<test::FaultyDevice>(test::cpu(1));
+  const auto async = std::make_shared<test::AsyncDevice>(faulty);
+  Decoder decoder = must(Decoder::create(test::lively_model(config, async), {}));
+  const auto ids = test::some_ids(80, 61);
+  const DrawnToken first = must(decoder.prefill(0, ids, kGreedy, {}));
+  must(decoder.set_next(0, first.token, kGreedy, {}));
+  must(decoder.step());
+  const DrawnToken second = must(decoder.drawn(0));
+  const auto steps = static_cast<std::int64_t>(faulty->runs());
+  for (const std::int64_t nth : {3, 15, 25, 30}) {  // In the first chunk, and in later ones.
+    faulty->run_fuse.arm(nth);
+    test::expect_error(decoder.prefill(0, ids, kGreedy, {}), ErrorCode::kDevice, "injected");
+    EXPECT_EQ(decoder.cache().length(0), 0);
+  }
+  EXPECT_GT(steps, 30);
+  faulty->run_fuse.arm(3);  // The error comes after the prefill was broken off.
+  test::expect_error(decoder.prefill(0, ids, kGreedy, {}, [](std::int64_t) { return false; }),
+                     ErrorCode::kDevice, "injected");
+  EXPECT_EQ(decoder.cache().length(0), 0);
+  EXPECT_EQ(must(decoder.prefill(0, ids, kGreedy, {})).token, first.token);
+  must(decoder.set_next(0, first.token, kGreedy, {}));
+  faulty->run_fuse.arm(7);
+  test::expect_error(decoder.step(), ErrorCode::kDevice, "injected");
+  EXPECT_EQ(decoder.cache().length(0), 80);
+  must(decoder.step());  // The same token once more.
+  EXPECT_EQ(must(decoder.drawn(0)).token, second.token);
 }
 
 // Any allocation, copy or kernel may fail: an error comes back, and the decoder is good as ever.

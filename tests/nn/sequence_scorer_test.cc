@@ -144,7 +144,8 @@ TEST(SequenceScorer, FailuresComeThrough) {
     return compute_logits(model, ids, 2, 6, DType::kF32,
                           [](std::span<const float>) { return Status(); });
   };
-  for (std::int64_t nth = 1; nth <= 4; ++nth) {  // Positions, ids, rows, logits.
+  // The inputs of both plans are cleared, each plan's inputs are copied, and the logits come back.
+  for (std::int64_t nth = 1; nth <= 5; ++nth) {
     device->faulty_memory().copy_fuse.arm(nth);
     expect_error(run(), ErrorCode::kDevice, "injected");
   }

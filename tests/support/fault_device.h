@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "device/device_proxy.h"
 
 namespace volta::test {
 
@@ -43,16 +44,28 @@ class FaultyMemory final : public MemoryOwner {
   }
   bool host_accessible() const override { return host_accessible_; }
   Status copy_from_host(void* destination, std::span<const std::byte> source) override {
+    ++copies_from_host_;
     if (copy_fuse.blows()) return fail(ErrorCode::kDevice, "injected: copy failed");
     return host_memory()->copy_from_host(destination, source);
   }
   Status copy_to_host(std::span<std::byte> destination, const void* source) override {
+    ++copies_to_host_;
     if (copy_fuse.blows()) return fail(ErrorCode::kDevice, "injected: copy failed");
     return host_memory()->copy_to_host(destination, source);
+  }
+  Status copy_within(void* destination, const void* source, std::int64_t bytes) override {
+    if (copy_fuse.blows()) return fail(ErrorCode::kDevice, "injected: copy failed");
+    return host_memory()->copy_within(destination, source, bytes);
+  }
+  Status fill(void* destination, std::byte value, std::int64_t bytes) override {
+    if (copy_fuse.blows()) return fail(ErrorCode::kDevice, "injected: fill failed");
+    return host_memory()->fill(destination, value, bytes);
   }
 
   std::int64_t allocations() const { return allocations_; }
   std::int64_t live_bytes() const { return live_bytes_; }
+  std::int64_t copies_from_host() const { return copies_from_host_; }
+  std::int64_t copies_to_host() const { return copies_to_host_; }
 
   Fuse allocation_fuse;
   Fuse copy_fuse;
@@ -61,12 +74,14 @@ class FaultyMemory final : public MemoryOwner {
   bool host_accessible_;
   std::atomic<std::int64_t> allocations_ = 0;
   std::atomic<std::int64_t> live_bytes_ = 0;
+  std::atomic<std::int64_t> copies_from_host_ = 0;
+  std::atomic<std::int64_t> copies_to_host_ = 0;
 };
 
-class FaultyDevice final : public Device {
+class FaultyDevice final : public DeviceProxy {
  public:
   explicit FaultyDevice(std::shared_ptr<Device> inner, bool host_accessible = true)
-      : inner_(std::move(inner)),
+      : DeviceProxy(std::move(inner)),
         faulty_memory_(std::make_shared<FaultyMemory>(host_accessible)),
         memory_(faulty_memory_) {}
 
@@ -76,32 +91,33 @@ class FaultyDevice final : public Device {
   Fuse synchronize_fuse;
   bool supports_all = true;  ///< False: supports() refuses every op.
 
-  DeviceInfo info() const override { return inner_->info(); }
   const std::shared_ptr<MemoryOwner>& memory() const override { return memory_; }
+  // In this device's memory and by its run(), not those of the inner one.
+  Result<Executable> load(std::shared_ptr<const Plan> plan, const TensorLookup& lookup) override {
+    return Device::load(std::move(plan), lookup);
+  }
+  Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) override {
+    return Device::evaluate(op, inputs);
+  }
   Status run(const OpCall& call) override {
     ++runs_;
     if (run_fuse.blows()) {
       return fail(ErrorCode::kDevice, describe(call) + ": injected: the device failed");
     }
-    return inner_->run(call);
+    return DeviceProxy::run(call);
   }
   Status synchronize() override {
     if (synchronize_fuse.blows()) return fail(ErrorCode::kDevice, "injected: late failure");
-    return inner_->synchronize();
+    return DeviceProxy::synchronize();
   }
   bool supports(const Op& op, std::span<const TensorSpec> inputs) const override {
-    return supports_all && inner_->supports(op, inputs);
+    return supports_all && DeviceProxy::supports(op, inputs);
   }
-  std::int64_t workspace_bytes(const Op& op, std::span<const TensorSpec> inputs,
-                               std::span<const TensorSpec> outputs) const override {
-    return inner_->workspace_bytes(op, inputs, outputs);
-  }
-  std::string kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const override {
-    return inner_->kernel_parameters(op, inputs);
+  Encoding preferred_encoding(const Op&, std::size_t, const TensorSpec&) const override {
+    return {};
   }
 
  private:
-  std::shared_ptr<Device> inner_;
   std::shared_ptr<FaultyMemory> faulty_memory_;
   std::shared_ptr<MemoryOwner> memory_;  ///< The same, as the interface gives it out.
   std::atomic<std::int64_t> runs_ = 0;

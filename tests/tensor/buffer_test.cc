@@ -54,6 +54,44 @@ TEST(DeviceBuffer, RangesAreChecked) {
   EXPECT_TRUE(buffer->host_bytes(8, 0));
 }
 
+// Filling and copying within a device goes through its owner, and nothing passes by the host.
+TEST(DeviceBuffer, FillsAndCopiesWhereTheBytesLie) {
+  const auto fake = std::make_shared<FakeMemory>();
+  for (const std::shared_ptr<MemoryOwner>& owner :
+       {host_memory(), std::shared_ptr<MemoryOwner>(fake)}) {
+    auto a = DeviceBuffer::allocate(owner, 8), b = DeviceBuffer::allocate(owner, 8);
+    ASSERT_TRUE(a && b);
+    ASSERT_TRUE(a->fill(0, 8, std::byte{7}));
+    ASSERT_TRUE(a->write(2, kBytes));
+    ASSERT_TRUE(b->fill(0, 8, std::byte{0}));
+    ASSERT_TRUE(b->copy_from(1, *a, 2, 4));
+    EXPECT_TRUE(b->copy_from(8, *a, 8, 0));
+    EXPECT_TRUE(a->fill(8, 0, std::byte{9}));
+    std::array<std::byte, 8> back{};
+    ASSERT_TRUE(b->read(0, back));
+    EXPECT_EQ(back, (std::array<std::byte, 8>{std::byte{0}, std::byte{1}, std::byte{2},
+                                              std::byte{3}, std::byte{4}}));
+    ASSERT_TRUE(a->read(0, back));
+    EXPECT_EQ(back[1], std::byte{7});
+    EXPECT_EQ(back[7], std::byte{7});
+    for (const Status& refused : {a->fill(5, 4, std::byte{0}), a->fill(-1, 1, std::byte{0}),
+                                  b->copy_from(5, *a, 0, 4), b->copy_from(0, *a, 5, 4)}) {
+      ASSERT_FALSE(refused);
+      EXPECT_THAT(refused.error().message(), HasSubstr("outside a buffer of 8 bytes"));
+    }
+    const Status itself = a->copy_from(0, *a, 4, 4);
+    ASSERT_FALSE(itself);
+    EXPECT_THAT(itself.error().message(), HasSubstr("two blocks"));
+  }
+  EXPECT_EQ(fake->fills, 2);
+  EXPECT_EQ(fake->copies_within, 1);
+  auto here = DeviceBuffer::allocate(host_memory(), 8), there = DeviceBuffer::allocate(fake, 8);
+  ASSERT_TRUE(here && there);
+  EXPECT_FALSE(here->copy_from(0, *there, 0, 8));
+  fake->fail_copy = true;
+  EXPECT_FALSE(there->fill(0, 8, std::byte{0}));
+}
+
 TEST(DeviceBuffer, AMappedFileIsReadInPlace) {
   const test::TempDir dir;
   std::ofstream(dir.file("a")) << "0123456789abcdef";
@@ -73,6 +111,7 @@ TEST(DeviceBuffer, AMappedFileIsReadInPlace) {
   ASSERT_FALSE(written);
   EXPECT_THAT(written.error().message(), HasSubstr("can only be read"));
   EXPECT_FALSE(buffer->owner()->writable());
+  EXPECT_FALSE(buffer->fill(0, 1, std::byte{0}));
   EXPECT_FALSE(DeviceBuffer::allocate(buffer->owner(), 8));
   EXPECT_FALSE(DeviceBuffer::map(file, 8, 9));
   EXPECT_FALSE(DeviceBuffer::map(file, -1, 2));

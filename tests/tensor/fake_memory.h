@@ -34,6 +34,21 @@ class FakeMemory final : public MemoryOwner {
     return {};
   }
 
+  Status copy_within(void* destination, const void* source, std::int64_t bytes) override {
+    if (fail_copy) return fail(ErrorCode::kDevice, "fake: copy failed");
+    ++copies_within;
+    std::memcpy(destination, source, static_cast<std::size_t>(bytes));
+    return {};
+  }
+  Status fill(void* destination, std::byte value, std::int64_t bytes) override {
+    if (fail_copy) return fail(ErrorCode::kDevice, "fake: copy failed");
+    ++fills;
+    std::memset(destination, std::to_integer<int>(value), static_cast<std::size_t>(bytes));
+    return {};
+  }
+
+  int copies_within = 0;
+  int fills = 0;
   int live = 0;
   bool fail_allocate = false;
   bool fail_copy = false;

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
+#include "support/async_device.h"
 #include "support/fault_device.h"
 #include "support/file_faults.h"
 #include "support/shared_data.h"
@@ -464,6 +465,20 @@ TEST_F(RunTest, TheLastEvaluationCanBeInterrupted) {
   callbacks_.should_stop = {};
   VOLTA_ASSERT_OK(const RunResult result, train(o));
   EXPECT_TRUE(result.val_loss);
+  expect_same_runs(dir_.file("a"), o.out);
+}
+
+// A run with its evaluations and checkpoints, and its resumption, on a device that works by itself
+// in memory that the host cannot touch: the same files, bit for bit.
+TEST_F(RunTest, AnAsynchronousDeviceWritesTheSameRun) {
+  ASSERT_TRUE(train(options("a")));
+  device_ = std::make_shared<test::AsyncDevice>(test::cpu(1));
+  RunOptions o = options("b");
+  stop_after_ = 12;
+  expect_error(train(o), ErrorCode::kInterrupted, "after step 12");
+  stop_after_ = 0;
+  o.resume = true;
+  ASSERT_TRUE(train(o));
   expect_same_runs(dir_.file("a"), o.out);
 }
 
