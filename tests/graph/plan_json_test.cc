@@ -50,17 +50,17 @@ TEST(PlanToJson, ShowsBindingsStepsAndOutputs) {
       R"("activation":"none","residual":false},"attributes":"MatMul","label":"h.0","node":0,"flops":64,"bytes":128,"inputs":[)"
       R"({"binding":"x","offset":0,"bytes":32,"dtype":"f32","shape":[2,4]},)"
       R"({"binding":"w","offset":0,"bytes":64,"dtype":"f32","shape":[4,4]}],"outputs":[)"
-      R"({"offset":128,"bytes":32,"dtype":"f32","shape":[2,4]}],)"
-      R"("workspace_offset":0,"workspace_bytes":100},)"
+      R"({"offset":0,"bytes":32,"dtype":"f32","shape":[2,4]}],)"
+      R"("workspace_offset":64,"workspace_bytes":100},)"
       R"({"op":"Accumulate","fields":{"scale":1},"attributes":"Accumulate{scale=1}","label":"",)"
       R"("node":1,"flops":16,"bytes":96,"inputs":[{"binding":"s","offset":0,"bytes":32,"dtype":"f32","shape":[2,4]},)"
-      R"({"offset":128,"bytes":32,"dtype":"f32","shape":[2,4]}],"outputs":[],)"
+      R"({"offset":0,"bytes":32,"dtype":"f32","shape":[2,4]}],"outputs":[],)"
       R"("workspace_offset":0,"workspace_bytes":0},)"
       R"({"op":"Unary","fields":{"kind":"relu","alpha":1},"attributes":"Unary{relu}","label":"","node":2,"flops":8,"bytes":64,"inputs":[)"
-      R"({"offset":128,"bytes":32,"dtype":"f32","shape":[2,4]}],"outputs":[)"
-      R"({"offset":128,"bytes":32,"dtype":"f32","shape":[2,4]}],)"
+      R"({"offset":0,"bytes":32,"dtype":"f32","shape":[2,4]}],"outputs":[)"
+      R"({"offset":0,"bytes":32,"dtype":"f32","shape":[2,4]}],)"
       R"("workspace_offset":0,"workspace_bytes":0}],"outputs":[)"
-      R"({"name":"y","offset":128,"bytes":32,"dtype":"f32","shape":[2,4]},)"
+      R"({"name":"y","offset":0,"bytes":32,"dtype":"f32","shape":[2,4]},)"
       R"({"name":"s","binding":"s","offset":0,"bytes":32,"dtype":"f32","shape":[2,4]}]})");
 }
 
@@ -135,7 +135,7 @@ TEST(PlanFromJson, RefusesWhatIsNoPlan) {
       {"{}", "arena_bytes"},
       {changed(R"("arena_bytes":192)", R"("arena_bytes":-1)"), "arena_bytes"},
       {changed(R"("arena_bytes":192)", R"("arena_bytes":128)"),
-       "steps[0].outputs[0]: 32 bytes at offset 128 do not fit into the arena, 128 bytes"},
+       "100 bytes at offset 64 do not fit into the arena"},
       {changed(R"("arena_bytes":192)", R"("arena_bytes":64)"), "do not fit into the arena"},
       {changed(R"("name":"w")", R"("name":"x")"), "bindings[1]: another binding is named 'x'"},
       {changed(R"("name":"w")", R"("name":"")"), "bindings[1]: a binding has no name"},
@@ -155,17 +155,17 @@ TEST(PlanFromJson, RefusesWhatIsNoPlan) {
       {changed(R"("transpose_b":false)", R"("transpose_b":"no")"), "fields.transpose_b"},
       {changed(R"("transpose_a":false)", R"("transpose_a":true)"), "steps[0]: MatMul{transpose_a}"},
       {changed(R"("residual":false)", R"("residual":true)"), "expected 3 inputs"},
-      {changed(R"("outputs":[{"offset":128,"bytes":32,"dtype":"f32","shape":[2,4]}])",
+      {changed(R"("outputs":[{"offset":0,"bytes":32,"dtype":"f32","shape":[2,4]}])",
                R"("outputs":[])"),
        "steps[0]: MatMul has 1 outputs, not 0"},
-      {changed(R"("outputs":[{"offset":128,"bytes":32,"dtype":"f32","shape":[2,4]}])",
-               R"("outputs":[{"offset":128,"dtype":"f32","shape":[4,2]}])"),
+      {changed(R"("outputs":[{"offset":0,"bytes":32,"dtype":"f32","shape":[2,4]}])",
+               R"("outputs":[{"offset":0,"dtype":"f32","shape":[4,2]}])"),
        "output 0 of MatMul is f32[2, 4], not f32[4, 2]"},
       {changed(R"("written":true)", R"("written":false)"),
        "Accumulate{scale=1} writes its input 0, which is no binding that is written"},
       {changed(R"("workspace_bytes":100)", R"("workspace_bytes":-1)"), "workspace_bytes"},
       {changed(R"("workspace_bytes":100)", R"("workspace_bytes":193)"),
-       "193 bytes at offset 0 do not fit into the arena"},
+       "193 bytes at offset 64 do not fit into the arena"},
   };
   for (const auto& [text, message] : rows) {
     const auto plan = plan_from_json(text, "plan.json");
