@@ -134,7 +134,8 @@ def make_gguf(case):
     else:
         case.rewrite("m.gguf", gguf_mutator.mutate)
     file = "in/m.gguf"
-    case.add("generate", file, "--ids", "1,2", "-n", "2")
+    case.add("verify", file)
+    case.add("generate", file, "--ids", "0", "-n", "2", trusts=file)
     case.add_some(
         2, command("inspect", file), command("tokenize", file, "The text, 12\n\u00e9"),
         command("convert", file, "out", writes=("out",), result="out"),
