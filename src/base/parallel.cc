@@ -156,12 +156,8 @@ class SharedWorkers {
     return std::min(arrived.load() - 1, workers);
   }
 
-  // The same in an arena that is large enough for the workers of all pools. Those of other pools
-  // may be at work: without the limit, TBB would create as many again beside them.
+  // The same in an arena that is large enough for the workers of all pools.
   static int create_for_all(int workers) {
-    using oneapi::tbb::global_control;
-    const global_control limit(global_control::max_allowed_parallelism,
-                               static_cast<std::size_t>(workers) + 1);
     oneapi::tbb::task_arena arena(workers + 1, /*reserved_for_masters=*/1);
     arena.initialize();
     const ThreadsInside inside(arena);
