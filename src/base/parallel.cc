@@ -14,19 +14,13 @@
 #include <oneapi/tbb/info.h>
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
-#include <oneapi/tbb/task_scheduler_observer.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <concepts>
 #include <cstdlib>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
-#include "base/arithmetic.h"
 #include "base/cpu.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -56,10 +50,9 @@ struct TsanEdge {
 };
 
 // Part `part` of `parts` nearly equal ones of [0, n): where it starts.
-template <std::integral T>
-constexpr T part_begin(T n, T parts, T part) {
-  const T length = n / parts;
-  const T longer = n % parts;  // The first `longer` parts hold one more.
+constexpr int64_t part_begin(int64_t n, int64_t parts, int64_t part) {
+  const int64_t length = n / parts;
+  const int64_t longer = n % parts;  // The first `longer` parts hold one more.
   return part * length + std::min(part, longer);
 }
 
@@ -83,118 +76,22 @@ int possible_threads(int threads) {
   return possible;
 }
 
-// How many threads are inside an arena of TBB's.
-class ThreadsInside final : public oneapi::tbb::task_scheduler_observer {
- public:
-  explicit ThreadsInside(oneapi::tbb::task_arena& arena) : task_scheduler_observer(arena) {
-    observe(true);
-  }
-  ~ThreadsInside() override { observe(false); }
-  ThreadsInside(const ThreadsInside&) = delete;
-  ThreadsInside& operator=(const ThreadsInside&) = delete;
-
-  int count() const { return count_; }
-  void on_scheduler_entry(bool) override { ++count_; }
-  void on_scheduler_exit(bool) override { --count_; }
-
- private:
-  std::atomic<int> count_ = 0;
-};
-
-// Waits until `done` returns true, or has returned false for 0.2 s while `progress` did not change.
-template <typename Done, typename Progress>
-void wait_until(const Done& done, const Progress& progress) {
-  constexpr auto kPause = std::chrono::microseconds(50);
-  constexpr int kMostPauses = 4000;
-  int seen = progress();
-  for (int pauses = 0; !done() && pauses < kMostPauses; ++pauses) {
-    std::this_thread::sleep_for(kPause);
-    if (const int now = progress(); now != seen) {
-      seen = now;
-      pauses = 0;
-    }
-  }
-}
-
-// TBB has one set of workers for the whole process, which serves all pools. It creates a worker
-// when more of them are wanted at once than ever before, and throws where it cannot, which ends a
-// program without exceptions: perhaps minutes after creatable_threads() has said that all is well,
-// when two pools first work at the same time. So every new pool has TBB create, at once, all
-// workers that the living pools can keep busy together; later work finds them there.
-class SharedWorkers {
- public:
-  // A pool that wants `workers` in its arena begins.
-  void add(oneapi::tbb::task_arena& arena, int workers) {
-    using oneapi::tbb::global_control;
-    const std::lock_guard lock(mutex_);
-    wanted_ += workers;
-    const auto most = global_control::active_value(global_control::max_allowed_parallelism);
-    const int needed = std::min(wanted_, static_cast<int>(most) - 1);
-    if (needed <= created_) return;
-    const bool alone = wanted_ == workers;
-    created_ = std::max(created_, alone ? occupy(arena, needed) : create_for_all(needed));
-  }
-  // It ends. TBB may end its workers with the last pool.
-  void remove(int workers) {
-    const std::lock_guard lock(mutex_);
-    wanted_ -= workers;
-    if (wanted_ == 0) created_ = 0;
-  }
-
- private:
-  // Keeps `workers` of them busy in an arena at the same time, and says how many there were: fewer
-  // where the program's own work with TBB holds some, which exist as well.
-  static int occupy(oneapi::tbb::task_arena& arena, int workers) {
-    std::atomic<int> arrived = 0;
-    const auto wait_for_others = [&](int) {
-      ++arrived;
-      wait_until([&] { return arrived > workers; }, [&] { return arrived.load(); });
-    };
-    arena.execute([&] {
-      oneapi::tbb::parallel_for(0, workers + 1, wait_for_others, oneapi::tbb::static_partitioner());
-    });
-    return std::min(arrived.load() - 1, workers);
-  }
-
-  // The same in an arena that is large enough for the workers of all pools.
-  static int create_for_all(int workers) {
-    oneapi::tbb::task_arena arena(workers + 1, /*reserved_for_masters=*/1);
-    arena.initialize();
-    const ThreadsInside inside(arena);
-    const int created = occupy(arena, workers);
-    // Until a worker has left, TBB would create another one for the next arena with work.
-    wait_until([&] { return inside.count() == 0; }, [&] { return inside.count(); });
-    return created;
-  }
-
-  std::mutex mutex_;
-  int wanted_ = 0;   // By all living pools.
-  int created_ = 0;  // At least so many exist while a pool lives.
-};
-
-// TBB's workers belong to the process, and so does their number.
-SharedWorkers& shared_workers() {
-  static SharedWorkers workers;
-  return workers;
-}
-
 }  // namespace
 
 struct ThreadPool::Impl {
-  explicit Impl(int threads) : workers(threads - 1), arena(threads, /*reserved_for_masters=*/1) {
+  explicit Impl(int threads) : arena(threads, /*reserved_for_masters=*/1) {
     // TBB keeps fewer workers than this arena wants when it was asked for more threads than CPUs.
     if (threads > oneapi::tbb::info::default_concurrency()) {
       limit.emplace(oneapi::tbb::global_control::max_allowed_parallelism, kMaxThreads);
     }
     arena.initialize();
-    // Now, while what creatable_threads() has found still holds.
-    shared_workers().add(arena, workers);
+    // TBB starts its workers when there is work for them, and keeps them. They start now, while
+    // what creatable_threads() has found still holds.
+    arena.execute([&] {
+      oneapi::tbb::parallel_for(0, threads, [](int) {}, oneapi::tbb::static_partitioner());
+    });
   }
-  ~Impl() { shared_workers().remove(workers); }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
 
-  int workers;
   std::optional<oneapi::tbb::global_control> limit;  // With more threads than CPUs.
   oneapi::tbb::task_arena arena;
 };
@@ -250,19 +147,14 @@ void parallel_chunks(ThreadPool& pool, int64_t chunks, FunctionRef<void(int64_t)
 void parallel_for(ThreadPool& pool, int64_t begin, int64_t end, int64_t grain,
                   FunctionRef<void(int64_t, int64_t)> fn) {
   if (begin >= end) return;
-  // Unsigned, because the longest ranges do not fit a signed number.
-  const auto step = static_cast<uint64_t>(std::max<int64_t>(grain, 1));
-  const uint64_t length = static_cast<uint64_t>(end) - static_cast<uint64_t>(begin);
-  if (length <= step || pool.threads() == 1) return fn(begin, end);
-  const uint64_t grains = ceil_div(length, step);
-  const uint64_t parts = std::min(static_cast<uint64_t>(pool.threads()), grains);
-  const auto place = [&](uint64_t part) {
-    if (part == parts) return end;  // The last grain may be cut short.
-    return static_cast<int64_t>(static_cast<uint64_t>(begin) +
-                                part_begin(grains, parts, part) * step);
-  };
-  parallel_chunks(pool, static_cast<int64_t>(parts), [&](int64_t part) {
-    fn(place(static_cast<uint64_t>(part)), place(static_cast<uint64_t>(part) + 1));
+  grain = std::max<int64_t>(grain, 1);
+  const int64_t length = end - begin;
+  if (length <= grain || pool.threads() == 1) return fn(begin, end);
+  const int64_t grains = length / grain + (length % grain != 0 ? 1 : 0);
+  const int64_t parts = std::min<int64_t>(pool.threads(), grains);
+  parallel_chunks(pool, parts, [&](int64_t part) {
+    fn(begin + part_begin(grains, parts, part) * grain,
+       std::min(end, begin + part_begin(grains, parts, part + 1) * grain));
   });
 }
 

@@ -1,6 +1,5 @@
-// How many threads the system lets this process have. oneTBB throws when it cannot create a worker,
-// which ends a program without exceptions, so a new pool asks first, and then has TBB create all
-// that it needs.
+// How many threads the system lets this process have. oneTBB throws when it cannot make a worker,
+// which ends a program without exceptions, so the pool asks before TBB does.
 #pragma once
 
 namespace volta {

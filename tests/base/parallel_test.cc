@@ -7,8 +7,6 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
-#include <iterator>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -133,26 +131,6 @@ TEST(ParallelForTest, HugeRangesDoNotOverflow) {
   EXPECT_EQ(parts.back().end, kMax);
 }
 
-// Lengths that no signed number holds, and grains whose last multiple lies beyond the range.
-TEST(ParallelForTest, RangesOfAllNumbersAreCutWithoutOverflow) {
-  ThreadPool pool = make_pool(3);
-  constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
-  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-  for (const int64_t begin : {kMin, kMin + 1, int64_t{-1}, int64_t{0}, int64_t{7}}) {
-    for (const int64_t grain : {int64_t{1}, int64_t{3}, kMax / 2, kMax / 2 + 2, kMax - 8, kMax}) {
-      const std::vector<Range> parts = parts_of(pool, begin, kMax, grain);
-      ASSERT_FALSE(parts.empty());
-      int64_t at = begin;
-      for (const Range& part : parts) {
-        EXPECT_EQ(part.begin, at) << begin << ' ' << grain;
-        EXPECT_GT(part.end, part.begin) << begin << ' ' << grain;
-        at = part.end;
-      }
-      EXPECT_EQ(at, kMax) << begin << ' ' << grain;
-    }
-  }
-}
-
 TEST(ParallelChunksTest, RunsEveryChunkOnce) {
   for (const int threads : {1, 2, 4}) {
     ThreadPool pool = make_pool(threads);
@@ -216,41 +194,6 @@ TEST(ParallelForTest, PoolsMoveAndLiveSideBySide) {
   a = std::move(b);
   EXPECT_EQ(a.threads(), 3);
   EXPECT_EQ(parts_of(a, 0, 30, 1).size(), 3u);
-}
-
-int threads_of_this_process() {
-  const std::filesystem::directory_iterator tasks("/proc/self/task");
-  return static_cast<int>(std::distance(begin(tasks), end(tasks)));
-}
-
-// A thread that TBB creates later would end the program where the system refuses it.
-TEST(ThreadPoolTest, PoolsThatWorkAtTheSameTimeCreateNoThreadsThen) {
-  ThreadPool first = make_pool(2 * usable_cpu_count() + 5);
-  ThreadPool second = make_pool(2 * usable_cpu_count() + 7);
-  const int all = first.threads() + second.threads();
-  std::atomic<int> started = 0;
-  std::atomic<int> most = 0;
-  std::atomic<bool> late = false;
-  const auto work = [&](ThreadPool& pool) {
-    parallel_chunks(pool, pool.threads(), [&](int64_t) {
-      ++started;
-      const double give_up = monotonic_seconds() + 20;
-      while (started < all && !late) {
-        if (monotonic_seconds() > give_up) late = true;
-        std::this_thread::yield();
-      }
-      if (most == 0) most = threads_of_this_process();
-    });
-  };
-  // Workers that an earlier test has left behind may be about to end.
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  const int before = threads_of_this_process();
-  {
-    const std::jthread other([&] { work(second); });
-    work(first);
-  }
-  EXPECT_FALSE(late) << started << " of " << all << " threads";
-  EXPECT_LE(most, before + 1);  // `other`.
 }
 
 TEST(ParallelForTest, AllocatesNothingOnceWarm) {
