@@ -21,6 +21,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/cpu.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -50,9 +51,9 @@ struct TsanEdge {
 };
 
 // Part `part` of `parts` nearly equal ones of [0, n): where it starts.
-constexpr int64_t part_begin(int64_t n, int64_t parts, int64_t part) {
-  const int64_t length = n / parts;
-  const int64_t longer = n % parts;  // The first `longer` parts hold one more.
+constexpr uint64_t part_begin(uint64_t n, uint64_t parts, uint64_t part) {
+  const uint64_t length = n / parts;
+  const uint64_t longer = n % parts;  // The first `longer` parts hold one more.
   return part * length + std::min(part, longer);
 }
 
@@ -147,14 +148,19 @@ void parallel_chunks(ThreadPool& pool, int64_t chunks, FunctionRef<void(int64_t)
 void parallel_for(ThreadPool& pool, int64_t begin, int64_t end, int64_t grain,
                   FunctionRef<void(int64_t, int64_t)> fn) {
   if (begin >= end) return;
-  grain = std::max<int64_t>(grain, 1);
-  const int64_t length = end - begin;
-  if (length <= grain || pool.threads() == 1) return fn(begin, end);
-  const int64_t grains = length / grain + (length % grain != 0 ? 1 : 0);
-  const int64_t parts = std::min<int64_t>(pool.threads(), grains);
-  parallel_chunks(pool, parts, [&](int64_t part) {
-    fn(begin + part_begin(grains, parts, part) * grain,
-       std::min(end, begin + part_begin(grains, parts, part + 1) * grain));
+  // Unsigned, because the longest ranges do not fit a signed number.
+  const auto step = static_cast<uint64_t>(std::max<int64_t>(grain, 1));
+  const uint64_t length = static_cast<uint64_t>(end) - static_cast<uint64_t>(begin);
+  if (length <= step || pool.threads() == 1) return fn(begin, end);
+  const uint64_t grains = ceil_div(length, step);
+  const uint64_t parts = std::min(static_cast<uint64_t>(pool.threads()), grains);
+  const auto place = [&](uint64_t part) {
+    if (part == parts) return end;  // The last grain may be cut short.
+    return static_cast<int64_t>(static_cast<uint64_t>(begin) +
+                                part_begin(grains, parts, part) * step);
+  };
+  parallel_chunks(pool, static_cast<int64_t>(parts), [&](int64_t part) {
+    fn(place(static_cast<uint64_t>(part)), place(static_cast<uint64_t>(part) + 1));
   });
 }
 

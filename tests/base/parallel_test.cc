@@ -131,6 +131,26 @@ TEST(ParallelForTest, HugeRangesDoNotOverflow) {
   EXPECT_EQ(parts.back().end, kMax);
 }
 
+// Lengths that no signed number holds, and grains whose last multiple lies beyond the range.
+TEST(ParallelForTest, RangesOfAllNumbersAreCutWithoutOverflow) {
+  ThreadPool pool = make_pool(3);
+  constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  for (const int64_t begin : {kMin, kMin + 1, int64_t{-1}, int64_t{0}, int64_t{7}}) {
+    for (const int64_t grain : {int64_t{1}, int64_t{3}, kMax / 2, kMax / 2 + 2, kMax - 8, kMax}) {
+      const std::vector<Range> parts = parts_of(pool, begin, kMax, grain);
+      ASSERT_FALSE(parts.empty());
+      int64_t at = begin;
+      for (const Range& part : parts) {
+        EXPECT_EQ(part.begin, at) << begin << ' ' << grain;
+        EXPECT_GT(part.end, part.begin) << begin << ' ' << grain;
+        at = part.end;
+      }
+      EXPECT_EQ(at, kMax) << begin << ' ' << grain;
+    }
+  }
+}
+
 TEST(ParallelChunksTest, RunsEveryChunkOnce) {
   for (const int threads : {1, 2, 4}) {
     ThreadPool pool = make_pool(threads);
