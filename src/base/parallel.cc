@@ -16,6 +16,8 @@
 #include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
+#include <concepts>
+#include <cstdint>
 #include <cstdlib>
 #include <optional>
 #include <thread>
@@ -51,9 +53,10 @@ struct TsanEdge {
 };
 
 // Part `part` of `parts` nearly equal ones of [0, n): where it starts.
-constexpr uint64_t part_begin(uint64_t n, uint64_t parts, uint64_t part) {
-  const uint64_t length = n / parts;
-  const uint64_t longer = n % parts;  // The first `longer` parts hold one more.
+template <std::integral T>
+constexpr T part_begin(T n, T parts, T part) {
+  const T length = n / parts;
+  const T longer = n % parts;  // The first `longer` parts hold one more.
   return part * length + std::min(part, longer);
 }
 
