@@ -56,9 +56,9 @@ class Tree:
 
 
 def _names(root):
-    listed = subprocess.run(
-        ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        check=False, capture_output=True)
+    # What git tracks or has staged: other files of a working folder are nobody's rules.
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z", "--cached"], check=False,
+                            capture_output=True)
     if listed.returncode == 0:
         return [name for name in listed.stdout.decode().split("\0") if name]
     # An unpacked archive: everything but what a build or an editor puts there.
