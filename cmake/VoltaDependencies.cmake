@@ -6,7 +6,6 @@ set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 
 find_package(Threads REQUIRED)
-find_package(TBB CONFIG REQUIRED)
 find_package(fmt CONFIG REQUIRED)
 find_package(hwy CONFIG REQUIRED)
 find_package(simdjson CONFIG REQUIRED)

@@ -69,14 +69,6 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${matmul_sources}
 set_property(SOURCE tuner/kernels_hash.cc APPEND PROPERTY COMPILE_DEFINITIONS
              VOLTA_KERNELS_HASH="${kernels_hash}")
 
-# TBB is not built for ThreadSanitizer. The one file that uses it stays uninstrumented and tells
-# the sanitizer about fork and join itself.
-if(VOLTA_SANITIZE MATCHES "thread")
-  set_property(SOURCE base/parallel.cc APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=thread)
-  set_property(SOURCE base/parallel.cc APPEND PROPERTY COMPILE_DEFINITIONS VOLTA_TSAN)
-  set_property(SOURCE base/parallel.cc PROPERTY SKIP_PRECOMPILE_HEADERS ON)
-endif()
-
 # The fence: raw memory is allowed in src/kernels, src/device and these files, nowhere else.
 if(VOLTA_UNSAFE_BUFFERS)
   foreach(module IN ITEMS base tensor ops graph io nn tuner train)

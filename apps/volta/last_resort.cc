@@ -1,6 +1,5 @@
 // How the program ends where no error can be returned: bounded bookkeeping finds no memory, or a
-// library throws (oneTBB, when it finds no memory or cannot start a thread). One line and an exit
-// code, never an abort.
+// library throws. One line and an exit code, never an abort.
 #include <unistd.h>
 
 #include <cstdlib>

@@ -1,6 +1,7 @@
 // Reads the kernel's accounts: sched affinity, cgroups, /proc and /sys.
 #include "base/cpu.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
@@ -10,10 +11,12 @@
 #include <bit>
 #include <cerrno>
 #include <cmath>
-#include <fstream>
+#include <cstddef>
+#include <iterator>
 #include <limits>
-#include <sstream>
+#include <span>
 
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/text.h"
 
@@ -22,12 +25,21 @@ namespace volta {
 namespace {
 
 // The text of a file of the kernel's, whose size is not known before it is read; "" when there is
-// none.
+// none or it cannot be read. Not with a stream: a stream that finds no memory takes the file for
+// empty, and the limit that the file states would be ignored.
 std::string read_kernel_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return std::move(out).str();
+  const Result<Descriptor> file = open_file(path, O_RDONLY, "open");
+  if (!file) return {};
+  std::string text;
+  std::array<std::byte, 4096> block;
+  for (;;) {
+    const Result<int64_t> bytes = read_up_to(file->get(), block, path);
+    if (!bytes) return {};
+    std::ranges::transform(std::span(block).first(static_cast<size_t>(*bytes)),
+                           std::back_inserter(text),
+                           [](std::byte byte) { return static_cast<char>(byte); });
+    if (*bytes < static_cast<int64_t>(block.size())) return text;
+  }
 }
 
 // The part of `text` up to `separator`, which is cut off `text` together with it.

@@ -1,56 +1,38 @@
-// The pool, on oneTBB: one task_arena of exactly the wanted concurrency, because TBB sizes itself
-// by the affinity mask and knows nothing of cgroup quotas.
+// The pool: one thread a worker, and one atomic word a worker that says what it does. A job is cut
+// into as many parts as there are threads; the caller runs the first, worker i the part i + 1. A
+// part that its worker has not begun when the caller has ended its own is run by the caller: a
+// worker that sleeps, or that the system has stopped for somebody else, delays nobody.
 //
-// Measured on two cores of an EPYC 9005 (TBB 2021.8, static_partitioner): fork and join of two
-// parts cost 0.8 us while the worker still spins, about 30 us when the pool slept for a
-// millisecond; no malloc call once warm.
-//
-// In the thread sanitizer's build this file alone is uninstrumented (packaged TBB synchronises in
-// ways the sanitizer cannot see); the fork and the join are told to it instead.
+// Between two jobs a worker first spins, because the ops of a step follow each other within
+// microseconds and waking a sleeping thread takes 30 to 60, and then sleeps.
 #include "base/parallel.h"
 
 #include <fmt/format.h>
-#include <oneapi/tbb/global_control.h>
-#include <oneapi/tbb/info.h>
-#include <oneapi/tbb/parallel_for.h>
-#include <oneapi/tbb/task_arena.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <concepts>
+#include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <optional>
+#include <memory>
+#include <span>
+#include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/arithmetic.h"
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/thread_limit.h"
-
-#if defined(VOLTA_TSAN)
-extern "C" void __tsan_acquire(void* address);
-extern "C" void __tsan_release(void* address);
-// TBB's own calls of memset, malloc and the like are its own affair as well.
-extern "C" const char* __tsan_default_suppressions() { return "called_from_lib:libtbb.so\n"; }
-#endif
 
 namespace volta {
 
 namespace {
-
-// A happens-before edge for the thread sanitizer: what came before release() on one thread is
-// visible after acquire() on another. Nothing in other builds.
-struct TsanEdge {
-#if defined(VOLTA_TSAN)
-  void release() { __tsan_release(this); }
-  void acquire() { __tsan_acquire(this); }
-#else
-  void release() {}
-  void acquire() {}
-#endif
-};
 
 // Part `part` of `parts` nearly equal ones of [0, n): where it starts.
 template <std::integral T>
@@ -68,40 +50,204 @@ Result<int> threads_from_environment() {
   return parse_int<int>(text, "VOLTA_NUM_THREADS", 1, kMaxThreads);
 }
 
-// `threads`, the caller included, or as many of them as can be created, which is said.
-int possible_threads(int threads) {
-  const int possible = 1 + creatable_threads(threads - 1);
-  if (possible < threads) {
-    log(LogLevel::kWarning,
-        fmt::format("the system lets {} of {} threads be created; going on with {}. Raise "
-                    "`ulimit -u` or the container's limit of processes, or ask for fewer threads",
-                    possible, threads, possible));
-  }
-  return possible;
+// Tells the processor that this thread waits for memory to change: the other thread of its core
+// gets the core, and leaving the loop costs less.
+void pause_in_spin_loop() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
 }
+
+// Spins until `word` is something else than `value`, for a limited time; true if it changed.
+bool spin_while(const std::atomic<int>& word, int value) {
+  constexpr int kPausesBetweenClocks = 32;
+  constexpr int64_t kPauseNanoseconds = 20'000;   // Without giving the CPU to anybody.
+  constexpr int64_t kSpinNanoseconds = 200'000;  // Altogether.
+  int64_t start = 0;
+  for (;;) {
+    for (int i = 0; i < kPausesBetweenClocks; ++i) {
+      if (word.load(std::memory_order_acquire) != value) return true;
+      pause_in_spin_loop();
+    }
+    const int64_t now = monotonic_nanoseconds();
+    if (start == 0) start = now;
+    if (now - start > kSpinNanoseconds) return false;
+    if (now - start > kPauseNanoseconds) std::this_thread::yield();
+  }
+}
+
+// Blocks in the calling thread, and so in the threads that it creates, every signal but those that
+// an instruction of the thread itself causes: blocking these would end the process. The mask of
+// before comes back with the end of the scope.
+class BlockSignals {
+ public:
+  BlockSignals() {
+    sigset_t mask;
+    sigfillset(&mask);
+    for (const int signal : {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
+      sigdelset(&mask, signal);
+    }
+    blocked_ = pthread_sigmask(SIG_SETMASK, &mask, &before_) == 0;
+  }
+  ~BlockSignals() {
+    if (blocked_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  BlockSignals(const BlockSignals&) = delete;
+  BlockSignals& operator=(const BlockSignals&) = delete;
+
+ private:
+  sigset_t before_ = {};
+  bool blocked_ = false;
+};
 
 }  // namespace
 
-struct ThreadPool::Impl {
-  explicit Impl(int threads) : arena(threads, /*reserved_for_masters=*/1) {
-    // TBB keeps fewer workers than this arena wants when it was asked for more threads than CPUs.
-    if (threads > oneapi::tbb::info::default_concurrency()) {
-      limit.emplace(oneapi::tbb::global_control::max_allowed_parallelism, kMaxThreads);
-    }
-    arena.initialize();
-    // TBB starts its workers when there is work for them, and keeps them. They start now, while
-    // what creatable_threads() has found still holds.
-    arena.execute([&] {
-      oneapi::tbb::parallel_for(0, threads, [](int) {}, oneapi::tbb::static_partitioner());
-    });
-  }
+class ThreadPool::Workers {
+ public:
+  // Creates up to `count` workers; threads() tells how many there are.
+  explicit Workers(int count);
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
 
-  std::optional<oneapi::tbb::global_control> limit;  // With more threads than CPUs.
-  oneapi::tbb::task_arena arena;
+  int count() const { return static_cast<int>(workers_.size()); }
+
+  // Runs the chunks in `parts` parts, of which the caller runs the first; false, and nothing run,
+  // if the workers are busy for another caller (who may be the same thread, within its fn).
+  bool run(int64_t chunks, int64_t parts, FunctionRef<void(int64_t)> fn);
+
+ private:
+  // What a worker does. The caller makes kIdle and kAsleep kReady; worker and caller compete for
+  // turning kReady into kRunning and kIdle; the worker makes kIdle of the end of its part.
+  enum State : int {
+    kIdle,             // Spins.
+    kAsleep,           // Must be notified.
+    kReady,            // Has a part that nobody has begun.
+    kRunning,
+    kRunningNotify,    // The same, and the caller sleeps until it has ended.
+    kExit,
+  };
+  // On a cache line of its own, because each is written by another thread.
+  struct alignas(64) Worker {
+    std::atomic<int> state = kIdle;
+    Workers* pool = nullptr;
+    int64_t part = 0;
+    pthread_t thread = {};
+  };
+  struct Job {
+    int64_t chunks;
+    int64_t parts;
+    FunctionRef<void(int64_t)> fn;
+    int caller_cpu;
+  };
+
+  static void* work(void* worker);
+  static void wait_for_job(Worker& worker, bool spin);
+  static void wait_for_end(Worker& worker, bool spin);
+  void run_part(int64_t part) const;
+
+  std::vector<std::unique_ptr<Worker>> workers_;
+  // More threads than CPUs would take the CPU from each other by spinning.
+  bool spin_ = false;
+  std::atomic<bool> busy_ = false;
+  // Written by the caller before it makes a worker ready, read by that worker before it ends.
+  const Job* job_ = nullptr;
 };
 
-ThreadPool::ThreadPool(int threads, std::unique_ptr<Impl> impl)
-    : threads_(threads), impl_(std::move(impl)) {}
+ThreadPool::Workers::Workers(int count) : spin_(count < usable_cpu_count()) {
+  const BlockSignals block;
+  workers_.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    auto worker = std::make_unique<Worker>();
+    worker->pool = this;
+    worker->part = i + 1;
+    if (::pthread_create(&worker->thread, nullptr, work, worker.get()) != 0) break;
+    workers_.push_back(std::move(worker));
+  }
+}
+
+ThreadPool::Workers::~Workers() {
+  for (const auto& worker : workers_) {
+    worker->state.store(kExit);
+    worker->state.notify_one();
+  }
+  for (const auto& worker : workers_) ::pthread_join(worker->thread, nullptr);
+}
+
+void* ThreadPool::Workers::work(void* argument) {
+  Worker& worker = *static_cast<Worker*>(argument);
+  const Workers& pool = *worker.pool;
+  for (;;) {
+    wait_for_job(worker, pool.spin_);
+    int state = kReady;
+    if (!worker.state.compare_exchange_strong(state, kRunning)) {
+      if (state == kExit) return nullptr;
+      continue;  // The caller has run the part.
+    }
+    // A worker that slept is often woken on the CPU of the thread that woke it, where it waits
+    // until that has done most of the work alone, and the kernel may take tens of milliseconds to
+    // move it (matrix products of two threads in the first 10 ms after a pause: half of them ran as
+    // fast as one thread, or slower; with this, as two). More threads than CPUs would only crowd
+    // the others.
+    if (pool.spin_) leave_cpu(pool.job_->caller_cpu);
+    pool.run_part(worker.part);
+    // After this the job may be gone.
+    if (worker.state.exchange(kIdle) == kRunningNotify) {
+      worker.state.notify_one();
+    }
+  }
+}
+
+void ThreadPool::Workers::wait_for_job(Worker& worker, bool spin) {
+  if (spin && spin_while(worker.state, kIdle)) return;
+  int state = kIdle;
+  if (worker.state.compare_exchange_strong(state, kAsleep)) {
+    worker.state.wait(kAsleep, std::memory_order_acquire);
+  }
+}
+
+void ThreadPool::Workers::wait_for_end(Worker& worker, bool spin) {
+  if (spin && spin_while(worker.state, kRunning)) return;
+  int state = kRunning;
+  if (worker.state.compare_exchange_strong(state, kRunningNotify)) {
+    worker.state.wait(kRunningNotify, std::memory_order_acquire);
+  }
+}
+
+void ThreadPool::Workers::run_part(int64_t part) const {
+  const int64_t end = part_begin(job_->chunks, job_->parts, part + 1);
+  for (int64_t chunk = part_begin(job_->chunks, job_->parts, part); chunk < end; ++chunk) {
+    job_->fn(chunk);
+  }
+}
+
+bool ThreadPool::Workers::run(int64_t chunks, int64_t parts, FunctionRef<void(int64_t)> fn) {
+  if (busy_.exchange(true, std::memory_order_acquire)) return false;
+  const Job job = {.chunks = chunks, .parts = parts, .fn = fn, .caller_cpu = current_cpu()};
+  job_ = &job;
+  const auto helpers = std::span(workers_).first(static_cast<size_t>(parts - 1));
+  for (const auto& worker : helpers) {
+    if (worker->state.exchange(kReady) == kAsleep) {
+      worker->state.notify_one();
+    }
+  }
+  run_part(0);
+  for (const auto& worker : helpers) {
+    int state = kReady;
+    if (worker->state.compare_exchange_strong(state, kIdle)) {
+      run_part(worker->part);
+    }
+  }
+  for (const auto& worker : helpers) wait_for_end(*worker, spin_);
+  job_ = nullptr;
+  busy_.store(false, std::memory_order_release);
+  return true;
+}
+
+ThreadPool::ThreadPool(int threads, std::unique_ptr<Workers> workers)
+    : threads_(threads), workers_(std::move(workers)) {}
 ThreadPool::ThreadPool(ThreadPool&&) noexcept = default;
 ThreadPool& ThreadPool::operator=(ThreadPool&&) noexcept = default;
 ThreadPool::~ThreadPool() = default;
@@ -116,36 +262,22 @@ Result<ThreadPool> ThreadPool::create(int threads) {
   if (threads == 0) {
     VOLTA_TRY(threads, threads_from_environment());
   }
-  threads = possible_threads(threads);
-  return ThreadPool(threads, threads == 1 ? nullptr : std::make_unique<Impl>(threads));
+  if (threads == 1) return ThreadPool(1, nullptr);
+  auto workers = std::make_unique<Workers>(threads - 1);
+  const int possible = 1 + workers->count();
+  if (possible < threads) {
+    log(LogLevel::kWarning,
+        fmt::format("the system lets {} of {} threads be created; going on with {}. Raise "
+                    "`ulimit -u` or the container's limit of processes, or ask for fewer threads",
+                    possible, threads, possible));
+  }
+  return ThreadPool(possible, possible == 1 ? nullptr : std::move(workers));
 }
 
 void parallel_chunks(ThreadPool& pool, int64_t chunks, FunctionRef<void(int64_t)> fn) {
   const int64_t parts = std::min<int64_t>(pool.threads(), chunks);
-  if (parts <= 1) {
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) fn(chunk);
-    return;
-  }
-  TsanEdge fork, join;
-  fork.release();
-  const auto caller = std::this_thread::get_id();
-  const int caller_cpu = current_cpu();
-  const auto run_part = [&](int64_t part) {
-    fork.acquire();
-    // A worker that slept is often woken on the CPU of the thread that woke it, where it waits
-    // until that has done most of the work alone, and the kernel may take tens of milliseconds to
-    // move it (matrix products of two threads in the first 10 ms after a pause: half of them ran as
-    // fast as one thread, or slower; with this, as two). More threads than CPUs would only crowd
-    // the others.
-    if (!pool.impl_->limit && std::this_thread::get_id() != caller) leave_cpu(caller_cpu);
-    const int64_t end = part_begin(chunks, parts, part + 1);
-    for (int64_t chunk = part_begin(chunks, parts, part); chunk < end; ++chunk) fn(chunk);
-    join.release();
-  };
-  pool.impl_->arena.execute([&] {
-    oneapi::tbb::parallel_for(int64_t{0}, parts, run_part, oneapi::tbb::static_partitioner());
-  });
-  join.acquire();
+  if (parts > 1 && pool.workers_->run(chunks, parts, fn)) return;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) fn(chunk);
 }
 
 void parallel_for(ThreadPool& pool, int64_t begin, int64_t end, int64_t grain,

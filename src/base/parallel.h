@@ -1,6 +1,5 @@
-// Threads: one pool of workers and a static parallel_for. The only door to oneTBB, which no other
-// file includes. It decides who runs which part of a range, never what a part computes: results
-// must not depend on the number of threads.
+// Threads: a pool of workers and a static parallel_for. It decides who runs which part of a range,
+// never what a part computes: results must not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +13,11 @@ namespace volta {
 /// More threads than this are refused, whoever asks.
 inline constexpr int kMaxThreads = 1024;
 
-/// A fixed set of workers; the calling thread is one of them. Cheap to keep, so a device holds one
-/// for its lifetime. Safe to use from several threads at once. Move-only.
+/// A fixed set of workers; the calling thread is one of them. All threads are created with the pool
+/// and none later. They block every signal that is not the result of their own instructions, so
+/// that signals reach the threads of the program. Cheap to keep, so a device holds one for its
+/// lifetime. Safe to use from several threads at once: while the workers are busy for one caller,
+/// another caller does its work alone. Move-only.
 class ThreadPool {
  public:
   /// A pool of `threads` workers. 0 means VOLTA_NUM_THREADS where it is set, otherwise the CPUs
@@ -33,23 +35,23 @@ class ThreadPool {
 
  private:
   friend void parallel_chunks(ThreadPool& pool, int64_t chunks, FunctionRef<void(int64_t)> fn);
-  struct Impl;
-  ThreadPool(int threads, std::unique_ptr<Impl> impl);
+  class Workers;
+  ThreadPool(int threads, std::unique_ptr<Workers> workers);
 
   int threads_;
-  std::unique_ptr<Impl> impl_;  ///< Null when threads_ is 1.
+  std::unique_ptr<Workers> workers_;  ///< Null when threads_ is 1.
 };
 
 /// Runs fn(chunk) once for every chunk in [0, chunks), spread over the pool, and returns when all
 /// are done. Chunks are handed out as contiguous runs, one to a thread. Runs inline when there is
-/// one chunk or one thread. fn must not throw. Allocates nothing once the pool is warm.
+/// one chunk or one thread, and when it is called from within fn. fn must not throw. Allocates
+/// nothing.
 void parallel_chunks(ThreadPool& pool, int64_t chunks, FunctionRef<void(int64_t chunk)> fn);
 
 /// Runs fn(b, e) over disjoint contiguous parts that together are [begin, end): at most one part a
 /// thread, each starting at begin plus a multiple of `grain` (taken as at least 1), of nearly equal
 /// length. Runs inline, as one part, when the range is no longer than `grain` or the pool has one
-/// thread; an empty range calls nothing. fn must not throw. Allocates nothing once the pool is
-/// warm.
+/// thread; an empty range calls nothing. fn must not throw. Allocates nothing.
 void parallel_for(ThreadPool& pool, int64_t begin, int64_t end, int64_t grain,
                   FunctionRef<void(int64_t begin, int64_t end)> fn);
 

@@ -1,10 +1,15 @@
 #include "base/parallel.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
@@ -17,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/log.h"
 #include "support/alloc_counter.h"
 
 namespace volta {
@@ -70,6 +76,78 @@ TEST(ThreadPoolTest, RefusesAbsurdSizes) {
     EXPECT_EQ(pool.error().code(), ErrorCode::kInvalidArgument);
     EXPECT_NE(pool.error().message().find("VOLTA_NUM_THREADS"), std::string::npos);
   }
+}
+
+// No thread of the default size can be created while this lives: its stack fits no address space.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_attr_init(&attributes_);
+    pthread_getattr_default_np(&attributes_);
+    pthread_attr_getstacksize(&attributes_, &size_);
+    set(std::size_t{1} << 50);
+  }
+  ~NoThreads() {
+    set(size_);
+    pthread_attr_destroy(&attributes_);
+  }
+  NoThreads(const NoThreads&) = delete;
+
+ private:
+  void set(std::size_t size) {
+    EXPECT_EQ(pthread_attr_setstacksize(&attributes_, size), 0);
+    EXPECT_EQ(pthread_setattr_default_np(&attributes_), 0);
+  }
+  pthread_attr_t attributes_;
+  std::size_t size_ = 0;
+};
+
+TEST(ThreadPoolTest, HasTheThreadsThatCanBeCreatedAndSaysSo) {
+  std::string warning;
+  set_log_callback([&](LogLevel level, std::string_view message) {
+    if (level == LogLevel::kWarning) warning = message;
+  });
+  {
+    const NoThreads none;
+    auto pool = ThreadPool::create(4);
+    ASSERT_TRUE(pool);
+    EXPECT_EQ(pool->threads(), 1);
+    std::atomic<int64_t> sum = 0;
+    parallel_for(*pool, 0, 100, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) sum += i;
+    });
+    EXPECT_EQ(sum, 4950);
+  }
+  EXPECT_THAT(warning, testing::HasSubstr("1 of 4 threads"));
+  warning.clear();
+  EXPECT_EQ(ThreadPool::create(4)->threads(), 4);
+  EXPECT_EQ(warning, "");
+  set_log_callback({});
+}
+
+// A program stops a run with a signal that its own thread handles; a worker that took it would
+// leave the program's thread asleep.
+TEST(ThreadPoolTest, WorkersTakeNoSignalsButThoseOfTheirOwnInstructions) {
+  sigset_t before;
+  ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &before), 0);
+  ThreadPool pool = make_pool(2);
+  sigset_t after;
+  ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &after), 0);
+  EXPECT_EQ(sigismember(&after, SIGINT), sigismember(&before, SIGINT));
+  std::atomic<int> started{0};
+  std::atomic<int> blocked{-1}, blocked_fault{-1};
+  const std::thread::id caller = std::this_thread::get_id();
+  parallel_chunks(pool, 2, [&](int64_t) {
+    ++started;
+    while (started < 2) std::this_thread::yield();  // Each thread has one part.
+    if (std::this_thread::get_id() == caller) return;
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    blocked = sigismember(&mask, SIGINT);
+    blocked_fault = sigismember(&mask, SIGBUS);
+  });
+  EXPECT_EQ(blocked, 1);
+  EXPECT_EQ(blocked_fault, 0);
 }
 
 struct Range {
@@ -158,6 +236,42 @@ TEST(ParallelChunksTest, RunsEveryChunkOnce) {
     parallel_chunks(pool, 101, [&](int64_t chunk) { ++counts[static_cast<size_t>(chunk)]; });
     for (const auto& count : counts) EXPECT_EQ(count, 1);
   }
+}
+
+// What a worker has not begun is run by the caller. Pauses of all lengths, so that jobs meet
+// workers that spin, that fall asleep and that sleep; numbers of parts that leave some out.
+TEST(ParallelChunksTest, RunsEveryChunkOnceWhateverTheWorkersDo) {
+  for (const int threads : {2, 3, 2 * usable_cpu_count() + 1}) {
+    ThreadPool pool = make_pool(threads);
+    std::vector<int> counts(64);
+    for (int round = 0; round < 2000; ++round) {
+      const int64_t chunks = 1 + round % 64;
+      parallel_chunks(pool, chunks, [&](int64_t chunk) { ++counts[static_cast<size_t>(chunk)]; });
+      for (int64_t chunk = 0; chunk < 64; ++chunk) {
+        int& count = counts[static_cast<size_t>(chunk)];
+        ASSERT_EQ(count, chunk < chunks ? 1 : 0) << chunk << " of " << chunks;
+        count = 0;
+      }
+      if (round % 20 == 0) std::this_thread::sleep_for(std::chrono::microseconds(round / 4));
+    }
+  }
+}
+
+// While one caller holds the workers, another does its work alone, and does not wait.
+TEST(ParallelChunksTest, ASecondCallerDoesNotWaitForTheFirst) {
+  ThreadPool pool = make_pool(2);
+  std::atomic<bool> held{false}, release{false};
+  const std::jthread first([&] {
+    parallel_chunks(pool, 2, [&](int64_t) {
+      held = true;
+      while (!release) std::this_thread::yield();
+    });
+  });
+  while (!held) std::this_thread::yield();
+  std::set<std::thread::id> ran;
+  parallel_chunks(pool, 8, [&](int64_t) { ran.insert(std::this_thread::get_id()); });
+  EXPECT_EQ(ran, std::set{std::this_thread::get_id()});
+  release = true;
 }
 
 // Every part waits until all have started, so that the test hangs unless the pool really runs as

@@ -75,7 +75,6 @@ std::atomic<bool> g_ready;
 Settings g_settings;
 std::atomic<long> g_calls[kNames.size()];
 std::atomic<long> g_threads;  // That live, where they are limited.
-thread_local bool t_in_dlopen;
 std::atomic<bool> g_below[kMostDescriptors];  // Whether a descriptor is of a file that counts.
 
 [[gnu::constructor(101)]] void read_settings() {
@@ -100,7 +99,7 @@ std::atomic<bool> g_below[kMostDescriptors];  // Whether a descriptor is of a fi
 
 // Counts a call; true if it is to fail, with errno set.
 bool fails(Family family) {
-  if (!g_ready || t_in_dlopen) return false;
+  if (!g_ready) return false;
   const long call = ++g_calls[family];
   if (g_settings.family != family || g_settings.number == 0 || call < g_settings.number) {
     return false;
@@ -301,16 +300,6 @@ void* mmap64(void* address, size_t size, int protection, int flags, int fd,
 int close(int fd) {
   remember(fd, false);
   return static_cast<int>(syscall(SYS_close, fd));
-}
-
-// glibc 2.36 crashes where a second dlopen follows one that found no memory for its message; oneTBB
-// looks for its allocator so. That is no fault of the program: nothing fails in there.
-void* dlopen(const char* file, int mode) noexcept {
-  static auto* const real = next<void*(const char*, int)>("dlopen");
-  t_in_dlopen = true;
-  void* const library = real(file, mode);
-  t_in_dlopen = false;
-  return library;
 }
 
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
