@@ -63,7 +63,7 @@ void pause_in_spin_loop() {
 // Spins until `word` is something else than `value`, for a limited time; true if it changed.
 bool spin_while(const std::atomic<int>& word, int value) {
   constexpr int kPausesBetweenClocks = 32;
-  constexpr int64_t kPauseNanoseconds = 20'000;   // Without giving the CPU to anybody.
+  constexpr int64_t kPauseNanoseconds = 20'000;  // Without giving the CPU to anybody.
   constexpr int64_t kSpinNanoseconds = 200'000;  // Altogether.
   int64_t start = 0;
   for (;;) {
@@ -122,11 +122,11 @@ class ThreadPool::Workers {
   // What a worker does. The caller makes kIdle and kAsleep kReady; worker and caller compete for
   // turning kReady into kRunning and kIdle; the worker makes kIdle of the end of its part.
   enum State : int {
-    kIdle,             // Spins.
-    kAsleep,           // Must be notified.
-    kReady,            // Has a part that nobody has begun.
+    kIdle,    // Spins.
+    kAsleep,  // Must be notified.
+    kReady,   // Has a part that nobody has begun.
     kRunning,
-    kRunningNotify,    // The same, and the caller sleeps until it has ended.
+    kRunningNotify,  // The same, and the caller sleeps until it has ended.
     kExit,
   };
   // On a cache line of its own, because each is written by another thread.

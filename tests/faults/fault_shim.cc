@@ -74,7 +74,7 @@ struct Settings {
 std::atomic<bool> g_ready;
 Settings g_settings;
 std::atomic<long> g_calls[kNames.size()];
-std::atomic<long> g_threads;  // That live, where they are limited.
+std::atomic<long> g_threads;                  // That live, where they are limited.
 std::atomic<bool> g_below[kMostDescriptors];  // Whether a descriptor is of a file that counts.
 
 [[gnu::constructor(101)]] void read_settings() {
