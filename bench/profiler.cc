@@ -14,6 +14,7 @@
 #include "device/profiling_device.h"
 #include "nn/generator.h"
 #include "nn/transformer.h"
+#include "tuner/open_device.h"
 
 namespace volta {
 namespace {
@@ -44,7 +45,8 @@ Result<Generator> make_generator(const std::shared_ptr<Device>& device) {
 }
 
 Result<std::shared_ptr<Device>> make_device(int threads, bool profiled) {
-  VOLTA_TRY(std::shared_ptr<Device> device, CpuDevice::create({.threads = threads}));
+  VOLTA_TRY(const DeviceHandle handle, open_device({.threads = threads}));
+  const std::shared_ptr<Device>& device = handle.shared();
   if (!profiled) return device;
   VOLTA_TRY(const auto profiler, ProfilingDevice::create(device));
   return std::shared_ptr<Device>(profiler);

@@ -27,7 +27,7 @@ volta::Status run() {
   VOLTA_TRY(graph.add(volta::Accumulate{-0.1f}, std::array{w, gradients[0]}));
   VOLTA_TRY(graph.output("loss", loss));
 
-  VOLTA_TRY(const volta::DeviceHandle device, volta::DeviceHandle::create());
+  VOLTA_TRY(const volta::DeviceHandle device, volta::open_device());
   VOLTA_TRY(const volta::Graph optimized, volta::optimize(graph, device.device()));
   std::printf("%s\n", volta::to_text(optimized).c_str());
   VOLTA_TRY(volta::Plan plan, volta::make_plan(optimized, device.device()));

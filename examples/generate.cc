@@ -10,7 +10,7 @@
 namespace {
 
 volta::Status run(const std::string& directory) {
-  VOLTA_TRY(const volta::DeviceHandle device, volta::DeviceHandle::create());
+  VOLTA_TRY(const volta::DeviceHandle device, volta::open_device());
   // A real program loads a folder that `volta train` wrote; here the weights are random.
   VOLTA_TRY(const auto fresh,
             volta::Transformer::random(volta::tiny_lm_config(), /*seed=*/7, device.shared()));

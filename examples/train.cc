@@ -15,7 +15,7 @@ volta::Status run() {
   VOLTA_TRY(const auto tokenizer, volta::make_char_tokenizer(text));
   VOLTA_TRY(auto ids, tokenizer->encode(text));
 
-  VOLTA_TRY(const volta::DeviceHandle device, volta::DeviceHandle::create());
+  VOLTA_TRY(const volta::DeviceHandle device, volta::open_device());
   volta::TransformerConfig config;
   config.vocab_size = tokenizer->vocab_size();
   config.context = 64;

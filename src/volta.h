@@ -9,7 +9,6 @@
 #include "device/device.h"              // IWYU pragma: export
 #include "device/device_handle.h"       // IWYU pragma: export
 #include "device/device_kind.h"         // IWYU pragma: export
-#include "device/matmul_shapes.h"       // IWYU pragma: export
 #include "device/profiling_device.h"    // IWYU pragma: export
 #include "device/tensor_ops.h"          // IWYU pragma: export
 #include "graph/graph.h"                // IWYU pragma: export
@@ -46,5 +45,7 @@
 #include "train/two_layer.h"            // IWYU pragma: export
 #include "tuner/candidates.h"           // IWYU pragma: export
 #include "tuner/matmul_measure.h"       // IWYU pragma: export
+#include "tuner/matmul_shapes.h"        // IWYU pragma: export
+#include "tuner/open_device.h"          // IWYU pragma: export
 #include "tuner/search.h"               // IWYU pragma: export
 #include "tuner/tuning_cache.h"         // IWYU pragma: export

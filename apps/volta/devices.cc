@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "command.h"
 #include "device/device_handle.h"
+#include "tuner/open_device.h"
 
 namespace volta::cli {
 namespace {
@@ -14,7 +15,7 @@ Status list_devices(const Globals& globals) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   VOLTA_TRY(const DeviceHandle cpu,
-            DeviceHandle::create(DeviceOptions{
+            open_device(DeviceOptions{
                 .kind = DeviceKind::kCpu, .threads = globals.threads, .simd = {}, .index = 0}));
   const DeviceInfo info = cpu.info();
   const CpuInfo machine = cpu_info();

@@ -28,6 +28,7 @@
 #include "io/model_folder.h"
 #include "train/adapter_base.h"
 #include "train/run_folder.h"
+#include "tuner/open_device.h"
 
 namespace volta::cli {
 namespace {
@@ -200,7 +201,7 @@ Result<Session> Session::create(const Globals& globals, const std::function<bool
   options.kind = choice.kind;
   options.index = choice.index;
   Session session;
-  VOLTA_TRY(const DeviceHandle handle, DeviceHandle::create(options));
+  VOLTA_TRY(const DeviceHandle handle, open_device(std::move(options)));
   session.device_ = handle.shared();
   session.profile_path_ = globals.profile;
   if (!globals.profile.empty()) {

@@ -61,7 +61,7 @@ Result<std::shared_ptr<CpuDevice>> open_cpu(const Globals& globals) {
         ErrorCode::kInvalidArgument,
         fmt::format("{} {}: tuning is for the CPU's kernels; use --device cpu", source, word));
   }
-  return CpuDevice::create({.threads = globals.threads, .simd = {}, .tuning = nullptr});
+  return CpuDevice::create({.threads = globals.threads, .simd = {}});
 }
 
 // One thing to tune, and no option that says nothing about it.

@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "base/file.h"
-#include "device/matmul_shapes.h"
 #include "graph/passes.h"
 #include "io/model_folder.h"
 #include "nn/decoder.h"
@@ -16,6 +15,7 @@
 #include "nn/transformer_graph.h"
 #include "train/presets.h"
 #include "train/run_options.h"
+#include "tuner/matmul_shapes.h"
 #include "tuner/tuning_cache.h"
 
 namespace volta::cli {

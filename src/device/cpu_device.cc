@@ -18,7 +18,6 @@
 #include "kernels/cpu/matmul_plan.h"
 #include "kernels/cpu/matmul_tile.h"
 #include "ops/rules.h"
-#include "tuner/tuning_cache.h"
 
 namespace volta {
 
@@ -35,38 +34,13 @@ Result<cpu::Simd> parse_simd(std::string_view word) {
       fmt::format("VOLTA_SIMD: '{}' is no instruction set; choose sse4, avx2 or avx512", word));
 }
 
-// The instruction set to use: the caller's, the environment's, or the best.
-Result<cpu::Simd> choose_simd(std::optional<cpu::Simd> wanted) {
-  if (!wanted) {
-    const char* word = std::getenv("VOLTA_SIMD");
-    if (word == nullptr || std::string_view(word).empty()) return cpu::best_simd();
-    VOLTA_TRY(wanted, parse_simd(word));
-  }
-  if (!cpu::simd_available(*wanted)) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("this machine cannot run {}; the best it has is {} (see VOLTA_SIMD)",
-                            cpu::simd_name(*wanted), cpu::simd_name(cpu::best_simd())));
-  }
-  return *wanted;
-}
-
-// What the matrix products are tuned to: the caller's, or what this machine's file says.
-Result<std::shared_ptr<const cpu::MatMulTuning>> choose_tuning(const CpuDeviceOptions& options,
-                                                               cpu::Simd simd) {
-  if (options.tuning) {
-    if (*options.tuning == nullptr || (*options.tuning)->valid(simd)) return *options.tuning;
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("the tuning holds parameters that no kernel of {} takes (a tile that is "
-                    "not one of its tile_shapes()?)",
-                    cpu::simd_name(simd)));
-  }
-  const char* word = std::getenv("VOLTA_TUNING");
-  const std::string_view wanted = word == nullptr ? "" : word;
-  if (wanted == "off") return nullptr;
-  if (wanted.empty() || wanted == "on") return tuner::load_tuning(simd);
+// A table with parameters that no kernel takes would make one write where nothing is.
+Status check_tuning(const cpu::MatMulTuning* tuning, cpu::Simd simd) {
+  if (tuning == nullptr || tuning->valid(simd)) return {};
   return fail(ErrorCode::kInvalidArgument,
-              fmt::format("VOLTA_TUNING: '{}' is neither on nor off", wanted));
+              fmt::format("the tuning holds parameters that no kernel of {} takes (a tile that is "
+                          "not one of its tile_shapes()?)",
+                          cpu::simd_name(simd)));
 }
 
 std::vector<View> views_of(std::span<const TensorSpec> specs) {
@@ -97,6 +71,20 @@ std::unexpected<Error> fail_bad_index(const OpCall& call, std::int64_t element) 
 }
 
 }  // namespace
+
+Result<cpu::Simd> choose_simd(std::optional<cpu::Simd> wanted) {
+  if (!wanted) {
+    const char* word = std::getenv("VOLTA_SIMD");
+    if (word == nullptr || std::string_view(word).empty()) return cpu::best_simd();
+    VOLTA_TRY(wanted, parse_simd(word));
+  }
+  if (!cpu::simd_available(*wanted)) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("this machine cannot run {}; the best it has is {} (see VOLTA_SIMD)",
+                            cpu::simd_name(*wanted), cpu::simd_name(cpu::best_simd())));
+  }
+  return *wanted;
+}
 
 // The calls of a plan with their kernels, and the context in which they run.
 class CpuDevice::CpuProgram final : public Program {
@@ -135,10 +123,10 @@ class CpuDevice::CpuProgram final : public Program {
 
 Result<std::shared_ptr<CpuDevice>> CpuDevice::create(const CpuDeviceOptions& options) {
   VOLTA_TRY(const cpu::Simd simd, choose_simd(options.simd));
+  VOLTA_TRY(check_tuning(options.tuning.get(), simd));
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(options.threads));
-  VOLTA_TRY(auto tuning, choose_tuning(options, simd));
   return std::shared_ptr<CpuDevice>(
-      new CpuDevice(std::move(pool), simd, std::move(tuning), options.interrupted));
+      new CpuDevice(std::move(pool), simd, options.tuning, options.interrupted));
 }
 
 CpuDevice::CpuDevice(ThreadPool pool, cpu::Simd simd,

@@ -23,9 +23,9 @@ struct CpuDeviceOptions {
   /// one of this machine.
   std::optional<cpu::Simd> simd = {};
   /// Better choices for some matrix products, made for the same instruction set; null: the defaults
-  /// for all. Empty: what `volta tune` found for this CPU (tuner/tuning_cache.h), unless
-  /// VOLTA_TUNING is off. Results are the same, bit for bit.
-  std::optional<std::shared_ptr<const cpu::MatMulTuning>> tuning = {};
+  /// for all. open_device() (tuner/open_device.h) passes what `volta tune` found for this CPU.
+  /// Results are the same, bit for bit.
+  std::shared_ptr<const cpu::MatMulTuning> tuning = {};
   /// Asked whether to stop with kInterrupted: before each step of a plan that may be given up there
   /// (OpCall::may_stop), and between blocks of long work (Device::interrupted()). Must be quick,
   /// allocate nothing and be safe to call from any thread, this device's own among them. Empty:
@@ -33,13 +33,17 @@ struct CpuDeviceOptions {
   std::function<bool()> interrupted = {};
 };
 
+/// The instruction set that a device made with `wanted` uses: VOLTA_SIMD's where `wanted` is empty,
+/// and the best one of this machine where that is not set. The errors of CpuDevice::create.
+Result<cpu::Simd> choose_simd(std::optional<cpu::Simd> wanted);
+
 /// The CPU backend. Its memory is the process's own (host_memory()). Safe to use from several
 /// threads at once; they share the pool.
 class CpuDevice final : public Device {
  public:
-  /// kInvalidArgument for an absurd number of threads, a VOLTA_NUM_THREADS that is no number or a
-  /// VOLTA_SIMD or VOLTA_TUNING that is no word of theirs; kUnsupported for an instruction set that
-  /// this machine lacks.
+  /// Reads and writes no file. kInvalidArgument for an absurd number of threads, a
+  /// VOLTA_NUM_THREADS that is no number, a VOLTA_SIMD that is no instruction set or a table that
+  /// was made for another one; kUnsupported for an instruction set that this machine lacks.
   static Result<std::shared_ptr<CpuDevice>> create(const CpuDeviceOptions& options = {});
 
   DeviceInfo info() const override { return info_; }

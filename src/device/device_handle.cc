@@ -17,6 +17,7 @@ Result<DeviceHandle> DeviceHandle::create(const DeviceOptions& options) {
   }
   VOLTA_TRY(auto cpu, CpuDevice::create({.threads = options.threads,
                                          .simd = options.simd,
+                                         .tuning = options.tuning,
                                          .interrupted = options.interrupted}));
   return DeviceHandle(std::move(cpu));
 }

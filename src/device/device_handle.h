@@ -20,15 +20,17 @@ namespace volta {
 /// What device to make.
 struct DeviceOptions {
   DeviceKind kind = DeviceKind::kCpu;
-  int threads = 0;                         ///< CPU: as in CpuDeviceOptions.
-  std::optional<cpu::Simd> simd = {};      ///< CPU: as in CpuDeviceOptions.
-  int index = 0;                           ///< CUDA: which one.
-  std::function<bool()> interrupted = {};  ///< CPU: as in CpuDeviceOptions.
+  int threads = 0;                                       ///< CPU: as in CpuDeviceOptions.
+  std::optional<cpu::Simd> simd = {};                    ///< CPU: as in CpuDeviceOptions.
+  int index = 0;                                         ///< CUDA: which one.
+  std::function<bool()> interrupted = {};                ///< CPU: as in CpuDeviceOptions.
+  std::shared_ptr<const cpu::MatMulTuning> tuning = {};  ///< CPU: as in CpuDeviceOptions.
 };
 
 class DeviceHandle {
  public:
-  /// The errors of CpuDevice::create and CudaDevice::create.
+  /// Reads no file: open_device() (tuner/open_device.h) also loads what `volta tune` found. The
+  /// errors of CpuDevice::create and CudaDevice::create.
   static Result<DeviceHandle> create(const DeviceOptions& options);
   static Result<DeviceHandle> create(DeviceKind kind);
   /// The device that VOLTA_DEVICE asks for (see DeviceChoice::detect).

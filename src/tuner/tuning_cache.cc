@@ -249,7 +249,7 @@ Result<TuningCache> TuningCache::open() {
 }
 
 std::string TuningCache::path() const {
-  return join_path(directory_, to_string(signature_) + ".json");
+  return join_path(directory_, fmt::format("{}-{}.json", to_string(signature_), kernels_hash()));
 }
 
 Result<std::vector<TuningEntry>> TuningCache::read() const {
@@ -259,17 +259,12 @@ Result<std::vector<TuningEntry>> TuningCache::read() const {
   return parse_tuning(*text, file, signature_);
 }
 
-std::vector<TuningEntry> TuningCache::read_or_set_aside() const {
+std::vector<TuningEntry> TuningCache::read_or_warn() const {
   auto entries = read();
   if (entries) return *std::move(entries);
-  if (is_bad(entries.error())) {
-    // Under the lock, because another process may just have put a good one in its place. A program
-    // that only wants to run does not wait for it.
-    const auto locked = DirectoryLock::acquire(directory_);
-    if (locked) return set_aside();
-  }
   log(LogLevel::kWarning,
-      fmt::format("{}; products run with default parameters", entries.error().message()));
+      fmt::format("{}; products run with default parameters{}", entries.error().message(),
+                  is_bad(entries.error()) ? ": `volta tune clear` removes the file" : ""));
   return {};
 }
 
@@ -348,13 +343,6 @@ cpu::MatMulTuning to_tuning(std::span<const TuningEntry> entries, cpu::Simd simd
     tuning.set(entry.shape, kept ? std::nullopt : std::optional(entry.parameters));
   }
   return tuning;
-}
-
-std::shared_ptr<const cpu::MatMulTuning> load_tuning(cpu::Simd simd) {
-  const auto cache = TuningCache::open();
-  if (!cache) return nullptr;
-  auto tuning = std::make_shared<cpu::MatMulTuning>(to_tuning(cache->read_or_set_aside(), simd));
-  return tuning->size() > 0 ? std::move(tuning) : nullptr;
 }
 
 }  // namespace volta::tuner

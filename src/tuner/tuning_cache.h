@@ -1,8 +1,8 @@
-// What the tuner found, kept from one program to the next: one small JSON file a kind of CPU, below
-// ~/.volta/matmul_tuning or $VOLTA_CACHE_DIR/matmul_tuning. Written whole or not at all, merged
-// under a lock, and never trusted: a file that is damaged, of another CPU, of another version or
-// measured with other kernels is set aside (renamed to *.bad), and work goes on with the defaults.
-// The format is in docs/matmul_tuning.md.
+// What the tuner found, kept from one program to the next: one small JSON file for each kind of CPU
+// and each version of the kernels, below ~/.volta/matmul_tuning or $VOLTA_CACHE_DIR/matmul_tuning.
+// Written whole or not at all, merged under a lock, and never trusted: with a file that is damaged
+// or belongs to another CPU or other kernels, products run with the defaults, and a tuner that has
+// something to keep sets it aside (renames it to *.bad). The format is in docs/matmul_tuning.md.
 #pragma once
 
 #include <cstdint>
@@ -63,10 +63,11 @@ class TuningCache {
   /// All entries; none when there is no file. The errors of parse_tuning and of reading.
   Result<std::vector<TuningEntry>> read() const;
   /// The same for a program that only wants to run: what cannot be read is none, with a warning in
-  /// the log; a file that is not good is set aside.
-  std::vector<TuningEntry> read_or_set_aside() const;
-  /// Adds entries, or replaces those of the same kernels and shape. Waits a few seconds at most for
-  /// others that write. kIo; kInvalidArgument where there would be too many.
+  /// the log. Changes nothing.
+  std::vector<TuningEntry> read_or_warn() const;
+  /// Adds entries, or replaces those of the same kernels and shape; a file that is not good is set
+  /// aside. Waits a few seconds at most for others that write. kIo; kInvalidArgument where there
+  /// would be too many.
   Status add(std::span<const TuningEntry> entries) const;
   /// Removes the file; false when there was none. kIo.
   Result<bool> clear() const;
@@ -86,10 +87,6 @@ class TuningCache {
   std::string directory_;
   CpuSignature signature_;
 };
-
-/// What a device with these kernels uses: the entries of this CPU's file; null when there are none.
-/// Never fails: the log tells what is wrong. Takes less than a millisecond.
-std::shared_ptr<const cpu::MatMulTuning> load_tuning(cpu::Simd simd);
 
 /// The entries of one instruction set as the kernels look them up.
 cpu::MatMulTuning to_tuning(std::span<const TuningEntry> entries, cpu::Simd simd);

@@ -14,7 +14,6 @@
 #include "support/scoped_env.h"
 #include "support/temp_dir.h"
 #include "tensor/float16.h"
-#include "tuner/tuning_cache.h"
 
 namespace volta {
 namespace {
@@ -63,42 +62,25 @@ TEST(CpuDevice, TheEnvironmentForcesTheInstructionSet) {
   EXPECT_TRUE(CpuDevice::create({.simd = cpu::Simd::kSse4}));
 }
 
-TEST(CpuDevice, StartsTunedUnlessToldOtherwise) {
-  const test::TempDir dir;
-  const ScopedEnv place("VOLTA_CACHE_DIR", dir.path().c_str());
-  const ScopedEnv unset("VOLTA_TUNING", nullptr);
-  const auto tuned = [](const CpuDeviceOptions& options = {.simd = cpu::Simd::kSse4}) {
-    const auto device = CpuDevice::create(options);
-    EXPECT_TRUE(device);
-    return device && (*device)->tuning() != nullptr;
-  };
-  EXPECT_FALSE(tuned());
-  tuner::TuningEntry entry;
-  entry.shape = {.threads = 2, .m = 1, .n = 64, .k = 32};
-  entry.parameters = cpu::default_parameters(cpu::Simd::kSse4, 1);
-  entry.parameters.prefetch_bytes = 1024;
-  ASSERT_TRUE(tuner::TuningCache::open()->add({&entry, 1}));
-  EXPECT_TRUE(tuned());
-  EXPECT_FALSE(tuned({.simd = cpu::Simd::kSse4, .tuning = nullptr}));
-  const auto other = std::make_shared<cpu::MatMulTuning>();
-  EXPECT_EQ((*CpuDevice::create({.tuning = other}))->tuning(), other);
+TEST(CpuDevice, TakesATableOfItsOwnInstructionSet) {
+  EXPECT_EQ((*CpuDevice::create())->tuning(), nullptr);
+  const auto table = std::make_shared<cpu::MatMulTuning>();
+  EXPECT_EQ((*CpuDevice::create({.tuning = table}))->tuning(), table);
   // A tile of wider vectors: its kernel would write where nothing is.
   const auto wide = std::make_shared<cpu::MatMulTuning>();
   wide->set({.m = 1, .n = 64, .k = 32},
             cpu::MatMulParameters{.k_block = 64, .m_block = 32, .n_block = 256, .tile = {1, 256}});
   expect_error(CpuDevice::create({.simd = cpu::Simd::kSse4, .tuning = wide}),
                ErrorCode::kInvalidArgument, "parameters that no kernel of sse4 takes");
-  for (const char* word : {"", "on"}) {
-    const ScopedEnv env("VOLTA_TUNING", word);
-    EXPECT_TRUE(tuned());
-  }
-  {
-    const ScopedEnv env("VOLTA_TUNING", "off");
-    EXPECT_FALSE(tuned());
-  }
-  const ScopedEnv env("VOLTA_TUNING", "maybe");
-  expect_error(CpuDevice::create(), ErrorCode::kInvalidArgument,
-               "VOLTA_TUNING: 'maybe' is neither on nor off");
+}
+
+// Whatever lies where the tuner keeps its files, making a device neither reads nor renames it.
+TEST(CpuDevice, TouchesNoFile) {
+  const test::TempDir dir;
+  const ScopedEnv place("VOLTA_CACHE_DIR", dir.path().c_str());
+  const ScopedEnv unset("VOLTA_TUNING", "no word of its own");
+  EXPECT_TRUE(CpuDevice::create());
+  EXPECT_TRUE(list_directory(dir.path())->empty());
 }
 
 // A device with odd parameters for every shape gives the bits of one with the defaults.

@@ -9,6 +9,7 @@
 #include "device/cpu_device.h"
 #include "device/tensor_ops.h"
 #include "libraries.h"
+#include "tuner/open_device.h"
 
 namespace peers {
 namespace {
@@ -22,7 +23,10 @@ using volta::TensorSpec;
 
 /// The one place where the device is made.
 volta::Result<std::shared_ptr<volta::CpuDevice>> make_device(const LibraryOptions& options) {
-  return volta::CpuDevice::create({.threads = options.threads});
+  VOLTA_TRY(const auto simd, volta::choose_simd({}));
+  VOLTA_TRY(auto tuning, volta::load_tuning(simd));
+  return volta::CpuDevice::create(
+      {.threads = options.threads, .simd = simd, .tuning = std::move(tuning)});
 }
 
 template <typename T>

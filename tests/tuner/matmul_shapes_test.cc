@@ -1,5 +1,5 @@
 // Which products of a graph are tuned.
-#include "device/matmul_shapes.h"
+#include "tuner/matmul_shapes.h"
 
 #include <array>
 

@@ -1,5 +1,5 @@
 // Reads a graph's MatMul nodes.
-#include "device/matmul_shapes.h"
+#include "tuner/matmul_shapes.h"
 
 #include <algorithm>
 #include <variant>
