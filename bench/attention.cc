@@ -102,20 +102,29 @@ void cached(benchmark::State& state) {
   const auto dtype = static_cast<DType>(state.range(6));
   const auto simd = static_cast<cpu::Simd>(state.range(7));
   if (!cpu::simd_available(simd)) return state.SkipWithError("not on this machine");
-  const std::int64_t positions = whole_key_blocks(start + rows);
-  const Shape values_shape = value_cache_shape(s, kv, positions, d);
+  const std::int64_t blocks = whole_key_blocks(start + rows) / kAttentionKeyBlock, n = s * rows;
+  const Shape values_shape = value_cache_shape(s * blocks, kv, d);
   std::vector<float> qkv = random_values(s * rows * (h + 2 * kv) * d), y(qkv.size());
   // Zeros: what the values are has no influence on the speed.
   const auto lines = static_cast<std::size_t>(values_shape.elements() * dtype_size(dtype) / 64 + 1);
   std::vector<Line> k(lines), v(lines);
-  std::vector<std::int32_t> starts(static_cast<std::size_t>(s), static_cast<std::int32_t>(start));
-  std::vector<std::int32_t> counts(starts.size(), static_cast<std::int32_t>(rows));
-  Call call(CachedAttention{attention_shape(h, kv, d)},
-            {view(qkv, Shape(s, rows, (h + 2 * kv) * d)),
-             View(k.data(), {dtype, key_cache_shape(s, kv, positions, d)}),
-             View(v.data(), {dtype, values_shape}), View(starts.data(), {DType::kI32, Shape(s)}),
-             View(counts.data(), {DType::kI32, Shape(s)})},
-            {view(y, Shape(s, rows, h * d))}, simd);
+  std::vector<std::int32_t> positions, sequences, table, count = {static_cast<std::int32_t>(n)};
+  for (std::int64_t i = 0; i < n; ++i) {
+    positions.push_back(static_cast<std::int32_t>(start + i % rows));
+    sequences.push_back(static_cast<std::int32_t>(i / rows));
+  }
+  // As sequences that grow together get them.
+  for (std::int64_t i = 0; i < s * blocks; ++i) {
+    table.push_back(static_cast<std::int32_t>(i % blocks * s + i / blocks));
+  }
+  Call call(
+      CachedAttention{attention_shape(h, kv, d)},
+      {view(qkv, Shape(n, (h + 2 * kv) * d)),
+       View(k.data(), {dtype, key_cache_shape(s * blocks, kv, d)}),
+       View(v.data(), {dtype, values_shape}), View(positions.data(), {DType::kI32, Shape(n)}),
+       View(sequences.data(), {DType::kI32, Shape(n)}), View(count.data(), {DType::kI32, Shape(1)}),
+       View(table.data(), {DType::kI32, Shape(s, blocks)})},
+      {view(y, Shape(n, h * d))}, simd);
   for (auto _ : state) call();
   set_rates(state, 2.0 * static_cast<double>(s * h * rows * (2 * start + rows + 1) * d));
   state.counters["cache_GB/s"] = benchmark::Counter(

@@ -299,23 +299,44 @@ class Cases {
     return {};
   }
 
+  // What tells the rows of a step apart: `each` rows of every sequence, which end at `end`; their
+  // pages lie as those of sequences that grew together.
+  Result<std::vector<View>> paged_rows(std::int64_t sequences, std::int64_t each,
+                                       std::int64_t end) {
+    const std::int64_t rows = sequences * each, blocks = end / kAttentionKeyBlock;
+    VOLTA_TRY(const View positions, allocate(DType::kI32, Shape(rows)));
+    VOLTA_TRY(const View owners, allocate(DType::kI32, Shape(rows)));
+    VOLTA_TRY(const View count, allocate(DType::kI32, Shape(1)));
+    VOLTA_TRY(const View table, allocate(DType::kI32, Shape(sequences, blocks)));
+    for (std::int64_t i = 0; i < rows; ++i) {
+      positions.as<std::int32_t>()[i] = static_cast<std::int32_t>(end - each + i % each);
+      owners.as<std::int32_t>()[i] = static_cast<std::int32_t>(i / each);
+    }
+    count.as<std::int32_t>()[0] = static_cast<std::int32_t>(rows);
+    for (std::int64_t i = 0; i < sequences * blocks; ++i) {
+      table.as<std::int32_t>()[i] = static_cast<std::int32_t>(i % blocks * sequences + i / blocks);
+    }
+    return std::vector{positions, owners, count, table};
+  }
+
   // What decoding does with the caches of many sequences, or of many layers.
   Status add_caches() {
     const std::int64_t sequences = 64, time = kRows / sequences;
-    const Shape rows(sequences, time, kColumns);
-    const Shape keys = key_cache_shape(sequences, 12, time, 64);
-    const Shape values = value_cache_shape(sequences, 12, time, 64);
-    VOLTA_TRY(const View start, allocate(DType::kI32, Shape(sequences)));
-    VOLTA_TRY(const View count, allocate(DType::kI32, Shape(sequences)));
-    std::fill_n(start.as<std::int32_t>(), sequences, 0);
-    std::fill_n(count.as<std::int32_t>(), sequences, static_cast<std::int32_t>(time));
+    const Shape rows(kRows, kColumns);
+    const std::int64_t pages = kRows / kAttentionKeyBlock;
+    const Shape keys = key_cache_shape(pages, 12, 64), values = value_cache_shape(pages, 12, 64);
+    VOLTA_TRY(const auto paged, paged_rows(sequences, time, time));
+    const auto operands = [&](std::vector<View> views) {
+      views.insert(views.end(), paged.begin(), paged.end());
+      return views;
+    };
     const KvAppend append{{.heads = 12, .kv_heads = 12, .head_dim = 64}};
     add("KvAppend", append,
-        {large(0, rows), large(1, rows), large(3, keys), large(4, values), start, count}, {},
+        operands({large(0, rows), large(1, rows), large(3, keys), large(4, values)}), {},
         {.reads = 2, .writes = 2});
     add("KvAppendBf16", append,
-        {large(0, rows), large(1, rows), large(3, keys, DType::kBF16),
-         large(4, values, DType::kBF16), start, count},
+        operands({large(0, rows), large(1, rows), large(3, keys, DType::kBF16),
+                  large(4, values, DType::kBF16)}),
         {}, {.reads = 4, .writes = 2, .floats = kFloats / 2});
     VOLTA_TRY(add_decode(12, 12));
     VOLTA_TRY(add_decode(32, 4));
@@ -328,23 +349,22 @@ class Cases {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const std::int64_t one = kv_heads * positions * dim;
       const std::int64_t sequences = kFloats / 2 / one;
-      VOLTA_TRY(const View q, small(DType::kF32, Shape(sequences, 1, heads * dim)));
+      const std::int64_t pages = sequences * positions / kAttentionKeyBlock;
+      VOLTA_TRY(const View q, small(DType::kF32, Shape(sequences, heads * dim)));
       VOLTA_TRY(const View y, small(DType::kF32, q.shape));
-      VOLTA_TRY(const View start, allocate(DType::kI32, Shape(sequences)));
-      VOLTA_TRY(const View count, allocate(DType::kI32, Shape(sequences)));
-      std::fill_n(start.as<std::int32_t>(), sequences, static_cast<std::int32_t>(positions - 1));
-      std::fill_n(count.as<std::int32_t>(), sequences, 1);
+      VOLTA_TRY(const auto paged, paged_rows(sequences, 1, positions));
       // The streams that only the outputs of other cases use: finite, as floats and as bf16.
       AttentionShape shape{.heads = static_cast<std::int32_t>(heads),
                            .kv_heads = static_cast<std::int32_t>(kv_heads),
                            .head_dim = static_cast<std::int32_t>(dim),
                            .scale = 0.125f};
+      std::vector<View> inputs = {q, large(1, key_cache_shape(pages, kv_heads, dim), dtype),
+                                  large(2, value_cache_shape(pages, kv_heads, dim), dtype)};
+      inputs.insert(inputs.end(), paged.begin(), paged.end());
       add("Decode" + std::to_string(heads) + "/" + std::to_string(kv_heads) + "/" +
               std::string(dtype_name(dtype)),
-          CachedAttention{shape},
-          {q, large(1, key_cache_shape(sequences, kv_heads, positions, dim), dtype),
-           large(2, value_cache_shape(sequences, kv_heads, positions, dim), dtype), start, count},
-          {y}, {.reads = 2, .floats = sequences * one * dtype_size(dtype) / 4});
+          CachedAttention{shape}, inputs, {y},
+          {.reads = 2, .floats = sequences * one * dtype_size(dtype) / 4});
     }
     return {};
   }

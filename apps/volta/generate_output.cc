@@ -19,6 +19,8 @@ std::string_view reason_name(StopReason reason) {
       return "stop_string";
     case StopReason::kContextFull:
       return "context_full";
+    case StopReason::kCacheFull:
+      return "cache_full";
     case StopReason::kCancelled:
       return "cancelled";
   }

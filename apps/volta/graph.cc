@@ -11,7 +11,7 @@
 #include "graph/passes.h"
 #include "graph/plan.h"
 #include "io/model_folder.h"
-#include "nn/decoder.h"
+#include "nn/step_plans.h"
 #include "nn/training_graph.h"
 #include "nn/transformer_graph.h"
 #include "train/run_options.h"
@@ -54,17 +54,18 @@ Result<Graph> build(const Model& model, const Options& options) {
   const TransformerConfig& config = model.config;
   const std::int64_t batch = std::max<std::int64_t>(options.batch, 1);
   if (options.phase.empty() || options.phase == "decode")
-    return build_cached_graph(config, {.slots = batch});
+    return build_cached_graph(config,
+                              {.rows = batch, .logit_rows = batch, .cache = {.slots = batch}});
   if (options.phase == "prefill") {
-    const auto chunks = prefill_chunks();
+    const auto sizes = step_sizes();
     const std::int64_t rows = options.tokens > 0 ? options.tokens : 64;
-    if (std::ranges::find(chunks, rows) == chunks.end() || options.batch > 1) {
+    if (std::ranges::find(sizes, rows) == sizes.end() || options.batch > 1) {
       return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("prompts run one at a time in chunks of --tokens {}",
-                              fmt::join(chunks, ", ")));
+                  fmt::format("prompts run in pieces of --tokens {}, shown one at a time",
+                              fmt::join(sizes, ", ")));
     }
     VOLTA_TRY(check_rows(rows, config.context));
-    return build_cached_graph(config, {.chunk = rows});
+    return build_cached_graph(config, {.rows = rows});
   }
   const bool training = options.phase == "train" && model.trainer.time > 0;
   const std::int64_t usual = training ? model.trainer.time : config.context;
@@ -148,7 +149,8 @@ void add_graph(Command& app, Globals& globals, Action& action) {
   command->add_option("--phase", options->phase, "train, eval, prefill or decode (default)");
   command->add_option("--batch", options->batch, "sequences (default: the run's, or 1)")
       ->check(range(std::int64_t{1}, std::int64_t{65536}));
-  command->add_option("--tokens", options->tokens, "tokens a sequence, or rows of a prefill chunk")
+  command
+      ->add_option("--tokens", options->tokens, "tokens a sequence, or rows of a piece of a prompt")
       ->check(range(std::int64_t{1}, std::int64_t{1} << 24));
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return show(globals, *options); };

@@ -4,13 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <map>
 #include <optional>
 
 #include "base/file.h"
 #include "graph/passes.h"
 #include "io/model_folder.h"
-#include "nn/decoder.h"
 #include "nn/training_graph.h"
 #include "nn/transformer_graph.h"
 #include "train/presets.h"
@@ -24,6 +25,8 @@ namespace {
 /// What is trained where nothing says how.
 constexpr std::int64_t kUsualBatch = 4;
 constexpr std::int64_t kUsualTokens = 256;
+/// Rows of the steps over a KV cache whose products are tuned: of decoding and of prompts.
+constexpr std::array<std::int64_t, 4> kTunedRows = {256, 64, 16, 1};
 
 // An architecture, what its weights are kept as once they are loaded (of a preset, which has none
 // yet: nothing), and how it is trained.
@@ -138,10 +141,10 @@ Result<std::vector<cpu::MatMulShape>> shapes_of_model(const Globals& globals, co
             work.preset.empty() ? open_model(globals, work, device) : open_preset(work));
   const bool all = work.phase.empty() || work.phase == "all";
   Shapes shapes(device);
-  for (const std::int64_t chunk : prefill_chunks()) {
-    const bool wanted = all || work.phase == (chunk == 1 ? "decode" : "prompt");
-    if (chunk > model.config.context || !wanted) continue;
-    VOLTA_TRY(const Graph built, build_cached_graph(model.config, {.chunk = chunk}));
+  for (const std::int64_t rows : kTunedRows) {
+    const bool wanted = all || work.phase == (rows == 1 ? "decode" : "prompt");
+    if (rows > model.config.context || !wanted) continue;
+    VOLTA_TRY(const Graph built, build_cached_graph(model.config, {.rows = rows}));
     VOLTA_TRY(const Graph graph, with_weights(globals, model, built, device));
     VOLTA_TRY(shapes.add(graph, dtype));
   }

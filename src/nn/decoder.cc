@@ -4,12 +4,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <optional>
-#include <string_view>
+#include <limits>
 #include <utility>
-
-#include "graph/passes.h"
-#include "nn/transformer_graph.h"
 
 namespace volta {
 namespace {
@@ -17,318 +13,66 @@ namespace {
 // Tokens a slot has room for from the start; longer sequences grow their list.
 constexpr std::int64_t kReservedTokens = 65536;
 
-constexpr std::array<std::int64_t, 4> kPrefillChunks = {kLargestChunk, 64, 16, 1};
-
-// The row that makes Sample skip a slot.
+// The row that makes Sample draw nothing.
 constexpr SamplingRow kSkip = {-1.0f};
 
-// What the host writes of one input before a run.
-template <typename T>
-Status find_input(const Executable& executable, std::string_view name, std::span<T>& values) {
-  VOLTA_TRY(Tensor input, executable.binding(name));
-  VOLTA_TRY(values, input.mutable_values<T>());
-  return {};
-}
-
-// Where the host reads one result after a run.
-template <typename T>
-Status find_result(Executable& executable, std::string_view name, std::span<const T>& values) {
-  VOLTA_TRY(const Tensor result, executable.result(name));
-  VOLTA_TRY(values, result.values<T>());
-  return {};
-}
-
-// Row `index` of a [slots, columns].
-template <typename T>
-std::span<T> row_of(std::span<T> values, std::int64_t index, std::size_t columns) {
-  return values.subspan(static_cast<std::size_t>(index) * columns, columns);
-}
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
-
-std::span<const std::int64_t> prefill_chunks() { return kPrefillChunks; }
 
 Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& options) {
   Decoder decoder(model, options);
   const TransformerConfig& config = model.config();
   Device& device = *model.device();
-  const std::int64_t capacity = options.capacity == 0 ? config.context : options.capacity;
-  VOLTA_TRY(decoder.cache_, TransformerKvCache::create(config, options.slots, capacity,
-                                                       options.cache_dtype, device));
+  const KvCacheSizes sizes{.slots = options.slots,
+                           .capacity = options.capacity,
+                           .pages = options.pages,
+                           .dtype = options.cache_dtype};
+  VOLTA_TRY(decoder.cache_, TransformerKvCache::create(config, sizes, device));
   VOLTA_TRY(
       decoder.counts_,
       Tensor::zeros({DType::kI32, Shape(options.slots, 2, config.vocab_size)}, device.memory()));
   if (config.position == PositionKind::kRotary) {
     VOLTA_TRY(decoder.make_rope_tables());
   }
-  decoder.slots_.resize(static_cast<std::size_t>(options.slots));
-  const std::int64_t reserved = std::min(capacity, kReservedTokens);
-  for (Slot& slot : decoder.slots_) slot.tokens.reserve(static_cast<std::size_t>(reserved));
+  decoder.plans_ =
+      StepPlans({.cache = sizes, .top = options.top, .lora = model.lora()}, options.compute_dtype);
+  decoder.slots_.resize(index(options.slots));
+  decoder.pieces_.reserve(index(options.slots));
+  const std::int64_t reserved = std::min(decoder.capacity(), kReservedTokens);
+  for (Slot& slot : decoder.slots_) slot.tokens.reserve(index(reserved));
   return decoder;
 }
 
 // A token's angles stay what they were when it came. Where they depend on the length, a prompt's
-// tokens come together, and each later token as the last of a sequence of its own length.
+// tokens come together, and each later token as the last of a sequence of its own length. Up to the
+// model's original context both are the same.
 Status Decoder::make_rope_tables() {
   const TransformerConfig& config = model_.config();
-  Device& device = *model_.device();
-  VOLTA_TRY(rope_, RopeTable::create(config, capacity(), device));
-  VOLTA_TRY(rope_.cover(1));  // For rows that are skipped.
-  if (!rope_depends_on_length(config)) return {};
-  VOLTA_TRY(steps_rope_, RopeTable::create(config, capacity(), device, RopeRows::kSteps));
-  return steps_rope_->cover(1);
-}
-
-Status Decoder::cover(RopeTable& table, std::int64_t length) const {
-  if (model_.config().position != PositionKind::kRotary) return {};
-  return table.cover(length);
-}
-
-Result<std::shared_ptr<const Plan>> Decoder::make(std::int64_t slots, std::int64_t chunk) const {
-  const CachedGraphOptions wanted{.slots = slots,
-                                  .chunk = chunk,
-                                  .capacity = capacity(),
-                                  .cache_dtype = options_.cache_dtype,
-                                  .top = options_.top,
-                                  .lora = model_.lora()};
-  VOLTA_TRY(const Graph built, build_cached_graph(model_.config(), wanted));
-  VOLTA_TRY(Plan plan, model_.plan(built, options_.compute_dtype));
-  return std::make_shared<const Plan>(std::move(plan));
-}
-
-Result<Decoder::Runner> Decoder::bind(const std::shared_ptr<const Plan>& plan, std::int64_t first,
-                                      std::int64_t slots, std::int64_t chunk,
-                                      const Tensor& rope_table) const {
-  Device& device = *model_.device();
-  const auto lookup = [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
-    if (binding.kind == ValueKind::kInput) return std::nullopt;
-    if (binding.name == "rope.table") return rope_table;
-    if (binding.kind != ValueKind::kState) return model_.bind(binding);
-    if (binding.name == "counts") return counts_.slice(first, first + slots);
-    VOLTA_TRY(const Tensor all_slots, cache_.bind(binding));
-    return all_slots.slice(first, first + slots);
-  };
-  VOLTA_TRY(Executable loaded, device.load(plan, lookup));
-  Runner runner{.executable = std::move(loaded), .chunk = chunk};
-  VOLTA_TRY(find_input(runner.executable, "ids", runner.ids));
-  VOLTA_TRY(find_input(runner.executable, "positions", runner.positions));
-  VOLTA_TRY(find_input(runner.executable, "start", runner.start));
-  VOLTA_TRY(find_input(runner.executable, "count", runner.count));
-  VOLTA_TRY(find_input(runner.executable, "last", runner.last));
-  VOLTA_TRY(find_input(runner.executable, "sampling", runner.sampling));
-  VOLTA_TRY(find_input(runner.executable, "sample_rng", runner.rng));
-  VOLTA_TRY(find_result(runner.executable, "token", runner.token));
-  VOLTA_TRY(find_result(runner.executable, "logprob", runner.logprob));
-  if (options_.top > 0) {
-    VOLTA_TRY(find_result(runner.executable, "top_tokens", runner.top_tokens));
-    VOLTA_TRY(find_result(runner.executable, "top_logprobs", runner.top_logprobs));
+  const bool by_length = rope_depends_on_length(config);
+  const std::int64_t rows = capacity();
+  VOLTA_TRY(rope_,
+            Tensor::empty({DType::kF32, Shape(by_length ? 2 * rows : rows, config.rotated())},
+                          model_.device()->memory()));
+  VOLTA_TRY(Tensor steps, rope_.slice(0, rows));
+  VOLTA_TRY(steps_rope_, RopeTable::over(config, std::move(steps),
+                                         by_length ? RopeRows::kSteps : RopeRows::kSequence));
+  if (by_length) {
+    VOLTA_TRY(Tensor prompt, rope_.slice(rows, 2 * rows));
+    VOLTA_TRY(prompt_rope_, RopeTable::over(config, std::move(prompt), RopeRows::kSequence));
   }
-  return runner;
-}
-
-Result<std::shared_ptr<const Plan>> Decoder::prefill_plan(std::int64_t chunk) {
-  if (const auto known = plans_.find(chunk); known != plans_.end()) return known->second;
-  VOLTA_TRY(auto plan, make(1, chunk));
-  plans_.emplace(chunk, plan);
-  return plan;
-}
-
-Status Decoder::make_decode_plan() {
-  if (decode_plan_ == nullptr) {
-    VOLTA_TRY(decode_plan_, make(slots(), 1));
-  }
-  return {};
+  return steps_rope_->cover(1);  // For rows that do not count.
 }
 
 Status Decoder::prepare(std::int64_t tokens) {
-  for (std::int64_t left = std::min(tokens, capacity()); left > 0;) {
-    const std::int64_t chunk = next_chunk(left);
-    VOLTA_TRY(prefill_plan(chunk));
-    left -= chunk;
+  for (std::int64_t left = std::min(tokens, capacity()); left > 0; left -= kLargestStep) {
+    const std::int64_t rows = step_size(std::min(left, kLargestStep), slots());
+    VOLTA_TRY(plans_.prepare(model_, {rows, 1}));
   }
-  return make_decode_plan();
-}
-
-Result<Decoder::Runner*> Decoder::prefill_runner(std::int64_t slot, std::int64_t chunk) {
-  // Plans are shared; only the runners of the slot that was filled last are kept, which bounds
-  // their memory.
-  if (slot != prefill_slot_) prefill_runners_.clear();
-  prefill_slot_ = slot;
-  if (const auto known = prefill_runners_.find(chunk); known != prefill_runners_.end()) {
-    return &known->second;
+  for (std::int64_t rows = 1; rows <= slots(); rows = step_size(rows, slots()) + 1) {
+    const std::int64_t size = step_size(rows, slots());
+    VOLTA_TRY(plans_.prepare(model_, {size, size}));
   }
-  VOLTA_TRY(const auto plan, prefill_plan(chunk));
-  VOLTA_TRY(Runner runner, bind(plan, slot, 1, chunk, rope_.tensor()));
-  return &prefill_runners_.emplace(chunk, std::move(runner)).first->second;
-}
-
-Result<Decoder::Runner*> Decoder::decode_runner() {
-  if (!decode_runner_) {
-    VOLTA_TRY(make_decode_plan());
-    VOLTA_TRY(Runner runner, bind(decode_plan_, 0, slots(), 1, steps_rope_table().tensor()));
-    for (std::int64_t slot = 0; slot < slots(); ++slot) {
-      set_row(runner, slot, {.sampling = kSkip});
-    }
-    decode_runner_ = std::move(runner);
-  }
-  return &*decode_runner_;
-}
-
-// The smallest chunk that holds all that is left, unless less than half of it would be used; then
-// the next smaller one, which is full. A few rows take the smallest chunk all the same: row by row
-// they would read the weights as many times. A chunk never exceeds the cache.
-std::int64_t Decoder::next_chunk(std::int64_t left) const {
-  constexpr std::int64_t kFew = 16;
-  std::int64_t chosen = 1;
-  for (const std::int64_t chunk : kPrefillChunks) {
-    if (chunk <= capacity() && (chunk < 2 * left || (chunk == kFew && left > 1))) {
-      chosen = std::max(chosen, chunk);
-    }
-  }
-  return chosen;
-}
-
-void Decoder::set_row(const Runner& runner, std::int64_t index, const Row& row) {
-  const auto chunk = static_cast<std::size_t>(runner.chunk);
-  const auto at = static_cast<std::size_t>(index);
-  const std::span<std::int32_t> ids = row_of(runner.ids, index, chunk);
-  std::ranges::fill(std::ranges::copy(row.tokens, ids.begin()).out, ids.end(), 0);
-  const std::int64_t last = std::max<std::int64_t>(std::ssize(row.tokens) - 1, 0);
-  std::int64_t t = 0;
-  for (std::int32_t& position : row_of(runner.positions, index, chunk)) {
-    position =
-        static_cast<std::int32_t>(row.start + std::min(t++, last));  // Padding stays in range.
-  }
-  runner.start[at] = static_cast<std::int32_t>(row.start);
-  runner.count[at] = static_cast<std::int32_t>(row.tokens.size());
-  runner.last[at] = static_cast<std::int32_t>(last);
-  std::ranges::copy(row.sampling, row_of(runner.sampling, index, row.sampling.size()).begin());
-  std::ranges::copy(row.rng, row_of(runner.rng, index, row.rng.size()).begin());
-}
-
-Status Decoder::set_counts(std::int64_t slot, std::span<const std::int32_t> tokens) {
-  VOLTA_TRY(check_slot(slot));
-  // Two rows: the prompt's counts, and those of the output.
-  std::vector<std::int32_t> row(2 * static_cast<std::size_t>(model_.config().vocab_size), 0);
-  for (const std::int32_t token : tokens) ++row[static_cast<std::size_t>(token)];
-  VOLTA_TRY(Tensor counts, counts_.slice(slot, slot + 1));
-  return counts.write(std::span<const std::int32_t>(row));
-}
-
-Result<DrawnToken> Decoder::prefill(std::int64_t slot, std::span<const std::int32_t> tokens,
-                                    const SamplingRow& sampling, const SampleRng& rng,
-                                    PrefillProgress progress) {
-  VOLTA_TRY(check_prompt(tokens));
-  VOLTA_TRY(rewind(slot, 0));
-  return fill(slot, tokens, sampling, rng, progress);
-}
-
-Result<DrawnToken> Decoder::extend(std::int64_t slot, std::span<const std::int32_t> tokens,
-                                   const SamplingRow& sampling, const SampleRng& rng,
-                                   PrefillProgress progress) {
-  VOLTA_TRY(check_prompt(tokens));
-  VOLTA_TRY(check_slot(slot));
-  VOLTA_TRY(rewind(slot, reusable(slot, tokens)));
-  return fill(slot, tokens, sampling, rng, progress);
-}
-
-Status Decoder::check_prompt(std::span<const std::int32_t> tokens) const {
-  if (!tokens.empty() && static_cast<std::int64_t>(tokens.size()) <= capacity()) return {};
-  return fail(
-      ErrorCode::kInvalidArgument,
-      fmt::format("a prompt of {} tokens; it must be between 1 and {}", tokens.size(), capacity()));
-}
-
-std::int64_t Decoder::reusable(std::int64_t slot, std::span<const std::int32_t> tokens) const {
-  if (!check_slot(slot) || tokens.empty()) return 0;
-  const TransformerConfig& config = model_.config();
-  const std::vector<std::int32_t>& held = slots_[static_cast<std::size_t>(slot)].tokens;
-  // The keys that are held were rotated for a sequence of another length.
-  if (config.position == PositionKind::kRotary && rope_depends_on_length(config) &&
-      std::max<std::int64_t>(std::ssize(tokens),
-                             slots_[static_cast<std::size_t>(slot)].rotated_for) >
-          config.rope_scaling.original) {
-    return 0;
-  }
-  // The last token runs in any case: its row gives the logits.
-  const auto last = std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end() - 1).first;
-  const std::int64_t common = last - held.begin();
-  return cache_.can_rewind(slot, common) ? common : 0;
-}
-
-// Keeps the first `length` tokens of a slot.
-Status Decoder::rewind(std::int64_t slot, std::int64_t length) {
-  VOLTA_TRY(cache_.rewind(slot, length));
-  Slot& state = slots_[static_cast<std::size_t>(slot)];
-  state.tokens.resize(static_cast<std::size_t>(length));
-  if (length == 0) state.rotated_for = 0;
-  return {};
-}
-
-// Runs what the slot does not hold of `tokens`, in chunks.
-Result<DrawnToken> Decoder::fill(std::int64_t slot, std::span<const std::int32_t> tokens,
-                                 const SamplingRow& sampling, const SampleRng& rng,
-                                 PrefillProgress progress) {
-  VOLTA_TRY(set_idle(slot));  // A token that waited there is of another sequence.
-  VOLTA_TRY(cover(rope_, static_cast<std::int64_t>(tokens.size())));
-  Slot& state = slots_[static_cast<std::size_t>(slot)];
-  state.rotated_for = std::max<std::int64_t>(state.rotated_for, std::ssize(tokens));
-  std::vector<std::int32_t>& held = state.tokens;
-  Runner* runner = nullptr;
-  while (held.size() < tokens.size()) {
-    const std::size_t done = held.size();
-    const std::size_t left = tokens.size() - done;
-    const std::int64_t chunk = next_chunk(static_cast<std::int64_t>(left));
-    const std::size_t rows = std::min(static_cast<std::size_t>(chunk), left);
-    const auto now = tokens.subspan(done, rows);
-    VOLTA_TRY(runner, prefill_runner(slot, chunk));
-    set_row(*runner, 0,
-            {.tokens = now,
-             .start = static_cast<std::int64_t>(done),
-             .sampling = rows == left ? sampling : kSkip,
-             .rng = rng});
-    Status ran = runner->executable.run();
-    if (ran && rows == left) ran = runner->executable.fetch();
-    if (!ran) return fail_fill(slot, std::move(ran).error());
-    VOLTA_TRY(cache_.advance(slot, static_cast<std::int64_t>(rows)));
-    held.insert(held.end(), now.begin(), now.end());
-    if (rows < left && !progress(static_cast<std::int64_t>(held.size()))) {
-      // What stays in the slot is to be what was computed without an error.
-      if (Status done_all = runner->executable.synchronize(); !done_all) {
-        return fail_fill(slot, std::move(done_all).error());
-      }
-      return fail(ErrorCode::kInterrupted, fmt::format("interrupted after {} of {} prompt tokens",
-                                                       held.size(), tokens.size()));
-    }
-  }
-  return read_drawn(*runner, 0);
-}
-
-// Ends a fill that the device could not do: nobody knows what it wrote.
-std::unexpected<Error> Decoder::fail_fill(std::int64_t slot, Error error) {
-  if (Status rewound = rewind(slot, 0); !rewound) {
-    return std::unexpected(std::move(rewound).error());
-  }
-  return std::unexpected(std::move(error));
-}
-
-Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
-                         const SampleRng& rng) {
-  VOLTA_TRY(check_slot(slot));
-  if (cache_.length(slot) >= capacity()) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("slot {} is full: it holds {} tokens", slot, capacity()));
-  }
-  VOLTA_TRY(Runner* const runner, decode_runner());
-  VOLTA_TRY(cover(steps_rope_table(), cache_.length(slot) + 1));
-  set_row(*runner, slot,
-          {.tokens = std::span(&token, 1),
-           .start = cache_.length(slot),
-           .sampling = sampling,
-           .rng = rng});
-  Slot& state = slots_[static_cast<std::size_t>(slot)];
-  state.state = Slot::State::kSet;
-  state.next = token;
   return {};
 }
 
@@ -338,58 +82,304 @@ Status Decoder::check_slot(std::int64_t slot) const {
               fmt::format("no slot {} in a decoder with {} slots", slot, slots()));
 }
 
-Status Decoder::set_idle(std::int64_t slot) {
+Status Decoder::check_prompt(std::span<const std::int32_t> tokens) const {
+  if (!tokens.empty() && static_cast<std::int64_t>(tokens.size()) <= capacity()) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("a prompt of {} tokens; it must be between 1 and {}", tokens.size(), capacity()));
+}
+
+Status Decoder::set_counts(std::int64_t slot, std::span<const std::int32_t> tokens) {
   VOLTA_TRY(check_slot(slot));
-  slots_[static_cast<std::size_t>(slot)].state = Slot::State::kIdle;
-  if (decode_runner_) set_row(*decode_runner_, slot, {.sampling = kSkip});
+  // Two rows: the prompt's counts, and those of the output.
+  std::vector<std::int32_t> row(2 * index(model_.config().vocab_size), 0);
+  for (const std::int32_t token : tokens) ++row[static_cast<std::size_t>(token)];
+  VOLTA_TRY(Tensor counts, counts_.slice(slot, slot + 1));
+  return counts.write(std::span<const std::int32_t>(row));
+}
+
+Status Decoder::begin(std::int64_t slot, std::span<const std::int32_t> tokens,
+                      const SamplingRow& sampling, const SampleRng& rng) {
+  VOLTA_TRY(check_prompt(tokens));
+  VOLTA_TRY(forget(slot));
+  return queue(slot, tokens, sampling, rng);
+}
+
+Status Decoder::resume(std::int64_t slot, std::span<const std::int32_t> tokens,
+                       const SamplingRow& sampling, const SampleRng& rng) {
+  VOLTA_TRY(check_prompt(tokens));
+  VOLTA_TRY(set_idle(slot));
+  VOLTA_TRY(rewind(slot, reusable(slot, tokens)));
+  return queue(slot, tokens, sampling, rng);
+}
+
+// Lets what the slot does not hold of `tokens` wait.
+Status Decoder::queue(std::int64_t slot, std::span<const std::int32_t> tokens,
+                      const SamplingRow& sampling, const SampleRng& rng) {
+  const std::int64_t length = std::ssize(tokens);
+  Slot& state = at(slot);
+  if (!cache_.reserve(slot, length)) {
+    VOLTA_TRY(rewind(slot, cache_.length(slot)));  // Some groups may have given it pages.
+    return no_pages(slot);
+  }
+  state.prompt = length;
+  if (steps_rope_ && !takes_prompt_rope(state)) VOLTA_TRY(steps_rope_->cover(length));
+  const auto held = static_cast<std::size_t>(cache_.length(slot));
+  state.tokens.insert(state.tokens.end(), tokens.begin() + static_cast<std::ptrdiff_t>(held),
+                      tokens.end());
+  state.rotated_for = std::max(state.rotated_for, length);
+  state.turn = ++turns_;
+  state.sampling = sampling;
+  state.rng = rng;
   return {};
 }
 
-Status Decoder::step() {
-  VOLTA_TRY(Runner* const runner, decode_runner());
-  for (std::int64_t slot = 0; slot < slots(); ++slot) {
-    if (slots_[static_cast<std::size_t>(slot)].state == Slot::State::kFed) {
-      VOLTA_TRY(set_idle(slot));
-    }
+std::unexpected<Error> Decoder::no_pages(std::int64_t slot) const {
+  std::int64_t free = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t group = 0; group < cache_.groups(); ++group) {
+    free = std::min(free, cache_.pool(group).free());
   }
-  VOLTA_TRY(runner->executable.run());
-  VOLTA_TRY(runner->executable.fetch());
+  return fail(ErrorCode::kOutOfMemory,
+              fmt::format("the KV cache has too few free pages for slot {}: {} of {} tokens are "
+                          "left; let other sequences end, or make the cache larger",
+                          slot, free, kAttentionKeyBlock));
+}
+
+std::int64_t Decoder::reusable(std::int64_t slot, std::span<const std::int32_t> tokens) const {
+  if (!check_slot(slot) || tokens.empty()) return 0;
+  const TransformerConfig& config = model_.config();
+  const Slot& state = at(slot);
+  // The keys that are held were rotated for a sequence of another length.
+  if (config.position == PositionKind::kRotary && rope_depends_on_length(config) &&
+      std::max<std::int64_t>(std::ssize(tokens), state.rotated_for) >
+          config.rope_scaling.original) {
+    return 0;
+  }
+  // The last token runs in any case: its row gives the logits.
+  const auto held = std::span(state.tokens).first(index(cache_.length(slot)));
+  const auto last = std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end() - 1).first;
+  const std::int64_t common = last - held.begin();
+  return cache_.can_rewind(slot, common) ? common : 0;
+}
+
+// Keeps the first `length` tokens of a slot for which nothing waits.
+Status Decoder::rewind(std::int64_t slot, std::int64_t length) {
+  VOLTA_TRY(cache_.rewind(slot, length));
+  Slot& state = at(slot);
+  state.tokens.resize(index(length));
+  if (length == 0) state.rotated_for = 0;
+  return {};
+}
+
+Status Decoder::set_idle(std::int64_t slot) {
+  VOLTA_TRY(check_slot(slot));
+  Slot& state = at(slot);
+  state.tokens.resize(index(cache_.length(slot)));
+  state.prompt = 0;
+  state.drawn = -1;
+  if (prompt_rope_slot_ == slot) prompt_rope_slot_ = -1;
+  return {};
+}
+
+Status Decoder::forget(std::int64_t slot) {
+  VOLTA_TRY(set_idle(slot));
+  return rewind(slot, 0);
+}
+
+std::int64_t Decoder::waiting(std::int64_t slot) const {
+  return check_slot(slot) ? std::ssize(at(slot).tokens) - cache_.length(slot) : 0;
+}
+
+Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
+                         const SampleRng& rng) {
+  VOLTA_TRY(set_idle(slot));
+  const std::int64_t length = cache_.length(slot);
+  if (length >= capacity()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("slot {} is full: it holds {} tokens", slot, capacity()));
+  }
+  if (!cache_.reserve(slot, length + 1)) return no_pages(slot);
+  if (steps_rope_) VOLTA_TRY(steps_rope_->cover(length + 1));
+  Slot& state = at(slot);
+  state.tokens.push_back(token);
+  state.sampling = sampling;
+  state.rng = rng;
+  return {};
+}
+
+// Whether the tokens of a slot's prompt are rotated for its length, which is not that of each
+// token.
+bool Decoder::takes_prompt_rope(const Slot& slot) const {
+  return prompt_rope_ && slot.prompt > model_.config().rope_scaling.original;
+}
+
+// Makes the prompt's table right for a slot; false while the prompt of another one needs it.
+Result<bool> Decoder::take_prompt_rope(std::int64_t slot) {
+  if (!takes_prompt_rope(at(slot)) || prompt_rope_slot_ == slot) return true;
+  if (prompt_rope_slot_ >= 0) return false;
+  VOLTA_TRY(prompt_rope_->cover(at(slot).prompt));
+  prompt_rope_slot_ = slot;
+  return true;
+}
+
+// The slot whose prompt, of which some tokens wait, began first after `turn`, or -1.
+std::int64_t Decoder::next_prompt(std::int64_t turn) const {
+  std::int64_t found = -1;
   for (std::int64_t slot = 0; slot < slots(); ++slot) {
-    Slot& state = slots_[static_cast<std::size_t>(slot)];
-    if (state.state != Slot::State::kSet) continue;
-    VOLTA_TRY(cache_.advance(slot, 1));
-    state.tokens.push_back(state.next);
-    state.state = Slot::State::kFed;
+    if (at(slot).prompt == 0 || at(slot).turn <= turn || waiting(slot) == 0) continue;
+    if (found < 0 || at(slot).turn < at(found).turn) found = slot;
+  }
+  return found;
+}
+
+Status Decoder::choose_pieces() {
+  pieces_.clear();
+  for (std::int64_t slot = 0; slot < slots(); ++slot) {
+    if (at(slot).prompt > 0 || waiting(slot) == 0) continue;
+    if (!cache_.reserve(slot, cache_.length(slot) + 1)) return no_pages(slot);
+    pieces_.push_back({slot, 1});
+  }
+  const std::int64_t decoding = std::ssize(pieces_);
+  std::int64_t left = shared_step_rows(decoding) - decoding;
+  for (std::int64_t turn = 0; left > 0;) {
+    const std::int64_t slot = next_prompt(turn);
+    if (slot < 0) break;
+    turn = at(slot).turn;
+    VOLTA_TRY(const bool ready, take_prompt_rope(slot));
+    if (!ready) continue;
+    const std::int64_t rows = std::min(waiting(slot), left);
+    if (!cache_.reserve(slot, cache_.length(slot) + rows)) return no_pages(slot);
+    pieces_.push_back({slot, rows});
+    left -= rows;
   }
   return {};
+}
+
+Result<StepRunner*> Decoder::runner_for_pieces() {
+  std::int64_t rows = 0, draws = 0;
+  for (const Piece& piece : pieces_) {
+    rows += piece.rows;
+    if (piece.rows == waiting(piece.slot)) ++draws;
+  }
+  const StepSize size = {step_size(rows, slots()),
+                         step_size(std::max<std::int64_t>(draws, 1), slots())};
+  return plans_.runner(model_, size,
+                       [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
+                         if (binding.name == "rope.table") return rope_;
+                         if (binding.name == "counts") return counts_;
+                         return cache_.bind(binding);
+                       });
+}
+
+void Decoder::write_tables(StepRunner& runner, std::int64_t slot) const {
+  for (std::size_t group = 0; group < runner.tables.size(); ++group) {
+    const PagePool& pool = cache_.pool(group);
+    const PageRange held = pool.held(slot);
+    const auto pages = pool.table(slot).subspan(index(held.first), index(held.pages()));
+    const auto row = row_of(runner.tables[group], index(slot), index(pool.blocks()));
+    std::ranges::copy(pages, row.subspan(index(held.first)).begin());
+  }
+}
+
+// The inputs of a step. Rows that no piece fills stay in range and do not count.
+void Decoder::write_rows(StepRunner& runner) {
+  std::size_t row = 0, draw = 0;
+  for (const Piece& piece : pieces_) {
+    Slot& state = at(piece.slot);
+    const std::int64_t start = cache_.length(piece.slot);
+    write_tables(runner, piece.slot);
+    for (std::int64_t i = start; i < start + piece.rows; ++i, ++row) {
+      runner.ids[row] = state.tokens[index(i)];
+      runner.positions[row] = static_cast<std::int32_t>(i);
+      runner.sequences[row] = static_cast<std::int32_t>(piece.slot);
+      if (runner.rotations.empty()) continue;
+      const bool prompt = i < state.prompt && takes_prompt_rope(state);
+      runner.rotations[row] = static_cast<std::int32_t>(prompt ? capacity() + i : i);
+    }
+    if (start + piece.rows < std::ssize(state.tokens)) continue;
+    state.drawn = static_cast<std::int64_t>(draw);
+    runner.logit_rows[draw] = static_cast<std::int32_t>(row - 1);
+    runner.sample_sequences[draw] = static_cast<std::int32_t>(piece.slot);
+    std::ranges::copy(state.sampling, row_of(runner.sampling, draw, kSampleParams).begin());
+    std::ranges::copy(state.rng, row_of(runner.rng, draw, state.rng.size()).begin());
+    ++draw;
+  }
+  runner.rows[0] = static_cast<std::int32_t>(row);
+  for (; row < runner.ids.size(); ++row) {
+    runner.ids[row] = runner.positions[row] = runner.sequences[row] = 0;
+    if (!runner.rotations.empty()) runner.rotations[row] = 0;
+  }
+  for (; draw < runner.logit_rows.size(); ++draw) {
+    runner.logit_rows[draw] = runner.sample_sequences[draw] = 0;
+    std::ranges::copy(kSkip, row_of(runner.sampling, draw, kSampleParams).begin());
+  }
+}
+
+Status Decoder::step() {
+  for (Slot& slot : slots_) slot.drawn = -1;
+  VOLTA_TRY(choose_pieces());
+  if (pieces_.empty()) return {};
+  VOLTA_TRY(last_, runner_for_pieces());
+  write_rows(*last_);
+  Status ran = last_->executable.run();
+  if (ran) ran = last_->executable.fetch();
+  if (!ran) {
+    for (Slot& slot : slots_) slot.drawn = -1;
+    return ran;
+  }
+  for (const Piece& piece : pieces_) {
+    VOLTA_TRY(cache_.advance(piece.slot, piece.rows));
+    if (piece.slot == prompt_rope_slot_ && waiting(piece.slot) == 0) prompt_rope_slot_ = -1;
+  }
+  return {};
+}
+
+Result<DrawnToken> Decoder::prefill(std::int64_t slot, std::span<const std::int32_t> tokens,
+                                    const SamplingRow& sampling, const SampleRng& rng,
+                                    PrefillProgress progress) {
+  VOLTA_TRY(begin(slot, tokens, sampling, rng));
+  return run_prompt(slot, progress);
+}
+
+Result<DrawnToken> Decoder::extend(std::int64_t slot, std::span<const std::int32_t> tokens,
+                                   const SamplingRow& sampling, const SampleRng& rng,
+                                   PrefillProgress progress) {
+  VOLTA_TRY(resume(slot, tokens, sampling, rng));
+  return run_prompt(slot, progress);
+}
+
+// Steps until the slot's prompt is in the cache. Whatever ends that earlier, nothing waits then.
+Result<DrawnToken> Decoder::run_prompt(std::int64_t slot, PrefillProgress progress) {
+  const std::size_t total = at(slot).tokens.size();
+  while (true) {
+    if (Status ran = step(); !ran) {
+      VOLTA_TRY(set_idle(slot));
+      return std::unexpected(std::move(ran).error());
+    }
+    if (waiting(slot) == 0) return drawn(slot);
+    if (progress(cache_.length(slot))) continue;
+    VOLTA_TRY(set_idle(slot));
+    return fail(ErrorCode::kInterrupted, fmt::format("interrupted after {} of {} prompt tokens",
+                                                     cache_.length(slot), total));
+  }
 }
 
 Result<DrawnToken> Decoder::drawn(std::int64_t slot) const {
   VOLTA_TRY(check_slot(slot));
-  if (!decode_runner_) return fail(ErrorCode::kInternal, "no step has run yet");
-  return read_drawn(*decode_runner_, slot);
+  if (last_ == nullptr) return fail(ErrorCode::kInternal, "no step has run yet");
+  if (at(slot).drawn < 0) return DrawnToken{.token = -1};
+  return read_drawn(*last_, index(at(slot).drawn));
 }
 
-DrawnToken Decoder::read_drawn(const Runner& runner, std::int64_t index) const {
-  const auto at = static_cast<std::size_t>(index);
-  DrawnToken drawn{.token = runner.token[at], .logprob = runner.logprob[at]};
+DrawnToken Decoder::read_drawn(const StepRunner& runner, std::size_t row) const {
+  DrawnToken drawn{.token = runner.token[row], .logprob = runner.logprob[row]};
   const auto top = static_cast<std::size_t>(options_.top);
   if (top == 0) return drawn;
-  const std::span<const std::int32_t> tokens = row_of(runner.top_tokens, index, top);
-  const std::span<const float> logprobs = row_of(runner.top_logprobs, index, top);
+  const std::span<const std::int32_t> tokens = row_of(runner.top_tokens, row, top);
+  const std::span<const float> logprobs = row_of(runner.top_logprobs, row, top);
   drawn.top.reserve(top);
   for (std::size_t i = 0; i < top; ++i) drawn.top.push_back({tokens[i], logprobs[i]});
   return drawn;
-}
-
-std::int64_t Decoder::activation_bytes() const {
-  std::int64_t bytes = decode_plan_ == nullptr ? 0 : decode_plan_->arena_bytes;
-  for (const auto& [chunk, plan] : plans_) bytes += plan->arena_bytes;
-  return bytes;
-}
-
-std::int64_t Decoder::plan_count() const {
-  return static_cast<std::int64_t>(plans_.size()) + (decode_plan_ == nullptr ? 0 : 1);
 }
 
 }  // namespace volta

@@ -1,10 +1,10 @@
-// Decoder: a model with a KV cache and the plans that run on it. Fills a slot with a prompt, and
-// advances all slots by one token at a time. Knows slots and tokens, not requests (see Generator).
+// Decoder: a model with a KV cache for some sequences at once, a slot each. A step feeds tokens to
+// any of them: one to each that is being decoded, and pieces of the prompts of others beside. Knows
+// slots and tokens, not requests (see Generator).
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,16 +13,17 @@
 #include "base/error.h"
 #include "base/function_ref.h"
 #include "base/result.h"
-#include "device/executable.h"
 #include "nn/kv_cache.h"
 #include "nn/rope_table.h"
+#include "nn/step_plans.h"
 #include "nn/transformer.h"
 
 namespace volta {
 
 struct DecoderOptions {
   std::int64_t slots = 1;     ///< Sequences at once.
-  std::int64_t capacity = 0;  ///< Cache capacity in tokens; 0: the context.
+  std::int64_t capacity = 0;  ///< Cache capacity of a sequence in tokens; 0: the context.
+  std::int64_t pages = 0;     ///< Of a pool at most; 0: what all slots may need. See KvCacheSizes.
   DType cache_dtype = DType::kF32;
   DType compute_dtype = DType::kF32;
   std::int32_t top = 0;  ///< How many of the likeliest tokens a drawn one comes with.
@@ -47,9 +48,15 @@ struct DrawnToken {
   std::vector<TokenLogprob> top{};  ///< The likeliest first.
 };
 
-/// Hears how many tokens of a prompt are cached, after each chunk but the last; false ends the
+/// Hears how many tokens of a prompt are cached, after each step but the last; false ends the
 /// prefill there.
 using PrefillProgress = FunctionRef<bool(std::int64_t done)>;
+
+/// The most rows of a step in which `decoding` sequences get one each: few enough that prompts make
+/// those wait for no more than four times a step of their own, or for a step of 16 rows.
+constexpr std::int64_t shared_step_rows(std::int64_t decoding) {
+  return decoding == 0 ? kLargestStep : std::clamp<std::int64_t>(4 * decoding, 16, kLargestStep);
+}
 
 class Decoder {
  public:
@@ -60,104 +67,110 @@ class Decoder {
   const TransformerKvCache& cache() const { return cache_; }
   const Transformer& model() const { return model_; }
 
-  /// Makes the plans that a prompt of `tokens` tokens and decoding after it need, so that
-  /// activation_bytes() is known before anything runs.
+  /// Makes the plans that a prompt of `tokens` tokens by itself and decoding after it need, so that
+  /// activation_bytes() is known before anything runs. Steps that do both make theirs when they
+  /// come.
   Status prepare(std::int64_t tokens);
   /// Begins the penalties of `slot` anew with the tokens (checked ids) of its prompt.
   Status set_counts(std::int64_t slot, std::span<const std::int32_t> tokens);
-  /// Forgets the slot, runs `tokens` (at least one, at most capacity(), checked ids) through it in
-  /// chunks, and draws the token that follows. kInterrupted when `progress` says so.
+  /// Forgets the slot; the steps that follow feed it `tokens` (at least one, at most capacity(),
+  /// checked ids), and the one with the last of them draws the token that comes next.
+  /// kOutOfMemory, and nothing waits, when too few pages are free.
+  Status begin(std::int64_t slot, std::span<const std::int32_t> tokens, const SamplingRow& sampling,
+               const SampleRng& rng);
+  /// The same, but what the slot already holds of the beginning of `tokens` is not fed again. The
+  /// result has the same bits, as long as the model's weights have not changed.
+  Status resume(std::int64_t slot, std::span<const std::int32_t> tokens,
+                const SamplingRow& sampling, const SampleRng& rng);
+  /// How many tokens resume() would not feed again.
+  std::int64_t reusable(std::int64_t slot, std::span<const std::int32_t> tokens) const;
+  /// What the next step feeds to `slot`, in place of what waited for it. kOutOfMemory, and nothing
+  /// waits, when the token needs a page and none is free.
+  Status set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
+                  const SampleRng& rng);
+  /// Nothing waits for `slot` any more; it keeps what it holds.
+  Status set_idle(std::int64_t slot);
+  /// The same, and the slot is empty: its pages are free.
+  Status forget(std::int64_t slot);
+  /// Tokens that steps are still to feed to a slot.
+  std::int64_t waiting(std::int64_t slot) const;
+
+  /// Runs once: feeds every slot the token that set_next() gave it and, in the order in which they
+  /// began, pieces of prompts to others, up to shared_step_rows(). Does nothing when nothing waits.
+  /// After an error every slot is as before.
+  Status step();
+  /// What the last step drew for a slot; token -1 if it drew nothing.
+  Result<DrawnToken> drawn(std::int64_t slot) const;
+  /// Rows of the last step, as its plan has them.
+  std::int64_t step_rows() const { return last_ == nullptr ? 0 : last_->size.rows; }
+
+  /// begin() or resume(), and steps until the token after the prompt is drawn. kInterrupted when
+  /// `progress` says so.
   Result<DrawnToken> prefill(std::int64_t slot, std::span<const std::int32_t> tokens,
                              const SamplingRow& sampling, const SampleRng& rng,
                              PrefillProgress progress = keep_going);
-  /// The same, but what the slot already holds of the beginning of `tokens` is not run again. The
-  /// result has the same bits, as long as the model's weights have not changed.
   Result<DrawnToken> extend(std::int64_t slot, std::span<const std::int32_t> tokens,
                             const SamplingRow& sampling, const SampleRng& rng,
                             PrefillProgress progress = keep_going);
-  /// How many tokens extend() would not run again.
-  std::int64_t reusable(std::int64_t slot, std::span<const std::int32_t> tokens) const;
-  /// What the next step feeds to `slot`, which must have room for it. A slot that was not set since
-  /// the last step stays idle.
-  Status set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
-                  const SampleRng& rng);
-  Status set_idle(std::int64_t slot);
-  /// Feeds every set slot its token and draws the next one.
-  Status step();
-  Result<DrawnToken> drawn(std::int64_t slot) const;
 
   /// Bytes of the arenas of all plans made so far, and their number.
-  std::int64_t activation_bytes() const;
-  std::int64_t plan_count() const;
+  std::int64_t activation_bytes() const { return plans_.activation_bytes(); }
+  std::int64_t plan_count() const { return plans_.count(); }
 
  private:
-  /// A loaded plan over some slots with `chunk` rows each, and the host's copies of its inputs and
-  /// results, slot after slot. They go to the device and come back as one block each.
-  struct Runner {
-    Executable executable;
-    std::int64_t chunk = 1;
-    std::span<std::int32_t> ids{}, positions{};        // [slots, chunk]
-    std::span<std::int32_t> start{}, count{}, last{};  // [slots]
-    std::span<float> sampling{};                       // [slots, kSampleParams]
-    std::span<std::int64_t> rng{};                     // [slots, 2]
-    std::span<const std::int32_t> token{};             // [slots]
-    std::span<const float> logprob{};                  // [slots]
-    std::span<const std::int32_t> top_tokens{};        // [slots, top]
-    std::span<const float> top_logprobs{};             // [slots, top]
-  };
   static constexpr auto keep_going = [](std::int64_t) { return true; };
-  struct Row {
-    std::span<const std::int32_t> tokens{};
-    std::int64_t start = 0;
+  struct Slot {
+    /// What the cache holds, one a cached position, and then what waits.
+    std::vector<std::int32_t> tokens;
+    std::int64_t prompt = 0;       ///< So many of them are a prompt; 0 once set_next() was called.
+    std::int64_t rotated_for = 0;  ///< The longest prompt that any of them came with.
+    std::int64_t turn = 0;         ///< Prompts that began earlier go first.
+    std::int64_t drawn = -1;       ///< Its row of the last step's results.
     SamplingRow sampling{};
     SampleRng rng{};
+  };
+  /// What a step feeds to a slot.
+  struct Piece {
+    std::int64_t slot = 0;
+    std::int64_t rows = 0;
   };
 
   Decoder(Transformer model, const DecoderOptions& options)
       : model_(std::move(model)), options_(options) {}
-  Result<std::shared_ptr<const Plan>> make(std::int64_t slots, std::int64_t chunk) const;
-  Result<Runner> bind(const std::shared_ptr<const Plan>& plan, std::int64_t first,
-                      std::int64_t slots, std::int64_t chunk, const Tensor& rope_table) const;
+  Slot& at(std::int64_t slot) { return slots_[static_cast<std::size_t>(slot)]; }
+  const Slot& at(std::int64_t slot) const { return slots_[static_cast<std::size_t>(slot)]; }
   Status make_rope_tables();
-  Status cover(RopeTable& table, std::int64_t length) const;
-  RopeTable& steps_rope_table() { return steps_rope_ ? *steps_rope_ : rope_; }
-  Result<std::shared_ptr<const Plan>> prefill_plan(std::int64_t chunk);
-  Status make_decode_plan();
-  Result<Runner*> prefill_runner(std::int64_t slot, std::int64_t chunk);
-  Result<Runner*> decode_runner();
-  std::int64_t next_chunk(std::int64_t left) const;
+  bool takes_prompt_rope(const Slot& slot) const;
+  Result<bool> take_prompt_rope(std::int64_t slot);
   Status check_slot(std::int64_t slot) const;
   Status check_prompt(std::span<const std::int32_t> tokens) const;
   Status rewind(std::int64_t slot, std::int64_t length);
-  Result<DrawnToken> fill(std::int64_t slot, std::span<const std::int32_t> tokens,
-                          const SamplingRow& sampling, const SampleRng& rng,
-                          PrefillProgress progress);
-  std::unexpected<Error> fail_fill(std::int64_t slot, Error error);
-  DrawnToken read_drawn(const Runner& runner, std::int64_t index) const;
-  static void set_row(const Runner& runner, std::int64_t index, const Row& row);
+  Status queue(std::int64_t slot, std::span<const std::int32_t> tokens, const SamplingRow& sampling,
+               const SampleRng& rng);
+  std::unexpected<Error> no_pages(std::int64_t slot) const;
+  Result<DrawnToken> run_prompt(std::int64_t slot, PrefillProgress progress);
+  Status choose_pieces();
+  std::int64_t next_prompt(std::int64_t turn) const;
+  Result<StepRunner*> runner_for_pieces();
+  void write_rows(StepRunner& runner);
+  void write_tables(StepRunner& runner, std::int64_t slot) const;
+  DrawnToken read_drawn(const StepRunner& runner, std::size_t row) const;
 
   Transformer model_;
   DecoderOptions options_;
   TransformerKvCache cache_;
-  RopeTable rope_;  ///< Of prompts, and of steps where their lengths make no difference.
-  std::optional<RopeTable> steps_rope_;                        ///< Where they make one.
-  Tensor counts_;                                              ///< i32[slots, 2, V].
-  std::map<std::int64_t, std::shared_ptr<const Plan>> plans_;  ///< Prefill plans by chunk.
-  std::map<std::int64_t, Runner> prefill_runners_;             ///< Bound to prefill_slot_.
-  std::int64_t prefill_slot_ = -1;
-  std::shared_ptr<const Plan> decode_plan_;
-  std::optional<Runner> decode_runner_;
-  struct Slot {
-    /// Whether the decode runner's row is to be skipped, was used, or waits to be used.
-    enum class State : std::uint8_t { kIdle, kFed, kSet } state = State::kIdle;
-    std::int32_t next = 0;             ///< The token that waits.
-    std::vector<std::int32_t> tokens;  ///< What the cache holds, one a cached position.
-    std::int64_t rotated_for = 0;      ///< The longest prompt that any of them came with.
-  };
+  /// What the plans read: the rows of steps_rope_ and, where angles depend on the length of a
+  /// sequence, as many again of prompt_rope_.
+  Tensor rope_;
+  std::optional<RopeTable> steps_rope_;
+  std::optional<RopeTable> prompt_rope_;
+  std::int64_t prompt_rope_slot_ = -1;  ///< Whose prompt it is for, on its way into the cache.
+  Tensor counts_;                       ///< i32[slots, 2, V].
+  StepPlans plans_;
   std::vector<Slot> slots_;
+  std::int64_t turns_ = 0;
+  std::vector<Piece> pieces_;   ///< Of the step that runs.
+  StepRunner* last_ = nullptr;  ///< Whose results are those of the last step.
 };
-
-/// Row counts a prefill chunk may have, largest first.
-std::span<const std::int64_t> prefill_chunks();
 
 }  // namespace volta

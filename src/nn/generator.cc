@@ -86,6 +86,7 @@ struct Generator::Session {
   struct Running {
     std::size_t index = 0;
     std::vector<std::int32_t> sequence;  // Prompt and generated tokens.
+    std::int64_t heard = 0;              // Of the prompt, in the last PromptEvent.
   };
 
   Generator& generator;
@@ -108,7 +109,7 @@ struct Generator::Session {
       VOLTA_TRY(admit());
       if (cancelled) break;
       VOLTA_TRY(const bool any, advance());
-      if (!any && next_request >= requests.size()) break;
+      if (cancelled || (!any && next_request >= requests.size())) break;
     }
     for (std::size_t i = next_request; cancelled && i < requests.size(); ++i) {
       results[i].reason = StopReason::kCancelled;
@@ -116,7 +117,8 @@ struct Generator::Session {
     return std::move(results);
   }
 
-  // Fills free slots with waiting requests and draws each one's first token.
+  // Fills free slots with waiting requests, whose prompts the next steps read. In order: one whose
+  // pages are not free yet keeps those behind it waiting.
   Status admit() {
     while (next_request < requests.size() && !cancelled) {
       const std::size_t index = next_request;
@@ -128,16 +130,22 @@ struct Generator::Session {
       }
       const auto place = free_slot(request.prompt);
       if (!place) return {};
-      ++next_request;
       auto& slot = slots[static_cast<std::size_t>(*place)];
       slot = Running{index, request.prompt};
+      VOLTA_TRY(const bool begun, feed_sequence(*place));
+      if (!begun) {
+        slot.reset();
+        if (std::ranges::any_of(slots, [](const auto& other) { return other.has_value(); })) {
+          return {};  // What others give back may suffice.
+        }
+        ++next_request;
+        finish(index, StopReason::kCacheFull);
+        continue;
+      }
+      ++next_request;
       reserve(*slot);
-      note_prompt(*place, request.prompt);
+      note_prompt(request.prompt, generator.decoder_.waiting(*place));
       VOLTA_TRY(generator.decoder_.set_counts(*place, request.prompt));
-      VOLTA_TRY(const auto drawn, prefill(*place));
-      if (!drawn) return {};
-      note_time(generator.timing_.first_token_seconds == 0.0);
-      VOLTA_TRY(accept(*place, *drawn));
     }
     return {};
   }
@@ -158,12 +166,10 @@ struct Generator::Session {
     return best;
   }
 
-  void note_prompt(std::int64_t slot, std::span<const std::int32_t> prompt) {
-    GenerationTiming& timing = generator.timing_;
-    timing.prompt_tokens += static_cast<std::int64_t>(prompt.size());
-    if (generator.options_.reuse_prefix) {
-      timing.reused_tokens += generator.decoder_.reusable(slot, prompt);
-    }
+  // `waiting` of its tokens are to be read; a slot held the others.
+  void note_prompt(std::span<const std::int32_t> prompt, std::int64_t waiting) {
+    generator.timing_.prompt_tokens += std::ssize(prompt);
+    generator.timing_.reused_tokens += std::ssize(prompt) - waiting;
   }
 
   // The tokens that may be in the cache for a request.
@@ -186,61 +192,98 @@ struct Generator::Session {
     times.reserve(times.size() + tokens);
   }
 
-  // One more token for every running request; false when none runs.
+  // Runs begin() until it has the pages it wants: while there are too few, sequences that nobody
+  // runs any more lose theirs. False when even those do not suffice.
+  template <typename Begin>
+  Result<bool> with_pages(const Begin& begin) {
+    while (true) {
+      Status begun = begin();
+      if (begun) return true;
+      if (begun.error().code() != ErrorCode::kOutOfMemory) {
+        return std::unexpected(std::move(begun).error());
+      }
+      VOLTA_TRY(const bool freed, forget_an_idle_slot());
+      if (!freed) return false;
+    }
+  }
+
+  Result<bool> forget_an_idle_slot() {
+    Decoder& decoder = generator.decoder_;
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+      const auto place = static_cast<std::int64_t>(slot);
+      if (slots[slot] || decoder.cache().length(place) == 0) continue;
+      VOLTA_TRY(decoder.forget(place));
+      return true;
+    }
+    return false;
+  }
+
+  // Lets a slot read its whole sequence, or what it does not hold of it yet.
+  Result<bool> feed_sequence(std::int64_t slot) {
+    const Running& run = *slots[static_cast<std::size_t>(slot)];
+    const SamplingRow sampling = sampling_row(requests[run.index].sampling);
+    Decoder& decoder = generator.decoder_;
+    return with_pages([&] {
+      return generator.options_.reuse_prefix
+                 ? decoder.resume(slot, run.sequence, sampling, rng(run))
+                 : decoder.begin(slot, run.sequence, sampling, rng(run));
+    });
+  }
+
+  // Lets a slot read its newest token.
+  Result<bool> feed_token(std::int64_t slot) {
+    if (!generator.options_.use_cache) return feed_sequence(slot);
+    const Running& run = *slots[static_cast<std::size_t>(slot)];
+    const SamplingRow sampling = sampling_row(requests[run.index].sampling);
+    return with_pages(
+        [&] { return generator.decoder_.set_next(slot, run.sequence.back(), sampling, rng(run)); });
+  }
+
+  // One step: the next token for every running request whose prompt is read. False when none runs.
   Result<bool> advance() {
     Decoder& decoder = generator.decoder_;
     bool any = false;
     for (std::size_t slot = 0; slot < slots.size(); ++slot) {
       if (!slots[slot]) continue;
-      any = true;
-      if (generator.options_.use_cache) {
-        const Running& run = *slots[slot];
-        VOLTA_TRY(decoder.set_next(static_cast<std::int64_t>(slot), run.sequence.back(),
-                                   sampling_row(requests[run.index].sampling), rng(run)));
-      }
-    }
-    if (!any) return false;
-    if (generator.options_.use_cache) {
-      auto stepped = decoder.step();
-      if (!stepped && stepped.error().code() == ErrorCode::kInterrupted) {
-        cancel();
-        return true;
-      }
-      VOLTA_TRY(std::move(stepped));
-    }
-    for (std::size_t slot = 0; slot < slots.size() && !cancelled; ++slot) {
-      if (!slots[slot]) continue;
       const auto place = static_cast<std::int64_t>(slot);
-      VOLTA_TRY(const auto drawn, next_token(place));
-      if (drawn) VOLTA_TRY(accept(place, *drawn));
+      if (decoder.waiting(place) == 0) {
+        VOLTA_TRY(const bool fed, feed_token(place));
+        if (!fed) VOLTA_TRY(end(place, StopReason::kCacheFull));
+      }
+      any = any || slots[slot].has_value();
     }
-    note_time(false);
+    if (!any || cancelled) return any;
+    auto stepped = decoder.step();
+    if (!stepped && stepped.error().code() == ErrorCode::kInterrupted) {
+      cancel();
+      return true;
+    }
+    VOLTA_TRY(std::move(stepped));
+    VOLTA_TRY(accept_drawn());
     return true;
   }
 
-  Result<std::optional<DrawnToken>> next_token(std::int64_t slot) {
-    if (!generator.options_.use_cache) return prefill(slot);
-    return generator.decoder_.drawn(slot);
+  // Takes what the last step drew, and tells how far prompts are.
+  Status accept_drawn() {
+    Decoder& decoder = generator.decoder_;
+    bool timed = false;
+    for (std::size_t slot = 0; slot < slots.size() && !cancelled; ++slot) {
+      if (!slots[slot]) continue;
+      const auto place = static_cast<std::int64_t>(slot);
+      if (decoder.waiting(place) > 0) {
+        tell_prompt(*slots[slot], decoder.cache().length(place));
+        continue;
+      }
+      if (!std::exchange(timed, true)) note_time();
+      VOLTA_TRY(const DrawnToken drawn, decoder.drawn(place));
+      VOLTA_TRY(accept(place, drawn));
+    }
+    return {};
   }
 
-  // The token after the slot's sequence; nothing when a callback cancelled on the way.
-  Result<std::optional<DrawnToken>> prefill(std::int64_t slot) {
-    const Running& run = *slots[static_cast<std::size_t>(slot)];
-    const auto total = static_cast<std::int64_t>(run.sequence.size());
-    const auto progress = [&](std::int64_t done) {
-      return !callbacks.prompt || callbacks.prompt({run.index, done, total});
-    };
-    const SamplingRow sampling = sampling_row(requests[run.index].sampling);
-    Decoder& decoder = generator.decoder_;
-    auto drawn = generator.options_.reuse_prefix
-                     ? decoder.extend(slot, run.sequence, sampling, rng(run), progress)
-                     : decoder.prefill(slot, run.sequence, sampling, rng(run), progress);
-    if (drawn) return *drawn;
-    if (drawn.error().code() != ErrorCode::kInterrupted) {
-      return std::unexpected(std::move(drawn).error());
-    }
-    cancel();
-    return std::nullopt;
+  void tell_prompt(Running& run, std::int64_t done) {
+    if (done == std::exchange(run.heard, done) || !callbacks.prompt) return;
+    if (!callbacks.prompt({run.index, done, std::ssize(run.sequence)})) cancel();
   }
 
   SampleRng rng(const Running& run) const {
@@ -261,11 +304,16 @@ struct Generator::Session {
     const auto reason = finished(run);
     if (callbacks.token && !callbacks.token({run.index, drawn.token, drawn.logprob, drawn.top}))
       cancel();
-    if (cancelled || reason) VOLTA_TRY(generator.decoder_.set_idle(slot));
     if (cancelled || !reason) return {};
-    const std::size_t index = run.index;
+    return end(slot, *reason);
+  }
+
+  // Frees the slot of a request. What it holds stays for the next one that begins alike.
+  Status end(std::int64_t slot, StopReason reason) {
+    VOLTA_TRY(generator.decoder_.set_idle(slot));
+    const std::size_t index = slots[static_cast<std::size_t>(slot)]->index;
     slots[static_cast<std::size_t>(slot)].reset();
-    finish(index, *reason);
+    finish(index, reason);
     return {};
   }
 
@@ -312,12 +360,13 @@ struct Generator::Session {
     return std::nullopt;
   }
 
-  void note_time(bool first) {
+  void note_time() {
     const double now = monotonic_seconds();
-    if (first) {
-      generator.timing_.first_token_seconds = now - last_time;
+    GenerationTiming& timing = generator.timing_;
+    if (timing.first_token_seconds == 0.0) {
+      timing.first_token_seconds = now - last_time;
     } else {
-      generator.timing_.token_seconds.push_back(now - last_time);
+      timing.token_seconds.push_back(now - last_time);
     }
     last_time = now;
   }
@@ -330,8 +379,12 @@ Result<Generator> Generator::create(const Transformer& model, const GeneratorOpt
                 fmt::format("{} log-probabilities a token; the vocabulary has {} tokens",
                             options.top_logprobs, vocab));
   }
-  const DecoderOptions decoder_options{options.slots, options.capacity, options.cache_dtype,
-                                       options.compute_dtype, options.top_logprobs};
+  const DecoderOptions decoder_options{.slots = options.slots,
+                                       .capacity = options.capacity,
+                                       .pages = options.pages,
+                                       .cache_dtype = options.cache_dtype,
+                                       .compute_dtype = options.compute_dtype,
+                                       .top = options.top_logprobs};
   VOLTA_TRY(Decoder decoder, Decoder::create(model, decoder_options));
   Generator generator(std::move(decoder), options);
   generator.options_.reuse_prefix = options.reuse_prefix && options.use_cache;
@@ -350,6 +403,13 @@ Result<std::vector<GenerationResult>> Generator::generate(
     if (auto ok = validate(requests[i], vocab, decoder_.capacity()); !ok) {
       return std::unexpected(std::move(ok).error().with_context(fmt::format("request {}", i)));
     }
+    const std::int64_t tokens = std::ssize(requests[i].prompt);
+    if (decoder_.cache().fits(tokens)) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("request {}: the prompt has {} tokens, more than the {} pages of {} "
+                            "tokens of the KV cache hold; shorten the prompt or give the cache "
+                            "more pages",
+                            i, tokens, options_.pages, kAttentionKeyBlock));
   }
   timing_ = {};
   Session session{.generator = *this, .requests = requests, .callbacks = callbacks};

@@ -1,5 +1,6 @@
-// Generator: turns prompts (token ids) into tokens with one model: prefill in chunks, then one
-// token a step for all running requests at once, each with its own seed. Knows nothing of text.
+// Generator: turns prompts (token ids) into tokens with one model: in each step one token for all
+// running requests at once, each with its own seed, and pieces of the prompts of new ones beside.
+// Knows nothing of text.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +52,8 @@ enum class StopReason : std::uint8_t {
   kLength,         ///< max_new_tokens.
   kStopToken,      ///< One of stop_tokens.
   kStopCondition,  ///< stop_when said so.
-  kContextFull,    ///< The cache holds no further token.
+  kContextFull,    ///< The cache holds no further token of a sequence.
+  kCacheFull,      ///< Other requests have all pages of the cache. See GeneratorOptions::pages.
   kCancelled,      ///< A callback said so.
 };
 
@@ -72,7 +74,7 @@ struct TokenEvent {
 };
 using TokenCallback = std::function<bool(const TokenEvent&)>;
 
-/// A prompt on its way into the cache, after each chunk but the last. Return false to cancel.
+/// A prompt on its way into the cache, after each piece but the last. Return false to cancel.
 struct PromptEvent {
   std::size_t request = 0;
   std::int64_t done = 0;   ///< Tokens of the prompt.
@@ -89,7 +91,11 @@ struct GenerationCallbacks {
 
 struct GeneratorOptions {
   std::int64_t slots = 1;     ///< Requests that run at once; further ones wait for a free slot.
-  std::int64_t capacity = 0;  ///< Cache capacity in tokens; 0: the context.
+  std::int64_t capacity = 0;  ///< Cache capacity of a request in tokens; 0: the context.
+  /// Pages of 64 tokens that all requests share, for each layer; 0: as many as let every slot reach
+  /// the capacity. With fewer, a prompt waits until there are enough for it, and a request that
+  /// needs one more than there are ends with kCacheFull.
+  std::int64_t pages = 0;
   DType cache_dtype = DType::kF32;
   DType compute_dtype = DType::kF32;
   bool use_cache = true;  ///< false: every token runs the prefill over its whole prefix.
@@ -117,8 +123,8 @@ struct GenerationTiming {
   double first_token_seconds = 0.0;  ///< From the start to the first token of any request.
   std::int64_t prompt_tokens = 0;    ///< Of all prompts that began.
   std::int64_t reused_tokens = 0;    ///< Of those, what slots held already (reuse_prefix).
-  /// Each later step: one token for every running request, or the first one of a request that
-  /// waited for a slot.
+  /// From each step that drew tokens, one for every running request whose prompt is read, to the
+  /// next: what a reader waits for his next token.
   std::vector<double> token_seconds;
 };
 
@@ -126,14 +132,15 @@ class Generator {
  public:
   static Result<Generator> create(const Transformer& model, const GeneratorOptions& options);
   /// Runs all requests, batched over the slots. A request's tokens do not depend on the others.
-  /// Errors: empty prompt, ids out of range, prompt longer than the capacity, bad parameters;
+  /// Errors: empty prompt, ids out of range, prompt longer than the capacity or than all pages of
+  /// the cache, bad parameters;
   /// kNonFinite, naming the request and the step, when the logits are not numbers.
   Result<std::vector<GenerationResult>> generate(std::span<const GenerationRequest> requests,
                                                  const TokenCallback& on_token = {});
   Result<std::vector<GenerationResult>> generate(std::span<const GenerationRequest> requests,
                                                  const GenerationCallbacks& callbacks);
-  /// Makes the plans that prompts of this length need, so that memory() tells before the start what
-  /// generation will hold. Optional: generate() makes what is missing.
+  /// Makes the plans that a prompt of this length and decoding need, so that memory() tells before
+  /// the start what generation will hold. Optional: generate() makes what is missing.
   Status prepare(std::int64_t prompt_tokens) { return decoder_.prepare(prompt_tokens); }
   GeneratorMemory memory() const;
   /// Of the last generate().

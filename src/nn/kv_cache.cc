@@ -3,79 +3,135 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
+#include <utility>
 
+#include "base/arithmetic.h"
 #include "base/text.h"
+#include "ops/op.h"
 
 namespace volta {
 namespace {
 
 constexpr std::int64_t kMaxSlots = 1 << 16;
 
-Status check_sizes(const TransformerConfig& config, std::int64_t slots, std::int64_t capacity,
-                   DType dtype) {
+std::int64_t capacity_of(const TransformerConfig& config, const KvCacheSizes& sizes) {
+  return sizes.capacity == 0 ? config.context : sizes.capacity;
+}
+
+std::int64_t blocks_of(std::int64_t positions) { return ceil_div(positions, kAttentionKeyBlock); }
+
+Status check_sizes(const TransformerConfig& config, const KvCacheSizes& sizes) {
   VOLTA_TRY(validate(config));
-  if (slots < 1 || slots > kMaxSlots) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("a KV cache for {} sequences; it must be between 1 and {}", slots, kMaxSlots));
+  if (sizes.slots < 1 || sizes.slots > kMaxSlots) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a KV cache for {} sequences; it must be between 1 and {}", sizes.slots,
+                            kMaxSlots));
   }
+  const std::int64_t capacity = capacity_of(config, sizes);
   if (capacity < 1 || capacity > config.context) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("a KV cache of {} tokens; it must be between 1 and the model's context "
                             "of {}",
                             capacity, config.context));
   }
-  if (!is_float(dtype)) {
+  if (!is_float(sizes.dtype)) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("a KV cache of {}; it must be f32, bf16 or f16", dtype_name(sizes.dtype)));
+  }
+  if (sizes.pages < 0) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("a KV cache of {}; it must be f32, bf16 or f16", dtype_name(dtype)));
+                fmt::format("a KV cache of {} pages; it must be at least 1, or 0 for as many as "
+                            "the sequences may need",
+                            sizes.pages));
+  }
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (blocks_of(capacity) > kMost / sizes.slots) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a KV cache for {} sequences of {} tokens has more than {} pages; take "
+                            "fewer sequences or a smaller capacity",
+                            sizes.slots, capacity, kMost));
   }
   return {};
 }
 
 }  // namespace
 
-CacheLayout cache_layout(const TransformerConfig& config, std::int64_t layer,
-                         std::int64_t capacity) {
-  const std::int64_t window = config.layer_window(layer);
-  const CacheLayout whole = {whole_key_blocks(capacity), false};
-  if (window == 0 || window >= capacity) return whole;
-  const std::int64_t ring = whole_key_blocks(window - 1 + kLargestChunk);
-  return ring < whole.rows ? CacheLayout{ring, true} : whole;
+std::vector<CacheGroup> cache_groups(const TransformerConfig& config) {
+  CacheGroup whole{.table = "table"};
+  CacheGroup windowed{.table = "window_table", .window = config.window};
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    ++(config.layer_window(layer) == 0 ? whole : windowed).layers;
+  }
+  std::vector<CacheGroup> groups;
+  for (const CacheGroup& group : {whole, windowed}) {
+    if (group.layers > 0) groups.push_back(group);
+  }
+  return groups;
 }
 
-AttentionKvSpecs cache_specs(const TransformerConfig& config, const CacheLayout& layout,
-                             std::int64_t slots, DType dtype) {
-  return {{dtype, key_cache_shape(slots, config.kv_heads, layout.rows, config.head_dim)},
-          {dtype, value_cache_shape(slots, config.kv_heads, layout.rows, config.head_dim)}};
+std::size_t layer_group(const TransformerConfig& config, std::int64_t layer) {
+  const bool both = cache_groups(config).size() > 1;
+  return both && config.layer_window(layer) > 0 ? 1 : 0;
+}
+
+std::int64_t table_blocks(const TransformerConfig& config, const KvCacheSizes& sizes) {
+  return blocks_of(capacity_of(config, sizes));
+}
+
+std::int64_t pages_per_sequence(const TransformerConfig& config, const KvCacheSizes& sizes,
+                                const CacheGroup& group) {
+  const std::int64_t all = table_blocks(config, sizes);
+  if (group.window == 0) return all;
+  // A step's rows and what the first of them sees, wherever that begins in a block.
+  const std::int64_t seen = std::int64_t{group.window} - 1 + kLargestStep;
+  return std::min(all, blocks_of(seen - 1) + 1);
+}
+
+std::int64_t pool_pages(const TransformerConfig& config, const KvCacheSizes& sizes,
+                        const CacheGroup& group) {
+  const std::int64_t all = sizes.slots * pages_per_sequence(config, sizes, group);
+  return sizes.pages == 0 ? all : std::min(all, sizes.pages);
+}
+
+AttentionKvSpecs cache_specs(const TransformerConfig& config, std::int64_t pages, DType dtype) {
+  return {{dtype, key_cache_shape(pages, config.kv_heads, config.head_dim)},
+          {dtype, value_cache_shape(pages, config.kv_heads, config.head_dim)}};
 }
 
 Result<std::int64_t> TransformerKvCache::bytes_for(const TransformerConfig& config,
-                                                   std::int64_t slots, std::int64_t capacity,
-                                                   DType dtype) {
-  VOLTA_TRY(check_sizes(config, slots, capacity, dtype));
+                                                   const KvCacheSizes& sizes) {
+  VOLTA_TRY(check_sizes(config, sizes));
   std::int64_t bytes = 0;
-  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    const CacheLayout layout = cache_layout(config, layer, capacity);
-    const AttentionKvSpecs specs = cache_specs(config, layout, slots, dtype);
-    VOLTA_TRY(check_spec(specs.v));              // It bounds both, which have as many elements.
-    bytes += specs.k.bytes() + specs.v.bytes();  // Far from overflowing: validate() bounds layers.
+  for (const CacheGroup& group : cache_groups(config)) {
+    const AttentionKvSpecs specs =
+        cache_specs(config, pool_pages(config, sizes, group), sizes.dtype);
+    VOLTA_TRY(check_spec(specs.v));  // It bounds both, which have as many elements.
+    // Far from overflowing: validate() bounds layers.
+    bytes += group.layers * (specs.k.bytes() + specs.v.bytes());
   }
   return bytes;
 }
 
 Result<TransformerKvCache> TransformerKvCache::create(const TransformerConfig& config,
-                                                      std::int64_t slots, std::int64_t capacity,
-                                                      DType dtype, Device& device) {
-  VOLTA_TRY(bytes_for(config, slots, capacity, dtype));
+                                                      const KvCacheSizes& sizes, Device& device) {
+  VOLTA_TRY(bytes_for(config, sizes));
   TransformerKvCache cache;
-  cache.capacity_ = capacity;
-  cache.lengths_.assign(static_cast<std::size_t>(slots), 0);
-  cache.reached_.assign(static_cast<std::size_t>(slots), 0);
+  cache.capacity_ = capacity_of(config, sizes);
+  cache.lengths_.assign(static_cast<std::size_t>(sizes.slots), 0);
+  for (const CacheGroup& group : cache_groups(config)) {
+    Group made{.window = group.window,
+               .per_sequence = pages_per_sequence(config, sizes, group),
+               .pool = {}};
+    VOLTA_TRY(made.pool, PagePool::create(pool_pages(config, sizes, group), sizes.slots,
+                                          table_blocks(config, sizes)));
+    cache.groups_.push_back(std::move(made));
+  }
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    const CacheLayout layout = cache_layout(config, layer, capacity);
-    const AttentionKvSpecs specs = cache_specs(config, layout, slots, dtype);
-    if (layout.ring) cache.rings_.push_back({config.layer_window(layer), layout.rows});
+    const PagePool& pool = cache.groups_[layer_group(config, layer)].pool;
+    const AttentionKvSpecs specs = cache_specs(config, pool.pages(), sizes.dtype);
     AttentionKvCache one;
     VOLTA_TRY(one.k, Tensor::zeros(specs.k, device.memory()));
     VOLTA_TRY(one.v, Tensor::zeros(specs.v, device.memory()));
@@ -90,6 +146,37 @@ std::int64_t TransformerKvCache::bytes() const {
   return total;
 }
 
+bool TransformerKvCache::fits(std::int64_t tokens) const {
+  return tokens <= capacity_ && std::ranges::all_of(groups_, [&](const Group& group) {
+           return std::min(blocks_of(tokens), group.per_sequence) <= group.pool.pages();
+         });
+}
+
+std::int64_t TransformerKvCache::Group::first_block(std::int64_t position) const {
+  if (window == 0) return 0;
+  return std::max<std::int64_t>(0, position - window + 1) / kAttentionKeyBlock;
+}
+
+// Pages for tokens [from, to), of which those before `from` see no more than the first of these.
+// Pages that nobody sees any more stay as long as others need none, for a sequence may go back.
+bool TransformerKvCache::Group::reserve(std::int64_t slot, std::int64_t from, std::int64_t to) {
+  const std::int64_t first = first_block(from);
+  const std::int64_t end = std::min(blocks_of(to), first + per_sequence);
+  const PageRange held = pool.held(slot);
+  if (held.pages() > 0 && end <= held.end) return true;
+  pool.drop_before(slot, std::min(first, end - per_sequence));
+  if (pool.extend(slot, first, end)) return true;
+  pool.drop_before(slot, first);
+  return pool.extend(slot, first, end);
+}
+
+bool TransformerKvCache::reserve(std::int64_t slot, std::int64_t length) {
+  const std::int64_t from = this->length(slot);
+  return length <= capacity_ && std::ranges::all_of(groups_, [&](Group& group) {
+           return group.reserve(slot, from, length);
+         });
+}
+
 Status TransformerKvCache::advance(std::int64_t slot, std::int64_t tokens) {
   if (slot < 0 || slot >= slots() || tokens < 0 || tokens > capacity_ - length(slot)) {
     return fail(ErrorCode::kInvalidArgument,
@@ -97,10 +184,13 @@ Status TransformerKvCache::advance(std::int64_t slot, std::int64_t tokens) {
                             "tokens",
                             tokens, slot, slots(), capacity_));
   }
-  std::int64_t& length = lengths_[static_cast<std::size_t>(slot)];
-  std::int64_t& reached = reached_[static_cast<std::size_t>(slot)];
-  length += tokens;
-  reached = std::max(reached, length);
+  const std::int64_t now = length(slot) + tokens;
+  for (const Group& group : groups_) {
+    if (now == 0 || blocks_of(now) <= group.pool.held(slot).end) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("slot {} of a KV cache has no pages for {} tokens", slot, now));
+  }
+  lengths_[static_cast<std::size_t>(slot)] = now;
   return {};
 }
 
@@ -109,26 +199,26 @@ Status TransformerKvCache::rewind(std::int64_t slot, std::int64_t length) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("no slot {} in a KV cache with {} slots", slot, slots()));
   }
-  if (length != 0 && !can_rewind(slot, length)) {
+  if (!can_rewind(slot, length)) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("slot {} of a KV cache holds {} tokens; it cannot go back to {}", slot,
                             this->length(slot), length));
   }
+  for (Group& group : groups_) {
+    if (length == 0) group.pool.drop_before(slot, group.pool.blocks());
+    group.pool.drop_from(slot, blocks_of(length));
+  }
   lengths_[static_cast<std::size_t>(slot)] = length;
-  if (length == 0) reached_[static_cast<std::size_t>(slot)] = 0;
   return {};
 }
 
 bool TransformerKvCache::can_rewind(std::int64_t slot, std::int64_t length) const {
   if (slot < 0 || slot >= slots() || length < 0) return false;
-  const std::int64_t now = this->length(slot);
-  // What came after the tokens that are held now has overwritten rows, too, though it was forgotten
-  // since. A step that failed may have written one row more than it counted.
-  const std::int64_t reached = reached_[static_cast<std::size_t>(slot)];
-  const auto keeps = [&](const Ring& ring) {
-    return reached < ring.rows || length - ring.window + 1 > reached - ring.rows;
+  if (length == 0) return true;
+  const auto keeps = [&](const Group& group) {
+    return group.pool.held(slot).first <= group.first_block(length);
   };
-  return length == now || (length < now && std::ranges::all_of(rings_, keeps));
+  return length <= this->length(slot) && std::ranges::all_of(groups_, keeps);
 }
 
 Result<Tensor> TransformerKvCache::bind(const PlanBinding& binding) const {

@@ -1,40 +1,59 @@
-// KV caches: the keys and values of every layer for a number of sequences at once. Fixed capacity;
-// the lengths are inputs of the plans that read and append. A layer with a sliding window keeps a
-// ring of what later rows still see, so that its memory does not grow with the sequence.
+// KV caches: the keys and values of every layer for a number of sequences at once, in pages of
+// kAttentionKeyBlock positions out of fixed pools. A sequence has a table of its pages, which is an
+// input of the plans that read and append. Layers with a sliding window have a pool of their own:
+// there a sequence gives back what no later token sees, so that it does not grow.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "device/device.h"
+#include "nn/page_pool.h"
 #include "nn/transformer_config.h"
 #include "tensor/tensor.h"
 
 namespace volta {
 
-/// The most rows that a plan over a cache feeds a slot at once.
-inline constexpr std::int64_t kLargestChunk = 256;
+/// The most rows of one sequence that a step feeds.
+inline constexpr std::int64_t kLargestStep = 256;
 
-/// How the positions of a sequence lie in one layer's cache.
-struct CacheLayout {
-  std::int64_t rows = 0;  ///< A multiple of kAttentionKeyBlock.
-  bool ring = false;      ///< Position p lies in row p % rows; otherwise in row p.
+/// How many sequences a cache serves, and how many tokens.
+struct KvCacheSizes {
+  std::int64_t slots = 1;     ///< Sequences at once.
+  std::int64_t capacity = 0;  ///< Tokens of a sequence at most; 0: the context.
+  /// Pages of a pool at most; 0: as many as let every slot reach the capacity.
+  std::int64_t pages = 0;
+  DType dtype = DType::kF32;
 };
-/// The layout for sequences of up to `capacity` tokens, in whole key blocks: a ring of the layer's
-/// window and a chunk where that is smaller.
-CacheLayout cache_layout(const TransformerConfig& config, std::int64_t layer,
-                         std::int64_t capacity);
+
+/// Layers whose sequences keep the same positions, and so have a pool and tables in common: those
+/// that see everything, and those with the model's window.
+struct CacheGroup {
+  std::string_view table;   ///< The input of a plan that holds the group's tables.
+  std::int32_t window = 0;  ///< 0: everything is kept.
+  std::int64_t layers = 0;
+};
+/// The groups that have layers; layer_group() is an index into them.
+std::vector<CacheGroup> cache_groups(const TransformerConfig& config);
+std::size_t layer_group(const TransformerConfig& config, std::int64_t layer);
+/// The length of a table, and the most pages that a sequence has in a group.
+std::int64_t table_blocks(const TransformerConfig& config, const KvCacheSizes& sizes);
+std::int64_t pages_per_sequence(const TransformerConfig& config, const KvCacheSizes& sizes,
+                                const CacheGroup& group);
+/// The pages of a group's pool.
+std::int64_t pool_pages(const TransformerConfig& config, const KvCacheSizes& sizes,
+                        const CacheGroup& group);
 
 /// What one layer's cache consists of: see key_cache_shape(), value_cache_shape().
 struct AttentionKvSpecs {
   TensorSpec k;
   TensorSpec v;
 };
-AttentionKvSpecs cache_specs(const TransformerConfig& config, const CacheLayout& layout,
-                             std::int64_t slots, DType dtype);
+AttentionKvSpecs cache_specs(const TransformerConfig& config, std::int64_t pages, DType dtype);
 
 /// One layer's cache.
 struct AttentionKvCache {
@@ -44,22 +63,30 @@ struct AttentionKvCache {
 
 class TransformerKvCache {
  public:
-  /// Capacity in tokens a slot; 0 < capacity <= config.context. Memory is zeroed.
-  static Result<TransformerKvCache> create(const TransformerConfig& config, std::int64_t slots,
-                                           std::int64_t capacity, DType dtype, Device& device);
+  /// 0 < capacity <= config.context. Memory is zeroed.
+  static Result<TransformerKvCache> create(const TransformerConfig& config,
+                                           const KvCacheSizes& sizes, Device& device);
   /// The bytes create() would allocate; no allocation. Errors on absurd sizes.
-  static Result<std::int64_t> bytes_for(const TransformerConfig& config, std::int64_t slots,
-                                        std::int64_t capacity, DType dtype);
+  static Result<std::int64_t> bytes_for(const TransformerConfig& config, const KvCacheSizes& sizes);
 
   std::int64_t slots() const { return static_cast<std::int64_t>(lengths_.size()); }
   std::int64_t capacity() const { return capacity_; }
   std::int64_t bytes() const;
   std::span<const AttentionKvCache> layers() const { return layers_; }
+  /// The pools, in the order of cache_groups().
+  std::size_t groups() const { return groups_.size(); }
+  const PagePool& pool(std::size_t group) const { return groups_[group].pool; }
+
   /// Tokens cached in a slot.
   std::int64_t length(std::int64_t slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
-  /// Called after a plan appended `tokens` to `slot`.
+  /// Whether a sequence of so many tokens fits when it has the cache for itself.
+  bool fits(std::int64_t tokens) const;
+  /// Gives a slot pages for its tokens up to `length` (at most capacity()); where there is a
+  /// window, as many of the next ones as it may have at once. False when too few are free.
+  bool reserve(std::int64_t slot, std::int64_t length);
+  /// Called after a plan appended `tokens` to `slot`, which had pages for them.
   Status advance(std::int64_t slot, std::int64_t tokens);
-  /// Forgets a slot's tokens from `length` on (its memory stays).
+  /// Forgets a slot's tokens from `length` on; pages that hold nothing else are free again.
   Status rewind(std::int64_t slot, std::int64_t length);
   /// Whether the slot still holds all that tokens after the first `length` will read.
   bool can_rewind(std::int64_t slot, std::int64_t length) const;
@@ -67,15 +94,17 @@ class TransformerKvCache {
   Result<Tensor> bind(const PlanBinding& binding) const;
 
  private:
-  // A layer that is a ring.
-  struct Ring {
-    std::int64_t window = 0;
-    std::int64_t rows = 0;
+  struct Group {
+    std::int32_t window = 0;
+    std::int64_t per_sequence = 0;  ///< The most pages that a sequence has.
+    PagePool pool;
+    /// The first block that a token at `position` sees anything of.
+    std::int64_t first_block(std::int64_t position) const;
+    bool reserve(std::int64_t slot, std::int64_t from, std::int64_t to);
   };
   std::vector<AttentionKvCache> layers_;
-  std::vector<Ring> rings_;
+  std::vector<Group> groups_;
   std::vector<std::int64_t> lengths_;
-  std::vector<std::int64_t> reached_;  ///< The longest a slot was since it was last empty.
   std::int64_t capacity_ = 0;
 };
 

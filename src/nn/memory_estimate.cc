@@ -4,8 +4,8 @@
 
 #include "graph/passes.h"
 #include "graph/plan.h"
-#include "nn/decoder.h"
 #include "nn/kv_cache.h"
+#include "nn/step_plans.h"
 #include "nn/transformer_graph.h"
 
 namespace volta {
@@ -27,30 +27,31 @@ Result<Plan> plan_for(const TransformerConfig& config,
 Result<MemoryEstimate> estimate_memory(const TransformerConfig& config,
                                        const std::map<std::string, TensorSpec>& weights,
                                        const MemoryEstimateOptions& options, Device& device) {
-  const std::int64_t capacity = options.capacity == 0 ? config.context : options.capacity;
+  const KvCacheSizes sizes{
+      .slots = options.slots, .capacity = options.capacity, .dtype = options.cache_dtype};
   MemoryEstimate estimate;
-  VOLTA_TRY(estimate.cache,
-            TransformerKvCache::bytes_for(config, options.slots, capacity, options.cache_dtype));
+  VOLTA_TRY(estimate.cache, TransformerKvCache::bytes_for(config, sizes));
   for (const auto& [name, spec] : weights) estimate.weights += spec.bytes();
-  CachedGraphOptions wanted{.slots = options.slots,
-                            .chunk = 1,
-                            .capacity = capacity,
-                            .cache_dtype = options.cache_dtype,
-                            .sampling = true};
-  VOLTA_TRY(const Plan decode, plan_for(config, weights, wanted, options.compute_dtype, device));
-  estimate.decode = decode.arena_bytes;
-  for (const PlanBinding& binding : decode.bindings) {
-    const bool counted = weights.contains(binding.name) || binding.name.starts_with("cache.");
-    if (!counted) estimate.tables += binding.spec.bytes();
+  CachedGraphOptions wanted{.cache = sizes};
+  // One plan for each number of sequences that may be decoded at once.
+  for (std::int64_t rows = 1; rows <= options.slots;) {
+    wanted.rows = wanted.logit_rows = step_size(rows, options.slots);
+    VOLTA_TRY(const Plan decode, plan_for(config, weights, wanted, options.compute_dtype, device));
+    estimate.decode += decode.arena_bytes;
+    estimate.tables = 0;  // Those of the largest.
+    for (const PlanBinding& binding : decode.bindings) {
+      const bool counted = weights.contains(binding.name) || binding.name.starts_with("cache.");
+      if (!counted) estimate.tables += binding.spec.bytes();
+    }
+    rows = wanted.rows + 1;
   }
-  wanted.slots = 1;  // Prompts run one after the other, with a plan for each chunk they are cut in.
-  for (const std::int64_t chunk : prefill_chunks()) {
-    if (chunk > capacity) continue;
-    estimate.chunk = std::max(estimate.chunk, chunk);
-    wanted.chunk = chunk;
-    VOLTA_TRY(const Plan prefill, plan_for(config, weights, wanted, options.compute_dtype, device));
-    estimate.prefill += prefill.arena_bytes;
-  }
+  // The largest piece of a prompt.
+  const std::int64_t capacity = options.capacity == 0 ? config.context : options.capacity;
+  wanted.rows = step_size(std::min(capacity, kLargestStep), options.slots);
+  wanted.logit_rows = 1;
+  VOLTA_TRY(const Plan prefill, plan_for(config, weights, wanted, options.compute_dtype, device));
+  estimate.prefill = prefill.arena_bytes;
+  estimate.chunk = std::min(capacity, kLargestStep);
   return estimate;
 }
 

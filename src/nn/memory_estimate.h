@@ -23,8 +23,8 @@ struct MemoryEstimateOptions {
 struct MemoryEstimate {
   std::int64_t weights = 0;
   std::int64_t cache = 0;    ///< Of all sequences.
-  std::int64_t prefill = 0;  ///< Activations of prompts, in chunks of up to `chunk` tokens.
-  std::int64_t decode = 0;   ///< Activations of one token of every sequence.
+  std::int64_t prefill = 0;  ///< Activations of a prompt, in pieces of up to `chunk` tokens.
+  std::int64_t decode = 0;   ///< Activations of a token of each sequence, for all their numbers.
   std::int64_t tables = 0;   ///< Rotary angles, token counts, inputs.
   std::int64_t chunk = 1;
   std::int64_t total() const { return weights + cache + prefill + decode + tables; }

@@ -97,6 +97,14 @@ std::vector<float> yarn_frequencies(const TransformerConfig& config) {
   return out;
 }
 
+Status check_rows(const TransformerConfig& config, std::int64_t rows) {
+  if (rows >= 1 && rows <= config.context) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("a rotation table of {} rows; it must be between 1 and the model's "
+                          "context of {}",
+                          rows, config.context));
+}
+
 }  // namespace
 
 std::vector<float> rope_frequencies(const TransformerConfig& config, std::int64_t length) {
@@ -114,17 +122,19 @@ std::vector<float> rope_frequencies(const TransformerConfig& config, std::int64_
 
 Result<RopeTable> RopeTable::create(const TransformerConfig& config, std::int64_t rows,
                                     Device& device, RopeRows kind) {
-  if (rows < 1 || rows > config.context) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("a rotation table of {} rows; it must be between 1 and the model's "
-                            "context of {}",
-                            rows, config.context));
-  }
+  VOLTA_TRY(check_rows(config, rows));
+  VOLTA_TRY(Tensor table,
+            Tensor::empty({DType::kF32, Shape(rows, config.rotated())}, device.memory()));
+  return over(config, std::move(table), kind);
+}
+
+Result<RopeTable> RopeTable::over(const TransformerConfig& config, Tensor table, RopeRows kind) {
+  const std::int64_t rows = table.shape()[0];
+  VOLTA_TRY(check_rows(config, rows));
   RopeTable out;
   out.config_ = config;
   out.kind_ = kind;
-  VOLTA_TRY(out.table_,
-            Tensor::empty({DType::kF32, Shape(rows, config.rotated())}, device.memory()));
+  out.table_ = std::move(table);
   out.block_.resize(static_cast<std::size_t>(std::min(rows, kBlockRows) * config.rotated()));
   return out;
 }

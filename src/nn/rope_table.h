@@ -37,6 +37,9 @@ class RopeTable {
   /// 1 <= rows <= config.context.
   static Result<RopeTable> create(const TransformerConfig& config, std::int64_t rows,
                                   Device& device, RopeRows kind = RopeRows::kSequence);
+  /// In memory that is there: `table` is f32[rows, config.rotated()].
+  static Result<RopeTable> over(const TransformerConfig& config, Tensor table,
+                                RopeRows kind = RopeRows::kSequence);
 
   /// The table; rows that no cover() asked for hold nothing of use.
   const Tensor& tensor() const { return table_; }

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/hash.h"
-#include "nn/kv_cache.h"
+#include "nn/rope_table.h"
 
 namespace volta {
 namespace {
@@ -158,23 +158,22 @@ AttentionShape attention_shape(const LayerContext& c, bool packed) {
           .head_dim = static_cast<std::int32_t>(config.head_dim),
           .window = config.layer_window(c.layer),
           .scale = attention_scale(c),
-          .packed = packed,
-          .ring = c.ring};
+          .packed = packed};
 }
 
 Result<ValueId> attend(const LayerContext& c, const Qkv& qkv) {
   const AttentionShape shape = attention_shape(c, qkv.packed);
   Graph& graph = c.graph;
   if (c.cached()) {
-    const KvAppend append{shape};
-    const CachedAttention attention{shape};
-    if (qkv.packed) {
-      VOLTA_TRY(graph.add(append, std::vector{qkv.q, c.cache_k, c.cache_v, c.start, c.count}));
-    } else {
-      VOLTA_TRY(
-          graph.add(append, std::vector{qkv.k, qkv.v, c.cache_k, c.cache_v, c.start, c.count}));
-    }
-    return graph.add_one(attention, {qkv.q, c.cache_k, c.cache_v, c.start, c.count});
+    const auto before_cache = [&](std::vector<ValueId> rows) {
+      rows.insert(rows.end(), c.cache.begin(), c.cache.end());
+      return rows;
+    };
+    const auto appended = qkv.packed ? std::vector{qkv.q} : std::vector{qkv.k, qkv.v};
+    VOLTA_TRY(graph.add(KvAppend{shape}, before_cache(appended)));
+    VOLTA_TRY(const auto outputs,
+              graph.add(CachedAttention{shape}, before_cache(std::vector{qkv.q})));
+    return outputs.front();
   }
   const Attention attention{shape, c.dropout, c.stream};
   std::vector<ValueId> inputs = {qkv.q};
@@ -227,8 +226,6 @@ struct ModelInputs {
   ValueId positions;
   ValueId rope_table;
   ValueId rng;
-  ValueId start;
-  ValueId count;
 };
 
 // `longest` is the number of places a token may have.
@@ -363,58 +360,94 @@ Result<Graph> build_evaluation_graph(const TransformerConfig& config, std::int64
   return graph;
 }
 
+namespace {
+
+// What tells a step's rows apart, and each group's tables.
+struct StepInputs {
+  ValueId positions{}, sequences{}, rows{};
+  std::vector<ValueId> tables{};
+};
+
+Result<StepInputs> add_step_inputs(Graph& graph, const TransformerConfig& config,
+                                   const CachedGraphOptions& options, ValueId positions) {
+  StepInputs in{.positions = positions};
+  VOLTA_TRY(in.sequences, graph.input("sequences", {DType::kI32, Shape(options.rows)}));
+  VOLTA_TRY(in.rows, graph.input("rows", {DType::kI32, Shape(1)}));
+  const Shape table(options.cache.slots, table_blocks(config, options.cache));
+  for (const CacheGroup& group : cache_groups(config)) {
+    VOLTA_TRY(const ValueId id, graph.input(std::string(group.table), {DType::kI32, table}));
+    in.tables.push_back(id);
+  }
+  return in;
+}
+
+// The cache of context.layer, for its attention.
+Status add_cache(LayerContext& context, const CachedGraphOptions& options, const StepInputs& in) {
+  const TransformerConfig& config = context.config;
+  const std::size_t group = layer_group(config, context.layer);
+  const std::int64_t pages = pool_pages(config, options.cache, cache_groups(config)[group]);
+  const auto specs = cache_specs(config, pages, options.cache.dtype);
+  Graph& graph = context.graph;
+  VOLTA_TRY(const ValueId k, graph.state(fmt::format("cache.{}.k", context.layer), specs.k));
+  VOLTA_TRY(const ValueId v, graph.state(fmt::format("cache.{}.v", context.layer), specs.v));
+  context.cache = {k, v, in.positions, in.sequences, in.rows, in.tables[group]};
+  return {};
+}
+
+Status add_sampling(Graph& graph, const TransformerConfig& config,
+                    const CachedGraphOptions& options, ValueId logits) {
+  graph.set_scope("sample");
+  const std::int64_t rows = options.logit_rows;
+  VOLTA_TRY(const ValueId params,
+            graph.input("sampling", {DType::kF32, Shape(rows, kSampleParams)}));
+  VOLTA_TRY(const ValueId rng, graph.input("sample_rng", {DType::kI64, Shape(rows, 2)}));
+  VOLTA_TRY(const ValueId sequences, graph.input("sample_sequences", {DType::kI32, Shape(rows)}));
+  VOLTA_TRY(const ValueId counts,
+            graph.state("counts", {DType::kI32, Shape(options.cache.slots, 2, config.vocab_size)}));
+  VOLTA_TRY(const auto drawn,
+            graph.add(Sample{options.top}, std::vector{logits, params, rng, counts, sequences}));
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
+    constexpr std::array kNames = {"token", "logprob", "top_tokens", "top_logprobs"};
+    VOLTA_TRY(graph.output(kNames[i], drawn[i]));
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<Graph> build_cached_graph(const TransformerConfig& config,
                                  const CachedGraphOptions& options) {
-  VOLTA_TRY(validate(config));
-  const std::int64_t capacity = options.capacity == 0 ? config.context : options.capacity;
-  if (capacity < 1 || capacity > config.context) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("a KV cache of {} tokens; it must be between 1 and the model's context "
-                            "of {}",
-                            capacity, config.context));
-  }
-  const Shape rows(options.slots, options.chunk);
+  VOLTA_TRY(TransformerKvCache::bytes_for(config, options.cache));
+  const std::int64_t capacity =
+      options.cache.capacity == 0 ? config.context : options.cache.capacity;
+  const bool by_length = config.position == PositionKind::kRotary && rope_depends_on_length(config);
+  const Shape rows(options.rows);
   Graph graph;
-  VOLTA_TRY(ModelInputs in, add_inputs(graph, config, rows, rows, capacity, false));
-  const TensorSpec per_slot{DType::kI32, Shape(options.slots)};
-  VOLTA_TRY(in.start, graph.input("start", per_slot));
-  VOLTA_TRY(in.count, graph.input("count", per_slot));
-  VOLTA_TRY(const ValueId last, graph.input("last", per_slot));
+  VOLTA_TRY(const ModelInputs in,
+            add_inputs(graph, config, rows, rows, by_length ? 2 * capacity : capacity, false));
+  VOLTA_TRY(const StepInputs step, add_step_inputs(graph, config, options, in.positions));
+  VOLTA_TRY(const ValueId logit_rows,
+            graph.input("logit_rows", {DType::kI32, Shape(options.logit_rows)}));
   LayerContext context{.graph = graph,
                        .config = config,
                        .positions = in.positions,
                        .rope_table = in.rope_table,
                        .rng = {},
-                       .lora = options.lora.without_dropout(),
-                       .start = in.start,
-                       .count = in.count};
+                       .lora = options.lora.without_dropout()};
+  if (by_length) {
+    VOLTA_TRY(context.positions, graph.input("rotations", {DType::kI32, rows}));
+  }
   VOLTA_TRY(ValueId x, embed(context, in.ids));
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     context.layer = layer;
     context.prefix = block_prefix(config, layer);
-    const CacheLayout layout = cache_layout(config, layer, capacity);
-    context.ring = layout.ring;
-    const auto cache = cache_specs(config, layout, options.slots, options.cache_dtype);
-    VOLTA_TRY(context.cache_k, graph.state(fmt::format("cache.{}.k", layer), cache.k));
-    VOLTA_TRY(context.cache_v, graph.state(fmt::format("cache.{}.v", layer), cache.v));
+    VOLTA_TRY(add_cache(context, options, step));
     VOLTA_TRY(x, TransformerBlock::build(context, x));
   }
-  VOLTA_TRY(x, graph.add_one(GatherRows{}, {x, last}));
+  VOLTA_TRY(x, graph.add_one(Embedding{}, {x, logit_rows}));
   VOLTA_TRY(const ValueId logits, head(context, x));
   VOLTA_TRY(graph.output("logits", logits));
-  if (!options.sampling) return graph;
-  graph.set_scope("sample");
-  VOLTA_TRY(const ValueId params,
-            graph.input("sampling", {DType::kF32, Shape(options.slots, kSampleParams)}));
-  VOLTA_TRY(const ValueId rng, graph.input("sample_rng", {DType::kI64, Shape(options.slots, 2)}));
-  VOLTA_TRY(const ValueId counts,
-            graph.state("counts", {DType::kI32, Shape(options.slots, 2, config.vocab_size)}));
-  VOLTA_TRY(const auto drawn,
-            graph.add(Sample{options.top}, std::vector{logits, params, rng, counts}));
-  for (std::size_t i = 0; i < drawn.size(); ++i) {
-    constexpr std::array kNames = {"token", "logprob", "top_tokens", "top_logprobs"};
-    VOLTA_TRY(graph.output(kNames[i], drawn[i]));
-  }
+  if (options.sampling) VOLTA_TRY(add_sampling(graph, config, options, logits));
   return graph;
 }
 

@@ -1,8 +1,8 @@
-// The graphs of a transformer: what it computes in evaluation, prefill and decoding, built from
+// The graphs of a transformer: what it computes in evaluation and over a KV cache, built from
 // layers; those that train it are in nn/training_graph.h. Shapes are fixed per graph; names of
 // inputs, states and outputs are listed here. With rotary positions each has the parameter
-// "rope.table" f32[T or P, rotated], a row for every position that may occur. [B batch, T time, S
-// slots, C chunk rows, P cache capacity, V vocabulary, D width]
+// "rope.table" f32[rows, rotated], a row for every position that may occur. [B batch, T time, N
+// rows of tokens, L rows of logits, S sequences, P pages, V vocabulary, D width]
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "graph/graph.h"
+#include "nn/kv_cache.h"
 #include "nn/lora.h"
 #include "nn/transformer_config.h"
 
@@ -37,13 +38,10 @@ struct LayerContext {
   float dropout = 0.0f;
   std::uint32_t stream = 0;  ///< First Philox stream this layer may use.
   LoraConfig lora{};         ///< Whose targets get an adapter's nodes.
-  // Cached attention (prefill, decode); invalid in training graphs.
-  ValueId cache_k{};
-  ValueId cache_v{};
-  ValueId start{};
-  ValueId count{};
-  bool ring = false;  ///< Of this layer's cache.
-  bool cached() const { return cache_k.valid(); }
+  /// Of this layer's attention over a cache: what KvAppend and CachedAttention take after the rows
+  /// of tokens. Empty where whole sequences attend to themselves.
+  std::vector<ValueId> cache{};
+  bool cached() const { return !cache.empty(); }
 };
 
 /// Causal self-attention with grouped heads: projections, rotation, attention, output projection.
@@ -76,19 +74,22 @@ Result<ValueId> build_logits(Graph& graph, const TransformerConfig& config, std:
 Result<Graph> build_evaluation_graph(const TransformerConfig& config, std::int64_t batch,
                                      std::int64_t time, bool logits, const LoraConfig& lora = {});
 
-/// Prefill (C > 1) and decode (C = 1) over a KV cache.
-/// Inputs: "ids" i32[S, C], "positions" i32[S, C], "start" i32[S] (tokens already cached), "count"
-/// i32[S] (valid rows; 0 skips the slot), "last" i32[S] = max(count - 1, 0).
-/// States: "cache.N.k", "cache.N.v" as cache_layout() and cache_specs() say.
-/// Outputs: "logits" f32[S, V] of each slot's last valid row. With sampling also inputs
-/// "sampling" f32[S, kSampleParams] and "sample_rng" i64[S, 2], state "counts" i32[S, 2, V],
-/// outputs "token" i32[S] and "logprob" f32[S]; with top > 0 "top_tokens" i32[S, top] and
-/// "top_logprobs" f32[S, top].
+/// A step over a KV cache: N rows of tokens, each of any sequence, be they pieces of prompts or the
+/// newest tokens of sequences that are being decoded.
+/// Inputs: "ids", "positions" (in its sequence) and "sequences" i32[N]; "rows" i32[1], how many of
+/// them count; for each of cache_groups() its tables i32[S, blocks], by name; "logit_rows" i32[L],
+/// the rows whose logits are wanted. Where angles depend on the length of a sequence
+/// (rope_depends_on_length()) also "rotations" i32[N], the row of "rope.table" that each one takes:
+/// of its 2 capacity rows the first half is for decoding, the other for prompts.
+/// States: "cache.N.k", "cache.N.v" as cache_specs() says, of pool_pages() pages.
+/// Outputs: "logits" f32[L, V]. With sampling also inputs "sampling" f32[L, kSampleParams],
+/// "sample_rng" i64[L, 2] and "sample_sequences" i32[L], state "counts" i32[S, 2, V], outputs
+/// "token" i32[L] and "logprob" f32[L]; with top > 0 "top_tokens" i32[L, top] and "top_logprobs"
+/// f32[L, top].
 struct CachedGraphOptions {
-  std::int64_t slots = 1;
-  std::int64_t chunk = 1;
-  std::int64_t capacity = 0;  ///< P; 0: the config's context.
-  DType cache_dtype = DType::kF32;
+  std::int64_t rows = 1;        ///< N.
+  std::int64_t logit_rows = 1;  ///< L.
+  KvCacheSizes cache{};
   bool sampling = true;
   std::int32_t top = 0;  ///< The likeliest tokens to tell with each one drawn.
   LoraConfig lora{};

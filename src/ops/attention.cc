@@ -14,7 +14,6 @@ constexpr std::int32_t kMaxHeads = 1 << 20;  // Of heads and head_dim alike: far
 // Checks q, k, v (or qkv), which come first in both ops; returns the spec of y.
 Result<TensorSpec> check_sequences(const Check& check, const AttentionShape& shape, Specs inputs) {
   const TensorSpec& first = inputs[0];
-  VOLTA_TRY(check.that(!shape.ring, "no ring: there is no cache"));
   VOLTA_TRY(check.type(0, shape.packed ? "qkv" : "q", DType::kF32));
   VOLTA_TRY(check.that(first.shape.rank() == 3, "inputs [batch, time, width]"));
   const AttentionWidths width = attention_widths(shape);

@@ -8,32 +8,32 @@ namespace volta::rules {
 
 namespace {
 
-// cache_k, cache_v, start, count, which follow the `sequences` new rows in both ops.
+// Inputs 0 to sequences - 1 are rows of tokens; cache_k, cache_v, positions, sequences, rows and
+// table follow them in both ops.
+constexpr std::size_t kCacheInputs = 6;
+
 Status check_cache(const Check& check, const AttentionShape& shape, Specs inputs,
-                   std::size_t sequences) {
-  const TensorSpec& keys = inputs[sequences];
-  const std::int64_t slots = inputs[0].shape[0];
-  const std::int64_t positions = keys.shape[2] * kAttentionKeyBlock;
-  VOLTA_TRY(check.floating(sequences, "cache_k"));
-  VOLTA_TRY(
-      check.that(keys.shape == key_cache_shape(slots, shape.kv_heads, positions, shape.head_dim),
-                 "cache_k [sequences, kv_heads, blocks of 64 positions, head_dim, 64]"));
-  if (shape.ring) {
-    VOLTA_TRY(check.that(shape.window > 0 && positions >= shape.window + inputs[0].shape[1] - 1,
-                         "with a ring: a window, and a cache that holds it and the new rows"));
-  }
-  VOLTA_TRY(
-      check.is(sequences + 1, "cache_v",
-               {keys.dtype, value_cache_shape(slots, shape.kv_heads, positions, shape.head_dim)}));
-  VOLTA_TRY(check.is(sequences + 2, "start", {DType::kI32, Shape(slots)}));
-  return check.is(sequences + 3, "count", {DType::kI32, Shape(slots)});
+                   std::size_t first) {
+  const TensorSpec& keys = inputs[first];
+  const std::int64_t pages = keys.shape[0];
+  const TensorSpec row = {DType::kI32, Shape(inputs[0].shape[0])};
+  VOLTA_TRY(check.floating(first, "cache_k"));
+  VOLTA_TRY(check.that(keys.shape == key_cache_shape(pages, shape.kv_heads, shape.head_dim),
+                       "cache_k [pages, kv_heads, head_dim, 64]"));
+  VOLTA_TRY(check.is(first + 1, "cache_v",
+                     {keys.dtype, value_cache_shape(pages, shape.kv_heads, shape.head_dim)}));
+  VOLTA_TRY(check.is(first + 2, "positions", row));
+  VOLTA_TRY(check.is(first + 3, "sequences", row));
+  VOLTA_TRY(check.is(first + 4, "rows", {DType::kI32, Shape(1)}));
+  VOLTA_TRY(check.type(first + 5, "table", DType::kI32));
+  return check.that(inputs[first + 5].shape.rank() == 2, "table [sequences, blocks]");
 }
 
-// Input i is f32[S, C, width] with S and C of input 0.
+// Input i is f32[N, width] with the N of input 0.
 Status check_rows(const Check& check, Specs inputs, std::size_t i, std::string_view name,
                   std::int64_t width) {
-  VOLTA_TRY(check.that(inputs[0].shape.rank() == 3, "rows [sequences, rows, width]"));
-  return check.is(i, name, {DType::kF32, Shape(inputs[0].shape[0], inputs[0].shape[1], width)});
+  VOLTA_TRY(check.that(inputs[0].shape.rank() == 2, "rows [tokens, width]"));
+  return check.is(i, name, {DType::kF32, Shape(inputs[0].shape[0], width)});
 }
 
 }  // namespace
@@ -42,15 +42,17 @@ Result<SpecList> infer(const KvAppend& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check_attention_shape(check, op.shape));
   const AttentionWidths width = attention_widths(op.shape);
-  const std::size_t sequences = op.shape.packed ? 1 : 2;
-  VOLTA_TRY(check.count(sequences + 4, "qkv if packed, else k, v; cache_k, cache_v, start, count"));
+  const std::size_t rows = op.shape.packed ? 1 : 2;
+  VOLTA_TRY(check.count(rows + kCacheInputs,
+                        "qkv if packed, else k, v; cache_k, cache_v, positions, sequences, rows, "
+                        "table"));
   if (op.shape.packed) {
     VOLTA_TRY(check_rows(check, inputs, 0, "qkv", width.packed));
   } else {
     VOLTA_TRY(check_rows(check, inputs, 0, "k", width.kv));
     VOLTA_TRY(check_rows(check, inputs, 1, "v", width.kv));
   }
-  VOLTA_TRY(check_cache(check, op.shape, inputs, sequences));
+  VOLTA_TRY(check_cache(check, op.shape, inputs, rows));
   return SpecList{};
 }
 
@@ -76,7 +78,9 @@ Result<SpecList> infer(const CachedAttention& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check_attention_shape(check, op.shape));
   const AttentionWidths width = attention_widths(op.shape);
-  VOLTA_TRY(check.count(5, "qkv if packed, else q; cache_k, cache_v, start, count"));
+  VOLTA_TRY(
+      check.count(1 + kCacheInputs,
+                  "qkv if packed, else q; cache_k, cache_v, positions, sequences, rows, table"));
   VOLTA_TRY(op.shape.packed ? check_rows(check, inputs, 0, "qkv", width.packed)
                             : check_rows(check, inputs, 0, "q", width.q));
   VOLTA_TRY(check_cache(check, op.shape, inputs, 1));
@@ -92,14 +96,20 @@ Result<Gradients> gradient(const CachedAttention& op, const GradientContext&) {
 
 OpEffects effects(const CachedAttention&) { return kPure; }
 
+// As if every row saw as much as a table can name, and every sequence were read once.
 OpCost cost(const CachedAttention& op, Specs inputs, Specs outputs) {
-  const std::int64_t positions = inputs[2].shape[2];
+  const TensorSpec& table = inputs.back();
+  const std::int64_t positions = table.shape[1] * kAttentionKeyBlock;
   const double keys = static_cast<double>(
       op.shape.window > 0 ? std::min<std::int64_t>(positions, op.shape.window) : positions);
   const double rows = static_cast<double>(inputs[0].shape.rows());
   const double flops = rows * keys * static_cast<double>(op.shape.heads) *
                        (4 * static_cast<double>(op.shape.head_dim) + kNonlinear);
-  return estimate(flops, bytes_moved(effects(op), inputs, outputs));
+  const double sequences = std::min(rows, static_cast<double>(table.shape[0]));
+  const double cached = 2 * sequences * keys * static_cast<double>(op.shape.kv_heads) *
+                        static_cast<double>(op.shape.head_dim) *
+                        static_cast<double>(dtype_size(inputs[1].dtype));
+  return estimate(flops, total_bytes(inputs.first(1)) + cached + total_bytes(outputs));
 }
 
 }  // namespace volta::rules

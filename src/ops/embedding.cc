@@ -1,4 +1,4 @@
-// Row lookups: Embedding, EmbeddingGrad, GatherRows.
+// Row lookups: Embedding, EmbeddingGrad.
 #include "ops/check.h"
 #include "ops/traits.h"
 
@@ -53,25 +53,6 @@ Result<Gradients> gradient(const EmbeddingGrad& op, const GradientContext&) {
 OpEffects effects(const EmbeddingGrad&) { return kPure; }
 OpCost cost(const EmbeddingGrad& op, Specs inputs, Specs outputs) {
   return estimate(elements(inputs[1]), bytes_moved(effects(op), inputs, outputs));
-}
-
-Result<SpecList> infer(const GatherRows& op, Specs inputs) {
-  const Check check(op, inputs);
-  VOLTA_TRY(check.count(2, "x, index"));
-  VOLTA_TRY(check.type(0, "x", DType::kF32));
-  const Shape& x = inputs[0].shape;
-  VOLTA_TRY(check.that(x.rank() == 3, "x [sequences, rows, columns]"));
-  VOLTA_TRY(check.is(1, "index", {DType::kI32, Shape(x[0])}));
-  return SpecList{{DType::kF32, Shape(x[0], x[2])}};
-}
-
-Result<Gradients> gradient(const GatherRows& op, const GradientContext&) {
-  return not_differentiable(op, "it belongs to inference");
-}
-
-OpEffects effects(const GatherRows&) { return kPure; }
-OpCost cost(const GatherRows&, Specs inputs, Specs outputs) {
-  return estimate(0, 2 * total_bytes(outputs) + static_cast<double>(inputs[1].bytes()));
 }
 
 }  // namespace volta::rules

@@ -177,7 +177,8 @@ struct Encode {
   static constexpr void fields(auto& op, auto&& visit) { visit("to", op.to); }
 };
 
-/// Row lookup. The table may be encoded as the transposed b of a MatMul (a tied output).
+/// Row lookup: of a weight's rows, or of some rows of any matrix. The table may be encoded as the
+/// transposed b of a MatMul (a tied output).
 /// in: table f[V, D], ids i32[..]   out: f32[.., D]
 struct Embedding {
   static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
@@ -187,10 +188,6 @@ struct Embedding {
 struct EmbeddingGrad {
   std::int64_t rows = 0;
   static constexpr void fields(auto& op, auto&& visit) { visit("rows", op.rows); }
-};
-/// Picks one row a sequence.   in: x f32[S, C, D], index i32[S]   out: f32[S, D]
-struct GatherRows {
-  static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
 };
 
 enum class NormKind : std::uint8_t { kLayer, kRms };
@@ -274,9 +271,6 @@ struct AttentionShape {
   std::int32_t window = 0;  ///< Row t sees keys (t - window, t]; 0: all up to t.
   float scale = 1.0f;       ///< Scores are scale * q k^T.
   bool packed = false;      ///< One input [.., (heads + 2 kv_heads) head_dim] = q | k | v.
-  /// The ops over caches only: position p lies at row p % P of a cache that may be shorter than the
-  /// sequence. P is at least window + rows - 1, so that no row still to be seen is overwritten.
-  bool ring = false;
   static constexpr void fields(auto& op, auto&& visit) {
     visit("heads", op.heads);
     visit("kv_heads", op.kv_heads, op.kv_heads != op.heads);
@@ -284,7 +278,6 @@ struct AttentionShape {
     visit("window", op.window, op.window > 0);
     visit("scale", op.scale);
     visit("packed", op.packed);
-    visit("ring", op.ring);
   }
 };
 /// Causal attention over whole sequences, tiled, never storing [T, T] (Dao et al. 2022).
@@ -314,31 +307,33 @@ struct AttentionGrad {
   }
 };
 
-/// The caches of the keys and of the values of P positions, a multiple of kAttentionKeyBlock. Keys
-/// lie as the scores of a block are computed: element d of position p at [.., p / 64, d, p % 64].
-constexpr Shape key_cache_shape(std::int64_t sequences, std::int64_t kv_heads,
-                                std::int64_t positions, std::int64_t head_dim) {
-  return {sequences, kv_heads, positions / kAttentionKeyBlock, head_dim, kAttentionKeyBlock};
+/// A cache of keys or of values is a pool of pages. A page holds one block of kAttentionKeyBlock
+/// positions of one sequence, for all key/value heads. Keys lie as the scores of a block are
+/// computed: element d of the key at place p of a page at [page, head, d, p].
+constexpr Shape key_cache_shape(std::int64_t pages, std::int64_t kv_heads, std::int64_t head_dim) {
+  return {pages, kv_heads, head_dim, kAttentionKeyBlock};
 }
-constexpr Shape value_cache_shape(std::int64_t sequences, std::int64_t kv_heads,
-                                  std::int64_t positions, std::int64_t head_dim) {
-  return {sequences, kv_heads, positions, head_dim};
+constexpr Shape value_cache_shape(std::int64_t pages, std::int64_t kv_heads,
+                                  std::int64_t head_dim) {
+  return {pages, kv_heads, kAttentionKeyBlock, head_dim};
 }
 
-/// Writes the keys and values of rows t < count[s] at positions start[s] + t of the caches (modulo
-/// P with `ring`). in: qkv f32[S, C, ..] if packed, otherwise k and v f32[S, C, kv_heads head_dim];
-///     cache_k f[S, kv_heads, P / 64, head_dim, 64] (written),
-///     cache_v like it [S, kv_heads, P, head_dim] (written), start i32[S], count i32[S]   out: none
+/// Writes the keys and values of new tokens, a row each, into the pages of their sequences: row n
+/// at place positions[n] % 64 of page table[sequences[n], positions[n] / 64]. Rows from `rows` on
+/// do not count. in: qkv f32[N, ..] if packed, otherwise k and v f32[N, kv_heads head_dim];
+///     cache_k f[P, kv_heads, head_dim, 64] (written), cache_v like it [P, kv_heads, 64, head_dim]
+///     (written), positions i32[N], sequences i32[N], rows i32[1], table i32[S, blocks]   out: none
 struct KvAppend {
   AttentionShape shape;
   static constexpr void fields(auto& op, auto&& visit) { visit("shape", op.shape); }
 };
-/// Row t < count[s] of sequence s attends to cached positions 0 .. start[s] + t; other rows give 0.
-/// Keys are combined in fixed blocks from position 0, so that a row's bits depend neither on how
-/// many rows are computed with it nor on the capacity.
-/// in: qkv f32[S, C, ..] if packed, otherwise q f32[S, C, heads head_dim];
-///     cache_k, cache_v, start and count as for KvAppend
-/// out: y f32[S, C, heads head_dim]
+/// Row n attends to the positions of its sequence up to its own; rows that do not count give 0. A
+/// page of which no row sees anything need not be in the table (-1, say). Keys are combined in
+/// blocks by their number in the sequence, so that a row's bits depend neither on the rows that are
+/// computed with it nor on the pages that a sequence has.
+/// in: qkv f32[N, ..] if packed, otherwise q f32[N, heads head_dim];
+///     cache_k, cache_v, positions, sequences, rows and table as for KvAppend
+/// out: y f32[N, heads head_dim]
 struct CachedAttention {
   AttentionShape shape;
   static constexpr void fields(auto& op, auto&& visit) { visit("shape", op.shape); }
@@ -424,13 +419,14 @@ inline constexpr std::int64_t kSampleParams = 7;
 /// frequency * count + presence * (count > 0) with counts of the output alone; temperature; top-k;
 /// top-p (Holtzman et al. 2020) of what is left; min-p; an inverse-CDF draw with Philox(seed,
 /// step). Temperature 0 is greedy. Increments the count of the drawn token. A negative temperature
-/// skips the row (an idle slot, an unfinished prompt): tokens -1, logprobs 0. in: logits f32[S, V],
-/// params f32[S, kSampleParams] = {temperature, top_k (0 off), top_p (1 off),
+/// skips the row: tokens -1, logprobs 0. in: logits f32[R, V],
+/// params f32[R, kSampleParams] = {temperature, top_k (0 off), top_p (1 off),
 ///     min_p (0 off), repetition (1 off), frequency (0 off), presence (0 off)},
-///     rng i64[S, 2] = {seed, step}, counts i32[S, 2, V] (written): of the prompt, of the output
-/// out: token i32[S], logprob f32[S] of the token under softmax(logits); with top > 0 also
-///      top_tokens i32[S, top], the likeliest first (equally likely ones by index), and
-///      top_logprobs f32[S, top]
+///     rng i64[R, 2] = {seed, step}, counts i32[S, 2, V] (written): of the prompt, of the output,
+///     sequences i32[R]: whose counts a row reads and writes; each of another sequence
+/// out: token i32[R], logprob f32[R] of the token under softmax(logits); with top > 0 also
+///      top_tokens i32[R, top], the likeliest first (equally likely ones by index), and
+///      top_logprobs f32[R, top]
 struct Sample {
   std::int32_t top = 0;
   static constexpr void fields(auto& op, auto&& visit) { visit("top", op.top, op.top > 0); }
@@ -454,7 +450,6 @@ struct Sample {
   X(Encode)           \
   X(Embedding)        \
   X(EmbeddingGrad)    \
-  X(GatherRows)       \
   X(Norm)             \
   X(NormGrad)         \
   X(GatedUnit)        \

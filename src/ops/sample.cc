@@ -35,14 +35,16 @@ OpCost cost(const Argmax& op, Specs inputs, Specs outputs) {
 
 Result<SpecList> infer(const Sample& op, Specs inputs) {
   const Check check(op, inputs);
-  VOLTA_TRY(check.count(4, "logits, params, rng, counts"));
+  VOLTA_TRY(check.count(5, "logits, params, rng, counts, sequences"));
   VOLTA_TRY(check_choices(check, inputs, "logits"));
   VOLTA_TRY(check.that(inputs[0].shape.rank() == 2, "logits [rows, vocabulary]"));
   const std::int64_t rows = inputs[0].shape[0];
   VOLTA_TRY(check.is(1, "params", {DType::kF32, Shape(rows, kSampleParams)}));
   VOLTA_TRY(check.is(2, "rng", {DType::kI64, Shape(rows, 2)}));
   const std::int64_t tokens = inputs[0].shape[1];
-  VOLTA_TRY(check.is(3, "counts", {DType::kI32, Shape(rows, 2, tokens)}));
+  VOLTA_TRY(check.that(inputs[3].shape.rank() == 3, "counts [sequences, 2, vocabulary]"));
+  VOLTA_TRY(check.is(3, "counts", {DType::kI32, Shape(inputs[3].shape[0], 2, tokens)}));
+  VOLTA_TRY(check.is(4, "sequences", {DType::kI32, Shape(rows)}));
   VOLTA_TRY(check.that(op.top >= 0 && op.top <= tokens, "top from 0 to the vocabulary"));
   SpecList outputs = {{DType::kI32, Shape(rows)}, {DType::kF32, Shape(rows)}};
   if (op.top > 0) {
@@ -59,10 +61,12 @@ Result<Gradients> gradient(const Sample& op, const GradientContext&) {
 // counts.
 OpEffects effects(const Sample&) { return {.writes = 0b1000, .overwrites = 0}; }
 
-// Only the new token's count changes.
+// A row reads the counts of its sequence; only the new token's changes.
 OpCost cost(const Sample&, Specs inputs, Specs outputs) {
-  return estimate(pointwise_flops(kNonlinear + 4, inputs, outputs),
-                  total_bytes(inputs) + total_bytes(outputs));
+  const double counts = 2 * elements(inputs[0]) * static_cast<double>(sizeof(std::int32_t));
+  return estimate(
+      pointwise_flops(kNonlinear + 4, inputs, outputs),
+      total_bytes(inputs.first(3)) + counts + total_bytes(inputs.last(1)) + total_bytes(outputs));
 }
 
 }  // namespace volta::rules

@@ -137,7 +137,8 @@ TEST_F(VoltaTest, ShowsTheGraphInEveryForm) {
   EXPECT_TRUE(parse_json(json.out, "graph")) << json.err;
   EXPECT_THAT(json.out, HasSubstr("AdamW"));
   expect_error({"graph", "--phase", "sleep"}, 2, "train, eval, prefill or decode");
-  expect_error({"graph", "--phase", "prefill", "--tokens", "65"}, 2, "256, 64, 16, 1");
+  expect_error({"graph", "--phase", "prefill", "--tokens", "65"}, 2,
+               "1, 2, 4, 8, 16, 32, 64, 128, 256");
   expect_error({"graph", "--phase", "eval", "--tokens", "513"}, 2, "context is 512");
   // What trains is what the run was told to do.
   ASSERT_EQ(volta(train({"--weight-decay", "0.25", "--accumulate", "1"})).exit_code, 0);

@@ -232,13 +232,15 @@ TEST(CpuDevice, BadIndicesNameOpLabelAndElement) {
 
   // Two index tensors: which one it was is not known, so no value is told.
   const AttentionShape shape = {.heads = 1, .kv_heads = 1, .head_dim = 4, .scale = 1.0f};
-  const Shape rows(1, 2, 4);
+  const Shape rows(2, 4);
   const std::vector<Tensor> append = {test::wave(rows),
                                       test::wave(rows),
-                                      test::wave(key_cache_shape(1, 1, 64, 4)),
-                                      test::wave(value_cache_shape(1, 1, 64, 4)),
-                                      ints(Shape(1), {63}),
-                                      ints(Shape(1), {2})};
+                                      test::wave(key_cache_shape(1, 1, 4)),
+                                      test::wave(value_cache_shape(1, 1, 4)),
+                                      ints(Shape(2), {63, 64}),
+                                      ints(Shape(2), {0, 0}),
+                                      ints(Shape(1), {2}),
+                                      ints(Shape(1, 1), {0})};
   expect_error(tensor_ops::apply(*device, KvAppend{shape}, append), ErrorCode::kInvalidArgument,
                "of its index tensor is out of range");
 }

@@ -41,9 +41,13 @@ inline std::vector<OpSample> op_samples() {
   const Shape q(2, 3, 32);    // B, T, heads head_dim
   const Shape kv(2, 3, 16);   // B, T, kv_heads head_dim
   const Shape all(2, 3, 64);  // B, T, (heads + 2 kv_heads) head_dim
-  const Shape keys = key_cache_shape(2, 2, 64, 8), values = value_cache_shape(2, 2, 64, 8);
-  const Tensor start = ints(Shape(2), {0, 5});
-  const Tensor count = ints(Shape(2), {3, 2});
+  // Five new tokens of two sequences, which have a page each.
+  const Shape new_q(6, 32), new_kv(6, 16);
+  const Shape keys = key_cache_shape(3, 2, 8), values = value_cache_shape(3, 2, 8);
+  const Tensor positions = ints(Shape(6), {0, 1, 2, 5, 6, 0});
+  const Tensor sequences = ints(Shape(6), {0, 0, 0, 1, 1, 0});
+  const Tensor valid = ints(Shape(1), {5});
+  const Tensor table = ints(Shape(2, 1), {2, 0});
   const Tensor stats = floats(Shape(3), {1.0f, 0.5f, 1.0f});
   const Tensor schedule = floats(Shape(3), {0.01f, 0.1f, 0.001f});
   const Tensor targets = ints(Shape(4), {0, 8, -1, 3});
@@ -69,7 +73,6 @@ inline std::vector<OpSample> op_samples() {
       {Encode{}, {wave(Shape(21, 5))}},
       {Embedding{}, {wave(Shape(9, 12)), ints(Shape(5), {8, 0, 3, 3, 1})}},
       {EmbeddingGrad{9}, {ints(Shape(5), {8, 0, 3, 3, 1}), wave(Shape(5, 12))}},
-      {GatherRows{}, {wave(Shape(2, 3, 7)), ints(Shape(2), {2, 0})}},
       {Norm{NormKind::kLayer, true}, {wave(Shape(4, 24)), wave(Shape(24), 1), wave(Shape(24), 2)}},
       {NormGrad{NormKind::kRms},
        {wave(Shape(4, 24)), wave(Shape(24), 1), positive_wave(Shape(4, 2)), wave(Shape(4, 24), 2)}},
@@ -83,8 +86,11 @@ inline std::vector<OpSample> op_samples() {
       {Attention{.shape = heads}, {wave(q), wave(kv, 1), wave(kv, 2)}},
       {AttentionGrad{.shape = heads},
        {wave(q), wave(kv, 1), wave(kv, 2), wave(q, 3), positive_wave(Shape(2, 4, 3)), wave(q, 4)}},
-      {KvAppend{heads}, {wave(kv), wave(kv, 1), wave(keys, 2), wave(values, 3), start, count}},
-      {CachedAttention{heads}, {wave(q), wave(keys, 1), wave(values, 2), start, count}},
+      {KvAppend{heads},
+       {wave(new_kv), wave(new_kv, 1), wave(keys, 2), wave(values, 3), positions, sequences, valid,
+        table}},
+      {CachedAttention{heads},
+       {wave(new_q), wave(keys, 1), wave(values, 2), positions, sequences, valid, table}},
       {CrossEntropy{}, {wave(Shape(4, 9)), targets}},
       {CrossEntropyGrad{},
        {wave(Shape(4, 9)), targets, positive_wave(Shape(4)), wave(Shape(4), 1)}},
@@ -103,7 +109,7 @@ inline std::vector<OpSample> op_samples() {
         floats(Shape(2, kSampleParams),
                {0, 0, 1, 0, 1, 0.2f, 0.1f, 0.8f, 5, 0.9f, 0.05f, 1.1f, 0, 0.5f}),
         *Tensor::from_values<std::int64_t>(Shape(2, 2), std::vector<std::int64_t>{1, 0, 2, 5}),
-        ints(Shape(2, 2, 21), std::vector<std::int32_t>(84, 0))}},
+        ints(Shape(2, 2, 21), std::vector<std::int32_t>(84, 0)), ints(Shape(2), {1, 0})}},
   };
 }
 

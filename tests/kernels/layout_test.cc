@@ -1,4 +1,4 @@
-// Reshape, Permute, Slice, Pad, GatherRows, Cast, Embedding, EmbeddingGrad, Rope: every element's
+// Reshape, Permute, Slice, Pad, Cast, Embedding, EmbeddingGrad, Rope: every element's
 // place, all element sizes, bad indices.
 #include <gtest/gtest.h>
 
@@ -95,23 +95,6 @@ TEST(SliceAndPad, AreInverse) {
         EXPECT_EQ(back[static_cast<std::size_t>(i)], inside ? all[static_cast<std::size_t>(i)] : 0);
       }
     }
-  });
-}
-
-TEST(GatherRows, TakesOneRowASequence) {
-  for_each_simd([](const cpu::Context& context) {
-    Operand x = counted<float>(Shape(3, 4, 5)), y(Shape(3, 5));
-    Operand index = Operand::ints(Shape(3), {2, 0, 3});
-    call(GatherRows{}, {&x, &index}, {&y}, context);
-    for (std::size_t i = 0; i < 15; ++i) {
-      const std::size_t row = std::array{2, 4, 11}[i / 5];
-      EXPECT_EQ(y[i], x[row * 5 + i % 5]);
-    }
-    EXPECT_EQ(*context.bad_index, 0);
-    Operand bad = Operand::ints(Shape(3), {1, 4, -1});
-    call(GatherRows{}, {&x, &bad}, {&y}, context);
-    EXPECT_EQ(*context.bad_index, 2);
-    for (std::size_t i = 5; i < 15; ++i) EXPECT_EQ(y[i], 0.0f);
   });
 }
 

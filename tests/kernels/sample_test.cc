@@ -50,13 +50,17 @@ Drawn sample(const std::vector<float>& logits, const std::vector<Params>& rows, 
   Operand x(Shape(count, n), all), p(Shape(count, kSampleParams), params);
   Operand key = Operand::of(Shape(count, 2), rng);
   Operand seen = Operand::ints(Shape(count, 2, n), all_counts);
+  std::vector<std::int32_t> each(rows.size());
+  std::iota(each.begin(), each.end(), 0);
+  Operand sequences = Operand::ints(Shape(count), each);
   Operand token(Shape(count), DType::kI32), logprob((Shape(count)));
   if (top == 0) {
-    call(Sample{}, {&x, &p, &key, &seen}, {&token, &logprob}, context);
+    call(Sample{}, {&x, &p, &key, &seen, &sequences}, {&token, &logprob}, context);
     return {token.values<std::int32_t>(), seen.values<std::int32_t>(), logprob.values()};
   }
   Operand tops(Shape(count, top), DType::kI32), top_logprobs(Shape(count, top));
-  call(Sample{top}, {&x, &p, &key, &seen}, {&token, &logprob, &tops, &top_logprobs}, context);
+  call(Sample{top}, {&x, &p, &key, &seen, &sequences}, {&token, &logprob, &tops, &top_logprobs},
+       context);
   return {token.values<std::int32_t>(), seen.values<std::int32_t>(), logprob.values(),
           tops.values<std::int32_t>(), top_logprobs.values()};
 }

@@ -1,4 +1,4 @@
-// Decoder: slots, chunks, plans, and that a running decoder allocates nothing.
+// Decoder: slots, pieces, pages, plans, and that a running decoder allocates nothing.
 #include "nn/decoder.h"
 
 #include <algorithm>
@@ -73,10 +73,9 @@ TEST(Decoder, ExtendingGivesTheBitsOfAFreshPrefill) {
   }
 }
 
-// Long after the rings' first turn, beside a slot of another length: what an evaluation without any
-// cache gives, and the bits of a prefill in other steps. The kernels' tests compare the bits of
-// rings and whole caches.
-TEST(Decoder, RingsGiveWhatNoCacheGives) {
+// Long after a window's first pages were given back, beside a slot of another length: what an
+// evaluation without any cache gives, and the bits of a prefill in other steps.
+TEST(Decoder, WindowsGiveWhatNoCacheGives) {
   TransformerConfig config = test::llama_config();
   config.context = 1200;
   for (const std::int32_t window : {5, 64, 70, 300}) {
@@ -84,7 +83,6 @@ TEST(Decoder, RingsGiveWhatNoCacheGives) {
       SCOPED_TRACE(std::to_string(window) + (mixed ? " mixed" : ""));
       config.window = window;
       config.full_layers = mixed ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{};
-      ASSERT_TRUE(cache_layout(config, 0, 1200).ring);
       const Transformer model = test::lively_model(config, test::cpu(2));
       Decoder decoder = must(Decoder::create(model, {.slots = 2}));
       auto ids = test::some_ids(1000, 61);
@@ -114,7 +112,7 @@ TEST(Decoder, RingsGiveWhatNoCacheGives) {
       const DrawnToken again = must(fresh.prefill(0, ids, kGreedy, {}));
       EXPECT_EQ(again.token, next.token);
       EXPECT_EQ(again.logprob, next.logprob);
-      // Back by a little, and by more than the rings hold.
+      // Back by a little, and by more than a window keeps.
       const std::span all(ids);
       const std::int64_t little = decoder.reusable(1, all.first(1050));
       EXPECT_EQ(little, 1049);
@@ -149,7 +147,7 @@ TEST(Decoder, TellsTheLikeliestTokens) {
   }
 }
 
-TEST(Decoder, PrefillTellsItsChunksAndCanBeEnded) {
+TEST(Decoder, PrefillTellsItsPiecesAndCanBeEnded) {
   const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(1));
   Decoder decoder = must(Decoder::create(model, {}));
   const auto ids = test::some_ids(300, 61);
@@ -161,7 +159,7 @@ TEST(Decoder, PrefillTellsItsChunksAndCanBeEnded) {
   };
   const DrawnToken whole = must(decoder.prefill(0, ids, kGreedy, {}, progress));
   EXPECT_THAT(heard, testing::ElementsAre(256));
-  for (const std::size_t few : {2, 3, 15, 16}) {  // In one run.
+  for (const std::size_t few : {2, 3, 15, 16, 200}) {  // In one run.
     must(decoder.prefill(0, std::span(ids).first(few), kGreedy, {}, progress));
     EXPECT_EQ(heard.size(), 1u) << few;
   }
@@ -175,25 +173,34 @@ TEST(Decoder, PrefillTellsItsChunksAndCanBeEnded) {
 }
 
 TEST(Decoder, PlansAreFewAndKnownBeforehand) {
-  EXPECT_THAT(prefill_chunks(), testing::ElementsAre(256, 64, 16, 1));
+  EXPECT_THAT(step_sizes(), testing::ElementsAre(1, 2, 4, 8, 16, 32, 64, 128, 256));
+  EXPECT_EQ(step_size(3, 1), 4);
+  EXPECT_EQ(step_size(3, 3), 3);  // As many as there are slots.
+  EXPECT_EQ(step_size(5, 3), 8);
+  EXPECT_EQ(step_size(300, 500), 500);
   const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
   Decoder decoder = must(Decoder::create(model, {.slots = 2}));
   EXPECT_EQ(decoder.plan_count(), 0);
   EXPECT_EQ(decoder.activation_bytes(), 0);
-  must(decoder.prepare(300));  // 256, then 44 in a chunk of 64.
-  EXPECT_EQ(decoder.plan_count(), 3);
+  must(decoder.prepare(300));  // 256, then 44 in a step of 64; one token, and two.
+  EXPECT_EQ(decoder.plan_count(), 4);
   const std::int64_t bytes = decoder.activation_bytes();
   EXPECT_GT(bytes, 256 * 32 * 4);
   must(decoder.prefill(0, test::some_ids(300, 61), kGreedy, {}));
   must(decoder.prefill(1, test::some_ids(300, 61), kGreedy, {}));
   must(decoder.set_next(0, 1, kGreedy, {}));
   must(decoder.step());
-  EXPECT_EQ(decoder.plan_count(), 3);
+  EXPECT_EQ(decoder.step_rows(), 1);
+  must(decoder.set_next(0, 1, kGreedy, {}));
+  must(decoder.set_next(1, 1, kGreedy, {}));
+  must(decoder.step());
+  EXPECT_EQ(decoder.step_rows(), 2);
+  EXPECT_EQ(decoder.plan_count(), 4);
   EXPECT_EQ(decoder.activation_bytes(), bytes);
   for (std::size_t n = 1; n <= 320; n += 29) {
     must(decoder.prefill(0, test::some_ids(n, 61), kGreedy, {}));
   }
-  EXPECT_LE(decoder.plan_count(), 5);
+  EXPECT_LE(decoder.plan_count(), 10);  // A size each, and two rows of logits.
 }
 
 TEST(Decoder, FeedsASlotOnlyWhatWasSetSinceTheLastStep) {
@@ -237,10 +244,120 @@ TEST(Decoder, RefusesWhatDoesNotFit) {
   must(decoder.set_next(1, 1, kGreedy, {}));  // The other one goes on.
   must(decoder.step());
   EXPECT_FALSE(decoder.drawn(2));
-  // A chunk with an id that is none is the device's error, and the slot can be filled again.
+  // A piece with an id that is none is the device's error, and the slot can be filled again.
   test::expect_error(decoder.prefill(0, std::vector<std::int32_t>{61}, kGreedy, {}), invalid,
                      "Embedding");
   must(decoder.prefill(0, ids, kGreedy, {}));
+}
+
+// Prompts of many lengths beside slots that are being decoded, in the same steps: what each gives
+// alone, and no token waits for a prompt. A sequence's pages are never those of another.
+TEST(Decoder, PromptsAndDecodingShareSteps) {
+  for (const TransformerConfig& config : {test::gpt2_config(), test::llama_config()}) {
+    const Transformer model = test::lively_model(config, test::cpu(2));
+    Decoder alone = must(Decoder::create(model, {}));
+    Decoder decoder = must(Decoder::create(model, {.slots = 5}));
+    const auto prompt = [](std::int64_t slot) {
+      return test::some_ids(static_cast<std::size_t>(30 + 53 * slot), 61,
+                            static_cast<std::uint64_t>(40 + slot));
+    };
+    std::vector<std::vector<DrawnToken>> wanted(5), drawn(5);
+    for (std::int64_t slot = 0; slot < 5; ++slot) {
+      auto& all = wanted[static_cast<std::size_t>(slot)];
+      all.push_back(must(alone.prefill(0, prompt(slot), kGreedy, {})));
+      for (int i = 0; i < 12; ++i) {
+        must(alone.set_next(0, all.back().token, kGreedy, {}));
+        must(alone.step());
+        all.push_back(must(alone.drawn(0)));
+      }
+    }
+    for (int step = 0; step < 200; ++step) {
+      if (step % 3 == 0 && step < 15) {  // Another one arrives.
+        must(decoder.begin(step / 3, prompt(step / 3), kGreedy, {}));
+      }
+      std::int64_t decoding = 0;
+      for (std::int64_t slot = 0; slot < 5; ++slot) {
+        const auto& all = drawn[static_cast<std::size_t>(slot)];
+        if (all.empty() || all.size() == 13) continue;
+        must(decoder.set_next(slot, all.back().token, kGreedy, {}));
+        ++decoding;
+      }
+      must(decoder.step());
+      for (std::int64_t slot = 0; slot < 5; ++slot) {
+        const DrawnToken one = must(decoder.drawn(slot));
+        if (one.token >= 0) drawn[static_cast<std::size_t>(slot)].push_back(one);
+        if (one.token >= 0) --decoding;
+      }
+      EXPECT_LE(decoding, 0);  // All of them got their next one.
+    }
+    for (std::size_t slot = 0; slot < 5; ++slot) {
+      ASSERT_EQ(drawn[slot].size(), 13u);
+      for (std::size_t i = 0; i < 13; ++i) {
+        EXPECT_EQ(drawn[slot][i].token, wanted[slot][i].token) << slot << " " << i;
+        EXPECT_EQ(drawn[slot][i].logprob, wanted[slot][i].logprob) << slot << " " << i;
+      }
+    }
+  }
+}
+
+// Frequencies that depend on the length: prompts longer than the original context read a table of
+// their own, one after another, while others are decoded from the other one.
+TEST(Decoder, RotationsThatDependOnTheLengthAreEachSequencesOwn) {
+  TransformerConfig config = test::llama_config();
+  config.rope_scaling = {.kind = RopeKind::kDynamic, .factor = 2.0, .original = 100};
+  const Transformer model = test::lively_model(config, test::cpu(2));
+  Decoder alone = must(Decoder::create(model, {}));
+  Decoder decoder = must(Decoder::create(model, {.slots = 4}));
+  const std::array<std::size_t, 4> lengths = {20, 300, 150, 280};
+  std::vector<std::vector<DrawnToken>> wanted(4), drawn(4);
+  for (std::size_t slot = 0; slot < 4; ++slot) {
+    const auto ids = test::some_ids(lengths.at(slot), 61, slot);
+    wanted[slot].push_back(must(alone.prefill(0, ids, kGreedy, {})));
+    for (int i = 0; i < 9; ++i) {
+      must(alone.set_next(0, wanted[slot].back().token, kGreedy, {}));
+      must(alone.step());
+      wanted[slot].push_back(must(alone.drawn(0)));
+    }
+    must(decoder.begin(static_cast<std::int64_t>(slot), ids, kGreedy, {}));
+  }
+  for (int step = 0; step < 100; ++step) {
+    must(decoder.step());
+    for (std::size_t slot = 0; slot < 4; ++slot) {
+      const auto place = static_cast<std::int64_t>(slot);
+      const DrawnToken one = must(decoder.drawn(place));
+      if (one.token < 0) continue;
+      drawn[slot].push_back(one);
+      if (drawn[slot].size() < 10) must(decoder.set_next(place, one.token, kGreedy, {}));
+    }
+  }
+  for (std::size_t slot = 0; slot < 4; ++slot) {
+    ASSERT_EQ(drawn[slot].size(), 10u);
+    for (std::size_t i = 0; i < 10; ++i) {
+      EXPECT_EQ(drawn[slot][i].token, wanted[slot][i].token) << slot << " " << i;
+      EXPECT_EQ(drawn[slot][i].logprob, wanted[slot][i].logprob) << slot << " " << i;
+    }
+  }
+}
+
+TEST(Decoder, TellsWhenNoPageIsFree) {
+  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(1));
+  Decoder decoder = must(Decoder::create(model, {.slots = 2, .pages = 4}));
+  const auto ids = test::some_ids(320, 61);
+  const std::span all(ids);
+  must(decoder.prefill(0, all.first(192), kGreedy, {}));
+  const auto none = ErrorCode::kOutOfMemory;
+  test::expect_error(decoder.begin(1, all.first(65), kGreedy, {}), none,
+                     "too few free pages for slot 1: 1 of 64 tokens are left");
+  EXPECT_EQ(decoder.waiting(1), 0);
+  must(decoder.begin(1, all.first(64), kGreedy, {}));
+  test::expect_error(decoder.set_next(0, 1, kGreedy, {}), none, "for slot 0: 0 of 64 tokens");
+  must(decoder.step());  // The other one goes on.
+  EXPECT_EQ(decoder.cache().length(0), 192);
+  EXPECT_EQ(decoder.cache().length(1), 64);
+  must(decoder.forget(1));
+  must(decoder.set_next(0, 1, kGreedy, {}));
+  must(decoder.step());
+  EXPECT_EQ(decoder.cache().length(0), 193);
 }
 
 TEST(Decoder, AStepAllocatesNothing) {
@@ -335,16 +452,13 @@ TEST(Decoder, SurvivesLateFailures) {
   must(decoder.step());
   const DrawnToken second = must(decoder.drawn(0));
   const auto steps = static_cast<std::int64_t>(faulty->runs());
-  for (const std::int64_t nth : {3, 15, 25, 30}) {  // In the first chunk, and in later ones.
-    faulty->run_fuse.arm(nth);
-    test::expect_error(decoder.prefill(0, ids, kGreedy, {}), ErrorCode::kDevice, "injected");
-    EXPECT_EQ(decoder.cache().length(0), 0);
+  const auto longer = test::some_ids(300, 61);
+  for (const std::int64_t nth : {std::int64_t{3}, steps / 2 - 1, steps / 2 + 4}) {
+    faulty->run_fuse.arm(nth);  // In the first piece, and in the second: what ran before stays.
+    test::expect_error(decoder.prefill(0, longer, kGreedy, {}), ErrorCode::kDevice, "injected");
+    EXPECT_EQ(decoder.cache().length(0), nth < steps / 2 ? 0 : 256);
+    EXPECT_EQ(decoder.waiting(0), 0);
   }
-  EXPECT_GT(steps, 30);
-  faulty->run_fuse.arm(3);  // The error comes after the prefill was broken off.
-  test::expect_error(decoder.prefill(0, ids, kGreedy, {}, [](std::int64_t) { return false; }),
-                     ErrorCode::kDevice, "injected");
-  EXPECT_EQ(decoder.cache().length(0), 0);
   EXPECT_EQ(must(decoder.prefill(0, ids, kGreedy, {})).token, first.token);
   must(decoder.set_next(0, first.token, kGreedy, {}));
   faulty->run_fuse.arm(7);

@@ -1,5 +1,5 @@
-// Generator: tokens do not depend on the cache, on the batch, on the chunks or on the threads; how
-// requests end; every error.
+// Generator: tokens do not depend on the cache, on the batch, on the pieces of prompts or on the
+// threads; how requests end; every error.
 #include "nn/generator.h"
 
 #include <algorithm>
@@ -319,8 +319,8 @@ TEST(Generator, CallbacksComeInOrderWithTheResults) {
   EXPECT_EQ(order, (std::vector<std::size_t>{0, 1, 0, 1, 2, 2}));
   expect_equal(heard, results);
   EXPECT_GT(generator.timing().first_token_seconds, 0.0);
-  // A step of two, the first token of the one that waited, and its step.
-  EXPECT_EQ(generator.timing().token_seconds.size(), 4u);
+  // A step of two, the prompt of the one that waited, and its step.
+  EXPECT_EQ(generator.timing().token_seconds.size(), 3u);
 }
 
 TEST(Generator, Cancelling) {
@@ -382,19 +382,19 @@ TEST(Generator, AConditionIsNotAskedOfStopTokens) {
   EXPECT_EQ(asked, Ints(results[0].tokens.begin(), results[0].tokens.end() - 1));
 }
 
-TEST(Generator, PromptsTellTheirChunksAndResultsTheirEnd) {
+TEST(Generator, PromptsTellTheirPiecesAndResultsTheirEnd) {
   const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
   const std::vector requests = {request(300, 4), request(5, 0), request(9, 2), request(290, 2)};
   const Results all = generate(model, requests);
   Generator generator = must(Generator::create(model, {.slots = 2}));
-  std::vector<std::array<std::int64_t, 3>> chunks;
+  std::vector<std::array<std::int64_t, 3>> pieces;
   std::vector<std::size_t> ended;
   std::size_t enough = 99;
   const GenerationCallbacks callbacks = {
       .prompt =
           [&](const PromptEvent& event) {
-            chunks.push_back({static_cast<std::int64_t>(event.request), event.done, event.total});
-            return chunks.size() < enough;
+            pieces.push_back({static_cast<std::int64_t>(event.request), event.done, event.total});
+            return pieces.size() < enough;
           },
       .finished =
           [&](std::size_t index, const GenerationResult& result) {
@@ -403,11 +403,13 @@ TEST(Generator, PromptsTellTheirChunksAndResultsTheirEnd) {
             return true;
           }};
   expect_equal(must(generator.generate(requests, callbacks)), all);
-  using Chunk = std::array<std::int64_t, 3>;
-  EXPECT_EQ(chunks, (std::vector<Chunk>{{0, 256, 300}, {3, 256, 290}}));
-  EXPECT_EQ(ended, (std::vector<std::size_t>{1, 2, 3, 0}));
+  // Request 2 waits while 256 rows of request 0 run. Request 3 reads 15 tokens a step while request
+  // 0 is decoded, which has two more to come, and then all it can.
+  using Piece = std::array<std::int64_t, 3>;
+  EXPECT_EQ(pieces, (std::vector<Piece>{{0, 256, 300}, {3, 15, 290}, {3, 30, 290}, {3, 286, 290}}));
+  EXPECT_EQ(ended, (std::vector<std::size_t>{1, 2, 0, 3}));
   // Cancelled within a prompt: nothing of it, nothing after it; others keep what they have.
-  chunks.clear();
+  pieces.clear();
   ended.clear();
   enough = 2;
   const Results some = must(generator.generate(requests, callbacks));
@@ -415,7 +417,7 @@ TEST(Generator, PromptsTellTheirChunksAndResultsTheirEnd) {
   EXPECT_EQ(some[0].reason, StopReason::kCancelled);
   EXPECT_EQ(some[3].reason, StopReason::kCancelled);
   EXPECT_TRUE(some[3].tokens.empty());
-  EXPECT_EQ(some[0].tokens.size(), 2u);
+  EXPECT_EQ(some[0].tokens.size(), 3u);
 }
 
 TEST(Generator, RequestsAreChecked) {
@@ -526,7 +528,8 @@ TEST(Generator, MemoryIsKnownBeforeTheStart) {
   const GeneratorMemory bare = generator.memory();
   EXPECT_EQ(bare.weight_bytes, 4 * model.parameter_count());
   EXPECT_EQ(bare.cache_bytes,
-            must(TransformerKvCache::bytes_for(model.config(), 3, 90, DType::kBF16)));
+            must(TransformerKvCache::bytes_for(
+                model.config(), {.slots = 3, .capacity = 90, .dtype = DType::kBF16})));
   EXPECT_EQ(bare.activation_bytes, 0);
   EXPECT_EQ(bare.plans, 0);
   must(generator.prepare(80));
@@ -536,7 +539,77 @@ TEST(Generator, MemoryIsKnownBeforeTheStart) {
   const GeneratorMemory after = generator.memory();
   EXPECT_EQ(after.activation_bytes, before.activation_bytes);
   EXPECT_EQ(after.plans, before.plans);
-  EXPECT_EQ(after.plans, 3);  // 64, 16 and the decode step.
+  EXPECT_EQ(after.plans, 4);  // A prompt's step of 128, and one, two or three tokens.
+}
+
+// Eight requests are being decoded while a prompt of 1,900 tokens arrives: each of them gets a
+// token from every step, and no step has more than four times the rows of theirs.
+TEST(Generator, ALongPromptDoesNotStopTheOthers) {
+  TransformerConfig config = test::llama_config();
+  config.context = 2048;
+  const Transformer model = test::lively_model(config, test::cpu(2));
+  const auto short_ids = test::some_ids(9, 61), long_ids = test::some_ids(1900, 61);
+  Decoder decoder = must(Decoder::create(model, {.slots = 9}));
+  const SamplingRow greedy = {0.0f, 0.0f, 1.0f, 0.0f, 1.0f};
+  for (std::int64_t slot = 0; slot < 8; ++slot) {
+    must(decoder.begin(slot, short_ids, greedy, {}));
+  }
+  must(decoder.step());
+  const auto step = [&] {
+    for (std::int64_t slot = 0; slot < 8; ++slot) {
+      const DrawnToken drawn = must(decoder.drawn(slot));
+      ASSERT_GE(drawn.token, 0);  // From every single step.
+      must(decoder.set_next(slot, drawn.token, greedy, {}));
+    }
+    must(decoder.step());
+  };
+  step();
+  const std::int64_t usual = decoder.step_rows();
+  EXPECT_EQ(usual, 8);
+  must(decoder.begin(8, long_ids, greedy, {}));
+  std::int64_t steps = 0;
+  for (; decoder.waiting(8) > 0; ++steps) {
+    step();
+    EXPECT_LE(decoder.step_rows(), 4 * usual);
+  }
+  EXPECT_LE(steps, 1900 / 24 + 1);  // And it gets on.
+  Decoder alone = must(Decoder::create(model, {}));
+  const DrawnToken wanted = must(alone.prefill(0, long_ids, greedy, {}));
+  EXPECT_EQ(must(decoder.drawn(8)).token, wanted.token);
+  EXPECT_EQ(must(decoder.drawn(8)).logprob, wanted.logprob);
+}
+
+TEST(Generator, ACacheWithFewPagesIsShared) {
+  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  const std::vector requests = {request(100, 20), request(120, 4), request(60, 30),
+                                request(190, 5)};
+  const Results all = generate(model, requests);
+  // Each fits by itself: prompts wait for the pages of those before.
+  expect_equal(generate(model, requests, {.slots = 3, .pages = 8}), all);
+  expect_equal(generate(model, requests, {.slots = 3, .pages = 4, .reuse_prefix = true}), all);
+  // Two pages each, and one more: request 1 takes it for its ninth token, so that request 0 finds
+  // none for its 29th and ends; the other does not notice.
+  const std::vector crowded = {request(100, 60), request(120, 60)};
+  const Results whole = generate(model, crowded);
+  const Results few = generate(model, crowded, {.slots = 2, .pages = 5});
+  EXPECT_EQ(few[1].reason, StopReason::kLength);
+  expect_equal(few[1], whole[1]);
+  EXPECT_EQ(few[0].reason, StopReason::kCacheFull);
+  EXPECT_EQ(few[0].tokens, Ints(whole[0].tokens.begin(), whole[0].tokens.begin() + 29));
+  // What can never fit is told before anything runs.
+  Generator generator = must(Generator::create(model, {.slots = 2, .pages = 2}));
+  int events = 0;
+  test::expect_error(
+      generator.generate(std::vector{request(9, 2), request(129, 2)},
+                         [&](const TokenEvent&) { return ++events > 0; }),
+      ErrorCode::kInvalidArgument,
+      "request 1: the prompt has 129 tokens, more than the 2 pages of 64 tokens of the KV cache");
+  EXPECT_EQ(events, 0);
+  const Results alone = must(generator.generate(std::vector{request(120, 20)}));
+  EXPECT_EQ(alone[0].reason, StopReason::kCacheFull);
+  EXPECT_EQ(alone[0].tokens.size(), 9u);  // Positions 120 to 127, and the token after them.
+  test::expect_error(Generator::create(model, {.pages = -1}), ErrorCode::kInvalidArgument,
+                     "of -1 pages");
 }
 
 // From the second step on, between one token and the next.

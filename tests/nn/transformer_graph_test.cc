@@ -52,47 +52,54 @@ constexpr std::uint32_t kCombinations = 2 * 2 * 2 * 4 * 2 * 2 * 2 * 2 * 3 * 2 * 
 
 constexpr std::int64_t kTime = 20;
 
-// Logits [2, kTime, V] of two sequences by prefill of 13 and 9 tokens and then single steps; NaN
-// where no step made any.
+// Logits [2, kTime, V] of two sequences by a step of 13 and 9 tokens, one of 2 more of the second,
+// and then single tokens of both; NaN where no step made any.
 std::vector<float> cached_logits(const Transformer& model, const Ints& ids) {
   const TransformerConfig& config = model.config();
   const auto vocab = static_cast<std::size_t>(config.vocab_size);
   test::States states;
-  Executable prefill = test::bind_graph(
-      must(build_cached_graph(config, {.slots = 2, .chunk = 16, .sampling = false})), model,
-      states);
-  Executable decode = test::bind_graph(
-      must(build_cached_graph(config, {.slots = 2, .chunk = 1, .sampling = false})), model, states);
+  const auto plan_of = [&](std::int64_t rows) {
+    return test::bind_graph(
+        must(build_cached_graph(
+            config, {.rows = rows, .logit_rows = 2, .cache = {.slots = 2}, .sampling = false})),
+        model, states);
+  };
+  Executable prefill = plan_of(24), decode = plan_of(2);
   std::vector<float> out(2 * kTime * vocab, std::nanf(""));
   std::array<std::int32_t, 2> length = {0, 0};
-  const auto run = [&](Executable& plan, std::int32_t chunk, std::array<std::int32_t, 2> count) {
-    Ints rows, positions;
-    for (std::size_t s = 0; s < 2; ++s) {
-      for (std::int32_t t = 0; t < chunk; ++t) {
-        const std::int32_t at = length[s] + t;
-        rows.push_back(t < count[s] ? ids[s * kTime + static_cast<std::size_t>(at)] : 0);
-        positions.push_back(std::min<std::int32_t>(at, 23));
+  const auto run = [&](Executable& plan, std::size_t rows, std::array<std::int32_t, 2> count) {
+    Ints tokens, positions, sequences, last;
+    for (std::int32_t s = 0; s < 2; ++s) {
+      std::int32_t& at = length.at(static_cast<std::size_t>(s));
+      for (std::int32_t t = 0; t < count.at(static_cast<std::size_t>(s)); ++t, ++at) {
+        tokens.push_back(ids[static_cast<std::size_t>(s * kTime + at)]);
+        positions.push_back(at);
+        sequences.push_back(s);
       }
+      last.push_back(std::max(static_cast<std::int32_t>(tokens.size()) - 1, 0));
     }
-    test::put(plan, "ids", rows);
+    test::put(plan, "rows", Ints{static_cast<std::int32_t>(tokens.size())});
+    for (Ints* each : {&tokens, &positions, &sequences}) each->resize(rows);
+    test::put(plan, "ids", tokens);
     test::put(plan, "positions", positions);
-    test::put(plan, "start", Ints{length[0], length[1]});
-    test::put(plan, "count", Ints{count[0], count[1]});
-    test::put(plan, "last", Ints{std::max(count[0] - 1, 0), std::max(count[1] - 1, 0)});
+    test::put(plan, "sequences", sequences);
+    test::put(plan, "logit_rows", last);
+    for (const CacheGroup& group : cache_groups(config)) {
+      test::put(plan, std::string(group.table), Ints{1, 0});  // The context is one block.
+    }
     must(plan.run());
     const auto logits = test::values(plan.output("logits"));
     for (std::size_t s = 0; s < 2; ++s) {
-      if (count[s] == 0) continue;
-      length[s] += count[s];
-      const std::size_t row = s * kTime + static_cast<std::size_t>(length[s]) - 1;
+      if (count.at(s) == 0) continue;
+      const std::size_t row = s * kTime + static_cast<std::size_t>(length.at(s)) - 1;
       std::copy_n(logits.begin() + static_cast<std::ptrdiff_t>(s * vocab), vocab,
                   out.begin() + static_cast<std::ptrdiff_t>(row * vocab));
     }
   };
-  run(prefill, 16, {13, 9});
-  run(prefill, 16, {0, 2});  // Slot 0 skips.
+  run(prefill, 24, {13, 9});
+  run(prefill, 24, {0, 2});
   while (length[0] < kTime || length[1] < kTime) {
-    run(decode, 1, {length[0] < kTime ? 1 : 0, length[1] < kTime ? 1 : 0});
+    run(decode, 2, {length[0] < kTime ? 1 : 0, length[1] < kTime ? 1 : 0});
   }
   return out;
 }
@@ -173,16 +180,21 @@ TEST(TransformerGraph, NamesOfInputsStatesAndOutputs) {
   using testing::UnorderedElementsAre;
   TransformerConfig config = test::llama_config();
   config.layers = 1;
-  const Graph cached = must(build_cached_graph(config, {.slots = 3, .chunk = 4}));
-  EXPECT_THAT(
-      names(cached, ValueKind::kInput),
-      UnorderedElementsAre("ids", "positions", "start", "count", "last", "sampling", "sample_rng"));
+  const Graph cached =
+      must(build_cached_graph(config, {.rows = 4, .logit_rows = 2, .cache = {.slots = 3}}));
+  EXPECT_THAT(names(cached, ValueKind::kInput),
+              UnorderedElementsAre("ids", "positions", "sequences", "rows", "window_table",
+                                   "logit_rows", "sampling", "sample_rng", "sample_sequences"));
   EXPECT_THAT(names(cached, ValueKind::kState),
               UnorderedElementsAre("cache.0.k", "cache.0.v", "counts"));
   EXPECT_THAT(output_names(cached), ElementsAre("logits", "token", "logprob"));
-  EXPECT_EQ(cached.spec(*cached.find("cache.0.k")).shape, key_cache_shape(3, 2, config.context, 8));
+  const std::int64_t blocks = (config.context + 63) / 64;
+  EXPECT_EQ(cached.spec(*cached.find("cache.0.k")).shape, key_cache_shape(3 * blocks, 2, 8));
+  EXPECT_EQ(cached.spec(*cached.find("window_table")).shape, Shape(3, blocks));
+  EXPECT_EQ(cached.spec(*cached.find("counts")).shape, Shape(3, 2, config.vocab_size));
 
-  const Graph plain = must(build_cached_graph(config, {.capacity = 9, .sampling = false}));
+  const Graph plain =
+      must(build_cached_graph(config, {.cache = {.capacity = 9}, .sampling = false}));
   EXPECT_THAT(output_names(plain), ElementsAre("logits"));
   EXPECT_EQ(plain.spec(*plain.find("cache.0.v")).shape, Shape(1, 2, 64, 8));
 
@@ -291,13 +303,14 @@ TEST(TransformerGraph, BuildingRefusesWhatCannotBe) {
   test::expect_error(build_evaluation_graph(config, 1, 321, true), invalid,
                      "sequences of 321 tokens are longer than the model's context of 320");
   EXPECT_FALSE(build_evaluation_graph(config, -1, 8, true));
-  EXPECT_FALSE(build_cached_graph(config, {.slots = -1}));
-  EXPECT_FALSE(build_cached_graph(config, {.chunk = -2}));
+  EXPECT_FALSE(build_cached_graph(config, {.cache = {.slots = -1}}));
+  EXPECT_FALSE(build_cached_graph(config, {.rows = -2}));
+  EXPECT_FALSE(build_cached_graph(config, {.logit_rows = -2}));
   for (const std::int64_t capacity : {-2, 321}) {
-    test::expect_error(build_cached_graph(config, {.capacity = capacity}), invalid,
+    test::expect_error(build_cached_graph(config, {.cache = {.capacity = capacity}}), invalid,
                        "it must be between 1 and the model's context of 320");
   }
-  EXPECT_FALSE(build_cached_graph(config, {.cache_dtype = DType::kI64}));
+  EXPECT_FALSE(build_cached_graph(config, {.cache = {.dtype = DType::kI64}}));
   TrainingGraphOptions none = options;
   none.accumulate = 0;
   test::expect_error(build_accumulate_graph(config, none), invalid, "accumulate is 0");

@@ -15,12 +15,10 @@ using ::testing::Not;
 
 std::vector<OpCase> bad_cases() {
   const AttentionShape shape = {.heads = 2, .kv_heads = 2, .head_dim = 4};
-  const TensorSpec k = f32(key_cache_shape(2, 2, 64, 4)), v = f32(value_cache_shape(2, 2, 64, 4));
   std::vector<OpCase> all;
   all.push_back(OpCase("high", Embedding{}).in(f32({5, 3})).in(i32({4}), list({0, 5, 1, 2})));
   all.push_back(OpCase("negative", Embedding{}).in(f32({5, 3})).in(i32({4}), list({0, -1, 1, 2})));
   all.push_back(OpCase("high", EmbeddingGrad{5}).in(i32({4}), list({0, 5})).in(f32({4, 3})));
-  all.push_back(OpCase("high", GatherRows{}).in(f32({2, 3, 4})).in(i32({2}), list({1, 3})));
   all.push_back(
       OpCase("high", Rope{2, 4}).in(f32({3, 8})).in(i32({3}), list({0, 9, 1})).in(f32({9, 4})));
   all.push_back(OpCase("high", CrossEntropy{}).in(f32({3, 5})).in(i32({3}), list({0, 5, 1})));
@@ -29,25 +27,38 @@ std::vector<OpCase> bad_cases() {
                     .in(i32({3}), list({0, 5, 1}))
                     .in(f32({3}))
                     .in(f32({3})));
-  all.push_back(OpCase("past_capacity", KvAppend{shape})
-                    .in(f32({2, 3, 8}))
-                    .in(f32({2, 3, 8}))
-                    .in(k)
-                    .in(v)
-                    .in(i32({2}), list({0, 62}))
-                    .in(i32({2}), list({3})));
-  all.push_back(OpCase("past_capacity", CachedAttention{shape})
-                    .in(f32({2, 3, 8}))
-                    .in(k)
-                    .in(v)
-                    .in(i32({2}), list({0, 62}))
-                    .in(i32({2}), list({3})));
-  all.push_back(OpCase("too_many_rows", CachedAttention{shape})
-                    .in(f32({2, 3, 8}))
-                    .in(k)
-                    .in(v)
-                    .in(i32({2}), list({0}))
-                    .in(i32({2}), list({3, 4})));
+  // Three tokens of two sequences, whose tables have a page each, of four.
+  struct Bad {
+    const char* name;
+    std::vector<double> positions, sequences, rows, table;
+  };
+  const std::vector<Bad> bad = {{"past_table", {0, 1, 64}, {0, 0, 1}, {3}, {1, 2}},
+                                {"before_table", {0, 1, -1}, {0, 0, 1}, {3}, {1, 2}},
+                                {"no_sequence", {0, 1, 0}, {0, 0, 2}, {3}, {1, 2}},
+                                {"negative_sequence", {0, 1, 0}, {0, 0, -1}, {3}, {1, 2}},
+                                {"no_page", {0, 1, 0}, {0, 0, 1}, {3}, {1, -1}},
+                                {"page_past_pool", {0, 1, 0}, {0, 0, 1}, {3}, {1, 4}},
+                                {"too_many_rows", {0, 1, 0}, {0, 0, 1}, {4}, {1, 2}},
+                                {"fewer_than_no_rows", {0, 1, 0}, {0, 0, 1}, {-1}, {1, 2}}};
+  for (const Bad& each : bad) {
+    const auto paged = [&](OpCase c) {
+      return std::move(c)
+          .in(f32(key_cache_shape(4, 2, 4)))
+          .in(f32(value_cache_shape(4, 2, 4)))
+          .in(i32({3}), list(each.positions))
+          .in(i32({3}), list(each.sequences))
+          .in(i32({1}), list(each.rows))
+          .in(i32({2, 1}), list(each.table));
+    };
+    all.push_back(paged(OpCase(each.name, KvAppend{shape}).in(f32({3, 8})).in(f32({3, 8}))));
+    all.push_back(paged(OpCase(each.name, CachedAttention{shape}).in(f32({3, 8}))));
+  }
+  all.push_back(OpCase("no_sequence", Sample{})
+                    .in(f32({2, 5}))
+                    .in(f32({2, kSampleParams}), list({0, 0, 1, 0, 1, 0, 0}))
+                    .in(i64({2, 2}), list({1}))
+                    .in(i32({3, 2, 5}), list({0}))
+                    .in(i32({2}), list({0, 3})));
   return all;
 }
 

@@ -1,4 +1,4 @@
-// Cases of Embedding, EmbeddingGrad and GatherRows.
+// Cases of Embedding and EmbeddingGrad.
 #include "ops/op_case.h"
 
 namespace volta::op_test {
@@ -28,16 +28,6 @@ std::vector<OpCase> cases(const EmbeddingGrad&) {
       OpCase("all_the_same", EmbeddingGrad{3}).in(i32({50}), list({1})).in(f32({50, 17})));
   all.push_back(OpCase("scalar", EmbeddingGrad{2}).in(i32(Shape()), list({1})).in(f32({4})));
   all.push_back(OpCase("many", EmbeddingGrad{67}).in(i32({600}), ids(67)).in(f32({600, 130})));
-  return all;
-}
-
-std::vector<OpCase> cases(const GatherRows&) {
-  std::vector<OpCase> all;
-  all.push_back(
-      OpCase("few", GatherRows{}).in(f32({3, 5, 7})).in(i32({3}), ids(5)).by_rows({0, 1}));
-  all.push_back(OpCase("one", GatherRows{}).in(f32({1, 1, 1})).in(i32({1}), list({0})));
-  all.push_back(
-      OpCase("many", GatherRows{}).in(f32({9, 3, 4099})).in(i32({9}), ids(3)).by_rows({0, 1}));
   return all;
 }
 

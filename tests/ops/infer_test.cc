@@ -246,7 +246,6 @@ TEST_F(Infer, Lookups) {
       {Embedding{}, {bf16({10, 4}), i32({2, 3})}, {f32({2, 3, 4})}},
       {Embedding{}, {f32({10, 4}), i32(Shape())}, {f32({4})}},
       {EmbeddingGrad{10}, {i32({2, 3}), f32({2, 3, 4})}, {f32({10, 4})}},
-      {GatherRows{}, {f32({2, 5, 4}), i32({2})}, {f32({2, 4})}},
   });
   refuses({
       {Embedding{}, {f32({10, 4})}, "expected 2 inputs"},
@@ -260,10 +259,6 @@ TEST_F(Infer, Lookups) {
       {EmbeddingGrad{2}, {i32({2}), f32(Shape())}, "dy with at least one axis"},
       {EmbeddingGrad{2}, {i32({2}), f32({3, 4})}, "dy with one row an id"},
       {EmbeddingGrad{0}, {i32({2}), f32({2, 4})}, "at least one row"},
-      {GatherRows{}, {f32({2, 5, 4})}, "expected 2 inputs"},
-      {GatherRows{}, {i32({2, 5, 4}), i32({2})}, "x of type f32"},
-      {GatherRows{}, {f32({2, 5}), i32({2})}, "x [sequences, rows, columns]"},
-      {GatherRows{}, {f32({2, 5, 4}), i32({3})}, "index i32[2]"},
   });
 }
 
@@ -404,46 +399,38 @@ TEST_F(Infer, Caches) {
   packed.packed = true;
   AttentionShape broken = split;
   broken.kv_heads = 3;
-  const TensorSpec q = f32({2, 5, 12}), kv = f32({2, 5, 6}), qkv = f32({2, 5, 24});
-  const TensorSpec k = bf16({2, 2, 1, 3, 64}), v = bf16({2, 2, 64, 3}), n = i32({2});
-  AttentionShape ring = split;
-  ring.window = 60;
-  ring.ring = true;
-  AttentionShape wide = ring, endless = ring;
-  wide.window = 61;
-  endless.window = 0;
+  const TensorSpec q = f32({5, 12}), kv = f32({5, 6}), qkv = f32({5, 24});
+  const TensorSpec k = bf16({7, 2, 3, 64}), v = bf16({7, 2, 64, 3});
+  const TensorSpec n = i32({5}), r = i32({1}), t = i32({2, 4});
   accepts({
-      {KvAppend{ring}, {kv, kv, k, v, n, n}, {}},
-      {CachedAttention{ring}, {q, k, v, n, n}, {q}},
-      {KvAppend{packed}, {qkv, k, v, n, n}, {}},
-      {KvAppend{split}, {kv, kv, k, v, n, n}, {}},
-      {CachedAttention{packed}, {qkv, k, v, n, n}, {q}},
-      {CachedAttention{split}, {q, k, v, n, n}, {q}},
+      {KvAppend{packed}, {qkv, k, v, n, n, r, t}, {}},
+      {KvAppend{split}, {kv, kv, k, v, n, n, r, t}, {}},
+      {CachedAttention{packed}, {qkv, k, v, n, n, r, t}, {q}},
+      {CachedAttention{split}, {q, k, v, n, n, r, t}, {q}},
   });
   refuses({
-      {KvAppend{broken}, {kv, kv, k, v, n, n}, "a multiple of kv_heads"},
-      {KvAppend{packed}, {kv, kv, k, v, n, n}, "expected 5 inputs"},
-      {KvAppend{split}, {f32({5, 6}), kv, k, v, n, n}, "rows [sequences, rows, width]"},
-      {KvAppend{split}, {q, kv, k, v, n, n}, "k f32[2, 5, 6]"},
-      {KvAppend{split}, {kv, q, k, v, n, n}, "v f32[2, 5, 6]"},
-      {KvAppend{packed}, {q, k, v, n, n}, "qkv f32[2, 5, 24]"},
-      {KvAppend{packed}, {qkv, n, v, n, n}, "cache_k of type f32, bf16 or f16"},
-      {KvAppend{packed}, {qkv, f32({2, 3, 1, 3, 64}), v, n, n}, "cache_k [sequences, kv_heads"},
-      {KvAppend{packed}, {qkv, v, v, n, n}, "blocks of 64 positions, head_dim, 64]"},
-      {KvAppend{packed}, {qkv, bf16({2, 2, 2, 3, 32}), v, n, n}, "blocks of 64 positions"},
-      {KvAppend{packed}, {qkv, k, f32({2, 2, 64, 3}), n, n}, "cache_v bf16[2, 2, 64, 3]"},
-      {KvAppend{packed}, {qkv, k, bf16({2, 2, 65, 3}), n, n}, "cache_v bf16[2, 2, 64, 3]"},
-      {KvAppend{packed}, {qkv, k, v, i32({3}), n}, "start i32[2]"},
-      {KvAppend{packed}, {qkv, k, v, n, i64({2})}, "count i32[2]"},
-      {CachedAttention{broken}, {q, k, v, n, n}, "a multiple of kv_heads"},
-      {KvAppend{wide}, {kv, kv, k, v, n, n}, "with a ring: a window, and a cache that holds"},
-      {CachedAttention{wide}, {q, k, v, n, n}, "that holds it and the new rows"},
-      {CachedAttention{endless}, {q, k, v, n, n}, "with a ring: a window"},
-      {Attention{ring}, {q, kv, kv}, "no ring: there is no cache"},
-      {CachedAttention{split}, {q, k, v, n}, "expected 5 inputs"},
-      {CachedAttention{split}, {qkv, k, v, n, n}, "q f32[2, 5, 12]"},
-      {CachedAttention{packed}, {q, k, v, n, n}, "qkv f32[2, 5, 24]"},
-      {CachedAttention{split}, {q, k, v, n, i32({1})}, "count i32[2]"},
+      {KvAppend{broken}, {kv, kv, k, v, n, n, r, t}, "a multiple of kv_heads"},
+      {KvAppend{packed}, {kv, kv, k, v, n, n, r, t}, "expected 7 inputs"},
+      {KvAppend{split}, {f32({6}), kv, k, v, n, n, r, t}, "rows [tokens, width]"},
+      {KvAppend{split}, {q, kv, k, v, n, n, r, t}, "k f32[5, 6]"},
+      {KvAppend{split}, {kv, q, k, v, n, n, r, t}, "v f32[5, 6]"},
+      {KvAppend{packed}, {q, k, v, n, n, r, t}, "qkv f32[5, 24]"},
+      {KvAppend{packed}, {qkv, n, v, n, n, r, t}, "cache_k of type f32, bf16 or f16"},
+      {KvAppend{packed}, {qkv, f32({7, 3, 3, 64}), v, n, n, r, t}, "cache_k [pages, kv_heads"},
+      {KvAppend{packed}, {qkv, v, v, n, n, r, t}, "cache_k [pages, kv_heads, head_dim, 64]"},
+      {KvAppend{packed}, {qkv, bf16({7, 2, 3, 32}), v, n, n, r, t}, "cache_k [pages"},
+      {KvAppend{packed}, {qkv, k, f32({7, 2, 64, 3}), n, n, r, t}, "cache_v bf16[7, 2, 64, 3]"},
+      {KvAppend{packed}, {qkv, k, bf16({8, 2, 64, 3}), n, n, r, t}, "cache_v bf16[7, 2, 64, 3]"},
+      {KvAppend{packed}, {qkv, k, v, i32({3}), n, r, t}, "positions i32[5]"},
+      {KvAppend{packed}, {qkv, k, v, n, i64({5}), r, t}, "sequences i32[5]"},
+      {KvAppend{packed}, {qkv, k, v, n, n, n, t}, "rows i32[1]"},
+      {KvAppend{packed}, {qkv, k, v, n, n, r, r}, "table [sequences, blocks]"},
+      {KvAppend{packed}, {qkv, k, v, n, n, r, f32({2, 4})}, "table of type i32"},
+      {CachedAttention{broken}, {q, k, v, n, n, r, t}, "a multiple of kv_heads"},
+      {CachedAttention{split}, {q, k, v, n, n, r}, "expected 7 inputs"},
+      {CachedAttention{split}, {qkv, k, v, n, n, r, t}, "q f32[5, 12]"},
+      {CachedAttention{packed}, {q, k, v, n, n, r, t}, "qkv f32[5, 24]"},
+      {CachedAttention{split}, {q, k, v, n, i32({1}), r, t}, "sequences i32[5]"},
   });
 }
 
@@ -507,9 +494,11 @@ TEST_F(Infer, Choices) {
   accepts({
       {Argmax{}, {f32({2, 3, 7})}, {i32({2, 3})}},
       {Argmax{}, {f32({7})}, {i32(Shape())}},
-      {Sample{}, {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({2, 2, 7})}, {i32({2}), f32({2})}},
+      {Sample{},
+       {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({3, 2, 7}), i32({2})},
+       {i32({2}), f32({2})}},
       {Sample{3},
-       {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({2, 2, 7})},
+       {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({3, 2, 7}), i32({2})},
        {i32({2}), f32({2}), i32({2, 3}), f32({2, 3})}},
   });
   refuses({
@@ -517,14 +506,32 @@ TEST_F(Infer, Choices) {
       {Argmax{}, {bf16({7})}, "x of type f32"},
       {Argmax{}, {f32(Shape())}, "x with at least one axis"},
       {Argmax{}, {f32({std::int64_t{1} << 31})}, "that an i32 can index"},
-      {Sample{}, {f32({2, 7})}, "expected 4 inputs"},
-      {Sample{8}, {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({2, 2, 7})}, "top from 0 to"},
-      {Sample{-1}, {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({2, 2, 7})}, "top from 0 to"},
-      {Sample{}, {i32({2, 7}), f32({2, 7}), i64({2, 2}), i32({2, 2, 7})}, "logits of type f32"},
-      {Sample{}, {f32({7}), f32({2, 7}), i64({2, 2}), i32({2, 2, 7})}, "logits [rows, vocabulary]"},
-      {Sample{}, {f32({2, 7}), f32({2, 5}), i64({2, 2}), i32({2, 2, 7})}, "params f32[2, 7]"},
-      {Sample{}, {f32({2, 7}), f32({2, 7}), i64({2}), i32({2, 2, 7})}, "rng i64[2, 2]"},
-      {Sample{}, {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({2, 7})}, "counts i32[2, 2, 7]"},
+      {Sample{}, {f32({2, 7})}, "expected 5 inputs"},
+      {Sample{8},
+       {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({3, 2, 7}), i32({2})},
+       "top from 0 to"},
+      {Sample{-1},
+       {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({3, 2, 7}), i32({2})},
+       "top from 0 to"},
+      {Sample{},
+       {i32({2, 7}), f32({2, 7}), i64({2, 2}), i32({3, 2, 7}), i32({2})},
+       "logits of type f32"},
+      {Sample{},
+       {f32({7}), f32({2, 7}), i64({2, 2}), i32({3, 2, 7}), i32({2})},
+       "logits [rows, vocabulary]"},
+      {Sample{},
+       {f32({2, 7}), f32({2, 5}), i64({2, 2}), i32({3, 2, 7}), i32({2})},
+       "params f32[2, 7]"},
+      {Sample{}, {f32({2, 7}), f32({2, 7}), i64({2}), i32({3, 2, 7}), i32({2})}, "rng i64[2, 2]"},
+      {Sample{},
+       {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({2, 7}), i32({2})},
+       "counts [sequences, 2, vocabulary]"},
+      {Sample{},
+       {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({3, 2, 8}), i32({2})},
+       "counts i32[3, 2, 7]"},
+      {Sample{},
+       {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({3, 2, 7}), i32({3})},
+       "sequences i32[2]"},
   });
 }
 

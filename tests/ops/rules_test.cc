@@ -27,7 +27,7 @@ TEST(Attributes, EveryOpHasAText) {
   const AttentionShape shape = {
       .heads = 4, .kv_heads = 2, .head_dim = 8, .window = 16, .scale = 0.5f, .packed = true};
   const AttentionShape plain = {.heads = 4, .kv_heads = 4, .head_dim = 8};
-  const AttentionShape ring = {.heads = 4, .kv_heads = 4, .head_dim = 8, .window = 9, .ring = true};
+  const AttentionShape windowed = {.heads = 4, .kv_heads = 4, .head_dim = 8, .window = 9};
   const std::vector<std::pair<Op, const char*>> rows = {
       {MatMul{}, "MatMul"},
       {MatMul{true, true, true, true, true, Activation::kGeluTanh},
@@ -70,7 +70,6 @@ TEST(Attributes, EveryOpHasAText) {
       {Encode{{.quant = Quant::kInt8, .block = 64}}, "Encode{rows, int8, block=64}"},
       {Embedding{}, "Embedding"},
       {EmbeddingGrad{7}, "EmbeddingGrad{rows=7}"},
-      {GatherRows{}, "GatherRows"},
       {Norm{NormKind::kLayer, true, 0.5f}, "Norm{layer, bias, eps=0.5}"},
       {Norm{NormKind::kRms, false, 0.25f}, "Norm{rms, eps=0.25}"},
       {NormGrad{NormKind::kLayer, true}, "NormGrad{layer, bias}"},
@@ -84,7 +83,7 @@ TEST(Attributes, EveryOpHasAText) {
        "stream=3}"},
       {AttentionGrad{plain}, "AttentionGrad{heads=4, head_dim=8, scale=1}"},
       {KvAppend{plain}, "KvAppend{heads=4, head_dim=8, scale=1}"},
-      {CachedAttention{ring}, "CachedAttention{heads=4, head_dim=8, window=9, scale=1, ring}"},
+      {CachedAttention{windowed}, "CachedAttention{heads=4, head_dim=8, window=9, scale=1}"},
       {CachedAttention{plain}, "CachedAttention{heads=4, head_dim=8, scale=1}"},
       {CrossEntropy{}, "CrossEntropy"},
       {CrossEntropyGrad{}, "CrossEntropyGrad"},
@@ -115,14 +114,14 @@ TEST(Attributes, OpsCompareByThem) {
 TEST(Effects, Writes) {
   AttentionShape packed;
   packed.packed = true;
-  EXPECT_EQ(writes(KvAppend{packed}, 5), 0b00110u);
-  EXPECT_EQ(writes(KvAppend{}, 6), 0b001100u);
+  EXPECT_EQ(writes(KvAppend{packed}, 7), 0b0110u);
+  EXPECT_EQ(writes(KvAppend{}, 8), 0b1100u);
   EXPECT_EQ(writes(AdamW{}, 6), 0b1101u);
   EXPECT_EQ(writes(Sgd{}, 4), 0b1u);
   EXPECT_EQ(writes(Sgd{0.9f}, 5), 0b101u);
   EXPECT_EQ(writes(Accumulate{}, 2), 0b1u);
   EXPECT_EQ(writes(Fill{}, 1), 0b1u);
-  EXPECT_EQ(writes(Sample{}, 4), 0b1000u);
+  EXPECT_EQ(writes(Sample{}, 5), 0b1000u);
   EXPECT_EQ(writes(AdamW{}, 1), 0b1u);
   EXPECT_EQ(writes(GlobalNorm{}, 100), 0u);
 }
@@ -175,10 +174,14 @@ TEST(Cost, AttentionCountsTheCausalHalf) {
             pairs * (10 * 4 + 8));
   shape.window = 2;
   EXPECT_EQ(cost_of(Attention{shape}, {q, kv, kv}).flops, 3 * 2 * (1 + 2 * 4) * (4 * 4 + 8));
-  const TensorSpec k = f32({3, 1, 1, 4, 64}), v = f32({3, 1, 64, 4}), n = i32({3});
-  EXPECT_EQ(cost_of(CachedAttention{shape}, {q, k, v, n, n}).flops, 15 * 2 * 2 * (4 * 4 + 8));
+  const TensorSpec k = f32({9, 1, 4, 64}), v = f32({9, 1, 64, 4}), n = i32({15}), r = i32({1});
+  const TensorSpec rows = f32({15, 8}), t = i32({3, 2});
+  const auto cached = [&] { return cost_of(CachedAttention{shape}, {rows, k, v, n, n, r, t}); };
+  EXPECT_EQ(cached().flops, 15 * 2 * 2 * (4 * 4 + 8));
+  EXPECT_EQ(cached().bytes, 15 * 8 * 4 * 2 + 3 * 2 * 2 * 4 * 4);
   shape.window = 0;
-  EXPECT_EQ(cost_of(CachedAttention{shape}, {q, k, v, n, n}).flops, 15 * 64 * 2 * (4 * 4 + 8));
+  EXPECT_EQ(cached().flops, 15 * 128 * 2 * (4 * 4 + 8));
+  EXPECT_EQ(cached().bytes, 15 * 8 * 4 * 2 + 3 * 128 * 2 * 4 * 4);
 }
 
 TEST(Cost, BytesFollowWhatMoves) {
@@ -195,17 +198,17 @@ TEST(Cost, BytesFollowWhatMoves) {
                             .block = 32}};
   ASSERT_TRUE(infer(Embedding{}, Specs{int8, i32({3})}));
   EXPECT_EQ(cost_of(Embedding{}, {int8, i32({3})}).bytes, 3 * 2 * 34 + 12 + 3 * 64 * 4);
-  EXPECT_EQ(cost_of(GatherRows{}, {f32({2, 50, 4}), i32({2})}).bytes, 2 * 32 + 8);
   EXPECT_EQ(cost_of(Fill{}, {f32({8})}).bytes, 32);
   EXPECT_EQ(cost_of(Accumulate{}, {f32({8}), f32({8})}).bytes, 3 * 32);
   const TensorSpec p = f32({10}), three = f32({3});
   EXPECT_EQ(cost_of(AdamW{}, {p, p, p, p, three, three}).bytes, 7 * 40 + 24);
   AttentionShape shape = {.heads = 2, .kv_heads = 1, .head_dim = 4};
-  const TensorSpec k = bf16({3, 1, 1, 4, 64}), v = bf16({3, 1, 64, 4});
-  const TensorSpec n = i32({3}), kv = f32({3, 2, 4});
-  EXPECT_EQ(cost_of(KvAppend{shape}, {kv, kv, k, v, n, n}).bytes, 2 * 96 + 2 * 24 * 2);
-  EXPECT_EQ(cost_of(Sample{}, {f32({1, 7}), f32({1, 7}), i64({1, 2}), i32({1, 2, 7})}).bytes,
-            28 + 28 + 16 + 56 + 4 + 4);
+  const TensorSpec k = bf16({3, 1, 4, 64}), v = bf16({3, 1, 64, 4});
+  const TensorSpec n = i32({6}), kv = f32({6, 4}), r = i32({1}), t = i32({2, 3});
+  EXPECT_EQ(cost_of(KvAppend{shape}, {kv, kv, k, v, n, n, r, t}).bytes, 2 * 96 + 2 * 24 * 2);
+  EXPECT_EQ(
+      cost_of(Sample{}, {f32({1, 7}), f32({1, 7}), i64({1, 2}), i32({3, 2, 7}), i32({1})}).bytes,
+      28 + 28 + 16 + 56 + 4 + 4 + 4);
 }
 
 TEST(Cost, ElementwiseAndRowOps) {
@@ -235,7 +238,7 @@ TEST(Cost, ElementwiseAndRowOps) {
            {Sgd{}, {x, x, f32({3}), f32({3})}},
            {Accumulate{}, {x, x}},
            {Argmax{}, {x}},
-           {Sample{}, {x, f32({4, 7}), i64({4, 2}), i32({4, 2, 5})}}}) {
+           {Sample{}, {x, f32({4, 7}), i64({4, 2}), i32({4, 2, 5}), i32({4})}}}) {
     const OpCost estimate = cost_of(op, inputs);
     EXPECT_GE(estimate.flops, 20) << to_string(op);
     EXPECT_LE(estimate.flops, 400) << to_string(op);
@@ -391,24 +394,23 @@ TEST(GradientRules, CastsOfLowGradientsGoBackToF32) {
 
 TEST(GradientRules, OpsWithoutOneSaySo) {
   const AttentionShape shape = {.heads = 2, .kv_heads = 2, .head_dim = 4};
-  const TensorSpec q = f32({3, 5, 8}), lse = f32({3, 2, 5}), k = f32({3, 2, 1, 4, 64});
-  const TensorSpec v = f32({3, 2, 64, 4}), n = i32({3}), p = f32({2, 4});
+  const TensorSpec q = f32({3, 5, 8}), lse = f32({3, 2, 5}), k = f32({3, 2, 4, 64});
+  const TensorSpec v = f32({3, 2, 64, 4}), n = i32({5}), p = f32({2, 4});
   const std::vector<std::pair<Op, Specs>> rows = {
       {UnaryGrad{}, {p, p}},
       {Reduce{ReduceKind::kMax, 0, 1}, {p}},
       {Cast{DType::kI32}, {p}},
       {EmbeddingGrad{9}, {i32({2}), p}},
-      {GatherRows{}, {q, n}},
       {NormGrad{NormKind::kRms}, {p, f32({4}), f32({2, 2}), p}},
       {GatedUnitGrad{}, {p, p, p}},
       {SoftmaxGrad{}, {p, p}},
       {AttentionGrad{shape}, {q, q, q, q, lse, q}},
-      {CachedAttention{shape}, {q, k, v, n, n}},
+      {CachedAttention{shape}, {f32({5, 8}), k, v, n, n, i32({1}), i32({3, 1})}},
       {CrossEntropyGrad{}, {p, i32({2}), f32({2}), f32({2})}},
       {GlobalNorm{}, {f32({1}), p}},
       {Argmax{}, {p}},
       {Encode{}, {p}},
-      {Sample{}, {f32({3, 7}), f32({3, 7}), i64({3, 2}), i32({3, 2, 7})}},
+      {Sample{}, {f32({3, 7}), f32({3, 7}), i64({3, 2}), i32({3, 2, 7}), i32({3})}},
   };
   for (const auto& [op, specs] : rows) {
     const RecordedGradient run(op, specs);

@@ -14,7 +14,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 
 #include "base/arithmetic.h"
@@ -74,7 +73,7 @@ QkvRows<T> qkv_rows(const AttentionShape& shape, std::span<const View> views) {
           {views[2].as<T>(), time, kv_width, dim}};
 }
 
-/// Rows of one sequence, in which its heads lie side by side, on their way to a cache of T.
+/// Rows of one sequence, in which its heads lie side by side, on their way to a page of T.
 template <typename T>
 struct AppendedRows {
   const float* from;
@@ -123,31 +122,47 @@ constexpr std::int64_t first_visible_block(std::int64_t position, std::int64_t w
   return first / kKeyBlock * kKeyBlock;
 }
 
-/// Rows [begin, end) of a sequence of a step that lie in its cache; row t at position start + t.
-struct CachedTimes {
-  std::int64_t start = 0;
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
+/// The new rows of a step and where the pages of their sequences are: what KvAppend and
+/// CachedAttention take after the caches.
+struct PagedRows {
+  const std::int32_t* positions;
+  const std::int32_t* sequences;
+  const std::int32_t* table;    ///< [tables, blocks]
+  std::int64_t count;           ///< Rows that count: the first ones.
+  std::int64_t tables, blocks;  ///< Sequences that have a table, and its length.
+  std::int64_t pages;           ///< Of the caches.
+
+  /// The pages of a row's sequence; of a row() that is good.
+  const std::int32_t* table_of(std::int64_t row) const { return table + sequences[row] * blocks; }
+  /// Whether a row has a table, and a place in it.
+  bool placed(std::int64_t row) const {
+    return sequences[row] >= 0 && sequences[row] < tables && positions[row] >= 0 &&
+           positions[row] < blocks * kKeyBlock;
+  }
+  /// Whether block `block` of a placed row's sequence has a page.
+  bool has_page(std::int64_t row, std::int64_t block) const {
+    const std::int32_t page = table_of(row)[block];
+    return page >= 0 && page < pages;
+  }
+  /// Whether a row comes right behind the one before it, in the same sequence.
+  bool follows(std::int64_t row) const {
+    return sequences[row] == sequences[row - 1] &&
+           std::int64_t{positions[row]} == std::int64_t{positions[row - 1]} + 1;
+  }
 };
 
-/// Positions that a cache of `capacity` rows can serve.
-constexpr std::int64_t cached_positions(const AttentionShape& shape, std::int64_t capacity) {
-  return shape.ring ? std::int64_t{std::numeric_limits<std::int32_t>::max()} : capacity;
-}
-
-/// The rows of `sequence` that start and count (i32, one a sequence) name, out of `time` rows and
-/// for caches that serve `capacity` positions. Rows that would fall outside the cache are left out,
-/// and the sequence's index is reported.
-inline CachedTimes cached_times(const Context& context, const std::int32_t* start,
-                                const std::int32_t* count, std::int64_t sequence, std::int64_t time,
-                                std::int64_t capacity) {
-  const std::int64_t first = start[sequence], rows = count[sequence];
-  if (first < 0 || rows < 0 || rows > time || first + rows > capacity) {
-    report_bad_index(context, sequence);
-  }
-  const std::int64_t begin = std::clamp<std::int64_t>(-first, 0, time);
-  const std::int64_t end = std::min({rows, time, capacity - first});
-  return {first, begin, std::max(begin, end)};
+/// `views` are cache_k, cache_v, positions, sequences, rows and table. A number of rows that cannot
+/// be is reported, and cut.
+inline PagedRows paged_rows(const Context& context, std::span<const View> views) {
+  const std::int64_t all = views[2].shape[0], rows = *views[4].as<const std::int32_t>();
+  if (rows < 0 || rows > all) report_bad_index(context, 0);
+  return {.positions = views[2].as<const std::int32_t>(),
+          .sequences = views[3].as<const std::int32_t>(),
+          .table = views[5].as<const std::int32_t>(),
+          .count = std::clamp<std::int64_t>(rows, 0, all),
+          .tables = views[5].shape[0],
+          .blocks = views[5].shape[1],
+          .pages = views[0].shape[0]};
 }
 
 /// Hands out pieces of one worker's scratch, each beginning on a cache line.
@@ -202,6 +217,20 @@ inline std::int64_t rows_per_tile(const Context& context, std::int64_t pairs, st
     tile = padded(tile / 2);
   }
   return tile;
+}
+
+/// A piece of CachedAttention's work: query rows [first_query, first_query + queries) of those that
+/// begin with row `first_row` and follow it in its sequence; see QueryRow.
+struct CachedTile {
+  std::int64_t first_row;
+  std::int64_t first_query;
+  std::int64_t queries;
+};
+
+/// The most tiles that `rows` rows, which are `queries` query rows a key/value head, can make: each
+/// run of rows that follow each other ends with one that may not be full.
+constexpr std::int64_t most_tiles(std::int64_t rows, std::int64_t queries, std::int64_t tile_rows) {
+  return rows + (tile_rows > 0 ? queries / tile_rows : 0);
 }
 
 /// Runs fn(worker, item) once for every item; each worker (fewer than the pool has threads) takes

@@ -1,6 +1,7 @@
-// CachedAttention: rows of new tokens against the keys and values cached so far. One path for
-// prefill (many rows) and decode (one row): see attention_tile-inl.h. What lies behind the last
-// position that a row sees, to the end of its block at most, is read but not used.
+// CachedAttention: rows of new tokens against the keys and values in their sequences' pages. Rows
+// that follow each other in a sequence share tiles, so that there is one path for prompts and for
+// decoding: see attention_tile-inl.h. What lies behind the last position that a row sees, to the
+// end of its page at most, is read but not used.
 #include <algorithm>
 #include <cstdint>
 
@@ -25,87 +26,110 @@ struct Cached {
   HeadRows<const float> q;
   HeadRows<float> y;
   View cache_k, cache_v;  // See KvAppend.
-  std::int64_t kv_heads, group, capacity;
-  std::int64_t positions;  // That the caches serve: more than the capacity with a ring.
+  PagedRows rows;
+  std::int64_t kv_heads, group;
 };
 
-// Rows [first, first + rows) of one (sequence, key/value head); those of times outside `times` are
-// set to zero.
-template <typename T>
-void cached_tile(const AttentionShape& shape, const Cached& call, std::int64_t sequence,
-                 std::int64_t kv_head, CachedTimes times, std::int64_t first, std::int64_t rows,
-                 const TileScratch& scratch) {
-  const std::int64_t dim = padded(shape.head_dim);
-  const std::int64_t begin = std::clamp(times.begin * call.group, first, first + rows);
-  const std::int64_t end = std::clamp(times.end * call.group, begin, first + rows);
-  QueryRow at(kv_head, call.group, first);
-  for (std::int64_t row = first; row < first + rows; ++row, at.next()) {
-    if (row >= begin && row < end) {
-      copy_rows(call.q.at(sequence, at.t, at.head()), 0, 1, shape.head_dim, shape.scale,
-                scratch.q + (row - begin) * dim);
-    } else {
-      std::fill_n(call.y.at(sequence, at.t, at.head()), shape.head_dim, 0.0f);
+// Finds the tiles of a call, one after another, and returns their number. Rows that do not count,
+// and rows of which a page is missing, become zeros; the latter are reported.
+std::int64_t find_tiles(const AttentionShape& shape, const Cached& call, std::int64_t tile_rows,
+                        CachedTile* tiles, std::int64_t& work, const Context& context) {
+  const PagedRows& rows = call.rows;
+  const auto clear = [&](std::int64_t row) {
+    std::fill_n(call.y.at(0, row, 0), call.y.stride, 0.0f);
+  };
+  const auto readable = [&](std::int64_t row) {
+    if (!rows.placed(row)) return false;
+    const std::int64_t position = rows.positions[row];
+    std::int64_t block = first_visible_block(position, shape.window) / kKeyBlock;
+    for (; block <= position / kKeyBlock; ++block) {
+      if (!rows.has_page(row, block)) return false;
+    }
+    return true;
+  };
+  std::int64_t count = 0;
+  for (std::int64_t row = 0; row < rows.count;) {
+    if (!readable(row)) {
+      report_bad_index(context, row);
+      clear(row++);
+      continue;
+    }
+    const std::int64_t first = row++;
+    // What a row sees, the one before it saw, too, but for its own page.
+    while (row < rows.count && rows.follows(row) && rows.placed(row) &&
+           rows.has_page(row, rows.positions[row] / kKeyBlock)) {
+      ++row;
+    }
+    const std::int64_t keys = rows.positions[row - 1] + std::int64_t{1};
+    const std::int64_t seen = shape.window > 0 ? shape.window + row - first : keys;
+    work += (row - first) * std::min(keys, seen) * shape.heads * shape.head_dim;
+    const std::int64_t queries = (row - first) * call.group;
+    for (std::int64_t query = 0; query < queries; query += tile_rows) {
+      tiles[count++] = {first, query, std::min(tile_rows, queries - query)};
     }
   }
-  if (begin == end) return;
-  const std::int64_t offset = (sequence * call.kv_heads + kv_head) * call.capacity * shape.head_dim;
-  const Tile<T> tile = {.keys = call.cache_k.as<const T>() + offset,
-                        .values = call.cache_v.as<const T>() + offset,
+  for (std::int64_t row = rows.count; row < call.y.time; ++row) clear(row);
+  return count;
+}
+
+template <typename T>
+void run_tile(const AttentionShape& shape, const Cached& call, const CachedTile& part,
+              std::int64_t kv_head, const TileScratch& scratch) {
+  const std::int64_t dim = padded(shape.head_dim);
+  QueryRow at(kv_head, call.group, part.first_query);
+  for (std::int64_t r = 0; r < part.queries; ++r, at.next()) {
+    copy_rows(call.q.at(0, part.first_row + at.t, at.head()), 0, 1, shape.head_dim, shape.scale,
+              scratch.q + r * dim);
+  }
+  const std::int64_t head = kKeyBlock * std::int64_t{shape.head_dim};
+  const Tile<T> tile = {.keys = call.cache_k.as<const T>() + kv_head * head,
+                        .values = call.cache_v.as<const T>() + kv_head * head,
                         .stride = shape.head_dim,
                         .head_dim = shape.head_dim,
-                        .rows = end - begin,
-                        .first_row = begin,
-                        .first_position = times.start,
+                        .rows = part.queries,
+                        .first_row = part.first_query,
+                        .first_position = call.rows.positions[part.first_row],
                         .group = call.group,
                         .window = shape.window,
-                        .cache = true,
-                        .ring = shape.ring ? call.capacity : 0};
+                        .pages = call.rows.table_of(part.first_row),
+                        .page_stride = call.kv_heads * head};
   attend(tile, scratch, KeepAll());
-  at = QueryRow(kv_head, call.group, begin);
-  for (std::int64_t r = 0; r < end - begin; ++r, at.next()) {
+  at = QueryRow(kv_head, call.group, part.first_query);
+  for (std::int64_t r = 0; r < part.queries; ++r, at.next()) {
     store_rows(scratch.out + r * dim, 1, shape.head_dim, 1.0f / scratch.sum[r],
-               call.y.at(sequence, at.t, at.head()), 0);
+               call.y.at(0, part.first_row + at.t, at.head()), 0);
   }
 }
 
 template <typename T>
 void cached_items(const CachedAttention& op, const Args& args, const Context& context) {
   const AttentionShape& shape = op.shape;
-  const View* const rest = args.inputs.data() + 1;  // After q, or qkv: caches, start, count.
   const View& y = args.outputs[0];
-  const std::int64_t sequences = y.shape[0], time = y.shape[1];
-  Cached call;
-  const std::int64_t q_width = args.inputs[0].shape[2];
-  call.q = {args.inputs[0].as<const float>(), time, q_width, shape.head_dim};
-  call.y = {y.as<float>(), time, std::int64_t{shape.heads} * shape.head_dim, shape.head_dim};
-  call.cache_k = rest[0];
-  call.cache_v = rest[1];
-  call.kv_heads = shape.kv_heads;
-  call.group = group_size(shape);
-  call.capacity = call.cache_v.shape[2];
-  call.positions = cached_positions(shape, call.capacity);
-  const std::int32_t* start = rest[2].as<const std::int32_t>();
-  const std::int32_t* count = rest[3].as<const std::int32_t>();
-  std::int64_t work = 0;
-  for (std::int64_t s = 0; s < sequences; ++s) {
-    const CachedTimes times = cached_times(context, start, count, s, time, call.positions);
-    const std::int64_t keys = std::min(times.start + times.end, call.capacity);
-    work += (times.end - times.begin) * keys * shape.heads * shape.head_dim;
-  }
-  const std::int64_t rows = time * call.group;
-  const std::int64_t pairs = sequences * call.kv_heads;
-  const std::int64_t tile_rows = rows_per_tile(context, pairs, rows);
-  const std::int64_t tiles = ceil_div(rows, tile_rows);
+  const auto rest = args.inputs.subspan(1);  // After q, or qkv.
+  const std::int64_t time = y.shape[0];
+  const Cached call = {
+      .q = {args.inputs[0].as<const float>(), time, args.inputs[0].shape[1], shape.head_dim},
+      .y = {y.as<float>(), time, y.shape[1], shape.head_dim},
+      .cache_k = rest[0],
+      .cache_v = rest[1],
+      .rows = paged_rows(context, rest),
+      .kv_heads = shape.kv_heads,
+      .group = group_size(shape)};
+  const std::int64_t tile_rows = rows_per_tile(context, call.kv_heads, time * call.group);
   const std::int64_t floats = tile_floats(shape.head_dim, tile_rows);
-  share_items(context, pairs * tiles, 2 * work, [&](std::int64_t worker, std::int64_t item) {
-    const std::int64_t pair = item / tiles;
-    const std::int64_t sequence = pair / call.kv_heads;
-    const std::int64_t first = (tiles - 1 - item % tiles) * tile_rows;  // The longest first.
-    const TileScratch scratch(worker_scratch(args, worker, floats), shape.head_dim, tile_rows);
-    cached_tile<T>(shape, call, sequence, pair % call.kv_heads,
-                   cached_times(context, start, count, sequence, time, call.positions), first,
-                   std::min(tile_rows, rows - first), scratch);
-  });
+  // SAFETY: the workspace holds most_tiles() of them behind the workers' scratch, whose size is a
+  // multiple of 64 bytes; trivial objects are implicitly created in it.
+  auto* const tiles =
+      reinterpret_cast<CachedTile*>(args.workspace.data() + scratch_bytes(context, floats));
+  std::int64_t work = 0;
+  const std::int64_t count = find_tiles(shape, call, tile_rows, tiles, work, context);
+  share_items(
+      context, count * call.kv_heads, 2 * work, [&](std::int64_t worker, std::int64_t item) {
+        // From the last one on: those of a prompt see more and more.
+        const CachedTile& part = tiles[count - 1 - item / call.kv_heads];
+        const TileScratch scratch(worker_scratch(args, worker, floats), shape.head_dim, tile_rows);
+        run_tile<T>(shape, call, part, item % call.kv_heads, scratch);
+      });
 }
 
 }  // namespace
@@ -129,12 +153,12 @@ void run(const CachedAttention& op, const Args& args, const Context& context) no
 
 std::int64_t workspace_bytes(const CachedAttention& op, const ArgShapes& shapes,
                              const Context& context) {
-  const Shape& y = shapes.outputs[0].shape;
-  const std::int64_t rows = y[1] * attention::group_size(op.shape);
-  return attention::scratch_bytes(
-      context,
-      attention::tile_floats(op.shape.head_dim,
-                             attention::rows_per_tile(context, y[0] * op.shape.kv_heads, rows)));
+  const std::int64_t time = shapes.outputs[0].shape[0];
+  const std::int64_t queries = time * attention::group_size(op.shape);
+  const std::int64_t tile_rows = attention::rows_per_tile(context, op.shape.kv_heads, queries);
+  return attention::scratch_bytes(context, attention::tile_floats(op.shape.head_dim, tile_rows)) +
+         attention::most_tiles(time, queries, tile_rows) *
+             static_cast<std::int64_t>(sizeof(attention::CachedTile));
 }
 
 }  // namespace volta::cpu

@@ -28,9 +28,9 @@ using namespace volta::cpu::attention;  // NOLINT(google-build-using-namespace):
 
 /// The keys and values of one head in one sequence, and the rows that read them. Row r belongs to
 /// position first_position + r / group (so that the query heads of a group share each key block).
-/// Rows of keys and values lie `stride` apart and begin at position 0. In a cache keys lie in
-/// blocks [head_dim, kKeyBlock] one after another and values without gaps; with a ring of whole
-/// blocks each block lies at its position modulo the ring.
+/// Rows of keys and values lie `stride` apart and begin at position 0. In a cache block b lies in
+/// page pages[b], `page_stride` elements from one page to the next: its keys as
+/// [head_dim, kKeyBlock], its values without gaps.
 template <typename T>
 struct Tile {
   const T* keys;
@@ -42,11 +42,13 @@ struct Tile {
   std::int64_t first_position;
   std::int64_t group;
   std::int64_t window;
-  bool cache = false;
-  std::int64_t ring = 0;  ///< Rows, or 0.
+  const std::int32_t* pages = nullptr;  ///< Null: not a cache.
+  std::int64_t page_stride = 0;
 
-  /// The row at which the block that begins at key `block` lies.
-  std::int64_t place(std::int64_t block) const { return ring > 0 ? block % ring : block; }
+  /// Where the block that begins at key `block` lies, from `keys` and from `values` on.
+  std::int64_t place(std::int64_t block) const {
+    return pages == nullptr ? block * stride : pages[block / kKeyBlock] * page_stride;
+  }
   std::int64_t position(std::int64_t r) const { return first_position + (first_row + r) / group; }
   /// The first row at `position` or after it, or `rows`.
   std::int64_t first_row_at(std::int64_t position) const {
@@ -206,8 +208,8 @@ template <typename T>
 HWY_INLINE NextBlock next_block(const Tile<T>& tile, std::int64_t block, std::int64_t last,
                                 std::int64_t rows) {
   const std::int64_t keys = std::min(kKeyBlock, last + 1 - block);
-  if (!tile.cache || 2 * keys < kKeyBlock) return {};
-  const std::int64_t at = tile.place(block) * tile.stride;
+  if (tile.pages == nullptr || 2 * keys < kKeyBlock) return {};
+  const std::int64_t at = tile.place(block);
   const std::int64_t groups = ceil_div(rows, 4);  // About as product() takes them.
   return {ahead(tile.keys + at, kKeyBlock * tile.head_dim, tile.head_dim * groups),
           ahead(tile.values + at, keys * tile.head_dim, kKeyBlock * groups)};
@@ -239,17 +241,18 @@ HWY_INLINE void attend(const Tile<T>& tile, const TileScratch& scratch, const Dr
         attend_block(tile, scratch, r, std::min(kScoreRows, end - r), block, next, drop);
       }
     };
-    const T* const keys = tile.keys + tile.place(first) * tile.stride;
-    const T* const values = tile.values + tile.place(first) * tile.stride;
+    const std::int64_t at = tile.place(first);
+    const T* const keys = tile.keys + at;
+    const T* const values = tile.values + at;
     // A cache is read where it lies where that costs no more than a copy: in decode the copy would
     // cost as much as the products.
     const bool whole_vectors = dim % kLanes == 0;
-    if (tile.cache && whole_vectors && (kIsF32 || end - begin <= kWideningRows)) {
+    if (tile.pages != nullptr && whole_vectors && (kIsF32 || end - begin <= kWideningRows)) {
       run(Block<T>{keys, values, dim, first});
       continue;
     }
     const std::int64_t count = std::min(kKeyBlock, last + 1 - first);
-    if (tile.cache) {
+    if (tile.pages != nullptr) {
       copy_rows(keys, kKeyBlock, dim, kKeyBlock, 1.0f, scratch.keys);
     } else if constexpr (kIsF32) {
       copy_transposed(keys, tile.stride, count, dim, scratch.keys);

@@ -1,9 +1,10 @@
-// KvAppend: writes the keys and values of new tokens into the caches, in the caches' type. It knows
-// nothing of how they are read.
+// KvAppend: writes the keys and values of new tokens into the pages of their sequences, in the
+// caches' type. It knows nothing of how they are read.
 #include <algorithm>
 #include <cstdint>
 #include <span>
 
+#include "base/arithmetic.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/element.h"
@@ -37,7 +38,7 @@ void append_values(const attention::AppendedRows<T>& rows) {
 }
 
 // Keys go to columns of a block [dim, kKeyBlock], a vector of columns at a time. No other column is
-// touched: in a ring it may hold a key that is still seen.
+// touched: it may hold a key that came before.
 template <typename T>
 void append_keys(const attention::AppendedRows<T>& rows) {
   constexpr std::int64_t kLanes = attention::kLanes;
@@ -73,23 +74,27 @@ HWY_AFTER_NAMESPACE();
 namespace volta::cpu {
 namespace {
 
-using attention::CachedTimes;
 using attention::HeadRows;
+using attention::kKeyBlock;
+using attention::PagedRows;
+
+// Rows that one thread takes at once at least: as many as append_keys() turns into columns at once.
+constexpr std::int64_t kRowsAtOnce = 16;
 
 struct Append {
   HeadRows<const float> k, v;
-  View cache_k, cache_v;  // [sequences, kv_heads, blocks, dim, 64], [.., positions, dim]
-  const std::int32_t* start;
-  const std::int32_t* count;
+  View cache_k, cache_v;  // [pages, kv_heads, dim, 64], [.., 64, dim]
+  PagedRows rows;
 };
 
-// The operands: one packed row q | k | v, or rows of k and of v; then the caches, start, count.
-Append append_operands(const AttentionShape& shape, std::span<const View> inputs) {
+// The operands: one packed row q | k | v, or rows of k and of v; then what PagedRows says.
+Append append_operands(const AttentionShape& shape, const Args& args, const Context& context) {
   const std::int64_t dim = shape.head_dim;
   const std::int64_t kv_width = shape.kv_heads * dim;
-  const std::int64_t time = inputs[0].shape[1];
-  const float* first = inputs[0].as<const float>();
-  Append call;
+  const std::int64_t time = args.inputs[0].shape[0];
+  const auto rest = args.inputs.subspan(shape.packed ? 1 : 2);
+  const float* first = args.inputs[0].as<const float>();
+  Append call = {{}, {}, rest[0], rest[1], attention::paged_rows(context, rest)};
   if (shape.packed) {
     const std::int64_t q_width = shape.heads * dim;
     const std::int64_t stride = q_width + 2 * kv_width;
@@ -97,42 +102,50 @@ Append append_operands(const AttentionShape& shape, std::span<const View> inputs
     call.v = {first + q_width + kv_width, time, stride, dim};
   } else {
     call.k = {first, time, kv_width, dim};
-    call.v = {inputs[1].as<const float>(), time, kv_width, dim};
+    call.v = {args.inputs[1].as<const float>(), time, kv_width, dim};
   }
-  const auto rest = inputs.subspan(shape.packed ? 1 : 2);
-  call.cache_k = rest[0];
-  call.cache_v = rest[1];
-  call.start = rest[2].as<const std::int32_t>();
-  call.count = rest[3].as<const std::int32_t>();
   return call;
 }
 
-// Rows `times` of a sequence, which lie in one key block.
-void append_block(const Append& call, std::int64_t sequence, CachedTimes times,
+// Rows [begin, begin + count), which follow each other within one block that has a page.
+void append_block(const Append& call, std::int64_t begin, std::int64_t count,
                   const Context& context) {
   const Shape& shape = call.cache_v.shape;
-  const std::int64_t heads = shape[1], positions = shape[2], dim = shape[3];
-  // SAFETY: times keeps start + t within [0, positions), but for a ring, where it is not negative;
-  // a head has as many keys as values, in whole blocks.
-  const std::int64_t place = (times.start + times.begin) % positions;
-  const std::int64_t column = place % attention::kKeyBlock;
-  const std::int64_t count = times.end - times.begin;
-  const std::int64_t first = sequence * heads * positions * dim;
+  const std::int64_t heads = shape[1], dim = shape[3];
+  const std::int64_t position = call.rows.positions[begin];
+  const std::int64_t column = position % kKeyBlock;
+  const std::int64_t head = kKeyBlock * dim;
+  // SAFETY: the caller has checked that the page is one of the pool, and that the rows stay in it.
+  const std::int64_t page = call.rows.table_of(begin)[position / kKeyBlock] * heads * head;
   visit_float(call.cache_v.dtype, [&](auto element) {
     using T = decltype(element);
-    attention::AppendedRows<T> rows = {
-        call.k.at(sequence, times.begin, 0),
-        call.k.stride,
-        count,
-        heads,
-        dim,
-        call.cache_k.as<T>() + first + (place - column) * dim + column,
-        positions * dim};
+    attention::AppendedRows<T> rows = {call.k.at(0, begin, 0),
+                                       call.k.stride,
+                                       count,
+                                       heads,
+                                       dim,
+                                       call.cache_k.as<T>() + page + column,
+                                       head};
     VOLTA_SIMD_CALL(context.simd, append_keys<T>, rows);
-    rows.from = call.v.at(sequence, times.begin, 0);
-    rows.to = call.cache_v.as<T>() + first + place * dim;
+    rows.from = call.v.at(0, begin, 0);
+    rows.to = call.cache_v.as<T>() + page + column * dim;
     VOLTA_SIMD_CALL(context.simd, append_values<T>, rows);
   });
+}
+
+// Rows [begin, end), in pieces that lie in one page. Rows that have none are left out and reported.
+void append_rows(const Append& call, std::int64_t begin, std::int64_t end, const Context& context) {
+  const PagedRows& rows = call.rows;
+  while (begin < end) {
+    if (!rows.placed(begin) || !rows.has_page(begin, rows.positions[begin] / kKeyBlock)) {
+      report_bad_index(context, begin++);
+      continue;
+    }
+    std::int64_t next = begin + 1;
+    while (next < end && rows.follows(next) && rows.positions[next] % kKeyBlock != 0) ++next;
+    append_block(call, begin, next - begin, context);
+    begin = next;
+  }
 }
 
 }  // namespace
@@ -140,25 +153,12 @@ void append_block(const Append& call, std::int64_t sequence, CachedTimes times,
 std::int64_t workspace_bytes(const KvAppend&, const ArgShapes&, const Context&) { return 0; }
 
 void run(const KvAppend& op, const Args& args, const Context& context) noexcept {
-  using attention::kKeyBlock;
-  const Append call = append_operands(op.shape, args.inputs);
-  const std::int64_t time = call.k.time, sequences = call.cache_v.shape[0];
-  const std::int64_t positions = attention::cached_positions(op.shape, call.cache_v.shape[2]);
-  // So many blocks does a step meet at most, wherever it begins.
-  const std::int64_t blocks = (time + kKeyBlock - 2) / kKeyBlock + 1;
+  const Append call = append_operands(op.shape, args, context);
+  const std::int64_t count = call.rows.count;
   const std::int64_t row = 2 * std::int64_t{op.shape.kv_heads} * op.shape.head_dim;
-  split_rows(context, sequences * blocks, std::min(time, kKeyBlock) * row,
+  split_rows(context, ceil_div(count, kRowsAtOnce), std::min(count, kRowsAtOnce) * row,
              [&](std::int64_t begin, std::int64_t end) {
-               for (std::int64_t i = begin; i < end; ++i) {
-                 const std::int64_t s = i / blocks;
-                 CachedTimes times =
-                     attention::cached_times(context, call.start, call.count, s, time, positions);
-                 const std::int64_t first = times.start + times.begin;  // Negative: no times.
-                 const std::int64_t block = (first / kKeyBlock + i % blocks) * kKeyBlock;
-                 times.begin = std::max(times.begin, block - times.start);
-                 times.end = std::min(times.end, block + kKeyBlock - times.start);
-                 if (times.begin < times.end) append_block(call, s, times, context);
-               }
+               append_rows(call, begin * kRowsAtOnce, std::min(end * kRowsAtOnce, count), context);
              });
 }
 

@@ -1,5 +1,5 @@
-// Ops that move bytes and compute nothing: Reshape, Permute, Slice, Pad, and GatherRows. They look
-// at an element's size only, never at its value.
+// Ops that move bytes and compute nothing: Reshape, Permute, Slice and Pad. They look at an
+// element's size only, never at its value.
 #include <algorithm>
 #include <cstring>
 
@@ -178,26 +178,6 @@ void run(const Pad& op, const Args& args, const Context& context) noexcept {
                  zero(out + before + from_row, after);
                }
              });
-}
-
-std::int64_t workspace_bytes(const GatherRows&, const ArgShapes&, const Context&) { return 0; }
-
-void run(const GatherRows&, const Args& args, const Context& context) noexcept {
-  const View& x = args.inputs[0];  // [sequences, rows, D]
-  const std::int64_t rows = x.shape[1];
-  const std::int64_t row_bytes = x.shape[2] * dtype_size(x.dtype);
-  const auto* index = args.inputs[1].as<const std::int32_t>();
-  std::byte* to = writable_bytes_of(args.outputs[0]);
-  split_rows(context, x.shape[0], as_floats(row_bytes), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t s = begin; s < end; ++s) {
-      if (index[s] < 0 || index[s] >= rows) {
-        report_bad_index(context, s);
-        zero(to + s * row_bytes, row_bytes);
-        continue;
-      }
-      copy(to + s * row_bytes, bytes_of(x) + (s * rows + index[s]) * row_bytes, row_bytes);
-    }
-  });
 }
 
 }  // namespace volta::cpu

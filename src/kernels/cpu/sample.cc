@@ -219,6 +219,8 @@ void run(const Sample& op, const Args& args, const Context& context) noexcept {
   const auto* params = args.inputs[1].as<const float>();
   const auto* rng = args.inputs[2].as<const std::int64_t>();
   auto* counts = args.inputs[3].as<std::int32_t>();
+  const std::int64_t sequences = args.inputs[3].shape[0];
+  const auto* sequence = args.inputs[4].as<const std::int32_t>();
   auto* tokens = args.outputs[0].as<std::int32_t>();
   auto* logprobs = args.outputs[1].as<float>();
   if (n == 0) {  // Nothing to choose from.
@@ -240,7 +242,9 @@ void run(const Sample& op, const Args& args, const Context& context) noexcept {
     for (std::int64_t row = rows * worker / workers; row < rows * (worker + 1) / workers; ++row) {
       const float* p = params + row * kSampleParams;
       const Top top = top_of(row);
-      if (p[0] < 0.0f) {  // An idle slot.
+      const bool known = sequence[row] >= 0 && sequence[row] < sequences;
+      if (p[0] >= 0.0f && !known) report_bad_index(context, row);
+      if (p[0] < 0.0f || !known) {  // A row that draws nothing.
         tokens[row] = -1;
         logprobs[row] = 0.0f;
         std::fill_n(top.tokens, top.count, -1);
@@ -248,7 +252,7 @@ void run(const Sample& op, const Args& args, const Context& context) noexcept {
         continue;
       }
       const float* x = logits + row * n;
-      std::int32_t* const seen = counts + row * 2 * n;
+      std::int32_t* const seen = counts + sequence[row] * 2 * n;
       const std::int64_t token = sample_row(x, {p[0], p[1], p[2], p[3], p[4], p[5], p[6]},
                                             rng + row * 2, seen, scratch, n, context);
       ++seen[n + token];

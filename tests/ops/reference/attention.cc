@@ -239,15 +239,36 @@ double rounded(double x, DType dtype) {
   return value;
 }
 
-// Where element d of position p of head h of sequence s lies in a cache of values
-// [S, heads, P, head_dim] or of keys [S, heads, P / 64, head_dim, 64]; modulo matters to rings
-// only.
-std::int64_t cache_index(const Shape& cache, std::int64_t s, std::int64_t h, std::int64_t p,
-                         std::int64_t d) {
-  const std::int64_t head = s * cache[1] + h;
-  if (cache.rank() == 4) return (head * cache[2] + p % cache[2]) * cache[3] + d;
-  const std::int64_t at = p % (cache[2] * cache[4]);
-  return ((head * cache[2] + at / cache[4]) * cache[3] + d) * cache[4] + at % cache[4];
+// The heads of rows of tokens, [N, width].
+Heads token_heads(const Array& array, std::int64_t first, std::int32_t dim) {
+  return {&array, array.spec.shape[0], array.spec.shape[1], first, dim};
+}
+
+// What follows the caches in the inputs of both ops.
+struct Paged {
+  const Array& positions;
+  const Array& sequences;
+  const Array& rows;
+  const Array& table;
+
+  std::int64_t count() const { return static_cast<std::int64_t>(rows[0]); }
+  std::int64_t position(std::int64_t row) const {
+    return static_cast<std::int64_t>(positions[row]);
+  }
+  // Where element d of head h of position p of a row's sequence lies in a cache of keys
+  // [P, heads, head_dim, 64] or of values [P, heads, 64, head_dim].
+  std::int64_t index(const Shape& cache, bool keys, std::int64_t row, std::int64_t h,
+                     std::int64_t p, std::int64_t d) const {
+    const auto sequence = static_cast<std::int64_t>(sequences[row]);
+    const auto page =
+        static_cast<std::int64_t>(table[sequence * table.spec.shape[1] + p / kAttentionKeyBlock]);
+    const std::int64_t head = page * cache[1] + h, place = p % kAttentionKeyBlock;
+    return (head * cache[2] + (keys ? d : place)) * cache[3] + (keys ? place : d);
+  }
+};
+
+Paged paged_of(const Call& call, std::size_t caches) {
+  return {call.in[caches + 2], call.in[caches + 3], call.in[caches + 4], call.in[caches + 5]};
 }
 
 }  // namespace
@@ -256,20 +277,17 @@ void compute(const KvAppend& op, Call& call) {
   const AttentionShape& shape = op.shape;
   const std::size_t first = shape.packed ? 1 : 2;
   const std::int64_t q = shape.heads * shape.head_dim, kv = shape.kv_heads * shape.head_dim;
-  const Heads rows[2] = {heads_of(call.in[0], shape.packed ? q : 0, shape.head_dim),
-                         heads_of(call.in[first - 1], shape.packed ? q + kv : 0, shape.head_dim)};
-  const Array& start = call.in[first + 2];
-  const Array& count = call.in[first + 3];
+  const Heads rows[2] = {
+      token_heads(call.in[0], shape.packed ? q : 0, shape.head_dim),
+      token_heads(call.in[first - 1], shape.packed ? q + kv : 0, shape.head_dim)};
+  const Paged paged = paged_of(call, first);
   for (std::size_t which = 0; which < 2; ++which) {
     Array& cache = call.in[first + which];
-    for (std::int64_t s = 0; s < start.size(); ++s) {
-      for (std::int64_t t = 0; t < static_cast<std::int64_t>(count[s]); ++t) {
-        for (std::int64_t i = 0; i < kv; ++i) {
-          const std::int64_t h = i / shape.head_dim, d = i % shape.head_dim;
-          const std::int64_t position = static_cast<std::int64_t>(start[s]) + t;
-          cache[cache_index(cache.spec.shape, s, h, position, d)] =
-              rounded(rows[which].at(s, t, h, d), cache.spec.dtype);
-        }
+    for (std::int64_t row = 0; row < paged.count(); ++row) {
+      for (std::int64_t i = 0; i < kv; ++i) {
+        const std::int64_t h = i / shape.head_dim, d = i % shape.head_dim;
+        cache[paged.index(cache.spec.shape, which == 0, row, h, paged.position(row), d)] =
+            rounded(rows[which].at(0, row, h, d), cache.spec.dtype);
       }
     }
   }
@@ -277,27 +295,27 @@ void compute(const KvAppend& op, Call& call) {
 
 void compute(const CachedAttention& op, Call& call) {
   const AttentionShape& shape = op.shape;
-  const Heads q = heads_of(call.in[0], 0, shape.head_dim);
-  const Heads out = heads_of(call.out[0], 0, shape.head_dim);
-  const Array& keys = call.in[1];
-  const Array& values = call.in[2];
-  for_each_row(shape, call.in[0], [&](std::int64_t s, std::int64_t t, std::int64_t h) {
-    if (t >= static_cast<std::int64_t>(call.in[4][s])) return;
-    const std::int64_t kv = h / (shape.heads / shape.kv_heads);
-    const auto element = [&](const Array& cache) {
-      return [&](std::int64_t j, std::int64_t d) {
-        return cache[cache_index(cache.spec.shape, s, kv, j, d)];
+  const Heads q = token_heads(call.in[0], 0, shape.head_dim);
+  const Heads out = token_heads(call.out[0], 0, shape.head_dim);
+  const Paged paged = paged_of(call, 1);
+  for (std::int64_t row = 0; row < paged.count(); ++row) {
+    for (std::int64_t h = 0; h < shape.heads; ++h) {
+      const std::int64_t kv = h / (shape.heads / shape.kv_heads);
+      const auto element = [&](const Array& cache, bool keys) {
+        return [&cache, &paged, keys, row, kv](std::int64_t j, std::int64_t d) {
+          return cache[paged.index(cache.spec.shape, keys, row, kv, j, d)];
+        };
       };
-    };
-    const Row row = softmax_row(
-        shape, static_cast<std::int64_t>(call.in[3][s]) + t,
-        [&](std::int64_t d) { return q.at(s, t, h, d); }, element(keys));
-    mix_values(
-        row, [](std::int64_t) { return 1.0; }, element(values), shape.head_dim,
-        [&](std::int64_t d, double y, double error) {
-          call.out[0].set(out.index(s, t, h, d), y, error);
-        });
-  });
+      const Row weights = softmax_row(
+          shape, paged.position(row), [&](std::int64_t d) { return q.at(0, row, h, d); },
+          element(call.in[1], true));
+      mix_values(
+          weights, [](std::int64_t) { return 1.0; }, element(call.in[2], false), shape.head_dim,
+          [&](std::int64_t d, double y, double error) {
+            call.out[0].set(out.index(0, row, h, d), y, error);
+          });
+    }
+  }
 }
 
 }  // namespace volta::reference

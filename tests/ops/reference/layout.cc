@@ -74,13 +74,4 @@ void compute(const EmbeddingGrad& op, Call& call) {
   }
 }
 
-void compute(const GatherRows&, Call& call) {
-  const Shape& x = call.in[0].spec.shape;
-  for (std::int64_t i = 0; i < call.out[0].size(); ++i) {
-    const std::int64_t s = i / x[2];
-    const auto row = static_cast<std::int64_t>(call.in[1][s]);
-    call.out[0][i] = call.in[0][(s * x[1] + row) * x[2] + i % x[2]];
-  }
-}
-
 }  // namespace volta::reference

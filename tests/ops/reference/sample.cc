@@ -77,6 +77,7 @@ void compute(const Argmax&, Call& call) {
 void compute(const Sample& op, Call& call) {
   const std::int64_t n = call.in[0].spec.shape.columns();
   for (std::int64_t row = 0; row < call.out[0].size(); ++row) {
+    const auto sequence = static_cast<std::int64_t>(call.in[4][row]);
     const auto first = call.in[0].data.begin() + row * n;
     const std::vector<double> logits(first, first + n);
     const Array& p = call.in[1];
@@ -93,7 +94,8 @@ void compute(const Sample& op, Call& call) {
     }
     std::vector<double> penalised = logits;
     for (std::int64_t i = 0; i < n; ++i) {
-      const double before = call.in[3][2 * row * n + i], now = call.in[3][(2 * row + 1) * n + i];
+      const double before = call.in[3][2 * sequence * n + i];
+      const double now = call.in[3][(2 * sequence + 1) * n + i];
       double& x = penalised[static_cast<std::size_t>(i)];
       if (before > 0 || now > 0) x = x > 0 ? x / params.repetition : x * params.repetition;
       if (now > 0) x -= params.frequency * now + params.presence;
@@ -105,7 +107,7 @@ void compute(const Sample& op, Call& call) {
           static_cast<std::uint32_t>(static_cast<std::int64_t>(call.in[2][row * 2 + 1])), 0);
       token = draw(weights_of(penalised, params), uniform_double(bits.x, bits.y));
     }
-    call.in[3][(2 * row + 1) * n + token] += 1;
+    call.in[3][(2 * sequence + 1) * n + token] += 1;
     call.out[0][row] = static_cast<double>(token);
     const double top = *std::ranges::max_element(logits);
     double sum = 0.0, exponents = 0.0;

@@ -1,0 +1,114 @@
+#include "nn/step_plans.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "nn/kv_cache.h"
+#include "nn/rope_table.h"
+
+namespace volta {
+namespace {
+
+constexpr std::array<std::int64_t, 9> kStepSizes = {1, 2, 4, 8, 16, 32, 64, 128, kLargestStep};
+
+// What the host writes of one input before a run.
+template <typename T>
+Status find_input(const Executable& executable, std::string_view name, std::span<T>& values) {
+  VOLTA_TRY(Tensor input, executable.binding(name));
+  VOLTA_TRY(values, input.mutable_values<T>());
+  return {};
+}
+
+// Where the host reads one result after a run.
+template <typename T>
+Status find_result(Executable& executable, std::string_view name, std::span<const T>& values) {
+  VOLTA_TRY(const Tensor result, executable.result(name));
+  VOLTA_TRY(values, result.values<T>());
+  return {};
+}
+
+Status find_inputs(StepRunner& runner, const TransformerConfig& config) {
+  const Executable& executable = runner.executable;
+  VOLTA_TRY(find_input(executable, "ids", runner.ids));
+  VOLTA_TRY(find_input(executable, "positions", runner.positions));
+  VOLTA_TRY(find_input(executable, "sequences", runner.sequences));
+  VOLTA_TRY(find_input(executable, "rows", runner.rows));
+  VOLTA_TRY(find_input(executable, "logit_rows", runner.logit_rows));
+  VOLTA_TRY(find_input(executable, "sampling", runner.sampling));
+  VOLTA_TRY(find_input(executable, "sample_rng", runner.rng));
+  VOLTA_TRY(find_input(executable, "sample_sequences", runner.sample_sequences));
+  if (config.position == PositionKind::kRotary && rope_depends_on_length(config)) {
+    VOLTA_TRY(find_input(executable, "rotations", runner.rotations));
+  }
+  for (const CacheGroup& group : cache_groups(config)) {
+    std::span<std::int32_t> table;
+    VOLTA_TRY(find_input(executable, group.table, table));
+    runner.tables.push_back(table);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::span<const std::int64_t> step_sizes() { return kStepSizes; }
+
+std::int64_t step_size(std::int64_t rows, std::int64_t slots) {
+  const auto* const listed = std::ranges::lower_bound(kStepSizes, rows);
+  if (listed == kStepSizes.end()) return slots;
+  return slots >= rows ? std::min(*listed, slots) : *listed;
+}
+
+Result<StepPlans::Entry*> StepPlans::entry(const Transformer& model, const StepSize& size) {
+  if (const auto known = plans_.find(size); known != plans_.end()) return &known->second;
+  CachedGraphOptions wanted = options_;
+  wanted.rows = size.rows;
+  wanted.logit_rows = size.logit_rows;
+  VOLTA_TRY(const Graph built, build_cached_graph(model.config(), wanted));
+  VOLTA_TRY(Plan plan, model.plan(built, compute_dtype_));
+  Entry made{.plan = std::make_shared<const Plan>(std::move(plan))};
+  return &plans_.emplace(size, std::move(made)).first->second;
+}
+
+Status StepPlans::prepare(const Transformer& model, const StepSize& size) {
+  VOLTA_TRY(entry(model, size));
+  return {};
+}
+
+Result<StepRunner> StepPlans::load(const Transformer& model, const StepSize& size,
+                                   const std::shared_ptr<const Plan>& plan,
+                                   const TensorLookup& state) const {
+  const auto lookup = [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
+    if (binding.kind == ValueKind::kInput) return std::nullopt;
+    if (binding.kind == ValueKind::kState || binding.name == "rope.table") return state(binding);
+    return model.bind(binding);
+  };
+  VOLTA_TRY(Executable loaded, model.device()->load(plan, lookup));
+  StepRunner runner{.executable = std::move(loaded), .size = size};
+  VOLTA_TRY(find_inputs(runner, model.config()));
+  VOLTA_TRY(find_result(runner.executable, "token", runner.token));
+  VOLTA_TRY(find_result(runner.executable, "logprob", runner.logprob));
+  if (options_.top > 0) {
+    VOLTA_TRY(find_result(runner.executable, "top_tokens", runner.top_tokens));
+    VOLTA_TRY(find_result(runner.executable, "top_logprobs", runner.top_logprobs));
+  }
+  return runner;
+}
+
+Result<StepRunner*> StepPlans::runner(const Transformer& model, const StepSize& size,
+                                      const TensorLookup& state) {
+  VOLTA_TRY(Entry* const known, entry(model, size));
+  if (!known->runner) {
+    VOLTA_TRY(known->runner, load(model, size, known->plan, state));
+  }
+  return &*known->runner;
+}
+
+std::int64_t StepPlans::activation_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& [size, entry] : plans_) bytes += entry.plan->arena_bytes;
+  return bytes;
+}
+
+}  // namespace volta

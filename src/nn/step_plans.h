@@ -1,0 +1,89 @@
+// StepPlans: the plans of a step over a KV cache, one for each number of rows out of a short list,
+// and the places where the host writes their inputs and reads their results. Knows rows of tokens,
+// not sequences (see Decoder).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "device/executable.h"
+#include "nn/transformer.h"
+#include "nn/transformer_graph.h"
+
+namespace volta {
+
+/// Row counts that a step may have, smallest first; and as many as there are slots, which may be
+/// more than the last of them.
+std::span<const std::int64_t> step_sizes();
+/// The smallest step with `slots` slots that holds `rows` rows, at most max(kLargestStep, slots).
+std::int64_t step_size(std::int64_t rows, std::int64_t slots);
+
+/// What a plan is made for: rows of tokens, and rows of logits.
+struct StepSize {
+  std::int64_t rows = 1;
+  std::int64_t logit_rows = 1;
+  auto operator<=>(const StepSize&) const = default;
+};
+
+/// A loaded plan and the host's copies of its inputs and results: see build_cached_graph(). They go
+/// to the device and come back as one block each.
+struct StepRunner {
+  Executable executable;
+  StepSize size;
+  std::span<std::int32_t> ids{}, positions{}, sequences{};   // [rows]
+  std::span<std::int32_t> rotations{};                       // [rows], or empty
+  std::span<std::int32_t> rows{};                            // [1]
+  std::vector<std::span<std::int32_t>> tables{};             // by group: [slots, blocks]
+  std::span<std::int32_t> logit_rows{}, sample_sequences{};  // [logit_rows]
+  std::span<float> sampling{};                               // [logit_rows, kSampleParams]
+  std::span<std::int64_t> rng{};                             // [logit_rows, 2]
+  std::span<const std::int32_t> token{};                     // [logit_rows]
+  std::span<const float> logprob{};                          // [logit_rows]
+  std::span<const std::int32_t> top_tokens{};                // [logit_rows, top]
+  std::span<const float> top_logprobs{};                     // [logit_rows, top]
+};
+
+/// Row `index` of values in rows of `columns`.
+template <typename T>
+std::span<T> row_of(std::span<T> values, std::size_t index, std::size_t columns) {
+  return values.subspan(index * columns, columns);
+}
+
+class StepPlans {
+ public:
+  StepPlans() = default;
+  /// `options` say everything but the size.
+  StepPlans(const CachedGraphOptions& options, DType compute_dtype)
+      : options_(options), compute_dtype_(compute_dtype) {}
+
+  /// Makes the plan of a size, if there is none yet.
+  Status prepare(const Transformer& model, const StepSize& size);
+  /// The plan of a size, loaded; `state` finds what no model has: caches, counts, the rope table.
+  Result<StepRunner*> runner(const Transformer& model, const StepSize& size,
+                             const TensorLookup& state);
+
+  /// Bytes of the arenas of all plans made so far, and their number.
+  std::int64_t activation_bytes() const;
+  std::int64_t count() const { return static_cast<std::int64_t>(plans_.size()); }
+
+ private:
+  struct Entry {
+    std::shared_ptr<const Plan> plan;
+    std::optional<StepRunner> runner{};
+  };
+  Result<Entry*> entry(const Transformer& model, const StepSize& size);
+  Result<StepRunner> load(const Transformer& model, const StepSize& size,
+                          const std::shared_ptr<const Plan>& plan, const TensorLookup& state) const;
+
+  CachedGraphOptions options_;
+  DType compute_dtype_ = DType::kF32;
+  std::map<StepSize, Entry> plans_;
+};
+
+}  // namespace volta
