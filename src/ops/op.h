@@ -177,7 +177,8 @@ struct Encode {
   static constexpr void fields(auto& op, auto&& visit) { visit("to", op.to); }
 };
 
-/// Row lookup. The table may be encoded as the transposed b of a MatMul (a tied output).
+/// Row lookup. The table may be encoded as the transposed b of a MatMul (a tied output), or be rows
+/// of blocks of integers, as files store them.
 /// in: table f[V, D], ids i32[..]   out: f32[.., D]
 struct Embedding {
   static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
