@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -86,12 +88,15 @@ Result<std::int64_t> bytes_per_token(const Transformer& model) {
 }
 
 // What the weights run in: what was asked for, but integers that a file holds stay what they are.
+// Where a file mixes formats, that which takes the most bytes is named.
 std::string weights_of(const Transformer& model, const std::string& asked) {
+  std::map<std::string_view, std::int64_t> bytes;
   for (const auto& [name, weight] : model.weights()) {
     const Quant quant = weight.spec().encoding.quant;
-    if (quant != Quant::kNone) return quant == Quant::kInt8 ? "q8" : "q4";
+    if (quant != Quant::kNone) bytes[format_info(quant).name] += weight.bytes();
   }
-  return asked;
+  const auto most = std::ranges::max_element(bytes, {}, [](const auto& row) { return row.second; });
+  return most == bytes.end() ? asked : std::string(most->first);
 }
 
 Status measure(Generator& generator, const TransformerConfig& config, const Options& options,

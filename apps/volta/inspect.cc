@@ -18,7 +18,7 @@ namespace {
 // What a tensor's elements are stored as.
 std::string type_name(const TensorSpec& spec) {
   if (!spec.encoding.quantized()) return std::string(dtype_name(spec.dtype));
-  return fmt::format("int{}", quant_bits(spec.encoding.quant));
+  return std::string(format_info(spec.encoding.quant).elements);
 }
 
 struct Options {

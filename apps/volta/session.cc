@@ -183,10 +183,11 @@ Result<WeightFormat> weight_format(const Globals& globals) {
     VOLTA_TRY(const DType dtype, compute_dtype(globals));
     return WeightFormat{.dtype = dtype};
   }
-  if (globals.weights == "f32") return WeightFormat{};
-  if (globals.weights == "bf16") return WeightFormat{.dtype = DType::kBF16};
-  if (globals.weights == "q8") return WeightFormat{.quant = Quant::kInt8};
-  if (globals.weights == "q4") return WeightFormat{.quant = Quant::kInt4};
+  for (const FormatInfo& format : kFormats) {
+    // f16 is stored only: no option rounds to it.
+    if (globals.weights != format.name || !format.from_f32 || format.dtype == DType::kF16) continue;
+    return WeightFormat{.dtype = format.dtype, .quant = format.quant};
+  }
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("--weights {}: use stored, f32, bf16, q8 or q4", globals.weights));
 }

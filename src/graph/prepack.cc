@@ -13,6 +13,7 @@ namespace {
 // What the readers of a value want: nothing yet, one encoding, or no common one.
 struct Wish {
   std::optional<Encoding> encoding;
+  std::optional<Encoding> stored = {};
   bool possible = true;
 };
 
@@ -34,7 +35,13 @@ std::vector<Wish> collect_wishes(const Graph& graph, const Backend& backend,
       Wish& wish = wishes[static_cast<std::size_t>(node.inputs[i].index)];
       if (writes_input(written, i)) wish.possible = false;
       add_use(wish, backend.preferred_encoding(node.op, i, wanted(value)));
+      // Where no reader has a preference, blocks of integers stay as they are stored.
+      const Encoding stored = wanted(value).encoding;
+      if (stored.quantized() && stored.block != 0) wish.stored = stored;
     }
+  }
+  for (Wish& wish : wishes) {
+    if (!wish.encoding) wish.encoding = wish.stored;
   }
   return wishes;
 }

@@ -105,7 +105,7 @@ Result<std::vector<Entry>> make_entries(const TransformerConfig& config, WeightF
 // "int8", "bf16": what a tensor's values are.
 std::string type_of(const TensorSpec& spec) {
   if (!spec.encoding.quantized()) return std::string(dtype_name(spec.dtype));
-  return fmt::format("int{}", quant_bits(spec.encoding.quant));
+  return std::string(format_info(spec.encoding.quant).elements);
 }
 
 // Rounds one parameter and writes it.

@@ -103,17 +103,18 @@ Result<std::vector<SafetensorsFile>> open_shards(const std::string& directory,
 std::string quant_key(std::string_view tensor) { return fmt::format("volta.quant.{}", tensor); }
 
 std::string quant_text(const Encoding& encoding) {
-  return fmt::format("int{} by {}{}", quant_bits(encoding.quant), encoding.block,
+  return fmt::format("{} by {}{}", format_info(encoding.quant).elements, encoding.block,
                      encoding.transposed ? ", transposed" : "");
 }
 
 Result<Encoding> stored_encoding(const SafetensorsFile& file, std::string_view tensor) {
   const auto text = file.metadata().find(quant_key(tensor));
   if (text == file.metadata().end()) return Encoding{};
-  for (const Quant quant : {Quant::kInt8, Quant::kInt4}) {
+  for (const FormatInfo& format : kFormats) {
+    if (format.quant == Quant::kNone || !format.from_f32) continue;  // Volta writes no such folder.
     for (const std::int32_t block : {32, 64, 128, 256}) {
       for (const bool transposed : {false, true}) {
-        const Encoding encoding{.transposed = transposed, .quant = quant, .block = block};
+        const Encoding encoding{.transposed = transposed, .quant = format.quant, .block = block};
         if (quant_text(encoding) == text->second) return encoding;
       }
     }

@@ -18,6 +18,8 @@ Result<SpecList> infer(const Encode& op, Specs inputs) {
     VOLTA_TRY(check.that(from.plain() || op.to.plain(),
                          "x in plain rows, or an encoding that is; not one encoding to another"));
   }
+  VOLTA_TRY(check.that(!from.plain() || format_info(op.to.quant).from_f32,
+                       "integers that Volta rounds to, int8 or int4; others are only read"));
   const bool through_f32 = op.to.quantized() || from.quantized();
   return SpecList{{through_f32 ? DType::kF32 : inputs[0].dtype, inputs[0].shape, op.to}};
 }

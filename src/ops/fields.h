@@ -93,15 +93,9 @@ constexpr std::string_view word(Packing packing) {
   return "?";
 }
 constexpr std::string_view word(Quant quant) {
-  switch (quant) {
-    case Quant::kNone:
-      return "none";
-    case Quant::kInt8:
-      return "int8";
-    case Quant::kInt4:
-      return "int4";
-  }
-  return "?";
+  if (quant == Quant::kNone) return "none";
+  const FormatInfo& format = format_info(quant);
+  return format.quant == quant ? format.elements : "?";
 }
 
 /// Takes any field and does nothing.

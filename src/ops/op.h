@@ -178,7 +178,7 @@ struct Encode {
 };
 
 /// Row lookup: of a weight's rows, or of some rows of any matrix. The table may be encoded as the
-/// transposed b of a MatMul (a tied output).
+/// transposed b of a MatMul (a tied output), or be rows of blocks of integers, as files store them.
 /// in: table f[V, D], ids i32[..]   out: f32[.., D]
 struct Embedding {
   static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}

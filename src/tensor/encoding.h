@@ -8,6 +8,7 @@
 #include "base/arithmetic.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
+#include "tensor/weight_format.h"
 
 namespace volta {
 
@@ -16,33 +17,25 @@ enum class Packing : std::uint8_t {
   kPanels,  ///< A matrix as panels of columns, for matrix products; see Encoding.
 };
 
-/// Weights as small integers: blocks of elements along K share a scale of type f16, and an element
-/// is scale * q.
-enum class Quant : std::uint8_t {
-  kNone,
-  kInt8,  ///< q in [-127, 127], scale = largest magnitude / 127.
-  kInt4,  ///< q in [-8, 7].
-};
-constexpr std::int64_t quant_bits(Quant quant) { return quant == Quant::kInt4 ? 4 : 8; }
-
 /// A weight b[K, N] in panels: columns [p * width, (p + 1) * width) of all K rows lie together, row
 /// after row, and panel follows panel; the last one is filled up with zeros. With `group` > 1 that
 /// many rows lie interleaved, column by column, as instructions that add up neighbours want it, and
 /// K is filled up with zeros to whole groups.
 ///
-/// Quantised, K is filled up to whole blocks. In rows, a column of b is its blocks in order, each a
-/// scale and then its q: bytes, or for every 32 of them 16 bytes, byte i holding q[i] + 8 in its
-/// low half and q[i + 16] + 8 in its high one; columns follow each other. (These are the formats
-/// Q8_0 and Q4_0 of GGUF when blocks are of 32.) In panels, a block of all columns comes first,
-/// then the next: q + 128 by groups of four rows (or, for every 32 rows, four groups of rows i in
-/// the low halves of the bytes and i + 16 in the high ones), then the columns' scales.
+/// Quantised, K is filled up to whole blocks. In rows, a column of b is its blocks in order, each
+/// as its format stores it (tensor/weight_format.h), and columns follow each other. In panels, a
+/// block of all columns comes first, then the next; how one is arranged is up to the device whose
+/// panels they are (on the CPU: kernels/cpu/quant.h).
 struct Encoding {
+  /// Panels of Q4_K hold the scales and minimums of 6 bits as bytes: so many more a block.
+  static constexpr std::int64_t kWiderScales = 4;
+
   Packing packing = Packing::kRows;
   bool transposed = false;  ///< The tensor is [N, K] and its panels hold its transpose, b[K, N].
   std::int32_t width = 0;   ///< Columns a panel.
   std::int32_t group = 1;   ///< Rows that lie interleaved.
   Quant quant = Quant::kNone;
-  std::int32_t block = 0;  ///< Elements that share a scale; a multiple of 32.
+  std::int32_t block = 0;  ///< Elements of a block of integers.
 
   constexpr bool operator==(const Encoding&) const = default;
   /// Shows a visitor every member with its name, as the ops do (ops/op.h).
@@ -72,7 +65,10 @@ struct Encoding {
   }
   /// Quantised: blocks a column, and the bytes of one with its scale.
   constexpr std::int64_t blocks(std::int64_t k) const { return ceil_div(k, block); }
-  constexpr std::int64_t block_bytes() const { return block * quant_bits(quant) / 8 + 2; }
+  constexpr std::int64_t block_bytes() const {
+    const bool bytes_for_scales = packing == Packing::kPanels && quant == Quant::kQ4K;
+    return format_block_bytes(quant, block) + (bytes_for_scales ? kWiderScales : 0);
+  }
 };
 
 /// The bytes a tensor takes.

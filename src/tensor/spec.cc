@@ -20,7 +20,8 @@ std::string to_string(const TensorSpec& spec) {
   std::string text = std::string(dtype_name(spec.dtype)) + to_string(spec.shape);
   if (spec.encoding.plain()) return text;
   if (spec.encoding.quantized()) {
-    text += fmt::format(" as int{} by {}", quant_bits(spec.encoding.quant), spec.encoding.block);
+    text +=
+        fmt::format(" as {} by {}", format_info(spec.encoding.quant).elements, spec.encoding.block);
     if (spec.encoding.packing == Packing::kRows) return text;
   }
   text += fmt::format(" in {}panels of {}", spec.encoding.transposed ? "transposed " : "",
@@ -48,10 +49,8 @@ namespace {
 
 // What quantised matrices are made of.
 Status check_quantized(const TensorSpec& spec) {
-  constexpr std::int32_t kMaxBlock = 256;
   const Encoding& encoding = spec.encoding;
-  const bool block =
-      encoding.block >= 32 && encoding.block <= kMaxBlock && encoding.block % 32 == 0;
+  const bool block = format_has_block(encoding.quant, encoding.block);
   const bool group = encoding.packing == Packing::kRows || encoding.group == 4;
   const std::int64_t width = encoding.packing == Packing::kPanels ? 1024 : 1;
   if (spec.dtype == DType::kF32 && spec.shape.rank() == 2 && block && group) {
@@ -67,8 +66,8 @@ Status check_quantized(const TensorSpec& spec) {
   return fail(
       ErrorCode::kInvalidArgument,
       fmt::format("{}: what is quantised is an f32 matrix, in blocks of a multiple of 32 up "
-                  "to {}, by groups of 4",
-                  to_string(spec), kMaxBlock));
+                  "to {} ({} in all formats of GGUF's with two levels of scales), by groups of 4",
+                  to_string(spec), kMaxBlock, kMaxBlock));
 }
 
 }  // namespace

@@ -4,106 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
-#include <optional>
 #include <random>
 
 #include "kernels/cpu/quant.h"
-#include "matmul_fixture.h"
+#include "quant_fixture.h"
 
 namespace volta::test {
 namespace {
-
-struct QuantCase {
-  std::int64_t m, k, n;
-  Quant quant = Quant::kInt8;
-  std::int32_t block = 32;
-  bool transposed = true;
-  MatMul op = {};
-  DType a_type = DType::kF32;
-};
-
-/// A matrix in some encoding.
-struct Weight {
-  Encoding encoding;
-  Shape shape;
-  std::vector<std::uint64_t> memory;  // Of 8 bytes, for alignment.
-  View view() { return {memory.data(), {DType::kF32, shape, encoding}}; }
-};
-
-Weight empty_weight(const Shape& shape, const Encoding& encoding) {
-  const auto bytes = static_cast<std::size_t>(encoded_bytes(DType::kF32, shape, encoding));
-  return {encoding, shape, std::vector<std::uint64_t>((bytes + 7) / 8, ~std::uint64_t{0})};
-}
-
-Weight encode(View from, const Encoding& to, ThreadPool& pool) {
-  Weight out = empty_weight(from.shape, to);
-  const std::array inputs = {from}, outputs = {out.view()};
-  cpu::run(Encode{to}, {inputs, outputs, {}}, {cpu::Simd::kSse4, &pool, nullptr});
-  return out;
-}
-
-std::vector<float> decode(Weight& weight, ThreadPool& pool) {
-  Weight plain = encode(weight.view(), {}, pool);
-  std::vector<float> values(static_cast<std::size_t>(weight.shape.elements()));
-  std::memcpy(values.data(), plain.memory.data(), values.size() * sizeof(float));
-  return values;
-}
-
-Encoding in_rows(const QuantCase& c) {
-  return {.transposed = c.transposed, .quant = c.quant, .block = c.block};
-}
-Shape b_shape(const QuantCase& c) { return c.transposed ? Shape(c.n, c.k) : Shape(c.k, c.n); }
-
-float multiply_add(bool fused, float p, float q, float sum) {
-  return fused ? std::fma(p, q, sum) : p * q + sum;
-}
-
-/// Some elements rounded to int8.
-struct Rounded {
-  std::vector<int> q;
-  float scale;
-};
-Rounded round_to(float top, std::span<const float> x) {
-  const float inverse = top > 0x1p-100f ? 127.0f / top : 0.0f;
-  Rounded out{{}, top / 127.0f};
-  for (const float value : x) {
-    out.q.push_back(
-        static_cast<int>(std::nearbyintf(std::clamp(value * inverse, -127.0f, 127.0f))));
-  }
-  return out;
-}
-float largest(std::span<const float> x) {
-  float top = 0;
-  for (const float value : x) top = std::max(top, std::abs(value));
-  return top;
-}
-
-/// A block of a row: its integers, and of every 32 elements beyond the block's limit the rest's.
-struct RoundedBlock {
-  Rounded whole;
-  std::vector<std::optional<Rounded>> rests;
-};
-RoundedBlock round_block(std::span<const float> x, bool fused) {
-  float quietest = std::numeric_limits<float>::infinity();
-  for (std::size_t i = 0; i < x.size(); i += 32) {
-    const float top = largest(x.subspan(i, 32));
-    if (top > 0x1p-100f) quietest = std::min(quietest, top);
-  }
-  const float limit = std::min(largest(x), 8 * quietest);
-  RoundedBlock out{round_to(limit, x), {}};
-  for (std::size_t i = 0; i < x.size(); i += 32) {
-    out.rests.emplace_back();
-    if (!(largest(x.subspan(i, 32)) > limit)) continue;
-    std::vector<float> rest;
-    for (std::size_t j = i; j < i + 32; ++j) {
-      rest.push_back(
-          multiply_add(fused, -static_cast<float>(out.whole.q[j]), out.whole.scale, x[j]));
-    }
-    out.rests.back() = round_to(largest(rest), rest);
-  }
-  return out;
-}
 
 /// What the kernel promises, without an epilogue.
 std::vector<float> promised(const QuantCase& c, const std::vector<float>& a, Weight& rows,
@@ -118,7 +25,7 @@ std::vector<float> promised(const QuantCase& c, const std::vector<float>& a, Wei
     std::copy_n(a.begin() + i * c.k, c.k, row.begin());
     for (std::int64_t j = 0; j < c.n; ++j) {
       float total = 0;
-      cpu::QuantBlock block;
+      WeightBlock block;
       // Steps [begin, begin + count) with integers of a: b's scale times the integer sum.
       const auto scaled_sum = [&](std::int64_t begin, std::int64_t count, const int* q) {
         cpu::get_block(view.as<const std::uint8_t>(), rows.encoding, blocks, j, begin / c.block,
@@ -152,53 +59,12 @@ std::vector<float> promised(const QuantCase& c, const std::vector<float>& a, Wei
   return all;
 }
 
-std::vector<float> multiply(const QuantCase& c, const std::vector<float>& a, Weight& panels,
-                            cpu::Simd simd, bool vnni, ThreadPool& pool,
-                            const std::vector<float>& bias = {},
-                            const std::vector<float>& residual = {}) {
-  Operand in(Shape(c.m, c.k), a, c.a_type), out(Shape(c.m, c.n));
-  cpu::MatMulProblem problem{.m = c.m, .n = c.n, .k = c.k};
-  problem.a_type = c.a_type;
-  problem.b_encoding = panels.encoding;
-  cpu::MatMulOperands operands;
-  operands.a = in.view().data;
-  operands.b = panels.memory.data();
-  operands.c = out.view().as<float>();
-  if (!bias.empty()) operands.bias = bias.data();
-  if (!residual.empty()) operands.residual = residual.data();
-  struct alignas(64) Line {
-    std::byte bytes[64];
-  };
-  const std::int64_t bytes = cpu::matmul_quant_workspace(problem);
-  std::vector<Line> workspace(static_cast<std::size_t>(bytes / 64 + 1));
-  for (Line& line : workspace) std::fill_n(line.bytes, 64, std::byte{0xFF});
-  cpu::matmul_quant(c.op, problem, operands, {simd, &pool, nullptr}, vnni, workspace[0].bytes);
-  EXPECT_EQ(workspace.back().bytes[0], std::byte{0xFF}) << "wrote past the workspace";
-  return out.values();
-}
-
 class MatMulQuant : public testing::TestWithParam<cpu::Simd> {
  protected:
   ThreadPool pool_ = make_pool(2);
 };
 INSTANTIATE_TEST_SUITE_P(EverySimd, MatMulQuant, testing::ValuesIn(available_simd()),
                          [](const auto& simd) { return cpu::simd_name(simd.param); });
-
-/// Rows of random values, two in three of them with elements tens of times larger than the rest.
-std::vector<float> spiky_values(std::int64_t rows, std::int64_t k) {
-  auto x = random_values(static_cast<std::size_t>(rows * k), 1);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 5 + i; i % 3 != 2 && j < k; j += 37 + 13 * i) {
-      x[static_cast<std::size_t>(i * k + j)] *= 40.0f;
-    }
-  }
-  return x;
-}
-
-std::vector<bool> vnni_choices(cpu::Simd simd) {
-  if (simd == cpu::Simd::kAvx512 && cpu::vnni_available()) return {false, true};
-  return {false};
-}
 
 TEST_P(MatMulQuant, GivesThePromisedSums) {
   for (const Quant quant : {Quant::kInt8, Quant::kInt4}) {

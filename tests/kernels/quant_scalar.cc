@@ -24,7 +24,7 @@ float quantize_int4(const float* x, std::int64_t count, float scale, std::int8_t
 
 }  // namespace
 
-void quantize_block(const float* x, std::int64_t count, Quant quant, cpu::QuantBlock& out) {
+void quantize_block(const float* x, std::int64_t count, Quant quant, WeightBlock& out) {
   float low = 0, high = 0, zeros = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     low = std::min(low, x[i]);
@@ -47,7 +47,7 @@ void quantize_block(const float* x, std::int64_t count, Quant quant, cpu::QuantB
     }
     return;
   }
-  cpu::QuantBlock candidate;
+  WeightBlock candidate;
   float best = -1;
   for (const float steps : {8.0f, 7.0f, 7.5f, 8.5f, 7.75f, 8.25f}) {
     candidate.scale = f16_from_f32(largest / -steps);
@@ -59,13 +59,13 @@ void quantize_block(const float* x, std::int64_t count, Quant quant, cpu::QuantB
   }
 }
 
-void put_block(const cpu::QuantBlock& from, const Encoding& e, std::int64_t blocks,
-               std::int64_t column, std::int64_t block, std::uint8_t* data) {
+void put_block(const WeightBlock& from, const Encoding& e, std::int64_t blocks, std::int64_t column,
+               std::int64_t block, std::uint8_t* data) {
   const bool panels = e.packing == Packing::kPanels;
   const std::int64_t width = panels ? e.width : 1, j = column % width;
   std::uint8_t* at = data + (column / width * blocks + block) * width * e.block_bytes();
   std::uint8_t* bytes = panels ? at : at + 2;
-  const std::int64_t scales = panels ? width * e.block * quant_bits(e.quant) / 8 + 2 * j : 0;
+  const std::int64_t scales = panels ? width * e.block * format_info(e.quant).bits / 8 + 2 * j : 0;
   at[scales] = static_cast<std::uint8_t>(from.scale & 0xFF);
   at[scales + 1] = static_cast<std::uint8_t>(from.scale >> 8);
   for (std::int64_t k = 0; k < e.block; ++k) {

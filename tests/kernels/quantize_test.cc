@@ -30,7 +30,7 @@ Bytes rounded(const Operand& x, const Shape& shape, const Encoding& e) {
     if (n % e.width != 0) std::fill(bytes.end() - panel, bytes.end(), std::uint8_t{0});
   }
   std::array<float, 256> values{};
-  cpu::QuantBlock q;
+  WeightBlock q;
   for (std::int64_t j = 0; j < n; ++j) {
     for (std::int64_t block = 0; block < blocks; ++block) {
       for (std::int64_t i = 0; i < e.block; ++i) {
@@ -115,7 +115,7 @@ TEST(Quantize, GivesTheBytesOfThePlainLoops) {
               const Encoding e = encoding_of(quant, block, transposed, width);
               EXPECT_EQ(encoded(x.view(), e, context), rounded(x, shape, e))
                   << k << "x" << n << " by " << block << (transposed ? " t" : "") << " int"
-                  << quant_bits(quant) << " from " << dtype_name(dtype) << " width " << width;
+                  << format_info(quant).bits << " from " << dtype_name(dtype) << " width " << width;
             }
           }
         }

@@ -191,7 +191,7 @@ TEST(Fields, EveryValueOfAnEnumHasAWord) {
   words_differ<ReduceKind>(3);
   words_differ<NormKind>(2);
   words_differ<Packing>(2);
-  words_differ<Quant>(3);
+  words_differ<Quant>(5);
   words_differ<DType>(7);
 }
 

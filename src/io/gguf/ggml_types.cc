@@ -6,9 +6,11 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "base/memory.h"
 #include "tensor/float16.h"
+#include "tensor/weight_format.h"
 
 namespace volta {
 namespace {
@@ -42,11 +44,11 @@ class Bytes {
   std::uint32_t operator[](std::size_t i) const {
     return std::to_integer<std::uint32_t>(bytes_[i]);
   }
-  int signed_at(std::size_t i) const { return static_cast<std::int8_t>(bytes_[i]); }
   std::uint16_t u16(std::size_t i) const {
     return static_cast<std::uint16_t>((*this)[i] | ((*this)[i + 1] << 8));
   }
   float half(std::size_t i) const { return f32_from_f16(u16(i)); }
+  std::span<const std::byte> bytes() const { return bytes_; }
   Bytes from(std::size_t i) const { return Bytes(bytes_.subspan(i)); }
 
  private:
@@ -66,18 +68,6 @@ std::uint32_t nibble(const Bytes& packed, std::size_t i) {
 // Bit i of the 32 fifth bits of Q5_0 and Q5_1.
 std::uint32_t fifth_bit(const Bytes& bits, std::size_t i) {
   return ((bits[i / 8] >> (i % 8)) & 1u) << 4;
-}
-
-void read_q8_0(const Bytes& block, std::span<float> out) {
-  const float scale = block.half(0);
-  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(block.signed_at(2 + i)) * scale;
-}
-
-void read_q4_0(const Bytes& block, std::span<float> out) {
-  const float scale = block.half(0);
-  for (std::size_t i = 0; i < 32; ++i) {
-    out[i] = scale * static_cast<float>(static_cast<int>(nibble(block.from(2), i)) - 8);
-  }
 }
 
 void read_q4_1(const Bytes& block, std::span<float> out) {
@@ -103,71 +93,42 @@ void read_q5_1(const Bytes& block, std::span<float> out) {
   }
 }
 
-// The 6-bit scale and minimum of sub-block j of eight, packed in 12 bytes: the first four lie in
-// the low six bits of bytes j and j + 4; the others have four bits in byte j + 4 and two on top of
-// the first ones'.
-struct ScaleMin {
-  std::uint32_t scale, least;
-};
-ScaleMin scale_min(const Bytes& packed, std::size_t j) {
-  if (j < 4) return {packed[j] & 63u, packed[j + 4] & 63u};
-  return {(packed[j + 4] & 0xFu) | ((packed[j - 4] >> 6) << 4),
-          (packed[j + 4] >> 4) | ((packed[j] >> 6) << 4)};
-}
-
-// Eight sub-blocks of 32; sub-blocks 2k and 2k + 1 share 32 bytes. With `fifth`, bit j of the 32
-// bytes before them is the fifth bit of sub-block j's values.
-void read_q45_k(const Bytes& block, bool fifth, std::span<float> out) {
+// Eight sub-blocks of 32, as Q4_K's; bit j of the 32 bytes before the low four bits is the fifth
+// bit of sub-block j's values.
+void read_q5_k(const Bytes& block, std::span<float> out) {
   const float scale = block.half(0), least = block.half(2);
-  const Bytes high = block.from(16), low = block.from(fifth ? 48 : 16);
+  const Bytes high = block.from(16), low = block.from(48);
+  WeightBlock sub;
+  read_k_scales(block.bytes().subspan(4, 12), sub);
   for (std::size_t j = 0; j < 8; ++j) {
-    const ScaleMin sub = scale_min(block.from(4), j);
-    const float d = scale * static_cast<float>(sub.scale);
-    const float m = least * static_cast<float>(sub.least);
+    const float d = scale * static_cast<float>(sub.scales[j]);
+    const float m = least * static_cast<float>(sub.minimums[j]);
     for (std::size_t i = 0; i < 32; ++i) {
-      std::uint32_t q = (low[j / 2 * 32 + i] >> (j % 2 * 4)) & 0xFu;
-      if (fifth) q |= ((high[i] >> j) & 1u) << 4;
-      out[j * 32 + i] = d * static_cast<float>(q) - m;
+      const std::uint32_t q = (low[j / 2 * 32 + i] >> (j % 2 * 4)) & 0xFu;
+      const std::uint32_t fifth = ((high[i] >> j) & 1u) << 4;
+      out[j * 32 + i] = d * static_cast<float>(q | fifth) - m;
     }
   }
 }
 
-// Two halves of 128 values: four runs of 32, whose low four bits lie in 64 bytes and high two in
-// 32; a signed scale for every 16 values.
-void read_q6_k(const Bytes& block, std::span<float> out) {
-  const Bytes low = block, high = block.from(128), scales = block.from(192);
-  const float scale = block.half(208);
-  for (std::size_t i = 0; i < 256; ++i) {
-    const std::size_t half = i / 128, run = i % 128 / 32, place = i % 32;
-    const std::uint32_t l = (low[half * 64 + run % 2 * 32 + place] >> (run / 2 * 4)) & 0xFu;
-    const std::uint32_t h = (high[half * 32 + place] >> (run * 2)) & 3u;
-    const float d = scale * static_cast<float>(scales.signed_at(i / 16));
-    out[i] = d * static_cast<float>(static_cast<int>(l | (h << 4)) - 32);
-  }
-}
-
 void read_block(GgmlType type, const Bytes& block, std::span<float> out) {
+  if (const Quant quant = ggml_quant(type); quant != Quant::kNone) {
+    const auto bytes = static_cast<std::size_t>(ggml_type_info(type).block_bytes);
+    WeightBlock taken_apart;
+    read_stored_block(quant, block.bytes().first(bytes), taken_apart);
+    return decode_block(quant, taken_apart, out);
+  }
   switch (type) {
-    case GgmlType::kQ8_0:
-      return read_q8_0(block, out);
-    case GgmlType::kQ4_0:
-      return read_q4_0(block, out);
     case GgmlType::kQ4_1:
       return read_q4_1(block, out);
     case GgmlType::kQ5_0:
       return read_q5_0(block, out);
     case GgmlType::kQ5_1:
       return read_q5_1(block, out);
-    case GgmlType::kQ4_K:
-      return read_q45_k(block, false, out);
     case GgmlType::kQ5_K:
-      return read_q45_k(block, true, out);
-    case GgmlType::kQ6_K:
-      return read_q6_k(block, out);
-    case GgmlType::kF32:
-    case GgmlType::kF16:
-    case GgmlType::kBF16:
-      return;  // Not in blocks: dequantize() reads them.
+      return read_q5_k(block, out);
+    default:
+      break;  // Not in blocks: dequantize() reads them. The others are formats of Volta's.
   }
 }
 
@@ -283,6 +244,21 @@ std::string known_ggml_types() {
     names += info.name;
   }
   return names;
+}
+
+Quant ggml_quant(GgmlType type) {
+  switch (type) {
+    case GgmlType::kQ8_0:
+      return Quant::kInt8;
+    case GgmlType::kQ4_0:
+      return Quant::kInt4;
+    case GgmlType::kQ4_K:
+      return Quant::kQ4K;
+    case GgmlType::kQ6_K:
+      return Quant::kQ6K;
+    default:
+      return Quant::kNone;
+  }
 }
 
 void dequantize(GgmlType type, std::span<const std::byte> blocks, std::span<float> values) {

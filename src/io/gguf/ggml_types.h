@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "tensor/weight_format.h"
 
 namespace volta {
 
@@ -44,6 +45,10 @@ const GgmlTypeInfo& ggml_type_info(GgmlType type);
 std::string ggml_type_name(std::uint32_t number);
 /// "F32, F16, ...": for messages.
 std::string known_ggml_types();
+
+/// The format (tensor/weight_format.h) whose blocks, of block_values, this type stores; kNone where
+/// Volta has no such format, or the type has no blocks.
+Quant ggml_quant(GgmlType type);
 
 /// Whole blocks to f32, exactly as ggml defines each format (products and sums rounded to f32 in
 /// its order). `blocks` holds values.size() / block_values blocks.

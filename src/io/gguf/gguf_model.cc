@@ -6,12 +6,15 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/memory.h"
 #include "io/gguf/gguf_rope.h"
 #include "tensor/float16.h"
+#include "tensor/weight_format.h"
 
 namespace volta {
 namespace {
@@ -302,13 +305,51 @@ Result<const GgufParameter*> GgufWeights::find(const ParameterInfo& parameter) c
               fmt::format("{} has no parameter '{}'", file_.path(), parameter.name));
 }
 
+// The parameter as the file stores it. GGUF keeps every matrix as rows along K.
+TensorSpec GgufWeights::spec_of(const GgufParameter& parameter) {
+  TensorSpec spec{gguf_native_dtype(parameter.tensor->type), parameter.info.shape};
+  const Quant quant = ggml_quant(parameter.tensor->type);
+  if (quant == Quant::kNone || spec.shape.rank() != 2) return spec;
+  const auto block = ggml_type_info(parameter.tensor->type).block_values;
+  spec.encoding = {.transposed = parameter.layout != GgufLayout::kTransposed,
+                   .quant = quant,
+                   .block = static_cast<std::int32_t>(block)};
+  return spec;
+}
+
 Result<TensorSpec> GgufWeights::spec(const ParameterInfo& parameter) {
   VOLTA_TRY(const GgufParameter* found, find(parameter));
-  return TensorSpec{gguf_native_dtype(found->tensor->type), found->info.shape};
+  return spec_of(*found);
+}
+
+// Rows of blocks, in the order in which Hugging Face has them.
+Result<Tensor> GgufWeights::read_blocks(const GgufParameter& parameter,
+                                        const Interruption& interrupted) const {
+  const TensorSpec spec = spec_of(parameter);
+  if (parameter.layout != GgufLayout::kRotaryPairs) {
+    VOLTA_TRY(DeviceBuffer buffer, file_.map(*parameter.tensor));
+    return Tensor::from_buffer(std::make_shared<DeviceBuffer>(std::move(buffer)), 0, spec);
+  }
+  VOLTA_TRY(Tensor tensor, Tensor::empty(spec));
+  VOLTA_TRY(const std::span<std::byte> to, tensor.host_bytes());
+  const std::span<const std::byte> from = file_.tensor_bytes(*parameter.tensor);
+  const auto rows = static_cast<std::size_t>(spec.shape[0]);
+  const std::size_t row_bytes = from.size() / rows;
+  for (std::size_t row = 0; row < rows; ++row) {
+    if (row % kPiecesBetweenQuestions == 0 && interrupted && interrupted()) {
+      return fail(ErrorCode::kInterrupted, "interrupted");
+    }
+    const auto place =
+        static_cast<std::size_t>(gguf_row_source(static_cast<std::int64_t>(row), config_.head_dim));
+    std::ranges::copy(from.subspan(row * row_bytes, row_bytes),
+                      to.subspan(place * row_bytes, row_bytes).begin());
+  }
+  return tensor;
 }
 
 Result<Tensor> GgufWeights::read(const ParameterInfo& parameter, const Interruption& interrupted) {
   VOLTA_TRY(const GgufParameter* found, find(parameter));
+  if (spec_of(*found).encoding.quantized()) return read_blocks(*found, interrupted);
   const DType dtype = gguf_native_dtype(found->tensor->type);
   const bool plain = ggml_type_info(found->tensor->type).block_values == 1;
   // A file may align its tensors to single bytes: values at odd addresses are copied.

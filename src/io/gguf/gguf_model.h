@@ -42,9 +42,9 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
                                    const GgufParameter& parameter, DType dtype,
                                    const Interruption& interrupted = {});
 
-/// The parameters of a model in a file. Quantised ones are read as f32, and so are those of F32;
-/// F16 and BF16 stay what they are, and lie in the mapping where their values are in order and
-/// aligned.
+/// The parameters of a model in a file, as it stores them where Volta has a format for that: F32,
+/// F16, BF16, and matrices of Q8_0, Q4_0, Q4_K and Q6_K, whose blocks are not touched. They lie in
+/// the mapping where they are in order and aligned. Those of other types are read as f32.
 class GgufWeights final : public WeightSource {
  public:
   /// Checks all names and shapes; reads no data.
@@ -61,6 +61,8 @@ class GgufWeights final : public WeightSource {
  private:
   GgufWeights(GgufFile file, const TransformerConfig& config)
       : file_(std::move(file)), config_(config) {}
+  static TensorSpec spec_of(const GgufParameter& parameter);
+  Result<Tensor> read_blocks(const GgufParameter& parameter, const Interruption& interrupted) const;
   Result<const GgufParameter*> find(const ParameterInfo& parameter) const;
 
   GgufFile file_;

@@ -1,7 +1,9 @@
 // Embedding and EmbeddingGrad: rows of a table by id. An id out of range reads as zeros, adds
 // nothing, and is reported.
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/element.h"
@@ -51,7 +53,7 @@ namespace {
 
 struct Table {
   std::int64_t rows, columns;
-  Encoding encoding;  // Plain, or transposed panels.
+  Encoding encoding;  // Plain, transposed panels, or rows of blocks.
 };
 
 // A row of an encoded table.
@@ -61,15 +63,13 @@ void decode_row(const T* elements, const Table& table, std::int64_t row, float* 
   const Encoding& encoding = table.encoding;
   if (encoding.quantized()) {
     const std::int64_t blocks = encoding.blocks(columns);
-    QuantBlock q;
+    WeightBlock q;
     for (std::int64_t block = 0; block < blocks; ++block) {
-      // SAFETY: a quantised table is bytes; the row is a column of its panels.
+      // SAFETY: a quantised table is bytes; the row is a column of its transpose.
       get_block(reinterpret_cast<const std::uint8_t*>(elements), encoding, blocks, row, block, q);
-      const float scale = f32_from_f16(q.scale);
       const std::int64_t begin = block * encoding.block;
-      for (std::int64_t i = 0; i < encoding.block && begin + i < columns; ++i) {
-        to[begin + i] = scale * static_cast<float>(q.q[static_cast<std::size_t>(i)]);
-      }
+      const std::int64_t count = std::min<std::int64_t>(encoding.block, columns - begin);
+      decode_block(encoding.quant, q, std::span(to + begin, static_cast<std::size_t>(count)));
     }
     return;
   }

@@ -7,7 +7,8 @@
 // where there is one, a few otherwise.
 //
 // b's bytes are q + 128 (q + 8 with 4 bits), as the instruction wants one operand unsigned: each
-// inner sum begins at -128 (-8) times the sum of the integers of a in it, its offset.
+// inner sum begins at -128 (-8) times the sum of the integers of a in it, its offset. Q4_K and
+// Q6_K, whose scales have two levels, have tiles of their own (matmul_k_tile-inl.h).
 //
 // Bound by the memory for few rows (b is read once, as it lies), by the integer units for many.
 #include "kernels/cpu/matmul_quant.h"
@@ -28,7 +29,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul_quant.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/cpu/matmul_quant_tile-inl.h"
+#include "kernels/cpu/matmul_quant_table-inl.h"
 #include "kernels/cpu/simd.h"
 
 #ifndef VOLTA_KERNELS_CPU_MATMUL_QUANT_TYPES_

@@ -18,6 +18,7 @@
 #include "kernels/cpu/matmul_kernel-inl.h"
 #include "kernels/cpu/matmul_quant_dot-inl.h"
 #include "kernels/cpu/quant_rows.h"
+#include "tensor/weight_format.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
@@ -27,7 +28,9 @@ namespace {
 /// widest tile, for few rows.
 #if HWY_TARGET == HWY_AVX3
 constexpr int quant_sums(Quant quant, bool vnni) {
-  return !vnni ? 12 : quant == Quant::kInt8 ? 28 : 24;
+  if (!vnni) return 12;
+  if (format_info(quant).scale_steps != 0) return 10;  // Their parts take as many registers again.
+  return quant == Quant::kInt8 ? 28 : 24;
 }
 inline constexpr int kQuantPanels = 4;
 #else
@@ -414,42 +417,6 @@ void quant_tile(QuantTile& t) {
       store_n(d, sum, t.c + i * t.c_row + v * kWidth, n);
     }
   }
-}
-
-/// The kernels by rows and panels; null where the registers do not suffice.
-using QuantTable = std::array<std::array<QuantFunction, kQuantPanels + 1>,
-                              quant_sums(Quant::kInt8, true) / kPanelVectors + 1>;
-
-template <Quant Kind, bool Vnni, int Rows, int Panels>
-constexpr void fill_quant(QuantTable& table) {
-  if constexpr (Rows * Panels <= most_quant_rows(Kind, Vnni)) {
-    table[Rows][Panels] = &quant_tile<Kind, Vnni, Rows, Panels>;
-  }
-  if constexpr (Panels > 1) {
-    fill_quant<Kind, Vnni, Rows, Panels / 2>(table);
-  } else if constexpr (Rows > 1) {
-    fill_quant<Kind, Vnni, Rows - 1, kQuantPanels>(table);
-  }
-}
-template <Quant Kind, bool Vnni>
-constexpr QuantTable make_quant_tiles() {
-  QuantTable table{};
-  fill_quant<Kind, Vnni, most_quant_rows(Kind, Vnni), kQuantPanels>(table);
-  return table;
-}
-
-constexpr QuantTable kInt8Tiles = make_quant_tiles<Quant::kInt8, false>();
-constexpr QuantTable kInt4Tiles = make_quant_tiles<Quant::kInt4, false>();
-#if HWY_TARGET == HWY_AVX3
-constexpr QuantTable kInt8VnniTiles = make_quant_tiles<Quant::kInt8, true>();
-constexpr QuantTable kInt4VnniTiles = make_quant_tiles<Quant::kInt4, true>();
-#endif
-
-const QuantTable& quant_tiles(Quant quant, [[maybe_unused]] bool vnni) {
-#if HWY_TARGET == HWY_AVX3
-  if (vnni) return quant == Quant::kInt8 ? kInt8VnniTiles : kInt4VnniTiles;
-#endif
-  return quant == Quant::kInt8 ? kInt8Tiles : kInt4Tiles;
 }
 
 }  // namespace

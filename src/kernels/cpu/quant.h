@@ -1,19 +1,31 @@
-// Where a block of quantised weights lies in the two layouts of tensor/encoding.h, and reading one.
-// Plain loops; quantize.cc rounds to blocks, and the matrix product has its own reader of panels.
+// How the CPU's panels arrange blocks of quantised weights, and reading and writing one. Plain
+// loops; quantize.cc rounds to blocks, and the matrix product has its own reader of panels.
+//
+// A block of a panel is a block of each of its columns (`width` of them). First come the integers,
+// plus their format's offset, as words of four bytes, word by word of all columns:
+//   8 bits  four steps along K
+//   4 bits  of every 32 steps, word i holds steps 4 i to 4 i + 3 in the low halves of its bytes and
+//           those 16 further in the high ones
+//   6 bits  of every 16 steps, words 0 to 2 hold four steps each in the low six bits of their
+//   bytes,
+//           and in the upper two bits two bits of the last four steps'
+// Then come what the integers are multiplied by: in q8 and q4, an f16 scale of each column; in Q4_K
+// and Q6_K, the integer scales as bytes, sub-block by sub-block of all columns, the minimums
+// likewise, the f16 scales and the f16 minimums.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "tensor/encoding.h"
-#include "tensor/float16.h"
+#include "tensor/weight_format.h"
 
 namespace volta::cpu {
 
-/// Both layouts keep a block as the same words of four bytes: four steps along K, or with 4 bits
-/// four of each half of 32. What differs is how far apart they lie, and that panels hold q + 128
-/// where rows hold q of 8 bits.
+/// Where a block of q8 or q4 lies. Rows keep it as the same words as panels. What differs is how
+/// far apart they lie, and that panels hold q + 128 where rows hold q of 8 bits.
 template <typename Byte>
 struct BlockPlace {
   Byte* words;
@@ -22,7 +34,7 @@ struct BlockPlace {
 };
 
 constexpr std::int64_t block_words(const Encoding& e) {
-  return std::int64_t{e.block} * quant_bits(e.quant) / 32;
+  return std::int64_t{e.block} * format_info(e.quant).bits / 32;
 }
 /// What the first byte of a word becomes when it moves between rows and panels; so do the others.
 constexpr std::uint8_t panel_flip(const Encoding& e) {
@@ -41,15 +53,109 @@ BlockPlace<Byte> block_place(Byte* data, const Encoding& e, std::int64_t blocks,
   return {first + 4 * j, 4 * width, first + 4 * width * block_words(e) + 2 * j};
 }
 
-/// A block along K of one column: up to 256 integers and the f16 bits of their scale.
-struct QuantBlock {
-  std::uint16_t scale = 0;
-  std::array<std::int8_t, 256> q{};
+/// Where a block of Q4_K or Q6_K of one column of a panel lies.
+template <typename Byte>
+struct KPlace {
+  Byte* words;     ///< Of column 0: word i of column j is at i * word_step + 4 * j.
+  Byte* scales;    ///< Of this column, `width` bytes apart.
+  Byte* minimums;  ///< Of Q4_K.
+  Byte* scale;     ///< Two bytes: f16.
+  Byte* minimum;   ///< Of Q4_K.
+  std::int64_t width, word_step;
+
+  Byte& at(std::int64_t word, std::int64_t i) const { return words[word * word_step + i]; }
 };
 
-// SAFETY: as block_place().
+// SAFETY: `data` is a whole matrix of this encoding in panels, and the block is one of it.
+template <typename Byte>
+KPlace<Byte> k_place(Byte* data, const Encoding& e, std::int64_t blocks, std::int64_t column,
+                     std::int64_t block) {
+  const std::int64_t width = e.width, j = column % width;
+  Byte* first = data + (column / width * blocks + block) * width * e.block_bytes();
+  Byte* scales = first + 4 * width * block_words(e);
+  Byte* minimums = scales + e.block / format_info(e.quant).scale_steps * width;
+  Byte* scale = e.quant == Quant::kQ4K ? minimums + e.block / 32 * width : minimums;
+  return {first + 4 * j,           scales + j, minimums + j, scale + 2 * j,
+          scale + 2 * (width + j), width,      4 * width};
+}
+
+/// Writes a block of Q4_K or Q6_K into a panel.
+// SAFETY: as k_place().
+inline void put_k_block(const WeightBlock& from, std::uint8_t* data, const Encoding& e,
+                        std::int64_t blocks, std::int64_t column, std::int64_t block) {
+  const KPlace<std::uint8_t> to = k_place(data, e, blocks, column, block);
+  const FormatInfo& format = format_info(e.quant);
+  const std::int8_t* q = from.q.data();
+  const auto byte_of = [&](std::int64_t k) { return static_cast<unsigned>(q[k] + format.offset); };
+  for (std::int64_t k = 0; k < kMaxBlock; k += format.scale_steps) {
+    for (std::int64_t i = 0; e.quant == Quant::kQ4K && i < 16; ++i) {
+      to.at(k / 8 + i / 4, i % 4) =
+          static_cast<std::uint8_t>(byte_of(k + i) | (byte_of(k + i + 16) << 4));
+    }
+    for (std::int64_t i = 0; e.quant == Quant::kQ6K && i < 12; ++i) {
+      const unsigned two = byte_of(k + 12 + i % 4) >> (i / 4 * 2) & 3U;
+      to.at(k / 16 * 3 + i / 4, i % 4) = static_cast<std::uint8_t>(byte_of(k + i) | (two << 6));
+    }
+    const std::int64_t sub = k / format.scale_steps;
+    to.scales[sub * to.width] =
+        static_cast<std::uint8_t>(from.scales[static_cast<std::size_t>(sub)]);
+    if (e.quant == Quant::kQ4K) {
+      to.minimums[sub * to.width] =
+          static_cast<std::uint8_t>(from.minimums[static_cast<std::size_t>(sub)]);
+    }
+  }
+  std::memcpy(to.scale, &from.scale, 2);
+  if (e.quant == Quant::kQ4K) std::memcpy(to.minimum, &from.minimum, 2);
+}
+
+/// Takes a block of Q4_K or Q6_K of a panel apart.
+// SAFETY: as k_place().
+inline void get_k_block(const std::uint8_t* data, const Encoding& e, std::int64_t blocks,
+                        std::int64_t column, std::int64_t block, WeightBlock& to) {
+  const KPlace<const std::uint8_t> from = k_place(data, e, blocks, column, block);
+  const FormatInfo& format = format_info(e.quant);
+  std::int8_t* q = to.q.data();
+  for (std::int64_t k = 0; k < kMaxBlock; k += format.scale_steps) {
+    for (std::int64_t i = 0; e.quant == Quant::kQ4K && i < 16; ++i) {
+      const int byte = from.at(k / 8 + i / 4, i % 4);
+      q[k + i] = static_cast<std::int8_t>(byte & 15);
+      q[k + i + 16] = static_cast<std::int8_t>(byte >> 4);
+    }
+    for (std::int64_t i = 0; e.quant == Quant::kQ6K && i < 4; ++i) {
+      int last = 0;
+      for (std::int64_t word = 0; word < 3; ++word) {
+        const int byte = from.at(k / 16 * 3 + word, i);
+        q[k + 4 * word + i] = static_cast<std::int8_t>((byte & 63) - format.offset);
+        last |= byte >> 6 << (2 * word);
+      }
+      q[k + 12 + i] = static_cast<std::int8_t>(last - format.offset);
+    }
+    const std::int64_t sub = k / format.scale_steps;
+    to.scales[static_cast<std::size_t>(sub)] =
+        static_cast<std::int8_t>(from.scales[sub * from.width]);
+    if (e.quant == Quant::kQ4K) {
+      to.minimums[static_cast<std::size_t>(sub)] =
+          static_cast<std::int8_t>(from.minimums[sub * from.width]);
+    }
+  }
+  std::memcpy(&to.scale, from.scale, 2);
+  if (e.quant == Quant::kQ4K) std::memcpy(&to.minimum, from.minimum, 2);
+}
+
+/// Takes a block apart, in rows or panels.
+// SAFETY: `data` is a whole matrix of this encoding, and the block is one of it.
 inline void get_block(const std::uint8_t* data, const Encoding& e, std::int64_t blocks,
-                      std::int64_t column, std::int64_t block, QuantBlock& to) {
+                      std::int64_t column, std::int64_t block, WeightBlock& to) {
+  if (e.packing == Packing::kRows) {
+    const auto bytes = static_cast<std::size_t>(e.block_bytes());
+    const auto at = static_cast<std::size_t>(column * blocks + block) * bytes;
+    read_stored_block(e.quant, std::as_bytes(std::span(data + at, bytes)), to);
+    return;
+  }
+  if (format_info(e.quant).scale_steps != 0) {
+    get_k_block(data, e, blocks, column, block, to);
+    return;
+  }
   const auto from = block_place(data, e, blocks, column, block);
   std::memcpy(&to.scale, from.scale, 2);
   const std::uint8_t flip = panel_flip(e);

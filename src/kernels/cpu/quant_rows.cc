@@ -37,9 +37,9 @@ namespace volta::cpu {
 /// What rounding a row must know of b.
 struct RowRounding {
   std::int64_t k;
-  std::int64_t whole;  ///< Blocks of a that k fills.
-  std::int64_t b_block;
-  std::int64_t b_blocks;  ///< Of b in one of a's.
+  std::int64_t whole;     ///< Blocks of a that k fills.
+  std::int64_t b_block;   ///< Elements that share an offset.
+  std::int64_t b_blocks;  ///< Offsets in one of a's blocks.
   std::int32_t b_offset;  ///< What b's bytes hold beside q.
 };
 
@@ -205,6 +205,16 @@ HWY_INLINE V32 inverse_of(float limit) {
   return hn::Set(F32(), limit > kTiny ? 127.0f / limit : 0.0f);
 }
 
+/// The offsets of 32 integers, one for each half.
+HWY_INLINE void put_half_offsets(const std::int8_t* HWY_RESTRICT q, std::int32_t b_offset,
+                                 std::int32_t* HWY_RESTRICT offset) {
+  for (std::int64_t half = 0; half < 2; ++half) {
+    std::int32_t sum = 0;
+    for (std::int64_t i = 0; i < kRowGroup / 2; ++i) sum += q[half * (kRowGroup / 2) + i];
+    offset[half] = -b_offset * sum;
+  }
+}
+
 /// The rest of 32 elements: of what `whole` of them leaves.
 template <typename T>
 HWY_NOINLINE void round_rest(const T* HWY_RESTRICT x, const std::int8_t* HWY_RESTRICT whole,
@@ -222,9 +232,14 @@ HWY_NOINLINE void round_rest(const T* HWY_RESTRICT x, const std::int8_t* HWY_RES
     hn::Store(left, d, rest + i);
   }
   const float limit = hn::GetLane(hn::MaxOfLanes(d, top));
-  const VI sum = round_group<false>(rest, inverse_of(limit), to.q + group * kRowGroup);
-  to.offset[group] = -b_offset * sum_lanes(sum);
+  std::int8_t* q = to.q + group * kRowGroup;
+  const VI sum = round_group<false>(rest, inverse_of(limit), q);
   to.scale[group] = limit / 127.0f;
+  if (to.offsets == to.scales) {
+    to.offset[group] = -b_offset * sum_lanes(sum);
+  } else {
+    put_half_offsets(q, b_offset, to.offset + 2 * group);
+  }
 }
 
 /// A block's elements times `inverse` as integers, and the offsets.
@@ -232,6 +247,13 @@ template <bool Cut, typename T>
 HWY_INLINE void round_groups(const T* HWY_RESTRICT x, const RowRounding& r, V32 inverse,
                              std::int64_t block, std::int8_t* HWY_RESTRICT q,
                              std::int32_t* HWY_RESTRICT offset) {
+  if (r.b_block < kRowGroup) {
+    for (std::int64_t i = 0; i < block; i += kRowGroup, offset += 2) {
+      round_group<Cut>(x + i, inverse, q + i);
+      put_half_offsets(q + i, r.b_offset, offset);
+    }
+    return;
+  }
   for (std::int64_t i = 0; i < block; ++offset) {
     VI sum = hn::Zero(I32());
     for (const std::int64_t end = i + r.b_block; i < end; i += kRowGroup) {
@@ -361,11 +383,16 @@ std::int64_t row_block(const Encoding& b, std::int64_t k) {
   return joined % b.block == 0 ? joined : b.block;
 }
 
+std::int64_t offset_steps(const Encoding& b) {
+  const std::int32_t shared = format_info(b.quant).scale_steps;
+  return shared == 0 ? b.block : shared;
+}
+
 namespace {
 
 /// Sizes that follow from b's encoding and K.
 struct RowsLayout {
-  std::int64_t block, blocks, stride, b_blocks, groups;
+  std::int64_t block, blocks, stride, b_blocks, groups, rest_offsets;
 };
 RowsLayout rows_layout(const Encoding& b, std::int64_t k) {
   RowsLayout l{};
@@ -373,8 +400,9 @@ RowsLayout rows_layout(const Encoding& b, std::int64_t k) {
   l.blocks = ceil_div(k, l.block);
   // Rows a power of two apart would share a few sets of the cache.
   l.stride = round_up(l.blocks * l.block, 64) + 64;
-  l.b_blocks = l.blocks * l.block / b.block;
+  l.b_blocks = l.blocks * l.block / offset_steps(b);
   l.groups = l.blocks * l.block / kRowGroup;
+  l.rest_offsets = l.blocks * l.block / std::min(kRowGroup, offset_steps(b));
   return l;
 }
 
@@ -404,7 +432,7 @@ QuantRows place(const RowsLayout& l, std::int64_t rows, Places& places) {
     return IntegerRows{q, scale, places.take<std::int32_t>(rows * offsets), scales, offsets};
   };
   const IntegerRows whole = integers(l.blocks, l.b_blocks);
-  const IntegerRows rest = integers(l.groups, l.groups);
+  const IntegerRows rest = integers(l.groups, l.rest_offsets);
   return {whole, rest, places.take<std::uint8_t>(rows * l.blocks), l.stride, l.blocks, l.block};
 }
 
@@ -424,8 +452,10 @@ QuantRows place_quant_rows(const Encoding& b, std::int64_t rows, std::int64_t k,
 
 void quantize_rows(const Context& context, const Encoding& b, DType type, const void* x,
                    std::int64_t rows, std::int64_t k, const QuantRows& to) {
-  const RowRounding rounding{k, k / to.block, b.block, to.block / b.block,
-                             b.quant == Quant::kInt4 ? 8 : 128};
+  // Where b has no offset, the sums themselves are kept: minimums are multiplied by them.
+  const std::int32_t offset = std::max(1, format_info(b.quant).offset);
+  const std::int64_t steps = offset_steps(b);
+  const RowRounding rounding{k, k / to.block, steps, to.block / steps, offset};
   split_rows(context, rows, k, [&](std::int64_t begin, std::int64_t end) {
     VOLTA_SIMD_CALL(context.simd, round_rows, type, x, rounding, to, begin, end);
   });

@@ -28,8 +28,9 @@ struct IntegerRows {
 
 /// Some rows: x = whole.scale * whole.q, and where a bit of `rests` says so + rest.scale * rest.q.
 struct QuantRows {
-  IntegerRows whole;    ///< A scale a block, an offset for every block of b.
-  IntegerRows rest;     ///< A scale and an offset for every 32 elements, only where there is one.
+  IntegerRows whole;    ///< A scale a block, an offset for every offset_steps() elements.
+  IntegerRows rest;     ///< A scale for every 32 elements and an offset for every 32, or
+                        ///< offset_steps() if those are fewer; only where there is one.
   std::uint8_t* rests;  ///< [rows, blocks]: bit i stands for elements 32 i to 32 i + 31 of a block.
   std::int64_t stride;  ///< Bytes from row to row of integers.
   std::int64_t blocks;  ///< A row.
@@ -48,6 +49,10 @@ struct QuantRows {
 /// Elements of a row of k that share a scale, for a b of this encoding: b's blocks, which with 4
 /// bits are joined to 128 or 64 where K allows.
 std::int64_t row_block(const Encoding& b, std::int64_t k);
+
+/// Elements that share an offset, for a b of this encoding: b's block, or the elements that share
+/// an integer scale of it.
+std::int64_t offset_steps(const Encoding& b);
 
 /// The bytes that `rows` rows of k elements take, for a b of this encoding.
 std::int64_t quant_rows_bytes(const Encoding& b, std::int64_t rows, std::int64_t k);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "base/arithmetic.h"
 #include "kernels/cpu/element.h"
@@ -231,20 +232,34 @@ void move_columns(const View& x, const View& y, std::int64_t begin, std::int64_t
   }
 }
 
+/// The same blocks of Q4_K or Q6_K, from rows into panels.
+void pack_columns(const View& x, const View& y, std::int64_t begin, std::int64_t end) {
+  const std::int64_t blocks = y.encoding.blocks(y.encoding.k(x.shape));
+  WeightBlock taken_apart;
+  for (std::int64_t j = begin; j < end; ++j) {
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      get_block(x.as<const std::uint8_t>(), x.encoding, blocks, j, block, taken_apart);
+      put_k_block(taken_apart, y.as<std::uint8_t>(), y.encoding, blocks, j, block);
+    }
+  }
+}
+
 void decode_columns(const View& x, float* y, std::int64_t begin, std::int64_t end) {
   const Encoding& e = x.encoding;
   const std::int64_t k = e.k(x.shape), n = e.n(x.shape), blocks = e.blocks(k);
   // SAFETY: element (i, j) of b lies at i * k_step + j * j_step.
   const std::int64_t k_step = e.transposed ? 1 : n, j_step = e.transposed ? k : 1;
-  QuantBlock q;
+  WeightBlock q;
+  std::array<float, kMaxBlock> values{};
   for (std::int64_t j = begin; j < end; ++j) {
     for (std::int64_t block = 0; block < blocks; ++block) {
       get_block(x.as<const std::uint8_t>(), e, blocks, j, block, q);
-      const float scale = f32_from_f16(q.scale);
       const std::int64_t first = block * e.block;
-      for (std::int64_t i = first; i < std::min<std::int64_t>(first + e.block, k); ++i) {
-        const std::int8_t value = q.q[static_cast<std::size_t>(i - first)];
-        y[i * k_step + j * j_step] = scale * static_cast<float>(value);
+      const std::int64_t count = std::min<std::int64_t>(e.block, k - first);
+      const auto decoded = std::span(values).first(static_cast<std::size_t>(count));
+      decode_block(e.quant, q, decoded);
+      for (std::int64_t i = 0; i < count; ++i) {
+        y[(first + i) * k_step + j * j_step] = decoded[static_cast<std::size_t>(i)];
       }
     }
   }
@@ -273,7 +288,14 @@ void encode_quantized(const Encode& op, const Args& args, const Context& context
         const std::int64_t bytes = e.blocks(k) * width * e.block_bytes();
         std::fill_n(y.as<std::uint8_t>() + column / width * bytes, bytes, std::uint8_t{0});
       }
-      if (x.encoding.quantized()) {
+      const bool has_k_blocks = format_info(e.quant).scale_steps != 0;
+      if (has_k_blocks && e.packing == Packing::kPanels) {
+        pack_columns(x, y, column, column + columns);
+      } else if (has_k_blocks) {  // The same rows: columns of b follow each other.
+        const std::int64_t bytes = e.blocks(k) * e.block_bytes();
+        std::copy_n(x.as<const std::uint8_t>() + column * bytes, columns * bytes,
+                    y.as<std::uint8_t>() + column * bytes);
+      } else if (x.encoding.quantized()) {
         move_columns(x, y, column, column + columns);
       } else {
         VOLTA_SIMD_CALL(context.simd, round_columns, x, op.to, column, column + columns,

@@ -41,12 +41,15 @@ TEST_P(GgufModel, GivesTheIdsAndLogitsOfOthers) {
     ASSERT_TRUE(results) << results.error().message();
     auto ids = prompt;
     ids.insert(ids.end(), (*results)[0].tokens.begin(), (*results)[0].tokens.end());
-    EXPECT_EQ(ids, golden["greedy"].get<std::vector<std::int32_t>>());
+    if (!packed) {
+      EXPECT_EQ(ids, golden["greedy"].get<std::vector<std::int32_t>>());
+    }
     const auto logits = golden["logits"].get<std::vector<double>>();
     double sum = 0.0;
     for (const double logit : logits)
       sum += std::exp(logit - logits[static_cast<std::size_t>((*results)[0].tokens[0])]);
-    EXPECT_NEAR((*results)[0].logprobs[0], -std::log(sum), 2e-5);
+    // Packed, blocks of integers stay, and products with them round their activations to 8 bits.
+    EXPECT_NEAR((*results)[0].logprobs[0], -std::log(sum), packed ? 0.05 : 2e-5);
   }
 }
 
@@ -239,7 +242,7 @@ TEST(GgufWeights, AtOddAddressesAreCopied) {
     const auto a = expected->read(info, {}), b = weights->read(info, {});
     ASSERT_TRUE(a && b);
     EXPECT_TRUE(std::ranges::equal(*a->host_bytes(), *b->host_bytes())) << info.name;
-    if (b->dtype() == DType::kF32) {
+    if (b->dtype() == DType::kF32 && !b->spec().encoding.quantized()) {
       const auto values = b->values<float>();
       ASSERT_TRUE(values);
       EXPECT_EQ(std::bit_cast<std::uintptr_t>(values->data()) % alignof(float), 0u) << info.name;

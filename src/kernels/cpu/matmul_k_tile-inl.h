@@ -1,0 +1,296 @@
+// The tile of the product with a b of Q4_K or Q6_K: blocks of 256 steps with a float scale, whose
+// sub-blocks of 32 or 16 steps have integer scales (tensor/weight_format.h; how their panels lie:
+// kernels/cpu/quant.h). Compiled once per instruction set (see simd.h).
+//
+// Within a block of b, which is a block of a, too, the sums of the sub-blocks are integers, and
+//   part = sum of sub-block sum * its scale,   least = sum of its minimum * -(sum of a in it)
+// are in f32, in order; c += (part * scale + least * minimum) * a's scale. An element's bits depend
+// neither on the tile nor on the instructions that computed it.
+
+// Include guard, toggled once per target.
+#if defined(VOLTA_KERNELS_CPU_MATMUL_K_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef VOLTA_KERNELS_CPU_MATMUL_K_TILE_INL_H_
+#undef VOLTA_KERNELS_CPU_MATMUL_K_TILE_INL_H_
+#else
+#define VOLTA_KERNELS_CPU_MATMUL_K_TILE_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cpu/matmul_quant_tile-inl.h"
+#include "tensor/weight_format.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace volta::cpu::HWY_NAMESPACE {
+namespace {
+
+/// Where the parts of a block of a panel begin, in bytes.
+template <Quant Kind>
+struct KPanel {
+  static constexpr std::int64_t kWidth = kPanelVectors * lanes(F32());
+  static constexpr std::int64_t kSteps = format_info(Kind).scale_steps;
+  static constexpr int kSubs = kMaxBlock / static_cast<int>(kSteps);
+  /// The integers of a sub-block.
+  static constexpr std::int64_t kSubBytes = kSteps * format_info(Kind).bits / 8 * kWidth;
+  static constexpr std::int64_t kScales = kSubs * kSubBytes;  ///< A row for each sub-block.
+  static constexpr std::int64_t kMinimums = kScales + kSubs * kWidth;  ///< Of Q4_K.
+  /// The columns' f16 scales, and of Q4_K minimums.
+  static constexpr std::int64_t kScale =
+      Kind == Quant::kQ4K ? kMinimums + kSubs * kWidth : kMinimums;
+  static constexpr std::int64_t kMinimum = kScale + 2 * kWidth;
+};
+
+/// A row of bytes, one for each of the panels' columns, as numbers.
+template <int Panels>
+HWY_INLINE void load_bytes(const QuantTile& t, const std::uint8_t* HWY_RESTRICT bytes,
+                           V32 (&to)[Panels * kPanelVectors]) {
+  const F32 d;
+  const I32 di;
+  const hn::Rebind<std::int8_t, F32> d8;
+  VOLTA_UNROLL
+  for (int v = 0; v < Panels * kPanelVectors; ++v) {
+    const auto* at = bytes + v / kPanelVectors * t.panel_stride + v % kPanelVectors * lanes(d);
+    to[v] = hn::ConvertTo(
+        d, hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const std::int8_t*>(at))));
+  }
+}
+
+/// Adds 16 steps of Q6_K to the sums: four groups of four steps, as three words of a column. A byte
+/// of word i holds the 6 bits of group i, and in its upper two bits two of group 3's.
+template <bool Vnni, int Rows, int Panels>
+HWY_INLINE void sum_sixteen(const QuantTile& t, const RowPlaces<Rows>& a,
+                            const std::uint8_t* HWY_RESTRICT b,
+                            VI (&sum)[Rows][Panels * kPanelVectors]) {
+  const I32 di;
+  constexpr std::int64_t kBytes = lanes(I32()) * 4, kWord = kPanelVectors * kBytes;
+  const VI six = hn::Set(di, 0x3F3F3F3F);
+  VOLTA_UNROLL
+  for (int p = 0; p < Panels; ++p) {
+    VI q[4][kPanelVectors];
+    VOLTA_UNROLL
+    for (int u = 0; u < kPanelVectors; ++u) {
+      const std::uint8_t* bytes = b + p * t.panel_stride + u * kBytes;
+      VI word[3];
+      VOLTA_UNROLL
+      for (int i = 0; i < 3; ++i) {
+        if (u * kBytes % 64 == 0) hwy::Prefetch(bytes + i * kWord + kPrefetchBytes);
+        word[i] = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(bytes + i * kWord));
+        q[i][u] = hn::And(word[i], six);
+      }
+      const VI top = hn::And(hn::ShiftRight<6>(word[0]), hn::Set(di, 0x03030303));
+      const VI middle = hn::OrAnd(top, hn::ShiftRight<4>(word[1]), hn::Set(di, 0x0C0C0C0C));
+      q[3][u] = hn::OrAnd(middle, hn::ShiftRight<2>(word[2]), hn::Set(di, 0x30303030));
+    }
+    VOLTA_UNROLL
+    for (int i = 0; i < Rows; ++i) {
+      const std::int8_t* row = a.at(i);
+      VOLTA_UNROLL
+      for (int u = 0; u < kPanelVectors; ++u) {
+        VI& to = sum[i][p * kPanelVectors + u];
+        if constexpr (Vnni) {
+          VOLTA_UNROLL
+          for (int g = 0; g < 4; ++g) to = dot<Vnni>(to, q[g][u], four_bytes(row + 4 * g));
+        } else {
+          // Four products are 4 * 63 * 127 at most, so that two groups fit into 16 bits.
+          const D16 d16;
+          const V16 zero = hn::Zero(d16), one = hn::Set(d16, 1);
+          V16 pairs = dot<Vnni>(zero, q[0][u], four_bytes(row));
+          pairs = dot<Vnni>(pairs, q[1][u], four_bytes(row + 4));
+          to = hn::Add(to, add_products(pairs, one));
+          pairs = dot<Vnni>(zero, q[2][u], four_bytes(row + 8));
+          pairs = dot<Vnni>(pairs, q[3][u], four_bytes(row + 12));
+          to = hn::Add(to, add_products(pairs, one));
+        }
+      }
+    }
+  }
+}
+
+/// The sums of a tile as vectors, which the compiler keeps in registers.
+template <int Rows, int Vectors>
+struct Held {
+  V32 values[Rows][Vectors];
+  HWY_INLINE V32 get(int row, int v) const { return values[row][v]; }
+  HWY_INLINE void set(int row, int v, V32 x) { values[row][v] = x; }
+  HWY_INLINE void add(int row, int v, V32 x, V32 scale) {
+    values[row][v] = hn::MulAdd(x, scale, values[row][v]);
+  }
+};
+/// Parts of the sums wait in registers where there are enough of them: to store and load them for
+/// every sub-block would take as long as its products.
+template <bool Vnni, int Rows, int Vectors>
+using Parts = std::conditional_t<Vnni, Held<Rows, Vectors>, Totals<Rows, Vectors>>;
+
+/// part += sub-block `sub` of the block of b that begins at `b`, times its integer scales. The
+/// integers of its rows of a begin at `q`, and `offset` is the first row's.
+template <Quant Kind, bool Vnni, bool Rest, int Rows, int Panels, class Part>
+HWY_INLINE void add_sub_block(const QuantTile& t, const RowPlaces<Rows>& q,
+                              const std::int32_t* offset, std::int64_t offsets,
+                              const std::uint8_t* HWY_RESTRICT b, std::int64_t sub, Part& part) {
+  using Panel = KPanel<Kind>;
+  constexpr int kVectors = Panels * kPanelVectors;
+  const F32 d;
+  const I32 di;
+  Sums<Rows, kVectors> sum;
+  VOLTA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    const VI begin = Kind == Quant::kQ6K ? hn::Set(di, offset[i * offsets]) : hn::Zero(di);
+    VOLTA_UNROLL
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = begin;
+  }
+  if constexpr (Kind == Quant::kQ6K) {
+    sum_sixteen<Vnni, Rows, Panels>(t, q, b + sub * Panel::kSubBytes, sum);
+  } else {
+    QuantAhead none{b, 0};
+    sum_block<Quant::kInt4, Vnni, Rest, Rows, Panels>(t, q, b + sub * Panel::kSubBytes, none, sum);
+  }
+  V32 scale[kVectors];
+  load_bytes<Panels>(t, b + Panel::kScales + sub * Panel::kWidth, scale);
+  VOLTA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    VOLTA_UNROLL
+    for (int v = 0; v < kVectors; ++v) part.add(i, v, hn::ConvertTo(d, sum[i][v]), scale[v]);
+  }
+}
+
+/// Sets all parts of a tile to zero.
+template <int Rows, int Vectors, class Part>
+HWY_INLINE void clear(Part& part) {
+  VOLTA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    VOLTA_UNROLL
+    for (int v = 0; v < Vectors; ++v) part.set(i, v, hn::Zero(F32()));
+  }
+}
+
+/// total += (part * scale + least * minimum) * a's scale, for `Subs` sub-blocks, from `sub` on, of
+/// the block at `b`, and those rows that `takes` says. Of Q4_K, least is the sum of the sub-blocks'
+/// minimums times `offset`, the sums of a with the sign changed.
+template <Quant Kind, int Subs, int Rows, int Panels, class Part, class Takes>
+HWY_INLINE void add_block(const QuantTile& t, const std::uint8_t* HWY_RESTRICT b, std::int64_t sub,
+                          const Part& part, const std::int32_t* offset, std::int64_t offsets,
+                          const float* scale, std::int64_t scales, const Takes& takes,
+                          Totals<Rows, Panels * kPanelVectors>& total) {
+  using Panel = KPanel<Kind>;
+  constexpr int kVectors = Panels * kPanelVectors;
+  const F32 d;
+  V32 sum[Rows][kVectors], b_scale[kVectors];
+  load_scales<Panels>(t, b + Panel::kScale, b_scale);
+  VOLTA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    VOLTA_UNROLL
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Mul(part.get(i, v), b_scale[v]);
+  }
+  if constexpr (Kind == Quant::kQ4K) {
+    float less[Rows][Subs];
+    for (int i = 0; i < Rows; ++i) {
+      for (int s = 0; s < Subs; ++s) less[i][s] = static_cast<float>(offset[i * offsets + s]);
+    }
+    V32 b_minimum[kVectors];
+    load_scales<Panels>(t, b + Panel::kMinimum, b_minimum);
+    Held<Rows, kVectors> least;
+    clear<Rows, kVectors>(least);
+    VOLTA_NO_UNROLL
+    for (int s = 0; s < Subs; ++s) {
+      V32 minimum[kVectors];
+      load_bytes<Panels>(t, b + Panel::kMinimums + (sub + s) * Panel::kWidth, minimum);
+      VOLTA_UNROLL
+      for (int i = 0; i < Rows; ++i) {
+        VOLTA_UNROLL
+        for (int v = 0; v < kVectors; ++v) least.add(i, v, minimum[v], hn::Set(d, less[i][s]));
+      }
+    }
+    VOLTA_UNROLL
+    for (int i = 0; i < Rows; ++i) {
+      VOLTA_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        sum[i][v] = hn::MulAdd(least.get(i, v), b_minimum[v], sum[i][v]);
+      }
+    }
+  }
+  VOLTA_UNROLL
+  for (int i = 0; i < Rows; ++i) {
+    if (!takes(i)) continue;
+    const V32 row_scale = hn::Set(d, scale[i * scales]);
+    VOLTA_UNROLL
+    for (int v = 0; v < kVectors; ++v) total.add(i, v, sum[i][v], row_scale);
+  }
+}
+
+/// total += the rests of a's block `block`, whose part of b begins at `b`. Sums are those of all
+/// rows; what a row without a rest has in that place is not used.
+template <Quant Kind, bool Vnni, int Rows, int Panels>
+HWY_NOINLINE void add_k_rests(const QuantTile& t, std::int64_t block, unsigned rests,
+                              const std::uint8_t* b, Totals<Rows, Panels * kPanelVectors>& total) {
+  constexpr std::int64_t kGroups = kMaxBlock / kRowGroup;
+  constexpr int kSubs = static_cast<int>(kRowGroup / KPanel<Kind>::kSteps);
+  constexpr int kVectors = Panels * kPanelVectors;
+  const IntegerRows a = t.a.rest;
+  for (std::int64_t i = 0; i < kGroups; ++i) {
+    if ((rests >> i & 1) == 0) continue;
+    const std::int64_t group = block * kGroups + i;
+    Parts<Vnni, Rows, kVectors> part;
+    clear<Rows, kVectors>(part);
+    const std::int32_t* offset = a.offset + group * kSubs;
+    RowPlaces<Rows> q(a.q + group * kRowGroup, t.a.stride);
+    for (std::int64_t sub = 0; sub < kSubs; ++sub) {
+      add_sub_block<Kind, Vnni, true, Rows, Panels>(t, q, offset + sub, a.offsets, b,
+                                                    i * kSubs + sub, part);
+      q.move(KPanel<Kind>::kSteps);
+    }
+    const auto has_rest = [&](int row) {
+      return (t.a.rests[row * t.a.blocks + block] >> i & 1) != 0;
+    };
+    add_block<Kind, kSubs, Rows, Panels>(t, b, i * kSubs, part, offset, a.offsets, a.scale + group,
+                                         a.scales, has_rest, total);
+  }
+}
+
+/// c[Rows, Panels] = a b.
+// SAFETY: the caller owns Rows rows of a, Panels whole panels of b and the valid columns of c.
+template <Quant Kind, bool Vnni, int Rows, int Panels>
+void k_tile(QuantTile& t) {
+  using Panel = KPanel<Kind>;
+  constexpr int kVectors = Panels * kPanelVectors;
+  constexpr std::int64_t kWidth = lanes(F32());
+  const F32 d;
+  const IntegerRows a = t.a.whole;
+  const std::uint8_t* HWY_RESTRICT b = t.b;
+  Totals<Rows, kVectors> total;
+  for (int i = 0; i < Rows; ++i) {
+    for (int v = 0; v < kVectors; ++v) total.set(i, v, hn::Zero(d));
+  }
+  const auto every_row = [](int) { return true; };
+  for (std::int64_t block = 0; block < t.a.blocks; ++block) {
+    Parts<Vnni, Rows, kVectors> part;
+    clear<Rows, kVectors>(part);
+    const std::int32_t* offset = a.offset + block * Panel::kSubs;
+    RowPlaces<Rows> q(a.q + block * kMaxBlock, t.a.stride);
+    VOLTA_NO_UNROLL
+    for (std::int64_t sub = 0; sub < Panel::kSubs; ++sub) {
+      add_sub_block<Kind, Vnni, false, Rows, Panels>(t, q, offset + sub, a.offsets, b, sub, part);
+      q.move(Panel::kSteps);
+    }
+    add_block<Kind, Panel::kSubs, Rows, Panels>(t, b, 0, part, offset, a.offsets, a.scale + block,
+                                                a.scales, every_row, total);
+    unsigned rests = 0;
+    for (int i = 0; t.rests && i < Rows; ++i) rests |= t.a.rests[i * t.a.blocks + block];
+    if (rests != 0) add_k_rests<Kind, Vnni, Rows, Panels>(t, block, rests, b, total);
+    b += format_block_bytes(Kind, kMaxBlock) * Panel::kWidth +
+         (Kind == Quant::kQ4K ? Encoding::kWiderScales * Panel::kWidth : 0);
+  }
+  for (int i = 0; i < Rows; ++i) {
+    for (int v = 0; v < kVectors; ++v) {
+      const std::int64_t n = std::clamp<std::int64_t>(t.columns - v * kWidth, 0, kWidth);
+      store_n(d, total.get(i, v), t.c + i * t.c_row + v * kWidth, n);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace volta::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // VOLTA_KERNELS_CPU_MATMUL_K_TILE_INL_H_
