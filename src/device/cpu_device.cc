@@ -104,8 +104,7 @@ class CpuDevice::CpuProgram final : public Program {
   Status submit_step(std::size_t step) override {
     const OpCall& call = calls_[step];
     VOLTA_TRY(device_.check_stop(call));
-    const CpuKernel& kernel = kernels_[step];
-    kernel.run(kernel, context_);
+    kernels_[step].run(context_);
     const std::int64_t bad = bad_index_.load(std::memory_order_relaxed);
     if (bad == 0) [[likely]]
       return {};

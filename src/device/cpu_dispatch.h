@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "device/cpu_widening.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/matmul.h"
 #include "ops/op.h"
@@ -18,10 +19,13 @@ std::int64_t cpu_workspace_bytes(const Op& op, const cpu::ArgShapes& shapes,
 
 /// An op whose kernel is chosen, for operands that stay where they are.
 struct CpuKernel {
-  void (*run)(const CpuKernel& self, const cpu::Context& context) noexcept = nullptr;
+  void (*compute)(const CpuKernel& self, const cpu::Context& context) noexcept = nullptr;
   const Op* op = nullptr;
-  cpu::Args args;
+  cpu::Args args;                                     ///< What `compute` reads and writes.
   std::unique_ptr<const cpu::PreparedMatMul> matmul;  ///< Of a MatMul.
+  std::unique_ptr<const CpuWidening> widening;        ///< Where it has 16-bit operands.
+
+  void run(const cpu::Context& context) const noexcept;
 };
 /// Makes once what every run with the same context shares.
 CpuKernel cpu_prepare(const Op& op, const cpu::Args& args, const cpu::Context& context);

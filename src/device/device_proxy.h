@@ -38,6 +38,7 @@ class DeviceProxy : public Device {
                               const TensorSpec& spec) const override {
     return inner_->preferred_encoding(op, input, spec);
   }
+  Result<Graph> lower(const Graph& graph) const override { return inner_->lower(graph); }
   Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) override {
     return inner_->evaluate(op, inputs);
   }

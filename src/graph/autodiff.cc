@@ -1,5 +1,7 @@
 // Reverse-mode differentiation: walks the nodes between `wrt` and the loss backwards and lets each
-// op's rule append its gradient. Sums and their order are fixed by the graph alone.
+// op's rule append its gradient. Sums and their order are fixed by the graph alone. The gradient of
+// a value that the graph makes has the value's type; of what the graph is given (parameters, and
+// inputs) it is f32.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,12 +42,24 @@ class Differentiator {
     ValueId& known = gradients_[index(value)];
     if (!known.valid()) {
       VOLTA_TRY(known, graph_.filled(graph_.spec(value).shape, 0.0f));
+      VOLTA_TRY(known, converted(known, gradient_type(value)));
     }
     return known;
   }
 
  private:
   static std::size_t index(ValueId id) { return static_cast<std::size_t>(id.index); }
+
+  DType gradient_type(ValueId value) const {
+    const Value& known = graph_.value(value);
+    const bool typed = known.kind == ValueKind::kIntermediate && is_float(known.spec.dtype);
+    return typed ? known.spec.dtype : DType::kF32;
+  }
+
+  Result<ValueId> converted(ValueId value, DType dtype) {
+    if (graph_.spec(value).dtype == dtype) return value;
+    return graph_.add_one(Cast{dtype}, {value});
+  }
 
   /// A node is on the path when one of its inputs depends on a `wrt`, or is one, and the loss
   /// depends on the node. What makes a `wrt` from other values is not.
@@ -120,11 +134,14 @@ class Differentiator {
 
   Status apply_rule(const Node& node, std::span<const ValueId> output_grads,
                     std::span<const bool> wanted) {
+    std::vector<DType> types;
+    for (const ValueId input : node.inputs) types.push_back(gradient_type(input));
     VOLTA_TRY(const Gradients made, gradient(node.op, {.graph = graph_,
                                                        .inputs = node.inputs,
                                                        .outputs = node.outputs,
                                                        .output_grads = output_grads,
-                                                       .wanted = wanted}));
+                                                       .wanted = wanted,
+                                                       .types = types}));
     if (made.size() != node.inputs.size()) {
       return fail(ErrorCode::kInternal, fmt::format("its rule gives {} gradients for {} inputs",
                                                     made.size(), node.inputs.size()));
@@ -152,6 +169,7 @@ class Differentiator {
                   fmt::format("the gradient of {} has the shape {}", to_string(graph_.spec(value)),
                               to_string(graph_.spec(contribution).shape)));
     }
+    VOLTA_TRY(contribution, converted(contribution, gradient_type(value)));
     ValueId& sum = gradients_[index(value)];
     if (!sum.valid()) {
       sum = contribution;

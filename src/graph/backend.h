@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "graph/graph.h"
 #include "ops/op.h"
 #include "tensor/spec.h"
 #include "tensor/tensor.h"
@@ -16,7 +17,8 @@ namespace volta {
 class Backend {
  public:
   virtual ~Backend() = default;
-  /// Whether the device has a kernel for this op on these inputs.
+  /// Whether the device has a kernel for this op on these inputs. Where it has one for f32 only,
+  /// `legalize` (graph/passes.h) puts casts around the op.
   virtual bool supports(const Op& op, std::span<const TensorSpec> inputs) const = 0;
   /// Scratch memory the kernel needs, in bytes; placed in the plan's arena.
   virtual std::int64_t workspace_bytes(const Op& op, std::span<const TensorSpec> inputs,
@@ -25,6 +27,9 @@ class Backend {
   /// that does not change; plain when it does not care.
   virtual Encoding preferred_encoding(const Op& op, std::size_t input,
                                       const TensorSpec& spec) const = 0;
+  /// Rewrites an optimised graph for this device, before it is planned: other ops with the same
+  /// results. What comes back must verify. The default changes nothing.
+  virtual Result<Graph> lower(const Graph& graph) const { return graph; }
   /// Runs one op on host tensors and returns its outputs on the host (for constant folding).
   virtual Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) = 0;
 };

@@ -45,6 +45,8 @@ class Fuser {
     const Node& node = graph_.nodes()[i];
     const MatMul* op = std::get_if<MatMul>(&node.op);
     if (op == nullptr || op->batched || absorbed_[i]) return std::nullopt;
+    // Fused, a narrower result would be rounded once instead of twice.
+    if (op->out != DType::kF32) return std::nullopt;
     Chain chain{*op, node.inputs, node.outputs[0], {i}};
     while (auto longer = extended(chain)) chain = *std::move(longer);
     if (chain.nodes.size() == 1) return std::nullopt;

@@ -2,6 +2,7 @@
 // unless it says otherwise), keeps the order of effects, and its result verifies.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "base/result.h"
@@ -19,9 +20,25 @@ Result<Graph> fold_constants(const Graph& graph, Backend& backend);
 /// MatMul followed by a bias, an activation or a residual that nobody else needs becomes one
 /// MatMul with an epilogue, where the backend supports it.
 Result<Graph> fuse_epilogues(const Graph& graph, const Backend& backend);
-/// Rounds the float inputs of every MatMul to `dtype` first (the compute type); f32 changes
-/// nothing, and encoded weights stay as they are. This pass does change results, by the rounding.
-Result<Graph> set_compute_dtype(const Graph& graph, DType dtype);
+/// What is rounded to the compute type.
+enum class Rounding : std::uint8_t {
+  kProducts,     ///< The factors of every MatMul; everything between products stays f32.
+  kActivations,  ///< Activations and their gradients, too: they are stored in the compute type.
+};
+/// Types a finished graph, its backward part included, for computing in `dtype`; f32 changes
+/// nothing. What a MatMul multiplies is rounded to `dtype` first; parameters are rounded where they
+/// are used and stay as they are stored, and encoded weights are not rounded at all. With
+/// kActivations products and lookups give `dtype`, and so does every op that takes an activation;
+/// what ops/op.h calls f32 stays f32, and so do sums and layouts of it on its way to an op that
+/// needs it: the gradients of parameters. Outputs of the graph keep their types. This pass does
+/// change results, by the rounding.
+Result<Graph> set_compute_dtype(const Graph& graph, DType dtype,
+                                Rounding rounding = Rounding::kProducts);
+/// Puts casts around the nodes that the backend supports on f32 but not on their 16-bit operands:
+/// the op computes in f32 and its results are rounded once, which is what the op means. Written and
+/// encoded inputs keep their types. A node that is not supported even so stays for the planner to
+/// refuse.
+Result<Graph> legalize(const Graph& graph, const Backend& backend);
 
 /// A spec for each parameter of a graph.
 using ParameterSpecs = std::function<TensorSpec(const Value&)>;
@@ -44,6 +61,7 @@ Result<Graph> prepack(const Graph& graph, const Backend& backend, const Paramete
 /// What `optimize` does.
 struct OptimizeOptions {
   DType compute_dtype = DType::kF32;
+  Rounding rounding = Rounding::kProducts;
   bool fuse = true;
 };
 /// All passes in their fixed order, with verify after each; an error names the pass.

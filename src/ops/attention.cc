@@ -14,7 +14,7 @@ constexpr std::int32_t kMaxHeads = 1 << 20;  // Of heads and head_dim alike: far
 // Checks q, k, v (or qkv), which come first in both ops; returns the spec of y.
 Result<TensorSpec> check_sequences(const Check& check, const AttentionShape& shape, Specs inputs) {
   const TensorSpec& first = inputs[0];
-  VOLTA_TRY(check.type(0, shape.packed ? "qkv" : "q", DType::kF32));
+  VOLTA_TRY(check.floating(0, shape.packed ? "qkv" : "q"));
   VOLTA_TRY(check.that(first.shape.rank() == 3, "inputs [batch, time, width]"));
   const AttentionWidths width = attention_widths(shape);
   TensorSpec spec = first;
@@ -92,6 +92,10 @@ Result<Gradients> gradient(const Attention& op, const GradientContext& context) 
   return grads;
 }
 
+OpTypes types(const Attention& op) {
+  return {.activations = op.shape.packed ? 0b1u : 0b111u, .any = 0, .results = 0b1};
+}
+
 OpEffects effects(const Attention&) { return kPure; }
 
 // q k^T and p v.
@@ -119,6 +123,10 @@ Result<SpecList> infer(const AttentionGrad& op, Specs inputs) {
 
 Result<Gradients> gradient(const AttentionGrad& op, const GradientContext&) {
   return not_differentiable(op, "it is a backward op");
+}
+
+OpTypes types(const AttentionGrad& op) {
+  return {.activations = op.shape.packed ? 0b1011u : 0b101111u, .any = 0, .results = 0b111};
 }
 
 OpEffects effects(const AttentionGrad&) { return kPure; }

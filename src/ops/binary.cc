@@ -43,8 +43,8 @@ Result<ValueId> grad_y(BinaryKind kind, const GradientContext& context) {
 Result<SpecList> infer(const Binary& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check.count(2, "x, y"));
-  VOLTA_TRY(check.type(0, "x", DType::kF32));
-  VOLTA_TRY(check.type(1, "y", DType::kF32));
+  VOLTA_TRY(check.floating(0, "x"));
+  VOLTA_TRY(check.type(1, "y", inputs[0].dtype));
   const Shape& y = inputs[1].shape;
   VOLTA_TRY(check.that(y.elements() == 1 || is_suffix(y, inputs[0].shape),
                        "y with the last axes of x, or with one element"));
@@ -68,6 +68,8 @@ Result<Gradients> gradient(const Binary& op, const GradientContext& context) {
   }
   return grads;
 }
+
+OpTypes types(const Binary&) { return {.activations = 0b11, .any = 0, .results = 0b1}; }
 
 // y may be shorter than z.
 OpEffects effects(const Binary&) { return {.writes = 0, .overwrites = 0b1}; }

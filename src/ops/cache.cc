@@ -29,11 +29,13 @@ Status check_cache(const Check& check, const AttentionShape& shape, Specs inputs
   return check.that(inputs[first + 5].shape.rank() == 2, "table [sequences, blocks]");
 }
 
-// Input i is f32[N, width] with the N of input 0.
+// Input i is t[N, width] with t and N of input 0.
 Status check_rows(const Check& check, Specs inputs, std::size_t i, std::string_view name,
                   std::int64_t width) {
-  VOLTA_TRY(check.that(inputs[0].shape.rank() == 2, "rows [tokens, width]"));
-  return check.is(i, name, {DType::kF32, Shape(inputs[0].shape[0], width)});
+  const TensorSpec& first = inputs[0];
+  VOLTA_TRY(check.floating(0, "rows"));
+  VOLTA_TRY(check.that(first.shape.rank() == 2, "rows [tokens, width]"));
+  return check.is(i, name, {first.dtype, Shape(first.shape[0], width)});
 }
 
 }  // namespace
@@ -58,6 +60,12 @@ Result<SpecList> infer(const KvAppend& op, Specs inputs) {
 
 Result<Gradients> gradient(const KvAppend& op, const GradientContext&) {
   return not_differentiable(op, "it writes a cache");
+}
+
+OpTypes types(const KvAppend& op) {
+  return {.activations = op.shape.packed ? 0b1u : 0b11u,
+          .any = op.shape.packed ? 0b110u : 0b1100u,
+          .results = 0};
 }
 
 // cache_k and cache_v, after qkv or k and v.
@@ -93,6 +101,8 @@ Result<Gradients> gradient(const CachedAttention& op, const GradientContext&) {
   return not_differentiable(op,
                             "attention over a cache belongs to inference; train with Attention");
 }
+
+OpTypes types(const CachedAttention&) { return {.activations = 0b1, .any = 0b110, .results = 0b1}; }
 
 OpEffects effects(const CachedAttention&) { return kPure; }
 

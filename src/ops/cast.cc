@@ -19,11 +19,13 @@ Result<Gradients> gradient(const Cast& op, const GradientContext& context) {
   Gradients grads = no_gradients(context);
   if (!is_float(context.graph.spec(context.inputs[0]).dtype)) return grads;
   grads[0] = context.output_grads[0];
-  if (context.graph.spec(grads[0]).dtype != DType::kF32) {  // Gradients are f32 throughout.
-    VOLTA_TRY(grads[0], context.graph.add_one(Cast{DType::kF32}, {grads[0]}));
+  if (context.graph.spec(grads[0]).dtype != context.type(0)) {
+    VOLTA_TRY(grads[0], context.graph.add_one(Cast{context.type(0)}, {grads[0]}));
   }
   return grads;
 }
+
+OpTypes types(const Cast&) { return kAnyX; }
 
 OpEffects effects(const Cast&) { return kPure; }
 OpCost cost(const Cast& op, Specs inputs, Specs outputs) {

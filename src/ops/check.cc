@@ -35,10 +35,15 @@ Status Check::floating(std::size_t i, std::string_view name) const {
   return reject(fmt::format("{} of type f32, bf16 or f16", name));
 }
 
-Status Check::f32_rows(std::size_t i, std::string_view name) const {
-  VOLTA_TRY(type(i, name, DType::kF32));
+Status Check::float_rows(std::size_t i, std::string_view name) const {
+  VOLTA_TRY(floating(i, name));
   if (inputs_[i].shape.rank() >= 1) return {};
   return reject(fmt::format("{} with at least one axis", name));
+}
+
+Status Check::output_type(DType out) const {
+  if (is_float(out)) return {};
+  return reject("a result of type f32, bf16 or f16");
 }
 
 Status Check::is(std::size_t i, std::string_view name, const TensorSpec& spec) const {

@@ -36,8 +36,10 @@ class Check {
   Status type(std::size_t i, std::string_view name, DType dtype) const;
   /// Input i is f32, bf16 or f16.
   Status floating(std::size_t i, std::string_view name) const;
-  /// Input i is f32 with at least one axis, so that it has rows.
-  Status f32_rows(std::size_t i, std::string_view name) const;
+  /// Input i is f32, bf16 or f16 with at least one axis, so that it has rows.
+  Status float_rows(std::size_t i, std::string_view name) const;
+  /// An attribute that names the type of a float result.
+  Status output_type(DType out) const;
   /// Input i is exactly `spec`.
   Status is(std::size_t i, std::string_view name, const TensorSpec& spec) const;
   /// An attribute that must be finite; one that must lie in [0, 1); one finite and at least 0.

@@ -6,9 +6,9 @@ namespace volta::rules {
 
 namespace {
 
-// logits f32[.., V] and targets i32[..], inputs 0 and 1 of both ops; the spec of one value a row.
+// logits f[.., V] and targets i32[..], inputs 0 and 1 of both ops; the spec of one value a row.
 Result<TensorSpec> check_logits(const Check& check, Specs inputs) {
-  VOLTA_TRY(check.f32_rows(0, "logits"));
+  VOLTA_TRY(check.float_rows(0, "logits"));
   const Shape rows = drop_last(inputs[0].shape);
   VOLTA_TRY(check.is(1, "targets", {DType::kI32, rows}));
   return TensorSpec{DType::kF32, rows};
@@ -33,6 +33,8 @@ Result<Gradients> gradient(const CrossEntropy& op, const GradientContext& contex
   return grads;
 }
 
+OpTypes types(const CrossEntropy&) { return kAnyX; }
+
 OpEffects effects(const CrossEntropy&) { return kPure; }
 OpCost cost(const CrossEntropy& op, Specs inputs, Specs outputs) {
   return pointwise_cost(op, kNonlinear + 2, inputs, outputs);
@@ -50,6 +52,8 @@ Result<SpecList> infer(const CrossEntropyGrad& op, Specs inputs) {
 Result<Gradients> gradient(const CrossEntropyGrad& op, const GradientContext&) {
   return not_differentiable(op, "it is a backward op");
 }
+
+OpTypes types(const CrossEntropyGrad&) { return kLikeX; }
 
 // targets, lse and dloss are shorter than dlogits.
 OpEffects effects(const CrossEntropyGrad&) { return {.writes = 0, .overwrites = 0b1}; }

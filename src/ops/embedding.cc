@@ -6,13 +6,14 @@ namespace volta::rules {
 
 Result<SpecList> infer(const Embedding& op, Specs inputs) {
   const Check check(op, inputs);
+  VOLTA_TRY(check.output_type(op.out));
   VOLTA_TRY(check.count(2, "table, ids"));
   VOLTA_TRY(check.floating(0, "table"));
   VOLTA_TRY(check.that(inputs[0].shape.rank() == 2, "table [rows, columns]"));
   VOLTA_TRY(check.type(1, "ids", DType::kI32));
   Shape y = inputs[1].shape;
   VOLTA_TRY(check.that(y.push_back(inputs[0].shape[1]), "ids of rank 5 at most"));
-  return SpecList{{DType::kF32, y}};
+  return SpecList{{op.out, y}};
 }
 
 Result<Gradients> gradient(const Embedding&, const GradientContext& context) {
@@ -23,6 +24,8 @@ Result<Gradients> gradient(const Embedding&, const GradientContext& context) {
                                             {context.inputs[1], context.output_grads[0]}));
   return grads;
 }
+
+OpTypes types(const Embedding&) { return {.activations = 0, .any = 0b1, .results = 0b1}; }
 
 OpEffects effects(const Embedding&) { return kPure; }
 
@@ -39,7 +42,7 @@ Result<SpecList> infer(const EmbeddingGrad& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check.count(2, "ids, dy"));
   VOLTA_TRY(check.type(0, "ids", DType::kI32));
-  VOLTA_TRY(check.f32_rows(1, "dy"));
+  VOLTA_TRY(check.float_rows(1, "dy"));
   const Shape& dy = inputs[1].shape;
   VOLTA_TRY(check.that(drop_last(dy) == inputs[0].shape, "dy with one row an id"));
   VOLTA_TRY(check.that(op.rows >= 1, "at least one row"));
@@ -49,6 +52,8 @@ Result<SpecList> infer(const EmbeddingGrad& op, Specs inputs) {
 Result<Gradients> gradient(const EmbeddingGrad& op, const GradientContext&) {
   return not_differentiable(op, "it is a backward op");
 }
+
+OpTypes types(const EmbeddingGrad&) { return {.activations = 0, .any = 0b10, .results = 0}; }
 
 OpEffects effects(const EmbeddingGrad&) { return kPure; }
 OpCost cost(const EmbeddingGrad& op, Specs inputs, Specs outputs) {

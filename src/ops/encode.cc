@@ -28,6 +28,8 @@ Result<Gradients> gradient(const Encode& op, const GradientContext&) {
   return not_differentiable(op, "it prepares weights that are not trained");
 }
 
+OpTypes types(const Encode&) { return kAnyX; }
+
 OpEffects effects(const Encode&) { return kPure; }
 OpCost cost(const Encode& op, Specs inputs, Specs outputs) {
   return pointwise_cost(op, 0, inputs, outputs);

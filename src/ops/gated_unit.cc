@@ -8,7 +8,7 @@ Result<SpecList> infer(const GatedUnit& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check.count(2, "gate, up"));
   VOLTA_TRY(check.activation(op.activation));
-  VOLTA_TRY(check.type(0, "gate", DType::kF32));
+  VOLTA_TRY(check.floating(0, "gate"));
   VOLTA_TRY(check.is(1, "up", inputs[0]));
   return SpecList{inputs[0]};
 }
@@ -22,6 +22,8 @@ Result<Gradients> gradient(const GatedUnit& op, const GradientContext& context) 
   return made;
 }
 
+OpTypes types(const GatedUnit&) { return {.activations = 0b11, .any = 0, .results = 0b1}; }
+
 OpEffects effects(const GatedUnit&) { return {.writes = 0, .overwrites = 0b11}; }
 OpCost cost(const GatedUnit& op, Specs inputs, Specs outputs) {
   return pointwise_cost(op, kNonlinear + 1, inputs, outputs);
@@ -31,7 +33,7 @@ Result<SpecList> infer(const GatedUnitGrad& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check.count(3, "gate, up, dy"));
   VOLTA_TRY(check.activation(op.activation));
-  VOLTA_TRY(check.type(0, "gate", DType::kF32));
+  VOLTA_TRY(check.floating(0, "gate"));
   VOLTA_TRY(check.is(1, "up", inputs[0]));
   VOLTA_TRY(check.is(2, "dy", inputs[0]));
   return SpecList{inputs[0], inputs[0]};
@@ -40,6 +42,8 @@ Result<SpecList> infer(const GatedUnitGrad& op, Specs inputs) {
 Result<Gradients> gradient(const GatedUnitGrad& op, const GradientContext&) {
   return not_differentiable(op, "it is a backward op");
 }
+
+OpTypes types(const GatedUnitGrad&) { return {.activations = 0b111, .any = 0, .results = 0b11}; }
 
 OpEffects effects(const GatedUnitGrad&) { return {.writes = 0, .overwrites = 0b111}; }
 OpCost cost(const GatedUnitGrad& op, Specs inputs, Specs outputs) {

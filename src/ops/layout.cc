@@ -20,6 +20,8 @@ Result<Gradients> gradient(const Reshape&, const GradientContext& context) {
   return grads;
 }
 
+OpTypes types(const Reshape&) { return kLikeX; }
+
 OpEffects effects(const Reshape&) { return {.writes = 0, .overwrites = 0b1}; }
 
 // A view of the same bytes.
@@ -52,6 +54,8 @@ Result<Gradients> gradient(const Permute& op, const GradientContext& context) {
   return grads;
 }
 
+OpTypes types(const Permute&) { return kLikeX; }
+
 OpEffects effects(const Permute&) { return kPure; }
 OpCost cost(const Permute& op, Specs inputs, Specs outputs) {
   return pointwise_cost(op, 0, inputs, outputs);
@@ -78,6 +82,8 @@ Result<Gradients> gradient(const Slice& op, const GradientContext& context) {
   return grads;
 }
 
+OpTypes types(const Slice&) { return kLikeX; }
+
 OpEffects effects(const Slice&) { return kPure; }
 
 // What is read is as large as what is written, not the whole input.
@@ -102,6 +108,8 @@ Result<Gradients> gradient(const Pad& op, const GradientContext& context) {
             context.graph.add_one(Slice{op.axis, op.before, dim}, {context.output_grads[0]}));
   return grads;
 }
+
+OpTypes types(const Pad&) { return kLikeX; }
 
 OpEffects effects(const Pad&) { return kPure; }
 OpCost cost(const Pad& op, Specs inputs, Specs outputs) {

@@ -59,7 +59,7 @@ Result<ValueId> pre_activation_grad(const MatMul& op, const GradientContext& con
 Result<ValueId> grad_a(const MatMul& op, const GradientContext& context, ValueId dz) {
   GraphBuilder& graph = context.graph;
   const ValueId b = context.inputs[1];
-  MatMul product = {.batched = op.batched};
+  MatMul product = {.batched = op.batched, .out = context.type(0)};
   if (!op.transpose_a) {
     product.transpose_b = !op.transpose_b;
     return graph.add_one(product, {dz, b});
@@ -73,7 +73,7 @@ Result<ValueId> grad_a(const MatMul& op, const GradientContext& context, ValueId
 Result<ValueId> grad_b(const MatMul& op, const GradientContext& context, ValueId dz) {
   GraphBuilder& graph = context.graph;
   const ValueId a = context.inputs[0];
-  MatMul product = {.batched = op.batched};
+  MatMul product = {.batched = op.batched, .out = context.type(1)};
   if (!op.transpose_b) {
     product.transpose_a = !op.transpose_a;
     VOLTA_TRY(const ValueId db, graph.add_one(product, {a, dz}));
@@ -94,6 +94,7 @@ Result<SpecList> infer(const MatMul& op, Specs inputs) {
   VOLTA_TRY(check.floating(0, "a"));
   VOLTA_TRY(check.floating(1, "b"));
   VOLTA_TRY(check.activation(op.activation));
+  VOLTA_TRY(check.output_type(op.out));
   const Shape& a = inputs[0].shape;
   const Shape& b = inputs[1].shape;
   VOLTA_TRY(check_operands(op, check, a, b));
@@ -101,7 +102,7 @@ Result<SpecList> infer(const MatMul& op, Specs inputs) {
   VOLTA_TRY(
       check.that(size.k == size.k_of_b,
                  fmt::format("equal inner sizes, not {} in a and {} in b", size.k, size.k_of_b)));
-  const TensorSpec c = {DType::kF32, result_shape(op, a, size)};
+  const TensorSpec c = {op.out, result_shape(op, a, size)};
   if (op.has_bias) VOLTA_TRY(check.is(2, "bias", {DType::kF32, Shape(size.n)}));
   if (op.has_residual) VOLTA_TRY(check.is(count - 1, "residual", c));
   return SpecList{c};
@@ -125,6 +126,12 @@ Result<Gradients> gradient(const MatMul& op, const GradientContext& context) {
     VOLTA_TRY(grads[2], context.graph.add_one(Reduce{ReduceKind::kSum, 0, rank - 1}, {dz}));
   }
   return grads;
+}
+
+// The residual is the last input, after the bias.
+OpTypes types(const MatMul& op) {
+  const std::uint32_t residual = op.has_bias ? 0b1000 : 0b100;
+  return {.activations = op.has_residual ? residual : 0, .any = 0b11, .results = 0b1};
 }
 
 OpEffects effects(const MatMul&) { return kPure; }

@@ -8,9 +8,9 @@ namespace volta::rules {
 
 namespace {
 
-// x f32[.., D] and weight f[D], inputs 0 and 1 of both ops.
+// x t[.., D] and weight f[D], inputs 0 and 1 of both ops.
 Status check_x_and_weight(const Check& check, Specs inputs) {
-  VOLTA_TRY(check.f32_rows(0, "x"));
+  VOLTA_TRY(check.float_rows(0, "x"));
   VOLTA_TRY(check.floating(1, "weight"));
   const Shape row = Shape(inputs[0].shape[-1]);
   return check.that(inputs[1].shape == row, "weight " + to_string(row));
@@ -48,6 +48,8 @@ Result<Gradients> gradient(const Norm& op, const GradientContext& context) {
   return made;
 }
 
+OpTypes types(const Norm&) { return {.activations = 0b1, .any = 0b110, .results = 0b1}; }
+
 OpEffects effects(const Norm&) { return kPure; }
 // Two sums, subtract, square, scale, shift.
 OpCost cost(const Norm& op, Specs inputs, Specs outputs) {
@@ -70,6 +72,8 @@ Result<SpecList> infer(const NormGrad& op, Specs inputs) {
 Result<Gradients> gradient(const NormGrad& op, const GradientContext&) {
   return not_differentiable(op, "it is a backward op");
 }
+
+OpTypes types(const NormGrad&) { return {.activations = 0b1001, .any = 0b10, .results = 0b1}; }
 
 OpEffects effects(const NormGrad&) { return kPure; }
 // Two row sums, two column sums, combine.

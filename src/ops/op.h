@@ -2,10 +2,14 @@
 // reads and writes are the values of a graph node (see "in:" and "out:" in each comment). An op
 // knows nothing of tensors, devices or kernels. C++20-clean: kernels of every backend include it.
 //
-// Conventions. "rows" are all axes but the last, flattened. f = any of f32, bf16, f16; sums are
-// always taken in f32 or better. Outputs are f32 unless said otherwise. `rng` is i64[2] = {seed,
-// step}: together with an op's `stream` and an element's index it is the counter of a Philox
-// generator, so that a mask can be made again instead of stored. Index tensors are i32.
+// Conventions. "rows" are all axes but the last, flattened. f = f32, bf16 or f16, each operand of
+// its own. t = f32, bf16 or f16 too, but the same type for every operand of one op that is marked
+// so: its activations. An op computes in f32 (sums in f32 or better) and rounds once, to nearest
+// even, where it stores: on 16-bit operands it is the f32 op between a widening and a rounding.
+// Statistics, losses, sums over rows, gradients of parameters and the optimiser's operands are f32
+// always. `rng` is i64[2] = {seed, step}: together with an op's `stream` and an element's index it
+// is the counter of a Philox generator, so that a mask can be made again instead of stored. Index
+// tensors are i32.
 // What changes from step to step (positions, lengths, seeds, learning rate) is an input, never an
 // attribute.
 //
@@ -51,7 +55,8 @@ constexpr bool is_activation(UnaryKind kind) {
 
 /// c = activation(a b + bias) + residual, summed in f32.
 /// in: a f[.., M, K] (f[.., K, M] when transpose_a), b f[K, N] (f[N, K] when transpose_b),
-///     bias f32[N] if has_bias, residual f32 like c if has_residual.   out: c f32[.., M, N]
+///     bias f32[N] if has_bias, residual like c if has_residual.
+/// out: c of type `out` [.., M, N]
 /// Not batched: a's leading axes are flattened into rows; with transpose_a both operands are
 /// flattened to [rows, columns], so that X^T dY over all tokens is one call, and c is [M, N].
 /// batched: a and b have the same rank >= 3 and leading axes; no epilogue.
@@ -66,6 +71,7 @@ struct MatMul {
   bool has_bias = false;
   bool has_residual = false;
   Activation activation = Activation::kNone;
+  DType out = DType::kF32;
   static constexpr void fields(auto& op, auto&& visit) {
     visit("transpose_a", op.transpose_a);
     visit("transpose_b", op.transpose_b);
@@ -73,11 +79,12 @@ struct MatMul {
     visit("bias", op.has_bias);
     visit("activation", op.activation, op.activation != UnaryKind::kNone);
     visit("residual", op.has_residual);
+    visit("out", op.out, op.out != DType::kF32);
   }
 };
 
 /// y = kind(x), element by element. `alpha` is read by kScale only.
-/// in: x f32[..]   out: y f32 like x
+/// in: x t[..]   out: y like x
 struct Unary {
   UnaryKind kind = UnaryKind::kScale;
   float alpha = 1.0f;
@@ -86,7 +93,7 @@ struct Unary {
     visit("alpha", op.alpha, op.kind == UnaryKind::kScale);
   }
 };
-/// dx = dy * kind'(x).   in: x f32[..], dy f32 like x   out: dx f32 like x
+/// dx = dy * kind'(x).   in: x t[..], dy like x   out: dx like x
 struct UnaryGrad {
   UnaryKind kind = UnaryKind::kScale;
   float alpha = 1.0f;
@@ -98,14 +105,14 @@ struct UnaryGrad {
 
 enum class BinaryKind : std::uint8_t { kAdd, kSub, kMul, kDiv };
 /// z = x (kind) y, element by element; y's shape is x's, or a suffix of it (repeated along the
-/// leading axes), or has one element.   in: x f32[..], y f32   out: z f32 like x
+/// leading axes), or has one element.   in: x t[..], y t   out: z like x
 struct Binary {
   BinaryKind kind = BinaryKind::kAdd;
   static constexpr void fields(auto& op, auto&& visit) { visit("kind", op.kind); }
 };
 
 enum class ReduceKind : std::uint8_t { kSum, kMean, kMax };
-/// Reduces axes [begin, end) away; fixed summation order.   in: x f32[..]   out: y f32
+/// Reduces axes [begin, end) away; fixed summation order.   in: x f[..]   out: y f32
 struct Reduce {
   ReduceKind kind = ReduceKind::kSum;
   std::int32_t begin = 0;
@@ -117,7 +124,7 @@ struct Reduce {
   }
 };
 /// y = scale * x repeated: the inverse of Reduce in shape. x's shape is `shape` without the axes
-/// [begin, begin + shape.rank() - x.rank()).   in: x f32   out: y f32 `shape`
+/// [begin, begin + shape.rank() - x.rank()).   in: x t   out: y t `shape`
 struct Expand {
   Shape shape;
   std::int16_t begin = 0;
@@ -179,11 +186,14 @@ struct Encode {
 
 /// Row lookup: of a weight's rows, or of some rows of any matrix. The table may be encoded as the
 /// transposed b of a MatMul (a tied output), or be rows of blocks of integers, as files store them.
-/// in: table f[V, D], ids i32[..]   out: f32[.., D]
+/// in: table f[V, D], ids i32[..]   out: y of type `out` [.., D]
 struct Embedding {
-  static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
+  DType out = DType::kF32;
+  static constexpr void fields(auto& op, auto&& visit) {
+    visit("out", op.out, op.out != DType::kF32);
+  }
 };
-/// Sums rows of dy by id, in the order of the rows.   in: ids i32[..], dy f32[.., D]
+/// Sums rows of dy by id, in the order of the rows.   in: ids i32[..], dy f[.., D]
 /// out: f32[rows, D]
 struct EmbeddingGrad {
   std::int64_t rows = 0;
@@ -192,8 +202,8 @@ struct EmbeddingGrad {
 
 enum class NormKind : std::uint8_t { kLayer, kRms };
 /// Layer norm (Ba et al. 2016) or RMS norm (Zhang & Sennrich 2019) over the last axis.
-/// in: x f32[.., D], weight f[D], bias f[D] if has_bias (kLayer only)
-/// out: y f32 like x, stats f32[rows, 2] = {mean (0 for kRms), 1 / sqrt(variance + eps)}
+/// in: x t[.., D], weight f[D], bias f[D] if has_bias (kLayer only)
+/// out: y like x, stats f32[rows, 2] = {mean (0 for kRms), 1 / sqrt(variance + eps)}
 struct Norm {
   NormKind kind = NormKind::kLayer;
   bool has_bias = false;
@@ -204,7 +214,8 @@ struct Norm {
     visit("eps", op.eps);
   }
 };
-/// in: x, weight, stats, dy   out: dx f32 like x, dweight f32[D], dbias f32[D] if has_bias
+/// in: x t[.., D], weight f[D], stats, dy like x
+/// out: dx like x, dweight f32[D], dbias f32[D] if has_bias
 struct NormGrad {
   NormKind kind = NormKind::kLayer;
   bool has_bias = false;
@@ -214,23 +225,23 @@ struct NormGrad {
   }
 };
 
-/// y = activation(gate) * up (Shazeer 2020).   in: gate f32[..], up f32 like gate   out: y
+/// y = activation(gate) * up (Shazeer 2020).   in: gate t[..], up like gate   out: y
 struct GatedUnit {
   Activation activation = Activation::kSilu;
   static constexpr void fields(auto& op, auto&& visit) { visit("activation", op.activation); }
 };
-/// in: gate, up, dy   out: dgate, dup
+/// in: gate t[..], up and dy like gate   out: dgate, dup
 struct GatedUnitGrad {
   Activation activation = Activation::kSilu;
   static constexpr void fields(auto& op, auto&& visit) { visit("activation", op.activation); }
 };
 
-/// y = softmax(scale * x) along the last axis.   in: x f32[.., D]   out: y like x
+/// y = softmax(scale * x) along the last axis.   in: x t[.., D]   out: y like x
 struct Softmax {
   float scale = 1.0f;
   static constexpr void fields(auto& op, auto&& visit) { visit("scale", op.scale); }
 };
-/// dx = scale * y * (dy - sum(y dy)).   in: y, dy   out: dx
+/// dx = scale * y * (dy - sum(y dy)).   in: y t[.., D], dy like y   out: dx
 struct SoftmaxGrad {
   float scale = 1.0f;
   static constexpr void fields(auto& op, auto&& visit) { visit("scale", op.scale); }
@@ -241,7 +252,7 @@ struct SoftmaxGrad {
 /// table belongs to position t: `rotary/2` cosines, then `rotary/2` sines, rotary <= head_dim;
 /// elements of a head past `rotary` are copied. Pairs are (i, i + rotary/2), or (2i, 2i + 1) when
 /// interleaved. `inverse` rotates back, which is the gradient.
-/// in: x f32[.., C], positions i32 like x without the last axis, or a suffix of that;
+/// in: x t[.., C], positions i32 like x without the last axis, or a suffix of that;
 ///     table f32[P, rotary]   out: y like x
 struct Rope {
   std::int32_t heads = 1;
@@ -281,9 +292,9 @@ struct AttentionShape {
   }
 };
 /// Causal attention over whole sequences, tiled, never storing [T, T] (Dao et al. 2022).
-/// in: qkv f32[B, T, (heads + 2 kv_heads) head_dim] if packed, otherwise
-///     q f32[B, T, heads head_dim], k and v f32[B, T, kv_heads head_dim]; rng i64[2] if dropout > 0
-/// out: y f32[B, T, heads head_dim], lse f32[B, heads, T] = log of the softmax denominator
+/// in: qkv t[B, T, (heads + 2 kv_heads) head_dim] if packed, otherwise
+///     q t[B, T, heads head_dim], k and v t[B, T, kv_heads head_dim]; rng i64[2] if dropout > 0
+/// out: y t[B, T, heads head_dim], lse f32[B, heads, T] = log of the softmax denominator
 struct Attention {
   AttentionShape shape;
   float dropout = 0.0f;  ///< Probability with which an attention weight is zeroed.
@@ -294,8 +305,8 @@ struct Attention {
     visit("stream", op.stream, op.dropout > 0.0f);
   }
 };
-/// in: the inputs of Attention (without rng), y, lse, dy, rng if dropout > 0
-/// out: dqkv if packed, otherwise dq, dk, dv
+/// in: the inputs of Attention (without rng), y t, lse f32, dy t, rng if dropout > 0
+/// out: dqkv if packed, otherwise dq, dk, dv, of type t
 struct AttentionGrad {
   AttentionShape shape;
   float dropout = 0.0f;
@@ -320,7 +331,7 @@ constexpr Shape value_cache_shape(std::int64_t pages, std::int64_t kv_heads,
 
 /// Writes the keys and values of new tokens, a row each, into the pages of their sequences: row n
 /// at place positions[n] % 64 of page table[sequences[n], positions[n] / 64]. Rows from `rows` on
-/// do not count. in: qkv f32[N, ..] if packed, otherwise k and v f32[N, kv_heads head_dim];
+/// do not count. in: qkv t[N, ..] if packed, otherwise k and v t[N, kv_heads head_dim];
 ///     cache_k f[P, kv_heads, head_dim, 64] (written), cache_v like it [P, kv_heads, 64, head_dim]
 ///     (written), positions i32[N], sequences i32[N], rows i32[1], table i32[S, blocks]   out: none
 struct KvAppend {
@@ -331,27 +342,27 @@ struct KvAppend {
 /// page of which no row sees anything need not be in the table (-1, say). Keys are combined in
 /// blocks by their number in the sequence, so that a row's bits depend neither on the rows that are
 /// computed with it nor on the pages that a sequence has.
-/// in: qkv f32[N, ..] if packed, otherwise q f32[N, heads head_dim];
+/// in: qkv t[N, ..] if packed, otherwise q t[N, heads head_dim];
 ///     cache_k, cache_v, positions, sequences, rows and table as for KvAppend
-/// out: y f32[N, heads head_dim]
+/// out: y t[N, heads head_dim]
 struct CachedAttention {
   AttentionShape shape;
   static constexpr void fields(auto& op, auto&& visit) { visit("shape", op.shape); }
 };
 
 /// loss = logsumexp(logits) - logits[target], a row at a time; a negative target is ignored (loss
-/// and gradient 0).   in: logits f32[.., V], targets i32[..]   out: loss f32[..], lse f32[..]
+/// and gradient 0).   in: logits f[.., V], targets i32[..]   out: loss f32[..], lse f32[..]
 struct CrossEntropy {
   static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
 };
 /// dlogits = dloss * (softmax(logits) - onehot(target)).
-/// in: logits, targets, lse, dloss f32[..]   out: dlogits f32 like logits
+/// in: logits t[.., V], targets, lse f32[..], dloss f32[..]   out: dlogits like logits
 struct CrossEntropyGrad {
   static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
 };
 
 /// y = x * keep / (1 - p), keep from Philox(seed, stream, step, element). Its gradient is itself.
-/// in: x f32[..], rng i64[2]   out: y like x
+/// in: x t[..], rng i64[2]   out: y like x
 struct Dropout {
   float p = 0.0f;
   std::uint32_t stream = 0;
@@ -408,7 +419,7 @@ struct Fill {
 };
 
 /// Index of the largest element of each row; the first one on ties; NaN counts as largest.
-/// in: x f32[.., V]   out: i32[..]
+/// in: x f[.., V]   out: i32[..]
 struct Argmax {
   static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
 };
@@ -419,7 +430,7 @@ inline constexpr std::int64_t kSampleParams = 7;
 /// frequency * count + presence * (count > 0) with counts of the output alone; temperature; top-k;
 /// top-p (Holtzman et al. 2020) of what is left; min-p; an inverse-CDF draw with Philox(seed,
 /// step). Temperature 0 is greedy. Increments the count of the drawn token. A negative temperature
-/// skips the row: tokens -1, logprobs 0. in: logits f32[R, V],
+/// skips the row: tokens -1, logprobs 0. in: logits f[R, V],
 /// params f32[R, kSampleParams] = {temperature, top_k (0 off), top_p (1 off),
 ///     min_p (0 off), repetition (1 off), frequency (0 off), presence (0 off)},
 ///     rng i64[R, 2] = {seed, step}, counts i32[S, 2, V] (written): of the prompt, of the output,

@@ -41,6 +41,8 @@ Result<Gradients> gradient(const GlobalNorm& op, const GradientContext&) {
   return not_differentiable(op, "it judges gradients");
 }
 
+OpTypes types(const GlobalNorm&) { return kF32Only; }
+
 OpEffects effects(const GlobalNorm&) { return kPure; }
 OpCost cost(const GlobalNorm& op, Specs inputs, Specs outputs) {
   double flops = 0;
@@ -62,6 +64,8 @@ Result<Gradients> gradient(const AdamW& op, const GradientContext&) {
   return not_differentiable(op, kWrites);
 }
 
+OpTypes types(const AdamW&) { return kF32Only; }
+
 // param, m, v.
 OpEffects effects(const AdamW&) { return {.writes = 0b1101, .overwrites = 0}; }
 OpCost cost(const AdamW& op, Specs inputs, Specs outputs) {
@@ -81,6 +85,8 @@ Result<SpecList> infer(const Sgd& op, Specs inputs) {
 Result<Gradients> gradient(const Sgd& op, const GradientContext&) {
   return not_differentiable(op, kWrites);
 }
+
+OpTypes types(const Sgd&) { return kF32Only; }
 
 OpEffects effects(const Sgd& op) {
   return {.writes = op.momentum > 0.0f ? 0b101u : 0b001u, .overwrites = 0};
@@ -102,6 +108,8 @@ Result<Gradients> gradient(const Accumulate& op, const GradientContext&) {
   return not_differentiable(op, kWrites);
 }
 
+OpTypes types(const Accumulate&) { return kF32Only; }
+
 OpEffects effects(const Accumulate&) { return {.writes = 0b1, .overwrites = 0}; }
 OpCost cost(const Accumulate& op, Specs inputs, Specs outputs) {
   return pointwise_cost(op, 2, inputs, outputs);
@@ -117,6 +125,8 @@ Result<SpecList> infer(const Fill& op, Specs inputs) {
 Result<Gradients> gradient(const Fill& op, const GradientContext&) {
   return not_differentiable(op, kWrites);
 }
+
+OpTypes types(const Fill&) { return kF32Only; }
 
 OpEffects effects(const Fill&) { return {.writes = 0b1, .overwrites = 0}; }
 

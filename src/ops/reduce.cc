@@ -20,7 +20,7 @@ Shape without_axes(const Shape& shape, int begin, int end) {
 Result<SpecList> infer(const Reduce& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check.count(1, "x"));
-  VOLTA_TRY(check.type(0, "x", DType::kF32));
+  VOLTA_TRY(check.floating(0, "x"));
   const Shape& x = inputs[0].shape;
   VOLTA_TRY(check.that(op.begin >= 0 && op.begin < op.end && op.end <= x.rank(),
                        "axes 0 <= begin < end <= rank of x"));
@@ -40,6 +40,8 @@ Result<Gradients> gradient(const Reduce& op, const GradientContext& context) {
   return grads;
 }
 
+OpTypes types(const Reduce&) { return kAnyX; }
+
 OpEffects effects(const Reduce&) { return kPure; }
 OpCost cost(const Reduce& op, Specs inputs, Specs outputs) {
   return pointwise_cost(op, kCheap, inputs, outputs);
@@ -48,14 +50,14 @@ OpCost cost(const Reduce& op, Specs inputs, Specs outputs) {
 Result<SpecList> infer(const Expand& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check.count(1, "x"));
-  VOLTA_TRY(check.type(0, "x", DType::kF32));
+  VOLTA_TRY(check.floating(0, "x"));
   VOLTA_TRY(check.finite(op.scale, "scale"));
   const Shape& x = inputs[0].shape;
   const int added = op.shape.rank() - x.rank();
   VOLTA_TRY(check.that(added >= 0 && op.begin >= 0 && op.begin <= x.rank() &&
                            without_axes(op.shape, op.begin, op.begin + added) == x,
                        "x to be the shape without the added axes"));
-  return SpecList{{DType::kF32, op.shape}};
+  return SpecList{{inputs[0].dtype, op.shape}};
 }
 
 Result<Gradients> gradient(const Expand& op, const GradientContext& context) {
@@ -72,6 +74,8 @@ Result<Gradients> gradient(const Expand& op, const GradientContext& context) {
   grads[0] = dx;
   return grads;
 }
+
+OpTypes types(const Expand&) { return kLikeX; }
 
 OpEffects effects(const Expand&) { return kPure; }
 OpCost cost(const Expand& op, Specs inputs, Specs outputs) {

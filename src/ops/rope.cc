@@ -7,7 +7,7 @@ namespace volta::rules {
 Result<SpecList> infer(const Rope& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check.count(3, "x, positions, table"));
-  VOLTA_TRY(check.f32_rows(0, "x"));
+  VOLTA_TRY(check.float_rows(0, "x"));
   VOLTA_TRY(check.type(1, "positions", DType::kI32));
   VOLTA_TRY(check.type(2, "table", DType::kF32));
   const Shape& x = inputs[0].shape;
@@ -32,6 +32,8 @@ Result<Gradients> gradient(const Rope& op, const GradientContext& context) {
                           back, {context.output_grads[0], context.inputs[1], context.inputs[2]}));
   return grads;
 }
+
+OpTypes types(const Rope&) { return kLikeX; }
 
 OpEffects effects(const Rope&) { return {.writes = 0, .overwrites = 0b1}; }
 // Four multiplies and two adds a pair.

@@ -1,6 +1,7 @@
 // What is known of every op without running it: the shapes it takes and gives (infer), its
-// gradient, and its traits, which planner, passes and profilers ask: what it does to memory
-// (effects) and what it costs. Rules are written against GraphBuilder, which graph implements.
+// gradient, and its traits, which planner, passes and profilers ask: the float types it takes
+// (types), what it does to memory (effects) and what it costs. Rules are written against
+// GraphBuilder, which graph implements.
 #pragma once
 
 #include <cstddef>
@@ -56,6 +57,11 @@ struct GradientContext {
   std::span<const ValueId> output_grads;
   /// One an input: whether its gradient is wanted. Rules should not build what nobody wants.
   std::span<const bool> wanted;
+  /// One an input: the type in which its gradient is kept; none: f32 for all. Rules whose ops name
+  /// their output type give that one; what else a rule gives is converted for it.
+  std::span<const DType> types = {};
+
+  DType type(std::size_t input) const { return types.empty() ? DType::kF32 : types[input]; }
 };
 /// One an input; invalid where there is none (index inputs, or not wanted).
 using Gradients = std::vector<ValueId>;
@@ -63,6 +69,23 @@ using Gradients = std::vector<ValueId>;
 /// Appends the nodes that compute the gradients of one node's inputs. An op without a gradient is
 /// an error that names it, never a silent zero.
 Result<Gradients> gradient(const Op& op, const GradientContext& context);
+
+/// Whether bit `i` of a mask is set; nothing past its 32 bits is.
+constexpr bool in_mask(std::uint32_t mask, std::size_t i) {
+  return i < 32 && ((mask >> i) & 1u) != 0;
+}
+
+/// The float types that an op takes and gives, whatever the shapes. Bit i of a mask is about input
+/// i or output i. A float input in neither mask is f32.
+struct OpTypes {
+  /// Inputs that have one type, f32, bf16 or f16, together with the results below.
+  std::uint32_t activations;
+  /// Inputs that have any float type, each its own.
+  std::uint32_t any;
+  /// Outputs of the activations' type, or of the one that the op names (MatMul, Embedding).
+  std::uint32_t results;
+};
+OpTypes types(const Op& op);
 
 /// What an op does to memory, whatever the shapes. Bit i of each mask is about input i.
 struct OpEffects {
@@ -78,7 +101,7 @@ OpEffects effects(const Op& op);
 std::uint32_t writes(const Op& op, std::size_t input_count);
 /// Whether bit `input` of a mask is set; inputs past its 32 bits are never written.
 constexpr bool writes_input(std::uint32_t written, std::size_t input) {
-  return input < 32 && ((written >> input) & 1u) != 0;
+  return in_mask(written, input);
 }
 /// Whether output 0 may take the memory of this input; see OpEffects.
 bool may_alias(const Op& op, std::size_t input);
@@ -97,6 +120,7 @@ namespace rules {
 #define VOLTA_DECLARE_RULES(Name)                                                            \
   Result<std::vector<TensorSpec>> infer(const Name& op, std::span<const TensorSpec> inputs); \
   Result<Gradients> gradient(const Name& op, const GradientContext& context);                \
+  OpTypes types(const Name& op);                                                             \
   OpEffects effects(const Name& op);                                                         \
   OpCost cost(const Name& op, std::span<const TensorSpec> inputs,                            \
               std::span<const TensorSpec> outputs);

@@ -8,9 +8,9 @@ namespace volta::rules {
 
 namespace {
 
-// f32[.., V] whose last axis an i32 can index.
+// f[.., V] whose last axis an i32 can index.
 Status check_choices(const Check& check, Specs inputs, std::string_view name) {
-  VOLTA_TRY(check.f32_rows(0, name));
+  VOLTA_TRY(check.float_rows(0, name));
   return check.that(inputs[0].shape[-1] <= std::numeric_limits<std::int32_t>::max(),
                     "a last axis that an i32 can index");
 }
@@ -27,6 +27,8 @@ Result<SpecList> infer(const Argmax& op, Specs inputs) {
 Result<Gradients> gradient(const Argmax& op, const GradientContext&) {
   return not_differentiable(op, "it chooses an index");
 }
+
+OpTypes types(const Argmax&) { return kAnyX; }
 
 OpEffects effects(const Argmax&) { return kPure; }
 OpCost cost(const Argmax& op, Specs inputs, Specs outputs) {
@@ -57,6 +59,8 @@ Result<SpecList> infer(const Sample& op, Specs inputs) {
 Result<Gradients> gradient(const Sample& op, const GradientContext&) {
   return not_differentiable(op, "it draws a token");
 }
+
+OpTypes types(const Sample&) { return kAnyX; }
 
 // counts.
 OpEffects effects(const Sample&) { return {.writes = 0b1000, .overwrites = 0}; }

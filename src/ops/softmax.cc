@@ -7,7 +7,7 @@ namespace volta::rules {
 Result<SpecList> infer(const Softmax& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check.count(1, "x"));
-  VOLTA_TRY(check.f32_rows(0, "x"));
+  VOLTA_TRY(check.float_rows(0, "x"));
   VOLTA_TRY(check.finite(op.scale, "scale"));
   return SpecList{inputs[0]};
 }
@@ -19,6 +19,8 @@ Result<Gradients> gradient(const Softmax& op, const GradientContext& context) {
   return grads;
 }
 
+OpTypes types(const Softmax&) { return kLikeX; }
+
 OpEffects effects(const Softmax&) { return {.writes = 0, .overwrites = 0b1}; }
 OpCost cost(const Softmax& op, Specs inputs, Specs outputs) {
   return pointwise_cost(op, kNonlinear + 3, inputs, outputs);
@@ -27,7 +29,7 @@ OpCost cost(const Softmax& op, Specs inputs, Specs outputs) {
 Result<SpecList> infer(const SoftmaxGrad& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check.count(2, "y, dy"));
-  VOLTA_TRY(check.f32_rows(0, "y"));
+  VOLTA_TRY(check.float_rows(0, "y"));
   VOLTA_TRY(check.is(1, "dy", inputs[0]));
   VOLTA_TRY(check.finite(op.scale, "scale"));
   return SpecList{inputs[0]};
@@ -36,6 +38,8 @@ Result<SpecList> infer(const SoftmaxGrad& op, Specs inputs) {
 Result<Gradients> gradient(const SoftmaxGrad& op, const GradientContext&) {
   return not_differentiable(op, "it is a backward op");
 }
+
+OpTypes types(const SoftmaxGrad&) { return {.activations = 0b11, .any = 0, .results = 0b1}; }
 
 OpEffects effects(const SoftmaxGrad&) { return {.writes = 0, .overwrites = 0b11}; }
 OpCost cost(const SoftmaxGrad& op, Specs inputs, Specs outputs) {

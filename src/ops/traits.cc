@@ -12,6 +12,10 @@
 
 namespace volta {
 
+OpTypes types(const Op& op) {
+  return std::visit([](const auto& any) { return rules::types(any); }, op);
+}
+
 OpEffects effects(const Op& op) {
   return std::visit([](const auto& any) { return rules::effects(any); }, op);
 }

@@ -14,6 +14,13 @@ namespace volta::rules {
 inline constexpr double kCheap = 1;      ///< Operations of an add, a multiply, a comparison.
 inline constexpr double kNonlinear = 8;  ///< Of exp, tanh, erf and what surrounds them.
 
+/// An op of which every float operand is f32.
+inline constexpr OpTypes kF32Only = {.activations = 0, .any = 0, .results = 0};
+/// y like x: input 0 and output 0 have one type.
+inline constexpr OpTypes kLikeX = {.activations = 0b1, .any = 0, .results = 0b1};
+/// Input 0 may have any float type; what comes of it is f32, or no float.
+inline constexpr OpTypes kAnyX = {.activations = 0, .any = 0b1, .results = 0};
+
 /// An op that writes no input and whose results never take the memory of one.
 inline constexpr OpEffects kPure = {.writes = 0, .overwrites = 0};
 

@@ -7,7 +7,7 @@ namespace volta::rules {
 Result<SpecList> infer(const Unary& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check.count(1, "x"));
-  VOLTA_TRY(check.type(0, "x", DType::kF32));
+  VOLTA_TRY(check.floating(0, "x"));
   if (op.kind == UnaryKind::kScale) VOLTA_TRY(check.finite(op.alpha, "alpha"));
   return SpecList{inputs[0]};
 }
@@ -23,6 +23,8 @@ Result<Gradients> gradient(const Unary& op, const GradientContext& context) {
   return grads;
 }
 
+OpTypes types(const Unary&) { return kLikeX; }
+
 OpEffects effects(const Unary&) { return {.writes = 0, .overwrites = 0b1}; }
 OpCost cost(const Unary& op, Specs inputs, Specs outputs) {
   return pointwise_cost(op, unary_flops(op.kind), inputs, outputs);
@@ -31,7 +33,7 @@ OpCost cost(const Unary& op, Specs inputs, Specs outputs) {
 Result<SpecList> infer(const UnaryGrad& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check.count(2, "x, dy"));
-  VOLTA_TRY(check.type(0, "x", DType::kF32));
+  VOLTA_TRY(check.floating(0, "x"));
   VOLTA_TRY(check.is(1, "dy like x:", inputs[0]));
   if (op.kind == UnaryKind::kScale) VOLTA_TRY(check.finite(op.alpha, "alpha"));
   return SpecList{inputs[0]};
@@ -40,6 +42,8 @@ Result<SpecList> infer(const UnaryGrad& op, Specs inputs) {
 Result<Gradients> gradient(const UnaryGrad& op, const GradientContext&) {
   return not_differentiable(op, "it is a backward op");
 }
+
+OpTypes types(const UnaryGrad&) { return {.activations = 0b11, .any = 0, .results = 0b1}; }
 
 OpEffects effects(const UnaryGrad&) { return {.writes = 0, .overwrites = 0b11}; }
 OpCost cost(const UnaryGrad& op, Specs inputs, Specs outputs) {

@@ -91,7 +91,8 @@ Result<Trainer> Trainer::create(const Transformer& model, const TrainerOptions& 
   Trainer trainer(model, options);
   const TransformerConfig& config = model.config();
   const TrainingGraphOptions wanted = graph_options(options, model.lora());
-  const OptimizeOptions passes{.compute_dtype = options.compute_dtype};
+  const OptimizeOptions passes{.compute_dtype = options.compute_dtype,
+                               .rounding = Rounding::kActivations};
   const bool accumulate = options.accumulate > 1;
   VOLTA_TRY(const Graph built, accumulate ? build_accumulate_graph(config, wanted)
                                           : build_training_graph(config, wanted));

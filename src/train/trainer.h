@@ -25,6 +25,8 @@ struct TrainerOptions {
   OptimizerConfig optimizer = {};
   ScheduleConfig schedule = {};
   std::uint64_t seed = 1;  ///< Of dropout.
+  /// Of activations, their gradients and what products multiply. Weights, their gradients, losses,
+  /// statistics and the optimiser's tensors are f32 always.
   DType compute_dtype = DType::kF32;
 };
 /// Ranges of every field; the message names the field, its value and the range.

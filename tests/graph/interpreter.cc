@@ -293,6 +293,9 @@ std::vector<Array> evaluate_op(const Op& op, std::span<Array> inputs) {
     outputs.push_back({spec, std::vector<float>(static_cast<std::size_t>(spec.shape.elements()))});
   }
   std::visit(Evaluator(inputs, outputs), op);
+  for (Array& output : outputs) {
+    for (float& x : output.data) x = rounded(x, output.spec.dtype);
+  }
   return outputs;
 }
 

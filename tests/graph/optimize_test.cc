@@ -40,10 +40,10 @@ TEST(Optimize, RunsAllPasses) {
             "parameter v: f32[4, 4]\n"
             "constant folded.0: f32[]\n"
             "%0: bf16[2, 4] = Cast{bf16}(x)\n"
-            "%1: bf16[4, 4] = Cast{bf16}(w)\n"
-            "%2: bf16[4, 4] = Cast{bf16}(v)\n"
-            "%3: f32[2, 4] = MatMul(%0, %2)\n"
-            "%4: f32[2, 4] = MatMul{relu, residual}(%0, %1, %3)\n"
+            "%1: bf16[4, 4] = Cast{bf16}(v)\n"
+            "%2: f32[2, 4] = MatMul(%0, %1)\n"
+            "%3: bf16[4, 4] = Cast{bf16}(w)\n"
+            "%4: f32[2, 4] = MatMul{relu, residual}(%0, %3, %2)\n"
             "%5: f32[2, 4] = Binary{mul}(%4, folded.0)\n"
             "output y = %5: f32[2, 4]\n");
 }
@@ -52,6 +52,28 @@ TEST(Optimize, CanLeaveFusionOut) {
   TestBackend backend;
   EXPECT_EQ(testing::ops(must(optimize(sample(), backend, {.fuse = false}))),
             "MatMul Unary MatMul Binary Binary");
+}
+
+// The backend's rewriting comes last but for the casts around what it does not support.
+TEST(Optimize, LetsTheBackendLower) {
+  class Lowering final : public TestBackend {
+   public:
+    Result<Graph> lower(const Graph& graph) const override {
+      if (refuses) return fail(ErrorCode::kUnsupported, "no such graph");
+      Graph lowered = graph;
+      const ValueId y = lowered.outputs()[0].value;
+      must(lowered.output("z", must(lowered.add_one(Unary{UnaryKind::kExp}, {y}))));
+      return lowered;
+    }
+    bool refuses = false;
+  };
+  Lowering backend;
+  const Graph graph = must(optimize(sample(), backend));
+  EXPECT_EQ(testing::ops(graph), "MatMul MatMul Binary Unary");
+  ASSERT_EQ(graph.outputs().size(), 2u);
+  EXPECT_EQ(graph.outputs()[1].name, "z");
+  backend.refuses = true;
+  EXPECT_EQ(message(optimize(sample(), backend)), "pass 'lowering': no such graph");
 }
 
 TEST(Optimize, NamesThePassThatFails) {

@@ -47,7 +47,7 @@ TEST(PlanToJson, ShowsBindingsStepsAndOutputs) {
       R"({"name":"w","kind":"parameter","dtype":"f32","shape":[4,4],"bytes":64,"written":false},)"
       R"({"name":"s","kind":"state","dtype":"f32","shape":[2,4],"bytes":32,"written":true}],"steps":[)"
       R"({"op":"MatMul","fields":{"transpose_a":false,"transpose_b":false,"batched":false,"bias":false,)"
-      R"("activation":"none","residual":false},"attributes":"MatMul","label":"h.0","node":0,"flops":64,"bytes":128,"inputs":[)"
+      R"("activation":"none","residual":false,"out":"f32"},"attributes":"MatMul","label":"h.0","node":0,"flops":64,"bytes":128,"inputs":[)"
       R"({"binding":"x","offset":0,"bytes":32,"dtype":"f32","shape":[2,4]},)"
       R"({"binding":"w","offset":0,"bytes":64,"dtype":"f32","shape":[4,4]}],"outputs":[)"
       R"({"offset":0,"bytes":32,"dtype":"f32","shape":[2,4]}],)"

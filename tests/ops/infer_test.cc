@@ -92,6 +92,10 @@ TEST_F(Infer, MatMulAccepts) {
        {f32({4, 2, 3}), f32({3, 5}), f32({5}), f32({4, 2, 5})},
        {f32({4, 2, 5})}},
       {MatMul{.has_residual = true}, {f32({2, 3}), f32({3, 5}), f32({2, 5})}, {f32({2, 5})}},
+      {MatMul{.has_bias = true, .has_residual = true, .out = DType::kBF16},
+       {bf16({2, 3}), bf16({3, 5}), f32({5}), bf16({2, 5})},
+       {bf16({2, 5})}},
+      {MatMul{.out = DType::kF16}, {f32({2, 3}), bf16({3, 5})}, {f16({2, 5})}},
   });
 }
 
@@ -111,6 +115,10 @@ TEST_F(Infer, MatMulRefuses) {
       {MatMul{.has_residual = true},
        {f32({2, 3}), f32({3, 5}), f32({5})},
        "expected residual f32[2, 5]"},
+      {MatMul{.has_residual = true, .out = DType::kBF16},
+       {bf16({2, 3}), bf16({3, 5}), f32({2, 5})},
+       "expected residual bf16[2, 5]"},
+      {MatMul{.out = DType::kI32}, {f32({2, 3}), f32({3, 5})}, "a result of type f32, bf16 or f16"},
       {MatMul{.batched = true}, {f32({2, 3}), f32({3, 5})}, "same rank, at least 3"},
       {MatMul{.batched = true}, {f32({7, 2, 3}), f32({3, 5})}, "same rank, at least 3"},
       {MatMul{.batched = true}, {f32({7, 2, 3}), f32({6, 3, 5})}, "same leading axes"},
@@ -141,10 +149,21 @@ TEST_F(Infer, Pointwise) {
       {Cast{DType::kF16}, {bf16({2})}, {{DType::kF16, Shape(2)}}},
       {Cast{DType::kF32}, {i32({2})}, {f32({2})}},
       {Cast{DType::kI64}, {f32({2})}, {i64({2})}},
+      {Unary{UnaryKind::kGelu}, {bf16({2, 3})}, {bf16({2, 3})}},
+      {UnaryGrad{UnaryKind::kTanh}, {f16({4}), f16({4})}, {f16({4})}},
+      {Binary{}, {bf16({2, 3, 4}), bf16({3, 4})}, {bf16({2, 3, 4})}},
+      {GatedUnit{}, {bf16({2, 3}), bf16({2, 3})}, {bf16({2, 3})}},
+      {GatedUnitGrad{}, {f16({2}), f16({2}), f16({2})}, {f16({2}), f16({2})}},
+      {Dropout{0.5f, 1}, {bf16({2}), rng_spec()}, {bf16({2})}},
   });
   refuses({
       {Unary{}, {}, "expected 1 inputs (x), not 0"},
-      {Unary{}, {bf16({2})}, "x of type f32"},
+      {Unary{}, {i32({2})}, "x of type f32, bf16 or f16"},
+      {UnaryGrad{}, {bf16({2}), f32({2})}, "dy like x: bf16[2]"},
+      {Binary{}, {bf16({2}), f32({2})}, "y of type bf16"},
+      {Binary{}, {f32({2}), bf16({2})}, "y of type f32"},
+      {GatedUnit{}, {bf16({2}), f32({2})}, "up bf16[2]"},
+      {GatedUnitGrad{}, {bf16({2}), bf16({2}), f32({2})}, "dy bf16[2]"},
       {Unary{UnaryKind::kScale, kNan}, {f32({2})}, "a finite alpha"},
       {UnaryGrad{}, {f32({2})}, "expected 2 inputs"},
       {UnaryGrad{}, {i32({2}), f32({2})}, "x of type f32"},
@@ -189,6 +208,8 @@ TEST_F(Infer, ReduceAndExpand) {
       {Expand{Shape(2, 3, 4), 1}, {f32({2})}, {f32({2, 3, 4})}},
       {Expand{Shape(5), 0, 2.0f}, {f32(Shape())}, {f32({5})}},
       {Expand{Shape(5), 1}, {f32({5})}, {f32({5})}},
+      {Reduce{ReduceKind::kSum, 0, 1}, {bf16({2, 3})}, {f32({3})}},
+      {Expand{Shape(2, 3, 4), 0}, {bf16({3, 4})}, {bf16({2, 3, 4})}},
   });
   refuses({
       {Reduce{}, {}, "expected 1 inputs"},
@@ -246,9 +267,12 @@ TEST_F(Infer, Lookups) {
       {Embedding{}, {bf16({10, 4}), i32({2, 3})}, {f32({2, 3, 4})}},
       {Embedding{}, {f32({10, 4}), i32(Shape())}, {f32({4})}},
       {EmbeddingGrad{10}, {i32({2, 3}), f32({2, 3, 4})}, {f32({10, 4})}},
+      {Embedding{DType::kBF16}, {f32({10, 4}), i32({2, 3})}, {bf16({2, 3, 4})}},
+      {EmbeddingGrad{10}, {i32({2, 3}), bf16({2, 3, 4})}, {f32({10, 4})}},
   });
   refuses({
       {Embedding{}, {f32({10, 4})}, "expected 2 inputs"},
+      {Embedding{DType::kI8}, {f32({10, 4}), i32({2})}, "a result of type f32, bf16 or f16"},
       {Embedding{}, {i32({10, 4}), i32({2})}, "table of type f32, bf16 or f16"},
       {Embedding{}, {f32({10}), i32({2})}, "table [rows, columns]"},
       {Embedding{}, {f32({10, 4}), i64({2})}, "ids of type i32"},
@@ -276,6 +300,12 @@ TEST_F(Infer, Norms) {
        {f32({2, 4}), f32({4})}},
       {Softmax{}, {f32({2, 4})}, {f32({2, 4})}},
       {SoftmaxGrad{}, {f32({2, 4}), f32({2, 4})}, {f32({2, 4})}},
+      {rms, {bf16({2, 4}), f32({4})}, {bf16({2, 4}), f32({2, 2})}},
+      {NormGrad{NormKind::kLayer, true},
+       {bf16({2, 4}), f32({4}), f32({2, 2}), bf16({2, 4})},
+       {bf16({2, 4}), f32({4}), f32({4})}},
+      {Softmax{}, {bf16({2, 4})}, {bf16({2, 4})}},
+      {SoftmaxGrad{}, {f16({2, 4}), f16({2, 4})}, {f16({2, 4})}},
   });
   refuses({
       {Norm{NormKind::kRms, true}, {f32({2, 4}), f32({4}), f32({4})}, "no bias in an RMS norm"},
@@ -283,7 +313,14 @@ TEST_F(Infer, Norms) {
       {Norm{NormKind::kRms, false, kInf}, {f32({2, 4}), f32({4})}, "a finite eps above 0"},
       {layer, {f32({2, 4}), f32({4})}, "expected 3 inputs"},
       {rms, {f32({2, 4})}, "expected 2 inputs"},
-      {rms, {bf16({2, 4}), f32({4})}, "x of type f32"},
+      {rms, {i32({2, 4}), f32({4})}, "x of type f32, bf16 or f16"},
+      {NormGrad{NormKind::kRms, false},
+       {bf16({2, 4}), f32({4}), bf16({2, 2}), bf16({2, 4})},
+       "stats f32[2, 2]"},
+      {NormGrad{NormKind::kRms, false},
+       {bf16({2, 4}), f32({4}), f32({2, 2}), f32({2, 4})},
+       "dy bf16[2, 4]"},
+      {SoftmaxGrad{}, {bf16({2, 3}), f32({2, 3})}, "dy bf16[2, 3]"},
       {rms, {f32(Shape()), f32({1})}, "x with at least one axis"},
       {rms, {f32({2, 4}), i32({4})}, "weight of type f32, bf16 or f16"},
       {rms, {f32({2, 4}), f32({2})}, "weight [4]"},
@@ -312,6 +349,7 @@ TEST_F(Infer, Rope) {
       {op, {f32({3, 5, 8}), i32({3, 5}), f32({16, 4})}, {f32({3, 5, 8})}},
       {op, {f32({3, 5, 12}), i32({5}), f32({16, 2})}, {f32({3, 5, 12})}},
       {op, {f32({8}), i32(Shape()), f32({16, 2})}, {f32({8})}},
+      {op, {bf16({5, 8}), i32({5}), f32({16, 4})}, {bf16({5, 8})}},
   });
   refuses({
       {op, {f32({5, 8}), i32({5})}, "expected 3 inputs"},
@@ -347,6 +385,10 @@ TEST_F(Infer, AttentionAccepts) {
       {Attention{split, 0.1f}, {q, kv, kv, rng_spec()}, {q, lse}},
       {AttentionGrad{split}, {q, kv, kv, q, lse, q}, {q, kv, kv}},
       {AttentionGrad{packed, 0.5f}, {qkv, q, lse, q, rng_spec()}, {qkv}},
+      {Attention{packed}, {bf16({2, 5, 24})}, {bf16({2, 5, 12}), lse}},
+      {AttentionGrad{packed},
+       {bf16({2, 5, 24}), bf16({2, 5, 12}), lse, bf16({2, 5, 12})},
+       {bf16({2, 5, 24})}},
   });
 }
 
@@ -374,8 +416,13 @@ TEST_F(Infer, AttentionRefuses) {
       {Attention{split}, {q, kv}, "expected 3 inputs"},
       {Attention{packed}, good, "expected 1 inputs"},
       {Attention{split, 0.5f}, good, "expected 4 inputs"},
-      {Attention{split}, {bf16({2, 5, 12}), kv, kv}, "q of type f32"},
-      {Attention{packed}, {bf16({2, 5, 24})}, "qkv of type f32"},
+      {Attention{split}, {i32({2, 5, 12}), kv, kv}, "q of type f32, bf16 or f16"},
+      {Attention{packed}, {i32({2, 5, 24})}, "qkv of type f32, bf16 or f16"},
+      {Attention{split}, {bf16({2, 5, 12}), kv, kv}, "k bf16[2, 5, 6]"},
+      {AttentionGrad{packed}, {bf16({2, 5, 24}), bf16({2, 5, 12}), lse, q}, "dy bf16[2, 5, 12]"},
+      {AttentionGrad{packed},
+       {bf16({2, 5, 24}), bf16({2, 5, 12}), bf16({2, 4, 5}), bf16({2, 5, 12})},
+       "lse f32[2, 4, 5]"},
       {Attention{packed}, {f32({5, 24})}, "inputs [batch, time, width]"},
       {Attention{packed}, {f32({2, 5, 23})}, "qkv f32[2, 5, 24]"},
       {Attention{split}, {f32({2, 5, 13}), kv, kv}, "q f32[2, 5, 12]"},
@@ -407,12 +454,16 @@ TEST_F(Infer, Caches) {
       {KvAppend{split}, {kv, kv, k, v, n, n, r, t}, {}},
       {CachedAttention{packed}, {qkv, k, v, n, n, r, t}, {q}},
       {CachedAttention{split}, {q, k, v, n, n, r, t}, {q}},
+      {KvAppend{split}, {bf16({5, 6}), bf16({5, 6}), k, v, n, n, r, t}, {}},
+      {CachedAttention{split}, {bf16({5, 12}), k, v, n, n, r, t}, {bf16({5, 12})}},
   });
   refuses({
       {KvAppend{broken}, {kv, kv, k, v, n, n, r, t}, "a multiple of kv_heads"},
       {KvAppend{packed}, {kv, kv, k, v, n, n, r, t}, "expected 7 inputs"},
       {KvAppend{split}, {f32({6}), kv, k, v, n, n, r, t}, "rows [tokens, width]"},
       {KvAppend{split}, {q, kv, k, v, n, n, r, t}, "k f32[5, 6]"},
+      {KvAppend{split}, {kv, bf16({5, 6}), k, v, n, n, r, t}, "v f32[5, 6]"},
+      {KvAppend{split}, {n, kv, k, v, n, n, r, t}, "rows of type f32, bf16 or f16"},
       {KvAppend{split}, {kv, q, k, v, n, n, r, t}, "v f32[5, 6]"},
       {KvAppend{packed}, {q, k, v, n, n, r, t}, "qkv f32[5, 24]"},
       {KvAppend{packed}, {qkv, n, v, n, n, r, t}, "cache_k of type f32, bf16 or f16"},
@@ -439,10 +490,13 @@ TEST_F(Infer, Losses) {
       {CrossEntropy{}, {f32({2, 3, 7}), i32({2, 3})}, {f32({2, 3}), f32({2, 3})}},
       {CrossEntropy{}, {f32({7}), i32(Shape())}, {f32(Shape()), f32(Shape())}},
       {CrossEntropyGrad{}, {f32({3, 7}), i32({3}), f32({3}), f32({3})}, {f32({3, 7})}},
+      {CrossEntropy{}, {bf16({3, 7}), i32({3})}, {f32({3}), f32({3})}},
+      {CrossEntropyGrad{}, {bf16({3, 7}), i32({3}), f32({3}), f32({3})}, {bf16({3, 7})}},
   });
   refuses({
       {CrossEntropy{}, {f32({3, 7})}, "expected 2 inputs"},
-      {CrossEntropy{}, {bf16({3, 7}), i32({3})}, "logits of type f32"},
+      {CrossEntropy{}, {i32({3, 7}), i32({3})}, "logits of type f32, bf16 or f16"},
+      {CrossEntropyGrad{}, {bf16({3, 7}), i32({3}), bf16({3}), f32({3})}, "lse f32[3]"},
       {CrossEntropy{}, {f32({3, 7}), i32({4})}, "targets i32[3]"},
       {CrossEntropyGrad{}, {f32({3, 7}), i32({3})}, "expected 4 inputs"},
       {CrossEntropyGrad{}, {f32({3, 7}), i64({3}), f32({3}), f32({3})}, "targets i32[3]"},
@@ -494,6 +548,7 @@ TEST_F(Infer, Choices) {
   accepts({
       {Argmax{}, {f32({2, 3, 7})}, {i32({2, 3})}},
       {Argmax{}, {f32({7})}, {i32(Shape())}},
+      {Argmax{}, {bf16({2, 7})}, {i32({2})}},
       {Sample{},
        {f32({2, 7}), f32({2, 7}), i64({2, 2}), i32({3, 2, 7}), i32({2})},
        {i32({2}), f32({2})}},
@@ -503,7 +558,7 @@ TEST_F(Infer, Choices) {
   });
   refuses({
       {Argmax{}, {}, "expected 1 inputs"},
-      {Argmax{}, {bf16({7})}, "x of type f32"},
+      {Argmax{}, {i32({7})}, "x of type f32, bf16 or f16"},
       {Argmax{}, {f32(Shape())}, "x with at least one axis"},
       {Argmax{}, {f32({std::int64_t{1} << 31})}, "that an i32 can index"},
       {Sample{}, {f32({2, 7})}, "expected 5 inputs"},

@@ -1,7 +1,11 @@
 // The list of all cases and their inputs.
 #include "ops/op_case.h"
 
+#include <cmath>
+#include <variant>
+
 #include "base/rng.h"
+#include "ops/rules.h"
 #include "support/random.h"
 #include "tensor/float16.h"
 
@@ -10,8 +14,12 @@ namespace volta::op_test {
 const std::vector<OpCase>& all_cases() {
   static const std::vector<OpCase> all = [] {
     std::vector<OpCase> list;
-#define VOLTA_APPEND_CASES(Name) \
-  for (OpCase & c : cases(Name{})) list.push_back(std::move(c));
+#define VOLTA_APPEND_CASES(Name)                    \
+  for (const OpCase& c : cases(Name{})) {           \
+    list.push_back(c);                              \
+    auto narrow = in_sixteen_bits(c, DType::kBF16); \
+    if (narrow) list.push_back(*std::move(narrow)); \
+  }
     VOLTA_OPS(VOLTA_APPEND_CASES)
 #undef VOLTA_APPEND_CASES
     return list;
@@ -20,6 +28,30 @@ const std::vector<OpCase>& all_cases() {
 }
 
 std::string full_name(const OpCase& c) { return std::string(op_name(c.op)) + "_" + c.name; }
+
+std::optional<OpCase> in_sixteen_bits(const OpCase& c, DType dtype) {
+  // The cases of conversions name both types.
+  const bool converts = std::holds_alternative<Cast>(c.op) || std::holds_alternative<Encode>(c.op);
+  if (converts || c.sixteen_bits) return {};
+  OpCase narrow = c;
+  narrow.name += "_in_" + std::string(dtype_name(dtype));
+  narrow.sixteen_bits = true;
+  auto* matmul = std::get_if<MatMul>(&narrow.op);
+  auto* embedding = std::get_if<Embedding>(&narrow.op);
+  if (matmul != nullptr) matmul->out = dtype;
+  if (embedding != nullptr) embedding->out = dtype;
+  bool changed = matmul != nullptr || embedding != nullptr;
+  const OpTypes allowed = types(narrow.op);
+  for (std::size_t i = 0; i < narrow.specs.size(); ++i) {
+    TensorSpec& spec = narrow.specs[i];
+    const bool may = in_mask(allowed.activations | allowed.any, i);
+    if (!may || spec.dtype != DType::kF32 || !spec.encoding.plain()) continue;
+    spec.dtype = dtype;
+    changed = true;
+  }
+  if (!changed) return {};
+  return narrow;
+}
 
 double round_to(DType dtype, double value) {
   switch (dtype) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +50,9 @@ struct OpCase {
   /// Makes inputs from others (statistics, tables); what it leaves is rounded to the input's type.
   std::function<void(std::vector<Array>&)> prepare = {};
 
+  /// Whether in_sixteen_bits() made it.
+  bool sixteen_bits = false;
+
   OpCase(std::string its_name, const Op& its_op) : name(std::move(its_name)), op(its_op) {}
   OpCase in(const TensorSpec& spec, Values its_values = {}) && {
     specs.push_back(spec);
@@ -73,10 +77,14 @@ struct OpCase {
 VOLTA_OPS(VOLTA_DECLARE_CASES)
 #undef VOLTA_DECLARE_CASES
 
-/// The cases of all ops.
+/// The cases of all ops, each followed by the same in bf16 where there is such a one.
 const std::vector<OpCase>& all_cases();
 /// "MatMul_bias_relu"
 std::string full_name(const OpCase& c);
+
+/// An f32 case with `dtype` for every f32 operand that may have it, and for the result that an op
+/// names; nothing when there is none. Encoded inputs stay as they are.
+std::optional<OpCase> in_sixteen_bits(const OpCase& c, DType dtype);
 
 /// The inputs of a case: the same ones every time.
 std::vector<Array> make_inputs(const OpCase& c);

@@ -1,10 +1,11 @@
-// Every check that an op case drives.
+// Every check that an op case drives, in f32 and with its activations in bf16.
 //
 // Value: each instruction set against the f64 reference, element by element, within the bound that
 // the reference derives. Bits: 1, 2 and 3 threads, and rows alone or together, give the same bits.
-// InPlace: where may_alias allows it, the output in an input's memory has the same bits.
-// Gradient: the graph that autodiff builds, in double, against finite differences of the reference;
-// and the same graph on the device against it in double. Speed: recorded, not judged.
+// SixteenBits: what a case in 16 bits gives is what it gives in f32, rounded. InPlace: where
+// may_alias allows it, the output in an input's memory has the same bits. Gradient: the graph that
+// autodiff builds, in double, against finite differences of the reference; and the same graph on
+// the device against it in double. Speed: recorded, not judged.
 #include "ops/op_case.h"
 
 #include <gtest/gtest.h>
@@ -13,10 +14,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <variant>
 
 #include "base/rng.h"
 #include "device/device.h"
 #include "graph/plan.h"
+#include "kernels/cpu/matmul_plan.h"
 #include "ops/rules.h"
 #include "ops/runner.h"
 #include "support/random.h"
@@ -133,12 +136,14 @@ Result<GradientGraph> build(const OpCase& c, const std::vector<Array>& inputs) {
   const TensorSpec spec = made.graph.spec(outputs.front());
   Array weights(spec);
   RandomSequence random({.seed = 1, .stream = 99});
-  for (double& w : weights.data) w = round_to(DType::kF32, test::next_double(random) * 2 - 1);
+  for (double& w : weights.data) w = round_to(spec.dtype, test::next_double(random) * 2 - 1);
   made.bound.push_back(weights);
   VOLTA_TRY(const ValueId w, made.graph.input("w", spec));
   VOLTA_TRY(ValueId loss, made.graph.add_one(Binary{BinaryKind::kMul}, {outputs.front(), w}));
   if (spec.shape.rank() > 0) {
     VOLTA_TRY(loss, made.graph.add_one(Reduce{ReduceKind::kSum, 0, spec.shape.rank()}, {loss}));
+  } else if (spec.dtype != DType::kF32) {
+    VOLTA_TRY(loss, made.graph.add_one(Cast{DType::kF32}, {loss}));
   }
   VOLTA_TRY(made.gradients, differentiate(made.graph, loss, wrt));
   for (std::size_t i = 0; i < made.gradients.size(); ++i) {
@@ -273,6 +278,52 @@ TEST_P(OpCases, Gradient) {
   }
 }
 
+// The inputs in f32, where they are not encoded.
+std::vector<Array> widened(std::vector<Array> inputs) {
+  for (Array& input : inputs) {
+    if (is_float(input.spec.dtype) && input.spec.encoding.plain()) input.spec.dtype = DType::kF32;
+  }
+  return inputs;
+}
+
+// Whether `got` holds the elements of another tensor, rounded to its type by tensor/float16.h.
+void expect_rounded(const Tensor& got, const Tensor& wide, const std::string& what) {
+  ASSERT_EQ(got.shape(), wide.shape());
+  const std::vector<double> values = to_doubles(got);
+  const std::vector<double> exact = to_doubles(wide);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double wanted = round_to(got.dtype(), exact[i]);
+    const bool equal = values[i] == wanted && std::signbit(values[i]) == std::signbit(wanted);
+    ASSERT_TRUE(equal || (std::isnan(wanted) && std::isnan(values[i])))
+        << what << ": element " << i << " is " << values[i] << ", not " << wanted << ", which is "
+        << exact[i] << " rounded";
+  }
+}
+
+TEST_P(OpCases, SixteenBitsAreTheF32OpRounded) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    const auto narrow = in_sixteen_bits(c(), dtype);
+    if (!narrow) continue;
+    const std::vector<Array> inputs = make_inputs(*narrow);
+    for (const cpu::Simd simd : available_simd()) {
+      // The dot product of pairs of bf16 rounds in another way: then bf16 is read both times.
+      const bool pairs = std::holds_alternative<MatMul>(c().op) &&
+                         cpu::multiplies_pairs(inputs[0].spec.dtype, inputs[1].spec.dtype, simd);
+      std::vector<Array> wide = widened(inputs);
+      if (pairs) std::copy_n(inputs.begin(), 2, wide.begin());
+      const OpRun got = run_op(device(simd, 2), narrow->op, inputs);
+      const OpRun expected = run_op(device(simd, 2), c().op, wide);
+      ASSERT_TRUE(got.status) << got.status.error().message();
+      ASSERT_EQ(got.results.size(), expected.results.size());
+      for (std::size_t i = 0; i < got.results.size(); ++i) {
+        expect_rounded(got.results[i], expected.results[i],
+                       std::string(cpu::simd_name(simd)) + " " + std::string(dtype_name(dtype)) +
+                           " result " + std::to_string(i));
+      }
+    }
+  }
+}
+
 TEST_P(OpCases, Speed) {
   const std::vector<Array> inputs = make_inputs(c());
   CpuDevice& best = device(cpu::best_simd(), 1);
@@ -319,6 +370,19 @@ std::string case_name(const ::testing::TestParamInfo<std::size_t>& info) {
 
 INSTANTIATE_TEST_SUITE_P(All, OpCases, ::testing::Range(std::size_t{0}, all_cases().size()),
                          case_name);
+
+// The ops whose float operands are f32 by the rule have no case in 16 bits, and no others: Cast and
+// Encode have cases for every pair of types.
+TEST(OpCaseList, CoversEveryOpIn16Bits) {
+  std::vector<int> count(kOpCount);
+  for (const OpCase& c : all_cases()) count[c.op.index()] += c.sixteen_bits ? 1 : 0;
+  const std::vector<Op> none = {GlobalNorm{}, AdamW{}, Sgd{},   Accumulate{},
+                                Fill{},       Cast{},  Encode{}};
+  for (std::size_t i = 0; i < kOpCount; ++i) {
+    const bool expected = std::ranges::none_of(none, [&](const Op& op) { return op.index() == i; });
+    EXPECT_EQ(count[i] > 0, expected) << kOpNames[i];
+  }
+}
 
 // Linking proves that every op has a function of cases; this, that none of them is empty.
 TEST(OpCaseList, CoversEveryOp) {

@@ -30,6 +30,7 @@ TEST(Attributes, EveryOpHasAText) {
   const AttentionShape windowed = {.heads = 4, .kv_heads = 4, .head_dim = 8, .window = 9};
   const std::vector<std::pair<Op, const char*>> rows = {
       {MatMul{}, "MatMul"},
+      {MatMul{.has_bias = true, .out = DType::kBF16}, "MatMul{bias, bf16}"},
       {MatMul{true, true, true, true, true, Activation::kGeluTanh},
        "MatMul{transpose_a, transpose_b, batched, bias, gelu_tanh, residual}"},
       {Unary{UnaryKind::kScale, 0.5f}, "Unary{scale, alpha=0.5}"},
@@ -69,6 +70,7 @@ TEST(Attributes, EveryOpHasAText) {
        "Encode{panels, transposed, width=16, group=4, int4, block=32}"},
       {Encode{{.quant = Quant::kInt8, .block = 64}}, "Encode{rows, int8, block=64}"},
       {Embedding{}, "Embedding"},
+      {Embedding{DType::kF16}, "Embedding{f16}"},
       {EmbeddingGrad{7}, "EmbeddingGrad{rows=7}"},
       {Norm{NormKind::kLayer, true, 0.5f}, "Norm{layer, bias, eps=0.5}"},
       {Norm{NormKind::kRms, false, 0.25f}, "Norm{rms, eps=0.25}"},

@@ -200,6 +200,8 @@ TEST_F(RunTest, ResumingWithOtherSettingsNamesTheFirstThatDiffers) {
   expect_refused([](auto& o) { o.tokenizer = "byte"; },
                  "tokenizer is byte, the checkpoint has char");
   expect_refused([](auto& o) { o.trainer.dropout = 0.5f; }, "training.dropout");
+  expect_refused([](auto& o) { o.trainer.compute_dtype = DType::kBF16; },
+                 "training.compute_dtype is bf16, the checkpoint has f32");
   expect_refused([](auto& o) { o.trainer.optimizer.kind = OptimizerConfig::Kind::kSgd; },
                  "training.optimizer is sgd, the checkpoint has adamw");
   expect_refused([](auto& o) { o.model.layers = 3; }, "model.layers is 3, the checkpoint has 2");

@@ -174,6 +174,8 @@ void compute(const AttentionGrad& op, Call& call) {
   const std::size_t sequences = shape.packed ? 1 : 3;
   const std::int64_t time = call.in[0].spec.shape[1];
   const Factors factors(op.dropout, op.stream, call.in.back(), shape, time);
+  const Heads y = heads_of(call.in[sequences], 0, shape.head_dim);
+  const DType y_type = call.in[sequences].spec.dtype;
   const Heads dy = heads_of(call.in[sequences + 2], 0, shape.head_dim);
   const Qkv grad = qkv_of(shape, call.out);
   std::vector<std::vector<Sum>> sums;
@@ -202,7 +204,12 @@ void compute(const AttentionGrad& op, Call& call) {
       delta.add(row.p[n] * dp.back().value,
                 (row.weight_error + gamma(shape.head_dim + 8)) * size + row.p[n] * dp.back().error);
     }
-    const Bounded d_row = delta.bounded(4);
+    Bounded d_row = delta.bounded(4);
+    // Taken from y and dy it inherits y's own rounding to 16 bits.
+    for (std::int64_t d = 0; d < shape.head_dim; ++d) {
+      const double rounding = rounding_bound(y_type, y.at(b, t, h, d) * (1 + 0x1p-7));
+      d_row.error += std::abs(dy.at(b, t, h, d)) * rounding;
+    }
     for (std::size_t n = 0; n < row.p.size(); ++n) {
       const std::int64_t j = row.first + static_cast<std::int64_t>(n);
       const double p = row.p[n], dropped = p * factors.at(b, h, t, j);

@@ -57,6 +57,15 @@ inline double gamma(std::int64_t n) {
   return nu / (1.0 - nu);
 }
 
+/// How far rounding a number of at most this size to `dtype` leads away from it: half a unit in the
+/// last place, or half the distance of two subnormal numbers; nothing in f32, whose roundings are
+/// part of every bound.
+inline double rounding_bound(DType dtype, double size) {
+  if (dtype == DType::kBF16) return 0x1p-8 * std::abs(size) + 0x1p-134;
+  if (dtype == DType::kF16) return 0x1p-11 * std::abs(size) + 0x1p-25;
+  return 0.0;
+}
+
 /// A number with its bound.
 struct Bounded {
   double value = 0.0;

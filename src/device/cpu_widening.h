@@ -1,0 +1,55 @@
+// 16-bit operands of kernels that compute in f32: what such a kernel does not read itself is
+// widened into scratch memory, the kernel runs, and its results are rounded once, to nearest even.
+// Every op works in 16 bits this way; a kernel that reads or writes 16 bits by itself must give the
+// same bits. Private to CpuDevice.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/cpu.h"
+#include "ops/op.h"
+#include "tensor/view.h"
+
+namespace volta {
+
+/// The operands of one op as its f32 kernel sees them, and the conversions around it.
+class CpuWidening {
+ public:
+  /// Nothing where the kernel takes these operands as they are.
+  static std::optional<CpuWidening> find(const Op& op, const cpu::ArgShapes& operands);
+
+  /// The shapes and types that the kernel sees.
+  cpu::ArgShapes shapes() const { return {inputs_, outputs_}; }
+  /// The workspace of the op, whose kernel needs `kernel_bytes` of its own: the scratch memory lies
+  /// behind those.
+  std::int64_t workspace_bytes(std::int64_t kernel_bytes) const;
+  /// Gives the scratch memory its place in a workspace of at least so many bytes.
+  void place(std::int64_t kernel_bytes, std::span<std::byte> workspace);
+
+  /// The kernel's operands and its own workspace.
+  cpu::Args args() const { return {inputs_, outputs_, kernel_workspace_}; }
+  /// What comes before the kernel and what comes after it.
+  void widen(const cpu::Context& context) const noexcept;
+  void round(const cpu::Context& context) const noexcept;
+
+ private:
+  /// An operand of the op and its f32 copy, which is input or output `index` of the kernel.
+  struct Copy {
+    View narrow;
+    std::size_t index = 0;
+    std::int64_t offset = 0;  ///< In the scratch memory.
+  };
+
+  std::int64_t add_scratch(std::int64_t bytes);
+
+  std::vector<View> inputs_, outputs_;
+  std::vector<Copy> widened_, rounded_;
+  std::int64_t scratch_bytes_ = 0;
+  std::span<std::byte> kernel_workspace_;
+};
+
+}  // namespace volta
