@@ -204,6 +204,7 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
+  note_slow_products(session, dtype);
   Result<Transformer> model = fail(ErrorCode::kInternal, "no model");
   if (options.model.empty()) {
     model = Transformer::random(tiny_lm_config(), globals.seed, session.device());

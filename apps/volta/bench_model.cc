@@ -195,6 +195,7 @@ Status bench_model(const Globals& globals, const Options& options) {
   VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
+  note_slow_products(session, dtype);
   VOLTA_TRY(const std::string directory, find_model(options.model));
   const double begin = monotonic_seconds();
   VOLTA_TRY(const Transformer model,

@@ -446,6 +446,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(JsonValue::Array messages, first_messages(options));
   const bool once = options.prompt || !options.messages_file.empty();
   VOLTA_TRY(const Session session, Session::create(globals, stopped));
+  note_slow_products(session, dtype);
   VOLTA_TRY(const Transformer model,
             load_adapted_model(directory, options.adapter, session.device(),
                                {.packed = true, .format = format}));

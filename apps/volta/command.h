@@ -124,6 +124,10 @@ class Session {
   std::string profile_path_;
 };
 
+/// Says on standard error, in one line, when products in `dtype` can be slower than in f32 on the
+/// session's device, and why.
+void note_slow_products(const Session& session, DType dtype);
+
 /// All of standard input. kInvalidArgument where it has more than `max_bytes`; kInterrupted.
 Result<std::string> read_standard_input(std::int64_t max_bytes);
 

@@ -170,6 +170,7 @@ Status evaluate(const Globals& globals, const Options& options) {
                 fmt::format("--data {}: eval reads text; token ids are for train", path));
   }
   VOLTA_TRY(const Session session, Session::create(globals));
+  note_slow_products(session, dtype);
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   VOLTA_TRY(const Windows windows, windows_of(options, config));

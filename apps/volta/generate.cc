@@ -293,6 +293,7 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
+  note_slow_products(session, dtype);
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const TransformerConfig shape, load_model_config(directory));
   VOLTA_TRY(const std::int64_t context, context_length(options.context, shape, shape.context));

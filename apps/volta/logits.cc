@@ -49,6 +49,7 @@ Status logits(const Globals& globals, const Options& options) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
+  note_slow_products(session, dtype);
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   VOLTA_TRY(const TokenRows rows, load_ids(options, config));

@@ -274,6 +274,15 @@ Status print(std::string_view text) {
 void write_raw_output() { g_raw_output = true; }
 bool output_pipe_closed() { return g_output_pipe_closed; }
 
+void note_slow_products(const Session& session, DType dtype) {
+  const std::string drawback = session.device()->compute_drawback(dtype, Rounding::kProducts);
+  if (drawback.empty()) return;
+  note(
+      fmt::format("volta: --dtype {} can be slower than f32 here: {}; --weights bf16 halves the "
+                  "weights and computes in f32\n",
+                  dtype_name(dtype), drawback));
+}
+
 void note(std::string_view text) { note_raw(escape_controls(text)); }
 
 void note_raw(std::string_view text) {

@@ -1,7 +1,8 @@
 // 16-bit operands of kernels that compute in f32: what such a kernel does not read itself is
 // widened into scratch memory, the kernel runs, and its results are rounded once, to nearest even.
 // Every op works in 16 bits this way; a kernel that reads or writes 16 bits by itself must give the
-// same bits. Private to CpuDevice.
+// same bits, but for the dot product of pairs of bf16 (kernels/cpu/matmul.cc). Private to
+// CpuDevice.
 #pragma once
 
 #include <cstddef>

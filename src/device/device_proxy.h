@@ -38,6 +38,9 @@ class DeviceProxy : public Device {
                               const TensorSpec& spec) const override {
     return inner_->preferred_encoding(op, input, spec);
   }
+  std::string compute_drawback(DType dtype, Rounding rounding) const override {
+    return inner_->compute_drawback(dtype, rounding);
+  }
   Result<Graph> lower(const Graph& graph) const override { return inner_->lower(graph); }
   Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) override {
     return inner_->evaluate(op, inputs);

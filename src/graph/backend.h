@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -13,6 +14,12 @@
 #include "tensor/tensor.h"
 
 namespace volta {
+
+/// What is rounded to the compute type.
+enum class Rounding : std::uint8_t {
+  kProducts,     ///< The factors of every MatMul; everything between products stays f32.
+  kActivations,  ///< Activations and their gradients, too: they are stored in the compute type.
+};
 
 class Backend {
  public:
@@ -27,6 +34,9 @@ class Backend {
   /// that does not change; plain when it does not care.
   virtual Encoding preferred_encoding(const Op& op, std::size_t input,
                                       const TensorSpec& spec) const = 0;
+  /// Why computing in `dtype` can be slower here than computing in f32, to stand after a colon:
+  /// "this CPU ...". Empty where it pays.
+  virtual std::string compute_drawback(DType /*dtype*/, Rounding /*rounding*/) const { return {}; }
   /// Rewrites an optimised graph for this device, before it is planned: other ops with the same
   /// results. What comes back must verify. The default changes nothing.
   virtual Result<Graph> lower(const Graph& graph) const { return graph; }

@@ -2,7 +2,6 @@
 // unless it says otherwise), keeps the order of effects, and its result verifies.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 
 #include "base/result.h"
@@ -20,11 +19,6 @@ Result<Graph> fold_constants(const Graph& graph, Backend& backend);
 /// MatMul followed by a bias, an activation or a residual that nobody else needs becomes one
 /// MatMul with an epilogue, where the backend supports it.
 Result<Graph> fuse_epilogues(const Graph& graph, const Backend& backend);
-/// What is rounded to the compute type.
-enum class Rounding : std::uint8_t {
-  kProducts,     ///< The factors of every MatMul; everything between products stays f32.
-  kActivations,  ///< Activations and their gradients, too: they are stored in the compute type.
-};
 /// Types a finished graph, its backward part included, for computing in `dtype`; f32 changes
 /// nothing. What a MatMul multiplies is rounded to `dtype` first; parameters are rounded where they
 /// are used and stay as they are stored, and encoded weights are not rounded at all. With

@@ -130,6 +130,13 @@ void describe(const RunSetup& setup, const Say& say) {
                     "rate never reaches {}; see --warmup",
                     schedule.warmup, schedule.steps, schedule.lr));
   }
+  const DType compute = setup.options.trainer.compute_dtype;
+  const std::string drawback =
+      setup.trainer->model().device()->compute_drawback(compute, Rounding::kActivations);
+  if (!drawback.empty()) {
+    say(LogLevel::kWarning, fmt::format("training in {} can be slower than in f32 here: {}",
+                                        dtype_name(compute), drawback));
+  }
   const TrainerMemory memory = setup.trainer->memory();
   const std::int64_t evaluation = setup.evaluator ? setup.evaluator->activation_bytes() : 0;
   say(LogLevel::kInfo,

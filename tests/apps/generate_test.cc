@@ -251,6 +251,18 @@ TEST_F(GenerateTest, TheCacheMayBeNarrower) {
   expect_error({"--kv-cache-dtype", "bf16", "--no-kv-cache"}, 2, "--kv-cache-dtype");
 }
 
+TEST_F(GenerateTest, SaysWhereBf16CanBeSlower) {
+  const auto on_sse4 = [&](const std::string& dtype) {
+    return run_volta({"generate", "model", "--ids", "5,6,7", "-n", "1", "--dtype", dtype},
+                     dir_.path(), {{"VOLTA_SIMD", "sse4"}});
+  };
+  const CommandResult rounded = on_sse4("bf16");
+  EXPECT_EQ(rounded.exit_code, 0) << rounded.err;
+  EXPECT_THAT(rounded.err, HasSubstr("volta: --dtype bf16 can be slower than f32 here: this CPU's "
+                                     "sse4 kernels convert bf16 to f32"));
+  EXPECT_THAT(on_sse4("f32").err, Not(HasSubstr("slower")));
+}
+
 TEST_F(GenerateTest, APromptIsInterruptible) {
   write("long.txt", std::string(19'000, 'a') + "\n");
   CommandResult stopped;

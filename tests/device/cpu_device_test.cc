@@ -2,6 +2,8 @@
 // number of threads, index errors, and use from several threads.
 #include "device/cpu_device.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -215,6 +217,25 @@ TEST(CpuDevice, TellsWhatFixesTheBitsOfAProduct) {
   EXPECT_EQ(device->kernel_parameters(MatMul{.transpose_b = true}, more_rows), words);
   EXPECT_EQ(test::cpu(1)->kernel_parameters(MatMul{.transpose_b = true}, specs), words);
   EXPECT_EQ(device->kernel_parameters(Softmax{}, {specs.data(), 1}), "");
+}
+
+// What is converted costs time on every CPU: 16-bit activations everywhere, and products where the
+// instruction set has no dot product of bf16.
+TEST(CpuDevice, SaysWhereSixteenBitsCanBeSlower) {
+  for (const cpu::Simd simd : test::simds()) {
+    const auto device = test::cpu(1, simd);
+    for (const Rounding rounding : {Rounding::kProducts, Rounding::kActivations}) {
+      EXPECT_EQ(device->compute_drawback(DType::kF32, rounding), "");
+      EXPECT_EQ(device->compute_drawback(DType::kF16, rounding),
+                fmt::format("this CPU's {} kernels convert f16 to f32 and multiply that",
+                            cpu::simd_name(simd)));
+    }
+    EXPECT_NE(device->compute_drawback(DType::kBF16, Rounding::kActivations), "");
+    if (simd == cpu::Simd::kAvx512) continue;
+    EXPECT_EQ(device->compute_drawback(DType::kBF16, Rounding::kProducts),
+              fmt::format("this CPU's {} kernels convert bf16 to f32 and multiply that",
+                          cpu::simd_name(simd)));
+  }
 }
 
 TEST(CpuDevice, BadIndicesNameOpLabelAndElement) {

@@ -27,8 +27,24 @@ namespace {
 using test::expect_error;
 using test::FileCall;
 using testing::HasSubstr;
+using testing::Not;
 
 class RunTest : public test::RunFixture {};
+
+TEST_F(RunTest, RecordsTheComputeTypeAndSaysWhatItCosts) {
+  RunOptions o = options("f32");
+  VOLTA_ASSERT_OK(const RunResult full, train(o));
+  EXPECT_THAT(messages_, Not(HasSubstr("can be slower")));
+  o = options("bf16");
+  o.trainer.compute_dtype = DType::kBF16;
+  VOLTA_ASSERT_OK(const RunResult half, train(o));
+  EXPECT_THAT(messages_, HasSubstr("training in bf16 can be slower than in f32 here: "));
+  VOLTA_ASSERT_OK(const RunOptions saved, load_run_options(o.out));
+  EXPECT_EQ(saved.trainer.compute_dtype, DType::kBF16);
+  ASSERT_TRUE(full.loss && half.loss);
+  EXPECT_NE(*full.loss, *half.loss);
+  EXPECT_NEAR(*full.loss, *half.loss, 0.02);
+}
 
 TEST_F(RunTest, LeavesCheckpointsMetricsAndACurve) {
   const RunOptions o = options("a");
