@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "apps/command.h"
@@ -119,6 +120,35 @@ TEST_F(BenchModelTest, IntegersOfAFileAreNamedAsTheyAre) {
   for (const std::string asked : {"q4", "f32", "stored"}) {
     const JsonValue json = report({"q8", "--prompt", "1", "--weights", asked});
     EXPECT_EQ(JsonRef(json, "report").get_string("weights").value_or(""), "q8");
+  }
+}
+
+TEST_F(BenchModelTest, BlocksOfAGgufFileStayWhatTheyAre) {
+  std::ofstream(dir_.file("text.txt")) << std::string(400, 'x');
+  const CommandResult trained =
+      volta({"train", "--data",       "text.txt", "--out",        "run",      "--layers",
+             "1",     "--heads",      "2",        "--dim",        "64",       "--context",
+             "16",    "--batch",      "2",        "--steps",      "1",        "--threads",
+             "1",     "--eval-every", "0",        "--activation", "gelu_tanh"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const auto bytes = [&](const std::string& model, const std::string& weights) {
+    const JsonValue json = report({model, "--prompt", "1"});
+    EXPECT_EQ(JsonRef(json, "report").get_string("weights").value_or(""), weights);
+    return JsonRef(json, "report").get_int("bytes_per_token").value_or(0);
+  };
+  const std::int64_t wide = bytes("run", "stored");
+  for (const auto& [type, weights, most] : {std::tuple{"q8_0", "q8", 0.35}, {"q4_0", "q4", 0.22}}) {
+    const std::string file = std::string(weights) + ".gguf";
+    const CommandResult made = volta({"convert", "run", file, "--type", type});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_EQ(volta({"verify", file}).exit_code, 0);
+    const std::int64_t stored = bytes(file, weights);
+    EXPECT_GT(stored, 0);
+    EXPECT_LT(static_cast<double>(stored), most * static_cast<double>(wide)) << type;
+    const CommandResult text = volta({"generate", file, "-p", "xx", "-n", "4"});
+    EXPECT_EQ(text.exit_code, 0) << text.err;
+    const CommandResult back = volta({"convert", file, std::string(weights)});
+    EXPECT_EQ(back.exit_code, 0) << back.err;
   }
 }
 

@@ -99,5 +99,28 @@ TEST(SetParameterSpecs, EveryReaderMustAcceptThem) {
   EXPECT_THAT(testing::message(packed), ::testing::HasSubstr("input 0 in plain rows"));
 }
 
+// What a file stores as blocks stays so where a row is looked up, and becomes f32 where an op needs
+// values; a format that was only asked for changes nothing there.
+TEST(Prepack, StoredBlocksStayWhereRowsAreLookedUp) {
+  Graph graph;
+  const ValueId ids = must(graph.input("ids", {DType::kI32, Shape(2)}));
+  const ValueId table = must(graph.parameter("table", f32(Shape(9, 256))));
+  const ValueId added = must(graph.parameter("added", f32(Shape(2, 256))));
+  const ValueId rows = add(graph, Embedding{}, {table, ids});
+  must(graph.output("sum", add(graph, Binary{BinaryKind::kAdd}, {rows, added})));
+  testing::TestBackend backend;
+  for (const Quant quant : {Quant::kInt8, Quant::kInt4, Quant::kQ4K, Quant::kQ6K}) {
+    const Encoding stored{.transposed = true, .quant = quant, .block = kMaxBlock};
+    const Graph packed = must(prepack(graph, backend, [&](const Value& value) {
+      TensorSpec spec = value.spec;
+      spec.encoding = stored;
+      return spec;
+    }));
+    EXPECT_EQ(spec_of(packed, "table").encoding, stored);
+    EXPECT_TRUE(spec_of(packed, "added").encoding.plain());
+  }
+  EXPECT_EQ(to_text(must(prepack(graph, backend, {.quant = Quant::kInt8}))), to_text(graph));
+}
+
 }  // namespace
 }  // namespace volta

@@ -193,6 +193,8 @@ TEST_F(Infer, Pointwise) {
       {Encode{}, {i32({2, 3})}, "x"},
       {Encode{}, {f32({2})}, "a matrix"},
       {Encode{{Packing::kPanels, true, 0}}, {f32({2, 3})}, "panels, of 1 to"},
+      {Encode{{.quant = Quant::kQ4K, .block = 256}}, {f32({256, 3})}, "that Volta rounds to"},
+      {Encode{{.quant = Quant::kQ6K, .block = 128}}, {f32({256, 3})}, "that Volta rounds to"},
       {Cast{}, {}, "expected 1 inputs"},
       {Cast{DType::kI32}, {bf16({2})}, "between an integer and f32"},
       {Cast{DType::kI32}, {i64({2})}, "between an integer and f32"},

@@ -91,7 +91,7 @@ HWY_INLINE void sum_sixteen(const QuantTile& t, const RowPlaces<Rows>& a,
         VI& to = sum[i][p * kPanelVectors + u];
         if constexpr (Vnni) {
           VOLTA_UNROLL
-          for (int g = 0; g < 4; ++g) to = dot<Vnni>(to, q[g][u], four_bytes(row + 4 * g));
+          for (std::int64_t g = 0; g < 4; ++g) to = dot<Vnni>(to, q[g][u], four_bytes(row + 4 * g));
         } else {
           // Four products are 4 * 63 * 127 at most, so that two groups fit into 16 bits.
           const D16 d16;
