@@ -96,6 +96,7 @@ void add_bench(Command& app, Globals& globals, Action& action) {
   bench->require_subcommand(1);
   add_bench_infer(*bench, globals, action);
   add_bench_model(*bench, globals, action);
+  add_bench_gaps(*bench, globals, action);
 }
 
 }  // namespace volta::cli

@@ -15,6 +15,7 @@ namespace volta::cli {
 
 void add_bench_infer(Command& bench, Globals& globals, Action& action);
 void add_bench_model(Command& bench, Globals& globals, Action& action);
+void add_bench_gaps(Command& bench, Globals& globals, Action& action);
 
 /// The value below which a share q of the values lies; 0 for none.
 double quantile(std::vector<double> values, double q);

@@ -84,6 +84,7 @@ COMMANDS = [
     "quantize run --weights q8 --out q8",
     "bench infer run --runs 1 --warmup 0 --tokens 2",
     "bench model run --runs 1 --warmup 0 --prompt 4 --tokens 4",
+    "bench gaps run --runs 1 --requests 2 --prompt 9",
     "tune show",
 ]
 

@@ -1,4 +1,4 @@
-// volta bench model: that its numbers fit each other, and what it refuses.
+// volta bench model and gaps: that their numbers fit each other, and what they refuse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -89,6 +89,23 @@ TEST_F(BenchModelTest, RatesFollowFromTheTimes) {
   const CommandResult text = bench({"run", "--prompt", "1,8"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("weights GB/s\n      1 "));
+}
+
+TEST_F(BenchModelTest, GapsAreMeasuredWhileAPromptIsRead) {
+  train("run");
+  const CommandResult result = volta({"bench", "gaps", "run", "--runs", "2", "--requests", "2",
+                                      "--prompt", "9", "--output", "json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto json = parse_json(result.out, "report");
+  ASSERT_TRUE(json);
+  const JsonRef root(*json, "report");
+  for (const char* key :
+       {"gap_s", "gap_p95_s", "gap_beside_s", "gap_beside_p95_s", "first_token_s"}) {
+    EXPECT_GT(root.get_float(key).value_or(0.0), 0.0) << key;
+  }
+  const CommandResult too_long = volta({"bench", "gaps", "run"});
+  EXPECT_EQ(too_long.exit_code, 2);
+  EXPECT_THAT(too_long.err, HasSubstr("--prompt 1900: the model's context of 16"));
 }
 
 TEST_F(BenchModelTest, ATokenReadsOneRowOfATable) {

@@ -252,7 +252,7 @@ void run(const Sample& op, const Args& args, const Context& context) noexcept {
         continue;
       }
       const float* x = logits + row * n;
-      std::int32_t* const seen = counts + sequence[row] * 2 * n;
+      std::int32_t* const seen = counts + std::int64_t{sequence[row]} * 2 * n;
       const std::int64_t token = sample_row(x, {p[0], p[1], p[2], p[3], p[4], p[5], p[6]},
                                             rng + row * 2, seen, scratch, n, context);
       ++seen[n + token];
