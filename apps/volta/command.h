@@ -151,6 +151,11 @@ Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr
 /// messages; empty where the path is an argument.
 Status check_output_file(const std::string& path, bool force, std::string_view flag);
 
+/// Whether a model made from the one in `source` ("" for a file) may be put into the folder `path`,
+/// found out before the work: the errors of check_new_folder. With `force`, kInvalidArgument also
+/// where more than a model would be replaced (a run, a checkpoint), or the source itself.
+Status check_output_folder(const std::string& path, bool force, const std::string& source);
+
 /// The path from the root, so that it means the same in another working folder: its folder as the
 /// system resolves it (through links, as `cat` would), and the name as given. An empty path stays
 /// empty.

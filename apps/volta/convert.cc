@@ -5,13 +5,10 @@
 #include <memory>
 #include <optional>
 
-#include "base/file.h"
 #include "command.h"
 #include "io/gguf/gguf_convert.h"
 #include "io/gguf/gguf_file.h"
 #include "status_line.h"
-#include "train/checkpoint.h"
-#include "train/run.h"
 
 namespace volta::cli {
 namespace {
@@ -20,7 +17,6 @@ struct Options {
   std::string in;
   std::string out;
   std::optional<std::string> type;
-  bool force = false;
 };
 
 // Progress on a terminal, one line that is drawn over.
@@ -43,28 +39,14 @@ Result<GgmlType> gguf_type(const std::string& name) {
               fmt::format("--type {}: use f32, f16, bf16, q8_0, q4_0 or q4_1", name));
 }
 
-// --force replaces a model; the folders of a run are more than that.
-Status refuse_run(const std::string& directory) {
-  if (!is_directory(directory)) return {};
-  if (path_exists(join_path(directory, "trainer.safetensors"))) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("'{}' is a checkpoint of a training run; name another folder", directory));
-  }
-  VOLTA_TRY(const auto checkpoints, list_checkpoints(directory));
-  if (checkpoints.empty() && !path_exists(join_path(directory, kRunFile))) return {};
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("'{}' is the folder of a training run; name another one", directory));
-}
-
 Status to_folder(const Globals& globals, const Options& options, Counter& counter) {
   if (options.type) {
     return fail(ErrorCode::kInvalidArgument,
                 "--type is for GGUF files; use --dtype for the weights of a folder");
   }
   VOLTA_TRY(const DType dtype, float_type(globals.dtype, "--dtype"));
-  VOLTA_TRY(refuse_run(options.out));
-  return gguf_to_folder(options.in, options.out, dtype, options.force, counter);
+  VOLTA_TRY(check_output_folder(options.out, globals.force, ""));
+  return gguf_to_folder(options.in, options.out, dtype, globals.force, counter);
 }
 
 Status to_gguf(const Globals& globals, const Options& options, Counter& counter) {
@@ -75,7 +57,7 @@ Status to_gguf(const Globals& globals, const Options& options, Counter& counter)
   VOLTA_TRY(const GgmlType type, gguf_type(options.type.value_or("f32")));
   VOLTA_TRY(const std::string directory, find_model(options.in));
   VOLTA_TRY(const bool complete,
-            folder_to_gguf(directory, options.out, type, options.force, counter));
+            folder_to_gguf(directory, options.out, type, globals.force, counter));
   if (!complete) {
     note("the tokenizer is stored as tokenizer.json only: other programs may not read it\n");
   }
@@ -109,7 +91,7 @@ void add_convert(Command& app, Globals& globals, Action& action) {
   command->add_option("--type", options->type,
                       "of a GGUF file's matrices: f32, f16, bf16, q8_0, q4_0 or q4_1 "
                       "(default f32)");
-  command->add_flag("--force", options->force,
+  command->add_flag("--force", globals.force,
                     "replace the model or file that is there; other files of a folder stay");
   command->footer("--dtype f32, bf16 or f16 is the type of a folder's weights.");
   command->callback([&globals, &action, options] {

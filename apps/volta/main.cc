@@ -127,8 +127,8 @@ int run(int argc, char** argv) {
   if (globals.has("--force") && globals.profile.empty()) {
     note(
         "volta: --force has no effect here: drop it. It goes with --profile and, behind the "
-        "command's name, with train, convert, logits, tokenizer train and tune export; quantize "
-        "and merge write to a new or empty folder only\n");
+        "command's name, with train, quantize, merge, convert, logits, tokenizer train and tune "
+        "export\n");
     return kUsage;
   }
   if (globals.raw) write_raw_output();

@@ -22,22 +22,15 @@ struct Options {
   std::string out;
 };
 
-// The folder's whole path. The errors of check_new_folder.
-Result<std::string> new_folder(const std::string& path) {
-  std::string out = whole_path(path);
-  while (out.size() > 1 && out.ends_with('/')) out.pop_back();
-  VOLTA_TRY(check_new_folder(out));
-  return out;
-}
-
 Status merge(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(refuse_unused(globals, "--dtype"));
   VOLTA_TRY(refuse_unused(globals, "--weights"));
-  VOLTA_TRY(const std::string out, new_folder(options.out));
+  const std::string out = whole_path(options.out);
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(refuse_gguf(options.model));
   VOLTA_TRY(const std::string directory, find_model(options.model));
+  VOLTA_TRY(check_output_folder(out, globals.force, directory));
   VOLTA_TRY(const CarriedFiles carried, read_carried_files(directory));
   VOLTA_TRY(const Transformer model,
             load_adapted_model(directory, options.adapter, session.device()));
@@ -46,7 +39,7 @@ Status merge(const Globals& globals, const Options& options) {
         std::move(finite).error().with_context("the merged model; nothing was written"));
   }
   // Under another name until it is whole.
-  VOLTA_TRY(NewFolder folder, NewFolder::create(out));
+  VOLTA_TRY(NewFolder folder, NewFolder::create(out, globals.force));
   VOLTA_TRY(save_model(folder.path(), model, nullptr, interrupted));
   VOLTA_TRY(write_carried_files(folder.path(), carried));
   VOLTA_TRY(folder.publish());
@@ -71,6 +64,8 @@ void add_merge(Command& app, Globals& globals, Action& action) {
   command->add_option("--out", options->out, "the merged model's folder")
       ->required()
       ->check(refuse_empty);
+  command->add_flag("--force", globals.force,
+                    "replace the model that is in --out; other files of the folder stay");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return merge(globals, *options); };
   });

@@ -12,7 +12,6 @@
 #include "command.h"
 #include "io/model_config.h"
 #include "io/model_folder.h"
-#include "io/new_folder.h"
 #include "io/tokenizer.h"
 #include "status_line.h"
 #include "train/dataset.h"
@@ -114,7 +113,8 @@ Status quantize(const Globals& globals, const Options& options) {
   if (!(options.val_fraction > 0.0 && options.val_fraction <= 1.0)) {
     return fail(ErrorCode::kInvalidArgument, "--val-fraction: above 0 and at most 1");
   }
-  VOLTA_TRY(check_new_folder(options.out));  // Before the loss, which takes a while.
+  // Before the loss, which takes a while.
+  VOLTA_TRY(check_output_folder(options.out, globals.force, directory));
   Report report;
   if (!options.data.empty()) {
     VOLTA_TRY(report.loss_before, loss_of(directory, options, session.device(), dtype));
@@ -125,7 +125,8 @@ Status quantize(const Globals& globals, const Options& options) {
     line.show(fmt::format("{}/{} {}", ++done, tensors, tensor.name));
     return !interrupted();
   };
-  auto tensors = quantize_model(directory, options.out, format, *session.device(), on_tensor);
+  auto tensors =
+      quantize_model(directory, options.out, format, *session.device(), on_tensor, globals.force);
   line.erase();
   VOLTA_TRY(report.tensors, std::move(tensors));
   if (!options.data.empty()) {
@@ -151,6 +152,8 @@ void add_quantize(Command& app, Globals& globals, Action& action) {
   command->add_option("--out", options->out, "folder of the new model")
       ->required()
       ->check(refuse_empty);
+  command->add_flag("--force", globals.force,
+                    "replace the model that is in --out; other files of the folder stay");
   Option* data =
       command->add_option("--data", options->data, "text: report the loss on it before and after");
   command->add_option("--context", options->context, "window of the loss, in tokens")

@@ -26,7 +26,10 @@
 #include "io/gguf/gguf_file.h"
 #include "io/hub_cache.h"
 #include "io/model_folder.h"
+#include "io/new_folder.h"
 #include "train/adapter_base.h"
+#include "train/checkpoint.h"
+#include "train/run.h"
 #include "train/run_folder.h"
 #include "tuner/open_device.h"
 
@@ -300,6 +303,36 @@ Status check_output_file(const std::string& path, bool force, std::string_view f
               fmt::format("{}: the file is there already; name another one, or replace it with "
                           "--force",
                           what));
+}
+
+namespace {
+
+// --force replaces a model; the folders of a run are more than that.
+Status refuse_run(const std::string& directory) {
+  if (!is_directory(directory)) return {};
+  VOLTA_TRY(const bool checkpoint, has_manifest(directory));
+  if (checkpoint || path_exists(join_path(directory, "trainer.safetensors"))) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("'{}' is a checkpoint of a training run; name another folder", directory));
+  }
+  VOLTA_TRY(const auto checkpoints, list_checkpoints(directory));
+  if (checkpoints.empty() && !path_exists(join_path(directory, kRunFile))) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("'{}' is the folder of a training run; name another one", directory));
+}
+
+}  // namespace
+
+Status check_output_folder(const std::string& path, bool force, const std::string& source) {
+  if (force) VOLTA_TRY(refuse_run(path));
+  if (force && !source.empty() && is_same_place(path, source)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' is the model that is read, which would be lost; name another "
+                            "folder",
+                            path));
+  }
+  return check_new_folder(path, force);
 }
 
 std::string whole_path(const std::string& path) {

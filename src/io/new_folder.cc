@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
+#include "base/replace_folder.h"
 
 namespace volta {
 namespace {
@@ -19,13 +22,18 @@ Result<TemporaryFolder> create_to_replace(const std::string& target) {
 // For something that must not be replaced; links count, wherever they lead.
 bool name_is_taken(const std::string& path) { return path_exists(path) || is_link(path); }
 
-}  // namespace
+// What Volta would read of the model that was there where the new one has no such file.
+constexpr std::array<std::string_view, 6> kModelSettings = {
+    "generation_config.json",  "tokenizer.json",      "tokenizer_config.json",
+    "special_tokens_map.json", "chat_template.jinja", "chat_template.json"};
 
-Result<NewFolder> NewFolder::create(const std::string& path) {
-  if (!name_is_taken(path)) {
-    VOLTA_TRY(TemporaryFolder temporary, TemporaryFolder::create(path));
-    return NewFolder(std::move(temporary), path, false);
-  }
+// The folder that a path leads to, or the path itself where nothing is there yet. Brings a killed
+// replacement of it to its end first.
+Result<std::string> target_of(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  const bool link = is_link(path);
+  if (!link && !path.empty()) VOLTA_TRY(recover_folder(path));
+  if (!name_is_taken(path)) return path;
   if (!path_exists(path)) {
     return fail(
         ErrorCode::kIo,
@@ -34,26 +42,63 @@ Result<NewFolder> NewFolder::create(const std::string& path) {
                     path));
   }
   VOLTA_TRY(create_directories(path));  // Refuses what is no folder.
-  VOLTA_TRY(const std::string target, real_path(path));
-  const std::string inner = join_path(target, file_name(target));
+  VOLTA_TRY(std::string target, real_path(path));
+  if (link) VOLTA_TRY(recover_folder(target));
+  return target;
+}
+
+}  // namespace
+
+Result<NewFolder> NewFolder::create(const std::string& path, bool replace) {
+  VOLTA_TRY(const std::string target, target_of(path));
+  if (!path_exists(target)) {
+    VOLTA_TRY(TemporaryFolder temporary, TemporaryFolder::create(target));
+    return NewFolder(std::move(temporary), target, Way::kRename);
+  }
   remove_abandoned_temporaries(target, file_name(target));
   VOLTA_TRY(const auto names, list_directory(target));
-  if (!names.empty()) {
+  if (names.empty()) return create_for_empty(target);
+  if (replace) return create_in_place_of(target);
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("folder '{}' is not empty; name another folder, or use --force to "
+                          "replace the model in it",
+                          path));
+}
+
+Result<NewFolder> NewFolder::create_for_empty(const std::string& target) {
+  if (auto beside = create_to_replace(target)) {
+    return NewFolder(*std::move(beside), target, Way::kRename);
+  }
+  VOLTA_TRY(TemporaryFolder inside, TemporaryFolder::create(join_path(target, file_name(target))));
+  return NewFolder(std::move(inside), target, Way::kMoveInside);
+}
+
+Result<NewFolder> NewFolder::create_in_place_of(const std::string& target) {
+  if (path_exists(join_path(target, "model.safetensors.index.json"))) {
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("folder '{}' is not empty; name a new one, or remove what is in it", path));
+        fmt::format("'{}' holds a model in several files; remove it, or name another folder",
+                    target));
   }
-  if (auto beside = create_to_replace(target)) {
-    return NewFolder(*std::move(beside), target, false);
-  }
-  VOLTA_TRY(TemporaryFolder inside, TemporaryFolder::create(inner));
-  return NewFolder(std::move(inside), target, true);
+  remove_abandoned_temporaries(target);  // They would go along with the files that stay.
+  VOLTA_TRY(check_replaceable_folder(target));
+  VOLTA_TRY(TemporaryFolder temporary, TemporaryFolder::create(target));
+  return NewFolder(std::move(temporary), target, Way::kReplace);
 }
 
 Status NewFolder::publish() {
-  if (!inside_) return temporary_.rename_to(target_);
-  VOLTA_TRY(move_inside());
-  return fsync_renamed(join_path(target_, "config.json"));
+  switch (way_) {
+    case Way::kRename:
+      return temporary_.rename_to(target_);
+    case Way::kMoveInside:
+      VOLTA_TRY(move_inside());
+      return fsync_renamed(join_path(target_, "config.json"));
+    case Way::kReplace:
+      VOLTA_TRY(replace_folder(temporary_.path(), target_, kModelSettings));
+      temporary_.release();  // What was replaced has this name, where it could not be removed.
+      return {};
+  }
+  return {};
 }
 
 Status NewFolder::move_inside() {
@@ -80,8 +125,8 @@ Status NewFolder::move_inside() {
   return {};
 }
 
-Status check_new_folder(const std::string& path) {
-  VOLTA_TRY(const NewFolder place, NewFolder::create(path));
+Status check_new_folder(const std::string& path, bool replace) {
+  VOLTA_TRY(const NewFolder place, NewFolder::create(path, replace));
   return {};
 }
 

@@ -166,12 +166,13 @@ Result<std::vector<QuantizedTensor>> write_folder(const std::string& from, const
 
 Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, const std::string& to,
                                                     const WeightFormat& format, Device& device,
-                                                    const QuantizeCallback& on_tensor) {
+                                                    const QuantizeCallback& on_tensor,
+                                                    bool replace) {
   VOLTA_TRY(const TransformerConfig config, load_model_config(from));
   VOLTA_TRY(WeightFiles files, WeightFiles::open(from, config));
   VOLTA_TRY(const auto entries, make_entries(config, files, format, device));
   // All of it under another name first, so that there is never half a model.
-  VOLTA_TRY(NewFolder folder, NewFolder::create(to));
+  VOLTA_TRY(NewFolder folder, NewFolder::create(to, replace));
   auto report = write_folder(from, folder.path(), entries, files, device, on_tensor);
   VOLTA_TRY(files.check_unchanged());  // The cause of other errors, where there are any.
   if (!report && report.error().code() == ErrorCode::kInterrupted) {

@@ -22,15 +22,17 @@ struct QuantizedTensor {
 /// Told after every tensor, of so many; false ends the work.
 using QuantizeCallback = std::function<bool(const QuantizedTensor& done, std::int64_t tensors)>;
 
-/// Writes the model of folder `from` into the new folder `to`: the weights of its matrix products
-/// in `format`, what is read otherwise as it is, and the files that go with them (config,
-/// tokenizer, ...). One tensor is held at a time, and the folder appears when it is complete.
+/// Writes the model of folder `from` into the folder `to`: the weights of its matrix products in
+/// `format`, what is read otherwise as it is, and the files that go with them (config, tokenizer,
+/// ...). `to` is a new or empty folder; with `replace`, the model in it may be replaced (see
+/// NewFolder::create). One tensor is held at a time, and the folder appears when it is complete.
 /// The errors of check_new_folder; kUnsupported when the weights are integers already;
 /// kNonFinite, naming it, for a tensor that holds NaN or infinity or would overflow its scales;
 /// kInterrupted when `on_tensor` said so, or the device was told to stop; kInvalidFile soon after
 /// a file of the weights has changed.
 Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, const std::string& to,
                                                     const WeightFormat& format, Device& device,
-                                                    const QuantizeCallback& on_tensor = {});
+                                                    const QuantizeCallback& on_tensor = {},
+                                                    bool replace = false);
 
 }  // namespace volta

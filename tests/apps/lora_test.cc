@@ -115,6 +115,16 @@ TEST_F(LoraCommands, TrainGenerateEvaluateAndMerge) {
   EXPECT_EQ(*read_text_file(dir_.file("merged/tokenizer.json")),
             *read_text_file(dir_.file("base/step-2/tokenizer.json")));
   expect_error({"merge", "base", "--adapter", "lora", "--out", "merged"}, 2, "is not empty");
+  ASSERT_TRUE(write_file_atomic(dir_.file("merged/config.json"), "{}"));
+  ASSERT_TRUE(write_file_atomic(dir_.file("merged/notes.txt"), "mine"));
+  ASSERT_EQ(volta({"merge", "base", "--adapter", "lora", "--out", "merged", "--force"}).exit_code,
+            0);
+  EXPECT_EQ(*read_text_file(dir_.file("merged/notes.txt")), "mine");
+  EXPECT_EQ(loss({"merged"}), adapted);
+  expect_error({"merge", "base", "--adapter", "lora", "--out", "base", "--force"}, 2,
+               "the folder of a training run");
+  expect_error({"merge", "merged", "--adapter", "lora", "--out", "merged", "--force"}, 2,
+               "is the model that is read");
   expect_error({"merge", "base", "--adapter", "lora", "--out", "text.txt"}, 1, "no folder");
   expect_error({"merge", "base", "--adapter", "base", "--out", "x"}, 2, "no adapter");
   expect_error({"merge", "base", "--adapter", "lora", "--out", "text.txt/x"}, 1, "text.txt");

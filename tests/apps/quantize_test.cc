@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/command.h"
@@ -112,6 +114,48 @@ TEST_F(Quantize, SaysWhatIsMissingOrThere) {
   EXPECT_EQ(nowhere.exit_code, 1);
   std::ofstream(path("file")) << "x";
   EXPECT_NE(quantize({"--weights", "q8", "--out", path("file")}).exit_code, 0);
+}
+
+// What is there is replaced only when asked, and then only a model: never the one that is read, nor
+// a run.
+TEST_F(Quantize, ForceReplacesTheModelThatIsThere) {
+  const std::vector<std::string> q4 = {"--weights", "q4", "--out", path("out")};
+  std::vector<std::string> forced = {"--weights", "q8", "--out", path("out"), "--force"};
+  ASSERT_EQ(quantize(q4).exit_code, 0);
+  std::ofstream(path("out/notes.txt")) << "mine";
+  std::ofstream(path("out/chat_template.jinja")) << "of the old model";
+  const auto old_size = std::filesystem::file_size(path("out/model.safetensors"));
+  const CommandResult refused = quantize(q4);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("use --force to replace the model in it"));
+  const CommandResult done = quantize(forced);
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_GT(std::filesystem::file_size(path("out/model.safetensors")), old_size);
+  EXPECT_TRUE(std::filesystem::exists(path("out/notes.txt")));
+  EXPECT_TRUE(std::filesystem::exists(path("out/chat_template.jinja.old")));
+  EXPECT_EQ(run_volta({"verify", path("out")}, dir_.path()).exit_code, 0);
+
+  for (const auto& [out, why] : {std::pair{"run", "the folder of a training run"},
+                                 std::pair{"run/step-30", "a checkpoint of a training run"}}) {
+    forced[3] = path(out);
+    const CommandResult run = quantize(forced);
+    EXPECT_EQ(run.exit_code, 2) << out;
+    EXPECT_THAT(run.err, HasSubstr(why));
+  }
+  std::filesystem::copy(path("run/step-30"), path("model"));
+  for (const char* name : {"model/manifest.json", "model/trainer.safetensors"}) {
+    std::filesystem::remove(path(name));
+  }
+  const CommandResult itself =
+      run_volta({"quantize", path("model"), "--weights", "q8", "--out", path("model/"), "--force"},
+                dir_.path());
+  EXPECT_EQ(itself.exit_code, 2);
+  EXPECT_THAT(itself.err, HasSubstr("is the model that is read"));
+  EXPECT_EQ(run_volta({"verify", path("model")}, dir_.path()).exit_code, 0);
+  const CommandResult misplaced = run_volta(
+      {"--force", "quantize", path("model"), "--weights", "q8", "--out", path("x")}, dir_.path());
+  EXPECT_EQ(misplaced.exit_code, 2);
+  EXPECT_THAT(misplaced.err, HasSubstr("behind the command's name, with train, quantize, merge"));
 }
 
 }  // namespace

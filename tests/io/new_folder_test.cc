@@ -141,6 +141,44 @@ TEST_F(NewFolderTest, AFolderThatCannotBeFilledStaysEmpty) {
   EXPECT_EQ(*read_text_file(file("out/vocab.txt")), "somebody's");
 }
 
+// With `replace` the model gives way as a whole, what is not of it stays, and settings that the
+// new model lacks are set aside.
+TEST_F(NewFolderTest, AModelIsReplacedWhereThatIsAllowed) {
+  std::filesystem::create_directories(file("real"));
+  std::filesystem::create_directory_symlink("real", file("link"));
+  for (const char* name : {"config.json", "notes.txt", "chat_template.jinja"}) {
+    ASSERT_TRUE(write_file_atomic(file(std::string("real/") + name), "old"));
+  }
+  for (const char* path : {"real", "real/", "link"}) {
+    const Status refused = check_new_folder(file(path));
+    ASSERT_FALSE(refused) << path;
+    EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(refused.error().message().find("use --force"), std::string::npos);
+    EXPECT_TRUE(check_new_folder(file(path), true)) << path;
+  }
+  {
+    auto dropped = NewFolder::create(file("link"), true);
+    ASSERT_TRUE(dropped) << dropped.error().message();
+    fill(*dropped);
+  }
+  EXPECT_EQ(names(file("real")).size(), 3u);
+  EXPECT_EQ(*read_text_file(file("real/config.json")), "old");
+  auto folder = NewFolder::create(file("link"), true);
+  ASSERT_TRUE(folder) << folder.error().message();
+  fill(*folder);
+  ASSERT_TRUE(folder->publish());
+  EXPECT_EQ(names(file("real")),
+            (std::vector<std::string>{"chat_template.jinja.old", "config.json", "model.safetensors",
+                                      "notes.txt", "vocab.txt"}));
+  EXPECT_EQ(*read_text_file(file("real/config.json")), "config.json");
+  EXPECT_EQ(*read_text_file(file("real/notes.txt")), "old");
+  EXPECT_TRUE(is_link(file("link")));
+  EXPECT_EQ(names(dir_.path()), (std::vector<std::string>{"link", "real"}));
+  // The shards of an index would stay beside the new weights.
+  ASSERT_TRUE(write_file_atomic(file("real/model.safetensors.index.json"), "{}"));
+  EXPECT_FALSE(check_new_folder(file("real"), true));
+}
+
 TEST_F(NewFolderTest, WhatAKilledOneLeftGoes) {
   for (const char* place : {"new", "empty/empty"}) {
     std::filesystem::create_directories(file("empty"));

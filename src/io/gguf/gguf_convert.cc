@@ -12,8 +12,6 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/parallel.h"
-#include "base/replace_folder.h"
-#include "base/temporary.h"
 #include "base/work_budget.h"
 #include "io/gguf/gguf_file.h"
 #include "io/gguf/gguf_model.h"
@@ -103,40 +101,6 @@ Status write_folder(const GgufFile& file, const std::string& directory, DType dt
   VOLTA_TRY(parse_tokenizer(text, file.path(), tokenizer_config));  // Rather now than when used.
   VOLTA_TRY(write_file_atomic(join_path(directory, "tokenizer.json"), text));
   return write_file_atomic(join_path(directory, "tokenizer_config.json"), tokenizer_config);
-}
-
-// What Volta would read of the model that was there where the new one has no such file.
-constexpr std::array<std::string_view, 6> kModelSettings = {
-    "generation_config.json",  "tokenizer.json",      "tokenizer_config.json",
-    "special_tokens_map.json", "chat_template.jinja", "chat_template.json"};
-
-// Where the folder is to be put.
-struct Target {
-  std::string path;
-  bool replaces = false;  // A folder with something in it.
-};
-
-Result<Target> check_target(const std::string& directory, bool replace) {
-  std::string path = directory;
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  VOLTA_TRY(recover_folder(path));
-  if (!path_exists(path)) return Target{std::move(path)};
-  const auto refuse = [&](std::string_view what) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' {}", directory, what));
-  };
-  VOLTA_TRY(create_directories(path));  // Refuses what is no folder.
-  VOLTA_TRY(path, real_path(path));
-  remove_abandoned_temporaries(path);
-  VOLTA_TRY(const auto names, list_directory(path));
-  const bool used = !names.empty();
-  if (used && !replace) {
-    return refuse("is not empty; name another folder, or use --force to replace the model in it");
-  }
-  if (std::ranges::count(names, "model.safetensors.index.json") > 0) {
-    return refuse("holds a model in several files; remove it, or name another folder");
-  }
-  if (used) VOLTA_TRY(check_replaceable_folder(path));
-  return Target{std::move(path), used};
 }
 
 // Values of a tensor of any float type, as f32.
@@ -308,29 +272,19 @@ void add_architecture(const TransformerConfig& c, std::string_view architecture,
 Status gguf_to_folder(const std::string& gguf, const std::string& directory, DType dtype,
                       bool replace, ConvertProgress progress) {
   VOLTA_TRY(const GgufFile file, GgufFile::open(gguf));
-  VOLTA_TRY(const Target target, check_target(directory, replace));
-  const auto write = [&](const std::string& path) -> Status {
-    Status written = write_folder(file, path, dtype, progress);
-    VOLTA_TRY(file.check_unchanged());  // The cause of other errors, where there are any.
-    return written;
-  };
-  if (!target.replaces) {
-    VOLTA_TRY(NewFolder folder, NewFolder::create(target.path));
-    VOLTA_TRY(write(folder.path()));
-    return folder.publish();
-  }
-  VOLTA_TRY(TemporaryFolder temporary, TemporaryFolder::create(target.path));
-  VOLTA_TRY(write(temporary.path()));
-  VOLTA_TRY(replace_folder(temporary.path(), target.path, kModelSettings));
-  temporary.release();  // What was replaced has this name, where it could not be removed.
-  return {};
+  VOLTA_TRY(NewFolder folder, NewFolder::create(directory, replace));
+  Status written = write_folder(file, folder.path(), dtype, progress);
+  VOLTA_TRY(file.check_unchanged());  // The cause of other errors, where there are any.
+  VOLTA_TRY(std::move(written));
+  return folder.publish();
 }
 
 Result<bool> folder_to_gguf(const std::string& directory, const std::string& gguf, GgmlType type,
                             bool replace, ConvertProgress progress) {
   if (path_exists(gguf) && !replace) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("'{}' is there; name another file, or use --force", gguf));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("'{}' is there; name another file, or use --force to replace it", gguf));
   }
   VOLTA_TRY(check_replaceable(gguf));  // Before anything is computed.
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
