@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -14,23 +15,28 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "command.h"
+#include "io/adapter.h"
 #include "io/gguf/gguf_file.h"
 #include "io/hub_cache.h"
 #include "io/model_check.h"
 #include "status_line.h"
+#include "train/adapter_base.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_manifest.h"
 
 namespace volta::cli {
 namespace {
 
 struct Options {
   std::string model;
+  std::string base;  // --model
 };
 
 // One folder, and how long it took.
 struct Verified {
   std::string path;
   ModelCheck check;
+  std::optional<AdapterBaseReport> base;  // Of an adapter with no other findings.
   double seconds = 0.0;
 };
 
@@ -94,7 +100,36 @@ Result<Verified> verify_folder(const std::string& path, bool of_run, ThreadPool&
          .where = "manifest.json",
          .what = error.message()});
   }
-  return Verified{path, *std::move(check), monotonic_seconds() - begun};
+  return Verified{path, *std::move(check), std::nullopt, monotonic_seconds() - begun};
+}
+
+// Compares the adapters with their base models. Those of a run have the same one.
+Status check_bases(const Globals& globals, const Options& options, std::vector<Verified>& folders) {
+  const auto is_adapter = [](const Verified& folder) { return folder.check.adapter; };
+  if (std::ranges::none_of(folders, is_adapter)) {
+    if (options.base.empty()) return {};
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--model names the base model of an adapter; '{}' is none", options.model));
+  }
+  std::string model;
+  if (!options.base.empty()) {
+    VOLTA_TRY(model, find_model(options.base));
+  }
+  VOLTA_TRY(const Session session, Session::create(globals));
+  for (Verified& folder : folders) {
+    if (!is_adapter(folder) || !folder.check.findings.empty()) continue;
+    const double begun = monotonic_seconds();
+    VOLTA_TRY(folder.base, verify_adapter_base(folder.path, model, *session.device()));
+    folder.seconds += monotonic_seconds() - begun;
+    if (!folder.base->flaw) continue;
+    const bool mismatch = folder.base->flaw->code() == ErrorCode::kMismatch;
+    folder.check.findings.push_back(
+        {.kind = mismatch ? Finding::Kind::kContradiction : Finding::Kind::kInvalid,
+         .where = mismatch ? std::string(kAdapterConfigFile) : folder.base->base,
+         .what = folder.base->flaw->message()});
+  }
+  return {};
 }
 
 // Messages of the library name the file already, with its folder.
@@ -117,6 +152,18 @@ std::string speed(const Verified& folder) {
   return fmt::format(" ({}/s)", format_bytes(static_cast<std::int64_t>(rate)));
 }
 
+// What is known of an adapter's base model where nothing is wrong with it.
+std::string base_line(const Verified& folder) {
+  const AdapterBaseReport& base = *folder.base;
+  if (base.flaw) return "";
+  const std::string name = base.base.empty() ? "its base model" : "its base model " + base.base;
+  const std::string line =
+      base.unchecked.empty()
+          ? fmt::format("{}: {} has the weights that it was trained on", folder.path, name)
+          : fmt::format("{}: {} was not checked: {}", folder.path, name, base.unchecked);
+  return one_line(line) + "\n";
+}
+
 std::string to_text(const std::vector<Verified>& folders) {
   std::string text;
   for (const Verified& folder : folders) {
@@ -132,6 +179,7 @@ std::string to_text(const std::vector<Verified>& folders) {
                         : check.has_tokenizer ? "a tokenizer"
                                               : "no tokenizer",
                         format_duration(folder.seconds), speed(folder));
+    if (folder.base) text += base_line(folder);
   }
   return text;
 }
@@ -144,6 +192,11 @@ std::string to_json(const std::vector<Verified>& folders, bool good) {
     json.field("tensors", folder.check.tensors).field("bytes", folder.check.bytes);
     json.field("adapter", folder.check.adapter);
     json.field("tokenizer", folder.check.has_tokenizer).field("seconds", folder.seconds);
+    if (folder.base) {
+      json.key("base").begin_object().field("path", folder.base->base);
+      json.field("checked", folder.base->unchecked.empty());
+      json.field("reason", folder.base->unchecked).end_object();
+    }
     json.key("weight_files").begin_array();
     for (const std::string& file : folder.check.weight_files) json.value(file);
     json.end_array().key("findings").begin_array();
@@ -182,6 +235,7 @@ Status verify(const Globals& globals, const Options& options) {
     VOLTA_TRY(Verified folder, verify_folder(path, path != model, pool));
     folders.push_back(std::move(folder));
   }
+  VOLTA_TRY(check_bases(globals, options, folders));
   Status result = verdict(folders, options.model);
   VOLTA_TRY(
       print(output == Output::kJson ? to_json(folders, result.has_value()) : to_text(folders)));
@@ -191,12 +245,15 @@ Status verify(const Globals& globals, const Options& options) {
 }  // namespace
 
 void add_verify(Command& app, Globals& globals, Action& action) {
-  Command* command = app.add_subcommand("verify", "check a model, or the checkpoints of a run");
+  Command* command =
+      app.add_subcommand("verify", "check a model, an adapter, or the checkpoints of a run");
   auto options = std::make_shared<Options>();
   command
       ->add_option("model", options->model,
-                   "model folder, .gguf file, or the folder of a training run")
+                   "model folder, .gguf file, adapter, or the folder of a training run")
       ->required();
+  command->add_option("--model", options->base,
+                      "the base model of an adapter, where it is not at its recorded path");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return verify(globals, *options); };
   });

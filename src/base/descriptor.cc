@@ -78,6 +78,28 @@ Status fsync_file(int fd, const std::string& path) {
   return {};
 }
 
+namespace {
+
+Status write_back(int fd, std::int64_t offset, std::int64_t bytes, unsigned flags,
+                  const std::string& path) {
+  const auto call = [&] { return file_ops().sync_file_range(fd, offset, bytes, flags); };
+  if (retry_interrupted(call) == 0) return {};
+  if (errno == ENOSYS || errno == EINVAL || errno == ESPIPE || errno == EOPNOTSUPP) return {};
+  return fail_system("flush to disk", path, errno);  // The system reports it only once.
+}
+
+}  // namespace
+
+Status begin_write_back(int fd, std::int64_t offset, std::int64_t bytes, const std::string& path) {
+  return write_back(fd, offset, bytes, SYNC_FILE_RANGE_WRITE, path);
+}
+
+Status finish_write_back(int fd, std::int64_t offset, std::int64_t bytes, const std::string& path) {
+  constexpr unsigned kWaitForAll =
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  return write_back(fd, offset, bytes, kWaitForAll, path);
+}
+
 Result<std::int64_t> read_up_to(int fd, std::span<std::byte> buffer, const std::string& path) {
   std::int64_t total = 0;
   while (!buffer.empty()) {

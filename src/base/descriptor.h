@@ -46,6 +46,11 @@ Result<Descriptor> open_to_change(const std::string& path, int flags, std::strin
 
 Status write_all(int fd, std::span<const std::byte> bytes, const std::string& path);
 Status fsync_file(int fd, const std::string& path);
+/// Has a range of a file written to the disk, so that a later fsync has less to do; it is no
+/// replacement for that fsync. begin_write_back() does not wait for the disk, finish_write_back()
+/// does. Nothing happens on a file system that cannot do this. kIo when the disk fails or is full.
+Status begin_write_back(int fd, std::int64_t offset, std::int64_t bytes, const std::string& path);
+Status finish_write_back(int fd, std::int64_t offset, std::int64_t bytes, const std::string& path);
 /// Fills `buffer` or stops at the end of the file; returns the bytes read.
 Result<std::int64_t> read_up_to(int fd, std::span<std::byte> buffer, const std::string& path);
 

@@ -24,7 +24,8 @@ namespace volta {
 namespace {
 
 constexpr size_t kWriterBufferBytes = size_t{256} << 10;
-constexpr mode_t kFolderMode = 0777;  // Less the umask.
+constexpr int64_t kPieceBytes = int64_t{16} << 20;  // Written to the disk in the background.
+constexpr mode_t kFolderMode = 0777;                // Less the umask.
 
 struct OpenedFile {
   Descriptor fd;
@@ -153,6 +154,8 @@ FileWriter::FileWriter(FileWriter&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
       size_(other.size_),
+      handed_over_(other.handed_over_),
+      piece_begin_(other.piece_begin_),
       buffer_(std::move(other.buffer_)),
       lock_(std::move(other.lock_)) {}
 
@@ -160,6 +163,8 @@ FileWriter& FileWriter::operator=(FileWriter&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
   std::swap(size_, other.size_);
+  std::swap(handed_over_, other.handed_over_);
+  std::swap(piece_begin_, other.piece_begin_);
   std::swap(buffer_, other.buffer_);
   lock_ = std::move(other.lock_);
   return *this;
@@ -189,18 +194,38 @@ Status FileWriter::write(std::span<const std::byte> bytes) {
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
     return {};
   }
-  Status status = write_all(fd_, bytes, path_);  // Too large to be worth a copy.
+  return hand_over(bytes);  // Too large to be worth a copy.
+}
+
+// Gives bytes to the system, and, as soon as a piece is complete, that piece to the disk.
+Status FileWriter::hand_over(std::span<const std::byte> bytes) {
+  Status status;
+  while (status && !bytes.empty()) {
+    const auto room = static_cast<size_t>(kPieceBytes - (handed_over_ - piece_begin_));
+    const auto part = bytes.first(std::min(bytes.size(), room));
+    status = write_all(fd_, part, path_);
+    handed_over_ += static_cast<int64_t>(part.size());
+    if (status && part.size() == room) status = write_back_piece();
+    bytes = bytes.subspan(part.size());
+  }
   if (!status) abandon();
   return status;
+}
+
+// Begins with the last piece first, so that the disk is never idle while the one before is awaited.
+Status FileWriter::write_back_piece() {
+  VOLTA_TRY(begin_write_back(fd_, piece_begin_, kPieceBytes, path_));
+  const int64_t before = piece_begin_ - kPieceBytes;
+  piece_begin_ += kPieceBytes;
+  return before < 0 ? Status() : finish_write_back(fd_, before, kPieceBytes, path_);
 }
 
 Status FileWriter::write(std::string_view text) { return write(as_bytes(text)); }
 
 Status FileWriter::flush() {
   VOLTA_TRY(check_open());
-  Status status = write_all(fd_, buffer_, path_);
+  Status status = hand_over(buffer_);
   buffer_.clear();
-  if (!status) abandon();
   return status;
 }
 

@@ -54,6 +54,10 @@ Status write_file_atomic(const std::string& path, std::string_view text);
 /// A file being written through a buffer. Errors appear at write(), flush(), sync() or close();
 /// after the first one the writer refuses everything else. Destroyed without close(), it tries to
 /// flush and logs a failure. Move-only.
+///
+/// While a large file is being written, the disk gets what was written before, a piece at a time:
+/// write() waits for it, so that a sync() at the end, which nothing can interrupt, has no more than
+/// two pieces (32 MiB) to wait for.
 class FileWriter {
  public:
   enum class Mode {
@@ -90,13 +94,22 @@ class FileWriter {
 
  private:
   FileWriter(std::string path, int fd, int64_t size, Descriptor lock = {})
-      : path_(std::move(path)), fd_(fd), size_(size), lock_(std::move(lock)) {}
+      : path_(std::move(path)),
+        fd_(fd),
+        size_(size),
+        handed_over_(size),
+        piece_begin_(size),
+        lock_(std::move(lock)) {}
   Status check_open() const;
+  Status hand_over(std::span<const std::byte> bytes);
+  Status write_back_piece();
   void abandon();
 
   std::string path_;
   int fd_ = -1;
   int64_t size_ = 0;
+  int64_t handed_over_ = 0;  ///< The bytes of the file that the system has.
+  int64_t piece_begin_ = 0;  ///< What lies before it the disk has, or is being given.
   std::vector<std::byte> buffer_;
   Descriptor lock_;  ///< Of a temporary, until the writer goes out of scope.
 };

@@ -20,6 +20,9 @@ ssize_t FileOps::write(int fd, std::span<const std::byte> bytes) {
   return ::write(fd, bytes.data(), bytes.size());
 }
 int FileOps::fsync(int fd) { return ::fsync(fd); }
+int FileOps::sync_file_range(int fd, off_t offset, off_t bytes, unsigned flags) {
+  return ::sync_file_range(fd, offset, bytes, flags);
+}
 int FileOps::ftruncate(int fd, off_t size) { return ::ftruncate(fd, size); }
 int FileOps::flock(int fd, int operation) { return ::flock(fd, operation); }
 int FileOps::close(int fd) { return ::close(fd); }

@@ -24,6 +24,7 @@ class FileOps {
   virtual ssize_t read(int fd, std::span<std::byte> buffer);
   virtual ssize_t write(int fd, std::span<const std::byte> bytes);
   virtual int fsync(int fd);
+  virtual int sync_file_range(int fd, off_t offset, off_t bytes, unsigned flags);
   virtual int ftruncate(int fd, off_t size);
   virtual int flock(int fd, int operation);
   virtual int close(int fd);

@@ -2,12 +2,81 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
+#include "base/work_budget.h"
+#include "device/tensor_ops.h"
 #include "io/adapter.h"
-#include "train/checkpoint.h"
+#include "io/gguf/gguf_file.h"
+#include "io/hub_cache.h"
+#include "io/model_config.h"
+#include "io/model_folder.h"
+#include "nn/weight_source.h"
+#include "tensor/spec.h"
+#include "tensor/tensor.h"
+#include "train/checkpoint_manifest.h"
 
 namespace volta {
+namespace {
+
+// One line of what weights_hash() is the checksum of; the lines are in the order of the names.
+Result<std::string> hash_line(const std::string& name, const Tensor& tensor, const Device& device) {
+  Tensor host = tensor;
+  if (!tensor.host_accessible()) {
+    VOLTA_TRY(host, tensor.clone_to());
+  }
+  VOLTA_TRY(const auto bytes, host.host_bytes());
+  const auto hash = hash64(bytes, [&](std::int64_t) { return !device.interrupted(); });
+  if (!hash) return fail(ErrorCode::kInterrupted, "interrupted");
+  return fmt::format("{} {} {}\n", name, to_string(tensor.spec()), hex(*hash));
+}
+
+std::unexpected<Error> other_weights(const std::string& folder, const BaseModel& base,
+                                     const std::string& model, const std::string& hash) {
+  return fail(ErrorCode::kMismatch,
+              fmt::format("the adapter {} was trained on other weights (those of {}, XXH3 {}) "
+                          "than {} has (XXH3 {}): give it its own base model, or use it on this "
+                          "one all the same with --any-base",
+                          folder, base.path, base.xxh3, model, hash));
+}
+
+}  // namespace
+
+Result<std::string> weights_hash(const Transformer& model) {
+  std::string summary;
+  for (const auto& [name, tensor] : model.weights()) {
+    VOLTA_TRY(const std::string line, hash_line(name, tensor, *model.device()));
+    summary += line;
+  }
+  return hex(hash64(summary));
+}
+
+Result<std::string> weights_hash(const std::string& model, const TransformerConfig& config,
+                                 Device& device) {
+  VOLTA_TRY(const auto source, open_weights(model, config));
+  const Interruption interrupted = [&device] { return device.interrupted(); };
+  std::vector<ParameterInfo> infos = parameters(config);
+  std::ranges::sort(infos, {}, [](const ParameterInfo& info) { return info.name; });
+  std::string summary;
+  for (const ParameterInfo& info : infos) {
+    VOLTA_TRY(check_interrupted(device));
+    VOLTA_TRY(const Tensor stored, source->read(info, interrupted));
+    auto weight = tensor_ops::as_spec(device, stored, {DType::kF32, info.shape});
+    VOLTA_TRY(source->check_unchanged(info));  // The cause of other errors, where there are any.
+    if (!weight) return std::unexpected(std::move(weight).error());
+    VOLTA_TRY(const std::string line, hash_line(info.name, *weight, device));
+    summary += line;
+    source->release(info);
+  }
+  VOLTA_TRY(source->check_unchanged());
+  return hex(hash64(summary));
+}
 
 bool is_path_of_base(const std::string& base, const std::string& model_path) {
   if (is_same_place(base, model_path)) return true;
@@ -28,12 +97,7 @@ Status check_adapter_base(const std::string& folder, const Transformer& model,
   VOLTA_TRY(const auto base, recorded_base(folder));
   if (base) {
     VOLTA_TRY(const std::string hash, weights_hash(model));
-    if (hash == base->xxh3) return {};
-    return fail(ErrorCode::kMismatch,
-                fmt::format("the adapter {} was trained on other weights (those of {}, XXH3 {}) "
-                            "than {} has (XXH3 {}): give it its own base model, or use it on this "
-                            "one all the same with --any-base",
-                            folder, base->path, base->xxh3, model_path, hash));
+    return hash == base->xxh3 ? Status() : other_weights(folder, *base, model_path, hash);
   }
   VOLTA_TRY(const std::string name, adapter_base_name(folder));
   if (!name.empty() && !is_path_of_base(name, model_path)) {
@@ -44,6 +108,59 @@ Status check_adapter_base(const std::string& folder, const Transformer& model,
             folder, name, model_path));
   }
   return {};
+}
+
+namespace {
+
+// Whether the adapter fits the model at `path`, and was trained on it.
+Result<AdapterBaseReport> compare(const std::string& folder, const std::optional<BaseModel>& base,
+                                  const std::string& path, Device& device) {
+  VOLTA_TRY(const TransformerConfig config, load_model_config(path));
+  const auto adapter = load_adapter(folder, config);
+  if (!adapter) {
+    return fail(ErrorCode::kMismatch,
+                fmt::format("it does not fit the model {}: {}", path, adapter.error().message()));
+  }
+  AdapterBaseReport report{.base = path, .unchecked = {}, .flaw = {}};
+  if (!base) {
+    report.unchecked = "the adapter does not record the checksum of its base's weights; it fits";
+    return report;
+  }
+  VOLTA_TRY(const std::string hash, weights_hash(path, config, device));
+  if (hash != base->xxh3) return other_weights(folder, *base, path, hash);
+  return report;
+}
+
+}  // namespace
+
+Result<AdapterBaseReport> verify_adapter_base(const std::string& folder, const std::string& model,
+                                              Device& device) {
+  VOLTA_TRY(const auto base, recorded_base(folder));
+  AdapterBaseReport report{.base = model, .unchecked = {}, .flaw = {}};
+  if (model.empty() && base) {
+    report.base = base->path;
+  } else if (model.empty()) {
+    VOLTA_TRY(report.base, adapter_base_name(folder));
+  }
+  if (report.base.empty()) {
+    report.unchecked = "the adapter does not say which model it is; name it with --model";
+    return report;
+  }
+  const auto path = find_model_path(report.base);
+  const bool present = path && (path_exists(join_path(*path, "config.json")) ||
+                                (is_gguf_path(*path) && path_exists(*path)));
+  if (!present) {
+    report.unchecked =
+        "it is not on this machine under this name; if it is elsewhere, name it "
+        "with --model";
+    return report;
+  }
+  auto compared = compare(folder, base, *path, device);
+  if (compared) return compared;
+  const ErrorCode code = compared.error().code();
+  if (code == ErrorCode::kInterrupted || code == ErrorCode::kOutOfMemory) return compared;
+  report.flaw = std::move(compared).error();
+  return report;
 }
 
 }  // namespace volta

@@ -12,11 +12,11 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "train/checkpoint_manifest.h"
 
 namespace volta {
 namespace {
 
-constexpr std::int64_t kMaxStep = std::int64_t{1} << 40;
 constexpr JsonLimits kLineLimits{.max_bytes = 1 << 16, .max_values = 64, .max_depth = 4};
 
 Result<MetricsRecord> parse_record(std::string_view line, std::string_view name) {

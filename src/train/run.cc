@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_writer.h"
 #include "train/loss_plot.h"
 #include "train/metrics.h"
 #include "train/run_folder.h"

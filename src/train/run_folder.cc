@@ -9,12 +9,12 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "io/adapter.h"
+#include "train/checkpoint_manifest.h"
 
 namespace volta {
 namespace {
 
 constexpr std::int64_t kMaxRunFileBytes = std::int64_t{1} << 20;
-constexpr std::int64_t kMaxStep = std::int64_t{1} << 40;
 
 bool holds_model(const std::string& directory) {
   return path_exists(join_path(directory, "config.json")) ||

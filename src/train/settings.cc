@@ -6,11 +6,10 @@
 
 #include "base/text.h"
 #include "io/model_folder.h"
+#include "train/checkpoint_manifest.h"
 
 namespace volta {
 namespace {
-
-constexpr std::int64_t kMaxStep = std::int64_t{1} << 40;
 
 // The first leaf of `current` that `saved` lacks or has otherwise. Numbers compare as written, so
 // that 1 and 1.0 would differ; both sides come from the same writer.

@@ -64,8 +64,22 @@ TEST_F(LoraCommands, ARunOfAdaptersIsVerified) {
   EXPECT_EQ(good.exit_code, 0) << good.out << good.err;
   EXPECT_THAT(good.out, HasSubstr("lora/step-6: good: "));
   EXPECT_THAT(good.out, HasSubstr("an adapter"));
+  EXPECT_THAT(good.out, HasSubstr("has the weights that it was trained on"));
   EXPECT_THAT(volta({"verify", "lora/step-3", "--output", "json"}).out,
               HasSubstr("\"adapter\":true"));
+  ASSERT_EQ(volta({"train", "--data", "text.txt", "--init", "base", "--out", "base2", "--steps",
+                   "1", "--warmup", "0"})
+                .exit_code,
+            0);
+  EXPECT_THAT(volta({"verify", "lora", "--model", "base2"}).out,
+              HasSubstr("was trained on other weights"));
+  expect_error({"verify", "lora", "--model", "base2"}, 6, "2 findings");
+  expect_error({"verify", "base", "--model", "base2"}, 2, "names the base model of an adapter");
+  std::filesystem::rename(dir_.file("base"), dir_.file("elsewhere"));
+  const CommandResult absent = volta({"verify", "lora"});
+  EXPECT_EQ(absent.exit_code, 0) << absent.err;
+  EXPECT_THAT(absent.out, HasSubstr("was not checked: it is not on this machine"));
+  EXPECT_EQ(volta({"verify", "lora", "--model", "elsewhere"}).exit_code, 0);
   std::fstream file(dir_.file("lora/step-6/adapter_model.safetensors"),
                     std::ios::binary | std::ios::in | std::ios::out);
   file.seekp(-1, std::ios::end);

@@ -256,6 +256,36 @@ TEST_F(FileTest, WriterStopsAtItsFirstError) {
   EXPECT_EQ(code_of(writer.flush()), ErrorCode::kIo);
 }
 
+// A large file goes to the disk while it is written, so that little is left for the last fsync.
+TEST_F(FileTest, WriterGivesTheDiskAPieceAtATime) {
+  constexpr size_t kPiece = size_t{16} << 20;
+  const std::string half(kPiece / 2, 'x');
+  const auto write_halves = [&](FaultyFileOps& faults, int count) -> Status {
+    const ScopedFileOps scope(faults);
+    VOLTA_TRY(FileWriter writer, FileWriter::open(file("a"), FileWriter::Mode::kCreate));
+    for (int i = 0; i < count; ++i) VOLTA_TRY(writer.write(half));
+    VOLTA_TRY(writer.write(half + half + "end"));  // Pieces need not be what the caller writes.
+    VOLTA_TRY(writer.sync());
+    return writer.close();
+  };
+  FaultyFileOps counting;
+  ASSERT_TRUE(write_halves(counting, 3));
+  EXPECT_EQ(get("a").size(), 5 * half.size() + 3);
+  // Two whole pieces were begun, and the first one was awaited when the second had begun.
+  EXPECT_EQ(counting.calls(FileCall::kSyncRange), 3);
+  for (int first = 1; first <= 3; ++first) {
+    FaultyFileOps full;  // What a disk reports there it does not report again at the end.
+    full.fail(FileCall::kSyncRange, first, ENOSPC, 1);
+    EXPECT_EQ(code_of(write_halves(full, 3)), ErrorCode::kIo) << first;
+  }
+  for (const int unable : {EINVAL, ENOSYS, ESPIPE, EOPNOTSUPP}) {
+    FaultyFileOps faults;
+    faults.fail(FileCall::kSyncRange, 1, unable);
+    EXPECT_TRUE(write_halves(faults, 3)) << unable;
+    EXPECT_EQ(faults.calls(FileCall::kFsync), 1);
+  }
+}
+
 TEST_F(FileTest, WriterReportsWhatADestructorCannotSay) {
   std::string logged;
   set_log_callback([&](LogLevel, std::string_view message) { logged = message; });

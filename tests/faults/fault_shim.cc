@@ -256,6 +256,11 @@ int fdatasync(int fd) {
   return static_cast<int>(syscall(SYS_fdatasync, fd));
 }
 
+int sync_file_range(int fd, off64_t offset, off64_t size, unsigned flags) {
+  if (below(fd) && fails(kFsync)) return -1;
+  return static_cast<int>(syscall(SYS_sync_file_range, fd, offset, size, flags));
+}
+
 int rename(const char* from, const char* to) noexcept {
   if (below(to) && fails(kRename)) return -1;
   return static_cast<int>(syscall(SYS_rename, from, to));

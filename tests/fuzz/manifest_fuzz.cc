@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "train/checkpoint.h"
+#include "train/checkpoint_manifest.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(data, data + size);

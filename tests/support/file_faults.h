@@ -30,7 +30,8 @@ enum class FileCall {
   kMkdir,
   kRmdir,
   kExchange,
-  kLink
+  kLink,
+  kSyncRange
 };
 
 /// Counts calls by kind; makes the chosen ones fail with an errno instead of happening (a failing
@@ -59,6 +60,9 @@ class FaultyFileOps : public FileOps {
     return FileOps::write(fd, bytes.first(std::min(bytes.size(), max_transfer_)));
   }
   int fsync(int fd) override { return fails(FileCall::kFsync) ? -1 : FileOps::fsync(fd); }
+  int sync_file_range(int fd, off_t offset, off_t bytes, unsigned flags) override {
+    return fails(FileCall::kSyncRange) ? -1 : FileOps::sync_file_range(fd, offset, bytes, flags);
+  }
   int ftruncate(int fd, off_t size) override {
     return fails(FileCall::kFtruncate) ? -1 : FileOps::ftruncate(fd, size);
   }
@@ -105,8 +109,8 @@ class FaultyFileOps : public FileOps {
     return true;
   }
 
-  std::array<Fault, 13> faults_;
-  std::array<int, 13> calls_{};
+  std::array<Fault, 14> faults_;
+  std::array<int, 14> calls_{};
   size_t max_transfer_ = static_cast<size_t>(-1);
 };
 

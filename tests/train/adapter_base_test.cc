@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "io/adapter.h"
+#include "io/model_config.h"
 #include "io/model_folder.h"
 #include "train/checkpoint.h"
 #include "train/run_fixture.h"
@@ -52,6 +53,61 @@ TEST_F(AdapterBase, TheWeightsDecideWhereTheyAreKnown) {
                "was trained on other weights (those of " + dir_.file("base/step-2"));
   EXPECT_THAT(refused.error().message(), HasSubstr("than " + dir_.file("other") + " has"));
   EXPECT_THAT(refused.error().message(), HasSubstr("--any-base"));
+}
+
+// One tensor at a time gives the same checksum as the whole model.
+TEST_F(AdapterBase, TheChecksumNeedsNoLoadedModel) {
+  const std::string folder = *find_model_folder(dir_.file("base"));
+  const auto config = load_model_config(folder);
+  ASSERT_TRUE(config);
+  EXPECT_EQ(*weights_hash(folder, *config, *device_), *weights_hash(model("base")));
+}
+
+TEST_F(AdapterBase, IsVerifiedWhereItIsOnThisMachine) {
+  const std::string adapter = dir_.file("lora/step-2");
+  const std::string base = dir_.file("base/step-2");
+  const auto report = [&](const std::string& folder, const std::string& model) {
+    const auto verified = verify_adapter_base(folder, model, *device_);
+    EXPECT_TRUE(verified) << verified.error().message();
+    return verified ? *verified : AdapterBaseReport();
+  };
+  const AdapterBaseReport good = report(adapter, "");
+  EXPECT_EQ(good.base, base);
+  EXPECT_EQ(good.unchecked, "");
+  EXPECT_FALSE(good.flaw);
+  const AdapterBaseReport other = report(adapter, dir_.file("other/step-2"));
+  ASSERT_TRUE(other.flaw);
+  EXPECT_EQ(other.flaw->code(), ErrorCode::kMismatch);
+  EXPECT_THAT(other.flaw->message(), HasSubstr("was trained on other weights"));
+
+  // A base that cannot be read is reported, too.
+  std::filesystem::resize_file(base + "/model.safetensors", 1000);
+  const AdapterBaseReport damaged = report(adapter, "");
+  ASSERT_TRUE(damaged.flaw);
+  EXPECT_EQ(damaged.flaw->code(), ErrorCode::kInvalidFile);
+  EXPECT_THAT(damaged.flaw->message(), HasSubstr(base + "/model.safetensors"));
+
+  std::filesystem::rename(dir_.file("base"), dir_.file("elsewhere"));
+  EXPECT_THAT(report(adapter, "").unchecked, HasSubstr("is not on this machine"));
+  EXPECT_FALSE(report(adapter, "").flaw);
+
+  // Without a manifest there is only the name, and whether the tensors fit.
+  const std::string foreign = dir_.file("peft");
+  std::filesystem::create_directory(foreign);
+  for (const std::string_view name : {kAdapterConfigFile, kAdapterWeightsFile}) {
+    std::filesystem::copy(dir_.file("lora/step-2/" + std::string(name)), foreign);
+  }
+  EXPECT_THAT(report(foreign, dir_.file("other/step-2")).unchecked,
+              HasSubstr("does not record the checksum"));
+  TransformerConfig wide = *load_model_config(dir_.file("other/step-2"));
+  wide.dim *= 2;
+  wide.head_dim *= 2;
+  std::filesystem::create_directory(dir_.file("wide"));
+  ASSERT_TRUE(save_model(dir_.file("wide"), *Transformer::random(wide, 1, device_), nullptr));
+  const AdapterBaseReport misfit = report(foreign, dir_.file("wide"));
+  ASSERT_TRUE(misfit.flaw);
+  EXPECT_EQ(misfit.flaw->code(), ErrorCode::kMismatch);
+  EXPECT_THAT(misfit.flaw->message(), HasSubstr("it does not fit the model"));
 }
 
 TEST_F(AdapterBase, OtherwiseItsNameIsCompared) {

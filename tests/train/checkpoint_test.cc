@@ -16,6 +16,7 @@
 #include "support/alloc_counter.h"
 #include "support/file_faults.h"
 #include "support/temp_dir.h"
+#include "train/checkpoint_writer.h"
 #include "train/helpers.h"
 #include "train/run_folder.h"
 

@@ -9,6 +9,7 @@
 #include "nn/training_graph.h"
 #include "nn/transformer_graph.h"
 #include "support/shared_data.h"
+#include "train/adapter_base.h"
 #include "train/checkpoint.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "support/temp_dir.h"
+#include "train/checkpoint_writer.h"
 #include "train/helpers.h"
 
 namespace volta {

@@ -16,6 +16,7 @@
 #include "support/file_faults.h"
 #include "support/shared_data.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_writer.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
 #include "train/metrics.h"

@@ -1,0 +1,74 @@
+// The part of check_model() that looks at the folder of a LoRA adapter.
+#include <utility>
+
+#include "base/file.h"
+#include "io/adapter.h"
+#include "io/model_check_parts.h"
+#include "io/model_config.h"
+#include "nn/lora.h"
+
+namespace volta {
+namespace {
+
+constexpr std::int64_t kMaxAdapterConfigBytes = std::int64_t{16} << 20;
+
+// Its settings, and the base model that they name; nothing when they cannot be used.
+std::optional<LoraConfig> check_config(const std::string& directory, Findings& findings,
+                                       std::string& base) {
+  const std::string where(kAdapterConfigFile);
+  const std::string path = join_path(directory, where);
+  const auto text = read_text_file(path, kMaxAdapterConfigBytes);
+  if (!text) {
+    findings.invalid(where, text.error());
+    return std::nullopt;
+  }
+  auto lora = parse_adapter_config(*text, path);
+  if (!lora) {
+    findings.invalid(where, lora.error());
+    return std::nullopt;
+  }
+  auto name = adapter_base_name(directory);
+  if (!name) {
+    findings.invalid(where, name.error());
+    return std::nullopt;
+  }
+  base = *std::move(name);
+  return *std::move(lora);
+}
+
+}  // namespace
+
+bool is_adapter_folder(const std::string& directory) {
+  return !path_exists(join_path(directory, "config.json")) &&
+         path_exists(join_path(directory, kAdapterConfigFile));
+}
+
+Status check_adapter_folder(const std::string& directory, Findings& findings, ReadingCount& reading,
+                            ThreadPool& pool, ModelCheck& out) {
+  out.adapter = true;
+  std::string base;
+  const auto lora = check_config(directory, findings, base);
+  const std::string weights(kAdapterWeightsFile);
+  auto file = SafetensorsFile::open(join_path(directory, weights));
+  if (!file) {
+    findings.invalid(weights, file.error());
+    return {};
+  }
+  if (lora) {
+    for (std::string& flaw : find_adapter_flaws(*lora, *file)) {
+      findings.invalid(weights, std::move(flaw));
+    }
+  }
+  WeightsCheck check(findings, reading, pool);
+  check.add(*std::move(file));
+  VOLTA_TRY(check.check_values(nullptr, out));
+  if (!findings.list().empty() || base.empty()) return {};
+  // A name of a hub, or a folder of another machine, says nothing here.
+  const auto config = load_model_config(base);
+  if (!config) return {};
+  const auto adapter = load_adapter(directory, *config);
+  if (!adapter) findings.invalid(weights, adapter.error());
+  return {};
+}
+
+}  // namespace volta

@@ -1,0 +1,173 @@
+#include "train/checkpoint_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/temporary.h"
+#include "base/version.h"
+#include "io/adapter.h"
+#include "io/model_folder.h"
+#include "io/safetensors.h"
+#include "train/checkpoint.h"
+
+namespace volta {
+namespace {
+
+// Takes a checkpoint out of sight in one step, then removes it, so that a kill in between leaves
+// no half of it behind under its name.
+Status retire(const CheckpointPlace& place) {
+  const std::string aside = retired_path(place.path);
+  VOLTA_TRY(rename_path(place.path, aside));
+  return remove_all(aside);
+}
+
+// Whether a checkpoint has all its files, by their sizes. Quick; open_checkpoint() knows for sure.
+bool looks_complete(const std::string& path) {
+  const auto manifest = read_manifest(path);
+  return manifest && std::ranges::all_of(manifest->files, [&](const CheckpointFile& file) {
+           const auto bytes = file_size(join_path(path, file.name));
+           return bytes && *bytes == file.bytes;
+         });
+}
+
+Status prune(const std::string& run_directory, std::int64_t step, std::int64_t keep,
+             std::optional<std::int64_t> best) {
+  if (keep == 0) return {};
+  VOLTA_TRY(const auto places, list_checkpoints(run_directory));
+  std::int64_t kept = 0;
+  for (const CheckpointPlace& place : places) {
+    // Later ones are left from before a resume that could not use them, and damaged ones are of no
+    // use: neither is ours to judge, nor counts as kept.
+    if (place.step > step || !looks_complete(place.path) || kept++ < keep) continue;
+    if (place.step == best) continue;
+    VOLTA_TRY(retire(place));
+  }
+  return {};
+}
+
+// A checkpoint of weights that are not numbers would replace a good one and could not go on.
+Status check_finite(const Transformer& model) {
+  for (const auto& [name, tensor] : model.trained_weights()) {
+    Tensor host = tensor;
+    if (!tensor.host_accessible()) {
+      VOLTA_TRY(host, tensor.clone_to());
+    }
+    VOLTA_TRY(const std::span<const float> values, host.values<float>());
+    const auto bad = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
+    if (bad == values.end()) continue;
+    return fail(ErrorCode::kNonFinite,
+                fmt::format("weight '{}' {} is {} at element {}; lower the learning rate or the "
+                            "weight decay, or clip gradients",
+                            name, to_string(tensor.spec()), std::isnan(*bad) ? "nan" : "infinite",
+                            bad - values.begin()));
+  }
+  return {};
+}
+
+Status write_model(const std::string& directory, const CheckpointContent& content) {
+  const Transformer& model = content.trainer->model();
+  if (content.base) {
+    return save_adapter(directory, model.config(), model.adapter(), content.base->path);
+  }
+  VOLTA_TRY(save_model(directory, model, content.tokenizer));
+  return write_carried_files(directory, content.carried);
+}
+
+// Everything of a checkpoint, into an empty folder, durable.
+Status write_files(const std::string& directory, const CheckpointContent& content) {
+  const Trainer& trainer = *content.trainer;
+  const Device& device = *trainer.model().device();
+  VOLTA_TRY(write_model(directory, content));
+  VOLTA_TRY(write_safetensors(join_path(directory, kTrainerFile), trainer.optimizer_state(),
+                              {{"format", "volta"},
+                               {"step", fmt::format("{}", trainer.steps_done())},
+                               {"run", content.run_state}}));
+  CheckpointManifest manifest;
+  manifest.volta = version_with_hash();
+  manifest.step = trainer.steps_done();
+  manifest.device = device.info().id;
+  manifest.isa = device.info().isa;
+  manifest.kernels = kernel_parameters(trainer.graph(), device);
+  manifest.base = content.base;
+  VOLTA_TRY(manifest.files, describe_files(directory));
+  VOLTA_TRY(write_file_atomic(join_path(directory, kManifestFile), to_json(manifest)));
+  return fsync_directory(directory);
+}
+
+// Puts the finished folder in place. A folder that has the name already could not be used (a resume
+// would have gone on behind it): it makes room, and comes back when the rename fails.
+Status publish(TemporaryFolder& temporary, const CheckpointPlace& place) {
+  if (!path_exists(place.path)) return temporary.rename_to(place.path);
+  const std::string aside = retired_path(place.path);
+  VOLTA_TRY(rename_path(place.path, aside));
+  if (Status renamed = temporary.rename_to(place.path); !renamed) {
+    if (Status back = rename_path(aside, place.path); !back) {
+      log(LogLevel::kWarning, back.error().message());
+    }
+    return renamed;
+  }
+  return remove_all(aside);
+}
+
+// Reads a finished checkpoint from the disk and compares it with its manifest, whose checksums were
+// made while the system had the files in memory.
+Status read_back(const std::string& path) {
+  VOLTA_TRY(const CheckpointManifest manifest, read_manifest(path));
+  for (const CheckpointFile& file : manifest.files) {
+    VOLTA_TRY(drop_cached_pages(join_path(path, file.name)));
+    VOLTA_TRY(verify_file(path, file, [](std::int64_t) { return true; }));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> kernel_parameters(const Graph& graph, const Device& device) {
+  std::set<std::string> all;
+  for (const Node& node : graph.nodes()) {
+    std::vector<TensorSpec> inputs;
+    for (const ValueId input : node.inputs) inputs.push_back(graph.spec(input));
+    std::string words = device.kernel_parameters(node.op, inputs);
+    if (!words.empty()) all.insert(std::move(words));
+  }
+  return {all.begin(), all.end()};
+}
+
+std::int64_t checkpoint_bytes(const Trainer& trainer) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, tensor] : trainer.model().trained_weights()) bytes += tensor.bytes();
+  for (const auto& [name, tensor] : trainer.optimizer_state()) bytes += tensor.bytes();
+  return bytes;
+}
+
+Result<std::string> write_checkpoint(const std::string& run_directory,
+                                     const CheckpointContent& content, std::int64_t keep,
+                                     std::optional<std::int64_t> best) {
+  const std::int64_t step = content.trainer->steps_done();
+  const CheckpointPlace place{step, checkpoint_path(run_directory, step)};
+  const auto write = [&]() -> Status {
+    VOLTA_TRY(check_finite(content.trainer->model()));
+    VOLTA_TRY(TemporaryFolder temporary, TemporaryFolder::create(place.path));
+    VOLTA_TRY(write_files(temporary.path(), content));
+    VOLTA_TRY(read_back(temporary.path()));
+    return publish(temporary, place);
+  };
+  if (Status written = write(); !written) {
+    return std::unexpected(
+        std::move(written).error().with_context(fmt::format("checkpoint of step {}", step)));
+  }
+  if (Status pruned = prune(run_directory, step, keep, best); !pruned) {
+    log(LogLevel::kWarning,
+        fmt::format("an old checkpoint could not be removed: {}", pruned.error().message()));
+  }
+  return place.path;
+}
+
+}  // namespace volta
