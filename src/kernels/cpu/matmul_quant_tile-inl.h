@@ -29,7 +29,7 @@ namespace {
 #if HWY_TARGET == HWY_AVX3
 constexpr int quant_sums(Quant quant, bool vnni) {
   if (!vnni) return 12;
-  if (format_info(quant).scale_steps != 0) return 10;  // Their parts take as many registers again.
+  if (format_info(quant).scale_steps != 0) return 12;  // Their parts take as many registers again.
   return quant == Quant::kInt8 ? 28 : 24;
 }
 inline constexpr int kQuantPanels = 4;
