@@ -9,9 +9,11 @@
 #include <cstring>
 #include <thread>
 
+#include "base/file.h"
 #include "device/helpers.h"
 #include "device/op_samples.h"
 #include "device/tensor_ops.h"
+#include "kernels/cpu/matmul_parameters.h"
 #include "ops/rules.h"
 #include "support/scoped_env.h"
 #include "support/temp_dir.h"
