@@ -57,7 +57,7 @@ class Release(unittest.TestCase):
         document = json.loads(path.read_text())
         names = {package["name"]: package["licenseDeclared"] for package in document["packages"]}
         self.assertEqual(names["volta"], "MIT")
-        self.assertEqual(names["libtbb-dev"], "Apache-2.0")
+        self.assertEqual(names["libhwy-dev"], "Apache-2.0")
         self.assertNotIn("libgtest-dev", names)
         self.assertEqual(document["creationInfo"]["created"], "2023-11-14T22:13:20Z")
         self.assertEqual(len(document["relationships"]), len(names))

@@ -95,13 +95,14 @@ TEST(Legalize, LeavesWhatIsNotSupportedInF32Either) {
 TEST(Legalize, LeavesWrittenInputs) {
   const AttentionShape shape = {.heads = 1, .kv_heads = 1, .head_dim = 4};
   Graph graph;
-  const ValueId k = must(graph.input("k", {DType::kBF16, Shape(1, 2, 4)}));
-  const ValueId keys = must(graph.state("keys", {DType::kBF16, key_cache_shape(1, 1, 64, 4)}));
-  const ValueId values =
-      must(graph.state("values", {DType::kBF16, value_cache_shape(1, 1, 64, 4)}));
-  const ValueId start = must(graph.input("start", {DType::kI32, Shape(1)}));
-  const ValueId count = must(graph.input("count", {DType::kI32, Shape(1)}));
-  testing::write(graph, KvAppend{shape}, {k, k, keys, values, start, count});
+  const ValueId k = must(graph.input("k", {DType::kBF16, Shape(2, 4)}));
+  const ValueId keys = must(graph.state("keys", {DType::kBF16, key_cache_shape(1, 1, 4)}));
+  const ValueId values = must(graph.state("values", {DType::kBF16, value_cache_shape(1, 1, 4)}));
+  const ValueId positions = must(graph.input("positions", {DType::kI32, Shape(2)}));
+  const ValueId sequences = must(graph.input("sequences", {DType::kI32, Shape(2)}));
+  const ValueId rows = must(graph.input("rows", {DType::kI32, Shape(1)}));
+  const ValueId table = must(graph.input("table", {DType::kI32, Shape(1, 1)}));
+  testing::write(graph, KvAppend{shape}, {k, k, keys, values, positions, sequences, rows, table});
   TestBackend backend;
   backend.supported = [](const Op&, std::span<const TensorSpec> inputs) {
     return is_wide(inputs[0]);

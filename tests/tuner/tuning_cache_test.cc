@@ -128,6 +128,7 @@ TEST(TuningCache, TheEnvironmentSaysWhereItIs) {
 TEST(TuningCache, LoadsTheEntriesOfOneInstructionSet) {
   const TempDir dir;
   const ScopedEnv env("VOLTA_CACHE_DIR", dir.path().c_str());
+  const ScopedEnv unset("VOLTA_TUNING", nullptr);
   EXPECT_EQ(*load_tuning(Simd::kSse4), nullptr);
   ASSERT_TRUE(TuningCache::open()->add({{entry_of(64), entry_of(1, 1024, Simd::kAvx2)}}));
   const auto tuning = *load_tuning(Simd::kSse4);
@@ -185,6 +186,7 @@ TEST(TuningCache, BadFilesAreReportedAndSetAsideByTheNextTuner) {
     SCOPED_TRACE(c.text.substr(0, 2000));
     const TempDir dir;
     const ScopedEnv env("VOLTA_CACHE_DIR", dir.path().c_str());
+    const ScopedEnv unset("VOLTA_TUNING", nullptr);
     const TuningCache cache = *TuningCache::open();
     write(cache.path(), c.text);
     {
@@ -221,6 +223,7 @@ TEST(TuningCache, ParametersThatNoKernelTakesAreDropped) {
 TEST(TuningCache, FoldersAndHugeFilesInItsPlace) {
   const TempDir dir;
   const ScopedEnv env("VOLTA_CACHE_DIR", dir.path().c_str());
+  const ScopedEnv unset("VOLTA_TUNING", nullptr);
   const TuningCache cache = *TuningCache::open();
   ASSERT_TRUE(create_directories(cache.path()));
   {
