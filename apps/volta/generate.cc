@@ -197,7 +197,8 @@ Result<GeneratorOptions> size_generator(const Options& options, DType dtype, DTy
                          .cache_dtype = cache_dtype,
                          .compute_dtype = dtype,
                          .use_cache = !options.no_kv_cache,
-                         .top_logprobs = options.logprobs};
+                         .top_logprobs = options.logprobs,
+                         .prompts_first = true};  // What is shown of several comes at their end.
   if (options.slots > 0) {
     sized.slots = std::min(sized.slots, options.slots);
     return sized;

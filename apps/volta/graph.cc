@@ -130,7 +130,11 @@ Status show(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Graph stored, options.phase == "train"
                                     ? Result<Graph>(built)
                                     : prepack(built, *session.device(), format));
-  VOLTA_TRY(const Graph graph, optimize(stored, *session.device(), {.compute_dtype = dtype}));
+  VOLTA_TRY(const Graph graph,
+            optimize(stored, *session.device(),
+                     {.compute_dtype = dtype,
+                      .rounding = options.phase == "train" ? Rounding::kActivations
+                                                           : Rounding::kProducts}));
   VOLTA_TRY(const Plan plan, make_plan(graph, *session.device()));
   if (output == Output::kDot) return print(to_dot(graph, plan));
   return print_plan(plan, output);

@@ -229,13 +229,17 @@ std::string CpuDevice::compute_drawback(DType dtype, Rounding rounding) const {
   return "all ops but matrix products convert activations to f32 and back on a CPU";
 }
 
-// Only how sums are taken could be a choice of a kernel's. A product of floats is one chain of
-// multiply-adds over K; with integers, the blocks follow from the weight's type and K.
+// How sums are taken could be a choice of a kernel's. A product of floats is one chain of
+// multiply-adds over K; with integers, the blocks follow from the weight's type and K. A result in
+// 16 bits is named, because runs in bf16 once kept all results in f32.
 std::string CpuDevice::kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const {
-  if (!std::holds_alternative<MatMul>(op)) return {};
-  return cpu::multiplies_pairs(inputs[0].dtype, inputs[1].dtype, simd_)
-             ? "MatMul: one sum over K, bf16 by pairs"
-             : "MatMul: one sum over K";
+  const auto* const product = std::get_if<MatMul>(&op);
+  if (product == nullptr) return {};
+  std::string words = "MatMul: one sum over K";
+  if (cpu::multiplies_pairs(inputs[0].dtype, inputs[1].dtype, simd_)) words += ", bf16 by pairs";
+  if (product->out != DType::kF32)
+    words += fmt::format(", results in {}", dtype_name(product->out));
+  return words;
 }
 
 }  // namespace volta

@@ -20,6 +20,22 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
+std::int64_t shared_step_rows(std::int64_t decoding, std::int64_t slots, bool prompts_first) {
+  // Where nearly all of the largest step decodes, prompts get rows beyond it, which the plan of a
+  // step for all slots has in any case.
+  constexpr std::int64_t kPromptRows = 64;
+  if (decoding > kLargestStep - kPromptRows) {
+    return std::max(kLargestStep, std::min(slots, decoding + kPromptRows));
+  }
+  if (decoding == 0 || prompts_first) return kLargestStep;
+  // A size that there is, for other steps would be filled up with rows that do not count.
+  std::int64_t rows = 16;
+  for (const std::int64_t size : step_sizes()) {
+    if (size <= 4 * decoding) rows = std::max(rows, size);
+  }
+  return rows;
+}
+
 Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& options) {
   Decoder decoder(model, options);
   const TransformerConfig& config = model.config();
@@ -174,9 +190,11 @@ Status Decoder::rewind(std::int64_t slot, std::int64_t length) {
 Status Decoder::set_idle(std::int64_t slot) {
   VOLTA_TRY(check_slot(slot));
   Slot& state = at(slot);
-  state.tokens.resize(index(cache_.length(slot)));
+  const std::int64_t length = cache_.length(slot);
+  state.tokens.resize(index(length));
   state.prompt = 0;
   state.drawn = -1;
+  VOLTA_TRY(cache_.rewind(slot, length));  // Gives back the pages of what waited.
   if (prompt_rope_slot_ == slot) prompt_rope_slot_ = -1;
   return {};
 }
@@ -240,7 +258,7 @@ Status Decoder::choose_pieces() {
     pieces_.push_back({slot, 1});
   }
   const std::int64_t decoding = std::ssize(pieces_);
-  std::int64_t left = shared_step_rows(decoding) - decoding;
+  std::int64_t left = shared_step_rows(decoding, slots(), options_.prompts_first) - decoding;
   for (std::int64_t turn = 0; left > 0;) {
     const std::int64_t slot = next_prompt(turn);
     if (slot < 0) break;

@@ -26,7 +26,8 @@ struct DecoderOptions {
   std::int64_t pages = 0;     ///< Of a pool at most; 0: what all slots may need. See KvCacheSizes.
   DType cache_dtype = DType::kF32;
   DType compute_dtype = DType::kF32;
-  std::int32_t top = 0;  ///< How many of the likeliest tokens a drawn one comes with.
+  std::int32_t top = 0;        ///< How many of the likeliest tokens a drawn one comes with.
+  bool prompts_first = false;  ///< See shared_step_rows().
 };
 
 /// One slot's sampling parameters, a row of the Sample op's input.
@@ -52,11 +53,11 @@ struct DrawnToken {
 /// prefill there.
 using PrefillProgress = FunctionRef<bool(std::int64_t done)>;
 
-/// The most rows of a step in which `decoding` sequences get one each: few enough that prompts make
-/// those wait for no more than four times a step of their own, or for a step of 16 rows.
-constexpr std::int64_t shared_step_rows(std::int64_t decoding) {
-  return decoding == 0 ? kLargestStep : std::clamp<std::int64_t>(4 * decoding, 16, kLargestStep);
-}
+/// The most rows of a step in which `decoding` of `slots` sequences get one each, and prompts the
+/// others. With `prompts_first` prompts are read as fast as they can be. Without, the rows are few
+/// enough for the sequences that decode to wait no longer than for a step of four times as many
+/// rows, or of 16. Prompts always get some rows.
+std::int64_t shared_step_rows(std::int64_t decoding, std::int64_t slots, bool prompts_first);
 
 class Decoder {
  public:
@@ -88,7 +89,7 @@ class Decoder {
   /// waits, when the token needs a page and none is free.
   Status set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
                   const SampleRng& rng);
-  /// Nothing waits for `slot` any more; it keeps what it holds.
+  /// Nothing waits for `slot` any more; it keeps what it holds, and no pages beyond that.
   Status set_idle(std::int64_t slot);
   /// The same, and the slot is empty: its pages are free.
   Status forget(std::int64_t slot);

@@ -384,7 +384,8 @@ Result<Generator> Generator::create(const Transformer& model, const GeneratorOpt
                                        .pages = options.pages,
                                        .cache_dtype = options.cache_dtype,
                                        .compute_dtype = options.compute_dtype,
-                                       .top = options.top_logprobs};
+                                       .top = options.top_logprobs,
+                                       .prompts_first = options.prompts_first};
   VOLTA_TRY(Decoder decoder, Decoder::create(model, decoder_options));
   Generator generator(std::move(decoder), options);
   generator.options_.reuse_prefix = options.reuse_prefix && options.use_cache;

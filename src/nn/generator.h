@@ -104,6 +104,10 @@ struct GeneratorOptions {
   /// are the same. The model's weights must not change between calls.
   bool reuse_prefix = false;
   std::int32_t top_logprobs = 0;  ///< The likeliest tokens to tell with each new one.
+  /// For results that nobody reads as they come: prompts are read in the largest steps, so that all
+  /// requests together end sooner. Otherwise a new prompt comes in pieces that let the requests
+  /// that run wait for their next token at most as long as for a step of four times as many rows.
+  bool prompts_first = false;
 };
 
 /// The capacity that sequences of up to `tokens` tokens (prompt and new ones) need: no more than

@@ -205,8 +205,11 @@ Status TransformerKvCache::rewind(std::int64_t slot, std::int64_t length) {
                             this->length(slot), length));
   }
   for (Group& group : groups_) {
-    if (length == 0) group.pool.drop_before(slot, group.pool.blocks());
-    group.pool.drop_from(slot, blocks_of(length));
+    if (length == 0) {
+      group.pool.clear(slot);
+    } else {
+      group.pool.drop_from(slot, blocks_of(length));
+    }
   }
   lengths_[static_cast<std::size_t>(slot)] = length;
   return {};

@@ -67,6 +67,11 @@ void PagePool::drop_before(std::int64_t sequence, std::int64_t first) {
   }
 }
 
+void PagePool::clear(std::int64_t sequence) {
+  drop_before(sequence, blocks_);
+  ranges_[static_cast<std::size_t>(sequence)] = {};
+}
+
 void PagePool::drop_from(std::int64_t sequence, std::int64_t end) {
   PageRange& range = ranges_[static_cast<std::size_t>(sequence)];
   const std::span<std::int32_t> entries = row(sequence);

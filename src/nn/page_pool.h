@@ -44,6 +44,8 @@ class PagePool {
   bool extend(std::int64_t sequence, std::int64_t first, std::int64_t end);
   /// Takes back the pages of blocks before `first`, from the front.
   void drop_before(std::int64_t sequence, std::int64_t first);
+  /// Takes back all pages of a sequence.
+  void clear(std::int64_t sequence);
   /// Takes back the pages of blocks from `end` on.
   void drop_from(std::int64_t sequence, std::int64_t end);
 

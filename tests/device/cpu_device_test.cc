@@ -218,6 +218,9 @@ TEST(CpuDevice, TellsWhatFixesTheBitsOfAProduct) {
   const std::array more_rows = {test::f32(Shape(64, 1000)), specs[1]};
   EXPECT_EQ(device->kernel_parameters(MatMul{.transpose_b = true}, more_rows), words);
   EXPECT_EQ(test::cpu(1)->kernel_parameters(MatMul{.transpose_b = true}, specs), words);
+  // Whoever goes on with a run must learn that its products were rounded otherwise.
+  EXPECT_EQ(device->kernel_parameters(MatMul{.transpose_b = true, .out = DType::kBF16}, specs),
+            words + ", results in bf16");
   EXPECT_EQ(device->kernel_parameters(Softmax{}, {specs.data(), 1}), "");
 }
 

@@ -542,6 +542,50 @@ TEST(Generator, MemoryIsKnownBeforeTheStart) {
   EXPECT_EQ(after.plans, 4);  // A prompt's step of 128, and one, two or three tokens.
 }
 
+// Whatever the numbers, prompts get on, and what runs is a size that there is.
+TEST(Generator, AStepHasFewRowsForPromptsWhileOthersDecode) {
+  for (const std::int64_t slots : {1, 2, 7, 16, 100, 256, 300, 1000}) {
+    for (std::int64_t decoding = 0; decoding < slots; ++decoding) {
+      const std::int64_t rows = shared_step_rows(decoding, slots, false);
+      EXPECT_GT(rows, decoding) << slots;
+      EXPECT_GE(shared_step_rows(decoding, slots, true), rows) << decoding << " of " << slots;
+      if (decoding == 0 || decoding > 192) continue;
+      EXPECT_LE(rows, std::max<std::int64_t>(16, 4 * decoding)) << slots;
+      EXPECT_EQ(std::ranges::count(step_sizes(), rows), 1) << decoding << " of " << slots;
+    }
+  }
+  EXPECT_EQ(shared_step_rows(0, 8, false), 256);
+  EXPECT_EQ(shared_step_rows(5, 8, false), 16);
+  EXPECT_EQ(shared_step_rows(9, 16, false), 32);
+  EXPECT_EQ(shared_step_rows(5, 8, true), 256);
+  EXPECT_EQ(shared_step_rows(255, 300, false), 300);
+}
+
+TEST(Generator, PromptsFirstChangesNoToken) {
+  const Transformer model = test::lively_model(test::llama_config(), test::cpu(2));
+  const std::vector requests = {request(100, 20), request(120, 4), request(60, 30),
+                                request(110, 5)};
+  expect_equal(generate(model, requests, {.slots = 2, .prompts_first = true}),
+               generate(model, requests, {.slots = 2}));
+}
+
+// A request that was cancelled while its prompt was read, or before, holds no pages that another
+// one needs.
+TEST(Generator, CancelledPromptsGiveTheirPagesBack) {
+  TransformerConfig config = test::llama_config();
+  config.context = 1024;
+  const Transformer model = test::lively_model(config, test::cpu(2));
+  Generator generator = must(Generator::create(model, {.slots = 2, .pages = 10}));
+  GenerationCallbacks callbacks;
+  callbacks.prompt = [](const PromptEvent&) { return false; };
+  const Results cancelled =
+      must(generator.generate(std::vector{request(320, 2), request(320, 2)}, callbacks));
+  EXPECT_EQ(cancelled[0].reason, StopReason::kCancelled);
+  const Results whole = must(generator.generate(std::vector{request(600, 5)}));
+  EXPECT_EQ(whole[0].reason, StopReason::kLength);
+  expect_equal(whole, generate(model, {request(600, 5)}));
+}
+
 // Eight requests are being decoded while a prompt of 1,900 tokens arrives: each of them gets a
 // token from every step, and no step has more than four times the rows of theirs.
 TEST(Generator, ALongPromptDoesNotStopTheOthers) {
