@@ -248,13 +248,8 @@ bool ThreadPool::Workers::run(int64_t chunks, int64_t parts, FunctionRef<void(in
 
 ThreadPool::ThreadPool(int threads, std::unique_ptr<Workers> workers)
     : threads_(threads), workers_(std::move(workers)) {}
-ThreadPool::ThreadPool(ThreadPool&& other) noexcept
-    : threads_(std::exchange(other.threads_, 1)), workers_(std::move(other.workers_)) {}
-ThreadPool& ThreadPool::operator=(ThreadPool&& other) noexcept {
-  threads_ = std::exchange(other.threads_, 1);
-  workers_ = std::move(other.workers_);
-  return *this;
-}
+ThreadPool::ThreadPool(ThreadPool&&) noexcept = default;
+ThreadPool& ThreadPool::operator=(ThreadPool&&) noexcept = default;
 ThreadPool::~ThreadPool() = default;
 
 Result<ThreadPool> ThreadPool::create(int threads) {

@@ -26,7 +26,6 @@ class ThreadPool {
   /// kInvalidArgument for a negative or absurd number, or a VOLTA_NUM_THREADS that is not one.
   static Result<ThreadPool> create(int threads = 0);
 
-  /// A pool that was moved from runs everything on the caller.
   ThreadPool(ThreadPool&&) noexcept;
   ThreadPool& operator=(ThreadPool&&) noexcept;
   ~ThreadPool();
