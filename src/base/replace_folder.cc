@@ -20,8 +20,8 @@
 namespace volta {
 namespace {
 
-// In a folder that is being replaced. It holds the identity of what takes the place: only where that
-// is there may the old folder be removed.
+// In a folder that is being replaced. It holds the identity of what takes the place: only where
+// that is there may the old folder be removed.
 constexpr std::string_view kMark = kReplacedMark;
 constexpr int64_t kMaxMarkBytes = 256;
 // Where the old folder waits on file systems that cannot swap.
