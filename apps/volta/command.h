@@ -153,7 +153,8 @@ Status check_output_file(const std::string& path, bool force, std::string_view f
 
 /// Whether a model made from the one in `source` ("" for a file) may be put into the folder `path`,
 /// found out before the work: the errors of check_new_folder. With `force`, kInvalidArgument also
-/// where more than a model would be replaced (a run, a checkpoint), or the source itself.
+/// where something else than a model would be replaced (a run, a checkpoint, an adapter), and the
+/// errors of check_gives_way.
 Status check_output_folder(const std::string& path, bool force, const std::string& source);
 
 /// The path from the root, so that it means the same in another working folder: its folder as the

@@ -307,9 +307,13 @@ Status check_output_file(const std::string& path, bool force, std::string_view f
 
 namespace {
 
-// --force replaces a model; the folders of a run are more than that.
+// --force replaces a model; the folders of a run are more than that, and an adapter is none.
 Status refuse_run(const std::string& directory) {
   if (!is_directory(directory)) return {};
+  if (path_exists(join_path(directory, kAdapterConfigFile))) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' is the folder of an adapter; name another one", directory));
+  }
   VOLTA_TRY(const bool checkpoint, has_manifest(directory));
   if (checkpoint || path_exists(join_path(directory, "trainer.safetensors"))) {
     return fail(
@@ -326,12 +330,7 @@ Status refuse_run(const std::string& directory) {
 
 Status check_output_folder(const std::string& path, bool force, const std::string& source) {
   if (force) VOLTA_TRY(refuse_run(path));
-  if (force && !source.empty() && is_same_place(path, source)) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("'{}' is the model that is read, which would be lost; name another "
-                            "folder",
-                            path));
-  }
+  if (force && !source.empty()) VOLTA_TRY(check_gives_way(path, source));
   return check_new_folder(path, force);
 }
 

@@ -164,6 +164,12 @@ std::string base_line(const Verified& folder) {
   return one_line(line) + "\n";
 }
 
+// Why nothing was compared: one that cannot be read is a finding, and not a comparison.
+std::string reason_unchecked(const AdapterBaseReport& base) {
+  if (!base.flaw || base.flaw->code() == ErrorCode::kMismatch) return base.unchecked;
+  return base.flaw->message();
+}
+
 std::string to_text(const std::vector<Verified>& folders) {
   std::string text;
   for (const Verified& folder : folders) {
@@ -194,8 +200,8 @@ std::string to_json(const std::vector<Verified>& folders, bool good) {
     json.field("tokenizer", folder.check.has_tokenizer).field("seconds", folder.seconds);
     if (folder.base) {
       json.key("base").begin_object().field("path", folder.base->base);
-      json.field("checked", folder.base->unchecked.empty());
-      json.field("reason", folder.base->unchecked).end_object();
+      json.field("checked", reason_unchecked(*folder.base).empty());
+      json.field("reason", reason_unchecked(*folder.base)).end_object();
     }
     json.key("weight_files").begin_array();
     for (const std::string& file : folder.check.weight_files) json.value(file);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -19,14 +20,41 @@
 namespace volta {
 namespace {
 
-// In a folder that is being replaced: what is found with it beside its old place may be removed.
-constexpr std::string_view kMark = ".volta-replaced";
+// In a folder that is being replaced. It holds the identity of what takes the place: only where
+// that is there may the old folder be removed.
+constexpr std::string_view kMark = kReplacedMark;
+constexpr int64_t kMaxMarkBytes = 256;
 // Where the old folder waits on file systems that cannot swap.
 constexpr std::string_view kAside = ".replaced";
 
 bool is_there(const std::string& path) {
   struct stat info = {};
   return ::lstat(path.c_str(), &info) == 0;
+}
+
+// A folder itself, of this user; a link to one is none.
+bool is_own_folder(const std::string& path) {
+  struct stat info = {};
+  return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
+}
+
+// What tells a folder from one that is made later under its name. The time of its making is part of
+// it, where the file system knows that (0 otherwise): numbers of what is gone are given again.
+Result<std::string> identity(const std::string& path) {
+  struct statx info = {};
+  if (::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME,
+              &info) != 0) {
+    return fail_system("examine", path, errno);
+  }
+  return fmt::format("{}:{} {} {}.{:09}\n", info.stx_dev_major, info.stx_dev_minor, info.stx_ino,
+                     info.stx_btime.tv_sec, info.stx_btime.tv_nsec);
+}
+
+// Whether what took the place of a marked folder is what has its name now.
+bool is_replaced_by(const std::string& marked, const std::string& folder) {
+  const auto wanted = read_text_file(join_path(marked, kMark), kMaxMarkBytes);
+  const auto there = identity(folder);
+  return wanted && there && *wanted == *there;
 }
 
 bool is_mount_point(const std::string& path) {
@@ -136,8 +164,9 @@ Status replace_folder(const std::string& made, const std::string& folder,
                       std::span<const std::string_view> outdated) {
   VOLTA_TRY(carry_over(folder, made, outdated));
   VOLTA_TRY(copy_mode(folder, made));
+  VOLTA_TRY(const std::string successor, identity(made));
   const std::string mark = join_path(folder, kMark);
-  const Status marked = write_file_atomic(mark, "");
+  const Status marked = write_file_atomic(mark, successor);
   Result<std::string> old = marked ? swap_folders(made, folder) : std::unexpected(marked.error());
   if (!old) {
     const Status removed = remove_all(mark);  // The first error is the one to tell.
@@ -157,22 +186,27 @@ Status replace_folder(const std::string& made, const std::string& folder,
 Status recover_folder(const std::string& folder) {
   const std::string parent = parent_path(folder);
   const std::string own = file_name(folder);
-  if (!is_directory(parent)) return {};
-  VOLTA_TRY(const auto names, list_directory(parent));
-  for (const std::string& name : names) {
+  const auto names = list_directory(parent);
+  if (!names) return {};  // Nothing can be found there, and nothing was: no error.
+  for (const std::string& name : *names) {
     const bool ours = name == own + std::string(kAside) ||
                       (name.starts_with(own + ".") && is_temporary_name(name));
     const std::string path = join_path(parent, name);
-    if (!ours || !is_there(join_path(path, kMark))) continue;
-    if (is_there(folder)) {
+    if (!ours || !is_own_folder(path) || !is_there(join_path(path, kMark))) continue;
+    if (!is_there(folder)) {
+      VOLTA_TRY(rename_path(path, folder));
+    } else if (is_replaced_by(path, folder)) {
       VOLTA_TRY(remove_all(path));
     } else {
-      VOLTA_TRY(rename_path(path, folder));
+      log(LogLevel::kWarning,
+          fmt::format("'{}' is what '{}' was before a replacement that was cut short; what has the "
+                      "name now came from elsewhere, so both stay: remove or rename '{}'",
+                      path, folder, path));
     }
   }
   remove_abandoned_temporaries(folder, kMark);
   const std::string mark = join_path(folder, kMark);
-  return is_there(mark) ? remove_all(mark) : Status();
+  return is_own_folder(folder) && is_there(mark) ? remove_all(mark) : Status();
 }
 
 }  // namespace volta

@@ -29,8 +29,10 @@ Status replace_folder(const std::string& made, const std::string& folder,
                       std::span<const std::string_view> outdated);
 
 /// Brings a killed replace_folder() to its end: gives the old folder its name back where nothing
-/// has it, or removes what was replaced. Touches only folders that replace_folder() has marked.
-/// kIo.
+/// has it, or removes it where the folder that replaced it has the name. Where another one has, the
+/// old folder may be the only copy: it stays, and a warning names it. Touches only folders of this
+/// user that replace_folder() has marked, no links to them; does nothing where the folder's parent
+/// cannot be listed. kIo.
 Status recover_folder(const std::string& folder);
 
 }  // namespace volta

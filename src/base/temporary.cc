@@ -63,6 +63,7 @@ void remove_if_abandoned(const std::string& path) {
   if (lstat(path.c_str(), &info) != 0 || info.st_uid != ::geteuid()) return;
   const bool folder = S_ISDIR(info.st_mode);
   if (!folder && !S_ISREG(info.st_mode)) return;
+  if (folder && lstat(join_path(path, kReplacedMark).c_str(), &info) == 0) return;
   // Network file systems lock only what is open for writing, which a folder cannot be.
   const int flags = O_NOFOLLOW | O_NONBLOCK | (folder ? O_RDONLY | O_DIRECTORY : O_RDWR);
   const auto fd = open_file(path, flags, "open");

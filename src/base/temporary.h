@@ -17,6 +17,10 @@
 
 namespace volta {
 
+/// A file of this name in a folder: the folder was replaced, and recover_folder()
+/// (base/replace_folder.h) decides what becomes of it. It never counts as abandoned.
+inline constexpr std::string_view kReplacedMark = ".volta-replaced";
+
 /// Whether a name (not a path) is one that this program gives to temporaries.
 bool is_temporary_name(std::string_view name);
 

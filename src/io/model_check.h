@@ -53,12 +53,11 @@ using CheckCallback = std::function<bool(std::int64_t bytes, std::int64_t all)>;
 ///   - the files that models made of this one take along: what read_carried_file() takes.
 /// The values of tensors that do not fit the config are not read.
 /// A folder with adapter_config.json and no config.json is an adapter: its config, its values, and
-/// whether its tensors fit the config (find_adapter_flaws()) are checked, and that it fits its
-/// base, where that is a folder on this machine. Of a .gguf file the same is checked: architecture,
-/// tensors, values (of quantised tensors as they are read), tokenizer, end tokens, chat template.
-/// Of a file that changes while it is read the rest is left out, and that is a finding.
-/// kNotFound when there is no such folder or file, kInterrupted when `go_on` said no,
-/// kOutOfMemory.
+/// whether its tensors fit the config (find_adapter_flaws()) are checked; whether it fits its base
+/// says verify_adapter_base(). Of a .gguf file the same is checked: architecture, tensors, values
+/// (of quantised tensors as they are read), tokenizer, end tokens, chat template. Of a file that
+/// changes while it is read the rest is left out, and that is a finding. kNotFound when there is no
+/// such folder or file, kInterrupted when `go_on` said no, kOutOfMemory.
 Result<ModelCheck> check_model(const std::string& model, ThreadPool& pool,
                                const CheckCallback& go_on = {});
 

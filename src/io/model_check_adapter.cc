@@ -4,7 +4,6 @@
 #include "base/file.h"
 #include "io/adapter.h"
 #include "io/model_check_parts.h"
-#include "io/model_config.h"
 #include "nn/lora.h"
 
 namespace volta {
@@ -12,9 +11,8 @@ namespace {
 
 constexpr std::int64_t kMaxAdapterConfigBytes = std::int64_t{16} << 20;
 
-// Its settings, and the base model that they name; nothing when they cannot be used.
-std::optional<LoraConfig> check_config(const std::string& directory, Findings& findings,
-                                       std::string& base) {
+// Its settings; nothing when they cannot be used.
+std::optional<LoraConfig> check_config(const std::string& directory, Findings& findings) {
   const std::string where(kAdapterConfigFile);
   const std::string path = join_path(directory, where);
   const auto text = read_text_file(path, kMaxAdapterConfigBytes);
@@ -27,12 +25,10 @@ std::optional<LoraConfig> check_config(const std::string& directory, Findings& f
     findings.invalid(where, lora.error());
     return std::nullopt;
   }
-  auto name = adapter_base_name(directory);
-  if (!name) {
+  if (const auto name = adapter_base_name(directory); !name) {
     findings.invalid(where, name.error());
     return std::nullopt;
   }
-  base = *std::move(name);
   return *std::move(lora);
 }
 
@@ -46,8 +42,7 @@ bool is_adapter_folder(const std::string& directory) {
 Status check_adapter_folder(const std::string& directory, Findings& findings, ReadingCount& reading,
                             ThreadPool& pool, ModelCheck& out) {
   out.adapter = true;
-  std::string base;
-  const auto lora = check_config(directory, findings, base);
+  const auto lora = check_config(directory, findings);
   const std::string weights(kAdapterWeightsFile);
   auto file = SafetensorsFile::open(join_path(directory, weights));
   if (!file) {
@@ -61,14 +56,7 @@ Status check_adapter_folder(const std::string& directory, Findings& findings, Re
   }
   WeightsCheck check(findings, reading, pool);
   check.add(*std::move(file));
-  VOLTA_TRY(check.check_values(nullptr, out));
-  if (!findings.list().empty() || base.empty()) return {};
-  // A name of a hub, or a folder of another machine, says nothing here.
-  const auto config = load_model_config(base);
-  if (!config) return {};
-  const auto adapter = load_adapter(directory, *config);
-  if (!adapter) findings.invalid(weights, adapter.error());
-  return {};
+  return check.check_values(nullptr, out);
 }
 
 }  // namespace volta

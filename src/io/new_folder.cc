@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <vector>
 
 #include "base/file.h"
 #include "base/replace_folder.h"
+#include "io/safetensors.h"
+#include "io/weight_files.h"
 
 namespace volta {
 namespace {
@@ -21,6 +24,10 @@ Result<TemporaryFolder> create_to_replace(const std::string& target) {
 
 // For something that must not be replaced; links count, wherever they lead.
 bool name_is_taken(const std::string& path) { return path_exists(path) || is_link(path); }
+
+// One of these is in every folder that holds a model.
+constexpr std::array<std::string_view, 3> kModelFiles = {"config.json", "model.safetensors",
+                                                         "model.safetensors.index.json"};
 
 // What Volta would read of the model that was there where the new one has no such file.
 constexpr std::array<std::string_view, 6> kModelSettings = {
@@ -127,6 +134,33 @@ Status NewFolder::move_inside() {
 
 Status check_new_folder(const std::string& path, bool replace) {
   VOLTA_TRY(const NewFolder place, NewFolder::create(path, replace));
+  return {};
+}
+
+Status check_gives_way(const std::string& to, const std::string& from) {
+  const auto refuse = [&](std::string_view why) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' {}", to, why));
+  };
+  if (is_same_place(to, from)) {
+    return refuse("is the model that is read, which would be lost; name another folder");
+  }
+  if (!is_directory(to)) return {};
+  VOLTA_TRY(const auto names, list_directory(to));
+  // What killed processes left goes, and then it is empty.
+  if (std::ranges::all_of(names, is_temporary_name)) return {};
+  if (std::ranges::none_of(
+          kModelFiles, [&](std::string_view name) { return path_exists(join_path(to, name)); })) {
+    return refuse("holds no model to replace; name a new or empty folder");
+  }
+  VOLTA_TRY(const auto files, open_weight_files(from));
+  for (const SafetensorsFile& file : files) {
+    VOLTA_TRY(const std::string real, real_path(file.path()));
+    if (!is_same_place(parent_path(real), to)) continue;
+    return refuse(
+        fmt::format("holds '{}', weights of the model that is read, which would be lost; "
+                    "name another folder",
+                    file_name(real)));
+  }
   return {};
 }
 

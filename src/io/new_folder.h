@@ -1,5 +1,5 @@
 // The place of a model's folder that is made whole and then given its name (quantize, merge,
-// convert). Knows of what goes into it only the names of a model's settings.
+// convert). Knows of what goes into it only the names of a model's files.
 #pragma once
 
 #include <cstdint>
@@ -54,5 +54,11 @@ class NewFolder {
 
 /// Whether a new folder can be put at this path: create() without the rest.
 Status check_new_folder(const std::string& path, bool replace = false);
+
+/// Whether what is in the folder `to`, if anything, may give way to a model that is made from the
+/// one in the folder `from`. kInvalidArgument when it holds no model, and when what is read would
+/// be lost: `to` is `from`, or a link in `from` leads to weights in `to`. The errors of
+/// open_weight_files() for `from`.
+Status check_gives_way(const std::string& to, const std::string& from);
 
 }  // namespace volta

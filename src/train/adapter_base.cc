@@ -118,6 +118,10 @@ Result<AdapterBaseReport> compare(const std::string& folder, const std::optional
   VOLTA_TRY(const TransformerConfig config, load_model_config(path));
   const auto adapter = load_adapter(folder, config);
   if (!adapter) {
+    const ErrorCode code = adapter.error().code();
+    if (code != ErrorCode::kInvalidFile && code != ErrorCode::kInvalidArgument) {
+      return std::unexpected(adapter.error());
+    }
     return fail(ErrorCode::kMismatch,
                 fmt::format("it does not fit the model {}: {}", path, adapter.error().message()));
   }

@@ -34,7 +34,7 @@ struct AdapterBaseReport {
   /// Why its weights were not compared with what the adapter was trained on; empty when they were.
   std::string unchecked;
   /// What is wrong: kMismatch for a model that the adapter does not fit or was not trained on,
-  /// otherwise why the model cannot be read.
+  /// otherwise why the model or the adapter cannot be read.
   std::optional<Error> flaw;
 };
 /// The same as check_adapter_base() for a model that is not loaded: `model` (a folder or a .gguf

@@ -74,12 +74,29 @@ TEST_F(LoraCommands, ARunOfAdaptersIsVerified) {
   EXPECT_THAT(volta({"verify", "lora", "--model", "base2"}).out,
               HasSubstr("was trained on other weights"));
   expect_error({"verify", "lora", "--model", "base2"}, 6, "2 findings");
+  const auto checked = [&](const std::string& model) {
+    return volta({"verify", "lora/step-3", "--model", model, "--output", "json"}).out;
+  };
+  EXPECT_THAT(checked("base2"), HasSubstr(R"("checked":true,"reason":""})"));
+  std::filesystem::create_directory(dir_.file("torn"));
+  std::filesystem::copy(dir_.file("base2/step-1/config.json"), dir_.file("torn"));
+  EXPECT_THAT(checked("torn"), HasSubstr(R"("checked":false,"reason":"cannot open)"));
   expect_error({"verify", "base", "--model", "base2"}, 2, "names the base model of an adapter");
   std::filesystem::rename(dir_.file("base"), dir_.file("elsewhere"));
   const CommandResult absent = volta({"verify", "lora"});
   EXPECT_EQ(absent.exit_code, 0) << absent.err;
   EXPECT_THAT(absent.out, HasSubstr("was not checked: it is not on this machine"));
   EXPECT_EQ(volta({"verify", "lora", "--model", "elsewhere"}).exit_code, 0);
+  // Another model, of other sizes, at the recorded place.
+  std::string config = *read_text_file(dir_.file("elsewhere/step-2/config.json"));
+  const std::string layers = "\"layers\": ";
+  ASSERT_NE(config.find(layers), std::string::npos) << config;
+  config.replace(config.find(layers) + layers.size(), 1, "2");
+  std::filesystem::create_directories(dir_.file("base/step-2"));
+  ASSERT_TRUE(write_file_atomic(dir_.file("base/step-2/config.json"), config));
+  expect_error({"verify", "lora"}, 6, "2 findings");
+  EXPECT_EQ(volta({"verify", "lora", "--model", "elsewhere"}).exit_code, 0);
+  std::filesystem::remove_all(dir_.file("base"));
   std::fstream file(dir_.file("lora/step-6/adapter_model.safetensors"),
                     std::ios::binary | std::ios::in | std::ios::out);
   file.seekp(-1, std::ios::end);
@@ -139,6 +156,17 @@ TEST_F(LoraCommands, TrainGenerateEvaluateAndMerge) {
                "the folder of a training run");
   expect_error({"merge", "merged", "--adapter", "lora", "--out", "merged", "--force"}, 2,
                "is the model that is read");
+  std::filesystem::create_directory(dir_.file("variant"));
+  std::filesystem::copy(dir_.file("merged/config.json"), dir_.file("variant"));
+  std::filesystem::create_symlink("../merged/model.safetensors",
+                                  dir_.file("variant/model.safetensors"));
+  expect_error({"merge", "variant", "--adapter", "lora", "--out", "merged", "--force"}, 2,
+               "weights of the model that is read, which would be lost");
+  std::filesystem::create_directory(dir_.file("peft"));
+  std::filesystem::copy(dir_.file("lora/step-30/adapter_config.json"), dir_.file("peft"));
+  expect_error({"merge", "base", "--adapter", "lora", "--out", "peft", "--force"}, 2,
+               "peft' is the folder of an adapter");
+  EXPECT_EQ(loss({"merged"}), adapted);
   expect_error({"merge", "base", "--adapter", "lora", "--out", "text.txt"}, 1, "no folder");
   expect_error({"merge", "base", "--adapter", "base", "--out", "x"}, 2, "no adapter");
   expect_error({"merge", "base", "--adapter", "lora", "--out", "text.txt/x"}, 1, "text.txt");

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/temporary.h"
 #include "support/file_faults.h"
 #include "support/temp_dir.h"
@@ -45,6 +46,23 @@ class ReplaceFolder : public testing::Test {
     return read_text_file(dir_.file(name)).value_or("nothing");
   }
   std::vector<std::string> names() const { return *list_directory(dir_.path()); }
+  // Replaces by two renames, the process being killed behind the `last` of them: nothing that it
+  // would do after that happens.
+  void replace_until_killed(int last) const {
+    test::FaultyFileOps faults;
+    faults.fail(test::FileCall::kExchange, 1, ENOSYS);
+    faults.fail(test::FileCall::kRename, last + 2, EIO);  // The first one is the mark's.
+    faults.fail(test::FileCall::kUnlink, 1, EIO);
+    const ScopedFileOps scope(faults);
+    EXPECT_EQ(replace_folder(made_, folder_, {}).has_value(), last == 2);
+  }
+  std::string recover() const {
+    std::string warnings;
+    set_log_callback([&](LogLevel, std::string_view text) { warnings += text; });
+    const Status done = recover_folder(folder_);
+    set_log_callback({});
+    return done ? warnings : "failed: " + std::string(done.error().message());
+  }
 
   test::TempDir dir_;
   std::string folder_, made_;
@@ -126,25 +144,63 @@ TEST_F(ReplaceFolder, WhatCannotBeRemovedIsToldAsAWarning) {
 
 // Kills: the process ends behind a call, and the next run finds what is there.
 TEST_F(ReplaceFolder, AKillBehindTheSwapLeavesTheNewOne) {
-  write("model/.volta-replaced", "");
-  fs::rename(folder_, dir_.file("swap"));
-  fs::rename(made_, folder_);
-  fs::rename(dir_.file("swap"), made_);
-  ASSERT_TRUE(recover_folder(folder_));
+  {
+    test::FaultyFileOps faults;
+    faults.fail(test::FileCall::kUnlink, 1, EIO);
+    const ScopedFileOps scope(faults);
+    ASSERT_TRUE(replace_folder(made_, folder_, {}));
+  }
+  EXPECT_TRUE(path_exists(join_path(made_, ".volta-replaced")));
+  EXPECT_EQ(recover(), "");
   EXPECT_EQ(read("model/config.json"), "new");
   EXPECT_THAT(names(), ElementsAre("model"));
 }
 
 TEST_F(ReplaceFolder, AKillBetweenTwoRenamesGivesTheNameBack) {
-  write("model/.volta-replaced", "");
-  fs::rename(folder_, folder_ + ".replaced");
-  ASSERT_TRUE(recover_folder(folder_));
+  replace_until_killed(1);
+  EXPECT_FALSE(path_exists(folder_));
+  EXPECT_EQ(recover(), "");
   EXPECT_EQ(read("model/config.json"), "old");
   EXPECT_FALSE(path_exists(join_path(folder_, ".volta-replaced")));
   // And one behind both: what was replaced goes.
-  write("model.replaced/.volta-replaced", "");
-  ASSERT_TRUE(recover_folder(folder_));
+  replace_until_killed(2);
+  EXPECT_TRUE(path_exists(folder_ + ".replaced"));
+  EXPECT_EQ(recover(), "");
   EXPECT_FALSE(path_exists(folder_ + ".replaced"));
+  EXPECT_EQ(read("model/config.json"), "new");
+}
+
+// Between two renames somebody else makes a folder of the name: the old one is the only copy.
+TEST_F(ReplaceFolder, WhatSomethingElseReplacedStays) {
+  replace_until_killed(1);
+  write("model/config.json", "somebody's");
+  EXPECT_THAT(recover(), HasSubstr("remove or rename '" + folder_ + ".replaced'"));
+  EXPECT_EQ(read("model/config.json"), "somebody's");
+  EXPECT_EQ(read("model.replaced/config.json"), "old");
+  EXPECT_EQ(read("model.replaced/theirs/file"), "kept");
+  // Nor is it taken for an abandoned temporary, where the swap gave it such a name.
+  const std::string other = TemporaryFolder::create(folder_)->path();
+  fs::rename(folder_ + ".replaced", other);
+  EXPECT_THAT(recover(), HasSubstr("remove or rename '" + other + "'"));
+  remove_abandoned_temporaries(dir_.path());
+  EXPECT_TRUE(path_exists(join_path(other, "config.json")));
+}
+
+TEST_F(ReplaceFolder, LinksAndWhatCannotBeListedAreNotTouched) {
+  replace_until_killed(1);
+  fs::rename(folder_ + ".replaced", dir_.file("elsewhere"));
+  fs::create_directory_symlink("elsewhere", folder_ + ".replaced");
+  EXPECT_EQ(recover(), "");
+  EXPECT_FALSE(path_exists(folder_));
+  EXPECT_TRUE(is_link(folder_ + ".replaced"));
+  EXPECT_EQ(read("elsewhere/config.json"), "old");
+  fs::remove(folder_ + ".replaced");
+  fs::rename(dir_.file("elsewhere"), folder_ + ".replaced");
+  fs::permissions(dir_.path(), fs::perms::owner_write | fs::perms::owner_exec);
+  const bool root = list_directory(dir_.path()).has_value();
+  EXPECT_EQ(recover(), "");
+  fs::permissions(dir_.path(), fs::perms::owner_all);
+  EXPECT_EQ(path_exists(folder_), root);
 }
 
 TEST_F(ReplaceFolder, FoldersWithoutTheMarkAreNotTouched) {

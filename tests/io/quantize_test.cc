@@ -122,6 +122,34 @@ TEST_P(QuantizeModel, RunsAsWeightsRoundedWhileLoading) {
   }
 }
 
+// With `replace` as well: what is read, through whatever link, and what is no model.
+TEST_P(QuantizeModel, ReplacesNeitherWhatItReadsNorWhatIsNoModel) {
+  const std::string weights = *read_text_file(join_path(from_, "model.safetensors"));
+  const std::string variant = dir_.file("variant");
+  std::filesystem::create_directory(variant);
+  std::filesystem::copy(join_path(from_, "config.json"), variant);
+  std::filesystem::create_symlink("../from/model.safetensors", variant + "/model.safetensors");
+  std::filesystem::create_directory_symlink("from", dir_.file("link"));
+  std::filesystem::create_directory(dir_.file("notes"));
+  ASSERT_TRUE(write_file_atomic(dir_.file("notes/thesis.txt"), "mine"));
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    return quantize_model(from, to, {.quant = Quant::kInt8}, *device_, {}, true);
+  };
+  for (const std::string& to : {from_, dir_.file("link"), variant + "/../from/"}) {
+    expect_error(replace(from_, to), ErrorCode::kInvalidArgument, "would be lost");
+    expect_error(replace(variant, to), ErrorCode::kInvalidArgument,
+                 "holds 'model.safetensors', weights of the model that is read, which would be");
+  }
+  expect_error(replace(from_, dir_.file("notes")), ErrorCode::kInvalidArgument,
+               "holds no model to replace");
+  EXPECT_EQ(*read_text_file(join_path(from_, "model.safetensors")), weights);
+  EXPECT_EQ(list_directory(dir_.file("notes"))->size(), 1u);
+  EXPECT_TRUE(replace(from_, variant));  // Replaces the link.
+  EXPECT_EQ(*read_text_file(join_path(from_, "model.safetensors")), weights);
+  EXPECT_TRUE(replace(from_, to_));
+  EXPECT_TRUE(replace(from_, to_));
+}
+
 TEST_P(QuantizeModel, RefusesWhatIsThereAndWhatIsNotFinite) {
   const WeightFormat format{.quant = Quant::kInt8};
   ASSERT_TRUE(quantize_model(from_, to_, format, *device_));

@@ -108,6 +108,11 @@ TEST_F(AdapterBase, IsVerifiedWhereItIsOnThisMachine) {
   ASSERT_TRUE(misfit.flaw);
   EXPECT_EQ(misfit.flaw->code(), ErrorCode::kMismatch);
   EXPECT_THAT(misfit.flaw->message(), HasSubstr("it does not fit the model"));
+  // One that cannot be read says nothing of the base.
+  std::filesystem::remove(foreign + "/" + std::string(kAdapterWeightsFile));
+  const AdapterBaseReport gone = report(foreign, dir_.file("other/step-2"));
+  ASSERT_TRUE(gone.flaw);
+  EXPECT_EQ(gone.flaw->code(), ErrorCode::kNotFound);
 }
 
 TEST_F(AdapterBase, OtherwiseItsNameIsCompared) {
