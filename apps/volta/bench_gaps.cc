@@ -39,16 +39,18 @@ struct Report {
   std::vector<double> first;   // Seconds from the arrival of the long prompt to its first token.
 };
 
-// Steps of decoding alone before the long prompt arrives.
+// How many steps only decode, before the long prompt arrives.
 std::int64_t usual_steps(const TransformerConfig& config) {
   return std::min<std::int64_t>(12, (config.context - kShortPrompt) / 3);
 }
 
-// The requests that wait, one that ends after some steps, and the long prompt, which takes its
-// slot.
+// All requests of a run, in the order in which they start:
+//  - options.requests requests that are decoded for the whole run and whose gaps are measured;
+//  - one that ends after usual_steps() and so frees a slot;
+//  - the one with the long prompt, which gets that slot.
 std::vector<GenerationRequest> requests_of(const TransformerConfig& config, const Options& options,
                                            std::uint64_t seed) {
-  // Enough that they are still at it when the long prompt is read.
+  // Enough for the measured requests to run until the long prompt has been read.
   const std::int64_t tokens =
       std::min(config.context - kShortPrompt, options.prompt + 2 * usual_steps(config));
   std::vector<GenerationRequest> requests;
@@ -70,7 +72,7 @@ Status measure(Generator& generator, std::span<const GenerationRequest> requests
           [&](const TokenEvent& event) {
             const double now = monotonic_seconds();
             if (event.request == last && count) report.first.push_back(now - arrived);
-            if (event.request == last) return false;  // All is known.
+            if (event.request == last) return false;  // The measurement is complete.
             if (event.request != 0) return !interrupted();
             if (const double since = std::exchange(before, now); count && since > 0.0) {
               (arrived > 0.0 ? report.beside : report.usual).push_back(now - since);

@@ -1,10 +1,10 @@
-// The pool: one thread a worker, and one atomic word a worker that says what it does. A job is cut
-// into as many parts as there are threads; the caller runs the first, worker i the part i + 1. A
-// part that its worker has not begun when the caller has ended its own is run by the caller: a
-// worker that sleeps, or that the system has stopped for somebody else, delays nobody.
+// The pool. Every worker is a thread with an atomic state. A job has at most one part for each
+// thread: the caller runs part 0, and worker i runs part i + 1. When the caller has finished its
+// own part, it also runs the parts that no worker has started. So a worker that is still asleep, or
+// that the system has descheduled, does not delay the job.
 //
-// Between two jobs a worker first spins, because the ops of a step follow each other within
-// microseconds and waking a sleeping thread takes 30 to 60, and then sleeps.
+// Between two jobs a worker first spins and then sleeps. The ops of a step follow each other within
+// microseconds, and waking a sleeping thread takes tens of them.
 #include "base/parallel.h"
 
 #include <fmt/format.h>
@@ -50,8 +50,8 @@ Result<int> threads_from_environment() {
   return parse_int<int>(text, "VOLTA_NUM_THREADS", 1, kMaxThreads);
 }
 
-// Tells the processor that this thread waits for memory to change: the other thread of its core
-// gets the core, and leaving the loop costs less.
+// Tells the processor that this thread waits for memory to change. The other hardware thread of the
+// core then gets more of it, and leaving the loop is cheaper.
 void pause_in_spin_loop() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -78,9 +78,9 @@ bool spin_while(const std::atomic<int>& word, int value) {
   }
 }
 
-// Blocks in the calling thread, and so in the threads that it creates, every signal but those that
-// an instruction of the thread itself causes: blocking these would end the process. The mask of
-// before comes back with the end of the scope.
+// Blocks signals in the calling thread for a scope. Threads created meanwhile inherit the mask.
+// Signals that an instruction of a thread causes (SIGBUS, SIGSEGV, ...) stay unblocked, because
+// such a signal ends the process if it is blocked.
 class BlockSignals {
  public:
   BlockSignals() {
@@ -114,22 +114,25 @@ class ThreadPool::Workers {
 
   int count() const { return static_cast<int>(workers_.size()); }
 
-  // Runs the chunks in `parts` parts, of which the caller runs the first; false, and nothing run,
-  // if the workers are busy for another caller (who may be the same thread, within its fn).
+  // Runs the chunks in `parts` parts. Returns false without running anything if the workers are
+  // busy with another job; that job may be the caller's own, when fn calls this function.
   bool run(int64_t chunks, int64_t parts, FunctionRef<void(int64_t)> fn);
 
  private:
-  // What a worker does. The caller makes kIdle and kAsleep kReady; worker and caller compete for
-  // turning kReady into kRunning and kIdle; the worker makes kIdle of the end of its part.
+  // The state of a worker.
+  //   kIdle, kAsleep -> kReady   by the caller, for a new job
+  //   kReady -> kRunning         by the worker, which starts its part
+  //   kReady -> kIdle            by the caller, which runs the part itself
+  //   kRunning, kRunningNotify -> kIdle   by the worker, at the end of its part
   enum State : int {
-    kIdle,    // Spins.
-    kAsleep,  // Must be notified.
-    kReady,   // Has a part that nobody has begun.
-    kRunning,
-    kRunningNotify,  // The same, and the caller sleeps until it has ended.
-    kExit,
+    kIdle,           // The worker has nothing to do and spins.
+    kAsleep,         // The worker sleeps and must be notified.
+    kReady,          // The worker's part has not been started.
+    kRunning,        // The worker runs its part.
+    kRunningNotify,  // The same, and the caller sleeps and must be notified at the end.
+    kExit,           // The pool is being destroyed.
   };
-  // On a cache line of its own, because each is written by another thread.
+  // Each worker has its own cache line, because different threads write the states.
   struct alignas(64) Worker {
     std::atomic<int> state = kIdle;
     Workers* pool = nullptr;
@@ -149,7 +152,7 @@ class ThreadPool::Workers {
   void run_part(int64_t part) const;
 
   std::vector<std::unique_ptr<Worker>> workers_;
-  // More threads than CPUs would take the CPU from each other by spinning.
+  // Off when there are more threads than CPUs: spinning would take CPUs from threads that work.
   bool spin_ = false;
   std::atomic<bool> busy_ = false;
   // Written by the caller before it makes a worker ready, read by that worker before it ends.

@@ -1,5 +1,5 @@
-// Threads: a pool of workers and a static parallel_for. It decides who runs which part of a range,
-// never what a part computes: results must not depend on the number of threads.
+// Threads: a pool of workers and a static parallel_for. A part of a range must compute the same
+// whichever thread runs it, so that results do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>

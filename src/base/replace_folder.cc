@@ -32,14 +32,15 @@ bool is_there(const std::string& path) {
   return ::lstat(path.c_str(), &info) == 0;
 }
 
-// A folder itself, of this user; a link to one is none.
+// Whether the path is a folder that this user owns, and not a symbolic link to one.
 bool is_own_folder(const std::string& path) {
   struct stat info = {};
   return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
 }
 
-// What tells a folder from one that is made later under its name. The time of its making is part of
-// it, where the file system knows that (0 otherwise): numbers of what is gone are given again.
+// Identifies a folder, so that another folder created later under the same name can be told apart:
+// device, inode number and creation time. File systems reuse inode numbers, hence the creation
+// time; it is 0 where the file system does not record it.
 Result<std::string> identity(const std::string& path) {
   struct statx info = {};
   if (::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME,
@@ -50,7 +51,7 @@ Result<std::string> identity(const std::string& path) {
                      info.stx_btime.tv_sec, info.stx_btime.tv_nsec);
 }
 
-// Whether what took the place of a marked folder is what has its name now.
+// Whether `folder` is the one that replaced `marked`, according to the mark in `marked`.
 bool is_replaced_by(const std::string& marked, const std::string& folder) {
   const auto wanted = read_text_file(join_path(marked, kMark), kMaxMarkBytes);
   const auto there = identity(folder);

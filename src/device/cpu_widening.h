@@ -25,16 +25,18 @@ class CpuWidening {
 
   /// The shapes and types that the kernel sees.
   cpu::ArgShapes shapes() const { return {inputs_, outputs_}; }
-  /// The workspace of the op, whose kernel needs `kernel_bytes` of its own: the scratch memory lies
-  /// behind those.
+  /// The size of the op's workspace in bytes: first the kernel's own `kernel_bytes`, then the
+  /// scratch memory for the f32 copies.
   std::int64_t workspace_bytes(std::int64_t kernel_bytes) const;
-  /// Gives the scratch memory its place in a workspace of at least so many bytes.
+  /// Assigns the kernel's workspace and the f32 copies to parts of `workspace`, which has at least
+  /// workspace_bytes(kernel_bytes) bytes.
   void place(std::int64_t kernel_bytes, std::span<std::byte> workspace);
 
   /// The kernel's operands and its own workspace.
   cpu::Args args() const { return {inputs_, outputs_, kernel_workspace_}; }
-  /// What comes before the kernel and what comes after it.
+  /// Converts the 16-bit inputs to f32, before the kernel runs.
   void widen(const cpu::Context& context) const noexcept;
+  /// Rounds the f32 results to 16 bits, after the kernel has run.
   void round(const cpu::Context& context) const noexcept;
 
  private:

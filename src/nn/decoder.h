@@ -53,10 +53,10 @@ struct DrawnToken {
 /// prefill there.
 using PrefillProgress = FunctionRef<bool(std::int64_t done)>;
 
-/// The most rows of a step in which `decoding` of `slots` sequences get one each, and prompts the
-/// others. With `prompts_first` prompts are read as fast as they can be. Without, the rows are few
-/// enough for the sequences that decode to wait no longer than for a step of four times as many
-/// rows, or of 16. Prompts always get some rows.
+/// The most rows of a step in which `decoding` of `slots` sequences get one row each and prompts
+/// get the other rows. With `prompts_first` this is at least the largest step. Without it, a step
+/// has at most four times the rows of decoding alone, or 16 if that is more; only with more than
+/// 192 sequences decoding it may have more. Prompts always get at least one row.
 std::int64_t shared_step_rows(std::int64_t decoding, std::int64_t slots, bool prompts_first);
 
 class Decoder {

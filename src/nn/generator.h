@@ -104,9 +104,9 @@ struct GeneratorOptions {
   /// are the same. The model's weights must not change between calls.
   bool reuse_prefix = false;
   std::int32_t top_logprobs = 0;  ///< The likeliest tokens to tell with each new one.
-  /// For results that nobody reads as they come: prompts are read in the largest steps, so that all
-  /// requests together end sooner. Otherwise a new prompt comes in pieces that let the requests
-  /// that run wait for their next token at most as long as for a step of four times as many rows.
+  /// true: prompts are read in the largest steps, so that all requests together finish sooner. For
+  /// results that nobody reads while they are generated. false: new prompts are read in small
+  /// pieces, so that running requests get their next tokens sooner (shared_step_rows()).
   bool prompts_first = false;
 };
 

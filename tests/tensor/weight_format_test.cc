@@ -1,5 +1,6 @@
-// The table of formats: what a row promises, and blocks by hand. The values of whole files are held
-// to others' in tests/io/gguf.
+// The table of formats: the sizes and names in its rows, and single blocks decoded and compared
+// with values computed by hand. tests/io/gguf compares whole files with values of another
+// implementation.
 #include "tensor/weight_format.h"
 
 #include <gtest/gtest.h>

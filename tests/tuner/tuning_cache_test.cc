@@ -195,12 +195,12 @@ TEST(TuningCache, BadFilesAreReportedAndSetAsideByTheNextTuner) {
       EXPECT_THAT(read.error().message(), HasSubstr(c.message));
     }
     const Log log;
-    // A program that only wants to run leaves it where it is.
+    // Loading for a run leaves the bad file unchanged.
     EXPECT_EQ(*load_tuning(Simd::kSse4), nullptr);
     EXPECT_THAT(log.text(), HasSubstr(c.message));
     EXPECT_THAT(log.text(), HasSubstr("`volta tune clear` removes the file"));
     EXPECT_EQ(*read_text_file(cache.path()), c.text);
-    // A tuner that finds it sets it aside and writes its own.
+    // Adding results renames the bad file to *.bad and writes a new one.
     ASSERT_TRUE(cache.add({{entry_of(1)}}));
     EXPECT_THAT(log.text(), HasSubstr("set aside as"));
     EXPECT_EQ(*read_text_file(cache.path() + ".bad"), c.text);

@@ -30,8 +30,8 @@ struct Cached {
   std::int64_t kv_heads, group;
 };
 
-// Finds the tiles of a call, one after another, and returns their number. Rows that do not count,
-// and rows of which a page is missing, become zeros; the latter are reported.
+// Groups the rows of a call into tiles, writes them to `tiles` and returns their number. Padding
+// rows and rows with a missing page get results of 0; a missing page is also reported.
 std::int64_t find_tiles(const AttentionShape& shape, const Cached& call, std::int64_t tile_rows,
                         CachedTile* tiles, std::int64_t& work, const Context& context) {
   const PagedRows& rows = call.rows;

@@ -1,11 +1,13 @@
-// The tile of the product with a b of Q4_K or Q6_K: blocks of 256 steps with a float scale, whose
-// sub-blocks of 32 or 16 steps have integer scales (tensor/weight_format.h; how their panels lie:
-// kernels/cpu/quant.h). Compiled once per instruction set (see simd.h).
+// The microkernel of matrix products whose b is Q4_K or Q6_K. A block of b has 256 steps and an f16
+// scale; its sub-blocks of 32 or 16 steps have integer scales (tensor/weight_format.h describes the
+// formats, kernels/cpu/quant.h the layout of panels). Compiled once per instruction set (see
+// simd.h).
 //
-// Within a block of b, which is a block of a, too, the sums of the sub-blocks are integers, and
-//   part = sum of sub-block sum * its scale,   least = sum of its minimum * -(sum of a in it)
-// are in f32, in order; c += (part * scale + least * minimum) * a's scale. An element's bits depend
-// neither on the tile nor on the instructions that computed it.
+// Blocks of a have the size of blocks of b. Within a block, the products of a sub-block are summed
+// exactly, in integers. Over the sub-blocks, in order and in f32,
+//   part = sum of (sub-block sum * its scale),   least = sum of (its minimum * -(sum of a in it)),
+// and then c += (part * scale + least * minimum) * a's scale. Because the order is fixed, neither
+// the size of the tile nor the instructions that are used change the bits of a result.
 
 // Include guard, toggled once per target.
 #if defined(VOLTA_KERNELS_CPU_MATMUL_K_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -2,9 +2,9 @@
 // first (quant_rows.cc); then
 //   c = sum over a's blocks of a's scale * sum over b's blocks in it of b's scale * sum of qa qb,
 // and after each block of a the same over the rests of it, 32 steps each. The innermost sum is of
-// integers, exact, the others in f32, in order: an element's bits depend neither on the tile nor on
-// the instructions that computed it. Four bytes of a meet four of b per lane: one VNNI instruction
-// where there is one, a few otherwise.
+// integers and exact; the others are in f32 and in a fixed order. So neither the size of the tile
+// nor the instructions that are used change the bits of a result. Four bytes of a meet four of b
+// per lane: one VNNI instruction where there is one, a few otherwise.
 //
 // b's bytes are q + 128 (q + 8 with 4 bits), as the instruction wants one operand unsigned: each
 // inner sum begins at -128 (-8) times the sum of the integers of a in it, its offset. Q4_K and

@@ -1,5 +1,5 @@
-// The tiles of the product with a b of integers, by format, rows and panels. Compiled once per
-// instruction set (see simd.h).
+// The table of microkernels for matrix products whose b is quantised, indexed by format, rows of
+// the tile and panels of the tile. Compiled once per instruction set (see simd.h).
 
 // Include guard, toggled once per target.
 #if defined(VOLTA_KERNELS_CPU_MATMUL_QUANT_TABLE_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,5 +1,6 @@
-// How the CPU's panels arrange blocks of quantised weights, and reading and writing one. Plain
-// loops; quantize.cc rounds to blocks, and the matrix product has its own reader of panels.
+// How the CPU's panels arrange blocks of quantised weights, and functions that read and write one
+// block in plain loops. Rounding to blocks is in quantize.cc. The kernels of the matrix product
+// read panels with vector code of their own.
 //
 // A block of a panel is a block of each of its columns (`width` of them). First come the integers,
 // plus their format's offset, as words of four bytes, word by word of all columns:
@@ -7,8 +8,7 @@
 //   4 bits  of every 32 steps, word i holds steps 4 i to 4 i + 3 in the low halves of its bytes and
 //           those 16 further in the high ones
 //   6 bits  of every 16 steps, words 0 to 2 hold four steps each in the low six bits of their
-//   bytes,
-//           and in the upper two bits two bits of the last four steps'
+//           bytes; the upper two bits hold two bits each of the last four steps
 // Then come what the integers are multiplied by: in q8 and q4, an f16 scale of each column; in Q4_K
 // and Q6_K, the integer scales as bytes, sub-block by sub-block of all columns, the minimums
 // likewise, the f16 scales and the f16 minimums.
