@@ -1,5 +1,4 @@
-# install and find_package(Volta). Headers land in <prefix>/include/volta, which is the include
-# directory itself: installed or not, they are included as "base/result.h".
+# install and find_package(Volta). Programs include <volta/volta.h>, installed or not.
 if(NOT VOLTA_INSTALL)
   return()
 endif()
@@ -8,8 +7,9 @@ include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Volta")
 install(TARGETS volta_static volta_shared EXPORT VoltaTargets)
 install(EXPORT VoltaTargets NAMESPACE Volta:: DESTINATION "${package_dir}")
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/volta"
-        FILES_MATCHING PATTERN "*.h")
+install(CODE "set(VOLTA_SOURCE \"${PROJECT_SOURCE_DIR}/src\")
+set(VOLTA_INCLUDE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\")
+include(\"${CMAKE_CURRENT_LIST_DIR}/InstallHeaders.cmake\")")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/VoltaConfig.cmake.in"

@@ -73,6 +73,8 @@ function(volta_compile_options target)
       # A float result must not depend on which multiply-adds a compiler chose to contract;
       # kernels that want FMA write it.
       -ffp-contract=off
+      # Visible from outside is what the public headers declare: their namespaces say so.
+      -fvisibility=hidden -fvisibility-inlines-hidden
       # g++ 12 sees overlapping copies inside std::string where there are none (GCC bug 105651).
       $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
       # libstdc++ 12's stable_sort calls a function that it has deprecated itself.

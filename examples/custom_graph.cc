@@ -1,10 +1,10 @@
 // Builds a graph by hand: fits y = w x by gradient descent, with the gradient made by Volta.
+#include <volta/volta.h>
+
 #include <array>
 #include <cstdio>
 #include <memory>
 #include <utility>
-
-#include "volta.h"
 
 namespace {
 

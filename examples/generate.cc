@@ -1,11 +1,11 @@
 // Saves a model folder, loads it again and generates for two prompts at once.
+#include <volta/volta.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
-
-#include "volta.h"
 
 namespace {
 

@@ -1,11 +1,11 @@
 // Trains a tiny language model on a sentence and lets it go on writing.
+#include <volta/volta.h>
+
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "volta.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-// Volta's public interface in one header: `#include "volta.h"`, link Volta::volta.
+// Volta's public interface in one header: `#include <volta/volta.h>`, link Volta::volta.
 #pragma once
 
 #include "base/error.h"                 // IWYU pragma: export

@@ -6,7 +6,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// `value` / `unit`, rounded up. `value` is 0 or more, `unit` 1 or more. Both are signed, or both
 /// unsigned; the result has the wider of their types, and always fits it.

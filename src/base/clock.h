@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Nanoseconds since some fixed moment of the past.
 inline int64_t monotonic_nanoseconds() {

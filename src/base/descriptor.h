@@ -14,7 +14,7 @@
 #include "base/file_ops.h"
 #include "base/result.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// An open descriptor, closed when it goes out of scope. Move-only; empty by default.
 class Descriptor {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// What kind of thing went wrong. Programs branch on this; people read Error::message().
 /// The command line maps each code to a documented exit code (docs/cli.md).

@@ -21,7 +21,7 @@
 #include "base/memory.h"
 #include "base/result.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Files larger than this are refused unless the caller says otherwise (16 GiB).
 inline constexpr int64_t kDefaultMaxFileBytes = int64_t{16} << 30;

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Each behaves as its POSIX namesake (-1 and errno on failure). The default implementation makes
 /// the call.

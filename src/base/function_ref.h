@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 template <typename Signature>
 class FunctionRef;

@@ -17,7 +17,7 @@
 
 #include "base/result.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Builds a JSON text value by value:
 ///   JsonWriter w;

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 

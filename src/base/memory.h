@@ -21,7 +21,7 @@
 
 struct stat;  // Of <sys/stat.h>. NOLINT(readability-identifier-naming)
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The alignment of every block unless another is asked for: a cache line, an AVX-512 vector.
 inline constexpr int64_t kDefaultAlignment = 64;

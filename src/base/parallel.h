@@ -8,7 +8,7 @@
 #include "base/function_ref.h"
 #include "base/result.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// More threads than this are refused, whoever asks.
 inline constexpr int kMaxThreads = 1024;

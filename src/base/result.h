@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// A T, or the Error that says why there is none. Never call .value(): use VOLTA_TRY, or test and
 /// dereference.

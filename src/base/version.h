@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The release, e.g. "0.1.0".
 std::string_view version();

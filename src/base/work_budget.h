@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Asked now and then whether to stop; empty: never. Called by whichever thread does the work.
 using Interruption = std::function<bool()>;

@@ -14,7 +14,7 @@
 #include "device/device.h"
 #include "kernels/cpu/cpu.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 struct CpuDeviceOptions {
   /// Threads to compute with; 0: VOLTA_NUM_THREADS where set, otherwise all this process may use.

@@ -15,7 +15,7 @@
 #include "ops/op.h"
 #include "tensor/tensor.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 struct DeviceInfo {
   std::string id;                 ///< "cpu", "cuda:0"; equal ids mean the same device.

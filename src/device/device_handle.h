@@ -15,7 +15,7 @@
 #include "kernels/cpu/cpu.h"
 #include "tensor/tensor.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// What device to make.
 struct DeviceOptions {

@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// A kind of device. Used like an enum (DeviceKind::kCpu; it can be switched on).
 class DeviceKind {

@@ -12,7 +12,7 @@
 #include "base/result.h"
 #include "device/device.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 class DeviceProxy : public Device {
  public:

@@ -19,7 +19,7 @@
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 class Device;
 

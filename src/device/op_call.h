@@ -10,7 +10,7 @@
 #include "ops/op.h"
 #include "tensor/view.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// One op with the addresses of everything it touches, all in the device's memory.
 struct OpCall {

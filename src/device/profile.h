@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The calls that share an op with its attributes and input shapes (or a label), added up.
 struct ProfileRow {

@@ -12,7 +12,7 @@
 #include "device/op_call.h"
 #include "device/profile.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 struct ProfilingOptions {
   /// Calls kept for the time line, the latest ones; 0 keeps none. 24 bytes each.

@@ -16,7 +16,8 @@
 #include "ops/op.h"
 #include "tensor/tensor.h"
 
-namespace volta::tensor_ops {
+namespace [[gnu::visibility("default")]] volta {
+namespace tensor_ops {
 
 /// Runs any op: infers its outputs, allocates them and the workspace, runs and waits. Inputs that
 /// the op writes are changed in place. kInterrupted from Cast and Encode, with which weights are
@@ -93,4 +94,5 @@ Result<Tensor> embedding(Device& device, const Tensor& table, const Tensor& ids)
 /// A new f32 tensor with every element `value`.
 Result<Tensor> full(Device& device, const Shape& shape, float value);
 
-}  // namespace volta::tensor_ops
+}  // namespace tensor_ops
+}  // namespace volta

@@ -13,7 +13,7 @@
 #include "tensor/spec.h"
 #include "tensor/tensor.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// What is rounded to the compute type.
 enum class Rounding : std::uint8_t {

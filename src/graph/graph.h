@@ -17,7 +17,7 @@
 #include "tensor/spec.h"
 #include "tensor/tensor.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Where a value comes from, and who owns its memory.
 enum class ValueKind : std::uint8_t {

@@ -8,7 +8,7 @@
 #include "graph/backend.h"
 #include "graph/graph.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Drops nodes whose outputs nobody needs and which write nothing.
 Result<Graph> remove_dead_nodes(const Graph& graph);

@@ -11,7 +11,7 @@
 #include "graph/backend.h"
 #include "graph/graph.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Where an operand lies.
 struct PlanOperand {

@@ -11,7 +11,7 @@
 #include "nn/lora.h"
 #include "nn/transformer_config.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 inline constexpr std::string_view kAdapterConfigFile = "adapter_config.json";
 inline constexpr std::string_view kAdapterWeightsFile = "adapter_model.safetensors";

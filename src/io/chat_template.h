@@ -17,7 +17,7 @@
 #include "base/result.h"
 #include "io/quoted_text.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 struct ChatMessage {
   std::string role;  ///< "system", "user", "assistant", ...: what the template knows.

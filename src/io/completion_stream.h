@@ -14,7 +14,7 @@
 #include "io/stop_strings.h"
 #include "io/tokenizer.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// What counts as the text of a completion.
 enum class CompletionText : std::uint8_t {

@@ -12,7 +12,7 @@
 #include "base/result.h"
 #include "nn/generator.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// What the file says; what it does not say is nothing, or empty.
 struct GenerationConfig {

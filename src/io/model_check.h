@@ -11,7 +11,7 @@
 #include "base/parallel.h"
 #include "base/result.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// One thing that is wrong.
 struct Finding {

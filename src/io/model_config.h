@@ -9,7 +9,7 @@
 #include "nn/transformer_config.h"
 #include "tensor/dtype.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The architecture in a config.json: gpt2, llama, mistral, qwen2, qwen3, or Volta's own keys.
 /// kInvalidFile for missing or absurd values, or family keys that contradict Volta's own;

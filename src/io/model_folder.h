@@ -12,7 +12,7 @@
 #include "nn/transformer.h"
 #include "nn/transformer_config.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Loads the model of a folder or a .gguf file onto a device: its weights as f32, or, `packed`, as
 /// a model keeps them that only runs. kInterrupted soon after the device was told to stop.

@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 struct FilePrompt {
   std::int64_t line = 0;  ///< From 1.

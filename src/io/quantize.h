@@ -9,7 +9,7 @@
 #include "device/device.h"
 #include "tensor/spec.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// One tensor of the new folder.
 struct QuantizedTensor {

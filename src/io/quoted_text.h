@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Bytes `begin` to `end` of a text.
 struct TextRange {

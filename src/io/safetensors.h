@@ -19,7 +19,7 @@
 #include "base/work_budget.h"
 #include "tensor/tensor.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// One tensor of a file, as its header describes it.
 struct SafetensorsEntry {

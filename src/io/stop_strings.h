@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Pieces of a text go in; what surely lies before any stop string comes out. How the text is cut
 /// into pieces makes no difference. The work is linear in the text, whatever the stop strings

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// ids [count, length], row by row.
 struct TokenRows {

@@ -16,7 +16,7 @@
 #include "base/work_budget.h"
 #include "io/quoted_text.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Text as tokens arrive. All pushes and finish() together give the text of the tokens; none gives
 /// a part of a character.

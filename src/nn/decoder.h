@@ -18,7 +18,7 @@
 #include "nn/step_plans.h"
 #include "nn/transformer.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 struct DecoderOptions {
   std::int64_t slots = 1;     ///< Sequences at once.

@@ -14,7 +14,7 @@
 #include "nn/decoder.h"
 #include "nn/transformer.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// How one request draws its tokens. temperature 0 is greedy. What is set works in the order of the
 /// Sample op: penalties, temperature, top-k, top-p, min-p.

@@ -16,7 +16,7 @@
 #include "nn/transformer_config.h"
 #include "tensor/tensor.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The most rows of one sequence that a step feeds.
 inline constexpr std::int64_t kLargestStep = 256;

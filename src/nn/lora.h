@@ -17,7 +17,7 @@
 #include "nn/transformer_config.h"
 #include "tensor/tensor.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 class Transformer;
 

@@ -10,7 +10,7 @@
 #include "device/device.h"
 #include "nn/transformer_config.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 struct MemoryEstimateOptions {
   std::int64_t slots = 1;     ///< Sequences at once.

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// What a sequence has of a pool: a page for each block [first, end) of its positions.
 struct PageRange {

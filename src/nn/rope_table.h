@@ -11,7 +11,7 @@
 #include "nn/transformer_config.h"
 #include "tensor/tensor.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The angle from one token to the next of every rotated pair, config.rotated() / 2 of them, in a
 /// sequence of `length` tokens. With the f32 roundings of the models' own implementations, so that

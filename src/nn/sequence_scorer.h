@@ -13,7 +13,7 @@
 #include "base/result.h"
 #include "nn/transformer.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// What is asked of every row: its logits, or the loss of one target.
 enum class Score : std::uint8_t { kLogits, kLoss };

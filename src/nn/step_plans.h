@@ -16,7 +16,7 @@
 #include "nn/transformer.h"
 #include "nn/transformer_graph.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Row counts that a step may have, smallest first; and as many as there are slots, which may be
 /// more than the last of them.

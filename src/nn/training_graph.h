@@ -9,7 +9,7 @@
 #include "nn/transformer_config.h"
 #include "nn/transformer_graph.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The optimiser of a training graph.
 struct OptimizerConfig {

@@ -18,7 +18,7 @@
 #include "nn/weight_source.h"
 #include "tensor/tensor.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// kOutOfMemory when `copies` tensors of the size of every f32 parameter (weights, gradients,
 /// moments) are more than the device's memory; told before the first one is made.

@@ -12,7 +12,7 @@
 #include "ops/op.h"
 #include "tensor/spec.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// How a token's place enters the model.
 enum class PositionKind : std::uint8_t { kLearned, kRotary };

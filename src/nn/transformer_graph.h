@@ -15,7 +15,7 @@
 #include "nn/lora.h"
 #include "nn/transformer_config.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Dropout at GPT-2's three places: embedding, attention probabilities, residual branches.
 struct DropoutOptions {

@@ -17,7 +17,7 @@
 #include "tensor/encoding.h"
 #include "tensor/shape.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// How texts and files call the values of an enum; "?" for what is none of them.
 constexpr std::string_view word(DType dtype) { return dtype_name(dtype); }

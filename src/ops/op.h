@@ -29,7 +29,7 @@
 #include "tensor/encoding.h"
 #include "tensor/shape.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Functions of one element.
 enum class UnaryKind : std::uint8_t {

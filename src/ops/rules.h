@@ -17,7 +17,7 @@
 #include "ops/op.h"
 #include "tensor/spec.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// A value of a graph: an index that only its graph can interpret.
 struct ValueId {

@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/result.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Who allocates, frees and copies a device's memory. Devices implement it; it must be safe to call
 /// from several threads.

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The type of one tensor element as it lies in memory.
 enum class DType : std::uint8_t { kF32, kBF16, kF16, kI8, kU8, kI32, kI64 };

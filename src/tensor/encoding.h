@@ -10,7 +10,7 @@
 #include "tensor/shape.h"
 #include "tensor/weight_format.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 enum class Packing : std::uint8_t {
   kRows,    ///< Row-major, any rank.

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// f32 to bf16 bits, round to nearest even; a NaN stays a (quiet) NaN, overflow gives infinity.
 constexpr std::uint16_t bf16_from_f32(float value) {

@@ -6,7 +6,7 @@
 #include <concepts>
 #include <cstdint>
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The largest rank a tensor can have.
 inline constexpr int kMaxRank = 6;

@@ -11,7 +11,7 @@
 #include "tensor/shape.h"
 #include "tensor/tensor_spec.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The largest number of bytes one tensor may have: 2^46 (64 TiB). Sizes above it are rejected
 /// before anything is computed from them, so that no later product can overflow.

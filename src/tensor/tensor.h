@@ -12,7 +12,7 @@
 #include "tensor/spec.h"
 #include "tensor/view.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 class Tensor {
  public:

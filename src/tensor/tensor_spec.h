@@ -8,7 +8,7 @@
 #include "tensor/encoding.h"
 #include "tensor/shape.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// What a tensor is, without its data.
 struct TensorSpec {

@@ -4,7 +4,7 @@
 
 #include "tensor/tensor_spec.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// A spec with an address. It inherits the spec, so that nothing can copy some of its fields and
 /// forget the others: view.shape is view.spec().shape.

@@ -13,7 +13,7 @@
 #include "tensor/dtype.h"
 #include "tensor/float16.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Weights as small integers in blocks along K.
 enum class Quant : std::uint8_t {

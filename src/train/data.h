@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Philox streams of the host; ops and parameters use small numbers.
 inline constexpr std::uint32_t kBatchStream = 0xBA7C0001u;

@@ -12,7 +12,7 @@
 #include "io/tokenizer.h"
 #include "train/data.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Token ids to train on and to validate with.
 struct Dataset {

@@ -12,7 +12,7 @@
 #include "nn/transformer.h"
 #include "train/data.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// What a text has cost so far.
 struct TextScore {

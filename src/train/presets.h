@@ -7,7 +7,7 @@
 #include "base/result.h"
 #include "train/run_options.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// A preset by name, and what it is in one line.
 struct PresetInfo {

@@ -21,7 +21,7 @@
 #include "train/settings.h"
 #include "train/trainer.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// One finished update, as the caller sees it.
 struct StepEvent {

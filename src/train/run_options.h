@@ -14,7 +14,7 @@
 #include "nn/transformer_config.h"
 #include "train/trainer.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// One training run. Defaults are those of the `tiny` preset (train/presets.h).
 struct RunOptions {

@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 enum class ScheduleKind : std::uint8_t { kCosine, kLinear, kConstant };
 

@@ -10,7 +10,7 @@
 #include "train/dataset.h"
 #include "train/run_options.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The options of a Trainer as one JSON object.
 void write_training_fields(JsonWriter& json, const TrainerOptions& options);

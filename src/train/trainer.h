@@ -15,7 +15,7 @@
 #include "train/data.h"
 #include "train/schedule.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 struct TrainerOptions {
   std::int64_t batch = 12;      ///< Sequences a micro-batch.

@@ -11,7 +11,7 @@
 #include "device/device.h"
 #include "tensor/tensor.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 struct TwoLayerOptions {
   std::int64_t hidden = 32;    ///< Width of the hidden layer, H.

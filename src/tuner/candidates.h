@@ -7,7 +7,8 @@
 #include "kernels/cpu/matmul_parameters.h"
 #include "tuner/cpu_signature.h"
 
-namespace volta::tuner {
+namespace [[gnu::visibility("default")]] volta {
+namespace tuner {
 
 /// One way, and the nanoseconds that the model expects one thread to take. Only their order means
 /// anything.
@@ -29,4 +30,5 @@ double expected_cost(const cpu::MatMulParameters& parameters, const cpu::MatMulS
 std::vector<Candidate> candidates(const cpu::MatMulShape& shape, cpu::Simd simd,
                                   const CacheSizes& caches);
 
-}  // namespace volta::tuner
+}  // namespace tuner
+}  // namespace volta

@@ -6,7 +6,8 @@
 
 #include "kernels/cpu/cpu.h"
 
-namespace volta::tuner {
+namespace [[gnu::visibility("default")]] volta {
+namespace tuner {
 
 /// The data caches that a core sees, in bytes; 0 where unknown. L1d and L2 are a core's, L3 is its
 /// cluster's.
@@ -45,4 +46,5 @@ struct CpuVersion {
 };
 CpuVersion decode_cpu_version(std::uint32_t eax);
 
-}  // namespace volta::tuner
+}  // namespace tuner
+}  // namespace volta

@@ -13,7 +13,8 @@
 #include "ops/op.h"
 #include "tensor/tensor.h"
 
-namespace volta::tuner {
+namespace [[gnu::visibility("default")]] volta {
+namespace tuner {
 
 /// Sizes beyond this are refused before anything is computed from them.
 inline constexpr std::int64_t kMostDim = std::int64_t{1} << 24;
@@ -74,4 +75,5 @@ class MatMulMeasure {
   int times_ = 1;
 };
 
-}  // namespace volta::tuner
+}  // namespace tuner
+}  // namespace volta

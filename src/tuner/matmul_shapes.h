@@ -6,7 +6,7 @@
 #include "graph/graph.h"
 #include "kernels/cpu/matmul_parameters.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The products of floats on `threads` threads, each different one once, in the graph's order.
 /// Those in batches and those with weights of integers are not tuned, and left out. The graph is

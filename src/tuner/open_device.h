@@ -9,7 +9,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/matmul_parameters.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// What `volta tune` keeps for this CPU and these kernels; null where there is nothing, or where
 /// VOLTA_TUNING is "off". A file that cannot be used counts as none, with a warning in the log, and

@@ -14,7 +14,8 @@
 #include "kernels/cpu/matmul_parameters.h"
 #include "tuner/candidates.h"
 
-namespace volta::tuner {
+namespace [[gnu::visibility("default")]] volta {
+namespace tuner {
 
 /// Seconds that one product took with these parameters; above 0. An error ends the search.
 using MeasureFunction = FunctionRef<Result<double>(const cpu::MatMulParameters& parameters)>;
@@ -73,4 +74,5 @@ Result<SearchResult> search(std::span<const Candidate> grid,
                             MeasureFunction measure, const SearchOptions& options,
                             SearchProgressFunction progress);
 
-}  // namespace volta::tuner
+}  // namespace tuner
+}  // namespace volta

@@ -18,7 +18,8 @@
 #include "kernels/cpu/matmul_parameters.h"
 #include "tuner/cpu_signature.h"
 
-namespace volta::tuner {
+namespace [[gnu::visibility("default")]] volta {
+namespace tuner {
 
 /// The best that was found for one shape.
 struct TuningEntry {
@@ -91,4 +92,5 @@ class TuningCache {
 /// The entries of one instruction set as the kernels look them up.
 cpu::MatMulTuning to_tuning(std::span<const TuningEntry> entries, cpu::Simd simd);
 
-}  // namespace volta::tuner
+}  // namespace tuner
+}  // namespace volta

@@ -1,8 +1,7 @@
 // The smallest program that links libvolta: headers are found, symbols are there, C++23 is on.
-#include <cstdio>
+#include <volta/volta.h>
 
-#include "base/result.h"
-#include "base/version.h"
+#include <cstdio>
 
 int main() {
   volta::Result<int> answer = 42;

@@ -12,7 +12,7 @@
 #include "base/result.h"
 #include "tensor/weight_format.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The types Volta knows, by ggml's numbers.
 enum class GgmlType : std::uint32_t {

@@ -10,7 +10,7 @@
 #include "io/gguf/ggml_types.h"
 #include "tensor/dtype.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Called before each tensor, and every few milliseconds while it is converted; false ends the
 /// conversion (kInterrupted), leaving nothing behind.

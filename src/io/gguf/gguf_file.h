@@ -18,7 +18,7 @@
 #include "tensor/buffer.h"
 #include "tensor/shape.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The types of metadata values, by their numbers in the file.
 enum class GgufValueType : std::uint32_t {

@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "nn/transformer_config.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// How the values of a parameter lie in GGUF compared with Hugging Face.
 enum class GgufLayout : std::uint8_t {

@@ -14,7 +14,7 @@
 #include "nn/weight_source.h"
 #include "tensor/tensor.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// The architecture a file describes: gpt2, llama (Mistral comes as llama), qwen2, qwen3. What has
 /// a bias, and whether the output is tied, is told by the tensors. kInvalidFile for missing or

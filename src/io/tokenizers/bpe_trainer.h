@@ -9,7 +9,8 @@
 #include "base/result.h"
 #include "base/work_budget.h"
 
-namespace volta::tokenizers {
+namespace [[gnu::visibility("default")]] volta {
+namespace tokenizers {
 
 struct BpeTrainingOptions {
   std::int64_t vocab_size = 8192;  ///< With the special tokens and the 256 bytes.
@@ -23,4 +24,5 @@ struct BpeTrainingOptions {
 /// U+FFFD. kInvalidArgument when the vocabulary has no place for the bytes.
 Result<std::string> train_byte_level_bpe(std::string_view text, const BpeTrainingOptions& options);
 
-}  // namespace volta::tokenizers
+}  // namespace tokenizers
+}  // namespace volta

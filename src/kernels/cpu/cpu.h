@@ -13,7 +13,8 @@
 #include "ops/op.h"
 #include "tensor/view.h"
 
-namespace volta::cpu {
+namespace [[gnu::visibility("default")]] volta {
+namespace cpu {
 
 /// The instruction sets a binary carries. kSse4 is the portable path (x86-64-v2, no FMA).
 enum class Simd : std::uint8_t { kSse4, kAvx2, kAvx512 };
@@ -55,6 +56,12 @@ struct ArgShapes {
   std::span<const View> inputs;  ///< Data pointers are null.
   std::span<const View> outputs;
 };
+
+}  // namespace cpu
+}  // namespace volta
+
+// The kernels themselves are for devices, not for users of the library.
+namespace volta::cpu {
 
 // run, and the scratch bytes that it needs, 0 if none: both are in the file of the op's kernel.
 // There is no default, because a forgotten size would let a kernel write past its workspace.

@@ -11,7 +11,8 @@
 #include "kernels/cpu/cpu.h"
 #include "tensor/dtype.h"
 
-namespace volta::cpu {
+namespace [[gnu::visibility("default")]] volta {
+namespace cpu {
 
 /// A tile of c that stays in registers over a K block: rows by columns.
 struct TileShape {
@@ -103,4 +104,5 @@ class MatMulTuning {
   std::vector<Entry> entries_;  ///< Sorted by class, then by shape.
 };
 
-}  // namespace volta::cpu
+}  // namespace cpu
+}  // namespace volta
