@@ -18,7 +18,7 @@ PATHS = [
     (r"docs/governance/.*|(tests|scripts)/governance/.*|(SECURITY|CONTRIBUTING|AGENTS)\.md|LICENSE",
      4, "governance"),
     (r"\.github/.*|\.ci/.*|Makefile|\.clang-(tidy|format)|scripts/(bootstrap|lint|format|release|sbom"
-     r"|check_.*|allowed_throw_symbols\.txt)", 4, "a gate or what it is made of"),
+     r"|check_.*|(allowed_throw|exported)_symbols\.txt)", 4, "a gate or what it is made of"),
     (r"cmake/VoltaDependencies\.cmake", 4, "dependencies"),
     (r"src/kernels/.*", 3, "a kernel"),
     (r"src/(device/.*|base/memory[^/]*|tensor/buffer\.[^/]*)", 3, "inside the fence of raw memory"),
