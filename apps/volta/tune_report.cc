@@ -18,21 +18,23 @@ std::string describe(const cpu::MatMulParameters& p) {
   const auto block = [](std::int32_t size) {
     return size >= 1 << 20 ? std::string("all") : std::to_string(size);
   };
+  const bool next_block = p.prefetch == cpu::Prefetch::kNextBlock;
   return fmt::format("tile {}x{}, blocks K {} M {} N {}, prefetch {}", p.tile.rows, p.tile.columns,
-                     block(p.k_block), block(p.m_block), block(p.n_block), p.prefetch_bytes);
+                     block(p.k_block), block(p.m_block), block(p.n_block),
+                     next_block ? "the next block" : std::to_string(p.prefetch_bytes));
 }
 
 constexpr std::string_view kShapeColumns =
     "a_dtype,dtype,packed,transpose_a,transpose_b,threads,m,n,k";
 constexpr std::string_view kParameterColumns =
-    "k_block,m_block,n_block,tile_rows,tile_columns,prefetch_bytes";
+    "k_block,m_block,n_block,tile_rows,tile_columns,prefetch,prefetch_bytes";
 std::string csv_cells(const TuningEntry& e) {
   const cpu::MatMulParameters& p = e.parameters;
   const cpu::MatMulShape& s = e.shape;
-  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", dtype_name(s.a_type),
+  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", dtype_name(s.a_type),
                      dtype_name(s.b_type), s.packed, s.transpose_a, s.transpose_b, s.threads, s.m,
                      s.n, s.k, e.default_gflops, e.tuned_gflops, p.k_block, p.m_block, p.n_block,
-                     p.tile.rows, p.tile.columns, p.prefetch_bytes);
+                     p.tile.rows, p.tile.columns, cpu::prefetch_name(p.prefetch), p.prefetch_bytes);
 }
 
 }  // namespace

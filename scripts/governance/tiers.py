@@ -24,7 +24,7 @@ PATHS = [
     (r"src/(device/.*|base/memory[^/]*|tensor/buffer\.[^/]*)", 3, "inside the fence of raw memory"),
     (r"src/(io/(gguf/.*|safetensors\..*|adapter\..*)|train/checkpoint\..*|tuner/tuning_cache\..*)",
      3, "a file format"),
-    (r"src/.*\.h", 3, "a public header: every header of src is installed"),
+    (r"src/.*\.h", 3, "a header: most are public and installed"),
     (r"apps/volta/options\..*", 3, "the command line"),
     (r"(src|apps|cmake)/.*|CMakeLists\.txt|CMakePresets\.json", 2, "code of the program"),
     (r"(tests|bench|scripts|examples)/.*", 1, "tests, benchmarks, tools or examples"),

@@ -3,14 +3,15 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <functional>
+#include <ranges>
+#include <set>
 #include <span>
+#include <vector>
 
 #include "base/arithmetic.h"
 #include "kernels/cpu/matmul_plan.h"
-#include "kernels/cpu/matmul_tile.h"
 
 namespace volta::tuner {
 namespace {
@@ -60,22 +61,21 @@ void add_limit(std::int64_t size, std::int64_t unit, std::int32_t limit,
 
 std::int64_t lanes(cpu::Simd simd) { return cpu::panel_width(simd) / 2; }
 
-// How the kernels come by a b that is no prepared weight: they read its rows where they lie, or
-// copy it slice by slice, each for all rows of a.
-bool in_rows(const cpu::MatMulShape& s) {
-  return !s.packed && !s.transpose_b && cpu::reads_rows_in_place(s.b_type, s.m, s.n);
+// The product as the kernels know it.
+MatMul op_of(const cpu::MatMulShape& s) {
+  return {.transpose_a = s.transpose_a, .transpose_b = s.transpose_b};
 }
-bool copied(const cpu::MatMulShape& s) { return !s.packed && !in_rows(s); }
-
-// The columns that the widest kernel of a kind has (those of a transposed a are a panel wide), and
-// of what it has that a product of few columns uses.
-std::int64_t most_columns(const cpu::MatMulShape& s, cpu::Simd simd) {
-  return s.transpose_a ? cpu::panel_width(simd) : cpu::kMostVectors * lanes(simd);
+cpu::MatMulProblem problem_of(const cpu::MatMulShape& s, cpu::Simd simd) {
+  return {.m = s.m,
+          .n = s.n,
+          .k = s.k,
+          .a_type = s.a_type,
+          .b_type = s.b_type,
+          .b_encoding = s.packed ? cpu::panel_encoding(s.b_type, false, simd) : Encoding{}};
 }
-std::int64_t used_columns(const cpu::TileShape& tile, const cpu::MatMulShape& s, cpu::Simd simd) {
-  const auto vectors = static_cast<std::uint64_t>(ceil_div(s.n, lanes(simd)));
-  const auto needed = static_cast<std::int64_t>(std::bit_ceil(vectors)) * lanes(simd);
-  return std::min({std::int64_t{tile.columns}, most_columns(s, simd), needed});
+cpu::MatMulPlan plan_of(const cpu::MatMulParameters& parameters, const cpu::MatMulShape& s,
+                        cpu::Simd simd) {
+  return cpu::plan_matmul(op_of(s), problem_of(s, simd), simd, s.threads, parameters);
 }
 
 // The tiles worth trying, the tallest first. Taller ones than m come to the same as those of m
@@ -84,7 +84,8 @@ std::vector<cpu::TileShape> sensible_tiles(const cpu::MatMulShape& shape, cpu::S
   std::vector<cpu::TileShape> tiles;
   std::int32_t most = 0;
   const auto usable = [&](const cpu::TileShape& tile) {
-    return tile.rows <= shape.m && tile.columns <= most_columns(shape, simd) &&
+    return tile.rows <= shape.m &&
+           tile.columns <= cpu::most_tile_columns(shape.transpose_a, simd) &&
            (tile.columns < 2 * shape.n || tile.columns <= lanes(simd));
   };
   for (const cpu::TileShape& tile : cpu::tile_shapes(simd)) {
@@ -97,10 +98,17 @@ std::vector<cpu::TileShape> sensible_tiles(const cpu::MatMulShape& shape, cpu::S
   return tiles;
 }
 
-// What the kernels look at for products of one kind. A b that is read by rows comes in slices when
-// more than a tile of rows pass by.
+// How a tile may prefetch: a strategy and its distance.
+struct PrefetchChoice {
+  cpu::Prefetch strategy = cpu::Prefetch::kAhead;
+  std::int32_t bytes = 0;
+  bool operator==(const PrefetchChoice&) const = default;
+};
+
+// The values that the grid has of each parameter but the tile. Those of the default are among them.
 struct Axes {
-  std::vector<std::int32_t> k_blocks, m_blocks, n_blocks, prefetch;
+  std::vector<std::int32_t> k_blocks, m_blocks, n_blocks;
+  std::vector<PrefetchChoice> prefetches = {};
 };
 Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
   const auto panel = static_cast<std::int32_t>(cpu::panel_width(simd));
@@ -110,30 +118,18 @@ Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
   const auto whole = [](std::int64_t size, std::int64_t unit) {
     return static_cast<std::int32_t>(std::min<std::int64_t>(kAll, round_up(size, unit)));
   };
-  const std::int32_t whole_m = whole(shape.m, 1), whole_n = whole(shape.n, panel);
-  const std::int32_t whole_k = whole(shape.k, 8);
-  Axes axes{.k_blocks = distinct_limits(shape.k, 8, kKBlocks, whole_k),
-            .m_blocks = distinct_limits(shape.m, 1, kMBlocks, whole_m),
-            .n_blocks = distinct_limits(shape.n, panel, n_limits, whole_n),
-            .prefetch = {kPrefetchBytes.begin(), kPrefetchBytes.end()}};
-  const cpu::MatMulParameters usual = cpu::default_parameters(simd, shape);
-  // Nothing is asked for ahead by one row, by some of a plain b, by a transposed a's tiles, and of
-  // what was just copied.
-  const bool hardware = simd == cpu::Simd::kAvx512 && shape.m <= cpu::kUnaskingRows;
-  if (shape.m == 1 || (in_rows(shape) && hardware) || shape.transpose_a || copied(shape)) {
-    axes.prefetch = {usual.prefetch_bytes};
-  } else if (std::ranges::find(axes.prefetch, usual.prefetch_bytes) == axes.prefetch.end()) {
-    axes.prefetch.push_back(usual.prefetch_bytes);
+  Axes axes{.k_blocks = distinct_limits(shape.k, 8, kKBlocks, whole(shape.k, 8)),
+            .m_blocks = distinct_limits(shape.m, 1, kMBlocks, whole(shape.m, 1)),
+            .n_blocks = distinct_limits(shape.n, panel, n_limits, whole(shape.n, panel))};
+  for (const std::int32_t bytes : kPrefetchBytes) {
+    axes.prefetches.push_back({cpu::Prefetch::kAhead, bytes});
   }
-  if (copied(shape)) axes.m_blocks = {whole_m};
-  if (!in_rows(shape)) return axes;
+  const cpu::MatMulParameters usual = cpu::default_parameters(simd, shape);
   add_limit(shape.k, 8, usual.k_block, axes.k_blocks);
-  // One tile of rows takes all columns at once, unless the next block is asked for meanwhile.
-  const bool one_tile = shape.m <= usual.tile.rows;
-  const std::int64_t block_bytes = std::int64_t{usual.k_block} * panel * 4;
-  if (one_tile) axes.n_blocks = {whole_n};
-  if (!one_tile || usual.prefetch_bytes >= block_bytes) {
-    add_limit(shape.n, panel, usual.n_block, axes.n_blocks);
+  add_limit(shape.n, panel, usual.n_block, axes.n_blocks);
+  const PrefetchChoice usual_prefetch = {usual.prefetch, usual.prefetch_bytes};
+  if (std::ranges::find(axes.prefetches, usual_prefetch) == axes.prefetches.end()) {
+    axes.prefetches.push_back(usual_prefetch);
   }
   return axes;
 }
@@ -180,21 +176,23 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
   const auto m = static_cast<double>(s.m), n = static_cast<double>(s.n),
              k = static_cast<double>(s.k);
   const bool pairs = cpu::multiplies_pairs(s.a_type, s.b_type, simd);
-  // What is packed on the way is packed for all rows at once, as what the kernels multiply.
+  const cpu::MatMulPlan plan = plan_of(p, s, simd);
+  const cpu::MatMulCut cut = cpu::cut_of(plan);
+  // What is packed on the way is packed as what the kernels multiply.
   const double element = pairs ? 2 : 4;
-  const double type = copied(s) ? element : static_cast<double>(dtype_size(s.b_type));
-  const auto k_block = static_cast<double>(evened(s.k, p.k_block, 8));
-  const auto m_block = copied(s) ? m : static_cast<double>(evened(s.m, p.m_block, 1));
-  const auto n_block = static_cast<double>(evened(s.n, p.n_block, cpu::panel_width(simd)));
+  const bool copied = plan.source == cpu::PanelSource::kPack;
+  const double type = copied ? element : static_cast<double>(dtype_size(s.b_type));
+  const auto k_block = static_cast<double>(cut.k_block);
+  const auto m_block = static_cast<double>(cut.m_block);
+  const std::int64_t panels = ceil_div(ceil_div(plan.panels(), plan.n_parts), cut.slices);
+  const auto n_block = static_cast<double>(panels * plan.layout.width);
 
   // Rows are evened out over the tiles; a tile that is not full of columns takes as long as a full
   // one.
-  const double row_tiles =
-      static_cast<double>(ceil_div(static_cast<std::int64_t>(m_block), p.tile.rows)) * m / m_block;
-  const std::int64_t columns = used_columns(p.tile, s, simd);
-  const auto column_tiles = static_cast<double>(ceil_div(s.n, columns));
+  const double row_tiles = static_cast<double>(cut.row_tiles) * m / m_block;
+  const auto column_tiles = static_cast<double>(ceil_div(s.n, cut.tile_columns));
   const double rows = m / row_tiles;
-  const auto vectors = static_cast<double>(columns) / static_cast<double>(lanes(simd));
+  const auto vectors = static_cast<double>(cut.tile_columns) / static_cast<double>(lanes(simd));
   const double step = std::max({rows * vectors / core.multiply_adds, (rows + vectors) / core.loads,
                                 core.latency * (rows * vectors < 2 ? 1.0 : 0.5) * 0.5});
   const double compute = row_tiles * column_tiles * (pairs ? k / 2 : k) * step;
@@ -206,13 +204,15 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
   const double b_reads =
       whole * passes * ns_per_byte(whole, caches) +
       whole * std::max(0.0, row_tiles - passes) * ns_per_byte(k_block * n_block * type, caches);
-  // Far enough ahead, memory and arithmetic overlap; without asking, they do so half.
+  // With prefetches that are early enough memory and arithmetic overlap; without, they do so half.
   const bool far = ns_per_byte(whole, caches) > 0.02;
-  const double hidden = p.prefetch_bytes >= 2048 ? 0.9 : p.prefetch_bytes > 0 ? 0.8 : 0.7;
+  const bool prefetches = cut.prefetch_next_block || cut.prefetch_bytes > 0;
+  const bool early = cut.prefetch_next_block || cut.prefetch_bytes >= 2048;
+  const double hidden = early ? 0.9 : prefetches ? 0.8 : 0.7;
   const double overlapped = std::min(compute, b_reads);
   const double b_and_compute = std::max(compute, b_reads) +
                                overlapped * (far ? 1.0 - hidden : 0.1) +
-                               compute * 0.0005 * (p.prefetch_bytes > 0 && !far ? 1.0 : 0.0);
+                               compute * 0.0005 * (prefetches && !far ? 1.0 : 0.0);
 
   // a passes by each slice of b once, and where it does not lie as a tile reads it, is packed for
   // each anew; c is read and written once a block of K.
@@ -234,28 +234,29 @@ std::vector<Candidate> candidates(const cpu::MatMulShape& shape, cpu::Simd simd,
   const Axes axes = axes_of(shape, simd);
   const std::vector<cpu::TileShape> tiles = sensible_tiles(shape, simd);
   std::vector<Candidate> all;
-  for (const std::int32_t m_block : axes.m_blocks) {
-    // As many tiles of rows are the same tiles, whatever their limit.
-    const std::int64_t rows = evened(shape.m, m_block, 1);
-    std::vector<cpu::TileShape> seen;
+  std::set<cpu::MatMulCut> seen;  // The kernels run parameters with equal cuts alike.
+  const auto add = [&](const cpu::MatMulParameters& parameters) {
+    const cpu::MatMulPlan plan = plan_of(parameters, shape, simd);
+    if (!seen.insert(cpu::cut_of(plan)).second) return;
+    all.push_back({parameters, expected_cost(parameters, shape, simd, caches)});
+  };
+  // The largest first, so that it stands for the sizes that come to the same.
+  for (const std::int32_t m_block : axes.m_blocks | std::views::reverse) {
     for (const cpu::TileShape& tile : tiles) {
-      const cpu::TileShape same = {static_cast<std::int32_t>(ceil_div(rows, tile.rows)),
-                                   tile.columns};
-      if (m_block < tile.rows || std::ranges::find(seen, same) != seen.end()) continue;
-      seen.push_back(same);
+      if (m_block < tile.rows) continue;
       for (const std::int32_t k_block : axes.k_blocks) {
-        for (const std::int32_t n_block : axes.n_blocks) {
+        for (const std::int32_t n_block : axes.n_blocks | std::views::reverse) {
           const std::int64_t slice = std::min<std::int64_t>(n_block, shape.n) * k_block * 4;
           if (n_block < tile.columns) continue;
           const bool too_large = !shape.packed && slice > kMostPackedBytes;
           if (too_large && n_block > axes.n_blocks.front()) continue;
-          for (const std::int32_t prefetch : axes.prefetch) {
-            const cpu::MatMulParameters parameters = {.k_block = k_block,
-                                                      .m_block = m_block,
-                                                      .n_block = n_block,
-                                                      .tile = tile,
-                                                      .prefetch_bytes = prefetch};
-            all.push_back({parameters, expected_cost(parameters, shape, simd, caches)});
+          for (const PrefetchChoice& prefetch : axes.prefetches) {
+            add({.k_block = k_block,
+                 .m_block = m_block,
+                 .n_block = n_block,
+                 .tile = tile,
+                 .prefetch = prefetch.strategy,
+                 .prefetch_bytes = prefetch.bytes});
           }
         }
       }

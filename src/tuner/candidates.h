@@ -23,10 +23,10 @@ struct Candidate {
 double expected_cost(const cpu::MatMulParameters& parameters, const cpu::MatMulShape& shape,
                      cpu::Simd simd, const CacheSizes& caches);
 
-/// The grid over blocks of K, M and N, tiles and prefetch distances, without those that come to the
-/// same for a product of this shape and without tiles that use less than half of the registers
-/// which another one uses. The cheapest first; each is valid_parameters(). The shape's sizes must
-/// be positive.
+/// The grid over blocks of K, M and N, tiles and prefetching, without those that the kernels run
+/// alike for a product of this shape (cpu::cut_of()) and without tiles that use less than half of
+/// the registers which another one uses. The cheapest first; each is valid_parameters(). The
+/// shape's sizes must be positive.
 std::vector<Candidate> candidates(const cpu::MatMulShape& shape, cpu::Simd simd,
                                   const CacheSizes& caches);
 

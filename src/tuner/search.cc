@@ -53,7 +53,7 @@ struct Runner {
 // The parameters that differ, as bits: who cuts K and N share a fate in the caches.
 constexpr unsigned kPrefetch = 1, kMBlock = 2, kTile = 4, kKBlock = 8, kNBlock = 16;
 unsigned difference(const MatMulParameters& x, const MatMulParameters& y) {
-  return (x.prefetch_bytes != y.prefetch_bytes ? kPrefetch : 0) |
+  return (x.prefetch != y.prefetch || x.prefetch_bytes != y.prefetch_bytes ? kPrefetch : 0) |
          (x.m_block != y.m_block ? kMBlock : 0) | (x.tile != y.tile ? kTile : 0) |
          (x.k_block != y.k_block ? kKBlock : 0) | (x.n_block != y.n_block ? kNBlock : 0);
 }

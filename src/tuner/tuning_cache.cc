@@ -23,7 +23,7 @@ namespace volta::tuner {
 namespace {
 
 constexpr std::string_view kFormat = "volta-matmul-tuning";
-constexpr std::int64_t kVersion = 2;
+constexpr std::int64_t kVersion = 3;
 constexpr double kLockSeconds = 5.0;
 constexpr std::chrono::milliseconds kLockPause(10);
 /// Far beyond every size and speed there will be; what is read stays in integers that add up.
@@ -32,6 +32,7 @@ constexpr double kMostGflops = 1e9;
 
 constexpr std::array kAllSimd = {cpu::Simd::kSse4, cpu::Simd::kAvx2, cpu::Simd::kAvx512};
 constexpr std::array kTypes = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr std::array kPrefetches = {cpu::Prefetch::kAhead, cpu::Prefetch::kNextBlock};
 
 void write_signature(JsonWriter& json, const CpuSignature& s) {
   json.begin_object().field("vendor", s.vendor).field("family", s.family).field("model", s.model);
@@ -91,6 +92,7 @@ Result<cpu::MatMulParameters> read_parameters(const JsonRef& object) {
   VOLTA_TRY(p.n_block, get("n_block"));
   VOLTA_TRY(p.tile.rows, get("tile_rows"));
   VOLTA_TRY(p.tile.columns, get("tile_columns"));
+  VOLTA_TRY(p.prefetch, one_of(object, "prefetch", kPrefetches, cpu::prefetch_name));
   VOLTA_TRY(p.prefetch_bytes, get("prefetch_bytes"));
   return p;
 }
@@ -171,8 +173,8 @@ void write_shape(JsonWriter& json, const cpu::MatMulShape& s) {
 void write_parameters(JsonWriter& json, const cpu::MatMulParameters& p) {
   json.key("parameters").begin_object().field("k_block", p.k_block).field("m_block", p.m_block);
   json.field("n_block", p.n_block).field("tile_rows", p.tile.rows);
-  json.field("tile_columns", p.tile.columns).field("prefetch_bytes", p.prefetch_bytes);
-  json.end_object();
+  json.field("tile_columns", p.tile.columns).field("prefetch", cpu::prefetch_name(p.prefetch));
+  json.field("prefetch_bytes", p.prefetch_bytes).end_object();
 }
 
 std::string tuning_to_json(std::span<const TuningEntry> entries, const CpuSignature& signature) {

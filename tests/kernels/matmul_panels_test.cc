@@ -41,11 +41,13 @@ cpu::MatMulTuning tuned(const MatMulCase& c, const MatMulData& data, int threads
 cpu::MatMulParameters random_parameters(cpu::Simd simd) {
   const auto tiles = cpu::tile_shapes(simd);
   const auto panel = static_cast<std::int32_t>(cpu::panel_width(simd));
+  const bool next_block = *rc::gen::arbitrary<bool>();
   return {.k_block = 8 * *rc::gen::inRange(1, 70),
           .m_block = *rc::gen::inRange(1, 60),
           .n_block = panel * *rc::gen::inRange(1, 20),
           .tile = tiles[*rc::gen::inRange<std::size_t>(0, tiles.size())],
-          .prefetch_bytes = *rc::gen::element(0, 64, 4096)};
+          .prefetch = next_block ? cpu::Prefetch::kNextBlock : cpu::Prefetch::kAhead,
+          .prefetch_bytes = next_block ? 0 : *rc::gen::element(0, 64, 4096)};
 }
 
 /// Sizes and layouts of any kind.
@@ -79,9 +81,9 @@ TEST_P(MatMulPanels, NoTileChangesABit) {
   }
 }
 
-// A plain b whose next block is asked for: slices that are whole, ragged, narrower than a tile's
+// A plain b whose next block is prefetched: slices that are whole, ragged, narrower than a tile's
 // share of one, and the last.
-TEST_P(MatMulPanels, AskingForTheNextBlockChangesNoBit) {
+TEST_P(MatMulPanels, PrefetchingTheNextBlockChangesNoBit) {
   const std::int32_t panel = static_cast<std::int32_t>(cpu::panel_width(GetParam()));
   for (const cpu::TileShape& tile : cpu::tile_shapes(GetParam())) {
     for (const std::int32_t n_block : {panel, 8 * tile.columns / panel * panel + panel}) {
@@ -92,12 +94,13 @@ TEST_P(MatMulPanels, AskingForTheNextBlockChangesNoBit) {
                                              .m_block = tile.rows,
                                              .n_block = n_block,
                                              .tile = tile,
-                                             .prefetch_bytes = 4096};
+                                             .prefetch = cpu::Prefetch::kNextBlock};
       ASSERT_TRUE(cpu::valid_parameters(parameters, GetParam()));
       const cpu::MatMulTuning tuning = tuned(c, data, pool_.threads(), parameters);
       const cpu::MatMulProblem problem{.m = c.m, .n = c.n, .k = c.k};
-      EXPECT_TRUE(
-          cpu::plan_matmul(c.op, problem, GetParam(), pool_.threads(), &tuning).prefetch_blocks);
+      const auto plan = cpu::plan_matmul(c.op, problem, GetParam(), pool_.threads(), &tuning);
+      // AVX-512 leaves tiles of up to four rows to the hardware, the others those of one.
+      EXPECT_EQ(plan.prefetch_next_block, tile.rows > (GetParam() == cpu::Simd::kAvx512 ? 4 : 1));
       EXPECT_TRUE(same_bits(run_matmul(c, data, GetParam(), pool_, &tuning), expected))
           << c.name() << " with tiles of " << tile.rows << "x" << tile.columns;
     }

@@ -43,9 +43,10 @@ TEST(MatMulParameters, DefaultsOfAPlainWeightGoByWhereItLies) {
     EXPECT_EQ(of(8, 2304, 768).prefetch_bytes, 8 * row_bytes);
     EXPECT_EQ(of(8, 3072, 768).prefetch_bytes, 4 * row_bytes);
     EXPECT_EQ(of(32, 2304, 768).k_block, default_parameters(simd, 32, false).k_block);
-    // From memory: the next block is asked for, a row of it by each tile.
+    // From memory: the next block is prefetched, a row of it by each tile.
     const MatMulParameters far = of(8, 4096, 4096);
-    EXPECT_EQ(far.prefetch_bytes, far.k_block * row_bytes);
+    EXPECT_EQ(far.prefetch, Prefetch::kNextBlock);
+    EXPECT_EQ(far.prefetch_bytes, 0);
     EXPECT_EQ(far.n_block, far.k_block * far.tile.columns);
     EXPECT_GT(of(4, 4096, 4096).k_block, far.k_block);
     // What is copied on the way, transposed or of many rows, has those of no place.
@@ -58,15 +59,29 @@ TEST(MatMulParameters, DefaultsOfAPlainWeightGoByWhereItLies) {
 
 TEST(MatMulParameters, TwoTilesOfRowsMeetALargeWeightInL2) {
   for (const Simd simd : kAllSimd) {
-    const MatMulParameters usual = default_parameters(simd, 100);
     const auto of = [&](std::int64_t m, std::int64_t n) {
       return default_parameters(simd, MatMulShape{.packed = true, .m = m, .n = n, .k = 4096});
     };
+    const MatMulParameters usual = of(100, 4096);
     const std::int64_t two = 2 * std::int64_t{usual.tile.rows};
     EXPECT_TRUE(valid_parameters(of(two, 4096), simd));
     EXPECT_LT(of(two, 4096).n_block * of(two, 4096).k_block, usual.n_block * usual.k_block);
     EXPECT_EQ(of(two, 768), usual);
     EXPECT_EQ(of(two + 1, 4096), usual);
+  }
+}
+
+// As many elements whatever K: shorter blocks of K have more columns.
+TEST(MatMulParameters, ASliceOfAShortKHasMoreColumns) {
+  for (const Simd simd : kAllSimd) {
+    const auto columns = [&](std::int64_t k) {
+      return default_parameters(simd, MatMulShape{.packed = true, .m = 100, .n = 4096, .k = k})
+          .n_block;
+    };
+    EXPECT_EQ(columns(3072), default_parameters(simd, 100).n_block);
+    EXPECT_EQ(columns(768), 4 * columns(3072));
+    EXPECT_EQ(columns(1 << 20) % panel_width(simd), 0);
+    EXPECT_GE(columns(1), columns(768));
   }
 }
 
@@ -114,6 +129,11 @@ TEST(MatMulParameters, WhatNoKernelTakesIsInvalid) {
     EXPECT_FALSE(with([&](MatMulParameters& p) { p.prefetch_bytes = bytes; })) << bytes;
   }
   EXPECT_FALSE(with([](MatMulParameters& p) { p.tile = {7, 16}; }));
+  EXPECT_FALSE(with([](MatMulParameters& p) { p.prefetch = Prefetch::kNextBlock; }));
+  EXPECT_TRUE(with([](MatMulParameters& p) {
+    p.prefetch = Prefetch::kNextBlock;
+    p.prefetch_bytes = 0;
+  }));
   EXPECT_FALSE(valid_parameters(good, Simd::kSse4));  // Twice as many vectors there.
 }
 

@@ -154,6 +154,45 @@ TEST(MatMulPlan, EachKindOfProductHasItsOwnChoice) {
   }
 }
 
+// What no kernel looks at does not make another cut.
+TEST(MatMulPlan, CutsSayWhatTheKernelsMakeOfParameters) {
+  constexpr auto kAvx512 = cpu::Simd::kAvx512;
+  const cpu::MatMulParameters usual{
+      .k_block = 256, .m_block = 64, .n_block = 256, .tile = {8, 32}, .prefetch_bytes = 4096};
+  const auto cut = [&](MatMul op, cpu::MatMulProblem problem, cpu::MatMulParameters parameters) {
+    return cpu::cut_of(cpu::plan_matmul(op, problem, kAvx512, 1, parameters));
+  };
+  const auto changed = [&](auto change) {
+    cpu::MatMulParameters parameters = usual;
+    change(parameters);
+    return parameters;
+  };
+  const auto nearer = changed([](auto& p) { p.prefetch_bytes = 64; });
+  const auto shorter = changed([](auto& p) { p.m_block = 32; });
+  const auto narrower = changed([](auto& p) { p.n_block = 64; });
+  const cpu::MatMulProblem plain{.m = 128, .n = 4096, .k = 512};
+  cpu::MatMulProblem packed = plain;
+  packed.b_encoding = cpu::panel_encoding(DType::kF32, false, kAvx512);
+  for (const auto& other : {nearer, shorter, narrower}) {
+    EXPECT_NE(cut({}, packed, usual), cut({}, packed, other));
+  }
+  // Copied on the way, once for all rows: nothing is prefetched from far.
+  EXPECT_EQ(cut({}, plain, usual), cut({}, plain, nearer));
+  EXPECT_EQ(cut({}, plain, usual), cut({}, plain, shorter));
+  EXPECT_NE(cut({}, plain, usual), cut({}, plain, narrower));
+  // Read in place by one tile of rows: no slices; of at most four rows, no prefetches.
+  const cpu::MatMulProblem few{.m = 8, .n = 4096, .k = 512};
+  EXPECT_EQ(cut({}, few, usual), cut({}, few, narrower));
+  EXPECT_NE(cut({}, few, usual), cut({}, few, nearer));
+  const cpu::MatMulProblem fewer{.m = 4, .n = 4096, .k = 512};
+  EXPECT_EQ(cut({}, fewer, usual), cut({}, fewer, nearer));
+  // A transposed a has tiles a panel wide.
+  const auto wide = changed([](auto& p) { p.tile = {4, 128}; });
+  const auto panel = changed([](auto& p) { p.tile = {4, 32}; });
+  EXPECT_EQ(cut({.transpose_a = true}, plain, wide), cut({.transpose_a = true}, plain, panel));
+  EXPECT_NE(cut({}, packed, wide), cut({}, packed, panel));
+}
+
 TEST(MatMulPlan, PanelsLieAlikeTransposedOrNotAndOthersAreNotTuned) {
   cpu::MatMulProblem problem{.m = 200, .n = 300, .k = 100};
   EXPECT_TRUE(cpu::tuned_shape({}, problem, 1));

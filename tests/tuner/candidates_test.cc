@@ -67,13 +67,13 @@ TEST(Candidates, AreValidDifferentAndOrdered) {
       SCOPED_TRACE(std::to_string(shape.m) + " " + cpu::simd_name(simd));
       const auto all = candidates(shape, simd, kCaches);
       ASSERT_FALSE(all.empty());
-      std::set<std::tuple<int, int, int, int, int, int>> seen;
+      std::set<std::tuple<int, int, int, int, int, cpu::Prefetch, int>> seen;
       for (const Candidate& candidate : all) {
         const MatMulParameters& p = candidate.parameters;
         EXPECT_TRUE(cpu::valid_parameters(p, simd));
         EXPECT_GT(candidate.cost, 0.0);
         EXPECT_TRUE(seen.insert({p.k_block, p.m_block, p.n_block, p.tile.rows, p.tile.columns,
-                                 p.prefetch_bytes})
+                                 p.prefetch, p.prefetch_bytes})
                         .second);
       }
       EXPECT_TRUE(std::ranges::is_sorted(all, {}, &Candidate::cost));
@@ -161,10 +161,46 @@ TEST(Candidates, LeaveOutWhatThisKindDoesNotLookAt) {
   shape = {.packed = false, .transpose_b = true, .m = 8, .n = 2304, .k = 768};
   EXPECT_GT(sizes(shape)[1], 4u);
   EXPECT_EQ(sizes(shape)[2], 1u);
-  // A transposed a is packed; its tiles ask for nothing ahead.
+  // A transposed a is packed; its tiles do not prefetch.
   shape = {.packed = false, .transpose_a = true, .m = 40, .n = 2304, .k = 768};
   EXPECT_GT(sizes(shape)[0], 1u);
   EXPECT_EQ(sizes(shape)[2], 1u);
+}
+
+// The kernels say what is the same: see cpu::cut_of().
+TEST(Candidates, AreCutInDifferentWays) {
+  for (const Simd simd : kAllSimd) {
+    for (MatMulShape shape : shapes()) {
+      for (const int threads : {1, 2}) {
+        shape.threads = threads;
+        cpu::MatMulProblem problem{.m = shape.m,
+                                   .n = shape.n,
+                                   .k = shape.k,
+                                   .a_type = shape.a_type,
+                                   .b_type = shape.b_type};
+        if (shape.packed) problem.b_encoding = cpu::panel_encoding(shape.b_type, false, simd);
+        const MatMul op{.transpose_a = shape.transpose_a, .transpose_b = shape.transpose_b};
+        std::set<cpu::MatMulCut> seen;
+        for (const Candidate& candidate : candidates(shape, simd, kCaches)) {
+          const auto plan = cpu::plan_matmul(op, problem, simd, threads, candidate.parameters);
+          EXPECT_TRUE(seen.insert(cpu::cut_of(plan)).second);
+        }
+      }
+    }
+  }
+}
+
+// Where a plain b comes from memory, the default prefetches the next block; so does the grid.
+TEST(Candidates, HoldTheDefaultsStrategyOfPrefetching) {
+  const MatMulShape shape = {.packed = false, .m = 8, .n = 4096, .k = 4096};
+  ASSERT_EQ(cpu::default_parameters(Simd::kAvx2, shape).prefetch, cpu::Prefetch::kNextBlock);
+  const auto grid = candidates(shape, Simd::kAvx2, kCaches);
+  const auto has = [&](cpu::Prefetch prefetch) {
+    return std::ranges::any_of(
+        grid, [&](const Candidate& c) { return c.parameters.prefetch == prefetch; });
+  };
+  EXPECT_TRUE(has(cpu::Prefetch::kNextBlock));
+  EXPECT_TRUE(has(cpu::Prefetch::kAhead));
 }
 
 TEST(Candidates, ATransposedAHasTilesOfAPanelAtMost) {

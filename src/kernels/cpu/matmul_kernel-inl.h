@@ -88,13 +88,15 @@ struct BF16Panels : F32Rows {
 template <class Source, int Rows>
 inline constexpr bool kInTurn = Source::kInRows && Rows > 1;
 
-/// Whether b is asked for ahead. One row reads so many panels at once that the hardware sees far
-/// enough by itself, and so it does with AVX-512 where two to four rows read b in turn (Zen 5, four
-/// rows of 4096 x 4096 and 2048 x 5632: 1.2 and 1.3 times as fast as with asking; from L3 0.97).
+/// Whether a tile prefetches b. One row reads so many panels at once that the hardware prefetches
+/// far enough by itself. With AVX-512 it does so, too, where two to four rows read b in order (Zen
+/// 5, four rows of 4096 x 4096 and 2048 x 5632: 1.2 and 1.3 times as fast as with prefetches in
+/// the code; from L3 0.97). matmul_plan.cc has the same rule for plans: prefetches().
 template <class Source, int Rows>
-inline constexpr bool kAsks = Rows >
-                                  (Source::kInRows && HWY_TARGET == HWY_AVX3 ? kUnaskingRows : 1) &&
-                              !Source::kPackedA;
+inline constexpr bool kPrefetches = Rows > (Source::kInRows && HWY_TARGET == HWY_AVX3
+                                                ? kHardwarePrefetchRows
+                                                : 1) &&
+                                    !Source::kPackedA;
 
 /// Steps [0, steps) of one group: sum[i][v] += a * b.
 template <class Source, int Rows, int Vectors>
@@ -115,7 +117,7 @@ HWY_INLINE void multiply_steps(const Tile& t, std::int64_t a_row,
                           : v / kPanelVectors * t.panel_stride + v % kPanelVectors * width;
       column[v] = Source::column(b + from, s);
       if constexpr (kInTurn<Source, Rows>) __asm__ volatile("" ::: "memory");
-      if constexpr (kAsks<Source, Rows>) {
+      if constexpr (kPrefetches<Source, Rows>) {
         const std::int64_t at = v % kPanelVectors * width * std::int64_t{sizeof(*b)};
         if (s == 0 && at % 64 == 0) hwy::Prefetch(ahead + from);  // Once a cache line.
       }

@@ -202,7 +202,7 @@ Panels panels_in_place(const Work& w, Range range) {
     // As many steps ahead as in packed panels.
     const std::int64_t ahead = w.plan.prefetch_bytes / (width * std::int64_t{sizeof(float)}) * p.n;
     Panels panels{range, b + first * std::int64_t{sizeof(float)}, p.n, width, sizeof(float), ahead};
-    if (w.plan.prefetch_blocks) find_next_block(w, panels);
+    if (w.plan.prefetch_next_block) find_next_block(w, panels);
     return panels;
   }
   const std::int64_t group = p.b_encoding.group;  // Divides the K block.
@@ -268,7 +268,7 @@ void multiply_panels(const Work& w, Tile t, Range rows, Turn turn, const Panels&
     t.b = panels.data + at * panels.unit_bytes;
     t.c = w.operands.c + (w.batch * p.m + rows.begin) * p.n + first + v * lanes;
     t.columns = std::min(taken * lanes, p.n - first - v * lanes);
-    if (w.plan.prefetch_blocks) ask_for_share(w, panels, turn, v * lanes, taken * lanes, t);
+    if (w.plan.prefetch_next_block) ask_for_share(w, panels, turn, v * lanes, taken * lanes, t);
     tiles[tile_column(taken)](t);
     if (finish) finish_tile(w, rows, first + v * lanes, t.columns);
     v += taken;

@@ -94,7 +94,8 @@ void read_in_rows(Simd simd, const MatMulShape& s, MatMulParameters& p) {
   if (is_large(s) && s.m >= kFarRows && s.m <= kMostNextBlockRows) {
     p.k_block = kNextBlockSteps;
     p.n_block = kNextBlockSteps * p.tile.columns;  // A tile asks for a row of the next block.
-    p.prefetch_bytes = kNextBlockSteps * row_bytes;
+    p.prefetch = Prefetch::kNextBlock;
+    p.prefetch_bytes = 0;
     return;
   }
   const bool aliased = s.n * dtype_size(s.b_type) % 4096 == 0;
@@ -102,7 +103,20 @@ void read_in_rows(Simd simd, const MatMulShape& s, MatMulParameters& p) {
   p.prefetch_bytes = row_bytes * (s.m < kFarRows || aliased ? kNearSteps : kFarSteps);
 }
 
+/// A slice of `p.n_block` columns suits K blocks of `p.k_block` steps. Those of this K may be
+/// shorter: then a slice of more columns fits the same cache.
+void widen_slice(Simd simd, std::int64_t k, MatMulParameters& p) {
+  const PanelLayout layout = panel_layout(k, p.k_block, simd);
+  const std::int64_t elements = std::int64_t{p.n_block} * p.k_block;
+  const std::int64_t panels = std::max<std::int64_t>(1, elements / (layout.k_block * layout.width));
+  p.n_block = static_cast<std::int32_t>(panels * layout.width);
+}
+
 }  // namespace
+
+const char* prefetch_name(Prefetch prefetch) {
+  return prefetch == Prefetch::kNextBlock ? "next_block" : "ahead";
+}
 
 std::span<const TileShape> tile_shapes(Simd simd) {
   static const std::array<std::vector<TileShape>, 3> shapes = {make_tile_shapes(Simd::kSse4),
@@ -144,6 +158,7 @@ MatMulParameters default_parameters(Simd simd, const MatMulShape& s) {
   }
   const bool plain = !s.packed && !s.transpose_a && !s.transpose_b;
   if (plain && s.m > 1 && reads_rows_in_place(s.b_type, s.m, s.n)) read_in_rows(simd, s, p);
+  widen_slice(simd, s.k, p);
   return p;
 }
 
@@ -153,6 +168,7 @@ bool valid_parameters(const MatMulParameters& p, Simd simd) {
   return p.k_block >= 8 && p.k_block <= kMost && p.k_block % 8 == 0 && p.m_block >= 1 &&
          p.m_block <= kMost && p.n_block >= panel && p.n_block <= kMost && p.n_block % panel == 0 &&
          p.prefetch_bytes >= 0 && p.prefetch_bytes <= kMost &&
+         (p.prefetch == Prefetch::kAhead || p.prefetch_bytes == 0) &&
          std::ranges::find(tile_shapes(simd), p.tile) != tile_shapes(simd).end();
 }
 

@@ -21,14 +21,23 @@ struct TileShape {
   bool operator==(const TileShape&) const = default;
 };
 
+/// How a tile prefetches b.
+enum class Prefetch : std::uint8_t {
+  kAhead,      ///< What it reads `prefetch_bytes` later.
+  kNextBlock,  ///< All of the next K block, in memory order. Only of a row-major b read in place.
+};
+/// "ahead", "next_block".
+const char* prefetch_name(Prefetch prefetch);
+
 /// How a product is cut. Sizes are upper limits: a smaller product has smaller blocks, and blocks
 /// of K and M are evened out.
 struct MatMulParameters {
-  std::int32_t k_block = 0;         ///< Steps of K that a tile stays in registers for; times 8.
-  std::int32_t m_block = 0;         ///< Rows of a that pass by a slice of b before the next slice.
-  std::int32_t n_block = 0;         ///< Columns of b in a slice of k_block steps; of fewer, more.
-  TileShape tile = {};              ///< One of tile_shapes(). Fewer rows get the same columns.
-  std::int32_t prefetch_bytes = 0;  ///< How far ahead a tile asks for b; 0: not at all.
+  std::int32_t k_block = 0;  ///< Steps of K that a tile stays in registers for; times 8.
+  std::int32_t m_block = 0;  ///< Rows of a that pass by a slice of b before the next slice.
+  std::int32_t n_block = 0;  ///< Columns of b in a slice, in whole panels.
+  TileShape tile = {};       ///< One of tile_shapes(). Fewer rows get the same columns.
+  Prefetch prefetch = Prefetch::kAhead;
+  std::int32_t prefetch_bytes = 0;  ///< Distance of kAhead; 0 for no prefetching. Else 0.
   bool operator==(const MatMulParameters&) const = default;
 };
 
@@ -76,7 +85,8 @@ struct MatMulShape {
 /// What an untuned product uses: constants of the instruction set, alike on every CPU; for few rows
 /// and for many, for a b in panels, or row by row and small or large.
 MatMulParameters default_parameters(Simd simd, const MatMulShape& shape);
-/// The same for what is said of b only: in panels (`packed`), or copied into some on the way.
+/// The same where K is long, N is wide, and all that is known of b is whether it comes in panels
+/// (`packed`) or is copied into some on the way.
 MatMulParameters default_parameters(Simd simd, std::int64_t m, bool packed = true);
 
 /// The largest m that is treated like this one: 1, 2, 4, 8, 16, 32, 64, 128, 512 or the largest

@@ -2,6 +2,7 @@
 #include "kernels/cpu/matmul_plan.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/arithmetic.h"
 #include "kernels/cpu/matmul_tile.h"
@@ -58,6 +59,10 @@ void split_product(MatMulPlan& plan, std::int64_t threads) {
 }
 
 }  // namespace
+
+std::int64_t most_tile_columns(bool transpose_a, Simd simd) {
+  return transpose_a ? panel_width(simd) : kMostVectors * panel_width(simd) / kPanelVectors;
+}
 
 std::int64_t panel_width(Simd simd) {
   return simd == Simd::kAvx512 ? 32 : simd == Simd::kAvx2 ? 16 : 8;
@@ -142,6 +147,14 @@ bool multiplies_pairs(DType a_type, DType b_type, Simd simd) {
 
 namespace {
 
+/// Whether a tile of this plan prefetches at all. What was just packed is in a cache already, one
+/// row is faster without, and so are few rows of AVX-512 that read b in place: see kPrefetches.
+bool prefetches(const MatMulPlan& plan) {
+  if (plan.source == PanelSource::kPack || plan.op.transpose_a) return false;
+  const bool left_to_hardware = plan.source == PanelSource::kInRows && plan.simd == Simd::kAvx512;
+  return std::min(plan.problem.m, plan.tile_rows) > (left_to_hardware ? kHardwarePrefetchRows : 1);
+}
+
 /// The tuned choice for this product, or the default.
 MatMulParameters choose_parameters(const MatMul& op, const MatMulProblem& p, Simd simd, int threads,
                                    const MatMulTuning* tuning) {
@@ -157,39 +170,39 @@ MatMulParameters choose_parameters(const MatMul& op, const MatMulProblem& p, Sim
 void size_slices(MatMulPlan& plan, const MatMulParameters& parameters) {
   const std::int64_t panel_floats = plan.layout.width * plan.layout.k_block;
   const std::int64_t task_panels = ceil_div(plan.panels(), plan.n_parts);
-  std::int64_t floats = std::int64_t{parameters.n_block} * parameters.k_block;
-  if (plan.source == PanelSource::kPack) {
-    floats = std::min(
-        floats, plan.problem.m <= plan.tile_rows ? kFewRowsFloats : kWorkspaceFloats / plan.parts);
-  }
-  plan.slice_panels = std::max<std::int64_t>(1, std::min(task_panels, floats / panel_floats));
+  std::int64_t slice = parameters.n_block / plan.layout.width;
   switch (plan.source) {
-    case PanelSource::kPack:
-      plan.packed_b_floats = plan.slice_panels * panel_floats;
-      break;
-    case PanelSource::kInRows: {
-      // What is asked for so far ahead lies in the next K block or beyond.
-      plan.prefetch_blocks = parameters.prefetch_bytes >=
-                             plan.layout.k_block * plan.layout.width * std::int64_t{sizeof(float)};
-      if (plan.problem.m <= plan.tile_rows && !plan.prefetch_blocks) {
-        plan.slice_panels = task_panels;
-      }
-      const bool ragged = plan.problem.n % plan.layout.width != 0;  // The last panel is packed.
-      plan.packed_b_floats = ragged ? panel_floats : 0;
-      plan.prefetch_bytes = parameters.prefetch_bytes;
+    case PanelSource::kPack: {
+      const std::int64_t floats =
+          plan.problem.m <= plan.tile_rows ? kFewRowsFloats : kWorkspaceFloats / plan.parts;
+      slice = std::min(slice, floats / panel_floats);
       break;
     }
+    case PanelSource::kInRows:
+      // One tile of rows meets every column once: slices would only break its streams.
+      if (plan.problem.m <= plan.tile_rows && !plan.prefetch_next_block) slice = task_panels;
+      break;
     case PanelSource::kEncoded:
-      plan.prefetch_bytes = parameters.prefetch_bytes;
       break;
   }
+  plan.slice_panels = std::clamp<std::int64_t>(slice, 1, std::max<std::int64_t>(1, task_panels));
+  const bool ragged = plan.problem.n % plan.layout.width != 0;
+  plan.packed_b_floats = plan.source == PanelSource::kPack ? plan.slice_panels * panel_floats
+                         : plan.source == PanelSource::kInRows && ragged
+                             ? panel_floats  // The last panel is packed.
+                             : 0;
 }
 
 }  // namespace
 
 MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads,
                        const MatMulTuning* tuning) {
-  const MatMulParameters parameters = choose_parameters(op, problem, simd, threads, tuning);
+  return plan_matmul(op, problem, simd, threads,
+                     choose_parameters(op, problem, simd, threads, tuning));
+}
+
+MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads,
+                       const MatMulParameters& parameters) {
   MatMulPlan plan;
   plan.op = op;
   plan.problem = problem;
@@ -197,7 +210,9 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
   plan.layout = panel_layout(problem.k, parameters.k_block, simd);
   if (!problem.b_encoding.plain()) plan.layout.width = problem.b_encoding.width;
   plan.tile_rows = parameters.tile.rows;
-  plan.tile_vectors = parameters.tile.columns * kPanelVectors / panel_width(simd);
+  plan.tile_vectors =
+      std::min<std::int64_t>(parameters.tile.columns, most_tile_columns(op.transpose_a, simd)) *
+      kPanelVectors / panel_width(simd);
   plan.m_block = std::max(parameters.m_block, parameters.tile.rows);
   plan.source = panel_source(op, problem);
   plan.bf16_dot = multiplies_pairs(problem.a_type, problem.b_type, simd);
@@ -212,12 +227,37 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
   if (problem.batch < wanted)
     split_product(plan, wanted / std::max<std::int64_t>(1, problem.batch));
   plan.parts = std::clamp<std::int64_t>(plan.tasks(), 1, wanted);
+  if (prefetches(plan)) {
+    plan.prefetch_next_block =
+        plan.source == PanelSource::kInRows && parameters.prefetch == Prefetch::kNextBlock;
+    plan.prefetch_bytes = parameters.prefetch_bytes;
+  }
   size_slices(plan, parameters);
   // One vector to spare: a's packing stores whole vectors.
   const std::int64_t packed_a_floats =
       plan.pack_a ? plan.tile_rows * packed_row(plan.layout.k_block) + 16 : 0;
   plan.region_floats = round_up(plan.packed_b_floats + packed_a_floats, 16);
   return plan;
+}
+
+MatMulCut cut_of(const MatMulPlan& plan) {
+  const std::int64_t lanes = plan.layout.width / kPanelVectors;
+  const auto vectors = static_cast<std::uint64_t>(ceil_div(plan.problem.n, lanes));
+  const auto used = static_cast<std::int64_t>(std::bit_ceil(vectors));
+  // A b that is packed is packed for all rows at once: see multiply_task().
+  const std::int64_t blocks =
+      plan.source == PanelSource::kPack
+          ? 1
+          : std::max<std::int64_t>(1, ceil_div(plan.problem.m, plan.m_block));
+  MatMulCut cut;
+  cut.k_block = plan.layout.k_block;
+  cut.m_block = ceil_div(plan.problem.m, blocks);
+  cut.slices = ceil_div(ceil_div(plan.panels(), plan.n_parts), plan.slice_panels);
+  cut.row_tiles = ceil_div(cut.m_block, plan.tile_rows);
+  cut.tile_columns = std::min(plan.tile_vectors, used) * lanes;
+  cut.prefetch_bytes = plan.prefetch_bytes;
+  cut.prefetch_next_block = plan.prefetch_next_block;
+  return cut;
 }
 
 }  // namespace volta::cpu

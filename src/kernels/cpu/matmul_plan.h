@@ -48,6 +48,9 @@ struct MatMulProblem {
 };
 MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes);
 
+/// The columns of the widest tile; those of a transposed a, which is packed, are a panel wide.
+std::int64_t most_tile_columns(bool transpose_a, Simd simd);
+
 /// What a MatMulTuning calls this product; nothing where its parameters come from nowhere else: in
 /// batches, and with a b of small integers, whose kernels are others.
 std::optional<MatMulShape> tuned_shape(const MatMul& op, const MatMulProblem& problem, int threads);
@@ -78,20 +81,36 @@ struct MatMulPlan {
   std::int64_t m_parts = 1;
   std::int64_t n_parts = 1;
   std::int64_t parts = 1;
-  std::int64_t prefetch_bytes = 0;  ///< How far ahead a tile of several rows asks for each panel.
-  /// In rows: asks for all of the block of b that follows instead, in the order that it lies.
-  bool prefetch_blocks = false;
-  std::int64_t slice_panels = 1;   ///< Panels of b that a task takes at a time.
-  std::int64_t region_floats = 0;  ///< Workspace of one part: packed b, then a packed tile of a.
+  /// How far ahead a tile prefetches each panel; 0 where it leaves that to the hardware.
+  std::int64_t prefetch_bytes = 0;
+  bool prefetch_next_block = false;  ///< See Prefetch::kNextBlock.
+  std::int64_t slice_panels = 1;     ///< Panels of b that a task takes at a time.
+  std::int64_t region_floats = 0;    ///< Workspace of one part: packed b, then a packed tile of a.
   std::int64_t packed_b_floats = 0;
 
   std::int64_t panels() const { return ceil_div(problem.n, layout.width); }
   std::int64_t tasks() const { return problem.batch * m_parts * n_parts; }
   std::int64_t workspace_floats() const { return parts * region_floats; }
 };
-/// `tuning` may be null: the defaults.
+/// Cuts a problem as the parameters say.
+MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads,
+                       const MatMulParameters& parameters);
+/// The same with the choice of `tuning`, which may be null, or else the default.
 MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads,
                        const MatMulTuning* tuning = nullptr);
+
+/// What the kernels make of parameters: those with equal cuts run alike.
+struct MatMulCut {
+  std::int64_t k_block = 1;       ///< Steps of K.
+  std::int64_t m_block = 1;       ///< Rows of a that pass by a slice.
+  std::int64_t slices = 1;        ///< Of a thread's columns.
+  std::int64_t row_tiles = 1;     ///< Tiles in m_block rows.
+  std::int64_t tile_columns = 1;  ///< Columns of the widest tile that a product of N columns uses.
+  std::int64_t prefetch_bytes = 0;
+  bool prefetch_next_block = false;
+  auto operator<=>(const MatMulCut&) const = default;
+};
+MatMulCut cut_of(const MatMulPlan& plan);
 
 /// Floats from row to row of a packed tile of a, of so many each: a cache line more, so that no
 /// power of two lies between (2048 cubed, Zen 5: 1.01 times as fast in f32, 1.03 in bf16).

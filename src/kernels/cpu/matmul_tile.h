@@ -18,8 +18,8 @@ struct Tile {
   const void* b;       ///< Panel p, group g of steps at b[p * panel_stride + g * b_step].
   std::int64_t b_step;
   std::int64_t panel_stride;
-  std::int64_t prefetch;       ///< Elements of b to ask for ahead; 0: what is at hand.
-  std::int64_t prefetch_step;  ///< How far that moves on with a step; only of rows_tiles().
+  std::int64_t prefetch;       ///< Elements from what is read of b to what is prefetched; may be 0.
+  std::int64_t prefetch_step;  ///< How far the latter moves on with a step; only of rows_tiles().
   std::int64_t k;              ///< Steps: of K, or pairs of them for bf16_dot_tiles().
   float* c;
   std::int64_t c_row;
@@ -38,10 +38,10 @@ using TileTable = std::array<TileRow, kMostRows + 1>;
 static_assert(tile_column(kMostVectors) == 4);
 
 const TileTable& f32_tiles(Simd simd);
-/// A b[K, N] of f32 as it lies: panels side by side. With AVX-512 tiles of so few rows leave it to
-/// the hardware to read ahead.
+/// A row-major b[K, N] of f32 in place: panels side by side.
 const TileTable& rows_tiles(Simd simd);
-inline constexpr int kUnaskingRows = 4;
+/// With AVX-512, tiles of rows_tiles() with at most so many rows leave prefetching to the hardware.
+inline constexpr int kHardwarePrefetchRows = 4;
 /// A tile of a transposed a, packed; at most a panel wide.
 const TileTable& packed_a_tiles(Simd simd);
 const TileTable& f16_tiles(Simd simd);
