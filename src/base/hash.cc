@@ -24,7 +24,7 @@ uint64_t hash64(std::string_view text, uint64_t seed) {
 uint64_t random_seed() {
   uint64_t seed = 0;
   // A kernel that has no random numbers yet leaves the clock, which a file's author cannot know.
-  static_cast<void>(getrandom(&seed, sizeof(seed), GRND_NONBLOCK));
+  if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) < 0) seed = 0;
   return seed ^ static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 

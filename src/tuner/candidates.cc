@@ -105,7 +105,7 @@ struct PrefetchChoice {
   bool operator==(const PrefetchChoice&) const = default;
 };
 
-// The values that the grid has of each parameter but the tile. Those of the default are among them.
+// The values that the grid has of each parameter but the tile.
 struct Axes {
   std::vector<std::int32_t> k_blocks, m_blocks, n_blocks;
   std::vector<PrefetchChoice> prefetches = {};
@@ -125,8 +125,11 @@ Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
     axes.prefetches.push_back({cpu::Prefetch::kAhead, bytes});
   }
   const cpu::MatMulParameters usual = cpu::default_parameters(simd, shape);
-  add_limit(shape.k, 8, usual.k_block, axes.k_blocks);
-  add_limit(shape.n, panel, usual.n_block, axes.n_blocks);
+  // The default has blocks of other sizes there than anywhere else.
+  if (plan_of(usual, shape, simd).source == cpu::PanelSource::kInRows) {
+    add_limit(shape.k, 8, usual.k_block, axes.k_blocks);
+    add_limit(shape.n, panel, usual.n_block, axes.n_blocks);
+  }
   const PrefetchChoice usual_prefetch = {usual.prefetch, usual.prefetch_bytes};
   if (std::ranges::find(axes.prefetches, usual_prefetch) == axes.prefetches.end()) {
     axes.prefetches.push_back(usual_prefetch);

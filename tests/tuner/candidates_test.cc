@@ -137,9 +137,10 @@ TEST(Candidates, SlicesThatAreCopiedStayBounded) {
 }
 
 TEST(Candidates, LeaveOutWhatThisKindDoesNotLookAt) {
-  const auto sizes = [](const MatMulShape& shape) {
+  const auto sizes = [](const MatMulShape& shape, std::int32_t least_rows = 1) {
     std::set<int> m_blocks, n_blocks, prefetch;
     for (const Candidate& candidate : candidates(shape, Simd::kAvx512, kCaches)) {
+      if (candidate.parameters.tile.rows < least_rows) continue;
       m_blocks.insert(candidate.parameters.m_block);
       n_blocks.insert(candidate.parameters.n_block);
       prefetch.insert(candidate.parameters.prefetch_bytes);
@@ -151,10 +152,11 @@ TEST(Candidates, LeaveOutWhatThisKindDoesNotLookAt) {
   EXPECT_GT(sizes(shape)[1], 4u);
   EXPECT_EQ(sizes(shape)[2], 1u);  // into the caches.
   shape.m = 8;
-  EXPECT_EQ(sizes(shape)[1], 1u);  // Read by rows, where it lies: once,
-  EXPECT_GT(sizes(shape)[2], 1u);
+  EXPECT_EQ(sizes(shape, 8)[1], 1u);  // Read in place by one tile of rows: without slices;
+  EXPECT_GT(sizes(shape, 8)[2], 1u);
+  EXPECT_GT(sizes(shape)[1], 4u);  // by two shorter ones, with.
   shape.m = 40;
-  EXPECT_GT(sizes(shape)[1], 4u);  // or once a tile of rows.
+  EXPECT_GT(sizes(shape)[1], 4u);
   shape.b_type = DType::kBF16;
   EXPECT_GT(sizes(shape)[1], 4u);
   // A transposed b is copied even for few rows.
