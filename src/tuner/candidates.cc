@@ -8,6 +8,7 @@
 #include <ranges>
 #include <set>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "base/arithmetic.h"
@@ -121,18 +122,16 @@ Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
   Axes axes{.k_blocks = distinct_limits(shape.k, 8, kKBlocks, whole(shape.k, 8)),
             .m_blocks = distinct_limits(shape.m, 1, kMBlocks, whole(shape.m, 1)),
             .n_blocks = distinct_limits(shape.n, panel, n_limits, whole(shape.n, panel))};
-  for (const std::int32_t bytes : kPrefetchBytes) {
-    axes.prefetches.push_back({cpu::Prefetch::kAhead, bytes});
-  }
   const cpu::MatMulParameters usual = cpu::default_parameters(simd, shape);
+  axes.prefetches.push_back({usual.prefetch, usual.prefetch_bytes});
+  for (const std::int32_t bytes : kPrefetchBytes) {
+    const PrefetchChoice choice = {cpu::Prefetch::kAhead, bytes};
+    if (choice != axes.prefetches.front()) axes.prefetches.push_back(choice);
+  }
   // The default has blocks of other sizes there than anywhere else.
   if (plan_of(usual, shape, simd).source == cpu::PanelSource::kInRows) {
     add_limit(shape.k, 8, usual.k_block, axes.k_blocks);
     add_limit(shape.n, panel, usual.n_block, axes.n_blocks);
-  }
-  const PrefetchChoice usual_prefetch = {usual.prefetch, usual.prefetch_bytes};
-  if (std::ranges::find(axes.prefetches, usual_prefetch) == axes.prefetches.end()) {
-    axes.prefetches.push_back(usual_prefetch);
   }
   return axes;
 }
@@ -243,7 +242,8 @@ std::vector<Candidate> candidates(const cpu::MatMulShape& shape, cpu::Simd simd,
     if (!seen.insert(cpu::cut_of(plan)).second) return;
     all.push_back({parameters, expected_cost(parameters, shape, simd, caches)});
   };
-  // The largest first, so that it stands for the sizes that come to the same.
+  // The largest sizes and the default's prefetching come first: they stand for all that come to the
+  // same.
   for (const std::int32_t m_block : axes.m_blocks | std::views::reverse) {
     for (const cpu::TileShape& tile : tiles) {
       if (m_block < tile.rows) continue;
@@ -265,7 +265,11 @@ std::vector<Candidate> candidates(const cpu::MatMulShape& shape, cpu::Simd simd,
       }
     }
   }
-  std::ranges::stable_sort(all, {}, &Candidate::cost);
+  std::ranges::sort(all, {}, [](const Candidate& c) {
+    const cpu::MatMulParameters& p = c.parameters;
+    return std::tuple(c.cost, p.m_block, -p.tile.rows, p.tile.columns, p.k_block, p.n_block,
+                      p.prefetch, p.prefetch_bytes);
+  });
   return all;
 }
 
