@@ -151,10 +151,10 @@ Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr
 /// messages; empty where the path is an argument.
 Status check_output_file(const std::string& path, bool force, std::string_view flag);
 
-/// Whether a model made from the one in `source` ("" for a file) may be put into the folder `path`,
-/// found out before the work: the errors of check_new_folder. With `force`, kInvalidArgument also
-/// where something else than a model would be replaced (a run, a checkpoint, an adapter), and the
-/// errors of check_gives_way.
+/// Whether a model made from the one in `source` (a folder, or a .gguf file) may be put into the
+/// folder `path`, found out before the work: the errors of check_source_stays and check_new_folder.
+/// With `force`, kInvalidArgument also where something else than a model would be replaced (a run,
+/// a checkpoint, an adapter), and for a folder as `source` the errors of check_gives_way.
 Status check_output_folder(const std::string& path, bool force, const std::string& source);
 
 /// The path from the root, so that it means the same in another working folder: its folder as the

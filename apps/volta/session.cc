@@ -330,7 +330,8 @@ Status refuse_run(const std::string& directory) {
 
 Status check_output_folder(const std::string& path, bool force, const std::string& source) {
   if (force) VOLTA_TRY(refuse_run(path));
-  if (force && !source.empty()) VOLTA_TRY(check_gives_way(path, source));
+  VOLTA_TRY(check_source_stays(source, path));
+  if (force && is_directory(source)) VOLTA_TRY(check_gives_way(path, source));
   return check_new_folder(path, force);
 }
 

@@ -88,17 +88,6 @@ Result<std::optional<std::string>> read_text_file_if_there(const std::string& pa
   return std::unexpected(std::move(text).error());
 }
 
-namespace {
-
-// Whether something is mounted at this path; false where the system cannot tell.
-bool is_mount_point(const std::string& path) {
-  struct statx info = {};
-  return statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, 0, &info) == 0 &&
-         (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
-}
-
-}  // namespace
-
 Status check_replaceable(const std::string& path) {
   struct stat info = {};
   if (lstat(path.c_str(), &info) != 0) return {};
@@ -302,6 +291,20 @@ bool is_inside(const std::string& path, const std::string& folder) {
 bool is_link(const std::string& path) {
   struct stat info = {};
   return lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+Result<std::string> read_link(const std::string& path) {
+  std::string target(PATH_MAX, '\0');
+  const ssize_t bytes = ::readlink(path.c_str(), target.data(), target.size());
+  if (bytes < 0) return fail_system("read link", path, errno);
+  target.resize(static_cast<size_t>(bytes));
+  return target;
+}
+
+bool is_mount_point(const std::string& path) {
+  struct statx info = {};
+  return statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, 0, &info) == 0 &&
+         (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
 Result<int64_t> file_size(const std::string& path) {

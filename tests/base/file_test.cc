@@ -428,6 +428,11 @@ TEST_F(FileTest, ResolvesPaths) {
   EXPECT_TRUE(is_link(file("link")));
   EXPECT_FALSE(is_link(file("deep")));
   EXPECT_FALSE(is_link(file("none")));
+  EXPECT_EQ(*read_link(file("link")), std::filesystem::read_symlink(file("link")));
+  EXPECT_EQ(read_link(file("none")).error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(read_link(file("deep")).error().code(), ErrorCode::kIo);
+  EXPECT_TRUE(is_mount_point("/proc"));
+  EXPECT_FALSE(is_mount_point(file("link")));
 }
 
 TEST_F(FileTest, LooksAtPaths) {
