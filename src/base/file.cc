@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -54,6 +55,16 @@ Result<OpenedFile> open_to_read(const std::string& path, int64_t max_bytes) {
 
 Status read_exactly(const OpenedFile& file, std::span<std::byte> buffer, const std::string& path) {
   VOLTA_TRY(const int64_t n, read_up_to(file.fd.get(), buffer, path));
+  // Files of the system (in /proc, say) claim to be empty and are not.
+  std::array<std::byte, 1> more = {};
+  const bool claims_nothing = n == 0 && file.size == 0;
+  VOLTA_TRY(const int64_t rest,
+            claims_nothing ? read_up_to(file.fd.get(), more, path) : int64_t{0});
+  if (rest > 0) {
+    return fail(
+        ErrorCode::kInvalidFile,
+        fmt::format("'{}' does not tell its length: copy it (cat) and name the copy", path));
+  }
   if (n == file.size) return {};
   return fail(ErrorCode::kIo, fmt::format("'{}' ended after {} of its {} bytes: was it changed "
                                           "while it was read?",
