@@ -150,11 +150,14 @@ Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr
 /// there and `force` is not set; kIo for what is no regular file. `flag` names the option in
 /// messages; empty where the path is an argument.
 Status check_output_file(const std::string& path, bool force, std::string_view flag);
+/// The same for a result that is no part of a model (logits, a profile, a tuning table): with
+/// `force`, too, kInvalidArgument where a file of a model, an adapter or a run would be replaced.
+Status check_result_file(const std::string& path, bool force, std::string_view flag);
 
-/// Whether a model made from the one in `source` ("" for a file) may be put into the folder `path`,
-/// found out before the work: the errors of check_new_folder. With `force`, kInvalidArgument also
-/// where something else than a model would be replaced (a run, a checkpoint, an adapter), and the
-/// errors of check_gives_way.
+/// Whether a model made from the one in `source` (a folder, or a .gguf file) may be put into the
+/// folder `path`, found out before the work: the errors of check_source_stays and check_new_folder.
+/// With `force`, kInvalidArgument also where something else than a model would be replaced (a run,
+/// a checkpoint, an adapter), and for a folder as `source` the errors of check_gives_way.
 Status check_output_folder(const std::string& path, bool force, const std::string& source);
 
 /// The path from the root, so that it means the same in another working folder: its folder as the

@@ -41,7 +41,7 @@ Status check_place(const Globals& globals, const Options& options) {
   if (std::filesystem::equivalent(options.ids, options.out, ignored)) {
     return fail(ErrorCode::kInvalidArgument, "--out is the file of --ids; give another one");
   }
-  return check_output_file(options.out, globals.force, "--out");
+  return check_result_file(options.out, globals.force, "--out");
 }
 
 Status logits(const Globals& globals, const Options& options) {

@@ -30,6 +30,7 @@ Status merge(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(refuse_gguf(options.model));
   VOLTA_TRY(const std::string directory, find_model(options.model));
+  VOLTA_TRY(check_source_stays(options.adapter.folder, out));
   VOLTA_TRY(check_output_folder(out, globals.force, directory));
   VOLTA_TRY(const CarriedFiles carried, read_carried_files(directory));
   VOLTA_TRY(const Transformer model,

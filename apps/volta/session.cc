@@ -12,6 +12,7 @@
 #include <ctime>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -23,14 +24,17 @@
 #include "device/device_handle.h"
 #include "device/device_kind.h"
 #include "io/adapter.h"
+#include "io/carried_files.h"
 #include "io/gguf/gguf_file.h"
 #include "io/hub_cache.h"
 #include "io/model_folder.h"
 #include "io/new_folder.h"
 #include "train/adapter_base.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_manifest.h"
 #include "train/run.h"
 #include "train/run_folder.h"
+#include "train/run_options.h"
 #include "tuner/open_device.h"
 
 namespace volta::cli {
@@ -210,7 +214,7 @@ Result<Session> Session::create(const Globals& globals, const std::function<bool
   session.profile_path_ = globals.profile;
   if (!globals.profile.empty()) {
     // The profile is written last: an hour of work is not to end with a place that cannot be.
-    VOLTA_TRY(check_output_file(globals.profile, globals.force, "--profile"));
+    VOLTA_TRY(check_result_file(globals.profile, globals.force, "--profile"));
     if (auto place = try_file(globals.profile); !place) {
       return std::unexpected(std::move(place).error().with_context("--profile"));
     }
@@ -293,6 +297,32 @@ void note_raw(std::string_view text) {
   std::fflush(stderr);
 }
 
+namespace {
+
+// Whether a name is that of a file of a model, an adapter or a run.
+bool is_model_file_name(std::string_view name) {
+  static constexpr std::array<std::string_view, 9> kNames = {
+      "config.json",      kAdapterConfigFile, kAdapterWeightsFile, "model.safetensors.index.json",
+      "metrics.jsonl",    kManifestFile,      kTrainerFile,        kRunFile,
+      "model.safetensors"};
+  const auto is_one_of = [name](std::span<const std::string_view> names) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  return is_one_of(kNames) || is_one_of(carried_file_names()) || name.ends_with(".gguf") ||
+         (name.starts_with("model-") && name.ends_with(".safetensors"));
+}
+
+}  // namespace
+
+Status check_result_file(const std::string& path, bool force, std::string_view flag) {
+  VOLTA_TRY(check_output_file(path, force, flag));
+  if (!path_exists(path) || !is_model_file_name(file_name(path))) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{}{}{}: this is a file of a model or a run, which a result does not "
+                          "replace; give another name",
+                          flag, flag.empty() ? "" : " ", path));
+}
+
 Status check_output_file(const std::string& path, bool force, std::string_view flag) {
   const std::string what = flag.empty() ? path : fmt::format("{} {}", flag, path);
   if (auto place = check_replaceable(path); !place) {
@@ -330,7 +360,8 @@ Status refuse_run(const std::string& directory) {
 
 Status check_output_folder(const std::string& path, bool force, const std::string& source) {
   if (force) VOLTA_TRY(refuse_run(path));
-  if (force && !source.empty()) VOLTA_TRY(check_gives_way(path, source));
+  VOLTA_TRY(check_source_stays(source, path));
+  if (force && is_directory(source)) VOLTA_TRY(check_gives_way(path, source));
   return check_new_folder(path, force);
 }
 

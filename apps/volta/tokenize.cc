@@ -92,6 +92,19 @@ Status tokenize(const Globals& globals, const TokenizeOptions& options) {
   return print(std::move(json).take() + "\n");
 }
 
+// A byte that is not UTF-8 would be learnt as U+FFFD.
+Result<std::string> read_training_text(const std::string& path) {
+  VOLTA_TRY(std::string text, read_text_file(path, kMaxTextBytes));
+  if (text.empty()) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{} is empty: choose a file with text", path));
+  }
+  const auto invalid = find_invalid_utf8(text);
+  if (!invalid) return text;
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: byte {} of the text is not UTF-8; convert it, e.g. with iconv", path,
+                          *invalid));
+}
+
 Status train(const Globals& globals, const TrainOptions& options) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
@@ -104,7 +117,13 @@ Status train(const Globals& globals, const TrainOptions& options) {
                             options.out));
   }
   VOLTA_TRY(check_output_file(path, globals.force, "--out"));
-  VOLTA_TRY(const std::string text, read_text_file(options.data, kMaxTextBytes));
+  if (is_same_place(path, options.data)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--out {}: its tokenizer.json is the file of --data; name another "
+                            "folder",
+                            options.out));
+  }
+  VOLTA_TRY(const std::string text, read_training_text(options.data));
   VOLTA_TRY(create_directories(options.out));
   tokenizers::BpeTrainingOptions training = options.training;
   training.interrupted = interrupted;

@@ -232,6 +232,12 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals) {
   VOLTA_TRY(flags.init ? apply_init(flags, options) : apply_model(flags, options.model));
   VOLTA_TRY(apply_trainer(flags, options.trainer));
   VOLTA_TRY(apply_lora(flags, options.lora));
+  if (options.data.empty() && flags.resume) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--out {}: there is no {}, which names what a run reads; name the "
+                            "folder of a run, or give --data and its other options again",
+                            *flags.out, kRunFile));
+  }
   if (options.data.empty()) {
     return fail(ErrorCode::kInvalidArgument,
                 "--data is required: a text file, or a .safetensors "

@@ -23,6 +23,8 @@
 #include "train/adapter_base.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_manifest.h"
+#include "train/run_folder.h"
+#include "train/run_options.h"
 
 namespace volta::cli {
 namespace {
@@ -48,7 +50,10 @@ Result<std::vector<std::string>> folders_of(const std::string& path) {
   if (!is_directory(path)) return std::vector{path};  // check_model() says what is wrong.
   VOLTA_TRY(const auto places, list_checkpoints(path));
   for (const CheckpointPlace& place : places) folders.push_back(place.path);
-  if (folders.empty()) folders.push_back(path);  // A model without a config, most likely.
+  const bool empty_run =
+      path_exists(join_path(path, kRunFile)) && !path_exists(join_path(path, kAdapterConfigFile));
+  // A model without a config, most likely. What a run lacks, check_run_folder() says.
+  if (folders.empty() && !empty_run) folders.push_back(path);
   return folders;
 }
 
@@ -101,6 +106,23 @@ Result<Verified> verify_folder(const std::string& path, bool of_run, ThreadPool&
          .what = error.message()});
   }
   return Verified{path, *std::move(check), std::nullopt, monotonic_seconds() - begun};
+}
+
+// Adds what is wrong with the folder of a run itself, in front of its checkpoints.
+Status check_run(const std::string& path, std::vector<Verified>& folders) {
+  if (is_gguf_path(path) || !is_directory(path)) return {};
+  VOLTA_TRY(const auto errors, check_run_folder(path));
+  if (errors.empty()) return {};
+  auto own = std::ranges::find(folders, path, &Verified::path);
+  if (own == folders.end()) own = folders.insert(own, Verified{path, {}, std::nullopt, 0.0});
+  for (const Error& error : errors) {
+    const bool both = error.code() == ErrorCode::kInvalidArgument;
+    own->check.findings.push_back(
+        {.kind = both ? Finding::Kind::kContradiction : Finding::Kind::kInvalid,
+         .where = both ? "config.json" : std::string(kRunFile),
+         .what = error.message()});
+  }
+  return {};
 }
 
 // Compares the adapters with their base models. Those of a run have the same one.
@@ -241,6 +263,7 @@ Status verify(const Globals& globals, const Options& options) {
     VOLTA_TRY(Verified folder, verify_folder(path, path != model, pool));
     folders.push_back(std::move(folder));
   }
+  VOLTA_TRY(check_run(model, folders));
   VOLTA_TRY(check_bases(globals, options, folders));
   Status result = verdict(folders, options.model);
   VOLTA_TRY(

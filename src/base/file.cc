@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -54,6 +55,16 @@ Result<OpenedFile> open_to_read(const std::string& path, int64_t max_bytes) {
 
 Status read_exactly(const OpenedFile& file, std::span<std::byte> buffer, const std::string& path) {
   VOLTA_TRY(const int64_t n, read_up_to(file.fd.get(), buffer, path));
+  // Files of the system (in /proc, say) claim to be empty and are not.
+  std::array<std::byte, 1> more = {};
+  const bool claims_nothing = n == 0 && file.size == 0;
+  VOLTA_TRY(const int64_t rest,
+            claims_nothing ? read_up_to(file.fd.get(), more, path) : int64_t{0});
+  if (rest > 0) {
+    return fail(
+        ErrorCode::kInvalidFile,
+        fmt::format("'{}' does not tell its length: copy it (cat) and name the copy", path));
+  }
   if (n == file.size) return {};
   return fail(ErrorCode::kIo, fmt::format("'{}' ended after {} of its {} bytes: was it changed "
                                           "while it was read?",
@@ -87,17 +98,6 @@ Result<std::optional<std::string>> read_text_file_if_there(const std::string& pa
   if (text.error().code() == ErrorCode::kNotFound) return std::nullopt;
   return std::unexpected(std::move(text).error());
 }
-
-namespace {
-
-// Whether something is mounted at this path; false where the system cannot tell.
-bool is_mount_point(const std::string& path) {
-  struct statx info = {};
-  return statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, 0, &info) == 0 &&
-         (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
-}
-
-}  // namespace
 
 Status check_replaceable(const std::string& path) {
   struct stat info = {};
@@ -302,6 +302,20 @@ bool is_inside(const std::string& path, const std::string& folder) {
 bool is_link(const std::string& path) {
   struct stat info = {};
   return lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+Result<std::string> read_link(const std::string& path) {
+  std::string target(PATH_MAX, '\0');
+  const ssize_t bytes = ::readlink(path.c_str(), target.data(), target.size());
+  if (bytes < 0) return fail_system("read link", path, errno);
+  target.resize(static_cast<size_t>(bytes));
+  return target;
+}
+
+bool is_mount_point(const std::string& path) {
+  struct statx info = {};
+  return statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, 0, &info) == 0 &&
+         (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
 Result<int64_t> file_size(const std::string& path) {

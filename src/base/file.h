@@ -149,6 +149,11 @@ bool path_exists(const std::string& path);
 bool is_directory(const std::string& path);
 /// Whether the path itself is a symbolic link.
 bool is_link(const std::string& path);
+/// Where a symbolic link leads to, as it was written: relative to the folder that it is in, or
+/// absolute. kNotFound, kIo (it is no link).
+Result<std::string> read_link(const std::string& path);
+/// Whether something is mounted at this path; false where the system cannot tell.
+bool is_mount_point(const std::string& path);
 
 /// Whether both paths lead to one file or folder; false when one of them leads nowhere.
 bool is_same_place(const std::string& a, const std::string& b);

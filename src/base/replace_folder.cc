@@ -58,12 +58,6 @@ bool is_replaced_by(const std::string& marked, const std::string& folder) {
   return wanted && there && *wanted == *there;
 }
 
-bool is_mount_point(const std::string& path) {
-  struct statx info = {};
-  return ::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &info) == 0 &&
-         (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
-}
-
 Status copy_mode(const std::string& from, const std::string& to) {
   struct stat info = {};
   if (::stat(from.c_str(), &info) != 0) return fail_system("examine", from, errno);
@@ -143,6 +137,19 @@ Result<std::string> swap_folders(const std::string& made, const std::string& fol
   return fail_to_write("replace", folder, errno);
 }
 
+// Removes what `folder` was before it was replaced. Under a temporary's name and without the mark
+// it counts as abandoned, so when this process is killed before it has removed everything, the next
+// one that writes `folder` removes the rest, and never takes it for a whole model.
+Status remove_replaced(const std::string& path, const std::string& folder) {
+  std::string retired = path;
+  if (!is_temporary_name(file_name(path))) {
+    retired = retired_path(folder);
+    if (file_ops().rename(path, retired) != 0) return fail_to_write("rename", path, errno);
+  }
+  VOLTA_TRY(remove_all(join_path(retired, kMark)));
+  return remove_all(retired);
+}
+
 }  // namespace
 
 Status check_replaceable_folder(const std::string& folder) {
@@ -176,12 +183,20 @@ Status replace_folder(const std::string& made, const std::string& folder,
   }
   // What was replaced goes when its replacement is durable.
   Status tidied = fsync_directory(parent_path(folder));
-  if (tidied) tidied = remove_all(*old);
+  if (tidied) tidied = remove_replaced(*old, folder);
   if (!tidied) {
     log(LogLevel::kWarning, fmt::format("'{}' is complete, but what it replaced is still there: {}",
                                         folder, tidied.error().message()));
   }
   return {};
+}
+
+bool is_left_of(const std::string& path, std::string_view folder_name) {
+  const std::string name = file_name(path);
+  if (!name.starts_with(folder_name)) return false;
+  const std::string_view rest = std::string_view(name).substr(folder_name.size());
+  if (rest == kAside) return is_there(join_path(path, kMark));
+  return rest.starts_with('.') && is_temporary_name(name);
 }
 
 Status recover_folder(const std::string& folder) {
@@ -190,14 +205,14 @@ Status recover_folder(const std::string& folder) {
   const auto names = list_directory(parent);
   if (!names) return {};  // Nothing can be found there, and nothing was: no error.
   for (const std::string& name : *names) {
-    const bool ours = name == own + std::string(kAside) ||
-                      (name.starts_with(own + ".") && is_temporary_name(name));
     const std::string path = join_path(parent, name);
-    if (!ours || !is_own_folder(path) || !is_there(join_path(path, kMark))) continue;
+    if (!is_left_of(path, own) || !is_own_folder(path) || !is_there(join_path(path, kMark))) {
+      continue;
+    }
     if (!is_there(folder)) {
       VOLTA_TRY(rename_path(path, folder));
     } else if (is_replaced_by(path, folder)) {
-      VOLTA_TRY(remove_all(path));
+      VOLTA_TRY(remove_replaced(path, folder));
     } else {
       log(LogLevel::kWarning,
           fmt::format("'{}' is what '{}' was before a replacement that was cut short; what has the "

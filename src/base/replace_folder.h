@@ -28,6 +28,11 @@ Status check_replaceable_folder(const std::string& folder);
 Status replace_folder(const std::string& made, const std::string& folder,
                       std::span<const std::string_view> outdated);
 
+/// Whether a path is by its name, and by the mark where that is needed to tell, what a killed
+/// command left of the folder `folder_name` beside it. recover_folder() and whoever makes that
+/// folder next (TemporaryFolder::create) may remove it or give it the folder's name.
+bool is_left_of(const std::string& path, std::string_view folder_name);
+
 /// Brings a killed replace_folder() to its end: gives the old folder its name back where nothing
 /// has it, or removes it where the folder that replaced it has the name. Where another one has, the
 /// old folder may be the only copy: it stays, and a warning names it. Touches only folders of this

@@ -15,7 +15,10 @@ ErrorCode code_of(int error_number) {
   switch (error_number) {
     case ENOENT:
     case ENOTDIR:
+    case ENAMETOOLONG:  // No file has such a name.
       return ErrorCode::kNotFound;
+    case ELOOP:
+      return ErrorCode::kInvalidFile;
     case ENOMEM:
       return ErrorCode::kOutOfMemory;
     default:
@@ -32,6 +35,8 @@ std::string_view remedy_for(int error_number) {
     case EPERM:
     case EROFS:
       return " (check its permissions or choose another place)";
+    case ELOOP:
+      return " (the link leads back to itself: remove it)";
     default:
       return "";
   }
@@ -57,9 +62,8 @@ std::unexpected<Error> fail_system(std::string_view action, std::string_view pat
 
 std::unexpected<Error> fail_to_write(std::string_view action, std::string_view path,
                                      int error_number) {
-  const ErrorCode code = code_of(error_number);
-  return fail_with(code == ErrorCode::kNotFound ? ErrorCode::kIo : code, action, path,
-                   error_number);
+  const bool memory = code_of(error_number) == ErrorCode::kOutOfMemory;
+  return fail_with(memory ? ErrorCode::kOutOfMemory : ErrorCode::kIo, action, path, error_number);
 }
 
 }  // namespace volta

@@ -54,6 +54,16 @@ Result<std::string> target_of(std::string path) {
   return target;
 }
 
+// The name in `folder` of the file that a path leads to, or of a link on the way there; "" if none.
+Result<std::string> name_passed_in(const std::string& folder, std::string path) {
+  while (!is_same_place(parent_path(path), folder)) {
+    if (!is_link(path)) return std::string();
+    VOLTA_TRY(const std::string target, read_link(path));
+    path = join_path(parent_path(path), target);
+  }
+  return file_name(path);
+}
+
 }  // namespace
 
 Result<NewFolder> NewFolder::create(const std::string& path, bool replace) {
@@ -137,6 +147,28 @@ Status check_new_folder(const std::string& path, bool replace) {
   return {};
 }
 
+Status check_source_stays(const std::string& from, const std::string& to) {
+  if (!path_exists(from)) return {};  // Reading it will tell.
+  VOLTA_TRY(const std::string source, real_path(from));
+  std::string target = to;
+  if (path_exists(to)) {
+    VOLTA_TRY(target, real_path(to));
+  }
+  for (std::string place = source; place != "/"; place = parent_path(place)) {
+    const std::string folder = parent_path(place);
+    const bool beside =
+        is_same_place(folder, parent_path(target)) && is_left_of(place, file_name(target));
+    const bool inside = is_same_place(folder, target) && is_temporary_name(file_name(place));
+    if (!beside && !inside) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' was left by a command on '{}' that was cut short, and the next "
+                            "one on it removes or renames it; to read it, give it another name "
+                            "first (mv), or name another --out",
+                            place, to));
+  }
+  return {};
+}
+
 Status check_gives_way(const std::string& to, const std::string& from) {
   const auto refuse = [&](std::string_view why) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' {}", to, why));
@@ -154,12 +186,12 @@ Status check_gives_way(const std::string& to, const std::string& from) {
   }
   VOLTA_TRY(const auto files, open_weight_files(from));
   for (const SafetensorsFile& file : files) {
-    VOLTA_TRY(const std::string real, real_path(file.path()));
-    if (!is_same_place(parent_path(real), to)) continue;
+    VOLTA_TRY(const std::string name, name_passed_in(to, file.path()));
+    if (name.empty()) continue;
     return refuse(
         fmt::format("holds '{}', weights of the model that is read, which would be lost; "
                     "name another folder",
-                    file_name(real)));
+                    name));
   }
   return {};
 }

@@ -55,10 +55,15 @@ class NewFolder {
 /// Whether a new folder can be put at this path: create() without the rest.
 Status check_new_folder(const std::string& path, bool replace = false);
 
+/// Whether NewFolder::create(`to`) leaves `from`, a file or folder that the command reads, where it
+/// is: kInvalidArgument when `from` is, or lies in, what a killed command left of `to`, which would
+/// be removed or renamed.
+Status check_source_stays(const std::string& from, const std::string& to);
+
 /// Whether what is in the folder `to`, if anything, may give way to a model that is made from the
 /// one in the folder `from`. kInvalidArgument when it holds no model, and when what is read would
-/// be lost: `to` is `from`, or a link in `from` leads to weights in `to`. The errors of
-/// open_weight_files() for `from`.
+/// be lost: `to` is `from`, or the way of links from weights in `from` goes through `to`. The
+/// errors of open_weight_files() for `from`.
 Status check_gives_way(const std::string& to, const std::string& from);
 
 }  // namespace volta

@@ -169,6 +169,7 @@ Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, con
                                                     const QuantizeCallback& on_tensor,
                                                     bool replace) {
   VOLTA_TRY(const TransformerConfig config, load_model_config(from));
+  VOLTA_TRY(check_source_stays(from, to));
   if (replace) VOLTA_TRY(check_gives_way(to, from));
   VOLTA_TRY(WeightFiles files, WeightFiles::open(from, config));
   VOLTA_TRY(const auto entries, make_entries(config, files, format, device));

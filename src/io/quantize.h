@@ -26,10 +26,10 @@ using QuantizeCallback = std::function<bool(const QuantizedTensor& done, std::in
 /// `format`, what is read otherwise as it is, and the files that go with them (config, tokenizer,
 /// ...). `to` is a new or empty folder; with `replace`, the model in it may be replaced (see
 /// NewFolder::create). One tensor is held at a time, and the folder appears when it is complete.
-/// The errors of check_new_folder, and with `replace` of check_gives_way; kUnsupported when the
-/// weights are integers already; kNonFinite, naming it, for a tensor that holds NaN or infinity or
-/// would overflow its scales; kInterrupted when `on_tensor` said so, or the device was told to
-/// stop; kInvalidFile soon after a file of the weights has changed.
+/// The errors of check_source_stays and check_new_folder, and with `replace` of check_gives_way;
+/// kUnsupported when the weights are integers already; kNonFinite, naming it, for a tensor that
+/// holds NaN or infinity or would overflow its scales; kInterrupted when `on_tensor` said so, or
+/// the device was told to stop; kInvalidFile soon after a file of the weights has changed.
 Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, const std::string& to,
                                                     const WeightFormat& format, Device& device,
                                                     const QuantizeCallback& on_tensor = {},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <utility>
+#include <vector>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -21,15 +22,17 @@ bool holds_model(const std::string& directory) {
          path_exists(join_path(directory, kAdapterConfigFile));
 }
 
+std::unexpected<Error> holds_both(const std::string& path, const std::string& newest) {
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("'{}' holds a model of its own and the checkpoints of a run: name one "
+                          "of these ('{}'), or move either to another folder",
+                          path, newest));
+}
+
 // A folder with a model of its own. Whatever has a manifest of Volta's is verified.
 Status check_model_folder(const std::string& path, const Interruption& interrupted) {
   VOLTA_TRY(const auto checkpoints, list_checkpoints(path));
-  if (!checkpoints.empty()) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("'{}' holds a model of its own and the checkpoints of a run: name one "
-                            "of these ('{}'), or move either to another folder",
-                            path, checkpoints.front().path));
-  }
+  if (!checkpoints.empty()) return holds_both(path, checkpoints.front().path);
   VOLTA_TRY(const bool checkpoint, has_manifest(path));
   if (!checkpoint) return {};
   auto opened = open_checkpoint(path, interrupted);
@@ -39,7 +42,7 @@ Status check_model_folder(const std::string& path, const Interruption& interrupt
 }
 
 // `path` itself when it is a model or an adapter, or the checkpoint that stands for the run in it.
-// `wanted` is for the message.
+// What is looked for, a "model" or an "adapter", is for the message.
 Result<std::string> find_folder(const std::string& path, std::string_view wanted,
                                 const Interruption& interrupted) {
   if (holds_model(path)) {
@@ -51,12 +54,15 @@ Result<std::string> find_folder(const std::string& path, std::string_view wanted
       return fail(ErrorCode::kInvalidFile,
                   fmt::format("'{}' is a file: name the folder that it lies in", path));
     }
-    return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", path));
+    return fail(ErrorCode::kNotFound, fmt::format("no {} folder at '{}'", wanted, path));
   }
   VOLTA_TRY(auto checkpoint, run_checkpoint(path, interrupted));
   if (!checkpoint) {
     return fail(ErrorCode::kNotFound,
-                fmt::format("'{}' holds neither a {} nor a valid checkpoint", path, wanted));
+                fmt::format("'{}' holds neither {} nor a valid checkpoint: `volta verify {}` says "
+                            "what is in it",
+                            path, wanted == "model" ? "a config.json" : "an adapter_config.json",
+                            shell_quoted(path)));
   }
   return std::move(checkpoint->path);
 }
@@ -97,6 +103,33 @@ Result<RunProgress> load_run_progress(const std::string& run_directory) {
   return progress;
 }
 
+Result<std::vector<Error>> check_run_folder(const std::string& path) {
+  VOLTA_TRY(const auto checkpoints, list_checkpoints(path));
+  std::vector<Error> errors;
+  if (holds_model(path) && !checkpoints.empty()) {
+    errors.push_back(holds_both(path, checkpoints.front().path).error());
+  }
+  if (!path_exists(join_path(path, kRunFile))) return errors;
+  if (!holds_model(path) && checkpoints.empty()) {
+    errors.emplace_back(ErrorCode::kNotFound,
+                        fmt::format("'{}' is the folder of a run without a checkpoint: `volta "
+                                    "train --out {} --resume` begins it again",
+                                    path, shell_quoted(path)));
+  }
+  const auto options = load_run_options(path);
+  const auto progress = load_run_progress(path);
+  const Status valid = options ? validate(*options) : Status();
+  if (!options) {
+    errors.push_back(options.error());
+  } else if (!progress) {
+    errors.push_back(progress.error());
+  } else if (!valid) {
+    errors.emplace_back(ErrorCode::kInvalidFile,
+                        fmt::format("{}: {}", join_path(path, kRunFile), valid.error().message()));
+  }
+  return errors;
+}
+
 Result<std::optional<Checkpoint>> run_checkpoint(const std::string& run_directory,
                                                  const Interruption& interrupted) {
   const auto progress = load_run_progress(run_directory);
@@ -116,7 +149,7 @@ Result<std::optional<Checkpoint>> run_checkpoint(const std::string& run_director
 }
 
 Result<std::string> find_model_folder(const std::string& path, const Interruption& interrupted) {
-  VOLTA_TRY(std::string folder, find_folder(path, "config.json", interrupted));
+  VOLTA_TRY(std::string folder, find_folder(path, "model", interrupted));
   if (path_exists(join_path(folder, "config.json"))) return folder;
   return fail(
       ErrorCode::kInvalidArgument,
@@ -127,7 +160,7 @@ Result<std::string> find_model_folder(const std::string& path, const Interruptio
 }
 
 Result<std::string> find_adapter_folder(const std::string& path, const Interruption& interrupted) {
-  VOLTA_TRY(std::string folder, find_folder(path, kAdapterConfigFile, interrupted));
+  VOLTA_TRY(std::string folder, find_folder(path, "adapter", interrupted));
   if (path_exists(join_path(folder, kAdapterConfigFile))) return folder;
   return fail(
       ErrorCode::kInvalidArgument,

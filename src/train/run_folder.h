@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/work_budget.h"
@@ -23,6 +24,11 @@ struct RunProgress {
 Status write_run_file(const RunOptions& options, const RunProgress& progress);
 /// kNotFound when the folder has none; kInvalidFile.
 Result<RunProgress> load_run_progress(const std::string& run_directory);
+
+/// Why commands would refuse the folder of a run, apart from what is wrong with its checkpoints:
+/// kInvalidArgument where it also holds a model, kNotFound for a run without a checkpoint, and the
+/// errors of run.json, if there is one. Nothing where all is well, and for other folders. kIo.
+Result<std::vector<Error>> check_run_folder(const std::string& path);
 
 /// The checkpoint that stands for a run: the best one where the run stopped early, otherwise the
 /// newest that verifies (also where the best one was not kept). A damaged best one is logged as a

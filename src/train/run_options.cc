@@ -267,7 +267,14 @@ Result<RunOptions> parse_run_options(std::string_view text, std::string_view nam
 Result<RunOptions> load_run_options(const std::string& run_directory) {
   const std::string path = join_path(run_directory, kRunFile);
   VOLTA_TRY(const std::string text, read_text_file(path, std::int64_t{1} << 20));
-  VOLTA_TRY(RunOptions options, parse_run_options(text, path));
+  auto parsed = parse_run_options(text, path);
+  if (!parsed) {
+    return fail(parsed.error().code(),
+                fmt::format("{}; to go on with the run, move that file away and give --data and "
+                            "all other options again that the run was started with",
+                            parsed.error().message()));
+  }
+  RunOptions options = *std::move(parsed);
   options.out = run_directory;
   options.recorded_paths = {"data"};
   if (!options.init.empty()) options.recorded_paths.insert("init");

@@ -16,7 +16,9 @@ Status validate(const ScheduleConfig& c) {
   if (c.steps < 1 || c.steps > kMaxSteps) {
     return bad("steps", c.steps, fmt::format("between 1 and {}", kMaxSteps));
   }
-  if (c.warmup < 0) return bad("warmup", c.warmup, "0 or more steps");
+  if (c.warmup < 0 || c.warmup > kMaxSteps) {
+    return bad("warmup", c.warmup, fmt::format("between 0 and {}", kMaxSteps));
+  }
   if (!(c.lr > 0.0) || !std::isfinite(c.lr)) return bad("lr", c.lr, "a positive number");
   if (!(c.min_lr >= 0.0 && c.min_lr <= c.lr)) {
     return bad("min_lr", c.min_lr, fmt::format("between 0 and lr ({})", c.lr));

@@ -154,6 +154,18 @@ TEST_F(LogitsTest, AnExistingFileIsReplacedByForceOnly) {
   std::ofstream(dir_.file("out")) << "mine";
   expect_error("ids.safetensors", "out", 2, "replace it with --force");
   EXPECT_EQ(*read_text_file(dir_.file("out")), "mine");
+  // Never a file of a model, nor does a profile.
+  std::filesystem::copy(dir_.file("run/step-1/config.json"), dir_.file("config.json"));
+  const std::string config = *read_text_file(dir_.file("config.json"));
+  for (const std::vector<std::string>& more : {std::vector<std::string>{"--out", "config.json"},
+                                               {"--out", "o", "--profile", "config.json"}}) {
+    std::vector<std::string> command = {"logits", "run", "--ids", "ids.safetensors", "--force"};
+    command.insert(command.end(), more.begin(), more.end());
+    const CommandResult refused = volta(command);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_THAT(refused.err, HasSubstr(" config.json: this is a file of a model or a run"));
+    EXPECT_EQ(*read_text_file(dir_.file("config.json")), config);
+  }
   const CommandResult forced =
       volta({"logits", "run", "--ids", "ids.safetensors", "--out", "out", "--force"});
   EXPECT_EQ(forced.exit_code, 0) << forced.err;

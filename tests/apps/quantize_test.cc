@@ -152,10 +152,38 @@ TEST_F(Quantize, ForceReplacesTheModelThatIsThere) {
   EXPECT_EQ(itself.exit_code, 2);
   EXPECT_THAT(itself.err, HasSubstr("is the model that is read"));
   EXPECT_EQ(run_volta({"verify", path("model")}, dir_.path()).exit_code, 0);
+  // A source whose weights are a link to a link in the folder that would be replaced.
+  std::filesystem::copy(path("model"), path("linked"));
+  std::filesystem::rename(path("linked/model.safetensors"), path("weights"));
+  std::filesystem::create_symlink("../out/model.safetensors", path("linked/model.safetensors"));
+  std::filesystem::remove(path("out/model.safetensors"));
+  std::filesystem::create_symlink("../weights", path("out/model.safetensors"));
+  const std::vector<std::string> from_linked = {"quantize", path("linked"), "--weights", "q8",
+                                                "--out",    path("out"),    "--force"};
+  const CommandResult linked = run_volta(from_linked, dir_.path());
+  EXPECT_EQ(linked.exit_code, 2);
+  EXPECT_THAT(linked.err,
+              HasSubstr("out' holds 'model.safetensors', weights of the model that is"));
   const CommandResult misplaced = run_volta(
       {"--force", "quantize", path("model"), "--weights", "q8", "--out", path("x")}, dir_.path());
   EXPECT_EQ(misplaced.exit_code, 2);
   EXPECT_THAT(misplaced.err, HasSubstr("behind the command's name, with train, quantize, merge"));
+}
+
+// The folder that a killed --force set aside is the source: it would be removed before it is read.
+TEST_F(Quantize, WhatAKilledCommandLeftIsNotReadAndRemoved) {
+  std::filesystem::copy(path("run/step-30"), path("out.replaced"));
+  std::ofstream(path("out.replaced/.volta-replaced")) << "mark";
+  for (const char* force : {"", "--force"}) {
+    std::vector<std::string> command = {"quantize", path("out.replaced"), "--weights", "q8",
+                                        "--out",    path("out")};
+    if (*force != '\0') command.emplace_back(force);
+    const CommandResult refused = run_volta(command, dir_.path());
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("give it another name first"));
+    EXPECT_TRUE(std::filesystem::exists(path("out.replaced/model.safetensors")));
+    EXPECT_FALSE(std::filesystem::exists(path("out")));
+  }
 }
 
 }  // namespace

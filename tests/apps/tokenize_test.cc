@@ -89,6 +89,17 @@ TEST_F(TokenizeTest, MistakesAreNamed) {
       volta({"tokenizer", "train", "--data", "text.txt", "--vocab", "5", "--out", "b"}).exit_code,
       2);
   EXPECT_EQ(volta({"tokenizer"}).exit_code, 2);
+  // Nothing can be learnt from these.
+  std::ofstream(dir_.file("empty.txt"));
+  std::ofstream(dir_.file("binary")) << "text \xff\xfe";
+  for (const auto& [data, why] : {std::pair{"empty.txt", "empty.txt is empty"},
+                                  {"binary", "binary: byte 5 of the text is not UTF-8"}}) {
+    const CommandResult result =
+        volta({"tokenizer", "train", "--data", data, "--vocab", "270", "--out", "new"});
+    EXPECT_EQ(result.exit_code, 3);
+    EXPECT_THAT(result.err, HasSubstr(why));
+    EXPECT_FALSE(std::filesystem::exists(dir_.file("new")));
+  }
 }
 
 TEST_F(TokenizeTest, AnExistingTokenizerIsReplacedByForceOnly) {
@@ -103,6 +114,12 @@ TEST_F(TokenizeTest, AnExistingTokenizerIsReplacedByForceOnly) {
   train.push_back("--force");
   EXPECT_EQ(volta(train).exit_code, 0);
   EXPECT_NE(*read_text_file(dir_.file("bpe/tokenizer.json")), before);
+  // What is read is not replaced.
+  train[3] = "bpe/tokenizer.json";
+  const CommandResult itself = volta(train);
+  EXPECT_EQ(itself.exit_code, 2);
+  EXPECT_THAT(itself.err, HasSubstr("its tokenizer.json is the file of --data"));
+  train[3] = "text.txt";
   // Nor does a model get another tokenizer.
   std::filesystem::create_directory(dir_.file("model"));
   std::ofstream(dir_.file("model/config.json")) << "{}";

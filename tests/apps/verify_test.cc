@@ -69,6 +69,34 @@ TEST_F(VerifyTest, AGoodRunIsGood) {
   EXPECT_THAT(json.out, HasSubstr("\"findings\":[]"));
 }
 
+// What the commands that take a run would refuse, although every checkpoint is good.
+TEST_F(VerifyTest, TheFolderOfARunIsCheckedItself) {
+  std::filesystem::copy(dir_.file("run/step-4/config.json"), dir_.file("run/config.json"));
+  std::filesystem::copy(dir_.file("run/step-4/model.safetensors"),
+                        dir_.file("run/model.safetensors"));
+  const CommandResult both = verify("run");
+  EXPECT_EQ(both.exit_code, 6) << both.out;
+  EXPECT_THAT(both.out, HasSubstr("holds a model of its own and the checkpoints of a run"));
+  EXPECT_EQ(volta({"generate", "run", "-n", "1"}).exit_code, 2);
+  std::filesystem::remove(dir_.file("run/config.json"));
+  std::filesystem::remove(dir_.file("run/model.safetensors"));
+
+  std::ofstream(dir_.file("run/run.json")) << "{";
+  const CommandResult broken = verify("run");
+  EXPECT_EQ(broken.exit_code, 3);
+  EXPECT_THAT(broken.out, HasSubstr("run/run.json: not valid JSON"));
+  EXPECT_THAT(broken.out, HasSubstr("run: 1 finding: 0 tensors"));
+  EXPECT_THAT(broken.out, HasSubstr("run/step-2: good: "));
+  EXPECT_EQ(volta({"train", "--out", "run", "--resume"}).exit_code, 3);
+
+  std::filesystem::rename(dir_.file("run/step-2"), dir_.file("2"));
+  std::filesystem::rename(dir_.file("run/step-4"), dir_.file("4"));
+  const CommandResult empty = verify("run");
+  EXPECT_EQ(empty.exit_code, 3);
+  EXPECT_THAT(empty.out, HasSubstr("'run' is the folder of a run without a checkpoint"));
+  EXPECT_THAT(empty.out, Not(HasSubstr("model.safetensors")));
+}
+
 TEST_F(VerifyTest, ABitThatTurnedOverContradictsTheManifest) {
   change_byte("run/step-4/model.safetensors", 4);
   change_byte("run/step-4/trainer.safetensors", 4);

@@ -229,8 +229,9 @@ TEST_F(VoltaTest, ARunIsReplacedByForceOnly) {
   std::filesystem::copy(path("run/step-3"), path("model/step-3"));
   expect_error({"generate", "model"}, 2, "holds a model of its own and the checkpoints of a run");
   const CommandResult verified = volta({"verify", "model"});
-  EXPECT_EQ(verified.exit_code, 0) << verified.err;
-  EXPECT_THAT(verified.out, HasSubstr("model: good"));
+  EXPECT_EQ(verified.exit_code, 6) << verified.err;
+  EXPECT_THAT(verified.out, HasSubstr("'model' holds a model of its own and the checkpoints of"));
+  EXPECT_THAT(verified.out, HasSubstr("model: 1 finding: 16 tensors"));
   EXPECT_THAT(verified.out, HasSubstr("model/step-3: good"));
 }
 
@@ -433,6 +434,8 @@ TEST_F(VoltaTest, UsageErrorsEndWithTwo) {
   expect_error({"train", "--wings", "3"}, 2, "--wings is not known");
   expect_error({"train", "--data", "text.txt"}, 2, "--out is required");
   expect_error({"train", "--out", "run"}, 2, "--data is required");
+  expect_error({"train", "--out", "none", "--resume"}, 2,
+               "--out none: there is no run.json, which");
   expect_error({"train", "--preset", "nobody", "--data", "text.txt", "--out", "run"}, 2,
                "shakespeare-char-cpu");
   expect_error(train({"--heads", "3"}), 2, "divide");

@@ -45,6 +45,20 @@ ErrorCode code_of(const auto& result) {
   return result ? ErrorCode::kInternal : result.error().code();
 }
 
+TEST_F(FileTest, WhatCannotBeReadSaysWhy) {
+  std::filesystem::create_symlink("loop", file("loop"));
+  EXPECT_EQ(code_of(read_text_file(file("loop"))), ErrorCode::kInvalidFile);
+  EXPECT_NE(get("loop").find("remove it"), std::string::npos);
+  EXPECT_EQ(code_of(write_file_atomic(file("loop/new"), "text")), ErrorCode::kIo);
+  EXPECT_EQ(code_of(read_text_file(file(std::string(300, 'a')))), ErrorCode::kNotFound);
+  // The system claims that it is empty.
+  const auto status = read_text_file("/proc/self/status");
+  EXPECT_EQ(code_of(status), ErrorCode::kInvalidFile);
+  EXPECT_NE(status.error().message().find("name the copy"), std::string::npos);
+  put("empty", "");
+  EXPECT_EQ(get("empty"), "");
+}
+
 TEST_F(FileTest, ReadsWholeFiles) {
   put("a", std::string("one\0two", 7));
   EXPECT_EQ(get("a"), std::string("one\0two", 7));
@@ -428,6 +442,11 @@ TEST_F(FileTest, ResolvesPaths) {
   EXPECT_TRUE(is_link(file("link")));
   EXPECT_FALSE(is_link(file("deep")));
   EXPECT_FALSE(is_link(file("none")));
+  EXPECT_EQ(*read_link(file("link")), std::filesystem::read_symlink(file("link")));
+  EXPECT_EQ(read_link(file("none")).error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(read_link(file("deep")).error().code(), ErrorCode::kIo);
+  EXPECT_TRUE(is_mount_point("/proc"));
+  EXPECT_FALSE(is_mount_point(file("link")));
 }
 
 TEST_F(FileTest, LooksAtPaths) {

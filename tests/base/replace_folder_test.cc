@@ -1,9 +1,11 @@
 // A folder takes another one's place: what stays, what a kill leaves, what is refused.
 #include "base/replace_folder.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
@@ -170,6 +172,42 @@ TEST_F(ReplaceFolder, AKillBetweenTwoRenamesGivesTheNameBack) {
   EXPECT_EQ(read("model/config.json"), "new");
 }
 
+// A kill while the replaced folder is being removed: at no call of that is half a folder left that
+// the next run keeps, or takes for a whole one.
+TEST_F(ReplaceFolder, AKillWhileTheReplacedFolderIsRemovedLeavesNothingForLong) {
+  temporary_->release();
+  temporary_.reset();  // Its lock ends, as that of a killed process does.
+  for (const int exchange : {0, ENOSYS}) {
+    for (int calls = 0; calls < 5; ++calls) {  // The mark, two files, one in a folder, that folder.
+      SCOPED_TRACE(fmt::format("{} {}", exchange, calls));
+      if (!path_exists(made_)) {
+        fs::create_directory(made_);
+        write_file("config.json", "new");
+        write_file("weights", "new");
+      }
+      write("model/config.json", "old");
+      {
+        test::FaultyFileOps faults;
+        if (exchange != 0) faults.fail(test::FileCall::kExchange, 1, exchange);
+        faults.fail(test::FileCall::kUnlink, std::min(calls, 3) + 1, EIO);
+        faults.fail(test::FileCall::kRmdir, calls - 3 + 1, EIO);
+        const ScopedFileOps scope(faults);
+        ASSERT_TRUE(replace_folder(made_, folder_, {}));
+      }
+      EXPECT_GT(names().size(), 1u);
+      fs::rename(folder_, dir_.file("renamed"));  // What is left must not take the free name.
+      EXPECT_EQ(recover(), "");
+      // Where nothing was removed yet, the old folder is whole.
+      EXPECT_EQ(read("model/config.json"), calls == 0 ? "old" : "nothing");
+      fs::remove_all(folder_);
+      fs::rename(dir_.file("renamed"), folder_);
+      remove_abandoned_temporaries(dir_.path(), "model");  // As whoever makes the next one does.
+      EXPECT_THAT(names(), ElementsAre("model"));
+      EXPECT_EQ(read("model/config.json"), "new");
+    }
+  }
+}
+
 // Between two renames somebody else makes a folder of the name: the old one is the only copy.
 TEST_F(ReplaceFolder, WhatSomethingElseReplacedStays) {
   replace_until_killed(1);
@@ -204,6 +242,10 @@ TEST_F(ReplaceFolder, LinksAndWhatCannotBeListedAreNotTouched) {
 }
 
 TEST_F(ReplaceFolder, FoldersWithoutTheMarkAreNotTouched) {
+  EXPECT_TRUE(is_left_of(made_, "model"));
+  EXPECT_FALSE(is_left_of(made_, "mod"));
+  EXPECT_FALSE(is_left_of(folder_, "model"));
+  EXPECT_FALSE(is_left_of(folder_ + ".replaced", "model"));
   write("model.replaced/thesis.txt", "theirs");
   write("model.tmp-2024-11/thesis.txt", "theirs");
   write("other.tmp-1-1/.volta-replaced", "of another folder");

@@ -179,6 +179,35 @@ TEST_F(NewFolderTest, AModelIsReplacedWhereThatIsAllowed) {
   EXPECT_FALSE(check_new_folder(file("real"), true));
 }
 
+// What create() would remove or rename is never what the command reads.
+TEST_F(NewFolderTest, WhatAKilledOneLeftIsNotReadBySuchACommand) {
+  const auto code_of = [&](const std::string& from, const std::string& to) {
+    const Status checked = check_source_stays(file(from), file(to));
+    return checked ? ErrorCode::kInternal : checked.error().code();
+  };
+  std::filesystem::create_directories(file("out.replaced/sub"));
+  EXPECT_EQ(code_of("out.replaced", "out"), ErrorCode::kInternal);  // Somebody's own folder.
+  ASSERT_TRUE(write_file_atomic(file("out.replaced/.volta-replaced"), "mark"));
+  std::filesystem::create_directory_symlink("out.replaced", file("source"));
+  std::filesystem::create_directories(file("real"));
+  std::filesystem::create_directory_symlink("real", file("link"));
+  for (const char* from : {"out.replaced", "out.replaced/sub", "source", "./source/sub/"}) {
+    EXPECT_EQ(code_of(from, "out"), ErrorCode::kInvalidArgument) << from;
+    EXPECT_EQ(code_of(from, "other"), ErrorCode::kInternal) << from;
+    EXPECT_EQ(code_of(from, "link"), ErrorCode::kInternal) << from;
+  }
+  std::filesystem::create_directories(file("out"));
+  EXPECT_EQ(code_of("out.replaced", "out/"), ErrorCode::kInvalidArgument);
+  // Temporaries, beside the folder (also behind a link) and in it.
+  for (const auto& [target, to] : {std::pair{"out", "out"}, {"real", "link"}, {"out/out", "out"}}) {
+    auto temporary = TemporaryFolder::create(file(target));
+    ASSERT_TRUE(temporary);
+    EXPECT_FALSE(check_source_stays(temporary->path(), file(to))) << target;
+    EXPECT_TRUE(check_source_stays(temporary->path(), file("other"))) << target;
+  }
+  EXPECT_EQ(code_of("none", "out"), ErrorCode::kInternal);
+}
+
 TEST_F(NewFolderTest, WhatAKilledOneLeftGoes) {
   for (const char* place : {"new", "empty/empty"}) {
     std::filesystem::create_directories(file("empty"));

@@ -47,6 +47,46 @@ TEST_F(RunFolderTest, AModelFolderIsItselfOrARunsNewest) {
   expect_error(find_model_folder(dir() + "/none"), ErrorCode::kNotFound, "no model folder");
   const test::TempDir empty;
   expect_error(find_model_folder(empty.path()), ErrorCode::kNotFound, "neither a config.json");
+  expect_error(find_adapter_folder(dir() + "/none"), ErrorCode::kNotFound, "no adapter folder");
+  expect_error(find_adapter_folder(empty.path()), ErrorCode::kNotFound, "an adapter_config.json");
+}
+
+// What is wrong with a run's folder beside its checkpoints.
+TEST_F(RunFolderTest, ACheckTellsWhyCommandsWouldRefuseARun) {
+  const auto messages = [&] {
+    std::string text;
+    const auto errors = check_run_folder(dir());
+    EXPECT_TRUE(errors);
+    for (const Error& error : *errors) text += error.message() + "\n";
+    return text;
+  };
+  EXPECT_EQ(messages(), "");  // An empty folder is no run.
+  RunOptions options;
+  options.data = "text.txt";
+  options.out = dir();
+  options.model = complete_sizes(test::small_config()).value();
+  options.trainer = test::small_options();
+  options.trainer.time = 0;
+  VOLTA_ASSERT_STATUS(write_run_file(options, {}));
+  EXPECT_THAT(messages(), HasSubstr("is the folder of a run without a checkpoint: `volta train"));
+  advance();
+  ASSERT_TRUE(write());
+  EXPECT_EQ(messages(), "");
+  const std::string path = dir() + "/run.json";
+  const std::string json = test::get_file(path);
+  test::put_file(path, json + "}");
+  EXPECT_THAT(messages(), HasSubstr("; to go on with the run, move that file away and give"));
+  std::string zero = json;
+  zero.replace(zero.find("\"lr\": "), 6, "\"lr\":-");
+  test::put_file(path, zero);
+  EXPECT_THAT(messages(), HasSubstr("run.json: schedule: lr is -"));
+  std::string stopped = json;
+  stopped.replace(stopped.find("\"stopped_early\": false"), 22, "\"stopped_early\": 12345");
+  test::put_file(path, stopped);
+  EXPECT_THAT(messages(), HasSubstr("stopped_early"));
+  test::put_file(path, json);
+  test::put_file(dir() + "/config.json", "{}");
+  EXPECT_THAT(messages(), HasSubstr("holds a model of its own and the checkpoints of a run"));
 }
 
 // The same damage that makes a run pass a checkpoint over is an error where it is named itself.

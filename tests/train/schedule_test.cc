@@ -53,6 +53,8 @@ TEST(Schedule, RefusesWhatCannotWork) {
   EXPECT_TRUE(validate(ScheduleConfig{}));
   expect_error(validate(ScheduleConfig{.steps = 0}), ErrorCode::kInvalidArgument, "steps is 0");
   expect_error(validate(ScheduleConfig{.warmup = -1}), ErrorCode::kInvalidArgument, "warmup is -1");
+  expect_error(validate(ScheduleConfig{.warmup = std::numeric_limits<std::int64_t>::max()}),
+               ErrorCode::kInvalidArgument, "between 0 and 2147483647");
   expect_error(validate(ScheduleConfig{.lr = 0.0}), ErrorCode::kInvalidArgument, "lr is 0");
   expect_error(validate(ScheduleConfig{.lr = nan}), ErrorCode::kInvalidArgument, "lr is nan");
   expect_error(validate(ScheduleConfig{.lr = INFINITY}), ErrorCode::kInvalidArgument, "lr is inf");

@@ -272,6 +272,7 @@ void add_architecture(const TransformerConfig& c, std::string_view architecture,
 Status gguf_to_folder(const std::string& gguf, const std::string& directory, DType dtype,
                       bool replace, ConvertProgress progress) {
   VOLTA_TRY(const GgufFile file, GgufFile::open(gguf));
+  VOLTA_TRY(check_source_stays(gguf, directory));
   VOLTA_TRY(NewFolder folder, NewFolder::create(directory, replace));
   Status written = write_folder(file, folder.path(), dtype, progress);
   VOLTA_TRY(file.check_unchanged());  // The cause of other errors, where there are any.

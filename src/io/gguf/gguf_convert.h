@@ -19,8 +19,8 @@ using ConvertProgress = FunctionRef<bool(std::size_t done, std::size_t all)>;
 /// Writes config.json, model.safetensors (f32, bf16 or f16), and, as far as the file has them,
 /// tokenizer.json, tokenizer_config.json and generation_config.json. The folder appears whole or
 /// not at all. One that is there is refused (kInvalidArgument) unless it is empty or `replace` says
-/// that the model in it may be replaced (see NewFolder::create). kNonFinite, naming the tensor, for
-/// NaN or infinity.
+/// that the model in it may be replaced (see NewFolder::create). The errors of check_source_stays.
+/// kNonFinite, naming the tensor, for NaN or infinity.
 Status gguf_to_folder(const std::string& gguf, const std::string& directory, DType dtype,
                       bool replace, ConvertProgress progress);
 
