@@ -71,6 +71,10 @@ Status apply_model(const Flags& flags, TransformerConfig& model) {
   VOLTA_TRY(choose<PositionKind>(
       flags.position, "position",
       {{"learned", PositionKind::kLearned}, {"rotary", PositionKind::kRotary}}, model.position));
+  if (flags.position) {
+    model.naming =
+        model.position == PositionKind::kLearned ? WeightNaming::kGpt2 : WeightNaming::kLlama;
+  }
   VOLTA_TRY(choose<NormKind>(flags.norm, "norm",
                              {{"layer", NormKind::kLayer}, {"rms", NormKind::kRms}}, model.norm));
   VOLTA_TRY(choose<FfnKind>(flags.ffn_kind, "ffn-kind",

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "io/safetensors.h"
+#include "nn/weight_names.h"
 
 namespace volta {
 namespace {
@@ -273,7 +274,7 @@ std::string adapter_config_json(const TransformerConfig& config, const LoraConfi
   JsonWriter json(2);
   json.begin_object().field("base_model_name_or_path", base).field("bias", "none");
   // GPT-2's Conv1D keeps its weights [in, out].
-  json.field("fan_in_fan_out", config.position == PositionKind::kLearned);
+  json.field("fan_in_fan_out", weight_names(config).in_out);
   json.field("inference_mode", true).field("init_lora_weights", true);
   json.field("lora_alpha", lora.alpha).field("lora_dropout", lora.dropout);
   json.key("modules_to_save").null().field("peft_type", "LORA").field("r", lora.rank);

@@ -1,6 +1,7 @@
 #include "io/model_config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +15,7 @@
 #include "io/gguf/gguf_model.h"
 #include "io/model_families.h"
 #include "io/rope_config.h"
+#include "nn/weight_names.h"
 
 namespace volta {
 namespace {
@@ -57,16 +59,6 @@ Result<bool> is_first(const JsonRef& ref, std::string_view key, std::string_view
   if (word == second) return false;
   return fail(ErrorCode::kInvalidFile, fmt::format("{}: {} is '{}'; it must be {} or {}",
                                                    ref.path(), key, word, first, second));
-}
-
-std::string_view architecture(std::string_view type) {
-  if (type == "gpt2") return "GPT2LMHeadModel";
-  if (type == "llama") return "LlamaForCausalLM";
-  if (type == "mistral") return "MistralForCausalLM";
-  if (type == "ministral") return "MinistralForCausalLM";
-  if (type == "qwen2") return "Qwen2ForCausalLM";
-  if (type == "qwen3") return "Qwen3ForCausalLM";
-  return "VoltaForCausalLM";
 }
 
 std::optional<double> number_of(const JsonValue& value) {
@@ -125,35 +117,10 @@ std::string_view hub_name(DType dtype) {
   return dtype == DType::kF16 ? "float16" : "float32";
 }
 
-}  // namespace
-
-std::string_view model_family(const TransformerConfig& c) {
-  if (activation_name(c).empty()) return "volta";
-  if (c.position == PositionKind::kLearned) {
-    const bool plain = c.norm == NormKind::kLayer && c.ffn_kind == FfnKind::kMlp && !c.qk_norm &&
-                       c.kv_heads == c.heads && c.head_dim * c.heads == c.dim && c.window == 0;
-    return plain ? "gpt2" : "volta";
-  }
-  if (c.norm != NormKind::kRms || c.ffn_kind != FfnKind::kGated || c.rotary_dim != 0 ||
-      !c.attention_scaled || c.attention_scaled_by_layer) {
-    return "volta";
-  }
-  const bool biases = c.attention_bias || c.attention_out_bias || c.ffn_bias;
-  if (c.qk_norm) {
-    return c.attention_bias == c.attention_out_bias && !c.ffn_bias ? "qwen3" : "volta";
-  }
-  // Llama's reader insists on whole heads in the width, even where head_dim is given.
-  if (c.window == 0 && c.attention_bias == c.attention_out_bias && c.dim % c.heads == 0) {
-    return "llama";
-  }
-  if (!biases) return c.full_layers.empty() ? "mistral" : "ministral";
-  return c.attention_bias && !c.attention_out_bias && !c.ffn_bias ? "qwen2" : "volta";
-}
-
-// The layers without a window; folders of older versions have no such key.
-Result<std::vector<std::int64_t>> parse_full_layers(const JsonRef& ref) {
+// A list of layers; folders of older versions have no such keys.
+Result<std::vector<std::int64_t>> parse_layers(const JsonRef& ref, std::string_view key) {
   std::vector<std::int64_t> layers;
-  VOLTA_TRY(const auto member, ref.optional_member("full_layers"));
+  VOLTA_TRY(const auto member, ref.optional_member(key));
   if (!member) return layers;
   VOLTA_TRY(const auto elements, member->elements());
   for (const JsonRef& element : elements) {
@@ -162,6 +129,86 @@ Result<std::vector<std::int64_t>> parse_full_layers(const JsonRef& ref) {
   }
   return layers;
 }
+
+void write_layers(JsonWriter& json, std::string_view key, const std::vector<std::int64_t>& layers) {
+  if (layers.empty()) return;
+  json.key(key).begin_array();
+  for (const std::int64_t layer : layers) json.value(layer);
+  json.end_array();
+}
+
+// The names that folders without the key have.
+WeightNaming usual_naming(PositionKind position) {
+  return position == PositionKind::kLearned ? WeightNaming::kGpt2 : WeightNaming::kLlama;
+}
+
+constexpr std::array<std::string_view, 3> kNormPlaces = {"before", "after", "around"};
+
+// What came after the first versions is written where it says something, so that older runs go on.
+template <typename Config, typename Visitor>
+void visit_later_flags(Config& c, Visitor&& visit) {
+  visit("norm_plus_one", c.norm_plus_one);
+  visit("qk_norm_whole", c.qk_norm_whole);
+  visit("embedding_scaled", c.embedding_scaled);
+  visit("attention_scaled_by_layer", c.attention_scaled_by_layer);
+}
+template <typename Config, typename Visitor>
+void visit_later_floats(Config& c, Visitor&& visit) {
+  visit("query_scalar", c.query_scalar);
+  visit("attention_softcap", c.attention_softcap);
+  visit("logit_softcap", c.logit_softcap);
+  visit("rope_local_theta", c.rope_local_theta);
+}
+
+Status parse_later_fields(const JsonRef& ref, TransformerConfig& c) {
+  VOLTA_TRY(const std::string names,
+            ref.get_string_or("weight_names", weight_names(usual_naming(c.position)).word));
+  const auto naming = find_naming(names);
+  if (!naming) {
+    return fail(ErrorCode::kUnsupported, fmt::format("{}: weight_names '{}'; Volta has {}",
+                                                     ref.path(), names, naming_words()));
+  }
+  c.naming = *naming;
+  VOLTA_TRY(const std::string place, ref.get_string_or("norm_place", kNormPlaces[0]));
+  const auto* const known = std::ranges::find(kNormPlaces, place);
+  if (known == kNormPlaces.end()) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: norm_place is '{}'; it must be one of {}", ref.path(), place,
+                            fmt::join(kNormPlaces, ", ")));
+  }
+  c.norm_place = static_cast<NormPlace>(known - kNormPlaces.begin());
+  Status status;
+  const auto keep = [&](auto result, auto& field) {
+    if (!result && status) status = std::unexpected(std::move(result).error());
+    if (result) field = static_cast<std::remove_reference_t<decltype(field)>>(*result);
+  };
+  visit_later_flags(c, [&](auto key, bool& flag) { keep(ref.get_bool_or(key, false), flag); });
+  visit_later_floats(c, [&](auto key, float& number) { keep(ref.get_float_or(key, 0.0), number); });
+  VOLTA_TRY(std::move(status));
+  VOLTA_TRY(c.full_layers, parse_layers(ref, "full_layers"));
+  VOLTA_TRY(c.unrotated_layers, parse_layers(ref, "unrotated_layers"));
+  VOLTA_TRY(const double scale, ref.get_float_or("activation_scale", 1.0));
+  c.activation_scale = static_cast<float>(scale);
+  VOLTA_TRY(c.attention_scaled, ref.get_bool_or("attention_scaled", true));
+  return {};
+}
+
+void write_later_fields(JsonWriter& json, const TransformerConfig& c) {
+  if (c.naming != usual_naming(c.position)) json.field("weight_names", weight_names(c).word);
+  if (c.norm_place != NormPlace::kBefore) {
+    json.field("norm_place", kNormPlaces[static_cast<std::size_t>(c.norm_place)]);
+  }
+  if (c.activation_scale != 1.0f) json.field("activation_scale", c.activation_scale);
+  if (!c.attention_scaled) json.field("attention_scaled", false);
+  visit_later_flags(c, [&](auto key, bool flag) {
+    if (flag) json.field(key, true);
+  });
+  visit_later_floats(c, [&](auto key, float number) {
+    if (number != 0.0f) json.field(key, number);
+  });
+}
+
+}  // namespace
 
 Result<TransformerConfig> parse_config_fields(const JsonRef& ref) {
   TransformerConfig c;
@@ -179,7 +226,6 @@ Result<TransformerConfig> parse_config_fields(const JsonRef& ref) {
   visit_floats(c, [&](auto key, auto& field) { keep(ref.get_float(key), field); });
   keep(ref.get_int("window", 0, 1 << 30), c.window);
   VOLTA_TRY(std::move(status));
-  VOLTA_TRY(c.full_layers, parse_full_layers(ref));
   VOLTA_TRY(c.rope_scaling, parse_rope_scaling_fields(ref));
   VOLTA_TRY(const bool learned, is_first(ref, "position", "learned", "rotary"));
   VOLTA_TRY(const bool layer, is_first(ref, "norm", "layer", "rms"));
@@ -188,10 +234,7 @@ Result<TransformerConfig> parse_config_fields(const JsonRef& ref) {
   c.norm = layer ? NormKind::kLayer : NormKind::kRms;
   c.ffn_kind = mlp ? FfnKind::kMlp : FfnKind::kGated;
   VOLTA_TRY(parse_activation(ref, "activation", "gelu", c));
-  VOLTA_TRY(const double scale, ref.get_float_or("activation_scale", 1.0));
-  c.activation_scale = static_cast<float>(scale);
-  VOLTA_TRY(c.attention_scaled, ref.get_bool_or("attention_scaled", true));
-  VOLTA_TRY(c.attention_scaled_by_layer, ref.get_bool_or("attention_scaled_by_layer", false));
+  VOLTA_TRY(parse_later_fields(ref, c));
   return c;
 }
 
@@ -205,18 +248,12 @@ void write_config_fields(JsonWriter& json, const TransformerConfig& c) {
   TransformerConfig unscaled = c;
   unscaled.activation_scale = 1.0f;
   json.field("activation", activation_name(unscaled));
-  // What came later is written where it says something, so that older runs go on.
-  if (c.activation_scale != 1.0f) json.field("activation_scale", c.activation_scale);
-  if (!c.attention_scaled) json.field("attention_scaled", false);
-  if (c.attention_scaled_by_layer) json.field("attention_scaled_by_layer", true);
+  write_later_fields(json, c);
   visit_flags(c, write);
   visit_floats(c, write);
   json.field("window", c.window);
-  if (!c.full_layers.empty()) {
-    json.key("full_layers").begin_array();
-    for (const std::int64_t layer : c.full_layers) json.value(layer);
-    json.end_array();
-  }
+  write_layers(json, "full_layers", c.full_layers);
+  write_layers(json, "unrotated_layers", c.unrotated_layers);
   write_rope_scaling_fields(json, c.rope_scaling);
   json.end_object();
 }
@@ -251,7 +288,7 @@ Result<TransformerConfig> parse_model_config(std::string_view text, std::string_
 std::string model_config_json(const TransformerConfig& config, DType weights) {
   const std::string_view type = model_family(config);
   JsonWriter json(2);
-  json.begin_object().key("architectures").begin_array().value(architecture(type)).end_array();
+  json.begin_object().key("architectures").begin_array().value(family_class(type)).end_array();
   json.field("model_type", type).field("vocab_size", config.vocab_size);
   json.field("tie_word_embeddings", config.tied_output).field("dtype", hub_name(weights));
   json.field("torch_dtype", hub_name(weights))

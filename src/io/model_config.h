@@ -11,7 +11,7 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// The architecture in a config.json: gpt2, llama, mistral, qwen2, qwen3, or Volta's own keys.
+/// The architecture in a config.json of a known family (docs/models.md), or in Volta's own keys.
 /// kInvalidFile for missing or absurd values, or family keys that contradict Volta's own;
 /// kUnsupported for other architectures or options.
 Result<TransformerConfig> parse_model_config(std::string_view json, std::string_view name);
@@ -20,8 +20,8 @@ Result<TransformerConfig> parse_model_config(std::string_view json, std::string_
 /// `weights` is the type that the weights beside it are stored in.
 std::string model_config_json(const TransformerConfig& config, DType weights = DType::kF32);
 
-/// The Hugging Face family whose keys and names can say all of this architecture: "gpt2", "llama",
-/// "mistral", "qwen2", "qwen3"; "volta" when none can.
+/// The Hugging Face family whose keys and names can say all of this architecture, e.g. "llama";
+/// "volta" when none can.
 std::string_view model_family(const TransformerConfig& config);
 
 /// Volta's own keys as one JSON object: every field by its name, and back. What is read has known

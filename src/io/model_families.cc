@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "io/family_table.h"
 #include "io/rope_config.h"
 
 namespace volta {
@@ -40,26 +42,6 @@ constexpr std::array kActivations = {
     ActivationName{"swish", Activation::kSilu},
     ActivationName{"quick_gelu", Activation::kSilu, kQuickGelu},
 };
-
-// What a key means when it is missing, as the Hugging Face classes have it. Where 0 is written the
-// value follows from the others.
-struct LlamaDefaults {
-  std::string_view type;
-  std::int64_t vocab_size, dim, ffn, kv_heads, head_dim, context;
-};
-constexpr std::array kLlamaDefaults = {
-    LlamaDefaults{"llama", 32000, 4096, 11008, 0, 0, 2048},
-    LlamaDefaults{"mistral", 32000, 4096, 14336, 8, 0, 131072},
-    LlamaDefaults{"ministral", 32000, 4096, 14336, 8, 0, 131072},
-    LlamaDefaults{"qwen2", 151936, 4096, 22016, 32, 0, 32768},
-    LlamaDefaults{"qwen3", 151936, 4096, 22016, 32, 128, 32768},
-};
-constexpr std::int64_t kDefaultLayers = 32, kDefaultHeads = 32, kDefaultWindow = 4096;
-
-const LlamaDefaults* find_defaults(std::string_view type) {
-  const auto* found = std::ranges::find(kLlamaDefaults, type, &LlamaDefaults::type);
-  return found == kLlamaDefaults.end() ? nullptr : found;
-}
 
 // A size under GPT-2's own key or the one that later families have.
 Result<std::int64_t> get_size(const JsonRef& root, std::string_view key, std::string_view later,
@@ -99,16 +81,15 @@ Result<TransformerConfig> parse_gpt2(const JsonRef& root) {
 }
 
 // The window of the layers that slide: none when the key is null.
-Result<std::int32_t> parse_window(const JsonRef& root, std::string_view type) {
-  if (type == "llama") return 0;
-  if (type.starts_with("qwen")) {
+Result<std::int32_t> parse_window(const JsonRef& root, const WindowKeys& keys) {
+  if (!keys.any) return 0;
+  if (keys.needs_switch) {
     VOLTA_TRY(const bool sliding, root.get_bool_or("use_sliding_window", false));
     if (!sliding) return 0;
   }
   const JsonValue* given = root.node().find("sliding_window");
-  if (given != nullptr && given->is_null()) return 0;
-  VOLTA_TRY(const std::int64_t window,
-            root.get_int_or("sliding_window", kDefaultWindow, 1, 1 << 30));
+  if (given == nullptr ? keys.usual == 0 : given->is_null()) return 0;
+  VOLTA_TRY(const std::int64_t window, root.get_int_or("sliding_window", keys.usual, 1, 1 << 30));
   return static_cast<std::int32_t>(window);
 }
 
@@ -137,21 +118,35 @@ Result<std::optional<std::vector<bool>>> parse_layer_types(const JsonRef& root,
   return slides;
 }
 
-// Which layers slide: layer_types says it for each, Qwen's older key how many at the front do not.
-Status parse_windows(const JsonRef& root, std::string_view type, TransformerConfig& c) {
-  VOLTA_TRY(c.window, parse_window(root, type));
-  if (type == "llama") return {};
+// Which layers slide where no layer_types says it.
+Result<std::vector<bool>> usual_layer_types(const JsonRef& root, const Family& family,
+                                            const TransformerConfig& c) {
+  const WindowKeys& keys = family.windows;
+  std::int64_t front = 0, every = keys.full_every;
+  if (keys.full_front >= 0) {
+    VOLTA_TRY(front, root.get_int_or("max_window_layers", keys.full_front, 0, kMaxSize));
+  }
+  if (family.rope.local_theta > 0.0) {
+    VOLTA_TRY(every, root.get_int_or("sliding_window_pattern", every, 1, kMaxSize));
+  }
+  std::vector<bool> slides;
+  for (std::int64_t layer = 0; layer < c.layers; ++layer) {
+    const bool full = every > 0 && (layer + 1) % every == 0;
+    const bool rotates = family.unrotated_every == 0 || c.layer_rotates(layer);
+    // SmolLM 3's rotated layers see everything.
+    slides.push_back(layer >= front && !full && (family.unrotated_every == 0 || !rotates));
+  }
+  return slides;
+}
+
+// The window and the layers that have it.
+Status parse_windows(const JsonRef& root, const Family& family, TransformerConfig& c) {
+  VOLTA_TRY(c.window, parse_window(root, family.windows));
+  if (!family.windows.by_layer) return {};
   VOLTA_TRY(auto slides, parse_layer_types(root, c.layers));
   if (!slides) {
-    const std::int64_t usual = type.starts_with("qwen") ? 28 : 0;
-    VOLTA_TRY(const std::int64_t full, root.get_int_or("max_window_layers", usual, 0, kMaxSize));
-    const std::int64_t first = type.starts_with("qwen") ? full : 0;
-    if (c.window == 0 || first >= c.layers) {
-      c.window = 0;
-      return {};
-    }
-    for (std::int64_t layer = 0; layer < first; ++layer) c.full_layers.push_back(layer);
-    return {};
+    if (c.window == 0) return {};
+    VOLTA_TRY(slides, usual_layer_types(root, family, c));
   }
   const auto sliding = std::ranges::count(*slides, true);
   if (sliding > 0 && c.window == 0) {
@@ -167,8 +162,8 @@ Status parse_windows(const JsonRef& root, std::string_view type, TransformerConf
 }
 
 // Heads and what one is wide. A missing kv_heads is the family's where that can be, null is heads.
-Status parse_heads(const JsonRef& root, const LlamaDefaults& family, TransformerConfig& c) {
-  VOLTA_TRY(c.heads, root.get_int_or("num_attention_heads", kDefaultHeads, 1, kMaxSize));
+Status parse_heads(const JsonRef& root, const Family& family, TransformerConfig& c) {
+  VOLTA_TRY(c.heads, root.get_int_or("num_attention_heads", family.heads, 1, kMaxSize));
   const bool given = root.node().find("num_key_value_heads") != nullptr;
   const bool usual = !given && family.kv_heads > 0 && c.heads % family.kv_heads == 0;
   VOLTA_TRY(c.kv_heads,
@@ -179,35 +174,102 @@ Status parse_heads(const JsonRef& root, const LlamaDefaults& family, Transformer
   return {};
 }
 
-Result<TransformerConfig> parse_llama(const JsonRef& root, const LlamaDefaults& family) {
-  const std::string_view type = family.type;
-  TransformerConfig c;
-  c.position = PositionKind::kRotary;
-  c.norm = NormKind::kRms;
-  c.ffn_kind = FfnKind::kGated;
-  VOLTA_TRY(c.vocab_size, root.get_int_or("vocab_size", family.vocab_size, 1, kMaxSize));
-  VOLTA_TRY(c.dim, root.get_int_or("hidden_size", family.dim, 1, kMaxSize));
-  VOLTA_TRY(c.layers, root.get_int_or("num_hidden_layers", kDefaultLayers, 1, kMaxLayers));
-  VOLTA_TRY(parse_heads(root, family, c));
-  VOLTA_TRY(c.ffn, root.get_int_or("intermediate_size", family.ffn, 1, kMaxSize));
-  VOLTA_TRY(const double eps, root.get_float_or("rms_norm_eps", 1e-6));
-  c.norm_eps = static_cast<float>(eps);
-  VOLTA_TRY(c.tied_output, root.get_bool_or("tie_word_embeddings", false));
-  VOLTA_TRY(parse_activation(root, "hidden_act", "silu", c));
-  // Each family reads only the keys it knows.
-  if (type == "llama" || type == "qwen3") {
+Status parse_biases(const JsonRef& root, BiasKeys keys, TransformerConfig& c) {
+  c.attention_bias = keys == BiasKeys::kQkv;
+  if (keys == BiasKeys::kAttention || keys == BiasKeys::kAttentionMlp) {
     VOLTA_TRY(c.attention_bias, root.get_bool_or("attention_bias", false));
     c.attention_out_bias = c.attention_bias;
   }
-  if (type == "llama") {
+  if (keys == BiasKeys::kAttentionMlp) {
     VOLTA_TRY(c.ffn_bias, root.get_bool_or("mlp_bias", false));
   }
-  if (type == "qwen2") c.attention_bias = true;
-  c.qk_norm = type == "qwen3";
-  VOLTA_TRY(parse_windows(root, type, c));
+  return {};
+}
+
+// Layers that do not rotate: no_rope_layers has 0 for them and 1 for the others.
+Status parse_unrotated(const JsonRef& root, const Family& family, TransformerConfig& c) {
+  if (family.unrotated_every == 0) return {};
+  VOLTA_TRY(const auto list, root.optional_member("no_rope_layers"));
+  VOLTA_TRY(const std::int64_t every,
+            root.get_int_or("no_rope_layer_interval", family.unrotated_every, 1, kMaxSize));
+  if (!list) {
+    for (std::int64_t layer = every - 1; layer < c.layers; layer += every) {
+      c.unrotated_layers.push_back(layer);
+    }
+    return {};
+  }
+  VOLTA_TRY(const auto elements, list->elements());
+  if (std::ssize(elements) != c.layers) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: {} numbers for {} layers", list->path(),
+                                                     elements.size(), c.layers));
+  }
+  for (std::int64_t layer = 0; const JsonRef& element : elements) {
+    VOLTA_TRY(const std::int64_t rotates, element.as_int(0, 1));
+    if (rotates == 0) c.unrotated_layers.push_back(layer);
+    ++layer;
+  }
+  return {};
+}
+
+// What only Gemma has. A cap that is null means none.
+Status parse_gemma(const JsonRef& root, const Family& family, TransformerConfig& c) {
+  if (!family.gemma) return {};
+  c.norm_plus_one = c.embedding_scaled = true;
+  VOLTA_TRY(const bool both_ways, root.get_bool_or("use_bidirectional_attention", false));
+  if (both_ways) {
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("{}: use_bidirectional_attention; Volta runs decoders, whose tokens see "
+                    "earlier ones only",
+                    root.path()));
+  }
+  constexpr double kUsualScalar = 256.0;
+  VOLTA_TRY(const double scalar, root.get_float_or("query_pre_attn_scalar", kUsualScalar));
+  // One way to say it: 0 stands for the head's own width.
+  c.query_scalar = scalar == static_cast<double>(c.head_dim) ? 0.0f : static_cast<float>(scalar);
+  if (!(scalar > 0.0)) {
+    return fail(
+        ErrorCode::kInvalidFile,
+        fmt::format("{}: query_pre_attn_scalar is {}; it must be positive", root.path(), scalar));
+  }
+  const auto cap = [&](std::string_view key, double usual) -> Result<double> {
+    const JsonValue* given = root.node().find(key);
+    if (given != nullptr && given->is_null()) return 0.0;
+    return root.get_float_or(key, usual);
+  };
+  VOLTA_TRY(const double logits, cap("final_logit_softcapping", family.usual_logit_cap));
+  c.logit_softcap = static_cast<float>(logits);
+  if (!family.attention_cap) return {};
+  VOLTA_TRY(const double scores, cap("attn_logit_softcapping", family.usual_attention_cap));
+  c.attention_softcap = static_cast<float>(scores);
+  return {};
+}
+
+Result<TransformerConfig> parse_llama(const JsonRef& root, const Family& family) {
+  TransformerConfig c;
+  c.naming = family.naming;
+  c.position = PositionKind::kRotary;
+  c.norm = NormKind::kRms;
+  c.norm_place = family.norm_place;
+  c.ffn_kind = FfnKind::kGated;
+  c.qk_norm = family.qk_norm;
+  c.qk_norm_whole = family.qk_norm_whole;
+  VOLTA_TRY(c.vocab_size, root.get_int_or("vocab_size", family.vocab_size, 1, kMaxSize));
+  VOLTA_TRY(c.dim, root.get_int_or("hidden_size", family.dim, 1, kMaxSize));
+  VOLTA_TRY(c.layers, root.get_int_or("num_hidden_layers", family.layers, 1, kMaxLayers));
+  VOLTA_TRY(parse_heads(root, family, c));
+  VOLTA_TRY(c.ffn, root.get_int_or("intermediate_size", family.ffn, 1, kMaxSize));
+  VOLTA_TRY(const double eps, root.get_float_or("rms_norm_eps", family.eps));
+  c.norm_eps = static_cast<float>(eps);
+  VOLTA_TRY(c.tied_output, root.get_bool_or("tie_word_embeddings", family.tied));
+  VOLTA_TRY(parse_activation(root, family.activation_key, family.activation, c));
+  VOLTA_TRY(parse_biases(root, family.biases, c));
+  VOLTA_TRY(parse_unrotated(root, family, c));
+  VOLTA_TRY(parse_windows(root, family, c));
+  VOLTA_TRY(parse_gemma(root, family, c));
   VOLTA_TRY(const std::int64_t longest,
             root.get_int_or("max_position_embeddings", family.context, 1, kMaxSize));
-  VOLTA_TRY(parse_rope(root, longest, c));
+  VOLTA_TRY(parse_rope(root, longest, family.rope, c));
   return c;
 }
 
@@ -222,10 +284,11 @@ void write_gpt2(JsonWriter& json, const TransformerConfig& c) {
 }
 
 // Qwen's older key for layer_types says how many layers at the front have no window.
-void write_windows(JsonWriter& json, const TransformerConfig& c, std::string_view type) {
+void write_windows(JsonWriter& json, const TransformerConfig& c, const WindowKeys& keys,
+                   bool layer_types) {
   json.key("sliding_window");
   c.window == 0 ? json.null() : json.value(c.window);
-  if (type == "mistral") return;
+  if (!layer_types) return;
   json.key("layer_types").begin_array();
   std::int64_t front = 0;
   for (std::int64_t layer = 0; layer < c.layers; ++layer) {
@@ -234,20 +297,81 @@ void write_windows(JsonWriter& json, const TransformerConfig& c, std::string_vie
     json.value(full ? "full_attention" : "sliding_attention");
   }
   json.end_array();
-  if (!type.starts_with("qwen")) return;
-  json.field("max_window_layers", front).field("use_sliding_window", c.window != 0);
+  if (keys.full_front >= 0) json.field("max_window_layers", front);
+  if (keys.needs_switch) json.field("use_sliding_window", c.window != 0);
 }
 
-void write_llama(JsonWriter& json, const TransformerConfig& c, std::string_view type) {
+void write_gemma(JsonWriter& json, const TransformerConfig& c, const Family& family) {
+  const auto cap = [&](std::string_view key, float value) {
+    json.key(key);
+    value == 0.0f ? json.null() : json.value(value);
+  };
+  json.field("query_pre_attn_scalar",
+             c.query_scalar == 0.0f ? static_cast<float>(c.head_dim) : c.query_scalar);
+  cap("final_logit_softcapping", c.logit_softcap);
+  if (family.attention_cap) cap("attn_logit_softcapping", c.attention_softcap);
+}
+
+void write_unrotated(JsonWriter& json, const TransformerConfig& c) {
+  json.key("no_rope_layers").begin_array();
+  for (std::int64_t layer = 0; layer < c.layers; ++layer)
+    json.value(c.layer_rotates(layer) ? 1 : 0);
+  json.end_array();
+}
+
+void write_llama(JsonWriter& json, const TransformerConfig& c, const Family& family) {
   json.field("hidden_size", c.dim).field("intermediate_size", c.ffn);
   json.field("num_hidden_layers", c.layers).field("num_attention_heads", c.heads);
   json.field("num_key_value_heads", c.kv_heads).field("head_dim", c.head_dim);
-  json.field("rms_norm_eps", c.norm_eps).field("hidden_act", activation_name(c));
+  json.field("rms_norm_eps", c.norm_eps).field(family.activation_key, activation_name(c));
   json.field("initializer_range", c.init_std);
   write_rope(json, c);
-  if (type == "llama" || type == "qwen3") json.field("attention_bias", c.attention_bias);
-  if (type == "llama") json.field("mlp_bias", c.ffn_bias);
-  if (type != "llama") write_windows(json, c, type);
+  const bool attention = family.biases >= BiasKeys::kAttention;
+  if (attention) json.field("attention_bias", c.attention_bias);
+  if (family.biases == BiasKeys::kAttentionMlp) json.field("mlp_bias", c.ffn_bias);
+  // Mistral's folders have no layer_types, Ministral's do.
+  const bool layer_types = family.windows.by_layer && family.type != "mistral";
+  if (family.windows.any) write_windows(json, c, family.windows, layer_types);
+  if (family.unrotated_every > 0) write_unrotated(json, c);
+  if (family.gemma) write_gemma(json, c, family);
+}
+
+// Whether a config of the family says all of `config`, and it is read back as it was.
+bool says_all(const Family& family, const TransformerConfig& config) {
+  JsonWriter json;
+  json.begin_object().field("vocab_size", config.vocab_size);
+  json.field("tie_word_embeddings", config.tied_output);
+  write_llama(json, config, family);
+  json.end_object();
+  const auto text = parse_json(std::move(json).take(), family.type);
+  if (!text) return false;
+  auto read = parse_llama(JsonRef(*text, family.type), family);
+  if (!read) return false;
+  read->init_std = config.init_std;  // Of no use to a trained model.
+  return *read == config;
+}
+
+// The family of Llama's own names and parts.
+std::string_view llama_family(const TransformerConfig& c) {
+  if (c.rotary_dim != 0 || !c.attention_scaled) return "volta";
+  const bool biases = c.attention_bias || c.attention_out_bias || c.ffn_bias;
+  if (c.qk_norm) {
+    return c.attention_bias == c.attention_out_bias && !c.ffn_bias ? "qwen3" : "volta";
+  }
+  // Llama's reader insists on whole heads in the width, even where head_dim is given.
+  if (c.window == 0 && c.attention_bias == c.attention_out_bias && c.dim % c.heads == 0) {
+    return "llama";
+  }
+  if (!biases) return c.full_layers.empty() ? "mistral" : "ministral";
+  return c.attention_bias && !c.attention_out_bias && !c.ffn_bias ? "qwen2" : "volta";
+}
+
+// Whether a model has nothing that came with later families than Llama's and GPT-2's.
+bool has_early_parts(const TransformerConfig& c) {
+  return c.norm_place == NormPlace::kBefore && !c.norm_plus_one && !c.qk_norm_whole &&
+         c.query_scalar == 0.0f && c.attention_softcap == 0.0f && c.logit_softcap == 0.0f &&
+         !c.embedding_scaled && c.rope_local_theta == 0.0f && c.unrotated_layers.empty() &&
+         c.rope_scaling.kind != RopeKind::kLongrope;
 }
 
 }  // namespace
@@ -274,18 +398,51 @@ std::string_view activation_name(const TransformerConfig& c) {
   return {};
 }
 
+std::string_view model_family(const TransformerConfig& c) {
+  if (activation_name(c).empty()) return "volta";
+  if (c.position == PositionKind::kLearned) {
+    const bool plain = c.naming == WeightNaming::kGpt2 && c.norm == NormKind::kLayer &&
+                       c.ffn_kind == FfnKind::kMlp && !c.qk_norm && c.kv_heads == c.heads &&
+                       c.head_dim * c.heads == c.dim && c.window == 0 && has_early_parts(c);
+    return plain ? "gpt2" : "volta";
+  }
+  if (c.norm != NormKind::kRms || c.ffn_kind != FfnKind::kGated || c.attention_scaled_by_layer) {
+    return "volta";
+  }
+  if (c.naming == WeightNaming::kLlama && has_early_parts(c)) return llama_family(c);
+  for (const Family& family : families()) {
+    if (family.naming == c.naming && says_all(family, c)) return family.type;
+  }
+  return "volta";
+}
+
+std::string_view family_class(std::string_view type) {
+  if (type == "gpt2") return "GPT2LMHeadModel";
+  const Family* const family = find_family(type);
+  return family == nullptr ? "VoltaForCausalLM" : family->architecture;
+}
+
 Result<TransformerConfig> parse_family(const JsonRef& root, std::string_view type) {
+  const Family* const family = find_family(type);
+  if (type == "gpt2" || family != nullptr) VOLTA_TRY(check_mixture(root, type));
   if (type == "gpt2") return parse_gpt2(root);
-  if (const LlamaDefaults* const family = find_defaults(type)) return parse_llama(root, *family);
-  return fail(ErrorCode::kUnsupported,
-              fmt::format("{}: architecture '{}'; Volta runs gpt2, llama, mistral, ministral, "
-                          "qwen2 and qwen3",
-                          root.path(), type));
+  if (family != nullptr) return parse_llama(root, *family);
+  if (type == "gemma3") {
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("{}: architecture 'gemma3' reads pictures, too; Volta runs Gemma 3 from "
+                    "folders of text alone, whose model_type is gemma3_text",
+                    root.path()));
+  }
+  std::vector<std::string_view> types = {"gpt2"};
+  for (const Family& known : families()) types.push_back(known.type);
+  return fail(ErrorCode::kUnsupported, fmt::format("{}: architecture '{}'; Volta runs {}",
+                                                   root.path(), type, fmt::join(types, ", ")));
 }
 
 void write_family(JsonWriter& json, const TransformerConfig& config, std::string_view type) {
   if (type == "gpt2") return write_gpt2(json, config);
-  if (find_defaults(type) != nullptr) write_llama(json, config, type);
+  if (const Family* const family = find_family(type)) write_llama(json, config, *family);
 }
 
 }  // namespace volta

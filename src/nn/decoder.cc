@@ -77,7 +77,18 @@ Status Decoder::make_rope_tables() {
     VOLTA_TRY(Tensor prompt, rope_.slice(rows, 2 * rows));
     VOLTA_TRY(prompt_rope_, RopeTable::over(config, std::move(prompt), RopeRows::kSequence));
   }
-  return steps_rope_->cover(1);  // For rows that do not count.
+  if (config.rope_local_theta > 0.0f) {
+    VOLTA_TRY(local_rope_, RopeTable::create(local_rope_config(config), rows, *model_.device()));
+  }
+  return cover_steps(1);  // For rows that do not count.
+}
+
+// Makes the angles of positions below `length` right, but for prompts that are rotated for their
+// own length.
+Status Decoder::cover_steps(std::int64_t length) {
+  if (steps_rope_) VOLTA_TRY(steps_rope_->cover(length));
+  if (local_rope_) VOLTA_TRY(local_rope_->cover(length));
+  return {};
 }
 
 Status Decoder::prepare(std::int64_t tokens) {
@@ -139,7 +150,8 @@ Status Decoder::queue(std::int64_t slot, std::span<const std::int32_t> tokens,
     return no_pages(slot);
   }
   state.prompt = length;
-  if (steps_rope_ && !takes_prompt_rope(state)) VOLTA_TRY(steps_rope_->cover(length));
+  if (!takes_prompt_rope(state)) VOLTA_TRY(cover_steps(length));
+  if (local_rope_) VOLTA_TRY(local_rope_->cover(length));
   const auto held = static_cast<std::size_t>(cache_.length(slot));
   state.tokens.insert(state.tokens.end(), tokens.begin() + static_cast<std::ptrdiff_t>(held),
                       tokens.end());
@@ -166,7 +178,7 @@ std::int64_t Decoder::reusable(std::int64_t slot, std::span<const std::int32_t> 
   const TransformerConfig& config = model_.config();
   const Slot& state = at(slot);
   // The keys that are held were rotated for a sequence of another length.
-  if (config.position == PositionKind::kRotary && rope_depends_on_length(config) &&
+  if (rope_depends_on_length(config) &&
       std::max<std::int64_t>(std::ssize(tokens), state.rotated_for) >
           config.rope_scaling.original) {
     return 0;
@@ -217,7 +229,7 @@ Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRo
                 fmt::format("slot {} is full: it holds {} tokens", slot, capacity()));
   }
   if (!cache_.reserve(slot, length + 1)) return no_pages(slot);
-  if (steps_rope_) VOLTA_TRY(steps_rope_->cover(length + 1));
+  VOLTA_TRY(cover_steps(length + 1));
   Slot& state = at(slot);
   state.tokens.push_back(token);
   state.sampling = sampling;
@@ -283,7 +295,8 @@ Result<StepRunner*> Decoder::runner_for_pieces() {
                          step_size(std::max<std::int64_t>(draws, 1), slots())};
   return plans_.runner(model_, size,
                        [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
-                         if (binding.name == "rope.table") return rope_;
+                         if (binding.name == kRopeTable) return rope_;
+                         if (binding.name == kLocalRopeTable) return local_rope_->tensor();
                          if (binding.name == "counts") return counts_;
                          return cache_.bind(binding);
                        });

@@ -141,6 +141,7 @@ class Decoder {
   Slot& at(std::int64_t slot) { return slots_[static_cast<std::size_t>(slot)]; }
   const Slot& at(std::int64_t slot) const { return slots_[static_cast<std::size_t>(slot)]; }
   Status make_rope_tables();
+  Status cover_steps(std::int64_t length);
   bool takes_prompt_rope(const Slot& slot) const;
   Result<bool> take_prompt_rope(std::int64_t slot);
   Status check_slot(std::int64_t slot) const;
@@ -165,8 +166,9 @@ class Decoder {
   Tensor rope_;
   std::optional<RopeTable> steps_rope_;
   std::optional<RopeTable> prompt_rope_;
-  std::int64_t prompt_rope_slot_ = -1;  ///< Whose prompt it is for, on its way into the cache.
-  Tensor counts_;                       ///< i32[slots, 2, V].
+  std::optional<RopeTable> local_rope_;  ///< Of layers with a base of their own.
+  std::int64_t prompt_rope_slot_ = -1;   ///< Whose prompt it is for, on its way into the cache.
+  Tensor counts_;                        ///< i32[slots, 2, V].
   StepPlans plans_;
   std::vector<Slot> slots_;
   std::int64_t turns_ = 0;

@@ -9,6 +9,7 @@
 
 #include "device/tensor_ops.h"
 #include "nn/transformer.h"
+#include "nn/weight_names.h"
 
 namespace volta {
 namespace {
@@ -18,8 +19,9 @@ constexpr std::uint32_t kAdapterStream = 0x10A00000u;
 // The projections of a model: the matrices of its blocks.
 std::vector<LoraLayer> projections(const TransformerConfig& config) {
   constexpr std::string_view kSuffix = ".weight";
-  const bool in_out = config.position == PositionKind::kLearned;
-  const std::string_view blocks = in_out ? "transformer.h." : "model.layers.";
+  const WeightNames& names = weight_names(config);
+  const bool in_out = names.in_out;
+  const std::string blocks = fmt::format("{}.", names.blocks);
   std::vector<LoraLayer> list;
   for (const ParameterInfo& info : parameters(config)) {
     if (info.shape.rank() != 2 || !info.name.starts_with(blocks)) continue;
@@ -95,9 +97,10 @@ Result<LoraConfig> complete_lora(LoraConfig lora, const TransformerConfig& confi
   if (!(lora.dropout >= 0.0f && lora.dropout < 1.0f))
     return bad("dropout", lora.dropout, "in [0, 1)");
   if (lora.targets.empty()) {
-    const bool packed = config.position == PositionKind::kLearned;
-    lora.targets = packed ? std::set<std::string, std::less<>>{"c_attn"}
-                          : std::set<std::string, std::less<>>{"q_proj", "v_proj"};
+    const WeightNames& names = weight_names(config);
+    for (const std::string_view name : {names.qkv, names.q, names.v}) {
+      if (!name.empty()) lora.targets.emplace(name);
+    }
   }
   if (lora.targets.contains(kAllLinear)) lora.targets = names_of(projections(config));
   VOLTA_TRY(check_targets(lora, config));
@@ -184,7 +187,7 @@ Status check_adapter(const TransformerConfig& config, const Adapter& adapter) {
 Status apply_adapter(Transformer& model, const Adapter& adapter) {
   VOLTA_TRY(check_adapter(model.config(), adapter));
   Device& device = *model.device();
-  const bool in_out = model.config().position == PositionKind::kLearned;
+  const bool in_out = weight_names(model.config()).in_out;
   for (const LoraLayer& layer : lora_layers(model.config(), adapter.config)) {
     VOLTA_TRY(check_interrupted(device));
     const std::string name = layer.name + ".weight";

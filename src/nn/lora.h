@@ -42,8 +42,9 @@ struct LoraConfig {
 };
 
 /// Fills in what was left out, as peft does: alpha 0 becomes 2 rank; no targets become q_proj and
-/// v_proj, or c_attn where the model has that; all-linear becomes the names it stands for. Then
-/// checks every field: kInvalidArgument, naming the field or the target that the model lacks.
+/// v_proj, or c_attn or qkv_proj where the model has one matrix for all three; all-linear becomes
+/// the names it stands for. Then checks every field: kInvalidArgument, naming the field or the
+/// target that the model lacks.
 Result<LoraConfig> complete_lora(LoraConfig lora, const TransformerConfig& config);
 
 /// Whether a projection ("model.layers.0.self_attn.q_proj") is among the targets. False when

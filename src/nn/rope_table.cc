@@ -97,6 +97,15 @@ std::vector<float> yarn_frequencies(const TransformerConfig& config) {
   return out;
 }
 
+// `factors` divide one frequency each.
+std::vector<float> longrope_frequencies(const TransformerConfig& config, std::int64_t length) {
+  const RopeScaling& s = config.rope_scaling;
+  const std::vector<float>& factors = length > s.original ? s.long_factors : s.short_factors;
+  std::vector<float> out = wave_numbers(config.rope_theta, config.rotated());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = 1.0f / (factors[i] * out[i]);
+  return out;
+}
+
 Status check_rows(const TransformerConfig& config, std::int64_t rows) {
   if (rows >= 1 && rows <= config.context) return {};
   return fail(ErrorCode::kInvalidArgument,
@@ -110,6 +119,7 @@ Status check_rows(const TransformerConfig& config, std::int64_t rows) {
 std::vector<float> rope_frequencies(const TransformerConfig& config, std::int64_t length) {
   const RopeScaling& s = config.rope_scaling;
   if (s.kind == RopeKind::kYarn) return yarn_frequencies(config);
+  if (s.kind == RopeKind::kLongrope) return longrope_frequencies(config, length);
   const float theta =
       s.kind == RopeKind::kDynamic ? dynamic_theta(config, length) : config.rope_theta;
   std::vector<float> out = plain_frequencies(theta, config.rotated());
@@ -118,6 +128,13 @@ std::vector<float> rope_frequencies(const TransformerConfig& config, std::int64_
     for (float& frequency : out) frequency /= static_cast<float>(s.factor);
   }
   return out;
+}
+
+TransformerConfig local_rope_config(TransformerConfig config) {
+  config.rope_theta = config.rope_local_theta;
+  config.rope_local_theta = 0.0f;
+  config.rope_scaling = {};
+  return config;
 }
 
 Result<RopeTable> RopeTable::create(const TransformerConfig& config, std::int64_t rows,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -20,8 +21,17 @@ std::vector<float> rope_frequencies(const TransformerConfig& config, std::int64_
 
 /// Whether frequencies depend on the length of the sequence.
 inline bool rope_depends_on_length(const TransformerConfig& config) {
-  return config.rope_scaling.kind == RopeKind::kDynamic;
+  return config.position == PositionKind::kRotary &&
+         (config.rope_scaling.kind == RopeKind::kDynamic ||
+          config.rope_scaling.kind == RopeKind::kLongrope);
 }
+
+/// The parameters of a model's graphs that hold its tables: of every layer, or where layers with a
+/// window have a base of their own, of the others and of those.
+inline constexpr std::string_view kRopeTable = "rope.table";
+inline constexpr std::string_view kLocalRopeTable = "rope.local_table";
+/// The config whose only base is that of the layers with a window.
+TransformerConfig local_rope_config(TransformerConfig config);
 
 /// Row t of a table, for position t.
 enum class RopeRows : std::uint8_t {

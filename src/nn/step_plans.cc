@@ -39,7 +39,7 @@ Status find_inputs(StepRunner& runner, const TransformerConfig& config) {
   VOLTA_TRY(find_input(executable, "sampling", runner.sampling));
   VOLTA_TRY(find_input(executable, "sample_rng", runner.rng));
   VOLTA_TRY(find_input(executable, "sample_sequences", runner.sample_sequences));
-  if (config.position == PositionKind::kRotary && rope_depends_on_length(config)) {
+  if (rope_depends_on_length(config)) {
     VOLTA_TRY(find_input(executable, "rotations", runner.rotations));
   }
   for (const CacheGroup& group : cache_groups(config)) {
@@ -81,7 +81,8 @@ Result<StepRunner> StepPlans::load(const Transformer& model, const StepSize& siz
                                    const TensorLookup& state) const {
   const auto lookup = [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
     if (binding.kind == ValueKind::kInput) return std::nullopt;
-    if (binding.kind == ValueKind::kState || binding.name == "rope.table") return state(binding);
+    const bool table = binding.name == kRopeTable || binding.name == kLocalRopeTable;
+    if (binding.kind == ValueKind::kState || table) return state(binding);
     return model.bind(binding);
   };
   VOLTA_TRY(Executable loaded, model.device()->load(plan, lookup));

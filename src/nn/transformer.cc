@@ -297,10 +297,12 @@ std::int64_t Transformer::weight_bytes() const {
 }
 
 Result<Tensor> Transformer::bind(const PlanBinding& binding) const {
-  if (config_.position == PositionKind::kRotary && binding.name == "rope.table") {
+  const bool local = config_.rope_local_theta > 0.0f && binding.name == kLocalRopeTable;
+  if (local || (config_.position == PositionKind::kRotary && binding.name == kRopeTable)) {
     const Shape& shape = binding.spec.shape;
     const std::int64_t rows = shape.rank() == 2 ? shape[0] : 0;
-    VOLTA_TRY(RopeTable table, RopeTable::create(config_, rows, *device_));
+    VOLTA_TRY(RopeTable table,
+              RopeTable::create(local ? local_rope_config(config_) : config_, rows, *device_));
     VOLTA_TRY(table.cover(rows));
     return table.tensor();
   }

@@ -62,7 +62,8 @@ Result<std::map<std::string, TensorSpec>> loaded_specs(const TransformerConfig& 
 class Transformer {
  public:
   /// Fresh weights: normal(0, init_std) from Philox(seed, parameter index, 0, element), residual
-  /// projections scaled by 1 / sqrt(2 layers), norms one, biases zero. The same on every device.
+  /// projections scaled by 1 / sqrt(2 layers), norms one (or what adds to one), biases zero. The
+  /// same on every device.
   static Result<Transformer> random(const TransformerConfig& config, std::uint64_t seed,
                                     std::shared_ptr<Device> device);
   /// Weights that exist already. Every parameter must be there with its shape, in f32, bf16 or f16
@@ -81,7 +82,8 @@ class Transformer {
 
   const TransformerConfig& config() const { return config_; }
   const std::shared_ptr<Device>& device() const { return device_; }
-  /// Weights by Hugging Face name; they share memory with every plan bound to this model.
+  /// Weights by the names of the model's files; they share memory with every plan bound to this
+  /// model.
   const std::map<std::string, Tensor>& weights() const { return weights_; }
   Result<Tensor> weight(std::string_view name) const;
   /// Puts another tensor of the same shape in a weight's place. Plans bound before keep the old
@@ -107,9 +109,9 @@ class Transformer {
   std::int64_t parameter_count() const;
   std::int64_t weight_bytes() const;
 
-  /// Resolves a plan's parameters; makes "rope.table" for a sequence of as many tokens as the table
-  /// has rows. kNotFound for anything else. Users of the model's graphs put their own lookup in
-  /// front.
+  /// Resolves a plan's parameters; makes the rotation tables for a sequence of as many tokens as a
+  /// table has rows. kNotFound for anything else. Users of the model's graphs put their own lookup
+  /// in front.
   Result<Tensor> bind(const PlanBinding& binding) const;
 
  private:

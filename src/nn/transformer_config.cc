@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "nn/weight_names.h"
+
 namespace volta {
 namespace {
 
@@ -40,17 +42,28 @@ Status check_sizes(const TransformerConfig& c) {
   return {};
 }
 
+// Whether a list has some, not all, of a model's layers in ascending order.
+bool some_layers(const std::vector<std::int64_t>& list, std::int64_t layers) {
+  const bool ascending = std::ranges::adjacent_find(list, std::greater_equal()) == list.end();
+  return ascending && std::ssize(list) < layers && list.front() >= 0 && list.back() < layers;
+}
+
 // One way to say each architecture: a list only where some layers slide and others do not.
-Status check_full_layers(const TransformerConfig& c) {
-  if (c.full_layers.empty()) return {};
-  const bool some = c.window > 0 && std::ssize(c.full_layers) < c.layers;
-  const bool ascending =
-      std::ranges::adjacent_find(c.full_layers, std::greater_equal()) == c.full_layers.end();
-  if (some && ascending && c.full_layers.front() >= 0 && c.full_layers.back() < c.layers) return {};
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("model: full_layers must be some, not all, of the layers 0 to {} of a "
-                          "model with a window, in ascending order",
-                          c.layers - 1));
+Status check_layer_lists(const TransformerConfig& c) {
+  if (!c.full_layers.empty() && !(c.window > 0 && some_layers(c.full_layers, c.layers))) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("model: full_layers must be some, not all, of the layers 0 to {} of a "
+                            "model with a window, in ascending order",
+                            c.layers - 1));
+  }
+  const bool rotary = c.position == PositionKind::kRotary;
+  if (!c.unrotated_layers.empty() && !(rotary && some_layers(c.unrotated_layers, c.layers))) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("model: unrotated_layers must be some, not all, of the layers 0 to {} "
+                            "of a model with rotary positions, in ascending order",
+                            c.layers - 1));
+  }
+  return {};
 }
 
 Status check_rope(const TransformerConfig& c) {
@@ -66,6 +79,14 @@ Status check_rope(const TransformerConfig& c) {
   }
   if (!(c.rope_theta > 0.0f) || !std::isfinite(c.rope_theta)) {
     return invalid(fmt::format("rope_theta is {}; it must be positive and finite", c.rope_theta));
+  }
+  if (!(c.rope_local_theta >= 0.0f) || !std::isfinite(c.rope_local_theta)) {
+    return invalid(
+        fmt::format("rope_local_theta is {}; it must be positive, or 0 for one base in all layers",
+                    c.rope_local_theta));
+  }
+  if (c.rope_local_theta > 0.0f && (c.position != PositionKind::kRotary || c.window == 0)) {
+    return invalid("rope_local_theta is for models with rotary positions and a window");
   }
   const RopeScaling& s = c.rope_scaling;
   if (s.kind == RopeKind::kDefault) return {};
@@ -102,74 +123,127 @@ Status check_rope(const TransformerConfig& c) {
   if (s.kind == RopeKind::kDynamic && rotary < 4) {
     return invalid("dynamic rotary scaling needs heads of at least 4 rotated elements");
   }
+  if (s.kind != RopeKind::kLongrope) return {};
+  for (const std::vector<float>* const factors : {&s.short_factors, &s.long_factors}) {
+    if (std::ssize(*factors) != rotary / 2) {
+      return invalid(fmt::format("rope_scaling: {} factors for {} rotated pairs of a head",
+                                 factors->size(), rotary / 2));
+    }
+    const auto sane = [](float f) { return f >= 1e-6f && f <= 1e6f; };
+    if (!std::ranges::all_of(*factors, sane)) {
+      return invalid("rope_scaling: a factor is not between 0.000001 and 1000000");
+    }
+  }
   return {};
 }
 
-// Appends the parameters of one weight and, if wanted, its bias.
-void add_linear(std::vector<ParameterInfo>& out, const std::string& name, Shape shape,
-                std::int64_t outputs, bool bias, InitKind init = InitKind::kNormal) {
-  out.push_back({name + ".weight", shape, init});
-  if (bias) out.push_back({name + ".bias", Shape(outputs), InitKind::kZeros});
+// What Gemma and OLMo 2 have beyond other models.
+Status check_caps_and_norms(const TransformerConfig& c) {
+  const auto invalid = [](std::string message) {
+    return fail(ErrorCode::kInvalidArgument, "model: " + std::move(message));
+  };
+  using Number = std::pair<std::string_view, float>;
+  const std::array numbers = {Number{"attention_softcap", c.attention_softcap},
+                              Number{"logit_softcap", c.logit_softcap},
+                              Number{"query_scalar", c.query_scalar}};
+  for (const auto& [name, value] : numbers) {
+    if (value == 0.0f || (value >= 1e-3f && value <= 1e6f)) continue;
+    return invalid(
+        fmt::format("{} is {}; it must be between 0.001 and 1000000, or 0 for none", name, value));
+  }
+  if (c.query_scalar > 0.0f && !c.attention_scaled) {
+    return invalid("query_scalar scales attention, and attention_scaled says that nothing does");
+  }
+  if (c.norm_plus_one && c.norm != NormKind::kRms) {
+    return invalid("norm_plus_one is for RMS norms");
+  }
+  if (c.qk_norm_whole && !c.qk_norm) {
+    return invalid(
+        "qk_norm_whole says where the norms of queries and keys are, and qk_norm that "
+        "there are none");
+  }
+  return {};
 }
 
-void add_norm(std::vector<ParameterInfo>& out, const std::string& name, std::int64_t dim,
-              bool bias) {
-  out.push_back({name + ".weight", Shape(dim), InitKind::kOnes});
-  if (bias) out.push_back({name + ".bias", Shape(dim), InitKind::kZeros});
-}
+// The parameters of a model, in the order in which they are appended.
+class ParameterList {
+ public:
+  explicit ParameterList(const TransformerConfig& config)
+      : c_(config), names_(weight_names(config)) {}
 
-// GPT-2's block: weights [in, out], packed q | k | v.
-void add_gpt2_block(std::vector<ParameterInfo>& out, const TransformerConfig& c,
-                    std::int64_t layer) {
-  const std::string p = fmt::format("transformer.h.{}.", layer);
-  const std::int64_t q = c.heads * c.head_dim;
-  const std::int64_t qkv = q + 2 * c.kv_heads * c.head_dim;
-  add_norm(out, p + "ln_1", c.dim, c.norm_bias);
-  add_linear(out, p + "attn.c_attn", Shape(c.dim, qkv), qkv, c.attention_bias);
-  add_linear(out, p + "attn.c_proj", Shape(q, c.dim), c.dim, c.attention_out_bias,
-             InitKind::kNormalResidual);
-  if (c.qk_norm) {
-    add_norm(out, p + "attn.q_norm", c.head_dim, false);
-    add_norm(out, p + "attn.k_norm", c.head_dim, false);
+  void matrix(std::string_view name, const Shape& shape) {
+    list_.push_back({fmt::format("{}.weight", name), shape, InitKind::kNormal});
   }
-  add_norm(out, p + "ln_2", c.dim, c.norm_bias);
-  if (c.ffn_kind == FfnKind::kGated) {
-    add_linear(out, p + "mlp.c_gate", Shape(c.dim, c.ffn), c.ffn, c.ffn_bias);
+  void norm(const std::string& name, std::int64_t dim, bool bias) {
+    const InitKind init = c_.norm_plus_one ? InitKind::kZeros : InitKind::kOnes;
+    list_.push_back({name + ".weight", Shape(dim), init});
+    if (bias) list_.push_back({name + ".bias", Shape(dim), InitKind::kZeros});
   }
-  add_linear(out, p + "mlp.c_fc", Shape(c.dim, c.ffn), c.ffn, c.ffn_bias);
-  add_linear(out, p + "mlp.c_proj", Shape(c.ffn, c.dim), c.dim, c.ffn_bias,
-             InitKind::kNormalResidual);
-}
+  void block(std::int64_t layer) {
+    const std::string path = names_.block(layer) + ".";
+    const bool before = c_.norm_place != NormPlace::kAfter;
+    const bool after = c_.norm_place != NormPlace::kBefore;
+    const auto block_norm = [&](bool wanted, std::string_view name) {
+      if (wanted) norm(fmt::format("{}{}", path, name), c_.dim, c_.norm_bias);
+    };
+    block_norm(before, names_.attention_norm);
+    attention(fmt::format("{}{}.", path, names_.attention));
+    block_norm(after, names_.attention_norm_after);
+    block_norm(before, names_.ffn_norm);
+    feed_forward(fmt::format("{}{}.", path, names_.mlp));
+    block_norm(after, names_.ffn_norm_after);
+  }
+  std::vector<ParameterInfo> take() && { return std::move(list_); }
 
-// Llama's block: weights [out, in], separate q, k and v.
-void add_llama_block(std::vector<ParameterInfo>& out, const TransformerConfig& c,
-                     std::int64_t layer) {
-  const std::string p = fmt::format("model.layers.{}.", layer);
-  const std::int64_t q = c.heads * c.head_dim;
-  const std::int64_t kv = c.kv_heads * c.head_dim;
-  add_norm(out, p + "input_layernorm", c.dim, c.norm_bias);
-  add_linear(out, p + "self_attn.q_proj", Shape(q, c.dim), q, c.attention_bias);
-  add_linear(out, p + "self_attn.k_proj", Shape(kv, c.dim), kv, c.attention_bias);
-  add_linear(out, p + "self_attn.v_proj", Shape(kv, c.dim), kv, c.attention_bias);
-  add_linear(out, p + "self_attn.o_proj", Shape(c.dim, q), c.dim, c.attention_out_bias,
-             InitKind::kNormalResidual);
-  if (c.qk_norm) {
-    add_norm(out, p + "self_attn.q_norm", c.head_dim, false);
-    add_norm(out, p + "self_attn.k_norm", c.head_dim, false);
+ private:
+  // Does nothing for an empty name.
+  void linear(const std::string& path, std::string_view name, std::int64_t inputs,
+              std::int64_t outputs, bool bias, InitKind init = InitKind::kNormal) {
+    if (name.empty()) return;
+    const Shape shape = names_.in_out ? Shape(inputs, outputs) : Shape(outputs, inputs);
+    list_.push_back({fmt::format("{}{}.weight", path, name), shape, init});
+    if (bias) {
+      list_.push_back({fmt::format("{}{}.bias", path, name), Shape(outputs), InitKind::kZeros});
+    }
   }
-  add_norm(out, p + "post_attention_layernorm", c.dim, c.norm_bias);
-  if (c.ffn_kind == FfnKind::kGated) {
-    add_linear(out, p + "mlp.gate_proj", Shape(c.ffn, c.dim), c.ffn, c.ffn_bias);
+  void attention(const std::string& path) {
+    const std::int64_t q = c_.heads * c_.head_dim, kv = c_.kv_heads * c_.head_dim;
+    linear(path, names_.qkv, c_.dim, q + 2 * kv, c_.attention_bias);
+    linear(path, names_.q, c_.dim, q, c_.attention_bias);
+    linear(path, names_.k, c_.dim, kv, c_.attention_bias);
+    linear(path, names_.v, c_.dim, kv, c_.attention_bias);
+    linear(path, names_.attention_output, q, c_.dim, c_.attention_out_bias,
+           InitKind::kNormalResidual);
+    if (!c_.qk_norm) return;
+    norm(fmt::format("{}{}", path, names_.q_norm), c_.qk_norm_whole ? q : c_.head_dim, false);
+    norm(fmt::format("{}{}", path, names_.k_norm), c_.qk_norm_whole ? kv : c_.head_dim, false);
   }
-  add_linear(out, p + "mlp.up_proj", Shape(c.ffn, c.dim), c.ffn, c.ffn_bias);
-  add_linear(out, p + "mlp.down_proj", Shape(c.dim, c.ffn), c.dim, c.ffn_bias,
-             InitKind::kNormalResidual);
-}
+  void feed_forward(const std::string& path) {
+    if (c_.ffn_kind == FfnKind::kGated) {
+      linear(path, names_.gate_up, c_.dim, 2 * c_.ffn, c_.ffn_bias);
+      linear(path, names_.gate, c_.dim, c_.ffn, c_.ffn_bias);
+    }
+    if (names_.gate_up.empty()) linear(path, names_.up, c_.dim, c_.ffn, c_.ffn_bias);
+    linear(path, names_.down, c_.ffn, c_.dim, c_.ffn_bias, InitKind::kNormalResidual);
+  }
+
+  const TransformerConfig& c_;
+  const WeightNames& names_;
+  std::vector<ParameterInfo> list_;
+};
 
 }  // namespace
 
 std::int32_t TransformerConfig::layer_window(std::int64_t layer) const {
   return std::ranges::binary_search(full_layers, layer) ? 0 : window;
+}
+
+bool TransformerConfig::layer_rotates(std::int64_t layer) const {
+  return position == PositionKind::kRotary && !std::ranges::binary_search(unrotated_layers, layer);
+}
+
+bool TransformerConfig::layer_rotates_locally(std::int64_t layer) const {
+  return rope_local_theta > 0.0f && layer_window(layer) > 0 && layer_rotates(layer);
 }
 
 TransformerConfig tiny_lm_config() { return {}; }
@@ -203,7 +277,9 @@ Status validate(const TransformerConfig& c) {
     return invalid(
         fmt::format("window is {}; it must be 0 (full attention) or positive", c.window));
   }
-  VOLTA_TRY(check_full_layers(c));
+  VOLTA_TRY(check_layer_lists(c));
+  VOLTA_TRY(check_caps_and_norms(c));
+  VOLTA_TRY(check_names(c));
   if (!(c.init_std > 0.0f && c.init_std < 100.0f)) {
     return invalid(fmt::format("init_std is {}; it must be positive and below 100", c.init_std));
   }
@@ -214,21 +290,14 @@ Status validate(const TransformerConfig& c) {
 }
 
 std::vector<ParameterInfo> parameters(const TransformerConfig& c) {
-  const bool gpt2 = c.position == PositionKind::kLearned;
-  std::vector<ParameterInfo> out;
-  const auto normal = InitKind::kNormal;
-  if (gpt2) {
-    out.push_back({"transformer.wte.weight", Shape(c.vocab_size, c.dim), normal});
-    out.push_back({"transformer.wpe.weight", Shape(c.context, c.dim), normal});
-  } else {
-    out.push_back({"model.embed_tokens.weight", Shape(c.vocab_size, c.dim), normal});
-  }
-  for (std::int64_t layer = 0; layer < c.layers; ++layer) {
-    gpt2 ? add_gpt2_block(out, c, layer) : add_llama_block(out, c, layer);
-  }
-  add_norm(out, gpt2 ? "transformer.ln_f" : "model.norm", c.dim, c.norm_bias);
-  if (!c.tied_output) out.push_back({"lm_head.weight", Shape(c.vocab_size, c.dim), normal});
-  return out;
+  const WeightNames& names = weight_names(c);
+  ParameterList list(c);
+  list.matrix(names.embedding, Shape(c.vocab_size, c.dim));
+  if (c.position == PositionKind::kLearned) list.matrix(names.positions, Shape(c.context, c.dim));
+  for (std::int64_t layer = 0; layer < c.layers; ++layer) list.block(layer);
+  list.norm(std::string(names.final_norm), c.dim, c.norm_bias);
+  if (!c.tied_output) list.matrix(names.output, Shape(c.vocab_size, c.dim));
+  return std::move(list).take();
 }
 
 std::int64_t parameter_count(const TransformerConfig& config) {

@@ -16,6 +16,16 @@ namespace [[gnu::visibility("default")]] volta {
 
 /// How a token's place enters the model.
 enum class PositionKind : std::uint8_t { kLearned, kRotary };
+/// How files call the weights and how these lie: rows of the table in nn/weight_names.h.
+enum class WeightNaming : std::uint8_t {
+  kGpt2,   ///< transformer.h.N.attn.c_attn: [in, out], q | k | v as one matrix.
+  kLlama,  ///< model.layers.N.self_attn.q_proj: [out, in].
+  kPhi3,   ///< As kLlama, with q | k | v and gate | up as one matrix each.
+  kGemma,  ///< As kLlama, with names for norms after each half of a block; also OLMo 2.
+};
+/// Where the norms of a block are: x += attention(norm(x)), x += norm(attention(x)), or
+/// x += norm(attention(norm(x))); the feed-forward half alike.
+enum class NormPlace : std::uint8_t { kBefore, kAfter, kAround };
 /// The feed-forward block: down(act(up(x))), or down(act(gate(x)) * up(x)).
 enum class FfnKind : std::uint8_t { kMlp, kGated };
 
@@ -27,6 +37,9 @@ enum class RopeKind : std::uint8_t {
   kDynamic,  ///< By a base that grows with the sequence past `original` tokens (NTK-aware).
   kLlama3,   ///< Slow ones by `factor`, fast ones not, a ramp between (Llama 3.1).
   kYarn,     ///< The same by rotations, and sharper attention (Peng et al. 2023).
+  /// Each by a factor of its own, out of one list up to `original` tokens and another beyond
+  /// (Ding et al. 2024).
+  kLongrope,
 };
 /// Fields that a kind does not name keep their defaults.
 struct RopeScaling {
@@ -38,14 +51,13 @@ struct RopeScaling {
   double beta_fast = 32.0;        ///< kYarn: above this many rotations frequencies are kept.
   double beta_slow = 1.0;         ///< kYarn: below this many they are stretched.
   bool truncate = true;           ///< kYarn: the ramp begins and ends at whole dimensions.
-  double attention_factor = 1.0;  ///< kYarn: on cosines and sines.
+  double attention_factor = 1.0;  ///< kYarn, kLongrope: on cosines and sines.
+  /// kLongrope: what each frequency is divided by, config.rotated() / 2 numbers each.
+  std::vector<float> short_factors{}, long_factors{};
   bool operator==(const RopeScaling&) const = default;
 };
 
-/// Pre-norm decoder: x += attention(norm(x)); x += ffn(norm(x)); logits = head(norm(x)).
-/// Parameter names and layouts follow Hugging Face: with learned positions those of GPT-2
-/// (transformer.h.N..., weights [in, out], packed c_attn), with rotary ones those of Llama
-/// (model.layers.N..., weights [out, in]).
+/// A decoder: x += attention(norm(x)); x += ffn(norm(x)); logits = head(norm(x)).
 struct TransformerConfig {
   std::int64_t vocab_size = 256;
   std::int64_t context = 512;  ///< Longest sequence, in tokens.
@@ -56,27 +68,39 @@ struct TransformerConfig {
   std::int64_t head_dim = 32;  ///< Usually dim / heads; need not be.
   std::int64_t ffn = 512;
 
+  WeightNaming naming = WeightNaming::kGpt2;
   PositionKind position = PositionKind::kLearned;
   NormKind norm = NormKind::kLayer;
   FfnKind ffn_kind = FfnKind::kMlp;
   Activation activation = Activation::kGelu;
   float activation_scale = 1.0f;  ///< act(s x) / s; silu with 1.702 is CLIP's quick GELU.
   float norm_eps = 1e-5f;
+  NormPlace norm_place = NormPlace::kBefore;
+  bool norm_plus_one = false;       ///< RMS norms multiply by 1 + weight (Gemma).
   bool norm_bias = false;           ///< Layer norm only.
   bool attention_bias = false;      ///< On the query, key and value projections.
   bool attention_out_bias = false;  ///< On the output projection.
   bool ffn_bias = false;
   bool qk_norm = false;          ///< RMS norm over each head of q and k before rotation (Qwen 3).
+  bool qk_norm_whole = false;    ///< With qk_norm: over all heads at once instead (OLMo 2).
   bool tied_output = true;       ///< The output projection is the token embedding.
   bool attention_scaled = true;  ///< Scores are divided by sqrt(head_dim).
   bool attention_scaled_by_layer = false;  ///< And by 1, 2, 3 ... from layer to layer.
-  std::int32_t window = 0;                 ///< Sliding-window attention; 0: full.
+  float query_scalar = 0.0f;       ///< Above 0: what is under that root instead of head_dim.
+  float attention_softcap = 0.0f;  ///< Above 0: scores s become cap * tanh(s / cap) (Gemma 2).
+  float logit_softcap = 0.0f;      ///< Above 0: logits likewise.
+  bool embedding_scaled = false;   ///< Token embeddings are multiplied by sqrt(dim) (Gemma).
+  std::int32_t window = 0;         ///< Sliding-window attention; 0: full.
   /// Layers without the window, ascending; empty when all layers are alike.
   std::vector<std::int64_t> full_layers{};
 
   float rope_theta = 10000.0f;
+  /// Above 0: the base in layers with the window, where nothing is stretched (Gemma 3).
+  float rope_local_theta = 0.0f;
   std::int64_t rotary_dim = 0;  ///< Rotated elements a head; 0: all of head_dim.
   RopeScaling rope_scaling{};
+  /// Layers whose queries and keys are not rotated, ascending (SmolLM 3).
+  std::vector<std::int64_t> unrotated_layers{};
 
   float init_std = 0.02f;  ///< Residual projections: divided by sqrt(2 layers).
 
@@ -86,6 +110,9 @@ struct TransformerConfig {
   std::int64_t rotated() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
   /// The sliding window of one layer; 0: full attention.
   std::int32_t layer_window(std::int64_t layer) const;
+  /// Whether one layer rotates queries and keys, and whether it does so by rope_local_theta.
+  bool layer_rotates(std::int64_t layer) const;
+  bool layer_rotates_locally(std::int64_t layer) const;
 };
 
 /// The default TinyLm: 4 layers, 4 heads, 128 wide, context 512, byte vocabulary.
@@ -99,7 +126,7 @@ Status validate(const TransformerConfig& config);
 enum class InitKind : std::uint8_t { kZeros, kOnes, kNormal, kNormalResidual, kKaimingUniform };
 
 struct ParameterInfo {
-  std::string name;  ///< Hugging Face name path.
+  std::string name;  ///< Name path, as the model's files have it.
   Shape shape;
   InitKind init = InitKind::kNormal;
   bool decay() const { return shape.rank() >= 2; }  ///< Weight decay applies to matrices only.

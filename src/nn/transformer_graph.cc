@@ -9,13 +9,10 @@
 
 #include "base/hash.h"
 #include "nn/rope_table.h"
+#include "nn/weight_names.h"
 
 namespace volta {
 namespace {
-
-bool has_gpt2_names(const TransformerConfig& config) {
-  return config.position == PositionKind::kLearned;
-}
 
 // y = act(x W + b) (+ residual). `outputs` is the width of y.
 struct Linear {
@@ -44,7 +41,7 @@ Result<ValueId> add_lora(const LayerContext& c, ValueId x, ValueId y, const Line
 }
 
 Result<ValueId> linear(const LayerContext& c, ValueId x, const Linear& layer) {
-  const bool in_out = has_gpt2_names(c.config);
+  const bool in_out = weight_names(c.config).in_out;
   const std::int64_t inputs = c.graph.spec(x).shape.columns();
   const Shape shape = in_out ? Shape(inputs, layer.outputs) : Shape(layer.outputs, inputs);
   VOLTA_TRY(const ValueId w, model_parameter(c.graph, layer.name + ".weight", shape));
@@ -60,7 +57,7 @@ Result<ValueId> linear(const LayerContext& c, ValueId x, const Linear& layer) {
 
 Result<ValueId> norm(const LayerContext& c, ValueId x, const std::string& name) {
   const std::int64_t dim = c.graph.spec(x).shape.columns();
-  const Norm op{c.config.norm, c.config.norm_bias, c.config.norm_eps};
+  const Norm op{c.config.norm, c.config.norm_bias, c.config.norm_eps, c.config.norm_plus_one};
   VOLTA_TRY(const ValueId w, model_parameter(c.graph, name + ".weight", Shape(dim)));
   if (!op.has_bias) return c.graph.add_one(op, {x, w});
   VOLTA_TRY(const ValueId b, model_parameter(c.graph, name + ".bias", Shape(dim)));
@@ -78,10 +75,15 @@ Result<ValueId> activate(Graph& graph, ValueId x, Activation activation) {
   return fail(ErrorCode::kInternal, "unknown activation");
 }
 
-// RMS norm over each head of a [.., heads * head_dim] value.
+// RMS norm over each head of a [.., heads * head_dim] value, or over all of them at once.
 Result<ValueId> head_norm(const LayerContext& c, ValueId x, std::int64_t heads,
                           const std::string& name) {
+  const Norm op{NormKind::kRms, false, c.config.norm_eps, c.config.norm_plus_one};
   const Shape flat = c.graph.spec(x).shape;
+  if (c.config.qk_norm_whole) {
+    VOLTA_TRY(const ValueId w, model_parameter(c.graph, name + ".weight", Shape(flat.columns())));
+    return c.graph.add_one(op, {x, w});
+  }
   Shape split = flat;
   split.set(-1, heads);
   if (!split.push_back(c.config.head_dim)) {
@@ -89,12 +91,11 @@ Result<ValueId> head_norm(const LayerContext& c, ValueId x, std::int64_t heads,
   }
   VOLTA_TRY(const ValueId by_head, c.graph.add_one(Reshape{split}, {x}));
   VOLTA_TRY(const ValueId w, model_parameter(c.graph, name + ".weight", Shape(c.config.head_dim)));
-  VOLTA_TRY(const ValueId y,
-            c.graph.add_one(Norm{NormKind::kRms, false, c.config.norm_eps}, {by_head, w}));
+  VOLTA_TRY(const ValueId y, c.graph.add_one(op, {by_head, w}));
   return c.graph.add_one(Reshape{flat}, {y});
 }
 
-// One of q, k and v from a packed row.
+// Some columns of a packed row: one of q, k and v, or of gate and up.
 Result<ValueId> columns(const LayerContext& c, ValueId x, std::int64_t begin, std::int64_t length) {
   const auto axis = static_cast<std::int32_t>(c.graph.spec(x).shape.rank() - 1);
   return c.graph.add_one(Slice{axis, begin, length}, {x});
@@ -107,36 +108,42 @@ struct Qkv {
   ValueId v;
 };
 
+// Rotates the first `heads` heads of a row and leaves the others.
 Result<ValueId> rotate(const LayerContext& c, ValueId x, std::int64_t heads) {
-  if (c.config.position != PositionKind::kRotary) return x;
+  if (!c.config.layer_rotates(c.layer)) return x;
   const Rope op{static_cast<std::int32_t>(heads), static_cast<std::int32_t>(c.config.head_dim)};
-  return c.graph.add_one(op, {x, c.positions, c.rope_table});
+  return c.graph.add_one(op, {x, c.rope_rows, c.rope_table});
 }
 
 // Projections, query/key norms and rotation.
 Result<Qkv> project(const LayerContext& c, ValueId x) {
   const TransformerConfig& config = c.config;
+  const WeightNames& names = weight_names(config);
   const std::int64_t q_width = config.heads * config.head_dim;
   const std::int64_t kv_width = config.kv_heads * config.head_dim;
+  const auto path = [&](std::string_view name) {
+    return fmt::format("{}.{}.{}", c.prefix, names.attention, name);
+  };
   Qkv out;
-  const std::string attn = c.prefix + (has_gpt2_names(config) ? ".attn" : ".self_attn");
-  if (has_gpt2_names(config)) {
-    VOLTA_TRY(out.q,
-              linear(c, x, {attn + ".c_attn", q_width + 2 * kv_width, config.attention_bias}));
+  if (!names.qkv.empty()) {
+    VOLTA_TRY(ValueId all,
+              linear(c, x, {path(names.qkv), q_width + 2 * kv_width, config.attention_bias}));
     out.packed = !config.qk_norm;
-    if (out.packed) return out;
-    const ValueId packed = out.q;
-    VOLTA_TRY(out.q, columns(c, packed, 0, q_width));
-    VOLTA_TRY(out.k, columns(c, packed, q_width, kv_width));
-    VOLTA_TRY(out.v, columns(c, packed, q_width + kv_width, kv_width));
+    if (out.packed) {
+      VOLTA_TRY(out.q, rotate(c, all, config.heads + config.kv_heads));
+      return out;
+    }
+    VOLTA_TRY(out.q, columns(c, all, 0, q_width));
+    VOLTA_TRY(out.k, columns(c, all, q_width, kv_width));
+    VOLTA_TRY(out.v, columns(c, all, q_width + kv_width, kv_width));
   } else {
-    VOLTA_TRY(out.q, linear(c, x, {attn + ".q_proj", q_width, config.attention_bias}));
-    VOLTA_TRY(out.k, linear(c, x, {attn + ".k_proj", kv_width, config.attention_bias}));
-    VOLTA_TRY(out.v, linear(c, x, {attn + ".v_proj", kv_width, config.attention_bias}));
+    VOLTA_TRY(out.q, linear(c, x, {path(names.q), q_width, config.attention_bias}));
+    VOLTA_TRY(out.k, linear(c, x, {path(names.k), kv_width, config.attention_bias}));
+    VOLTA_TRY(out.v, linear(c, x, {path(names.v), kv_width, config.attention_bias}));
   }
   if (config.qk_norm) {
-    VOLTA_TRY(out.q, head_norm(c, out.q, config.heads, attn + ".q_norm"));
-    VOLTA_TRY(out.k, head_norm(c, out.k, config.kv_heads, attn + ".k_norm"));
+    VOLTA_TRY(out.q, head_norm(c, out.q, config.heads, path(names.q_norm)));
+    VOLTA_TRY(out.k, head_norm(c, out.k, config.kv_heads, path(names.k_norm)));
   }
   VOLTA_TRY(out.q, rotate(c, out.q, config.heads));
   VOLTA_TRY(out.k, rotate(c, out.k, config.kv_heads));
@@ -146,7 +153,10 @@ Result<Qkv> project(const LayerContext& c, ValueId x) {
 // What attention scores are multiplied by.
 float attention_scale(const LayerContext& c) {
   double scale = 1.0;
-  if (c.config.attention_scaled) scale /= std::sqrt(static_cast<double>(c.config.head_dim));
+  const double under_root = c.config.query_scalar > 0.0f
+                                ? static_cast<double>(c.config.query_scalar)
+                                : static_cast<double>(c.config.head_dim);
+  if (c.config.attention_scaled) scale /= std::sqrt(under_root);
   if (c.config.attention_scaled_by_layer) scale /= static_cast<double>(c.layer + 1);
   return static_cast<float>(scale);
 }
@@ -158,7 +168,8 @@ AttentionShape attention_shape(const LayerContext& c, bool packed) {
           .head_dim = static_cast<std::int32_t>(config.head_dim),
           .window = config.layer_window(c.layer),
           .scale = attention_scale(c),
-          .packed = packed};
+          .packed = packed,
+          .softcap = config.attention_softcap};
 }
 
 Result<ValueId> attend(const LayerContext& c, const Qkv& qkv) {
@@ -188,26 +199,46 @@ Result<ValueId> scale(Graph& graph, ValueId x, float factor) {
   return graph.add_one(Unary{UnaryKind::kScale, factor}, {x});
 }
 
+// The gate and what it gates, out of one product where the files have one matrix for both.
+struct GateUp {
+  ValueId gate, up;
+};
+Result<GateUp> gate_and_up(const LayerContext& c, ValueId x, const std::string& mlp) {
+  const TransformerConfig& config = c.config;
+  const WeightNames& names = weight_names(config);
+  GateUp out;
+  if (names.gate_up.empty()) {
+    VOLTA_TRY(out.gate,
+              linear(c, x, {fmt::format("{}.{}", mlp, names.gate), config.ffn, config.ffn_bias}));
+    VOLTA_TRY(out.up,
+              linear(c, x, {fmt::format("{}.{}", mlp, names.up), config.ffn, config.ffn_bias}));
+    return out;
+  }
+  VOLTA_TRY(
+      const ValueId both,
+      linear(c, x, {fmt::format("{}.{}", mlp, names.gate_up), 2 * config.ffn, config.ffn_bias}));
+  VOLTA_TRY(out.gate, columns(c, both, 0, config.ffn));
+  VOLTA_TRY(out.up, columns(c, both, config.ffn, config.ffn));
+  return out;
+}
+
 Result<ValueId> feed_forward(const LayerContext& c, ValueId x) {
   const TransformerConfig& config = c.config;
-  const bool gpt2 = has_gpt2_names(config);
-  const std::string mlp = c.prefix + ".mlp";
-  const Linear up{mlp + (gpt2 ? ".c_fc" : ".up_proj"), config.ffn, config.ffn_bias};
-  const Linear down{mlp + (gpt2 ? ".c_proj" : ".down_proj"), config.dim, config.ffn_bias};
+  const WeightNames& names = weight_names(config);
+  const std::string mlp = fmt::format("{}.{}", c.prefix, names.mlp);
   ValueId hidden;
   if (config.ffn_kind == FfnKind::kGated) {
-    const Linear gate{mlp + (gpt2 ? ".c_gate" : ".gate_proj"), config.ffn, config.ffn_bias};
-    VOLTA_TRY(ValueId g, linear(c, x, gate));
-    VOLTA_TRY(g, scale(c.graph, g, config.activation_scale));
-    VOLTA_TRY(const ValueId u, linear(c, x, up));
-    VOLTA_TRY(hidden, c.graph.add_one(GatedUnit{config.activation}, {g, u}));
+    VOLTA_TRY(GateUp parts, gate_and_up(c, x, mlp));
+    VOLTA_TRY(parts.gate, scale(c.graph, parts.gate, config.activation_scale));
+    VOLTA_TRY(hidden, c.graph.add_one(GatedUnit{config.activation}, {parts.gate, parts.up}));
   } else {
-    VOLTA_TRY(hidden, linear(c, x, up));
+    VOLTA_TRY(hidden,
+              linear(c, x, {fmt::format("{}.{}", mlp, names.up), config.ffn, config.ffn_bias}));
     VOLTA_TRY(hidden, scale(c.graph, hidden, config.activation_scale));
     VOLTA_TRY(hidden, activate(c.graph, hidden, config.activation));
   }
   VOLTA_TRY(hidden, scale(c.graph, hidden, 1.0f / config.activation_scale));
-  return linear(c, hidden, down);
+  return linear(c, hidden, {fmt::format("{}.{}", mlp, names.down), config.dim, config.ffn_bias});
 }
 
 // Philox streams: 1 for the embedding, then four a layer. 0 is left to whoever initialises weights.
@@ -216,45 +247,74 @@ constexpr std::uint32_t layer_stream(std::int64_t layer) {
   return 16 + 4 * static_cast<std::uint32_t>(layer);
 }
 
-std::string block_prefix(const TransformerConfig& config, std::int64_t layer) {
-  return fmt::format("{}.{}", has_gpt2_names(config) ? "transformer.h" : "model.layers", layer);
-}
-
 // The inputs that every graph of a model has in common.
 struct ModelInputs {
   ValueId ids;
   ValueId positions;
   ValueId rope_table;
+  ValueId local_rope_table;
   ValueId rng;
 };
 
-// `longest` is the number of places a token may have.
+// `rows` and `local_rows` are those of the rotation tables, of which a graph has what its layers
+// use.
+Status add_rope_tables(Graph& graph, const TransformerConfig& config, std::int64_t rows,
+                       std::int64_t local_rows, ModelInputs& in) {
+  bool global = false, local = false;
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    if (!config.layer_rotates(layer)) continue;
+    (config.layer_rotates_locally(layer) ? local : global) = true;
+  }
+  const auto spec = [&](std::int64_t count) {
+    return TensorSpec{DType::kF32, Shape(count, config.rotated())};
+  };
+  if (global) {
+    VOLTA_TRY(in.rope_table, graph.parameter(std::string(kRopeTable), spec(rows)));
+  }
+  if (local) {
+    VOLTA_TRY(in.local_rope_table, graph.parameter(std::string(kLocalRopeTable), spec(local_rows)));
+  }
+  return {};
+}
+
+// A token may have one of `longest` places.
 Result<ModelInputs> add_inputs(Graph& graph, const TransformerConfig& config, const Shape& ids,
-                               const Shape& positions, std::int64_t longest, bool rng) {
+                               const Shape& positions, std::int64_t rope_rows, std::int64_t longest,
+                               bool rng) {
   ModelInputs in;
   VOLTA_TRY(in.ids, graph.input("ids", {DType::kI32, ids}));
   VOLTA_TRY(in.positions, graph.input("positions", {DType::kI32, positions}));
-  if (config.position == PositionKind::kRotary) {
-    VOLTA_TRY(in.rope_table,
-              graph.parameter("rope.table", {DType::kF32, Shape(longest, config.rotated())}));
-  }
+  VOLTA_TRY(add_rope_tables(graph, config, rope_rows, longest, in));
   if (rng) {
     VOLTA_TRY(in.rng, graph.input("rng", {DType::kI64, Shape(2)}));
   }
   return in;
 }
 
+// Makes `context` that of a layer. `rotations` are the rows of "rope.table" that tokens take.
+void enter_layer(LayerContext& context, std::int64_t layer, const ModelInputs& in,
+                 ValueId rotations) {
+  context.layer = layer;
+  context.prefix = weight_names(context.config).block(layer);
+  const bool local = context.config.layer_rotates_locally(layer);
+  context.rope_table = local ? in.local_rope_table : in.rope_table;
+  context.rope_rows = local ? in.positions : rotations;
+}
+
 Result<ValueId> embed(const LayerContext& c, ValueId ids) {
   const TransformerConfig& config = c.config;
-  const bool gpt2 = has_gpt2_names(config);
+  const WeightNames& names = weight_names(config);
+  const auto table = [&](std::string_view name, std::int64_t rows) {
+    return model_parameter(c.graph, fmt::format("{}.weight", name), Shape(rows, config.dim));
+  };
   c.graph.set_scope("embed");
-  VOLTA_TRY(const ValueId table,
-            model_parameter(c.graph, gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight",
-                            Shape(config.vocab_size, config.dim)));
-  VOLTA_TRY(ValueId x, c.graph.add_one(Embedding{}, {table, ids}));
-  if (gpt2) {
-    VOLTA_TRY(const ValueId places, model_parameter(c.graph, "transformer.wpe.weight",
-                                                    Shape(config.context, config.dim)));
+  VOLTA_TRY(const ValueId tokens, table(names.embedding, config.vocab_size));
+  VOLTA_TRY(ValueId x, c.graph.add_one(Embedding{}, {tokens, ids}));
+  if (config.embedding_scaled) {
+    VOLTA_TRY(x, scale(c.graph, x, static_cast<float>(std::sqrt(static_cast<double>(config.dim)))));
+  }
+  if (config.position == PositionKind::kLearned) {
+    VOLTA_TRY(const ValueId places, table(names.positions, config.context));
     VOLTA_TRY(const ValueId place, c.graph.add_one(Embedding{}, {places, c.positions}));
     VOLTA_TRY(x, c.graph.add_one(Binary{BinaryKind::kAdd}, {x, place}));
   }
@@ -264,14 +324,17 @@ Result<ValueId> embed(const LayerContext& c, ValueId ids) {
 // Final norm and output projection of x [.., D].
 Result<ValueId> head(const LayerContext& c, ValueId x) {
   const TransformerConfig& config = c.config;
-  const bool gpt2 = has_gpt2_names(config);
+  const WeightNames& names = weight_names(config);
   c.graph.set_scope("head");
-  VOLTA_TRY(x, norm(c, x, gpt2 ? "transformer.ln_f" : "model.norm"));
-  const std::string name = !config.tied_output ? "lm_head.weight"
-                           : gpt2              ? "transformer.wte.weight"
-                                               : "model.embed_tokens.weight";
+  VOLTA_TRY(x, norm(c, x, std::string(names.final_norm)));
+  const std::string name =
+      fmt::format("{}.weight", config.tied_output ? names.embedding : names.output);
   VOLTA_TRY(const ValueId w, model_parameter(c.graph, name, Shape(config.vocab_size, config.dim)));
-  return c.graph.add_one(MatMul{.transpose_b = true}, {x, w});
+  VOLTA_TRY(ValueId logits, c.graph.add_one(MatMul{.transpose_b = true}, {x, w}));
+  if (config.logit_softcap == 0.0f) return logits;
+  VOLTA_TRY(logits, scale(c.graph, logits, 1.0f / config.logit_softcap));
+  VOLTA_TRY(logits, c.graph.add_one(Unary{UnaryKind::kTanh}, {logits}));
+  return scale(c.graph, logits, config.logit_softcap);
 }
 
 }  // namespace
@@ -283,24 +346,33 @@ Result<ValueId> model_parameter(Graph& graph, const std::string& name, const Sha
 
 Result<ValueId> MultiHeadSelfAttentionLayer::build(const LayerContext& context, ValueId x) {
   const TransformerConfig& config = context.config;
+  const WeightNames& names = weight_names(config);
   VOLTA_TRY(const Qkv qkv, project(context, x));
   VOLTA_TRY(const ValueId y, attend(context, qkv));
   const std::string name =
-      context.prefix + (has_gpt2_names(config) ? ".attn.c_proj" : ".self_attn.o_proj");
+      fmt::format("{}.{}.{}", context.prefix, names.attention, names.attention_output);
   return linear(context, y, {name, config.dim, config.attention_out_bias});
 }
 
 Result<ValueId> TransformerBlock::build(const LayerContext& context, ValueId x) {
-  const bool gpt2 = has_gpt2_names(context.config);
+  const WeightNames& names = weight_names(context.config);
+  const bool before = context.config.norm_place != NormPlace::kAfter;
+  const bool after = context.config.norm_place != NormPlace::kBefore;
   Graph& graph = context.graph;
+  const auto norm_if = [&](bool wanted, ValueId value, std::string_view name) -> Result<ValueId> {
+    if (!wanted) return value;
+    return norm(context, value, fmt::format("{}.{}", context.prefix, name));
+  };
   graph.set_scope(context.prefix + ".attn");
-  VOLTA_TRY(ValueId h, norm(context, x, context.prefix + (gpt2 ? ".ln_1" : ".input_layernorm")));
+  VOLTA_TRY(ValueId h, norm_if(before, x, names.attention_norm));
   VOLTA_TRY(h, MultiHeadSelfAttentionLayer::build(context, h));
+  VOLTA_TRY(h, norm_if(after, h, names.attention_norm_after));
   VOLTA_TRY(h, dropout(context, h, context.stream + 1));
   VOLTA_TRY(x, graph.add_one(Binary{BinaryKind::kAdd}, {h, x}));
   graph.set_scope(context.prefix + ".mlp");
-  VOLTA_TRY(h, norm(context, x, context.prefix + (gpt2 ? ".ln_2" : ".post_attention_layernorm")));
+  VOLTA_TRY(h, norm_if(before, x, names.ffn_norm));
   VOLTA_TRY(h, feed_forward(context, h));
+  VOLTA_TRY(h, norm_if(after, h, names.ffn_norm_after));
   VOLTA_TRY(h, dropout(context, h, context.stream + 2));
   return graph.add_one(Binary{BinaryKind::kAdd}, {h, x});
 }
@@ -316,18 +388,16 @@ Result<ValueId> build_body(Graph& graph, const TransformerConfig& config, std::i
   }
   const bool drops = options.p > 0.0f || lora.dropout > 0.0f;
   VOLTA_TRY(const ModelInputs in,
-            add_inputs(graph, config, Shape(batch, time), Shape(time), time, drops));
+            add_inputs(graph, config, Shape(batch, time), Shape(time), time, time, drops));
   LayerContext context{.graph = graph,
                        .config = config,
                        .positions = in.positions,
-                       .rope_table = in.rope_table,
                        .rng = in.rng,
                        .dropout = options.p,
                        .lora = lora};
   VOLTA_TRY(ValueId x, embed(context, in.ids));
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    context.layer = layer;
-    context.prefix = block_prefix(config, layer);
+    enter_layer(context, layer, in, in.positions);
     context.stream = layer_stream(layer);
     VOLTA_TRY(x, TransformerBlock::build(context, x));
   }
@@ -420,27 +490,26 @@ Result<Graph> build_cached_graph(const TransformerConfig& config,
   VOLTA_TRY(TransformerKvCache::bytes_for(config, options.cache));
   const std::int64_t capacity =
       options.cache.capacity == 0 ? config.context : options.cache.capacity;
-  const bool by_length = config.position == PositionKind::kRotary && rope_depends_on_length(config);
+  const bool by_length = rope_depends_on_length(config);
   const Shape rows(options.rows);
   Graph graph;
-  VOLTA_TRY(const ModelInputs in,
-            add_inputs(graph, config, rows, rows, by_length ? 2 * capacity : capacity, false));
+  VOLTA_TRY(const ModelInputs in, add_inputs(graph, config, rows, rows,
+                                             by_length ? 2 * capacity : capacity, capacity, false));
   VOLTA_TRY(const StepInputs step, add_step_inputs(graph, config, options, in.positions));
   VOLTA_TRY(const ValueId logit_rows,
             graph.input("logit_rows", {DType::kI32, Shape(options.logit_rows)}));
   LayerContext context{.graph = graph,
                        .config = config,
                        .positions = in.positions,
-                       .rope_table = in.rope_table,
                        .rng = {},
                        .lora = options.lora.without_dropout()};
+  ValueId rotations = in.positions;
   if (by_length) {
-    VOLTA_TRY(context.positions, graph.input("rotations", {DType::kI32, rows}));
+    VOLTA_TRY(rotations, graph.input("rotations", {DType::kI32, rows}));
   }
   VOLTA_TRY(ValueId x, embed(context, in.ids));
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    context.layer = layer;
-    context.prefix = block_prefix(config, layer);
+    enter_layer(context, layer, in, rotations);
     VOLTA_TRY(add_cache(context, options, step));
     VOLTA_TRY(x, TransformerBlock::build(context, x));
   }

@@ -1,7 +1,8 @@
 // The graphs of a transformer: what it computes in evaluation and over a KV cache, built from
 // layers; those that train it are in nn/training_graph.h. Shapes are fixed per graph; names of
 // inputs, states and outputs are listed here. With rotary positions each has the parameter
-// "rope.table" f32[rows, rotated], a row for every position that may occur. [B batch, T time, N
+// "rope.table" f32[rows, rotated], a row for every position that may occur, and where layers with a
+// window have a base of their own "rope.local_table", likewise. [B batch, T time, N
 // rows of tokens, L rows of logits, S sequences, P pages, V vocabulary, D width]
 #pragma once
 
@@ -33,8 +34,9 @@ struct LayerContext {
   std::int64_t layer = 0;
   std::string prefix{};  ///< Name path of the layer's weights, e.g. "transformer.h.0".
   ValueId positions{};   ///< i32, rows of x without the last axis, or a suffix of that.
-  ValueId rope_table{};  ///< Invalid with learned positions.
-  ValueId rng{};         ///< Invalid without dropout.
+  /// Of the rotation in this layer; the table is invalid where nothing is rotated.
+  ValueId rope_table{}, rope_rows{};
+  ValueId rng{};  ///< Invalid without dropout.
   float dropout = 0.0f;
   std::uint32_t stream = 0;  ///< First Philox stream this layer may use.
   LoraConfig lora{};         ///< Whose targets get an adapter's nodes.
@@ -49,7 +51,7 @@ struct MultiHeadSelfAttentionLayer {
   /// x [.., D] (normed) -> [.., D], without the residual. `prefix` names the block.
   static Result<ValueId> build(const LayerContext& context, ValueId x);
 };
-/// x += attention(norm(x)); x += ffn(norm(x)).
+/// x += attention(norm(x)); x += ffn(norm(x)), with the norms where config.norm_place says.
 struct TransformerBlock {
   static Result<ValueId> build(const LayerContext& context, ValueId x);
 };

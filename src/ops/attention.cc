@@ -2,6 +2,7 @@
 #include "ops/attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops/traits.h"
 
@@ -40,11 +41,12 @@ double causal_pairs(const AttentionShape& shape, std::int64_t time) {
   return w * (w + 1) / 2 + (t - w) * w;
 }
 
-// A pair costs `products` dot products of head_dim, and a softmax.
+// A pair costs `products` dot products of head_dim, a softmax, and the soft cap where there is one.
 double attention_flops(const AttentionShape& shape, const TensorSpec& q, double products) {
   const double pairs = static_cast<double>(q.shape[0]) * static_cast<double>(shape.heads) *
                        causal_pairs(shape, q.shape[1]);
-  return pairs * (products * 2 * static_cast<double>(shape.head_dim) + kNonlinear);
+  const double functions = shape.softcap > 0.0f ? 2 * kNonlinear : kNonlinear;
+  return pairs * (products * 2 * static_cast<double>(shape.head_dim) + functions);
 }
 
 }  // namespace
@@ -55,6 +57,8 @@ Status check_attention_shape(const Check& check, const AttentionShape& shape) {
                        "heads, kv_heads and head_dim from 1 to 2^20"));
   VOLTA_TRY(check.that(shape.heads % shape.kv_heads == 0, "heads to be a multiple of kv_heads"));
   VOLTA_TRY(check.that(shape.window >= 0, "a window of at least 0"));
+  VOLTA_TRY(check.that(std::isfinite(shape.softcap) && shape.softcap >= 0.0f,
+                       "a finite softcap of at least 0"));
   return check.finite(shape.scale, "scale");
 }
 

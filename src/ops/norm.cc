@@ -16,8 +16,9 @@ Status check_x_and_weight(const Check& check, Specs inputs) {
   return check.that(inputs[1].shape == row, "weight " + to_string(row));
 }
 
-Status check_kind(const Check& check, NormKind kind, bool has_bias) {
-  return check.that(kind == NormKind::kLayer || !has_bias, "no bias in an RMS norm");
+Status check_kind(const Check& check, NormKind kind, bool has_bias, bool plus_one) {
+  VOLTA_TRY(check.that(kind == NormKind::kLayer || !has_bias, "no bias in an RMS norm"));
+  return check.that(kind == NormKind::kRms || !plus_one, "plus_one in an RMS norm only");
 }
 
 TensorSpec stats_spec(const TensorSpec& x) { return {DType::kF32, Shape(x.shape.rows(), 2)}; }
@@ -26,7 +27,7 @@ TensorSpec stats_spec(const TensorSpec& x) { return {DType::kF32, Shape(x.shape.
 
 Result<SpecList> infer(const Norm& op, Specs inputs) {
   const Check check(op, inputs);
-  VOLTA_TRY(check_kind(check, op.kind, op.has_bias));
+  VOLTA_TRY(check_kind(check, op.kind, op.has_bias, op.plus_one));
   VOLTA_TRY(check.that(std::isfinite(op.eps) && op.eps > 0.0f, "a finite eps above 0"));
   VOLTA_TRY(op.has_bias ? check.count(3, "x, weight, bias") : check.count(2, "x, weight"));
   VOLTA_TRY(check_x_and_weight(check, inputs));
@@ -41,7 +42,7 @@ Result<Gradients> gradient(const Norm& op, const GradientContext& context) {
   if (context.output_grads[1].valid()) return output_not_differentiable(op, "stats");
   const std::array operands = {context.inputs[0], context.inputs[1], context.outputs[1],
                                context.output_grads[0]};
-  VOLTA_TRY(auto made, context.graph.add(NormGrad{op.kind, op.has_bias}, operands));
+  VOLTA_TRY(auto made, context.graph.add(NormGrad{op.kind, op.has_bias, op.plus_one}, operands));
   for (std::size_t i = 0; i < made.size(); ++i) {
     if (!context.wanted[i]) made[i] = ValueId();
   }
@@ -58,7 +59,7 @@ OpCost cost(const Norm& op, Specs inputs, Specs outputs) {
 
 Result<SpecList> infer(const NormGrad& op, Specs inputs) {
   const Check check(op, inputs);
-  VOLTA_TRY(check_kind(check, op.kind, op.has_bias));
+  VOLTA_TRY(check_kind(check, op.kind, op.has_bias, op.plus_one));
   VOLTA_TRY(check.count(4, "x, weight, stats, dy"));
   VOLTA_TRY(check_x_and_weight(check, inputs));
   VOLTA_TRY(check.is(2, "stats", stats_spec(inputs[0])));

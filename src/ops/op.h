@@ -202,16 +202,19 @@ struct EmbeddingGrad {
 
 enum class NormKind : std::uint8_t { kLayer, kRms };
 /// Layer norm (Ba et al. 2016) or RMS norm (Zhang & Sennrich 2019) over the last axis.
+/// With plus_one (kRms only) rows are multiplied by 1 + weight, as in Gemma.
 /// in: x t[.., D], weight f[D], bias f[D] if has_bias (kLayer only)
 /// out: y like x, stats f32[rows, 2] = {mean (0 for kRms), 1 / sqrt(variance + eps)}
 struct Norm {
   NormKind kind = NormKind::kLayer;
   bool has_bias = false;
   float eps = 1e-5f;
+  bool plus_one = false;
   static constexpr void fields(auto& op, auto&& visit) {
     visit("kind", op.kind);
     visit("bias", op.has_bias);
     visit("eps", op.eps);
+    visit("plus_one", op.plus_one);
   }
 };
 /// in: x t[.., D], weight f[D], stats, dy like x
@@ -219,9 +222,11 @@ struct Norm {
 struct NormGrad {
   NormKind kind = NormKind::kLayer;
   bool has_bias = false;
+  bool plus_one = false;
   static constexpr void fields(auto& op, auto&& visit) {
     visit("kind", op.kind);
     visit("bias", op.has_bias);
+    visit("plus_one", op.plus_one);
   }
 };
 
@@ -282,6 +287,7 @@ struct AttentionShape {
   std::int32_t window = 0;  ///< Row t sees keys (t - window, t]; 0: all up to t.
   float scale = 1.0f;       ///< Scores are scale * q k^T.
   bool packed = false;      ///< One input [.., (heads + 2 kv_heads) head_dim] = q | k | v.
+  float softcap = 0.0f;     ///< Above 0: a score s becomes softcap * tanh(s / softcap).
   static constexpr void fields(auto& op, auto&& visit) {
     visit("heads", op.heads);
     visit("kv_heads", op.kv_heads, op.kv_heads != op.heads);
@@ -289,6 +295,7 @@ struct AttentionShape {
     visit("window", op.window, op.window > 0);
     visit("scale", op.scale);
     visit("packed", op.packed);
+    visit("softcap", op.softcap, op.softcap > 0.0f);
   }
 };
 /// Causal attention over whole sequences, tiled, never storing [T, T] (Dao et al. 2022).

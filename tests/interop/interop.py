@@ -29,7 +29,8 @@ except ImportError as error:
 
 TOLERANCE = 1e-4  # Of a row's largest |logit|.
 NEW_TOKENS = 24
-FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3"]
+FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "olmo2", "smollm3", "phi3",
+            "gemma2", "gemma3_text"]
 ROPE_KINDS = ["default", "linear", "dynamic", "llama3", "yarn"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ACTIVATIONS = ["gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu"]
@@ -89,12 +90,67 @@ def windows(rng, family, layers):
         if how == "types":
             types = [rng.choice(["full_attention", "sliding_attention"]) for _ in range(layers)]
             return dict(use_sliding_window=True, sliding_window=6, layer_types=types)
+    if family == "smollm3":
+        return dict(use_sliding_window=True, sliding_window=6) if rng.random() < 0.5 else {}
+    if family == "phi3":
+        return dict(sliding_window=rng.choice([None, 7]))
+    if family.startswith("gemma"):
+        return dict(sliding_window=rng.choice([5, 9]))
     return {}
+
+
+def gemma_options(rng, family):
+    options = dict(query_pre_attn_scalar=rng.choice([8, 11]), hidden_activation="gelu_pytorch_tanh")
+    if family == "gemma2":
+        options["attn_logit_softcapping"] = rng.choice([None, 3.0, 50.0])
+    options["final_logit_softcapping"] = rng.choice([None, 4.0, 30.0])
+    return options
+
+
+def smollm3_options(rng, layers):
+    if rng.random() < 0.5 and layers > 1:
+        return dict(no_rope_layers=[i % 2 for i in range(layers)])
+    return dict(no_rope_layer_interval=rng.choice([3, 4]))
+
+
+def phi3_rope(rng, head_dim):
+    part = rng.choice([1.0, 0.5])
+    rope = {"rope_type": rng.choice(["default", "longrope"]), "rope_theta": 10000.0,
+            "partial_rotary_factor": part}
+    if rope["rope_type"] == "longrope":
+        pairs = int(head_dim * part) // 2
+        rope["short_factor"] = [rng.uniform(1.0, 1.3) for _ in range(pairs)]
+        rope["long_factor"] = [rng.uniform(1.0, 5.0) for _ in range(pairs)]
+        rope["original_max_position_embeddings"] = 32
+    return rope
+
+
+def later_options(rng, family, options):
+    """What the families after Qwen 3 have of their own."""
+    rope = options["rope_parameters"]
+    if family in ("olmo2", "smollm3", "gemma2", "gemma3_text"):
+        options["attention_bias"] = rng.random() < 0.3
+    if family == "smollm3":
+        options.update(smollm3_options(rng, options["num_hidden_layers"]))
+    if family == "phi3":
+        options.pop("head_dim", None)
+        head_dim = options["hidden_size"] // options["num_attention_heads"]
+        options["rope_parameters"] = phi3_rope(rng, head_dim)
+        options["original_max_position_embeddings"] = 32
+    if family.startswith("gemma"):
+        options.pop("hidden_act")
+        options.update(gemma_options(rng, family))
+        options.setdefault("head_dim", rng.choice([8, 14]))
+    if family == "gemma3_text":
+        local = {"rope_type": "default", "rope_theta": rng.choice([500.0, 10000.0])}
+        options["rope_parameters"] = {"full_attention": rope, "sliding_attention": local}
 
 
 def llama_options(rng, family, kind):
     heads = rng.choice([2, 4, 6])
-    layers = rng.choice([1, 2, 4])
+    layers = rng.choice([2, 4] if family == "smollm3" else [1, 2, 4])
+    if family == "gemma3_text":
+        layers = rng.choice([2, 6, 7])
     longest = 40 if kind in ("linear", "dynamic") else 128
     options = dict(
         hidden_size=heads * rng.choice([8, 12, 16]),
@@ -112,10 +168,11 @@ def llama_options(rng, family, kind):
         options["head_dim"] = rng.choice([4, 8, 14, 20])
     if family in ("llama", "qwen3"):
         options["attention_bias"] = rng.random() < 0.5
-    if family == "llama":
+    if family in ("llama", "smollm3"):
         options["mlp_bias"] = rng.random() < 0.5
+    later_options(rng, family, options)
     context = longest
-    if kind in ("linear", "dynamic"):
+    if kind in ("linear", "dynamic") and family not in ("phi3", "gemma3_text"):
         context = int(longest * options["rope_parameters"]["factor"])
     return options, context
 
@@ -130,7 +187,8 @@ def enliven(model, seed):
                 fan_in = value.shape[0] if model.config.model_type == "gpt2" else value.shape[1]
                 value.copy_(noise * (1.0 if "embed" in name else 1.3 / fan_in**0.5))
             elif "norm" in name or "ln_" in name:
-                value.copy_(noise * 0.2 + (0.0 if name.endswith("bias") else 1.0))
+                around = 0.0 if name.endswith("bias") or "gemma" in model.config.model_type else 1.0
+                value.copy_(noise * 0.2 + around)
             else:
                 value.copy_(noise * 0.3)
 
@@ -141,11 +199,20 @@ def use_old_keys(path, rng):
         config = json.load(file)
     config["torch_dtype"] = config.pop("dtype")
     rope = config.pop("rope_parameters", None)
+    if rope is not None and "sliding_attention" in rope:
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
+        config["sliding_window_pattern"] = config.pop("_sliding_window_pattern", 6)
+        del config["layer_types"]
     if rope is not None:
+        if config["model_type"] == "phi3":
+            config["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
         config["rope_theta"] = rope.pop("rope_theta")
         kind = rope.pop("rope_type")
         if kind != "default":
-            rope[rng.choice(["type", "rope_type"])] = kind
+            # transformers takes "type" for Gemma 3's scaling to mean none.
+            old = config["model_type"] != "gemma3_text" and rng.random() < 0.5
+            rope["type" if old else "rope_type"] = kind
         config["rope_scaling"] = rope if kind != "default" else None
     types = config.get("layer_types")
     if config["model_type"].startswith("qwen") and types is not None:

@@ -29,6 +29,7 @@ TransformerConfig small_llama() {
           .kv_heads = 1,
           .head_dim = 4,
           .ffn = 12,
+          .naming = WeightNaming::kLlama,
           .position = PositionKind::kRotary,
           .norm = NormKind::kRms,
           .ffn_kind = FfnKind::kGated,
@@ -162,6 +163,7 @@ TEST_F(AdapterFolder, ComesBackAsItWas) {
   EXPECT_THAT(text, HasSubstr(R"("base_model_name_or_path": "/models/base")"));
   EXPECT_THAT(text, HasSubstr(R"("fan_in_fan_out": false)"));
   TransformerConfig gpt2 = config_;
+  gpt2.naming = WeightNaming::kGpt2;
   gpt2.position = PositionKind::kLearned;
   EXPECT_THAT(adapter_config_json(gpt2, adapter_.config, ""),
               HasSubstr(R"("fan_in_fan_out": true)"));

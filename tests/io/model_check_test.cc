@@ -34,6 +34,7 @@ TransformerConfig small_llama() {
           .kv_heads = 2,
           .head_dim = 4,
           .ffn = 24,
+          .naming = WeightNaming::kLlama,
           .position = PositionKind::kRotary,
           .norm = NormKind::kRms,
           .ffn_kind = FfnKind::kGated,
@@ -181,6 +182,7 @@ TEST_F(ModelCheckTest, ATiedOutputMustBeTheEmbedding) {
 
 TEST_F(ModelCheckTest, BiasesThatTheModelLacksMustBeZero) {
   TransformerConfig config = small_llama();
+  config.naming = WeightNaming::kGpt2;
   config.position = PositionKind::kLearned;
   config.norm = NormKind::kLayer;
   config.ffn_kind = FfnKind::kMlp;
@@ -445,6 +447,7 @@ TEST_F(ModelCheckTest, TensorsThatDoNotFitAreNotRead) {
               testing::Contains(HasSubstr("f32[26214400, 1024]; the config asks for")));
   // Nor the biases that the model lacks, when they are longer than such a bias.
   TransformerConfig config = small_llama();
+  config.naming = WeightNaming::kGpt2;
   config.position = PositionKind::kLearned;
   config.norm = NormKind::kLayer;
   config.ffn_kind = FfnKind::kMlp;

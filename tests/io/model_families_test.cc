@@ -2,6 +2,7 @@
 // refused.
 #include "io/model_families.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "device/helpers.h"
@@ -174,14 +175,112 @@ TEST(ModelFamilies, WindowsByLayer) {
             (Windows{0, 0, 0, 0}));
 }
 
+// transformers 5.23's classes without arguments.
+TEST(ModelFamilies, LaterFamiliesHaveTheirOwnDefaults) {
+  const TransformerConfig olmo = must_parse({{"model_type", "olmo2"}});
+  EXPECT_EQ((std::vector{olmo.vocab_size, olmo.context, olmo.ffn, olmo.kv_heads}),
+            (std::vector<std::int64_t>{50304, 2048, 11008, 32}));
+  EXPECT_EQ(olmo.norm_eps, 1e-5f);
+  EXPECT_EQ(olmo.norm_place, NormPlace::kAfter);
+  EXPECT_TRUE(olmo.qk_norm && olmo.qk_norm_whole);
+  const TransformerConfig smol = must_parse({{"model_type", "smollm3"}});
+  EXPECT_EQ((std::vector{smol.layers, smol.heads, smol.kv_heads, smol.head_dim}),
+            (std::vector<std::int64_t>{36, 16, 4, 128}));
+  EXPECT_EQ(smol.unrotated_layers, (std::vector<std::int64_t>{3, 7, 11, 15, 19, 23, 27, 31, 35}));
+  EXPECT_EQ(smol.rope_theta, 2000000.0f);
+  EXPECT_TRUE(smol.tied_output);
+  EXPECT_EQ(smol.window, 0);
+  const TransformerConfig phi = must_parse({{"model_type", "phi3"}});
+  EXPECT_EQ((std::vector{phi.vocab_size, phi.dim, phi.ffn, phi.kv_heads, phi.context}),
+            (std::vector<std::int64_t>{32064, 3072, 8192, 32, 4096}));
+  EXPECT_EQ(phi.naming, WeightNaming::kPhi3);
+  EXPECT_EQ(phi.window, 0);
+  const TransformerConfig gemma2 = must_parse({{"model_type", "gemma2"}});
+  EXPECT_EQ((std::vector{gemma2.vocab_size, gemma2.dim, gemma2.heads, gemma2.head_dim}),
+            (std::vector<std::int64_t>{256000, 2304, 8, 256}));
+  EXPECT_EQ(gemma2.attention_softcap, 50.0f);
+  EXPECT_EQ(gemma2.logit_softcap, 30.0f);
+  EXPECT_EQ(gemma2.query_scalar, 0.0f);  // 256, which is the head's width.
+  EXPECT_EQ(gemma2.layer_window(0), 4096);
+  EXPECT_EQ(gemma2.layer_window(1), 0);
+  const TransformerConfig gemma3 = must_parse({{"model_type", "gemma3_text"}});
+  EXPECT_EQ(gemma3.attention_softcap, 0.0f);
+  EXPECT_EQ(gemma3.logit_softcap, 0.0f);
+  EXPECT_EQ(gemma3.rope_theta, 1e6f);
+  EXPECT_EQ(gemma3.rope_local_theta, 1e4f);
+  EXPECT_EQ(gemma3.full_layers, (std::vector<std::int64_t>{5, 11, 17, 23}));
+}
+
+TEST(ModelFamilies, LaterFamiliesKeys) {
+  EXPECT_EQ(must_parse(small("gemma2", {{"attn_logit_softcapping", nullptr}})).attention_softcap,
+            0.0f);
+  EXPECT_EQ(must_parse(small("gemma2", {{"query_pre_attn_scalar", 9}})).query_scalar, 9.0f);
+  // Gemma 3 in the words of transformers 4.
+  const TransformerConfig old = must_parse(
+      small("gemma3_text", {{"sliding_window", 3},
+                            {"sliding_window_pattern", 2},
+                            {"rope_theta", 5e5},
+                            {"rope_local_base_freq", 500},
+                            {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}}}));
+  EXPECT_EQ(old.full_layers, (std::vector<std::int64_t>{1, 3}));
+  EXPECT_EQ(old.rope_theta, 5e5f);
+  EXPECT_EQ(old.rope_local_theta, 500.0f);
+  EXPECT_EQ(old.rope_scaling.factor, 8.0);
+  EXPECT_EQ(old.context, 8);
+  // Without a window no layer has the other base.
+  const json no_window = {{"sliding_window", nullptr}, {"layer_types", json(4, "full_attention")}};
+  EXPECT_EQ(must_parse(small("gemma3_text", no_window)).rope_local_theta, 0.0f);
+  const auto unrotated = [](const json& more) {
+    return must_parse(small("smollm3", more)).unrotated_layers;
+  };
+  EXPECT_EQ(unrotated({{"no_rope_layers", {0, 1, 1, 0}}}), (std::vector<std::int64_t>{0, 3}));
+  EXPECT_EQ(unrotated({{"no_rope_layer_interval", 2}}), (std::vector<std::int64_t>{1, 3}));
+  // SmolLM 3's layers that do not rotate are the ones with the window.
+  const TransformerConfig smol =
+      must_parse(small("smollm3", {{"use_sliding_window", true}, {"sliding_window", 3}}));
+  EXPECT_EQ(smol.full_layers, (std::vector<std::int64_t>{0, 1, 2}));
+  // Phi-3's older words, and its attention factor when none is said.
+  const TransformerConfig phi = must_parse(small(
+      "phi3", {{"original_max_position_embeddings", 4},
+               {"partial_rotary_factor", 0.5},
+               {"rope_scaling", {{"type", "su"}, {"short_factor", {1}}, {"long_factor", {2}}}}}));
+  EXPECT_EQ(phi.rotated(), 2);
+  EXPECT_EQ(phi.rope_scaling.kind, RopeKind::kLongrope);
+  EXPECT_EQ(phi.rope_scaling.original, 4);
+  EXPECT_DOUBLE_EQ(phi.rope_scaling.attention_factor, std::sqrt(1.5));  // 1 + ln 2 / ln 4
+}
+
+TEST(ModelFamilies, AMixtureOfTwoFamiliesKeysIsRefused) {
+  const auto refuse = [](const std::string& type, const json& more, const std::string& text) {
+    expect_error(parse(small(type, more)), ErrorCode::kInvalidFile, text);
+  };
+  refuse(
+      "llama", {{"attn_logit_softcapping", 50.0}},
+      "'attn_logit_softcapping' is a key of gemma2, not of 'llama'; the config mixes the keys of "
+      "two families");
+  refuse("gemma3_text", {{"attn_logit_softcapping", 50.0}}, "not of 'gemma3_text'");
+  refuse("qwen3", {{"query_pre_attn_scalar", 256}}, "is a key of gemma2 and gemma3_text");
+  refuse("gemma2", {{"rope_local_base_freq", 10000}}, "is a key of gemma3_text");
+  refuse("llama", {{"no_rope_layers", {1, 1, 1, 0}}}, "is a key of smollm3");
+  refuse("llama", {{"n_embd", 32}},
+         "n_embd is 32 and hidden_size is 16; the config mixes the keys of two families: keep "
+         "those of 'llama'");
+  refuse("gpt2", {{"n_layer", 3}}, "n_layer is 3 and num_hidden_layers is 4");
+  // What is null says nothing, and what is the same is no contradiction.
+  EXPECT_TRUE(parse(small("gemma3_text", {{"attn_logit_softcapping", nullptr}})));
+  EXPECT_TRUE(parse(small("llama", {{"n_embd", 16}})));
+}
+
 TEST(ModelFamilies, WhatCannotWorkIsRefused) {
   const auto refuse = [](const std::string& type, const json& more, ErrorCode code,
                          const std::string& text) {
     expect_error(parse(small(type, more)), code, text);
   };
   const auto invalid = ErrorCode::kInvalidFile, unsupported = ErrorCode::kUnsupported;
-  refuse("phi3", json::object(), unsupported,
-         "architecture 'phi3'; Volta runs gpt2, llama, mistral, ministral, qwen2 and qwen3");
+  refuse("phimoe", json::object(), unsupported,
+         "architecture 'phimoe'; Volta runs gpt2, llama, mistral, ministral, qwen2, qwen3, olmo2, "
+         "smollm3, phi3, gemma2, gemma3_text");
+  refuse("gemma3", json::object(), unsupported, "whose model_type is gemma3_text");
   refuse("qwen2", {{"layer_types", {"full_attention"}}}, invalid, "1 types for 4 layers");
   refuse("qwen2", {{"layer_types", json(4, "chunked_attention")}}, unsupported,
          "'chunked_attention'; Volta has full_attention and sliding_attention");
@@ -204,6 +303,17 @@ TEST(ModelFamilies, WhatCannotWorkIsRefused) {
   refuse("llama", {{"num_key_value_heads", 3}}, invalid, "kv_heads");
   refuse("llama", {{"head_dim", 3}}, invalid, "even number");
   refuse("llama", {{"rms_norm_eps", -1.0}}, invalid, "norm_eps is -1");
+  refuse("smollm3", {{"no_rope_layers", {1, 0}}}, invalid, "2 numbers for 4 layers");
+  refuse("smollm3", {{"no_rope_layers", {1, 2, 1, 1}}}, invalid, "no_rope_layers[1]");
+  refuse("smollm3", {{"no_rope_layer_interval", 1}}, invalid, "unrotated_layers must be some");
+  refuse("gemma2", {{"query_pre_attn_scalar", 0}}, invalid, "query_pre_attn_scalar is 0");
+  refuse("gemma2", {{"final_logit_softcapping", -1.0}}, invalid, "logit_softcap is -1");
+  refuse("gemma3_text", {{"use_bidirectional_attention", true}}, unsupported,
+         "use_bidirectional_attention");
+  refuse("gemma3_text",
+         {{"rope_parameters", {{"sliding_attention", {{"rope_type", "yarn"}, {"factor", 2}}}}}},
+         unsupported, "'yarn' in layers with a window");
+  refuse("phi3", {{"partial_rotary_factor", 1.5}}, invalid, "partial_rotary_factor is 1.5");
 }
 
 }  // namespace

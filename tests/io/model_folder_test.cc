@@ -31,6 +31,7 @@ TransformerConfig small() {
 }
 TransformerConfig small_llama() {
   TransformerConfig c = small();
+  c.naming = WeightNaming::kLlama;
   c.position = PositionKind::kRotary;
   c.norm = NormKind::kRms;
   c.ffn_kind = FfnKind::kGated;
@@ -46,6 +47,70 @@ struct Case {
   TransformerConfig config;
   std::string family;
 };
+TransformerConfig small_gemma() {
+  TransformerConfig c = small_llama();
+  c.naming = WeightNaming::kGemma;
+  c.norm_place = NormPlace::kAround;
+  c.activation = Activation::kGeluTanh;
+  c.norm_plus_one = c.embedding_scaled = c.tied_output = true;
+  c.window = 3;
+  return c;
+}
+
+void add_later_families(const auto& add) {
+  add("olmo2", small_llama(), "olmo2", [](auto& c) {
+    c.naming = WeightNaming::kGemma;
+    c.norm_place = NormPlace::kAfter;
+    c.qk_norm = c.qk_norm_whole = true;
+  });
+  add("olmo2_norms_of_heads", small_llama(), "volta", [](auto& c) {
+    c.naming = WeightNaming::kGemma;
+    c.norm_place = NormPlace::kAfter;
+    c.qk_norm = true;
+  });
+  add("smollm3", small_llama(), "smollm3", [](auto& c) {
+    c.unrotated_layers = {0};
+    c.ffn_bias = true;
+  });
+  add("smollm3_window", small_llama(), "smollm3", [](auto& c) {
+    c.unrotated_layers = {1};
+    c.window = 3;
+    c.full_layers = {0};
+  });
+  add("phi3", small_llama(), "phi3", [](auto& c) { c.naming = WeightNaming::kPhi3; });
+  add("phi3_longrope", small_llama(), "phi3", [](auto& c) {
+    c.naming = WeightNaming::kPhi3;
+    c.rotary_dim = 2;
+    c.window = 5;
+    c.rope_scaling = {.kind = RopeKind::kLongrope,
+                      .original = 4,
+                      .attention_factor = 1.25,
+                      .short_factors = {1.5f},
+                      .long_factors = {3.7f}};
+  });
+  add("phi3_biases", small_llama(), "volta", [](auto& c) {
+    c.naming = WeightNaming::kPhi3;
+    c.attention_bias = true;
+  });
+  add("packed_names_of_gpt2", small_llama(), "volta",
+      [](auto& c) { c.naming = WeightNaming::kGpt2; });
+  add("gemma2", small_gemma(), "gemma2", [](auto& c) {
+    c.attention_softcap = 50.0f;
+    c.logit_softcap = 30.0f;
+    c.query_scalar = 9.0f;
+    c.full_layers = {1};
+  });
+  add("gemma2_uncapped", small_gemma(), "gemma2", [](auto&) {});
+  add("gemma3", small_gemma(), "gemma3_text", [](auto& c) {
+    c.qk_norm = true;
+    c.full_layers = {0};
+    c.rope_theta = 1e6f;
+    c.rope_local_theta = 500.0f;
+    c.rope_scaling = {.kind = RopeKind::kLinear, .factor = 8.0, .original = 8};
+  });
+  add("gemma_without_plus_one", small_gemma(), "volta", [](auto& c) { c.norm_plus_one = false; });
+}
+
 std::vector<Case> cases(bool of_families_only = false) {
   std::vector<Case> all;
   const auto add = [&](std::string name, TransformerConfig c, std::string family, auto change) {
@@ -121,6 +186,7 @@ std::vector<Case> cases(bool of_families_only = false) {
   add("layer_norm_rotary", small_llama(), "volta", [](auto& c) { c.norm = NormKind::kLayer; });
   add("attention_out_bias_only", small_llama(), "volta",
       [](auto& c) { c.attention_out_bias = true; });
+  add_later_families(add);
   return all;
 }
 

@@ -36,6 +36,7 @@ TransformerConfig small(bool rotary) {
                       .ffn = 100};
   c.tied_output = !rotary;
   if (!rotary) return c;
+  c.naming = WeightNaming::kLlama;
   c.position = PositionKind::kRotary;
   c.norm = NormKind::kRms;
   c.ffn_kind = FfnKind::kGated;

@@ -144,8 +144,15 @@ TEST(RopeConfig, WhatCannotWorkIsRefused) {
     }
   };
   const auto invalid = ErrorCode::kInvalidFile, unsupported = ErrorCode::kUnsupported;
-  refuse(R"({"type":"longrope"})", unsupported,
-         "rotary scaling 'longrope'; Volta has default, linear, dynamic, llama3 and yarn");
+  refuse(R"({"type":"ntk"})", unsupported,
+         "rotary scaling 'ntk'; Volta has default, linear, dynamic, llama3, yarn and longrope");
+  refuse(R"({"type":"longrope"})", invalid, "short_factor");
+  refuse(R"({"type":"longrope","short_factor":[1,1,1],"long_factor":[1,1,1,1]})", invalid,
+         "3 factors for 4 rotated pairs");
+  refuse(R"({"type":"longrope","short_factor":[1,1,1,0],"long_factor":[1,1,1,1]})", invalid,
+         "a factor is not between");
+  refuse(R"({"type":"longrope","short_factor":[1,1,1,"1"],"long_factor":[1,1,1,1]})", invalid,
+         "short_factor[3]");
   refuse(R"({"full_attention":{"rope_type":"default"}})", unsupported, "for 'full_attention'");
   refuse(R"({"type":"linear","factor":2,"partial_rotary_factor":0.5})", unsupported,
          "partial_rotary_factor 0.5 with linear scaling");
@@ -180,7 +187,8 @@ TEST(RopeConfig, OwnKeysAreChecked) {
     bad["volta"]["rope_scaling"][key] = value;
     expect_error(parse_model_config(bad.dump(), "config.json"), code, text);
   };
-  refuse("kind", "longrope", ErrorCode::kUnsupported, "'longrope'");
+  refuse("kind", "ntk", ErrorCode::kUnsupported, "'ntk'");
+  refuse("kind", "longrope", ErrorCode::kInvalidFile, "short_factors");
   refuse("kind", 3, ErrorCode::kInvalidFile, "kind");
   refuse("beta_fast", "x", ErrorCode::kInvalidFile, "volta.rope_scaling.beta_fast");
   refuse("original", -1, ErrorCode::kInvalidFile, "original");

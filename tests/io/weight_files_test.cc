@@ -36,6 +36,7 @@ TransformerConfig small(bool rotary) {
                       .head_dim = 4,
                       .ffn = 27};  // Odd: a pair of steps is left over.
   if (!rotary) return c;
+  c.naming = WeightNaming::kLlama;
   c.position = PositionKind::kRotary;
   c.norm = NormKind::kRms;
   c.ffn_kind = FfnKind::kGated;

@@ -157,6 +157,50 @@ TEST(ModelGradient, QwenWithWindow) {
   config.window = 3;
   check_model(config);
 }
+// One matrix for q, k and v and one for gate and up, a part of each head rotated.
+TEST(ModelGradient, Phi3) {
+  TransformerConfig config = small(test::llama_config());
+  config.naming = WeightNaming::kPhi3;
+  config.rotary_dim = 4;
+  check_model(config);
+}
+// Norms after each half, and of whole rows of queries and keys.
+TEST(ModelGradient, Olmo2) {
+  TransformerConfig config = small(test::llama_config());
+  config.naming = WeightNaming::kGemma;
+  config.norm_place = NormPlace::kAfter;
+  config.qk_norm = config.qk_norm_whole = true;
+  check_model(config);
+}
+TEST(ModelGradient, SmolLm3) {
+  TransformerConfig config = small(test::llama_config());
+  config.unrotated_layers = {1};
+  config.tied_output = true;
+  check_model(config);
+}
+TransformerConfig small_gemma() {
+  TransformerConfig config = small(test::llama_config());
+  config.naming = WeightNaming::kGemma;
+  config.norm_place = NormPlace::kAround;
+  config.activation = Activation::kGeluTanh;
+  config.norm_plus_one = config.tied_output = config.embedding_scaled = true;
+  config.query_scalar = 9.0f;
+  config.window = 3;
+  config.full_layers = {1};
+  return config;
+}
+TEST(ModelGradient, Gemma2) {
+  TransformerConfig config = small_gemma();
+  config.attention_softcap = 2.0f;
+  config.logit_softcap = 3.0f;
+  check_model(config);
+}
+TEST(ModelGradient, Gemma3) {
+  TransformerConfig config = small_gemma();
+  config.qk_norm = true;
+  config.rope_local_theta = 100.0f;
+  check_model(config);
+}
 
 }  // namespace
 }  // namespace volta

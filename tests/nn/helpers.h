@@ -56,6 +56,7 @@ inline TransformerConfig llama_config() {
           .kv_heads = 2,
           .head_dim = 8,
           .ffn = 48,
+          .naming = WeightNaming::kLlama,
           .position = PositionKind::kRotary,
           .norm = NormKind::kRms,
           .ffn_kind = FfnKind::kGated,

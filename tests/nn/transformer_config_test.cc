@@ -26,6 +26,7 @@ auto with_full_layers(std::vector<std::int64_t> layers) {
 std::function<void(TransformerConfig&)> with_scaling(RopeKind kind,
                                                      std::function<void(RopeScaling&)> change) {
   return [kind, change](TransformerConfig& c) {
+    c.naming = WeightNaming::kLlama;
     c.position = PositionKind::kRotary;
     c.rope_scaling.kind = kind;
     c.rope_scaling.factor = 2.0;
@@ -53,16 +54,19 @@ TEST(TransformerConfig, EveryFieldIsChecked) {
       {"heads * head_dim is 33554432", [](auto& c) { c.heads = c.kv_heads = 1 << 20; }},
       {"rotate 31 elements of a head of 31",
        [](auto& c) {
+         c.naming = WeightNaming::kLlama;
          c.position = PositionKind::kRotary;
          c.head_dim = 31;
        }},
       {"rotate 64 elements of a head of 32",
        [](auto& c) {
+         c.naming = WeightNaming::kLlama;
          c.position = PositionKind::kRotary;
          c.rotary_dim = 64;
        }},
       {"rotate -2 elements",
        [](auto& c) {
+         c.naming = WeightNaming::kLlama;
          c.position = PositionKind::kRotary;
          c.rotary_dim = -2;
        }},
@@ -87,6 +91,24 @@ TEST(TransformerConfig, EveryFieldIsChecked) {
       {"of the layers 0 to 3", with_full_layers({0, 4})},
       {"of the layers 0 to 3", with_full_layers({-1})},
       {"not all", with_full_layers({0, 1, 2, 3})},
+      {"attention_softcap is -1; it must be between", [](auto& c) { c.attention_softcap = -1.0f; }},
+      {"logit_softcap is inf", [=](auto& c) { c.logit_softcap = infinity; }},
+      {"query_scalar is nan", [=](auto& c) { c.query_scalar = nan; }},
+      {"attention_scaled says that nothing does",
+       [](auto& c) {
+         c.query_scalar = 9.0f;
+         c.attention_scaled = false;
+       }},
+      {"norm_plus_one is for RMS norms", [](auto& c) { c.norm_plus_one = true; }},
+      {"qk_norm that there are none", [](auto& c) { c.qk_norm_whole = true; }},
+      {"unrotated_layers must be some", [](auto& c) { c.unrotated_layers = {1}; }},
+      {"rope_local_theta is -1", [](auto& c) { c.rope_local_theta = -1.0f; }},
+      {"rope_local_theta is for models with rotary positions and a window",
+       [](auto& c) { c.rope_local_theta = 100.0f; }},
+      {"the names of 'llama' have none for learned positions",
+       [](auto& c) { c.naming = WeightNaming::kLlama; }},
+      {"the names of 'gpt2' have none for norms after each half",
+       [](auto& c) { c.norm_place = NormPlace::kAfter; }},
       {"learned positions have no rotary scaling",
        [](auto& c) { c.rope_scaling.kind = RopeKind::kLinear; }},
       {"factor is 0; it must be between 1e-06 and 1000000",

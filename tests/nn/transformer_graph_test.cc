@@ -14,6 +14,25 @@ namespace {
 using test::must;
 using Ints = std::vector<std::int32_t>;
 
+// What came with Phi-3, OLMo 2, SmolLM 3 and Gemma, each in every second combination or so.
+void add_later_parts(TransformerConfig& c, std::uint32_t index) {
+  RandomSequence random(RandomKey{.seed = index, .stream = 5});
+  const auto often = [&] { return random.next_below(2) == 1; };
+  c.naming = static_cast<WeightNaming>(random.next_below(4));
+  const bool rotary = c.position == PositionKind::kRotary;
+  if (!rotary) c.naming = WeightNaming::kGpt2;
+  if (c.naming == WeightNaming::kPhi3) c.ffn_kind = FfnKind::kGated;
+  if (c.naming == WeightNaming::kGemma) c.norm_place = static_cast<NormPlace>(random.next_below(3));
+  c.norm_plus_one = c.norm == NormKind::kRms && often();
+  c.qk_norm_whole = c.qk_norm && often();
+  c.attention_softcap = often() ? 2.0f : 0.0f;
+  c.logit_softcap = often() ? 3.0f : 0.0f;
+  c.embedding_scaled = often();
+  c.query_scalar = c.attention_scaled && often() ? 5.0f : 0.0f;
+  if (rotary && often()) c.unrotated_layers = {1};
+  if (rotary && c.window > 0 && often()) c.rope_local_theta = 100.0f;
+}
+
 // One of all combinations, by its digits in mixed base.
 TransformerConfig combination(std::uint32_t index) {
   const auto digit = [&](std::uint32_t base) {
@@ -46,9 +65,11 @@ TransformerConfig combination(std::uint32_t index) {
   c.attention_scaled = digit(2) == 0;
   c.attention_scaled_by_layer = digit(2) == 1;
   c.activation_scale = digit(2) == 1 ? 1.702f : 1.0f;
+  add_later_parts(c, index);
   return c;
 }
-constexpr std::uint32_t kCombinations = 2 * 2 * 2 * 4 * 2 * 2 * 2 * 2 * 3 * 2 * 2 * 2 * 16;
+// The upper digits choose the later parts.
+constexpr std::uint32_t kCombinations = 2 * 2 * 2 * 4 * 2 * 2 * 2 * 2 * 3 * 2 * 2 * 2 * 2048;
 
 constexpr std::int64_t kTime = 20;
 

@@ -35,6 +35,14 @@ std::vector<Sizes> all_sizes() {
     add("long_window", 1, 150, 2, 1, 17, 70, 0);
     add("long_dropout", 1, 131, 2, 1, 16, 0, 0.2f);
   }
+  for (const Sizes& plain : std::vector<Sizes>(all)) {  // Scores on both sides of the cap's bend.
+    if (plain.time == 64 || plain.name.starts_with("one")) continue;
+    Sizes capped = plain;
+    capped.name = "capped_" + plain.name;
+    capped.shape.softcap = 1.5f;
+    capped.spread = 2.0;
+    all.push_back(capped);
+  }
   Sizes large = {"large_scores", 1, 30, {1, 1, 16, 0, 1.0f, false}};
   large.spread = 20;
   all.push_back(large);

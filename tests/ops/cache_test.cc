@@ -42,6 +42,10 @@ std::vector<Sizes> all_sizes() {
     add("f16_vectors", 2, 4, 2, 16, 0, DType::kF16, {0, 70, 119}, {1, 2, 9});
     add("blocks", 4, 2, 1, 33, 0, kF32, {55, 64, 247}, {9, 9, 9});
     add("long", 5, 4, 2, 64, 0, kF32, {0, 100, 280}, {40, 40, 40});
+    add("capped", 3, 2, 1, 9, 0, kF32, {0, 130, 60}, {40, 1, 1});
+    all.back().shape.softcap = 0.75f;
+    add("capped_window_bf16", 5, 4, 2, 16, 70, DType::kBF16, {0, 150, 300}, {30, 1, 20});
+    all.back().shape.softcap = 0.75f;
   }
   return all;
 }

@@ -311,6 +311,12 @@ TEST_F(Infer, Norms) {
   });
   refuses({
       {Norm{NormKind::kRms, true}, {f32({2, 4}), f32({4}), f32({4})}, "no bias in an RMS norm"},
+      {Norm{NormKind::kLayer, false, 1e-5f, true},
+       {f32({2, 4}), f32({4})},
+       "plus_one in an RMS norm only"},
+      {NormGrad{NormKind::kLayer, false, true},
+       {f32({2, 4}), f32({4}), f32({2, 2}), f32({2, 4})},
+       "plus_one in an RMS norm only"},
       {Norm{NormKind::kRms, false, 0.0f}, {f32({2, 4}), f32({4})}, "a finite eps above 0"},
       {Norm{NormKind::kRms, false, kInf}, {f32({2, 4}), f32({4})}, "a finite eps above 0"},
       {layer, {f32({2, 4}), f32({4})}, "expected 3 inputs"},
@@ -413,6 +419,8 @@ TEST_F(Infer, AttentionRefuses) {
        "from 1 to 2^20"},
       {with([](auto& s) { s.kv_heads = 3; }), good, "heads to be a multiple of kv_heads"},
       {with([](auto& s) { s.window = -1; }), good, "a window of at least 0"},
+      {with([](auto& s) { s.softcap = -1.0f; }), good, "a finite softcap of at least 0"},
+      {with([](auto& s) { s.softcap = kInf; }), good, "a finite softcap of at least 0"},
       {with([](auto& s) { s.scale = kNan; }), good, "a finite scale"},
       {Attention{split, 1.0f}, {q, kv, kv, rng_spec()}, "dropout in [0, 1)"},
       {Attention{split}, {q, kv}, "expected 3 inputs"},

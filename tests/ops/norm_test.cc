@@ -9,16 +9,24 @@ struct Kind {
   const char* name;
   NormKind kind;
   bool has_bias;
+  bool plus_one = false;
 };
 constexpr Kind kKinds[] = {{"layer", NormKind::kLayer, false},
                            {"layer_bias", NormKind::kLayer, true},
-                           {"rms", NormKind::kRms, false}};
+                           {"rms", NormKind::kRms, false},
+                           {"rms_plus_one", NormKind::kRms, false, true}};
+
+// Gemma's weights lie around 0.
+Values weights_of(const Kind& kind) {
+  return kind.plus_one ? uniform(-0.5, 0.5) : uniform(0.5, 1.5);
+}
 
 OpCase norm(const std::string& name, const Kind& kind, const Shape& shape, const Values& x,
             DType weight) {
-  OpCase c(std::string(kind.name) + "_" + name, Norm{kind.kind, kind.has_bias, 1e-5f});
+  OpCase c(std::string(kind.name) + "_" + name,
+           Norm{kind.kind, kind.has_bias, 1e-5f, kind.plus_one});
   const TensorSpec row = {weight, Shape(shape.columns())};
-  c = std::move(c).in(f32(shape), x).in(row, uniform(0.5, 1.5));
+  c = std::move(c).in(f32(shape), x).in(row, weights_of(kind));
   if (kind.has_bias) c = std::move(c).in(row);
   c.rows = {0};
   return c;
@@ -58,9 +66,9 @@ std::vector<OpCase> cases(const NormGrad&) {
       const TensorSpec row = f32(Shape(shape.columns()));
       std::string name = kind.name;
       for (int i = 0; i < shape.rank(); ++i) name += "_" + std::to_string(shape[i]);
-      all.push_back(OpCase(name, NormGrad{kind.kind, kind.has_bias})
+      all.push_back(OpCase(name, NormGrad{kind.kind, kind.has_bias, kind.plus_one})
                         .in(f32(shape), uniform(-2, 2))
-                        .in(row, uniform(0.5, 1.5))
+                        .in(row, weights_of(kind))
                         .in(f32(Shape(shape.rows(), 2)))
                         .in(f32(shape))
                         .with([kind](std::vector<Array>& in) {
@@ -69,11 +77,12 @@ std::vector<OpCase> cases(const NormGrad&) {
                           store_rounded(in[2], out[1]);
                         }));
     }
-    all.push_back(OpCase(std::string(kind.name) + "_bf16", NormGrad{kind.kind, kind.has_bias})
-                      .in(f32({3, 40}))
-                      .in(bf16({40}))
-                      .in(f32({3, 2}), list({kind.kind == NormKind::kRms ? 0.0 : 0.25, 2.0}))
-                      .in(f32({3, 40})));
+    all.push_back(
+        OpCase(std::string(kind.name) + "_bf16", NormGrad{kind.kind, kind.has_bias, kind.plus_one})
+            .in(f32({3, 40}))
+            .in(bf16({40}))
+            .in(f32({3, 2}), list({kind.kind == NormKind::kRms ? 0.0 : 0.25, 2.0}))
+            .in(f32({3, 40})));
   }
   return all;
 }

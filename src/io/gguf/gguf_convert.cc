@@ -147,7 +147,7 @@ Status write_tensor(const Output& output, const Tensor& tensor, std::int64_t hea
                     GgufSink sink, const Interruption& interrupted) {
   VOLTA_TRY(const Source source, Source::create(tensor));
   const Shape& shape = output.spec.shape;
-  const bool same = output.layout == GgufLayout::kSame;
+  const bool same = output.layout == GgufLayout::kSame || output.layout == GgufLayout::kPlusOne;
   const std::int64_t rows = same ? 1 : shape[0], columns = shape.elements() / rows;
   const bool transposed = output.layout == GgufLayout::kTransposed;
   std::array<float, kPiece> piece{};
@@ -171,6 +171,9 @@ Status write_tensor(const Output& output, const Tensor& tensor, std::int64_t hea
       if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
         return non_finite(output.parameter.name);
       }
+      if (output.layout == GgufLayout::kPlusOne) {
+        for (float& value : values) value += 1.0f;
+      }
       const auto bytes = std::span(blocks).first(
           static_cast<std::size_t>(count / info.block_values * info.block_bytes));
       auto done = quantize(info.type, values, bytes);
@@ -192,7 +195,7 @@ GgmlType type_for(const GgufTensorSpec& spec, GgmlType wanted) {
 
 // Every tensor of the model in GGUF. ggml's gpt2 has all biases.
 Result<std::vector<Output>> plan_outputs(const TransformerConfig& config,
-                                         std::string_view architecture, GgmlType type) {
+                                         const GgufArchitecture& architecture, GgmlType type) {
   std::vector<Output> outputs;
   const auto add = [&](ParameterInfo info, bool filler) -> Status {
     const GgufPlace place = gguf_place(architecture, info.name);
@@ -241,9 +244,11 @@ std::uint32_t file_type(GgmlType type) {
   }
 }
 
-void add_architecture(const TransformerConfig& c, std::string_view architecture,
+void add_architecture(const TransformerConfig& c, const GgufArchitecture& architecture,
                       GgufMetadata& metadata) {
-  const auto key = [&](std::string_view name) { return fmt::format("{}.{}", architecture, name); };
+  const auto key = [&](std::string_view name) {
+    return fmt::format("{}.{}", architecture.name, name);
+  };
   const auto size = [&](std::string_view name, std::int64_t value) {
     metadata.add_u32(key(name), static_cast<std::uint32_t>(value));
   };
@@ -253,7 +258,7 @@ void add_architecture(const TransformerConfig& c, std::string_view architecture,
   size("block_count", c.layers);
   size("feed_forward_length", c.ffn);
   size("attention.head_count", c.heads);
-  if (architecture == "gpt2") {
+  if (architecture.naming == WeightNaming::kGpt2) {
     metadata.add_f32(key("attention.layer_norm_epsilon"), c.norm_eps);
     return;
   }
@@ -262,8 +267,13 @@ void add_architecture(const TransformerConfig& c, std::string_view architecture,
   size("attention.value_length", c.head_dim);
   metadata.add_f32(key("attention.layer_norm_rms_epsilon"), c.norm_eps);
   if (c.window != 0) size("attention.sliding_window", c.window);
-  size("rope.dimension_count", c.head_dim);
+  if (c.attention_softcap > 0.0f) {
+    metadata.add_f32(key("attn_logit_softcapping"), c.attention_softcap);
+  }
+  if (c.logit_softcap > 0.0f) metadata.add_f32(key("final_logit_softcapping"), c.logit_softcap);
+  size("rope.dimension_count", c.rotated());
   metadata.add_f32(key("rope.freq_base"), c.rope_theta);
+  if (c.rope_local_theta > 0.0f) metadata.add_f32(key("rope.freq_base_swa"), c.rope_local_theta);
   add_gguf_rope(c, architecture, metadata);
 }
 
@@ -289,29 +299,31 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
   }
   VOLTA_TRY(check_replaceable(gguf));  // Before anything is computed.
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
-  VOLTA_TRY(const std::string_view architecture, gguf_architecture(config));
+  VOLTA_TRY(const GgufArchitecture* const architecture, gguf_architecture(config));
   VOLTA_TRY(WeightFiles weights, WeightFiles::open(directory, config));
-  VOLTA_TRY(const auto outputs, plan_outputs(config, architecture, type));
+  VOLTA_TRY(const auto outputs, plan_outputs(config, *architecture, type));
   VOLTA_TRY(refuse_integers(outputs, weights));
 
   GgufMetadata metadata;
-  metadata.add_string("general.architecture", architecture);
+  metadata.add_string("general.architecture", architecture->name);
   metadata.add_string("general.type", "model");
   metadata.add_u32("general.file_type", file_type(type));
   if (ggml_type_info(type).block_values > 1) metadata.add_u32("general.quantization_version", 2);
-  add_architecture(config, architecture, metadata);
+  add_architecture(config, *architecture, metadata);
   VOLTA_TRY(const TokenizerFiles files, read_tokenizer_files(directory));
   VOLTA_TRY(const bool complete, add_gguf_tokenizer(files, config.vocab_size, metadata));
 
   std::vector<GgufTensorSpec> specs;
   for (const Output& output : outputs) specs.push_back(output.spec);
-  const std::vector<float> factors = gguf_rope_factors(config);
-  if (!factors.empty()) {
-    specs.push_back({std::string(kGgufRopeFactors), GgmlType::kF32, Shape(std::ssize(factors))});
+  const std::vector<GgufFactors> factors = gguf_rope_factors(config);
+  for (const GgufFactors& list : factors) {
+    specs.push_back({std::string(list.tensor), GgmlType::kF32, Shape(std::ssize(list.values))});
   }
   const auto write_data = [&](std::size_t i, GgufSink sink) -> Status {
-    if (!progress(i, outputs.size())) return stopped();
-    if (i == outputs.size()) return sink(std::as_bytes(std::span(factors)));
+    if (!progress(std::min(i, outputs.size()), outputs.size())) return stopped();
+    if (i >= outputs.size()) {
+      return sink(std::as_bytes(std::span(factors[i - outputs.size()].values)));
+    }
     const Output& output = outputs[i];
     const Interruption ask = [&, i] { return !progress(i, outputs.size()); };
     if (output.filler) {

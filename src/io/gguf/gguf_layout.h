@@ -2,6 +2,7 @@
 // which the values lie. Knows no file.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,7 +17,35 @@ enum class GgufLayout : std::uint8_t {
   kSame,
   kRotaryPairs,  ///< Llama's q and k: the two rows that rotate together are neighbours.
   kTransposed,   ///< GPT-2's matrices: [in, out] there, [out, in] in GGUF.
+  kPlusOne,      ///< Gemma's norms: GGUF holds 1 + weight. f32 always.
 };
+
+/// What sets an architecture of ggml apart: how its tensors lie and what its metadata leaves
+/// unsaid.
+struct GgufArchitecture {
+  std::string_view name;
+  std::array<std::string_view, 2> families;  ///< Of the hub (model_family()).
+  WeightNaming naming = WeightNaming::kLlama;
+  bool rotary_pairs = false;  ///< Rotates neighbours, other architectures halves.
+  Activation activation = Activation::kSilu;
+  NormPlace norm_place = NormPlace::kBefore;
+  bool qk_norm_whole = false;
+  bool longrope = false, partial_rotation = false;
+  std::int64_t unrotated_every = 0;  ///< Every n-th layer does not rotate.
+  std::int64_t full_every = 0;       ///< With a window every n-th layer has none; 0: all have it.
+  bool gemma = false;                ///< Norms of 1 + weight, scaled embeddings.
+  bool attention_cap = false;        ///< With the cap of logits.
+  double local_theta = 0.0;          ///< The usual base of layers with a window; 0: that of all.
+  /// The number of layers by which a model is known whose queries are scaled by dim / heads.
+  std::int64_t layers_scaled_by_width = 0;
+
+  /// What GGUF takes for config.query_scalar.
+  float query_scalar(const TransformerConfig& config) const;
+  /// Sets the fields that no key and no tensor of a file tells; sizes and the window are there.
+  void set_unsaid(TransformerConfig& config) const;
+};
+/// kUnsupported, listing them, for a name that is none of Volta's architectures.
+Result<const GgufArchitecture*> find_gguf_architecture(std::string_view name);
 
 /// Where one parameter is found in GGUF.
 struct GgufPlace {
@@ -24,12 +53,12 @@ struct GgufPlace {
   GgufLayout layout = GgufLayout::kSame;
 };
 
-/// The architecture a GGUF file names: "gpt2", "llama", "qwen2" or "qwen3". kUnsupported for a
-/// model that none of them describes, saying what is in the way.
-Result<std::string_view> gguf_architecture(const TransformerConfig& config);
+/// The architecture as which a model is written. kUnsupported for a model that none of them
+/// describes, saying what is in the way.
+Result<const GgufArchitecture*> gguf_architecture(const TransformerConfig& config);
 
 /// The place of the parameter with this Hugging Face name. An empty name when GGUF has none for it.
-GgufPlace gguf_place(std::string_view architecture, std::string_view parameter);
+GgufPlace gguf_place(const GgufArchitecture& architecture, std::string_view parameter);
 
 /// The shape of a parameter as GGUF lists it (outermost axis first, as everywhere in Volta).
 Shape gguf_shape(GgufLayout layout, const Shape& shape);

@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "io/gguf/gguf_rope.h"
+#include "nn/weight_names.h"
 #include "tensor/float16.h"
 #include "tensor/weight_format.h"
 
@@ -49,20 +50,19 @@ std::unexpected<Error> unsupported(const GgufFile& file, std::string_view what) 
   return fail(ErrorCode::kUnsupported, fmt::format("{}: {}", file.path(), what));
 }
 
-Result<std::string_view> architecture_of(const GgufFile& file) {
+Result<const GgufArchitecture*> architecture_of(const GgufFile& file) {
   VOLTA_TRY(const auto name, file.get_string("general.architecture"));
-  for (const std::string_view known : {"gpt2", "llama", "qwen2", "qwen3"}) {
-    if (name == known) return known;
-  }
-  return unsupported(
-      file, fmt::format("architecture '{}'; Volta runs gpt2, llama, qwen2 and qwen3", name));
+  auto found = find_gguf_architecture(name);
+  if (!found) return unsupported(file, found.error().message());
+  return found;
 }
 
 // What no key tells: biases and norms are there or not.
-void read_parts(const GgufFile& file, bool gpt2, TransformerConfig& c) {
+void read_parts(const GgufFile& file, const GgufArchitecture& architecture, TransformerConfig& c) {
   const auto has = [&](std::string_view name) { return file.find_tensor(name) != nullptr; };
+  const bool packed = !weight_names(architecture.naming).qkv.empty();
   c.norm_bias = has("output_norm.bias");
-  c.attention_bias = has(gpt2 ? "blk.0.attn_qkv.bias" : "blk.0.attn_q.bias");
+  c.attention_bias = has(packed ? "blk.0.attn_qkv.bias" : "blk.0.attn_q.bias");
   c.attention_out_bias = has("blk.0.attn_output.bias");
   c.ffn_bias = has("blk.0.ffn_up.bias");
   c.qk_norm = has("blk.0.attn_q_norm.weight");
@@ -79,7 +79,6 @@ bool output_is_embedding(const GgufFile& file) {
 }
 
 Status read_gpt2(const GgufFile& file, const Keys& keys, TransformerConfig& c) {
-  c.activation = Activation::kGeluTanh;
   c.head_dim = c.dim / c.heads;
   VOLTA_TRY(const double eps, keys.number("attention.layer_norm_epsilon"));
   c.norm_eps = static_cast<float>(eps);
@@ -87,28 +86,40 @@ Status read_gpt2(const GgufFile& file, const Keys& keys, TransformerConfig& c) {
   return {};
 }
 
-Status read_rope(const GgufFile& file, const Keys& keys, std::string_view architecture,
+Status read_rope(const GgufFile& file, const Keys& keys, const GgufArchitecture& architecture,
                  TransformerConfig& c) {
   VOLTA_TRY(const double theta, keys.number_or("rope.freq_base", 10000.0));
   c.rope_theta = static_cast<float>(theta);
   VOLTA_TRY(const std::int64_t rotary, keys.size_or("rope.dimension_count", c.head_dim));
   if (rotary != c.head_dim) {
-    if (architecture == "llama") {
-      return unsupported(file, fmt::format("llama.rope.dimension_count is {}, but heads have {}: "
-                                           "partial rotation is not supported for llama",
-                                           rotary, c.head_dim));
+    if (!architecture.partial_rotation) {
+      return unsupported(file,
+                         fmt::format("{}.rope.dimension_count is {}, but heads have {}: "
+                                     "partial rotation is not supported for {}",
+                                     architecture.name, rotary, c.head_dim, architecture.name));
     }
     c.rotary_dim = rotary;
+  }
+  if (architecture.local_theta > 0.0 && c.window > 0) {
+    VOLTA_TRY(const double local, keys.number_or("rope.freq_base_swa", architecture.local_theta));
+    c.rope_local_theta = static_cast<float>(local);
   }
   return read_gguf_rope(file, architecture, c);
 }
 
-Status read_llama(const GgufFile& file, const Keys& keys, std::string_view architecture,
+Status read_caps(const Keys& keys, TransformerConfig& c) {
+  VOLTA_TRY(const double scores, keys.number_or("attn_logit_softcapping", 0.0));
+  VOLTA_TRY(const double logits, keys.number_or("final_logit_softcapping", 0.0));
+  c.attention_softcap = static_cast<float>(scores);
+  c.logit_softcap = static_cast<float>(logits);
+  return {};
+}
+
+Status read_llama(const GgufFile& file, const Keys& keys, const GgufArchitecture& architecture,
                   TransformerConfig& c) {
   c.position = PositionKind::kRotary;
   c.norm = NormKind::kRms;
   c.ffn_kind = FfnKind::kGated;
-  c.activation = Activation::kSilu;
   VOLTA_TRY(c.kv_heads, keys.size_or("attention.head_count_kv", c.heads));
   VOLTA_TRY(c.head_dim,
             keys.size_or("attention.key_length", std::max<std::int64_t>(c.dim / c.heads, 1)));
@@ -125,12 +136,14 @@ Status read_llama(const GgufFile& file, const Keys& keys, std::string_view archi
   VOLTA_TRY(const std::int64_t window,
             file.get_int_or(keys.name("attention.sliding_window"), 0, 0, std::int64_t{1} << 30));
   c.window = static_cast<std::int32_t>(window);
+  architecture.set_unsaid(c);
+  VOLTA_TRY(read_caps(keys, c));
   return read_rope(file, keys, architecture, c);
 }
 
 bool is_no_parameter(std::string_view name, const TransformerConfig& config) {
-  return name == kGgufRopeFactors || name.ends_with(".attn_rot_embd") ||
-         (name == "output.weight" && config.tied_output);
+  return name == kGgufRopeFactors || name == kGgufLongFactors || name == kGgufShortFactors ||
+         name.ends_with(".attn_rot_embd") || (name == "output.weight" && config.tied_output);
 }
 
 // f32 values into a tensor of any float type.
@@ -182,12 +195,13 @@ struct Rows {
   Rows(const GgufParameter& parameter, std::int64_t head)
       : layout(parameter.layout), head_dim(head) {
     const Shape& shape = parameter.info.shape;
-    count = layout == GgufLayout::kSame ? 1 : parameter.tensor->shape[0];
+    const bool same_order = layout == GgufLayout::kSame || layout == GgufLayout::kPlusOne;
+    count = same_order ? 1 : parameter.tensor->shape[0];
     columns = shape.elements() / count;
   }
   std::int64_t begin(std::int64_t row, std::int64_t column) const {
     if (layout == GgufLayout::kTransposed) return column * count + row;
-    if (layout == GgufLayout::kSame) return column;
+    if (layout != GgufLayout::kRotaryPairs) return column;
     return gguf_row_source(row, head_dim) * columns + column;
   }
   std::int64_t stride() const { return layout == GgufLayout::kTransposed ? count : 1; }
@@ -196,9 +210,9 @@ struct Rows {
 }  // namespace
 
 Result<TransformerConfig> gguf_config(const GgufFile& file) {
-  VOLTA_TRY(const std::string_view architecture, architecture_of(file));
-  const Keys keys(file, architecture);
-  const bool gpt2 = architecture == "gpt2";
+  VOLTA_TRY(const GgufArchitecture* const architecture, architecture_of(file));
+  const Keys keys(file, architecture->name);
+  const bool gpt2 = architecture->naming == WeightNaming::kGpt2;
   TransformerConfig c;
   VOLTA_TRY(c.context, keys.size("context_length"));
   VOLTA_TRY(c.dim, keys.size("embedding_length"));
@@ -217,8 +231,9 @@ Result<TransformerConfig> gguf_config(const GgufFile& file) {
                 fmt::format("{}: {} blocks are claimed, but there are {} tensors", file.path(),
                             c.layers, file.tensors().size()));
   }
-  read_parts(file, gpt2, c);
-  VOLTA_TRY(gpt2 ? read_gpt2(file, keys, c) : read_llama(file, keys, architecture, c));
+  read_parts(file, *architecture, c);
+  architecture->set_unsaid(c);
+  VOLTA_TRY(gpt2 ? read_gpt2(file, keys, c) : read_llama(file, keys, *architecture, c));
   if (auto ok = validate(c); !ok) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", file.path(), ok.error().message()));
   }
@@ -230,11 +245,11 @@ Result<std::vector<GgufParameter>> find_gguf_parameters(const TransformerConfig&
   const auto refuse = [&](std::string what) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", file.path(), what));
   };
-  VOLTA_TRY(const std::string_view architecture, architecture_of(file));
+  VOLTA_TRY(const GgufArchitecture* const architecture, architecture_of(file));
   std::vector<GgufParameter> found;
   std::set<std::string_view> used;
   for (ParameterInfo& info : parameters(config)) {
-    const GgufPlace place = gguf_place(architecture, info.name);
+    const GgufPlace place = gguf_place(*architecture, info.name);
     const GgufTensor* tensor = file.find_tensor(place.name);
     if (tensor == nullptr || tensor->shape != gguf_shape(place.layout, info.shape)) {
       return refuse(fmt::format("tensor '{}' is {}; the metadata asks for {}", place.name,
@@ -247,7 +262,7 @@ Result<std::vector<GgufParameter>> find_gguf_parameters(const TransformerConfig&
   for (const GgufTensor& tensor : file.tensors()) {
     if (used.contains(tensor.name) || is_no_parameter(tensor.name, config)) continue;
     return refuse(
-        fmt::format("tensor '{}' belongs to no parameter of {}", tensor.name, architecture));
+        fmt::format("tensor '{}' belongs to no parameter of {}", tensor.name, architecture->name));
   }
   return found;
 }
@@ -279,6 +294,9 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
       const auto values =
           std::span(piece).first(static_cast<std::size_t>(std::min(kPiece, rows.columns - column)));
       file.read_values(*parameter.tensor, row * rows.columns + column, values);
+      if (rows.layout == GgufLayout::kPlusOne) {
+        for (float& value : values) value -= 1.0f;
+      }
       sink.put(rows.begin(row, column), rows.stride(), values);
     }
   }
@@ -308,6 +326,7 @@ Result<const GgufParameter*> GgufWeights::find(const ParameterInfo& parameter) c
 // The parameter as the file stores it. GGUF keeps every matrix as rows along K.
 TensorSpec GgufWeights::spec_of(const GgufParameter& parameter) {
   TensorSpec spec{gguf_native_dtype(parameter.tensor->type), parameter.info.shape};
+  if (parameter.layout == GgufLayout::kPlusOne) spec.dtype = DType::kF32;
   const Quant quant = ggml_quant(parameter.tensor->type);
   if (quant == Quant::kNone || spec.shape.rank() != 2) return spec;
   const auto block = ggml_type_info(parameter.tensor->type).block_values;
@@ -350,7 +369,7 @@ Result<Tensor> GgufWeights::read_blocks(const GgufParameter& parameter,
 Result<Tensor> GgufWeights::read(const ParameterInfo& parameter, const Interruption& interrupted) {
   VOLTA_TRY(const GgufParameter* found, find(parameter));
   if (spec_of(*found).encoding.quantized()) return read_blocks(*found, interrupted);
-  const DType dtype = gguf_native_dtype(found->tensor->type);
+  const DType dtype = spec_of(*found).dtype;
   const bool plain = ggml_type_info(found->tensor->type).block_values == 1;
   // A file may align its tensors to single bytes: values at odd addresses are copied.
   const bool aligned = found->tensor->offset % dtype_size(dtype) == 0;

@@ -16,8 +16,8 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// The architecture a file describes: gpt2, llama (Mistral comes as llama), qwen2, qwen3. What has
-/// a bias, and whether the output is tied, is told by the tensors. kInvalidFile for missing or
+/// The architecture a file describes (docs/models.md; Mistral comes as llama). What has a bias, and
+/// whether the output is tied, is told by the tensors. kInvalidFile for missing or
 /// absurd values; kUnsupported for other architectures or options.
 Result<TransformerConfig> gguf_config(const GgufFile& file);
 

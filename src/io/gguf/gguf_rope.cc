@@ -23,12 +23,20 @@ std::vector<float> plain_frequencies(TransformerConfig config) {
 // ggml sharpens attention by this itself.
 double yarn_sharpening(double factor) { return factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0; }
 
+// What llama3's scaling divides the frequencies by.
+std::vector<float> llama3_factors(const TransformerConfig& config) {
+  std::vector<float> factors = plain_frequencies(config);
+  const std::vector<float> scaled = rope_frequencies(config, config.context);
+  for (std::size_t i = 0; i < factors.size(); ++i) factors[i] /= scaled[i];
+  return factors;
+}
+
 bool gives(const TransformerConfig& config, const RopeScaling& scaling,
            std::span<const float> wanted) {
   TransformerConfig tried = config;
   tried.rope_scaling = scaling;
   if (!validate(tried)) return false;
-  const std::vector<float> factors = gguf_rope_factors(tried);
+  const std::vector<float> factors = llama3_factors(tried);
   return std::ranges::equal(factors, wanted, [](float a, float b) {
     return std::abs(a - b) <= kTolerance * std::abs(b);
   });
@@ -95,39 +103,68 @@ Result<RopeScaling> find_llama3(const TransformerConfig& config, std::span<const
                           file.path(), kGgufRopeFactors));
 }
 
-// The factors in the file; nothing when there are none, or all are 1.
-Result<std::optional<std::vector<float>>> read_factors(const GgufFile& file,
+// The factors of a tensor; nothing when it is not there, or all are 1.
+Result<std::optional<std::vector<float>>> read_factors(const GgufFile& file, std::string_view name,
                                                        const TransformerConfig& config) {
-  const GgufTensor* tensor = file.find_tensor(kGgufRopeFactors);
+  const GgufTensor* tensor = file.find_tensor(name);
   if (tensor == nullptr) return std::nullopt;
   const Shape wanted(config.rotated() / 2);
   if (tensor->shape != wanted || tensor->type != GgmlType::kF32) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: tensor '{}' must be F32 {}", file.path(),
-                                                     kGgufRopeFactors, to_string(wanted)));
+                                                     name, to_string(wanted)));
   }
   std::vector<float> factors(static_cast<std::size_t>(wanted[0]));
   file.read_values(*tensor, 0, factors);
+  if (name != kGgufRopeFactors) return factors;  // validate() judges longrope's.
   if (!std::ranges::all_of(factors, [](float f) { return f >= 1.0f && f < 1e6f; })) {
     return fail(ErrorCode::kInvalidFile,
-                fmt::format("{}: tensor '{}' has factors below 1", file.path(), kGgufRopeFactors));
+                fmt::format("{}: tensor '{}' has factors below 1", file.path(), name));
   }
   if (std::ranges::all_of(factors, [](float f) { return f == 1.0f; })) return std::nullopt;
   return factors;
 }
 
+// Phi-3's scaling: its tensors are there, both of them, or it has none.
+Result<std::optional<RopeScaling>> read_longrope(const GgufFile& file, std::int64_t original,
+                                                 double attention_factor,
+                                                 const TransformerConfig& config) {
+  VOLTA_TRY(auto short_factors, read_factors(file, kGgufShortFactors, config));
+  VOLTA_TRY(auto long_factors, read_factors(file, kGgufLongFactors, config));
+  if (!short_factors && !long_factors) return std::nullopt;
+  if (!short_factors || !long_factors) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: tensor '{}' is missing, while '{}' is there", file.path(),
+                            short_factors ? kGgufLongFactors : kGgufShortFactors,
+                            short_factors ? kGgufShortFactors : kGgufLongFactors));
+  }
+  return RopeScaling{.kind = RopeKind::kLongrope,
+                     .original = original == 0 ? config.context : original,
+                     .attention_factor = attention_factor,
+                     .short_factors = *std::move(short_factors),
+                     .long_factors = *std::move(long_factors)};
+}
+
 }  // namespace
 
-Status read_gguf_rope(const GgufFile& file, std::string_view architecture,
+Status read_gguf_rope(const GgufFile& file, const GgufArchitecture& architecture,
                       TransformerConfig& config) {
   const auto key = [&](std::string_view name) {
-    return fmt::format("{}.rope.scaling.{}", architecture, name);
+    return fmt::format("{}.rope.scaling.{}", architecture.name, name);
   };
   RopeScaling s;
   VOLTA_TRY(const double factor, file.get_float_or(key("factor"), 0.0));
   VOLTA_TRY(const auto type, file.get_string_or(key("type"), factor == 0.0 ? "none" : "linear"));
   VOLTA_TRY(const std::int64_t original,
             file.get_int_or(key("original_context_length"), 0, 0, std::int64_t{1} << 40));
-  VOLTA_TRY(const auto factors, read_factors(file, config));
+  VOLTA_TRY(const double attention, file.get_float_or(key("attn_factor"), 1.0));
+  if (architecture.longrope) {
+    VOLTA_TRY(auto longrope, read_longrope(file, original, attention, config));
+    if (longrope) {
+      config.rope_scaling = *std::move(longrope);
+      return {};
+    }
+  }
+  VOLTA_TRY(const auto factors, read_factors(file, kGgufRopeFactors, config));
   if (type != "none" && type != "linear" && type != "yarn") {
     return fail(ErrorCode::kUnsupported,
                 fmt::format("{}: rotary scaling '{}'; Volta knows none, linear, yarn and the "
@@ -148,7 +185,6 @@ Status read_gguf_rope(const GgufFile& file, std::string_view architecture,
   s.original = original == 0 ? config.context : original;
   s.kind = type == "yarn" ? RopeKind::kYarn : RopeKind::kLinear;
   if (s.kind == RopeKind::kYarn) {
-    VOLTA_TRY(const double attention, file.get_float_or(key("attn_factor"), 1.0));
     VOLTA_TRY(s.beta_fast, file.get_float_or(key("yarn_beta_fast"), s.beta_fast));
     VOLTA_TRY(s.beta_slow, file.get_float_or(key("yarn_beta_slow"), s.beta_slow));
     s.attention_factor = attention * yarn_sharpening(factor);
@@ -157,14 +193,18 @@ Status read_gguf_rope(const GgufFile& file, std::string_view architecture,
   return {};
 }
 
-void add_gguf_rope(const TransformerConfig& config, std::string_view architecture,
+void add_gguf_rope(const TransformerConfig& config, const GgufArchitecture& architecture,
                    GgufMetadata& metadata) {
   const RopeScaling& s = config.rope_scaling;
   if (s.kind == RopeKind::kDefault) return;
   const auto key = [&](std::string_view name) {
-    return fmt::format("{}.rope.scaling.{}", architecture, name);
+    return fmt::format("{}.rope.scaling.{}", architecture.name, name);
   };
   metadata.add_u32(key("original_context_length"), static_cast<std::uint32_t>(s.original));
+  if (s.kind == RopeKind::kLongrope) {
+    metadata.add_f32(key("attn_factor"), static_cast<float>(s.attention_factor));
+    return;
+  }
   if (s.kind == RopeKind::kLlama3) return;  // A factor here would be taken for linear.
   metadata.add_string(key("type"), s.kind == RopeKind::kYarn ? "yarn" : "linear");
   metadata.add_f32(key("factor"), static_cast<float>(s.factor));
@@ -175,12 +215,11 @@ void add_gguf_rope(const TransformerConfig& config, std::string_view architectur
   metadata.add_f32(key("yarn_beta_slow"), static_cast<float>(s.beta_slow));
 }
 
-std::vector<float> gguf_rope_factors(const TransformerConfig& config) {
-  if (config.rope_scaling.kind != RopeKind::kLlama3) return {};
-  std::vector<float> factors = plain_frequencies(config);
-  const std::vector<float> scaled = rope_frequencies(config, config.context);
-  for (std::size_t i = 0; i < factors.size(); ++i) factors[i] /= scaled[i];
-  return factors;
+std::vector<GgufFactors> gguf_rope_factors(const TransformerConfig& config) {
+  const RopeScaling& s = config.rope_scaling;
+  if (s.kind == RopeKind::kLlama3) return {{kGgufRopeFactors, llama3_factors(config)}};
+  if (s.kind != RopeKind::kLongrope) return {};
+  return {{kGgufLongFactors, s.long_factors}, {kGgufShortFactors, s.short_factors}};
 }
 
 }  // namespace volta

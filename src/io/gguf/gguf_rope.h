@@ -1,4 +1,5 @@
-// Stretched rotary positions in GGUF: linear and yarn as metadata, llama3 as a tensor of factors.
+// Stretched rotary positions in GGUF: linear and yarn as metadata, llama3 and longrope as tensors
+// of factors.
 #pragma once
 
 #include <span>
@@ -7,6 +8,7 @@
 
 #include "base/result.h"
 #include "io/gguf/gguf_file.h"
+#include "io/gguf/gguf_layout.h"
 #include "io/gguf/gguf_writer.h"
 #include "nn/transformer_config.h"
 
@@ -14,17 +16,26 @@ namespace volta {
 
 /// The tensor by whose values ggml divides the frequencies of llama3's scaling.
 inline constexpr std::string_view kGgufRopeFactors = "rope_freqs.weight";
+/// Those of longrope's.
+inline constexpr std::string_view kGgufLongFactors = "rope_factors_long.weight";
+inline constexpr std::string_view kGgufShortFactors = "rope_factors_short.weight";
 
 /// Sets config.rope_scaling; theta, sizes and context are there. The numbers of llama3's scaling
 /// are found from its factors, so that they give these factors. kUnsupported for other kinds, and
 /// for factors that no such numbers give.
-Status read_gguf_rope(const GgufFile& file, std::string_view architecture,
+Status read_gguf_rope(const GgufFile& file, const GgufArchitecture& architecture,
                       TransformerConfig& config);
 
 /// Adds the metadata of config.rope_scaling.
-void add_gguf_rope(const TransformerConfig& config, std::string_view architecture,
+void add_gguf_rope(const TransformerConfig& config, const GgufArchitecture& architecture,
                    GgufMetadata& metadata);
-/// The values of kGgufRopeFactors; empty when the scaling needs none.
-std::vector<float> gguf_rope_factors(const TransformerConfig& config);
+
+/// A tensor of factors.
+struct GgufFactors {
+  std::string_view tensor;
+  std::vector<float> values;
+};
+/// Those of config.rope_scaling; empty when it needs none.
+std::vector<GgufFactors> gguf_rope_factors(const TransformerConfig& config);
 
 }  // namespace volta

@@ -73,7 +73,8 @@ void forward_tile(const AttentionShape& shape, const Forward& call, std::int64_t
                             .first_row = first,
                             .first_position = 0,
                             .group = call.group,
-                            .window = shape.window};
+                            .window = shape.window,
+                            .softcap = shape.softcap};
   attend(tile, scratch, DropWeights{call, batch, kv_head, first});
   at = QueryRow(kv_head, call.group, first);
   for (std::int64_t r = 0; r < rows; ++r, at.next()) {

@@ -91,6 +91,7 @@ void run_tile(const AttentionShape& shape, const Cached& call, const CachedTile&
                         .first_position = call.rows.positions[part.first_row],
                         .group = call.group,
                         .window = shape.window,
+                        .softcap = shape.softcap,
                         .pages = call.rows.table_of(part.first_row),
                         .page_stride = call.kv_heads * head};
   attend(tile, scratch, KeepAll());

@@ -1,9 +1,10 @@
 // AttentionGrad: the gradients of q, k and v. The weights P = exp(scale q k^T - lse) are computed
 // again, block by block (Dao et al. 2022, algorithm 4):
 //   dV = P'^T dY,  dP = dY V^T,  dS = P (dP' - delta),  dQ = dS (scale K),  dK = dS^T (scale Q)
-// where P' and dP' are P and dP times their dropout factors and delta = rowsum(dY Y). Every sum has
-// one owner and a fixed order: dQ over key blocks, dK and dV over the group's heads, then blocks of
-// rows.
+// With a soft cap c a score is c tanh(s / c) where s = scale q k^T, and dS is also multiplied by
+// the slope 1 - tanh(s / c)^2. Above P' and dP' are P and dP times their dropout factors and delta
+// = rowsum(dY Y). Every sum has one owner and a fixed order: dQ over key blocks, dK and dV over the
+// group's heads, then blocks of rows.
 #include "kernels/cpu/attention_grad.h"
 
 #include <algorithm>
@@ -56,18 +57,26 @@ float dot(const float* a, const float* b, std::int64_t n) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-// Scores to weights times dropout, and dP to dS, of one row; zeros outside `range`.
-void score_gradients(float lse, float delta, KeyRange range, const float* factors, float* weights,
-                     float* dscores) {
+// Of one row: its scores become weights times dropout, its dP becomes dS; zeros outside `range`.
+template <bool kCapped>
+void score_gradients(float lse, float delta, float softcap, KeyRange range, const float* factors,
+                     float* weights, float* dscores) {
   const F32 d;
-  const V32 shift = hn::Set(d, lse), deltas = hn::Set(d, delta);
+  const V32 shift = hn::Set(d, lse), deltas = hn::Set(d, delta), one = hn::Set(d, 1.0f);
+  const V32 cap = hn::Set(d, softcap), inverse = hn::Set(d, kCapped ? 1.0f / softcap : 1.0f);
   for (std::int64_t n = 0; n < kKeyBlock; n += kLanes) {
     if (n + kLanes <= range.begin || n >= range.end) {
       hn::StoreU(hn::Zero(d), d, weights + n);
       hn::StoreU(hn::Zero(d), d, dscores + n);
       continue;
     }
-    V32 p = exp_weight(hn::Sub(hn::LoadU(d, weights + n), shift));
+    V32 score = hn::LoadU(d, weights + n), slope = one;
+    if constexpr (kCapped) {
+      const V32 t = tanh(d, hn::Mul(score, inverse));
+      slope = hn::NegMulAdd(t, t, one);
+      score = hn::Mul(t, cap);
+    }
+    V32 p = exp_weight(hn::Sub(score, shift));
     V32 dp = hn::LoadU(d, dscores + n);
     V32 kept = p;
     if (factors != nullptr) {
@@ -76,6 +85,7 @@ void score_gradients(float lse, float delta, KeyRange range, const float* factor
       dp = hn::Mul(dp, factor);
     }
     V32 ds = hn::Mul(p, hn::Sub(dp, deltas));
+    if constexpr (kCapped) ds = hn::Mul(ds, slope);
     if (!whole(n, range)) {
       const auto inside = in_range(n, range);
       kept = hn::IfThenElseZero(inside, kept);
@@ -112,8 +122,14 @@ void block_scores(const Backward& call, const BlockPair& pair, const GradScratch
     }
     const float delta = dot(call.dy.at(pair.batch, t, pair.head),
                             call.y.at(pair.batch, t, pair.head), shape.head_dim);
-    score_gradients(call.lse[row], delta, range_of(i), factors, scratch.weights + i * kKeyBlock,
-                    scratch.dscores + i * kKeyBlock);
+    float* weights = scratch.weights + i * kKeyBlock;
+    float* dscores = scratch.dscores + i * kKeyBlock;
+    const float lse = call.lse[row];
+    if (shape.softcap > 0.0f) {
+      score_gradients<true>(lse, delta, shape.softcap, range_of(i), factors, weights, dscores);
+    } else {
+      score_gradients<false>(lse, delta, 0.0f, range_of(i), factors, weights, dscores);
+    }
   }
 }
 

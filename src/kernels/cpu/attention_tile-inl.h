@@ -42,6 +42,7 @@ struct Tile {
   std::int64_t first_position;
   std::int64_t group;
   std::int64_t window;
+  float softcap = 0.0f;                 ///< As in AttentionShape.
   const std::int32_t* pages = nullptr;  ///< Null: not a cache.
   std::int64_t page_stride = 0;
 
@@ -69,6 +70,19 @@ struct Tile {
 struct KeepAll {
   void operator()(std::int64_t, std::int64_t, std::int64_t, const KeyRange*, float*) const {}
 };
+
+// The scores s of a few rows against a block become softcap * tanh(s / softcap).
+HWY_INLINE void cap_scores(const KeyRange* ranges, std::int64_t rows, float softcap,
+                           float* scores) {
+  const F32 d;
+  const V32 cap = hn::Set(d, softcap), inverse = hn::Set(d, 1.0f / softcap);
+  for (std::int64_t i = 0; i < rows; ++i, scores += kKeyBlock) {
+    for (std::int64_t n = floor_lanes(ranges[i].begin); n < ranges[i].end; n += kLanes) {
+      const V32 s = hn::Mul(hn::LoadU(d, scores + n), inverse);
+      hn::StoreU(hn::Mul(tanh(d, s), cap), d, scores + n);
+    }
+  }
+}
 
 // The scores of a few rows against a block become weights exp(s - max), zero outside each row's
 // range; the rows' maxima, sums and outputs (of `dim` floats) are carried on. In passes over all
@@ -177,6 +191,7 @@ HWY_INLINE void attend_block(const Tile<T>& tile, const TileScratch& scratch, st
   product(scores, rows, false, [&](std::int64_t i, std::int64_t n) {
     return Part{floor_lanes(ranges[i].begin), ceil_lanes(ranges[i + n - 1].end), 0, tile.head_dim};
   });
+  if (tile.softcap > 0.0f) cap_scores(ranges, rows, tile.softcap, scratch.scores);
   softmax_block(ranges, rows, scratch.scores, scratch.max + r, scratch.sum + r,
                 scratch.out + r * dim, dim);
   drop(r, rows, block.first, ranges, scratch.scores);

@@ -59,6 +59,13 @@ void norm_rows(const Norm& op, const Args& args, const W* weight, const B* bias,
           [&](V32 v, V32 w, V32 b)
               HWY_ATTR { return hn::MulAdd(hn::Mul(hn::Sub(v, mean), rstd), w, b); },
           x, weight, bias);
+    } else if (op.plus_one) {
+      const V32 one = hn::Set(F32(), 1.0f);
+      transform(
+          columns, y,
+          [&](V32 v, V32 w)
+              HWY_ATTR { return hn::Mul(hn::Mul(hn::Sub(v, mean), rstd), hn::Add(one, w)); },
+          x, weight);
     } else {
       transform(
           columns, y,
@@ -71,18 +78,23 @@ void norm_rows(const Norm& op, const Args& args, const W* weight, const B* bias,
 // One row: dx, and its share of dweight and dbias (null without a bias) added.
 //   h = (x - mean) rstd, g = dy weight:  dx = rstd (g - mean(g) - h mean(g h)),
 //   dweight = sum over rows of dy h, dbias = sum over rows of dy; without mean(g) for kRms.
-template <typename T>
+// With kPlusOne `weight` above is 1 + weight.
+template <bool kPlusOne, typename T>
 void grad_row(NormKind kind, const float* x, const T* weight, const float* stats, const float* dy,
               float* dx, float* dweight, float* dbias, std::int64_t columns) {
   const F32 d;
   const V32 mean = hn::Set(d, stats[0]);
   const V32 rstd = hn::Set(d, stats[1]);
+  const auto factor = [&](V32 w) HWY_ATTR {
+    if constexpr (kPlusOne) return hn::Add(hn::Set(F32(), 1.0f), w);
+    return w;
+  };
   V32 sum_g = hn::Zero(d);
   V32 sum_gh = hn::Zero(d);
   for_each_vector(columns, [&](std::int64_t i, auto extent) HWY_ATTR {
     const V32 h = hn::Mul(hn::Sub(load(d, x + i, extent), mean), rstd);
     const V32 upstream = load(d, dy + i, extent);  // 0 behind the end, and so is all it enters.
-    const V32 g = hn::Mul(upstream, load(d, weight + i, extent));
+    const V32 g = hn::Mul(upstream, factor(load(d, weight + i, extent)));
     sum_g = hn::Add(sum_g, g);
     sum_gh = hn::MulAdd(g, h, sum_gh);
     store(d, hn::MulAdd(upstream, h, load(d, dweight + i, extent)), dweight + i, extent);
@@ -97,7 +109,7 @@ void grad_row(NormKind kind, const float* x, const T* weight, const float* stats
       columns, dx,
       [&](V32 v, V32 w, V32 upstream) HWY_ATTR {
         const V32 h = hn::Mul(hn::Sub(v, mean), rstd);
-        const V32 centered = hn::Sub(hn::Mul(upstream, w), mean_g);
+        const V32 centered = hn::Sub(hn::Mul(upstream, factor(w)), mean_g);
         return hn::Mul(rstd, hn::NegMulAdd(h, mean_gh, centered));
       },
       x, weight, dy);
@@ -124,12 +136,17 @@ void norm_grad(const NormGrad& op, const Args& args, std::int64_t begin, std::in
   for (std::int64_t c = 0; c < columns; ++c) dweight[c] = 0.0f;
   for (std::int64_t c = 0; dbias != nullptr && c < columns; ++c) dbias[c] = 0.0f;
   visit_float(args.inputs[1].dtype, [&](auto element) HWY_ATTR {
+    const auto* weight = args.inputs[1].as<const decltype(element)>();
     for (std::int64_t row = begin; row < end; ++row) {
-      grad_row(op.kind, args.inputs[0].as<const float>() + row * columns,
-               args.inputs[1].as<const decltype(element)>(),
-               args.inputs[2].as<const float>() + row * 2,
-               args.inputs[3].as<const float>() + row * columns,
-               args.outputs[0].as<float>() + row * columns, dweight, dbias, columns);
+      const float* x = args.inputs[0].as<const float>() + row * columns;
+      const float* stats = args.inputs[2].as<const float>() + row * 2;
+      const float* dy = args.inputs[3].as<const float>() + row * columns;
+      float* dx = args.outputs[0].as<float>() + row * columns;
+      if (op.plus_one) {
+        grad_row<true>(op.kind, x, weight, stats, dy, dx, dweight, dbias, columns);
+      } else {
+        grad_row<false>(op.kind, x, weight, stats, dy, dx, dweight, dbias, columns);
+      }
     }
   });
 }

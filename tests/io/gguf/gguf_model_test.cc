@@ -131,8 +131,8 @@ TEST(GgufConfig, TellsTheArchitecture) {
 
 TEST(GgufConfig, WhatCannotRunIsRefused) {
   const auto invalid = ErrorCode::kInvalidFile, unsupported = ErrorCode::kUnsupported;
-  expect_error(config_of([](Small&) {}, true, "gemma3"), unsupported,
-               "architecture 'gemma3'; Volta runs gpt2, llama, qwen2 and qwen3");
+  expect_error(config_of([](Small&) {}, true, "gemma4"), unsupported,
+               "architecture 'gemma4'; Volta runs gpt2, llama, qwen2, qwen3, olmo2");
   expect_error(config_of([](Small&) {}, false), invalid, "'token_embd.weight' is missing");
   expect_error(config_of([](Small& s) { s.sample.tensors.pop_back(); }), invalid,
                "tensor 'blk.0.ffn_down.weight' is missing; the metadata asks for [8, 12]");

@@ -16,6 +16,7 @@ using test::expect_error;
 
 TransformerConfig rotary(std::int64_t head_dim) {
   TransformerConfig c;
+  c.naming = WeightNaming::kLlama;
   c.position = PositionKind::kRotary;
   c.norm = NormKind::kRms;
   c.ffn_kind = FfnKind::kGated;
@@ -23,6 +24,14 @@ TransformerConfig rotary(std::int64_t head_dim) {
   c.context = 131072;
   c.rope_theta = 500000.0f;
   return c;
+}
+
+const GgufArchitecture& llama() { return **find_gguf_architecture("llama"); }
+
+// The one tensor of factors.
+std::vector<float> factors_of(const TransformerConfig& config) {
+  const auto lists = gguf_rope_factors(config);
+  return lists.size() == 1 ? lists.front().values : std::vector<float>();
 }
 
 // A file that says nothing but these factors and metadata.
@@ -36,7 +45,7 @@ Result<RopeScaling> read(const TransformerConfig& config, const std::vector<floa
   if (!file) return std::unexpected(file.error());
   TransformerConfig out = config;
   out.rope_scaling = {};
-  VOLTA_TRY(read_gguf_rope(*file, "llama", out));
+  VOLTA_TRY(read_gguf_rope(*file, llama(), out));
   return out.rope_scaling;
 }
 
@@ -80,18 +89,18 @@ TEST(GgufRope, FewPairsLeaveAChoiceThatGivesTheSameFactors) {
     for (const std::int64_t original : {32, 100, 700, 5000}) {
       TransformerConfig config = rotary(head_dim);
       config.rope_scaling = {RopeKind::kLlama3, 8.0, original, 1.0, 4.0};
-      const auto factors = gguf_rope_factors(config);
+      const auto factors = factors_of(config);
       const auto found = read(config, factors);
       ASSERT_TRUE(found) << head_dim << " " << original << ": " << found.error().message();
       TransformerConfig other = config;
       other.rope_scaling = *found;
-      const auto again = gguf_rope_factors(other);
+      const auto again = factors_of(other);
       for (std::size_t i = 0; i < factors.size(); ++i) {
         EXPECT_NEAR(again[i], factors[i], 1e-4f * factors[i]);
       }
       // Told the original length, it is exactly what was written.
       GgufMetadata metadata;
-      add_gguf_rope(config, "llama", metadata);
+      add_gguf_rope(config, llama(), metadata);
       const auto exact = read(config, factors, metadata);
       ASSERT_TRUE(exact) << exact.error().message();
       EXPECT_EQ(*exact, config.rope_scaling);
@@ -116,7 +125,7 @@ TEST(GgufRope, LinearAndYarnAreMetadata) {
     config.rope_scaling = wanted;
     EXPECT_TRUE(gguf_rope_factors(config).empty());
     GgufMetadata metadata;
-    add_gguf_rope(config, "llama", metadata);
+    add_gguf_rope(config, llama(), metadata);
     const auto found = read(config, {}, metadata);
     ASSERT_TRUE(found) << found.error().message();
     EXPECT_EQ(*found, wanted);
@@ -128,7 +137,7 @@ TEST(GgufRope, LinearAndYarnAreMetadata) {
   EXPECT_EQ(*read(config, std::vector<float>(32, 1.0f)), RopeScaling());
   config.rope_scaling = {};
   GgufMetadata none;
-  add_gguf_rope(config, "llama", none);
+  add_gguf_rope(config, llama(), none);
   EXPECT_EQ(none.count(), 0u);
 }
 

@@ -3,8 +3,10 @@
 // Bounds. A score is a dot product of head_dim terms, scaled: off by e_s = gamma(head_dim + 2) of
 // its size. A weight p = exp(s - lse) is off, relative to itself, by twice the largest e_s of the
 // row (numerator and denominator), the rounding of the exponents, kExp twice, and the sum over the
-// keys; the online softmax rescales the running sums once a block of keys, which a few roundings a
-// key cover. What is summed with these weights adds gamma of the number of keys.
+// keys; a soft cap c tanh(s / c) has a slope of at most 1, so that it carries e_s over, and adds
+// what tanh and four roundings are off; the online softmax rescales the running sums once a block
+// of keys, which a few roundings a key cover. What is summed with these weights adds gamma of the
+// number of keys.
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -59,9 +61,28 @@ struct Row {
   std::vector<double> p;
   double lse = 0.0, lse_error = 0.0;
   double weight_error = 0.0;  ///< Of a weight, relative.
+  /// Of the soft cap at each key's score, and its error; 1 without one.
+  std::vector<Bounded> slope;
 };
 
 using Element = std::function<double(std::int64_t key, std::int64_t d)>;
+
+// The score of a dot product; adds the slope of the soft cap there.
+Bounded capped(const AttentionShape& shape, const Sum& dot, std::vector<Bounded>& slopes) {
+  constexpr double kTanh = 6 * kU;
+  const auto scale = static_cast<double>(shape.scale), cap = static_cast<double>(shape.softcap);
+  const Bounded s = {scale * dot.value(), std::abs(scale) * dot.bounded(2).error};
+  if (cap == 0.0) {
+    slopes.push_back({1.0, 0.0});
+    return s;
+  }
+  const double t = std::tanh(s.value / cap);
+  // Of tanh(s / cap): what s is off, the inverse of the cap and the product with it.
+  const double t_error =
+      s.error / cap + (1 - t * t) * 2 * kU * std::abs(s.value / cap) + kTanh * std::abs(t);
+  slopes.push_back({1 - t * t, 2 * std::abs(t) * t_error + t_error * t_error + 2 * kU});
+  return {cap * t, cap * t_error + kU * std::abs(cap * t)};
+}
 
 Row softmax_row(const AttentionShape& shape, std::int64_t position,
                 const std::function<double(std::int64_t)>& q, const Element& k) {
@@ -71,11 +92,10 @@ Row softmax_row(const AttentionShape& shape, std::int64_t position,
   for (std::int64_t j = row.first; j <= position; ++j) {
     Sum dot;
     for (std::int64_t d = 0; d < shape.head_dim; ++d) dot.add(q(d) * k(j, d));
-    const double s = static_cast<double>(shape.scale) * dot.value();
-    row.p.push_back(s);
-    largest = std::max(largest, s);
-    score_error =
-        std::max(score_error, std::abs(static_cast<double>(shape.scale)) * dot.bounded(2).error);
+    const Bounded s = capped(shape, dot, row.slope);
+    row.p.push_back(s.value);
+    largest = std::max(largest, s.value);
+    score_error = std::max(score_error, s.error);
   }
   double sum = 0.0;
   for (double& s : row.p) {
@@ -213,11 +233,13 @@ void compute(const AttentionGrad& op, Call& call) {
     for (std::size_t n = 0; n < row.p.size(); ++n) {
       const std::int64_t j = row.first + static_cast<std::int64_t>(n);
       const double p = row.p[n], dropped = p * factors.at(b, h, t, j);
-      const double inner = dp[n].value - d_row.value, ds = scale * p * inner;
+      const double slope = row.slope[n].value;
+      const double inner = dp[n].value - d_row.value, ds = scale * p * inner * slope;
+      const double size = std::abs(dp[n].value) + std::abs(d_row.value);
       const double ds_error =
           std::abs(scale) *
-          (p * (dp[n].error + d_row.error) +
-           (p * (p_error + 4 * kU) + kFloor) * (std::abs(dp[n].value) + std::abs(d_row.value)));
+          (slope * (p * (dp[n].error + d_row.error) + (p * (p_error + 4 * kU) + kFloor) * size) +
+           row.slope[n].error * (p + kFloor) * (size + dp[n].error + d_row.error));
       for (std::int64_t d = 0; d < shape.head_dim; ++d) {
         const double q = qkv.q.at(b, t, h, d), k = qkv.k.at(b, j, kv, d), g = dy.at(b, t, h, d);
         sum_at(0, grad.q.index(b, t, h, d)).add(ds * k, ds_error * std::abs(k));

@@ -80,11 +80,13 @@ void compute(const Norm& op, Call& call) {
     call.out[1].set(row * 2, mean, mean_error);
     call.out[1].set(row * 2 + 1, inverse, relative * inverse);
     for (std::int64_t i = 0; i < n; ++i) {
-      const double d = call.in[0][row * n + i] - mean, weight = call.in[1][i];
+      const double d = call.in[0][row * n + i] - mean;
+      const double weight = call.in[1][i] + (op.plus_one ? 1.0 : 0.0);  // One rounding more.
       const double scaled = d * inverse * weight;
       const double y = scaled + (op.has_bias ? call.in[2][i] : 0.0);
       const double error = std::abs(inverse * weight) * (mean_error + kU * std::abs(d)) +
-                           std::abs(scaled) * (relative + 3 * kU) + kU * std::abs(y);
+                           std::abs(scaled) * (relative + (op.plus_one ? 4 : 3) * kU) +
+                           kU * std::abs(y);
       call.out[0].set(row * n + i, y, error);
     }
   }
@@ -99,7 +101,9 @@ void compute(const NormGrad& op, Call& call) {
   for (std::int64_t row = 0; row < call.in[0].spec.shape.rows(); ++row) {
     const double mean = call.in[2][row * 2], inverse = call.in[2][row * 2 + 1];
     const auto h = [&](std::int64_t i) { return (call.in[0][row * n + i] - mean) * inverse; };
-    const auto g = [&](std::int64_t i) { return call.in[3][row * n + i] * call.in[1][i]; };
+    const auto g = [&](std::int64_t i) {
+      return call.in[3][row * n + i] * (call.in[1][i] + (op.plus_one ? 1.0 : 0.0));
+    };
     Sum sum_g, sum_gh;
     for (std::int64_t i = 0; i < n; ++i) {
       sum_g.add(g(i));
@@ -110,11 +114,13 @@ void compute(const NormGrad& op, Call& call) {
     const double count = static_cast<double>(n);
     const Bounded mean_g = {layer ? sum_g.value() / count : 0.0,
                             layer ? sum_g.bounded(3).error / count : 0.0};
-    const Bounded mean_gh = {sum_gh.value() / count, sum_gh.bounded(6).error / count};
+    const Bounded mean_gh = {sum_gh.value() / count,
+                             sum_gh.bounded(op.plus_one ? 7 : 6).error / count};
     for (std::int64_t i = 0; i < n; ++i) {
       const double inner = g(i) - mean_g.value - h(i) * mean_gh.value;
       const double size = std::abs(g(i)) + std::abs(mean_g.value) + std::abs(h(i) * mean_gh.value);
-      const double error = mean_g.error + std::abs(h(i)) * mean_gh.error + 6 * kU * size;
+      const int roundings = op.plus_one ? 7 : 6;
+      const double error = mean_g.error + std::abs(h(i)) * mean_gh.error + roundings * kU * size;
       call.out[0].set(row * n + i, inverse * inner, std::abs(inverse) * error);
     }
   }
