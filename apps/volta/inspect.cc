@@ -72,12 +72,10 @@ std::string to_text(const Report& report, const Options& options) {
   const MemoryEstimate& memory = report.memory;
   text += fmt::format(
       "\nto generate at context {}, batch {}, computing in {}: {}\n"
-      "  weights {}, KV cache {}, activations {} (prompts, up to {} tokens at once) and {} "
-      "(decoding), "
-      "tables {}\n",
+      "  weights {}, KV cache {}, activations {} (up to {} tokens at once), tables {}\n",
       report.context, options.batch, dtype_name(report.compute), format_bytes(memory.total()),
-      format_bytes(memory.weights), format_bytes(memory.cache), format_bytes(memory.prefill),
-      memory.chunk, format_bytes(memory.decode), format_bytes(memory.tables));
+      format_bytes(memory.weights), format_bytes(memory.cache), format_bytes(memory.activations),
+      memory.rows, format_bytes(memory.tables));
   if (!options.tensors) return text;
   for (const SafetensorsEntry& tensor : report.tensors) {
     text += fmt::format("  {:<48} {:<20} {:>12}\n", tensor.name, to_string(tensor.spec),
@@ -101,8 +99,8 @@ std::string to_json(const Report& report, const Options& options) {
   const MemoryEstimate& memory = report.memory;
   json.key("memory").begin_object().field("dtype", dtype_name(report.compute));
   json.field("weights", memory.weights).field("cache", memory.cache);
-  json.field("prefill", memory.prefill).field("prefill_tokens", memory.chunk);
-  json.field("decode", memory.decode).field("tables", memory.tables);
+  json.field("activations", memory.activations).field("step_tokens", memory.rows);
+  json.field("tables", memory.tables);
   json.field("total", memory.total()).end_object();
   json.key("tensors").begin_array();
   for (const SafetensorsEntry& tensor : report.tensors) {

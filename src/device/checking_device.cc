@@ -105,9 +105,11 @@ Result<std::shared_ptr<CheckingDevice>> CheckingDevice::create(std::shared_ptr<D
 CheckingDevice::CheckingDevice(std::shared_ptr<Device> device)
     : DeviceProxy(std::move(device)), check_(std::make_shared<FiniteCheck>(memory())) {}
 
-Result<Executable> CheckingDevice::load(std::shared_ptr<const Plan> plan,
-                                        const TensorLookup& lookup) {
-  VOLTA_TRY(Executable executable, inner()->load(std::move(plan), lookup));
+Result<Executable> CheckingDevice::load_plan(std::shared_ptr<const Plan> plan,
+                                             const TensorLookup& lookup,
+                                             std::shared_ptr<DeviceBuffer> arena) {
+  VOLTA_TRY(Executable executable,
+            DeviceProxy::load_plan(std::move(plan), lookup, std::move(arena)));
   executable.add_listener(check_);
   return executable;
 }

@@ -33,8 +33,11 @@ class CheckingDevice final : public DeviceProxy {
   /// kInvalidArgument for a null device.
   static Result<std::shared_ptr<CheckingDevice>> create(std::shared_ptr<Device> device);
 
-  Result<Executable> load(std::shared_ptr<const Plan> plan, const TensorLookup& lookup) override;
   Status run(const OpCall& call) override;
+
+ protected:
+  Result<Executable> load_plan(std::shared_ptr<const Plan> plan, const TensorLookup& lookup,
+                               std::shared_ptr<DeviceBuffer> arena) override;
 
  private:
   explicit CheckingDevice(std::shared_ptr<Device> device);

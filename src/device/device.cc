@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <memory>
 #include <utility>
 
 #include "device/tensor_ops.h"
@@ -32,8 +33,10 @@ std::string describe(const OpCall& call) {
   return fmt::format("{} '{}'", to_string(*call.op), call.label);
 }
 
-Result<Executable> Device::load(std::shared_ptr<const Plan> plan, const TensorLookup& lookup) {
-  VOLTA_TRY(Executable executable, Executable::bind(std::move(plan), *this, lookup));
+Result<Executable> Device::load_plan(std::shared_ptr<const Plan> plan, const TensorLookup& lookup,
+                                     std::shared_ptr<DeviceBuffer> arena) {
+  VOLTA_TRY(Executable executable,
+            Executable::bind(std::move(plan), *this, lookup, std::move(arena)));
   VOLTA_TRY(executable.program_, compile(executable.calls_));
   return executable;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -13,6 +14,7 @@
 #include "graph/backend.h"
 #include "graph/plan.h"
 #include "ops/op.h"
+#include "tensor/buffer.h"
 #include "tensor/tensor.h"
 
 namespace [[gnu::visibility("default")]] volta {
@@ -42,7 +44,14 @@ class Device : public Backend, public std::enable_shared_from_this<Device> {
   /// kInvalidArgument for a plan made for another device, whose kernels cannot run its steps in
   /// the workspace they have; kOutOfMemory. A device that is not owned by a shared pointer must
   /// outlive its executables.
-  virtual Result<Executable> load(std::shared_ptr<const Plan> plan, const TensorLookup& lookup);
+  ///
+  /// With `arena`, a block of the device's memory with at least the plan's arena_bytes, the plan
+  /// works there. Several plans may share one: a run of any of them overwrites what the runs of the
+  /// others left there.
+  Result<Executable> load(std::shared_ptr<const Plan> plan, const TensorLookup& lookup,
+                          std::shared_ptr<DeviceBuffer> arena = nullptr) {
+    return load_plan(std::move(plan), lookup, std::move(arena));
+  }
   /// Submits one op whose views and workspace fit it (they come from an executable of this device,
   /// or are as large as workspace_bytes() says); that is not checked again. Fails only for
   /// reasons of the device, or when an index tensor holds a value out of range; the error names
@@ -69,6 +78,9 @@ class Device : public Backend, public std::enable_shared_from_this<Device> {
   }
 
  protected:
+  /// load(), for devices that add to it. `arena` may be null.
+  virtual Result<Executable> load_plan(std::shared_ptr<const Plan> plan, const TensorLookup& lookup,
+                                       std::shared_ptr<DeviceBuffer> arena);
   /// Makes what the device keeps of a plan's calls, which live as long as the program. The default
   /// hands each step to run().
   virtual Result<std::unique_ptr<Program>> compile(std::span<const OpCall> calls);

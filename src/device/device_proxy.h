@@ -1,5 +1,5 @@
 // DeviceProxy: the base of devices that wrap another one. It forwards everything; what derives from
-// it overrides what it changes, most often load() (to listen to the executable) and run().
+// it overrides what it changes, most often load_plan() (to listen to the executable) and run().
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,6 @@ class DeviceProxy : public Device {
  public:
   DeviceInfo info() const override { return inner_->info(); }
   const std::shared_ptr<MemoryOwner>& memory() const override { return inner_->memory(); }
-  Result<Executable> load(std::shared_ptr<const Plan> plan, const TensorLookup& lookup) override {
-    return inner_->load(std::move(plan), lookup);
-  }
   Status run(const OpCall& call) override { return inner_->run(call); }
   bool interrupted() const override { return inner_->interrupted(); }
   Status synchronize() override { return inner_->synchronize(); }
@@ -49,6 +46,10 @@ class DeviceProxy : public Device {
  protected:
   /// `inner` is not null.
   explicit DeviceProxy(std::shared_ptr<Device> inner) : inner_(std::move(inner)) {}
+  Result<Executable> load_plan(std::shared_ptr<const Plan> plan, const TensorLookup& lookup,
+                               std::shared_ptr<DeviceBuffer> arena) override {
+    return inner_->load(std::move(plan), lookup, std::move(arena));
+  }
   const std::shared_ptr<Device>& inner() const { return inner_; }
 
  private:

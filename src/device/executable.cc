@@ -151,6 +151,40 @@ Status check_overlaps(const Plan& plan, std::span<const Tensor> tensors) {
                           describe(plan.bindings[overlap->other])));
 }
 
+// The arena that the caller gave, or a new one.
+Result<std::shared_ptr<DeviceBuffer>> arena_for(const Plan& plan, Device& device,
+                                                std::shared_ptr<DeviceBuffer> given) {
+  if (given == nullptr) {
+    auto arena = DeviceBuffer::allocate(device.memory(), plan.arena_bytes);
+    if (arena) return std::make_shared<DeviceBuffer>(*std::move(arena));
+    return std::unexpected(std::move(arena).error().with_context("allocating the plan's arena"));
+  }
+  if (given->owner() != device.memory()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the arena is not in the memory of device '{}'; allocate it there",
+                            device.info().id));
+  }
+  if (given->bytes() < plan.arena_bytes) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the arena has {} bytes, the plan needs {}; give it a larger one",
+                            given->bytes(), plan.arena_bytes));
+  }
+  return given;
+}
+
+// Every step may write anywhere in the arena.
+Status check_beside_arena(const Plan& plan, std::span<const Tensor> tensors,
+                          const std::shared_ptr<DeviceBuffer>& arena) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].bytes() == 0 || tensors[i].buffer() != arena) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("binding {}: its tensor lies in the plan's arena: give it memory of "
+                            "its own",
+                            describe(plan.bindings[i])));
+  }
+  return {};
+}
+
 // Whether a step writes a parameter: an optimiser's update.
 bool changes_parameter(const Plan& plan, const PlanStep& step) {
   const std::uint32_t written = writes(step.op, step.inputs.size());
@@ -180,20 +214,18 @@ Status Program::submit() {
 }
 
 Result<Executable> Executable::bind(std::shared_ptr<const Plan> plan, Device& device,
-                                    const TensorLookup& lookup) {
+                                    const TensorLookup& lookup,
+                                    std::shared_ptr<DeviceBuffer> arena) {
   if (plan == nullptr) return fail(ErrorCode::kInvalidArgument, "there is no plan to load");
   VOLTA_TRY(check_plan(*plan, device));
 
   Executable bound;
   // The largest block first: what cannot fit at all fails before lookup makes anything.
-  auto arena = DeviceBuffer::allocate(device.memory(), plan->arena_bytes);
-  if (!arena) {
-    return std::unexpected(std::move(arena).error().with_context("allocating the plan's arena"));
-  }
-  bound.arena_ = std::make_shared<DeviceBuffer>(*std::move(arena));
+  VOLTA_TRY(bound.arena_, arena_for(*plan, device, std::move(arena)));
   bound.plan_ = std::move(plan);
   VOLTA_TRY(bound.bind_tensors(device, lookup));
   VOLTA_TRY(check_overlaps(*bound.plan_, bound.bindings_));
+  VOLTA_TRY(check_beside_arena(*bound.plan_, bound.bindings_, bound.arena_));
   bound.device_ = &device;
   bound.kept_device_ = device.weak_from_this().lock();
   bound.resolve_calls();

@@ -75,10 +75,11 @@ class Executable {
   /// The tensor bound under `name`, or the host's copy of an input that the executable keeps (zeros
   /// at first); kNotFound with the known names otherwise.
   Result<Tensor> binding(std::string_view name) const;
-  /// The output `name`: a window of the arena, overwritten by the next run.
+  /// The output `name`: a window of the arena, overwritten by the next run of any plan there.
   Result<Tensor> output(std::string_view name) const;
-  /// The host's copy of the output `name`: what the last fetch() brought. kInvalidArgument for an
-  /// output that is a bound tensor, which has a place of its own.
+  /// The host's copy of the output `name`: what the last fetch() brought, until the next run of any
+  /// plan with the same arena. kInvalidArgument for an output that is a bound tensor, which has a
+  /// place of its own.
   Result<Tensor> result(std::string_view name);
 
  private:
@@ -87,7 +88,7 @@ class Executable {
   Executable() = default;
   /// What Device::load does for every device: memory, tensors and addresses; no program yet.
   static Result<Executable> bind(std::shared_ptr<const Plan> plan, Device& device,
-                                 const TensorLookup& lookup);
+                                 const TensorLookup& lookup, std::shared_ptr<DeviceBuffer> arena);
   Status bind_tensors(Device& device, const TensorLookup& lookup);
   Status place_inputs(Device& device);
   Status stage_results();
@@ -100,7 +101,7 @@ class Executable {
   std::shared_ptr<Device> kept_device_;  ///< Null for a device that nobody shares.
   Device* device_ = nullptr;
   std::shared_ptr<const Plan> plan_;
-  std::shared_ptr<DeviceBuffer> arena_;
+  std::shared_ptr<DeviceBuffer> arena_;  ///< Perhaps that of other plans, too.
   std::vector<Tensor> bindings_;
   /// The inputs that it keeps, and the host's copy of them: the same block where the device works
   /// in the host's memory. Null where there are none.

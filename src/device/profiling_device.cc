@@ -279,9 +279,11 @@ Profile ProfilingDevice::profile() const {
 
 void ProfilingDevice::reset() { recorder_->reset(); }
 
-Result<Executable> ProfilingDevice::load(std::shared_ptr<const Plan> plan,
-                                         const TensorLookup& lookup) {
-  VOLTA_TRY(Executable executable, inner()->load(std::move(plan), lookup));
+Result<Executable> ProfilingDevice::load_plan(std::shared_ptr<const Plan> plan,
+                                              const TensorLookup& lookup,
+                                              std::shared_ptr<DeviceBuffer> arena) {
+  VOLTA_TRY(Executable executable,
+            DeviceProxy::load_plan(std::move(plan), lookup, std::move(arena)));
   executable.add_listener(std::make_shared<PlanTimer>(recorder_, executable.calls()));
   return executable;
 }

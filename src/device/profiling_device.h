@@ -34,8 +34,11 @@ class ProfilingDevice final : public DeviceProxy {
   /// Forgets all numbers and events, and those of what is running right now.
   void reset();
 
-  Result<Executable> load(std::shared_ptr<const Plan> plan, const TensorLookup& lookup) override;
   Status run(const OpCall& call) override;
+
+ protected:
+  Result<Executable> load_plan(std::shared_ptr<const Plan> plan, const TensorLookup& lookup,
+                               std::shared_ptr<DeviceBuffer> arena) override;
 
  private:
   class Recorder;

@@ -7,6 +7,9 @@
 #include <limits>
 #include <utility>
 
+#include "base/arithmetic.h"
+#include "ops/op.h"
+
 namespace volta {
 namespace {
 
@@ -40,11 +43,12 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
   Decoder decoder(model, options);
   const TransformerConfig& config = model.config();
   Device& device = *model.device();
-  const KvCacheSizes sizes{.slots = options.slots,
-                           .capacity = options.capacity,
-                           .pages = options.pages,
-                           .dtype = options.cache_dtype};
+  KvCacheSizes sizes{.slots = options.slots,
+                     .capacity = options.capacity,
+                     .pages = options.pages,
+                     .dtype = options.cache_dtype};
   VOLTA_TRY(decoder.cache_, TransformerKvCache::create(config, sizes, device));
+  sizes.capacity = decoder.capacity();
   VOLTA_TRY(
       decoder.counts_,
       Tensor::zeros({DType::kI32, Shape(options.slots, 2, config.vocab_size)}, device.memory()));
@@ -54,7 +58,9 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
   decoder.plans_ =
       StepPlans({.cache = sizes, .top = options.top, .lora = model.lora()}, options.compute_dtype);
   decoder.slots_.resize(index(options.slots));
+  decoder.work_ = StepWork(config);
   decoder.pieces_.reserve(index(options.slots));
+  decoder.prompts_.reserve(index(options.slots));
   const std::int64_t reserved = std::min(decoder.capacity(), kReservedTokens);
   for (Slot& slot : decoder.slots_) slot.tokens.reserve(index(reserved));
   return decoder;
@@ -93,12 +99,10 @@ Status Decoder::cover_steps(std::int64_t length) {
 
 Status Decoder::prepare(std::int64_t tokens) {
   for (std::int64_t left = std::min(tokens, capacity()); left > 0; left -= kLargestStep) {
-    const std::int64_t rows = step_size(std::min(left, kLargestStep), slots());
-    VOLTA_TRY(plans_.prepare(model_, {rows, 1}));
+    VOLTA_TRY(plans_.prepare(model_, size_for(std::min(left, kLargestStep), 1, slots())));
   }
   for (std::int64_t rows = 1; rows <= slots(); rows = step_size(rows, slots()) + 1) {
-    const std::int64_t size = step_size(rows, slots());
-    VOLTA_TRY(plans_.prepare(model_, {size, size}));
+    VOLTA_TRY(plans_.prepare(model_, size_for(rows, rows, slots())));
   }
   return {};
 }
@@ -126,26 +130,31 @@ Status Decoder::set_counts(std::int64_t slot, std::span<const std::int32_t> toke
 }
 
 Status Decoder::begin(std::int64_t slot, std::span<const std::int32_t> tokens,
-                      const SamplingRow& sampling, const SampleRng& rng) {
+                      const SamplingRow& sampling, const SampleRng& rng, std::int64_t room) {
   VOLTA_TRY(check_prompt(tokens));
   VOLTA_TRY(forget(slot));
-  return queue(slot, tokens, sampling, rng);
+  return queue(slot, tokens, sampling, rng, room);
 }
 
 Status Decoder::resume(std::int64_t slot, std::span<const std::int32_t> tokens,
-                       const SamplingRow& sampling, const SampleRng& rng) {
+                       const SamplingRow& sampling, const SampleRng& rng, std::int64_t room) {
   VOLTA_TRY(check_prompt(tokens));
   VOLTA_TRY(set_idle(slot));
   VOLTA_TRY(rewind(slot, reusable(slot, tokens)));
-  return queue(slot, tokens, sampling, rng);
+  return queue(slot, tokens, sampling, rng, room);
+}
+
+bool Decoder::has_room(std::int64_t slot, std::int64_t room,
+                       FunctionRef<bool(std::int64_t slot)> given_up) const {
+  return check_slot(slot).has_value() && cache_.could_reserve(slot, room, given_up);
 }
 
 // Lets what the slot does not hold of `tokens` wait.
 Status Decoder::queue(std::int64_t slot, std::span<const std::int32_t> tokens,
-                      const SamplingRow& sampling, const SampleRng& rng) {
+                      const SamplingRow& sampling, const SampleRng& rng, std::int64_t room) {
   const std::int64_t length = std::ssize(tokens);
   Slot& state = at(slot);
-  if (!cache_.reserve(slot, length)) {
+  if (!cache_.reserve(slot, std::max(length, room))) {
     VOLTA_TRY(rewind(slot, cache_.length(slot)));  // Some groups may have given it pages.
     return no_pages(slot);
   }
@@ -199,16 +208,19 @@ Status Decoder::rewind(std::int64_t slot, std::int64_t length) {
   return {};
 }
 
-Status Decoder::set_idle(std::int64_t slot) {
-  VOLTA_TRY(check_slot(slot));
+// Nothing waits for the slot any more; it keeps its pages.
+void Decoder::drop_waiting(std::int64_t slot) {
   Slot& state = at(slot);
-  const std::int64_t length = cache_.length(slot);
-  state.tokens.resize(index(length));
+  state.tokens.resize(index(cache_.length(slot)));
   state.prompt = 0;
   state.drawn = -1;
-  VOLTA_TRY(cache_.rewind(slot, length));  // Gives back the pages of what waited.
   if (prompt_rope_slot_ == slot) prompt_rope_slot_ = -1;
-  return {};
+}
+
+Status Decoder::set_idle(std::int64_t slot) {
+  VOLTA_TRY(check_slot(slot));
+  drop_waiting(slot);
+  return cache_.rewind(slot, cache_.length(slot));  // Gives back what holds no token.
 }
 
 Status Decoder::forget(std::int64_t slot) {
@@ -222,7 +234,8 @@ std::int64_t Decoder::waiting(std::int64_t slot) const {
 
 Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
                          const SampleRng& rng) {
-  VOLTA_TRY(set_idle(slot));
+  VOLTA_TRY(check_slot(slot));
+  drop_waiting(slot);
   const std::int64_t length = cache_.length(slot);
   if (length >= capacity()) {
     return fail(ErrorCode::kInvalidArgument,
@@ -270,19 +283,72 @@ Status Decoder::choose_pieces() {
     pieces_.push_back({slot, 1});
   }
   const std::int64_t decoding = std::ssize(pieces_);
-  std::int64_t left = shared_step_rows(decoding, slots(), options_.prompts_first) - decoding;
-  for (std::int64_t turn = 0; left > 0;) {
+  const std::int64_t most = shared_step_rows(decoding, slots(), options_.prompts_first) - decoding;
+  VOLTA_TRY(list_prompts(most));
+  std::int64_t left = prompts_.empty() ? 0 : prompt_rows(most);
+  for (const Piece& prompt : prompts_) {
+    const std::int64_t rows = std::min(prompt.rows, left);
+    if (rows == 0) break;
+    if (!cache_.reserve(prompt.slot, cache_.length(prompt.slot) + rows)) {
+      return no_pages(prompt.slot);
+    }
+    pieces_.push_back({prompt.slot, rows});
+    left -= rows;
+  }
+  return {};
+}
+
+// Finds the prompts that can be read now, until they have enough rows for the step.
+Status Decoder::list_prompts(std::int64_t most_rows) {
+  prompts_.clear();
+  std::int64_t turn = 0;
+  while (most_rows > 0) {
     const std::int64_t slot = next_prompt(turn);
     if (slot < 0) break;
     turn = at(slot).turn;
     VOLTA_TRY(const bool ready, take_prompt_rope(slot));
     if (!ready) continue;
-    const std::int64_t rows = std::min(waiting(slot), left);
-    if (!cache_.reserve(slot, cache_.length(slot) + rows)) return no_pages(slot);
-    pieces_.push_back({slot, rows});
-    left -= rows;
+    prompts_.push_back({slot, waiting(slot)});
+    most_rows -= waiting(slot);
   }
   return {};
+}
+
+// How many rows of prompts, at least one and at most `most_rows`, run beside the sequences that are
+// being decoded, whose pieces are chosen: so many that the step takes at most kSlowdown times as
+// long as it would without them. A larger step pays for more rows that nobody fills, so that a
+// smaller one may have room for more of the prompt.
+std::int64_t Decoder::prompt_rows(std::int64_t most_rows) const {
+  constexpr double kSlowdown = 4;
+  const std::int64_t decoding = std::ssize(pieces_);
+  if (decoding == 0 || options_.prompts_first) return most_rows;
+  double attention = 0;
+  for (const Piece& piece : pieces_) attention += work_.attention(cache_.length(piece.slot));
+  const auto matrices = [&](std::int64_t rows, std::int64_t draws) {
+    const StepSize size = size_for(rows, draws, slots());
+    return work_.matrices(size.rows, size.logit_rows);
+  };
+  const double limit = kSlowdown * (matrices(decoding, decoding) + attention);
+  std::int64_t best = 1;
+  for (std::int64_t rows = decoding + 1; rows <= decoding + most_rows;) {
+    const std::int64_t size = step_size(rows, slots());
+    const double left = limit - attention - matrices(size, decoding + 1);
+    best = std::max(best, rows_within(left, std::min(size - decoding, most_rows)));
+    rows = size + 1;
+  }
+  return best;
+}
+
+// The rows of the listed prompts, the oldest first, whose attention costs no more than `work`.
+std::int64_t Decoder::rows_within(double work, std::int64_t most_rows) const {
+  std::int64_t rows = 0;
+  for (const Piece& prompt : prompts_) {
+    for (std::int64_t i = 0; i < prompt.rows && rows < most_rows; ++i, ++rows) {
+      work -= work_.attention(cache_.length(prompt.slot) + i);
+      if (work < 0) return rows;
+    }
+  }
+  return rows;
 }
 
 Result<StepRunner*> Decoder::runner_for_pieces() {
@@ -291,9 +357,7 @@ Result<StepRunner*> Decoder::runner_for_pieces() {
     rows += piece.rows;
     if (piece.rows == waiting(piece.slot)) ++draws;
   }
-  const StepSize size = {step_size(rows, slots()),
-                         step_size(std::max<std::int64_t>(draws, 1), slots())};
-  return plans_.runner(model_, size,
+  return plans_.runner(model_, size_for(rows, draws, slots()),
                        [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
                          if (binding.name == kRopeTable) return rope_;
                          if (binding.name == kLocalRopeTable) return local_rope_->tensor();
@@ -302,11 +366,13 @@ Result<StepRunner*> Decoder::runner_for_pieces() {
                        });
 }
 
-void Decoder::write_tables(StepRunner& runner, std::int64_t slot) const {
+void Decoder::write_tables(StepRunner& runner, std::int64_t slot, std::int64_t positions) const {
   for (std::size_t group = 0; group < runner.tables.size(); ++group) {
     const PagePool& pool = cache_.pool(group);
     const PageRange held = pool.held(slot);
-    const auto pages = pool.table(slot).subspan(index(held.first), index(held.pages()));
+    // Not those that it will need later.
+    const std::int64_t end = std::min(held.end, ceil_div(positions, kAttentionKeyBlock));
+    const auto pages = pool.table(slot).subspan(index(held.first), index(end - held.first));
     const auto row = row_of(runner.tables[group], index(slot), index(pool.blocks()));
     std::ranges::copy(pages, row.subspan(index(held.first)).begin());
   }
@@ -318,7 +384,7 @@ void Decoder::write_rows(StepRunner& runner) {
   for (const Piece& piece : pieces_) {
     Slot& state = at(piece.slot);
     const std::int64_t start = cache_.length(piece.slot);
-    write_tables(runner, piece.slot);
+    write_tables(runner, piece.slot, start + piece.rows);
     for (std::int64_t i = start; i < start + piece.rows; ++i, ++row) {
       runner.ids[row] = state.tokens[index(i)];
       runner.positions[row] = static_cast<std::int32_t>(i);

@@ -16,6 +16,7 @@
 #include "nn/kv_cache.h"
 #include "nn/rope_table.h"
 #include "nn/step_plans.h"
+#include "nn/step_work.h"
 #include "nn/transformer.h"
 
 namespace [[gnu::visibility("default")]] volta {
@@ -56,7 +57,8 @@ using PrefillProgress = FunctionRef<bool(std::int64_t done)>;
 /// The most rows of a step in which `decoding` of `slots` sequences get one row each and prompts
 /// get the other rows. With `prompts_first` this is at least the largest step. Without it, a step
 /// has at most four times the rows of decoding alone, or 16 if that is more; only with more than
-/// 192 sequences decoding it may have more. Prompts always get at least one row.
+/// 192 sequences decoding it may have more. Prompts always get at least one row. How many rows a
+/// step really has depends on their work, too: see Decoder::step().
 std::int64_t shared_step_rows(std::int64_t decoding, std::int64_t slots, bool prompts_first);
 
 class Decoder {
@@ -68,21 +70,27 @@ class Decoder {
   const TransformerKvCache& cache() const { return cache_; }
   const Transformer& model() const { return model_; }
 
-  /// Makes the plans that a prompt of `tokens` tokens by itself and decoding after it need, so that
-  /// activation_bytes() is known before anything runs. Steps that do both make theirs when they
-  /// come.
+  /// Makes the plans that a prompt of `tokens` tokens by itself and decoding after it need. Steps
+  /// that do both make theirs when they come. activation_bytes() is known then, before anything
+  /// runs.
   Status prepare(std::int64_t tokens);
   /// Begins the penalties of `slot` anew with the tokens (checked ids) of its prompt.
   Status set_counts(std::int64_t slot, std::span<const std::int32_t> tokens);
   /// Forgets the slot; the steps that follow feed it `tokens` (at least one, at most capacity(),
-  /// checked ids), and the one with the last of them draws the token that comes next.
-  /// kOutOfMemory, and nothing waits, when too few pages are free.
+  /// checked ids), and the one with the last of them draws the token that comes next. The slot gets
+  /// pages for `room` tokens (at most the capacity), or for `tokens` if those are more, and keeps
+  /// them until set_idle(): so many tokens it can hold, whatever other slots do. kOutOfMemory, and
+  /// nothing waits, when too few pages are free.
   Status begin(std::int64_t slot, std::span<const std::int32_t> tokens, const SamplingRow& sampling,
-               const SampleRng& rng);
+               const SampleRng& rng, std::int64_t room = 0);
   /// The same, but what the slot already holds of the beginning of `tokens` is not fed again. The
   /// result has the same bits, as long as the model's weights have not changed.
   Status resume(std::int64_t slot, std::span<const std::int32_t> tokens,
-                const SamplingRow& sampling, const SampleRng& rng);
+                const SamplingRow& sampling, const SampleRng& rng, std::int64_t room = 0);
+  /// Whether begin() and resume() would find pages for `room` tokens in this slot, if all slots for
+  /// which `given_up` is true were forgotten first.
+  bool has_room(std::int64_t slot, std::int64_t room,
+                FunctionRef<bool(std::int64_t slot)> given_up) const;
   /// How many tokens resume() would not feed again.
   std::int64_t reusable(std::int64_t slot, std::span<const std::int32_t> tokens) const;
   /// What the next step feeds to `slot`, in place of what waited for it. kOutOfMemory, and nothing
@@ -97,8 +105,10 @@ class Decoder {
   std::int64_t waiting(std::int64_t slot) const;
 
   /// Runs once: feeds every slot the token that set_next() gave it and, in the order in which they
-  /// began, pieces of prompts to others, up to shared_step_rows(). Does nothing when nothing waits.
-  /// After an error every slot is as before.
+  /// began, pieces of prompts to others. Beside slots that are being decoded, these have so many
+  /// rows that the step is predicted to take four times as long as it would without them: fewer the
+  /// further back a prompt looks. See StepWork and shared_step_rows(). Does nothing when nothing
+  /// waits. After an error every slot is as before.
   Status step();
   /// What the last step drew for a slot; token -1 if it drew nothing.
   Result<DrawnToken> drawn(std::int64_t slot) const;
@@ -114,7 +124,7 @@ class Decoder {
                             const SamplingRow& sampling, const SampleRng& rng,
                             PrefillProgress progress = keep_going);
 
-  /// Bytes of the arenas of all plans made so far, and their number.
+  /// Bytes of the arena in which all plans work, and the number of plans made so far.
   std::int64_t activation_bytes() const { return plans_.activation_bytes(); }
   std::int64_t plan_count() const { return plans_.count(); }
 
@@ -147,15 +157,19 @@ class Decoder {
   Status check_slot(std::int64_t slot) const;
   Status check_prompt(std::span<const std::int32_t> tokens) const;
   Status rewind(std::int64_t slot, std::int64_t length);
+  void drop_waiting(std::int64_t slot);
   Status queue(std::int64_t slot, std::span<const std::int32_t> tokens, const SamplingRow& sampling,
-               const SampleRng& rng);
+               const SampleRng& rng, std::int64_t room);
   std::unexpected<Error> no_pages(std::int64_t slot) const;
   Result<DrawnToken> run_prompt(std::int64_t slot, PrefillProgress progress);
   Status choose_pieces();
+  Status list_prompts(std::int64_t most_rows);
+  std::int64_t prompt_rows(std::int64_t most_rows) const;
+  std::int64_t rows_within(double work, std::int64_t most_rows) const;
   std::int64_t next_prompt(std::int64_t turn) const;
   Result<StepRunner*> runner_for_pieces();
   void write_rows(StepRunner& runner);
-  void write_tables(StepRunner& runner, std::int64_t slot) const;
+  void write_tables(StepRunner& runner, std::int64_t slot, std::int64_t positions) const;
   DrawnToken read_drawn(const StepRunner& runner, std::size_t row) const;
 
   Transformer model_;
@@ -172,7 +186,9 @@ class Decoder {
   StepPlans plans_;
   std::vector<Slot> slots_;
   std::int64_t turns_ = 0;
+  StepWork work_;
   std::vector<Piece> pieces_;   ///< Of the step that runs.
+  std::vector<Piece> prompts_;  ///< The pieces of prompts that it may take, the oldest first.
   StepRunner* last_ = nullptr;  ///< Whose results are those of the last step.
 };
 

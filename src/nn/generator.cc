@@ -95,6 +95,7 @@ struct Generator::Session {
   std::vector<GenerationResult> results{};
   std::vector<std::optional<Running>> slots{};
   std::size_t next_request = 0;
+  bool lacks_pages = false;  // For the next request, until another one ends.
   bool cancelled = false;
   double last_time = monotonic_seconds();
 
@@ -118,9 +119,10 @@ struct Generator::Session {
   }
 
   // Fills free slots with waiting requests, whose prompts the next steps read. In order: one whose
-  // pages are not free yet keeps those behind it waiting.
+  // pages are not free yet keeps those behind it waiting. A request gets all pages that it may need
+  // when it starts, so that it is asked once, and again only when others have ended.
   Status admit() {
-    while (next_request < requests.size() && !cancelled) {
+    while (next_request < requests.size() && !cancelled && !lacks_pages) {
       const std::size_t index = next_request;
       const GenerationRequest& request = requests[index];
       if (request.max_new_tokens == 0) {
@@ -130,18 +132,15 @@ struct Generator::Session {
       }
       const auto place = free_slot(request.prompt);
       if (!place) return {};
+      const auto is_idle = [&](std::int64_t other) {
+        return !slots[static_cast<std::size_t>(other)].has_value();
+      };
+      // When none runs there is room: the prompt fits, and no request asks for more than there is.
+      lacks_pages = !generator.decoder_.has_room(*place, cached_tokens(request), is_idle);
+      if (lacks_pages) return {};
       auto& slot = slots[static_cast<std::size_t>(*place)];
       slot = Running{index, request.prompt};
-      VOLTA_TRY(const bool begun, feed_sequence(*place));
-      if (!begun) {
-        slot.reset();
-        if (std::ranges::any_of(slots, [](const auto& other) { return other.has_value(); })) {
-          return {};  // What others give back may suffice.
-        }
-        ++next_request;
-        finish(index, StopReason::kCacheFull);
-        continue;
-      }
+      VOLTA_TRY(feed_sequence(*place));
       ++next_request;
       reserve(*slot);
       note_prompt(request.prompt, generator.decoder_.waiting(*place));
@@ -178,6 +177,13 @@ struct Generator::Session {
     return request.context > 0 ? std::min(request.context, capacity) : capacity;
   }
 
+  // The most tokens of a request that are in the cache at one time. The last one never is.
+  std::int64_t cached_tokens(const GenerationRequest& request) const {
+    const std::int64_t room = std::min(room_of(request), generator.decoder_.cache().longest());
+    const std::int64_t prompt = std::ssize(request.prompt);
+    return prompt + std::min(room - prompt, request.max_new_tokens - 1);
+  }
+
   // Room for all that a request may bring, so that its steps allocate nothing.
   void reserve(Running& run) {
     const GenerationRequest& request = requests[run.index];
@@ -192,21 +198,6 @@ struct Generator::Session {
     times.reserve(times.size() + tokens);
   }
 
-  // Runs begin() until it has the pages it wants: while there are too few, sequences that nobody
-  // runs any more lose theirs. False when even those do not suffice.
-  template <typename Begin>
-  Result<bool> with_pages(const Begin& begin) {
-    while (true) {
-      Status begun = begin();
-      if (begun) return true;
-      if (begun.error().code() != ErrorCode::kOutOfMemory) {
-        return std::unexpected(std::move(begun).error());
-      }
-      VOLTA_TRY(const bool freed, forget_an_idle_slot());
-      if (!freed) return false;
-    }
-  }
-
   Result<bool> forget_an_idle_slot() {
     Decoder& decoder = generator.decoder_;
     for (std::size_t slot = 0; slot < slots.size(); ++slot) {
@@ -218,25 +209,30 @@ struct Generator::Session {
     return false;
   }
 
-  // Lets a slot read its whole sequence, or what it does not hold of it yet.
-  Result<bool> feed_sequence(std::int64_t slot) {
+  // Lets a slot read its whole sequence, or what it does not hold of it yet. While there are too
+  // few pages, sequences that nobody runs any more lose theirs.
+  Status feed_sequence(std::int64_t slot) {
     const Running& run = *slots[static_cast<std::size_t>(slot)];
-    const SamplingRow sampling = sampling_row(requests[run.index].sampling);
+    const GenerationRequest& request = requests[run.index];
+    const SamplingRow sampling = sampling_row(request.sampling);
+    const std::int64_t room = cached_tokens(request);
     Decoder& decoder = generator.decoder_;
-    return with_pages([&] {
-      return generator.options_.reuse_prefix
-                 ? decoder.resume(slot, run.sequence, sampling, rng(run))
-                 : decoder.begin(slot, run.sequence, sampling, rng(run));
-    });
+    while (true) {
+      Status begun = generator.options_.reuse_prefix
+                         ? decoder.resume(slot, run.sequence, sampling, rng(run), room)
+                         : decoder.begin(slot, run.sequence, sampling, rng(run), room);
+      if (begun || begun.error().code() != ErrorCode::kOutOfMemory) return begun;
+      VOLTA_TRY(const bool freed, forget_an_idle_slot());
+      if (!freed) return begun;
+    }
   }
 
-  // Lets a slot read its newest token.
-  Result<bool> feed_token(std::int64_t slot) {
+  // Lets a slot read its newest token, for which it has a page.
+  Status feed_token(std::int64_t slot) {
     if (!generator.options_.use_cache) return feed_sequence(slot);
     const Running& run = *slots[static_cast<std::size_t>(slot)];
     const SamplingRow sampling = sampling_row(requests[run.index].sampling);
-    return with_pages(
-        [&] { return generator.decoder_.set_next(slot, run.sequence.back(), sampling, rng(run)); });
+    return generator.decoder_.set_next(slot, run.sequence.back(), sampling, rng(run));
   }
 
   // One step: the next token for every running request whose prompt is read. False when none runs.
@@ -246,13 +242,10 @@ struct Generator::Session {
     for (std::size_t slot = 0; slot < slots.size(); ++slot) {
       if (!slots[slot]) continue;
       const auto place = static_cast<std::int64_t>(slot);
-      if (decoder.waiting(place) == 0) {
-        VOLTA_TRY(const bool fed, feed_token(place));
-        if (!fed) VOLTA_TRY(end(place, StopReason::kCacheFull));
-      }
-      any = any || slots[slot].has_value();
+      if (decoder.waiting(place) == 0) VOLTA_TRY(feed_token(place));
+      any = true;
     }
-    if (!any || cancelled) return any;
+    if (!any) return false;
     auto stepped = decoder.step();
     if (!stepped && stepped.error().code() == ErrorCode::kInterrupted) {
       cancel();
@@ -313,6 +306,7 @@ struct Generator::Session {
     VOLTA_TRY(generator.decoder_.set_idle(slot));
     const std::size_t index = slots[static_cast<std::size_t>(slot)]->index;
     slots[static_cast<std::size_t>(slot)].reset();
+    lacks_pages = false;
     finish(index, reason);
     return {};
   }
@@ -354,9 +348,9 @@ struct Generator::Session {
       return StopReason::kLength;
     }
     // The newest token must fit the cache before another one can be drawn.
-    if (static_cast<std::int64_t>(run.sequence.size()) > room_of(request)) {
-      return StopReason::kContextFull;
-    }
+    const std::int64_t tokens = std::ssize(run.sequence);
+    if (tokens > room_of(request)) return StopReason::kContextFull;
+    if (tokens > generator.decoder_.cache().longest()) return StopReason::kCacheFull;
     return std::nullopt;
   }
 
@@ -405,7 +399,7 @@ Result<std::vector<GenerationResult>> Generator::generate(
       return std::unexpected(std::move(ok).error().with_context(fmt::format("request {}", i)));
     }
     const std::int64_t tokens = std::ssize(requests[i].prompt);
-    if (decoder_.cache().fits(tokens)) continue;
+    if (tokens <= decoder_.cache().longest()) continue;
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("request {}: the prompt has {} tokens, more than the {} pages of {} "
                             "tokens of the KV cache hold; shorten the prompt or give the cache "

@@ -53,7 +53,7 @@ enum class StopReason : std::uint8_t {
   kStopToken,      ///< One of stop_tokens.
   kStopCondition,  ///< stop_when said so.
   kContextFull,    ///< The cache holds no further token of a sequence.
-  kCacheFull,      ///< Other requests have all pages of the cache. See GeneratorOptions::pages.
+  kCacheFull,      ///< It fills all pages that the cache has. See GeneratorOptions::pages.
   kCancelled,      ///< A callback said so.
 };
 
@@ -93,8 +93,10 @@ struct GeneratorOptions {
   std::int64_t slots = 1;     ///< Requests that run at once; further ones wait for a free slot.
   std::int64_t capacity = 0;  ///< Cache capacity of a request in tokens; 0: the context.
   /// Pages of 64 tokens that all requests share, for each layer; 0: as many as let every slot reach
-  /// the capacity. With fewer, a prompt waits until there are enough for it, and a request that
-  /// needs one more than there are ends with kCacheFull.
+  /// the capacity. With fewer, a request starts when there are enough for its prompt and all the
+  /// tokens that it may bring, and keeps the requests behind it waiting until then: so whoever has
+  /// started never has to end for want of pages. Only a request that may bring more than all pages
+  /// together hold gets those, runs alone, and ends with kCacheFull when it has filled them.
   std::int64_t pages = 0;
   DType cache_dtype = DType::kF32;
   DType compute_dtype = DType::kF32;
@@ -114,12 +116,12 @@ struct GeneratorOptions {
 /// the context, in whole key blocks.
 std::int64_t capacity_for(const TransformerConfig& config, std::int64_t tokens);
 
-/// What a generator holds in memory; after prepare() known before anything runs.
+/// What a generator holds in memory; from prepare() on it is known and stays.
 struct GeneratorMemory {
   std::int64_t weight_bytes = 0;
   std::int64_t cache_bytes = 0;
-  std::int64_t activation_bytes = 0;  ///< Arenas of the plans made so far.
-  std::int64_t plans = 0;
+  std::int64_t activation_bytes = 0;  ///< The arena in which all plans work.
+  std::int64_t plans = 0;             ///< Made so far.
 };
 
 /// Seconds spent, for reports.
@@ -143,8 +145,8 @@ class Generator {
                                                  const TokenCallback& on_token = {});
   Result<std::vector<GenerationResult>> generate(std::span<const GenerationRequest> requests,
                                                  const GenerationCallbacks& callbacks);
-  /// Makes the plans that a prompt of this length and decoding need, so that memory() tells before
-  /// the start what generation will hold. Optional: generate() makes what is missing.
+  /// Makes the plans that a prompt of this length and decoding need; memory() tells then what
+  /// generation will hold. Optional: generate() makes what is missing.
   Status prepare(std::int64_t prompt_tokens) { return decoder_.prepare(prompt_tokens); }
   GeneratorMemory memory() const;
   /// Of the last generate().

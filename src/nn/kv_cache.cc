@@ -146,10 +146,13 @@ std::int64_t TransformerKvCache::bytes() const {
   return total;
 }
 
-bool TransformerKvCache::fits(std::int64_t tokens) const {
-  return tokens <= capacity_ && std::ranges::all_of(groups_, [&](const Group& group) {
-           return std::min(blocks_of(tokens), group.per_sequence) <= group.pool.pages();
-         });
+std::int64_t TransformerKvCache::longest() const {
+  std::int64_t tokens = capacity_;
+  for (const Group& group : groups_) {
+    if (group.per_sequence <= group.pool.pages()) continue;
+    tokens = std::min(tokens, group.pool.pages() * kAttentionKeyBlock);
+  }
+  return tokens;
 }
 
 std::int64_t TransformerKvCache::Group::first_block(std::int64_t position) const {
@@ -175,6 +178,20 @@ bool TransformerKvCache::reserve(std::int64_t slot, std::int64_t length) {
   return length <= capacity_ && std::ranges::all_of(groups_, [&](Group& group) {
            return group.reserve(slot, from, length);
          });
+}
+
+bool TransformerKvCache::could_reserve(std::int64_t slot, std::int64_t length,
+                                       FunctionRef<bool(std::int64_t slot)> given_up) const {
+  if (length > capacity_) return false;
+  for (const Group& group : groups_) {
+    std::int64_t available = group.pool.free();
+    for (std::int64_t other = 0; other < slots(); ++other) {
+      if (other == slot || given_up(other)) available += group.pool.held(other).pages();
+    }
+    // What a sequence needs from its start on; behind a window it may need less.
+    if (std::min(blocks_of(length), group.per_sequence) > available) return false;
+  }
+  return true;
 }
 
 Status TransformerKvCache::advance(std::int64_t slot, std::int64_t tokens) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/result.h"
 #include "device/device.h"
 #include "nn/page_pool.h"
@@ -79,8 +80,12 @@ class TransformerKvCache {
 
   /// Tokens cached in a slot.
   std::int64_t length(std::int64_t slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
-  /// Whether a sequence of so many tokens fits when it has the cache for itself.
-  bool fits(std::int64_t tokens) const;
+  /// The tokens of the longest sequence that fits when it has the cache for itself.
+  std::int64_t longest() const;
+  /// Whether reserve() would succeed for a slot, whatever it holds now, if all other slots for
+  /// which `given_up` is true were emptied first.
+  bool could_reserve(std::int64_t slot, std::int64_t length,
+                     FunctionRef<bool(std::int64_t slot)> given_up) const;
   /// Gives a slot pages for its tokens up to `length` (at most capacity()); where there is a
   /// window, as many of the next ones as it may have at once. False when too few are free.
   bool reserve(std::int64_t slot, std::int64_t length);

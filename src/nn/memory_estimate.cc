@@ -1,7 +1,5 @@
 #include "nn/memory_estimate.h"
 
-#include <algorithm>
-
 #include "graph/passes.h"
 #include "graph/plan.h"
 #include "nn/kv_cache.h"
@@ -32,26 +30,17 @@ Result<MemoryEstimate> estimate_memory(const TransformerConfig& config,
   MemoryEstimate estimate;
   VOLTA_TRY(estimate.cache, TransformerKvCache::bytes_for(config, sizes));
   for (const auto& [name, spec] : weights) estimate.weights += spec.bytes();
-  CachedGraphOptions wanted{.cache = sizes};
-  // One plan for each number of sequences that may be decoded at once.
-  for (std::int64_t rows = 1; rows <= options.slots;) {
-    wanted.rows = wanted.logit_rows = step_size(rows, options.slots);
-    VOLTA_TRY(const Plan decode, plan_for(config, weights, wanted, options.compute_dtype, device));
-    estimate.decode += decode.arena_bytes;
-    estimate.tables = 0;  // Those of the largest.
-    for (const PlanBinding& binding : decode.bindings) {
-      const bool counted = weights.contains(binding.name) || binding.name.starts_with("cache.");
-      if (!counted) estimate.tables += binding.spec.bytes();
-    }
-    rows = wanted.rows + 1;
-  }
-  // The largest piece of a prompt.
   const std::int64_t capacity = options.capacity == 0 ? config.context : options.capacity;
-  wanted.rows = step_size(std::min(capacity, kLargestStep), options.slots);
-  wanted.logit_rows = 1;
-  VOLTA_TRY(const Plan prefill, plan_for(config, weights, wanted, options.compute_dtype, device));
-  estimate.prefill = prefill.arena_bytes;
-  estimate.chunk = std::min(capacity, kLargestStep);
+  const StepSize largest = largest_size(options.slots, capacity);
+  const CachedGraphOptions wanted{
+      .rows = largest.rows, .logit_rows = largest.logit_rows, .cache = sizes};
+  VOLTA_TRY(const Plan plan, plan_for(config, weights, wanted, options.compute_dtype, device));
+  estimate.activations = plan.arena_bytes;
+  estimate.rows = largest.rows;
+  for (const PlanBinding& binding : plan.bindings) {
+    const bool counted = weights.contains(binding.name) || binding.name.starts_with("cache.");
+    if (!counted) estimate.tables += binding.spec.bytes();
+  }
   return estimate;
 }
 

@@ -22,12 +22,11 @@ struct MemoryEstimateOptions {
 /// Bytes.
 struct MemoryEstimate {
   std::int64_t weights = 0;
-  std::int64_t cache = 0;    ///< Of all sequences.
-  std::int64_t prefill = 0;  ///< Activations of a prompt, in pieces of up to `chunk` tokens.
-  std::int64_t decode = 0;   ///< Activations of a token of each sequence, for all their numbers.
-  std::int64_t tables = 0;   ///< Rotary angles, token counts, inputs.
-  std::int64_t chunk = 1;
-  std::int64_t total() const { return weights + cache + prefill + decode + tables; }
+  std::int64_t cache = 0;        ///< Of all sequences.
+  std::int64_t activations = 0;  ///< Of a step, the largest there is: all share one arena.
+  std::int64_t tables = 0;       ///< Rotary angles, token counts, inputs.
+  std::int64_t rows = 1;         ///< Tokens of the largest step.
+  std::int64_t total() const { return weights + cache + activations + tables; }
 };
 
 /// What generation with these weights takes: `weights` as loaded_specs() gives them.

@@ -54,10 +54,25 @@ Status find_inputs(StepRunner& runner, const TransformerConfig& config) {
 
 std::span<const std::int64_t> step_sizes() { return kStepSizes; }
 
+std::int64_t most_step_rows(std::int64_t slots, std::int64_t capacity) {
+  const std::int64_t most = std::max(kLargestStep, slots);
+  // Not slots * capacity, which may overflow.
+  return slots > most / capacity ? most : step_size(slots * capacity, slots);
+}
+
 std::int64_t step_size(std::int64_t rows, std::int64_t slots) {
   const auto* const listed = std::ranges::lower_bound(kStepSizes, rows);
   if (listed == kStepSizes.end()) return slots;
   return slots >= rows ? std::min(*listed, slots) : *listed;
+}
+
+StepSize size_for(std::int64_t rows, std::int64_t draws, std::int64_t slots) {
+  const std::int64_t size = step_size(rows, slots);
+  return {size, draws <= 1 ? 1 : step_size(std::min(size, slots), slots)};
+}
+
+StepSize largest_size(std::int64_t slots, std::int64_t capacity) {
+  return size_for(most_step_rows(slots, capacity), slots, slots);
 }
 
 Result<StepPlans::Entry*> StepPlans::entry(const Transformer& model, const StepSize& size) {
@@ -72,7 +87,23 @@ Result<StepPlans::Entry*> StepPlans::entry(const Transformer& model, const StepS
 }
 
 Status StepPlans::prepare(const Transformer& model, const StepSize& size) {
+  if (arena_bytes_ == 0) {
+    const KvCacheSizes& cache = options_.cache;
+    VOLTA_TRY(const Entry* const largest, entry(model, largest_size(cache.slots, cache.capacity)));
+    arena_bytes_ = largest->plan->arena_bytes;
+  }
   VOLTA_TRY(entry(model, size));
+  return {};
+}
+
+Status StepPlans::make_arena(const Transformer& model) {
+  if (arena_ != nullptr) return {};
+  auto arena = DeviceBuffer::allocate(model.device()->memory(), arena_bytes_);
+  if (!arena) {
+    return std::unexpected(
+        std::move(arena).error().with_context("allocating the activations of a step"));
+  }
+  arena_ = std::make_shared<DeviceBuffer>(*std::move(arena));
   return {};
 }
 
@@ -85,7 +116,8 @@ Result<StepRunner> StepPlans::load(const Transformer& model, const StepSize& siz
     if (binding.kind == ValueKind::kState || table) return state(binding);
     return model.bind(binding);
   };
-  VOLTA_TRY(Executable loaded, model.device()->load(plan, lookup));
+  const bool fits = plan->arena_bytes <= arena_bytes_;
+  VOLTA_TRY(Executable loaded, model.device()->load(plan, lookup, fits ? arena_ : nullptr));
   StepRunner runner{.executable = std::move(loaded), .size = size};
   VOLTA_TRY(find_inputs(runner, model.config()));
   VOLTA_TRY(find_result(runner.executable, "token", runner.token));
@@ -99,16 +131,20 @@ Result<StepRunner> StepPlans::load(const Transformer& model, const StepSize& siz
 
 Result<StepRunner*> StepPlans::runner(const Transformer& model, const StepSize& size,
                                       const TensorLookup& state) {
+  VOLTA_TRY(prepare(model, size));
   VOLTA_TRY(Entry* const known, entry(model, size));
   if (!known->runner) {
+    VOLTA_TRY(make_arena(model));
     VOLTA_TRY(known->runner, load(model, size, known->plan, state));
   }
   return &*known->runner;
 }
 
 std::int64_t StepPlans::activation_bytes() const {
-  std::int64_t bytes = 0;
-  for (const auto& [size, entry] : plans_) bytes += entry.plan->arena_bytes;
+  std::int64_t bytes = arena_bytes_;
+  for (const auto& [size, entry] : plans_) {
+    if (entry.plan->arena_bytes > arena_bytes_) bytes += entry.plan->arena_bytes;
+  }
   return bytes;
 }
 

@@ -15,12 +15,16 @@
 #include "device/executable.h"
 #include "nn/transformer.h"
 #include "nn/transformer_graph.h"
+#include "tensor/buffer.h"
+#include "tensor/dtype.h"
 
 namespace [[gnu::visibility("default")]] volta {
 
 /// Row counts that a step may have, smallest first; and as many as there are slots, which may be
 /// more than the last of them.
 std::span<const std::int64_t> step_sizes();
+/// The most rows of any step with `slots` slots of `capacity` tokens.
+std::int64_t most_step_rows(std::int64_t slots, std::int64_t capacity);
 /// The smallest step with `slots` slots that holds `rows` rows, at most max(kLargestStep, slots).
 std::int64_t step_size(std::int64_t rows, std::int64_t slots);
 
@@ -30,6 +34,12 @@ struct StepSize {
   std::int64_t logit_rows = 1;
   auto operator<=>(const StepSize&) const = default;
 };
+/// The size of a step with `rows` rows that draws `draws` tokens. It has logits for one row, or for
+/// all that its slots may need: two plans at most for each number of rows.
+StepSize size_for(std::int64_t rows, std::int64_t draws, std::int64_t slots);
+/// The size whose plan needs the largest arena of all plans with `slots` slots of `capacity`
+/// tokens.
+StepSize largest_size(std::int64_t slots, std::int64_t capacity);
 
 /// A loaded plan and the host's copies of its inputs and results: see build_cached_graph(). They go
 /// to the device and come back as one block each.
@@ -55,21 +65,25 @@ std::span<T> row_of(std::span<T> values, std::size_t index, std::size_t columns)
   return values.subspan(index * columns, columns);
 }
 
+/// All plans work in one arena, which is as large as the plan of the largest size needs. A step's
+/// results are gone with the next step, whichever plan that has.
 class StepPlans {
  public:
   StepPlans() = default;
-  /// `options` say everything but the size.
+  /// `options` say everything but the size, with the capacity spelled out.
   StepPlans(const CachedGraphOptions& options, DType compute_dtype)
       : options_(options), compute_dtype_(compute_dtype) {}
 
-  /// Makes the plan of a size, if there is none yet.
+  /// Makes the plan of a size, if there is none yet, and that of the largest size.
   Status prepare(const Transformer& model, const StepSize& size);
   /// The plan of a size, loaded; `state` finds what no model has: caches, counts, the rope table.
   Result<StepRunner*> runner(const Transformer& model, const StepSize& size,
                              const TensorLookup& state);
 
-  /// Bytes of the arenas of all plans made so far, and their number.
+  /// Bytes of the arena for all plans, known from the first prepare() or runner() on. A plan that
+  /// needs more, which no backend has been seen to ask for, has an arena of its own and counts.
   std::int64_t activation_bytes() const;
+  /// The plans made so far.
   std::int64_t count() const { return static_cast<std::int64_t>(plans_.size()); }
 
  private:
@@ -78,12 +92,15 @@ class StepPlans {
     std::optional<StepRunner> runner{};
   };
   Result<Entry*> entry(const Transformer& model, const StepSize& size);
+  Status make_arena(const Transformer& model);
   Result<StepRunner> load(const Transformer& model, const StepSize& size,
                           const std::shared_ptr<const Plan>& plan, const TensorLookup& state) const;
 
   CachedGraphOptions options_;
   DType compute_dtype_ = DType::kF32;
   std::map<StepSize, Entry> plans_;
+  std::int64_t arena_bytes_ = 0;         ///< What the largest plan needs; 0: not known yet.
+  std::shared_ptr<DeviceBuffer> arena_;  ///< Null until a plan is loaded.
 };
 
 }  // namespace volta

@@ -3,6 +3,9 @@
 
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
 
 #include "device/checking_device.h"
 #include "device/helpers.h"
@@ -158,6 +161,42 @@ TEST(Executable, ArenaThatDoesNotFitIsAnError) {
                "allocating the plan's arena: injected");
   EXPECT_EQ(device.faulty_memory().allocations(), 1);
   EXPECT_EQ(device.faulty_memory().live_bytes(), 0);
+}
+
+// Two plans take turns in one arena: each run gives its own results, and there is one block.
+TEST(Executable, PlansMayShareAnArena) {
+  test::FaultyDevice device(test::cpu());
+  const auto plan = shared(test::matmul_relu_plan());
+  const auto lookup = [&](const PlanBinding& binding) {
+    return test::matmul_relu_tensor(binding, device.memory());
+  };
+  const auto block = [&](std::int64_t bytes, const std::shared_ptr<MemoryOwner>& owner) {
+    return std::make_shared<DeviceBuffer>(*DeviceBuffer::allocate(owner, bytes));
+  };
+  const auto arena = block(plan->arena_bytes + 64, device.memory());
+  const std::int64_t allocations = device.faulty_memory().allocations();
+  auto first = device.load(plan, lookup, arena);
+  auto second = device.load(plan, lookup, arena);
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(device.faulty_memory().allocations(), allocations + 4);  // x and w of both.
+  Tensor x = *second->binding("x");
+  ASSERT_TRUE(x.write<float>(std::array{3.0f, 2.0f, 1.0f, 0.0f, 0.0f, 0.0f}));
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(first->run());
+    EXPECT_THAT(values(first->output("y")), ElementsAre(0, 1, 0, 1));
+    ASSERT_TRUE(second->run());
+    EXPECT_THAT(values(second->output("y")), ElementsAre(2, 0, 0, 0));
+  }
+
+  const auto invalid = ErrorCode::kInvalidArgument;
+  expect_error(device.load(plan, lookup, block(plan->arena_bytes - 64, device.memory())), invalid,
+               "give it a larger one");
+  expect_error(device.load(plan, lookup, block(plan->arena_bytes, host_memory())), invalid,
+               "not in the memory of device");
+  const auto inside = [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
+    return Tensor::from_buffer(arena, 0, binding.spec);
+  };
+  expect_error(device.load(plan, inside, arena), invalid, "its tensor lies in the plan's arena");
 }
 
 TEST(Executable, OutputsMayBeBindings) {

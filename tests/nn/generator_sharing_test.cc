@@ -9,6 +9,8 @@
 #include "nn/generator.h"
 #include "nn/helpers.h"
 #include "nn/step_plans.h"
+#include "nn/step_work.h"
+#include "support/fault_device.h"
 
 namespace volta {
 namespace {
@@ -18,7 +20,6 @@ using test::generate;
 using test::must;
 using test::request;
 using test::Results;
-using Ints = std::vector<std::int32_t>;
 
 // For any number of decoding sequences, prompts get rows, and the step has a size that exists.
 TEST(GeneratorSharing, AStepHasFewRowsForPromptsWhileOthersDecode) {
@@ -64,41 +65,108 @@ TEST(GeneratorSharing, CancelledPromptsGiveTheirPagesBack) {
   expect_equal(whole, generate(model, {request(600, 5)}));
 }
 
-// Eight requests are being decoded while a prompt of 1,900 tokens arrives: each of them gets a
-// token from every step, and no step has more than four times the rows of theirs.
+constexpr SamplingRow kGreedyRow = {0.0f, 0.0f, 1.0f, 0.0f, 1.0f};
+
+// Rows of the steps that read a prompt of 1,900 tokens while `decoding` others get a token from
+// every one of them. Each step's work is predicted as at most four times that of a step without
+// the prompt, unless it reads a single token of it.
+std::vector<std::int64_t> shared_steps(const Transformer& model, std::int64_t decoding) {
+  const StepWork work(model.config());
+  const auto short_ids = test::some_ids(9, 61), long_ids = test::some_ids(1900, 61);
+  Decoder decoder = must(Decoder::create(model, {.slots = decoding + 1}));
+  for (std::int64_t slot = 0; slot < decoding; ++slot) {
+    must(decoder.begin(slot, short_ids, kGreedyRow, {}));
+  }
+  must(decoder.step());
+  std::vector<std::int64_t> all;
+  for (bool more = true; more;) {
+    double attention = 0;
+    for (std::int64_t slot = 0; slot < decoding; ++slot) {
+      const DrawnToken drawn = must(decoder.drawn(slot));
+      EXPECT_GE(drawn.token, 0);  // From every single step.
+      attention += work.attention(decoder.cache().length(slot));
+      must(decoder.set_next(slot, drawn.token, kGreedyRow, {}));
+    }
+    const std::int64_t before = decoder.cache().length(decoding);
+    if (all.empty()) must(decoder.begin(decoding, long_ids, kGreedyRow, {}));
+    must(decoder.step());
+    more = decoder.waiting(decoding) > 0;
+    const std::int64_t end = decoder.cache().length(decoding);
+    EXPECT_GT(end, before);
+    all.push_back(end - before);
+    if (end - before == 1) continue;
+    const double usual = work.matrices(step_size(decoding, decoding + 1), decoding) + attention;
+    double shared = work.matrices(decoder.step_rows(), decoding) + attention;
+    for (std::int64_t i = before; i < end; ++i) shared += work.attention(i);
+    EXPECT_LE(shared, 4 * usual) << "tokens " << before << " to " << end;
+  }
+  Decoder alone = must(Decoder::create(model, {}));
+  const DrawnToken wanted = must(alone.prefill(0, long_ids, kGreedyRow, {}));
+  EXPECT_EQ(must(decoder.drawn(decoding)).token, wanted.token);
+  EXPECT_EQ(must(decoder.drawn(decoding)).logprob, wanted.logprob);
+  return all;
+}
+
+// Requests are being decoded while a long prompt arrives: they get their tokens, and it gets on.
 TEST(GeneratorSharing, ALongPromptDoesNotStopTheOthers) {
   TransformerConfig config = test::llama_config();
   config.context = 2048;
-  const Transformer model = test::lively_model(config, test::cpu(2));
-  const auto short_ids = test::some_ids(9, 61), long_ids = test::some_ids(1900, 61);
-  Decoder decoder = must(Decoder::create(model, {.slots = 9}));
-  const SamplingRow greedy = {0.0f, 0.0f, 1.0f, 0.0f, 1.0f};
-  for (std::int64_t slot = 0; slot < 8; ++slot) {
-    must(decoder.begin(slot, short_ids, greedy, {}));
+  config.window = 0;
+  for (const std::int64_t decoding : {1, 8}) {
+    SCOPED_TRACE(decoding);
+    const std::vector<std::int64_t> rows =
+        shared_steps(test::lively_model(config, test::cpu(2)), decoding);
+    // The further back its tokens look, the fewer of them a step takes.
+    EXPECT_GT(rows.front(), 2 * rows.back());
+    EXPECT_TRUE(std::is_sorted(rows.rbegin() + 1, rows.rend()));  // The last step has the rest.
   }
-  must(decoder.step());
-  const auto step = [&] {
-    for (std::int64_t slot = 0; slot < 8; ++slot) {
-      const DrawnToken drawn = must(decoder.drawn(slot));
-      ASSERT_GE(drawn.token, 0);  // From every single step.
-      must(decoder.set_next(slot, drawn.token, greedy, {}));
+  // Where attention costs little beside the matrices, a step takes as many rows to the end.
+  config.ffn = 4000;
+  const std::vector<std::int64_t> rows = shared_steps(test::lively_model(config, test::cpu(2)), 8);
+  EXPECT_EQ(rows.front(), 24);
+  EXPECT_EQ(*(rows.end() - 2), 24);
+}
+
+// The largest plan's arena is that of all, and there are two plans for a number of rows at most.
+TEST(GeneratorSharing, AllPlansHaveOneArena) {
+  for (const TransformerConfig& config : {test::gpt2_config(), test::llama_config()}) {
+    const Transformer model = test::lively_model(config, test::cpu(2));
+    for (const std::int64_t slots : {1, 2, 5, 9, 300}) {
+      StepPlans plans({.cache = {.slots = slots, .capacity = config.context}}, DType::kF32);
+      EXPECT_EQ(plans.activation_bytes(), 0);
+      must(plans.prepare(model, {1, 1}));
+      const std::int64_t bytes = plans.activation_bytes();
+      EXPECT_GT(bytes, 0);
+      std::int64_t sizes = 0;
+      for (std::int64_t rows = 1; rows <= most_step_rows(slots, config.context); ++sizes) {
+        const std::int64_t size = step_size(rows, slots);
+        for (std::int64_t draws = 0; draws <= std::min(size, slots); ++draws) {
+          must(plans.prepare(model, size_for(rows, draws, slots)));
+        }
+        rows = size + 1;
+      }
+      EXPECT_EQ(plans.activation_bytes(), bytes) << slots;
+      EXPECT_LE(plans.count(), 2 * sizes);
     }
-    must(decoder.step());
-  };
-  step();
-  const std::int64_t usual = decoder.step_rows();
-  EXPECT_EQ(usual, 8);
-  must(decoder.begin(8, long_ids, greedy, {}));
-  std::int64_t steps = 0;
-  for (; decoder.waiting(8) > 0; ++steps) {
-    step();
-    EXPECT_LE(decoder.step_rows(), 4 * usual);
   }
-  EXPECT_LE(steps, 1900 / 24 + 1);  // And it gets on.
-  Decoder alone = must(Decoder::create(model, {}));
-  const DrawnToken wanted = must(alone.prefill(0, long_ids, greedy, {}));
-  EXPECT_EQ(must(decoder.drawn(8)).token, wanted.token);
-  EXPECT_EQ(must(decoder.drawn(8)).logprob, wanted.logprob);
+  EXPECT_EQ(most_step_rows(1, 3), 4);
+  EXPECT_EQ(most_step_rows(2, 100), 256);
+  EXPECT_EQ(most_step_rows(2, 60), 128);
+  EXPECT_EQ(most_step_rows(500, 1 << 20), 500);
+}
+
+// A plan that is loaded in the middle of a run takes no memory for activations.
+TEST(GeneratorSharing, FurtherPlansTakeLittleMemory) {
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
+  const Transformer model = test::lively_model(test::gpt2_config(), device);
+  Decoder decoder = must(Decoder::create(model, {}));
+  must(decoder.prefill(0, test::some_ids(100, 61), kGreedyRow, {}));
+  const std::int64_t before = device->faulty_memory().live_bytes();
+  must(decoder.prefill(0, test::some_ids(256, 61), kGreedyRow, {}));  // The largest step.
+  const std::int64_t more = device->faulty_memory().live_bytes() - before;
+  EXPECT_EQ(decoder.plan_count(), 2);
+  EXPECT_GT(more, 0);
+  EXPECT_LT(4 * more, decoder.activation_bytes());
 }
 
 TEST(GeneratorSharing, ACacheWithFewPagesIsShared) {
@@ -109,15 +177,27 @@ TEST(GeneratorSharing, ACacheWithFewPagesIsShared) {
   // Each fits by itself: prompts wait for the pages of those before.
   expect_equal(generate(model, requests, {.slots = 3, .pages = 8}), all);
   expect_equal(generate(model, requests, {.slots = 3, .pages = 4, .reuse_prefix = true}), all);
-  // Two pages each, and one more: request 1 takes it for its ninth token, so that request 0 finds
-  // none for its 29th and ends; the other does not notice.
+  // Both prompts would fit five pages at once, but not all their tokens: the second request waits
+  // until the first one has ended, and neither loses a token.
   const std::vector crowded = {request(100, 60), request(120, 60)};
-  const Results whole = generate(model, crowded);
-  const Results few = generate(model, crowded, {.slots = 2, .pages = 5});
-  EXPECT_EQ(few[1].reason, StopReason::kLength);
-  expect_equal(few[1], whole[1]);
-  EXPECT_EQ(few[0].reason, StopReason::kCacheFull);
-  EXPECT_EQ(few[0].tokens, Ints(whole[0].tokens.begin(), whole[0].tokens.begin() + 29));
+  Generator shared = must(Generator::create(model, {.slots = 2, .pages = 5}));
+  std::vector<std::size_t> order;
+  const Results few = must(shared.generate(crowded, [&](const TokenEvent& event) {
+    order.push_back(event.request);
+    return true;
+  }));
+  expect_equal(few, generate(model, crowded));
+  EXPECT_TRUE(std::ranges::is_sorted(order));
+  // With six of them they run side by side.
+  Generator larger = must(Generator::create(model, {.slots = 2, .pages = 6}));
+  order.clear();
+  expect_equal(must(larger.generate(crowded,
+                                    [&](const TokenEvent& event) {
+                                      order.push_back(event.request);
+                                      return true;
+                                    })),
+               few);
+  EXPECT_FALSE(std::ranges::is_sorted(order));
   // What can never fit is told before anything runs.
   Generator generator = must(Generator::create(model, {.slots = 2, .pages = 2}));
   int events = 0;
@@ -127,8 +207,10 @@ TEST(GeneratorSharing, ACacheWithFewPagesIsShared) {
       ErrorCode::kInvalidArgument,
       "request 1: the prompt has 129 tokens, more than the 2 pages of 64 tokens of the KV cache");
   EXPECT_EQ(events, 0);
-  const Results alone = must(generator.generate(std::vector{request(120, 20)}));
+  // A request that may bring more than all pages hold runs by itself until they are full.
+  const Results alone = must(generator.generate(std::vector{request(120, 20), request(9, 2)}));
   EXPECT_EQ(alone[0].reason, StopReason::kCacheFull);
+  EXPECT_EQ(alone[1].reason, StopReason::kLength);
   EXPECT_EQ(alone[0].tokens.size(), 9u);  // Positions 120 to 127, and the token after them.
   test::expect_error(Generator::create(model, {.pages = -1}), ErrorCode::kInvalidArgument,
                      "of -1 pages");

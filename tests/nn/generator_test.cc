@@ -514,7 +514,7 @@ TEST(Generator, MemoryIsKnownBeforeTheStart) {
   const GeneratorMemory after = generator.memory();
   EXPECT_EQ(after.activation_bytes, before.activation_bytes);
   EXPECT_EQ(after.plans, before.plans);
-  EXPECT_EQ(after.plans, 4);  // A prompt's step of 128, and one, two or three tokens.
+  EXPECT_EQ(after.plans, 5);  // The largest, a prompt's step of 128, and one, two or three tokens.
 }
 
 // From the second step on, between one token and the next.

@@ -108,6 +108,35 @@ TEST(KvCache, AWindowGivesPagesBackAndGoesBackOnlyToWhatItHolds) {
   EXPECT_EQ(cache.pool(0).free(), cache.pool(0).pages());
 }
 
+constexpr auto nobody = [](std::int64_t) { return false; };
+
+// A sequence that got pages for all its tokens at its start never lacks one, whatever the others
+// do and however its tokens come.
+RC_GTEST_PROP(KvCache, WhatIsReservedAtTheStartLasts, ()) {
+  auto config = test::llama_config();
+  config.context = 2000;
+  config.window = *rc::gen::inRange(1, 400);
+  if (*rc::gen::arbitrary<bool>()) config.full_layers = {1};
+  const KvCacheSizes sizes{
+      .slots = 3, .capacity = 2000, .pages = *rc::gen::inRange<std::int64_t>(2, 40)};
+  auto cache = must(TransformerKvCache::create(config, sizes, *test::cpu(1)));
+  const std::int64_t room = *rc::gen::inRange<std::int64_t>(1, cache.longest() + 1);
+  RC_ASSERT(cache.could_reserve(0, room, nobody));
+  RC_ASSERT(cache.reserve(0, room));
+  while (cache.length(0) < room) {
+    const auto rows = std::min<std::int64_t>(*rc::gen::inRange(1, 257), room - cache.length(0));
+    RC_ASSERT(cache.reserve(0, cache.length(0) + rows));
+    RC_ASSERT(cache.advance(0, rows).has_value());
+    const std::int64_t slot = *rc::gen::inRange(1, 3);
+    const std::int64_t more = *rc::gen::inRange(1, 257);
+    if (cache.reserve(slot, cache.length(slot) + more)) {
+      RC_ASSERT(cache.advance(slot, more).has_value());
+    } else if (*rc::gen::arbitrary<bool>()) {
+      RC_ASSERT(cache.rewind(slot, 0).has_value());
+    }
+  }
+}
+
 // Whatever sequences do, each has pages for what later tokens read, and none has another's.
 RC_GTEST_PROP(KvCache, SequencesHaveThePagesTheyNeed, ()) {
   auto config = test::llama_config();
@@ -127,14 +156,19 @@ RC_GTEST_PROP(KvCache, SequencesHaveThePagesTheyNeed, ()) {
     } else if (what == 1) {
       const std::int64_t back = std::max<std::int64_t>(0, length - rows);
       RC_ASSERT(cache.rewind(slot, back).has_value() == cache.can_rewind(slot, back));
-    } else if (cache.reserve(slot, length + rows)) {
+    } else if (const bool could = cache.could_reserve(slot, length + rows, nobody);
+               cache.reserve(slot, length + rows)) {
       RC_ASSERT(cache.advance(slot, rows).has_value());
     } else {
+      RC_ASSERT(!could);
+      const auto others = [&](std::int64_t other) { return other != slot; };
+      RC_ASSERT(cache.could_reserve(slot, length + rows, others) ==
+                (length + rows <= cache.longest()));
       // Alone it fails only for what never fits.
       for (std::int64_t other = 0; other < 3; ++other) {
         if (other != slot) RC_ASSERT(cache.rewind(other, 0).has_value());
       }
-      RC_ASSERT(cache.reserve(slot, length + rows) || !cache.fits(length + rows));
+      RC_ASSERT(cache.reserve(slot, length + rows) || length + rows > cache.longest());
     }
     for (std::size_t group = 0; group < cache.groups(); ++group) {
       std::set<std::int32_t> given;
@@ -156,11 +190,13 @@ TEST(KvCache, AFullPoolRefusesOneAndLeavesTheOthers) {
   auto config = test::gpt2_config();
   const KvCacheSizes sizes{.slots = 2, .capacity = 320, .pages = 6};  // Of 10 at most.
   auto cache = must(TransformerKvCache::create(config, sizes, *test::cpu(1)));
-  EXPECT_TRUE(cache.fits(320));
-  EXPECT_FALSE(cache.fits(321));
+  EXPECT_EQ(cache.longest(), 320);
   ASSERT_TRUE(cache.reserve(0, 256));
   must(cache.advance(0, 256));
+  EXPECT_FALSE(cache.could_reserve(1, 129, nobody));
   EXPECT_FALSE(cache.reserve(1, 129));
+  EXPECT_TRUE(cache.could_reserve(1, 129, [](std::int64_t slot) { return slot == 0; }));
+  EXPECT_TRUE(cache.could_reserve(1, 128, nobody));
   EXPECT_TRUE(cache.reserve(1, 128));
   EXPECT_FALSE(cache.reserve(0, 257));
   EXPECT_EQ(cache.length(0), 256);

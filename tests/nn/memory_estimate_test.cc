@@ -29,11 +29,11 @@ TEST(MemoryEstimate, IsWhatGenerationTakes) {
                           {.slots = 3, .capacity = 300, .compute_dtype = dtype}, *model.device()));
       EXPECT_EQ(estimate.weights, real.weight_bytes);
       EXPECT_EQ(estimate.cache, real.cache_bytes);
-      EXPECT_EQ(estimate.prefill + estimate.decode, real.activation_bytes);
-      EXPECT_EQ(estimate.chunk, 256);
+      EXPECT_EQ(estimate.activations, real.activation_bytes);
+      EXPECT_EQ(estimate.rows, 256);
       EXPECT_GE(estimate.tables, 3 * config.vocab_size * 4);
-      EXPECT_EQ(estimate.total(), estimate.weights + estimate.cache + estimate.prefill +
-                                      estimate.decode + estimate.tables);
+      EXPECT_EQ(estimate.total(),
+                estimate.weights + estimate.cache + estimate.activations + estimate.tables);
     }
   }
 }
@@ -48,8 +48,9 @@ TEST(MemoryEstimate, GrowsWithTheCapacityAndRefusesTooMuch) {
   const MemoryEstimate half = must(estimate(1, 160));  // In blocks of 64: 192 of 320.
   EXPECT_EQ(3 * whole.cache, 5 * half.cache);
   EXPECT_EQ(must(estimate(2, 160)).cache, 2 * half.cache);
-  EXPECT_EQ(whole.chunk, 256);
-  EXPECT_EQ(half.chunk, 160);
+  EXPECT_EQ(whole.rows, 256);
+  EXPECT_EQ(half.rows, 256);  // A step of 160 rows is one of 256.
+  EXPECT_EQ(must(estimate(1, 30)).rows, 32);
   EXPECT_EQ(whole.weights, 0);
   expect_error(estimate(1, 321), ErrorCode::kInvalidArgument, "321");
   expect_error(estimate(0, 1), ErrorCode::kInvalidArgument, "0 sequences");

@@ -208,9 +208,6 @@ class AsyncDevice final : public DeviceProxy {
   AsyncMemory& async_memory() { return *async_memory_; }
 
   const std::shared_ptr<MemoryOwner>& memory() const override { return memory_; }
-  Result<Executable> load(std::shared_ptr<const Plan> plan, const TensorLookup& lookup) override {
-    return Device::load(std::move(plan), lookup);  // In this device's memory, not the inner one's.
-  }
   Status run(const OpCall& call) override {
     queue_->submit([device = inner(), mine = std::make_shared<const Call>(call, *async_memory_)] {
       return device->run(mine->call);
@@ -220,6 +217,11 @@ class AsyncDevice final : public DeviceProxy {
   Status synchronize() override { return queue_->wait(); }
 
  protected:
+  // In this device's memory and by its run(), not those of the inner one.
+  Result<Executable> load_plan(std::shared_ptr<const Plan> plan, const TensorLookup& lookup,
+                               std::shared_ptr<DeviceBuffer> arena) override {
+    return Device::load_plan(std::move(plan), lookup, std::move(arena));
+  }
   Result<std::unique_ptr<Program>> compile(std::span<const OpCall> calls) override {
     return std::make_unique<AsyncProgram>(inner(), queue_, *async_memory_, calls);
   }

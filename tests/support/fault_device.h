@@ -92,10 +92,6 @@ class FaultyDevice final : public DeviceProxy {
   bool supports_all = true;  ///< False: supports() refuses every op.
 
   const std::shared_ptr<MemoryOwner>& memory() const override { return memory_; }
-  // In this device's memory and by its run(), not those of the inner one.
-  Result<Executable> load(std::shared_ptr<const Plan> plan, const TensorLookup& lookup) override {
-    return Device::load(std::move(plan), lookup);
-  }
   Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) override {
     return Device::evaluate(op, inputs);
   }
@@ -115,6 +111,13 @@ class FaultyDevice final : public DeviceProxy {
   }
   Encoding preferred_encoding(const Op&, std::size_t, const TensorSpec&) const override {
     return {};
+  }
+
+ protected:
+  // In this device's memory and by its run(), not those of the inner one.
+  Result<Executable> load_plan(std::shared_ptr<const Plan> plan, const TensorLookup& lookup,
+                               std::shared_ptr<DeviceBuffer> arena) override {
+    return Device::load_plan(std::move(plan), lookup, std::move(arena));
   }
 
  private:
