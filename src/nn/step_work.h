@@ -6,7 +6,7 @@
 
 #include "nn/transformer_config.h"
 
-namespace volta {
+namespace [[gnu::visibility("default")]] volta {
 
 /// Predicts costs in floating-point operations. What takes time without computing counts as the
 /// operations that would take as long, so that two steps compare as their times do.
