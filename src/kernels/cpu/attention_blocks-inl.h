@@ -28,14 +28,14 @@ using namespace volta::cpu::attention;  // NOLINT(google-build-using-namespace):
 inline constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(F32()));
 static_assert(kPad % kLanes == 0 && kKeyBlock % kLanes == 0);
 
-// ---- memory ahead of use ----------------------------------------------------------------------
+// ---- prefetches ------------------------------------------------------------------------------
 
-/// Bytes that will be read next, asked for a few at a time while something is computed (decode from
-/// memory: a fifth to a third faster than all at once, of which the processor drops many).
+/// Bytes that will be read next, prefetched a few at a time during a computation. Prefetched all at
+/// once, many would be dropped by the processor (decoding from memory: a fifth to a third slower).
 struct Ahead {
   const std::byte* at = nullptr;
   const std::byte* end = nullptr;
-  std::int64_t step = 64;  ///< Bytes to ask for in a step of a product.
+  std::int64_t step = 64;  ///< Bytes to prefetch in a step of a product.
 
   HWY_INLINE void fetch() {
     const std::byte* const stop = at + std::min<std::int64_t>(step, end - at);
@@ -59,7 +59,7 @@ struct Product {
   std::int64_t b_stride;
   float* c;
   std::int64_t c_stride;
-  Ahead* ahead = nullptr;  ///< A part of it is asked for in every step.
+  Ahead* ahead = nullptr;  ///< A part of it is prefetched in every step.
 };
 
 /// How far k runs. Row i of a group of four or fewer takes `more[i]` steps beyond `steps`, where

@@ -207,18 +207,18 @@ HWY_INLINE void attend_block(const Tile<T>& tile, const TileScratch& scratch, st
   for (; i < rows; ++i) add(i, std::integral_constant<int, 1>());
 }
 
-// `count` elements, to be asked for in `steps` steps.
+// The prefetches of `count` elements, spread over `steps` steps.
 template <typename T>
 HWY_INLINE Ahead ahead(const T* first, std::int64_t count, std::int64_t steps) {
   const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(T));
-  // SAFETY: elements of a cache seen as bytes, which are not read but asked for.
+  // SAFETY: elements of a cache seen as bytes, which are prefetched, not read.
   const auto* const at = reinterpret_cast<const std::byte*>(first);
   return {at, at + bytes, ceil_div(bytes, 64 * steps) * 64};
 }
 
-// The block that begins at key `block` of a tile that sees keys up to `last`, to be asked for while
-// `rows` rows go through the one before. Of a cache only: other rows lie apart. Less than half a
-// block is not worth it, since its keys lie spread over the whole.
+// The prefetches of the block that begins at key `block`, of a tile that sees keys up to `last`, to
+// be spread over the work of `rows` rows on the block before it. Only blocks of a cache are
+// contiguous. Fewer than half of a block's keys are not worth it: they are spread over all of it.
 template <typename T>
 HWY_INLINE NextBlock next_block(const Tile<T>& tile, std::int64_t block, std::int64_t last,
                                 std::int64_t rows) {

@@ -37,9 +37,9 @@ struct Context {
   std::atomic<std::int64_t>* bad_index = nullptr;
   /// Better choices than the defaults for some matrix products (matmul_parameters.h); may be null.
   const MatMulTuning* tuning = nullptr;
-  /// Asked between blocks by the kernels that prepare whole weights (Cast, Encode), which take
-  /// seconds: when it says yes, they set `stopped` and end with an unfinished output. Both are null
-  /// where the result is needed whatever happens.
+  /// Called between blocks by the kernels that prepare whole weights (Cast, Encode), which take
+  /// seconds: when it returns true, they set `stopped` and leave their output unfinished. Both are
+  /// null where the result is always needed.
   const std::function<bool()>* interrupted = nullptr;
   std::atomic<bool>* stopped = nullptr;
 };

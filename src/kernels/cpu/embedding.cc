@@ -20,8 +20,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 
-// Rows lie anywhere: the processor does not see the next one coming. It is asked for while one is
-// worked on, a line at a time: of many at once the processor drops some.
+// Rows lie anywhere, so that the hardware cannot prefetch the next one. It is prefetched here while
+// one row is computed, a cache line at a time, because of many at once the processor drops some.
 
 // y = x, n elements; those at `next` will be read after them.
 template <typename T>

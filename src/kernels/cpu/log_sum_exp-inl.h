@@ -20,7 +20,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 
-/// Floats ahead of those summed that memory is asked for: about 16 KiB, a third of the L1 cache.
+/// The distance of prefetches in floats: about 16 KiB, a third of the L1 cache.
 inline constexpr std::int64_t kExpAhead = 4096;
 
 // ---- long rows --------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ HWY_INLINE V32 fold_each(const V32 (&v)[kCount], const Fold& fold) {
   }
 }
 
-/// lse of as many rows of n elements as a vector has lanes, of which `rows` are asked for. What a
+/// lse of as many rows of n elements as a vector has lanes, of which `rows` are wanted. What a
 /// row needs once is done for all of them together. A row whose largest element is huge or infinite
 /// is left to the above.
 HWY_INLINE void log_sum_exp_tile(const float* x, std::int64_t rows, std::int64_t n,

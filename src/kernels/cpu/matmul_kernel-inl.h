@@ -45,7 +45,8 @@ namespace {
 // What a tile multiplies. `Element` is what a step of one column of b is stored as, or a group of
 // kSteps of them; column(p, s) is the vector of step s of the group at p. A step of a row of a is a
 // `Row`, which all lanes of its broadcast() share. kPackedA: rows of a tile lie step by step.
-// kInRows: b's panels lie side by side, and what a tile asks for ahead lies anywhere.
+// kInRows: b is row-major, so that panels lie side by side, and prefetches have a stride of their
+// own.
 struct F32Rows {
   using Row = float;
   static constexpr bool kPackedA = false;
@@ -81,12 +82,12 @@ struct BF16Panels : F32Rows {
   }
 };
 
-/// Whether the reads of b stay in the order that they lie in, step by step, by empty statements
-/// that the compiler moves nothing across. Of rows that lie far apart the hardware's prefetching
-/// then sees more (Zen 5, 768 x 3072 and its like from L3, 2 and 4 rows: 1.3 to 1.6 times as fast).
-/// One row reads b as an operand.
+/// Whether reads of b stay in memory order, step by step: empty assembler statements keep the
+/// compiler from reordering them. The hardware prefetches rows that lie far apart better then (Zen
+/// 5, 768 x 3072 and similar from L3, 2 and 4 rows: 1.3 to 1.6 times as fast). A tile of one row
+/// reads b as a memory operand and needs no order.
 template <class Source, int Rows>
-inline constexpr bool kInTurn = Source::kInRows && Rows > 1;
+inline constexpr bool kInOrder = Source::kInRows && Rows > 1;
 
 /// Whether a tile prefetches b. One row reads so many panels at once that the hardware prefetches
 /// far enough by itself. With AVX-512 it does so, too, where two to four rows read b in order (Zen
@@ -98,7 +99,7 @@ inline constexpr bool kPrefetches = Rows > (Source::kInRows && HWY_TARGET == HWY
                                                 : 1) &&
                                     !Source::kPackedA;
 
-/// Steps [0, steps) of one group: sum[i][v] += a * b.
+/// Adds steps [0, steps) of one group: sum[i][v] += a * b.
 template <class Source, int Rows, int Vectors>
 HWY_INLINE void multiply_steps(const Tile& t, std::int64_t a_row,
                                const typename Source::Row* HWY_RESTRICT a,
@@ -116,7 +117,7 @@ HWY_INLINE void multiply_steps(const Tile& t, std::int64_t a_row,
           Source::kInRows ? v * width
                           : v / kPanelVectors * t.panel_stride + v % kPanelVectors * width;
       column[v] = Source::column(b + from, s);
-      if constexpr (kInTurn<Source, Rows>) __asm__ volatile("" ::: "memory");
+      if constexpr (kInOrder<Source, Rows>) __asm__ volatile("" ::: "memory");
       if constexpr (kPrefetches<Source, Rows>) {
         const std::int64_t at = v % kPanelVectors * width * std::int64_t{sizeof(*b)};
         if (s == 0 && at % 64 == 0) hwy::Prefetch(ahead + from);  // Once a cache line.
@@ -131,7 +132,8 @@ HWY_INLINE void multiply_steps(const Tile& t, std::int64_t a_row,
   }
 }
 
-/// `groups` of steps, a multiple of AtOnce, which have instructions of their own each.
+/// Adds `groups` groups of steps, a multiple of AtOnce, with separate instructions for each of
+/// AtOnce groups.
 template <class Source, int Rows, int Vectors, int AtOnce>
 HWY_INLINE void multiply_groups(const Tile& t, std::int64_t groups,
                                 const typename Source::Row* HWY_RESTRICT& a,
@@ -146,7 +148,7 @@ HWY_INLINE void multiply_groups(const Tile& t, std::int64_t groups,
       a += Source::kPackedA ? Rows * Source::kSteps : Source::kSteps;
       b += b_step;
       ahead += ahead_step;
-      if constexpr (kInTurn<Source, Rows>) __asm__ volatile("" : "+r"(b), "+r"(ahead));
+      if constexpr (kInOrder<Source, Rows>) __asm__ volatile("" : "+r"(b), "+r"(ahead));
     }
   }
 }
@@ -183,9 +185,9 @@ void tile(const Tile& t) {
   const auto* HWY_RESTRICT b = static_cast<const typename Source::Element*>(t.b);
   const auto* ahead = b + t.prefetch;
   const std::int64_t groups = t.k / Source::kSteps;
-  // That prefetching goes by the instruction that reads: four of them by turns look further (Zen 5,
-  // 768 x 3072, 8 rows: 1.1 times as fast from L3, 1.6 from memory).
-  constexpr int kAtOnce = kInTurn<Source, Rows> && HWY_TARGET != HWY_SSE4 ? 4 : 1;
+  // The hardware prefetches per load instruction. With four of them, used in turn, it looks further
+  // ahead (Zen 5, 768 x 3072, 8 rows: 1.1 times as fast from L3, 1.6 from memory).
+  constexpr int kAtOnce = kInOrder<Source, Rows> && HWY_TARGET != HWY_SSE4 ? 4 : 1;
   multiply_groups<Source, Rows, Vectors, kAtOnce>(t, groups / kAtOnce * kAtOnce, a, b, ahead, sum);
   if constexpr (kAtOnce > 1) {
     multiply_groups<Source, Rows, Vectors, 1>(t, groups % kAtOnce, a, b, ahead, sum);

@@ -175,7 +175,7 @@ struct Panels {
   std::int64_t stride;
   std::int64_t unit_bytes;
   std::int64_t prefetch;
-  const std::byte* next = nullptr;  ///< The block of b to ask for meanwhile, row by row, or null.
+  const std::byte* next = nullptr;  ///< The block of b to prefetch, row by row, or null.
   std::int64_t next_columns = 0;
 };
 
@@ -224,15 +224,15 @@ Panels packed_panels(const Work& w, Range range) {
           0};
 }
 
-/// The turn of a tile of rows among those that meet the same panels.
+/// The index of a tile of rows among the `count` that meet the same panels.
 struct Turn {
   std::int64_t index, count;
 };
 
-/// Has a tile of `columns` ask for its share of the block that follows: as many lines as it reads,
-/// which lie in a row, however narrow it is. Tiles of rows share them out by turns.
-void ask_for_share(const Work& w, const Panels& panels, Turn turn, std::int64_t column,
-                   std::int64_t columns, Tile& t) {
+/// Lets a tile of `columns` columns prefetch its share of the next block: as many cache lines as it
+/// reads, contiguous in a row of b. The tiles of rows take turns.
+void prefetch_share(const Work& w, const Panels& panels, Turn turn, std::int64_t column,
+                    std::int64_t columns, Tile& t) {
   const std::int64_t place = column / columns;
   t.prefetch = 0;
   t.prefetch_step = t.b_step;
@@ -268,7 +268,7 @@ void multiply_panels(const Work& w, Tile t, Range rows, Turn turn, const Panels&
     t.b = panels.data + at * panels.unit_bytes;
     t.c = w.operands.c + (w.batch * p.m + rows.begin) * p.n + first + v * lanes;
     t.columns = std::min(taken * lanes, p.n - first - v * lanes);
-    if (w.plan.prefetch_next_block) ask_for_share(w, panels, turn, v * lanes, taken * lanes, t);
+    if (w.plan.prefetch_next_block) prefetch_share(w, panels, turn, v * lanes, taken * lanes, t);
     tiles[tile_column(taken)](t);
     if (finish) finish_tile(w, rows, first + v * lanes, t.columns);
     v += taken;

@@ -13,19 +13,19 @@
 namespace volta::cpu {
 namespace {
 
-/// Panels are read once a tile, at 9 bytes a cycle, which L3 gives a core that asks early enough
-/// (below); so a slice is as large as lets c pass by once for up to 3072 steps of K and a tile's
-/// rows of a, packed where their distance is a power of two, serve many columns: 5.6 MiB with
-/// AVX-512. Against slices of 480 KiB by K blocks of 768 that fit L2, with the prefetching below
-/// (Zen 5, 16 to 512 rows by six weights of transformers, and squares): 1.02 times as fast, none
-/// slower than 0.975. What is packed on the way is best by small blocks: it pays for a second pass
-/// over c in L1.
+/// A tile reads each panel once, at 9 bytes a cycle. L3 is that fast for a core that prefetches
+/// early enough (below). So slices are large, 5.6 MiB with AVX-512: c is read and written once for
+/// up to 3072 steps of K, and a tile's packed rows of a serve many columns. Slices of 480 KiB with
+/// K blocks of 768, which fit L2, are slower (Zen 5, 16 to 512 rows by six weights of transformers,
+/// and squares, with the same prefetches: large slices are 1.02 times as fast, never below 0.975).
+/// A b that is packed during the product is faster in small blocks, although c is then read and
+/// written more often, in L1.
 constexpr std::int32_t kKBlock = 3072, kSliceColumns = 480;
 constexpr std::int32_t kPlainKBlock = 384, kPlainSliceColumns = 320;
 
-/// One tile of few rows takes two panels through all of K at a time: a pair of long streams, which
-/// memory gives faster than more or shorter ones, and no second pass over c (Zen 5, one to eight
-/// rows of a 4096 x 4096 in memory: 1.1 to 1.3 times as fast as eight panels by blocks of 384).
+/// A single tile of few rows reads two panels at a time over all of K. Memory gives two long
+/// streams faster than more or shorter ones, and c is written once (Zen 5, one to eight rows, b of
+/// 4096 x 4096 in memory: 1.1 to 1.3 times as fast as eight panels in K blocks of 384).
 constexpr std::int32_t kStreamKBlock = 1 << 13;
 constexpr std::int32_t kStreamPanels = 2;
 
@@ -33,30 +33,31 @@ constexpr std::int32_t kStreamPanels = 2;
 /// fast as all rows at once; half as many cost more reads of b than they save).
 constexpr std::int32_t kRowBlock = 256;
 
-/// A tile of several rows does so much between two reads of b that the hardware's own prefetching
-/// stays too close: asking this far ahead doubles the speed of 8 to 32 rows on weights that lie in
-/// memory (Zen 5, 4096 x 4096: 58 to 115 GFLOP/s with 8 rows); 2 KiB gives two thirds of that. Full
-/// tiles of long panels gain by three times as much (1.01; from L3, 16 and 32 rows: 1.1, 8
-/// rows: 1.2), fewer rows lose (4: 0.85).
+/// A tile of several rows computes so long between two reads of b that the hardware's prefetches
+/// are too near. Prefetches at this distance double the speed of 8 to 32 rows on weights in memory
+/// (Zen 5, 4096 x 4096, 8 rows: 58 to 115 GFLOP/s); 2 KiB gives two thirds of that. Three times the
+/// distance makes full tiles of long panels faster still (1.01 times; from L3 1.1 times with 16 and
+/// 32 rows, 1.2 with 8) and fewer rows slower (4 rows: 0.85).
 constexpr std::int32_t kPrefetchBytes = 4096, kTilePrefetchBytes = 12288;
 constexpr std::int64_t kFarRows = 8;
 
-/// A plain b that is read where it lies. Its rows lie pages apart, and for each page prefetching
-/// begins anew. What caches hold is asked for a few rows ahead: rows that lie a multiple of 4 KiB
-/// apart share few sets of L1, where more of them displace each other (Zen 5, 768 x 3072, 16 rows:
-/// 199 GFLOP/s with 4 rows ahead, 155 with 32).
+/// A plain b that is read in place. Its rows lie pages apart, and the hardware starts prefetching
+/// anew on each page. A b that fits the caches is prefetched a few rows ahead only: rows a multiple
+/// of 4 KiB apart share few sets of L1 and evict each other (Zen 5, 768 x 3072, 16 rows: 199
+/// GFLOP/s with 4 rows ahead, 155 with 32).
 constexpr std::int32_t kNearSteps = 4, kFarSteps = 8;
-/// What is larger comes from memory. There a K block is so short that all of the next one can be
-/// asked for meanwhile, in runs as long as a slice is wide (Zen 5, 4096 x 4096 and 768 x 50257, 8
-/// to 32 rows: 1.3 to 2.4 times as fast). From caches that is slower, by the second pass over c.
+/// A larger b comes from memory. Its K blocks are so short that all of the next one can be
+/// prefetched during one, in runs as long as a slice is wide (Zen 5, 4096 x 4096 and 768 x 50257, 8
+/// to 32 rows: 1.3 to 2.4 times as fast). From caches this is slower: c is read and written more
+/// often.
 constexpr std::int64_t kCachedBytes = 16 << 20;
 constexpr std::int32_t kNextBlockSteps = 32;
 constexpr std::int64_t kMostNextBlockRows = 64;
 
-/// A packed b that is larger, and two tiles of rows: both meet each pair of panels one right after
-/// the other, in L2. By slices that only L3 holds, two threads read b from memory twice where their
-/// slices together do not fit (Zen 5, 16 rows: 1.1 to 1.5 times as fast on two threads, 1.0 to 1.15
-/// on one; with three and more tiles slower from 4096 steps of K on).
+/// For a packed b larger than that and two tiles of rows: the second tile reads each pair of panels
+/// right after the first, from L2. With larger slices two threads would read b from memory twice
+/// wherever their slices together exceed L3 (Zen 5, 16 rows: 1.1 to 1.5 times as fast on two
+/// threads, 1.0 to 1.15 on one; with three or more tiles it is slower from 4096 steps of K on).
 constexpr std::int32_t kPairKBlock = 1024;
 constexpr std::int32_t kPairPanels = 2;
 
@@ -93,7 +94,7 @@ void read_in_rows(Simd simd, const MatMulShape& s, MatMulParameters& p) {
   const auto row_bytes = static_cast<std::int32_t>(panel_width(simd) * dtype_size(s.b_type));
   if (is_large(s) && s.m >= kFarRows && s.m <= kMostNextBlockRows) {
     p.k_block = kNextBlockSteps;
-    p.n_block = kNextBlockSteps * p.tile.columns;  // A tile asks for a row of the next block.
+    p.n_block = kNextBlockSteps * p.tile.columns;  // A tile prefetches a row of the next block.
     p.prefetch = Prefetch::kNextBlock;
     p.prefetch_bytes = 0;
     return;

@@ -64,7 +64,7 @@ constexpr bool has_tile(Simd simd, int rows, int vectors) {
 std::span<const TileShape> tile_shapes(Simd simd);
 
 /// Whether a kernel can run with them: a tile it has, blocks of 8 steps and whole panels, nothing
-/// absurd. What comes from a file is asked first.
+/// absurd. Parameters from a file are checked with it.
 bool valid_parameters(const MatMulParameters& parameters, Simd simd);
 
 /// The products that share one choice. `rows` counts in classes (row_class); n and k count exactly

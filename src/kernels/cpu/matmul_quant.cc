@@ -10,7 +10,7 @@
 // inner sum begins at -128 (-8) times the sum of the integers of a in it, its offset. Q4_K and
 // Q6_K, whose scales have two levels, have tiles of their own (matmul_k_tile-inl.h).
 //
-// Bound by the memory for few rows (b is read once, as it lies), by the integer units for many.
+// Few rows are bound by memory (b is read once, in memory order), many by the integer units.
 #include "kernels/cpu/matmul_quant.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ void finish_columns(const QuantWork& w, std::int64_t row, std::int64_t column,
   });
 }
 
-/// A slice of b's panels, and the bytes of the next one that are not yet asked for.
+/// A slice of b's panels, and the bytes of the next one that are not yet prefetched.
 struct QuantSlice {
   std::int64_t begin, end;
   const std::uint8_t* next;
@@ -94,11 +94,11 @@ void multiply_rows(const QuantWork& w, std::int64_t tiles, std::int64_t row, std
     t.b = static_cast<const std::uint8_t*>(w.operands.b) + panel * t.panel_stride;
     t.c = w.operands.c + row * p.n + column;
     t.columns = std::min<std::int64_t>(taken * e.width, p.n - column);
-    const bool ask = slice.next < slice.next_end;
-    t.ahead = ask ? QuantAhead{slice.next, ceil_div(taken * t.panel_stride, tiles * groups)}
-                  : QuantAhead{t.b, 0};
+    const bool prefetch = slice.next < slice.next_end;
+    t.ahead = prefetch ? QuantAhead{slice.next, ceil_div(taken * t.panel_stride, tiles * groups)}
+                       : QuantAhead{t.b, 0};
     kernels[static_cast<std::size_t>(taken)](t);
-    if (ask) slice.next = t.ahead.next;
+    if (prefetch) slice.next = t.ahead.next;
     for (std::int64_t i = 0; finish && i < rows; ++i) finish_columns(w, row + i, column, t.columns);
     panel += taken;
   }

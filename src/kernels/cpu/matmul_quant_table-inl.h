@@ -57,7 +57,7 @@ const QuantTable& quant_tiles_of(Quant quant) {
     case Quant::kQ6K:
       return kQuantTiles<Quant::kQ6K, Vnni>;
     case Quant::kInt8:
-    case Quant::kNone:  // It is no product of integers, and nobody asks.
+    case Quant::kNone:  // Not a product of integers: never looked up.
       break;
   }
   return kQuantTiles<Quant::kInt8, Vnni>;

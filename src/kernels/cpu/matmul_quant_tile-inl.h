@@ -24,12 +24,12 @@ HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
 
-/// Integer sums that the registers hold beside b and a (what they become waits in memory), and the
-/// widest tile, for few rows.
+/// How many vectors of integer sums fit the registers beside b and a (sums in f32 are kept in
+/// memory), and the panels of the widest tile, which few rows have.
 #if HWY_TARGET == HWY_AVX3
 constexpr int quant_sums(Quant quant, bool vnni) {
   if (!vnni) return 12;
-  if (format_info(quant).scale_steps != 0) return 12;  // Their parts take as many registers again.
+  if (format_info(quant).scale_steps != 0) return 12;  // The sums of sub-blocks need as many again.
   return quant == Quant::kInt8 ? 28 : 24;
 }
 inline constexpr int kQuantPanels = 4;
@@ -41,32 +41,32 @@ constexpr int most_quant_rows(Quant quant, bool vnni) {
   return quant_sums(quant, vnni) / kPanelVectors;
 }
 
-/// How far ahead b is asked for: the hardware does not foresee that far. Measured on Zen 5 with b
-/// beyond its caches, in 4 bits: one row takes 0.85 of the time without, four rows 0.6; in 8 bits
-/// one row takes as long, four 0.85. 2 to 4 KiB are much alike.
+/// The distance at which b is prefetched. The hardware does not prefetch as far by itself. With b
+/// larger than the caches of a Zen 5 and in 4 bits, one row takes 0.85 of the time without
+/// prefetches and four rows 0.6; in 8 bits one row takes as long, four rows 0.85. From 2 to 4 KiB
+/// it makes little difference.
 inline constexpr std::int64_t kPrefetchBytes = 3072;
 
-/// Tiles of so few rows wait for b, whatever they do beside: they are left as they are simplest.
-/// What makes the larger ones faster costs these up to 2% (Zen 5, one row of 2048 x 5632 from
-/// memory).
-inline constexpr int kWaitingRows = 4;
+/// Tiles of at most so many rows are bound by memory and have the simplest code: what makes the
+/// taller ones faster makes these up to 2% slower (Zen 5, one row of 2048 x 5632 from memory).
+inline constexpr int kMemoryBoundRows = 4;
 
-/// What of b is wanted after the tiles of a slice and asked for on the way, so many bytes further
-/// with each group: with b in memory the slice's first tile would wait for it (Zen 5, 2048 x 5632
-/// in 8 bits: 16 rows take 0.73 of the time, 32 rows 0.86).
+/// The prefetches of the next slice of b, spread over the groups of this one, `step` bytes a group.
+/// Without them the first tile of each slice waits for memory (Zen 5, 2048 x 5632 in 8 bits: with
+/// them 16 rows take 0.73 of the time, 32 rows 0.86).
 struct QuantAhead {
   const std::uint8_t* next;
   std::int64_t step;
-  /// Into L2: L1 holds what is multiplied.
-  HWY_INLINE void ask() {
+  /// Prefetches into L2, because L1 is full of what is being multiplied.
+  HWY_INLINE void fetch() {
     __builtin_prefetch(next, 0, 2);
     next += step;
   }
 };
 
-/// Tiles with as many rows, which VNNI has, ask; fewer rows by themselves have no slices, and are
-/// as fast as b comes.
-inline constexpr int kAskingRows = 8;
+/// Tiles of at least so many rows prefetch the next slice; only VNNI has such tiles. A product of
+/// fewer rows has no slices, and is as fast as memory.
+inline constexpr int kPrefetchingRows = 8;
 
 struct QuantTile {
   QuantRows a;
@@ -88,7 +88,7 @@ HWY_INLINE VI four_bytes(const std::int8_t* a) {
   return hn::Set(I32(), word);
 }
 
-/// Where the rows of a tile are: a pointer to every fourth, so that few registers reach them all.
+/// The addresses of a tile's rows: a pointer to every fourth row, so that few registers are needed.
 template <int Rows>
 struct RowPlaces {
   const std::int8_t* fourth[(Rows + 3) / 4];
@@ -102,8 +102,8 @@ struct RowPlaces {
     VOLTA_UNROLL
     for (int i = 0; i < Rows; i += 4) {
       fourth[i / 4] += steps;
-      if (Rows > kWaitingRows)
-        asm("" : "+r"(fourth[i / 4]));  // Or g++ would compute each from the first.
+      if (Rows > kMemoryBoundRows)
+        asm("" : "+r"(fourth[i / 4]));  // Else g++ computes each pointer from the first.
     }
   }
   HWY_INLINE const std::int8_t* at(int row) const {
@@ -120,11 +120,12 @@ HWY_INLINE void add_group(const QuantTile& t, const RowPlaces<Rows>& a, std::int
                           Sum (&sum)[Rows][Panels * kPanelVectors]) {
   const I32 di;
   constexpr std::int64_t kBytes = lanes(I32()) * 4;
-  if constexpr (Rows >= kAskingRows) {
-    // Or g++ asks for the cache lines of eight groups at once, more than can be under way (Zen 5, b
-    // in memory: 8 rows take 0.9 of the time, 12 rows 0.8; one row would take 1.03).
+  if constexpr (Rows >= kPrefetchingRows) {
+    // Else g++ prefetches the cache lines of eight groups at once, more than the processor can have
+    // in flight (Zen 5, b in memory: so 8 rows take 0.9 of the time, 12 rows 0.8; one row would
+    // take 1.03).
     asm volatile("");
-    ahead.ask();
+    ahead.fetch();
   }
   VOLTA_UNROLL
   for (int p = 0; p < Panels; ++p) {
@@ -224,14 +225,14 @@ struct SumRows {
   std::int64_t stride;
 };
 
-/// What a tile adds up in f32. In memory, of its own accord: as vectors the compiler would copy
-/// them to and fro around the integer sums, which take all registers.
+/// A tile's sums in f32. They are in memory by design: if they were vectors, the compiler would
+/// spill and reload them around the integer sums, which take all registers.
 template <int Rows, int Vectors>
 struct Totals {
   alignas(64) float values[Rows][Vectors][lanes(F32())];
   HWY_INLINE V32 get(int row, int v) const { return hn::Load(F32(), values[row][v]); }
   HWY_INLINE void set(int row, int v, V32 x) {
-    if constexpr (Rows > kWaitingRows) {
+    if constexpr (Rows > kMemoryBoundRows) {
       store_aside(x, values[row][v]);
     } else {
       hn::Store(x, F32(), values[row][v]);
@@ -243,7 +244,7 @@ struct Totals {
   }
 };
 
-/// What sums begin at.
+/// The initial value of sums.
 alignas(64) inline constexpr float kZeros[kQuantPanels * kPanelVectors * lanes(F32())] = {};
 
 /// The integer sums of `steps` steps (a multiple of 32), from the rows' offsets on.
@@ -323,7 +324,7 @@ HWY_INLINE void add_scaled(const Part& part, const float* scale, std::int64_t sc
     for (int v = 0; v < Vectors; ++v) {
       const std::int64_t at = v * lanes(d);
       const V32 sum = hn::MulAdd(part(i, v), row_scale, hn::LoadU(d, from.row + at));
-      if constexpr (Rows > kWaitingRows) {
+      if constexpr (Rows > kMemoryBoundRows) {
         store_aside(sum, to.row + at);
       } else {
         hn::StoreU(sum, d, to.row + at);
@@ -332,7 +333,7 @@ HWY_INLINE void add_scaled(const Part& part, const float* scale, std::int64_t sc
     scale += scales;
     from.row += from.stride;
     to.row += to.stride;
-    if (Rows > kWaitingRows) {  // Or g++ computes each from the first.
+    if (Rows > kMemoryBoundRows) {  // Or g++ computes each from the first.
       asm("" : "+r"(scale), "+r"(from.row), "+r"(to.row));
     }
   }
@@ -353,7 +354,7 @@ void quant_tile(QuantTile& t) {
   Totals<Rows, kVectors> total;
   const bool whole = t.columns >= kVectors * kWidth;
   // From zeros by way of the totals to c.
-  constexpr bool kDirect = Rows > kWaitingRows;
+  constexpr bool kDirect = Rows > kMemoryBoundRows;
   SumRows<const float> from{kDirect ? kZeros : total.values[0][0], kDirect ? 0 : kVectors * kWidth};
   SumRows<float> to{total.values[0][0], kVectors * kWidth};
   if constexpr (!kDirect) {

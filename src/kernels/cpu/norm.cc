@@ -22,7 +22,7 @@ namespace {
 
 // stats[0] = mean (0 for kRms), stats[1] = 1 / sqrt(variance + eps). The variance is taken around
 // the mean in a second pass, which loses nothing when the mean is large; meanwhile the row at
-// `next` is asked for.
+// `next` is prefetched.
 void row_stats(const Norm& op, const float* x, const float* next, std::int64_t columns,
                float* stats) {
   const auto count = static_cast<float>(columns);
