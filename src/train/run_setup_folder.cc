@@ -76,16 +76,26 @@ Status lock_folder(RunSetup& setup) {
 
 Status check_recorded_paths(const RunOptions& options,
                             const std::optional<Checkpoint>& checkpoint) {
-  if (checkpoint || options.recorded_paths.empty()) return {};
-  const std::string& option = *options.recorded_paths.begin();
-  const std::string& path = option == "data"   ? options.data
-                            : option == "init" ? options.init
-                                               : options.tokenizer;
-  return fail(
-      ErrorCode::kInvalidArgument,
-      fmt::format("{} names '{}', and {} holds no valid checkpoint that says what was in it; "
-                  "if that is what the run is to read, give it again: --{} {}",
-                  join_path(options.out, kRunFile), path, options.out, option, shell_quoted(path)));
+  const std::string file = join_path(options.out, kRunFile);
+  for (const std::string& option : options.recorded_paths) {
+    const std::string& path = option == "data"   ? options.data
+                              : option == "init" ? options.init
+                                                 : options.tokenizer;
+    if (!checkpoint) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("{} names '{}', and {} holds no valid checkpoint that says what was in it; "
+                      "if that is what the run is to read, give it again: --{} {}",
+                      file, path, options.out, option, shell_quoted(path)));
+    }
+    // The checkpoint has the tokenizer and, but for an adapter's, the model.
+    const bool is_read = option == "data" || (option == "init" && options.lora.active());
+    if (!is_read || path_exists(path)) continue;
+    return fail(ErrorCode::kNotFound,
+                fmt::format("{} names '{}', which is not there; say where it is now: --{} PATH",
+                            file, path, option));
+  }
+  return {};
 }
 
 Status replace_folder(RunSetup& setup, const Say& say) {

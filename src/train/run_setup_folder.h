@@ -26,7 +26,7 @@ Status lock_folder(RunSetup& setup);
 
 /// A checkpoint holds the checksums of what the run read: of other files nothing more is learnt
 /// than that they differ. Without one, whoever wrote run.json would choose the files of this
-/// machine that a model is made of.
+/// machine that a model is made of. kNotFound, with the option to give, for what is not there.
 Status check_recorded_paths(const RunOptions& options, const std::optional<Checkpoint>& checkpoint);
 
 /// Gives the new run an empty folder in the place of the one that holds something else, whose lock

@@ -31,6 +31,17 @@ std::optional<std::string> first_difference(const JsonValue& current, const Json
   return std::nullopt;
 }
 
+// What a new run can start from, with the commands. An adapter is no model yet.
+std::string model_of(std::string_view checkpoint, bool adapter) {
+  const std::string place = shell_quoted(checkpoint);
+  if (!adapter)
+    return fmt::format("this model: `volta train --init {} --data FILE --out NEW`", place);
+  return fmt::format(
+      "its merged model: `volta merge BASE --adapter {} --out MODEL`, then `volta "
+      "train --init MODEL --data FILE --out NEW`",
+      place);
+}
+
 }  // namespace
 
 std::string settings_json(const RunOptions& o, const Dataset& data) {
@@ -80,15 +91,14 @@ Result<RunState> parse_run_state(std::string_view text, std::string_view name,
   VOLTA_TRY(const auto difference, compare_settings(settings, saved));
   if (difference) {
     const bool data = difference->starts_with("data.");
+    VOLTA_TRY(const auto lora, saved.optional_member("lora"));
     return fail(ErrorCode::kMismatch,
-                fmt::format("{}: {}. {}, or start a new run from this model: `volta train --init "
-                            "{} --data FILE --out NEW`",
-                            name, *difference,
+                fmt::format("{}: {}. {}, or start a new run from {}", name, *difference,
                             data ? "The data is no longer what the run was trained on: give it "
                                    "that data again (--data)"
                                  : "A resumed run keeps the settings that decide its numbers: "
                                    "leave the option out, or give it its old value",
-                            shell_quoted(name)));
+                            model_of(name, lora.has_value())));
   }
   RunState state;
   state.settings = settings;

@@ -224,6 +224,8 @@ TEST_F(LoraRun, AnotherBaseOrAnotherKindIsRefused) {
   RunOptions rank = o;
   rank.lora.rank = 3;
   expect_error(train(rank), mismatch, "lora.rank is 3, the checkpoint has 2");
+  expect_error(train(rank), mismatch,
+               "start a new run from its merged model: `volta merge BASE --adapter ");
   RunOptions targets = o;
   targets.lora.targets = {"c_fc"};
   expect_error(train(targets), mismatch,
@@ -238,6 +240,9 @@ TEST_F(LoraRun, AnotherBaseOrAnotherKindIsRefused) {
   // The same weights elsewhere are the same base.
   std::filesystem::rename(dir_.file("base"), dir_.file("elsewhere"));
   expect_error(train(o), ErrorCode::kNotFound, "no model folder");
+  VOLTA_ASSERT_OK(RunOptions again, load_run_options(o.out));
+  again.resume = true;
+  expect_error(train(again), ErrorCode::kNotFound, "is not there; say where it is now: --init");
   o.init = dir_.file("elsewhere/step-3");
   EXPECT_TRUE(train(o));
 }

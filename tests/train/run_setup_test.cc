@@ -143,6 +143,11 @@ TEST_F(RunSetupTest, PathsOfRunJsonNeedACheckpoint) {
   RunOptions plain = begin(options("plain"));
   EXPECT_EQ(plain.recorded_paths, (std::set<std::string, std::less<>>{"data"}));
   EXPECT_TRUE(train(plain));
+  RunOptions moved = plain;
+  moved.data += ".moved";
+  expect_error(train(moved), ErrorCode::kNotFound,
+               plain.out + "/run.json names '" + moved.data +
+                   "', which is not there; say where it is now: --data PATH");
   without_checkpoints(plain);
   expect_error(train(plain), ErrorCode::kInvalidArgument, "give it again: --data " + plain.data);
   plain.recorded_paths.clear();
