@@ -71,7 +71,8 @@ Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run
   for (const CheckpointPlace& place : places) {
     auto checkpoint = open_checkpoint(place.path, interrupted);
     if (checkpoint) return std::optional(*std::move(checkpoint));
-    if (checkpoint.error().code() == ErrorCode::kInterrupted) {
+    const ErrorCode code = checkpoint.error().code();
+    if (code == ErrorCode::kInterrupted || code == ErrorCode::kOutOfMemory) {
       return std::unexpected(std::move(checkpoint).error());  // It may well be valid.
     }
     log(LogLevel::kWarning,
