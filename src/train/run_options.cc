@@ -264,17 +264,25 @@ Result<RunOptions> parse_run_options(std::string_view text, std::string_view nam
   return o;
 }
 
+namespace {
+
+Result<RunOptions> read_run_options(const std::string& path) {
+  VOLTA_TRY(const std::string text, read_text_file(path, std::int64_t{1} << 20));
+  return parse_run_options(text, path);
+}
+
+}  // namespace
+
 Result<RunOptions> load_run_options(const std::string& run_directory) {
   const std::string path = join_path(run_directory, kRunFile);
-  VOLTA_TRY(const std::string text, read_text_file(path, std::int64_t{1} << 20));
-  auto parsed = parse_run_options(text, path);
-  if (!parsed) {
-    return fail(parsed.error().code(),
+  auto loaded = read_run_options(path);
+  if (!loaded && loaded.error().code() == ErrorCode::kInvalidFile) {
+    return fail(ErrorCode::kInvalidFile,
                 fmt::format("{}; to go on with the run, move that file away and give --data and "
                             "all other options again that the run was started with",
-                            parsed.error().message()));
+                            loaded.error().message()));
   }
-  RunOptions options = *std::move(parsed);
+  VOLTA_TRY(RunOptions options, std::move(loaded));
   options.out = run_directory;
   options.recorded_paths = {"data"};
   if (!options.init.empty()) options.recorded_paths.insert("init");

@@ -76,6 +76,8 @@ TEST_F(RunFolderTest, ACheckTellsWhyCommandsWouldRefuseARun) {
   const std::string json = test::get_file(path);
   test::put_file(path, json + "}");
   EXPECT_THAT(messages(), HasSubstr("; to go on with the run, move that file away and give"));
+  std::filesystem::resize_file(path, std::uintmax_t{12} << 30);
+  EXPECT_THAT(messages(), HasSubstr("more than the 1048576 allowed; to go on with the run, move"));
   std::string zero = json;
   zero.replace(zero.find("\"lr\": "), 6, "\"lr\":-");
   test::put_file(path, zero);
