@@ -219,10 +219,9 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
   // a passes by each slice of b once, and where it does not lie as a tile reads it, is packed for
   // each anew; c is read and written once a block of K.
   const double slices = std::max(1.0, n / n_block);
-  const bool packs_a = s.transpose_a || (s.a_type != DType::kF32 && !pairs);
   const double a_reads =
       m * k * slices *
-      (element * ns_per_byte(m_block * k_block * element, caches) + (packs_a ? kPackNs : 0.0));
+      (element * ns_per_byte(m_block * k_block * element, caches) + (plan.pack_a ? kPackNs : 0.0));
   const double k_blocks = std::max(1.0, k / k_block);
   const double c_bytes = m * n * 4 * (2 * k_blocks - 1);
   const double c_moves = c_bytes * ns_per_byte(m_block * n_block * 4, caches);

@@ -81,12 +81,12 @@ Status check_shape(const cpu::MatMulShape& s) {
                           describe(s), format_bytes(bytes), format_bytes(usable_memory_bytes())));
 }
 
-// Numbers from -1 to 1 that are whole 2^-7ths, so that they are the same in every type. They come
-// again after a prime number of them, which no size of a product divides: drawing all would take
-// longer than everything else that a large product needs.
-class Numbers {
+// OperandValues from -1 to 1 that are whole 2^-7ths, so that they are the same in every type. They
+// come again after a prime number of them, which no size of a product divides: drawing all would
+// take longer than everything else that a large product needs.
+class OperandValues {
  public:
-  explicit Numbers(std::uint64_t seed) : drawn_(kPeriod) {
+  explicit OperandValues(std::uint64_t seed) : drawn_(kPeriod) {
     std::uint64_t block = 0;
     Random4 bits = {};
     for (std::size_t i = 0; i < kPeriod; ++i) {
@@ -124,7 +124,7 @@ void apply(const Op& op, const Tensor& from, const Tensor& to, const cpu::Contex
 std::unexpected<Error> interrupted() { return fail(ErrorCode::kInterrupted, "interrupted"); }
 
 // The next numbers in rows of any type.
-Status draw(Numbers& numbers, Tensor& to, const cpu::Context& context) {
+Status draw(OperandValues& numbers, Tensor& to, const cpu::Context& context) {
   if (to.dtype() == DType::kF32) return numbers.fill(to);
   VOLTA_TRY(Tensor wide, Tensor::empty({DType::kF32, to.shape()}));
   VOLTA_TRY(numbers.fill(wide));
@@ -136,7 +136,7 @@ Status draw(Numbers& numbers, Tensor& to, const cpu::Context& context) {
 Result<Tensor> make_rows(std::int64_t rows, std::int64_t columns, DType type, std::uint64_t seed,
                          const cpu::Context& context, GoOnFunction go_on) {
   VOLTA_TRY(Tensor made, Tensor::empty({type, Shape(rows, columns)}));
-  Numbers numbers(seed);
+  OperandValues numbers(seed);
   const std::int64_t step = std::max<std::int64_t>(1, kPieceElements / columns);
   for (std::int64_t begin = 0; begin < rows; begin += step) {
     if (!go_on()) return interrupted();
@@ -151,7 +151,7 @@ Result<Tensor> make_panels(std::int64_t k, std::int64_t n, DType type, std::uint
                            const cpu::Context& context, GoOnFunction go_on) {
   const Encoding panels = cpu::panel_encoding(type, false, context.simd);
   VOLTA_TRY(Tensor made, Tensor::empty({type, Shape(k, n), panels}));
-  Numbers numbers(seed);
+  OperandValues numbers(seed);
   const std::int64_t step =
       panels.width * std::max<std::int64_t>(1, kPieceElements / k / panels.width);
   std::int64_t offset = 0;

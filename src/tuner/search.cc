@@ -50,16 +50,17 @@ struct Runner {
   double figure() const { return quantile(samples, 0.25); }
 };
 
-// The parameters that differ, as bits: who cuts K and N share a fate in the caches.
+// The parameters that differ, as bits.
 constexpr unsigned kPrefetch = 1, kMBlock = 2, kTile = 4, kKBlock = 8, kNBlock = 16;
 unsigned difference(const MatMulParameters& x, const MatMulParameters& y) {
   return (x.prefetch != y.prefetch || x.prefetch_bytes != y.prefetch_bytes ? kPrefetch : 0) |
          (x.m_block != y.m_block ? kMBlock : 0) | (x.tile != y.tile ? kTile : 0) |
          (x.k_block != y.k_block ? kKBlock : 0) | (x.n_block != y.n_block ? kNBlock : 0);
 }
-/// What refinement varies together, in this order: first what takes few measurements, then
+/// The parameters that refinement varies together. K and N blocks belong together because both
+/// decide what fits a cache. First come those that take few measurements.
 constexpr std::array<unsigned, 4> kFirst = {kPrefetch, kTile, kMBlock, kKBlock | kNBlock};
-/// when none of these helps any more, two that seldom depend on each other.
+/// Once none of those helps, pairs that seldom depend on each other.
 constexpr std::array<unsigned, 6> kThen = {kTile | kKBlock,   kTile | kNBlock,   kTile | kMBlock,
                                            kKBlock | kMBlock, kNBlock | kMBlock, kTile | kPrefetch};
 

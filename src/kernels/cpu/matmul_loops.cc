@@ -225,18 +225,18 @@ Panels packed_panels(const Work& w, Range range) {
 }
 
 /// The index of a tile of rows among the `count` that meet the same panels.
-struct Turn {
+struct TileIndex {
   std::int64_t index, count;
 };
 
 /// Lets a tile of `columns` columns prefetch its share of the next block: as many cache lines as it
 /// reads, contiguous in a row of b. The tiles of rows take turns.
-void prefetch_share(const Work& w, const Panels& panels, Turn turn, std::int64_t column,
+void prefetch_share(const Work& w, const Panels& panels, TileIndex tile, std::int64_t column,
                     std::int64_t columns, Tile& t) {
   const std::int64_t place = column / columns;
   t.prefetch = 0;
   t.prefetch_step = t.b_step;
-  if (panels.next == nullptr || place % turn.count != turn.index) return;
+  if (panels.next == nullptr || place % tile.count != tile.index) return;
   const std::int64_t first = place * columns * t.k;
   const std::int64_t row = first / panels.next_columns;
   if (row >= t.k) return;
@@ -247,7 +247,7 @@ void prefetch_share(const Work& w, const Panels& panels, Turn turn, std::int64_t
 }
 
 /// One tile of rows against panels, as many vectors at a time as the plan and the kernels have.
-void multiply_panels(const Work& w, Tile t, Range rows, Turn turn, const Panels& panels,
+void multiply_panels(const Work& w, Tile t, Range rows, TileIndex tile, const Panels& panels,
                      const TileRow& tiles) {
   const MatMulProblem& p = w.plan.problem;
   const std::int64_t lanes = w.plan.layout.width / kPanelVectors;
@@ -268,7 +268,7 @@ void multiply_panels(const Work& w, Tile t, Range rows, Turn turn, const Panels&
     t.b = panels.data + at * panels.unit_bytes;
     t.c = w.operands.c + (w.batch * p.m + rows.begin) * p.n + first + v * lanes;
     t.columns = std::min(taken * lanes, p.n - first - v * lanes);
-    if (w.plan.prefetch_next_block) prefetch_share(w, panels, turn, v * lanes, taken * lanes, t);
+    if (w.plan.prefetch_next_block) prefetch_share(w, panels, tile, v * lanes, taken * lanes, t);
     tiles[tile_column(taken)](t);
     if (finish) finish_tile(w, rows, first + v * lanes, t.columns);
     v += taken;
@@ -293,7 +293,7 @@ void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
       t.c_row = p.n;
       t.accumulate = w.k.begin > 0;
       place_a(w, part, t);
-      multiply_panels(w, t, part, Turn{i, tiles}, panels,
+      multiply_panels(w, t, part, TileIndex{i, tiles}, panels,
                       table[static_cast<std::size_t>(part.size())]);
     }
   } while (w.k.end < p.k);
