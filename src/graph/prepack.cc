@@ -10,59 +10,60 @@
 namespace volta {
 namespace {
 
-// What the readers of a value want: nothing yet, one encoding, or no common one.
-struct Wish {
+// The encoding that the ops which read a weight prefer: none yet, one, or (not `possible`) none
+// that all of them can read.
+struct Preference {
   std::optional<Encoding> encoding;
   std::optional<Encoding> stored = {};
   bool possible = true;
 };
 
-void add_use(Wish& wish, const Encoding& preferred) {
+void add_use(Preference& preference, const Encoding& preferred) {
   if (preferred.plain()) return;
-  if (wish.encoding && *wish.encoding != preferred) wish.possible = false;
-  wish.encoding = preferred;
+  if (preference.encoding && *preference.encoding != preferred) preference.possible = false;
+  preference.encoding = preferred;
 }
 
-// The wish for every value that is a parameter in plain rows, by the ops that read it.
-std::vector<Wish> collect_wishes(const Graph& graph, const Backend& backend,
-                                 const ParameterSpecs& wanted) {
-  std::vector<Wish> wishes(graph.values().size());
+// The preference for each value that is a parameter in plain rows.
+std::vector<Preference> collect_preferences(const Graph& graph, const Backend& backend,
+                                            const ParameterSpecs& wanted) {
+  std::vector<Preference> preferences(graph.values().size());
   for (const Node& node : graph.nodes()) {
     const std::uint32_t written = writes(node.op, node.inputs.size());
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const Value& value = graph.value(node.inputs[i]);
       if (value.kind != ValueKind::kParameter) continue;
-      Wish& wish = wishes[static_cast<std::size_t>(node.inputs[i].index)];
-      if (writes_input(written, i)) wish.possible = false;
-      add_use(wish, backend.preferred_encoding(node.op, i, wanted(value)));
-      // Where no reader has a preference, blocks of integers stay as they are stored.
+      Preference& preference = preferences[static_cast<std::size_t>(node.inputs[i].index)];
+      if (writes_input(written, i)) preference.possible = false;
+      add_use(preference, backend.preferred_encoding(node.op, i, wanted(value)));
+      // Where no reader prefers an encoding, blocks of integers stay as they are stored.
       const Encoding stored = wanted(value).encoding;
-      if (stored.quantized() && stored.block != 0) wish.stored = stored;
+      if (stored.quantized() && stored.block != 0) preference.stored = stored;
     }
   }
-  for (Wish& wish : wishes) {
-    if (!wish.encoding) wish.encoding = wish.stored;
+  for (Preference& preference : preferences) {
+    if (!preference.encoding) preference.encoding = preference.stored;
   }
-  return wishes;
+  return preferences;
 }
 
-// Takes back the wishes that some other reader of the value cannot live with.
+// Drops the preferences that another reader of the value does not support.
 void check_readers(const Graph& graph, const Backend& backend, const ParameterSpecs& wanted,
-                   std::vector<Wish>& wishes) {
+                   std::vector<Preference>& preferences) {
   for (const Node& node : graph.nodes()) {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      Wish& wish = wishes[static_cast<std::size_t>(node.inputs[i].index)];
-      if (!wish.encoding || !wish.possible) continue;
+      Preference& preference = preferences[static_cast<std::size_t>(node.inputs[i].index)];
+      if (!preference.encoding || !preference.possible) continue;
       std::vector<TensorSpec> specs;
       for (const ValueId input : node.inputs) specs.push_back(graph.spec(input));
       specs[i] = wanted(graph.value(node.inputs[i]));
-      specs[i].encoding = *wish.encoding;
-      wish.possible =
-          accepts_encoding(node.op, i, *wish.encoding) && backend.supports(node.op, specs);
+      specs[i].encoding = *preference.encoding;
+      preference.possible =
+          accepts_encoding(node.op, i, *preference.encoding) && backend.supports(node.op, specs);
     }
   }
   for (const GraphOutput& output : graph.outputs()) {
-    wishes[static_cast<std::size_t>(output.value.index)].possible = false;
+    preferences[static_cast<std::size_t>(output.value.index)].possible = false;
   }
 }
 
@@ -86,15 +87,15 @@ Result<Graph> set_parameter_specs(const Graph& graph, const ParameterSpecs& spec
 }
 
 Result<Graph> prepack(const Graph& graph, const Backend& backend, const ParameterSpecs& wanted) {
-  std::vector<Wish> wishes = collect_wishes(graph, backend, wanted);
-  check_readers(graph, backend, wanted, wishes);
+  std::vector<Preference> preferences = collect_preferences(graph, backend, wanted);
+  check_readers(graph, backend, wanted, preferences);
   return set_parameter_specs(graph, [&](const Value& value) {
     const auto id = graph.find(value.name);
     if (!id || value.spec.encoding.packing == Packing::kPanels) return value.spec;
-    const Wish& wish = wishes[static_cast<std::size_t>(id->index)];
-    if (!wish.possible || !wish.encoding) return value.spec;
+    const Preference& preference = preferences[static_cast<std::size_t>(id->index)];
+    if (!preference.possible || !preference.encoding) return value.spec;
     TensorSpec spec = wanted(value);
-    spec.encoding = *wish.encoding;
+    spec.encoding = *preference.encoding;
     return spec;
   });
 }
