@@ -60,10 +60,11 @@ constexpr bool is_activation(UnaryKind kind) {
 /// Not batched: a's leading axes are flattened into rows; with transpose_a both operands are
 /// flattened to [rows, columns], so that X^T dY over all tokens is one call, and c is [M, N].
 /// batched: a and b have the same rank >= 3 and leading axes; no epilogue.
-/// Neither batched nor with transpose_a, b may be encoded: with transpose_b in transposed panels,
-/// otherwise in panels of itself. Results are the same, bit for bit; but where b is quantised, each
-/// row of a is, too: to int8 in blocks along K as long as b's or longer, with a scale of f32 each;
-/// what that leaves of 32 elements far louder than the rest of their block is rounded once more.
+/// Unless the product is batched or has transpose_a, b may be encoded: in panels, or with
+/// transpose_b in transposed panels. Panels of floats give the same bits as a plain b. With a
+/// quantised b each row of a is quantised, too: to int8, in blocks along K that are at least as
+/// long as b's and have an f32 scale each. Where 32 neighbouring elements of a are far larger than
+/// the rest of their block, the error of rounding them is itself rounded to int8 and added.
 struct MatMul {
   bool transpose_a = false;
   bool transpose_b = false;

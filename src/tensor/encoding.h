@@ -1,5 +1,6 @@
-// Encoding: how the elements of a matrix lie in memory. Row by row everywhere but in the weights of
-// a model that only runs: those are kept in the order in which a device's kernels read them.
+// Encoding: how the elements of a matrix lie in memory. All tensors are row-major, except the
+// weights of a model that is not trained: they are kept in the order in which a device's kernels
+// read them.
 // C++20-clean, so that kernels of every backend can use it.
 #pragma once
 
@@ -17,23 +18,23 @@ enum class Packing : std::uint8_t {
   kPanels,  ///< A matrix as panels of columns, for matrix products; see Encoding.
 };
 
-/// A weight b[K, N] in panels: columns [p * width, (p + 1) * width) of all K rows lie together, row
-/// after row, and panel follows panel; the last one is filled up with zeros. With `group` > 1 that
-/// many rows lie interleaved, column by column, as instructions that add up neighbours want it, and
-/// K is filled up with zeros to whole groups.
+/// A weight b[K, N] in panels: panel p holds columns [p * width, (p + 1) * width) of all K rows,
+/// row after row. The last panel is padded with zeros. With `group` > 1, that many rows are
+/// interleaved column by column, for instructions that sum neighbouring elements, and K is padded
+/// with zeros to whole groups.
 ///
-/// Quantised, K is filled up to whole blocks. In rows, a column of b is its blocks in order, each
-/// as its format stores it (tensor/weight_format.h), and columns follow each other. In panels, a
-/// block of all columns comes first, then the next; how one is arranged is up to the device whose
-/// panels they are (on the CPU: kernels/cpu/quant.h).
+/// In a quantised weight K is padded to whole blocks. With Packing::kRows the columns of b follow
+/// each other, each as its blocks in order, as the format stores them (tensor/weight_format.h).
+/// With kPanels a panel holds the first block of all its columns, then the second, and so on; the
+/// layout within them is the device's own (on the CPU: kernels/cpu/quant.h).
 struct Encoding {
-  /// Panels of Q4_K hold the scales and minimums of 6 bits as bytes: so many more a block.
+  /// Additional bytes per block in panels of Q4_K: its 6-bit scales and minimums become bytes.
   static constexpr std::int64_t kWiderScales = 4;
 
   Packing packing = Packing::kRows;
   bool transposed = false;  ///< The tensor is [N, K] and its panels hold its transpose, b[K, N].
-  std::int32_t width = 0;   ///< Columns a panel.
-  std::int32_t group = 1;   ///< Rows that lie interleaved.
+  std::int32_t width = 0;   ///< Columns of a panel.
+  std::int32_t group = 1;   ///< Interleaved rows.
   Quant quant = Quant::kNone;
   std::int32_t block = 0;  ///< Elements of a block of integers.
 
@@ -56,14 +57,14 @@ struct Encoding {
   constexpr std::int64_t k(const Shape& shape) const { return shape[transposed ? 1 : 0]; }
   constexpr std::int64_t n(const Shape& shape) const { return shape[transposed ? 0 : 1]; }
   constexpr std::int64_t panels(const Shape& shape) const { return ceil_div(n(shape), width); }
-  /// K filled up to whole groups.
+  /// K padded to whole groups.
   constexpr std::int64_t padded_k(std::int64_t k) const { return round_up(k, group); }
   /// Where element (row, column) of a b with K = k lies, in elements; not quantised.
   constexpr std::int64_t at(std::int64_t k, std::int64_t row, std::int64_t column) const {
     return (column / width * padded_k(k) + row / group * group) * width + column % width * group +
            row % group;
   }
-  /// Quantised: blocks a column, and the bytes of one with its scale.
+  /// Of a quantised weight: the blocks of a column, and the bytes of one with its scale.
   constexpr std::int64_t blocks(std::int64_t k) const { return ceil_div(k, block); }
   constexpr std::int64_t block_bytes() const {
     const bool bytes_for_scales = packing == Packing::kPanels && quant == Quant::kQ4K;
@@ -84,8 +85,8 @@ constexpr std::int64_t encoded_bytes(DType dtype, const Shape& shape, const Enco
          dtype_size(dtype);
 }
 
-/// What the weights of a model that only runs are to be kept as, where they are not narrower
-/// already: rounded to `dtype`, or to integers.
+/// The form in which the weights of a model that is not trained are kept: rounded to `dtype`, or
+/// quantised. Weights that are narrower already stay as they are.
 struct WeightFormat {
   DType dtype = DType::kF32;
   Quant quant = Quant::kNone;
