@@ -179,8 +179,11 @@ Status parse_later_fields(const JsonRef& ref, TransformerConfig& c) {
   c.norm_place = static_cast<NormPlace>(known - kNormPlaces.begin());
   Status status;
   const auto keep = [&](auto result, auto& field) {
-    if (!result && status) status = std::unexpected(std::move(result).error());
-    if (result) field = static_cast<std::remove_reference_t<decltype(field)>>(*result);
+    if (result) {
+      field = static_cast<std::remove_reference_t<decltype(field)>>(*result);
+    } else if (status) {
+      status = std::unexpected(std::move(result).error());
+    }
   };
   visit_later_flags(c, [&](auto key, bool& flag) { keep(ref.get_bool_or(key, false), flag); });
   visit_later_floats(c, [&](auto key, float& number) { keep(ref.get_float_or(key, 0.0), number); });

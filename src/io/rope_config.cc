@@ -283,12 +283,14 @@ Status parse_rope(const JsonRef& root, std::int64_t longest, const RopeKeys& key
 void write_rope(JsonWriter& json, const TransformerConfig& c) {
   const RopeScaling& s = c.rope_scaling;
   const bool before = s.kind == RopeKind::kLinear || s.kind == RopeKind::kDynamic;
+  const auto write_part = [&] {
+    if (c.rotary_dim == 0) return;
+    json.field("partial_rotary_factor",
+               static_cast<double>(c.rotary_dim) / static_cast<double>(c.head_dim));
+  };
   const auto write_parameters = [&] {
     write_numbers(json, s);
-    if (c.rotary_dim != 0) {
-      json.field("partial_rotary_factor",
-                 static_cast<double>(c.rotary_dim) / static_cast<double>(c.head_dim));
-    }
+    write_part();
     json.field("rope_theta", c.rope_theta).end_object();
   };
   json.field("max_position_embeddings", before ? s.original : c.context);
@@ -307,6 +309,7 @@ void write_rope(JsonWriter& json, const TransformerConfig& c) {
   if (s.kind == RopeKind::kDefault) return;
   json.key("rope_scaling").begin_object();
   write_numbers(json, s);
+  write_part();
   json.end_object();
 }
 

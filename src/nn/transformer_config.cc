@@ -66,34 +66,33 @@ Status check_layer_lists(const TransformerConfig& c) {
   return {};
 }
 
-Status check_rope(const TransformerConfig& c) {
-  const auto invalid = [](std::string message) {
-    return fail(ErrorCode::kInvalidArgument, "model: " + std::move(message));
-  };
-  const std::int64_t rotary = c.rotated();
-  if (c.position == PositionKind::kRotary && (rotary < 2 || rotary > c.head_dim || rotary % 2)) {
-    return invalid(
-        fmt::format("rotary positions rotate {} elements of a head of {}; that must be an "
-                    "even number of at most the head",
-                    rotary, c.head_dim));
+std::unexpected<Error> invalid(std::string message) {
+  return fail(ErrorCode::kInvalidArgument, "model: " + std::move(message));
+}
+
+constexpr double kMaxFactor = 1e6;  // Of rotary scaling: far above any model; nothing overflows.
+
+// Each pair of a head has a factor in both lists.
+Status check_factors(const RopeScaling& s, std::int64_t pairs) {
+  for (const std::vector<float>* const factors : {&s.short_factors, &s.long_factors}) {
+    if (std::ssize(*factors) != pairs) {
+      return invalid(fmt::format("rope_scaling: {} factors for {} rotated pairs of a head",
+                                 factors->size(), pairs));
+    }
+    const auto sane = [](double f) { return f >= 1.0 / kMaxFactor && f <= kMaxFactor; };
+    if (std::ranges::all_of(*factors, sane)) continue;
+    return invalid(fmt::format("rope_scaling: a factor is not between {} and {}", 1.0 / kMaxFactor,
+                               kMaxFactor));
   }
-  if (!(c.rope_theta > 0.0f) || !std::isfinite(c.rope_theta)) {
-    return invalid(fmt::format("rope_theta is {}; it must be positive and finite", c.rope_theta));
-  }
-  if (!(c.rope_local_theta >= 0.0f) || !std::isfinite(c.rope_local_theta)) {
-    return invalid(
-        fmt::format("rope_local_theta is {}; it must be positive, or 0 for one base in all layers",
-                    c.rope_local_theta));
-  }
-  if (c.rope_local_theta > 0.0f && (c.position != PositionKind::kRotary || c.window == 0)) {
-    return invalid("rope_local_theta is for models with rotary positions and a window");
-  }
+  return {};
+}
+
+Status check_rope_scaling(const TransformerConfig& c) {
   const RopeScaling& s = c.rope_scaling;
   if (s.kind == RopeKind::kDefault) return {};
   if (c.position != PositionKind::kRotary) {
     return invalid("learned positions have no rotary scaling");
   }
-  constexpr double kMaxFactor = 1e6;  // Far above any model; nothing below overflows.
   using Number = std::pair<std::string_view, double>;
   const std::array numbers = {Number{"factor", s.factor},
                               Number{"low_freq_factor", s.low_freq_factor},
@@ -120,28 +119,36 @@ Status check_rope(const TransformerConfig& c) {
   if (s.kind == RopeKind::kYarn && !(c.rope_theta > 1.0f)) {
     return invalid(fmt::format("rope_theta is {}; yarn needs one above 1", c.rope_theta));
   }
-  if (s.kind == RopeKind::kDynamic && rotary < 4) {
+  if (s.kind == RopeKind::kDynamic && c.rotated() < 4) {
     return invalid("dynamic rotary scaling needs heads of at least 4 rotated elements");
   }
-  if (s.kind != RopeKind::kLongrope) return {};
-  for (const std::vector<float>* const factors : {&s.short_factors, &s.long_factors}) {
-    if (std::ssize(*factors) != rotary / 2) {
-      return invalid(fmt::format("rope_scaling: {} factors for {} rotated pairs of a head",
-                                 factors->size(), rotary / 2));
-    }
-    const auto sane = [](float f) { return f >= 1e-6f && f <= 1e6f; };
-    if (!std::ranges::all_of(*factors, sane)) {
-      return invalid("rope_scaling: a factor is not between 0.000001 and 1000000");
-    }
+  return s.kind == RopeKind::kLongrope ? check_factors(s, c.rotated() / 2) : Status();
+}
+
+Status check_rope(const TransformerConfig& c) {
+  const std::int64_t rotary = c.rotated();
+  if (c.position == PositionKind::kRotary && (rotary < 2 || rotary > c.head_dim || rotary % 2)) {
+    return invalid(
+        fmt::format("rotary positions rotate {} elements of a head of {}; that must be an "
+                    "even number of at most the head",
+                    rotary, c.head_dim));
   }
-  return {};
+  if (!(c.rope_theta > 0.0f) || !std::isfinite(c.rope_theta)) {
+    return invalid(fmt::format("rope_theta is {}; it must be positive and finite", c.rope_theta));
+  }
+  if (!(c.rope_local_theta >= 0.0f) || !std::isfinite(c.rope_local_theta)) {
+    return invalid(
+        fmt::format("rope_local_theta is {}; it must be positive, or 0 for one base in all layers",
+                    c.rope_local_theta));
+  }
+  if (c.rope_local_theta > 0.0f && (c.position != PositionKind::kRotary || c.window == 0)) {
+    return invalid("rope_local_theta is for models with rotary positions and a window");
+  }
+  return check_rope_scaling(c);
 }
 
 // What Gemma and OLMo 2 have beyond other models.
 Status check_caps_and_norms(const TransformerConfig& c) {
-  const auto invalid = [](std::string message) {
-    return fail(ErrorCode::kInvalidArgument, "model: " + std::move(message));
-  };
   using Number = std::pair<std::string_view, float>;
   const std::array numbers = {Number{"attention_softcap", c.attention_softcap},
                               Number{"logit_softcap", c.logit_softcap},
@@ -250,9 +257,6 @@ TransformerConfig tiny_lm_config() { return {}; }
 
 Status validate(const TransformerConfig& c) {
   VOLTA_TRY(check_sizes(c));
-  const auto invalid = [](std::string message) {
-    return fail(ErrorCode::kInvalidArgument, "model: " + std::move(message));
-  };
   if (c.heads % c.kv_heads != 0) {
     return invalid(
         fmt::format("{} heads cannot be shared by {} kv_heads; kv_heads must divide heads", c.heads,

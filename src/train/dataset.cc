@@ -18,8 +18,8 @@ constexpr std::int64_t kMaxTextBytes = std::int64_t{1} << 31;
 
 // What a tokenizer cannot take is the file's fault, not the caller's.
 std::unexpected<Error> in_file(const Error& error, const std::string& path) {
-  const bool interrupted = error.code() == ErrorCode::kInterrupted;
-  return fail(interrupted ? error.code() : ErrorCode::kInvalidFile,
+  const bool callers = error.code() == ErrorCode::kInvalidArgument;
+  return fail(callers ? ErrorCode::kInvalidFile : error.code(),
               fmt::format("{}: {}", path, error.message()));
 }
 
@@ -59,7 +59,9 @@ Result<Dataset> load_text(const std::string& path, std::string_view kind,
   data.xxh3 = hex(hash64(text));
   if (tokenizer == nullptr) {
     auto made = make_tokenizer(kind, text, std::move(interrupted));
-    if (!made) return in_file(made.error(), path);
+    // What is wrong with a tokenizer's file names that file.
+    const bool of_text = !made && made.error().code() == ErrorCode::kInvalidArgument;
+    if (!made) return of_text ? in_file(made.error(), path) : std::unexpected(made.error());
     tokenizer = *std::move(made);
   }
   VOLTA_TRY(check_utf8(text, *tokenizer, path));

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,27 @@ class Families : public ::testing::TestWithParam<std::string> {
     EXPECT_TRUE(tensor->read<float>(out));
     return out;
   }
+  // The mean loss of the golden ids, each token given those before it.
+  double loss(const std::string& model) const {
+    const std::vector<float> rows = logits(model);
+    const auto file = SafetensorsFile::open(golden());
+    const auto tensor = file->load("input_ids");
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(tensor->elements()));
+    EXPECT_TRUE(tensor->read<std::int64_t>(ids));
+    const auto time = static_cast<std::size_t>(tensor->shape()[1]);
+    double sum = 0.0;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
+      if ((i + 1) % time == 0) continue;
+      const auto row = std::span(rows).subspan(i * kVocab, kVocab);
+      double exponentials = 0.0;
+      for (const float logit : row) exponentials += std::exp(static_cast<double>(logit));
+      sum +=
+          std::log(exponentials) - static_cast<double>(row[static_cast<std::size_t>(ids[i + 1])]);
+      ++count;
+    }
+    return sum / static_cast<double>(count);
+  }
   json cases() const {
     return json::parse(*read_text_file(join_path(model_, "golden_tokens.json")));
   }
@@ -88,11 +110,13 @@ TEST_P(Families, LogitsAreThoseOfTransformers) {
   EXPECT_LT(worst_row(logits(model_, {"--dtype", "bf16"}), wanted), 0.07);
 }
 
-TEST_P(Families, EightBitsAreNear) {
+// A folder of 8 bits computes what weights do that are rounded while they are loaded.
+TEST_P(Families, EightBitsAreTheSameFromAFolder) {
   run({"quantize", model_, "--out", "q8", "--weights", "q8"});
-  const std::vector<float> wanted = floats_of(golden());
-  const double error = worst_row(logits("q8", {"--dtype", "f32"}), wanted);
-  EXPECT_LT(error, 0.05);
+  const std::vector<float> rounded = logits("q8");
+  EXPECT_EQ(rounded, logits(model_, {"--weights", "q8"}));
+  const double error = worst_row(rounded, floats_of(golden()));
+  EXPECT_LT(error, 0.25);  // These models are 24 wide: few products even out what is rounded.
   EXPECT_GT(error, 1e-5);  // It did round.
 }
 
@@ -111,40 +135,37 @@ TEST_P(Families, GreedyTokensAreThoseOfTransformers) {
 
     std::vector<std::string> batch = alone;
     batch.insert(batch.end(), {"--ids", "5,3", "--slots", "2"});
-    const std::string lines = run(batch);
-    EXPECT_EQ(json::parse(lines.substr(0, lines.find('\n')))["ids"], wanted);
+    EXPECT_EQ(json::parse(run(batch))[0]["ids"], wanted);
   }
 }
 
-// To GGUF and back: the same logits from all three, bit for bit.
+// To GGUF and back: the same logits from all three, bit for bit. What is written then is a folder
+// of the family, whose own keys say everything: it computes the same without Volta's.
 TEST_P(Families, GgufIsTheSameModel) {
   const std::vector<float> wanted = logits(model_);
   run({"convert", model_, "model.gguf", "--type", "f32"});
   EXPECT_EQ(logits("model.gguf"), wanted);
   run({"convert", "model.gguf", "again"});
   EXPECT_EQ(logits("again"), wanted);
-  const auto type_of = [](const std::string& folder) {
-    return json::parse(*read_text_file(join_path(folder, "config.json")))["model_type"];
-  };
-  EXPECT_EQ(type_of(dir_.file("again")), type_of(model_));
-}
-
-// Three updates lower the loss on two sequences seen again and again, and the run's folder is one
-// of the family, which computes the same without Volta's own keys.
-TEST_P(Families, IsTrainedAndSavedAsItsFamily) {
-  const json done =
-      json::parse(run({"train", "--init", model_, "--data", golden(), "--batch", "2", "--steps",
-                       "3", "--lr", "0.003", "--out", "run", "--output", "json"}));
-  const std::string folder = done["checkpoint"];
-  const std::string trained = folder.starts_with("/") ? folder : dir_.file(folder);
-  const std::vector<float> with_own_keys = logits(trained);
-  EXPECT_GT(worst_row(with_own_keys, logits(model_)), 1e-4);
-  const std::string path = join_path(trained, "config.json");
+  const std::string path = dir_.file("again/config.json");
   json config = json::parse(*read_text_file(path));
   EXPECT_EQ(config["model_type"], GetParam());
-  config.erase("volta");
+  EXPECT_EQ(config.erase("volta"), 1u);
   ASSERT_TRUE(write_file_atomic(path, config.dump()));
-  EXPECT_EQ(logits(trained), with_own_keys);
+  EXPECT_EQ(logits("again"), wanted);
+}
+
+// Updates lower the loss on two sequences that are seen again and again, and the run's folder is
+// one of the family.
+TEST_P(Families, IsTrainedAsItsFamily) {
+  const json done =
+      json::parse(run({"train", "--init", model_, "--data", golden(), "--batch", "2", "--steps",
+                       "12", "--lr", "0.01", "--out", "run", "--output", "json"}));
+  const std::string folder = done["checkpoint"];
+  const std::string trained = folder.starts_with("/") ? folder : dir_.file(folder);
+  const json config = json::parse(*read_text_file(join_path(trained, "config.json")));
+  EXPECT_EQ(config["model_type"], GetParam());
+  EXPECT_LT(loss(trained), 0.8 * loss(model_));
 }
 
 // Every folder of data/families: a new one needs no line here.

@@ -78,6 +78,43 @@ TEST(RopeTable, DynamicRowsAreForOneLength) {
   EXPECT_LT(rope_frequencies(config, 64).back(), rope_frequencies(config, 33).back());
 }
 
+// Every frequency is divided by a factor of its own: out of one list up to the original length, and
+// out of the other beyond it.
+TEST(RopeTable, LongropeHasTwoLists) {
+  TransformerConfig config = with_scaling(RopeKind::kLongrope);
+  config.rope_scaling.factor = 1.0;
+  config.rope_scaling.attention_factor = 1.25;
+  config.rope_scaling.short_factors = {1.0f, 1.25f, 1.5f, 2.0f};
+  config.rope_scaling.long_factors = {2.0f, 4.0f, 8.0f, 16.0f};
+  must(validate(config));
+  EXPECT_TRUE(rope_depends_on_length(config));
+  TransformerConfig plain = config;
+  plain.rope_scaling = {};
+  const auto frequencies = rope_frequencies(plain, 1);
+  for (const std::int64_t length : {1, 32, 33, 320}) {
+    const auto& factors =
+        length > 32 ? config.rope_scaling.long_factors : config.rope_scaling.short_factors;
+    const auto found = rope_frequencies(config, length);
+    for (std::size_t i = 0; i < 4; ++i) {
+      EXPECT_NEAR(found[i], frequencies[i] / factors[i], 2e-7f * frequencies[i]) << length;
+    }
+  }
+  RopeTable table = must(RopeTable::create(config, 320, *test::cpu(1)));
+  for (const std::int64_t length : {5, 32, 33, 10, 320}) {
+    must(table.cover(length));
+    expect_sequence(config, table, length);
+  }
+}
+
+TEST(RopeTable, LayersWithAWindowMayHaveABaseOfTheirOwn) {
+  TransformerConfig config = with_scaling(RopeKind::kLinear);
+  config.rope_local_theta = 100.0f;
+  must(validate(config));
+  TransformerConfig wanted = test::llama_config();
+  wanted.rope_theta = 100.0f;
+  EXPECT_EQ(rope_frequencies(local_rope_config(config), 1), rope_frequencies(wanted, 1));
+}
+
 TEST(RopeTable, StepsAreEachTheLastOfTheirOwnLength) {
   const TransformerConfig config = with_scaling(RopeKind::kDynamic);
   RopeTable table = must(RopeTable::create(config, 320, *test::cpu(1), RopeRows::kSteps));

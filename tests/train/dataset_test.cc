@@ -62,6 +62,28 @@ TEST_F(DatasetTest, SaysWhatIsWrongWithATextFile) {
   }
 }
 
+// Only what a text holds is the text's fault.
+TEST_F(DatasetTest, OtherErrorsOfATokenizerStayWhatTheyAre) {
+  class NoMemory : public Tokenizer {
+   public:
+    std::string_view kind() const override { return "byte"; }
+    std::int64_t vocab_size() const override { return 1; }
+    Result<std::vector<std::int32_t>> encode(std::string_view /*text*/) const override {
+      return fail(ErrorCode::kOutOfMemory, "no memory");
+    }
+    std::string_view token_bytes(std::int32_t /*id*/) const override { return ""; }
+    std::string to_json() const override { return ""; }
+  };
+  put("abc");
+  expect_error(load_text(path_, "byte", std::make_shared<NoMemory>(), 0.1), ErrorCode::kOutOfMemory,
+               path_ + ": no memory");
+  expect_error(load_held_out_text(path_, NoMemory(), 1.0), ErrorCode::kOutOfMemory, "no memory");
+  const std::string none = dir_.file("none.json");
+  const auto missing = load_text(path_, none, nullptr, 0.1);
+  expect_error(missing, ErrorCode::kNotFound, none);
+  EXPECT_EQ(missing.error().message().find(path_ + ":"), std::string::npos);
+}
+
 // Hugging Face's tokenizers would read U+FFFD.
 TEST_F(DatasetTest, TextThatIsNotUtf8IsRefused) {
   VOLTA_ASSERT_OK(const std::string json, tokenizers::train_byte_level_bpe("a b c", {}));
