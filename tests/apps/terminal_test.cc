@@ -61,7 +61,7 @@ TEST_F(TerminalTest, JsonStaysTheSameOnATerminal) {
 }
 
 TEST_F(TerminalTest, MessagesAreEscapedEverywhere) {
-  write("esc.jinja", R"({{ raise_exception("\x1b]52;c;cm0gLXJmIH4=\x07 hi") }})");
+  write("esc.jinja", "{{ raise_exception('\x1b]52;c;cm0gLXJmIH4=\x07 hi') }}");
   const std::vector<std::string> words = {"chat", "model",      "--render", "-p",
                                           "x",    "--template", "esc.jinja"};
   const CommandResult file = run_volta(words, dir_.path());
