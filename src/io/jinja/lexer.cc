@@ -232,9 +232,7 @@ class Lexer {
       line_ = begin_line;
       return error("a string has no end");
     }
-    const int end_line = std::exchange(line_, begin_line);
-    add(TokenKind::kString, value);
-    line_ = end_line;
+    tokens_.push_back({.kind = TokenKind::kString, .line = begin_line, .text = std::move(value)});
     advance(1);
     return {};
   }
@@ -262,9 +260,7 @@ class Lexer {
       return {};
     }
     if (kUnsupported.find(c) != std::string_view::npos) {
-      return unsupported(
-          fmt::format("'\\{}' in a string is not supported",
-                      c == '\n' ? std::string_view("line end") : std::string_view(&c, 1)));
+      return unsupported(fmt::format("'\\{}' in a string is not supported", c == '\n' ? ' ' : c));
     }
     value += '\\';
     advance(1);
