@@ -8,7 +8,7 @@
 #include "command.h"
 #include "io/gguf/gguf_convert.h"
 #include "io/gguf/gguf_file.h"
-#include "status_line.h"
+#include "progress.h"
 
 namespace volta::cli {
 namespace {
@@ -19,17 +19,17 @@ struct Options {
   std::optional<std::string> type;
 };
 
-// Progress on a terminal, one line that is drawn over.
+// Shows which tensor is converted. False when the user wants it to end.
 class Counter {
  public:
   bool operator()(std::size_t done, std::size_t all) {
-    line_.show(fmt::format("tensor {} of {}", done + 1, all));
+    progress_.show([&] { return fmt::format("tensor {} of {}", done + 1, all); });
     return !interrupted();
   }
-  void finish() { line_.keep(); }
+  void finish() { progress_.erase(); }
 
  private:
-  StatusLine line_;
+  Progress progress_;
 };
 
 Result<GgmlType> gguf_type(const std::string& name) {

@@ -13,7 +13,7 @@
 #include "command.h"
 #include "io/model_config.h"
 #include "io/tokenizer.h"
-#include "status_line.h"
+#include "progress.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
 
@@ -75,30 +75,14 @@ Result<Windows> windows_of(const Options& options, const TransformerConfig& conf
   return windows;
 }
 
-// A line on standard error that is redrawn, where that is a terminal.
-class Progress {
- public:
-  explicit Progress(std::string path) : path_(std::move(path)) {}
-  void update(const TextScore& score, std::int64_t windows) {
-    const double now = monotonic_seconds();
-    if (!line_.on_terminal() || now - drawn_at_ < 0.1) return;
-    if (score.windows == 0) {
-      line_.show(fmt::format("{}: window 0/{}", path_, windows));
-      return;
-    }
-    const double left = (now - begun_) / static_cast<double>(score.windows) *
-                        static_cast<double>(windows - score.windows);
-    line_.show(fmt::format("{}: window {}/{}  loss {:.4f}  {} left", path_, score.windows, windows,
-                           score.nats / static_cast<double>(score.tokens), format_duration(left)));
-    drawn_at_ = now;
-  }
-
- private:
-  std::string path_;
-  StatusLine line_;
-  double begun_ = monotonic_seconds();
-  double drawn_at_ = 0.0;
-};
+std::string describe(const std::string& path, const TextScore& score, std::int64_t windows,
+                     double seconds) {
+  if (score.windows == 0) return fmt::format("{}: window 0/{}", path, windows);
+  const double left =
+      seconds / static_cast<double>(score.windows) * static_cast<double>(windows - score.windows);
+  return fmt::format("{}: window {}/{}  loss {:.4f}  {} left", path, score.windows, windows,
+                     score.nats / static_cast<double>(score.tokens), format_duration(left));
+}
 
 Result<Evaluated> evaluate_file(const std::string& path, const Options& options,
                                 const Tokenizer& tokenizer, const Transformer& model,
@@ -111,9 +95,10 @@ Result<Evaluated> evaluate_file(const std::string& path, const Options& options,
   const std::int64_t count = 1 + ceil_div(targets - time, stride);
   VOLTA_TRY(Evaluator evaluator,
             Evaluator::create(model, std::min(windows.batch, count), time, dtype));
-  Progress progress(path);
+  Progress progress;
+  const double begun = monotonic_seconds();
   const auto go_on = [&](const TextScore& so_far, std::int64_t all) {
-    progress.update(so_far, all);
+    progress.show([&] { return describe(path, so_far, all, monotonic_seconds() - begun); });
     return !interrupted();
   };
   auto score = evaluator.score(text.tokens, stride, go_on);

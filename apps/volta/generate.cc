@@ -19,8 +19,8 @@
 #include "io/prompt_file.h"
 #include "io/tokenizer.h"
 #include "nn/generator.h"
+#include "progress.h"
 #include "sampling_options.h"
-#include "status_line.h"
 
 namespace volta::cli {
 namespace {
@@ -252,10 +252,10 @@ void report_full_contexts(const std::vector<GenerationResult>& results, std::int
 Result<std::vector<GenerationResult>> run(Generator& generator,
                                           std::vector<GenerationRequest>& requests,
                                           GenerationOutput& out) {
-  StatusLine line;  // While a long prompt is read.
+  Progress progress(Progress::Elsewhere::kNothing);  // While a long prompt is read.
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    requests[i].stop_when = [&out, &line, i](std::int32_t token) {
-      line.erase();
+    requests[i].stop_when = [&out, &progress, i](std::int32_t token) {
+      progress.erase();
       return out.push(i, token);
     };
   }
@@ -265,19 +265,21 @@ Result<std::vector<GenerationResult>> run(Generator& generator,
       .token = [&](const TokenEvent&) { return go_on(); },
       .prompt =
           [&](const PromptEvent& event) {
-            line.show(fmt::format("prompt {} of {}: {} of {} tokens", event.request + 1,
-                                  requests.size(), event.done, event.total));
+            progress.show([&] {
+              return fmt::format("prompt {} of {}: {} of {} tokens", event.request + 1,
+                                 requests.size(), event.done, event.total);
+            });
             return go_on();
           },
       .finished =
           [&](std::size_t request, const GenerationResult& result) {
-            line.erase();
+            progress.erase();
             written = out.finish(request, result);
             return written.has_value();
           }};
-  line.show(fmt::format("prompt 1 of {}", requests.size()));
+  progress.show_now(fmt::format("prompt 1 of {}", requests.size()));
   auto results = generator.generate(requests, callbacks);
-  line.erase();
+  progress.erase();
   VOLTA_TRY(std::move(written));
   if (results) VOLTA_TRY(out.close(*results));
   return results;

@@ -13,7 +13,7 @@
 #include "io/model_config.h"
 #include "io/model_folder.h"
 #include "io/tokenizer.h"
-#include "status_line.h"
+#include "progress.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
 
@@ -119,15 +119,16 @@ Status quantize(const Globals& globals, const Options& options) {
   if (!options.data.empty()) {
     VOLTA_TRY(report.loss_before, loss_of(directory, options, session.device(), dtype));
   }
-  StatusLine line;
+  Progress progress;
   std::int64_t done = 0;
   const auto on_tensor = [&](const QuantizedTensor& tensor, std::int64_t tensors) {
-    line.show(fmt::format("{}/{} {}", ++done, tensors, tensor.name));
+    ++done;
+    progress.show([&] { return fmt::format("{}/{} {}", done, tensors, tensor.name); });
     return !interrupted();
   };
   auto tensors =
       quantize_model(directory, options.out, format, *session.device(), on_tensor, globals.force);
-  line.erase();
+  progress.erase();
   VOLTA_TRY(report.tensors, std::move(tensors));
   if (!options.data.empty()) {
     auto loss = loss_of(options.out, options, session.device(), dtype);

@@ -10,10 +10,10 @@
 #include "base/text.h"
 #include "command.h"
 #include "io/hub_cache.h"
-#include "progress.h"
 #include "train/dataset.h"
 #include "train/presets.h"
 #include "train/run.h"
+#include "training_progress.h"
 
 namespace volta::cli {
 namespace {
@@ -398,7 +398,7 @@ void add_run_flags(Command& command, Flags& flags, Globals& globals) {
 }  // namespace
 
 Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr<Device> device) {
-  Progress progress;
+  TrainingProgress progress;
   RunCallbacks callbacks;
   callbacks.on_start = [&](std::int64_t done, std::int64_t steps) { progress.start(done, steps); };
   callbacks.on_step = [&](const StepEvent& event) { progress.step(event); };

@@ -14,7 +14,7 @@
 #include "command.h"
 #include "device/cpu_device.h"
 #include "device/device_kind.h"
-#include "status_line.h"
+#include "progress.h"
 #include "tune_report.h"
 #include "tune_shapes.h"
 #include "tuner/candidates.h"
@@ -120,29 +120,11 @@ Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, con
 
 double gflops(double flops, double seconds) { return seconds > 0 ? flops / seconds * 1e-9 : 0; }
 
-// Draws where a search stands.
-class Bar {
- public:
-  explicit Bar(std::string name) : name_(std::move(name)) {}
-  void draw(const tuner::SearchProgress& progress) {
-    if (!line_.on_terminal() || ++calls_ % 16 != 0) return;
-    constexpr int kWidth = 24;
-    std::string cells;
-    for (int i = 0; i < kWidth; ++i) cells += i < progress.part * kWidth ? "█" : "░";
-    std::string text = fmt::format(" {}  {} measured", name_, progress.measured);
-    if (progress.best_gain > 0) text += fmt::format(", {:.2f}x", progress.best_gain);
-    line_.show(text, cells);
-  }
-  void finish(std::string_view line) {
-    line_.erase();
-    note(fmt::format("{}\n", line));
-  }
-
- private:
-  std::string name_;
-  StatusLine line_;
-  std::int64_t calls_ = 0;
-};
+std::string describe(const std::string& name, const tuner::SearchProgress& search) {
+  std::string text = fmt::format("{}  {} measured", name, search.measured);
+  if (search.best_gain > 0) text += fmt::format(", {:.2f}x", search.best_gain);
+  return text;
+}
 
 Result<TunedShape> tune_shape(const cpu::MatMulShape& shape, const std::string& name,
                               cpu::Simd simd, const Options& options) {
@@ -152,13 +134,13 @@ Result<TunedShape> tune_shape(const cpu::MatMulShape& shape, const std::string& 
   const double left = options.budget - (monotonic_seconds() - started);
   const cpu::MatMulShape& measured = measure.shape();
   const auto grid = tuner::candidates(measured, simd, tuner::cpu_signature().caches);
-  Bar bar(name);
+  Progress progress;
   VOLTA_TRY(
       const tuner::SearchResult result,
       tuner::search(grid, cpu::default_parameters(simd, measured), measure,
                     {.budget_seconds = std::max(left, options.budget / 2), .runs = options.runs},
-                    [&](const tuner::SearchProgress& progress) {
-                      bar.draw(progress);
+                    [&](const tuner::SearchProgress& search) {
+                      progress.show([&] { return describe(name, search); }, search.part);
                       return !interrupted();
                     }));
   TunedShape tuned{{.simd = simd,
@@ -167,10 +149,10 @@ Result<TunedShape> tune_shape(const cpu::MatMulShape& shape, const std::string& 
                     .default_gflops = gflops(measure.flops(), result.before.seconds),
                     .tuned_gflops = gflops(measure.flops(), result.after.seconds)},
                    result};
-  bar.finish(result.default_kept
-                 ? fmt::format("{}: the default is within noise of the best ({} tried)", name,
-                               result.tried)
-                 : fmt::format("{}: {:.2f}x ({} tried)", name, result.gain, result.tried));
+  progress.print(result.default_kept
+                     ? fmt::format("{}: the default is within noise of the best ({} tried)", name,
+                                   result.tried)
+                     : fmt::format("{}: {:.2f}x ({} tried)", name, result.gain, result.tried));
   return tuned;
 }
 

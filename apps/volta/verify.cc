@@ -19,7 +19,7 @@
 #include "io/gguf/gguf_file.h"
 #include "io/hub_cache.h"
 #include "io/model_check.h"
-#include "status_line.h"
+#include "progress.h"
 #include "train/adapter_base.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_manifest.h"
@@ -57,40 +57,19 @@ Result<std::vector<std::string>> folders_of(const std::string& path) {
   return folders;
 }
 
-// How far the reading is: on a terminal a line that is drawn over, else a line every ten seconds.
-class ReadingProgress {
- public:
-  explicit ReadingProgress(std::string path) : path_(std::move(path)) {}
-
-  /// False when the user wants it to end.
-  bool operator()(std::int64_t done, std::int64_t all) {
-    const double now = monotonic_seconds();
-    if (now - shown_at_ >= (line_.on_terminal() ? 0.1 : 10.0)) {
-      const std::string text =
-          fmt::format("{}: {} of {}", path_, format_bytes(done), format_bytes(all));
-      if (line_.on_terminal()) {
-        line_.show(text);
-      } else {
-        note(one_line(text) + "\n");
-      }
-      shown_at_ = now;
-    }
-    return !interrupted();
-  }
-
- private:
-  std::string path_;
-  StatusLine line_;
-  double shown_at_ = monotonic_seconds();
-};
-
 // `of_run`: it is a checkpoint of the run that is verified.
 Result<Verified> verify_folder(const std::string& path, bool of_run, ThreadPool& pool) {
   const double begun = monotonic_seconds();
-  ReadingProgress progress(path);
-  auto check = check_model(path, pool, std::ref(progress));
+  Progress progress;
+  // False when the user wants it to end.
+  const auto on_read = [&](std::int64_t done, std::int64_t all) {
+    progress.show(
+        [&] { return fmt::format("{}: {} of {}", path, format_bytes(done), format_bytes(all)); });
+    return !interrupted();
+  };
+  auto check = check_model(path, pool, on_read);
   if (!check) return std::unexpected(std::move(check).error());
-  VOLTA_TRY(const auto errors, check_checkpoint(path, std::ref(progress)));
+  VOLTA_TRY(const auto errors, check_checkpoint(path, on_read));
   VOLTA_TRY(const bool has_own, has_manifest(path));
   if (of_run && !has_own) {
     check->findings.push_back({.kind = Finding::Kind::kInvalid,

@@ -11,8 +11,8 @@
 #include "base/text.h"
 #include "io/gguf/gguf_file.h"
 #include "io/gguf/gguf_tokenizer.h"
+#include "io/jinja/ast.h"
 #include "io/jinja/interpreter.h"
-#include "io/jinja/parser.h"
 
 namespace volta {
 

@@ -6,6 +6,10 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "apps/command.h"
 #include "support/shared_data.h"
@@ -60,8 +64,51 @@ TEST_F(TerminalTest, JsonStaysTheSameOnATerminal) {
   EXPECT_EQ(nlohmann::json::parse(shown.out)["text"], std::string(kHostile));
 }
 
+// Long work has one display: a line that is drawn over on a terminal, and gone at the end.
+// Elsewhere it is a line every ten seconds, so of short work nothing, but for the steps of
+// training.
+TEST_F(TerminalTest, ProgressIsALineThatIsDrawnOver) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "All work and no play makes a dull text. ";
+  write("text.txt", text);
+  const auto train = [](const std::string& out) {
+    return std::vector<std::string>{
+        "train", "--data",    "text.txt", "--out",        "run-" + out, "--tokenizer",
+        "byte",  "--layers",  "1",        "--heads",      "2",          "--dim",
+        "16",    "--context", "16",       "--batch",      "4",          "--steps",
+        "3",     "--threads", "1",        "--activation", "gelu_tanh"};
+  };
+  const CommandResult shown = run_on_terminal(train("shown"), dir_.path());
+  ASSERT_EQ(shown.exit_code, 0) << shown.out;
+  EXPECT_THAT(shown.out, HasSubstr("\r\033[Kstep 1/3 runs"));
+  EXPECT_THAT(shown.out, HasSubstr("████████████████████████"));
+  EXPECT_THAT(shown.out, HasSubstr("3/3  loss "));
+  const CommandResult piped = run_volta(train("piped"), dir_.path());
+  EXPECT_THAT(piped.err, HasSubstr("step 1/3  loss "));
+  EXPECT_THAT(piped.err, HasSubstr("step 3/3  loss "));
+  EXPECT_THAT(piped.err, Not(HasSubstr("\033")));
+  const std::vector<std::pair<std::vector<std::string>, std::string>> commands = {
+      {{"quantize", "run-shown", "--weights", "q8", "--out", "narrow"}, "\r\033[K1/"},
+      {{"eval", "run-shown", "--data", "text.txt"}, "\r\033[Ktext.txt: window 0/"},
+      {{"convert", "run-shown", "model.gguf"}, "\r\033[Ktensor 1 of "},
+      {{"convert", "model.gguf", "back"}, "\r\033[Ktensor 1 of "},
+  };
+  for (const auto& [words, first] : commands) {
+    const CommandResult drawn = run_on_terminal(words, dir_.path());
+    EXPECT_EQ(drawn.exit_code, 0) << drawn.out;
+    const std::size_t at = drawn.out.find(first);
+    ASSERT_NE(at, std::string::npos) << words.front() << ": " << drawn.out;
+    // What is drawn is taken away before the command ends.
+    EXPECT_NE(drawn.out.find("\r\033[K", at + 1), std::string::npos) << words.front();
+    std::vector<std::string> again = words;
+    again.emplace_back("--force");
+    if (words.front() == "eval") again.pop_back();
+    EXPECT_EQ(run_volta(again, dir_.path()).err.find("\033"), std::string::npos) << words.front();
+  }
+}
+
 TEST_F(TerminalTest, MessagesAreEscapedEverywhere) {
-  write("esc.jinja", R"({{ raise_exception("\x1b]52;c;cm0gLXJmIH4=\x07 hi") }})");
+  write("esc.jinja", "{{ raise_exception('\x1b]52;c;cm0gLXJmIH4=\x07 hi') }}");
   const std::vector<std::string> words = {"chat", "model",      "--render", "-p",
                                           "x",    "--template", "esc.jinja"};
   const CommandResult file = run_volta(words, dir_.path());

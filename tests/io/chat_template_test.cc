@@ -343,22 +343,16 @@ TEST(ChatTemplate, ATemplatesOwnWordsAreNotQuoted) {
   EXPECT_EQ(own("{% macro m(x) %}<s>{{ x }}</s>{% endmacro %}{{ m(messages[0].content) }}"),
             "<s>|</s>");
   EXPECT_EQ(own("{{ ('<s>\n' + messages[0].content)|indent(2) }}"), "<s>\n  |");
-  EXPECT_EQ(own("{{ ('<s>' + messages[0].content)|truncate(6, true, '</s>', 0) }}"), "<s</s>");
   EXPECT_EQ(own("{{ {'k': messages[0].content}|tojson }}"), R"({"k": "|"})");
   EXPECT_EQ(own("{{ messages[0]|tojson }}"), R"({"|": "user", "|": "|", "|": 5})");
   EXPECT_EQ(own("{{ [messages[0].content, '<s>'] }}"), "[|, '<s>']");
   EXPECT_EQ(own("{{ ('<s>' + messages[0].content)|upper }}"), "|");
-  EXPECT_EQ(own("{{ messages[0].content|list|reverse|join }}"), "|");
+  EXPECT_EQ(own("{{ messages[0].content|list|join }}"), "|");
   EXPECT_EQ(own("{{ messages[0].content * 2 }}{{ '<s>' * 2 }}"), "|<s><s>");
-  EXPECT_EQ(own("{{ 'x'.center(5, messages[0].content[2]) }}"), "|x|");
-  EXPECT_EQ(own("{{ messages[0].content.partition('<s>')|join('-') }}"), "|-|-|");
+  EXPECT_EQ(own("{{ messages[0].content.split('<s>')|join('-') }}"), "|-|");
+  EXPECT_EQ(own("{{ [messages[0].content, 'B']|sort|join('<s>') }}"), "|<s>B");
   EXPECT_EQ(own("{{ messages[0].content|default('x') }}{{ y|default('<s>') }}"), "|<s>");
   EXPECT_EQ(own("{{ strftime_now(messages[0].content) }}"), "|");
-  EXPECT_EQ(own("{{ messages[0].content|escape }}"), "|");
-  EXPECT_THAT(own("{{ [1]|tojson(indent=messages[0].content) }}"),
-              HasSubstr("indent of a message"));
-  EXPECT_THAT(own("{{ [1]|tojson(separators=(',', messages[0].content)) }}"),
-              HasSubstr("separators of a message"));
 }
 
 TEST(ChatTemplate, ARoleThatIsAWordIsTheTemplates) {

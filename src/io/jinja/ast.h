@@ -1,9 +1,10 @@
 // A parsed template: nodes in one list that name their children by index. Knows nothing of how it
-// is read or run.
+// is run.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/jinja/value.h"
@@ -26,30 +27,27 @@ enum class NodeKind : std::uint8_t {
   kItem,       ///< object, index
   kSlice,      ///< begin, end, step, or kNone each; only as an index
   kCall,       ///< function, arguments; the last names.size() of them have names
-  kFilter,     ///< input (kNone: a block's text), arguments as of a call; name
+  kFilter,     ///< input, arguments as of a call; name
   kTest,       ///< input, arguments; name
   kNot,        ///< operand
   kAnd,        ///< operands
   kOr,         ///< operands
-  kCompare,    ///< operands; operators between them
-  kBinary,     ///< left, right; operators[0]
+  kCompare,    ///< left, right; op
+  kBinary,     ///< left, right; op
   kNegate,     ///< operand
-  kPositive,   ///< operand
   kConcat,     ///< operands of ~
   kCondition,  ///< test, then, else or kNone
   // Statements.
-  kText,         ///< value
-  kPrint,        ///< expression
-  kBlock,        ///< statements
-  kIf,           ///< test, block, test, block, ..., and perhaps the block of else
-  kFor,          ///< target, sequence, filter or kNone, block, block of else or kNone
-  kSet,          ///< target, expression
-  kSetBlock,     ///< target, block, filter or kNone
-  kMember,       ///< a namespace's member as target; name, names[0]
-  kMacro,        ///< block, default values of the last parameters; name, names: the parameters
-  kWith,         ///< target, value, target, value, ..., block
-  kFilterBlock,  ///< filter, block
-  kScope,        ///< block: a generation block
+  kText,      ///< value
+  kPrint,     ///< expression
+  kBlock,     ///< statements
+  kIf,        ///< test, block, test, block, ..., and perhaps the block of else
+  kFor,       ///< target, sequence, condition or kNone, block
+  kSet,       ///< target, expression
+  kSetBlock,  ///< target, block
+  kMember,    ///< a namespace's member as target; name, names[0]
+  kMacro,     ///< block, default values of the last parameters; name, names: the parameters
+  kScope,     ///< block: a generation block
   kBreak,
   kContinue,
 };
@@ -65,22 +63,22 @@ enum class Operator : std::uint8_t {
   kNotIn,
   kAdd,
   kSubtract,
+  kConcat,
   kMultiply,
   kDivide,
   kFloorDivide,
   kModulo,
-  kPower,
 };
 
 struct Node {
   NodeKind kind = NodeKind::kBlock;
   int line = 1;
   int depth = 1;  ///< Of the tree below; bounded by the parser, so recursion over it is.
+  Operator op{};
   std::string name{};
   Value value{};
   std::vector<NodeId> children{};
   std::vector<std::string> names{};
-  std::vector<Operator> operators{};
 };
 
 struct Ast {
@@ -89,5 +87,8 @@ struct Ast {
 
   const Node& operator[](NodeId id) const { return nodes[static_cast<std::size_t>(id)]; }
 };
+
+/// kInvalidFile with the line for what is no template, kUnsupported for what Volta does not know.
+Result<Ast> parse(std::string_view source);
 
 }  // namespace volta::jinja

@@ -1,4 +1,4 @@
-// What rendering a template may cost.
+// What rendering a template may cost, and how deeply it may nest.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +33,18 @@ class Budget : public WorkBudget {
     }
     return WorkBudget::check("the template");
   }
+};
+
+/// How deep a recursive function is in itself, counted for as long as a call lasts.
+class Level {
+ public:
+  explicit Level(int& depth) : depth_(depth) { ++depth_; }
+  ~Level() { --depth_; }
+  Level(const Level&) = delete;
+  Level& operator=(const Level&) = delete;
+
+ private:
+  int& depth_;
 };
 
 }  // namespace volta::jinja

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <optional>
 #include <utility>
 
 #include "base/text.h"
@@ -67,6 +66,9 @@ class Lexer {
                                ErrorCode code = ErrorCode::kInvalidFile) const {
     return fail(code, fmt::format("line {}: {}", line_, message));
   }
+  std::unexpected<Error> unsupported(std::string_view message) const {
+    return error(message, ErrorCode::kUnsupported);
+  }
 
   // Text up to the next bracket, and the bracket.
   Status outside() {
@@ -88,12 +90,6 @@ class Lexer {
     const bool signed_begin = sign == '-' || sign == '+';
     add_text(before_bracket(begin, signed_begin ? sign : ' ', kind != '{'));
     advance(begin - at_);
-    if (kind == '%') {
-      if (const auto raw = raw_begin()) {
-        advance(*raw);
-        return raw_text();
-      }
-    }
     advance(signed_begin ? 3 : 2);
     if (kind == '#') return comment();
     return inside(kind == '%');
@@ -113,40 +109,6 @@ class Lexer {
     if (line_end == std::string_view::npos && !line_starting) return text;
     const std::size_t line = line_end == std::string_view::npos ? 0 : line_end + 1;
     return strip(text.substr(line), true, false).empty() ? text.substr(0, line) : text;
-  }
-
-  // The bytes of a {% raw %} here.
-  std::optional<std::size_t> raw_begin() const {
-    std::string_view left = rest().substr(2);
-    if (left.starts_with('-') || left.starts_with('+')) left.remove_prefix(1);
-    left = strip(left, true, false);
-    if (!left.starts_with("raw")) return std::nullopt;
-    left = strip(left.substr(3), true, false);
-    if (left.starts_with("%}")) return rest().size() - left.size() + 2;
-    if (!left.starts_with("-%}")) return std::nullopt;
-    left = strip(left.substr(3), true, false);
-    return rest().size() - left.size();
-  }
-
-  Status raw_text() {
-    for (std::size_t end = text_.find("{%", at_); end != std::string_view::npos;
-         end = text_.find("{%", end + 2)) {
-      std::string_view tail = text_.substr(end + 2);
-      char sign = ' ';
-      if (tail.starts_with('-') || tail.starts_with('+')) {
-        sign = tail.front();
-        tail.remove_prefix(1);
-      }
-      tail = strip(tail, true, false);
-      if (!tail.starts_with("endraw")) continue;
-      tail = strip(tail.substr(6), true, false);
-      if (!tail.starts_with("%}") && !tail.starts_with("-%}") && !tail.starts_with("+%}")) continue;
-      add_text(before_bracket(end, sign, true));
-      advance(text_.size() - tail.size() - at_);
-      take_end("%}");
-      return {};
-    }
-    return error("a raw block has no end");
   }
 
   Status comment() {
@@ -200,8 +162,13 @@ class Lexer {
     if (is_name_start(c)) {
       std::size_t end = at_;
       while (end < text_.size() && is_name(text_[end])) ++end;
+      const bool first = tokens_.back().kind == TokenKind::kTagBegin;
       add(TokenKind::kName, text_.substr(at_, end - at_));
       at_ = end;
+      // What follows would not be cut into tokens.
+      if (first && tokens_.back().text == "raw") {
+        return unsupported("the tag {% raw %} is not supported");
+      }
       return {};
     }
     if (c == '\'' || c == '"') return string(c);
@@ -232,53 +199,21 @@ class Lexer {
     return {};
   }
 
-  // Digits with single underscores between them.
-  std::size_t digits(std::size_t at) const {
-    while (at < text_.size() && is_digit(text_[at])) {
-      ++at;
-      if (at + 1 < text_.size() && text_[at] == '_' && is_digit(text_[at + 1])) ++at;
-    }
-    return at;
-  }
-
   Status number() {
-    const bool after_dot = at_ > 0 && text_[at_ - 1] == '.';
-    std::size_t end = digits(at_);
-    bool is_float = false;
-    const auto digit_at = [&](std::size_t i) { return i < text_.size() && is_digit(text_[i]); };
-    if (!after_dot) {
-      if (end < text_.size() && text_[end] == '.' && digit_at(end + 1)) {
-        end = digits(end + 1);
-        is_float = true;
-      }
-      if (end < text_.size() && (text_[end] == 'e' || text_[end] == 'E')) {
-        const bool has_sign =
-            end + 1 < text_.size() && (text_[end + 1] == '+' || text_[end + 1] == '-');
-        const std::size_t exponent = end + (has_sign ? 2 : 1);
-        if (digit_at(exponent)) {
-          end = digits(exponent);
-          is_float = true;
-        }
-      }
+    std::size_t end = at_;
+    while (end < text_.size() && is_digit(text_[end])) ++end;
+    const std::string_view text = text_.substr(at_, end - at_);
+    const bool dot = end + 1 < text_.size() && text_[end] == '.' && is_digit(text_[end + 1]);
+    const bool letter = end < text_.size() && is_name(text_[end]);
+    if (dot || letter || (text.size() > 1 && text.front() == '0')) {
+      return unsupported("a number that is no decimal integer is not supported");
     }
-    std::string plain(text_.substr(at_, end - at_));
-    std::erase(plain, '_');
-    const bool odd = !is_float && plain.size() > 1 && plain.find_first_not_of('0') != plain.npos &&
-                     plain.front() == '0';
-    const bool prefixed = plain == "0" && end < text_.size() && is_name(text_[end]);
-    if (odd || prefixed) {
-      return error("only decimal numbers are supported", ErrorCode::kUnsupported);
-    }
-    Token& token = add(is_float ? TokenKind::kFloat : TokenKind::kInteger, plain);
+    Token& token = add(TokenKind::kInteger, text);
     at_ = end;
-    const auto* const first = plain.data();
-    const auto* const last = std::to_address(plain.end());
-    const auto parsed = is_float ? std::from_chars(first, last, token.real)
-                                 : std::from_chars(first, last, token.integer);
-    if (parsed.ec != std::errc()) {
-      return error(fmt::format("the number {} is too large", plain), ErrorCode::kUnsupported);
-    }
-    return {};
+    const auto read =
+        std::from_chars(std::to_address(text.begin()), std::to_address(text.end()), token.integer);
+    if (read.ec == std::errc()) return {};
+    return unsupported(fmt::format("the number {} is too large", text));
   }
 
   Status string(char quote) {
@@ -297,9 +232,7 @@ class Lexer {
       line_ = begin_line;
       return error("a string has no end");
     }
-    const int end_line = std::exchange(line_, begin_line);
-    add(TokenKind::kString, value);
-    line_ = end_line;
+    tokens_.push_back({.kind = TokenKind::kString, .line = begin_line, .text = std::move(value)});
     advance(1);
     return {};
   }
@@ -307,44 +240,30 @@ class Lexer {
   // A backslash and what follows, as Python's unicode_escape reads it.
   Status escape(std::string& value) {
     const char c = text_[at_ + 1];
-    constexpr std::string_view kNames = "\\'\"abfnrtv\n";
-    constexpr std::array kMeanings = {"\\", "'",  "\"", "\a", "\b", "\f",
-                                      "\n", "\r", "\t", "\v", ""};
+    constexpr std::string_view kNames = "\\'\"nrt";
+    constexpr std::string_view kMeanings = "\\'\"\n\r\t";
+    constexpr std::string_view kUnsupported = "abfvNU01234567\n";
     if (const std::size_t known = kNames.find(c); known != std::string_view::npos) {
       value += kMeanings[known];
       advance(2);
       return {};
     }
-    if (c == 'x' || c == 'u' || c == 'U') return code_point(value, c == 'x' ? 2 : c == 'u' ? 4 : 8);
-    if (c >= '0' && c <= '7') {
+    if (c == 'x' || c == 'u') {
+      const std::string_view hex = text_.substr(at_ + 2, c == 'x' ? 2 : 4);
       std::uint32_t code = 0;
-      advance(1);
-      for (int i = 0; i < 3 && at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '7'; ++i) {
-        code = code * 8 + static_cast<std::uint32_t>(text_[at_] - '0');
-        advance(1);
-      }
+      const auto* const end = std::to_address(hex.end());
+      const auto read = std::from_chars(std::to_address(hex.begin()), end, code, 16);
+      const bool whole = hex.size() == (c == 'x' ? 2 : 4) && read.ptr == end;
+      if (!whole || (code >= 0xD800 && code < 0xE000)) return error("no character after '\\'");
       append_utf8(value, code);
+      advance(2 + hex.size());
       return {};
     }
-    if (c == 'N') return error("'\\N{...}' in a string is not supported", ErrorCode::kUnsupported);
+    if (kUnsupported.find(c) != std::string_view::npos) {
+      return unsupported(fmt::format("'\\{}' in a string is not supported", c == '\n' ? ' ' : c));
+    }
     value += '\\';
     advance(1);
-    return {};
-  }
-
-  Status code_point(std::string& value, std::size_t digits) {
-    const std::string_view hex = text_.substr(at_ + 2).substr(0, digits);
-    std::uint32_t code = 0;
-    const auto* const last = std::to_address(hex.end());
-    const auto parsed = std::from_chars(std::to_address(hex.begin()), last, code, 16);
-    if (hex.size() < digits || parsed.ec != std::errc() || parsed.ptr != last) {
-      return error(fmt::format("'\\{}' takes {} hexadecimal digits", text_[at_ + 1], digits));
-    }
-    if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
-      return error(fmt::format("U+{:04X} is no character", code), ErrorCode::kUnsupported);
-    }
-    append_utf8(value, code);
-    advance(2 + digits);
     return {};
   }
 

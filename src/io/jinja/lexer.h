@@ -20,7 +20,6 @@ enum class TokenKind : std::uint8_t {
   kName,
   kString,  ///< Without quotes and escapes.
   kInteger,
-  kFloat,
   kOperator,
   kEnd,
 };
@@ -30,7 +29,6 @@ struct Token {
   int line = 1;
   std::string text{};
   std::int64_t integer = 0;
-  double real = 0.0;
 };
 
 /// The tokens, the last of which is kEnd. kInvalidFile with the line for what is no template,

@@ -4,173 +4,80 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <span>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
 
+#include "io/jinja/builtins.h"
 #include "io/jinja/text.h"
 
 namespace volta::jinja {
-namespace {
-
-std::unexpected<Error> type_error(std::string message) {
-  return fail(ErrorCode::kInvalidFile, std::move(message));
-}
 
 std::string_view symbol(Operator op) {
-  switch (op) {
-    case Operator::kAdd:
-      return "+";
-    case Operator::kSubtract:
-      return "-";
-    case Operator::kMultiply:
-      return "*";
-    case Operator::kDivide:
-      return "/";
-    case Operator::kFloorDivide:
-      return "//";
-    case Operator::kModulo:
-      return "%";
-    default:
-      return "**";
-  }
+  return std::ranges::find(kOperators, op, &OperatorRow::op)->symbol;
 }
 
-std::unexpected<Error> undefined_error(const Value& value) {
-  const Undefined* undefined = value.if_undefined();
-  return type_error(undefined != nullptr && undefined->message != nullptr ? *undefined->message
-                                                                          : "undefined value");
+namespace {
+
+// Python's // and %: the quotient is rounded down, so that the rest has the sign of the divisor
+// (which is not 0). True when the result leaves 64 bits.
+bool divide_down(std::int64_t a, std::int64_t b, std::int64_t* result) {
+  if (b == -1) return __builtin_sub_overflow(std::int64_t{0}, a, result);
+  *result = a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+  return false;
+}
+bool take_rest(std::int64_t a, std::int64_t b, std::int64_t* result) {
+  *result = b == -1 ? 0 : a % b;
+  if (*result != 0 && (a < 0) != (b < 0)) *result += b;
+  return false;
 }
 
-// base ** exponent of integers; nothing when it leaves 64 bits.
-std::optional<std::int64_t> power(std::int64_t base, std::int64_t exponent) {
-  std::int64_t result = 1;
-  while (exponent > 0) {
-    if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result)) return std::nullopt;
-    exponent >>= 1;
-    if (exponent > 0 && __builtin_mul_overflow(base, base, &base)) return std::nullopt;
+// What an operator does to two integers; true when the result leaves 64 bits.
+struct Arithmetic {
+  Operator op;
+  bool (*apply)(std::int64_t, std::int64_t, std::int64_t*);
+};
+constexpr std::array kArithmetic = {
+    Arithmetic{Operator::kAdd,
+               [](std::int64_t a, std::int64_t b, std::int64_t* result) {
+                 return __builtin_add_overflow(a, b, result);
+               }},
+    Arithmetic{Operator::kSubtract,
+               [](std::int64_t a, std::int64_t b, std::int64_t* result) {
+                 return __builtin_sub_overflow(a, b, result);
+               }},
+    Arithmetic{Operator::kMultiply,
+               [](std::int64_t a, std::int64_t b, std::int64_t* result) {
+                 return __builtin_mul_overflow(a, b, result);
+               }},
+    Arithmetic{Operator::kFloorDivide, divide_down},
+    Arithmetic{Operator::kModulo, take_rest},
+};
+
+Result<Value> calculate_numbers(Operator op, const Value& left, const Value& right) {
+  const auto* const row = std::ranges::find(kArithmetic, op, &Arithmetic::op);
+  std::int64_t a = 0, b = 0, result = 0;
+  if (row == kArithmetic.end() || !left.as_int(a) || !right.as_int(b)) {
+    return unsupported(
+        fmt::format("'{}' with numbers that have a fraction is not supported", symbol(op)));
   }
-  return result;
+  if (b == 0 && (op == Operator::kFloorDivide || op == Operator::kModulo)) {
+    return type_error("division by zero");
+  }
+  if (!row->apply(a, b, &result)) return Value(result);
+  return unsupported(
+      fmt::format("{} {} {}: integers beyond 64 bits are not supported", a, symbol(op), b));
 }
 
-Result<Value> calculate_integers(Operator op, std::int64_t a, std::int64_t b) {
-  std::int64_t result = 0;
-  bool overflow = false;
-  const bool divides =
-      op == Operator::kDivide || op == Operator::kFloorDivide || op == Operator::kModulo;
-  if (divides && b == 0) return type_error("division by zero");
-  switch (op) {
-    case Operator::kAdd:
-      overflow = __builtin_add_overflow(a, b, &result);
-      break;
-    case Operator::kSubtract:
-      overflow = __builtin_sub_overflow(a, b, &result);
-      break;
-    case Operator::kMultiply:
-      overflow = __builtin_mul_overflow(a, b, &result);
-      break;
-    case Operator::kDivide:
-      return Value(static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
-    case Operator::kFloorDivide:
-    case Operator::kModulo: {
-      if (b == -1) {  // The only quotient that can overflow.
-        if (op == Operator::kModulo) return Value(std::int64_t{0});
-        overflow = __builtin_sub_overflow(std::int64_t{0}, a, &result);
-        break;
-      }
-      const bool down = a % b != 0 && (a < 0) != (b < 0);
-      result = op == Operator::kFloorDivide ? a / b - (down ? 1 : 0) : a % b + (down ? b : 0);
-      break;
-    }
-    default: {
-      if (b < 0) {
-        if (a == 0) return type_error("0 cannot be raised to a negative power");
-        return Value(std::pow(static_cast<double>(a), static_cast<double>(b)));
-      }
-      const auto raised = power(a, b);
-      overflow = !raised;
-      result = raised.value_or(0);
-    }
-  }
-  if (overflow) {
-    return fail(
-        ErrorCode::kUnsupported,
-        fmt::format("{} {} {}: integers beyond 64 bits are not supported", a, symbol(op), b));
-  }
-  return Value(result);
-}
-
-Result<Value> calculate_doubles(Operator op, double a, double b) {
-  const bool divides =
-      op == Operator::kDivide || op == Operator::kFloorDivide || op == Operator::kModulo;
-  if (divides && b == 0.0) return type_error("division by zero");
-  switch (op) {
-    case Operator::kAdd:
-      return Value(a + b);
-    case Operator::kSubtract:
-      return Value(a - b);
-    case Operator::kMultiply:
-      return Value(a * b);
-    case Operator::kDivide:
-      return Value(a / b);
-    case Operator::kFloorDivide:
-    case Operator::kModulo: {
-      // As CPython: the remainder takes the divisor's sign, the quotient is whole.
-      double rest = std::fmod(a, b);
-      double quotient = (a - rest) / b;
-      if (rest != 0.0 && (b < 0) != (rest < 0)) {
-        rest += b;
-        quotient -= 1.0;
-      }
-      if (op == Operator::kModulo) return Value(rest == 0.0 ? std::copysign(0.0, b) : rest);
-      if (quotient == 0.0) return Value(std::copysign(0.0, a / b));
-      double whole = std::floor(quotient);
-      if (quotient - whole > 0.5) whole += 1.0;
-      return Value(whole);
-    }
-    default: {
-      if (a == 0.0 && b < 0.0) return type_error("0 cannot be raised to a negative power");
-      const double result = std::pow(a, b);
-      if (std::isnan(result) && !std::isnan(a) && !std::isnan(b)) {
-        return fail(ErrorCode::kUnsupported, "complex numbers are not supported");
-      }
-      if (std::isinf(result) && !std::isinf(a) && !std::isinf(b)) {
-        return type_error("the power is too large");
-      }
-      return Value(result);
-    }
-  }
-}
-
-Result<Value> repeat(Budget& budget, const Value& value, std::int64_t count) {
-  const auto times = static_cast<std::size_t>(std::max<std::int64_t>(count, 0));
-  if (const Text* text = value.if_text()) {
-    TextBuilder out(budget);
-    if (TextBuilder::is_quoting(text)) {
-      for (std::size_t i = 0; i < times && budget.step() && !out.full(); ++i) out.add(*text);
-    } else {
-      out.add(times, text->content->text);
-    }
+Result<Value> repeat(Budget& budget, const Text& text, std::int64_t count) {
+  TextBuilder out(budget);
+  if (!TextBuilder::is_quoting(&text)) {
+    out.add(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)), text.content->text);
     return out.finish();
   }
-  const Sequence& sequence = *value.if_sequence();
-  budget.make_many(times, sequence.items.size() * sizeof(Value));
-  VOLTA_TRY(budget.check());
-  std::vector<Value> items;
-  for (std::size_t i = 0; i < times && !sequence.items.empty(); ++i) {
-    items.insert(items.end(), sequence.items.begin(), sequence.items.end());
-  }
-  return make_sequence(budget, sequence.kind, std::move(items));
-}
-
-bool is_list(const Value& value) {
-  const Sequence* sequence = value.if_sequence();
-  return sequence != nullptr &&
-         (sequence->kind == SequenceKind::kList || sequence->kind == SequenceKind::kTuple);
-}
-
-bool is_markup(const Value& value) {
-  const Text* text = value.if_text();
-  return text != nullptr && text->markup;
+  for (; count > 0 && budget.step() && !out.full(); --count) out.add(text);
+  return out.finish();
 }
 
 Result<Value> add(Budget& budget, const Value& left, const Value& right) {
@@ -184,7 +91,7 @@ Result<Value> add(Budget& budget, const Value& left, const Value& right) {
   }
   const Sequence* list_left = left.if_sequence();
   const Sequence* list_right = right.if_sequence();
-  if (is_list(left) && is_list(right) && list_left->kind == list_right->kind) {
+  if (left.is_list() && right.is_list() && list_left->kind == list_right->kind) {
     budget.make_many(list_left->items.size() + list_right->items.size(), sizeof(Value));
     VOLTA_TRY(budget.check());
     std::vector<Value> items = list_left->items;
@@ -197,71 +104,19 @@ Result<Value> add(Budget& budget, const Value& left, const Value& right) {
 
 // --- Attributes and items ------------------------------------------------------------------------
 
-// The methods of Python's types; those that change their object are not to be called.
-constexpr std::array<std::string_view, 47> kTextMethods = {
-    "capitalize",   "casefold",    "center",    "count",      "encode",       "endswith",
-    "expandtabs",   "find",        "format",    "format_map", "index",        "isalnum",
-    "isalpha",      "isascii",     "isdecimal", "isdigit",    "isidentifier", "islower",
-    "isnumeric",    "isprintable", "isspace",   "istitle",    "isupper",      "join",
-    "ljust",        "lower",       "lstrip",    "maketrans",  "partition",    "removeprefix",
-    "removesuffix", "replace",     "rfind",     "rindex",     "rjust",        "rpartition",
-    "rsplit",       "rstrip",      "split",     "splitlines", "startswith",   "strip",
-    "swapcase",     "title",       "translate", "upper",      "zfill"};
-constexpr std::array<std::string_view, 11> kListMethods = {"append", "clear",   "copy",   "count",
-                                                           "extend", "index",   "insert", "pop",
-                                                           "remove", "reverse", "sort"};
-constexpr std::array<std::string_view, 2> kTupleMethods = {"count", "index"};
-constexpr std::array<std::string_view, 11> kDictMethods = {
-    "clear", "copy",    "fromkeys",   "get",    "items", "keys",
-    "pop",   "popitem", "setdefault", "update", "values"};
-constexpr std::array<std::string_view, 13> kNumberMembers = {
-    "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
-    "from_bytes",       "fromhex",   "hex",        "imag",      "is_integer",
-    "numerator",        "real",      "to_bytes"};
-bool has(std::span<const std::string_view> names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
-std::span<const std::string_view> methods_of(const Value& value) {
-  if (value.if_text() != nullptr) return kTextMethods;
-  if (value.if_dict() != nullptr) return kDictMethods;
-  if (value.is_number()) return kNumberMembers;
-  const Sequence* sequence = value.if_sequence();
-  if (sequence == nullptr) return {};
-  if (sequence->kind == SequenceKind::kList) return kListMethods;
-  return kTupleMethods;  // Of the others nothing else is ever asked.
-}
-
-// Python's sandbox hides methods that change their object, and what begins with two underscores.
-bool is_hidden(const Value& object, std::string_view name) {
-  constexpr std::array<std::string_view, 11> kChanging = {
-      "append", "clear",   "extend", "insert",     "pop",   "popitem",
-      "remove", "reverse", "sort",   "setdefault", "update"};
-  return name.starts_with("__") || (has(methods_of(object), name) && has(kChanging, name));
-}
-
-std::optional<Value> find_method(const Value& object, std::string_view name) {
-  if (is_hidden(object, name)) {
-    return Value::undefined(
-        fmt::format("{}.{} would not be safe in a template", object.type_name(), name));
-  }
-  if (!has(methods_of(object), name)) return std::nullopt;
-  return Value(
-      std::make_shared<const Function>(Function{.kind = Function::Kind::kMethod,
-                                                .name = std::string(name),
-                                                .self = std::make_shared<const Value>(object)}));
-}
-
 Value missing(const Value& object, const Value& key) {
-  std::string name = "this";
-  std::int64_t number = 0;
-  if (const std::string* text = key.if_string()) {
-    name = fmt::format("'{}'", text->size() > 80 ? text->substr(0, 80) : *text);
-  } else if (key.as_int(number)) {
-    name = fmt::format("{}", number);
-  }
+  const std::string* text = key.if_string();
+  const std::string name = text == nullptr ? "" : fmt::format(" '{}'", text->substr(0, 80));
   return Value::undefined(
-      fmt::format("a value of type {} has no element {}", object.type_name(), name));
+      fmt::format("a value of type {} has no element{}", object.type_name(), name));
+}
+
+// Characters `from` to `to` of a text.
+Result<Value> text_part(Budget& budget, const Text& text, std::int64_t from, std::int64_t to) {
+  const std::string_view all = text.content->text;
+  const std::string_view rest = all.substr(character_offset(all, static_cast<std::size_t>(from)));
+  const auto count = static_cast<std::size_t>(std::max<std::int64_t>(to - from, 0));
+  return make_part(budget, text, rest.substr(0, character_offset(rest, count)));
 }
 
 // object[key] without methods: nothing when there is no such element.
@@ -272,28 +127,13 @@ Result<std::optional<Value>> find_item(Budget& budget, const Value& object, cons
     return value == nullptr ? std::nullopt : std::optional(*value);
   }
   std::int64_t index = 0;
-  if (!key.as_int(index)) return std::nullopt;
-  if (const Text* whole = object.if_text()) {
-    const std::string& text = whole->content->text;
-    if (is_markup(object)) {
-      return fail(ErrorCode::kUnsupported, "an index into 'safe' text is not supported");
-    }
-    budget.scan(text.size());
-    const auto size = static_cast<std::int64_t>(count_characters(text));
-    if (index < 0) index += size;
-    if (index < 0 || index >= size) return std::nullopt;
-    const std::string_view rest =
-        std::string_view(text).substr(character_offset(text, static_cast<std::size_t>(index)));
-    return Value::part(*whole, rest.substr(0, character_offset(rest, 1)));
-  }
-  const Sequence* sequence = object.if_sequence();
-  if (sequence == nullptr || (!is_list(object) && sequence->kind != SequenceKind::kRange)) {
-    return std::nullopt;
-  }
-  const auto size = static_cast<std::int64_t>(sequence->items.size());
+  if (!key.as_int(index) || !object.has_places()) return std::nullopt;
+  if (object.is_markup()) return markup_error("an index");
+  VOLTA_TRY(const std::int64_t size, length(budget, object));
   if (index < 0) index += size;
   if (index < 0 || index >= size) return std::nullopt;
-  return sequence->items[static_cast<std::size_t>(index)];
+  if (const Text* text = object.if_text()) return text_part(budget, *text, index, index + 1);
+  return object.if_sequence()->items[static_cast<std::size_t>(index)];
 }
 
 }  // namespace
@@ -302,72 +142,46 @@ Result<Value> calculate(Budget& budget, Operator op, const Value& left, const Va
   for (const Value* value : {&left, &right}) {
     if (value->is_undefined()) return undefined_error(*value);
   }
-  std::int64_t a = 0, b = 0;
-  const bool whole_left = left.as_int(a), whole_right = right.as_int(b);
-  if (whole_left && whole_right) return calculate_integers(op, a, b);
-  if (left.is_number() && right.is_number()) {
-    return calculate_doubles(op, left.as_double(), right.as_double());
-  }
-  if (is_markup(left) || is_markup(right)) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("'{}' on 'safe' text is not supported", symbol(op)));
+  if (left.is_number() && right.is_number()) return calculate_numbers(op, left, right);
+  if (left.is_markup() || right.is_markup()) {
+    return markup_error(fmt::format("'{}'", symbol(op)));
   }
   if (op == Operator::kAdd) return add(budget, left, right);
-  const auto repeats = [](const Value& value) {
-    return value.if_text() != nullptr || is_list(value);
-  };
-  if (op == Operator::kMultiply && repeats(left) && whole_right) return repeat(budget, left, b);
-  if (op == Operator::kMultiply && repeats(right) && whole_left) return repeat(budget, right, a);
+  std::int64_t times = 0;
+  if (op == Operator::kMultiply && left.if_text() != nullptr && right.as_int(times)) {
+    return repeat(budget, *left.if_text(), times);
+  }
+  if (op == Operator::kMultiply && (left.is_list() || right.has_places())) {
+    return unsupported("'*' is not supported for a list, or with text behind it");
+  }
   if (op == Operator::kModulo && left.if_text() != nullptr) {
-    return fail(ErrorCode::kUnsupported, "formatting a string with '%' is not supported");
+    return unsupported("formatting a string with '%' is not supported");
   }
   return type_error(
       fmt::format("'{}' does not take {} and {}", symbol(op), left.type_name(), right.type_name()));
 }
 
 Result<bool> compare_with(Budget& budget, Operator op, const Value& left, const Value& right) {
-  switch (op) {
-    case Operator::kEqual:
-    case Operator::kNotEqual: {
-      const bool same = equal(budget, left, right);
-      VOLTA_TRY(budget.check());
-      return same == (op == Operator::kEqual);
-    }
-    case Operator::kIn:
-      return contains(budget, right, left);
-    case Operator::kNotIn: {
-      VOLTA_TRY(const bool found, contains(budget, right, left));
-      return !found;
-    }
-    default:
-      break;
+  if (op == Operator::kIn || op == Operator::kNotIn) {
+    VOLTA_TRY(const bool found, contains(budget, right, left));
+    return found == (op == Operator::kIn);
+  }
+  if (op == Operator::kEqual || op == Operator::kNotEqual) {
+    const bool same = equal(budget, left, right);
+    VOLTA_TRY(budget.check());
+    return same == (op == Operator::kEqual);
   }
   VOLTA_TRY(const int order, compare(budget, left, right));
-  if (order == 2) return false;  // Not a number.
-  switch (op) {
-    case Operator::kLess:
-      return order < 0;
-    case Operator::kLessEqual:
-      return order <= 0;
-    case Operator::kGreater:
-      return order > 0;
-    default:
-      return order >= 0;
-  }
-}
-
-Result<Value> negate(const Value& value) {
-  if (value.is_undefined()) return undefined_error(value);
-  std::int64_t number = 0;
-  if (value.as_int(number)) return calculate_integers(Operator::kSubtract, 0, number);
-  if (const double* real = value.if_double()) return Value(-*real);
-  return type_error(fmt::format("'-' does not take {}", value.type_name()));
+  if (op == Operator::kLess) return order < 0;
+  if (op == Operator::kLessEqual) return order <= 0;
+  return op == Operator::kGreater ? order > 0 : order >= 0;
 }
 
 Result<Value> get_attribute(Budget& budget, const Value& object, std::string_view name) {
   if (object.is_undefined()) return undefined_error(object);
   budget.scan(name.size());
   VOLTA_TRY(budget.check());
+  if (name.starts_with("__")) return missing(object, Value::text(name));
   if (auto method = find_method(object, name)) return *std::move(method);
   if (const Namespace* names = object.if_namespace()) {
     budget.search(names->members.size(), name.size());
@@ -375,10 +189,6 @@ Result<Value> get_attribute(Budget& budget, const Value& object, std::string_vie
       if (member == name) return value;
     }
     return Value::undefined(fmt::format("the namespace has no member '{}'", name));
-  }
-  if (object.if_function() != nullptr) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("the attribute '{}' of a function is not supported", name));
   }
   const Dict* dict = object.if_dict();
   const Value key = Value::text(name);
@@ -395,8 +205,7 @@ Result<Value> get_item(Budget& budget, const Value& object, const Value& key) {
   if (name == nullptr) return missing(object, key);
   if (object.if_namespace() != nullptr || object.if_function() != nullptr ||
       object.if_loop() != nullptr) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("an index into a {} is not supported", object.type_name()));
+    return unsupported(fmt::format("an index into a {} is not supported", object.type_name()));
   }
   if (auto method = find_method(object, *name)) return *std::move(method);
   return missing(object, key);
@@ -405,20 +214,14 @@ Result<Value> get_item(Budget& budget, const Value& object, const Value& key) {
 Result<Value> get_slice(Budget& budget, const Value& object, const Value& begin, const Value& end,
                         const Value& step) {
   if (object.is_undefined()) return undefined_error(object);
-  const std::string* text = object.if_string();
-  const Sequence* sequence = object.if_sequence();
-  const bool sliceable = text != nullptr || is_list(object) ||
-                         (sequence != nullptr && sequence->kind == SequenceKind::kRange);
   std::int64_t stride = 1, first = 0, last = 0;
   const auto fits = [](const Value& value, std::int64_t& out) {
     return value.is_none() || value.as_int(out);
   };
-  if (!sliceable || !fits(step, stride) || !fits(begin, first) || !fits(end, last)) {
+  if (!object.has_places() || !fits(step, stride) || !fits(begin, first) || !fits(end, last)) {
     return type_error(fmt::format("a value of type {} has no such slice", object.type_name()));
   }
-  if (is_markup(object)) {
-    return fail(ErrorCode::kUnsupported, "a slice of 'safe' text is not supported");
-  }
+  if (object.is_markup()) return markup_error("a slice");
   if (stride == 0) return type_error("a slice with step 0");
   VOLTA_TRY(const std::int64_t size, length(budget, object));
   const bool forward = stride > 0;
@@ -432,28 +235,18 @@ Result<Value> get_slice(Budget& budget, const Value& object, const Value& begin,
   const std::int64_t from = place(begin, first, forward ? 0 : size - 1);
   const std::int64_t to = place(end, last, forward ? size : -1);
   stride = std::clamp(stride, -size - 1, size + 1);
-  if (text != nullptr && stride == 1) {
-    if (from >= to) return Value::text("");
-    const std::string_view all = *text;
-    const std::string_view rest = all.substr(character_offset(all, static_cast<std::size_t>(from)));
-    return make_part(budget, *object.if_text(),
-                     rest.substr(0, character_offset(rest, static_cast<std::size_t>(to - from))));
+  if (const Text* text = object.if_text()) {
+    if (stride == 1) return text_part(budget, *text, from, to);
+    return unsupported("a slice of text with a step is not supported");
   }
-  std::vector<Value> letters;
-  if (text != nullptr) {
-    VOLTA_TRY(letters, iterate(budget, object));
-  }
-  const std::vector<Value>& items = text != nullptr ? letters : sequence->items;
+  const Sequence* sequence = object.if_sequence();
   std::vector<Value> taken;
   budget.make_many(static_cast<std::size_t>(size), sizeof(Value));
   VOLTA_TRY(budget.check());
   for (std::int64_t i = from; forward ? i < to : i > to; i += stride) {
-    taken.push_back(items[static_cast<std::size_t>(i)]);
+    taken.push_back(sequence->items[static_cast<std::size_t>(i)]);
   }
-  if (text == nullptr) return make_sequence(budget, sequence->kind, std::move(taken));
-  TextBuilder out(budget);
-  for (const Value& letter : taken) out.add(*letter.if_text());
-  return out.finish();
+  return make_sequence(budget, sequence->kind, std::move(taken));
 }
 
 }  // namespace volta::jinja

@@ -30,16 +30,14 @@ constexpr std::array kLongUpper = {
     Range{0x390, 0x390},   Range{0x3B0, 0x3B0},   Range{0x587, 0x587},
     Range{0x1E96, 0x1E9A}, Range{0x1F50, 0x1FFC}, Range{0xFB00, 0xFB17}};
 
-enum class Case : std::uint8_t { kUpper, kLower, kTitle };
-
-Status append_case(std::string& out, char32_t c, Case wanted) {
+Status append_case(std::string& out, char32_t c, Letters wanted) {
   if (c < 0x80) {
     const bool small = c >= 'a' && c <= 'z', large = c >= 'A' && c <= 'Z';
-    if (wanted == Case::kLower ? large : small) c ^= 0x20;
+    if (wanted == Letters::kLower ? large : small) c ^= 0x20;
     out += static_cast<char>(c);
     return {};
   }
-  const bool hard = wanted == Case::kLower
+  const bool hard = wanted == Letters::kLower
                         ? c == 0x130 || c == 0x3A3
                         : std::ranges::any_of(kLongUpper, [c](const Range& range) {
                             return c >= range.first && c <= range.last;
@@ -48,19 +46,9 @@ Status append_case(std::string& out, char32_t c, Case wanted) {
     return fail(ErrorCode::kUnsupported, fmt::format("the letter case of U+{:04X} is not supported",
                                                      static_cast<std::uint32_t>(c)));
   }
-  append_utf8(out, map(c, wanted == Case::kUpper   ? utf8proc_toupper
-                          : wanted == Case::kLower ? utf8proc_tolower
-                                                   : utf8proc_totitle));
-  return {};
-}
-
-// The first character in one case, the others in lower case.
-Status append_word(std::string& out, std::string_view word, Case first) {
-  for (std::size_t at = 0; at < word.size();) {
-    const auto c = character_at(word, at);
-    VOLTA_TRY(append_case(out, c.value, at == 0 ? first : Case::kLower));
-    at += c.length;
-  }
+  append_utf8(out, map(c, wanted == Letters::kUpper   ? utf8proc_toupper
+                          : wanted == Letters::kLower ? utf8proc_tolower
+                                                      : utf8proc_totitle));
   return {};
 }
 
@@ -74,15 +62,6 @@ bool is_cased(char32_t c) {
 bool is_line_end(char32_t c) {
   return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
          c == 0x2029;
-}
-
-bool has_character(std::string_view set, char32_t wanted) {
-  for (std::size_t at = 0; at < set.size();) {
-    const auto c = character_at(set, at);
-    if (c.value == wanted) return true;
-    at += c.length;
-  }
-  return false;
 }
 
 bool printable(char32_t c) {
@@ -129,25 +108,17 @@ std::size_t character_offset(std::string_view text, std::size_t index) {
   return at;
 }
 
-std::vector<std::string_view> characters(std::string_view text) {
-  std::vector<std::string_view> list;
-  for (std::size_t at = 0; at < text.size(); at += list.back().size()) {
-    list.push_back(text.substr(at, character_at(text, at).length));
-  }
-  return list;
-}
-
 namespace {
 template <typename Drops>
 std::string_view strip_if(std::string_view text, bool left, bool right, const Drops& drops) {
   while (left && !text.empty()) {
     const auto c = character_at(text, 0);
-    if (!drops(c.value)) break;
+    if (!drops(c.value, text.substr(0, c.length))) break;
     text.remove_prefix(c.length);
   }
   while (right && !text.empty()) {
     const std::size_t at = character_before(text, text.size());
-    if (!drops(character_at(text, at).value)) break;
+    if (!drops(character_at(text, at).value, text.substr(at))) break;
     text = text.substr(0, at);
   }
   return text;
@@ -160,84 +131,34 @@ void add_part(Budget& budget, std::vector<std::string_view>& parts, std::string_
 }  // namespace
 
 std::string_view strip(std::string_view text, bool left, bool right) {
-  return strip_if(text, left, right, is_space);
+  return strip_if(text, left, right, [](char32_t c, std::string_view) { return is_space(c); });
 }
 std::string_view strip(Budget& budget, std::string_view text, bool left, bool right,
                        std::string_view set) {
-  return strip_if(text, left, right,
-                  [&](char32_t c) { return budget.scan(set.size()) && has_character(set, c); });
+  return strip_if(text, left, right, [&](char32_t, std::string_view character) {
+    return budget.scan(set.size()) && set.find(character) != std::string_view::npos;
+  });
 }
 
 std::vector<std::string_view> split(Budget& budget, std::string_view text,
-                                    std::optional<std::string_view> separator, std::int64_t most) {
+                                    std::string_view separator, std::int64_t most) {
   std::vector<std::string_view> parts;
   const auto more = [&] {
     return !budget.spent() && (most < 0 || static_cast<std::int64_t>(parts.size()) < most);
   };
-  if (separator) {
-    const Searcher searcher(budget, *separator);
-    std::size_t begin = 0;
-    while (more()) {
-      const std::size_t end = searcher.find(text, begin);
-      if (end == std::string_view::npos) break;
-      add_part(budget, parts, text.substr(begin, end - begin));
-      begin = end + separator->size();
-    }
-    add_part(budget, parts, text.substr(begin));
-    return parts;
+  const Searcher searcher(budget, separator);
+  std::size_t begin = 0;
+  while (more()) {
+    const std::size_t end = searcher.find(text, begin);
+    if (end == std::string_view::npos) break;
+    add_part(budget, parts, text.substr(begin, end - begin));
+    begin = end + separator.size();
   }
-  text = strip(text, true, false);
-  while (!text.empty() && more()) {
-    std::size_t end = 0;
-    while (end < text.size() && !is_space(character_at(text, end).value)) {
-      end += character_at(text, end).length;
-    }
-    add_part(budget, parts, text.substr(0, end));
-    text = strip(text.substr(end), true, false);
-  }
-  if (!text.empty()) add_part(budget, parts, text);
+  add_part(budget, parts, text.substr(begin));
   return parts;
 }
 
-std::vector<std::string_view> rsplit(Budget& budget, std::string_view text,
-                                     std::optional<std::string_view> separator, std::int64_t most) {
-  if (most < 0) return split(budget, text, separator, most);
-  std::vector<std::string_view> parts;
-  const auto more = [&] {
-    return !budget.spent() && static_cast<std::int64_t>(parts.size()) < most;
-  };
-  if (separator) {
-    // From the right, so that "aaa" at "aa" gives "a" and "".
-    std::string reversed(text.rbegin(), text.rend());
-    const std::string needle(separator->rbegin(), separator->rend());
-    const Searcher searcher(budget, needle);
-    std::size_t begin = 0;
-    while (more()) {
-      const std::size_t end = searcher.find(reversed, begin);
-      if (end == std::string_view::npos) break;
-      add_part(budget, parts, text.substr(text.size() - end, end - begin));
-      begin = end + needle.size();
-    }
-    add_part(budget, parts, text.substr(0, text.size() - begin));
-  } else {
-    text = strip(text, false, true);
-    while (!text.empty() && more()) {
-      std::size_t begin = text.size();
-      while (begin > 0) {
-        const std::size_t before = character_before(text, begin);
-        if (is_space(character_at(text, before).value)) break;
-        begin = before;
-      }
-      add_part(budget, parts, text.substr(begin));
-      text = strip(text.substr(0, begin), false, true);
-    }
-    if (!text.empty()) add_part(budget, parts, text);
-  }
-  std::ranges::reverse(parts);
-  return parts;
-}
-
-std::vector<std::string_view> splitlines(Budget& budget, std::string_view text, bool keep_ends) {
+std::vector<std::string_view> splitlines(Budget& budget, std::string_view text) {
   std::vector<std::string_view> lines;
   std::size_t begin = 0;
   for (std::size_t at = 0; at < text.size() && !budget.spent();) {
@@ -245,7 +166,7 @@ std::vector<std::string_view> splitlines(Budget& budget, std::string_view text, 
     std::size_t after = at + c.length;
     if (is_line_end(c.value)) {
       if (c.value == '\r' && text.substr(after).starts_with('\n')) ++after;
-      add_part(budget, lines, text.substr(begin, (keep_ends ? after : at) - begin));
+      add_part(budget, lines, text.substr(begin, at - begin));
       begin = after;
     }
     at = after;
@@ -254,89 +175,17 @@ std::vector<std::string_view> splitlines(Budget& budget, std::string_view text, 
   return lines;
 }
 
-Result<std::string> upper(std::string_view text) {
+Result<std::string> change_case(std::string_view text, Letters letters) {
   std::string out;
+  bool inside = false;  // A word, of which title() makes only the first character large.
   for (std::size_t at = 0; at < text.size();) {
     const auto c = character_at(text, at);
-    VOLTA_TRY(append_case(out, c.value, Case::kUpper));
+    VOLTA_TRY(append_case(out, c.value, inside ? Letters::kLower : letters));
+    inside = letters == Letters::kTitle && is_cased(c.value);
     at += c.length;
   }
   return out;
 }
-
-Result<std::string> lower(std::string_view text) {
-  std::string out;
-  VOLTA_TRY(append_word(out, text, Case::kLower));
-  return out;
-}
-
-Result<std::string> capitalize(std::string_view text) {
-  std::string out;
-  VOLTA_TRY(append_word(out, text, Case::kTitle));
-  return out;
-}
-
-Result<std::string> title(std::string_view text) {
-  std::string out;
-  bool inside = false;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto c = character_at(text, at);
-    VOLTA_TRY(append_case(out, c.value, inside ? Case::kLower : Case::kTitle));
-    inside = is_cased(c.value);
-    at += c.length;
-  }
-  return out;
-}
-
-Result<std::string> filter_title(std::string_view text) {
-  std::string out;
-  bool first = true;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto c = character_at(text, at);
-    const bool separates =
-        is_space(c.value) ||
-        (c.value < 0x80 &&
-         std::string_view("-({[<").find(static_cast<char>(c.value)) != std::string_view::npos);
-    VOLTA_TRY(append_case(out, c.value, first ? Case::kUpper : Case::kLower));
-    first = separates;
-    at += c.length;
-  }
-  return out;
-}
-
-bool is_upper(std::string_view text) {
-  bool cased = false;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto c = character_at(text, at);
-    if (is_category(c.value, "Ll") || is_category(c.value, "Lt")) return false;
-    cased = cased || is_category(c.value, "Lu");
-    at += c.length;
-  }
-  return cased;
-}
-
-bool is_lower(std::string_view text) {
-  bool cased = false;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto c = character_at(text, at);
-    if (is_category(c.value, "Lu") || is_category(c.value, "Lt")) return false;
-    cased = cased || is_category(c.value, "Ll");
-    at += c.length;
-  }
-  return cased;
-}
-
-bool all_characters(std::string_view text, bool (*test)(char32_t)) {
-  for (std::size_t at = 0; at < text.size();) {
-    const auto c = character_at(text, at);
-    if (!test(c.value)) return false;
-    at += c.length;
-  }
-  return !text.empty();
-}
-
-bool is_alpha(char32_t c) { return unicode::properties()[c].is_letter(); }
-bool is_decimal(char32_t c) { return is_category(c, "Nd"); }
 
 std::string quoted(std::string_view text) {
   const bool single = text.find('\'') != std::string_view::npos;

@@ -13,8 +13,8 @@
 
 namespace volta::jinja {
 
-/// Finds one string in others in linear time, whatever they are. The needle is at the budget's
-/// expense, what is searched at the caller's.
+/// Finds one string in others in linear time, whatever they are. The budget pays for the needle,
+/// the caller for what is searched.
 class Searcher {
  public:
   Searcher(Budget& budget, std::string_view needle);
@@ -32,35 +32,23 @@ bool is_space(char32_t c);
 std::size_t count_characters(std::string_view text);
 /// The byte at which character `index` begins; text.size() when there are not so many.
 std::size_t character_offset(std::string_view text, std::size_t index);
-std::vector<std::string_view> characters(std::string_view text);
 
 /// str.strip() of white space.
 std::string_view strip(std::string_view text, bool left, bool right);
-/// str.strip() of the characters of a set, which is gone through for every one that goes.
+/// str.strip() of the characters of a set, which is read once for each character that goes.
 std::string_view strip(Budget& budget, std::string_view text, bool left, bool right,
                        std::string_view set);
-/// str.split() and str.rsplit(): at white space without `separator` (not empty), at most `most`
-/// times unless it is negative. The text is at the caller's expense; parts and separators are at
-/// the budget's, and end with it.
+/// str.split() at `separator` (not empty), at most `most` times unless it is negative. The caller
+/// pays for the text; parts and separators are paid by the budget, and end with it.
 std::vector<std::string_view> split(Budget& budget, std::string_view text,
-                                    std::optional<std::string_view> separator, std::int64_t most);
-std::vector<std::string_view> rsplit(Budget& budget, std::string_view text,
-                                     std::optional<std::string_view> separator, std::int64_t most);
-std::vector<std::string_view> splitlines(Budget& budget, std::string_view text,
-                                         bool keep_ends = false);
+                                    std::string_view separator, std::int64_t most);
+std::vector<std::string_view> splitlines(Budget& budget, std::string_view text);
 
+/// What becomes of the letters of a text. kTitle is str.title().
+enum class Letters : std::uint8_t { kUpper, kLower, kTitle };
 /// Letter case as Python has it. kUnsupported for the few characters whose case is longer than one
 /// character or depends on others (the German sharp s, ligatures, a final sigma).
-Result<std::string> upper(std::string_view text);
-Result<std::string> lower(std::string_view text);
-Result<std::string> capitalize(std::string_view text);
-Result<std::string> title(std::string_view text);         ///< str.title()
-Result<std::string> filter_title(std::string_view text);  ///< Jinja's title filter.
-bool is_upper(std::string_view text);
-bool is_lower(std::string_view text);
-bool all_characters(std::string_view text, bool (*test)(char32_t));  ///< False for no text.
-bool is_alpha(char32_t c);
-bool is_decimal(char32_t c);
+Result<std::string> change_case(std::string_view text, Letters letters);
 
 /// repr() of a string.
 std::string quoted(std::string_view text);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/text.h"
 #include "io/jinja/text.h"
@@ -12,10 +13,6 @@ namespace {
 
 // Containers in containers: what JSON may hold (base/json.h) and some more.
 constexpr int kMaxDepth = 96;
-
-std::unexpected<Error> type_error(std::string message) {
-  return fail(ErrorCode::kInvalidFile, std::move(message));
-}
 
 // Lists equal lists, tuples tuples; the others only themselves.
 bool equal_sequences(Budget& budget, const Sequence& a, const Sequence& b) {
@@ -34,66 +31,51 @@ bool equal_dicts(Budget& budget, const Dict& a, const Dict& b) {
   });
 }
 
-// Exact, unlike a comparison as doubles: a long double holds every int64.
-int order(long double a, long double b) { return a < b ? -1 : a > b ? 1 : a == b ? 0 : 2; }
-
+// -1, 0 or 1, exactly: a long double holds every int64. No value is NaN: JSON has none.
 int compare_numbers(const Value& a, const Value& b) {
   const auto wide = [](const Value& value) {
     std::int64_t whole = 0;
     return value.as_int(whole) ? static_cast<long double>(whole)
                                : static_cast<long double>(value.as_double());
   };
-  return order(wide(a), wide(b));
+  const long double x = wide(a), y = wide(b);
+  return x < y ? -1 : x > y ? 1 : 0;
 }
 
-Status print_items(TextBuilder& out, const Sequence& sequence, std::string_view open,
-                   std::string_view close) {
+// Items between brackets, each printed by `print_one`.
+template <typename Items, typename PrintOne>
+Status print_items(TextBuilder& out, std::string_view open, std::string_view close,
+                   const Items& items, const PrintOne& print_one) {
   out.add(open);
-  bool first = true;
-  for (const Value& item : sequence.items) {
-    if (!first) out.add(", ");
-    first = false;
-    VOLTA_TRY(print_repr(out, item));
-    if (out.full()) break;
+  for (std::size_t i = 0; i < items.size() && !out.full(); ++i) {
+    if (i > 0) out.add(", ");
+    VOLTA_TRY(print_one(items[i]));
   }
-  if (sequence.kind == SequenceKind::kTuple && sequence.items.size() == 1) out.add(",");
   out.add(close);
   return {};
 }
 
-Status print_sequence(TextBuilder& out, const Sequence& sequence) {
-  switch (sequence.kind) {
-    case SequenceKind::kList:
-      return print_items(out, sequence, "[", "]");
-    case SequenceKind::kTuple:
-      return print_items(out, sequence, "(", ")");
-    case SequenceKind::kKeys:
-      return print_items(out, sequence, "dict_keys([", "])");
-    case SequenceKind::kValues:
-      return print_items(out, sequence, "dict_values([", "])");
-    case SequenceKind::kItems:
-      return print_items(out, sequence, "dict_items([", "])");
-    case SequenceKind::kRange:
-    case SequenceKind::kIterator:
-      break;
+Status print_sequence(TextBuilder& out, const Value& value) {
+  if (!value.is_list()) {
+    return unsupported(
+        "printing an iterator, a range or a view of a dict is not supported; make a list "
+        "of it with |list");
   }
-  return fail(ErrorCode::kUnsupported,
-              "printing an iterator or a range is not supported; make a list of it with |list");
+  const Sequence& list = *value.if_sequence();
+  const bool tuple = list.kind == SequenceKind::kTuple;
+  return print_items(out, tuple ? "(" : "[",
+                     !tuple                   ? "]"
+                     : list.items.size() == 1 ? ",)"
+                                              : ")",
+                     list.items, [&out](const Value& item) { return print_repr(out, item); });
 }
 
 Status print_dict(TextBuilder& out, const Dict& dict) {
-  out.add("{");
-  bool first = true;
-  for (const auto& [key, value] : dict.members) {
-    if (!first) out.add(", ");
-    first = false;
-    VOLTA_TRY(print_repr(out, key));
+  return print_items(out, "{", "}", dict.members, [&out](const auto& member) -> Status {
+    VOLTA_TRY(print_repr(out, member.first));
     out.add(": ");
-    VOLTA_TRY(print_repr(out, value));
-    if (out.full()) break;
-  }
-  out.add("}");
-  return {};
+    return print_repr(out, member.second);
+  });
 }
 
 // `part` is a view of the whole.
@@ -126,27 +108,6 @@ const std::string* Value::if_string() const {
   const Text* text = if_text();
   return text == nullptr ? nullptr : &text->content->text;
 }
-Sequence* Value::if_sequence() const {
-  const auto* pointer = std::get_if<std::shared_ptr<Sequence>>(&data_);
-  return pointer == nullptr ? nullptr : pointer->get();
-}
-const Dict* Value::if_dict() const {
-  const auto* pointer = std::get_if<std::shared_ptr<const Dict>>(&data_);
-  return pointer == nullptr ? nullptr : pointer->get();
-}
-Namespace* Value::if_namespace() const {
-  const auto* pointer = std::get_if<std::shared_ptr<Namespace>>(&data_);
-  return pointer == nullptr ? nullptr : pointer->get();
-}
-LoopState* Value::if_loop() const {
-  const auto* pointer = std::get_if<std::shared_ptr<LoopState>>(&data_);
-  return pointer == nullptr ? nullptr : pointer->get();
-}
-const Function* Value::if_function() const {
-  const auto* pointer = std::get_if<std::shared_ptr<const Function>>(&data_);
-  return pointer == nullptr ? nullptr : pointer->get();
-}
-
 bool Value::as_int(std::int64_t& out) const {
   if (const bool* flag = if_bool()) {
     out = *flag ? 1 : 0;
@@ -168,34 +129,14 @@ double Value::as_double() const {
 }
 
 std::string_view Value::type_name() const {
-  if (is_undefined()) return "Undefined";
-  if (is_none()) return "None";
-  if (if_bool() != nullptr) return "bool";
-  if (if_int() != nullptr) return "int";
-  if (if_double() != nullptr) return "float";
-  if (if_text() != nullptr) return "str";
-  if (if_dict() != nullptr) return "dict";
-  if (if_namespace() != nullptr) return "namespace";
-  if (if_loop() != nullptr) return "loop";
-  if (const Sequence* sequence = if_sequence()) {
-    switch (sequence->kind) {
-      case SequenceKind::kList:
-        return "list";
-      case SequenceKind::kTuple:
-        return "tuple";
-      case SequenceKind::kRange:
-        return "range";
-      case SequenceKind::kIterator:
-        return "iterator";
-      case SequenceKind::kKeys:
-        return "dict_keys";
-      case SequenceKind::kValues:
-        return "dict_values";
-      case SequenceKind::kItems:
-        return "dict_items";
-    }
-  }
-  return "function";
+  constexpr std::array<std::string_view, std::variant_size_v<decltype(data_)>> kNames = {
+      "Undefined", "None", "bool",      "int",  "float",   "str",
+      "sequence",  "dict", "namespace", "loop", "function"};
+  constexpr std::array<std::string_view, 5> kSequences = {"list", "tuple", "range", "iterator",
+                                                          "dict view"};
+  const Sequence* sequence = if_sequence();
+  return sequence == nullptr ? kNames[data_.index()]
+                             : kSequences[static_cast<std::size_t>(sequence->kind)];
 }
 
 int Value::depth() const {
@@ -211,9 +152,9 @@ void TextBuilder::add_part(const Text& whole, std::string_view part) {
   append_view(content_, whole, part);
 }
 
-Result<Value> TextBuilder::finish(bool markup) {
+Result<Value> TextBuilder::finish() {
   VOLTA_TRY(budget_->check());
-  return Value(Text{std::make_shared<const QuotedText>(std::move(content_)), markup});
+  return Value(Text{std::make_shared<const QuotedText>(std::move(content_))});
 }
 
 Result<Value> make_part(Budget& budget, const Text& whole, std::string_view part) {
@@ -230,8 +171,8 @@ Result<Value> make_changed(Budget& budget, const Text* origin, std::string_view 
 Status check_storable(const Value& value) {
   if (value.if_namespace() != nullptr || value.if_function() != nullptr ||
       value.if_loop() != nullptr) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("storing a {} in another value is not supported", value.type_name()));
+    return unsupported(
+        fmt::format("storing a {} in another value is not supported", value.type_name()));
   }
   return {};
 }
@@ -262,8 +203,7 @@ Result<Value> make_dict(Budget& budget, std::vector<std::pair<Value, Value>> mem
     budget.make_bytes(2 * sizeof(Value));
     const bool hashable = key.is_none() || key.is_number() || key.if_text() != nullptr;
     if (!hashable) {
-      return fail(ErrorCode::kUnsupported,
-                  fmt::format("a {} as key of a dict is not supported", key.type_name()));
+      return unsupported(fmt::format("a {} as key of a dict is not supported", key.type_name()));
     }
     VOLTA_TRY(grow_depth(value, dict->depth));
     budget.step(dict->members.size());
@@ -277,6 +217,15 @@ Result<Value> make_dict(Budget& budget, std::vector<std::pair<Value, Value>> mem
     }
   }
   return Value(std::shared_ptr<const Dict>(std::move(dict)));
+}
+
+Result<Value> dict_items(Budget& budget, const Dict& dict) {
+  std::vector<Value> items;
+  for (const auto& [key, value] : dict.members) {
+    VOLTA_TRY(Value pair, make_sequence(budget, SequenceKind::kTuple, {key, value}));
+    items.push_back(std::move(pair));
+  }
+  return make_sequence(budget, SequenceKind::kView, std::move(items));
 }
 
 Result<Value> from_json(const JsonValue& json) {
@@ -353,23 +302,11 @@ Result<int> compare(Budget& budget, const Value& a, const Value& b) {
     const int order = text_a->compare(*text_b);  // As code points: UTF-8 keeps their order.
     return order < 0 ? -1 : order > 0 ? 1 : 0;
   }
-  const Sequence* list_a = a.if_sequence();
-  const Sequence* list_b = b.if_sequence();
-  if (list_a != nullptr && list_b != nullptr && list_a->kind == list_b->kind &&
-      (list_a->kind == SequenceKind::kList || list_a->kind == SequenceKind::kTuple)) {
-    const std::size_t common = std::min(list_a->items.size(), list_b->items.size());
-    for (std::size_t i = 0; i < common; ++i) {
-      if (!equal(budget, list_a->items[i], list_b->items[i])) {
-        return compare(budget, list_a->items[i], list_b->items[i]);
-      }
-    }
-    const std::size_t size_a = list_a->items.size(), size_b = list_b->items.size();
-    return size_a < size_b ? -1 : size_a > size_b ? 1 : 0;
+  if (a.is_list() && b.is_list()) {
+    return unsupported("putting lists in order is not supported");
   }
   for (const Value& value : {a, b}) {
-    if (const Undefined* undefined = value.if_undefined()) {
-      return type_error(undefined->message == nullptr ? "undefined" : *undefined->message);
-    }
+    if (value.is_undefined()) return undefined_error(value);
   }
   return type_error(fmt::format("{} and {} cannot be put in order", a.type_name(), b.type_name()));
 }
@@ -421,19 +358,9 @@ const Value* find(Budget& budget, const Dict& dict, const Value& key) {
   return nullptr;
 }
 
-const Value* find(const Dict& dict, std::string_view key) {
-  for (const auto& [member, value] : dict.members) {
-    const std::string* text = member.if_string();
-    if (text != nullptr && *text == key) return &value;
-  }
-  return nullptr;
-}
-
 Status print_repr(TextBuilder& out, const Value& value) {
   if (const Text* text = value.if_text()) {
-    if (text->markup) {
-      return fail(ErrorCode::kUnsupported, "printing 'safe' text inside a list is not supported");
-    }
+    if (text->markup) return markup_error("printing inside a list");
     // Escapes are slow to make.
     const std::string& bytes = text->content->text;
     if (out.scan(4 * bytes.size())) out.add_changed(text, quoted(bytes));
@@ -458,13 +385,12 @@ Status print(TextBuilder& out, const Value& value) {
     out.add(fmt::format("{}", *number));
   } else if (const double* real = value.if_double()) {
     out.add(format_real(*real));
-  } else if (const Sequence* sequence = value.if_sequence()) {
-    return print_sequence(out, *sequence);
+  } else if (value.if_sequence() != nullptr) {
+    return print_sequence(out, value);
   } else if (const Dict* dict = value.if_dict()) {
     return print_dict(out, *dict);
   } else if (!value.is_undefined()) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("printing a {} is not supported", value.type_name()));
+    return unsupported(fmt::format("printing a {} is not supported", value.type_name()));
   }
   return {};
 }
@@ -476,9 +402,20 @@ Result<Value> to_text(Budget& budget, const Value& value) {
   return out.finish();
 }
 
-bool is_iterable(const Value& value) {
-  return value.if_sequence() != nullptr || value.if_dict() != nullptr ||
-         value.if_text() != nullptr || value.is_undefined();
+std::unexpected<Error> undefined_error(const Value& value) {
+  const Undefined* undefined = value.if_undefined();
+  return type_error(undefined == nullptr || undefined->message == nullptr ? "undefined value"
+                                                                          : *undefined->message);
+}
+
+std::unexpected<Error> type_error(std::string message) {
+  return fail(ErrorCode::kInvalidFile, std::move(message));
+}
+std::unexpected<Error> unsupported(std::string message) {
+  return fail(ErrorCode::kUnsupported, std::move(message));
+}
+std::unexpected<Error> markup_error(std::string_view what) {
+  return unsupported(fmt::format("{} is not supported for 'safe' text", what));
 }
 
 Result<std::vector<Value>> iterate(Budget& budget, const Value& value) {
@@ -498,8 +435,10 @@ Result<std::vector<Value>> iterate(Budget& budget, const Value& value) {
     budget.scan(bytes.size());
     budget.make_many(bytes.size(), 2 * sizeof(Value));
     VOLTA_TRY(budget.check());
-    for (const std::string_view character : characters(bytes)) {
-      items.push_back(Value::part(*text, character));
+    for (std::string_view rest = bytes; !rest.empty();) {
+      const std::size_t size = character_offset(rest, 1);
+      items.push_back(Value::part(*text, rest.substr(0, size)));
+      rest.remove_prefix(size);
     }
   } else if (!value.is_undefined()) {
     return type_error(

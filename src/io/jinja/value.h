@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,14 +32,13 @@ struct None {};
 /// from what the template was given: those stay quoted in whatever is made of the string.
 struct Text {
   std::shared_ptr<const QuotedText> content;
-  /// Made by `safe` or `escape`. Python's Markup escapes what it is combined with; so those
-  /// combinations are refused.
+  /// Made by `safe`. Python's Markup escapes what it is combined with, so combining it is refused.
   bool markup = false;
 };
 
-/// What a sequence looks like to Python. A list and a tuple print differently, an iterator can be
-/// read once, a view has a length and no indices.
-enum class SequenceKind : std::uint8_t { kList, kTuple, kRange, kIterator, kKeys, kValues, kItems };
+/// What a sequence looks like to Python. A list and a tuple print differently. An iterator can be
+/// read once. A view (the keys, values or items of a dict) has a length and no indices.
+enum class SequenceKind : std::uint8_t { kList, kTuple, kRange, kIterator, kView };
 struct Sequence {
   SequenceKind kind = SequenceKind::kList;
   std::vector<Value> items;
@@ -59,13 +59,13 @@ struct Namespace {
 /// The `loop` of a for block; the interpreter's.
 struct LoopState;
 
-/// A global function, a macro (by its node), or a method with its object.
+struct Builtin;
+
+/// A global function, a method with its object, or a macro by its node.
 struct Function {
-  enum class Kind : std::uint8_t { kGlobal, kMacro, kMethod };
-  Kind kind = Kind::kGlobal;
-  int node = -1;
-  std::string name{};
+  const Builtin* builtin = nullptr;  ///< Null for a macro.
   std::shared_ptr<const Value> self{};
+  int node = -1;
 };
 
 class Value {
@@ -83,8 +83,8 @@ class Value {
   explicit Value(std::shared_ptr<LoopState> loop) : data_(std::move(loop)) {}
   explicit Value(std::shared_ptr<const Function> function) : data_(std::move(function)) {}
 
-  /// Text whose size the caller has answered for (constants, names, single characters): the
-  /// template's own, text that it was given, and bytes of another string (`part` is a view of it).
+  /// Text whose size is known to be small (constants, names, single characters): the template's
+  /// own, text that it was given, and bytes of another string (`part` is a view of it).
   static Value text(std::string_view bytes);
   static Value quoted(std::string_view bytes);
   static Value part(const Text& whole, std::string_view part);
@@ -100,11 +100,23 @@ class Value {
   const Text* if_text() const { return std::get_if<Text>(&data_); }
   /// The bytes of a string; null for anything else.
   const std::string* if_string() const;
-  Sequence* if_sequence() const;
-  const Dict* if_dict() const;
-  Namespace* if_namespace() const;
-  LoopState* if_loop() const;
-  const Function* if_function() const;
+  Sequence* if_sequence() const { return pointed<Sequence>(); }
+  const Dict* if_dict() const { return pointed<const Dict>(); }
+  Namespace* if_namespace() const { return pointed<Namespace>(); }
+  LoopState* if_loop() const { return pointed<LoopState>(); }
+  const Function* if_function() const { return pointed<const Function>(); }
+  /// Whether it is a list or a tuple: a sequence with indices that can be printed.
+  bool is_list() const {
+    const Sequence* sequence = if_sequence();
+    return sequence != nullptr &&
+           (sequence->kind == SequenceKind::kList || sequence->kind == SequenceKind::kTuple);
+  }
+  /// Whether its items have numbers: a string, a list, a tuple or a range.
+  bool has_places() const {
+    return if_text() != nullptr || is_list() ||
+           (if_sequence() != nullptr && if_sequence()->kind == SequenceKind::kRange);
+  }
+  bool is_markup() const { return if_text() != nullptr && if_text()->markup; }
 
   /// Whether it is an integer or, as in Python, a bool; `out` gets it.
   bool as_int(std::int64_t& out) const;
@@ -118,6 +130,12 @@ class Value {
   int depth() const;
 
  private:
+  template <typename T>
+  T* pointed() const {
+    const auto* pointer = std::get_if<std::shared_ptr<T>>(&data_);
+    return pointer == nullptr ? nullptr : pointer->get();
+  }
+
   std::variant<Undefined, None, bool, std::int64_t, double, Text, std::shared_ptr<Sequence>,
                std::shared_ptr<const Dict>, std::shared_ptr<Namespace>, std::shared_ptr<LoopState>,
                std::shared_ptr<const Function>>
@@ -158,20 +176,22 @@ class TextBuilder {
   /// Reading what is to be added.
   bool scan(std::size_t bytes) { return budget_->scan(bytes); }
   bool full() const { return budget_->spent(); }
-  Result<Value> finish(bool markup = false);
+  Result<Value> finish();
 
  private:
   Budget* budget_;
   QuotedText content_;
 };
 
-/// The three of Value, and what was made of a string (see TextBuilder).
+/// A part of a string, and what was made of a string (see TextBuilder).
 Result<Value> make_part(Budget& budget, const Text& whole, std::string_view part);
 Result<Value> make_changed(Budget& budget, const Text* origin, std::string_view changed);
 /// A list, tuple, ... of values; kInvalidFile when it would nest too deeply or hold what cannot be
 /// stored (a namespace, a macro, a loop).
 Result<Value> make_sequence(Budget& budget, SequenceKind kind, std::vector<Value> items);
 Result<Value> make_dict(Budget& budget, std::vector<std::pair<Value, Value>> members);
+/// What dict.items() gives.
+Result<Value> dict_items(Budget& budget, const Dict& dict);
 /// Whether a container or a namespace can hold it.
 Status check_storable(const Value& value);
 /// A parsed document as a template sees it, all its text quoted. Documents come with limits of
@@ -182,23 +202,30 @@ Result<Value> from_json(const JsonValue& json);
 bool truth(const Value& value);
 /// Python's ==. Costs steps.
 bool equal(Budget& budget, const Value& a, const Value& b);
-/// -1, 0 or 1 as a < b, a == b, a > b; 2 when a number is not one. kInvalidFile for types that have
-/// no order.
+/// -1, 0 or 1 as a < b, a == b, a > b. kInvalidFile for types that have no order.
 Result<int> compare(Budget& budget, const Value& a, const Value& b);
 /// Python's `item in container`; an iterator is read up to the item.
 Result<bool> contains(Budget& budget, const Value& container, const Value& item);
 /// The member of a dict; null when there is none.
 const Value* find(Budget& budget, const Dict& dict, const Value& key);
-const Value* find(const Dict& dict, std::string_view key);
 
 /// Python's str() and repr(). kUnsupported for what prints an address there.
 Status print(TextBuilder& out, const Value& value);
 Status print_repr(TextBuilder& out, const Value& value);
 Result<Value> to_text(Budget& budget, const Value& value);
 
+/// kInvalidFile; with what an undefined value says of itself; and kUnsupported.
+std::unexpected<Error> type_error(std::string message);
+std::unexpected<Error> undefined_error(const Value& value);
+std::unexpected<Error> unsupported(std::string message);
+/// kUnsupported: `what` on text that `safe` made.
+std::unexpected<Error> markup_error(std::string_view what);
+
+/// Python's json.dumps: with line breaks when `indent` (the spaces of a level) is given.
+Result<Value> to_json(Budget& budget, const Value& value, std::optional<std::size_t> indent);
+
 /// What a for loop sees; reads an iterator to its end. kInvalidFile when it cannot be iterated.
 Result<std::vector<Value>> iterate(Budget& budget, const Value& value);
-bool is_iterable(const Value& value);
 /// Python's len().
 Result<std::int64_t> length(Budget& budget, const Value& value);
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "io/jinja/parser.h"
+#include "io/jinja/ast.h"
 
 namespace volta::jinja {
 namespace {
@@ -21,7 +21,8 @@ using ::testing::HasSubstr;
 Result<std::string> run(std::string_view source, const Limits& limits = {}) {
   VOLTA_TRY(const Ast ast, parse(source));
   Environment environment{.limits = limits};
-  const auto json = parse_json(R"({"l": [1, 2, 3], "s": "text", "d": {"a": 1}})", "variables");
+  const auto json =
+      parse_json(R"({"l": [1, 2, 3], "s": "text", "d": {"a": 1}, "f": 1.5})", "variables");
   for (const auto& [name, value] : *json->if_object()) {
     VOLTA_TRY(Value made, from_json(value));
     environment.variables.emplace_back(name, std::move(made));
@@ -55,12 +56,13 @@ TEST(JinjaSyntax, MistakesHaveTheirLine) {
       {"\n{{ x", "line 2: '{{' has no '}}'"},
       {"{% if x", "line 1: '{%' has no '%}'"},
       {"{# x", "line 1: a comment has no end"},
-      {"{% raw %} x", "a raw block has no end"},
       {"{{ x ! y }}", "unexpected character '!'"},
       {"{{ é }}", "unexpected character 'é'"},
       {"{{ (x] }}", "unexpected ']'"},
       {"{{ x) }}", "unexpected ')'"},
-      {"{{ '\\xg0' }}", "'\\x' takes 2 hexadecimal digits"},
+      {"{{ '\\xg0' }}", "no character after '\\'"},
+      {"{{ '\\u12' }}", "no character after '\\'"},
+      {"{{ '\\ud800' }}", "no character after '\\'"},
       {"{{ }}", "expected an expression, found '}}'"},
       {"{{ x y }}", "expected '}}', found 'y'"},
       {"{{ x. }}", "expected a name after '.'"},
@@ -93,38 +95,115 @@ TEST(JinjaSyntax, WhatIsNotSupportedIsNamed) {
       {"{% for x in l recursive %}{% endfor %}", "a recursive loop", ErrorCode::kUnsupported},
       {"{{ f(*l) }}", "'*' before an argument", ErrorCode::kUnsupported},
       {"{{ l[1, 2] }}", "an index with several parts", ErrorCode::kUnsupported},
-      {"{{ 0x10 }}", "only decimal numbers", ErrorCode::kUnsupported},
+      {"{{ 0x10 }}", "a number that is no decimal integer", ErrorCode::kUnsupported},
       {"{{ 99999999999999999999 }}", "is too large", ErrorCode::kUnsupported},
-      {"{{ '\\N{DASH}' }}", "'\\N{...}'", ErrorCode::kUnsupported},
-      {"{{ '\\ud800' }}", "U+D800 is no character", ErrorCode::kUnsupported},
-      {"{% macro m() %}{{ varargs }}{% endmacro %}", "'varargs' in a macro",
+      {"{{ '\\N{DASH}' }}", "'\\N' in a string", ErrorCode::kUnsupported},
+      {"{% macro m() %}{{ varargs }}{% endmacro %}{{ m() }}", "'varargs' is not supported",
        ErrorCode::kUnsupported},
       {"{% set loop = 1 %}", "assigning to 'loop'", ErrorCode::kUnsupported},
       {"{{ s|urlize }}", "line 1: the filter 'urlize' is not supported", ErrorCode::kUnsupported},
       {"{{ s is nothing }}", "the test 'nothing' is not supported", ErrorCode::kUnsupported},
-      {"{{ s.swapcase() }}", "the method str.swapcase is not supported", ErrorCode::kUnsupported},
-      {"{{ s.format(1) }}", "the method str.format is not supported", ErrorCode::kUnsupported},
-      {"{{ d.fromkeys() }}", "the method dict.fromkeys is not supported", ErrorCode::kUnsupported},
+      {"{{ s.swapcase() }}", "the method 'swapcase' is not supported: a value of type str has no",
+       ErrorCode::kUnsupported},
+      {"{{ d.fromkeys() }}", "the method 'fromkeys' is not supported", ErrorCode::kUnsupported},
+      {"{{ l.append(1) }}", "the method 'append' is not supported", ErrorCode::kUnsupported},
       {"{{ cycler('a') }}", "'cycler' is not supported", ErrorCode::kUnsupported},
       {"{{ '%s' % 1 }}", "formatting a string with '%'", ErrorCode::kUnsupported},
       {"{{ 'ß'|upper }}", "the letter case of U+00DF", ErrorCode::kUnsupported},
-      {"{{ range(3) }}", "printing an iterator or a range", ErrorCode::kUnsupported},
+      {"{{ range(3) }}", "printing an iterator, a range", ErrorCode::kUnsupported},
       {"{{ namespace() }}", "printing a namespace", ErrorCode::kUnsupported},
       {"{{ [namespace()] }}", "storing a namespace", ErrorCode::kUnsupported},
       {"{% set n = namespace() %}{% set n.n = n %}", "storing a namespace",
        ErrorCode::kUnsupported},
+      {"{{ strftime_now('%Z') }}", "strftime_now with '%Z'", ErrorCode::kUnsupported},
       {"{{ 9223372036854775807 + 1 }}", "beyond 64 bits", ErrorCode::kUnsupported},
-      {"{{ 3 ** 99 }}", "beyond 64 bits", ErrorCode::kUnsupported},
-      {"{{ ('a'|safe) + 'b' }}", "on 'safe' text", ErrorCode::kUnsupported},
-      {"{{ ('a'|safe).strip() }}", "of 'safe' text", ErrorCode::kUnsupported},
-      {"{{ ('a'|safe)[0] }}", "into 'safe' text", ErrorCode::kUnsupported},
-      {"{{ ('a'|safe)[1:] }}", "a slice of 'safe' text", ErrorCode::kUnsupported},
-      {"{{ ['a'|safe] }}", "printing 'safe' text inside a list", ErrorCode::kUnsupported},
+      {"{{ ('a'|safe) + 'b' }}", "'+' is not supported for 'safe' text", ErrorCode::kUnsupported},
+      {"{{ ('a'|safe).strip() }}", "str.strip is not supported for 'safe'",
+       ErrorCode::kUnsupported},
+      {"{{ ('a'|safe)|trim }}", "the filter 'trim' is not supported for 'safe'",
+       ErrorCode::kUnsupported},
+      {"{{ ('a'|safe)[0] }}", "an index is not supported for 'safe'", ErrorCode::kUnsupported},
+      {"{{ ('a'|safe)[1:] }}", "a slice is not supported for 'safe'", ErrorCode::kUnsupported},
+      {"{{ ['a'|safe] }}", "printing inside a list is not supported for 'safe'",
+       ErrorCode::kUnsupported},
       {"{{ {(1,): 2} }}", "a tuple as key of a dict", ErrorCode::kUnsupported},
-      {"{{ strftime_now('%Q') }}", "strftime_now: '%Q'", ErrorCode::kUnsupported},
+      {"{{ strftime_now('%Q') }}", "strftime_now with '%Q'", ErrorCode::kUnsupported},
       {"{% for x in l %}{{ loop.recurse }}{% endfor %}", "'loop.recurse'", ErrorCode::kUnsupported},
       {"{% for x in l %}{% macro m() %}{% endmacro %}{% endfor %}", "the macro 'm' inside a loop",
        ErrorCode::kUnsupported},
+  });
+}
+
+// Parts of Jinja that no chat template of the families in docs/cli.md uses. Each must be an error
+// that names it: what is left out silently would be another prompt.
+TEST(JinjaSyntax, WhatNoTemplateUsesIsRefusedByName) {
+  const auto refused = [](const std::string& source, const std::string& what) {
+    expect_bad({{source, what + " is not supported", ErrorCode::kUnsupported}});
+  };
+  for (const std::string name :
+       {"abs", "attr", "batch", "capitalize", "e", "escape", "float", "groupby", "max", "min",
+        "reverse", "round", "sum", "title", "truncate", "unique", "wordcount"}) {
+    refused("{{ l|" + name + "(2) }}", "the filter '" + name + "'");
+    refused("{{ l|map('" + name + "')|list }}", "the filter '" + name + "'");
+  }
+  for (const std::string name : {"callable", "divisibleby", "escaped", "even", "filter", "ge", "gt",
+                                 "lower", "lt", "odd", "test", "upper"}) {
+    refused("{{ s is " + name + "(2) }}", "the test '" + name + "'");
+    refused("{{ l|select('" + name + "')|list }}", "the test '" + name + "'");
+  }
+  for (const std::string name :
+       {"capitalize", "casefold",   "center",       "count",        "encode",  "find",
+        "format",     "index",      "isalnum",      "isdigit",      "isspace", "isupper",
+        "ljust",      "partition",  "removeprefix", "removesuffix", "rfind",   "rpartition",
+        "rsplit",     "splitlines", "zfill"}) {
+    refused("{{ s." + name + "(1) }}", "the method '" + name + "'");
+  }
+  const auto code = ErrorCode::kUnsupported;
+  expect_bad({
+      {"{% raw %}{{ '{% endraw %}", "the tag {% raw %}", code},
+      {"{% with a = 1 %}{% endwith %}", "the tag {% with %}", code},
+      {"{% filter upper %}{% endfilter %}", "the tag {% filter %}", code},
+      {"{% set x | upper %}{% endset %}", "a filter of a set block", code},
+      {"{% for x in l %}{% else %}{% endfor %}", "the else of a loop", code},
+      {"{% for a, (b, c) in l %}{% endfor %}", "a target in brackets", code},
+      {"{{ 2 ** 3 }}", "'**' is not supported", code},
+      {"{{ +1 }}", "'+' before a value", code},
+      {"{{ 1 < 2 < 3 }}", "a < b < c", code},
+      {"{{ 'a' 'b' }}", "a string after a string", code},
+      {"{{ 1 / 2 }}", "'/' with numbers that have a fraction", code},
+      {"{{ f + 1 }}", "'+' with numbers that have a fraction", code},
+      {"{{ 0.5 }}", "a number that is no decimal integer", code},
+      {"{{ 1e3 }}", "a number that is no decimal integer", code},
+      {"{{ 1_000 }}", "a number that is no decimal integer", code},
+      {"{{ '\\101' }}", "'\\1' in a string", code},
+      {"{{ l.0 }}", "a number after '.'", code},
+      {"{{ s[::2] }}", "a slice of text with a step", code},
+      {"{{ [1] * 2 }}", "'*' is not supported for a list", code},
+      {"{{ [1] < [2] }}", "putting lists in order", code},
+      {"{{ s.split() }}", "str.split without a separator", code},
+      {"{{ s.startswith(('a', 'b')) }}", "str.startswith with anything but a string", code},
+      {"{{ s.endswith('t', 1) }}", "str.endswith with the argument 'start'", code},
+      {"{{ s.replace('', 'a') }}", "str.replace with anything but two strings", code},
+      {"{{ s|indent('>') }}", "the filter 'indent' by a string", code},
+      {"{{ '4.5'|int }}", "the filter 'int' on text that is not an integer", code},
+      {"{{ '7'|int(base=8) }}", "the filter 'int' with the argument 'base'", code},
+      {"{{ l|join(',', attribute='a') }}", "the filter 'join' with the argument 'attribute'", code},
+      {"{{ l|map(attribute='a', default=1)|list }}", "the filter 'map' without", code},
+      {"{{ l|sort(case_sensitive=true) }}", "with the argument 'case_sensitive'", code},
+      {"{{ l|sort(attribute='a,b') }}", "the filter 'sort' by several attributes", code},
+      {"{{ d|dictsort(by='value') }}", "the filter 'dictsort' with the argument 'by'", code},
+      {"{{ s|tojson(ensure_ascii=true) }}", "with the argument 'ensure_ascii'", code},
+      {"{{ d|tojson(separators=(',', ':')) }}", "with the argument 'separators'", code},
+      {"{{ d|tojson(sort_keys=true) }}", "with the argument 'sort_keys'", code},
+      {"{{ d|tojson(indent='a') }}", "the filter 'tojson' with a string as indent", code},
+      {"{{ dict(a=1) }}", "'dict' is not supported", code},
+      {"{{ namespace({'a': 1}).a }}", "namespace of a dict", code},
+      {"{{ d.items() }}", "printing an iterator, a range or a view of a dict", code},
+      {"{% for x in l %}{{ loop.depth }}{% endfor %}", "'loop.depth'", code},
+      {"{% for x in l %}{{ loop.cycle(1, 2) }}{% endfor %}", "'loop.cycle'", code},
+      {"{% for x in l %}{{ loop.changed(x) }}{% endfor %}", "'loop.changed'", code},
+      {"{% for x in l if x %}{{ loop.length }}{% endfor %}",
+       "'loop.length' in a loop with a condition", code},
   });
 }
 
@@ -134,7 +213,7 @@ TEST(JinjaRun, ErrorsHaveTheLineOfTheirPlace) {
       {"{{ d.x + 'a' }}", "a value of type dict has no element 'x'"},
       {"{{ (1 if false).x }}", "the inline if of line 1 has no else"},
       {"{{ s + 1 }}", "'+' does not take str and int"},
-      {"{{ -s }}", "'-' does not take str"},
+      {"{{ -s }}", "'-' does not take int and str"},
       {"{{ 1 // 0 }}", "division by zero"},
       {"{{ 1 < 'a' }}", "int and str cannot be put in order"},
       {"{{ 1 in 2 }}", "'in' cannot look into a value of type int"},
@@ -144,18 +223,19 @@ TEST(JinjaRun, ErrorsHaveTheLineOfTheirPlace) {
       {"{% set a, b = l %}", "2 names for 3 values"},
       {"{% set d.x = 1 %}", "'d' is no namespace"},
       {"{% set n = namespace() %}{% set n._x = 1 %}", "not safe to set"},
-      {"{{ l.append(1) }}", "list.append would not be safe"},
       {"{{ s() }}", "a value of type str is no function"},
       {"{{ nothing() }}", "'nothing' is undefined"},
       {"{{ s.split('') }}", "the separator is empty"},
-      {"{{ s.find(1) }}", "'sub' takes a string, not int"},
+      {"{{ s.split(1) }}", "str.split takes a string as 'sep', not int"},
+      {"{{ s.split('a', 'b') }}", "str.split takes an integer as 'maxsplit', not str"},
+      {"{{ d.get([]) }}", "dict.get takes no list as key"},
       {"{{ s.replace('a') }}", "str.replace lacks its argument 'new'"},
-      {"{{ l|join(',', 'a', 'b') }}", "takes 2 arguments at most, not 3"},
+      {"{{ l|join(',', 'a', 'b') }}", "the filter 'join' takes 2 arguments at most, not 3"},
       {"{{ s|trim(x=1) }}", "has no argument 'x'"},
       {"{{ s|trim('a', chars='b') }}", "was given twice 'chars'"},
       {"{{ 5|length }}", "a value of type int has no length"},
-      {"{{ range(100001) }}", "range: more than 100000 items"},
-      {"{{ range(1, 2, 0) }}", "range: the step is 0"},
+      {"{{ range(100001) }}", "range makes more than 100000 items"},
+      {"{{ range(1, 2, 0) }}", "range cannot count: the step is 0"},
       {"{{ undefined|tojson }}", "tojson: a value of type Undefined is not JSON"},
       {"{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "macro 'm' takes 1 arguments at most"},
       {"{% macro m(a) %}{% endmacro %}{{ m(b=2) }}", "cannot take the argument 'b'"},
@@ -172,18 +252,17 @@ TEST(JinjaRun, EverythingEnds) {
       "{% set n = namespace(s='xxxxxxxx') %}{% for a in range(99) %}{% set n.s = n.s ~ n.s %}{% "
       "endfor %}",
       "{{ 'x' * 999999999999 }}",
-      "{{ [1] * 999999999999 }}",
+      "{% set n = namespace(l=[1]) %}{% for a in range(99) %}{% set n.l = n.l + n.l %}{% endfor %}",
       "{% for a in range(100000) %}0123456789abcdef{% endfor %}",
       "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
       "{% set n = namespace(l=[]) %}{% for a in range(1000) %}{% set n.l = [n.l] %}{% endfor %}",
-      "{{ 'aaaa'.ljust(99999999999) }}",
-      "{{ ('a' * 9999999).replace('', 'b' * 999) }}",
+      "{{ ('a' * 9999999).replace('a', 'b' * 999) }}",
+      "{% set n = namespace(s='\n') %}{% for a in range(99) %}{% set n.s = (n.s ~ n.s)|indent %}{% "
+      "endfor %}",
       "{{ ('a,' * 999999).split(',') }}",
       "{% set s = 'a' * 99999 ~ 'b' %}{% for i in range(99999) %}{{ s in 'a' * 99999 }}{% endfor "
       "%}",
-      "{% set n = namespace(d={}) %}{% for i in range(99999) %}{% set n.d = dict(n.d, k=i) %}{% "
-      "endfor %}"
-      "{% for i in range(99999) %}{{ range(99999)|sort|unique|list }}{% endfor %}",
+      "{% for i in range(99999) %}{{ range(99999)|sort|list }}{% endfor %}",
   };
   for (const std::string& source : endless) {
     const auto result = run(source, limits);
@@ -206,40 +285,26 @@ TEST(JinjaRun, WorkOnLongTextsIsCounted) {
       a + b + "{% set d = {a: 1} %}" + loop("{% if b in d %}{% endif %}"),
       a + b + "{% set d = {a: 1} %}" + loop("{% set v = d[b] %}"),
       a + b + "{% set d = {a: 1} %}" + loop("{% set v = d.get(b) %}"),
-      a + b + "{% set d = {a: 1, 'k': 2} %}" + loop("{% set v = dict(d, k=3) %}"),
-      a + b + "{{ b.startswith((a,) * 1000000) }}",
-      a + "{{ a.endswith((a[1:] ~ '2',) * 1000000) }}",
       a + loop("{% if a in 'b' %}{% endif %}"),
-      a + loop("{% set v = 'b'.find(a) %}"),
-      a + loop("{% set v = 'b'.rfind(a) %}"),
-      a + loop("{% set v = 'b'.count(a) %}"),
       a + loop("{% set v = 'b'.split(a) %}"),
-      a + loop("{% set v = 'b'.rsplit(a, 1) %}"),
-      a + loop("{% set v = 'b'.partition(a) %}"),
-      a + loop("{% set v = 'b'.rpartition(a) %}"),
       a + loop("{% set v = 'b'.replace(a, '') %}"),
       a + loop("{% set v = 'b'|replace(a, '') %}"),
-      a + loop("{% set v = 'b'|indent(a) %}"),
       a + loop("{% set v = 'b'.strip(a) %}"),
       a + loop("{% set v = ('b' * 60).strip(a ~ 'b') %}"),
       a + loop("{% set v = ('b' * 60)|trim(a ~ 'b') %}"),
-      a + loop("{% set v = 'b'.removeprefix(a) %}{% set w = a.removesuffix('y') %}"),
-      a + loop("{% set v = []|tojson(indent=a) %}"),
-      a + loop("{% set v = []|tojson(separators=(a, a)) %}"),
-      a + loop("{% set v = a|tojson(ensure_ascii=true) %}"),
-      a + b + "{% set d = {a: 1, b: 2} %}" + loop("{% set v = d|tojson(sort_keys=true) %}"),
       a + loop("{% set v = [1, 2]|map(attribute=a)|list %}"),
       a + loop("{% set v = ('.' * 10000000).split('.') %}"),
-      a + loop("{% set v = ('\n' * 10000000).splitlines() %}"),
       a + loop("{% set v = [a]|string %}"),
       a + loop("{% set v = ['\x01' * 1000000]|string %}"),
+      a + loop("{% set v = 'b'.startswith(a) %}{% set w = a.endswith('y') %}"),
+      a + loop("{% set v = a|tojson %}"),
+      a + loop("{% set v = ('\n' * 10000000)|indent %}"),
       a + loop("{% set v = a|upper %}"),
       a + loop("{% set v = [a, a]|sort|length %}"),
       a + loop("{% set v = a|int %}"),
-      a + loop("{% set v = [''] * 1000 %}{% set w = v|join %}"),
+      a + loop("{% set v = ('.' * 1000).split('.') %}{% set w = v|join %}"),
       loop("{% set " + std::string(300'000, 'n') + " = 1 %}"),
-      "{% for x in [0] * 1000000 if true %}{{ loop.length }}{{ loop.nextitem }}{{ x + x + x + x + "
-      "x + x + x + x + x }}{% endfor %}",
+      loop("{% for x in range(100000) if true %}{{ loop.nextitem }}{{ x + x + x }}{% endfor %}"),
   };
   for (const std::string& source : slow) {
     const std::string name = source.substr(0, 200);
@@ -258,8 +323,8 @@ TEST(JinjaRun, WorkOnLongTextsIsCounted) {
 TEST(JinjaRun, ALoopThatLooksAheadIsLinear) {
   const auto begin = std::chrono::steady_clock::now();
   const auto result =
-      run("{% for x in [0] * 100000 if true %}{% set n = loop.length %}{% if loop.last %}{{ n }}"
-          "{% endif %}{% endfor %}");
+      run("{% for x in range(100000) if true %}{% if loop.last %}{{ loop.index }}{% endif %}"
+          "{% endfor %}");
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   EXPECT_LT(seconds.count(), 5.0);  // The square would take minutes.
   ASSERT_TRUE(result) << result.error().message();
@@ -289,21 +354,13 @@ TEST(JinjaSyntax, DeepNestingIsRefused) {
     return repeat(open, 10'000) + "1" + repeat(close, 10'000);
   };
   const std::vector<std::string> sources = {
-      "{{ " + around("(", ")") + " }}",
-      "{{ " + around("[", "]") + " }}",
-      "{{ " + around("{1: ", "}") + " }}",
-      "{{ " + around("f(", ")") + " }}",
-      "{{ " + around("x[", "]") + " }}",
-      "{{ " + around("not ", "") + " }}",
-      "{{ " + around("-", "") + " }}",
-      "{{ " + around("1 if 1 else ", "") + " }}",
-      "{{ " + around("1 is eq(", ")") + " }}",
-      "{{ x" + repeat(".a", 10'000) + " }}",
-      "{{ x" + repeat("|list", 10'000) + " }}",
-      "{{ 1" + repeat(" + 1", 10'000) + " }}",
-      "{{ 1" + repeat(" if 1", 10'000) + " }}",
-      "{% set " + repeat("(", 10'000) + "x" + repeat(")", 10'000) + " = 1 %}",
-      repeat("{% if x %}", 10'000),
+      "{{ " + around("(", ")") + " }}",         "{{ " + around("[", "]") + " }}",
+      "{{ " + around("{1: ", "}") + " }}",      "{{ " + around("f(", ")") + " }}",
+      "{{ " + around("x[", "]") + " }}",        "{{ " + around("not ", "") + " }}",
+      "{{ " + around("-", "") + " }}",          "{{ " + around("1 if 1 else ", "") + " }}",
+      "{{ " + around("1 is eq(", ")") + " }}",  "{{ x" + repeat(".a", 10'000) + " }}",
+      "{{ x" + repeat("|list", 10'000) + " }}", "{{ 1" + repeat(" + 1", 10'000) + " }}",
+      "{{ 1" + repeat(" if 1", 10'000) + " }}", repeat("{% if x %}", 10'000),
   };
   for (const std::string& source : sources) {
     const auto result = run(source);
@@ -321,15 +378,14 @@ TEST(JinjaRun, ALoopSeesWhatItsBodySets) {
   EXPECT_EQ(
       text("{% for x in l if x != 2 %}{{ x }}{{ loop.last }}{{ loop.nextitem }};{% endfor %}"),
       "1False3;3True;");
-  EXPECT_EQ(text("{% for x in l %}{{ loop|length }}{{ loop.revindex }}{% endfor %}"), "333231");
-  EXPECT_EQ(text("{% for x in l %}{{ loop.changed(x > 1) }} {% endfor %}"), "True True False ");
+  EXPECT_EQ(text("{% for x in l %}{{ loop.length }}{{ loop.revindex }}{% endfor %}"), "333231");
 }
 
 TEST(JinjaRun, LongNeedlesAreFoundToo) {
   EXPECT_EQ(text("{{ ('abcabcabcabcabcabcd' in 'xabcabcabcabcabcabcabcd') }}"), "True");
-  EXPECT_EQ(text("{{ 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab'.find('aaaaaaaaaaaaaaaaaaaaab') }}"),
-            "15");
-  EXPECT_EQ(text("{{ 'abcabc'.rfind('abcabcabcabcabcabcabc') }}"), "-1");
+  EXPECT_EQ(text("{{ 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab'.split('aaaaaaaaaaaaaaaaaaaaab') }}"),
+            "['aaaaaaaaaaaaaaa', '']");
+  EXPECT_EQ(text("{{ 'abcabcabcabcabcabcabc' in 'abcabc' }}"), "False");
 }
 
 }  // namespace

@@ -1,0 +1,50 @@
+#include "training_progress.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/clock.h"
+#include "base/text.h"
+
+namespace volta::cli {
+
+void TrainingProgress::start(std::int64_t done, std::int64_t steps) {
+  if (done < steps && progress_.on_terminal()) {
+    progress_.show_now(fmt::format("step {}/{} runs", done + 1, steps));
+  }
+}
+
+void TrainingProgress::step(const StepEvent& event) {
+  const std::int64_t step = event.report.step;
+  const bool first = first_step_ < 0, last = step == event.steps;
+  if (first) {
+    first_step_ = step;
+    started_ = monotonic_seconds();
+    loss_ = event.report.loss;
+    tokens_per_s_ = event.tokens_per_s;
+  }
+  loss_ += 0.1 * (event.report.loss - loss_);
+  tokens_per_s_ += 0.1 * (event.tokens_per_s - tokens_per_s_);
+  const std::string speed = format_count(static_cast<std::int64_t>(tokens_per_s_));
+  const bool terminal = progress_.on_terminal();
+  const bool due = first || last || progress_.due();
+  if (event.val_loss || (!terminal && due)) {
+    const std::string val =
+        event.val_loss ? fmt::format("  val_loss {:.4f}", *event.val_loss) : std::string();
+    progress_.print(
+        fmt::format("step {}/{}  loss {:.4f}{}  lr {:.2e}  grad norm {:.3f}  {} tokens/s", step,
+                    event.steps, loss_, val, event.report.lr, event.report.grad_norm, speed));
+  }
+  if (!terminal || !due) return;
+  const double left = (monotonic_seconds() - started_) /
+                      static_cast<double>(step - first_step_ + 1) *
+                      static_cast<double>(event.steps - step);
+  progress_.show_now(
+      fmt::format("{}/{}  loss {:.3f}  {} tokens/s  {} left", step, event.steps, loss_, speed,
+                  format_duration(left)),
+      static_cast<double>(step) / static_cast<double>(std::max<std::int64_t>(event.steps, 1)));
+}
+
+}  // namespace volta::cli
