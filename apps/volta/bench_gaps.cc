@@ -140,11 +140,10 @@ std::string to_json(const Report& report, const Options& options, const Globals&
 Status bench_gaps(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
-  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(const Transformer model,
-            load_model(directory, session.device(), {.packed = true, .format = format}));
+  VOLTA_TRY(const Transformer model, load_model(directory, session.device(), wanted));
   VOLTA_TRY(const Report report, run_bench(model, options, globals, dtype));
   VOLTA_TRY(session.finish());
   return print(output == Output::kJson ? to_json(report, options, globals)

@@ -202,7 +202,7 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
   VOLTA_TRY(const Output output,
             parse_output(globals, {Output::kText, Output::kJson, Output::kCsv}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
-  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   note_slow_products(session, dtype);
   Result<Transformer> model = fail(ErrorCode::kInternal, "no model");
@@ -210,10 +210,10 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
     model = Transformer::random(tiny_lm_config(), globals.seed, session.device());
   } else {
     VOLTA_TRY(const std::string directory, find_model(options.model));
-    model = load_model(directory, session.device(), {.packed = true, .format = format});
+    model = load_model(directory, session.device(), wanted);
   }
   VOLTA_TRY(Transformer loaded, std::move(model));
-  VOLTA_TRY(loaded.prepack(format));
+  VOLTA_TRY(loaded.prepack(wanted.format));
   VOLTA_TRY(const BenchReport report, run_bench(loaded, options, globals.seed, dtype));
   VOLTA_TRY(session.finish());
   switch (output) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -88,15 +90,23 @@ Result<std::int64_t> bytes_per_token(const Transformer& model) {
 }
 
 // What the weights run in: what was asked for, but integers that a file holds stay what they are.
-// Where a file mixes formats, that which takes the most bytes is named.
+// Where a file mixes formats, all of them are named, the one that takes the most bytes first.
 std::string weights_of(const Transformer& model, const std::string& asked) {
   std::map<std::string_view, std::int64_t> bytes;
   for (const auto& [name, weight] : model.weights()) {
     const Quant quant = weight.spec().encoding.quant;
     if (quant != Quant::kNone) bytes[format_info(quant).name] += weight.bytes();
   }
-  const auto most = std::ranges::max_element(bytes, {}, [](const auto& row) { return row.second; });
-  return most == bytes.end() ? asked : std::string(most->first);
+  std::vector<std::pair<std::int64_t, std::string_view>> formats;
+  formats.reserve(bytes.size());
+  for (const auto& [name, size] : bytes) formats.emplace_back(size, name);
+  std::ranges::sort(formats, std::greater<>());
+  std::string text;
+  for (const auto& [size, name] : formats) {
+    if (!text.empty()) text += '+';
+    text += name;
+  }
+  return text.empty() ? asked : text;
 }
 
 Status measure(Generator& generator, const TransformerConfig& config, const Options& options,
@@ -193,14 +203,13 @@ Status bench_model(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
-  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   note_slow_products(session, dtype);
   VOLTA_TRY(const std::string directory, find_model(options.model));
   const double begin = monotonic_seconds();
   VOLTA_TRY(const Transformer model,
-            load_adapted_model(directory, options.adapter, session.device(),
-                               {.packed = true, .format = format}));
+            load_adapted_model(directory, options.adapter, session.device(), wanted));
   const double loaded = monotonic_seconds() - begin;
   VOLTA_TRY(Report report, run_bench(model, options, globals.seed, dtype, cache_dtype));
   report.weights = weights_of(model, globals.weights);

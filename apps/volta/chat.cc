@@ -430,7 +430,7 @@ std::string memory_line(const GeneratorMemory& memory, std::int64_t context, std
 Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
-  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(ChatTemplate chat_template, open_template(options, directory));
   VOLTA_TRY(auto tokenizer, load_tokenizer(directory, stopped));
@@ -448,8 +448,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(const Session session, Session::create(globals, stopped));
   note_slow_products(session, dtype);
   VOLTA_TRY(const Transformer model,
-            load_adapted_model(directory, options.adapter, session.device(),
-                               {.packed = true, .format = format}));
+            load_adapted_model(directory, options.adapter, session.device(), wanted));
   VOLTA_TRY(Generator generator,
             Generator::create(model, {.capacity = capacity_for(model.config(), settings.context),
                                       .cache_dtype = cache_dtype,

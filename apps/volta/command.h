@@ -91,6 +91,8 @@ Option* add_kv_cache_dtype(Command& command, std::string& word);
 Result<DType> kv_cache_dtype(const std::string& word);
 /// --weights: what a model that only runs keeps them as. "stored" rounds to the compute type.
 Result<WeightFormat> weight_format(const Globals& globals);
+/// How --weights has a model loaded that only runs. f32 widens what is stored as integers, too.
+Result<WeightOptions> weight_options(const Globals& globals);
 
 /// --context, for a command that generates: how many tokens prompt and answer have together.
 /// `otherwise` tells in --help what holds without it.

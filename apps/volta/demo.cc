@@ -70,8 +70,8 @@ Status say(const Globals& globals, std::string_view text) {
 Status generate_sample(const std::string& directory, const Globals& globals,
                        const std::shared_ptr<Device>& device) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
-  VOLTA_TRY(const WeightFormat format, weight_format(globals));
-  VOLTA_TRY(Transformer model, load_model(directory, device, {.packed = true, .format = format}));
+  VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
+  VOLTA_TRY(Transformer model, load_model(directory, device, wanted));
   VOLTA_TRY(const auto tokenizer, load_tokenizer(directory, interrupted));
   GenerationRequest request{.prompt = {}, .max_new_tokens = 400, .sampling = {}, .stop_tokens = {}};
   auto prompt = tokenizer->encode("\nThe ");

@@ -148,7 +148,7 @@ std::string to_json(const std::vector<Evaluated>& files, const Evaluated& total,
 Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
-  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   for (const std::string& path : options.data) {
     if (!is_example_file(path)) continue;
     return fail(ErrorCode::kInvalidArgument,
@@ -160,8 +160,8 @@ Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   VOLTA_TRY(const Windows windows, windows_of(options, config));
   VOLTA_TRY(const auto tokenizer, load_tokenizer(directory, interrupted));
-  VOLTA_TRY(Transformer model, load_adapted_model(directory, options.adapter, session.device(),
-                                                  {.packed = true, .format = format}));
+  VOLTA_TRY(Transformer model,
+            load_adapted_model(directory, options.adapter, session.device(), wanted));
   std::vector<Evaluated> files;
   Evaluated total;
   for (const std::string& path : options.data) {

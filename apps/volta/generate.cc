@@ -294,7 +294,7 @@ Status generate(const Globals& globals, Options& options) {
   }
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
-  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   note_slow_products(session, dtype);
   VOLTA_TRY(const std::string directory, find_model(options.model));
@@ -316,8 +316,7 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(auto requests, make_requests(options, globals, config, std::move(stops.tokens), shape,
                                          context, std::move(prompts)));
   VOLTA_TRY(const Transformer model,
-            load_adapted_model(directory, options.adapter, session.device(),
-                               {.packed = true, .format = format}));
+            load_adapted_model(directory, options.adapter, session.device(), wanted));
   VOLTA_TRY(const GeneratorOptions sized,
             size_generator(options, dtype, cache_dtype, model.config(), requests));
   VOLTA_TRY(Generator generator, Generator::create(model, sized));

@@ -129,7 +129,7 @@ Status inspect(const Globals& globals, const Options& options) {
   Report report;
   VOLTA_TRY(report.compute, compute_dtype(globals));
   VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
-  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const std::string directory, find_model(options.model));
   VOLTA_TRY(report.config, load_model_config(directory));
@@ -145,8 +145,7 @@ Status inspect(const Globals& globals, const Options& options) {
   }
   report.parameters = parameter_count(report.config);
   report.context = options.context == 0 ? report.config.context : options.context;
-  VOLTA_TRY(const auto loaded, loaded_specs(report.config, *weights, *session.device(),
-                                            {.packed = true, .format = format}));
+  VOLTA_TRY(const auto loaded, loaded_specs(report.config, *weights, *session.device(), wanted));
   VOLTA_TRY(report.memory, estimate_memory(report.config, loaded,
                                            {.slots = options.batch,
                                             .capacity = report.context,

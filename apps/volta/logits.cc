@@ -47,7 +47,7 @@ Status check_place(const Globals& globals, const Options& options) {
 Status logits(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
-  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   note_slow_products(session, dtype);
   VOLTA_TRY(const std::string directory, find_model(options.model));
@@ -57,8 +57,8 @@ Status logits(const Globals& globals, const Options& options) {
   // Before anything is computed: a place that cannot be written is told at once.
   const TensorSpec spec{DType::kF32, Shape(rows.count, rows.length, config.vocab_size)};
   VOLTA_TRY(SafetensorsWriter file, SafetensorsWriter::create(options.out, {{"logits", spec}}));
-  VOLTA_TRY(Transformer model, load_adapted_model(directory, options.adapter, session.device(),
-                                                  {.packed = true, .format = format}));
+  VOLTA_TRY(Transformer model,
+            load_adapted_model(directory, options.adapter, session.device(), wanted));
   const auto sink = [&](std::span<const float> values) -> Status {
     if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
     return file.write(std::as_bytes(values));

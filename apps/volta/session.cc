@@ -199,6 +199,11 @@ Result<WeightFormat> weight_format(const Globals& globals) {
               fmt::format("--weights {}: use stored, f32, bf16, q8 or q4", globals.weights));
 }
 
+Result<WeightOptions> weight_options(const Globals& globals) {
+  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  return WeightOptions{.packed = true, .format = format, .widen = globals.weights == "f32"};
+}
+
 Result<Session> Session::create(const Globals& globals, const std::function<bool()>& stop) {
   DeviceOptions options;
   options.threads = globals.threads;

@@ -68,10 +68,9 @@ Result<Model> open_model(const Globals& globals, const ModelWork& work, CpuDevic
   VOLTA_TRY(const std::string directory, find_model(adapts ? run->init : work.model));
   Model model;
   VOLTA_TRY(model.config, load_model_config(directory));
-  VOLTA_TRY(const WeightFormat format, weight_format(globals));
+  VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const auto source, open_weights(directory, model.config));
-  VOLTA_TRY(model.weights,
-            loaded_specs(model.config, *source, device, {.packed = true, .format = format}));
+  VOLTA_TRY(model.weights, loaded_specs(model.config, *source, device, wanted));
   model.training = {.batch = kUsualBatch, .time = 0};
   if (run) {
     LoraConfig lora = run->lora;

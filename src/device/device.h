@@ -32,7 +32,9 @@ struct DeviceInfo {
 ///
 /// What a thread submits to a device (runs, single ops, copies from the host) takes effect in the
 /// order of submission; copies to the host (Tensor::read) and synchronize() wait for all of it, and
-/// return the first error that it gave. Only then may the host touch what it wrote by address.
+/// return the first error that it gave. Only then may the host touch what it wrote by address. Of
+/// the steps of one run, those that a plan puts into different streams may run in any order that
+/// its waits allow; whatever is submitted later comes after all of them.
 class Device : public Backend, public std::enable_shared_from_this<Device> {
  public:
   virtual DeviceInfo info() const = 0;

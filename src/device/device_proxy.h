@@ -38,6 +38,7 @@ class DeviceProxy : public Device {
   std::string compute_drawback(DType dtype, Rounding rounding) const override {
     return inner_->compute_drawback(dtype, rounding);
   }
+  std::int32_t streams() const override { return inner_->streams(); }
   Result<Graph> lower(const Graph& graph) const override { return inner_->lower(graph); }
   Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) override {
     return inner_->evaluate(op, inputs);

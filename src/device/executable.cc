@@ -92,6 +92,16 @@ Status check_step(const Plan& plan, const PlanStep& step) {
                       "the workspace");
 }
 
+// Steps in the order of the plan must be one of the orders that it allows.
+Status check_waits(const Plan& plan, std::size_t step) {
+  for (const std::size_t wait : plan.steps[step].waits) {
+    if (wait < step) continue;
+    return fail(ErrorCode::kInternal,
+                fmt::format("it waits for step {}, which does not come before it", wait + 1));
+  }
+  return {};
+}
+
 std::vector<TensorSpec> specs_of(std::span<const PlanOperand> operands) {
   std::vector<TensorSpec> specs;
   specs.reserve(operands.size());
@@ -120,6 +130,7 @@ Status check_kernel(const Device& device, const PlanStep& step) {
 Status check_plan(const Plan& plan, const Device& device) {
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     Status status = check_step(plan, plan.steps[i]);
+    if (status) status = check_waits(plan, i);
     if (status) status = check_kernel(device, plan.steps[i]);
     if (!status) {
       return std::unexpected(std::move(status).error().with_context(
@@ -196,6 +207,15 @@ bool changes_parameter(const Plan& plan, const PlanStep& step) {
     }
   }
   return false;
+}
+
+// Whether a run may be given up before some of its steps, as long as none before them has changed a
+// parameter: with several streams, steps that come later in the plan may have run, too.
+bool may_stop_at_all(const Plan& plan) {
+  const auto in_other_stream = [](const PlanStep& step) { return step.stream != 0; };
+  const auto changes = [&](const PlanStep& step) { return changes_parameter(plan, step); };
+  return std::ranges::none_of(plan.steps, in_other_stream) ||
+         std::ranges::none_of(plan.steps, changes);
 }
 
 Error in_step(Error error, std::size_t step, std::size_t steps) {
@@ -389,7 +409,7 @@ void Executable::resolve_calls() {
     for (const PlanOperand& operand : list) views_.push_back(view_of(operand));
     return std::span<const View>(views_).subspan(first, list.size());
   };
-  bool may_stop = true;
+  bool may_stop = may_stop_at_all(*plan_);
   for (const PlanStep& step : plan_->steps) {
     may_stop = may_stop && !changes_parameter(*plan_, step);
     OpCall call;
@@ -401,6 +421,8 @@ void Executable::resolve_calls() {
     call.workspace = {static_cast<std::byte*>(arena_->at_offset(step.workspace_offset)),
                       static_cast<std::size_t>(step.workspace_bytes)};
     call.label = step.label;
+    call.stream = step.stream;
+    call.waits = step.waits;
     calls_.push_back(call);
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ struct OpCall {
   /// changed a parameter. Calls that prepare whole weights (Cast, Encode) may be given up in
   /// between, too, and leave their outputs unfinished.
   bool may_stop = false;
+  /// Of a plan's steps: see PlanStep. A device that runs one step after the other needs neither.
+  std::int32_t stream = 0;
+  std::span<const std::size_t> waits = {};
 };
 
 /// "MatMul{transpose_b} 'h.0.attn'": how errors name a call.

@@ -40,6 +40,9 @@ class Backend {
   /// Rewrites an optimised graph for this device, before it is planned: other ops with the same
   /// results. What comes back must verify. The default changes nothing.
   virtual Result<Graph> lower(const Graph& graph) const { return graph; }
+  /// How many streams of steps it runs beside each other, at least 1. Where there are more,
+  /// make_plan() spreads steps that do not depend on each other over them.
+  virtual std::int32_t streams() const { return 1; }
   /// Runs one op on host tensors and returns its outputs on the host (for constant folding).
   virtual Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) = 0;
 };

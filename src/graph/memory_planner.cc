@@ -53,6 +53,14 @@ Status add_aligned(std::int64_t& total, std::int64_t bytes) {
 }
 
 Result<std::int64_t> place_blocks(std::span<MemoryBlock> blocks) {
+  return place_blocks(blocks, [&](std::size_t block, std::size_t other) {
+    return overlap_in_time(blocks[block], blocks[other]);
+  });
+}
+
+Result<std::int64_t> place_blocks(
+    std::span<MemoryBlock> blocks,
+    FunctionRef<bool(std::size_t block, std::size_t other)> together) {
   // No end of a block exceeds the sum of all (each starts at 0 or where another one ends): when
   // this does not overflow, nothing below does.
   std::int64_t total = 0;
@@ -67,7 +75,7 @@ Result<std::int64_t> place_blocks(std::span<MemoryBlock> blocks) {
 
   std::int64_t arena_bytes = 0;
   std::int64_t results_end = 0;
-  std::vector<const MemoryBlock*> placed;  // Sorted by offset.
+  std::vector<std::size_t> placed;  // Sorted by offset.
   std::vector<const MemoryBlock*> neighbours;
   for (const std::size_t i : order) {
     MemoryBlock& block = blocks[i];
@@ -75,16 +83,17 @@ Result<std::int64_t> place_blocks(std::span<MemoryBlock> blocks) {
     if (block.bytes == 0) continue;  // Any place will do.
     if (block.result) {
       block.offset = std::exchange(results_end, results_end + aligned(block.bytes));
-      placed.push_back(&block);  // Behind all the others so far.
+      placed.push_back(i);  // Behind all the others so far.
       arena_bytes = results_end;
       continue;
     }
     neighbours.clear();
-    for (const MemoryBlock* other : placed) {
-      if (overlap_in_time(block, *other)) neighbours.push_back(other);
+    for (const std::size_t other : placed) {
+      if (together(i, other)) neighbours.push_back(&blocks[other]);
     }
     block.offset = best_offset(neighbours, aligned(block.bytes));
-    placed.insert(std::ranges::upper_bound(placed, block.offset, {}, &MemoryBlock::offset), &block);
+    const auto offset = [&](std::size_t other) { return blocks[other].offset; };
+    placed.insert(std::ranges::upper_bound(placed, block.offset, {}, offset), i);
     arena_bytes = std::max(arena_bytes, block.offset + aligned(block.bytes));
   }
   return arena_bytes;

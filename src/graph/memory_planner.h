@@ -1,9 +1,11 @@
 // Where blocks of memory lie in one arena. Knows sizes and live ranges, nothing of graphs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "base/function_ref.h"
 #include "base/result.h"
 
 namespace volta {
@@ -23,6 +25,11 @@ struct MemoryBlock {
 /// Returns the bytes of the arena, never more than the blocks take one after the other.
 /// kInvalidArgument for a negative size or when the sizes overflow.
 Result<std::int64_t> place_blocks(std::span<MemoryBlock> blocks);
+
+/// The same, where `together` says whether two blocks, by their indices, may be needed at the same
+/// time; `first` and `last` are not looked at.
+Result<std::int64_t> place_blocks(std::span<MemoryBlock> blocks,
+                                  FunctionRef<bool(std::size_t block, std::size_t other)> together);
 
 /// Adds what a block of `bytes` takes of an arena (its size, rounded up to the alignment) to
 /// `total`. Fails as place_blocks does.

@@ -8,11 +8,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "graph/memory_planner.h"
+#include "graph/schedule.h"
 
 namespace volta {
 namespace {
@@ -33,8 +36,22 @@ class Planner {
     for (const GraphOutput& output : graph_.outputs()) {
       if (home(output.value).block >= 0) block(home(output.value).block).result = true;
     }
-    VOLTA_TRY(plan_.arena_bytes, place_blocks(blocks_));
-    resolve();
+    const std::int32_t streams = backend_.streams();
+    if (streams <= 1) {
+      VOLTA_TRY(plan_.arena_bytes, place_blocks(blocks_));
+      resolve();
+    } else {
+      const Schedule schedule = spread(streams);
+      const auto together = [&](std::size_t a, std::size_t b) {
+        return !ends_before(schedule, a, b) && !ends_before(schedule, b, a);
+      };
+      VOLTA_TRY(plan_.arena_bytes, place_blocks(blocks_, together));
+      resolve();
+      for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+        plan_.steps[i].stream = schedule.stream(i);
+        plan_.steps[i].waits = schedule.waits(i);
+      }
+    }
     return std::move(plan_);
   }
 
@@ -179,6 +196,74 @@ class Planner {
     return {.spec = graph_.spec(id), .binding = where.binding, .offset = offset};
   }
 
+  /// The steps that use a block, as far as their order matters: the one that makes what it holds,
+  /// and the last one in each stream.
+  struct BlockUse {
+    std::size_t first = 0;
+    std::vector<std::size_t> last;
+  };
+  /// What a step does to bindings and blocks, which are numbered behind the bindings.
+  struct Access {
+    std::vector<std::size_t> reads;
+    std::vector<std::size_t> writes;
+  };
+  Access access(const Draft& draft) const {
+    const Node& node = graph_.nodes()[draft.node];
+    const std::uint32_t written = writes(node.op, node.inputs.size());
+    const auto place = [&](ValueId id) {
+      const Home where = home(id);
+      return where.binding >= 0 ? static_cast<std::size_t>(where.binding)
+                                : plan_.bindings.size() + static_cast<std::size_t>(where.block);
+    };
+    Access result;
+    for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+      result.reads.push_back(place(node.inputs[j]));
+      if (writes_input(written, j)) result.writes.push_back(place(node.inputs[j]));
+    }
+    for (const ValueId id : node.outputs) result.writes.push_back(place(id));
+    if (draft.workspace >= 0) {
+      result.writes.push_back(plan_.bindings.size() + static_cast<std::size_t>(draft.workspace));
+    }
+    return result;
+  }
+
+  /// Gives every step a stream, and notes the steps that use each block.
+  Schedule spread(std::int32_t streams) {
+    Schedule schedule(streams, plan_.bindings.size() + blocks_.size());
+    uses_.resize(blocks_.size());
+    for (std::size_t step = 0; step < drafts_.size(); ++step) {
+      const Access done = access(drafts_[step]);
+      schedule.add(done.reads, done.writes);
+      for (const auto& places : {done.reads, done.writes}) {
+        for (const std::size_t place : places) {
+          if (place >= plan_.bindings.size())
+            note_use(schedule, place - plan_.bindings.size(), step);
+        }
+      }
+    }
+    return schedule;
+  }
+
+  void note_use(const Schedule& schedule, std::size_t block, std::size_t step) {
+    BlockUse& use = uses_[block];
+    if (use.last.empty()) use.first = step;
+    const auto same_stream = std::ranges::find_if(
+        use.last, [&](std::size_t user) { return schedule.stream(user) == schedule.stream(step); });
+    if (same_stream == use.last.end()) {
+      use.last.push_back(step);
+    } else {
+      *same_stream = step;
+    }
+  }
+
+  /// Whether every step that uses block `a` has ended when `b` is made.
+  bool ends_before(const Schedule& schedule, std::size_t a, std::size_t b) const {
+    return blocks_[a].last < end_ &&
+           std::ranges::all_of(
+               uses_[a].last,
+               [&](std::size_t user) { return schedule.before(user, uses_[b].first); });
+  }
+
   /// Fills the plan in, now that every block has its place.
   void resolve() {
     for (const Draft& draft : drafts_) {
@@ -206,6 +291,7 @@ class Planner {
   std::vector<std::vector<std::int64_t>> writes_;  ///< By binding: the steps that write it.
   std::vector<MemoryBlock> blocks_;
   std::vector<Draft> drafts_;
+  std::vector<BlockUse> uses_;  ///< By block; with several streams only.
   Plan plan_;
 };
 

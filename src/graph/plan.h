@@ -29,6 +29,10 @@ struct PlanStep {
   std::int64_t workspace_bytes = 0;
   std::string label;
   std::size_t node = 0;  ///< Of the graph that the plan was made from.
+  /// Steps of one stream run in the order of the plan. Steps of different streams may run at the
+  /// same time and in any order, but none begins before those that it waits for have ended.
+  std::int32_t stream = 0;
+  std::vector<std::size_t> waits{};  ///< Earlier steps of other streams, by their places here.
 };
 
 /// A tensor the caller supplies: input, parameter, state, or a constant of the graph.
@@ -58,7 +62,9 @@ inline constexpr std::int64_t kArenaAlignment = 64;
 
 /// Verifies the graph and gives every intermediate a place: live ranges, in-place outputs where
 /// may_alias allows it, Reshape for free, best-fit with the largest first. Outputs of the graph
-/// keep their place to the end, and lie together. No two values that live at the same time overlap.
+/// keep their place to the end, and lie together. No two values that live at the same time overlap,
+/// in whatever order the streams of the backend run: memory passes from a value to another one only
+/// where the steps of the first have always ended before the second is made.
 Result<Plan> make_plan(const Graph& graph, const Backend& backend);
 
 /// The graph in Graphviz's language, each box with what its step costs and where its results lie.

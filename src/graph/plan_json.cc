@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -52,8 +54,14 @@ void write_step(JsonWriter& json, const Plan& plan, const PlanStep& step) {
   write_operands(json, plan, "inputs", step.inputs);
   write_operands(json, plan, "outputs", step.outputs);
   json.field("workspace_offset", step.workspace_offset)
-      .field("workspace_bytes", step.workspace_bytes)
-      .end_object();
+      .field("workspace_bytes", step.workspace_bytes);
+  if (step.stream != 0) json.field("stream", step.stream);
+  if (!step.waits.empty()) {
+    json.key("waits").begin_array();
+    for (const std::size_t wait : step.waits) json.value(wait);
+    json.end_array();
+  }
+  json.end_object();
 }
 
 /// Constants lie in memory of the host, so that their bytes can be read.
@@ -189,7 +197,27 @@ class PlanReader {
     VOLTA_TRY(check_window(json, step.workspace_offset, step.workspace_bytes, plan_.arena_bytes,
                            "the arena"));
     VOLTA_TRY(check_step(json, step));
+    VOLTA_TRY(read_order(json, step));
     return step;
+  }
+
+  /// Its stream and what it waits for: nothing, if the plan has a single stream.
+  Status read_order(const JsonRef& json, PlanStep& step) const {
+    VOLTA_TRY(const std::int64_t stream,
+              json.get_int_or("stream", 0, 0, std::numeric_limits<std::int32_t>::max()));
+    step.stream = static_cast<std::int32_t>(stream);
+    VOLTA_TRY(const auto waits, json.optional_member("waits"));
+    if (!waits) return {};
+    VOLTA_TRY(const std::vector<JsonRef> elements, waits->elements());
+    for (const JsonRef& element : elements) {
+      VOLTA_TRY(const std::int64_t wait, element.as_int(0));
+      if (wait >= std::ssize(plan_.steps)) {
+        return invalid(element, fmt::format("step {} waits for step {}, which does not come before",
+                                            plan_.steps.size(), wait));
+      }
+      step.waits.push_back(static_cast<std::size_t>(wait));
+    }
+    return {};
   }
 
   /// The op must accept its inputs, make its outputs, and write what may be written.

@@ -45,6 +45,8 @@ std::string to_text(const Plan& plan) {
     if (step.workspace_bytes > 0) {
       fmt::format_to(out, " workspace @{} {} bytes", step.workspace_offset, step.workspace_bytes);
     }
+    if (step.stream != 0) fmt::format_to(out, " stream {}", step.stream);
+    if (!step.waits.empty()) fmt::format_to(out, " after {}", fmt::join(step.waits, ", "));
     fmt::format_to(out, "  # {}{}{} flops, {} bytes\n", step.label, step.label.empty() ? "" : ": ",
                    work.flops, work.bytes);
   }

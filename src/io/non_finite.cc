@@ -5,9 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <span>
 
 #include "base/arithmetic.h"
+#include "device/tensor_ops.h"
+#include "tensor/tensor.h"
+#include "tensor/weight_format.h"
 
 namespace volta {
 namespace {
@@ -81,6 +87,23 @@ NonFinite count_bytes(std::span<const std::byte> bytes, Bits exponent, ThreadPoo
   });
 }
 
+// Where the numbers of f16 lie in a stored block: its scale, and in Q4_K its minimum.
+std::span<const std::size_t> scale_places(Quant quant) {
+  static constexpr std::array<std::size_t, 2> kAtStart = {0, 2};
+  static constexpr std::array<std::size_t, 1> kBehindIntegers = {208};
+  switch (quant) {
+    case Quant::kQ4K:
+      return kAtStart;
+    case Quant::kQ6K:
+      return kBehindIntegers;
+    case Quant::kNone:
+    case Quant::kInt8:
+    case Quant::kInt4:
+      break;
+  }
+  return std::span(kAtStart).first(1);
+}
+
 }  // namespace
 
 void NonFinite::add(const NonFinite& part, std::int64_t begin) {
@@ -113,17 +136,17 @@ NonFinite count_non_finite(std::int64_t count, ThreadPool& pool,
   return volta::count<std::uint32_t>(count, 0x7f800000u, pool, load);
 }
 
-// Each block begins with its scale, of f16.
 NonFinite count_non_finite_scales(std::span<const std::byte> bytes, const Encoding& encoding) {
   NonFinite found;
   const auto block_bytes = static_cast<std::size_t>(encoding.block_bytes());
   for (std::size_t block = 0; (block + 1) * block_bytes <= bytes.size(); ++block) {
-    const std::size_t at = block * block_bytes;
-    const unsigned low = std::to_integer<unsigned>(bytes[at]);
-    const unsigned magnitude = low | (std::to_integer<unsigned>(bytes[at + 1]) & 0x7Fu) << 8;
-    if (magnitude < 0x7c00u) continue;
-    ++(magnitude == 0x7c00u ? found.infinities : found.nans);
-    if (found.first < 0) found.first = static_cast<std::int64_t>(block);
+    const auto stored = bytes.subspan(block * block_bytes, block_bytes);
+    for (const std::size_t place : scale_places(encoding.quant)) {
+      const unsigned magnitude = stored_u16(stored, place) & 0x7FFFu;
+      if (magnitude < 0x7c00u) continue;
+      ++(magnitude == 0x7c00u ? found.infinities : found.nans);
+      if (found.first < 0) found.first = static_cast<std::int64_t>(block);
+    }
   }
   return found;
 }
@@ -132,8 +155,12 @@ Status check_finite(const Transformer& model) {
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(model.device()->info().threads));
   constexpr std::size_t kPiece = std::size_t{32} << 20;  // Between two questions.
   for (const auto& [name, weight] : model.weights()) {
+    // Packed weights are looked at as the values that they stand for.
+    const DType dtype = weight.spec().encoding.quantized() ? DType::kF32 : weight.dtype();
+    VOLTA_TRY(const Tensor plain,
+              tensor_ops::as_spec(*model.device(), weight, {dtype, weight.shape()}));
     VOLTA_TRY(const Tensor host,
-              weight.host_accessible() ? Result<Tensor>(weight) : weight.clone_to());
+              plain.host_accessible() ? Result<Tensor>(plain) : plain.clone_to());
     VOLTA_TRY(const std::span<const std::byte> bytes, host.host_bytes());
     NonFinite bad;
     for (std::size_t at = 0; at < bytes.size(); at += kPiece) {

@@ -102,7 +102,8 @@ Result<std::map<std::string, TensorSpec>> loaded_specs(const TransformerConfig& 
   for (const ParameterInfo& info : parameters(config)) {
     VOLTA_TRY(TensorSpec spec, source.spec(info));
     // Vectors are few, and biases are added to sums in f32.
-    if (!options.packed || info.shape.rank() < 2) spec = {DType::kF32, info.shape};
+    const bool widened = options.widen && spec.encoding.quantized();
+    if (!options.packed || info.shape.rank() < 2 || widened) spec = {DType::kF32, info.shape};
     specs.emplace(info.name, spec);
   }
   if (!options.packed) return specs;
@@ -248,6 +249,21 @@ Status Transformer::prepack(const WeightFormat& format) {
   return {};
 }
 
+namespace {
+
+// A stored weight in the form in which the model keeps it. Integers that become floats are plain
+// f32 in between.
+Result<Tensor> as_wanted(Device& device, const Tensor& stored, const TensorSpec& wanted) {
+  const TensorSpec plain{DType::kF32, stored.shape()};
+  if (!stored.spec().encoding.quantized() || wanted.encoding.quantized() || wanted == plain) {
+    return tensor_ops::as_spec(device, stored, wanted);
+  }
+  VOLTA_TRY(const Tensor values, tensor_ops::as_spec(device, stored, plain));
+  return tensor_ops::as_spec(device, values, wanted);
+}
+
+}  // namespace
+
 Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSource& source,
                                       std::shared_ptr<Device> device,
                                       const WeightOptions& options) {
@@ -262,7 +278,7 @@ Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSou
     VOLTA_TRY(const Tensor stored, source.read(info, interrupted));
     const auto wanted = specs.find(info.name);
     if (wanted == specs.end()) continue;  // assemble() names what is missing.
-    auto weight = tensor_ops::as_spec(*device, stored, wanted->second);
+    auto weight = as_wanted(*device, stored, wanted->second);
     VOLTA_TRY(source.check_unchanged(info));  // The cause of other errors, where there are any.
     if (!weight) return std::unexpected(std::move(weight).error());
     weights.emplace(info.name, *std::move(weight));

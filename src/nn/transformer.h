@@ -52,6 +52,9 @@ struct WeightOptions {
   /// read them (see Transformer::prepack). Otherwise in f32, plain: to be trained or saved.
   bool packed = false;
   WeightFormat format{};  ///< Packed matrices wider than this are rounded to it.
+  /// Packed matrices that are stored as integers become f32 first, so that their products take
+  /// activations as they are. Otherwise they stay integers, and activations are rounded to 8 bits.
+  bool widen = false;
 };
 
 /// The specs that Transformer::load() gives the parameters of a source; reads no data.

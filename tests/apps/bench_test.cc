@@ -134,9 +134,11 @@ TEST_F(BenchModelTest, IntegersOfAFileAreNamedAsTheyAre) {
   train("run");
   const CommandResult made = volta({"quantize", "run", "--weights", "q8", "--out", "q8"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
-  for (const std::string asked : {"q4", "f32", "stored"}) {
+  // They are not rounded again, but f32 widens them.
+  for (const auto& [asked, named] :
+       {std::pair{"q4", "q8"}, {"stored", "q8"}, {"bf16", "q8"}, {"f32", "f32"}}) {
     const JsonValue json = report({"q8", "--prompt", "1", "--weights", asked});
-    EXPECT_EQ(JsonRef(json, "report").get_string("weights").value_or(""), "q8");
+    EXPECT_EQ(JsonRef(json, "report").get_string("weights").value_or(""), named);
   }
 }
 
@@ -162,10 +164,31 @@ TEST_F(BenchModelTest, BlocksOfAGgufFileStayWhatTheyAre) {
     const std::int64_t stored = bytes(file, weights);
     EXPECT_GT(stored, 0);
     EXPECT_LT(static_cast<double>(stored), most * static_cast<double>(wide)) << type;
+    const JsonValue wider = report({file, "--prompt", "1", "--weights", "f32"});
+    EXPECT_EQ(JsonRef(wider, "report").get_string("weights").value_or(""), "f32");
+    // Converted, the model has biases, too.
+    EXPECT_GE(JsonRef(wider, "report").get_int("bytes_per_token").value_or(0), wide);
     const CommandResult text = volta({"generate", file, "-p", "xx", "-n", "4"});
     EXPECT_EQ(text.exit_code, 0) << text.err;
     const CommandResult back = volta({"convert", file, std::string(weights)});
     EXPECT_EQ(back.exit_code, 0) << back.err;
+  }
+}
+
+// A matrix whose inner size is no multiple of 32 has no blocks of q4_0, and can be q8 beside those.
+TEST_F(BenchModelTest, AllFormatsOfAModelAreNamed) {
+  std::ofstream(dir_.file("text.txt")) << std::string(400, 'x');
+  const CommandResult trained = volta(
+      {"train",    "--data",  "text.txt", "--out",     "run", "--layers",     "1",  "--heads",
+       "2",        "--dim",   "64",       "--ffn",     "80",  "--context",    "16", "--batch",
+       "2",        "--steps", "1",        "--threads", "1",   "--eval-every", "0",  "--activation",
+       "gelu_tanh"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const CommandResult made = volta({"convert", "run", "mixed.gguf", "--type", "q4_0"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  for (const auto& [asked, named] : {std::pair{"stored", "q4"}, {"q8", "q4+q8"}}) {
+    const JsonValue json = report({"mixed.gguf", "--prompt", "1", "--weights", asked});
+    EXPECT_EQ(JsonRef(json, "report").get_string("weights").value_or(""), named);
   }
 }
 

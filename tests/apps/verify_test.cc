@@ -324,8 +324,9 @@ TEST_F(VerifyTest, InspectTellsTheMemory) {
   EXPECT_EQ(*ref.member("config")->get_int("vocab_size"), 256);
   EXPECT_EQ(*memory->get_int("cache"), 2 * 4 * 3 * 64 * 16);  // Of 64 positions: a whole block.
   EXPECT_EQ(*memory->get_int("total"), *memory->get_int("weights") + *memory->get_int("cache") +
-                                           *memory->get_int("prefill") +
-                                           *memory->get_int("decode") + *memory->get_int("tables"));
+                                           *memory->get_int("activations") +
+                                           *memory->get_int("tables"));
+  EXPECT_EQ(*memory->get_int("step_tokens"), 64);  // 3 prompts of 16 tokens.
   EXPECT_EQ(*ref.member("types")->elements()->front().get_int("bytes"),
             *ref.get_int("weight_bytes"));
   EXPECT_EQ(volta({"inspect", "run", "--context", "17"}).exit_code, 2);

@@ -33,6 +33,26 @@ Result<Executable> load_small(Device& device) {
                      });
 }
 
+// Steps of different streams overtake each other, and those of one stream never do.
+TEST(AsyncDevice, StreamsRunOutOfOrder) {
+  Plan plan = test::matmul_relu_plan();
+  const auto run = [&](std::int32_t stream, std::vector<std::size_t> waits) {
+    plan.steps[1].stream = stream;
+    plan.steps[1].waits = std::move(waits);
+    const auto device = std::make_shared<test::AsyncDevice>(test::cpu());
+    auto loaded = device->load(std::make_shared<const Plan>(plan), [&](const PlanBinding& binding) {
+      return test::matmul_relu_tensor(binding, device->memory());
+    });
+    EXPECT_TRUE(loaded);
+    for (int i = 0; i < 20; ++i) EXPECT_TRUE(loaded->run());
+    EXPECT_TRUE(device->synchronize());
+    return device->overtakes();
+  };
+  EXPECT_EQ(run(0, {}), 0);
+  EXPECT_EQ(run(1, {0}), 0);
+  EXPECT_GT(run(1, {}), 0);  // The second step reads what the first one makes: a wrong plan.
+}
+
 TEST(AsyncDevice, ItsMemoryIsOutOfTheHostsReach) {
   const auto device = std::make_shared<test::AsyncDevice>(test::cpu());
   const Tensor x = floats(Shape(2), {1, 2}, device->memory());

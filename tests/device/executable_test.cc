@@ -199,6 +199,33 @@ TEST(Executable, PlansMayShareAnArena) {
   expect_error(device.load(plan, inside, arena), invalid, "its tensor lies in the plan's arena");
 }
 
+// With several streams, steps that come later in a plan may have run before an earlier one: no run
+// is given up where one of them changes a parameter.
+TEST(Executable, RunsThatChangeParametersInStreamsAreNotGivenUp) {
+  const auto device = test::cpu();
+  const auto stops = [&](bool writes, std::int32_t stream) {
+    Plan plan = test::matmul_relu_plan();
+    if (writes) {
+      // w += w, which the planner would never make; here only what is said of the steps counts.
+      PlanStep update{.op = Accumulate{}, .inputs = {}, .outputs = {}, .label = "update"};
+      update.inputs = {plan.steps[0].inputs[1], plan.steps[0].inputs[1]};
+      update.stream = stream;
+      plan.steps.push_back(update);
+      plan.bindings[1].written = true;
+    } else {
+      plan.steps[1].stream = stream;
+      plan.steps[1].waits = {0};
+    }
+    const auto loaded = device->load(shared(plan), lookup_on_host);
+    EXPECT_TRUE(loaded) << loaded.error().message();
+    return loaded && loaded->calls()[1].may_stop;
+  };
+  EXPECT_TRUE(stops(false, 0));
+  EXPECT_TRUE(stops(false, 1));
+  EXPECT_TRUE(stops(true, 0));
+  EXPECT_FALSE(stops(true, 1));
+}
+
 TEST(Executable, OutputsMayBeBindings) {
   const auto device = test::cpu();
   Plan plan = test::matmul_relu_plan();
@@ -222,6 +249,8 @@ TEST(Executable, PlansThatPointOutsideTheirMemoryAreRefused) {
     break_plan(plan);
     expect_error(device->load(shared(plan), lookup_on_host), ErrorCode::kInternal, text);
   };
+  refuses([](Plan& plan) { plan.steps[0].waits = {1}; },
+          "it waits for step 2, which does not come before it");
   refuses([](Plan& plan) { plan.arena_bytes = 64; },
           "plan step 1 of 2, MatMul 'layer': the workspace takes bytes [128, 128 + 65536) of 64");
   refuses([](Plan& plan) { plan.steps[1].outputs[0].offset = -4; },

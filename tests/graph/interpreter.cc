@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <numeric>
 #include <stdexcept>
 
 #include "tensor/float16.h"
@@ -337,6 +338,12 @@ Arrays run_graph(const Graph& graph, Arrays& bindings) {
 }
 
 Arrays run_plan(const Plan& plan, Arrays& bindings) {
+  std::vector<std::size_t> order(plan.steps.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  return run_plan(plan, bindings, order);
+}
+
+Arrays run_plan(const Plan& plan, Arrays& bindings, std::span<const std::size_t> order) {
   std::vector<std::byte> arena(static_cast<std::size_t>(plan.arena_bytes), std::byte{0xA5});
   const auto bytes_at = [&](std::int64_t offset, std::int64_t length) {
     return std::span(arena).subspan(static_cast<std::size_t>(offset),
@@ -353,7 +360,8 @@ Arrays run_plan(const Plan& plan, Arrays& bindings) {
     array.spec = operand.spec;  // A reshape of a binding is the binding.
     return array;
   };
-  for (const PlanStep& step : plan.steps) {
+  for (const std::size_t number : order) {
+    const PlanStep& step = plan.steps[number];
     std::vector<Array> inputs;
     for (const PlanOperand& operand : step.inputs) inputs.push_back(read(operand));
     std::ranges::fill(bytes_at(step.workspace_offset, step.workspace_bytes), std::byte{0x5A});

@@ -31,6 +31,8 @@ std::vector<Array> evaluate_op(const Op& op, std::span<Array> inputs);
 /// workspace is overwritten with garbage before the step.
 Arrays run_graph(const Graph& graph, Arrays& bindings);
 Arrays run_plan(const Plan& plan, Arrays& bindings);
+/// The same, with the steps in the order that `order` gives.
+Arrays run_plan(const Plan& plan, Arrays& bindings, std::span<const std::size_t> order);
 
 /// Values for every input, parameter and state: small, of both signs, the same for the same name.
 Arrays make_bindings(const Graph& graph);
@@ -45,6 +47,7 @@ class TestBackend : public Backend {
   std::function<std::int64_t(const Op&)> workspace;
   std::function<Result<std::vector<Tensor>>(std::vector<Tensor>)> after_evaluate;
   int evaluated = 0;  ///< Calls of evaluate.
+  std::int32_t stream_count = 1;
 
   bool supports(const Op& op, std::span<const TensorSpec> inputs) const override {
     return !supported || supported(op, inputs);
@@ -56,6 +59,7 @@ class TestBackend : public Backend {
   Encoding preferred_encoding(const Op&, std::size_t, const TensorSpec&) const override {
     return {};
   }
+  std::int32_t streams() const override { return stream_count; }
   Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) override;
 };
 

@@ -20,6 +20,7 @@ namespace {
 using testing::add;
 using testing::f32;
 using ::testing::HasSubstr;
+using testing::message;
 using testing::must;
 
 Plan sample() {
@@ -127,6 +128,27 @@ std::string changed(const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
   if (at == std::string::npos) throw std::runtime_error("no " + from);
   return text.replace(at, from.size(), to);
+}
+
+// Streams and waits are written where there are any, and come back.
+TEST(PlanFromJson, KeepsTheOrderOfStreams) {
+  Plan plan = sample();
+  ASSERT_GE(plan.steps.size(), 2u);
+  EXPECT_EQ(to_json(plan).find("stream"), std::string::npos);
+  plan.steps[1].stream = 2;
+  plan.steps[1].waits = {0};
+  const std::string text = to_json(plan);
+  const Plan again = must(plan_from_json(text, "plan"));
+  EXPECT_EQ(again.steps[0].stream, 0);
+  EXPECT_EQ(again.steps[1].stream, 2);
+  EXPECT_EQ(again.steps[1].waits, plan.steps[1].waits);
+  EXPECT_EQ(to_json(again), text);
+  std::string later = text;
+  later.replace(later.find(R"("waits":[0])"), 11, R"("waits":[1])");
+  EXPECT_THAT(message(plan_from_json(later, "plan.json")),
+              HasSubstr("step 1 waits for step 1, which does not come before"));
+  later.replace(later.find(R"("stream":2)"), 10, R"("stream":-2)");
+  EXPECT_THAT(message(plan_from_json(later, "plan.json")), HasSubstr("stream"));
 }
 
 TEST(PlanFromJson, RefusesWhatIsNoPlan) {

@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <numeric>
+#include <set>
+#include <vector>
 
 #include "build.h"
 #include "interpreter.h"
@@ -319,6 +324,93 @@ RC_GTEST_PROP(MakePlan, APlanComputesWhatItsGraphDoes, (const Tape& tape)) {
   const auto expected = testing::bits(testing::run_graph(graph, for_graph));
   RC_ASSERT(testing::bits(testing::run_plan(plan, for_plan)) == expected);
   RC_ASSERT(testing::bits(for_plan) == testing::bits(for_graph));
+}
+
+// Any order that the streams and waits of a plan allow, drawn step by step.
+std::vector<std::size_t> some_order(const Plan& plan) {
+  std::vector<std::size_t> order;
+  std::vector<bool> ended(plan.steps.size(), false);
+  while (order.size() < plan.steps.size()) {
+    std::vector<std::size_t> ready;
+    std::set<std::int32_t> blocked;  // Streams whose next step is not the one looked at.
+    for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+      const PlanStep& step = plan.steps[i];
+      if (ended[i] || !blocked.insert(step.stream).second) continue;
+      const auto has_ended = [&](std::size_t wait) { return ended[wait]; };
+      if (std::ranges::all_of(step.waits, has_ended)) ready.push_back(i);
+    }
+    RC_ASSERT(!ready.empty());
+    const std::size_t next = ready[*rc::gen::inRange<std::size_t>(0, ready.size())];
+    ended[next] = true;
+    order.push_back(next);
+  }
+  return order;
+}
+
+// With several streams, a plan computes what its graph does in every order that it allows.
+RC_GTEST_PROP(MakePlan, StreamsMayRunInAnyOrder, (const Tape& tape)) {
+  const Graph graph = testing::random_graph(tape);
+  TestBackend backend = backend_with_workspace();
+  backend.stream_count = *rc::gen::inRange(2, 5);
+  const Plan plan = planned(graph, backend);
+  RC_ASSERT(plan.arena_bytes <= plan.arena_bytes_unshared);
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    RC_ASSERT(plan.steps[i].stream >= 0 && plan.steps[i].stream < backend.stream_count);
+    for (const std::size_t wait : plan.steps[i].waits) {
+      RC_ASSERT(wait < i && plan.steps[wait].stream != plan.steps[i].stream);
+    }
+  }
+  Arrays for_graph = testing::make_bindings(graph);
+  Arrays for_plan = for_graph;
+  const auto expected = testing::bits(testing::run_graph(graph, for_graph));
+  RC_ASSERT(testing::bits(testing::run_plan(plan, for_plan, some_order(plan))) == expected);
+  RC_ASSERT(testing::bits(for_plan) == testing::bits(for_graph));
+}
+
+// Two chains that have nothing in common until they are added up.
+TEST(MakePlan, IndependentStepsGetStreamsOfTheirOwn) {
+  Graph graph;
+  const ValueId x = must(graph.input("x", f32(Shape(64))));
+  const ValueId a = add(graph, kTanh, {x});
+  const ValueId b = add(graph, Unary{UnaryKind::kExp}, {x});
+  const ValueId c = add(graph, kTanh, {a});
+  const ValueId d = add(graph, kTanh, {b});
+  must(graph.output("y", add(graph, Binary{BinaryKind::kAdd}, {c, d})));
+  TestBackend backend;
+  backend.stream_count = 2;
+  const Plan plan = planned(graph, backend);
+  ASSERT_EQ(plan.steps.size(), 5u);
+  const std::vector<std::int32_t> streams = {0, 1, 0, 1, 1};
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(plan.steps[i].stream, streams[i]) << i;
+    EXPECT_EQ(plan.steps[i].waits.size(), i == 4 ? 1u : 0u) << i;
+  }
+  EXPECT_EQ(plan.steps[4].waits[0], 2u);
+  EXPECT_NE(plan.steps[2].outputs[0].offset, plan.steps[3].outputs[0].offset);
+  EXPECT_THAT(to_text(plan), HasSubstr(" stream 1 after 2"));
+  // One stream knows no waits.
+  for (const PlanStep& step : planned(graph).steps) {
+    EXPECT_EQ(step.stream, 0);
+    EXPECT_TRUE(step.waits.empty());
+  }
+}
+
+// A step that writes a state comes after those that read the old one, in whatever stream.
+TEST(MakePlan, WritesWaitForReaders) {
+  Graph graph;
+  const ValueId x = must(graph.input("x", f32(Shape(8))));
+  const ValueId s = must(graph.state("s", f32(Shape(8))));
+  const ValueId old = add(graph, kTanh, {s});
+  const ValueId y = add(graph, kTanh, {x});
+  testing::write(graph, Accumulate{}, {s, y});
+  must(graph.output("old", old));
+  TestBackend backend;
+  backend.stream_count = 2;
+  const Plan plan = planned(graph, backend);
+  ASSERT_EQ(plan.steps.size(), 3u);
+  EXPECT_NE(plan.steps[0].stream, plan.steps[1].stream);
+  EXPECT_EQ(plan.steps[2].stream, plan.steps[1].stream);
+  EXPECT_EQ(plan.steps[2].waits, std::vector<std::size_t>{0});
 }
 
 RC_GTEST_PROP(MakePlan, TheSameGraphGivesTheSamePlan, (const Tape& tape)) {

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
+#include <string>
 #include <vector>
+
+#include "nn/helpers.h"
 
 namespace volta {
 namespace {
@@ -78,6 +82,60 @@ TEST(NonFinite, ValuesMayComeFromAFunction) {
   auto pool = ThreadPool::create(2);
   expect(count_non_finite(5 * 4096 - 3, *pool, read), 1, 1, 2 * 4096 + 7);
   expect(count_non_finite(0, *pool, read), 0, 0, -1);
+}
+
+// Each format has its scales elsewhere in a block; integers may have any bits.
+TEST(NonFinite, FindsTheScalesOfEveryFormat) {
+  struct Row {
+    Encoding encoding;
+    std::vector<std::size_t> places;
+  };
+  const std::vector<Row> rows = {{{.quant = Quant::kInt8, .block = 64}, {0}},
+                                 {{.quant = Quant::kInt4, .block = 32}, {0}},
+                                 {{.quant = Quant::kQ4K, .block = 256}, {0, 2}},
+                                 {{.quant = Quant::kQ6K, .block = 256}, {208}}};
+  for (const auto& [encoding, places] : rows) {
+    const auto block = static_cast<std::size_t>(encoding.block_bytes());
+    std::vector<std::byte> bytes(3 * block, std::byte{0xFF});  // As f16: not a number.
+    const auto set = [&](std::size_t at, unsigned bits) {
+      bytes[at] = static_cast<std::byte>(bits & 0xFFu);
+      bytes[at + 1] = static_cast<std::byte>(bits >> 8);
+    };
+    for (std::size_t i = 0; i < 3; ++i) {
+      for (const std::size_t place : places) set(i * block + place, 0x7BFFu);  // 65504.
+    }
+    expect(count_non_finite_scales(bytes, encoding), 0, 0, -1);
+    for (const std::size_t place : places) {
+      set(block + place, 0xFC00u);
+      set(2 * block + place, 0x7C01u);
+      expect(count_non_finite_scales(bytes, encoding), 1, 1, 1);
+      set(block + place, 0);
+      set(2 * block + place, 0);
+    }
+  }
+}
+
+// Weights in panels, of any format, are looked at as the values that they stand for.
+TEST(NonFinite, PackedModelsAreChecked) {
+  for (const WeightFormat& format :
+       {WeightFormat{}, WeightFormat{.dtype = DType::kBF16}, WeightFormat{.quant = Quant::kInt8}}) {
+    Transformer model = test::lively_model(test::llama_config(), test::cpu(1));
+    Transformer packed = model;
+    ASSERT_TRUE(packed.prepack(format));
+    EXPECT_TRUE(check_finite(packed)) << check_finite(packed).error().message();
+    const std::string name = "model.layers.1.mlp.up_proj.weight";
+    const auto good = model.weight(name);
+    ASSERT_TRUE(good);
+    Tensor bad = *good->clone_to();
+    ASSERT_FALSE(bad.mutable_values<float>()->empty());
+    bad.mutable_values<float>()->front() = kInf;
+    ASSERT_TRUE(model.replace_weight(name, bad));
+    ASSERT_TRUE(model.prepack(format));
+    const Status found = check_finite(model);
+    ASSERT_FALSE(found);
+    EXPECT_EQ(found.error().code(), ErrorCode::kNonFinite);
+    EXPECT_NE(found.error().message().find(name), std::string::npos);
+  }
 }
 
 }  // namespace

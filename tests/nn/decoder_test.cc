@@ -466,6 +466,7 @@ TEST(Decoder, WorksOnAnAsynchronousDevice) {
       EXPECT_EQ(memory.copies_from_host, to + 1);
       EXPECT_EQ(memory.copies_to_host, from + 1);
     }
+    EXPECT_GT(async->overtakes(), 0);
   }
 }
 

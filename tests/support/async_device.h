@@ -1,6 +1,7 @@
 // A device that plays a GPU: a thread of its own does the work, so that run() returns before
 // anything is done and errors come late; and its memory cannot be touched by the host, whose reads
-// and writes of it fault. Kernels are those of the device that it wraps.
+// and writes of it fault. It has several streams, and runs the steps of a plan in a random order of
+// those that the plan allows. Kernels are those of the device that it wraps.
 //
 // Every block of memory is two ranges of addresses side by side. The first one, which is all that
 // the rest of the program sees, has no access rights. The second one holds the bytes, and only the
@@ -10,8 +11,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -20,6 +23,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
 #include <thread>
@@ -198,8 +202,9 @@ class AsyncMemory final : public MemoryOwner {
 class AsyncDevice final : public DeviceProxy {
  public:
   /// `inner` works in the host's memory.
-  explicit AsyncDevice(std::shared_ptr<Device> inner)
+  explicit AsyncDevice(std::shared_ptr<Device> inner, std::int32_t streams = 3)
       : DeviceProxy(std::move(inner)),
+        streams_(streams),
         queue_(std::make_shared<JobQueue>()),
         async_memory_(std::make_shared<AsyncMemory>(queue_)),
         memory_(async_memory_) {}
@@ -215,6 +220,9 @@ class AsyncDevice final : public DeviceProxy {
     return {};
   }
   Status synchronize() override { return queue_->wait(); }
+  std::int32_t streams() const override { return streams_; }
+  /// How many steps have run before one that stands before them in their plan.
+  std::int64_t overtakes() const { return *overtakes_; }
 
  protected:
   // In this device's memory and by its run(), not those of the inner one.
@@ -223,17 +231,19 @@ class AsyncDevice final : public DeviceProxy {
     return Device::load_plan(std::move(plan), lookup, std::move(arena));
   }
   Result<std::unique_ptr<Program>> compile(std::span<const OpCall> calls) override {
-    return std::make_unique<AsyncProgram>(inner(), queue_, *async_memory_, calls);
+    return std::make_unique<AsyncProgram>(inner(), queue_, *async_memory_, calls, overtakes_);
   }
 
  private:
   /// A call with the addresses that the device's thread uses.
   struct Call {
-    Call(const OpCall& from, AsyncMemory& memory) : op(*from.op), label(from.label), call(from) {
+    Call(const OpCall& from, AsyncMemory& memory)
+        : op(*from.op), label(from.label), waits(from.waits.begin(), from.waits.end()), call(from) {
       for (const View& view : from.inputs) views.push_back(translated(view, memory));
       for (const View& view : from.outputs) views.push_back(translated(view, memory));
       call.op = &op;
       call.label = label;
+      call.waits = waits;
       call.inputs = std::span<const View>(views).first(from.inputs.size());
       call.outputs = std::span<const View>(views).subspan(from.inputs.size());
       if (from.workspace.empty()) return;
@@ -251,29 +261,30 @@ class AsyncDevice final : public DeviceProxy {
     Op op;
     std::string label;
     std::vector<View> views;
+    std::vector<std::size_t> waits;
     OpCall call;
   };
 
   class AsyncProgram final : public Program {
    public:
     AsyncProgram(std::shared_ptr<Device> device, std::shared_ptr<JobQueue> queue,
-                 AsyncMemory& memory, std::span<const OpCall> calls)
-        : Program(calls.size()), device_(std::move(device)), queue_(std::move(queue)) {
-      for (const OpCall& call : calls) calls_.push_back(std::make_unique<const Call>(call, memory));
+                 AsyncMemory& memory, std::span<const OpCall> calls,
+                 std::shared_ptr<std::atomic<std::int64_t>> overtakes)
+        : Program(calls.size()),
+          device_(std::move(device)),
+          queue_(std::move(queue)),
+          overtakes_(std::move(overtakes)) {
+      for (const OpCall& call : calls) {
+        const auto stream = static_cast<std::size_t>(call.stream);
+        streams_.resize(std::max(streams_.size(), stream + 1));
+        streams_[stream].push_back(calls_.size());
+        calls_.push_back(std::make_unique<const Call>(call, memory));
+      }
     }
     ~AsyncProgram() override { queue_->drain(); }
 
     Status submit() override {
-      queue_->submit([this] {
-        for (std::size_t i = 0; i < calls_.size(); ++i) {
-          Status status = device_->run(calls_[i]->call);
-          if (!status) {
-            return Status(std::unexpected(std::move(status).error().with_context(
-                "step " + std::to_string(i + 1) + " of " + std::to_string(calls_.size()))));
-          }
-        }
-        return Status();
-      });
+      queue_->submit([this] { return run_in_some_order(); });
       return {};
     }
     Status submit_step(std::size_t step) override {
@@ -282,11 +293,45 @@ class AsyncDevice final : public DeviceProxy {
     }
 
    private:
+    // The next step of any stream that waits for nothing any more, drawn at random each time.
+    Status run_in_some_order() {
+      std::vector<std::size_t> next(streams_.size(), 0);
+      std::vector<bool> ended(calls_.size(), false);
+      std::size_t first_left = 0;
+      for (std::size_t left = calls_.size(); left > 0; --left) {
+        std::vector<std::size_t> ready;
+        for (std::size_t stream = 0; stream < streams_.size(); ++stream) {
+          if (next[stream] == streams_[stream].size()) continue;
+          const auto waits = calls_[streams_[stream][next[stream]]]->call.waits;
+          const bool free = std::ranges::all_of(waits, [&](std::size_t i) { return ended[i]; });
+          if (free) ready.push_back(stream);
+        }
+        if (ready.empty()) return fail(ErrorCode::kInternal, "the streams wait for each other");
+        const std::size_t stream = ready[random_() % ready.size()];
+        const std::size_t step = streams_[stream][next[stream]++];
+        Status status = device_->run(calls_[step]->call);
+        if (!status) {
+          return std::unexpected(std::move(status).error().with_context(
+              "step " + std::to_string(step + 1) + " of " + std::to_string(calls_.size())));
+        }
+        ended[step] = true;
+        while (first_left < ended.size() && ended[first_left]) ++first_left;
+        if (first_left < step) ++*overtakes_;
+      }
+      return {};
+    }
+
     std::shared_ptr<Device> device_;
     std::shared_ptr<JobQueue> queue_;
     std::vector<std::unique_ptr<const Call>> calls_;
+    std::vector<std::vector<std::size_t>> streams_;  ///< The steps of each, in order.
+    std::mt19937 random_;
+    std::shared_ptr<std::atomic<std::int64_t>> overtakes_;
   };
 
+  std::int32_t streams_;
+  std::shared_ptr<std::atomic<std::int64_t>> overtakes_ =
+      std::make_shared<std::atomic<std::int64_t>>(0);
   std::shared_ptr<JobQueue> queue_;
   std::shared_ptr<AsyncMemory> async_memory_;
   std::shared_ptr<MemoryOwner> memory_;  ///< The same, as the interface gives it out.

@@ -490,13 +490,15 @@ TEST_F(RunTest, TheLastEvaluationCanBeInterrupted) {
 // in memory that the host cannot touch: the same files, bit for bit.
 TEST_F(RunTest, AnAsynchronousDeviceWritesTheSameRun) {
   ASSERT_TRUE(train(options("a")));
-  device_ = std::make_shared<test::AsyncDevice>(test::cpu(1));
+  const auto async = std::make_shared<test::AsyncDevice>(test::cpu(1));
+  device_ = async;
   RunOptions o = options("b");
   stop_after_ = 12;
   expect_error(train(o), ErrorCode::kInterrupted, "after step 12");
   stop_after_ = 0;
   o.resume = true;
   ASSERT_TRUE(train(o));
+  EXPECT_GT(async->overtakes(), 0);
   expect_same_runs(dir_.file("a"), o.out);
 }
 

@@ -399,6 +399,7 @@ TEST(Trainer, WorksOnAnAsynchronousDevice) {
     faulty->run_fuse.arm(7);
     expect_error(trainer->step(source), ErrorCode::kDevice, "injected");
     EXPECT_EQ(losses_of(*trainer, source, 3), losses_of(reference, source, 3));
+    EXPECT_GT(device->overtakes(), 0);
   }
 }
 

@@ -27,8 +27,13 @@ class GgufModel : public ::testing::TestWithParam<std::string> {};
 TEST_P(GgufModel, GivesTheIdsAndLogitsOfOthers) {
   const auto golden = test::gguf_goldens()[GetParam()];
   const std::string path = test::gguf_data(GetParam() + ".gguf");
-  for (const bool packed : {false, true}) {
-    const auto model = load_model(path, test::cpu(), {.packed = packed});
+  for (const WeightOptions& options :
+       {WeightOptions{}, WeightOptions{.packed = true},
+        WeightOptions{.packed = true, .format = {}, .widen = true}}) {
+    // Packed, blocks of integers stay unless they are widened, and products with them round their
+    // activations to 8 bits.
+    const bool integers = options.packed && !options.widen;
+    const auto model = load_model(path, test::cpu(), options);
     ASSERT_TRUE(model) << model.error().message();
     auto generator = Generator::create(*model, {.slots = 1});
     ASSERT_TRUE(generator) << generator.error().message();
@@ -41,15 +46,18 @@ TEST_P(GgufModel, GivesTheIdsAndLogitsOfOthers) {
     ASSERT_TRUE(results) << results.error().message();
     auto ids = prompt;
     ids.insert(ids.end(), (*results)[0].tokens.begin(), (*results)[0].tokens.end());
-    if (!packed) {
+    if (!integers) {
       EXPECT_EQ(ids, golden["greedy"].get<std::vector<std::int32_t>>());
     }
     const auto logits = golden["logits"].get<std::vector<double>>();
     double sum = 0.0;
     for (const double logit : logits)
       sum += std::exp(logit - logits[static_cast<std::size_t>((*results)[0].tokens[0])]);
-    // Packed, blocks of integers stay, and products with them round their activations to 8 bits.
-    EXPECT_NEAR((*results)[0].logprobs[0], -std::log(sum), packed ? 0.05 : 2e-5);
+    EXPECT_NEAR((*results)[0].logprobs[0], -std::log(sum), integers ? 0.05 : 2e-5);
+    const bool any = std::ranges::any_of(model->weights(), [](const auto& entry) {
+      return entry.second.spec().encoding.quantized();
+    });
+    EXPECT_EQ(any, integers);  // All of these files hold some.
   }
 }
 
