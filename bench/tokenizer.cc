@@ -1,7 +1,7 @@
 // How fast a text is encoded and decoded, one thread: bench_tokenizer, or for the comparison with
 // others (bench/peers/tokenizer.py) bench_tokenizer --chunks TOKENIZER TEXT, which prints the
 // seconds of one pass over the text in chunks of lines, and a checksum of the ids.
-#include "io/tokenizer.h"
+#include "text/tokenizer.h"
 
 #include <benchmark/benchmark.h>
 
@@ -13,8 +13,9 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "io/tokenizers/bpe_trainer.h"
-#include "io/tokenizers/split_scanner.h"
+#include "formats/model_text.h"
+#include "text/tokenizers/bpe_trainer.h"
+#include "text/tokenizers/split_scanner.h"
 
 namespace {
 

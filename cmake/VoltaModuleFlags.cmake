@@ -17,10 +17,11 @@ endif()
 
 # What reads folders and renders templates waits for files, and has much code: small code there is
 # half as large, and keeps libvolta.so small.
-file(GLOB small_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/io/*.cc"
-     "${CMAKE_CURRENT_SOURCE_DIR}/io/jinja/*.cc" "${CMAKE_CURRENT_SOURCE_DIR}/io/gguf/*.cc")
+file(GLOB small_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/text/*.cc"
+     "${CMAKE_CURRENT_SOURCE_DIR}/text/jinja/*.cc" "${CMAKE_CURRENT_SOURCE_DIR}/formats/*.cc"
+     "${CMAKE_CURRENT_SOURCE_DIR}/formats/gguf/*.cc")
 foreach(file IN ITEMS code_point_set regex_program regex_reader regex_syntax)  # Not the matcher.
-  list(APPEND small_sources "${CMAKE_CURRENT_SOURCE_DIR}/io/tokenizers/${file}.cc")
+  list(APPEND small_sources "${CMAKE_CURRENT_SOURCE_DIR}/text/tokenizers/${file}.cc")
 endforeach()
 list(FILTER small_sources EXCLUDE REGEX "/(ggml_types|gguf_convert|gguf_model|non_finite|token_rows|tokenizer)\\.cc$")  # All data.
 set_property(SOURCE ${small_sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
@@ -71,7 +72,7 @@ set_property(SOURCE tuner/kernels_hash.cc APPEND PROPERTY COMPILE_DEFINITIONS
 
 # The fence: raw memory is allowed in src/kernels, src/device and these files, nowhere else.
 if(VOLTA_UNSAFE_BUFFERS)
-  foreach(module IN ITEMS base tensor ops graph io nn tuner train)
+  foreach(module IN ITEMS base text tensor ops graph nn tuner formats train)
     get_target_property(type volta_${module} TYPE)
     if(type STREQUAL "OBJECT_LIBRARY")
       target_compile_options(volta_${module} PRIVATE -Wunsafe-buffer-usage

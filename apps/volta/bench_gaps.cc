@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "bench.h"
-#include "io/model_folder.h"
+#include "formats/model_folder.h"
 
 namespace volta::cli {
 namespace {

@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "command.h"
-#include "io/model_folder.h"
+#include "formats/model_folder.h"
 #include "nn/generator.h"
 
 namespace volta::cli {

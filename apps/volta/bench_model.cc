@@ -22,7 +22,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "bench.h"
-#include "io/model_folder.h"
+#include "formats/model_folder.h"
 #include "nn/transformer_graph.h"
 
 namespace volta::cli {

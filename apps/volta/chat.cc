@@ -20,15 +20,16 @@
 #include "base/text.h"
 #include "command.h"
 #include "conversation.h"
+#include "formats/generation_config.h"
+#include "formats/hub_cache.h"
+#include "formats/model_config.h"
+#include "formats/model_folder.h"
+#include "formats/model_text.h"
 #include "generate_output.h"
-#include "io/chat_template.h"
-#include "io/generation_config.h"
-#include "io/hub_cache.h"
-#include "io/model_config.h"
-#include "io/model_folder.h"
-#include "io/tokenizer.h"
 #include "nn/generator.h"
 #include "sampling_options.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace volta::cli {
 namespace {
@@ -109,9 +110,9 @@ Result<std::string> template_folder(const Options& options) {
 
 Result<ChatTemplate> open_template(const Options& options, const std::string& directory) {
   if (!options.template_file.empty()) {
-    return ChatTemplate::load_file(options.template_file, directory);
+    return load_chat_template_file(options.template_file, directory);
   }
-  auto loaded = ChatTemplate::load(directory);
+  auto loaded = load_chat_template(directory);
   if (loaded || loaded.error().code() != ErrorCode::kNotFound) return loaded;
   return fail(ErrorCode::kNotFound,
               loaded.error().message() +

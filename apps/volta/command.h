@@ -168,7 +168,7 @@ Status check_output_folder(const std::string& path, bool force, const std::strin
 std::string whole_path(const std::string& path);
 
 /// The folder that holds config.json: `path` itself, the newest valid checkpoint of a run, or the
-/// model of that name in the Hugging Face cache (io/hub_cache.h). A .gguf file is itself.
+/// model of that name in the Hugging Face cache (formats/hub_cache.h). A .gguf file is itself.
 Result<std::string> find_model(const std::string& path);
 
 /// kInvalidArgument for a .gguf file, with what to do: for commands that need a model folder.

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "io/completion_stream.h"
+#include "text/completion_stream.h"
 
 namespace volta::cli {
 namespace {

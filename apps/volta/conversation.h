@@ -11,10 +11,10 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "io/chat_template.h"
-#include "io/generation_config.h"
-#include "io/tokenizer.h"
+#include "formats/generation_config.h"
 #include "nn/generator.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace volta::cli {
 

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "command.h"
-#include "io/gguf/gguf_convert.h"
-#include "io/gguf/gguf_file.h"
+#include "formats/gguf/gguf_convert.h"
+#include "formats/gguf/gguf_file.h"
 #include "progress.h"
 
 namespace volta::cli {

@@ -11,9 +11,10 @@
 #include "base/text.h"
 #include "bench_infer.h"
 #include "command.h"
-#include "io/model_folder.h"
-#include "io/tokenizer.h"
+#include "formats/model_folder.h"
+#include "formats/model_text.h"
 #include "nn/generator.h"
+#include "text/tokenizer.h"
 #include "train/presets.h"
 
 namespace volta::cli {

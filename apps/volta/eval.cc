@@ -11,9 +11,10 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
-#include "io/model_config.h"
-#include "io/tokenizer.h"
+#include "formats/model_config.h"
+#include "formats/model_text.h"
 #include "progress.h"
+#include "text/tokenizer.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
 

@@ -13,14 +13,15 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "command.h"
+#include "formats/generation_config.h"
+#include "formats/model_folder.h"
+#include "formats/model_text.h"
 #include "generate_output.h"
-#include "io/generation_config.h"
-#include "io/model_folder.h"
-#include "io/prompt_file.h"
-#include "io/tokenizer.h"
 #include "nn/generator.h"
 #include "progress.h"
 #include "sampling_options.h"
+#include "text/prompt_file.h"
+#include "text/tokenizer.h"
 
 namespace volta::cli {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "base/json.h"
 #include "command.h"
-#include "io/completion_stream.h"
-#include "io/tokenizer.h"
 #include "nn/generator.h"
+#include "text/completion_stream.h"
+#include "text/tokenizer.h"
 
 namespace volta::cli {
 

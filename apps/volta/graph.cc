@@ -8,9 +8,9 @@
 
 #include "base/file.h"
 #include "command.h"
+#include "formats/model_folder.h"
 #include "graph/passes.h"
 #include "graph/plan.h"
-#include "io/model_folder.h"
 #include "nn/step_plans.h"
 #include "nn/training_graph.h"
 #include "nn/transformer_graph.h"

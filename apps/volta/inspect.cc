@@ -8,8 +8,8 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
-#include "io/model_folder.h"
-#include "io/safetensors.h"
+#include "formats/model_folder.h"
+#include "formats/safetensors.h"
 #include "nn/memory_estimate.h"
 
 namespace volta::cli {

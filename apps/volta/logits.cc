@@ -10,9 +10,9 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
-#include "io/model_folder.h"
-#include "io/safetensors.h"
-#include "io/token_rows.h"
+#include "formats/model_folder.h"
+#include "formats/safetensors.h"
+#include "formats/token_rows.h"
 #include "nn/sequence_scorer.h"
 
 namespace volta::cli {

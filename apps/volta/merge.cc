@@ -8,10 +8,10 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "command.h"
-#include "io/carried_files.h"
-#include "io/model_folder.h"
-#include "io/new_folder.h"
-#include "io/non_finite.h"
+#include "formats/carried_files.h"
+#include "formats/model_folder.h"
+#include "formats/new_folder.h"
+#include "formats/non_finite.h"
 
 namespace volta::cli {
 namespace {

@@ -1,5 +1,5 @@
 // volta quantize: a model folder with narrower weights, and what they cost.
-#include "io/quantize.h"
+#include "formats/quantize.h"
 
 #include <fmt/format.h>
 
@@ -10,10 +10,11 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
-#include "io/model_config.h"
-#include "io/model_folder.h"
-#include "io/tokenizer.h"
+#include "formats/model_config.h"
+#include "formats/model_folder.h"
+#include "formats/model_text.h"
 #include "progress.h"
+#include "text/tokenizer.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
 

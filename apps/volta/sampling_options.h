@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "io/completion_stream.h"
-#include "io/generation_config.h"
-#include "io/tokenizer.h"
+#include "formats/generation_config.h"
 #include "nn/generator.h"
 #include "options.h"
+#include "text/completion_stream.h"
+#include "text/tokenizer.h"
 
 namespace volta::cli {
 

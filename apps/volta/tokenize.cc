@@ -11,9 +11,10 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
-#include "io/hub_cache.h"
-#include "io/tokenizer.h"
-#include "io/tokenizers/bpe_trainer.h"
+#include "formats/hub_cache.h"
+#include "formats/model_text.h"
+#include "text/tokenizer.h"
+#include "text/tokenizers/bpe_trainer.h"
 
 namespace volta::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
-#include "io/hub_cache.h"
+#include "formats/hub_cache.h"
 #include "train/dataset.h"
 #include "train/presets.h"
 #include "train/run.h"

@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "base/file.h"
+#include "formats/model_folder.h"
 #include "graph/passes.h"
-#include "io/model_folder.h"
 #include "nn/training_graph.h"
 #include "nn/transformer_graph.h"
 #include "train/presets.h"

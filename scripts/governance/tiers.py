@@ -22,7 +22,7 @@ PATHS = [
     (r"cmake/VoltaDependencies\.cmake", 4, "dependencies"),
     (r"src/kernels/.*", 3, "a kernel"),
     (r"src/(device/.*|base/memory[^/]*|tensor/buffer\.[^/]*)", 3, "inside the fence of raw memory"),
-    (r"src/(io/(gguf/.*|safetensors\..*|adapter\..*)|train/checkpoint\..*|tuner/tuning_cache\..*)",
+    (r"src/(formats/(gguf/.*|safetensors\..*|adapter\..*)|train/checkpoint\..*|tuner/tuning_cache\..*)",
      3, "a file format"),
     (r"src/.*\.h", 3, "a header: most are public and installed"),
     (r"apps/volta/options\..*", 3, "the command line"),

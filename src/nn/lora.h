@@ -1,7 +1,7 @@
 // LoRA (Hu et al. 2021): y = x W + b + scale * dropout(x) A^T B^T for some projections of a model
 // whose own weights stay as they are. Which projections, how strongly, the tensors A and B, and
 // their merging into the weights. The nodes are added by nn/transformer_graph.cc; files are the
-// business of io/adapter.h.
+// business of formats/adapter.h.
 #pragma once
 
 #include <cstdint>

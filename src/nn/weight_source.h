@@ -1,5 +1,5 @@
 // WeightSource: where a model's weights come from, one at a time, so that no second copy of all of
-// them is ever held. The files of a model folder are one (io/weight_files.h).
+// them is ever held. The files of a model folder are one (formats/weight_files.h).
 #pragma once
 
 #include "base/result.h"

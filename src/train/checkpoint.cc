@@ -8,8 +8,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "io/model_folder.h"
-#include "io/safetensors.h"
+#include "formats/model_folder.h"
+#include "formats/safetensors.h"
 
 namespace volta {
 

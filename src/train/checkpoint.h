@@ -1,7 +1,8 @@
 // Checkpoints: RUN_DIR/step-N/, complete and verified, or not there at all.
 //
-// step-N/config.json, model.safetensors, tokenizer.json   a model folder (io/model_folder.h)
-//   or, of a LoRA run, adapter_config.json, adapter_model.safetensors: an adapter (io/adapter.h)
+// step-N/config.json, model.safetensors, tokenizer.json   a model folder (formats/model_folder.h)
+//   or, of a LoRA run, adapter_config.json, adapter_model.safetensors: an adapter
+//   (formats/adapter.h)
 // step-N/trainer.safetensors   the optimiser's tensors; metadata: step and the run's own state
 // step-N/manifest.json         written last: versions, ISA, kernel parameters, sizes, checksums
 //                              (train/checkpoint_manifest.h)

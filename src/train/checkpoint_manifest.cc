@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "io/adapter.h"
+#include "formats/adapter.h"
 #include "tensor/spec.h"
 
 namespace volta {

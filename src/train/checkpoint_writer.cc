@@ -12,9 +12,9 @@
 #include "base/log.h"
 #include "base/temporary.h"
 #include "base/version.h"
-#include "io/adapter.h"
-#include "io/model_folder.h"
-#include "io/safetensors.h"
+#include "formats/adapter.h"
+#include "formats/model_folder.h"
+#include "formats/safetensors.h"
 #include "train/checkpoint.h"
 
 namespace volta {

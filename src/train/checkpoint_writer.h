@@ -8,9 +8,9 @@
 
 #include "base/result.h"
 #include "device/device.h"
+#include "formats/carried_files.h"
 #include "graph/graph.h"
-#include "io/carried_files.h"
-#include "io/tokenizer.h"
+#include "text/tokenizer.h"
 #include "train/checkpoint_manifest.h"
 #include "train/trainer.h"
 

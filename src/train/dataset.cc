@@ -9,7 +9,8 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "io/token_rows.h"
+#include "formats/model_text.h"
+#include "formats/token_rows.h"
 
 namespace volta {
 namespace {

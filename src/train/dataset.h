@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "io/tokenizer.h"
+#include "text/tokenizer.h"
 #include "train/data.h"
 
 namespace [[gnu::visibility("default")]] volta {

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "io/adapter.h"
+#include "formats/adapter.h"
 #include "train/checkpoint_manifest.h"
 
 namespace volta {

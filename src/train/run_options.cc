@@ -8,8 +8,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "io/model_folder.h"
-#include "io/tokenizer.h"
+#include "formats/model_folder.h"
+#include "text/tokenizer.h"
 #include "train/settings.h"
 
 namespace volta {

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "device/device.h"
-#include "io/carried_files.h"
+#include "formats/carried_files.h"
 #include "train/checkpoint.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"

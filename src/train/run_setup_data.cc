@@ -10,9 +10,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "io/carried_files.h"
-#include "io/model_config.h"
-#include "io/tokenizer.h"
+#include "formats/carried_files.h"
+#include "formats/model_config.h"
+#include "formats/model_text.h"
+#include "text/tokenizer.h"
 #include "train/dataset.h"
 #include "train/run_options.h"
 

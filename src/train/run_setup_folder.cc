@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/temporary.h"
 #include "base/text.h"
-#include "io/adapter.h"
+#include "formats/adapter.h"
 #include "train/run_folder.h"
 
 namespace volta::run_setup {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "io/model_folder.h"
+#include "formats/model_folder.h"
 #include "train/checkpoint_manifest.h"
 
 namespace volta {

@@ -17,9 +17,10 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "io/tokenizer.h"
+#include "formats/model_text.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
+#include "text/tokenizer.h"
 
 namespace volta {
 namespace {
@@ -365,7 +366,7 @@ TEST_F(ChatTest, AnAssistantsMessageIsContinued) {
 }
 
 TEST_F(ChatTest, AGgufFileBringsItsTemplate) {
-  const std::string data = test::source_path("tests/io/data/");
+  const std::string data = test::source_path("tests/text/data/");
   const CommandResult done =
       run_volta({"chat", data + "gguf_llama.gguf", "-p", "the model", "-n", "3"}, dir_.path());
   EXPECT_EQ(done.exit_code, 0) << done.err;

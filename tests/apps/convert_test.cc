@@ -30,7 +30,7 @@ class ConvertCommand : public ::testing::Test {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return result.out;
   }
-  static std::string llama() { return test::source_path("tests/io/data/gguf_llama.gguf"); }
+  static std::string llama() { return test::source_path("tests/formats/data/gguf_llama.gguf"); }
 
   test::TempDir dir_;
 };
@@ -94,7 +94,7 @@ TEST_F(ConvertCommand, ATokenizerThatGgufHasNoWordsForIsKept) {
   // The bytes as a vocabulary: no split of words, which tokenizer.ggml.pre has no name for.
   json vocab = json::object();
   const json listed = json::parse(std::ifstream(
-      test::source_path("tests/io/data/gpt2_tokenizer.json")))["tokenizer"]["model"]["vocab"];
+      test::source_path("tests/text/data/gpt2_tokenizer.json")))["tokenizer"]["model"]["vocab"];
   for (const auto& [token, id] : listed.items()) {
     if (id.get<int>() < 340) vocab[token] = id;
   }

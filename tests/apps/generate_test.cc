@@ -12,7 +12,7 @@
 
 #include "apps/command.h"
 #include "device/helpers.h"
-#include "io/model_folder.h"
+#include "formats/model_folder.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 

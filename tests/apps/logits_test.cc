@@ -12,7 +12,7 @@
 #include "apps/command.h"
 #include "base/file.h"
 #include "base/temporary.h"
-#include "io/safetensors.h"
+#include "formats/safetensors.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 

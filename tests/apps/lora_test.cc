@@ -9,7 +9,7 @@
 #include "apps/command.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "io/safetensors.h"
+#include "formats/safetensors.h"
 #include "support/temp_dir.h"
 
 namespace volta {

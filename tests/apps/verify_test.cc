@@ -15,8 +15,8 @@
 #include "apps/command.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "io/safetensors.h"
-#include "io/weight_files.h"
+#include "formats/safetensors.h"
+#include "formats/weight_files.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 
@@ -178,7 +178,7 @@ TEST_F(VerifyTest, IntegersMustLieAsTheModelReadsThem) {
 }
 
 TEST_F(VerifyTest, TakesGgufFiles) {
-  const std::string model = test::source_path("tests/io/data/gguf_llama.gguf");
+  const std::string model = test::source_path("tests/formats/data/gguf_llama.gguf");
   const CommandResult good = verify(model);
   EXPECT_EQ(good.exit_code, 0) << good.out << good.err;
   EXPECT_THAT(good.out, HasSubstr("gguf_llama.gguf: good: 12 tensors, "));

@@ -664,8 +664,8 @@ TEST(OutOfMemory, EndsWithFourFromTheFirstAllocationOn) {
   constexpr std::uint64_t kStep = std::uint64_t{256} << 10;
   const std::vector<std::vector<std::string>> commands = {
       {"version"},
-      {"verify", test::source_path("tests/io/data/gguf_llama.gguf")},
-      {"inspect", test::source_path("tests/io/data/gguf_llama.gguf"), "--threads", "1"}};
+      {"verify", test::source_path("tests/formats/data/gguf_llama.gguf")},
+      {"inspect", test::source_path("tests/formats/data/gguf_llama.gguf"), "--threads", "1"}};
   for (const auto& command : commands) {
     bool loaded = false;  // The system's loader and libraries have had their room.
     bool four = false;

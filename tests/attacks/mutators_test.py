@@ -40,7 +40,7 @@ CASES = (
     (safetensors_mutator.mutate,
      [TENSORS, header_of(nested(700)), header_of(b"[1]"), header_of(b'{"a":[]}')]),
     (tokenizer_mutator.mutate,
-     files("io/data/*_tokenizer.json") + files("fuzz/corpus/tokenizer/*.json") + [
+     files("text/data/*_tokenizer.json") + files("fuzz/corpus/tokenizer/*.json") + [
          nested(700), b'{"added_tokens":{"a":1},"model":{"vocab":{"a":0},"merges":{"a":1}}}',
          b'{"added_tokens":[1],"model":{"type":"Unigram","vocab":["a",["b",1],{"c":2}],"merges":"x"}}']),
     (template_mutator.mutate, files("fuzz/corpus/chat_template/*.jinja")),

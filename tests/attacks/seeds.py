@@ -67,7 +67,7 @@ class Seeds:
         self.models = sorted((self.root / "model").iterdir())
         self.ggufs = sorted((self.root / "gguf").iterdir())
         self.indexes = sorted((self.root / "index").iterdir())
-        self.tokenizers = sorted(TESTS.glob("io/data/*_tokenizer.json")) + sorted(
+        self.tokenizers = sorted(TESTS.glob("text/data/*_tokenizer.json")) + sorted(
             TESTS.glob("fuzz/corpus/tokenizer/*.json"))
         self.templates = sorted(TESTS.glob("fuzz/corpus/chat_template/*.jinja"))
         if more:
@@ -83,7 +83,7 @@ class Seeds:
             raise SystemExit(f"cannot make the seeds: volta {' '.join(words)}: {done.last_line()}")
 
     def make_models(self):
-        for file in sorted(TESTS.glob("io/data/gguf_*.gguf")) + sorted(
+        for file in sorted(TESTS.glob("text/data/gguf_*.gguf")) + sorted(
                 TESTS.glob("fuzz/corpus/gguf/*.gguf")):
             shutil.copyfile(file, self.root / "gguf" / file.name)
             if file.stem.split("_")[-1] not in ("types", "empty"):

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "io/adapter.h"
-#include "io/carried_files.h"
+#include "formats/adapter.h"
+#include "formats/carried_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(data, data + size);

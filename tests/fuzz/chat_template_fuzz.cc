@@ -9,8 +9,8 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "io/jinja/ast.h"
-#include "io/jinja/interpreter.h"
+#include "text/jinja/ast.h"
+#include "text/jinja/interpreter.h"
 
 namespace {
 

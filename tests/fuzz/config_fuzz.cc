@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "io/model_config.h"
+#include "formats/model_config.h"
 #include "train/run_options.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "io/generation_config.h"
+#include "formats/generation_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(data, data + size);

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "io/gguf/gguf_model.h"
-#include "io/gguf/gguf_tokenizer.h"
+#include "formats/gguf/gguf_model.h"
+#include "formats/gguf/gguf_tokenizer.h"
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "io/prompt_file.h"
-#include "io/stop_strings.h"
+#include "text/prompt_file.h"
+#include "text/stop_strings.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(data, data + size);

@@ -11,7 +11,7 @@
 #include "../support/regex_cases.h"
 #include "base/text.h"
 #include "base/work_budget.h"
-#include "io/tokenizers/regex.h"
+#include "text/tokenizers/regex.h"
 
 namespace {
 

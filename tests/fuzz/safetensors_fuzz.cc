@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "io/safetensors.h"
+#include "formats/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));

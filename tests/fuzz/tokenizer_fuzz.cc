@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/text.h"
-#include "io/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // The table of formats: the sizes and names in its rows, and single blocks decoded and compared
-// with values computed by hand. tests/io/gguf compares whole files with values of another
+// with values computed by hand. tests/formats/gguf compares whole files with values of another
 // implementation.
 #include "tensor/weight_format.h"
 

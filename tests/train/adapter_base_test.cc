@@ -5,9 +5,9 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "io/adapter.h"
-#include "io/model_config.h"
-#include "io/model_folder.h"
+#include "formats/adapter.h"
+#include "formats/model_config.h"
+#include "formats/model_folder.h"
 #include "train/checkpoint.h"
 #include "train/run_fixture.h"
 #include "train/run_folder.h"

@@ -3,9 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/safetensors.h"
-#include "io/tokenizers/bpe_trainer.h"
+#include "formats/safetensors.h"
 #include "support/temp_dir.h"
+#include "text/tokenizers/bpe_trainer.h"
 #include "train/helpers.h"
 
 namespace volta {

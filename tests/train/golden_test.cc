@@ -4,9 +4,9 @@
 #include <string>
 
 #include "device/device.h"
+#include "formats/model_folder.h"
+#include "formats/safetensors.h"
 #include "graph/passes.h"
-#include "io/model_folder.h"
-#include "io/safetensors.h"
 #include "nn/training_graph.h"
 #include "nn/transformer_graph.h"
 #include "support/shared_data.h"

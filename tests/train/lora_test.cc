@@ -3,9 +3,10 @@
 
 #include <cmath>
 
+#include "formats/adapter.h"
+#include "formats/model_folder.h"
+#include "formats/model_text.h"
 #include "graph/passes.h"
-#include "io/adapter.h"
-#include "io/model_folder.h"
 #include "nn/training_graph.h"
 #include "nn/transformer_graph.h"
 #include "support/shared_data.h"

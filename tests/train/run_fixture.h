@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "io/safetensors.h"
+#include "formats/safetensors.h"
 #include "support/temp_dir.h"
 #include "train/helpers.h"
 #include "train/metrics.h"

@@ -10,8 +10,9 @@
 
 #include "base/file.h"
 #include "base/temporary.h"
-#include "io/model_folder.h"
-#include "io/safetensors.h"
+#include "formats/model_folder.h"
+#include "formats/model_text.h"
+#include "formats/safetensors.h"
 #include "support/fault_device.h"
 #include "support/file_faults.h"
 #include "support/shared_data.h"

@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "io/model_folder.h"
-#include "io/safetensors.h"
+#include "formats/model_folder.h"
+#include "formats/safetensors.h"
 #include "support/async_device.h"
 #include "support/fault_device.h"
 #include "support/file_faults.h"

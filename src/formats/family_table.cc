@@ -1,0 +1,222 @@
+#include "formats/family_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+namespace volta {
+namespace {
+
+constexpr WindowKeys kMistralWindows = {.any = true, .usual = 4096, .by_layer = true};
+constexpr WindowKeys kQwenWindows = {
+    .any = true, .needs_switch = true, .usual = 4096, .by_layer = true, .full_front = 28};
+
+constexpr std::array kFamilies = {
+    Family{.type = "llama",
+           .architecture = "LlamaForCausalLM",
+           .vocab_size = 32000,
+           .dim = 4096,
+           .ffn = 11008,
+           .layers = 32,
+           .heads = 32,
+           .kv_heads = 0,
+           .head_dim = 0,
+           .context = 2048,
+           .biases = BiasKeys::kAttentionMlp},
+    Family{.type = "mistral",
+           .architecture = "MistralForCausalLM",
+           .vocab_size = 32000,
+           .dim = 4096,
+           .ffn = 14336,
+           .layers = 32,
+           .heads = 32,
+           .kv_heads = 8,
+           .head_dim = 0,
+           .context = 131072,
+           .windows = kMistralWindows},
+    Family{.type = "ministral",
+           .architecture = "MinistralForCausalLM",
+           .vocab_size = 32000,
+           .dim = 4096,
+           .ffn = 14336,
+           .layers = 32,
+           .heads = 32,
+           .kv_heads = 8,
+           .head_dim = 0,
+           .context = 131072,
+           .windows = kMistralWindows},
+    Family{.type = "qwen2",
+           .architecture = "Qwen2ForCausalLM",
+           .vocab_size = 151936,
+           .dim = 4096,
+           .ffn = 22016,
+           .layers = 32,
+           .heads = 32,
+           .kv_heads = 32,
+           .head_dim = 0,
+           .context = 32768,
+           .biases = BiasKeys::kQkv,
+           .windows = kQwenWindows},
+    Family{.type = "qwen3",
+           .architecture = "Qwen3ForCausalLM",
+           .vocab_size = 151936,
+           .dim = 4096,
+           .ffn = 22016,
+           .layers = 32,
+           .heads = 32,
+           .kv_heads = 32,
+           .head_dim = 128,
+           .context = 32768,
+           .biases = BiasKeys::kAttention,
+           .windows = kQwenWindows,
+           .qk_norm = true},
+    Family{.type = "olmo2",
+           .architecture = "Olmo2ForCausalLM",
+           .vocab_size = 50304,
+           .dim = 4096,
+           .ffn = 11008,
+           .layers = 32,
+           .heads = 32,
+           .kv_heads = 0,
+           .head_dim = 0,
+           .context = 2048,
+           .eps = 1e-5,
+           .biases = BiasKeys::kAttention,
+           .naming = WeightNaming::kGemma,
+           .norm_place = NormPlace::kAfter,
+           .qk_norm = true,
+           .qk_norm_whole = true},
+    Family{.type = "smollm3",
+           .architecture = "SmolLM3ForCausalLM",
+           .vocab_size = 128256,
+           .dim = 2048,
+           .ffn = 11008,
+           .layers = 36,
+           .heads = 16,
+           .kv_heads = 4,
+           .head_dim = 0,
+           .context = 32768,
+           .tied = true,
+           .biases = BiasKeys::kAttentionMlp,
+           .windows = {.any = true, .needs_switch = true, .by_layer = true},
+           .rope = {.theta = 2000000.0},
+           .unrotated_every = 4},
+    Family{.type = "phi3",
+           .architecture = "Phi3ForCausalLM",
+           .vocab_size = 32064,
+           .dim = 3072,
+           .ffn = 8192,
+           .layers = 32,
+           .heads = 32,
+           .kv_heads = 0,
+           .head_dim = 0,
+           .context = 4096,
+           .eps = 1e-5,
+           .windows = {.any = true},
+           .rope = {.original = 4096, .partial = true, .longrope = true},
+           .naming = WeightNaming::kPhi3},
+    Family{.type = "gemma2",
+           .architecture = "Gemma2ForCausalLM",
+           .vocab_size = 256000,
+           .dim = 2304,
+           .ffn = 9216,
+           .layers = 26,
+           .heads = 8,
+           .kv_heads = 4,
+           .head_dim = 256,
+           .context = 8192,
+           .tied = true,
+           .activation_key = "hidden_activation",
+           .activation = "gelu_pytorch_tanh",
+           .biases = BiasKeys::kAttention,
+           .windows = {.any = true, .usual = 4096, .by_layer = true, .full_every = 2},
+           .naming = WeightNaming::kGemma,
+           .norm_place = NormPlace::kAround,
+           .gemma = true,
+           .attention_cap = true,
+           .usual_attention_cap = 50.0,
+           .usual_logit_cap = 30.0},
+    Family{.type = "gemma3_text",
+           .architecture = "Gemma3ForCausalLM",
+           .vocab_size = 262208,
+           .dim = 2304,
+           .ffn = 9216,
+           .layers = 26,
+           .heads = 8,
+           .kv_heads = 4,
+           .head_dim = 256,
+           .context = 131072,
+           .tied = true,
+           .activation_key = "hidden_activation",
+           .activation = "gelu_pytorch_tanh",
+           .biases = BiasKeys::kAttention,
+           .windows = {.any = true, .usual = 4096, .by_layer = true, .full_every = 6},
+           .rope = {.theta = 1000000.0, .local_theta = 10000.0, .context_is_final = true},
+           .naming = WeightNaming::kGemma,
+           .norm_place = NormPlace::kAround,
+           .qk_norm = true,
+           .gemma = true},
+};
+
+// Keys that change what a model computes and that some families alone have. A config of another
+// family that sets one is made of two families' keys, and what it means is anybody's guess.
+struct OwnKey {
+  std::string_view key;
+  std::array<std::string_view, 2> types;
+};
+constexpr std::array kOwnKeys = {
+    OwnKey{"attn_logit_softcapping", {"gemma2"}},
+    OwnKey{"final_logit_softcapping", {"gemma2", "gemma3_text"}},
+    OwnKey{"query_pre_attn_scalar", {"gemma2", "gemma3_text"}},
+    OwnKey{"rope_local_base_freq", {"gemma3_text"}},
+    OwnKey{"sliding_window_pattern", {"gemma3_text"}},
+    OwnKey{"no_rope_layers", {"smollm3"}},
+    OwnKey{"no_rope_layer_interval", {"smollm3"}},
+};
+// The same number under GPT-2's key and under the one of later families.
+struct KeyPair {
+  std::string_view gpt2, later;
+};
+constexpr std::array kKeyPairs = {
+    KeyPair{"n_embd", "hidden_size"}, KeyPair{"n_layer", "num_hidden_layers"},
+    KeyPair{"n_head", "num_attention_heads"}, KeyPair{"n_positions", "max_position_embeddings"}};
+
+}  // namespace
+
+std::span<const Family> families() { return kFamilies; }
+
+const Family* find_family(std::string_view type) {
+  const auto* found = std::ranges::find(kFamilies, type, &Family::type);
+  return found == kFamilies.end() ? nullptr : found;
+}
+
+Status check_mixture(const JsonRef& root, std::string_view type) {
+  for (const OwnKey& own : kOwnKeys) {
+    const JsonValue* value = root.node().find(own.key);
+    if (value == nullptr || value->is_null()) continue;
+    if (std::ranges::find(own.types, type) != own.types.end()) continue;
+    std::string owners(own.types[0]);
+    if (!own.types[1].empty()) owners += fmt::format(" and {}", own.types[1]);
+    return fail(
+        ErrorCode::kInvalidFile,
+        fmt::format("{}: '{}' is a key of {}, not of '{}'; the config mixes the keys of two "
+                    "families: set model_type to the one that the weights belong to, or "
+                    "remove the key",
+                    root.path(), own.key, owners, type));
+  }
+  for (const KeyPair& pair : kKeyPairs) {
+    const JsonValue *a = root.node().find(pair.gpt2), *b = root.node().find(pair.later);
+    if (a == nullptr || b == nullptr || a->is_null() || b->is_null()) continue;
+    if (a->leaf_text() == b->leaf_text()) continue;
+    return fail(
+        ErrorCode::kInvalidFile,
+        fmt::format("{}: {} is {} and {} is {}; the config mixes the keys of two families: "
+                    "keep those of '{}'",
+                    root.path(), pair.gpt2, a->leaf_text(), pair.later, b->leaf_text(), type));
+  }
+  return {};
+}
+
+}  // namespace volta

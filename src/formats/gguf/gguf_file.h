@@ -1,0 +1,133 @@
+// The GGUF format (versions 2 and 3, little-endian): metadata by key, then tensor descriptions,
+// then aligned tensor data (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). Every file
+// is hostile: each count and size is checked against the bytes that are left before anything is
+// made of it, and strings and arrays stay where they are, in the mapping. Knows no architecture.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/result.h"
+#include "formats/gguf/ggml_types.h"
+#include "tensor/buffer.h"
+#include "tensor/shape.h"
+
+namespace [[gnu::visibility("default")]] volta {
+
+/// The types of metadata values, by their numbers in the file.
+enum class GgufValueType : std::uint32_t {
+  kUint8 = 0,
+  kInt8 = 1,
+  kUint16 = 2,
+  kInt16 = 3,
+  kUint32 = 4,
+  kInt32 = 5,
+  kFloat32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kUint64 = 10,
+  kInt64 = 11,
+  kFloat64 = 12,
+};
+
+/// One metadata value; views the file.
+struct GgufValue {
+  GgufValueType type = GgufValueType::kUint8;
+  GgufValueType element = GgufValueType::kUint8;  ///< Of an array.
+  std::int64_t count = 1;                         ///< Of an array; 1 otherwise.
+  std::span<const std::byte> bytes;  ///< What follows the type, or an array's type and count.
+};
+
+struct GgufEntry {
+  std::string_view key;
+  GgufValue value;
+};
+
+/// One tensor as the file describes it. `shape` is in Volta's order, outermost axis first (the file
+/// lists the innermost first).
+struct GgufTensor {
+  std::string_view name;
+  GgmlType type = GgmlType::kF32;
+  Shape shape;
+  std::int64_t offset = 0;  ///< Bytes into the file.
+  std::int64_t bytes = 0;
+};
+
+/// A file mapped for reading. Copies share the mapping, which what they return views.
+class GgufFile {
+ public:
+  /// Maps and checks a file: known version, no duplicate key or name, known types, sizes that match
+  /// shapes, no overlap, everything inside the file. kInvalidFile otherwise, naming the place;
+  /// kUnsupported for other byte orders, versions, tensor types, and parts of a split model.
+  static Result<GgufFile> open(const std::string& path);
+  /// The same on bytes that `owner` keeps alive; null when they outlive the file.
+  static Result<GgufFile> parse(std::span<const std::byte> bytes, const std::string& name,
+                                std::shared_ptr<const MappedFile> owner = nullptr);
+
+  const std::string& path() const { return path_; }
+  std::uint32_t version() const { return version_; }
+  /// Sorted by key; sorted by name.
+  std::span<const GgufEntry> metadata() const { return metadata_; }
+  std::span<const GgufTensor> tensors() const { return tensors_; }
+  const GgufValue* find(std::string_view key) const;
+  const GgufTensor* find_tensor(std::string_view name) const;
+
+  /// Metadata by key; kInvalidFile when it is missing (without a fallback), of another type or out
+  /// of range. Integers of every width are integers; integers are numbers, too. An array of equal
+  /// numbers (one a layer) is that number.
+  Result<std::int64_t> get_int(std::string_view key, std::int64_t min, std::int64_t max) const;
+  Result<std::int64_t> get_int_or(std::string_view key, std::int64_t fallback, std::int64_t min,
+                                  std::int64_t max) const;
+  Result<double> get_float(std::string_view key) const;
+  Result<double> get_float_or(std::string_view key, double fallback) const;
+  Result<bool> get_bool_or(std::string_view key, bool fallback) const;
+  Result<std::string_view> get_string(std::string_view key) const;
+  Result<std::string_view> get_string_or(std::string_view key, std::string_view fallback) const;
+  /// Arrays; empty when the key is missing.
+  Result<std::vector<std::string_view>> get_strings(std::string_view key) const;
+  Result<std::vector<float>> get_floats(std::string_view key) const;
+  Result<std::vector<std::int32_t>> get_ints(std::string_view key) const;
+
+  /// Values [first, first + values.size()) of a tensor of this file in row-major order, as f32. The
+  /// range lies in the tensor and is made of whole blocks.
+  void read_values(const GgufTensor& tensor, std::int64_t first, std::span<float> values) const;
+  /// All bytes of a tensor of this file.
+  std::span<const std::byte> tensor_bytes(const GgufTensor& tensor) const {
+    return bytes_.subspan(static_cast<std::size_t>(tensor.offset),
+                          static_cast<std::size_t>(tensor.bytes));
+  }
+  /// A tensor's bytes where they lie, to be read only; keeps the mapping. kInvalidArgument for
+  /// bytes that are of no mapping.
+  Result<DeviceBuffer> map(const GgufTensor& tensor) const;
+  /// Gives back the memory behind what was read; see MappedFile::release.
+  void release(const GgufTensor& tensor) const;
+  /// What this file's views showed was its content all the time: asked after the last use of them.
+  /// kInvalidFile when the file was cut, changed or replaced since open().
+  Status check_unchanged() const;
+
+ private:
+  GgufFile() = default;
+  std::unexpected<Error> wrong(std::string_view key, std::string_view expected) const;
+
+  std::string path_;
+  std::uint32_t version_ = 0;
+  std::shared_ptr<const MappedFile> owner_;
+  std::span<const std::byte> bytes_;
+  std::vector<GgufEntry> metadata_;
+  std::vector<GgufTensor> tensors_;
+};
+
+/// Whether a path is to be read as GGUF: a name that ends in .gguf and is no folder.
+bool is_gguf_path(const std::string& path);
+
+/// Where tensor data is aligned to, unless general.alignment says otherwise.
+inline constexpr std::int64_t kGgufAlignment = 32;
+
+}  // namespace volta

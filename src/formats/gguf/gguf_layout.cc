@@ -1,0 +1,245 @@
+#include "formats/gguf/gguf_layout.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "formats/model_config.h"
+#include "nn/weight_names.h"
+
+namespace volta {
+namespace {
+
+// What a tensor is in a block of GGUF.
+enum class Role : std::uint8_t {
+  kNorm,
+  kMatrix,
+  kRotated
+};  // kRotated: a matrix of queries, keys.
+enum class Half : std::uint8_t { kBlock, kAttention, kMlp };  // Whose names ours follows.
+
+struct Name {
+  std::string_view WeightNames::* ours;
+  std::string_view theirs;
+  Role role = Role::kMatrix;
+  Half half = Half::kBlock;
+};
+
+constexpr std::array kModel = {
+    Name{&WeightNames::embedding, "token_embd"},
+    Name{&WeightNames::positions, "position_embd"},
+    Name{&WeightNames::final_norm, "output_norm", Role::kNorm},
+    Name{&WeightNames::output, "output"},
+};
+constexpr std::array kBlock = {
+    Name{&WeightNames::attention_norm, "attn_norm", Role::kNorm},
+    Name{&WeightNames::attention_norm_after, "post_attention_norm", Role::kNorm},
+    Name{&WeightNames::ffn_norm, "ffn_norm", Role::kNorm},
+    Name{&WeightNames::ffn_norm_after, "post_ffw_norm", Role::kNorm},
+    Name{&WeightNames::qkv, "attn_qkv", Role::kMatrix, Half::kAttention},
+    Name{&WeightNames::q, "attn_q", Role::kRotated, Half::kAttention},
+    Name{&WeightNames::k, "attn_k", Role::kRotated, Half::kAttention},
+    Name{&WeightNames::v, "attn_v", Role::kMatrix, Half::kAttention},
+    Name{&WeightNames::attention_output, "attn_output", Role::kMatrix, Half::kAttention},
+    Name{&WeightNames::q_norm, "attn_q_norm", Role::kNorm, Half::kAttention},
+    Name{&WeightNames::k_norm, "attn_k_norm", Role::kNorm, Half::kAttention},
+    Name{&WeightNames::gate_up, "ffn_up", Role::kMatrix, Half::kMlp},
+    Name{&WeightNames::gate, "ffn_gate", Role::kMatrix, Half::kMlp},
+    Name{&WeightNames::up, "ffn_up", Role::kMatrix, Half::kMlp},
+    Name{&WeightNames::down, "ffn_down", Role::kMatrix, Half::kMlp},
+};
+
+constexpr std::array kArchitectures = {
+    GgufArchitecture{.name = "gpt2",
+                     .families = {"gpt2"},
+                     .naming = WeightNaming::kGpt2,
+                     .activation = Activation::kGeluTanh},
+    GgufArchitecture{.name = "llama", .families = {"llama", "mistral"}, .rotary_pairs = true},
+    GgufArchitecture{.name = "qwen2", .families = {"qwen2"}, .partial_rotation = true},
+    GgufArchitecture{.name = "qwen3", .families = {"qwen3"}, .partial_rotation = true},
+    GgufArchitecture{.name = "olmo2",
+                     .families = {"olmo2"},
+                     .naming = WeightNaming::kGemma,
+                     .norm_place = NormPlace::kAfter,
+                     .qk_norm_whole = true},
+    GgufArchitecture{
+        .name = "smollm3", .families = {"smollm3"}, .rotary_pairs = true, .unrotated_every = 4},
+    GgufArchitecture{.name = "phi3",
+                     .families = {"phi3"},
+                     .naming = WeightNaming::kPhi3,
+                     .longrope = true,
+                     .partial_rotation = true},
+    GgufArchitecture{.name = "gemma2",
+                     .families = {"gemma2"},
+                     .naming = WeightNaming::kGemma,
+                     .activation = Activation::kGeluTanh,
+                     .norm_place = NormPlace::kAround,
+                     .full_every = 2,
+                     .gemma = true,
+                     .attention_cap = true,
+                     .layers_scaled_by_width = 46},
+    GgufArchitecture{.name = "gemma3",
+                     .families = {"gemma3_text"},
+                     .naming = WeightNaming::kGemma,
+                     .activation = Activation::kGeluTanh,
+                     .norm_place = NormPlace::kAround,
+                     .full_every = 6,
+                     .gemma = true,
+                     .local_theta = 10000.0,
+                     .layers_scaled_by_width = 62},
+};
+
+// Every n-th layer of a model.
+std::vector<std::int64_t> every(std::int64_t n, std::int64_t layers) {
+  std::vector<std::int64_t> list;
+  for (std::int64_t layer = n - 1; n > 0 && layer < layers; layer += n) list.push_back(layer);
+  return list;
+}
+
+// The config with what GGUF has no word for at its default, so that a field that is added one day
+// is not lost in silence.
+TransformerConfig said_by_gguf(const GgufArchitecture& architecture, const TransformerConfig& c) {
+  TransformerConfig said;
+  said.vocab_size = c.vocab_size;
+  said.context = c.context;
+  said.layers = c.layers;
+  said.dim = c.dim;
+  said.heads = c.heads;
+  said.kv_heads = c.kv_heads;
+  said.head_dim = c.head_dim;
+  said.ffn = c.ffn;
+  said.position = c.position;
+  said.norm = c.norm;
+  said.ffn_kind = c.ffn_kind;
+  said.norm_eps = c.norm_eps;
+  said.norm_bias = c.norm_bias;
+  said.attention_bias = c.attention_bias;
+  said.attention_out_bias = c.attention_out_bias;
+  said.ffn_bias = c.ffn_bias;
+  said.qk_norm = c.qk_norm;
+  said.tied_output = c.tied_output;
+  said.window = c.window;
+  said.rope_theta = c.rope_theta;
+  if (architecture.local_theta > 0.0) said.rope_local_theta = c.rope_local_theta;
+  if (architecture.attention_cap) {
+    said.attention_softcap = c.attention_softcap;
+    said.logit_softcap = c.logit_softcap;
+  }
+  if (architecture.partial_rotation) said.rotary_dim = c.rotary_dim;
+  const RopeKind kind = c.rope_scaling.kind;
+  const bool scaled =
+      kind != RopeKind::kDynamic && (kind == RopeKind::kLongrope) <= architecture.longrope;
+  if (scaled) said.rope_scaling = c.rope_scaling;
+  said.rope_scaling.truncate = true;
+  said.init_std = c.init_std;  // Of no use to a trained model.
+  architecture.set_unsaid(said);
+  return said;
+}
+
+}  // namespace
+
+float GgufArchitecture::query_scalar(const TransformerConfig& config) const {
+  if (layers_scaled_by_width == 0 || config.layers != layers_scaled_by_width) return 0.0f;
+  const std::int64_t width = config.dim / config.heads;
+  return width == config.head_dim ? 0.0f : static_cast<float>(width);
+}
+
+void GgufArchitecture::set_unsaid(TransformerConfig& config) const {
+  config.naming = naming;
+  config.activation = activation;
+  config.norm_place = norm_place;
+  config.qk_norm_whole = qk_norm_whole;
+  config.norm_plus_one = config.embedding_scaled = gemma;
+  config.query_scalar = query_scalar(config);
+  config.unrotated_layers = every(unrotated_every, config.layers);
+  if (config.window > 0) config.full_layers = every(full_every, config.layers);
+}
+
+Result<const GgufArchitecture*> find_gguf_architecture(std::string_view name) {
+  const auto* const found = std::ranges::find(kArchitectures, name, &GgufArchitecture::name);
+  if (found != kArchitectures.end()) return found;
+  std::vector<std::string_view> names;
+  for (const GgufArchitecture& known : kArchitectures) names.push_back(known.name);
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("architecture '{}'; Volta runs {}", name, fmt::join(names, ", ")));
+}
+
+Result<const GgufArchitecture*> gguf_architecture(const TransformerConfig& config) {
+  const std::string_view family = model_family(config);
+  const auto refuse = [](std::string_view what) {
+    return fail(ErrorCode::kUnsupported, fmt::format("GGUF cannot say {}", what));
+  };
+  const auto* const found = std::ranges::find_if(kArchitectures, [&](const auto& known) {
+    return std::ranges::find(known.families, family) != known.families.end();
+  });
+  if (family == "volta" || found == kArchitectures.end()) {
+    return refuse(
+        "this combination of parts; it knows GPT-2, Llama, Qwen and their kin. A run of the Llama "
+        "kind can be converted: volta train --position rotary --norm rms --ffn-kind gated "
+        "--activation silu");
+  }
+  const TransformerConfig said = said_by_gguf(*found, config);
+  if (said.activation != config.activation) {
+    return refuse(config.position == PositionKind::kLearned
+                      ? "another activation than gelu_new for a model with learned positions; a "
+                        "run that is to be converted is trained with --activation gelu_tanh"
+                  : said.activation == Activation::kSilu
+                      ? "another activation than silu for a model with rotary positions; a run "
+                        "that is to be converted is trained with --activation silu"
+                      : "another activation than gelu_pytorch_tanh for a Gemma");
+  }
+  if (said != config) return refuse("all options of this architecture");
+  return found;
+}
+
+GgufPlace gguf_place(const GgufArchitecture& architecture, std::string_view parameter) {
+  const WeightNames& names = weight_names(architecture.naming);
+  const std::size_t dot = parameter.rfind('.');
+  if (dot == std::string_view::npos) return {};
+  const std::string_view suffix = parameter.substr(dot), path = parameter.substr(0, dot);
+  const auto layout_of = [&](Role role) {
+    const bool matrix = role != Role::kNorm && suffix == ".weight";
+    if (role == Role::kNorm) return architecture.gemma ? GgufLayout::kPlusOne : GgufLayout::kSame;
+    if (names.in_out && matrix) return GgufLayout::kTransposed;
+    const bool pairs = role == Role::kRotated && architecture.rotary_pairs;
+    return pairs ? GgufLayout::kRotaryPairs : GgufLayout::kSame;
+  };
+  for (const Name& name : kModel) {
+    if (names.*name.ours != path) continue;
+    // Both tables of embeddings and the output are rows of the vocabulary everywhere.
+    const GgufLayout layout = name.role == Role::kNorm ? layout_of(name.role) : GgufLayout::kSame;
+    return {fmt::format("{}{}", name.theirs, suffix), layout};
+  }
+  const std::string blocks = fmt::format("{}.", names.blocks);
+  if (!path.starts_with(blocks)) return {};
+  const std::string_view rest = path.substr(blocks.size());
+  const std::size_t end = rest.find('.');
+  if (end == std::string_view::npos) return {};
+  const std::string_view within = rest.substr(end + 1);
+  for (const Name& name : kBlock) {
+    const std::string_view own = names.*name.ours;
+    if (own.empty()) continue;
+    const std::string_view half = name.half == Half::kAttention ? names.attention : names.mlp;
+    const bool same =
+        name.half == Half::kBlock ? within == own : within == fmt::format("{}.{}", half, own);
+    if (!same) continue;
+    return {fmt::format("blk.{}.{}{}", rest.substr(0, end), name.theirs, suffix),
+            layout_of(name.role)};
+  }
+  return {};
+}
+
+Shape gguf_shape(GgufLayout layout, const Shape& shape) {
+  if (layout != GgufLayout::kTransposed) return shape;
+  return Shape(shape[1], shape[0]);
+}
+
+std::int64_t gguf_row_source(std::int64_t row, std::int64_t head_dim) {
+  const std::int64_t within = row % head_dim;
+  return row - within + within % 2 * (head_dim / 2) + within / 2;
+}
+
+}  // namespace volta

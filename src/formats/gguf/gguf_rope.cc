@@ -1,0 +1,225 @@
+#include "formats/gguf/gguf_rope.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <optional>
+#include <string>
+
+#include "nn/rope_table.h"
+
+namespace volta {
+namespace {
+
+constexpr double kTolerance = 1e-4;  // Of a factor that was rounded to f32 on its way.
+
+std::vector<float> plain_frequencies(TransformerConfig config) {
+  config.rope_scaling = {};
+  return rope_frequencies(config, config.context);
+}
+
+// ggml sharpens attention by this itself.
+double yarn_sharpening(double factor) { return factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0; }
+
+// What llama3's scaling divides the frequencies by.
+std::vector<float> llama3_factors(const TransformerConfig& config) {
+  std::vector<float> factors = plain_frequencies(config);
+  const std::vector<float> scaled = rope_frequencies(config, config.context);
+  for (std::size_t i = 0; i < factors.size(); ++i) factors[i] /= scaled[i];
+  return factors;
+}
+
+bool gives(const TransformerConfig& config, const RopeScaling& scaling,
+           std::span<const float> wanted) {
+  TransformerConfig tried = config;
+  tried.rope_scaling = scaling;
+  if (!validate(tried)) return false;
+  const std::vector<float> factors = llama3_factors(tried);
+  return std::ranges::equal(factors, wanted, [](float a, float b) {
+    return std::abs(a - b) <= kTolerance * std::abs(b);
+  });
+}
+
+// One pair of a head: rotations a token, and how much of its frequency is kept (0: stretched by the
+// whole factor, 1: not at all).
+struct Pair {
+  double rotations = 0.0, keep = 0.0;
+  bool between() const { return keep > 1e-3 && keep < 1.0 - 1e-3; }
+};
+
+// Numbers that may be the ones: keep = (original * rotations - low) / (high - low), clamped. A line
+// leaves one of the three open: low is 1, as in every known model, unless original is told.
+std::vector<RopeScaling> candidates(const std::vector<Pair>& pairs, double factor,
+                                    std::int64_t original) {
+  std::vector<RopeScaling> list;
+  const auto add = [&](double length, double low, double high) {
+    if (!(length >= 1.0 && length < 1e15)) return;
+    list.push_back({.kind = RopeKind::kLlama3,
+                    .factor = factor,
+                    .original = std::llround(length),
+                    .low_freq_factor = low,
+                    .high_freq_factor = high});
+  };
+  if (original > 0) add(static_cast<double>(original), 1.0, 4.0);
+  add(8192.0, 1.0, 4.0);
+  std::vector<Pair> ramp;
+  std::ranges::copy_if(pairs, std::back_inserter(ramp), &Pair::between);
+  if (ramp.size() >= 2) {
+    const Pair &a = ramp.front(), &b = ramp.back();
+    const double slope = (a.keep - b.keep) / (a.rotations - b.rotations);
+    const double start = a.keep - slope * a.rotations;  // -low / (high - low)
+    const double width = original > 0 ? static_cast<double>(original) / slope : -1.0 / start;
+    const double low = original > 0 ? -start * width : 1.0;
+    add(slope * width, std::round(low), std::round(low + width));
+    add(slope * width, low, low + width);
+  } else if (ramp.size() == 1) {
+    add((ramp.front().keep * 3.0 + 1.0) / ramp.front().rotations, 1.0, 4.0);
+  } else {  // Any that parts the kept from the stretched.
+    const auto first = std::ranges::find_if(pairs, [](const Pair& p) { return p.keep < 0.5; });
+    if (first == pairs.begin() || first == pairs.end()) return list;
+    const double length = std::floor(0.999 / first->rotations);
+    add(length, 1.0, length * std::prev(first)->rotations * 0.999);
+  }
+  return list;
+}
+
+Result<RopeScaling> find_llama3(const TransformerConfig& config, std::span<const float> factors,
+                                std::int64_t original, const GgufFile& file) {
+  const float largest = *std::ranges::max_element(factors);
+  const auto frequencies = plain_frequencies(config);
+  std::vector<Pair> pairs;
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    const double least = 1.0 / static_cast<double>(largest);
+    pairs.push_back({static_cast<double>(frequencies[i]) / (2.0 * std::numbers::pi),
+                     (1.0 / static_cast<double>(factors[i]) - least) / (1.0 - least)});
+  }
+  for (const RopeScaling& scaling : candidates(pairs, static_cast<double>(largest), original)) {
+    if (gives(config, scaling, factors)) return scaling;
+  }
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("{}: the factors of tensor '{}' are not those of llama3's scaling",
+                          file.path(), kGgufRopeFactors));
+}
+
+// The factors of a tensor; nothing when it is not there, or all are 1.
+Result<std::optional<std::vector<float>>> read_factors(const GgufFile& file, std::string_view name,
+                                                       const TransformerConfig& config) {
+  const GgufTensor* tensor = file.find_tensor(name);
+  if (tensor == nullptr) return std::nullopt;
+  const Shape wanted(config.rotated() / 2);
+  if (tensor->shape != wanted || tensor->type != GgmlType::kF32) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: tensor '{}' must be F32 {}", file.path(),
+                                                     name, to_string(wanted)));
+  }
+  std::vector<float> factors(static_cast<std::size_t>(wanted[0]));
+  file.read_values(*tensor, 0, factors);
+  if (name != kGgufRopeFactors) return factors;  // validate() judges longrope's.
+  if (!std::ranges::all_of(factors, [](float f) { return f >= 1.0f && f < 1e6f; })) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: tensor '{}' has factors below 1", file.path(), name));
+  }
+  if (std::ranges::all_of(factors, [](float f) { return f == 1.0f; })) return std::nullopt;
+  return factors;
+}
+
+// Phi-3's scaling: its tensors are there, both of them, or it has none.
+Result<std::optional<RopeScaling>> read_longrope(const GgufFile& file, std::int64_t original,
+                                                 double attention_factor,
+                                                 const TransformerConfig& config) {
+  VOLTA_TRY(auto short_factors, read_factors(file, kGgufShortFactors, config));
+  VOLTA_TRY(auto long_factors, read_factors(file, kGgufLongFactors, config));
+  if (!short_factors && !long_factors) return std::nullopt;
+  if (!short_factors || !long_factors) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: tensor '{}' is missing, while '{}' is there", file.path(),
+                            short_factors ? kGgufLongFactors : kGgufShortFactors,
+                            short_factors ? kGgufShortFactors : kGgufLongFactors));
+  }
+  return RopeScaling{.kind = RopeKind::kLongrope,
+                     .original = original == 0 ? config.context : original,
+                     .attention_factor = attention_factor,
+                     .short_factors = *std::move(short_factors),
+                     .long_factors = *std::move(long_factors)};
+}
+
+}  // namespace
+
+Status read_gguf_rope(const GgufFile& file, const GgufArchitecture& architecture,
+                      TransformerConfig& config) {
+  const auto key = [&](std::string_view name) {
+    return fmt::format("{}.rope.scaling.{}", architecture.name, name);
+  };
+  RopeScaling s;
+  VOLTA_TRY(const double factor, file.get_float_or(key("factor"), 0.0));
+  VOLTA_TRY(const auto type, file.get_string_or(key("type"), factor == 0.0 ? "none" : "linear"));
+  VOLTA_TRY(const std::int64_t original,
+            file.get_int_or(key("original_context_length"), 0, 0, std::int64_t{1} << 40));
+  VOLTA_TRY(const double attention, file.get_float_or(key("attn_factor"), 1.0));
+  if (architecture.longrope) {
+    VOLTA_TRY(auto longrope, read_longrope(file, original, attention, config));
+    if (longrope) {
+      config.rope_scaling = *std::move(longrope);
+      return {};
+    }
+  }
+  VOLTA_TRY(const auto factors, read_factors(file, kGgufRopeFactors, config));
+  if (type != "none" && type != "linear" && type != "yarn") {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("{}: rotary scaling '{}'; Volta knows none, linear, yarn and the "
+                            "factors of llama3",
+                            file.path(), type));
+  }
+  const bool scaled = type != "none" && factor != 0.0 && factor != 1.0;
+  if (factors && scaled) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("{}: rotary scaling by factors and '{}' at once", file.path(), type));
+  }
+  if (factors) {
+    VOLTA_TRY(config.rope_scaling, find_llama3(config, *factors, original, file));
+    return {};
+  }
+  if (!scaled) return {};
+  s.factor = factor;
+  s.original = original == 0 ? config.context : original;
+  s.kind = type == "yarn" ? RopeKind::kYarn : RopeKind::kLinear;
+  if (s.kind == RopeKind::kYarn) {
+    VOLTA_TRY(s.beta_fast, file.get_float_or(key("yarn_beta_fast"), s.beta_fast));
+    VOLTA_TRY(s.beta_slow, file.get_float_or(key("yarn_beta_slow"), s.beta_slow));
+    s.attention_factor = attention * yarn_sharpening(factor);
+  }
+  config.rope_scaling = s;
+  return {};
+}
+
+void add_gguf_rope(const TransformerConfig& config, const GgufArchitecture& architecture,
+                   GgufMetadata& metadata) {
+  const RopeScaling& s = config.rope_scaling;
+  if (s.kind == RopeKind::kDefault) return;
+  const auto key = [&](std::string_view name) {
+    return fmt::format("{}.rope.scaling.{}", architecture.name, name);
+  };
+  metadata.add_u32(key("original_context_length"), static_cast<std::uint32_t>(s.original));
+  if (s.kind == RopeKind::kLongrope) {
+    metadata.add_f32(key("attn_factor"), static_cast<float>(s.attention_factor));
+    return;
+  }
+  if (s.kind == RopeKind::kLlama3) return;  // A factor here would be taken for linear.
+  metadata.add_string(key("type"), s.kind == RopeKind::kYarn ? "yarn" : "linear");
+  metadata.add_f32(key("factor"), static_cast<float>(s.factor));
+  if (s.kind != RopeKind::kYarn) return;
+  const double attention = s.attention_factor / yarn_sharpening(s.factor);
+  if (attention != 1.0) metadata.add_f32(key("attn_factor"), static_cast<float>(attention));
+  metadata.add_f32(key("yarn_beta_fast"), static_cast<float>(s.beta_fast));
+  metadata.add_f32(key("yarn_beta_slow"), static_cast<float>(s.beta_slow));
+}
+
+std::vector<GgufFactors> gguf_rope_factors(const TransformerConfig& config) {
+  const RopeScaling& s = config.rope_scaling;
+  if (s.kind == RopeKind::kLlama3) return {{kGgufRopeFactors, llama3_factors(config)}};
+  if (s.kind != RopeKind::kLongrope) return {};
+  return {{kGgufLongFactors, s.long_factors}, {kGgufShortFactors, s.short_factors}};
+}
+
+}  // namespace volta

@@ -1,0 +1,94 @@
+// The part of check_model() that looks at what lies beside the weights.
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "base/file.h"
+#include "formats/carried_files.h"
+#include "formats/generation_config.h"
+#include "formats/model_check_parts.h"
+#include "formats/model_text.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace volta {
+
+Result<bool> check_tokenizer(const std::string& model, const TransformerConfig* config,
+                             const ReadingCount& reading, Findings& findings) {
+  const auto interrupted = [&reading] { return !reading.ask(); };
+  const auto tokenizer = load_tokenizer(model, interrupted);
+  if (!tokenizer && tokenizer.error().code() == ErrorCode::kNotFound) return false;
+  const Status works = tokenizer ? try_tokenizer(**tokenizer) : std::unexpected(tokenizer.error());
+  if (!works && works.error().code() == ErrorCode::kInterrupted) {
+    return std::unexpected(works.error());
+  }
+  if (!works) findings.invalid("tokenizer.json", works.error());
+  if (!tokenizer) return false;
+  const std::int64_t vocab = (*tokenizer)->vocab_size();
+  if (config == nullptr || vocab <= config->vocab_size) return true;
+  findings.contradiction("tokenizer.json",
+                         fmt::format("it has ids up to {}, the model's vocabulary ids 0 to {}",
+                                     vocab - 1, config->vocab_size - 1));
+  return true;
+}
+
+namespace {
+
+void check_token(const std::string& model, const TransformerConfig* config, std::string_view key,
+                 std::int32_t id, Findings& findings) {
+  if (config == nullptr || id < config->vocab_size) return;
+  const bool own = path_exists(join_path(model, "generation_config.json"));
+  findings.contradiction(own ? "generation_config.json" : "config.json",
+                         fmt::format("{} is {}; the model's vocabulary has ids 0 to {}", key, id,
+                                     config->vocab_size - 1));
+}
+
+}  // namespace
+
+void check_generation_config(const std::string& model, const TransformerConfig* config,
+                             Findings& findings) {
+  const std::string where = "generation_config.json";
+  // Ids beyond the vocabulary are told as contradictions below.
+  constexpr std::int64_t kAnyId = std::numeric_limits<std::int64_t>::max();
+  const auto settings = load_generation_config(model, kAnyId);
+  if (settings) {
+    if (settings->begin_token)
+      check_token(model, config, "bos_token_id", *settings->begin_token, findings);
+    for (const std::int32_t id : settings->end_tokens)
+      check_token(model, config, "eos_token_id", id, findings);
+    return;
+  }
+  const bool own = settings.error().message().find(where) != std::string::npos;
+  if (own || config != nullptr)
+    findings.invalid(own ? where : "config.json", settings.error());  // A bad one is told.
+}
+
+void check_chat_template(const std::string& model, Findings& findings) {
+  const auto parsed = load_chat_template(model);
+  if (parsed || parsed.error().code() == ErrorCode::kNotFound) return;
+  const std::string own = "chat_template.jinja";
+  findings.invalid(path_exists(join_path(model, own)) ? own : "tokenizer_config.json",
+                   parsed.error());
+}
+
+void check_carried_files(const std::string& directory, Findings& findings) {
+  if (is_gguf_path(directory)) return;
+  const auto names = carried_file_names();
+  std::vector<std::string_view> all(names.begin(), names.end());
+  all.emplace_back("config.json");
+  for (const std::string_view name : all) {
+    const auto text = read_carried_file(directory, name);
+    const bool told =
+        std::ranges::find(findings.list(), name, &Finding::where) != findings.list().end();
+    if (text || told) continue;
+    if (text.error().code() == ErrorCode::kOutOfMemory) {
+      return findings.invalid(std::string(name), text.error());
+    }
+    findings.invalid(
+        std::string(name),
+        fmt::format("{} (quantize, merge, convert and train --init copy it, and refuse it)",
+                    text.error().message()));
+  }
+}
+
+}  // namespace volta

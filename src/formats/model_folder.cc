@@ -1,0 +1,64 @@
+#include "formats/model_folder.h"
+
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/gguf/gguf_model.h"
+#include "formats/safetensors.h"
+#include "formats/tensor_names.h"
+#include "formats/weight_files.h"
+
+namespace volta {
+namespace {
+
+// A tokenizer_config.json that says no more than that tokenizer.json is to be used as it is.
+// Without one, transformers would take the tokenizer class of the model's family, which splits
+// texts otherwise and adds tokens of its own behind the end of the embedding.
+std::string plain_tokenizer_config(std::int64_t context) {
+  JsonWriter json(2);
+  json.begin_object().field("tokenizer_class", "PreTrainedTokenizerFast");
+  json.field("clean_up_tokenization_spaces", false);
+  json.field("model_max_length", context).end_object();
+  return std::move(json).take() + "\n";
+}
+
+}  // namespace
+
+Result<Transformer> load_model(const std::string& directory, std::shared_ptr<Device> device,
+                               const WeightOptions& options) {
+  VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
+  VOLTA_TRY(const auto weights, open_weights(directory, config));
+  return Transformer::load(config, *weights, std::move(device), options);
+}
+
+Result<std::unique_ptr<WeightSource>> open_weights(const std::string& model,
+                                                   const TransformerConfig& config) {
+  if (is_gguf_path(model)) {
+    VOLTA_TRY(GgufWeights weights, GgufWeights::open(model, config));
+    return std::make_unique<GgufWeights>(std::move(weights));
+  }
+  VOLTA_TRY(WeightFiles files, WeightFiles::open(model, config));
+  return std::make_unique<WeightFiles>(std::move(files));
+}
+
+Status save_model(const std::string& directory, const Transformer& model,
+                  const Tokenizer* tokenizer, const Interruption& interrupted) {
+  std::map<std::string, Tensor> tensors = model.weights();
+  for (const ParameterInfo& info : missing_biases(model.config())) {
+    VOLTA_TRY(Tensor zeros, Tensor::zeros({DType::kF32, info.shape}));
+    tensors.emplace(info.name, std::move(zeros));
+  }
+  VOLTA_TRY(
+      write_file_atomic(join_path(directory, "config.json"), model_config_json(model.config())));
+  VOLTA_TRY(write_safetensors(join_path(directory, "model.safetensors"), tensors,
+                              {{"format", "pt"}}, interrupted));
+  if (tokenizer == nullptr) return {};
+  VOLTA_TRY(write_file_atomic(join_path(directory, "tokenizer.json"), tokenizer->to_json()));
+  return write_file_atomic(join_path(directory, "tokenizer_config.json"),
+                           plain_tokenizer_config(model.config().context));
+}
+
+}  // namespace volta

@@ -1,0 +1,199 @@
+#include "formats/new_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "base/replace_folder.h"
+#include "formats/safetensors.h"
+#include "formats/weight_files.h"
+
+namespace volta {
+namespace {
+
+// A folder beside `target`, an empty one, that can take its place: tried with another one first.
+Result<TemporaryFolder> create_to_replace(const std::string& target) {
+  VOLTA_TRY(TemporaryFolder trial, TemporaryFolder::create(target));
+  VOLTA_TRY(trial.rename_to(target));
+  return TemporaryFolder::create(target);
+}
+
+// For something that must not be replaced; links count, wherever they lead.
+bool name_is_taken(const std::string& path) { return path_exists(path) || is_link(path); }
+
+// One of these is in every folder that holds a model.
+constexpr std::array<std::string_view, 3> kModelFiles = {"config.json", "model.safetensors",
+                                                         "model.safetensors.index.json"};
+
+// What Volta would read of the model that was there where the new one has no such file.
+constexpr std::array<std::string_view, 6> kModelSettings = {
+    "generation_config.json",  "tokenizer.json",      "tokenizer_config.json",
+    "special_tokens_map.json", "chat_template.jinja", "chat_template.json"};
+
+// The folder that a path leads to, or the path itself where nothing is there yet. Brings a killed
+// replacement of it to its end first.
+Result<std::string> target_of(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  const bool link = is_link(path);
+  if (!link && !path.empty()) VOLTA_TRY(recover_folder(path));
+  if (!name_is_taken(path)) return path;
+  if (!path_exists(path)) {
+    return fail(
+        ErrorCode::kIo,
+        fmt::format("'{}' is a symbolic link that leads nowhere; remove it, or name another "
+                    "folder",
+                    path));
+  }
+  VOLTA_TRY(create_directories(path));  // Refuses what is no folder.
+  VOLTA_TRY(std::string target, real_path(path));
+  if (link) VOLTA_TRY(recover_folder(target));
+  return target;
+}
+
+// The name in `folder` of the file that a path leads to, or of a link on the way there; "" if none.
+Result<std::string> name_passed_in(const std::string& folder, std::string path) {
+  while (!is_same_place(parent_path(path), folder)) {
+    if (!is_link(path)) return std::string();
+    VOLTA_TRY(const std::string target, read_link(path));
+    path = join_path(parent_path(path), target);
+  }
+  return file_name(path);
+}
+
+}  // namespace
+
+Result<NewFolder> NewFolder::create(const std::string& path, bool replace) {
+  VOLTA_TRY(const std::string target, target_of(path));
+  if (!path_exists(target)) {
+    VOLTA_TRY(TemporaryFolder temporary, TemporaryFolder::create(target));
+    return NewFolder(std::move(temporary), target, Way::kRename);
+  }
+  remove_abandoned_temporaries(target, file_name(target));
+  VOLTA_TRY(const auto names, list_directory(target));
+  if (names.empty()) return create_for_empty(target);
+  if (replace) return create_in_place_of(target);
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("folder '{}' is not empty; name another folder, or use --force to "
+                          "replace the model in it",
+                          path));
+}
+
+Result<NewFolder> NewFolder::create_for_empty(const std::string& target) {
+  if (auto beside = create_to_replace(target)) {
+    return NewFolder(*std::move(beside), target, Way::kRename);
+  }
+  VOLTA_TRY(TemporaryFolder inside, TemporaryFolder::create(join_path(target, file_name(target))));
+  return NewFolder(std::move(inside), target, Way::kMoveInside);
+}
+
+Result<NewFolder> NewFolder::create_in_place_of(const std::string& target) {
+  if (path_exists(join_path(target, "model.safetensors.index.json"))) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("'{}' holds a model in several files; remove it, or name another folder",
+                    target));
+  }
+  remove_abandoned_temporaries(target);  // They would go along with the files that stay.
+  VOLTA_TRY(check_replaceable_folder(target));
+  VOLTA_TRY(TemporaryFolder temporary, TemporaryFolder::create(target));
+  return NewFolder(std::move(temporary), target, Way::kReplace);
+}
+
+Status NewFolder::publish() {
+  switch (way_) {
+    case Way::kRename:
+      return temporary_.rename_to(target_);
+    case Way::kMoveInside:
+      VOLTA_TRY(move_inside());
+      return fsync_renamed(join_path(target_, "config.json"));
+    case Way::kReplace:
+      VOLTA_TRY(replace_folder(temporary_.path(), target_, kModelSettings));
+      temporary_.release();  // What was replaced has this name, where it could not be removed.
+      return {};
+  }
+  return {};
+}
+
+Status NewFolder::move_inside() {
+  VOLTA_TRY(auto names, list_directory(temporary_.path()));
+  if (std::erase(names, "config.json") > 0) names.emplace_back("config.json");  // The last one.
+  std::vector<std::string> moved;
+  const auto move = [&](const std::string& name) -> Status {
+    std::string path = join_path(target_, name);
+    if (name_is_taken(path)) {
+      return fail(ErrorCode::kIo, fmt::format("'{}' was made by somebody else meanwhile", path));
+    }
+    VOLTA_TRY(rename_path(join_path(temporary_.path(), name), path));
+    moved.push_back(std::move(path));
+    return {};
+  };
+  for (const std::string& name : names) {
+    Status done = move(name);
+    if (done) continue;
+    for (const std::string& path : moved) {
+      [[maybe_unused]] const Status removed = remove_all(path);  // The first error is to be told.
+    }
+    return done;
+  }
+  return {};
+}
+
+Status check_new_folder(const std::string& path, bool replace) {
+  VOLTA_TRY(const NewFolder place, NewFolder::create(path, replace));
+  return {};
+}
+
+Status check_source_stays(const std::string& from, const std::string& to) {
+  if (!path_exists(from)) return {};  // Reading it will tell.
+  VOLTA_TRY(const std::string source, real_path(from));
+  std::string target = to;
+  if (path_exists(to)) {
+    VOLTA_TRY(target, real_path(to));
+  }
+  for (std::string place = source; place != "/"; place = parent_path(place)) {
+    const std::string folder = parent_path(place);
+    const bool beside =
+        is_same_place(folder, parent_path(target)) && is_left_of(place, file_name(target));
+    const bool inside = is_same_place(folder, target) && is_temporary_name(file_name(place));
+    if (!beside && !inside) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' was left by a command on '{}' that was cut short, and the next "
+                            "one on it removes or renames it; to read it, give it another name "
+                            "first (mv), or name another --out",
+                            place, to));
+  }
+  return {};
+}
+
+Status check_gives_way(const std::string& to, const std::string& from) {
+  const auto refuse = [&](std::string_view why) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' {}", to, why));
+  };
+  if (is_same_place(to, from)) {
+    return refuse("is the model that is read, which would be lost; name another folder");
+  }
+  if (!is_directory(to)) return {};
+  VOLTA_TRY(const auto names, list_directory(to));
+  // What killed processes left goes, and then it is empty.
+  if (std::ranges::all_of(names, is_temporary_name)) return {};
+  if (std::ranges::none_of(
+          kModelFiles, [&](std::string_view name) { return path_exists(join_path(to, name)); })) {
+    return refuse("holds no model to replace; name a new or empty folder");
+  }
+  VOLTA_TRY(const auto files, open_weight_files(from));
+  for (const SafetensorsFile& file : files) {
+    VOLTA_TRY(const std::string name, name_passed_in(to, file.path()));
+    if (name.empty()) continue;
+    return refuse(
+        fmt::format("holds '{}', weights of the model that is read, which would be lost; "
+                    "name another folder",
+                    name));
+  }
+  return {};
+}
+
+}  // namespace volta

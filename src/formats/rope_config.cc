@@ -1,0 +1,353 @@
+#include "formats/rope_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace volta {
+namespace {
+
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // validate() knows the real limits.
+
+struct KindName {
+  std::string_view name;
+  RopeKind kind;
+};
+constexpr std::array kKinds = {
+    KindName{"default", RopeKind::kDefault}, KindName{"linear", RopeKind::kLinear},
+    KindName{"dynamic", RopeKind::kDynamic}, KindName{"llama3", RopeKind::kLlama3},
+    KindName{"yarn", RopeKind::kYarn},       KindName{"longrope", RopeKind::kLongrope},
+};
+
+std::string_view kind_name(RopeKind kind) {
+  return kKinds[static_cast<std::size_t>(kind)].name;  // In the order of the enum.
+}
+
+Result<RopeKind> parse_kind(std::string_view path, std::string_view name) {
+  for (const KindName& known : kKinds) {
+    if (known.name == name) return known.kind;
+  }
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("{}: rotary scaling '{}'; Volta has default, linear, dynamic, llama3, "
+                          "yarn and longrope",
+                          path, name));
+}
+
+// A number that is above zero where it says something: some writers put 0 for "not set".
+Result<double> positive_or(const JsonRef& ref, std::string_view key, double fallback) {
+  VOLTA_TRY(const double value, ref.get_float_or(key, fallback));
+  return value == 0.0 ? fallback : value;
+}
+
+// How much larger yarn makes attention when nothing else is said (Peng et al. 2023, section 3.4).
+double yarn_sharpening(double factor, double weight) {
+  return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+}
+
+Status parse_yarn(const JsonRef& rope, RopeScaling& s) {
+  VOLTA_TRY(s.beta_fast, positive_or(rope, "beta_fast", s.beta_fast));
+  VOLTA_TRY(s.beta_slow, positive_or(rope, "beta_slow", s.beta_slow));
+  VOLTA_TRY(s.truncate, rope.get_bool_or("truncate", true));
+  VOLTA_TRY(const double mscale, rope.get_float_or("mscale", 0.0));
+  VOLTA_TRY(const double mscale_all_dim, rope.get_float_or("mscale_all_dim", 0.0));
+  const bool both = mscale != 0.0 && mscale_all_dim != 0.0;
+  const double usual =
+      both ? yarn_sharpening(s.factor, mscale) / yarn_sharpening(s.factor, mscale_all_dim)
+           : yarn_sharpening(s.factor, 1.0);
+  VOLTA_TRY(s.attention_factor, rope.get_float_or("attention_factor", usual));
+  return {};
+}
+
+// Kinds whose configs name the context of the first training.
+bool has_original(RopeKind kind) {
+  return kind == RopeKind::kLlama3 || kind == RopeKind::kYarn || kind == RopeKind::kLongrope;
+}
+
+// The context of the first training: beside the other numbers, in the config itself, which then
+// counts, or the config's own length.
+Result<std::int64_t> parse_original(const JsonRef& root, const JsonRef& rope,
+                                    std::int64_t longest) {
+  const std::string_view key = "original_max_position_embeddings";
+  VOLTA_TRY(const std::int64_t inner, rope.get_int_or(key, longest, 1, kMaxSize));
+  return root.get_int_or(key, inner, 1, kMaxSize);
+}
+
+// A list of what frequencies are divided by.
+Result<std::vector<float>> parse_factors(const JsonRef& rope, std::string_view key) {
+  VOLTA_TRY(const JsonRef list, rope.member(key));
+  VOLTA_TRY(const auto elements, list.elements());
+  std::vector<float> factors;
+  for (const JsonRef& element : elements) {
+    VOLTA_TRY(const double factor, element.as_float());
+    factors.push_back(static_cast<float>(factor));
+  }
+  return factors;
+}
+
+// Attention is sharpened by how much longer the context is than that of the first training (Ding et
+// al. 2024), unless the config says by how much.
+Status parse_longrope(const JsonRef& rope, std::int64_t longest, RopeScaling& s) {
+  VOLTA_TRY(s.short_factors, parse_factors(rope, "short_factor"));
+  VOLTA_TRY(s.long_factors, parse_factors(rope, "long_factor"));
+  const auto original = static_cast<double>(s.original);
+  VOLTA_TRY(const double factor,
+            rope.get_float_or("factor", static_cast<double>(longest) / original));
+  const double usual = factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(factor) / std::log(original));
+  VOLTA_TRY(s.attention_factor, rope.get_float_or("attention_factor", usual));
+  return {};
+}
+
+Status parse_scaling(const JsonRef& root, const JsonRef& rope, std::int64_t longest,
+                     const RopeKeys& keys, RopeScaling& s) {
+  const bool from_original = has_original(s.kind);
+  s.original = longest;
+  if (from_original) {
+    VOLTA_TRY(s.original, parse_original(root, rope, keys.original == 0 ? longest : keys.original));
+  }
+  if (s.kind == RopeKind::kLongrope) return parse_longrope(rope, longest, s);
+  if (s.kind == RopeKind::kYarn) {
+    const double ratio = static_cast<double>(longest) / static_cast<double>(s.original);
+    VOLTA_TRY(s.factor, rope.get_float_or("factor", ratio));
+    return parse_yarn(rope, s);
+  }
+  VOLTA_TRY(s.factor, rope.get_float("factor"));
+  if (s.kind == RopeKind::kLlama3) {
+    VOLTA_TRY(s.low_freq_factor, rope.get_float("low_freq_factor"));
+    VOLTA_TRY(s.high_freq_factor, rope.get_float("high_freq_factor"));
+  }
+  return {};
+}
+
+// What families have no place for whose heads are rotated as a whole.
+Status check_plain(const JsonRef& root, const JsonRef& rope, RopeKind kind) {
+  if (const JsonValue::Object* members = rope.node().if_object()) {
+    for (const auto& [key, value] : *members) {
+      if (value.if_object() == nullptr) continue;
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("{}: rotary parameters of their own for '{}'; Volta has one set for "
+                              "all layers",
+                              rope.path(), key));
+    }
+  }
+  VOLTA_TRY(const double outer, root.get_float_or("partial_rotary_factor", 1.0));
+  VOLTA_TRY(const double part, rope.get_float_or("partial_rotary_factor", outer));
+  // Without scaling these families rotate whole heads whatever it says.
+  if (part == 1.0 || kind == RopeKind::kDefault) return {};
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("{}: partial_rotary_factor {} with {} scaling; this family rotates whole "
+                          "heads",
+                          rope.path(), part, kind_name(kind)));
+}
+
+// Which part of a head is rotated: the object with the parameters says it, or the config itself.
+Status parse_rotated_part(const JsonRef& root, const std::optional<JsonRef>& rope,
+                          TransformerConfig& config) {
+  const std::string_view key = "partial_rotary_factor";
+  VOLTA_TRY(double part, root.get_float_or(key, 1.0));
+  if (rope) {
+    VOLTA_TRY(part, rope->get_float_or(key, part));
+  }
+  if (!(part > 0.0 && part <= 1.0)) {
+    return fail(
+        ErrorCode::kInvalidFile,
+        fmt::format("{}: {} is {}; it must be above 0 and at most 1", root.path(), key, part));
+  }
+  const double width = static_cast<double>(config.head_dim) * part;
+  config.rotary_dim = part == 1.0 ? 0 : static_cast<std::int64_t>(width);
+  return {};
+}
+
+// The object with the parameters: the old key where it says anything, else the new one.
+Result<std::optional<JsonRef>> find_parameters_of_rope(const JsonRef& root) {
+  for (const std::string_view key : {"rope_scaling", "rope_parameters"}) {
+    VOLTA_TRY(auto rope, root.optional_member(key));
+    if (!rope) continue;
+    const JsonValue::Object* members = rope->node().if_object();
+    if (members == nullptr || !members->empty()) return rope;
+  }
+  return std::optional<JsonRef>();
+}
+
+// Where a config has parameters for layers with and without a window: those of the layers without,
+// if they are there, and the base of the others.
+struct LayerRopes {
+  std::optional<JsonRef> full;
+  double local_theta = 0.0;
+};
+Result<LayerRopes> find_layer_ropes(const JsonRef& root, double usual) {
+  LayerRopes out;
+  VOLTA_TRY(out.local_theta, root.get_float_or("rope_local_base_freq", usual));
+  VOLTA_TRY(const auto rope, root.optional_member("rope_parameters"));
+  if (!rope) return out;
+  VOLTA_TRY(out.full, rope->optional_member("full_attention"));
+  VOLTA_TRY(const auto local, rope->optional_member("sliding_attention"));
+  if (!local) return out;
+  VOLTA_TRY(out.local_theta, local->get_float_or("rope_theta", out.local_theta));
+  VOLTA_TRY(const std::string type, local->get_string_or("rope_type", "default"));
+  if (type == "default") return out;
+  return fail(
+      ErrorCode::kUnsupported,
+      fmt::format("{}: rotary scaling '{}' in layers with a window; Volta scales the others "
+                  "only",
+                  local->path(), type));
+}
+
+// `original` tokens stretched by `factor`, if that is more than `longest`.
+std::int64_t stretched(std::int64_t longest, std::int64_t original, double factor) {
+  const double wanted = std::floor(static_cast<double>(original) * factor);
+  if (!(wanted > static_cast<double>(longest))) return longest;
+  return static_cast<std::int64_t>(std::min(wanted, static_cast<double>(kMaxSize)));
+}
+
+void write_list(JsonWriter& json, std::string_view key, const std::vector<float>& numbers) {
+  json.key(key).begin_array();
+  for (const float number : numbers) json.value(number);
+  json.end_array();
+}
+
+void write_numbers(JsonWriter& json, const RopeScaling& s) {
+  json.field("rope_type", kind_name(s.kind));
+  if (s.kind == RopeKind::kDefault) return;
+  if (s.kind == RopeKind::kLongrope) {
+    write_list(json, "short_factor", s.short_factors);
+    write_list(json, "long_factor", s.long_factors);
+    json.field("attention_factor", s.attention_factor);
+  } else {
+    json.field("factor", s.factor);
+  }
+  if (s.kind == RopeKind::kLlama3) {
+    json.field("low_freq_factor", s.low_freq_factor);
+    json.field("high_freq_factor", s.high_freq_factor);
+  }
+  if (s.kind == RopeKind::kYarn) {
+    json.field("beta_fast", s.beta_fast).field("beta_slow", s.beta_slow);
+    json.field("truncate", s.truncate).field("attention_factor", s.attention_factor);
+  }
+  if (has_original(s.kind)) {
+    json.field("original_max_position_embeddings", s.original);
+  }
+}
+
+// Volta's own keys: every number by its name.
+template <typename Scaling, typename Visitor>
+void visit_numbers(Scaling& s, Visitor&& visit) {
+  visit("factor", s.factor);
+  visit("low_freq_factor", s.low_freq_factor);
+  visit("high_freq_factor", s.high_freq_factor);
+  visit("beta_fast", s.beta_fast);
+  visit("beta_slow", s.beta_slow);
+  visit("attention_factor", s.attention_factor);
+}
+
+}  // namespace
+
+Status parse_rope(const JsonRef& root, std::int64_t longest, const RopeKeys& keys,
+                  TransformerConfig& config) {
+  config.context = longest;
+  VOLTA_TRY(double theta, root.get_float_or("rope_theta", keys.theta));
+  VOLTA_TRY(auto rope, find_parameters_of_rope(root));
+  if (keys.local_theta > 0.0) {
+    VOLTA_TRY(const LayerRopes layers, find_layer_ropes(root, keys.local_theta));
+    if (config.window > 0) config.rope_local_theta = static_cast<float>(layers.local_theta);
+    if (layers.full) {
+      VOLTA_TRY(theta, layers.full->get_float_or("rope_theta", theta));
+      if (rope && rope->node().find("full_attention") != nullptr) rope = layers.full;
+    }
+  }
+  if (keys.partial) VOLTA_TRY(parse_rotated_part(root, rope, config));
+  if (rope) {
+    VOLTA_TRY(theta, rope->get_float_or("rope_theta", theta));
+  }
+  config.rope_theta = static_cast<float>(theta);
+  if (!rope) return {};
+  VOLTA_TRY(const std::string old_type, rope->get_string_or("type", "default"));
+  VOLTA_TRY(std::string type, rope->get_string_or("rope_type", old_type));
+  if (keys.longrope && (type == "su" || type == "yarn")) type = "longrope";
+  RopeScaling& s = config.rope_scaling;
+  VOLTA_TRY(s.kind, parse_kind(rope->path(), type));
+  if (!keys.partial) VOLTA_TRY(check_plain(root, *rope, s.kind));
+  if (s.kind == RopeKind::kDefault) return {};
+  VOLTA_TRY(parse_scaling(root, *rope, longest, keys, s));
+  // Llama 3's length is the stretched one already; the others' may be.
+  const bool final = keys.context_is_final || s.kind == RopeKind::kLlama3;
+  if (!final) config.context = stretched(longest, s.original, s.factor);
+  return {};
+}
+
+void write_rope(JsonWriter& json, const TransformerConfig& c) {
+  const RopeScaling& s = c.rope_scaling;
+  const bool before = s.kind == RopeKind::kLinear || s.kind == RopeKind::kDynamic;
+  const auto write_part = [&] {
+    if (c.rotary_dim == 0) return;
+    json.field("partial_rotary_factor",
+               static_cast<double>(c.rotary_dim) / static_cast<double>(c.head_dim));
+  };
+  const auto write_parameters = [&] {
+    write_numbers(json, s);
+    write_part();
+    json.field("rope_theta", c.rope_theta).end_object();
+  };
+  json.field("max_position_embeddings", before ? s.original : c.context);
+  json.field("rope_theta", c.rope_theta);
+  if (s.kind == RopeKind::kLongrope) json.field("original_max_position_embeddings", s.original);
+  json.key("rope_parameters").begin_object();
+  if (c.rope_local_theta > 0.0f) {
+    json.key("full_attention").begin_object();
+    write_parameters();
+    json.key("sliding_attention").begin_object().field("rope_type", "default");
+    json.field("rope_theta", c.rope_local_theta).end_object().end_object();
+    json.field("rope_local_base_freq", c.rope_local_theta);
+  } else {
+    write_parameters();
+  }
+  if (s.kind == RopeKind::kDefault) return;
+  json.key("rope_scaling").begin_object();
+  write_numbers(json, s);
+  write_part();
+  json.end_object();
+}
+
+Result<RopeScaling> parse_rope_scaling_fields(const JsonRef& config) {
+  RopeScaling s;
+  VOLTA_TRY(const auto ref, config.optional_member("rope_scaling"));
+  if (!ref) return s;
+  VOLTA_TRY(const std::string kind, ref->get_string("kind"));
+  VOLTA_TRY(s.kind, parse_kind(ref->path(), kind));
+  if (s.kind == RopeKind::kDefault) return s;
+  Status status;
+  visit_numbers(s, [&](std::string_view key, double& number) {
+    auto value = ref->get_float(key);
+    if (value) {
+      number = *value;
+    } else if (status) {
+      status = std::unexpected(std::move(value).error());
+    }
+  });
+  VOLTA_TRY(std::move(status));
+  if (s.kind == RopeKind::kLongrope) {
+    VOLTA_TRY(s.short_factors, parse_factors(*ref, "short_factors"));
+    VOLTA_TRY(s.long_factors, parse_factors(*ref, "long_factors"));
+  }
+  VOLTA_TRY(s.original, ref->get_int("original", 0, kMaxSize));
+  VOLTA_TRY(s.truncate, ref->get_bool("truncate"));
+  return s;
+}
+
+void write_rope_scaling_fields(JsonWriter& json, const RopeScaling& s) {
+  if (s.kind == RopeKind::kDefault) return;
+  json.key("rope_scaling").begin_object().field("kind", kind_name(s.kind));
+  visit_numbers(s, [&](std::string_view key, const double& number) { json.field(key, number); });
+  if (s.kind == RopeKind::kLongrope) {
+    write_list(json, "short_factors", s.short_factors);
+    write_list(json, "long_factors", s.long_factors);
+  }
+  json.field("original", s.original).field("truncate", s.truncate).end_object();
+}
+
+}  // namespace volta

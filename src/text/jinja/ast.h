@@ -1,0 +1,94 @@
+// A parsed template: nodes in one list that name their children by index. Knows nothing of how it
+// is run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/jinja/value.h"
+
+namespace volta::jinja {
+
+using NodeId = int;
+/// A child that is not there.
+inline constexpr NodeId kNone = -1;
+
+/// What a node is, and its children in order.
+enum class NodeKind : std::uint8_t {
+  // Expressions.
+  kConstant,   ///< value
+  kName,       ///< name
+  kList,       ///< items
+  kTuple,      ///< items; also a target of assignments
+  kDict,       ///< key, value, key, value, ...
+  kAttribute,  ///< object; name
+  kItem,       ///< object, index
+  kSlice,      ///< begin, end, step, or kNone each; only as an index
+  kCall,       ///< function, arguments; the last names.size() of them have names
+  kFilter,     ///< input, arguments as of a call; name
+  kTest,       ///< input, arguments; name
+  kNot,        ///< operand
+  kAnd,        ///< operands
+  kOr,         ///< operands
+  kCompare,    ///< left, right; op
+  kBinary,     ///< left, right; op
+  kNegate,     ///< operand
+  kConcat,     ///< operands of ~
+  kCondition,  ///< test, then, else or kNone
+  // Statements.
+  kText,      ///< value
+  kPrint,     ///< expression
+  kBlock,     ///< statements
+  kIf,        ///< test, block, test, block, ..., and perhaps the block of else
+  kFor,       ///< target, sequence, condition or kNone, block
+  kSet,       ///< target, expression
+  kSetBlock,  ///< target, block
+  kMember,    ///< a namespace's member as target; name, names[0]
+  kMacro,     ///< block, default values of the last parameters; name, names: the parameters
+  kScope,     ///< block: a generation block
+  kBreak,
+  kContinue,
+};
+
+enum class Operator : std::uint8_t {
+  kEqual,
+  kNotEqual,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kIn,
+  kNotIn,
+  kAdd,
+  kSubtract,
+  kConcat,
+  kMultiply,
+  kDivide,
+  kFloorDivide,
+  kModulo,
+};
+
+struct Node {
+  NodeKind kind = NodeKind::kBlock;
+  int line = 1;
+  int depth = 1;  ///< Of the tree below; bounded by the parser, so recursion over it is.
+  Operator op{};
+  std::string name{};
+  Value value{};
+  std::vector<NodeId> children{};
+  std::vector<std::string> names{};
+};
+
+struct Ast {
+  std::vector<Node> nodes;
+  NodeId root = kNone;
+
+  const Node& operator[](NodeId id) const { return nodes[static_cast<std::size_t>(id)]; }
+};
+
+/// kInvalidFile with the line for what is no template, kUnsupported for what Volta does not know.
+Result<Ast> parse(std::string_view source);
+
+}  // namespace volta::jinja

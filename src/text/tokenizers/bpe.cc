@@ -1,0 +1,353 @@
+#include "text/tokenizers/bpe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include "base/text.h"
+#include "text/tokenizers/byte_level.h"
+#include "text/tokenizers/unicode.h"
+
+namespace volta::tokenizers {
+namespace {
+
+// Below this many symbols, looking for the best pair again and again beats a heap.
+constexpr std::size_t kShortWord = 32;
+// Characters below this (all alphabets, and the U+2581 that stands for spaces) are looked up by
+// code point.
+constexpr std::size_t kTableEnd = 0x3000;
+// Of the prefix and the suffix: "</w>" has 4.
+constexpr std::size_t kMaxAffixBytes = 64;
+constexpr std::string_view kComponent = "model BPE";
+constexpr std::size_t kBlock = 4096;  // Symbols of a word between two questions of the budget.
+constexpr std::uint64_t kStepsPerMerge = 16;  // Of a heap, at random places of a long word.
+constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> Bpe::parse(const JsonRef& json, bool byte_words,
+                                          WorkBudget& budget) {
+  auto model = std::make_unique<Bpe>();
+  VOLTA_TRY(const double dropout, json.get_float_or("dropout", 0));
+  if (dropout != 0) {
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("{}: dropout {} makes encoding random; set it to null", json.path(), dropout));
+  }
+  VOLTA_TRY(model->prefix_, json.get_string_or("continuing_subword_prefix", ""));
+  VOLTA_TRY(model->suffix_, json.get_string_or("end_of_word_suffix", ""));
+  if (std::max(model->prefix_.size(), model->suffix_.size()) > kMaxAffixBytes) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: a prefix or suffix of more than {} bytes",
+                                                     json.path(), kMaxAffixBytes));
+  }
+  VOLTA_TRY(model->fuse_unknown_, json.get_bool_or("fuse_unk", false));
+  VOLTA_TRY(model->byte_fallback_, json.get_bool_or("byte_fallback", false));
+  VOLTA_TRY(model->ignore_merges_, json.get_bool_or("ignore_merges", false));
+  VOLTA_TRY(model->vocabulary_, read_vocabulary(json, budget));
+  VOLTA_TRY(const std::string unknown, json.get_string_or("unk_token", ""));
+  if (!unknown.empty()) model->unknown_id_ = model->vocabulary_.find(unknown);
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    const auto id = model->vocabulary_.find(fmt::format("<0x{:02X}>", byte));
+    model->fallback_ids_[byte] = id.value_or(-1);
+  }
+  for (char32_t c = 0; c < kTableEnd; ++c) {
+    std::string character;
+    append_utf8(character, c);
+    model->character_ids_.push_back(model->vocabulary_.find(character).value_or(-1));
+  }
+  model->has_joints_ = model->prefix_.empty() && model->suffix_.empty();
+  VOLTA_TRY(model->read_merges(json, budget));
+  model->byte_words_ = byte_words;
+  if (byte_words) VOLTA_TRY(model->prepare_bytes());
+  return model;
+}
+
+Status Bpe::read_merges(const JsonRef& json, WorkBudget& budget) {
+  VOLTA_TRY(const auto member, json.optional_member("merges"));
+  if (!member) return {};
+  const JsonValue::Array* list = member->node().if_array();
+  if (list == nullptr) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array", member->path()));
+  }
+  std::uint32_t rank = 0;
+  for (const JsonValue& item : *list) {
+    VOLTA_TRY(budget.spend(kStepsPerToken, kComponent));
+    const std::string* line = item.if_string();
+    if (line != nullptr && line->starts_with("#version")) continue;
+    const JsonValue::Array* pair = item.if_array();
+    Status added;
+    if (line != nullptr && std::ranges::count(*line, ' ') == 1) {
+      const std::size_t space = line->find(' ');
+      const std::string_view view = *line;
+      added = add_merge(view.substr(0, space), view.substr(space + 1), rank);
+    } else if (pair != nullptr && pair->size() == 2 && pair->front().if_string() != nullptr &&
+               pair->back().if_string() != nullptr) {
+      added = add_merge(*pair->front().if_string(), *pair->back().if_string(), rank);
+    } else {
+      added = fail(ErrorCode::kInvalidFile, "expected two tokens");
+    }
+    if (!added) {
+      return std::unexpected(
+          std::move(added).error().with_context(fmt::format("{}[{}]", member->path(), rank)));
+    }
+    ++rank;
+  }
+  return {};
+}
+
+Status Bpe::add_merge(std::string_view left, std::string_view right, std::uint32_t rank) {
+  const auto find = [&](std::string_view token) -> Result<std::int32_t> {
+    if (const auto id = vocabulary_.find(token)) return *id;
+    return fail(ErrorCode::kInvalidFile, fmt::format("token '{}' is not in the vocabulary", token));
+  };
+  VOLTA_TRY(const std::int32_t left_id, find(left));
+  VOLTA_TRY(const std::int32_t right_id, find(right));
+  std::string merged(left);
+  merged += right.substr(std::min(prefix_.size(), right.size()));
+  VOLTA_TRY(const std::int32_t id, find(merged));
+  note_joint(left, right, left_id, right_id);
+  merged_ids_.resize(rank + std::size_t{1});
+  merged_ids_[rank] = id;
+  merges_[static_cast<std::uint64_t>(left_id) << 32 | static_cast<std::uint32_t>(right_id)] = {rank,
+                                                                                               id};
+  return {};
+}
+
+void Bpe::note_joint(std::string_view left, std::string_view right, std::int32_t left_id,
+                     std::int32_t right_id) {
+  const auto is_special = [&](std::int32_t id) {
+    return id == unknown_id_ ||
+           (byte_fallback_ && std::ranges::find(fallback_ids_, id) != fallback_ids_.end());
+  };
+  // Such tokens stand for characters that are not theirs.
+  if (is_special(left_id) || is_special(right_id) || left.empty() || right.empty()) {
+    has_joints_ = false;
+  }
+  if (!has_joints_) return;
+  const auto last = vocabulary_.find(left.substr(unicode::character_before(left, left.size())));
+  const auto first = vocabulary_.find(right.substr(0, unicode::character_at(right, 0).length));
+  if (!last || !first) return;  // No word ever has it.
+  joints_[static_cast<std::uint64_t>(*last) << 32 | static_cast<std::uint32_t>(*first)] = true;
+}
+
+Status Bpe::prepare_bytes() {
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    std::string character;
+    append_utf8(character, kByteCharacters[byte]);
+    byte_ids_[byte] = vocabulary_.find(character).value_or(-1);
+  }
+  if (!ignore_merges_) return {};
+  for (std::int32_t id = 0; id < vocabulary_.end_id(); ++id) {
+    const auto bytes = from_byte_characters(vocabulary_.token(id));
+    if (bytes && vocabulary_.contains(id)) VOLTA_TRY(words_.add(*bytes, id));
+  }
+  return {};
+}
+
+Status Bpe::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
+                     WorkBudget& budget) const {
+  VOLTA_TRY(budget.spend(1, kComponent));
+  if (ignore_merges_) {
+    if (const auto id = (byte_words_ ? words_ : vocabulary_).find(word)) {
+      ids.push_back(*id);
+      return {};
+    }
+  }
+  const std::size_t begin = ids.size();
+  VOLTA_TRY(split(word, ids, budget));
+  if (ids.size() - begin <= kShortWord || !has_joints_) return merge_all(ids, begin, budget);
+  // A long word, a whole text without pre-tokenizer say: cut where no merge can reach across.
+  const std::vector<std::int32_t> symbols(ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                                          ids.end());
+  ids.resize(begin);
+  std::size_t part = begin;
+  for (std::size_t i = 0; i < symbols.size(); ++i) {
+    if (i % kBlock == 0) {
+      VOLTA_TRY(budget.spend(8 * std::min(kBlock, symbols.size() - i), kComponent));
+    }
+    const bool joint = i > 0 && joints_.find(static_cast<std::uint64_t>(symbols[i - 1]) << 32 |
+                                             static_cast<std::uint32_t>(symbols[i])) != nullptr;
+    if (!joint) {
+      if (ids.size() > part + kShortWord) {
+        VOLTA_TRY(merge_long(ids, part, budget));
+      } else if (ids.size() > part + 1) {
+        merge_short(ids, part);
+      }
+      part = ids.size();
+    }
+    ids.push_back(symbols[i]);
+  }
+  return merge_all(ids, part, budget);
+}
+
+Status Bpe::merge_all(std::vector<std::int32_t>& symbols, std::size_t begin,
+                      WorkBudget& budget) const {
+  if (symbols.size() - begin > kShortWord) return merge_long(symbols, begin, budget);
+  merge_short(symbols, begin);
+  return {};
+}
+
+std::optional<std::int32_t> Bpe::unit_id(std::string_view unit, bool first, bool last) const {
+  if ((first || prefix_.empty()) && (!last || suffix_.empty())) {
+    const char32_t c = unicode::character_at(unit, 0).value;
+    if (c >= kTableEnd) return vocabulary_.find(unit);
+    const std::int32_t id = character_ids_[c];
+    return id < 0 ? std::nullopt : std::optional(id);
+  }
+  std::string affixed = first ? "" : prefix_;
+  affixed += unit;
+  if (last) affixed += suffix_;
+  return vocabulary_.find(affixed);
+}
+
+// A character the vocabulary lacks, as one token a byte (of the affixes, too, as others do it).
+bool Bpe::byte_tokens(std::string_view unit, bool first, bool last,
+                      std::vector<std::int32_t>& symbols) const {
+  const std::size_t before = symbols.size();
+  std::string affixed = first ? "" : prefix_;
+  affixed += unit;
+  if (last) affixed += suffix_;
+  for (const char c : affixed) {
+    const std::int32_t id = fallback_ids_[static_cast<unsigned char>(c)];
+    if (id < 0) {
+      symbols.resize(before);
+      return false;
+    }
+    symbols.push_back(id);
+  }
+  return true;
+}
+
+void Bpe::unknown(Unknown& state, std::vector<std::int32_t>& symbols) const {
+  if (!unknown_id_) return;  // Without a token for the unknown it is left out.
+  if (state.pending && !fuse_unknown_) symbols.push_back(*unknown_id_);
+  state.pending = true;
+}
+
+// The word's units, before any merge. Unknown ones are written when a known one follows: a pending
+// one stays pending over bytes that fall back, as in Hugging Face tokenizers.
+Status Bpe::split(std::string_view word, std::vector<std::int32_t>& symbols,
+                  WorkBudget& budget) const {
+  Unknown state;
+  const auto known = [&](std::int32_t id) {
+    if (state.pending) symbols.push_back(*unknown_id_);
+    state.pending = false;
+    symbols.push_back(id);
+  };
+  if (byte_words_) {
+    VOLTA_TRY(budget.spend(8 * word.size(), kComponent));
+    for (const char c : word) {
+      const std::int32_t id = byte_ids_[static_cast<unsigned char>(c)];
+      if (id >= 0) {
+        known(id);
+      } else {
+        unknown(state, symbols);
+      }
+    }
+  } else {
+    std::size_t counted = 0;
+    for (std::size_t at = 0; at < word.size();) {
+      if (at >= counted) {  // A word may be a whole text.
+        const std::size_t block = std::min(kBlock, word.size() - at);
+        VOLTA_TRY(budget.spend(8 * block, kComponent));
+        counted = at + block;
+      }
+      const std::size_t length = unicode::character_at(word, at).length;
+      const std::string_view unit = word.substr(at, length);
+      const bool last = at + length == word.size();
+      if (const auto id = unit_id(unit, at == 0, last)) {
+        known(*id);
+      } else if (!byte_fallback_ || !byte_tokens(unit, at == 0, last, symbols)) {
+        unknown(state, symbols);
+      }
+      at += length;
+    }
+  }
+  if (state.pending) symbols.push_back(*unknown_id_);
+  return {};
+}
+
+void Bpe::merge_short(std::vector<std::int32_t>& symbols, std::size_t begin) const {
+  std::size_t count = symbols.size() - begin;
+  std::array<Merge, kShortWord> pairs{};  // pairs[i]: what symbols i and i + 1 would become.
+  const std::span<std::int32_t> s = std::span(symbols).subspan(begin);
+  const auto look = [&](std::size_t i) {
+    const Merge* found = i + 1 < count ? merge(s[i], s[i + 1]) : nullptr;
+    pairs[i] = found == nullptr ? Merge{kNoRank, -1} : *found;
+  };
+  for (std::size_t i = 0; i < count; ++i) look(i);
+  while (count > 1) {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i + 1 < count; ++i) {
+      if (pairs[i].rank < pairs[best].rank) best = i;
+    }
+    if (pairs[best].rank == kNoRank) break;
+    s[best] = pairs[best].id;
+    for (std::size_t i = best + 1; i + 1 < count; ++i) {
+      s[i] = s[i + 1];
+      pairs[i] = pairs[i + 1];
+    }
+    --count;
+    look(best);
+    if (best > 0) look(best - 1);
+  }
+  symbols.resize(begin + count);
+}
+
+// A word may be a whole text of many megabytes: 8 bytes a symbol for its neighbours, and 8 for each
+// pair in the heap.
+Status Bpe::merge_long(std::vector<std::int32_t>& symbols, std::size_t begin,
+                       WorkBudget& budget) const {
+  constexpr std::uint32_t kEnd = std::numeric_limits<std::uint32_t>::max();
+  constexpr std::int32_t kMerged = -1;  // A symbol that has become a part of the one before it.
+  struct Link {
+    std::uint32_t previous, next;
+  };
+  const std::span<std::int32_t> s = std::span(symbols).subspan(begin);
+  if (s.size() >= kEnd) {
+    return fail(ErrorCode::kInvalidArgument, "a word of 4 GiB and more cannot be encoded");
+  }
+  // Rank and place of pairs; on top the lowest rank, and of equal ones the leftmost.
+  std::vector<std::uint64_t> heap;
+  const auto consider = [&](std::uint32_t at, std::uint32_t next) {
+    const Merge* found = merge(s[at], s[next]);
+    if (found != nullptr) heap.push_back(std::uint64_t{found->rank} << 32 | at);
+    return found != nullptr;
+  };
+  std::vector<Link> links(s.size());
+  for (std::uint32_t i = 0; i < s.size(); ++i) {
+    VOLTA_TRY(budget.spend(2, kComponent));
+    links[i] = {i == 0 ? kEnd : i - 1, i + 1 == s.size() ? kEnd : i + 1};
+    if (i + 1 < s.size()) consider(i, i + 1);
+  }
+  std::ranges::make_heap(heap, std::greater());
+  const auto push = [&](std::uint32_t at, std::uint32_t next) {
+    if (consider(at, next)) std::ranges::push_heap(heap, std::greater());
+  };
+  while (!heap.empty()) {
+    VOLTA_TRY(budget.spend(kStepsPerMerge, kComponent));
+    const std::int32_t id = merged_ids_[heap.front() >> 32];
+    const auto at = static_cast<std::uint32_t>(heap.front());
+    std::ranges::pop_heap(heap, std::greater());
+    heap.pop_back();
+    const std::uint32_t next = links[at].next;
+    if (s[at] == kMerged || next == kEnd) continue;
+    // A neighbour may have been merged since.
+    const Merge* now = merge(s[at], s[next]);
+    if (now == nullptr || now->id != id) continue;
+    s[at] = id;
+    s[next] = kMerged;
+    links[at].next = links[next].next;
+    if (links[at].next != kEnd) links[links[at].next].previous = at;
+    if (links[at].previous != kEnd) push(links[at].previous, at);
+    if (links[at].next != kEnd) push(at, links[at].next);
+  }
+  symbols.erase(
+      std::remove(symbols.begin() + static_cast<std::ptrdiff_t>(begin), symbols.end(), kMerged),
+      symbols.end());
+  return {};
+}
+
+}  // namespace volta::tokenizers

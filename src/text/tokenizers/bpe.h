@@ -1,0 +1,81 @@
+// Byte-pair encoding (Sennrich et al. 2016): a word's characters, or bytes, merged pair by pair in
+// the order in which training found the pairs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "base/work_budget.h"
+#include "text/tokenizers/hash_table.h"
+#include "text/tokenizers/model.h"
+#include "text/tokenizers/vocabulary.h"
+
+namespace volta::tokenizers {
+
+class Bpe final : public Model {
+ public:
+  static Result<std::unique_ptr<Model>> parse(const JsonRef& json, bool byte_words,
+                                              WorkBudget& budget);
+
+  /// O(n log n) in the length of the word.
+  Status tokenize(std::string_view word, std::vector<std::int32_t>& ids,
+                  WorkBudget& budget) const override;
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+  std::string_view kind() const override { return "bpe"; }
+
+ private:
+  struct Merge {
+    std::uint32_t rank = 0;
+    std::int32_t id = -1;
+  };
+  // A symbol that may still have to be written: unknown characters, fused or not.
+  struct Unknown {
+    bool pending = false;
+  };
+
+  Status read_merges(const JsonRef& json, WorkBudget& budget);
+  Status add_merge(std::string_view left, std::string_view right, std::uint32_t rank);
+  Status prepare_bytes();
+  void note_joint(std::string_view left, std::string_view right, std::int32_t left_id,
+                  std::int32_t right_id);
+  Status merge_all(std::vector<std::int32_t>& symbols, std::size_t begin, WorkBudget& budget) const;
+  const Merge* merge(std::int32_t left, std::int32_t right) const {
+    return merges_.find(static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right));
+  }
+  std::optional<std::int32_t> unit_id(std::string_view unit, bool first, bool last) const;
+  bool byte_tokens(std::string_view unit, bool first, bool last,
+                   std::vector<std::int32_t>& symbols) const;
+  Status split(std::string_view word, std::vector<std::int32_t>& symbols, WorkBudget& budget) const;
+  void unknown(Unknown& state, std::vector<std::int32_t>& symbols) const;
+  void merge_short(std::vector<std::int32_t>& symbols, std::size_t begin) const;
+  Status merge_long(std::vector<std::int32_t>& symbols, std::size_t begin,
+                    WorkBudget& budget) const;
+
+  Vocabulary vocabulary_;
+  std::vector<std::int32_t> character_ids_;  // By code point: single characters' tokens, or -1.
+  HashTable<Merge> merges_;                  // By (left << 32 | right).
+  std::vector<std::int32_t> merged_ids_;     // By rank: what the pair becomes.
+  // Pairs of units that some merge has side by side in its middle: elsewhere a word can be cut, and
+  // its parts be merged alone. Only where every token is made of its own characters.
+  HashTable<bool> joints_;
+  bool has_joints_ = false;
+  std::string prefix_;  // Of every unit but a word's first.
+  std::string suffix_;  // Of a word's last unit.
+  std::optional<std::int32_t> unknown_id_;
+  bool fuse_unknown_ = false;
+  bool ignore_merges_ = false;
+  bool byte_words_ = false;
+  std::array<std::int32_t, 256> byte_ids_{};    // With byte_words_: each byte's token, or -1.
+  Vocabulary words_;                            // With byte_words_: the tokens as bytes.
+  std::array<std::int32_t, 256> fallback_ids_;  // <0x00> to <0xFF>, or -1.
+  bool byte_fallback_ = false;
+};
+
+}  // namespace volta::tokenizers

@@ -1,0 +1,253 @@
+#include "text/tokenizers/bpe_trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <queue>
+#include <unordered_map>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "text/tokenizers/byte_level.h"
+#include "text/tokenizers/hash_table.h"
+#include "text/tokenizers/split_scanner.h"
+#include "text/tokenizers/unicode.h"
+#include "text/tokenizers/vocabulary.h"
+
+namespace volta::tokenizers {
+namespace {
+
+using Pair = std::pair<std::int32_t, std::int32_t>;
+
+constexpr std::string_view kComponent = "training the tokenizer";
+// There is no limit to the work but the text and the vocabulary that was asked for.
+constexpr WorkLimits kNoLimits{.steps = std::numeric_limits<std::uint64_t>::max(), .bytes = 0};
+
+// Of strings of the text, which may come from anybody.
+struct SeededHash {
+  std::uint64_t seed = random_seed();
+  std::size_t operator()(std::string_view text) const { return hash64(text, seed); }
+};
+
+// A word of the text, and how often it is there.
+struct Word {
+  std::vector<std::int32_t> symbols;
+  std::int64_t count;
+};
+
+// Words in the order in which the text first has them, so that training is a function of the text.
+Result<std::vector<Word>> count_words(std::string_view text,
+                                      const std::array<std::int32_t, 256>& bytes,
+                                      WorkBudget& budget) {
+  std::vector<Span> spans;
+  VOLTA_TRY(scan_words(KnownPattern::kGpt2, text, 0, spans, budget));
+  std::unordered_map<std::string_view, std::size_t, SeededHash> places;
+  std::vector<Word> words;
+  for (const Span& span : spans) {
+    VOLTA_TRY(budget.spend(8, kComponent));
+    const std::string_view word = text.substr(span.begin, span.end - span.begin);
+    const auto [place, added] = places.emplace(word, words.size());
+    if (!added) {
+      ++words[place->second].count;
+      continue;
+    }
+    words.push_back({{}, 1});
+    for (const char c : word) words.back().symbols.push_back(bytes[static_cast<unsigned char>(c)]);
+  }
+  return words;
+}
+
+class Trainer {
+ public:
+  explicit Trainer(std::int64_t min_count) : min_count_(min_count) {}
+
+  Status add_words(std::vector<Word> words, WorkBudget& budget) {
+    words_ = std::move(words);
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      VOLTA_TRY(budget.spend(4 * words_[i].symbols.size(), kComponent));
+      const Word& word = words_[i];
+      for (std::size_t j = 0; j + 1 < word.symbols.size(); ++j) {
+        add({word.symbols[j], word.symbols[j + 1]}, word.count, i);
+      }
+    }
+    for (const Pair& pair : std::exchange(changed_, {})) offer(pair);
+    return {};
+  }
+
+  // The most frequent pair, the one with the lowest ids of several; false when none is left.
+  bool next(Pair& pair) {
+    while (!queue_.empty()) {
+      const Candidate top = queue_.top();
+      queue_.pop();
+      const std::int64_t now = pairs_[key(top.pair)].count;
+      if (now < min_count_) continue;
+      if (now == top.count) {
+        pair = top.pair;
+        return true;
+      }
+      queue_.push({now, top.pair});  // It has been merged away in part since.
+    }
+    return false;
+  }
+
+  // Replaces the pair by a new symbol everywhere.
+  Status merge(const Pair& pair, std::int32_t symbol, WorkBudget& budget) {
+    const std::vector<std::size_t> places = std::move(pairs_[key(pair)].words);
+    std::size_t last = words_.size();
+    for (const std::size_t place : places) {  // A second visit would find nothing.
+      if (place == last) continue;
+      VOLTA_TRY(budget.spend(4 + words_[place].symbols.size(), kComponent));
+      merge_in(place, pair, symbol);
+      last = place;
+    }
+    pairs_[key(pair)] = {};
+    for (const Pair& changed : std::exchange(changed_, {})) offer(changed);
+    return {};
+  }
+
+ private:
+  struct Candidate {
+    std::int64_t count;
+    Pair pair;
+    bool operator<(const Candidate& other) const {
+      return count != other.count ? count < other.count : pair > other.pair;
+    }
+  };
+  struct Occurrences {
+    std::int64_t count = 0;
+    std::vector<std::size_t> words;  // Where it may be.
+  };
+
+  static std::uint64_t key(const Pair& pair) {
+    return static_cast<std::uint64_t>(pair.first) << 32 | static_cast<std::uint32_t>(pair.second);
+  }
+
+  void add(const Pair& pair, std::int64_t count, std::size_t word) {
+    Occurrences& found = pairs_[key(pair)];
+    if (found.words.empty()) changed_.push_back(pair);
+    found.count += count;
+    if (found.words.empty() || found.words.back() != word) found.words.push_back(word);
+  }
+
+  void offer(const Pair& pair) {
+    const std::int64_t count = pairs_[key(pair)].count;
+    if (count >= min_count_) queue_.push({count, pair});
+  }
+
+  void merge_in(std::size_t place, const Pair& pair, std::int32_t symbol) {
+    Word& word = words_[place];
+    std::vector<std::int32_t>& s = word.symbols;
+    std::size_t out = 0;
+    for (std::size_t i = 0; i < s.size(); ++out) {
+      const bool found = i + 1 < s.size() && s[i] == pair.first && s[i + 1] == pair.second;
+      if (!found) {
+        s[out] = s[i++];
+        continue;
+      }
+      if (out > 0) {
+        pairs_[key({s[out - 1], pair.first})].count -= word.count;
+        add({s[out - 1], symbol}, word.count, place);
+      }
+      if (i + 2 < s.size()) {
+        pairs_[key({pair.second, s[i + 2]})].count -= word.count;
+        add({symbol, s[i + 2]}, word.count, place);
+      }
+      s[out] = symbol;
+      i += 2;
+    }
+    s.resize(out);
+  }
+
+  std::vector<Word> words_;
+  std::int64_t min_count_;
+  HashTable<Occurrences> pairs_;
+  std::priority_queue<Candidate> queue_;
+  std::vector<Pair> changed_;  // Pairs that are new since they were last offered.
+};
+
+void write_added_tokens(JsonWriter& json, const std::vector<std::string>& special_tokens) {
+  json.key("added_tokens").begin_array();
+  std::int32_t id = 0;
+  for (const std::string& token : special_tokens) {
+    json.begin_object().field("id", id++).field("content", token).field("single_word", false);
+    json.field("lstrip", false).field("rstrip", false).field("normalized", false);
+    json.field("special", true).end_object();
+  }
+  json.end_array();
+}
+
+void write_byte_level(JsonWriter& json, std::string_view key) {
+  json.key(key).begin_object().field("type", "ByteLevel").field("add_prefix_space", false);
+  json.field("trim_offsets", true).field("use_regex", true).end_object();
+}
+
+std::string write_json(const std::vector<std::string>& special_tokens,
+                       const std::vector<std::string>& tokens, const std::vector<Pair>& merges) {
+  JsonWriter json(1);
+  json.begin_object().field("version", "1.0").key("truncation").null().key("padding").null();
+  write_added_tokens(json, special_tokens);
+  json.key("normalizer").null();
+  write_byte_level(json, "pre_tokenizer");
+  json.key("post_processor").null();
+  write_byte_level(json, "decoder");
+  json.key("model").begin_object().field("type", "BPE").key("dropout").null();
+  json.key("unk_token").null().key("continuing_subword_prefix").null();
+  json.key("end_of_word_suffix").null().field("fuse_unk", false).field("byte_fallback", false);
+  json.field("ignore_merges", false).key("vocab").begin_object();
+  std::int32_t id = 0;
+  for (const std::string& token : tokens) json.field(token, id++);
+  json.end_object().key("merges").begin_array();
+  for (const auto& [left, right] : merges) {
+    json.begin_array().value(tokens[static_cast<std::size_t>(left)]);
+    json.value(tokens[static_cast<std::size_t>(right)]).end_array();
+  }
+  json.end_array().end_object().end_object();
+  return std::move(json).take() + "\n";
+}
+
+}  // namespace
+
+Result<std::string> train_byte_level_bpe(std::string_view text, const BpeTrainingOptions& options) {
+  const auto fixed = static_cast<std::int64_t>(256 + options.special_tokens.size());
+  if (options.vocab_size < fixed || options.vocab_size > kMaxTokenId) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a vocabulary of {} tokens; it must have {} (the bytes and the special "
+                            "tokens) to {}",
+                            options.vocab_size, fixed, kMaxTokenId));
+  }
+  std::vector<std::string> tokens = options.special_tokens;
+  std::array<std::int32_t, 256> bytes{};
+  std::array<char32_t, 256> alphabet = kByteCharacters;
+  std::ranges::sort(alphabet);
+  for (const char32_t character : alphabet) {
+    const std::size_t byte = static_cast<std::size_t>(
+        std::ranges::find(kByteCharacters, character) - kByteCharacters.begin());
+    bytes[byte] = static_cast<std::int32_t>(tokens.size());
+    append_utf8(tokens.emplace_back(), character);
+  }
+  std::string storage;
+  WorkBudget budget(kNoLimits, options.interrupted);
+  VOLTA_TRY(auto words, count_words(unicode::repair_utf8(text, storage), bytes, budget));
+  Trainer trainer(options.min_count);
+  VOLTA_TRY(trainer.add_words(std::move(words), budget));
+  std::unordered_map<std::string, std::int32_t, SeededHash> ids;
+  for (const std::string& token : tokens) ids.emplace(token, static_cast<std::int32_t>(ids.size()));
+  std::vector<Pair> merges;
+  Pair pair;
+  while (static_cast<std::int64_t>(tokens.size()) < options.vocab_size && trainer.next(pair)) {
+    std::string merged = tokens[static_cast<std::size_t>(pair.first)];
+    merged += tokens[static_cast<std::size_t>(pair.second)];
+    // Two ways to the same token are two merges and one token.
+    const auto [known, added] = ids.emplace(merged, static_cast<std::int32_t>(tokens.size()));
+    if (added) tokens.push_back(std::move(merged));
+    VOLTA_TRY(trainer.merge(pair, known->second, budget));
+    merges.push_back(pair);
+  }
+  return write_json(options.special_tokens, tokens, merges);
+}
+
+}  // namespace volta::tokenizers

@@ -1,0 +1,97 @@
+// A tokenizer of the Hugging Face hub, from its tokenizer.json: added tokens, normalizer,
+// pre-tokenizer, model, post-processor and decoder, one after the other. Gives the ids and the text
+// that Hugging Face tokenizers gives, but for "truncation" and "padding", which are left to whoever
+// builds batches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "base/work_budget.h"
+#include "text/tokenizer.h"
+#include "text/tokenizers/added_tokens.h"
+#include "text/tokenizers/decoder.h"
+#include "text/tokenizers/model.h"
+#include "text/tokenizers/normalizer.h"
+#include "text/tokenizers/post_processor.h"
+#include "text/tokenizers/pre_tokenizer.h"
+#include "text/tokenizers/trie.h"
+#include "text/tokenizers/word_cache.h"
+
+namespace volta::tokenizers {
+
+class HfTokenizer final : public Tokenizer {
+ public:
+  /// From a parsed tokenizer.json; `text` is what it was parsed from, `config` the folder's
+  /// tokenizer_config.json, if it has one (further added tokens, and which token ends a text).
+  /// `interrupted` is asked while it is read and by everything that the tokenizer does.
+  /// kInvalidFile, kUnsupported, kInterrupted.
+  static Result<std::shared_ptr<const Tokenizer>> parse(const JsonRef& json, std::string text,
+                                                        const std::optional<JsonRef>& config,
+                                                        Interruption interrupted);
+
+  std::string_view kind() const override { return kind_; }
+  std::int64_t vocab_size() const override;
+  /// Text that is not UTF-8 is read with U+FFFD in place of what is not.
+  Result<std::vector<std::int32_t>> encode(std::string_view text) const override;
+  Result<std::vector<std::int32_t>> encode_quoted(const QuotedText& prompt) const override;
+  Result<std::vector<std::int32_t>> encode_prompt(std::string_view text) const override;
+  std::string_view token_bytes(std::int32_t id) const override;
+  std::string decode(std::span<const std::int32_t> ids) const override;
+  std::string decode_all(std::span<const std::int32_t> ids) const override;
+  std::unique_ptr<TextStream> stream() const override;
+  std::optional<std::int32_t> end_token() const override { return end_token_; }
+  /// The file as it was read.
+  std::string to_json() const override { return json_; }
+
+ private:
+  class Stream;
+
+  Status parse_pipeline(const JsonRef& json, WorkBudget& budget);
+  Status parse_added_tokens(const JsonRef& json, WorkBudget& budget);
+  Status parse_config(const JsonRef& config, WorkBudget& budget);
+  Status find_control_words();
+  void store_token_bytes();
+  struct Encoding;  // One call of encode().
+  Result<std::vector<std::int32_t>> encode_text(std::string_view text,
+                                                std::span<const TextRange> quoted) const;
+  Status encode_text(std::string_view text, std::span<const TextRange> quoted, Encoding& out) const;
+  Status encode_segment(std::string_view text, bool at_start, std::span<const TextRange> quoted,
+                        Encoding& out) const;
+  Status encode_words(std::string_view text, bool at_start, bool quotes, Encoding& out) const;
+  bool has_control(std::span<const std::int32_t> ids) const;
+  Status encode_without_control(std::string_view word, Encoding& out) const;
+  // The string of a token for the decoder; nothing when it is skipped.
+  std::optional<std::string_view> token_text(std::int32_t id, bool skip_special) const;
+  std::string run_decoder(std::span<const std::int32_t> ids, bool skip_special) const;
+
+  std::string kind_;
+  std::string name_;  // For messages.
+  std::string json_;
+  Interruption interrupted_;
+  Normalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  std::unique_ptr<Model> model_;
+  PostProcessor post_processor_;
+  Decoder decoder_;
+  AddedTokens added_;
+  Trie control_words_;  // Tokens of the model's vocabulary that control it.
+  std::optional<std::int32_t> end_token_;
+  // With a byte-level decoder: each token's bytes, one after the other, and where they begin.
+  std::string bytes_;
+  std::vector<std::size_t> byte_places_;
+
+  // The cache belongs to one call at a time; another thread meanwhile does without.
+  mutable std::mutex cache_mutex_;
+  mutable WordCache cache_;
+};
+
+}  // namespace volta::tokenizers

@@ -1,0 +1,28 @@
+// Hand-written scanners for the patterns that GPT-2, Llama 3 and Qwen split text with: each gives
+// what the pattern gives (tests compare them with regex.h), in one pass.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/work_budget.h"
+#include "text/tokenizers/regex.h"
+
+namespace volta::tokenizers {
+
+enum class KnownPattern : std::uint8_t { kGpt2, kLlama3, kQwen2 };
+
+/// The pattern as tokenizer.json has it.
+std::string_view pattern_text(KnownPattern pattern);
+/// The scanner for a pattern, if there is one.
+std::optional<KnownPattern> find_known_pattern(std::string_view text);
+
+/// Appends the words of valid UTF-8. They cover it: these patterns leave nothing out. `offset` is
+/// added to every place. kInterrupted, and kInvalidFile when the budget is spent.
+Status scan_words(KnownPattern pattern, std::string_view text, std::size_t offset,
+                  std::vector<Span>& words, WorkBudget& budget);
+
+}  // namespace volta::tokenizers

@@ -1,0 +1,137 @@
+#include "text/tokenizers/unigram.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "text/tokenizers/unicode.h"
+
+namespace volta::tokenizers {
+
+// How much worse an unknown character is than the worst piece (SentencePiece's kUnkPenalty).
+constexpr double kUnknownPenalty = 10;
+constexpr std::string_view kComponent = "model Unigram";
+
+struct Unigram::Step {
+  double score = 0;
+  std::int64_t begin = -1;  // Where its last piece begins; -1: not reached yet.
+  std::int32_t id = -1;
+};
+
+Result<std::unique_ptr<Model>> Unigram::parse(const JsonRef& json, WorkBudget& budget) {
+  auto model = std::make_unique<Unigram>();
+  VOLTA_TRY(model->byte_fallback_, json.get_bool_or("byte_fallback", false));
+  VOLTA_TRY(const JsonRef vocab, json.member("vocab"));
+  const JsonValue::Array* pieces = vocab.node().if_array();
+  if (pieces == nullptr) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array", vocab.path()));
+  }
+  double worst = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < pieces->size(); ++i) {
+    const JsonValue::Array* pair = (*pieces)[i].if_array();
+    const std::string* piece =
+        pair != nullptr && pair->size() == 2 ? pair->front().if_string() : nullptr;
+    if (piece == nullptr ||
+        (pair->back().if_double() == nullptr && pair->back().if_int() == nullptr)) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("{}[{}]: expected a piece and its score", vocab.path(), i));
+    }
+    const double score = pair->back().if_double() != nullptr
+                             ? *pair->back().if_double()
+                             : static_cast<double>(*pair->back().if_int());
+    VOLTA_TRY(budget.spend(1 + piece->size(), kComponent));
+    VOLTA_TRY(model->vocabulary_.add(*piece, static_cast<std::int64_t>(i)));
+    VOLTA_TRY(model->pieces_.insert(*piece, static_cast<std::int32_t>(i)));
+    model->scores_.push_back(score);
+    worst = std::min(worst, score);
+  }
+  model->unknown_score_ = worst - kUnknownPenalty;
+  VOLTA_TRY(const std::int64_t unknown, json.get_int_or("unk_id", -1, -1));
+  if (unknown >= model->vocabulary_.end_id()) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: unk_id {} is not one of the {} pieces",
+                                                     json.path(), unknown, pieces->size()));
+  }
+  if (unknown >= 0) model->unknown_id_ = static_cast<std::int32_t>(unknown);
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    const auto id = model->vocabulary_.find(fmt::format("<0x{:02X}>", byte));
+    model->fallback_ids_[byte] = id.value_or(-1);
+  }
+  return model;
+}
+
+Result<std::vector<Unigram::Step>> Unigram::best_steps(std::string_view word,
+                                                       WorkBudget& budget) const {
+  std::vector<Step> steps(word.size() + 1);
+  const auto offer = [&](std::size_t begin, std::size_t end, double score, std::int32_t id) {
+    const double total = score + steps[begin].score;
+    Step& step = steps[end];
+    if (step.begin < 0 || total > step.score) {
+      step = {total, static_cast<std::int64_t>(begin), id};
+    }
+  };
+  for (std::size_t at = 0; at < word.size();) {
+    const std::size_t length = unicode::character_at(word, at).length;
+    bool single = false;  // Is the character a piece by itself?
+    std::uint32_t node = Trie::kRoot;
+    std::size_t end = at;
+    while (end < word.size()) {
+      const auto next = pieces_.child(node, word[end]);
+      if (!next) break;
+      node = *next;
+      ++end;
+      const std::int32_t id = pieces_.number(node);
+      if (id == Trie::kNone) continue;
+      offer(at, end, scores_[static_cast<std::size_t>(id)], id);
+      single = single || end - at == length;
+    }
+    VOLTA_TRY(budget.spend(1 + (end - at), kComponent));
+    if (!single) {
+      if (!unknown_id_) {
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("'{}' is not in the vocabulary, and unk_id is null",
+                                word.substr(at, length)));
+      }
+      offer(at, at + length, unknown_score_, *unknown_id_);
+    }
+    at += length;
+  }
+  return steps;
+}
+
+Status Unigram::push(std::string_view piece, std::vector<std::int32_t>& ids) const {
+  if (const auto id = vocabulary_.find(piece)) {
+    ids.push_back(*id);
+    return {};
+  }
+  const auto has_token = [&](char c) { return fallback_ids_[static_cast<unsigned char>(c)] >= 0; };
+  if (byte_fallback_ && std::ranges::all_of(piece, has_token)) {
+    for (const char c : piece) ids.push_back(fallback_ids_[static_cast<unsigned char>(c)]);
+  } else if (unknown_id_) {
+    ids.push_back(*unknown_id_);
+  }
+  return {};
+}
+
+Status Unigram::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
+                         WorkBudget& budget) const {
+  VOLTA_TRY(const std::vector<Step> steps, best_steps(word, budget));
+  std::vector<std::string_view> pieces;  // From the last to the first.
+  bool fusing = false;                   // Unknown pieces side by side are one.
+  for (std::size_t end = word.size(); end > 0;) {
+    const Step& step = steps[end];
+    const auto begin = static_cast<std::size_t>(step.begin);
+    const bool unknown = step.id == unknown_id_;
+    if (unknown && fusing) {
+      pieces.back() = word.substr(begin, pieces.back().size() + (end - begin));
+    } else {
+      pieces.push_back(word.substr(begin, end - begin));
+    }
+    fusing = unknown;
+    end = begin;
+  }
+  for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) VOLTA_TRY(push(*piece, ids));
+  return {};
+}
+
+}  // namespace volta::tokenizers

@@ -1,0 +1,116 @@
+#include "formats/gguf/gguf_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "device/helpers.h"
+
+namespace volta {
+namespace {
+
+const GgufArchitecture& architecture(std::string_view name) {
+  return **find_gguf_architecture(name);
+}
+GgufPlace place_in(std::string_view name, std::string_view parameter) {
+  return gguf_place(architecture(name), parameter);
+}
+
+TEST(GgufLayout, EveryParameterHasAPlaceOfItsOwn) {
+  for (const std::string_view name :
+       {"gpt2", "llama", "qwen2", "qwen3", "olmo2", "smollm3", "phi3", "gemma2", "gemma3"}) {
+    TransformerConfig c;
+    c.norm_bias = name == "gpt2";
+    c.attention_bias = c.attention_out_bias = c.ffn_bias = true;
+    c.tied_output = false;
+    if (name != "gpt2") {
+      c.position = PositionKind::kRotary;
+      c.norm = NormKind::kRms;
+      c.ffn_kind = FfnKind::kGated;
+      c.qk_norm = true;
+    }
+    architecture(name).set_unsaid(c);
+    std::set<std::string> names;
+    for (const ParameterInfo& info : parameters(c)) {
+      const GgufPlace place = place_in(name, info.name);
+      EXPECT_FALSE(place.name.empty()) << info.name;
+      EXPECT_TRUE(names.insert(place.name).second) << place.name;
+      EXPECT_EQ(gguf_shape(place.layout, info.shape).elements(), info.shape.elements());
+      const bool shifted = c.norm_plus_one && info.name.find("norm") != std::string::npos;
+      EXPECT_EQ(place.layout == GgufLayout::kPlusOne, shifted) << info.name;
+    }
+  }
+}
+
+// As gguf's own tables (gguf-py, constants.py) have them.
+TEST(GgufLayout, NormsAfterAHalfAndPackedMatricesHaveNamesOfTheirOwn) {
+  const std::string layer = "model.layers.3.";
+  EXPECT_EQ(place_in("llama", layer + "post_attention_layernorm.weight").name,
+            "blk.3.ffn_norm.weight");
+  EXPECT_EQ(place_in("olmo2", layer + "post_attention_layernorm.weight").name,
+            "blk.3.post_attention_norm.weight");
+  EXPECT_EQ(place_in("gemma2", layer + "pre_feedforward_layernorm.weight").name,
+            "blk.3.ffn_norm.weight");
+  EXPECT_EQ(place_in("gemma3", layer + "post_feedforward_layernorm.weight").name,
+            "blk.3.post_ffw_norm.weight");
+  EXPECT_EQ(place_in("phi3", layer + "mlp.gate_up_proj.weight").name, "blk.3.ffn_up.weight");
+  EXPECT_EQ(place_in("phi3", layer + "self_attn.qkv_proj.weight").name, "blk.3.attn_qkv.weight");
+  EXPECT_EQ(place_in("smollm3", layer + "self_attn.q_proj.weight").layout,
+            GgufLayout::kRotaryPairs);
+  EXPECT_EQ(place_in("olmo2", layer + "self_attn.q_proj.weight").layout, GgufLayout::kSame);
+}
+
+TEST(GgufArchitecture, OthersAreNamed) {
+  test::expect_error(find_gguf_architecture("mamba"), ErrorCode::kUnsupported,
+                     "architecture 'mamba'; Volta runs gpt2, llama, qwen2, qwen3, olmo2, smollm3, "
+                     "phi3, gemma2, gemma3");
+}
+
+TEST(GgufLayout, RowsAndAxesMoveWhereTheArchitectureSaysSo) {
+  EXPECT_EQ(place_in("llama", "model.layers.3.self_attn.q_proj.weight").name,
+            "blk.3.attn_q.weight");
+  EXPECT_EQ(place_in("llama", "model.layers.3.self_attn.k_proj.bias").layout,
+            GgufLayout::kRotaryPairs);
+  EXPECT_EQ(place_in("qwen2", "model.layers.3.self_attn.k_proj.bias").layout, GgufLayout::kSame);
+  const GgufPlace packed = place_in("gpt2", "transformer.h.0.attn.c_attn.weight");
+  EXPECT_EQ(packed.layout, GgufLayout::kTransposed);
+  EXPECT_EQ(gguf_shape(packed.layout, Shape(4, 12)), Shape(12, 4));
+  EXPECT_EQ(place_in("gpt2", "transformer.h.0.attn.c_attn.bias").layout, GgufLayout::kSame);
+  for (const char* name : {"", "weight", "model.layers.weight", "model.layers.0.weight",
+                           "model.layers.0.other.weight", "other.weight"}) {
+    EXPECT_EQ(place_in("llama", name).name, "") << name;
+  }
+}
+
+TEST(GgufLayout, RowsThatRotateTogetherAreNeighbours) {
+  const std::vector<std::int64_t> wanted = {0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15};
+  for (std::int64_t row = 0; row < 16; ++row) {
+    EXPECT_EQ(gguf_row_source(row, 8), wanted[static_cast<std::size_t>(row)]);
+  }
+}
+
+TEST(GgufArchitecture, SaysWhatGgufCannot) {
+  using test::expect_error;
+  const auto unsupported = ErrorCode::kUnsupported;
+  TransformerConfig gpt2;
+  expect_error(gguf_architecture(gpt2), unsupported, "another activation than gelu_new");
+  gpt2.activation = Activation::kGeluTanh;
+  EXPECT_EQ((*gguf_architecture(gpt2))->name, "gpt2");
+  TransformerConfig llama;
+  llama.naming = WeightNaming::kLlama;
+  llama.position = PositionKind::kRotary;
+  llama.norm = NormKind::kRms;
+  llama.ffn_kind = FfnKind::kGated;
+  llama.activation = Activation::kRelu;
+  expect_error(gguf_architecture(llama), unsupported, "another activation than silu");
+  llama.activation = Activation::kSilu;
+  llama.init_std = 1.0f;
+  EXPECT_EQ((*gguf_architecture(llama))->name, "llama");
+  llama.window = 8;
+  EXPECT_EQ((*gguf_architecture(llama))->name, "llama");
+  llama.norm = NormKind::kLayer;
+  expect_error(gguf_architecture(llama), unsupported, "this combination of parts");
+}
+
+}  // namespace
+}  // namespace volta

@@ -1,0 +1,114 @@
+#include "formats/hub_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "device/helpers.h"
+#include "support/scoped_env.h"
+#include "support/temp_dir.h"
+
+namespace volta {
+namespace {
+
+namespace fs = std::filesystem;
+using test::expect_error;
+using test::ScopedEnv;
+
+constexpr const char* kCommit = "0123456789abcdef0123456789abcdef01234567";
+
+void write(const std::string& path, const std::string& text) {
+  fs::create_directories(fs::path(path).parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+TEST(HubCache, NamesAreAnOrganisationAndAModel) {
+  const auto plain = parse_hub_name("Qwen/Qwen2.5-0.5B");
+  ASSERT_TRUE(plain);
+  EXPECT_EQ(plain->repository, "Qwen/Qwen2.5-0.5B");
+  EXPECT_EQ(plain->revision, "main");
+  const auto revision = parse_hub_name("org/name@refs/pr/1");
+  ASSERT_TRUE(revision);
+  EXPECT_EQ(revision->repository, "org/name");
+  EXPECT_EQ(revision->revision, "refs/pr/1");
+  for (const char* text :
+       {"", "gpt2", "/org/name", "org/name/file", "../name", "org/..", "./name", "org/", "/name",
+        "org/name@", "org/name@../..", "org/name@a//b", "org/na me", "org/name@/etc", "-o/name"}) {
+    EXPECT_FALSE(parse_hub_name(text)) << text;
+  }
+}
+
+TEST(HubCache, ItsFolderIsTheOneOfTheHubsClients) {
+  const ScopedEnv home("HOME", "/home/u"), xdg("XDG_CACHE_HOME", nullptr);
+  const ScopedEnv hf_home("HF_HOME", nullptr), hf_cache("HF_HUB_CACHE", nullptr);
+  EXPECT_EQ(hub_cache_folder(), "/home/u/.cache/huggingface/hub");
+  const ScopedEnv with_xdg("XDG_CACHE_HOME", "/x");
+  EXPECT_EQ(hub_cache_folder(), "/x/huggingface/hub");
+  const ScopedEnv with_home("HF_HOME", "/h");
+  EXPECT_EQ(hub_cache_folder(), "/h/hub");
+  const ScopedEnv with_cache("HF_HUB_CACHE", "/c");
+  EXPECT_EQ(hub_cache_folder(), "/c");
+}
+
+TEST(HubCache, AModelIsFoundByBranchTagAndCommit) {
+  const test::TempDir cache;
+  const std::string model = cache.file("models--org--name");
+  const std::string snapshot = model + "/snapshots/" + kCommit;
+  write(snapshot + "/config.json", "{}");
+  write(model + "/refs/main", kCommit);
+  write(model + "/refs/refs/pr/1", std::string(kCommit) + "\n");
+  for (const char* revision : {"main", "refs/pr/1", kCommit}) {
+    const auto found = find_in_hub_cache({"org/name", revision}, cache.path());
+    ASSERT_TRUE(found) << found.error().message();
+    EXPECT_EQ(*found, snapshot);
+  }
+  const ScopedEnv variable("HF_HUB_CACHE", cache.path().c_str());
+  EXPECT_EQ(*find_model_path("org/name"), snapshot);
+  EXPECT_EQ(*find_model_path(std::string("org/name@") + kCommit), snapshot);
+}
+
+TEST(HubCache, WhatIsThereGoesBeforeTheCache) {
+  const test::TempDir dir;
+  const ScopedEnv variable("HF_HUB_CACHE", dir.path().c_str());
+  EXPECT_EQ(*find_model_path(dir.path()), dir.path());
+  EXPECT_EQ(*find_model_path("no-name-of-the-hub"), "no-name-of-the-hub");
+  EXPECT_EQ(*find_model_path(dir.file("missing/a/b")), dir.file("missing/a/b"));
+}
+
+TEST(HubCache, WhatIsMissingIsToldWithTheCommandThatDownloadsIt) {
+  const test::TempDir cache;
+  expect_error(find_in_hub_cache({"org/name"}, cache.path()), ErrorCode::kNotFound,
+               "hf download org/name`");
+  expect_error(find_in_hub_cache({"org/name"}, ""), ErrorCode::kNotFound, "hf download org/name`");
+  const std::string model = cache.file("models--org--name");
+  write(model + "/refs/main", kCommit);
+  expect_error(find_in_hub_cache({"org/name", "v2"}, cache.path()), ErrorCode::kNotFound,
+               "hf download org/name --revision v2`");
+  expect_error(find_in_hub_cache({"org/name", "a/b"}, cache.path()), ErrorCode::kNotFound,
+               "not its revision a/b");
+  fs::create_directories(model + "/snapshots/" + kCommit);  // A download that was interrupted.
+  expect_error(find_in_hub_cache({"org/name"}, cache.path()), ErrorCode::kNotFound,
+               "without its config.json");
+  // A dangling link: the blob was never downloaded, or has been removed.
+  fs::create_symlink("../../blobs/none", model + "/snapshots/" + kCommit + "/config.json");
+  expect_error(find_in_hub_cache({"org/name"}, cache.path()), ErrorCode::kNotFound,
+               "without its config.json");
+}
+
+TEST(HubCache, AFileOfRefsHoldsOneCommit) {
+  const test::TempDir cache;
+  const std::string ref = cache.file("models--org--name/refs/main");
+  for (const char* text : {"", "\n", "../../../secret", "a b", "/etc"}) {
+    write(ref, text);
+    expect_error(find_in_hub_cache({"org/name"}, cache.path()), ErrorCode::kInvalidFile,
+                 "expected the name of a commit");
+  }
+  write(ref, std::string(5000, 'a'));
+  EXPECT_FALSE(find_in_hub_cache({"org/name"}, cache.path()));
+}
+
+}  // namespace
+}  // namespace volta

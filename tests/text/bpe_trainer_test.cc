@@ -1,0 +1,78 @@
+#include "text/tokenizers/bpe_trainer.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "device/helpers.h"
+#include "text/tokenizer.h"
+
+namespace volta::tokenizers {
+namespace {
+
+using nlohmann::json;
+using test::expect_error;
+
+json trained(std::string_view text, const BpeTrainingOptions& options) {
+  const auto written = train_byte_level_bpe(text, options);
+  if (written) return json::parse(*written);
+  ADD_FAILURE() << written.error().message();
+  return {};
+}
+
+TEST(BpeTrainer, MergesTheMostFrequentPairsFirst) {
+  const json file = trained("low low low lower lower newest", {.vocab_size = 260});
+  // "l o" and "o w" are seen five times each; "l" has the lower id.
+  EXPECT_EQ(file["model"]["merges"], json::parse(R"([["l","o"],["lo","w"],["\u0120","low"]])"));
+  EXPECT_EQ(file["model"]["vocab"]["<|endoftext|>"], 0);
+  EXPECT_EQ(file["model"]["vocab"]["!"], 1);
+  EXPECT_EQ(file["model"]["vocab"]["\u0120low"], 259);
+}
+
+TEST(BpeTrainer, StopsWhereNoPairIsFrequentEnough) {
+  EXPECT_EQ(trained("ab ab", {.vocab_size = 1000})["model"]["merges"].size(), 1U);
+  EXPECT_EQ(trained("ab ab", {.vocab_size = 1000, .min_count = 3})["model"]["merges"].size(), 0U);
+  EXPECT_EQ(trained("", {.vocab_size = 1000})["model"]["vocab"].size(), 257U);
+}
+
+TEST(BpeTrainer, RepeatedSymbolsAreCountedRight) {
+  const json file = trained("aaaa aaaa aaaaa", {.vocab_size = 300});
+  const json merges = file["model"]["merges"];
+  EXPECT_EQ(merges[0], json::parse(R"(["a","a"])"));
+  EXPECT_EQ(merges[1], json::parse(R"(["aa","aa"])"));
+}
+
+TEST(BpeTrainer, SpecialTokensComeFirst) {
+  const json file = trained("x", {.vocab_size = 258, .special_tokens = {"<a>", "<b>"}});
+  EXPECT_EQ(file["added_tokens"][1]["content"], "<b>");
+  EXPECT_EQ(file["added_tokens"][1]["id"], 1);
+  const auto tokenizer = parse_tokenizer(file.dump(), "trained");
+  ASSERT_TRUE(tokenizer);
+  EXPECT_EQ((*tokenizer)->encode("<b>x")->front(), 1);
+}
+
+TEST(BpeTrainer, TheBytesMustFit) {
+  expect_error(train_byte_level_bpe("x", {.vocab_size = 256}), ErrorCode::kInvalidArgument,
+               "a vocabulary of 256 tokens; it must have 257");
+  expect_error(train_byte_level_bpe("x", {.vocab_size = std::int64_t{1} << 30}),
+               ErrorCode::kInvalidArgument, "a vocabulary of 1073741824");
+}
+
+RC_GTEST_PROP(BpeTrainer, WhatItLearnsRoundTripsAnyText,
+              (const std::vector<std::uint16_t>& points)) {
+  std::string text;
+  for (const std::uint16_t point : points) append_utf8(text, point);
+  const auto written = train_byte_level_bpe(text + text, {.vocab_size = 300});
+  RC_ASSERT(written.has_value());
+  const auto tokenizer = parse_tokenizer(*written, "trained");
+  RC_ASSERT(tokenizer.has_value());
+  RC_ASSERT((*tokenizer)->vocab_size() <= 300);
+  const auto ids = (*tokenizer)->encode(text);
+  RC_ASSERT(ids.has_value());
+  RC_ASSERT((*tokenizer)->decode(*ids) == text);
+}
+
+}  // namespace
+}  // namespace volta::tokenizers
