@@ -366,7 +366,7 @@ TEST_F(ChatTest, AnAssistantsMessageIsContinued) {
 }
 
 TEST_F(ChatTest, AGgufFileBringsItsTemplate) {
-  const std::string data = test::source_path("tests/text/data/");
+  const std::string data = test::source_path("tests/formats/data/");
   const CommandResult done =
       run_volta({"chat", data + "gguf_llama.gguf", "-p", "the model", "-n", "3"}, dir_.path());
   EXPECT_EQ(done.exit_code, 0) << done.err;

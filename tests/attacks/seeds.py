@@ -83,7 +83,7 @@ class Seeds:
             raise SystemExit(f"cannot make the seeds: volta {' '.join(words)}: {done.last_line()}")
 
     def make_models(self):
-        for file in sorted(TESTS.glob("text/data/gguf_*.gguf")) + sorted(
+        for file in sorted(TESTS.glob("formats/data/gguf_*.gguf")) + sorted(
                 TESTS.glob("fuzz/corpus/gguf/*.gguf")):
             shutil.copyfile(file, self.root / "gguf" / file.name)
             if file.stem.split("_")[-1] not in ("types", "empty"):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/text/data/gguf_*: small GGUF files by the gguf package, and what others make of them:
+"""Writes tests/formats/data/gguf_*: small GGUF files by the gguf package, and what others make of them:
 its own dequantisation, transformers' logits and greedy ids, SentencePiece's and tokenizers' ids.
 
     pip install gguf==0.19.0 sentencepiece transformers==5.23.0 tokenizers==0.23.3 torch numpy

@@ -82,7 +82,7 @@ class GgufSample {
 };
 
 inline std::string gguf_data(std::string_view name) {
-  return source_path("tests/text/data/gguf_" + std::string(name));
+  return source_path("tests/formats/data/gguf_" + std::string(name));
 }
 inline nlohmann::json gguf_goldens() {
   std::ifstream file(gguf_data("goldens.json"));
