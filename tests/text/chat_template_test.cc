@@ -412,7 +412,8 @@ TEST(ChatTemplateGguf, TheFileHasTemplateAndTokens) {
   EXPECT_EQ(loaded->render(std::vector<ChatMessage>{{"user", "Hi"}}).value(), "Hi");
   EXPECT_EQ(loaded->special_token("bos_token"), "<s>");
   for (const char* name : {"gguf_gpt2.gguf", "gguf_types.gguf"}) {
-    const auto none = load_chat_template(test::source_path(std::string("tests/formats/data/") + name));
+    const auto none =
+        load_chat_template(test::source_path(std::string("tests/formats/data/") + name));
     ASSERT_FALSE(none) << name;
     EXPECT_EQ(none.error().code(), ErrorCode::kNotFound);
     EXPECT_THAT(std::string(none.error().message()),

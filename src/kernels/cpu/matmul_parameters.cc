@@ -105,14 +105,16 @@ void read_in_rows(Simd simd, const MatMulShape& s, MatMulParameters& p) {
   p.prefetch_bytes = row_bytes * (s.m < kFarRows || aliased ? kNearSteps : kFarSteps);
 }
 
-/// A slice of `p.n_block` columns suits K blocks of `p.k_block` steps. Those of this shape may be
-/// shorter: then a slice of more columns fits the same cache.
-void widen_slice(Simd simd, const MatMulShape& s, MatMulParameters& p) {
+/// Fits blocks of `p.n_block` columns by `p.k_block` steps to a shape: both are at most as long as
+/// its b, and where blocks of K are shorter, more columns fit the same cache.
+void fit_blocks(Simd simd, const MatMulShape& s, MatMulParameters& p) {
   const PanelLayout layout = panel_layout(s.k, p.k_block, simd);
   const std::int64_t elements = std::int64_t{p.n_block} * p.k_block;
   const std::int64_t panels =
       std::min(elements / (layout.k_block * layout.width), ceil_div(s.n, layout.width));
   p.n_block = static_cast<std::int32_t>(std::max<std::int64_t>(1, panels) * layout.width);
+  const std::int64_t whole_k = round_up(std::max<std::int64_t>(1, s.k), 8);
+  p.k_block = static_cast<std::int32_t>(std::min<std::int64_t>(p.k_block, whole_k));
 }
 
 }  // namespace
@@ -161,7 +163,7 @@ MatMulParameters default_parameters(Simd simd, const MatMulShape& s) {
   }
   const bool plain = !s.packed && !s.transpose_a && !s.transpose_b;
   if (plain && s.m > 1 && reads_rows_in_place(s.b_type, s.m, s.n)) read_in_rows(simd, s, p);
-  widen_slice(simd, s, p);
+  fit_blocks(simd, s, p);
   return p;
 }
 
