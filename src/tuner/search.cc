@@ -222,7 +222,7 @@ class Search {
       std::size_t runners;
       int repeats;
     };
-    for (const Round round : {Round{8, 2}, Round{4, 4}, Round{2, 6}}) {
+    for (const Round round : {Round{8, 2}, Round{4, 4}, Round{2, 8}}) {
       std::ranges::stable_sort(others, {}, &Runner::figure);
       others.resize(std::min(others.size(), round.runners));
       std::erase_if(others,
