@@ -159,6 +159,11 @@ Status parse_rotated_part(const JsonRef& root, const std::optional<JsonRef>& rop
         fmt::format("{}: {} is {}; it must be above 0 and at most 1", root.path(), key, part));
   }
   const double width = static_cast<double>(config.head_dim) * part;
+  if (width < 2.0) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: {} is {}, which leaves nothing to rotate of heads of {}",
+                            root.path(), key, part, config.head_dim));
+  }
   config.rotary_dim = part == 1.0 ? 0 : static_cast<std::int64_t>(width);
   return {};
 }

@@ -227,10 +227,17 @@ struct Generator::Session {
     }
   }
 
+  // Whether the cached keys of a sequence are rotated by factors that no longer hold: longrope has
+  // others from the token on that makes it longer than the original length.
+  bool changes_rotation(const Running& run) const {
+    const RopeScaling& scaling = generator.decoder_.model().config().rope_scaling;
+    return scaling.kind == RopeKind::kLongrope && std::ssize(run.sequence) == scaling.original + 1;
+  }
+
   // Lets a slot read its newest token, for which it has a page.
   Status feed_token(std::int64_t slot) {
-    if (!generator.options_.use_cache) return feed_sequence(slot);
     const Running& run = *slots[static_cast<std::size_t>(slot)];
+    if (!generator.options_.use_cache || changes_rotation(run)) return feed_sequence(slot);
     const SamplingRow sampling = sampling_row(requests[run.index].sampling);
     return generator.decoder_.set_next(slot, run.sequence.back(), sampling, rng(run));
   }

@@ -314,6 +314,7 @@ TEST(ModelFamilies, WhatCannotWorkIsRefused) {
          {{"rope_parameters", {{"sliding_attention", {{"rope_type", "yarn"}, {"factor", 2}}}}}},
          unsupported, "'yarn' in layers with a window");
   refuse("phi3", {{"partial_rotary_factor", 1.5}}, invalid, "partial_rotary_factor is 1.5");
+  refuse("phi3", {{"partial_rotary_factor", 0.1}}, invalid, "leaves nothing to rotate");
 }
 
 }  // namespace

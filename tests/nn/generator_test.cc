@@ -62,6 +62,25 @@ TEST_P(GeneratorOfBothKinds, GreedyWithCacheEqualsGreedyWithout) {
   }
 }
 
+// Longrope rotates a sequence by other factors once it is longer than the original length: its keys
+// are then made anew.
+TEST(Generator, KeysFollowTheFactorsOfLongrope) {
+  TransformerConfig config = test::llama_config();
+  config.rope_scaling = {.kind = RopeKind::kLongrope,
+                         .factor = 1.0,
+                         .original = 100,
+                         .attention_factor = 1.25,
+                         .short_factors = {1.0f, 1.25f, 1.5f, 2.0f},
+                         .long_factors = {2.0f, 4.0f, 8.0f, 16.0f}};
+  must(validate(config));
+  const Transformer model = test::lively_model(config, test::cpu(2));
+  const std::vector requests = {request(95, 12), request(30, 20), request(100, 5), request(101, 5)};
+  const Results whole = generate(model, requests, {.use_cache = false});
+  expect_equal(generate(model, requests), whole);
+  expect_equal(generate(model, requests, {.slots = 4}), whole);
+  expect_equal(generate(model, requests, {.slots = 2, .reuse_prefix = true}), whole);
+}
+
 TEST_P(GeneratorOfBothKinds, BatchEqualsSingle) {
   const Transformer model = test::lively_model(config(), test::cpu(2));
   const auto requests = mixed_requests();

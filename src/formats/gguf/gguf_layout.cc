@@ -64,7 +64,8 @@ constexpr std::array kArchitectures = {
                      .families = {"olmo2"},
                      .naming = WeightNaming::kGemma,
                      .norm_place = NormPlace::kAfter,
-                     .qk_norm_whole = true},
+                     .qk_norm_whole = true,
+                     .windows = false},
     GgufArchitecture{
         .name = "smollm3", .families = {"smollm3"}, .rotary_pairs = true, .unrotated_every = 4},
     GgufArchitecture{.name = "phi3",
@@ -79,7 +80,9 @@ constexpr std::array kArchitectures = {
                      .norm_place = NormPlace::kAround,
                      .full_every = 2,
                      .gemma = true,
-                     .attention_cap = true,
+                     .attention_cap = 50.0f,
+                     .logit_cap = 30.0f,
+                     .window = 4096,
                      .layers_scaled_by_width = 46},
     GgufArchitecture{.name = "gemma3",
                      .families = {"gemma3_text"},
@@ -121,17 +124,19 @@ TransformerConfig said_by_gguf(const GgufArchitecture& architecture, const Trans
   said.ffn_bias = c.ffn_bias;
   said.qk_norm = c.qk_norm;
   said.tied_output = c.tied_output;
-  said.window = c.window;
+  // Where a file says nothing, or 0, llama.cpp takes the architecture's values.
+  said.window = c.window > 0 ? c.window : architecture.window;
   said.rope_theta = c.rope_theta;
   if (architecture.local_theta > 0.0) said.rope_local_theta = c.rope_local_theta;
-  if (architecture.attention_cap) {
-    said.attention_softcap = c.attention_softcap;
-    said.logit_softcap = c.logit_softcap;
+  if (architecture.attention_cap > 0.0f) {
+    said.attention_softcap =
+        c.attention_softcap > 0.0f ? c.attention_softcap : architecture.attention_cap;
+    said.logit_softcap = c.logit_softcap > 0.0f ? c.logit_softcap : architecture.logit_cap;
   }
   if (architecture.partial_rotation) said.rotary_dim = c.rotary_dim;
   const RopeKind kind = c.rope_scaling.kind;
   const bool scaled =
-      kind != RopeKind::kDynamic && (kind == RopeKind::kLongrope) <= architecture.longrope;
+      kind != RopeKind::kDynamic && (kind != RopeKind::kLongrope || architecture.longrope);
   if (scaled) said.rope_scaling = c.rope_scaling;
   said.rope_scaling.truncate = true;
   said.init_std = c.init_std;  // Of no use to a trained model.

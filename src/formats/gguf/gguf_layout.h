@@ -34,8 +34,12 @@ struct GgufArchitecture {
   std::int64_t unrotated_every = 0;  ///< Every n-th layer does not rotate.
   std::int64_t full_every = 0;       ///< With a window every n-th layer has none; 0: all have it.
   bool gemma = false;                ///< Norms of 1 + weight, scaled embeddings.
-  bool attention_cap = false;        ///< With the cap of logits.
-  double local_theta = 0.0;          ///< The usual base of layers with a window; 0: that of all.
+  bool windows = true;               ///< Files may have windows. (OLMo 3's are called olmo2.)
+  /// Gemma 2's, of attention's scores and of logits, and its window: what llama.cpp takes where a
+  /// file does not say them.
+  float attention_cap = 0.0f, logit_cap = 0.0f;
+  std::int32_t window = 0;
+  double local_theta = 0.0;  ///< The usual base of layers with a window; 0: that of all.
   /// The number of layers by which a model is known whose queries are scaled by dim / heads.
   std::int64_t layers_scaled_by_width = 0;
 

@@ -90,7 +90,8 @@ Status read_rope(const GgufFile& file, const Keys& keys, const GgufArchitecture&
                  TransformerConfig& c) {
   VOLTA_TRY(const double theta, keys.number_or("rope.freq_base", 10000.0));
   c.rope_theta = static_cast<float>(theta);
-  VOLTA_TRY(const std::int64_t rotary, keys.size_or("rope.dimension_count", c.head_dim));
+  VOLTA_TRY(const std::int64_t rotary,
+            file.get_int_or(keys.name("rope.dimension_count"), c.head_dim, 2, kMaxSize));
   if (rotary != c.head_dim) {
     if (!architecture.partial_rotation) {
       return unsupported(file,
@@ -107,9 +108,10 @@ Status read_rope(const GgufFile& file, const Keys& keys, const GgufArchitecture&
   return read_gguf_rope(file, architecture, c);
 }
 
-Status read_caps(const Keys& keys, TransformerConfig& c) {
-  VOLTA_TRY(const double scores, keys.number_or("attn_logit_softcapping", 0.0));
-  VOLTA_TRY(const double logits, keys.number_or("final_logit_softcapping", 0.0));
+Status read_caps(const Keys& keys, const GgufArchitecture& architecture, TransformerConfig& c) {
+  VOLTA_TRY(const double scores,
+            keys.number_or("attn_logit_softcapping", architecture.attention_cap));
+  VOLTA_TRY(const double logits, keys.number_or("final_logit_softcapping", architecture.logit_cap));
   c.attention_softcap = static_cast<float>(scores);
   c.logit_softcap = static_cast<float>(logits);
   return {};
@@ -134,10 +136,16 @@ Status read_llama(const GgufFile& file, const Keys& keys, const GgufArchitecture
   VOLTA_TRY(const double eps, keys.number("attention.layer_norm_rms_epsilon"));
   c.norm_eps = static_cast<float>(eps);
   VOLTA_TRY(const std::int64_t window,
-            file.get_int_or(keys.name("attention.sliding_window"), 0, 0, std::int64_t{1} << 30));
+            file.get_int_or(keys.name("attention.sliding_window"), architecture.window, 0,
+                            std::int64_t{1} << 30));
+  if (window > 0 && !architecture.windows) {
+    return unsupported(file, fmt::format("{}.attention.sliding_window is {}: Volta runs {} without "
+                                         "windows, and does not know OLMo 3",
+                                         architecture.name, window, architecture.name));
+  }
   c.window = static_cast<std::int32_t>(window);
   architecture.set_unsaid(c);
-  VOLTA_TRY(read_caps(keys, c));
+  VOLTA_TRY(read_caps(keys, architecture, c));
   return read_rope(file, keys, architecture, c);
 }
 

@@ -137,6 +137,33 @@ TEST(GgufConfig, TellsTheArchitecture) {
   EXPECT_EQ(partly->rotary_dim, 2);
 }
 
+// What a file of Gemma 2 does not say has the values that llama.cpp takes; 0 means none.
+TEST(GgufConfig, Gemma2HasCapsAndAWindowUnlessItSaysOtherwise) {
+  const auto gemma = [](auto change) {
+    return config_of(
+        [&](Small& s) {
+          s.sample.tensors.emplace_back("blk.0.post_attention_norm.weight", Shape(8));
+          s.sample.tensors.emplace_back("blk.0.post_ffw_norm.weight", Shape(8));
+          change(s);
+        },
+        true, "gemma2");
+  };
+  const auto usual = gemma([](Small&) {});
+  ASSERT_TRUE(usual) << usual.error().message();
+  EXPECT_EQ(usual->attention_softcap, 50.0f);
+  EXPECT_EQ(usual->logit_softcap, 30.0f);
+  EXPECT_EQ(usual->window, 4096);
+  const auto none = gemma([](Small& s) {
+    s.sample.metadata.add_f32("gemma2.attn_logit_softcapping", 0.0f);
+    s.sample.metadata.add_f32("gemma2.final_logit_softcapping", 0.0f);
+    s.size("attention.sliding_window", 0);
+  });
+  ASSERT_TRUE(none) << none.error().message();
+  EXPECT_EQ(none->attention_softcap, 0.0f);
+  EXPECT_EQ(none->logit_softcap, 0.0f);
+  EXPECT_EQ(none->window, 0);
+}
+
 TEST(GgufConfig, WhatCannotRunIsRefused) {
   const auto invalid = ErrorCode::kInvalidFile, unsupported = ErrorCode::kUnsupported;
   expect_error(config_of([](Small&) {}, true, "gemma4"), unsupported,
@@ -150,6 +177,10 @@ TEST(GgufConfig, WhatCannotRunIsRefused) {
                invalid, "tensor 'blk.0.extra' belongs to no parameter of llama");
   expect_error(config_of([](Small& s) { s.size("rope.dimension_count", 2); }), unsupported,
                "partial rotation is not supported for llama");
+  expect_error(config_of([](Small& s) { s.size("rope.dimension_count", 0); }, true, "qwen2"),
+               invalid, "rope.dimension_count");
+  expect_error(config_of([](Small& s) { s.size("attention.sliding_window", 4); }, true, "olmo2"),
+               unsupported, "without windows, and does not know OLMo 3");
   expect_error(config_of([](Small& s) { s.size("expert_count", 8); }), unsupported,
                "a mixture of 8 experts");
   expect_error(config_of([](Small& s) { s.size("attention.value_length", 2); }), unsupported,
