@@ -1,7 +1,9 @@
-# Installs the public headers: volta.h and every header that it reaches. Installed, they include one
+# The public headers as they are installed: volta.h and every header that it reaches. Installed, they include one
 # another as "volta/base/result.h", so that a program needs no other include directory than
 # <prefix>/include, and no name of Volta's can meet another library's.
-# Run by `cmake --install`, with VOLTA_SOURCE (the folder src) and VOLTA_INCLUDE (where they go).
+# Writes them, for `cmake --install`, from VOLTA_SOURCE (the folder src) to VOLTA_HEADERS.
+cmake_policy(VERSION 3.25)  # Scripts of an installation begin without policies.
+file(REMOVE_RECURSE "${VOLTA_HEADERS}")
 set(waiting volta.h)
 set(done "")
 while(waiting)
@@ -19,7 +21,5 @@ while(waiting)
     endif()
   endforeach()
   string(REGEX REPLACE "#include \"" "#include \"volta/" text "${text}")
-  file(WRITE "${VOLTA_INCLUDE}/volta/${header}" "${text}")
+  file(WRITE "${VOLTA_HEADERS}/volta/${header}" "${text}")
 endwhile()
-list(LENGTH done count)
-message(STATUS "Installed ${count} headers in ${VOLTA_INCLUDE}/volta")

@@ -7,9 +7,11 @@ include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Volta")
 install(TARGETS volta_static volta_shared EXPORT VoltaTargets)
 install(EXPORT VoltaTargets NAMESPACE Volta:: DESTINATION "${package_dir}")
+set(headers "${PROJECT_BINARY_DIR}/installed_headers")
 install(CODE "set(VOLTA_SOURCE \"${PROJECT_SOURCE_DIR}/src\")
-set(VOLTA_INCLUDE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\")
+set(VOLTA_HEADERS \"${headers}\")
 include(\"${CMAKE_CURRENT_LIST_DIR}/InstallHeaders.cmake\")")
+install(DIRECTORY "${headers}/volta" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/VoltaConfig.cmake.in"

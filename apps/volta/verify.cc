@@ -93,7 +93,8 @@ Status check_run(const std::string& path, std::vector<Verified>& folders) {
   VOLTA_TRY(const auto errors, check_run_folder(path));
   if (errors.empty()) return {};
   auto own = std::ranges::find(folders, path, &Verified::path);
-  if (own == folders.end()) own = folders.insert(own, Verified{path, {}, std::nullopt, 0.0});
+  if (own == folders.end())
+    own = folders.insert(folders.begin(), Verified{path, {}, std::nullopt, 0.0});
   for (const Error& error : errors) {
     const bool both = error.code() == ErrorCode::kInvalidArgument;
     own->check.findings.push_back(

@@ -144,10 +144,15 @@ Status remove_replaced(const std::string& path, const std::string& folder) {
   std::string retired = path;
   if (!is_temporary_name(file_name(path))) {
     retired = retired_path(folder);
-    if (file_ops().rename(path, retired) != 0) return fail_to_write("rename", path, errno);
+    if (file_ops().rename(path, retired) != 0) {
+      return errno == ENOENT ? Status() : fail_to_write("rename", path, errno);
+    }
   }
-  VOLTA_TRY(remove_all(join_path(retired, kMark)));
-  return remove_all(retired);
+  Status removed = remove_all(join_path(retired, kMark));
+  if (removed) removed = remove_all(retired);
+  // Another command on the same folder may be removing it at the same time.
+  if (!removed && removed.error().code() == ErrorCode::kNotFound) return {};
+  return removed;
 }
 
 }  // namespace

@@ -64,6 +64,25 @@ Result<std::string> name_passed_in(const std::string& folder, std::string path) 
   return file_name(path);
 }
 
+// Whether `path` or a folder above it is one that the next command on `to` (`target`, links
+// followed) removes or renames.
+Status check_place_stays(const std::string& path, const std::string& target,
+                         const std::string& to) {
+  for (std::string place = path; place != "/"; place = parent_path(place)) {
+    const std::string folder = parent_path(place);
+    const bool beside =
+        is_same_place(folder, parent_path(target)) && is_left_of(place, file_name(target));
+    const bool inside = is_same_place(folder, target) && is_temporary_name(file_name(place));
+    if (!beside && !inside) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' was left by a command on '{}' that was cut short, and the next "
+                            "one on it removes or renames it; to read it, give it another name "
+                            "first (mv), or name another --out",
+                            place, to));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<NewFolder> NewFolder::create(const std::string& path, bool replace) {
@@ -154,17 +173,12 @@ Status check_source_stays(const std::string& from, const std::string& to) {
   if (path_exists(to)) {
     VOLTA_TRY(target, real_path(to));
   }
-  for (std::string place = source; place != "/"; place = parent_path(place)) {
-    const std::string folder = parent_path(place);
-    const bool beside =
-        is_same_place(folder, parent_path(target)) && is_left_of(place, file_name(target));
-    const bool inside = is_same_place(folder, target) && is_temporary_name(file_name(place));
-    if (!beside && !inside) continue;
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("'{}' was left by a command on '{}' that was cut short, and the next "
-                            "one on it removes or renames it; to read it, give it another name "
-                            "first (mv), or name another --out",
-                            place, to));
+  VOLTA_TRY(check_place_stays(source, target, to));
+  if (!is_directory(source)) return {};
+  VOLTA_TRY(const auto names, list_directory(source));
+  for (const std::string& name : names) {
+    const auto file = real_path(join_path(source, name));  // It may be a link out of the folder.
+    if (file) VOLTA_TRY(check_place_stays(*file, target, to));
   }
   return {};
 }

@@ -41,7 +41,7 @@ PanelSource panel_source(const MatMul& op, const MatMulProblem& problem) {
 /// Splits one product into m_parts x n_parts for `threads`, by the cost of the largest part: its
 /// tiles, and the packing of its columns of b, which every m part repeats.
 void split_product(MatMulPlan& plan, std::int64_t threads) {
-  const std::int64_t tiles = ceil_div(plan.problem.m, plan.tile_rows);
+  const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(plan.problem.m, plan.tile_rows));
   const std::int64_t panels = plan.panels();
   double best = 0;
   for (std::int64_t n_parts = 1; n_parts <= std::min(threads, panels); ++n_parts) {
@@ -185,7 +185,10 @@ void size_slices(MatMulPlan& plan, const MatMulParameters& parameters) {
     case PanelSource::kEncoded:
       break;
   }
-  plan.slice_panels = std::clamp<std::int64_t>(slice, 1, std::max<std::int64_t>(1, task_panels));
+  // Slices are evened out, as blocks of K and M are.
+  const std::int64_t wanted_panels = std::max<std::int64_t>(1, task_panels);
+  slice = std::clamp<std::int64_t>(slice, 1, wanted_panels);
+  plan.slice_panels = ceil_div(wanted_panels, ceil_div(wanted_panels, slice));
   const bool ragged = plan.problem.n % plan.layout.width != 0;
   plan.packed_b_floats = plan.source == PanelSource::kPack ? plan.slice_panels * panel_floats
                          : plan.source == PanelSource::kInRows && ragged
@@ -245,13 +248,15 @@ MatMulCut cut_of(const MatMulPlan& plan) {
   const auto vectors = static_cast<std::uint64_t>(ceil_div(plan.problem.n, lanes));
   const auto used = static_cast<std::int64_t>(std::bit_ceil(vectors));
   // A b that is packed is packed for all rows at once: see multiply_task().
-  const std::int64_t blocks =
-      plan.source == PanelSource::kPack
-          ? 1
-          : std::max<std::int64_t>(1, ceil_div(plan.problem.m, plan.m_block));
+  const std::int64_t rows = ceil_div(plan.problem.m, plan.m_parts);
+  const std::int64_t blocks = plan.source == PanelSource::kPack
+                                  ? 1
+                                  : std::max<std::int64_t>(1, ceil_div(rows, plan.m_block));
   MatMulCut cut;
+  cut.m_parts = plan.m_parts;
+  cut.n_parts = plan.n_parts;
   cut.k_block = plan.layout.k_block;
-  cut.m_block = ceil_div(plan.problem.m, blocks);
+  cut.m_block = ceil_div(rows, blocks);
   cut.slices = ceil_div(ceil_div(plan.panels(), plan.n_parts), plan.slice_panels);
   cut.row_tiles = ceil_div(cut.m_block, plan.tile_rows);
   cut.tile_columns = std::min(plan.tile_vectors, used) * lanes;

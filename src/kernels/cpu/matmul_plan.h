@@ -101,6 +101,8 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
 
 /// What the kernels make of parameters: those with equal cuts run alike.
 struct MatMulCut {
+  std::int64_t m_parts = 1;       ///< Among how many threads M is split,
+  std::int64_t n_parts = 1;       ///< and N.
   std::int64_t k_block = 1;       ///< Steps of K.
   std::int64_t m_block = 1;       ///< Rows of a that pass by a slice.
   std::int64_t slices = 1;        ///< Of a thread's columns.
