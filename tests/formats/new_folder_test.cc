@@ -196,6 +196,14 @@ TEST_F(NewFolderTest, WhatAKilledOneLeftIsNotReadBySuchACommand) {
     EXPECT_EQ(code_of(from, "other"), ErrorCode::kInternal) << from;
     EXPECT_EQ(code_of(from, "link"), ErrorCode::kInternal) << from;
   }
+  // Weights may be links out of their folder.
+  ASSERT_TRUE(write_file_atomic(file("out.replaced/model.safetensors"), "weights"));
+  std::filesystem::create_directories(file("linked"));
+  std::filesystem::create_symlink(file("out.replaced/model.safetensors"),
+                                  file("linked/model.safetensors"));
+  std::filesystem::create_symlink("nowhere", file("linked/dangling"));
+  EXPECT_EQ(code_of("linked", "out"), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of("linked", "other"), ErrorCode::kInternal);
   std::filesystem::create_directories(file("out"));
   EXPECT_EQ(code_of("out.replaced", "out/"), ErrorCode::kInvalidArgument);
   // Temporaries, beside the folder (also behind a link) and in it.

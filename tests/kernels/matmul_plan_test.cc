@@ -154,6 +154,13 @@ TEST(MatMulPlan, EachKindOfProductHasItsOwnChoice) {
   }
 }
 
+TEST(MatMulPlan, NoRowsAreOnePart) {
+  const cpu::MatMulProblem none{.m = 0, .n = 512, .k = 512};
+  const cpu::MatMulPlan plan = cpu::plan_matmul({}, none, cpu::Simd::kAvx512, 2);
+  EXPECT_EQ(plan.m_parts, 1);
+  EXPECT_GE(plan.slice_panels, 1);
+}
+
 // What no kernel looks at does not make another cut.
 TEST(MatMulPlan, CutsSayWhatTheKernelsMakeOfParameters) {
   constexpr auto kAvx512 = cpu::Simd::kAvx512;
