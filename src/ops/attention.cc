@@ -10,7 +10,7 @@ namespace volta::rules {
 
 namespace {
 
-constexpr std::int32_t kMaxHeads = 1 << 20;  // Of heads and head_dim alike: far above any model.
+constexpr std::int32_t kMaxHeads = 1 << 20;  // For heads and head_dim; far above any model.
 
 // Checks q, k, v (or qkv), which come first in both ops; returns the spec of y.
 Result<TensorSpec> check_sequences(const Check& check, const AttentionShape& shape, Specs inputs) {
@@ -34,14 +34,16 @@ TensorSpec lse_spec(const AttentionShape& shape, const TensorSpec& y) {
   return {DType::kF32, Shape(y.shape[0], shape.heads, y.shape[1])};
 }
 
-// The number of (query, key) pairs of one head over `time` rows: the causal half, or its window.
+// The number of (query, key) pairs of one head over `time` rows: the causal half of the matrix, or
+// the part of it inside the window.
 double causal_pairs(const AttentionShape& shape, std::int64_t time) {
   const double t = static_cast<double>(time);
   const double w = shape.window > 0 ? std::min(t, static_cast<double>(shape.window)) : t;
   return w * (w + 1) / 2 + (t - w) * w;
 }
 
-// A pair costs `products` dot products of head_dim, a softmax, and the soft cap where there is one.
+// A pair costs `products` dot products of head_dim elements, one element of a softmax, and the soft
+// cap if there is one.
 double attention_flops(const AttentionShape& shape, const TensorSpec& q, double products) {
   const double pairs = static_cast<double>(q.shape[0]) * static_cast<double>(shape.heads) *
                        causal_pairs(shape, q.shape[1]);

@@ -6,7 +6,7 @@ namespace volta::rules {
 
 namespace {
 
-// The sum of `value` over the axes along which an operand of `shape` was repeated.
+// Sums `value` over the axes along which an operand of shape `shape` was repeated.
 Result<ValueId> reduced_to(GraphBuilder& graph, ValueId value, Shape shape) {
   const Shape from = graph.spec(value).shape;
   if (from == shape) return value;
@@ -16,7 +16,7 @@ Result<ValueId> reduced_to(GraphBuilder& graph, ValueId value, Shape shape) {
   return reshaped(graph, sum, shape);
 }
 
-// dz times dz/dy for y, in the shape of z.
+// dz times the derivative of z by y, in the shape of z.
 Result<ValueId> grad_y(BinaryKind kind, const GradientContext& context) {
   GraphBuilder& graph = context.graph;
   const ValueId dz = context.output_grads[0];
@@ -58,7 +58,7 @@ Result<Gradients> gradient(const Binary& op, const GradientContext& context) {
   if (context.wanted[0]) {
     if (op.kind == BinaryKind::kAdd || op.kind == BinaryKind::kSub) {
       grads[0] = dz;
-    } else {  // The factor of x is y or 1 / y: the same op again.
+    } else {  // dx is dz * y or dz / y: the same op again.
       VOLTA_TRY(grads[0], graph.add_one(op, {dz, context.inputs[1]}));
     }
   }
@@ -71,7 +71,7 @@ Result<Gradients> gradient(const Binary& op, const GradientContext& context) {
 
 OpTypes types(const Binary&) { return {.activations = 0b11, .any = 0, .results = 0b1}; }
 
-// y may be shorter than z.
+// z may take the memory of x, but not of y, which may have fewer elements.
 OpEffects effects(const Binary&) { return {.writes = 0, .overwrites = 0b1}; }
 OpCost cost(const Binary& op, Specs inputs, Specs outputs) {
   return pointwise_cost(op, kCheap, inputs, outputs);

@@ -73,7 +73,7 @@ OpEffects effects(const KvAppend& op) {
   return {.writes = op.shape.packed ? 0b0110u : 0b1100u, .overwrites = 0};
 }
 
-// The new rows once in and once out.
+// The new rows are read once and written once.
 OpCost cost(const KvAppend& op, Specs inputs, Specs) {
   const Specs rows = inputs.first(op.shape.packed ? 1 : 2);
   const double kv = 2.0 * static_cast<double>(inputs[0].shape.rows()) *
@@ -106,7 +106,8 @@ OpTypes types(const CachedAttention&) { return {.activations = 0b1, .any = 0b110
 
 OpEffects effects(const CachedAttention&) { return kPure; }
 
-// As if every row saw as much as a table can name, and every sequence were read once.
+// Assumes that every row sees all positions that the table can hold (or its window), and that every
+// sequence is read once.
 OpCost cost(const CachedAttention& op, Specs inputs, Specs outputs) {
   const TensorSpec& table = inputs.back();
   const std::int64_t positions = table.shape[1] * kAttentionKeyBlock;

@@ -1,4 +1,4 @@
-// The shared checks and texts of the rules.
+// The checks and error messages that the rules share.
 #include "ops/check.h"
 
 #include <cmath>
@@ -57,7 +57,7 @@ Status Check::finite(float value, std::string_view name) const {
 }
 
 Status Check::fraction(float value, std::string_view name) const {
-  if (value >= 0.0f && value < 1.0f) return {};  // Not so for NaN.
+  if (value >= 0.0f && value < 1.0f) return {};  // False for NaN.
   return reject(fmt::format("{} in [0, 1)", name));
 }
 

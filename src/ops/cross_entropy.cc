@@ -6,7 +6,8 @@ namespace volta::rules {
 
 namespace {
 
-// logits f[.., V] and targets i32[..], inputs 0 and 1 of both ops; the spec of one value a row.
+// Checks logits f[.., V] and targets i32[..], which are inputs 0 and 1 of both ops. Returns the
+// spec of a tensor with one value per row.
 Result<TensorSpec> check_logits(const Check& check, Specs inputs) {
   VOLTA_TRY(check.float_rows(0, "logits"));
   const Shape rows = drop_last(inputs[0].shape);
@@ -55,7 +56,7 @@ Result<Gradients> gradient(const CrossEntropyGrad& op, const GradientContext&) {
 
 OpTypes types(const CrossEntropyGrad&) { return kLikeX; }
 
-// targets, lse and dloss are shorter than dlogits.
+// dlogits may take the memory of logits only: the other inputs are smaller.
 OpEffects effects(const CrossEntropyGrad&) { return {.writes = 0, .overwrites = 0b1}; }
 OpCost cost(const CrossEntropyGrad& op, Specs inputs, Specs outputs) {
   return pointwise_cost(op, kNonlinear + 2, inputs, outputs);

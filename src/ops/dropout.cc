@@ -13,7 +13,7 @@ Result<SpecList> infer(const Dropout& op, Specs inputs) {
   return SpecList{inputs[0]};
 }
 
-// The mask is a function of the rng and the stream: the same op drops the same elements of dy.
+// The mask depends on rng and the stream only, so the same op drops the same elements of dy.
 Result<Gradients> gradient(const Dropout& op, const GradientContext& context) {
   Gradients grads = no_gradients(context);
   if (!context.wanted[0]) return grads;

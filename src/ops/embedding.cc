@@ -29,7 +29,7 @@ OpTypes types(const Embedding&) { return {.activations = 0, .any = 0b1, .results
 
 OpEffects effects(const Embedding&) { return kPure; }
 
-// One row of the table for each id, as it is encoded.
+// Reads one encoded row of the table per id.
 OpCost cost(const Embedding&, Specs inputs, Specs outputs) {
   const TensorSpec& table = inputs[0];
   const double row = static_cast<double>(table.bytes()) /

@@ -1,4 +1,4 @@
-// Encode: which encodings there are, and that it belongs to inference.
+// Encode: which conversions between encodings exist. It has no gradient: it is for inference only.
 #include "ops/check.h"
 #include "ops/traits.h"
 

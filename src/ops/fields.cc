@@ -1,4 +1,4 @@
-// The keys and the texts of ops, from the lists of their fields.
+// Makes the keys and the texts of ops from the lists of their fields.
 #include "ops/fields.h"
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@
 namespace volta {
 namespace {
 
-/// Writes "transpose_b, gelu, [2, 3], scale=0.5": flags that are set by name, enums and shapes as
-/// they are, everything else with its name.
+/// Writes texts like "transpose_b, gelu, [2, 3], scale=0.5": flags that are set appear as their
+/// names, enums and shapes as their values alone, and other numbers as name=value.
 class TextWriter {
  public:
   template <typename T>

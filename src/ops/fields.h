@@ -1,6 +1,6 @@
-// What follows from the one list of an op's attributes, its `fields` (ops/op.h): a key that says
-// whether two ops are equal, and the words of enums. The text of an op (ops/rules.h) and its JSON
-// (ops/op_json.h) come from the same lists. Nothing here names a single op.
+// Functions that work on any op through the list of its attributes, `fields` (ops/op.h): keys that
+// are equal for equal ops, and the words for the values of enums. The text of an op (ops/rules.h)
+// and its JSON (ops/op_json.h) use the same lists. Nothing here depends on a particular op.
 #pragma once
 
 #include <array>
@@ -19,7 +19,8 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// How texts and files call the values of an enum; "?" for what is none of them.
+/// The word for a value of an enum in texts and files; "?" for a number that is no value of the
+/// enum.
 constexpr std::string_view word(DType dtype) { return dtype_name(dtype); }
 constexpr std::string_view word(UnaryKind kind) {
   switch (kind) {
@@ -108,12 +109,13 @@ concept HasFields = requires(const T& value) { T::fields(value, IgnoreFields());
 
 namespace field_count {
 
-/// Converts to whatever a member of a struct is; never called.
+/// Converts to the type of any member of a struct; only used unevaluated.
 struct Anything {
   template <typename T>
   operator T() const;  // NOLINT(google-explicit-constructor)
 };
-/// The number of members of an aggregate: of values that braces can initialise it with.
+/// The number of members of an aggregate, which is the number of values that can initialise it in
+/// braces.
 template <typename T, typename... Values>
 consteval std::size_t members() {
   if constexpr (requires { T{Values()..., Anything()}; }) {
@@ -134,8 +136,8 @@ inline constexpr bool kComplete = fields<T>() == members<T>();
 
 }  // namespace field_count
 
-/// Attributes as numbers, one after the other; zeros after the last. Floats are there with their
-/// bits: 0 differs from -0, and a NaN equals itself.
+/// The attributes as numbers, in order, followed by zeros. Floats are stored as their bits, so that
+/// 0 differs from -0 and a NaN equals itself.
 using FieldKey = std::array<std::uint64_t, 16>;
 
 /// Visits fields and puts them into a key.
@@ -180,9 +182,10 @@ constexpr bool operator==(const T& a, const T& b) {
   return field_key(a) == field_key(b);
 }
 
-/// An op with its attributes, for maps: equal ops have equal keys, different ones different keys.
+/// A key for an op with its attributes, for use in maps: two ops have the same key exactly if they
+/// are equal.
 struct OpKey {
-  std::size_t index = 0;  ///< Of the op in the list of all ops.
+  std::size_t index = 0;  ///< The index of the op in the list of all ops.
   FieldKey fields{};
   auto operator<=>(const OpKey&) const = default;
 };

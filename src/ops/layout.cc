@@ -86,7 +86,7 @@ OpTypes types(const Slice&) { return kLikeX; }
 
 OpEffects effects(const Slice&) { return kPure; }
 
-// What is read is as large as what is written, not the whole input.
+// Only as many bytes are read as are written, not the whole input.
 OpCost cost(const Slice&, Specs, Specs outputs) { return estimate(0, 2 * total_bytes(outputs)); }
 
 Result<SpecList> infer(const Pad& op, Specs inputs) {

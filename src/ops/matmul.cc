@@ -6,7 +6,7 @@ namespace volta::rules {
 
 namespace {
 
-// The three sizes of one product, and how many products there are.
+// The sizes of one product. k is the inner size of a, k_of_b that of b; they must be equal.
 struct Sizes {
   std::int64_t m = 0, n = 0, k = 0, k_of_b = 0;
 };
@@ -18,7 +18,7 @@ Sizes sizes(const MatMul& op, const Shape& a, const Shape& b) {
           op.transpose_a ? a_rows : a[-1], op.transpose_b ? b[-1] : b_rows};
 }
 
-// The shape of c for operands whose ranks are right.
+// The shape of c, for operands whose ranks have been checked.
 Shape result_shape(const MatMul& op, const Shape& a, const Sizes& sizes) {
   if (op.transpose_a && !op.batched) return Shape(sizes.m, sizes.n);
   Shape c = a;
@@ -43,7 +43,8 @@ Status check_operands(const MatMul& op, const Check& check, const Shape& a, cons
   return check.that(b.rank() == 2, "b of rank 2");
 }
 
-// The gradient of the sum before the activation: dc itself, or through a recomputed pre-activation.
+// The gradient with respect to the sum before the activation. Without an activation it is dc
+// itself; otherwise the pre-activation is computed again.
 Result<ValueId> pre_activation_grad(const MatMul& op, const GradientContext& context) {
   const ValueId dc = context.output_grads[0];
   if (op.activation == Activation::kNone) return dc;
@@ -55,7 +56,8 @@ Result<ValueId> pre_activation_grad(const MatMul& op, const GradientContext& con
   return context.graph.add_one(UnaryGrad{op.activation}, {z[0], dc});
 }
 
-// With C = A B and dC: dA = dC B^T and dB = A^T dC, each transposed when its operand is.
+// For C = A B: dA = dC B^T and dB = A^T dC. The gradient of a transposed operand is transposed,
+// too.
 Result<ValueId> grad_a(const MatMul& op, const GradientContext& context, ValueId dz) {
   GraphBuilder& graph = context.graph;
   const ValueId b = context.inputs[1];

@@ -8,7 +8,7 @@ namespace volta::rules {
 
 namespace {
 
-// x t[.., D] and weight f[D], inputs 0 and 1 of both ops.
+// Checks x t[.., D] and weight f[D], which are inputs 0 and 1 of both ops.
 Status check_x_and_weight(const Check& check, Specs inputs) {
   VOLTA_TRY(check.float_rows(0, "x"));
   VOLTA_TRY(check.floating(1, "weight"));

@@ -1,21 +1,23 @@
-// The instruction set of Volta on one page. Every op is a small plain struct of attributes; what it
-// reads and writes are the values of a graph node (see "in:" and "out:" in each comment). An op
-// knows nothing of tensors, devices or kernels. C++20-clean: kernels of every backend include it.
+// The instruction set of Volta on one page. Every op is a small plain struct of attributes. Its
+// operands are the values of a graph node; "in:" and "out:" in each comment list them. An op knows
+// nothing of tensors, devices or kernels. C++20-clean: kernels of every backend include it.
 //
-// Conventions. "rows" are all axes but the last, flattened. f = f32, bf16 or f16, each operand of
-// its own. t = f32, bf16 or f16 too, but the same type for every operand of one op that is marked
-// so: its activations. An op computes in f32 (sums in f32 or better) and rounds once, to nearest
-// even, where it stores: on 16-bit operands it is the f32 op between a widening and a rounding.
-// Statistics, losses, sums over rows, gradients of parameters and the optimiser's operands are f32
-// always. `rng` is i64[2] = {seed, step}: together with an op's `stream` and an element's index it
-// is the counter of a Philox generator, so that a mask can be made again instead of stored. Index
-// tensors are i32.
-// What changes from step to step (positions, lengths, seeds, learning rate) is an input, never an
-// attribute.
+// Conventions. "rows" are all axes but the last, flattened. f means f32, bf16 or f16; each operand
+// marked f may have another of these types. t means f32, bf16 or f16, too, but all operands of one
+// op that are marked t have the same type: they are its activations. An op computes in f32 (sums in
+// f32 or better) and rounds once, to nearest even, when it stores a result. So on 16-bit operands
+// an op widens to f32, computes as the f32 op does, and rounds. Statistics, losses, sums over rows,
+// gradients of parameters and the optimiser's operands are always f32. `rng` is i64[2] = {seed,
+// step}. The seed is the key of a Philox generator; the step, an op's `stream` and an element's
+// index are its counter. So a mask can be computed again instead of being stored. Index tensors are
+// i32.
+// Values that change from step to step (positions, lengths, seeds, the learning rate) are inputs,
+// never attributes.
 //
-// `fields` shows a visitor every attribute of an op once, with its name: visit(name, attribute), or
-// visit(name, attribute, shown) where the text of an op leaves the attribute out unless `shown`.
-// The text, both directions of JSON and equality come from it (ops/fields.h).
+// `fields` passes every attribute of an op to a visitor once, with its name: visit(name,
+// attribute), or visit(name, attribute, shown). The text of an op leaves an attribute out when
+// `shown` is false. The text, the JSON writer and reader, and equality all use `fields`
+// (ops/fields.h).
 #pragma once
 
 #include <array>
@@ -46,7 +48,8 @@ enum class UnaryKind : std::uint8_t {
   kGeluTanh,  // its tanh approximation, as in GPT-2
   kSilu,      // x sigmoid(x)
 };
-/// MatMul can apply some of them to its result and GatedUnit to its gate: the activations.
+/// The unary functions that MatMul can apply to its result and GatedUnit to its gate; see
+/// is_activation.
 using Activation = UnaryKind;
 constexpr bool is_activation(UnaryKind kind) {
   return kind == UnaryKind::kNone || kind == UnaryKind::kRelu || kind == UnaryKind::kGelu ||
@@ -57,14 +60,15 @@ constexpr bool is_activation(UnaryKind kind) {
 /// in: a f[.., M, K] (f[.., K, M] when transpose_a), b f[K, N] (f[N, K] when transpose_b),
 ///     bias f32[N] if has_bias, residual like c if has_residual.
 /// out: c of type `out` [.., M, N]
-/// Not batched: a's leading axes are flattened into rows; with transpose_a both operands are
-/// flattened to [rows, columns], so that X^T dY over all tokens is one call, and c is [M, N].
+/// Not batched: the leading axes of a are flattened into rows. With transpose_a both operands are
+/// flattened to [rows, columns] and c is [M, N], so that X^T dY over all tokens is one call.
 /// batched: a and b have the same rank >= 3 and leading axes; no epilogue.
 /// Unless the product is batched or has transpose_a, b may be encoded: in panels, or with
 /// transpose_b in transposed panels. Panels of floats give the same bits as a plain b. With a
-/// quantised b each row of a is quantised, too: to int8, in blocks along K that are at least as
-/// long as b's and have an f32 scale each. Where 32 neighbouring elements of a are far larger than
-/// the rest of their block, the error of rounding them is itself rounded to int8 and added.
+/// quantised b each row of a is quantised, too: to int8, in blocks along K. These blocks are at
+/// least as long as those of b, and each has an f32 scale. Where 32 neighbouring elements of a are
+/// far larger than the rest of their block, the error of rounding them is itself rounded to int8
+/// and added.
 struct MatMul {
   bool transpose_a = false;
   bool transpose_b = false;
@@ -84,7 +88,7 @@ struct MatMul {
   }
 };
 
-/// y = kind(x), element by element. `alpha` is read by kScale only.
+/// y = kind(x), element by element. Only kScale reads `alpha`.
 /// in: x t[..]   out: y like x
 struct Unary {
   UnaryKind kind = UnaryKind::kScale;
@@ -105,15 +109,16 @@ struct UnaryGrad {
 };
 
 enum class BinaryKind : std::uint8_t { kAdd, kSub, kMul, kDiv };
-/// z = x (kind) y, element by element; y's shape is x's, or a suffix of it (repeated along the
-/// leading axes), or has one element.   in: x t[..], y t   out: z like x
+/// z = x (kind) y, element by element. The shape of y is that of x, or a suffix of it (y is
+/// repeated along the leading axes), or has one element.   in: x t[..], y t   out: z like x
 struct Binary {
   BinaryKind kind = BinaryKind::kAdd;
   static constexpr void fields(auto& op, auto&& visit) { visit("kind", op.kind); }
 };
 
 enum class ReduceKind : std::uint8_t { kSum, kMean, kMax };
-/// Reduces axes [begin, end) away; fixed summation order.   in: x f[..]   out: y f32
+/// Reduces over axes [begin, end) and removes them. The order of summation is fixed.   in: x f[..]
+/// out: y f32
 struct Reduce {
   ReduceKind kind = ReduceKind::kSum;
   std::int32_t begin = 0;
@@ -124,8 +129,8 @@ struct Reduce {
     visit("end", op.end);
   }
 };
-/// y = scale * x repeated: the inverse of Reduce in shape. x's shape is `shape` without the axes
-/// [begin, begin + shape.rank() - x.rank()).   in: x t   out: y t `shape`
+/// y = scale * x, repeated along new axes: the inverse of Reduce for shapes. The shape of x is
+/// `shape` without the axes [begin, begin + shape.rank() - x.rank()).   in: x t   out: y t `shape`
 struct Expand {
   Shape shape;
   std::int16_t begin = 0;
@@ -137,13 +142,13 @@ struct Expand {
   }
 };
 
-/// The same bytes under another shape; a plan gives both the same memory.
+/// The same bytes with another shape. A plan gives x and y the same memory.
 /// in: x any   out: y like x, `shape`
 struct Reshape {
   Shape shape;
   static constexpr void fields(auto& op, auto&& visit) { visit("shape", op.shape); }
 };
-/// y's axis i is x's axis perm[i].   in: x any[rank <= 6]   out: y
+/// Axis i of y is axis perm[i] of x.   in: x any[rank <= 6]   out: y
 struct Permute {
   std::array<std::int8_t, kMaxRank> perm{};
   static constexpr void fields(auto& op, auto&& visit) { visit("perm", op.perm); }
@@ -159,7 +164,8 @@ struct Slice {
     visit("length", op.length);
   }
 };
-/// Zeros before and after along `axis`.   in: x any   out: y
+/// Adds `before` zeros in front of the elements of `axis`, and `after` zeros behind them.
+/// in: x any   out: y
 struct Pad {
   std::int32_t axis = 0;
   std::int64_t before = 0;
@@ -177,16 +183,19 @@ struct Cast {
   static constexpr void fields(auto& op, auto&& visit) { visit("to", op.to); }
 };
 
-/// Rearranges a weight into an encoding (tensor/encoding.h), quantised (rounded to the nearest q)
-/// or not, or an encoded one back into rows. Runs once, when a model is prepared. in: x f[R, C],
-/// plain or encoded   out: the same matrix as `to` says; f32 where one is quantised
+/// Converts a weight to another encoding (tensor/encoding.h): a plain one into panels or blocks of
+/// integers (each rounded to the nearest q), integers in rows into panels of the same integers, or
+/// an encoded one back to row-major. Runs once, when a model is prepared.
+/// in: x f[R, C], plain or encoded
+/// out: the same matrix in the encoding `to`; of type f32 if x or `to` is quantised
 struct Encode {
   Encoding to;
   static constexpr void fields(auto& op, auto&& visit) { visit("to", op.to); }
 };
 
-/// Row lookup: of a weight's rows, or of some rows of any matrix. The table may be encoded as the
-/// transposed b of a MatMul (a tied output), or be rows of blocks of integers, as files store them.
+/// Looks up the rows `ids` of a weight or of any other matrix. The table may be encoded as the
+/// transposed b of a MatMul (weights tied to the output), or row-major in blocks of integers, as
+/// files store it.
 /// in: table f[V, D], ids i32[..]   out: y of type `out` [.., D]
 struct Embedding {
   DType out = DType::kF32;
@@ -194,7 +203,8 @@ struct Embedding {
     visit("out", op.out, op.out != DType::kF32);
   }
 };
-/// Sums rows of dy by id, in the order of the rows.   in: ids i32[..], dy f[.., D]
+/// Adds up the rows of dy that have the same id, in the order of the rows.
+/// in: ids i32[..], dy f[.., D]
 /// out: f32[rows, D]
 struct EmbeddingGrad {
   std::int64_t rows = 0;
@@ -203,7 +213,7 @@ struct EmbeddingGrad {
 
 enum class NormKind : std::uint8_t { kLayer, kRms };
 /// Layer norm (Ba et al. 2016) or RMS norm (Zhang & Sennrich 2019) over the last axis.
-/// With plus_one (kRms only) rows are multiplied by 1 + weight, as in Gemma.
+/// With plus_one (kRms only) the normalised rows are multiplied by 1 + weight, as in Gemma.
 /// in: x t[.., D], weight f[D], bias f[D] if has_bias (kLayer only)
 /// out: y like x, stats f32[rows, 2] = {mean (0 for kRms), 1 / sqrt(variance + eps)}
 struct Norm {
@@ -253,11 +263,12 @@ struct SoftmaxGrad {
   static constexpr void fields(auto& op, auto&& visit) { visit("scale", op.scale); }
 };
 
-/// Rotary position embedding (Su et al. 2021). Each row of x holds heads of `head_dim`; the first
-/// `heads` are rotated, later ones copied (so that a packed q|k|v row is one call). Row t of the
-/// table belongs to position t: `rotary/2` cosines, then `rotary/2` sines, rotary <= head_dim;
-/// elements of a head past `rotary` are copied. Pairs are (i, i + rotary/2), or (2i, 2i + 1) when
-/// interleaved. `inverse` rotates back, which is the gradient.
+/// Rotary position embedding (Su et al. 2021). Each row of x holds heads of `head_dim` elements.
+/// The first `heads` heads are rotated and the later ones are copied, so that a packed q|k|v row is
+/// one call. Row t of the table belongs to position t: `rotary/2` cosines, then `rotary/2` sines,
+/// with rotary <= head_dim. The elements of a head from `rotary` on are copied. The rotated pairs
+/// are (i, i + rotary/2), or (2i, 2i + 1) when interleaved. `inverse` rotates in the opposite
+/// direction, which is the gradient.
 /// in: x t[.., C], positions i32 like x without the last axis, or a suffix of that;
 ///     table f32[P, rotary]   out: y like x
 struct Rope {
@@ -273,19 +284,21 @@ struct Rope {
   }
 };
 
-/// Attention combines keys in blocks of so many, counted from position 0 of the sequence.
+/// The number of keys per block: attention combines keys in blocks, counted from position 0 of the
+/// sequence.
 inline constexpr std::int64_t kAttentionKeyBlock = 64;
-/// So many positions rounded up to whole blocks.
+/// The number of positions, rounded up to whole blocks.
 constexpr std::int64_t whole_key_blocks(std::int64_t positions) {
   return round_up(positions, kAttentionKeyBlock);
 }
 
-/// What every attention op shares. Query head h reads key/value head h / (heads / kv_heads).
+/// The attributes that all attention ops share. Query head h reads key/value head h / (heads /
+/// kv_heads).
 struct AttentionShape {
   std::int32_t heads = 1;
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 0;
-  std::int32_t window = 0;  ///< Row t sees keys (t - window, t]; 0: all up to t.
+  std::int32_t window = 0;  ///< Row t sees keys (t - window, t]; with 0 it sees all keys up to t.
   float scale = 1.0f;       ///< Scores are scale * q k^T.
   bool packed = false;      ///< One input [.., (heads + 2 kv_heads) head_dim] = q | k | v.
   float softcap = 0.0f;     ///< Above 0: a score s becomes softcap * tanh(s / softcap).
@@ -299,7 +312,8 @@ struct AttentionShape {
     visit("softcap", op.softcap, op.softcap > 0.0f);
   }
 };
-/// Causal attention over whole sequences, tiled, never storing [T, T] (Dao et al. 2022).
+/// Causal attention over whole sequences. It is tiled and never stores a [T, T] matrix (Dao et al.
+/// 2022).
 /// in: qkv t[B, T, (heads + 2 kv_heads) head_dim] if packed, otherwise
 ///     q t[B, T, heads head_dim], k and v t[B, T, kv_heads head_dim]; rng i64[2] if dropout > 0
 /// out: y t[B, T, heads head_dim], lse f32[B, heads, T] = log of the softmax denominator
@@ -327,8 +341,9 @@ struct AttentionGrad {
 };
 
 /// A cache of keys or of values is a pool of pages. A page holds one block of kAttentionKeyBlock
-/// positions of one sequence, for all key/value heads. Keys lie as the scores of a block are
-/// computed: element d of the key at place p of a page at [page, head, d, p].
+/// positions of one sequence, for all key/value heads. Keys are stored transposed, in the order in
+/// which the scores of a block are computed: element d of the key at place p of a page is at [page,
+/// head, d, p].
 constexpr Shape key_cache_shape(std::int64_t pages, std::int64_t kv_heads, std::int64_t head_dim) {
   return {pages, kv_heads, head_dim, kAttentionKeyBlock};
 }
@@ -337,19 +352,20 @@ constexpr Shape value_cache_shape(std::int64_t pages, std::int64_t kv_heads,
   return {pages, kv_heads, kAttentionKeyBlock, head_dim};
 }
 
-/// Writes the keys and values of new tokens, a row each, into the pages of their sequences: row n
-/// at place positions[n] % 64 of page table[sequences[n], positions[n] / 64]. Rows from `rows` on
-/// do not count. in: qkv t[N, ..] if packed, otherwise k and v t[N, kv_heads head_dim];
+/// Writes the keys and values of new tokens, one token per row, into the pages of their sequences.
+/// Row n goes to place positions[n] % 64 of page table[sequences[n], positions[n] / 64]. Rows from
+/// `rows` on are ignored.
+/// in: qkv t[N, ..] if packed, otherwise k and v t[N, kv_heads head_dim];
 ///     cache_k f[P, kv_heads, head_dim, 64] (written), cache_v like it [P, kv_heads, 64, head_dim]
 ///     (written), positions i32[N], sequences i32[N], rows i32[1], table i32[S, blocks]   out: none
 struct KvAppend {
   AttentionShape shape;
   static constexpr void fields(auto& op, auto&& visit) { visit("shape", op.shape); }
 };
-/// Row n attends to the positions of its sequence up to its own; rows that do not count give 0. A
-/// page of which no row sees anything need not be in the table (-1, say). Keys are combined in
-/// blocks by their number in the sequence, so that a row's bits depend neither on the rows that are
-/// computed with it nor on the pages that a sequence has.
+/// Row n attends to the positions of its sequence up to its own. The results of ignored rows are 0.
+/// The table need not name a page of which no row sees a position (its entry may be -1). Keys are
+/// combined in blocks by their position in the sequence, so that the bits of a row depend neither
+/// on the rows that are computed with it nor on the pages that hold the sequence.
 /// in: qkv t[N, ..] if packed, otherwise q t[N, heads head_dim];
 ///     cache_k, cache_v, positions, sequences, rows and table as for KvAppend
 /// out: y t[N, heads head_dim]
@@ -358,8 +374,9 @@ struct CachedAttention {
   static constexpr void fields(auto& op, auto&& visit) { visit("shape", op.shape); }
 };
 
-/// loss = logsumexp(logits) - logits[target], a row at a time; a negative target is ignored (loss
-/// and gradient 0).   in: logits f[.., V], targets i32[..]   out: loss f32[..], lse f32[..]
+/// loss = logsumexp(logits) - logits[target], for each row. A row with a negative target is
+/// ignored: its loss and its gradient are 0.
+/// in: logits f[.., V], targets i32[..]   out: loss f32[..], lse f32[..]
 struct CrossEntropy {
   static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
 };
@@ -369,7 +386,8 @@ struct CrossEntropyGrad {
   static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
 };
 
-/// y = x * keep / (1 - p), keep from Philox(seed, stream, step, element). Its gradient is itself.
+/// y = x * keep / (1 - p), where keep (0 or 1) comes from Philox(seed, stream, step, element). The
+/// gradient of dropout is the same op on dy.
 /// in: x t[..], rng i64[2]   out: y like x
 struct Dropout {
   float p = 0.0f;
@@ -380,7 +398,8 @@ struct Dropout {
   }
 };
 
-/// The norm of all gradients taken as one vector, and what to do with it.
+/// The norm of all gradients together, as of one vector, and the factor by which the optimiser
+/// scales the gradients.
 /// in: loss f32[] or f32[1] (checked for finiteness only), then any number of gradients f32
 /// out: stats f32[3] = {norm, factor, finite}: factor = min(1, max_norm / (norm + 1e-6)) as in
 ///      PyTorch, or 1 when max_norm is 0; finite = 1 when the loss, all gradients and their norm
@@ -389,7 +408,7 @@ struct GlobalNorm {
   float max_norm = 0.0f;
   static constexpr void fields(auto& op, auto&& visit) { visit("max_norm", op.max_norm); }
 };
-/// AdamW (Loshchilov & Hutter 2019) in place; does nothing when stats says not finite.
+/// AdamW (Loshchilov & Hutter 2019) in place. Does nothing when `finite` of stats is 0.
 /// in: param f32 (written), grad f32, m f32 (written), v f32 (written),
 ///     schedule f32[3] = {lr, 1 - beta1^t, 1 - beta2^t}, stats f32[3] of GlobalNorm   out: none
 struct AdamW {
@@ -404,7 +423,8 @@ struct AdamW {
     visit("weight_decay", op.weight_decay);
   }
 };
-/// v = momentum v + grad + weight_decay param; param -= lr v. Skips like AdamW.
+/// v = momentum v + grad + weight_decay param; param -= lr v. Does nothing when `finite` of stats
+/// is 0.
 /// in: param (written), grad, velocity (written; absent when momentum is 0), schedule f32[3], stats
 /// out: none
 struct Sgd {
@@ -426,23 +446,26 @@ struct Fill {
   static constexpr void fields(auto& op, auto&& visit) { visit("value", op.value); }
 };
 
-/// Index of the largest element of each row; the first one on ties; NaN counts as largest.
+/// The index of the largest element of each row. Of equal elements the first one wins; a NaN counts
+/// as the largest.
 /// in: x f[.., V]   out: i32[..]
 struct Argmax {
   static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
 };
-/// Floats of a row of Sample's params.
+/// The number of floats per row of Sample's params.
 inline constexpr std::int64_t kSampleParams = 7;
-/// Draws one token a row. In this order: the repetition penalty (Keskar et al. 2019: positive
-/// logits divided by it, others multiplied) on tokens of the prompt and of the output; logit -=
-/// frequency * count + presence * (count > 0) with counts of the output alone; temperature; top-k;
-/// top-p (Holtzman et al. 2020) of what is left; min-p; an inverse-CDF draw with Philox(seed,
-/// step). Temperature 0 is greedy. Increments the count of the drawn token. A negative temperature
-/// skips the row: tokens -1, logprobs 0. in: logits f[R, V],
-/// params f32[R, kSampleParams] = {temperature, top_k (0 off), top_p (1 off),
+/// Draws one token per row. The steps are, in this order: the repetition penalty (Keskar et al.
+/// 2019: it divides positive logits and multiplies the others) on tokens of the prompt and of the
+/// output; logit -= frequency * count + presence * (count > 0) with the counts of the output alone;
+/// temperature; top-k; top-p (Holtzman et al. 2020) of the remaining tokens; min-p; an inverse-CDF
+/// draw with Philox(seed, step). Temperature 0 is greedy. Increments the count of the drawn token.
+/// A negative temperature skips the row: its tokens are -1 and its logprobs 0.
+/// in: logits f[R, V],
+///     params f32[R, kSampleParams] = {temperature, top_k (0 off), top_p (1 off),
 ///     min_p (0 off), repetition (1 off), frequency (0 off), presence (0 off)},
-///     rng i64[R, 2] = {seed, step}, counts i32[S, 2, V] (written): of the prompt, of the output,
-///     sequences i32[R]: whose counts a row reads and writes; each of another sequence
+///     rng i64[R, 2] = {seed, step},
+///     counts i32[S, 2, V] (written): how often each token is in the prompt, and in the output,
+///     sequences i32[R]: the sequence to whose counts a row belongs; no two rows have the same one
 /// out: token i32[R], logprob f32[R] of the token under softmax(logits); with top > 0 also
 ///      top_tokens i32[R, top], the likeliest first (equally likely ones by index), and
 ///      top_logprobs f32[R, top]
@@ -451,9 +474,8 @@ struct Sample {
   static constexpr void fields(auto& op, auto&& visit) { visit("top", op.top, op.top > 0); }
 };
 
-// Every op, once. The list makes the variant, the names and the declarations of all that must be
-// known of an op (ops/rules.h) and of its kernels: a forgotten definition is a link error that
-// names the op.
+// Every op, once. The variant, the names, and the declarations of each op's rules (ops/rules.h) and
+// kernels are made from this list. So a forgotten definition is a link error that names the op.
 #define VOLTA_OPS(X)  \
   X(MatMul)           \
   X(Unary)            \
@@ -499,7 +521,7 @@ using Variant = VariantOfRest<void VOLTA_OPS(VOLTA_OP_ALTERNATIVE)>;
 #undef VOLTA_OP_ALTERNATIVE
 }  // namespace op_list
 
-/// Any op. Visit at most one at a time: a visit over two ops compiles for a quarter of a minute.
+/// Any op. Visit one op at a time: std::visit over two ops takes a quarter of a minute to compile.
 using Op = op_list::Variant;
 
 static_assert(std::is_trivially_copyable_v<Op>);
@@ -507,7 +529,7 @@ static_assert(std::is_trivially_copyable_v<Op>);
 VOLTA_OPS(VOLTA_OP_SIZE)
 #undef VOLTA_OP_SIZE
 
-/// The number of ops, and each one's name by its index in the variant.
+/// The number of ops, and the name of each op by its index in the variant.
 inline constexpr std::size_t kOpCount = std::variant_size_v<Op>;
 #define VOLTA_OP_NAME(Name) std::string_view(#Name),
 inline constexpr std::array<std::string_view, kOpCount> kOpNames = {VOLTA_OPS(VOLTA_OP_NAME)};

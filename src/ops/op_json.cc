@@ -53,8 +53,9 @@ class FieldWriter {
   }
 
  private:
-  // As a double: its shortest digits are read as the very same double, those of a float perhaps not
-  // as the same float. -0 would be read as an integer.
+  // Writes the float as a double: the shortest digits of a double are read back as the same double,
+  // but the shortest digits of a float, read as a double and rounded, may give another float. "-0"
+  // would be read as an integer.
   void write_float(float value) {
     if (std::isnan(value)) {
       json_.value("nan");
@@ -88,7 +89,7 @@ Result<float> read_float(const JsonRef& json) {
   return static_cast<float>(value);
 }
 
-/// An enum is one byte: what is no value of it has no word of its own.
+/// Tries all 256 values of a one-byte enum. word() returns "?" for those that do not exist.
 template <typename Enum>
 Result<Enum> read_enum(const JsonRef& json) {
   static_assert(sizeof(Enum) == 1);
@@ -145,7 +146,7 @@ Status read_value(const JsonRef& json, T& value) {
   return {};
 }
 
-/// Reads the fields that a visitor is shown, until the first error.
+/// A visitor that reads each field, until the first error.
 class FieldReader {
  public:
   explicit FieldReader(const JsonRef& json) : json_(json) {}
@@ -153,7 +154,7 @@ class FieldReader {
     names_.push_back(name);
     if (status_) status_ = read(name, value);
   }
-  /// The first error, or that of a member which is no field.
+  /// Returns the first error, or an error for a member that is no field.
   Status finish() {
     VOLTA_TRY(std::move(status_));
     for (const auto& [name, value] : *json_.node().if_object()) {

@@ -1,6 +1,6 @@
-// Ops as JSON, in both directions, from the lists of their fields (ops/op.h). What is read comes
-// from strangers: every attribute must be there, with a value that its type can hold. Whether the
-// op makes sense is for infer to say.
+// Writes and reads ops as JSON, by the lists of their fields (ops/op.h). The JSON that is read is
+// untrusted: every attribute must be present, with a value that its type can hold. infer checks
+// whether the op is valid.
 #pragma once
 
 #include "base/json.h"
@@ -11,18 +11,19 @@
 
 namespace volta {
 
-/// Two members of an object that is open: "op": "Norm", "fields": {"kind": "rms", "bias": false,
-/// "eps": 9.999999974752427e-07}. Floats are written so that the same bits are read; those that are
-/// not finite as "nan", "inf" and "-inf".
+/// Writes two members into the open object: "op": "Norm", "fields": {"kind": "rms", "bias": false,
+/// "eps": 9.999999974752427e-07}. Finite floats are written so that reading gives the same bits.
+/// The others are written as "nan", "inf" and "-inf".
 void write_op(JsonWriter& json, const Op& op);
-/// The op whose members these are. kInvalidFile for one that does not exist, and for fields that
-/// are missing, unknown, or of another type.
+/// Reads the op that write_op() wrote into this object. kInvalidFile for an unknown op, and for
+/// fields that are missing, unknown or of the wrong type.
 Result<Op> read_op(const JsonRef& json);
 
-/// Members of an object that is open: "dtype": "f32", "shape": [2, 3], and "encoding": {..} unless
-/// the tensor is plain.
+/// Writes members into the open object: "dtype": "f32", "shape": [2, 3], and "encoding": {..}
+/// unless the tensor is plain.
 void write_spec(JsonWriter& json, const TensorSpec& spec);
-/// The spec whose members these are; check_spec() holds.
+/// Reads the spec that write_spec() wrote into this object. kInvalidFile also if check_spec()
+/// rejects it.
 Result<TensorSpec> read_spec(const JsonRef& json);
 
 }  // namespace volta

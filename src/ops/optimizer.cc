@@ -1,4 +1,4 @@
-// The end of a training step: GlobalNorm, AdamW, Sgd, Accumulate, Fill.
+// The ops at the end of a training step: GlobalNorm, AdamW, Sgd, Accumulate, Fill.
 #include <cmath>
 
 #include "ops/check.h"

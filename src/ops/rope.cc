@@ -36,7 +36,7 @@ Result<Gradients> gradient(const Rope& op, const GradientContext& context) {
 OpTypes types(const Rope&) { return kLikeX; }
 
 OpEffects effects(const Rope&) { return {.writes = 0, .overwrites = 0b1}; }
-// Four multiplies and two adds a pair.
+// Four multiplications and two additions per pair of elements.
 OpCost cost(const Rope& op, Specs inputs, Specs outputs) {
   return pointwise_cost(op, 3, inputs, outputs);
 }

@@ -1,4 +1,4 @@
-// The rules of any op: one visit each, then the op's own file.
+// The rules of any op. Each function visits the variant and calls the rule in the op's own file.
 #include "ops/rules.h"
 
 #include <algorithm>
@@ -9,7 +9,8 @@ namespace volta {
 
 namespace {
 
-// Sizes that no kernel has to think about: nothing negative, nothing that overflows, nothing empty.
+// Rejects sizes that no kernel should have to handle: negative ones, ones that overflow, and empty
+// ones.
 Status check_size(const TensorSpec& spec) {
   VOLTA_TRY(check_spec(spec));
   if (spec.shape.elements() > 0) return {};

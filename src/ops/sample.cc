@@ -1,4 +1,4 @@
-// Choosing tokens: Argmax and Sample.
+// The ops that choose tokens: Argmax and Sample.
 #include <limits>
 
 #include "ops/check.h"
@@ -8,7 +8,7 @@ namespace volta::rules {
 
 namespace {
 
-// f[.., V] whose last axis an i32 can index.
+// Input 0 is f[.., V], and V is at most the largest i32, because an i32 must index it.
 Status check_choices(const Check& check, Specs inputs, std::string_view name) {
   VOLTA_TRY(check.float_rows(0, name));
   return check.that(inputs[0].shape[-1] <= std::numeric_limits<std::int32_t>::max(),
@@ -62,10 +62,10 @@ Result<Gradients> gradient(const Sample& op, const GradientContext&) {
 
 OpTypes types(const Sample&) { return kAnyX; }
 
-// counts.
+// Writes counts.
 OpEffects effects(const Sample&) { return {.writes = 0b1000, .overwrites = 0}; }
 
-// A row reads the counts of its sequence; only the new token's changes.
+// Each row reads all counts of its sequence, and writes only the count of the new token.
 OpCost cost(const Sample&, Specs inputs, Specs outputs) {
   const double counts = 2 * elements(inputs[0]) * static_cast<double>(sizeof(std::int32_t));
   return estimate(

@@ -1,4 +1,4 @@
-// The traits of any op: one visit each, then the op's own file.
+// The traits of any op. Each function visits the variant and calls the trait in the op's own file.
 #include "ops/traits.h"
 
 #include <algorithm>

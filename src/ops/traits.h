@@ -1,7 +1,7 @@
-// What the traits of the ops share: estimates of their cost. Private to src/ops.
+// Helpers that the traits of the ops share, mostly for estimating costs. Private to src/ops.
 //
-// Estimates by definition: a transcendental counts as a handful of operations, and the length of a
-// cache, which only the run knows, as its capacity.
+// Costs are estimates: a transcendental function counts as a fixed number of operations, and the
+// length of a cache, which is known at run time only, counts as its capacity.
 #pragma once
 
 #include <span>
@@ -11,34 +11,36 @@
 
 namespace volta::rules {
 
-inline constexpr double kCheap = 1;      ///< Operations of an add, a multiply, a comparison.
-inline constexpr double kNonlinear = 8;  ///< Of exp, tanh, erf and what surrounds them.
+inline constexpr double kCheap = 1;      ///< Operations per addition, multiplication, comparison.
+inline constexpr double kNonlinear = 8;  ///< Operations per exp, tanh or erf, all included.
 
-/// An op of which every float operand is f32.
+/// For an op whose float operands are all f32.
 inline constexpr OpTypes kF32Only = {.activations = 0, .any = 0, .results = 0};
-/// y like x: input 0 and output 0 have one type.
+/// For "y like x": input 0 and output 0 have the same type.
 inline constexpr OpTypes kLikeX = {.activations = 0b1, .any = 0, .results = 0b1};
-/// Input 0 may have any float type; what comes of it is f32, or no float.
+/// Input 0 may have any float type; the results are f32 or integers, except those
+/// of Cast and Encode.
 inline constexpr OpTypes kAnyX = {.activations = 0, .any = 0b1, .results = 0};
 
-/// An op that writes no input and whose results never take the memory of one.
+/// For an op that writes no input and whose output never takes the memory of an input.
 inline constexpr OpEffects kPure = {.writes = 0, .overwrites = 0};
 
 inline double elements(const TensorSpec& spec) {
   return static_cast<double>(spec.shape.elements());
 }
-/// The bytes of all of them, as they are encoded.
+/// The bytes of all the tensors together, in their encodings.
 double total_bytes(std::span<const TensorSpec> specs);
-/// `each` operations an element of the larger of the first input and the first output.
+/// `each` operations per element of the first input or the first output, whichever has more
+/// elements.
 double pointwise_flops(double each, std::span<const TensorSpec> inputs,
                        std::span<const TensorSpec> outputs);
-/// Every input once, every output once, and once more what is written in place.
+/// Counts every input once, every output once, and every input that is written in place once more.
 double bytes_moved(const OpEffects& effects, std::span<const TensorSpec> inputs,
                    std::span<const TensorSpec> outputs);
-/// Rounded; a cost that does not fit is 2^62.
+/// Rounds to integers; a cost above 2^62 becomes 2^62.
 OpCost estimate(double flops, double bytes);
 
-/// The cost of an op that does `each` operations an element and moves every operand once.
+/// The cost of an op that does `each` operations per element and moves every operand once.
 template <typename AnyOp>
 OpCost pointwise_cost(const AnyOp& op, double each, std::span<const TensorSpec> inputs,
                       std::span<const TensorSpec> outputs) {
@@ -46,7 +48,7 @@ OpCost pointwise_cost(const AnyOp& op, double each, std::span<const TensorSpec> 
                   bytes_moved(effects(op), inputs, outputs));
 }
 
-/// Operations of one element of Unary.
+/// The operations per element of Unary.
 double unary_flops(UnaryKind kind);
 
 }  // namespace volta::rules

@@ -15,7 +15,7 @@ Result<SpecList> infer(const Unary& op, Specs inputs) {
 Result<Gradients> gradient(const Unary& op, const GradientContext& context) {
   Gradients grads = no_gradients(context);
   const ValueId dy = context.output_grads[0];
-  if (op.kind == UnaryKind::kScale) {  // Linear: its backward needs no x.
+  if (op.kind == UnaryKind::kScale) {  // Linear, so the gradient does not need x.
     VOLTA_TRY(grads[0], context.graph.add_one(op, {dy}));
   } else {
     VOLTA_TRY(grads[0], context.graph.add_one(UnaryGrad{op.kind}, {context.inputs[0], dy}));
