@@ -1,7 +1,7 @@
-// Reverse-mode differentiation: walks the nodes between `wrt` and the loss backwards and lets each
-// op's rule append its gradient. Sums and their order are fixed by the graph alone. The gradient of
-// a value that the graph makes has the value's type; of what the graph is given (parameters, and
-// inputs) it is f32.
+// Reverse-mode differentiation: walks backwards over the nodes between `wrt` and the loss, and lets
+// the rule of each op append the gradient. The graph alone determines the sums and their order. The
+// gradient of a float value that a node computes has the type of the value. The gradients of all
+// other values, such as parameters and inputs, are f32.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 class Differentiator {
  public:
-  /// Works on `graph`, whose nodes so far are the forward pass.
+  /// Works on `graph`. The nodes that it has now are the forward pass.
   Differentiator(Graph& graph, ValueId loss, std::span<const ValueId> wrt)
       : graph_(graph),
         loss_(loss),
@@ -37,7 +37,7 @@ class Differentiator {
     return {};
   }
 
-  /// Zeros for what the loss does not depend on.
+  /// The gradient of `value`; zeros if the loss does not depend on it.
   Result<ValueId> gradient_of(ValueId value) {
     ValueId& known = gradients_[index(value)];
     if (!known.valid()) {
@@ -61,8 +61,9 @@ class Differentiator {
     return graph_.add_one(Cast{dtype}, {value});
   }
 
-  /// A node is on the path when one of its inputs depends on a `wrt`, or is one, and the loss
-  /// depends on the node. What makes a `wrt` from other values is not.
+  /// A node is on the path if the loss depends on it and one of its inputs is a `wrt` or depends on
+  /// one. A node that computes a `wrt` is not on the path, unless one of its inputs depends on
+  /// another `wrt`.
   void find_path() {
     on_path_.resize(node_count_);
     for (std::size_t i = 0; i < node_count_; ++i) {
@@ -84,8 +85,8 @@ class Differentiator {
     }
   }
 
-  /// The backward nodes run after everything there is and read what the forward nodes read: a value
-  /// that any node writes would have changed by then.
+  /// Rejects forward nodes that read a value which some node writes. The backward nodes read the
+  /// same values, but run after all existing nodes, when the value has changed.
   Status check_effects_on_path() const {
     std::vector<std::int32_t> writer(depends_.size(), -1);
     for (std::size_t i = 0; i < node_count_; ++i) {
@@ -116,7 +117,7 @@ class Differentiator {
   }
 
   Status visit(std::size_t i) {
-    const Node node = graph_.nodes()[i];  // A copy: the rule appends to the graph.
+    const Node node = graph_.nodes()[i];  // A copy, because the rule appends to the graph.
     std::vector<ValueId> output_grads;
     for (const ValueId id : node.outputs) output_grads.push_back(gradients_[index(id)]);
     VOLTA_TRY(auto wanted, try_make_array<bool>(static_cast<std::int64_t>(node.inputs.size())));
@@ -154,7 +155,8 @@ class Differentiator {
     return {};
   }
 
-  /// Taking it for zero would be silent: an index made from what is differentiated, for example.
+  /// Reports a missing gradient, for example of an index that is computed from a `wrt`. Taking it
+  /// as zero would hide the mistake.
   Status no_gradient(const Node& node, std::size_t input) const {
     return fail(ErrorCode::kUnsupported,
                 fmt::format("no gradient flows to its input {}, {}, although that depends on what "
@@ -162,7 +164,8 @@ class Differentiator {
                             input, to_string(graph_.spec(node.inputs[input]))));
   }
 
-  /// Sums the contributions of several uses in the order in which they arrive: last use first.
+  /// Adds the contributions of several uses in the order in which they are computed, which is the
+  /// last use first.
   Status accumulate(ValueId value, ValueId contribution) {
     if (graph_.spec(contribution).shape != graph_.spec(value).shape) {
       return fail(ErrorCode::kInternal,
@@ -181,10 +184,10 @@ class Differentiator {
 
   Graph& graph_;
   ValueId loss_;
-  std::size_t node_count_;          ///< Of the forward pass.
-  std::vector<bool> depends_;       ///< By value: on any `wrt`.
+  std::size_t node_count_;          ///< The number of nodes of the forward pass.
+  std::vector<bool> depends_;       ///< By value: whether it depends on a `wrt`.
   std::vector<bool> on_path_;       ///< By node.
-  std::vector<ValueId> gradients_;  ///< By value; invalid while zero.
+  std::vector<ValueId> gradients_;  ///< By value; invalid if zero so far.
 };
 
 Status check_arguments(const Graph& graph, ValueId loss, std::span<const ValueId> wrt) {
@@ -220,7 +223,7 @@ Status check_arguments(const Graph& graph, ValueId loss, std::span<const ValueId
 Result<std::vector<ValueId>> differentiate(Graph& graph, ValueId loss,
                                            std::span<const ValueId> wrt) {
   VOLTA_TRY(check_arguments(graph, loss, wrt));
-  Graph extended = graph;  // So that an error leaves the caller's graph as it was.
+  Graph extended = graph;  // A copy, so that an error leaves the caller's graph unchanged.
   Differentiator differentiator(extended, loss, wrt);
   VOLTA_TRY(differentiator.run());
   std::vector<ValueId> result;

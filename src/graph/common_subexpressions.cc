@@ -1,5 +1,5 @@
-// Common subexpressions: a node whose op and inputs have been seen, with no write to an input
-// since, is what the first one made.
+// Merges common subexpressions: a node is replaced by an earlier node with the same op and the same
+// inputs, if no input was written in between.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -15,7 +15,8 @@
 namespace volta {
 namespace {
 
-/// What makes two nodes equal: the op, the inputs, and how often each had been written.
+/// Two nodes are equal if these are equal: the op, the inputs, and how often each input had been
+/// written.
 using Key = std::tuple<OpKey, std::vector<std::int32_t>, std::vector<int>>;
 
 class Merger {
@@ -36,7 +37,7 @@ class Merger {
   }
 
  private:
-  /// Notes what the node writes; true when there is anything.
+  /// Counts the writes of the node; returns whether there are any.
   bool count_writes(const Node& node) {
     const std::uint32_t written = writes(node.op, node.inputs.size());
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {

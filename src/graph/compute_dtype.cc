@@ -1,11 +1,11 @@
-// The compute type. Weights stay as stored and are rounded where they are used; equal casts are
-// merged by merge_common_subexpressions.
+// Sets the compute type. Weights are stored as before and rounded where they are used.
+// merge_common_subexpressions merges equal casts later.
 //
-// Which values become 16 bits wide with Rounding::kActivations: products and lookups start it, and
-// an op that takes one such operand takes and gives all its activations so. What is f32 by nature
-// (statistics, losses, sums) stays f32 until it meets an activation. An op whose result goes, maybe
-// through sums and layouts, into an operand that is f32 always (of an optimiser, of a norm of
-// gradients) computes in f32: else the gradients of parameters would be rounded on their way.
+// With Rounding::kActivations, the results of products and lookups have 16 bits. If one activation
+// of an op has 16 bits, all its activations and results get 16 bits. Statistics, losses and sums
+// are f32, and stay so until an op combines them with an activation of 16 bits. An op stays in f32
+// if its result reaches, perhaps through sums and layout changes, an operand that is always f32 (of
+// an optimiser, or of a norm of gradients). Otherwise the gradients of parameters would be rounded.
 #include <fmt/format.h>
 
 #include <cstddef>
@@ -44,7 +44,7 @@ class Typer {
  private:
   static std::size_t index(ValueId id) { return static_cast<std::size_t>(id.index); }
 
-  /// Finds the values that some op needs in f32, last node first.
+  /// Finds the values that some op needs in f32. Visits the last node first.
   void find_needs() {
     for (std::size_t n = graph_.nodes().size(); n-- > 0;) {
       const Node& node = graph_.nodes()[n];
@@ -77,7 +77,7 @@ class Typer {
     return rewriter_.replace_node(node, op, inputs);
   }
 
-  /// Gives the activations of a node one type, and names it where the op does.
+  /// Gives all activations of a node the same type, and sets the output type of an op that has one.
   Status set_types(const Node& node, Op& op, std::span<ValueId> inputs) {
     const OpTypes allowed = types(op);
     auto* matmul = std::get_if<MatMul>(&op);
@@ -97,7 +97,7 @@ class Typer {
     return {};
   }
 
-  /// What a MatMul multiplies: encoded weights stay as they are.
+  /// A factor of a MatMul, cast to the compute type. Encoded weights are not cast.
   Result<ValueId> factor(ValueId value) {
     return spec(value).encoding.plain() ? cast(value, dtype_) : value;
   }
@@ -111,8 +111,8 @@ class Typer {
 
   const Graph& graph_;
   DType dtype_;
-  bool narrows_;                     ///< Whether activations are typed, too.
-  std::vector<bool> needed_in_f32_;  ///< By value of the source.
+  bool narrows_;                     ///< Whether activations are rounded, too.
+  std::vector<bool> needed_in_f32_;  ///< By value of the source graph.
   Rewriter rewriter_;
 };
 

@@ -1,4 +1,5 @@
-// Dead nodes: one sweep backwards from the outputs and the effects.
+// Removes dead nodes in one backward sweep. Nodes that an output depends on, nodes that write, and
+// the nodes that these depend on stay.
 #include <algorithm>
 #include <vector>
 

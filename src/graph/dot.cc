@@ -13,7 +13,7 @@
 namespace volta {
 namespace {
 
-/// As the inside of a quoted string of the language.
+/// Escapes a text for a quoted string in Graphviz's language.
 std::string escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -38,7 +38,8 @@ std::string_view color(ValueKind kind) {
   return "lightgray";
 }
 
-/// The dot node that stands for a value: the box of its op, or an ellipse of its own.
+/// The dot node that represents a value: the box of its op, or its own ellipse if no op computes
+/// it.
 std::string source(const Graph& graph, ValueId id) {
   const std::int32_t producer = graph.value(id).producer;
   return producer < 0 ? fmt::format("v{}", id.index) : fmt::format("n{}", producer);

@@ -1,5 +1,5 @@
-// Constant folding: what depends on constants only is computed once, now. The results are new
-// constants of the graph; what grows by it too much stays a node.
+// Constant folding: evaluates nodes that depend on constants only. The results become constants of
+// the graph. A node whose results are large and larger than its inputs stays.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace volta {
 namespace {
 
-/// A result may always take this many bytes; a larger one must not exceed what it is made from, so
-/// that folding an Expand of a scalar cannot blow a graph up.
+/// Results of up to this many bytes are always folded. Larger results are folded only if they are
+/// not larger than the inputs, so that folding an Expand of a scalar cannot make a graph huge.
 constexpr std::int64_t kAlwaysFoldedBytes = 64 << 10;
 
 std::int64_t total_bytes(const Graph& graph, std::span<const ValueId> ids) {
@@ -24,7 +24,7 @@ std::int64_t total_bytes(const Graph& graph, std::span<const ValueId> ids) {
   return bytes;
 }
 
-/// `inputs` are the node's inputs in the graph that is being made.
+/// `inputs` are the node's inputs in the new graph, `target`.
 bool can_fold(const Graph& target, std::span<const ValueId> inputs, const Graph& source,
               const Node& node, const Backend& backend) {
   const auto is_constant = [&](ValueId id) {

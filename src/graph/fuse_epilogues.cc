@@ -1,6 +1,7 @@
-// Epilogue fusion: MatMul, then a bias, an activation, a residual, each needed by the next one
-// only, become one MatMul. It runs where the last of them ran, when all operands are there. The
-// kernel computes the same functions and rounds to f32 at the same places: the bits stay.
+// Epilogue fusion: a MatMul and the bias, activation and residual that follow it become one MatMul,
+// if each result in between is used by the next node only. The fused node takes the place of the
+// last of them, where all operands have been computed. The kernel computes the same functions and
+// rounds to f32 at the same places, so the results keep their bits.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -15,12 +16,12 @@
 namespace volta {
 namespace {
 
-/// A MatMul and the nodes that it has taken over.
+/// A MatMul and the nodes that it absorbs.
 struct Chain {
   MatMul op;
-  std::vector<ValueId> inputs;     ///< a, b, then bias and residual as the op says.
-  ValueId result;                  ///< What the last node of the chain makes.
-  std::vector<std::size_t> nodes;  ///< Their indices, ascending.
+  std::vector<ValueId> inputs;     ///< a, b, then bias and residual if the op has them.
+  ValueId result;                  ///< The output of the chain's last node.
+  std::vector<std::size_t> nodes;  ///< The indices of all its nodes, ascending.
 };
 
 class Fuser {
@@ -40,12 +41,12 @@ class Fuser {
     for (const GraphOutput& output : graph.outputs()) uses_[index(output.value)] += 2;
   }
 
-  /// The longest chain that starts at this node; nothing when no node can be taken over.
+  /// The longest chain that starts at this node; nothing if no node can be absorbed.
   std::optional<Chain> chain_at(std::size_t i) {
     const Node& node = graph_.nodes()[i];
     const MatMul* op = std::get_if<MatMul>(&node.op);
     if (op == nullptr || op->batched || absorbed_[i]) return std::nullopt;
-    // Fused, a narrower result would be rounded once instead of twice.
+    // Fusion would change the bits of a narrower result: it would be rounded once instead of twice.
     if (op->out != DType::kF32) return std::nullopt;
     Chain chain{*op, node.inputs, node.outputs[0], {i}};
     while (auto longer = extended(chain)) chain = *std::move(longer);
@@ -57,7 +58,7 @@ class Fuser {
  private:
   static std::size_t index(ValueId id) { return static_cast<std::size_t>(id.index); }
 
-  /// The chain with the one node that needs its result.
+  /// The chain extended by the only node that uses its result; nothing if this is impossible.
   std::optional<Chain> extended(const Chain& chain) const {
     if (uses_[index(chain.result)] != 1 || chain.op.has_residual) return std::nullopt;
     const std::size_t next = consumer_[index(chain.result)];
@@ -100,7 +101,7 @@ class Fuser {
     return true;
   }
 
-  /// Whether moving the chain down to node `next` would carry a read over a write.
+  /// Whether moving the chain down to node `next` would move a read past a write to the same value.
   bool written_between(const Chain& chain, std::size_t next) const {
     for (std::size_t i = chain.nodes.back() + 1; i < next; ++i) {
       const Node& node = graph_.nodes()[i];
@@ -122,9 +123,9 @@ class Fuser {
 
   const Graph& graph_;
   const Backend& backend_;
-  std::vector<int> uses_;              ///< By value; being an output makes it at least two.
+  std::vector<int> uses_;              ///< By value. A graph output counts as two uses.
   std::vector<std::size_t> consumer_;  ///< By value: the last node that reads it.
-  std::vector<bool> absorbed_;         ///< By node: part of a chain.
+  std::vector<bool> absorbed_;         ///< By node: whether it is part of a chain.
 };
 
 }  // namespace
@@ -144,7 +145,7 @@ Result<Graph> fuse_epilogues(const Graph& graph, const Backend& backend) {
   VOLTA_TRY(Rewriter rewriter, Rewriter::begin(graph));
   for (std::size_t i = 0; i < count; ++i) {
     if (const auto& chain = chain_ending_at[i]) {
-      // Named after the MatMul: that is what a profile should show.
+      // The fused node has the label of the MatMul, so that a profile shows it there.
       Node node = graph.nodes()[chain->nodes.front()];
       node.outputs = graph.nodes()[i].outputs;
       VOLTA_TRY(const auto inputs, rewriter.at(chain->inputs));

@@ -1,5 +1,5 @@
-// Building a graph: every value and node passes through here and is checked on the way in, so that
-// an error points at the line that built it. Knows nothing of what is done with a graph later.
+// Builds graphs. Every value and node is checked when it is added, so that an error appears at the
+// line that adds it. Knows nothing of passes and plans.
 #include "graph/graph.h"
 
 #include <fmt/format.h>
@@ -13,8 +13,8 @@
 namespace volta {
 namespace {
 
-/// filled() makes constants up to this size; larger ones are a scalar repeated at run time, so that
-/// a graph stays small whatever the shapes.
+/// filled() makes constants of up to this size. A larger value is a scalar that is expanded at run
+/// time, so that graphs stay small for all shapes.
 constexpr std::int64_t kMaxFilledBytes = 64 << 10;
 
 }  // namespace
@@ -124,8 +124,8 @@ Result<ValueId> Graph::filled(const Shape& shape, float number) {
     VOLTA_TRY(const ValueId scalar, filled(Shape(), number));
     return add_one(Expand{.shape = spec.shape}, {scalar});
   }
-  // One constant serves everybody who asks for the same one. Its name says what it holds; the loop
-  // steps past a value of somebody else that happens to have that name.
+  // Equal constants are shared. The name describes the content. The loop skips values of the caller
+  // that happen to have this name.
   std::string name = fmt::format("filled {} {}", number, to_string(spec.shape));
   for (auto known = find(name); known; known = find(name)) {
     if (holds(*known, spec, number)) return *known;

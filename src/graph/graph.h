@@ -1,5 +1,6 @@
-// Graph: nodes that are ops, in an order in which they may run. Building, autodiff and passes all
-// work on this one structure. It knows no device and holds no data but constants.
+// Graph: a list of nodes, each with an op, in an order in which they can run. Building, automatic
+// differentiation and passes all work on this one structure. It knows no device, and constants are
+// the only data that it holds.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,12 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Where a value comes from, and who owns its memory.
+/// The origin of a value and the owner of its memory.
 enum class ValueKind : std::uint8_t {
   kInput,         ///< Written by the host before a run.
-  kParameter,     ///< A weight, bound by name; trained or constant over a run.
-  kState,         ///< Kept between runs and written by ops: optimiser state, caches.
-  kConstant,      ///< Data the graph itself carries.
+  kParameter,     ///< A weight, bound by name; trained, or constant during a run.
+  kState,         ///< Written by ops and kept between runs: optimiser state, caches.
+  kConstant,      ///< Data that the graph itself holds.
   kIntermediate,  ///< Made by a node.
 };
 
@@ -34,8 +35,8 @@ std::string_view kind_name(ValueKind kind);
 struct Value {
   ValueKind kind = ValueKind::kIntermediate;
   TensorSpec spec;
-  std::string name;            ///< Unique among inputs, parameters, states and constants.
-  std::int32_t producer = -1;  ///< Index of the node that makes it; -1 unless kIntermediate.
+  std::string name;            ///< Unique; empty for intermediates.
+  std::int32_t producer = -1;  ///< The node that computes it; -1 unless kIntermediate.
   Tensor constant;             ///< The data of a kConstant.
 };
 
@@ -43,7 +44,7 @@ struct Node {
   Op op;
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
-  std::string label;  ///< The scope it was built in, e.g. "h.0.attn"; for dumps and profiles.
+  std::string label;  ///< Its scope when it was added, e.g. "h.0.attn"; for dumps and profiles.
 };
 
 struct GraphOutput {
@@ -60,9 +61,10 @@ class Graph final : public GraphBuilder {
   Result<ValueId> constant(std::string name, Tensor data);
   Result<std::vector<ValueId>> add(const Op& op, std::span<const ValueId> inputs) override;
   Result<ValueId> filled(const Shape& shape, float value) override;
-  /// Names a value that a run makes readable; it may have several such names.
+  /// Makes a value an output, which can be read by this name after a run. A value may have several
+  /// such names.
   Status output(std::string name, ValueId value);
-  /// The label that nodes added from now on carry.
+  /// Sets the label of the nodes that are added from now on.
   void set_scope(std::string scope) { scope_ = std::move(scope); }
   const std::string& scope() const { return scope_; }
 
@@ -88,16 +90,18 @@ class Graph final : public GraphBuilder {
   std::map<std::string, ValueId, std::less<>> names_;
 };
 
-/// Checks every invariant of a graph: values exist and are made before they are read, specs are
-/// what infer says, only states and parameters are written, names are unique. Run after each pass.
+/// Checks every invariant of a graph: values exist and are computed before they are read, specs are
+/// those that infer returns, only states and parameters are written, names are unique. Runs after
+/// each pass.
 Status verify(const Graph& graph);
 
-/// d(loss)/d(wrt): appends the backward nodes to the graph. `loss` must have one element and be
-/// made by the graph; a value in `wrt` that the loss does not depend on gets zeros.
+/// Appends the nodes that compute d(loss)/d(wrt), and returns the gradients in the order of `wrt`.
+/// `loss` must be f32 with one element and computed by a node. The gradient of a value in `wrt` is
+/// zeros if the loss does not depend on it.
 Result<std::vector<ValueId>> differentiate(Graph& graph, ValueId loss,
                                            std::span<const ValueId> wrt);
 
-/// The graph as text, one node a line with shapes; stable, for people and golden tests.
+/// The graph as text with shapes, one node per line; stable, for people and golden tests.
 std::string to_text(const Graph& graph);
 /// The graph in Graphviz's language.
 std::string to_dot(const Graph& graph);

@@ -1,5 +1,5 @@
-// Casts around what the backend computes in f32 only. The op between a widening and a rounding is
-// what the op means on 16-bit operands, so the bits stay.
+// Puts casts around ops that the backend supports in f32 only. On 16-bit operands an op is defined
+// as the f32 op between a widening and a rounding (ops/op.h), so the results keep their bits.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@
 namespace volta {
 namespace {
 
-// The op with f32 for the output type that it names.
+// The op with f32 as its output type, if it has such an attribute.
 Op with_f32_result(Op op) {
   if (auto* matmul = std::get_if<MatMul>(&op)) matmul->out = DType::kF32;
   if (auto* embedding = std::get_if<Embedding>(&op)) embedding->out = DType::kF32;
@@ -25,10 +25,11 @@ bool is_narrow(const TensorSpec& spec) {
   return is_float(spec.dtype) && spec.dtype != DType::kF32 && spec.encoding.plain();
 }
 
-// The operands in f32, where the backend needs them so and takes them so.
+// The specs of the operands with f32 in place of 16-bit types; nothing if the backend supports the
+// op without casts, or does not support it even with them.
 std::optional<std::vector<TensorSpec>> widened(const Op& op, std::span<const TensorSpec> specs,
                                                const Backend& backend) {
-  // These convert what they read: there is nothing to put around them.
+  // These ops are conversions themselves, so casts around them make no sense.
   if (std::holds_alternative<Cast>(op) || std::holds_alternative<Encode>(op)) return std::nullopt;
   if (backend.supports(op, specs)) return std::nullopt;
   const std::uint32_t written = writes(op, specs.size());
@@ -40,7 +41,7 @@ std::optional<std::vector<TensorSpec>> widened(const Op& op, std::span<const Ten
   return wide;
 }
 
-// Appends the node on f32 operands, and the casts of its results to the types that they had.
+// Appends the node with f32 operands, and casts of its results to their original types.
 Status add_in_f32(const Graph& graph, const Node& node, std::span<const TensorSpec> wide,
                   Rewriter& rewriter) {
   VOLTA_TRY(auto inputs, rewriter.at(node.inputs));

@@ -21,9 +21,9 @@ bool overlap_in_time(const MemoryBlock& a, const MemoryBlock& b) {
 }
 
 /// The start of the smallest gap between the neighbours (sorted by offset) that holds `bytes`, or
-/// the end of them all.
+/// the end of the last neighbour if there is no such gap.
 std::int64_t best_offset(std::span<const MemoryBlock* const> neighbours, std::int64_t bytes) {
-  std::int64_t end = 0;  // Of the neighbours so far.
+  std::int64_t end = 0;  // The largest end of the neighbours so far.
   std::int64_t best = -1;
   std::int64_t best_gap = std::numeric_limits<std::int64_t>::max();
   for (const MemoryBlock* neighbour : neighbours) {
@@ -61,8 +61,8 @@ Result<std::int64_t> place_blocks(std::span<MemoryBlock> blocks) {
 Result<std::int64_t> place_blocks(
     std::span<MemoryBlock> blocks,
     FunctionRef<bool(std::size_t block, std::size_t other)> together) {
-  // No end of a block exceeds the sum of all (each starts at 0 or where another one ends): when
-  // this does not overflow, nothing below does.
+  // The end of a block never exceeds the sum of all sizes, because each block starts at 0 or at the
+  // end of another one. So if this sum does not overflow, nothing below does.
   std::int64_t total = 0;
   for (const MemoryBlock& block : blocks) VOLTA_TRY(add_aligned(total, block.bytes));
 
@@ -80,10 +80,10 @@ Result<std::int64_t> place_blocks(
   for (const std::size_t i : order) {
     MemoryBlock& block = blocks[i];
     block.offset = 0;
-    if (block.bytes == 0) continue;  // Any place will do.
+    if (block.bytes == 0) continue;  // Any offset is valid.
     if (block.result) {
       block.offset = std::exchange(results_end, results_end + aligned(block.bytes));
-      placed.push_back(i);  // Behind all the others so far.
+      placed.push_back(i);  // Results are placed first, so the list stays sorted.
       arena_bytes = results_end;
       continue;
     }

@@ -1,4 +1,4 @@
-// Where blocks of memory lie in one arena. Knows sizes and live ranges, nothing of graphs.
+// Places blocks of memory in one arena. Knows sizes and live ranges, nothing of graphs.
 #pragma once
 
 #include <cstddef>
@@ -10,29 +10,29 @@
 
 namespace volta {
 
-/// Memory that is needed from step `first` to step `last`, both included.
+/// Memory that is needed from step `first` to step `last`, inclusive.
 struct MemoryBlock {
   std::int64_t bytes = 0;
   std::int64_t first = 0;
   std::int64_t last = 0;
   std::int64_t offset = 0;  ///< Set by place_blocks; a multiple of kArenaAlignment.
-  bool result = false;      ///< It holds an output: all of those lie together.
+  bool result = false;      ///< It holds an output; all outputs are placed together.
 };
 
-/// Places every block so that no two that are needed at the same step overlap: results one behind
-/// the other from the start, so that one copy brings them all, then the others, the largest first,
-/// each into the smallest gap that holds it (best fit). The same blocks give the same places.
-/// Returns the bytes of the arena, never more than the blocks take one after the other.
-/// kInvalidArgument for a negative size or when the sizes overflow.
+/// Places the blocks so that no two blocks that are needed at the same step overlap. Results come
+/// first, one behind the other, so that one copy can read them all. The other blocks follow, the
+/// largest first, each in the smallest gap that holds it (best fit). The same blocks always get the
+/// same places. Returns the size of the arena in bytes, which is at most the sum of the aligned
+/// sizes. kInvalidArgument for a negative size or when the sizes overflow.
 Result<std::int64_t> place_blocks(std::span<MemoryBlock> blocks);
 
-/// The same, where `together` says whether two blocks, by their indices, may be needed at the same
-/// time; `first` and `last` are not looked at.
+/// The same, but `together` decides whether two blocks, given by their indices, may be needed at
+/// the same time. `first` and `last` are ignored.
 Result<std::int64_t> place_blocks(std::span<MemoryBlock> blocks,
                                   FunctionRef<bool(std::size_t block, std::size_t other)> together);
 
-/// Adds what a block of `bytes` takes of an arena (its size, rounded up to the alignment) to
-/// `total`. Fails as place_blocks does.
+/// Adds the size of a block of `bytes`, rounded up to kArenaAlignment, to `total`. The errors are
+/// those of place_blocks.
 Status add_aligned(std::int64_t& total, std::int64_t bytes);
 
 }  // namespace volta

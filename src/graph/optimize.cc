@@ -1,4 +1,4 @@
-// The fixed order of passes.
+// Runs the passes in their fixed order.
 #include <fmt/format.h>
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace volta {
 namespace {
 
-/// The result of a pass if it verifies; an error names the pass.
+/// Returns the result of a pass if it passes verify(). An error names the pass.
 Result<Graph> checked(std::string_view pass, Result<Graph> result) {
   const auto in_pass = [&](Error error) {
     return std::unexpected(std::move(error).with_context(fmt::format("pass '{}'", pass)));
@@ -29,9 +29,10 @@ Result<Graph> simplified(const Graph& graph, Backend& backend) {
 
 Result<Graph> optimize(const Graph& source, Backend& backend, const OptimizeOptions& options) {
   VOLTA_TRY(verify(source));
-  // Dead nodes go first, so that nobody works on them. Folding comes before merging, which then
-  // sees equal constants as one node's result; fusion after it, when every use is counted. Types
-  // are set on what is fused, so that a fused op rounds once, where it stores.
+  // Dead nodes are removed first, so that no pass works on them. Folding comes before merging, so
+  // that nodes which it makes equal are merged. Fusion comes after merging, when the uses of each
+  // value are final. Types are set after fusion, so that a fused op rounds only once, when it
+  // stores.
   VOLTA_TRY(Graph graph, checked("dead nodes", remove_dead_nodes(source)));
   VOLTA_TRY(graph, simplified(graph, backend));
   if (options.fuse) {
@@ -42,7 +43,7 @@ Result<Graph> optimize(const Graph& source, Backend& backend, const OptimizeOpti
                            set_compute_dtype(graph, options.compute_dtype, options.rounding)));
   VOLTA_TRY(graph, checked("lowering", backend.lower(graph)));
   VOLTA_TRY(graph, checked("legalize", legalize(graph, backend)));
-  // New casts may be equal, or be of constants.
+  // New casts may be equal to each other, or apply to constants.
   if (graph.nodes().size() != fused) {
     VOLTA_TRY(graph, simplified(graph, backend));
   }

@@ -1,5 +1,6 @@
-// Rewrites of a graph, one file each. A pass never changes what a graph computes (bit for bit,
-// unless it says otherwise), keeps the order of effects, and its result verifies.
+// Passes, which rewrite a graph; each has its own file. A pass does not change the results of a
+// graph by a single bit, unless its comment says so. It keeps the order of effects, and its result
+// passes verify().
 #pragma once
 
 #include <functional>
@@ -10,55 +11,59 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Drops nodes whose outputs nobody needs and which write nothing.
+/// Removes nodes that write nothing and whose outputs are not used.
 Result<Graph> remove_dead_nodes(const Graph& graph);
-/// Merges nodes with equal ops and equal inputs, unless a write lies between them.
+/// Merges nodes with equal ops and equal inputs, unless one of the inputs is written between them.
 Result<Graph> merge_common_subexpressions(const Graph& graph);
-/// Evaluates nodes whose inputs are all constants.
+/// Evaluates nodes whose inputs are all constants. Nodes with large results stay.
 Result<Graph> fold_constants(const Graph& graph, Backend& backend);
-/// MatMul followed by a bias, an activation or a residual that nobody else needs becomes one
-/// MatMul with an epilogue, where the backend supports it.
+/// Fuses a MatMul with a bias, an activation and a residual that follow it into one MatMul with an
+/// epilogue, if the backend supports it and no other node uses the results in between.
 Result<Graph> fuse_epilogues(const Graph& graph, const Backend& backend);
-/// Types a finished graph, its backward part included, for computing in `dtype`; f32 changes
-/// nothing. What a MatMul multiplies is rounded to `dtype` first; parameters are rounded where they
-/// are used and stay as they are stored, and encoded weights are not rounded at all. With
-/// kActivations products and lookups give `dtype`, and so does every op that takes an activation;
-/// what ops/op.h calls f32 stays f32, and so do sums and layouts of it on its way to an op that
-/// needs it: the gradients of parameters. Outputs of the graph keep their types. This pass does
-/// change results, by the rounding.
+/// Changes the types in a finished graph, including its backward part, so that it computes in
+/// `dtype`; f32 changes nothing. The factors of a MatMul are rounded to `dtype` first. Parameters
+/// are stored as before and rounded where they are used; encoded weights are not rounded at all.
+/// With kActivations, products and lookups give results in `dtype`, and so does every op with an
+/// activation in `dtype` as an input. Operands that ops/op.h declares as f32 stay f32. The same
+/// holds for results that reach such an operand through sums and layout changes, such as the
+/// gradients of parameters. Outputs of the graph keep their types. This pass changes results,
+/// because it adds rounding.
 Result<Graph> set_compute_dtype(const Graph& graph, DType dtype,
                                 Rounding rounding = Rounding::kProducts);
-/// Puts casts around the nodes that the backend supports on f32 but not on their 16-bit operands:
-/// the op computes in f32 and its results are rounded once, which is what the op means. Written and
-/// encoded inputs keep their types. A node that is not supported even so stays for the planner to
-/// refuse.
+/// Puts casts around nodes that the backend supports for f32 but not for their 16-bit operands. The
+/// op then computes in f32 and its results are rounded once, as ops/op.h defines. Inputs that are
+/// written or encoded keep their types. A node that is unsupported even with casts stays unchanged,
+/// and the planner reports it.
 Result<Graph> legalize(const Graph& graph, const Backend& backend);
 
-/// A spec for each parameter of a graph.
+/// Returns a spec for each parameter of a graph.
 using ParameterSpecs = std::function<TensorSpec(const Value&)>;
-/// The specs of the graph's parameters become what `spec_of` gives for their values: another type
-/// or encoding of the same shape, as the model that is bound to it stores them. Every op that reads
-/// one must accept it.
+/// Replaces the specs of the graph's parameters by those that `spec_of` returns: the type and the
+/// encoding in which a model stores them. The shapes must not change. Every op that reads a
+/// parameter must accept the new spec.
 Result<Graph> set_parameter_specs(const Graph& graph, const ParameterSpecs& spec_of);
 
-/// `spec` in `format` where that is narrower: another type, or, for a plain matrix, in integers, in
-/// rows, with no blocks chosen yet.
+/// `spec` in `format`, if the format is narrower. A plain matrix in a quantised format gets
+/// row-major integers without a block size; the block size is chosen later. Encoded tensors stay as
+/// they are.
 TensorSpec narrowed(TensorSpec spec, const WeightFormat& format);
-/// Gives every parameter that only matrix products (and lookups) read, and nothing writes, the
-/// encoding that the backend prefers for it, in `format` where that is narrower. What binds the
-/// graph rounds and packs the weights accordingly, once (see Encode), instead of the kernels in
-/// every call.
+/// Gives a parameter the encoding that the backend prefers for it, in `format` if that is narrower.
+/// This applies to parameters that only matrix products and lookups read and no op writes. The code
+/// that binds weights to the graph then rounds and packs them once (see Encode), so that the
+/// kernels need not do it in every call.
 Result<Graph> prepack(const Graph& graph, const Backend& backend, const WeightFormat& format = {});
-/// The same, from what `wanted` says of each parameter: its type, and integers in rows.
+/// The same, where `wanted` returns the type of each parameter and its format of integers, in
+/// row-major order.
 Result<Graph> prepack(const Graph& graph, const Backend& backend, const ParameterSpecs& wanted);
 
-/// What `optimize` does.
+/// Options of `optimize`.
 struct OptimizeOptions {
   DType compute_dtype = DType::kF32;
   Rounding rounding = Rounding::kProducts;
   bool fuse = true;
 };
-/// All passes in their fixed order, with verify after each; an error names the pass.
+/// Runs the passes above that keep the specs of parameters, and Backend::lower, in a fixed order,
+/// with verify() after each one. An error names the pass.
 Result<Graph> optimize(const Graph& graph, Backend& backend, const OptimizeOptions& options = {});
 
 }  // namespace volta

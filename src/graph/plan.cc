@@ -1,8 +1,9 @@
-// From a graph to a plan: which memory every value lies in, and when. The places within the arena
-// come from memory_planner.
+// Makes a plan from a graph: decides in which memory each value is stored, and for which steps.
+// memory_planner chooses the offsets within the arena.
 //
-// A value's memory is a binding or a block. A block holds one value and those that take its memory
-// over: reshapes of it, and results computed in place. Steps are counted by node.
+// The memory of a value is a binding or a block. A block holds one value after another: a later
+// value takes it over if it is a reshape of the earlier one or is computed in place. Times are the
+// indices of nodes.
 #include "graph/plan.h"
 
 #include <fmt/format.h>
@@ -56,7 +57,7 @@ class Planner {
   }
 
  private:
-  /// Where a value lies: a binding, or else a block.
+  /// The memory of a value: either a binding or a block; the other one is -1.
   struct Home {
     std::int32_t binding = -1;
     std::int32_t block = -1;
@@ -64,7 +65,7 @@ class Planner {
   /// A step whose offsets are not known yet.
   struct Draft {
     std::size_t node = 0;
-    std::int32_t workspace = -1;  ///< Its block, or -1.
+    std::int32_t workspace = -1;  ///< The block of its workspace, or -1.
   };
 
   static std::size_t index(ValueId id) { return static_cast<std::size_t>(id.index); }
@@ -82,7 +83,8 @@ class Planner {
     writes_.resize(plan_.bindings.size());
   }
 
-  /// The last node that reads each value, itself or through reshapes of it; outputs to the end.
+  /// Finds the last node that reads each value, directly or through reshapes of it. Outputs of the
+  /// graph are in use to the end.
   void find_last_uses() {
     for (const GraphOutput& output : graph_.outputs()) last_use_[index(output.value)] = end_;
     for (std::int64_t i = end_; i-- > 0;) {
@@ -125,8 +127,8 @@ class Planner {
     return {};
   }
 
-  /// A reshape of a binding that is written while the reshape still has readers must be a copy:
-  /// they want the old bytes.
+  /// Whether a reshape can share the memory of its input. It must be a copy if the input is a
+  /// binding that is written while the reshape still has readers, because they need the old bytes.
   bool can_share(const Node& reshape, std::int64_t step) const {
     const std::int32_t binding = home(reshape.inputs[0]).binding;
     if (binding < 0) return true;
@@ -135,7 +137,7 @@ class Planner {
                                 [&](std::int64_t at) { return at > step && at <= last; });
   }
 
-  /// The workspace of a node that the backend supports.
+  /// The bytes of workspace for a node; an error if the backend does not support the node.
   Result<std::int64_t> check_backend(std::size_t i) const {
     const Node& node = graph_.nodes()[i];
     const std::vector<TensorSpec> inputs = specs(node.inputs);
@@ -162,14 +164,15 @@ class Planner {
     return result;
   }
 
-  /// A new block; its index.
+  /// Adds a block and returns its index.
   std::int32_t add_block(std::int64_t bytes, std::int64_t first, std::int64_t last) {
     blocks_.push_back({.bytes = bytes, .first = first, .last = last});
     return static_cast<std::int32_t>(blocks_.size()) - 1;
   }
 
-  /// The block of an input that output 0 may overwrite, or -1: nobody needs it after this step, and
-  /// the op works in place on whatever this node reads of it.
+  /// The block of an input that output 0 may overwrite, or -1. No later step may need the block,
+  /// and every input of the node in this block must allow it (may_alias) and have the layout of
+  /// output 0.
   std::int32_t block_to_reuse(const Node& node, std::int64_t step) {
     for (const ValueId candidate : node.inputs) {
       const std::int32_t reused = home(candidate).block;
@@ -185,7 +188,7 @@ class Planner {
     return -1;
   }
 
-  /// Element j lies at the same bytes in both.
+  /// Whether element j is at the same bytes in both.
   static bool same_layout(const TensorSpec& a, const TensorSpec& b) {
     return a.shape.elements() == b.shape.elements() && dtype_size(a.dtype) == dtype_size(b.dtype);
   }
@@ -196,13 +199,14 @@ class Planner {
     return {.spec = graph_.spec(id), .binding = where.binding, .offset = offset};
   }
 
-  /// The steps that use a block, as far as their order matters: the one that makes what it holds,
-  /// and the last one in each stream.
+  /// The steps that use a block and whose order matters: the first one, and the last one in each
+  /// stream.
   struct BlockUse {
     std::size_t first = 0;
     std::vector<std::size_t> last;
   };
-  /// What a step does to bindings and blocks, which are numbered behind the bindings.
+  /// The bindings and blocks that a step reads and writes. The numbers of blocks follow those of
+  /// the bindings.
   struct Access {
     std::vector<std::size_t> reads;
     std::vector<std::size_t> writes;
@@ -227,7 +231,7 @@ class Planner {
     return result;
   }
 
-  /// Gives every step a stream, and notes the steps that use each block.
+  /// Assigns a stream to every step, and records the steps that use each block.
   Schedule spread(std::int32_t streams) {
     Schedule schedule(streams, plan_.bindings.size() + blocks_.size());
     uses_.resize(blocks_.size());
@@ -256,7 +260,7 @@ class Planner {
     }
   }
 
-  /// Whether every step that uses block `a` has ended when `b` is made.
+  /// Whether every step that uses block `a` has ended when block `b` is first used.
   bool ends_before(const Schedule& schedule, std::size_t a, std::size_t b) const {
     return blocks_[a].last < end_ &&
            std::ranges::all_of(
@@ -264,7 +268,7 @@ class Planner {
                [&](std::size_t user) { return schedule.before(user, uses_[b].first); });
   }
 
-  /// Fills the plan in, now that every block has its place.
+  /// Fills in the plan when every block has its offset.
   void resolve() {
     for (const Draft& draft : drafts_) {
       const Node& node = graph_.nodes()[draft.node];
@@ -285,13 +289,13 @@ class Planner {
 
   const Graph& graph_;
   const Backend& backend_;
-  std::int64_t end_;                               ///< One past the last step.
+  std::int64_t end_;                               ///< The number of nodes: one past the last.
   std::vector<Home> homes_;                        ///< By value.
   std::vector<std::int64_t> last_use_;             ///< By value.
   std::vector<std::vector<std::int64_t>> writes_;  ///< By binding: the steps that write it.
   std::vector<MemoryBlock> blocks_;
   std::vector<Draft> drafts_;
-  std::vector<BlockUse> uses_;  ///< By block; with several streams only.
+  std::vector<BlockUse> uses_;  ///< By block; used with several streams only.
   Plan plan_;
 };
 

@@ -1,4 +1,4 @@
-// A plan as JSON, and back. The reader trusts nothing: see plan_from_json().
+// Writes plans as JSON and reads them. The reader handles untrusted text: see plan_from_json().
 #include <fmt/format.h>
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 namespace volta {
 namespace {
 
-/// The members of an operand: where it lies and what it is.
+/// Writes the members of an operand: its place and its spec.
 void write_operand(JsonWriter& json, const Plan& plan, const PlanOperand& operand) {
   if (operand.binding >= 0) {
     json.field("binding", plan.bindings[static_cast<std::size_t>(operand.binding)].name);
@@ -64,7 +64,7 @@ void write_step(JsonWriter& json, const Plan& plan, const PlanStep& step) {
   json.end_object();
 }
 
-/// Constants lie in memory of the host, so that their bytes can be read.
+/// Writes the bytes of a constant, which can be read because constants are in host memory.
 void write_data(JsonWriter& json, const Tensor& constant) {
   std::string text;
   if (const auto bytes = constant.host_bytes()) {
@@ -84,7 +84,7 @@ std::optional<unsigned> hex_digit(char c) {
   return std::nullopt;
 }
 
-/// A tensor of exactly these bytes: nothing is allocated that the text does not hold.
+/// Reads the bytes of a tensor. The length of the text is checked before anything is allocated.
 Result<Tensor> read_data(const JsonRef& json, const TensorSpec& spec) {
   const std::string* text = json.node().if_string();
   const std::size_t digits = static_cast<std::size_t>(spec.bytes()) * 2;
@@ -115,7 +115,7 @@ class PlanReader {
   }
 
  private:
-  /// Appends what `read_one` makes of the elements of the array `key`.
+  /// Applies `read_one` to each element of the array `key` and appends the results to `list`.
   template <typename T>
   Status read_each(const JsonRef& json, std::string_view key, std::vector<T>& list,
                    Result<T> (PlanReader::*read_one)(const JsonRef&)) {
@@ -201,7 +201,8 @@ class PlanReader {
     return step;
   }
 
-  /// Its stream and what it waits for: nothing, if the plan has a single stream.
+  /// Reads the stream of the step and the steps that it waits for. Both are missing if the plan has
+  /// a single stream.
   Status read_order(const JsonRef& json, PlanStep& step) const {
     VOLTA_TRY(const std::int64_t stream,
               json.get_int_or("stream", 0, 0, std::numeric_limits<std::int32_t>::max()));
@@ -220,7 +221,8 @@ class PlanReader {
     return {};
   }
 
-  /// The op must accept its inputs, make its outputs, and write what may be written.
+  /// Checks that the op accepts its inputs, has these outputs, and writes only bindings that are
+  /// marked as written.
   Status check_step(const JsonRef& json, const PlanStep& step) const {
     std::vector<TensorSpec> inputs;
     for (const PlanOperand& operand : step.inputs) inputs.push_back(operand.spec);
@@ -255,7 +257,7 @@ class PlanReader {
   }
 
   Plan plan_;
-  std::map<std::string, std::int32_t, std::less<>> bindings_;  ///< By name: the index.
+  std::map<std::string, std::int32_t, std::less<>> bindings_;  ///< Indices by name.
 };
 
 }  // namespace

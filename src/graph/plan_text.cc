@@ -1,4 +1,4 @@
-// A plan for people.
+// Prints a plan for people to read.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,7 +11,7 @@
 namespace volta {
 namespace {
 
-/// "w f32[8, 8]" for a bound tensor, "@64 f32[2, 8]" for bytes of the arena.
+/// "w f32[8, 8]" for a bound tensor, "@64 f32[2, 8]" for a tensor at offset 64 of the arena.
 std::string describe(const Plan& plan, const PlanOperand& operand) {
   const std::string place = operand.binding >= 0
                                 ? plan.bindings[static_cast<std::size_t>(operand.binding)].name

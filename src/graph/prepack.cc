@@ -1,4 +1,4 @@
-// Weights in the encoding that the backend's kernels read fastest.
+// Gives weights the encoding that the backend's kernels read fastest.
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -10,8 +10,8 @@
 namespace volta {
 namespace {
 
-// The encoding that the ops which read a weight prefer: none yet, one, or (not `possible`) none
-// that all of them can read.
+// The encoding that the readers of a weight prefer. It is empty if no reader has a preference.
+// `possible` becomes false if no encoding suits all readers.
 struct Preference {
   std::optional<Encoding> encoding;
   std::optional<Encoding> stored = {};
@@ -24,7 +24,7 @@ void add_use(Preference& preference, const Encoding& preferred) {
   preference.encoding = preferred;
 }
 
-// The preference for each value that is a parameter in plain rows.
+// The preference of each value's readers; only parameters get one.
 std::vector<Preference> collect_preferences(const Graph& graph, const Backend& backend,
                                             const ParameterSpecs& wanted) {
   std::vector<Preference> preferences(graph.values().size());
@@ -36,7 +36,8 @@ std::vector<Preference> collect_preferences(const Graph& graph, const Backend& b
       Preference& preference = preferences[static_cast<std::size_t>(node.inputs[i].index)];
       if (writes_input(written, i)) preference.possible = false;
       add_use(preference, backend.preferred_encoding(node.op, i, wanted(value)));
-      // Where no reader prefers an encoding, blocks of integers stay as they are stored.
+      // If no reader prefers an encoding, blocks of integers keep the encoding in which they are
+      // stored.
       const Encoding stored = wanted(value).encoding;
       if (stored.quantized() && stored.block != 0) preference.stored = stored;
     }
@@ -47,7 +48,8 @@ std::vector<Preference> collect_preferences(const Graph& graph, const Backend& b
   return preferences;
 }
 
-// Drops the preferences that another reader of the value does not support.
+// Drops the preferences that another reader of the value does not support, and those of graph
+// outputs.
 void check_readers(const Graph& graph, const Backend& backend, const ParameterSpecs& wanted,
                    std::vector<Preference>& preferences) {
   for (const Node& node : graph.nodes()) {

@@ -1,5 +1,5 @@
-// What every pass is made of: copies a graph node by node into a new one while the pass replaces
-// some of it. Keeps the order of nodes (and so of effects), the labels and the names.
+// The base of all passes: copies a graph node by node into a new graph, while the pass replaces
+// some nodes. Keeps the order of the nodes (and so of their effects), the labels and the names.
 #pragma once
 
 #include <functional>
@@ -14,27 +14,29 @@ namespace volta {
 
 class Rewriter {
  public:
-  /// Starts a copy of `source`, which must outlive this object. Inputs, parameters and states come
-  /// over at once, used or not (they are what the graph promises); constants when first used.
-  /// `spec_of`, where given, says what parameters look like from now on.
+  /// Starts a copy of `source`, which must outlive this object. Inputs, parameters and states are
+  /// copied at once, even if unused, because they are the graph's interface. Constants are copied
+  /// when they are first used. `spec_of`, if given, returns the new specs of parameters.
   static Result<Rewriter> begin(const Graph& source,
                                 const std::function<TensorSpec(const Value&)>& spec_of = {});
 
-  /// The graph being made.
+  /// The new graph.
   Graph& target() { return target_; }
-  /// The new value that stands for a value of the source; what made it must have been copied.
+  /// The value of the new graph that stands for a value of the source. The node that computes it
+  /// must have been copied or replaced.
   Result<ValueId> at(ValueId source_value);
   Result<std::vector<ValueId>> at(std::span<const ValueId> source_values);
   /// From now on `target_value` stands for `source_value`.
   void replace(ValueId source_value, ValueId target_value);
 
-  /// Copies a node as it is.
+  /// Copies a node unchanged.
   Status copy(const Node& node);
-  /// Appends `op` on values of the target, to stand for the outputs of `node` and with its label.
+  /// Appends `op` on values of the target, with the label of `node`. Its outputs stand for those of
+  /// `node`.
   Status replace_node(const Node& node, const Op& op, std::span<const ValueId> target_inputs);
-  /// A constant under a name like "<stem>.0" that is still free.
+  /// Adds a constant with an unused name like "<stem>.0".
   Result<ValueId> add_constant(const std::string& stem, Tensor data);
-  /// Names the outputs and hands out the new graph.
+  /// Adds the outputs and returns the new graph.
   Result<Graph> finish();
 
  private:
@@ -43,7 +45,7 @@ class Rewriter {
 
   const Graph* source_;
   Graph target_;
-  std::vector<ValueId> values_;  ///< By source value; invalid while nothing stands for it.
+  std::vector<ValueId> values_;  ///< Indexed by source value; invalid until copied.
   int next_suffix_;
 };
 

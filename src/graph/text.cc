@@ -1,4 +1,5 @@
-// The graph as text: what it takes, one node a line in the order of execution, what it gives.
+// The graph as text: its inputs and other named values, its nodes in the order of execution, one
+// per line, and its outputs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,8 +13,8 @@
 namespace volta {
 namespace {
 
-/// What people read for each value: its own name, or %0, %1, ... for intermediates in the order in
-/// which they are made, so that a dump does not depend on how the graph came about.
+/// The printed name of each value: its own name, or %0, %1, ... for intermediates in the order of
+/// execution, so that a dump does not depend on how the graph was built.
 std::vector<std::string> value_names(const Graph& graph) {
   std::vector<std::string> names;
   for (const Value& value : graph.values()) names.push_back(value.name);

@@ -1,4 +1,4 @@
-// Checks every invariant of a graph. It trusts nothing but infer and the effects that ops declare.
+// Checks every invariant of a graph. It relies only on infer and on the effects that ops declare.
 #include "graph/verify.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ std::unexpected<Error> broken(std::string message) {
   return fail(ErrorCode::kInternal, std::move(message));
 }
 
-/// What is known of a graph whose parts may point anywhere.
+/// Verifies the parts of a graph, whose indices may be invalid.
 class Verifier {
  public:
   Verifier(std::span<const Value> values, std::span<const Node> nodes,

@@ -1,5 +1,5 @@
-// The invariants of a graph, one by one, on its bare parts: Graph's own methods cannot make a wrong
-// graph, so the tests of verify need to hand it one.
+// Checks of a graph's invariants that take the parts of a graph instead of a Graph. The methods of
+// Graph cannot build an invalid graph, so tests use these functions to pass one.
 #pragma once
 
 #include <span>
@@ -9,11 +9,12 @@
 
 namespace volta {
 
-/// Only states and parameters may be written, and what is written is an operand only once.
+/// Checks that the op writes states and parameters only, and that each written value is an operand
+/// only once.
 Status check_effects(const Op& op, std::span<const ValueId> inputs, std::span<const Value> values);
 
-/// verify() on the parts of a graph: an error names the value or node at fault. kInternal (a broken
-/// pass), or what infer and check_effects say of a node.
+/// verify() on the parts of a graph. An error names the invalid value or node. It is kInternal (a
+/// broken pass), or the error of infer or check_effects for a node.
 Status verify_parts(std::span<const Value> values, std::span<const Node> nodes,
                     std::span<const GraphOutput> outputs);
 
