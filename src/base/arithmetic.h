@@ -1,5 +1,6 @@
-// Whole numbers divided and rounded up, without an intermediate result that overflows: sizes near
-// the largest number come from files. C++20-clean, so that kernels of every backend can use it.
+// Integer division and rounding upwards, without intermediate results that overflow, because files
+// may contain sizes near the largest integer. C++20-clean, so that kernels of every backend can use
+// it.
 #pragma once
 
 #include <concepts>
@@ -8,17 +9,17 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// `value` / `unit`, rounded up. `value` is 0 or more, `unit` 1 or more. Both are signed, or both
-/// unsigned; the result has the wider of their types, and always fits it.
+/// `value` / `unit`, rounded up. `value` is at least 0, `unit` at least 1. Both types are signed or
+/// both unsigned. The result has the wider type and always fits into it.
 template <std::integral A, std::integral B>
 constexpr std::common_type_t<A, B> ceil_div(A value, B unit) {
   static_assert(std::is_signed_v<A> == std::is_signed_v<B>);
   return value / unit + (value % unit != 0 ? 1 : 0);
 }
 
-/// The least multiple of `unit` that is `value` or more; for both the same holds as above. Where no
-/// such multiple fits the type, its largest number, which no memory and no file is large enough
-/// for.
+/// The least multiple of `unit` that is at least `value`; the conditions are those of ceil_div. If
+/// no such multiple fits into the type, the result is the type's largest number, which is larger
+/// than any memory or file.
 template <std::integral A, std::integral B>
 constexpr std::common_type_t<A, B> round_up(A value, B unit) {
   using T = std::common_type_t<A, B>;

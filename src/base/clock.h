@@ -1,4 +1,4 @@
-// Time that never goes backwards, for measuring.
+// A clock that never goes backwards, for measuring durations.
 #pragma once
 
 #include <chrono>
@@ -6,14 +6,14 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Nanoseconds since some fixed moment of the past.
+/// Nanoseconds since an arbitrary fixed time in the past.
 inline int64_t monotonic_nanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
-/// Seconds since the same moment.
+/// Seconds since the same time.
 inline double monotonic_seconds() { return static_cast<double>(monotonic_nanoseconds()) * 1e-9; }
 
 }  // namespace volta

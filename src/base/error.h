@@ -1,4 +1,5 @@
-// Errors as values: a code for programs, a message for people, context added on the way up.
+// Errors as values: a code for programs and a message for people. Callers add context to the
+// message as they return it.
 #pragma once
 
 #include <string>
@@ -7,26 +8,27 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// What kind of thing went wrong. Programs branch on this; people read Error::message().
+/// The kind of an error. Programs branch on it; people read Error::message().
 /// The command line maps each code to a documented exit code (docs/cli.md).
 enum class ErrorCode {
-  kInvalidArgument,  ///< A value the caller passed cannot work (shape, type, range, flag).
-  kNotFound,         ///< A named thing (file, tensor, preset, parameter) does not exist.
+  kInvalidArgument,  ///< A value from the caller is invalid (shape, type, range, flag).
+  kNotFound,         ///< A named file, tensor, preset or parameter does not exist.
   kIo,               ///< The operating system refused a read, write, rename or lock.
-  kInvalidFile,      ///< A file was read and is not what it should be.
-  kOutOfMemory,      ///< Memory whose size came from input could not be had.
+  kInvalidFile,      ///< A file was read, and its content or kind is invalid.
+  kOutOfMemory,      ///< Memory whose size depends on input could not be allocated.
   kDevice,           ///< The device is missing, or failed while it ran.
-  kUnsupported,      ///< Valid, but this device or build cannot do it.
-  kNonFinite,        ///< A NaN or infinity where training or inference cannot go on.
+  kUnsupported,      ///< Valid, but unsupported by this device or build.
+  kNonFinite,        ///< A NaN or infinity prevents training or inference from going on.
   kInterrupted,      ///< The caller cancelled (SIGINT, SIGTERM, a stop callback).
-  kMismatch,         ///< A verification compared two results and they differ.
-  kInternal,         ///< A broken invariant of Volta itself: please report it.
+  kMismatch,         ///< A verification compared two results, and they differ.
+  kInternal,         ///< A broken invariant of Volta itself. Please report it.
 };
 
-/// The code's name as it is written in docs and logs, e.g. "invalid_argument".
+/// The name of the code in docs and logs, e.g. "invalid_argument".
 std::string_view error_code_name(ErrorCode code);
 
-/// An error value. Messages name the thing and the remedy; context reads outermost first:
+/// An error value. The message names the object and the remedy. Context is put in front of it, the
+/// outermost first:
 /// "loading model 'x': tensor 'wte': shape [3, 4] does not fit ...".
 class [[nodiscard]] Error {
  public:

@@ -1,7 +1,7 @@
-// Files as the rest of Volta sees them: read whole and checked, written so that a crash or a full
-// disk never leaves half a file under the final name, and nothing is written through a link. Knows
-// no format. What opens, reads, writes and changes names goes through FileOps, so that tests can
-// make the n-th call fail.
+// The file functions of Volta. Files are read whole and checked. They are written so that a crash
+// or a full disk never leaves an incomplete file under the final name, and never through a link.
+// Knows no file format. System calls that open, read, write and rename files go through FileOps, so
+// that tests can make the n-th call fail.
 #pragma once
 
 #include <sys/statvfs.h>
@@ -23,55 +23,56 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Files larger than this are refused unless the caller says otherwise (16 GiB).
+/// The default limit for the size of files that are read (16 GiB).
 inline constexpr int64_t kDefaultMaxFileBytes = int64_t{16} << 30;
 
-/// The whole file. kNotFound when there is none; kIo when unreadable or when it shrinks meanwhile;
-/// kInvalidFile for a folder or device, or when longer than `max_bytes`; kOutOfMemory when it does
-/// not fit.
+/// Reads the whole file. kNotFound if there is none; kIo if it cannot be read or shrinks while it
+/// is read; kInvalidFile for a folder or device, or if it is longer than `max_bytes`; kOutOfMemory
+/// if there is not enough memory.
 Result<HeapArray<std::byte>> read_binary_file(const std::string& path,
                                               int64_t max_bytes = kDefaultMaxFileBytes);
 
-/// The same as text (bytes as they are: see find_invalid_utf8 in base/text.h).
+/// The same as text. The bytes are not checked: see find_invalid_utf8 in base/text.h.
 Result<std::string> read_text_file(const std::string& path,
                                    int64_t max_bytes = kDefaultMaxFileBytes);
-/// The same, and nothing when there is no such file.
+/// The same; nothing if there is no such file.
 Result<std::optional<std::string>> read_text_file_if_there(const std::string& path,
                                                            int64_t max_bytes);
 
-/// Whether a file may take this path's place: kIo unless a regular file or nothing is there. A
-/// symbolic link is refused, too: a rename would replace the link and not what it names. So is a
-/// file that something is mounted on (a container's bind mount): it cannot be renamed over.
+/// Checks whether a file can be renamed to this path: kIo unless there is a regular file or
+/// nothing. A symbolic link is an error, because a rename would replace the link and not its
+/// target. So is a file that is a mount point (a container's bind mount), because a rename cannot
+/// replace it.
 Status check_replaceable(const std::string& path);
 
-/// Puts a file with these bytes at `path`, or leaves what was there: written under a temporary name
-/// in the same folder, fsynced, renamed, folder fsynced. On failure (kIo) the temporary is removed;
-/// when the folder's fsync alone fails, the new file is in place but may not survive a power loss.
-/// kIo also where check_replaceable refuses.
+/// Puts a file with these bytes at `path`, or leaves the old file unchanged. It writes to a
+/// temporary name in the same folder, calls fsync, renames the file, and calls fsync on the folder.
+/// On failure (kIo) the temporary file is removed. If only the fsync of the folder fails, the new
+/// file is in place but may not survive a power failure. kIo also if check_replaceable fails.
 Status write_file_atomic(const std::string& path, std::span<const std::byte> bytes);
 Status write_file_atomic(const std::string& path, std::string_view text);
 
-/// A file being written through a buffer. Errors appear at write(), flush(), sync() or close();
-/// after the first one the writer refuses everything else. Destroyed without close(), it tries to
-/// flush and logs a failure. Move-only.
+/// Writes a file through a buffer. write(), flush(), sync() and close() return errors; after the
+/// first error all further calls fail. The destructor closes an open file, and logs an error if
+/// that fails. Move-only.
 ///
-/// While a large file is being written, the disk gets what was written before, a piece at a time:
-/// write() waits for it, so that a sync() at the end, which nothing can interrupt, has no more than
-/// two pieces (32 MiB) to wait for.
+/// A large file is written back to the disk in pieces while it is being written. write() waits for
+/// earlier pieces, so that sync() at the end, which cannot be interrupted, waits for at most two
+/// pieces (32 MiB).
 class FileWriter {
  public:
   enum class Mode {
-    kCreate,  ///< Create, or empty what is there.
-    kAppend,  ///< Create, or go on at the end.
+    kCreate,  ///< Create the file, or empty an existing one.
+    kAppend,  ///< Create the file, or append to an existing one.
   };
 
-  /// kIo when the folder is missing or the system refuses; kInvalidFile as open_to_change of
-  /// base/descriptor.h, for links above all.
+  /// kIo if the folder is missing or the system reports another error; kInvalidFile as for
+  /// open_to_change (base/descriptor.h), for example for links.
   static Result<FileWriter> open(const std::string& path, Mode mode);
 
-  /// A new file beside `target`, to be filled and renamed to it: path() is one of
-  /// is_temporary_name (base/temporary.h). The caller removes it when that comes to nothing. kIo as
-  /// open(), and where check_replaceable refuses `target`.
+  /// Makes a new file beside `target`, which the caller fills and renames to `target`, or removes
+  /// if that fails. path() is a temporary name (base/temporary.h). kIo as for open(), and if
+  /// check_replaceable fails for `target`.
   static Result<FileWriter> open_temporary(const std::string& target);
 
   FileWriter(FileWriter&& other) noexcept;
@@ -80,15 +81,15 @@ class FileWriter {
 
   Status write(std::span<const std::byte> bytes);
   Status write(std::string_view text);
-  /// Hands everything written so far to the system: visible to readers, not yet safe from power
-  /// loss.
+  /// Passes everything written so far to the system. Other processes can then read it, but it may
+  /// not survive a power failure.
   Status flush();
   /// flush() and fsync().
   Status sync();
-  /// flush() and close. Call sync() first where the bytes must survive a power loss.
+  /// flush() and close. Call sync() first if the bytes must survive a power failure.
   Status close();
 
-  /// The file's length if everything buffered were written, in bytes.
+  /// The length of the file in bytes, including buffered bytes.
   int64_t size() const { return size_; }
   const std::string& path() const { return path_; }
 
@@ -108,83 +109,88 @@ class FileWriter {
   std::string path_;
   int fd_ = -1;
   int64_t size_ = 0;
-  int64_t handed_over_ = 0;  ///< The bytes of the file that the system has.
-  int64_t piece_begin_ = 0;  ///< What lies before it the disk has, or is being given.
+  int64_t handed_over_ = 0;  ///< The bytes that were passed to the system.
+  int64_t piece_begin_ = 0;  ///< Write-back of all bytes before it has begun.
   std::vector<std::byte> buffer_;
-  Descriptor lock_;  ///< Of a temporary, until the writer goes out of scope.
+  Descriptor lock_;  ///< The lock of a temporary file; held until destruction.
 };
 
-/// Cuts a file to `size` bytes and fsyncs it. kNotFound, kIo; kInvalidArgument when the file is
-/// shorter than that; kInvalidFile as open_to_change of base/descriptor.h.
+/// Truncates a file to `size` bytes and calls fsync. kNotFound, kIo; kInvalidArgument if the file
+/// is shorter than `size`; kInvalidFile as for open_to_change (base/descriptor.h).
 Status truncate_file(const std::string& path, int64_t size);
 
 /// Makes renames, creations and removals inside a folder durable.
 Status fsync_directory(const std::string& path);
 
-/// Renames a file or folder within one file system, and fsyncs the target's folder. kIo.
+/// Renames a file or folder within one file system, and calls fsync on the target's folder. kIo.
 Status rename_path(const std::string& from, const std::string& to);
-/// Makes a rename to `to` that has just worked durable. The message of a failure (kIo) says that
-/// the file or folder is in its place.
+/// Makes a rename to `to` durable, after the rename itself has succeeded. The message of a failure
+/// (kIo) says that the file or folder is in its place.
 Status fsync_renamed(const std::string& to);
 
-/// Exclusive use of a folder, by an flock on `DIR/.lock`; released when it goes out of scope or
-/// when the process ends, however it ends. Move-only. (The lock file itself stays: removing it
-/// would race.) On a file system without locks, a warning is logged and nothing is excluded.
+/// Exclusive use of a folder, by an flock on `DIR/.lock`. It is released when the object goes out
+/// of scope, or when the process ends for any reason. Move-only. The lock file itself stays,
+/// because removing it would be a race. On a file system without locks, a warning is logged and
+/// other processes are not excluded.
 class DirectoryLock {
  public:
-  /// kIo when another process (named by its pid) or another DirectoryLock of this one holds the
-  /// folder, or the lock file cannot be made (the folder is missing). kInvalidFile when `.lock` is
-  /// not one that this program made: a link, no regular file, or one with more than a process's
-  /// number in it. Such a file is not changed.
+  /// kIo if another process (the message has its pid) or another DirectoryLock of this process
+  /// holds the folder, or if the lock file cannot be created (the folder is missing). kInvalidFile
+  /// if this program did not make `.lock`: it is a link or not a regular file, or contains anything
+  /// but a process id. Such a file is not changed.
   static Result<DirectoryLock> acquire(const std::string& directory);
 
  private:
   explicit DirectoryLock(Descriptor fd) : fd_(std::move(fd)) {}
 
-  Descriptor fd_;  ///< The lock goes with it.
+  Descriptor fd_;  ///< Closing it releases the lock.
 };
 
-/// Follows symbolic links; false also when the path cannot be looked at.
+/// Whether something exists at this path. Follows symbolic links; false also if the path cannot be
+/// examined.
 bool path_exists(const std::string& path);
 bool is_directory(const std::string& path);
 /// Whether the path itself is a symbolic link.
 bool is_link(const std::string& path);
-/// Where a symbolic link leads to, as it was written: relative to the folder that it is in, or
-/// absolute. kNotFound, kIo (it is no link).
+/// The target of a symbolic link as stored in it: absolute, or relative to the folder of the link.
+/// kNotFound, kIo (not a link).
 Result<std::string> read_link(const std::string& path);
-/// Whether something is mounted at this path; false where the system cannot tell.
+/// Whether something is mounted at this path; false if the system cannot tell.
 bool is_mount_point(const std::string& path);
 
-/// Whether both paths lead to one file or folder; false when one of them leads nowhere.
+/// Whether both paths lead to the same file or folder; false if one of them does not exist.
 bool is_same_place(const std::string& a, const std::string& b);
-/// Whether a path is that of a folder, or of something in it, at any depth.
+/// Whether `path` is `folder` itself or something inside it, at any depth.
 bool is_inside(const std::string& path, const std::string& folder);
 
 /// The regular file's size in bytes. kNotFound, kInvalidFile (a folder or device), kIo.
 Result<int64_t> file_size(const std::string& path);
 
-/// The bytes that this process may still write to the file system of a file or folder. kNotFound,
-/// kIo.
+/// The free bytes for this process on the file system of a file or folder. kNotFound, kIo.
 Result<int64_t> free_bytes(const std::string& path);
 
-/// Asks the system to drop its copy of a file in memory, so that the next read comes from the disk.
-/// A hint: file systems may keep the copy, and what is not fsynced stays. kNotFound, kIo.
+/// Advises the system to drop its cached pages of a file, so that the next read comes from the
+/// disk. File systems may keep the pages, and keep those that have not been written back.
+/// kNotFound, kIo.
 Status drop_cached_pages(const std::string& path);
 
-/// The names in a folder (not paths; without . and ..), sorted. kNotFound, kIo.
+/// The names in a folder, sorted. They are not paths, and . and .. are left out. kNotFound, kIo.
 Result<std::vector<std::string>> list_directory(const std::string& path);
 
-/// Makes the folder and its missing parents. No error when it is there; kInvalidArgument for an
-/// empty name, kIo otherwise (a name longer than the system takes, and what is no folder, too).
+/// Makes the folder and its missing parents. An existing folder is no error. kInvalidArgument for
+/// an empty name; kIo for all other errors, such as a name that is too long or a file with this
+/// name.
 Status create_directories(const std::string& path);
 
-/// Removes a file or a folder with everything in it; symbolic links are removed, never followed. No
-/// error when nothing is there. kInvalidArgument for "", paths that end in . or .., and the root.
+/// Removes a file, or a folder with everything in it. Symbolic links are removed, never followed. A
+/// missing path is no error. kInvalidArgument for "", for paths that end in . or .., and for the
+/// root.
 Status remove_all(const std::string& path);
 
-/// "a/b" + "c" = "a/b/c"; an absolute or empty side is returned as it is.
+/// "a/b" and "c" give "a/b/c". If `name` is absolute or one side is empty, the result is `name` or
+/// the side that is not empty.
 std::string join_path(std::string_view directory, std::string_view name);
-/// The path without links, `.` and `..`, as the system resolves it. kNotFound, kIo.
+/// The absolute path without links, `.` and `..`, as the system resolves it. kNotFound, kIo.
 Result<std::string> real_path(const std::string& path);
 /// The folder of a path ("." when it has none, "/" for the root), and its last component.
 std::string parent_path(std::string_view path);

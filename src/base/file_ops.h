@@ -1,4 +1,5 @@
-// The system calls that make, fill and lock files, as an object that tests of faults replace.
+// The system calls that create, write and lock files, as an object that tests replace to inject
+// faults.
 #pragma once
 
 #include <sys/statvfs.h>
@@ -11,8 +12,8 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Each behaves as its POSIX namesake (-1 and errno on failure). The default implementation makes
-/// the call.
+/// Each method behaves like the POSIX function of the same name (-1 and errno on failure). The
+/// default implementation makes the system call.
 class FileOps {
  public:
   FileOps() = default;
@@ -37,8 +38,8 @@ class FileOps {
   virtual int statvfs(const std::string& path, struct statvfs& info);
 };
 
-/// Replaces the FileOps of the calling thread until it goes out of scope: fault injection for
-/// tests. Product code never makes one.
+/// Replaces the FileOps of the calling thread until it goes out of scope. It is for fault injection
+/// in tests only.
 class ScopedFileOps {
  public:
   explicit ScopedFileOps(FileOps& ops);
@@ -50,10 +51,10 @@ class ScopedFileOps {
   FileOps* previous_;
 };
 
-/// The calling thread's.
+/// The FileOps of the calling thread.
 FileOps& file_ops();
 
-/// Calls until the answer is not "interrupted by a signal".
+/// Repeats `call` while it fails because a signal interrupted it (EINTR).
 template <typename Call>
 auto retry_interrupted(Call call) {
   auto result = call();

@@ -1,5 +1,6 @@
-// FunctionRef<R(Args...)>: a callable passed down the stack without owning or allocating anything.
-// It must not outlive the call it was made for; store a std::function instead.
+// FunctionRef<R(Args...)>: a reference to a callable, for passing it as an argument without
+// ownership or allocation. It must not outlive the call to which it is passed. To store a callable,
+// use a std::function.
 #pragma once
 
 #include <concepts>
@@ -13,11 +14,12 @@ namespace [[gnu::visibility("default")]] volta {
 template <typename Signature>
 class FunctionRef;
 
-/// A view of any callable with the given signature. Two words, trivially copyable, never empty.
+/// A reference to any callable with the given signature. It is two words, trivially copyable and
+/// never empty.
 template <typename R, typename... Args>
 class FunctionRef<R(Args...)> {
  public:
-  /// Views `callable`, which must live until the last call through this view.
+  /// Refers to `callable`, which must exist until the last call through this object.
   template <typename F>
     requires(!std::same_as<std::remove_cvref_t<F>, FunctionRef> &&
              std::is_invocable_r_v<R, F&, Args...> &&

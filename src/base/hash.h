@@ -1,6 +1,6 @@
-// XXH3 checksums (xxHash): fast, stable across machines, not cryptographic. For telling a damaged
-// file from a whole one and for cache keys. Against an adversary only with a seed that he does not
-// know, as hash tables of strangers' data have it.
+// XXH3 checksums (xxHash): fast, stable across machines, not cryptographic. They detect damaged
+// files and serve as cache keys. They resist an adversary only with a seed that is unknown to him;
+// hash tables of untrusted data use such a seed.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,15 @@ namespace volta {
 
 uint64_t hash64(std::span<const std::byte> bytes);
 uint64_t hash64(std::string_view text);
-/// Another function for every seed.
+/// A different hash function for every seed.
 uint64_t hash64(std::string_view text, uint64_t seed);
 
-/// A number that nobody can guess, another one at every call: the seed of a hash table.
+/// A number that an author of files cannot guess, different at every call, as the seed of a hash
+/// table.
 uint64_t random_seed();
 
-/// The same of much data: before each piece `go_on` is told how many bytes are done. Nothing when
-/// it says no.
+/// The same for much data, in pieces. Before each piece it calls `go_on` with the number of bytes
+/// hashed so far, and stops and returns nothing if that returns false.
 std::optional<uint64_t> hash64(std::span<const std::byte> bytes,
                                FunctionRef<bool(int64_t done)> go_on);
 

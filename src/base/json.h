@@ -1,6 +1,6 @@
-// JSON: a writer for what Volta says, and a reader for what strangers wrote. The reader (simdjson,
-// by error codes) is safe on untrusted input: bounded size, depth and number of values, valid
-// UTF-8, no duplicate keys. Nothing here throws.
+// JSON: a writer for Volta's output, and a reader for untrusted input. The reader uses simdjson
+// with error codes. It limits the size, the depth and the number of values, and rejects invalid
+// UTF-8 and duplicate keys. Nothing here throws.
 #pragma once
 
 #include <concepts>
@@ -23,11 +23,11 @@ namespace [[gnu::visibility("default")]] volta {
 ///   JsonWriter w;
 ///   w.begin_object().field("step", 3).key("loss").value(1.5).end_object();
 ///   w.text();  // {"step":3,"loss":1.5}
-/// Commas, escapes and indentation are its business, the order of calls (a key before each value of
-/// an object, begins matched by ends) the caller's.
+/// It writes commas, escapes and indentation. The caller is responsible for the order of calls: a
+/// key before each value of an object, and an end for each begin.
 class JsonWriter {
  public:
-  /// `indent` spaces a level, one value a line; 0 for everything on one line.
+  /// `indent` spaces per level and one value per line; with 0 everything is on one line.
   explicit JsonWriter(int indent = 0) : indent_(indent) {}
 
   JsonWriter& begin_object() { return open('{'); }
@@ -36,7 +36,7 @@ class JsonWriter {
   JsonWriter& end_array() { return close(']'); }
   JsonWriter& key(std::string_view name);
 
-  /// Bytes that are not UTF-8 become U+FFFD.
+  /// Bytes that are not valid UTF-8 become U+FFFD.
   JsonWriter& value(std::string_view text);
   JsonWriter& value(const char* text) { return value(std::string_view(text)); }
   JsonWriter& value(const std::string& text) { return value(std::string_view(text)); }
@@ -53,7 +53,7 @@ class JsonWriter {
     }
   }
   JsonWriter& null();
-  /// A value that is JSON text already.
+  /// Writes a value that is already JSON text.
   JsonWriter& raw(std::string_view json);
 
   /// key(name).value(v)
@@ -76,7 +76,7 @@ class JsonWriter {
 
   int indent_;
   std::string text_;
-  std::vector<bool> has_values_;  // One per open bracket: does it hold a value yet?
+  std::vector<bool> has_values_;  // Per open bracket: whether it has a value yet.
   bool after_key_ = false;
 };
 
@@ -85,7 +85,7 @@ class JsonValue {
  public:
   using Array = std::vector<JsonValue>;
   using Member = std::pair<std::string, JsonValue>;
-  using Object = std::vector<Member>;  ///< In the order of the text; keys differ.
+  using Object = std::vector<Member>;  ///< In the order of the text, without duplicate keys.
 
   JsonValue() = default;
   template <typename T>
@@ -93,8 +93,8 @@ class JsonValue {
   explicit JsonValue(T&& value) : data_(std::forward<T>(value)) {}
 
   bool is_null() const { return std::holds_alternative<std::monostate>(data_); }
-  /// The value as this type, or null when it is of another. Numbers written without fraction and
-  /// exponent that fit are integers, all others doubles.
+  /// The value, or null if it has another type. Numbers without fraction and exponent that fit into
+  /// int64_t are integers; all others are doubles.
   const bool* if_bool() const { return std::get_if<bool>(&data_); }
   const int64_t* if_int() const { return std::get_if<int64_t>(&data_); }
   const double* if_double() const { return std::get_if<double>(&data_); }
@@ -103,17 +103,19 @@ class JsonValue {
   const Object* if_object() const { return std::get_if<Object>(&data_); }
   /// "null", "a boolean", "an integer", "a number", "a string", "an array" or "an object".
   std::string_view type_name() const;
-  /// For messages: the value of a leaf ("true", "3", "0.5", a string as it is), else type_name().
+  /// For messages: the value of a leaf ("true", "3", "0.5", a string without quotes), or
+  /// type_name() for null, arrays and objects.
   std::string leaf_text() const;
 
-  /// The member with this key; null when there is none or this is no object. Linear in its members.
+  /// The member with this key; null if there is none or this is not an object. Takes time linear in
+  /// the number of members.
   const JsonValue* find(std::string_view key) const;
 
  private:
   std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> data_;
 };
 
-/// What a document may cost before it is refused.
+/// The limits of a document. A document that exceeds one is an error.
 struct JsonLimits {
   int64_t max_bytes = int64_t{256} << 20;
   int64_t max_values = int64_t{16} << 20;  ///< Of any type, at any depth.
@@ -121,15 +123,16 @@ struct JsonLimits {
   int max_depth = 64;                      ///< Of nested arrays and objects.
 };
 
-/// Parses one JSON document; `what` names it in messages. kInvalidFile when it is not JSON (with
-/// the reason), is not UTF-8, repeats a key, or exceeds a limit.
+/// Parses one JSON document; `what` names it in messages. kInvalidFile if it is not JSON (with the
+/// reason), is not UTF-8, repeats a key, or exceeds a limit; kOutOfMemory if there is not enough
+/// memory.
 Result<JsonValue> parse_json(std::string_view text, std::string_view what,
                              const JsonLimits& limits = {});
 
-/// A place in a parsed document that can tell its path, so that a wrong value is reported as
-/// "config.json: rope.theta: expected a number, found a string". Views the document's JsonValue,
-/// which must outlive it. Going from place to place allocates no text. All getters fail with
-/// kInvalidFile.
+/// A reference to a value in a parsed document. It knows the path of the value, so that a wrong
+/// value is reported as "config.json: rope.theta: expected a number, found a string". It points
+/// into the document's JsonValue, which must outlive it. Navigation allocates no text. The errors
+/// of all getters are kInvalidFile.
 class JsonRef {
  public:
   /// The whole document; `what` names it.
@@ -137,16 +140,16 @@ class JsonRef {
       : what_(std::make_shared<const std::string>(what)), document_(&document), value_(&document) {}
 
   const JsonValue& node() const { return *value_; }
-  /// "config.json" for the whole document, then "config.json: a.b[3]". The document is searched
-  /// for the place: call this for a message, not once a value.
+  /// "config.json" for the whole document, "config.json: a.b[3]" for a value in it. This searches
+  /// the document for the value, so call it for messages only, not for every value.
   std::string path() const;
-  /// The place of a value that this document holds, e.g. of a member that a loop has reached.
+  /// A reference to another value in this document, e.g. to a member in a loop.
   JsonRef at(const JsonValue& value) const;
 
-  /// The member with this key; an error when this is no object or has no such key.
+  /// The member with this key; an error if this is not an object, or if the member is missing or
+  /// null.
   Result<JsonRef> member(std::string_view key) const;
-  /// The member with this key; nothing when there is none or it is null; an error when this is no
-  /// object.
+  /// The member with this key; nothing if it is missing or null; an error if this is not an object.
   Result<std::optional<JsonRef>> optional_member(std::string_view key) const;
   /// The elements of this array.
   Result<std::vector<JsonRef>> elements() const;
@@ -154,7 +157,7 @@ class JsonRef {
   Result<bool> as_bool() const;
   Result<int64_t> as_int(int64_t min = std::numeric_limits<int64_t>::min(),
                          int64_t max = std::numeric_limits<int64_t>::max()) const;
-  /// Integers are numbers too.
+  /// Integers are accepted, too.
   Result<double> as_float(double min = std::numeric_limits<double>::lowest(),
                           double max = std::numeric_limits<double>::max()) const;
   Result<std::string> as_string() const;
@@ -166,7 +169,7 @@ class JsonRef {
   Result<double> get_float(std::string_view key, double min = std::numeric_limits<double>::lowest(),
                            double max = std::numeric_limits<double>::max()) const;
   Result<std::string> get_string(std::string_view key) const;
-  /// The same with a value for when the key is missing or null.
+  /// The same, but `fallback` if the key is missing or null.
   Result<bool> get_bool_or(std::string_view key, bool fallback) const;
   Result<int64_t> get_int_or(std::string_view key, int64_t fallback,
                              int64_t min = std::numeric_limits<int64_t>::min(),
@@ -179,7 +182,7 @@ class JsonRef {
  private:
   std::unexpected<Error> wrong_type(std::string_view expected) const;
 
-  std::shared_ptr<const std::string> what_;  // Shared by all places of a document.
+  std::shared_ptr<const std::string> what_;  // Shared by all references into a document.
   const JsonValue* document_;
   const JsonValue* value_;
 };

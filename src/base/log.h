@@ -1,5 +1,5 @@
-// Messages from the library to whoever embeds it. The callback is Volta's one piece of global
-// state.
+// Log messages from the library to the program that embeds it. The callback is Volta's only global
+// setting.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 /// "debug", "info", "warning" or "error".
 std::string_view log_level_name(LogLevel level);
 
-/// Receives messages, one at a time whatever the threads. Must not call log() or
+/// Receives messages, one at a time, even if several threads log. Must not call log() or
 /// set_log_callback().
 using LogCallback = std::function<void(LogLevel level, std::string_view message)>;
 
@@ -21,9 +21,10 @@ using LogCallback = std::function<void(LogLevel level, std::string_view message)
 /// stderr as "volta: warning: ..." and drops the rest.
 void set_log_callback(LogCallback callback);
 
-/// A message that may hold names from files, as one line: escape_controls() (base/text.h), and what
-/// would begin another line comes escaped, too: a line break as "\n", a tab as "\t", Unicode's own
-/// line ends as "\u2028" and "\u2029". So no file makes a line that looks like this program's.
+/// Escapes a message that may contain names from files, so that it is one line. It applies
+/// escape_controls() (base/text.h), and also escapes line breaks as "\n", tabs as "\t", and
+/// Unicode's line ends as "\u2028" and "\u2029". So a name in a file cannot add a line that looks
+/// like a message of this program.
 std::string one_line(std::string_view text);
 
 /// Sends one message (without a newline) to the callback.

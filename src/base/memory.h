@@ -1,6 +1,6 @@
-// Host memory whose size comes from input: nothrow aligned blocks, typed arrays, file mappings, and
-// the checked casts between bytes and values. One of the few files where raw pointers may live; it
-// knows nothing of tensors or devices.
+// Host memory whose size depends on input: aligned blocks whose allocation does not throw, typed
+// arrays, file mappings, and checked casts between bytes and values. This is one of the few files
+// that may use raw pointers. It knows nothing of tensors or devices.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +23,11 @@ struct stat;  // Of <sys/stat.h>. NOLINT(readability-identifier-naming)
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// The alignment of every block unless another is asked for: a cache line, an AVX-512 vector.
+/// The default alignment of blocks: the size of a cache line and of an AVX-512 vector.
 inline constexpr int64_t kDefaultAlignment = 64;
 
-/// Blocks of at least this many bytes are aligned to, and advised to use, huge pages.
+/// Blocks of at least this many bytes are aligned to huge pages, and the system is advised to use
+/// huge pages for them.
 inline constexpr int64_t kHugePageThreshold = int64_t{4} << 20;
 
 /// A block of aligned host memory, freed when it goes out of scope. Move-only; empty by default.
@@ -40,13 +41,13 @@ class AlignedBytes {
   AlignedBytes& operator=(const AlignedBytes&) = delete;
   ~AlignedBytes();
 
-  /// The size that was asked for, in bytes.
+  /// The requested size in bytes.
   int64_t size() const { return size_; }
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   std::span<std::byte> span() { return {data_, static_cast<size_t>(size_)}; }
   std::span<const std::byte> span() const { return {data_, static_cast<size_t>(size_)}; }
-  /// Gives the block up: the caller now owns it and frees it with std::free.
+  /// Gives up ownership: the caller must free the block with std::free.
   [[nodiscard]] std::byte* release() {
     size_ = 0;
     return std::exchange(data_, nullptr);
@@ -60,17 +61,18 @@ class AlignedBytes {
   int64_t size_ = 0;
 };
 
-/// `bytes` of uninitialised memory aligned to `alignment` (a power of two of at least 8). Zero
-/// bytes give an empty block. kInvalidArgument for a negative size or a bad alignment, kOutOfMemory
-/// when the system has not that much (a block larger than the memory and swap that this process may
-/// fill is refused at once: overcommit would grant it and kill the process later).
+/// Allocates `bytes` bytes of uninitialised memory, aligned to `alignment` (a power of two from 8
+/// to 2 MiB). Zero bytes give an empty block. kInvalidArgument for a negative size or an invalid
+/// alignment, kOutOfMemory if the system has too little memory. A block larger than the memory and
+/// swap that this process may use is an error at once, because a system with overcommit would grant
+/// it and kill the process later.
 Result<AlignedBytes> try_allocate(int64_t bytes, int64_t alignment = kDefaultAlignment);
 
 /// The same, filled with zeros.
 Result<AlignedBytes> try_allocate_zeroed(int64_t bytes, int64_t alignment = kDefaultAlignment);
 
-/// `bytes` seen as values of T: the view's length is bytes.size() / sizeof(T). kInvalidArgument
-/// when the address is not aligned for T or the size is no multiple of sizeof(T).
+/// A view of `bytes` as bytes.size() / sizeof(T) values of T. kInvalidArgument if the address is
+/// not aligned for T or the size is not a multiple of sizeof(T).
 template <typename T>
   requires(std::is_trivially_copyable_v<T>)
 Result<std::span<T>> as_span(std::span<std::byte> bytes);
@@ -78,7 +80,8 @@ template <typename T>
   requires(std::is_trivially_copyable_v<T>)
 Result<std::span<const T>> as_span(std::span<const std::byte> bytes);
 
-/// Bytes seen as text and text seen as bytes (always possible: char and byte alias everything).
+/// Views of bytes as text and of text as bytes. Both are always valid, because char and std::byte
+/// may alias any object.
 std::string_view as_text(std::span<const std::byte> bytes);
 std::span<const std::byte> as_bytes(std::string_view text);
 
@@ -89,8 +92,8 @@ std::span<const std::byte> object_bytes(const T& object) {
   return std::as_bytes(std::span<const T, 1>(&object, 1));
 }
 
-/// n values of T on the heap, zero-initialised, 64-byte aligned. Move-only; empty by default. Like
-/// a std::vector of fixed size whose failure to allocate is an Error.
+/// An array of n values of T on the heap, zero-initialised and 64-byte aligned. Move-only; empty by
+/// default. It is like a std::vector of fixed size that reports a failed allocation as an Error.
 template <typename T>
   requires(std::is_trivially_copyable_v<T>)
 class HeapArray {
@@ -125,21 +128,22 @@ class HeapArray {
   AlignedBytes bytes_;
 };
 
-/// n zeros of T. kInvalidArgument when n is negative, kOutOfMemory when they do not fit.
+/// Makes an array of n zeros. kInvalidArgument if n is negative, kOutOfMemory if there is not
+/// enough memory.
 template <typename T>
   requires(std::is_trivially_copyable_v<T>)
 Result<HeapArray<T>> try_make_array(int64_t n);
 
 /// A whole file mapped read-only into memory. Move-only; unmapped when it goes out of scope.
 ///
-/// Other programs may cut or change the file meanwhile. A read past its new end raises SIGBUS,
-/// which ends the process unless it has called install_mapping_guard(); then the rest of the
-/// mapping reads as zeros from there on. Either way, who has read from a mapping asks
-/// check_unchanged() before using the result.
+/// Other programs may truncate or change the file while it is mapped. A read past the new end
+/// raises SIGBUS, which ends the process unless it has called install_mapping_guard(). With the
+/// guard, the rest of the mapping reads as zeros. In both cases code that reads from a mapping must
+/// call check_unchanged() before it uses the result.
 class MappedFile {
  public:
-  /// Maps the regular file at `path`. kNotFound when there is none, kInvalidFile for a folder
-  /// or device, kIo when the system refuses. An empty file gives empty bytes.
+  /// Maps the regular file at `path`. kNotFound if there is none, kInvalidFile for a folder or
+  /// device, kIo if the system reports another error. An empty file gives empty bytes.
   static Result<MappedFile> open(const std::string& path);
 
   MappedFile() = default;
@@ -151,16 +155,17 @@ class MappedFile {
 
   int64_t size() const { return size_; }
   std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
-  /// Gives the memory of [offset, offset + length) back to the system, but for pages that are only
-  /// partly inside; what is read there later comes from the file again. The range must be inside
-  /// the file.
+  /// Returns the memory of [offset, offset + length) to the system, except pages that are only
+  /// partly inside the range. Later reads load these bytes from the file again. The range must be
+  /// inside the file.
   void release(int64_t offset, int64_t length) const;
-  /// kInvalidFile when the file was cut, changed or replaced by another since open(), so that what
-  /// was read may be neither the old content nor the new. (A file that was only removed is whole.)
+  /// kInvalidFile if the file was truncated, changed or replaced since open(). The bytes that were
+  /// read may then be neither the old content nor the new. A file that was only removed is no
+  /// error.
   Status check_unchanged() const;
 
  private:
-  // By which a file is known again.
+  // Identifies a file and its state.
   struct Identity {
     uint64_t device = 0;
     uint64_t inode = 0;
@@ -176,20 +181,20 @@ class MappedFile {
   int64_t size_ = 0;
   std::string path_;
   Identity identity_;
-  int guard_slot_ = kNoSlot;  ///< Where the guard knows the mapping.
+  int guard_slot_ = kNoSlot;  ///< The mapping's slot in the guard's table.
 };
 
-/// Makes reads of a MappedFile past the end of a file that was cut give zeros, where the system
-/// would end the process with SIGBUS: for programs that call this once, when they start. It sets
-/// the process's handler of SIGBUS; what is no fault of a mapping goes on to the handler before it.
+/// Installs a handler of SIGBUS. With it, reads of a MappedFile past the end of a truncated file
+/// give zeros, instead of ending the process. A program calls this once, when it starts. Signals
+/// that no mapping has caused are passed on to the previous handler.
 void install_mapping_guard();
 
 // Implementation of the templates.
 
 namespace internal {
-/// An error unless `bytes` can be seen as elements of the given size and alignment.
+/// An error unless `bytes` can be viewed as elements of the given size and alignment.
 Status check_castable(std::span<const std::byte> bytes, size_t element_size, size_t alignment);
-/// n * element_size, or the error try_make_array documents.
+/// n * element_size, or the error that try_make_array documents.
 Result<int64_t> array_bytes(int64_t n, size_t element_size);
 }  // namespace internal
 

@@ -1,10 +1,10 @@
-// A finished folder takes the place of one that is there, in one step, and nothing of the old one
-// that the new one does not have is lost. Knows nothing of what the folders hold.
+// Replaces a folder by a finished new one in one step. Everything in the old folder that the new
+// one lacks is kept. Knows nothing of the content of the folders.
 //
-// At every moment, a kill or a power loss included, the name stands for the whole old folder or for
-// the whole new one. There is one exception: a file system that cannot swap two folders (NFS, some
-// FUSE) has a moment between two renames at which nothing has the name; recover_folder() then gives
-// it back to the old folder.
+// At every moment, even if the process is killed or the power fails, the name refers to the
+// complete old folder or to the complete new one. There is one exception: a file system that cannot
+// exchange two folders (NFS, some FUSE) needs two renames, and between them nothing has the name.
+// recover_folder() then gives it back to the old folder.
 #pragma once
 
 #include <span>
@@ -15,29 +15,30 @@
 
 namespace volta {
 
-/// Whether replace_folder() can take this folder's place, found out before the work by trying:
-/// kInvalidArgument for a mount point and for a folder that this process works in, kIo where what
-/// it holds cannot get a second name (a hard link).
+/// Checks by a trial whether replace_folder() can replace this folder, before the work for it is
+/// done. kInvalidArgument for a mount point and for a folder that contains the current directory of
+/// this process; kIo if its files cannot get a second name (a hard link).
 Status check_replaceable_folder(const std::string& folder);
 
-/// `made`, a finished folder beside `folder`, takes its place; both paths are of real_path. All
-/// that `folder` holds and `made` does not goes along under its name (files as they are, by hard
-/// links), but for the names in `outdated`, which get ".old" appended. What was replaced is
-/// removed; where that fails, a warning is logged, for the result is complete. kIo, with `folder`
-/// as it was.
+/// Replaces `folder` by `made`, a finished folder beside it; both paths come from real_path.
+/// Everything that `folder` has and `made` lacks is carried over under the same name, files by hard
+/// links; the names in `outdated` get ".old" appended. The replaced folder is then removed. A
+/// failure to remove it is only logged as a warning, because the result is complete. On an error
+/// (kIo) `folder` is unchanged.
 Status replace_folder(const std::string& made, const std::string& folder,
                       std::span<const std::string_view> outdated);
 
-/// Whether a path is by its name, and by the mark where that is needed to tell, what a killed
-/// command left of the folder `folder_name` beside it. recover_folder() and whoever makes that
-/// folder next (TemporaryFolder::create) may remove it or give it the folder's name.
+/// Whether a path is a remainder that a killed command left beside the folder `folder_name`. This
+/// is decided by its name, and by the mark in it if the name is not enough. recover_folder() and
+/// the next TemporaryFolder::create for that folder may remove it or rename it to the folder's
+/// name.
 bool is_left_of(const std::string& path, std::string_view folder_name);
 
-/// Brings a killed replace_folder() to its end: gives the old folder its name back where nothing
-/// has it, or removes it where the folder that replaced it has the name. Where another one has, the
-/// old folder may be the only copy: it stays, and a warning names it. Touches only folders of this
-/// user that replace_folder() has marked, no links to them; does nothing where the folder's parent
-/// cannot be listed. kIo.
+/// Completes a killed replace_folder(). If nothing has the folder's name, the old folder gets it
+/// back. If the folder that replaced the old one has the name, the old one is removed. If another
+/// folder has the name, the old folder may be the only copy: it stays, and a warning names it.
+/// Changes only folders of this user that replace_folder() has marked, and no links to them. Does
+/// nothing if the folder's parent cannot be listed. kIo.
 Status recover_folder(const std::string& folder);
 
 }  // namespace volta

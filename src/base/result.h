@@ -8,12 +8,11 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// A T, or the Error that says why there is none. Never call .value(): use VOLTA_TRY, or test and
-/// dereference.
+/// A T, or an Error. Never call .value(): use VOLTA_TRY, or test and dereference.
 template <typename T>
 using Result = std::expected<T, Error>;
 
-/// Success, or the Error that says what failed.
+/// Success, or an Error.
 using Status = Result<void>;
 
 /// The failed state of any Result: `return fail(ErrorCode::kIo, fmt::format(...));`
@@ -26,8 +25,8 @@ using Status = Result<void>;
 #define VOLTA_CONCAT_INNER(a, b) a##b
 #define VOLTA_CONCAT(a, b) VOLTA_CONCAT_INNER(a, b)
 
-// VOLTA_TRY(expr);           returns expr's error from the enclosing function, if it has one.
-// VOLTA_TRY(auto x, expr);   the same, and otherwise binds the value.
+// VOLTA_TRY(expr);           returns the error of expr from the enclosing function, if there is
+// one. VOLTA_TRY(auto x, expr);   the same, and otherwise initialises x with the value.
 #define VOLTA_TRY_STATUS(expr)                                     \
   do {                                                             \
     auto volta_try_status = (expr);                                \

@@ -1,14 +1,15 @@
 // Random numbers as a pure function of (seed, stream, step, element): Philox4x32-10, the
 // counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1,
 // 2, 3", SC 2011. The same numbers on every device and every number of threads. No state, no
-// globals. This header is C++20-clean and usable from CUDA; normal() alone is for the host.
+// globals. This header is C++20-clean and usable from CUDA; only the functions for normal values
+// are for the host alone.
 //
 // Layout (fixed: checkpoints and goldens depend on it):
 //   key     = { seed bits 0-31, seed bits 32-63 }
 //   counter = { element / 4 bits 0-31, element / 4 bits 32-63, stream, step }
 //   element e takes lane e % 4 of the block's four words.
-// `stream` names who draws (an op of the graph, the initialiser of a parameter, the batch sampler),
-// `step` the training step or the generated token.
+// `stream` identifies the consumer of the numbers (an op of the graph, the initialiser of a
+// parameter, the batch sampler), `step` the training step or the generated token.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +48,7 @@ VOLTA_HOST_DEVICE constexpr Random4 philox(uint32_t key_lo, uint32_t key_hi, Ran
   return counter;
 }
 
-/// Words for elements 4 * element_block ... 4 * element_block + 3 of (seed, stream, step).
+/// The words of elements 4 * element_block to 4 * element_block + 3 of (seed, stream, step).
 VOLTA_HOST_DEVICE constexpr Random4 random_bits(uint64_t seed, uint32_t stream, uint32_t step,
                                                 uint64_t element_block) {
   return philox(static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32),
@@ -71,8 +72,9 @@ VOLTA_HOST_DEVICE constexpr double uniform_double(uint32_t high, uint32_t low) {
   return static_cast<double>(((uint64_t{high} << 32) | low) >> 11) * 0x1p-53;
 }
 
-/// An integer in [0, n) from 64 random bits by Lemire's multiply-shift; n of at least 1. No value's
-/// probability is off by more than 2^-64, so no rejection is needed (and the draw has fixed cost).
+/// An integer in [0, n) from 64 random bits by Lemire's multiply-shift; n is at least 1. The error
+/// of each value's probability is at most 2^-64, so no rejection is needed and a draw has a fixed
+/// cost.
 VOLTA_HOST_DEVICE constexpr uint32_t bounded(uint32_t high, uint32_t low, uint32_t n) {
   // (high:low * n) >> 64 in two 32x32 products.
   return static_cast<uint32_t>((uint64_t{high} * n + ((uint64_t{low} * n) >> 32)) >> 32);
@@ -88,11 +90,11 @@ struct NormalPair {
 /// |value| < 6.7.
 NormalPair normal_pair(uint32_t a, uint32_t b);
 
-/// A standard normal value for one element: its pair of lanes (0, 1 or 2, 3) makes two values, the
-/// even element takes the first and the odd one the second.
+/// A standard normal value for one element. Each pair of lanes (0, 1 or 2, 3) gives two values: the
+/// first is for the even element, the second for the odd one.
 double normal_at(uint64_t seed, uint32_t stream, uint32_t step, uint64_t element);
 
-/// Who draws: fixes everything of the counter but the element.
+/// Identifies a sequence of random numbers: the key and all of the counter except the element.
 struct RandomKey {
   uint64_t seed = 0;
   uint32_t stream = 0;
@@ -101,7 +103,7 @@ struct RandomKey {
   bool operator==(const RandomKey&) const = default;
 };
 
-/// Successive draws of one key, for host code that consumes numbers one by one (shuffling,
+/// Successive draws with one key, for host code that needs numbers one by one (shuffling,
 /// sampling). Draw i uses element block i, so a sequence is as reproducible as the functions above.
 class RandomSequence {
  public:
@@ -109,7 +111,7 @@ class RandomSequence {
 
   constexpr Random4 next() { return random_bits(key_.seed, key_.stream, key_.step, block_++); }
   constexpr float next_float() { return uniform_float(next().x); }
-  /// In [0, n); n of at least 1.
+  /// An integer in [0, n); n is at least 1.
   constexpr uint32_t next_below(uint32_t n) {
     const Random4 r = next();
     return bounded(r.x, r.y, n);

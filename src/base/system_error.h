@@ -8,14 +8,15 @@
 
 namespace volta {
 
-/// "cannot ACTION 'PATH': what the system says": kNotFound for ENOENT, ENOTDIR and a name too long
-/// to exist, kInvalidFile for links that lead in a circle, kOutOfMemory for ENOMEM, kIo for the
-/// rest (with the remedy for a full disk and a lack of permission).
+/// "cannot ACTION 'PATH': REASON", with the system's text for the error number. kNotFound for
+/// ENOENT, ENOTDIR and ENAMETOOLONG, kInvalidFile for links that form a loop, kOutOfMemory for
+/// ENOMEM, kIo for all others. For a full disk, missing permissions and links in a loop the message
+/// has a remedy.
 [[nodiscard]] std::unexpected<Error> fail_system(std::string_view action, std::string_view path,
                                                  int error_number);
 
-/// The same where something is made or written: all but kOutOfMemory is kIo, since nothing that the
-/// caller named to be read is missing or wrong.
+/// The same for creating and writing. All errors but kOutOfMemory are kIo, because no file that the
+/// caller wants to read is missing or invalid.
 [[nodiscard]] std::unexpected<Error> fail_to_write(std::string_view action, std::string_view path,
                                                    int error_number);
 

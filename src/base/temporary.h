@@ -1,11 +1,12 @@
-// Files and folders that wait under another name until they are whole, and what killed programs
-// left of them.
+// Files and folders that have a temporary name until they are complete, and the cleanup of those
+// that killed programs have left.
 //
-// The name is NAME.tmp-volta-RRRRRRRRCCCCCCCC: a random number and a checksum of all before it, by
-// which such a name is known to be this program's, and nothing else of a similar name is touched.
-// Whoever fills a temporary holds a lock (flock) on it, which the system takes away when the
-// process ends: a temporary without a holder is abandoned. On a file system without locks nobody
-// can tell, and abandoned temporaries stay until somebody removes them.
+// The name is NAME.tmp-volta-RRRRRRRRCCCCCCCC: a random number, and a checksum of everything before
+// it. The checksum identifies the names that this program makes, so that other files with similar
+// names are never touched. The process that fills a temporary holds a lock (flock) on it, which the
+// system releases when the process ends. So a temporary without a lock is abandoned. On a file
+// system without locks this cannot be decided, and abandoned temporaries stay until somebody
+// removes them.
 #pragma once
 
 #include <string>
@@ -17,39 +18,39 @@
 
 namespace volta {
 
-/// A file of this name in a folder: the folder was replaced, and recover_folder()
-/// (base/replace_folder.h) decides what becomes of it. It never counts as abandoned.
+/// A folder with a file of this name is being replaced, or was replaced. It never counts as
+/// abandoned; recover_folder() (base/replace_folder.h) handles it.
 inline constexpr std::string_view kReplacedMark = ".volta-replaced";
 
 /// Whether a name (not a path) is one that this program gives to temporaries.
 bool is_temporary_name(std::string_view name);
 
-/// Removes the abandoned temporaries in a folder; with `target`, a file's or folder's name in it,
-/// only those that were to become it. Those of other users, and those that cannot be locked or
-/// removed, stay. Quiet: they harm nobody.
+/// Removes the abandoned temporaries in a folder. With `target`, the name of a file or folder in
+/// it, removes only the temporaries for this target. Those of other users, and those that cannot be
+/// locked or removed, stay. This is no error, because they do no harm.
 void remove_abandoned_temporaries(const std::string& directory, std::string_view target = {});
 
-/// A free name of a temporary beside `target`, for what makes room and is removed at once: when the
-/// program is killed in between, what has the name counts as abandoned.
+/// An unused temporary name beside `target`, for a file or folder that is renamed in order to be
+/// removed at once. If the program is killed in between, it counts as abandoned.
 std::string retired_path(const std::string& target);
 
-/// A new file, open for writing, that waits to become `target`. Whoever makes one renames or
-/// removes it.
+/// A new file, open for writing, that will become `target`. The caller must rename or remove it.
 struct TemporaryFile {
   std::string path;
   Descriptor fd;
-  Descriptor lock;  ///< Held until the file has its name.
+  Descriptor lock;  ///< Hold it until the file is renamed.
 };
-/// Removes what a killed writer of `target` left first. kIo where check_replaceable refuses, and
-/// when the file cannot be made.
+/// First removes abandoned temporaries of `target`. kIo if check_replaceable fails or the file
+/// cannot be created.
 Result<TemporaryFile> create_temporary_file(const std::string& target);
 
-/// A new, empty folder that waits to take another name. Move-only; removed, with everything in it,
-/// when it goes out of scope unless it was renamed.
+/// A new, empty folder that will be renamed. Move-only. Unless it was renamed or released, it is
+/// removed with everything in it when it goes out of scope.
 class TemporaryFolder {
  public:
-  /// Beside `target`; missing parents are made. Removes what a killed writer of `target` left
-  /// first. kInvalidArgument for the root and an empty name, kIo as create_directories.
+  /// Makes the folder beside `target`, and missing parents. First removes abandoned temporaries of
+  /// `target`. kInvalidArgument for the root, an empty name, and names that end in . or ..; kIo as
+  /// for create_directories.
   static Result<TemporaryFolder> create(const std::string& target);
 
   TemporaryFolder(TemporaryFolder&& other) noexcept
@@ -58,17 +59,18 @@ class TemporaryFolder {
   ~TemporaryFolder();
 
   const std::string& path() const { return path_; }
-  /// Gives it its name, durably; an empty folder that has it is replaced, and its rights are taken
-  /// over. kIo; where the rename itself has worked the message says so, and the folder stays.
+  /// Renames the folder durably. An empty folder with the name `target` is replaced, and its
+  /// permissions are taken over. kIo; if only the fsync after the rename fails, the message says
+  /// that the folder is in its place.
   Status rename_to(const std::string& target);
-  /// Gives it up: whoever calls this renames or removes it.
+  /// Gives up ownership: the caller must rename or remove the folder.
   void release() { path_.clear(); }
 
  private:
   TemporaryFolder(std::string path, Descriptor lock)
       : path_(std::move(path)), lock_(std::move(lock)) {}
 
-  std::string path_;  ///< Empty when it has its name, or was moved from.
+  std::string path_;  ///< Empty after a rename, a release or a move.
   Descriptor lock_;
 };
 

@@ -1,4 +1,4 @@
-// Text: UTF-8, numbers, and the units people read.
+// Text: UTF-8, and formatting and parsing of numbers and units.
 #pragma once
 
 #include <concepts>
@@ -12,8 +12,9 @@
 
 namespace volta {
 
-/// A real number in as few digits as tell it apart, with a fraction or an exponent, so that readers
-/// of other languages see that it is no integer: "1.0", "0.1", "1e+20", "inf", "nan".
+/// The shortest decimal form of a number that reads back as the same number. It has a fraction or
+/// an exponent, so that parsers of other languages do not take it for an integer: "1.0", "0.1",
+/// "1e+20", "inf", "nan".
 std::string format_real(double number);
 
 /// One decoded code point and the bytes it took (1 to 4).
@@ -22,33 +23,34 @@ struct CodePoint {
   int length;
 };
 
-/// The code point at the start of `text`; nothing when `text` is empty or does not start with valid
+/// The code point at the start of `text`; nothing if `text` is empty or does not start with valid
 /// UTF-8 (overlong forms, surrogates and values above U+10FFFF are invalid, as in RFC 3629).
 std::optional<CodePoint> decode_utf8(std::string_view text);
 
-/// The offset of the first byte that is not part of valid UTF-8; nothing when all of it is valid.
+/// The offset of the first byte that is not part of valid UTF-8; nothing if all of `text` is valid.
 std::optional<size_t> find_invalid_utf8(std::string_view text);
 
 /// Appends a code point; an invalid one (surrogate, too large) becomes U+FFFD.
 void append_utf8(std::string& out, char32_t code_point);
 
-/// All of `text` as an integer from `min` to `max`, in decimal. `what` names it in the message:
+/// Parses all of `text` as a decimal integer from `min` to `max`. `what` names it in the message:
 /// "--steps: '12x' is not an integer from 1 to 1000". kInvalidArgument.
 template <std::integral T>
 Result<T> parse_int(std::string_view text, std::string_view what,
                     T min = std::numeric_limits<T>::lowest(),
                     T max = std::numeric_limits<T>::max());
 
-/// All of `text` as a finite number from `min` to `max`, whatever the locale. kInvalidArgument.
+/// Parses all of `text` as a finite number from `min` to `max`, independently of the locale.
+/// kInvalidArgument.
 Result<double> parse_float(std::string_view text, std::string_view what,
                            double min = std::numeric_limits<double>::lowest(),
                            double max = std::numeric_limits<double>::max());
 
-/// `text` as a terminal may be given it: characters that would steer the terminal, hide text or
-/// change its order come as "\u001b", as in JSON strings: control characters but for line breaks
-/// and tabs (also the delete character and U+0080 to U+009F), and those that override or isolate a
-/// direction of writing (U+202A to U+202E, U+2066 to U+2069). Bytes that are not UTF-8 come as
-/// "\x9b".
+/// Makes `text` safe for a terminal. Characters that control the terminal, hide text or change its
+/// order are escaped as in JSON strings, for example as "\u001b". These are control characters
+/// except line breaks and tabs (including the delete character and U+0080 to U+009F), and
+/// characters that override or isolate the direction of writing (U+202A to U+202E, U+2066 to
+/// U+2069). Bytes that are not UTF-8 are escaped like "\x9b".
 std::string escape_controls(std::string_view text);
 
 /// "640 B", "1.5 KiB", "12.0 MiB", ...
@@ -57,11 +59,11 @@ std::string format_bytes(int64_t bytes);
 /// "850 ns", "12.3 us", "4.56 ms", "7.89 s", "3m 05s", "2h 03m".
 std::string format_duration(double seconds);
 
-/// "950", "12.3K", "4.56M", ...: counts of parameters and tokens.
+/// "950", "12.3K", "4.56M", ...: for counts of parameters and tokens.
 std::string format_count(int64_t count);
 
-/// The text as one word of a shell's command line: as it is where nothing in it means anything to
-/// a shell, in single quotes otherwise.
+/// The text as one word for a shell's command line. It is unchanged if it has no characters with a
+/// meaning for the shell, otherwise it is in single quotes.
 std::string shell_quoted(std::string_view text);
 
 namespace internal {

@@ -1,6 +1,6 @@
-// What work on untrusted data may cost. Every step and every byte made is counted, and the work
-// ends with an error when one runs out or when it is interrupted: whatever a file asks for, it ends
-// soon. For that to hold, work that grows with a value is counted where it is done.
+// Limits the work that untrusted data can cause. Every step and every byte of output is counted.
+// The work ends with an error when either limit is exceeded or when it is interrupted, so no file
+// can make it run for long. For this, code whose work grows with a value must count that work.
 #pragma once
 
 #include <cstddef>
@@ -13,24 +13,25 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Asked now and then whether to stop; empty: never. Called by whichever thread does the work.
+/// A callback that returns whether to stop; if empty, the work is never interrupted. The thread
+/// that does the work calls it from time to time.
 using Interruption = std::function<bool()>;
 
 struct WorkLimits {
-  std::uint64_t steps = 0;  ///< Of about 10 ns each.
-  std::uint64_t bytes = 0;  ///< That results may grow by.
+  std::uint64_t steps = 0;  ///< Steps of about 10 ns each.
+  std::uint64_t bytes = 0;  ///< Bytes by which results may grow.
 };
 
-/// The limits of turning a text of so many bytes into tokens, or tokens of so many bytes into text:
-/// 256 steps and 64 bytes for each byte, and 16 million steps and 1 MiB whatever the length.
+/// The limits for converting `input_bytes` bytes of text to tokens, or tokens of that many bytes to
+/// text: 256 steps and 64 bytes per byte of input, plus 16 million steps and 1 MiB.
 WorkLimits text_work_limits(std::size_t input_bytes);
 
 class WorkBudget {
  public:
   explicit WorkBudget(const WorkLimits& limits, Interruption interrupted = {});
 
-  /// Counts steps, bytes, or items of `size` bytes each. False when that was too much or the work
-  /// was interrupted, then and for ever after.
+  /// Count steps, bytes, or items of `size` bytes each (with a step per 64 items). They return
+  /// false if a limit is exceeded or the work is interrupted, and from then on always.
   bool step(std::uint64_t count = 1) {
     if (count < until_question_) [[likely]] {
       until_question_ -= count;
@@ -48,8 +49,8 @@ class WorkBudget {
   bool make_many(std::uint64_t count, std::uint64_t size);
 
   bool spent() const { return end_ != End::kNone; }
-  /// The error of a spent budget: kInvalidFile naming the component of the file that asked for the
-  /// work ("the normalizer Replace"), or kInterrupted.
+  /// The error of a spent budget: kInvalidFile with the name of the file's component that caused
+  /// the work ("the normalizer Replace"), or kInterrupted.
   Status check(std::string_view component) const;
 
   /// step() or make_bytes(), and then check().
@@ -66,10 +67,10 @@ class WorkBudget {
     return check(component);
   }
 
-  /// There are so many bytes of input more: raises the limits as text_work_limits() does.
+  /// Raises the limits for `bytes` more bytes of input, with the factors of text_work_limits().
   void add_input(std::size_t bytes);
 
-  /// What is left, for libraries that count by themselves.
+  /// The remaining steps, for libraries with their own limits.
   std::uint64_t steps_left() const { return until_question_ + later_steps_; }
 
  private:
@@ -81,8 +82,8 @@ class WorkBudget {
   bool make_last_bytes(std::uint64_t count);
   bool end(End reason);
 
-  std::uint64_t until_question_ = 0;  // Steps until interrupted_ is asked.
-  std::uint64_t later_steps_ = 0;     // Steps after those.
+  std::uint64_t until_question_ = 0;  // Steps until interrupted_ is called.
+  std::uint64_t later_steps_ = 0;     // The remaining steps after those.
   std::uint64_t bytes_ = 0;
   Interruption interrupted_;
   End end_ = End::kNone;

@@ -11,7 +11,7 @@ namespace volta {
 namespace {
 
 // The encoding that the readers of a weight prefer. It is empty if no reader has a preference.
-// `possible` becomes false if no encoding suits all readers.
+// `possible` becomes false if no encoding suits all readers, or if the weight is written.
 struct Preference {
   std::optional<Encoding> encoding;
   std::optional<Encoding> stored = {};

@@ -1,5 +1,5 @@
-// DeviceBuffer, the host's memory owner, and the typed view of host bytes. Inside the raw-memory
-// fence: every address that a tensor hands out is made here.
+// DeviceBuffer, the owner of host memory, and typed views of host bytes. Inside the raw-memory
+// fence: this file makes every address that a tensor returns.
 #include "tensor/buffer.h"
 
 #include <fmt/format.h>
@@ -43,7 +43,7 @@ class HostMemory final : public MemoryOwner {
   }
 };
 
-// Owns nothing but a share of the mapping.
+// The owner of a mapped file's memory; it shares ownership of the mapping.
 class FileMemory final : public MemoryOwner {
  public:
   explicit FileMemory(std::shared_ptr<const MappedFile> file) : file_(std::move(file)) {}
@@ -103,9 +103,9 @@ Result<DeviceBuffer> DeviceBuffer::map(std::shared_ptr<const MappedFile> file, s
                                        std::int64_t bytes) {
   VOLTA_TRY(check_range(offset, bytes, file->size()));
   DeviceBuffer buffer;
-  // SAFETY: inside the mapping (checked above), which FileMemory keeps. It is not to be written:
-  // write() is refused by it, devices refuse to write to other owners' memory, and so does
-  // Tensor::mutable_values.
+  // SAFETY: the address is inside the mapping (checked above), and FileMemory keeps the mapping
+  // alive. Nothing writes to it: FileMemory rejects all writes, devices reject writes to the memory
+  // of other owners, and Tensor::mutable_values rejects read-only memory.
   const std::byte* data = file->bytes().data() + offset;
   buffer.data_ = bytes == 0 ? nullptr : const_cast<std::byte*>(data);
   buffer.owner_ = std::make_shared<FileMemory>(std::move(file));
@@ -146,7 +146,7 @@ Result<std::span<std::byte>> DeviceBuffer::host_bytes(std::int64_t offset,
                 "the host cannot touch a device's memory; copy it with read() first");
   }
   VOLTA_TRY(check_range(offset, length, bytes_));
-  // SAFETY: the range lies within the block (checked above), which the host may touch.
+  // SAFETY: the range is within the block (checked above), which the host may access.
   return std::span(static_cast<std::byte*>(at_offset(offset)), static_cast<std::size_t>(length));
 }
 
@@ -180,8 +180,8 @@ Status DeviceBuffer::copy_from(std::int64_t offset, const DeviceBuffer& source,
   return owner_->copy_within(at_offset(offset), source.at_offset(source_offset), length);
 }
 
-// SAFETY: the caller has checked that the bytes are whole, aligned elements; every T below is
-// trivially copyable and any bit pattern is a value of it.
+// SAFETY: the caller has checked that the bytes are whole, aligned elements. Every T below is
+// trivially copyable, and every bit pattern is a valid T.
 template <typename T>
 std::span<T> typed_span(std::span<std::byte> bytes) {
   return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};

@@ -6,7 +6,7 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// The type of one tensor element as it lies in memory.
+/// The type of a tensor element in memory.
 enum class DType : std::uint8_t { kF32, kBF16, kF16, kI8, kU8, kI32, kI64 };
 
 /// Bytes per element.
@@ -53,7 +53,7 @@ constexpr bool is_float(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
-/// Maps a C++ type to its DType; only the types below are defined.
+/// Maps a C++ type to its DType. It is defined for the types below only.
 template <typename T>
 struct DTypeOf;
 template <>

@@ -1,6 +1,5 @@
-// Encoding: how the elements of a matrix lie in memory. All tensors are row-major, except the
-// weights of a model that is not trained: they are kept in the order in which a device's kernels
-// read them.
+// Encoding: the layout of a matrix in memory. All tensors are row-major, except the weights of a
+// model that is not trained: they may be stored in the order in which a device's kernels read them.
 // C++20-clean, so that kernels of every backend can use it.
 #pragma once
 
@@ -15,31 +14,32 @@ namespace [[gnu::visibility("default")]] volta {
 
 enum class Packing : std::uint8_t {
   kRows,    ///< Row-major, any rank.
-  kPanels,  ///< A matrix as panels of columns, for matrix products; see Encoding.
+  kPanels,  ///< A matrix in panels of columns, for matrix products; see Encoding.
 };
 
 /// A weight b[K, N] in panels: panel p holds columns [p * width, (p + 1) * width) of all K rows,
 /// row after row. The last panel is padded with zeros. With `group` > 1, that many rows are
-/// interleaved column by column, for instructions that sum neighbouring elements, and K is padded
-/// with zeros to whole groups.
+/// interleaved column by column, for instructions that add up neighbouring elements. K is then
+/// padded with zeros to whole groups.
 ///
 /// In a quantised weight K is padded to whole blocks. With Packing::kRows the columns of b follow
-/// each other, each as its blocks in order, as the format stores them (tensor/weight_format.h).
-/// With kPanels a panel holds the first block of all its columns, then the second, and so on; the
-/// layout within them is the device's own (on the CPU: kernels/cpu/quant.h).
+/// each other. Each column is its blocks in order, in the layout of the format
+/// (tensor/weight_format.h). With kPanels a panel holds the first block of all its columns, then
+/// the second blocks, and so on. The device defines the layout inside them (for the CPU:
+/// kernels/cpu/quant.h).
 struct Encoding {
-  /// Additional bytes per block in panels of Q4_K: its 6-bit scales and minimums become bytes.
+  /// Additional bytes per block in panels of Q4_K, whose 6-bit scales and minimums become bytes.
   static constexpr std::int64_t kWiderScales = 4;
 
   Packing packing = Packing::kRows;
   bool transposed = false;  ///< The tensor is [N, K] and its panels hold its transpose, b[K, N].
-  std::int32_t width = 0;   ///< Columns of a panel.
+  std::int32_t width = 0;   ///< Columns per panel.
   std::int32_t group = 1;   ///< Interleaved rows.
   Quant quant = Quant::kNone;
-  std::int32_t block = 0;  ///< Elements of a block of integers.
+  std::int32_t block = 0;  ///< Elements per block of integers.
 
   constexpr bool operator==(const Encoding&) const = default;
-  /// Shows a visitor every member with its name, as the ops do (ops/op.h).
+  /// Passes every member with its name to a visitor, as the ops do (ops/op.h).
   static constexpr void fields(auto& encoding, auto&& visit) {
     const bool panels = encoding.packing == Packing::kPanels;
     const bool quantized = encoding.quant != Quant::kNone;
@@ -59,12 +59,13 @@ struct Encoding {
   constexpr std::int64_t panels(const Shape& shape) const { return ceil_div(n(shape), width); }
   /// K padded to whole groups.
   constexpr std::int64_t padded_k(std::int64_t k) const { return round_up(k, group); }
-  /// Where element (row, column) of a b with K = k lies, in elements; not quantised.
+  /// The index of element (row, column) of a b with K = k in memory; for encodings that are not
+  /// quantised.
   constexpr std::int64_t at(std::int64_t k, std::int64_t row, std::int64_t column) const {
     return (column / width * padded_k(k) + row / group * group) * width + column % width * group +
            row % group;
   }
-  /// Of a quantised weight: the blocks of a column, and the bytes of one with its scale.
+  /// For a quantised weight: the blocks per column, and the bytes per block including its scales.
   constexpr std::int64_t blocks(std::int64_t k) const { return ceil_div(k, block); }
   constexpr std::int64_t block_bytes() const {
     const bool bytes_for_scales = packing == Packing::kPanels && quant == Quant::kQ4K;
@@ -72,7 +73,7 @@ struct Encoding {
   }
 };
 
-/// The bytes a tensor takes.
+/// The size of a tensor in bytes.
 constexpr std::int64_t encoded_bytes(DType dtype, const Shape& shape, const Encoding& encoding) {
   if (encoding.plain()) return shape.elements() * dtype_size(dtype);
   const bool panels = encoding.packing == Packing::kPanels;
@@ -85,8 +86,8 @@ constexpr std::int64_t encoded_bytes(DType dtype, const Shape& shape, const Enco
          dtype_size(dtype);
 }
 
-/// The form in which the weights of a model that is not trained are kept: rounded to `dtype`, or
-/// quantised. Weights that are narrower already stay as they are.
+/// The format in which the weights of a model that is not trained are stored: rounded to `dtype`,
+/// or quantised. Weights that are already narrower are not changed.
 struct WeightFormat {
   DType dtype = DType::kF32;
   Quant quant = Quant::kNone;

@@ -1,6 +1,6 @@
-// Conversions between f32 and the 16-bit float formats, one value at a time and held as raw bits.
-// The reference for kernels and the tool of readers and writers; it knows nothing of tensors.
-// C++20-clean, so that kernels of every backend can include it.
+// Conversions between f32 and the 16-bit float formats, one value at a time. The 16-bit values are
+// raw bits. Kernels are tested against these functions, and readers and writers of files use them.
+// They know nothing of tensors. C++20-clean, so that kernels of every backend can include it.
 #pragma once
 
 #include <bit>
@@ -8,7 +8,7 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// f32 to bf16 bits, round to nearest even; a NaN stays a (quiet) NaN, overflow gives infinity.
+/// f32 to bf16 bits, rounded to nearest even. A NaN becomes a quiet NaN; overflow gives infinity.
 constexpr std::uint16_t bf16_from_f32(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
@@ -20,8 +20,8 @@ constexpr float f32_from_bf16(std::uint16_t value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
 }
 
-/// f32 to IEEE half bits, round to nearest even; a NaN stays a (quiet) NaN, values from 65520 up
-/// become infinity, small ones subnormal.
+/// f32 to IEEE half bits, rounded to nearest even. A NaN becomes a quiet NaN, magnitudes of 65520
+/// or more become infinity, and small values become subnormal or zero.
 constexpr std::uint16_t f16_from_f32(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;

@@ -12,7 +12,7 @@ namespace [[gnu::visibility("default")]] volta {
 inline constexpr int kMaxRank = 6;
 
 /// The dimensions of a tensor, outermost first, in row-major order. Rank 0 is a scalar.
-/// A Shape built from outside data goes through make_shape (tensor/spec.h), which checks it.
+/// Shapes from untrusted data must be made by make_shape (tensor/spec.h), which checks them.
 class Shape {
  public:
   constexpr Shape() = default;
@@ -23,8 +23,8 @@ class Shape {
 
   constexpr int rank() const { return rank_; }
 
-  /// Dimension `axis`; a negative axis counts from the end (-1 is the last). An axis outside the
-  /// rank reads as 1, so that callers may ask before they check the rank.
+  /// Dimension `axis`; a negative axis counts from the end (-1 is the last). The dimension of an
+  /// axis outside the rank is 1, so that callers may read it before they check the rank.
   constexpr std::int64_t operator[](int axis) const {
     const int i = axis < 0 ? axis + rank_ : axis;
     return i >= 0 && i < rank_ ? dims_[static_cast<std::size_t>(i)] : 1;

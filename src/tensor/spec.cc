@@ -1,4 +1,4 @@
-// Texts of shapes and specs, and the checks for sizes that come from outside.
+// Texts of shapes and specs, and the checks for untrusted sizes.
 #include "tensor/spec.h"
 
 #include <fmt/format.h>
@@ -47,14 +47,14 @@ Result<Shape> make_shape(std::span<const std::int64_t> dims) {
 
 namespace {
 
-// What quantised matrices are made of.
+// Checks the spec of a quantised matrix.
 Status check_quantized(const TensorSpec& spec) {
   const Encoding& encoding = spec.encoding;
   const bool block = format_has_block(encoding.quant, encoding.block);
   const bool group = encoding.packing == Packing::kRows || encoding.group == 4;
   const std::int64_t width = encoding.packing == Packing::kPanels ? 1024 : 1;
   if (spec.dtype == DType::kF32 && spec.shape.rank() == 2 && block && group) {
-    // The last block and the last panel are filled up.
+    // The last block and the last panel are padded.
     const double columns = static_cast<double>(encoding.n(spec.shape) + width);
     const double bytes = columns * static_cast<double>(encoding.blocks(encoding.k(spec.shape))) *
                          static_cast<double>(encoding.block_bytes());
@@ -101,7 +101,7 @@ Status check_spec(const TensorSpec& spec) {
                 fmt::format("{}: only a matrix has panels, of 1 to {} columns, by 1 to {} rows",
                             to_string(spec), kMaxWidth, kMaxGroup));
   }
-  // What fills the last panel up is less than one panel more, and less than a group a column.
+  // The padding is less than one panel, plus less than one group per column.
   const std::int64_t more =
       (encoding.k(spec.shape) + kMaxGroup) * kMaxWidth + encoding.n(spec.shape) * kMaxGroup;
   if (bytes + more * dtype_size(spec.dtype) <= kMaxTensorBytes) return {};

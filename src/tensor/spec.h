@@ -1,4 +1,4 @@
-// TensorSpec with its texts, and the checks for untrusted sizes.
+// TensorSpec with its text form, and the checks for untrusted sizes.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// The largest number of bytes one tensor may have: 2^46 (64 TiB). Sizes above it are rejected
-/// before anything is computed from them, so that no later product can overflow.
+/// The maximum size of a tensor in bytes: 2^46 (64 TiB). Larger sizes are rejected before anything
+/// is computed from them, so that no later product can overflow.
 inline constexpr std::int64_t kMaxTensorBytes = std::int64_t{1} << 46;
 
 /// "[2, 3, 4]"
@@ -26,8 +26,8 @@ std::string to_string(const TensorSpec& spec);
 /// dimension.
 Result<Shape> make_shape(std::span<const std::int64_t> dims);
 
-/// Checks that no dimension is negative, that the size in bytes stays below kMaxTensorBytes,
-/// without overflow, and that only a matrix is encoded.
+/// Checks that no dimension is negative, that the size is at most kMaxTensorBytes (without
+/// overflow), and that only a matrix is encoded.
 Status check_spec(const TensorSpec& spec);
 
 }  // namespace volta

@@ -1,4 +1,4 @@
-// Tensor: windows into shared buffers, with every size checked before memory is touched.
+// Tensor: windows into shared buffers. Every size is checked before memory is accessed.
 #include "tensor/tensor.h"
 
 #include <fmt/format.h>
@@ -113,7 +113,7 @@ Result<Tensor> Tensor::clone_to(const std::shared_ptr<MemoryOwner>& owner) const
     VOLTA_TRY(read_bytes(bytes));
   } else if (buffer_->owner() == owner) {
     VOLTA_TRY(copy.buffer_->copy_from(0, *buffer_, offset_, bytes()));
-  } else {  // From device to device by way of the host.
+  } else {  // From one device to another, through the host.
     VOLTA_TRY(Tensor staged, clone_to(host_memory()));
     VOLTA_TRY(auto bytes, staged.host_bytes());
     VOLTA_TRY(copy.write_bytes(bytes));

@@ -1,5 +1,5 @@
-// Tensor: a typed, shaped, contiguous window into a shared buffer of some device. Copying a Tensor
-// shares the memory. It knows nothing of ops, graphs or kernels.
+// Tensor: a contiguous window into a shared buffer of a device, with a type and a shape. A copy of
+// a Tensor shares its memory. It knows nothing of ops, graphs or kernels.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,11 @@ class Tensor {
   /// The same, filled with zero bytes.
   static Result<Tensor> zeros(const TensorSpec& spec,
                               const std::shared_ptr<MemoryOwner>& owner = host_memory());
-  /// A host tensor with a copy of `values`; kInvalidArgument when their number is not the shape's.
+  /// A host tensor with a copy of `values`; kInvalidArgument if their number is not that of the
+  /// shape.
   template <typename T>
   static Result<Tensor> from_values(const Shape& shape, std::span<const T> values);
-  /// A window of an existing buffer. `offset` is in bytes; the range is checked.
+  /// A window into an existing buffer. `offset` is in bytes; the range is checked.
   static Result<Tensor> from_buffer(std::shared_ptr<DeviceBuffer> buffer, std::int64_t offset,
                                     const TensorSpec& spec);
 
@@ -41,22 +42,24 @@ class Tensor {
   const std::shared_ptr<DeviceBuffer>& buffer() const { return buffer_; }
   std::int64_t offset() const { return offset_; }
 
-  /// What kernels take. Valid while this tensor or another one of the same buffer lives.
+  /// The view of this tensor for kernels. It is valid while a tensor of the same buffer exists.
   View view() const;
 
-  /// The elements, where the host may touch them; kInvalidArgument for another type, an encoded
-  /// tensor or a device's memory. The span is valid while the buffer lives.
+  /// The elements in host memory. kInvalidArgument for another type, an encoded tensor, or memory
+  /// that the host cannot access; mutable_values() also for memory that is read-only. The span is
+  /// valid while the buffer exists.
   template <typename T>
   Result<std::span<const T>> values() const;
   template <typename T>
   Result<std::span<T>> mutable_values();
 
-  /// The raw bytes, under the same conditions; not to be written where values() only could be.
+  /// The raw bytes, of any type and encoding. kInvalidArgument if the host cannot access the
+  /// memory. Callers must not write to them if the memory is read-only.
   Result<std::span<std::byte>> host_bytes() const;
-  /// Copies all bytes from or to the host; sizes must match exactly.
+  /// Copy all bytes from or to the host. The sizes must be equal.
   Status write_bytes(std::span<const std::byte> source);
   Status read_bytes(std::span<std::byte> destination) const;
-  /// Sets every byte to zero, where it lies.
+  /// Sets every byte to zero, on the device.
   Status set_zero();
   template <typename T>
   Status write(std::span<const T> source) {
@@ -69,7 +72,7 @@ class Tensor {
     return read_bytes(std::as_writable_bytes(destination));
   }
 
-  /// The same memory under another shape of as many elements.
+  /// The same memory with another shape, which must have the same number of elements.
   Result<Tensor> reshape(const Shape& shape) const;
   /// Rows [begin, end) of the first axis, sharing the memory.
   Result<Tensor> slice(std::int64_t begin, std::int64_t end) const;

@@ -1,5 +1,5 @@
-// TensorSpec: the type, shape and encoding of a tensor, as plain data. The checks for sizes that
-// come from outside are in tensor/spec.h. C++20-clean, so that kernels of every backend can use it.
+// TensorSpec: the type, shape and encoding of a tensor, as plain data. The checks for untrusted
+// sizes are in tensor/spec.h. C++20-clean, so that kernels of every backend can use it.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// What a tensor is, without its data.
+/// The description of a tensor, without its data.
 struct TensorSpec {
   DType dtype = DType::kF32;
   Shape shape;

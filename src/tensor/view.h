@@ -1,13 +1,14 @@
-// View: what a kernel sees of a tensor. A spec and a raw address, contiguous (in row-major order
-// unless encoded); no ownership. Made by devices from checked plans, read by kernels. C++20-clean.
+// View: a tensor as kernels see it: a spec and a raw address, without ownership. The elements are
+// contiguous, and row-major unless encoded. Devices make views from checked plans; kernels use
+// them. C++20-clean.
 #pragma once
 
 #include "tensor/tensor_spec.h"
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// A spec with an address. It inherits the spec, so that nothing can copy some of its fields and
-/// forget the others: view.shape is view.spec().shape.
+/// A spec with an address. It inherits from the spec instead of copying fields, so that none can be
+/// forgotten: view.shape is view.spec().shape.
 struct View : TensorSpec {
   void* data = nullptr;
 

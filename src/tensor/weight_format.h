@@ -1,7 +1,7 @@
-// The formats of weights: what is stored of a weight, the same in every file and on every device.
-// One table has a row for each. How a device arranges the blocks of a format in its memory is its
-// packing (tensor/encoding.h), of which no row knows. C++20-clean, so that kernels of every backend
-// can use it.
+// The formats of weights: the numbers that are stored for a weight, which are the same in every
+// file and on every device. One table has a row for each format. The arrangement of blocks in a
+// device's memory is called packing (tensor/encoding.h) and is independent of the format.
+// C++20-clean, so that kernels of every backend can use it.
 #pragma once
 
 #include <array>
@@ -17,33 +17,33 @@ namespace [[gnu::visibility("default")]] volta {
 
 /// Weights as small integers in blocks along K.
 enum class Quant : std::uint8_t {
-  kNone,  ///< Not integers: the elements are of the tensor's dtype.
+  kNone,  ///< No integers: the elements have the tensor's dtype.
   kInt8,  ///< scale * q, q in [-127, 127]. In blocks of 32 it is GGUF's Q8_0.
   kInt4,  ///< scale * q, q in [-8, 7]. In blocks of 32 it is GGUF's Q4_0.
   kQ4K,   ///< GGUF's Q4_K: (scale * s) * q - minimum * m, q in [0, 15]; s, m for every 32.
   kQ6K,   ///< GGUF's Q6_K: (scale * s) * q, q in [-32, 31]; s for every 16.
 };
 
-/// The most elements of a block, in any format.
+/// The maximum number of elements per block, over all formats.
 inline constexpr std::int32_t kMaxBlock = 256;
 
 /// A row of the table of formats.
 struct FormatInfo {
-  DType dtype = DType::kF32;   ///< Of the elements; f32 where they are integers in blocks.
-  Quant quant = Quant::kNone;  ///< Which integers.
-  std::string_view name;       ///< In options and reports: "q8".
-  std::string_view elements;   ///< What the elements are, in the text of a tensor: "int8".
-  std::int32_t block = 1;      ///< Elements of a block; 0: a multiple of 32 that a weight chooses.
-  std::int32_t bits = 32;      ///< Of an element in its block.
-  std::int32_t scale_bytes = 0;  ///< Of a block: all that it holds beside the elements.
-  std::int32_t scale_steps = 0;  ///< Elements that share an integer scale; 0: none do.
-  bool from_f32 = true;          ///< Whether the op Encode rounds f32 to it.
-  std::int32_t offset = 0;       ///< What kernels add to q, so that it is never negative.
+  DType dtype = DType::kF32;     ///< Of the elements; f32 if they are integers in blocks.
+  Quant quant = Quant::kNone;    ///< The kind of integers.
+  std::string_view name;         ///< In options and reports: "q8".
+  std::string_view elements;     ///< The elements' name in the text of a tensor: "int8".
+  std::int32_t block = 1;        ///< Elements per block; 0: a multiple of 32, at most kMaxBlock.
+  std::int32_t bits = 32;        ///< Bits per element.
+  std::int32_t scale_bytes = 0;  ///< Bytes per block besides the elements.
+  std::int32_t scale_steps = 0;  ///< Elements per integer scale; 0: it has none.
+  bool from_f32 = true;          ///< Whether Encode can round f32 to it.
+  std::int32_t offset = 0;       ///< Kernels add this to q to make it non-negative.
 };
 
-/// All formats. The format of b says what MatMul does to its activations, and nothing else does:
-/// where b is integers, each row of a is rounded to int8 (ops/op.h) and the products within a block
-/// are sums of integers; otherwise a is taken as it is.
+/// All formats. The format of b alone determines how MatMul treats a. If b consists of integers,
+/// each row of a is rounded to int8 (ops/op.h) and the products within a block are added as
+/// integers. Otherwise a is not rounded.
 inline constexpr std::array kFormats = {
     FormatInfo{.dtype = DType::kF32, .name = "f32", .elements = "f32", .bits = 32},
     FormatInfo{.dtype = DType::kBF16, .name = "bf16", .elements = "bf16", .bits = 16},
@@ -81,7 +81,7 @@ inline constexpr std::array kFormats = {
                .offset = 32},
 };
 
-/// The row of these integers; for kNone, that of f32.
+/// The row of a kind of integers; for kNone, the row of f32.
 constexpr const FormatInfo& format_info(Quant quant) {
   for (const FormatInfo& row : kFormats) {
     if (row.quant == quant) return row;
@@ -89,37 +89,37 @@ constexpr const FormatInfo& format_info(Quant quant) {
   return kFormats.front();
 }
 
-/// The bytes of a block of `block` elements.
+/// The size in bytes of a block of `block` elements.
 constexpr std::int64_t format_block_bytes(Quant quant, std::int64_t block) {
   const FormatInfo& row = format_info(quant);
   return block * row.bits / 8 + row.scale_bytes;
 }
 
-/// Whether a weight of these integers can have blocks of this size.
+/// Whether a weight in this format can have blocks of `block` elements.
 constexpr bool format_has_block(Quant quant, std::int64_t block) {
   const std::int32_t only = format_info(quant).block;
   if (only != 0) return block == only;
   return block >= 32 && block <= kMaxBlock && block % 32 == 0;
 }
 
-/// A block of any format of integers, taken apart.
+/// An unpacked block of any format of integers.
 struct WeightBlock {
   std::uint16_t scale = 0;                             ///< f16 bits.
-  std::uint16_t minimum = 0;                           ///< f16 bits; of Q4_K.
-  std::array<std::int8_t, kMaxBlock / 16> scales{};    ///< One for every scale_steps elements.
-  std::array<std::int8_t, kMaxBlock / 32> minimums{};  ///< Of Q4_K, one for every 32 elements.
+  std::uint16_t minimum = 0;                           ///< f16 bits; for Q4_K only.
+  std::array<std::int8_t, kMaxBlock / 16> scales{};    ///< One per scale_steps elements.
+  std::array<std::int8_t, kMaxBlock / 32> minimums{};  ///< For Q4_K, one per 32 elements.
   std::array<std::int8_t, kMaxBlock> q{};
 };
 
-/// The two bytes at `at`, low byte first.
+/// The 16-bit number in the bytes at `at` and at + 1, low byte first.
 constexpr std::uint16_t stored_u16(std::span<const std::byte> bytes, std::size_t at) {
   return static_cast<std::uint16_t>(std::to_integer<unsigned>(bytes[at]) |
                                     (std::to_integer<unsigned>(bytes[at + 1]) << 8));
 }
 
-/// The eight scales and minimums of Q4_K and Q5_K, 6 bits each in 12 bytes: the first four lie in
-/// the low six bits of bytes j and j + 4; the others have four bits in byte j + 4 and two on top of
-/// the first ones'.
+/// Reads the eight scales and minimums of Q4_K and Q5_K, 6 bits each in 12 bytes. The first four
+/// scales and minimums are the low six bits of bytes j and j + 4. The others have their low four
+/// bits in byte j + 4 and their high two bits in the top bits of the bytes of the first four.
 constexpr void read_k_scales(std::span<const std::byte> bytes, WeightBlock& to) {
   const auto at = [&](std::size_t i) { return std::to_integer<unsigned>(bytes[i]); };
   for (std::size_t j = 0; j < 8; ++j) {
@@ -130,7 +130,7 @@ constexpr void read_k_scales(std::span<const std::byte> bytes, WeightBlock& to) 
   }
 }
 
-/// Takes a stored block apart; `bytes` are format_block_bytes() many.
+/// Unpacks a stored block of format_block_bytes() bytes.
 constexpr void read_stored_block(Quant quant, std::span<const std::byte> bytes, WeightBlock& to) {
   const auto at = [&](std::size_t i) { return std::to_integer<int>(bytes[i]); };
   switch (quant) {
@@ -140,7 +140,7 @@ constexpr void read_stored_block(Quant quant, std::span<const std::byte> bytes, 
       to.scale = stored_u16(bytes, 0);
       for (std::size_t i = 2; i < bytes.size(); ++i) to.q[i - 2] = static_cast<std::int8_t>(at(i));
       return;
-    case Quant::kInt4:  // Of every 32 elements, i and i + 16 share byte i.
+    case Quant::kInt4:  // In each run of 32 elements, i and i + 16 share byte i.
       to.scale = stored_u16(bytes, 0);
       for (std::size_t i = 0; i + 2 < bytes.size(); ++i) {
         const std::size_t first = i / 16 * 32 + i % 16;
@@ -148,7 +148,7 @@ constexpr void read_stored_block(Quant quant, std::span<const std::byte> bytes, 
         to.q[first + 16] = static_cast<std::int8_t>((at(i + 2) >> 4) - 8);
       }
       return;
-    case Quant::kQ4K:  // Of every 64 elements, i and i + 32 share byte i.
+    case Quant::kQ4K:  // In each run of 64 elements, i and i + 32 share byte i.
       to.scale = stored_u16(bytes, 0);
       to.minimum = stored_u16(bytes, 2);
       read_k_scales(bytes.subspan(4, 12), to);
@@ -159,8 +159,8 @@ constexpr void read_stored_block(Quant quant, std::span<const std::byte> bytes, 
       }
       return;
     case Quant::kQ6K:
-      // Two halves of four runs of 32 elements: the low four bits of runs r and r + 2 share 32
-      // bytes, the two high bits of all four share another 32.
+      // Two halves of four runs of 32 elements. In each half the low four bits of runs r and r + 2
+      // share 32 bytes, and the two high bits of all four runs share another 32 bytes.
       to.scale = stored_u16(bytes, 208);
       for (std::size_t i = 0; i < 16; ++i) to.scales[i] = static_cast<std::int8_t>(at(192 + i));
       for (std::size_t i = 0; i < 256; ++i) {
@@ -173,8 +173,8 @@ constexpr void read_stored_block(Quant quant, std::span<const std::byte> bytes, 
   }
 }
 
-/// The first values of a block, as many as are asked for: exactly what the format says, products
-/// and differences rounded to f32 in its order.
+/// Decodes the first values.size() values of a block exactly as the format defines: products and
+/// differences are rounded to f32 in the order of its definition.
 constexpr void decode_block(Quant quant, const WeightBlock& block, std::span<float> values) {
   const float scale = f32_from_f16(block.scale), minimum = f32_from_f16(block.minimum);
   const auto steps = static_cast<std::size_t>(format_info(quant).scale_steps);
