@@ -1,4 +1,4 @@
-// Reads the kernel's accounts: sched affinity, cgroups, /proc and /sys.
+// Reads the kernel's information: CPU affinity, cgroups, /proc and /sys.
 #include "base/cpu.h"
 
 #include <fcntl.h>
@@ -24,9 +24,9 @@ namespace volta {
 
 namespace {
 
-// The text of a file of the kernel's, whose size is not known before it is read; "" when there is
-// none or it cannot be read. Not with a stream: a stream that finds no memory takes the file for
-// empty, and the limit that the file states would be ignored.
+// The text of a kernel file, whose size is not known before it is read; "" if it does not exist or
+// cannot be read. This does not use a stream: a stream without memory would treat the file as
+// empty, and the limit in the file would be ignored.
 std::string read_kernel_file(const std::string& path) {
   const Result<Descriptor> file = open_file(path, O_RDONLY, "open");
   if (!file) return {};
@@ -42,7 +42,7 @@ std::string read_kernel_file(const std::string& path) {
   }
 }
 
-// The part of `text` up to `separator`, which is cut off `text` together with it.
+// Returns the part of `text` up to `separator`, and removes it and the separator from `text`.
 std::string_view take_until(std::string_view& text, char separator) {
   const size_t end = std::min(text.find(separator), text.size());
   const std::string_view head = text.substr(0, end);
@@ -57,7 +57,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-// quota / period in CPUs; nothing when either is no positive number ("max", -1).
+// quota / period in CPUs; nothing if one of them is not a positive number ("max", -1).
 std::optional<double> quota_cpus(std::string_view quota, std::string_view period) {
   const Result<double> q = parse_float(trim(quota), "quota", 1);
   const Result<double> p = parse_float(trim(period), "period", 1);
@@ -76,22 +76,22 @@ std::optional<double> quota_of_group(const std::string& folder, bool v2) {
                     read_kernel_file(join_path(folder, "cpu.cfs_period_us")));
 }
 
-// A limit of a group in bytes, or nothing when there is none ("max").
+// A limit of a group in bytes; nothing if there is no limit ("max").
 std::optional<int64_t> read_bytes(const std::string& folder, std::string_view file) {
   const Result<int64_t> bytes =
       parse_int<int64_t>(trim(read_kernel_file(join_path(folder, file))), "limit", 0);
   return bytes ? std::optional(*bytes) : std::nullopt;
 }
 
-// The smaller one of two limits, either of which may be missing.
+// Sets `limit` to the smaller of two limits, each of which may be missing.
 template <typename T>
 void tighten(std::optional<T>& limit, const std::optional<T>& other) {
   if (other) limit = std::min(limit.value_or(*other), *other);
 }
 
-// The tightest limit from `group` up to the mount point, by read_limit(folder, is_v2). Inside a
-// container the group's path may not be visible; the mount point itself, which then is the
-// container's group, is always looked at.
+// The smallest limit from `group` up to the mount point, as read by read_limit(folder, is_v2).
+// Inside a container the path of the group may not be visible. The mount point, which is then the
+// container's group, is always read.
 template <typename T, typename ReadLimit>
 std::optional<T> tightest_above(const std::string& mount, std::string_view group, bool v2,
                                 const ReadLimit& read_limit) {
@@ -104,7 +104,7 @@ std::optional<T> tightest_above(const std::string& mount, std::string_view group
   }
 }
 
-// The tightest limit over all groups of a process that `controller` governs.
+// The smallest limit over all groups of a process that `controller` governs.
 template <typename T, typename ReadLimit>
 std::optional<T> tightest_limit(const std::string& root, std::string_view proc_cgroup,
                                 std::string_view controller, const ReadLimit& read_limit) {
@@ -116,7 +116,7 @@ std::optional<T> tightest_limit(const std::string& root, std::string_view proc_c
     std::string_view controllers = take_until(path, ':');
     std::string mount = root;
     if (!v2) {
-      // Mounted under the controllers' joint name, with a link from each.
+      // The mount point has the joint name of the controllers, with a link for each of them.
       mount = join_path(root, controllers);
       if (!is_directory(mount)) mount = join_path(root, controller);
       bool governs = false;
@@ -137,11 +137,11 @@ std::string_view find_field(std::string_view text, std::string_view key) {
   return {};
 }
 
-// The CPUs of the affinity mask. The kernel refuses a mask shorter than its own, whose length only
-// trying tells.
+// The number of CPUs in the affinity mask. The kernel rejects a mask that is shorter than its own.
+// The length of the kernel's mask is unknown, so longer ones are tried in turn.
 int affinity_cpu_count() {
   for (size_t sets = 1; sets <= 1024; sets *= 2) {
-    std::vector<cpu_set_t> mask(sets);  // Of CPU_SETSIZE (1024) CPUs each.
+    std::vector<cpu_set_t> mask(sets);  // Each has CPU_SETSIZE (1024) CPUs.
     if (sched_getaffinity(0, sets * sizeof(cpu_set_t), mask.data()) == 0) {
       int count = 0;
       for (const cpu_set_t& set : mask) count += CPU_COUNT(&set);
@@ -152,7 +152,7 @@ int affinity_cpu_count() {
   return static_cast<int>(std::max(sysconf(_SC_NPROCESSORS_ONLN), 1L));
 }
 
-// "32K" or "2M" in bytes; 0 when it is neither.
+// "32K" or "2M" in bytes; 0 if the text is invalid.
 int64_t parse_cache_size(std::string_view text) {
   int64_t unit = 1;
   if (text.ends_with('K')) unit = int64_t{1} << 10;
@@ -189,7 +189,7 @@ MemoryLimits cgroup_memory_limits(const std::string& cgroup_root, std::string_vi
       cgroup_root, proc_cgroup, "memory", [](const std::string& folder, bool v2) {
         return read_bytes(folder, v2 ? "memory.max" : "memory.limit_in_bytes");
       });
-  // Version 1 limits the sum of both only.
+  // Version 1 has no separate limit of swap.
   limits.swap = tightest_limit<int64_t>(
       cgroup_root, proc_cgroup, "memory", [](const std::string& folder, bool v2) {
         return v2 ? read_bytes(folder, "memory.swap.max") : std::nullopt;
@@ -225,7 +225,7 @@ int current_cpu() { return sched_getcpu(); }
 void leave_cpu(int cpu) {
   if (cpu < 0 || cpu >= CPU_SETSIZE || cpu != current_cpu()) return;
   cpu_set_t all;
-  if (sched_getaffinity(0, sizeof(all), &all) != 0) return;  // More CPUs than it holds, say.
+  if (sched_getaffinity(0, sizeof(all), &all) != 0) return;  // `all` may be too small.
   using Word = unsigned long;
   auto words = std::bit_cast<std::array<Word, sizeof(all) / sizeof(Word)>>(all);
   constexpr int kBits = 8 * sizeof(Word);

@@ -49,13 +49,14 @@ int64_t usable_memory_bytes();
 
 /// The CPUs of this machine, for reports. An unknown model is "unknown", an unknown size 0.
 struct CpuInfo {
-  std::string model;               ///< The vendor's name for it.
-  std::vector<std::string> flags;  ///< Those that kernels use: avx2, fma, avx512f, amx_bf16, ...
-  int64_t l1d_bytes = 0;           ///< Per core.
-  int64_t l2_bytes = 0;            ///< Per core.
-  int64_t l3_bytes = 0;            ///< Per cluster.
-  int online_cpus = 0;             ///< Of the whole machine, without regard to quotas.
-  int64_t memory_bytes = 0;        ///< Physical memory of the machine, without regard to limits.
+  std::string model;  ///< The vendor's name for it.
+  std::vector<std::string>
+      flags;                 ///< Those that matter to kernels: avx2, fma, avx512f, amx_bf16, ...
+  int64_t l1d_bytes = 0;     ///< Per core.
+  int64_t l2_bytes = 0;      ///< Per core.
+  int64_t l3_bytes = 0;      ///< Per cluster.
+  int online_cpus = 0;       ///< Of the whole machine, without regard to quotas.
+  int64_t memory_bytes = 0;  ///< Physical memory of the machine, without regard to limits.
 };
 CpuInfo cpu_info();
 

@@ -29,7 +29,7 @@ Descriptor::~Descriptor() {
   if (fd_ >= 0) file_ops().close(fd_);
 }
 
-// Not retried when interrupted: Linux has closed it by then.
+// An interrupted close is not repeated, because Linux has already closed the descriptor.
 Status Descriptor::close(const std::string& path) {
   if (file_ops().close(release()) != 0 && errno != EINTR) return fail_system("close", path, errno);
   return {};
@@ -44,8 +44,8 @@ Result<Descriptor> open_file(const std::string& path, int flags, std::string_vie
 }
 
 Result<Descriptor> open_to_change(const std::string& path, int flags, std::string_view action) {
-  // The system refuses a link itself; this says what to do. O_NONBLOCK: a named pipe must not hang
-  // us.
+  // O_NOFOLLOW already rejects links, but this check gives a message with a remedy. O_NONBLOCK
+  // prevents waiting for the other end of a named pipe.
   struct stat info = {};
   if (lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) {
     return refuse_to_change(path, "it is a symbolic link; remove it, if you did not make it");
@@ -85,7 +85,7 @@ Status write_back(int fd, std::int64_t offset, std::int64_t bytes, unsigned flag
   const auto call = [&] { return file_ops().sync_file_range(fd, offset, bytes, flags); };
   if (retry_interrupted(call) == 0) return {};
   if (errno == ENOSYS || errno == EINVAL || errno == ESPIPE || errno == EOPNOTSUPP) return {};
-  return fail_system("flush to disk", path, errno);  // The system reports it only once.
+  return fail_system("flush to disk", path, errno);  // The system reports the error only once.
 }
 
 }  // namespace
@@ -122,7 +122,7 @@ Result<LockAttempt> try_lock(int fd, const std::string& path) {
     case ENOSYS:
     case EOPNOTSUPP:
     case ENOLCK:
-    case EBADF:  // NFS: of a folder.
+    case EBADF:  // For folders on NFS.
       return LockAttempt::kNoLocks;
     default:
       return fail_system("lock", path, errno);

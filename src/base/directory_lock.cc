@@ -1,4 +1,5 @@
-// DirectoryLock of base/file.h: an flock on a folder's `.lock`, which may come from anywhere.
+// DirectoryLock of base/file.h: an flock on a folder's `.lock`. This file may exist already, and is
+// untrusted.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -18,8 +19,8 @@ namespace {
 
 constexpr std::size_t kMaxPidDigits = 20;
 
-// The process in a lock file; empty when the file is. kInvalidFile for a file with anything else in
-// it: that was not made by this program.
+// The process id in a lock file; "" if the file is empty. kInvalidFile for any other content,
+// because then this program did not make the file.
 Result<std::string> read_pid(int fd, const std::string& path) {
   std::array<std::byte, kMaxPidDigits + 1> buffer{};
   VOLTA_TRY(const std::int64_t size, read_up_to(fd, buffer, path));
@@ -33,7 +34,8 @@ Result<std::string> read_pid(int fd, const std::string& path) {
                           path));
 }
 
-// For people who look; the lock works without it, so that a full disk is no reason to stop.
+// Writes the process id for people to read. The lock works without it, so a failure, such as a full
+// disk, is only logged.
 void write_pid(int fd, const std::string& path) {
   Status written;
   if (file_ops().ftruncate(fd, 0) == 0 && ::lseek(fd, 0, SEEK_SET) == 0) {

@@ -1,4 +1,4 @@
-// The names of error codes.
+// The names of the error codes.
 #include "base/error.h"
 
 namespace volta {

@@ -1,4 +1,4 @@
-// Reading, atomic writing and listing, on POSIX.
+// File functions on POSIX.
 #include "base/file.h"
 
 #include <dirent.h>
@@ -25,7 +25,7 @@ namespace volta {
 namespace {
 
 constexpr size_t kWriterBufferBytes = size_t{256} << 10;
-constexpr int64_t kPieceBytes = int64_t{16} << 20;  // Written to the disk in the background.
+constexpr int64_t kPieceBytes = int64_t{16} << 20;  // The unit of write-back.
 constexpr mode_t kFolderMode = 0777;                // Less the umask.
 
 struct OpenedFile {
@@ -40,7 +40,8 @@ Result<int64_t> regular_file_size(const struct stat& info, const std::string& pa
                           S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe"));
 }
 
-// Opens a regular file of at most max_bytes for reading. O_NONBLOCK: a named pipe must not hang us.
+// Opens a regular file of at most max_bytes for reading. O_NONBLOCK prevents waiting for the other
+// end of a named pipe.
 Result<OpenedFile> open_to_read(const std::string& path, int64_t max_bytes) {
   VOLTA_TRY(Descriptor fd, open_file(path, O_RDONLY | O_NONBLOCK, "open"));
   struct stat info = {};
@@ -55,7 +56,7 @@ Result<OpenedFile> open_to_read(const std::string& path, int64_t max_bytes) {
 
 Status read_exactly(const OpenedFile& file, std::span<std::byte> buffer, const std::string& path) {
   VOLTA_TRY(const int64_t n, read_up_to(file.fd.get(), buffer, path));
-  // Files of the system (in /proc, say) claim to be empty and are not.
+  // Some files of the system, for example in /proc, report a size of 0 but are not empty.
   std::array<std::byte, 1> more = {};
   const bool claims_nothing = n == 0 && file.size == 0;
   VOLTA_TRY(const int64_t rest,
@@ -82,7 +83,8 @@ Result<HeapArray<std::byte>> read_binary_file(const std::string& path, int64_t m
 
 Result<std::string> read_text_file(const std::string& path, int64_t max_bytes) {
   VOLTA_TRY(const OpenedFile file, open_to_read(path, max_bytes));
-  // A std::string cannot say that it does not fit, so a block of its size is tried first.
+  // A std::string cannot report a failed allocation as an Error, so this first tries to allocate a
+  // block of that size.
   if (auto probe = try_allocate(file.size); !probe) {
     return std::unexpected(std::move(probe).error().with_context(fmt::format("'{}'", path)));
   }
@@ -140,7 +142,8 @@ Result<FileWriter> FileWriter::open(const std::string& path, Mode mode) {
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return fail_system("examine", path, errno);
   if (mode == Mode::kAppend) return FileWriter(path, fd.release(), info.st_size);
-  // Only now that the file is known to be no link.
+  // The file is emptied here and not by open(), because open_to_change first checks that it is not
+  // a link.
   if (file_ops().ftruncate(fd.get(), 0) != 0) return fail_system("empty", path, errno);
   return FileWriter(path, fd.release(), 0);
 }
@@ -194,10 +197,10 @@ Status FileWriter::write(std::span<const std::byte> bytes) {
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
     return {};
   }
-  return hand_over(bytes);  // Too large to be worth a copy.
+  return hand_over(bytes);  // Large writes bypass the buffer.
 }
 
-// Gives bytes to the system, and, as soon as a piece is complete, that piece to the disk.
+// Passes bytes to the system. When a piece is complete, its write-back to the disk begins.
 Status FileWriter::hand_over(std::span<const std::byte> bytes) {
   Status status;
   while (status && !bytes.empty()) {
@@ -212,7 +215,8 @@ Status FileWriter::hand_over(std::span<const std::byte> bytes) {
   return status;
 }
 
-// Begins with the last piece first, so that the disk is never idle while the one before is awaited.
+// Begins to write back the latest piece before it waits for the previous one, so that the disk is
+// never idle.
 Status FileWriter::write_back_piece() {
   VOLTA_TRY(begin_write_back(fd_, piece_begin_, kPieceBytes, path_));
   const int64_t before = piece_begin_ - kPieceBytes;
@@ -342,7 +346,7 @@ Result<std::vector<std::string>> list_directory(const std::string& path) {
   if (!folder) return fail_system("list folder", path, errno);
   std::vector<std::string> names;
   for (;;) {
-    errno = 0;  // readdir answers null both at the end and on failure.
+    errno = 0;  // readdir returns null both at the end and on failure.
     const dirent* entry = readdir(folder.get());
     if (entry == nullptr) break;
     std::string name = std::data(entry->d_name);
@@ -360,7 +364,7 @@ Status create_directory(const std::string& path) {
   if (file_ops().mkdir(path, kFolderMode) == 0) return {};
   const int mkdir_errno = errno;
   if (mkdir_errno == EEXIST) {
-    if (is_directory(path)) return {};  // Someone else was faster.
+    if (is_directory(path)) return {};  // Another process was faster.
     return fail(ErrorCode::kIo,
                 fmt::format("cannot create folder '{}': what is there is no folder", path));
   }
@@ -387,7 +391,7 @@ Status remove_tree(const std::string& path) {
 
 Status create_directories(const std::string& path) {
   if (path.empty()) return fail(ErrorCode::kInvalidArgument, "the name of a folder is empty");
-  if (path.size() >= PATH_MAX) {  // Before half of it is made.
+  if (path.size() >= PATH_MAX) {  // Checked before any part of the path is made.
     return fail(ErrorCode::kIo,
                 fmt::format("the name of a folder has {} bytes, more than the {} that the system "
                             "takes: '{}...'",
@@ -416,7 +420,7 @@ std::string join_path(std::string_view directory, std::string_view name) {
 
 namespace {
 
-// The path without slashes at its end; "" for the root.
+// The path without trailing slashes; "" for the root.
 std::string_view trim_slashes(std::string_view path) {
   while (path.ends_with('/')) path.remove_suffix(1);
   return path;

@@ -187,8 +187,8 @@ Status create_directories(const std::string& path);
 /// root.
 Status remove_all(const std::string& path);
 
-/// "a/b" and "c" give "a/b/c". If `name` is absolute or one side is empty, the result is `name` or
-/// the side that is not empty.
+/// "a/b" and "c" give "a/b/c". An absolute `name` is returned unchanged. If one side is empty, the
+/// result is the other one.
 std::string join_path(std::string_view directory, std::string_view name);
 /// The absolute path without links, `.` and `..`, as the system resolves it. kNotFound, kIo.
 Result<std::string> real_path(const std::string& path);

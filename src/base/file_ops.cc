@@ -44,7 +44,7 @@ int FileOps::statvfs(const std::string& path, struct statvfs& info) {
 
 namespace {
 
-// The calling thread's replacement for the system; null but in tests of faults.
+// The calling thread's replacement for the system calls; null except in tests that inject faults.
 constinit thread_local FileOps* t_file_ops = nullptr;
 
 }  // namespace

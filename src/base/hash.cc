@@ -1,9 +1,9 @@
-// A thin face on xxHash.
+// A thin wrapper around xxHash.
 #include "base/hash.h"
 
 #include <fmt/format.h>
 #include <sys/random.h>
-#define XXH_STATIC_LINKING_ONLY  // The state as a local variable.
+#define XXH_STATIC_LINKING_ONLY  // Allows the state to be a local variable.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ uint64_t hash64(std::string_view text, uint64_t seed) {
 
 uint64_t random_seed() {
   uint64_t seed = 0;
-  // A kernel that has no random numbers yet leaves the clock, which a file's author cannot know.
+  // If the kernel has no random numbers yet, the seed is the clock alone, which the author of a
+  // file cannot know.
   if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) < 0) seed = 0;
   return seed ^ static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }

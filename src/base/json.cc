@@ -128,8 +128,8 @@ const JsonValue* JsonValue::find(std::string_view key) const {
 
 namespace {
 
-// Puts the steps from `from` down to `wanted` (".a", "[3]") in front of `path`; false when `wanted`
-// is not there.
+// Puts the path from `from` down to `wanted` (".a", "[3]") in front of `path`; false if `wanted` is
+// not below `from`.
 bool add_steps(const JsonValue& from, const JsonValue* wanted, std::string& path) {
   if (&from == wanted) return true;
   if (const JsonValue::Array* array = from.if_array()) {

@@ -1,5 +1,5 @@
-// Untrusted JSON text into a JsonValue, by simdjson's DOM and its error codes. simdjson checks the
-// grammar, UTF-8 and the depth; keys that repeat and the number of values are checked here.
+// Parses untrusted JSON text into a JsonValue, with simdjson's DOM and error codes. simdjson checks
+// the grammar and UTF-8. This file checks the depth, the number of values, and repeated keys.
 #define SIMDJSON_EXCEPTIONS 0
 #include <fmt/format.h>
 #include <simdjson.h>
@@ -57,7 +57,7 @@ class Converter {
         return convert_object(element.get_object().value_unsafe());
       case dom::element_type::INT64:
         return JsonValue(element.get_int64().value_unsafe());
-      case dom::element_type::UINT64:  // More than an int64 holds.
+      case dom::element_type::UINT64:  // Too large for an int64.
         return JsonValue(static_cast<double>(element.get_uint64().value_unsafe()));
       case dom::element_type::DOUBLE:
         return JsonValue(element.get_double().value_unsafe());
@@ -71,7 +71,7 @@ class Converter {
     return JsonValue();
   }
 
-  // simdjson counts up to 2^24 - 1 elements and stays there.
+  // simdjson's size() is at most 2^24 - 1, even if there are more elements.
   Result<JsonValue> convert_array(const dom::array& array) {
     if (static_cast<int64_t>(array.size()) > max_array_) {
       return fail(
@@ -114,21 +114,21 @@ class Converter {
   int depth_left_;
 };
 
-// Whether `digits`, all of them digits, are an integer that simdjson takes.
+// Whether simdjson accepts the integer `digits`, which has digits only.
 bool fits_64_bits(std::string_view digits, bool negative) {
   uint64_t magnitude = 0;
   if (std::from_chars(digits.begin(), digits.end(), magnitude).ec != std::errc{}) return false;
   return !negative || magnitude <= uint64_t{1} << 63;
 }
 
-// simdjson refuses integers of more than 64 bits, which are good JSON and occur in the field
-// (Hugging Face writes "model_max_length": 1000000000000000019884624838656). This writes ".0"
-// behind each of them outside strings, which makes it a double.
+// simdjson rejects integers of more than 64 bits. They are valid JSON and occur in real files
+// (Hugging Face writes "model_max_length": 1000000000000000019884624838656). This appends ".0" to
+// each of them outside strings, so that it is a double.
 std::string widen_long_integers(std::string_view text) {
   std::string out;
   bool in_string = false;
-  bool fraction = false;  // Within a number, behind a point or an exponent.
-  size_t digits = 0;      // That end before text[i].
+  bool fraction = false;  // Inside a number, after a point or an exponent.
+  size_t digits = 0;      // The number of digits that end before text[i].
   const auto is_too_long = [&](size_t end) {
     const size_t begin = end - digits;
     return digits > 0 && !fraction &&
@@ -169,7 +169,7 @@ std::string_view remedy_for(simdjson::error_code error) {
   }
 }
 
-// The parsed element lives as long as the parser.
+// The parsed element is valid as long as the parser exists.
 Result<dom::element> run_parser(dom::parser& parser, std::string_view text) {
   VOLTA_TRY(auto padded, try_make_array<char>(static_cast<int64_t>(text.size()) +
                                               static_cast<int64_t>(simdjson::SIMDJSON_PADDING)));
@@ -193,14 +193,14 @@ Result<JsonValue> parse_json(std::string_view text, std::string_view what,
                             limits.max_bytes));
   }
   dom::parser parser;
-  // simdjson counts only brackets with something in them, so Converter counts again.
+  // simdjson does not count empty brackets, so Converter counts the depth again.
   const size_t depth = static_cast<size_t>(limits.max_depth) + 1;
   if (parser.allocate(text.size() + text.size() / 4 + 1, depth) != simdjson::SUCCESS) {
     return fail(ErrorCode::kOutOfMemory, fmt::format("{}: not enough memory to parse it", what));
   }
   Result<dom::element> root = run_parser(parser, text);
   if (!root) {
-    // Only a longer text can differ, so nothing is parsed twice without need.
+    // The text is parsed again only if it has changed, that is, if it is longer.
     const std::string widened = widen_long_integers(text);
     if (widened.size() > text.size()) root = run_parser(parser, widened);
   }

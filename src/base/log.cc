@@ -19,8 +19,8 @@ struct Sink {
   LogCallback callback;
 };
 
-// A function's static, so that it exists before any other static that logs. Never destroyed:
-// threads may log while the process ends.
+// A static variable of a function, so that it exists when other static objects log. It is never
+// destroyed, because threads may log while the process ends.
 Sink& sink() {
   static Sink& instance = *new Sink;
   return instance;

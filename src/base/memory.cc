@@ -55,12 +55,12 @@ Result<AlignedBytes> try_allocate(int64_t bytes, int64_t alignment) {
     if (bytes > usable_memory_bytes()) return out_of_memory(bytes);
     alignment = kHugePageBytes;
   }
-  // SAFETY: aligned_alloc wants a size that is a multiple of the alignment; `bytes` is bounded by
-  // the machine's memory here or by the threshold, so there is such a multiple.
+  // SAFETY: aligned_alloc needs a size that is a multiple of the alignment. `bytes` is bounded by
+  // the machine's memory or by the threshold, so such a multiple exists.
   const int64_t rounded = round_up(bytes, alignment);
   void* data = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(rounded));
   if (data == nullptr) return out_of_memory(bytes);
-  // Advice only: a kernel without transparent huge pages says no, and nothing is lost.
+  // This is only advice: without transparent huge pages in the kernel it fails without harm.
   if (huge) madvise(data, static_cast<size_t>(rounded), MADV_HUGEPAGE);
   return AlignedBytes(static_cast<std::byte*>(data), bytes);
 }
@@ -88,7 +88,7 @@ Status check_castable(std::span<const std::byte> bytes, size_t element_size, siz
         ErrorCode::kInvalidArgument,
         fmt::format("{} bytes are no whole number of {}-byte values", bytes.size(), element_size));
   }
-  // SAFETY: the address is only looked at.
+  // SAFETY: the address is only compared, never dereferenced.
   if (reinterpret_cast<uintptr_t>(bytes.data()) % alignment != 0) {
     return fail(
         ErrorCode::kInvalidArgument,

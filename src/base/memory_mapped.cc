@@ -1,5 +1,5 @@
-// File mappings, and the guard that turns the fault of one that was cut into zeros. Inside the
-// raw-memory fence.
+// File mappings, and the guard that replaces the missing part of a truncated file by zeros. Inside
+// the raw-memory fence.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -20,15 +20,15 @@
 namespace volta {
 namespace {
 
-// What the signal handler knows of a mapping. Process-wide, since a handler is; of a fixed size and
-// without locks, since a handler may neither allocate nor wait.
+// A mapping, for the signal handler. The slots are global, because the handler is. Their number is
+// fixed and they have no locks, because a handler may neither allocate nor wait.
 struct GuardSlot {
   std::atomic<std::byte*> begin = nullptr;  ///< Null while the slot is free.
-  std::atomic<std::uintptr_t> bytes = 0;    ///< Of whole pages.
+  std::atomic<std::uintptr_t> bytes = 0;    ///< A whole number of pages.
   std::atomic<bool> taken = false;
   std::atomic<bool> faulted = false;
 };
-// A model has at most 4096 shards. What finds no slot faults as without a guard.
+// A model has at most 4096 shards. A mapping without a slot is not guarded.
 constexpr unsigned kGuardSlots = 8192;
 constinit std::array<GuardSlot, kGuardSlots> g_slots{};
 constinit std::atomic<unsigned> g_next_slot = 0;
@@ -36,7 +36,7 @@ constinit struct sigaction g_previous{};
 
 std::uintptr_t page_bytes() { return static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE)); }
 
-// The place of a new mapping among the slots, or -1.
+// Takes a slot for a new mapping and returns its index; -1 if none is free.
 int enter(std::byte* begin, std::uintptr_t bytes) {
   const unsigned first = g_next_slot.fetch_add(1, std::memory_order_relaxed);
   for (unsigned i = 0; i < kGuardSlots; ++i) {
@@ -58,8 +58,8 @@ void leave(int place) {
   slot.taken = false;
 }
 
-// In the handler: zeros from the page of this address to the end of its mapping. False when it is
-// of none.
+// Called by the handler: maps zeros from the page of this address to the end of its mapping. False
+// if the address is in no mapping.
 bool fill_with_zeros(const void* address) {
   for (GuardSlot& slot : g_slots) {
     std::byte* const begin = slot.begin;
@@ -68,9 +68,9 @@ bool fill_with_zeros(const void* address) {
         reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(begin);
     if (begin == nullptr || place >= bytes) continue;
     const std::uintptr_t from = place / page_bytes() * page_bytes();
-    // SAFETY: whole pages of one of our own read-only mappings, whose owner is just reading them.
-    // Readers see zeros there instead of bytes that are gone. The system call itself, because
-    // sanitizers put code of their own before mmap(), which is not for signal handlers.
+    // SAFETY: these are whole pages of one of our own read-only mappings, which its owner is
+    // reading. Readers see zeros in place of the missing bytes. This makes the system call
+    // directly, because sanitizers wrap mmap() in code that is not safe in signal handlers.
     const long zeros = ::syscall(SYS_mmap, begin + from, bytes - from, PROT_READ,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     slot.faulted = true;
@@ -79,10 +79,10 @@ bool fill_with_zeros(const void* address) {
   return false;
 }
 
-// Async-signal-safe: atomics, mmap, sysconf, sigaction, raise.
+// Uses only operations that are safe in a signal handler: atomics, mmap, sysconf, signal and raise.
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
-  // Other codes (a signal that somebody sent) bring no address along.
+  // With other codes (a signal that a process has sent) there is no address.
   const bool filled = info->si_code == BUS_ADRERR && fill_with_zeros(info->si_addr);
   if (!filled) {
     if ((g_previous.sa_flags & SA_SIGINFO) != 0) {
@@ -91,7 +91,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
       g_previous.sa_handler(signal);
     } else {
       ::signal(signal, SIG_DFL);
-      ::raise(signal);  // When this returns.
+      ::raise(signal);  // Takes effect when the handler returns.
     }
   }
   errno = saved_errno;
@@ -118,7 +118,7 @@ MappedFile::Identity MappedFile::identity_of(const struct stat& info) {
 }
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  // O_NONBLOCK: a named pipe must not hang us.
+  // O_NONBLOCK prevents waiting for the other end of a named pipe.
   VOLTA_TRY(const Descriptor fd, open_file(path, O_RDONLY | O_NONBLOCK, "open"));
   struct stat info = {};
   if (::fstat(fd.get(), &info) != 0) return fail_system("examine", path, errno);
@@ -126,8 +126,8 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
     return fail(ErrorCode::kInvalidFile, fmt::format("'{}' is not a regular file", path));
   }
   if (info.st_size == 0) return MappedFile();
-  // SAFETY: a fresh private read-only mapping of the whole file, which outlives the descriptor and
-  // is owned by the MappedFile alone.
+  // SAFETY: this is a new private read-only mapping of the whole file. It outlives the descriptor,
+  // and only the MappedFile owns it.
   void* data =
       ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd.get(), 0);
   if (data == MAP_FAILED) return fail_system("map", path, errno);
@@ -146,8 +146,8 @@ void MappedFile::release(int64_t offset, int64_t length) const {
   const int64_t begin = round_up(offset, page);
   const int64_t end = (offset + length) / page * page;
   if (begin >= end) return;
-  // SAFETY: whole pages of our own private mapping of a file, which nobody has written to, so that
-  // dropping them loses nothing. Advice only: a failure costs memory, no data.
+  // SAFETY: these are whole pages of our own private mapping, which nobody has written to, so
+  // dropping them loses nothing. This is only advice: a failure costs memory, not data.
   ::madvise(const_cast<std::byte*>(data_ + begin), static_cast<size_t>(end - begin), MADV_DONTNEED);
 }
 

@@ -34,7 +34,7 @@ namespace volta {
 
 namespace {
 
-// Part `part` of `parts` nearly equal ones of [0, n): where it starts.
+// The start of part `part`, when [0, n) is split into `parts` nearly equal parts.
 template <std::integral T>
 constexpr T part_begin(T n, T parts, T part) {
   const T length = n / parts;
@@ -51,7 +51,7 @@ Result<int> threads_from_environment() {
 }
 
 // Tells the processor that this thread waits for memory to change. The other hardware thread of the
-// core then gets more of it, and leaving the loop is cheaper.
+// core then gets more of the core's resources, and leaving the loop is cheaper.
 void pause_in_spin_loop() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -60,11 +60,11 @@ void pause_in_spin_loop() {
 #endif
 }
 
-// Spins until `word` is something else than `value`, for a limited time; true if it changed.
+// Spins until `word` differs from `value`, for a limited time; returns whether it differs.
 bool spin_while(const std::atomic<int>& word, int value) {
   constexpr int kPausesBetweenClocks = 32;
-  constexpr int64_t kPauseNanoseconds = 20'000;  // Without giving the CPU to anybody.
-  constexpr int64_t kSpinNanoseconds = 200'000;  // Altogether.
+  constexpr int64_t kPauseNanoseconds = 20'000;  // Spins without yielding the CPU.
+  constexpr int64_t kSpinNanoseconds = 200'000;  // The total time.
   int64_t start = 0;
   for (;;) {
     for (int i = 0; i < kPausesBetweenClocks; ++i) {
@@ -78,9 +78,9 @@ bool spin_while(const std::atomic<int>& word, int value) {
   }
 }
 
-// Blocks signals in the calling thread for a scope. Threads created meanwhile inherit the mask.
-// Signals that an instruction of a thread causes (SIGBUS, SIGSEGV, ...) stay unblocked, because
-// such a signal ends the process if it is blocked.
+// Blocks signals in the calling thread for a scope. Threads that it creates in this scope inherit
+// the mask. Signals that an instruction of a thread causes (SIGBUS, SIGSEGV, ...) stay unblocked,
+// because such a signal ends the process if it is blocked.
 class BlockSignals {
  public:
   BlockSignals() {
@@ -106,7 +106,7 @@ class BlockSignals {
 
 class ThreadPool::Workers {
  public:
-  // Creates up to `count` workers; threads() tells how many there are.
+  // Creates up to `count` workers; count() returns how many there are.
   explicit Workers(int count);
   ~Workers();
   Workers(const Workers&) = delete;
@@ -187,16 +187,17 @@ void* ThreadPool::Workers::work(void* argument) {
     int state = kReady;
     if (!worker.state.compare_exchange_strong(state, kRunning)) {
       if (state == kExit) return nullptr;
-      continue;  // The caller has run the part.
+      continue;  // The caller has taken the part.
     }
-    // A worker that slept is often woken on the CPU of the thread that woke it, where it waits
-    // until that has done most of the work alone, and the kernel may take tens of milliseconds to
-    // move it (matrix products of two threads in the first 10 ms after a pause: half of them ran as
-    // fast as one thread, or slower; with this, as two). More threads than CPUs would only crowd
-    // the others.
+    // The kernel often wakes a sleeping worker on the CPU of the caller. There the worker waits
+    // while the caller does most of the work alone, and it may take tens of milliseconds until the
+    // kernel moves it. So the worker leaves that CPU itself. (Measured on matrix products of two
+    // threads in the first 10 ms after a pause: without this, half of them were as fast as one
+    // thread or slower; with it, as fast as two.) With more threads than CPUs this would only
+    // disturb other threads.
     if (pool.spin_) leave_cpu(pool.job_->caller_cpu);
     pool.run_part(worker.part);
-    // After this the job may be gone.
+    // The job may no longer exist after this.
     if (worker.state.exchange(kIdle) == kRunningNotify) {
       worker.state.notify_one();
     }
@@ -286,7 +287,7 @@ void parallel_chunks(ThreadPool& pool, int64_t chunks, FunctionRef<void(int64_t)
 void parallel_for(ThreadPool& pool, int64_t begin, int64_t end, int64_t grain,
                   FunctionRef<void(int64_t, int64_t)> fn) {
   if (begin >= end) return;
-  // Unsigned, because the longest ranges do not fit a signed number.
+  // Unsigned, because the length of the longest ranges does not fit into a signed number.
   const auto step = static_cast<uint64_t>(std::max<int64_t>(grain, 1));
   const uint64_t length = static_cast<uint64_t>(end) - static_cast<uint64_t>(begin);
   if (length <= step || pool.threads() == 1) return fn(begin, end);

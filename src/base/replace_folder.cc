@@ -20,11 +20,12 @@
 namespace volta {
 namespace {
 
-// In a folder that is being replaced. It holds the identity of what takes the place: only where
-// that is there may the old folder be removed.
+// A file in a folder that is being replaced. It has the identity of the replacement. The old folder
+// may be removed only if the replacement is in its place.
 constexpr std::string_view kMark = kReplacedMark;
 constexpr int64_t kMaxMarkBytes = 256;
-// Where the old folder waits on file systems that cannot swap.
+// Suffix of the old folder's name during a replacement on file systems that cannot exchange
+// folders.
 constexpr std::string_view kAside = ".replaced";
 
 bool is_there(const std::string& path) {
@@ -65,7 +66,8 @@ Status copy_mode(const std::string& from, const std::string& to) {
   return {};
 }
 
-// Gives a file a second name; a folder becomes a new one of second names.
+// Gives a file a second name. For a folder, makes a new folder and gives its files second names in
+// it.
 Status link_tree(const std::string& from, const std::string& to) {
   struct stat info = {};
   if (::lstat(from.c_str(), &info) != 0) return fail_system("examine", from, errno);
@@ -87,7 +89,7 @@ Status link_tree(const std::string& from, const std::string& to) {
   return copy_mode(from, to);
 }
 
-// "NAME.old", or "NAME.old.2" and so on: what neither folder has.
+// The first of "NAME.old", "NAME.old.2" and so on that is in neither folder.
 std::string free_name(const std::string& name, const std::string& made, const std::string& folder) {
   std::string free = name + ".old";
   for (int i = 2; is_there(join_path(made, free)) || is_there(join_path(folder, free)); ++i) {
@@ -104,8 +106,8 @@ Status carry_over(const std::string& folder, const std::string& made,
     const std::string ours = join_path(made, name);
     if (is_there(ours)) {
       const std::string theirs = join_path(folder, name);
-      if (is_link(theirs) || !is_directory(theirs)) continue;  // A file, which is replaced.
-      if (is_directory(ours)) continue;                        // Of an earlier try.
+      if (is_link(theirs) || !is_directory(theirs)) continue;  // A file that is replaced.
+      if (is_directory(ours)) continue;                        // From an earlier attempt.
       return fail(ErrorCode::kIo, fmt::format("cannot replace '{}': it is a folder; rename it, or "
                                               "name another place for the model",
                                               theirs));
@@ -117,7 +119,7 @@ Status carry_over(const std::string& folder, const std::string& made,
   return fsync_directory(made);
 }
 
-// For file systems that cannot swap. Where the old folder is, then.
+// For file systems that cannot exchange folders. Returns the new path of the old folder.
 Result<std::string> replace_in_two_steps(const std::string& made, const std::string& folder) {
   std::string aside = folder + std::string(kAside);
   if (file_ops().rename(folder, aside) != 0) return fail_to_write("rename", folder, errno);
@@ -128,7 +130,7 @@ Result<std::string> replace_in_two_steps(const std::string& made, const std::str
       fmt::format("'{}' is now '{}'; rename it back", folder, aside)));
 }
 
-// Puts `made` in place. Where the old folder is, then.
+// Puts `made` in place of `folder`. Returns the new path of the old folder.
 Result<std::string> swap_folders(const std::string& made, const std::string& folder) {
   if (file_ops().exchange(made, folder) == 0) return made;
   if (errno == ENOSYS || errno == EINVAL || errno == ENOTSUP || errno == EXDEV) {
@@ -137,9 +139,9 @@ Result<std::string> swap_folders(const std::string& made, const std::string& fol
   return fail_to_write("replace", folder, errno);
 }
 
-// Removes what `folder` was before it was replaced. Under a temporary's name and without the mark
-// it counts as abandoned, so when this process is killed before it has removed everything, the next
-// one that writes `folder` removes the rest, and never takes it for a whole model.
+// Removes the old folder after its replacement. It first gets a temporary name and loses the mark,
+// so that it counts as abandoned. If this process is then killed before everything is removed, the
+// next process that writes `folder` removes the rest, and never takes it for a complete model.
 Status remove_replaced(const std::string& path, const std::string& folder) {
   std::string retired = path;
   if (!is_temporary_name(file_name(path))) {
@@ -182,11 +184,11 @@ Status replace_folder(const std::string& made, const std::string& folder,
   const Status marked = write_file_atomic(mark, successor);
   Result<std::string> old = marked ? swap_folders(made, folder) : std::unexpected(marked.error());
   if (!old) {
-    const Status removed = remove_all(mark);  // The first error is the one to tell.
+    const Status removed = remove_all(mark);  // Only the first error is reported.
     static_cast<void>(removed);
     return std::unexpected(std::move(old).error());
   }
-  // What was replaced goes when its replacement is durable.
+  // The old folder is removed when its replacement is durable.
   Status tidied = fsync_directory(parent_path(folder));
   if (tidied) tidied = remove_replaced(*old, folder);
   if (!tidied) {
@@ -208,7 +210,7 @@ Status recover_folder(const std::string& folder) {
   const std::string parent = parent_path(folder);
   const std::string own = file_name(folder);
   const auto names = list_directory(parent);
-  if (!names) return {};  // Nothing can be found there, and nothing was: no error.
+  if (!names) return {};  // Nothing can be found there; this is no error.
   for (const std::string& name : *names) {
     const std::string path = join_path(parent, name);
     if (!is_left_of(path, own) || !is_own_folder(path) || !is_there(join_path(path, kMark))) {

@@ -1,4 +1,4 @@
-// The part of rng.h that needs the host's mathematics.
+// The functions of rng.h that need the host's math library.
 #include "base/rng.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// errno as an Error.
+// Converts errno to an Error.
 #include "base/system_error.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ ErrorCode code_of(int error_number) {
   switch (error_number) {
     case ENOENT:
     case ENOTDIR:
-    case ENAMETOOLONG:  // No file has such a name.
+    case ENAMETOOLONG:  // No file can have such a name.
       return ErrorCode::kNotFound;
     case ELOOP:
       return ErrorCode::kInvalidFile;

@@ -21,19 +21,20 @@ namespace volta {
 namespace {
 
 constexpr std::string_view kMark = ".tmp-volta-";
-constexpr std::size_t kDigits = 8;  // Of the random number, and of the checksum.
+constexpr std::size_t kDigits = 8;  // Of the random number and of the checksum, each.
 constexpr int kTries = 100;
 constexpr mode_t kFolderMode = 0777;  // Less the umask.
 
-// The last digits of a temporary's name, from all before them.
+// The last digits of a temporary's name: a checksum of everything before them.
 std::string checksum(std::string_view name_and_number) {
   return hex(hash64(name_and_number)).substr(kDigits);
 }
 
-// A number that no other process comes upon; whoever uses it must still find nothing there.
+// A number that other processes are very unlikely to choose. The caller must still check that no
+// file has the name.
 std::string random_digits() {
   struct Source {
-    std::uint64_t random = 0;  // Stays 0 where the system has no random numbers.
+    std::uint64_t random = 0;  // Stays 0 if the system has no random numbers.
     std::uint64_t count = 0;
     double time = 0;
     std::int64_t process = 0;
@@ -50,7 +51,7 @@ std::string temporary_path(const std::string& target) {
   return join_path(parent_path(target), name + checksum(name));
 }
 
-// Holds a temporary that was just made. False when somebody who took it for abandoned was faster.
+// Locks a temporary that was just made. False if another process has taken it for abandoned before.
 Result<bool> hold(int fd, const std::string& path) {
   VOLTA_TRY(const LockAttempt attempt, try_lock(fd, path));
   struct stat info = {};
@@ -64,7 +65,8 @@ void remove_if_abandoned(const std::string& path) {
   const bool folder = S_ISDIR(info.st_mode);
   if (!folder && !S_ISREG(info.st_mode)) return;
   if (folder && lstat(join_path(path, kReplacedMark).c_str(), &info) == 0) return;
-  // Network file systems lock only what is open for writing, which a folder cannot be.
+  // Network file systems can lock a file only if it is open for writing. A folder cannot be opened
+  // so.
   const int flags = O_NOFOLLOW | O_NONBLOCK | (folder ? O_RDONLY | O_DIRECTORY : O_RDWR);
   const auto fd = open_file(path, flags, "open");
   if (!fd) return;
@@ -108,7 +110,8 @@ Result<TemporaryFile> create_temporary_file(const std::string& target) {
     VOLTA_TRY(Descriptor fd, open_file(path, O_RDWR | O_CREAT | O_EXCL, "create"));
     auto held = hold(fd.get(), path);
     if (held && !*held) continue;
-    // The lock belongs to all copies of the descriptor: this one outlives the closing of the file.
+    // The lock is held by all copies of the descriptor, so this copy keeps it after the file is
+    // closed.
     Descriptor lock(held ? ::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0) : -1);
     if (held) return TemporaryFile{std::move(path), std::move(fd), std::move(lock)};
     file_ops().unlink(path);
@@ -130,7 +133,7 @@ Result<TemporaryFolder> TemporaryFolder::create(const std::string& target) {
       if (errno == EEXIST && tries < kTries) continue;
       return fail_to_write("create folder", path, errno);
     }
-    TemporaryFolder folder(path, {});  // Removes it when something goes wrong.
+    TemporaryFolder folder(path, {});  // Its destructor removes the folder on an error.
     VOLTA_TRY(folder.lock_, open_file(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, "open folder"));
     VOLTA_TRY(const bool held, hold(folder.lock_.get(), path));
     if (held) return folder;
@@ -153,7 +156,7 @@ TemporaryFolder::~TemporaryFolder() {
 
 Status TemporaryFolder::rename_to(const std::string& target) {
   struct stat info = {};
-  // Advice: rights that cannot be taken over are no reason to lose the folder.
+  // A failure is ignored: permissions that cannot be copied are no reason to lose the folder.
   if (::stat(target.c_str(), &info) == 0) ::chmod(path_.c_str(), info.st_mode & 07777);
   if (file_ops().rename(path_, target) != 0) {
     return fail_to_write(fmt::format("rename to '{}' the path", target), path_, errno);

@@ -49,8 +49,8 @@ Result<TemporaryFile> create_temporary_file(const std::string& target);
 class TemporaryFolder {
  public:
   /// Makes the folder beside `target`, and missing parents. First removes abandoned temporaries of
-  /// `target`. kInvalidArgument for the root, an empty name, and names that end in . or ..; kIo as
-  /// for create_directories.
+  /// `target`. kInvalidArgument for the root, an empty name, and paths whose last component is . or
+  /// ..; kIo as for create_directories.
   static Result<TemporaryFolder> create(const std::string& target);
 
   TemporaryFolder(TemporaryFolder&& other) noexcept

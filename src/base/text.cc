@@ -13,8 +13,8 @@ namespace volta {
 
 namespace {
 
-// What a UTF-8 sequence's first byte says: its length (0 when it cannot start one), its payload
-// bits and the smallest code point that needs this many bytes.
+// The content of the first byte of a UTF-8 sequence: the length of the sequence (0 if the byte
+// cannot start one), the payload bits, and the smallest code point that needs this many bytes.
 struct LeadByte {
   int length;
   char32_t payload;
@@ -23,7 +23,7 @@ struct LeadByte {
 
 constexpr LeadByte read_lead(unsigned char byte) {
   if (byte < 0x80) return {1, byte, 0};
-  if (byte < 0xC2) return {0, 0, 0};  // A continuation, or the start of an overlong form.
+  if (byte < 0xC2) return {0, 0, 0};  // A continuation byte, or the start of an overlong form.
   if (byte < 0xE0) return {2, static_cast<char32_t>(byte & 0x1F), 0x80};
   if (byte < 0xF0) return {3, static_cast<char32_t>(byte & 0x0F), 0x800};
   if (byte < 0xF5) return {4, static_cast<char32_t>(byte & 0x07), 0x10000};
@@ -32,7 +32,7 @@ constexpr LeadByte read_lead(unsigned char byte) {
 
 constexpr bool is_scalar_value(char32_t c) { return c <= 0x10FFFF && (c < 0xD800 || c > 0xDFFF); }
 
-// from_chars over the whole of `text`; false when it is not all one number of type T.
+// Parses all of `text` with from_chars; false if it is not exactly one number of type T.
 template <typename T>
 bool parse_whole(std::string_view text, T& value) {
   const char* end = std::to_address(text.end());

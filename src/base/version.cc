@@ -1,4 +1,4 @@
-// The values come from CMake (cmake/VoltaModuleFlags.cmake), as definitions for this file alone.
+// CMake defines the values for this file only (cmake/VoltaModuleFlags.cmake).
 #include "base/version.h"
 
 #ifndef VOLTA_VERSION

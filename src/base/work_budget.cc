@@ -9,7 +9,7 @@ namespace volta {
 
 namespace {
 
-constexpr std::uint64_t kMaxInput = std::uint64_t{1} << 50;  // No product below overflows.
+constexpr std::uint64_t kMaxInput = std::uint64_t{1} << 50;  // So no product below overflows.
 constexpr WorkLimits kPerByte{.steps = 256, .bytes = 64};
 
 }  // namespace
@@ -25,7 +25,8 @@ WorkBudget::WorkBudget(const WorkLimits& limits, Interruption interrupted)
   set_steps(limits.steps);
 }
 
-// Work that is soon over is not asked about.
+// Sets the remaining steps. The callback is first called after kStepsBetweenQuestions steps, so
+// short work never calls it.
 void WorkBudget::set_steps(std::uint64_t left) {
   until_question_ = interrupted_ ? std::min(left, kStepsBetweenQuestions) : left;
   later_steps_ = left - until_question_;
@@ -58,7 +59,7 @@ void WorkBudget::add_input(std::size_t bytes) {
   bytes_ += kPerByte.bytes * more;
 }
 
-// The last step before a question, or more steps than there are.
+// Called when the callback is due or the steps run out.
 bool WorkBudget::step_slowly(std::uint64_t count) {
   if (spent()) return false;
   const std::uint64_t left = steps_left();
