@@ -12,7 +12,7 @@
 namespace volta {
 namespace {
 
-constexpr mode_t kFileMode = 0666;  // Less the umask.
+constexpr mode_t kFileMode = 0666;  // Minus the umask.
 
 std::unexpected<Error> refuse_to_change(const std::string& path, std::string_view what) {
   return fail(ErrorCode::kInvalidFile, fmt::format("will not write to '{}': {}", path, what));

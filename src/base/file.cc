@@ -26,7 +26,7 @@ namespace {
 
 constexpr size_t kWriterBufferBytes = size_t{256} << 10;
 constexpr int64_t kPieceBytes = int64_t{16} << 20;  // The unit of write-back.
-constexpr mode_t kFolderMode = 0777;                // Less the umask.
+constexpr mode_t kFolderMode = 0777;                // Minus the umask.
 
 struct OpenedFile {
   Descriptor fd;

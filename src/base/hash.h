@@ -23,8 +23,8 @@ uint64_t hash64(std::string_view text, uint64_t seed);
 /// table.
 uint64_t random_seed();
 
-/// The same for much data, in pieces. Before each piece it calls `go_on` with the number of bytes
-/// hashed so far, and stops and returns nothing if that returns false.
+/// hash64() of much data, in pieces. Before each piece it calls `go_on` with the number of bytes
+/// hashed so far. If `go_on` returns false, it stops and returns nothing.
 std::optional<uint64_t> hash64(std::span<const std::byte> bytes,
                                FunctionRef<bool(int64_t done)> go_on);
 

@@ -1,4 +1,4 @@
-// The log callback behind a mutex.
+// The log callback, protected by a mutex.
 #include "base/log.h"
 
 #include <fmt/format.h>

@@ -45,9 +45,9 @@ class ThreadPool {
 };
 
 /// Runs fn(chunk) once for every chunk in [0, chunks) on the threads of the pool, and returns when
-/// all calls have ended. Each thread gets one contiguous run of chunks. Runs all chunks on the
-/// calling thread if there is one chunk or one thread, if the workers are busy, or if called from
-/// within fn. fn must not throw. Allocates nothing.
+/// all calls have ended. The chunks are split into contiguous runs, at most one per thread. Runs
+/// all chunks on the calling thread if there is one chunk or one thread, if the workers are busy,
+/// or if called from within fn. fn must not throw. Allocates nothing.
 void parallel_chunks(ThreadPool& pool, int64_t chunks, FunctionRef<void(int64_t chunk)> fn);
 
 /// Splits [begin, end) into disjoint contiguous parts and runs fn(b, e) for each. There is at most

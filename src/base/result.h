@@ -25,8 +25,8 @@ using Status = Result<void>;
 #define VOLTA_CONCAT_INNER(a, b) a##b
 #define VOLTA_CONCAT(a, b) VOLTA_CONCAT_INNER(a, b)
 
-// VOLTA_TRY(expr);           returns the error of expr from the enclosing function, if there is
-// one. VOLTA_TRY(auto x, expr);   the same, and otherwise initialises x with the value.
+// VOLTA_TRY(expr);           returns expr's error from the enclosing function, if it has one.
+// VOLTA_TRY(auto x, expr);   the same, and otherwise initialises x with the value.
 #define VOLTA_TRY_STATUS(expr)                                     \
   do {                                                             \
     auto volta_try_status = (expr);                                \

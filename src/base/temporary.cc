@@ -23,7 +23,7 @@ namespace {
 constexpr std::string_view kMark = ".tmp-volta-";
 constexpr std::size_t kDigits = 8;  // Of the random number and of the checksum, each.
 constexpr int kTries = 100;
-constexpr mode_t kFolderMode = 0777;  // Less the umask.
+constexpr mode_t kFolderMode = 0777;  // Minus the umask.
 
 // The last digits of a temporary's name: a checksum of everything before them.
 std::string checksum(std::string_view name_and_number) {

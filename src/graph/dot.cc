@@ -45,7 +45,7 @@ std::string source(const Graph& graph, ValueId id) {
   return producer < 0 ? fmt::format("v{}", id.index) : fmt::format("n{}", producer);
 }
 
-/// The lines of a step's box after the op and the label.
+/// The lines of a step's box that follow the op and the label.
 std::string step_lines(const PlanStep& step) {
   const OpCost spent = step_cost(step);
   std::string text =

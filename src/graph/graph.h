@@ -26,7 +26,7 @@ enum class ValueKind : std::uint8_t {
   kParameter,     ///< A weight, bound by name; trained, or constant during a run.
   kState,         ///< Written by ops and kept between runs: optimiser state, caches.
   kConstant,      ///< Data that the graph itself holds.
-  kIntermediate,  ///< Made by a node.
+  kIntermediate,  ///< Computed by a node.
 };
 
 /// "input", "parameter", "state", "constant" or "intermediate".

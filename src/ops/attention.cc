@@ -104,7 +104,7 @@ OpTypes types(const Attention& op) {
 
 OpEffects effects(const Attention&) { return kPure; }
 
-// q k^T and p v.
+// The two products are q k^T and p v.
 OpCost cost(const Attention& op, Specs inputs, Specs outputs) {
   return estimate(attention_flops(op.shape, inputs[0], 2),
                   bytes_moved(effects(op), inputs, outputs));
@@ -137,7 +137,7 @@ OpTypes types(const AttentionGrad& op) {
 
 OpEffects effects(const AttentionGrad&) { return kPure; }
 
-// q k^T again, dv, dp, dq and dk.
+// The five products are q k^T, again, and those for dv, dp, dq and dk.
 OpCost cost(const AttentionGrad& op, Specs inputs, Specs outputs) {
   return estimate(attention_flops(op.shape, inputs[0], 5),
                   bytes_moved(effects(op), inputs, outputs));

@@ -8,8 +8,8 @@ namespace volta::rules {
 
 namespace {
 
-// Inputs 0 to sequences - 1 are rows of tokens; cache_k, cache_v, positions, sequences, rows and
-// table follow them in both ops.
+// The first inputs are rows of tokens: qkv, q, or k and v. In both ops cache_k, cache_v, positions,
+// sequences, rows and table follow them.
 constexpr std::size_t kCacheInputs = 6;
 
 Status check_cache(const Check& check, const AttentionShape& shape, Specs inputs,
@@ -29,7 +29,7 @@ Status check_cache(const Check& check, const AttentionShape& shape, Specs inputs
   return check.that(inputs[first + 5].shape.rank() == 2, "table [sequences, blocks]");
 }
 
-// Input i is t[N, width] with t and N of input 0.
+// Checks that input i is t[N, width], with the type t and the rows N of input 0.
 Status check_rows(const Check& check, Specs inputs, std::size_t i, std::string_view name,
                   std::int64_t width) {
   const TensorSpec& first = inputs[0];
@@ -68,7 +68,7 @@ OpTypes types(const KvAppend& op) {
           .results = 0};
 }
 
-// cache_k and cache_v, after qkv or k and v.
+// Writes cache_k and cache_v, which follow qkv, or k and v.
 OpEffects effects(const KvAppend& op) {
   return {.writes = op.shape.packed ? 0b0110u : 0b1100u, .overwrites = 0};
 }

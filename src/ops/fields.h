@@ -196,7 +196,7 @@ static_assert(field_count::kComplete<AttentionShape> && field_count::kComplete<E
   static_assert(HasFields<Name>, #Name " in ops/op.h needs a list of its fields");       \
   static_assert(field_count::kComplete<Name>,                                            \
                 "the fields of " #Name " in ops/op.h must be all its attributes, once"); \
-  static_assert(field_key(Name()) == field_key(Name()));  // They fit into a key.
+  static_assert(field_key(Name()) == field_key(Name()));  // The fields fit.
 VOLTA_OPS(VOLTA_CHECK_FIELDS)
 #undef VOLTA_CHECK_FIELDS
 

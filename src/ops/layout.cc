@@ -24,7 +24,7 @@ OpTypes types(const Reshape&) { return kLikeX; }
 
 OpEffects effects(const Reshape&) { return {.writes = 0, .overwrites = 0b1}; }
 
-// A view of the same bytes.
+// The result is a view of the same bytes.
 OpCost cost(const Reshape&, Specs, Specs) { return {.flops = 0, .bytes = 0}; }
 
 Result<SpecList> infer(const Permute& op, Specs inputs) {

@@ -52,7 +52,7 @@ Result<Gradients> gradient(const Norm& op, const GradientContext& context) {
 OpTypes types(const Norm&) { return {.activations = 0b1, .any = 0b110, .results = 0b1}; }
 
 OpEffects effects(const Norm&) { return kPure; }
-// Two sums, subtract, square, scale, shift.
+// Counts two sums, a subtraction, a square, a scale and a shift per element.
 OpCost cost(const Norm& op, Specs inputs, Specs outputs) {
   return pointwise_cost(op, 7, inputs, outputs);
 }
@@ -77,7 +77,7 @@ Result<Gradients> gradient(const NormGrad& op, const GradientContext&) {
 OpTypes types(const NormGrad&) { return {.activations = 0b1001, .any = 0b10, .results = 0b1}; }
 
 OpEffects effects(const NormGrad&) { return kPure; }
-// Two row sums, two column sums, combine.
+// Counts two sums over rows, two sums over columns, and the combination of them.
 OpCost cost(const NormGrad& op, Specs inputs, Specs outputs) {
   return pointwise_cost(op, 14, inputs, outputs);
 }

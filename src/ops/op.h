@@ -2,11 +2,11 @@
 // operands are the values of a graph node; "in:" and "out:" in each comment list them. An op knows
 // nothing of tensors, devices or kernels. C++20-clean: kernels of every backend include it.
 //
-// Conventions. "rows" are all axes but the last, flattened. f means f32, bf16 or f16; each operand
-// marked f may have another of these types. t means f32, bf16 or f16, too, but all operands of one
-// op that are marked t have the same type: they are its activations. An op computes in f32 (sums in
-// f32 or better) and rounds once, to nearest even, when it stores a result. So on 16-bit operands
-// an op widens to f32, computes as the f32 op does, and rounds. Statistics, losses, sums over rows,
+// Conventions. "rows" are all axes but the last, flattened. f means f32, bf16 or f16; operands
+// marked f may have different types. t means f32, bf16 or f16, too, but all operands of one op that
+// are marked t have the same type: they are its activations. An op computes in f32 (sums in f32 or
+// better) and rounds once, to nearest even, when it stores a result. So on 16-bit operands an op
+// widens to f32, computes as the f32 op does, and rounds. Statistics, losses, sums over rows,
 // gradients of parameters and the optimiser's operands are always f32. `rng` is i64[2] = {seed,
 // step}. The seed is the key of a Philox generator; the step, an op's `stream` and an element's
 // index are its counter. So a mask can be computed again instead of being stored. Index tensors are
@@ -142,7 +142,8 @@ struct Expand {
   }
 };
 
-/// The same bytes with another shape. A plan gives x and y the same memory.
+/// The same bytes with another shape. A plan gives x and y the same memory, unless x is written
+/// while y is still needed.
 /// in: x any   out: y like x, `shape`
 struct Reshape {
   Shape shape;
@@ -465,7 +466,7 @@ inline constexpr std::int64_t kSampleParams = 7;
 ///     min_p (0 off), repetition (1 off), frequency (0 off), presence (0 off)},
 ///     rng i64[R, 2] = {seed, step},
 ///     counts i32[S, 2, V] (written): how often each token is in the prompt, and in the output,
-///     sequences i32[R]: the sequence to whose counts a row belongs; no two rows have the same one
+///     sequences i32[R]: the sequence whose counts a row reads and writes; it differs in every row
 /// out: token i32[R], logprob f32[R] of the token under softmax(logits); with top > 0 also
 ///      top_tokens i32[R, top], the likeliest first (equally likely ones by index), and
 ///      top_logprobs f32[R, top]

@@ -10,7 +10,7 @@ namespace {
 
 constexpr TensorSpec kThree = {DType::kF32, Shape(3)};  // A schedule, or GlobalNorm's stats.
 
-// Inputs [0, count) are f32 like the first; then come schedule and stats.
+// Checks that inputs [0, count) are f32 and like the first one, and that schedule and stats follow.
 Status check_update(const Check& check, Specs inputs, std::size_t count, std::string_view names) {
   VOLTA_TRY(check.count(count + 2, names));
   VOLTA_TRY(check.type(0, "param", DType::kF32));
@@ -66,7 +66,7 @@ Result<Gradients> gradient(const AdamW& op, const GradientContext&) {
 
 OpTypes types(const AdamW&) { return kF32Only; }
 
-// param, m, v.
+// Writes param, m and v.
 OpEffects effects(const AdamW&) { return {.writes = 0b1101, .overwrites = 0}; }
 OpCost cost(const AdamW& op, Specs inputs, Specs outputs) {
   return pointwise_cost(op, 14, inputs, outputs);
@@ -130,7 +130,7 @@ OpTypes types(const Fill&) { return kF32Only; }
 
 OpEffects effects(const Fill&) { return {.writes = 0b1, .overwrites = 0}; }
 
-// Only written, never read.
+// The target is written but never read.
 OpCost cost(const Fill&, Specs inputs, Specs) { return estimate(0, total_bytes(inputs)); }
 
 }  // namespace volta::rules

@@ -1,4 +1,4 @@
-// Reduce and Expand: shapes and gradients. Each is the other's gradient.
+// Reduce and Expand: shapes and gradients. The gradient of each is the other; kMax has none.
 #include "ops/check.h"
 #include "ops/traits.h"
 

@@ -18,8 +18,8 @@ inline constexpr double kNonlinear = 8;  ///< Operations per exp, tanh or erf, a
 inline constexpr OpTypes kF32Only = {.activations = 0, .any = 0, .results = 0};
 /// For "y like x": input 0 and output 0 have the same type.
 inline constexpr OpTypes kLikeX = {.activations = 0b1, .any = 0, .results = 0b1};
-/// Input 0 may have any float type; the results are f32 or integers, except those
-/// of Cast and Encode.
+/// Input 0 may have any float type; the results are f32 or integers, except those of Cast and
+/// Encode.
 inline constexpr OpTypes kAnyX = {.activations = 0, .any = 0b1, .results = 0};
 
 /// For an op that writes no input and whose output never takes the memory of an input.

@@ -20,8 +20,8 @@ enum class Quant : std::uint8_t {
   kNone,  ///< No integers: the elements have the tensor's dtype.
   kInt8,  ///< scale * q, q in [-127, 127]. In blocks of 32 it is GGUF's Q8_0.
   kInt4,  ///< scale * q, q in [-8, 7]. In blocks of 32 it is GGUF's Q4_0.
-  kQ4K,   ///< GGUF's Q4_K: (scale * s) * q - minimum * m, q in [0, 15]; s, m for every 32.
-  kQ6K,   ///< GGUF's Q6_K: (scale * s) * q, q in [-32, 31]; s for every 16.
+  kQ4K,   ///< GGUF's Q4_K: (scale * s) * q - minimum * m, q in [0, 15]; s, m per 32 elements.
+  kQ6K,   ///< GGUF's Q6_K: (scale * s) * q, q in [-32, 31]; s per 16 elements.
 };
 
 /// The maximum number of elements per block, over all formats.
