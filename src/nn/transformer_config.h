@@ -48,8 +48,8 @@ struct RopeScaling {
   std::int64_t original = 0;      ///< Context of the first training; unused by kDefault.
   double low_freq_factor = 1.0;   ///< kLlama3: waves longer than original / this are stretched.
   double high_freq_factor = 4.0;  ///< kLlama3: waves shorter than original / this are kept.
-  double beta_fast = 32.0;        ///< kYarn: frequencies with more rotations are kept.
-  double beta_slow = 1.0;         ///< kYarn: frequencies with fewer rotations are stretched.
+  double beta_fast = 32.0;        ///< kYarn: those with more rotations than this are kept.
+  double beta_slow = 1.0;         ///< kYarn: those with fewer rotations than this are stretched.
   bool truncate = true;           ///< kYarn: the ramp begins and ends at whole dimensions.
   double attention_factor = 1.0;  ///< kYarn, kLongrope: multiplies cosines and sines.
   /// kLongrope: the divisors of the frequencies, config.rotated() / 2 numbers in each list.
