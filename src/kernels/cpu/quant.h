@@ -24,8 +24,8 @@
 
 namespace volta::cpu {
 
-/// Where a block of q8 or q4 lies. Rows keep it as the same words as panels. What differs is how
-/// far apart they lie, and that panels hold q + 128 where rows hold q of 8 bits.
+/// Where a block of q8 or q4 is in memory. Rows have the same words as panels. Only the distance
+/// between words differs, and panels of 8 bits hold q + 128 where rows hold q.
 template <typename Byte>
 struct BlockPlace {
   Byte* words;
@@ -36,12 +36,12 @@ struct BlockPlace {
 constexpr std::int64_t block_words(const Encoding& e) {
   return std::int64_t{e.block} * format_info(e.quant).bits / 32;
 }
-/// What the first byte of a word becomes when it moves between rows and panels; so do the others.
+/// The bits in which each byte of this encoding differs from that of rows.
 constexpr std::uint8_t panel_flip(const Encoding& e) {
   return e.packing == Packing::kPanels && e.quant == Quant::kInt8 ? 0x80 : 0;
 }
 
-/// Block `block` of column `column`, of `blocks` a column.
+/// The place of block `block` of column `column`; a column has `blocks` blocks.
 // SAFETY: `data` is a whole matrix of this encoding, and the block is one of it.
 template <typename Byte>
 BlockPlace<Byte> block_place(Byte* data, const Encoding& e, std::int64_t blocks,
@@ -58,9 +58,9 @@ template <typename Byte>
 struct KPlace {
   Byte* words;     ///< Of column 0: word i of column j is at i * word_step + 4 * j.
   Byte* scales;    ///< Of this column, `width` bytes apart.
-  Byte* minimums;  ///< Of Q4_K.
+  Byte* minimums;  ///< Only in Q4_K.
   Byte* scale;     ///< Two bytes: f16.
-  Byte* minimum;   ///< Of Q4_K.
+  Byte* minimum;   ///< Two bytes: f16; only in Q4_K.
   std::int64_t width, word_step;
 
   Byte& at(std::int64_t word, std::int64_t i) const { return words[word * word_step + i]; }
@@ -108,7 +108,7 @@ inline void put_k_block(const WeightBlock& from, std::uint8_t* data, const Encod
   if (e.quant == Quant::kQ4K) std::memcpy(to.minimum, &from.minimum, 2);
 }
 
-/// Takes a block of Q4_K or Q6_K of a panel apart.
+/// Reads a block of Q4_K or Q6_K from a panel.
 // SAFETY: as k_place().
 inline void get_k_block(const std::uint8_t* data, const Encoding& e, std::int64_t blocks,
                         std::int64_t column, std::int64_t block, WeightBlock& to) {
@@ -142,7 +142,7 @@ inline void get_k_block(const std::uint8_t* data, const Encoding& e, std::int64_
   if (e.quant == Quant::kQ4K) std::memcpy(&to.minimum, from.minimum, 2);
 }
 
-/// Takes a block apart, in rows or panels.
+/// Reads a block from rows or panels.
 // SAFETY: `data` is a whole matrix of this encoding, and the block is one of it.
 inline void get_block(const std::uint8_t* data, const Encoding& e, std::int64_t blocks,
                       std::int64_t column, std::int64_t block, WeightBlock& to) {
