@@ -74,8 +74,7 @@ struct Silu {
   }
 };
 
-/// Calls fn(Struct{}) with the struct above that stands for `activation`. infer lets no other kind
-/// through.
+/// Calls fn(Struct{}) with the struct above for `activation`. infer refuses all other kinds.
 template <class Fn>
 HWY_INLINE void visit_activation(UnaryKind activation, const Fn& fn) {
   switch (activation) {

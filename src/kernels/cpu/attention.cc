@@ -1,5 +1,5 @@
-// Attention: causal attention over whole sequences, for training. Tiles of query rows are shared
-// among the threads; attention_tile-inl.h says how one tile is computed. [T, T] is never stored.
+// Attention: causal attention over whole sequences, for training. Threads share the tiles of query
+// rows; attention_tile-inl.h describes how one tile is computed. [T, T] is never stored.
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>

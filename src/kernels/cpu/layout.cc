@@ -1,5 +1,5 @@
-// Ops that move bytes and compute nothing: Reshape, Permute, Slice and Pad. They look at an
-// element's size only, never at its value.
+// Ops that move bytes and compute nothing: Reshape, Permute, Slice and Pad. They use only the size
+// of an element, never its value.
 #include <algorithm>
 #include <cstring>
 
@@ -24,8 +24,9 @@ void zero(std::byte* to, std::int64_t bytes) {
   if (bytes > 0) std::memset(to, 0, static_cast<std::size_t>(bytes));
 }
 
-// A permutation as loops over the output, outermost first: its lengths, and how far one step along
-// each moves in the input, in elements. Axes that stay together are merged, axes of length 1 go.
+// A permutation as loops over the output, outermost first: the length of each loop, and how far one
+// step of it moves in the input, in elements. Axes that stay together are merged, and axes of
+// length 1 are left out.
 struct Walk {
   std::int64_t length[kMaxRank] = {};
   std::int64_t stride[kMaxRank] = {};
@@ -67,9 +68,9 @@ std::int64_t row_offset(const Walk& walk, std::int64_t row) {
   return offset;
 }
 
-// Output rows [begin, end). With the last axis in place a row is one copy; otherwise rows that are
-// neighbours in the input are done together, a tile at a time, so that every cache line read is
-// used whole.
+// Output rows [begin, end). If the last axis stays in place, a row is one copy. Otherwise rows that
+// are neighbours in the input are copied together, one tile at a time, so that every cache line
+// that is read is used completely.
 template <typename T>
 void permute_rows(const Walk& walk, const T* x, T* y, std::int64_t begin, std::int64_t end) {
   constexpr std::int64_t kTile = 32;

@@ -1,7 +1,7 @@
 // Tiles of pairs of bf16 on both sides, two steps at a time, with the dot product of AVX512_BF16
 // (VDPBF16PS: each product is exact, each of the two sums is rounded to even, subnormal numbers
-// count as zero). It runs as many multiply-adds per cycle as f32 has, or twice as many, and each of
-// them takes two steps.
+// count as zero). One instruction does the work of two f32 multiply-adds. Whether it takes the time
+// of one depends on the CPU: see CpuDevice::compute_drawback().
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
