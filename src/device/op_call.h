@@ -35,7 +35,7 @@ std::string describe(const OpCall& call);
 
 /// Gets a callback for every step of an executable's runs (Executable::add_listener). While an
 /// executable has listeners, it waits for each step, so that the step's tensors can be read when it
-/// has ended. One run of one executable calls it at a time. A listener that several executables
+/// has ended. An executable calls it from one run at a time. A listener that several executables
 /// share must be safe to call from all threads that run them.
 class StepListener {
  public:

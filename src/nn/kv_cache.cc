@@ -161,9 +161,9 @@ std::int64_t TransformerKvCache::Group::first_block(std::int64_t position) const
   return std::max<std::int64_t>(0, position - window + 1) / kAttentionKeyBlock;
 }
 
-// Gives pages for tokens [from, to). Tokens before `from` see no block before the first one that
-// these see. Pages that are not seen any more are kept as long as no page is needed, because a
-// sequence may go back.
+// Gives pages for tokens [from, to), beginning with the first block that token `from` sees, and at
+// most per_sequence pages. Pages that are not seen any more are kept as long as no page is needed,
+// because a sequence may go back.
 bool TransformerKvCache::Group::reserve(std::int64_t slot, std::int64_t from, std::int64_t to) {
   const std::int64_t first = first_block(from);
   const std::int64_t end = std::min(blocks_of(to), first + per_sequence);

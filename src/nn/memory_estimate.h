@@ -19,7 +19,7 @@ struct MemoryEstimateOptions {
   DType compute_dtype = DType::kF32;
 };
 
-/// Bytes.
+/// All sizes are in bytes.
 struct MemoryEstimate {
   std::int64_t weights = 0;
   std::int64_t cache = 0;        ///< Of all sequences.

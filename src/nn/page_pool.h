@@ -26,7 +26,8 @@ class PagePool {
   static constexpr std::int32_t kNone = -1;
 
   PagePool() = default;
-  /// kInvalidArgument unless all are at least 1 and a page's number fits an i32.
+  /// kInvalidArgument unless all are at least 1, and the number of pages and that of all blocks
+  /// together fit an i32.
   static Result<PagePool> create(std::int64_t pages, std::int64_t sequences, std::int64_t blocks);
 
   std::int64_t pages() const { return pages_; }

@@ -28,8 +28,9 @@ std::vector<float> plain_frequencies(float theta, std::int64_t rotated) {
   return out;
 }
 
-// The base for `length` tokens: factor * length / original - (factor - 1) to the power of
-// rotated / (rotated - 2), times theta. Exact up to the original length, in f32 beyond it.
+// The base for `length` tokens: theta times (factor * length / original - (factor - 1)) to the
+// power of rotated / (rotated - 2), with at least `original` for `length`. It is computed in f64 up
+// to the original length and in f32 beyond it.
 float dynamic_theta(const TransformerConfig& config, std::int64_t length) {
   const RopeScaling& s = config.rope_scaling;
   const auto rotated = static_cast<double>(config.rotated());

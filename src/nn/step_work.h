@@ -24,7 +24,7 @@ class StepWork {
   double attention(std::int64_t position) const;
 
   /// Measured on one core with AVX-512, in f32: 9 rows for a model of 1 million parameters, which
-  /// lies in the caches, and 12 to 15 for one of 25 million, which does not.
+  /// fits the caches, and 12 to 15 for one of 25 million, which does not.
   static constexpr double kOverheadRows = 8;
   /// How much longer an operation of attention takes than one of a matrix product. Measured in the
   /// same way, it was 2.0 and 1.1 times.

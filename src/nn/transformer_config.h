@@ -34,7 +34,7 @@ enum class FfnKind : std::uint8_t { kMlp, kGated };
 enum class RopeKind : std::uint8_t {
   kDefault,  ///< Not at all (Su et al. 2021).
   kLinear,   ///< All are divided by `factor` (Chen et al. 2023).
-  kDynamic,  ///< The base grows with a sequence longer than `original` tokens (NTK-aware).
+  kDynamic,  ///< The base grows with the sequence beyond `original` tokens (NTK-aware).
   kLlama3,   ///< Low ones are divided by `factor`, high ones not, with a ramp between (Llama 3.1).
   kYarn,     ///< As kLlama3, with a ramp over rotations, and sharper attention (Peng et al. 2023).
   /// Each frequency is divided by a factor of its own. There is one list of factors for sequences

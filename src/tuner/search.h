@@ -31,9 +31,9 @@ struct SearchProgress {
 using SearchProgressFunction = FunctionRef<bool(const SearchProgress& progress)>;
 
 struct SearchOptions {
-  /// After this many seconds the search begins nothing new. A duel that has begun may take half as
-  /// much time again. Slow products are tried with fewer candidates, and in each round at least
-  /// once.
+  /// After this many seconds the search begins nothing new. A duel that has begun ends at 1.25
+  /// times this, or after three runs if those take longer. Slow products are tried with fewer
+  /// candidates, and in each round at least once.
   double budget_seconds = 8.0;
   /// How often the duel measures the default and the winner, in turn. It measures up to eight times
   /// as often if the result is still open then and time is left.

@@ -220,8 +220,8 @@ inline std::int64_t rows_per_tile(const Context& context, std::int64_t pairs, st
   return tile;
 }
 
-/// A piece of CachedAttention's work: query rows [first_query, first_query + queries) of the run of
-/// rows that begins with row `first_row` and follow each other in its sequence; see QueryRow.
+/// A piece of CachedAttention's work: query rows [first_query, first_query + queries) of the
+/// consecutive rows of a sequence that begin with row `first_row`; see QueryRow.
 struct CachedTile {
   std::int64_t first_row;
   std::int64_t first_query;

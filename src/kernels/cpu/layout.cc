@@ -58,7 +58,7 @@ Walk make_walk(const Permute& op, const Shape& x) {
   return walk;
 }
 
-// Where output row `row` (all axes but the last, flattened) begins in the input.
+// The offset in the input of output row `row` (all axes but the last, flattened).
 std::int64_t row_offset(const Walk& walk, std::int64_t row) {
   std::int64_t offset = 0;
   for (int axis = walk.rank - 2; axis >= 0; --axis) {
@@ -145,7 +145,8 @@ void run(const Slice& op, const Args& args, const Context& context) noexcept {
   const View& x = args.inputs[0];
   const int axis = op.axis;
   const std::int64_t inner =
-      x.shape.product(axis + 1, x.shape.rank()) * dtype_size(x.dtype);  // Bytes from here on.
+      x.shape.product(axis + 1, x.shape.rank()) * dtype_size(x.dtype);  // Bytes of one step along
+                                                                        // the axis.
   const std::int64_t from_row = x.shape[axis] * inner;
   const std::int64_t to_row = op.length * inner;
   const std::byte* from = bytes_of(x) + op.begin * inner;

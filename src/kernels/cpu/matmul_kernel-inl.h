@@ -1,6 +1,6 @@
-// The pieces of the matrix product that live in vectors: the tile of c that stays in registers
-// over a K block, and the epilogue. Compiled once per instruction set (see simd.h). Knows no
-// threads and no loops around a tile; those are in matmul_loops.cc.
+// The vector code of the matrix product: the tile of c that stays in registers during a K block,
+// and the epilogue. Compiled once per instruction set (see simd.h). Knows no threads and no loops
+// around a tile; those are in matmul_loops.cc.
 
 // Include guard, toggled once per target.
 #if defined(VOLTA_KERNELS_CPU_MATMUL_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -83,17 +83,17 @@ struct BF16Panels : F32Rows {
   }
 };
 
-/// Whether reads of b stay in memory order, step by step: empty assembler statements keep the
-/// compiler from reordering them. The hardware prefetches rows that lie far apart better then (Zen
+/// Whether reads of b stay in memory order, step by step. Empty assembler statements keep the
+/// compiler from reordering them. The hardware prefetches rows that are far apart better then (Zen
 /// 5, 768 x 3072 and similar from L3, 2 and 4 rows: 1.3 to 1.6 times as fast). A tile of one row
 /// reads b as a memory operand and needs no order.
 template <class Source, int Rows>
 inline constexpr bool kInOrder = Source::kInRows && Rows > 1;
 
 /// Whether a tile prefetches b. One row reads so many panels at once that the hardware prefetches
-/// far enough by itself. With AVX-512 it does so, too, where two to four rows read b in order (Zen
-/// 5, four rows of 4096 x 4096 and 2048 x 5632: 1.2 and 1.3 times as fast as with prefetches in
-/// the code; from L3 0.97). matmul_plan.cc has the same rule for plans: prefetches().
+/// far enough. With AVX-512 the hardware does so, too, if two to four rows read b in order (Zen 5,
+/// four rows of 4096 x 4096 and 2048 x 5632: 1.2 and 1.3 times as fast as with prefetches in the
+/// code; from L3 0.97). prefetches() in matmul_plan.cc is the same rule for plans.
 template <class Source, int Rows>
 inline constexpr bool kPrefetches = Rows > (Source::kInRows && HWY_TARGET == HWY_AVX3
                                                 ? kHardwarePrefetchRows
@@ -121,7 +121,7 @@ HWY_INLINE void multiply_steps(const Tile& t, std::int64_t a_row,
       if constexpr (kInOrder<Source, Rows>) __asm__ volatile("" ::: "memory");
       if constexpr (kPrefetches<Source, Rows>) {
         const std::int64_t at = v % kPanelVectors * width * std::int64_t{sizeof(*b)};
-        if (s == 0 && at % 64 == 0) hwy::Prefetch(ahead + from);  // Once a cache line.
+        if (s == 0 && at % 64 == 0) hwy::Prefetch(ahead + from);  // Once per cache line.
       }
     }
     VOLTA_UNROLL
@@ -241,7 +241,7 @@ constexpr void fill_tiles(TileTable& table) {
   }
 }
 
-/// The kernels of has_tile(); null where there is none.
+/// The kernels of has_tile(); null if there is none.
 template <class Source>
 constexpr TileTable make_tiles() {
   TileTable table{};

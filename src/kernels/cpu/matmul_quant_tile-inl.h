@@ -41,10 +41,10 @@ constexpr int most_quant_rows(Quant quant, bool vnni) {
   return quant_sums(quant, vnni) / kPanelVectors;
 }
 
-/// The distance at which b is prefetched. The hardware does not prefetch as far by itself. With b
-/// larger than the caches of a Zen 5 and in 4 bits, one row takes 0.85 of the time without
-/// prefetches and four rows 0.6; in 8 bits one row takes as long, four rows 0.85. From 2 to 4 KiB
-/// it makes little difference.
+/// The distance at which b is prefetched. The hardware does not prefetch as far by itself. If b is
+/// larger than the caches of a Zen 5 and in 4 bits, one row takes 0.85 of the time that it takes
+/// without prefetches, and four rows 0.6. In 8 bits one row takes as long, four rows 0.85.
+/// Distances from 2 to 4 KiB make little difference.
 inline constexpr std::int64_t kPrefetchBytes = 3072;
 
 /// Tiles with at most this many rows are limited by memory and have the simplest code. What makes

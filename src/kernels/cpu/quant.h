@@ -2,16 +2,17 @@
 // block in plain loops. Rounding to blocks is in quantize.cc. The kernels of the matrix product
 // read panels with vector code of their own.
 //
-// A block of a panel is a block of each of its columns (`width` of them). First come the integers,
-// plus their format's offset, as words of four bytes, word by word of all columns:
-//   8 bits  four steps along K
-//   4 bits  of every 32 steps, word i holds steps 4 i to 4 i + 3 in the low halves of its bytes and
-//           those 16 further in the high ones
+// A block of a panel has a block of each of its columns (`width` of them). First come the integers,
+// plus their format's offset, in words of four bytes: word 0 of all columns, then word 1, and so
+// on.
+//   8 bits  each word holds four steps along K
+//   4 bits  of every 32 steps, word i holds steps 4 i to 4 i + 3 in the low halves of its bytes
+//           and steps 16 + 4 i to 16 + 4 i + 3 in the high halves
 //   6 bits  of every 16 steps, words 0 to 2 hold four steps each in the low six bits of their
 //           bytes; the upper two bits hold two bits each of the last four steps
-// Then come what the integers are multiplied by: in q8 and q4, an f16 scale of each column; in Q4_K
-// and Q6_K, the integer scales as bytes, sub-block by sub-block of all columns, the minimums
-// likewise, the f16 scales and the f16 minimums.
+// Then come the factors of the integers. In q8 and q4 this is an f16 scale per column. In Q4_K and
+// Q6_K these are the integer scales as bytes (those of sub-block 0 of all columns, then of
+// sub-block 1, and so on), the minimums in the same order, the f16 scales and the f16 minimums.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +54,7 @@ BlockPlace<Byte> block_place(Byte* data, const Encoding& e, std::int64_t blocks,
   return {first + 4 * j, 4 * width, first + 4 * width * block_words(e) + 2 * j};
 }
 
-/// Where a block of Q4_K or Q6_K of one column of a panel lies.
+/// Where the parts of a block of Q4_K or Q6_K of one column of a panel are.
 template <typename Byte>
 struct KPlace {
   Byte* words;     ///< Of column 0: word i of column j is at i * word_step + 4 * j.

@@ -115,7 +115,7 @@ HWY_INLINE VI largest(const T* HWY_RESTRICT x) {
   return top;
 }
 
-/// The largest magnitude of each of `groups` groups, or of four if there are more.
+/// The largest magnitude of each of the first four groups, or of all `groups` if there are fewer.
 template <typename T>
 HWY_INLINE VI4 largest_of_four(const T* HWY_RESTRICT x, std::int64_t groups) {
   const VI zero = hn::Zero(I32());

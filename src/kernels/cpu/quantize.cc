@@ -63,7 +63,7 @@ HWY_INLINE V32 largest(const float* HWY_RESTRICT x, std::int64_t steps, hn::Mask
   V32 low = zero, high = zero, zeros = zero;
   for (std::int64_t k = 0; k < steps; ++k) {
     const V32 v = hn::Load(d, x + k * kSlab);
-    low = hn::Min(v, low);  // Zeros of either sign leave +0, the second operand of both.
+    low = hn::Min(v, low);  // Of two zeros, both return the second operand, +0.
     high = hn::Max(v, high);
     zeros = hn::MulAdd(v, zero, zeros);
   }
@@ -78,7 +78,7 @@ HWY_INLINE V32 to_f16_and_back(V32 x) {
   return load(d, half);
 }
 
-/// 1 / scale, 0 for 0.
+/// 1 / scale, or 0 if scale is 0.
 HWY_INLINE V32 inverse(V32 scale) {
   const F32 d;
   return hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)), hn::Div(hn::Set(d, 1.0f), scale));
@@ -88,7 +88,7 @@ HWY_INLINE V32 inverse(V32 scale) {
 /// 16 levels, -8, is at the largest magnitude or near it.
 HWY_INLINE V32 int4_scale(const float* HWY_RESTRICT x, std::int64_t steps, V32 top) {
   const F32 d;
-  constexpr int kTogether = 3;  // What the registers of every instruction set hold.
+  constexpr int kTogether = 3;  // As many as the registers of every instruction set hold.
   constexpr float kSteps[][kTogether] = {{8.0f, 7.0f, 7.5f}, {8.5f, 7.75f, 8.25f}};
   V32 best = hn::Zero(d), best_scale = best;
   for (int part = 0; part < 2; ++part) {

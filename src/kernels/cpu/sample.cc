@@ -166,7 +166,7 @@ std::int64_t sample_row(const float* logits, const Params& params, const std::in
   return draw(scratch.weights, n, uniform_double(bits.x, bits.y));
 }
 
-// The likeliest tokens and their logits less `lse`.
+// The likeliest tokens, and their logits minus `lse`.
 struct Top {
   std::int32_t* tokens;
   float* logprobs;
