@@ -52,8 +52,7 @@ bool prepares_weights(const Op& op) {
 // A copy in the device's memory, of any encoding.
 Result<Tensor> copy_to(Device& device, const Tensor& x) {
   if (!x.host_accessible()) return x.clone_to(device.memory());
-  constexpr std::size_t kPiece = std::size_t{32} << 20;  // Bytes to copy between two checks for
-                                                         // interruption.
+  constexpr std::size_t kPiece = std::size_t{32} << 20;  // Bytes between checks for interruption.
   VOLTA_TRY(Tensor copy, Tensor::empty(x.spec(), device.memory()));
   VOLTA_TRY(const std::span<const std::byte> bytes, x.host_bytes());
   for (std::size_t at = 0; at < bytes.size(); at += kPiece) {

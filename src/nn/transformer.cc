@@ -279,8 +279,7 @@ Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSou
     const auto wanted = specs.find(info.name);
     if (wanted == specs.end()) continue;  // assemble() reports what is missing.
     auto weight = as_wanted(*device, stored, wanted->second);
-    VOLTA_TRY(source.check_unchanged(info));  // First, because a change may have caused other
-                                              // errors.
+    VOLTA_TRY(source.check_unchanged(info));  // First, as a change may cause other errors.
     if (!weight) return std::unexpected(std::move(weight).error());
     weights.emplace(info.name, *std::move(weight));
     source.release(info);

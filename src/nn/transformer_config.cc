@@ -71,8 +71,7 @@ std::unexpected<Error> invalid(std::string message) {
   return fail(ErrorCode::kInvalidArgument, "model: " + std::move(message));
 }
 
-constexpr double kMaxFactor = 1e6;  // Of rotary scaling: far above any model, but nothing
-                                    // overflows.
+constexpr double kMaxFactor = 1e6;  // Of rotary scaling; above any model, and nothing overflows.
 
 // Both lists must have a factor for each rotated pair of a head.
 Status check_factors(const RopeScaling& s, std::int64_t pairs) {

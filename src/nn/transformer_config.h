@@ -85,8 +85,7 @@ struct TransformerConfig {
   bool qk_norm_whole = false;    ///< With qk_norm: over all heads at once instead (OLMo 2).
   bool tied_output = true;       ///< The output projection is the token embedding.
   bool attention_scaled = true;  ///< Scores are divided by sqrt(head_dim).
-  bool attention_scaled_by_layer = false;  ///< Scores are also divided by 1, 2, 3 ... from layer to
-                                           ///< layer.
+  bool attention_scaled_by_layer = false;  ///< And by the layer's number, counted from 1.
   float query_scalar = 0.0f;       ///< Above 0: takes the place of head_dim under that root.
   float attention_softcap = 0.0f;  ///< Above 0: scores s become cap * tanh(s / cap) (Gemma 2).
   float logit_softcap = 0.0f;      ///< Above 0: logits likewise.

@@ -25,12 +25,11 @@ constexpr std::array<std::int32_t, 7> kMBlocks = {32, 48, 64, 96, 128, 256, 512}
 constexpr std::array<std::int32_t, 11> kNBlockPanels = {2, 4, 5, 8, 10, 16, 20, 32, 40, 64, 128};
 constexpr std::array<std::int32_t, 5> kPrefetchBytes = {0, 2048, 4096, 8192, 12288};
 
-/// A plain b is copied slice by slice. A slice larger than this fits no core's L2 by far.
+/// A plain b is copied slice by slice. A slice larger than this is far larger than any core's L2.
 constexpr std::int64_t kMostPackedBytes = 8 << 20;
 
-// The length of blocks of at most `block` steps that are made equally long, in whole units. (The
-// kernels do this for blocks of K and M. Limits that cut N into the same number of slices count as
-// the same here.)
+// The length of blocks of at most `block` steps that are made equally long, in whole units. The
+// kernels do the same with blocks of K and M and with slices of N.
 std::int64_t evened(std::int64_t size, std::int64_t block, std::int64_t unit) {
   return round_up(ceil_div(size, ceil_div(size, block)), unit);
 }
@@ -153,8 +152,7 @@ Core core_of(cpu::Simd simd) {
     case cpu::Simd::kAvx2:
       return {.multiply_adds = 8, .loads = 8, .latency = 1.0};
     case cpu::Simd::kSse4:
-      return {.multiply_adds = 4, .loads = 8, .latency = 1.75};  // A multiplication and an
-                                                                 // addition.
+      return {.multiply_adds = 4, .loads = 8, .latency = 1.75};  // Multiplication, then addition.
   }
   return {.multiply_adds = 4, .loads = 8, .latency = 1.0};
 }

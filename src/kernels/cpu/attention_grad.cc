@@ -140,8 +140,7 @@ void add_key_values(const Backward& call, const BlockPair& pair, const GradScrat
   const std::int64_t columns = ceil_lanes(call.shape.head_dim);
   const std::int64_t lag = pair.keys_at - pair.rows_at;
   const auto part = [&](std::int64_t i, std::int64_t n) {
-    // From the row of key i, which is the first that sees it, to the last row that sees key i + n -
-    // 1.
+    // From the first row that sees key i (its own) to the last row that sees key i + n - 1.
     const std::int64_t first = std::max<std::int64_t>(0, i + lag);
     const std::int64_t last = call.shape.window > 0
                                   ? std::min(pair.rows, i + n - 1 + lag + call.shape.window)

@@ -1,6 +1,6 @@
 // The CPU backend's entry points: one `run` per op, on raw views. Kernels allocate nothing, never
-// fail and never throw, because infer checked shapes and types when the plan was made. They know
-// ops and views, not tensors, graphs or devices.
+// fail and never throw. infer checked shapes and types when the plan was made. Kernels know ops and
+// views, not tensors, graphs or devices.
 #pragma once
 
 #include <atomic>

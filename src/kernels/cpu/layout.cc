@@ -145,8 +145,7 @@ void run(const Slice& op, const Args& args, const Context& context) noexcept {
   const View& x = args.inputs[0];
   const int axis = op.axis;
   const std::int64_t inner =
-      x.shape.product(axis + 1, x.shape.rank()) * dtype_size(x.dtype);  // Bytes of one step along
-                                                                        // the axis.
+      x.shape.product(axis + 1, x.shape.rank()) * dtype_size(x.dtype);  // Bytes of one step.
   const std::int64_t from_row = x.shape[axis] * inner;
   const std::int64_t to_row = op.length * inner;
   const std::byte* from = bytes_of(x) + op.begin * inner;

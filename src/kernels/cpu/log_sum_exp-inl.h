@@ -27,7 +27,7 @@ inline constexpr std::int64_t kExpAhead = 4096;
 
 /// The sum of e^(x - around) over a row that is read once. If an element is far larger than those
 /// before it, `around` is raised to it and the sum so far is scaled down. An element that is only a
-/// little larger changes nothing: it adds up to 2^16.
+/// little larger does not change `around`: it adds up to 2^16.
 struct RunningSum {
   V32 around, sum[4];
 

@@ -93,8 +93,7 @@ void grad_row(NormKind kind, const float* x, const T* weight, const float* stats
   V32 sum_gh = hn::Zero(d);
   for_each_vector(columns, [&](std::int64_t i, auto extent) HWY_ATTR {
     const V32 h = hn::Mul(hn::Sub(load(d, x + i, extent), mean), rstd);
-    const V32 upstream = load(d, dy + i, extent);  // 0 after the end, and so are all products with
-                                                   // it.
+    const V32 upstream = load(d, dy + i, extent);  // 0 after the end, as are its products.
     const V32 g = hn::Mul(upstream, factor(load(d, weight + i, extent)));
     sum_g = hn::Add(sum_g, g);
     sum_gh = hn::MulAdd(g, h, sum_gh);

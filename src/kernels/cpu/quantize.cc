@@ -122,8 +122,8 @@ HWY_INLINE V32 int4_scale(const float* HWY_RESTRICT x, std::int64_t steps, V32 t
 struct Rounding {
   V32 inverse, low, high;
   hn::Mask<F32> finite;
-  V32 offset;  ///< What bytes hold besides q, plus 1.5 * 2^23, so that a float's last bits are the
-               ///< integer.
+  V32 offset;  ///< What bytes hold besides q, plus 1.5 * 2^23: adding it leaves the integer in a
+               ///< float's last bits.
 };
 
 /// The bytes of four steps, as words.

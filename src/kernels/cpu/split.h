@@ -50,7 +50,8 @@ inline bool stops_here(const Context& context) {
   return true;
 }
 
-/// Like split_elements(), in blocks of about a millisecond; ends when stops_here().
+/// Like split_elements(), in blocks of about a millisecond. Before each one, stops_here() may end
+/// it.
 inline void split_blocks(const Context& context, std::int64_t elements,
                          FunctionRef<void(std::int64_t, std::int64_t)> fn) {
   constexpr std::int64_t kBlock = 64 * kElementGrain;
