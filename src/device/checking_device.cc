@@ -37,7 +37,7 @@ std::optional<std::int64_t> first_non_finite(const void* data, const View& view)
 
 Result<std::optional<std::int64_t>> first_non_finite(MemoryOwner& memory, const View& view) {
   const std::int64_t bytes = view.shape.elements() * dtype_size(view.dtype);
-  // Encoded weights were made from checked ones, and nobody writes them.
+  // Encoded weights were made from checked ones and are never written.
   if (!is_float(view.dtype) || !view.encoding.plain() || bytes == 0) return std::nullopt;
   if (memory.host_accessible()) return first_non_finite(view.data, view);
   VOLTA_TRY(AlignedBytes copy, try_allocate(bytes));
@@ -45,7 +45,7 @@ Result<std::optional<std::int64_t>> first_non_finite(MemoryOwner& memory, const 
   return first_non_finite(copy.data(), view);
 }
 
-// "[1, 3]" of element 7 of a [2, 4].
+// For element 7 of a [2, 4] tensor: "[1, 3]".
 std::string position(const Shape& shape, std::int64_t element) {
   Shape where = shape;
   for (int axis = shape.rank() - 1; axis >= 0; --axis) {
@@ -55,8 +55,9 @@ std::string position(const Shape& shape, std::int64_t element) {
   return to_string(where);
 }
 
-// What to add about the inputs: one that was bad before the op ran, or that none was. Inputs whose
-// memory the op wrote (in place, or because a plan gave the result their place) can say nothing.
+// What the error adds about the inputs: one that was bad before the op ran, or that all were
+// finite. It skips inputs whose memory the op overwrote (in place, or because the plan gave the
+// result their memory), because their old values are gone.
 Result<std::string> blame_input(MemoryOwner& memory, const OpCall& call, std::uint32_t written) {
   bool all_seen = true;
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {

@@ -1,5 +1,5 @@
-// Looks for NaN and infinity in everything an op wrote, to find the first op that made one. Slow
-// (it reads every result); the trainer runs a bad step once more with the check listening.
+// Checks everything that an op wrote for NaN and infinity, to find the first op that produced one.
+// It is slow because it reads every result. The trainer repeats a bad step once with this check.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,13 @@
 
 namespace volta {
 
-/// Listens to executables of one device. After each step its float outputs, and the inputs it
-/// writes, must be finite: kNonFinite otherwise, naming the op, its label, the tensor's shape, the
-/// first bad element, and an input that was bad before. It keeps no state of a run.
+/// Listens to executables of one device. After each step, the op's float outputs and the inputs
+/// that it writes must be finite. If not, the step fails with kNonFinite. The error names the op,
+/// its label, the tensor's shape, the first bad element, and an input that was already bad. The
+/// check keeps no state of a run.
 class FiniteCheck final : public StepListener {
  public:
-  /// `memory` is that of the executables' device.
+  /// `memory` is the memory of the executables' device.
   explicit FiniteCheck(std::shared_ptr<MemoryOwner> memory) : memory_(std::move(memory)) {}
   Status step_ends(std::size_t step, const OpCall& call) override;
 
@@ -27,7 +28,7 @@ class FiniteCheck final : public StepListener {
   std::shared_ptr<MemoryOwner> memory_;
 };
 
-/// A device that wraps another and checks so what it loads, and every single op.
+/// A device that wraps another one and checks every plan that it loads and every single op.
 class CheckingDevice final : public DeviceProxy {
  public:
   /// kInvalidArgument for a null device.

@@ -34,7 +34,7 @@ Result<cpu::Simd> parse_simd(std::string_view word) {
       fmt::format("VOLTA_SIMD: '{}' is no instruction set; choose sse4, avx2 or avx512", word));
 }
 
-// A table with parameters that no kernel takes would make one write where nothing is.
+// Parameters that no kernel supports could make a kernel write out of bounds.
 Status check_tuning(const cpu::MatMulTuning* tuning, cpu::Simd simd) {
   if (tuning == nullptr || tuning->valid(simd)) return {};
   return fail(ErrorCode::kInvalidArgument,
@@ -50,8 +50,8 @@ std::vector<View> views_of(std::span<const TensorSpec> specs) {
   return views;
 }
 
-// `element` of the op's index tensor was out of range. Which tensor that was is known when the op
-// has one only; then the value is told, too.
+// `element` of the op's index tensor was out of range. If the op has only one index tensor, the
+// error also reports the value.
 std::unexpected<Error> fail_bad_index(const OpCall& call, std::int64_t element) {
   const View* index = nullptr;
   int count = 0;
@@ -186,7 +186,7 @@ Result<std::unique_ptr<Program>> CpuDevice::compile(std::span<const OpCall> call
 }
 
 bool CpuDevice::supports(const Op& op, std::span<const TensorSpec> inputs) const {
-  // Panels that another instruction set's kernels read do not fit this one's vectors.
+  // Panels for the kernels of another instruction set do not fit this one's vectors.
   const bool ours = std::ranges::all_of(inputs, [&](const TensorSpec& spec) {
     return spec.encoding.packing == Packing::kRows ||
            spec.encoding ==
@@ -214,7 +214,7 @@ Encoding CpuDevice::preferred_encoding(const Op& op, std::size_t input,
   return accepts_encoding(op, input, panels) ? panels : Encoding{};
 }
 
-// VDPBF16PS does twice the work of an f32 multiply-add in the same time on Zen 5, and half of it on
+// In the time of an f32 multiply-add, VDPBF16PS does twice the work on Zen 5, and half of it on
 // Sapphire Rapids.
 std::string CpuDevice::compute_drawback(DType dtype, Rounding rounding) const {
   if (dtype == DType::kF32) return {};
@@ -229,9 +229,9 @@ std::string CpuDevice::compute_drawback(DType dtype, Rounding rounding) const {
   return "all ops but matrix products convert activations to f32 and back on a CPU";
 }
 
-// How sums are taken could be a choice of a kernel's. A product of floats is one chain of
-// multiply-adds over K; with integers, the blocks follow from the weight's type and K. A result in
-// 16 bits is named, because runs in bf16 once kept all results in f32.
+// A kernel might have a choice of how it sums. A product of floats is one chain of multiply-adds
+// over K; with integers, the blocks follow from the weight's type and K. A 16-bit result is
+// reported, because runs in bf16 once kept all results in f32.
 std::string CpuDevice::kernel_parameters(const Op& op, std::span<const TensorSpec> inputs) const {
   const auto* const product = std::get_if<MatMul>(&op);
   if (product == nullptr) return {};

@@ -13,7 +13,7 @@
 namespace volta {
 namespace {
 
-// The workspace of the kernel for operands that it takes as they are.
+// The workspace of the kernel, for operands that it takes as they are.
 std::int64_t kernel_workspace_bytes(const Op& op, const cpu::ArgShapes& shapes,
                                     const cpu::Context& context) {
   return std::visit([&](const auto& any) { return cpu::workspace_bytes(any, shapes, context); },
@@ -34,7 +34,7 @@ void choose_kernel(CpuKernel& kernel, const Op& op, const cpu::Args& args,
             cpu::run(*self.matmul, now);
           };
         } else {
-          // The op is of this type: it is what was visited, and attributes never change.
+          // The op has this type, because it was visited with it and ops do not change.
           kernel.compute = [](const CpuKernel& self, const cpu::Context& now) noexcept {
             cpu::run(*std::get_if<AnyOp>(self.op), self.args, now);
           };

@@ -1,6 +1,6 @@
-// The bridge from an Op to its CPU kernel: one visit to run it, one to prepare it for many runs,
-// one to ask for its scratch memory. A translation unit of its own, because each visit instantiates
-// every op. Private to CpuDevice.
+// The bridge from an Op to its CPU kernel. One visit of the Op runs it, one prepares it for many
+// runs, and one computes the size of its scratch memory. This is a translation unit of its own
+// because each visit instantiates every op. Private to CpuDevice.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ void cpu_dispatch(const Op& op, const cpu::Args& args, const cpu::Context& conte
 std::int64_t cpu_workspace_bytes(const Op& op, const cpu::ArgShapes& shapes,
                                  const cpu::Context& context);
 
-/// An op whose kernel is chosen, for operands that stay where they are.
+/// An op with its chosen kernel, for operands whose addresses do not change.
 struct CpuKernel {
   void (*compute)(const CpuKernel& self, const cpu::Context& context) noexcept = nullptr;
   const Op* op = nullptr;
   cpu::Args args;                                     ///< What `compute` reads and writes.
-  std::unique_ptr<const cpu::PreparedMatMul> matmul;  ///< Of a MatMul.
-  std::unique_ptr<const CpuWidening> widening;        ///< Where it has 16-bit operands.
+  std::unique_ptr<const cpu::PreparedMatMul> matmul;  ///< Only for a MatMul.
+  std::unique_ptr<const CpuWidening> widening;        ///< Only if 16-bit operands are converted.
 
   void run(const cpu::Context& context) const noexcept;
 };
-/// Makes once what every run with the same context shares.
+/// Does the work that all runs with the same context share.
 CpuKernel cpu_prepare(const Op& op, const cpu::Args& args, const cpu::Context& context);
 
 }  // namespace volta

@@ -1,4 +1,4 @@
-// CpuWidening: which operands are copied in f32, where the copies lie, and the conversions.
+// CpuWidening: which operands get f32 copies, where the copies are, and the conversions.
 #include "device/cpu_widening.h"
 
 #include <algorithm>
@@ -19,15 +19,15 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;
 
-/// What an op's kernel reads and writes in 16 bits by itself. Bit i of `inputs` is about input i.
+/// Which 16-bit operands an op's kernel reads and writes itself. Bit i of `inputs` is for input i.
 struct Native {
   std::uint32_t inputs = 0;
   bool outputs = false;
 };
 constexpr Native kEverything = {.inputs = ~0u, .outputs = true};
 
-/// An op that is not named here has a kernel for f32 alone, which is always right: what its kernel
-/// could do by itself is then converted for nothing.
+/// An op that is not named here is treated as if its kernel supported only f32. This is always
+/// right, but costs needless conversions if the kernel supports more.
 struct FindNative {
   Native operator()(const MatMul&) const { return {.inputs = 0b11}; }
   Native operator()(const Norm&) const { return {.inputs = 0b110}; }
@@ -75,7 +75,7 @@ std::optional<CpuWidening> CpuWidening::find(const Op& op, const cpu::ArgShapes&
     if (!is_narrow(view) || native.outputs) continue;
     Copy copy{.narrow = view, .index = i};
     view = View(nullptr, {DType::kF32, view.shape});
-    // The result may take the memory of an input's copy, which nobody else reads.
+    // The result may use the memory of an input's copy, because nothing else reads that.
     const auto lender = std::ranges::find_if(widening.widened_, [&](const Copy& input) {
       return i == 0 && may_alias(op, input.index) &&
              input.narrow.shape.elements() == view.shape.elements();

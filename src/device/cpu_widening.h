@@ -1,8 +1,8 @@
-// 16-bit operands of kernels that compute in f32: what such a kernel does not read itself is
-// widened into scratch memory, the kernel runs, and its results are rounded once, to nearest even.
-// Every op works in 16 bits this way; a kernel that reads or writes 16 bits by itself must give the
-// same bits, but for the dot product of pairs of bf16 (kernels/cpu/matmul.cc). Private to
-// CpuDevice.
+// Widens 16-bit operands for kernels that compute in f32. An input that the kernel cannot read
+// itself is widened into scratch memory. The kernel runs, and its results are rounded once, to
+// nearest even. Every op works in 16 bits this way. A kernel that reads or writes 16 bits itself
+// must give the same bits, except for the dot product of pairs of bf16 (kernels/cpu/matmul.cc).
+// Private to CpuDevice.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace volta {
 /// The operands of one op as its f32 kernel sees them, and the conversions around it.
 class CpuWidening {
  public:
-  /// Nothing where the kernel takes these operands as they are.
+  /// Returns nothing if the kernel takes these operands as they are.
   static std::optional<CpuWidening> find(const Op& op, const cpu::ArgShapes& operands);
 
   /// The shapes and types that the kernel sees.

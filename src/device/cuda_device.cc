@@ -1,4 +1,4 @@
-// The answer of a Volta without CUDA kernels.
+// CudaDevice without CUDA kernels: every call returns an error.
 #include "device/cuda_device.h"
 
 #include <fmt/format.h>

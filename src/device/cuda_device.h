@@ -1,5 +1,6 @@
-// CudaDevice: the door to NVIDIA GPUs. Its kernels come with an issue of their own; until then
-// create() says so. The rest of Volta asks here only, so that nothing else changes when they land.
+// CudaDevice: the entry point for NVIDIA GPUs. There are no CUDA kernels yet, and create() returns
+// an error that says so. The rest of Volta uses only this class, so that nothing else changes when
+// the kernels are added.
 #pragma once
 
 #include <memory>
@@ -11,9 +12,9 @@ namespace volta {
 
 class CudaDevice {
  public:
-  /// Device number `index`. kDevice, with the reason and the remedy, when it cannot be used.
+  /// Opens device number `index`. kDevice, with the reason and the remedy, if it cannot be used.
   static Result<std::shared_ptr<Device>> create(int index = 0);
-  /// Whether create(0) can succeed on this machine with this build; the error says why not.
+  /// Whether create(0) can succeed on this machine with this build; the error gives the reason.
   static Status usable();
 };
 

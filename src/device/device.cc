@@ -1,4 +1,4 @@
-// What every device does alike: load a plan, and evaluate one op for a pass.
+// What all devices share: loading a plan, and evaluating one op for a pass.
 #include "device/device.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace volta {
 
 namespace {
 
-// For devices that keep nothing of a plan.
+// For devices that prepare nothing for a plan.
 class StepwiseProgram final : public Program {
  public:
   StepwiseProgram(Device& device, std::span<const OpCall> calls)

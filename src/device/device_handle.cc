@@ -1,4 +1,4 @@
-// DeviceHandle: makes the device that was asked for, and forwards.
+// DeviceHandle: makes the selected device, and forwards calls to it.
 #include "device/device_handle.h"
 
 #include <fmt/format.h>

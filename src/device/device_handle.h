@@ -1,5 +1,5 @@
-// DeviceHandle: one value to hold any backend by, with the calls that small programs need. Copies
-// share the device. It adds checks and convenience, no computation of its own.
+// DeviceHandle holds a device of any backend as one value and has the calls that small programs
+// need. Copies share the device. It adds checks and convenience, but no computation of its own.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,20 @@ struct DeviceOptions {
   DeviceKind kind = DeviceKind::kCpu;
   int threads = 0;                                       ///< CPU: as in CpuDeviceOptions.
   std::optional<cpu::Simd> simd = {};                    ///< CPU: as in CpuDeviceOptions.
-  int index = 0;                                         ///< CUDA: which one.
+  int index = 0;                                         ///< CUDA: the device's number.
   std::function<bool()> interrupted = {};                ///< CPU: as in CpuDeviceOptions.
   std::shared_ptr<const cpu::MatMulTuning> tuning = {};  ///< CPU: as in CpuDeviceOptions.
 };
 
 class DeviceHandle {
  public:
-  /// Reads no file: open_device() (tuner/open_device.h) also loads what `volta tune` found. The
-  /// errors of CpuDevice::create and CudaDevice::create.
+  /// Reads no file; open_device() (tuner/open_device.h) also loads what `volta tune` found. Errors
+  /// are those of CpuDevice::create and CudaDevice::create.
   static Result<DeviceHandle> create(const DeviceOptions& options);
   static Result<DeviceHandle> create(DeviceKind kind);
-  /// The device that VOLTA_DEVICE asks for (see DeviceChoice::detect).
+  /// The device that VOLTA_DEVICE selects (see DeviceChoice::detect).
   static Result<DeviceHandle> create();
-  /// A handle to a device made elsewhere (a proxy, one of your own). kInvalidArgument for null.
+  /// A handle to a device that was created elsewhere, such as a proxy. kInvalidArgument for null.
   static Result<DeviceHandle> wrap(std::shared_ptr<Device> device);
 
   Device& device() const { return *device_; }
@@ -50,19 +50,19 @@ class DeviceHandle {
 
   /// Uninitialised memory on the device.
   Result<Tensor> alloc(const TensorSpec& spec) const;
-  /// A copy on the device of a host tensor, or of `values` as f32 `shape`.
+  /// Copies a host tensor, or `values` as an f32 tensor of `shape`, to the device.
   Result<Tensor> copy_to_device(const Tensor& host) const;
   Result<Tensor> copy_to_device(const Shape& shape, std::span<const float> values) const;
-  /// A copy in host memory.
+  /// Copies a tensor to host memory.
   Result<Tensor> copy_to_host(const Tensor& tensor) const;
-  /// Copies the tensor's f32 elements to `values`, whose size must be theirs.
+  /// Copies the tensor's f32 elements to `values`, which must have the same number of elements.
   Status copy_to_host(const Tensor& tensor, std::span<float> values) const;
-  /// Gives the tensor's memory back now and leaves it empty. kInvalidArgument, and nothing happens,
-  /// when the memory is another device's or another tensor still shares it. Optional: memory frees
-  /// itself with its last tensor.
+  /// Releases the tensor's memory now and leaves the tensor empty. kInvalidArgument, without any
+  /// effect, if the memory belongs to another device or another tensor still shares it. Optional:
+  /// memory is freed with the last tensor that uses it.
   Status free(Tensor& tensor) const;
 
-  /// As in device/tensor_ops.h, which has the rest: a [.., M, K] times b [K, N], or batched.
+  /// As in device/tensor_ops.h, which has more ops: a [.., M, K] times b [K, N], or batched.
   Result<Tensor> matmul(const Tensor& a, const Tensor& b) const;
   /// Along the last axis.
   Result<Tensor> softmax(const Tensor& x) const;

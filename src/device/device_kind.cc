@@ -1,4 +1,4 @@
-// Which backend to use.
+// DeviceKind and DeviceChoice: parsing of device names.
 #include "device/device_kind.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace volta {
 
 namespace {
 
-// The number in "cuda:12": digits alone, and no zeros before them.
+// The number in "cuda:12": only digits, and no leading zeros.
 std::optional<int> parse_index(std::string_view digits) {
   constexpr std::size_t kMostDigits = 4;
   if (digits.empty() || digits.size() > kMostDigits) return std::nullopt;

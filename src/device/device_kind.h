@@ -1,4 +1,4 @@
-// DeviceKind: which backend to use, and how the environment says so.
+// DeviceKind: which backend to use, and how an environment variable selects it.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// A kind of device. Used like an enum (DeviceKind::kCpu; it can be switched on).
+/// A kind of device. It is used like an enum: as DeviceKind::kCpu, and in switch statements.
 class DeviceKind {
  public:
   enum Value : std::uint8_t { kCpu, kCuda };
@@ -22,29 +22,29 @@ class DeviceKind {
   /// "cpu" or "cuda".
   constexpr std::string_view name() const { return value_ == kCpu ? "cpu" : "cuda"; }
 
-  /// The kind of DeviceChoice::parse.
+  /// The kind of the device that DeviceChoice::parse returns.
   static Result<DeviceKind> parse(std::string_view word, std::string_view source = "device");
-  /// The kind of DeviceChoice::detect.
+  /// The kind of the device that DeviceChoice::detect returns.
   static Result<DeviceKind> detect();
 
  private:
   Value value_;
 };
 
-/// A kind of device, and which one of that kind.
+/// A kind of device, and its number among the devices of that kind.
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::kCpu;
   int index = 0;  ///< CUDA: the device's number, from 0.
 
   bool operator==(const DeviceChoice&) const = default;
 
-  /// What `word` asks for: "cpu", "cuda" (the first one), "cuda:1", or "auto" (cuda where it is
-  /// usable, otherwise cpu). `source` names who said it in the message ("--device").
-  /// kInvalidArgument for other words. A CUDA device is granted without a look at the machine:
-  /// creating it says what is missing.
+  /// Parses `word`: "cpu", "cuda" (the first CUDA device), "cuda:1", or "auto" (CUDA if it is
+  /// usable, otherwise the CPU). `source` is where the word came from ("--device"), for error
+  /// messages. kInvalidArgument for other words. Parsing does not check that a CUDA device exists;
+  /// creating the device does.
   static Result<DeviceChoice> parse(std::string_view word, std::string_view source = "device");
 
-  /// What VOLTA_DEVICE asks for in the words of parse(); auto when it is not set or empty.
+  /// Parses VOLTA_DEVICE with parse(). If it is not set or empty, "auto" is used.
   static Result<DeviceChoice> detect();
 };
 

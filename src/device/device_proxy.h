@@ -1,5 +1,5 @@
-// DeviceProxy: the base of devices that wrap another one. It forwards everything; what derives from
-// it overrides what it changes, most often load_plan() (to listen to the executable) and run().
+// DeviceProxy: the base class of devices that wrap another one. It forwards every call. A derived
+// class overrides what it changes, most often load_plan() (to listen to the executable) and run().
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class DeviceProxy : public Device {
   }
 
  protected:
-  /// `inner` is not null.
+  /// `inner` must not be null.
   explicit DeviceProxy(std::shared_ptr<Device> inner) : inner_(std::move(inner)) {}
   Result<Executable> load_plan(std::shared_ptr<const Plan> plan, const TensorLookup& lookup,
                                std::shared_ptr<DeviceBuffer> arena) override {

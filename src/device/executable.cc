@@ -27,11 +27,11 @@ std::string describe(const PlanBinding& binding) {
   return fmt::format("{} '{}'", kind_name(binding.kind), binding.name);
 }
 
-// The tensor for one binding, checked; nothing for an input that the executable is to keep.
+// The checked tensor for one binding; nothing for an input that the executable should keep.
 Result<std::optional<Tensor>> resolve(const PlanBinding& binding, const Device& device,
                                       const TensorLookup& lookup) {
   if (binding.kind == ValueKind::kConstant) {
-    // The host's own memory is shared as it is: nobody writes a constant.
+    // A constant in the device's own memory is shared, because nothing writes it.
     const bool here =
         binding.constant.bytes() == 0 || binding.constant.buffer()->owner() == device.memory();
     if (here) return binding.constant;
@@ -56,7 +56,8 @@ Result<std::optional<Tensor>> resolve(const PlanBinding& binding, const Device& 
   return found;
 }
 
-// A plan that points outside its memory is a bug of whoever made it; stop before a kernel follows.
+// A plan that points outside its memory is a bug in the code that made it. Stop before a kernel
+// uses it.
 Status check_window(std::int64_t offset, std::int64_t length, std::int64_t available,
                     std::string_view what) {
   if (offset >= 0 && length >= 0 && offset <= available && length <= available - offset) return {};
@@ -92,7 +93,7 @@ Status check_step(const Plan& plan, const PlanStep& step) {
                       "the workspace");
 }
 
-// Steps in the order of the plan must be one of the orders that it allows.
+// The steps of a plan may run in the order of the plan, so no step may wait for a later one.
 Status check_waits(const Plan& plan, std::size_t step) {
   for (const std::size_t wait : plan.steps[step].waits) {
     if (wait < step) continue;
@@ -109,8 +110,8 @@ std::vector<TensorSpec> specs_of(std::span<const PlanOperand> operands) {
   return specs;
 }
 
-// A plan is made for one device: another one may lack a kernel, or its kernels may need more room
-// for their other instruction set or number of threads.
+// A plan is made for one device. Another one may lack a kernel, or its kernels may need more
+// workspace because of another instruction set or number of threads.
 Status check_kernel(const Device& device, const PlanStep& step) {
   const std::vector<TensorSpec> inputs = specs_of(step.inputs);
   if (!device.supports(step.op, inputs)) {
@@ -183,7 +184,7 @@ Result<std::shared_ptr<DeviceBuffer>> arena_for(const Plan& plan, Device& device
   return given;
 }
 
-// Every step may write anywhere in the arena.
+// A bound tensor must not be in the arena, because every step may write anywhere in it.
 Status check_beside_arena(const Plan& plan, std::span<const Tensor> tensors,
                           const std::shared_ptr<DeviceBuffer>& arena) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -196,7 +197,7 @@ Status check_beside_arena(const Plan& plan, std::span<const Tensor> tensors,
   return {};
 }
 
-// Whether a step writes a parameter: an optimiser's update.
+// Whether a step writes a parameter, as the update of an optimiser does.
 bool changes_parameter(const Plan& plan, const PlanStep& step) {
   const std::uint32_t written = writes(step.op, step.inputs.size());
   for (std::size_t i = 0; written != 0 && i < step.inputs.size(); ++i) {
@@ -209,8 +210,8 @@ bool changes_parameter(const Plan& plan, const PlanStep& step) {
   return false;
 }
 
-// Whether a run may be given up before some of its steps, as long as none before them has changed a
-// parameter: with several streams, steps that come later in the plan may have run, too.
+// Whether a run may be given up before some of its steps, as long as no earlier step has changed a
+// parameter. With several streams, steps that are later in the plan may have run already.
 bool may_stop_at_all(const Plan& plan) {
   const auto in_other_stream = [](const PlanStep& step) { return step.stream != 0; };
   const auto changes = [&](const PlanStep& step) { return changes_parameter(plan, step); };
@@ -240,7 +241,8 @@ Result<Executable> Executable::bind(std::shared_ptr<const Plan> plan, Device& de
   VOLTA_TRY(check_plan(*plan, device));
 
   Executable bound;
-  // The largest block first: what cannot fit at all fails before lookup makes anything.
+  // Allocates the largest block first, so that a plan that cannot fit fails before lookup makes
+  // anything.
   VOLTA_TRY(bound.arena_, arena_for(*plan, device, std::move(arena)));
   bound.plan_ = std::move(plan);
   VOLTA_TRY(bound.bind_tensors(device, lookup));
@@ -271,7 +273,7 @@ Status Executable::bind_tensors(Device& device, const TensorLookup& lookup) {
   return place_inputs(device);
 }
 
-// Makes the block of the inputs that have no tensor yet, and their tensors.
+// Allocates the block of the inputs that have no tensor yet, and makes their tensors.
 Status Executable::place_inputs(Device& device) {
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < bindings_.size(); ++i) {
@@ -301,7 +303,8 @@ Status Executable::place_inputs(Device& device) {
   return {};
 }
 
-// What a member was made of outlives it: the old program goes before the old calls, and so on.
+// Members are replaced before those that they refer to: the old program before the old calls, and
+// so on.
 Executable& Executable::operator=(Executable&& other) noexcept {
   if (this == &other) return *this;
   listeners_ = std::move(other.listeners_);
@@ -343,7 +346,7 @@ Status Executable::fetch() {
   return {};
 }
 
-// Makes room for the host's copy of the results, or lets it be the arena.
+// Allocates the host's copy of the results, or uses the arena if that is in host memory.
 Status Executable::stage_results() {
   if (host_results_ != nullptr) return {};
   if (arena_->owner() == host_memory()) {
@@ -401,7 +404,7 @@ Status Executable::run_step_with_listeners(std::size_t step) {
 void Executable::resolve_calls() {
   std::size_t operands = 0;
   for (const PlanStep& step : plan_->steps) operands += step.inputs.size() + step.outputs.size();
-  views_.reserve(operands);  // The calls keep spans of it: it must never grow again.
+  views_.reserve(operands);  // Calls keep spans of it, so it must not grow later.
   calls_.reserve(plan_->steps.size());
 
   const auto add_views = [this](std::span<const PlanOperand> list) {

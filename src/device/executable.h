@@ -23,13 +23,14 @@ namespace [[gnu::visibility("default")]] volta {
 
 class Device;
 
-/// Finds the tensor to bind for a plan's input, parameter or state. Nothing, for an input: the
-/// executable keeps it. All the inputs that it keeps are one block, whose copy in the host's memory
-/// is what binding() gives and what the next run takes over, in one copy to the device.
+/// Finds the tensor to bind for a plan's input, parameter or state. For an input it may return
+/// nothing: then the executable keeps that input itself. All inputs that it keeps are in one block.
+/// binding() returns their copies in host memory, and the next run copies the block to the device
+/// at once.
 using TensorLookup = std::function<Result<std::optional<Tensor>>(const PlanBinding&)>;
 
-/// What a device makes once of a plan's calls: chosen kernels, a captured graph. Devices implement
-/// it; an Executable owns it, and keeps the calls that it was made of alive and where they are.
+/// What a device prepares once for a plan's calls: chosen kernels, a captured graph. Devices
+/// implement it. An Executable owns it, and keeps the calls alive and at the same addresses.
 class Program {
  public:
   virtual ~Program() = default;
@@ -45,8 +46,8 @@ class Program {
   std::size_t steps_;
 };
 
-/// A loaded plan. Move-only; keeps its plan, its tensors and (where the device is owned by shared
-/// pointers) its device alive. One thread at a time may use it.
+/// A loaded plan. Move-only. It keeps its plan, its tensors and (if the device is owned by shared
+/// pointers) its device alive. Only one thread may use it at a time.
 class Executable {
  public:
   Executable(Executable&&) noexcept = default;
@@ -55,38 +56,42 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
   ~Executable() = default;
 
-  /// Copies the inputs that it keeps to the device and submits every step in order; device.h says
-  /// what that is ordered with. Errors name the step and the op, here where the device finds them
-  /// at once, otherwise where its results are waited for. After an error the next run works.
-  /// kInterrupted from a device that was told when to stop: parameters are those before the run
-  /// then; states (caches, sums of gradients) may have been written.
+  /// Copies the inputs that it keeps to the device and submits every step in order; device.h
+  /// describes how this is ordered with other work. Errors name the step and the op. They are
+  /// returned here if the device finds them at once, otherwise by the call that waits for the
+  /// results. After an error the next run works. A device that was told to stop returns
+  /// kInterrupted. Then no parameter has changed, but states (caches, sums of gradients) may have
+  /// been written.
   Status run();
   /// Waits for everything submitted to the device; returns its first error.
   Status synchronize() const;
-  /// The same, and brings the results of the last run to where result() looks, in one copy.
+  /// Waits like synchronize(), and copies the results of the last run to where result() reads them,
+  /// in one copy.
   Status fetch();
 
-  /// Every later run tells `listener` of its steps. The same path runs, a step at a time.
+  /// Calls `listener` for each step of every later run. Runs then wait after each step.
   void add_listener(std::shared_ptr<StepListener> listener);
   void remove_listener(const StepListener& listener);
 
   const Plan& plan() const { return *plan_; }
   std::span<const OpCall> calls() const { return calls_; }
-  /// The tensor bound under `name`, or the host's copy of an input that the executable keeps (zeros
-  /// at first); kNotFound with the known names otherwise.
+  /// The tensor bound under `name`, or the host's copy of an input that the executable keeps
+  /// (initially zeros). kNotFound, with the known names, if the plan binds no such tensor.
   Result<Tensor> binding(std::string_view name) const;
-  /// The output `name`: a window of the arena, overwritten by the next run of any plan there.
+  /// The output `name`: a window of the arena. The next run of any plan in that arena overwrites
+  /// it.
   Result<Tensor> output(std::string_view name) const;
-  /// The host's copy of the output `name`: what the last fetch() brought, until the next run of any
-  /// plan with the same arena. kInvalidArgument for an output that is a bound tensor, which has a
-  /// place of its own.
+  /// The host's copy of the output `name`, as the last fetch() copied it. It is valid until the
+  /// next run of any plan with the same arena. kInvalidArgument for an output that is a bound
+  /// tensor, because that has its own memory.
   Result<Tensor> result(std::string_view name);
 
  private:
   friend class Device;
 
   Executable() = default;
-  /// What Device::load does for every device: memory, tensors and addresses; no program yet.
+  /// The part of Device::load that all devices share: memory, tensors and addresses, but no
+  /// program.
   static Result<Executable> bind(std::shared_ptr<const Plan> plan, Device& device,
                                  const TensorLookup& lookup, std::shared_ptr<DeviceBuffer> arena);
   Status bind_tensors(Device& device, const TensorLookup& lookup);
@@ -98,21 +103,21 @@ class Executable {
   Status run_with_listeners();
   Status run_step_with_listeners(std::size_t step);
 
-  std::shared_ptr<Device> kept_device_;  ///< Null for a device that nobody shares.
+  std::shared_ptr<Device> kept_device_;  ///< Null if the device is not owned by a shared pointer.
   Device* device_ = nullptr;
   std::shared_ptr<const Plan> plan_;
-  std::shared_ptr<DeviceBuffer> arena_;  ///< Perhaps that of other plans, too.
+  std::shared_ptr<DeviceBuffer> arena_;  ///< Other plans may share it.
   std::vector<Tensor> bindings_;
-  /// The inputs that it keeps, and the host's copy of them: the same block where the device works
-  /// in the host's memory. Null where there are none.
+  /// The block of inputs that the executable keeps, and the host's copy of it. Both are the same
+  /// block if the device works in host memory. Null if there are none.
   std::shared_ptr<DeviceBuffer> inputs_, host_inputs_;
-  std::vector<std::int64_t> input_offsets_;  ///< By binding; -1: not kept here.
-  /// The host's copy of the bytes of the arena that hold outputs; null until somebody wants it.
+  std::vector<std::int64_t> input_offsets_;  ///< By binding; -1 if the executable does not keep it.
+  /// The host's copy of the bytes of the arena that hold outputs; null until it is first needed.
   std::shared_ptr<DeviceBuffer> host_results_;
   std::int64_t results_begin_ = 0;  ///< Where those bytes begin in the arena.
   std::vector<View> views_;
   std::vector<OpCall> calls_;
-  std::unique_ptr<Program> program_;  ///< Gone before what it was made of.
+  std::unique_ptr<Program> program_;  ///< Destroyed before the calls that it uses.
   std::vector<std::shared_ptr<StepListener>> listeners_;
 };
 

@@ -37,7 +37,7 @@ std::optional<WrittenOverlap> find_written_overlap(std::span<const TensorUse> us
     extents.push_back({begin, begin + static_cast<std::uintptr_t>(tensor.bytes()), i});
   }
   std::ranges::sort(extents, {}, &Extent::begin);
-  // Of those before: the one that ends last, and the written one that ends last.
+  // Of the extents before this one: the one that ends last, and the written one that ends last.
   const Extent* last = nullptr;
   const Extent* last_written = nullptr;
   for (const Extent& extent : extents) {

@@ -1,4 +1,4 @@
-// Who may touch whose memory: the one rule by which devices accept tensors.
+// The rule by which devices accept tensors: which memory they may read and write.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace volta {
 
-/// Success when `device` can use the tensor: its memory is the device's, or the device works in
-/// plain host memory and only reads a tensor that lies in other host memory (a mapped file). Empty
-/// tensors always pass. kInvalidArgument otherwise, naming `what` ("parameter 'wte'").
+/// Success if `device` can use the tensor: its memory belongs to the device, or the device works in
+/// plain host memory and only reads a tensor in other host memory (a mapped file). Empty tensors
+/// always pass. Otherwise kInvalidArgument, which names `what` ("parameter 'wte'").
 Status check_memory(const Device& device, const Tensor& tensor, bool written,
                     std::string_view what);
 
@@ -28,8 +28,9 @@ struct WrittenOverlap {
   std::size_t written = 0;
   std::size_t other = 0;
 };
-/// A written tensor that shares bytes with another one, or nothing when there is none. Planner,
-/// passes and kernels take different operands for different memory, unless they only read it.
+/// Finds a written tensor that shares bytes with another one; returns nothing if there is none. The
+/// planner, the passes and the kernels assume that different operands are different memory, unless
+/// they only read it.
 std::optional<WrittenOverlap> find_written_overlap(std::span<const TensorUse> uses);
 
 }  // namespace volta

@@ -1,4 +1,4 @@
-// The ways to write a profile down.
+// The formats in which a profile can be written.
 #include "device/profile.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ std::string csv_field(std::string_view text) {
   return out + '"';
 }
 
-// Microseconds with all nanoseconds.
+// Microseconds, with all nanoseconds as decimals.
 std::string microseconds(std::int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
 
 void append_table(std::string& out, const std::vector<ProfileRow>& rows, std::int64_t total_ns,
@@ -107,7 +107,7 @@ void append_event(JsonWriter& json, const Profile& profile, const ProfileEvent& 
 
 }  // namespace
 
-// Bytes a nanosecond are gigabytes a second.
+// Bytes per nanosecond are gigabytes per second.
 double ProfileRow::gigabytes_per_second() const { return per(bytes, total_ns); }
 double ProfileRow::gigaflops_per_second() const { return per(flops, total_ns); }
 double ProfileRow::mean_ns() const { return per(total_ns, calls); }

@@ -1,4 +1,4 @@
-// ProfilingDevice: the recorder behind it, and how a plan's steps are timed.
+// ProfilingDevice: its recorder, and how a plan's steps are timed.
 #include "device/profiling_device.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,8 @@ namespace volta {
 
 namespace {
 
-// Adds up the calls of one source. Apart from the texts, so that a plan's hot numbers lie together.
+// The sums over the calls of one source. They are apart from the texts, so that a plan's hot
+// numbers are close together.
 struct Sums {
   std::int64_t calls = 0;
   std::int64_t total_ns = 0;
@@ -71,7 +72,7 @@ void add_to_row(ProfileRow& row, const ProfileSource& source, const Sums& sums) 
   row.flops += sums.calls * source.flops;
 }
 
-// The rows of a map, the most time first; equal times in the order of their texts.
+// The rows of a map, most time first; rows with equal times are in the order of their texts.
 template <typename Key>
 std::vector<ProfileRow> sorted_rows(std::map<Key, ProfileRow>&& groups) {
   std::vector<ProfileRow> rows;
@@ -85,7 +86,8 @@ std::vector<ProfileRow> sorted_rows(std::map<Key, ProfileRow>&& groups) {
 
 }  // namespace
 
-/// Everything that was measured. Locked when a plan is loaded and after each run, never between.
+/// Everything that was measured. It is locked when a plan is loaded and after each run, but never
+/// during a run.
 class ProfilingDevice::Recorder {
  public:
   static Result<std::shared_ptr<Recorder>> create(std::int64_t max_events) {
@@ -93,7 +95,7 @@ class ProfilingDevice::Recorder {
     return std::shared_ptr<Recorder>(new Recorder(std::move(ring)));
   }
 
-  /// The source of each call, the same for the same op, shapes and label.
+  /// The source of each call. Calls with the same op, shapes and label have the same source.
   std::vector<std::int32_t> find_sources(std::span<const OpCall> calls) {
     const std::lock_guard lock(mutex_);
     std::vector<std::int32_t> sources;
@@ -102,8 +104,9 @@ class ProfilingDevice::Recorder {
     return sources;
   }
 
-  /// Turns the times of a run that lasted from `start_ns` to `end_ns` into nanoseconds
-  /// of the real clock. A counter that fell back (two processors out of step) stands still instead.
+  /// Converts the ticks of a run that lasted from `start_ns` to `end_ns` into nanoseconds of the
+  /// real clock. If the counter goes back (two processors out of step), the time stays the same
+  /// instead.
   static void to_nanoseconds(std::span<std::int64_t> times, std::int64_t start_ns,
                              std::int64_t end_ns) {
     const std::int64_t first = times.front();
@@ -116,9 +119,9 @@ class ProfilingDevice::Recorder {
     }
   }
 
-  /// Records the first steps of a run, one a source; `complete` when those are all of them. Step i
-  /// took from times[i] to times[i + 1]. A run that began before the last reset() belongs to what
-  /// was forgotten.
+  /// Records the first steps of a run, one source per step. `complete` tells whether those are all
+  /// steps. Step i took from times[i] to times[i + 1]. A run that began before the last reset() is
+  /// discarded.
   void add_run(std::span<const std::int32_t> sources, std::span<const std::int64_t> times,
                bool complete) {
     const std::lock_guard lock(mutex_);
@@ -134,7 +137,7 @@ class ProfilingDevice::Recorder {
 
   void add_single(const OpCall& call, std::int64_t start_ns, std::int64_t duration_ns) {
     const std::lock_guard lock(mutex_);
-    if (start_ns < origin_ns_) return;  // Begun before the last reset().
+    if (start_ns < origin_ns_) return;  // It began before the last reset().
     add(find_source(call), thread_number(), start_ns, duration_ns);
   }
 
@@ -185,7 +188,7 @@ class ProfilingDevice::Recorder {
 
   mutable std::mutex mutex_;
   std::vector<ProfileSource> sources_;
-  std::vector<Sums> sums_;  ///< One a source.
+  std::vector<Sums> sums_;  ///< One per source.
   std::unordered_map<std::string, std::int32_t> source_index_;
   std::vector<std::thread::id> threads_;
   HeapArray<ProfileEvent> ring_;
@@ -195,7 +198,7 @@ class ProfilingDevice::Recorder {
   std::int64_t origin_ns_;
 };
 
-/// Listens to one executable, whose runs come one at a time.
+/// Listens to one executable, which runs once at a time.
 class ProfilingDevice::PlanTimer final : public StepListener {
  public:
   PlanTimer(std::shared_ptr<Recorder> recorder, std::span<const OpCall> calls)
@@ -220,7 +223,8 @@ class ProfilingDevice::PlanTimer final : public StepListener {
  private:
   std::shared_ptr<Recorder> recorder_;
   std::vector<std::int32_t> sources_;  ///< By step.
-  /// When the run and each step that ended so far did: in ticks, until the run has ended.
+  /// When the run began and when each step ended: in ticks until the run has ended, then in
+  /// nanoseconds.
   std::vector<std::int64_t> times_;
   std::int64_t start_ns_ = 0;
 };

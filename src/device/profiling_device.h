@@ -1,6 +1,6 @@
-// ProfilingDevice: measures every op of the plans that are loaded through it. It changes no result.
-// While a plan runs it reads the clock once a step and stores the number; strings and memory are
-// handled when the plan is loaded, sums after the last step.
+// ProfilingDevice measures every op of the plans that are loaded through it. It changes no result.
+// While a plan runs, it only reads the clock once per step and stores the number. It prepares
+// strings and memory when the plan is loaded, and adds up times after the last step.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,15 @@
 namespace [[gnu::visibility("default")]] volta {
 
 struct ProfilingOptions {
-  /// Calls kept for the time line, the latest ones; 0 keeps none. 24 bytes each.
+  /// Number of calls to keep for the timeline, 24 bytes each. The latest ones are kept; 0 keeps
+  /// none.
   std::int64_t max_events = std::int64_t{1} << 16;
 };
 
-/// A device that wraps another and listens to the plans that it loads. Each op is waited for, so
-/// that its time is its own. Safe to use from several threads at once. A loaded plan's runs
-/// allocate nothing for it. Direct run() calls are measured too, at the cost of a look-up by text.
+/// A device that wraps another one and listens to the plans that it loads. It waits for each op, so
+/// that the time of an op includes no other op. Safe to use from several threads at once. Runs of a
+/// loaded plan allocate nothing for it, except the first run on a new thread. Direct run() calls
+/// are measured too, at the cost of a lookup by text.
 class ProfilingDevice final : public DeviceProxy {
  public:
   /// kInvalidArgument for a null device or a negative number of events, kOutOfMemory.
@@ -29,9 +31,9 @@ class ProfilingDevice final : public DeviceProxy {
                                                          const ProfilingOptions& options = {});
   ~ProfilingDevice() override;
 
-  /// What was seen since the start or the last reset().
+  /// Returns what was measured since the start or the last reset().
   Profile profile() const;
-  /// Forgets all numbers and events, and those of what is running right now.
+  /// Discards all numbers and events, and those of runs that have not ended yet.
   void reset();
 
   Status run(const OpCall& call) override;

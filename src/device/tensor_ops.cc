@@ -1,4 +1,4 @@
-// Tensor operations for direct use: each builds one op, or a few, and applies them.
+// Tensor operations for direct use: each makes one op, or a few, and applies them.
 #include "device/tensor_ops.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace volta::tensor_ops {
 
 namespace {
 
-// What `apply` gives the device, alive while it runs.
+// The specs and views that `apply` gives the device. They must be alive while it runs.
 struct Operands {
   std::vector<TensorSpec> specs;
   std::vector<View> views;
@@ -30,7 +30,7 @@ struct Operands {
   }
 };
 
-// Applies an op with one output that matters.
+// Applies an op and returns its first output.
 Result<Tensor> apply_one(Device& device, const Op& op, std::initializer_list<Tensor> inputs) {
   VOLTA_TRY(std::vector<Tensor> outputs, apply(device, op, inputs));
   return std::move(outputs.front());
@@ -43,8 +43,8 @@ Status need_rank(std::string_view what, const Tensor& x, int rank) {
       fmt::format("{} needs a tensor of rank {} or more, not {}", what, rank, to_string(x.spec())));
 }
 
-// The ops that loading and rounding weights consist of. They take seconds for a large one, and
-// nothing is lost when they are given up.
+// The ops that load and round weights. They take seconds for a large weight, and nothing is lost if
+// they are given up.
 bool prepares_weights(const Op& op) {
   return std::holds_alternative<Cast>(op) || std::holds_alternative<Encode>(op);
 }
@@ -52,7 +52,7 @@ bool prepares_weights(const Op& op) {
 // A copy in the device's memory, of any encoding.
 Result<Tensor> copy_to(Device& device, const Tensor& x) {
   if (!x.host_accessible()) return x.clone_to(device.memory());
-  constexpr std::size_t kPiece = std::size_t{32} << 20;  // Copied between two questions.
+  constexpr std::size_t kPiece = std::size_t{32} << 20;  // Bytes between checks for interruption.
   VOLTA_TRY(Tensor copy, Tensor::empty(x.spec(), device.memory()));
   VOLTA_TRY(const std::span<const std::byte> bytes, x.host_bytes());
   for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
@@ -87,7 +87,7 @@ Result<Tensor> unary(Device& device, UnaryKind kind, const Tensor& x, float alph
   return apply_one(device, Unary{.kind = kind, .alpha = alpha}, {x});
 }
 
-// How many targets count (are not negative); an error for one that names no class.
+// How many targets count (are not negative). A target that names no class is an error.
 Result<std::int64_t> count_targets(const Tensor& targets, std::int64_t classes) {
   VOLTA_TRY(auto values, try_make_array<std::int32_t>(targets.elements()));
   VOLTA_TRY(targets.read(values.span()));
@@ -292,7 +292,7 @@ Result<Tensor> as_spec(Device& device, const Tensor& x, const TensorSpec& spec) 
     return tensor.buffer() != nullptr && tensor.buffer()->owner() == device.memory();
   };
   if (x.spec() == spec) return there(x) ? Result<Tensor>(x) : copy_to(device, x);
-  // A device of the host reads memory of the host's where it lies (a mapped file's).
+  // A device that works in host memory reads other host memory (a mapped file) in place.
   Tensor out = x;
   if (!there(x) && device.memory() != host_memory()) {
     VOLTA_TRY(out, copy_to(device, x));

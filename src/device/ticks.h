@@ -1,5 +1,5 @@
-// The cheapest clock there is, for telling the steps of one run apart. It counts in a unit of its
-// own; who uses it reads a real clock before and after and scales what lies between.
+// The cheapest clock there is, for timing the steps of one run. It counts in a unit of its own. The
+// caller reads a real clock before and after the run and scales the ticks between them.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace volta {
 
-/// The processor's time stamp counter where there is one: 10 ns to read, where the system's clock
-/// takes 24 (measured on an EPYC 9004; a profile reads it once a step).
+/// The processor's time stamp counter if there is one. It takes 10 ns to read, where the system's
+/// clock takes 24 (measured on an EPYC 9004; a profile reads it once per step).
 inline std::int64_t ticks() {
 #if defined(__x86_64__)
   return static_cast<std::int64_t>(__builtin_ia32_rdtsc());

@@ -13,10 +13,10 @@
 namespace volta {
 namespace {
 
-// Tokens a slot has room for from the start; longer sequences grow their list.
+// Tokens for which a slot reserves memory at the start; the lists of longer sequences grow.
 constexpr std::int64_t kReservedTokens = 65536;
 
-// The row that makes Sample draw nothing.
+// The row of parameters with which Sample draws nothing.
 constexpr SamplingRow kSkip = {-1.0f};
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -24,14 +24,14 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 std::int64_t shared_step_rows(std::int64_t decoding, std::int64_t slots, bool prompts_first) {
-  // Where nearly all of the largest step decodes, prompts get rows beyond it, which the plan of a
-  // step for all slots has in any case.
+  // If nearly all rows of the largest step are decoding, prompts get rows beyond it. The plan of a
+  // step for all slots has such rows in any case.
   constexpr std::int64_t kPromptRows = 64;
   if (decoding > kLargestStep - kPromptRows) {
     return std::max(kLargestStep, std::min(slots, decoding + kPromptRows));
   }
   if (decoding == 0 || prompts_first) return kLargestStep;
-  // A size that there is, for other steps would be filled up with rows that do not count.
+  // Use one of the step sizes, because other steps would be padded with rows that do not count.
   std::int64_t rows = 16;
   for (const std::int64_t size : step_sizes()) {
     if (size <= 4 * decoding) rows = std::max(rows, size);
@@ -66,9 +66,10 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
   return decoder;
 }
 
-// A token's angles stay what they were when it came. Where they depend on the length, a prompt's
-// tokens come together, and each later token as the last of a sequence of its own length. Up to the
-// model's original context both are the same.
+// The angles of a token do not change after it was fed. If angles depend on the length of the
+// sequence, the tokens of a prompt use the length of the whole prompt, and each later token uses
+// the length of the sequence that ends with it. Up to the model's original context both are the
+// same.
 Status Decoder::make_rope_tables() {
   const TransformerConfig& config = model_.config();
   const bool by_length = rope_depends_on_length(config);
@@ -89,7 +90,7 @@ Status Decoder::make_rope_tables() {
   return cover_steps(1);  // For rows that do not count.
 }
 
-// Makes the angles of positions below `length` right, but for prompts that are rotated for their
+// Computes the angles of positions below `length`, except for prompts that are rotated for their
 // own length.
 Status Decoder::cover_steps(std::int64_t length) {
   if (steps_rope_) VOLTA_TRY(steps_rope_->cover(length));
@@ -122,7 +123,7 @@ Status Decoder::check_prompt(std::span<const std::int32_t> tokens) const {
 
 Status Decoder::set_counts(std::int64_t slot, std::span<const std::int32_t> tokens) {
   VOLTA_TRY(check_slot(slot));
-  // Two rows: the prompt's counts, and those of the output.
+  // Two rows: the counts of the prompt and those of the output.
   std::vector<std::int32_t> row(2 * index(model_.config().vocab_size), 0);
   for (const std::int32_t token : tokens) ++row[static_cast<std::size_t>(token)];
   VOLTA_TRY(Tensor counts, counts_.slice(slot, slot + 1));
@@ -149,7 +150,7 @@ bool Decoder::has_room(std::int64_t slot, std::int64_t room,
   return check_slot(slot).has_value() && cache_.could_reserve(slot, room, given_up);
 }
 
-// Lets what the slot does not hold of `tokens` wait.
+// Queues the tokens of `tokens` that the slot does not hold.
 Status Decoder::queue(std::int64_t slot, std::span<const std::int32_t> tokens,
                       const SamplingRow& sampling, const SampleRng& rng, std::int64_t room) {
   const std::int64_t length = std::ssize(tokens);
@@ -186,20 +187,20 @@ std::int64_t Decoder::reusable(std::int64_t slot, std::span<const std::int32_t> 
   if (!check_slot(slot) || tokens.empty()) return 0;
   const TransformerConfig& config = model_.config();
   const Slot& state = at(slot);
-  // The keys that are held were rotated for a sequence of another length.
+  // The keys in the slot were rotated for a sequence of another length.
   if (rope_depends_on_length(config) &&
       std::max<std::int64_t>(std::ssize(tokens), state.rotated_for) >
           config.rope_scaling.original) {
     return 0;
   }
-  // The last token runs in any case: its row gives the logits.
+  // The last token is always fed, because its row gives the logits.
   const auto held = std::span(state.tokens).first(index(cache_.length(slot)));
   const auto last = std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end() - 1).first;
   const std::int64_t common = last - held.begin();
   return cache_.can_rewind(slot, common) ? common : 0;
 }
 
-// Keeps the first `length` tokens of a slot for which nothing waits.
+// Keeps the first `length` tokens of a slot for which nothing is queued.
 Status Decoder::rewind(std::int64_t slot, std::int64_t length) {
   VOLTA_TRY(cache_.rewind(slot, length));
   Slot& state = at(slot);
@@ -208,7 +209,7 @@ Status Decoder::rewind(std::int64_t slot, std::int64_t length) {
   return {};
 }
 
-// Nothing waits for the slot any more; it keeps its pages.
+// Removes what is queued for the slot; it keeps its pages.
 void Decoder::drop_waiting(std::int64_t slot) {
   Slot& state = at(slot);
   state.tokens.resize(index(cache_.length(slot)));
@@ -220,7 +221,7 @@ void Decoder::drop_waiting(std::int64_t slot) {
 Status Decoder::set_idle(std::int64_t slot) {
   VOLTA_TRY(check_slot(slot));
   drop_waiting(slot);
-  return cache_.rewind(slot, cache_.length(slot));  // Gives back what holds no token.
+  return cache_.rewind(slot, cache_.length(slot));  // Frees pages without tokens.
 }
 
 Status Decoder::forget(std::int64_t slot) {
@@ -250,13 +251,13 @@ Status Decoder::set_next(std::int64_t slot, std::int32_t token, const SamplingRo
   return {};
 }
 
-// Whether the tokens of a slot's prompt are rotated for its length, which is not that of each
-// token.
+// Whether the tokens of a slot's prompt are rotated for the prompt's length, which differs from the
+// length at each token.
 bool Decoder::takes_prompt_rope(const Slot& slot) const {
   return prompt_rope_ && slot.prompt > model_.config().rope_scaling.original;
 }
 
-// Makes the prompt's table right for a slot; false while the prompt of another one needs it.
+// Prepares the prompt's table for a slot; returns false while another slot's prompt needs it.
 Result<bool> Decoder::take_prompt_rope(std::int64_t slot) {
   if (!takes_prompt_rope(at(slot)) || prompt_rope_slot_ == slot) return true;
   if (prompt_rope_slot_ >= 0) return false;
@@ -265,7 +266,8 @@ Result<bool> Decoder::take_prompt_rope(std::int64_t slot) {
   return true;
 }
 
-// The slot whose prompt, of which some tokens wait, began first after `turn`, or -1.
+// The slot whose prompt began first after `turn`, among prompts with queued tokens; -1 if there is
+// none.
 std::int64_t Decoder::next_prompt(std::int64_t turn) const {
   std::int64_t found = -1;
   for (std::int64_t slot = 0; slot < slots(); ++slot) {
@@ -298,7 +300,7 @@ Status Decoder::choose_pieces() {
   return {};
 }
 
-// Finds the prompts that can be read now, until they have enough rows for the step.
+// Lists the prompts that can be read now, until they have enough rows for the step.
 Status Decoder::list_prompts(std::int64_t most_rows) {
   prompts_.clear();
   std::int64_t turn = 0;
@@ -314,10 +316,10 @@ Status Decoder::list_prompts(std::int64_t most_rows) {
   return {};
 }
 
-// How many rows of prompts, at least one and at most `most_rows`, run beside the sequences that are
-// being decoded, whose pieces are chosen: so many that the step takes at most kSlowdown times as
-// long as it would without them. A larger step pays for more rows that nobody fills, so that a
-// smaller one may have room for more of the prompt.
+// How many rows of prompts (at least one, at most `most_rows`) run beside the sequences that are
+// being decoded, whose pieces are already chosen. The step is predicted to take at most kSlowdown
+// times as long as without them. A larger step pays for more padding rows, so a smaller one may
+// have room for more of the prompt.
 std::int64_t Decoder::prompt_rows(std::int64_t most_rows) const {
   constexpr double kSlowdown = 4;
   const std::int64_t decoding = std::ssize(pieces_);
@@ -339,7 +341,7 @@ std::int64_t Decoder::prompt_rows(std::int64_t most_rows) const {
   return best;
 }
 
-// The rows of the listed prompts, the oldest first, whose attention costs no more than `work`.
+// How many rows of the listed prompts, the oldest first, have attention that costs at most `work`.
 std::int64_t Decoder::rows_within(double work, std::int64_t most_rows) const {
   std::int64_t rows = 0;
   for (const Piece& prompt : prompts_) {
@@ -370,7 +372,7 @@ void Decoder::write_tables(StepRunner& runner, std::int64_t slot, std::int64_t p
   for (std::size_t group = 0; group < runner.tables.size(); ++group) {
     const PagePool& pool = cache_.pool(group);
     const PageRange held = pool.held(slot);
-    // Not those that it will need later.
+    // Leaves out the pages that the slot will need only later.
     const std::int64_t end = std::min(held.end, ceil_div(positions, kAttentionKeyBlock));
     const auto pages = pool.table(slot).subspan(index(held.first), index(end - held.first));
     const auto row = row_of(runner.tables[group], index(slot), index(pool.blocks()));
@@ -378,7 +380,7 @@ void Decoder::write_tables(StepRunner& runner, std::int64_t slot, std::int64_t p
   }
 }
 
-// The inputs of a step. Rows that no piece fills stay in range and do not count.
+// Writes the inputs of a step. Rows that no piece fills get values in range and do not count.
 void Decoder::write_rows(StepRunner& runner) {
   std::size_t row = 0, draw = 0;
   for (const Piece& piece : pieces_) {
@@ -445,7 +447,8 @@ Result<DrawnToken> Decoder::extend(std::int64_t slot, std::span<const std::int32
   return run_prompt(slot, progress);
 }
 
-// Steps until the slot's prompt is in the cache. Whatever ends that earlier, nothing waits then.
+// Steps until the slot's prompt is in the cache. If that ends earlier, nothing is queued
+// afterwards.
 Result<DrawnToken> Decoder::run_prompt(std::int64_t slot, PrefillProgress progress) {
   const std::size_t total = at(slot).tokens.size();
   while (true) {

@@ -1,6 +1,6 @@
-// Decoder: a model with a KV cache for some sequences at once, a slot each. A step feeds tokens to
-// any of them: one to each that is being decoded, and pieces of the prompts of others beside. Knows
-// slots and tokens, not requests (see Generator).
+// Decoder: a model with a KV cache for several sequences at once, each in its own slot. A step
+// feeds tokens to any of them: one token to each slot that is being decoded, and pieces of prompts
+// to other slots. It knows slots and tokens, not requests (see Generator).
 #pragma once
 
 #include <array>
@@ -23,11 +23,12 @@ namespace [[gnu::visibility("default")]] volta {
 
 struct DecoderOptions {
   std::int64_t slots = 1;     ///< Sequences at once.
-  std::int64_t capacity = 0;  ///< Cache capacity of a sequence in tokens; 0: the context.
-  std::int64_t pages = 0;     ///< Of a pool at most; 0: what all slots may need. See KvCacheSizes.
+  std::int64_t capacity = 0;  ///< Tokens that the cache holds per sequence; 0: the context.
+  std::int64_t pages = 0;     ///< The most pages of a pool; 0: enough for all slots. See
+                              ///< KvCacheSizes.
   DType cache_dtype = DType::kF32;
   DType compute_dtype = DType::kF32;
-  std::int32_t top = 0;        ///< How many of the likeliest tokens a drawn one comes with.
+  std::int32_t top = 0;        ///< How many of the likeliest tokens to report with a drawn one.
   bool prompts_first = false;  ///< See shared_step_rows().
 };
 
@@ -50,8 +51,8 @@ struct DrawnToken {
   std::vector<TokenLogprob> top{};  ///< The likeliest first.
 };
 
-/// Hears how many tokens of a prompt are cached, after each step but the last; false ends the
-/// prefill there.
+/// Called with the number of prompt tokens that are cached, after each step but the last. If it
+/// returns false, the prefill ends.
 using PrefillProgress = FunctionRef<bool(std::int64_t done)>;
 
 /// The most rows of a step in which `decoding` of `slots` sequences get one row each and prompts
@@ -70,53 +71,54 @@ class Decoder {
   const TransformerKvCache& cache() const { return cache_; }
   const Transformer& model() const { return model_; }
 
-  /// Makes the plans that a prompt of `tokens` tokens by itself and decoding after it need. Steps
-  /// that do both make theirs when they come. activation_bytes() is known then, before anything
-  /// runs.
+  /// Makes the plans for a prompt of `tokens` tokens by itself and for decoding after it. Plans for
+  /// steps that do both are made when they are needed. Afterwards activation_bytes() is known,
+  /// before anything runs.
   Status prepare(std::int64_t tokens);
-  /// Begins the penalties of `slot` anew with the tokens (checked ids) of its prompt.
+  /// Resets the penalty counts of `slot` to the tokens (checked ids) of its prompt.
   Status set_counts(std::int64_t slot, std::span<const std::int32_t> tokens);
-  /// Forgets the slot; the steps that follow feed it `tokens` (at least one, at most capacity(),
-  /// checked ids), and the one with the last of them draws the token that comes next. The slot gets
-  /// pages for `room` tokens (at most the capacity), or for `tokens` if those are more, and keeps
-  /// them until set_idle(): so many tokens it can hold, whatever other slots do. kOutOfMemory, and
-  /// nothing waits, when too few pages are free.
+  /// Empties the slot and queues `tokens` (at least one, at most capacity(), checked ids). The
+  /// following steps feed them to the slot, and the step with the last one draws the next token.
+  /// The slot gets pages for `room` tokens (at most the capacity), or for `tokens` if those are
+  /// more, and keeps them until set_idle(). So it can hold that many tokens, whatever other slots
+  /// do. kOutOfMemory if too few pages are free; then nothing is queued.
   Status begin(std::int64_t slot, std::span<const std::int32_t> tokens, const SamplingRow& sampling,
                const SampleRng& rng, std::int64_t room = 0);
-  /// The same, but what the slot already holds of the beginning of `tokens` is not fed again. The
-  /// result has the same bits, as long as the model's weights have not changed.
+  /// Like begin(), but does not feed again what the slot already holds of the beginning of
+  /// `tokens`. The result has the same bits, as long as the model's weights have not changed.
   Status resume(std::int64_t slot, std::span<const std::int32_t> tokens,
                 const SamplingRow& sampling, const SampleRng& rng, std::int64_t room = 0);
-  /// Whether begin() and resume() would find pages for `room` tokens in this slot, if all slots for
-  /// which `given_up` is true were forgotten first.
+  /// Whether begin() and resume() would find pages for `room` tokens in this slot if all slots for
+  /// which `given_up` returns true were emptied first.
   bool has_room(std::int64_t slot, std::int64_t room,
                 FunctionRef<bool(std::int64_t slot)> given_up) const;
-  /// How many tokens resume() would not feed again.
+  /// The number of tokens that resume() would not feed again.
   std::int64_t reusable(std::int64_t slot, std::span<const std::int32_t> tokens) const;
-  /// What the next step feeds to `slot`, in place of what waited for it. kOutOfMemory, and nothing
-  /// waits, when the token needs a page and none is free.
+  /// Queues the token that the next step feeds to `slot`, in place of what was queued. kOutOfMemory
+  /// if the token needs a page and none is free; then nothing is queued.
   Status set_next(std::int64_t slot, std::int32_t token, const SamplingRow& sampling,
                   const SampleRng& rng);
-  /// Nothing waits for `slot` any more; it keeps what it holds, and no pages beyond that.
+  /// Removes what is queued for `slot`. It keeps the tokens that it holds, and only their pages.
   Status set_idle(std::int64_t slot);
-  /// The same, and the slot is empty: its pages are free.
+  /// Like set_idle(), but also empties the slot and frees its pages.
   Status forget(std::int64_t slot);
-  /// Tokens that steps are still to feed to a slot.
+  /// The number of tokens that are queued for a slot.
   std::int64_t waiting(std::int64_t slot) const;
 
-  /// Runs once: feeds every slot the token that set_next() gave it and, in the order in which they
-  /// began, pieces of prompts to others. Beside slots that are being decoded, these have so many
-  /// rows that the step is predicted to take four times as long as it would without them: fewer the
-  /// further back a prompt looks. See StepWork and shared_step_rows(). Does nothing when nothing
-  /// waits. After an error every slot is as before.
+  /// Runs one step. It feeds the token of set_next() to every slot that has one and, in the order
+  /// in which they began, pieces of prompts to other slots. If slots are being decoded, the number
+  /// of prompt rows is chosen so that the step is predicted to take at most four times as long as
+  /// without them. So there are fewer rows if a prompt attends to many earlier tokens. See StepWork
+  /// and shared_step_rows(). Does nothing if nothing is queued. After an error every slot is as
+  /// before.
   Status step();
-  /// What the last step drew for a slot; token -1 if it drew nothing.
+  /// The token that the last step drew for a slot; its id is -1 if the step drew none.
   Result<DrawnToken> drawn(std::int64_t slot) const;
-  /// Rows of the last step, as its plan has them.
+  /// The number of rows in the plan of the last step.
   std::int64_t step_rows() const { return last_ == nullptr ? 0 : last_->size.rows; }
 
-  /// begin() or resume(), and steps until the token after the prompt is drawn. kInterrupted when
-  /// `progress` says so.
+  /// Calls begin() or resume(), and steps until the token after the prompt is drawn. kInterrupted
+  /// if `progress` returns false.
   Result<DrawnToken> prefill(std::int64_t slot, std::span<const std::int32_t> tokens,
                              const SamplingRow& sampling, const SampleRng& rng,
                              PrefillProgress progress = keep_going);
@@ -124,23 +126,23 @@ class Decoder {
                             const SamplingRow& sampling, const SampleRng& rng,
                             PrefillProgress progress = keep_going);
 
-  /// Bytes of the arena in which all plans work, and the number of plans made so far.
+  /// Bytes of the arena that the plans share, and the number of plans made so far.
   std::int64_t activation_bytes() const { return plans_.activation_bytes(); }
   std::int64_t plan_count() const { return plans_.count(); }
 
  private:
   static constexpr auto keep_going = [](std::int64_t) { return true; };
   struct Slot {
-    /// What the cache holds, one a cached position, and then what waits.
+    /// The tokens in the cache, one per position, and then the queued ones.
     std::vector<std::int32_t> tokens;
-    std::int64_t prompt = 0;       ///< So many of them are a prompt; 0 once set_next() was called.
-    std::int64_t rotated_for = 0;  ///< The longest prompt that any of them came with.
-    std::int64_t turn = 0;         ///< Prompts that began earlier go first.
-    std::int64_t drawn = -1;       ///< Its row of the last step's results.
+    std::int64_t prompt = 0;       ///< The length of the prompt in `tokens`; 0 after set_next().
+    std::int64_t rotated_for = 0;  ///< The length of the longest prompt that any of them came with.
+    std::int64_t turn = 0;         ///< The prompt with the smallest number goes first.
+    std::int64_t drawn = -1;       ///< The slot's row of the last step's results; -1: none.
     SamplingRow sampling{};
     SampleRng rng{};
   };
-  /// What a step feeds to a slot.
+  /// The rows that a step feeds to a slot.
   struct Piece {
     std::int64_t slot = 0;
     std::int64_t rows = 0;
@@ -175,21 +177,22 @@ class Decoder {
   Transformer model_;
   DecoderOptions options_;
   TransformerKvCache cache_;
-  /// What the plans read: the rows of steps_rope_ and, where angles depend on the length of a
-  /// sequence, as many again of prompt_rope_.
+  /// The table that the plans read: the rows of steps_rope_ and, if angles depend on the length of
+  /// a sequence, as many rows of prompt_rope_ after them.
   Tensor rope_;
   std::optional<RopeTable> steps_rope_;
   std::optional<RopeTable> prompt_rope_;
   std::optional<RopeTable> local_rope_;  ///< Of layers with a base of their own.
-  std::int64_t prompt_rope_slot_ = -1;   ///< Whose prompt it is for, on its way into the cache.
+  std::int64_t prompt_rope_slot_ = -1;   ///< The slot whose prompt is being read with prompt_rope_;
+                                         ///< -1: none.
   Tensor counts_;                        ///< i32[slots, 2, V].
   StepPlans plans_;
   std::vector<Slot> slots_;
   std::int64_t turns_ = 0;
   StepWork work_;
-  std::vector<Piece> pieces_;   ///< Of the step that runs.
-  std::vector<Piece> prompts_;  ///< The pieces of prompts that it may take, the oldest first.
-  StepRunner* last_ = nullptr;  ///< Whose results are those of the last step.
+  std::vector<Piece> pieces_;   ///< Of the current step.
+  std::vector<Piece> prompts_;  ///< The prompts that the step may read, the oldest first.
+  StepRunner* last_ = nullptr;  ///< Holds the results of the last step.
 };
 
 }  // namespace volta

@@ -80,13 +80,13 @@ std::int64_t capacity_for(const TransformerConfig& config, std::int64_t tokens) 
                   config.context);
 }
 
-// One call of generate(): requests wait in order, take a free slot, and leave it when they end.
+// One call of generate(). Requests wait in order, take a free slot, and leave it when they end.
 struct Generator::Session {
   // A request in a slot.
   struct Running {
     std::size_t index = 0;
     std::vector<std::int32_t> sequence;  // Prompt and generated tokens.
-    std::int64_t heard = 0;              // Of the prompt, in the last PromptEvent.
+    std::int64_t heard = 0;              // Tokens of the prompt in the last PromptEvent.
   };
 
   Generator& generator;
@@ -95,7 +95,7 @@ struct Generator::Session {
   std::vector<GenerationResult> results{};
   std::vector<std::optional<Running>> slots{};
   std::size_t next_request = 0;
-  bool lacks_pages = false;  // For the next request, until another one ends.
+  bool lacks_pages = false;  // The next request lacks pages until another one ends.
   bool cancelled = false;
   double last_time = monotonic_seconds();
 
@@ -118,9 +118,9 @@ struct Generator::Session {
     return std::move(results);
   }
 
-  // Fills free slots with waiting requests, whose prompts the next steps read. In order: one whose
-  // pages are not free yet keeps those behind it waiting. A request gets all pages that it may need
-  // when it starts, so that it is asked once, and again only when others have ended.
+  // Puts waiting requests into free slots, in order; the next steps read their prompts. A request
+  // whose pages are not free yet keeps the requests behind it waiting. A request gets all pages
+  // that it may need when it starts. So this is tested once, and again only when others have ended.
   Status admit() {
     while (next_request < requests.size() && !cancelled && !lacks_pages) {
       const std::size_t index = next_request;
@@ -135,7 +135,8 @@ struct Generator::Session {
       const auto is_idle = [&](std::int64_t other) {
         return !slots[static_cast<std::size_t>(other)].has_value();
       };
-      // When none runs there is room: the prompt fits, and no request asks for more than there is.
+      // If no request runs there is room, because the prompt fits and no request needs more than
+      // there is.
       lacks_pages = !generator.decoder_.has_room(*place, cached_tokens(request), is_idle);
       if (lacks_pages) return {};
       auto& slot = slots[static_cast<std::size_t>(*place)];
@@ -149,8 +150,8 @@ struct Generator::Session {
     return {};
   }
 
-  // The first free slot; or the one that holds most of the prompt's beginning, and of those that
-  // hold as much the one with least to lose.
+  // The first free slot. With reuse_prefix, the free slot that holds most of the prompt's
+  // beginning; of equal ones, the one that holds the fewest tokens.
   std::optional<std::int64_t> free_slot(std::span<const std::int32_t> prompt) const {
     const Decoder& decoder = generator.decoder_;
     std::optional<std::int64_t> best;
@@ -165,26 +166,26 @@ struct Generator::Session {
     return best;
   }
 
-  // `waiting` of its tokens are to be read; a slot held the others.
+  // `waiting` tokens of the prompt have still to be read; a slot already held the others.
   void note_prompt(std::span<const std::int32_t> prompt, std::int64_t waiting) {
     generator.timing_.prompt_tokens += std::ssize(prompt);
     generator.timing_.reused_tokens += std::ssize(prompt) - waiting;
   }
 
-  // The tokens that may be in the cache for a request.
+  // The most tokens of a request that may be in the cache.
   std::int64_t room_of(const GenerationRequest& request) const {
     const std::int64_t capacity = generator.decoder_.capacity();
     return request.context > 0 ? std::min(request.context, capacity) : capacity;
   }
 
-  // The most tokens of a request that are in the cache at one time. The last one never is.
+  // The most tokens of a request that are in the cache at one time. The last token never is.
   std::int64_t cached_tokens(const GenerationRequest& request) const {
     const std::int64_t room = std::min(room_of(request), generator.decoder_.cache().longest());
     const std::int64_t prompt = std::ssize(request.prompt);
     return prompt + std::min(room - prompt, request.max_new_tokens - 1);
   }
 
-  // Room for all that a request may bring, so that its steps allocate nothing.
+  // Reserves memory for all tokens that a request may generate, so that its steps allocate nothing.
   void reserve(Running& run) {
     const GenerationRequest& request = requests[run.index];
     const std::int64_t room =
@@ -209,8 +210,8 @@ struct Generator::Session {
     return false;
   }
 
-  // Lets a slot read its whole sequence, or what it does not hold of it yet. While there are too
-  // few pages, sequences that nobody runs any more lose theirs.
+  // Feeds a slot its whole sequence, or what it does not hold of it yet. While there are too few
+  // pages, idle slots lose theirs.
   Status feed_sequence(std::int64_t slot) {
     const Running& run = *slots[static_cast<std::size_t>(slot)];
     const GenerationRequest& request = requests[run.index];
@@ -227,14 +228,15 @@ struct Generator::Session {
     }
   }
 
-  // Whether the cached keys of a sequence are rotated by factors that no longer hold: longrope has
-  // others from the token on that makes it longer than the original length.
+  // Whether the cached keys of a sequence were rotated with factors that are no longer valid. With
+  // longrope, the factors change at the token that makes the sequence longer than the original
+  // context.
   bool changes_rotation(const Running& run) const {
     const RopeScaling& scaling = generator.decoder_.model().config().rope_scaling;
     return scaling.kind == RopeKind::kLongrope && std::ssize(run.sequence) == scaling.original + 1;
   }
 
-  // Lets a slot read its newest token, for which it has a page.
+  // Feeds a slot its newest token, for which it has a page.
   Status feed_token(std::int64_t slot) {
     const Running& run = *slots[static_cast<std::size_t>(slot)];
     if (!generator.options_.use_cache || changes_rotation(run)) return feed_sequence(slot);
@@ -242,7 +244,8 @@ struct Generator::Session {
     return generator.decoder_.set_next(slot, run.sequence.back(), sampling, rng(run));
   }
 
-  // One step: the next token for every running request whose prompt is read. False when none runs.
+  // Runs one step: the next token for every running request whose prompt has been read. Returns
+  // false if no request runs.
   Result<bool> advance() {
     Decoder& decoder = generator.decoder_;
     bool any = false;
@@ -263,7 +266,7 @@ struct Generator::Session {
     return true;
   }
 
-  // Takes what the last step drew, and tells how far prompts are.
+  // Takes the tokens that the last step drew, and reports the progress of prompts.
   Status accept_drawn() {
     Decoder& decoder = generator.decoder_;
     bool timed = false;
@@ -292,7 +295,7 @@ struct Generator::Session {
             static_cast<std::int64_t>(run.sequence.size() - request.prompt.size())};
   }
 
-  // Records a drawn token, and frees the slot when its request ends.
+  // Records a drawn token, and frees the slot if its request ends.
   Status accept(std::int64_t slot, const DrawnToken& drawn) {
     Running& run = *slots[static_cast<std::size_t>(slot)];
     GenerationResult& result = results[run.index];
@@ -308,7 +311,8 @@ struct Generator::Session {
     return end(slot, *reason);
   }
 
-  // Frees the slot of a request. What it holds stays for the next one that begins alike.
+  // Frees the slot of a request. Its cached tokens stay, for a later prompt with the same
+  // beginning.
   Status end(std::int64_t slot, StopReason reason) {
     VOLTA_TRY(generator.decoder_.set_idle(slot));
     const std::size_t index = slots[static_cast<std::size_t>(slot)]->index;
@@ -340,7 +344,7 @@ struct Generator::Session {
     }
   }
 
-  // Why a request ends after its newest token; nothing while it goes on.
+  // The reason why a request ends after its newest token; nothing if it continues.
   std::optional<StopReason> finished(const Running& run) const {
     const GenerationRequest& request = requests[run.index];
     const auto& stops = request.stop_tokens;

@@ -85,7 +85,8 @@ std::int64_t pages_per_sequence(const TransformerConfig& config, const KvCacheSi
                                 const CacheGroup& group) {
   const std::int64_t all = table_blocks(config, sizes);
   if (group.window == 0) return all;
-  // A step's rows and what the first of them sees, wherever that begins in a block.
+  // The rows of a step and the positions that its first row sees, wherever that range begins in a
+  // block.
   const std::int64_t seen = std::int64_t{group.window} - 1 + kLargestStep;
   return std::min(all, blocks_of(seen - 1) + 1);
 }
@@ -108,8 +109,8 @@ Result<std::int64_t> TransformerKvCache::bytes_for(const TransformerConfig& conf
   for (const CacheGroup& group : cache_groups(config)) {
     const AttentionKvSpecs specs =
         cache_specs(config, pool_pages(config, sizes, group), sizes.dtype);
-    VOLTA_TRY(check_spec(specs.v));  // It bounds both, which have as many elements.
-    // Far from overflowing: validate() bounds layers.
+    VOLTA_TRY(check_spec(specs.v));  // This checks both, because they have as many elements.
+    // This cannot overflow, because validate() limits the number of layers.
     bytes += group.layers * (specs.k.bytes() + specs.v.bytes());
   }
   return bytes;
@@ -160,8 +161,9 @@ std::int64_t TransformerKvCache::Group::first_block(std::int64_t position) const
   return std::max<std::int64_t>(0, position - window + 1) / kAttentionKeyBlock;
 }
 
-// Pages for tokens [from, to), of which those before `from` see no more than the first of these.
-// Pages that nobody sees any more stay as long as others need none, for a sequence may go back.
+// Gives pages for tokens [from, to), beginning with the first block that token `from` sees, and at
+// most per_sequence pages. Pages that are not seen any more are kept as long as no page is needed,
+// because a sequence may go back.
 bool TransformerKvCache::Group::reserve(std::int64_t slot, std::int64_t from, std::int64_t to) {
   const std::int64_t first = first_block(from);
   const std::int64_t end = std::min(blocks_of(to), first + per_sequence);
@@ -188,7 +190,7 @@ bool TransformerKvCache::could_reserve(std::int64_t slot, std::int64_t length,
     for (std::int64_t other = 0; other < slots(); ++other) {
       if (other == slot || given_up(other)) available += group.pool.held(other).pages();
     }
-    // What a sequence needs from its start on; behind a window it may need less.
+    // The pages that a sequence needs from its start; a later part behind a window may need fewer.
     if (std::min(blocks_of(length), group.per_sequence) > available) return false;
   }
   return true;

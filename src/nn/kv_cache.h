@@ -1,7 +1,8 @@
-// KV caches: the keys and values of every layer for a number of sequences at once, in pages of
-// kAttentionKeyBlock positions out of fixed pools. A sequence has a table of its pages, which is an
-// input of the plans that read and append. Layers with a sliding window have a pool of their own:
-// there a sequence gives back what no later token sees, so that it does not grow.
+// KV caches: the keys and values of every layer for several sequences at once. They are in pages of
+// kAttentionKeyBlock positions, which come from pools of fixed size. A sequence has a table of its
+// pages, which is an input of the plans that read and append. Layers with a sliding window have a
+// pool of their own. There a sequence gives back the pages that no later token sees, so that it
+// does not grow.
 #pragma once
 
 #include <cstdint>
@@ -19,37 +20,37 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// The most rows of one sequence that a step feeds.
+/// The most rows of one sequence in a step.
 inline constexpr std::int64_t kLargestStep = 256;
 
 /// How many sequences a cache serves, and how many tokens.
 struct KvCacheSizes {
   std::int64_t slots = 1;     ///< Sequences at once.
-  std::int64_t capacity = 0;  ///< Tokens of a sequence at most; 0: the context.
-  /// Pages of a pool at most; 0: as many as let every slot reach the capacity.
+  std::int64_t capacity = 0;  ///< The most tokens of a sequence; 0: the context.
+  /// The most pages of a pool; 0: enough for every slot to reach the capacity.
   std::int64_t pages = 0;
   DType dtype = DType::kF32;
 };
 
-/// Layers whose sequences keep the same positions, and so have a pool and tables in common: those
-/// that see everything, and those with the model's window.
+/// Layers whose sequences keep the same positions and therefore share a pool and tables. One group
+/// has the layers that see everything, the other those with the model's window.
 struct CacheGroup {
-  std::string_view table;   ///< The input of a plan that holds the group's tables.
+  std::string_view table;   ///< The plan input that holds the group's tables.
   std::int32_t window = 0;  ///< 0: everything is kept.
   std::int64_t layers = 0;
 };
-/// The groups that have layers; layer_group() is an index into them.
+/// The groups that have any layers. layer_group() returns an index into them.
 std::vector<CacheGroup> cache_groups(const TransformerConfig& config);
 std::size_t layer_group(const TransformerConfig& config, std::int64_t layer);
-/// The length of a table, and the most pages that a sequence has in a group.
+/// The number of blocks in a table, and the most pages that a sequence has in a group.
 std::int64_t table_blocks(const TransformerConfig& config, const KvCacheSizes& sizes);
 std::int64_t pages_per_sequence(const TransformerConfig& config, const KvCacheSizes& sizes,
                                 const CacheGroup& group);
-/// The pages of a group's pool.
+/// The number of pages in a group's pool.
 std::int64_t pool_pages(const TransformerConfig& config, const KvCacheSizes& sizes,
                         const CacheGroup& group);
 
-/// What one layer's cache consists of: see key_cache_shape(), value_cache_shape().
+/// The specs of one layer's cache: see key_cache_shape(), value_cache_shape().
 struct AttentionKvSpecs {
   TensorSpec k;
   TensorSpec v;
@@ -67,7 +68,7 @@ class TransformerKvCache {
   /// 0 < capacity <= config.context. Memory is zeroed.
   static Result<TransformerKvCache> create(const TransformerConfig& config,
                                            const KvCacheSizes& sizes, Device& device);
-  /// The bytes create() would allocate; no allocation. Errors on absurd sizes.
+  /// The bytes that create() would allocate. Allocates nothing. Fails for absurd sizes.
   static Result<std::int64_t> bytes_for(const TransformerConfig& config, const KvCacheSizes& sizes);
 
   std::int64_t slots() const { return static_cast<std::int64_t>(lengths_.size()); }
@@ -80,20 +81,21 @@ class TransformerKvCache {
 
   /// Tokens cached in a slot.
   std::int64_t length(std::int64_t slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
-  /// The tokens of the longest sequence that fits when it has the cache for itself.
+  /// The number of tokens of the longest sequence that fits if it has the whole cache.
   std::int64_t longest() const;
   /// Whether reserve() would succeed for a slot, whatever it holds now, if all other slots for
-  /// which `given_up` is true were emptied first.
+  /// which `given_up` returns true were emptied first.
   bool could_reserve(std::int64_t slot, std::int64_t length,
                      FunctionRef<bool(std::int64_t slot)> given_up) const;
-  /// Gives a slot pages for its tokens up to `length` (at most capacity()); where there is a
-  /// window, as many of the next ones as it may have at once. False when too few are free.
+  /// Gives a slot pages for its tokens up to `length` (at most capacity()). In a group with a
+  /// window it gives pages for as many of the next tokens as a sequence may have at once. Returns
+  /// false if too few pages are free.
   bool reserve(std::int64_t slot, std::int64_t length);
-  /// Called after a plan appended `tokens` to `slot`, which had pages for them.
+  /// Call this after a plan appended `tokens` tokens to `slot`, which must have pages for them.
   Status advance(std::int64_t slot, std::int64_t tokens);
-  /// Forgets a slot's tokens from `length` on; pages that hold nothing else are free again.
+  /// Removes a slot's tokens from `length` on, and frees the pages that hold nothing else.
   Status rewind(std::int64_t slot, std::int64_t length);
-  /// Whether the slot still holds all that tokens after the first `length` will read.
+  /// Whether the slot still holds everything that the tokens after the first `length` will read.
   bool can_rewind(std::int64_t slot, std::int64_t length) const;
   /// Finds "cache.N.k" and "cache.N.v" for a plan.
   Result<Tensor> bind(const PlanBinding& binding) const;
@@ -103,7 +105,7 @@ class TransformerKvCache {
     std::int32_t window = 0;
     std::int64_t per_sequence = 0;  ///< The most pages that a sequence has.
     PagePool pool;
-    /// The first block that a token at `position` sees anything of.
+    /// The first block of which a token at `position` sees anything.
     std::int64_t first_block(std::int64_t position) const;
     bool reserve(std::int64_t slot, std::int64_t from, std::int64_t to);
   };

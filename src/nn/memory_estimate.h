@@ -1,5 +1,5 @@
-// What running a model will take of a device's memory, told from its sizes alone: nothing is loaded
-// and nothing of that size allocated.
+// Estimates the device memory that a running model takes from its sizes alone. Nothing is loaded,
+// and nothing of that size is allocated.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,22 @@ namespace [[gnu::visibility("default")]] volta {
 
 struct MemoryEstimateOptions {
   std::int64_t slots = 1;     ///< Sequences at once.
-  std::int64_t capacity = 0;  ///< Tokens a sequence; 0: the context.
+  std::int64_t capacity = 0;  ///< Tokens per sequence; 0: the context.
   DType cache_dtype = DType::kF32;
   DType compute_dtype = DType::kF32;
 };
 
-/// Bytes.
+/// All sizes are in bytes.
 struct MemoryEstimate {
   std::int64_t weights = 0;
   std::int64_t cache = 0;        ///< Of all sequences.
-  std::int64_t activations = 0;  ///< Of a step, the largest there is: all share one arena.
+  std::int64_t activations = 0;  ///< Of the largest step, because all steps share one arena.
   std::int64_t tables = 0;       ///< Rotary angles, token counts, inputs.
   std::int64_t rows = 1;         ///< Tokens of the largest step.
   std::int64_t total() const { return weights + cache + activations + tables; }
 };
 
-/// What generation with these weights takes: `weights` as loaded_specs() gives them.
+/// Estimates what generation takes with these weights. `weights` are the specs of loaded_specs().
 /// kInvalidArgument for sizes that the model cannot have.
 Result<MemoryEstimate> estimate_memory(const TransformerConfig& config,
                                        const std::map<std::string, TensorSpec>& weights,

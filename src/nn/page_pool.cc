@@ -40,7 +40,7 @@ std::span<std::int32_t> PagePool::row(std::int64_t sequence) {
 }
 
 void PagePool::take_back(std::int32_t& entry) {
-  free_.push_back(entry);  // Within its capacity: it has had all pages before.
+  free_.push_back(entry);  // Within its capacity, because it has had all pages before.
   entry = kNone;
 }
 

@@ -1,5 +1,5 @@
-// PagePool: which pages of a cache are free, and which ones each sequence has. Numbers only: what a
-// page holds and where it lies, nobody here knows.
+// PagePool: which pages of a cache are free, and which ones each sequence has. It knows only the
+// numbers of pages, not what they hold or where they are in memory.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// What a sequence has of a pool: a page for each block [first, end) of its positions.
+/// The pages that a sequence has in a pool: one for each block [first, end) of its positions.
 struct PageRange {
   std::int64_t first = 0;
   std::int64_t end = 0;
@@ -18,15 +18,16 @@ struct PageRange {
   bool operator==(const PageRange&) const = default;
 };
 
-/// Pages [0, pages) and the tables of `sequences` sequences of up to `blocks` blocks each. A page
-/// is free or in one place of one table. Only create() allocates.
+/// Pages [0, pages), and a table for each of `sequences` sequences of up to `blocks` blocks. A page
+/// is either free or in one place of one table. Only create() allocates.
 class PagePool {
  public:
-  /// In a table: a block that has no page.
+  /// The entry of a table for a block without a page.
   static constexpr std::int32_t kNone = -1;
 
   PagePool() = default;
-  /// kInvalidArgument unless all are at least 1 and a page's number fits an i32.
+  /// kInvalidArgument unless all are at least 1, and the number of pages and that of all blocks
+  /// together fit an i32.
   static Result<PagePool> create(std::int64_t pages, std::int64_t sequences, std::int64_t blocks);
 
   std::int64_t pages() const { return pages_; }
@@ -39,14 +40,14 @@ class PagePool {
     return ranges_[static_cast<std::size_t>(sequence)];
   }
 
-  /// Gives a sequence pages up to block `end` (at most blocks()); a sequence without any begins at
-  /// block `first`. False, and nothing changes, when too few are free.
+  /// Gives a sequence pages up to block `end` (at most blocks()). A sequence without pages begins
+  /// at block `first`. Returns false and changes nothing if too few pages are free.
   bool extend(std::int64_t sequence, std::int64_t first, std::int64_t end);
-  /// Takes back the pages of blocks before `first`, from the front.
+  /// Frees the pages of a sequence's blocks before `first`.
   void drop_before(std::int64_t sequence, std::int64_t first);
-  /// Takes back all pages of a sequence.
+  /// Frees all pages of a sequence.
   void clear(std::int64_t sequence);
-  /// Takes back the pages of blocks from `end` on.
+  /// Frees the pages of a sequence's blocks from `end` on.
   void drop_from(std::int64_t sequence, std::int64_t end);
 
  private:
@@ -55,7 +56,7 @@ class PagePool {
 
   std::int64_t pages_ = 0;
   std::int64_t blocks_ = 0;
-  std::vector<std::int32_t> free_;   ///< The next one to give last.
+  std::vector<std::int32_t> free_;   ///< The page to give out next is the last one.
   std::vector<std::int32_t> table_;  ///< [sequences, blocks]
   std::vector<PageRange> ranges_;
 };

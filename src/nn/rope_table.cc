@@ -28,8 +28,9 @@ std::vector<float> plain_frequencies(float theta, std::int64_t rotated) {
   return out;
 }
 
-// The base for `length` tokens: factor * length / original - (factor - 1) to the power of
-// rotated / (rotated - 2), times theta. Exact up to the original length, in f32 beyond it.
+// The base for `length` tokens: theta times (factor * length / original - (factor - 1)) to the
+// power of rotated / (rotated - 2), with at least `original` for `length`. It is computed in f64 up
+// to the original length and in f32 beyond it.
 float dynamic_theta(const TransformerConfig& config, std::int64_t length) {
   const RopeScaling& s = config.rope_scaling;
   const auto rotated = static_cast<double>(config.rotated());
@@ -45,8 +46,8 @@ float dynamic_theta(const TransformerConfig& config, std::int64_t length) {
   return config.rope_theta * std::pow(stretch, static_cast<float>(power));
 }
 
-// Waves shorter than original / high_freq_factor stay, those longer than original / low_freq_factor
-// are stretched by the factor, those between by a mixture.
+// Waves shorter than original / high_freq_factor are kept, those longer than original /
+// low_freq_factor are stretched by the factor, and those between by a mixture.
 void scale_llama3(std::vector<float>& frequencies, const RopeScaling& s) {
   const auto original = static_cast<double>(s.original);
   const auto factor = static_cast<float>(s.factor);
@@ -65,7 +66,7 @@ void scale_llama3(std::vector<float>& frequencies, const RopeScaling& s) {
   }
 }
 
-// The dimension whose pair turns `rotations` times within the original context (Peng et al. 2023).
+// The dimension whose pair makes `rotations` turns within the original context (Peng et al. 2023).
 double yarn_dimension(const TransformerConfig& config, double rotations) {
   const auto original = static_cast<double>(config.rope_scaling.original);
   return static_cast<double>(config.rotated()) *
@@ -83,7 +84,7 @@ std::vector<float> yarn_frequencies(const TransformerConfig& config) {
   }
   low = std::max(low, 0.0);
   high = std::min(high, static_cast<double>(config.rotated() - 1));
-  if (low == high) high += 0.001;  // The ramp has a length.
+  if (low == high) high += 0.001;  // The ramp must have a length.
   std::vector<float> out = wave_numbers(config.rope_theta, config.rotated());
   float i = 0.0f;
   for (float& value : out) {
@@ -97,7 +98,7 @@ std::vector<float> yarn_frequencies(const TransformerConfig& config) {
   return out;
 }
 
-// `factors` divide one frequency each.
+// Each factor divides one frequency.
 std::vector<float> longrope_frequencies(const TransformerConfig& config, std::int64_t length) {
   const RopeScaling& s = config.rope_scaling;
   const std::vector<float>& factors = length > s.original ? s.long_factors : s.short_factors;
@@ -175,7 +176,7 @@ Status RopeTable::cover(std::int64_t length) {
   }
   const bool grows = rope_depends_on_length(config_);
   if (kind_ == RopeRows::kSequence) {
-    // Up to its original context a model has the same frequencies for every length.
+    // Up to its original context a model has the same frequencies for all lengths.
     const std::int64_t wanted = grows ? std::max(length, config_.rope_scaling.original) : 1;
     if (wanted != length_) {
       frequencies_ = rope_frequencies(config_, wanted);

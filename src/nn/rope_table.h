@@ -1,5 +1,5 @@
-// Rotary positions as numbers: the frequencies of a model, however they are stretched, and the
-// table of cosines and sines that the Rope op reads. Knows nothing of graphs and files.
+// Rotary positions as numbers: the frequencies of a model, with any scaling, and the table of
+// cosines and sines that the Rope op reads. Knows nothing about graphs and files.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// The angle from one token to the next of every rotated pair, config.rotated() / 2 of them, in a
-/// sequence of `length` tokens. With the f32 roundings of the models' own implementations, so that
-/// long contexts agree with them. `config` is valid and has rotary positions.
+/// The angle between two neighbouring tokens for every rotated pair (config.rotated() / 2 numbers),
+/// in a sequence of `length` tokens. It rounds to f32 where the models' own implementations do, so
+/// that results for long contexts agree with theirs. `config` must be valid and have rotary
+/// positions.
 std::vector<float> rope_frequencies(const TransformerConfig& config, std::int64_t length);
 
 /// Whether frequencies depend on the length of the sequence.
@@ -26,34 +27,36 @@ inline bool rope_depends_on_length(const TransformerConfig& config) {
           config.rope_scaling.kind == RopeKind::kLongrope);
 }
 
-/// The parameters of a model's graphs that hold its tables: of every layer, or where layers with a
-/// window have a base of their own, of the others and of those.
+/// The parameters of a model's graphs that hold its tables. If layers with a window have a base of
+/// their own, the second table is for them and the first one for the other layers. Otherwise the
+/// first one is for all layers.
 inline constexpr std::string_view kRopeTable = "rope.table";
 inline constexpr std::string_view kLocalRopeTable = "rope.local_table";
-/// The config whose only base is that of the layers with a window.
+/// A config with the base of the layers with a window as its only one, and without scaling.
 TransformerConfig local_rope_config(TransformerConfig config);
 
-/// Row t of a table, for position t.
+/// The sequence for which row t of a table (position t) is computed.
 enum class RopeRows : std::uint8_t {
-  kSequence,  ///< All rows are for one sequence, whose length cover() says.
-  kSteps,     ///< Row t is for a sequence that ends with it: t + 1 tokens.
+  kSequence,  ///< All rows are for one sequence, whose length is given to cover().
+  kSteps,     ///< Row t is for a sequence of t + 1 tokens, which ends there.
 };
 
 /// f32[rows, rotated] in a device's memory: rotated / 2 cosines, then as many sines. Rows are
-/// computed when they are first needed: a model may have many more places than a run uses.
+/// computed when they are first needed, because a model may have many more positions than a run
+/// uses.
 class RopeTable {
  public:
   RopeTable() = default;
   /// 1 <= rows <= config.context.
   static Result<RopeTable> create(const TransformerConfig& config, std::int64_t rows,
                                   Device& device, RopeRows kind = RopeRows::kSequence);
-  /// In memory that is there: `table` is f32[rows, config.rotated()].
+  /// Uses existing memory: `table` is f32[rows, config.rotated()].
   static Result<RopeTable> over(const TransformerConfig& config, Tensor table,
                                 RopeRows kind = RopeRows::kSequence);
 
-  /// The table; rows that no cover() asked for hold nothing of use.
+  /// The table. Rows that no call of cover() asked for hold no valid values.
   const Tensor& tensor() const { return table_; }
-  /// Makes rows [0, length) right, for a sequence of `length` <= rows tokens.
+  /// Computes rows [0, length), for a sequence of `length` <= rows tokens.
   Status cover(std::int64_t length);
 
  private:
@@ -63,9 +66,9 @@ class RopeTable {
   RopeRows kind_ = RopeRows::kSequence;
   Tensor table_;
   std::vector<float> frequencies_;
-  std::vector<float> block_;  // Rows on their way to the device.
-  std::int64_t length_ = 0;   // Of the sequence that frequencies_ are for.
-  std::int64_t ready_ = 0;    // Rows that are right.
+  std::vector<float> block_;  // Rows before they are copied to the device.
+  std::int64_t length_ = 0;   // The length of the sequence that frequencies_ are for.
+  std::int64_t ready_ = 0;    // How many rows are computed.
 };
 
 }  // namespace volta

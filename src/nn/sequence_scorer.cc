@@ -14,16 +14,16 @@
 namespace volta {
 namespace {
 
-// The logits of one run of the head take about this much, but no fewer rows than use the weights
-// well.
+// The logits of one run of the head take about this much memory, but the run has at least as many
+// rows as are needed to use the weights well.
 constexpr std::int64_t kPieceBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kFewestRows = 64;
-constexpr std::int64_t kMaxRows = std::int64_t{1} << 31;  // Rows are chosen by i32.
-// compute_logits runs as many sequences at once as have about this many tokens.
+constexpr std::int64_t kMaxRows = std::int64_t{1} << 31;  // Row numbers are i32.
+// compute_logits runs sequences with about this many tokens together at once.
 constexpr std::int64_t kGroupTokens = 2048;
 
-// Rows of the body's output -> logits, or losses.  Inputs: "hidden" f32[N, D], "rows" i32[piece]
-// (which of the N), "targets" i32[piece].
+// Rows of the body's output -> logits, or losses. Inputs: "hidden" f32[N, D], "rows" i32[piece]
+// (which of the N rows), "targets" i32[piece].
 Result<Graph> head_graph(const TransformerConfig& config, Score score, std::int64_t rows,
                          std::int64_t piece) {
   Graph graph;
@@ -106,7 +106,7 @@ Status SequenceScorer::run_body(std::span<const std::int32_t> ids) {
   return body_->run();
 }
 
-// Runs the head on rows_, which may be fewer than it takes at once, and fetches its results.
+// Runs the head on rows_, padded to the number of rows that it takes, and fetches its results.
 Status SequenceScorer::run_head() {
   rows_.resize(static_cast<std::size_t>(piece_), 0);
   VOLTA_TRY(write_input<std::int32_t>(*head_, "rows", rows_));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<std::int64_t, 9> kStepSizes = {1, 2, 4, 8, 16, 32, 64, 128, kLargestStep};
 
-// What the host writes of one input before a run.
+// The host's memory of one input, to be written before a run.
 template <typename T>
 Status find_input(const Executable& executable, std::string_view name, std::span<T>& values) {
   VOLTA_TRY(Tensor input, executable.binding(name));
@@ -21,7 +21,7 @@ Status find_input(const Executable& executable, std::string_view name, std::span
   return {};
 }
 
-// Where the host reads one result after a run.
+// The host's memory of one result, to be read after a run.
 template <typename T>
 Status find_result(Executable& executable, std::string_view name, std::span<const T>& values) {
   VOLTA_TRY(const Tensor result, executable.result(name));
@@ -56,7 +56,7 @@ std::span<const std::int64_t> step_sizes() { return kStepSizes; }
 
 std::int64_t most_step_rows(std::int64_t slots, std::int64_t capacity) {
   const std::int64_t most = std::max(kLargestStep, slots);
-  // Not slots * capacity, which may overflow.
+  // Avoids slots * capacity, which may overflow.
   return slots > most / capacity ? most : step_size(slots * capacity, slots);
 }
 

@@ -1,5 +1,5 @@
 // StepPlans: the plans of a step over a KV cache, one for each number of rows out of a short list,
-// and the places where the host writes their inputs and reads their results. Knows rows of tokens,
+// and the memory where the host writes their inputs and reads their results. Knows rows of tokens,
 // not sequences (see Decoder).
 #pragma once
 
@@ -20,29 +20,29 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Row counts that a step may have, smallest first; and as many as there are slots, which may be
-/// more than the last of them.
+/// The row counts that a step may have, smallest first. A step may also have as many rows as there
+/// are slots, which may be more than the last of them.
 std::span<const std::int64_t> step_sizes();
 /// The most rows of any step with `slots` slots of `capacity` tokens.
 std::int64_t most_step_rows(std::int64_t slots, std::int64_t capacity);
 /// The smallest step with `slots` slots that holds `rows` rows, at most max(kLargestStep, slots).
 std::int64_t step_size(std::int64_t rows, std::int64_t slots);
 
-/// What a plan is made for: rows of tokens, and rows of logits.
+/// What a plan is made for: a number of rows of tokens and of rows of logits.
 struct StepSize {
   std::int64_t rows = 1;
   std::int64_t logit_rows = 1;
   auto operator<=>(const StepSize&) const = default;
 };
 /// The size of a step with `rows` rows that draws `draws` tokens. It has logits for one row, or for
-/// all that its slots may need: two plans at most for each number of rows.
+/// all rows that its slots may need. So there are at most two plans for each number of rows.
 StepSize size_for(std::int64_t rows, std::int64_t draws, std::int64_t slots);
 /// The size whose plan needs the largest arena of all plans with `slots` slots of `capacity`
 /// tokens.
 StepSize largest_size(std::int64_t slots, std::int64_t capacity);
 
-/// A loaded plan and the host's copies of its inputs and results: see build_cached_graph(). They go
-/// to the device and come back as one block each.
+/// A loaded plan, and the host's copies of its inputs and results: see build_cached_graph(). The
+/// inputs are copied to the device as one block, and the results are copied back as one block.
 struct StepRunner {
   Executable executable;
   StepSize size;
@@ -59,29 +59,30 @@ struct StepRunner {
   std::span<const float> top_logprobs{};                     // [logit_rows, top]
 };
 
-/// Row `index` of values in rows of `columns`.
+/// Row `index` of `values`, which has `columns` values per row.
 template <typename T>
 std::span<T> row_of(std::span<T> values, std::size_t index, std::size_t columns) {
   return values.subspan(index * columns, columns);
 }
 
-/// All plans work in one arena, which is as large as the plan of the largest size needs. A step's
-/// results are gone with the next step, whichever plan that has.
+/// All plans share one arena, which is as large as the plan of the largest size needs. The next
+/// step overwrites the results of a step, whichever plan it uses.
 class StepPlans {
  public:
   StepPlans() = default;
-  /// `options` say everything but the size, with the capacity spelled out.
+  /// `options` define everything but the size. Their capacity must be given (not 0).
   StepPlans(const CachedGraphOptions& options, DType compute_dtype)
       : options_(options), compute_dtype_(compute_dtype) {}
 
   /// Makes the plan of a size, if there is none yet, and that of the largest size.
   Status prepare(const Transformer& model, const StepSize& size);
-  /// The plan of a size, loaded; `state` finds what no model has: caches, counts, the rope table.
+  /// The loaded plan of a size. `state` finds what the model does not have: caches, counts, the
+  /// rope table.
   Result<StepRunner*> runner(const Transformer& model, const StepSize& size,
                              const TensorLookup& state);
 
-  /// Bytes of the arena for all plans, known from the first prepare() or runner() on. A plan that
-  /// needs more, which no backend has been seen to ask for, has an arena of its own and counts.
+  /// Bytes of the arena for all plans, known after the first prepare() or runner(). A plan that
+  /// needs more has an arena of its own, which is added; no backend has been seen to need this.
   std::int64_t activation_bytes() const;
   /// The plans made so far.
   std::int64_t count() const { return static_cast<std::int64_t>(plans_.size()); }

@@ -7,14 +7,14 @@ namespace volta {
 
 StepWork::StepWork(const TransformerConfig& config) : window_(config.window) {
   const auto size = [](std::int64_t n) { return static_cast<double>(n); };
-  // A multiplication and an addition for each weight.
+  // A multiplication and an addition per weight.
   const double projections =
       2 * size(config.dim) * size(config.head_dim) * size(2 * config.heads + 2 * config.kv_heads);
   const double ffn_matrices = config.ffn_kind == FfnKind::kGated ? 3 : 2;
   const double ffn = 2 * ffn_matrices * size(config.dim) * size(config.ffn);
   row_ = size(config.layers) * (projections + ffn);
   logit_row_ = 2 * size(config.dim) * size(config.vocab_size);
-  // Scores, and the sum over values: both of them a multiplication and an addition an element.
+  // The scores and the sum over values: each takes a multiplication and an addition per element.
   key_ = kAttentionCost * 4 * size(config.heads) * size(config.head_dim);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     ++(config.layer_window(layer) == 0 ? full_layers_ : window_layers_);

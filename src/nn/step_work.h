@@ -8,26 +8,26 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Predicts costs in floating-point operations. What takes time without computing counts as the
-/// operations that would take as long, so that two steps compare as their times do.
+/// Predicts costs in floating-point operations. Time without computation counts as the operations
+/// that would take as long, so that the costs of two steps compare as their times do.
 class StepWork {
  public:
   StepWork() = default;
   explicit StepWork(const TransformerConfig& config);
 
-  /// Everything but attention, of a step with `rows` rows of which `logit_rows` get logits. A step
-  /// costs as much as kOverheadRows further rows before it computes anything: it reads every
-  /// weight, and each op has to start.
+  /// The cost of a step without attention. It has `rows` rows, of which `logit_rows` get logits.
+  /// Before a step computes anything, it costs as much as kOverheadRows further rows, because it
+  /// reads every weight and starts every op.
   double matrices(std::int64_t rows, std::int64_t logit_rows) const;
-  /// Attention of one row at `position` (from 0) to itself and all positions before it that it
-  /// sees.
+  /// The cost of attention for one row at `position` (from 0), to all positions that it sees,
+  /// itself included.
   double attention(std::int64_t position) const;
 
   /// Measured on one core with AVX-512, in f32: 9 rows for a model of 1 million parameters, which
-  /// lies in the caches, and 12 to 15 for one of 25 million, which does not.
+  /// fits the caches, and 12 to 15 for one of 25 million, which does not.
   static constexpr double kOverheadRows = 8;
   /// How much longer an operation of attention takes than one of a matrix product. Measured in the
-  /// same way: 2.0 and 1.1 times.
+  /// same way, it was 2.0 and 1.1 times.
   static constexpr double kAttentionCost = 2;
 
  private:

@@ -8,7 +8,7 @@
 namespace volta {
 namespace {
 
-// All parameters in their fixed order, as values of a graph that uses every one of them.
+// All parameters in their fixed order, as values of a graph that uses each of them.
 Result<std::vector<ValueId>> trained(Graph& graph, std::span<const ParameterInfo> infos) {
   std::vector<ValueId> values;
   for (const ParameterInfo& info : infos) {
@@ -40,7 +40,7 @@ Result<Backward> build_backward(Graph& graph, const TransformerConfig& config,
   return out;
 }
 
-// One optimiser node a parameter.
+// Adds one optimiser node per parameter.
 Status add_updates(Graph& graph, const TransformerConfig& config,
                    const TrainingGraphOptions& options, std::span<const ValueId> gradients,
                    ValueId stats) {

@@ -1,5 +1,5 @@
-// The graphs that train a transformer: forward and backward, gradients accumulated, one update.
-// Built on those of nn/transformer_graph.h; letters of shapes as there.
+// The graphs that train a transformer: forward and backward, gradient accumulation, one update.
+// They build on nn/transformer_graph.h, and shapes use the same letters.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,11 @@ struct OptimizerConfig {
 struct TrainingGraphOptions {
   std::int64_t batch = 1;
   std::int64_t time = 1;
-  std::int64_t accumulate = 1;  ///< Micro-batches an update.
+  std::int64_t accumulate = 1;  ///< Micro-batches per update.
   DropoutOptions dropout{};
   OptimizerConfig optimizer{};
-  LoraConfig lora{};  ///< Active: the adapter alone is trained; <param> below are its parameters.
+  LoraConfig lora{};  ///< If active, only the adapter is trained, and <param> below means its
+                      ///< parameters.
 };
 /// One update over one batch: forward, backward, norm, clip, optimiser.
 /// Inputs: "ids", "targets" i32[B, T], "positions" i32[T], "rng" i64[2] with dropout,
@@ -36,12 +37,12 @@ struct TrainingGraphOptions {
 /// Outputs: "loss" f32[1] (mean over the tokens of the batch), "stats" f32[3] of GlobalNorm.
 Result<Graph> build_training_graph(const TransformerConfig& config,
                                    const TrainingGraphOptions& options);
-/// With accumulate > 1: adds one micro-batch's gradients / accumulate to states "grad.<param>", and
-/// its loss / accumulate to state "grad.loss" f32[1]. Inputs and outputs as above without
-/// "schedule" and "stats".
+/// With accumulate > 1: adds one micro-batch's gradients / accumulate to the states "grad.<param>",
+/// and its loss / accumulate to the state "grad.loss" f32[1]. Inputs and outputs are as above,
+/// without "schedule" and "stats".
 Result<Graph> build_accumulate_graph(const TransformerConfig& config,
                                      const TrainingGraphOptions& options);
-/// The update from accumulated gradients, which it sets back to zero.
+/// The update from accumulated gradients, which are then set back to zero.
 /// Input "schedule"; output "stats".
 Result<Graph> build_apply_graph(const TransformerConfig& config,
                                 const TrainingGraphOptions& options);

@@ -23,7 +23,7 @@
 namespace volta {
 namespace {
 
-// Sets every value to what `value_of` gives for its place; asks the device between blocks.
+// Sets every value to value_of(its index). Checks for interruption between blocks.
 Status fill_values(std::span<float> values, const Device& device,
                    FunctionRef<double(std::uint64_t element)> value_of) {
   constexpr std::size_t kBlock = std::size_t{1} << 18;  // Some milliseconds of random numbers.
@@ -101,7 +101,7 @@ Result<std::map<std::string, TensorSpec>> loaded_specs(const TransformerConfig& 
   std::map<std::string, TensorSpec> specs;
   for (const ParameterInfo& info : parameters(config)) {
     VOLTA_TRY(TensorSpec spec, source.spec(info));
-    // Vectors are few, and biases are added to sums in f32.
+    // Vectors become f32: they are small, and biases are added to sums in f32.
     const bool widened = options.widen && spec.encoding.quantized();
     if (!options.packed || info.shape.rank() < 2 || widened) spec = {DType::kF32, info.shape};
     specs.emplace(info.name, spec);
@@ -221,7 +221,7 @@ Result<std::map<std::string, TensorSpec>> packed_specs(
     return found == stored.end() ? value.spec : found->second;
   };
   VOLTA_TRY(const Graph graph, build_cached_graph(config, {.sampling = false}));
-  // Ops read integers in panels only: what is stored in rows of them counts as f32 until then.
+  // Ops read integers only in panels. Until then, weights stored in rows of integers count as f32.
   VOLTA_TRY(const Graph as_stored, set_parameter_specs(graph, [&](const Value& value) {
               const TensorSpec spec = spec_of(value);
               return spec.encoding.packing == Packing::kRows ? TensorSpec{spec.dtype, spec.shape}
@@ -242,7 +242,7 @@ Status Transformer::prepack(const WeightFormat& format) {
   for (const auto& [name, weight] : weights_) stored.emplace(name, weight.spec());
   VOLTA_TRY(const auto specs, packed_specs(config_, *device_, format, stored));
   for (auto& [name, weight] : weights_) {
-    const auto wanted = specs.find(name);  // Every parameter is there.
+    const auto wanted = specs.find(name);  // Every parameter is in it.
     if (wanted == specs.end()) continue;
     VOLTA_TRY(weight, tensor_ops::as_spec(*device_, weight, wanted->second));
   }
@@ -251,8 +251,8 @@ Status Transformer::prepack(const WeightFormat& format) {
 
 namespace {
 
-// A stored weight in the form in which the model keeps it. Integers that become floats are plain
-// f32 in between.
+// Converts a stored weight to the form in which the model keeps it. Integers that become floats are
+// converted to plain f32 first.
 Result<Tensor> as_wanted(Device& device, const Tensor& stored, const TensorSpec& wanted) {
   const TensorSpec plain{DType::kF32, stored.shape()};
   if (!stored.spec().encoding.quantized() || wanted.encoding.quantized() || wanted == plain) {
@@ -277,9 +277,9 @@ Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSou
     VOLTA_TRY(check_interrupted(*device));
     VOLTA_TRY(const Tensor stored, source.read(info, interrupted));
     const auto wanted = specs.find(info.name);
-    if (wanted == specs.end()) continue;  // assemble() names what is missing.
+    if (wanted == specs.end()) continue;  // assemble() reports what is missing.
     auto weight = as_wanted(*device, stored, wanted->second);
-    VOLTA_TRY(source.check_unchanged(info));  // The cause of other errors, where there are any.
+    VOLTA_TRY(source.check_unchanged(info));  // First, as a change may cause other errors.
     if (!weight) return std::unexpected(std::move(weight).error());
     weights.emplace(info.name, *std::move(weight));
     source.release(info);

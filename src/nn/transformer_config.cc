@@ -14,8 +14,8 @@
 namespace volta {
 namespace {
 
-// A model whose sizes stay below these has parameters and activations whose byte counts cannot
-// overflow; nothing people train comes near them.
+// Models below these sizes have parameters and activations whose byte counts cannot overflow. No
+// model that is trained today comes near them.
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxLayers = 4096;
 
@@ -42,13 +42,14 @@ Status check_sizes(const TransformerConfig& c) {
   return {};
 }
 
-// Whether a list has some, not all, of a model's layers in ascending order.
+// Whether a list has some, but not all, of a model's layers, in ascending order.
 bool some_layers(const std::vector<std::int64_t>& list, std::int64_t layers) {
   const bool ascending = std::ranges::adjacent_find(list, std::greater_equal()) == list.end();
   return ascending && std::ssize(list) < layers && list.front() >= 0 && list.back() < layers;
 }
 
-// One way to say each architecture: a list only where some layers slide and others do not.
+// Each architecture has only one description, so a list is valid only if some layers use the window
+// and others do not.
 Status check_layer_lists(const TransformerConfig& c) {
   if (!c.full_layers.empty() && !(c.window > 0 && some_layers(c.full_layers, c.layers))) {
     return fail(ErrorCode::kInvalidArgument,
@@ -70,9 +71,9 @@ std::unexpected<Error> invalid(std::string message) {
   return fail(ErrorCode::kInvalidArgument, "model: " + std::move(message));
 }
 
-constexpr double kMaxFactor = 1e6;  // Of rotary scaling: far above any model; nothing overflows.
+constexpr double kMaxFactor = 1e6;  // Of rotary scaling; above any model, and nothing overflows.
 
-// Each pair of a head has a factor in both lists.
+// Both lists must have a factor for each rotated pair of a head.
 Status check_factors(const RopeScaling& s, std::int64_t pairs) {
   for (const std::vector<float>* const factors : {&s.short_factors, &s.long_factors}) {
     if (std::ssize(*factors) != pairs) {
@@ -147,7 +148,7 @@ Status check_rope(const TransformerConfig& c) {
   return check_rope_scaling(c);
 }
 
-// What Gemma and OLMo 2 have beyond other models.
+// Checks features of Gemma and OLMo 2 that other models lack.
 Status check_caps_and_norms(const TransformerConfig& c) {
   using Number = std::pair<std::string_view, float>;
   const std::array numbers = {Number{"attention_softcap", c.attention_softcap},

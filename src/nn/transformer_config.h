@@ -1,6 +1,6 @@
 // TransformerConfig: the architecture of a decoder-only transformer as run-time data. One struct
-// describes TinyLm, GPT-2, Llama, Qwen and their kin; nothing else in Volta knows model families by
-// name but the code that reads and writes their files.
+// describes TinyLm, GPT-2, Llama, Qwen and similar models. Only the code that reads and writes
+// their files knows model families by name.
 #pragma once
 
 #include <cstdint>
@@ -14,45 +14,45 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// How a token's place enters the model.
+/// How the position of a token enters the model.
 enum class PositionKind : std::uint8_t { kLearned, kRotary };
-/// How files call the weights and how these lie: rows of the table in nn/weight_names.h.
+/// How files name the weights and arrange them; each is a row of the table in nn/weight_names.h.
 enum class WeightNaming : std::uint8_t {
   kGpt2,   ///< transformer.h.N.attn.c_attn: [in, out], q | k | v as one matrix.
   kLlama,  ///< model.layers.N.self_attn.q_proj: [out, in].
   kPhi3,   ///< As kLlama, with q | k | v and gate | up as one matrix each.
-  kGemma,  ///< As kLlama, with names for norms after each half of a block; also OLMo 2.
+  kGemma,  ///< As kLlama, with names for a norm after each half of a block; also OLMo 2.
 };
-/// Where the norms of a block are: x += attention(norm(x)), x += norm(attention(x)), or
-/// x += norm(attention(norm(x))); the feed-forward half alike.
+/// Where a block has norms: x += attention(norm(x)), x += norm(attention(x)), or x +=
+/// norm(attention(norm(x))). The feed-forward half has them in the same places.
 enum class NormPlace : std::uint8_t { kBefore, kAfter, kAround };
 /// The feed-forward block: down(act(up(x))), or down(act(gate(x)) * up(x)).
 enum class FfnKind : std::uint8_t { kMlp, kGated };
 
-/// How rotary frequencies are stretched for sequences longer than those of the first training. The
+/// How rotary frequencies are changed for sequences longer than those of the first training. The
 /// kinds are those of Hugging Face's `rope_type`.
 enum class RopeKind : std::uint8_t {
   kDefault,  ///< Not at all (Su et al. 2021).
-  kLinear,   ///< All by `factor` (Chen et al. 2023).
-  kDynamic,  ///< By a base that grows with the sequence past `original` tokens (NTK-aware).
-  kLlama3,   ///< Slow ones by `factor`, fast ones not, a ramp between (Llama 3.1).
-  kYarn,     ///< The same by rotations, and sharper attention (Peng et al. 2023).
-  /// Each by a factor of its own, out of one list up to `original` tokens and another beyond
-  /// (Ding et al. 2024).
+  kLinear,   ///< All are divided by `factor` (Chen et al. 2023).
+  kDynamic,  ///< The base grows with the sequence beyond `original` tokens (NTK-aware).
+  kLlama3,   ///< Low ones are divided by `factor`, high ones not, with a ramp between (Llama 3.1).
+  kYarn,     ///< As kLlama3, with a ramp over rotations, and sharper attention (Peng et al. 2023).
+  /// Each frequency is divided by a factor of its own. There is one list of factors for sequences
+  /// of up to `original` tokens and another for longer ones (Ding et al. 2024).
   kLongrope,
 };
-/// Fields that a kind does not name keep their defaults.
+/// Fields that a kind does not use keep their defaults.
 struct RopeScaling {
   RopeKind kind = RopeKind::kDefault;
   double factor = 1.0;
   std::int64_t original = 0;      ///< Context of the first training; unused by kDefault.
   double low_freq_factor = 1.0;   ///< kLlama3: waves longer than original / this are stretched.
   double high_freq_factor = 4.0;  ///< kLlama3: waves shorter than original / this are kept.
-  double beta_fast = 32.0;        ///< kYarn: above this many rotations frequencies are kept.
-  double beta_slow = 1.0;         ///< kYarn: below this many they are stretched.
+  double beta_fast = 32.0;        ///< kYarn: those with more rotations than this are kept.
+  double beta_slow = 1.0;         ///< kYarn: those with fewer rotations than this are stretched.
   bool truncate = true;           ///< kYarn: the ramp begins and ends at whole dimensions.
-  double attention_factor = 1.0;  ///< kYarn, kLongrope: on cosines and sines.
-  /// kLongrope: what each frequency is divided by, config.rotated() / 2 numbers each.
+  double attention_factor = 1.0;  ///< kYarn, kLongrope: multiplies cosines and sines.
+  /// kLongrope: the divisors of the frequencies, config.rotated() / 2 numbers in each list.
   std::vector<float> short_factors{}, long_factors{};
   bool operator==(const RopeScaling&) const = default;
 };
@@ -65,7 +65,7 @@ struct TransformerConfig {
   std::int64_t dim = 128;
   std::int64_t heads = 4;
   std::int64_t kv_heads = 4;   ///< Divides heads.
-  std::int64_t head_dim = 32;  ///< Usually dim / heads; need not be.
+  std::int64_t head_dim = 32;  ///< Usually dim / heads, but may differ.
   std::int64_t ffn = 512;
 
   WeightNaming naming = WeightNaming::kGpt2;
@@ -85,8 +85,8 @@ struct TransformerConfig {
   bool qk_norm_whole = false;    ///< With qk_norm: over all heads at once instead (OLMo 2).
   bool tied_output = true;       ///< The output projection is the token embedding.
   bool attention_scaled = true;  ///< Scores are divided by sqrt(head_dim).
-  bool attention_scaled_by_layer = false;  ///< And by 1, 2, 3 ... from layer to layer.
-  float query_scalar = 0.0f;       ///< Above 0: what is under that root instead of head_dim.
+  bool attention_scaled_by_layer = false;  ///< And by the layer's number, counted from 1.
+  float query_scalar = 0.0f;       ///< Above 0: takes the place of head_dim under that root.
   float attention_softcap = 0.0f;  ///< Above 0: scores s become cap * tanh(s / cap) (Gemma 2).
   float logit_softcap = 0.0f;      ///< Above 0: logits likewise.
   bool embedding_scaled = false;   ///< Token embeddings are multiplied by sqrt(dim) (Gemma).
@@ -95,14 +95,14 @@ struct TransformerConfig {
   std::vector<std::int64_t> full_layers{};
 
   float rope_theta = 10000.0f;
-  /// Above 0: the base in layers with the window, where nothing is stretched (Gemma 3).
+  /// Above 0: the base in layers with the window, whose frequencies are not stretched (Gemma 3).
   float rope_local_theta = 0.0f;
-  std::int64_t rotary_dim = 0;  ///< Rotated elements a head; 0: all of head_dim.
+  std::int64_t rotary_dim = 0;  ///< Rotated elements per head; 0: all of head_dim.
   RopeScaling rope_scaling{};
   /// Layers whose queries and keys are not rotated, ascending (SmolLM 3).
   std::vector<std::int64_t> unrotated_layers{};
 
-  float init_std = 0.02f;  ///< Residual projections: divided by sqrt(2 layers).
+  float init_std = 0.02f;  ///< Divided by sqrt(2 layers) for residual projections.
 
   bool operator==(const TransformerConfig&) const = default;
 
@@ -110,7 +110,7 @@ struct TransformerConfig {
   std::int64_t rotated() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
   /// The sliding window of one layer; 0: full attention.
   std::int32_t layer_window(std::int64_t layer) const;
-  /// Whether one layer rotates queries and keys, and whether it does so by rope_local_theta.
+  /// Whether a layer rotates queries and keys, and whether it does so with rope_local_theta.
   bool layer_rotates(std::int64_t layer) const;
   bool layer_rotates_locally(std::int64_t layer) const;
 };
@@ -118,15 +118,16 @@ struct TransformerConfig {
 /// The default TinyLm: 4 layers, 4 heads, 128 wide, context 512, byte vocabulary.
 TransformerConfig tiny_lm_config();
 
-/// Checks every size and combination before anything is allocated; the message names the field, its
-/// value and what would do.
+/// Checks every size and combination before anything is allocated. The message names the field, its
+/// value and the valid range.
 Status validate(const TransformerConfig& config);
 
-/// How a fresh parameter starts. kKaimingUniform: in +-1 / sqrt(columns), for adapters.
+/// How a new parameter is initialised. kKaimingUniform, for adapters, is uniform in +-1 /
+/// sqrt(columns).
 enum class InitKind : std::uint8_t { kZeros, kOnes, kNormal, kNormalResidual, kKaimingUniform };
 
 struct ParameterInfo {
-  std::string name;  ///< Name path, as the model's files have it.
+  std::string name;  ///< Its path, as in the model's files.
   Shape shape;
   InitKind init = InitKind::kNormal;
   bool decay() const { return shape.rank() >= 2; }  ///< Weight decay applies to matrices only.

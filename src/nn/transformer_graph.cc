@@ -14,15 +14,15 @@
 namespace volta {
 namespace {
 
-// y = act(x W + b) (+ residual). `outputs` is the width of y.
+// y = x W (+ b). `outputs` is the width of y.
 struct Linear {
   std::string name;
   std::int64_t outputs = 0;
   bool bias = false;
 };
 
-// y + scale * dropout(x) A^T B^T where the layer is a target of the adapter. Each layer drops by a
-// stream of its own, named by its path.
+// y + scale * dropout(x) A^T B^T if the adapter targets the layer. Each layer has its own dropout
+// stream, which is derived from its path.
 Result<ValueId> add_lora(const LayerContext& c, ValueId x, ValueId y, const Linear& layer) {
   if (!is_target(c.lora, layer.name)) return y;
   Graph& graph = c.graph;
@@ -95,7 +95,7 @@ Result<ValueId> head_norm(const LayerContext& c, ValueId x, std::int64_t heads,
   return c.graph.add_one(Reshape{flat}, {y});
 }
 
-// Some columns of a packed row: one of q, k and v, or of gate and up.
+// Some columns of a packed row: one of q, k and v, or one of gate and up.
 Result<ValueId> columns(const LayerContext& c, ValueId x, std::int64_t begin, std::int64_t length) {
   const auto axis = static_cast<std::int32_t>(c.graph.spec(x).shape.rank() - 1);
   return c.graph.add_one(Slice{axis, begin, length}, {x});
@@ -108,7 +108,7 @@ struct Qkv {
   ValueId v;
 };
 
-// Rotates the first `heads` heads of a row and leaves the others.
+// Rotates the first `heads` heads of a row and leaves the others unchanged.
 Result<ValueId> rotate(const LayerContext& c, ValueId x, std::int64_t heads) {
   if (!c.config.layer_rotates(c.layer)) return x;
   const Rope op{static_cast<std::int32_t>(heads), static_cast<std::int32_t>(c.config.head_dim)};
@@ -150,7 +150,7 @@ Result<Qkv> project(const LayerContext& c, ValueId x) {
   return out;
 }
 
-// What attention scores are multiplied by.
+// The factor of attention scores.
 float attention_scale(const LayerContext& c) {
   double scale = 1.0;
   const double under_root = c.config.query_scalar > 0.0f
@@ -199,7 +199,8 @@ Result<ValueId> scale(Graph& graph, ValueId x, float factor) {
   return graph.add_one(Unary{UnaryKind::kScale, factor}, {x});
 }
 
-// The gate and what it gates, out of one product where the files have one matrix for both.
+// The gate and the value that it multiplies. They come from one product if the files have one
+// matrix for both.
 struct GateUp {
   ValueId gate, up;
 };
@@ -241,7 +242,8 @@ Result<ValueId> feed_forward(const LayerContext& c, ValueId x) {
   return linear(c, hidden, {fmt::format("{}.{}", mlp, names.down), config.dim, config.ffn_bias});
 }
 
-// Philox streams: 1 for the embedding, then four a layer. 0 is left to whoever initialises weights.
+// Philox streams: 1 for the embedding, and four per layer from 16 on. 0 is for the code that
+// initialises weights.
 constexpr std::uint32_t kEmbeddingStream = 1;
 constexpr std::uint32_t layer_stream(std::int64_t layer) {
   return 16 + 4 * static_cast<std::uint32_t>(layer);
@@ -256,8 +258,7 @@ struct ModelInputs {
   ValueId rng;
 };
 
-// `rows` and `local_rows` are those of the rotation tables, of which a graph has what its layers
-// use.
+// Adds the rotation tables that the graph's layers use, with `rows` and `local_rows` rows.
 Status add_rope_tables(Graph& graph, const TransformerConfig& config, std::int64_t rows,
                        std::int64_t local_rows, ModelInputs& in) {
   bool global = false, local = false;
@@ -277,7 +278,7 @@ Status add_rope_tables(Graph& graph, const TransformerConfig& config, std::int64
   return {};
 }
 
-// A token may have one of `longest` places.
+// The local rotation table has `longest` rows, one for every position that a token may have.
 Result<ModelInputs> add_inputs(Graph& graph, const TransformerConfig& config, const Shape& ids,
                                const Shape& positions, std::int64_t rope_rows, std::int64_t longest,
                                bool rng) {
@@ -291,7 +292,7 @@ Result<ModelInputs> add_inputs(Graph& graph, const TransformerConfig& config, co
   return in;
 }
 
-// Makes `context` that of a layer. `rotations` are the rows of "rope.table" that tokens take.
+// Prepares `context` for a layer. `rotations` are the rows of "rope.table" for the tokens.
 void enter_layer(LayerContext& context, std::int64_t layer, const ModelInputs& in,
                  ValueId rotations) {
   context.layer = layer;
@@ -432,7 +433,7 @@ Result<Graph> build_evaluation_graph(const TransformerConfig& config, std::int64
 
 namespace {
 
-// What tells a step's rows apart, and each group's tables.
+// The inputs that tell which sequence and position each row of a step has, and each group's tables.
 struct StepInputs {
   ValueId positions{}, sequences{}, rows{};
   std::vector<ValueId> tables{};
@@ -451,7 +452,7 @@ Result<StepInputs> add_step_inputs(Graph& graph, const TransformerConfig& config
   return in;
 }
 
-// The cache of context.layer, for its attention.
+// Adds the cache of context.layer as inputs of its attention.
 Status add_cache(LayerContext& context, const CachedGraphOptions& options, const StepInputs& in) {
   const TransformerConfig& config = context.config;
   const std::size_t group = layer_group(config, context.layer);

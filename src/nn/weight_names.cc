@@ -41,7 +41,8 @@ constexpr WeightNames phi3_names() {
   return names;
 }
 
-// Where Llama says "post attention" of the norm before the feed-forward half, these mean it.
+// Llama's name for the norm before the feed-forward half, "post attention", is here what it says:
+// the norm after attention.
 constexpr WeightNames gemma_names() {
   WeightNames names = kLlama;
   names.naming = WeightNaming::kGemma;

@@ -1,5 +1,5 @@
-// WeightSource: where a model's weights come from, one at a time, so that no second copy of all of
-// them is ever held. The files of a model folder are one (formats/weight_files.h).
+// WeightSource: where a model's weights come from, one at a time, so that there is never a second
+// copy of all of them. The files of a model folder are one source (formats/weight_files.h).
 #pragma once
 
 #include "base/result.h"
@@ -12,16 +12,17 @@ namespace [[gnu::visibility("default")]] volta {
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  /// What is stored of a parameter, in plain rows; no data is read. kInvalidFile when it is missing
-  /// or not of the parameter's shape.
+  /// The spec in which a parameter is stored, in plain rows. Reads no data. kInvalidFile if it is
+  /// missing or does not have the parameter's shape.
   virtual Result<TensorSpec> spec(const ParameterInfo& parameter) = 0;
-  /// The parameter, in the host's memory, to be read only. `interrupted` is asked by work on many
-  /// values: kInterrupted.
+  /// The parameter in host memory, to be read only. Work on many values calls `interrupted` and
+  /// returns kInterrupted if that returns true.
   virtual Result<Tensor> read(const ParameterInfo& parameter, const Interruption& interrupted) = 0;
-  /// What read() gave is no longer used; its memory may go.
+  /// Tells the source that the result of read() is no longer used; its memory may be freed.
   virtual void release(const ParameterInfo& parameter) = 0;
-  /// Asked after the last use of what read() gave for a parameter, and of all of them: kInvalidFile
-  /// when the source changed meanwhile, so that what was read is of no use.
+  /// Called after the last use of a parameter that read() returned, and after that of all
+  /// parameters. kInvalidFile if the source has changed meanwhile, because what was read cannot be
+  /// used then.
   virtual Status check_unchanged(const ParameterInfo& parameter) const = 0;
   virtual Status check_unchanged() const = 0;
 };

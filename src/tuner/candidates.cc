@@ -25,11 +25,11 @@ constexpr std::array<std::int32_t, 7> kMBlocks = {32, 48, 64, 96, 128, 256, 512}
 constexpr std::array<std::int32_t, 11> kNBlockPanels = {2, 4, 5, 8, 10, 16, 20, 32, 40, 64, 128};
 constexpr std::array<std::int32_t, 5> kPrefetchBytes = {0, 2048, 4096, 8192, 12288};
 
-/// A plain b is copied slice by slice; a slice beyond this is far out of every core's L2.
+/// A plain b is copied slice by slice. A slice larger than this is far larger than any core's L2.
 constexpr std::int64_t kMostPackedBytes = 8 << 20;
 
-// Blocks of at most `block` steps each, evened out in whole units: how long they are. (The kernels
-// even out blocks of K and M; what cuts N into as many slices counts as the same here.)
+// The length of blocks of at most `block` steps that are made equally long, in whole units. The
+// kernels do the same with blocks of K and M and with slices of N.
 std::int64_t evened(std::int64_t size, std::int64_t block, std::int64_t unit) {
   return round_up(ceil_div(size, ceil_div(size, block)), unit);
 }
@@ -51,7 +51,7 @@ std::vector<std::int32_t> distinct_limits(std::int64_t size, std::int64_t unit,
   return blocks;
 }
 
-// Adds a limit, unless one of them cuts alike.
+// Adds a limit, unless another one cuts in the same way.
 void add_limit(std::int64_t size, std::int64_t unit, std::int32_t limit,
                std::vector<std::int32_t>& limits) {
   const auto same = [&](std::int32_t other) {
@@ -62,7 +62,7 @@ void add_limit(std::int64_t size, std::int64_t unit, std::int32_t limit,
 
 std::int64_t lanes(cpu::Simd simd) { return cpu::panel_width(simd) / 2; }
 
-// The product as the kernels know it.
+// The product in the form that the kernels use.
 MatMul op_of(const cpu::MatMulShape& s) {
   return {.transpose_a = s.transpose_a, .transpose_b = s.transpose_b};
 }
@@ -79,7 +79,7 @@ cpu::MatMulPlan plan_of(const cpu::MatMulParameters& parameters, const cpu::MatM
   return cpu::plan_matmul(op_of(s), problem_of(s, simd), simd, s.threads, parameters);
 }
 
-// The tiles worth trying, the tallest first. Taller ones than m come to the same as those of m
+// The tiles that are worth trying, the tallest first. Tiles taller than m would run like those of m
 // rows.
 std::vector<cpu::TileShape> sensible_tiles(const cpu::MatMulShape& shape, cpu::Simd simd) {
   std::vector<cpu::TileShape> tiles;
@@ -115,7 +115,8 @@ Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
   const auto panel = static_cast<std::int32_t>(cpu::panel_width(simd));
   std::vector<std::int32_t> n_limits;
   for (const std::int32_t panels : kNBlockPanels) n_limits.push_back(panels * panel);
-  // Not without limit: what was measured is what larger products of the same class get.
+  // There is an upper limit even without a cut, because larger products of the same class get what
+  // was measured here.
   const auto whole = [](std::int64_t size, std::int64_t unit) {
     return static_cast<std::int32_t>(std::min<std::int64_t>(kAll, round_up(size, unit)));
   };
@@ -128,7 +129,7 @@ Axes axes_of(const cpu::MatMulShape& shape, cpu::Simd simd) {
     const PrefetchChoice choice = {cpu::Prefetch::kAhead, bytes};
     if (choice != axes.prefetches.front()) axes.prefetches.push_back(choice);
   }
-  // The default has blocks of other sizes there than anywhere else.
+  // If b is read in place, the default has block sizes that the grid has nowhere else.
   if (plan_of(usual, shape, simd).source == cpu::PanelSource::kInRows) {
     add_limit(shape.k, 8, usual.k_block, axes.k_blocks);
     add_limit(shape.n, panel, usual.n_block, axes.n_blocks);
@@ -143,7 +144,7 @@ struct Core {
   double latency;        ///< Nanoseconds of one multiply-add.
 };
 
-// Of some 4 GHz: one 512-bit or two narrower multiply-adds and two loads a cycle.
+// At about 4 GHz: one 512-bit or two narrower multiply-adds and two loads per cycle.
 Core core_of(cpu::Simd simd) {
   switch (simd) {
     case cpu::Simd::kAvx512:
@@ -151,15 +152,15 @@ Core core_of(cpu::Simd simd) {
     case cpu::Simd::kAvx2:
       return {.multiply_adds = 8, .loads = 8, .latency = 1.0};
     case cpu::Simd::kSse4:
-      return {.multiply_adds = 4, .loads = 8, .latency = 1.75};  // A multiplication, an addition.
+      return {.multiply_adds = 4, .loads = 8, .latency = 1.75};  // Multiplication, then addition.
   }
   return {.multiply_adds = 4, .loads = 8, .latency = 1.0};
 }
 
-// Nanoseconds an element of a that is packed takes.
+// Nanoseconds to pack one element of a.
 constexpr double kPackNs = 0.05;
 
-// Nanoseconds a byte when it is read again and again from a block of this size.
+// Nanoseconds per byte that is read repeatedly from a block of this size.
 double ns_per_byte(double block_bytes, const CacheSizes& caches) {
   const auto half = [](std::int64_t bytes, std::int64_t fallback) {
     return 0.5 * static_cast<double>(bytes > 0 ? bytes : fallback);
@@ -180,7 +181,7 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
   const bool pairs = cpu::multiplies_pairs(s.a_type, s.b_type, simd);
   const cpu::MatMulPlan plan = plan_of(p, s, simd);
   const cpu::MatMulCut cut = cpu::cut_of(plan);
-  // What is packed on the way is packed as what the kernels multiply.
+  // What is packed during the product has the type that the kernels multiply.
   const double element = pairs ? 2 : 4;
   const bool copied = plan.source == cpu::PanelSource::kPack;
   const double type = copied ? element : static_cast<double>(dtype_size(s.b_type));
@@ -189,8 +190,8 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
   const std::int64_t panels = ceil_div(ceil_div(plan.panels(), plan.n_parts), cut.slices);
   const auto n_block = static_cast<double>(panels * plan.layout.width);
 
-  // Rows are evened out over the tiles; a tile that is not full of columns takes as long as a full
-  // one.
+  // Rows are spread evenly over the tiles. A tile that is not full of columns takes as long as a
+  // full one.
   const double row_tiles = static_cast<double>(cut.row_tiles) * m / m_block;
   const auto column_tiles = static_cast<double>(ceil_div(s.n, cut.tile_columns));
   const double rows = m / row_tiles;
@@ -199,14 +200,15 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
                                 core.latency * (rows * vectors < 2 ? 1.0 : 0.5) * 0.5});
   const double compute = row_tiles * column_tiles * (pairs ? k / 2 : k) * step;
 
-  // Every tile of rows meets all of a slice of b, which comes from where it stays meanwhile; the
-  // first one of a block of rows, from where all of b lies.
+  // Every tile of rows reads a whole slice of b. The first tile in a block of rows reads it from
+  // where all of b is, the others from the cache that the slice fits.
   const double whole = k * n * type;
   const double passes = std::max(1.0, m / m_block);
   const double b_reads =
       whole * passes * ns_per_byte(whole, caches) +
       whole * std::max(0.0, row_tiles - passes) * ns_per_byte(k_block * n_block * type, caches);
-  // With prefetches that are early enough memory and arithmetic overlap; without, they do so half.
+  // With prefetches that are early enough, memory and arithmetic overlap for the most part;
+  // without, they overlap less.
   const bool far = ns_per_byte(whole, caches) > 0.02;
   const bool prefetches = cut.prefetch_next_block || cut.prefetch_bytes > 0;
   const bool early = cut.prefetch_next_block || cut.prefetch_bytes >= 2048;
@@ -216,8 +218,8 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
                                overlapped * (far ? 1.0 - hidden : 0.1) +
                                compute * 0.0005 * (prefetches && !far ? 1.0 : 0.0);
 
-  // a passes by each slice of b once, and where it does not lie as a tile reads it, is packed for
-  // each anew; c is read and written once a block of K.
+  // Each slice of b reads a once. If a tile cannot read a in place, a is packed again for each
+  // slice. c is read and written once per block of K.
   const double slices = std::max(1.0, n / n_block);
   const double a_reads =
       m * k * slices *
@@ -225,7 +227,7 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
   const double k_blocks = std::max(1.0, k / k_block);
   const double c_bytes = m * n * 4 * (2 * k_blocks - 1);
   const double c_moves = c_bytes * ns_per_byte(m_block * n_block * 4, caches);
-  // And each tile is entered anew in every block.
+  // In addition, each tile has a fixed cost in every block.
   const double entries = row_tiles * column_tiles * k_blocks * 8.0;
   return b_and_compute + a_reads + c_moves + entries;
 }
@@ -241,8 +243,8 @@ std::vector<Candidate> candidates(const cpu::MatMulShape& shape, cpu::Simd simd,
     if (!seen.insert(cpu::cut_of(plan)).second) return;
     all.push_back({parameters, expected_cost(parameters, shape, simd, caches)});
   };
-  // The largest sizes and the default's prefetching come first: they stand for all that come to the
-  // same.
+  // The largest sizes and the default's prefetching come first, because the first of several
+  // parameters with equal cuts stands for all of them.
   for (const std::int32_t m_block : axes.m_blocks | std::views::reverse) {
     for (const cpu::TileShape& tile : tiles) {
       if (m_block < tile.rows) continue;

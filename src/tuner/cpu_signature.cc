@@ -1,4 +1,4 @@
-// CPUID for who made the CPU, /sys for its caches.
+// Reads the CPU's identity from CPUID and its caches from /sys.
 #include "tuner/cpu_signature.h"
 
 #include <cpuid.h>
@@ -11,7 +11,7 @@
 namespace volta::tuner {
 namespace {
 
-// The four letters in a register, the first one lowest.
+// Appends the four letters in a register, the lowest byte first.
 void append_letters(std::string& text, std::uint32_t word) {
   for (int i = 0; i < 4; ++i) text += static_cast<char>((word >> (8 * i)) & 0xFFu);
 }
@@ -28,8 +28,8 @@ CpuSignature read_signature() {
     signature.model = version.model;
     signature.stepping = version.stepping;
   }
-  // CPUID tells the caches of the core that answers, which differ between the cores of some CPUs;
-  // the system tells those of its first one, whoever asks.
+  // CPUID reports the caches of the core that runs it, which differ between the cores of some CPUs.
+  // The system reports those of its first core, whichever core runs this.
   const CpuInfo info = cpu_info();
   signature.caches = {info.l1d_bytes, info.l2_bytes, info.l3_bytes};
   signature.isa = cpu::simd_name(cpu::best_simd());

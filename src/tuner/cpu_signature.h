@@ -1,4 +1,4 @@
-// What a tuning result belongs to: this kind of CPU and no other. It measures nothing.
+// The kind of CPU that a tuning result is valid for. It measures nothing.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 namespace [[gnu::visibility("default")]] volta {
 namespace tuner {
 
-/// The data caches that a core sees, in bytes; 0 where unknown. L1d and L2 are a core's, L3 is its
-/// cluster's.
+/// The data caches that a core uses, in bytes; 0 if unknown. L1d and L2 belong to one core, L3 to
+/// its cluster of cores.
 struct CacheSizes {
   std::int64_t l1d = 0;
   std::int64_t l2 = 0;
@@ -20,24 +20,25 @@ struct CacheSizes {
 
 /// A kind of CPU.
 struct CpuSignature {
-  std::string vendor;  ///< As CPUID tells it: "AuthenticAMD", "GenuineIntel", ...
+  std::string vendor;  ///< As CPUID reports it: "AuthenticAMD", "GenuineIntel", ...
   int family = 0;
   int model = 0;
   int stepping = 0;
   CacheSizes caches;
-  std::string isa;  ///< The best instruction set that Volta has for it.
+  std::string isa;  ///< The best instruction set that Volta supports on it.
   bool operator==(const CpuSignature&) const = default;
 };
 
-/// The CPU of this machine. Read once a process: afterwards it costs a copy.
+/// The CPU of this machine. It is read once per process; later calls only copy it.
 CpuSignature cpu_signature();
 
-/// Short, unique, of letters, digits and '-' alone, so that it is a file's name:
+/// A short unique name of letters, digits and '-' only, so that it can be part of a file name:
 /// "authenticamd-25-97-2-32k-1024k-32768k-avx512".
 std::string to_string(const CpuSignature& signature);
 
 /// Family, model and stepping from the register eax of CPUID's leaf 1 (Intel's manual, volume 2A,
-/// "CPUID"): the extended fields count where the base ones are full.
+/// "CPUID"). The extended family counts if the base family is 15, the extended model if it is 6 or
+/// 15.
 struct CpuVersion {
   int family = 0;
   int model = 0;

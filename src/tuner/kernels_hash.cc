@@ -1,4 +1,4 @@
-// The only file that is compiled anew for the hash alone.
+// The only file that is compiled again when just the hash changes.
 #include "tuner/kernels_hash.h"
 
 #ifndef VOLTA_KERNELS_HASH

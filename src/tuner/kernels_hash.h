@@ -1,4 +1,4 @@
-// Which kernels this library has: results measured with others are stale.
+// Identifies the kernels of this library, because results that were measured with others are stale.
 #pragma once
 
 #include <string_view>

@@ -19,27 +19,28 @@
 namespace volta::tuner {
 namespace {
 
-/// More rows than this, which is beyond the largest class that has an end, are measured as this
-/// many; and where there are many rows, more columns than this, several slices of any size, as this
-/// many. What is found holds for all of them, and takes a fraction of the time.
+/// Products with more rows than kMostRows, which is in the last class of rows, are measured with
+/// kMostRows. Products with more than kManyRows rows are measured with at most kMostColumns
+/// columns, which are several slices of any size. The result holds for the larger products, and
+/// takes a fraction of the time.
 constexpr std::int64_t kMostRows = 768;
 constexpr std::int64_t kManyRows = 64;
 constexpr std::int64_t kMostColumns = 2048;
 
-/// A measurement shorter than this is more clock than product.
+/// In a shorter measurement the clock takes too large a part of the time.
 constexpr double kShortest = 300e-6;
 constexpr int kMostTimes = 100'000;
 
-/// What a budget leaves for the operands and the first two products; and the part of a and b, in
-/// elements and at least so many steps of K and columns where there are, that tells how long those
-/// will take.
+/// kBeginShare is the part of a budget that making the operands and the first two products may
+/// take. A sample of a and b shows how long they will take: it has about kSampleElements elements,
+/// and at least kSampleSize steps of K and columns if there are that many.
 constexpr double kBeginShare = 0.5;
 constexpr std::int64_t kSampleElements = 1 << 22;
 constexpr std::int64_t kSampleSize = 1 << 11;
 constexpr double kNoBudget = std::numeric_limits<double>::infinity();
 
-/// Operands are made in pieces of about so many elements: what passes between two looks at whether
-/// to go on. Of panels at least one is a piece.
+/// Operands are made in pieces of about this many elements, with a check after each piece whether
+/// to continue. In panels, a piece is at least one panel.
 constexpr std::int64_t kPieceElements = 1 << 20;
 constexpr std::int64_t kWidestPanel = 32;
 
@@ -67,8 +68,8 @@ Status check_shape(const cpu::MatMulShape& s) {
     return fail(ErrorCode::kInvalidArgument,
                 "a prepared weight's product has no transposed operand: its b must be plain");
   }
-  // Two c, a, b in whole panels, and a piece of the one that is made. Sizes are at most 2^24: no
-  // overflow.
+  // Two copies of c, a, b in whole panels, and one piece of the operand that is being made. Sizes
+  // are at most 2^24, so that nothing overflows.
   const std::int64_t width = s.packed ? kWidestPanel : 1;
   const std::int64_t b_bytes = round_up(s.n, width) * s.k * dtype_size(s.b_type);
   const std::int64_t a_bytes = s.m * s.k * dtype_size(s.a_type);
@@ -81,9 +82,9 @@ Status check_shape(const cpu::MatMulShape& s) {
                           describe(s), format_bytes(bytes), format_bytes(usable_memory_bytes())));
 }
 
-// OperandValues from -1 to 1 that are whole 2^-7ths, so that they are the same in every type. They
-// come again after a prime number of them, which no size of a product divides: drawing all would
-// take longer than everything else that a large product needs.
+// Values from -1 to 1 that are multiples of 2^-7, so that they are the same in every type. They
+// repeat after a prime number of values, which no size of a product divides. Drawing all of them
+// would take longer than everything else that a large product needs.
 class OperandValues {
  public:
   explicit OperandValues(std::uint64_t seed) : drawn_(kPeriod) {
@@ -95,7 +96,7 @@ class OperandValues {
       drawn_[i] = static_cast<float>(static_cast<int>(word >> (8 * (i % 4)) & 0xFFu) - 128) / 128;
     }
   }
-  /// The next ones.
+  /// Fills a tensor with the next values.
   Status fill(Tensor& tensor) {
     VOLTA_TRY(auto values, tensor.mutable_values<float>());
     while (!values.empty()) {
@@ -123,7 +124,7 @@ void apply(const Op& op, const Tensor& from, const Tensor& to, const cpu::Contex
 
 std::unexpected<Error> interrupted() { return fail(ErrorCode::kInterrupted, "interrupted"); }
 
-// The next numbers in rows of any type.
+// Fills a row-major tensor of any type with the next numbers.
 Status draw(OperandValues& numbers, Tensor& to, const cpu::Context& context) {
   if (to.dtype() == DType::kF32) return numbers.fill(to);
   VOLTA_TRY(Tensor wide, Tensor::empty({DType::kF32, to.shape()}));
@@ -132,7 +133,7 @@ Status draw(OperandValues& numbers, Tensor& to, const cpu::Context& context) {
   return {};
 }
 
-// A matrix in rows.
+// A row-major matrix.
 Result<Tensor> make_rows(std::int64_t rows, std::int64_t columns, DType type, std::uint64_t seed,
                          const cpu::Context& context, GoOnFunction go_on) {
   VOLTA_TRY(Tensor made, Tensor::empty({type, Shape(rows, columns)}));
@@ -146,7 +147,8 @@ Result<Tensor> make_rows(std::int64_t rows, std::int64_t columns, DType type, st
   return made;
 }
 
-// A prepared weight b[k, n]: panel follows panel, so that a few columns of all rows are a piece.
+// A prepared weight b[k, n]. Panels follow each other, so that a piece has all rows of a few
+// columns.
 Result<Tensor> make_panels(std::int64_t k, std::int64_t n, DType type, std::uint64_t seed,
                            const cpu::Context& context, GoOnFunction go_on) {
   const Encoding panels = cpu::panel_encoding(type, false, context.simd);
@@ -178,7 +180,7 @@ cpu::MatMulShape measured_shape(const cpu::MatMulShape& shape) {
 
 Result<double> MatMulMeasure::seconds_to_begin(const cpu::MatMulShape& shape, cpu::Simd simd,
                                                GoOnFunction go_on) {
-  // Smaller operands, of as many elements whatever their form.
+  // Smaller operands, with about the same number of elements for any shape.
   cpu::MatMulShape small = measured_shape(shape);
   VOLTA_TRY(check_shape(small));
   const double whole = flops_of(small);
@@ -202,7 +204,7 @@ Result<MatMulMeasure> MatMulMeasure::create(const cpu::MatMulShape& shape, cpu::
   if (std::isfinite(budget_seconds)) {
     VOLTA_TRY(double seconds, seconds_to_begin(measured, simd, go_on));
     if (seconds > kBeginShare * budget_seconds) {
-      // Or somebody else was busy.
+      // Measure again, because another program may have been busy.
       VOLTA_TRY(const double again, seconds_to_begin(measured, simd, go_on));
       seconds = std::min(seconds, again);
     }
@@ -271,7 +273,7 @@ Result<double> MatMulMeasure::operator()(const cpu::MatMulParameters& parameters
   }
   const bool known = std::ranges::find(checked_, parameters) != checked_.end();
   if (!known) {
-    // What the kernel does not write must not look right.
+    // Elements that the kernel does not write must not look right.
     VOLTA_TRY(const auto old, c_.host_bytes());
     std::ranges::fill(old, std::byte{0xFF});
   }

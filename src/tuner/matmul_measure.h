@@ -1,4 +1,4 @@
-// Measures one matrix product with the real kernels: what search.h asks, answered by this machine.
+// Measures one matrix product with the real kernels on this machine, for search.h.
 #pragma once
 
 #include <cstdint>
@@ -16,38 +16,40 @@
 namespace [[gnu::visibility("default")]] volta {
 namespace tuner {
 
-/// Sizes beyond this are refused before anything is computed from them.
+/// Larger sizes are an error, before anything is computed from them.
 inline constexpr std::int64_t kMostDim = std::int64_t{1} << 24;
 
-/// Asked again and again while operands are made: false ends that.
+/// Called again and again while operands are made. If it returns false, making them ends.
 using GoOnFunction = FunctionRef<bool()>;
 
-/// A product as it is measured: `shape`, but with no more rows than the largest class needs, and
-/// with many rows no more columns than tell what more would.
+/// The product that is measured for `shape`. It has at most as many rows as the largest class of
+/// rows needs. With many rows, it also has at most as many columns as are needed to know how wider
+/// products behave.
 cpu::MatMulShape measured_shape(const cpu::MatMulShape& shape);
 
-/// One product a[m, k] b[k, n] on random operands of the shape's types: b as a prepared weight in
-/// panels, or plain; a plain one may lie transposed, and so may a beside it. Its operands stay in
-/// the caches as far as they fit. Move-only.
+/// One product a[m, k] b[k, n] on random operands of the shape's types. b is a prepared weight in
+/// panels, or plain. If b is plain, a and b may each be transposed. The operands stay in the caches
+/// as far as they fit. Move-only.
 class MatMulMeasure {
  public:
-  /// Makes the operands, a pool of shape.threads threads and the default's result. kInvalidArgument
-  /// for sizes, types or a layout that cannot be, and where seconds_to_begin() is more than half of
-  /// `budget_seconds`; kOutOfMemory when the operands do not fit (both told before any of full size
-  /// is made); kUnsupported where this machine lacks `simd`; kInterrupted where `go_on` says so.
+  /// Makes the operands, a pool of shape.threads threads and the result with the default
+  /// parameters. kInvalidArgument for invalid sizes, types or layouts, and if seconds_to_begin() is
+  /// more than half of `budget_seconds`. kOutOfMemory if the operands do not fit. Both are found
+  /// before anything of full size is made. kUnsupported if this machine lacks `simd`. kInterrupted
+  /// if `go_on` returns false.
   static Result<MatMulMeasure> create(
       const cpu::MatMulShape& shape, cpu::Simd simd,
       double budget_seconds = std::numeric_limits<double>::infinity(),
       GoOnFunction go_on = [] { return true; });
 
-  /// About how long create() takes, by that of a small part; 0 where it is soon done anyway. The
-  /// errors of create().
+  /// Estimates how long create() takes from the time that a small part takes; 0 if create() is fast
+  /// anyway. Fails as create() does.
   static Result<double> seconds_to_begin(
       const cpu::MatMulShape& shape, cpu::Simd simd, GoOnFunction go_on = [] { return true; });
 
-  /// Seconds of one product, the mean over as many as take a third of a millisecond or more. The
-  /// first time with given parameters the result is compared with the default's: kMismatch when a
-  /// bit differs, which no parameter may change.
+  /// Seconds per product: the mean over as many products as take about a third of a millisecond or
+  /// more. The first call with given parameters compares the result with that of the default.
+  /// kMismatch if a bit differs, because no parameter may change a result.
   Result<double> operator()(const cpu::MatMulParameters& parameters);
 
   const cpu::MatMulShape& shape() const { return shape_; }
@@ -61,9 +63,9 @@ class MatMulMeasure {
         pool_(std::move(pool)),
         op_{.transpose_a = shape.transpose_a, .transpose_b = shape.transpose_b} {}
   Status make_operands(GoOnFunction go_on);
-  /// The result of the default, and how often a product is to run.
+  /// Computes the default's result, and how often to run a product per measurement.
   Status begin(GoOnFunction go_on);
-  /// Seconds of `times` products.
+  /// Seconds that `times` products take.
   Result<double> run(const cpu::MatMulParameters& parameters, int times);
 
   cpu::MatMulShape shape_;

@@ -1,4 +1,4 @@
-// Reads a graph's MatMul nodes.
+// Reads the MatMul nodes of a graph.
 #include "tuner/matmul_shapes.h"
 
 #include <algorithm>

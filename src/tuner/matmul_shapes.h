@@ -1,4 +1,4 @@
-// Which matrix products a graph runs, as the tuner knows them: to tune a model's own shapes.
+// Lists the matrix products of a graph, to tune a model's own shapes.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// The products of floats on `threads` threads, each different one once, in the graph's order.
-/// Those in batches and those with weights of integers are not tuned, and left out. The graph is
-/// one that a CpuDevice runs: packed and optimised.
+/// The products of floats in a graph, on `threads` threads; each different one once, in the graph's
+/// order. Batched products and products with weights of integers are left out, because they are not
+/// tuned. The graph must be packed and optimised, as a CpuDevice runs it.
 std::vector<cpu::MatMulShape> matmul_shapes(const Graph& graph, int threads);
 
 }  // namespace volta

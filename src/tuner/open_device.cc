@@ -1,4 +1,4 @@
-// Reads the table of choices before it makes a CPU device.
+// Reads the table of tuned parameters before it makes a CPU device.
 #include "tuner/open_device.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Rounds, refinement and the duel of search.h.
+// The rounds, the refinement and the duel of search.h.
 #include "tuner/search.h"
 
 #include <algorithm>
@@ -13,23 +13,25 @@ namespace {
 
 using cpu::MatMulParameters;
 
-/// Shares of the budget: rounds first, refinement until this much is used, the duel with the rest.
+/// Shares of the budget: the rounds end at the first, the refinement at the second, and the duel
+/// takes the rest.
 constexpr double kRoundsShare = 0.2;
 constexpr double kRefineShare = 0.85;
-/// And what the first look of one sweep of the refinement may take.
+/// The share of the budget for the first measurements in one sweep of the refinement.
 constexpr double kSweepShare = 0.15;
-/// A variant this much slower than the best is not looked at twice, and one that is not this much
-/// faster does not replace it.
+/// kHopeless: a variant that is slower than the best by this factor is not measured again. kStep: a
+/// variant must take less than this part of the best one's time to replace it.
 constexpr double kHopeless = 1.04;
 constexpr double kStep = 0.998;
-/// A default that is this close is kept: what is measured today is not what runs tomorrow.
+/// If the gain is smaller than this, the default is kept, because timings differ that much from day
+/// to day.
 constexpr double kSmallestGain = 0.005;
-/// A duel may take this much of the budget in all, and so many times the runs.
+/// The duel may run until this share of the budget is used, and measure this many times `runs`.
 constexpr double kDuelShare = 1.25;
 constexpr int kMostExtensions = 8;
-/// With fewer pairs nobody has won: their spread says nothing.
+/// With fewer pairs there is no winner, because their spread means nothing.
 constexpr std::size_t kFewestPairs = 3;
-/// Finalists of the halving, and of the duel.
+/// The number of finalists after the halving, and in the duel.
 constexpr std::size_t kFinalists = 4;
 constexpr std::size_t kDuellists = 3;
 
@@ -42,15 +44,15 @@ double quantile(std::vector<double> values, double q) {
   return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
-// A candidate under way.
+// A candidate that is being measured.
 struct Runner {
   MatMulParameters parameters;
-  std::size_t index = 0;  ///< In the grid; beyond it for a default.
+  std::size_t index = 0;  ///< Index in the grid; the grid's size for the default.
   std::vector<double> samples = {};
   double figure() const { return quantile(samples, 0.25); }
 };
 
-// The parameters that differ, as bits.
+// The parameters that differ between two candidates, as bits.
 constexpr unsigned kPrefetch = 1, kMBlock = 2, kTile = 4, kKBlock = 8, kNBlock = 16;
 unsigned difference(const MatMulParameters& x, const MatMulParameters& y) {
   return (x.prefetch != y.prefetch || x.prefetch_bytes != y.prefetch_bytes ? kPrefetch : 0) |
@@ -58,9 +60,9 @@ unsigned difference(const MatMulParameters& x, const MatMulParameters& y) {
          (x.k_block != y.k_block ? kKBlock : 0) | (x.n_block != y.n_block ? kNBlock : 0);
 }
 /// The parameters that refinement varies together. K and N blocks belong together because both
-/// decide what fits a cache. First come those that take few measurements.
+/// decide what fits a cache. Those that need few measurements come first.
 constexpr std::array<unsigned, 4> kFirst = {kPrefetch, kTile, kMBlock, kKBlock | kNBlock};
-/// Once none of those helps, pairs that seldom depend on each other.
+/// Pairs to try once none of those helps, because they seldom depend on each other.
 constexpr std::array<unsigned, 6> kThen = {kTile | kKBlock,   kTile | kNBlock,   kTile | kMBlock,
                                            kKBlock | kMBlock, kNBlock | kMBlock, kTile | kPrefetch};
 
@@ -77,7 +79,8 @@ class Search {
         started_(options.now()) {}
 
   Result<SearchResult> run() {
-    // The first product pays for pages and clock frequency; nobody keeps its time.
+    // The first product also pays for page faults and the clock frequency, so its time is
+    // discarded.
     VOLTA_TRY(sample(default_));
     default_.samples.clear();
     const double before = options_.now();
@@ -85,7 +88,7 @@ class Search {
     typical_ = std::max(options_.now() - before, 1e-9);
     VOLTA_TRY(halve());
     VOLTA_TRY(refine(finalists_.front()));
-    // Another valley, maybe a deeper one.
+    // There may be another, better minimum near the default.
     if (finalists_.front().parameters != default_.parameters) VOLTA_TRY(refine(default_));
     return duel();
   }
@@ -110,7 +113,8 @@ class Search {
     return {};
   }
 
-  // In the grid's order, but the best of every tile first: the model errs about tiles most.
+  // Takes candidates in the grid's order, but first the best one of every tile, because the model
+  // is most often wrong about tiles.
   std::vector<Runner> entrants() const {
     const double affordable = kRoundsShare * options_.budget_seconds / typical_ / 3;
     const auto count = static_cast<std::size_t>(
@@ -134,8 +138,8 @@ class Search {
     return chosen;
   }
 
-  // Each round measures everyone left in turn, more often than the last one, and keeps the faster
-  // half.
+  // Each round measures all remaining candidates in turn, more often than the last round did, and
+  // keeps the faster half.
   Status halve() {
     std::vector<Runner> left = entrants();
     for (int repeats = 1;; repeats *= 2) {
@@ -156,8 +160,8 @@ class Search {
     return {};
   }
 
-  // From the winner on, all other values of one parameter (or two), then of the next; where one is
-  // better it goes on from there, until none is.
+  // Starts at the winner and tries all other values of one parameter (or two), then of the next. If
+  // one is better it continues from there, until none is.
   Status refine(Runner best) {
     bool moved = true;
     while (moved && time_left(kRefineShare)) {
@@ -176,7 +180,8 @@ class Search {
     return {};
   }
 
-  // Itself, or of a default that is not in the grid the one most like it.
+  // The candidate in the grid that is most like `parameters`; they are in the grid unless they are
+  // a default.
   const MatMulParameters& nearest(const MatMulParameters& parameters) const {
     const auto apart = [&](const Candidate& candidate) {
       return std::popcount(difference(candidate.parameters, parameters));
@@ -184,8 +189,8 @@ class Search {
     return std::ranges::min_element(grid_, {}, apart)->parameters;
   }
 
-  // Those of the grid that differ from `best` in nothing but `axes`: all of them, or, where time is
-  // short, evenly spread ones.
+  // Candidates in the grid that differ from `best` only in `axes`: all of them or, if time is
+  // short, some that are evenly spread.
   std::vector<Runner> variants(const Runner& best, unsigned axes) const {
     std::vector<Runner> all;
     const MatMulParameters& from = nearest(best.parameters);
@@ -202,13 +207,14 @@ class Search {
 
   double affordable_variants() const { return kSweepShare * options_.budget_seconds / typical_; }
 
-  // Measures the variants of `best`, each once or twice, then the better ones again and again, in
-  // turn with `best` itself. Whether one of them replaced it.
+  // Measures the variants of `best` once or twice each, then the better ones repeatedly, in turn
+  // with `best` itself. Returns whether one of them replaced it.
   Result<bool> sweep(Runner& best, unsigned axes) {
     std::vector<Runner> others = variants(best, axes);
-    best.samples.clear();  // Everyone meets the machine as it is now.
+    best.samples.clear();  // All are measured under the present conditions.
     std::size_t measured = 0;
-    // Where there is time, two looks: somebody else may have been busy during one of them.
+    // Measures twice if there is time, because another program may have been busy during one of
+    // them.
     const int looks = static_cast<double>(others.size()) < affordable_variants() / 2 ? 2 : 1;
     for (Runner& other : others) {
       if (!time_left(kRefineShare)) break;
@@ -217,7 +223,7 @@ class Search {
       ++measured;
     }
     others.resize(measured);
-    // A fluke must win more than once, and one bad sample must not lose.
+    // A lucky sample must not win alone, and a single bad sample must not lose.
     struct Round {
       std::size_t runners;
       int repeats;
@@ -234,14 +240,15 @@ class Search {
       }
     }
     std::ranges::stable_sort(others, {}, &Runner::figure);
-    // Less is as likely luck, and would never end.
+    // A smaller gain is as likely luck, and the search would never end.
     if (others.front().figure() >= kStep * best.figure()) return false;
     best = std::move(others.front());
     return true;
   }
 
-  // Default and finalists in turn, with fresh samples: what won by luck loses here. The slower
-  // finalists drop out on the way. Where the machine is too busy to tell, it goes on for longer.
+  // Measures the default and the finalists in turn, with fresh samples, so that a candidate that
+  // won by luck loses here. The slower finalists drop out during the duel. If the machine is too
+  // busy to decide, the duel takes longer.
   Result<SearchResult> duel() {
     const MatMulParameters fallback = default_.parameters;
     std::erase_if(finalists_, [&](const Runner& r) { return r.parameters == fallback; });
@@ -263,8 +270,9 @@ class Search {
     return verdict();
   }
 
-  // How many times faster the first finalist is than the default (each pair met the same machine:
-  // the median of their ratios), and by how much that may be off.
+  // How many times faster the first finalist is than the default, and how far off that may be. Both
+  // samples of a pair were measured under the same conditions, so this is the median of their
+  // ratios.
   struct Gain {
     double value = 1;
     double noise = 0;
@@ -306,12 +314,12 @@ class Search {
 
   std::span<const Candidate> grid_;
   Runner default_;
-  std::vector<bool> measured_;  ///< Which of the grid.
+  std::vector<bool> measured_;  ///< Which of the grid are measured.
   MeasureFunction measure_;
   const SearchOptions& options_;
   SearchProgressFunction progress_;
   double started_;
-  double typical_ = 0;  ///< Seconds that measuring once takes.
+  double typical_ = 0;  ///< Seconds that one measurement takes.
   std::vector<Runner> finalists_;
   const Runner* best_ = nullptr;
   std::int64_t measurements_ = 0;

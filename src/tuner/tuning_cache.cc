@@ -1,4 +1,4 @@
-// The file behind tuning_cache.h: its JSON, its lock, and what becomes of a bad one.
+// The file behind tuning_cache.h: its JSON, its lock, and what happens to a bad one.
 #include "tuner/tuning_cache.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ constexpr std::string_view kFormat = "volta-matmul-tuning";
 constexpr std::int64_t kVersion = 3;
 constexpr double kLockSeconds = 5.0;
 constexpr std::chrono::milliseconds kLockPause(10);
-/// Far beyond every size and speed there will be; what is read stays in integers that add up.
+/// Far beyond every size and speed that will exist, so that sums of what is read cannot overflow.
 constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
 constexpr double kMostGflops = 1e9;
 
@@ -49,7 +49,7 @@ void write_entry(JsonWriter& json, const TuningEntry& e) {
   json.field("tuned_gflops", e.tuned_gflops).end_object();
 }
 
-// One of `all` by the name that `name` gives it.
+// The element of `all` whose name, as given by `name`, is in the object.
 template <typename T, std::size_t N, typename Name>
 Result<T> one_of(const JsonRef& object, std::string_view key, const std::array<T, N>& all,
                  const Name& name) {
@@ -57,7 +57,7 @@ Result<T> one_of(const JsonRef& object, std::string_view key, const std::array<T
   for (const T& value : all) {
     if (word == name(value)) return value;
   }
-  // Not the word itself: it may be anything, and this goes to a terminal.
+  // The message leaves out the word itself, which may be anything and would go to a terminal.
   std::string known;
   for (const T& value : all) known += fmt::format("{}{}", known.empty() ? "" : ", ", name(value));
   return fail(ErrorCode::kInvalidFile,
@@ -121,12 +121,12 @@ Result<TuningEntry> read_entry(const JsonRef& object) {
   return e;
 }
 
-// Whether a file with this error is no use to anybody, rather than just not readable now.
+// Whether a file with this error is useless, rather than just not readable at the moment.
 bool is_bad(const Error& error) {
   return error.code() == ErrorCode::kInvalidFile || error.code() == ErrorCode::kUnsupported;
 }
 
-// Whether one of them replaces the other.
+// Whether one of the entries replaces the other.
 bool same_place(const TuningEntry& x, const TuningEntry& y) {
   return x.simd == y.simd && same_choice(x.shape, y.shape);
 }
@@ -147,7 +147,7 @@ Status merge(std::vector<TuningEntry>& entries, std::span<const TuningEntry> mor
                           kMostTuningEntries));
 }
 
-// A variable of the environment; nothing when it is not set or empty.
+// An environment variable; nothing if it is not set or empty.
 std::optional<std::string> environment(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr || std::string_view(value).empty()) return std::nullopt;
@@ -270,7 +270,7 @@ std::vector<TuningEntry> TuningCache::read_or_warn() const {
   return {};
 }
 
-// The lock is held.
+// The caller must hold the lock.
 std::vector<TuningEntry> TuningCache::set_aside() const {
   auto entries = read();
   if (entries) return *std::move(entries);
@@ -282,20 +282,20 @@ std::vector<TuningEntry> TuningCache::set_aside() const {
   return {};
 }
 
-// DirectoryLock does not wait; who writes here takes milliseconds.
+// DirectoryLock does not wait, but a writer holds this lock only for milliseconds.
 Result<DirectoryLock> TuningCache::lock() const {
   const double until = monotonic_seconds() + kLockSeconds;
   for (;;) {
     Result<DirectoryLock> lock = DirectoryLock::acquire(directory_);
     if (lock || monotonic_seconds() > until) return lock;
-    // Only a lock that others hold is worth waiting for.
+    // Waiting helps only if another process holds the lock.
     if (lock.error().code() != ErrorCode::kIo) return lock;
     if (::access(join_path(directory_, ".lock").c_str(), W_OK) != 0) return lock;
     std::this_thread::sleep_for(kLockPause);
   }
 }
 
-// The lock is held.
+// The caller must hold the lock.
 Result<std::string> TuningCache::text_with(std::span<const TuningEntry> entries) const {
   auto known = read();
   if (!known && !is_bad(known.error())) return std::unexpected(std::move(known).error());
@@ -311,7 +311,7 @@ Status TuningCache::add(std::span<const TuningEntry> entries) const {
   return write_file_atomic(path(), text);
 }
 
-// Everything that add() does but for the last step, the file's change of name.
+// Does everything that add() does except the last step, renaming the file.
 Status TuningCache::try_add(std::span<const TuningEntry> entries) const {
   VOLTA_TRY(const DirectoryLock locked, lock());
   VOLTA_TRY(const std::string text, text_with(entries));

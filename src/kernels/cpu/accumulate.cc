@@ -1,4 +1,4 @@
-// Accumulate and Fill: what writes its input and nothing else.
+// Accumulate and Fill: ops that write their first input in place and have no output.
 #include <algorithm>
 
 #include "kernels/cpu/cpu.h"

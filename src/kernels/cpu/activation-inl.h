@@ -37,8 +37,8 @@ struct Tanh {
 
 struct Gelu {
   static HWY_INLINE V32 value(F32 d, V32 x) { return gelu(d, x); }
-  // Phi(x) + x phi(x), phi(x) = exp(-x^2 / 2) / sqrt(2 pi): Phi(-a) - a phi(a) at x = -a, and 1
-  // less that at a.
+  // Phi(x) + x phi(x), where phi(x) = exp(-x^2 / 2) / sqrt(2 pi). At x = -a this is Phi(-a) - a
+  // phi(a); at x = a it is 1 minus that.
   static HWY_INLINE V32 slope(F32 d, V32 x) {
     const V32 a = normal_range(d, x);
     const V32 density = exp2(d, hn::MulAdd(hn::Mul(a, hn::Set(d, -0.72134752044448170f)), a,
@@ -74,8 +74,7 @@ struct Silu {
   }
 };
 
-/// Calls fn(Struct{}) with the struct above that stands for `activation`. infer lets no other kind
-/// through.
+/// Calls fn(Struct{}) with the struct above for `activation`. infer refuses all other kinds.
 template <class Fn>
 HWY_INLINE void visit_activation(UnaryKind activation, const Fn& fn) {
   switch (activation) {

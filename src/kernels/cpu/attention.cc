@@ -1,5 +1,5 @@
-// Attention: causal attention over whole sequences, for training. Tiles of query rows are shared
-// among the threads; attention_tile-inl.h says how one tile is computed. [T, T] is never stored.
+// Attention: causal attention over whole sequences, for training. Threads share the tiles of query
+// rows; attention_tile-inl.h describes how one tile is computed. [T, T] is never stored.
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
@@ -107,7 +107,7 @@ void forward(const Attention& op, const Args& args, const Context& context) {
   share_items(context, pairs * tiles, pairs * rows * call.time * shape.head_dim,
               [&](std::int64_t worker, std::int64_t item) {
                 const std::int64_t pair = item / tiles;
-                // The longest tiles first, so that no worker is left with one at the end.
+                // The longest tiles come first, so that no worker begins a long one at the end.
                 const std::int64_t first = (tiles - 1 - item % tiles) * tile_rows;
                 const TileScratch scratch(worker_scratch(args, worker, floats), shape.head_dim,
                                           tile_rows);

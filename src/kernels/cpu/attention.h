@@ -1,13 +1,13 @@
-// What the attention kernels share that is not vector code: how operands lie in memory, which keys
-// a row sees, the scratch of a worker, and how work is handed out. It must not know instruction
-// sets.
+// What the attention kernels share that is not vector code: the layout of operands in memory, the
+// keys that a row sees, the scratch of a worker, and the distribution of work. It must not know
+// instruction sets.
 //
-// All of them follow one scheme (Dao et al. 2022; online softmax of Milakov & Gimelshein 2018):
-// keys are taken in blocks of kKeyBlock counted from position 0 of the sequence, in order, and a
-// query row carries its running maximum, its running sum and its unnormalised output from block to
-// block. Within a block a score is summed over head_dim one product after another, and the output
-// over keys one after another, in vector lanes that never mix; so a row's bits do not depend on
-// which rows are computed with it, and prefill, decode and training agree.
+// All of them follow one scheme (Dao et al. 2022; online softmax of Milakov & Gimelshein 2018).
+// Keys are taken in order, in blocks of kKeyBlock counted from position 0 of the sequence. A query
+// row carries its running maximum, its running sum and its unnormalised output from block to block.
+// Within a block a score is summed over head_dim one product after another, and the output over
+// keys one after another, in vector lanes that never mix. So a row's bits do not depend on which
+// rows are computed with it, and prefill, decode and training agree.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,8 @@
 
 namespace volta::cpu::attention {
 
-/// Keys combined between two corrections of the running maximum. Part of what defines a row's bits.
+/// The number of keys between two corrections of the running maximum. It is part of what defines a
+/// row's bits.
 inline constexpr std::int64_t kKeyBlock = kAttentionKeyBlock;
 /// Query rows of one work item: enough to pay for the transposition of each key block.
 inline constexpr std::int64_t kTileRows = 128;
@@ -31,16 +32,16 @@ inline constexpr std::int64_t kTileRows = 128;
 inline constexpr std::int64_t kScoreRows = 16;
 /// Rows in scratch are padded to this many floats: a whole number of vectors on every ISA.
 inline constexpr std::int64_t kPad = 16;
-/// Multiply-adds below which a second thread costs more than it saves.
+/// With fewer multiply-adds a second thread costs more than it saves.
 inline constexpr std::int64_t kInlineWork = 64 * 1024;
 
 constexpr std::int64_t padded(std::int64_t n) { return round_up(n, kPad); }
 
-/// Heads lying in rows of [batch, time, stride]: T is float or const float.
+/// Heads in rows of [batch, time, stride]; T is float or const float.
 template <typename T>
 struct HeadRows {
   T* data = nullptr;
-  std::int64_t time = 0;      ///< Rows a batch entry.
+  std::int64_t time = 0;      ///< Rows per batch entry.
   std::int64_t stride = 0;    ///< Elements from one row to the next.
   std::int64_t head_dim = 0;  ///< Elements of a head.
 
@@ -73,17 +74,17 @@ QkvRows<T> qkv_rows(const AttentionShape& shape, std::span<const View> views) {
           {views[2].as<T>(), time, kv_width, dim}};
 }
 
-/// Rows of one sequence, in which its heads lie side by side, on their way to a page of T.
+/// Rows of one sequence, with its heads side by side, that are copied to a page of T.
 template <typename T>
 struct AppendedRows {
   const float* from;
   std::int64_t stride;  ///< From a row to the next.
   std::int64_t count, heads, head_dim;
-  T* to;                   ///< Where the first row of the first head goes.
+  T* to;                   ///< The place of the first row of the first head.
   std::int64_t to_stride;  ///< From a head to the next.
 };
 
-/// Views that q, k and v take together.
+/// The number of views that q, k and v take together.
 constexpr std::size_t qkv_views(const AttentionShape& shape) { return shape.packed ? 1 : 3; }
 
 /// Query heads that share one key/value head.
@@ -91,7 +92,7 @@ constexpr std::int64_t group_size(const AttentionShape& shape) {
   return shape.heads / shape.kv_heads;
 }
 
-/// Walks the query rows of a key/value head, which lie in the order (time, head of the group).
+/// Walks over the query rows of a key/value head, in the order (time, head of the group).
 struct QueryRow {
   QueryRow(std::int64_t kv_head, std::int64_t group_size, std::int64_t row)
       : first_head(kv_head * group_size), group(group_size), t(row / group), g(row % group) {}
@@ -108,7 +109,7 @@ struct KeyRange {
   std::int64_t end = 0;
 };
 
-/// What the row at `position` sees of the block that begins at key `first`; `window` as in
+/// The keys that the row at `position` sees in the block that begins at key `first`; `window` as in
 /// AttentionShape.
 constexpr KeyRange visible_keys(std::int64_t position, std::int64_t window, std::int64_t first) {
   const std::int64_t begin = window > 0 ? position - window + 1 - first : 0;
@@ -116,25 +117,25 @@ constexpr KeyRange visible_keys(std::int64_t position, std::int64_t window, std:
           std::clamp<std::int64_t>(position + 1 - first, 0, kKeyBlock)};
 }
 
-/// The first key of the first block that the row at `position` sees anything of.
+/// The first key of the first block in which the row at `position` sees any key.
 constexpr std::int64_t first_visible_block(std::int64_t position, std::int64_t window) {
   const std::int64_t first = window > 0 ? std::max<std::int64_t>(0, position - window + 1) : 0;
   return first / kKeyBlock * kKeyBlock;
 }
 
-/// The new rows of a step and where the pages of their sequences are: what KvAppend and
+/// The new rows of a step, and the pages of their sequences: the inputs that KvAppend and
 /// CachedAttention take after the caches.
 struct PagedRows {
   const std::int32_t* positions;
   const std::int32_t* sequences;
   const std::int32_t* table;    ///< [tables, blocks]
-  std::int64_t count;           ///< Rows that count: the first ones.
-  std::int64_t tables, blocks;  ///< Sequences that have a table, and its length.
+  std::int64_t count;           ///< How many rows count; they are the first ones.
+  std::int64_t tables, blocks;  ///< The number of tables, and the length of a table.
   std::int64_t pages;           ///< Of the caches.
 
-  /// The pages of a row's sequence; of a row() that is good.
+  /// The table of a row's sequence. The row must be placed().
   const std::int32_t* table_of(std::int64_t row) const { return table + sequences[row] * blocks; }
-  /// Whether a row has a table, and a place in it.
+  /// Whether a row's sequence has a table, and its position is in the table.
   bool placed(std::int64_t row) const {
     return sequences[row] >= 0 && sequences[row] < tables && positions[row] >= 0 &&
            positions[row] < blocks * kKeyBlock;
@@ -144,15 +145,15 @@ struct PagedRows {
     const std::int32_t page = table_of(row)[block];
     return page >= 0 && page < pages;
   }
-  /// Whether a row comes right behind the one before it, in the same sequence.
+  /// Whether a row directly follows the one before it, in the same sequence.
   bool follows(std::int64_t row) const {
     return sequences[row] == sequences[row - 1] &&
            std::int64_t{positions[row]} == std::int64_t{positions[row - 1]} + 1;
   }
 };
 
-/// `views` are cache_k, cache_v, positions, sequences, rows and table. A number of rows that cannot
-/// be is reported, and cut.
+/// `views` are cache_k, cache_v, positions, sequences, rows and table. A number of rows that is out
+/// of range is reported and clamped.
 inline PagedRows paged_rows(const Context& context, std::span<const View> views) {
   const std::int64_t all = views[2].shape[0], rows = *views[4].as<const std::int32_t>();
   if (rows < 0 || rows > all) report_bad_index(context, 0);
@@ -165,7 +166,7 @@ inline PagedRows paged_rows(const Context& context, std::span<const View> views)
           .pages = views[0].shape[0]};
 }
 
-/// Hands out pieces of one worker's scratch, each beginning on a cache line.
+/// Hands out pieces of one worker's scratch. Each piece begins on a cache line.
 class Scratch {
  public:
   explicit Scratch(float* at) : at_(at) {}
@@ -186,7 +187,7 @@ constexpr std::int64_t tile_floats(std::int64_t head_dim, std::int64_t rows) {
          2 * kKeyBlock * dim;
 }
 
-/// The places of one tile in a worker's scratch. Rows of q and out are padded(head_dim) long.
+/// The arrays of one tile in a worker's scratch. Rows of q and out are padded(head_dim) long.
 struct TileScratch {
   TileScratch(float* at, std::int64_t head_dim, std::int64_t rows) {
     Scratch scratch(at);
@@ -208,8 +209,8 @@ struct TileScratch {
   float* values;  ///< [kKeyBlock, dim]: one block
 };
 
-/// Rows of a work item when `pairs` (batch entry, key/value head) have `rows` query rows each: few
-/// enough that every worker finds several items. Has no influence on the result.
+/// Rows per work item if each of `pairs` (batch entry, key/value head) has `rows` query rows. They
+/// are few enough that every worker gets several items. This does not change the result.
 inline std::int64_t rows_per_tile(const Context& context, std::int64_t pairs, std::int64_t rows) {
   const std::int64_t workers = context.pool->threads();
   std::int64_t tile = std::min(rows, kTileRows);
@@ -219,23 +220,23 @@ inline std::int64_t rows_per_tile(const Context& context, std::int64_t pairs, st
   return tile;
 }
 
-/// A piece of CachedAttention's work: query rows [first_query, first_query + queries) of those that
-/// begin with row `first_row` and follow it in its sequence; see QueryRow.
+/// A piece of CachedAttention's work: query rows [first_query, first_query + queries) of the
+/// consecutive rows of a sequence that begin with row `first_row`; see QueryRow.
 struct CachedTile {
   std::int64_t first_row;
   std::int64_t first_query;
   std::int64_t queries;
 };
 
-/// The most tiles that `rows` rows, which are `queries` query rows a key/value head, can make: each
-/// run of rows that follow each other ends with one that may not be full.
+/// The most tiles that `rows` rows can make, which are `queries` query rows per key/value head.
+/// Each run of rows that follow each other ends with a tile that may not be full.
 constexpr std::int64_t most_tiles(std::int64_t rows, std::int64_t queries, std::int64_t tile_rows) {
   return rows + (tile_rows > 0 ? queries / tile_rows : 0);
 }
 
-/// Runs fn(worker, item) once for every item; each worker (fewer than the pool has threads) takes
-/// the next item when it is done with one, so items may differ in cost. `work` is the number of
-/// multiply-adds of all of them; little work stays on this thread.
+/// Runs fn(worker, item) once for every item. Workers are numbered below the pool's number of
+/// threads. Each takes the next item when it has finished one, so items may differ in cost. `work`
+/// is the number of multiply-adds of all items; little work stays on this thread.
 template <typename Fn>
 void share_items(const Context& context, std::int64_t items, std::int64_t work, const Fn& fn) {
   const std::int64_t threads = work <= kInlineWork ? 1 : context.pool->threads();

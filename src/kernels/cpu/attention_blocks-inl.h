@@ -30,12 +30,13 @@ static_assert(kPad % kLanes == 0 && kKeyBlock % kLanes == 0);
 
 // ---- prefetches ------------------------------------------------------------------------------
 
-/// Bytes that will be read next, prefetched a few at a time during a computation. Prefetched all at
-/// once, many would be dropped by the processor (decoding from memory: a fifth to a third slower).
+/// Bytes that will be read next, prefetched a few at a time during a computation. If all were
+/// prefetched at once, the processor would drop many (decoding from memory: a fifth to a third
+/// slower).
 struct Ahead {
   const std::byte* at = nullptr;
   const std::byte* end = nullptr;
-  std::int64_t step = 64;  ///< Bytes to prefetch in a step of a product.
+  std::int64_t step = 64;  ///< Bytes to prefetch per step of a product.
 
   HWY_INLINE void fetch() {
     const std::byte* const stop = at + std::min<std::int64_t>(step, end - at);
@@ -48,9 +49,9 @@ struct Ahead {
 // ---- products ---------------------------------------------------------------------------------
 
 /// C = A B (+ C) on blocks. Element (i, k) of A is a[i a_row + k a_step], so that A may be read
-/// transposed; rows of B and C lie b_stride and c_stride apart and hold whole vectors. B may be of
-/// 16 bits, widened as it is read. Each element of C is summed over k in order, whatever the other
-/// arguments.
+/// transposed. Rows of B and C are b_stride and c_stride apart and hold whole vectors. B may have
+/// 16 bits, which are widened when it is read. Each element of C is summed over k in order,
+/// whatever the other arguments are.
 template <typename B>
 struct Product {
   const float* a;
@@ -59,11 +60,12 @@ struct Product {
   std::int64_t b_stride;
   float* c;
   std::int64_t c_stride;
-  Ahead* ahead = nullptr;  ///< A part of it is prefetched in every step.
+  Ahead* ahead = nullptr;  ///< Each step prefetches a part of it.
 };
 
-/// How far k runs. Row i of a group of four or fewer takes `more[i]` steps beyond `steps`, where
-/// `more` is given: it is what the diagonal of a causal mask leaves.
+/// How many steps of k there are. If `more` is given, row i of a group of four or fewer takes
+/// `more[i]` steps beyond `steps`, because rows near the diagonal of a causal mask see different
+/// numbers of keys.
 struct Steps {
   std::int64_t steps;
   const std::int64_t* more = nullptr;
@@ -120,7 +122,7 @@ HWY_INLINE void product_columns(Product<B>& p, std::int64_t& columns, Steps step
 }
 
 /// kRows rows and `columns` columns (whole vectors) of C. The tile sizes keep eight sums in flight
-/// where they can (two multiply-adds a cycle, four cycles each) and fit the registers: 32 with
+/// if possible (two multiply-adds per cycle, four cycles each) and fit the registers: 32 with
 /// AVX-512, 16 otherwise.
 template <int kRows, typename B>
 HWY_NOINLINE void product_rows(Product<B> p, std::int64_t columns, Steps steps, bool add) {
@@ -135,7 +137,7 @@ struct Part {
   std::int64_t begin, end, first, last;
 };
 
-/// Rows [0, rows) of C in groups of four or fewer; part_of(i, n) says what rows [i, i + n) need.
+/// Rows [0, rows) of C in groups of four or fewer. part_of(i, n) returns what rows [i, i + n) need.
 template <typename B, typename PartOf>
 HWY_INLINE void product(const Product<B>& p, std::int64_t rows, bool add, const PartOf& part_of) {
   const auto run = [&](std::int64_t i, auto count) HWY_ATTR {
@@ -156,8 +158,8 @@ HWY_INLINE void product(const Product<B>& p, std::int64_t rows, bool add, const 
 
 // ---- blocks -----------------------------------------------------------------------------------
 
-/// Rows of `dim` elements, `stride` apart, times `factor` to f32 rows of padded(dim), zeros at
-/// their ends.
+/// Copies rows of `dim` elements that are `stride` apart, times `factor`, to f32 rows of
+/// padded(dim) with zeros at their ends.
 template <typename T>
 HWY_INLINE void copy_rows(const T* from, std::int64_t stride, std::int64_t rows, std::int64_t dim,
                           float factor, float* to) {
@@ -177,7 +179,7 @@ HWY_INLINE void copy_rows(const T* from, std::int64_t stride, std::int64_t rows,
   }
 }
 
-/// The way back: `dim` elements of padded rows, times `factor`.
+/// Copies back: `dim` elements of each padded row, times `factor`.
 HWY_INLINE void store_rows(const float* from, std::int64_t rows, std::int64_t dim, float factor,
                            float* to, std::int64_t stride) {
   const F32 d;
@@ -213,8 +215,8 @@ HWY_INLINE V32 load_blocks(const RowOf& row) {
 #endif
 }
 
-/// kLanes rows of `dim` elements to as many columns of a block [dim, kKeyBlock]; row(i) is where
-/// row i begins.
+/// Copies kLanes rows of `dim` elements to as many columns of a block [dim, kKeyBlock]. row(i) is
+/// the beginning of row i.
 template <typename T, typename RowOf>
 HWY_INLINE void transpose(const RowOf& row, std::int64_t dim, T* to) {
   const F32 d;
@@ -240,8 +242,9 @@ HWY_INLINE void transpose(const RowOf& row, std::int64_t dim, T* to) {
   }
 }
 
-/// Rows [0, rows) of `dim` elements to columns of `to` [dim, kKeyBlock], `rows` at least 1. Columns
-/// up to the next whole vector repeat the last row, so that whatever they hold is never foreign.
+/// Copies rows [0, rows) of `dim` elements to columns of `to` [dim, kKeyBlock]; `rows` is at least
+/// 1. Columns up to the next whole vector repeat the last row, so that they never hold anything
+/// else.
 inline HWY_NOINLINE void copy_transposed(const float* from, std::int64_t stride, std::int64_t rows,
                                          std::int64_t dim, float* to) {
   std::int64_t first = 0;
@@ -263,7 +266,7 @@ inline HWY_NOINLINE void copy_transposed(const float* from, std::int64_t stride,
 constexpr std::int64_t floor_lanes(std::int64_t n) { return n / kLanes * kLanes; }
 constexpr std::int64_t ceil_lanes(std::int64_t n) { return round_up(n, kLanes); }
 
-/// Lanes of the vector at `column` that lie in `range`; some do.
+/// The lanes of the vector at `column` that are in `range`; at least one is.
 HWY_INLINE hn::Mask<F32> in_range(std::int64_t column, KeyRange range) {
   const F32 d;
   const auto first = [&](std::int64_t n) HWY_ATTR {
@@ -276,9 +279,9 @@ constexpr bool whole(std::int64_t column, KeyRange range) {
   return column >= range.begin && column + kLanes <= range.end;
 }
 
-/// e^x for weights, which are at most 1 (x up to about 1 does no harm): within 2 ulp down to
-/// e^-87, and that for anything smaller; NaN gives NaN. Two thirds of the instructions of exp(),
-/// which count next to the products when head_dim is small. Polynomial as there.
+/// e^x for weights, which are at most 1 (x up to about 1 does no harm): within 2 ulp down to e^-87,
+/// which is also the result for smaller x; NaN gives NaN. It needs two thirds of the instructions
+/// of exp(), which matters beside the products if head_dim is small. The polynomial is the same.
 HWY_INLINE V32 exp_weight(V32 x) {
   const F32 d;
   const hn::RebindToSigned<F32> di;

@@ -1,7 +1,7 @@
-// CachedAttention: rows of new tokens against the keys and values in their sequences' pages. Rows
-// that follow each other in a sequence share tiles, so that there is one path for prompts and for
-// decoding: see attention_tile-inl.h. What lies behind the last position that a row sees, to the
-// end of its page at most, is read but not used.
+// CachedAttention: attention of new tokens to the keys and values in their sequences' pages. Rows
+// that follow each other in a sequence share tiles, so that prompts and decoding use the same code:
+// see attention_tile-inl.h. Keys and values after the last position that a row sees, up to the end
+// of its page, may be read but are not used.
 #include <algorithm>
 #include <cstdint>
 
@@ -55,7 +55,7 @@ std::int64_t find_tiles(const AttentionShape& shape, const Cached& call, std::in
       continue;
     }
     const std::int64_t first = row++;
-    // What a row sees, the one before it saw, too, but for its own page.
+    // Apart from its own page, a row sees only pages that the row before it sees, too.
     while (row < rows.count && rows.follows(row) && rows.placed(row) &&
            rows.has_page(row, rows.positions[row] / kKeyBlock)) {
       ++row;
@@ -126,7 +126,7 @@ void cached_items(const CachedAttention& op, const Args& args, const Context& co
   const std::int64_t count = find_tiles(shape, call, tile_rows, tiles, work, context);
   share_items(
       context, count * call.kv_heads, 2 * work, [&](std::int64_t worker, std::int64_t item) {
-        // From the last one on: those of a prompt see more and more.
+        // From the last tile on, because the later tiles of a prompt see more keys and take longer.
         const CachedTile& part = tiles[count - 1 - item / call.kv_heads];
         const TileScratch scratch(worker_scratch(args, worker, floats), shape.head_dim, tile_rows);
         run_tile<T>(shape, call, part, item % call.kv_heads, scratch);

@@ -2,9 +2,9 @@
 // again, block by block (Dao et al. 2022, algorithm 4):
 //   dV = P'^T dY,  dP = dY V^T,  dS = P (dP' - delta),  dQ = dS (scale K),  dK = dS^T (scale Q)
 // With a soft cap c a score is c tanh(s / c) where s = scale q k^T, and dS is also multiplied by
-// the slope 1 - tanh(s / c)^2. Above P' and dP' are P and dP times their dropout factors and delta
-// = rowsum(dY Y). Every sum has one owner and a fixed order: dQ over key blocks, dK and dV over the
-// group's heads, then blocks of rows.
+// the slope 1 - tanh(s / c)^2. P' and dP' are P and dP times their dropout factors, and delta =
+// rowsum(dY Y). One thread computes each sum, in a fixed order: dQ over key blocks, dK and dV over
+// the group's heads, then over blocks of rows.
 #include "kernels/cpu/attention_grad.h"
 
 #include <algorithm>
@@ -57,7 +57,8 @@ float dot(const float* a, const float* b, std::int64_t n) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-// Of one row: its scores become weights times dropout, its dP becomes dS; zeros outside `range`.
+// For one row: turns its scores into weights times dropout, and its dP into dS; zeros outside
+// `range`.
 template <bool kCapped>
 void score_gradients(float lse, float delta, float softcap, KeyRange range, const float* factors,
                      float* weights, float* dscores) {
@@ -96,7 +97,7 @@ void score_gradients(float lse, float delta, float softcap, KeyRange range, cons
   }
 }
 
-// Fills weights and dscores of one pair of blocks; q, dy, k_columns and v_columns are in scratch.
+// Fills weights and dscores for one pair of blocks. q, dy, k_columns and v_columns are in scratch.
 void block_scores(const Backward& call, const BlockPair& pair, const GradScratch& scratch) {
   const AttentionShape& shape = call.shape;
   const std::int64_t dim = padded(shape.head_dim);
@@ -133,13 +134,13 @@ void block_scores(const Backward& call, const BlockPair& pair, const GradScratch
   }
 }
 
-// dK and dV of the key block, in scratch, take in one block of rows.
+// Adds one block of rows to the dK and dV of the key block, which are in scratch.
 void add_key_values(const Backward& call, const BlockPair& pair, const GradScratch& scratch) {
   const std::int64_t dim = padded(call.shape.head_dim);
   const std::int64_t columns = ceil_lanes(call.shape.head_dim);
   const std::int64_t lag = pair.keys_at - pair.rows_at;
   const auto part = [&](std::int64_t i, std::int64_t n) {
-    // Rows from that of key i, the first that sees it, to the last that still sees key i + n - 1.
+    // From the first row that sees key i (its own) to the last row that sees key i + n - 1.
     const std::int64_t first = std::max<std::int64_t>(0, i + lag);
     const std::int64_t last = call.shape.window > 0
                                   ? std::min(pair.rows, i + n - 1 + lag + call.shape.window)
@@ -152,7 +153,7 @@ void add_key_values(const Backward& call, const BlockPair& pair, const GradScrat
                  part);
 }
 
-// dQ of the block of rows, in scratch, takes in the key block.
+// Adds the key block to the dQ of the block of rows, which is in scratch.
 void add_queries(const Backward& call, const BlockPair& pair, const GradScratch& scratch) {
   const std::int64_t dim = padded(call.shape.head_dim);
   product<float>({scratch.dscores, kKeyBlock, 1, scratch.k, dim, scratch.dq, dim}, pair.rows, true,
@@ -181,8 +182,8 @@ void load_row_block(const Backward& call, const BlockPair& pair, const GradScrat
             scratch.dy);
 }
 
-// dK and dV of one key block, and with `queries` what it adds to dQ of all rows that see it. Key
-// blocks must then come in order: the first that a row block sees begins its dQ.
+// dK and dV of one key block and, with `queries`, its part of the dQ of all rows that see it. Key
+// blocks must then come in order, because the first one that a row block sees initialises its dQ.
 void key_block_gradients(const Backward& call, BlockPair pair, bool queries,
                          const GradScratch& scratch) {
   const AttentionShape& shape = call.shape;
@@ -217,7 +218,8 @@ void key_block_gradients(const Backward& call, BlockPair pair, bool queries,
              call.out.v.at(pair.batch, pair.keys_at, pair.kv_head), call.out.v.stride);
 }
 
-// dQ of one block of rows of one head, over all key blocks it sees; the same bits as above.
+// dQ of one block of rows of one head, over all key blocks that it sees. The bits are the same as
+// above.
 void row_block_gradients(const Backward& call, BlockPair pair, const GradScratch& scratch) {
   const AttentionShape& shape = call.shape;
   load_row_block(call, pair, scratch);
@@ -241,8 +243,8 @@ void pair_gradients(const Backward& call, BlockPair pair, const GradScratch& scr
   }
 }
 
-// Item `item` of one (batch entry, key/value head) split up: its key blocks, then the row blocks of
-// its query heads.
+// Item `item` of one (batch entry, key/value head) that is split: first its key blocks, then the
+// row blocks of its query heads.
 void split_gradients(const Backward& call, BlockPair pair, std::int64_t item,
                      const GradScratch& scratch) {
   const std::int64_t blocks = ceil_div(call.time, kKeyBlock);

@@ -1,5 +1,5 @@
-// What AttentionGrad plans with and is not vector code: a worker's scratch and how work is split.
-// It must not know instruction sets.
+// The part of AttentionGrad that is not vector code: a worker's scratch and how work is split. It
+// must not know instruction sets.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,15 @@ struct GradScratch {
     weights = scratch.take(kRowBlock * kKeyBlock);
     dscores = scratch.take(kRowBlock * kKeyBlock);
   }
-  float *k, *k_columns, *v_columns, *dk, *dv;  ///< One key block; k scaled; _columns: transposed.
-  float *q, *dy, *dq;                          ///< One row block: [kRowBlock, dim]; q scaled.
+  float *k, *k_columns, *v_columns, *dk, *dv;  ///< One key block; k is scaled; _columns are
+                                               ///< transposed.
+  float *q, *dy, *dq;                          ///< One row block: [kRowBlock, dim]; q is scaled.
   float *weights, *dscores;                    ///< [kRowBlock, kKeyBlock]
 };
 
-/// Whether to split each (batch entry, key/value head) into its key blocks (dK and dV: four
-/// products a pair of blocks) and row blocks (dQ: three) instead of doing all of it at once (five):
-/// only where whole ones would leave workers idle. The bits are the same.
+/// Whether to split each (batch entry, key/value head) into its key blocks (for dK and dV: four
+/// products per pair of blocks) and its row blocks (for dQ: three), instead of computing all of it
+/// at once (five). It is split only if whole ones would leave workers idle. The bits are the same.
 constexpr bool should_split(std::int64_t pairs, std::int64_t workers) {
   return 7 * pairs < 5 * workers * ceil_div(pairs, workers);
 }

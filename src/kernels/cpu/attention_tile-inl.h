@@ -1,5 +1,5 @@
-// attend(): one tile of query rows over all keys they see, for Attention and CachedAttention alike,
-// compiled once per instruction set (see simd.h). It must not know ops or batches.
+// attend(): one tile of query rows over all keys that they see, for both Attention and
+// CachedAttention. Compiled once per instruction set (see simd.h). It must not know ops or batches.
 
 // Include guard, toggled once per target.
 #if defined(VOLTA_KERNELS_CPU_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -27,10 +27,10 @@ namespace attention {
 using namespace volta::cpu::attention;  // NOLINT(google-build-using-namespace): the plain half.
 
 /// The keys and values of one head in one sequence, and the rows that read them. Row r belongs to
-/// position first_position + r / group (so that the query heads of a group share each key block).
-/// Rows of keys and values lie `stride` apart and begin at position 0. In a cache block b lies in
-/// page pages[b], `page_stride` elements from one page to the next: its keys as
-/// [head_dim, kKeyBlock], its values without gaps.
+/// position first_position + r / group, so that the query heads of a group share each key block.
+/// Rows of keys and values are `stride` apart and begin at position 0. In a cache, block b is in
+/// page pages[b], and pages are `page_stride` elements apart; its keys are [head_dim, kKeyBlock],
+/// its values are contiguous rows.
 template <typename T>
 struct Tile {
   const T* keys;
@@ -38,15 +38,16 @@ struct Tile {
   std::int64_t stride;
   std::int64_t head_dim;
   std::int64_t rows;
-  std::int64_t first_row;  ///< Of this tile among the rows (time, query head of the group).
+  std::int64_t first_row;  ///< This tile's first row among the rows (time, query head of the
+                           ///< group).
   std::int64_t first_position;
   std::int64_t group;
   std::int64_t window;
   float softcap = 0.0f;                 ///< As in AttentionShape.
-  const std::int32_t* pages = nullptr;  ///< Null: not a cache.
+  const std::int32_t* pages = nullptr;  ///< Null if this is no cache.
   std::int64_t page_stride = 0;
 
-  /// Where the block that begins at key `block` lies, from `keys` and from `values` on.
+  /// The offset of the block that begins at key `block`, from `keys` and from `values`.
   std::int64_t place(std::int64_t block) const {
     return pages == nullptr ? block * stride : pages[block / kKeyBlock] * page_stride;
   }
@@ -55,7 +56,7 @@ struct Tile {
   std::int64_t first_row_at(std::int64_t position) const {
     return std::clamp<std::int64_t>((position - first_position) * group - first_row, 0, rows);
   }
-  /// What rows [r, r + count) see of the block that begins at key `block`.
+  /// The keys that rows [r, r + count) see in the block that begins at key `block`.
   void visible(std::int64_t r, std::int64_t count, std::int64_t block, KeyRange* ranges) const {
     std::int64_t at = position(r);
     std::int64_t left = group - (first_row + r) % group;  // Rows that are still at that position.
@@ -66,12 +67,12 @@ struct Tile {
   }
 };
 
-/// Leaves attention weights as they are.
+/// Does not change attention weights.
 struct KeepAll {
   void operator()(std::int64_t, std::int64_t, std::int64_t, const KeyRange*, float*) const {}
 };
 
-// The scores s of a few rows against a block become softcap * tanh(s / softcap).
+// Turns the scores s of a few rows against a block into softcap * tanh(s / softcap).
 HWY_INLINE void cap_scores(const KeyRange* ranges, std::int64_t rows, float softcap,
                            float* scores) {
   const F32 d;
@@ -84,10 +85,10 @@ HWY_INLINE void cap_scores(const KeyRange* ranges, std::int64_t rows, float soft
   }
 }
 
-// The scores of a few rows against a block become weights exp(s - max), zero outside each row's
-// range; the rows' maxima, sums and outputs (of `dim` floats) are carried on. In passes over all
-// rows, because each step of one row waits for the one before. Lanes are summed in a fixed order;
-// masked ones add zero.
+// Turns the scores of a few rows against a block into weights exp(s - max), with zeros outside each
+// row's range, and updates the rows' maxima, sums and outputs (of `dim` floats). Each pass is over
+// all rows, because each step of one row waits for the step before. Lanes are summed in a fixed
+// order; masked ones add zero.
 HWY_INLINE void softmax_block(const KeyRange* ranges, std::int64_t rows, float* scores, float* max,
                               float* sum, float* out, std::int64_t dim) {
   const F32 d;
@@ -134,9 +135,9 @@ HWY_INLINE void softmax_block(const KeyRange* ranges, std::int64_t rows, float* 
   }
 }
 
-// Adds weights [kRows, kKeyBlock] times values to the outputs. A row reads the values of its own
-// keys only (not zero times the others: they may be NaN), in ascending order. Ranges of later rows
-// begin and end later or alike.
+// Adds weights [kRows, kKeyBlock] times values to the outputs. A row reads only the values of its
+// own keys, in ascending order. (Zero weights for the others would not do, because those values may
+// be NaN.) The ranges of later rows begin and end at the same key or later.
 template <int kRows, typename V>
 HWY_INLINE void add_values(const Product<V>& p, std::int64_t columns, const KeyRange* ranges) {
   const auto part = [&](int i, std::int64_t first, std::int64_t last) HWY_ATTR {
@@ -164,7 +165,7 @@ HWY_INLINE void add_values(const Product<V>& p, std::int64_t columns, const KeyR
   product_rows<kRows>(q, columns, {end - common, more}, true);
 }
 
-// A block of keys and values, where they lie or copied to scratch.
+// A block of keys and values, in place or copied to scratch.
 template <typename B>
 struct Block {
   const B* keys;    // [head_dim, kKeyBlock]
@@ -173,12 +174,12 @@ struct Block {
   std::int64_t first;  // Position of its first key.
 };
 
-// What comes after a block.
+// The prefetches for the block that follows.
 struct NextBlock {
   Ahead keys, values;
 };
 
-// Rows [r, r + rows) of a tile, at most kScoreRows, against one block of keys.
+// Runs rows [r, r + rows) of a tile, at most kScoreRows, against one block of keys.
 template <typename T, typename B, typename Drop>
 HWY_INLINE void attend_block(const Tile<T>& tile, const TileScratch& scratch, std::int64_t r,
                              std::int64_t rows, const Block<B>& block, NextBlock& next,
@@ -216,27 +217,28 @@ HWY_INLINE Ahead ahead(const T* first, std::int64_t count, std::int64_t steps) {
   return {at, at + bytes, ceil_div(bytes, 64 * steps) * 64};
 }
 
-// The prefetches of the block that begins at key `block`, of a tile that sees keys up to `last`, to
-// be spread over the work of `rows` rows on the block before it. Only blocks of a cache are
-// contiguous. Fewer than half of a block's keys are not worth it: they are spread over all of it.
+// The prefetches of the block that begins at key `block`, for a tile that sees keys up to `last`.
+// They are spread over the work of `rows` rows on the block before it. Only blocks of a cache are
+// contiguous. A block with fewer than half of its keys is not prefetched, because the few keys are
+// spread over all of it.
 template <typename T>
 HWY_INLINE NextBlock next_block(const Tile<T>& tile, std::int64_t block, std::int64_t last,
                                 std::int64_t rows) {
   const std::int64_t keys = std::min(kKeyBlock, last + 1 - block);
   if (tile.pages == nullptr || 2 * keys < kKeyBlock) return {};
   const std::int64_t at = tile.place(block);
-  const std::int64_t groups = ceil_div(rows, 4);  // About as product() takes them.
+  const std::int64_t groups = ceil_div(rows, 4);  // About the groups of product().
   return {ahead(tile.keys + at, kKeyBlock * tile.head_dim, tile.head_dim * groups),
           ahead(tile.values + at, keys * tile.head_dim, kKeyBlock * groups)};
 }
 
-/// Rows of a tile up to which each widens keys and values of 16 bits for itself: a copy in f32, of
-/// which the product reads twice as much, costs more.
+/// With at most this many rows in a tile, each row widens 16-bit keys and values itself. A copy in
+/// f32 would cost more, because the product reads twice as much from it.
 inline constexpr std::int64_t kWideningRows = 8;
 
-/// Runs the tile's rows, whose queries lie in scratch.q, over all keys they see; leaves
-/// scratch.out, max and sum. drop(row, rows, block, ranges, weights) may change the weights of a
-/// few rows against one block.
+/// Runs the tile's rows, whose queries are in scratch.q, over all keys that they see. The results
+/// are scratch.out, max and sum. drop(row, rows, block, ranges, weights) may change the weights of
+/// a few rows against one block.
 template <typename T, typename Drop>
 HWY_INLINE void attend(const Tile<T>& tile, const TileScratch& scratch, const Drop& drop) {
   constexpr bool kIsF32 = std::is_same_v<T, float>;
@@ -259,8 +261,8 @@ HWY_INLINE void attend(const Tile<T>& tile, const TileScratch& scratch, const Dr
     const std::int64_t at = tile.place(first);
     const T* const keys = tile.keys + at;
     const T* const values = tile.values + at;
-    // A cache is read where it lies where that costs no more than a copy: in decode the copy would
-    // cost as much as the products.
+    // A cache is read in place if that costs no more than a copy. In decoding a copy would cost as
+    // much as the products.
     const bool whole_vectors = dim % kLanes == 0;
     if (tile.pages != nullptr && whole_vectors && (kIsF32 || end - begin <= kWideningRows)) {
       run(Block<T>{keys, values, dim, first});

@@ -26,7 +26,7 @@ struct Over {
   static HWY_INLINE V32 apply(V32 x, V32 y) { return hn::Div(x, y); }
 };
 
-// Elements [begin, end) of x, y's element i going with x's elements i, i + period, ...
+// Elements [begin, end) of x. Element i of y goes with elements i, i + period, ... of x.
 template <class Kind>
 void apply(const float* x, const float* y, float* z, std::int64_t period, std::int64_t begin,
            std::int64_t end) {

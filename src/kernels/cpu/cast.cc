@@ -1,5 +1,5 @@
-// Cast: between floats, rounding to nearest even, and between integers and f32: an f32 becomes an
-// integer by dropping its fraction, clamped to the integer's range, NaN giving 0.
+// Cast: between floats, rounding to nearest even, and between integers and f32. An f32 becomes an
+// integer by dropping its fraction and clamping it to the integer's range; NaN becomes 0.
 #include <concepts>
 #include <cstdint>
 #include <limits>
@@ -85,7 +85,8 @@ void cast_elements(const View& x, const View& y, std::int64_t begin, std::int64_
 
 std::int64_t workspace_bytes(const Cast&, const ArgShapes&, const Context&) { return 0; }
 
-// infer lets an integer become f32 and f32 an integer, nothing else of the kind.
+// infer allows casts from an integer to f32 and from f32 to an integer, but no others with
+// integers.
 void run(const Cast&, const Args& args, const Context& context) noexcept {
   const View& x = args.inputs[0];
   const View& y = args.outputs[0];

@@ -1,6 +1,6 @@
-// The CPU backend's entry points: one `run` an op, on raw views. Kernels allocate nothing, never
-// fail and never throw; shapes and types were checked by infer when the plan was made. They know
-// ops and views, not tensors, graphs or devices.
+// The CPU backend's entry points: one `run` per op, on raw views. Kernels allocate nothing, never
+// fail and never throw. infer checked shapes and types when the plan was made. Kernels know ops and
+// views, not tensors, graphs or devices.
 #pragma once
 
 #include <atomic>
@@ -28,18 +28,18 @@ const char* simd_name(Simd simd);
 
 class MatMulTuning;
 
-/// What a kernel gets beside its operands.
+/// What a kernel gets besides its operands.
 struct Context {
   Simd simd = Simd::kSse4;
   ThreadPool* pool = nullptr;  ///< Never null.
-  /// Set to 1 + the offending element's index when an index tensor holds a value out of range; the
-  /// kernel then uses a defined value (zeros, or skips the row).
+  /// Set to 1 + the index of the offending element if an index tensor holds a value out of range.
+  /// The kernel then uses a defined value (zeros, or it skips the row).
   std::atomic<std::int64_t>* bad_index = nullptr;
-  /// Better choices than the defaults for some matrix products (matmul_parameters.h); may be null.
+  /// Tuned parameters for some matrix products (matmul_parameters.h); may be null.
   const MatMulTuning* tuning = nullptr;
-  /// Called between blocks by the kernels that prepare whole weights (Cast, Encode), which take
-  /// seconds: when it returns true, they set `stopped` and leave their output unfinished. Both are
-  /// null where the result is always needed.
+  /// A callback for kernels that prepare whole weights (Cast, Encode), which take seconds. They
+  /// call it between blocks. If it returns true, they set `stopped` and leave their output
+  /// unfinished. Both are null if the result is always needed.
   const std::function<bool()>* interrupted = nullptr;
   std::atomic<bool>* stopped = nullptr;
 };
@@ -63,8 +63,9 @@ struct ArgShapes {
 // The kernels themselves are for devices, not for users of the library.
 namespace volta::cpu {
 
-// run, and the scratch bytes that it needs, 0 if none: both are in the file of the op's kernel.
-// There is no default, because a forgotten size would let a kernel write past its workspace.
+// run(), and the number of scratch bytes that it needs (0 if none). Both are in the file of the
+// op's kernel. There is no default, because a forgotten size would let a kernel write past its
+// workspace.
 #define VOLTA_DECLARE_CPU_KERNEL(Name)                                         \
   void run(const Name& op, const Args& args, const Context& context) noexcept; \
   std::int64_t workspace_bytes(const Name& op, const ArgShapes& shapes, const Context& context);

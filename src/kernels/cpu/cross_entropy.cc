@@ -1,5 +1,5 @@
-// CrossEntropy and its gradient, row by row: log-sum-exp around about the row's largest logit, in
-// f32.
+// CrossEntropy and its gradient, row by row, in f32. The log-sum-exp is taken around about the
+// row's largest logit.
 #include <algorithm>
 
 #include "kernels/cpu/cpu.h"
@@ -31,11 +31,11 @@ HWY_AFTER_NAMESPACE();
 namespace volta::cpu {
 namespace {
 
-// Rows whose log-sum-exps are made before their targets are looked up: short ones lie in the L1
-// cache then, and are a few vectors of them.
+// The log-sum-exps of this many rows are computed before their targets are looked up. Short rows
+// are still in the L1 cache then, and are computed several at a time.
 constexpr std::int64_t kRowsAtOnce = 64;
 
-// Whether row `row` has a target; one beyond the vocabulary is reported and counts as none.
+// Whether row `row` has a target. A target beyond the vocabulary is reported and counts as none.
 bool has_target(const std::int32_t* targets, std::int64_t row, std::int64_t classes,
                 const Context& context) {
   if (targets[row] < 0) return false;

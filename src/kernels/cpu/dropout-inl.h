@@ -1,5 +1,6 @@
-// The factors of dropout: the same Philox numbers as base/rng.h, a vector of blocks at a time, made
-// again in the backward pass instead of stored. Shared by Dropout and the attention ops.
+// The factors of dropout: the same Philox numbers as base/rng.h, a vector of blocks at a time. The
+// backward pass computes them again, so that they are not stored. Shared by Dropout and the
+// attention ops.
 
 // Include guard, toggled once per target.
 #if defined(VOLTA_KERNELS_CPU_DROPOUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -22,9 +23,9 @@ using VU32 = hn::Vec<U32>;
 
 using Wide = hn::RepartitionToWide<U32>;
 
-/// One of Philox's four words in kCount vectors. Lanes have 64 bits of which the lower half counts;
-/// what the upper half holds does not matter, since products are taken of lower halves. The lower
-/// half of a product then needs no instruction at all.
+/// One of Philox's four words in kCount vectors. Lanes have 64 bits, of which only the lower half
+/// counts. The upper half may hold anything, because products are of lower halves. So taking the
+/// lower half of a product needs no instruction.
 template <int kCount>
 struct Word {
   hn::Vec<Wide> v[kCount];
@@ -34,7 +35,8 @@ struct Word {
   }
 };
 
-// Philox4x32-10 (Salmon et al. 2011), vectors in turn: the steps of one wait for each other.
+// Philox4x32-10 (Salmon et al. 2011) on several vectors in turn, because the steps of one vector
+// wait for each other.
 template <int kCount>
 HWY_INLINE void philox(std::uint64_t seed, Word<kCount>& x, Word<kCount>& y, Word<kCount>& z,
                        Word<kCount>& w) {
@@ -57,7 +59,8 @@ HWY_INLINE void philox(std::uint64_t seed, Word<kCount>& x, Word<kCount>& y, Wor
   }
 }
 
-// The factors of kGroups times as many blocks as a vector has lanes, from `block` on.
+// Computes the factors of kGroups times as many blocks as a vector has lanes, beginning with
+// `block`.
 template <int kGroups>
 HWY_INLINE void block_factors(const DropoutRule& rule, std::uint64_t block, float* to) {
   const U32 d;
@@ -90,13 +93,14 @@ HWY_INLINE void block_factors(const DropoutRule& rule, std::uint64_t block, floa
   }
 }
 
-/// Floats that dropout_factors needs beyond those asked for.
+/// Floats that dropout_factors needs in addition to `count`.
 inline constexpr std::int64_t kDropoutSlack = 8 * static_cast<std::int64_t>(hn::MaxLanes(F32()));
 
-/// kept_scale or 0 for elements element + i, i < count, from the address that is returned on: in
-/// `buffer`, but not at its start, since the blocks of four that Philox makes need not begin at
-/// `element`. Writes whole vectors: the buffer holds count + kDropoutSlack floats. kGroups 2 is
-/// faster where count is large: two groups of blocks at a time.
+/// Computes kept_scale or 0 for elements element + i, i < count, and returns the address of the
+/// first one. It is in `buffer`, but not always at its start, because Philox makes blocks of four,
+/// and `element` need not begin one. Writes whole vectors: the buffer must hold count +
+/// kDropoutSlack floats. kGroups 2 takes two groups of blocks at a time, which is faster if count
+/// is large.
 template <int kGroups = 1>
 HWY_INLINE const float* dropout_factors(const DropoutRule& rule, std::uint64_t element,
                                         std::int64_t count, float* buffer) {

@@ -1,5 +1,6 @@
-// Dropout: the mask is made again from (seed, stream, step, element) whenever it is needed, alike
-// on every instruction set and number of threads. The output may be the memory of x.
+// Dropout: the mask is computed again from (seed, stream, step, element) whenever it is needed. It
+// is the same on every instruction set and for any number of threads. The output may be the memory
+// of x.
 #include "kernels/cpu/dropout.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 
-// Elements [begin, end). The factors, 0 or 1 / (1 - p), are made a tile at a time.
+// Elements [begin, end). The factors, 0 or 1 / (1 - p), are computed one tile at a time.
 void dropout(const DropoutRule& rule, const float* x, float* y, std::int64_t begin,
              std::int64_t end) {
   constexpr std::int64_t kTile = 128;

@@ -1,5 +1,5 @@
-// Embedding and EmbeddingGrad: rows of a table by id. An id out of range reads as zeros, adds
-// nothing, and is reported.
+// Embedding and EmbeddingGrad: rows of a table by id. An id that is out of range reads as zeros,
+// adds nothing, and is reported.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -20,10 +20,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 
-// Rows lie anywhere, so that the hardware cannot prefetch the next one. It is prefetched here while
-// one row is computed, a cache line at a time, because of many at once the processor drops some.
+// Rows may be anywhere in the table, so that the hardware cannot prefetch the next one. It is
+// prefetched here while one row is computed, one cache line at a time, because the processor drops
+// some prefetches if there are many at once.
 
-// y = x, n elements; those at `next` will be read after them.
+// y = x, n elements. The row at `next` will be read afterwards.
 template <typename T>
 void widen_row(const T* x, const T* next, float* y, std::int64_t n) {
   const F32 d;
@@ -33,7 +34,7 @@ void widen_row(const T* x, const T* next, float* y, std::int64_t n) {
   });
 }
 
-// sum += x, n elements; next_x will be added to next_sum after them.
+// sum += x, n elements. Afterwards next_x will be added to next_sum.
 void add_row(const float* x, const float* next_x, float* sum, const float* next_sum,
              std::int64_t n) {
   const F32 d;
@@ -73,7 +74,7 @@ void decode_row(const T* elements, const Table& table, std::int64_t row, float* 
     }
     return;
   }
-  // The row is a column of the panels: one group of it in every `width` groups.
+  // The row is a column of the panels: it has one group in every `width` groups.
   const T* from = elements + encoding.at(columns, 0, row);
   const std::int64_t step = std::int64_t{encoding.width} * encoding.group;
   for (std::int64_t c = 0; c < columns; c += encoding.group, from += step) {
@@ -121,7 +122,7 @@ void run(const Embedding&, const Args& args, const Context& context) noexcept {
 
 std::int64_t workspace_bytes(const EmbeddingGrad&, const ArgShapes&, const Context&) { return 0; }
 
-// Threads take columns, and each goes through all rows in order: no sum is ever split.
+// Each thread takes some columns and goes through all rows in order, so that no sum is ever split.
 void run(const EmbeddingGrad& op, const Args& args, const Context& context) noexcept {
   const auto* ids = args.inputs[0].as<const std::int32_t>();
   const auto* dy = args.inputs[1].as<const float>();

@@ -1,7 +1,7 @@
-// Encode: weights into panels and back; it runs once a weight. What matters is a weight in the rows
-// of a model folder, b[N, K], on its way into the memory of a model that runs: those panels are
-// transposed in vectors, at a fair part of the memory's speed. Everything else is copied element by
-// element, in blocks that stay in L1.
+// Encode: puts weights into panels and back. It runs once per weight. The case that matters is a
+// row-major weight b[N, K] from a model folder that is packed for a model that only runs. Its
+// panels are transposed with vectors, at a good part of the memory's speed. All other cases copy
+// element by element, in blocks that stay in L1.
 #include <algorithm>
 #include <cstdint>
 
@@ -20,7 +20,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 
-/// The panel that begins with column `column` of the transpose of b[N, K], units of four bytes.
+/// Packs the panel that begins with column `column` of the transpose of b[N, K], in units of four
+/// bytes.
 // SAFETY: the caller owns b and a whole panel of K units a column; they are only moved, so that
 // their type does not matter to the vectors, and a load and a store of a float keep its bits.
 void transpose_panel(const void* b, std::int64_t n, std::int64_t k, std::int64_t column,
@@ -39,8 +40,8 @@ HWY_AFTER_NAMESPACE();
 namespace volta::cpu {
 namespace {
 
-// Whether units of `bytes` may be read at this address: a mapped file's 16-bit weights may begin
-// between two of them.
+// Whether units of `bytes` may be read at this address. The 16-bit weights of a mapped file may
+// begin in the middle of such a unit.
 // SAFETY: the address is only looked at.
 bool aligned(const void* data, std::uintptr_t bytes) {
   return reinterpret_cast<std::uintptr_t>(data) % bytes == 0;
@@ -56,7 +57,8 @@ struct Copy {
   bool decode;
 };
 
-// Steps [k_begin, k_end) of the panel whose first column is `column`, `k_begin` at a group's begin.
+// Copies steps [k_begin, k_end) of the panel whose first column is `column`. `k_begin` begins a
+// group.
 template <typename T>
 void copy_block(const Copy<T>& c, std::int64_t column, std::int64_t k_begin, std::int64_t k_end) {
   const std::int64_t columns = std::min<std::int64_t>(c.encoding.width, c.n - column);
@@ -91,7 +93,7 @@ void copy_panel(const Copy<T>& c, std::int64_t panel, Simd simd) {
                     c.encoded + c.encoding.at(c.k, 0, column));
     return;
   }
-  constexpr std::int64_t kBlockSteps = 64;  // A cache line or more of every row of a transpose.
+  constexpr std::int64_t kBlockSteps = 64;  // At least a cache line of every row of a transpose.
   for (std::int64_t k = 0; k < c.k; k += kBlockSteps) {
     copy_block(c, column, k, std::min(c.k, k + kBlockSteps));
   }
@@ -101,7 +103,7 @@ template <typename T>
 void encode(const Encode& op, const Args& args, const Context& context) {
   const View& x = args.inputs[0];
   const View& y = args.outputs[0];
-  if (x.encoding == y.encoding) {  // Both plain.
+  if (x.encoding == y.encoding) {  // Both are plain.
     split_blocks(context, x.shape.elements(), [&](std::int64_t begin, std::int64_t end) {
       std::copy(x.as<const T>() + begin, x.as<const T>() + end, y.as<T>() + begin);
     });

@@ -1,6 +1,6 @@
 // GlobalNorm: one norm over any number of gradients. Squares are summed in f64 over fixed chunks of
-// each gradient, then over the chunks in order; a sum of squares of finite f32 values is finite in
-// f64, so that the norm tells whether all of them were, and whether it fits f32 itself.
+// each gradient, and then over the chunks in order. A sum of squares of finite f32 values is finite
+// in f64, so the norm tells whether all values were finite and whether the norm fits f32.
 #include <algorithm>
 #include <cmath>
 
@@ -88,7 +88,7 @@ void run(const GlobalNorm& op, const Args& args, const Context& context) noexcep
   if (op.max_norm > 0.0f) {
     stats[1] = static_cast<float>(std::min(1.0, static_cast<double>(op.max_norm) / (norm + 1e-6)));
   }
-  // A norm beyond f32 is infinite: an update by such gradients would be none of use.
+  // A norm beyond f32 is infinite; an update with such gradients would be useless.
   stats[2] = std::isfinite(stats[0]) && std::isfinite(loss) ? 1.0f : 0.0f;
 }
 

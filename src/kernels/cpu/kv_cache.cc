@@ -1,5 +1,5 @@
 // KvAppend: writes the keys and values of new tokens into the pages of their sequences, in the
-// caches' type. It knows nothing of how they are read.
+// caches' type. It does not know how they are read.
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -21,7 +21,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 
-// Values go to rows without gaps. Row by row: what is read lies side by side.
+// Values go to contiguous rows. The loop is row by row, because a row is contiguous where it is
+// read.
 template <typename T>
 void append_values(const attention::AppendedRows<T>& rows) {
   const F32 d;
@@ -38,7 +39,7 @@ void append_values(const attention::AppendedRows<T>& rows) {
 }
 
 // Keys go to columns of a block [dim, kKeyBlock], a vector of columns at a time. No other column is
-// touched: it may hold a key that came before.
+// written, because it may hold an earlier key.
 template <typename T>
 void append_keys(const attention::AppendedRows<T>& rows) {
   constexpr std::int64_t kLanes = attention::kLanes;
@@ -78,7 +79,7 @@ using attention::HeadRows;
 using attention::kKeyBlock;
 using attention::PagedRows;
 
-// Rows that one thread takes at once at least: as many as append_keys() turns into columns at once.
+// The fewest rows that a thread takes: as many as append_keys() turns into columns at once.
 constexpr std::int64_t kRowsAtOnce = 16;
 
 struct Append {
@@ -87,7 +88,7 @@ struct Append {
   PagedRows rows;
 };
 
-// The operands: one packed row q | k | v, or rows of k and of v; then what PagedRows says.
+// The operands: one packed row q | k | v, or rows of k and of v; then the inputs of PagedRows.
 Append append_operands(const AttentionShape& shape, const Args& args, const Context& context) {
   const std::int64_t dim = shape.head_dim;
   const std::int64_t kv_width = shape.kv_heads * dim;
@@ -107,7 +108,7 @@ Append append_operands(const AttentionShape& shape, const Args& args, const Cont
   return call;
 }
 
-// Rows [begin, begin + count), which follow each other within one block that has a page.
+// Appends rows [begin, begin + count), which follow each other within one block that has a page.
 void append_block(const Append& call, std::int64_t begin, std::int64_t count,
                   const Context& context) {
   const Shape& shape = call.cache_v.shape;
@@ -133,7 +134,8 @@ void append_block(const Append& call, std::int64_t begin, std::int64_t count,
   });
 }
 
-// Rows [begin, end), in pieces that lie in one page. Rows that have none are left out and reported.
+// Appends rows [begin, end), in pieces that are in one page. Rows without a page are left out and
+// reported.
 void append_rows(const Append& call, std::int64_t begin, std::int64_t end, const Context& context) {
   const PagedRows& rows = call.rows;
   while (begin < end) {

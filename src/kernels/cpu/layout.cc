@@ -1,5 +1,5 @@
-// Ops that move bytes and compute nothing: Reshape, Permute, Slice and Pad. They look at an
-// element's size only, never at its value.
+// Ops that move bytes and compute nothing: Reshape, Permute, Slice and Pad. They use only the size
+// of an element, never its value.
 #include <algorithm>
 #include <cstring>
 
@@ -24,8 +24,9 @@ void zero(std::byte* to, std::int64_t bytes) {
   if (bytes > 0) std::memset(to, 0, static_cast<std::size_t>(bytes));
 }
 
-// A permutation as loops over the output, outermost first: its lengths, and how far one step along
-// each moves in the input, in elements. Axes that stay together are merged, axes of length 1 go.
+// A permutation as loops over the output, outermost first: the length of each loop, and how far one
+// step of it moves in the input, in elements. Axes that stay together are merged, and axes of
+// length 1 are left out.
 struct Walk {
   std::int64_t length[kMaxRank] = {};
   std::int64_t stride[kMaxRank] = {};
@@ -57,7 +58,7 @@ Walk make_walk(const Permute& op, const Shape& x) {
   return walk;
 }
 
-// Where output row `row` (all axes but the last, flattened) begins in the input.
+// The offset in the input of output row `row` (all axes but the last, flattened).
 std::int64_t row_offset(const Walk& walk, std::int64_t row) {
   std::int64_t offset = 0;
   for (int axis = walk.rank - 2; axis >= 0; --axis) {
@@ -67,9 +68,9 @@ std::int64_t row_offset(const Walk& walk, std::int64_t row) {
   return offset;
 }
 
-// Output rows [begin, end). With the last axis in place a row is one copy; otherwise rows that are
-// neighbours in the input are done together, a tile at a time, so that every cache line read is
-// used whole.
+// Output rows [begin, end). If the last axis stays in place, a row is one copy. Otherwise rows that
+// are neighbours in the input are copied together, one tile at a time, so that every cache line
+// that is read is used completely.
 template <typename T>
 void permute_rows(const Walk& walk, const T* x, T* y, std::int64_t begin, std::int64_t end) {
   constexpr std::int64_t kTile = 32;
@@ -144,7 +145,7 @@ void run(const Slice& op, const Args& args, const Context& context) noexcept {
   const View& x = args.inputs[0];
   const int axis = op.axis;
   const std::int64_t inner =
-      x.shape.product(axis + 1, x.shape.rank()) * dtype_size(x.dtype);  // Bytes from here on.
+      x.shape.product(axis + 1, x.shape.rank()) * dtype_size(x.dtype);  // Bytes of one step.
   const std::int64_t from_row = x.shape[axis] * inner;
   const std::int64_t to_row = op.length * inner;
   const std::byte* from = bytes_of(x) + op.begin * inner;

@@ -1,6 +1,6 @@
-// log(sum(exp(x))) of rows, for CrossEntropy and Sample, compiled once per instruction set (see
-// simd.h). A row is read from memory once. The order of a row's sum depends on its length and the
-// instruction set only. It knows no op.
+// log(sum(exp(x))) of rows, for CrossEntropy and Sample. Compiled once per instruction set (see
+// simd.h). A row is read from memory once. The order of a row's sum depends only on its length and
+// the instruction set. It knows no op.
 
 // Include guard, toggled once per target.
 #if defined(VOLTA_KERNELS_CPU_LOG_SUM_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -25,13 +25,13 @@ inline constexpr std::int64_t kExpAhead = 4096;
 
 // ---- long rows --------------------------------------------------------------------------------
 
-/// The sum of e^(x - around) over a row that is read once. Where an element is far larger than
-/// those before it, `around` is raised to it and their sum scaled down. What is only a little
-/// larger is let pass: it adds up to 2^16.
+/// The sum of e^(x - around) over a row that is read once. If an element is far larger than those
+/// before it, `around` is raised to it and the sum so far is scaled down. An element that is only a
+/// little larger does not change `around`: it adds up to 2^16.
 struct RunningSum {
   V32 around, sum[4];
 
-  // The lowest finite number, not -infinity: so many elements may be -infinity themselves.
+  // The lowest finite number, not -infinity, because many elements may be -infinity themselves.
   HWY_INLINE RunningSum() {
     around = hn::Set(F32(), std::numeric_limits<float>::lowest());
     for (V32& s : sum) s = hn::Zero(F32());
@@ -81,7 +81,8 @@ HWY_INLINE float log_sum_exp_row(const float* x, std::int64_t n, std::int64_t ah
 
 // ---- short rows -------------------------------------------------------------------------------
 
-/// Lane i of the result is the fold of v[i], in pairs of neighbours, then pairs of those, ...
+/// Lane i of the result is the fold of v[i]: first of pairs of neighbours, then of pairs of those,
+/// ...
 template <std::size_t kCount, class Fold>
 HWY_INLINE V32 fold_each(const V32 (&v)[kCount], const Fold& fold) {
   const F32 d;
@@ -97,9 +98,9 @@ HWY_INLINE V32 fold_each(const V32 (&v)[kCount], const Fold& fold) {
   }
 }
 
-/// lse of as many rows of n elements as a vector has lanes, of which `rows` are wanted. What a
-/// row needs once is done for all of them together. A row whose largest element is huge or infinite
-/// is left to the above.
+/// The lse of `rows` rows of n elements; there are at most as many as a vector has lanes. Work that
+/// is needed once per row is done for all of them together. Rows whose largest element is huge or
+/// infinite are left to log_sum_exp_row().
 HWY_INLINE void log_sum_exp_tile(const float* x, std::int64_t rows, std::int64_t n,
                                  std::int64_t ahead, float* lse) {
   const F32 d;
@@ -133,7 +134,7 @@ HWY_INLINE void log_sum_exp_tile(const float* x, std::int64_t rows, std::int64_t
   const V32 total = fold_each(v, [](V32 a, V32 b) HWY_ATTR { return hn::Add(a, b); });
   const V32 ln2 = hn::Set(d, 0.693147180559945309f);
   store_n(d, hn::MulAdd(around, ln2, log(d, total)), lse, rows);
-  constexpr float kFar = 0x1p20f;  // x log2(e) - around is as wrong as `around` is rounded.
+  constexpr float kFar = 0x1p20f;  // x log2(e) - around is as inexact as `around` is.
   if (HWY_LIKELY(hn::AllTrue(d, hn::Lt(hn::Abs(around), hn::Set(d, kFar))))) return;
   for (std::int64_t r = 0; r < rows; ++r) {
     if (!(std::abs(each[r]) < kFar)) lse[r] = log_sum_exp_row(x + r * n, n, 0);
@@ -142,11 +143,12 @@ HWY_INLINE void log_sum_exp_tile(const float* x, std::int64_t rows, std::int64_t
 
 // ---- rows -------------------------------------------------------------------------------------
 
-/// Longest row of those that are taken several at once.
+/// Rows up to this length are computed several at once.
 inline constexpr std::int64_t kShortRow = 128;
 
-/// lse[r] = log(sum(exp(x[r * n + i]))) over i < n, for r < rows; `behind` floats behind them will
-/// be read next. A row's result does not depend on the others: its length says how it is summed.
+/// lse[r] = log(sum(exp(x[r * n + i]))) over i < n, for r < rows. The `behind` floats after these
+/// rows will be read next. A row's result does not depend on the others: only its length decides
+/// how it is summed.
 inline HWY_NOINLINE void log_sum_exp(const float* x, std::int64_t rows, std::int64_t n,
                                      std::int64_t behind, float* lse) {
   const bool is_short = n <= kShortRow;

@@ -1,7 +1,7 @@
 // Vector helpers that leaf files share, compiled once per instruction set (see simd.h): loads and
-// stores of f32, bf16 and f16 as f32 with remainders, and the functions kernels apply to whole
-// vectors. Every function is element by element: a result depends neither on its lane nor on the
-// other lanes, so that remainders and bodies give the same bits.
+// stores of f32, bf16 and f16 as f32, also of partial vectors, and functions that kernels apply to
+// whole vectors. Every function is element by element: a result depends neither on its lane nor on
+// the other lanes, so that whole and partial vectors give the same bits.
 
 // Include guard, toggled once per target.
 #if defined(VOLTA_KERNELS_CPU_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -18,7 +18,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/element.h"
 
-// Highway 1.0.3 has not this name of later versions: the lanes of a tag type, as a constant.
+// Highway 1.0.3 lacks this name of later versions: the lanes of a tag type, as a constant.
 #ifndef HWY_MAX_LANES_D
 #define HWY_MAX_LANES_D(D) (hwy::HWY_NAMESPACE::MaxLanes(D()))
 #endif
@@ -87,7 +87,7 @@ HWY_INLINE hn::Vec<D> load_n(D d, const T* HWY_RESTRICT p, std::int64_t n) {
   }
 #endif
 #if HWY_TARGET == HWY_AVX3
-  // Tiles of a transposed a of bf16 are packed with it, step by step.
+  // Used to pack tiles of a transposed a of bf16, step by step.
   if constexpr (std::is_same_v<T, BF16>) {
     const hn::Rebind<std::uint16_t, D> d16;
     const auto mask = hn::FirstN(d16, static_cast<std::size_t>(n));
@@ -146,13 +146,13 @@ HWY_INLINE void store_n(D d, hn::Vec<D> v, T* HWY_RESTRICT p, std::int64_t n) {
 
 // ---- functions --------------------------------------------------------------------------------
 
-/// p 2^n for p near 1 and a whole n in [-250, 128], rounded once: the result may be subnormal.
+/// p 2^n for p near 1 and an integer n in [-250, 128], rounded once: the result may be subnormal.
 template <class D>
 HWY_INLINE hn::Vec<D> scale_by_power(D d, hn::Vec<D> p, hn::Vec<D> n) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (HWY_MAX_LANES_D(D) == 16) return hn::Vec<D>{_mm512_scalef_ps(p.raw, n.raw)};
 #endif
-  // In two factors: n itself may leave the range of exponents when the product does not.
+  // In two factors, because n itself may be out of the range of exponents when the product is not.
   const hn::RebindToSigned<D> di;
   const auto whole = hn::ConvertTo(di, n);
   const auto half = hn::ShiftRight<1>(whole);
@@ -162,11 +162,11 @@ HWY_INLINE hn::Vec<D> scale_by_power(D d, hn::Vec<D> p, hn::Vec<D> n) {
   return hn::Mul(hn::Mul(p, scale0), scale1);
 }
 
-/// exp() for x <= 89 or NaN: an instruction less.
+/// exp() for x <= 89 or NaN, with one instruction less.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_of_bounded(D d, hn::Vec<D> x) {
-  // Below this the result is 0 anyway. x86 min and max give their second operand when one is NaN:
-  // this order keeps it.
+  // For smaller x the result is 0 anyway. x86 min and max return their second operand if one is
+  // NaN, so this order keeps NaN.
   const auto clamped = hn::Max(hn::Set(d, -104.0f), x);
   const auto n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341f)));
   // x - n ln 2 in two steps; the first constant has nine bits, so that its product is exact.
@@ -188,7 +188,8 @@ HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   return exp_of_bounded(d, hn::Min(hn::Set(d, 89.0f), x));
 }
 
-/// ln x within 2 ulp, 0 at 1. 0 gives -inf, less NaN; inf and NaN stay. Polynomial: Cephes logf.
+/// ln x within 2 ulp, 0 at 1. 0 gives -inf, negative x NaN; inf and NaN stay. Polynomial: Cephes
+/// logf.
 template <class D>
 HWY_INLINE hn::Vec<D> log(D d, hn::Vec<D> x) {
   const hn::RebindToSigned<D> di;
@@ -268,10 +269,10 @@ HWY_INLINE hn::Vec<D> exp2(D d, hn::Vec<D> x) {
   return scale_by_power(d, exp2_of_fraction(d, hn::Sub(bounded, n)), n);
 }
 
-/// The normal distribution's Phi(-a) for a in [0, 14.5]. Relative error below 2e-6 up to a = 4,
-/// 1e-5 up to 9 and 1e-4 up to 12.5, behind which the result is subnormal; 1/2 at 0. The logarithm
+/// The normal distribution's Phi(-a) for a in [0, 14.5]. The relative error is below 2e-6 up to a =
+/// 4, 1e-5 up to 9 and 1e-4 up to 12.5; for larger a the result is subnormal. 1/2 at 0.
 /// log2(Phi(-a)) + a^2 log2(e) / 2 is smooth, so that one polynomial (minimax for these bounds, in
-/// s = a / 6.55 - 1) does without a division and without a table.
+/// s = a / 6.55 - 1) is enough, without a division or a table.
 template <class D>
 HWY_INLINE hn::Vec<D> normal_tail(D d, hn::Vec<D> a) {
   const auto s = hn::MulAdd(a, hn::Set(d, 1.0f / 6.55f), hn::Set(d, -1.0f));
@@ -291,7 +292,8 @@ HWY_INLINE hn::Vec<D> normal_tail(D d, hn::Vec<D> a) {
   return exp2(d, hn::MulAdd(a, p, hn::Set(d, -1.0f)));
 }
 
-/// |x|, but at most 14.5, beyond which x Phi(-x) is 0 in f32: the range of normal_tail. NaN stays.
+/// |x|, but at most 14.5, because x Phi(-x) is 0 in f32 beyond that: the range of normal_tail. NaN
+/// stays.
 template <class D>
 HWY_INLINE hn::Vec<D> normal_range(D d, hn::Vec<D> x) {
   return hn::Min(hn::Set(d, 14.5f), hn::Abs(x));

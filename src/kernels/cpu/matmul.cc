@@ -1,18 +1,19 @@
 // c = activation(a b + bias) + residual. The classic scheme (Goto & van de Geijn 2008): a slice of
-// b is packed into panels that stay in L2, every tile of rows of a meets every panel, c's tile
-// stays in registers over a K block. With few rows (decoding) b is read in place instead.
+// b is packed into panels that stay in L2, every tile of rows of a is multiplied by every panel,
+// and c's tile stays in registers during a K block. With few rows (decoding) b is read in place
+// instead.
 //
-// Same bits: whoever computes an element of c, in whatever blocks, it is the same chain of
-// multiply-adds over k, and threads split M, N and the batch only. Where a and b are both bf16 and
-// the processor has a dot product of pairs, the chain is one of those: it rounds after every
-// product and takes subnormal numbers for zero.
+// The result has the same bits for any blocks and threads. An element of c is always the same chain
+// of multiply-adds over k, and threads split only M, N and the batch. If a and b are both bf16 and
+// the processor has a dot product of pairs, the chain consists of those. It rounds after every
+// product and treats subnormal numbers as zero.
 //
-//   matmul_parameters     what may be tuned, the defaults, and the table of what was
-//   matmul_plan           what is cut how, from shapes and parameters alone
+//   matmul_parameters     what may be tuned, the defaults, and the table of tuned choices
+//   matmul_plan           how a product is cut, from shapes and parameters alone
 //   matmul_kernel-inl.h   the tile in registers; matmul_tiles_*.cc instantiate it
 //   matmul_pack-inl.h     packing
 //   matmul_loops          the loops around them, once per instruction set
-//   matmul_quant          all of it for a b of small integers
+//   matmul_quant          all of this for a b of small integers
 #include "kernels/cpu/matmul.h"
 
 #include "base/parallel.h"

@@ -1,5 +1,5 @@
-// A matrix product cut up once and run many times: what a loaded plan keeps of a MatMul. See
-// matmul.cc for the whole.
+// A matrix product that is planned once and run many times: what a loaded plan keeps of a MatMul.
+// See matmul.cc for an overview.
 #pragma once
 
 #include "kernels/cpu/cpu.h"
@@ -8,17 +8,17 @@
 
 namespace volta::cpu {
 
-/// A MatMul with its addresses, its problem and (with a b of floats) the way that it is cut up, the
-/// tuned choice of parameters included.
+/// A MatMul with its addresses, its problem and (with a b of floats) its plan, which includes the
+/// tuned parameters.
 struct PreparedMatMul {
   MatMulPlan plan;  ///< With a b of small integers only `op` and `problem` are set.
   MatMulOperands operands;
   std::byte* workspace = nullptr;
 };
 
-/// Chooses for these shapes, the context's threads, instruction set and tuning.
+/// Plans the product for these shapes and the context's threads, instruction set and tuning.
 PreparedMatMul prepare(const MatMul& op, const Args& args, const Context& context) noexcept;
-/// Runs it in the context that it was prepared for.
+/// Runs it. The context must be the one that it was prepared for.
 void run(const PreparedMatMul& matmul, const Context& context) noexcept;
 
 }  // namespace volta::cpu

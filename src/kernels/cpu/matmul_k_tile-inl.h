@@ -44,7 +44,7 @@ struct KPanel {
   static constexpr std::int64_t kMinimum = kScale + 2 * kWidth;
 };
 
-/// A row of bytes, one for each of the panels' columns, as numbers.
+/// Reads a row of bytes, one for each of the panels' columns, as floats.
 template <int Panels>
 HWY_INLINE void load_bytes(const QuantTile& t, const std::uint8_t* HWY_RESTRICT bytes,
                            V32 (&to)[Panels * kPanelVectors]) {
@@ -59,8 +59,8 @@ HWY_INLINE void load_bytes(const QuantTile& t, const std::uint8_t* HWY_RESTRICT 
   }
 }
 
-/// Adds 16 steps of Q6_K to the sums: four groups of four steps, as three words of a column. A byte
-/// of word i holds the 6 bits of group i, and in its upper two bits two of group 3's.
+/// Adds 16 steps of Q6_K to the sums: four groups of four steps, stored as three words per column.
+/// A byte of word i holds the 6 bits of group i; its upper two bits hold two bits of group 3.
 template <bool Vnni, int Rows, int Panels>
 HWY_INLINE void sum_sixteen(const QuantTile& t, const RowPlaces<Rows>& a,
                             const std::uint8_t* HWY_RESTRICT b,
@@ -120,8 +120,8 @@ struct Held {
     values[row][v] = hn::MulAdd(x, scale, values[row][v]);
   }
 };
-/// Parts of the sums wait in registers where there are enough of them: to store and load them for
-/// every sub-block would take as long as its products.
+/// Parts of the sums are in registers if there are enough of them, because storing and loading them
+/// for every sub-block would take as long as its products.
 template <bool Vnni, int Rows, int Vectors>
 using Parts = std::conditional_t<Vnni, Held<Rows, Vectors>, Totals<Rows, Vectors>>;
 
@@ -167,9 +167,9 @@ HWY_INLINE void clear(Part& part) {
   }
 }
 
-/// total += (part * scale + least * minimum) * a's scale, for `Subs` sub-blocks, from `sub` on, of
-/// the block at `b`, and those rows that `takes` says. Of Q4_K, least is the sum of the sub-blocks'
-/// minimums times `offset`, the sums of a with the sign changed.
+/// total += (part * scale + least * minimum) * a's scale, for `Subs` sub-blocks of the block at
+/// `b`, beginning with `sub`, and for the rows for which `takes` returns true. In Q4_K, least is
+/// the sum of the sub-blocks' minimums times `offset`, the negated sums of a.
 template <Quant Kind, int Subs, int Rows, int Panels, class Part, class Takes>
 HWY_INLINE void add_block(const QuantTile& t, const std::uint8_t* HWY_RESTRICT b, std::int64_t sub,
                           const Part& part, const std::int32_t* offset, std::int64_t offsets,
@@ -221,8 +221,8 @@ HWY_INLINE void add_block(const QuantTile& t, const std::uint8_t* HWY_RESTRICT b
   }
 }
 
-/// total += the rests of a's block `block`, whose part of b begins at `b`. Sums are those of all
-/// rows; what a row without a rest has in that place is not used.
+/// total += the rests of a's block `block`, whose part of b begins at `b`. The sums are computed
+/// for all rows; those of a row without a rest are not used.
 template <Quant Kind, bool Vnni, int Rows, int Panels>
 HWY_NOINLINE void add_k_rests(const QuantTile& t, std::int64_t block, unsigned rests,
                               const std::uint8_t* b, Totals<Rows, Panels * kPanelVectors>& total) {

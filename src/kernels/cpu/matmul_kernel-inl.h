@@ -1,6 +1,6 @@
-// The pieces of the matrix product that live in vectors: the tile of c that stays in registers
-// over a K block, and the epilogue. Compiled once per instruction set (see simd.h). Knows no
-// threads and no loops around a tile; those are in matmul_loops.cc.
+// The vector code of the matrix product: the tile of c that stays in registers during a K block,
+// and the epilogue. Compiled once per instruction set (see simd.h). Knows no threads and no loops
+// around a tile; those are in matmul_loops.cc.
 
 // Include guard, toggled once per target.
 #if defined(VOLTA_KERNELS_CPU_MATMUL_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -20,9 +20,10 @@
 #include "kernels/cpu/matmul_parameters.h"
 #include "kernels/cpu/matmul_tile.h"
 
-// The loops over a tile's vectors have to vanish for its sums to live in registers. Not so under a
-// sanitizer, which would check every copy of every access: minutes of compiling.
-// VOLTA_NO_UNROLL: the contrary, where a compiler would unroll into more than the registers hold.
+// The loops over a tile's vectors must be unrolled, or its sums do not stay in registers. Under a
+// sanitizer they are not, because it would check every copy of every access and compile for
+// minutes. VOLTA_NO_UNROLL is for loops that a compiler would unroll into more than the registers
+// hold.
 #ifndef VOLTA_UNROLL
 #if HWY_IS_ASAN || HWY_IS_MSAN || HWY_IS_TSAN
 #define VOLTA_UNROLL _Pragma("clang loop unroll(disable)")
@@ -42,11 +43,11 @@ HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
 
-// What a tile multiplies. `Element` is what a step of one column of b is stored as, or a group of
-// kSteps of them; column(p, s) is the vector of step s of the group at p. A step of a row of a is a
-// `Row`, which all lanes of its broadcast() share. kPackedA: rows of a tile lie step by step.
-// kInRows: b is row-major, so that panels lie side by side, and prefetches have a stride of their
-// own.
+// What a tile multiplies. `Element` is the stored type of a step of one column of b, or of a group
+// of kSteps steps. column(p, s) is the vector of step s of the group at p. A step of a row of a is
+// a `Row`, which broadcast() copies to all lanes. kPackedA: the rows of a tile are packed step by
+// step. kInRows: b is row-major, so that panels are side by side and prefetches have a stride of
+// their own.
 struct F32Rows {
   using Row = float;
   static constexpr bool kPackedA = false;
@@ -82,17 +83,17 @@ struct BF16Panels : F32Rows {
   }
 };
 
-/// Whether reads of b stay in memory order, step by step: empty assembler statements keep the
-/// compiler from reordering them. The hardware prefetches rows that lie far apart better then (Zen
+/// Whether reads of b stay in memory order, step by step. Empty assembler statements keep the
+/// compiler from reordering them. The hardware prefetches rows that are far apart better then (Zen
 /// 5, 768 x 3072 and similar from L3, 2 and 4 rows: 1.3 to 1.6 times as fast). A tile of one row
 /// reads b as a memory operand and needs no order.
 template <class Source, int Rows>
 inline constexpr bool kInOrder = Source::kInRows && Rows > 1;
 
 /// Whether a tile prefetches b. One row reads so many panels at once that the hardware prefetches
-/// far enough by itself. With AVX-512 it does so, too, where two to four rows read b in order (Zen
-/// 5, four rows of 4096 x 4096 and 2048 x 5632: 1.2 and 1.3 times as fast as with prefetches in
-/// the code; from L3 0.97). matmul_plan.cc has the same rule for plans: prefetches().
+/// far enough. With AVX-512 the hardware does so, too, if two to four rows read b in order (Zen 5,
+/// four rows of 4096 x 4096 and 2048 x 5632: 1.2 and 1.3 times as fast as with prefetches in the
+/// code; from L3 0.97). prefetches() in matmul_plan.cc is the same rule for plans.
 template <class Source, int Rows>
 inline constexpr bool kPrefetches = Rows > (Source::kInRows && HWY_TARGET == HWY_AVX3
                                                 ? kHardwarePrefetchRows
@@ -120,7 +121,7 @@ HWY_INLINE void multiply_steps(const Tile& t, std::int64_t a_row,
       if constexpr (kInOrder<Source, Rows>) __asm__ volatile("" ::: "memory");
       if constexpr (kPrefetches<Source, Rows>) {
         const std::int64_t at = v % kPanelVectors * width * std::int64_t{sizeof(*b)};
-        if (s == 0 && at % 64 == 0) hwy::Prefetch(ahead + from);  // Once a cache line.
+        if (s == 0 && at % 64 == 0) hwy::Prefetch(ahead + from);  // Once per cache line.
       }
     }
     VOLTA_UNROLL
@@ -154,9 +155,8 @@ HWY_INLINE void multiply_groups(const Tile& t, std::int64_t groups,
 }
 
 /// c[Rows, Vectors] = a b, or c += a b when accumulating. Every lane of an accumulator is its own
-/// chain of multiply-adds over k in order, from one K block into the next, so that neither Rows nor
-/// Vectors nor the blocks can be told from the result; and columns of padding never reach valid
-/// ones.
+/// chain of multiply-adds over k in order, from one K block into the next. So neither Rows nor
+/// Vectors nor the blocks influence the result, and columns of padding never influence valid ones.
 // SAFETY: the caller owns Rows rows of a, `k` steps of Vectors whole vectors of b (groups of kSteps
 // are whole), and the valid columns of Rows rows of c.
 template <class Source, int Rows, int Vectors>
@@ -185,8 +185,9 @@ void tile(const Tile& t) {
   const auto* HWY_RESTRICT b = static_cast<const typename Source::Element*>(t.b);
   const auto* ahead = b + t.prefetch;
   const std::int64_t groups = t.k / Source::kSteps;
-  // The hardware prefetches per load instruction. With four of them, used in turn, it looks further
-  // ahead (Zen 5, 768 x 3072, 8 rows: 1.1 times as fast from L3, 1.6 from memory).
+  // The hardware prefetches for each load instruction separately. With four of them, used in turn,
+  // it prefetches further ahead (Zen 5, 768 x 3072, 8 rows: 1.1 times as fast from L3, 1.6 from
+  // memory).
   constexpr int kAtOnce = kInOrder<Source, Rows> && HWY_TARGET != HWY_SSE4 ? 4 : 1;
   multiply_groups<Source, Rows, Vectors, kAtOnce>(t, groups / kAtOnce * kAtOnce, a, b, ahead, sum);
   if constexpr (kAtOnce > 1) {
@@ -221,8 +222,8 @@ inline constexpr Simd kTileSimd = Simd::kAvx2;
 inline constexpr Simd kTileSimd = Simd::kSse4;
 #endif
 
-/// Whether a table has the tile. A packed a is a weight's gradient: many rows, and sums that no
-/// wider tile makes faster.
+/// Whether a table has the tile. A packed a belongs to a weight's gradient: it has many rows, and
+/// wider tiles do not make it faster.
 template <class Source>
 constexpr bool wants_tile(int rows, int vectors) {
   return has_tile(kTileSimd, rows, vectors) && (!Source::kPackedA || vectors <= kPanelVectors);
@@ -240,7 +241,7 @@ constexpr void fill_tiles(TileTable& table) {
   }
 }
 
-/// The kernels of has_tile(); null where there is none.
+/// The kernels of has_tile(); null if there is none.
 template <class Source>
 constexpr TileTable make_tiles() {
   TileTable table{};
@@ -249,7 +250,7 @@ constexpr TileTable make_tiles() {
 }
 
 /// c = activation(c + bias) + residual over one row's columns, while they are in L1. Null pointers
-/// stand for what is absent.
+/// mean that there is no bias or residual.
 template <class Function>
 HWY_INLINE void finish_row(const float* bias, const float* residual, std::int64_t columns,
                            float* c) {

@@ -20,7 +20,8 @@ HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
 
-/// The kernels for the plan's operands, by rows. `in_place`: b's own panels, not packed copies.
+/// The kernels for the plan's operands, by rows. `in_place`: b is read in place, not from packed
+/// copies.
 const TileTable& tiles_for(const MatMulPlan& plan, bool in_place) {
   if (plan.bf16_dot) return plan.op.transpose_a ? bf16_dot_packed_a_tiles() : bf16_dot_tiles();
   if (plan.op.transpose_a) return packed_a_tiles(plan.simd);
@@ -38,7 +39,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// What one part needs while it computes one task: a product's data and the block at hand.
+/// What a part needs while it computes a task: the product's data and the current block.
 struct Work {
   const MatMulPlan& plan;
   const MatMulOperands& operands;
@@ -46,11 +47,11 @@ struct Work {
   float* packed_a;
   std::int64_t batch = 0;
   Range k = {};  ///< The K block.
-  /// What of a lies in packed_a: with few rows and one K block, all slices of b find it there.
+  /// The part of a that packed_a holds. With few rows and one K block, all slices of b reuse it.
   Range packed_rows = {}, packed_k = {};
   std::int64_t packed_batch = -1;
 
-  /// Whether these rows over the K block must be packed, and makes a note that they are.
+  /// Whether these rows of the K block must still be packed. Records that they are packed.
   bool packs(Range rows) {
     if (packed_batch == batch && packed_rows == rows && packed_k == k) return false;
     packed_batch = batch;
@@ -60,8 +61,8 @@ struct Work {
   }
 };
 
-/// Steps of the K block as a tile counts them: pairs for the dot product of bf16. K blocks begin at
-/// even steps.
+/// The steps of the K block as a tile counts them: pairs for the dot product of bf16. K blocks
+/// begin at even steps.
 std::int64_t tile_steps(const Work& w) {
   return w.plan.bf16_dot ? ceil_div(w.k.size(), 2) : w.k.size();
 }
@@ -124,7 +125,7 @@ void place_pairs(Work& w, Range rows, Tile& t) {
   }
 }
 
-/// Points `t` at rows of a over the K block, packing them where the plan says so.
+/// Points `t` at rows of a over the K block, and packs them if the plan needs it.
 void place_a(Work& w, Range rows, Tile& t) {
   const MatMulProblem& p = w.plan.problem;
   if (w.plan.bf16_dot) {
@@ -166,8 +167,8 @@ void finish_tile(const Work& w, Range rows, std::int64_t column, std::int64_t co
   });
 }
 
-/// A run of b's panels over the K block, packed or in place: the fields of Tile, in units of
-/// `unit_bytes` (an element, or a group of them).
+/// Some consecutive panels of b over the K block, packed or in place. The fields are those of Tile,
+/// in units of `unit_bytes` (an element, or a group of them).
 struct Panels {
   Range range;
   const std::byte* data;
@@ -179,7 +180,7 @@ struct Panels {
   std::int64_t next_columns = 0;
 };
 
-/// The block of b that follows: the next steps of K, or the next slice from its first step on.
+/// Finds the block of b that follows: the next steps of K, or the first steps of the next slice.
 void find_next_block(const Work& w, Panels& panels) {
   const MatMulProblem& p = w.plan.problem;
   const std::int64_t width = w.plan.layout.width;
@@ -205,7 +206,7 @@ Panels panels_in_place(const Work& w, Range range) {
     if (w.plan.prefetch_next_block) find_next_block(w, panels);
     return panels;
   }
-  const std::int64_t group = p.b_encoding.group;  // Divides the K block.
+  const std::int64_t group = p.b_encoding.group;  // It divides the K block.
   const std::int64_t unit_bytes = group * dtype_size(p.b_type);
   const std::int64_t stride = p.b_encoding.padded_k(p.k) / group * width;
   const std::int64_t first = range.begin * stride + w.k.begin / group * width;
@@ -224,7 +225,7 @@ Panels packed_panels(const Work& w, Range range) {
           0};
 }
 
-/// The index of a tile of rows among the `count` that meet the same panels.
+/// The index of a tile of rows among the `count` tiles that use the same panels.
 struct TileIndex {
   std::int64_t index, count;
 };
@@ -246,7 +247,8 @@ void prefetch_share(const Work& w, const Panels& panels, TileIndex tile, std::in
   t.prefetch_step = columns;
 }
 
-/// One tile of rows against panels, as many vectors at a time as the plan and the kernels have.
+/// Multiplies one tile of rows by panels, with as many vectors at a time as the plan and the
+/// kernels allow.
 void multiply_panels(const Work& w, Tile t, Range rows, TileIndex tile, const Panels& panels,
                      const TileRow& tiles) {
   const MatMulProblem& p = w.plan.problem;
@@ -275,8 +277,8 @@ void multiply_panels(const Work& w, Tile t, Range rows, TileIndex tile, const Pa
   }
 }
 
-/// A slice of panels against all rows of the task, K block by K block. `in_place`: b is read where
-/// it lies.
+/// Multiplies all rows of the task by a slice of panels, one K block after the other. `in_place`: b
+/// is read in place.
 void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
   const MatMulProblem& p = w.plan.problem;
   const std::int64_t tiles = ceil_div(rows.size(), w.plan.tile_rows);
@@ -301,12 +303,12 @@ void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
 
 void multiply_task(Work& w, Range rows, Range panels) {
   const bool in_place = w.plan.source != PanelSource::kPack;
-  // In plain rows the last panel may be ragged, and a tile reads whole panels.
+  // In a plain b the last panel may not be full, but a tile reads whole panels.
   const std::int64_t whole = w.plan.problem.n / w.plan.layout.width;
   const Range inner{panels.begin, w.plan.source == PanelSource::kInRows
                                       ? std::min(panels.end, whole)
                                       : panels.end};
-  // What is packed anew for every block of rows is packed once.
+  // A b that would be packed again for every block of rows gets one block of all rows.
   const std::int64_t blocks = in_place ? ceil_div(rows.size(), w.plan.m_block) : 1;
   for (std::int64_t i = 0; i < blocks; ++i) {
     const Range block{rows.begin + part_begin(rows.size(), blocks, i),

@@ -1,4 +1,4 @@
-// The door between matmul.cc and the vector code of matmul_loops.cc.
+// The interface between matmul.cc and the vector code of matmul_loops.cc.
 #pragma once
 
 #include "kernels/cpu/matmul_plan.h"

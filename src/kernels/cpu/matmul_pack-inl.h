@@ -19,9 +19,9 @@ HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
 
-/// Copies `steps` rows of b[K, N] into panels `stride` apart: step k of the first at
-/// to[k * panel width]; zeros beyond `columns`. All panels row by row: long reads, which the
-/// hardware's prefetching wants.
+/// Copies `steps` rows of b[K, N] into panels that are `stride` apart. Step k of the first panel is
+/// at to[k * panel width]; columns from `columns` on are zeros. It copies row by row across all
+/// panels, because the hardware prefetches long reads best.
 template <typename T>
 void pack_panels(const T* HWY_RESTRICT b, std::int64_t row, std::int64_t steps,
                  std::int64_t columns, std::int64_t stride, float* HWY_RESTRICT to) {
@@ -41,8 +41,8 @@ void pack_panels(const T* HWY_RESTRICT b, std::int64_t row, std::int64_t steps,
   }
 }
 
-/// Steps k and k + 1 of one vector of columns as pairs of bf16, carried as floats: the first ones
-/// in the low halves. `second` may be null: zeros.
+/// Steps k and k + 1 of one vector of columns as pairs of bf16, carried as floats. The first step
+/// is in the low halves. If `second` is null, zeros take its place.
 HWY_INLINE V32 load_pairs(const BF16* first, const BF16* second, std::int64_t n) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;
@@ -157,7 +157,8 @@ inline void pack_panel_transposed_pairs(const BF16* HWY_RESTRICT b, std::int64_t
   }
 }
 
-/// A tile of a[K, M] (row i of the tile is column i): step k's `rows` elements at to[k * rows].
+/// Packs a tile of a[K, M] (row i of the tile is column i): step k's `rows` elements are at to[k *
+/// rows].
 // SAFETY: whole vectors are stored, and what is beyond a step's elements is overwritten by the next
 // step; behind the last one the region has a vector to spare (see plan_matmul). Reads are exact.
 template <typename T>

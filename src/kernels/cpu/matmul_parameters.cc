@@ -1,4 +1,4 @@
-// The defaults, the tiles there are, and the lookup behind matmul_parameters.h.
+// The defaults, the tiles that exist, and the lookup of matmul_parameters.h.
 #include "kernels/cpu/matmul_parameters.h"
 
 #include <algorithm>
@@ -14,50 +14,50 @@
 namespace volta::cpu {
 namespace {
 
-/// A tile reads each panel once, at 9 bytes a cycle. L3 is that fast for a core that prefetches
+/// A tile reads each panel once, at 9 bytes per cycle. L3 is that fast for a core that prefetches
 /// early enough (below). So slices are large, 5.6 MiB with AVX-512: c is read and written once for
-/// up to 3072 steps of K, and a tile's packed rows of a serve many columns. Slices of 480 KiB with
-/// K blocks of 768, which fit L2, are slower (Zen 5, 16 to 512 rows by six weights of transformers,
-/// and squares, with the same prefetches: large slices are 1.02 times as fast, never below 0.975).
-/// A b that is packed during the product is faster in small blocks, although c is then read and
-/// written more often, in L1.
+/// up to 3072 steps of K, and a tile's packed rows of a are used for many columns. Slices of 480
+/// KiB with K blocks of 768, which fit L2, are slower (Zen 5, 16 to 512 rows by six weights of
+/// transformers, and squares, with the same prefetches: large slices are 1.02 times as fast, never
+/// below 0.975). A b that is packed during the product is faster in small blocks, although c is
+/// then read and written more often, in L1.
 constexpr std::int32_t kKBlock = 3072, kSliceColumns = 480;
 constexpr std::int32_t kPlainKBlock = 384, kPlainSliceColumns = 320;
 
-/// A single tile of few rows reads two panels at a time over all of K. Memory gives two long
+/// A single tile of few rows reads two panels at a time over all of K. Memory delivers two long
 /// streams faster than more or shorter ones, and c is written once (Zen 5, one to eight rows, b of
 /// 4096 x 4096 in memory: 1.1 to 1.3 times as fast as eight panels in K blocks of 384).
 constexpr std::int32_t kStreamKBlock = 1 << 13;
 constexpr std::int32_t kStreamPanels = 2;
 
 /// Rows of a and c that stay in L2 from one slice or K block to the next (2048 cubed: 1.05 times as
-/// fast as all rows at once; half as many cost more reads of b than they save).
+/// fast as all rows at once; half as many rows cost more reads of b than they save).
 constexpr std::int32_t kRowBlock = 256;
 
-/// A tile of several rows computes so long between two reads of b that the hardware's prefetches
-/// are too near. Prefetches at this distance double the speed of 8 to 32 rows on weights in memory
-/// (Zen 5, 4096 x 4096, 8 rows: 58 to 115 GFLOP/s); 2 KiB gives two thirds of that. Three times the
-/// distance makes full tiles of long panels faster still (1.01 times; from L3 1.1 times with 16 and
-/// 32 rows, 1.2 with 8) and fewer rows slower (4 rows: 0.85).
+/// A tile of several rows computes for so long between two reads of b that the hardware does not
+/// prefetch far enough ahead. Prefetches at this distance double the speed of 8 to 32 rows on
+/// weights in memory (Zen 5, 4096 x 4096, 8 rows: 58 to 115 GFLOP/s); 2 KiB gives two thirds of
+/// that. Three times the distance makes full tiles of long panels faster still (1.01 times; from L3
+/// 1.1 times with 16 and 32 rows, 1.2 with 8), but fewer rows slower (4 rows: 0.85).
 constexpr std::int32_t kPrefetchBytes = 4096, kTilePrefetchBytes = 12288;
 constexpr std::int64_t kFarRows = 8;
 
-/// A plain b that is read in place. Its rows lie pages apart, and the hardware starts prefetching
-/// anew on each page. A b that fits the caches is prefetched a few rows ahead only: rows a multiple
-/// of 4 KiB apart share few sets of L1 and evict each other (Zen 5, 768 x 3072, 16 rows: 199
-/// GFLOP/s with 4 rows ahead, 155 with 32).
+/// For a plain b that is read in place. Its rows are pages apart, and the hardware starts
+/// prefetching again on each page. A b that fits the caches is prefetched only a few rows ahead,
+/// because rows that are a multiple of 4 KiB apart share few sets of L1 and evict each other (Zen
+/// 5, 768 x 3072, 16 rows: 199 GFLOP/s with 4 rows ahead, 155 with 32).
 constexpr std::int32_t kNearSteps = 4, kFarSteps = 8;
-/// A larger b comes from memory. Its K blocks are so short that all of the next one can be
-/// prefetched during one, in runs as long as a slice is wide (Zen 5, 4096 x 4096 and 768 x 50257, 8
-/// to 32 rows: 1.3 to 2.4 times as fast). From caches this is slower: c is read and written more
-/// often.
+/// A larger b comes from memory. Its K blocks are short enough that all of the next one can be
+/// prefetched during the current one, in runs as long as a slice is wide (Zen 5, 4096 x 4096 and
+/// 768 x 50257, 8 to 32 rows: 1.3 to 2.4 times as fast). From caches this is slower, because c is
+/// read and written more often.
 constexpr std::int64_t kCachedBytes = 16 << 20;
 constexpr std::int32_t kNextBlockSteps = 32;
 constexpr std::int64_t kMostNextBlockRows = 64;
 
-/// For a packed b larger than that and two tiles of rows: the second tile reads each pair of panels
-/// right after the first, from L2. With larger slices two threads would read b from memory twice
-/// wherever their slices together exceed L3 (Zen 5, 16 rows: 1.1 to 1.5 times as fast on two
+/// For a packed b that is larger than that, and two tiles of rows. The second tile reads each pair
+/// of panels right after the first one, from L2. With larger slices two threads would read b from
+/// memory twice if their slices together exceed L3 (Zen 5, 16 rows: 1.1 to 1.5 times as fast on two
 /// threads, 1.0 to 1.15 on one; with three or more tiles it is slower from 4096 steps of K on).
 constexpr std::int32_t kPairKBlock = 1024;
 constexpr std::int32_t kPairPanels = 2;
@@ -83,14 +83,14 @@ double octaves_apart(std::int64_t a, std::int64_t b) {
 
 bool is_large(const MatMulShape& s) { return s.k * s.n * dtype_size(s.b_type) > kCachedBytes; }
 
-/// What an entry has in common with those that may stand in for it.
+/// What an entry has in common with the entries that may be used in its place.
 auto class_of(const MatMulShape& s) {
   return std::tuple(s.a_type, s.b_type, s.packed, s.transpose_a, s.transpose_b, s.threads,
                     row_class(s.m), is_large(s), octave(s.n), octave(s.k));
 }
 auto order_of(const MatMulShape& s) { return std::tuple(class_of(s), s.n, s.k); }
 
-/// What differs for several rows where b is read row by row as it lies.
+/// Changes the parameters for several rows if a row-major b is read in place.
 void read_in_rows(Simd simd, const MatMulShape& s, MatMulParameters& p) {
   const auto row_bytes = static_cast<std::int32_t>(panel_width(simd) * dtype_size(s.b_type));
   if (is_large(s) && s.m >= kFarRows && s.m <= kMostNextBlockRows) {
@@ -105,8 +105,8 @@ void read_in_rows(Simd simd, const MatMulShape& s, MatMulParameters& p) {
   p.prefetch_bytes = row_bytes * (s.m < kFarRows || aliased ? kNearSteps : kFarSteps);
 }
 
-/// Fits blocks of `p.n_block` columns by `p.k_block` steps to a shape: both are at most as long as
-/// its b, and where blocks of K are shorter, more columns fit the same cache.
+/// Fits blocks of `p.n_block` columns by `p.k_block` steps to a shape. Both are at most as long as
+/// its b. If blocks of K are shorter, more columns fit the same cache.
 void fit_blocks(Simd simd, const MatMulShape& s, MatMulParameters& p) {
   const PanelLayout layout = panel_layout(s.k, p.k_block, simd);
   const std::int64_t elements = std::int64_t{p.n_block} * p.k_block;
@@ -132,7 +132,7 @@ std::span<const TileShape> tile_shapes(Simd simd) {
 
 MatMulParameters default_parameters(Simd simd, std::int64_t m, bool packed) {
   const auto panel = static_cast<std::int32_t>(panel_width(simd));
-  std::int32_t most_rows = 1;  // Of the tiles a panel wide.
+  std::int32_t most_rows = 1;  // Of the tiles that are a panel wide.
   while (has_tile(simd, most_rows + 1, 2)) ++most_rows;
   MatMulParameters p{.k_block = packed ? kKBlock : kPlainKBlock,
                      .m_block = kRowBlock,
@@ -146,7 +146,7 @@ MatMulParameters default_parameters(Simd simd, std::int64_t m, bool packed) {
     p.k_block = kStreamKBlock;
     p.n_block = kStreamPanels * panel;
   }
-  // A step of a plain b is as long as the widest tile.
+  // Uses the widest tile of that many rows: at most two panels of a packed b.
   for (int vectors = packed ? 2 * kStreamPanels : kMostVectors; vectors > 2; vectors /= 2) {
     if (!has_tile(simd, p.tile.rows, vectors)) continue;
     p.tile.columns = vectors * panel / 2;

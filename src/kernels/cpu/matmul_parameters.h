@@ -1,6 +1,6 @@
-// What may be chosen in a matrix product of floats without a change in any bit of its result: block
-// sizes and the shape of a tile; and the table of choices that a device was given. Plain data: who
-// finds better choices and keeps them is src/tuner/.
+// The parameters of a matrix product of floats that do not change any bit of its result: block
+// sizes and the shape of a tile. Also the table of parameters that a device was given. This is
+// plain data; src/tuner/ finds better parameters and stores them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace [[gnu::visibility("default")]] volta {
 namespace cpu {
 
-/// A tile of c that stays in registers over a K block: rows by columns.
+/// A tile of c that stays in registers during a K block: rows by columns.
 struct TileShape {
   std::int32_t rows = 0;
   std::int32_t columns = 0;
@@ -23,32 +23,33 @@ struct TileShape {
 
 /// How a tile prefetches b.
 enum class Prefetch : std::uint8_t {
-  kAhead,      ///< What it reads `prefetch_bytes` later.
-  kNextBlock,  ///< All of the next K block, in memory order. Only of a row-major b read in place.
+  kAhead,      ///< Data that it reads `prefetch_bytes` later.
+  kNextBlock,  ///< All of the next K block, in memory order. Only for a row-major b read in place.
 };
 /// "ahead", "next_block".
 const char* prefetch_name(Prefetch prefetch);
 
-/// How a product is cut. Sizes are upper limits: a smaller product has smaller blocks, and blocks
-/// of K and M are evened out.
+/// How a product is cut. Sizes are upper limits: a smaller product has smaller blocks, and the
+/// blocks of a product are made about equally long.
 struct MatMulParameters {
-  std::int32_t k_block = 0;  ///< Steps of K that a tile stays in registers for; times 8.
-  std::int32_t m_block = 0;  ///< Rows of a that pass by a slice of b before the next slice.
+  std::int32_t k_block = 0;  ///< Steps of K that a tile stays in registers for; a multiple of 8.
+  std::int32_t m_block = 0;  ///< Rows of a that use a slice of b before the next slice.
   std::int32_t n_block = 0;  ///< Columns of b in a slice, in whole panels.
-  TileShape tile = {};       ///< One of tile_shapes(). Fewer rows get the same columns.
+  TileShape tile = {};       ///< One of tile_shapes(). A tile with fewer rows has as many columns.
   Prefetch prefetch = Prefetch::kAhead;
-  std::int32_t prefetch_bytes = 0;  ///< Distance of kAhead; 0 for no prefetching. Else 0.
+  std::int32_t prefetch_bytes = 0;  ///< The distance of kAhead, 0 for no prefetching; 0 with
+                                    ///< kNextBlock.
   bool operator==(const MatMulParameters&) const = default;
 };
 
-/// The vectors side by side in the widest tile.
+/// The most vectors side by side in a tile.
 inline constexpr int kMostVectors = 16;
-/// The rows of the tallest one.
+/// The most rows of a tile.
 inline constexpr int kMostRows = 16;
 
-/// Whether there is a kernel of `rows` rows by `vectors` vectors of c: where their sums, the
-/// vectors of b and an element of a fit the registers (32 of AVX-512, otherwise 16). Tiles one
-/// vector wide come taller than that: on AVX2 they are the 4x8, 8x8, 12x8 and 16x8 of the field.
+/// Whether there is a kernel of `rows` rows by `vectors` vectors of c. Their sums, the vectors of b
+/// and an element of a must fit the registers (32 of AVX-512, otherwise 16). Tiles that are one
+/// vector wide may be taller than that: on AVX2 they include the usual 4x8, 8x8, 12x8 and 16x8.
 constexpr bool has_tile(Simd simd, int rows, int vectors) {
   if (rows < 1 || rows > kMostRows) return false;
   if (vectors == 1) return simd != Simd::kSse4 || rows <= 8;
@@ -60,21 +61,21 @@ constexpr bool has_tile(Simd simd, int rows, int vectors) {
   return rows * vectors + others <= registers && rows * vectors <= registers - 4;
 }
 
-/// The tiles of has_tile() in columns.
+/// The tiles of has_tile(), with columns instead of vectors.
 std::span<const TileShape> tile_shapes(Simd simd);
 
-/// Whether a kernel can run with them: a tile it has, blocks of 8 steps and whole panels, nothing
-/// absurd. Parameters from a file are checked with it.
+/// Whether a kernel can run with these parameters: a tile that exists, K blocks in multiples of 8
+/// steps, whole panels, no absurd sizes. Parameters from a file are checked with this.
 bool valid_parameters(const MatMulParameters& parameters, Simd simd);
 
-/// The products that share one choice. `rows` counts in classes (row_class); n and k count exactly
-/// where such a shape was tuned, and otherwise by the power of two that they reach.
+/// The products that share one choice. `m` counts in classes (row_class). `n` and `k` count exactly
+/// if such a shape was tuned, and otherwise by the power of two that they reach.
 struct MatMulShape {
   DType a_type = DType::kF32;
   DType b_type = DType::kF32;
-  bool packed = true;        ///< b comes in panels (a prepared weight), not row by row.
-  bool transpose_a = false;  ///< a lies as a[k, m]: a weight's gradient.
-  bool transpose_b = false;  ///< A b row by row lies as b[n, k]; panels lie alike either way.
+  bool packed = true;        ///< b is in panels (a prepared weight), not plain.
+  bool transpose_a = false;  ///< a is stored as a[k, m]: for a weight's gradient.
+  bool transpose_b = false;  ///< A plain b is stored as b[n, k]; panels are alike either way.
   std::int32_t threads = 1;
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -82,25 +83,25 @@ struct MatMulShape {
   bool operator==(const MatMulShape&) const = default;
 };
 
-/// What an untuned product uses: constants of the instruction set, alike on every CPU; for few rows
-/// and for many, for a b in panels, or row by row and small or large.
+/// What an untuned product uses: constants of the instruction set, the same on every CPU. They
+/// differ for few and many rows, and for a b in panels and a small or large plain b.
 MatMulParameters default_parameters(Simd simd, const MatMulShape& shape);
-/// The same where K is long, N is wide, and all that is known of b is whether it comes in panels
-/// (`packed`) or is copied into some on the way.
+/// The same for a long K and a wide N, if all that is known of b is whether it is in panels
+/// (`packed`) or is copied into panels during the product.
 MatMulParameters default_parameters(Simd simd, std::int64_t m, bool packed = true);
 
 /// The largest m that is treated like this one: 1, 2, 4, 8, 16, 32, 64, 128, 512 or the largest
-/// number there is.
+/// std::int64_t.
 std::int64_t row_class(std::int64_t m);
 
 /// Choices for one instruction set. Filled before a device is made and never changed afterwards.
 class MatMulTuning {
  public:
-  /// Adds a choice, or replaces that of the same shape. None: the default was kept, and so every
-  /// shape that this one stands for keeps its own.
+  /// Adds a choice, or replaces that of the same shape. No parameters mean that the default was
+  /// kept: then every shape that this one stands for uses its own default.
   void set(const MatMulShape& shape, const std::optional<MatMulParameters>& parameters);
-  /// The choice for this product: of the same n and k, or the nearest shape of the same class;
-  /// nothing where none was tuned or the default was kept. Batched products are not tuned.
+  /// The choice for this product: that of the same n and k, or of the nearest shape in the same
+  /// class. Nothing if none was tuned or the default was kept. Batched products are not tuned.
   std::optional<MatMulParameters> find(const MatMulShape& shape) const;
   std::size_t size() const { return entries_.size(); }
   /// Whether every choice is one that the kernels of `simd` can run with.

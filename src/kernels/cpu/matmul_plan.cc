@@ -1,4 +1,4 @@
-// The arithmetic behind matmul_plan.h: what is cut where, and who computes what.
+// The arithmetic behind matmul_plan.h: how a product is cut, and which part computes what.
 #include "kernels/cpu/matmul_plan.h"
 
 #include <algorithm>
@@ -11,15 +11,15 @@
 namespace volta::cpu {
 namespace {
 
-/// With few rows a part packs this much of a plain b at a time: a packed panel is used by few
-/// tiles, best while it is still in L1.
+/// With few rows a part packs this much of a plain b at a time. Only few tiles use a packed panel,
+/// and it should still be in L1 then.
 constexpr std::int64_t kFewRowsFloats = 16 * 1024;
 
-/// All parts together stay below this, unless one panel each is more.
+/// The workspace of all parts together stays below this, unless one panel per part is more.
 constexpr std::int64_t kWorkspaceFloats = 2 * 1024 * 1024;
 
-/// Below this many nanoseconds of estimated work the caller does it alone: a fork and join costs
-/// about one microsecond, or thirty when the workers sleep.
+/// Below this many nanoseconds of estimated work the caller computes alone. A fork and join costs
+/// about one microsecond, or thirty if the workers sleep.
 constexpr double kForkNanoseconds = 8000;
 
 /// Rough cost of the whole product on one core.
@@ -38,8 +38,8 @@ PanelSource panel_source(const MatMul& op, const MatMulProblem& problem) {
   return in_place ? PanelSource::kInRows : PanelSource::kPack;
 }
 
-/// Splits one product into m_parts x n_parts for `threads`, by the cost of the largest part: its
-/// tiles, and the packing of its columns of b, which every m part repeats.
+/// Splits one product into m_parts x n_parts for `threads`. It minimises the cost of the largest
+/// part: its tiles, and the packing of its columns of b, which every m part repeats.
 void split_product(MatMulPlan& plan, std::int64_t threads) {
   const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(plan.problem.m, plan.tile_rows));
   const std::int64_t panels = plan.panels();
@@ -80,14 +80,14 @@ Encoding panel_encoding(DType dtype, bool transposed, Simd simd, const Encoding&
 }
 
 std::int32_t quant_block(Quant quant, std::int64_t k) {
-  // Sixteen steps are too few for the spread of more than 32 values.
+  // The sixteen levels of 4 bits are too few for the spread of more than 32 values.
   if (quant == Quant::kInt4) return 32;
   return k % 128 == 0 ? 128 : k % 64 == 0 ? 64 : 32;
 }
 
 bool reads_rows_in_place(DType b_type, std::int64_t m, std::int64_t n) {
   constexpr std::int64_t kFewRows = 64;
-  // Steps of b that lie further apart than a page cost a look into the page table each.
+  // Steps of b that are further apart than a page cost a lookup in the page table each.
   constexpr std::int64_t kPageBytes = 4096;
   return b_type == DType::kF32 && (m <= kFewRows || n * dtype_size(b_type) < kPageBytes);
 }
@@ -147,8 +147,9 @@ bool multiplies_pairs(DType a_type, DType b_type, Simd simd) {
 
 namespace {
 
-/// Whether a tile of this plan prefetches at all. What was just packed is in a cache already, one
-/// row is faster without, and so are few rows of AVX-512 that read b in place: see kPrefetches.
+/// Whether a tile of this plan prefetches at all. What was just packed is in a cache already. One
+/// row is faster without prefetches, and so are a few rows with AVX-512 that read b in place: see
+/// kPrefetches.
 bool prefetches(const MatMulPlan& plan) {
   if (plan.source == PanelSource::kPack || plan.op.transpose_a) return false;
   const bool left_to_hardware = plan.source == PanelSource::kInRows && plan.simd == Simd::kAvx512;
@@ -166,7 +167,7 @@ MatMulParameters choose_parameters(const MatMul& op, const MatMulProblem& p, Sim
   return default_parameters(simd, product_shape(op, p, threads));
 }
 
-/// How many panels of b a task takes at a time, and what it needs to hold them.
+/// How many panels of b a task takes at a time, and the workspace that it needs for them.
 void size_slices(MatMulPlan& plan, const MatMulParameters& parameters) {
   const std::int64_t panel_floats = plan.layout.width * plan.layout.k_block;
   const std::int64_t task_panels = ceil_div(plan.panels(), plan.n_parts);
@@ -179,13 +180,14 @@ void size_slices(MatMulPlan& plan, const MatMulParameters& parameters) {
       break;
     }
     case PanelSource::kInRows:
-      // One tile of rows meets every column once: slices would only break its streams.
+      // A single tile of rows uses every column once, so that slices would only interrupt its
+      // streams.
       if (plan.problem.m <= plan.tile_rows && !plan.prefetch_next_block) slice = task_panels;
       break;
     case PanelSource::kEncoded:
       break;
   }
-  // Slices are evened out, as blocks of K and M are.
+  // Slices are made about equally long, like blocks of K and M.
   const std::int64_t wanted_panels = std::max<std::int64_t>(1, task_panels);
   slice = std::clamp<std::int64_t>(slice, 1, wanted_panels);
   plan.slice_panels = ceil_div(wanted_panels, ceil_div(wanted_panels, slice));
@@ -219,8 +221,8 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
   plan.m_block = std::max(parameters.m_block, parameters.tile.rows);
   plan.source = panel_source(op, problem);
   plan.bf16_dot = multiplies_pairs(problem.a_type, problem.b_type, simd);
-  // Rows that lie a multiple of 4 KiB apart share one set of L1, which has fewer ways than a tile
-  // has rows; packed they do not, see packed_row().
+  // Rows that are a multiple of 4 KiB apart share one set of L1, which has fewer ways than a tile
+  // has rows. Packed rows are not that far apart, see packed_row().
   const bool aliased = problem.k * dtype_size(problem.a_type) % 4096 == 0 && problem.m > 4;
   const bool as_it_lies = plan.bf16_dot ? problem.k % 2 == 0 : problem.a_type == DType::kF32;
   plan.pack_a = op.transpose_a || !as_it_lies || aliased;
@@ -236,7 +238,7 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
     plan.prefetch_bytes = parameters.prefetch_bytes;
   }
   size_slices(plan, parameters);
-  // One vector to spare: a's packing stores whole vectors.
+  // One extra vector, because packing a stores whole vectors.
   const std::int64_t packed_a_floats =
       plan.pack_a ? plan.tile_rows * packed_row(plan.layout.k_block) + 16 : 0;
   plan.region_floats = round_up(plan.packed_b_floats + packed_a_floats, 16);
@@ -247,7 +249,7 @@ MatMulCut cut_of(const MatMulPlan& plan) {
   const std::int64_t lanes = plan.layout.width / kPanelVectors;
   const auto vectors = static_cast<std::uint64_t>(ceil_div(plan.problem.n, lanes));
   const auto used = static_cast<std::int64_t>(std::bit_ceil(vectors));
-  // A b that is packed is packed for all rows at once: see multiply_task().
+  // If b is packed, it is packed once for all rows: see multiply_task().
   const std::int64_t rows = ceil_div(plan.problem.m, plan.m_parts);
   const std::int64_t blocks = plan.source == PanelSource::kPack
                                   ? 1

@@ -1,5 +1,6 @@
-// How a matrix product is cut up: panels, K blocks, slices of N, and the parts that threads take.
-// Plain arithmetic on shapes; knows no vectors and touches no data. See matmul.cc for the whole.
+// How a matrix product is cut: panels, K blocks, slices of N, and the parts that threads take. It
+// is plain arithmetic on shapes; it knows no vectors and touches no data. See matmul.cc for an
+// overview.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 
 namespace volta::cpu {
 
-/// Columns of b are grouped into panels of `width`, K is cut into blocks of `k_block`. Neither can
-/// be told from a result: an element of c is one chain of multiply-adds over k, in order.
+/// Columns of b are grouped into panels of `width`, and K is cut into blocks of `k_block`. Neither
+/// changes the result, because an element of c is one chain of multiply-adds over k, in order.
 struct PanelLayout {
   std::int64_t width = 1;
   std::int64_t k_block = 1;
@@ -21,19 +22,19 @@ struct PanelLayout {
 inline constexpr std::int64_t kPanelVectors = 2;
 /// The columns of a panel.
 std::int64_t panel_width(Simd simd);
-/// The encoding of a weight that the kernels read: panels, with bf16 in pairs of rows, and what is
-/// quantised in groups of four and in the blocks of `stored`.
+/// The encoding of a weight that the kernels read: panels, with bf16 in pairs of rows, and with
+/// quantised values in groups of four and in the blocks of `stored`.
 Encoding panel_encoding(DType dtype, bool transposed, Simd simd, const Encoding& stored = {});
-/// The block of a weight that is quantised here: the longest of 128, 64 and 32 that divides K, or
-/// fills up least.
+/// The block length of a weight that is quantised here. With 4 bits it is 32, otherwise the longest
+/// of 128, 64 and 32 that divides K, or 32 if none does.
 std::int32_t quant_block(Quant quant, std::int64_t k);
 /// K cut into even blocks of at most `k_block` steps.
 PanelLayout panel_layout(std::int64_t k, std::int64_t k_block, Simd simd);
 
-/// Whether a plain b[K, N] is read where it lies. Few rows of a use it too seldom to pay for
-/// packing (768 x 3072, 16 and 32 rows: 1.15 and 1.25 times as fast in place), and rows of b that
-/// share pages are as good as packed (3072 x 768, 256 rows: 1.06). What is not f32 is converted
-/// once by packing, instead of once a tile.
+/// Whether a plain b[K, N] is read in place. With few rows of a, b is used too seldom to pay for
+/// packing (768 x 3072, 16 and 32 rows: 1.15 and 1.25 times as fast in place). Rows of b that share
+/// pages are as good as packed (3072 x 768, 256 rows: 1.06). A b that is not f32 is packed, because
+/// packing converts it once instead of once per tile.
 bool reads_rows_in_place(DType b_type, std::int64_t m, std::int64_t n);
 
 /// The operands as c[batch][m, n] = a[batch][m, k] b[batch][k, n].
@@ -48,25 +49,25 @@ struct MatMulProblem {
 };
 MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes);
 
-/// The columns of the widest tile; those of a transposed a, which is packed, are a panel wide.
+/// The columns of the widest tile. Tiles of a transposed a, which is packed, are a panel wide.
 std::int64_t most_tile_columns(bool transpose_a, Simd simd);
 
-/// What a MatMulTuning calls this product; nothing where its parameters come from nowhere else: in
-/// batches, and with a b of small integers, whose kernels are others.
+/// The shape by which a MatMulTuning knows this product. Nothing if it is never tuned: in batches,
+/// and with a b of small integers, which has other kernels.
 std::optional<MatMulShape> tuned_shape(const MatMul& op, const MatMulProblem& problem, int threads);
 
 /// Whether a and b of these types are multiplied two steps at a time, as pairs of bf16.
 bool multiplies_pairs(DType a_type, DType b_type, Simd simd);
 
-/// How a task gets at b's panels.
+/// How a task reads b's panels.
 enum class PanelSource : std::uint8_t {
-  kPack,     ///< Copies a slice of them into its workspace, as f32.
-  kInRows,   ///< Reads them where they lie in an f32 b[K, N]: a panel's steps are N apart.
+  kPack,     ///< Copies a slice of them into its workspace, as f32 or pairs of bf16.
+  kInRows,   ///< Reads them in place, in an f32 b[K, N]: a panel's steps are N apart.
   kEncoded,  ///< Reads b's own panels.
 };
 
-/// A problem cut up. Tasks are numbered (batch, m part, n part), the last fastest; part p of
-/// `parts` runs a contiguous run of them in its own region of the workspace.
+/// A problem that is cut. Tasks are numbered (batch, m part, n part), the last fastest. Each of the
+/// `parts` parts runs a contiguous range of tasks in its own region of the workspace.
 struct MatMulPlan {
   MatMul op;
   MatMulProblem problem;
@@ -74,14 +75,15 @@ struct MatMulPlan {
   PanelLayout layout;
   std::int64_t tile_rows = 1;     ///< The most rows of a tile.
   std::int64_t tile_vectors = 1;  ///< The most vectors side by side of a tile.
-  std::int64_t m_block = 1;       ///< Rows that pass by a slice of b before the next.
-  bool bf16_dot = false;          ///< a and b are pairs of bf16, and the machine multiplies those.
+  std::int64_t m_block = 1;       ///< Rows that use a slice of b before the next slice.
+  bool bf16_dot = false;          ///< a and b are pairs of bf16, which the machine can multiply.
   PanelSource source = PanelSource::kPack;
-  bool pack_a = false;  ///< Copy tiles of a: transposed, not f32, or badly aligned rows.
+  bool pack_a = false;  ///< Copy tiles of a: transposed, of another type, or with badly aligned
+                        ///< rows.
   std::int64_t m_parts = 1;
   std::int64_t n_parts = 1;
   std::int64_t parts = 1;
-  /// How far ahead a tile prefetches each panel; 0 where it leaves that to the hardware.
+  /// How far ahead a tile prefetches each panel; 0 leaves prefetching to the hardware.
   std::int64_t prefetch_bytes = 0;
   bool prefetch_next_block = false;  ///< See Prefetch::kNextBlock.
   std::int64_t slice_panels = 1;     ///< Panels of b that a task takes at a time.
@@ -92,19 +94,19 @@ struct MatMulPlan {
   std::int64_t tasks() const { return problem.batch * m_parts * n_parts; }
   std::int64_t workspace_floats() const { return parts * region_floats; }
 };
-/// Cuts a problem as the parameters say.
+/// Cuts a problem according to the parameters.
 MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads,
                        const MatMulParameters& parameters);
-/// The same with the choice of `tuning`, which may be null, or else the default.
+/// The same with the parameters of `tuning`, which may be null, or else the default ones.
 MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads,
                        const MatMulTuning* tuning = nullptr);
 
-/// What the kernels make of parameters: those with equal cuts run alike.
+/// What parameters mean to the kernels: those with equal cuts run alike.
 struct MatMulCut {
-  std::int64_t m_parts = 1;       ///< Among how many threads M is split,
+  std::int64_t m_parts = 1;       ///< Parts into which threads split M,
   std::int64_t n_parts = 1;       ///< and N.
   std::int64_t k_block = 1;       ///< Steps of K.
-  std::int64_t m_block = 1;       ///< Rows of a that pass by a slice.
+  std::int64_t m_block = 1;       ///< Rows of a that use a slice before the next.
   std::int64_t slices = 1;        ///< Of a thread's columns.
   std::int64_t row_tiles = 1;     ///< Tiles in m_block rows.
   std::int64_t tile_columns = 1;  ///< Columns of the widest tile that a product of N columns uses.
@@ -114,11 +116,12 @@ struct MatMulCut {
 };
 MatMulCut cut_of(const MatMulPlan& plan);
 
-/// Floats from row to row of a packed tile of a, of so many each: a cache line more, so that no
-/// power of two lies between (2048 cubed, Zen 5: 1.01 times as fast in f32, 1.03 in bf16).
+/// Floats from row to row of a packed tile of a, whose rows have `floats` floats. One more cache
+/// line keeps rows from being a power of two apart (2048 cubed, Zen 5: 1.01 times as fast in f32,
+/// 1.03 in bf16).
 constexpr std::int64_t packed_row(std::int64_t floats) { return round_up(floats, 16) + 16; }
 
-/// Where part `part` of `parts` nearly equal ones of [0, n) begins.
+/// The beginning of part `part` if [0, n) is cut into `parts` nearly equal parts.
 constexpr std::int64_t part_begin(std::int64_t n, std::int64_t parts, std::int64_t part) {
   return n / parts * part + (part < n % parts ? part : n % parts);
 }

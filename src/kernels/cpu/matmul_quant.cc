@@ -1,16 +1,17 @@
-// The matrix product with a b of small integers (tensor/encoding.h). Rows of a are rounded to int8
-// first (quant_rows.cc); then
+// The matrix product with a b of small integers (tensor/encoding.h). Rows of a are first rounded to
+// int8 (quant_rows.cc). Then
 //   c = sum over a's blocks of a's scale * sum over b's blocks in it of b's scale * sum of qa qb,
-// and after each block of a the same over the rests of it, 32 steps each. The innermost sum is of
-// integers and exact; the others are in f32 and in a fixed order. So neither the size of the tile
-// nor the instructions that are used change the bits of a result. Four bytes of a meet four of b
-// per lane: one VNNI instruction where there is one, a few otherwise.
+// and after each block of a, the same is added for its rests, 32 steps each. The innermost sum is
+// of integers and exact; the others are in f32 and in a fixed order. So neither the size of the
+// tile nor the instructions that are used change the bits of a result. In each lane, four bytes of
+// a are multiplied by four bytes of b: in one VNNI instruction if there is one, otherwise in a few.
 //
-// b's bytes are q + 128 (q + 8 with 4 bits), as the instruction wants one operand unsigned: each
-// inner sum begins at -128 (-8) times the sum of the integers of a in it, its offset. Q4_K and
-// Q6_K, whose scales have two levels, have tiles of their own (matmul_k_tile-inl.h).
+// b's bytes are q + 128 (q + 8 with 4 bits), because the instruction needs one unsigned operand. So
+// each inner sum begins at its offset: -128 (-8) times the sum of its integers of a. Q4_K and Q6_K,
+// whose scales have two levels, have tiles of their own (matmul_k_tile-inl.h).
 //
-// Few rows are bound by memory (b is read once, in memory order), many by the integer units.
+// A product with few rows is limited by memory (b is read once, in memory order), one with many
+// rows by the integer units.
 #include "kernels/cpu/matmul_quant.h"
 
 #include <algorithm>
@@ -63,14 +64,15 @@ void finish_columns(const QuantWork& w, std::int64_t row, std::int64_t column,
   });
 }
 
-/// A slice of b's panels, and the bytes of the next one that are not yet prefetched.
+/// A slice of b's panels, and the bytes of the next slice that are not prefetched yet.
 struct QuantSlice {
   std::int64_t begin, end;
   const std::uint8_t* next;
   const std::uint8_t* next_end;
 };
 
-/// One of `tiles` tiles of rows against a slice, as many panels at a time as the registers allow.
+/// Multiplies one of `tiles` tiles of rows by a slice, with as many panels at a time as the
+/// registers allow.
 void multiply_rows(const QuantWork& w, std::int64_t tiles, std::int64_t row, std::int64_t rows,
                    QuantSlice& slice) {
   const MatMulProblem& p = w.problem;
@@ -106,9 +108,9 @@ void multiply_rows(const QuantWork& w, std::int64_t tiles, std::int64_t row, std
 
 }  // namespace
 
-/// All rows by panels [begin, end).
+/// Multiplies all rows by panels [begin, end).
 void multiply_panels(const QuantWork& w, std::int64_t begin, std::int64_t end) {
-  constexpr std::int64_t kSliceBytes = 384 * 1024;  // Stays in L2 while the rows pass by.
+  constexpr std::int64_t kSliceBytes = 384 * 1024;  // Stays in L2 while all rows use it.
   const MatMulProblem& p = w.problem;
   const Encoding& e = p.b_encoding;
   const std::int64_t panel_bytes = e.blocks(p.k) * e.width * e.block_bytes();

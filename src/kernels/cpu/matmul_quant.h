@@ -9,15 +9,15 @@
 
 namespace volta::cpu {
 
-/// Whether this machine has VNNI at 512 bits: four products of bytes added up in one instruction.
-/// Results do not depend on it: sums of integers are exact.
+/// Whether this machine has VNNI at 512 bits, which adds up four products of bytes in one
+/// instruction. Results do not depend on it, because sums of integers are exact.
 bool vnni_available();
 
-/// Scratch bytes of matmul_quant().
+/// The scratch bytes that matmul_quant() needs.
 std::int64_t matmul_quant_workspace(const MatMulProblem& problem);
 
-/// c = activation(a b + bias) + residual with b in panels of integers; `workspace` as large as
-/// matmul_quant_workspace() says, aligned to 64 bytes.
+/// c = activation(a b + bias) + residual with b in panels of integers. `workspace` has
+/// matmul_quant_workspace() bytes and is aligned to 64 bytes.
 void matmul_quant(const MatMul& op, const MatMulProblem& problem, const MatMulOperands& operands,
                   const Context& context, bool vnni, std::byte* workspace);
 

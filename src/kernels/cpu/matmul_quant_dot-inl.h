@@ -1,5 +1,5 @@
-// Sums of products of bytes, four or eight at a time in every lane, by what each instruction set
-// has for them (see simd.h). Knows no tiles and no scales.
+// Sums of products of bytes, four or eight at a time in every lane, with the instructions of each
+// instruction set (see simd.h). Knows no tiles and no scales.
 
 // Include guard, toggled once per target.
 #if defined(VOLTA_KERNELS_CPU_MATMUL_QUANT_DOT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -24,7 +24,7 @@ using VI = hn::Vec<I32>;
 using D16 = hn::Repartition<std::int16_t, I32>;
 using V16 = hn::Vec<D16>;
 
-/// Products of neighbours, added: of 16 bits; and of bytes, b unsigned.
+/// Multiply 16-bit numbers, or bytes with an unsigned b, and add the products of neighbours.
 HWY_INLINE VI add_products(V16 a, V16 b) {
 #if HWY_TARGET == HWY_AVX3
   return VI{_mm512_madd_epi16(a.raw, b.raw)};
@@ -44,10 +44,11 @@ HWY_INLINE V16 add_byte_products(VI b, VI a) {
 #endif
 }
 
-// sum += b * a, four bytes a lane: b unsigned, `a` the four signed bytes that all lanes share.
+// sum += b * a, four bytes per lane: b is unsigned, and `a` has the same four signed bytes in all
+// lanes.
 
-/// With VNNI by one instruction, for which Highway has no word; else even and odd bytes are widened
-/// to 16 bits and multiplied apart.
+/// With VNNI in one instruction, which Highway does not have. Otherwise even and odd bytes are
+/// widened to 16 bits and multiplied separately.
 // SAFETY: the machine has VNNI (vnni_available()) where the template says so.
 template <bool Vnni>
 HWY_INLINE VI dot(VI sum, VI b, VI a) {
@@ -67,8 +68,8 @@ HWY_INLINE VI dot(VI sum, VI b, VI a) {
   return hn::Add(sum, hn::Add(add_products(a_even, b_even), add_products(a_odd, b_odd)));
 }
 
-/// With b of 4 bits: two products are 2 * 15 * 127 at most, so that the eight pairs that meet in a
-/// block of 32 fit into 16 bits.
+/// With b of 4 bits: two products are 2 * 15 * 127 at most, so that the sum of the eight pairs of a
+/// block of 32 fits into 16 bits.
 template <bool Vnni>
 HWY_INLINE V16 dot(V16 sum, VI b, VI a) {
   return hn::Add(sum, add_byte_products(b, a));

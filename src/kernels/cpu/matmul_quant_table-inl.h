@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
 
-/// The kernels by rows and panels; null where the registers do not suffice.
+/// The kernels by rows and panels; null if there are not enough registers.
 using QuantTable = std::array<std::array<QuantFunction, kQuantPanels + 1>,
                               quant_sums(Quant::kInt8, true) / kPanelVectors + 1>;
 

@@ -1,6 +1,6 @@
 // The tile of the product with a quantised b: some rows of a times some panels of b, over all of K.
-// Compiled once per instruction set (see simd.h); what is summed, and in which order, says
-// matmul_quant.cc. Knows no threads and no loops over tiles.
+// Compiled once per instruction set (see simd.h). matmul_quant.cc describes what is summed and in
+// which order. Knows no threads and no loops over tiles.
 
 // Include guard, toggled once per target.
 #if defined(VOLTA_KERNELS_CPU_MATMUL_QUANT_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -24,8 +24,8 @@ HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
 
-/// How many vectors of integer sums fit the registers beside b and a (sums in f32 are kept in
-/// memory), and the panels of the widest tile, which few rows have.
+/// How many vectors of integer sums fit the registers besides b and a (sums in f32 are kept in
+/// memory), and the panels of the widest tile, which is for few rows.
 #if HWY_TARGET == HWY_AVX3
 constexpr int quant_sums(Quant quant, bool vnni) {
   if (!vnni) return 12;
@@ -41,19 +41,19 @@ constexpr int most_quant_rows(Quant quant, bool vnni) {
   return quant_sums(quant, vnni) / kPanelVectors;
 }
 
-/// The distance at which b is prefetched. The hardware does not prefetch as far by itself. With b
-/// larger than the caches of a Zen 5 and in 4 bits, one row takes 0.85 of the time without
-/// prefetches and four rows 0.6; in 8 bits one row takes as long, four rows 0.85. From 2 to 4 KiB
-/// it makes little difference.
+/// The distance at which b is prefetched. The hardware does not prefetch as far by itself. If b is
+/// larger than the caches of a Zen 5 and in 4 bits, one row takes 0.85 of the time that it takes
+/// without prefetches, and four rows 0.6. In 8 bits one row takes as long, four rows 0.85.
+/// Distances from 2 to 4 KiB make little difference.
 inline constexpr std::int64_t kPrefetchBytes = 3072;
 
-/// Tiles of at most so many rows are bound by memory and have the simplest code: what makes the
-/// taller ones faster makes these up to 2% slower (Zen 5, one row of 2048 x 5632 from memory).
+/// Tiles with at most this many rows are limited by memory and have the simplest code. What makes
+/// taller tiles faster makes these up to 2% slower (Zen 5, one row of 2048 x 5632 from memory).
 inline constexpr int kMemoryBoundRows = 4;
 
-/// The prefetches of the next slice of b, spread over the groups of this one, `step` bytes a group.
-/// Without them the first tile of each slice waits for memory (Zen 5, 2048 x 5632 in 8 bits: with
-/// them 16 rows take 0.73 of the time, 32 rows 0.86).
+/// The prefetches of the next slice of b, spread over the groups of this one: `step` bytes per
+/// group. Without them the first tile of each slice waits for memory (Zen 5, 2048 x 5632 in 8 bits:
+/// with them 16 rows take 0.73 of the time, 32 rows 0.86).
 struct QuantAhead {
   const std::uint8_t* next;
   std::int64_t step;
@@ -64,13 +64,13 @@ struct QuantAhead {
   }
 };
 
-/// Tiles of at least so many rows prefetch the next slice; only VNNI has such tiles. A product of
-/// fewer rows has no slices, and is as fast as memory.
+/// Tiles with at least this many rows prefetch the next slice; only VNNI has such tiles. A product
+/// with fewer rows has no slices, and is as fast as memory.
 inline constexpr int kPrefetchingRows = 8;
 
 struct QuantTile {
   QuantRows a;
-  bool rests;                 ///< Whether a's rows have any.
+  bool rests;                 ///< Whether any of a's rows has a rest.
   const std::uint8_t* b;      ///< The first panel.
   std::int64_t panel_stride;  ///< Bytes.
   std::int64_t b_block;       ///< Steps that share one of b's scales.
@@ -103,7 +103,7 @@ struct RowPlaces {
     for (int i = 0; i < Rows; i += 4) {
       fourth[i / 4] += steps;
       if (Rows > kMemoryBoundRows)
-        asm("" : "+r"(fourth[i / 4]));  // Else g++ computes each pointer from the first.
+        asm("" : "+r"(fourth[i / 4]));  // Otherwise g++ computes each pointer from the first.
     }
   }
   HWY_INLINE const std::int8_t* at(int row) const {
@@ -112,8 +112,8 @@ struct RowPlaces {
   }
 };
 
-/// Adds four steps of b, or of 4 bits eight, to the sums: `step` steps of a and `b` at the first of
-/// them.
+/// Adds four steps of b (eight with 4 bits) to the sums. `step` and `b` are the first of these
+/// steps in a and b.
 template <Quant Kind, bool Vnni, int Rows, int Panels, class Sum>
 HWY_INLINE void add_group(const QuantTile& t, const RowPlaces<Rows>& a, std::int64_t step,
                           const std::uint8_t* HWY_RESTRICT b, QuantAhead& ahead,
@@ -121,9 +121,9 @@ HWY_INLINE void add_group(const QuantTile& t, const RowPlaces<Rows>& a, std::int
   const I32 di;
   constexpr std::int64_t kBytes = lanes(I32()) * 4;
   if constexpr (Rows >= kPrefetchingRows) {
-    // Else g++ prefetches the cache lines of eight groups at once, more than the processor can have
-    // in flight (Zen 5, b in memory: so 8 rows take 0.9 of the time, 12 rows 0.8; one row would
-    // take 1.03).
+    // Otherwise g++ prefetches the cache lines of eight groups at once, more than the processor can
+    // have in flight (Zen 5, b in memory: with this, 8 rows take 0.9 of the time, 12 rows 0.8; one
+    // row would take 1.03).
     asm volatile("");
     ahead.fetch();
   }
@@ -133,11 +133,11 @@ HWY_INLINE void add_group(const QuantTile& t, const RowPlaces<Rows>& a, std::int
     VOLTA_UNROLL
     for (int u = 0; u < kPanelVectors; ++u) {
       const std::uint8_t* bytes = b + p * t.panel_stride + u * kBytes;
-      // Once a cache line; SSE4, twice.
+      // Once per cache line; with SSE4, twice.
       if (u * kBytes % 64 == 0) hwy::Prefetch(bytes + kPrefetchBytes);
       VI loaded = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(bytes));
 #if HWY_TARGET == HWY_AVX3
-      asm("" : "+v"(loaded.raw));  // Stays in its register; g++ 12 would load it for every row.
+      asm("" : "+v"(loaded.raw));  // Keeps it in its register; g++ 12 would load it for every row.
 #endif
       low[u] = loaded;
       if constexpr (Kind == Quant::kInt4) {
@@ -163,8 +163,8 @@ HWY_INLINE void add_group(const QuantTile& t, const RowPlaces<Rows>& a, std::int
 template <Quant Kind>
 inline constexpr std::int64_t kGroupBytes = Kind == Quant::kInt4 ? 16 : 32;
 
-/// The integer sums of 32 steps: `a` and `b` at its first step. Code is smaller where that is not
-/// what takes the time (`Rest`).
+/// The integer sums of 32 steps; `a` and `b` are at the first one. With `Rest`, the code is
+/// smaller, because rests take little of the time.
 template <Quant Kind, bool Vnni, bool Rest, int Rows, int Panels>
 HWY_INLINE void sum_block(const QuantTile& t, const RowPlaces<Rows>& a,
                           const std::uint8_t* HWY_RESTRICT b, QuantAhead& ahead,
@@ -206,10 +206,11 @@ HWY_INLINE void sum_block(const QuantTile& t, const RowPlaces<Rows>& a,
 template <int Rows, int Vectors>
 using Sums = VI[Rows][Vectors];
 
-/// Stores a vector among instructions that multiply.
+/// Stores a vector between instructions that multiply.
 HWY_INLINE void store_aside(V32 x, float* to) {
 #if HWY_TARGET == HWY_AVX3
-  // On Zen 5 a store of 512 bits takes up to a cycle of the units that multiply, two halves none.
+  // On Zen 5 a store of 512 bits takes up to a cycle of the units that multiply; two halves take
+  // none.
   const hn::Half<F32> half;
   hn::StoreU(hn::LowerHalf(half, x), half, to);
   hn::StoreU(hn::UpperHalf(half, x), half, to + lanes(half));
@@ -218,7 +219,7 @@ HWY_INLINE void store_aside(V32 x, float* to) {
 #endif
 }
 
-/// The first of a tile's rows of sums, which lie `stride` floats apart.
+/// The first of a tile's rows of sums. Rows are `stride` floats apart.
 template <class Float>
 struct SumRows {
   Float* row;
@@ -238,7 +239,7 @@ struct Totals {
       hn::Store(x, F32(), values[row][v]);
     }
   }
-  /// += sums * b's scales * a row's.
+  /// += sums * b's scales * a row's scale.
   HWY_INLINE void add(int row, int v, V32 x, V32 scale) {
     set(row, v, hn::MulAdd(x, scale, get(row, v)));
   }
@@ -247,7 +248,7 @@ struct Totals {
 /// The initial value of sums.
 alignas(64) inline constexpr float kZeros[kQuantPanels * kPanelVectors * lanes(F32())] = {};
 
-/// The integer sums of `steps` steps (a multiple of 32), from the rows' offsets on.
+/// The integer sums of `steps` steps (a multiple of 32), beginning at the rows' offsets.
 template <Quant Kind, bool Vnni, bool Rest, int Rows, int Panels>
 HWY_INLINE void sum_steps(const QuantTile& t, const IntegerRows& a, std::int64_t step,
                           std::int64_t steps, const std::int32_t* offset,
@@ -281,8 +282,8 @@ HWY_INLINE void load_scales(const QuantTile& t, const std::uint8_t* HWY_RESTRICT
   }
 }
 
-/// total += the rests of a's block `block`, whose part of b begins at `b`. Sums are those of all
-/// rows; what a row without a rest has in that place is not used.
+/// total += the rests of a's block `block`, whose part of b begins at `b`. The sums are computed
+/// for all rows; those of a row without a rest are not used.
 template <Quant Kind, bool Vnni, int Rows, int Panels>
 HWY_NOINLINE void add_rests(const QuantTile& t, std::int64_t block, unsigned rests,
                             const std::uint8_t* b, Totals<Rows, Panels * kPanelVectors>& total) {
@@ -312,7 +313,7 @@ HWY_NOINLINE void add_rests(const QuantTile& t, std::int64_t block, unsigned res
   }
 }
 
-/// to = from + part(row, vector) * the row's scale; scales lie `scales` apart.
+/// to = from + part(row, vector) * the row's scale. Scales are `scales` apart.
 template <int Rows, int Vectors, class Part>
 HWY_INLINE void add_scaled(const Part& part, const float* scale, std::int64_t scales,
                            SumRows<const float> from, SumRows<float> to) {
@@ -333,7 +334,7 @@ HWY_INLINE void add_scaled(const Part& part, const float* scale, std::int64_t sc
     scale += scales;
     from.row += from.stride;
     to.row += to.stride;
-    if (Rows > kMemoryBoundRows) {  // Or g++ computes each from the first.
+    if (Rows > kMemoryBoundRows) {  // Otherwise g++ computes each one from the first.
       asm("" : "+r"(scale), "+r"(from.row), "+r"(to.row));
     }
   }
@@ -353,7 +354,7 @@ void quant_tile(QuantTile& t) {
   QuantAhead ahead = t.ahead;
   Totals<Rows, kVectors> total;
   const bool whole = t.columns >= kVectors * kWidth;
-  // From zeros by way of the totals to c.
+  // Sums begin as zeros, are then in `total`, and the last block's go to c.
   constexpr bool kDirect = Rows > kMemoryBoundRows;
   SumRows<const float> from{kDirect ? kZeros : total.values[0][0], kDirect ? 0 : kVectors * kWidth};
   SumRows<float> to{total.values[0][0], kVectors * kWidth};
@@ -370,8 +371,8 @@ void quant_tile(QuantTile& t) {
     for (int i = 0; t.rests && i < Rows; ++i) rests |= t.a.rests[i * t.a.blocks + block];
     last = kDirect && block + 1 == t.a.blocks && whole && rests == 0;
     if (last) to = {t.c, t.c_row};
-    // With 8 bits a's blocks are b's; with 4 they may be longer, and their sums wait in memory,
-    // too.
+    // With 8 bits, blocks of a are blocks of b. With 4 bits they may be longer, and their sums are
+    // in memory, too.
     [[maybe_unused]] Totals<Rows, kVectors> part;
     std::int64_t step = 0;
     do {

@@ -1,5 +1,5 @@
-// A tile of c and the kernels that compute one. A file matmul_tiles_<what>.cc holds those of one
-// kind of operands, for every instruction set; the loops around them are matmul_loops.cc.
+// A tile of c and the kernels that compute one. Each file matmul_tiles_<what>.cc has the kernels
+// for one kind of operands and every instruction set. The loops around them are in matmul_loops.cc.
 #pragma once
 
 #include <array>
@@ -19,17 +19,17 @@ struct Tile {
   std::int64_t b_step;
   std::int64_t panel_stride;
   std::int64_t prefetch;       ///< Elements from what is read of b to what is prefetched; may be 0.
-  std::int64_t prefetch_step;  ///< How far the latter moves on with a step; only of rows_tiles().
+  std::int64_t prefetch_step;  ///< How far the prefetched address moves per step; only for
+                               ///< rows_tiles().
   std::int64_t k;              ///< Steps: of K, or pairs of them for bf16_dot_tiles().
   float* c;
   std::int64_t c_row;
-  std::int64_t columns;  ///< Valid columns of c; b's vectors are readable beyond them.
-  bool accumulate;       ///< Go on from c (later K blocks) instead of from zero.
+  std::int64_t columns;  ///< Valid columns of c. b's vectors are readable beyond them.
+  bool accumulate;       ///< Continue from c (later K blocks) instead of from zero.
 };
 using TileFunction = void (*)(const Tile&);
 
-/// Kernels by rows, then by tile_column() of the vectors side by side; null where has_tile() has
-/// none.
+/// Kernels by rows, then by tile_column() of the vectors side by side; null if has_tile() is false.
 constexpr std::size_t tile_column(std::int64_t vectors) {
   return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(vectors)) - 1);
 }
@@ -38,20 +38,21 @@ using TileTable = std::array<TileRow, kMostRows + 1>;
 static_assert(tile_column(kMostVectors) == 4);
 
 const TileTable& f32_tiles(Simd simd);
-/// A row-major b[K, N] of f32 in place: panels side by side.
+/// For a row-major f32 b[K, N] that is read in place, with panels side by side.
 const TileTable& rows_tiles(Simd simd);
-/// With AVX-512, tiles of rows_tiles() with at most so many rows leave prefetching to the hardware.
+/// With AVX-512, tiles of rows_tiles() with at most this many rows leave prefetching to the
+/// hardware.
 inline constexpr int kHardwarePrefetchRows = 4;
-/// A tile of a transposed a, packed; at most a panel wide.
+/// For a transposed a, whose tiles are packed; at most a panel wide.
 const TileTable& packed_a_tiles(Simd simd);
 const TileTable& f16_tiles(Simd simd);
-/// b in pairs of bf16, a in f32.
+/// For b in pairs of bf16 and a in f32.
 const TileTable& bf16_tiles(Simd simd);
 /// Whether this machine has AVX512_BF16, which bf16_dot_tiles() need.
 bool bf16_dot_available();
-/// a and b in pairs of bf16, by the processor's own dot product.
+/// For a and b in pairs of bf16, with the processor's own dot product.
 const TileTable& bf16_dot_tiles();
-/// The same for a transposed a, packed; at most a panel wide.
+/// The same for a transposed a, whose tiles are packed; at most a panel wide.
 const TileTable& bf16_dot_packed_a_tiles();
 
 }  // namespace volta::cpu

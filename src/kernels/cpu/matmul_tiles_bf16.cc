@@ -1,4 +1,4 @@
-// Tiles of bf16 panels with an a of f32: pairs of steps are widened on the way, exactly.
+// Tiles of bf16 panels with an a of f32. Pairs of steps are widened when they are read, exactly.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul_tiles_bf16.cc"
 #include "hwy/foreach_target.h"

@@ -1,6 +1,7 @@
-// Tiles of pairs of bf16 on both sides, two steps at a time by AVX512_BF16's dot product
-// (VDPBF16PS: each product exact, each of the two sums rounded to even, subnormal numbers taken for
-// zero): as many multiply-adds a cycle as f32 has, or twice as many, and each two steps.
+// Tiles of pairs of bf16 on both sides, two steps at a time, with the dot product of AVX512_BF16
+// (VDPBF16PS: each product is exact, each of the two sums is rounded to even, subnormal numbers
+// count as zero). One instruction does the work of two f32 multiply-adds. Whether it takes the time
+// of one depends on the CPU: see CpuDevice::compute_drawback().
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
@@ -16,7 +17,7 @@ namespace volta::cpu::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3
 namespace {
 
-/// Pairs of bf16, as 32 bits; the vectors only carry them.
+/// A pair of bf16, as 32 bits; the vectors only carry it.
 struct BF16Pairs {
   using Row = std::uint32_t;
   using Element = std::uint32_t;
@@ -27,11 +28,12 @@ struct BF16Pairs {
     return hn::BitCast(F32(), hn::LoadU(hn::RebindToUnsigned<F32>(), p));
   }
   static V32 broadcast(const std::uint32_t* p) {
-    Row pair;  // A row of an odd number of pairs begins anywhere.
+    Row pair;  // A row with an odd number of pairs begins at any address.
     std::memcpy(&pair, p, sizeof(pair));
     return hn::BitCast(F32(), hn::Set(hn::RebindToUnsigned<F32>(), pair));
   }
-  // The instruction set of this file's AVX3 does not name it, so the compiler has no word for it.
+  // An asm statement, because the compiler does not know the instruction in this file's AVX3
+  // target.
   static V32 multiply_add(V32 x, V32 column, V32 sum) {
     asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "vm"(column.raw));
     return sum;

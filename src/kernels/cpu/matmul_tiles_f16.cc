@@ -1,4 +1,4 @@
-// Tiles of f16 panels, widened on the way.
+// Tiles of f16 panels, which are widened when they are read.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul_tiles_f16.cc"
 #include "hwy/foreach_target.h"

@@ -1,4 +1,4 @@
-// Tiles of f32 panels, rows of a where they lie.
+// Tiles of f32 panels, with rows of a read in place or packed.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul_tiles_f32.cc"
 #include "hwy/foreach_target.h"

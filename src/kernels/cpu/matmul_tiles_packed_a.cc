@@ -1,4 +1,4 @@
-// Tiles of f32 panels for a transposed a, packed: the gradients of weights.
+// Tiles of f32 panels for a packed transposed a: the gradients of weights.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul_tiles_packed_a.cc"
 #include "hwy/foreach_target.h"

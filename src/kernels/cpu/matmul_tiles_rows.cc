@@ -1,4 +1,4 @@
-// Tiles of an f32 b[K, N] as it lies, rows of a where they lie.
+// Tiles of a row-major f32 b[K, N] read in place, with rows of a read in place or packed.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul_tiles_rows.cc"
 #include "hwy/foreach_target.h"

@@ -20,8 +20,8 @@ HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
 
-// stats[0] = mean (0 for kRms), stats[1] = 1 / sqrt(variance + eps). The variance is taken around
-// the mean in a second pass, which loses nothing when the mean is large; meanwhile the row at
+// stats[0] = mean (0 for kRms), stats[1] = 1 / sqrt(variance + eps). A second pass takes the
+// variance around the mean, which loses no precision if the mean is large. Meanwhile the row at
 // `next` is prefetched.
 void row_stats(const Norm& op, const float* x, const float* next, std::int64_t columns,
                float* stats) {
@@ -41,7 +41,7 @@ void row_stats(const Norm& op, const float* x, const float* next, std::int64_t c
   stats[1] = 1.0f / std::sqrt(squares / count + op.eps);
 }
 
-// `bias` is null without one; weight and bias may differ in type.
+// `bias` is null if there is none. Weight and bias may differ in type.
 template <typename W, typename B>
 void norm_rows(const Norm& op, const Args& args, const W* weight, const B* bias, std::int64_t begin,
                std::int64_t end) {
@@ -75,7 +75,7 @@ void norm_rows(const Norm& op, const Args& args, const W* weight, const B* bias,
   }
 }
 
-// One row: dx, and its share of dweight and dbias (null without a bias) added.
+// One row: computes dx, and adds the row's share to dweight and dbias (null if there is no bias).
 //   h = (x - mean) rstd, g = dy weight:  dx = rstd (g - mean(g) - h mean(g h)),
 //   dweight = sum over rows of dy h, dbias = sum over rows of dy; without mean(g) for kRms.
 // With kPlusOne `weight` above is 1 + weight.
@@ -93,7 +93,7 @@ void grad_row(NormKind kind, const float* x, const T* weight, const float* stats
   V32 sum_gh = hn::Zero(d);
   for_each_vector(columns, [&](std::int64_t i, auto extent) HWY_ATTR {
     const V32 h = hn::Mul(hn::Sub(load(d, x + i, extent), mean), rstd);
-    const V32 upstream = load(d, dy + i, extent);  // 0 behind the end, and so is all it enters.
+    const V32 upstream = load(d, dy + i, extent);  // 0 after the end, as are its products.
     const V32 g = hn::Mul(upstream, factor(load(d, weight + i, extent)));
     sum_g = hn::Add(sum_g, g);
     sum_gh = hn::MulAdd(g, h, sum_gh);
@@ -129,7 +129,8 @@ void norm(const Norm& op, const Args& args, std::int64_t begin, std::int64_t end
   });
 }
 
-// Rows [begin, end): dx, and their sums at dweight and dbias (null without a bias).
+// Rows [begin, end): computes dx, and the rows' sums at dweight and dbias (null if there is no
+// bias).
 void norm_grad(const NormGrad& op, const Args& args, std::int64_t begin, std::int64_t end,
                float* dweight, float* dbias) {
   const std::int64_t columns = args.inputs[0].shape.columns();
@@ -165,7 +166,7 @@ namespace {
 
 constexpr std::int64_t kBlockRows = 32;
 
-// At least one, so that no rows give sums of zero.
+// At least one, so that sums over no rows are zero.
 std::int64_t block_count(const View& x) {
   return std::max<std::int64_t>(1, ceil_div(x.shape.rows(), kBlockRows));
 }

@@ -1,11 +1,11 @@
 // AdamW and Sgd: one pass over a parameter, its gradient and its state, in place. Nothing is
-// touched when the step's gradients were not finite.
+// changed if the step's gradients were not finite.
 #include <cmath>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/split.h"
 
-// Numbers that are the same for all elements of a step, worked out once in f64.
+// Numbers that are the same for all elements of a step, computed once in f64.
 #ifndef VOLTA_KERNELS_CPU_OPTIMIZER_STEPS
 #define VOLTA_KERNELS_CPU_OPTIMIZER_STEPS
 namespace volta::cpu {
@@ -40,7 +40,7 @@ struct SgdStep {
 HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 
-// In the order of PyTorch's AdamW, so that a run can be compared with it step by step.
+// Computes in the order of PyTorch's AdamW, so that a run can be compared with it step by step.
 void adamw(const AdamWStep& step, float* param, const float* grad, float* m, float* v,
            std::int64_t n) {
   const F32 d;
@@ -61,7 +61,7 @@ void adamw(const AdamWStep& step, float* param, const float* grad, float* m, flo
   });
 }
 
-// Without momentum `velocity` is null and not kept.
+// Without momentum `velocity` is null and is not updated.
 void sgd(const SgdStep& step, float* param, const float* grad, float* velocity, std::int64_t n) {
   const F32 d;
   const V32 factor = hn::Set(d, step.factor), momentum = hn::Set(d, step.momentum);
@@ -84,7 +84,7 @@ HWY_AFTER_NAMESPACE();
 namespace volta::cpu {
 namespace {
 
-// The inputs every optimiser ends with.
+// The last two inputs of every optimiser.
 struct Schedule {
   double lr, m_correction, v_correction;  // 1 - beta1^t, 1 - beta2^t
   float factor;                           // GlobalNorm's

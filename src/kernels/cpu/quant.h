@@ -2,16 +2,17 @@
 // block in plain loops. Rounding to blocks is in quantize.cc. The kernels of the matrix product
 // read panels with vector code of their own.
 //
-// A block of a panel is a block of each of its columns (`width` of them). First come the integers,
-// plus their format's offset, as words of four bytes, word by word of all columns:
-//   8 bits  four steps along K
-//   4 bits  of every 32 steps, word i holds steps 4 i to 4 i + 3 in the low halves of its bytes and
-//           those 16 further in the high ones
+// A block of a panel has a block of each of its columns (`width` of them). First come the integers,
+// plus their format's offset, in words of four bytes: word 0 of all columns, then word 1, and so
+// on.
+//   8 bits  each word holds four steps along K
+//   4 bits  of every 32 steps, word i holds steps 4 i to 4 i + 3 in the low halves of its bytes
+//           and steps 16 + 4 i to 16 + 4 i + 3 in the high halves
 //   6 bits  of every 16 steps, words 0 to 2 hold four steps each in the low six bits of their
 //           bytes; the upper two bits hold two bits each of the last four steps
-// Then come what the integers are multiplied by: in q8 and q4, an f16 scale of each column; in Q4_K
-// and Q6_K, the integer scales as bytes, sub-block by sub-block of all columns, the minimums
-// likewise, the f16 scales and the f16 minimums.
+// Then come the factors of the integers. In q8 and q4 this is an f16 scale per column. In Q4_K and
+// Q6_K these are the integer scales as bytes (those of sub-block 0 of all columns, then of
+// sub-block 1, and so on), the minimums in the same order, the f16 scales and the f16 minimums.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +25,8 @@
 
 namespace volta::cpu {
 
-/// Where a block of q8 or q4 lies. Rows keep it as the same words as panels. What differs is how
-/// far apart they lie, and that panels hold q + 128 where rows hold q of 8 bits.
+/// Where a block of q8 or q4 is in memory. Rows have the same words as panels. Only the distance
+/// between words differs, and panels of 8 bits hold q + 128 where rows hold q.
 template <typename Byte>
 struct BlockPlace {
   Byte* words;
@@ -36,12 +37,12 @@ struct BlockPlace {
 constexpr std::int64_t block_words(const Encoding& e) {
   return std::int64_t{e.block} * format_info(e.quant).bits / 32;
 }
-/// What the first byte of a word becomes when it moves between rows and panels; so do the others.
+/// The bits in which each byte of this encoding differs from that of rows.
 constexpr std::uint8_t panel_flip(const Encoding& e) {
   return e.packing == Packing::kPanels && e.quant == Quant::kInt8 ? 0x80 : 0;
 }
 
-/// Block `block` of column `column`, of `blocks` a column.
+/// The place of block `block` of column `column`; a column has `blocks` blocks.
 // SAFETY: `data` is a whole matrix of this encoding, and the block is one of it.
 template <typename Byte>
 BlockPlace<Byte> block_place(Byte* data, const Encoding& e, std::int64_t blocks,
@@ -53,14 +54,14 @@ BlockPlace<Byte> block_place(Byte* data, const Encoding& e, std::int64_t blocks,
   return {first + 4 * j, 4 * width, first + 4 * width * block_words(e) + 2 * j};
 }
 
-/// Where a block of Q4_K or Q6_K of one column of a panel lies.
+/// Where the parts of a block of Q4_K or Q6_K of one column of a panel are.
 template <typename Byte>
 struct KPlace {
   Byte* words;     ///< Of column 0: word i of column j is at i * word_step + 4 * j.
   Byte* scales;    ///< Of this column, `width` bytes apart.
-  Byte* minimums;  ///< Of Q4_K.
+  Byte* minimums;  ///< Only in Q4_K.
   Byte* scale;     ///< Two bytes: f16.
-  Byte* minimum;   ///< Of Q4_K.
+  Byte* minimum;   ///< Two bytes: f16; only in Q4_K.
   std::int64_t width, word_step;
 
   Byte& at(std::int64_t word, std::int64_t i) const { return words[word * word_step + i]; }
@@ -108,7 +109,7 @@ inline void put_k_block(const WeightBlock& from, std::uint8_t* data, const Encod
   if (e.quant == Quant::kQ4K) std::memcpy(to.minimum, &from.minimum, 2);
 }
 
-/// Takes a block of Q4_K or Q6_K of a panel apart.
+/// Reads a block of Q4_K or Q6_K from a panel.
 // SAFETY: as k_place().
 inline void get_k_block(const std::uint8_t* data, const Encoding& e, std::int64_t blocks,
                         std::int64_t column, std::int64_t block, WeightBlock& to) {
@@ -142,7 +143,7 @@ inline void get_k_block(const std::uint8_t* data, const Encoding& e, std::int64_
   if (e.quant == Quant::kQ4K) std::memcpy(&to.minimum, from.minimum, 2);
 }
 
-/// Takes a block apart, in rows or panels.
+/// Reads a block from rows or panels.
 // SAFETY: `data` is a whole matrix of this encoding, and the block is one of it.
 inline void get_block(const std::uint8_t* data, const Encoding& e, std::int64_t blocks,
                       std::int64_t column, std::int64_t block, WeightBlock& to) {

@@ -1,15 +1,17 @@
-// Rows of activations to int8 (quant_rows.h). A block along K, as long as the weight's or longer,
-// has one scale: its largest magnitude / 127. A few channels of a trained model's activations are
-// tens of times larger than the others and would take all others' digits. So no block's scale
-// covers more than eight times what the quietest group of 32 of its elements needs; where a group
-// reaches beyond, it is cut off, and what the cut and the rounding left of it is rounded once more,
-// with a scale of its own: the rest. On such rows an element's error is half of what it is with
-// blocks of 32; on others it is 1.2 (normal) to 1.5 times that (products of normals), and eight
-// times at most. Each 32 elements with a rest are multiplied twice; with eight, no group in a
-// hundred of normal, GELU's or SwiGLU's values has one, while with three one in eight of SwiGLU's
-// would, and so most of what a tile of rows shares.
+// Rounds rows of activations to int8 (quant_rows.h). A block along K, as long as the weight's or
+// longer, has one scale: its largest magnitude / 127. A few channels of a trained model's
+// activations are tens of times larger than the others, and such a scale would leave too few digits
+// to the others. So the scale of a block covers at most eight times what its quietest group of 32
+// elements needs. If a group has larger values, they are cut off. What the cut and the rounding
+// leave of that group is its rest, which is rounded again, with a scale of its own.
 //
-// A row's integers depend on its elements and its length alone.
+// On such rows an element's error is half of what it is with blocks of 32. On others it is 1.2
+// (normal) to 1.5 times that (products of normals), and at most eight times. Groups with a rest are
+// multiplied twice. With the limit of eight, fewer than one group in a hundred of normal, GELU's or
+// SwiGLU's values has a rest. With three, one group in eight of SwiGLU's values would, and so would
+// most groups of a tile, because its rows share this work.
+//
+// A row's integers depend only on its elements and its length.
 #include "kernels/cpu/quant_rows.h"
 
 #include <algorithm>
@@ -34,13 +36,13 @@
 #define VOLTA_KERNELS_CPU_QUANT_ROWS_TYPES_
 namespace volta::cpu {
 
-/// What rounding a row must know of b.
+/// What rounding a row needs to know about b.
 struct RowRounding {
   std::int64_t k;
-  std::int64_t whole;     ///< Blocks of a that k fills.
+  std::int64_t whole;     ///< Blocks of a that are completely filled.
   std::int64_t b_block;   ///< Elements that share an offset.
   std::int64_t b_blocks;  ///< Offsets in one of a's blocks.
-  std::int32_t b_offset;  ///< What b's bytes hold beside q.
+  std::int32_t b_offset;  ///< What b's bytes hold in addition to q.
 };
 
 }  // namespace volta::cpu
@@ -57,15 +59,15 @@ using I4 = hn::FixedTag<std::int32_t, 4>;
 using F4 = hn::FixedTag<float, 4>;
 using VI4 = hn::Vec<I4>;
 
-/// Groups of 32 elements are looked at in fours.
+/// Groups of 32 elements are examined four at a time.
 inline constexpr std::int64_t kFour = 4;
-/// How much more than the quietest group needs a block's scale may cover.
+/// A block's scale covers at most this many times what its quietest group needs.
 inline constexpr float kLoudest = 8.0f;
 
-/// Below it 127 / x is near infinity; it counts as zero.
+/// Below this, 127 / x is near infinity; such values count as zero.
 inline constexpr float kTiny = 0x1p-100f;
 
-/// All 128 bits of a vector by `combine`.
+/// Combines all 128-bit parts of a vector with `combine`.
 template <class Combine>
 HWY_INLINE VI4 fold(VI x, [[maybe_unused]] const Combine& combine) {
 #if HWY_TARGET == HWY_AVX3
@@ -87,7 +89,7 @@ HWY_INLINE VI4 largest_lanes(VI v0, VI v1, VI v2, VI v3) {
     return hn::BitCast(d64, largest);
   };
   const auto low = both(v0, v1), high = both(v2, v3);
-  // Every 128 bits hold a result of each of the four.
+  // Every 128-bit part holds a result of each of the four vectors.
   const VI x = hn::Max(hn::BitCast(d, hn::InterleaveLower(d64, low, high)),
                        hn::BitCast(d, hn::InterleaveUpper(d64, low, high)));
   return fold(x, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); });
@@ -100,8 +102,8 @@ HWY_INLINE std::int32_t sum_lanes(VI v) {
   return hn::GetLane(hn::Add(x, hn::Shuffle2301(x)));
 }
 
-/// The largest magnitudes of 32 elements. They are compared as integers: numbers that are not
-/// finite have the largest bits.
+/// The largest magnitudes of 32 elements, by lane. They are compared as integers, in which numbers
+/// that are not finite are the largest.
 template <typename T>
 HWY_INLINE VI largest(const T* HWY_RESTRICT x) {
   const F32 d;
@@ -113,7 +115,7 @@ HWY_INLINE VI largest(const T* HWY_RESTRICT x) {
   return top;
 }
 
-/// The largest magnitude of each of `groups` groups, or of four if there are more.
+/// The largest magnitude of each of the first four groups, or of all `groups` if there are fewer.
 template <typename T>
 HWY_INLINE VI4 largest_of_four(const T* HWY_RESTRICT x, std::int64_t groups) {
   const VI zero = hn::Zero(I32());
@@ -125,8 +127,8 @@ HWY_INLINE VI4 largest_of_four(const T* HWY_RESTRICT x, std::int64_t groups) {
                        groups > 2 ? largest(x + 2 * kRowGroup) : zero, zero);
 }
 
-/// What a block's integers reach to, and which of its groups have a rest. NaN where something is
-/// not finite.
+/// The largest magnitude that a block's integers cover, and the groups that have a rest. The limit
+/// is NaN if an element is not finite.
 struct BlockLimit {
   float limit;
   std::uint8_t rests;
@@ -157,7 +159,7 @@ HWY_INLINE BlockLimit block_limit(const T* HWY_RESTRICT x, std::int64_t groups) 
   if (HWY_UNLIKELY(loudest > limit)) {
     const VI4 least = hn::Set(d, std::bit_cast<std::int32_t>(limit));
     for (std::int64_t i = 0; i < groups; i += kFour) {
-      std::uint8_t bits[8] = {};  // Highway may write as many.
+      std::uint8_t bits[8] = {};  // Highway may write that many.
       hn::StoreMaskBits(d, hn::Gt(hn::Load(d, tops + i), least), bits);
       rests |= unsigned{bits[0]} << i;
     }
@@ -165,7 +167,7 @@ HWY_INLINE BlockLimit block_limit(const T* HWY_RESTRICT x, std::int64_t groups) 
   return {limit, static_cast<std::uint8_t>(rests)};
 }
 
-/// To the nearest integers; in their range.
+/// Rounds to the nearest integers, for values in their range.
 HWY_INLINE VI nearest(V32 v) {
 #if HWY_TARGET == HWY_AVX3
   return VI{_mm512_cvtps_epi32(v.raw)};
@@ -185,7 +187,8 @@ HWY_INLINE hn::Vec<hn::Rebind<std::int8_t, F32>> to_bytes(VI v) {
 #endif
 }
 
-/// 32 elements times `inverse` as integers; their sum's lanes. Cut: some would be beyond 127.
+/// Rounds 32 elements times `inverse` to integers, and returns their sums by lane. Cut: some may be
+/// beyond 127.
 template <bool Cut, typename T>
 HWY_INLINE VI round_group(const T* HWY_RESTRICT x, V32 inverse, std::int8_t* HWY_RESTRICT q) {
   const F32 d;
@@ -215,7 +218,7 @@ HWY_INLINE void put_half_offsets(const std::int8_t* HWY_RESTRICT q, std::int32_t
   }
 }
 
-/// The rest of 32 elements: of what `whole` of them leaves.
+/// Rounds the rest of 32 elements: what is left after subtracting `whole`.
 template <typename T>
 HWY_NOINLINE void round_rest(const T* HWY_RESTRICT x, const std::int8_t* HWY_RESTRICT whole,
                              float scale, std::int32_t b_offset, std::int64_t group,
@@ -242,7 +245,7 @@ HWY_NOINLINE void round_rest(const T* HWY_RESTRICT x, const std::int8_t* HWY_RES
   }
 }
 
-/// A block's elements times `inverse` as integers, and the offsets.
+/// Rounds a block's elements times `inverse` to integers, and computes the offsets.
 template <bool Cut, typename T>
 HWY_INLINE void round_groups(const T* HWY_RESTRICT x, const RowRounding& r, V32 inverse,
                              std::int64_t block, std::int8_t* HWY_RESTRICT q,
@@ -263,7 +266,7 @@ HWY_INLINE void round_groups(const T* HWY_RESTRICT x, const RowRounding& r, V32 
   }
 }
 
-/// Rounds a block of a row to its limit, and what the block's groups with a rest leave of that.
+/// Rounds a block of a row to its limit, and then the rests of the groups that have one.
 template <typename T>
 HWY_INLINE void round_block(const T* HWY_RESTRICT x, const RowRounding& r, std::int64_t block,
                             const QuantRows& to) {
@@ -284,19 +287,19 @@ HWY_INLINE void round_block(const T* HWY_RESTRICT x, const RowRounding& r, std::
   }
 }
 
-/// NaN and infinity are no numbers to round: they go into the scale, and so into the result.
+/// NaN and infinity cannot be rounded. They make the scale NaN, and so the result.
 HWY_INLINE void spoil_block(const RowRounding& r, std::int64_t block, const QuantRows& to) {
   std::fill_n(to.whole.q + block * to.block, to.block, std::int8_t{0});
   std::fill_n(to.whole.offset + block * r.b_blocks, r.b_blocks, 0);
   to.whole.scale[block] = std::numeric_limits<float>::quiet_NaN();
 }
 
-/// The blocks of a row, the last one filled up with zeros.
+/// The blocks of a row; the last one is padded with zeros.
 template <typename T>
 struct RowBlocks {
   const T* x;
   std::int64_t block;
-  std::int64_t whole;  ///< Blocks that lie in the row.
+  std::int64_t whole;  ///< Blocks that are completely in the row.
   alignas(64) std::array<T, 256> last;
 
   RowBlocks(const T* row, const RowRounding& r, std::int64_t size)
@@ -309,7 +312,7 @@ struct RowBlocks {
   HWY_INLINE const T* at(std::int64_t i) const { return i < whole ? x + i * block : last.data(); }
 };
 
-/// Finds the limits of a row's blocks, which wait in the place of their scales.
+/// Finds the limits of a row's blocks, and stores them in the place of the scales for now.
 template <typename T>
 HWY_INLINE void limit_row(const T* x, const RowRounding& r, const QuantRows& to) {
   const RowBlocks<T> row(x, r, to.block);
@@ -332,8 +335,8 @@ HWY_INLINE void round_row(const T* x, const RowRounding& r, const QuantRows& to)
   }
 }
 
-/// As many rows at a time as stay in L1, in two passes: neither waits for what it has just
-/// computed.
+/// Takes as many rows at a time as stay in L1, in two passes, so that neither pass waits for what
+/// it has just computed.
 template <typename T>
 HWY_INLINE void round_rows_of(const T* x, const RowRounding r, const QuantRows to,
                               std::int64_t begin, std::int64_t end) {
@@ -346,7 +349,7 @@ HWY_INLINE void round_rows_of(const T* x, const RowRounding r, const QuantRows t
   }
 }
 
-/// The same with the sizes that most weights have as constants.
+/// The same, with the sizes of most weights as constants.
 template <typename T>
 void round_rows_of_128(const T* x, RowRounding r, QuantRows to, std::int64_t begin,
                        std::int64_t end) {
@@ -398,7 +401,7 @@ RowsLayout rows_layout(const Encoding& b, std::int64_t k) {
   RowsLayout l{};
   l.block = row_block(b, k);
   l.blocks = ceil_div(k, l.block);
-  // Rows a power of two apart would share a few sets of the cache.
+  // Rows that are a power of two apart would share a few sets of the cache.
   l.stride = round_up(l.blocks * l.block, 64) + 64;
   l.b_blocks = l.blocks * l.block / offset_steps(b);
   l.groups = l.blocks * l.block / kRowGroup;
@@ -406,7 +409,7 @@ RowsLayout rows_layout(const Encoding& b, std::int64_t k) {
   return l;
 }
 
-/// Takes arrays one after the other, each from a cache line on.
+/// Takes arrays one after the other, each beginning on a cache line.
 class Places {
  public:
   explicit Places(std::byte* memory) : memory_(memory) {}
@@ -452,7 +455,8 @@ QuantRows place_quant_rows(const Encoding& b, std::int64_t rows, std::int64_t k,
 
 void quantize_rows(const Context& context, const Encoding& b, DType type, const void* x,
                    std::int64_t rows, std::int64_t k, const QuantRows& to) {
-  // Where b has no offset, the sums themselves are kept: minimums are multiplied by them.
+  // If b has no offset, the negated sums themselves are kept, because minimums are multiplied by
+  // them.
   const std::int32_t offset = std::max(1, format_info(b.quant).offset);
   const std::int64_t steps = offset_steps(b);
   const RowRounding rounding{k, k / to.block, steps, to.block / steps, offset};

@@ -1,4 +1,4 @@
-// Rows of a matrix product's a as small integers, for a b of small integers: how they lie. The
+// The layout of rows of a as small integers, for a matrix product with a b of small integers. The
 // rounding is in quant_rows.cc.
 #pragma once
 
@@ -10,11 +10,11 @@
 
 namespace volta::cpu {
 
-/// Elements that are looked at together, and rounded once more where they are out of line with
-/// their block; all blocks are whole groups.
+/// Elements that are examined together. A group that is much larger than the quietest one of its
+/// block is rounded twice. All blocks consist of whole groups.
 inline constexpr std::int64_t kRowGroup = 32;
 
-/// Integers of some rows with a scale a block; all pointers at the first row.
+/// The integers of some rows with a scale per block; all pointers are at the first row.
 struct IntegerRows {
   std::int8_t* q;        ///< [rows, stride], of QuantRows
   float* scale;          ///< [rows, scales]
@@ -26,14 +26,14 @@ struct IntegerRows {
   }
 };
 
-/// Some rows: x = whole.scale * whole.q, and where a bit of `rests` says so + rest.scale * rest.q.
+/// Some rows: x = whole.scale * whole.q, plus rest.scale * rest.q where a bit of `rests` is set.
 struct QuantRows {
-  IntegerRows whole;    ///< A scale a block, an offset for every offset_steps() elements.
-  IntegerRows rest;     ///< A scale for every 32 elements and an offset for every 32, or
-                        ///< offset_steps() if those are fewer; only where there is one.
+  IntegerRows whole;    ///< A scale per block, and an offset per offset_steps() elements.
+  IntegerRows rest;     ///< A scale per 32 elements, and an offset per 32, or per offset_steps() if
+                        ///< those are fewer. Valid only where there is a rest.
   std::uint8_t* rests;  ///< [rows, blocks]: bit i stands for elements 32 i to 32 i + 31 of a block.
   std::int64_t stride;  ///< Bytes from row to row of integers.
-  std::int64_t blocks;  ///< A row.
+  std::int64_t blocks;  ///< Per row.
   std::int64_t block;   ///< Elements: 32 to 256, a multiple of b's blocks.
 
   QuantRows from(std::int64_t row) const {
@@ -46,18 +46,18 @@ struct QuantRows {
   }
 };
 
-/// Elements of a row of k that share a scale, for a b of this encoding: b's blocks, which with 4
-/// bits are joined to 128 or 64 where K allows.
+/// Elements that share a scale, in a row of k elements, for a b of this encoding: those of b's
+/// block. With 4 bits, blocks are joined to 128 or 64 elements if K allows.
 std::int64_t row_block(const Encoding& b, std::int64_t k);
 
-/// Elements that share an offset, for a b of this encoding: b's block, or the elements that share
-/// an integer scale of it.
+/// Elements that share an offset, for a b of this encoding: those of b's block, or those that share
+/// an integer scale in it.
 std::int64_t offset_steps(const Encoding& b);
 
 /// The bytes that `rows` rows of k elements take, for a b of this encoding.
 std::int64_t quant_rows_bytes(const Encoding& b, std::int64_t rows, std::int64_t k);
 
-/// Where those rows lie in so many bytes, aligned to 64.
+/// The places of those rows in `memory`, which has quant_rows_bytes() and is aligned to 64.
 QuantRows place_quant_rows(const Encoding& b, std::int64_t rows, std::int64_t k, std::byte* memory);
 
 /// Rounds `rows` rows of k elements at `x`, of type `type`, for a b of this encoding.

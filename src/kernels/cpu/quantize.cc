@@ -1,7 +1,7 @@
-// Weights to integers and back (tensor/encoding.h); it runs once a weight, when a model is loaded.
-// Rounding takes a lane a column, so that a block's sums go along K in order and its integers
-// depend on its values only: neither on the layouts nor on the instruction set. Bound by the
-// arithmetic: int4 tries six scales a block. Moving and decoding are plain loops.
+// Rounds weights to integers and converts them back (tensor/encoding.h). It runs once per weight,
+// when a model is loaded. Rounding uses a lane per column, so that a block's sums go along K in
+// order and its integers depend only on its values, not on the layouts or the instruction set. It
+// is limited by arithmetic: int4 tries six scales per block. Copying and decoding are plain loops.
 #include "kernels/cpu/quantize.h"
 
 #include <algorithm>
@@ -31,12 +31,12 @@ namespace {
 using I32 = hn::ScalableTag<std::int32_t>;
 using VI = hn::Vec<I32>;
 
-/// Columns rounded together, and the most steps of a block.
+/// Columns that are rounded together, and the most steps of a block.
 inline constexpr std::int64_t kSlab = kPanelVectors * lanes(F32());
 inline constexpr std::int64_t kMaxSteps = 256;
 
-/// Steps [begin, begin + count) of some columns as f32: step k's at to[k * kSlab], zeros elsewhere
-/// in a whole block.
+/// Reads the steps of a block that begins at step `begin`, of some columns, as f32. Step k is at
+/// to[k * kSlab]; the rest of the block is filled with zeros.
 // SAFETY: the caller owns these elements of b and kMaxSteps * kSlab of `to`; no others are touched.
 void read_block(const View& x, const Encoding& e, std::int64_t column, std::int64_t columns,
                 std::int64_t begin, float* to) {
@@ -55,15 +55,15 @@ void read_block(const View& x, const Encoding& e, std::int64_t column, std::int6
 
 // Below, x is a vector of columns of such a block.
 
-/// The values of largest magnitude of each column, with their signs; a positive one rather than its
-/// negative. Sets `finite` where all of a column are.
+/// The value of largest magnitude of each column, with its sign; on ties the positive one. Sets
+/// `finite` where all values of a column are finite.
 HWY_INLINE V32 largest(const float* HWY_RESTRICT x, std::int64_t steps, hn::Mask<F32>& finite) {
   const F32 d;
   const V32 zero = hn::Zero(d);
   V32 low = zero, high = zero, zeros = zero;
   for (std::int64_t k = 0; k < steps; ++k) {
     const V32 v = hn::Load(d, x + k * kSlab);
-    low = hn::Min(v, low);  // Zeros of either sign leave +0, the second operand of both.
+    low = hn::Min(v, low);  // Of two zeros, both return the second operand, +0.
     high = hn::Max(v, high);
     zeros = hn::MulAdd(v, zero, zeros);
   }
@@ -78,17 +78,17 @@ HWY_INLINE V32 to_f16_and_back(V32 x) {
   return load(d, half);
 }
 
-/// 1 / scale, 0 for 0.
+/// 1 / scale, or 0 if scale is 0.
 HWY_INLINE V32 inverse(V32 scale) {
   const F32 d;
   return hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)), hn::Div(hn::Set(d, 1.0f), scale));
 }
 
-/// The best of a few scales by the sum of squared errors, the first of equals. The lowest of 16
-/// steps, -8, is at the largest magnitude or near it.
+/// The best of a few scales by the sum of squared errors; the first one on ties. The lowest of the
+/// 16 levels, -8, is at the largest magnitude or near it.
 HWY_INLINE V32 int4_scale(const float* HWY_RESTRICT x, std::int64_t steps, V32 top) {
   const F32 d;
-  constexpr int kTogether = 3;  // What the registers of every instruction set hold.
+  constexpr int kTogether = 3;  // As many as the registers of every instruction set hold.
   constexpr float kSteps[][kTogether] = {{8.0f, 7.0f, 7.5f}, {8.5f, 7.75f, 8.25f}};
   V32 best = hn::Zero(d), best_scale = best;
   for (int part = 0; part < 2; ++part) {
@@ -108,7 +108,7 @@ HWY_INLINE V32 int4_scale(const float* HWY_RESTRICT x, std::int64_t steps, V32 t
       }
     }
     for (int c = 0; c < kTogether; ++c) {
-      // Where the first is not a number (a scale beyond f16) no other is less.
+      // If the first error is NaN (a scale beyond f16), no other error is less.
       const bool first = part == 0 && c == 0;
       const auto better = hn::Lt(error[c], best);
       best_scale = first ? scale[c] : hn::IfThenElse(better, scale[c], best_scale);
@@ -118,14 +118,15 @@ HWY_INLINE V32 int4_scale(const float* HWY_RESTRICT x, std::int64_t steps, V32 t
   return best_scale;
 }
 
-/// A rounded vector of columns.
+/// How one vector of columns is rounded.
 struct Rounding {
   V32 inverse, low, high;
   hn::Mask<F32> finite;
-  V32 offset;  ///< What bytes hold beside q, and a number in whose last bits integers appear.
+  V32 offset;  ///< What bytes hold besides q, plus 1.5 * 2^23: adding it leaves the integer in a
+               ///< float's last bits.
 };
 
-/// Four steps' bytes, as words.
+/// The bytes of four steps, as words.
 HWY_INLINE VI round_word(const float* HWY_RESTRICT x, const Rounding& r) {
   const F32 d;
   const I32 di;
@@ -140,7 +141,7 @@ HWY_INLINE VI round_word(const float* HWY_RESTRICT x, const Rounding& r) {
   return hn::Or(low, hn::ShiftLeft<16>(hn::Or(hn::And(byte[2], mask), hn::ShiftLeft<8>(byte[3]))));
 }
 
-/// One vector of columns of a block to words, `step` bytes apart, and to scales.
+/// Rounds one vector of columns of a block to words that are `step` bytes apart, and to scales.
 void round_block(const float* HWY_RESTRICT x, const Encoding& e, std::uint8_t* words,
                  std::int64_t step, std::uint8_t* scales) {
   const F32 d;
@@ -160,12 +161,12 @@ void round_block(const float* HWY_RESTRICT x, const Encoding& e, std::uint8_t* w
     if (int4) bytes = hn::Or(bytes, hn::ShiftLeft<4>(round_word(at + 16 * kSlab, r)));
     hn::StoreU(bytes, di, reinterpret_cast<std::int32_t*>(words + word * step));
   }
-  // NaN: something is not finite, and must not look like a number.
+  // A column with a value that is not finite gets a NaN, because it must not look like a number.
   const V32 nan = hn::Set(d, std::numeric_limits<float>::quiet_NaN());
   store(d, hn::IfThenElse(r.finite, scale, nan), reinterpret_cast<F16*>(scales));
 }
 
-/// kSlab columns, or those there are, of one block.
+/// Rounds up to kSlab columns of one block.
 void round_slab(const View& x, const Encoding& e, std::int64_t column, std::int64_t columns,
                 std::int64_t block, std::uint8_t* to) {
   const std::int64_t width = lanes(F32()), blocks = e.blocks(e.k(x.shape));
@@ -212,7 +213,7 @@ HWY_AFTER_NAMESPACE();
 namespace volta::cpu {
 namespace {
 
-/// The same integers in another layout.
+/// Copies the same integers into another layout.
 void move_columns(const View& x, const View& y, std::int64_t begin, std::int64_t end) {
   const Encoding &from = x.encoding, &to = y.encoding;
   const std::int64_t blocks = to.blocks(to.k(x.shape));
@@ -232,7 +233,7 @@ void move_columns(const View& x, const View& y, std::int64_t begin, std::int64_t
   }
 }
 
-/// The same blocks of Q4_K or Q6_K, from rows into panels.
+/// Copies the same blocks of Q4_K or Q6_K from rows into panels.
 void pack_columns(const View& x, const View& y, std::int64_t begin, std::int64_t end) {
   const std::int64_t blocks = y.encoding.blocks(y.encoding.k(x.shape));
   WeightBlock taken_apart;
@@ -272,7 +273,7 @@ void encode_quantized(const Encode& op, const Args& args, const Context& context
   const View& y = args.outputs[0];
   const Encoding& e = op.to.quantized() ? op.to : x.encoding;
   const std::int64_t k = e.k(x.shape), n = e.n(x.shape);
-  // A task is the columns of one panel, of what is written if it is in any.
+  // A task has the columns of one panel if the integers are in panels.
   constexpr std::int64_t kRowsTask = 32;
   const std::int64_t width = e.packing == Packing::kPanels ? e.width : kRowsTask;
   split_rows(context, ceil_div(n, width), k * width, [&](std::int64_t first, std::int64_t last) {
@@ -284,14 +285,14 @@ void encode_quantized(const Encode& op, const Args& args, const Context& context
         continue;
       }
       if (e.packing == Packing::kPanels && columns < width) {
-        // Columns that fill the last one up are zeros.
+        // The padding columns of the last panel are zeros.
         const std::int64_t bytes = e.blocks(k) * width * e.block_bytes();
         std::fill_n(y.as<std::uint8_t>() + column / width * bytes, bytes, std::uint8_t{0});
       }
       const bool has_k_blocks = format_info(e.quant).scale_steps != 0;
       if (has_k_blocks && e.packing == Packing::kPanels) {
         pack_columns(x, y, column, column + columns);
-      } else if (has_k_blocks) {  // The same rows: columns of b follow each other.
+      } else if (has_k_blocks) {  // The same rows: the columns of b are contiguous.
         const std::int64_t bytes = e.blocks(k) * e.block_bytes();
         std::copy_n(x.as<const std::uint8_t>() + column * bytes, columns * bytes,
                     y.as<std::uint8_t>() + column * bytes);

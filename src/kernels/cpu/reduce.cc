@@ -1,7 +1,7 @@
-// Reduce and its inverse in shape, Expand. Both see x as [outer, length, inner], the middle axis
-// being the one that goes or comes.
+// Reduce and Expand, whose shapes are inverse to each other. Both treat x as [outer, length,
+// inner]; the middle axis is removed or added.
 //
-// The middle axis is cut into chunks of fixed length; each chunk is folded by itself (in any order
+// The middle axis is cut into chunks of fixed length. Each chunk is folded by itself (in any order
 // and on any thread), then the chunks of one output are folded in order. So bits do not depend on
 // threads.
 #include <algorithm>
@@ -42,7 +42,7 @@ void max_columns(const float* x, std::int64_t stride, std::int64_t rows, float* 
 void fold(ReduceKind kind, const float* x, std::int64_t stride, std::int64_t length, float* y,
           std::int64_t columns) {
   const bool is_max = kind == ReduceKind::kMax;
-  if (stride == 1) {  // One output; the elements lie side by side.
+  if (stride == 1) {  // One output, whose elements are contiguous.
     y[0] = is_max ? max(length, x) : sum(length, [](V32 v) HWY_ATTR { return v; }, x);
   } else if (is_max) {
     max_columns(x, stride, length, y, columns);
@@ -63,7 +63,7 @@ HWY_AFTER_NAMESPACE();
 namespace volta::cpu {
 namespace {
 
-// A tensor around the axes [begin, end) of a shape.
+// A tensor split at the axes [begin, end) of its shape.
 struct Middle {
   std::int64_t outer = 1;
   std::int64_t length = 1;
@@ -75,7 +75,7 @@ Middle middle_of(const Shape& shape, int begin, int end) {
 }
 
 constexpr std::int64_t kChunkElements = 16 * 1024;  // Of a contiguous axis.
-constexpr std::int64_t kChunkRows = 128;            // Of one with others inside.
+constexpr std::int64_t kChunkRows = 128;            // Of an axis with inner axes.
 constexpr std::int64_t kTileColumns = 256;          // Work is handed out in tiles this wide.
 
 std::int64_t chunk_length(const Middle& m) { return m.inner == 1 ? kChunkElements : kChunkRows; }

@@ -1,5 +1,5 @@
-// Rope: turns pairs of elements of each head by the angle of the row's position. The output may be
-// the memory of x. A position outside the table gives a row of zeros and is reported.
+// Rope: rotates pairs of elements of each head by the angle of the row's position. The output may
+// be the memory of x. A position outside the table gives a row of zeros and is reported.
 #include <algorithm>
 
 #include "kernels/cpu/cpu.h"
@@ -16,14 +16,14 @@ HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
 
-// (a, b) turned by the angle with this cosine and sine.
+// Rotates (a, b) by the angle with this cosine and sine.
 HWY_INLINE void turn(V32 cosine, V32 sine, V32& a, V32& b) {
   const V32 old = a;
   a = hn::NegMulAdd(b, sine, hn::Mul(a, cosine));
   b = hn::MulAdd(b, cosine, hn::Mul(old, sine));
 }
 
-// Pairs (i, i + half) of one head. `sign` is -1 to turn back.
+// Pairs (i, i + half) of one head. `sign` is -1 to rotate back.
 void turn_halves(const float* x, const float* table, float sign, float* y, std::int64_t half) {
   const F32 d;
   const V32 direction = hn::Set(d, sign);
@@ -37,7 +37,7 @@ void turn_halves(const float* x, const float* table, float sign, float* y, std::
   });
 }
 
-// Pairs (2i, 2i + 1) of one head, pulled apart through a buffer.
+// Pairs (2i, 2i + 1) of one head, separated through a buffer.
 void turn_neighbours(const float* x, const float* table, float sign, float* y, std::int64_t half) {
   const F32 d;
   const V32 direction = hn::Set(d, sign);
@@ -56,7 +56,7 @@ void turn_neighbours(const float* x, const float* table, float sign, float* y, s
 
 }  // namespace
 
-// One row: `heads` heads are turned by the table's row; x and y may be the same memory.
+// One row: rotates `heads` heads by the table's row. x and y may be the same memory.
 void rope_row(const Rope& op, const float* x, const float* table, std::int64_t rotary, float* y) {
   const float sign = op.inverse ? -1.0f : 1.0f;
   for (std::int64_t head = 0; head < op.heads; ++head) {

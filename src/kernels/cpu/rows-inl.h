@@ -1,6 +1,7 @@
-// Loops over whole rows, compiled once per instruction set (see simd.h): transform writes one
-// element from others, sum and max fold a row in a fixed order of lanes that depends on the row's
-// length and the instruction set only. They know no op. transform may write over what it reads.
+// Loops over whole rows, compiled once per instruction set (see simd.h). transform computes each
+// element from the inputs' elements at the same place. sum and max fold a row in a fixed order of
+// lanes that depends only on the row's length and the instruction set. They know no op. transform
+// may write over what it reads.
 
 // Include guard, toggled once per target.
 #if defined(VOLTA_KERNELS_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -20,7 +21,7 @@ namespace volta::cpu::HWY_NAMESPACE {
 
 // SAFETY of all of these: the caller owns n elements behind every pointer; no others are touched.
 
-/// How much of a vector lies within the row: all of it, or the first n lanes.
+/// How much of a vector is within the row: all of it, or the first n lanes.
 struct Whole {};
 struct Part {
   std::int64_t n;
@@ -42,7 +43,8 @@ HWY_INLINE void store(D d, hn::Vec<D> v, T* y, Part part) {
   store_n(d, v, y, part.n);
 }
 
-/// fn(i, extent) for every vector's first element i of n, extent being Whole or, at the end, Part:
+/// Calls fn(i, extent) for every vector of a row of n elements. i is the vector's first element,
+/// and extent is Whole or, at the end, Part:
 /// `[&](std::int64_t i, auto extent) HWY_ATTR { store(d, load(d, x + i, extent), y + i, extent);
 /// }`.
 template <class Fn>
@@ -53,9 +55,9 @@ HWY_INLINE void for_each_vector(std::int64_t n, const Fn& fn) {
   if (i < n) fn(i, Part{n - i});
 }
 
-/// y[i] = fn(x[i]...) for i < n. fn takes and gives vectors: `[&](V32 a) HWY_ATTR { .. }`. Four
-/// vectors at a time, read before any is written, so that the compiler can mix their instructions:
-/// those of one wait for each other.
+/// y[i] = fn(x[i]...) for i < n. fn takes and returns vectors: `[&](V32 a) HWY_ATTR { .. }`. It
+/// takes four vectors at a time and reads them before it writes any. So the compiler can mix their
+/// instructions, because those of one vector wait for each other.
 template <class Fn, typename... T>
 HWY_INLINE void transform(std::int64_t n, float* y, const Fn& fn, const T*... x) {
   const F32 d;
@@ -75,8 +77,8 @@ HWY_INLINE void transform(std::int64_t n, float* y, const Fn& fn, const T*... x)
   if (i < n) store_n(d, fn(load_n(d, x + i, n - i)...), y + i, n - i);
 }
 
-/// The sum of at(i, extent) over every vector's first element i of n (as for for_each_vector): four
-/// accumulators, so that additions need not wait for each other. What at() gives behind the end is
+/// The sum of at(i, extent) over all vectors of n elements (as for for_each_vector). There are four
+/// accumulators, so that additions need not wait for each other. Lanes of at() after the end are
 /// not counted.
 template <class At>
 HWY_INLINE float sum_each(std::int64_t n, const At& at) {
@@ -106,8 +108,8 @@ HWY_INLINE float sum(std::int64_t n, const Fn& fn, const T*... x) {
       n, [&](std::int64_t i, auto extent) HWY_ATTR { return fn(load(d, x + i, extent)...); });
 }
 
-/// The largest of fn(x[i]) for i < n, NaN if any is NaN, -infinity if n is 0. NaN is watched for
-/// beside the maximum, since what Max makes of it depends on the instruction set.
+/// The largest of fn(x[i]) for i < n, NaN if any is NaN, -infinity if n is 0. NaN is tested
+/// separately, because what Max makes of it depends on the instruction set.
 template <class Fn>
 HWY_INLINE float max(std::int64_t n, const Fn& fn, const float* x) {
   const F32 d;
@@ -135,8 +137,8 @@ HWY_INLINE float max(std::int64_t n, const float* x) {
   return max(n, [](V32 v) HWY_ATTR { return v; }, x);
 }
 
-/// The largest of fn(x[i]) for i < n where none is NaN, otherwise anything: for those who then sum
-/// what NaN spoils anyway.
+/// The largest of fn(x[i]) for i < n if none is NaN, otherwise anything: for callers whose sums
+/// become NaN anyway.
 template <class Fn>
 HWY_INLINE float max_of_numbers(std::int64_t n, const Fn& fn, const float* x) {
   const F32 d;

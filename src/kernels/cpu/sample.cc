@@ -1,4 +1,4 @@
-// Argmax and Sample: from logits to tokens. A row's token depends on that row alone.
+// Argmax and Sample: from logits to tokens. A row's token depends only on that row.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -29,7 +29,8 @@ std::int64_t argmax(const float* x, std::int64_t n) {
   return 0;
 }
 
-// x = (x - top) / temperature and p = exp(x). Subtracting first keeps a tiny temperature finite.
+// x = (x - top) / temperature and p = exp(x). Subtracting first keeps x finite for a tiny
+// temperature.
 void tempered(float* x, float top, float temperature, float* p, std::int64_t n) {
   const F32 d;
   const V32 shift = hn::Set(d, top), divisor = hn::Set(d, temperature);
@@ -44,7 +45,7 @@ HWY_AFTER_NAMESPACE();
 namespace volta::cpu {
 namespace {
 
-// Who draws, for the Philox counter: no op of a graph has this stream.
+// The stream of Sample in the Philox counter: no op of a graph has it.
 constexpr std::uint32_t kSampleStream = 0xFFFFFFFFu;
 
 // A row of Sample's `params`.
@@ -52,17 +53,17 @@ struct Params {
   float temperature, top_k, top_p, min_p, repetition, frequency, presence;
 };
 
-// One worker's scratch, a token each.
+// One worker's scratch, with an entry per token.
 struct Scratch {
-  float* logits;        // Penalised, then tempered.
+  float* logits;        // First penalised, then also divided by the temperature.
   float* weights;       // Not normalised: the largest is 1.
-  std::int32_t* order;  // Tokens, likelier ones first as far as somebody sorted them.
+  std::int32_t* order;  // Tokens; the likelier ones first as far as they are sorted.
 };
 
-constexpr std::int64_t kScratchBytes = 12;  // Of a token.
+constexpr std::int64_t kScratchBytes = 12;  // Bytes per token.
 
-// Tokens from likely to unlikely; equally likely ones by index. A strict order of all tokens, so
-// that every filter keeps a set that does not depend on how it was found.
+// Orders tokens from likely to unlikely, and equally likely ones by index. This is a strict order
+// of all tokens, so that the set that a filter keeps does not depend on how it was found.
 struct LikelierThan {
   const float* logits;
   bool operator()(std::int32_t a, std::int32_t b) const {
@@ -70,7 +71,7 @@ struct LikelierThan {
   }
 };
 
-// `counts` are those of the prompt, then those of the output.
+// `counts` are the counts of the prompt, then those of the output.
 void penalise(const float* logits, const std::int32_t* counts, const Params& p, float* out,
               std::int64_t n) {
   std::copy_n(logits, n, out);
@@ -89,8 +90,8 @@ void penalise(const float* logits, const std::int32_t* counts, const Params& p, 
   }
 }
 
-// The last token of the smallest set, taken from the likeliest on, that holds `share` of the weight
-// of order[0, n). Sorts only as far as needed: the set is small as a rule.
+// The last token of the smallest set of likeliest tokens that holds `share` of the weight of
+// order[0, n). Sorts only as far as needed, because the set is usually small.
 std::int32_t last_of_share(const Scratch& scratch, const LikelierThan& likelier, std::int64_t n,
                            float share) {
   std::int32_t* order = scratch.order;
@@ -110,7 +111,7 @@ std::int32_t last_of_share(const Scratch& scratch, const LikelierThan& likelier,
   }
 }
 
-// Zeroes the weights of the tokens that the filters drop.
+// Sets the weights of the tokens that the filters drop to zero.
 void filter(const Params& params, const Scratch& scratch, std::int64_t n) {
   const LikelierThan likelier{scratch.logits};
   std::int32_t* order = scratch.order;
@@ -126,13 +127,13 @@ void filter(const Params& params, const Scratch& scratch, std::int64_t n) {
       if (likelier(last, i)) scratch.weights[i] = 0.0f;
     }
   }
-  const float least = std::min(params.min_p, 1.0f);  // The largest weight is 1: it stays.
+  const float least = std::min(params.min_p, 1.0f);  // The largest weight is 1, so that it stays.
   for (std::int64_t i = 0; i < n; ++i) {
     if (scratch.weights[i] < least) scratch.weights[i] = 0.0f;
   }
 }
 
-// The token at `uniform` in [0, 1) of the cumulative weights, in the order of the tokens.
+// The token at `uniform` in [0, 1) of the cumulative weights, which are in the order of the tokens.
 std::int64_t draw(const float* weights, std::int64_t n, double uniform) {
   double total = 0.0;
   for (std::int64_t i = 0; i < n; ++i) total += static_cast<double>(weights[i]);
@@ -153,8 +154,8 @@ std::int64_t sample_row(const float* logits, const Params& params, const std::in
   penalise(logits, counts, params, scratch.logits, n);
   const std::int64_t likeliest = VOLTA_SIMD_CALL(context.simd, argmax, scratch.logits, n);
   const float top = scratch.logits[likeliest];
-  // Logits without a finite maximum have no softmax; NaN and infinity are what the row chose. Nor
-  // have logits of minus infinity at an infinite temperature.
+  // Logits without a finite maximum have no softmax; then the row's NaN or infinity is the result.
+  // The same holds for logits of minus infinity at an infinite temperature.
   const bool greedy = !(params.temperature > 0.0f) || !std::isfinite(params.temperature);
   if (greedy || !std::isfinite(top)) return likeliest;
   VOLTA_SIMD_CALL(context.simd, tempered, scratch.logits, top, params.temperature, scratch.weights,
@@ -165,14 +166,14 @@ std::int64_t sample_row(const float* logits, const Params& params, const std::in
   return draw(scratch.weights, n, uniform_double(bits.x, bits.y));
 }
 
-// The likeliest tokens and their logits less `lse`.
+// The likeliest tokens, and their logits minus `lse`.
 struct Top {
   std::int32_t* tokens;
   float* logprobs;
   std::int64_t count;
 };
 void find_top(const float* logits, float lse, std::int32_t* order, std::int64_t n, const Top& top) {
-  if (!std::isfinite(lse)) {  // NaN has no place in an order.
+  if (!std::isfinite(lse)) {  // NaN cannot be sorted.
     std::fill_n(top.tokens, top.count, -1);
     std::fill_n(top.logprobs, top.count, lse);
     return;

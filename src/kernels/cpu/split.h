@@ -1,5 +1,5 @@
-// How kernels share work among threads and report bad indices. Knows no SIMD and no op. What is
-// split here is never summed across parts, so results do not depend on the number of threads.
+// How kernels share work among threads and report bad indices. Knows no SIMD and no op. No sum goes
+// across the parts of a split, so results do not depend on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace volta::cpu {
 
-/// Elements below which a second thread costs more than it saves: waking one takes some
+/// With fewer elements a second thread costs more than it saves: waking one takes some
 /// microseconds, in which a core streams about this many floats.
 inline constexpr std::int64_t kElementGrain = 16 * 1024;
 
@@ -31,8 +31,9 @@ inline void split_rows(const Context& context, std::int64_t rows, std::int64_t r
   parallel_for(*context.pool, 0, rows, grain, fn);
 }
 
-/// Runs fn(begin, end) over parts of `columns`, each a multiple of 16 wide (a cache line of floats,
-/// so that threads do not write the same one) but the last, a column costing `rows` elements.
+/// Runs fn(begin, end) over parts of `columns`. A column costs `rows` elements. Every part but the
+/// last is a multiple of 16 wide (a cache line of floats), so that threads do not write the same
+/// line.
 inline void split_columns(const Context& context, std::int64_t columns, std::int64_t rows,
                           FunctionRef<void(std::int64_t, std::int64_t)> fn) {
   const std::int64_t wanted = kElementGrain / std::max<std::int64_t>(1, rows);
@@ -40,7 +41,7 @@ inline void split_columns(const Context& context, std::int64_t columns, std::int
   parallel_for(*context.pool, 0, columns, grain, fn);
 }
 
-/// Whether a kernel is to end before its next block, its output unfinished (see Context).
+/// Whether a kernel should end before its next block and leave its output unfinished (see Context).
 inline bool stops_here(const Context& context) {
   if (context.interrupted == nullptr) return false;
   if (context.stopped->load(std::memory_order_relaxed)) return true;
@@ -49,7 +50,8 @@ inline bool stops_here(const Context& context) {
   return true;
 }
 
-/// split_elements() in blocks of about a millisecond, each only unless stops_here().
+/// Like split_elements(), in blocks of about a millisecond. Before each one, stops_here() may end
+/// it.
 inline void split_blocks(const Context& context, std::int64_t elements,
                          FunctionRef<void(std::int64_t, std::int64_t)> fn) {
   constexpr std::int64_t kBlock = 64 * kElementGrain;
@@ -60,8 +62,8 @@ inline void split_blocks(const Context& context, std::int64_t elements,
   });
 }
 
-/// Remembers that element `index` of an index tensor is out of range. The smallest one wins, so
-/// that what is reported does not depend on the threads either.
+/// Records that element `index` of an index tensor is out of range. The smallest index wins, so
+/// that the report does not depend on the threads either.
 inline void report_bad_index(const Context& context, std::int64_t index) {
   if (context.bad_index == nullptr) return;
   std::int64_t seen = context.bad_index->load(std::memory_order_relaxed);

@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace volta::cpu::HWY_NAMESPACE {
 namespace {
 
-// What Unary has beyond the activations, in the same form.
+// The functions of Unary that are not activations, in the same form.
 struct Scale {
   float alpha;
   HWY_INLINE V32 value(F32 d, V32 x) const { return hn::Mul(hn::Set(d, alpha), x); }
