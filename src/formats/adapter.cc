@@ -181,8 +181,7 @@ void check_blocks(const TensorPairs& pairs, std::vector<std::string>& flaws) {
     last = std::max(last, number);
   }
   for (const auto& [name, numbers] : blocks) {
-    if (std::ssize(numbers) > last)
-      continue;  // The projection is in all blocks from 0 to the last one.
+    if (std::ssize(numbers) > last) continue;  // All blocks from 0 to the last one.
     flaws.push_back(
         fmt::format("'{}' has tensors in {} blocks, but the last block is number {}: "
                     "the others are missing",

@@ -15,15 +15,12 @@ namespace volta {
 
 /// How the configs of a family describe which layers have a sliding window.
 struct WindowKeys {
-  bool any = false;           ///< The family has the key sliding_window.
-  bool needs_switch = false;  ///< The window counts only with use_sliding_window.
-  std::int64_t usual = 0;     ///< The window when the key is missing; 0: no window.
-  bool by_layer = false;      ///< The family has layer_types, with one entry per layer.
-  std::int64_t full_front =
-      -1;  ///< Without layer_types: the default number of layers at the front that have no window
-           ///< (max_window_layers); -1: the family has no such key.
-  std::int64_t full_every =
-      0;  ///< Without layer_types: every n-th layer has no window; 0: every layer has one.
+  bool any = false;              ///< The family has the key sliding_window.
+  bool needs_switch = false;     ///< The window counts only with use_sliding_window.
+  std::int64_t usual = 0;        ///< The window when the key is missing; 0: no window.
+  bool by_layer = false;         ///< The family has layer_types, with one entry per layer.
+  std::int64_t full_front = -1;  ///< Default of max_window_layers: the first layers have no window.
+  std::int64_t full_every = 0;  ///< Without layer_types: every n-th has no window; 0: all have one.
 };
 enum class BiasKeys : std::uint8_t {
   kNone,
@@ -48,8 +45,7 @@ struct Family {
   WeightNaming naming = WeightNaming::kLlama;
   NormPlace norm_place = NormPlace::kBefore;
   bool qk_norm = false, qk_norm_whole = false;
-  std::int64_t unrotated_every = 0;  ///< Without no_rope_layers: every n-th layer has no rotary
-                                     ///< positions; 0: the family has no such layers.
+  std::int64_t unrotated_every = 0;  ///< Without no_rope_layers: each n-th layer has no rotation.
   /// Gemma's parts: norms with 1 + weight, scaled embeddings, query_pre_attn_scalar, and the caps;
   /// the two numbers below are the defaults of the caps.
   bool gemma = false;

@@ -25,8 +25,7 @@ struct GenerationConfig {
   std::optional<float> min_p;
   std::optional<float> repetition_penalty;
   std::optional<std::int64_t> max_new_tokens;
-  std::optional<std::int64_t>
-      max_length;  ///< Prompt and new tokens together; max_new_tokens takes precedence.
+  std::optional<std::int64_t> max_length;  ///< With the prompt; max_new_tokens takes precedence.
 
   bool operator==(const GenerationConfig&) const = default;
 

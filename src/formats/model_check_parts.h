@@ -126,10 +126,9 @@ class WeightsCheck {
   ReadingCount& reading_;
   ThreadPool& pool_;
   std::vector<SafetensorsFile> files_;
-  bool complete_ = false;                  ///< All files of the weights could be opened.
-  std::map<std::string, Source> sources_;  ///< By parameter.
-  std::set<const SafetensorsEntry*>
-      misfits_;  ///< Tensors that were reported already and are skipped.
+  bool complete_ = false;                      ///< All files of the weights could be opened.
+  std::map<std::string, Source> sources_;      ///< By parameter.
+  std::set<const SafetensorsEntry*> misfits_;  ///< Reported already; they are skipped.
 };
 
 /// Adds a finding if a tensor has values that are NaN or infinite. `tensor` is its name and type.

@@ -60,8 +60,7 @@ void check_generation_config(const std::string& model, const TransformerConfig* 
   }
   const bool own = settings.error().message().find(where) != std::string::npos;
   if (own || config != nullptr)
-    findings.invalid(own ? where : "config.json",
-                     settings.error());  // An invalid config.json is reported elsewhere.
+    findings.invalid(own ? where : "config.json", settings.error());  // Else reported already.
 }
 
 void check_chat_template(const std::string& model, Findings& findings) {

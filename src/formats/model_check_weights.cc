@@ -120,8 +120,7 @@ Status WeightsCheck::check_file(const SafetensorsFile& file, const TransformerCo
 
 Status WeightsCheck::check_tensor(const SafetensorsFile& file, const SafetensorsEntry& entry) {
   const auto bytes = file.bytes(entry);
-  const auto encoding =
-      stored_encoding(file, entry.name);  // An invalid encoding is reported elsewhere.
+  const auto encoding = stored_encoding(file, entry.name);  // Errors are reported elsewhere.
   const bool integers = encoding && encoding->quantized();
   const std::int64_t unit =
       integers ? encoding->block_bytes() : std::max<std::int64_t>(dtype_size(entry.spec.dtype), 1);

@@ -142,8 +142,7 @@ Status NewFolder::publish() {
 
 Status NewFolder::move_inside() {
   VOLTA_TRY(auto names, list_directory(temporary_.path()));
-  if (std::erase(names, "config.json") > 0)
-    names.emplace_back("config.json");  // config.json comes last.
+  if (std::erase(names, "config.json") > 0) names.emplace_back("config.json");  // It comes last.
   std::vector<std::string> moved;
   const auto move = [&](const std::string& name) -> Status {
     std::string path = join_path(target_, name);

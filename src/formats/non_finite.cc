@@ -154,8 +154,7 @@ NonFinite count_non_finite_scales(std::span<const std::byte> bytes, const Encodi
 
 Status check_finite(const Transformer& model) {
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(model.device()->info().threads));
-  constexpr std::size_t kPiece = std::size_t{32}
-                                 << 20;  // Bytes between two checks for an interruption.
+  constexpr std::size_t kPiece = std::size_t{32} << 20;  // Bytes per interruption check.
   for (const auto& [name, weight] : model.weights()) {
     // Packed weights are checked after they are converted to plain values.
     const DType dtype = weight.spec().encoding.quantized() ? DType::kF32 : weight.dtype();

@@ -12,11 +12,9 @@ namespace volta {
 
 /// A family's defaults and rules for the keys of its rotary positions.
 struct RopeKeys {
-  double theta = 10000.0;  ///< The base when the key is missing.
-  double local_theta =
-      0.0;  ///< The same for layers with a window; 0: the family has one base for all layers.
-  std::int64_t original =
-      0;  ///< The default of original_max_position_embeddings; 0: max_position_embeddings.
+  double theta = 10000.0;         ///< The base when the key is missing.
+  double local_theta = 0.0;       ///< The base in layers with a window; 0: one base for all layers.
+  std::int64_t original = 0;      ///< The usual original length; 0: max_position_embeddings.
   bool partial = false;           ///< partial_rotary_factor has an effect.
   bool longrope = false;          ///< All scaling is longrope, also under its older names (Phi-3).
   bool context_is_final = false;  ///< max_position_embeddings is the length after stretching.
