@@ -50,7 +50,7 @@ struct MetaspaceDecode {
   std::string replacement;
   bool drops_first = true;  ///< In the first token it is removed.
 };
-/// Replaces the suffix at the end of a word by a space; the last token's is removed.
+/// Replaces the suffix that marks the end of a word by a space; removes it from the last token.
 struct BpeDecode {
   std::string suffix;
 };
