@@ -25,9 +25,9 @@ inline constexpr std::string_view kAdapterWeightsFile = "adapter_model.safetenso
 Result<LoraConfig> parse_adapter_config(std::string_view json, std::string_view name);
 
 /// Lists the flaws of an adapter that can be found without its base model, one message each:
-/// tensors that belong to no target, a tensor without its A or B counterpart, a type or rank that
-/// differs from the config, targets without tensors, and targets that only some blocks have. Reads
-/// no values.
+/// tensors that belong to no target, a tensor without its A or B counterpart, a tensor that is not
+/// float or whose rank differs from the config, targets without tensors, and targets that only some
+/// blocks have. Reads no values.
 std::vector<std::string> find_adapter_flaws(const LoraConfig& lora, const SafetensorsFile& file);
 
 /// The base_model_name_or_path of DIR/adapter_config.json; empty when the file has no such key.

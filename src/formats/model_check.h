@@ -42,9 +42,8 @@ using CheckCallback = std::function<bool(std::int64_t bytes, std::int64_t all)>;
 /// Checks these parts of a folder:
 ///   - config.json: Volta supports the architecture, and its sizes are valid.
 ///   - model.safetensors, or its shards and their index: the files are well-formed. Every parameter
-///   is
-///     there once, in its shape and in a float type, and there is nothing else. No value is NaN or
-///     infinite. Biases that the architecture lacks are zero. An output projection equals the
+///     is there once, in its shape and in a float type, and there is nothing else. No value is NaN
+///     or infinite. Biases that the architecture lacks are zero. An output projection equals the
 ///     embedding if the config says that they are tied.
 ///   - tokenizer.json, if present: it can be read, has no id beyond the vocabulary, and encodes and
 ///     decodes a text.

@@ -60,7 +60,7 @@ class ReadingCount {
   Status ask() const;
 
   /// Calls `look` for `size` bytes of a mapped file, in pieces that are multiples of `unit` bytes,
-  /// and counts the bytes. Calls ask() before each piece. kInvalidFile if the file changed, found
+  /// and counts the bytes. Calls ask() before each piece. kInvalidFile if the file changed, checked
   /// after each piece.
   template <typename File>
   Status in_pieces(const File& file, std::int64_t size, std::int64_t unit,

@@ -112,7 +112,7 @@ Result<Encoding> stored_encoding(const SafetensorsFile& file, std::string_view t
   const auto text = file.metadata().find(quant_key(tensor));
   if (text == file.metadata().end()) return Encoding{};
   for (const FormatInfo& format : kFormats) {
-    if (format.quant == Quant::kNone || !format.from_f32) continue;  // Volta writes no such folder.
+    if (format.quant == Quant::kNone || !format.from_f32) continue;  // Volta does not write it.
     for (const std::int32_t block : {32, 64, 128, 256}) {
       for (const bool transposed : {false, true}) {
         const Encoding encoding{.transposed = transposed, .quant = format.quant, .block = block};

@@ -45,7 +45,7 @@ struct GgufArchitecture {
 
   /// The config.query_scalar that GGUF implies for a model.
   float query_scalar(const TransformerConfig& config) const;
-  /// Sets the fields that follow from the architecture alone. Sizes and the window must be set
+  /// Sets the fields that no key and no tensor of a file contains. Sizes and the window must be set
   /// before.
   void set_unsaid(TransformerConfig& config) const;
 };

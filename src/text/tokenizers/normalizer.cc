@@ -34,8 +34,8 @@ Result<std::string> filter(std::string_view text, WorkBudget& budget, const Keep
   });
 }
 
-// The end of the next piece that can be normalized separately. The next piece begins with a
-// character that neither changes nor composes with the one before it, such as ASCII and ideographs.
+// The end of a piece that can be normalized separately. It is followed by a character that neither
+// changes nor composes with text before it, such as ASCII and ideographs.
 std::size_t end_of_piece(std::string_view text, std::size_t at) {
   constexpr std::size_t kPiece = 1 << 16;
   for (at = std::min(at + kPiece, text.size()); at < text.size(); ++at) {

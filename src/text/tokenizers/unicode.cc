@@ -169,7 +169,7 @@ void compose(std::vector<Marked>& text) {
 std::string normalize(std::string_view text, Form form) {
   const bool compatibility = form == Form::kNfkc || form == Form::kNfkd;
   const bool composes = form == Form::kNfc || form == Form::kNfkc;
-  // ASCII is its own normal form; so is Latin-1 under NFC.
+  // ASCII text is in all normal forms, and text of characters below U+0300 is in NFC.
   const auto plain = [&](char c) {
     return static_cast<unsigned char>(c) < (form == Form::kNfc ? 0xCC : 0x80);
   };

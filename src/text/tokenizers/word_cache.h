@@ -63,7 +63,7 @@ class WordCache {
   static constexpr std::size_t kLongBytes = 128;
   static constexpr std::size_t kLongSlots = std::size_t{1} << 12;
 
-  struct ShortKey {  // The bytes, then zeros, and the length in the last byte; never zero.
+  struct ShortKey {  // The bytes, then zeros, and the length in the last byte. Never 0.
     std::uint64_t low = 0;
     std::uint64_t high = 0;
   };
