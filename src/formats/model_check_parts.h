@@ -28,13 +28,11 @@ namespace volta {
 /// The problems of one model, in the order in which they were found.
 class Findings {
  public:
-  /// `model`: the folder or .gguf file. In a .gguf file, all findings have that file as their
-  /// place.
+  /// `model`: the folder or .gguf file. All findings in a .gguf file have it as their place.
   explicit Findings(const std::string& model);
 
   void invalid(std::string where, std::string what);
-  /// Running out of memory is not a problem of the model: such an error goes to out_of_memory()
-  /// instead.
+  /// A lack of memory is not a problem of the model: that error goes to out_of_memory().
   void invalid(std::string where, const Error& error);
   void contradiction(std::string where, std::string what);
 
@@ -95,8 +93,7 @@ class WeightsCheck {
   void open(const std::string& directory);
   /// Adds a file that is open already.
   void add(SafetensorsFile file) { files_.push_back(std::move(file)); }
-  /// Checks that every parameter of the config is there with the right shape and type, and nothing
-  /// else.
+  /// Checks that the tensors are the parameters of the config, with the right shapes and types.
   void check_structure(const TransformerConfig& config);
   /// Checks the values of all tensors that fit the config, and adds the files and tensors to `out`.
   /// If a file changes meanwhile, the rest of it is skipped, because its bytes may be a mix of old

@@ -338,8 +338,7 @@ void write_llama(JsonWriter& json, const TransformerConfig& c, const Family& fam
   if (family.gemma) write_gemma(json, c, family);
 }
 
-// Whether a config of the family can express all of `config`: it is the same after writing and
-// reading.
+// Whether a config of the family can express all of `config`: writing and reading keep it.
 bool says_all(const Family& family, const TransformerConfig& config) {
   JsonWriter json;
   json.begin_object().field("vocab_size", config.vocab_size);

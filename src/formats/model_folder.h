@@ -27,8 +27,7 @@ Result<std::unique_ptr<WeightSource>> open_weights(const std::string& model,
 /// Writes config.json, model.safetensors and, if given, tokenizer.json into an existing folder,
 /// each file atomically. A tokenizer.json comes with a tokenizer_config.json that makes
 /// transformers use it unchanged. Biases that the family has and the model lacks are written as
-/// zeros. kInterrupted when `interrupted`, which is called while the weights are written, returned
-/// true.
+/// zeros. kInterrupted when `interrupted` returned true while the weights were written.
 Status save_model(const std::string& directory, const Transformer& model,
                   const Tokenizer* tokenizer, const Interruption& interrupted = {});
 

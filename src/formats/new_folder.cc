@@ -23,8 +23,7 @@ Result<TemporaryFolder> create_to_replace(const std::string& target) {
   return TemporaryFolder::create(target);
 }
 
-// Whether something that must not be replaced exists under the name. Links count, wherever they
-// lead.
+// Whether something exists under the name that must not be replaced. All links count.
 bool name_is_taken(const std::string& path) { return path_exists(path) || is_link(path); }
 
 // Every folder that holds a model has one of these files.

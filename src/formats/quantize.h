@@ -20,8 +20,7 @@ struct QuantizedTensor {
   /// The root mean square of the rounding error, relative to that of the values; 0 when unchanged.
   double error = 0.0;
 };
-/// Called after every tensor, with the total number of tensors; the work stops when it returns
-/// false.
+/// Called after every tensor, with the number of all tensors; false stops the work.
 using QuantizeCallback = std::function<bool(const QuantizedTensor& done, std::int64_t tensors)>;
 
 /// Writes the model of folder `from` into the folder `to`. The weights of matrix products are

@@ -41,8 +41,7 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const SafetensorsEntry* find(std::string_view name) const;
-  /// The bytes of one of entries(), in the mapping. They are valid while a copy of this object
-  /// exists.
+  /// The bytes of one of entries(), in the mapping. Valid while a copy of this object exists.
   std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
   /// Whether the file stayed unchanged since open(); call it after the last use of bytes() and
   /// map(). kInvalidFile when the file was truncated, changed or replaced.
@@ -99,8 +98,7 @@ class SafetensorsWriter {
   /// when `interrupted`, called before each piece, returned true. After that the writer can only be
   /// destroyed.
   Status write(std::span<const std::byte> bytes, const Interruption& interrupted = {});
-  /// Makes the file durable and renames it to `path`. kIo; kInvalidArgument while bytes are
-  /// missing.
+  /// Makes the file durable and renames it to `path`. kIo; kInvalidArgument if bytes are missing.
   Status finish();
 
  private:

@@ -1,7 +1,6 @@
 // Maps the names of tensors in a file to parameters. Translates the names of known exporters to
 // those of parameters(), and knows the tensors that are not weights: attention masks, rotary
-// tables, a copy of a tied output, zero biases that save_model added. Works on names only, not on
-// data.
+// tables, a copy of a tied output, zero biases that save_model added. Reads no data.
 #pragma once
 
 #include <map>

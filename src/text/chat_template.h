@@ -34,8 +34,7 @@ struct ChatOptions {
   /// Further variables for the template, e.g. "enable_thinking".
   std::map<std::string, JsonValue> variables{};
   /// The local time that the template sees (strftime_now); the current time when empty. Prompts
-  /// that must be consistent with each other, such as those of one conversation, need the same
-  /// time.
+  /// that must be consistent with each other, as in one conversation, need the same time.
   std::optional<std::tm> now{};
   /// Called regularly; rendering stops when it returns true. Empty: never stops.
   std::function<bool()> interrupted{};

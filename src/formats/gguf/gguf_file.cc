@@ -30,8 +30,7 @@ constexpr std::size_t kLeastTensor = 8 + 4 + 8 + 4 + 8;
 
 static_assert(std::endian::native == std::endian::little, "GGUF is read as it lies");
 
-// The size in bytes of a value of fixed size; 0 for strings and arrays; nullopt for an unknown
-// type.
+// The size of a value in bytes; 0 for strings and arrays; nullopt for an unknown type.
 std::optional<std::size_t> value_size(std::uint32_t type) {
   switch (static_cast<GgufValueType>(type)) {
     case GgufValueType::kUint8:

@@ -69,8 +69,7 @@ class GgufFile {
   /// with the place; kUnsupported for other byte orders, versions and tensor types, and for parts
   /// of a split model.
   static Result<GgufFile> open(const std::string& path);
-  /// The same for bytes that `owner` keeps alive. Without `owner`, they must outlive the file
-  /// object.
+  /// The same for bytes that `owner` keeps alive. Without `owner`, they must outlive the file.
   static Result<GgufFile> parse(std::span<const std::byte> bytes, const std::string& name,
                                 std::shared_ptr<const MappedFile> owner = nullptr);
 

@@ -45,8 +45,7 @@ struct GgufArchitecture {
 
   /// The config.query_scalar that GGUF implies for a model.
   float query_scalar(const TransformerConfig& config) const;
-  /// Sets the fields that no key and no tensor of a file contains. Sizes and the window must be set
-  /// before.
+  /// Sets the fields that no key and no tensor of a file contains. Set sizes and the window before.
   void set_unsaid(TransformerConfig& config) const;
 };
 /// kUnsupported, with a list of Volta's architectures, for a name that is not one of them.
@@ -62,8 +61,7 @@ struct GgufPlace {
 /// no architecture describes.
 Result<const GgufArchitecture*> gguf_architecture(const TransformerConfig& config);
 
-/// The place of the parameter with this Hugging Face name. The name in it is empty if GGUF has
-/// none.
+/// The place of the parameter with this Hugging Face name. Its name is empty if GGUF has none.
 GgufPlace gguf_place(const GgufArchitecture& architecture, std::string_view parameter);
 
 /// The shape of a parameter in GGUF (outermost axis first, as everywhere in Volta).

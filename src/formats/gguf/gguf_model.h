@@ -1,5 +1,4 @@
-// Models in GGUF files: the architecture from the metadata, and parameters by their Hugging Face
-// names.
+// Models in GGUF files: the architecture from the metadata, parameters by their Hugging Face names.
 #pragma once
 
 #include <map>

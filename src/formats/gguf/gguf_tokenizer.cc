@@ -213,8 +213,7 @@ Status write_merges(JsonWriter& json, const GgufFile& file) {
 }
 
 Result<const GgufPreTokenizer*> pre_tokenizer_of(const GgufFile& file) {
-  // In files without this key, the split is certain only for architectures with one possible
-  // pattern.
+  // Without this key, the split is certain only for architectures with one possible pattern.
   VOLTA_TRY(const auto architecture, file.get_string_or("general.architecture", ""));
   const std::string_view usual = architecture == "gpt2"             ? "gpt-2"
                                  : architecture.starts_with("qwen") ? "qwen2"

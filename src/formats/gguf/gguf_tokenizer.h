@@ -50,8 +50,7 @@ inline constexpr std::string_view kGgufNoTokenizer = "no_vocab";
 Result<std::string> gguf_tokenizer_json(const GgufFile& file, Interruption interrupted = {});
 /// tokenizer_config.json with the special tokens and the chat template.
 Result<std::string> gguf_tokenizer_config(const GgufFile& file);
-/// generation_config.json with the begin, end and padding tokens; empty when the file has none of
-/// them.
+/// generation_config.json with the begin, end and padding tokens; empty when there are none.
 Result<std::string> gguf_generation_config(const GgufFile& file);
 /// The tokenizer from tokenizer.json and tokenizer_config.json. `interrupted`: as in
 /// parse_tokenizer().

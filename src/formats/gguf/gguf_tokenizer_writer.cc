@@ -168,8 +168,7 @@ const GgufPreTokenizer* name_split(const JsonValue& root, bool ignore_merges) {
   return pre->nfc && text_of(normalizer, "type") == "NFC" ? pre : nullptr;
 }
 
-// Whether the tokenizer puts U+2581 before the text; nullopt if it does not replace spaces by
-// U+2581.
+// Whether the tokenizer puts U+2581 before the text; nullopt if spaces stay spaces.
 std::optional<bool> spaces_prefix(const JsonValue& root) {
   bool replaces = false, prefix = false;
   for (const JsonValue* part : parts_of(root.find("normalizer"), "normalizers")) {
@@ -209,8 +208,7 @@ Result<bool> add_lists(const JsonValue& root, const JsonRef& model, const Lists&
   return true;
 }
 
-// The ids for one role: those in generation_config.json, else the token that tokenizer_config.json
-// names.
+// The ids for one role: those in generation_config.json, else the token in tokenizer_config.json.
 Result<std::vector<std::int64_t>> role_ids(const JsonValue& generation, const JsonValue& config,
                                            std::string_view role, const Lists& lists) {
   std::vector<std::int64_t> ids;

@@ -23,8 +23,7 @@ class Budget : public WorkBudget {
   /// Charges for reading, comparing or copying `bytes` bytes. The slowest functions need about 10
   /// ns per byte, so one step takes about as long as evaluating an expression.
   bool scan(std::size_t bytes) { return step(1 + bytes / 16); }
-  /// Charges for a search for a name of `bytes` bytes among `count` names, which may all be as
-  /// long.
+  /// Charges for a search for a name of `bytes` bytes among `count` names, each possibly as long.
   bool search(std::size_t count, std::size_t bytes) {
     return step(count / 8) && step(bytes / 16) && step(count * (bytes / 64));
   }

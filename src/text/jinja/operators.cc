@@ -225,8 +225,7 @@ Result<Value> get_slice(Budget& budget, const Value& object, const Value& begin,
   if (stride == 0) return type_error("a slice with step 0");
   VOLTA_TRY(const std::int64_t size, length(budget, object));
   const bool forward = stride > 0;
-  // As in Python, negative places count from the end, and places outside are limited to the
-  // borders.
+  // As in Python, negative places count from the end, and places outside become the borders.
   const auto place = [&](const Value& value, std::int64_t at, std::int64_t fallback) {
     if (value.is_none()) return fallback;
     if (at < 0) at = at < -size ? -1 : at + size;

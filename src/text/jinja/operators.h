@@ -9,8 +9,7 @@
 
 namespace volta::jinja {
 
-/// A binary operator: its text, and its level. Higher levels bind more tightly. "not in" is two
-/// words.
+/// A binary operator: its text and level. Higher levels bind more tightly. "not in" is two words.
 struct OperatorRow {
   std::string_view symbol;
   Operator op;

@@ -45,8 +45,7 @@ class Run {
  private:
   using Scope = std::vector<std::pair<std::string_view, Value>>;
 
-  /// Puts the line of the innermost node before a message. Does so once, because no error is
-  /// caught.
+  /// Puts the line of the innermost node before a message. Only once, as no error is caught.
   template <typename T>
   Result<T> at(const Node& node, Result<T> result) {
     if (result || located_) return result;

@@ -39,8 +39,7 @@ struct Word {
   std::int64_t count;
 };
 
-// The words are in the order of their first occurrence, so that the result depends on the text
-// only.
+// The words are in the order of their first occurrence, so the result depends on the text only.
 Result<std::vector<Word>> count_words(std::string_view text,
                                       const std::array<std::int32_t, 256>& bytes,
                                       WorkBudget& budget) {

@@ -21,7 +21,7 @@ struct BpeTrainingOptions {
 
 /// Returns a tokenizer.json with at most `vocab_size` tokens: the special tokens, the bytes, and
 /// the merges in the order in which they were found. The result depends on the text and the options
-/// only. Invalid UTF-8 is read as U+FFFD. kInvalidArgument when the vocabulary is too small for the
+/// only. Invalid UTF-8 is read as U+FFFD. kInvalidArgument when the vocabulary cannot hold the
 /// bytes.
 Result<std::string> train_byte_level_bpe(std::string_view text, const BpeTrainingOptions& options);
 

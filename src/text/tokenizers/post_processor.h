@@ -21,8 +21,7 @@ class PostProcessor {
   static constexpr std::int32_t kSequence = -1;
   Status parse_into(const JsonRef& json, int depth);
   Status add(std::vector<std::int32_t> ids, const JsonRef& json);
-  // One list of ids per template, with kSequence in the place of the sequence. They are applied in
-  // order.
+  // One list of ids per template, with kSequence in place of the sequence; applied in order.
   std::vector<std::vector<std::int32_t>> templates_;
 };
 

@@ -157,8 +157,7 @@ void RegexMatcher::branch(std::uint32_t pc, std::uint64_t targets) {
   pc_ = program_.targets[code_[pc].first + first];
 }
 
-// A look or atomic group is complete. Its frames are removed, so that there is no backtracking into
-// it.
+// A look or atomic group is complete. Removing its frames prevents backtracking into it.
 bool RegexMatcher::end_look(const RegexInstruction& in) {
   const Frame frame = stack_[look_];
   stack_.resize(look_);

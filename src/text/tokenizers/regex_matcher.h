@@ -21,8 +21,7 @@ class RegexMatcher {
   /// The arguments must outlive the matcher. `text` is valid UTF-8.
   RegexMatcher(const RegexProgram& program, std::string_view text, WorkBudget& budget);
 
-  /// Tries to match at `begin`, which must be the start of a character. After a match, end() is its
-  /// end.
+  /// Tries to match at `begin`, the start of a character. After a match, end() is its end.
   Outcome match_at(std::size_t begin);
   std::size_t end() const { return at_; }
 

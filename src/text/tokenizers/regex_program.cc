@@ -281,8 +281,7 @@ Status Compiler::emit_repeat(const RegexNode& node) {
   return {};
 }
 
-// Repeats a part at least once, or at least zero times with `may_skip`. An empty round is the last
-// one.
+// Repeats a part at least once; with `may_skip` also zero times. An empty round is the last.
 Status Compiler::emit_loop(const RegexNode& part, bool may_skip, Greed greed) {
   std::vector<std::uint32_t> choices;
   if (may_skip) choices.push_back(emit_choice(here() + 1, greed));

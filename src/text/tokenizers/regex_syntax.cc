@@ -230,8 +230,7 @@ Result<RegexNode> Parser::repeated(RegexNode node, std::size_t begin) {
   return node;
 }
 
-// Parses an escape outside of [...]. There, Oniguruma does not apply (?i) to \p{Lu}; inside it
-// does.
+// Parses an escape outside of [...]. Only inside of [...] does Oniguruma apply (?i) to \p{Lu}.
 Result<RegexNode> Parser::escaped(Flags flags) {
   const std::size_t begin = at_;
   VOLTA_TRY(const RegexItem item, escape(false));

@@ -61,8 +61,7 @@ class Trie {
     std::int32_t number = kNone;
     std::size_t looked_at = 0;  ///< Bytes of the text.
   };
-  /// The longest string at the front of `text`, starting from a node; number kNone when there is
-  /// none.
+  /// The longest string at the front of `text`, starting from a node; kNone when there is none.
   Match longest(std::string_view text, std::uint32_t node = kRoot) const {
     Match best;
     std::size_t i = 0;

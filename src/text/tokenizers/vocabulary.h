@@ -14,8 +14,7 @@
 
 namespace volta::tokenizers {
 
-/// Ids from this on are refused. No vocabulary is that large, and tables are as long as the largest
-/// id.
+/// Ids from this on are refused. No vocabulary is that large, and tables grow with the largest id.
 inline constexpr std::int32_t kMaxTokenId = 1 << 22;
 /// The longest token. The longest ones in use have 256 bytes (128 spaces as byte characters).
 inline constexpr std::size_t kMaxTokenBytes = 4096;
