@@ -18,7 +18,7 @@ namespace [[gnu::visibility("default")]] volta {
 struct GenerationConfig {
   std::vector<std::int32_t> end_tokens;     ///< eos_token_id: one id or several.
   std::optional<std::int32_t> begin_token;  ///< bos_token_id
-  std::optional<bool> do_sample;  ///< false: greedy decoding, whatever the temperature is.
+  std::optional<bool> do_sample;            ///< false: greedy, at any temperature.
   std::optional<float> temperature;
   std::optional<std::int32_t> top_k;
   std::optional<float> top_p;

@@ -77,8 +77,8 @@ class ChatTemplate {
   /// empty list of "tool_calls".
   Result<QuotedText> render_quoted(const JsonValue& messages,
                                    const ChatOptions& options = {}) const;
-  /// The text without the quoted ranges. Tokenizer::encode() finds special tokens in messages, too,
-  /// so use it only if all messages may contain them.
+  /// The same as plain text. Tokenizer::encode() finds special tokens in messages, too, so use it
+  /// only if all messages may contain them.
   Result<std::string> render(std::span<const ChatMessage> messages,
                              const ChatOptions& options = {}) const;
   Result<std::string> render(const JsonValue& messages, const ChatOptions& options = {}) const;

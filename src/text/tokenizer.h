@@ -87,7 +87,7 @@ Result<std::shared_ptr<const Tokenizer>> parse_tokenizer(std::string_view json,
                                                          Interruption interrupted = {});
 
 /// Encodes and decodes a short text in several scripts, to find errors before the tokenizer is
-/// used. Fails if this fails with kInvalidFile or kInterrupted. Characters that the vocabulary
+/// used. Fails if encoding fails with kInvalidFile or kInterrupted. Characters that the vocabulary
 /// lacks are not an error.
 Status try_tokenizer(const Tokenizer& tokenizer);
 

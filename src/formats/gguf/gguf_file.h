@@ -82,7 +82,7 @@ class GgufFile {
   const GgufTensor* find_tensor(std::string_view name) const;
 
   /// Metadata by key. kInvalidFile when it has another type or is out of range, and when it is
-  /// missing and there is no fallback. Integers of every width are accepted, and as floats too. An
+  /// missing and there is no fallback. Integers of every width are accepted, also as floats. An
   /// array of equal numbers (one per layer) counts as that number.
   Result<std::int64_t> get_int(std::string_view key, std::int64_t min, std::int64_t max) const;
   Result<std::int64_t> get_int_or(std::string_view key, std::int64_t fallback, std::int64_t min,
