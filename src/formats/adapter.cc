@@ -19,20 +19,20 @@
 namespace volta {
 namespace {
 
-constexpr std::string_view kPrefix = "base_model.model.";  // Of every tensor's name.
+constexpr std::string_view kPrefix = "base_model.model.";  // Prefix of every tensor's name.
 constexpr std::int64_t kMaxConfigBytes = std::int64_t{1} << 24;
 
-// Keys that are read below.
+// Keys that this file reads.
 constexpr std::array<std::string_view, 9> kReadKeys = {
     "peft_type",      "r",         "lora_alpha", "lora_dropout",     "use_rslora",
     "target_modules", "task_type", "bias",       "init_lora_weights"};
-// Keys that change nothing of what an adapter computes.
+// Keys that do not affect what an adapter computes.
 constexpr std::array<std::string_view, 9> kFreeKeys = {
     "base_model_name_or_path", "revision",       "auto_mapping",
     "inference_mode",          "peft_version",   "fan_in_fan_out",
     "megatron_core",           "runtime_config", "qalora_group_size"};
 
-// What says "none" of an option, whatever it is.
+// Whether a value turns an option off, for any option.
 bool is_neutral(const JsonValue& value) {
   if (value.is_null()) return true;
   if (const bool* flag = value.if_bool()) return !*flag;
@@ -49,10 +49,10 @@ std::unexpected<Error> unsupported(const JsonRef& root, std::string_view key,
                           key, value.leaf_text()));
 }
 
-// Refuses by name what goes beyond plain LoRA, known to Volta or not.
+// Refuses options beyond plain LoRA, with the key's name, whether or not Volta knows the key.
 Status check_keys(const JsonRef& root) {
   const JsonValue::Object* members = root.node().if_object();
-  if (members == nullptr) return {};  // get_string() has said so.
+  if (members == nullptr) return {};  // get_string() has reported this.
   for (const auto& [key, value] : *members) {
     if (std::ranges::find(kReadKeys, key) != kReadKeys.end()) continue;
     if (std::ranges::find(kFreeKeys, key) != kFreeKeys.end()) continue;
@@ -61,7 +61,7 @@ Status check_keys(const JsonRef& root) {
   return {};
 }
 
-// One of a few words, or nothing.
+// Checks that a key is missing or has one of a few values.
 Status check_word(const JsonRef& root, std::string_view key,
                   std::initializer_list<std::string_view> words) {
   VOLTA_TRY(const auto ref, root.optional_member(key));
@@ -71,7 +71,8 @@ Status check_word(const JsonRef& root, std::string_view key,
   return unsupported(root, key, ref->node());
 }
 
-// How A and B started matters only where that changed the base weights, too (PiSSA, OLoRA, ...).
+// The initial values of A and B matter only for methods that also changed the base weights (PiSSA,
+// OLoRA, ...).
 Status check_init(const JsonRef& root) {
   const JsonValue* init = root.node().find("init_lora_weights");
   if (init == nullptr || init->is_null() || init->if_bool() != nullptr) return {};
@@ -98,7 +99,7 @@ Result<std::set<std::string, std::less<>>> parse_targets(const JsonRef& root) {
   return targets;
 }
 
-// The specs of a file's tensors, by the names of lora_parameters().
+// The specs of a file's tensors, under the names of lora_parameters().
 Result<std::map<std::string, TensorSpec>> adapter_specs(const SafetensorsFile& file) {
   std::map<std::string, TensorSpec> specs;
   for (const SafetensorsEntry& entry : file.entries()) {
@@ -134,7 +135,7 @@ struct TensorPair {
 };
 using TensorPairs = std::map<std::string, TensorPair, std::less<>>;  // By the projection's name.
 
-// "base_model.model.PROJECTION.lora_A.weight". Nothing for other names.
+// The PROJECTION in "base_model.model.PROJECTION.lora_A.weight"; empty for other names.
 std::string_view projection_of(std::string_view tensor) {
   const bool known =
       tensor.starts_with(kPrefix) && (tensor.ends_with(kSuffixA) || tensor.ends_with(kSuffixB));
@@ -155,8 +156,8 @@ std::string check_pair_tensor(const LoraConfig& lora, const SafetensorsEntry& en
       is_a ? fmt::format("[{}, inputs]", lora.rank) : fmt::format("[outputs, {}]", lora.rank));
 }
 
-// The projection's name with "*" for the number of its block, and that number; -1 where it has
-// none.
+// Splits a projection's name: the name with "*" for the number of its block, and that number, or -1
+// if there is none.
 std::pair<std::string, std::int64_t> split_block(std::string_view projection) {
   for (std::size_t begin = 0; begin < projection.size();) {
     const std::size_t end = std::min(projection.find('.', begin), projection.size());
@@ -180,7 +181,7 @@ void check_blocks(const TensorPairs& pairs, std::vector<std::string>& flaws) {
     last = std::max(last, number);
   }
   for (const auto& [name, numbers] : blocks) {
-    if (std::ssize(numbers) > last) continue;  // All from 0 to the last one.
+    if (std::ssize(numbers) > last) continue;  // All blocks from 0 to the last one.
     flaws.push_back(
         fmt::format("'{}' has tensors in {} blocks, but the last block is number {}: "
                     "the others are missing",
@@ -252,7 +253,7 @@ Result<LoraConfig> parse_adapter_config(std::string_view text, std::string_view 
   LoraConfig lora;
   VOLTA_TRY(lora.rank, root.get_int("r", 1, kMaxLoraRank));
   VOLTA_TRY(lora.alpha, root.get_float("lora_alpha", 1e-9, 1e6));
-  constexpr double kMostDropout = 0.999999;  // All of it would leave nothing to train.
+  constexpr double kMostDropout = 0.999999;  // With a dropout of 1 nothing could be trained.
   VOLTA_TRY(const double dropout, root.get_float_or("lora_dropout", 0.0, 0.0, kMostDropout));
   lora.dropout = static_cast<float>(dropout);
   VOLTA_TRY(lora.rank_stabilized, root.get_bool_or("use_rslora", false));
@@ -273,7 +274,7 @@ std::string adapter_config_json(const TransformerConfig& config, const LoraConfi
                                 std::string_view base) {
   JsonWriter json(2);
   json.begin_object().field("base_model_name_or_path", base).field("bias", "none");
-  // GPT-2's Conv1D keeps its weights [in, out].
+  // GPT-2's Conv1D stores its weights as [in, out].
   json.field("fan_in_fan_out", weight_names(config).in_out);
   json.field("inference_mode", true).field("init_lora_weights", true);
   json.field("lora_alpha", lora.alpha).field("lora_dropout", lora.dropout);

@@ -47,13 +47,14 @@ std::int64_t max_bytes(std::string_view name) {
   return found == kCarried.end() ? kMaxConfigBytes : found->max_bytes;
 }
 
-// Whether a path lies below a folder. Both are real paths.
+// Whether a path is inside a folder. Both must be real paths.
 bool is_below(std::string_view path, std::string_view folder) {
   return path.starts_with(folder) && path.substr(folder.size()).starts_with('/');
 }
 
-// The blobs that the hub's cache keeps a model folder's files in: of
-// .../models--ORG--NAME/snapshots/REVISION it is .../models--ORG--NAME/blobs. Empty for others.
+// The folder of the hub's cache that stores the files of a model folder: for
+// .../models--ORG--NAME/snapshots/REVISION it is .../models--ORG--NAME/blobs. Empty for folders
+// outside the cache.
 std::string hub_blobs(const std::string& real_directory) {
   const std::string snapshots = parent_path(real_directory);
   const std::string repository = parent_path(snapshots);
@@ -62,7 +63,7 @@ std::string hub_blobs(const std::string& real_directory) {
   return hub ? join_path(repository, "blobs") : "";
 }
 
-// The file to read for one of the names: itself, or where its link leads.
+// The path of the file to read: `path` itself, or the target of the link.
 Result<std::string> resolve(const std::string& directory, const std::string& path) {
   if (!is_link(path)) return path;
   VOLTA_TRY(const std::string folder, real_path(directory));
@@ -75,7 +76,7 @@ Result<std::string> resolve(const std::string& directory, const std::string& pat
                           path, target));
 }
 
-// The value as it was parsed; as deep as the parser lets it be.
+// Writes the value as it was parsed. The parser's depth limit bounds the recursion.
 void write_value(JsonWriter& json, const JsonValue& value) {
   if (const auto* flag = value.if_bool()) {
     json.value(*flag);

@@ -160,8 +160,8 @@ constexpr std::array kFamilies = {
            .gemma = true},
 };
 
-// Keys that change what a model computes and that some families alone have. A config of another
-// family that sets one is made of two families' keys, and what it means is anybody's guess.
+// Keys that change what a model computes and that only some families have. A config of another
+// family that sets such a key mixes two families, so its meaning is unclear.
 struct OwnKey {
   std::string_view key;
   std::array<std::string_view, 2> types;
@@ -175,7 +175,7 @@ constexpr std::array kOwnKeys = {
     OwnKey{"no_rope_layers", {"smollm3"}},
     OwnKey{"no_rope_layer_interval", {"smollm3"}},
 };
-// The same number under GPT-2's key and under the one of later families.
+// Two keys for the same number: GPT-2's and that of later families.
 struct KeyPair {
   std::string_view gpt2, later;
 };

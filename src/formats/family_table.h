@@ -1,6 +1,5 @@
-// The families of the Hugging Face hub that are kin of Llama, as rows of a table: what their
-// config.json is called and has for keys, and what sets their models apart. Reading and writing the
-// keys is the business of formats/model_families.h.
+// A table of the model families of the Hugging Face hub that resemble Llama: their names and keys
+// in config.json, and how their models differ. formats/model_families.h reads and writes the keys.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +13,24 @@
 
 namespace volta {
 
-/// How configs of a family say which layers have a sliding window.
+/// How the configs of a family describe which layers have a sliding window.
 struct WindowKeys {
-  bool any = false;              ///< sliding_window is a key.
-  bool needs_switch = false;     ///< It counts only with use_sliding_window.
-  std::int64_t usual = 0;        ///< The window when the key is missing; 0: none.
-  bool by_layer = false;         ///< layer_types says it for each layer.
-  std::int64_t full_front = -1;  ///< Without: so many at the front have none (max_window_layers).
-  std::int64_t full_every = 0;   ///< Without: every n-th has none; 0: all have one.
+  bool any = false;              ///< The family has the key sliding_window.
+  bool needs_switch = false;     ///< The window counts only with use_sliding_window.
+  std::int64_t usual = 0;        ///< The window when the key is missing; 0: no window.
+  bool by_layer = false;         ///< The family has layer_types, with one entry per layer.
+  std::int64_t full_front = -1;  ///< Default of max_window_layers: the first layers have no window.
+  std::int64_t full_every = 0;  ///< Without layer_types: every n-th has no window; 0: all have one.
 };
 enum class BiasKeys : std::uint8_t {
   kNone,
-  kQkv,           ///< Queries, keys and values always have one.
-  kAttention,     ///< attention_bias: the output projection, too.
-  kAttentionMlp,  ///< And mlp_bias.
+  kQkv,           ///< Queries, keys and values always have a bias.
+  kAttention,     ///< attention_bias covers these and the output projection.
+  kAttentionMlp,  ///< Also mlp_bias.
 };
 
-/// What sets a family apart from Llama, and what a key means when it is missing, as the Hugging
-/// Face classes have it. Where 0 is written the value follows from the others.
+/// How a family differs from Llama, and the values of missing keys, as in the Hugging Face classes.
+/// A value of 0 means that it follows from the other values.
 struct Family {
   std::string_view type;
   std::string_view architecture;  ///< The class in transformers.
@@ -46,20 +45,21 @@ struct Family {
   WeightNaming naming = WeightNaming::kLlama;
   NormPlace norm_place = NormPlace::kBefore;
   bool qk_norm = false, qk_norm_whole = false;
-  std::int64_t unrotated_every = 0;  ///< no_rope_layers; without that key every n-th layer.
-  /// Gemma's: 1 + weight in norms, scaled embeddings, query_pre_attn_scalar, and the caps, of which
-  /// these are the usual ones.
+  std::int64_t unrotated_every = 0;  ///< Without no_rope_layers: each n-th layer has no rotation.
+  /// Gemma's parts: norms with 1 + weight, scaled embeddings, query_pre_attn_scalar, and the caps;
+  /// the two numbers below are the defaults of the caps.
   bool gemma = false;
   bool attention_cap = false;
   double usual_attention_cap = 0.0, usual_logit_cap = 0.0;
 };
-/// All of them; GPT-2 is none.
+/// All families in the table; GPT-2 is not among them.
 std::span<const Family> families();
-/// Null for a type that is none of them.
+/// Null for a type that is not in the table.
 const Family* find_family(std::string_view type);
 
-/// kInvalidFile for a config of the family `type` (GPT-2's, too) that sets what only another family
-/// has, or says one number twice and differently, under GPT-2's key and a later family's.
+/// kInvalidFile for a config of the family `type` (GPT-2 included) that sets a key of another
+/// family, or that gives one number twice with different values, under GPT-2's key and under the
+/// key of later families.
 Status check_mixture(const JsonRef& root, std::string_view type);
 
 }  // namespace volta

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kMaxBytes = 16 << 20;
 constexpr std::int64_t kMaxId = std::numeric_limits<std::int32_t>::max();
-constexpr std::size_t kMaxEndTokens = 4096;  // Each is compared with every new token.
+constexpr std::size_t kMaxEndTokens = 4096;  // Each new token is compared with each end token.
 
 // eos_token_id: nothing, null, an id, or a list of ids.
 Result<std::vector<std::int32_t>> parse_end_tokens(const JsonRef& root) {
@@ -60,7 +60,7 @@ Status read_float(const JsonRef& root, std::string_view key, std::optional<float
   return {};
 }
 
-// A .gguf file's; nothing when it names no token.
+// The generation config of a .gguf file; nullopt when it names no begin, end or padding token.
 Result<std::optional<std::string>> read_gguf(const std::string& path) {
   VOLTA_TRY(const GgufFile file, GgufFile::open(path));
   VOLTA_TRY(std::string text, gguf_generation_config(file));

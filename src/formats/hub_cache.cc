@@ -13,8 +13,7 @@
 namespace volta {
 namespace {
 
-// A file of refs/ holds one commit of 40 hexadecimal digits; anything much longer is something
-// else.
+// A file in refs/ holds one commit of 40 hexadecimal digits. A much longer file is not a ref.
 constexpr std::int64_t kMaxRefBytes = 1024;
 
 bool is_name_character(char c) {
@@ -103,7 +102,7 @@ Result<std::string> find_in_hub_cache(const HubName& name, const std::string& ca
     }
   }
   const std::string snapshots = join_path(model, "snapshots");
-  // A revision without a file in refs/ is the commit itself, whose name has no slash.
+  // A revision without a file in refs/ is a commit itself. The name of a commit has no slash.
   if (commit.find('/') != std::string::npos || !path_exists(join_path(snapshots, commit))) {
     return absent(name, fmt::format("the Hugging Face cache has {}, but not its revision {}",
                                     name.repository, name.revision));

@@ -46,7 +46,7 @@ Status ReadingCount::ask() const {
 
 namespace {
 
-// What lies beside the weights.
+// Checks the files beside the weights.
 Status check_settings(const std::string& model, const TransformerConfig* config,
                       const ReadingCount& reading, Findings& findings, ModelCheck& out) {
   VOLTA_TRY(out.has_tokenizer, check_tokenizer(model, config, reading, findings));
@@ -88,7 +88,7 @@ Status check_gguf(const std::string& path, Findings& findings, ReadingCount& rea
   if (Status done = check_gguf_values(*file, findings, reading, pool, out); !done) {
     if (done.error().code() != ErrorCode::kInvalidFile) return done;
     findings.invalid(where, done.error());
-    return {};  // What follows would read another file.
+    return {};  // The checks below would read the changed file.
   }
   return check_settings(path, config ? &*config : nullptr, reading, findings, out);
 }

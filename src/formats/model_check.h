@@ -1,6 +1,6 @@
-// Checks a model folder or a .gguf file from end to end and says all that is wrong with it, not
-// only the first thing: the config, the weights' names, shapes, types and values, the tokenizer.
-// Holds no weights.
+// Checks a model folder or a .gguf file completely and reports every problem, not only the first
+// one: in the config, in the names, shapes, types and values of the weights, and in the tokenizer.
+// Does not keep weights in memory.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// One thing that is wrong.
+/// One problem.
 struct Finding {
   enum class Kind : std::uint8_t {
     kInvalid,        ///< A part is missing, damaged or unusable.
-    kContradiction,  ///< Two parts are fine alone and do not fit each other.
+    kContradiction,  ///< Two parts are valid on their own but contradict each other.
   } kind = Kind::kInvalid;
   std::string where;  ///< The file.
   std::string what;
@@ -30,34 +30,35 @@ struct ModelCheck {
   std::vector<Finding> findings;  ///< Empty: the model is good.
   std::vector<std::string> weight_files;
   std::int64_t tensors = 0;
-  std::int64_t bytes = 0;  ///< Of the tensors whose values were looked at.
+  std::int64_t bytes = 0;  ///< The size of the tensors whose values were checked.
   bool has_tokenizer = false;
-  bool adapter = false;  ///< The folder is a LoRA adapter's, not a model's.
+  bool adapter = false;  ///< The folder holds a LoRA adapter, not a model.
 };
 
-/// Told several times a second how many bytes of weights are done, of so many; false ends the
-/// check.
+/// Called before each piece of about 32 MiB of weights, and during work on the tokenizer, with the
+/// bytes of weights that were checked and their total. The check stops when it returns false.
 using CheckCallback = std::function<bool(std::int64_t bytes, std::int64_t all)>;
 
-/// Checks the folder's
-///   - config.json: an architecture that Volta knows, with sizes that make a model;
-///   - model.safetensors, or its shards and their index: well-formed, every parameter there once,
-///     in its shape and a float type, nothing else; no value a NaN or infinite; biases that the
-///     architecture lacks zero; an output projection that the config calls tied equal to the
-///     embedding;
-///   - tokenizer.json, where there is one: readable, no id beyond the vocabulary, and it encodes
-///     and decodes a text;
-///   - generation_config.json and the end tokens of config.json: what load_generation_config()
-///     takes, the begin and end tokens within the vocabulary;
-///   - the chat template, where there is one: what load_chat_template() takes;
-///   - the files that models made of this one take along: what read_carried_file() takes.
+/// Checks these parts of a folder:
+///   - config.json: Volta supports the architecture, and its sizes are valid.
+///   - model.safetensors, or its shards and their index: the files are well-formed. Every parameter
+///     is there once, in its shape and in a float type, and there is nothing else. No value is NaN
+///     or infinite. Biases that the architecture lacks are zero. An output projection equals the
+///     embedding if the config says that they are tied.
+///   - tokenizer.json, if present: it can be read, has no id beyond the vocabulary, and encodes and
+///     decodes a text.
+///   - generation_config.json and the end tokens of config.json: load_generation_config() accepts
+///     them, and the begin and end tokens are in the vocabulary.
+///   - the chat template, if present: load_chat_template() accepts it.
+///   - the files that derived models get copies of: read_carried_file() accepts them.
 /// The values of tensors that do not fit the config are not read.
-/// A folder with adapter_config.json and no config.json is an adapter: its config, its values, and
-/// whether its tensors fit the config (find_adapter_flaws()) are checked; whether it fits its base
-/// says verify_adapter_base(). Of a .gguf file the same is checked: architecture, tensors, values
-/// (of quantised tensors as they are read), tokenizer, end tokens, chat template. Of a file that
-/// changes while it is read the rest is left out, and that is a finding. kNotFound when there is no
-/// such folder or file, kInterrupted when `go_on` said no, kOutOfMemory.
+/// A folder with adapter_config.json and without config.json is an adapter. Its config and its
+/// values are checked, and whether its tensors fit its config (find_adapter_flaws()).
+/// verify_adapter_base() checks whether it fits its base model. The same parts of a .gguf file are
+/// checked: architecture, tensors, values (quantised tensors after dequantising), tokenizer, end
+/// tokens, chat template. If a file changes while it is read, that is a finding, and the rest of
+/// the file is skipped. kNotFound when there is no such folder or file, kInterrupted when `go_on`
+/// returned false, kOutOfMemory.
 Result<ModelCheck> check_model(const std::string& model, ThreadPool& pool,
                                const CheckCallback& go_on = {});
 

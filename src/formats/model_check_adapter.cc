@@ -1,4 +1,4 @@
-// The part of check_model() that looks at the folder of a LoRA adapter.
+// The part of check_model() for the folder of a LoRA adapter.
 #include <utility>
 
 #include "base/file.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kMaxAdapterConfigBytes = std::int64_t{16} << 20;
 
-// Its settings; nothing when they cannot be used.
+// The adapter's settings; nullopt when they are invalid.
 std::optional<LoraConfig> check_config(const std::string& directory, Findings& findings) {
   const std::string where(kAdapterConfigFile);
   const std::string path = join_path(directory, where);

@@ -1,5 +1,5 @@
-// The parts of check_model() (formats/model_check.h) and what they share. Each part looks at some
-// of a model's files and adds what is wrong with them to the findings. For model_check*.cc only.
+// The parts of check_model() (formats/model_check.h) and their shared types. Each part checks some
+// of a model's files and adds the problems to the findings. For model_check*.cc only.
 #pragma once
 
 #include <algorithm>
@@ -25,14 +25,14 @@
 
 namespace volta {
 
-/// What is wrong with one model, in the order in which it was found.
+/// The problems of one model, in the order in which they were found.
 class Findings {
  public:
-  /// `model`: the folder or .gguf file. In the latter, every finding is of that file.
+  /// `model`: the folder or .gguf file. All findings in a .gguf file have it as their place.
   explicit Findings(const std::string& model);
 
   void invalid(std::string where, std::string what);
-  /// A lack of memory says nothing about the model: it is kept in out_of_memory() instead.
+  /// A lack of memory is not a problem of the model: that error goes to out_of_memory().
   void invalid(std::string where, const Error& error);
   void contradiction(std::string where, std::string what);
 
@@ -47,18 +47,19 @@ class Findings {
   std::optional<Error> out_of_memory_;
 };
 
-/// Counts the bytes of weights that were looked at, and asks now and then whether to go on.
+/// Counts the bytes of weights that were checked, and calls the caller's callback regularly.
 class ReadingCount {
  public:
   explicit ReadingCount(const CheckCallback& go_on) : go_on_(go_on) {}
 
   std::int64_t bytes() const { return bytes_; }
   void expect(std::int64_t bytes) { expected_ += bytes; }
-  /// kInterrupted when the answer was no.
+  /// kInterrupted when the callback returned false.
   Status ask() const;
 
-  /// Walks over `size` bytes of a mapped file in pieces of whole units, and counts them. Asks
-  /// before each. kInvalidFile after the first piece that was read while the file changed.
+  /// Calls `look` for `size` bytes of a mapped file, in pieces that are multiples of `unit` bytes,
+  /// and counts the bytes. Calls ask() before each piece. kInvalidFile if the file changed, checked
+  /// after each piece.
   template <typename File>
   Status in_pieces(const File& file, std::int64_t size, std::int64_t unit,
                    FunctionRef<void(std::int64_t begin, std::int64_t length)> look) {
@@ -78,10 +79,10 @@ class ReadingCount {
 
   const CheckCallback& go_on_;
   std::int64_t bytes_ = 0;
-  std::int64_t expected_ = 0;  ///< Bytes that will be looked at.
+  std::int64_t expected_ = 0;  ///< Bytes that will be checked.
 };
 
-/// Safetensors files: their tensors against the config, and their values. In
+/// Checks safetensors files: their tensors against the config, and their values. Implemented in
 /// model_check_weights.cc.
 class WeightsCheck {
  public:
@@ -90,19 +91,19 @@ class WeightsCheck {
 
   /// Opens the weights of a model folder.
   void open(const std::string& directory);
-  /// Takes a file that is open already.
+  /// Adds a file that is open already.
   void add(SafetensorsFile file) { files_.push_back(std::move(file)); }
-  /// Whether every parameter of the config is there, as it must be, and nothing else.
+  /// Checks that the tensors are the parameters of the config, with the right shapes and types.
   void check_structure(const TransformerConfig& config);
-  /// Looks at the values of all tensors that fit. The rest of a file that changes meanwhile is not
-  /// read: it belongs to neither the old content nor the new. `config` may be null. Adds the files
-  /// and tensors to `out`.
+  /// Checks the values of all tensors that fit the config, and adds the files and tensors to `out`.
+  /// If a file changes meanwhile, the rest of it is skipped, because its bytes may be a mix of old
+  /// and new content. `config` may be null.
   Status check_values(const TransformerConfig* config, ModelCheck& out);
 
   const std::vector<SafetensorsFile>& files() const { return files_; }
 
  private:
-  /// A tensor that a parameter is read from.
+  /// The tensor that holds a parameter.
   struct Source {
     const SafetensorsFile* file = nullptr;
     const SafetensorsEntry* entry = nullptr;
@@ -124,32 +125,33 @@ class WeightsCheck {
   std::vector<SafetensorsFile> files_;
   bool complete_ = false;                      ///< All files of the weights could be opened.
   std::map<std::string, Source> sources_;      ///< By parameter.
-  std::set<const SafetensorsEntry*> misfits_;  ///< Reported, and of no use.
+  std::set<const SafetensorsEntry*> misfits_;  ///< Reported already; they are skipped.
 };
 
-/// Adds a finding where a tensor has values that are NaN or infinite. `tensor` is its name and
-/// type; `values` and `element` are the words for what was counted.
+/// Adds a finding if a tensor has values that are NaN or infinite. `tensor` is its name and type.
+/// `values` and `element` are the nouns for the message, e.g. "scales" and "block".
 void report_non_finite(Findings& findings, const std::string& where, const std::string& tensor,
                        const NonFinite& found, std::string_view values, std::string_view element);
-/// The values of a .gguf file's tensors, of quantised ones as they are read.
+/// Checks the values of a .gguf file's tensors, quantised ones after dequantising.
 Status check_gguf_values(const GgufFile& file, Findings& findings, ReadingCount& reading,
                          ThreadPool& pool, ModelCheck& out);
 
-// The files beside the weights, in model_check_settings.cc. `config` is null where it is not known.
+// Checks of the files beside the weights, in model_check_settings.cc. `config` is null when it is
+// not known.
 
-/// tokenizer.json; true when there is one that can be read.
+/// Checks tokenizer.json; true when there is one and it can be read.
 Result<bool> check_tokenizer(const std::string& model, const TransformerConfig* config,
                              const ReadingCount& reading, Findings& findings);
-/// generation_config.json, and the begin and end tokens wherever they are named.
+/// Checks generation_config.json, and the begin and end tokens in all files that name them.
 void check_generation_config(const std::string& model, const TransformerConfig* config,
                              Findings& findings);
 void check_chat_template(const std::string& model, Findings& findings);
-/// The files that are copied into models made of this one, which must not lead out of the folder.
+/// Checks the files that derived models get copies of. They must not be links out of the folder.
 void check_carried_files(const std::string& directory, Findings& findings);
 
-/// Whether a folder is an adapter's, and not a model's.
+/// Whether a folder holds an adapter and not a model.
 bool is_adapter_folder(const std::string& directory);
-/// An adapter's config and tensors; in model_check_adapter.cc.
+/// Checks an adapter's config and tensors; in model_check_adapter.cc.
 Status check_adapter_folder(const std::string& directory, Findings& findings, ReadingCount& reading,
                             ThreadPool& pool, ModelCheck& out);
 

@@ -1,4 +1,4 @@
-// The part of check_model() that looks at what lies beside the weights.
+// The part of check_model() for the files beside the weights.
 #include <fmt/format.h>
 
 #include <limits>
@@ -48,7 +48,7 @@ void check_token(const std::string& model, const TransformerConfig* config, std:
 void check_generation_config(const std::string& model, const TransformerConfig* config,
                              Findings& findings) {
   const std::string where = "generation_config.json";
-  // Ids beyond the vocabulary are told as contradictions below.
+  // Ids beyond the vocabulary are reported below, as contradictions.
   constexpr std::int64_t kAnyId = std::numeric_limits<std::int64_t>::max();
   const auto settings = load_generation_config(model, kAnyId);
   if (settings) {
@@ -60,7 +60,7 @@ void check_generation_config(const std::string& model, const TransformerConfig* 
   }
   const bool own = settings.error().message().find(where) != std::string::npos;
   if (own || config != nullptr)
-    findings.invalid(own ? where : "config.json", settings.error());  // A bad one is told.
+    findings.invalid(own ? where : "config.json", settings.error());  // Else reported already.
 }
 
 void check_chat_template(const std::string& model, Findings& findings) {

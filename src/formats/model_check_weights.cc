@@ -1,4 +1,4 @@
-// The part of check_model() that looks at weights: the tensors against the config, and the values.
+// The part of check_model() for weights: the tensors against the config, and the values.
 #include <fmt/format.h>
 
 #include "base/file.h"
@@ -45,7 +45,7 @@ void WeightsCheck::check_structure(const TransformerConfig& config) {
   }
   for (const ParameterInfo& info : parameters(config)) check_parameter(info);
   if (findings_.list().size() > before) return;
-  // What loading would refuse beyond that: a model that is called good can be loaded.
+  // Reports what only loading would find, so that a model without findings can be loaded.
   const auto loadable = WeightFiles::find(files_, config);
   if (!loadable) findings_.invalid(file_name(files_.front().path()), loadable.error());
 }
@@ -59,7 +59,7 @@ void WeightsCheck::check_parameter(const ParameterInfo& info) {
   }
   const TensorSpec& spec = found->second.entry->spec;
   if (spec.shape == info.shape && is_float(spec.dtype)) return;
-  // Small integers lie in bytes; loading knows their sizes.
+  // Quantised integers are stored as bytes; WeightFiles checks their sizes.
   const std::string quantized = quant_key(found->second.entry->name);
   if (found->second.file->metadata().contains(quantized)) return;
   misfits_.insert(found->second.entry);
@@ -97,7 +97,7 @@ Status WeightsCheck::check_values(const TransformerConfig* config, ModelCheck& o
     if (changed) findings_.invalid(file_name(file.path()), done.error());
     if (!changed) whole.push_back(&file);
   }
-  for (const SafetensorsFile* file : whole) {  // Those that changed while others were read.
+  for (const SafetensorsFile* file : whole) {  // Files that changed while others were read.
     const Status unchanged = file->check_unchanged();
     if (!unchanged) findings_.invalid(file_name(file->path()), unchanged.error());
   }
@@ -120,7 +120,7 @@ Status WeightsCheck::check_file(const SafetensorsFile& file, const TransformerCo
 
 Status WeightsCheck::check_tensor(const SafetensorsFile& file, const SafetensorsEntry& entry) {
   const auto bytes = file.bytes(entry);
-  const auto encoding = stored_encoding(file, entry.name);  // What is wrong with it is told apart.
+  const auto encoding = stored_encoding(file, entry.name);  // Errors are reported elsewhere.
   const bool integers = encoding && encoding->quantized();
   const std::int64_t unit =
       integers ? encoding->block_bytes() : std::max<std::int64_t>(dtype_size(entry.spec.dtype), 1);
@@ -150,7 +150,7 @@ void WeightsCheck::check_filler(const std::string& where, const SafetensorsEntry
                          entry.name, to_string(entry.spec)));
 }
 
-// A copy of the embedding that is none would be left out without a word.
+// Loading ignores this tensor, so a difference from the embedding would go unnoticed.
 Status WeightsCheck::check_tied_output(const SafetensorsFile& file, const SafetensorsEntry& entry) {
   const auto embedding = std::ranges::find_if(sources_, [](const auto& source) {
     return source.first == "transformer.wte.weight" || source.first == "model.embed_tokens.weight";

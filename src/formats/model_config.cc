@@ -20,9 +20,9 @@
 namespace volta {
 namespace {
 
-constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // validate() knows the real limits.
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // validate() checks the real limits.
 
-// Volta's own keys: every field, by its name.
+// Volta's own keys: one per field, with the field's name.
 template <typename Config, typename Visitor>
 void visit_sizes(Config& c, Visitor&& visit) {
   visit("vocab_size", c.vocab_size);
@@ -51,7 +51,7 @@ void visit_floats(Config& c, Visitor&& visit) {
   visit("init_std", c.init_std);
 }
 
-// One of two words.
+// Whether the value of a key is the first of two allowed words.
 Result<bool> is_first(const JsonRef& ref, std::string_view key, std::string_view first,
                       std::string_view second) {
   VOLTA_TRY(const std::string word, ref.get_string(key));
@@ -67,7 +67,7 @@ std::optional<double> number_of(const JsonValue& value) {
   return std::nullopt;
 }
 
-// Other writers may print a float with other digits.
+// Compares floats with a tolerance, because other writers may print a float with other digits.
 bool same_leaf(const JsonValue& a, const JsonValue& b) {
   const auto x = number_of(a), y = number_of(b);
   const bool counts = a.if_int() != nullptr && b.if_int() != nullptr;
@@ -81,13 +81,14 @@ bool same_list(const JsonValue& a, const JsonValue& b) {
   return x != nullptr && y != nullptr && std::ranges::equal(*x, *y, same_leaf);
 }
 
-// Keys that say nothing of the architecture, and which other tools may well set.
+// Keys that do not describe the architecture and that other tools often set.
 constexpr std::array<std::string_view, 10> kFreeKeys = {
     "architectures", "dtype",      "torch_dtype", "bos_token_id",      "eos_token_id",
     "attn_pdrop",    "embd_pdrop", "resid_pdrop", "initializer_range", "volta"};
 
-// A config.json of Volta's says its architecture twice: in its own keys and in the family's. Where
-// a tool changed one of them, neither can be trusted. `wanted` is what the own keys amount to.
+// A config.json written by Volta describes its architecture twice: in Volta's own keys and in the
+// family's. If a tool changed one of them, neither can be trusted. `wanted` is the config.json that
+// follows from Volta's own keys.
 Status check_agreement(const JsonValue& found, const JsonValue& wanted, const std::string& path,
                        std::string_view name) {
   const JsonValue::Object* members = wanted.if_object();
@@ -117,7 +118,7 @@ std::string_view hub_name(DType dtype) {
   return dtype == DType::kF16 ? "float16" : "float32";
 }
 
-// A list of layers; folders of older versions have no such keys.
+// A list of layer numbers; folders of older versions have no such keys.
 Result<std::vector<std::int64_t>> parse_layers(const JsonRef& ref, std::string_view key) {
   std::vector<std::int64_t> layers;
   VOLTA_TRY(const auto member, ref.optional_member(key));
@@ -137,14 +138,15 @@ void write_layers(JsonWriter& json, std::string_view key, const std::vector<std:
   json.end_array();
 }
 
-// The names that folders without the key have.
+// The tensor names in folders without the key weight_names.
 WeightNaming usual_naming(PositionKind position) {
   return position == PositionKind::kLearned ? WeightNaming::kGpt2 : WeightNaming::kLlama;
 }
 
 constexpr std::array<std::string_view, 3> kNormPlaces = {"before", "after", "around"};
 
-// What came after the first versions is written where it says something, so that older runs go on.
+// Fields that later versions added are written only if they differ from their default, so that runs
+// of older versions can continue.
 template <typename Config, typename Visitor>
 void visit_later_flags(Config& c, Visitor&& visit) {
   visit("norm_plus_one", c.norm_plus_one);

@@ -11,21 +11,21 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// The architecture in a config.json of a known family (docs/models.md), or in Volta's own keys.
-/// kInvalidFile for missing or absurd values, or family keys that contradict Volta's own;
-/// kUnsupported for other architectures or options.
+/// Parses the architecture in a config.json, in the keys of a known family (docs/models.md) or in
+/// Volta's own keys. kInvalidFile for missing or out-of-range values and for family keys that
+/// contradict Volta's own; kUnsupported for other architectures or options.
 Result<TransformerConfig> parse_model_config(std::string_view json, std::string_view name);
-/// A config.json for an architecture. Where a known family can express it the keys are that
-/// family's, so that other tools open the folder; Volta's own keys are always added.
-/// `weights` is the type that the weights beside it are stored in.
+/// Returns a config.json for an architecture. If a known family can express it, the family's keys
+/// are used, so that other tools can open the folder. Volta's own keys are always added. `weights`
+/// is the type in which the folder stores its weights.
 std::string model_config_json(const TransformerConfig& config, DType weights = DType::kF32);
 
-/// The Hugging Face family whose keys and names can say all of this architecture, e.g. "llama";
-/// "volta" when none can.
+/// The Hugging Face family whose keys and tensor names can express the whole architecture, e.g.
+/// "llama"; "volta" when no family can.
 std::string_view model_family(const TransformerConfig& config);
 
-/// Volta's own keys as one JSON object: every field by its name, and back. What is read has known
-/// types and words; whether it makes a model is for validate() to say. kInvalidFile.
+/// Writes and reads Volta's own keys as one JSON object with one key per field. Reading checks
+/// types and words only; validate() checks whether the values make a model. kInvalidFile.
 void write_config_fields(JsonWriter& json, const TransformerConfig& config);
 Result<TransformerConfig> parse_config_fields(const JsonRef& ref);
 

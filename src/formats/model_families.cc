@@ -17,8 +17,8 @@
 namespace volta {
 namespace {
 
-constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // validate() knows the real limits.
-constexpr std::int64_t kMaxLayers = 1 << 16;              // Lists have as many elements.
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // validate() checks the real limits.
+constexpr std::int64_t kMaxLayers = 1 << 16;              // Some lists have one element per layer.
 
 // CLIP's approximation of the GELU is x sigmoid(1.702 x) (Hendrycks & Gimpel 2016).
 constexpr float kQuickGelu = 1.702f;
@@ -28,7 +28,7 @@ struct ActivationName {
   Activation activation;
   float scale = 1.0f;
 };
-// The first name of each activation is the one written.
+// The first name of each activation is the one that is written.
 constexpr std::array kActivations = {
     ActivationName{"gelu", Activation::kGelu},
     ActivationName{"gelu_python", Activation::kGelu},
@@ -43,7 +43,7 @@ constexpr std::array kActivations = {
     ActivationName{"quick_gelu", Activation::kSilu, kQuickGelu},
 };
 
-// A size under GPT-2's own key or the one that later families have.
+// Reads a size under GPT-2's own key or under the key of later families.
 Result<std::int64_t> get_size(const JsonRef& root, std::string_view key, std::string_view later,
                               std::int64_t fallback) {
   VOLTA_TRY(const std::int64_t other, root.get_int_or(later, fallback, 1, kMaxSize));
@@ -80,7 +80,7 @@ Result<TransformerConfig> parse_gpt2(const JsonRef& root) {
   return c;
 }
 
-// The window of the layers that slide: none when the key is null.
+// The size of the sliding window; 0, which means no window, when the key is null.
 Result<std::int32_t> parse_window(const JsonRef& root, const WindowKeys& keys) {
   if (!keys.any) return 0;
   if (keys.needs_switch) {
@@ -93,7 +93,7 @@ Result<std::int32_t> parse_window(const JsonRef& root, const WindowKeys& keys) {
   return static_cast<std::int32_t>(window);
 }
 
-// Whether each layer slides, from layer_types; nothing without that key.
+// Whether each layer has a sliding window, from layer_types; nullopt without that key.
 Result<std::optional<std::vector<bool>>> parse_layer_types(const JsonRef& root,
                                                            std::int64_t layers) {
   VOLTA_TRY(const auto types, root.optional_member("layer_types"));
@@ -118,7 +118,7 @@ Result<std::optional<std::vector<bool>>> parse_layer_types(const JsonRef& root,
   return slides;
 }
 
-// Which layers slide where no layer_types says it.
+// Which layers have a sliding window when layer_types is missing.
 Result<std::vector<bool>> usual_layer_types(const JsonRef& root, const Family& family,
                                             const TransformerConfig& c) {
   const WindowKeys& keys = family.windows;
@@ -133,13 +133,13 @@ Result<std::vector<bool>> usual_layer_types(const JsonRef& root, const Family& f
   for (std::int64_t layer = 0; layer < c.layers; ++layer) {
     const bool full = every > 0 && (layer + 1) % every == 0;
     const bool rotates = family.unrotated_every == 0 || c.layer_rotates(layer);
-    // SmolLM 3's rotated layers see everything.
+    // In SmolLM 3, the layers with rotary positions attend to the whole context.
     slides.push_back(layer >= front && !full && (family.unrotated_every == 0 || !rotates));
   }
   return slides;
 }
 
-// The window and the layers that have it.
+// Sets the window and the layers without it.
 Status parse_windows(const JsonRef& root, const Family& family, TransformerConfig& c) {
   VOLTA_TRY(c.window, parse_window(root, family.windows));
   if (!family.windows.by_layer) return {};
@@ -161,7 +161,8 @@ Status parse_windows(const JsonRef& root, const Family& family, TransformerConfi
   return {};
 }
 
-// Heads and what one is wide. A missing kv_heads is the family's where that can be, null is heads.
+// Sets the numbers of heads and head_dim. A missing num_key_value_heads means the family's default
+// if that divides the number of heads; null means as many as heads.
 Status parse_heads(const JsonRef& root, const Family& family, TransformerConfig& c) {
   VOLTA_TRY(c.heads, root.get_int_or("num_attention_heads", family.heads, 1, kMaxSize));
   const bool given = root.node().find("num_key_value_heads") != nullptr;
@@ -186,7 +187,7 @@ Status parse_biases(const JsonRef& root, BiasKeys keys, TransformerConfig& c) {
   return {};
 }
 
-// Layers that do not rotate: no_rope_layers has 0 for them and 1 for the others.
+// Sets the layers without rotary positions: no_rope_layers has 0 for them and 1 for the others.
 Status parse_unrotated(const JsonRef& root, const Family& family, TransformerConfig& c) {
   if (family.unrotated_every == 0) return {};
   VOLTA_TRY(const auto list, root.optional_member("no_rope_layers"));
@@ -211,7 +212,7 @@ Status parse_unrotated(const JsonRef& root, const Family& family, TransformerCon
   return {};
 }
 
-// What only Gemma has. A cap that is null means none.
+// Reads the keys that only Gemma has. A cap of null means no cap.
 Status parse_gemma(const JsonRef& root, const Family& family, TransformerConfig& c) {
   if (!family.gemma) return {};
   c.norm_plus_one = c.embedding_scaled = true;
@@ -225,7 +226,7 @@ Status parse_gemma(const JsonRef& root, const Family& family, TransformerConfig&
   }
   constexpr double kUsualScalar = 256.0;
   VOLTA_TRY(const double scalar, root.get_float_or("query_pre_attn_scalar", kUsualScalar));
-  // One way to say it: 0 stands for the head's own width.
+  // The usual value, head_dim, has one representation only: 0.
   c.query_scalar = scalar == static_cast<double>(c.head_dim) ? 0.0f : static_cast<float>(scalar);
   if (!(scalar > 0.0)) {
     return fail(
@@ -283,7 +284,8 @@ void write_gpt2(JsonWriter& json, const TransformerConfig& c) {
   json.field("attn_pdrop", 0.0).field("embd_pdrop", 0.0).field("resid_pdrop", 0.0);
 }
 
-// Qwen's older key for layer_types says how many layers at the front have no window.
+// Qwen's older key for layer_types, max_window_layers, is the number of layers at the front without
+// a window.
 void write_windows(JsonWriter& json, const TransformerConfig& c, const WindowKeys& keys,
                    bool layer_types) {
   json.key("sliding_window");
@@ -329,14 +331,14 @@ void write_llama(JsonWriter& json, const TransformerConfig& c, const Family& fam
   const bool attention = family.biases >= BiasKeys::kAttention;
   if (attention) json.field("attention_bias", c.attention_bias);
   if (family.biases == BiasKeys::kAttentionMlp) json.field("mlp_bias", c.ffn_bias);
-  // Mistral's folders have no layer_types, Ministral's do.
+  // Mistral's folders have no layer_types; Ministral's have them.
   const bool layer_types = family.windows.by_layer && family.type != "mistral";
   if (family.windows.any) write_windows(json, c, family.windows, layer_types);
   if (family.unrotated_every > 0) write_unrotated(json, c);
   if (family.gemma) write_gemma(json, c, family);
 }
 
-// Whether a config of the family says all of `config`, and it is read back as it was.
+// Whether a config of the family can express all of `config`: writing and reading keep it.
 bool says_all(const Family& family, const TransformerConfig& config) {
   JsonWriter json;
   json.begin_object().field("vocab_size", config.vocab_size);
@@ -347,18 +349,19 @@ bool says_all(const Family& family, const TransformerConfig& config) {
   if (!text) return false;
   auto read = parse_llama(JsonRef(*text, family.type), family);
   if (!read) return false;
-  read->init_std = config.init_std;  // Of no use to a trained model.
+  read->init_std = config.init_std;  // init_std does not matter for a trained model.
   return *read == config;
 }
 
-// The family of Llama's own names and parts.
+// The family for a model with Llama's tensor names and parts.
 std::string_view llama_family(const TransformerConfig& c) {
   if (c.rotary_dim != 0 || !c.attention_scaled) return "volta";
   const bool biases = c.attention_bias || c.attention_out_bias || c.ffn_bias;
   if (c.qk_norm) {
     return c.attention_bias == c.attention_out_bias && !c.ffn_bias ? "qwen3" : "volta";
   }
-  // Llama's reader insists on whole heads in the width, even where head_dim is given.
+  // transformers requires Llama's width to be a multiple of the number of heads, even with
+  // head_dim.
   if (c.window == 0 && c.attention_bias == c.attention_out_bias && c.dim % c.heads == 0) {
     return "llama";
   }
@@ -366,7 +369,7 @@ std::string_view llama_family(const TransformerConfig& c) {
   return c.attention_bias && !c.attention_out_bias && !c.ffn_bias ? "qwen2" : "volta";
 }
 
-// Whether a model has nothing that came with later families than Llama's and GPT-2's.
+// Whether a model has no part that only families later than Llama and GPT-2 have.
 bool has_early_parts(const TransformerConfig& c) {
   return c.norm_place == NormPlace::kBefore && !c.norm_plus_one && !c.qk_norm_whole &&
          c.query_scalar == 0.0f && c.attention_softcap == 0.0f && c.logit_softcap == 0.0f &&

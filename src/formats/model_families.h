@@ -1,5 +1,5 @@
-// The keys of a config.json that each family of the Hugging Face hub has, and what they mean when
-// they are missing. Knows nothing of Volta's own keys.
+// The keys of config.json in each family of the Hugging Face hub, and the values of missing keys.
+// Does not know Volta's own keys.
 #pragma once
 
 #include <string_view>
@@ -10,21 +10,21 @@
 
 namespace volta {
 
-/// The architecture in the keys of the family `type`: gpt2, or a row of the table of families.
-/// Missing keys mean what the family's own tools take them to mean. kInvalidFile for wrong types,
-/// contradictions and keys that only other families have, kUnsupported for other families and
-/// options; sizes are for validate() to judge.
+/// Parses the architecture from the keys of the family `type`: gpt2, or a row of the table of
+/// families. Missing keys have the values that the family's own tools use. kInvalidFile for wrong
+/// types, contradictions and keys that only other families have; kUnsupported for other families
+/// and options. validate() checks the sizes.
 Result<TransformerConfig> parse_family(const JsonRef& root, std::string_view type);
-/// The family's keys, but for those that all have; nothing for "volta".
+/// Writes the family's keys, except for those that all families have; writes nothing for "volta".
 void write_family(JsonWriter& json, const TransformerConfig& config, std::string_view type);
 
-/// The class of transformers that reads a family's folders.
+/// The name of the transformers class that reads the family's folders.
 std::string_view family_class(std::string_view type);
 
-/// Sets the activation and its scale from the hub's name for it. kUnsupported for unknown names.
+/// Sets the activation and its scale from their name on the hub. kUnsupported for unknown names.
 Status parse_activation(const JsonRef& ref, std::string_view key, std::string_view fallback,
                         TransformerConfig& config);
-/// The hub's name; empty when it has none.
+/// The activation's name on the hub; empty when it has none.
 std::string_view activation_name(const TransformerConfig& config);
 
 }  // namespace volta

@@ -14,9 +14,9 @@
 namespace volta {
 namespace {
 
-// A tokenizer_config.json that says no more than that tokenizer.json is to be used as it is.
-// Without one, transformers would take the tokenizer class of the model's family, which splits
-// texts otherwise and adds tokens of its own behind the end of the embedding.
+// A tokenizer_config.json that only says that tokenizer.json is to be used unchanged. Without it,
+// transformers would use the tokenizer class of the model's family, which splits texts differently
+// and adds tokens with ids beyond the end of the embedding.
 std::string plain_tokenizer_config(std::int64_t context) {
   JsonWriter json(2);
   json.begin_object().field("tokenizer_class", "PreTrainedTokenizerFast");

@@ -22,7 +22,7 @@ constexpr std::int64_t kMaxConfigBytes = 16 << 20;
 constexpr std::int64_t kMaxTemplateBytes = 1 << 20;
 constexpr std::array<std::string_view, 7> kSpecialTokens = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
-// A token is a string, or an added token: an object with its content.
+// A token is a string, or an object that has the string as its content.
 Status add_special_tokens(const JsonRef& config, ChatTemplate::SpecialTokens& tokens) {
   for (const std::string_view name : kSpecialTokens) {
     VOLTA_TRY(const auto token, config.optional_member(name));
@@ -38,7 +38,8 @@ Status add_special_tokens(const JsonRef& config, ChatTemplate::SpecialTokens& to
   return {};
 }
 
-// A document of a model folder, if it is there; of a .gguf file, what it has in its place.
+// A JSON document of a model folder, if it exists; for a .gguf file, the equivalent from its
+// metadata.
 struct Document {
   JsonValue json;
   std::string path;
@@ -72,7 +73,7 @@ Result<ChatTemplate::SpecialTokens> load_special_tokens(const std::string& direc
   return tokens;
 }
 
-// The templates of a document: one text, or a list of named ones.
+// Parses the templates of a document: one text, or a list of named templates.
 Result<ChatTemplate> parse_member(const JsonRef& member, ChatTemplate::SpecialTokens tokens) {
   if (member.node().if_array() == nullptr) {
     VOLTA_TRY(const std::string source, member.as_string());

@@ -15,27 +15,28 @@
 namespace volta {
 namespace {
 
-// A folder beside `target`, an empty one, that can take its place: tried with another one first.
+// Creates a folder beside `target` that can replace the empty folder `target`. A trial replacement
+// is done first.
 Result<TemporaryFolder> create_to_replace(const std::string& target) {
   VOLTA_TRY(TemporaryFolder trial, TemporaryFolder::create(target));
   VOLTA_TRY(trial.rename_to(target));
   return TemporaryFolder::create(target);
 }
 
-// For something that must not be replaced; links count, wherever they lead.
+// Whether something exists under the name that must not be replaced. All links count.
 bool name_is_taken(const std::string& path) { return path_exists(path) || is_link(path); }
 
-// One of these is in every folder that holds a model.
+// Every folder that holds a model has one of these files.
 constexpr std::array<std::string_view, 3> kModelFiles = {"config.json", "model.safetensors",
                                                          "model.safetensors.index.json"};
 
-// What Volta would read of the model that was there where the new one has no such file.
+// Files of the old model that Volta would read if the new model has no such file.
 constexpr std::array<std::string_view, 6> kModelSettings = {
     "generation_config.json",  "tokenizer.json",      "tokenizer_config.json",
     "special_tokens_map.json", "chat_template.jinja", "chat_template.json"};
 
-// The folder that a path leads to, or the path itself where nothing is there yet. Brings a killed
-// replacement of it to its end first.
+// The folder that a path leads to, or the path itself if nothing exists there yet. First completes
+// a replacement of the folder that was interrupted by a kill.
 Result<std::string> target_of(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   const bool link = is_link(path);
@@ -48,13 +49,14 @@ Result<std::string> target_of(std::string path) {
                     "folder",
                     path));
   }
-  VOLTA_TRY(create_directories(path));  // Refuses what is no folder.
+  VOLTA_TRY(create_directories(path));  // Fails if the path is not a folder.
   VOLTA_TRY(std::string target, real_path(path));
   if (link) VOLTA_TRY(recover_folder(target));
   return target;
 }
 
-// The name in `folder` of the file that a path leads to, or of a link on the way there; "" if none.
+// Follows the links of a path. Returns the name of the first file or link on the way that is in
+// `folder`; "" if none is.
 Result<std::string> name_passed_in(const std::string& folder, std::string path) {
   while (!is_same_place(parent_path(path), folder)) {
     if (!is_link(path)) return std::string();
@@ -64,8 +66,8 @@ Result<std::string> name_passed_in(const std::string& folder, std::string path) 
   return file_name(path);
 }
 
-// Whether `path` or a folder above it is one that the next command on `to` (`target`, links
-// followed) removes or renames.
+// Whether `path` or a folder above it will be removed or renamed by the next command on `to`.
+// `target` is `to` with its links resolved.
 Status check_place_stays(const std::string& path, const std::string& target,
                          const std::string& to) {
   for (std::string place = path; place != "/"; place = parent_path(place)) {
@@ -116,7 +118,7 @@ Result<NewFolder> NewFolder::create_in_place_of(const std::string& target) {
         fmt::format("'{}' holds a model in several files; remove it, or name another folder",
                     target));
   }
-  remove_abandoned_temporaries(target);  // They would go along with the files that stay.
+  remove_abandoned_temporaries(target);  // Otherwise they would be kept with the other files.
   VOLTA_TRY(check_replaceable_folder(target));
   VOLTA_TRY(TemporaryFolder temporary, TemporaryFolder::create(target));
   return NewFolder(std::move(temporary), target, Way::kReplace);
@@ -131,7 +133,7 @@ Status NewFolder::publish() {
       return fsync_renamed(join_path(target_, "config.json"));
     case Way::kReplace:
       VOLTA_TRY(replace_folder(temporary_.path(), target_, kModelSettings));
-      temporary_.release();  // What was replaced has this name, where it could not be removed.
+      temporary_.release();  // If the old folder could not be removed, it now has this name.
       return {};
   }
   return {};
@@ -139,7 +141,7 @@ Status NewFolder::publish() {
 
 Status NewFolder::move_inside() {
   VOLTA_TRY(auto names, list_directory(temporary_.path()));
-  if (std::erase(names, "config.json") > 0) names.emplace_back("config.json");  // The last one.
+  if (std::erase(names, "config.json") > 0) names.emplace_back("config.json");  // It comes last.
   std::vector<std::string> moved;
   const auto move = [&](const std::string& name) -> Status {
     std::string path = join_path(target_, name);
@@ -154,7 +156,7 @@ Status NewFolder::move_inside() {
     Status done = move(name);
     if (done) continue;
     for (const std::string& path : moved) {
-      [[maybe_unused]] const Status removed = remove_all(path);  // The first error is to be told.
+      [[maybe_unused]] const Status removed = remove_all(path);  // The first error is reported.
     }
     return done;
   }
@@ -167,7 +169,7 @@ Status check_new_folder(const std::string& path, bool replace) {
 }
 
 Status check_source_stays(const std::string& from, const std::string& to) {
-  if (!path_exists(from)) return {};  // Reading it will tell.
+  if (!path_exists(from)) return {};  // Reading it reports the error.
   VOLTA_TRY(const std::string source, real_path(from));
   std::string target = to;
   if (path_exists(to)) {
@@ -192,7 +194,7 @@ Status check_gives_way(const std::string& to, const std::string& from) {
   }
   if (!is_directory(to)) return {};
   VOLTA_TRY(const auto names, list_directory(to));
-  // What killed processes left goes, and then it is empty.
+  // Remains of killed processes will be removed, which leaves an empty folder.
   if (std::ranges::all_of(names, is_temporary_name)) return {};
   if (std::ranges::none_of(
           kModelFiles, [&](std::string_view name) { return path_exists(join_path(to, name)); })) {

@@ -1,5 +1,5 @@
-// The place of a model's folder that is made whole and then given its name (quantize, merge,
-// convert). Knows of what goes into it only the names of a model's files.
+// The place of a model folder that is filled under a temporary name and then renamed (quantize,
+// merge, convert). Of the folder's content it knows only the names of a model's files.
 #pragma once
 
 #include <cstdint>
@@ -11,34 +11,36 @@
 
 namespace volta {
 
-/// A folder that is filled under another name; what is not published is removed.
+/// A folder that is filled under a temporary name. It is removed if it is not published.
 ///
-/// Where nothing has the name yet, or an empty folder, one rename puts all of it in place. An empty
-/// folder that cannot be replaced (something is mounted on it, or its parent cannot be written) is
-/// filled from a folder inside it, file by file, config.json last: without it no model is found.
-/// A folder with a model in it is replaced in one step (base/replace_folder.h), where the caller
-/// allows it. A symbolic link to a folder stands for that folder.
+/// If nothing exists under the name yet, or only an empty folder, one rename puts everything in
+/// place. An empty folder that cannot be replaced (because it is a mount point, or its parent is
+/// not writable) is filled from a folder inside it, file by file. config.json comes last, because
+/// no model is found without it. If the caller allows it, a folder that holds a model is replaced
+/// in one step (base/replace_folder.h). A symbolic link to a folder stands for that folder.
 class NewFolder {
  public:
-  /// Finds out, before the work, whether the folder can be put at this path, and makes the one to
-  /// be filled (missing parents are made, and stay). Removes what a killed process left of the
-  /// same. With `replace` the model in a folder that is there may be replaced: files of the names
-  /// that the new folder has give way, and all others stay, but for the settings of the old model
-  /// that the new one lacks (a chat template, say), which get ".old" appended.
-  /// kInvalidArgument for an empty name, for a folder that is not empty, and with `replace` for one
-  /// that cannot be replaced as a whole (check_replaceable_folder) or whose weights lie in several
-  /// files; kIo for what is no folder, a link that leads nowhere, and a place that cannot be
-  /// written.
+  /// Checks before the work whether the folder can be put at this path, and creates the temporary
+  /// folder. Missing parents are created and stay. Remains of killed commands on the same path are
+  /// removed. With `replace`, the model in an existing folder may be replaced. Its files whose
+  /// names the new folder has are replaced, and all its other files stay. There is one exception:
+  /// settings of the old model that the new model lacks (a chat template, for example) get ".old"
+  /// appended to their names.
+  /// kInvalidArgument for an empty name, for a folder that is not empty, and with `replace` for a
+  /// folder that cannot be replaced as a whole (see check_replaceable_folder) or whose weights are
+  /// in several files. kIo for a path that is not a folder, a link that leads nowhere, and a place
+  /// that cannot be written.
   static Result<NewFolder> create(const std::string& path, bool replace = false);
 
-  /// Where to put the files.
+  /// The folder to write the files into.
   const std::string& path() const { return temporary_.path(); }
-  /// Once, when they are all there. On failure (kIo) nothing of them stays, and what was there is
-  /// as it was, but for a failure to flush the finished folder to disk, whose message says so.
+  /// Puts the folder in place. Call it once, after all files are written. On failure (kIo) none of
+  /// the new files stay and the old content is unchanged. The exception is a failure to flush the
+  /// finished folder to disk; its message says so.
   Status publish();
 
  private:
-  /// How the files come to their place.
+  /// How the files get to their place.
   enum class Way : std::uint8_t { kRename, kMoveInside, kReplace };
 
   NewFolder(TemporaryFolder temporary, std::string target, Way way)
@@ -52,18 +54,18 @@ class NewFolder {
   Way way_ = Way::kRename;
 };
 
-/// Whether a new folder can be put at this path: create() without the rest.
+/// Checks whether a new folder can be put at this path: the checks of create().
 Status check_new_folder(const std::string& path, bool replace = false);
 
-/// Whether NewFolder::create(`to`) leaves `from`, a file or folder that the command reads, where it
-/// is: kInvalidArgument when `from` is, or lies in, what a killed command left of `to`, which would
-/// be removed or renamed.
+/// Whether NewFolder::create(`to`) leaves `from`, a file or folder that the command reads, in
+/// place. kInvalidArgument when `from` is, or is inside, a remainder of a killed command on `to`,
+/// because such a remainder would be removed or renamed.
 Status check_source_stays(const std::string& from, const std::string& to);
 
-/// Whether what is in the folder `to`, if anything, may give way to a model that is made from the
-/// one in the folder `from`. kInvalidArgument when it holds no model, and when what is read would
-/// be lost: `to` is `from`, or the way of links from weights in `from` goes through `to`. The
-/// errors of open_weight_files() for `from`.
+/// Whether the content of the folder `to`, if any, may be replaced by a model that is made from the
+/// model in the folder `from`. kInvalidArgument when `to` holds no model, and when data that is
+/// still to be read would be lost: `to` is `from`, or the weights in `from` are links that lead to
+/// or through `to`. The errors of open_weight_files() for `from`.
 Status check_gives_way(const std::string& to, const std::string& from);
 
 }  // namespace volta

@@ -18,11 +18,12 @@
 namespace volta {
 namespace {
 
-// Small enough for the first-level cache, and for counting in as many bits as an element has.
+// A block fits the first-level cache, and its counts fit an integer of the element's width.
 constexpr std::size_t kBlockBytes = std::size_t{16} << 10;
-constexpr std::int64_t kBlocksAtOnce = 64;  // Fewer are not worth a second thread.
+constexpr std::int64_t kBlocksAtOnce = 64;  // Fewer blocks are not worth a second thread.
 
-// The bits of a float type: the exponent's, all set, are infinity; larger magnitudes are NaN.
+// A block of floats as bits. A magnitude equal to `exponent`, the mask of all exponent bits, is
+// infinity; larger magnitudes are NaN.
 template <typename Bits>
 struct Block {
   static constexpr std::size_t kSize = kBlockBytes / sizeof(Bits);
@@ -49,7 +50,7 @@ struct Block {
   }
 };
 
-// `load` fills values with the elements from a place on.
+// `load(first, values)` fills values with the elements from index `first` on.
 template <typename Bits, typename Load>
 NonFinite count(std::int64_t elements, Bits exponent, ThreadPool& pool, const Load& load) {
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
@@ -79,7 +80,7 @@ NonFinite count(std::int64_t elements, Bits exponent, ThreadPool& pool, const Lo
 template <typename Bits>
 NonFinite count_bytes(std::span<const std::byte> bytes, Bits exponent, ThreadPool& pool) {
   const auto elements = static_cast<std::int64_t>(bytes.size() / sizeof(Bits));
-  // A copy: a file's tensors need not be aligned.
+  // The bytes are copied because the tensors in a file need not be aligned.
   return count(elements, exponent, pool, [&](std::int64_t first, std::span<Bits> values) {
     const auto part =
         bytes.subspan(static_cast<std::size_t>(first) * sizeof(Bits), values.size_bytes());
@@ -87,7 +88,7 @@ NonFinite count_bytes(std::span<const std::byte> bytes, Bits exponent, ThreadPoo
   });
 }
 
-// Where the numbers of f16 lie in a stored block: its scale, and in Q4_K its minimum.
+// The byte offsets of the f16 numbers in a stored block: its scale and, in Q4_K, its minimum.
 std::span<const std::size_t> scale_places(Quant quant) {
   static constexpr std::array<std::size_t, 2> kAtStart = {0, 2};
   static constexpr std::array<std::size_t, 1> kBehindIntegers = {208};
@@ -153,9 +154,9 @@ NonFinite count_non_finite_scales(std::span<const std::byte> bytes, const Encodi
 
 Status check_finite(const Transformer& model) {
   VOLTA_TRY(ThreadPool pool, ThreadPool::create(model.device()->info().threads));
-  constexpr std::size_t kPiece = std::size_t{32} << 20;  // Between two questions.
+  constexpr std::size_t kPiece = std::size_t{32} << 20;  // Bytes per interruption check.
   for (const auto& [name, weight] : model.weights()) {
-    // Packed weights are looked at as the values that they stand for.
+    // Packed weights are checked after they are converted to plain values.
     const DType dtype = weight.spec().encoding.quantized() ? DType::kF32 : weight.dtype();
     VOLTA_TRY(const Tensor plain,
               tensor_ops::as_spec(*model.device(), weight, {dtype, weight.shape()}));

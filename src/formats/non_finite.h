@@ -1,4 +1,4 @@
-// Finds NaN and infinity among the weights of a file, at the speed of memory.
+// Finds NaN and infinity in the weights of a file, at about memory bandwidth.
 #pragma once
 
 #include <cstddef>
@@ -14,31 +14,32 @@
 
 namespace volta {
 
-/// How many values of a tensor are NaN or infinite.
+/// The number of values of a tensor that are NaN or infinite.
 struct NonFinite {
   std::int64_t nans = 0;
   std::int64_t infinities = 0;
-  std::int64_t first = -1;  ///< The element where the first one is; -1: there is none.
+  std::int64_t first = -1;  ///< The index of the first such element; -1: there is none.
 
-  /// Adds what was found in a part of the tensor that begins at element `begin`; parts in order.
+  /// Adds the result for the part of the tensor that begins at element `begin`. The parts must come
+  /// in order.
   void add(const NonFinite& part, std::int64_t begin);
 };
 
-/// Counts them in the elements of a float tensor as they lie in a file, at any address. Types that
-/// have none give zeros.
+/// Counts NaN and infinity in the elements of a float tensor, whose bytes need not be aligned. The
+/// result is zero for types without NaN and infinity.
 NonFinite count_non_finite(std::span<const std::byte> bytes, DType dtype, ThreadPool& pool);
 
-/// The same of the scales of a tensor of integers, in rows of blocks (tensor/encoding.h); `first`
-/// is a block.
+/// Counts NaN and infinity in the scales of a quantised tensor that is stored as rows of blocks
+/// (tensor/encoding.h). `first` is the index of a block.
 NonFinite count_non_finite_scales(std::span<const std::byte> bytes, const Encoding& encoding);
 
-/// The same of `count` values that `read` gives: those from `first` on, 4096 at a time (the last
-/// time fewer). Called by several threads at once.
+/// Counts NaN and infinity in `count` values. `read` fills `values` with the values from index
+/// `first` on, 4096 per call (fewer in the last one). Several threads call it at once.
 NonFinite count_non_finite(std::int64_t count, ThreadPool& pool,
                            FunctionRef<void(std::int64_t first, std::span<float> values)> read);
 
-/// kNonFinite, naming it and how many, for the first of a model's weights that holds any;
-/// kInterrupted when the model's device was told to stop.
+/// kNonFinite for the first of a model's weights that holds NaN or infinity, with its name and the
+/// counts; kInterrupted when the model's device received a request to stop.
 Status check_finite(const Transformer& model);
 
 }  // namespace volta

@@ -21,7 +21,7 @@
 namespace volta {
 namespace {
 
-// What one parameter becomes: its spec in memory, and what the file says of it.
+// The target format of one parameter: its spec in memory, and its spec in the file.
 struct Target {
   TensorSpec spec;
   TensorSpec stored;
@@ -48,7 +48,8 @@ Result<Tensor> encode(Device& device, const Tensor& tensor, const TensorSpec& sp
   return std::move(outputs.front());
 }
 
-// How far `after` is from `before`, both as f32; not a number when either is none.
+// The relative error of `after` against `before`, both as f32; NaN or infinity if one of them has
+// such values.
 Result<double> error_of(Device& device, const Tensor& before, const Tensor& after) {
   const auto widened = [&](const Tensor& tensor) -> Result<Tensor> {
     VOLTA_TRY(Tensor wide, encode(device, tensor, {DType::kF32, tensor.shape()}));
@@ -69,14 +70,14 @@ Result<double> error_of(Device& device, const Tensor& before, const Tensor& afte
   return size == 0.0 ? std::sqrt(difference) : std::sqrt(difference / size);
 }
 
-// One parameter on its way.
+// One parameter to be written.
 struct Entry {
   ParameterInfo info;
   TensorSpec before;
   Target target;
 };
 
-// The model's parameters in the order of their names, which is that of the file.
+// The model's parameters, sorted by name as in the file.
 Result<std::vector<Entry>> make_entries(const TransformerConfig& config, WeightFiles& files,
                                         const WeightFormat& format, const Device& device) {
   std::map<std::string, TensorSpec> before;
@@ -102,7 +103,7 @@ Result<std::vector<Entry>> make_entries(const TransformerConfig& config, WeightF
   return entries;
 }
 
-// "int8", "bf16": what a tensor's values are.
+// The type of a tensor's values: "int8", "bf16".
 std::string type_of(const TensorSpec& spec) {
   if (!spec.encoding.quantized()) return std::string(dtype_name(spec.dtype));
   return std::string(format_info(spec.encoding.quant).elements);
@@ -150,7 +151,7 @@ Result<std::vector<QuantizedTensor>> write_folder(const std::string& from, const
   for (const Entry& entry : entries) {
     VOLTA_TRY(check_interrupted(device));
     auto done = write_entry(entry, files, device, writer);
-    // The cause of other errors, where there are any.
+    // A changed file may be the cause of another error, so it is reported first.
     VOLTA_TRY(files.check_unchanged(entry.info));
     if (!done) return std::unexpected(std::move(done).error());
     report.push_back(*std::move(done));
@@ -173,10 +174,10 @@ Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, con
   if (replace) VOLTA_TRY(check_gives_way(to, from));
   VOLTA_TRY(WeightFiles files, WeightFiles::open(from, config));
   VOLTA_TRY(const auto entries, make_entries(config, files, format, device));
-  // All of it under another name first, so that there is never half a model.
+  // The folder is filled under a temporary name, so that an incomplete model never appears.
   VOLTA_TRY(NewFolder folder, NewFolder::create(to, replace));
   auto report = write_folder(from, folder.path(), entries, files, device, on_tensor);
-  VOLTA_TRY(files.check_unchanged());  // The cause of other errors, where there are any.
+  VOLTA_TRY(files.check_unchanged());  // May be the cause of another error.
   if (!report && report.error().code() == ErrorCode::kInterrupted) {
     return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
   }

@@ -13,7 +13,7 @@
 namespace volta {
 namespace {
 
-constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // validate() knows the real limits.
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // validate() checks the real limits.
 
 struct KindName {
   std::string_view name;
@@ -26,7 +26,7 @@ constexpr std::array kKinds = {
 };
 
 std::string_view kind_name(RopeKind kind) {
-  return kKinds[static_cast<std::size_t>(kind)].name;  // In the order of the enum.
+  return kKinds[static_cast<std::size_t>(kind)].name;  // The table is in the order of the enum.
 }
 
 Result<RopeKind> parse_kind(std::string_view path, std::string_view name) {
@@ -39,13 +39,13 @@ Result<RopeKind> parse_kind(std::string_view path, std::string_view name) {
                           path, name));
 }
 
-// A number that is above zero where it says something: some writers put 0 for "not set".
+// Reads a number. 0 counts as missing, because some writers write 0 for "not set".
 Result<double> positive_or(const JsonRef& ref, std::string_view key, double fallback) {
   VOLTA_TRY(const double value, ref.get_float_or(key, fallback));
   return value == 0.0 ? fallback : value;
 }
 
-// How much larger yarn makes attention when nothing else is said (Peng et al. 2023, section 3.4).
+// The default factor by which yarn scales attention (Peng et al. 2023, section 3.4).
 double yarn_sharpening(double factor, double weight) {
   return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
 }
@@ -64,13 +64,13 @@ Status parse_yarn(const JsonRef& rope, RopeScaling& s) {
   return {};
 }
 
-// Kinds whose configs name the context of the first training.
+// Kinds of scaling whose configs contain the context length of the original training.
 bool has_original(RopeKind kind) {
   return kind == RopeKind::kLlama3 || kind == RopeKind::kYarn || kind == RopeKind::kLongrope;
 }
 
-// The context of the first training: beside the other numbers, in the config itself, which then
-// counts, or the config's own length.
+// The context length of the original training: the key in the config itself, else the key among the
+// scaling parameters, else `longest`.
 Result<std::int64_t> parse_original(const JsonRef& root, const JsonRef& rope,
                                     std::int64_t longest) {
   const std::string_view key = "original_max_position_embeddings";
@@ -78,7 +78,7 @@ Result<std::int64_t> parse_original(const JsonRef& root, const JsonRef& rope,
   return root.get_int_or(key, inner, 1, kMaxSize);
 }
 
-// A list of what frequencies are divided by.
+// A list of divisors of the frequencies.
 Result<std::vector<float>> parse_factors(const JsonRef& rope, std::string_view key) {
   VOLTA_TRY(const JsonRef list, rope.member(key));
   VOLTA_TRY(const auto elements, list.elements());
@@ -90,8 +90,8 @@ Result<std::vector<float>> parse_factors(const JsonRef& rope, std::string_view k
   return factors;
 }
 
-// Attention is sharpened by how much longer the context is than that of the first training (Ding et
-// al. 2024), unless the config says by how much.
+// Attention is scaled by a factor that follows from the ratio of the context to that of the
+// original training (Ding et al. 2024), unless the config gives the factor.
 Status parse_longrope(const JsonRef& rope, std::int64_t longest, RopeScaling& s) {
   VOLTA_TRY(s.short_factors, parse_factors(rope, "short_factor"));
   VOLTA_TRY(s.long_factors, parse_factors(rope, "long_factor"));
@@ -124,7 +124,7 @@ Status parse_scaling(const JsonRef& root, const JsonRef& rope, std::int64_t long
   return {};
 }
 
-// What families have no place for whose heads are rotated as a whole.
+// Refuses options that families without partial rotation do not have.
 Status check_plain(const JsonRef& root, const JsonRef& rope, RopeKind kind) {
   if (const JsonValue::Object* members = rope.node().if_object()) {
     for (const auto& [key, value] : *members) {
@@ -137,7 +137,7 @@ Status check_plain(const JsonRef& root, const JsonRef& rope, RopeKind kind) {
   }
   VOLTA_TRY(const double outer, root.get_float_or("partial_rotary_factor", 1.0));
   VOLTA_TRY(const double part, rope.get_float_or("partial_rotary_factor", outer));
-  // Without scaling these families rotate whole heads whatever it says.
+  // Without scaling, these families ignore partial_rotary_factor and rotate whole heads.
   if (part == 1.0 || kind == RopeKind::kDefault) return {};
   return fail(ErrorCode::kUnsupported,
               fmt::format("{}: partial_rotary_factor {} with {} scaling; this family rotates whole "
@@ -145,7 +145,8 @@ Status check_plain(const JsonRef& root, const JsonRef& rope, RopeKind kind) {
                           rope.path(), part, kind_name(kind)));
 }
 
-// Which part of a head is rotated: the object with the parameters says it, or the config itself.
+// Sets which part of each head is rotated. The key may be in the object with the parameters, which
+// takes precedence, or in the config itself.
 Status parse_rotated_part(const JsonRef& root, const std::optional<JsonRef>& rope,
                           TransformerConfig& config) {
   const std::string_view key = "partial_rotary_factor";
@@ -168,7 +169,7 @@ Status parse_rotated_part(const JsonRef& root, const std::optional<JsonRef>& rop
   return {};
 }
 
-// The object with the parameters: the old key where it says anything, else the new one.
+// The object with the parameters: under the old key unless it is empty, else under the new one.
 Result<std::optional<JsonRef>> find_parameters_of_rope(const JsonRef& root) {
   for (const std::string_view key : {"rope_scaling", "rope_parameters"}) {
     VOLTA_TRY(auto rope, root.optional_member(key));
@@ -179,8 +180,8 @@ Result<std::optional<JsonRef>> find_parameters_of_rope(const JsonRef& root) {
   return std::optional<JsonRef>();
 }
 
-// Where a config has parameters for layers with and without a window: those of the layers without,
-// if they are there, and the base of the others.
+// For a config with separate parameters for layers with and without a window: the parameters of the
+// layers without a window, if present, and the base of the layers with one.
 struct LayerRopes {
   std::optional<JsonRef> full;
   double local_theta = 0.0;
@@ -203,7 +204,7 @@ Result<LayerRopes> find_layer_ropes(const JsonRef& root, double usual) {
                   local->path(), type));
 }
 
-// `original` tokens stretched by `factor`, if that is more than `longest`.
+// The length of `original` tokens stretched by `factor`, but at least `longest`.
 std::int64_t stretched(std::int64_t longest, std::int64_t original, double factor) {
   const double wanted = std::floor(static_cast<double>(original) * factor);
   if (!(wanted > static_cast<double>(longest))) return longest;
@@ -239,7 +240,7 @@ void write_numbers(JsonWriter& json, const RopeScaling& s) {
   }
 }
 
-// Volta's own keys: every number by its name.
+// Volta's own keys: one per number, with the field's name.
 template <typename Scaling, typename Visitor>
 void visit_numbers(Scaling& s, Visitor&& visit) {
   visit("factor", s.factor);
@@ -279,7 +280,7 @@ Status parse_rope(const JsonRef& root, std::int64_t longest, const RopeKeys& key
   if (!keys.partial) VOLTA_TRY(check_plain(root, *rope, s.kind));
   if (s.kind == RopeKind::kDefault) return {};
   VOLTA_TRY(parse_scaling(root, *rope, longest, keys, s));
-  // Llama 3's length is the stretched one already; the others' may be.
+  // Llama 3's length is always the length after stretching. Other lengths may be before it.
   const bool final = keys.context_is_final || s.kind == RopeKind::kLlama3;
   if (!final) config.context = stretched(longest, s.original, s.factor);
   return {};

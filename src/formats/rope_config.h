@@ -1,5 +1,5 @@
-// The part of a config.json that says how positions rotate: theta and the kind of scaling, in the
-// keys of the Hugging Face hub, old and new, and in Volta's own.
+// The rotary positions in a config.json: theta and the kind of scaling, in the old and new keys of
+// the Hugging Face hub and in Volta's own.
 #pragma once
 
 #include <cstdint>
@@ -10,27 +10,27 @@
 
 namespace volta {
 
-/// What a family means by the keys of its rotary positions.
+/// A family's defaults and rules for the keys of its rotary positions.
 struct RopeKeys {
-  double theta = 10000.0;     ///< When it is missing.
-  double local_theta = 0.0;   ///< Likewise, of layers with a window; 0: the family has one base.
-  std::int64_t original = 0;  ///< original_max_position_embeddings likewise; 0: the longest.
-  bool partial = false;       ///< partial_rotary_factor counts.
-  bool longrope = false;      ///< The only scaling, whatever its older names say (Phi-3).
-  bool context_is_final = false;  ///< max_position_embeddings is the stretched length already.
+  double theta = 10000.0;         ///< The base when the key is missing.
+  double local_theta = 0.0;       ///< The base in layers with a window; 0: one base for all layers.
+  std::int64_t original = 0;      ///< The usual original length; 0: max_position_embeddings.
+  bool partial = false;           ///< partial_rotary_factor has an effect.
+  bool longrope = false;          ///< All scaling is longrope, also under its older names (Phi-3).
+  bool context_is_final = false;  ///< max_position_embeddings is the length after stretching.
 };
 
 /// Sets rope_theta, rope_scaling, rotary_dim and context from "rope_parameters" or the older
-/// "rope_scaling" and "rope_theta" of a family's config; with keys.local_theta also
-/// rope_local_theta, if config.window is set. `longest` is its max_position_embeddings; the context
-/// is larger where the scaling says by how much it stretches that. config.head_dim is set.
-/// kUnsupported for an unknown type.
+/// "rope_scaling" and "rope_theta" of a family's config. With keys.local_theta, also sets
+/// rope_local_theta if config.window is set. `longest` is the config's max_position_embeddings; the
+/// context is larger if the scaling stretches that length by a given factor. config.head_dim must
+/// be set. kUnsupported for an unknown type.
 Status parse_rope(const JsonRef& root, std::int64_t longest, const RopeKeys& keys,
                   TransformerConfig& config);
-/// The same keys, old and new, and "max_position_embeddings".
+/// Writes the same keys, old and new, and "max_position_embeddings".
 void write_rope(JsonWriter& json, const TransformerConfig& config);
 
-/// Volta's own object "rope_scaling" and its absence, which means none.
+/// Reads and writes Volta's own object "rope_scaling". A missing object means no scaling.
 Result<RopeScaling> parse_rope_scaling_fields(const JsonRef& config);
 void write_rope_scaling_fields(JsonWriter& json, const RopeScaling& scaling);
 

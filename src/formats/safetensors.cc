@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr std::int64_t kMaxTensors = 1 << 20;
 constexpr std::size_t kMaxName = 4096;
-constexpr std::int64_t kMaxArray = 64;  // Elements: dimensions and places are few.
+constexpr std::int64_t kMaxArray = 64;  // Elements: dimensions and offsets are few.
 constexpr std::size_t kDataAlignment = 64;
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
@@ -81,7 +81,7 @@ Result<SafetensorsEntry> parse_entry(const std::string& name, const JsonRef& ref
   return entry;
 }
 
-// The data must hold all that the header speaks of.
+// The data must be long enough for all tensors in the header.
 Status check_size(const SafetensorsHeader& header, std::int64_t data_bytes, std::string_view file) {
   std::int64_t end = 0;
   for (const SafetensorsEntry& entry : header.entries) {
@@ -94,7 +94,7 @@ Status check_size(const SafetensorsHeader& header, std::int64_t data_bytes, std:
                           file, header.data_begin + end, header.data_begin + data_bytes));
 }
 
-// The tensors must cover the data without overlap and without holes.
+// The tensors must cover the data without overlaps and gaps.
 Status check_layout(std::span<const SafetensorsEntry> entries, std::int64_t data_bytes,
                     std::string_view file) {
   std::vector<const SafetensorsEntry*> order;
@@ -172,7 +172,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
   const auto data_bytes = static_cast<std::int64_t>(file.size()) - header.data_begin;
   const JsonRef root(json, name);
   for (const auto& [key, value] : *object) {
-    const JsonRef ref = root.at(value);  // Not by member(): that is linear.
+    const JsonRef ref = root.at(value);  // member() would take linear time per key.
     if (key == "__metadata__") {
       VOLTA_TRY(header.metadata, parse_metadata(ref));
       continue;
@@ -191,7 +191,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   VOLTA_TRY(MappedFile mapped, MappedFile::open(path));
   auto parsed = parse_safetensors_header(mapped.bytes(), path);
-  VOLTA_TRY(mapped.check_unchanged());  // Says more than what the parser makes of half a file.
+  VOLTA_TRY(mapped.check_unchanged());  // A clearer error than that of parsing a partial file.
   VOLTA_TRY(SafetensorsHeader header, std::move(parsed));
   SafetensorsFile file;
   file.path_ = path;
@@ -256,7 +256,7 @@ Result<std::map<std::string, Tensor>> SafetensorsFile::load_all(
 
 namespace {
 
-// The length and the header of a file with these tensors one after the other.
+// The length and the header of a file that holds these tensors one after the other.
 std::string header_text(const std::map<std::string, TensorSpec>& tensors,
                         const std::map<std::string, std::string>& metadata) {
   JsonWriter header;
@@ -304,7 +304,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(
 
 SafetensorsWriter::~SafetensorsWriter() {
   if (!file_) return;
-  // What was written is of no use: whether it can be closed and removed does not matter.
+  // The written bytes are not needed, so failures to close and remove the file do not matter.
   const Status closed = file_->close();
   const Status removed = remove_all(file_->path());
   static_cast<void>(closed), static_cast<void>(removed);

@@ -1,7 +1,7 @@
 // The safetensors format: an 8-byte length, a JSON header, then the tensors' bytes
-// (https://huggingface.co/docs/safetensors). Every file is hostile: no data is allocated or read
-// from a size that was not checked against the file, and parsing a header takes memory in
-// proportion to the header's own length, whatever it says.
+// (https://huggingface.co/docs/safetensors). Every file may be hostile: a size from the file is
+// checked against the length of the file before data of that size is allocated or read. Parsing a
+// header takes memory in proportion to the header's length, whatever its content.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,15 @@ namespace [[gnu::visibility("default")]] volta {
 struct SafetensorsEntry {
   std::string name;
   TensorSpec spec;
-  std::int64_t offset = 0;  ///< Bytes into the data section.
+  std::int64_t offset = 0;  ///< Offset in bytes in the data section.
 };
 
 /// A file mapped for reading. Copies share the mapping.
 class SafetensorsFile {
  public:
-  /// Maps and checks a file: header at most 100 MB, JSON, no duplicate keys, known types, sizes
-  /// that match shapes, no overlap, no hole, nothing after the last tensor. kInvalidFile otherwise,
-  /// with the file and the tensor named.
+  /// Maps and checks a file: the header has at most 100 MB and is JSON without duplicate keys,
+  /// types are known, sizes match shapes, tensors do not overlap, and they cover the data without a
+  /// gap. kInvalidFile otherwise, with the names of the file and the tensor.
   static Result<SafetensorsFile> open(const std::string& path);
 
   /// Sorted by name.
@@ -41,21 +41,21 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const SafetensorsEntry* find(std::string_view name) const;
-  /// The bytes of one of entries(), in the mapping: valid while a copy of this lives.
+  /// The bytes of one of entries(), in the mapping. Valid while a copy of this object exists.
   std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
-  /// What bytes() and map() gave was the file's content all the time: asked after the last use of
-  /// them. kInvalidFile when the file was cut, changed or replaced since open().
+  /// Whether the file stayed unchanged since open(); call it after the last use of bytes() and
+  /// map(). kInvalidFile when the file was truncated, changed or replaced.
   Status check_unchanged() const;
-  /// One tensor without a copy, where it lies in the mapped file: to be read only. A copy where the
-  /// file has it at an odd place. kNotFound.
+  /// One tensor as a read-only view of the mapped file, without a copy. It is a copy if the data is
+  /// not aligned for its type. kNotFound.
   Result<Tensor> map(std::string_view name) const;
-  /// Gives back the memory behind what was mapped; see MappedFile::release.
+  /// Releases the memory behind a mapped tensor; see MappedFile::release.
   void release(std::string_view name) const;
   /// A copy of one tensor in `owner`'s memory. kNotFound, kOutOfMemory.
   Result<Tensor> load(std::string_view name,
                       const std::shared_ptr<MemoryOwner>& owner = host_memory()) const;
-  /// Copies of all of them. kInvalidFile when the file changed meanwhile, kInterrupted when
-  /// `interrupted` said so: both are asked after each tensor.
+  /// Copies of all tensors. kInvalidFile when the file changed meanwhile, checked after each
+  /// tensor; kInterrupted when `interrupted`, called before each tensor, returned true.
   Result<std::map<std::string, Tensor>> load_all(
       const std::shared_ptr<MemoryOwner>& owner = host_memory(),
       const Interruption& interrupted = {}) const;
@@ -70,7 +70,8 @@ class SafetensorsFile {
   std::int64_t data_begin_ = 0;
 };
 
-/// The checks of open() on bytes: the entries of a file, their metadata and where the data begins.
+/// The checks of open() for bytes in memory. Returns the entries of a file, the metadata and the
+/// place where the data begins.
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;
   std::map<std::string, std::string> metadata;
@@ -79,13 +80,13 @@ struct SafetensorsHeader {
 Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> file,
                                                    std::string_view name);
 
-/// A file that is written tensor by tensor, so that nobody has to hold all of it: made with the
-/// specs, given the bytes in the order of the names, put in place by finish(). Until then, and
-/// without it, `path` stays as it was. Move-only.
+/// Writes a file tensor by tensor, so that the tensors need not be in memory together. create()
+/// gets the specs, write() gets the bytes in the order of the names, and finish() puts the file in
+/// place. Until then, and without it, `path` is unchanged. Move-only.
 class SafetensorsWriter {
  public:
-  /// kIo when the place cannot be written or is something else than a regular file,
-  /// kInvalidArgument for encoded tensors and sizes beyond what a tensor may have.
+  /// kIo when the place cannot be written or is not a regular file, kInvalidArgument for encoded
+  /// tensors and for sizes beyond the limit of a tensor.
   static Result<SafetensorsWriter> create(const std::string& path,
                                           const std::map<std::string, TensorSpec>& tensors,
                                           const std::map<std::string, std::string>& metadata = {});
@@ -93,10 +94,11 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
   ~SafetensorsWriter();
 
-  /// The next bytes. kIo; kInvalidArgument for more than the specs say; kInterrupted when
-  /// `interrupted` said so, which is asked before each piece: then the file can only be dropped.
+  /// Writes the next bytes. kIo; kInvalidArgument for more bytes than the specs have; kInterrupted
+  /// when `interrupted`, called before each piece, returned true. After that the writer can only be
+  /// destroyed.
   Status write(std::span<const std::byte> bytes, const Interruption& interrupted = {});
-  /// Makes the file durable and gives it its name. kIo; kInvalidArgument while bytes are missing.
+  /// Makes the file durable and renames it to `path`. kIo; kInvalidArgument if bytes are missing.
   Status finish();
 
  private:
@@ -106,12 +108,12 @@ class SafetensorsWriter {
         missing_bytes_(bytes) {}
 
   std::string path_;
-  std::unique_ptr<FileWriter> file_;  ///< Null when finished, or moved away.
+  std::unique_ptr<FileWriter> file_;  ///< Null when finished or moved from.
   std::int64_t missing_bytes_ = 0;
 };
 
 /// Writes tensors of any device, in the order of their names, in one atomic replacement of `path`.
-/// kInterrupted as SafetensorsWriter::write(); then `path` is as it was.
+/// kInterrupted as in SafetensorsWriter::write(); then `path` is unchanged.
 Status write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                          const std::map<std::string, std::string>& metadata = {},
                          const Interruption& interrupted = {});

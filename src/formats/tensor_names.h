@@ -1,6 +1,6 @@
-// Which tensor of a file is which parameter. Brings the names of known exporters to the ones that
-// parameters() lists, and knows what is no weight: attention masks, rotary tables, a copy of a tied
-// output, zero biases that save_model added. Knows names only, no data.
+// Maps the names of tensors in a file to parameters. Translates the names of known exporters to
+// those of parameters(), and knows the tensors that are not weights: attention masks, rotary
+// tables, a copy of a tied output, zero biases that save_model added. Reads no data.
 #pragma once
 
 #include <map>
@@ -12,20 +12,21 @@
 
 namespace volta {
 
-/// The biases that the files of this architecture's family always have and that it lacks; they are
-/// written as zeros.
+/// The biases that files of this architecture's family always have and that the model lacks. They
+/// are written as zeros.
 std::vector<ParameterInfo> missing_biases(const TransformerConfig& config);
 
 class TensorNames {
  public:
   explicit TensorNames(const TransformerConfig& config);
-  /// With the prefix that some exporters leave out.
+  /// The name with the prefix that some exporters omit.
   std::string full(const std::string& name) const;
-  /// Something that is not loaded, whatever it holds.
+  /// Whether the tensor is not loaded, whatever it contains.
   bool ignored(const std::string& full) const;
-  /// A bias that the model lacks, in its shape: zero, or the file is another model's.
+  /// Whether the tensor is a bias, in its right shape, that the model lacks. It must be zero;
+  /// otherwise the file belongs to another model.
   bool filler(const std::string& full, const Shape& shape) const;
-  /// A parameter.
+  /// Whether the tensor is a parameter.
   bool wanted(const std::string& full) const { return wanted_.contains(full); }
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kMaxIndexBytes = std::int64_t{64} << 20;
 constexpr std::size_t kMaxShards = 4096;
-constexpr std::int32_t kLeastBlock = 32;  // Of integers that share a scale.
+constexpr std::int32_t kLeastBlock = 32;  // The smallest number of integers that share a scale.
 
 bool all_zero(const Tensor& tensor) {
   const auto bytes = tensor.host_bytes();
@@ -24,14 +24,15 @@ bool all_zero(const Tensor& tensor) {
          std::all_of(bytes->begin(), bytes->end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
-// A shard lies in the folder itself.
+// A shard must be in the folder itself.
 bool plain_file_name(std::string_view name) {
   return !name.empty() && name.find('/') == std::string_view::npos &&
          name.find('\\') == std::string_view::npos && name != "." && name != ".." &&
          name.find('\0') == std::string_view::npos && name.ends_with(".safetensors");
 }
 
-// Every tensor of the index is in the file it names, and every tensor of the files is in the index.
+// Checks that every tensor of the index is in the file that the index names, and that every tensor
+// of the files is in the index.
 Status check_index(const std::string& path, const std::map<std::string, std::string>& file_of,
                    const std::map<std::string, const SafetensorsFile*>& files) {
   std::size_t found = 0;
@@ -70,7 +71,7 @@ Result<std::vector<SafetensorsFile>> open_shards(const std::string& directory,
   if (members == nullptr) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: it must be an object", map.path()));
   }
-  std::map<std::string, std::string> file_of;  // By tensor.
+  std::map<std::string, std::string> file_of;  // Tensor name to file name.
   std::set<std::string> names;
   for (const auto& [tensor, value] : *members) {
     VOLTA_TRY(const std::string name, map.at(value).as_string());
@@ -111,7 +112,7 @@ Result<Encoding> stored_encoding(const SafetensorsFile& file, std::string_view t
   const auto text = file.metadata().find(quant_key(tensor));
   if (text == file.metadata().end()) return Encoding{};
   for (const FormatInfo& format : kFormats) {
-    if (format.quant == Quant::kNone || !format.from_f32) continue;  // Volta writes no such folder.
+    if (format.quant == Quant::kNone || !format.from_f32) continue;  // Volta does not write it.
     for (const std::int32_t block : {32, 64, 128, 256}) {
       for (const bool transposed : {false, true}) {
         const Encoding encoding{.transposed = transposed, .quant = format.quant, .block = block};
@@ -203,7 +204,7 @@ Result<TensorSpec> WeightFiles::spec(const ParameterInfo& parameter) {
     const TensorSpec whole{DType::kF32, parameter.shape, e};
     const Shape bytes(e.n(parameter.shape), e.blocks(e.k(parameter.shape)) * e.block_bytes());
     const std::int64_t k = e.k(parameter.shape);
-    if (e.block >= k + kLeastBlock) {  // The last block is filled up, the first one never needs it.
+    if (e.block >= k + kLeastBlock) {  // Too much padding: shorter blocks would hold k elements.
       return fail(
           ErrorCode::kInvalidFile,
           fmt::format("tensor '{}' is stored as '{}', in blocks longer than the {} elements "
@@ -221,7 +222,8 @@ Result<TensorSpec> WeightFiles::spec(const ParameterInfo& parameter) {
                           found->entry.name, to_string(spec), to_string(parameter.shape)));
 }
 
-// It stays where it lies: reading it is up to the caller, and so is asking.
+// Returns a view of the mapped file. The caller does the reading, and so it also checks for
+// interruptions.
 Result<Tensor> WeightFiles::read(const ParameterInfo& parameter,
                                  const Interruption& /*interrupted*/) {
   VOLTA_TRY(const Place* found, place(parameter));

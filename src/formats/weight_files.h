@@ -1,6 +1,6 @@
 // The weights of a model folder: model.safetensors, or the shards that
 // model.safetensors.index.json lists. Finds the parameters of an architecture among their tensors,
-// by the names of known exporters.
+// under the names of known exporters.
 #pragma once
 
 #include <map>
@@ -18,28 +18,28 @@
 namespace volta {
 
 /// The safetensors files of a folder, opened and checked, in the order of their names.
-/// kNotFound when there are none; kInvalidFile for an index that names a file outside the folder, a
-/// tensor that its file lacks, or a file whose tensors it does not list.
+/// kNotFound when there are none; kInvalidFile for an index that names a file outside the folder or
+/// a tensor that its file lacks, or that does not list all tensors of a file.
 Result<std::vector<SafetensorsFile>> open_weight_files(const std::string& directory);
 
-/// How a file says that a tensor, then of bytes, [columns of b, bytes of one], holds integers in
-/// rows (tensor/encoding.h): the key of its metadata, and the value.
+/// The key and the value in a file's metadata that mark a tensor as integers in rows of blocks
+/// (tensor/encoding.h). Such a tensor is stored as bytes [columns of b, bytes per column].
 std::string quant_key(std::string_view tensor);
 std::string quant_text(const Encoding& encoding);
-/// The encoding of a tensor, by the metadata of its file. kUnsupported for one that is not known.
+/// The encoding of a tensor, from the metadata of its file. kUnsupported for an unknown one.
 Result<Encoding> stored_encoding(const SafetensorsFile& file, std::string_view tensor);
 
 class WeightFiles final : public WeightSource {
  public:
-  /// kInvalidFile, naming it, for the first parameter that is missing, of another shape, or of
-  /// integers that lie otherwise than the model reads them, or the first tensor that is of no
-  /// parameter. Reads no data but of biases that must be zero.
+  /// kInvalidFile, with the name, for the first parameter that is missing, has another shape, or is
+  /// stored as integers in another arrangement than the model reads, and for the first tensor that
+  /// belongs to no parameter. Reads no data except biases that must be zero.
   static Result<WeightFiles> open(const std::string& directory, const TransformerConfig& config);
-  /// The same of files that are open already.
+  /// The same for files that are open already.
   static Result<WeightFiles> find(std::vector<SafetensorsFile> files,
                                   const TransformerConfig& config);
 
-  /// The tensors of the parameters, in the order of parameters(), as their files name them.
+  /// The tensors of the parameters, in the order of parameters(), with their names in the files.
   std::vector<SafetensorsEntry> entries(const TransformerConfig& config) const;
 
   Result<TensorSpec> spec(const ParameterInfo& parameter) override;
@@ -52,7 +52,7 @@ class WeightFiles final : public WeightSource {
   struct Place {
     std::size_t file = 0;
     SafetensorsEntry entry;
-    Encoding encoding{};  ///< Of what is stored as integers.
+    Encoding encoding{};  ///< For tensors that are stored as integers.
   };
   Result<const Place*> place(const ParameterInfo& parameter) const;
 

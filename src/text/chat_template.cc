@@ -14,7 +14,7 @@
 
 namespace volta {
 
-// Templates by name; the one without other names is "default".
+// Templates by name. A template without a name has the name "default".
 struct ChatTemplate::Parsed {
   struct Named {
     std::string name;
@@ -48,12 +48,12 @@ namespace {
 using jinja::Value;
 using Members = std::vector<std::pair<Value, Value>>;
 
-// What the thoughts of a message go by; transformers gives them under the first two names.
+// The names for the reasoning of a message. transformers provides it under the first two names.
 constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "thinking",
                                                         "reasoning"};
 
-// A role is the template's word, not the writer's: some templates make a special token of it
-// ('<|' + role + '|>'). One that is more than a word is quoted like all else.
+// A role counts as text of the template, because some templates make a special token of it ('<|' +
+// role + '|>'). A role with other characters than those of a word is quoted like all text.
 Value role_value(std::string_view role) {
   const auto is_of_a_word = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -83,13 +83,13 @@ void set_member(Members& members, std::string_view name, Value value, bool first
   members.emplace(first ? members.begin() : members.end(), Value::text(name), std::move(value));
 }
 
-// Templates ask whether a member is there, and take an empty list of calls for a call.
+// Templates test whether a member exists, and take an empty list of calls for a call.
 bool counts_as_absent(std::string_view key, const JsonValue& value) {
   const JsonValue::Array* list = value.if_array();
   return value.is_null() || (key == "tool_calls" && list != nullptr && list->empty());
 }
 
-// One message without what counts as absent, its thoughts under both names.
+// Converts one message, without absent members and with its reasoning under both names.
 Result<Value> message_value(const JsonValue& message) {
   Members members;
   const JsonValue* reasoning = nullptr;

@@ -1,7 +1,7 @@
-// Chat templates: what turns a conversation into the prompt that a model was trained on. They come
-// with the model (formats/model_text.h loads them), as programs in Jinja's template language, and
-// are run as transformers runs them;
-// what Volta does not know of the language is an error that names it, never a wrong prompt.
+// Chat templates convert a conversation to the prompt format that a model was trained on. They come
+// with the model (formats/model_text.h loads them) as programs in Jinja's template language, and
+// run with the same results as in transformers. An unsupported part of the language is an error
+// that names it; it never leads to a wrong prompt.
 #pragma once
 
 #include <cstdint>
@@ -21,68 +21,69 @@
 namespace [[gnu::visibility("default")]] volta {
 
 struct ChatMessage {
-  std::string role;  ///< "system", "user", "assistant", ...: what the template knows.
+  std::string role;  ///< "system", "user", "assistant", ...: the roles that the template has.
   std::string content;
 };
 
 struct ChatOptions {
-  /// Ends the prompt with what begins an answer.
+  /// Ends the prompt with the beginning of an answer.
   bool add_generation_prompt = false;
-  /// JSON schemas of functions (an array), and texts to refer to; null: none.
+  /// JSON schemas of functions (an array), and documents for the answer; null: none.
   const JsonValue* tools = nullptr;
   const JsonValue* documents = nullptr;
-  /// Further names for the template, e.g. "enable_thinking".
+  /// Further variables for the template, e.g. "enable_thinking".
   std::map<std::string, JsonValue> variables{};
-  /// Local time as the template sees it (strftime_now); now, when empty. Prompts that are to agree
-  /// with each other, as those of one conversation, want the same time.
+  /// The local time that the template sees (strftime_now); the current time when empty. Prompts
+  /// that must be consistent with each other, as in one conversation, need the same time.
   std::optional<std::tm> now{};
-  /// Asked now and then whether to stop; empty: never.
+  /// Called regularly; rendering stops when it returns true. Empty: never stops.
   std::function<bool()> interrupted{};
 };
 
-/// A model's template, or templates: one named "tool_use" is taken when tools are given. Copies
-/// share what was parsed.
+/// A model's template or templates. The one named "tool_use" is used when tools are given. Copies
+/// share the parsed templates.
 class ChatTemplate {
  public:
-  /// The names that a template knows special tokens by ("bos_token"), and their texts.
+  /// Special tokens: their names in a template ("bos_token") and their texts.
   using SpecialTokens = std::map<std::string, std::string>;
 
-  /// `name` is the template's in messages. kInvalidFile with the line for what is no template,
-  /// kUnsupported for what Volta does not know.
+  /// `name` is the template's name in messages. kInvalidFile, with the line, for an invalid
+  /// template; kUnsupported for parts of the language that Volta does not have.
   static Result<ChatTemplate> parse(std::string_view source, std::string_view name,
                                     SpecialTokens special_tokens = {});
   /// One of a model's templates.
   struct Source {
     std::string_view name;   ///< "default" or "tool_use"; others are never rendered.
-    std::string_view place;  ///< Where it was read, for messages.
+    std::string_view place;  ///< The source, for messages.
     std::string_view text;
   };
-  /// Of several with one name the first counts. kInvalidFile without a "default".
+  /// If several have the same name, the first one is used. kInvalidFile without a "default".
   static Result<ChatTemplate> parse(std::span<const Source> sources,
                                     SpecialTokens special_tokens = {});
 
-  /// The prompt of a conversation, special tokens written out, and which parts of it are quoted:
-  /// words of the messages, tools, documents and variables, through whatever the template does to
-  /// them. Tokenize it with Tokenizer::encode_quoted(), which adds no special tokens and finds none
-  /// in what is quoted: a message that says "<|im_end|>" does not end a turn. (A template that
-  /// marks turns with ordinary text, such as "[INST]" in some, gets no such protection: that text
-  /// is the same whoever writes it.) Roles that are single words count as the template's.
-  /// kInvalidArgument when the conversation is empty or the template refuses it (with its words),
-  /// kUnsupported, kInvalidFile (also when it does not end within some seconds), kInterrupted.
+  /// The prompt of a conversation with special tokens as text, and its quoted parts. Quoted is all
+  /// text that comes from the messages, tools, documents and variables, whatever the template does
+  /// with it. Tokenize the prompt with Tokenizer::encode_quoted(), which adds no special tokens and
+  /// finds none in quoted text, so that a message with the text "<|im_end|>" does not end a turn.
+  /// (A template that marks turns with ordinary text, such as "[INST]", has no such protection,
+  /// because such text is the same in the template and in a message.) Roles that are single words
+  /// count as text of the template. kInvalidArgument when the conversation is empty or the template
+  /// refuses it (with the template's message), kUnsupported, kInvalidFile (also when the template
+  /// exceeds its budget of work), kInterrupted.
   Result<QuotedText> render_quoted(std::span<const ChatMessage> messages,
                                    const ChatOptions& options = {}) const;
-  /// The same for messages as JSON: an array of objects with "role", "content" and what else the
-  /// template knows. Members that are null are left out, as transformers does, and so is an empty
-  /// list of "tool_calls".
+  /// The same for messages as JSON: an array of objects with "role", "content" and any other
+  /// members that the template has. Null members are removed, as in transformers, and so is an
+  /// empty list of "tool_calls".
   Result<QuotedText> render_quoted(const JsonValue& messages,
                                    const ChatOptions& options = {}) const;
-  /// The text alone. Tokenizer::encode() of it finds special tokens in messages, too: do that only
-  /// where all messages may write them.
+  /// The same as plain text. Tokenizer::encode() finds special tokens in messages, too, so use it
+  /// only if all messages may contain them.
   Result<std::string> render(std::span<const ChatMessage> messages,
                              const ChatOptions& options = {}) const;
   Result<std::string> render(const JsonValue& messages, const ChatOptions& options = {}) const;
 
-  /// The text of a special token by its name ("eos_token"), if there is one.
+  /// The text of a special token by its name ("eos_token"), if it exists.
   std::optional<std::string> special_token(std::string_view name) const;
 
  private:

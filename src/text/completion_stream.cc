@@ -10,7 +10,7 @@
 namespace volta {
 namespace {
 
-// Valid UTF-8, whatever the tokens are.
+// The text of the tokens. It is valid UTF-8 for all tokens.
 std::string text_of(const std::shared_ptr<const Tokenizer>& tokenizer,
                     std::span<const std::int32_t> ids) {
   StreamDecoder decoder(tokenizer);
@@ -27,8 +27,8 @@ CompletionStream::CompletionStream(std::shared_ptr<const Tokenizer> tokenizer,
     : tokenizer_(std::move(tokenizer)), decoder_(tokenizer_), stops_(stops) {
   StreamDecoder decoder(tokenizer_);
   for (const std::int32_t id : prompt) prompt_text_ += decoder.push(id);
-  // What a decoder holds back at the end of the prompt is the prompt's: it must not come out with
-  // the first new token.
+  // The text that a decoder holds back at the end of the prompt belongs to the prompt. It must not
+  // be part of the first new token's text.
   const std::string rest = decoder.finish();
   const bool within_character = rest.find("\uFFFD") != std::string::npos;
   if (text == CompletionText::kContinuation && within_character) {
@@ -52,9 +52,8 @@ std::string CompletionStream::finish() {
   return text + stops_.finish();
 }
 
-// The first text of a continuation as it reads behind the prompt: what prompt and new tokens give
-// when they are decoded together, but for the prompt's text before it and for what the decoder
-// still holds back behind it.
+// The first text of a continuation. Prompt and new tokens are decoded together; from the result,
+// the prompt's text and the text that the decoder still holds back are removed.
 std::string CompletionStream::behind_prompt(std::string piece, bool ended) {
   if (!beginning_ || (piece.empty() && !ended)) return piece;
   const std::vector<std::int32_t> ids = *std::exchange(beginning_, std::nullopt);

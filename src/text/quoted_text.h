@@ -1,5 +1,5 @@
-// Text of two origins: a chat template's own words, and what it quotes from messages. Where a
-// tokenizer finds its special tokens depends on whose words they are.
+// Text from two origins: the words of a chat template, and the quoted text of messages. The origin
+// determines whether a tokenizer may find special tokens in it.
 #pragma once
 
 #include <algorithm>
@@ -10,17 +10,17 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Bytes `begin` to `end` of a text.
+/// The bytes from `begin` to `end` of a text.
 struct TextRange {
   std::size_t begin = 0;
   std::size_t end = 0;
   bool operator==(const TextRange&) const = default;
 };
 
-/// A text and the parts of it that are quoted.
+/// A text and its quoted parts.
 struct QuotedText {
   std::string text;
-  std::vector<TextRange> quoted;  ///< In order; none is empty, none touches the next.
+  std::vector<TextRange> quoted;  ///< In order; no range is empty or adjacent to the next.
 
   void append(std::string_view own) { text += own; }
   void append_quoted(std::string_view words) {
@@ -28,7 +28,7 @@ struct QuotedText {
     text += words;
     quote(begin, text.size());
   }
-  /// Bytes of another text, with their origin.
+  /// Appends bytes of another text with their origin.
   void append_part(const QuotedText& other, std::size_t begin, std::size_t length) {
     const std::size_t end = begin + length;
     const std::size_t here = text.size();
@@ -38,7 +38,7 @@ struct QuotedText {
       quote(here + std::max(range->begin, begin) - begin, here + std::min(range->end, end) - begin);
     }
   }
-  /// Drops what is behind `size` bytes.
+  /// Removes everything after `size` bytes.
   void truncate(std::size_t size) {
     text.resize(size);
     while (!quoted.empty() && quoted.back().begin >= size) quoted.pop_back();
@@ -52,7 +52,7 @@ struct QuotedText {
       quoted.back().end = end;
       return;
     }
-    if (quoted.capacity() == 0) quoted.reserve(4);  // Texts that are put together have several.
+    if (quoted.capacity() == 0) quoted.reserve(4);  // Composed texts usually have several ranges.
     quoted.push_back({begin, end});
   }
 };

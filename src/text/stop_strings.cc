@@ -27,7 +27,7 @@ void StopStrings::insert(std::string_view stop) {
   at(node).stop_bytes = at(node).depth;
 }
 
-// Fills the suffixes, shorter prefixes first.
+// Sets the suffixes of all nodes, shorter prefixes first.
 void StopStrings::link() {
   std::vector<std::int32_t> queue = {0};
   queue.reserve(nodes_.size());
@@ -47,7 +47,8 @@ std::int32_t StopStrings::child(std::int32_t node, std::uint8_t byte) const {
   return found;
 }
 
-// Each step back shortens the prefix, which a step forward lengthens by one: linear in all.
+// The loop shortens the prefix at each step, and each byte lengthens it by one. So all calls
+// together take linear time.
 std::int32_t StopStrings::next(std::int32_t node, std::uint8_t byte) const {
   while (true) {
     const std::int32_t found = child(node, byte);

@@ -1,5 +1,5 @@
-// Stop strings: where in a growing text the first of them ends. Text that may still become one is
-// held back. Knows bytes only, not tokens.
+// Finds the first stop string in a growing text. Holds back text that may still become one. Works
+// on bytes, not on tokens.
 #pragma once
 
 #include <cstddef>
@@ -11,32 +11,33 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Pieces of a text go in; what surely lies before any stop string comes out. How the text is cut
-/// into pieces makes no difference. The work is linear in the text, whatever the stop strings
-/// (Aho & Corasick 1975). With stop strings of whole UTF-8 characters and pieces of whole
-/// characters, what comes out has whole characters, too.
+/// Takes pieces of a text and returns the text that is certainly before any stop string. The result
+/// does not depend on the division into pieces. The time is linear in the text, for any stop
+/// strings (Aho & Corasick 1975). If the stop strings and the pieces consist of whole UTF-8
+/// characters, so does the output.
 class StopStrings {
  public:
-  /// Empty strings among `stops` are ignored; without any other, text passes through.
+  /// Empty strings in `stops` are ignored. Without any other, the output is the input.
   explicit StopStrings(std::span<const std::string> stops);
 
-  /// What may be shown now. Of several stop strings the one that ends first counts, and of those
-  /// that end together the longest. Nothing comes out after a stop.
+  /// Adds text, and returns the text that can be shown now. Of several stop strings, the one that
+  /// ends first counts; if several end at the same place, the longest one. After a stop the output
+  /// is empty.
   std::string push(std::string_view text);
-  /// The end of the text: what was held back, unless a stop was found.
+  /// Ends the text. Returns the text that was held back, unless a stop string was found.
   std::string finish();
   /// Whether a stop string was found.
   bool stopped() const { return stopped_; }
 
  private:
-  // A prefix of a stop string. Children are a list; a byte has one child at most.
+  // A prefix of a stop string. Its children form a list, with at most one child per byte.
   struct Node {
     std::uint8_t byte = 0;
     std::int32_t first_child = -1;
     std::int32_t next_sibling = -1;
-    std::int32_t suffix = 0;     // The longest proper suffix that is a prefix, too.
-    std::size_t depth = 0;       // Its length.
-    std::size_t stop_bytes = 0;  // The longest stop string that it ends with; 0: none.
+    std::int32_t suffix = 0;     // The longest proper suffix that is also a prefix.
+    std::size_t depth = 0;       // The length of the prefix.
+    std::size_t stop_bytes = 0;  // The length of the longest stop string at its end; 0: none.
   };
   std::int32_t child(std::int32_t node, std::uint8_t byte) const;
   std::int32_t next(std::int32_t node, std::uint8_t byte) const;
@@ -47,8 +48,8 @@ class StopStrings {
   const Node& at(std::int32_t node) const { return nodes_[static_cast<std::size_t>(node)]; }
 
   std::vector<Node> nodes_;
-  std::int32_t state_ = 0;  // The longest prefix that the text so far ends with.
-  std::string held_;        // Its bytes.
+  std::int32_t state_ = 0;  // The longest prefix at the end of the text so far.
+  std::string held_;        // The bytes of this prefix.
   bool stopped_ = false;
 };
 

@@ -26,7 +26,7 @@ std::string utf8(char32_t code_point) {
   return text;
 }
 
-// The members of tokenizer.json before and after the vocabulary.
+// Writes the members of tokenizer.json before the vocabulary. end_json() writes those after it.
 void begin_json(JsonWriter& json, bool byte_level) {
   json.begin_object().field("version", "1.0");
   json.key("truncation").null().key("padding").null();
@@ -90,7 +90,7 @@ class ByteTokenizer final : public Tokenizer {
 
 class CharTokenizer final : public Tokenizer {
  public:
-  // `characters` differ; their order is that of the ids.
+  // `characters` must be unique; their order defines the ids.
   CharTokenizer(std::span<const char32_t> characters, Interruption interrupted)
       : interrupted_(std::move(interrupted)) {
     for (const char32_t character : characters) {
@@ -149,8 +149,8 @@ class CharTokenizer final : public Tokenizer {
   Interruption interrupted_;
 };
 
-// The characters of a vocabulary of Volta's own in the order of their ids, 0 .. n-1; nothing when
-// it is another one.
+// The characters of a vocabulary that Volta wrote, in the order of their ids 0 to n-1; nullopt for
+// other vocabularies.
 std::optional<std::vector<char32_t>> own_characters(const JsonValue& vocab) {
   const JsonValue::Object* object = vocab.if_object();
   if (object == nullptr || object->empty()) return std::nullopt;
@@ -170,8 +170,9 @@ std::optional<std::vector<char32_t>> own_characters(const JsonValue& vocab) {
   return characters;
 }
 
-// What to_json() of the tokenizers above wrote; null for everything else. Unlike a tokenizer.json
-// of others that looks alike, they say which character they lack instead of leaving it out.
+// Parses the output of to_json() of the tokenizers above; null for everything else. These
+// tokenizers report a character that they lack. A similar tokenizer.json from elsewhere skips such
+// characters instead.
 std::shared_ptr<const Tokenizer> parse_own(const JsonValue& json, const Interruption& interrupted) {
   const auto is_empty = [](const JsonValue* value) {
     return value == nullptr || value->is_null() ||
@@ -203,7 +204,7 @@ std::shared_ptr<const Tokenizer> parse_own(const JsonValue& json, const Interrup
   return nullptr;
 }
 
-// Text of tokens that are bytes: holds those of an unfinished character back.
+// Decodes tokens that are bytes. Holds back the bytes of an incomplete character.
 class ByteStream final : public TextStream {
  public:
   explicit ByteStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
@@ -303,7 +304,7 @@ Status try_tokenizer(const Tokenizer& tokenizer) {
   const auto ids = tokenizer.encode_prompt(kSample);
   if (!ids && ids.error().code() == ErrorCode::kInvalidArgument) return {};
   if (!ids) return std::unexpected(ids.error());
-  // Decoding cannot fail, but for what only a wrong program does.
+  // Decoding cannot fail; it can only reveal errors in the program.
   const std::unique_ptr<TextStream> stream = tokenizer.stream();
   for (const std::int32_t id : *ids) stream->push(id);
   stream->finish();

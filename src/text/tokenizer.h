@@ -1,6 +1,6 @@
-// Tokenizers: text to ids and back. Byte and character vocabularies, stored as a tokenizer.json
-// that other tools open too (a BPE model without merges), and everybody else's tokenizer.json
-// (text/tokenizers/hf_tokenizer.h).
+// Tokenizers convert text to ids and back. There are byte and character vocabularies, stored as a
+// tokenizer.json that other tools can read (a BPE model without merges), and the tokenizer.json of
+// other models (text/tokenizers/hf_tokenizer.h).
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Text as tokens arrive. All pushes and finish() together give the text of the tokens; none gives
-/// a part of a character.
+/// Decodes tokens to text as they arrive. The results of all push() calls and finish(), joined, are
+/// the text of the tokens. No result contains a part of a character.
 class TextStream {
  public:
   virtual ~TextStream() = default;
   virtual std::string push(std::int32_t id) = 0;
-  /// What is left at the end.
+  /// The remaining text at the end.
   virtual std::string finish() = 0;
 };
 
@@ -35,56 +35,60 @@ class Tokenizer {
   virtual std::string_view kind() const = 0;
   /// One more than the largest id.
   virtual std::int64_t vocab_size() const = 0;
-  /// The ids of the text alone. kInvalidArgument when it holds something the vocabulary lacks,
-  /// naming it and its place; kInvalidFile when the tokenizer's steps would make far more of it
-  /// than it is, or take far too long, naming the step; kInterrupted.
+  /// The ids of the text, without special tokens around it. kInvalidArgument when the vocabulary
+  /// lacks a part of the text, with the part and its place. kInvalidFile when a step of the
+  /// tokenizer would lengthen the text far too much or take far too long, with the name of the
+  /// step. kInterrupted.
   virtual Result<std::vector<std::int32_t>> encode(std::string_view text) const = 0;
-  /// encode() of a chat's prompt: tokens that control a model (special ones, and all like
-  /// "<|name|>") are found in what is not quoted, wholly, and nowhere else. Elsewhere their text is
-  /// split like any other. kInvalidArgument also for text that is not UTF-8.
+  /// encode() for the prompt of a chat. Control tokens (special tokens, and all tokens like
+  /// "<|name|>") are found only where none of their bytes is quoted. Elsewhere their text is split
+  /// like any other text. kInvalidArgument also for invalid UTF-8.
   virtual Result<std::vector<std::int32_t>> encode_quoted(const QuotedText& prompt) const {
     return encode(prompt.text);
   }
-  /// encode() with the special tokens that the tokenizer puts around a text, e.g. <s> before it.
+  /// encode() plus the special tokens that the tokenizer puts around a text, e.g. <s> before it.
   virtual Result<std::vector<std::int32_t>> encode_prompt(std::string_view text) const {
     return encode(text);
   }
   /// The bytes of one token; empty for an id outside the vocabulary. A token of the byte vocabulary
-  /// may be part of a character only: see StreamDecoder.
+  /// may be only a part of a character; see StreamDecoder.
   virtual std::string_view token_bytes(std::int32_t id) const = 0;
-  /// The text as tokenizer.json.
+  /// The content of a tokenizer.json for this tokenizer.
   virtual std::string to_json() const = 0;
 
-  /// The tokens' text without special tokens, and with them. Here: all tokens' bytes together. Ids
-  /// outside the vocabulary are left out. Cut short when interrupted.
+  /// The text of the tokens, without special tokens and with them. This base class joins the bytes
+  /// of all tokens. Ids outside the vocabulary are skipped. The text ends early when interrupted.
   virtual std::string decode(std::span<const std::int32_t> ids) const;
   virtual std::string decode_all(std::span<const std::int32_t> ids) const { return decode(ids); }
-  /// decode(), token by token; bytes that can never become UTF-8 are given as U+FFFD. Views this.
+  /// decode() token by token. Bytes that cannot become UTF-8 are returned as U+FFFD. The stream
+  /// refers to this tokenizer.
   virtual std::unique_ptr<TextStream> stream() const;
-  /// The token that ends a text, where the tokenizer says which.
+  /// The token that ends a text, if the tokenizer defines one.
   virtual std::optional<std::int32_t> end_token() const { return std::nullopt; }
 };
 
-/// The 256 bytes; id = byte.
+/// A vocabulary of the 256 bytes, with id = byte.
 std::shared_ptr<const Tokenizer> make_byte_tokenizer();
-/// The characters (code points) of a text, in the order of their code points. kInvalidArgument when
-/// the text is empty or not UTF-8, with the place. `interrupted`: as for parse_tokenizer().
+/// A vocabulary of the characters (code points) of a text, in the order of their code points.
+/// kInvalidArgument when the text is empty or not UTF-8, with the place. `interrupted`: as in
+/// parse_tokenizer().
 Result<std::shared_ptr<const Tokenizer>> make_char_tokenizer(std::string_view text,
                                                              Interruption interrupted = {});
-/// Whether make_tokenizer() knows the kind.
+/// Whether make_tokenizer() accepts the kind.
 bool is_tokenizer_kind(std::string_view kind);
 
-/// Reads a tokenizer.json; `config` is the tokenizer_config.json beside it, empty when there is
-/// none. kInvalidFile, kUnsupported for parts that Volta does not know.
-/// `interrupted` is asked now and then, while it is read and by everything that the tokenizer does
-/// later, from whichever thread does it; both end with kInterrupted when it says so.
+/// Parses a tokenizer.json. `config` is the tokenizer_config.json beside it, or empty when there is
+/// none. kInvalidFile; kUnsupported for parts that Volta does not have. `interrupted` is called
+/// regularly, both here and in all later work of the tokenizer, on the thread that does the work.
+/// When it returns true, the work ends with kInterrupted.
 Result<std::shared_ptr<const Tokenizer>> parse_tokenizer(std::string_view json,
                                                          std::string_view name,
                                                          std::string_view config = "",
                                                          Interruption interrupted = {});
 
-/// Encodes and decodes a short text of several scripts, as whoever uses the tokenizer will. Fails
-/// where that does with kInvalidFile or kInterrupted; a vocabulary may lack characters.
+/// Encodes and decodes a short text in several scripts, to find errors before the tokenizer is
+/// used. Fails if encoding fails with kInvalidFile or kInterrupted. Characters that the vocabulary
+/// lacks are not an error.
 Status try_tokenizer(const Tokenizer& tokenizer);
 
 /// A TextStream that keeps its tokenizer alive.

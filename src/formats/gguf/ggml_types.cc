@@ -29,7 +29,7 @@ constexpr std::array kTypes = {
     GgmlTypeInfo{GgmlType::kQ6_K, "Q6_K", 256, 128 + 64 + 16 + 2},
 };
 
-// ggml's numbering; empty where a number was retired.
+// The names by ggml's numbers; empty for a number that is no longer used.
 constexpr std::array<std::string_view, 42> kNames = {
     "F32",     "F16",   "Q4_0",   "Q4_1",  "",      "",       "Q5_0", "Q5_1",    "Q8_0",
     "Q8_1",    "Q2_K",  "Q3_K",   "Q4_K",  "Q5_K",  "Q6_K",   "Q8_K", "IQ2_XXS", "IQ2_XS",
@@ -37,7 +37,7 @@ constexpr std::array<std::string_view, 42> kNames = {
     "I64",     "F64",   "IQ1_M",  "BF16",  "",      "",       "",     "TQ1_0",   "TQ2_0",
     "",        "",      "",       "MXFP4", "NVFP4", "Q1_0"};
 
-// The bytes of one block, read from the front.
+// The bytes of one block. Offsets count from its first byte.
 class Bytes {
  public:
   explicit Bytes(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -60,12 +60,13 @@ void put_u16(std::span<std::byte> out, std::size_t i, std::uint16_t value) {
   out[i + 1] = static_cast<std::byte>(value >> 8);
 }
 
-// Values i and i + 16 of a block of 32 share byte i: low and high four bits.
+// Values i and i + 16 of a block of 32 share byte i: value i has the low four bits, the other the
+// high ones.
 std::uint32_t nibble(const Bytes& packed, std::size_t i) {
   return i < 16 ? packed[i] & 0xFu : packed[i - 16] >> 4;
 }
 
-// Bit i of the 32 fifth bits of Q5_0 and Q5_1.
+// Bit i of the 32 high bits of Q5_0 and Q5_1, as bit 4 of a value.
 std::uint32_t fifth_bit(const Bytes& bits, std::size_t i) {
   return ((bits[i / 8] >> (i % 8)) & 1u) << 4;
 }
@@ -93,8 +94,8 @@ void read_q5_1(const Bytes& block, std::span<float> out) {
   }
 }
 
-// Eight sub-blocks of 32, as Q4_K's; bit j of the 32 bytes before the low four bits is the fifth
-// bit of sub-block j's values.
+// Eight sub-blocks of 32 values, as in Q4_K. Before the low four bits of all values there are 32
+// bytes with the fifth bits: byte i has in its bit j the fifth bit of value i of sub-block j.
 void read_q5_k(const Bytes& block, std::span<float> out) {
   const float scale = block.half(0), least = block.half(2);
   const Bytes high = block.from(16), low = block.from(48);
@@ -128,7 +129,7 @@ void read_block(GgmlType type, const Bytes& block, std::span<float> out) {
     case GgmlType::kQ5_K:
       return read_q5_k(block, out);
     default:
-      break;  // Not in blocks: dequantize() reads them. The others are formats of Volta's.
+      break;  // dequantize() reads types without blocks; Volta's formats are read above.
   }
 }
 
@@ -138,10 +139,10 @@ std::unexpected<Error> cannot_hold(float value, std::string_view type) {
                           std::isfinite(value) ? " or bf16" : ""));
 }
 
-// 1 / scale, and 0 for a block of zeros.
+// 1 / scale; 0 for a block of zeros, whose scale is 0.
 float inverse(float scale) { return scale == 0.0f ? 0.0f : 1.0f / scale; }
 
-// The 4-bit number at or above the middle of `value`'s step.
+// The integer part of `value`, limited to the range 0 to 15. Callers add 0.5 or 8.5 to round.
 std::uint32_t round_to_nibble(float value) {
   if (!(value > 0.0f)) return 0;
   return value >= 15.0f ? 15u : static_cast<std::uint32_t>(value);
@@ -183,7 +184,7 @@ void write_q4_1(std::span<const float> values, std::span<std::byte> out) {
   put_nibbles(values, out.subspan(4), *least, inverse(scale), 0.5f);
 }
 
-// A scale beyond F16 would turn the whole block into infinities.
+// A scale that is infinite in F16 would make all values of the block infinite.
 bool fits_f16(std::uint16_t bits) { return (bits & 0x7C00u) != 0x7C00u; }
 
 Status write_blocks(const GgmlTypeInfo& info, std::span<const float> values,

@@ -1,5 +1,5 @@
-// The element types of GGUF tensors (ggml's): how many values a block holds, how many bytes it
-// takes, and blocks to f32 and back. Knows nothing of files and tensors.
+// The element types of GGUF tensors, as defined by ggml: the number of values and bytes in a block,
+// and the conversion of blocks to f32 and back. Knows nothing of files and tensors.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// The types Volta knows, by ggml's numbers.
+/// The types that Volta knows, with ggml's numbers.
 enum class GgmlType : std::uint32_t {
   kF32 = 0,
   kF16 = 1,
@@ -32,32 +32,33 @@ enum class GgmlType : std::uint32_t {
 struct GgmlTypeInfo {
   GgmlType type;
   std::string_view name;          ///< "Q4_K"
-  std::int64_t block_values = 1;  ///< Rows are whole blocks.
+  std::int64_t block_values = 1;  ///< A row is a whole number of blocks.
   std::int64_t block_bytes = 0;
 };
 
-/// Nothing for a type Volta does not know.
+/// Nullopt for a type that Volta does not know.
 std::optional<GgmlTypeInfo> find_ggml_type(std::uint32_t number);
-/// By name, in any case: "q8_0".
+/// Finds a type by its name in upper or lower case: "q8_0".
 std::optional<GgmlTypeInfo> find_ggml_type(std::string_view name);
 const GgmlTypeInfo& ggml_type_info(GgmlType type);
-/// "IQ4_XS", or "number 77" for a type that ggml does not have either.
+/// "IQ4_XS", or "number 77" for a number that is not a type of ggml either.
 std::string ggml_type_name(std::uint32_t number);
-/// "F32, F16, ...": for messages.
+/// "F32, F16, ...", for messages.
 std::string known_ggml_types();
 
-/// The format (tensor/weight_format.h) whose blocks, of block_values, this type stores; kNone where
-/// Volta has no such format, or the type has no blocks.
+/// The format (tensor/weight_format.h) that stores the same blocks, of block_values values. kNone
+/// when Volta has no such format or the type has no blocks.
 Quant ggml_quant(GgmlType type);
 
-/// Whole blocks to f32, exactly as ggml defines each format (products and sums rounded to f32 in
-/// its order). `blocks` holds values.size() / block_values blocks.
+/// Converts whole blocks to f32 as ggml defines each format, with products and sums rounded to f32
+/// in ggml's order. `blocks` holds values.size() / block_values blocks.
 void dequantize(GgmlType type, std::span<const std::byte> blocks, std::span<float> values);
 
-/// Whether quantize() can make the type.
+/// Whether quantize() supports the type.
 bool can_quantize(GgmlType type);
-/// f32 to whole blocks, bit-equal to ggml's reference: F32, F16, BF16, Q8_0, Q4_0, Q4_1. kNonFinite
-/// for a value that the type cannot hold (a NaN or infinity in blocks; a finite value beyond F16).
+/// Converts f32 to whole blocks, bit-equal to ggml's reference: F32, F16, BF16, Q8_0, Q4_0, Q4_1.
+/// kNonFinite for a value that the type cannot hold: NaN or infinity in blocks, or a finite value
+/// beyond the range of F16.
 Status quantize(GgmlType type, std::span<const float> values, std::span<std::byte> blocks);
 
 }  // namespace volta

@@ -30,11 +30,11 @@
 namespace volta {
 namespace {
 
-constexpr std::int64_t kPiece = 4096;  // Values quantised at a time; a multiple of every block.
-constexpr std::int64_t kPiecesBetweenQuestions = 256;  // Some milliseconds.
+constexpr std::int64_t kPiece = 4096;  // Values quantised per call; a multiple of every block.
+constexpr std::int64_t kPiecesBetweenQuestions = 256;  // A few milliseconds.
 constexpr std::size_t kBytesBetweenQuestions = std::size_t{32} << 20;
 
-// What no model can run with is not converted.
+// No model can run with such values, so they are not converted.
 std::unexpected<Error> non_finite(std::string_view tensor) {
   return fail(
       ErrorCode::kNonFinite,
@@ -47,7 +47,7 @@ std::unexpected<Error> stopped() {
   return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
 }
 
-// Checks and writes one tensor of a folder, in pieces.
+// Checks one tensor of a folder for NaN and infinity and writes it, in pieces.
 Status write_finite(const Tensor& tensor, std::string_view name, ThreadPool& pool,
                     SafetensorsWriter& out, const Interruption& interrupted) {
   VOLTA_TRY(const std::span<const std::byte> bytes, tensor.host_bytes());
@@ -67,12 +67,12 @@ Status write_weights(const std::string& path, const GgufFile& file, const Transf
   std::map<std::string, TensorSpec> specs;
   for (const GgufParameter& p : parameters)
     specs.emplace(p.info.name, TensorSpec{dtype, p.info.shape});
-  VOLTA_TRY(ThreadPool pool, ThreadPool::create(1));  // Dequantising takes one, too.
+  VOLTA_TRY(ThreadPool pool, ThreadPool::create(1));  // Dequantising uses one thread, too.
   VOLTA_TRY(SafetensorsWriter out, SafetensorsWriter::create(path, specs, {{"format", "pt"}}));
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Interruption ask = [&, i] { return !progress(i, parameters.size()); };
     auto tensor = load_gguf_parameter(file, config, parameters[i], dtype, ask);
-    VOLTA_TRY(file.check_unchanged());  // The cause of other errors, where there are any.
+    VOLTA_TRY(file.check_unchanged());  // May be the cause of another error.
     if (!tensor) {
       if (tensor.error().code() == ErrorCode::kInterrupted) return stopped();
       return std::unexpected(std::move(tensor).error());
@@ -98,12 +98,12 @@ Status write_folder(const GgufFile& file, const std::string& directory, DType dt
   if (!tokenizer && tokenizer.error().code() == ErrorCode::kNotFound) return {};
   VOLTA_TRY(const std::string text, std::move(tokenizer));
   VOLTA_TRY(const std::string tokenizer_config, gguf_tokenizer_config(file));
-  VOLTA_TRY(parse_tokenizer(text, file.path(), tokenizer_config));  // Rather now than when used.
+  VOLTA_TRY(parse_tokenizer(text, file.path(), tokenizer_config));  // Errors are found now.
   VOLTA_TRY(write_file_atomic(join_path(directory, "tokenizer.json"), text));
   return write_file_atomic(join_path(directory, "tokenizer_config.json"), tokenizer_config);
 }
 
-// Values of a tensor of any float type, as f32.
+// Reads the values of a tensor of any float type as f32.
 class Source {
  public:
   static Result<Source> create(const Tensor& tensor) {
@@ -117,7 +117,7 @@ class Source {
     }
     return source;
   }
-  /// Those at begin + k * stride.
+  /// Reads the values at begin + k * stride.
   void get(std::int64_t begin, std::int64_t stride, std::span<float> values) const {
     auto i = static_cast<std::size_t>(begin);
     for (float& value : values) {
@@ -134,8 +134,8 @@ class Source {
   std::span<const std::uint16_t> half_;
 };
 
-// One tensor to be written: its place in GGUF and the parameter it holds. A filler is a bias of
-// zeros that GGUF wants and the model lacks.
+// One tensor to be written: its place in GGUF and the parameter that it holds. A filler is a bias
+// of zeros that GGUF requires and the model lacks.
 struct Output {
   GgufTensorSpec spec;
   GgufLayout layout = GgufLayout::kSame;
@@ -155,7 +155,7 @@ Status write_tensor(const Output& output, const Tensor& tensor, std::int64_t hea
   const GgmlTypeInfo& info = ggml_type_info(output.spec.type);
   std::int64_t until_question = kPiecesBetweenQuestions;
   for (std::int64_t row = 0; row < rows; ++row) {
-    // The row of Hugging Face that lies at `row` in GGUF, or the column.
+    // The first element of GGUF's row `row` in the tensor of Hugging Face.
     const std::int64_t begin = transposed ? row
                                : same     ? 0
                                           : gguf_row_source(row, head_dim) * columns;
@@ -193,7 +193,7 @@ GgmlType type_for(const GgufTensorSpec& spec, GgmlType wanted) {
   return whole ? wanted : GgmlType::kF16;
 }
 
-// Every tensor of the model in GGUF. ggml's gpt2 has all biases.
+// All tensors that GGUF needs for the model. ggml's gpt2 requires all biases.
 Result<std::vector<Output>> plan_outputs(const TransformerConfig& config,
                                          const GgufArchitecture& architecture, GgmlType type) {
   std::vector<Output> outputs;
@@ -212,7 +212,7 @@ Result<std::vector<Output>> plan_outputs(const TransformerConfig& config,
   return outputs;
 }
 
-// Weights that were rounded once are not rounded again.
+// Refuses weights that are integers already, because rounding them again would lose precision.
 Status refuse_integers(const std::vector<Output>& outputs, WeightFiles& weights) {
   for (const Output& output : outputs) {
     if (output.filler) continue;
@@ -226,7 +226,7 @@ Status refuse_integers(const std::vector<Output>& outputs, WeightFiles& weights)
   return {};
 }
 
-// general.file_type: what most of the file is made of, in llama.cpp's numbers.
+// general.file_type: the type of most tensors in the file, in llama.cpp's numbers.
 std::uint32_t file_type(GgmlType type) {
   switch (type) {
     case GgmlType::kF16:
@@ -285,7 +285,7 @@ Status gguf_to_folder(const std::string& gguf, const std::string& directory, DTy
   VOLTA_TRY(check_source_stays(gguf, directory));
   VOLTA_TRY(NewFolder folder, NewFolder::create(directory, replace));
   Status written = write_folder(file, folder.path(), dtype, progress);
-  VOLTA_TRY(file.check_unchanged());  // The cause of other errors, where there are any.
+  VOLTA_TRY(file.check_unchanged());  // May be the cause of another error.
   VOLTA_TRY(std::move(written));
   return folder.publish();
 }
@@ -297,7 +297,7 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
         ErrorCode::kInvalidArgument,
         fmt::format("'{}' is there; name another file, or use --force to replace it", gguf));
   }
-  VOLTA_TRY(check_replaceable(gguf));  // Before anything is computed.
+  VOLTA_TRY(check_replaceable(gguf));  // Checked before anything is computed.
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   VOLTA_TRY(const GgufArchitecture* const architecture, gguf_architecture(config));
   VOLTA_TRY(WeightFiles weights, WeightFiles::open(directory, config));
@@ -333,7 +333,7 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
     VOLTA_TRY(const Tensor tensor, weights.read(output.parameter, ask));
     Status done = write_tensor(output, tensor, config.head_dim, sink, ask);
     weights.release(output.parameter);
-    // The cause of other errors, where there are any.
+    // A changed file may be the cause of another error, so it is reported first.
     VOLTA_TRY(weights.check_unchanged(output.parameter));
     return done;
   };

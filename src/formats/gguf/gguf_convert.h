@@ -1,5 +1,5 @@
-// Between GGUF files and Hugging Face folders, one tensor at a time: the memory needed is that of
-// the largest one.
+// Converts GGUF files to Hugging Face folders and back, one tensor at a time, so that only the
+// largest tensor must fit in memory.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,22 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Called before each tensor, and every few milliseconds while it is converted; false ends the
-/// conversion (kInterrupted), leaving nothing behind.
+/// Called before each tensor, and every few milliseconds while it is converted. When it returns
+/// false, the conversion ends (kInterrupted) and leaves no files behind.
 using ConvertProgress = FunctionRef<bool(std::size_t done, std::size_t all)>;
 
-/// Writes config.json, model.safetensors (f32, bf16 or f16), and, as far as the file has them,
-/// tokenizer.json, tokenizer_config.json and generation_config.json. The folder appears whole or
-/// not at all. One that is there is refused (kInvalidArgument) unless it is empty or `replace` says
-/// that the model in it may be replaced (see NewFolder::create). The errors of check_source_stays.
-/// kNonFinite, naming the tensor, for NaN or infinity.
+/// Writes config.json and model.safetensors (f32, bf16 or f16). If the GGUF file contains them,
+/// also writes tokenizer.json, tokenizer_config.json and generation_config.json. The folder appears
+/// complete or not at all. An existing folder is refused (kInvalidArgument) unless it is empty, or
+/// `replace` allows replacing the model in it (see NewFolder::create). The errors of
+/// check_source_stays. kNonFinite, with the tensor's name, for NaN or infinity.
 Status gguf_to_folder(const std::string& gguf, const std::string& directory, DType dtype,
                       bool replace, ConvertProgress progress);
 
-/// Writes a GGUF file whose matrices are of `type` (F16 where a row is no whole number of blocks);
-/// vectors and learned positions are F32. An existing file is refused unless `replace`. False when
-/// the tokenizer could only be stored as tokenizer.json (see add_gguf_tokenizer).
+/// Writes a GGUF file with matrices of `type`; a matrix whose rows are not a whole number of blocks
+/// becomes F16. Vectors and learned positions are F32. An existing file is refused unless
+/// `replace`. Returns false when the tokenizer could be stored as tokenizer.json only (see
+/// add_gguf_tokenizer).
 Result<bool> folder_to_gguf(const std::string& directory, const std::string& gguf, GgmlType type,
                             bool replace, ConvertProgress progress);
 

@@ -21,16 +21,16 @@ constexpr std::uint64_t kMaxTensors = 1 << 20;
 constexpr std::uint64_t kMaxKeys = 1 << 16;
 constexpr std::uint64_t kMaxName = 4096;
 constexpr std::uint32_t kMaxDims = 4;            // As in ggml.
-constexpr int kMaxDepth = 8;                     // Of arrays in arrays.
-constexpr std::uint64_t kMaxElements = 1 << 24;  // Of all arrays together.
+constexpr int kMaxDepth = 8;                     // Of nested arrays.
+constexpr std::uint64_t kMaxElements = 1 << 24;  // In all arrays together.
 constexpr std::int64_t kMaxAlignment = std::int64_t{1} << 20;
-// What a key with a value and a tensor's description take at least.
+// The minimum size of a key with its value, and of a tensor's description.
 constexpr std::size_t kLeastEntry = 8 + 4 + 1;
 constexpr std::size_t kLeastTensor = 8 + 4 + 8 + 4 + 8;
 
 static_assert(std::endian::native == std::endian::little, "GGUF is read as it lies");
 
-// Bytes of one value of fixed size; 0 for strings and arrays; nothing for an unknown type.
+// The size of a value in bytes; 0 for strings and arrays; nullopt for an unknown type.
 std::optional<std::size_t> value_size(std::uint32_t type) {
   switch (static_cast<GgufValueType>(type)) {
     case GgufValueType::kUint8:
@@ -55,7 +55,7 @@ std::optional<std::size_t> value_size(std::uint32_t type) {
   return std::nullopt;
 }
 
-// Reads from the front of the bytes; every failure says where.
+// Reads bytes from front to back. Every error message contains the position.
 class Cursor {
  public:
   Cursor(std::span<const std::byte> bytes, std::string_view name) : bytes_(bytes), name_(name) {}
@@ -93,7 +93,7 @@ class Cursor {
     return as_text(bytes);
   }
 
-  // A value of the type, with all its bytes inside the file.
+  // Reads a value of the type, after checking that all its bytes are inside the file.
   Result<GgufValue> value(std::uint32_t type, int depth = 0) {
     const auto size = value_size(type);
     if (!size) return damaged(fmt::format("metadata has no value type {}", type));
@@ -116,11 +116,11 @@ class Cursor {
     VOLTA_TRY(const auto count, number<std::uint64_t>());
     const auto size = value_size(type);
     if (!size) return damaged(fmt::format("metadata has no value type {}", type));
-    const std::uint64_t least = *size != 0 ? *size : 8;  // A string's length; more for an array.
+    const std::uint64_t least = *size != 0 ? *size : 8;  // A string's length; an array needs more.
     if (count > left() / least) {
       return damaged(fmt::format("an array claims {} values, {} bytes are left", count, left()));
     }
-    if (count > elements_left_) {  // A sparse file has room for any number.
+    if (count > elements_left_) {  // The size of a sparse file does not limit the count.
       return damaged(fmt::format("its arrays have more than {} values", kMaxElements));
     }
     elements_left_ -= count;
@@ -168,7 +168,7 @@ std::optional<std::int64_t> as_int(GgufValueType type, std::span<const std::byte
     case GgufValueType::kUint64: {
       const auto value = load<std::uint64_t>(bytes);
       if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-        return std::numeric_limits<std::int64_t>::max();  // No range that is asked for has it.
+        return std::numeric_limits<std::int64_t>::max();  // Larger than every limit of a caller.
       }
       return static_cast<std::int64_t>(value);
     }
@@ -184,7 +184,7 @@ std::optional<double> as_float(GgufValueType type, std::span<const std::byte> by
   return std::nullopt;
 }
 
-// A number, or an array of numbers that are all the same.
+// A number, or an array whose elements all equal that number.
 template <typename Read>
 auto one_number(const GgufValue& value, Read read) -> decltype(read(value.type, value.bytes)) {
   if (value.type != GgufValueType::kArray) return read(value.type, value.bytes);
@@ -254,13 +254,13 @@ Result<std::vector<GgufEntry>> read_metadata(Cursor& in, std::uint64_t count) {
   return entries;
 }
 
-// The size in bytes of a tensor with these dimensions, innermost first; nothing when it does not
-// fit `most` bytes or its rows are no whole blocks.
+// The size in bytes of a tensor with these dimensions, innermost first; nullopt when it exceeds
+// `most` bytes or a row is not a whole number of blocks.
 std::optional<std::int64_t> tensor_bytes(const GgmlTypeInfo& info,
                                          std::span<const std::uint64_t> dims, std::uint64_t most) {
   const auto block = static_cast<std::uint64_t>(info.block_values);
   if (dims.empty() || dims.front() % block != 0) return std::nullopt;
-  std::uint64_t blocks = most / static_cast<std::uint64_t>(info.block_bytes);  // That may be left.
+  std::uint64_t blocks = most / static_cast<std::uint64_t>(info.block_bytes);  // Blocks that fit.
   std::uint64_t count = 1;
   for (std::size_t i = 0; i < dims.size(); ++i) {
     const std::uint64_t dim = i == 0 ? dims[i] / block : dims[i];
@@ -296,7 +296,8 @@ Result<GgufTensor> read_tensor(Cursor& in) {
                             ggml_type_name(number), known_ggml_types()));
   }
   tensor.type = info->type;
-  // The whole file bounds the size for now; where the data lies is known after the last tensor.
+  // For now the size of the whole file is the limit. The place of the data is known only after the
+  // last tensor.
   const auto bytes = tensor_bytes(*info, dims, in.place() + in.left());
   if (!bytes || offset > in.place() + in.left()) {
     return in.damaged(
@@ -312,7 +313,8 @@ Result<GgufTensor> read_tensor(Cursor& in) {
   return tensor;
 }
 
-// Offsets become places in the file; every tensor is aligned, inside, and alone in its bytes.
+// Converts offsets in the data to offsets in the file. Checks that every tensor is aligned, inside
+// the file, and does not overlap another one.
 Status place_tensors(std::vector<GgufTensor>& tensors, std::int64_t data_begin,
                      std::int64_t file_bytes, std::int64_t alignment, std::string_view name) {
   const auto refuse = [&](const GgufTensor& tensor, std::string_view what) {
@@ -347,7 +349,7 @@ Result<GgufFile> GgufFile::open(const std::string& path) {
   VOLTA_TRY(MappedFile mapped, MappedFile::open(path));
   const auto owner = std::make_shared<const MappedFile>(std::move(mapped));
   auto file = parse(owner->bytes(), path, owner);
-  VOLTA_TRY(owner->check_unchanged());  // Says more than what the parser makes of half a file.
+  VOLTA_TRY(owner->check_unchanged());  // A clearer error than that of parsing a partial file.
   return file;
 }
 

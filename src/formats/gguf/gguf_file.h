@@ -1,7 +1,7 @@
 // The GGUF format (versions 2 and 3, little-endian): metadata by key, then tensor descriptions,
 // then aligned tensor data (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). Every file
-// is hostile: each count and size is checked against the bytes that are left before anything is
-// made of it, and strings and arrays stay where they are, in the mapping. Knows no architecture.
+// may be hostile: each count and size is checked against the number of bytes left before it is
+// used. Strings and arrays are not copied; they are views of the mapping. Knows no architecture.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// The types of metadata values, by their numbers in the file.
+/// The types of metadata values, with their numbers in the file.
 enum class GgufValueType : std::uint32_t {
   kUint8 = 0,
   kInt8 = 1,
@@ -37,12 +37,12 @@ enum class GgufValueType : std::uint32_t {
   kFloat64 = 12,
 };
 
-/// One metadata value; views the file.
+/// One metadata value; a view of the file.
 struct GgufValue {
   GgufValueType type = GgufValueType::kUint8;
-  GgufValueType element = GgufValueType::kUint8;  ///< Of an array.
-  std::int64_t count = 1;                         ///< Of an array; 1 otherwise.
-  std::span<const std::byte> bytes;  ///< What follows the type, or an array's type and count.
+  GgufValueType element = GgufValueType::kUint8;  ///< For an array.
+  std::int64_t count = 1;                         ///< The length of an array; 1 otherwise.
+  std::span<const std::byte> bytes;  ///< The bytes after the type, or after an array's count.
 };
 
 struct GgufEntry {
@@ -50,38 +50,40 @@ struct GgufEntry {
   GgufValue value;
 };
 
-/// One tensor as the file describes it. `shape` is in Volta's order, outermost axis first (the file
-/// lists the innermost first).
+/// One tensor in the file's description. `shape` is in Volta's order, outermost axis first; the
+/// file lists the innermost axis first.
 struct GgufTensor {
   std::string_view name;
   GgmlType type = GgmlType::kF32;
   Shape shape;
-  std::int64_t offset = 0;  ///< Bytes into the file.
+  std::int64_t offset = 0;  ///< Offset in bytes in the file.
   std::int64_t bytes = 0;
 };
 
-/// A file mapped for reading. Copies share the mapping, which what they return views.
+/// A file mapped for reading. Copies share the mapping. The views that the functions return point
+/// into it.
 class GgufFile {
  public:
-  /// Maps and checks a file: known version, no duplicate key or name, known types, sizes that match
-  /// shapes, no overlap, everything inside the file. kInvalidFile otherwise, naming the place;
-  /// kUnsupported for other byte orders, versions, tensor types, and parts of a split model.
+  /// Maps and checks a file: the version is known, keys and names are unique, types are known,
+  /// sizes match shapes, and all data is inside the file without overlaps. kInvalidFile otherwise,
+  /// with the place; kUnsupported for other byte orders, versions and tensor types, and for parts
+  /// of a split model.
   static Result<GgufFile> open(const std::string& path);
-  /// The same on bytes that `owner` keeps alive; null when they outlive the file.
+  /// The same for bytes that `owner` keeps alive. Without `owner`, they must outlive the file.
   static Result<GgufFile> parse(std::span<const std::byte> bytes, const std::string& name,
                                 std::shared_ptr<const MappedFile> owner = nullptr);
 
   const std::string& path() const { return path_; }
   std::uint32_t version() const { return version_; }
-  /// Sorted by key; sorted by name.
+  /// Metadata is sorted by key, tensors are sorted by name.
   std::span<const GgufEntry> metadata() const { return metadata_; }
   std::span<const GgufTensor> tensors() const { return tensors_; }
   const GgufValue* find(std::string_view key) const;
   const GgufTensor* find_tensor(std::string_view name) const;
 
-  /// Metadata by key; kInvalidFile when it is missing (without a fallback), of another type or out
-  /// of range. Integers of every width are integers; integers are numbers, too. An array of equal
-  /// numbers (one a layer) is that number.
+  /// Metadata by key. kInvalidFile when it has another type or is out of range, and when it is
+  /// missing and there is no fallback. Integers of every width are accepted, also as floats. An
+  /// array of equal numbers (one per layer) counts as that number.
   Result<std::int64_t> get_int(std::string_view key, std::int64_t min, std::int64_t max) const;
   Result<std::int64_t> get_int_or(std::string_view key, std::int64_t fallback, std::int64_t min,
                                   std::int64_t max) const;
@@ -95,21 +97,21 @@ class GgufFile {
   Result<std::vector<float>> get_floats(std::string_view key) const;
   Result<std::vector<std::int32_t>> get_ints(std::string_view key) const;
 
-  /// Values [first, first + values.size()) of a tensor of this file in row-major order, as f32. The
-  /// range lies in the tensor and is made of whole blocks.
+  /// Reads values [first, first + values.size()) of a tensor of this file in row-major order, as
+  /// f32. The range must be inside the tensor and consist of whole blocks.
   void read_values(const GgufTensor& tensor, std::int64_t first, std::span<float> values) const;
   /// All bytes of a tensor of this file.
   std::span<const std::byte> tensor_bytes(const GgufTensor& tensor) const {
     return bytes_.subspan(static_cast<std::size_t>(tensor.offset),
                           static_cast<std::size_t>(tensor.bytes));
   }
-  /// A tensor's bytes where they lie, to be read only; keeps the mapping. kInvalidArgument for
-  /// bytes that are of no mapping.
+  /// A read-only view of a tensor's bytes in the mapping, which it keeps alive. kInvalidArgument
+  /// when the file was parsed without a mapping.
   Result<DeviceBuffer> map(const GgufTensor& tensor) const;
-  /// Gives back the memory behind what was read; see MappedFile::release.
+  /// Releases the memory behind a tensor; see MappedFile::release.
   void release(const GgufTensor& tensor) const;
-  /// What this file's views showed was its content all the time: asked after the last use of them.
-  /// kInvalidFile when the file was cut, changed or replaced since open().
+  /// Whether the file stayed unchanged since open(); call it after the last use of the views.
+  /// kInvalidFile when the file was truncated, changed or replaced.
   Status check_unchanged() const;
 
  private:
@@ -124,10 +126,10 @@ class GgufFile {
   std::vector<GgufTensor> tensors_;
 };
 
-/// Whether a path is to be read as GGUF: a name that ends in .gguf and is no folder.
+/// Whether a path is read as GGUF: its name ends in .gguf and it is not a folder.
 bool is_gguf_path(const std::string& path);
 
-/// Where tensor data is aligned to, unless general.alignment says otherwise.
+/// The alignment of tensor data if general.alignment is missing.
 inline constexpr std::int64_t kGgufAlignment = 32;
 
 }  // namespace volta

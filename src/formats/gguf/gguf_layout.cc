@@ -13,13 +13,13 @@
 namespace volta {
 namespace {
 
-// What a tensor is in a block of GGUF.
+// The kind of a tensor in a block of GGUF.
 enum class Role : std::uint8_t {
   kNorm,
   kMatrix,
   kRotated
-};  // kRotated: a matrix of queries, keys.
-enum class Half : std::uint8_t { kBlock, kAttention, kMlp };  // Whose names ours follows.
+};  // kRotated: the matrices of queries and keys.
+enum class Half : std::uint8_t { kBlock, kAttention, kMlp };  // The prefix of Volta's name.
 
 struct Name {
   std::string_view WeightNames::* ours;
@@ -95,15 +95,15 @@ constexpr std::array kArchitectures = {
                      .layers_scaled_by_width = 62},
 };
 
-// Every n-th layer of a model.
+// The numbers of every n-th layer of a model.
 std::vector<std::int64_t> every(std::int64_t n, std::int64_t layers) {
   std::vector<std::int64_t> list;
   for (std::int64_t layer = n - 1; n > 0 && layer < layers; layer += n) list.push_back(layer);
   return list;
 }
 
-// The config with what GGUF has no word for at its default, so that a field that is added one day
-// is not lost in silence.
+// A copy of the config in which all fields that GGUF cannot express have their defaults. The caller
+// compares it with the config, so that a new field of the config cannot get lost unnoticed.
 TransformerConfig said_by_gguf(const GgufArchitecture& architecture, const TransformerConfig& c) {
   TransformerConfig said;
   said.vocab_size = c.vocab_size;
@@ -124,7 +124,7 @@ TransformerConfig said_by_gguf(const GgufArchitecture& architecture, const Trans
   said.ffn_bias = c.ffn_bias;
   said.qk_norm = c.qk_norm;
   said.tied_output = c.tied_output;
-  // Where a file says nothing, or 0, llama.cpp takes the architecture's values.
+  // If a file lacks these values or has 0, llama.cpp uses the architecture's defaults.
   said.window = c.window > 0 ? c.window : architecture.window;
   said.rope_theta = c.rope_theta;
   if (architecture.local_theta > 0.0) said.rope_local_theta = c.rope_local_theta;
@@ -139,7 +139,7 @@ TransformerConfig said_by_gguf(const GgufArchitecture& architecture, const Trans
       kind != RopeKind::kDynamic && (kind != RopeKind::kLongrope || architecture.longrope);
   if (scaled) said.rope_scaling = c.rope_scaling;
   said.rope_scaling.truncate = true;
-  said.init_std = c.init_std;  // Of no use to a trained model.
+  said.init_std = c.init_std;  // init_std does not matter for a trained model.
   architecture.set_unsaid(said);
   return said;
 }
@@ -214,7 +214,7 @@ GgufPlace gguf_place(const GgufArchitecture& architecture, std::string_view para
   };
   for (const Name& name : kModel) {
     if (names.*name.ours != path) continue;
-    // Both tables of embeddings and the output are rows of the vocabulary everywhere.
+    // The embeddings and the output have one row per token in both formats.
     const GgufLayout layout = name.role == Role::kNorm ? layout_of(name.role) : GgufLayout::kSame;
     return {fmt::format("{}{}", name.theirs, suffix), layout};
   }

@@ -1,5 +1,5 @@
-// How GGUF names and arranges a model's parameters: Hugging Face names to ggml's, and the order in
-// which the values lie. Knows no file.
+// How GGUF names and arranges a model's parameters: the mapping from Hugging Face names to ggml's,
+// and the order of the values. Knows no file.
 #pragma once
 
 #include <array>
@@ -12,63 +12,63 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// How the values of a parameter lie in GGUF compared with Hugging Face.
+/// The arrangement of a parameter's values in GGUF compared with Hugging Face.
 enum class GgufLayout : std::uint8_t {
   kSame,
-  kRotaryPairs,  ///< Llama's q and k: the two rows that rotate together are neighbours.
-  kTransposed,   ///< GPT-2's matrices: [in, out] there, [out, in] in GGUF.
-  kPlusOne,      ///< Gemma's norms: GGUF holds 1 + weight. f32 always.
+  kRotaryPairs,  ///< Llama's q and k: the two rows that are rotated together are adjacent.
+  kTransposed,   ///< GPT-2's matrices: Hugging Face has [in, out], GGUF [out, in].
+  kPlusOne,      ///< Gemma's norms: GGUF has 1 + weight, always in f32.
 };
 
-/// What sets an architecture of ggml apart: how its tensors lie and what its metadata leaves
-/// unsaid.
+/// How an architecture of ggml differs from others: the arrangement of its tensors, and the values
+/// that its metadata does not contain.
 struct GgufArchitecture {
   std::string_view name;
-  std::array<std::string_view, 2> families;  ///< Of the hub (model_family()).
+  std::array<std::string_view, 2> families;  ///< Names of model_family().
   WeightNaming naming = WeightNaming::kLlama;
-  bool rotary_pairs = false;  ///< Rotates neighbours, other architectures halves.
+  bool rotary_pairs = false;  ///< Rotates adjacent elements; other architectures rotate halves.
   Activation activation = Activation::kSilu;
   NormPlace norm_place = NormPlace::kBefore;
   bool qk_norm_whole = false;
   bool longrope = false, partial_rotation = false;
-  std::int64_t unrotated_every = 0;  ///< Every n-th layer does not rotate.
-  std::int64_t full_every = 0;       ///< With a window every n-th layer has none; 0: all have it.
+  std::int64_t unrotated_every = 0;  ///< Every n-th layer has no rotary positions.
+  std::int64_t full_every = 0;       ///< Every n-th layer has no window; 0: all have the same.
   bool gemma = false;                ///< Norms of 1 + weight, scaled embeddings.
-  bool windows = true;               ///< Files may have windows. (OLMo 3's are called olmo2.)
-  /// Gemma 2's, of attention's scores and of logits, and its window: what llama.cpp takes where a
-  /// file does not say them.
+  bool windows = true;               ///< Files may have windows. (OLMo 3 has the name olmo2.)
+  /// Defaults for Gemma 2: the cap of attention scores, the cap of logits, and the window.
+  /// llama.cpp uses these values when a file does not contain them.
   float attention_cap = 0.0f, logit_cap = 0.0f;
   std::int32_t window = 0;
-  double local_theta = 0.0;  ///< The usual base of layers with a window; 0: that of all.
-  /// The number of layers by which a model is known whose queries are scaled by dim / heads.
+  double local_theta = 0.0;  ///< The usual base in layers with a window; 0: one base for all.
+  /// Models with this number of layers scale queries by dim / heads; 0: none do.
   std::int64_t layers_scaled_by_width = 0;
 
-  /// What GGUF takes for config.query_scalar.
+  /// The config.query_scalar that GGUF implies for a model.
   float query_scalar(const TransformerConfig& config) const;
-  /// Sets the fields that no key and no tensor of a file tells; sizes and the window are there.
+  /// Sets the fields that no key and no tensor of a file contains. Set sizes and the window before.
   void set_unsaid(TransformerConfig& config) const;
 };
-/// kUnsupported, listing them, for a name that is none of Volta's architectures.
+/// kUnsupported, with a list of Volta's architectures, for a name that is not one of them.
 Result<const GgufArchitecture*> find_gguf_architecture(std::string_view name);
 
-/// Where one parameter is found in GGUF.
+/// The place of one parameter in GGUF.
 struct GgufPlace {
   std::string name;
   GgufLayout layout = GgufLayout::kSame;
 };
 
-/// The architecture as which a model is written. kUnsupported for a model that none of them
-/// describes, saying what is in the way.
+/// The architecture under which a model is written. kUnsupported, with the reason, for a model that
+/// no architecture describes.
 Result<const GgufArchitecture*> gguf_architecture(const TransformerConfig& config);
 
-/// The place of the parameter with this Hugging Face name. An empty name when GGUF has none for it.
+/// The place of the parameter with this Hugging Face name. Its name is empty if GGUF has none.
 GgufPlace gguf_place(const GgufArchitecture& architecture, std::string_view parameter);
 
-/// The shape of a parameter as GGUF lists it (outermost axis first, as everywhere in Volta).
+/// The shape of a parameter in GGUF (outermost axis first, as everywhere in Volta).
 Shape gguf_shape(GgufLayout layout, const Shape& shape);
 
-/// Of kRotaryPairs: which row of Hugging Face lies at row `row` of GGUF. A head's row 2 * j + c
-/// (c = 0, 1) there is c * half + j here.
+/// For kRotaryPairs: the row of Hugging Face that is stored at row `row` of GGUF. GGUF's row 2 * j
+/// + c (c = 0, 1) of a head is row c * half + j here.
 std::int64_t gguf_row_source(std::int64_t row, std::int64_t head_dim);
 
 }  // namespace volta

@@ -20,11 +20,11 @@
 namespace volta {
 namespace {
 
-constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // validate() knows the real limits.
-constexpr std::int64_t kPiece = 4096;  // Values dequantised at a time; a multiple of every block.
-constexpr std::int64_t kPiecesBetweenQuestions = 256;  // Some milliseconds.
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // validate() checks the real limits.
+constexpr std::int64_t kPiece = 4096;  // Values dequantised per call; a multiple of every block.
+constexpr std::int64_t kPiecesBetweenQuestions = 256;  // A few milliseconds.
 
-// Metadata keys of one architecture: "llama." + "block_count".
+// The metadata keys of one architecture: "llama." + "block_count".
 class Keys {
  public:
   Keys(const GgufFile& file, std::string_view architecture)
@@ -57,7 +57,7 @@ Result<const GgufArchitecture*> architecture_of(const GgufFile& file) {
   return found;
 }
 
-// What no key tells: biases and norms are there or not.
+// Reads what no key contains: which biases and norms exist.
 void read_parts(const GgufFile& file, const GgufArchitecture& architecture, TransformerConfig& c) {
   const auto has = [&](std::string_view name) { return file.find_tensor(name) != nullptr; };
   const bool packed = !weight_names(architecture.naming).qkv.empty();
@@ -69,7 +69,7 @@ void read_parts(const GgufFile& file, const GgufArchitecture& architecture, Tran
   c.tied_output = !has("output.weight");
 }
 
-// Older converters store GPT-2's tied output a second time.
+// Older converters store GPT-2's tied output as a copy of the embedding.
 bool output_is_embedding(const GgufFile& file) {
   const GgufTensor* output = file.find_tensor("output.weight");
   const GgufTensor* embedding = file.find_tensor("token_embd.weight");
@@ -154,7 +154,7 @@ bool is_no_parameter(std::string_view name, const TransformerConfig& config) {
          name.ends_with(".attn_rot_embd") || (name == "output.weight" && config.tied_output);
 }
 
-// f32 values into a tensor of any float type.
+// Writes f32 values into a tensor of any float type.
 class Sink {
  public:
   static Result<Sink> create(Tensor& tensor) {
@@ -168,7 +168,7 @@ class Sink {
     }
     return sink;
   }
-  /// Value k goes to place begin + k * stride.
+  /// Writes value k to place begin + k * stride.
   void put(std::int64_t begin, std::int64_t stride, std::span<const float> values) {
     auto i = static_cast<std::size_t>(begin);
     const auto step = static_cast<std::size_t>(stride);
@@ -184,7 +184,7 @@ class Sink {
       i += step;
     }
   }
-  /// A finite value was beyond the type.
+  /// Whether a finite value became infinite in f16.
   bool lost() const { return lost_; }
 
  private:
@@ -194,7 +194,7 @@ class Sink {
   bool lost_ = false;
 };
 
-// The rows of a tensor in the file, and where their values belong in the parameter.
+// The rows of a tensor in the file, and the places of their values in the parameter.
 struct Rows {
   GgufLayout layout = GgufLayout::kSame;
   std::int64_t head_dim = 1;
@@ -234,7 +234,7 @@ Result<TransformerConfig> gguf_config(const GgufFile& file) {
                 fmt::format("{}: tensor 'token_embd.weight' is missing", file.path()));
   }
   c.vocab_size = embedding->shape[0];
-  if (c.layers > std::ssize(file.tensors())) {  // Nothing is made of a count that cannot be true.
+  if (c.layers > std::ssize(file.tensors())) {  // Rejects an impossible count before it is used.
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("{}: {} blocks are claimed, but there are {} tensors", file.path(),
                             c.layers, file.tensors().size()));
@@ -331,7 +331,7 @@ Result<const GgufParameter*> GgufWeights::find(const ParameterInfo& parameter) c
               fmt::format("{} has no parameter '{}'", file_.path(), parameter.name));
 }
 
-// The parameter as the file stores it. GGUF keeps every matrix as rows along K.
+// The parameter's spec as stored. GGUF stores every matrix as rows along K.
 TensorSpec GgufWeights::spec_of(const GgufParameter& parameter) {
   TensorSpec spec{gguf_native_dtype(parameter.tensor->type), parameter.info.shape};
   if (parameter.layout == GgufLayout::kPlusOne) spec.dtype = DType::kF32;
@@ -349,7 +349,7 @@ Result<TensorSpec> GgufWeights::spec(const ParameterInfo& parameter) {
   return spec_of(*found);
 }
 
-// Rows of blocks, in the order in which Hugging Face has them.
+// Reads rows of blocks, in Hugging Face's order of rows.
 Result<Tensor> GgufWeights::read_blocks(const GgufParameter& parameter,
                                         const Interruption& interrupted) const {
   const TensorSpec spec = spec_of(parameter);
@@ -379,7 +379,7 @@ Result<Tensor> GgufWeights::read(const ParameterInfo& parameter, const Interrupt
   if (spec_of(*found).encoding.quantized()) return read_blocks(*found, interrupted);
   const DType dtype = spec_of(*found).dtype;
   const bool plain = ggml_type_info(found->tensor->type).block_values == 1;
-  // A file may align its tensors to single bytes: values at odd addresses are copied.
+  // A file may use an alignment of one byte. Unaligned values are copied.
   const bool aligned = found->tensor->offset % dtype_size(dtype) == 0;
   if (found->layout == GgufLayout::kSame && plain && aligned) {
     VOLTA_TRY(DeviceBuffer buffer, file_.map(*found->tensor));

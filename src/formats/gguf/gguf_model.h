@@ -16,9 +16,9 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// The architecture a file describes (docs/models.md; Mistral comes as llama). What has a bias, and
-/// whether the output is tied, is told by the tensors. kInvalidFile for missing or
-/// absurd values; kUnsupported for other architectures or options.
+/// The architecture that a file describes (docs/models.md; Mistral models use llama). The tensors
+/// in the file determine which parts have a bias and whether the output is tied. kInvalidFile for
+/// missing or out-of-range values; kUnsupported for other architectures or options.
 Result<TransformerConfig> gguf_config(const GgufFile& file);
 
 /// One parameter of a model, and the tensor that holds it.
@@ -27,24 +27,25 @@ struct GgufParameter {
   GgufLayout layout = GgufLayout::kSame;
   const GgufTensor* tensor = nullptr;
 };
-/// The file's tensors that are the model's parameters, in the order of parameters(). kInvalidFile,
-/// naming it, for the first that is missing, of another shape, or of no parameter. Reads no data.
+/// The file's tensors that hold the model's parameters, in the order of parameters(). kInvalidFile,
+/// with the name, for the first tensor that is missing, has another shape, or belongs to no
+/// parameter. Reads no data.
 Result<std::vector<GgufParameter>> find_gguf_parameters(const TransformerConfig& config,
                                                         const GgufFile& file);
 
-/// The type that loses nothing: bf16 and f16 for themselves, f32 for f32 and every quantised type.
+/// The type that loses no precision: bf16 and f16 stay, f32 and all quantised types become f32.
 DType gguf_native_dtype(GgmlType type);
 
-/// A copy of one parameter as Hugging Face has it, in host memory: dequantised, its rows or axes
-/// put back. f32, bf16 or f16. kOutOfMemory; kNonFinite when a finite value becomes infinite in
-/// f16; kInterrupted when `interrupted` said so.
+/// A copy of one parameter in host memory, dequantised and in Hugging Face's order of rows and
+/// axes. `dtype` is f32, bf16 or f16. kOutOfMemory; kNonFinite when a finite value becomes infinite
+/// in f16; kInterrupted when `interrupted` returned true.
 Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig& config,
                                    const GgufParameter& parameter, DType dtype,
                                    const Interruption& interrupted = {});
 
-/// The parameters of a model in a file, as it stores them where Volta has a format for that: F32,
-/// F16, BF16, and matrices of Q8_0, Q4_0, Q4_K and Q6_K, whose blocks are not touched. They lie in
-/// the mapping where they are in order and aligned. Those of other types are read as f32.
+/// The parameters of a model in a file. Types that Volta can use stay as stored: F32, F16, BF16,
+/// and matrices of Q8_0, Q4_0, Q4_K and Q6_K, whose blocks are unchanged. Such tensors are views of
+/// the mapping if they are aligned and need no reordering. Other types are read as f32.
 class GgufWeights final : public WeightSource {
  public:
   /// Checks all names and shapes; reads no data.

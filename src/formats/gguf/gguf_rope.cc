@@ -13,17 +13,17 @@
 namespace volta {
 namespace {
 
-constexpr double kTolerance = 1e-4;  // Of a factor that was rounded to f32 on its way.
+constexpr double kTolerance = 1e-4;  // Relative; factors were rounded to f32.
 
 std::vector<float> plain_frequencies(TransformerConfig config) {
   config.rope_scaling = {};
   return rope_frequencies(config, config.context);
 }
 
-// ggml sharpens attention by this itself.
+// ggml itself scales attention by this factor.
 double yarn_sharpening(double factor) { return factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0; }
 
-// What llama3's scaling divides the frequencies by.
+// The factors by which llama3's scaling divides the frequencies.
 std::vector<float> llama3_factors(const TransformerConfig& config) {
   std::vector<float> factors = plain_frequencies(config);
   const std::vector<float> scaled = rope_frequencies(config, config.context);
@@ -42,15 +42,16 @@ bool gives(const TransformerConfig& config, const RopeScaling& scaling,
   });
 }
 
-// One pair of a head: rotations a token, and how much of its frequency is kept (0: stretched by the
-// whole factor, 1: not at all).
+// One pair of elements of a head: its rotations per token, and the part of its frequency that is
+// kept (0: divided by the whole factor, 1: unchanged).
 struct Pair {
   double rotations = 0.0, keep = 0.0;
   bool between() const { return keep > 1e-3 && keep < 1.0 - 1e-3; }
 };
 
-// Numbers that may be the ones: keep = (original * rotations - low) / (high - low), clamped. A line
-// leaves one of the three open: low is 1, as in every known model, unless original is told.
+// Candidates for llama3's parameters. They satisfy keep = (original * rotations - low) / (high -
+// low), clamped to [0, 1]. Two points of this line leave one of the three parameters open. Unless
+// `original` is known, low is assumed to be 1, as in every known model.
 std::vector<RopeScaling> candidates(const std::vector<Pair>& pairs, double factor,
                                     std::int64_t original) {
   std::vector<RopeScaling> list;
@@ -76,7 +77,7 @@ std::vector<RopeScaling> candidates(const std::vector<Pair>& pairs, double facto
     add(slope * width, low, low + width);
   } else if (ramp.size() == 1) {
     add((ramp.front().keep * 3.0 + 1.0) / ramp.front().rotations, 1.0, 4.0);
-  } else {  // Any that parts the kept from the stretched.
+  } else {  // Any values that separate unchanged from scaled pairs.
     const auto first = std::ranges::find_if(pairs, [](const Pair& p) { return p.keep < 0.5; });
     if (first == pairs.begin() || first == pairs.end()) return list;
     const double length = std::floor(0.999 / first->rotations);
@@ -103,7 +104,7 @@ Result<RopeScaling> find_llama3(const TransformerConfig& config, std::span<const
                           file.path(), kGgufRopeFactors));
 }
 
-// The factors of a tensor; nothing when it is not there, or all are 1.
+// The factors in a tensor; nullopt when it is missing or all factors are 1.
 Result<std::optional<std::vector<float>>> read_factors(const GgufFile& file, std::string_view name,
                                                        const TransformerConfig& config) {
   const GgufTensor* tensor = file.find_tensor(name);
@@ -115,7 +116,7 @@ Result<std::optional<std::vector<float>>> read_factors(const GgufFile& file, std
   }
   std::vector<float> factors(static_cast<std::size_t>(wanted[0]));
   file.read_values(*tensor, 0, factors);
-  if (name != kGgufRopeFactors) return factors;  // validate() judges longrope's.
+  if (name != kGgufRopeFactors) return factors;  // validate() checks longrope's factors.
   if (!std::ranges::all_of(factors, [](float f) { return f >= 1.0f && f < 1e6f; })) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("{}: tensor '{}' has factors below 1", file.path(), name));
@@ -124,7 +125,7 @@ Result<std::optional<std::vector<float>>> read_factors(const GgufFile& file, std
   return factors;
 }
 
-// Phi-3's scaling: its tensors are there, both of them, or it has none.
+// Phi-3's scaling: the file has both tensors, or no scaling.
 Result<std::optional<RopeScaling>> read_longrope(const GgufFile& file, std::int64_t original,
                                                  double attention_factor,
                                                  const TransformerConfig& config) {
@@ -205,7 +206,7 @@ void add_gguf_rope(const TransformerConfig& config, const GgufArchitecture& arch
     metadata.add_f32(key("attn_factor"), static_cast<float>(s.attention_factor));
     return;
   }
-  if (s.kind == RopeKind::kLlama3) return;  // A factor here would be taken for linear.
+  if (s.kind == RopeKind::kLlama3) return;  // Readers would take a factor here for linear scaling.
   metadata.add_string(key("type"), s.kind == RopeKind::kYarn ? "yarn" : "linear");
   metadata.add_f32(key("factor"), static_cast<float>(s.factor));
   if (s.kind != RopeKind::kYarn) return;

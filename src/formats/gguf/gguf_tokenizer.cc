@@ -26,7 +26,7 @@ constexpr std::string_view kTekkenSplit =
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"
     "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
-// The first name of each kind is the one written.
+// The first name of each kind is the one that is written.
 constexpr std::array kPreTokenizers = {
     GgufPreTokenizer{.name = "gpt-2", .split = {}},
     GgufPreTokenizer{.name = "phi-2", .split = {}},
@@ -49,7 +49,7 @@ constexpr std::array kPreTokenizers = {
     GgufPreTokenizer{.name = "tekken", .split = kTekkenSplit, .ignore_merges = true},
 };
 
-// Kinds of tokens, by their numbers in tokenizer.ggml.token_type.
+// The types of tokens in tokenizer.ggml.token_type.
 enum class TokenType : std::int32_t {
   kNormal = 1,
   kUnknown = 2,
@@ -59,14 +59,14 @@ enum class TokenType : std::int32_t {
   kByte = 6,
 };
 
-// Tokens longer than this are no pieces of words, and looking for their halves would take long.
+// Longer tokens are not pieces of words, and a search for their halves would take long.
 constexpr std::size_t kMaxPiece = 256;
-// On average. Llama 2 has 1.9 ways to make a piece of two others, Gemma 2.3.
+// Average per token. Llama 2 has 1.9 ways to make a piece of two others, Gemma 2.3.
 constexpr std::size_t kMaxMergesPerToken = 16;
 
 struct Vocabulary {
   std::vector<std::string_view> tokens;
-  std::vector<TokenType> types;  // As many.
+  std::vector<TokenType> types;  // One per token.
   TokenType type(std::size_t id) const { return types[id]; }
 };
 
@@ -88,7 +88,7 @@ Result<Vocabulary> read_vocabulary(const GgufFile& file) {
     vocabulary.types[id] = static_cast<TokenType>(types[id]);
   }
   VOLTA_TRY(const GgufTokenIds ids, gguf_token_ids(file));
-  if (types.empty()) {  // Old files: what has a role is special.
+  if (types.empty()) {  // Old files: tokens with a role are special.
     for (const auto& id : {ids.bos, ids.eos, ids.eot, ids.unk, ids.pad}) {
       if (id) vocabulary.types[static_cast<std::size_t>(*id)] = TokenType::kControl;
     }
@@ -127,7 +127,7 @@ void write_sequence(JsonWriter& json, std::string_view id) {
   json.end_object().end_object();
 }
 
-// [bos] text [eos], and the same twice for a pair.
+// Writes the template [bos] text [eos], and the same with two texts for a pair.
 Status write_post_processor(JsonWriter& json, const GgufFile& file, const Vocabulary& vocabulary,
                             bool adds_bos) {
   VOLTA_TRY(const bool bos, file.get_bool_or("tokenizer.ggml.add_bos_token", adds_bos));
@@ -197,7 +197,7 @@ void begin_model(JsonWriter& json) {
   json.key("continuing_subword_prefix").null().key("end_of_word_suffix").null();
 }
 
-// "a b" -> ["a", "b"].
+// Converts "a b" to ["a", "b"].
 Status write_merges(JsonWriter& json, const GgufFile& file) {
   VOLTA_TRY(const auto merges, file.get_strings("tokenizer.ggml.merges"));
   json.key("merges").begin_array();
@@ -213,7 +213,7 @@ Status write_merges(JsonWriter& json, const GgufFile& file) {
 }
 
 Result<const GgufPreTokenizer*> pre_tokenizer_of(const GgufFile& file) {
-  // Files older than the key are only sure to be read right where one pattern is possible.
+  // Without this key, the split is certain only for architectures with one possible pattern.
   VOLTA_TRY(const auto architecture, file.get_string_or("general.architecture", ""));
   const std::string_view usual = architecture == "gpt2"             ? "gpt-2"
                                  : architecture.starts_with("qwen") ? "qwen2"
@@ -243,7 +243,7 @@ Status write_byte_level_bpe(JsonWriter& json, const GgufFile& file, const Vocabu
   return {};
 }
 
-// A pair of pieces that make a piece.
+// Two pieces that can be merged into a third piece.
 struct Merge {
   float score = 0.0f;
   std::size_t left_length = 0, right_length = 0;  // In characters.
@@ -256,8 +256,9 @@ std::size_t characters(std::string_view text) {
       std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-// SentencePiece merges the neighbours whose piece has the best score. As a list of merges: every
-// way to halve every piece, the best pieces first; ties in the order of transformers' converter.
+// SentencePiece merges the two neighbours whose merged piece has the best score. The equivalent
+// list of merges has every way to split every piece in two, with the best pieces first. Ties are in
+// the order of transformers' converter.
 Result<std::vector<Merge>> derive_merges(const Vocabulary& vocabulary,
                                          std::span<const float> scores, WorkBudget& budget) {
   tokenizers::Vocabulary ids;
@@ -273,7 +274,7 @@ Result<std::vector<Merge>> derive_merges(const Vocabulary& vocabulary,
     const std::string_view piece = vocabulary.tokens[token];
     if (!ids.contains(id) || piece.size() > kMaxPiece) continue;
     for (std::size_t cut = 1; cut < piece.size(); ++cut) {
-      if ((piece[cut] & 0xC0) == 0x80) continue;  // Within a character.
+      if ((piece[cut] & 0xC0) == 0x80) continue;  // Inside a character.
       const std::string_view left = piece.substr(0, cut), right = piece.substr(cut);
       VOLTA_TRY(budget.spend(2, "tokenizer.ggml.tokens"));
       if (!ids.find(left) || !ids.find(right)) continue;
@@ -298,7 +299,7 @@ void write_replace(JsonWriter& json, std::string_view from, std::string_view to)
   json.field("String", from).end_object().field("content", to).end_object();
 }
 
-// Spaces become U+2581, with one in front of the text; and back.
+// Writes the steps that replace spaces by U+2581, with one before the text, and the reverse.
 void write_spaces(JsonWriter& json, bool prefix) {
   constexpr std::string_view kSpace = "\u2581";
   json.key("normalizer").begin_object().field("type", "Sequence").key("normalizers").begin_array();
@@ -371,7 +372,7 @@ const GgufPreTokenizer* find_gguf_pre_tokenizer(std::string_view split, bool dig
 
 Result<GgufTokenIds> gguf_token_ids(const GgufFile& file) {
   const GgufValue* tokens = file.find("tokenizer.ggml.tokens");
-  const std::int64_t most = std::int64_t{1} << 31;  // Of a file without a list.
+  const std::int64_t most = std::int64_t{1} << 31;  // For a file without a list.
   const std::int64_t count = tokens == nullptr ? most : std::min(tokens->count, most);
   GgufTokenIds ids;
   for (const auto& [key, id] :
@@ -391,7 +392,7 @@ Result<std::string> gguf_tokenizer_json(const GgufFile& file, Interruption inter
     return std::string(text);
   }
   VOLTA_TRY(const auto model, file.get_string_or(kGgufTokenizerModel, kGgufNoTokenizer));
-  if (model == kGgufNoTokenizer || model == "none") {  // Both are in use.
+  if (model == kGgufNoTokenizer || model == "none") {  // Files use both.
     return fail(ErrorCode::kNotFound, fmt::format("{} has no tokenizer", file.path()));
   }
   if (model != "gpt2" && model != "llama") {

@@ -1,5 +1,5 @@
-// Tokenizers in GGUF metadata: written out as the tokenizer.json and tokenizer_config.json that
-// Hugging Face would have, so that Volta has one way to read a tokenizer.
+// Tokenizers in GGUF metadata. They are converted to the tokenizer.json and tokenizer_config.json
+// of Hugging Face, so that Volta has one way to read tokenizers.
 #pragma once
 
 #include <cstdint>
@@ -16,43 +16,44 @@
 
 namespace volta {
 
-/// How byte-level BPE splits a text into words, as tokenizer.ggml.pre names it.
+/// A way to split text into words for byte-level BPE, by its name in tokenizer.ggml.pre.
 struct GgufPreTokenizer {
   std::string_view name;
-  std::string_view split;      ///< The pattern of a Split; empty: GPT-2's own.
-  bool digits = false;         ///< Each digit is a word, before anything else.
-  bool ignore_merges = false;  ///< A word that is a token is that token.
-  bool nfc = false;            ///< Text is normalised first.
-  bool adds_bos = false;       ///< Unless tokenizer.ggml.add_bos_token says otherwise.
+  std::string_view split;      ///< The pattern of a Split; empty: GPT-2's pattern.
+  bool digits = false;         ///< First, each digit becomes a word of its own.
+  bool ignore_merges = false;  ///< A word that is a token is not split further.
+  bool nfc = false;            ///< Text is converted to NFC first.
+  bool adds_bos = false;       ///< The default of tokenizer.ggml.add_bos_token.
 };
 /// Null for a name that Volta does not know.
 const GgufPreTokenizer* find_gguf_pre_tokenizer(std::string_view name);
-/// The first known name with this pattern and digits, and with these merges if there is one; null
-/// when there is none.
+/// The first name with this pattern and `digits`. A name with the same `ignore_merges` takes
+/// precedence. Null when there is none.
 const GgufPreTokenizer* find_gguf_pre_tokenizer(std::string_view split, bool digits,
                                                 bool ignore_merges);
 
-/// The ids of special tokens, where the metadata has them.
+/// The ids of special tokens that the metadata contains.
 struct GgufTokenIds {
   std::optional<std::int32_t> bos, eos, eot, unk, pad;
 };
 /// kInvalidFile for an id outside the vocabulary.
 Result<GgufTokenIds> gguf_token_ids(const GgufFile& file);
 
-/// The key that names the kind of tokenizer, and its value where there is none.
+/// The key for the kind of tokenizer, and its value in files without a tokenizer.
 inline constexpr std::string_view kGgufTokenizerModel = "tokenizer.ggml.model";
 inline constexpr std::string_view kGgufNoTokenizer = "no_vocab";
 
-/// The tokenizer as tokenizer.json: tokenizer.huggingface.json where the file has it, otherwise
-/// made of tokenizer.ggml.* (models gpt2, with a known tokenizer.ggml.pre, and llama). kNotFound
-/// when the file has no tokenizer; kUnsupported for another model or pre-tokenizer, naming the
-/// known ones; kInterrupted.
+/// The tokenizer as tokenizer.json: the file's tokenizer.huggingface.json if it has one, otherwise
+/// made from tokenizer.ggml.* (models gpt2, with a known tokenizer.ggml.pre, and llama). kNotFound
+/// when the file has no tokenizer; kUnsupported for another model or pre-tokenizer, with a list of
+/// the known ones; kInterrupted.
 Result<std::string> gguf_tokenizer_json(const GgufFile& file, Interruption interrupted = {});
-/// tokenizer_config.json: special tokens and the chat template.
+/// tokenizer_config.json with the special tokens and the chat template.
 Result<std::string> gguf_tokenizer_config(const GgufFile& file);
-/// generation_config.json: the tokens that begin and end a text; empty when the file names none.
+/// generation_config.json with the begin, end and padding tokens; empty when there are none.
 Result<std::string> gguf_generation_config(const GgufFile& file);
-/// tokenizer.json and tokenizer_config.json, parsed. `interrupted`: as for parse_tokenizer().
+/// The tokenizer from tokenizer.json and tokenizer_config.json. `interrupted`: as in
+/// parse_tokenizer().
 Result<std::shared_ptr<const Tokenizer>> gguf_tokenizer(const GgufFile& file,
                                                         Interruption interrupted = {});
 

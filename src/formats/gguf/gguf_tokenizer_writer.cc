@@ -19,7 +19,7 @@ namespace {
 constexpr std::int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5,
                        kByte = 6;
 
-// tokenizer.ggml.*'s lists, by id.
+// The lists of tokenizer.ggml.*, indexed by id.
 struct Lists {
   std::vector<std::string> tokens;
   std::vector<std::int32_t> types;
@@ -43,7 +43,7 @@ Status place_token(Lists& lists, const std::string& token, std::int64_t id, std:
   return {};
 }
 
-// Ids without tokens.
+// Lists for a vocabulary in which no id has a token.
 Lists empty_lists(std::int64_t vocab_size) {
   Lists lists;
   for (std::int64_t id = 0; id < vocab_size; ++id)
@@ -56,7 +56,7 @@ Result<Lists> read_lists(const JsonRef& root, const JsonRef& model, std::int64_t
   Lists lists = empty_lists(vocab_size);
   VOLTA_TRY(const JsonRef vocab, model.member("vocab"));
   const JsonValue::Object* object = vocab.node().if_object();
-  if (object == nullptr) return lists;  // A Unigram model's list: not for tokenizer.ggml.*.
+  if (object == nullptr) return lists;  // A Unigram model's list does not fit tokenizer.ggml.*.
   VOLTA_TRY(const bool bytes, model.get_bool_or("byte_fallback", false));
   VOLTA_TRY(const std::string unknown, model.get_string_or("unk_token", ""));
   for (const auto& [token, value] : *object) {
@@ -83,7 +83,7 @@ Result<Lists> read_lists(const JsonRef& root, const JsonRef& model, std::int64_t
   return lists;
 }
 
-// "a b" for each merge.
+// Each merge as "a b".
 Result<std::vector<std::string>> read_merges(const JsonRef& model) {
   std::vector<std::string> merges;
   VOLTA_TRY(const auto member, model.optional_member("merges"));
@@ -105,7 +105,8 @@ Result<std::vector<std::string>> read_merges(const JsonRef& model) {
   return merges;
 }
 
-// SentencePiece's scores from a list of merges: the earlier a token can be made, the better.
+// Derives SentencePiece scores from a list of merges: the earlier a token can be made, the higher
+// its score.
 std::vector<float> scores_of(const Lists& lists, std::span<const std::string> merges) {
   std::vector<float> scores(lists.tokens.size(), 0.0f);
   for (std::size_t id = 0; id < scores.size(); ++id) {
@@ -122,7 +123,7 @@ std::vector<float> scores_of(const Lists& lists, std::span<const std::string> me
   return scores;
 }
 
-// The members of a pre-tokenizer, whether it is one or a Sequence.
+// The members of a Sequence, or the pre-tokenizer itself if it is not a Sequence.
 std::vector<const JsonValue*> parts_of(const JsonValue* value, std::string_view list) {
   std::vector<const JsonValue*> parts;
   if (value == nullptr) return parts;
@@ -142,7 +143,7 @@ bool flag_of(const JsonValue* value, std::string_view key, bool fallback) {
   return member == nullptr || member->if_bool() == nullptr ? fallback : *member->if_bool();
 }
 
-// The name of a byte-level split in tokenizer.ggml.pre; null for one that has none.
+// The name of a byte-level split in tokenizer.ggml.pre; null if it has no name there.
 const GgufPreTokenizer* name_split(const JsonValue& root, bool ignore_merges) {
   std::string split;
   bool digits = false, bytes = false, words = false;
@@ -167,7 +168,7 @@ const GgufPreTokenizer* name_split(const JsonValue& root, bool ignore_merges) {
   return pre->nfc && text_of(normalizer, "type") == "NFC" ? pre : nullptr;
 }
 
-// The tokenizer is what add_space_prefix can say: U+2581 for spaces, and maybe one in front.
+// Whether the tokenizer puts U+2581 before the text; nullopt if spaces stay spaces.
 std::optional<bool> spaces_prefix(const JsonValue& root) {
   bool replaces = false, prefix = false;
   for (const JsonValue* part : parts_of(root.find("normalizer"), "normalizers")) {
@@ -183,7 +184,7 @@ std::optional<bool> spaces_prefix(const JsonValue& root) {
   return replaces ? std::optional(prefix) : std::nullopt;
 }
 
-// Adds the lists; false when they cannot say what the tokenizer does.
+// Adds the lists. Returns false when they cannot express the tokenizer.
 Result<bool> add_lists(const JsonValue& root, const JsonRef& model, const Lists& lists,
                        GgufMetadata& metadata) {
   VOLTA_TRY(const std::string type, model.get_string_or("type", ""));
@@ -207,7 +208,7 @@ Result<bool> add_lists(const JsonValue& root, const JsonRef& model, const Lists&
   return true;
 }
 
-// The ids of one role: generation_config.json's, or the token that tokenizer_config.json names.
+// The ids for one role: those in generation_config.json, else the token in tokenizer_config.json.
 Result<std::vector<std::int64_t>> role_ids(const JsonValue& generation, const JsonValue& config,
                                            std::string_view role, const Lists& lists) {
   std::vector<std::int64_t> ids;
@@ -253,7 +254,7 @@ Result<Roles> add_roles(const JsonValue& generation, const JsonValue& config, co
   return roles;
 }
 
-// What the tokenizer puts around a text, seen on no text at all.
+// Finds the tokens that the tokenizer puts around a text by encoding an empty text.
 Status add_around(const TokenizerFiles& files, Roles& roles, GgufMetadata& metadata) {
   VOLTA_TRY(const auto tokenizer, parse_tokenizer(files.tokenizer, "tokenizer.json"));
   VOLTA_TRY(auto around, tokenizer->encode_prompt(""));
@@ -265,7 +266,7 @@ Status add_around(const TokenizerFiles& files, Roles& roles, GgufMetadata& metad
   return {};
 }
 
-// A template, or the one named "default" of several.
+// The template, or the one named "default" if there are several.
 std::string chat_template_of(const JsonValue& config) {
   const JsonValue* value = config.find("chat_template");
   if (value == nullptr) return {};
@@ -295,7 +296,7 @@ Result<JsonValue> parse_optional(const std::string& text, std::string_view name)
   return text.empty() ? Result<JsonValue>(JsonValue()) : parse_json(text, name);
 }
 
-// In the order in which load_chat_template() looks.
+// Looks in the same order as load_chat_template().
 Result<std::string> find_chat_template(const TokenizerFiles& files, const JsonValue& config) {
   if (!files.chat_template.empty()) return files.chat_template;
   std::string chat = chat_template_of(config);

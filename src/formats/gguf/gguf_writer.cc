@@ -123,7 +123,7 @@ Status write_gguf(const std::string& path, const GgufMetadata& metadata,
   };
   Status written = write();
   if (!written) {
-    Status removed = remove_all(file.path());  // The first error is the one to tell.
+    Status removed = remove_all(file.path());  // The first error is reported.
     static_cast<void>(removed);
   }
   return written;

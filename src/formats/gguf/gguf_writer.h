@@ -13,7 +13,7 @@
 
 namespace volta {
 
-/// Metadata as it lies in the file. Keys must differ.
+/// Metadata in the file's format. Keys must be unique.
 class GgufMetadata {
  public:
   void add_string(std::string_view key, std::string_view text);
@@ -35,7 +35,7 @@ class GgufMetadata {
   std::string bytes_;
 };
 
-/// A tensor to be written; `shape` outermost axis first. Rows are whole blocks of the type.
+/// A tensor to be written; `shape` has the outermost axis first. A row is a whole number of blocks.
 struct GgufTensorSpec {
   std::string name;
   GgmlType type = GgmlType::kF32;
@@ -43,9 +43,8 @@ struct GgufTensorSpec {
   std::int64_t bytes() const;
 };
 
-/// Writes a file in one atomic replacement of `path`. write_data(i, sink) gives the bytes of
-/// tensors[i] to `sink`, in pieces, and is asked in order. kInternal when they are not bytes()
-/// many.
+/// Writes a file in one atomic replacement of `path`. write_data(i, sink) is called in order; it
+/// passes the bytes of tensors[i] to `sink`, in pieces. kInternal when their number is not bytes().
 using GgufSink = FunctionRef<Status(std::span<const std::byte>)>;
 Status write_gguf(const std::string& path, const GgufMetadata& metadata,
                   std::span<const GgufTensorSpec> tensors,

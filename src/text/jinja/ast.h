@@ -1,5 +1,5 @@
-// A parsed template: nodes in one list that name their children by index. Knows nothing of how it
-// is run.
+// A parsed template: a list of nodes that refer to their children by index. Knows nothing of
+// execution.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 namespace volta::jinja {
 
 using NodeId = int;
-/// A child that is not there.
+/// A missing child.
 inline constexpr NodeId kNone = -1;
 
-/// What a node is, and its children in order.
+/// The kind of a node. The comments list its children in order, then its other members.
 enum class NodeKind : std::uint8_t {
   // Expressions.
   kConstant,   ///< value
@@ -25,9 +25,9 @@ enum class NodeKind : std::uint8_t {
   kDict,       ///< key, value, key, value, ...
   kAttribute,  ///< object; name
   kItem,       ///< object, index
-  kSlice,      ///< begin, end, step, or kNone each; only as an index
+  kSlice,      ///< begin, end, step, each of them or kNone; only as an index
   kCall,       ///< function, arguments; the last names.size() of them have names
-  kFilter,     ///< input, arguments as of a call; name
+  kFilter,     ///< input, arguments as in a call; name
   kTest,       ///< input, arguments; name
   kNot,        ///< operand
   kAnd,        ///< operands
@@ -41,13 +41,13 @@ enum class NodeKind : std::uint8_t {
   kText,      ///< value
   kPrint,     ///< expression
   kBlock,     ///< statements
-  kIf,        ///< test, block, test, block, ..., and perhaps the block of else
+  kIf,        ///< test, block, test, block, ..., then the block of else if it exists
   kFor,       ///< target, sequence, condition or kNone, block
   kSet,       ///< target, expression
   kSetBlock,  ///< target, block
-  kMember,    ///< a namespace's member as target; name, names[0]
-  kMacro,     ///< block, default values of the last parameters; name, names: the parameters
-  kScope,     ///< block: a generation block
+  kMember,    ///< no children; a namespace's member as target; name, names[0]
+  kMacro,     ///< block, defaults of the last parameters; name, names: parameters
+  kScope,     ///< the block of a generation block
   kBreak,
   kContinue,
 };
@@ -73,7 +73,7 @@ enum class Operator : std::uint8_t {
 struct Node {
   NodeKind kind = NodeKind::kBlock;
   int line = 1;
-  int depth = 1;  ///< Of the tree below; bounded by the parser, so recursion over it is.
+  int depth = 1;  ///< Of the tree below the node. The parser bounds it, and thus recursion.
   Operator op{};
   std::string name{};
   Value value{};
@@ -88,7 +88,8 @@ struct Ast {
   const Node& operator[](NodeId id) const { return nodes[static_cast<std::size_t>(id)]; }
 };
 
-/// kInvalidFile with the line for what is no template, kUnsupported for what Volta does not know.
+/// kInvalidFile, with the line, for an invalid template; kUnsupported for parts of the language
+/// that Volta does not have.
 Result<Ast> parse(std::string_view source);
 
 }  // namespace volta::jinja

@@ -1,4 +1,4 @@
-// What rendering a template may cost, and how deeply it may nest.
+// Limits on the cost of rendering a template, and a counter for nesting.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 namespace volta::jinja {
 
 struct Limits {
-  std::uint64_t steps = 4'000'000;                 ///< Expressions evaluated, text scanned.
-  std::uint64_t bytes = std::uint64_t{256} << 20;  ///< Of all values made, alive or not.
-  std::int64_t output = std::int64_t{64} << 20;    ///< Bytes of the rendered text.
+  std::uint64_t steps = 4'000'000;                 ///< Evaluated expressions and scanned text.
+  std::uint64_t bytes = std::uint64_t{256} << 20;  ///< All values ever made, not only live ones.
+  std::int64_t output = std::int64_t{64} << 20;    ///< Size of the rendered text.
 };
 
 class Budget : public WorkBudget {
@@ -20,10 +20,10 @@ class Budget : public WorkBudget {
   explicit Budget(const Limits& limits = {}, Interruption interrupted = {})
       : WorkBudget({.steps = limits.steps, .bytes = limits.bytes}, std::move(interrupted)) {}
 
-  /// Reading, comparing or copying so many bytes. The slowest functions need some 10 ns a byte, so
-  /// this takes as long as evaluating an expression.
+  /// Charges for reading, comparing or copying `bytes` bytes. The slowest functions need about 10
+  /// ns per byte, so one step takes about as long as evaluating an expression.
   bool scan(std::size_t bytes) { return step(1 + bytes / 16); }
-  /// Looking for a name among so many, which may all be as long.
+  /// Charges for a search for a name of `bytes` bytes among `count` names, each possibly as long.
   bool search(std::size_t count, std::size_t bytes) {
     return step(count / 8) && step(bytes / 16) && step(count * (bytes / 64));
   }
@@ -35,7 +35,7 @@ class Budget : public WorkBudget {
   }
 };
 
-/// How deep a recursive function is in itself, counted for as long as a call lasts.
+/// Counts the recursion depth of a function, for the duration of a call.
 class Level {
  public:
   explicit Level(int& depth) : depth_(depth) { ++depth_; }

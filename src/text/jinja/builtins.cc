@@ -15,7 +15,7 @@ const Builtin* find_row(std::span<const Builtin> table, std::string_view name) {
   return nullptr;
 }
 
-// The rows that a method of this value can be in.
+// The table with the methods of this value's type.
 struct Methods {
   BuiltinKind kind;
   std::span<const Builtin> table;
@@ -26,7 +26,7 @@ Methods methods_of(const Value& object) {
   return {BuiltinKind::kDictMethod, {}};
 }
 
-// Puts the arguments into the places of their parameters, as Python does.
+// Assigns the arguments to their parameters, as in Python.
 Status bind(Call& call) {
   const auto& names = call.builtin.parameters;
   const auto count = static_cast<std::size_t>(std::ranges::find(names, "") - names.begin());
@@ -50,7 +50,7 @@ Status bind(Call& call) {
     }
     const bool refused = names[i].front() == '!' && call.has(i);
     const bool* const flag = refused ? call.given[i]->if_bool() : nullptr;
-    if (refused && (flag == nullptr || *flag)) {  // False is what it is without the argument.
+    if (refused && (flag == nullptr || *flag)) {  // False has the same effect as no argument.
       return call.unsupported(fmt::format("with the argument '{}'", names[i].substr(1)));
     }
   }

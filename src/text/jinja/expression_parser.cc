@@ -11,8 +11,8 @@
 namespace volta::jinja {
 namespace {
 
-constexpr int kMaxNesting = 64;  // Of brackets and blocks, for the parser's stack.
-constexpr int kMaxDepth = 160;   // Of the tree, for the interpreter's.
+constexpr int kMaxNesting = 64;  // Of brackets and blocks; bounds the parser's stack.
+constexpr int kMaxDepth = 160;   // Of the tree; bounds the interpreter's stack.
 constexpr std::size_t kMaxArguments = 32;
 
 }  // namespace
@@ -117,7 +117,7 @@ Result<NodeId> ExpressionParser::parse_not() {
   return add(NodeKind::kNot, line, {operand});
 }
 
-// The operator of this level that comes next, taken; null when another token does.
+// Takes the next token if it is an operator of this level; null otherwise.
 const OperatorRow* ExpressionParser::take_operator(int level) {
   const bool negated = sees("not") && ahead().kind == TokenKind::kName && ahead().text == "in";
   for (const OperatorRow& row : kOperators) {
@@ -129,8 +129,8 @@ const OperatorRow* ExpressionParser::take_operator(int level) {
   return nullptr;
 }
 
-// Operands of one level of operators: one node for each operator, but for `~` one with all
-// operands.
+// Parses the operators of one level. Each operator becomes a node; but a chain of `~` becomes one
+// node with all operands.
 Result<NodeId> ExpressionParser::parse_operators(int level) {
   if (level == kLevels) {
     VOLTA_TRY(const NodeId value, parse_unary(true));
@@ -213,7 +213,7 @@ Result<NodeId> ExpressionParser::primary() {
   return expected("an expression");
 }
 
-// The items of a list, or the keys and values of a dict.
+// Parses the items of a list, or the keys and values of a dict.
 Result<NodeId> ExpressionParser::items(NodeKind kind, std::string_view close, int line) {
   std::vector<NodeId> items;
   while (!sees(close)) {
@@ -278,7 +278,7 @@ Result<NodeId> ExpressionParser::slice_or_index() {
   return add(NodeKind::kSlice, line, {parts[0], parts[1], parts[2]});
 }
 
-// Appends the arguments between parentheses.
+// Parses the arguments in parentheses and appends them.
 Status ExpressionParser::arguments(Node& node) {
   VOLTA_TRY(expect("("));
   bool first = true;

@@ -1,5 +1,5 @@
-// Reads expressions of the template language from tokens into nodes; the parser of statements
-// (parser.cc) is built on it. Knows nothing of statements.
+// Parses expressions of the template language from tokens to nodes. The parser of statements
+// (parser.cc) derives from it. Knows nothing of statements.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class ExpressionParser {
   const Token& current() const { return tokens_[at_]; }
   const Token& ahead() const { return tokens_[at_ + 1 < tokens_.size() ? at_ + 1 : at_]; }
   void next() { at_ = at_ + 1 < tokens_.size() ? at_ + 1 : at_; }
-  /// Whether this operator or name comes next, and if so takes it.
+  /// Whether this operator or name comes next; take() also consumes it.
   bool sees(std::string_view word) const {
     const bool is_word =
         current().kind == TokenKind::kOperator || current().kind == TokenKind::kName;
@@ -48,14 +48,14 @@ class ExpressionParser {
                                       ErrorCode code = ErrorCode::kInvalidFile);
   static std::unexpected<Error> unsupported(std::string_view what, int line);
   std::unexpected<Error> expected(std::string_view what) const;
-  /// An error where brackets and blocks nest too deeply for the parser's stack.
+  /// An error if brackets and blocks are nested too deeply for the parser's stack.
   Status check_level() const;
 
   // Nodes.
   Result<NodeId> add(Node node);
   Result<NodeId> add(NodeKind kind, int line, std::vector<NodeId> children);
 
-  /// Expressions with commas between them are a tuple; a name of `ends` ends it.
+  /// Parses one expression, or a tuple of several with commas between them, up to a name in `ends`.
   Result<NodeId> tuple(Names ends = {}, bool with_condition = true, bool in_brackets = false);
   Result<NodeId> expression();
 

@@ -1,4 +1,4 @@
-// How a run of a template evaluates expressions and calls macros.
+// Evaluates expressions and calls macros.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -86,7 +86,7 @@ Result<Value> Run::evaluate_item(const Node& node) {
   return at(node, get_slice(budget_, object, parts[0], parts[1], parts[2]));
 }
 
-// The children behind the first: arguments, the last of them with names.
+// Evaluates the children after the first one as arguments. The last ones have names.
 Result<Arguments> Run::evaluate_arguments(const Node& node) {
   VOLTA_TRY(auto values, evaluate_all(std::span(node.children).subspan(1)));
   Arguments arguments;
@@ -125,7 +125,7 @@ Result<Value> Run::call_macro(const Node& call, const Node& macro, const Argumen
   VOLTA_TRY(at(call, bind_macro(macro, arguments, scope)));
   scopes_.push_back(std::move(scope));
   const std::size_t base = std::exchange(base_, scopes_.size() - 1);
-  // Default values see the parameters before them.
+  // A default value can use the parameters before it.
   const std::size_t with_default = macro.children.size() - 1;
   for (std::size_t i = 0; i < macro.names.size(); ++i) {
     if (find_in(scopes_.back(), macro.names[i]) != nullptr) continue;
@@ -160,7 +160,7 @@ Status Run::bind_macro(const Node& macro, const Arguments& arguments, Scope& sco
   return {};
 }
 
-// A filter or a test.
+// Evaluates a filter or a test.
 Result<Value> Run::evaluate_use(const Node& node) {
   VOLTA_TRY(const Value input, evaluate(node.children.front()));
   VOLTA_TRY(const Arguments arguments, evaluate_arguments(node));

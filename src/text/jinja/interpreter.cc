@@ -14,7 +14,7 @@
 namespace volta::jinja {
 namespace {
 
-// Calls of evaluate() and run() inside one another: bounded for the stack's sake.
+// The limit for nested calls of evaluate() and run(), which bounds the stack.
 constexpr int kMaxStack = 600;
 
 }  // namespace
@@ -177,7 +177,7 @@ Result<Flow> Run::run_block(const Node& node) {
   return Flow::kNext;
 }
 
-// set, with an expression or a block, and macro.
+// Runs a set, with an expression or a block, or defines a macro.
 Status Run::define(NodeId id) {
   const Node& node = ast_[id];
   if (node.kind == NodeKind::kSet) {
@@ -190,7 +190,7 @@ Status Run::define(NodeId id) {
     scopes_.pop_back();
     return assign(node.children[0], std::move(text));
   }
-  // A macro sees the names of the template's top level, nothing in between.
+  // A macro can use the names of the template's top level, but none of the levels in between.
   if (scopes_.size() > 1) {
     return at<void>(node, unsupported(fmt::format("the macro '{}' inside a loop or a macro is not "
                                                   "supported",
@@ -200,7 +200,7 @@ Status Run::define(NodeId id) {
   return {};
 }
 
-// What a block prints.
+// Runs a block and returns its output as text.
 Result<Value> Run::capture(NodeId block) {
   outputs_.emplace_back();
   VOLTA_TRY(run(block));
@@ -250,7 +250,7 @@ Result<Flow> Run::run_for(const Node& node) {
 
 // --- Loops ---------------------------------------------------------------------------------------
 
-// The next item that meets the loop's condition; nothing at the end.
+// The next item that fulfils the loop's condition; nullopt at the end.
 Result<std::optional<Value>> Run::draw(LoopState& loop) {
   if (loop.next) return std::exchange(loop.next, std::nullopt);
   while (loop.drawn < loop.items.size()) {
@@ -279,8 +279,9 @@ Result<bool> Run::passes(const LoopState& loop, const Value& item) {
 }
 
 Result<Value> Run::loop_member(LoopState& loop, std::string_view name) {
-  // What is known when a member is asked for: the items before, the next one, or all. A condition
-  // decides about each item when its round comes, so with one the number of items is not known.
+  // What a member of `loop` requires: only earlier items, the next item, or all items. A condition
+  // is evaluated for each item in its own round. So the number of items in a loop with a condition
+  // is not known.
   enum class Needs : std::uint8_t { kNothing, kNext, kAll };
   struct Member {
     std::string_view name;

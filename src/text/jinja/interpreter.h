@@ -1,5 +1,5 @@
-// Runs a parsed template: statements, names and their scopes, macros and loops. What happens to
-// values is in operators.h and filters.h.
+// Runs a parsed template: statements, names and their scopes, macros and loops. Operations on
+// values are in operators.h and builtins.h.
 #pragma once
 
 #include <ctime>
@@ -13,18 +13,18 @@
 
 namespace volta::jinja {
 
-/// What a template is given.
+/// The inputs of a template.
 struct Environment {
   std::vector<std::pair<std::string, Value>> variables{};
   std::tm now{};  ///< Local time, for strftime_now.
   Limits limits{};
-  std::function<bool()> interrupted{};  ///< Asked now and then whether to stop; empty: never.
+  std::function<bool()> interrupted{};  ///< Stops when it returns true; empty: never stops.
 };
 
-/// The text that the template makes, with what it quotes of the variables. kInvalidArgument with
-/// the template's own words when it calls raise_exception; kUnsupported for what Volta does not
-/// know; kInvalidFile for other errors, among them a spent budget; kInterrupted. Messages name the
-/// line.
+/// Renders the template to text, in which text from the variables is quoted. kInvalidArgument, with
+/// the template's message, when it calls raise_exception; kUnsupported for unsupported parts of the
+/// language; kInvalidFile for other errors, including a spent budget; kInterrupted. Messages
+/// contain the line.
 Result<QuotedText> render(const Ast& ast, const Environment& environment);
 
 }  // namespace volta::jinja

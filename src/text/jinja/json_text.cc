@@ -1,4 +1,4 @@
-// to_json(): values as JSON text, the way Python's json.dumps writes them.
+// to_json(): converts values to JSON text in the format of Python's json.dumps.
 #include <fmt/format.h>
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace volta::jinja {
 namespace {
 
-// Empty for a character that stands for itself.
+// The escape sequence of a character; empty if it needs none.
 std::string escaped(char character) {
   const auto code = static_cast<unsigned char>(character);
   if (code >= 0x20 && character != '"' && character != '\\') return {};
@@ -55,7 +55,7 @@ class JsonPrinter {
   }
 
  private:
-  // Items between brackets, each written by `write_one`.
+  // Writes items between brackets, each with `write_one`.
   template <typename Items, typename WriteOne>
   Status brackets(std::string_view open, std::string_view close, const Items& items,
                   const WriteOne& write_one) {
@@ -77,7 +77,7 @@ class JsonPrinter {
     out_.add(level_ * *indent_, " ");
   }
 
-  // None, a bool or a number.
+  // The text of none, a bool or a number.
   static std::string scalar(const Value& value) {
     if (const bool* flag = value.if_bool()) return *flag ? "true" : "false";
     if (const std::int64_t* whole = value.if_int()) return fmt::format("{}", *whole);
@@ -85,10 +85,10 @@ class JsonPrinter {
   }
 
   void string(std::string_view text, const Text* origin) {
-    // Character by character, with escapes that are slow to make.
+    // The text is scanned by character, and escapes are slow to make.
     if (!out_.scan(4 * text.size())) return;
     out_.add("\"");
-    std::size_t plain = 0;  // Where what needs no escape begins.
+    std::size_t plain = 0;  // The start of the text without escapes.
     for (std::size_t at = 0; at < text.size(); ++at) {
       const std::string escape = escaped(text[at]);
       if (escape.empty()) continue;

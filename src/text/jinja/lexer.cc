@@ -18,7 +18,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_name(char c) { return is_name_start(c) || is_digit(c); }
 
-// Line ends become \n, and the last one goes.
+// Converts line ends to \n, and removes the last one.
 std::string normalize_lines(std::string_view source) {
   std::string text;
   text.reserve(source.size());
@@ -70,7 +70,7 @@ class Lexer {
     return error(message, ErrorCode::kUnsupported);
   }
 
-  // Text up to the next bracket, and the bracket.
+  // Reads the text up to the next bracket, and the bracket.
   Status outside() {
     std::size_t begin = at_;
     while (true) {
@@ -99,7 +99,7 @@ class Lexer {
     if (!text.empty()) add(TokenKind::kText, text);
   }
 
-  // The text up to a bracket at `end`, without the white space that the bracket takes away.
+  // The text up to a bracket at `end`, without the white space that the bracket removes.
   std::string_view before_bracket(std::size_t end, char sign, bool is_block) const {
     const std::string_view text = text_.substr(at_, end - at_);
     if (sign == '-') return strip(text, false, true);
@@ -120,7 +120,7 @@ class Lexer {
     return {};
   }
 
-  // The end of a block, if it is here, with the white space that goes with it.
+  // Consumes the end of a block, if it is here, and the white space that it removes.
   bool take_end(std::string_view bracket) {
     if (sees(bracket)) {
       advance(bracket.size());
@@ -165,7 +165,7 @@ class Lexer {
       const bool first = tokens_.back().kind == TokenKind::kTagBegin;
       add(TokenKind::kName, text_.substr(at_, end - at_));
       at_ = end;
-      // What follows would not be cut into tokens.
+      // The content of raw must not be split into tokens.
       if (first && tokens_.back().text == "raw") {
         return unsupported("the tag {% raw %} is not supported");
       }
@@ -186,7 +186,7 @@ class Lexer {
     return error(fmt::format("unexpected character {}", quoted(text_.substr(at_, length))));
   }
 
-  // `open` holds the brackets that wait to be closed.
+  // `open` contains the brackets that are not closed yet.
   Status balance(char c, std::string& open) const {
     constexpr std::string_view kOpening = "([{", kClosing = ")]}";
     if (kOpening.find(c) != std::string_view::npos) open += c;
@@ -237,7 +237,7 @@ class Lexer {
     return {};
   }
 
-  // A backslash and what follows, as Python's unicode_escape reads it.
+  // Reads a backslash and the characters after it, as in Python's unicode_escape.
   Status escape(std::string& value) {
     const char c = text_[at_ + 1];
     constexpr std::string_view kNames = "\\'\"nrt";

@@ -1,5 +1,5 @@
-// Cuts a template into text and the tokens between its brackets, with white space controlled as
-// transformers has it (trim_blocks and lstrip_blocks).
+// Splits a template into text and the tokens between its brackets. White space is removed as in
+// transformers (trim_blocks and lstrip_blocks).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace volta::jinja {
 
 enum class TokenKind : std::uint8_t {
-  kText,        ///< Outside the brackets.
+  kText,        ///< Text outside the brackets.
   kPrintBegin,  ///< {{
   kPrintEnd,
   kTagBegin,  ///< {%
@@ -31,8 +31,8 @@ struct Token {
   std::int64_t integer = 0;
 };
 
-/// The tokens, the last of which is kEnd. kInvalidFile with the line for what is no template,
-/// kUnsupported for names and numbers beyond Volta's.
+/// The tokens; the last one is kEnd. kInvalidFile, with the line, for an invalid template;
+/// kUnsupported for names and numbers that Volta does not support.
 Result<std::vector<Token>> tokenize(std::string_view source);
 
 }  // namespace volta::jinja

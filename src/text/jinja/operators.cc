@@ -20,8 +20,8 @@ std::string_view symbol(Operator op) {
 
 namespace {
 
-// Python's // and %: the quotient is rounded down, so that the rest has the sign of the divisor
-// (which is not 0). True when the result leaves 64 bits.
+// Python's // and %: the quotient is rounded down, so that the remainder has the sign of the
+// divisor, which must not be 0. Returns true when the result exceeds 64 bits.
 bool divide_down(std::int64_t a, std::int64_t b, std::int64_t* result) {
   if (b == -1) return __builtin_sub_overflow(std::int64_t{0}, a, result);
   *result = a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
@@ -33,7 +33,7 @@ bool take_rest(std::int64_t a, std::int64_t b, std::int64_t* result) {
   return false;
 }
 
-// What an operator does to two integers; true when the result leaves 64 bits.
+// An operator on two integers. It returns true when the result exceeds 64 bits.
 struct Arithmetic {
   Operator op;
   bool (*apply)(std::int64_t, std::int64_t, std::int64_t*);
@@ -111,7 +111,7 @@ Value missing(const Value& object, const Value& key) {
       fmt::format("a value of type {} has no element{}", object.type_name(), name));
 }
 
-// Characters `from` to `to` of a text.
+// The characters of a text from `from` to `to`.
 Result<Value> text_part(Budget& budget, const Text& text, std::int64_t from, std::int64_t to) {
   const std::string_view all = text.content->text;
   const std::string_view rest = all.substr(character_offset(all, static_cast<std::size_t>(from)));
@@ -119,7 +119,7 @@ Result<Value> text_part(Budget& budget, const Text& text, std::int64_t from, std
   return make_part(budget, text, rest.substr(0, character_offset(rest, count)));
 }
 
-// object[key] without methods: nothing when there is no such element.
+// object[key] without methods; nullopt when there is no such element.
 Result<std::optional<Value>> find_item(Budget& budget, const Value& object, const Value& key) {
   if (const Dict* dict = object.if_dict()) {
     if (key.if_sequence() != nullptr || key.if_dict() != nullptr) return std::nullopt;
@@ -225,7 +225,7 @@ Result<Value> get_slice(Budget& budget, const Value& object, const Value& begin,
   if (stride == 0) return type_error("a slice with step 0");
   VOLTA_TRY(const std::int64_t size, length(budget, object));
   const bool forward = stride > 0;
-  // Python's rules: negative places count from the end, what is outside is moved to the border.
+  // As in Python, negative places count from the end, and places outside become the borders.
   const auto place = [&](const Value& value, std::int64_t at, std::int64_t fallback) {
     if (value.is_none()) return fallback;
     if (at < 0) at = at < -size ? -1 : at + size;

@@ -1,4 +1,4 @@
-// What Python's operators, attributes, indices and methods do to values.
+// Python's operators, attributes, indices and methods on values.
 #pragma once
 
 #include <array>
@@ -9,8 +9,7 @@
 
 namespace volta::jinja {
 
-/// An operator between two operands: how it is written and how tightly it binds (a higher level
-/// binds first). "not in" is two words.
+/// A binary operator: its text and level. Higher levels bind more tightly. "not in" is two words.
 struct OperatorRow {
   std::string_view symbol;
   Operator op;
@@ -36,17 +35,17 @@ inline constexpr std::array kOperators = {
 };
 std::string_view symbol(Operator op);
 
-/// kInvalidFile for types that the operator does not take; kUnsupported for integers that leave 64
+/// kInvalidFile for types that the operator does not accept; kUnsupported for integers beyond 64
 /// bits, and for text that Python's Markup would escape.
 Result<Value> calculate(Budget& budget, Operator op, const Value& left, const Value& right);
 Result<bool> compare_with(Budget& budget, Operator op, const Value& left, const Value& right);
 
-/// `object.name`: a method, or a member. Undefined when there is neither, and for methods that
-/// would change the object; kInvalidFile when the object itself is undefined.
+/// `object.name`: a method or a member. Undefined when neither exists, and for methods that would
+/// change the object; kInvalidFile when the object itself is undefined.
 Result<Value> get_attribute(Budget& budget, const Value& object, std::string_view name);
-/// `object[key]`: a member, or a method.
+/// `object[key]`: a member or a method.
 Result<Value> get_item(Budget& budget, const Value& object, const Value& key);
-/// `object[begin:end:step]`, each of which may be none.
+/// `object[begin:end:step]`; each of the three may be none.
 Result<Value> get_slice(Budget& budget, const Value& object, const Value& begin, const Value& end,
                         const Value& step);
 

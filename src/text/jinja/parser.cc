@@ -1,4 +1,4 @@
-// Reads the statements of a template from tokens into nodes.
+// Parses the statements of a template from tokens to nodes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace volta::jinja {
 namespace {
 
-constexpr std::size_t kMaxSource = 1 << 20;  // Bytes; templates of models have some thousand.
+constexpr std::size_t kMaxSource = 1 << 20;  // Bytes. Templates of models have a few thousand.
 
 class Parser : private ExpressionParser {
  public:
@@ -30,8 +30,8 @@ class Parser : private ExpressionParser {
     return {};
   }
 
-  // Statements up to a tag of one of these names, which is left to be read; up to the end of the
-  // template without names.
+  // Parses statements up to a tag with one of these names, which is not consumed; without names, up
+  // to the end of the template.
   Result<NodeId> block(Names ends) {
     const Level level(level_);
     VOLTA_TRY(check_level());
@@ -52,13 +52,13 @@ class Parser : private ExpressionParser {
       statements.push_back(made);
     }
   }
-  // The body of a tag: from the tag's end to the next one of these.
+  // Parses the body of a tag: from the tag's end to the next tag with one of these names.
   Result<NodeId> body(Names ends) {
     take(":");
     VOLTA_TRY(expect_end(TokenKind::kTagEnd));
     return block(ends);
   }
-  // The same up to one end tag, which is read up to its name.
+  // The same for one end tag, which is consumed up to and including its name.
   Result<NodeId> whole_body(std::string_view end) {
     VOLTA_TRY(const NodeId id, body({end}));
     next();
@@ -172,7 +172,8 @@ class Parser : private ExpressionParser {
     return add(std::move(macro));
   }
 
-  // What is assigned to: a name, several, or (of set) a namespace's member.
+  // Parses the target of an assignment: a name, several names, or (with set) a member of a
+  // namespace.
   Result<NodeId> parse_target(bool with_member) {
     const int line = current().line;
     VOLTA_TRY(const NodeId first, single_target(with_member));
@@ -203,7 +204,7 @@ class Parser : private ExpressionParser {
                 .names = {std::move(member)}});
   }
 
-  int loops_ = 0;  // Around what is being read, up to a macro.
+  int loops_ = 0;  // Nested loops here, within the current macro.
 };
 
 }  // namespace

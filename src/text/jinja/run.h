@@ -1,6 +1,5 @@
-// One run of a template: its names and their scopes, what it has printed, and the functions that
-// run statements (interpreter.cc) and evaluate expressions (expressions.cc). Only for those two
-// files.
+// One run of a template: its names and their scopes, its output, and the functions that run
+// statements (interpreter.cc) and evaluate expressions (expressions.cc). Only for these two files.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +16,17 @@
 
 namespace volta::jinja {
 
-/// One run of a for block. Items are drawn from `items` one at a time, because the condition of the
-/// loop (`for ... if`) may ask for what the body of an earlier round has set.
+/// The state of a for block. Items are drawn from `items` one at a time, because the condition of
+/// the loop (`for ... if`) may depend on variables that the body set in an earlier round.
 struct LoopState {
   std::vector<Value> items;
   std::size_t drawn = 0;
   NodeId target = kNone;
   NodeId condition = kNone;
-  std::size_t scopes = 0, base = 0;  ///< Those around the loop, which the condition sees.
+  std::size_t scopes = 0, base = 0;  ///< Those outside the loop, for its condition.
   std::int64_t index0 = -1;
   Value previous, current;
-  std::optional<Value> next;  ///< Drawn before its round.
+  std::optional<Value> next;  ///< Drawn before its own round.
 
   std::int64_t length() const { return static_cast<std::int64_t>(items.size()); }
 };
@@ -46,7 +45,7 @@ class Run {
  private:
   using Scope = std::vector<std::pair<std::string_view, Value>>;
 
-  /// Puts the line of the innermost node before a message, once: nothing ever catches an error.
+  /// Puts the line of the innermost node before a message. Only once, as no error is caught.
   template <typename T>
   Result<T> at(const Node& node, Result<T> result) {
     if (result || located_) return result;
@@ -97,7 +96,7 @@ class Run {
   const Environment& environment_;
   Budget budget_;
   std::vector<Scope> scopes_;  // The first is the template's, the last the current one.
-  std::size_t base_ = 0;       // Where the scopes of the running macro begin.
+  std::size_t base_ = 0;       // The first scope of the running macro.
   std::vector<QuotedText> outputs_;
   int level_ = 0;
   bool located_ = false;

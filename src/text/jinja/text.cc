@@ -24,7 +24,7 @@ char32_t map(char32_t c, utf8proc_int32_t (*function)(utf8proc_int32_t)) {
 struct Range {
   char32_t first, last;
 };
-// SpecialCasing.txt: characters whose upper or title case is several characters.
+// Characters whose upper or title case has several characters, from SpecialCasing.txt.
 constexpr std::array kLongUpper = {
     Range{0xDF, 0xDF},     Range{0x149, 0x149},   Range{0x1F0, 0x1F0},
     Range{0x390, 0x390},   Range{0x3B0, 0x3B0},   Range{0x587, 0x587},
@@ -75,7 +75,7 @@ Searcher::Searcher(Budget& budget, std::string_view needle) : budget_(&budget), 
   budget.scan(needle.size());
   if (needle.size() <= kShortNeedle) return;
   if (!budget.make_many(needle.size(), sizeof(std::size_t))) return;
-  // Knuth, Morris and Pratt.
+  // The algorithm of Knuth, Morris and Pratt.
   borders_.assign(needle.size(), 0);
   for (std::size_t i = 1, border = 0; i < needle.size(); ++i) {
     while (border > 0 && needle[i] != needle[border]) border = borders_[border - 1];
@@ -124,7 +124,7 @@ std::string_view strip_if(std::string_view text, bool left, bool right, const Dr
   return text;
 }
 
-// A part of a text, unless the budget is spent.
+// Appends a part of a text, unless the budget is spent.
 void add_part(Budget& budget, std::vector<std::string_view>& parts, std::string_view part) {
   if (budget.make_bytes(sizeof(std::string_view))) parts.push_back(part);
 }
@@ -177,7 +177,7 @@ std::vector<std::string_view> splitlines(Budget& budget, std::string_view text) 
 
 Result<std::string> change_case(std::string_view text, Letters letters) {
   std::string out;
-  bool inside = false;  // A word, of which title() makes only the first character large.
+  bool inside = false;  // Inside a word; title() capitalizes its first character only.
   for (std::size_t at = 0; at < text.size();) {
     const auto c = character_at(text, at);
     VOLTA_TRY(append_case(out, c.value, inside ? Letters::kLower : letters));

@@ -1,4 +1,4 @@
-// Python's string functions on UTF-8. Text is valid UTF-8 everywhere; indices count code points.
+// Python's string functions for UTF-8. All text is valid UTF-8; indices count code points.
 #pragma once
 
 #include <cstddef>
@@ -13,41 +13,42 @@
 
 namespace volta::jinja {
 
-/// Finds one string in others in linear time, whatever they are. The budget pays for the needle,
-/// the caller for what is searched.
+/// Searches for a string in linear time, for all inputs. The needle is charged to the budget here;
+/// the caller charges for the searched text.
 class Searcher {
  public:
   Searcher(Budget& budget, std::string_view needle);
-  /// The first place at or after `from`; npos when there is none, or the budget is spent.
+  /// The first match at or after `from`; npos when there is none or the budget is spent.
   std::size_t find(std::string_view text, std::size_t from = 0) const;
 
  private:
   const Budget* budget_;
   std::string_view needle_;
-  std::vector<std::size_t> borders_;  // Of the needle's beginnings; empty for short needles.
+  std::vector<std::size_t> borders_;  // For each prefix of the needle; empty for short needles.
 };
 
-/// What str.isspace() and \s say.
+/// White space as defined by str.isspace() and \s.
 bool is_space(char32_t c);
 std::size_t count_characters(std::string_view text);
-/// The byte at which character `index` begins; text.size() when there are not so many.
+/// The offset in bytes of character `index`; text.size() when there are fewer characters.
 std::size_t character_offset(std::string_view text, std::size_t index);
 
-/// str.strip() of white space.
+/// str.strip() for white space.
 std::string_view strip(std::string_view text, bool left, bool right);
-/// str.strip() of the characters of a set, which is read once for each character that goes.
+/// str.strip() for the characters of a set. The set is searched once per removed character.
 std::string_view strip(Budget& budget, std::string_view text, bool left, bool right,
                        std::string_view set);
-/// str.split() at `separator` (not empty), at most `most` times unless it is negative. The caller
-/// pays for the text; parts and separators are paid by the budget, and end with it.
+/// str.split() at `separator` (not empty), at most `most` times unless that is negative. The caller
+/// charges for the text. The parts and the separator are charged to the budget, and splitting stops
+/// when it is spent.
 std::vector<std::string_view> split(Budget& budget, std::string_view text,
                                     std::string_view separator, std::int64_t most);
 std::vector<std::string_view> splitlines(Budget& budget, std::string_view text);
 
-/// What becomes of the letters of a text. kTitle is str.title().
+/// The conversion of letters in a text. kTitle is str.title().
 enum class Letters : std::uint8_t { kUpper, kLower, kTitle };
-/// Letter case as Python has it. kUnsupported for the few characters whose case is longer than one
-/// character or depends on others (the German sharp s, ligatures, a final sigma).
+/// Converts the letter case as in Python. kUnsupported for the few characters whose conversion has
+/// several characters or depends on others (the German sharp s, ligatures, a final sigma).
 Result<std::string> change_case(std::string_view text, Letters letters);
 
 /// repr() of a string.

@@ -11,10 +11,10 @@
 namespace volta::jinja {
 namespace {
 
-// Containers in containers: what JSON may hold (base/json.h) and some more.
+// The limit for nested containers: that of JSON (base/json.h) and a margin.
 constexpr int kMaxDepth = 96;
 
-// Lists equal lists, tuples tuples; the others only themselves.
+// Whether two sequences are of the same kind and have equal items.
 bool equal_sequences(Budget& budget, const Sequence& a, const Sequence& b) {
   if (a.kind != b.kind || a.items.size() != b.items.size()) return false;
   for (std::size_t i = 0; i < a.items.size(); ++i) {
@@ -31,7 +31,8 @@ bool equal_dicts(Budget& budget, const Dict& a, const Dict& b) {
   });
 }
 
-// -1, 0 or 1, exactly: a long double holds every int64. No value is NaN: JSON has none.
+// -1, 0 or 1. The comparison is exact: a long double can represent every int64. No value is NaN,
+// because JSON has none.
 int compare_numbers(const Value& a, const Value& b) {
   const auto wide = [](const Value& value) {
     std::int64_t whole = 0;
@@ -42,7 +43,7 @@ int compare_numbers(const Value& a, const Value& b) {
   return x < y ? -1 : x > y ? 1 : 0;
 }
 
-// Items between brackets, each printed by `print_one`.
+// Prints items between brackets, each with `print_one`.
 template <typename Items, typename PrintOne>
 Status print_items(TextBuilder& out, std::string_view open, std::string_view close,
                    const Items& items, const PrintOne& print_one) {
@@ -146,7 +147,7 @@ int Value::depth() const {
 }
 
 void TextBuilder::add_part(const Text& whole, std::string_view part) {
-  // Of all quotations, as if each lay in this part: it is what may be copied.
+  // Charges for all quoted ranges, as if all were in this part.
   const std::size_t ranges = std::min(whole.content->quoted.size(), part.size());
   if (!budget_->make_bytes(part.size() + (ranges > 1 ? ranges * sizeof(TextRange) : 0))) return;
   append_view(content_, whole, part);
@@ -178,7 +179,7 @@ Status check_storable(const Value& value) {
 }
 
 namespace {
-// One more than the deepest of the values.
+// Sets `depth` to at least one more than that of the value.
 Status grow_depth(const Value& value, int& depth) {
   VOLTA_TRY(check_storable(value));
   depth = std::max(depth, value.depth() + 1);
@@ -299,7 +300,7 @@ Result<int> compare(Budget& budget, const Value& a, const Value& b) {
   const std::string* text_b = b.if_string();
   if (text_a != nullptr && text_b != nullptr) {
     budget.scan(std::min(text_a->size(), text_b->size()));
-    const int order = text_a->compare(*text_b);  // As code points: UTF-8 keeps their order.
+    const int order = text_a->compare(*text_b);  // UTF-8 has the same order as code points.
     return order < 0 ? -1 : order > 0 ? 1 : 0;
   }
   if (a.is_list() && b.is_list()) {

@@ -1,4 +1,4 @@
-// Filters of any value, methods of dicts, tests, and global functions.
+// Filters of all values, methods of dicts, tests, and global functions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ Result<Value> safe(const Call& call) {
   return Value(Text{text.if_text()->content, true});
 }
 
-// tojson as transformers defines it: Python's json.dumps without escapes for HTML.
+// tojson as in transformers: Python's json.dumps without escapes for HTML.
 Result<Value> tojson(const Call& call) {
   std::optional<std::size_t> indent;
   if (call.has(1)) {
@@ -39,20 +39,20 @@ Result<Value> tojson(const Call& call) {
   return to_json(call.budget, call.input, indent);
 }
 
-// Whether all of a text is a decimal integer of 64 bits.
+// Whether the whole text is a decimal integer of 64 bits.
 bool read_digits(std::string_view text, std::int64_t& number) {
   const auto* const end = std::to_address(text.end());
   const auto read = std::from_chars(std::to_address(text.begin()), end, number);
   return read.ec == std::errc() && read.ptr == end;
 }
 
-// What int() makes of a string of decimal digits; nothing when it has no digits.
+// int() of a string of decimal digits; nullopt when it has no digits.
 Result<std::optional<Value>> read_integer(const Call& call, std::string_view text) {
   call.budget.scan(text.size());
   text = strip(text, true, true);
   std::int64_t number = 0;
   if (read_digits(text, number)) return Value(number);
-  // Jinja reads other text with digits as a real number and cuts it, which no template asks for.
+  // Jinja reads other text with digits as a real number and truncates it. No template needs that.
   if (text.find_first_of("0123456789") == std::string_view::npos) return std::nullopt;
   return call.unsupported("on text that is not an integer of 64 bits");
 }
@@ -74,7 +74,7 @@ Result<Value> int_of(const Call& call) {
 
 // --- Filters of sequences ------------------------------------------------------------------------
 
-// "a.b.0" of an item: a member of a member, the first item of that.
+// For "a.b.0": the first item of member b of member a.
 Result<Value> attribute_of(Budget& budget, Value item, const Value& path) {
   const std::string* names = path.if_string();
   if (names == nullptr) return get_item(budget, item, path);
@@ -87,8 +87,8 @@ Result<Value> attribute_of(Budget& budget, Value item, const Value& path) {
   return item;
 }
 
-// The items in the order of `keys`, strings in small letters, stable. Keys that cannot be compared
-// are an error.
+// Sorts the items by `keys`, with strings in lower case; the sort is stable. Keys that cannot be
+// compared are an error.
 Result<Value> sorted(const Call& call, const std::vector<Value>& items, std::vector<Value> keys,
                      bool reverse) {
   for (Value& key : keys) {
@@ -207,7 +207,8 @@ Result<Value> map(const Call& call) {
   return iterator(call, std::move(items));
 }
 
-// [attribute,] [name of a test, its arguments]: the items for which that is `kWanted`.
+// ([attribute,] [name of a test, its arguments]): the items for which the test's result is
+// `kWanted`.
 template <bool kByAttribute, bool kWanted>
 Result<Value> select(const Call& call) {
   if (!truth(call.input)) return iterator(call, {});
@@ -295,7 +296,7 @@ Result<Value> is_same(const Call& call) {
 // --- Global functions ----------------------------------------------------------------------------
 
 Result<Value> range(const Call& call) {
-  constexpr std::size_t kMaxRange = 100'000;  // That of Jinja's sandbox.
+  constexpr std::size_t kMaxRange = 100'000;  // As in Jinja's sandbox.
   VOLTA_TRY(const std::int64_t one, call.integer(0, 0));
   VOLTA_TRY(const std::int64_t two, call.integer(1, 0));
   VOLTA_TRY(const std::int64_t step, call.integer(2, 1));

@@ -22,7 +22,7 @@ Result<AddedToken> parse_added_token(const JsonRef& json) {
 
 namespace {
 
-// Some models have their "<|im_start|>" as a token that is not special.
+// In some models, tokens such as "<|im_start|>" are not marked as special.
 bool looks_like_control(std::string_view content) {
   return (content.starts_with("<|") && content.ends_with("|>")) ||
          (content.starts_with("<\uFF5C") && content.ends_with("\uFF5C>"));
@@ -72,7 +72,7 @@ std::vector<std::int32_t> AddedTokens::control_ids() const {
   return ids;
 }
 
-// The longest token at a place. One that controls a model must end before the next quoted byte.
+// The longest token at a place. A control token must end before the next quoted byte.
 Trie::Match AddedTokens::find_at(const Trie& trie, std::string_view text, std::size_t at,
                                  std::span<const TextRange> quoted) const {
   const auto match = trie.longest(text.substr(at));

@@ -1,5 +1,5 @@
-// Added tokens: strings that are found in the text before anything else is done to it, among them
-// the special tokens (<s>, <|endoftext|>).
+// Added tokens: strings that are found in the text before all other steps. The special tokens (<s>,
+// <|endoftext|>) are among them.
 #pragma once
 
 #include <cstddef>
@@ -24,16 +24,16 @@ namespace volta::tokenizers {
 struct AddedToken {
   std::int32_t id = 0;
   std::string content;
-  bool single_word = false;  ///< Not inside a word.
-  bool lstrip = false;       ///< Takes the white space before it along; rstrip: behind it.
+  bool single_word = false;  ///< Not found inside a word.
+  bool lstrip = false;       ///< Includes the white space before it; rstrip: after it.
   bool rstrip = false;
-  bool normalized = true;  ///< Looked for in the normalized text, normalized itself.
+  bool normalized = true;  ///< Found in normalized text, by its normalized content.
   bool special = false;
 };
-/// An element of "added_tokens" without its id. kInvalidFile.
+/// Parses an element of "added_tokens", except for its id. kInvalidFile.
 Result<AddedToken> parse_added_token(const JsonRef& json);
 
-/// A part of the text: an added token, or text between (id -1).
+/// A part of the text: an added token, or the text between two of them (id -1).
 struct Segment {
   std::size_t begin;
   std::size_t end;
@@ -42,28 +42,28 @@ struct Segment {
 
 class AddedTokens {
  public:
-  /// A token that the model knows keeps the model's id. kInvalidFile for an id out of range, or
-  /// what normalizing a token says.
+  /// Adds a token. A token in the model's vocabulary gets the model's id. kInvalidFile for an id
+  /// out of range, and the errors of normalizing the token.
   Status add(AddedToken token, const Vocabulary& vocabulary, const Normalizer& normalizer,
              WorkBudget& budget);
 
-  /// Cuts valid UTF-8 at the tokens that are looked for in raw text, or in normalized text. The
-  /// segments cover the text; the longest of several tokens at one place wins. Tokens that control
-  /// a model are not found where any of their bytes are `quoted` (in order). kInvalidFile when the
-  /// budget is spent, kInterrupted.
+  /// Splits valid UTF-8 at the tokens for raw text or at those for normalized text. The segments
+  /// cover the text. If several tokens begin at one place, the longest is used. Control tokens are
+  /// not found where any of their bytes is `quoted` (in order). kInvalidFile when the budget is
+  /// spent, kInterrupted.
   Result<std::vector<Segment>> split(std::string_view text, bool normalized, WorkBudget& budget,
                                      std::span<const TextRange> quoted = {}) const;
 
-  /// What stands for the id when decoding; null when it is no added token.
+  /// The text of an added token for decoding; null for other ids.
   const std::string* text(std::int32_t id) const;
-  /// The token's id by its content, or -1.
+  /// The id of the token with this content, or -1.
   std::int32_t find(std::string_view content) const;
   bool is_special(std::string_view content) const { return special_.contains(content); }
   bool has_special() const { return !special_.empty(); }
-  /// Whether a token controls a model: special ones do, and those that look like it.
+  /// Whether a token is a control token: it is special, or it looks like a special token.
   bool is_control(std::int32_t id) const;
   std::vector<std::int32_t> control_ids() const;
-  /// Whether split() of normalized text can find one that does.
+  /// Whether split() of normalized text can find a control token.
   bool has_normalized_control() const { return has_normalized_control_; }
   /// One more than the largest id.
   std::int32_t end_id() const { return tokens_.empty() ? 0 : tokens_.rbegin()->first + 1; }
@@ -71,7 +71,7 @@ class AddedTokens {
  private:
   struct Known {
     AddedToken token;
-    std::string pattern;  // What is looked for.
+    std::string pattern;  // The text to find.
     bool control = false;
   };
   Trie::Match find_at(const Trie& trie, std::string_view text, std::size_t at,

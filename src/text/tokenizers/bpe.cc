@@ -13,16 +13,16 @@
 namespace volta::tokenizers {
 namespace {
 
-// Below this many symbols, looking for the best pair again and again beats a heap.
+// Below this number of symbols, repeated searches for the best pair are faster than a heap.
 constexpr std::size_t kShortWord = 32;
-// Characters below this (all alphabets, and the U+2581 that stands for spaces) are looked up by
+// Characters below this limit (all alphabets, and the U+2581 that replaces spaces) have a table by
 // code point.
 constexpr std::size_t kTableEnd = 0x3000;
-// Of the prefix and the suffix: "</w>" has 4.
+// The maximum for the prefix and the suffix; "</w>" has 4 bytes.
 constexpr std::size_t kMaxAffixBytes = 64;
 constexpr std::string_view kComponent = "model BPE";
-constexpr std::size_t kBlock = 4096;  // Symbols of a word between two questions of the budget.
-constexpr std::uint64_t kStepsPerMerge = 16;  // Of a heap, at random places of a long word.
+constexpr std::size_t kBlock = 4096;          // Symbols of a word between two budget checks.
+constexpr std::uint64_t kStepsPerMerge = 16;  // A heap at random places of a long word.
 constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
 
 }  // namespace
@@ -121,14 +121,14 @@ void Bpe::note_joint(std::string_view left, std::string_view right, std::int32_t
     return id == unknown_id_ ||
            (byte_fallback_ && std::ranges::find(fallback_ids_, id) != fallback_ids_.end());
   };
-  // Such tokens stand for characters that are not theirs.
+  // The text of such a token is not the text in its place, so cuts are not safe.
   if (is_special(left_id) || is_special(right_id) || left.empty() || right.empty()) {
     has_joints_ = false;
   }
   if (!has_joints_) return;
   const auto last = vocabulary_.find(left.substr(unicode::character_before(left, left.size())));
   const auto first = vocabulary_.find(right.substr(0, unicode::character_at(right, 0).length));
-  if (!last || !first) return;  // No word ever has it.
+  if (!last || !first) return;  // No word contains this pair of units.
   joints_[static_cast<std::uint64_t>(*last) << 32 | static_cast<std::uint32_t>(*first)] = true;
 }
 
@@ -158,7 +158,7 @@ Status Bpe::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
   const std::size_t begin = ids.size();
   VOLTA_TRY(split(word, ids, budget));
   if (ids.size() - begin <= kShortWord || !has_joints_) return merge_all(ids, begin, budget);
-  // A long word, a whole text without pre-tokenizer say: cut where no merge can reach across.
+  // A long word may be a whole text without pre-tokenizer. Cut it where no merge can cross.
   const std::vector<std::int32_t> symbols(ids.begin() + static_cast<std::ptrdiff_t>(begin),
                                           ids.end());
   ids.resize(begin);
@@ -202,7 +202,8 @@ std::optional<std::int32_t> Bpe::unit_id(std::string_view unit, bool first, bool
   return vocabulary_.find(affixed);
 }
 
-// A character the vocabulary lacks, as one token a byte (of the affixes, too, as others do it).
+// Writes a character that the vocabulary lacks as one token per byte. This includes the bytes of
+// the affixes, as in other implementations.
 bool Bpe::byte_tokens(std::string_view unit, bool first, bool last,
                       std::vector<std::int32_t>& symbols) const {
   const std::size_t before = symbols.size();
@@ -221,13 +222,13 @@ bool Bpe::byte_tokens(std::string_view unit, bool first, bool last,
 }
 
 void Bpe::unknown(Unknown& state, std::vector<std::int32_t>& symbols) const {
-  if (!unknown_id_) return;  // Without a token for the unknown it is left out.
+  if (!unknown_id_) return;  // Without an unknown token, unknown characters are skipped.
   if (state.pending && !fuse_unknown_) symbols.push_back(*unknown_id_);
   state.pending = true;
 }
 
-// The word's units, before any merge. Unknown ones are written when a known one follows: a pending
-// one stays pending over bytes that fall back, as in Hugging Face tokenizers.
+// Splits the word into units, before any merge. The unknown token is written when a known unit
+// follows. It stays pending while bytes fall back to byte tokens, as in Hugging Face tokenizers.
 Status Bpe::split(std::string_view word, std::vector<std::int32_t>& symbols,
                   WorkBudget& budget) const {
   Unknown state;
@@ -271,7 +272,7 @@ Status Bpe::split(std::string_view word, std::vector<std::int32_t>& symbols,
 
 void Bpe::merge_short(std::vector<std::int32_t>& symbols, std::size_t begin) const {
   std::size_t count = symbols.size() - begin;
-  std::array<Merge, kShortWord> pairs{};  // pairs[i]: what symbols i and i + 1 would become.
+  std::array<Merge, kShortWord> pairs{};  // pairs[i]: the merge of symbols i and i + 1.
   const std::span<std::int32_t> s = std::span(symbols).subspan(begin);
   const auto look = [&](std::size_t i) {
     const Merge* found = i + 1 < count ? merge(s[i], s[i + 1]) : nullptr;
@@ -296,12 +297,12 @@ void Bpe::merge_short(std::vector<std::int32_t>& symbols, std::size_t begin) con
   symbols.resize(begin + count);
 }
 
-// A word may be a whole text of many megabytes: 8 bytes a symbol for its neighbours, and 8 for each
-// pair in the heap.
+// A word may be a whole text of many megabytes. The memory is 8 bytes per symbol for its
+// neighbours, and 8 bytes per pair in the heap.
 Status Bpe::merge_long(std::vector<std::int32_t>& symbols, std::size_t begin,
                        WorkBudget& budget) const {
   constexpr std::uint32_t kEnd = std::numeric_limits<std::uint32_t>::max();
-  constexpr std::int32_t kMerged = -1;  // A symbol that has become a part of the one before it.
+  constexpr std::int32_t kMerged = -1;  // A symbol that is now a part of the one before it.
   struct Link {
     std::uint32_t previous, next;
   };
@@ -309,7 +310,7 @@ Status Bpe::merge_long(std::vector<std::int32_t>& symbols, std::size_t begin,
   if (s.size() >= kEnd) {
     return fail(ErrorCode::kInvalidArgument, "a word of 4 GiB and more cannot be encoded");
   }
-  // Rank and place of pairs; on top the lowest rank, and of equal ones the leftmost.
+  // The rank and the place of pairs. The lowest rank is on top, and of equal ranks the leftmost.
   std::vector<std::uint64_t> heap;
   const auto consider = [&](std::uint32_t at, std::uint32_t next) {
     const Merge* found = merge(s[at], s[next]);
@@ -334,7 +335,7 @@ Status Bpe::merge_long(std::vector<std::int32_t>& symbols, std::size_t begin,
     heap.pop_back();
     const std::uint32_t next = links[at].next;
     if (s[at] == kMerged || next == kEnd) continue;
-    // A neighbour may have been merged since.
+    // A neighbour may have been merged in the meantime.
     const Merge* now = merge(s[at], s[next]);
     if (now == nullptr || now->id != id) continue;
     s[at] = id;

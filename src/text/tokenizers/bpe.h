@@ -1,5 +1,5 @@
-// Byte-pair encoding (Sennrich et al. 2016): a word's characters, or bytes, merged pair by pair in
-// the order in which training found the pairs.
+// Byte-pair encoding (Sennrich et al. 2016): merges the characters or bytes of a word pair by pair,
+// in the order in which training found the pairs.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ class Bpe final : public Model {
     std::uint32_t rank = 0;
     std::int32_t id = -1;
   };
-  // A symbol that may still have to be written: unknown characters, fused or not.
+  // Whether an unknown token for the characters before still has to be written.
   struct Unknown {
     bool pending = false;
   };
@@ -59,20 +59,21 @@ class Bpe final : public Model {
                     WorkBudget& budget) const;
 
   Vocabulary vocabulary_;
-  std::vector<std::int32_t> character_ids_;  // By code point: single characters' tokens, or -1.
+  std::vector<std::int32_t> character_ids_;  // By code point: tokens of single characters, or -1.
   HashTable<Merge> merges_;                  // By (left << 32 | right).
-  std::vector<std::int32_t> merged_ids_;     // By rank: what the pair becomes.
-  // Pairs of units that some merge has side by side in its middle: elsewhere a word can be cut, and
-  // its parts be merged alone. Only where every token is made of its own characters.
+  std::vector<std::int32_t> merged_ids_;     // The merged token, by the rank of the pair.
+  // Pairs of units that are adjacent inside the result of some merge. Between the units of all
+  // other pairs a word can be cut, and its parts can be merged separately. Used only if every token
+  // consists of its own characters.
   HashTable<bool> joints_;
   bool has_joints_ = false;
-  std::string prefix_;  // Of every unit but a word's first.
-  std::string suffix_;  // Of a word's last unit.
+  std::string prefix_;  // Before every unit of a word except the first.
+  std::string suffix_;  // After the last unit of a word.
   std::optional<std::int32_t> unknown_id_;
   bool fuse_unknown_ = false;
   bool ignore_merges_ = false;
   bool byte_words_ = false;
-  std::array<std::int32_t, 256> byte_ids_{};    // With byte_words_: each byte's token, or -1.
+  std::array<std::int32_t, 256> byte_ids_{};    // With byte_words_: the token of each byte, or -1.
   Vocabulary words_;                            // With byte_words_: the tokens as bytes.
   std::array<std::int32_t, 256> fallback_ids_;  // <0x00> to <0xFF>, or -1.
   bool byte_fallback_ = false;

@@ -24,22 +24,22 @@ namespace {
 using Pair = std::pair<std::int32_t, std::int32_t>;
 
 constexpr std::string_view kComponent = "training the tokenizer";
-// There is no limit to the work but the text and the vocabulary that was asked for.
+// The work is limited only by the text and the size of the vocabulary.
 constexpr WorkLimits kNoLimits{.steps = std::numeric_limits<std::uint64_t>::max(), .bytes = 0};
 
-// Of strings of the text, which may come from anybody.
+// Hashes strings of the text with a random seed, because the text may come from anyone.
 struct SeededHash {
   std::uint64_t seed = random_seed();
   std::size_t operator()(std::string_view text) const { return hash64(text, seed); }
 };
 
-// A word of the text, and how often it is there.
+// A word of the text and its number of occurrences.
 struct Word {
   std::vector<std::int32_t> symbols;
   std::int64_t count;
 };
 
-// Words in the order in which the text first has them, so that training is a function of the text.
+// The words are in the order of their first occurrence, so the result depends on the text only.
 Result<std::vector<Word>> count_words(std::string_view text,
                                       const std::array<std::int32_t, 256>& bytes,
                                       WorkBudget& budget) {
@@ -78,7 +78,7 @@ class Trainer {
     return {};
   }
 
-  // The most frequent pair, the one with the lowest ids of several; false when none is left.
+  // Gets the most frequent pair, with the lowest ids in case of a tie; false when none is left.
   bool next(Pair& pair) {
     while (!queue_.empty()) {
       const Candidate top = queue_.top();
@@ -89,7 +89,7 @@ class Trainer {
         pair = top.pair;
         return true;
       }
-      queue_.push({now, top.pair});  // It has been merged away in part since.
+      queue_.push({now, top.pair});  // Other merges have reduced its count.
     }
     return false;
   }
@@ -98,7 +98,7 @@ class Trainer {
   Status merge(const Pair& pair, std::int32_t symbol, WorkBudget& budget) {
     const std::vector<std::size_t> places = std::move(pairs_[key(pair)].words);
     std::size_t last = words_.size();
-    for (const std::size_t place : places) {  // A second visit would find nothing.
+    for (const std::size_t place : places) {  // A second visit of a word would find nothing.
       if (place == last) continue;
       VOLTA_TRY(budget.spend(4 + words_[place].symbols.size(), kComponent));
       merge_in(place, pair, symbol);
@@ -119,7 +119,7 @@ class Trainer {
   };
   struct Occurrences {
     std::int64_t count = 0;
-    std::vector<std::size_t> words;  // Where it may be.
+    std::vector<std::size_t> words;  // Words that may contain the pair.
   };
 
   static std::uint64_t key(const Pair& pair) {
@@ -166,7 +166,7 @@ class Trainer {
   std::int64_t min_count_;
   HashTable<Occurrences> pairs_;
   std::priority_queue<Candidate> queue_;
-  std::vector<Pair> changed_;  // Pairs that are new since they were last offered.
+  std::vector<Pair> changed_;  // Pairs that are new since the last offer().
 };
 
 void write_added_tokens(JsonWriter& json, const std::vector<std::string>& special_tokens) {
@@ -241,7 +241,7 @@ Result<std::string> train_byte_level_bpe(std::string_view text, const BpeTrainin
   while (static_cast<std::int64_t>(tokens.size()) < options.vocab_size && trainer.next(pair)) {
     std::string merged = tokens[static_cast<std::size_t>(pair.first)];
     merged += tokens[static_cast<std::size_t>(pair.second)];
-    // Two ways to the same token are two merges and one token.
+    // Two different merges can lead to the same token.
     const auto [known, added] = ids.emplace(merged, static_cast<std::int32_t>(tokens.size()));
     if (added) tokens.push_back(std::move(merged));
     VOLTA_TRY(trainer.merge(pair, known->second, budget));

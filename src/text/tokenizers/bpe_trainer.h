@@ -1,4 +1,4 @@
-// Learns a byte-level BPE vocabulary (GPT-2's kind) from a text.
+// Trains a byte-level BPE vocabulary, as GPT-2 uses it, on a text.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,16 @@ namespace [[gnu::visibility("default")]] volta {
 namespace tokenizers {
 
 struct BpeTrainingOptions {
-  std::int64_t vocab_size = 8192;  ///< With the special tokens and the 256 bytes.
-  std::int64_t min_count = 2;      ///< A pair that is seen less often is not merged.
+  std::int64_t vocab_size = 8192;  ///< Includes the special tokens and the 256 bytes.
+  std::int64_t min_count = 2;      ///< Pairs that occur less often are not merged.
   std::vector<std::string> special_tokens = {"<|endoftext|>"};
-  Interruption interrupted{};  ///< Asked now and then; kInterrupted when it says so.
+  Interruption interrupted{};  ///< Called regularly; training ends with kInterrupted if true.
 };
 
-/// A tokenizer.json with at most `vocab_size` tokens: the special ones, the bytes, and merges in
-/// the order found. The same text gives the same tokens. Bytes that are not UTF-8 are read as
-/// U+FFFD. kInvalidArgument when the vocabulary has no place for the bytes.
+/// Returns a tokenizer.json with at most `vocab_size` tokens: the special tokens, the bytes, and
+/// the merges in the order in which they were found. The result depends on the text and the options
+/// only. Invalid UTF-8 is read as U+FFFD. kInvalidArgument when the vocabulary cannot hold the
+/// bytes.
 Result<std::string> train_byte_level_bpe(std::string_view text, const BpeTrainingOptions& options);
 
 }  // namespace tokenizers

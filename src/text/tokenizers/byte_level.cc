@@ -6,7 +6,7 @@
 namespace volta::tokenizers {
 namespace {
 
-// The byte of each stand-in, -1 for other characters; the last stand-in is U+0143.
+// The byte of each character, -1 for other characters. The last one with a byte is U+0143.
 constexpr std::array<int, 0x144> kCharacterBytes = [] {
   std::array<int, 0x144> table{};
   for (int& byte : table) byte = -1;

@@ -1,4 +1,4 @@
-// GPT-2's printable stand-ins for bytes, in which byte-level vocabularies are written.
+// GPT-2's printable characters for bytes. Byte-level vocabularies are written in them.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace volta::tokenizers {
 
-/// The stand-in of each byte (Radford et al. 2019, encoder.py): printable Latin-1 characters stand
-/// for themselves, the others for code points from 256 on, in order.
+/// The character for each byte (Radford et al. 2019, encoder.py): a byte that is a printable
+/// Latin-1 character is that character; the other bytes are the code points from 256 on, in order.
 inline constexpr std::array<char32_t, 256> kByteCharacters = [] {
   std::array<char32_t, 256> table{};
   char32_t next = 256;
@@ -21,9 +21,10 @@ inline constexpr std::array<char32_t, 256> kByteCharacters = [] {
   return table;
 }();
 
-/// Bytes written as their stand-ins.
+/// Converts bytes to their characters.
 std::string to_byte_characters(std::string_view bytes);
-/// The bytes that the characters of valid UTF-8 stand for; nothing when one stands for none.
+/// Converts the characters of valid UTF-8 to their bytes; nullopt if a character does not represent
+/// a byte.
 std::optional<std::string> from_byte_characters(std::string_view text);
 
 }  // namespace volta::tokenizers

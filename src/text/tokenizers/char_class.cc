@@ -14,8 +14,8 @@ using Range = CodePointSet::Range;
 
 constexpr char32_t kEnd = 0x110000;
 
-// Calls `visit(part, category, inside)` for the parts of the code points beyond ASCII that are of
-// one category, and wholly inside or outside of the set.
+// Divides the code points beyond ASCII into parts that have one category and are completely inside
+// or outside of the set. Calls `visit(part, category, inside)` for each.
 template <typename Visit>
 void visit_parts(const CodePointSet& set, const Visit& visit) {
   const std::span<const std::uint32_t> runs = unicode::range_data();
@@ -54,7 +54,7 @@ CharClass::CharClass(const CodePointSet& set) {
       if (!continues) first_bytes_[static_cast<std::size_t>(byte)] = true;
     }
   }
-  if (set.ranges().size() <= 8) {  // So few are found as soon as the category.
+  if (set.ranges().size() <= 8) {  // A search in so few is as fast as one of a category.
     for (const Range& range : set.ranges()) {
       if (range.last >= 128)
         exceptions_.push_back({std::max<char32_t>(range.first, 128), range.last});

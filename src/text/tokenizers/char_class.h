@@ -1,4 +1,4 @@
-// A class of characters, in the form that a regular expression is matched with.
+// A class of characters, in a form for matching regular expressions.
 #pragma once
 
 #include <array>
@@ -12,11 +12,12 @@
 
 namespace volta::tokenizers {
 
-/// The 256 bytes that a character may begin with.
+/// A set of bytes with which a character may begin.
 using ByteSet = std::bitset<256>;
 
-/// Holds what a set of code points holds. Most classes are made of whole general categories, so
-/// that one look at the table of properties tells; what is not is a short list of exceptions.
+/// The characters of a set of code points. Most classes consist of whole general categories, so
+/// that one lookup in the table of properties is enough. All other cases are in a short list of
+/// exceptions.
 class CharClass {
  public:
   explicit CharClass(const unicode::CodePointSet& set);
@@ -30,7 +31,7 @@ class CharClass {
     }
     return in_category != is_exception(c);
   }
-  /// What the UTF-8 of its characters begins with.
+  /// The first bytes of the UTF-8 of its characters.
   const ByteSet& first_bytes() const { return first_bytes_; }
   bool operator==(const CharClass&) const = default;
 
@@ -38,7 +39,7 @@ class CharClass {
   bool is_exception(char32_t c) const;
 
   std::array<bool, 128> ascii_{};
-  std::uint32_t categories_ = 0;  // A bit for each category that most of is in the class.
+  std::uint32_t categories_ = 0;  // A bit for each category that is mostly in the class.
   std::vector<unicode::CodePointSet::Range> exceptions_;  // Beyond ASCII.
   ByteSet first_bytes_;
 };

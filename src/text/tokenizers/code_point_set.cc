@@ -14,7 +14,7 @@ namespace {
 using Range = CodePointSet::Range;
 constexpr char32_t kLast = 0x10FFFF;
 
-// Appends a range that begins where the last one does, or later.
+// Appends a range. It must not begin before the last one.
 void append(std::vector<Range>& ranges, const Range& next) {
   if (!ranges.empty() && next.first <= ranges.back().last + 1) {
     ranges.back().last = std::max(ranges.back().last, next.last);
@@ -23,7 +23,7 @@ void append(std::vector<Range>& ranges, const Range& next) {
   }
 }
 
-// The sets of runs that begin at `data[i] >> bits`, of those whose number is in `wanted`.
+// The runs in `data` whose number is `wanted`. Run i begins at code point `data[i] >> bits`.
 template <typename Wanted>
 CodePointSet runs_of(std::span<const std::uint32_t> data, int bits, const Wanted& wanted) {
   std::vector<Range> ranges;
@@ -43,7 +43,7 @@ CodePointSet with_properties(const Wanted& wanted) {
   });
 }
 
-// "Lu" for "lu"; other names as they are.
+// "lu" becomes "Lu".
 std::string capitalized(std::string_view name) {
   std::string out(name);
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -54,7 +54,7 @@ std::string capitalized(std::string_view name) {
   return out;
 }
 
-// A code point that has other cases, and what all of them fold to.
+// A code point that has other cases, and the common folding of all of them.
 struct Case {
   char32_t folded, code;
   auto operator<=>(const Case&) const = default;
@@ -71,14 +71,14 @@ Cases find_cases() {
       with_properties([](Properties p) {
         return p.has_category("Lu") || p.has_category("Ll") || p.has_category("Lt") ||
                p.has_category("Nl") || p.has_category("So");
-      }).united(CodePointSet({{0x345, 0x345}}));  // The one mark that has cases.
+      }).united(CodePointSet({{0x345, 0x345}}));  // The only mark with cases.
   for (const Range& range : candidates.ranges()) {
     for (char32_t c = range.first; c <= range.last; ++c) {
       cases.by_folded.push_back({fold_case(c), c});
     }
   }
   std::sort(cases.by_folded.begin(), cases.by_folded.end());
-  std::vector<Case> several;  // What folds to itself alone has no other case.
+  std::vector<Case> several;  // A code point that alone folds to its value has no cases.
   for (std::size_t i = 0; i < cases.by_folded.size(); ++i) {
     const char32_t folded = cases.by_folded[i].folded;
     const bool as_before = i > 0 && cases.by_folded[i - 1].folded == folded;
@@ -182,8 +182,8 @@ const CodePointSet& digit_set() {
   return set;
 }
 
-// Nearly what is_word() follows, which is Rust's: without the joiners, with the superscripts and
-// fractions of Latin-1.
+// Oniguruma's \w. It differs from is_word(), which follows Rust: it lacks the joiners, and it has
+// the superscripts and fractions of Latin-1.
 const CodePointSet& word_set() {
   static const CodePointSet set =
       with_properties([](Properties p) {

@@ -1,4 +1,4 @@
-// Sets of code points: what the classes of a regular expression hold.
+// Sets of code points, for the classes of regular expressions.
 #pragma once
 
 #include <optional>
@@ -16,10 +16,10 @@ class CodePointSet {
   };
 
   CodePointSet() = default;
-  /// Ranges in any order, which may overlap.
+  /// The ranges may be in any order and may overlap.
   explicit CodePointSet(std::vector<Range> ranges);
 
-  /// Sorted; there is a gap between each and the next.
+  /// Sorted; adjacent ranges are joined.
   std::span<const Range> ranges() const { return ranges_; }
   bool empty() const { return ranges_.empty(); }
   bool contains(char32_t c) const;
@@ -29,18 +29,18 @@ class CodePointSet {
   CodePointSet intersected(const CodePointSet& other) const;
   /// All other code points, surrogates included.
   CodePointSet complement() const;
-  /// With the upper, lower and title cases of all that it holds (simple case folding).
+  /// Adds the upper, lower and title cases of all its characters (simple case folding).
   CodePointSet with_all_cases() const;
 
  private:
   std::vector<Range> ranges_;
 };
 
-/// The code points of a general category ("Lu"), a group of them ("L") or a script ("Han"),
-/// whatever the case of the name; nothing when there is none of this name.
+/// The code points of a general category ("Lu"), a group of categories ("L") or a script ("Han").
+/// The case of the name does not matter. Nullopt for an unknown name.
 std::optional<CodePointSet> property_set(std::string_view name);
 
-/// \s, \w and \d as Oniguruma (Ruby) has them.
+/// \s, \w and \d as in Oniguruma (Ruby).
 const CodePointSet& space_set();
 const CodePointSet& word_set();
 const CodePointSet& digit_set();

@@ -30,7 +30,7 @@ class Gather final : public DecodeStage {
 class ByteLevel final : public DecodeStage {
  public:
   void push(Chunk chunk, std::vector<Chunk>& out) override {
-    // A token with a character that is no stand-in is taken as it is.
+    // A token with a character that represents no byte stays unchanged.
     auto bytes = from_byte_characters(chunk.text);
     pending_ += bytes ? *bytes : chunk.text;
     emit(out, false);
@@ -58,7 +58,7 @@ class ByteLevel final : public DecodeStage {
   bool first_ = true;
 };
 
-// The byte of a token like <0x41>.
+// The byte of a token such as <0x41>.
 std::optional<char> byte_of(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return std::nullopt;
   int value = 0;
@@ -114,7 +114,7 @@ class Strip final : public DecodeStage {
   explicit Strip(const StripDecode& step) : step_(step) {}
   void push(Chunk chunk, std::vector<Chunk>& out) override {
     if (chunk.begins) {
-      held_ = 0;  // They were the end of a token: cut off.
+      held_ = 0;  // The held copies ended the token before, so they are cut.
       left_ = step_.start;
     }
     std::string_view text = chunk.text;
@@ -140,8 +140,8 @@ class Strip final : public DecodeStage {
     return text;
   }
   const StripDecode& step_;
-  std::size_t left_ = 0;  // How many may still be cut at the token's front.
-  std::size_t held_ = 0;  // How many at its end are held back.
+  std::size_t left_ = 0;  // How many may still be cut at the front of the token.
+  std::size_t held_ = 0;  // How many at the end of the token are held back.
 };
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
@@ -242,8 +242,7 @@ class Replace final : public DecodeStage {
  public:
   explicit Replace(const ReplaceStep& step) : step_(step), budget_(text_work_limits(0)) {}
   void push(Chunk chunk, std::vector<Chunk>& out) override {
-    // A pattern that gives up on a token, or that has used up what all tokens allow, leaves it as
-    // it is.
+    // A token stays unchanged if the pattern fails on it or the budget for all tokens is spent.
     budget_.add_input(chunk.text.size());
     auto replaced = replace(step_, chunk.text, budget_, "decoder Replace");
     if (replaced) chunk.text = *std::move(replaced);

@@ -1,4 +1,4 @@
-// The steps of decoders at work: see decoder.h.
+// The stages that run the steps of decoders; see decoder.h.
 #pragma once
 
 #include <memory>
@@ -7,9 +7,9 @@
 
 namespace volta::tokenizers {
 
-/// Views the step.
+/// The stage refers to `step`.
 std::unique_ptr<DecodeStage> make_stage(const DecodeStep& step);
-/// Holds the chunks of a token back until it is whole.
+/// A stage that collects the chunks of a token until it is complete.
 std::unique_ptr<DecodeStage> make_gather_stage();
 
 }  // namespace volta::tokenizers

@@ -1,4 +1,4 @@
-// Reading decoders from JSON, and running their steps. The steps are in decode_stages.cc.
+// Parses decoders from JSON and runs their steps. The steps are in decode_stages.cc.
 #include "text/tokenizers/decoder.h"
 
 #include <fmt/format.h>
@@ -15,12 +15,12 @@
 namespace volta::tokenizers {
 namespace {
 
-// What the steps may make of a token: so many bytes of each of its bytes, and so many besides. With
-// the decoders in use it is one byte, and one besides.
+// Limits on the growth of a token: the output bytes per input byte, and the additional bytes per
+// token. Decoders in use need one byte per byte, and one additional byte.
 constexpr std::size_t kMaxBytesPerByte = 64;
 constexpr std::size_t kMaxBytesPerToken = 4096;
 
-// By how much one step may lengthen a token.
+// The growth of a token by one step.
 struct Growth {
   std::size_t per_byte = 1;
   std::size_t per_token = 0;
@@ -32,12 +32,12 @@ Growth growth(const ReplaceStep& step) {
     const std::size_t before = std::max(string->size(), std::size_t{1});
     return {.per_byte = std::max(ceil_div(after, before), std::size_t{1})};
   }
-  return {.per_byte = after + 1, .per_token = after};  // A pattern may match between any two bytes.
+  return {.per_byte = after + 1, .per_token = after};  // A match may be anywhere.
 }
 
 Growth growth(const DecodeStep& step) {
   if (const auto* replace = std::get_if<ReplaceStep>(&step)) return growth(*replace);
-  // Two bytes of a stand-in that is not UTF-8 become the three of U+FFFD.
+  // Two bytes of a byte character that are not UTF-8 become the three bytes of U+FFFD.
   if (std::holds_alternative<ByteLevelDecode>(step)) return {.per_byte = 2};
   if (std::holds_alternative<WordPieceDecode>(step)) return {.per_token = 1};
   return {};
@@ -115,12 +115,12 @@ Status Decoder::parse_into(const JsonRef& json, int depth) {
     return fail(ErrorCode::kUnsupported,
                 fmt::format("{}: decoder {} is not supported", json.path(), type));
   }
-  if (type == "Sequence") return {};  // Its parts have been checked.
+  if (type == "Sequence") return {};  // Its parts are checked already.
   VOLTA_TRY(check_step_count(steps_, json));
   return check_growth(json);
 }
 
-// Decoding cannot fail, so a decoder that could make too much of a token is refused.
+// Decoding cannot fail. So a decoder that could lengthen a token too much is refused.
 Status Decoder::check_growth(const JsonRef& json) const {
   Growth all;
   for (const DecodeStep& step : steps_) {

@@ -1,6 +1,6 @@
-// Decoders: the strings of tokens back to text, token by token, so that text can be shown as it is
-// generated: what all pushes and finish() give together is the text of all tokens. The kinds are
-// those of tokenizer.json.
+// Decoders convert the strings of tokens to text, token by token, so that text can be shown while
+// it is generated. The results of all push() calls and finish(), joined, are the text of all
+// tokens. The kinds of decoders are those of tokenizer.json.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@
 
 namespace volta::tokenizers {
 
-/// A token on its way through the steps; a fused one comes in several chunks.
+/// A token between two steps. A fused token consists of several chunks.
 struct Chunk {
   std::string text;
   bool begins = true;  ///< The first chunk of a token.
 };
 
-/// One step at work. May hold chunks back, of which finish() gives the rest.
+/// Runs one step. It may hold chunks back; finish() returns the rest.
 class DecodeStage {
  public:
   virtual ~DecodeStage() = default;
@@ -30,13 +30,13 @@ class DecodeStage {
   virtual void finish(std::vector<Chunk>& out) { static_cast<void>(out); }
 };
 
-/// Tokens are bytes in stand-ins (byte_level.h): what is not UTF-8 becomes U+FFFD.
+/// Converts tokens from byte characters (byte_level.h) to bytes; invalid UTF-8 becomes U+FFFD.
 struct ByteLevelDecode {};
-/// <0x41> tokens are bytes; a run of them that is not UTF-8 becomes a U+FFFD each.
+/// Converts <0x41> tokens to bytes. In a run of them that is not UTF-8, each becomes a U+FFFD.
 struct ByteFallbackDecode {};
-/// All tokens are one from here on.
+/// Joins all tokens into one token.
 struct FuseDecode {};
-/// Cuts a character off the ends of each token, so many times at most.
+/// Removes a character from both ends of each token, up to a given number of times.
 struct StripDecode {
   std::string content;
   std::size_t start = 0;
@@ -44,17 +44,17 @@ struct StripDecode {
 };
 struct WordPieceDecode {
   std::string prefix = "##";
-  bool cleanup = true;  ///< No spaces before punctuation.
+  bool cleanup = true;  ///< Removes spaces before punctuation.
 };
 struct MetaspaceDecode {
   std::string replacement;
-  bool drops_first = true;  ///< The first token's are dropped.
+  bool drops_first = true;  ///< In the first token it is removed.
 };
-/// Words end in a suffix that becomes a space, but for the last token's.
+/// Replaces the suffix that marks the end of a word by a space; removes it from the last token.
 struct BpeDecode {
   std::string suffix;
 };
-/// No decoder at all: tokens joined by spaces.
+/// Joins tokens by spaces, for a tokenizer.json without a decoder.
 struct SpacesDecode {};
 using DecodeStep =
     std::variant<ByteLevelDecode, ByteFallbackDecode, FuseDecode, StripDecode, WordPieceDecode,
@@ -62,19 +62,19 @@ using DecodeStep =
 
 class Decoder {
  public:
-  /// Joins tokens by spaces: what a tokenizer.json without decoder asks for.
+  /// Joins tokens by spaces, as for a tokenizer.json without a decoder.
   Decoder() : steps_{SpacesDecode{}} {}
   /// The "decoder" of a tokenizer.json. kInvalidFile, kUnsupported for an unknown kind.
   static Result<Decoder> parse(const JsonRef& json);
 
-  /// Whether tokens are written in byte stand-ins.
+  /// Whether tokens are written in byte characters.
   bool is_byte_level() const;
 
-  /// A decoding. Views the decoder.
+  /// One run of the decoder, to which it refers.
   class Run {
    public:
     explicit Run(const Decoder& decoder);
-    /// The text that is complete after this token: whole characters.
+    /// The text that is complete after this token, in whole characters.
     std::string push(std::string_view token);
     std::string finish();
 

@@ -1,6 +1,6 @@
-// A hash table from 64-bit keys to small values, for the inner loops of the tokenizers: open
-// addressing, no removal. Knows no tokens. Keys come from strangers' files, so every table hashes
-// in its own way, which no file can be made to fit.
+// A hash table from 64-bit keys to small values for the inner loops of the tokenizers: open
+// addressing, no removal. Knows no tokens. Keys come from untrusted files, so every table has a
+// random hash function; no file can be made to cause collisions.
 #pragma once
 
 #include <bit>
@@ -13,18 +13,19 @@
 
 namespace volta::tokenizers {
 
-/// A finaliser that spreads every bit of the key (the last step of MurmurHash3).
+/// A finalizer in which every bit of the key affects every bit of the result (the last step of
+/// MurmurHash3).
 inline std::uint64_t mix(std::uint64_t key) {
   key = (key ^ key >> 33) * 0xFF51AFD7ED558CCDU;
   key = (key ^ key >> 33) * 0xC4CEB9FE1A85EC53U;
   return key ^ key >> 33;
 }
 
-/// The key of all ones is not to be used.
+/// The key with all bits set is reserved.
 template <typename Value>
 class HashTable {
  public:
-  /// `seed` is for tests. Results do not depend on it, only how long keys are looked for.
+  /// `seed` is for tests. It affects the speed of lookups, but not their results.
   explicit HashTable(std::uint64_t seed = random_seed())
       : multipliers_{mix(seed) | 1, mix(seed + 1) | 1} {}
 
@@ -36,7 +37,7 @@ class HashTable {
       if (slot.key == kEmpty) return nullptr;
     }
   }
-  /// The value of the key, made if missing. Moves the others.
+  /// The value of the key; it is created if it is missing. Invalidates references to other values.
   Value& operator[](std::uint64_t key) {
     if ((size_ + 1) * 2 > slots_.size()) grow();
     Slot& slot = place(key);
@@ -48,7 +49,7 @@ class HashTable {
   }
   std::size_t size() const { return size_; }
 
-  /// How many slots looking for a key visits, for tests.
+  /// The number of slots that a lookup of the key visits, for tests.
   std::size_t probes(std::uint64_t key) const {
     std::size_t count = 1;
     for (std::size_t i = home(key); slots_[i].key != key && slots_[i].key != kEmpty; ++count) {
@@ -64,8 +65,8 @@ class HashTable {
     Value value{};
   };
 
-  // Multiply-shift hashing (Dietzfelbinger et al. 1997) of keys that the first product has spread:
-  // two keys share a slot as rarely as random ones, whatever they are.
+  // Multiply-shift hashing (Dietzfelbinger et al. 1997), after a product that spreads the bits of
+  // the keys. For all keys, two of them share a slot only as often as random keys would.
   std::size_t home(std::uint64_t key) const {
     key *= multipliers_.first;
     return static_cast<std::size_t>(((key ^ key >> 32) * multipliers_.second) >> shift_);

@@ -16,8 +16,8 @@ namespace {
 
 constexpr WorkLimits kNoLimits{.steps = std::numeric_limits<std::uint64_t>::max(), .bytes = 0};
 
-// Those of the ranges that reach into a segment, counted from its beginning. A range that ended
-// before it is passed over for good.
+// The parts of `ranges` inside a segment, with offsets from its beginning. Ranges that end before
+// the segment are removed from `ranges`.
 std::vector<TextRange> ranges_within(std::span<const TextRange>& ranges, const Segment& segment) {
   std::vector<TextRange> inner;
   while (!ranges.empty() && ranges.front().end <= segment.begin) ranges = ranges.subspan(1);
@@ -29,8 +29,8 @@ std::vector<TextRange> ranges_within(std::span<const TextRange>& ranges, const S
   return inner;
 }
 
-// An error of the file names it: some name a place in it already, others a step or a token. What is
-// wrong with a text, and being interrupted, is not the file's.
+// Adds the file's name to errors of the file, unless the message begins with it. Errors of a text
+// and interruptions are not errors of the file.
 Error in_file(Error error, std::string_view name) {
   const bool is_of_file =
       error.code() != ErrorCode::kInterrupted && error.code() != ErrorCode::kInvalidArgument;
@@ -75,7 +75,7 @@ Status HfTokenizer::parse_pipeline(const JsonRef& json, WorkBudget& budget) {
     VOLTA_TRY(decoder_, Decoder::parse(*decoder));
   }
   VOLTA_TRY(const JsonRef model, json.member("model"));
-  // A model that takes bytes is spared their stand-ins, which are twice as long.
+  // A model that accepts bytes does not get the byte characters, which are twice as long.
   const bool byte_words = pre_tokenizer_.ends_in_byte_characters() && takes_byte_words(model);
   if (byte_words) pre_tokenizer_.drop_last_step();
   VOLTA_TRY(model_, parse_model(model, byte_words, budget));
@@ -97,8 +97,8 @@ Status HfTokenizer::parse_added_tokens(const JsonRef& json, WorkBudget& budget) 
   return {};
 }
 
-// tokenizer_config.json: "added_tokens_decoder" may hold tokens that tokenizer.json lacks, and
-// "eos_token" is the text of a token or an added token.
+// Reads tokenizer_config.json: "added_tokens_decoder" may have tokens that tokenizer.json lacks,
+// and "eos_token" is the text of a token or an added token.
 Status HfTokenizer::parse_config(const JsonRef& config, WorkBudget& budget) {
   VOLTA_TRY(const auto added, config.optional_member("added_tokens_decoder"));
   if (added) {
@@ -161,7 +161,7 @@ std::int64_t HfTokenizer::vocab_size() const {
 
 struct HfTokenizer::Encoding {
   WorkBudget budget;
-  WordCache* cache;  // Null: another thread has it.
+  WordCache* cache;  // Null when another thread uses it.
   std::vector<std::int32_t> ids;
 };
 
@@ -203,7 +203,7 @@ Status HfTokenizer::encode_text(std::string_view text, std::span<const TextRange
   return {};
 }
 
-// Text between added tokens.
+// Encodes the text between added tokens.
 Status HfTokenizer::encode_segment(std::string_view text, bool at_start,
                                    std::span<const TextRange> quoted, Encoding& out) const {
   std::string storage;
@@ -254,8 +254,8 @@ bool HfTokenizer::has_control(std::span<const std::int32_t> ids) const {
          std::ranges::any_of(ids, [&](std::int32_t id) { return added_.is_control(id); });
 }
 
-// A word whose text may hold that of tokens which control the model, and which the model's
-// vocabulary has: the word is cut behind their first characters.
+// Encodes a word that may contain the text of control tokens of the model's vocabulary. The word is
+// cut after the first character of each such text.
 Status HfTokenizer::encode_without_control(std::string_view word, Encoding& out) const {
   std::size_t begin = 0;
   for (std::size_t at = 0; at < word.size();) {
@@ -296,7 +296,7 @@ std::optional<std::string_view> HfTokenizer::token_text(std::int32_t id, bool sk
 std::string HfTokenizer::run_decoder(std::span<const std::int32_t> ids, bool skip_special) const {
   Decoder::Run run(decoder_);
   std::string out;
-  WorkBudget budget(kNoLimits, interrupted_);  // The decoder has limits of its own.
+  WorkBudget budget(kNoLimits, interrupted_);  // The decoder has its own limits.
   for (const std::int32_t id : ids) {
     if (!budget.step(16)) break;
     if (const auto text = token_text(id, skip_special)) out += run.push(*text);

@@ -1,7 +1,7 @@
 // A tokenizer of the Hugging Face hub, from its tokenizer.json: added tokens, normalizer,
-// pre-tokenizer, model, post-processor and decoder, one after the other. Gives the ids and the text
-// that Hugging Face tokenizers gives, but for "truncation" and "padding", which are left to whoever
-// builds batches.
+// pre-tokenizer, model, post-processor and decoder, in this order. Returns the same ids and the
+// same text as Hugging Face tokenizers, except that "truncation" and "padding" are ignored; they
+// are up to the code that builds batches.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,9 @@ namespace volta::tokenizers {
 
 class HfTokenizer final : public Tokenizer {
  public:
-  /// From a parsed tokenizer.json; `text` is what it was parsed from, `config` the folder's
-  /// tokenizer_config.json, if it has one (further added tokens, and which token ends a text).
-  /// `interrupted` is asked while it is read and by everything that the tokenizer does.
+  /// Makes a tokenizer from a parsed tokenizer.json. `text` is the text of that file, `config` the
+  /// folder's tokenizer_config.json if it exists (with further added tokens and the token that ends
+  /// a text). `interrupted` is called regularly, both here and in all later work of the tokenizer.
   /// kInvalidFile, kUnsupported, kInterrupted.
   static Result<std::shared_ptr<const Tokenizer>> parse(const JsonRef& json, std::string text,
                                                         const std::optional<JsonRef>& config,
@@ -40,7 +40,7 @@ class HfTokenizer final : public Tokenizer {
 
   std::string_view kind() const override { return kind_; }
   std::int64_t vocab_size() const override;
-  /// Text that is not UTF-8 is read with U+FFFD in place of what is not.
+  /// Invalid UTF-8 in the text is read as U+FFFD.
   Result<std::vector<std::int32_t>> encode(std::string_view text) const override;
   Result<std::vector<std::int32_t>> encode_quoted(const QuotedText& prompt) const override;
   Result<std::vector<std::int32_t>> encode_prompt(std::string_view text) const override;
@@ -49,7 +49,7 @@ class HfTokenizer final : public Tokenizer {
   std::string decode_all(std::span<const std::int32_t> ids) const override;
   std::unique_ptr<TextStream> stream() const override;
   std::optional<std::int32_t> end_token() const override { return end_token_; }
-  /// The file as it was read.
+  /// The file's unchanged content.
   std::string to_json() const override { return json_; }
 
  private:
@@ -69,7 +69,7 @@ class HfTokenizer final : public Tokenizer {
   Status encode_words(std::string_view text, bool at_start, bool quotes, Encoding& out) const;
   bool has_control(std::span<const std::int32_t> ids) const;
   Status encode_without_control(std::string_view word, Encoding& out) const;
-  // The string of a token for the decoder; nothing when it is skipped.
+  // The string of a token for the decoder; nullopt when it is skipped.
   std::optional<std::string_view> token_text(std::int32_t id, bool skip_special) const;
   std::string run_decoder(std::span<const std::int32_t> ids, bool skip_special) const;
 
@@ -83,13 +83,13 @@ class HfTokenizer final : public Tokenizer {
   PostProcessor post_processor_;
   Decoder decoder_;
   AddedTokens added_;
-  Trie control_words_;  // Tokens of the model's vocabulary that control it.
+  Trie control_words_;  // Control tokens of the model's vocabulary.
   std::optional<std::int32_t> end_token_;
-  // With a byte-level decoder: each token's bytes, one after the other, and where they begin.
+  // With a byte-level decoder: the bytes of all tokens in sequence, and the offset of each token.
   std::string bytes_;
   std::vector<std::size_t> byte_places_;
 
-  // The cache belongs to one call at a time; another thread meanwhile does without.
+  // One call at a time uses the cache. A call on another thread meanwhile works without it.
   mutable std::mutex cache_mutex_;
   mutable WordCache cache_;
 };

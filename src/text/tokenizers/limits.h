@@ -1,5 +1,5 @@
-// What a tokenizer.json may ask for. Files in use stay far below: docs/cli.md has the numbers. What
-// a step costs beyond that is counted as it runs (base/work_budget.h).
+// Limits on a tokenizer.json. Files in use are far below them; docs/cli.md has the numbers. The
+// running cost of a step is counted separately (base/work_budget.h).
 #pragma once
 
 #include <fmt/format.h>
@@ -14,12 +14,12 @@
 
 namespace volta::tokenizers {
 
-inline constexpr int kMaxDepth = 8;                   ///< Of sequences in sequences.
-inline constexpr std::ptrdiff_t kMaxSteps = 32;       ///< Of one kind.
-inline constexpr std::size_t kMaxTemplateParts = 64;  ///< Ids and sequences of one template.
-inline constexpr std::size_t kMaxStepText = 1024;     ///< Bytes of what a step writes or looks for.
+inline constexpr int kMaxDepth = 8;                   ///< Of nested sequences.
+inline constexpr std::ptrdiff_t kMaxSteps = 32;       ///< Of the same kind.
+inline constexpr std::size_t kMaxTemplateParts = 64;  ///< Ids and sequences in one template.
+inline constexpr std::size_t kMaxStepText = 1024;     ///< Bytes that a step writes or searches for.
 
-/// kInvalidFile when the last of `steps`, a list of variants, is one too many of its kind.
+/// kInvalidFile when the last of `steps`, a list of variants, exceeds the limit for its kind.
 template <typename Step>
 Status check_step_count(const std::vector<Step>& steps, const JsonRef& json) {
   const auto same = [&](const Step& step) { return step.index() == steps.back().index(); };

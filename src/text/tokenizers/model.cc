@@ -9,7 +9,7 @@
 namespace volta::tokenizers {
 namespace {
 
-// Old files do not name the model: then its fields tell.
+// Old files do not name the model, so its fields determine it.
 Result<std::string> model_type(const JsonRef& json) {
   VOLTA_TRY(std::string type, json.get_string_or("type", ""));
   if (!type.empty()) return type;

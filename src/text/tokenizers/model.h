@@ -1,4 +1,4 @@
-// A model: one word to token ids. What a word is, the pre-tokenizer says.
+// Models convert one word to token ids. The pre-tokenizer determines the words.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace volta::tokenizers {
 class Model {
  public:
   virtual ~Model() = default;
-  /// Appends the ids of a word that is not empty. kInvalidArgument when the vocabulary lacks
-  /// something and has no token for the unknown; kInvalidFile when the budget is spent,
+  /// Appends the ids of a word, which must not be empty. kInvalidArgument when the vocabulary lacks
+  /// a part of the word and has no unknown token; kInvalidFile when the budget is spent,
   /// kInterrupted.
   virtual Status tokenize(std::string_view word, std::vector<std::int32_t>& ids,
                           WorkBudget& budget) const = 0;
@@ -26,14 +26,14 @@ class Model {
   virtual std::string_view kind() const = 0;
 };
 
-/// The "model" of a tokenizer.json: BPE, Unigram, WordPiece or WordLevel. `byte_words`: words are
-/// the bytes of the text themselves, where the vocabulary has stand-ins (byte_level.h); only where
-/// takes_byte_words(). kInvalidFile, kUnsupported.
+/// Parses the "model" of a tokenizer.json: BPE, Unigram, WordPiece or WordLevel. With `byte_words`,
+/// words are the bytes of the text although the vocabulary is written in byte characters
+/// (byte_level.h); this requires takes_byte_words(). kInvalidFile, kUnsupported.
 Result<std::unique_ptr<Model>> parse_model(const JsonRef& json, bool byte_words,
                                            WorkBudget& budget);
-/// The "vocab" of a model that is an object of tokens and ids. kInvalidFile.
+/// Parses a model's "vocab", an object that maps tokens to ids. kInvalidFile.
 Result<Vocabulary> read_vocabulary(const JsonRef& json, WorkBudget& budget);
-/// Whether a model can take bytes for words: a BPE without affixes.
+/// Whether a model accepts bytes as words: it is a BPE without affixes.
 bool takes_byte_words(const JsonRef& json);
 
 }  // namespace volta::tokenizers

@@ -9,7 +9,7 @@
 namespace volta::tokenizers {
 namespace {
 
-// Whether a character goes on at a place.
+// Whether a place is inside a character.
 bool is_inside_character(std::string_view text, std::size_t at) {
   return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
 }
@@ -24,13 +24,13 @@ class Borders {
         budget_(budget),
         bytes_left_(kMostPasses * text.size()) {}
 
-  // Where a border of the text lies in the normalized text; nothing when that cannot be told.
-  // Borders are asked for from left to right.
+  // The place of a border of the text in the normalized text; nullopt when it cannot be found.
+  // Calls must be from left to right.
   Result<std::optional<std::size_t>> find(std::size_t border) {
     if (border >= text_.size()) return normalized_.size();
     if (border == last_.border) return last_.place;
     reached_ = last_.place;
-    // Steps that look at what comes before, such as those that join spaces, need an earlier start.
+    // Steps that depend on earlier text, such as those that join spaces, need an earlier start.
     for (const Known& start : std::array{last_, before_last_, Known{}}) {
       VOLTA_TRY(const auto place, find_from(start, border));
       if (!place) continue;
@@ -42,7 +42,7 @@ class Borders {
     return std::nullopt;
   }
 
-  // How far the normalized text certainly comes from what is before the last border.
+  // The length of the normalized text that certainly comes from text before the last border.
   std::size_t reached() const { return reached_; }
 
  private:
@@ -73,7 +73,7 @@ class Borders {
   std::string_view text_;
   std::string_view normalized_;
   WorkBudget& budget_;
-  std::size_t bytes_left_;  // That may still be normalized.
+  std::size_t bytes_left_;  // The number of bytes that may still be normalized.
   Known last_;
   Known before_last_;
   std::size_t reached_ = 0;

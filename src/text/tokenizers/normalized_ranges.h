@@ -1,5 +1,5 @@
-// Where quoted bytes lie in a normalized text. Normalizers do not tell which character they made of
-// which; but what they make of a part is mostly a part of what they make of the whole.
+// Finds the places of quoted bytes in a normalized text. Normalizers do not report which character
+// came from which. But the normalized form of a part is usually a part of the normalized whole.
 #pragma once
 
 #include <span>
@@ -13,13 +13,13 @@
 
 namespace volta::tokenizers {
 
-/// The ranges of `normalized`, which the normalizer has made of `text`, that come from its `quoted`
-/// ranges (in order). Each border is found by normalizing the text between it and one before it;
-/// where that is not what `normalized` holds there (an accent of a message's that has joined the
-/// character before it), the range begins at the first difference, or goes on to the next border
-/// that is found, so that nothing that is quoted is taken for the template's. Takes time in
-/// proportion to the text, however many ranges there are: it costs at most as much as normalizing
-/// the text eight times, out of `budget`.
+/// The ranges of `normalized`, the normalizer's result for `text`, that come from the `quoted`
+/// ranges of `text` (in order). The place of a border is found by normalizing the text between an
+/// earlier border and this one. If the result differs from `normalized` there (for example because
+/// an accent in a message has combined with the character before it), the place is unknown. Then a
+/// range begins at the first difference, or extends to the next border with a known place, so that
+/// quoted text never counts as the template's. The time is linear in the text for any number of
+/// ranges: it costs at most as much of `budget` as normalizing the text eight times.
 Result<std::vector<TextRange>> normalized_ranges(const Normalizer& normalizer,
                                                  std::string_view text, std::string_view normalized,
                                                  std::span<const TextRange> quoted,

@@ -13,7 +13,7 @@
 namespace volta::tokenizers {
 namespace {
 
-// The text with each character replaced by what `write` appends for it.
+// Replaces each character of the text by the output of `write`.
 template <typename Write>
 Result<std::string> map_characters(std::string_view text, WorkBudget& budget, const Write& write) {
   std::string out;
@@ -34,8 +34,8 @@ Result<std::string> filter(std::string_view text, WorkBudget& budget, const Keep
   });
 }
 
-// Where the next piece ends that can be brought into its normal form by itself: before a character
-// that neither changes nor composes with what stands before it, as ASCII and ideographs.
+// The end of a piece that can be normalized separately. It is followed by a character that neither
+// changes nor composes with text before it, such as ASCII and ideographs.
 std::size_t end_of_piece(std::string_view text, std::size_t at) {
   constexpr std::size_t kPiece = 1 << 16;
   for (at = std::min(at + kPiece, text.size()); at < text.size(); ++at) {
@@ -133,7 +133,7 @@ Result<std::string> run(const ByteLevelNormalizerStep&, const std::string& text,
   return to_byte_characters(text);
 }
 
-// CJK ideographs as BERT sees them (its list leaves a part of extension E out).
+// CJK ideographs as BERT defines them (its list lacks a part of extension E).
 bool is_chinese(char32_t c) {
   return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
          (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
@@ -204,7 +204,7 @@ Result<ReplaceStep> parse_replace(const JsonRef& json) {
 
 namespace {
 
-// By how many bytes a text grows, if it does, with `content` in place of each match.
+// The number of bytes by which a text grows, or 0, when `content` replaces each match.
 std::size_t growth(std::string_view content, const std::vector<Span>& matches) {
   std::size_t before = 0;
   for (const Span& match : matches) before += match.end - match.begin;
@@ -250,7 +250,7 @@ Result<Normalizer> Normalizer::parse(const JsonRef& json) {
 
 namespace {
 
-// A step as it is for a part of a text; nothing where it does nothing to that part.
+// The step in the form for a part of a text; nullopt if it does nothing to that part.
 std::optional<NormalizerStep> step_for(const NormalizerStep& step, const PartOfText& part) {
   if (std::holds_alternative<PrependStep>(step) && !part.begins) return std::nullopt;
   if (const auto* strip = std::get_if<StripStep>(&step)) {
@@ -271,7 +271,7 @@ Result<std::string> Normalizer::normalize(std::string_view text, WorkBudget& bud
     if (!whole && !own) continue;
     VOLTA_TRY(out,
               visit_step([&](const auto& s) { return run(s, out, budget); }, own ? *own : step));
-    // Replace has counted what it makes.
+    // Replace has counted its output already.
     if (out.size() > before && !std::holds_alternative<ReplaceStep>(step)) {
       VOLTA_TRY(budget.grow(out.size() - before, "normalizer"));
     }

@@ -1,5 +1,4 @@
-// Normalizers: they rewrite text before it is cut into words. The kinds are those of
-// tokenizer.json.
+// Normalizers change a text before it is split into words. The kinds are those of tokenizer.json.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +22,23 @@ struct NormalFormStep {
 };
 struct LowercaseStep {};
 struct StripAccentsStep {};
-/// What SentencePiece's nmt rules do to controls and odd spaces.
+/// The treatment of control characters and unusual spaces by SentencePiece's nmt rules.
 struct NmtStep {};
-/// Drops white space at the ends.
+/// Removes white space at the ends.
 struct StripStep {
   bool left = true;
   bool right = true;
 };
-/// Puts a string before text that is not empty.
+/// Puts a string before a text that is not empty.
 struct PrependStep {
   std::string prefix;
 };
-/// Replaces a string, or what a regular expression matches.
+/// Replaces a string, or the matches of a regular expression.
 struct ReplaceStep {
   std::variant<std::string, Regex> pattern;
   std::string content;
 };
-/// Writes bytes as their stand-ins (byte_level.h).
+/// Writes bytes as their characters (byte_level.h).
 struct ByteLevelNormalizerStep {};
 struct BertStep {
   bool clean_text = true;
@@ -51,14 +50,14 @@ using NormalizerStep =
     std::variant<NormalFormStep, LowercaseStep, StripAccentsStep, NmtStep, StripStep, PrependStep,
                  ReplaceStep, ByteLevelNormalizerStep, BertStep>;
 
-/// Reads a "Replace", which is a normalizer and a decoder. kInvalidFile, kUnsupported.
+/// Parses a "Replace", which can be a normalizer or a decoder. kInvalidFile, kUnsupported.
 Result<ReplaceStep> parse_replace(const JsonRef& json);
-/// `component` names the step in the error of a spent budget.
+/// `component` is the name of the step in the error when the budget is spent.
 Result<std::string> replace(const ReplaceStep& step, std::string text, WorkBudget& budget,
                             std::string_view component);
 
-/// Which ends of a whole text a part of it has: steps that add or drop something at the ends of a
-/// text do so there alone.
+/// Whether a part of a text includes the text's beginning and end. Steps that add or remove
+/// something at the ends of a text do so only there.
 struct PartOfText {
   bool begins = true;
   bool ends = true;
@@ -70,7 +69,7 @@ class Normalizer {
   static Result<Normalizer> parse(const JsonRef& json);
 
   bool empty() const { return steps_.empty(); }
-  /// Valid UTF-8 to valid UTF-8. kInvalidFile when the budget is spent, kInterrupted.
+  /// Normalizes valid UTF-8 to valid UTF-8. kInvalidFile when the budget is spent, kInterrupted.
   Result<std::string> normalize(std::string_view text, WorkBudget& budget,
                                 const PartOfText& part = {}) const;
 

@@ -12,8 +12,8 @@
 namespace volta::tokenizers {
 namespace {
 
-// What all templates together may make of a sequence: copies of it, and ids besides. Those in use
-// have one copy and a few ids.
+// Limits on all templates together: the number of copies of a sequence, and of additional ids.
+// Templates in use have one copy and a few ids.
 constexpr std::size_t kMaxCopies = 8;
 constexpr std::size_t kMaxSpecialIds = 1024;
 
@@ -65,7 +65,7 @@ Status PostProcessor::parse_into(const JsonRef& json, int depth) {
     VOLTA_TRY(const auto pieces, single.elements());
     std::vector<std::int32_t> ids;
     for (const JsonRef& piece : pieces) {
-      if (ids.size() > kMaxTemplateParts) break;  // Refused below.
+      if (ids.size() > kMaxTemplateParts) break;  // An error below.
       VOLTA_TRY(const auto special, piece.optional_member("SpecialToken"));
       if (special) {
         VOLTA_TRY(const std::string name, special->get_string("id"));
@@ -80,14 +80,14 @@ Status PostProcessor::parse_into(const JsonRef& json, int depth) {
     VOLTA_TRY(const std::int32_t begin, get_token(json, "cls"));
     VOLTA_TRY(const std::int32_t end, get_token(json, "sep"));
     VOLTA_TRY(add({begin, kSequence, end}, json));
-  } else if (type != "ByteLevel") {  // Which moves offsets only.
+  } else if (type != "ByteLevel") {  // ByteLevel changes offsets only.
     return fail(ErrorCode::kUnsupported,
                 fmt::format("{}: post-processor {} is not supported", json.path(), type));
   }
   return {};
 }
 
-// Another template, unless it would make too much of a sequence.
+// Adds a template, unless it would lengthen a sequence too much.
 Status PostProcessor::add(std::vector<std::int32_t> ids, const JsonRef& json) {
   if (ids.size() > kMaxTemplateParts || std::ssize(templates_) >= kMaxSteps) {
     return fail(ErrorCode::kInvalidFile,

@@ -1,5 +1,5 @@
-// Post-processors: the special tokens that are put around one sequence ([CLS] ... [SEP]). What they
-// do to pairs of sequences and to offsets is left out.
+// Post-processors add the special tokens around one sequence ([CLS] ... [SEP]). Pairs of sequences
+// and offsets are not supported.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class PostProcessor {
   static constexpr std::int32_t kSequence = -1;
   Status parse_into(const JsonRef& json, int depth);
   Status add(std::vector<std::int32_t> ids, const JsonRef& json);
-  // One list of ids a template, kSequence where the ids go; applied one after the other.
+  // One list of ids per template, with kSequence in place of the sequence; applied in order.
   std::vector<std::vector<std::int32_t>> templates_;
 };
 

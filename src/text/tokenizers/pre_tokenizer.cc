@@ -1,4 +1,4 @@
-// The steps of pre-tokenizers. Reading them from JSON is in pre_tokenizer_json.cc.
+// The steps of pre-tokenizers. pre_tokenizer_json.cc parses them.
 #include "text/tokenizers/pre_tokenizer.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ void cover(std::vector<Span>& matches, std::size_t size) {
   matches.swap(all);
 }
 
-// Merges or removes delimiters (the spans that match) and appends what is left.
+// Merges or removes delimiters (the spans that match), and appends the remaining spans.
 void apply(SplitBehavior behavior, const std::vector<Span>& spans, std::size_t offset,
            std::vector<Span>& words) {
   const std::size_t first = words.size();
@@ -50,7 +50,7 @@ void apply(SplitBehavior behavior, const std::vector<Span>& spans, std::size_t o
         merge = any && span.match && !previous_match;
         break;
       case SplitBehavior::kMergedWithNext:
-        // Seen from the right: a delimiter joins the part after it, unless that is a delimiter.
+        // From the right: a delimiter joins the part after it, unless that is a delimiter.
         merge = any && previous_match && !span.match;
         break;
       case SplitBehavior::kContiguous:
@@ -92,7 +92,7 @@ bool in_class(const CharacterStep& step, char32_t c) {
   return false;
 }
 
-// Replaces the list of words by what `cut` makes of each word; empty ones are dropped.
+// Replaces each word by the words that `cut` makes of it; empty words are removed.
 template <typename Cut>
 Status recut(Words& words, WorkBudget& budget, const Cut& cut) {
   const std::vector<Span> old = std::exchange(words.list, {});
@@ -108,7 +108,7 @@ Status recut(Words& words, WorkBudget& budget, const Cut& cut) {
   return {};
 }
 
-// Replaces the text by what `write` makes of each word.
+// Replaces each word by the text that `write` makes of it.
 template <typename Write>
 Status rewrite(Words& words, WorkBudget& budget, std::string_view component, const Write& write) {
   std::string text;

@@ -1,5 +1,5 @@
-// Pre-tokenizers: they cut text into the words that a model sees one at a time, and some rewrite it
-// on the way. The kinds are those of tokenizer.json.
+// Pre-tokenizers split text into the words that a model gets one at a time. Some also change the
+// text. The kinds are those of tokenizer.json.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,13 @@
 
 namespace volta::tokenizers {
 
-/// Words of a text: places in it, from left to right.
+/// The words of a text, as ranges from left to right.
 struct Words {
   std::string_view source;
-  std::string rewritten;  ///< Stands for the source where a step has rewritten it.
+  std::string rewritten;  ///< The text after a step has changed it.
   bool is_rewritten = false;
   std::vector<Span> list;
-  bool first_at_start = false;  ///< The first word begins where the whole input does.
+  bool first_at_start = false;  ///< The first word begins at the start of the input.
 
   std::string_view text() const { return is_rewritten ? std::string_view(rewritten) : source; }
   std::string_view at(const Span& span) const {
@@ -32,7 +32,7 @@ struct Words {
   }
 };
 
-/// What becomes of the parts that a pattern matches, the delimiters.
+/// The treatment of delimiters, which are the parts that a pattern matches.
 enum class SplitBehavior : std::uint8_t {
   kRemoved,
   kIsolated,
@@ -44,25 +44,25 @@ Result<SplitBehavior> parse_split_behavior(const JsonRef& json, std::string_view
 
 // The steps.
 
-/// Cuts at a pattern: a known one, a regular expression, or a string.
+/// Splits at a pattern: a known one, a regular expression, or a string.
 struct SplitStep {
   std::variant<KnownPattern, Regex, std::string> pattern;
   SplitBehavior behavior = SplitBehavior::kIsolated;
   bool invert = false;  ///< The pattern matches words, not delimiters.
 };
-/// Cuts around characters of one class.
+/// Splits at characters of one class.
 struct CharacterStep {
   enum class Class : std::uint8_t { kSpace, kPunctuation, kDigit, kDelimiter };
   Class what = Class::kSpace;
   SplitBehavior behavior = SplitBehavior::kRemoved;
   char32_t delimiter = 0;
 };
-/// \w+|[^\w\s]+ : runs of word characters and runs of others, without spaces.
+/// \w+|[^\w\s]+ : runs of word characters, and runs of other characters, without spaces.
 struct WhitespaceStep {};
 struct PrefixSpaceStep {};
-/// Writes bytes as their stand-ins (byte_level.h).
+/// Writes bytes as their characters (byte_level.h).
 struct ByteCharactersStep {};
-/// Spaces become a visible character, which is put before the text, too.
+/// Replaces spaces by a visible character, and also puts it before the text.
 struct MetaspaceStep {
   enum class Prepend : std::uint8_t { kFirst, kNever, kAlways };
   std::string replacement = "\u2581";
@@ -80,14 +80,14 @@ class PreTokenizer {
   /// The "pre_tokenizer" of a tokenizer.json. kInvalidFile, kUnsupported for an unknown kind.
   static Result<PreTokenizer> parse(const JsonRef& json);
 
-  /// Whether the last step writes bytes as their stand-ins; and taking it away, for a model that
-  /// takes the bytes themselves.
+  /// Whether the last step writes bytes as their characters. drop_last_step() removes it for a
+  /// model that accepts the bytes themselves.
   bool ends_in_byte_characters() const {
     return !steps_.empty() && std::holds_alternative<ByteCharactersStep>(steps_.back());
   }
   void drop_last_step() { steps_.pop_back(); }
 
-  /// Cuts valid UTF-8. `at_start`: nothing of the input came before it.
+  /// Splits valid UTF-8. `at_start`: the text is at the start of the input.
   /// kInvalidFile when the budget is spent, kInterrupted.
   Result<Words> split(std::string_view text, bool at_start, WorkBudget& budget) const;
 

@@ -1,4 +1,4 @@
-// Reads pre-tokenizers from tokenizer.json.
+// Parses pre-tokenizers from tokenizer.json.
 #include <fmt/format.h>
 
 #include "base/text.h"

@@ -13,7 +13,7 @@
 namespace volta::tokenizers {
 namespace {
 
-// The pattern for messages, its beginning where it is long.
+// The name of the pattern for messages, shortened if the pattern is long.
 std::string named(std::string_view pattern, std::string_view what) {
   constexpr std::size_t kMost = 200;
   if (pattern.size() <= kMost) return fmt::format("{}: the pattern '{}'", what, pattern);
@@ -60,7 +60,7 @@ Status Regex::find_all(std::string_view text, std::vector<Span>& matches,
       at = matcher.next_begin(begin);
       continue;
     }
-    // An empty match right behind another one does not count.
+    // An empty match directly after another match does not count.
     const bool is_empty = matcher.end() == begin;
     if (!is_empty || begin != last_end) matches.push_back({begin, matcher.end()});
     last_end = matcher.end();

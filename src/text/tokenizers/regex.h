@@ -1,6 +1,6 @@
-// Regular expressions on valid UTF-8, as tokenizers use them to cut text. They mean what they mean
-// to Oniguruma (Ruby), which Hugging Face tokenizers use; what is not known here is refused
-// (regex_syntax.h). All matches of a text share a budget.
+// Regular expressions on valid UTF-8, as tokenizers use them to split text. They have the meaning
+// of Oniguruma (Ruby), which Hugging Face tokenizers use; unsupported syntax is refused
+// (regex_syntax.h). All matches in a text share a budget.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace volta::tokenizers {
 
-/// A part of a text, and whether it is what was looked for.
+/// A part of a text, and whether it is a match.
 struct Span {
   std::size_t begin;
   std::size_t end;
@@ -23,12 +23,12 @@ struct Span {
 
 class Regex {
  public:
-  /// `what` names the pattern in messages. kInvalidFile when it is not a pattern, kUnsupported when
-  /// it holds something that is not known here.
+  /// `what` names the pattern in messages. kInvalidFile for an invalid pattern, kUnsupported for
+  /// syntax that this library does not support.
   static Result<Regex> compile(std::string_view pattern, std::string_view what);
 
-  /// Appends all matches, from left to right: whole characters, in order. kInvalidFile naming the
-  /// pattern when the budget is spent or one match takes too much memory; kInterrupted.
+  /// Appends all matches from left to right, as whole characters. kInvalidFile, with the pattern's
+  /// name, when the budget is spent or one match takes too much memory; kInterrupted.
   Status find_all(std::string_view text, std::vector<Span>& matches, WorkBudget& budget) const;
 
  private:

@@ -34,8 +34,8 @@ std::size_t RegexMatcher::find_candidate(std::size_t begin) {
   return at;
 }
 
-// Where a pattern begins with any number of characters of a class (\s+$), and nothing that follows
-// fits behind any of them, nothing fits when fewer of them are taken.
+// If a pattern begins with an unlimited repeat of a class (\s+$), and the rest of it matches after
+// none of the characters, then no match begins at any of them. So all of them are skipped.
 std::size_t RegexMatcher::next_begin(std::size_t begin) {
   at_ = begin;
   const RegexInstruction& first = code_.front();
@@ -58,7 +58,7 @@ RegexMatcher::Outcome RegexMatcher::match_at(std::size_t begin) {
   }
 }
 
-// One instruction. False when the text does not go on like that.
+// Runs one instruction. Returns false if the text does not match it.
 bool RegexMatcher::run(const RegexInstruction& in) {
   const std::uint32_t pc = pc_++;
   switch (in.op) {
@@ -114,7 +114,7 @@ bool RegexMatcher::take_character(const CharClass& char_class) {
   return take_characters(char_class, 1) == 1;
 }
 
-// Takes characters as long as they are of the class, and says how many.
+// Takes characters while they are in the class, and returns their number.
 std::uint32_t RegexMatcher::take_characters(const CharClass& char_class, std::uint32_t most) {
   std::size_t at = at_;
   std::uint32_t count = 0;
@@ -149,7 +149,7 @@ bool RegexMatcher::repeat(const RegexInstruction& in) {
   return true;
 }
 
-// Goes on with the first target, and keeps the others.
+// Continues with the first target, and stores the others.
 void RegexMatcher::branch(std::uint32_t pc, std::uint64_t targets) {
   const auto first = static_cast<std::uint32_t>(std::countr_zero(targets));
   targets &= targets - 1;
@@ -157,7 +157,7 @@ void RegexMatcher::branch(std::uint32_t pc, std::uint64_t targets) {
   pc_ = program_.targets[code_[pc].first + first];
 }
 
-// What was matched on its own is not gone back into.
+// A look or atomic group is complete. Removing its frames prevents backtracking into it.
 bool RegexMatcher::end_look(const RegexInstruction& in) {
   const Frame frame = stack_[look_];
   stack_.resize(look_);
@@ -182,7 +182,7 @@ bool RegexMatcher::holds(Assertion assertion) const {
     case Assertion::kTextEnd:
       return at_ == text_.size();
     case Assertion::kLineBegin:
-      // Behind the last line end of a text there is no line.
+      // There is no line after the last line end of a text.
       return at_ == 0 || (text_[at_ - 1] == '\n' && at_ < text_.size());
     case Assertion::kLineEnd:
       return at_ == text_.size() || text_[at_] == '\n';
@@ -203,12 +203,12 @@ bool RegexMatcher::is_word_at(std::size_t at) const {
 void RegexMatcher::push(const Frame& frame) {
   if (stack_.size() >= kMaxFrames) {
     too_deep_ = true;
-    steps_ += kStepsBetweenCharges;  // Found out at the next step.
+    steps_ += kStepsBetweenCharges;  // So the next step calls charge(), which fails.
   }
   stack_.push_back(frame);
 }
 
-// Goes back to the last choice that is left; false when there is none.
+// Resumes at the last stored choice; false when there is none.
 bool RegexMatcher::backtrack() {
   while (!stack_.empty()) {
     ++steps_;
@@ -240,7 +240,7 @@ bool RegexMatcher::resume(const Frame& frame, const RegexInstruction& in) {
     case Op::kMark:
       slots_[in.first] = frame.at;
       return false;
-    default:  // A look: what is not to follow does not.
+    default:  // The content of a look has failed, as negative looks require.
       look_ = static_cast<std::size_t>(frame.extra);
       at_ = frame.at;
       pc_ = in.first;

@@ -1,5 +1,5 @@
 // Matches compiled regular expressions by backtracking. Every step is counted and charged to the
-// budget of the text, so that no pattern takes long; all places are those of whole characters.
+// text's budget, which limits the time of all patterns. All places are at the start of a character.
 #pragma once
 
 #include <cstddef>
@@ -15,32 +15,33 @@ namespace volta::tokenizers {
 
 class RegexMatcher {
  public:
-  /// kGaveUp: the budget is spent, or the pattern has left too many choices open.
+  /// kGaveUp: the budget is spent, or backtracking needs too much memory.
   enum class Outcome : std::uint8_t { kMatch, kNone, kGaveUp };
 
-  /// All of them must outlive the matcher. `text` is valid UTF-8.
+  /// The arguments must outlive the matcher. `text` is valid UTF-8.
   RegexMatcher(const RegexProgram& program, std::string_view text, WorkBudget& budget);
 
-  /// Looks for a match that begins at `begin`, where a character does. The end of a match is then
-  /// end().
+  /// Tries to match at `begin`, the start of a character. After a match, end() is its end.
   Outcome match_at(std::size_t begin);
   std::size_t end() const { return at_; }
 
-  /// The first place from `begin` on where a match could begin; the end of the text at the latest.
+  /// The first place from `begin` on where a match may begin, or the end of the text.
   std::size_t find_candidate(std::size_t begin);
 
-  /// Where to look on when no match begins at `begin`.
+  /// The next place to try after match_at(`begin`) has failed.
   std::size_t next_begin(std::size_t begin);
 
-  /// Charges the steps since the last time; false when the budget is spent.
+  /// Charges the steps since the last call; false when the budget is spent.
   bool charge();
 
  private:
-  // What to go back to when matching fails.
+  // A state to resume when matching fails. `extra` depends on the instruction: for a branch it is
+  // the remaining targets; for a repeat the least end (greedy) or the number of characters left
+  // (lazy); for a look the frame of the outer look.
   struct Frame {
-    std::uint32_t pc;     // Of a branch, a repeat, a mark or a look.
-    std::size_t at;       // The place, or a slot's former value.
-    std::uint64_t extra;  // Targets left; the least end or the characters left; the outer look.
+    std::uint32_t pc;     // A branch, a repeat, a mark or a look.
+    std::size_t at;       // The place in the text, or a slot's former value.
+    std::uint64_t extra;  // See above.
   };
   static constexpr std::size_t kStepsBetweenCharges = 1024;
   static constexpr std::size_t kMaxFrames = std::size_t{1} << 21;  // 48 MiB.
@@ -68,7 +69,7 @@ class RegexMatcher {
   std::uint64_t steps_ = 0;
   std::uint32_t pc_ = 0;
   std::size_t at_ = 0;
-  std::size_t look_ = kNoLook;  // The frame of the innermost look that is being matched.
+  std::size_t look_ = kNoLook;  // The frame of the innermost look in progress.
   bool too_deep_ = false;
   std::vector<Frame> stack_;
   std::vector<std::size_t> slots_;

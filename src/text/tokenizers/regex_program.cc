@@ -13,15 +13,15 @@ namespace {
 using Kind = RegexNode::Kind;
 using Op = RegexInstruction::Op;
 
-// A repeated group is compiled as one copy a repetition, so a short pattern could become a large
-// program, or take long to compile: kMaxCopiedNodes counts the nodes of all copies.
+// A repeated group is compiled to one copy per repetition. So a short pattern could lead to a large
+// program or a long compilation. kMaxCopiedNodes limits the nodes in all copies.
 constexpr std::size_t kMaxInstructions = 50'000;
 constexpr std::size_t kMaxClasses = 2'000;
 constexpr std::size_t kMaxTables = 1'000;
 constexpr std::uint32_t kMaxCopiedNodes = 1'000'000;
 constexpr std::size_t kMaxLiteralBytes = std::size_t{1} << 20;
-constexpr std::size_t kMaxTargets = 64;  // Of one branch: bits of a table's entry.
-constexpr std::size_t kMaxVisits = 64;   // Of instructions, to find what a match begins with.
+constexpr std::size_t kMaxTargets = 64;  // Per branch: bits of a table's entry.
+constexpr std::size_t kMaxVisits = 64;   // Instructions visited in a search for first bytes.
 
 bool may_take_nothing(const RegexNode& node) {
   switch (node.kind) {
@@ -42,14 +42,14 @@ bool may_take_nothing(const RegexNode& node) {
   return true;
 }
 
-// Whether a node can take nothing wherever it stands, and whatever follows.
+// Whether a node can match the empty string at every place, whatever follows.
 bool takes_nothing_anywhere(const RegexNode& node) {
   switch (node.kind) {
     case Kind::kSequence:
       return std::ranges::all_of(node.parts, takes_nothing_anywhere);
     case Kind::kAlternatives:
       return std::ranges::any_of(node.parts, takes_nothing_anywhere);
-    case Kind::kRepeat:  // A possessive one takes all that it can.
+    case Kind::kRepeat:  // A possessive one takes as much as possible.
       return node.greed != Greed::kPossessive &&
              (node.min == 0 || takes_nothing_anywhere(node.parts.front()));
     case Kind::kCharacter:
@@ -61,17 +61,17 @@ bool takes_nothing_anywhere(const RegexNode& node) {
   return false;
 }
 
-// A round of a group that takes nothing ends the repetition. To Oniguruma this holds even before
-// the rounds are as many as they must be ("((?:b|^)){2}" matches nothing at the start of "ba", not
-// the b), except in groups so small that it compiles them once a round. Where a round can be empty
-// at every place, both come to the same; elsewhere, what is meant depends on Oniguruma's code
-// sizes.
+// An empty round of a group ends the repetition. In Oniguruma this holds even before the minimum
+// number of rounds is reached: "((?:b|^)){2}" matches the empty string at the start of "ba", not
+// the b. Groups so small that Oniguruma compiles one copy per round are an exception. If a round
+// can be empty at every place, both behaviours have the same result. Otherwise the meaning depends
+// on Oniguruma's code sizes.
 bool depends_on_empty_rounds(const RegexNode& repeat) {
   const RegexNode& part = repeat.parts.front();
   return repeat.min >= 2 && may_take_nothing(part) && !takes_nothing_anywhere(part);
 }
 
-// The number of characters that a node takes, where it is always the same; -1 otherwise.
+// The number of characters that a node takes if it is constant; -1 otherwise.
 std::int64_t fixed_length(const RegexNode& node) {
   constexpr std::int64_t kMost = kMaxPatternBytes;
   std::int64_t length = 0;
@@ -125,7 +125,7 @@ class Compiler {
   }
 
  private:
-  // What may come next where the program goes on from a place: bytes, and the end of the text.
+  // The bytes that may come next at a place of the program, and whether the text may end there.
   struct Front {
     ByteSet bytes;
     bool end = false;
@@ -155,7 +155,7 @@ class Compiler {
 
   RegexNode root_;
   RegexProgram program_;
-  std::uint32_t visited_ = 0;                 // Nodes, once a copy.
+  std::uint32_t visited_ = 0;                 // Nodes, counted once per copy.
   std::map<char32_t, std::uint32_t> single_;  // Classes of one character.
 };
 
@@ -168,7 +168,7 @@ Status Compiler::check_size() const {
 }
 
 Status Compiler::emit_node(const RegexNode& node) {
-  // Parts that emit nothing, such as empty groups, take time in every copy, too.
+  // Parts without instructions, such as empty groups, also take time in every copy.
   if (++visited_ > kMaxCopiedNodes) {
     return fail(ErrorCode::kInvalidFile, "too large when its repetitions are expanded");
   }
@@ -194,7 +194,7 @@ Status Compiler::emit_node(const RegexNode& node) {
   return {};
 }
 
-// Characters one behind the other are one literal.
+// Adjacent characters become one literal.
 Status Compiler::emit_sequence(const std::vector<RegexNode>& parts) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].kind != Kind::kCharacter) {
@@ -213,7 +213,7 @@ Status Compiler::emit_sequence(const std::vector<RegexNode>& parts) {
   return {};
 }
 
-// `behind`: each alternative first goes back by its length.
+// `behind`: each alternative first goes back by its own length.
 Status Compiler::emit_alternatives(std::span<const RegexNode> parts, bool behind) {
   const bool too_many = parts.size() > kMaxTargets;
   const std::size_t count = too_many ? kMaxTargets : parts.size();
@@ -262,7 +262,7 @@ Status Compiler::emit_repeat(const RegexNode& node) {
   for (std::uint32_t i = 0; i < copies; ++i) {
     const std::uint32_t before = here();
     VOLTA_TRY(emit_node(part));
-    if (here() == before) break;  // It is empty, however often.
+    if (here() == before) break;  // The part is empty, so more copies do not matter.
   }
   if (is_loop) {
     VOLTA_TRY(emit_loop(part, node.min == 0, node.greed));
@@ -281,7 +281,7 @@ Status Compiler::emit_repeat(const RegexNode& node) {
   return {};
 }
 
-// Once or more often; or never, where it may be skipped. A round that takes nothing is the last.
+// Repeats a part at least once; with `may_skip` also zero times. An empty round is the last.
 Status Compiler::emit_loop(const RegexNode& part, bool may_skip, Greed greed) {
   std::vector<std::uint32_t> choices;
   if (may_skip) choices.push_back(emit_choice(here() + 1, greed));
@@ -301,7 +301,7 @@ Status Compiler::emit_loop(const RegexNode& part, bool may_skip, Greed greed) {
   return {};
 }
 
-// A branch to `body` and to an exit that set_exits() fills in.
+// Emits a branch to `body` and to an exit, which set_exits() sets later.
 std::uint32_t Compiler::emit_choice(std::uint32_t body, Greed greed) {
   const auto first = static_cast<std::uint32_t>(program_.targets.size());
   program_.targets.insert(program_.targets.end(), 2, body);
@@ -339,7 +339,7 @@ Status Compiler::emit_behind(const RegexNode& node) {
   return emit_node(node);
 }
 
-// The class of a character or class.
+// The class of a node that is a character or a class.
 std::uint32_t Compiler::class_of(const RegexNode& node) {
   if (node.kind == Kind::kClass) return node.char_class;
   const auto place = static_cast<std::uint32_t>(program_.classes.size());
@@ -350,8 +350,8 @@ std::uint32_t Compiler::class_of(const RegexNode& node) {
   return known->second;
 }
 
-// Follows all that may come next to the first bytes taken. What is looked at and asserted is not
-// considered, so that this may say too much, never too little.
+// Finds the first bytes of all possible continuations. It ignores looks and assertions, so the
+// result may have too many bytes, but never too few.
 Compiler::Front Compiler::find_front(std::uint32_t start) const {
   Front front;
   std::vector<std::uint32_t> todo{start};
@@ -393,7 +393,7 @@ Compiler::Front Compiler::find_front(std::uint32_t start) const {
       case Op::kAssertion:
         todo.push_back(at + 1);
         break;
-      case Op::kLookEnd:  // What fails behind it must not fail before it.
+      case Op::kLookEnd:  // Its success must not depend on what follows.
       case Op::kBack:
       case Op::kMatch:
         anything = true;
@@ -408,8 +408,8 @@ Compiler::Front Compiler::find_front(std::uint32_t start) const {
   return front;
 }
 
-// Giving back characters is of no use before the end of the pattern or of a look, and before what
-// none of the characters can begin.
+// Makes a repeat possessive if backtracking into it cannot help: at the end of the pattern or of a
+// look, and before instructions that none of its characters can begin.
 void Compiler::make_possessive(std::uint32_t at, RegexInstruction& repeat) const {
   if (repeat.greed != Greed::kGreedy) return;
   std::uint32_t next = at + 1;

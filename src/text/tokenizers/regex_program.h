@@ -1,4 +1,4 @@
-// A regular expression as instructions for the matcher.
+// A regular expression as a list of instructions for the matcher.
 #pragma once
 
 #include <array>
@@ -14,16 +14,16 @@ namespace volta::tokenizers {
 
 struct RegexInstruction {
   enum class Op : std::uint8_t {
-    kLiteral,   ///< literals[first, first + count) comes next.
-    kClass,     ///< A character of classes[first].
-    kRepeat,    ///< min to max characters of classes[first].
-    kBranch,    ///< The targets[first, first + count), in this order.
-    kJump,      ///< To `first`.
-    kMark,      ///< Keeps the place in slot `first`.
-    kProgress,  ///< To `count` where nothing was taken since the mark in slot `first`.
-    kLook,      ///< What follows is matched on its own; `first` is behind it.
-    kLookEnd,   ///< The end of that.
-    kBack,      ///< Back by `first` characters.
+    kLiteral,   ///< The text continues with literals[first, first + count).
+    kClass,     ///< One character of classes[first].
+    kRepeat,    ///< `min` to `max` characters of classes[first].
+    kBranch,    ///< Tries targets[first, first + count), in this order.
+    kJump,      ///< Continues at `first`.
+    kMark,      ///< Stores the place in slot `first`.
+    kProgress,  ///< Jumps to `count` if nothing was taken since the mark in slot `first`.
+    kLook,      ///< Begins a separate match, after which `first` is next.
+    kLookEnd,   ///< Ends the separate match.
+    kBack,      ///< Goes back by `first` characters.
     kAssertion,
     kMatch,
   };
@@ -46,15 +46,15 @@ struct RegexProgram {
   std::vector<CharClass> classes;
   std::string literals;
   std::vector<std::uint32_t> targets;
-  std::vector<BranchTable> tables;  ///< A branch's `max` is the place of its table.
+  std::vector<BranchTable> tables;  ///< A branch's `max` is the index of its table.
   std::uint32_t slots = 0;
-  /// The bytes that a match may begin with. All of them where a match may be empty.
+  /// The bytes with which a match may begin; all bytes if a match may be empty.
   std::array<bool, 256> first_bytes{};
   bool matches_nothing = false;  ///< A match may be empty.
 };
 
-/// kInvalidFile when the program would be too large, kUnsupported for a look behind at parts
-/// without a fixed length.
+/// kInvalidFile when the program would be too large; kUnsupported for a lookbehind with parts of
+/// variable length.
 Result<RegexProgram> compile_regex(RegexTree tree);
 
 }  // namespace volta::tokenizers

@@ -37,7 +37,7 @@ std::unexpected<Error> RegexReader::unsupported(std::size_t begin, std::size_t e
                                                    pattern_.substr(begin, end - begin), begin));
 }
 
-// At a backslash.
+// Reads an escape, from its backslash on.
 Result<RegexItem> RegexReader::escape(bool in_class) {
   const std::size_t begin = at_++;
   if (at_end()) return invalid("a backslash at the end");
@@ -91,7 +91,7 @@ Result<RegexItem> RegexReader::escape(bool in_class) {
   return item;
 }
 
-// At the x or u of \x41, \x{41} and \u0041.
+// Reads \x41, \x{41} or \u0041, from the x or u on.
 Result<char32_t> RegexReader::hex_character(std::size_t begin) {
   const bool is_x = pattern_[at_++] == 'x';
   const bool braces = is_x && take("{");
@@ -110,7 +110,7 @@ Result<char32_t> RegexReader::hex_character(std::size_t begin) {
     }
   }
   const bool complete = braces ? digits > 0 && take("}") : digits == most;
-  // Without braces, \x80 and above are single bytes to Oniguruma.
+  // In Oniguruma, \x80 and above without braces are single bytes.
   const bool is_byte = is_x && !braces && value >= 0x80;
   if (!complete || is_byte || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) {
     return unsupported(begin, at_);
@@ -118,7 +118,7 @@ Result<char32_t> RegexReader::hex_character(std::size_t begin) {
   return static_cast<char32_t>(value);
 }
 
-// Behind \p or \P: {L}, {^Lu}, {Han}.
+// Reads what follows \p or \P: {L}, {^Lu}, {Han}.
 Result<CodePointSet> RegexReader::property(std::size_t begin, bool complement) {
   const std::size_t close = pattern_.substr(at_, 64).find('}');
   if (!sees("{") || close == std::string_view::npos) return unsupported(begin, at_);
@@ -137,7 +137,7 @@ Result<CodePointSet> RegexReader::property(std::size_t begin, bool complement) {
   return complement ? known->second.complement() : known->second;
 }
 
-// At a [. All cases of what it holds belong to the outermost class.
+// Reads a class from its [ on. All cases of its characters are added to the outermost class only.
 Result<CodePointSet> RegexReader::bracket(bool any_case, int depth) {
   if (depth > kMaxRegexDepth) return invalid("classes nested too deeply");
   take("[");
@@ -152,7 +152,7 @@ Result<CodePointSet> RegexReader::bracket(bool any_case, int depth) {
   return complement ? set.complement() : std::move(set);
 }
 
-// What is between [, && and ]: at least one item, so that a ] at the front is a character.
+// Reads the part between [, && and ]. It has at least one item, so a ] at the front is a character.
 Result<CodePointSet> RegexReader::bracket_part(int depth) {
   std::vector<CodePointSet::Range> ranges;
   CodePointSet set;

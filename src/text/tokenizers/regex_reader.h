@@ -1,4 +1,5 @@
-// Reads a pattern from front to back: single characters, what a backslash begins, and [...].
+// Reads a pattern from left to right: single characters, escapes (after a backslash), and classes
+// in [...].
 #pragma once
 
 #include <cstddef>
@@ -14,10 +15,10 @@
 
 namespace volta::tokenizers {
 
-/// Groups in groups, and classes in classes.
+/// The limit for nested groups and for nested classes.
 inline constexpr int kMaxRegexDepth = 64;
 
-/// What a backslash begins, or a character or class in [...].
+/// The meaning of an escape, or a character or class in [...].
 struct RegexItem {
   enum class Kind : std::uint8_t { kCharacter, kSet, kAssertion };
   Kind kind = Kind::kCharacter;
@@ -40,13 +41,13 @@ class RegexReader {
   }
   char32_t take_character();
 
-  /// At a backslash.
+  /// Reads an escape, from its backslash on.
   Result<RegexItem> escape(bool in_class);
-  /// At a [. With `any_case`, with all cases of what it holds.
+  /// Reads a class, from its [ on. With `any_case`, adds all cases of its characters.
   Result<unicode::CodePointSet> bracket(bool any_case, int depth);
 
   std::unexpected<Error> invalid(std::string_view why) const;
-  /// What lies between `begin` and `end` in the pattern, whole characters, is not known.
+  /// The error for the unsupported part from `begin` to `end` of the pattern, whole characters.
   std::unexpected<Error> unsupported(std::size_t begin, std::size_t end) const;
 
   std::string_view pattern_;

@@ -17,10 +17,11 @@ namespace {
 using unicode::CodePointSet;
 using Kind = RegexNode::Kind;
 
-constexpr std::size_t kMaxClasses = 1024;  // Different ones in a pattern.
+constexpr std::size_t kMaxClasses = 1024;  // Different classes in one pattern.
 constexpr std::uint32_t kMaxCount = 100'000;
 
-// What (?i) and (?m) switch: the case of letters does not count, . is any character.
+// The flags (?i), which ignores the case of letters, and (?m), with which . matches every
+// character.
 struct Flags {
   bool any_case = false;
   bool dot_is_all = false;
@@ -63,10 +64,10 @@ class Parser : private RegexReader {
   Result<RegexNode> class_node(const CodePointSet& set, std::string_view name, Flags flags);
 
   RegexTree tree_;
-  std::map<std::string, std::uint32_t, std::less<>> class_places_;  // By what they are written as.
+  std::map<std::string, std::uint32_t, std::less<>> class_places_;  // By their text in the pattern.
 };
 
-// Alternatives up to the end or to a ), which is left.
+// Parses alternatives up to the end or to a ), which is not consumed.
 Result<RegexNode> Parser::alternatives(Flags flags, int depth) {
   if (depth > kMaxRegexDepth) return invalid("groups nested too deeply");
   RegexNode node{.kind = Kind::kAlternatives};
@@ -133,7 +134,7 @@ Result<RegexNode> Parser::group(Flags flags, int depth) {
   } else if (take("(?")) {
     return group_with_flags(begin, flags, depth);
   } else {
-    take("(");  // What it matches is never asked for.
+    take("(");  // Its match is never used.
     node.kind = Kind::kSequence;
   }
   VOLTA_TRY(RegexNode inside, alternatives(flags, depth + 1));
@@ -143,8 +144,8 @@ Result<RegexNode> Parser::group(Flags flags, int depth) {
   return node;
 }
 
-// Behind (?: (?i:...) is a group; (?i) holds to the end of the group that it is in, and what
-// follows it is one part, alternatives and all.
+// Parses the rest after (?. In (?i:...) the flags apply to the group. In (?i) they apply to the end
+// of the surrounding group, and all of that, with its alternatives, becomes one part.
 Result<RegexNode> Parser::group_with_flags(std::size_t begin, Flags flags, int depth) {
   bool value = true;
   for (; !at_end() && !sees(")") && !sees(":"); ++at_) {
@@ -165,7 +166,7 @@ Result<RegexNode> Parser::group_with_flags(std::size_t begin, Flags flags, int d
   return inside;
 }
 
-// The count at this place, if there is one.
+// Parses a count, if there is one here.
 Result<std::optional<Count>> Parser::count() {
   if (take("*")) return Count{0, kUnlimited, false};
   if (take("+")) return Count{1, kUnlimited, false};
@@ -173,7 +174,7 @@ Result<std::optional<Count>> Parser::count() {
   return interval();
 }
 
-// A { that does not begin like {2}, {2,3}, {2,} or {,3} is a character.
+// Parses {2}, {2,3}, {2,} or {,3}. A { that begins otherwise is a character.
 Result<std::optional<Count>> Parser::interval() {
   const std::size_t begin = at_;
   if (!take("{")) return std::nullopt;
@@ -203,7 +204,7 @@ std::uint32_t Parser::number() {
   return value;
 }
 
-// The part that begins at `begin`, with the quantifiers behind it.
+// Adds the quantifiers after the part that begins at `begin`.
 Result<RegexNode> Parser::repeated(RegexNode node, std::size_t begin) {
   VOLTA_TRY(auto counted, count());
   while (counted) {
@@ -212,7 +213,7 @@ Result<RegexNode> Parser::repeated(RegexNode node, std::size_t begin) {
     if (takes_nothing) return unsupported(begin, at_);
     RegexNode outer{.kind = Kind::kRepeat, .min = counted->min, .max = counted->max};
     if (sees("?")) {
-      // To Ruby, a{2}? is (?:a{2})?, to others it is lazy.
+      // In Ruby, a{2}? means (?:a{2})?; elsewhere it is lazy.
       if (counted->interval && counted->min == counted->max) return unsupported(begin, at_ + 1);
       ++at_;
       outer.greed = Greed::kLazy;
@@ -221,7 +222,7 @@ Result<RegexNode> Parser::repeated(RegexNode node, std::size_t begin) {
     }
     outer.parts.push_back(std::move(node));
     node = std::move(outer);
-    // To Ruby, a{1,3}+ is (?:a{1,3})+. Nothing else is repeated twice.
+    // In Ruby, a{1,3}+ means (?:a{1,3})+. No other part may be repeated twice.
     const bool twice = counted->interval && node.greed == Greed::kGreedy && sees("+");
     VOLTA_TRY(counted, count());
     if (counted && !twice) return unsupported(begin, at_);
@@ -229,7 +230,7 @@ Result<RegexNode> Parser::repeated(RegexNode node, std::size_t begin) {
   return node;
 }
 
-// A backslash outside of [...]. Oniguruma does not apply (?i) to \p{Lu} there, but inside.
+// Parses an escape outside of [...]. Only inside of [...] does Oniguruma apply (?i) to \p{Lu}.
 Result<RegexNode> Parser::escaped(Flags flags) {
   const std::size_t begin = at_;
   VOLTA_TRY(const RegexItem item, escape(false));
@@ -256,7 +257,7 @@ Result<RegexNode> Parser::character_node(char32_t c, Flags flags) {
   return RegexNode{.kind = Kind::kCharacter, .character = c};
 }
 
-// `name`: how the class is written.
+// `name`: the text of the class in the pattern.
 Result<RegexNode> Parser::class_node(const CodePointSet& set, std::string_view name, Flags flags) {
   const auto place = static_cast<std::uint32_t>(tree_.classes.size());
   const auto [known, added] =

@@ -1,5 +1,5 @@
-// The regular expressions of tokenizers, as a tree: the part of Oniguruma's (Ruby's) language that
-// means one thing, read once. What is not known here is refused, never passed on.
+// Parses the regular expressions of tokenizers to trees. It supports the part of Oniguruma's
+// (Ruby's) language whose meaning is unambiguous, and refuses all other syntax.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,12 @@
 
 namespace volta::tokenizers {
 
-/// Longer patterns are refused; those of real tokenizers have some hundred bytes.
+/// Longer patterns are refused; those of real tokenizers have a few hundred bytes.
 inline constexpr std::size_t kMaxPatternBytes = std::size_t{64} << 10;
 inline constexpr std::uint32_t kUnlimited = 0xFFFFFFFF;
 
 enum class Greed : std::uint8_t { kGreedy, kLazy, kPossessive };
-/// Groups that are matched by themselves, without going back into them. The first four take
-/// nothing of the text.
+/// Groups without backtracking into them. The first four consume no text.
 enum class Look : std::uint8_t { kAhead, kNotAhead, kBehind, kNotBehind, kAtomic };
 enum class Assertion : std::uint8_t {
   kTextBegin,
@@ -33,10 +32,10 @@ struct RegexNode {
   enum class Kind : std::uint8_t {
     kCharacter,
     kClass,
-    kSequence,      ///< Of its parts; nothing where there are none.
-    kAlternatives,  ///< The first of its parts that lets the rest match.
-    kRepeat,        ///< Its one part, `min` to `max` times.
-    kLook,          ///< Its one part, on its own.
+    kSequence,      ///< Its parts in order; empty without parts.
+    kAlternatives,  ///< The first of its parts with which the rest matches.
+    kRepeat,        ///< Its only part, `min` to `max` times.
+    kLook,          ///< Its only part, matched separately.
     kAssertion,
   };
   Kind kind = Kind::kSequence;
@@ -44,7 +43,7 @@ struct RegexNode {
   Look look = Look::kAhead;
   Assertion assertion = Assertion::kTextBegin;
   char32_t character = 0;
-  std::uint32_t char_class = 0;  ///< A place in RegexTree::classes.
+  std::uint32_t char_class = 0;  ///< An index in RegexTree::classes.
   std::uint32_t min = 0;
   std::uint32_t max = kUnlimited;
   std::vector<RegexNode> parts{};
@@ -55,8 +54,8 @@ struct RegexTree {
   std::vector<CharClass> classes;
 };
 
-/// kInvalidFile when `pattern` is no pattern, kUnsupported when it holds something that is not
-/// known here. Messages say what and where, but do not name the pattern.
+/// kInvalidFile for an invalid pattern, kUnsupported for unsupported syntax. Messages contain the
+/// problem and its place, but not the pattern.
 Result<RegexTree> parse_regex(std::string_view pattern);
 
 }  // namespace volta::tokenizers

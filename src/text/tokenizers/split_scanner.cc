@@ -17,7 +17,7 @@ constexpr std::string_view kQwen2Text =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
     R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// All that the patterns ask of a character: \p{L}, \p{N}, \s, or none of them.
+// The kinds of characters that the patterns distinguish: \p{L}, \p{N}, \s, and others.
 enum class Kind : std::uint8_t { kOther, kLetter, kNumber, kSpace, kEnd };
 
 constexpr std::array<Kind, 128> kAsciiKinds = [] {
@@ -49,7 +49,7 @@ class Scanner {
     return end_of_spaces(at);
   }
 
-  // Llama 3 and Qwen 2 differ in how many digits make a word.
+  // Llama 3 and Qwen 2 differ only in the maximum number of digits per word.
   std::size_t end_of_llama_word(std::size_t at, int digits) const {
     const Look first = look(at);
     if (first.value == '\'') {
@@ -116,7 +116,7 @@ class Scanner {
     return at;
   }
 
-  // \s+(?!\S)|\s+ : a run of spaces leaves its last one to what follows, unless it is alone.
+  // \s+(?!\S)|\s+ : the last space of a run belongs to the next word, unless it is alone.
   std::size_t end_of_spaces(std::size_t at) const {
     const std::size_t end = skip(at, Kind::kSpace);
     if (end == text_.size()) return end;
@@ -124,8 +124,8 @@ class Scanner {
     return last > at ? last : end;
   }
 
-  // The length of 's, 't, 're, 've, 'm, 'll or 'd; 0 when there is none. In any case if asked,
-  // where the long s (U+017F) is an s as well.
+  // The length of 's, 't, 're, 've, 'm, 'll or 'd; 0 when there is none. With `any_case`, capital
+  // letters and the long s (U+017F) count, too.
   std::size_t contraction(std::size_t at, bool any_case) const {
     const auto letter = [&](std::size_t i) {
       if (at + i >= text_.size()) return '\0';

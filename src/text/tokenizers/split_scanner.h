@@ -1,5 +1,5 @@
-// Hand-written scanners for the patterns that GPT-2, Llama 3 and Qwen split text with: each gives
-// what the pattern gives (tests compare them with regex.h), in one pass.
+// Hand-written scanners for the patterns with which GPT-2, Llama 3 and Qwen split text. Each
+// returns the same words as its pattern in one pass; tests compare them with regex.h.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@ namespace volta::tokenizers {
 
 enum class KnownPattern : std::uint8_t { kGpt2, kLlama3, kQwen2 };
 
-/// The pattern as tokenizer.json has it.
+/// The text of the pattern in tokenizer.json.
 std::string_view pattern_text(KnownPattern pattern);
 /// The scanner for a pattern, if there is one.
 std::optional<KnownPattern> find_known_pattern(std::string_view text);
 
-/// Appends the words of valid UTF-8. They cover it: these patterns leave nothing out. `offset` is
-/// added to every place. kInterrupted, and kInvalidFile when the budget is spent.
+/// Appends the words of valid UTF-8. They cover the text, because these patterns skip nothing.
+/// `offset` is added to every place. kInterrupted, and kInvalidFile when the budget is spent.
 Status scan_words(KnownPattern pattern, std::string_view text, std::size_t offset,
                   std::vector<Span>& words, WorkBudget& budget);
 

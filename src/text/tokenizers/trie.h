@@ -1,5 +1,5 @@
-// A set of strings, each with a number, that is walked byte by byte: for the longest or for every
-// string that begins at a place in a text.
+// A set of strings with a number each, searched byte by byte. It finds the longest string, or all
+// strings, at a place in a text.
 #pragma once
 
 #include <array>
@@ -18,11 +18,11 @@ class Trie {
  public:
   static constexpr std::uint32_t kRoot = 0;
   static constexpr std::int32_t kNone = -1;
-  /// 0.3 GB of tables. The largest vocabularies in use need a fifth of it.
+  /// 0.3 GB of tables. The largest vocabularies in use need a fifth of that.
   static constexpr std::size_t kMaxNodes = std::size_t{1} << 23;
 
-  /// An equal string's number is replaced. Numbers are 0 or more. kInvalidFile when the strings
-  /// have too many different beginnings.
+  /// Adds a string, or replaces the number of an equal one. Numbers are 0 or more. kInvalidFile
+  /// when the strings have too many different prefixes.
   Status insert(std::string_view string, std::int32_t number) {
     if (numbers_.size() + string.size() > kMaxNodes) {
       return fail(ErrorCode::kInvalidFile,
@@ -48,7 +48,7 @@ class Trie {
   /// Whether any string begins with this byte.
   bool starts_with(char c) const { return starts_[static_cast<unsigned char>(c)]; }
 
-  /// The node one byte further; nothing when no string goes on so.
+  /// The node after one more byte; nullopt when no string continues with it.
   std::optional<std::uint32_t> child(std::uint32_t node, char c) const {
     const std::uint32_t* next = edges_.find(edge(node, c));
     return next == nullptr ? std::nullopt : std::optional(*next);
@@ -61,7 +61,7 @@ class Trie {
     std::int32_t number = kNone;
     std::size_t looked_at = 0;  ///< Bytes of the text.
   };
-  /// The longest string at the front of `text`, from a node on; number kNone when there is none.
+  /// The longest string at the front of `text`, starting from a node; kNone when there is none.
   Match longest(std::string_view text, std::uint32_t node = kRoot) const {
     Match best;
     std::size_t i = 0;

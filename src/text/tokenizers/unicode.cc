@@ -45,7 +45,7 @@ bool is_numeric(char32_t c) {
          (c >= 0x16FF4 && c <= 0x16FF6);
 }
 
-// The Unicode Standard, table 3-7: which second bytes may follow a lead byte.
+// The second bytes that may follow a lead byte are from the Unicode Standard, table 3-7.
 Utf8Front utf8_front(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -88,7 +88,7 @@ namespace {
 struct Marked {
   char32_t value;
   int combining_class;
-  std::size_t place;  // In the decomposed text, before it is reordered.
+  std::size_t place;  // In the decomposed text, before reordering.
 };
 
 int combining_class(char32_t c) {
@@ -117,7 +117,7 @@ void decompose(char32_t c, bool compatibility, std::vector<Marked>& out) {
   }
 }
 
-// Sorts each run of combining marks by class, equal ones as they were.
+// Sorts each run of combining marks by class. The order of equal ones stays.
 void reorder(std::vector<Marked>& text) {
   for (auto begin = text.begin(); begin != text.end();) {
     begin = std::find_if(begin, text.end(), [](const Marked& m) { return m.combining_class != 0; });
@@ -132,7 +132,7 @@ void reorder(std::vector<Marked>& text) {
   }
 }
 
-// The character that two compose to; 0 when there is none.
+// The composition of two characters; 0 when there is none.
 char32_t compose_pair(char32_t first, char32_t second) {
   std::array<utf8proc_int32_t, 2> pair{static_cast<utf8proc_int32_t>(first),
                                        static_cast<utf8proc_int32_t>(second)};
@@ -169,7 +169,7 @@ void compose(std::vector<Marked>& text) {
 std::string normalize(std::string_view text, Form form) {
   const bool compatibility = form == Form::kNfkc || form == Form::kNfkd;
   const bool composes = form == Form::kNfc || form == Form::kNfkc;
-  // ASCII is its own normal form; so is Latin-1 under NFC.
+  // ASCII text is in all normal forms, and text of characters below U+0300 is in NFC.
   const auto plain = [&](char c) {
     return static_cast<unsigned char>(c) < (form == Form::kNfc ? 0xCC : 0x80);
   };
@@ -191,7 +191,7 @@ std::string normalize(std::string_view text, Form form) {
 
 namespace {
 
-// Pairs that are newer than some versions of utf8proc: first, last, distance to the lower case.
+// Pairs that older versions of utf8proc lack: first, last, and distance to the lower case.
 struct NewCase {
   char32_t first, last;
   int distance;
@@ -225,7 +225,7 @@ std::string lowercase(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const Character c = character_at(text, at);
     at += c.length;
-    if (c.value == 0x130) {  // The only one whose lower case is two: i and a dot above.
+    if (c.value == 0x130) {  // The only one with a lower case of two characters: i and a dot above.
       out += "i\u0307";
     } else {
       append_utf8(out, lower(c.value));
@@ -235,7 +235,7 @@ std::string lowercase(std::string_view text) {
 }
 
 char32_t fold_case(char32_t c) {
-  // The dotted I and the dotless i are not cases of i but in Turkish.
+  // The dotted capital I and the dotless i are cases of i only in Turkish.
   if (c == 0x130 || c == 0x131) return c;
   return lower(static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
 }

@@ -9,13 +9,14 @@
 
 namespace volta::tokenizers {
 
-// How much worse an unknown character is than the worst piece (SentencePiece's kUnkPenalty).
+// The score of an unknown character is lower than the worst piece's by this (SentencePiece's
+// kUnkPenalty).
 constexpr double kUnknownPenalty = 10;
 constexpr std::string_view kComponent = "model Unigram";
 
 struct Unigram::Step {
   double score = 0;
-  std::int64_t begin = -1;  // Where its last piece begins; -1: not reached yet.
+  std::int64_t begin = -1;  // The beginning of its last piece; -1: not reached yet.
   std::int32_t id = -1;
 };
 
@@ -72,7 +73,7 @@ Result<std::vector<Unigram::Step>> Unigram::best_steps(std::string_view word,
   };
   for (std::size_t at = 0; at < word.size();) {
     const std::size_t length = unicode::character_at(word, at).length;
-    bool single = false;  // Is the character a piece by itself?
+    bool single = false;  // Whether the character itself is a piece.
     std::uint32_t node = Trie::kRoot;
     std::size_t end = at;
     while (end < word.size()) {
@@ -117,7 +118,7 @@ Status Unigram::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
                          WorkBudget& budget) const {
   VOLTA_TRY(const std::vector<Step> steps, best_steps(word, budget));
   std::vector<std::string_view> pieces;  // From the last to the first.
-  bool fusing = false;                   // Unknown pieces side by side are one.
+  bool fusing = false;                   // Adjacent unknown pieces are joined.
   for (std::size_t end = word.size(); end > 0;) {
     const Step& step = steps[end];
     const auto begin = static_cast<std::size_t>(step.begin);

@@ -1,4 +1,4 @@
-// Unigram (Kudo 2018): of all ways to cut a word into pieces, the one whose scores add up highest.
+// Unigram (Kudo 2018): splits a word into the pieces with the highest sum of scores.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ class Unigram final : public Model {
  public:
   static Result<std::unique_ptr<Model>> parse(const JsonRef& json, WorkBudget& budget);
 
-  /// Linear in the word times the longest piece.
+  /// The time is proportional to the length of the word times the length of the longest piece.
   Status tokenize(std::string_view word, std::vector<std::int32_t>& ids,
                   WorkBudget& budget) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }

@@ -1,5 +1,5 @@
-// std::visit for steps that hold strings: that one aborts on a variant without value, which needs
-// an exception to come about, and the library neither throws nor aborts.
+// std::visit for steps that contain strings. std::visit itself aborts on a variant without a value.
+// That state can only follow an exception, and the library neither throws nor aborts.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace volta::tokenizers {
 
-/// visitor(the step's value); all its overloads return the same type.
+/// Returns visitor(the step's value). All its overloads must return the same type.
 template <typename Visitor, typename First, typename... Rest>
 auto visit_step(const Visitor& visitor, const std::variant<First, Rest...>& step) {
   std::optional<decltype(visitor(std::declval<const First&>()))> result;

@@ -1,4 +1,4 @@
-// A vocabulary: the strings of the tokens and their ids, both ways.
+// A vocabulary: maps the strings of tokens to their ids and back.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace volta::tokenizers {
 
-/// Ids at or above this are refused: no vocabulary is that large, and tables are as long as ids.
+/// Ids from this on are refused. No vocabulary is that large, and tables grow with the largest id.
 inline constexpr std::int32_t kMaxTokenId = 1 << 22;
-/// The longest token. Of those in use the longest have 256 bytes (128 spaces in stand-ins).
+/// The longest token. The longest ones in use have 256 bytes (128 spaces as byte characters).
 inline constexpr std::size_t kMaxTokenBytes = 4096;
-/// What adding a token or a merge to the tables costs (base/work_budget.h).
+/// The cost of adding a token or a merge to the tables (base/work_budget.h).
 inline constexpr std::uint64_t kStepsPerToken = 16;
 
 class Vocabulary {
@@ -26,21 +26,21 @@ class Vocabulary {
   /// `seed` is for tests: see HashTable.
   explicit Vocabulary(std::uint64_t seed = random_seed()) : seed_(seed), by_hash_(seed) {}
 
-  /// The later of two equal strings wins, as does the later of two equal ids. kInvalidFile for an
-  /// id that is negative or not below kMaxTokenId, and for a token longer than kMaxTokenBytes.
+  /// If two strings or two ids are equal, the later one wins. kInvalidFile for an id that is
+  /// negative or not below kMaxTokenId, and for a token longer than kMaxTokenBytes.
   Status add(std::string_view token, std::int64_t id);
 
   std::optional<std::int32_t> find(std::string_view token) const;
   bool contains(std::int32_t id) const {
     return id >= 0 && id < end_id() && places_[static_cast<std::size_t>(id)].used;
   }
-  /// Empty when there is no such id.
+  /// Empty if the id does not exist.
   std::string_view token(std::int32_t id) const {
     if (!contains(id)) return {};
     const Place& place = places_[static_cast<std::size_t>(id)];
     return std::string_view(text_).substr(place.begin, place.length);
   }
-  /// Different strings.
+  /// The number of different strings.
   std::int64_t size() const { return static_cast<std::int64_t>(count_); }
   /// One more than the largest id.
   std::int32_t end_id() const { return static_cast<std::int32_t>(places_.size()); }
@@ -55,9 +55,9 @@ class Vocabulary {
     std::size_t begin = 0;
     std::uint32_t length = 0;
     std::int32_t id = -1;
-    std::uint32_t next = 0;  // Another entry with the same hash, plus one.
+    std::uint32_t next = 0;  // The next entry with the same hash, plus one.
   };
-  // HashTable reserves the key of all ones.
+  // The shift avoids the key with all bits set, which HashTable reserves.
   std::uint64_t key_of(std::string_view token) const { return hash64(token, seed_) >> 1; }
   std::string_view text_of(const Entry& entry) const {
     return std::string_view(text_).substr(entry.begin, entry.length);
@@ -67,7 +67,7 @@ class Vocabulary {
   std::string text_;
   std::vector<Place> places_;  // By id.
   std::vector<Entry> entries_;
-  HashTable<std::uint32_t> by_hash_;  // Hash of a string: the first entry with it, plus one.
+  HashTable<std::uint32_t> by_hash_;  // The first entry with the hash, plus one.
   std::size_t count_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Remembers the ids of words: text repeats few words often. Two direct-mapped tables, so that its
-// size is fixed and a new word simply takes the place of an old one.
+// Caches the ids of words, because a text repeats a few words often. It has two direct-mapped
+// tables, so its size is fixed, and a new word replaces an old one.
 #pragma once
 
 #include <algorithm>
@@ -20,13 +20,13 @@ class WordCache {
  public:
   WordCache() : short_(kShortSlots), long_(kLongSlots) {}
 
-  /// Appends the ids of a word that is known; false when it is not. The word is not empty.
+  /// Appends the ids of a cached word; false when it is not cached. The word must not be empty.
   bool find(std::string_view word, std::vector<std::int32_t>& ids) const {
     if (word.size() <= kShortBytes) {
       const ShortKey key = short_key(word);
       const ShortSlot& slot = short_[slot_of(key)];
       if (slot.key.low != key.low || slot.key.high != key.high) return false;
-      if (slot.count == 1) {  // As most are.
+      if (slot.count == 1) {  // The most frequent case.
         ids.push_back(slot.ids[0]);
       } else {
         const auto known = std::span(slot.ids).first(slot.count);
@@ -63,7 +63,7 @@ class WordCache {
   static constexpr std::size_t kLongBytes = 128;
   static constexpr std::size_t kLongSlots = std::size_t{1} << 12;
 
-  struct ShortKey {  // The bytes, then zeros, and the length in the last byte: no word is zero.
+  struct ShortKey {  // The bytes, then zeros, and the length in the last byte. Never 0.
     std::uint64_t low = 0;
     std::uint64_t high = 0;
   };

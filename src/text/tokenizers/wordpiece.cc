@@ -57,7 +57,7 @@ Status WordPiece::tokenize(std::string_view word, std::vector<std::int32_t>& ids
       piece = pieces_.longest(rest, first ? Trie::kRoot : continuation_);
       VOLTA_TRY(budget.spend(piece.looked_at, "model WordPiece"));
     }
-    if (piece.number == Trie::kNone) {  // A word is known whole or not at all.
+    if (piece.number == Trie::kNone) {  // The whole word becomes the unknown token.
       ids.resize(before);
       return push_unknown(ids);
     }

@@ -1,5 +1,5 @@
-// WordPiece (BERT): the longest piece that begins the word, again and again. And WordLevel, which
-// knows whole words only.
+// WordPiece (BERT) repeatedly takes the longest piece at the front of the word. WordLevel has whole
+// words only.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class WordPiece final : public Model {
 
   Vocabulary vocabulary_;
   Trie pieces_;
-  std::uint32_t continuation_ = Trie::kRoot;  // Where in the trie the prefix ends.
+  std::uint32_t continuation_ = Trie::kRoot;  // The prefix's node in the trie.
   bool can_continue_ = true;                  // Whether any piece has the prefix.
   std::string unknown_;
   std::int64_t max_characters_ = 100;  // Longer words are unknown.
