@@ -1,4 +1,4 @@
-// volta bench: its subcommands, and what they share.
+// volta bench: its subcommands and their shared parts.
 #include "bench.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// volta bench infer: what a token costs, with and without the KV cache.
+// volta bench infer: the time of a token, with and without the KV cache.
 #include "bench_infer.h"
 
 #include <fmt/format.h>

@@ -45,7 +45,7 @@ struct Globals {
   bool has(std::string_view name) const { return std::ranges::find(given, name) != given.end(); }
 };
 
-/// The work that a parsed command line asks for.
+/// The work of the command that was parsed.
 using Action = std::function<Status()>;
 
 // Each function registers its subcommand, and sets `action` when the command line names it.

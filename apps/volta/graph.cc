@@ -1,4 +1,4 @@
-// volta graph: the graph a model really runs, after the passes; or the plan that a file holds.
+// volta graph: shows the graph that a model really runs, after the passes, or the plan in a file.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-// volta inspect: what a model is made of, and the memory it needs.
+// volta inspect: shows the architecture, the tensors and the memory of a model.
 #include <fmt/format.h>
 
 #include <map>

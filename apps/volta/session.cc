@@ -77,7 +77,7 @@ std::string_view output_name(Output output) {
   return "?";
 }
 
-// Checks that a file can be created beside `path`, as for its replacement, and removes it.
+// Checks that `path` can be replaced: creates a temporary file beside it and removes it again.
 Status try_file(const std::string& path) {
   VOLTA_TRY(FileWriter trial, FileWriter::open_temporary(path));
   VOLTA_TRY(trial.close());

@@ -13,7 +13,7 @@
 namespace volta {
 
 /// The XXH3 checksum of a model's weights: their names, types, shapes and bytes. It does not depend
-/// on the file that they were loaded from. kInterrupted when the model's device was told to stop.
+/// on the file that they were loaded from. kInterrupted when the model's device is interrupted.
 Result<std::string> weights_hash(const Transformer& model);
 /// The same checksum for the model in a folder or .gguf file, with the weights that load_model()
 /// would return. Only one tensor is in memory at a time. The errors of load_model().
@@ -29,7 +29,7 @@ Result<std::string> weights_hash(const std::string& model, const TransformerConf
 Status check_adapter_base(const std::string& folder, const Transformer& model,
                           const std::string& model_path);
 
-/// What could be found out about an adapter's base model.
+/// What is known about an adapter's base model.
 struct AdapterBaseReport {
   std::string base;  ///< Its path or name; empty when it is not known.
   /// Why its weights were not compared with what the adapter was trained on; empty when they were.

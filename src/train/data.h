@@ -15,7 +15,7 @@ namespace [[gnu::visibility("default")]] volta {
 inline constexpr std::uint32_t kBatchStream = 0xBA7C0001u;
 inline constexpr std::uint32_t kEvaluationStream = 0xBA7C0002u;
 
-/// Where batches come from.
+/// A source of batches.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;

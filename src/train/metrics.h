@@ -22,7 +22,7 @@ struct MetricsRecord {
   double lr = 0.0;
   double grad_norm = 0.0;  ///< Before clipping.
   double tokens_per_s = 0.0;
-  std::optional<double> val_loss;  ///< After the update, where it was evaluated.
+  std::optional<double> val_loss;  ///< After the update, when it was evaluated.
 };
 
 std::string to_json(const MetricsRecord& record);

@@ -29,7 +29,7 @@ struct StepEvent {
   StepReport report;               ///< report.step counts from 1.
   std::int64_t steps = 0;          ///< Updates in the whole run.
   double tokens_per_s = 0.0;       ///< Of this update alone.
-  std::optional<double> val_loss;  ///< Where the step was evaluated.
+  std::optional<double> val_loss;  ///< Set when the step was evaluated.
 };
 
 /// How a run reports to its caller. All callbacks may be empty; all are called on the calling
@@ -57,7 +57,7 @@ struct RunResult {
   RunEnd end = RunEnd::kFinished;
   std::int64_t steps = 0;          ///< Updates done, with those before a resume.
   std::int64_t new_steps = 0;      ///< Updates done by this part of the run.
-  std::optional<double> loss;      ///< Of the last update, which may be one before a resume.
+  std::optional<double> loss;      ///< Of the last update, possibly before a resume.
   std::optional<double> val_loss;  ///< Over all validation text, with the last weights.
   double seconds = 0.0;            ///< This part of the run, evaluation and saving included.
   std::int64_t tokens = 0;         ///< Trained on by this part of the run.

@@ -28,7 +28,7 @@ struct RunOptions {
   /// whose checksums identify the files. Not part of run.json.
   std::set<std::string, std::less<>> recorded_paths = {};
 
-  // What to train.
+  // The model and its training.
   /// "byte", "char" or the path of a tokenizer.json. With `init`, the tokenizer of that folder is
   /// used if it has one.
   std::string tokenizer = "byte";

@@ -32,7 +32,7 @@ struct TrainerOptions {
 /// Checks the range of every field; the message names the field, its value and the range.
 Status validate(const TrainerOptions& options);
 
-/// What one update did.
+/// The result of one update.
 struct StepReport {
   std::int64_t step = 0;  ///< The update's number, from 1.
   double loss = 0.0;      ///< Mean over the tokens of its batch, before the update.
