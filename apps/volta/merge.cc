@@ -35,7 +35,7 @@ Status merge(const Globals& globals, const Options& options) {
   VOLTA_TRY(const CarriedFiles carried, read_carried_files(directory));
   VOLTA_TRY(const Transformer model,
             load_adapted_model(directory, options.adapter, session.device()));
-  if (auto finite = check_finite(model); !finite) {  // It would fail in every command.
+  if (auto finite = check_finite(model); !finite) {  // Such a model would fail in use.
     return std::unexpected(
         std::move(finite).error().with_context("the merged model; nothing was written"));
   }

@@ -148,7 +148,7 @@ Result<std::vector<cpu::MatMulShape>> shapes_of_model(const Globals& globals, co
     VOLTA_TRY(const Graph graph, with_weights(globals, model, built, device));
     VOLTA_TRY(shapes.add(graph, dtype));
   }
-  if (all || work.phase == "train") {  // Without --dtype, the type of the run.
+  if (all || work.phase == "train") {  // Without --dtype, in the type of the run.
     VOLTA_TRY(const Graph graph, training_graph(model, work));
     VOLTA_TRY(shapes.add(graph, globals.has("--dtype") ? dtype : model.training_dtype));
   }
