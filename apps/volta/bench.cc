@@ -1,4 +1,4 @@
-// volta bench: its subcommands, and what they share.
+// volta bench: its subcommands and their shared parts.
 #include "bench.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 namespace volta::cli {
 namespace {
 
-/// The fewest tokens that time anything: one for the prompt, one for a step.
+/// The fewest tokens that can be timed: one for the prompt, one for a step.
 constexpr std::int64_t kFewestTokens = 2;
 
 }  // namespace

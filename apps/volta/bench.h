@@ -1,5 +1,5 @@
-// What the benchmarks share: requests to time, lengths that fit, quantiles; and their registration
-// under `volta bench`.
+// The shared parts of the benchmarks: requests to time, prompt lengths, quantiles; and their
+// registration under `volta bench`.
 #pragma once
 
 #include <cstdint>
@@ -17,29 +17,29 @@ void add_bench_infer(Command& bench, Globals& globals, Action& action);
 void add_bench_model(Command& bench, Globals& globals, Action& action);
 void add_bench_gaps(Command& bench, Globals& globals, Action& action);
 
-/// The value below which a share q of the values lies; 0 for none.
+/// The quantile q of the values: a share q of them lies below it. 0 when there are none.
 double quantile(std::vector<double> values, double q);
 
-/// `length` random ids to go on from greedily for `tokens` tokens.
+/// A prompt of `length` random ids, to be continued greedily for `tokens` tokens.
 GenerationRequest random_request(const TransformerConfig& config, std::int64_t length,
                                  std::int64_t tokens, std::uint64_t seed);
 
-/// The prompt lengths to measure: those asked for, or of the `usual` ones those that fit.
-/// kInvalidArgument, naming the `flag`, for one that leaves no room for two tokens: one for the
-/// prompt, one to time.
+/// The prompt lengths to measure: those in `asked`, or, when it is empty, those of `usual` that
+/// fit. kInvalidArgument, naming the `flag`, for a length that leaves no room for two tokens: one
+/// for the prompt, one to time.
 Result<std::vector<std::int64_t>> prompt_lengths(const std::vector<std::int64_t>& asked,
                                                  std::span<const std::int64_t> usual,
                                                  std::int64_t context, std::string_view flag);
 
-/// Notes for each length that the context has no room for so many tokens after.
+/// Prints a note for each length after which the context has no room for `tokens` tokens.
 void note_clipped(std::span<const std::int64_t> lengths, std::int64_t tokens, std::int64_t context);
 
-/// --runs, --warmup, --tokens and a list of prompt lengths under the name `flag`.
+/// --runs, --warmup, --tokens and a list of prompt lengths, whose option is `flag`.
 struct BenchRuns {
   std::int64_t runs = 5;
   std::int64_t warmup = 1;
   std::int64_t tokens = 32;
-  std::vector<std::int64_t> lengths = {};  ///< Empty: the usual ones, as far as the context goes.
+  std::vector<std::int64_t> lengths = {};  ///< Empty: the usual ones that fit.
 };
 void add_bench_runs(Command& command, BenchRuns& runs, const std::string& flag,
                     std::span<const std::int64_t> usual);

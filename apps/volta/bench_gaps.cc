@@ -1,5 +1,5 @@
-// volta bench gaps: how long requests that are being generated wait for their next token while the
-// prompt of another one arrives.
+// volta bench gaps: how long running requests wait for their next token while the prompt of another
+// request is read.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,9 +20,9 @@
 namespace volta::cli {
 namespace {
 
-/// Tokens of the prompts of those that wait, and of one that makes room for the long prompt.
+/// Prompt length of the requests that wait, and of the one that makes room for the long prompt.
 constexpr std::int64_t kShortPrompt = 4;
-/// The shortest context in which those are generated for a while before and after.
+/// The shortest context in which these requests run for a while before and after the long prompt.
 constexpr std::int64_t kLeastContext = kShortPrompt + 8;
 
 struct Options {
@@ -39,7 +39,7 @@ struct Report {
   std::vector<double> first;   // Seconds from the arrival of the long prompt to its first token.
 };
 
-// How many steps only decode, before the long prompt arrives.
+// The number of steps that only decode, before the long prompt arrives.
 std::int64_t usual_steps(const TransformerConfig& config) {
   return std::min<std::int64_t>(12, (config.context - kShortPrompt) / 3);
 }

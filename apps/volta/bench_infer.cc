@@ -1,4 +1,4 @@
-// volta bench infer: what a token costs, with and without the KV cache.
+// volta bench infer: the time of a token, with and without the KV cache.
 #include "bench_infer.h"
 
 #include <fmt/format.h>
@@ -24,8 +24,8 @@ namespace {
 // The measurements at one prompt length.
 struct LengthReport {
   std::int64_t length = 0;
-  std::vector<double> first_token;  // Seconds, one a run.
-  std::vector<double> cached;       // Seconds a token.
+  std::vector<double> first_token;  // Seconds, one per run.
+  std::vector<double> cached;       // Seconds per token.
   std::vector<double> uncached;
 };
 
@@ -57,7 +57,7 @@ Status measure(Generator& cached, Generator& uncached, const TransformerConfig& 
     report.cached.insert(report.cached.end(), timing.token_seconds.begin(),
                          timing.token_seconds.end());
   }
-  // Without a cache the first token costs what every later one costs: the whole prefix.
+  // Without a cache the first token costs as much as every later one: the whole prefix is computed.
   const GenerationRequest without = random_request(config, report.length, 1, seed);
   for (int repeat = 0; repeat < 4; ++repeat) {
     VOLTA_TRY(uncached.generate(std::span(&without, 1)));
@@ -66,7 +66,8 @@ Status measure(Generator& cached, Generator& uncached, const TransformerConfig& 
   return {};
 }
 
-// The share of each op in decoding, measured apart so that it costs the timings nothing.
+// The share of each op in decoding. It is measured separately, so that profiling does not slow down
+// the timed runs.
 Result<std::vector<OpShare>> op_shares(const Transformer& model, const BenchInferOptions& options,
                                        std::uint64_t seed, DType dtype) {
   VOLTA_TRY(const auto profiler, ProfilingDevice::create(model.device(), {.max_events = 0}));
@@ -79,7 +80,7 @@ Result<std::vector<OpShare>> op_shares(const Transformer& model, const BenchInfe
   const GenerationRequest request =
       random_request(model.config(), prompt, options.runs.tokens, seed);
   VOLTA_TRY(generator.generate(std::span(&request, 1)));  // Warm-up.
-  bool decoding = false;  // From the first token on; what comes before is the prompt's.
+  bool decoding = false;  // True after the first token; the ops before it are the prompt's.
   VOLTA_TRY(generator.generate(std::span(&request, 1), [&](const TokenEvent&) {
     if (!std::exchange(decoding, true)) profiler->reset();
     return true;

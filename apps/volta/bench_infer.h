@@ -14,7 +14,7 @@ inline constexpr std::array<std::int64_t, 3> kBenchLengths = {16, 64, 256};
 
 struct BenchInferOptions {
   std::string model;  ///< Empty: the default TinyLm with random weights.
-  BenchRuns runs;     ///< Lengths: kBenchLengths, as far as the context goes.
+  BenchRuns runs;     ///< Default lengths: kBenchLengths.
 };
 
 /// Measures and prints.

@@ -40,9 +40,9 @@ struct Options {
 // The measurements after prompts of one length.
 struct PromptReport {
   std::int64_t length = 0;
-  std::vector<double> first_token;  // Seconds, one a run.
+  std::vector<double> first_token;  // Seconds, one per run.
   std::vector<double> token;        // Seconds, one for each later token.
-  std::vector<double> decode;       // Tokens a second, one a run: of all its later tokens.
+  std::vector<double> decode;       // Later tokens per second, one per run.
 
   double prefill_rate() const {
     const double seconds = quantile(first_token, 0.5);
@@ -66,8 +66,8 @@ struct Report {
   }
 };
 
-// The bytes of weights that one token's step reads: all that its ops take, but of a table that is
-// only looked up in a row.
+// The bytes of weights that the step of one token reads: all weights that its ops use, but only one
+// row of a table that is only looked up.
 Result<std::int64_t> bytes_per_token(const Transformer& model) {
   VOLTA_TRY(const Graph graph, build_cached_graph(model.config(), {.lora = model.lora()}));
   std::set<std::string> whole, rows;
@@ -89,8 +89,8 @@ Result<std::int64_t> bytes_per_token(const Transformer& model) {
   return bytes;
 }
 
-// What the weights run in: what was asked for, but integers that a file holds stay what they are.
-// Where a file mixes formats, all of them are named, the one that takes the most bytes first.
+// The format of the weights in use. It is the requested one, but quantised weights keep the format
+// of their file. If a file mixes formats, all of them are named, the one with the most bytes first.
 std::string weights_of(const Transformer& model, const std::string& asked) {
   std::map<std::string_view, std::int64_t> bytes;
   for (const auto& [name, weight] : model.weights()) {

@@ -1,5 +1,5 @@
-// volta chat: a conversation with a model, line by line; and the prompts that its chat template
-// makes.
+// volta chat: a conversation with a model, line by line. It also shows the prompts that the chat
+// template makes.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -52,8 +52,8 @@ struct Options {
   std::string date;                    // YYYY-MM-DD; empty: today.
   bool render = false;
   bool allow_special = false;
-  std::optional<std::int64_t> tokens;   // Else the model's generation_config.json tells.
-  std::optional<std::int64_t> context;  // Of prompt and answer together; else kDefaultContext.
+  std::optional<std::int64_t> tokens;   // Default: from generation_config.json.
+  std::optional<std::int64_t> context;  // Prompt and answer; default kDefaultContext.
   SamplingOptions sampling;
   std::string kv_cache_dtype = "f32";
   bool verbose = false;
@@ -71,7 +71,7 @@ std::string count_or_until_full(const std::string& text) {
 std::atomic<bool> g_answering = false;
 std::atomic<bool> g_stop = false;
 
-// The first one during an answer stops it; any other ends the process.
+// The first Ctrl-C during an answer stops the answer; any other one ends the process.
 void on_interrupt(int) {
   if (g_answering.load(std::memory_order_relaxed) && !g_stop.exchange(true)) return;
   constexpr std::string_view kLineEnd = "\n";
@@ -79,12 +79,12 @@ void on_interrupt(int) {
   std::_Exit(exit_code(ErrorCode::kInterrupted));
 }
 
-// Whether to give up what is being computed: the answer, or everything.
+// Whether to stop the running computation: the user stops the answer, or the whole program.
 bool stopped() { return g_stop.load(std::memory_order_relaxed) || interrupted(); }
 
-// --- What the command line names -----------------------------------------------------------------
+// --- Input from the command line -----------------------------------------------------------------
 
-// A JSON file of the command line, and what of it must stay alive.
+// Reads a JSON file that the command line names.
 Result<JsonValue> read_json(const std::string& path) {
   VOLTA_TRY(const std::string text, read_text_file(path, kMaxMessageBytes));
   return parse_json(text, path);
@@ -99,7 +99,7 @@ Result<JsonValue::Array> read_messages(const std::string& path) {
                                                    path));
 }
 
-// A folder that has a template needs no model to show prompts.
+// The folder to take the template from. To show prompts, a folder with a template needs no model.
 Result<std::string> template_folder(const Options& options) {
   VOLTA_TRY(std::string place, find_model_path(options.model));
   const bool own = path_exists(join_path(place, "tokenizer_config.json")) ||
@@ -119,7 +119,7 @@ Result<ChatTemplate> open_template(const Options& options, const std::string& di
                   "; give one with --template FILE, or continue text with volta generate");
 }
 
-// NAME=JSON; a value that is no JSON is taken as text.
+// Parses NAME=JSON; a value that is not JSON is taken as text.
 Result<std::pair<std::string, JsonValue>> parse_variable(const std::string& text) {
   const std::size_t end = text.find('=');
   if (end == std::string::npos || end == 0) {
@@ -134,7 +134,7 @@ Result<std::pair<std::string, JsonValue>> parse_variable(const std::string& text
   return std::pair(text.substr(0, end), JsonValue(value));
 }
 
-// The time of a template: the beginning of a day in local time.
+// The time for a template: the beginning of the given day in local time.
 Result<std::tm> parse_date(const std::string& text) {
   const auto number = [&](std::size_t begin, std::size_t digits) {
     int value = 0;
@@ -167,8 +167,8 @@ Result<std::tm> parse_date(const std::string& text) {
   return time;
 }
 
-// The day given, or the time at which a conversation begins: all its prompts have the same, so that
-// none differs from the one before it in words that nobody has said.
+// The given day, or the time at which the conversation begins. All prompts of a conversation have
+// the same time, so that a prompt differs from the last one only in its new messages.
 Result<std::tm> time_of_templates(const Options& options) {
   if (!options.date.empty()) return parse_date(options.date);
   const std::time_t now = std::time(nullptr);
@@ -196,7 +196,8 @@ bool is_empty(const JsonValue* member) {
   return (text != nullptr && text->empty()) || (list != nullptr && list->empty());
 }
 
-// An answer that says and calls nothing is a gap in a file, and models take it for an example.
+// Refuses an assistant's message with neither text nor tool calls. It is a gap in a file, which
+// models would take as an example.
 Status check_answers(const JsonValue::Array& messages, const std::string& path) {
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const JsonValue& message = messages[i];
@@ -215,7 +216,7 @@ Status check_answers(const JsonValue::Array& messages, const std::string& path) 
   return {};
 }
 
-// What every conversation begins with, and the messages of --messages and --prompt.
+// The system message, then the messages of --messages and --prompt.
 Result<JsonValue::Array> first_messages(const Options& options) {
   JsonValue::Array messages;
   if (options.system) messages.push_back(make_message("system", *options.system));
@@ -280,7 +281,7 @@ class Chat {
 
   Conversation& conversation() { return conversation_; }
 
-  /// One turn: the answer goes to standard output.
+  /// Runs one turn: the answer goes to standard output.
   Status answer(JsonValue message) {
     g_stop.store(false, std::memory_order_relaxed);
     g_answering.store(true, std::memory_order_relaxed);
@@ -298,9 +299,9 @@ class Chat {
     return {};
   }
 
-  /// Lines of standard input, until it ends. On a terminal a bad line is reported and left out;
-  /// elsewhere it ends the conversation. An answer that was stopped before its first token, while
-  /// its prompt was made, is no error.
+  /// Answers the lines of standard input until it ends. On a terminal, a bad line is reported and
+  /// skipped; elsewhere it ends the conversation. It is no error to stop an answer before its first
+  /// token, while its prompt is made.
   Status run() {
     const bool terminal = ::isatty(STDIN_FILENO) == 1;
     if (terminal) note("/help shows the commands.\n");
@@ -334,7 +335,7 @@ class Chat {
   }
 
  private:
-  // A line without its end; false at the end of the input.
+  // Reads a line without its end; false at the end of the input.
   static Result<bool> read_line(std::string& line) {
     std::streambuf& input = *std::cin.rdbuf();
     bool any = false, too_long = false;
@@ -403,7 +404,7 @@ class Chat {
   bool verbose_;
 };
 
-// What the flags say, else the model's generation_config.json, else the defaults.
+// Settings from the flags, else from the model's generation_config.json, else the defaults.
 Result<Conversation::Settings> make_settings(const Options& options, const Globals& globals,
                                              const std::string& directory,
                                              const Tokenizer& tokenizer) {
@@ -421,7 +422,7 @@ Result<Conversation::Settings> make_settings(const Options& options, const Globa
   return settings;
 }
 
-// What the conversation will hold in memory, told before it begins.
+// Describes the memory of the conversation before it begins.
 std::string memory_line(const GeneratorMemory& memory, std::int64_t context, std::int64_t most) {
   return fmt::format("memory: weights {}, cache {} for a context of {} tokens{}\n",
                      format_bytes(memory.weight_bytes), format_bytes(memory.cache_bytes), context,

@@ -12,15 +12,15 @@ namespace {
 
 constexpr std::int64_t kDefaultTokens = 512;
 
-// The longest prompt that leaves room for an answer: what was asked for, a quarter of what prompt
-// and answer may have together at most.
+// The longest prompt that leaves room for an answer. The room is the requested number of tokens,
+// but at most a quarter of the context.
 std::int64_t prompt_room(const GenerationConfig& limits, std::int64_t context) {
   if (!limits.max_new_tokens) context = std::min(context, limits.max_length.value_or(context));
   const std::int64_t wanted = limits.new_tokens(0, kDefaultTokens);
   return context - std::max<std::int64_t>(1, std::min(wanted, context / 4));
 }
 
-// A message with another text.
+// A copy of a message with another text.
 JsonValue with_content(const JsonValue& message, std::string text) {
   JsonValue::Object members;
   if (const JsonValue::Object* old = message.if_object()) members = *old;
@@ -35,8 +35,8 @@ const std::string* content_of(const JsonValue& message) {
   return content == nullptr ? nullptr : content->if_string();
 }
 
-// The place of the second of two user messages, with system messages before the first left where
-// they are: what lies between is the oldest turn. Null when there is only one turn.
+// The range [begin, end) of the oldest turn: from the first message that is not a system message to
+// the next user message. {0, 0} when there is only one turn.
 std::pair<std::size_t, std::size_t> oldest_turn(const JsonValue::Array& messages) {
   const auto is_user = [](const JsonValue& message) { return role_of(message) == "user"; };
   auto begin = messages.begin();
@@ -69,7 +69,7 @@ Result<QuotedText> make_prompt(const ChatTemplate& chat_template, JsonValue::Arr
   if (options.add_generation_prompt) {
     return chat_template.render_quoted(JsonValue(std::move(messages)), options);
   }
-  // Where the text ends in the prompt is told by a mark behind it.
+  // A mark behind the text shows where it ends in the prompt.
   constexpr std::string_view kMark = "volta-continues-here";
   const std::string* text = content_of(messages.back());
   if (text == nullptr) {
@@ -97,7 +97,7 @@ std::vector<std::int32_t> end_of_turn(const ChatTemplate& chat_template, const C
     messages.push_back(make_message(role, kAnswer));
   }
   const auto prompt = chat_template.render(JsonValue(std::move(messages)), options);
-  if (!prompt) return {};  // A template may want other conversations: this is a guess.
+  if (!prompt) return {};  // This conversation is a guess; the template may refuse it.
   std::size_t end = prompt->find(kAnswer);
   if (end != std::string::npos) end = prompt->find(kAnswer, end + kAnswer.size());
   if (end == std::string::npos) return {};
@@ -116,7 +116,7 @@ Result<std::vector<std::int32_t>> Conversation::encode(const JsonValue::Array& m
                                  : tokenizer_->encode_quoted(prompt);
 }
 
-// The prompt, after leaving out as many of the oldest turns as it takes.
+// The prompt, after leaving out as many of the oldest turns as necessary.
 Result<std::vector<std::int32_t>> Conversation::fit(JsonValue::Array& messages,
                                                     std::int64_t& dropped) const {
   const std::int64_t room = prompt_room(settings_.limits, settings_.context);
@@ -163,7 +163,7 @@ Result<Answer> Conversation::ask(JsonValue message, const OnText& on_text) {
   bool wanted = true;
   GenerationCallbacks callbacks;
   callbacks.token = [&](const TokenEvent&) {
-    // Stop tokens have no piece: nobody pushes them.
+    // Stop tokens are not pushed and have no piece.
     const std::string text = std::exchange(piece, {});
     answer.text += text;
     wanted = on_text(text);

@@ -19,7 +19,7 @@ struct Options {
   std::optional<std::string> type;
 };
 
-// Shows which tensor is converted. False when the user wants it to end.
+// Shows which tensor is converted. Returns false when the user interrupts.
 class Counter {
  public:
   bool operator()(std::size_t done, std::size_t all) {

@@ -1,4 +1,4 @@
-// volta demo: a small transformer, trained on real text for about a minute, and what it can do.
+// volta demo: trains a small transformer on real text for about a minute and shows what it can do.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ struct Options {
   std::int64_t steps = 0;
 };
 
-// The license texts every Debian carries, one after the other.
+// The license texts that every Debian system has, joined together.
 Result<std::string> license_texts() {
   auto names = list_directory(std::string(kLicenses));
   std::string all;
@@ -49,7 +49,7 @@ Result<std::string> license_texts() {
   return all;
 }
 
-// A folder for this run that no other one uses.
+// The folder of this run: --out, or a new temporary folder.
 Result<std::string> make_folder(const Options& options) {
   if (!options.out.empty()) return options.out;
   const char* base = std::getenv("TMPDIR");
@@ -61,7 +61,8 @@ Result<std::string> make_folder(const Options& options) {
   return pattern;
 }
 
-// With --output json only the measurements are data; the rest is talk.
+// With --output json, only the measurements go to standard output; other text goes to standard
+// error.
 Status say(const Globals& globals, std::string_view text) {
   if (globals.output == "text") return print(text);
   note(text);

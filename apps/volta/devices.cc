@@ -1,4 +1,4 @@
-// volta devices: what Volta can run on here.
+// volta devices: lists the devices of this machine that Volta can use.
 #include <fmt/format.h>
 
 #include "base/cpu.h"

@@ -21,7 +21,7 @@
 namespace volta::cli {
 namespace {
 
-// What is taken when nothing is said: as much as the model can, but no more than most machines.
+// Limits for the defaults: the model's context, but no more than suits most machines.
 constexpr std::int64_t kDefaultContext = 4096;
 constexpr std::int64_t kDefaultBatch = 8;
 constexpr std::int64_t kDefaultBatchTokens = 8192;
@@ -36,14 +36,14 @@ struct Options {
   double val_fraction = 1.0;
 };
 
-// How the windows lie.
+// The length of the windows, the distance between their beginnings, and how many run at once.
 struct Windows {
   std::int64_t context = 0;
   std::int64_t stride = 0;
   std::int64_t batch = 0;
 };
 
-// One file, or all of them.
+// The score of one file, or of all files together.
 struct Evaluated {
   std::string path;
   TextScore score;
@@ -89,7 +89,7 @@ Result<Evaluated> evaluate_file(const std::string& path, const Options& options,
                                 const Tokenizer& tokenizer, const Transformer& model,
                                 const Windows& windows, DType dtype) {
   VOLTA_TRY(const HeldOutText text, load_held_out_text(path, tokenizer, options.val_fraction));
-  // A short text needs no long window, and few windows no large batch.
+  // A short text needs no long window, and a few windows need no large batch.
   const std::int64_t targets = std::ssize(text.tokens) - 1;
   const std::int64_t time = std::min(windows.context, targets);
   const std::int64_t stride = std::min(windows.stride, time);

@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::int64_t kDefaultTokens = 256;
 constexpr std::int64_t kUntilFull = -1;  // -n: no limit but the context.
-// More slots than this gain little: a step's cost is then that of its rows.
+// More slots than this gain little, because the cost of a step then grows with its rows.
 constexpr std::int64_t kDefaultSlots = 16;
 constexpr std::int64_t kMaxPromptBytes = 64 << 20;
 
@@ -36,11 +36,11 @@ struct Options {
   std::string model;
   AdapterOptions adapter;
   std::vector<std::string> prompts;  // "-": standard input.
-  std::vector<std::string> files;    // A prompt each; "-": standard input.
+  std::vector<std::string> files;    // One prompt per file; "-": standard input.
   std::vector<std::string> ids;      // Comma-separated lists.
   std::string prompts_file;
-  std::optional<std::int64_t> tokens;   // Else the model's generation_config.json tells.
-  std::optional<std::int64_t> context;  // Of prompt and new tokens together; else the model's.
+  std::optional<std::int64_t> tokens;   // Default: from generation_config.json.
+  std::optional<std::int64_t> context;  // Prompt and new tokens; default: the model's.
   SamplingOptions sampling;
   bool ignore_eos = false;
   std::int32_t logprobs = 0;
@@ -50,14 +50,14 @@ struct Options {
   bool verbose = false;
 };
 
-// A prompt and what to call it in messages.
+// A prompt, and its name in messages.
 struct Prompt {
   std::vector<std::int32_t> ids{};
   std::string place;
   bool from_file = false;
 };
 
-// An error with a prompt: a usage error on the command line, a bad file otherwise.
+// Reports an error in a prompt: a usage error for the command line, an invalid file otherwise.
 std::unexpected<Error> at_place(const Prompt& prompt, Error error) {
   if (prompt.from_file && error.code() != ErrorCode::kInterrupted) {
     error = Error(ErrorCode::kInvalidFile, std::string(error.message()));
@@ -126,7 +126,7 @@ Result<std::vector<Prompt>> read_prompts(const Options& options, const Tokenizer
   return prompts;
 }
 
-// Where each setting comes from.
+// Prints each setting and where it comes from.
 void report_settings(const Options& options, const GenerationConfig& config,
                      const GenerationRequest& first) {
   const auto source = [](bool flag, bool file) {
@@ -152,8 +152,8 @@ void report_settings(const Options& options, const GenerationConfig& config,
       first.stop_tokens.empty() ? "none" : fmt::format("{}", fmt::join(first.stop_tokens, ", "))));
 }
 
-// One request a prompt; request i draws with seed + i. Whatever is wrong with any of them is found
-// here, before anything runs.
+// Makes one request per prompt; request i draws with seed + i. All requests are validated here,
+// before anything runs.
 Result<std::vector<GenerationRequest>> make_requests(const Options& options, const Globals& globals,
                                                      const GenerationConfig& config,
                                                      std::vector<std::int32_t> stop_tokens,
@@ -182,8 +182,8 @@ Result<std::vector<GenerationRequest>> make_requests(const Options& options, con
   return requests;
 }
 
-// A cache for the longest of the requests, in as many slots as are of use and fit a quarter of the
-// memory.
+// Sizes the KV cache for the longest request, with as many slots as are useful and fit into a
+// quarter of the memory.
 Result<GeneratorOptions> size_generator(const Options& options, DType dtype, DType cache_dtype,
                                         const TransformerConfig& model,
                                         const std::vector<GenerationRequest>& requests) {
@@ -199,7 +199,7 @@ Result<GeneratorOptions> size_generator(const Options& options, DType dtype, DTy
                          .compute_dtype = dtype,
                          .use_cache = !options.no_kv_cache,
                          .top_logprobs = options.logprobs,
-                         .prompts_first = true};  // What is shown of several comes at their end.
+                         .prompts_first = true};  // Several results are shown when complete.
   if (options.slots > 0) {
     sized.slots = std::min(sized.slots, options.slots);
     return sized;
@@ -212,7 +212,7 @@ Result<GeneratorOptions> size_generator(const Options& options, DType dtype, DTy
   return sized;
 }
 
-// What generation will hold in memory, told before it starts.
+// Prints the memory that generation needs, before it starts.
 Status report_memory(Generator& generator, const GeneratorOptions& sized,
                      const std::vector<GenerationRequest>& requests) {
   std::size_t longest = 0;
@@ -253,7 +253,7 @@ void report_full_contexts(const std::vector<GenerationResult>& results, std::int
 Result<std::vector<GenerationResult>> run(Generator& generator,
                                           std::vector<GenerationRequest>& requests,
                                           GenerationOutput& out) {
-  Progress progress(Progress::Elsewhere::kNothing);  // While a long prompt is read.
+  Progress progress(Progress::Elsewhere::kNothing);  // Shown while a long prompt is read.
   for (std::size_t i = 0; i < requests.size(); ++i) {
     requests[i].stop_when = [&out, &progress, i](std::int32_t token) {
       progress.erase();

@@ -31,7 +31,7 @@ GenerationOutput::GenerationOutput(const Options& options,
                                    std::span<const GenerationRequest> requests)
     : options_(options), requests_(requests), completions_(requests.size()) {}
 
-// One prompt's text is written as it grows.
+// The text of a single prompt is written as it grows.
 bool GenerationOutput::streams() const {
   return options_.output == Output::kText && requests_.size() == 1 && options_.tokenizer != nullptr;
 }
@@ -39,7 +39,7 @@ bool GenerationOutput::streams() const {
 void GenerationOutput::begin(std::size_t request) {
   Completion& completion = completions_[request];
   if (options_.tokenizer == nullptr || completion.stream) return;
-  // Text shows the prompt and what follows it; JSON tells the answer alone.
+  // Text shows the prompt and the answer; JSON holds the answer alone.
   completion.stream.emplace(
       options_.tokenizer, requests_[request].prompt, options_.stops,
       options_.output == Output::kText ? CompletionText::kContinuation : CompletionText::kAnswer);
@@ -56,7 +56,7 @@ bool GenerationOutput::push(std::size_t request, std::int32_t token) {
   return completion.stream->stopped();
 }
 
-// The completion's last text.
+// Adds the last text of a completion.
 void GenerationOutput::end(std::size_t request) {
   begin(request);
   Completion& completion = completions_[request];
@@ -72,7 +72,7 @@ Status GenerationOutput::finish(std::size_t request, const GenerationResult& res
   VOLTA_TRY(written_);
   if (options_.output != Output::kJson) return write_next();
   completions_[request].stream.reset();
-  return {};  // An array is written when all is well: half of one is no JSON.
+  return {};  // close() writes the array: half of one would be invalid JSON.
 }
 
 Status GenerationOutput::close(std::span<const GenerationResult> results) {
@@ -90,7 +90,7 @@ Status GenerationOutput::close(std::span<const GenerationResult> results) {
   return write(std::move(json).take() + "\n");
 }
 
-// All results that are complete up to the first that is not.
+// Writes all complete results up to the first incomplete one.
 Status GenerationOutput::write_next() {
   for (; next_ < completions_.size() && completions_[next_].result != nullptr; ++next_) {
     Completion& completion = completions_[next_];
@@ -107,7 +107,7 @@ Status GenerationOutput::write_next() {
   return {};
 }
 
-// A result as text: the prompt and what follows it.
+// A result as text: the prompt and the answer.
 std::string GenerationOutput::whole(std::size_t request) const {
   const Completion& completion = completions_[request];
   std::string text;

@@ -1,5 +1,5 @@
-// What volta generate writes: text that grows, or results in order as JSON. One prompt's text comes
-// token by token; several results come whole, in the order of the prompts.
+// The output of volta generate, as text or JSON. The text of a single prompt is written token by
+// token. Several results are written whole, in the order of the prompts.
 #pragma once
 
 #include <cstddef>
@@ -25,19 +25,19 @@ class GenerationOutput {
  public:
   struct Options {
     Output output = Output::kText;
-    std::shared_ptr<const Tokenizer> tokenizer;  ///< May be null: then ids are the text.
+    std::shared_ptr<const Tokenizer> tokenizer;  ///< May be null: then ids are written as text.
     std::vector<std::string> stops;              ///< Stop strings.
-    bool array = false;                          ///< JSON: an array even of one result.
+    bool array = false;                          ///< JSON: write an array even for one result.
   };
   GenerationOutput(const Options& options, std::span<const GenerationRequest> requests);
 
-  /// A new token of a request; true when a stop string is found with it.
+  /// Adds a new token of a request. Returns true when it completes a stop string.
   bool push(std::size_t request, std::int32_t token);
-  /// A request has ended: writes its result when those before it are written.
+  /// Ends a request. Its result is written as soon as all results before it have been written.
   Status finish(std::size_t request, const GenerationResult& result);
-  /// Writes the results of requests that did not end, and what closes the output.
+  /// Writes the results of requests that did not end, and the end of the output.
   Status close(std::span<const GenerationResult> results);
-  /// Whether something went wrong with the writing.
+  /// Whether writing has failed.
   bool failed() const { return !written_; }
 
  private:
@@ -58,7 +58,7 @@ class GenerationOutput {
   Options options_;
   std::span<const GenerationRequest> requests_;
   std::vector<Completion> completions_;
-  std::size_t next_ = 0;  // The first result that is not written.
+  std::size_t next_ = 0;  // The first result that has not been written.
   Status written_;
 };
 

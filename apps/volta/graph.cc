@@ -1,4 +1,4 @@
-// volta graph: the graph a model really runs, after the passes; or the plan that a file holds.
+// volta graph: shows the graph that a model really runs, after the passes, or the plan in a file.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -86,7 +86,7 @@ Result<Graph> build(const Model& model, const Options& options) {
               fmt::format("--phase {}: use train, eval, prefill or decode", options.phase));
 }
 
-// What --output json of this command wrote.
+// Whether this may be a plan that this command wrote with --output json.
 bool is_plan_file(const std::string& path) {
   return path.ends_with(".json") && path_exists(path) && !is_directory(path);
 }
@@ -126,7 +126,7 @@ Status show(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const Model model, open_model(options.model));
   VOLTA_TRY(const Graph built, build(model, options));
-  // What trains keeps its weights plain; everything else runs on packed ones.
+  // Training uses plain weights; all other phases use packed ones.
   VOLTA_TRY(const Graph stored, options.phase == "train"
                                     ? Result<Graph>(built)
                                     : prepack(built, *session.device(), format));

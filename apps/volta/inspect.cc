@@ -1,4 +1,4 @@
-// volta inspect: what a model is made of, and the memory it needs.
+// volta inspect: shows the architecture, the tensors and the memory of a model.
 #include <fmt/format.h>
 
 #include <map>
@@ -15,7 +15,7 @@
 namespace volta::cli {
 namespace {
 
-// What a tensor's elements are stored as.
+// The type in which a tensor's elements are stored.
 std::string type_name(const TensorSpec& spec) {
   if (!spec.encoding.quantized()) return std::string(dtype_name(spec.dtype));
   return std::string(format_info(spec.encoding.quant).elements);
@@ -29,14 +29,14 @@ struct Options {
   std::string kv_cache_dtype = "f32";
 };
 
-// The tensors of one type.
+// Totals over the tensors of one type.
 struct TypeTotal {
   std::int64_t tensors = 0;
   std::int64_t elements = 0;
   std::int64_t bytes = 0;
 };
 
-// What is known from the headers alone: no weight is read.
+// What the headers of the files tell; no weight is read.
 struct Report {
   TransformerConfig config;
   std::vector<SafetensorsEntry> tensors;

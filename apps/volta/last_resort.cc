@@ -1,5 +1,5 @@
-// How the program ends where no error can be returned: bounded bookkeeping finds no memory, or a
-// library throws. One line and an exit code, never an abort.
+// Ends the program when no error can be returned: a small allocation fails, or a library throws. It
+// writes one line and exits with a code, and never aborts.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -36,8 +36,8 @@ void write_line(std::string_view text) {
   std::_Exit(exit_code(ErrorCode::kInternal));
 }
 
-// The initialisers of the program and of its shared libraries allocate, too: the handlers are there
-// before the first of them runs.
+// The initialisers of the program and of its shared libraries also allocate, so the handlers are
+// installed before the first of them runs.
 void install_handlers(int /*argc*/, char** /*argv*/, char** /*environment*/) {
   std::set_new_handler(on_out_of_memory);
   std::set_terminate(on_terminate);

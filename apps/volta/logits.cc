@@ -1,5 +1,5 @@
-// volta logits: what a model says of every token of given sequences, as a file, for comparisons
-// with other programs.
+// volta logits: writes the logits of every token of given sequences to a file, for comparisons with
+// other programs.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -35,7 +35,7 @@ Result<TokenRows> load_ids(const Options& options, const TransformerConfig& conf
   return rows;
 }
 
-// The file may replace what has its name (--force), but not the input.
+// The output may replace an existing file (--force), but not the input.
 Status check_place(const Globals& globals, const Options& options) {
   std::error_code ignored;
   if (std::filesystem::equivalent(options.ids, options.out, ignored)) {
@@ -54,7 +54,7 @@ Status logits(const Globals& globals, const Options& options) {
   VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
   VOLTA_TRY(const TokenRows rows, load_ids(options, config));
   VOLTA_TRY(check_place(globals, options));
-  // Before anything is computed: a place that cannot be written is told at once.
+  // Created before anything is computed, so that an error in writing is reported at once.
   const TensorSpec spec{DType::kF32, Shape(rows.count, rows.length, config.vocab_size)};
   VOLTA_TRY(SafetensorsWriter file, SafetensorsWriter::create(options.out, {{"logits", spec}}));
   VOLTA_TRY(Transformer model,

@@ -1,6 +1,6 @@
-// volta: the command line. Parses, runs one subcommand, and turns errors into messages and exit
-// codes: 0 done, 1 failure, 2 usage, 3 invalid model or file, 4 out of memory, 5 device,
-// 6 verification mismatch, 130 interrupted.
+// volta: the command line. Parses it, runs one subcommand, and turns errors into messages and exit
+// codes: 0 done, 1 failure, 2 usage, 3 invalid model or file, 4 out of memory, 5 device, 6
+// verification mismatch, 130 interrupted.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -79,8 +79,8 @@ void add_globals(Command& app, Globals& globals) {
       ->group("Global");
 }
 
-// The exit code, and a message for what went wrong. Where the reader of a pipe has gone
-// (`volta ... | head -1`), the process ends as others do then: quietly, by SIGPIPE.
+// Prints the message of an error and returns the exit code. When the reader of a pipe has gone
+// (`volta ... | head -1`), the process ends quietly by SIGPIPE, as other programs do.
 int finish(const Status& done) {
   if (done) return 0;
   if (output_pipe_closed()) {
@@ -140,8 +140,8 @@ int run(int argc, char** argv) {
 
 namespace {
 
-// A stream that the caller closed stays unusable, but its number is taken: the next file that is
-// opened would get it, and what is printed would go into that file.
+// Occupies the descriptors of standard streams that the caller has closed. Otherwise the next file
+// to be opened would get such a number, and output would be written into that file.
 void occupy_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) != -1) continue;

@@ -35,11 +35,11 @@ Status merge(const Globals& globals, const Options& options) {
   VOLTA_TRY(const CarriedFiles carried, read_carried_files(directory));
   VOLTA_TRY(const Transformer model,
             load_adapted_model(directory, options.adapter, session.device()));
-  if (auto finite = check_finite(model); !finite) {  // Everything that runs it would fail.
+  if (auto finite = check_finite(model); !finite) {  // Such a model would fail in use.
     return std::unexpected(
         std::move(finite).error().with_context("the merged model; nothing was written"));
   }
-  // Under another name until it is whole.
+  // The folder has another name until it is complete.
   VOLTA_TRY(NewFolder folder, NewFolder::create(out, globals.force));
   VOLTA_TRY(save_model(folder.path(), model, nullptr, interrupted));
   VOLTA_TRY(write_carried_files(folder.path(), carried));

@@ -22,8 +22,8 @@ Check check_of(const CLI::Validator& validator) {
           .description = validator.get_description()};
 }
 
-// CLI11 would clamp a number that is too large and wrap a negative one around: every option that
-// takes whole numbers is checked as text first.
+// CLI11 would clamp a number that is too large and wrap a negative one around. So every option that
+// takes whole numbers is first checked as text.
 std::string check_whole(const std::string& text, bool negative) {
   const auto refusal = [&](const auto& parsed) {
     return parsed ? std::string() : std::string(parsed.error().message());
@@ -32,11 +32,11 @@ std::string check_whole(const std::string& text, bool negative) {
                   : refusal(parse_int<std::uint64_t>(text, "value"));
 }
 
-// An empty value would count as none: of a shell variable that is not set.
+// An empty value would count as not given. It often comes from a shell variable that is not set.
 std::string refuse_nothing(const std::string& text) { return text.empty() ? "give a value" : ""; }
 
-// The words that may stand where `app` was parsed: the options of each command that was named, and
-// the commands below the last of them.
+// The words that are valid where parsing ended: the options of each command that was named, and the
+// subcommands of the last one.
 std::vector<std::string> known_words(const CLI::App& app) {
   std::vector<std::string> words;
   for (const CLI::Option* option : app.get_options()) {
@@ -55,7 +55,7 @@ std::vector<std::string> known_words(const CLI::App& app) {
   return words;
 }
 
-// What is wrong with the command line, in one line that names it.
+// A message of one line about what is wrong with the command line.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> extras = app.remaining(true);
   const bool command_missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
@@ -151,7 +151,7 @@ Option* Command::add_option(std::string_view names, T& variable, std::string_vie
       app_->add_option(std::string(names), variable, std::string(description)));
 }
 
-// The types that options bind.
+// The types of the variables that options set.
 template Option* Command::add_option(std::string_view, std::string&, std::string_view);
 template Option* Command::add_option(std::string_view, std::int32_t&, std::string_view);
 template Option* Command::add_option(std::string_view, std::int64_t&, std::string_view);
@@ -177,7 +177,7 @@ Option* Command::add_flag(std::string_view names, bool& variable, std::string_vi
 
 Option* Command::add_flag(std::string_view names, std::optional<bool>& variable,
                           std::string_view description) {
-  // CLI11's own flags of this type count, and begin with a count of 0 instead of nothing.
+  // CLI11's own flags of this type count their uses, and start with 0 instead of an empty value.
   const auto set = [&variable](std::int64_t count) { variable = count > 0; };
   CLI::Option* option = app_->add_flag_function(std::string(names), set, std::string(description));
   return &options_.emplace_back(option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast));
@@ -214,7 +214,7 @@ Parser::~Parser() = default;
 Result<std::string> Parser::parse(std::vector<std::string> words,
                                   const std::string& footer_of_commands) {
   root_.finish(footer_of_commands);
-  std::reverse(words.begin(), words.end());  // As CLI11 wants them.
+  std::reverse(words.begin(), words.end());  // CLI11 takes them in reverse order.
   try {
     app_->parse(words);
   } catch (const CLI::Success& wanted) {  // --help, --version.

@@ -1,5 +1,6 @@
-// What a command line may say: commands, their options and what values those take. This is a thin
-// cover of CLI11, whose header costs seconds in every file that includes it: options.cc alone does.
+// Commands, their options and the values that these take. This is a thin wrapper of CLI11, whose
+// header adds seconds to the compilation of every file that includes it. Only options.cc includes
+// it.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +21,10 @@ class Option;
 
 namespace volta::cli {
 
-/// Tells what is wrong with the text of a value; an empty answer means that nothing is.
+/// Returns what is wrong with the text of a value; an empty string when it is valid.
 using Refusal = std::function<std::string(const std::string& text)>;
 
-/// What a value must be, and how --help says so.
+/// A condition on a value, and its description in --help.
 struct Check {
   Refusal refusal;
   std::string description;
@@ -35,8 +36,8 @@ Check range(double least, double most);
 /// One of these words.
 Check one_of(const std::vector<std::string>& words);
 
-/// An option, a flag or a positional argument of a command. Calls return the option itself, to go
-/// on with. A value that is given twice counts as it was given last, and must not be empty.
+/// An option, a flag or a positional argument of a command. Calls return the option itself, so that
+/// they can be chained. If a value is given twice, the last one counts. Values must not be empty.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
@@ -46,17 +47,17 @@ class Option {
   Option* required();
   Option* check(const Check& check);
   Option* check(const Refusal& refusal);
-  /// The heading that --help lists it under.
+  /// The heading in --help under which it is listed.
   Option* group(std::string_view name);
   Option* excludes(const Option* other);
   Option* needs(const Option* other);
-  /// Whether one mention of a list takes all the values that follow.
+  /// For a list: whether one use of the option takes all the values that follow.
   Option* allow_extra_args(bool allow);
-  /// A list: each mention adds to it.
+  /// For a list: every use of the option adds to it.
   Option* take_all();
-  /// A list: what stands between its values in one word.
+  /// For a list: the character between several values in one word.
   Option* delimiter(char between);
-  /// The empty value has a meaning of its own.
+  /// Allows the empty value.
   Option* allow_empty();
 
  private:
@@ -67,8 +68,8 @@ class Option {
   bool may_be_empty_ = false;
 };
 
-/// A command, which has options, or commands below it. It owns both: pointers to them stay valid
-/// as long as the Parser lives.
+/// A command with options or subcommands. It owns both: pointers to them stay valid as long as the
+/// Parser lives.
 class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
@@ -76,19 +77,20 @@ class Command {
   Command& operator=(const Command&) = delete;
 
   Command* add_subcommand(std::string_view name, std::string_view description);
-  /// The command line must name `count` of the commands below this one.
+  /// The command line must name `count` of the subcommands.
   Command* require_subcommand(int count);
-  /// `names` are those of an option ("-n,--tokens") or the one of a positional argument ("model").
-  /// T is one of the types that options.cc lists: text, numbers, optional ones, lists.
+  /// `names` are the names of an option ("-n,--tokens") or the name of a positional argument
+  /// ("model"). T is one of the types that options.cc instantiates: text, numbers, optional ones,
+  /// lists.
   template <typename T>
   Option* add_option(std::string_view names, T& variable, std::string_view description = "");
   Option* add_flag(std::string_view names, bool& variable, std::string_view description);
-  /// The same with names that mean no ("--keep,!--no-keep"); nothing where none is given.
+  /// The same with negative names ("--keep,!--no-keep"). `variable` stays empty when none is given.
   Option* add_flag(std::string_view names, std::optional<bool>& variable,
                    std::string_view description);
   /// Text below the options in --help.
   Command* footer(std::string_view text);
-  /// Runs when the command line is parsed and names this command.
+  /// `run` is called when the parsed command line names this command.
   Command* callback(const std::function<void()>& run);
 
  private:
@@ -100,8 +102,8 @@ class Command {
   std::list<Command> commands_;
 };
 
-/// The command line of a whole program: the command at its root, whose options may also stand after
-/// the names of those below it.
+/// The command line of a whole program. The options of the root command may also follow the names
+/// of its subcommands.
 class Parser {
  public:
   Parser(const std::string& description, const std::string& name, const std::string& version);
@@ -110,12 +112,12 @@ class Parser {
   Parser& operator=(const Parser&) = delete;
 
   Command& root() { return root_; }
-  /// Parses once, when all commands are added: sets the variables and runs the callback of the
-  /// command that `words` (without the program's name) name. Returns what --help or --version
-  /// print, else an empty text. kInvalidArgument for words that cannot be. The --help of every
-  /// command that runs ends with `footer_of_commands`.
+  /// Parses once, after all commands have been added: sets the variables and calls the callback of
+  /// the command that `words` (without the program's name) name. Returns the text of --help or
+  /// --version, otherwise an empty text. kInvalidArgument for an invalid command line.
+  /// `footer_of_commands` ends the --help of every command that has no subcommands.
   Result<std::string> parse(std::vector<std::string> words, const std::string& footer_of_commands);
-  /// The names of the root's options that the command line has, such as "--threads".
+  /// The names of the root's options on the command line, such as "--threads".
   std::vector<std::string> given() const;
 
  private:

@@ -1,5 +1,5 @@
-// How far long work is, on standard error: on a terminal one line that is drawn over, elsewhere (a
-// pipe, a file) a line every ten seconds.
+// The progress of long work on standard error. On a terminal it is one line that is redrawn;
+// elsewhere (a pipe, a file) it is a new line every ten seconds.
 #pragma once
 
 #include <concepts>
@@ -11,33 +11,33 @@
 
 namespace volta::cli {
 
-/// The line on the terminal goes with the object.
+/// The destructor removes the line from the terminal.
 class Progress {
  public:
   enum class Elsewhere { kLines, kNothing };
-  /// `elsewhere`: what is written where standard error is no terminal.
+  /// `elsewhere`: what is written when standard error is not a terminal.
   explicit Progress(Elsewhere elsewhere = Elsewhere::kLines);
   ~Progress() { erase(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Shows what `make_text` returns in place of what was shown, behind a bar when `part` (0 to 1)
-  /// is given. Most calls show nothing, and then do not make the text: a terminal is drawn ten
-  /// times a second.
+  /// Replaces the shown text by the result of `make_text`, behind a bar when `part` (0 to 1) is
+  /// given. Most calls show nothing and do not call `make_text`: a terminal is redrawn ten times
+  /// per second.
   template <std::invocable MakeText>
   void show(const MakeText& make_text, std::optional<double> part = {}) {
     if (due()) show_now(make_text(), part);
   }
-  /// The same, whenever the last one was.
+  /// The same, but at once, however recent the last text is.
   void show_now(std::string_view text, std::optional<double> part = {});
   /// Whether it is time to show something.
   bool due() const;
 
-  /// A line that stays, above what is shown.
+  /// Prints a line that stays; the shown line is removed.
   void print(std::string_view line);
-  /// A line that stays: "volta: warning: ..." for warnings and errors, `text` alone for others.
+  /// The same: "volta: warning: ..." for warnings and errors, `text` alone for other levels.
   void message(LogLevel level, std::string_view text);
-  /// Takes away what is shown, or leaves it and goes to the next line.
+  /// erase() removes the shown line; keep() leaves it and goes to the next line.
   void erase();
   void keep();
 

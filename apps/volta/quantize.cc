@@ -1,4 +1,5 @@
-// volta quantize: a model folder with narrower weights, and what they cost.
+// volta quantize: writes a model folder with narrower weights and reports their effect on size and
+// loss.
 #include "formats/quantize.h"
 
 #include <fmt/format.h>
@@ -29,7 +30,7 @@ struct Options {
   double val_fraction = 1.0;
 };
 
-// What the weights cost.
+// The sizes of the weights and, with a text, the loss before and after.
 struct Report {
   std::vector<QuantizedTensor> tensors;
   std::optional<double> loss_before, loss_after;
@@ -114,7 +115,7 @@ Status quantize(const Globals& globals, const Options& options) {
   if (!(options.val_fraction > 0.0 && options.val_fraction <= 1.0)) {
     return fail(ErrorCode::kInvalidArgument, "--val-fraction: above 0 and at most 1");
   }
-  // Before the loss, which takes a while.
+  // Checked before the loss is computed, which takes a while.
   VOLTA_TRY(check_output_folder(options.out, globals.force, directory));
   Report report;
   if (!options.data.empty()) {

@@ -1,5 +1,5 @@
-// How a command draws tokens and where it ends: the flags that generate and chat share, and what
-// the model's own settings say where a flag does not.
+// The sampling and stop options that generate and chat share. For a flag that is not given, the
+// model's own settings count.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace volta::cli {
 
-/// What is not given comes from the model's generation_config.json, then from the defaults.
+/// Values that are not given come from the model's generation_config.json, then from the defaults.
 struct SamplingOptions {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<std::int32_t> top_k;
@@ -27,12 +27,12 @@ struct SamplingOptions {
 
 void add_sampling_options(Command& command, SamplingOptions& options);
 
-/// kInvalidArgument for what validate(SamplingParams) refuses.
+/// kInvalidArgument for values that validate(SamplingParams) refuses.
 Result<SamplingParams> sampling_params(const SamplingOptions& options,
                                        const GenerationConfig& config, std::uint64_t seed);
 
-/// --stop and, `with_ends`, the ends of texts that the model's files know. Without a tokenizer
-/// (null) stops are ids.
+/// The stops of --stop and, if `with_ends`, the end tokens that the model's files name. Without a
+/// tokenizer (null), the values of --stop are ids.
 Result<Stops> find_stops(const SamplingOptions& options, const GenerationConfig& config,
                          const Tokenizer* tokenizer, bool with_ends = true);
 

@@ -42,10 +42,10 @@ namespace {
 
 bool g_raw_output = false;
 bool g_output_pipe_closed = false;
-std::atomic<std::int64_t> g_first_signal = 0;  // Milliseconds of the monotonic clock; 0: none.
+std::atomic<std::int64_t> g_first_signal = 0;  // Milliseconds of the monotonic clock; 0: no signal.
 
-// The second signal is final, but not what comes within a second: `timeout` and terminals signal a
-// process and its group, and a checkpoint is to be written.
+// A second signal ends the process at once, unless it comes within a second of the first. `timeout`
+// and terminals signal both a process and its group, and a checkpoint is still to be written.
 void on_signal(int signal) {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -54,7 +54,7 @@ void on_signal(int signal) {
   if (!g_first_signal.compare_exchange_strong(first, ms)) {
     if (ms - first < 1000) return;
     std::signal(signal, SIG_DFL);
-    std::raise(signal);  // When this returns.
+    std::raise(signal);  // Takes effect when this handler returns.
     return;
   }
   constexpr std::string_view kMessage = "\nvolta: ending; once more ends at once\n";
@@ -77,7 +77,7 @@ std::string_view output_name(Output output) {
   return "?";
 }
 
-// Makes a file beside `path`, as the one that will replace it, and removes it.
+// Checks that `path` can be replaced: creates a temporary file beside it and removes it again.
 Status try_file(const std::string& path) {
   VOLTA_TRY(FileWriter trial, FileWriter::open_temporary(path));
   VOLTA_TRY(trial.close());
@@ -191,7 +191,7 @@ Result<WeightFormat> weight_format(const Globals& globals) {
     return WeightFormat{.dtype = dtype};
   }
   for (const FormatInfo& format : kFormats) {
-    // f16 is stored only: no option rounds to it.
+    // f16 is only a stored type: no option rounds to it.
     if (globals.weights != format.name || !format.from_f32 || format.dtype == DType::kF16) continue;
     return WeightFormat{.dtype = format.dtype, .quant = format.quant};
   }
@@ -218,7 +218,7 @@ Result<Session> Session::create(const Globals& globals, const std::function<bool
   session.device_ = handle.shared();
   session.profile_path_ = globals.profile;
   if (!globals.profile.empty()) {
-    // The profile is written last: an hour of work is not to end with a place that cannot be.
+    // The profile is written last. Check now that it can be written, before an hour of work.
     VOLTA_TRY(check_result_file(globals.profile, globals.force, "--profile"));
     if (auto place = try_file(globals.profile); !place) {
       return std::unexpected(std::move(place).error().with_context("--profile"));
@@ -246,10 +246,10 @@ bool interrupted() { return g_first_signal.load(std::memory_order_relaxed) != 0;
 void install_signal_handlers() {
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
-  // A terminal that is closed. Under nohup it stays ignored.
+  // SIGHUP: a terminal is closed. Under nohup it stays ignored.
   if (std::signal(SIGHUP, SIG_IGN) != SIG_IGN) std::signal(SIGHUP, on_signal);
-  std::signal(SIGPIPE, SIG_IGN);  // A closed pipe is an error of print() (see main.cc),
-  std::signal(SIGXFSZ, SIG_IGN);  // a file at its largest size one of write().
+  std::signal(SIGPIPE, SIG_IGN);  // A closed pipe: print() fails (see main.cc).
+  std::signal(SIGXFSZ, SIG_IGN);  // A file at its size limit: write() fails.
 }
 
 Result<std::string> read_standard_input(std::int64_t max_bytes) {
@@ -342,7 +342,7 @@ Status check_output_file(const std::string& path, bool force, std::string_view f
 
 namespace {
 
-// --force replaces a model; the folders of a run are more than that, and an adapter is none.
+// --force replaces a model, but neither the folder of a run, nor a checkpoint, nor an adapter.
 Status refuse_run(const std::string& directory) {
   if (!is_directory(directory)) return {};
   if (path_exists(join_path(directory, kAdapterConfigFile))) {
@@ -373,7 +373,8 @@ Status check_output_folder(const std::string& path, bool force, const std::strin
 std::string whole_path(const std::string& path) {
   namespace fs = std::filesystem;
   if (path.empty()) return path;
-  // Only the folder: a link keeps its name, so that it may lead elsewhere tomorrow.
+  // Only the folder is resolved. A link at the end keeps its name, because it may get another
+  // target.
   const fs::path given = path;
   const bool has_name = given.has_filename() && given.filename() != "." && given.filename() != "..";
   const fs::path folder = has_name ? given.parent_path() : given;

@@ -14,8 +14,8 @@ struct ForeignOption {
   std::string_view ours;
 };
 
-// Options of other programs, in the spelling with hyphens. One is suggested only to commands that
-// have ours.
+// Options of other programs, spelled with hyphens, and ours. Ours is suggested only to commands
+// that have it.
 constexpr std::array kForeignOptions = {
     ForeignOption{"--n-predict", "--tokens"},
     ForeignOption{"--predict", "--tokens"},
@@ -65,7 +65,7 @@ constexpr std::array kForeignOptions = {
     ForeignOption{"--num-threads", "--threads"},
 };
 
-// How many characters must be put in, taken out or replaced to make one word of the other
+// The number of characters to insert, remove or replace to turn one word into the other
 // (Levenshtein).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -94,7 +94,8 @@ std::string suggestion(std::string_view word, std::span<const std::string> known
     const auto ours = std::ranges::find(known, option.ours);
     if (ours != known.end()) return *ours;
   }
-  // A third of a word may be wrong, and one pair of letters swapped; "-x" is near to nothing.
+  // A third of a word may be wrong, and one pair of letters swapped. A word like "-x" is similar to
+  // none.
   std::size_t nearest = spelled.size() / 3 + (spelled.size() > 3 ? 2 : 1);
   std::string found;
   for (const std::string& candidate : known) {

@@ -1,4 +1,4 @@
-// What somebody may have meant by a word that the command line does not know.
+// Suggests what the user may have meant by a word that the command line does not know.
 #pragma once
 
 #include <span>
@@ -7,9 +7,9 @@
 
 namespace volta::cli {
 
-/// The option here that does what `word` does in llama.cpp, mlx-lm, nanoGPT or transformers; else
-/// the word of `known` that is spelled most like it. Empty where nothing comes near. A value behind
-/// "=" does not count.
+/// The option in `known` that does what `word` does in llama.cpp, mlx-lm, nanoGPT or transformers;
+/// otherwise the word in `known` with the most similar spelling. Empty when none is similar. A
+/// value after "=" is ignored.
 std::string suggestion(std::string_view word, std::span<const std::string> known);
 
 }  // namespace volta::cli

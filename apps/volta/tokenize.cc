@@ -93,7 +93,7 @@ Status tokenize(const Globals& globals, const TokenizeOptions& options) {
   return print(std::move(json).take() + "\n");
 }
 
-// A byte that is not UTF-8 would be learnt as U+FFFD.
+// Refuses text that is not UTF-8, because other bytes would be learnt as U+FFFD.
 Result<std::string> read_training_text(const std::string& path) {
   VOLTA_TRY(std::string text, read_text_file(path, kMaxTextBytes));
   if (text.empty()) {
@@ -109,7 +109,7 @@ Result<std::string> read_training_text(const std::string& path) {
 Status train(const Globals& globals, const TrainOptions& options) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
-  // Before the work: a place that cannot be written.
+  // Checked before the work: the file can be written.
   const std::string path = join_path(options.out, "tokenizer.json");
   if (!globals.force && path_exists(join_path(options.out, "config.json"))) {
     return fail(ErrorCode::kInvalidArgument,

@@ -1,4 +1,4 @@
-// volta train: a model from a text file.
+// volta train: trains a model on a text file.
 #include <fmt/format.h>
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kDefaultPreset = "tiny";
 
-// What the command line says; everything else comes from the preset, or from the run resumed.
+// The options on the command line. All others come from the preset, or from the resumed run.
 struct Flags {
   std::optional<std::string> preset, data, out, init, tokenizer, schedule, optimizer, position,
       norm, ffn_kind, activation, lora_targets;
@@ -40,7 +40,7 @@ void set(const std::optional<From>& flag, To& field) {
   if (flag) field = static_cast<To>(*flag);
 }
 
-// One of a few words.
+// Sets `field` to the value of the word that `flag` names.
 template <typename T>
 Status choose(const std::optional<std::string>& flag, std::string_view name,
               std::initializer_list<std::pair<std::string_view, T>> words, T& field) {
@@ -62,7 +62,7 @@ Status apply_model(const Flags& flags, TransformerConfig& model) {
   set(flags.context, model.context);
   set(flags.heads, model.heads);
   set(flags.dim, model.dim);
-  // Sizes that follow from others are worked out again when those change.
+  // Sizes that depend on others are computed again when those change.
   if (flags.heads) model.kv_heads = 0;
   if (flags.heads || flags.dim) model.head_dim = 0;
   if (flags.dim) model.ffn = 0;
@@ -93,7 +93,7 @@ Status apply_model(const Flags& flags, TransformerConfig& model) {
   return {};
 }
 
-// With --init the folder says what the model is; --context is the length to train on.
+// With --init the folder defines the model, and --context is the sequence length to train on.
 Status apply_init(const Flags& flags, RunOptions& options) {
   const std::pair<const char*, bool> given[] = {{"--tokenizer", flags.tokenizer.has_value()},
                                                 {"--vocab", flags.vocab.has_value()},
@@ -149,7 +149,7 @@ Status apply_trainer(const Flags& flags, TrainerOptions& trainer) {
     return fail(ErrorCode::kInvalidArgument, "--min-lr goes with --schedule cosine or linear");
   }
   set(flags.min_lr, schedule.min_lr);
-  // A new peak below the preset's floor takes the floor along.
+  // A new peak also lowers the preset's floor, to at most a tenth of it.
   if (flags.lr && !flags.min_lr) schedule.min_lr = std::min(schedule.min_lr, schedule.lr / 10.0);
   set(flags.warmup, schedule.warmup);
   set(flags.steps, schedule.steps);
@@ -181,7 +181,7 @@ Status apply_lora(const Flags& flags, LoraConfig& lora) {
   return {};
 }
 
-// --out is the folder of the run, also to go on from one of its checkpoints.
+// --out must be the folder of the run, also to resume from one of its checkpoints.
 Status check_out(const Flags& flags) {
   if (!flags.out) return fail(ErrorCode::kInvalidArgument, "--out is required: the run's folder");
   const std::string folder = whole_path(*flags.out);
@@ -215,7 +215,7 @@ Result<RunOptions> make_options(const Flags& flags, const Globals& globals) {
   options.out = *flags.out;
   options.resume = flags.resume;
   options.force = globals.force;
-  // As a whole path, so that the run can be resumed from anywhere.
+  // Stored as an absolute path, so that the run can be resumed from any directory.
   if (flags.data) options.data = whole_path(*flags.data);
   if (flags.data) options.recorded_paths.erase("data");
   if (flags.init) options.recorded_paths.erase("init");
@@ -303,7 +303,7 @@ Status run_training(const Globals& globals, const Flags& flags) {
   VOLTA_TRY(const RunOptions options, make_options(flags, globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   auto trained = train_with_progress(options, session.device());
-  VOLTA_TRY(session.finish(trained ? trained->checkpoint : ""));  // Of an interrupted run, too.
+  VOLTA_TRY(session.finish(trained ? trained->checkpoint : ""));  // Also after an error.
   VOLTA_TRY(const RunResult result, std::move(trained));
   return print(output == Output::kJson ? result_json(result) : result_text(result));
 }

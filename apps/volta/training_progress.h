@@ -1,4 +1,4 @@
-// What a training run says of its steps on standard error: a bar on a terminal, lines elsewhere.
+// Shows the steps of a training run on standard error: a bar on a terminal, lines elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace volta::cli {
 
 class TrainingProgress {
  public:
-  /// Shows that the first step runs, which may take long.
+  /// Shows that the first step is running, which may take long.
   void start(std::int64_t done, std::int64_t steps);
-  /// Redraws the bar, or prints a line where the step was evaluated and every so often.
+  /// Redraws the bar, or prints a line after an evaluation and at intervals.
   void step(const StepEvent& event);
   /// A line above the bar.
   void message(LogLevel level, std::string_view text) { progress_.message(level, text); }
@@ -23,7 +23,7 @@ class TrainingProgress {
 
  private:
   Progress progress_;
-  double started_ = 0.0;  ///< When the first step had ended.
+  double started_ = 0.0;  ///< When the first step ended.
   std::int64_t first_step_ = -1;
   double tokens_per_s_ = 0.0;  ///< Smoothed.
   double loss_ = 0.0;          ///< Smoothed.

@@ -1,4 +1,4 @@
-// volta tune: measures how this CPU's matrix products are best cut up, and keeps what it found.
+// volta tune: finds the fastest parameters of matrix products on this CPU, and stores them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ struct Options {
   double budget = 8.0;
 };
 
-// Times taken while threads wait for each other, or for the quota, are not the kernels'.
+// Warns when threads share CPUs or exceed the quota: the measured times then include waiting.
 void warn_of_scarce_cpus(int threads) {
   const auto quota = cgroup_cpu_quota();
   const double cpus = std::min<double>(usable_cpu_count(), quota.value_or(threads));
@@ -49,7 +49,7 @@ void warn_of_scarce_cpus(int threads) {
                   quota && *quota < threads ? " (the cgroup's quota)" : ""));
 }
 
-// "auto" is the CPU here whatever else there is.
+// Here "auto" means the CPU, whatever other devices there are.
 Result<std::shared_ptr<CpuDevice>> open_cpu(const Globals& globals) {
   const char* variable = std::getenv("VOLTA_DEVICE");
   const bool flag = !globals.device.empty();
@@ -64,7 +64,7 @@ Result<std::shared_ptr<CpuDevice>> open_cpu(const Globals& globals) {
   return CpuDevice::create({.threads = globals.threads, .simd = {}});
 }
 
-// One thing to tune, and no option that says nothing about it.
+// Checks that the options name exactly one thing to tune, and that all of them apply to it.
 Status check_request(const Globals& globals, const Options& options) {
   const bool sizes = options.m > 0 || options.n > 0 || options.k > 0;
   const bool model = !options.work.model.empty() || !options.work.preset.empty();
@@ -156,13 +156,14 @@ Result<TunedShape> tune_shape(const cpu::MatMulShape& shape, const std::string& 
   return tuned;
 }
 
-/// Whether a shape cannot be measured in itself, as one that does not fit the budget or the memory:
-/// no reason to leave the others.
+/// Whether an error concerns this shape alone, such as one that does not fit the budget or the
+/// memory. The other shapes are still tuned then.
 bool concerns_shape(const Error& error) {
   return error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kOutOfMemory;
 }
 
-// What the search will find for these shapes, as far as its place in the file goes.
+// Entries for these shapes with default parameters. They need as much room in the file as the
+// results of the search.
 std::vector<TuningEntry> expected_entries(const std::vector<cpu::MatMulShape>& shapes,
                                           cpu::Simd simd) {
   std::vector<TuningEntry> entries;
@@ -193,7 +194,7 @@ Status tune_matmul(const Globals& globals, const Options& options) {
   }
   VOLTA_TRY(const auto device, open_cpu(globals));
   VOLTA_TRY(const auto shapes, shapes_to_tune(globals, options, *device));
-  // Found out before the work: where there is no place for the results, and who else measures.
+  // Checked before the work: the results can be stored, and no other process measures.
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
   auto alone = cache.lock_for_measuring(expected_entries(shapes, device->simd()));
   if (!alone) return std::unexpected(std::move(alone).error().with_context("cannot tune"));
@@ -220,7 +221,7 @@ Status tune_matmul(const Globals& globals, const Options& options) {
     if (!tuned) return std::unexpected(std::move(tuned).error());
     kept = cache.add({&tuned->entry, 1});
     report.shapes.push_back(*std::move(tuned));
-    if (!kept) break;  // What is measured from here on would be lost as well.
+    if (!kept) break;  // Later results could not be stored either.
   }
   if (!kept) report.file.clear();
   VOLTA_TRY(print_report(report, output));

@@ -1,4 +1,4 @@
-// What `volta tune` prints: the shapes it tuned, and those that are kept.
+// The output of `volta tune`: the shapes that it tuned, and the stored ones.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace volta::cli {
 
-/// One shape, tuned.
+/// The result of tuning one shape.
 struct TunedShape {
   tuner::TuningEntry entry;
   tuner::SearchResult result;
@@ -19,10 +19,10 @@ struct TunedShape {
 struct TuneReport {
   std::string isa;
   int threads = 1;
-  std::string file;  ///< Where the results are kept; empty: not all of them could be.
+  std::string file;  ///< Where the results are stored; empty when storing failed.
   std::vector<TunedShape> shapes;
 
-  /// Geometric, over all shapes.
+  /// The geometric mean of the gains of all shapes.
   double mean_gain() const;
 };
 
@@ -30,7 +30,7 @@ std::string to_text(const TuneReport& report);
 std::string to_json(const TuneReport& report);
 std::string to_csv(const TuneReport& report);
 
-/// What the file at `path` holds.
+/// The entries of the tuning file at `path`.
 std::string to_text(const std::vector<tuner::TuningEntry>& entries, const std::string& path);
 std::string to_csv(const std::vector<tuner::TuningEntry>& entries);
 

@@ -22,14 +22,14 @@
 namespace volta::cli {
 namespace {
 
-/// What is trained where nothing says how.
+/// Training sizes for a model that has no run.
 constexpr std::int64_t kUsualBatch = 4;
 constexpr std::int64_t kUsualTokens = 256;
-/// Rows of the steps over a KV cache whose products are tuned: of decoding and of prompts.
+/// Rows per step over a KV cache whose products are tuned: 1 for decoding, others for prompts.
 constexpr std::array<std::int64_t, 4> kTunedRows = {256, 64, 16, 1};
 
-// An architecture, what its weights are kept as once they are loaded (of a preset, which has none
-// yet: nothing), and how it is trained.
+// An architecture, the specs of its weights once they are loaded (absent for a preset, which has no
+// weights yet), and how it is trained.
 struct Model {
   TransformerConfig config;
   std::optional<std::map<std::string, TensorSpec>> weights = {};
@@ -63,7 +63,7 @@ Result<Model> open_model(const Globals& globals, const ModelWork& work, CpuDevic
   if (path_exists(join_path(work.model, kRunFile))) {
     VOLTA_TRY(run, load_run_options(work.model));
   }
-  // The folder of a LoRA run holds an adapter: what runs is its base.
+  // The folder of a LoRA run holds an adapter; the model that runs is its base.
   const bool adapts = run && run->lora.active();
   VOLTA_TRY(const std::string directory, find_model(adapts ? run->init : work.model));
   Model model;
@@ -85,7 +85,7 @@ Result<Model> open_model(const Globals& globals, const ModelWork& work, CpuDevic
   return model;
 }
 
-// The shapes of several graphs, each class of them once.
+// The shapes of several graphs, one for each tuning entry.
 class Shapes {
  public:
   explicit Shapes(CpuDevice& device) : device_(device) {}
@@ -105,7 +105,8 @@ class Shapes {
   std::vector<cpu::MatMulShape> all_;
 };
 
-// What only runs has its weights packed, as they are stored or as they would be.
+// For inference, weights are packed: in the format in which they are loaded, or for a preset in
+// that of --weights.
 Result<Graph> with_weights(const Globals& globals, const Model& model, const Graph& built,
                            CpuDevice& device) {
   if (!model.weights) {
@@ -118,7 +119,7 @@ Result<Graph> with_weights(const Globals& globals, const Model& model, const Gra
   });
 }
 
-// Forward, and both gradients of every weight; its weights are plain.
+// The training graph: forward, and both gradients of every product. Its weights are not packed.
 Result<Graph> training_graph(const Model& model, const ModelWork& work) {
   TrainingGraphOptions wanted = model.training;
   if (work.batch > 0) wanted.batch = work.batch;
@@ -147,7 +148,7 @@ Result<std::vector<cpu::MatMulShape>> shapes_of_model(const Globals& globals, co
     VOLTA_TRY(const Graph graph, with_weights(globals, model, built, device));
     VOLTA_TRY(shapes.add(graph, dtype));
   }
-  if (all || work.phase == "train") {  // A run trains in its own type, if nothing else is said.
+  if (all || work.phase == "train") {  // Without --dtype, in the type of the run.
     VOLTA_TRY(const Graph graph, training_graph(model, work));
     VOLTA_TRY(shapes.add(graph, globals.has("--dtype") ? dtype : model.training_dtype));
   }

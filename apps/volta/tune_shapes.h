@@ -1,5 +1,5 @@
-// Which matrix products there are to tune: those that a model runs while it decodes, reads a prompt
-// and is trained.
+// The matrix products to tune: those that a model runs while it decodes, reads a prompt or is
+// trained.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 
 namespace volta::cli {
 
-/// A model, and what of its work. One of `model` and `preset` is given.
+/// A model and the phases of its work. Exactly one of `model` and `preset` is given.
 struct ModelWork {
   std::string model;        ///< A model folder, the folder of a run or a .gguf file.
-  std::string preset;       ///< Of `volta train`.
-  std::string phase;        ///< decode, prompt, train; all, or empty: all of them.
-  std::int64_t vocab = 0;   ///< A preset's tokens; 0: the 256 of bytes.
-  std::int64_t batch = 0;   ///< In training; 0: the run's or the preset's, or 4.
-  std::int64_t tokens = 0;  ///< A sequence in training; 0: the run's or the preset's, or 256.
+  std::string preset;       ///< A preset of `volta train`.
+  std::string phase;        ///< decode, prompt, train or all; empty: all.
+  std::int64_t vocab = 0;   ///< Vocabulary of a preset; 0: the 256 bytes.
+  std::int64_t batch = 0;   ///< Sequences in training; 0: the run's or the preset's, or 4.
+  std::int64_t tokens = 0;  ///< Per training sequence; 0: the run's or the preset's, or 256.
 };
 
-/// The products that tuning covers, each class of them once. The errors of reading a model;
-/// kInvalidArgument where there are none.
+/// The products to tune, one for each tuning entry (tuner::same_choice()). The errors of reading a
+/// model; kInvalidArgument when there are none.
 Result<std::vector<cpu::MatMulShape>> shapes_of_model(const Globals& globals, const ModelWork& work,
                                                       CpuDevice& device);
 

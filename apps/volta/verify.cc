@@ -1,4 +1,4 @@
-// volta verify: whether a model, or every checkpoint of a run, is what it says it is.
+// volta verify: checks a model, or every checkpoint of a run, for damage and contradictions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct Options {
   std::string base;  // --model
 };
 
-// One folder, and how long it took.
+// The result for one folder, and the time that it took.
 struct Verified {
   std::string path;
   ModelCheck check;
@@ -42,26 +42,27 @@ struct Verified {
   double seconds = 0.0;
 };
 
-// A .gguf file or model folder itself, the checkpoints of a run, newest first, or both.
+// The paths to verify: a .gguf file or model folder itself, the checkpoints of a run (newest
+// first), or both.
 Result<std::vector<std::string>> folders_of(const std::string& path) {
   std::vector<std::string> folders;
   if (is_gguf_path(path) || path_exists(join_path(path, "config.json"))) folders.push_back(path);
   if (is_gguf_path(path)) return folders;
-  if (!is_directory(path)) return std::vector{path};  // check_model() says what is wrong.
+  if (!is_directory(path)) return std::vector{path};  // check_model() reports the error.
   VOLTA_TRY(const auto places, list_checkpoints(path));
   for (const CheckpointPlace& place : places) folders.push_back(place.path);
   const bool empty_run =
       path_exists(join_path(path, kRunFile)) && !path_exists(join_path(path, kAdapterConfigFile));
-  // A model without a config, most likely. What a run lacks, check_run_folder() says.
+  // This is most likely a model without a config. check_run_folder() reports what a run lacks.
   if (folders.empty() && !empty_run) folders.push_back(path);
   return folders;
 }
 
-// `of_run`: it is a checkpoint of the run that is verified.
+// `of_run`: the folder is a checkpoint of the verified run.
 Result<Verified> verify_folder(const std::string& path, bool of_run, ThreadPool& pool) {
   const double begun = monotonic_seconds();
   Progress progress;
-  // False when the user wants it to end.
+  // Returns false when the user interrupts.
   const auto on_read = [&](std::int64_t done, std::int64_t all) {
     progress.show(
         [&] { return fmt::format("{}: {} of {}", path, format_bytes(done), format_bytes(all)); });
@@ -87,7 +88,7 @@ Result<Verified> verify_folder(const std::string& path, bool of_run, ThreadPool&
   return Verified{path, *std::move(check), std::nullopt, monotonic_seconds() - begun};
 }
 
-// Adds what is wrong with the folder of a run itself, in front of its checkpoints.
+// Adds the problems of the folder of a run itself, before those of its checkpoints.
 Status check_run(const std::string& path, std::vector<Verified>& folders) {
   if (is_gguf_path(path) || !is_directory(path)) return {};
   VOLTA_TRY(const auto errors, check_run_folder(path));
@@ -105,7 +106,7 @@ Status check_run(const std::string& path, std::vector<Verified>& folders) {
   return {};
 }
 
-// Compares the adapters with their base models. Those of a run have the same one.
+// Compares the adapters with their base models. All adapters of a run have the same base.
 Status check_bases(const Globals& globals, const Options& options, std::vector<Verified>& folders) {
   const auto is_adapter = [](const Verified& folder) { return folder.check.adapter; };
   if (std::ranges::none_of(folders, is_adapter)) {
@@ -134,7 +135,8 @@ Status check_bases(const Globals& globals, const Options& options, std::vector<V
   return {};
 }
 
-// Messages of the library name the file already, with its folder.
+// One line about a finding. Adds the file if the message does not name it already, as most messages
+// of the library do.
 std::string line(const std::string& folder, const Finding& finding) {
   const bool gguf = is_gguf_path(folder);
   const bool named = finding.what.find(gguf ? folder : folder + "/") != std::string::npos;
@@ -146,7 +148,7 @@ std::string count(std::size_t n, std::string_view what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
 
-// Of a model so large that reading its weights is what takes the time.
+// The reading speed of a model so large that reading its weights takes most of the time.
 std::string speed(const Verified& folder) {
   constexpr std::int64_t kLarge = std::int64_t{64} << 20;
   if (folder.check.bytes < kLarge || folder.seconds <= 0.0) return "";
@@ -154,7 +156,7 @@ std::string speed(const Verified& folder) {
   return fmt::format(" ({}/s)", format_bytes(static_cast<std::int64_t>(rate)));
 }
 
-// What is known of an adapter's base model where nothing is wrong with it.
+// A line about an adapter's base model; empty when it is a finding.
 std::string base_line(const Verified& folder) {
   const AdapterBaseReport& base = *folder.base;
   if (base.flaw) return "";
@@ -166,7 +168,8 @@ std::string base_line(const Verified& folder) {
   return one_line(line) + "\n";
 }
 
-// Why nothing was compared: one that cannot be read is a finding, and not a comparison.
+// Why the base model was not compared; empty when it was. A base that cannot be read is a finding,
+// and was not compared either.
 std::string reason_unchecked(const AdapterBaseReport& base) {
   if (!base.flaw || base.flaw->code() == ErrorCode::kMismatch) return base.unchecked;
   return base.flaw->message();
@@ -218,7 +221,7 @@ std::string to_json(const std::vector<Verified>& folders, bool good) {
   return std::move(json).take() + "\n";
 }
 
-// What is invalid weighs more than what contradicts something else.
+// An invalid file takes precedence over a contradiction.
 Status verdict(const std::vector<Verified>& folders, const std::string& model) {
   std::size_t invalid = 0;
   std::size_t all = 0;

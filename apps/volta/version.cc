@@ -15,7 +15,7 @@ void add_version(Command& app, Globals& globals, Action& action) {
     action = [&globals]() -> Status {
       VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
       VOLTA_TRY(refuse_unused(globals, kNothingRuns));
-      // What kernels run with: the best there is, or what VOLTA_SIMD says.
+      // The instruction set of the kernels: the best available one, or that of VOLTA_SIMD.
       VOLTA_TRY(const auto device, CpuDevice::create({.threads = 1, .simd = {}}));
       const std::string isa = device->info().isa;
       if (output == Output::kText) {

@@ -25,7 +25,7 @@
 namespace volta {
 namespace {
 
-// One line of what weights_hash() is the checksum of; the lines are in the order of the names.
+// One line of the text whose checksum weights_hash() returns; the lines are sorted by name.
 Result<std::string> hash_line(const std::string& name, const Tensor& tensor, const Device& device) {
   Tensor host = tensor;
   if (!tensor.host_accessible()) {
@@ -68,7 +68,7 @@ Result<std::string> weights_hash(const std::string& model, const TransformerConf
     VOLTA_TRY(check_interrupted(device));
     VOLTA_TRY(const Tensor stored, source->read(info, interrupted));
     auto weight = tensor_ops::as_spec(device, stored, {DType::kF32, info.shape});
-    VOLTA_TRY(source->check_unchanged(info));  // The cause of other errors, where there are any.
+    VOLTA_TRY(source->check_unchanged(info));  // Comes first: it may explain the error.
     if (!weight) return std::unexpected(std::move(weight).error());
     VOLTA_TRY(const std::string line, hash_line(info.name, *weight, device));
     summary += line;
@@ -112,7 +112,7 @@ Status check_adapter_base(const std::string& folder, const Transformer& model,
 
 namespace {
 
-// Whether the adapter fits the model at `path`, and was trained on it.
+// Checks that the adapter fits the model at `path` and was trained on it.
 Result<AdapterBaseReport> compare(const std::string& folder, const std::optional<BaseModel>& base,
                                   const std::string& path, Device& device) {
   VOLTA_TRY(const TransformerConfig config, load_model_config(path));

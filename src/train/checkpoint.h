@@ -1,7 +1,8 @@
-// Checkpoints: RUN_DIR/step-N/, complete and verified, or not there at all.
+// Checkpoints: folders RUN_DIR/step-N/. A checkpoint is complete and verified, or it does not
+// exist.
 //
 // step-N/config.json, model.safetensors, tokenizer.json   a model folder (formats/model_folder.h)
-//   or, of a LoRA run, adapter_config.json, adapter_model.safetensors: an adapter
+//   or, in a LoRA run, adapter_config.json, adapter_model.safetensors: an adapter
 //   (formats/adapter.h)
 // step-N/trainer.safetensors   the optimiser's tensors; metadata: step and the run's own state
 // step-N/manifest.json         written last: versions, ISA, kernel parameters, sizes, checksums
@@ -33,20 +34,23 @@ struct Checkpoint {
 };
 
 /// Opens and verifies a step-N folder. kNotFound without a manifest, kInvalidFile for a damaged
-/// one, kUnsupported for another format version, kInterrupted when `interrupted` said so.
+/// checkpoint, kUnsupported for another format version, kInterrupted when `interrupted` returns
+/// true.
 Result<Checkpoint> open_checkpoint(const std::string& path, const Interruption& interrupted = {});
 
-/// Told several times a second how many bytes of files are read, of so many; false ends the check.
+/// Called several times per second with the number of bytes read so far and the size of all files.
+/// Returning false ends the check.
 using ReadCallback = std::function<bool(std::int64_t bytes, std::int64_t all)>;
 
-/// All that is wrong with a checkpoint, where open_checkpoint() stops at the first: one error for
-/// the manifest, or one a file, kMismatch where it is not as the manifest says. Nothing for a
-/// folder without a manifest of Volta's, and for one whose files are right. kInterrupted when
-/// `go_on` said no, kOutOfMemory.
+/// Reports everything that is wrong with a checkpoint, where open_checkpoint() stops at the first
+/// problem: one error for the manifest, or one error per file. The code is kMismatch for a file
+/// that differs from the manifest. The list is empty for a folder without a manifest of Volta's,
+/// and when all files are right. kInterrupted when `go_on` returns false; kOutOfMemory.
 Result<std::vector<Error>> check_checkpoint(const std::string& path,
                                             const ReadCallback& go_on = {});
 
-/// The step-N folders of a run, newest first, unverified. Empty when the folder does not exist.
+/// A step-N folder of a run. list_checkpoints() returns them unverified, the highest step first. It
+/// returns none when the run's folder does not exist.
 struct CheckpointPlace {
   std::int64_t step = 0;
   std::string path;
@@ -56,21 +60,23 @@ Result<std::vector<CheckpointPlace>> list_checkpoints(const std::string& run_dir
 /// RUN_DIR/step-N.
 std::string checkpoint_path(const std::string& run_directory, std::int64_t step);
 
-/// The newest checkpoint that verifies; each one skipped is logged as a warning that says what is
-/// wrong with it. Nothing when there is none. kInterrupted when `interrupted` said so.
+/// The newest checkpoint that passes verification. Each checkpoint that is skipped is logged as a
+/// warning with the reason. nullopt when there is none. kInterrupted when `interrupted` returns
+/// true.
 Result<std::optional<Checkpoint>> newest_valid_checkpoint(const std::string& run_directory,
                                                           const Interruption& interrupted = {});
 
-/// Renames a file or folder to NAME + `suffix` (+ ".2", ".3", ... where that is taken), so that
-/// what takes its place loses nothing. Returns the new path. kIo.
+/// Renames a file or folder to NAME + `suffix` (+ ".2", ".3", ... if that name is taken), so that
+/// its replacement overwrites nothing. Returns the new path. kIo.
 Result<std::string> set_aside(const std::string& path, std::string_view suffix);
 
-/// The model of a checkpoint, on a device. kMismatch when it is not of this architecture.
+/// Loads the model of a checkpoint onto a device. kMismatch when its architecture is not
+/// `expected`.
 Result<Transformer> load_checkpoint_model(const Checkpoint& checkpoint,
                                           const TransformerConfig& expected,
                                           std::shared_ptr<Device> device);
 
-/// trainer.safetensors.
+/// The content of trainer.safetensors. `run_state` is JSON (train/settings.h).
 struct TrainerState {
   std::int64_t step = 0;
   std::string run_state;

@@ -43,7 +43,7 @@ Result<CheckpointFile> describe_file(const std::string& directory, const std::st
 Result<CheckpointFile> parse_file(const JsonRef& ref) {
   CheckpointFile file;
   VOLTA_TRY(file.name, ref.get_string("name"));
-  VOLTA_TRY(file.bytes, ref.get_int("bytes", 0, kMaxTensorBytes));  // So that sums fit.
+  VOLTA_TRY(file.bytes, ref.get_int("bytes", 0, kMaxTensorBytes));  // So that sums do not overflow.
   VOLTA_TRY(file.xxh3, ref.get_string("xxh3"));
   if (!is_plain_file_name(file.name) || !is_checksum(file.xxh3)) {
     return fail(ErrorCode::kInvalidFile,
@@ -194,7 +194,7 @@ Result<bool> has_manifest(const std::string& directory) {
   const std::string path = join_path(directory, kManifestFile);
   if (!path_exists(path)) return false;
   VOLTA_TRY(const std::int64_t bytes, file_size(path));
-  if (bytes > kMaxManifestBytes) return false;  // None that Volta writes is so large.
+  if (bytes > kMaxManifestBytes) return false;  // Volta writes none of this size.
   VOLTA_TRY(const std::string text, read_text_file(path, kMaxManifestBytes));
   const auto json = parse_json(text, path, {.max_bytes = kMaxManifestBytes});
   return !json || json->if_object() == nullptr || json->find("volta") != nullptr;

@@ -20,15 +20,16 @@
 namespace volta {
 namespace {
 
-// Takes a checkpoint out of sight in one step, then removes it, so that a kill in between leaves
-// no half of it behind under its name.
+// Renames a checkpoint and then removes it, so that a kill in between leaves no half of it under
+// its name.
 Status retire(const CheckpointPlace& place) {
   const std::string aside = retired_path(place.path);
   VOLTA_TRY(rename_path(place.path, aside));
   return remove_all(aside);
 }
 
-// Whether a checkpoint has all its files, by their sizes. Quick; open_checkpoint() knows for sure.
+// Whether a checkpoint has all its files with the right sizes. This check is quick;
+// open_checkpoint() also verifies the content.
 bool looks_complete(const std::string& path) {
   const auto manifest = read_manifest(path);
   return manifest && std::ranges::all_of(manifest->files, [&](const CheckpointFile& file) {
@@ -43,8 +44,8 @@ Status prune(const std::string& run_directory, std::int64_t step, std::int64_t k
   VOLTA_TRY(const auto places, list_checkpoints(run_directory));
   std::int64_t kept = 0;
   for (const CheckpointPlace& place : places) {
-    // Later ones are left from before a resume that could not use them, and damaged ones are of no
-    // use: neither is ours to judge, nor counts as kept.
+    // Later checkpoints are from before a resume that could not use them, and damaged ones cannot
+    // be used. Both are left alone and do not count towards `keep`.
     if (place.step > step || !looks_complete(place.path) || kept++ < keep) continue;
     if (place.step == best) continue;
     VOLTA_TRY(retire(place));
@@ -52,7 +53,7 @@ Status prune(const std::string& run_directory, std::int64_t step, std::int64_t k
   return {};
 }
 
-// A checkpoint of weights that are not numbers would replace a good one and could not go on.
+// A checkpoint with non-finite weights would replace a good one, and no run could continue from it.
 Status check_finite(const Transformer& model) {
   for (const auto& [name, tensor] : model.trained_weights()) {
     Tensor host = tensor;
@@ -80,7 +81,7 @@ Status write_model(const std::string& directory, const CheckpointContent& conten
   return write_carried_files(directory, content.carried);
 }
 
-// Everything of a checkpoint, into an empty folder, durable.
+// Writes all files of a checkpoint into an empty folder and makes them durable.
 Status write_files(const std::string& directory, const CheckpointContent& content) {
   const Trainer& trainer = *content.trainer;
   const Device& device = *trainer.model().device();
@@ -101,8 +102,8 @@ Status write_files(const std::string& directory, const CheckpointContent& conten
   return fsync_directory(directory);
 }
 
-// Puts the finished folder in place. A folder that has the name already could not be used (a resume
-// would have gone on behind it): it makes room, and comes back when the rename fails.
+// Renames the finished folder to its place. A folder that already has this name was not usable, or
+// the run would have resumed after it. It is moved aside, and moved back when the rename fails.
 Status publish(TemporaryFolder& temporary, const CheckpointPlace& place) {
   if (!path_exists(place.path)) return temporary.rename_to(place.path);
   const std::string aside = retired_path(place.path);
@@ -116,8 +117,8 @@ Status publish(TemporaryFolder& temporary, const CheckpointPlace& place) {
   return remove_all(aside);
 }
 
-// Reads a finished checkpoint from the disk and compares it with its manifest, whose checksums were
-// made while the system had the files in memory.
+// Reads a finished checkpoint from the disk and compares it with its manifest. The checksums in the
+// manifest were computed while the files were still in the page cache.
 Status read_back(const std::string& path) {
   VOLTA_TRY(const CheckpointManifest manifest, read_manifest(path));
   for (const CheckpointFile& file : manifest.files) {

@@ -1,5 +1,5 @@
 // Training data as token ids, and the batches that are drawn from it. A batch is a pure function of
-// (seed, step, micro-batch, row): reading ahead, resuming and evaluating keep no state.
+// (seed, step, micro-batch, row), so reading ahead, resuming and evaluating need no state.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Philox streams of the host; ops and parameters use small numbers.
+/// Philox streams that the host draws from. Ops and parameters use small stream numbers.
 inline constexpr std::uint32_t kBatchStream = 0xBA7C0001u;
 inline constexpr std::uint32_t kEvaluationStream = 0xBA7C0002u;
 
-/// Where batches come from.
+/// A source of batches.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  /// Fills ids and targets, both [batch, time] row by row, for one micro-batch of an update.
+  /// Fills ids and targets, both row-major [batch, time], for one micro-batch of an update.
   virtual Status fill(std::int64_t step, std::int64_t micro, std::span<std::int32_t> ids,
                       std::span<std::int32_t> targets) const = 0;
 };
 
-/// Windows of `time` tokens at random places of one long text; targets are the next tokens.
+/// Windows of `time` tokens at random positions of one long text. The targets are the next tokens.
 class RandomWindows final : public BatchSource {
  public:
   /// kInvalidArgument when the text is shorter than time + 1 tokens.
@@ -41,8 +41,8 @@ class RandomWindows final : public BatchSource {
   std::uint32_t stream_ = 0;
 };
 
-/// Ready-made examples: rows of time + 1 ids taken in order, `batch` a micro-batch, starting again
-/// at the first one when they are used up. Inputs are row[:-1], targets row[1:].
+/// Ready-made examples: rows of time + 1 ids, taken in order, `batch` rows per micro-batch. After
+/// the last row it starts again at the first. Inputs are row[:-1], targets row[1:].
 class ExampleRows final : public BatchSource {
  public:
   /// `rows` holds count * (time + 1) ids. kInvalidArgument when it does not.

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kMaxTextBytes = std::int64_t{1} << 31;
 
-// What a tokenizer cannot take is the file's fault, not the caller's.
+// A text that a tokenizer cannot encode is an error in the file, not in the caller's arguments.
 std::unexpected<Error> in_file(const Error& error, const std::string& path) {
   const bool callers = error.code() == ErrorCode::kInvalidArgument;
   return fail(callers ? ErrorCode::kInvalidFile : error.code(),
@@ -30,8 +30,8 @@ Result<std::string> read_text(const std::string& path) {
   return fail(ErrorCode::kInvalidFile, fmt::format("{} is empty: choose a file with text", path));
 }
 
-// A tokenizer of Hugging Face's kind reads each byte that is not UTF-8 as U+FFFD: what would be
-// learnt or scored is not the text. The bytes' own takes any file.
+// A Hugging Face tokenizer reads each byte that is not UTF-8 as U+FFFD, so the model would learn or
+// score a different text. The byte tokenizer takes any file.
 Status check_utf8(const std::string& text, const Tokenizer& tokenizer, const std::string& path) {
   if (tokenizer.kind() == "byte") return {};
   const auto invalid = find_invalid_utf8(text);
@@ -60,7 +60,7 @@ Result<Dataset> load_text(const std::string& path, std::string_view kind,
   data.xxh3 = hex(hash64(text));
   if (tokenizer == nullptr) {
     auto made = make_tokenizer(kind, text, std::move(interrupted));
-    // What is wrong with a tokenizer's file names that file.
+    // Errors in a tokenizer's file already name that file.
     const bool of_text = !made && made.error().code() == ErrorCode::kInvalidArgument;
     if (!made) return of_text ? in_file(made.error(), path) : std::unexpected(made.error());
     tokenizer = *std::move(made);

@@ -14,37 +14,39 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// What a text has cost so far.
+/// The score of a text so far.
 struct TextScore {
   double nats = 0.0;         ///< Sum of -log p over the scored tokens.
-  std::int64_t tokens = 0;   ///< Scored.
-  std::int64_t windows = 0;  ///< Done.
+  std::int64_t tokens = 0;   ///< Tokens scored.
+  std::int64_t windows = 0;  ///< Windows done.
 };
 
-/// Asked before every batch of windows, of so many in all; false ends the evaluation.
+/// Called before every batch of windows with the score so far and the number of all windows.
+/// Returning false ends the evaluation.
 using ScoreCallback = std::function<bool(const TextScore& so_far, std::int64_t windows)>;
 
 class Evaluator {
  public:
-  /// Evaluates `batch` sequences of `time` tokens at once. Shares the model's weights, so that it
-  /// sees every update.
+  /// Evaluates `batch` sequences of `time` tokens at once. The evaluator shares the model's weights
+  /// and therefore sees every update.
   static Result<Evaluator> create(const Transformer& model, std::int64_t batch, std::int64_t time,
                                   DType compute_dtype = DType::kF32);
 
-  /// Mean over `batches` batches of a source (for an estimate during training). kNonFinite when it
-  /// is not a number.
+  /// The mean loss over `batches` batches of a source (for an estimate during training). kNonFinite
+  /// when it is not finite.
   Result<double> mean_loss(const BatchSource& source, std::int64_t step, std::int64_t batches);
-  /// Mean over all non-overlapping windows of `time` tokens of the text; a rest shorter than
-  /// time + 1 tokens is left out. `should_stop` is asked before every batch. kInvalidArgument when
-  /// there is no window, kNonFinite, kInterrupted when should_stop said so.
+  /// The mean loss over all non-overlapping windows of `time` tokens of the text. Tokens at the end
+  /// that do not fill a window are left out. `should_stop` is called before every batch.
+  /// kInvalidArgument when the text is too short for one window, kNonFinite, kInterrupted when
+  /// `should_stop` returns true.
   Result<double> mean_loss(std::span<const std::int32_t> tokens,
                            const std::function<bool()>& should_stop = {});
-  /// Every token of the text but the first, each once: windows of `time` tokens begin `stride`
-  /// tokens apart, and each scores what none before it has (the last `stride` of its targets, the
-  /// first window all). So every token but those of the first window is predicted from at least
-  /// time - stride + 1 tokens. The last window may be shorter. kInvalidArgument for fewer than two
-  /// tokens, a stride outside [1, time] or a token that the model does not have (with its place);
-  /// kNonFinite; kInterrupted when `go_on` said no.
+  /// Scores every token of the text but the first, each once. Windows of `time` tokens begin
+  /// `stride` tokens apart. The first window scores all its targets; every later one scores only
+  /// those that no earlier window has scored (its last `stride`). So every token after the first
+  /// window is predicted from at least time - stride + 1 tokens. The last window may be shorter.
+  /// kInvalidArgument for fewer than two tokens, a stride outside [1, time] or a token outside the
+  /// model's vocabulary (with its position); kNonFinite; kInterrupted when `go_on` returns false.
   Result<TextScore> score(std::span<const std::int32_t> tokens, std::int64_t stride,
                           const ScoreCallback& go_on = {});
 
@@ -53,9 +55,10 @@ class Evaluator {
  private:
   Evaluator(SequenceScorer scorer, std::int64_t vocab, std::int64_t batch, std::int64_t time);
 
-  /// Runs ids_ and targets_; adds the losses of the rows that have targets.
+  /// Computes the losses of ids_ and targets_, and adds those of the positions that have a target.
   Status run(TextScore& score);
-  /// Puts the window that begins at `begin` into row `row`; its targets before `scored` are known.
+  /// Copies the window that begins at `begin` into row `row`. An earlier window has scored the
+  /// tokens before `scored`, so they are no targets here.
   void put_window(std::span<const std::int32_t> tokens, std::size_t begin, std::size_t scored,
                   std::size_t row);
 

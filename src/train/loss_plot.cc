@@ -13,14 +13,14 @@ namespace {
 
 constexpr double kWidth = 860, kHeight = 480;
 constexpr double kLeft = 64, kRight = 20, kTop = 44, kBottom = 52;
-constexpr std::size_t kMaxPoints = 400;  // More would not be seen, and make the file large.
+constexpr std::size_t kMaxPoints = 400;  // More would not be visible and would make the file large.
 
 struct Point {
   double step = 0;
   double loss = 0;
 };
 
-// Means over runs of neighbouring steps, so that at most kMaxPoints are left.
+// Means over runs of neighbouring steps, so that at most kMaxPoints points are left.
 std::vector<Point> smooth(std::span<const Point> points) {
   const std::size_t buckets = std::min(points.size(), kMaxPoints);
   std::vector<Point> out;

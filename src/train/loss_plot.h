@@ -1,5 +1,5 @@
-// The loss curve of a run as an SVG picture, readable on light and dark pages. Pure: numbers in,
-// text out.
+// The loss curve of a run as an SVG picture, readable on light and dark pages. A pure function of
+// the records.
 #pragma once
 
 #include <span>
@@ -11,8 +11,8 @@
 namespace volta {
 
 /// Training loss (smoothed) and validation loss over the steps, with axes, ticks and a legend.
-/// `title` is drawn above. Records without finite loss are left out; none at all gives an empty
-/// picture that says so.
+/// `title` is drawn above them. Records without a finite loss are left out. Without any other
+/// record, the picture only says that there are no steps yet.
 std::string loss_plot_svg(std::span<const MetricsRecord> records, std::string_view title);
 
 }  // namespace volta

@@ -35,13 +35,13 @@ Result<MetricsRecord> parse_record(std::string_view line, std::string_view name)
   return record;
 }
 
-// The lines of a file, told apart by what becomes of them when a run goes on after `last_step`.
-// Views of the file's text, without the ends of lines.
+// The lines of a file, sorted by what happens to them when a run continues after `last_step`. They
+// are views of the file's text without line ends.
 struct Lines {
   std::vector<MetricsRecord> records;  // Of the lines that stay.
   std::vector<std::string_view> staying;
   std::vector<std::string_view> cut;
-  std::vector<std::int64_t> damaged;  // Numbers, from 1, of cut lines that should not be there.
+  std::vector<std::int64_t> damaged;  // Line numbers (from 1) of unexpected cut lines.
 };
 Lines sort_lines(std::string_view text, std::string_view name, std::int64_t last_step) {
   Lines lines;
@@ -59,7 +59,7 @@ Lines sort_lines(std::string_view text, std::string_view name, std::int64_t last
       continue;
     }
     lines.cut.push_back(line);
-    // A kill tears the last line, and steps behind the checkpoint are computed again.
+    // A kill can cut off the last line, and steps after the checkpoint are computed again.
     const bool expected = torn || (record && record->step > last_step);
     if (!expected) lines.damaged.push_back(number);
   }
@@ -81,7 +81,7 @@ std::string enumerate(std::span<const std::int64_t> numbers) {
   return text;
 }
 
-// Appends the lines that are taken out of a file to the one that keeps them, durably.
+// Appends the removed lines to the file that keeps them, and makes that file durable.
 Status save_cut_lines(const std::string& path, const Lines& lines) {
   const std::string place = path + std::string(kCutSuffix);
   VOLTA_TRY(check_replaceable(place));
@@ -154,7 +154,7 @@ Result<MetricsFile> MetricsFile::open(const std::string& path, std::int64_t step
   return file;
 }
 
-// Cuts what may be torn and goes on behind the last line that is known to be whole.
+// Cuts off a line that may be incomplete, and continues after the last line known to be complete.
 Status MetricsFile::reopen() {
   file_.reset();
   if (path_exists(path_)) {
@@ -175,7 +175,7 @@ Status MetricsFile::sync() { return once(write_pending(true)); }
 
 Status MetricsFile::replace_last(const MetricsRecord& record) {
   VOLTA_TRY(std::string text, read_text_file(path_, kMaxMetricsBytes));
-  text.resize(text.empty() ? 0 : text.rfind('\n', text.size() - 2) + 1);  // No other: npos + 1.
+  text.resize(text.empty() ? 0 : text.rfind('\n', text.size() - 2) + 1);  // npos + 1 is 0.
   text += to_json(record) + "\n";
   VOLTA_TRY(write_file_atomic(path_, text));
   good_bytes_ = std::ssize(text);
@@ -193,7 +193,7 @@ Status MetricsFile::write_pending(bool sync) {
   return {};
 }
 
-// Lets the first error of an outage through.
+// Returns only the first error of an outage.
 Status MetricsFile::once(Status status) {
   const bool told = std::exchange(failing_, !status.has_value());
   if (!status && told) return {};

@@ -1,6 +1,6 @@
-// metrics.jsonl: one JSON object a step, for people, plots and other tools. Written so that
-// neither a kill nor a full disk costs more than the lines that could not be written. A line that
-// is taken out of the file is never lost: it goes to metrics.jsonl.cut.
+// metrics.jsonl: one JSON object per step, for people, plots and other tools. A kill or a full disk
+// loses no more than the lines that could not be written. A line that is removed from the file is
+// not lost: it is appended to metrics.jsonl.cut.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,15 @@ struct MetricsRecord {
   double lr = 0.0;
   double grad_norm = 0.0;  ///< Before clipping.
   double tokens_per_s = 0.0;
-  std::optional<double> val_loss;  ///< After the update, where it was evaluated.
+  std::optional<double> val_loss;  ///< After the update, when it was evaluated.
 };
 
 std::string to_json(const MetricsRecord& record);
 
-/// Larger files are refused (some four million steps).
+/// Larger files are refused. This is enough for about four million steps.
 inline constexpr std::int64_t kMaxMetricsBytes = std::int64_t{512} << 20;
 
-/// What is appended to a metrics file's name for the file that keeps the lines taken out of it.
+/// The lines that are removed from a metrics file are kept in a file of that name + kCutSuffix.
 inline constexpr std::string_view kCutSuffix = ".cut";
 
 /// The records of a file in the order of their steps. Damaged lines, and lines whose step is not
@@ -40,19 +40,20 @@ Result<std::vector<MetricsRecord>> read_metrics(const std::string& path);
 
 class MetricsFile {
  public:
-  /// Keeps the file's valid lines of steps 1 to `step`, and goes on behind them. The others
-  /// (damaged, out of order, torn, of later steps) are appended to PATH.cut before they are taken
-  /// out; a warning is logged that names the lines that are not of later steps. kIo; kInvalidFile
-  /// for a file that is too large.
+  /// Opens a file to continue after step `step`. Its valid lines of steps 1 to `step` stay. All
+  /// other lines (damaged, out of order, torn, of later steps) are appended to PATH.cut and then
+  /// removed. A warning with their numbers is logged for lines that are damaged or out of order.
+  /// kIo; kInvalidFile for a symbolic link and for a file that is too large.
   static Result<MetricsFile> open(const std::string& path, std::int64_t step);
 
-  /// Writes and flushes a line. After a failure, every later call first tries to write what is
-  /// still missing; the error is given once per outage, then nothing until it works again.
+  /// Writes and flushes a line. After a failure, every later call first tries to write the missing
+  /// lines. Only the first error of an outage is returned; the calls after it return no error until
+  /// writing has worked again.
   Status write(const MetricsRecord& record);
-  /// Makes what was written durable. The same errors.
+  /// Makes the written lines durable. The same errors.
   Status sync();
-  /// Puts a record in the place of the file's last line, atomically. Only for a file that nothing
-  /// was written to since open(). kIo.
+  /// Replaces the file's last line by a record, atomically. Nothing may have been written to the
+  /// file since open(). kIo.
   Status replace_last(const MetricsRecord& record);
 
  private:

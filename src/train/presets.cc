@@ -54,7 +54,8 @@ RunOptions tiny() {
   return o;
 }
 
-// About a minute on two cores: a short context and a higher rate show the most in so few steps.
+// Takes about a minute on two cores. A short context and a higher learning rate learn the most in
+// so few steps.
 RunOptions demo() {
   RunOptions o = tiny();
   o.model.context = 128;
@@ -104,7 +105,7 @@ Result<RunOptions> preset(std::string_view name, const RunOptions& run) {
   options.data = run.data;
   options.init = run.init;
   options.recorded_paths = run.recorded_paths;
-  options.recorded_paths.erase("tokenizer");  // The preset's.
+  options.recorded_paths.erase("tokenizer");  // The preset chooses the tokenizer.
   options.seed = run.seed;
   options.trainer.compute_dtype = run.trainer.compute_dtype;
   return options;

@@ -1,4 +1,4 @@
-// Presets: whole sets of run options under a name.
+// Presets: complete sets of run options, each with a name.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// A preset by name, and what it is in one line.
+/// The name of a preset and its one-line summary.
 struct PresetInfo {
   std::string_view name;
   std::string_view summary;
@@ -18,9 +18,11 @@ struct PresetInfo {
 /// All presets, in the order in which they are listed to people.
 std::span<const PresetInfo> presets();
 
-/// The options of a preset; data and out are empty. kInvalidArgument with the known names.
+/// The options of a preset; data and out are empty. kInvalidArgument, with the known names, for an
+/// unknown preset.
 Result<RunOptions> preset(std::string_view name);
-/// The same for going on with `run`: what no preset says (data, init, seed, compute type) is its.
+/// The same, to resume `run` with the options of a preset. Presets do not set data, init, seed and
+/// compute type; these are taken from `run`.
 Result<RunOptions> preset(std::string_view name, const RunOptions& run);
 
 }  // namespace volta

@@ -54,7 +54,7 @@ class Run {
   bool out_of_patience() const {
     return setup_.options.patience > 0 && setup_.state.waited >= setup_.options.patience;
   }
-  // Whether the estimate of this step is the lowest so far, and its checkpoint to be kept.
+  // Whether this step has the lowest estimate so far, and its checkpoint is to be kept.
   bool is_best(std::int64_t step) const {
     const auto& best = setup_.state.best;
     return setup_.options.keep_best && best && best->step == step;
@@ -85,13 +85,13 @@ class Run {
   Status last_save_;
 };
 
-// One update and everything that follows it. True when the caller wants to stop.
+// Performs one update and everything that follows it. Returns true when the run is to stop.
 Result<bool> Run::step() {
   const TrainerOptions& options = setup_.options.trainer;
   const std::int64_t tokens = options.batch * options.time * options.accumulate;
   const double begin = monotonic_seconds();
   auto stepped = setup_.trainer->step(*setup_.batches);
-  if (!stepped && stepped.error().code() == ErrorCode::kInterrupted) {  // It changed no weight.
+  if (!stepped && stepped.error().code() == ErrorCode::kInterrupted) {  // No weight changed.
     if (steps_done() > 0 && saved_step_ != steps_done()) VOLTA_TRY(save());
     return true;
   }
@@ -128,8 +128,8 @@ Result<bool> Run::step() {
   return stop;
 }
 
-// The validation loss after this step, where one is due: over random windows on the way, over the
-// whole text at the end.
+// The validation loss after this step, if one is due: over random windows during the run, over the
+// whole text at its end.
 Result<std::optional<double>> Run::evaluate() {
   if (!setup_.evaluator) return std::nullopt;
   std::optional<double> loss;
@@ -158,8 +158,8 @@ Result<double> Run::estimate() {
   return loss;
 }
 
-// Makes up for an estimate that was broken off, as if it had not been: the best step and the
-// patience depend on it.
+// Computes an estimate that was interrupted. Without it, the best step and the early stop could
+// differ from those of an uninterrupted run.
 Status Run::catch_up() {
   setup_.state.estimate_due = setup_.evaluator.has_value();
   if (!setup_.state.estimate_due) return {};
@@ -170,7 +170,7 @@ Status Run::catch_up() {
   return {};
 }
 
-// Over the whole text, which may take long.
+// Evaluates over the whole text, which may take long.
 Result<double> Run::evaluate_all() {
   VOLTA_TRY(const double loss,
             setup_.evaluator->mean_loss(*setup_.data.validation, [this] { return should_stop(); }));
@@ -178,7 +178,7 @@ Result<double> Run::evaluate_all() {
   return loss;
 }
 
-// The metrics go first, so that a checkpoint never has lines missing before it.
+// Writes the metrics first, so that the lines of all steps before a checkpoint are on the disk.
 Status Run::save() {
   tell(metrics_.sync());
   const CheckpointContent content{.trainer = &*setup_.trainer,
@@ -196,7 +196,7 @@ Status Run::save() {
     return {};
   }
   last_save_ = std::unexpected(std::move(written).error());
-  // Training on would not mend the weights; a disk may have room again.
+  // More training would not repair the weights, whereas a full disk may have room again later.
   if (last_save_.error().code() == ErrorCode::kNonFinite) return last_save_;
   tell(last_save_);
   return {};
@@ -216,8 +216,8 @@ void Run::plot() {
   tell(draw());
 }
 
-// The last step's line lacks the validation loss when its evaluation was broken off: it gets it
-// now, as it would have then.
+// Adds the validation loss to the line of the last step, which lacks it when the evaluation was
+// interrupted.
 Status Run::complete_metrics(std::optional<double> val_loss) {
   const std::string path = join_path(setup_.options.out, "metrics.jsonl");
   VOLTA_TRY(const auto records, read_metrics(path));
@@ -227,8 +227,8 @@ Status Run::complete_metrics(std::optional<double> val_loss) {
   return metrics_.replace_last(last);
 }
 
-// The best step goes into run.json, and with it, after an early stop, which checkpoint the run's
-// folder stands for.
+// Writes the best step into run.json. After an early stop, this determines which checkpoint
+// represents the run.
 Status Run::choose_model() {
   result_.best = setup_.state.best;
   const bool early = result_.end == RunEnd::kEarlyStop;
@@ -268,7 +268,7 @@ std::unexpected<Error> Run::interrupted() {
   return std::unexpected(with_checkpoint(error));
 }
 
-// What the user can go on from.
+// Adds to an error the checkpoint from which the user can resume.
 Error Run::with_checkpoint(const Error& error) const {
   const std::string hint = saved_step_ < 0
                                ? std::string("there is no checkpoint yet")

@@ -1,8 +1,9 @@
-// A training run: data in, a folder of checkpoints, metrics and a loss curve out. The policy around
-// the Trainer: when to evaluate, save, stop, and what to do when something fails.
+// A training run reads data and writes a folder of checkpoints, metrics and a loss curve. This is
+// the policy around the Trainer: when to evaluate, save and stop, and what to do when something
+// fails.
 //
 // RUN_DIR/run.json        the options it was started with, and the best step (train/run_folder.h)
-// RUN_DIR/metrics.jsonl   one object a step (train/metrics.h)
+// RUN_DIR/metrics.jsonl   one object per step (train/metrics.h)
 // RUN_DIR/step-N/         checkpoints (train/checkpoint.h); each is a model folder, too
 // RUN_DIR/loss.svg        the loss curve, at the end
 #pragma once
@@ -28,23 +29,25 @@ struct StepEvent {
   StepReport report;               ///< report.step counts from 1.
   std::int64_t steps = 0;          ///< Updates in the whole run.
   double tokens_per_s = 0.0;       ///< Of this update alone.
-  std::optional<double> val_loss;  ///< Where the step was evaluated.
+  std::optional<double> val_loss;  ///< Set when the step was evaluated.
 };
 
-/// How a run talks to its caller. All may be empty; all are called on the calling thread.
+/// How a run reports to its caller. All callbacks may be empty; all are called on the calling
+/// thread.
 struct RunCallbacks {
   std::function<void(const StepEvent&)> on_step;
-  /// What the run does and what goes wrong without ending it: one line, without a newline.
+  /// Reports what the run does, and problems that do not end it: one line, without a newline.
   std::function<void(LogLevel level, std::string_view message)> on_message;
-  /// Asked while text is read, and after every step. True (a signal came): a checkpoint is written
-  /// and the run ends. The device can end a step within (CpuDeviceOptions::interrupted): it is as
-  /// if it had not begun, and the checkpoint is that of the step before.
+  /// Called while text is read, and after every step. When it returns true after a step (for
+  /// example because of a signal), the run writes a checkpoint and ends. The device can also
+  /// interrupt a step (CpuDeviceOptions::interrupted). That step then has no effect, and the
+  /// checkpoint is that of the step before.
   std::function<bool()> should_stop;
-  /// Before the first step: how many are done, and how many the whole run has.
+  /// Called before the first step with the number of steps done and the number of the whole run.
   std::function<void(std::int64_t done, std::int64_t steps)> on_start;
 };
 
-/// Why a run ended well.
+/// How a successful run ended.
 enum class RunEnd : std::uint8_t {
   kFinished,   ///< All steps done.
   kEarlyStop,  ///< `patience` estimates without a new minimum.
@@ -52,31 +55,32 @@ enum class RunEnd : std::uint8_t {
 
 struct RunResult {
   RunEnd end = RunEnd::kFinished;
-  std::int64_t steps = 0;          ///< Updates done, all parts of the run together.
+  std::int64_t steps = 0;          ///< Updates done, with those before a resume.
   std::int64_t new_steps = 0;      ///< Updates done by this part of the run.
-  std::optional<double> loss;      ///< Of the last update, be it of an earlier part of the run.
+  std::optional<double> loss;      ///< Of the last update, possibly before a resume.
   std::optional<double> val_loss;  ///< Over all validation text, with the last weights.
   double seconds = 0.0;            ///< This part of the run, evaluation and saving included.
   std::int64_t tokens = 0;         ///< Trained on by this part of the run.
-  /// The lowest validation loss, and where: of an estimate, or of the last evaluation.
+  /// The lowest validation loss and its step, from an estimate or from the last evaluation.
   std::optional<BestEstimate> best;
-  /// A model folder: the best checkpoint where the run stopped early and it was kept, the last one
-  /// otherwise.
+  /// A model folder, or an adapter's for LoRA: the best checkpoint when the run stopped early and
+  /// that checkpoint was kept, otherwise the last one.
   std::string checkpoint;
 };
 
-/// Trains as told, on `device`. Resuming continues bit for bit like a run that was never stopped
-/// (on the same instruction set).
-/// Errors, each naming what and the remedy: kInvalidArgument for options or data that cannot work,
-/// kIo when the folder is locked by another run or cannot be used, kNotFound for missing files,
-/// kNonFinite when the loss stops being a number (the last checkpoint is kept), kInterrupted when
-/// should_stop said so (resume goes on), kMismatch when `resume` meets a run with other settings.
-/// A failing checkpoint, metrics file or loss curve is told through on_message and training goes
-/// on; only when the last checkpoint fails the run fails. Weights that are not finite are never
-/// saved: the run ends (kNonFinite, naming the tensor).
-/// Resuming without a valid checkpoint starts at step 0; what is there and cannot be used is kept
-/// under other names (step-N.invalid, metrics.jsonl.old), which on_message tells. Lines that a
-/// resumed run takes out of metrics.jsonl are kept in metrics.jsonl.cut.
+/// Runs the training that `options` describe on `device`. A resumed run gives the same bits as one
+/// that was never stopped, on the same instruction set with the same kernel parameters.
+/// Every error names its cause and the remedy: kInvalidArgument for options or data that cannot
+/// work, kIo when the folder is locked by another run or cannot be used, kNotFound for missing
+/// files, kNonFinite when the loss is not finite (the last checkpoint is kept), kInterrupted when
+/// `should_stop` returns true (the run can be resumed), kMismatch when the run to resume has other
+/// settings.
+/// A checkpoint, metrics file or loss curve that cannot be written is reported through on_message,
+/// and training continues. The run fails only when its last checkpoint cannot be written. Weights
+/// that are not finite are never saved: the run ends with kNonFinite, which names the tensor.
+/// Resuming without a valid checkpoint starts at step 0. Files in the folder that cannot be used
+/// are kept under other names (step-N.invalid, metrics.jsonl.old), which are reported through
+/// on_message. Lines that a resumed run removes from metrics.jsonl are kept in metrics.jsonl.cut.
 Result<RunResult> train(const RunOptions& options, const std::shared_ptr<Device>& device,
                         const RunCallbacks& callbacks = {});
 

@@ -29,7 +29,8 @@ std::unexpected<Error> holds_both(const std::string& path, const std::string& ne
                           path, newest));
 }
 
-// A folder with a model of its own. Whatever has a manifest of Volta's is verified.
+// Checks a folder that itself holds a model. A checkpoint, which has a manifest of Volta's, is
+// verified.
 Status check_model_folder(const std::string& path, const Interruption& interrupted) {
   VOLTA_TRY(const auto checkpoints, list_checkpoints(path));
   if (!checkpoints.empty()) return holds_both(path, checkpoints.front().path);
@@ -41,8 +42,8 @@ Status check_model_folder(const std::string& path, const Interruption& interrupt
       std::move(opened).error().with_context(fmt::format("checkpoint {}", path)));
 }
 
-// `path` itself when it is a model or an adapter, or the checkpoint that stands for the run in it.
-// What is looked for, a "model" or an "adapter", is for the message.
+// `path` itself when it is a model or an adapter, otherwise the checkpoint that represents the run
+// in it. `wanted` is "model" or "adapter", for the message.
 Result<std::string> find_folder(const std::string& path, std::string_view wanted,
                                 const Interruption& interrupted) {
   if (holds_model(path)) {
@@ -67,7 +68,7 @@ Result<std::string> find_folder(const std::string& path, std::string_view wanted
   return std::move(checkpoint->path);
 }
 
-// "BASE", or the model that the adapter in a folder was trained on.
+// The path of the model that the adapter in a folder was trained on; "BASE" when it is unknown.
 std::string base_name(const std::string& folder) {
   const auto base = recorded_base(folder);
   return base && *base ? shell_quoted((*base)->path) : "BASE";

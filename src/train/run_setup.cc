@@ -23,8 +23,8 @@
 namespace volta {
 namespace {
 
-// The model to begin with, whose weights are all numbers: the first step would only say that its
-// loss is none.
+// Loads the model to start from and checks that its weights are finite. Otherwise the first step
+// would only report that its loss is not finite.
 Result<Transformer> load_init_model(const std::string& path,
                                     const std::shared_ptr<Device>& device) {
   VOLTA_TRY(Transformer model, load_model(path, device));
@@ -42,8 +42,8 @@ Result<Transformer> make_model(const RunOptions& options,
   return Transformer::random(options.model, options.seed, device);
 }
 
-// The base model of a LoRA run, with a fresh adapter or the checkpoint's. Another base than the
-// adapter was begun on would make other numbers of it.
+// The base model of a LoRA run, with a fresh adapter or that of the checkpoint. It must be the
+// model that the adapter was begun on, because another one would give different results.
 Result<Transformer> make_adapted_model(RunSetup& setup, const std::optional<Checkpoint>& checkpoint,
                                        const std::shared_ptr<Device>& device) {
   const RunOptions& options = setup.options;
@@ -64,7 +64,7 @@ Result<Transformer> make_adapted_model(RunSetup& setup, const std::optional<Chec
   return model;
 }
 
-// A run of the one kind cannot go on from a checkpoint of the other.
+// A LoRA run cannot resume from a checkpoint of a whole model, nor the other way round.
 Status check_kind(const RunOptions& options, const std::optional<Checkpoint>& checkpoint) {
   const bool lora = options.lora.active();
   if (!checkpoint || checkpoint->manifest.base.has_value() == lora) return {};
@@ -85,7 +85,7 @@ Status open_evaluator(RunSetup& setup, const Transformer& model) {
   return {};
 }
 
-// Says so when the resumed run cannot go on bit for bit.
+// Warns when a resumed run will not be bit-identical to an unbroken one.
 void compare_machines(const CheckpointManifest& manifest, const Trainer& trainer, const Say& say) {
   const Device& device = *trainer.model().device();
   const DeviceInfo here = device.info();
@@ -147,11 +147,11 @@ void describe(const RunSetup& setup, const Say& say) {
                   format_bytes(memory.activations), format_bytes(evaluation)));
 }
 
-// Says before the first step, where a week of work may follow, that its result may not fit.
+// Warns before the first step when the result may not fit on the disk; a week of work may follow.
 void warn_of_little_space(const RunSetup& setup, const Say& say) {
   const auto free = free_bytes(setup.options.out);
   const auto there = list_checkpoints(setup.options.out);
-  if (!free || !there) return;  // Nothing is known; the checkpoints' own errors will tell.
+  if (!free || !there) return;  // Unknown; a failing checkpoint reports its own error.
   const std::string warning =
       space_warning(setup.options, checkpoint_bytes(*setup.trainer), std::ssize(*there), *free);
   if (!warning.empty()) say(LogLevel::kWarning, warning);
@@ -164,7 +164,8 @@ std::string space_warning(const RunOptions& options, std::int64_t bytes, std::in
   const std::int64_t steps = options.trainer.schedule.steps;
   const std::int64_t every = options.save_every > 0 ? options.save_every : steps;
   const std::int64_t written = ceil_div(steps, every);
-  // The one that is being written is there beside those that stay, and so may the best one be.
+  // The checkpoint that is being written exists beside those that are kept, and so may the best
+  // one.
   const std::int64_t most = options.keep == 0
                                 ? written
                                 : std::min(written, options.keep + 1) + (options.keep_best ? 1 : 0);
@@ -186,13 +187,13 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   setup.options.trainer.seed = options.seed;
   VOLTA_TRY(const auto checkpoint, run_setup::open_folder(setup, interrupted, say));
   VOLTA_TRY(run_setup::check_recorded_paths(options, checkpoint));
-  // A checkpoint is a model folder. What the options say of a fresh model must agree with it.
+  // A checkpoint is a model folder, and the options for a fresh model must agree with it.
   VOLTA_TRY(check_kind(options, checkpoint));
   const bool lora = options.lora.active();
   if ((!checkpoint || lora) && !options.init.empty()) {
     VOLTA_TRY(setup.options.init, find_model_folder(options.init, interrupted));
   }
-  // An adapter's checkpoint is none: what it belongs to says what the model is.
+  // A LoRA checkpoint is not a model folder. The folder of its base defines the model.
   const std::string folder = checkpoint && !lora ? checkpoint->path : setup.options.init;
   VOLTA_TRY(run_setup::open_data(setup, folder, interrupted, say));
   if (checkpoint && options.init.empty()) {
@@ -204,7 +205,7 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   const OptimizerConfig& optimizer = setup.options.trainer.optimizer;
   const bool adam = optimizer.kind == OptimizerConfig::Kind::kAdamW;
   const int moments = adam ? 2 : optimizer.momentum != 0.0f ? 1 : 0;
-  // Weights alone, or with gradients and moments.
+  // LoRA needs the weights; full training also needs gradients and moments of the same size.
   VOLTA_TRY(check_memory(setup.options.model, lora ? 1 : 2 + moments, *device));
   if (lora) {
     VOLTA_TRY(setup.options.lora, complete_lora(setup.options.lora, setup.options.model));

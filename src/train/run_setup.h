@@ -1,5 +1,5 @@
-// What a run needs before its first step: the folder locked, the data checked, the model and its
-// trainer made or taken from a checkpoint. Internal to train/run.
+// Prepares a run for its first step: locks the folder, checks the data, and creates the model and
+// its trainer or loads them from a checkpoint. Internal to train/run.
 #pragma once
 
 #include <functional>
@@ -29,22 +29,22 @@ struct RunSetup {
   std::optional<Trainer> trainer;
   std::optional<Evaluator> evaluator;       ///< Absent without validation text.
   std::optional<RandomWindows> validation;  ///< For estimates.
-  CarriedFiles carried;           ///< Of the folder that is fine-tuned, for every checkpoint.
-  std::optional<BaseModel> base;  ///< Of a LoRA run.
+  CarriedFiles carried;           ///< Copied from the fine-tuned folder into every checkpoint.
+  std::optional<BaseModel> base;  ///< The base model of a LoRA run.
   RunState state;
-  std::string checkpoint;  ///< The one that was resumed; empty when there was none.
+  std::string checkpoint;  ///< Path of the last good checkpoint; empty before the first.
 };
 
-/// Tells the caller of a run something.
+/// Reports a message to the caller of a run.
 using Say = std::function<void(LogLevel level, const std::string& message)>;
 
-/// A warning where the checkpoints that a run keeps will not fit the `free` bytes of their file
-/// system, each taking `bytes`; empty otherwise. `there` of them are on the disk already.
+/// A warning when the checkpoints that a run keeps will not fit into the `free` bytes of their file
+/// system; otherwise empty. Each checkpoint takes `bytes`, and `there` of them exist already.
 std::string space_warning(const RunOptions& options, std::int64_t bytes, std::int64_t there,
                           std::int64_t free);
 
-/// Does all of it in the order in which mistakes are cheapest. `interrupted` is asked by work on
-/// text, now and later. Errors as train() says.
+/// Sets up the run. Cheap checks come first, so that mistakes are reported early. Work on text
+/// calls `interrupted`, also after this function has returned. The errors of train().
 Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Device>& device,
                             const Interruption& interrupted, const Say& say);
 

@@ -20,8 +20,8 @@
 namespace volta::run_setup {
 namespace {
 
-// The tokenizer of a model folder; null when it has none, or (with ready-made examples, which need
-// none) one that Volta does not read.
+// The tokenizer of a model folder. Null when it has none, or when it is optional (ready-made
+// examples need none) and Volta cannot read it.
 Result<std::shared_ptr<const Tokenizer>> folder_tokenizer(const std::string& folder, bool optional,
                                                           const Interruption& interrupted,
                                                           const Say& say) {
@@ -35,9 +35,9 @@ Result<std::shared_ptr<const Tokenizer>> folder_tokenizer(const std::string& fol
   return nullptr;
 }
 
-// A fresh model has a row for every id up to the largest one, and trains it. Tokenizers in use
-// leave out a few ids at most; a damaged one may have a token of id 1,000,000 beside three others,
-// which would take gigabytes.
+// A fresh model has, and trains, one row per id up to the largest one. Common tokenizers leave out
+// a few ids at most. A damaged one may have a token with id 1,000,000 beside three others, which
+// would take gigabytes.
 Status check_gaps(const Tokenizer& tokenizer, const std::string& path) {
   constexpr std::int64_t kMostGaps = 4096;
   const std::int64_t ids = tokenizer.vocab_size();

@@ -1,5 +1,5 @@
-// The data of a run before the first step: its text or examples, the tokenizer, the batches.
-// Internal to run_setup.
+// Opens the data of a run before the first step: its text or examples, the tokenizer and the
+// batches. Internal to run_setup.
 #pragma once
 
 #include <string>
@@ -10,16 +10,17 @@
 
 namespace volta::run_setup {
 
-/// Reads the data and completes the options with what follows from it and from the model folder (of
-/// the checkpoint, or the one to start from; empty for fresh weights).
+/// Reads the data and fills in the options that follow from it and from the model in `folder`.
+/// `folder` is that of the checkpoint or of the model to start from; empty for fresh weights.
 Status open_data(RunSetup& setup, const std::string& folder, const Interruption& interrupted,
                  const Say& say);
 
-/// A tokenizer.json of others comes with what its tokenizer_config.json says: end token, template.
-/// `folder` is the checkpoint's; empty for fresh weights.
+/// For a given tokenizer.json, copies its tokenizer_config.json (end token, chat template) into the
+/// run's checkpoints. It is read from `folder`, the checkpoint's; when `folder` is empty (fresh
+/// weights), it is read from beside the tokenizer.json.
 Status carry_tokenizer_config(RunSetup& setup, const std::string& folder);
 
-/// The length of a sequence, and the batches.
+/// Sets the sequence length and creates the batches.
 Status open_batches(RunSetup& setup);
 
 }  // namespace volta::run_setup

@@ -70,7 +70,7 @@ Status lock_folder(RunSetup& setup) {
     if (!reason.empty()) return fail(ErrorCode::kInvalidArgument, std::move(reason));
   }
   VOLTA_TRY(const bool used, holds_run(out));
-  if (used) remove_abandoned_temporaries(out);  // Elsewhere, nothing is a run's.
+  if (used) remove_abandoned_temporaries(out);  // Other folders hold no files of a run.
   return {};
 }
 
@@ -88,7 +88,7 @@ Status check_recorded_paths(const RunOptions& options,
                       "if that is what the run is to read, give it again: --{} {}",
                       file, path, options.out, option, shell_quoted(path)));
     }
-    // The checkpoint has the tokenizer and, but for an adapter's, the model.
+    // The checkpoint holds the tokenizer and, unless it is an adapter, the model.
     const bool is_read = option == "data" || (option == "init" && options.lora.active());
     if (!is_read || path_exists(path)) continue;
     return fail(ErrorCode::kNotFound,
@@ -99,7 +99,7 @@ Status check_recorded_paths(const RunOptions& options,
 }
 
 Status replace_folder(RunSetup& setup, const Say& say) {
-  // Without slashes at the end.
+  // Removes slashes at the end.
   const std::string out = join_path(parent_path(setup.options.out), file_name(setup.options.out));
   VOLTA_TRY(const std::string aside, set_aside(out, ".old"));
   say(LogLevel::kWarning, fmt::format("{} is kept as {}", out, aside));
@@ -111,7 +111,7 @@ Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Interruptio
                                               const Say& say) {
   const std::string& out = setup.options.out;
   if (path_exists(out)) {
-    VOLTA_TRY(create_directories(out));  // Refuses what is no folder.
+    VOLTA_TRY(create_directories(out));  // Fails if it is not a folder.
   }
   VOLTA_TRY(const bool used, holds_run(out));
   const bool model = holds_model(out);

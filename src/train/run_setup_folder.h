@@ -1,5 +1,5 @@
-// What a run does with its folder before the first step: it finds out what is there, locks it, and
-// moves out of the way what it would overwrite. Internal to run_setup.
+// Prepares the folder of a run before the first step: finds out what it holds, locks it, and
+// renames the files that the run would overwrite. Internal to run_setup.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +14,36 @@
 
 namespace volta::run_setup {
 
-/// What is in the way of a new run; empty when nothing is. A model's files beside checkpoints would
-/// leave it open which of the two the folder stands for.
+/// Describes what prevents a new run in the folder `out`; empty when nothing does. The files of a
+/// model are an obstacle too: beside checkpoints, it would be unclear whether the folder stands for
+/// that model or for the run.
 Result<std::string> obstacle(const std::string& out);
 
-/// What a new run reads must not be what it replaces.
+/// Checks that a new run does not read from a folder that it would replace. kInvalidArgument.
 Status check_sources(const RunOptions& options);
 
-/// Makes the run's folder this process's own, and tidies up after a killed one.
+/// Creates and locks the run's folder, and removes the temporary files that a killed process left
+/// in it.
 Status lock_folder(RunSetup& setup);
 
-/// A checkpoint holds the checksums of what the run read: of other files nothing more is learnt
-/// than that they differ. Without one, whoever wrote run.json would choose the files of this
-/// machine that a model is made of. kNotFound, with the option to give, for what is not there.
+/// Checks the paths that were taken from run.json. They are safe with a checkpoint: it holds the
+/// checksums of the files that the run read, so the run only reports that other files differ.
+/// Without a checkpoint they are refused, because the author of run.json could choose which files
+/// of this machine go into a model. kNotFound, with the option to give, for a file that is missing.
 Status check_recorded_paths(const RunOptions& options, const std::optional<Checkpoint>& checkpoint);
 
-/// Gives the new run an empty folder in the place of the one that holds something else, whose lock
-/// this process has.
+/// Renames the run's folder, which this process has locked, to OUT.old. Then creates and locks an
+/// empty folder in its place.
 Status replace_folder(RunSetup& setup, const Say& say);
 
-/// Finds the checkpoint to go on from. A folder that no run has used yet is locked, and made, only
-/// when everything else is known to work: a start that fails leaves nothing behind.
+/// Finds the checkpoint to resume from, and locks the folder if it has been used before. Otherwise
+/// set_up_run() creates and locks it after everything else has succeeded, so that a failed start
+/// leaves nothing behind.
 Result<std::optional<Checkpoint>> open_folder(RunSetup& setup, const Interruption& interrupted,
                                               const Say& say);
 
-/// What the run would overwrite and could not be resumed from goes to other names: checkpoints that
-/// do not verify, and the metrics of a run that starts again.
+/// Renames what the run would overwrite and cannot resume from: the checkpoints after `first_step`,
+/// which did not pass verification, and the metrics of a run that starts again.
 Status keep_unusable(const RunSetup& setup, std::int64_t first_step, const Say& say);
 
 }  // namespace volta::run_setup

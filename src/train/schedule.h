@@ -21,11 +21,12 @@ struct ScheduleConfig {
   std::int64_t steps = 1;   ///< Updates in the whole run.
 };
 
-/// Ranges of every field; the message names the field, its value and the range.
+/// Checks the range of every field; the message names the field, its value and the range.
 Status validate(const ScheduleConfig& config);
 
-/// The rate of update `step`, from 0. Warm-up: lr (step + 1) / (warmup + 1). Then from lr at step
-/// `warmup` to min_lr at step `steps - 1` along half a cosine (Loshchilov & Hutter 2017) or a line.
+/// The learning rate of update `step`, counted from 0. Warm-up: lr (step + 1) / (warmup + 1). After
+/// that it falls from lr at step `warmup` to min_lr at step `steps - 1`, along half a cosine
+/// (Loshchilov & Hutter 2017) or a line; with kConstant it stays at lr.
 double learning_rate(const ScheduleConfig& config, std::int64_t step);
 
 std::string_view schedule_name(ScheduleKind kind);

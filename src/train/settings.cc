@@ -11,8 +11,8 @@
 namespace volta {
 namespace {
 
-// The first leaf of `current` that `saved` lacks or has otherwise. Numbers compare as written, so
-// that 1 and 1.0 would differ; both sides come from the same writer.
+// The first leaf of `current` that `saved` lacks or has with another value. Numbers are compared as
+// text, so 1 and 1.0 would differ; both sides come from the same writer.
 std::optional<std::string> first_difference(const JsonValue& current, const JsonValue& saved,
                                             const std::string& path, bool steps_may_differ) {
   const JsonValue::Object* members = current.if_object();
@@ -31,7 +31,8 @@ std::optional<std::string> first_difference(const JsonValue& current, const Json
   return std::nullopt;
 }
 
-// What a new run can start from, with the commands. An adapter is no model yet.
+// Describes the model that a new run can start from, with the commands. An adapter must be merged
+// first.
 std::string model_of(std::string_view checkpoint, bool adapter) {
   const std::string place = shell_quoted(checkpoint);
   if (!adapter)
@@ -48,7 +49,8 @@ std::string settings_json(const RunOptions& o, const Dataset& data) {
   JsonWriter json;
   json.begin_object();
   json.key("data").begin_object().field("bytes", data.bytes).field("xxh3", data.xxh3).end_object();
-  // What was asked for, where asking decides: a resumed run reads with its checkpoint's tokenizer.
+  // Records the option where it decides the tokenizer. A resumed run loads the tokenizer of its
+  // checkpoint, which does not show the option.
   const bool asked = data.tokenizer && o.init.empty() && !data.has_examples();
   json.field("tokenizer", asked ? o.tokenizer : data.tokenizer ? data.tokenizer->kind() : "none");
   json.field("seed", o.seed).field("val_fraction", o.val_fraction);

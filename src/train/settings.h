@@ -1,4 +1,5 @@
-// The settings of a run that decide its numbers: written into every checkpoint, compared on resume.
+// The settings that the results of a run depend on. They are written into every checkpoint and
+// compared when the run is resumed.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,15 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// The options of a Trainer as one JSON object.
+/// Writes the options of a Trainer as one JSON object.
 void write_training_fields(JsonWriter& json, const TrainerOptions& options);
 
-/// LoRA's settings as one JSON object.
+/// Writes LoRA's settings as one JSON object.
 void write_lora_fields(JsonWriter& json, const LoraConfig& options);
 
-/// Everything that decides the numbers of a run, as JSON: the data's fingerprint, the tokenizer,
-/// the architecture, batch, optimiser, schedule and seeds. `options` are the completed ones.
+/// Everything that the results of a run depend on, as JSON: the data's size and checksum, the
+/// tokenizer, the architecture, batch, optimiser, schedule and seeds. `options` are those of
+/// RunSetup, with every size filled in.
 std::string settings_json(const RunOptions& options, const Dataset& data);
 
 /// The lowest estimate of the validation loss, and the updates done before it.
@@ -28,24 +30,24 @@ struct BestEstimate {
   double val_loss = 0.0;
 };
 
-/// What a run must remember beside the trainer's tensors; part of every checkpoint.
+/// The state of a run besides the trainer's tensors; part of every checkpoint.
 struct RunState {
   std::string settings;              ///< settings_json().
-  std::int64_t rows_seen = 0;        ///< The data position: rows of the batch stream used up.
-  std::optional<BestEstimate> best;  ///< So far.
-  std::int64_t waited = 0;           ///< Estimates since then.
-  bool estimate_due = false;         ///< The one of the last step was broken off.
+  std::int64_t rows_seen = 0;        ///< Rows of the batch stream used so far.
+  std::optional<BestEstimate> best;  ///< The lowest so far.
+  std::int64_t waited = 0;           ///< Estimates since `best`.
+  bool estimate_due = false;         ///< The estimate after the last step was interrupted.
   std::optional<double> loss;        ///< Of the last update.
 };
 std::string to_json(const RunState& state);
-/// kInvalidFile, or kMismatch when the saved settings are not `settings`, naming the first one that
-/// differs.
+/// kInvalidFile; kMismatch, naming the first setting that differs, when the saved settings are not
+/// `settings`.
 Result<RunState> parse_run_state(std::string_view json, std::string_view name,
                                  const std::string& settings);
 
-/// The first setting that differs, as "training.batch is 12, the checkpoint has 8"; nothing when
-/// all agree. With a constant schedule the number of steps may differ: a run can be extended.
-/// kInvalidFile when `saved` is not such JSON.
+/// The first setting that differs, as "training.batch is 12, the checkpoint has 8"; nullopt when
+/// all agree. With a constant schedule the number of steps may differ, so that a run can be
+/// extended. kInvalidFile when `saved` lacks the members that settings_json() writes.
 Result<std::optional<std::string>> compare_settings(const std::string& current,
                                                     const JsonRef& saved);
 

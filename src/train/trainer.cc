@@ -28,7 +28,7 @@ TrainingGraphOptions graph_options(const TrainerOptions& o, const LoraConfig& lo
           .lora = lora};
 }
 
-// An element of a result that was fetched.
+// An element of a result that has been fetched.
 Result<float> read_scalar(Executable& executable, std::string_view name, std::size_t index = 0) {
   VOLTA_TRY(const Tensor result, executable.result(name));
   VOLTA_TRY(const std::span<const float> values, result.values<float>());
@@ -42,7 +42,7 @@ Status run_and_fetch(Executable& executable) {
   return executable.fetch();
 }
 
-// A NaN's sign says nothing to people.
+// Removes the sign of a NaN, which means nothing to a reader.
 double unsigned_nan(double value) { return std::isnan(value) ? std::fabs(value) : value; }
 
 }  // namespace
@@ -76,7 +76,7 @@ Status validate(const TrainerOptions& o) {
     return bad("the compute type", dtype_name(o.compute_dtype), "f32 or bf16");
   }
   VOLTA_TRY(validate(o.schedule));
-  // Every step takes the share lr * weight_decay off each weight; more than all of it is no decay.
+  // Every step reduces each weight by the fraction lr * weight_decay, which must be below 1.
   if (!(o.schedule.lr * static_cast<double>(opt.weight_decay) < 1.0)) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("training: weight_decay is {} with lr {}; lr * weight_decay must be "
@@ -197,7 +197,7 @@ Result<StepReport> Trainer::step(const BatchSource& batches) {
   auto ran = run_micro_batches(batches);
   Status applied;
   if (ran && apply_) applied = run_and_fetch(*apply_);
-  if (!ran || !applied) {  // What micro-batches have added is not to stay for the next step.
+  if (!ran || !applied) {  // The next step must start from zero gradients.
     VOLTA_TRY(zero_gradients());
     VOLTA_TRY(std::move(applied));
     return std::unexpected(std::move(ran).error());
@@ -214,8 +214,8 @@ Result<StepReport> Trainer::step(const BatchSource& batches) {
   return report;
 }
 
-// The update was skipped, so weights and moments are those before it: running it again under a
-// check meets the same numbers and stops at the first op that gives a bad one.
+// The update was skipped, so weights and moments are unchanged. Running it again with a check
+// computes the same numbers and stops at the first op that gives a non-finite one.
 Error Trainer::name_non_finite(const BatchSource& batches, double loss, double norm) {
   const std::string what = fmt::format(
       "step {}: loss {}, gradient norm {}; the weights are those of the step before. Lower the "

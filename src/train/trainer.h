@@ -1,5 +1,5 @@
 // Trainer: updates a model's weights, one step at a time, by running plans. It knows batches and
-// tensors; files, progress and policy are the run's (train/run.h).
+// tensors; files, progress and policy belong to the run (train/run.h).
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@
 namespace [[gnu::visibility("default")]] volta {
 
 struct TrainerOptions {
-  std::int64_t batch = 12;      ///< Sequences a micro-batch.
-  std::int64_t time = 64;       ///< Tokens a sequence.
-  std::int64_t accumulate = 1;  ///< Micro-batches an update; their gradients are averaged.
+  std::int64_t batch = 12;      ///< Sequences per micro-batch.
+  std::int64_t time = 64;       ///< Tokens per sequence.
+  std::int64_t accumulate = 1;  ///< Micro-batches per update; their gradients are averaged.
   float dropout = 0.0f;
   OptimizerConfig optimizer = {};
   ScheduleConfig schedule = {};
   std::uint64_t seed = 1;  ///< Of dropout.
-  /// Of activations, their gradients and what products multiply. Weights, their gradients, losses,
-  /// statistics and the optimiser's tensors are f32 always.
+  /// The type of activations, their gradients and the operands of matrix products. Weights, their
+  /// gradients, losses, statistics and the optimiser's tensors are always f32.
   DType compute_dtype = DType::kF32;
 };
-/// Ranges of every field; the message names the field, its value and the range.
+/// Checks the range of every field; the message names the field, its value and the range.
 Status validate(const TrainerOptions& options);
 
-/// What one update did.
+/// The result of one update.
 struct StepReport {
   std::int64_t step = 0;  ///< The update's number, from 1.
   double loss = 0.0;      ///< Mean over the tokens of its batch, before the update.
@@ -40,17 +40,17 @@ struct StepReport {
   double grad_norm = 0.0;  ///< Before clipping.
 };
 
-/// Bytes that training holds, known before the first step.
+/// Memory that training needs, in bytes, known before the first step.
 struct TrainerMemory {
   std::int64_t weights = 0;
   std::int64_t optimizer = 0;    ///< Moments, and gradients where they are accumulated.
-  std::int64_t activations = 0;  ///< Arenas.
+  std::int64_t activations = 0;  ///< Arenas of the plans.
 };
 
 class Trainer {
  public:
-  /// Builds and loads the plans. The model's weights, or those of its adapter when it has one, are
-  /// updated in place: `model` shares them.
+  /// Builds and loads the plans. `model` shares its weights with the trainer, which updates them in
+  /// place, or those of the adapter when it has one.
   static Result<Trainer> create(const Transformer& model, const TrainerOptions& options);
 
   const Transformer& model() const { return model_; }
@@ -61,14 +61,14 @@ class Trainer {
   /// The optimised graph of an update (of a micro-batch when accumulating).
   const Graph& graph() const { return graph_; }
 
-  /// One update. A non-finite loss or gradient changes no weight and is kNonFinite, naming the step
-  /// and the first op that gave a non-finite value.
+  /// Performs one update. With a non-finite loss or gradient, no weight is changed; the error is
+  /// kNonFinite and names the step and the first op that gave a non-finite value.
   Result<StepReport> step(const BatchSource& batches);
 
   /// The optimiser's tensors by name ("adam.m.<parameter>", ...), sharing memory.
   const std::map<std::string, Tensor>& optimizer_state() const { return state_; }
-  /// Continues after `steps_done` updates with copies of these optimiser tensors; every one must be
-  /// there with its shape.
+  /// Continues after `steps_done` updates with copies of these optimiser tensors. Every tensor must
+  /// be present with its type and shape (kInvalidFile).
   Status restore(std::int64_t steps_done, const std::map<std::string, Tensor>& state);
 
  private:

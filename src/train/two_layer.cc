@@ -30,7 +30,7 @@ std::unexpected<Error> invalid(std::string message) {
   return fail(ErrorCode::kInvalidArgument, "two-layer training: " + std::move(message));
 }
 
-// A host copy of f32[rows, columns] whose every element is finite.
+// Checks that a tensor is f32 with two non-empty axes and that every element is finite.
 Status check_matrix(const Tensor& tensor, std::string_view what) {
   const Shape& shape = tensor.shape();
   if (tensor.dtype() != DType::kF32 || shape.rank() != 2 || shape.elements() < 1) {
@@ -94,7 +94,8 @@ Result<ValueId> add_loss(Graph& graph, ValueId y, const Sizes& n, Loss loss) {
   return graph.add_one(Reduce{ReduceKind::kMean, 0, 2}, {squares});
 }
 
-// One update: forward, loss, backward, plain SGD that skips when something is not finite.
+// The graph of one update: forward, loss, backward, and plain SGD, which is skipped when a value is
+// not finite.
 Result<Graph> build_update(const Sizes& n, Loss loss_kind) {
   Graph graph;
   VOLTA_TRY(const ValueId x, graph.input("x", {DType::kF32, Shape(n.rows, n.inputs)}));
@@ -125,7 +126,8 @@ Result<Graph> build_update(const Sizes& n, Loss loss_kind) {
   return graph;
 }
 
-// Uniform in +-bound from Philox(seed, stream), so the same on every device; a bound of 0 is zero.
+// A weight that is uniform in +-bound, from Philox(seed, stream) and thus the same on every device.
+// A bound of 0 gives zeros.
 Result<Tensor> make_weight(Device& device, const Shape& shape, double bound, std::uint64_t seed,
                            std::uint32_t stream) {
   VOLTA_TRY(Tensor host, Tensor::zeros({DType::kF32, shape}));

@@ -1,6 +1,6 @@
-// The smallest thing that learns: two dense layers with a ReLU between them, trained by gradient
-// descent over the whole data set, on any device. The same graph, autodiff and ops as the big
-// models; small enough to check by hand.
+// The smallest training example: two dense layers with a ReLU between them, trained by gradient
+// descent over the whole data set, on any device. It uses the same graph, autodiff and ops as the
+// big models, and is small enough to check by hand.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,20 @@ struct TwoLayerOptions {
   std::uint64_t seed = 1;      ///< Of the initial weights.
 };
 
-/// y = relu(x w1 + b1) w2 + b2, and how training went.
+/// The weights of y = relu(x w1 + b1) w2 + b2, and the loss during training.
 struct TwoLayerResult {
-  Tensor w1;                  ///< f32[D, H], uniform in +-1/sqrt(D) at first.
-  Tensor b1;                  ///< f32[H], zero at first.
-  Tensor w2;                  ///< f32[H, K], uniform in +-1/sqrt(H) at first.
-  Tensor b2;                  ///< f32[K], zero at first.
+  Tensor w1;                  ///< f32[D, H], initially uniform in +-1/sqrt(D).
+  Tensor b1;                  ///< f32[H], initially zero.
+  Tensor w2;                  ///< f32[H, K], initially uniform in +-1/sqrt(H).
+  Tensor b2;                  ///< f32[K], initially zero.
   std::vector<float> losses;  ///< Mean loss before each update.
 };
 
 /// Trains a classifier of `classes` classes with softmax and cross entropy.
-/// x f32[N, D], labels i32[N] in [0, classes); host tensors or the device's. Weights come back in
-/// the device's memory. kInvalidArgument for wrong shapes, types, labels (named by row) or options;
-/// kNonFinite for a NaN or infinity in x (named by row and column) or a loss that becomes one (the
-/// epoch is named).
+/// The arguments are x f32[N, D] and labels i32[N] in [0, classes), on the host or on the device.
+/// The weights are returned in the device's memory. kInvalidArgument for wrong shapes, types,
+/// labels (named by row) or options. kNonFinite for a NaN or infinity in x (named by row and
+/// column) and for a loss that becomes non-finite (the epoch is named).
 Result<TwoLayerResult> train_two_layer_classifier_ce_with_device(
     const std::shared_ptr<Device>& device, const Tensor& x, const Tensor& labels,
     std::int64_t classes, const TwoLayerOptions& options = {});
