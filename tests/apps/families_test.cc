@@ -139,8 +139,8 @@ TEST_P(Families, GreedyTokensAreThoseOfTransformers) {
   }
 }
 
-// To GGUF and back: the same logits from all three, bit for bit. What is written then is a folder
-// of the family, whose own keys say everything: it computes the same without Volta's.
+// Converts a model to GGUF and back. All three give the same logits, bit for bit. The last folder
+// also gives them without the keys under "volta", because the keys of its family are complete.
 TEST_P(Families, GgufIsTheSameModel) {
   const std::vector<float> wanted = logits(model_);
   run({"convert", model_, "model.gguf", "--type", "f32"});

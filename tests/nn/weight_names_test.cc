@@ -1,4 +1,4 @@
-// The table of names: each naming by its own words, whatever else a model is made of.
+// Tests of the table of weight names. A naming can be combined with any other part of a config.
 #include "nn/weight_names.h"
 
 #include <gtest/gtest.h>

@@ -125,7 +125,7 @@ TransformerConfig said_by_gguf(const GgufArchitecture& architecture, const Trans
   said.qk_norm = c.qk_norm;
   said.tied_output = c.tied_output;
   // If a file lacks these values or has 0, llama.cpp uses the architecture's defaults.
-  said.window = c.window > 0 ? c.window : architecture.window;
+  if (architecture.windows) said.window = c.window > 0 ? c.window : architecture.window;
   said.rope_theta = c.rope_theta;
   if (architecture.local_theta > 0.0) said.rope_local_theta = c.rope_local_theta;
   if (architecture.attention_cap > 0.0f) {

@@ -112,5 +112,41 @@ TEST(GgufArchitecture, SaysWhatGgufCannot) {
   expect_error(gguf_architecture(llama), unsupported, "this combination of parts");
 }
 
+// What a reader of GGUF would take for something else is not written.
+TEST(GgufArchitecture, WindowsAndCapsThatReadersReplaceAreRefused) {
+  TransformerConfig olmo;
+  olmo.position = PositionKind::kRotary;
+  olmo.norm = NormKind::kRms;
+  olmo.ffn_kind = FfnKind::kGated;
+  olmo.qk_norm = true;
+  architecture("olmo2").set_unsaid(olmo);
+  const auto written = gguf_architecture(olmo);
+  ASSERT_TRUE(written) << written.error().message();
+  EXPECT_EQ((*written)->name, "olmo2");
+  olmo.window = 8;
+  EXPECT_FALSE(gguf_architecture(olmo));
+
+  TransformerConfig gemma;
+  gemma.position = PositionKind::kRotary;
+  gemma.norm = NormKind::kRms;
+  gemma.ffn_kind = FfnKind::kGated;
+  gemma.window = 8;
+  gemma.attention_softcap = 40.0f;
+  gemma.logit_softcap = 20.0f;
+  architecture("gemma2").set_unsaid(gemma);
+  const auto capped = gguf_architecture(gemma);
+  ASSERT_TRUE(capped) << capped.error().message();
+  EXPECT_EQ((*capped)->name, "gemma2");
+  for (float TransformerConfig::* const cap :
+       {&TransformerConfig::attention_softcap, &TransformerConfig::logit_softcap}) {
+    TransformerConfig uncapped = gemma;
+    uncapped.*cap = 0.0f;
+    EXPECT_FALSE(gguf_architecture(uncapped));
+  }
+  TransformerConfig whole = gemma;
+  whole.window = 0;
+  EXPECT_FALSE(gguf_architecture(whole));
+}
+
 }  // namespace
 }  // namespace volta
