@@ -15,20 +15,6 @@ if(kernels_type STREQUAL "OBJECT_LIBRARY")
   endif()
 endif()
 
-# What reads folders and renders templates waits for files, and has much code: small code there is
-# half as large, and keeps libvolta.so small.
-file(GLOB small_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/text/*.cc"
-     "${CMAKE_CURRENT_SOURCE_DIR}/text/jinja/*.cc" "${CMAKE_CURRENT_SOURCE_DIR}/formats/*.cc"
-     "${CMAKE_CURRENT_SOURCE_DIR}/formats/gguf/*.cc")
-foreach(file IN ITEMS code_point_set regex_program regex_reader regex_syntax)  # Not the matcher.
-  list(APPEND small_sources "${CMAKE_CURRENT_SOURCE_DIR}/text/tokenizers/${file}.cc")
-endforeach()
-list(FILTER small_sources EXCLUDE REGEX "/(ggml_types|gguf_convert|gguf_model|non_finite|token_rows|tokenizer)\\.cc$")  # All data.
-set_property(SOURCE ${small_sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
-if(CMAKE_BUILD_TYPE STREQUAL "Release")
-  set_property(SOURCE ${small_sources} PROPERTY SKIP_PRECOMPILE_HEADERS ON)
-endif()
-
 if(VOLTA_HAS_CUDA)
   get_target_property(device_type volta_device TYPE)
   if(device_type STREQUAL "OBJECT_LIBRARY")
@@ -73,11 +59,15 @@ set_property(SOURCE tuner/kernels_hash.cc APPEND PROPERTY COMPILE_DEFINITIONS
 # The fence: raw memory is allowed in src/kernels, src/device and these files, nowhere else.
 if(VOLTA_UNSAFE_BUFFERS)
   foreach(module IN ITEMS base text tensor ops graph nn tuner formats train)
-    get_target_property(type volta_${module} TYPE)
-    if(type STREQUAL "OBJECT_LIBRARY")
-      target_compile_options(volta_${module} PRIVATE -Wunsafe-buffer-usage
-                             -Werror=unsafe-buffer-usage)
-    endif()
+    foreach(target IN ITEMS volta_${module} volta_${module}_small)
+      set(type "")
+      if(TARGET ${target})
+        get_target_property(type ${target} TYPE)
+      endif()
+      if(type STREQUAL "OBJECT_LIBRARY")
+        target_compile_options(${target} PRIVATE -Wunsafe-buffer-usage -Werror=unsafe-buffer-usage)
+      endif()
+    endforeach()
   endforeach()
   file(GLOB fenced CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/../src/base/memory*.cc"
        "${CMAKE_CURRENT_LIST_DIR}/../src/tensor/buffer*.cc")

@@ -107,9 +107,8 @@ function(volta_strict_options target)
 endfunction()
 
 # volta_precompile(target owner headers...): compiles the headers that nearly every file of a target
-# includes once, in the target `owner`, for all targets compiled with the same flags. Reading them
-# is a third of the time of a small file. Every file still includes what it uses: scripts/lint and
-# scripts/check_headers compile without this.
+# includes once, in the target `owner`, for all targets compiled with the same flags. Every file
+# still includes what it uses: scripts/lint and scripts/check_headers compile without this.
 function(volta_precompile target owner)
   if(NOT VOLTA_PCH)
     return()
