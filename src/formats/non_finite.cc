@@ -88,23 +88,6 @@ NonFinite count_bytes(std::span<const std::byte> bytes, Bits exponent, ThreadPoo
   });
 }
 
-// The byte offsets of the f16 numbers in a stored block: its scale and, in Q4_K, its minimum.
-std::span<const std::size_t> scale_places(Quant quant) {
-  static constexpr std::array<std::size_t, 2> kAtStart = {0, 2};
-  static constexpr std::array<std::size_t, 1> kBehindIntegers = {208};
-  switch (quant) {
-    case Quant::kQ4K:
-      return kAtStart;
-    case Quant::kQ6K:
-      return kBehindIntegers;
-    case Quant::kNone:
-    case Quant::kInt8:
-    case Quant::kInt4:
-      break;
-  }
-  return std::span(kAtStart).first(1);
-}
-
 }  // namespace
 
 void NonFinite::add(const NonFinite& part, std::int64_t begin) {
@@ -140,9 +123,12 @@ NonFinite count_non_finite(std::int64_t count, ThreadPool& pool,
 NonFinite count_non_finite_scales(std::span<const std::byte> bytes, const Encoding& encoding) {
   NonFinite found;
   const auto block_bytes = static_cast<std::size_t>(encoding.block_bytes());
+  const FormatInfo& format = format_info(encoding.quant);
+  const auto scale = static_cast<std::size_t>(format.scale_at);
+  const std::size_t end = scale + (format.minimums ? 4 : 2);
   for (std::size_t block = 0; (block + 1) * block_bytes <= bytes.size(); ++block) {
     const auto stored = bytes.subspan(block * block_bytes, block_bytes);
-    for (const std::size_t place : scale_places(encoding.quant)) {
+    for (std::size_t place = scale; place < end; place += 2) {
       const unsigned magnitude = stored_u16(stored, place) & 0x7FFFu;
       if (magnitude < 0x7c00u) continue;
       ++(magnitude == 0x7c00u ? found.infinities : found.nans);

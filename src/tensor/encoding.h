@@ -28,7 +28,8 @@ enum class Packing : std::uint8_t {
 /// the second blocks, and so on. The device defines the layout inside them (for the CPU:
 /// kernels/cpu/quant.h).
 struct Encoding {
-  /// Additional bytes per block in panels of Q4_K, whose 6-bit scales and minimums become bytes.
+  /// Additional bytes per block in panels of formats with minimums: their scales and minimums of
+  /// 6 bits become bytes.
   static constexpr std::int64_t kWiderScales = 4;
 
   Packing packing = Packing::kRows;
@@ -68,7 +69,7 @@ struct Encoding {
   /// For a quantised weight: the blocks per column, and the bytes per block including its scales.
   constexpr std::int64_t blocks(std::int64_t k) const { return ceil_div(k, block); }
   constexpr std::int64_t block_bytes() const {
-    const bool bytes_for_scales = packing == Packing::kPanels && quant == Quant::kQ4K;
+    const bool bytes_for_scales = packing == Packing::kPanels && format_info(quant).minimums;
     return format_block_bytes(quant, block) + (bytes_for_scales ? kWiderScales : 0);
   }
 };

@@ -21,6 +21,7 @@ enum class Quant : std::uint8_t {
   kInt8,  ///< scale * q, q in [-127, 127]. In blocks of 32 it is GGUF's Q8_0.
   kInt4,  ///< scale * q, q in [-8, 7]. In blocks of 32 it is GGUF's Q4_0.
   kQ4K,   ///< GGUF's Q4_K: (scale * s) * q - minimum * m, q in [0, 15]; s, m per 32 elements.
+  kQ5K,   ///< GGUF's Q5_K: as kQ4K, q in [0, 31].
   kQ6K,   ///< GGUF's Q6_K: (scale * s) * q, q in [-32, 31]; s per 16 elements.
 };
 
@@ -36,7 +37,10 @@ struct FormatInfo {
   std::int32_t block = 1;        ///< Elements per block; 0: a multiple of 32, at most kMaxBlock.
   std::int32_t bits = 32;        ///< Bits per element.
   std::int32_t scale_bytes = 0;  ///< Bytes per block besides the elements.
+  std::int32_t scale_at = 0;     ///< The byte of a stored block at which its f16 scale is.
   std::int32_t scale_steps = 0;  ///< Elements per integer scale; 0: it has none.
+  bool minimums = false;         ///< Whether each integer scale has a minimum, which is
+                                 ///< subtracted. Their f16 factor is behind the scale.
   bool from_f32 = true;          ///< Whether Encode can round f32 to it.
   std::int32_t offset = 0;       ///< Kernels add this to q to make it non-negative.
 };
@@ -69,6 +73,16 @@ inline constexpr std::array kFormats = {
                .bits = 4,
                .scale_bytes = 16,
                .scale_steps = 32,
+               .minimums = true,
+               .from_f32 = false},
+    FormatInfo{.quant = Quant::kQ5K,
+               .name = "q5_k",
+               .elements = "q5_k",
+               .block = 256,
+               .bits = 5,
+               .scale_bytes = 16,
+               .scale_steps = 32,
+               .minimums = true,
                .from_f32 = false},
     FormatInfo{.quant = Quant::kQ6K,
                .name = "q6_k",
@@ -76,6 +90,7 @@ inline constexpr std::array kFormats = {
                .block = 256,
                .bits = 6,
                .scale_bytes = 18,
+               .scale_at = 208,
                .scale_steps = 16,
                .from_f32 = false,
                .offset = 32},
@@ -105,9 +120,9 @@ constexpr bool format_has_block(Quant quant, std::int64_t block) {
 /// An unpacked block of any format of integers.
 struct WeightBlock {
   std::uint16_t scale = 0;                             ///< f16 bits.
-  std::uint16_t minimum = 0;                           ///< f16 bits; for Q4_K only.
+  std::uint16_t minimum = 0;                           ///< f16 bits; of formats with minimums.
   std::array<std::int8_t, kMaxBlock / 16> scales{};    ///< One per scale_steps elements.
-  std::array<std::int8_t, kMaxBlock / 32> minimums{};  ///< For Q4_K, one per 32 elements.
+  std::array<std::int8_t, kMaxBlock / 32> minimums{};  ///< One per 32 elements, if any.
   std::array<std::int8_t, kMaxBlock> q{};
 };
 
@@ -148,16 +163,25 @@ constexpr void read_stored_block(Quant quant, std::span<const std::byte> bytes, 
         to.q[first + 16] = static_cast<std::int8_t>((at(i + 2) >> 4) - 8);
       }
       return;
-    case Quant::kQ4K:  // In each run of 64 elements, i and i + 32 share byte i.
+    case Quant::kQ4K:
+    case Quant::kQ5K: {
+      // In each run of 64 elements, i and i + 32 share a byte for their low four bits. In Q5_K 32
+      // bytes lie before these: bit j of byte i is the fifth bit of element i of run j of 32.
       to.scale = stored_u16(bytes, 0);
       to.minimum = stored_u16(bytes, 2);
       read_k_scales(bytes.subspan(4, 12), to);
+      const bool five = quant == Quant::kQ5K;
+      const auto fifth = [&](std::size_t element) {
+        return five ? (at(16 + element % 32) >> (element / 32) & 1) << 4 : 0;
+      };
+      const std::size_t low = five ? 48 : 16;
       for (std::size_t i = 0; i < 128; ++i) {
-        const std::size_t first = i / 32 * 64 + i % 32;
-        to.q[first] = static_cast<std::int8_t>(at(16 + i) & 15);
-        to.q[first + 32] = static_cast<std::int8_t>(at(16 + i) >> 4);
+        const std::size_t first = i / 32 * 64 + i % 32, second = first + 32;
+        to.q[first] = static_cast<std::int8_t>((at(low + i) & 15) | fifth(first));
+        to.q[second] = static_cast<std::int8_t>((at(low + i) >> 4) | fifth(second));
       }
       return;
+    }
     case Quant::kQ6K:
       // Two halves of four runs of 32 elements. In each half the low four bits of runs r and r + 2
       // share 32 bytes, and the two high bits of all four runs share another 32 bytes.
@@ -177,7 +201,8 @@ constexpr void read_stored_block(Quant quant, std::span<const std::byte> bytes, 
 /// differences are rounded to f32 in the order of its definition.
 constexpr void decode_block(Quant quant, const WeightBlock& block, std::span<float> values) {
   const float scale = f32_from_f16(block.scale), minimum = f32_from_f16(block.minimum);
-  const auto steps = static_cast<std::size_t>(format_info(quant).scale_steps);
+  const FormatInfo& format = format_info(quant);
+  const auto steps = static_cast<std::size_t>(format.scale_steps);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto q = static_cast<float>(block.q[i]);
     if (steps == 0) {
@@ -186,7 +211,7 @@ constexpr void decode_block(Quant quant, const WeightBlock& block, std::span<flo
     }
     const float step = scale * static_cast<float>(block.scales[i / steps]);
     values[i] = step * q;
-    if (quant == Quant::kQ4K) {
+    if (format.minimums) {
       values[i] -= minimum * static_cast<float>(block.minimums[i / steps]);
     }
   }

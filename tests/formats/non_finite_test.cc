@@ -93,6 +93,7 @@ TEST(NonFinite, FindsTheScalesOfEveryFormat) {
   const std::vector<Row> rows = {{{.quant = Quant::kInt8, .block = 64}, {0}},
                                  {{.quant = Quant::kInt4, .block = 32}, {0}},
                                  {{.quant = Quant::kQ4K, .block = 256}, {0, 2}},
+                                 {{.quant = Quant::kQ5K, .block = 256}, {0, 2}},
                                  {{.quant = Quant::kQ6K, .block = 256}, {208}}};
   for (const auto& [encoding, places] : rows) {
     const auto block = static_cast<std::size_t>(encoding.block_bytes());

@@ -109,7 +109,7 @@ TEST(Prepack, StoredBlocksStayWhereRowsAreLookedUp) {
   const ValueId rows = add(graph, Embedding{}, {table, ids});
   must(graph.output("sum", add(graph, Binary{BinaryKind::kAdd}, {rows, added})));
   testing::TestBackend backend;
-  for (const Quant quant : {Quant::kInt8, Quant::kInt4, Quant::kQ4K, Quant::kQ6K}) {
+  for (const Quant quant : {Quant::kInt8, Quant::kInt4, Quant::kQ4K, Quant::kQ5K, Quant::kQ6K}) {
     const Encoding stored{.transposed = true, .quant = quant, .block = kMaxBlock};
     const Graph packed = must(prepack(graph, backend, [&](const Value& value) {
       TensorSpec spec = value.spec;

@@ -1,6 +1,6 @@
-// The product with a b of Q4_K or Q6_K: the sums that matmul_k_tile-inl.h promises, bit for bit, on
-// every instruction set, with VNNI and without; the product of the values in f64; and the ways from
-// the stored blocks into panels and to f32.
+// The product with a b of Q4_K, Q5_K or Q6_K: the sums that matmul_k_tile-inl.h promises, bit for
+// bit, on every instruction set, with VNNI and without; the product of the values in f64; and the
+// ways from the stored blocks into panels and to f32.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace volta::test {
 namespace {
 
-constexpr Quant kKinds[] = {Quant::kQ4K, Quant::kQ6K};
+constexpr Quant kKinds[] = {Quant::kQ4K, Quant::kQ5K, Quant::kQ6K};
 
 /// A weight in rows of random blocks, any byte of which is valid; scales around `scale`.
 Weight random_rows(const QuantCase& c, float scale = 1e-4f) {
@@ -32,8 +32,8 @@ Weight random_rows(const QuantCase& c, float scale = 1e-4f) {
       return f16_from_f32(value * (0.5f + static_cast<float>(random() % 64) / 64.0f));
     };
     const std::uint16_t d = half(scale), least = half(8 * scale);
-    std::memcpy(bytes + i * size + (c.quant == Quant::kQ4K ? 0 : 208), &d, 2);
-    if (c.quant == Quant::kQ4K) std::memcpy(bytes + i * size + 2, &least, 2);
+    std::memcpy(bytes + i * size + (c.quant == Quant::kQ6K ? 208 : 0), &d, 2);
+    if (c.quant != Quant::kQ6K) std::memcpy(bytes + i * size + 2, &least, 2);
   }
   return rows;
 }
@@ -56,12 +56,12 @@ float scaled_sum(const WeightBlock& b, Quant quant, std::size_t begin, std::size
       all += q[k];
     }
     part = multiply_add(fused, static_cast<float>(sum), static_cast<float>(b.scales[sub]), part);
-    if (quant != Quant::kQ4K) continue;
+    if (quant == Quant::kQ6K) continue;
     least =
         multiply_add(fused, static_cast<float>(b.minimums[sub]), static_cast<float>(-all), least);
   }
   const float sum = part * f32_from_f16(b.scale);
-  return quant == Quant::kQ4K ? multiply_add(fused, least, f32_from_f16(b.minimum), sum) : sum;
+  return quant == Quant::kQ6K ? sum : multiply_add(fused, least, f32_from_f16(b.minimum), sum);
 }
 
 struct Promise {
@@ -100,7 +100,7 @@ Promise promised(const QuantCase& c, const std::vector<float>& a, Weight& rows, 
             rounded += static_cast<double>(rest->scale) * rest->q[k % 32];
           }
           exact += rounded * weight;
-          // A value of Q4_K is a difference with a minimum of at most 63 * 1.5 * 8e-4.
+          // A value of Q4_K or Q5_K is a difference with a minimum of at most 63 * 1.5 * 8e-4.
           size += std::abs(rounded) * (std::abs(weight) + 2 * 0.0756);
         }
       }
@@ -192,7 +192,7 @@ TEST_P(MatMulK, TheLargestSumsFit) {
       const std::int64_t at = i % size;
       // All integers and their scales are the largest, or in Q6_K's odd columns the lowest.
       const bool low = quant == Quant::kQ6K && i / size % 2 == 1;
-      const bool scale = quant == Quant::kQ4K ? at < 4 : at >= 208;
+      const bool scale = quant == Quant::kQ6K ? at >= 208 : at < 4;
       if (!scale) bytes[i] = low ? 0x00 : 0xFF;
       if (quant == Quant::kQ6K && at >= 192 && !scale) bytes[i] = low ? 0x80 : 0x7F;
     }
@@ -243,7 +243,7 @@ TEST_P(MatMulK, WhatIsNotFiniteStaysSo) {
     }
     auto* bytes = reinterpret_cast<std::uint8_t*>(rows.memory.data());
     const std::uint16_t nan = 0x7E00;  // The scale of column 7's second block.
-    std::memcpy(bytes + 15 * rows.encoding.block_bytes() + (quant == Quant::kQ4K ? 0 : 208), &nan,
+    std::memcpy(bytes + 15 * rows.encoding.block_bytes() + (quant == Quant::kQ6K ? 208 : 0), &nan,
                 2);
     Weight spoilt = panels_of(rows);
     const auto out = multiply(c, spiky_values(3, 512), spoilt, GetParam(), false, pool_);

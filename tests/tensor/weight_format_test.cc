@@ -36,6 +36,7 @@ TEST(WeightFormat, BlocksTakeTheBytesThatGgufSays) {
   EXPECT_EQ(format_block_bytes(Quant::kInt8, 32), 34);
   EXPECT_EQ(format_block_bytes(Quant::kInt4, 32), 18);
   EXPECT_EQ(format_block_bytes(Quant::kQ4K, 256), 144);
+  EXPECT_EQ(format_block_bytes(Quant::kQ5K, 256), 176);
   EXPECT_EQ(format_block_bytes(Quant::kQ6K, 256), 210);
   EXPECT_EQ(format_block_bytes(Quant::kNone, 1), 4);
   const Encoding rows{.transposed = true, .quant = Quant::kQ4K, .block = 256};
@@ -52,7 +53,7 @@ TEST(WeightFormat, SaysWhichBlocksThereAre) {
     for (const int block : {32, 64, 96, 256}) EXPECT_TRUE(format_has_block(quant, block));
     for (const int block : {0, 1, 31, 33, 288, -32}) EXPECT_FALSE(format_has_block(quant, block));
   }
-  for (const Quant quant : {Quant::kQ4K, Quant::kQ6K}) {
+  for (const Quant quant : {Quant::kQ4K, Quant::kQ5K, Quant::kQ6K}) {
     EXPECT_TRUE(format_has_block(quant, 256));
     for (const int block : {0, 32, 128, 512}) EXPECT_FALSE(format_has_block(quant, block));
   }
@@ -92,6 +93,8 @@ TEST(WeightFormat, ValuesAreExact) {
   EXPECT_EQ(values[0], 1.5f);
   decode_block(Quant::kQ4K, block, values);
   EXPECT_EQ(values[31], 0.5f * 2 * 3 - 0.25f * 5);
+  EXPECT_EQ(values[32], 0.5f * -7 * 3 - 0.25f * 5);
+  decode_block(Quant::kQ5K, block, values);
   EXPECT_EQ(values[32], 0.5f * -7 * 3 - 0.25f * 5);
   decode_block(Quant::kQ6K, block, values);
   EXPECT_EQ(values[15], 3.0f);

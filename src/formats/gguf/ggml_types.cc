@@ -94,24 +94,6 @@ void read_q5_1(const Bytes& block, std::span<float> out) {
   }
 }
 
-// Eight sub-blocks of 32 values, as in Q4_K. Before the low four bits of all values there are 32
-// bytes with the fifth bits: byte i has in its bit j the fifth bit of value i of sub-block j.
-void read_q5_k(const Bytes& block, std::span<float> out) {
-  const float scale = block.half(0), least = block.half(2);
-  const Bytes high = block.from(16), low = block.from(48);
-  WeightBlock sub;
-  read_k_scales(block.bytes().subspan(4, 12), sub);
-  for (std::size_t j = 0; j < 8; ++j) {
-    const float d = scale * static_cast<float>(sub.scales[j]);
-    const float m = least * static_cast<float>(sub.minimums[j]);
-    for (std::size_t i = 0; i < 32; ++i) {
-      const std::uint32_t q = (low[j / 2 * 32 + i] >> (j % 2 * 4)) & 0xFu;
-      const std::uint32_t fifth = ((high[i] >> j) & 1u) << 4;
-      out[j * 32 + i] = d * static_cast<float>(q | fifth) - m;
-    }
-  }
-}
-
 void read_block(GgmlType type, const Bytes& block, std::span<float> out) {
   if (const Quant quant = ggml_quant(type); quant != Quant::kNone) {
     const auto bytes = static_cast<std::size_t>(ggml_type_info(type).block_bytes);
@@ -126,8 +108,6 @@ void read_block(GgmlType type, const Bytes& block, std::span<float> out) {
       return read_q5_0(block, out);
     case GgmlType::kQ5_1:
       return read_q5_1(block, out);
-    case GgmlType::kQ5_K:
-      return read_q5_k(block, out);
     default:
       break;  // dequantize() reads types without blocks; Volta's formats are read above.
   }
@@ -255,6 +235,8 @@ Quant ggml_quant(GgmlType type) {
       return Quant::kInt4;
     case GgmlType::kQ4_K:
       return Quant::kQ4K;
+    case GgmlType::kQ5_K:
+      return Quant::kQ5K;
     case GgmlType::kQ6_K:
       return Quant::kQ6K;
     default:

@@ -44,8 +44,8 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
                                    const Interruption& interrupted = {});
 
 /// The parameters of a model in a file. Types that Volta can use stay as stored: F32, F16, BF16,
-/// and matrices of Q8_0, Q4_0, Q4_K and Q6_K, whose blocks are unchanged. Such tensors are views of
-/// the mapping if they are aligned and need no reordering. Other types are read as f32.
+/// and matrices of Q8_0, Q4_0, Q4_K, Q5_K and Q6_K, whose blocks are unchanged. Such tensors are
+/// views of the mapping if they are aligned and need no reordering. Other types are read as f32.
 class GgufWeights final : public WeightSource {
  public:
   /// Checks all names and shapes; reads no data.

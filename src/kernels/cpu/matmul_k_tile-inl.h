@@ -1,7 +1,7 @@
-// The microkernel of matrix products whose b is Q4_K or Q6_K. A block of b has 256 steps and an f16
-// scale; its sub-blocks of 32 or 16 steps have integer scales (tensor/weight_format.h describes the
-// formats, kernels/cpu/quant.h the layout of panels). Compiled once per instruction set (see
-// simd.h).
+// The microkernel of matrix products whose b is Q4_K, Q5_K or Q6_K. A block of b has 256 steps and
+// an f16 scale; its sub-blocks of 32 or 16 steps have integer scales (tensor/weight_format.h
+// describes the formats, kernels/cpu/quant.h the layout of panels). Compiled once per instruction
+// set (see simd.h).
 //
 // Blocks of a have the size of blocks of b. Within a block, the products of a sub-block are summed
 // exactly, in integers. Over the sub-blocks, in order and in f32,
@@ -37,10 +37,10 @@ struct KPanel {
   /// The integers of a sub-block.
   static constexpr std::int64_t kSubBytes = kSteps * format_info(Kind).bits / 8 * kWidth;
   static constexpr std::int64_t kScales = kSubs * kSubBytes;  ///< A row for each sub-block.
-  static constexpr std::int64_t kMinimums = kScales + kSubs * kWidth;  ///< Of Q4_K.
-  /// The columns' f16 scales, and of Q4_K minimums.
-  static constexpr std::int64_t kScale =
-      Kind == Quant::kQ4K ? kMinimums + kSubs * kWidth : kMinimums;
+  static constexpr bool kHasMinimums = format_info(Kind).minimums;
+  static constexpr std::int64_t kMinimums = kScales + kSubs * kWidth;
+  /// The columns' f16 scales, then their f16 minimums.
+  static constexpr std::int64_t kScale = kHasMinimums ? kMinimums + kSubs * kWidth : kMinimums;
   static constexpr std::int64_t kMinimum = kScale + 2 * kWidth;
 };
 
@@ -110,6 +110,64 @@ HWY_INLINE void sum_sixteen(const QuantTile& t, const RowPlaces<Rows>& a,
   }
 }
 
+/// Adds 32 steps of Q5_K to the sums. Words 0 to 3 of a column are as with 4 bits; word 4 has the
+/// fifth bits of all groups of four steps, bit g of its bytes those of group g.
+template <bool Vnni, int Rows, int Panels>
+HWY_INLINE void sum_five_bits(const QuantTile& t, const RowPlaces<Rows>& a,
+                              const std::uint8_t* HWY_RESTRICT b,
+                              VI (&sum)[Rows][Panels * kPanelVectors]) {
+  const I32 di;
+  const D16 d16;
+  constexpr std::int64_t kBytes = lanes(I32()) * 4, kWord = kPanelVectors * kBytes;
+  const VI low_bits = hn::Set(di, 0x0F0F0F0F), fifth_bit = hn::Set(di, 0x10101010);
+  VOLTA_UNROLL
+  for (int p = 0; p < Panels; ++p) {
+    const auto load_word = [&](int word, int u) HWY_ATTR {
+      const std::uint8_t* bytes = b + p * t.panel_stride + word * kWord + u * kBytes;
+      if (u * kBytes % 64 == 0) hwy::Prefetch(bytes + kPrefetchBytes);
+      return hn::LoadU(di, reinterpret_cast<const std::int32_t*>(bytes));
+    };
+    // In word w, bit 4 of their bytes is the fifth bit of the low and of the high halves.
+    VI low_fifth[kPanelVectors], high_fifth[kPanelVectors];
+    V16 pairs[Rows][kPanelVectors];
+    VOLTA_UNROLL
+    for (int u = 0; u < kPanelVectors; ++u) {
+      high_fifth[u] = load_word(4, u);
+      low_fifth[u] = hn::ShiftLeft<4>(high_fifth[u]);
+    }
+    VOLTA_UNROLL
+    for (int word = 0; word < 4; ++word) {
+      VI low[kPanelVectors], high[kPanelVectors];
+      VOLTA_UNROLL
+      for (int u = 0; u < kPanelVectors; ++u) {
+        const VI both = load_word(word, u);
+        low[u] = hn::OrAnd(hn::And(both, low_bits), low_fifth[u], fifth_bit);
+        high[u] = hn::OrAnd(hn::And(hn::ShiftRight<4>(both), low_bits), high_fifth[u], fifth_bit);
+        low_fifth[u] = hn::ShiftRight<1>(low_fifth[u]);
+        high_fifth[u] = hn::ShiftRight<1>(high_fifth[u]);
+      }
+      VOLTA_UNROLL
+      for (int i = 0; i < Rows; ++i) {
+        const std::int8_t* row = a.at(i) + 4 * word;
+        VOLTA_UNROLL
+        for (int u = 0; u < kPanelVectors; ++u) {
+          VI& to = sum[i][p * kPanelVectors + u];
+          if constexpr (Vnni) {
+            to = dot<Vnni>(to, low[u], four_bytes(row));
+            to = dot<Vnni>(to, high[u], four_bytes(row + 16));
+          } else {
+            // Eight products are 8 * 31 * 127 at most, so that four groups fit into 16 bits.
+            if (word % 2 == 0) pairs[i][u] = hn::Zero(d16);
+            pairs[i][u] = dot<Vnni>(pairs[i][u], low[u], four_bytes(row));
+            pairs[i][u] = dot<Vnni>(pairs[i][u], high[u], four_bytes(row + 16));
+            if (word % 2 == 1) to = hn::Add(to, add_products(pairs[i][u], hn::Set(d16, 1)));
+          }
+        }
+      }
+    }
+  }
+}
+
 /// The sums of a tile as vectors, which the compiler keeps in registers.
 template <int Rows, int Vectors>
 struct Held {
@@ -138,12 +196,14 @@ HWY_INLINE void add_sub_block(const QuantTile& t, const RowPlaces<Rows>& q,
   Sums<Rows, kVectors> sum;
   VOLTA_UNROLL
   for (int i = 0; i < Rows; ++i) {
-    const VI begin = Kind == Quant::kQ6K ? hn::Set(di, offset[i * offsets]) : hn::Zero(di);
+    const VI begin = Panel::kHasMinimums ? hn::Zero(di) : hn::Set(di, offset[i * offsets]);
     VOLTA_UNROLL
     for (int v = 0; v < kVectors; ++v) sum[i][v] = begin;
   }
   if constexpr (Kind == Quant::kQ6K) {
     sum_sixteen<Vnni, Rows, Panels>(t, q, b + sub * Panel::kSubBytes, sum);
+  } else if constexpr (Kind == Quant::kQ5K) {
+    sum_five_bits<Vnni, Rows, Panels>(t, q, b + sub * Panel::kSubBytes, sum);
   } else {
     QuantAhead none{b, 0};
     sum_block<Quant::kInt4, Vnni, Rest, Rows, Panels>(t, q, b + sub * Panel::kSubBytes, none, sum);
@@ -168,8 +228,8 @@ HWY_INLINE void clear(Part& part) {
 }
 
 /// total += (part * scale + least * minimum) * a's scale, for `Subs` sub-blocks of the block at
-/// `b`, beginning with `sub`, and for the rows for which `takes` returns true. In Q4_K, least is
-/// the sum of the sub-blocks' minimums times `offset`, the negated sums of a.
+/// `b`, beginning with `sub`, and for the rows for which `takes` returns true. In formats with
+/// minimums, least is the sum of the sub-blocks' minimums times `offset`, the negated sums of a.
 template <Quant Kind, int Subs, int Rows, int Panels, class Part, class Takes>
 HWY_INLINE void add_block(const QuantTile& t, const std::uint8_t* HWY_RESTRICT b, std::int64_t sub,
                           const Part& part, const std::int32_t* offset, std::int64_t offsets,
@@ -185,7 +245,7 @@ HWY_INLINE void add_block(const QuantTile& t, const std::uint8_t* HWY_RESTRICT b
     VOLTA_UNROLL
     for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Mul(part.get(i, v), b_scale[v]);
   }
-  if constexpr (Kind == Quant::kQ4K) {
+  if constexpr (Panel::kHasMinimums) {
     float less[Rows][Subs];
     for (int i = 0; i < Rows; ++i) {
       for (int s = 0; s < Subs; ++s) less[i][s] = static_cast<float>(offset[i * offsets + s]);
@@ -281,7 +341,7 @@ void k_tile(QuantTile& t) {
     for (int i = 0; t.rests && i < Rows; ++i) rests |= t.a.rests[i * t.a.blocks + block];
     if (rests != 0) add_k_rests<Kind, Vnni, Rows, Panels>(t, block, rests, b, total);
     b += format_block_bytes(Kind, kMaxBlock) * Panel::kWidth +
-         (Kind == Quant::kQ4K ? Encoding::kWiderScales * Panel::kWidth : 0);
+         (Panel::kHasMinimums ? Encoding::kWiderScales * Panel::kWidth : 0);
   }
   for (int i = 0; i < Rows; ++i) {
     for (int v = 0; v < kVectors; ++v) {

@@ -7,8 +7,8 @@
 // a are multiplied by four bytes of b: in one VNNI instruction if there is one, otherwise in a few.
 //
 // b's bytes are q + 128 (q + 8 with 4 bits), because the instruction needs one unsigned operand. So
-// each inner sum begins at its offset: -128 (-8) times the sum of its integers of a. Q4_K and Q6_K,
-// whose scales have two levels, have tiles of their own (matmul_k_tile-inl.h).
+// each inner sum begins at its offset: -128 (-8) times the sum of its integers of a. Formats whose
+// scales have two levels (Q4_K, Q5_K, Q6_K) have tiles of their own (matmul_k_tile-inl.h).
 //
 // A product with few rows is limited by memory (b is read once, in memory order), one with many
 // rows by the integer units.

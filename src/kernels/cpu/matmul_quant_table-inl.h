@@ -54,6 +54,8 @@ const QuantTable& quant_tiles_of(Quant quant) {
       return kQuantTiles<Quant::kInt4, Vnni>;
     case Quant::kQ4K:
       return kQuantTiles<Quant::kQ4K, Vnni>;
+    case Quant::kQ5K:
+      return kQuantTiles<Quant::kQ5K, Vnni>;
     case Quant::kQ6K:
       return kQuantTiles<Quant::kQ6K, Vnni>;
     case Quant::kInt8:

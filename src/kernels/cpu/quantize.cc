@@ -233,7 +233,7 @@ void move_columns(const View& x, const View& y, std::int64_t begin, std::int64_t
   }
 }
 
-/// Copies the same blocks of Q4_K or Q6_K from rows into panels.
+/// Copies blocks of Q4_K, Q5_K or Q6_K, unchanged, from rows into panels.
 void pack_columns(const View& x, const View& y, std::int64_t begin, std::int64_t end) {
   const std::int64_t blocks = y.encoding.blocks(y.encoding.k(x.shape));
   WeightBlock taken_apart;
