@@ -148,19 +148,19 @@ Status check_rope(const TransformerConfig& c) {
   return check_rope_scaling(c);
 }
 
-// Checks features of Gemma and OLMo 2 that other models lack.
-Status check_caps_and_norms(const TransformerConfig& c) {
-  using Number = std::pair<std::string_view, float>;
-  const std::array numbers = {Number{"attention_softcap", c.attention_softcap},
-                              Number{"logit_softcap", c.logit_softcap},
-                              Number{"query_scalar", c.query_scalar}};
-  for (const auto& [name, value] : numbers) {
-    if (value == 0.0f || (value >= 1e-3f && value <= 1e6f)) continue;
-    return invalid(
-        fmt::format("{} is {}; it must be between 0.001 and 1000000, or 0 for none", name, value));
+// Checks features of Gemma, OLMo 2 and Granite that other models lack.
+Status check_numbers_and_norms(const TransformerConfig& c) {
+  for (const ModelNumber& number : kModelNumbers) {
+    const float value = c.*number.field, none = value_without(number.field);
+    if (value == none || (value >= number.least && value <= number.most)) continue;
+    return invalid(fmt::format("{} is {}; it must be between {} and {}, or {} for none",
+                               number.name, value, number.least, number.most, none));
   }
-  if (c.query_scalar > 0.0f && !c.attention_scaled) {
-    return invalid("query_scalar scales attention, and attention_scaled says that nothing does");
+  const int scales = (c.query_scalar > 0.0f) + (c.attention_scale > 0.0f) + !c.attention_scaled;
+  if (scales > 1) {
+    return invalid(
+        "query_scalar and attention_scale each scale attention in place of head_dim, and "
+        "attention_scaled = false says that nothing does; only one of them can be set");
   }
   if (c.norm_plus_one && c.norm != NormKind::kRms) {
     return invalid("norm_plus_one is for RMS norms");
@@ -283,7 +283,7 @@ Status validate(const TransformerConfig& c) {
         fmt::format("window is {}; it must be 0 (full attention) or positive", c.window));
   }
   VOLTA_TRY(check_layer_lists(c));
-  VOLTA_TRY(check_caps_and_norms(c));
+  VOLTA_TRY(check_numbers_and_norms(c));
   VOLTA_TRY(check_names(c));
   if (!(c.init_std > 0.0f && c.init_std < 100.0f)) {
     return invalid(fmt::format("init_std is {}; it must be positive and below 100", c.init_std));
