@@ -42,26 +42,27 @@ Status check_sizes(const TransformerConfig& c) {
   return {};
 }
 
-// Whether a list has some, but not all, of a model's layers, in ascending order.
-bool some_layers(const std::vector<std::int64_t>& list, std::int64_t layers) {
+// Whether a list that is not empty has layers of a model, in ascending order.
+bool lists_layers(const std::vector<std::int64_t>& list, std::int64_t layers) {
   const bool ascending = std::ranges::adjacent_find(list, std::greater_equal()) == list.end();
-  return ascending && std::ssize(list) < layers && list.front() >= 0 && list.back() < layers;
+  return ascending && list.front() >= 0 && list.back() < layers;
 }
 
-// Each architecture has only one description, so a list is valid only if some layers use the window
-// and others do not.
+// Each architecture has only one description, so full_layers is valid only if some layers use the
+// window and others do not. A model without any rotation has no other description than its list.
 Status check_layer_lists(const TransformerConfig& c) {
-  if (!c.full_layers.empty() && !(c.window > 0 && some_layers(c.full_layers, c.layers))) {
+  const bool some_full = std::ssize(c.full_layers) < c.layers && c.window > 0;
+  if (!c.full_layers.empty() && !(some_full && lists_layers(c.full_layers, c.layers))) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("model: full_layers must be some, not all, of the layers 0 to {} of a "
                             "model with a window, in ascending order",
                             c.layers - 1));
   }
   const bool rotary = c.position == PositionKind::kRotary;
-  if (!c.unrotated_layers.empty() && !(rotary && some_layers(c.unrotated_layers, c.layers))) {
+  if (!c.unrotated_layers.empty() && !(rotary && lists_layers(c.unrotated_layers, c.layers))) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("model: unrotated_layers must be some, not all, of the layers 0 to {} "
-                            "of a model with rotary positions, in ascending order",
+                fmt::format("model: unrotated_layers must be layers, from 0 to {}, of a model with "
+                            "rotary positions, in ascending order",
                             c.layers - 1));
   }
   return {};
@@ -244,6 +245,10 @@ class ParameterList {
 
 std::int32_t TransformerConfig::layer_window(std::int64_t layer) const {
   return std::ranges::binary_search(full_layers, layer) ? 0 : window;
+}
+
+bool TransformerConfig::rotates() const {
+  return position == PositionKind::kRotary && std::ssize(unrotated_layers) < layers;
 }
 
 bool TransformerConfig::layer_rotates(std::int64_t layer) const {

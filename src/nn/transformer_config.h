@@ -104,7 +104,7 @@ struct TransformerConfig {
   float rope_local_theta = 0.0f;
   std::int64_t rotary_dim = 0;  ///< Rotated elements per head; 0: all of head_dim.
   RopeScaling rope_scaling{};
-  /// Layers whose queries and keys are not rotated, ascending (SmolLM 3).
+  /// Layers whose queries and keys are not rotated, ascending (SmolLM 3); possibly all of them.
   std::vector<std::int64_t> unrotated_layers{};
 
   float init_std = 0.02f;  ///< Divided by sqrt(2 layers) for residual projections.
@@ -115,6 +115,8 @@ struct TransformerConfig {
   std::int64_t rotated() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
   /// The sliding window of one layer; 0: full attention.
   std::int32_t layer_window(std::int64_t layer) const;
+  /// Whether any layer rotates queries and keys.
+  bool rotates() const;
   /// Whether a layer rotates queries and keys, and whether it does so with rope_local_theta.
   bool layer_rotates(std::int64_t layer) const;
   bool layer_rotates_locally(std::int64_t layer) const;

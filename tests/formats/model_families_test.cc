@@ -247,6 +247,7 @@ TEST(ModelFamilies, LaterFamiliesKeys) {
   };
   EXPECT_EQ(unrotated({{"no_rope_layers", {0, 1, 1, 0}}}), (std::vector<std::int64_t>{0, 3}));
   EXPECT_EQ(unrotated({{"no_rope_layer_interval", 2}}), (std::vector<std::int64_t>{1, 3}));
+  EXPECT_EQ(unrotated({{"no_rope_layer_interval", 1}}), (std::vector<std::int64_t>{0, 1, 2, 3}));
   // SmolLM 3's layers that do not rotate are the ones with the window.
   const TransformerConfig smol =
       must_parse(small("smollm3", {{"use_sliding_window", true}, {"sliding_window", 3}}));
@@ -319,7 +320,6 @@ TEST(ModelFamilies, WhatCannotWorkIsRefused) {
   refuse("llama", {{"rms_norm_eps", -1.0}}, invalid, "norm_eps is -1");
   refuse("smollm3", {{"no_rope_layers", {1, 0}}}, invalid, "2 numbers for 4 layers");
   refuse("smollm3", {{"no_rope_layers", {1, 2, 1, 1}}}, invalid, "no_rope_layers[1]");
-  refuse("smollm3", {{"no_rope_layer_interval", 1}}, invalid, "unrotated_layers must be some");
   refuse("gemma2", {{"query_pre_attn_scalar", 0}}, invalid, "query_pre_attn_scalar is 0");
   refuse("gemma2", {{"final_logit_softcapping", -1.0}}, invalid, "logit_softcap is -1");
   refuse("gemma2", {{"final_logit_softcapping", 0}}, invalid,

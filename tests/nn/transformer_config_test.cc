@@ -112,7 +112,13 @@ TEST(TransformerConfig, EveryFieldIsChecked) {
       {"logit_divisor is nan", [=](auto& c) { c.logit_divisor = nan; }},
       {"norm_plus_one is for RMS norms", [](auto& c) { c.norm_plus_one = true; }},
       {"qk_norm that there are none", [](auto& c) { c.qk_norm_whole = true; }},
-      {"unrotated_layers must be some", [](auto& c) { c.unrotated_layers = {1}; }},
+      {"unrotated_layers must be layers, from 0 to 3, of a model with rotary positions",
+       [](auto& c) { c.unrotated_layers = {1}; }},
+      {"unrotated_layers must be layers, from 0 to 3",
+       [](auto& c) {
+         c.position = PositionKind::kRotary;
+         c.unrotated_layers = {3, 4};
+       }},
       {"rope_local_theta is -1", [](auto& c) { c.rope_local_theta = -1.0f; }},
       {"rope_local_theta is for models with rotary positions and a window",
        [](auto& c) { c.rope_local_theta = 100.0f; }},

@@ -13,6 +13,7 @@ namespace {
 
 using test::must;
 using Ints = std::vector<std::int32_t>;
+using Layers = std::vector<std::int64_t>;
 
 // What came with Phi-3, OLMo 2, SmolLM 3, Gemma and Granite, each in every second combination or
 // so.
@@ -34,7 +35,7 @@ void add_later_parts(TransformerConfig& c, std::uint32_t index) {
   c.attention_scale = c.attention_scaled && c.query_scalar == 0.0f && often() ? 0.3f : 0.0f;
   c.residual_scale = often() ? 0.6f : 1.0f;
   c.logit_divisor = often() ? 1.7f : 1.0f;
-  if (rotary && often()) c.unrotated_layers = {1};
+  if (rotary && often()) c.unrotated_layers = often() ? Layers{1} : Layers{0, 1};
   if (rotary && c.window > 0 && often()) c.rope_local_theta = 100.0f;
 }
 
