@@ -220,12 +220,12 @@ Status parse_numbers(const JsonRef& root, const Family& family, TransformerConfi
     const bool missing = given == nullptr || given->is_null();
     if (missing && ((given != nullptr && number.nullable) || number.usual == 0.0)) continue;
     VOLTA_TRY(const double value, root.get_float_or(number.key, number.usual));
-    if (value == 0.0) {
+    c.*number.field = static_cast<float>(value);
+    if (c.*number.field == 0.0f) {
       return fail(ErrorCode::kInvalidFile,
-                  fmt::format("{}: {} is 0; it must be positive{}", root.path(), number.key,
+                  fmt::format("{}: {} is {}; it must be positive{}", root.path(), number.key, value,
                               number.nullable ? ", or null for none" : ""));
     }
-    c.*number.field = static_cast<float>(value);
   }
   return {};
 }

@@ -326,6 +326,7 @@ TEST(ModelFamilies, WhatCannotWorkIsRefused) {
          "final_logit_softcapping is 0; it must be positive, or null for none");
   refuse("granite", {{"attention_multiplier", 0}}, invalid,
          "attention_multiplier is 0; it must be positive");
+  refuse("granite", {{"attention_multiplier", 1e-60}}, invalid, "is 1e-60; it must be positive");
   refuse("granite", {{"logits_scaling", -2.0}}, invalid, "logit_divisor is -2");
   refuse("gemma3_text", {{"use_bidirectional_attention", true}}, unsupported,
          "use_bidirectional_attention");
