@@ -31,12 +31,12 @@ struct DeviceInfo {
 /// Abstract device. A proxy (device_proxy.h) wraps another device and forwards calls to it. Several
 /// threads may use one device as long as each runs its own executables.
 ///
-/// What a thread submits to a device (runs, single ops, copies from the host) takes effect in the
-/// order of submission. Copies to the host (Tensor::read) and synchronize() wait for all submitted
-/// work and return its first error. Only after such a wait may the host use an address to access
-/// memory that the device wrote. Within one run, steps that the plan puts into different streams
-/// may run in any order that their waits allow. Work that is submitted later starts after all of
-/// them.
+/// What a thread submits to a device (runs, single ops, copies to and from the host) takes effect
+/// in the order of submission. Tensor::read and synchronize() wait for all submitted work and
+/// return its first error. Only after such a wait may the host use an address to access memory that
+/// the device wrote, or read what a submitted copy (Executable::copy_results) brings to it. Within
+/// one run, steps that the plan puts into different streams may run in any order that their waits
+/// allow. Work that is submitted later starts after all of them.
 class Device : public Backend, public std::enable_shared_from_this<Device> {
  public:
   virtual DeviceInfo info() const = 0;

@@ -103,6 +103,16 @@ Status check_waits(const Plan& plan, std::size_t step) {
   return {};
 }
 
+// A plan may come from a file, which may have been made for a device with more streams.
+Status check_stream(const Device& device, const PlanStep& step) {
+  if (step.stream >= 0 && step.stream < device.streams()) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("it runs in stream {}, and device '{}' has {} (from 0): was the plan made for "
+                  "another device? Make it with this one",
+                  step.stream, device.info().id, device.streams()));
+}
+
 std::vector<TensorSpec> specs_of(std::span<const PlanOperand> operands) {
   std::vector<TensorSpec> specs;
   specs.reserve(operands.size());
@@ -132,6 +142,7 @@ Status check_plan(const Plan& plan, const Device& device) {
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     Status status = check_step(plan, plan.steps[i]);
     if (status) status = check_waits(plan, i);
+    if (status) status = check_stream(device, plan.steps[i]);
     if (status) status = check_kernel(device, plan.steps[i]);
     if (!status) {
       return std::unexpected(std::move(status).error().with_context(
@@ -336,14 +347,19 @@ Status Executable::run() {
 
 Status Executable::synchronize() const { return device_->synchronize(); }
 
-Status Executable::fetch() {
+Status Executable::copy_results() {
   VOLTA_TRY(stage_results());
-  if (host_results_ == arena_) return synchronize();
+  if (host_results_ == arena_) return {};
   VOLTA_TRY(const auto bytes, host_results_->host_bytes(0, host_results_->bytes()));
-  if (Status copied = arena_->read(results_begin_, bytes); !copied) {
+  if (Status copied = arena_->submit_read(results_begin_, bytes); !copied) {
     return std::unexpected(std::move(copied).error().with_context("copying the plan's results"));
   }
   return {};
+}
+
+Status Executable::fetch() {
+  VOLTA_TRY(copy_results());
+  return synchronize();
 }
 
 // Allocates the host's copy of the results, or uses the arena if that is in host memory.

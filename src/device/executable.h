@@ -33,6 +33,8 @@ using TensorLookup = std::function<Result<std::optional<Tensor>>(const PlanBindi
 /// implement it. An Executable owns it, and keeps the calls alive and at the same addresses.
 class Program {
  public:
+  /// Waits until the device uses neither the calls that were submitted nor the host's copy of their
+  /// results. Both may be freed afterwards. An error stays for the next call that waits.
   virtual ~Program() = default;
   /// Submits every step in order. An error names the step ("step 2 of 14: ...").
   virtual Status submit();
@@ -65,8 +67,10 @@ class Executable {
   Status run();
   /// Waits for everything submitted to the device; returns its first error.
   Status synchronize() const;
-  /// Waits like synchronize(), and copies the results of the last run to where result() reads them,
-  /// in one copy.
+  /// Submits one copy of the results of the last run to where result() reads them. They are there
+  /// once synchronize() has returned, which also reports an error of the copy.
+  Status copy_results();
+  /// copy_results(), then synchronize().
   Status fetch();
 
   /// Calls `listener` for each step of every later run. Runs then wait after each step.
@@ -81,7 +85,7 @@ class Executable {
   /// The output `name`: a window of the arena. The next run of any plan in that arena overwrites
   /// it.
   Result<Tensor> output(std::string_view name) const;
-  /// The host's copy of the output `name`, as the last fetch() copied it. It is valid until the
+  /// The host's copy of the output `name`, as copy_results() last copied it. It is valid until the
   /// next run of any plan with the same arena. kInvalidArgument for an output that is a bound
   /// tensor, because that has its own memory.
   Result<Tensor> result(std::string_view name);

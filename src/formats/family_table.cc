@@ -1,10 +1,12 @@
 #include "formats/family_table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <string>
+#include <cstddef>
+#include <vector>
 
 namespace volta {
 namespace {
@@ -12,6 +14,16 @@ namespace {
 constexpr WindowKeys kMistralWindows = {.any = true, .usual = 4096, .by_layer = true};
 constexpr WindowKeys kQwenWindows = {
     .any = true, .needs_switch = true, .usual = 4096, .by_layer = true, .full_front = 28};
+constexpr std::array kGemma2Numbers = {
+    FamilyNumber{"attn_logit_softcapping", &TransformerConfig::attention_softcap, 50.0, true},
+    FamilyNumber{"final_logit_softcapping", &TransformerConfig::logit_softcap, 30.0, true}};
+constexpr std::array kGemma3Numbers = {
+    FamilyNumber{"final_logit_softcapping", &TransformerConfig::logit_softcap, 0.0, true}};
+constexpr std::array kGraniteNumbers = {
+    FamilyNumber{"embedding_multiplier", &TransformerConfig::embedding_scale},
+    FamilyNumber{"attention_multiplier", &TransformerConfig::attention_scale},
+    FamilyNumber{"residual_multiplier", &TransformerConfig::residual_scale},
+    FamilyNumber{"logits_scaling", &TransformerConfig::logit_divisor}};
 
 constexpr std::array kFamilies = {
     Family{.type = "llama",
@@ -135,9 +147,7 @@ constexpr std::array kFamilies = {
            .naming = WeightNaming::kGemma,
            .norm_place = NormPlace::kAround,
            .gemma = true,
-           .attention_cap = true,
-           .usual_attention_cap = 50.0,
-           .usual_logit_cap = 30.0},
+           .numbers = kGemma2Numbers},
     Family{.type = "gemma3_text",
            .architecture = "Gemma3ForCausalLM",
            .vocab_size = 262208,
@@ -157,18 +167,30 @@ constexpr std::array kFamilies = {
            .naming = WeightNaming::kGemma,
            .norm_place = NormPlace::kAround,
            .qk_norm = true,
-           .gemma = true},
+           .gemma = true,
+           .numbers = kGemma3Numbers},
+    Family{.type = "granite",
+           .architecture = "GraniteForCausalLM",
+           .vocab_size = 32000,
+           .dim = 4096,
+           .ffn = 11008,
+           .layers = 32,
+           .heads = 32,
+           .kv_heads = 0,
+           .head_dim = 0,
+           .context = 2048,
+           .biases = BiasKeys::kAttentionMlp,
+           .numbers = kGraniteNumbers},
 };
 
-// Keys that change what a model computes and that only some families have. A config of another
-// family that sets such a key mixes two families, so its meaning is unclear.
+// Keys that change what a model computes and that only some families have, besides the numbers of
+// their rows. A config of another family that sets such a key mixes two families, so its meaning is
+// unclear.
 struct OwnKey {
   std::string_view key;
   std::array<std::string_view, 2> types;
 };
 constexpr std::array kOwnKeys = {
-    OwnKey{"attn_logit_softcapping", {"gemma2"}},
-    OwnKey{"final_logit_softcapping", {"gemma2", "gemma3_text"}},
     OwnKey{"query_pre_attn_scalar", {"gemma2", "gemma3_text"}},
     OwnKey{"rope_local_base_freq", {"gemma3_text"}},
     OwnKey{"sliding_window_pattern", {"gemma3_text"}},
@@ -183,6 +205,30 @@ constexpr std::array kKeyPairs = {
     KeyPair{"n_embd", "hidden_size"}, KeyPair{"n_layer", "num_hidden_layers"},
     KeyPair{"n_head", "num_attention_heads"}, KeyPair{"n_positions", "max_position_embeddings"}};
 
+// Fails if the config has a key that only the families `owners` have.
+Status check_owner(const JsonRef& root, std::string_view type, std::string_view key,
+                   std::span<const std::string_view> owners) {
+  const JsonValue* value = root.node().find(key);
+  if (value == nullptr || value->is_null()) return {};
+  if (std::ranges::find(owners, type) != owners.end()) return {};
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: '{}' is a key of {}, not of '{}'; the config mixes the keys of two "
+                          "families: set model_type to the one that the weights belong to, or "
+                          "remove the key",
+                          root.path(), key, fmt::join(owners, " and "), type));
+}
+
+// The families whose row lists a number under this key.
+std::vector<std::string_view> owners_of_number(std::string_view key) {
+  std::vector<std::string_view> owners;
+  for (const Family& family : kFamilies) {
+    const bool owns =
+        std::ranges::find(family.numbers, key, &FamilyNumber::key) != family.numbers.end();
+    if (owns) owners.push_back(family.type);
+  }
+  return owners;
+}
+
 }  // namespace
 
 std::span<const Family> families() { return kFamilies; }
@@ -194,17 +240,13 @@ const Family* find_family(std::string_view type) {
 
 Status check_mixture(const JsonRef& root, std::string_view type) {
   for (const OwnKey& own : kOwnKeys) {
-    const JsonValue* value = root.node().find(own.key);
-    if (value == nullptr || value->is_null()) continue;
-    if (std::ranges::find(own.types, type) != own.types.end()) continue;
-    std::string owners(own.types[0]);
-    if (!own.types[1].empty()) owners += fmt::format(" and {}", own.types[1]);
-    return fail(
-        ErrorCode::kInvalidFile,
-        fmt::format("{}: '{}' is a key of {}, not of '{}'; the config mixes the keys of two "
-                    "families: set model_type to the one that the weights belong to, or "
-                    "remove the key",
-                    root.path(), own.key, owners, type));
+    const std::size_t owners = own.types[1].empty() ? 1 : 2;
+    VOLTA_TRY(check_owner(root, type, own.key, std::span(own.types).first(owners)));
+  }
+  for (const Family& family : kFamilies) {
+    for (const FamilyNumber& number : family.numbers) {
+      VOLTA_TRY(check_owner(root, type, number.key, owners_of_number(number.key)));
+    }
   }
   for (const KeyPair& pair : kKeyPairs) {
     const JsonValue *a = root.node().find(pair.gpt2), *b = root.node().find(pair.later);

@@ -29,6 +29,14 @@ enum class BiasKeys : std::uint8_t {
   kAttentionMlp,  ///< Also mlp_bias.
 };
 
+/// A key of a family whose number is a field of TransformerConfig (a row of kModelNumbers).
+struct FamilyNumber {
+  std::string_view key;
+  float TransformerConfig::* field;
+  double usual = 1.0;     ///< The number when the key is missing; 0: the model does not have it.
+  bool nullable = false;  ///< null means that the model does not have it.
+};
+
 /// How a family differs from Llama, and the values of missing keys, as in the Hugging Face classes.
 /// A value of 0 means that it follows from the other values.
 struct Family {
@@ -46,11 +54,11 @@ struct Family {
   NormPlace norm_place = NormPlace::kBefore;
   bool qk_norm = false, qk_norm_whole = false;
   std::int64_t unrotated_every = 0;  ///< Without no_rope_layers: each n-th layer has no rotation.
-  /// Gemma's parts: norms with 1 + weight, scaled embeddings, query_pre_attn_scalar, and the caps;
-  /// the two numbers below are the defaults of the caps.
+  /// Gemma's parts: norms with 1 + weight, scaled embeddings, query_pre_attn_scalar.
   bool gemma = false;
-  bool attention_cap = false;
-  double usual_attention_cap = 0.0, usual_logit_cap = 0.0;
+  /// Keys of numbers that only some families have. A config of another family that has one of them
+  /// mixes two families.
+  std::span<const FamilyNumber> numbers{};
 };
 /// All families in the table; GPT-2 is not among them.
 std::span<const Family> families();

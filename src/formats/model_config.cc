@@ -156,10 +156,10 @@ void visit_later_flags(Config& c, Visitor&& visit) {
 }
 template <typename Config, typename Visitor>
 void visit_later_floats(Config& c, Visitor&& visit) {
-  visit("query_scalar", c.query_scalar);
-  visit("attention_softcap", c.attention_softcap);
-  visit("logit_softcap", c.logit_softcap);
-  visit("rope_local_theta", c.rope_local_theta);
+  for (const ModelNumber& number : kModelNumbers) {
+    visit(number.name, c.*number.field, value_without(number.field));
+  }
+  visit("rope_local_theta", c.rope_local_theta, 0.0f);
 }
 
 Status parse_later_fields(const JsonRef& ref, TransformerConfig& c) {
@@ -188,7 +188,9 @@ Status parse_later_fields(const JsonRef& ref, TransformerConfig& c) {
     }
   };
   visit_later_flags(c, [&](auto key, bool& flag) { keep(ref.get_bool_or(key, false), flag); });
-  visit_later_floats(c, [&](auto key, float& number) { keep(ref.get_float_or(key, 0.0), number); });
+  visit_later_floats(c, [&](std::string_view key, float& number, float none) {
+    keep(ref.get_float_or(key, static_cast<double>(none)), number);
+  });
   VOLTA_TRY(std::move(status));
   VOLTA_TRY(c.full_layers, parse_layers(ref, "full_layers"));
   VOLTA_TRY(c.unrotated_layers, parse_layers(ref, "unrotated_layers"));
@@ -208,8 +210,8 @@ void write_later_fields(JsonWriter& json, const TransformerConfig& c) {
   visit_later_flags(c, [&](auto key, bool flag) {
     if (flag) json.field(key, true);
   });
-  visit_later_floats(c, [&](auto key, float number) {
-    if (number != 0.0f) json.field(key, number);
+  visit_later_floats(c, [&](std::string_view key, float number, float none) {
+    if (number != none) json.field(key, number);
   });
 }
 

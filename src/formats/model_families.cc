@@ -212,7 +212,25 @@ Status parse_unrotated(const JsonRef& root, const Family& family, TransformerCon
   return {};
 }
 
-// Reads the keys that only Gemma has. A cap of null means no cap.
+// Reads the numbers that the family's row lists. 0 stands for no number in TransformerConfig, so a
+// key may not have it.
+Status parse_numbers(const JsonRef& root, const Family& family, TransformerConfig& c) {
+  for (const FamilyNumber& number : family.numbers) {
+    const JsonValue* given = root.node().find(number.key);
+    const bool missing = given == nullptr || given->is_null();
+    if (missing && ((given != nullptr && number.nullable) || number.usual == 0.0)) continue;
+    VOLTA_TRY(const double value, root.get_float_or(number.key, number.usual));
+    c.*number.field = static_cast<float>(value);
+    if (c.*number.field == 0.0f) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("{}: {} is {}; it must be positive{}", root.path(), number.key, value,
+                              number.nullable ? ", or null for none" : ""));
+    }
+  }
+  return {};
+}
+
+// Reads the keys that only Gemma has.
 Status parse_gemma(const JsonRef& root, const Family& family, TransformerConfig& c) {
   if (!family.gemma) return {};
   c.norm_plus_one = c.embedding_scaled = true;
@@ -233,16 +251,6 @@ Status parse_gemma(const JsonRef& root, const Family& family, TransformerConfig&
         ErrorCode::kInvalidFile,
         fmt::format("{}: query_pre_attn_scalar is {}; it must be positive", root.path(), scalar));
   }
-  const auto cap = [&](std::string_view key, double usual) -> Result<double> {
-    const JsonValue* given = root.node().find(key);
-    if (given != nullptr && given->is_null()) return 0.0;
-    return root.get_float_or(key, usual);
-  };
-  VOLTA_TRY(const double logits, cap("final_logit_softcapping", family.usual_logit_cap));
-  c.logit_softcap = static_cast<float>(logits);
-  if (!family.attention_cap) return {};
-  VOLTA_TRY(const double scores, cap("attn_logit_softcapping", family.usual_attention_cap));
-  c.attention_softcap = static_cast<float>(scores);
   return {};
 }
 
@@ -268,6 +276,7 @@ Result<TransformerConfig> parse_llama(const JsonRef& root, const Family& family)
   VOLTA_TRY(parse_unrotated(root, family, c));
   VOLTA_TRY(parse_windows(root, family, c));
   VOLTA_TRY(parse_gemma(root, family, c));
+  VOLTA_TRY(parse_numbers(root, family, c));
   VOLTA_TRY(const std::int64_t longest,
             root.get_int_or("max_position_embeddings", family.context, 1, kMaxSize));
   VOLTA_TRY(parse_rope(root, longest, family.rope, c));
@@ -303,15 +312,12 @@ void write_windows(JsonWriter& json, const TransformerConfig& c, const WindowKey
   if (keys.needs_switch) json.field("use_sliding_window", c.window != 0);
 }
 
-void write_gemma(JsonWriter& json, const TransformerConfig& c, const Family& family) {
-  const auto cap = [&](std::string_view key, float value) {
-    json.key(key);
-    value == 0.0f ? json.null() : json.value(value);
-  };
-  json.field("query_pre_attn_scalar",
-             c.query_scalar == 0.0f ? static_cast<float>(c.head_dim) : c.query_scalar);
-  cap("final_logit_softcapping", c.logit_softcap);
-  if (family.attention_cap) cap("attn_logit_softcapping", c.attention_softcap);
+void write_numbers(JsonWriter& json, const TransformerConfig& c, const Family& family) {
+  for (const FamilyNumber& number : family.numbers) {
+    const float value = c.*number.field;
+    json.key(number.key);
+    value == 0.0f && number.nullable ? json.null() : json.value(value);
+  }
 }
 
 void write_unrotated(JsonWriter& json, const TransformerConfig& c) {
@@ -335,7 +341,11 @@ void write_llama(JsonWriter& json, const TransformerConfig& c, const Family& fam
   const bool layer_types = family.windows.by_layer && family.type != "mistral";
   if (family.windows.any) write_windows(json, c, family.windows, layer_types);
   if (family.unrotated_every > 0) write_unrotated(json, c);
-  if (family.gemma) write_gemma(json, c, family);
+  if (family.gemma) {
+    json.field("query_pre_attn_scalar",
+               c.query_scalar == 0.0f ? static_cast<float>(c.head_dim) : c.query_scalar);
+  }
+  write_numbers(json, c, family);
 }
 
 // Whether a config of the family can express all of `config`: writing and reading keep it.
@@ -371,8 +381,10 @@ std::string_view llama_family(const TransformerConfig& c) {
 
 // Whether a model has no part that only families later than Llama and GPT-2 have.
 bool has_early_parts(const TransformerConfig& c) {
-  return c.norm_place == NormPlace::kBefore && !c.norm_plus_one && !c.qk_norm_whole &&
-         c.query_scalar == 0.0f && c.attention_softcap == 0.0f && c.logit_softcap == 0.0f &&
+  const bool numbers = std::ranges::any_of(kModelNumbers, [&](const ModelNumber& number) {
+    return c.*number.field != value_without(number.field);
+  });
+  return !numbers && c.norm_place == NormPlace::kBefore && !c.norm_plus_one && !c.qk_norm_whole &&
          !c.embedding_scaled && c.rope_local_theta == 0.0f && c.unrotated_layers.empty() &&
          c.rope_scaling.kind != RopeKind::kLongrope;
 }

@@ -80,7 +80,8 @@ struct Entry {
 // The model's parameters, sorted by name as in the file.
 Result<std::vector<Entry>> make_entries(const TransformerConfig& config, WeightFiles& files,
                                         const WeightFormat& format, const Device& device) {
-  std::map<std::string, TensorSpec> before;
+  // A model that runs has its vectors in f32 (loaded_specs()). In the file they keep their type.
+  std::map<std::string, TensorSpec> before, as_run;
   for (const ParameterInfo& info : parameters(config)) {
     VOLTA_TRY(const TensorSpec spec, files.spec(info));
     if (spec.encoding.quantized()) {
@@ -90,14 +91,18 @@ Result<std::vector<Entry>> make_entries(const TransformerConfig& config, WeightF
                               info.name, to_string(spec)));
     }
     before.emplace(info.name, spec);
+    const bool vector = info.shape.rank() < 2;
+    as_run.emplace(info.name, vector ? TensorSpec{DType::kF32, info.shape} : spec);
   }
-  VOLTA_TRY(const auto packed, packed_specs(config, device, format, before));
+  VOLTA_TRY(const auto packed, packed_specs(config, device, format, as_run));
   std::vector<Entry> entries;
   for (const ParameterInfo& info : parameters(config)) {
     const auto spec = before.find(info.name);
     const auto kept = packed.find(info.name);
     if (spec == before.end() || kept == packed.end()) continue;  // Both have every parameter.
-    entries.push_back({info, spec->second, target_of(spec->second, kept->second)});
+    const bool vector = info.shape.rank() < 2;
+    entries.push_back(
+        {info, spec->second, target_of(spec->second, vector ? spec->second : kept->second)});
   }
   std::ranges::sort(entries, {}, [](const Entry& entry) { return entry.info.name; });
   return entries;

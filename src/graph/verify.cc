@@ -31,6 +31,17 @@ class Verifier {
   }
 
  private:
+  // A graph is verified after each pass, so the names in messages are made for errors only.
+  std::unexpected<Error> broken_value(std::size_t index, std::string_view what) const {
+    return broken(fmt::format("value {} '{}': {}", index, values_[index].name, what));
+  }
+  std::unexpected<Error> broken_node(std::size_t index, std::string_view what) const {
+    return broken(fmt::format("{}: {}", name_of(index), what));
+  }
+  std::string name_of(std::size_t node) const {
+    return fmt::format("node {} '{}' ({})", node, nodes_[node].label, op_name(nodes_[node].op));
+  }
+
   const Value* find(ValueId id) const {
     const bool exists = id.valid() && static_cast<std::size_t>(id.index) < values_.size();
     return exists ? &values_[static_cast<std::size_t>(id.index)] : nullptr;
@@ -40,85 +51,84 @@ class Verifier {
     std::unordered_set<std::string_view> names;
     for (std::size_t i = 0; i < values_.size(); ++i) {
       const Value& value = values_[i];
-      const std::string who = fmt::format("value {} '{}'", i, value.name);
       if (auto status = check_spec(value.spec); !status) {
-        return broken(fmt::format("{}: {}", who, status.error().message()));
+        return broken_value(i, status.error().message());
       }
       if (value.kind == ValueKind::kIntermediate) {
-        VOLTA_TRY(check_intermediate(i, who));
+        VOLTA_TRY(check_intermediate(i));
         continue;
       }
-      if (value.producer != -1) return broken(fmt::format("{}: is made by a node", who));
-      if (value.name.empty()) return broken(fmt::format("{}: has no name", who));
+      if (value.producer != -1) return broken_value(i, "is made by a node");
+      if (value.name.empty()) return broken_value(i, "has no name");
       if (!names.insert(value.name).second) {
-        return broken(fmt::format("{}: another value has the same name", who));
+        return broken_value(i, "another value has the same name");
       }
       if (value.kind == ValueKind::kConstant && value.constant.spec() != value.spec) {
-        return broken(fmt::format("{}: is {}, its data {}", who, to_string(value.spec),
-                                  to_string(value.constant.spec())));
+        return broken_value(i, fmt::format("is {}, its data {}", to_string(value.spec),
+                                           to_string(value.constant.spec())));
       }
     }
     return {};
   }
 
-  Status check_intermediate(std::size_t index, std::string_view who) const {
+  Status check_intermediate(std::size_t index) const {
     const Value& value = values_[index];
     if (!value.name.empty()) {
-      return broken(fmt::format("{}: an intermediate value has a name", who));
+      return broken_value(index, "an intermediate value has a name");
     }
     if (value.producer < 0 || static_cast<std::size_t>(value.producer) >= nodes_.size()) {
-      return broken(fmt::format("{}: no node makes it", who));
+      return broken_value(index, "no node makes it");
     }
     const Node& producer = nodes_[static_cast<std::size_t>(value.producer)];
     const auto made =
         std::ranges::count(producer.outputs, static_cast<std::int32_t>(index), &ValueId::index);
     if (made != 1) {
-      return broken(fmt::format("{}: its node {} lists it {} times among its outputs", who,
-                                value.producer, made));
+      return broken_value(index, fmt::format("its node {} lists it {} times among its outputs",
+                                             value.producer, made));
     }
     return {};
   }
 
   Status check_node(std::size_t index) const {
     const Node& node = nodes_[index];
-    const std::string who = fmt::format("node {} '{}' ({})", index, node.label, op_name(node.op));
     std::vector<TensorSpec> specs;
     for (const ValueId id : node.inputs) {
       const Value* input = find(id);
       if (input == nullptr) {
-        return broken(fmt::format("{}: input {} does not exist", who, specs.size()));
+        return broken_node(index, fmt::format("input {} does not exist", specs.size()));
       }
       if (input->producer >= static_cast<std::int32_t>(index)) {
-        return broken(fmt::format("{}: reads value {} before node {} makes it", who, id.index,
-                                  input->producer));
+        return broken_node(index, fmt::format("reads value {} before node {} makes it", id.index,
+                                              input->producer));
       }
       specs.push_back(input->spec);
     }
     auto expected = infer(node.op, specs);
-    if (!expected) return std::unexpected(std::move(expected).error().with_context(who));
+    if (!expected) return std::unexpected(std::move(expected).error().with_context(name_of(index)));
     if (auto status = check_effects(node.op, node.inputs, values_); !status) {
-      return std::unexpected(std::move(status).error().with_context(who));
+      return std::unexpected(std::move(status).error().with_context(name_of(index)));
     }
-    return check_results(static_cast<std::int32_t>(index), *expected, who);
+    return check_results(index, *expected);
   }
 
-  Status check_results(std::int32_t index, std::span<const TensorSpec> expected,
-                       std::string_view who) const {
-    const Node& node = nodes_[static_cast<std::size_t>(index)];
+  Status check_results(std::size_t index, std::span<const TensorSpec> expected) const {
+    const Node& node = nodes_[index];
     if (node.outputs.size() != expected.size()) {
-      return broken(fmt::format("{}: has {} outputs, should have {}", who, node.outputs.size(),
-                                expected.size()));
+      return broken_node(index, fmt::format("has {} outputs, should have {}", node.outputs.size(),
+                                            expected.size()));
     }
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const Value* output = find(node.outputs[i]);
-      if (output == nullptr) return broken(fmt::format("{}: output {} does not exist", who, i));
-      if (output->producer != index) {
-        return broken(
-            fmt::format("{}: output {} says that node {} makes it", who, i, output->producer));
+      if (output == nullptr) {
+        return broken_node(index, fmt::format("output {} does not exist", i));
+      }
+      if (output->producer != static_cast<std::int32_t>(index)) {
+        return broken_node(
+            index, fmt::format("output {} says that node {} makes it", i, output->producer));
       }
       if (output->spec != expected[i]) {
-        return broken(fmt::format("{}: output {} is {}, should be {}", who, i,
-                                  to_string(output->spec), to_string(expected[i])));
+        return broken_node(index, fmt::format("output {} is {}, should be {}", i,
+                                              to_string(output->spec), to_string(expected[i])));
       }
     }
     return {};

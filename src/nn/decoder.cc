@@ -52,9 +52,7 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
   VOLTA_TRY(
       decoder.counts_,
       Tensor::zeros({DType::kI32, Shape(options.slots, 2, config.vocab_size)}, device.memory()));
-  if (config.position == PositionKind::kRotary) {
-    VOLTA_TRY(decoder.make_rope_tables());
-  }
+  if (config.rotates()) VOLTA_TRY(decoder.make_rope_tables());
   decoder.plans_ =
       StepPlans({.cache = sizes, .top = options.top, .lora = model.lora()}, options.compute_dtype);
   decoder.slots_.resize(index(options.slots));

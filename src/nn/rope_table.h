@@ -22,9 +22,8 @@ std::vector<float> rope_frequencies(const TransformerConfig& config, std::int64_
 
 /// Whether frequencies depend on the length of the sequence.
 inline bool rope_depends_on_length(const TransformerConfig& config) {
-  return config.position == PositionKind::kRotary &&
-         (config.rope_scaling.kind == RopeKind::kDynamic ||
-          config.rope_scaling.kind == RopeKind::kLongrope);
+  return config.rotates() && (config.rope_scaling.kind == RopeKind::kDynamic ||
+                              config.rope_scaling.kind == RopeKind::kLongrope);
 }
 
 /// The parameters of a model's graphs that hold its tables. If layers with a window have a base of

@@ -42,26 +42,27 @@ Status check_sizes(const TransformerConfig& c) {
   return {};
 }
 
-// Whether a list has some, but not all, of a model's layers, in ascending order.
-bool some_layers(const std::vector<std::int64_t>& list, std::int64_t layers) {
+// Whether a list that is not empty has layers of a model, in ascending order.
+bool lists_layers(const std::vector<std::int64_t>& list, std::int64_t layers) {
   const bool ascending = std::ranges::adjacent_find(list, std::greater_equal()) == list.end();
-  return ascending && std::ssize(list) < layers && list.front() >= 0 && list.back() < layers;
+  return ascending && list.front() >= 0 && list.back() < layers;
 }
 
-// Each architecture has only one description, so a list is valid only if some layers use the window
-// and others do not.
+// Each architecture has only one description, so full_layers is valid only if some layers use the
+// window and others do not. A model without any rotation has no other description than its list.
 Status check_layer_lists(const TransformerConfig& c) {
-  if (!c.full_layers.empty() && !(c.window > 0 && some_layers(c.full_layers, c.layers))) {
+  const bool some_full = std::ssize(c.full_layers) < c.layers && c.window > 0;
+  if (!c.full_layers.empty() && !(some_full && lists_layers(c.full_layers, c.layers))) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("model: full_layers must be some, not all, of the layers 0 to {} of a "
                             "model with a window, in ascending order",
                             c.layers - 1));
   }
   const bool rotary = c.position == PositionKind::kRotary;
-  if (!c.unrotated_layers.empty() && !(rotary && some_layers(c.unrotated_layers, c.layers))) {
+  if (!c.unrotated_layers.empty() && !(rotary && lists_layers(c.unrotated_layers, c.layers))) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("model: unrotated_layers must be some, not all, of the layers 0 to {} "
-                            "of a model with rotary positions, in ascending order",
+                fmt::format("model: unrotated_layers must be layers, from 0 to {}, of a model with "
+                            "rotary positions, in ascending order",
                             c.layers - 1));
   }
   return {};
@@ -148,19 +149,19 @@ Status check_rope(const TransformerConfig& c) {
   return check_rope_scaling(c);
 }
 
-// Checks features of Gemma and OLMo 2 that other models lack.
-Status check_caps_and_norms(const TransformerConfig& c) {
-  using Number = std::pair<std::string_view, float>;
-  const std::array numbers = {Number{"attention_softcap", c.attention_softcap},
-                              Number{"logit_softcap", c.logit_softcap},
-                              Number{"query_scalar", c.query_scalar}};
-  for (const auto& [name, value] : numbers) {
-    if (value == 0.0f || (value >= 1e-3f && value <= 1e6f)) continue;
-    return invalid(
-        fmt::format("{} is {}; it must be between 0.001 and 1000000, or 0 for none", name, value));
+// Checks features of Gemma, OLMo 2 and Granite that other models lack.
+Status check_numbers_and_norms(const TransformerConfig& c) {
+  for (const ModelNumber& number : kModelNumbers) {
+    const float value = c.*number.field, none = value_without(number.field);
+    if (value == none || (value >= number.least && value <= number.most)) continue;
+    return invalid(fmt::format("{} is {}; it must be between {} and {}, or {} for none",
+                               number.name, value, number.least, number.most, none));
   }
-  if (c.query_scalar > 0.0f && !c.attention_scaled) {
-    return invalid("query_scalar scales attention, and attention_scaled says that nothing does");
+  const int scales = (c.query_scalar > 0.0f) + (c.attention_scale > 0.0f) + !c.attention_scaled;
+  if (scales > 1) {
+    return invalid(
+        "query_scalar and attention_scale each scale attention in place of head_dim, and "
+        "attention_scaled = false says that nothing does; only one of them can be set");
   }
   if (c.norm_plus_one && c.norm != NormKind::kRms) {
     return invalid("norm_plus_one is for RMS norms");
@@ -246,6 +247,10 @@ std::int32_t TransformerConfig::layer_window(std::int64_t layer) const {
   return std::ranges::binary_search(full_layers, layer) ? 0 : window;
 }
 
+bool TransformerConfig::rotates() const {
+  return position == PositionKind::kRotary && std::ssize(unrotated_layers) < layers;
+}
+
 bool TransformerConfig::layer_rotates(std::int64_t layer) const {
   return position == PositionKind::kRotary && !std::ranges::binary_search(unrotated_layers, layer);
 }
@@ -283,7 +288,7 @@ Status validate(const TransformerConfig& c) {
         fmt::format("window is {}; it must be 0 (full attention) or positive", c.window));
   }
   VOLTA_TRY(check_layer_lists(c));
-  VOLTA_TRY(check_caps_and_norms(c));
+  VOLTA_TRY(check_numbers_and_norms(c));
   VOLTA_TRY(check_names(c));
   if (!(c.init_std > 0.0f && c.init_std < 100.0f)) {
     return invalid(fmt::format("init_std is {}; it must be positive and below 100", c.init_std));

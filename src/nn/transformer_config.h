@@ -3,6 +3,7 @@
 // their files knows model families by name.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -90,6 +91,10 @@ struct TransformerConfig {
   float attention_softcap = 0.0f;  ///< Above 0: scores s become cap * tanh(s / cap) (Gemma 2).
   float logit_softcap = 0.0f;      ///< Above 0: logits likewise.
   bool embedding_scaled = false;   ///< Token embeddings are multiplied by sqrt(dim) (Gemma).
+  float embedding_scale = 1.0f;    ///< Token embeddings are multiplied by this (Granite).
+  float attention_scale = 0.0f;    ///< Above 0: the factor of scores instead of 1 / sqrt(head_dim).
+  float residual_scale = 1.0f;     ///< Multiplies what each half of a block adds to x (Granite).
+  float logit_divisor = 1.0f;      ///< Logits are divided by this (Granite).
   std::int32_t window = 0;         ///< Sliding-window attention; 0: full.
   /// Layers without the window, ascending; empty when all layers are alike.
   std::vector<std::int64_t> full_layers{};
@@ -99,7 +104,7 @@ struct TransformerConfig {
   float rope_local_theta = 0.0f;
   std::int64_t rotary_dim = 0;  ///< Rotated elements per head; 0: all of head_dim.
   RopeScaling rope_scaling{};
-  /// Layers whose queries and keys are not rotated, ascending (SmolLM 3).
+  /// Layers whose queries and keys are not rotated, ascending (SmolLM 3); possibly all of them.
   std::vector<std::int64_t> unrotated_layers{};
 
   float init_std = 0.02f;  ///< Divided by sqrt(2 layers) for residual projections.
@@ -110,10 +115,35 @@ struct TransformerConfig {
   std::int64_t rotated() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
   /// The sliding window of one layer; 0: full attention.
   std::int32_t layer_window(std::int64_t layer) const;
+  /// Whether any layer rotates queries and keys.
+  bool rotates() const;
   /// Whether a layer rotates queries and keys, and whether it does so with rope_local_theta.
   bool layer_rotates(std::int64_t layer) const;
   bool layer_rotates_locally(std::int64_t layer) const;
 };
+
+/// A number that only some families have. Its default in TransformerConfig means that a model does
+/// not have it.
+struct ModelNumber {
+  std::string_view name;             ///< The field's name; also its key in config.json.
+  float TransformerConfig::* field;  ///< Where the number is.
+  float least, most;                 ///< The range of numbers other than the default.
+};
+/// All of them. A number in this table is checked by validate() and kept in Volta's own keys of
+/// config.json, so that a new one needs a field above, a row here and its use in the graph.
+inline constexpr std::array kModelNumbers = {
+    ModelNumber{"query_scalar", &TransformerConfig::query_scalar, 1e-3f, 1e6f},
+    ModelNumber{"attention_softcap", &TransformerConfig::attention_softcap, 1e-3f, 1e6f},
+    ModelNumber{"logit_softcap", &TransformerConfig::logit_softcap, 1e-3f, 1e6f},
+    ModelNumber{"embedding_scale", &TransformerConfig::embedding_scale, 1e-6f, 1e6f},
+    ModelNumber{"attention_scale", &TransformerConfig::attention_scale, 1e-6f, 1e6f},
+    ModelNumber{"residual_scale", &TransformerConfig::residual_scale, 1e-6f, 1e6f},
+    ModelNumber{"logit_divisor", &TransformerConfig::logit_divisor, 1e-6f, 1e6f},
+};
+/// The value of `number` in a model that does not have it.
+inline float value_without(float TransformerConfig::* number) {
+  return TransformerConfig().*number;
+}
 
 /// The default TinyLm: 4 layers, 4 heads, 128 wide, context 512, byte vocabulary.
 TransformerConfig tiny_lm_config();

@@ -156,7 +156,11 @@ float attention_scale(const LayerContext& c) {
   const double under_root = c.config.query_scalar > 0.0f
                                 ? static_cast<double>(c.config.query_scalar)
                                 : static_cast<double>(c.config.head_dim);
-  if (c.config.attention_scaled) scale /= std::sqrt(under_root);
+  if (c.config.attention_scale > 0.0f) {
+    scale = static_cast<double>(c.config.attention_scale);
+  } else if (c.config.attention_scaled) {
+    scale /= std::sqrt(under_root);
+  }
   if (c.config.attention_scaled_by_layer) scale /= static_cast<double>(c.layer + 1);
   return static_cast<float>(scale);
 }
@@ -314,6 +318,7 @@ Result<ValueId> embed(const LayerContext& c, ValueId ids) {
   if (config.embedding_scaled) {
     VOLTA_TRY(x, scale(c.graph, x, static_cast<float>(std::sqrt(static_cast<double>(config.dim)))));
   }
+  VOLTA_TRY(x, scale(c.graph, x, config.embedding_scale));
   if (config.position == PositionKind::kLearned) {
     VOLTA_TRY(const ValueId places, table(names.positions, config.context));
     VOLTA_TRY(const ValueId place, c.graph.add_one(Embedding{}, {places, c.positions}));
@@ -332,6 +337,7 @@ Result<ValueId> head(const LayerContext& c, ValueId x) {
       fmt::format("{}.weight", config.tied_output ? names.embedding : names.output);
   VOLTA_TRY(const ValueId w, model_parameter(c.graph, name, Shape(config.vocab_size, config.dim)));
   VOLTA_TRY(ValueId logits, c.graph.add_one(MatMul{.transpose_b = true}, {x, w}));
+  VOLTA_TRY(logits, scale(c.graph, logits, 1.0f / config.logit_divisor));
   if (config.logit_softcap == 0.0f) return logits;
   VOLTA_TRY(logits, scale(c.graph, logits, 1.0f / config.logit_softcap));
   VOLTA_TRY(logits, c.graph.add_one(Unary{UnaryKind::kTanh}, {logits}));
@@ -368,12 +374,14 @@ Result<ValueId> TransformerBlock::build(const LayerContext& context, ValueId x) 
   VOLTA_TRY(ValueId h, norm_if(before, x, names.attention_norm));
   VOLTA_TRY(h, MultiHeadSelfAttentionLayer::build(context, h));
   VOLTA_TRY(h, norm_if(after, h, names.attention_norm_after));
+  VOLTA_TRY(h, scale(graph, h, context.config.residual_scale));
   VOLTA_TRY(h, dropout(context, h, context.stream + 1));
   VOLTA_TRY(x, graph.add_one(Binary{BinaryKind::kAdd}, {h, x}));
   graph.set_scope(context.prefix + ".mlp");
   VOLTA_TRY(h, norm_if(before, x, names.ffn_norm));
   VOLTA_TRY(h, feed_forward(context, h));
   VOLTA_TRY(h, norm_if(after, h, names.ffn_norm_after));
+  VOLTA_TRY(h, scale(graph, h, context.config.residual_scale));
   VOLTA_TRY(h, dropout(context, h, context.stream + 2));
   return graph.add_one(Binary{BinaryKind::kAdd}, {h, x});
 }

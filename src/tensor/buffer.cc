@@ -162,6 +162,12 @@ Status DeviceBuffer::read(std::int64_t offset, std::span<std::byte> destination)
   return owner_->copy_to_host(destination, at_offset(offset));
 }
 
+Status DeviceBuffer::submit_read(std::int64_t offset, std::span<std::byte> destination) const {
+  VOLTA_TRY(check_range(offset, std::ssize(destination), bytes_));
+  if (destination.empty()) return {};
+  return owner_->submit_copy_to_host(destination, at_offset(offset));
+}
+
 Status DeviceBuffer::fill(std::int64_t offset, std::int64_t length, std::byte value) {
   VOLTA_TRY(check_range(offset, length, bytes_));
   if (length == 0) return {};

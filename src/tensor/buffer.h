@@ -34,6 +34,12 @@ class MemoryOwner {
   virtual Status copy_from_host(void* destination, std::span<const std::byte> source) = 0;
   /// Waits for all earlier work, then copies to the host.
   virtual Status copy_to_host(std::span<std::byte> destination, const void* source) = 0;
+  /// Submits a copy to the host, which takes effect after all earlier work. `destination` must
+  /// stay valid, and holds the bytes, only once a wait for the device's work has returned; that
+  /// wait also reports an error of the copy. Memory that has no work of its own copies at once.
+  virtual Status submit_copy_to_host(std::span<std::byte> destination, const void* source) {
+    return copy_to_host(destination, source);
+  }
   /// Copies `bytes` > 0 bytes within this memory; the two ranges do not overlap.
   virtual Status copy_within(void* destination, const void* source, std::int64_t bytes) = 0;
   /// Sets `bytes` > 0 bytes to `value`.
@@ -73,6 +79,8 @@ class DeviceBuffer {
   /// Copy between the host and the buffer. The range is checked.
   Status write(std::int64_t offset, std::span<const std::byte> source);
   Status read(std::int64_t offset, std::span<std::byte> destination) const;
+  /// As read(), but returns before the bytes are there: see MemoryOwner::submit_copy_to_host().
+  Status submit_read(std::int64_t offset, std::span<std::byte> destination) const;
   /// Sets `length` bytes to `value`, on the device.
   Status fill(std::int64_t offset, std::int64_t length, std::byte value);
   /// Copies `length` bytes from another block of the same owner, without copying through the host.

@@ -89,6 +89,49 @@ TEST(AsyncDevice, ARunReturnsBeforeItsWorkIsDone) {
   EXPECT_THAT(values(y), ElementsAre(0, 0, 0, 0));
 }
 
+// Results are on their way to the host while the host does something else.
+TEST(AsyncDevice, ResultsAreCopiedAfterTheRunAndBeforeTheNextOne) {
+  const auto device = std::make_shared<test::AsyncDevice>(test::cpu());
+  auto loaded = load_small(*device);
+  ASSERT_TRUE(loaded) << loaded.error().message();
+  Tensor x = *loaded->binding("x");
+  const Tensor y = *loaded->result("y");
+  ASSERT_TRUE(device->synchronize());
+  std::array<float, 4> before{};
+  ASSERT_TRUE(y.read<float>(before));
+  const std::int64_t waits = device->queue().waits;
+  device->queue().hold(true);
+  ASSERT_TRUE(x.write<float>(kX));
+  ASSERT_TRUE(loaded->run());
+  ASSERT_TRUE(loaded->copy_results());
+  ASSERT_TRUE(x.write<float>(std::array{9.0f, 9.0f, 9.0f, 9.0f, 9.0f, 9.0f}));
+  ASSERT_TRUE(loaded->run());
+  EXPECT_EQ(device->queue().pending(), 5u);  // Inputs and steps of both runs, and one copy back.
+  EXPECT_EQ(device->queue().waits, waits);
+  EXPECT_EQ(values(y), std::vector<float>(before.begin(), before.end()));
+  device->queue().hold(false);
+  ASSERT_TRUE(loaded->synchronize());
+  EXPECT_EQ(device->queue().waits, waits + 1);
+  EXPECT_THAT(values(y), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(values(loaded->output("y")), ElementsAre(0, 0, 0, 0));
+}
+
+// An executable waits for its copy to the host before it frees the host's block.
+TEST(AsyncDevice, AnExecutableMayBeGoneBeforeItsResultsAreThere) {
+  const auto device = std::make_shared<test::AsyncDevice>(test::cpu());
+  {
+    auto loaded = load_small(*device);
+    ASSERT_TRUE(loaded) << loaded.error().message();
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_TRUE(loaded->run());
+      ASSERT_TRUE(loaded->copy_results());
+    }
+    EXPECT_GT(device->queue().pending(), 0u);
+  }
+  EXPECT_EQ(device->queue().pending(), 0u);
+  EXPECT_TRUE(device->synchronize());
+}
+
 TEST(AsyncDevice, InputsAndResultsAreOneBlockEach) {
   const auto device = std::make_shared<test::AsyncDevice>(test::cpu());
   Graph graph;
@@ -144,6 +187,10 @@ TEST(AsyncDevice, AFailureMidwayNamesTheOpAndTheNextRunWorks) {
   };
   fails([&] { return loaded->fetch(); });
   fails([&] { return loaded->synchronize(); });
+  fails([&]() -> Status {
+    VOLTA_TRY(loaded->copy_results());  // Dropped, too.
+    return loaded->synchronize();
+  });
   fails([&] { return device->synchronize(); });
   std::array<float, 4> read{};
   fails([&] { return loaded->output("y")->read<float>(read); });

@@ -10,6 +10,7 @@
 #include "device/checking_device.h"
 #include "device/helpers.h"
 #include "device/profiling_device.h"
+#include "support/async_device.h"
 #include "support/fault_device.h"
 
 namespace volta {
@@ -202,7 +203,7 @@ TEST(Executable, PlansMayShareAnArena) {
 // With several streams, steps that come later in a plan may have run before an earlier one: no run
 // is given up where one of them changes a parameter.
 TEST(Executable, RunsThatChangeParametersInStreamsAreNotGivenUp) {
-  const auto device = test::cpu();
+  const auto device = std::make_shared<test::AsyncDevice>(test::cpu(), 2);
   const auto stops = [&](bool writes, std::int32_t stream) {
     Plan plan = test::matmul_relu_plan();
     if (writes) {
@@ -216,7 +217,9 @@ TEST(Executable, RunsThatChangeParametersInStreamsAreNotGivenUp) {
       plan.steps[1].stream = stream;
       plan.steps[1].waits = {0};
     }
-    const auto loaded = device->load(shared(plan), lookup_on_host);
+    const auto loaded = device->load(shared(plan), [&](const PlanBinding& binding) {
+      return test::matmul_relu_tensor(binding, device->memory());
+    });
     EXPECT_TRUE(loaded) << loaded.error().message();
     return loaded && loaded->calls()[1].may_stop;
   };
@@ -224,6 +227,26 @@ TEST(Executable, RunsThatChangeParametersInStreamsAreNotGivenUp) {
   EXPECT_TRUE(stops(false, 1));
   EXPECT_TRUE(stops(true, 0));
   EXPECT_FALSE(stops(true, 1));
+}
+
+// A plan from a file may name any stream.
+TEST(Executable, AStreamThatTheDeviceDoesNotHaveIsRefused) {
+  const auto refuses = [](Device& device, std::int32_t stream, const std::string& text) {
+    Plan plan = test::matmul_relu_plan();
+    plan.steps[1].stream = stream;
+    plan.steps[1].waits = {0};
+    const auto lookup = [&](const PlanBinding& binding) {
+      return test::matmul_relu_tensor(binding, device.memory());
+    };
+    expect_error(device.load(shared(plan), lookup), ErrorCode::kInvalidArgument, text);
+  };
+  const auto cpu = test::cpu();
+  refuses(*cpu, 1,
+          "plan step 2 of 2, Unary{relu} 'layer.relu': it runs in stream 1, and device "
+          "'cpu' has 1 (from 0): was the plan made for another device?");
+  refuses(*cpu, -1, "it runs in stream -1");
+  const auto two = std::make_shared<test::AsyncDevice>(cpu, 2);
+  refuses(*two, 2, "it runs in stream 2, and device 'cpu' has 2");
 }
 
 TEST(Executable, OutputsMayBeBindings) {

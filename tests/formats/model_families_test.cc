@@ -227,6 +227,18 @@ TEST(ModelFamilies, LaterFamiliesKeys) {
   EXPECT_EQ(old.rope_local_theta, 500.0f);
   EXPECT_EQ(old.rope_scaling.factor, 8.0);
   EXPECT_EQ(old.context, 8);
+  // Without its keys, Granite multiplies by 1, also the scores.
+  const TransformerConfig plain = must_parse(small("granite", json::object()));
+  EXPECT_EQ(plain.attention_scale, 1.0f);
+  EXPECT_EQ((std::vector{plain.embedding_scale, plain.residual_scale, plain.logit_divisor}),
+            std::vector(3, 1.0f));
+  const TransformerConfig granite = must_parse(small("granite", {{"embedding_multiplier", 12.0},
+                                                                 {"attention_multiplier", 0.0156},
+                                                                 {"residual_multiplier", 0.22},
+                                                                 {"logits_scaling", 16}}));
+  EXPECT_EQ((std::vector{granite.embedding_scale, granite.attention_scale, granite.residual_scale,
+                         granite.logit_divisor}),
+            (std::vector{12.0f, 0.0156f, 0.22f, 16.0f}));
   // Without a window no layer has the other base.
   const json no_window = {{"sliding_window", nullptr}, {"layer_types", json(4, "full_attention")}};
   EXPECT_EQ(must_parse(small("gemma3_text", no_window)).rope_local_theta, 0.0f);
@@ -235,6 +247,7 @@ TEST(ModelFamilies, LaterFamiliesKeys) {
   };
   EXPECT_EQ(unrotated({{"no_rope_layers", {0, 1, 1, 0}}}), (std::vector<std::int64_t>{0, 3}));
   EXPECT_EQ(unrotated({{"no_rope_layer_interval", 2}}), (std::vector<std::int64_t>{1, 3}));
+  EXPECT_EQ(unrotated({{"no_rope_layer_interval", 1}}), (std::vector<std::int64_t>{0, 1, 2, 3}));
   // SmolLM 3's layers that do not rotate are the ones with the window.
   const TransformerConfig smol =
       must_parse(small("smollm3", {{"use_sliding_window", true}, {"sliding_window", 3}}));
@@ -262,6 +275,8 @@ TEST(ModelFamilies, AMixtureOfTwoFamiliesKeysIsRefused) {
   refuse("qwen3", {{"query_pre_attn_scalar", 256}}, "is a key of gemma2 and gemma3_text");
   refuse("gemma2", {{"rope_local_base_freq", 10000}}, "is a key of gemma3_text");
   refuse("llama", {{"no_rope_layers", {1, 1, 1, 0}}}, "is a key of smollm3");
+  refuse("llama", {{"residual_multiplier", 0.22}}, "is a key of granite, not of 'llama'");
+  refuse("granite", {{"final_logit_softcapping", 30.0}}, "is a key of gemma2 and gemma3_text");
   refuse("llama", {{"n_embd", 32}},
          "n_embd is 32 and hidden_size is 16; the config mixes the keys of two families: keep "
          "those of 'llama'");
@@ -279,7 +294,7 @@ TEST(ModelFamilies, WhatCannotWorkIsRefused) {
   const auto invalid = ErrorCode::kInvalidFile, unsupported = ErrorCode::kUnsupported;
   refuse("phimoe", json::object(), unsupported,
          "architecture 'phimoe'; Volta runs gpt2, llama, mistral, ministral, qwen2, qwen3, olmo2, "
-         "smollm3, phi3, gemma2, gemma3_text");
+         "smollm3, phi3, gemma2, gemma3_text, granite");
   refuse("gemma3", json::object(), unsupported, "whose model_type is gemma3_text");
   refuse("qwen2", {{"layer_types", {"full_attention"}}}, invalid, "1 types for 4 layers");
   refuse("qwen2", {{"layer_types", json(4, "chunked_attention")}}, unsupported,
@@ -305,9 +320,14 @@ TEST(ModelFamilies, WhatCannotWorkIsRefused) {
   refuse("llama", {{"rms_norm_eps", -1.0}}, invalid, "norm_eps is -1");
   refuse("smollm3", {{"no_rope_layers", {1, 0}}}, invalid, "2 numbers for 4 layers");
   refuse("smollm3", {{"no_rope_layers", {1, 2, 1, 1}}}, invalid, "no_rope_layers[1]");
-  refuse("smollm3", {{"no_rope_layer_interval", 1}}, invalid, "unrotated_layers must be some");
   refuse("gemma2", {{"query_pre_attn_scalar", 0}}, invalid, "query_pre_attn_scalar is 0");
   refuse("gemma2", {{"final_logit_softcapping", -1.0}}, invalid, "logit_softcap is -1");
+  refuse("gemma2", {{"final_logit_softcapping", 0}}, invalid,
+         "final_logit_softcapping is 0; it must be positive, or null for none");
+  refuse("granite", {{"attention_multiplier", 0}}, invalid,
+         "attention_multiplier is 0; it must be positive");
+  refuse("granite", {{"attention_multiplier", 1e-60}}, invalid, "is 1e-60; it must be positive");
+  refuse("granite", {{"logits_scaling", -2.0}}, invalid, "logit_divisor is -2");
   refuse("gemma3_text", {{"use_bidirectional_attention", true}}, unsupported,
          "use_bidirectional_attention");
   refuse("gemma3_text",

@@ -102,6 +102,15 @@ void add_later_families(const auto& add) {
     c.full_layers = {1};
   });
   add("gemma2_uncapped", small_gemma(), "gemma2", [](auto&) {});
+  add("granite", small_llama(), "granite", [](auto& c) {
+    c.embedding_scale = 12.0f;
+    c.attention_scale = 0.015625f;
+    c.residual_scale = 0.22f;
+    c.logit_divisor = 16.0f;
+  });
+  // Granite's attention_multiplier cannot say 1 / sqrt(head_dim) exactly.
+  add("granite_attention_of_llama", small_llama(), "volta",
+      [](auto& c) { c.embedding_scale = 12.0f; });
   add("gemma3", small_gemma(), "gemma3_text", [](auto& c) {
     c.qk_norm = true;
     c.full_layers = {0};

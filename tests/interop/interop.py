@@ -30,7 +30,7 @@ except ImportError as error:
 TOLERANCE = 1e-4  # Of a row's largest |logit|.
 NEW_TOKENS = 24
 FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "olmo2", "smollm3", "phi3",
-            "gemma2", "gemma3_text"]
+            "gemma2", "gemma3_text", "granite"]
 ROPE_KINDS = ["default", "linear", "dynamic", "llama3", "yarn"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ACTIVATIONS = ["gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu"]
@@ -128,8 +128,12 @@ def phi3_rope(rng, head_dim):
 def later_options(rng, family, options):
     """What the families after Qwen 3 have of their own."""
     rope = options["rope_parameters"]
-    if family in ("olmo2", "smollm3", "gemma2", "gemma3_text"):
+    if family in ("olmo2", "smollm3", "gemma2", "gemma3_text", "granite"):
         options["attention_bias"] = rng.random() < 0.3
+    if family == "granite":
+        options.update(
+            embedding_multiplier=rng.choice([1.0, 12.0]), residual_multiplier=rng.choice([0.22, 1.0]),
+            attention_multiplier=rng.choice([0.1, 1.0]), logits_scaling=rng.choice([1.0, 8.0]))
     if family == "smollm3":
         options.update(smollm3_options(rng, options["num_hidden_layers"]))
     if family == "phi3":
@@ -168,7 +172,7 @@ def llama_options(rng, family, kind):
         options["head_dim"] = rng.choice([4, 8, 14, 20])
     if family in ("llama", "qwen3"):
         options["attention_bias"] = rng.random() < 0.5
-    if family in ("llama", "smollm3"):
+    if family in ("llama", "smollm3", "granite"):
         options["mlp_bias"] = rng.random() < 0.5
     later_options(rng, family, options)
     context = longest

@@ -1,23 +1,20 @@
-// What the tests of products with a b of integers share: weights in blocks, rows of a rounded as
-// the kernels promise, and a run of the kernel in guarded memory.
+// What the tests of products with a b of integers share: weights in blocks, and a run of the kernel
+// in guarded memory.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
-#include <optional>
-#include <span>
 #include <vector>
 
 #include "kernels/cpu/matmul_quant.h"
 #include "kernels/cpu/quant.h"
 #include "matmul_fixture.h"
+#include "support/rounded_block.h"
 
 namespace volta::test {
 
@@ -62,56 +59,6 @@ inline Encoding in_rows(const QuantCase& c) {
 }
 inline Shape b_shape(const QuantCase& c) {
   return c.transposed ? Shape(c.n, c.k) : Shape(c.k, c.n);
-}
-
-inline float multiply_add(bool fused, float p, float q, float sum) {
-  return fused ? std::fma(p, q, sum) : p * q + sum;
-}
-
-/// Some elements rounded to int8.
-struct Rounded {
-  std::vector<int> q;
-  float scale;
-};
-inline Rounded round_to(float top, std::span<const float> x) {
-  const float inverse = top > 0x1p-100f ? 127.0f / top : 0.0f;
-  Rounded out{{}, top / 127.0f};
-  for (const float value : x) {
-    out.q.push_back(
-        static_cast<int>(std::nearbyintf(std::clamp(value * inverse, -127.0f, 127.0f))));
-  }
-  return out;
-}
-inline float largest(std::span<const float> x) {
-  float top = 0;
-  for (const float value : x) top = std::max(top, std::abs(value));
-  return top;
-}
-
-/// A block of a row: its integers, and of every 32 elements beyond the block's limit the rest's.
-struct RoundedBlock {
-  Rounded whole;
-  std::vector<std::optional<Rounded>> rests;
-};
-inline RoundedBlock round_block(std::span<const float> x, bool fused) {
-  float quietest = std::numeric_limits<float>::infinity();
-  for (std::size_t i = 0; i < x.size(); i += 32) {
-    const float top = largest(x.subspan(i, 32));
-    if (top > 0x1p-100f) quietest = std::min(quietest, top);
-  }
-  const float limit = std::min(largest(x), 8 * quietest);
-  RoundedBlock out{round_to(limit, x), {}};
-  for (std::size_t i = 0; i < x.size(); i += 32) {
-    out.rests.emplace_back();
-    if (!(largest(x.subspan(i, 32)) > limit)) continue;
-    std::vector<float> rest;
-    for (std::size_t j = i; j < i + 32; ++j) {
-      rest.push_back(
-          multiply_add(fused, -static_cast<float>(out.whole.q[j]), out.whole.scale, x[j]));
-    }
-    out.rests.back() = round_to(largest(rest), rest);
-  }
-  return out;
 }
 
 inline std::vector<float> multiply(const QuantCase& c, const std::vector<float>& a, Weight& panels,

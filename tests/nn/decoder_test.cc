@@ -421,6 +421,32 @@ TEST(Decoder, AStepAllocatesNothing) {
   }
 }
 
+// SmolLM 3 may have no layer that rotates. Then there is no table, whatever the scaling.
+TEST(Decoder, RunsAModelWithoutRotations) {
+  TransformerConfig config = test::llama_config();
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    config.unrotated_layers.push_back(layer);
+  }
+  for (const RopeKind kind : {RopeKind::kDefault, RopeKind::kDynamic}) {
+    config.rope_scaling = {.kind = kind, .factor = 2.0, .original = 8};
+    if (kind == RopeKind::kDefault) config.rope_scaling = {};
+    const Transformer model = test::lively_model(config, test::cpu(2));
+    Decoder decoder = must(Decoder::create(model, {}));
+    Decoder fresh = must(Decoder::create(model, {}));
+    auto ids = test::some_ids(12, 61);
+    DrawnToken next = must(decoder.prefill(0, ids, kGreedy, {}));
+    for (int i = 0; i < 6; ++i) {
+      must(decoder.set_next(0, next.token, kGreedy, {}));
+      must(decoder.step());
+      ids.push_back(next.token);
+      next = must(decoder.drawn(0));
+      const DrawnToken wanted = must(fresh.prefill(0, ids, kGreedy, {}));
+      EXPECT_EQ(next.token, wanted.token);
+      EXPECT_EQ(next.logprob, wanted.logprob);
+    }
+  }
+}
+
 // On a device that works by itself, in memory that the host cannot touch: the same tokens. A step
 // copies one block to the device and one back, whatever the number of slots.
 TEST(Decoder, WorksOnAnAsynchronousDevice) {
@@ -444,10 +470,11 @@ TEST(Decoder, WorksOnAnAsynchronousDevice) {
       ids.resize(33);
     }
     auto& memory = async->async_memory();
-    std::int64_t to = 0, from = 0;
+    std::int64_t to = 0, from = 0, waits = 0;
     for (int n = 0; n < 6; ++n) {
       to = memory.copies_from_host;
       from = memory.copies_to_host;
+      waits = async->queue().waits;
       for (const std::int64_t slot : {0, 2}) {
         const std::int32_t next = token.at(static_cast<std::size_t>(slot / 2));
         must(here.set_next(slot, next, kGreedy, {}));
@@ -465,6 +492,7 @@ TEST(Decoder, WorksOnAnAsynchronousDevice) {
       if (n == 0) continue;  // The first one loads the plan.
       EXPECT_EQ(memory.copies_from_host, to + 1);
       EXPECT_EQ(memory.copies_to_host, from + 1);
+      EXPECT_EQ(async->queue().waits, waits + 1);
     }
     EXPECT_GT(async->overtakes(), 0);
   }

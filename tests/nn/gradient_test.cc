@@ -178,6 +178,15 @@ TEST(ModelGradient, SmolLm3) {
   config.tied_output = true;
   check_model(config);
 }
+TEST(ModelGradient, Granite) {
+  TransformerConfig config = small(test::llama_config());
+  config.embedding_scale = 0.7f;
+  config.attention_scale = 0.8f;
+  config.residual_scale = 1.4f;
+  config.logit_divisor = 0.5f;
+  config.tied_output = true;
+  check_model(config);
+}
 TransformerConfig small_gemma() {
   TransformerConfig config = small(test::llama_config());
   config.naming = WeightNaming::kGemma;

@@ -94,14 +94,31 @@ TEST(TransformerConfig, EveryFieldIsChecked) {
       {"attention_softcap is -1; it must be between", [](auto& c) { c.attention_softcap = -1.0f; }},
       {"logit_softcap is inf", [=](auto& c) { c.logit_softcap = infinity; }},
       {"query_scalar is nan", [=](auto& c) { c.query_scalar = nan; }},
-      {"attention_scaled says that nothing does",
+      {"attention_scaled = false says that nothing does",
        [](auto& c) {
          c.query_scalar = 9.0f;
          c.attention_scaled = false;
        }},
+      {"only one of them can be set",
+       [](auto& c) {
+         c.query_scalar = 9.0f;
+         c.attention_scale = 0.25f;
+       }},
+      {"attention_scale is -1; it must be between 1e-06 and 1000000, or 0 for none",
+       [](auto& c) { c.attention_scale = -1.0f; }},
+      {"embedding_scale is 0; it must be between 1e-06 and 1000000, or 1 for none",
+       [](auto& c) { c.embedding_scale = 0.0f; }},
+      {"residual_scale is inf", [=](auto& c) { c.residual_scale = infinity; }},
+      {"logit_divisor is nan", [=](auto& c) { c.logit_divisor = nan; }},
       {"norm_plus_one is for RMS norms", [](auto& c) { c.norm_plus_one = true; }},
       {"qk_norm that there are none", [](auto& c) { c.qk_norm_whole = true; }},
-      {"unrotated_layers must be some", [](auto& c) { c.unrotated_layers = {1}; }},
+      {"unrotated_layers must be layers, from 0 to 3, of a model with rotary positions",
+       [](auto& c) { c.unrotated_layers = {1}; }},
+      {"unrotated_layers must be layers, from 0 to 3",
+       [](auto& c) {
+         c.position = PositionKind::kRotary;
+         c.unrotated_layers = {3, 4};
+       }},
       {"rope_local_theta is -1", [](auto& c) { c.rope_local_theta = -1.0f; }},
       {"rope_local_theta is for models with rotary positions and a window",
        [](auto& c) { c.rope_local_theta = 100.0f; }},

@@ -13,8 +13,10 @@ namespace {
 
 using test::must;
 using Ints = std::vector<std::int32_t>;
+using Layers = std::vector<std::int64_t>;
 
-// What came with Phi-3, OLMo 2, SmolLM 3 and Gemma, each in every second combination or so.
+// What came with Phi-3, OLMo 2, SmolLM 3, Gemma and Granite, each in every second combination or
+// so.
 void add_later_parts(TransformerConfig& c, std::uint32_t index) {
   RandomSequence random(RandomKey{.seed = index, .stream = 5});
   const auto often = [&] { return random.next_below(2) == 1; };
@@ -29,7 +31,11 @@ void add_later_parts(TransformerConfig& c, std::uint32_t index) {
   c.logit_softcap = often() ? 3.0f : 0.0f;
   c.embedding_scaled = often();
   c.query_scalar = c.attention_scaled && often() ? 5.0f : 0.0f;
-  if (rotary && often()) c.unrotated_layers = {1};
+  c.embedding_scale = often() ? 3.0f : 1.0f;
+  c.attention_scale = c.attention_scaled && c.query_scalar == 0.0f && often() ? 0.3f : 0.0f;
+  c.residual_scale = often() ? 0.6f : 1.0f;
+  c.logit_divisor = often() ? 1.7f : 1.0f;
+  if (rotary && often()) c.unrotated_layers = often() ? Layers{1} : Layers{0, 1};
   if (rotary && c.window > 0 && often()) c.rope_local_theta = 100.0f;
 }
 

@@ -61,6 +61,7 @@ class JobQueue {
   }
   /// Waits for every job and takes the first error.
   Status wait() {
+    ++waits;
     std::unique_lock lock(mutex_);
     wait_until_idle(lock);
     if (!error_) return {};
@@ -83,6 +84,8 @@ class JobQueue {
     const std::lock_guard lock(mutex_);
     return jobs_.size();
   }
+
+  std::atomic<std::int64_t> waits = 0;  ///< How often somebody waited for the work.
 
  private:
   void wait_until_idle(std::unique_lock<std::mutex>& lock) {
@@ -157,6 +160,14 @@ class AsyncMemory final : public MemoryOwner {
     ++copies_to_host;
     VOLTA_TRY(queue_->wait());
     std::memcpy(destination.data(), real(source), destination.size());
+    return {};
+  }
+  Status submit_copy_to_host(std::span<std::byte> destination, const void* source) override {
+    ++copies_to_host;
+    queue_->submit([destination, from = real(source)] {
+      std::memcpy(destination.data(), from, destination.size());
+      return Status();
+    });
     return {};
   }
   Status copy_within(void* destination, const void* source, std::int64_t bytes) override {

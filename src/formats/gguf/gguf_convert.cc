@@ -267,10 +267,9 @@ void add_architecture(const TransformerConfig& c, const GgufArchitecture& archit
   size("attention.value_length", c.head_dim);
   metadata.add_f32(key("attention.layer_norm_rms_epsilon"), c.norm_eps);
   if (c.window != 0) size("attention.sliding_window", c.window);
-  if (c.attention_softcap > 0.0f) {
-    metadata.add_f32(key("attn_logit_softcapping"), c.attention_softcap);
+  for (const GgufNumber& number : architecture.numbers) {
+    if (c.*number.field != 0.0f) metadata.add_f32(key(number.key), c.*number.field);
   }
-  if (c.logit_softcap > 0.0f) metadata.add_f32(key("final_logit_softcapping"), c.logit_softcap);
   size("rope.dimension_count", c.rotated());
   metadata.add_f32(key("rope.freq_base"), c.rope_theta);
   if (c.rope_local_theta > 0.0f) metadata.add_f32(key("rope.freq_base_swa"), c.rope_local_theta);

@@ -52,6 +52,17 @@ constexpr std::array kBlock = {
     Name{&WeightNames::down, "ffn_down", Role::kMatrix, Half::kMlp},
 };
 
+constexpr std::array kGemma2Numbers = {
+    GgufNumber{"attn_logit_softcapping", &TransformerConfig::attention_softcap, 50.0f},
+    GgufNumber{"final_logit_softcapping", &TransformerConfig::logit_softcap, 30.0f}};
+constexpr std::array kGemma3Numbers = {
+    GgufNumber{"final_logit_softcapping", &TransformerConfig::logit_softcap}};
+constexpr std::array kGraniteNumbers = {
+    GgufNumber{"embedding_scale", &TransformerConfig::embedding_scale},
+    GgufNumber{"attention.scale", &TransformerConfig::attention_scale},
+    GgufNumber{"residual_scale", &TransformerConfig::residual_scale},
+    GgufNumber{"logit_scale", &TransformerConfig::logit_divisor}};
+
 constexpr std::array kArchitectures = {
     GgufArchitecture{.name = "gpt2",
                      .families = {"gpt2"},
@@ -80,10 +91,9 @@ constexpr std::array kArchitectures = {
                      .norm_place = NormPlace::kAround,
                      .full_every = 2,
                      .gemma = true,
-                     .attention_cap = 50.0f,
-                     .logit_cap = 30.0f,
                      .window = 4096,
-                     .layers_scaled_by_width = 46},
+                     .layers_scaled_by_width = 46,
+                     .numbers = kGemma2Numbers},
     GgufArchitecture{.name = "gemma3",
                      .families = {"gemma3_text"},
                      .naming = WeightNaming::kGemma,
@@ -92,7 +102,12 @@ constexpr std::array kArchitectures = {
                      .full_every = 6,
                      .gemma = true,
                      .local_theta = 10000.0,
-                     .layers_scaled_by_width = 62},
+                     .layers_scaled_by_width = 62,
+                     .numbers = kGemma3Numbers},
+    GgufArchitecture{.name = "granite",
+                     .families = {"granite"},
+                     .rotary_pairs = true,
+                     .numbers = kGraniteNumbers},
 };
 
 // The numbers of every n-th layer of a model.
@@ -128,10 +143,9 @@ TransformerConfig said_by_gguf(const GgufArchitecture& architecture, const Trans
   if (architecture.windows) said.window = c.window > 0 ? c.window : architecture.window;
   said.rope_theta = c.rope_theta;
   if (architecture.local_theta > 0.0) said.rope_local_theta = c.rope_local_theta;
-  if (architecture.attention_cap > 0.0f) {
-    said.attention_softcap =
-        c.attention_softcap > 0.0f ? c.attention_softcap : architecture.attention_cap;
-    said.logit_softcap = c.logit_softcap > 0.0f ? c.logit_softcap : architecture.logit_cap;
+  for (const GgufNumber& number : architecture.numbers) {
+    const bool written = c.*number.field != value_without(number.field);
+    said.*number.field = written ? c.*number.field : number.from_file(number.missing);
   }
   if (architecture.partial_rotation) said.rotary_dim = c.rotary_dim;
   const RopeKind kind = c.rope_scaling.kind;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,17 @@ enum class GgufLayout : std::uint8_t {
   kRotaryPairs,  ///< Llama's q and k: the two rows that are rotated together are adjacent.
   kTransposed,   ///< GPT-2's matrices: Hugging Face has [in, out], GGUF [out, in].
   kPlusOne,      ///< Gemma's norms: GGUF has 1 + weight, always in f32.
+};
+
+/// A key of an architecture whose number is a field of TransformerConfig. 0 in a file means that
+/// the model does not have the number.
+struct GgufNumber {
+  std::string_view key;  ///< After "<architecture>.".
+  float TransformerConfig::* field;
+  float missing = 0.0f;  ///< What llama.cpp takes if a file has no such key.
+
+  /// The field's value for a number in a file.
+  float from_file(float number) const { return number == 0.0f ? value_without(field) : number; }
 };
 
 /// How an architecture of ggml differs from others: the arrangement of its tensors, and the values
@@ -35,13 +47,11 @@ struct GgufArchitecture {
   std::int64_t full_every = 0;       ///< Every n-th layer has no window; 0: all have the same.
   bool gemma = false;                ///< Norms of 1 + weight, scaled embeddings.
   bool windows = true;               ///< Files may have windows. (OLMo 3 has the name olmo2.)
-  /// Defaults for Gemma 2: the cap of attention scores, the cap of logits, and the window.
-  /// llama.cpp uses these values when a file does not contain them.
-  float attention_cap = 0.0f, logit_cap = 0.0f;
-  std::int32_t window = 0;
+  std::int32_t window = 0;           ///< The window that llama.cpp takes if a file has none.
   double local_theta = 0.0;  ///< The usual base in layers with a window; 0: one base for all.
   /// Models with this number of layers scale queries by dim / heads; 0: none do.
   std::int64_t layers_scaled_by_width = 0;
+  std::span<const GgufNumber> numbers{};  ///< The keys of numbers that only some models have.
 
   /// The config.query_scalar that GGUF implies for a model.
   float query_scalar(const TransformerConfig& config) const;

@@ -108,12 +108,11 @@ Status read_rope(const GgufFile& file, const Keys& keys, const GgufArchitecture&
   return read_gguf_rope(file, architecture, c);
 }
 
-Status read_caps(const Keys& keys, const GgufArchitecture& architecture, TransformerConfig& c) {
-  VOLTA_TRY(const double scores,
-            keys.number_or("attn_logit_softcapping", architecture.attention_cap));
-  VOLTA_TRY(const double logits, keys.number_or("final_logit_softcapping", architecture.logit_cap));
-  c.attention_softcap = static_cast<float>(scores);
-  c.logit_softcap = static_cast<float>(logits);
+Status read_numbers(const Keys& keys, const GgufArchitecture& architecture, TransformerConfig& c) {
+  for (const GgufNumber& number : architecture.numbers) {
+    VOLTA_TRY(const double value, keys.number_or(number.key, static_cast<double>(number.missing)));
+    c.*number.field = number.from_file(static_cast<float>(value));
+  }
   return {};
 }
 
@@ -145,7 +144,7 @@ Status read_llama(const GgufFile& file, const Keys& keys, const GgufArchitecture
   }
   c.window = static_cast<std::int32_t>(window);
   architecture.set_unsaid(c);
-  VOLTA_TRY(read_caps(keys, architecture, c));
+  VOLTA_TRY(read_numbers(keys, architecture, c));
   return read_rope(file, keys, architecture, c);
 }
 

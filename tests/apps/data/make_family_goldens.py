@@ -52,6 +52,11 @@ FAMILIES = {
                  full_attention=dict(rope_type="linear", factor=4.0, rope_theta=1000000.0),
                  sliding_attention=dict(rope_type="default", rope_theta=10000.0))), [(9, 16)],
     ),
+    # Numbers that differ much from those of Llama, so that each of them matters.
+    "granite": (
+        dict(num_hidden_layers=3, tie_word_embeddings=True, attention_bias=True, embedding_multiplier=1.5,
+             attention_multiplier=0.2, residual_multiplier=0.6, logits_scaling=0.7), [(9, 16)],
+    ),
 }
 
 

@@ -1,121 +1,34 @@
 // GGUF's blocks of integers run as they are stored: read untouched, packed by the device, looked up
-// in their rows. The models are written here, of random blocks.
+// in their rows. The models are of random blocks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "device/helpers.h"
 #include "device/tensor_ops.h"
+#include "formats/gguf/block_model.h"
 #include "formats/gguf/gguf_bytes.h"
 #include "formats/gguf/gguf_model.h"
-#include "formats/gguf/gguf_writer.h"
 #include "formats/model_config.h"
 #include "formats/model_folder.h"
 #include "nn/generator.h"
 #include "nn/sequence_scorer.h"
 #include "support/temp_dir.h"
-#include "tensor/float16.h"
-#include "tensor/weight_format.h"
 
 namespace volta {
 namespace {
 
+using test::all_of;
 using test::expect_error;
-
-constexpr std::int64_t kVocab = 48, kDim = 256, kFfn = 512;
-constexpr std::int64_t kLayers = 2;
-
-// The element type of each matrix, by its name in the file.
-using TypeOf = std::function<GgmlType(const std::string& tensor)>;
-
-// Whole blocks of random integers whose values are of the size of trained weights.
-std::vector<std::byte> random_blocks(GgmlType type, std::int64_t values, std::mt19937& random) {
-  const GgmlTypeInfo& info = ggml_type_info(type);
-  const auto size = static_cast<std::size_t>(info.block_bytes);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(values / info.block_values) * size);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() % 256);
-  const auto put_half = [&](std::size_t at, float value) {
-    const std::uint16_t bits = f16_from_f32(value);
-    bytes[at] = static_cast<std::byte>(bits & 0xFF);
-    bytes[at + 1] = static_cast<std::byte>(bits >> 8);
-  };
-  for (std::size_t at = 0; at < bytes.size(); at += size) {
-    const float size_of_one = 1.0f + static_cast<float>(random() % 100) / 100.0f;
-    if (type == GgmlType::kQ8_0) put_half(at, 4e-4f * size_of_one);
-    if (type == GgmlType::kQ4_0) put_half(at, 6e-3f * size_of_one);
-    if (type == GgmlType::kQ4_K) {
-      put_half(at, 2e-4f * size_of_one);
-      put_half(at + 2, 15e-4f * size_of_one);
-    }
-    if (type == GgmlType::kQ6_K) put_half(at + 208, 3e-5f * size_of_one);
-  }
-  return bytes;
-}
-
-// A Llama of two layers, 256 wide, with an output of its own unless it is tied.
-void write_model(const std::string& path, const TypeOf& type_of, bool tied) {
-  GgufMetadata metadata;
-  metadata.add_string("general.architecture", "llama");
-  const auto size = [&](std::string_view key, std::int64_t value) {
-    metadata.add_u32("llama." + std::string(key), static_cast<std::uint32_t>(value));
-  };
-  size("context_length", 64);
-  size("embedding_length", kDim);
-  size("block_count", kLayers);
-  size("feed_forward_length", kFfn);
-  size("attention.head_count", 4);
-  size("attention.head_count_kv", 2);
-  metadata.add_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-  std::vector<GgufTensorSpec> tensors;
-  const auto matrix = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
-    tensors.push_back({name + ".weight", type_of(name), Shape(rows, columns)});
-  };
-  const auto vector = [&](const std::string& name) {
-    tensors.push_back({name + ".weight", GgmlType::kF32, Shape(kDim)});
-  };
-  matrix("token_embd", kVocab, kDim);
-  if (!tied) matrix("output", kVocab, kDim);
-  vector("output_norm");
-  for (std::int64_t layer = 0; layer < kLayers; ++layer) {
-    const std::string block = "blk." + std::to_string(layer) + ".";
-    vector(block + "attn_norm");
-    vector(block + "ffn_norm");
-    matrix(block + "attn_q", kDim, kDim);
-    matrix(block + "attn_k", kDim / 2, kDim);
-    matrix(block + "attn_v", kDim / 2, kDim);
-    matrix(block + "attn_output", kDim, kDim);
-    matrix(block + "ffn_gate", kFfn, kDim);
-    matrix(block + "ffn_up", kFfn, kDim);
-    matrix(block + "ffn_down", kDim, kFfn);
-  }
-  std::mt19937 random(11);
-  const auto write = [&](std::size_t i, GgufSink sink) -> Status {
-    const GgufTensorSpec& tensor = tensors[i];
-    if (tensor.shape.rank() == 2 && tensor.type != GgmlType::kF32) {
-      return sink(random_blocks(tensor.type, tensor.shape.elements(), random));
-    }
-    std::vector<float> values(static_cast<std::size_t>(tensor.shape.elements()), 1.0f);
-    std::normal_distribution<float> normal(0.0f, 0.05f);
-    for (float& value : values) value = tensor.shape.rank() == 1 ? 1.0f : normal(random);
-    return sink(std::as_bytes(std::span(values)));
-  };
-  const Status written = write_gguf(path, metadata, tensors, write);
-  ASSERT_TRUE(written) << written.error().message();
-}
-
-TypeOf all_of(GgmlType type) {
-  return [type](const std::string&) { return type; };
-}
-
-constexpr GgmlType kTypes[] = {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_K, GgmlType::kQ6_K};
+using test::kBlockTypes;
+using test::kVocab;
+using test::write_block_model;
 
 // Decoded by the device, they are the values that the file's own reader gives, bit for bit: rows in
 // their order (Llama's q and k lie otherwise in GGUF), along the right axis (GPT-2's).
@@ -148,9 +61,9 @@ void expect_decoded(const std::string& path, std::size_t least) {
 
 TEST(GgufBlocks, AreReadAsTheyAreStored) {
   const test::TempDir dir;
-  for (const GgmlType type : kTypes) {
+  for (const GgmlType type : kBlockTypes) {
     const std::string path = dir.file(std::string(ggml_type_info(type).name) + ".gguf");
-    write_model(path, all_of(type), false);
+    write_block_model(path, all_of(type), false);
     expect_decoded(path, 16);
   }
   expect_decoded(test::gguf_data("llama.gguf"), 8);
@@ -190,9 +103,9 @@ Loaded load(const std::string& path, bool packed, int threads = 2) {
 TEST(GgufBlocks, RunInTheMemoryTheyTakeInTheFile) {
   const test::TempDir dir;
   const std::string path = dir.file("model.gguf");
-  for (const GgmlType type : kTypes) {
+  for (const GgmlType type : kBlockTypes) {
     SCOPED_TRACE(ggml_type_info(type).name);
-    write_model(path, all_of(type), false);
+    write_block_model(path, all_of(type), false);
     const Loaded stored = load(path, true), wide = load(path, false);
     for (const auto& [name, spec] : stored.specs) {
       if (spec.shape.rank() != 2) continue;
@@ -226,7 +139,7 @@ TEST(GgufBlocks, FilesMixTypesAndTieTheOutput) {
     if (name.ends_with("ffn_up")) return GgmlType::kQ4_K;
     return name.ends_with("attn_k") ? GgmlType::kF32 : GgmlType::kQ4_0;
   };
-  write_model(path, type_of, true);
+  write_block_model(path, type_of, true);
   const Loaded stored = load(path, true), wide = load(path, false);
   const auto quant_of = [&](const std::string& name) {
     return stored.specs.at("model." + name + ".weight").encoding.quant;
@@ -248,8 +161,8 @@ TEST(GgufBlocks, FilesMixTypesAndTieTheOutput) {
 TEST(GgufBlocks, ARequestInABatchGivesWhatItGivesAlone) {
   const test::TempDir dir;
   const std::string path = dir.file("model.gguf");
-  for (const GgmlType type : kTypes) {
-    write_model(path, all_of(type), true);
+  for (const GgmlType type : kBlockTypes) {
+    write_block_model(path, all_of(type), true);
     const auto model = load_model(path, test::cpu(), {.packed = true});
     ASSERT_TRUE(model) << model.error().message();
     std::vector<GenerationRequest> requests;
@@ -277,7 +190,7 @@ TEST(GgufBlocks, ARequestInABatchGivesWhatItGivesAlone) {
 
 // 100 values are no whole number of blocks, of 32 or of 256.
 TEST(GgufBlocks, RowsOfNoWholeBlocksAreAnInvalidFile) {
-  for (const GgmlType type : kTypes) {
+  for (const GgmlType type : kBlockTypes) {
     const auto file = test::GgufBytes()
                           .header(1, 0)
                           .tensor("w", 100, 0, static_cast<std::uint32_t>(type))

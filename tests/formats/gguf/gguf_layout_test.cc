@@ -17,8 +17,8 @@ GgufPlace place_in(std::string_view name, std::string_view parameter) {
 }
 
 TEST(GgufLayout, EveryParameterHasAPlaceOfItsOwn) {
-  for (const std::string_view name :
-       {"gpt2", "llama", "qwen2", "qwen3", "olmo2", "smollm3", "phi3", "gemma2", "gemma3"}) {
+  for (const std::string_view name : {"gpt2", "llama", "qwen2", "qwen3", "olmo2", "smollm3", "phi3",
+                                      "gemma2", "gemma3", "granite"}) {
     TransformerConfig c;
     c.norm_bias = name == "gpt2";
     c.attention_bias = c.attention_out_bias = c.ffn_bias = true;
@@ -63,7 +63,7 @@ TEST(GgufLayout, NormsAfterAHalfAndPackedMatricesHaveNamesOfTheirOwn) {
 TEST(GgufArchitecture, OthersAreNamed) {
   test::expect_error(find_gguf_architecture("mamba"), ErrorCode::kUnsupported,
                      "architecture 'mamba'; Volta runs gpt2, llama, qwen2, qwen3, olmo2, smollm3, "
-                     "phi3, gemma2, gemma3");
+                     "phi3, gemma2, gemma3, granite");
 }
 
 TEST(GgufLayout, RowsAndAxesMoveWhereTheArchitectureSaysSo) {

@@ -164,6 +164,27 @@ TEST(GgufConfig, Gemma2HasCapsAndAWindowUnlessItSaysOtherwise) {
   EXPECT_EQ(none->window, 0);
 }
 
+// llama.cpp does not scale by a number that is missing or 0.
+TEST(GgufConfig, GraniteHasItsNumbers) {
+  const auto plain = config_of([](Small&) {}, true, "granite");
+  ASSERT_TRUE(plain) << plain.error().message();
+  EXPECT_EQ(plain->attention_scale, 0.0f);
+  EXPECT_EQ(plain->residual_scale, 1.0f);
+  const auto scaled = config_of(
+      [](Small& s) {
+        s.sample.metadata.add_f32("granite.attention.scale", 0.25f);
+        s.sample.metadata.add_f32("granite.embedding_scale", 12.0f);
+        s.sample.metadata.add_f32("granite.residual_scale", 0.0f);
+        s.sample.metadata.add_f32("granite.logit_scale", 16.0f);
+      },
+      true, "granite");
+  ASSERT_TRUE(scaled) << scaled.error().message();
+  EXPECT_EQ(scaled->attention_scale, 0.25f);
+  EXPECT_EQ(scaled->embedding_scale, 12.0f);
+  EXPECT_EQ(scaled->residual_scale, 1.0f);
+  EXPECT_EQ(scaled->logit_divisor, 16.0f);
+}
+
 TEST(GgufConfig, WhatCannotRunIsRefused) {
   const auto invalid = ErrorCode::kInvalidFile, unsupported = ErrorCode::kUnsupported;
   expect_error(config_of([](Small&) {}, true, "gemma4"), unsupported,
