@@ -90,15 +90,6 @@ Result<JsonValue> read_json(const std::string& path) {
   return parse_json(text, path);
 }
 
-Result<JsonValue::Array> read_messages(const std::string& path) {
-  VOLTA_TRY(const JsonValue json, read_json(path));
-  const JsonValue::Array* array = json.if_array();
-  if (array != nullptr && !array->empty()) return *array;
-  return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array of messages: "
-                                                   R"([{{"role": "user", "content": "Hi"}}])",
-                                                   path));
-}
-
 // The folder to take the template from. To show prompts, a folder with a template needs no model.
 Result<std::string> template_folder(const Options& options) {
   VOLTA_TRY(std::string place, find_model_path(options.model));
@@ -196,24 +187,37 @@ bool is_empty(const JsonValue* member) {
   return (text != nullptr && text->empty()) || (list != nullptr && list->empty());
 }
 
-// Refuses an assistant's message with neither text nor tool calls. It is a gap in a file, which
-// models would take as an example.
-Status check_answers(const JsonValue::Array& messages, const std::string& path) {
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    const JsonValue& message = messages[i];
-    if (role_of(message) != "assistant") continue;
-    bool says_something = false;
-    for (const std::string_view key :
-         {"content", "tool_calls", "reasoning_content", "reasoning", "thinking"}) {
-      says_something = says_something || !is_empty(message.find(key));
-    }
-    if (says_something) continue;
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: message {} is an assistant's without text and tool calls; give it "
-                            "\"content\" or \"tool_calls\", or leave it out",
-                            path, i + 1));
+// What is wrong with a message of a file; empty if nothing is. Other members are the template's
+// concern. An assistant's message with neither text nor tool calls is a gap, which models would
+// take as an example.
+std::string_view mistake_in(const JsonValue& message) {
+  if (message.if_object() == nullptr) {
+    return R"(is not an object; a message is {"role": "user", "content": "Hi"})";
   }
-  return {};
+  if (role_of(message).empty()) return R"(has no "role"; give it one, such as "user")";
+  if (role_of(message) != "assistant") return "";
+  for (const std::string_view key :
+       {"content", "tool_calls", "reasoning_content", "reasoning", "thinking"}) {
+    if (!is_empty(message.find(key))) return "";
+  }
+  return R"(is an assistant's without text and tool calls; give it "content" or "tool_calls", or )"
+         "leave it out";
+}
+
+Result<JsonValue::Array> read_messages(const std::string& path) {
+  VOLTA_TRY(const JsonValue json, read_json(path));
+  const JsonValue::Array* array = json.if_array();
+  if (array == nullptr || array->empty()) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array of messages: "
+                                                     R"([{{"role": "user", "content": "Hi"}}])",
+                                                     path));
+  }
+  for (std::size_t i = 0; i < array->size(); ++i) {
+    const std::string_view mistake = mistake_in((*array)[i]);
+    if (mistake.empty()) continue;
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: message {} {}", path, i + 1, mistake));
+  }
+  return *array;
 }
 
 // The system message, then the messages of --messages and --prompt.
@@ -222,7 +226,6 @@ Result<JsonValue::Array> first_messages(const Options& options) {
   if (options.system) messages.push_back(make_message("system", *options.system));
   if (!options.messages_file.empty()) {
     VOLTA_TRY(auto more, read_messages(options.messages_file));
-    VOLTA_TRY(check_answers(more, options.messages_file));
     for (JsonValue& message : more) messages.push_back(std::move(message));
   }
   if (options.prompt) messages.push_back(make_message("user", *options.prompt));

@@ -74,7 +74,8 @@ Result<QuotedText> make_prompt(const ChatTemplate& chat_template, JsonValue::Arr
   const std::string* text = content_of(messages.back());
   if (text == nullptr) {
     return fail(ErrorCode::kInvalidArgument,
-                "the last message is an assistant's without text: there is nothing to continue");
+                "the last message is an assistant's without text: there is nothing to continue; "
+                "end the conversation with a user's message or a tool's result");
   }
   messages.back() = with_content(messages.back(), *text + std::string(kMark));
   VOLTA_TRY(QuotedText prompt,

@@ -1,6 +1,7 @@
 // volta tokenize: text to token ids and back. volta tokenizer train: a vocabulary from text.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <memory>
 #include <optional>
@@ -106,6 +107,18 @@ Result<std::string> read_training_text(const std::string& path) {
                           *invalid));
 }
 
+// Tries to make a folder and its missing parents. They are removed again, because the work that
+// follows may be interrupted.
+Status check_folder(const std::string& path) {
+  std::vector<std::string> missing;
+  for (std::string place = path; !path_exists(place); place = parent_path(place)) {
+    missing.push_back(place);
+  }
+  const Status made = create_directories(path);
+  for (const std::string& place : missing) ::rmdir(place.c_str());
+  return made;
+}
+
 Status train(const Globals& globals, const TrainOptions& options) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
@@ -125,11 +138,12 @@ Status train(const Globals& globals, const TrainOptions& options) {
                             options.out));
   }
   VOLTA_TRY(const std::string text, read_training_text(options.data));
-  VOLTA_TRY(create_directories(options.out));
+  VOLTA_TRY(check_folder(options.out));
   tokenizers::BpeTrainingOptions training = options.training;
   training.interrupted = interrupted;
   VOLTA_TRY(const std::string json, tokenizers::train_byte_level_bpe(text, training));
   VOLTA_TRY(const auto tokenizer, parse_tokenizer(json, "the new tokenizer"));
+  VOLTA_TRY(create_directories(options.out));
   VOLTA_TRY(write_file_atomic(path, json));
   note(fmt::format("{}: {} tokens\n", path, tokenizer->vocab_size()));
   return {};

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
@@ -75,11 +76,27 @@ void JsonWriter::new_line() {
   text_.append(has_values_.size() * static_cast<size_t>(indent_), ' ');
 }
 
+namespace {
+
+// The number of bytes at the start of invalid UTF-8 that one U+FFFD stands for: as many as begin a
+// character (as in Python, Rust and the Unicode standard), at least one. Behind its second byte, a
+// character can always be completed by bytes of 0x80.
+size_t invalid_length(std::string_view text) {
+  for (size_t length = std::min<size_t>(text.size(), 3); length > 1; --length) {
+    const auto completed = decode_utf8(std::string(text.substr(0, length)) + "\x80\x80");
+    if (completed && static_cast<size_t>(completed->length) > length) return length;
+  }
+  return 1;
+}
+
+}  // namespace
+
 void JsonWriter::append_string(std::string_view text) {
   text_ += '"';
   while (!text.empty()) {
     const std::optional<CodePoint> point = decode_utf8(text);
-    const std::string_view bytes = text.substr(0, point ? static_cast<size_t>(point->length) : 1);
+    const std::string_view bytes =
+        text.substr(0, point ? static_cast<size_t>(point->length) : invalid_length(text));
     text.remove_prefix(bytes.size());
     if (!point) {
       append_utf8(text_, 0xFFFD);

@@ -95,7 +95,7 @@ TEST_F(RenderTest, AnswersThatSayNothingAreRefused) {
        {R"("content": "")", R"("content": null)", R"("content": [])", R"("tool_calls": [])",
         R"("content": "", "tool_calls": null)", R"("name": "x")"}) {
     const CommandResult refused = render(answer);
-    EXPECT_EQ(refused.exit_code, 2) << answer;
+    EXPECT_EQ(refused.exit_code, 3) << answer;
     EXPECT_THAT(refused.err, HasSubstr("m.json: message 2 is an assistant's without text"))
         << answer;
   }
@@ -121,6 +121,44 @@ TEST_F(RenderTest, TheDateCanBeGiven) {
   }
 }
 
+// Whatever is wrong in a file of messages is the file's fault, and named with its place.
+TEST_F(RenderTest, MistakesInAFileOfMessagesEndWithThree) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "not valid JSON: it is empty"},
+      {"{}", "expected an array of messages"},
+      {"[]", "expected an array of messages"},
+      {"[[]]", "message 1 is not an object"},
+      {"[null]", "message 1 is not an object"},
+      {R"([{"role": "user", "content": "x"}, 5])", "message 2 is not an object"},
+      {"[{}]", "message 1 has no \"role\""},
+      {R"([{"role": 1, "content": "x"}])", "message 1 has no \"role\""},
+      {R"([{"role": "user", "content": "x"}, {"role": "assistant", "content": null}])",
+       "message 2 is an assistant's without text and tool calls"},
+      {R"([{"role": "user", "content": "x"}, {"role": "assistant"}])",
+       "message 2 is an assistant's without text and tool calls"},
+  };
+  for (const auto& [text, message] : cases) {
+    write("m.json", text);
+    const CommandResult result = chat({"--render", "--messages", "m.json"});
+    EXPECT_EQ(result.exit_code, 3) << text;
+    EXPECT_THAT(result.err, HasSubstr("m.json: " + message)) << text;
+  }
+}
+
+// OpenAI's interface gives answers that only call tools "content": null. As in transformers, such
+// a member does not reach the template.
+TEST_F(RenderTest, ContentThatIsNullIsAbsent) {
+  write("m.json", R"([{"role": "user", "content": "Weather?"},
+                      {"role": "assistant", "content": null, "tool_calls": [{"name": "f"}]},
+                      {"role": "tool", "content": "22"}])");
+  write("t.jinja",
+        "{% for m in messages %}[{{ m.role }}|{{ m.content }}|{{ m.content is defined }}|"
+        "{{ 'content' in m }}|{{ m.tool_calls|length }}]{% endfor %}");
+  const CommandResult done = chat({"--render", "--messages", "m.json", "--template", "t.jinja"});
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(done.out, "[user|Weather?|True|True|0][assistant||False|False|1][tool|22|True|True|0]");
+}
+
 TEST_F(RenderTest, MistakesAreNamed) {
   write("m.json", R"([{"role": "critic", "content": "x"}])");
   const CommandResult refused = chat({"--render", "--messages", "m.json"});
@@ -139,7 +177,7 @@ TEST_F(RenderTest, MistakesAreNamed) {
   EXPECT_EQ(chat({"--render", "--messages", "m.json"}).exit_code, 3);
   write("m.json", R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": []}])");
   const CommandResult no_text = chat({"--render", "--messages", "m.json"});
-  EXPECT_EQ(no_text.exit_code, 2);
+  EXPECT_EQ(no_text.exit_code, 3);
   EXPECT_THAT(no_text.err, HasSubstr("m.json: message 2 is an assistant's without text"));
   write("m.json", R"([{"role": "user", "content": "a"},
                       {"role": "assistant", "tool_calls": [{"name": "f"}]}])");
@@ -151,8 +189,6 @@ TEST_F(RenderTest, MistakesAreNamed) {
   const CommandResult hidden = chat({"--render", "--messages", "m.json", "--template", "t.jinja"});
   EXPECT_EQ(hidden.exit_code, 2);
   EXPECT_THAT(hidden.err, HasSubstr("does not show the last message"));
-  write("m.json", "[5]");
-  EXPECT_EQ(chat({"--render", "--messages", "m.json"}).exit_code, 2);
   write_config("a\n{% if x %}");
   const CommandResult broken = chat({"--render", "-p", "a"});
   EXPECT_EQ(broken.exit_code, 3);

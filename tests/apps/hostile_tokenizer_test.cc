@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "base/file.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 
@@ -118,7 +119,8 @@ TEST_F(HostileTokenizerTest, SignalsEndWorkOnLongTexts) {
   ASSERT_EQ(volta({"tokenizer", "train", "--data", "short.txt", "--vocab", "2000", "--out", "bpe"})
                 .exit_code,
             0);
-  interrupt({"tokenizer", "train", "--data", "long.txt", "--vocab", "60000", "--out", "more"});
+  interrupt({"tokenizer", "train", "--data", "long.txt", "--vocab", "60000", "--out", "a/more"});
+  EXPECT_FALSE(path_exists(dir_.file("a")));  // Not even an empty folder is left.
   interrupt({"tokenize", "bpe", "--file", "long.txt", "--output", "json"});
   interrupt({"train", "--data", "long.txt", "--tokenizer", "bpe/tokenizer.json", "--out", "run",
              "--layers", "1", "--heads", "2", "--dim", "16", "--steps", "1000000"});

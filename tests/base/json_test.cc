@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "support/alloc_counter.h"
@@ -52,6 +53,32 @@ TEST(JsonWriterTest, EscapesText) {
   JsonWriter w;
   w.value(std::string("a\"b\\c\nd\te\x01\x7F\xC3\xA9\xFF"));
   EXPECT_EQ(w.text(), "\"a\\\"b\\\\c\\nd\\te\\u0001\x7F\xC3\xA9\xEF\xBF\xBD\"");
+}
+
+// As in Python's bytes.decode(errors="replace"): one U+FFFD for the beginning of a character.
+TEST(JsonWriterTest, BrokenCharactersBecomeOneReplacementEach) {
+  const std::string r = "\xEF\xBF\xBD";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"\xE2\x82", r},
+      {"\xE2\x82x", r + "x"},
+      {"\xE2(\xA1", r + "(" + r},
+      {"\xF0\x9F\x98 ", r + " "},
+      {"\xF0\x9F\xF0\x9F\x98\x80", r + "\xF0\x9F\x98\x80"},
+      {"\xC3\xC3", r + r},
+      {"\x80\x80", r + r},
+      {"\xE0\x80", r + r},
+      {"\xED\xA0\x80", r + r + r},
+      {"\xED\x9F", r},
+      {"\xF0\x8F", r + r},
+      {"\xF4\x90\x80\x80", r + r + r + r},
+      {"\xF4\x8F\xBF", r},
+      {"\xF5\x80", r + r},
+  };
+  for (const auto& [bytes, expected] : cases) {
+    JsonWriter w;
+    w.value(bytes);
+    EXPECT_EQ(w.text(), '"' + expected + '"') << testing::PrintToString(bytes);
+  }
 }
 
 TEST(JsonWriterTest, NonFiniteNumbersAreNull) {

@@ -42,12 +42,12 @@ enum class NodeKind : std::uint8_t {
   kPrint,     ///< expression
   kBlock,     ///< statements
   kIf,        ///< test, block, test, block, ..., then the block of else if it exists
-  kFor,       ///< target, sequence, condition or kNone, block
+  kFor,       ///< target, sequence, condition or kNone, block, block of else or kNone
   kSet,       ///< target, expression
   kSetBlock,  ///< target, block
   kMember,    ///< no children; a namespace's member as target; name, names[0]
   kMacro,     ///< block, defaults of the last parameters; name, names: parameters
-  kScope,     ///< the block of a generation block
+  kScope,     ///< a block whose names are its own
   kBreak,
   kContinue,
 };

@@ -116,6 +116,9 @@ Result<Value> apply_filter(Budget& budget, std::string_view name, const Value& i
   if (row == nullptr) {
     return unsupported(fmt::format("the filter '{}' is not supported", name));
   }
+  if (name == "indent" && input.if_text() == nullptr) {  // The others take str() of any value.
+    return type_error(fmt::format("the filter 'indent' takes a string, not {}", input.type_name()));
+  }
   VOLTA_TRY(const Value text, to_text(budget, input));
   return apply({budget, BuiltinKind::kTextFilter, *row, text, arguments, kNoTime});
 }

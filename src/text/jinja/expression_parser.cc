@@ -9,13 +9,10 @@
 #include "text/jinja/operators.h"
 
 namespace volta::jinja {
-namespace {
 
 constexpr int kMaxNesting = 64;  // Of brackets and blocks; bounds the parser's stack.
 constexpr int kMaxDepth = 160;   // Of the tree; bounds the interpreter's stack.
 constexpr std::size_t kMaxArguments = 32;
-
-}  // namespace
 
 Status ExpressionParser::expect(std::string_view op) {
   if (take(op)) return {};

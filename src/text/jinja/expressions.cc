@@ -177,20 +177,14 @@ Result<Value> Run::evaluate_condition(const Node& node) {
 }
 
 Result<Value> Run::evaluate_operator(const Node& node) {
-  switch (node.kind) {
-    case NodeKind::kAnd:
-    case NodeKind::kOr: {
-      Value value;
-      for (const NodeId child : node.children) {
-        VOLTA_TRY(value, evaluate(child));
-        if (truth(value) == (node.kind == NodeKind::kOr)) break;
-      }
-      return value;
+  if (node.kind == NodeKind::kConcat) return evaluate_concat(node);
+  if (node.kind == NodeKind::kAnd || node.kind == NodeKind::kOr) {
+    Value value;
+    for (const NodeId child : node.children) {
+      VOLTA_TRY(value, evaluate(child));
+      if (truth(value) == (node.kind == NodeKind::kOr)) break;
     }
-    case NodeKind::kConcat:
-      return evaluate_concat(node);
-    default:
-      break;
+    return value;
   }
   VOLTA_TRY(const Value first, evaluate(node.children[0]));
   if (node.kind == NodeKind::kNot) return Value(!truth(first));

@@ -12,12 +12,9 @@
 #include "text/jinja/run.h"
 
 namespace volta::jinja {
-namespace {
 
 // The limit for nested calls of evaluate() and run(), which bounds the stack.
 constexpr int kMaxStack = 600;
-
-}  // namespace
 
 Result<QuotedText> Run::render() {
   scopes_.emplace_back();
@@ -78,14 +75,10 @@ void Run::set(std::string_view name, Value value) {
 
 Status Run::assign(NodeId id, Value value) {
   const Node& target = ast_[id];
-  switch (target.kind) {
-    case NodeKind::kName:
-      set(target.name, std::move(value));
-      return {};
-    case NodeKind::kMember:
-      return set_member(target, std::move(value));
-    default:
-      break;
+  if (target.kind == NodeKind::kMember) return set_member(target, std::move(value));
+  if (target.kind == NodeKind::kName) {
+    set(target.name, std::move(value));
+    return {};
   }
   VOLTA_TRY(const auto items, at(target, iterate(budget_, value)));
   if (items.size() != target.children.size()) {
@@ -233,6 +226,7 @@ Result<Flow> Run::run_for(const Node& node) {
   loop->condition = node.children[2];
   loop->scopes = scopes_.size();
   loop->base = base_;
+  bool ended_a_round = false;  // In Jinja, break and continue do not count for else.
   while (true) {
     VOLTA_TRY(auto item, draw(*loop));
     if (!item) break;
@@ -244,8 +238,9 @@ Result<Flow> Run::run_for(const Node& node) {
     VOLTA_TRY(const Flow flow, run(node.children[3]));
     scopes_.pop_back();
     if (flow == Flow::kBreak) break;
+    ended_a_round = ended_a_round || flow == Flow::kNext;
   }
-  return Flow::kNext;
+  return ended_a_round || node.children[4] == kNone ? Flow::kNext : run(node.children[4]);
 }
 
 // --- Loops ---------------------------------------------------------------------------------------
@@ -283,32 +278,32 @@ Result<Value> Run::loop_member(LoopState& loop, std::string_view name) {
   // is evaluated for each item in its own round. So the number of items in a loop with a condition
   // is not known.
   enum class Needs : std::uint8_t { kNothing, kNext, kAll };
+  using enum Needs;
   struct Member {
     std::string_view name;
     Needs needs;
     Value (*get)(const LoopState&);
   };
   static constexpr std::array kMembers = {
-      Member{"index", Needs::kNothing, [](const LoopState& l) { return Value(l.index0 + 1); }},
-      Member{"index0", Needs::kNothing, [](const LoopState& l) { return Value(l.index0); }},
-      Member{"first", Needs::kNothing, [](const LoopState& l) { return Value(l.index0 == 0); }},
-      Member{"last", Needs::kNext, [](const LoopState& l) { return Value(!l.next.has_value()); }},
-      Member{"previtem", Needs::kNothing, [](const LoopState& l) { return l.previous; }},
-      Member{"nextitem", Needs::kNext, [](const LoopState& l) { return l.next.value_or(Value()); }},
-      Member{"length", Needs::kAll, [](const LoopState& l) { return Value(l.length()); }},
-      Member{"revindex", Needs::kAll,
-             [](const LoopState& l) { return Value(l.length() - l.index0); }},
-      Member{"revindex0", Needs::kAll,
+      Member{"index", kNothing, [](const LoopState& l) { return Value(l.index0 + 1); }},
+      Member{"index0", kNothing, [](const LoopState& l) { return Value(l.index0); }},
+      Member{"first", kNothing, [](const LoopState& l) { return Value(l.index0 == 0); }},
+      Member{"last", kNext, [](const LoopState& l) { return Value(!l.next.has_value()); }},
+      Member{"previtem", kNothing, [](const LoopState& l) { return l.previous; }},
+      Member{"nextitem", kNext, [](const LoopState& l) { return l.next.value_or(Value()); }},
+      Member{"length", kAll, [](const LoopState& l) { return Value(l.length()); }},
+      Member{"revindex", kAll, [](const LoopState& l) { return Value(l.length() - l.index0); }},
+      Member{"revindex0", kAll,
              [](const LoopState& l) { return Value(l.length() - l.index0 - 1); }},
   };
   const auto* const member = std::ranges::find(kMembers, name, &Member::name);
   if (member == kMembers.end()) {
     return unsupported(fmt::format("'loop.{}' is not supported", name));
   }
-  if (member->needs == Needs::kAll && loop.condition != kNone) {
+  if (member->needs == kAll && loop.condition != kNone) {
     return unsupported(fmt::format("'loop.{}' in a loop with a condition is not supported", name));
   }
-  if (member->needs == Needs::kNext && !loop.next) {
+  if (member->needs == kNext && !loop.next) {
     VOLTA_TRY(loop.next, draw(loop));
   }
   return member->get(loop);

@@ -72,31 +72,25 @@ class Lexer {
 
   // Reads the text up to the next bracket, and the bracket.
   Status outside() {
-    std::size_t begin = at_;
-    while (true) {
-      begin = text_.find('{', begin);
-      if (begin == std::string_view::npos) break;
-      const std::string_view pair = text_.substr(begin, 2);
-      if (pair == "{{" || pair == "{%" || pair == "{#") break;
-      ++begin;
+    std::size_t begin = text_.find('{', at_);
+    while (begin != std::string_view::npos &&
+           text_.substr(begin + 1, 1).find_first_of("{%#") == std::string_view::npos) {
+      begin = text_.find('{', begin + 1);
     }
     if (begin == std::string_view::npos) {
-      add_text(rest());
+      add(TokenKind::kText, rest());
       advance(text_.size() - at_);
       return {};
     }
     const char kind = text_[begin + 1];
     const char sign = begin + 2 < text_.size() ? text_[begin + 2] : ' ';
     const bool signed_begin = sign == '-' || sign == '+';
-    add_text(before_bracket(begin, signed_begin ? sign : ' ', kind != '{'));
+    const std::string_view before = before_bracket(begin, signed_begin ? sign : ' ', kind != '{');
+    if (!before.empty()) add(TokenKind::kText, before);
     advance(begin - at_);
     advance(signed_begin ? 3 : 2);
     if (kind == '#') return comment();
     return inside(kind == '%');
-  }
-
-  void add_text(std::string_view text) {
-    if (!text.empty()) add(TokenKind::kText, text);
   }
 
   // The text up to a bracket at `end`, without the white space that the bracket removes.

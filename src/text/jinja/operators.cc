@@ -34,23 +34,18 @@ bool take_rest(std::int64_t a, std::int64_t b, std::int64_t* result) {
 }
 
 // An operator on two integers. It returns true when the result exceeds 64 bits.
+using Int = std::int64_t;
 struct Arithmetic {
   Operator op;
-  bool (*apply)(std::int64_t, std::int64_t, std::int64_t*);
+  bool (*apply)(Int, Int, Int*);
 };
 constexpr std::array kArithmetic = {
     Arithmetic{Operator::kAdd,
-               [](std::int64_t a, std::int64_t b, std::int64_t* result) {
-                 return __builtin_add_overflow(a, b, result);
-               }},
+               [](Int a, Int b, Int* r) { return __builtin_add_overflow(a, b, r); }},
     Arithmetic{Operator::kSubtract,
-               [](std::int64_t a, std::int64_t b, std::int64_t* result) {
-                 return __builtin_sub_overflow(a, b, result);
-               }},
+               [](Int a, Int b, Int* r) { return __builtin_sub_overflow(a, b, r); }},
     Arithmetic{Operator::kMultiply,
-               [](std::int64_t a, std::int64_t b, std::int64_t* result) {
-                 return __builtin_mul_overflow(a, b, result);
-               }},
+               [](Int a, Int b, Int* r) { return __builtin_mul_overflow(a, b, r); }},
     Arithmetic{Operator::kFloorDivide, divide_down},
     Arithmetic{Operator::kModulo, take_rest},
 };
@@ -102,6 +97,19 @@ Result<Value> add(Budget& budget, const Value& left, const Value& right) {
       fmt::format("'+' does not take {} and {}", left.type_name(), right.type_name()));
 }
 
+// Python's Markup escapes the other text of a sum. Sums with text that needs escapes are
+// unsupported, and so are all other operators.
+Result<Value> calculate_markup(Budget& budget, Operator op, const Value& left, const Value& right) {
+  for (const Value* value : {&left, &right}) {
+    const std::string* text = value->if_string();
+    const bool simple = text != nullptr && budget.scan(text->size()) &&
+                        (value->is_markup() || text->find_first_of("&<>'\"") == std::string::npos);
+    if (op != Operator::kAdd || !simple) return markup_error(fmt::format("'{}'", symbol(op)));
+  }
+  VOLTA_TRY(const Value sum, add(budget, left, right));
+  return Value(Text{.content = sum.if_text()->content, .markup = true});
+}
+
 // --- Attributes and items ------------------------------------------------------------------------
 
 Value missing(const Value& object, const Value& key) {
@@ -143,9 +151,7 @@ Result<Value> calculate(Budget& budget, Operator op, const Value& left, const Va
     if (value->is_undefined()) return undefined_error(*value);
   }
   if (left.is_number() && right.is_number()) return calculate_numbers(op, left, right);
-  if (left.is_markup() || right.is_markup()) {
-    return markup_error(fmt::format("'{}'", symbol(op)));
-  }
+  if (left.is_markup() || right.is_markup()) return calculate_markup(budget, op, left, right);
   if (op == Operator::kAdd) return add(budget, left, right);
   std::int64_t times = 0;
   if (op == Operator::kMultiply && left.if_text() != nullptr && right.as_int(times)) {

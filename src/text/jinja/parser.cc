@@ -133,9 +133,14 @@ class Parser : private ExpressionParser {
     ++loops_;
     VOLTA_TRY(const NodeId inner, body({"else", "endfor"}));
     --loops_;
-    if (take("else")) return unsupported("the else of a loop", line);
-    next();
-    return add(NodeKind::kFor, line, {target, sequence, condition, inner});
+    NodeId otherwise = kNone;
+    if (take("else")) {
+      VOLTA_TRY(const NodeId inside, whole_body("endfor"));
+      VOLTA_TRY(otherwise, add(NodeKind::kScope, line, {inside}));
+    } else {
+      next();
+    }
+    return add(NodeKind::kFor, line, {target, sequence, condition, inner, otherwise});
   }
 
   Result<NodeId> parse_set(int line) {

@@ -69,6 +69,26 @@ bool printable(char32_t c) {
   return !is_category(c, "C") && !is_category(c, "Z");
 }
 
+template <typename Drops>
+std::string_view strip_if(std::string_view text, bool left, bool right, const Drops& drops) {
+  while (left && !text.empty()) {
+    const auto c = character_at(text, 0);
+    if (!drops(c.value, text.substr(0, c.length))) break;
+    text.remove_prefix(c.length);
+  }
+  while (right && !text.empty()) {
+    const std::size_t at = character_before(text, text.size());
+    if (!drops(character_at(text, at).value, text.substr(at))) break;
+    text = text.substr(0, at);
+  }
+  return text;
+}
+
+// Appends a part of a text, unless the budget is spent.
+void add_part(Budget& budget, std::vector<std::string_view>& parts, std::string_view part) {
+  if (budget.make_bytes(sizeof(std::string_view))) parts.push_back(part);
+}
+
 }  // namespace
 
 Searcher::Searcher(Budget& budget, std::string_view needle) : budget_(&budget), needle_(needle) {
@@ -108,28 +128,6 @@ std::size_t character_offset(std::string_view text, std::size_t index) {
   return at;
 }
 
-namespace {
-template <typename Drops>
-std::string_view strip_if(std::string_view text, bool left, bool right, const Drops& drops) {
-  while (left && !text.empty()) {
-    const auto c = character_at(text, 0);
-    if (!drops(c.value, text.substr(0, c.length))) break;
-    text.remove_prefix(c.length);
-  }
-  while (right && !text.empty()) {
-    const std::size_t at = character_before(text, text.size());
-    if (!drops(character_at(text, at).value, text.substr(at))) break;
-    text = text.substr(0, at);
-  }
-  return text;
-}
-
-// Appends a part of a text, unless the budget is spent.
-void add_part(Budget& budget, std::vector<std::string_view>& parts, std::string_view part) {
-  if (budget.make_bytes(sizeof(std::string_view))) parts.push_back(part);
-}
-}  // namespace
-
 std::string_view strip(std::string_view text, bool left, bool right) {
   return strip_if(text, left, right, [](char32_t c, std::string_view) { return is_space(c); });
 }
@@ -158,6 +156,21 @@ std::vector<std::string_view> split(Budget& budget, std::string_view text,
   return parts;
 }
 
+std::vector<std::string_view> split_words(Budget& budget, std::string_view text,
+                                          std::int64_t most) {
+  std::vector<std::string_view> words;
+  for (text = strip(text, true, false); !text.empty() && !budget.spent();) {
+    const bool whole = most >= 0 && static_cast<std::int64_t>(words.size()) == most;
+    std::size_t end = whole ? text.size() : 0;
+    while (end < text.size() && !is_space(character_at(text, end).value)) {
+      end += character_at(text, end).length;
+    }
+    add_part(budget, words, text.substr(0, end));
+    text = strip(text.substr(end), true, false);
+  }
+  return words;
+}
+
 std::vector<std::string_view> splitlines(Budget& budget, std::string_view text) {
   std::vector<std::string_view> lines;
   std::size_t begin = 0;
@@ -177,11 +190,14 @@ std::vector<std::string_view> splitlines(Budget& budget, std::string_view text) 
 
 Result<std::string> change_case(std::string_view text, Letters letters) {
   std::string out;
-  bool inside = false;  // Inside a word; title() capitalizes its first character only.
+  bool inside = false;  // Behind the first character of a word, or of the text for kCapital.
+  const Letters first = letters == Letters::kWords ? Letters::kUpper : letters;
   for (std::size_t at = 0; at < text.size();) {
     const auto c = character_at(text, at);
-    VOLTA_TRY(append_case(out, c.value, inside ? Letters::kLower : letters));
-    inside = letters == Letters::kTitle && is_cased(c.value);
+    VOLTA_TRY(append_case(out, c.value, inside ? Letters::kLower : first));
+    inside = letters == Letters::kCapital || (letters == Letters::kTitle && is_cased(c.value)) ||
+             (letters == Letters::kWords && !is_space(c.value) &&
+              std::string_view("-({[<").find(text[at]) == std::string_view::npos);
     at += c.length;
   }
   return out;
@@ -198,12 +214,8 @@ std::string quoted(std::string_view text) {
     if (value == static_cast<unsigned char>(quote) || value == '\\') {
       out += '\\';
       out += static_cast<char>(value);
-    } else if (value == '\n') {
-      out += "\\n";
-    } else if (value == '\r') {
-      out += "\\r";
-    } else if (value == '\t') {
-      out += "\\t";
+    } else if (value == '\n' || value == '\r' || value == '\t') {
+      out += value == '\n' ? "\\n" : value == '\r' ? "\\r" : "\\t";
     } else if (printable(c.value)) {
       out += text.substr(at, c.length);
     } else if (value < 0x100) {

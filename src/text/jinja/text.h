@@ -43,10 +43,13 @@ std::string_view strip(Budget& budget, std::string_view text, bool left, bool ri
 /// when it is spent.
 std::vector<std::string_view> split(Budget& budget, std::string_view text,
                                     std::string_view separator, std::int64_t most);
+/// str.split() without a separator: the parts between white space.
+std::vector<std::string_view> split_words(Budget& budget, std::string_view text, std::int64_t most);
 std::vector<std::string_view> splitlines(Budget& budget, std::string_view text);
 
-/// The conversion of letters in a text. kTitle is str.title().
-enum class Letters : std::uint8_t { kUpper, kLower, kTitle };
+/// The conversion of letters in a text. kTitle is str.title(), kCapital str.capitalize(), and
+/// kWords Jinja's filter title.
+enum class Letters : std::uint8_t { kUpper, kLower, kTitle, kCapital, kWords };
 /// Converts the letter case as in Python. kUnsupported for the few characters whose conversion has
 /// several characters or depends on others (the German sharp s, ligatures, a final sigma).
 Result<std::string> change_case(std::string_view text, Letters letters);

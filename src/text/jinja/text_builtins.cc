@@ -27,9 +27,9 @@ Result<Value> strip_ends(const Call& call) {
 Result<Value> split_text(const Call& call) {
   VOLTA_TRY(const auto separator, call.word(0));
   VOLTA_TRY(const auto most, call.integer(1, -1));
-  if (!separator) return call.unsupported("without a separator");
-  if (separator->empty()) return call.bad("cannot split: the separator is empty");
-  const auto parts = split(call.budget, call.string(), *separator, most);
+  if (separator && separator->empty()) return call.bad("cannot split: the separator is empty");
+  const auto parts = separator ? split(call.budget, call.string(), *separator, most)
+                               : split_words(call.budget, call.string(), most);
   std::vector<Value> items;
   call.budget.make_many(parts.size(), 2 * sizeof(Value));
   for (const std::string_view part : parts) {
@@ -38,6 +38,16 @@ Result<Value> split_text(const Call& call) {
     items.push_back(Value::part(call.text(), part));
   }
   return make_sequence(call.budget, SequenceKind::kList, std::move(items));
+}
+
+Result<Value> find_text(const Call& call) {
+  VOLTA_TRY(const auto part, call.word(0));
+  if (!part) return call.bad("takes a string, not None");
+  const std::string_view text = call.string();
+  const std::size_t at = Searcher(call.budget, *part).find(text);
+  VOLTA_TRY(call.budget.check());
+  if (at == std::string_view::npos) return Value(std::int64_t{-1});
+  return Value(static_cast<std::int64_t>(count_characters(text.substr(0, at))));
 }
 
 template <bool kStart>
@@ -108,7 +118,9 @@ Result<Value> indent(const Call& call) {
 }
 
 constexpr std::array kMethods = {
+    Builtin{"capitalize", change<Letters::kCapital>},
     Builtin{"endswith", has_affix<false>, {"suffix", "!start", "!end"}, 1},
+    Builtin{"find", find_text, {"sub", "!start", "!end"}, 1},
     Builtin{"join", join_strings, {"iterable"}, 1},
     Builtin{"lower", change<Letters::kLower>},
     Builtin{"lstrip", strip_ends<true, false>, {"chars"}},
@@ -121,9 +133,11 @@ constexpr std::array kMethods = {
     Builtin{"upper", change<Letters::kUpper>},
 };
 constexpr std::array kFilters = {
+    Builtin{"capitalize", change<Letters::kCapital>},
     Builtin{"indent", indent, {"width", "first", "blank"}},
     Builtin{"lower", change<Letters::kLower>},
     Builtin{"replace", replace, {"old", "new", "count"}, 2},
+    Builtin{"title", change<Letters::kWords>},
     Builtin{"trim", strip_ends<true, true>, {"chars"}},
     Builtin{"upper", change<Letters::kUpper>},
 };

@@ -122,8 +122,6 @@ class Value {
   /// Whether it is an integer or, as in Python, a bool; stores it in `out`.
   bool as_int(std::int64_t& out) const;
   bool is_number() const;
-  /// A number as double; 0 for other types.
-  double as_double() const;
 
   /// The name of its type in Python, for messages: "str", "dict", ...
   std::string_view type_name() const;
@@ -210,9 +208,8 @@ Result<bool> contains(Budget& budget, const Value& container, const Value& item)
 /// The value for a key of a dict; null when there is none or the budget is spent.
 const Value* find(Budget& budget, const Dict& dict, const Value& key);
 
-/// Python's str() and repr(). kUnsupported for values whose Python text contains an address.
+/// Python's str(). kUnsupported for values whose Python text contains an address.
 Status print(TextBuilder& out, const Value& value);
-Status print_repr(TextBuilder& out, const Value& value);
 Result<Value> to_text(Budget& budget, const Value& value);
 
 /// kInvalidFile; kInvalidFile with an undefined value's own message; and kUnsupported.

@@ -172,6 +172,19 @@ Result<Value> list(const Call& call) {
   return make_sequence(call.budget, SequenceKind::kList, std::move(items));
 }
 
+// Python has no reverse order for a generator, of which Jinja makes a list.
+Result<Value> reverse(const Call& call) {
+  const Sequence* sequence = call.input.if_sequence();
+  const bool generator = sequence != nullptr && sequence->kind == SequenceKind::kIterator;
+  VOLTA_TRY(std::vector<Value> items, iterate(call.budget, call.input));
+  std::ranges::reverse(items);
+  if (generator) return make_sequence(call.budget, SequenceKind::kList, std::move(items));
+  if (call.input.if_text() == nullptr) return iterator(call, std::move(items));
+  TextBuilder out(call.budget);
+  for (const Value& character : items) out.add(*character.if_text());
+  return out.finish();
+}
+
 Result<Value> items_of(const Call& call) {
   if (call.input.is_undefined()) return iterator(call, {});
   if (call.input.if_dict() == nullptr) return call.bad("takes a dict");
@@ -289,8 +302,8 @@ Result<Value> is_same(const Call& call) {
   const auto constant = [](const Value& v) { return v.is_none() || v.if_bool() != nullptr; };
   if (!constant(a) && !constant(b))
     return call.unsupported("for anything but none, true and false");
-  if (a.is_none() || b.is_none()) return Value(a.is_none() && b.is_none());
-  return Value(a.if_bool() != nullptr && b.if_bool() != nullptr && *a.if_bool() == *b.if_bool());
+  const bool both = constant(a) && constant(b);
+  return Value(both && a.is_none() == b.is_none() && truth(a) == truth(b));
 }
 
 // --- Global functions ----------------------------------------------------------------------------
@@ -368,6 +381,7 @@ constexpr std::array kFilters = {
     Builtin{"map", map, {"*"}},
     Builtin{"reject", select<false, false>, {"*"}},
     Builtin{"rejectattr", select<true, false>, {"*"}},
+    Builtin{"reverse", reverse},
     Builtin{"safe", safe},
     Builtin{"select", select<false, true>, {"*"}},
     Builtin{"selectattr", select<true, true>, {"*"}},
