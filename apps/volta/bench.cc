@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/rng.h"
+#include "base/version.h"
 
 namespace volta::cli {
 namespace {
@@ -21,6 +22,13 @@ double quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
   const auto last = static_cast<double>(values.size() - 1);
   return values[static_cast<std::size_t>(q * last + 0.5)];
+}
+
+JsonWriter begin_report(const DeviceInfo& device) {
+  JsonWriter json;
+  json.begin_object().field("version", version_with_hash());
+  json.field("device", device.name).field("isa", device.isa).field("threads", device.threads);
+  return json;
 }
 
 GenerationRequest random_request(const TransformerConfig& config, std::int64_t length,

@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "command.h"
+#include "device/device.h"
 #include "nn/generator.h"
 
 namespace volta::cli {
@@ -33,6 +35,10 @@ Result<std::vector<std::int64_t>> prompt_lengths(const std::vector<std::int64_t>
 
 /// Prints a note for each length after which the context has no room for `tokens` tokens.
 void note_clipped(std::span<const std::int64_t> lengths, std::int64_t tokens, std::int64_t context);
+
+/// A JSON report with its first members: Volta's version, the device, its instruction set and its
+/// threads. The caller adds the others and ends the object.
+JsonWriter begin_report(const DeviceInfo& device);
 
 /// --runs, --warmup, --tokens and a list of prompt lengths, whose option is `flag`.
 struct BenchRuns {

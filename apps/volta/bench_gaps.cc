@@ -123,10 +123,8 @@ std::string to_text(const Report& report, const Options& options) {
 }
 
 std::string to_json(const Report& report, const Options& options, const Globals& globals) {
-  JsonWriter json;
-  json.begin_object().field("version", version_with_hash());
-  json.field("device", report.device.name).field("isa", report.device.isa);
-  json.field("threads", report.device.threads).field("dtype", globals.dtype);
+  JsonWriter json = begin_report(report.device);
+  json.field("dtype", globals.dtype);
   json.field("seed", globals.seed).field("runs", options.runs);
   json.field("requests", options.requests).field("prompt", options.prompt);
   json.field("gap_s", quantile(report.usual, 0.5));

@@ -162,10 +162,8 @@ std::string to_text(const BenchReport& report) {
 
 std::string to_json(const BenchReport& report, const BenchInferOptions& options,
                     std::uint64_t seed) {
-  JsonWriter json;
-  json.begin_object().field("version", version_with_hash());
-  json.field("device", report.device.name).field("isa", report.device.isa);
-  json.field("threads", report.device.threads).field("seed", seed).field("runs", options.runs.runs);
+  JsonWriter json = begin_report(report.device);
+  json.field("seed", seed).field("runs", options.runs.runs);
   json.field("parameters", parameter_count(report.config));
   json.field("weight_bytes", report.memory.weight_bytes);
   json.field("cache_bytes", report.memory.cache_bytes);

@@ -175,10 +175,8 @@ std::string to_text(const Report& report) {
 }
 
 std::string to_json(const Report& report, const Globals& globals, const Options& options) {
-  JsonWriter json;
-  json.begin_object().field("version", version_with_hash());
-  json.field("device", report.device.name).field("isa", report.device.isa);
-  json.field("threads", report.device.threads).field("weights", report.weights);
+  JsonWriter json = begin_report(report.device);
+  json.field("weights", report.weights);
   json.field("dtype", globals.dtype).field("kv_cache_dtype", options.kv_cache_dtype);
   json.field("seed", globals.seed);
   json.field("runs", options.runs.runs).field("tokens", options.runs.tokens);

@@ -16,6 +16,17 @@ void split_example(std::span<const std::int32_t> example, std::span<std::int32_t
   std::copy_n(example.begin() + 1, targets.size(), targets.begin());
 }
 
+// Fills the rows of a batch with examples of time + 1 ids; `begin(row)` is where in `all` the
+// example of a row begins.
+template <typename Begin>
+void fill_rows(std::span<const std::int32_t> all, std::size_t time, std::span<std::int32_t> ids,
+               std::span<std::int32_t> targets, const Begin& begin) {
+  for (std::size_t row = 0; row < ids.size() / time; ++row) {
+    split_example(all.subspan(begin(row), time + 1), ids.subspan(row * time, time),
+                  targets.subspan(row * time, time));
+  }
+}
+
 }  // namespace
 
 Result<RandomWindows> RandomWindows::create(std::shared_ptr<const std::vector<std::int32_t>> tokens,
@@ -42,14 +53,11 @@ Status RandomWindows::fill(std::int64_t step, std::int64_t micro, std::span<std:
   const std::size_t batch = ids.size() / time;
   const auto places = static_cast<std::uint32_t>(
       std::min<std::size_t>(tokens_->size() - time, std::size_t{1} << 31));
-  const std::span<const std::int32_t> all = *tokens_;
-  for (std::size_t row = 0; row < batch; ++row) {
+  fill_rows(*tokens_, time, ids, targets, [&](std::size_t row) -> std::size_t {
     const std::uint64_t element = static_cast<std::uint64_t>(micro) * batch + row;
     const Random4 bits = random_bits(seed_, stream_, static_cast<std::uint32_t>(step), element);
-    const std::size_t begin = bounded(bits.x, bits.y, places);
-    split_example(all.subspan(begin, time + 1), ids.subspan(row * time, time),
-                  targets.subspan(row * time, time));
-  }
+    return bounded(bits.x, bits.y, places);
+  });
   return {};
 }
 
@@ -74,12 +82,9 @@ Status ExampleRows::fill(std::int64_t step, std::int64_t micro, std::span<std::i
   const std::size_t batch = ids.size() / time;
   const auto count = static_cast<std::uint64_t>(count_);
   const auto first = static_cast<std::uint64_t>(step * accumulate_ + micro) * batch;
-  const std::span<const std::int32_t> all = rows_;
-  for (std::size_t row = 0; row < batch; ++row) {
-    const auto example = static_cast<std::size_t>((first + row) % count);
-    split_example(all.subspan(example * (time + 1), time + 1), ids.subspan(row * time, time),
-                  targets.subspan(row * time, time));
-  }
+  fill_rows(rows_, time, ids, targets, [&](std::size_t row) {
+    return static_cast<std::size_t>((first + row) % count) * (time + 1);
+  });
   return {};
 }
 

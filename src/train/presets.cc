@@ -5,69 +5,54 @@
 #include <array>
 #include <string>
 
+#include "train/flag_values.h"
+
 namespace volta {
 namespace {
 
 // nanoGPT's character-level recipe (config/train_shakespeare_char.py and the CPU variant in its
 // README): GPT-2 blocks without biases, exact GELU, tied output, AdamW with cosine decay.
-RunOptions shakespeare(std::int64_t layers, std::int64_t heads, std::int64_t dim) {
-  RunOptions o;
-  o.tokenizer = "char";
-  o.model = {.context = 64,
-             .layers = layers,
-             .dim = dim,
-             .heads = heads,
-             .kv_heads = heads,
-             .head_dim = dim / heads,
-             .ffn = 4 * dim};
-  o.trainer.batch = 12;
-  o.trainer.optimizer.beta2 = 0.99f;
-  o.trainer.optimizer.weight_decay = 0.1f;
-  o.trainer.optimizer.clip = 1.0f;
-  o.trainer.schedule = {.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 2000};
-  o.val_fraction = 0.1;
-  o.eval_every = 250;
-  o.eval_batches = 20;
-  return o;
+FlagValues shakespeare_char_cpu() {
+  return {{"tokenizer", "char"}, {"context", 64},     {"layers", 4},         {"heads", 4},
+          {"dim", 128},          {"batch", 12},       {"weight-decay", 0.1}, {"clip", 1.0},
+          {"beta2", 0.99},       {"lr", 1e-3},        {"min-lr", 1e-4},      {"warmup", 100},
+          {"steps", 2000},       {"eval-every", 250}, {"eval-batches", 20},  {"val-fraction", 0.1}};
 }
 
-RunOptions shakespeare_char_cpu() { return shakespeare(4, 4, 128); }
-
-RunOptions shakespeare_char_gpu() {
-  RunOptions o = shakespeare(6, 6, 384);
-  o.model.context = 256;
-  o.trainer.batch = 64;
-  o.trainer.dropout = 0.2f;
-  o.trainer.schedule.steps = 5000;
-  return o;
+FlagValues shakespeare_char_gpu() {
+  FlagValues flags = shakespeare_char_cpu();
+  flags["layers"] = 6;
+  flags["heads"] = 6;
+  flags["dim"] = 384;
+  flags["context"] = 256;
+  flags["batch"] = 64;
+  flags["dropout"] = 0.2;
+  flags["steps"] = 5000;
+  return flags;
 }
 
-// The default TinyLm.
-RunOptions tiny() {
-  RunOptions o;
-  o.model = tiny_lm_config();
-  o.trainer.batch = 8;
-  o.trainer.optimizer.beta2 = 0.99f;
-  o.trainer.optimizer.weight_decay = 0.1f;
-  o.trainer.optimizer.clip = 1.0f;
-  o.trainer.schedule = {.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 1000};
-  return o;
+// The default TinyLm, which is the default of every flag of the model.
+FlagValues tiny() {
+  return {{"batch", 8}, {"beta2", 0.99},  {"weight-decay", 0.1}, {"clip", 1.0},
+          {"lr", 1e-3}, {"min-lr", 1e-4}, {"warmup", 100},       {"steps", 1000}};
 }
 
 // Takes about a minute on two cores. A short context and a higher learning rate learn the most in
 // so few steps.
-RunOptions demo() {
-  RunOptions o = tiny();
-  o.model.context = 128;
-  o.trainer.batch = 8;
-  o.trainer.schedule = {.lr = 2e-3, .min_lr = 2e-4, .warmup = 50, .steps = 2000};
-  o.eval_every = 200;
-  return o;
+FlagValues demo() {
+  FlagValues flags = tiny();
+  flags["context"] = 128;
+  flags["lr"] = 2e-3;
+  flags["min-lr"] = 2e-4;
+  flags["warmup"] = 50;
+  flags["steps"] = 2000;
+  flags["eval-every"] = 200;
+  return flags;
 }
 
 struct Preset {
   PresetInfo info;
-  RunOptions (*make)();
+  FlagValues (*flags)();
 };
 constexpr std::array kPresets = {
     Preset{{"demo", "a small byte model for about 200 KB of text, a minute on two cores"}, demo},
@@ -92,7 +77,13 @@ std::span<const PresetInfo> presets() { return kInfos; }
 Result<RunOptions> preset(std::string_view name) {
   std::string known;
   for (const Preset& entry : kPresets) {
-    if (entry.info.name == name) return entry.make();
+    if (entry.info.name == name) {
+      RunOptions options;
+      options.model = tiny_lm_config();
+      VOLTA_TRY(set_flags(entry.flags(), options));
+      VOLTA_TRY(options.model, complete_sizes(options.model));
+      return options;
+    }
     known += known.empty() ? "" : ", ";
     known += entry.info.name;
   }

@@ -41,24 +41,4 @@ double learning_rate(const ScheduleConfig& c, std::int64_t step) {
   return c.min_lr + weight * (c.lr - c.min_lr);
 }
 
-std::string_view schedule_name(ScheduleKind kind) {
-  switch (kind) {
-    case ScheduleKind::kCosine:
-      return "cosine";
-    case ScheduleKind::kLinear:
-      return "linear";
-    case ScheduleKind::kConstant:
-      return "constant";
-  }
-  return "?";
-}
-
-Result<ScheduleKind> parse_schedule(std::string_view name) {
-  for (const auto kind : {ScheduleKind::kCosine, ScheduleKind::kLinear, ScheduleKind::kConstant}) {
-    if (name == schedule_name(kind)) return kind;
-  }
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("unknown schedule '{}'; use cosine, linear or constant", name));
-}
-
 }  // namespace volta

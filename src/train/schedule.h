@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "base/result.h"
 
@@ -28,9 +27,5 @@ Status validate(const ScheduleConfig& config);
 /// that it falls from lr at step `warmup` to min_lr at step `steps - 1`, along half a cosine
 /// (Loshchilov & Hutter 2017) or a line; with kConstant it stays at lr.
 double learning_rate(const ScheduleConfig& config, std::int64_t step);
-
-std::string_view schedule_name(ScheduleKind kind);
-/// "cosine", "linear" or "constant"; kInvalidArgument with the list otherwise.
-Result<ScheduleKind> parse_schedule(std::string_view name);
 
 }  // namespace volta

@@ -5,8 +5,9 @@
 #include <utility>
 
 #include "base/text.h"
-#include "formats/model_folder.h"
+#include "formats/model_config.h"
 #include "train/checkpoint_manifest.h"
+#include "train/flag_values.h"
 
 namespace volta {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 // The first leaf of `current` that `saved` lacks or has with another value. Numbers are compared as
 // text, so 1 and 1.0 would differ; both sides come from the same writer.
 std::optional<std::string> first_difference(const JsonValue& current, const JsonValue& saved,
-                                            const std::string& path, bool steps_may_differ) {
+                                            const std::string& path, bool may_be_extended) {
   const JsonValue::Object* members = current.if_object();
   if (members == nullptr) {
     if (current.leaf_text() == saved.leaf_text()) return std::nullopt;
@@ -23,10 +24,10 @@ std::optional<std::string> first_difference(const JsonValue& current, const Json
   }
   for (const auto& [key, value] : *members) {
     const std::string name = path.empty() ? key : fmt::format("{}.{}", path, key);
-    if (name == "training.steps" && steps_may_differ) continue;
+    if (may_be_extended && may_extend(name)) continue;
     const JsonValue* other = saved.find(key);
     if (other == nullptr) return fmt::format("{} is not in the checkpoint", name);
-    if (auto found = first_difference(value, *other, name, steps_may_differ)) return found;
+    if (auto found = first_difference(value, *other, name, may_be_extended)) return found;
   }
   return std::nullopt;
 }
@@ -53,10 +54,9 @@ std::string settings_json(const RunOptions& o, const Dataset& data) {
   // checkpoint, which does not show the option.
   const bool asked = data.tokenizer && o.init.empty() && !data.has_examples();
   json.field("tokenizer", asked ? o.tokenizer : data.tokenizer ? data.tokenizer->kind() : "none");
-  json.field("seed", o.seed).field("val_fraction", o.val_fraction);
+  write_agreed_flags(json, o);
   write_config_fields(json.key("model"), o.model);
-  write_training_fields(json.key("training"), o.trainer);
-  if (o.lora.active()) write_lora_fields(json.key("lora"), o.lora);
+  write_training_objects(json, o);
   json.end_object();
   return std::move(json).take();
 }

@@ -13,12 +13,6 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Writes the options of a Trainer as one JSON object.
-void write_training_fields(JsonWriter& json, const TrainerOptions& options);
-
-/// Writes LoRA's settings as one JSON object.
-void write_lora_fields(JsonWriter& json, const LoraConfig& options);
-
 /// Everything that the results of a run depend on, as JSON: the data's size and checksum, the
 /// tokenizer, the architecture, batch, optimiser, schedule and seeds. `options` are those of
 /// RunSetup, with every size filled in.

@@ -104,7 +104,7 @@ TEST(RunOptions, DamagedJsonIsRefused) {
   };
   expect_refused("\"data\"", "\"date\"", "data");
   expect_refused("\"adamw\"", "\"adam\"", "optimizer is 'adam'");
-  expect_refused("\"cosine\"", "\"cosinus\"", "unknown schedule 'cosinus'");
+  expect_refused("\"cosine\"", "\"cosinus\"", "schedule is 'cosinus'; it must be cosine");
   expect_refused("\"f32\"", "\"f64\"", "compute_dtype is 'f64'");
   expect_refused("\"batch\": 4", "\"batch\": 0", "batch");
   expect_refused("\"seed\": 1", "\"seed\": -1", "seed");

@@ -39,15 +39,6 @@ TEST(Schedule, WarmUpAsLongAsTheRunNeverFalls) {
   EXPECT_DOUBLE_EQ(learning_rate({.lr = 1.0, .steps = 1}, 0), 1.0);
 }
 
-TEST(Schedule, NamesAreReadBack) {
-  for (const auto kind : {ScheduleKind::kCosine, ScheduleKind::kLinear, ScheduleKind::kConstant}) {
-    EXPECT_EQ(*parse_schedule(schedule_name(kind)), kind);
-  }
-  EXPECT_EQ(schedule_name(static_cast<ScheduleKind>(99)), "?");
-  expect_error(parse_schedule("square"), ErrorCode::kInvalidArgument,
-               "unknown schedule 'square'; use cosine, linear or constant");
-}
-
 TEST(Schedule, RefusesWhatCannotWork) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_TRUE(validate(ScheduleConfig{}));

@@ -5,14 +5,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <utility>
 
 #include "base/arithmetic.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "formats/gguf/gguf_values.h"
 
 namespace volta {
 namespace {
@@ -29,31 +27,6 @@ constexpr std::size_t kLeastEntry = 8 + 4 + 1;
 constexpr std::size_t kLeastTensor = 8 + 4 + 8 + 4 + 8;
 
 static_assert(std::endian::native == std::endian::little, "GGUF is read as it lies");
-
-// The size of a value in bytes; 0 for strings and arrays; nullopt for an unknown type.
-std::optional<std::size_t> value_size(std::uint32_t type) {
-  switch (static_cast<GgufValueType>(type)) {
-    case GgufValueType::kUint8:
-    case GgufValueType::kInt8:
-    case GgufValueType::kBool:
-      return 1;
-    case GgufValueType::kUint16:
-    case GgufValueType::kInt16:
-      return 2;
-    case GgufValueType::kUint32:
-    case GgufValueType::kInt32:
-    case GgufValueType::kFloat32:
-      return 4;
-    case GgufValueType::kUint64:
-    case GgufValueType::kInt64:
-    case GgufValueType::kFloat64:
-      return 8;
-    case GgufValueType::kString:
-    case GgufValueType::kArray:
-      return 0;
-  }
-  return std::nullopt;
-}
 
 // Reads bytes from front to back. Every error message contains the position.
 class Cursor {
@@ -95,7 +68,7 @@ class Cursor {
 
   // Reads a value of the type, after checking that all its bytes are inside the file.
   Result<GgufValue> value(std::uint32_t type, int depth = 0) {
-    const auto size = value_size(type);
+    const auto size = gguf_value_size(type);
     if (!size) return damaged(fmt::format("metadata has no value type {}", type));
     GgufValue out{.type = static_cast<GgufValueType>(type), .bytes = {}};
     if (out.type == GgufValueType::kArray) return array(depth);
@@ -114,7 +87,7 @@ class Cursor {
     if (depth >= kMaxDepth) return damaged(fmt::format("arrays nest deeper than {}", kMaxDepth));
     VOLTA_TRY(const auto type, number<std::uint32_t>());
     VOLTA_TRY(const auto count, number<std::uint64_t>());
-    const auto size = value_size(type);
+    const auto size = gguf_value_size(type);
     if (!size) return damaged(fmt::format("metadata has no value type {}", type));
     const std::uint64_t least = *size != 0 ? *size : 8;  // A string's length; an array needs more.
     if (count > left() / least) {
@@ -141,62 +114,6 @@ class Cursor {
   std::size_t place_ = 0;
   std::uint64_t elements_left_ = kMaxElements;
 };
-
-template <typename T>
-T load(std::span<const std::byte> bytes) {
-  T value{};
-  if (bytes.size() >= sizeof(T)) std::memcpy(&value, bytes.data(), sizeof(T));
-  return value;
-}
-
-std::optional<std::int64_t> as_int(GgufValueType type, std::span<const std::byte> bytes) {
-  switch (type) {
-    case GgufValueType::kUint8:
-      return load<std::uint8_t>(bytes);
-    case GgufValueType::kInt8:
-      return load<std::int8_t>(bytes);
-    case GgufValueType::kUint16:
-      return load<std::uint16_t>(bytes);
-    case GgufValueType::kInt16:
-      return load<std::int16_t>(bytes);
-    case GgufValueType::kUint32:
-      return load<std::uint32_t>(bytes);
-    case GgufValueType::kInt32:
-      return load<std::int32_t>(bytes);
-    case GgufValueType::kInt64:
-      return load<std::int64_t>(bytes);
-    case GgufValueType::kUint64: {
-      const auto value = load<std::uint64_t>(bytes);
-      if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-        return std::numeric_limits<std::int64_t>::max();  // Larger than every limit of a caller.
-      }
-      return static_cast<std::int64_t>(value);
-    }
-    default:
-      return std::nullopt;
-  }
-}
-
-std::optional<double> as_float(GgufValueType type, std::span<const std::byte> bytes) {
-  if (type == GgufValueType::kFloat32) return load<float>(bytes);
-  if (type == GgufValueType::kFloat64) return load<double>(bytes);
-  if (const auto integer = as_int(type, bytes)) return static_cast<double>(*integer);
-  return std::nullopt;
-}
-
-// A number, or an array whose elements all equal that number.
-template <typename Read>
-auto one_number(const GgufValue& value, Read read) -> decltype(read(value.type, value.bytes)) {
-  if (value.type != GgufValueType::kArray) return read(value.type, value.bytes);
-  const auto size =
-      static_cast<std::size_t>(value_size(static_cast<std::uint32_t>(value.element)).value_or(0));
-  if (size == 0 || value.count == 0) return std::nullopt;
-  const auto first = read(value.element, value.bytes.first(size));
-  for (std::size_t i = 1; first && i < static_cast<std::size_t>(value.count); ++i) {
-    if (read(value.element, value.bytes.subspan(i * size, size)) != first) return std::nullopt;
-  }
-  return first;
-}
 
 struct Header {
   std::uint32_t version = 0;
@@ -395,70 +312,10 @@ Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, const std::st
   return file;
 }
 
-const GgufValue* GgufFile::find(std::string_view key) const {
-  const auto found = std::lower_bound(metadata_.begin(), metadata_.end(), key,
-                                      [](auto& e, std::string_view k) { return e.key < k; });
-  return found != metadata_.end() && found->key == key ? &found->value : nullptr;
-}
-
 const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
   const auto found = std::lower_bound(tensors_.begin(), tensors_.end(), name,
                                       [](auto& t, std::string_view n) { return t.name < n; });
   return found != tensors_.end() && found->name == name ? &*found : nullptr;
-}
-
-std::unexpected<Error> GgufFile::wrong(std::string_view key, std::string_view expected) const {
-  return fail(
-      ErrorCode::kInvalidFile,
-      fmt::format("{}: metadata '{}' {}", path_, key,
-                  find(key) == nullptr ? "is missing" : fmt::format("is not {}", expected)));
-}
-
-Result<std::int64_t> GgufFile::get_int(std::string_view key, std::int64_t min,
-                                       std::int64_t max) const {
-  const GgufValue* value = find(key);
-  const auto number = value == nullptr ? std::nullopt : one_number(*value, as_int);
-  if (number && *number >= min && *number <= max) return *number;
-  return wrong(key, fmt::format("an integer from {} to {}", min, max));
-}
-
-Result<std::int64_t> GgufFile::get_int_or(std::string_view key, std::int64_t fallback,
-                                          std::int64_t min, std::int64_t max) const {
-  if (find(key) == nullptr) return fallback;
-  return get_int(key, min, max);
-}
-
-Result<double> GgufFile::get_float(std::string_view key) const {
-  const GgufValue* value = find(key);
-  const auto number = value == nullptr ? std::nullopt : one_number(*value, as_float);
-  if (number && std::isfinite(*number)) return *number;
-  return wrong(key, "a finite number");
-}
-
-Result<double> GgufFile::get_float_or(std::string_view key, double fallback) const {
-  if (find(key) == nullptr) return fallback;
-  return get_float(key);
-}
-
-Result<bool> GgufFile::get_bool_or(std::string_view key, bool fallback) const {
-  const GgufValue* value = find(key);
-  if (value == nullptr) return fallback;
-  if (value->type != GgufValueType::kBool) return wrong(key, "a boolean");
-  return load<std::uint8_t>(value->bytes) != 0;
-}
-
-Result<std::string_view> GgufFile::get_string(std::string_view key) const {
-  const GgufValue* value = find(key);
-  if (value == nullptr || value->type != GgufValueType::kString) return wrong(key, "a string");
-  const std::string_view text = as_text(value->bytes.subspan(8));
-  if (find_invalid_utf8(text)) return wrong(key, "UTF-8");
-  return text;
-}
-
-Result<std::string_view> GgufFile::get_string_or(std::string_view key,
-                                                 std::string_view fallback) const {
-  if (find(key) == nullptr) return fallback;
-  return get_string(key);
 }
 
 Result<std::vector<std::string_view>> GgufFile::get_strings(std::string_view key) const {
@@ -478,29 +335,6 @@ Result<std::vector<std::string_view>> GgufFile::get_strings(std::string_view key
     strings.push_back(text);
   }
   return strings;
-}
-
-Result<std::vector<float>> GgufFile::get_floats(std::string_view key) const {
-  const GgufValue* value = find(key);
-  if (value == nullptr) return std::vector<float>();
-  if (value->type != GgufValueType::kArray || value->element != GgufValueType::kFloat32) {
-    return wrong(key, "an array of 32-bit floats");
-  }
-  std::vector<float> numbers(static_cast<std::size_t>(value->count));
-  std::ranges::copy(value->bytes, std::as_writable_bytes(std::span(numbers)).begin());
-  return numbers;
-}
-
-Result<std::vector<std::int32_t>> GgufFile::get_ints(std::string_view key) const {
-  const GgufValue* value = find(key);
-  if (value == nullptr) return std::vector<std::int32_t>();
-  if (value->type != GgufValueType::kArray ||
-      (value->element != GgufValueType::kInt32 && value->element != GgufValueType::kUint32)) {
-    return wrong(key, "an array of 32-bit integers");
-  }
-  std::vector<std::int32_t> numbers(static_cast<std::size_t>(value->count));
-  std::ranges::copy(value->bytes, std::as_writable_bytes(std::span(numbers)).begin());
-  return numbers;
 }
 
 void GgufFile::read_values(const GgufTensor& tensor, std::int64_t first,

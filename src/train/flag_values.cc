@@ -1,0 +1,257 @@
+#include "train/flag_values.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "train/dataset.h"
+#include "train/training_flags.h"
+
+namespace volta {
+namespace {
+
+// One rule for each FlagNeed.
+struct NeedRule {
+  FlagNeed need;
+  bool (*met)(const RunOptions&);
+  std::string_view message;  ///< After the name of the flag.
+};
+constexpr std::array kNeedRules = {
+    NeedRule{kNeedsFreshModel, [](const RunOptions& o) { return o.init.empty(); },
+             "does not go with --init: the folder says what the model is"},
+    NeedRule{kNeedsText, [](const RunOptions& o) { return !is_example_file(o.data); },
+             "is for text, but --data names a file of token ids"},
+    NeedRule{kNeedsTokenIds, [](const RunOptions& o) { return is_example_file(o.data); },
+             "is for ready-made token ids; a text's vocabulary is its tokenizer's"},
+    NeedRule{kNeedsAdamW,
+             [](const RunOptions& o) {
+               return o.trainer.optimizer.kind == OptimizerConfig::Kind::kAdamW;
+             },
+             "goes with --optimizer adamw"},
+    NeedRule{
+        kNeedsSgd,
+        [](const RunOptions& o) { return o.trainer.optimizer.kind == OptimizerConfig::Kind::kSgd; },
+        "goes with --optimizer sgd"},
+    NeedRule{kNeedsDecay,
+             [](const RunOptions& o) { return o.trainer.schedule.kind != ScheduleKind::kConstant; },
+             "goes with --schedule cosine or linear"},
+    NeedRule{kNeedsLora, [](const RunOptions& o) { return o.lora.active(); },
+             "goes with --lora-rank"},
+};
+
+bool is_real(FlagType type) { return type == FlagType::kReal || type == FlagType::kReal32; }
+
+// Whether a value has the type of its flag.
+bool fits(FlagType type, const FlagValue& value) {
+  if (type == FlagType::kWhole) return std::holds_alternative<std::int64_t>(value);
+  if (is_real(type)) return std::holds_alternative<double>(value);
+  if (type == FlagType::kSwitch) return std::holds_alternative<bool>(value);
+  return std::holds_alternative<std::string>(value);
+}
+
+// Calls `use` with the value. std::visit would end the process for a variant without a value.
+template <typename Use>
+void with_value(const FlagValue& value, const Use& use) {
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) use(*whole);
+  if (const auto* real = std::get_if<double>(&value)) use(*real);
+  if (const auto* on = std::get_if<bool>(&value)) use(*on);
+  if (const auto* text = std::get_if<std::string>(&value)) use(*text);
+}
+
+std::string text_of(const FlagValue& value) {
+  std::string text;
+  with_value(value, [&](const auto& v) { text = fmt::format("{}", v); });
+  return text;
+}
+
+// A switch that is given as off has no effect.
+bool is_off(const FlagValue& value) {
+  const bool* on = std::get_if<bool>(&value);
+  return on != nullptr && !*on;
+}
+
+// Numbers that are not finite are out of every range.
+bool in_range(const TrainingFlag& flag, const FlagValue& value) {
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) {
+    return *whole >= flag.whole.least && *whole <= flag.whole.most;
+  }
+  const auto* real = std::get_if<double>(&value);
+  return real == nullptr || (*real >= flag.real.least && *real <= flag.real.most);
+}
+
+bool known_word(const TrainingFlag& flag, const FlagValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  return flag.field.type != FlagType::kWord ||
+         (text != nullptr && std::ranges::find(flag.field.words, *text) != flag.field.words.end());
+}
+
+// "cosine, linear or constant".
+std::string list_of(std::span<const std::string_view> words) {
+  std::string list;
+  for (const std::string_view& word : words) {
+    if (!list.empty()) list += &word == &words.back() ? " or " : ", ";
+    list += word;
+  }
+  return list;
+}
+
+Status check_value(const TrainingFlag& flag, const FlagValue& value) {
+  const auto bad = [&](const std::string& remedy) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--{} {}: {}", flag.name, text_of(value), remedy));
+  };
+  if (!fits(flag.field.type, value)) return bad("this flag takes another type of value");
+  if (!known_word(flag, value)) {
+    return bad(fmt::format("use {}", list_of(flag.field.words)));
+  }
+  if (!flag.range.empty() && !in_range(flag, value)) {
+    return bad(fmt::format("it must be {}", flag.range));
+  }
+  return {};
+}
+
+void set(const TrainingFlag& flag, const FlagValue& value, RunOptions& options) {
+  if (flag.field.set != nullptr) flag.field.set(options, value);
+  if (flag.then != nullptr && !is_off(value)) flag.then(options);
+}
+
+// The part of a flag's key after `object`; empty for flags of other objects.
+std::string_view key_in(const TrainingFlag& flag, std::string_view object) {
+  const std::size_t dot = flag.key.find('.');
+  const bool outside = dot == std::string_view::npos;
+  if (object.empty()) return outside ? flag.key : "";
+  return !outside && flag.key.substr(0, dot) == object ? flag.key.substr(dot + 1) : "";
+}
+
+void write_value(JsonWriter& json, std::string_view key, const TrainingFlag& flag,
+                 const RunOptions& options) {
+  const FlagValue value = flag.field.get(options);
+  const auto* real = std::get_if<double>(&value);
+  if (real != nullptr && flag.field.type == FlagType::kReal32) {
+    json.field(key, static_cast<float>(*real));
+    return;
+  }
+  with_value(value, [&](const auto& v) { json.field(key, v); });
+}
+
+Result<FlagValue> read_value(const JsonRef& ref, std::string_view key, const TrainingFlag& flag) {
+  switch (flag.field.type) {
+    case FlagType::kWhole:
+      return ref.get_int(key, flag.whole.least, flag.whole.most);
+    case FlagType::kReal:
+      return ref.get_float(key, flag.real.least, flag.real.most);
+    case FlagType::kReal32:
+      return ref.get_float(key, std::numeric_limits<float>::lowest(),
+                           std::numeric_limits<float>::max());
+    case FlagType::kSwitch:
+      return ref.get_bool(key);
+    case FlagType::kText:
+      return ref.get_string(key);
+    case FlagType::kWord:
+      break;
+  }
+  VOLTA_TRY(std::string word, ref.get_string(key));
+  if (known_word(flag, word)) return word;
+  return fail(ErrorCode::kInvalidFile, fmt::format("{}: {} is '{}'; it must be {}", ref.path(), key,
+                                                   word, list_of(flag.field.words)));
+}
+
+}  // namespace
+
+Status set_flags(const FlagValues& values, RunOptions& options) {
+  for (const auto& [name, value] : values) {
+    if (std::ranges::find(training_flags(), name, &TrainingFlag::name) == training_flags().end() ||
+        name.empty()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("--{}: training has no flag of this name", name));
+    }
+  }
+  for (const TrainingFlag& flag : training_flags()) {
+    const auto given = values.find(flag.name);
+    if (given == values.end()) continue;
+    VOLTA_TRY(check_value(flag, given->second));
+    set(flag, given->second, options);
+  }
+  // With a model from a folder, --context is the sequence length to train on.
+  if (!options.init.empty() && values.contains("context")) {
+    options.trainer.time = options.model.context;
+  }
+  return {};
+}
+
+Status check_needs(const FlagValues& values, const RunOptions& options) {
+  for (const TrainingFlag& flag : training_flags()) {
+    const auto given = values.find(flag.name);
+    if (given == values.end() || is_off(given->second)) continue;
+    for (const NeedRule& rule : kNeedRules) {
+      if ((flag.needs & rule.need) == 0 || rule.met(options)) continue;
+      return fail(ErrorCode::kInvalidArgument, fmt::format("--{} {}", flag.name, rule.message));
+    }
+  }
+  return {};
+}
+
+Status check_ranges(const RunOptions& options) {
+  for (const TrainingFlag& flag : training_flags()) {
+    const std::string_view key = key_in(flag, "");
+    if (key.empty() || flag.range.empty()) continue;
+    const FlagValue value = flag.field.get(options);
+    if (in_range(flag, value)) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("run: {} is {}; it must be {}", key, text_of(value), flag.range));
+  }
+  return {};
+}
+
+void write_flags(JsonWriter& json, std::string_view object, const RunOptions& options) {
+  for (const TrainingFlag& flag : training_flags()) {
+    const std::string_view key = key_in(flag, object);
+    if (!key.empty()) write_value(json, key, flag, options);
+  }
+}
+
+void write_training_objects(JsonWriter& json, const RunOptions& options) {
+  write_flags(json.key("training").begin_object(), "training", options);
+  json.end_object();
+  if (!options.lora.active()) return;
+  write_flags(json.key("lora").begin_object(), "lora", options);
+  json.end_object();
+}
+
+void write_agreed_flags(JsonWriter& json, const RunOptions& options) {
+  for (const TrainingFlag& flag : training_flags()) {
+    const std::string_view key = key_in(flag, "");
+    if (key.empty() || key == "tokenizer" || flag.resume == OnResume::kMayChange) continue;
+    write_value(json, key, flag, options);
+  }
+}
+
+Status read_flags(const JsonRef& ref, std::string_view object, RunOptions& options) {
+  for (const TrainingFlag& flag : training_flags()) {
+    const std::string_view key = key_in(flag, object);
+    if (key.empty()) continue;
+    if (flag.added_later) {
+      VOLTA_TRY(const auto member, ref.optional_member(key));
+      if (!member) continue;
+    }
+    VOLTA_TRY(const FlagValue value, read_value(ref, key, flag));
+    set(flag, value, options);
+  }
+  return {};
+}
+
+bool may_extend(std::string_view key) {
+  return std::ranges::any_of(training_flags(), [&](const TrainingFlag& flag) {
+    return flag.key == key && flag.resume == OnResume::kMayExtend;
+  });
+}
+
+}  // namespace volta
