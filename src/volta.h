@@ -18,7 +18,7 @@
 #include "formats/model_check.h"          // IWYU pragma: export
 #include "formats/model_config.h"         // IWYU pragma: export
 #include "formats/model_folder.h"         // IWYU pragma: export
-#include "formats/model_text.h"           // IWYU pragma: export
+#include "formats/model_source.h"         // IWYU pragma: export
 #include "formats/quantize.h"             // IWYU pragma: export
 #include "formats/safetensors.h"          // IWYU pragma: export
 #include "formats/token_rows.h"           // IWYU pragma: export
@@ -40,6 +40,7 @@
 #include "text/tokenizer.h"               // IWYU pragma: export
 #include "text/tokenizers/bpe_trainer.h"  // IWYU pragma: export
 #include "train/evaluator.h"              // IWYU pragma: export
+#include "train/open_model.h"             // IWYU pragma: export
 #include "train/presets.h"                // IWYU pragma: export
 #include "train/run.h"                    // IWYU pragma: export
 #include "train/trainer.h"                // IWYU pragma: export

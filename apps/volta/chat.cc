@@ -22,14 +22,13 @@
 #include "conversation.h"
 #include "formats/generation_config.h"
 #include "formats/hub_cache.h"
-#include "formats/model_config.h"
-#include "formats/model_folder.h"
-#include "formats/model_text.h"
+#include "formats/model_source.h"
 #include "generate_output.h"
 #include "nn/generator.h"
 #include "sampling_options.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
+#include "train/open_model.h"
 
 namespace volta::cli {
 namespace {
@@ -99,20 +98,20 @@ Result<JsonValue::Array> read_messages(const std::string& path) {
                                                    path));
 }
 
-// The folder to take the template from. To show prompts, a folder with a template needs no model.
-Result<std::string> template_folder(const Options& options) {
+// The model to take the template from. To show prompts, a folder with a template needs no model.
+Result<ModelSource> open_for_template(const Options& options) {
   VOLTA_TRY(std::string place, find_model_path(options.model));
   const bool own = path_exists(join_path(place, "tokenizer_config.json")) ||
                    path_exists(join_path(place, "chat_template.jinja"));
-  if (own) return place;
-  return find_model(place);
+  if (own) return ModelSource::open(place);
+  return open_model(place, stopped);
 }
 
-Result<ChatTemplate> open_template(const Options& options, const std::string& directory) {
+Result<ChatTemplate> open_template(const Options& options, const ModelSource& source) {
   if (!options.template_file.empty()) {
-    return load_chat_template_file(options.template_file, directory);
+    return source.chat_template_from(options.template_file);
   }
-  auto loaded = load_chat_template(directory);
+  auto loaded = source.chat_template();
   if (loaded || loaded.error().code() != ErrorCode::kNotFound) return loaded;
   return fail(ErrorCode::kNotFound,
               loaded.error().message() +
@@ -239,8 +238,8 @@ Result<JsonValue::Array> first_messages(const Options& options) {
 // --- Rendering -----------------------------------------------------------------------------------
 
 Status render(const Options& options, Output output) {
-  VOLTA_TRY(const std::string directory, template_folder(options));
-  VOLTA_TRY(const ChatTemplate chat_template, open_template(options, directory));
+  VOLTA_TRY(const ModelSource source, open_for_template(options));
+  VOLTA_TRY(const ChatTemplate chat_template, open_template(options, source));
   JsonValue tools;
   if (!options.tools_file.empty()) {
     VOLTA_TRY(tools, read_json(options.tools_file));
@@ -254,7 +253,7 @@ Status render(const Options& options, Output output) {
   if (output == Output::kText) return print(prompt.text);
   JsonWriter json;
   json.begin_object().field("text", prompt.text);
-  const auto tokenizer = load_tokenizer(directory, interrupted);
+  const auto tokenizer = source.tokenizer(interrupted);
   if (!tokenizer && tokenizer.error().code() != ErrorCode::kNotFound) {
     return std::unexpected(tokenizer.error());
   }
@@ -406,12 +405,12 @@ class Chat {
 
 // Settings from the flags, else from the model's generation_config.json, else the defaults.
 Result<Conversation::Settings> make_settings(const Options& options, const Globals& globals,
-                                             const std::string& directory,
+                                             const ModelSource& source,
                                              const Tokenizer& tokenizer) {
-  VOLTA_TRY(const TransformerConfig model, load_model_config(directory));
+  VOLTA_TRY(const TransformerConfig model, source.config());
   Conversation::Settings settings;
   VOLTA_TRY(settings.context, context_length(options.context, model, kDefaultContext));
-  VOLTA_TRY(settings.limits, load_generation_config(directory, model.vocab_size));
+  VOLTA_TRY(settings.limits, source.generation_config(model.vocab_size));
   VOLTA_TRY(settings.sampling, sampling_params(options.sampling, settings.limits, globals.seed));
   VOLTA_TRY(Stops stops, find_stops(options.sampling, settings.limits, &tokenizer));
   settings.stop_strings = std::move(stops.strings);
@@ -433,10 +432,10 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
-  VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(ChatTemplate chat_template, open_template(options, directory));
-  VOLTA_TRY(auto tokenizer, load_tokenizer(directory, stopped));
-  VOLTA_TRY(auto settings, make_settings(options, globals, directory, *tokenizer));
+  VOLTA_TRY(const ModelSource source, open_model(options.model, stopped));
+  VOLTA_TRY(ChatTemplate chat_template, open_template(options, source));
+  VOLTA_TRY(auto tokenizer, source.tokenizer(stopped));
+  VOLTA_TRY(auto settings, make_settings(options, globals, source, *tokenizer));
   JsonValue tools;
   if (!options.tools_file.empty()) {
     VOLTA_TRY(tools, read_json(options.tools_file));
@@ -450,7 +449,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(const Session session, Session::create(globals, stopped));
   note_slow_products(session, dtype);
   VOLTA_TRY(const Transformer model,
-            load_adapted_model(directory, options.adapter, session.device(), wanted));
+            load_adapted_model(source, options.adapter, session.device(), wanted));
   VOLTA_TRY(Generator generator,
             Generator::create(model, {.capacity = capacity_for(model.config(), settings.context),
                                       .cache_dtype = cache_dtype,

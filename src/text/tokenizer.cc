@@ -20,6 +20,9 @@ namespace {
 
 using tokenizers::kByteCharacters;
 
+constexpr std::int64_t kMaxTokenizerBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kMaxConfigBytes = 16 << 20;
+
 std::string utf8(char32_t code_point) {
   std::string text;
   append_utf8(text, code_point);
@@ -291,6 +294,27 @@ Result<std::shared_ptr<const Tokenizer>> parse_tokenizer(std::string_view text,
   }
   return tokenizers::HfTokenizer::parse(JsonRef(json, name), std::string(text), config_ref,
                                         std::move(interrupted));
+}
+
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path,
+                                                        Interruption interrupted) {
+  const std::string directory = is_directory(path) ? path : parent_path(path);
+  const std::string file = is_directory(path) ? join_path(path, "tokenizer.json") : path;
+  VOLTA_TRY(const std::string text, read_text_file(file, kMaxTokenizerBytes));
+  VOLTA_TRY(const auto config, read_text_file_if_there(
+                                   join_path(directory, "tokenizer_config.json"), kMaxConfigBytes));
+  return parse_tokenizer(text, file, config.value_or(""), std::move(interrupted));
+}
+
+Result<std::shared_ptr<const Tokenizer>> make_tokenizer(std::string_view kind,
+                                                        std::string_view text,
+                                                        Interruption interrupted) {
+  if (kind == "byte") return make_byte_tokenizer();
+  if (kind == "char") return make_char_tokenizer(text, std::move(interrupted));
+  if (is_tokenizer_kind(kind)) return load_tokenizer(std::string(kind), std::move(interrupted));
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("unknown tokenizer '{}'; use byte or char, or name a tokenizer.json", kind));
 }
 
 Status try_tokenizer(const Tokenizer& tokenizer) {

@@ -86,6 +86,18 @@ Result<std::shared_ptr<const Tokenizer>> parse_tokenizer(std::string_view json,
                                                          std::string_view config = "",
                                                          Interruption interrupted = {});
 
+/// Loads a tokenizer.json, or that of a folder, with the tokenizer_config.json beside it. kNotFound
+/// when there is none, and the errors of parse_tokenizer(). ModelSource::tokenizer() also reads the
+/// tokenizers of .gguf files.
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path,
+                                                        Interruption interrupted = {});
+
+/// Makes a tokenizer: "byte" or "char" for a text, or loads the tokenizer.json at the path `kind`.
+/// kInvalidArgument for another kind.
+Result<std::shared_ptr<const Tokenizer>> make_tokenizer(std::string_view kind,
+                                                        std::string_view text,
+                                                        Interruption interrupted = {});
+
 /// Encodes and decodes a short text in several scripts, to find errors before the tokenizer is
 /// used. Fails if encoding fails with kInvalidFile or kInterrupted. Characters that the vocabulary
 /// lacks are not an error.

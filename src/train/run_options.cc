@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "formats/model_folder.h"
+#include "formats/model_config.h"
 #include "text/tokenizer.h"
 #include "train/settings.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "formats/model_folder.h"
+#include "formats/model_config.h"
 #include "train/checkpoint_manifest.h"
 
 namespace volta {

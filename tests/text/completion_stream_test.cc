@@ -11,8 +11,8 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "device/helpers.h"
-#include "formats/model_text.h"
 #include "support/shared_data.h"
+#include "text/tokenizer.h"
 
 namespace volta {
 namespace {

@@ -18,9 +18,9 @@
 #include "formats/gguf/gguf_model.h"
 #include "formats/gguf/gguf_writer.h"
 #include "formats/model_config.h"
-#include "formats/model_folder.h"
 #include "nn/generator.h"
 #include "nn/sequence_scorer.h"
+#include "support/model.h"
 #include "support/temp_dir.h"
 #include "tensor/float16.h"
 #include "tensor/weight_format.h"
@@ -122,9 +122,9 @@ constexpr GgmlType kTypes[] = {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_K
 void expect_decoded(const std::string& path, std::size_t least) {
   const auto device = test::cpu();
   const GgufFile file = test::open_gguf(path);
-  const auto config = load_model_config(path);
+  const auto config = test::load_config(path);
   ASSERT_TRUE(config) << config.error().message();
-  auto weights = GgufWeights::open(path, *config);
+  auto weights = GgufWeights::find(test::open_gguf(path), *config);
   ASSERT_TRUE(weights) << weights.error().message();
   const auto list = find_gguf_parameters(*config, file);
   ASSERT_TRUE(list) << list.error().message();
@@ -176,7 +176,7 @@ struct Loaded {
   std::int64_t bytes = 0;
 };
 Loaded load(const std::string& path, bool packed, int threads = 2) {
-  const auto model = load_model(path, test::cpu(threads), {.packed = packed});
+  const auto model = test::load_model(path, test::cpu(threads), {.packed = packed});
   EXPECT_TRUE(model) << model.error().message();
   Loaded loaded{{}, losses_of(*model), model->weight_bytes()};
   for (const auto& [name, weight] : model->weights()) loaded.specs[name] = weight.spec();
@@ -250,7 +250,7 @@ TEST(GgufBlocks, ARequestInABatchGivesWhatItGivesAlone) {
   const std::string path = dir.file("model.gguf");
   for (const GgmlType type : kTypes) {
     write_model(path, all_of(type), true);
-    const auto model = load_model(path, test::cpu(), {.packed = true});
+    const auto model = test::load_model(path, test::cpu(), {.packed = true});
     ASSERT_TRUE(model) << model.error().message();
     std::vector<GenerationRequest> requests;
     for (const std::int32_t first : {1, 5, 9}) {
