@@ -12,6 +12,7 @@
 #include "device/profiling_device.h"      // IWYU pragma: export
 #include "device/tensor_ops.h"            // IWYU pragma: export
 #include "formats/adapter.h"              // IWYU pragma: export
+#include "formats/conversation.h"         // IWYU pragma: export
 #include "formats/generation_config.h"    // IWYU pragma: export
 #include "formats/gguf/gguf_convert.h"    // IWYU pragma: export
 #include "formats/gguf/gguf_model.h"      // IWYU pragma: export
@@ -33,6 +34,7 @@
 #include "nn/transformer.h"               // IWYU pragma: export
 #include "nn/transformer_graph.h"         // IWYU pragma: export
 #include "tensor/tensor.h"                // IWYU pragma: export
+#include "text/chat_prompt.h"             // IWYU pragma: export
 #include "text/chat_template.h"           // IWYU pragma: export
 #include "text/completion_stream.h"       // IWYU pragma: export
 #include "text/prompt_file.h"             // IWYU pragma: export
