@@ -89,7 +89,7 @@ Result<Conversation::Answer> Conversation::ask(JsonValue message, const OnText& 
   const bool continues = message_role(messages.back()) == "assistant";
   CompletionStream stream(tokenizer_, prompt, settings_.stop_strings,
                           continues ? CompletionText::kContinuation : CompletionText::kAnswer);
-  std::string piece;
+  std::string_view piece;
   GenerationRequest request{.prompt = std::move(prompt),
                             .max_new_tokens = tokens,
                             .sampling = settings_.sampling,
@@ -104,9 +104,7 @@ Result<Conversation::Answer> Conversation::ask(JsonValue message, const OnText& 
   GenerationCallbacks callbacks;
   callbacks.token = [&](const TokenEvent&) {
     // Stop tokens are not pushed and have no piece.
-    const std::string text = std::exchange(piece, {});
-    answer.text += text;
-    wanted = on_text(text);
+    wanted = on_text(std::exchange(piece, {}));
     return wanted;
   };
   callbacks.prompt = [&](const PromptEvent&) {
@@ -115,9 +113,9 @@ Result<Conversation::Answer> Conversation::ask(JsonValue message, const OnText& 
   };
   const std::vector<GenerationRequest> requests = {std::move(request)};
   VOLTA_TRY(const auto results, generator_.generate(requests, callbacks));
-  const std::string rest = stream.finish();
-  answer.text += rest;
+  const std::string_view rest = stream.finish();
   if (wanted) on_text(rest);
+  answer.text = stream.text();
   answer.reason = results.front().reason;
   answer.tokens = static_cast<std::int64_t>(results.front().tokens.size());
   answer.reused_tokens = generator_.timing().reused_tokens;

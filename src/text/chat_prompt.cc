@@ -34,7 +34,9 @@ JsonValue with_text(const JsonValue& message, std::string text) {
   JsonValue::Object members;
   if (const JsonValue::Object* old = message.if_object()) members = *old;
   for (auto& [key, value] : members) {
-    if (key == "content") value = JsonValue(std::move(text));
+    if (key != "content") continue;
+    value = JsonValue(std::move(text));
+    break;
   }
   return JsonValue(std::move(members));
 }

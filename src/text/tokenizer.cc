@@ -212,26 +212,22 @@ class ByteStream final : public TextStream {
  public:
   explicit ByteStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  std::string push(std::int32_t id) override {
+  void push(std::int32_t id, std::string& text) override {
     pending_ += tokenizer_.token_bytes(id);
-    std::string out;
     while (!pending_.empty()) {
       const unicode::Utf8Front front = unicode::utf8_front(pending_);
       if (front.unfinished) break;
       if (front.valid) {
-        out.append(pending_, 0, front.length);
+        text.append(pending_, 0, front.length);
       } else {
-        append_utf8(out, 0xFFFD);
+        append_utf8(text, 0xFFFD);
       }
       pending_.erase(0, front.length);
     }
-    return out;
   }
-  std::string finish() override {
-    std::string out;
-    if (!pending_.empty()) append_utf8(out, 0xFFFD);
+  void finish(std::string& text) override {
+    if (!pending_.empty()) append_utf8(text, 0xFFFD);
     pending_.clear();
-    return out;
   }
 
  private:
@@ -330,8 +326,9 @@ Status try_tokenizer(const Tokenizer& tokenizer) {
   if (!ids) return std::unexpected(ids.error());
   // Decoding cannot fail; it can only reveal errors in the program.
   const std::unique_ptr<TextStream> stream = tokenizer.stream();
-  for (const std::int32_t id : *ids) stream->push(id);
-  stream->finish();
+  std::string text;
+  for (const std::int32_t id : *ids) stream->push(id, text);
+  stream->finish(text);
   return {};
 }
 
