@@ -13,7 +13,6 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "formats/model_text.h"
 #include "text/tokenizers/bpe_trainer.h"
 #include "text/tokenizers/split_scanner.h"
 

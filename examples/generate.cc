@@ -16,8 +16,9 @@ volta::Status run(const std::string& directory) {
             volta::Transformer::random(volta::tiny_lm_config(), /*seed=*/7, device.shared()));
   VOLTA_TRY(volta::save_model(directory, fresh, volta::make_byte_tokenizer().get()));
 
-  VOLTA_TRY(auto model, volta::load_model(directory, device.shared(), {.packed = true}));
-  VOLTA_TRY(const auto tokenizer, volta::load_tokenizer(directory));
+  VOLTA_TRY(const auto source, volta::ModelSource::open(directory));
+  VOLTA_TRY(auto model, source.load(device.shared(), {.packed = true}));
+  VOLTA_TRY(const auto tokenizer, source.tokenizer());
   VOLTA_TRY(auto generator, volta::Generator::create(model, {.slots = 2}));
   std::vector<volta::GenerationRequest> requests(2);
   VOLTA_TRY(requests[0].prompt, tokenizer->encode("Once upon a time"));

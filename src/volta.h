@@ -12,13 +12,14 @@
 #include "device/profiling_device.h"      // IWYU pragma: export
 #include "device/tensor_ops.h"            // IWYU pragma: export
 #include "formats/adapter.h"              // IWYU pragma: export
+#include "formats/conversation.h"         // IWYU pragma: export
 #include "formats/generation_config.h"    // IWYU pragma: export
 #include "formats/gguf/gguf_convert.h"    // IWYU pragma: export
 #include "formats/gguf/gguf_model.h"      // IWYU pragma: export
 #include "formats/model_check.h"          // IWYU pragma: export
 #include "formats/model_config.h"         // IWYU pragma: export
 #include "formats/model_folder.h"         // IWYU pragma: export
-#include "formats/model_text.h"           // IWYU pragma: export
+#include "formats/model_source.h"         // IWYU pragma: export
 #include "formats/quantize.h"             // IWYU pragma: export
 #include "formats/safetensors.h"          // IWYU pragma: export
 #include "formats/token_rows.h"           // IWYU pragma: export
@@ -33,6 +34,7 @@
 #include "nn/transformer.h"               // IWYU pragma: export
 #include "nn/transformer_graph.h"         // IWYU pragma: export
 #include "tensor/tensor.h"                // IWYU pragma: export
+#include "text/chat_prompt.h"             // IWYU pragma: export
 #include "text/chat_template.h"           // IWYU pragma: export
 #include "text/completion_stream.h"       // IWYU pragma: export
 #include "text/prompt_file.h"             // IWYU pragma: export
@@ -40,6 +42,7 @@
 #include "text/tokenizer.h"               // IWYU pragma: export
 #include "text/tokenizers/bpe_trainer.h"  // IWYU pragma: export
 #include "train/evaluator.h"              // IWYU pragma: export
+#include "train/open_model.h"             // IWYU pragma: export
 #include "train/presets.h"                // IWYU pragma: export
 #include "train/run.h"                    // IWYU pragma: export
 #include "train/trainer.h"                // IWYU pragma: export

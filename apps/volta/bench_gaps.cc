@@ -15,7 +15,8 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "bench.h"
-#include "formats/model_folder.h"
+#include "formats/model_source.h"
+#include "train/open_model.h"
 
 namespace volta::cli {
 namespace {
@@ -140,8 +141,8 @@ Status bench_gaps(const Globals& globals, const Options& options) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
-  VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(const Transformer model, load_model(directory, session.device(), wanted));
+  VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
+  VOLTA_TRY(const Transformer model, source.load(session.device(), wanted));
   VOLTA_TRY(const Report report, run_bench(model, options, globals, dtype));
   VOLTA_TRY(session.finish());
   return print(output == Output::kJson ? to_json(report, options, globals)

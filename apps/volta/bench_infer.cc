@@ -15,8 +15,9 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "command.h"
-#include "formats/model_folder.h"
+#include "formats/model_source.h"
 #include "nn/generator.h"
+#include "train/open_model.h"
 
 namespace volta::cli {
 namespace {
@@ -208,8 +209,8 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
   if (options.model.empty()) {
     model = Transformer::random(tiny_lm_config(), globals.seed, session.device());
   } else {
-    VOLTA_TRY(const std::string directory, find_model(options.model));
-    model = load_model(directory, session.device(), wanted);
+    VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
+    model = source.load(session.device(), wanted);
   }
   VOLTA_TRY(Transformer loaded, std::move(model));
   VOLTA_TRY(loaded.prepack(wanted.format));

@@ -22,8 +22,9 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "bench.h"
-#include "formats/model_folder.h"
+#include "formats/model_source.h"
 #include "nn/transformer_graph.h"
+#include "train/open_model.h"
 
 namespace volta::cli {
 namespace {
@@ -204,10 +205,10 @@ Status bench_model(const Globals& globals, const Options& options) {
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   note_slow_products(session, dtype);
-  VOLTA_TRY(const std::string directory, find_model(options.model));
+  VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
   const double begin = monotonic_seconds();
   VOLTA_TRY(const Transformer model,
-            load_adapted_model(directory, options.adapter, session.device(), wanted));
+            load_adapted_model(source, options.adapter, session.device(), wanted));
   const double loaded = monotonic_seconds() - begin;
   VOLTA_TRY(Report report, run_bench(model, options, globals.seed, dtype, cache_dtype));
   report.weights = weights_of(model, globals.weights);

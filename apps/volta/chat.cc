@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <csignal>
-#include <ctime>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -18,18 +16,19 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "chat_input.h"
 #include "command.h"
-#include "conversation.h"
+#include "formats/conversation.h"
 #include "formats/generation_config.h"
 #include "formats/hub_cache.h"
-#include "formats/model_config.h"
-#include "formats/model_folder.h"
-#include "formats/model_text.h"
+#include "formats/model_source.h"
 #include "generate_output.h"
 #include "nn/generator.h"
 #include "sampling_options.h"
+#include "text/chat_prompt.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
+#include "train/open_model.h"
 
 namespace volta::cli {
 namespace {
@@ -38,7 +37,6 @@ constexpr std::size_t kMaxLine = 1 << 20;
 // A model's own context may be 128 K tokens, whose cache takes more memory than its weights.
 constexpr std::int64_t kDefaultContext = 8192;
 constexpr std::int64_t kUntilFull = -1;  // -n: no limit but the context.
-constexpr std::int64_t kMaxMessageBytes = 64 << 20;
 constexpr std::string_view kHelp =
     "A line is a message. /reset forgets the conversation, /exit (or Ctrl-D) ends, /help shows "
     "this.\nCtrl-C stops an answer; at the prompt, or a second time, it ends.\n";
@@ -46,10 +44,7 @@ constexpr std::string_view kHelp =
 struct Options {
   std::string model;
   AdapterOptions adapter;
-  std::optional<std::string> system, prompt;
-  std::string messages_file, tools_file, template_file;
-  std::vector<std::string> variables;  // NAME=JSON
-  std::string date;                    // YYYY-MM-DD; empty: today.
+  ChatInput input;
   bool render = false;
   bool allow_special = false;
   std::optional<std::int64_t> tokens;   // Default: from generation_config.json.
@@ -82,182 +77,45 @@ void on_interrupt(int) {
 // Whether to stop the running computation: the user stops the answer, or the whole program.
 bool stopped() { return g_stop.load(std::memory_order_relaxed) || interrupted(); }
 
-// --- Input from the command line -----------------------------------------------------------------
+// --- The model ----------------------------------------------------------------------------------
 
-// Reads a JSON file that the command line names.
-Result<JsonValue> read_json(const std::string& path) {
-  VOLTA_TRY(const std::string text, read_text_file(path, kMaxMessageBytes));
-  return parse_json(text, path);
-}
-
-// The folder to take the template from. To show prompts, a folder with a template needs no model.
-Result<std::string> template_folder(const Options& options) {
+// The model to take the template from. To show prompts, a folder with a template needs no model.
+Result<ModelSource> open_for_template(const Options& options) {
   VOLTA_TRY(std::string place, find_model_path(options.model));
   const bool own = path_exists(join_path(place, "tokenizer_config.json")) ||
                    path_exists(join_path(place, "chat_template.jinja"));
-  if (own) return place;
-  return find_model(place);
+  if (own) return ModelSource::open(place);
+  return open_model(place, stopped);
 }
 
-Result<ChatTemplate> open_template(const Options& options, const std::string& directory) {
-  if (!options.template_file.empty()) {
-    return load_chat_template_file(options.template_file, directory);
+Result<ChatTemplate> open_template(const Options& options, const ModelSource& source) {
+  if (!options.input.template_file.empty()) {
+    return source.chat_template_from(options.input.template_file);
   }
-  auto loaded = load_chat_template(directory);
+  auto loaded = source.chat_template();
   if (loaded || loaded.error().code() != ErrorCode::kNotFound) return loaded;
   return fail(ErrorCode::kNotFound,
               loaded.error().message() +
                   "; give one with --template FILE, or continue text with volta generate");
 }
 
-// Parses NAME=JSON; a value that is not JSON is taken as text.
-Result<std::pair<std::string, JsonValue>> parse_variable(const std::string& text) {
-  const std::size_t end = text.find('=');
-  if (end == std::string::npos || end == 0) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("--var {}: expected NAME=VALUE", text));
-  }
-  const std::string value = text.substr(end + 1);
-  auto json = parse_json(value, "--var");
-  if (json) return std::pair(text.substr(0, end), *std::move(json));
-  if (find_invalid_utf8(text)) {
-    return fail(ErrorCode::kInvalidArgument, "--var: the value is not UTF-8");
-  }
-  return std::pair(text.substr(0, end), JsonValue(value));
-}
-
-// The time for a template: the beginning of the given day in local time.
-Result<std::tm> parse_date(const std::string& text) {
-  const auto number = [&](std::size_t begin, std::size_t digits) {
-    int value = 0;
-    for (const char c : std::string_view(text).substr(begin, digits)) {
-      if (c < '0' || c > '9') return -1;
-      value = 10 * value + (c - '0');
-    }
-    return value;
-  };
-  const bool has_form = text.size() == 10 && text[4] == '-' && text[7] == '-';
-  const int year = has_form ? number(0, 4) : -1;
-  const int month = has_form ? number(5, 2) : -1;
-  const int day = has_form ? number(8, 2) : -1;
-  const std::chrono::year_month_day date{std::chrono::year(year),
-                                         std::chrono::month(static_cast<unsigned>(month)),
-                                         std::chrono::day(static_cast<unsigned>(day))};
-  if (year < 1 || month < 1 || day < 1 || !date.ok()) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--date {}: expected a day as YYYY-MM-DD, e.g. 2025-01-31", text));
-  }
-  const std::chrono::sys_days days = date;
-  const std::chrono::sys_days new_year = date.year() / std::chrono::January / 1;
-  std::tm time{};
-  time.tm_year = year - 1900;
-  time.tm_mon = month - 1;
-  time.tm_mday = day;
-  time.tm_wday = static_cast<int>(std::chrono::weekday(days).c_encoding());
-  time.tm_yday = static_cast<int>((days - new_year).count());
-  time.tm_isdst = -1;
-  return time;
-}
-
-// The given day, or the time at which the conversation begins. All prompts of a conversation have
-// the same time, so that a prompt differs from the last one only in its new messages.
-Result<std::tm> time_of_templates(const Options& options) {
-  if (!options.date.empty()) return parse_date(options.date);
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  return local;
-}
-
-Result<ChatOptions> chat_options(const Options& options, const JsonValue& tools) {
-  ChatOptions chat;
-  VOLTA_TRY(chat.now, time_of_templates(options));
-  chat.interrupted = stopped;
-  if (!options.tools_file.empty()) chat.tools = &tools;
-  for (const std::string& text : options.variables) {
-    VOLTA_TRY(auto variable, parse_variable(text));
-    chat.variables.insert_or_assign(std::move(variable.first), std::move(variable.second));
-  }
-  return chat;
-}
-
-bool is_empty(const JsonValue* member) {
-  if (member == nullptr || member->is_null()) return true;
-  const std::string* text = member->if_string();
-  const JsonValue::Array* list = member->if_array();
-  return (text != nullptr && text->empty()) || (list != nullptr && list->empty());
-}
-
-// What is wrong with a message of a file; empty if nothing is. Other members are the template's
-// concern. An assistant's message with neither text nor tool calls is a gap, which models would
-// take as an example.
-std::string_view mistake_in(const JsonValue& message) {
-  if (message.if_object() == nullptr) {
-    return R"(is not an object; a message is {"role": "user", "content": "Hi"})";
-  }
-  if (role_of(message).empty()) return R"(has no "role"; give it one, such as "user")";
-  if (role_of(message) != "assistant") return "";
-  for (const std::string_view key :
-       {"content", "tool_calls", "reasoning_content", "reasoning", "thinking"}) {
-    if (!is_empty(message.find(key))) return "";
-  }
-  return R"(is an assistant's without text and tool calls; give it "content" or "tool_calls", or )"
-         "leave it out";
-}
-
-Result<JsonValue::Array> read_messages(const std::string& path) {
-  VOLTA_TRY(const JsonValue json, read_json(path));
-  const JsonValue::Array* array = json.if_array();
-  if (array == nullptr || array->empty()) {
-    return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array of messages: "
-                                                     R"([{{"role": "user", "content": "Hi"}}])",
-                                                     path));
-  }
-  for (std::size_t i = 0; i < array->size(); ++i) {
-    const std::string_view mistake = mistake_in((*array)[i]);
-    if (mistake.empty()) continue;
-    return fail(ErrorCode::kInvalidFile, fmt::format("{}: message {} {}", path, i + 1, mistake));
-  }
-  return *array;
-}
-
-// The system message, then the messages of --messages and --prompt.
-Result<JsonValue::Array> first_messages(const Options& options) {
-  JsonValue::Array messages;
-  if (options.system) messages.push_back(make_message("system", *options.system));
-  if (!options.messages_file.empty()) {
-    VOLTA_TRY(auto more, read_messages(options.messages_file));
-    for (JsonValue& message : more) messages.push_back(std::move(message));
-  }
-  if (options.prompt) messages.push_back(make_message("user", *options.prompt));
-  for (const auto& [flag, text] :
-       {std::pair("--system", &options.system), std::pair("--prompt", &options.prompt)}) {
-    const auto invalid = *text ? find_invalid_utf8(**text) : std::nullopt;
-    if (!invalid) continue;
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: byte {} is not UTF-8", flag, *invalid));
-  }
-  return messages;
-}
-
 // --- Rendering -----------------------------------------------------------------------------------
 
 Status render(const Options& options, Output output) {
-  VOLTA_TRY(const std::string directory, template_folder(options));
-  VOLTA_TRY(const ChatTemplate chat_template, open_template(options, directory));
-  JsonValue tools;
-  if (!options.tools_file.empty()) {
-    VOLTA_TRY(tools, read_json(options.tools_file));
-  }
-  VOLTA_TRY(const ChatOptions chat, chat_options(options, tools));
-  VOLTA_TRY(JsonValue::Array messages, first_messages(options));
+  VOLTA_TRY(const ModelSource source, open_for_template(options));
+  VOLTA_TRY(const ChatTemplate chat_template, open_template(options, source));
+  VOLTA_TRY(const auto tools, read_tools(options.input));
+  VOLTA_TRY(const ChatOptions chat,
+            chat_options(options.input, tools ? &*tools : nullptr, stopped));
+  VOLTA_TRY(JsonValue::Array messages, first_messages(options.input));
   if (messages.empty()) {
     return fail(ErrorCode::kInvalidArgument, "--render takes --messages FILE or --prompt TEXT");
   }
-  VOLTA_TRY(const QuotedText prompt, make_prompt(chat_template, std::move(messages), chat));
+  VOLTA_TRY(const QuotedText prompt, make_chat_prompt(chat_template, std::move(messages), chat));
   if (output == Output::kText) return print(prompt.text);
   JsonWriter json;
   json.begin_object().field("text", prompt.text);
-  const auto tokenizer = load_tokenizer(directory, interrupted);
+  const auto tokenizer = source.tokenizer(interrupted);
   if (!tokenizer && tokenizer.error().code() != ErrorCode::kNotFound) {
     return std::unexpected(tokenizer.error());
   }
@@ -375,7 +233,7 @@ class Chat {
     return answer(make_message("user", line));
   }
 
-  static std::string to_json(const Answer& answer) {
+  static std::string to_json(const Conversation::Answer& answer) {
     JsonWriter json;
     json.begin_object().field("role", "assistant").field("content", answer.text);
     json.field("tokens", answer.tokens).field("prompt_tokens", answer.prompt_tokens);
@@ -385,7 +243,7 @@ class Chat {
     return std::move(json).take() + "\n";
   }
 
-  void report(const Answer& answer) const {
+  void report(const Conversation::Answer& answer) const {
     if (answer.dropped_turns > 0) {
       note(fmt::format("(the context of {} tokens is full: the oldest {} left out)\n", context_,
                        answer.dropped_turns == 1
@@ -409,12 +267,12 @@ class Chat {
 
 // Settings from the flags, else from the model's generation_config.json, else the defaults.
 Result<Conversation::Settings> make_settings(const Options& options, const Globals& globals,
-                                             const std::string& directory,
+                                             const ModelSource& source,
                                              const Tokenizer& tokenizer) {
-  VOLTA_TRY(const TransformerConfig model, load_model_config(directory));
+  VOLTA_TRY(const TransformerConfig model, source.config());
   Conversation::Settings settings;
   VOLTA_TRY(settings.context, context_length(options.context, model, kDefaultContext));
-  VOLTA_TRY(settings.limits, load_generation_config(directory, model.vocab_size));
+  VOLTA_TRY(settings.limits, source.generation_config(model.vocab_size));
   VOLTA_TRY(settings.sampling, sampling_params(options.sampling, settings.limits, globals.seed));
   VOLTA_TRY(Stops stops, find_stops(options.sampling, settings.limits, &tokenizer));
   settings.stop_strings = std::move(stops.strings);
@@ -436,31 +294,24 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
-  VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(ChatTemplate chat_template, open_template(options, directory));
-  VOLTA_TRY(auto tokenizer, load_tokenizer(directory, stopped));
-  VOLTA_TRY(auto settings, make_settings(options, globals, directory, *tokenizer));
-  JsonValue tools;
-  if (!options.tools_file.empty()) {
-    VOLTA_TRY(tools, read_json(options.tools_file));
-  }
-  VOLTA_TRY(settings.chat, chat_options(options, tools));
-  for (const std::int32_t id : end_of_turn(chat_template, settings.chat, *tokenizer)) {
-    settings.stop_tokens.push_back(id);
-  }
-  VOLTA_TRY(JsonValue::Array messages, first_messages(options));
-  const bool once = options.prompt || !options.messages_file.empty();
+  VOLTA_TRY(const ModelSource source, open_model(options.model, stopped));
+  VOLTA_TRY(ChatTemplate chat_template, open_template(options, source));
+  VOLTA_TRY(auto tokenizer, source.tokenizer(stopped));
+  VOLTA_TRY(auto settings, make_settings(options, globals, source, *tokenizer));
+  VOLTA_TRY(const auto tools, read_tools(options.input));
+  VOLTA_TRY(settings.chat, chat_options(options.input, tools ? &*tools : nullptr, stopped));
+  VOLTA_TRY(JsonValue::Array messages, first_messages(options.input));
   VOLTA_TRY(const Session session, Session::create(globals, stopped));
   note_slow_products(session, dtype);
   VOLTA_TRY(const Transformer model,
-            load_adapted_model(directory, options.adapter, session.device(), wanted));
+            load_adapted_model(source, options.adapter, session.device(), wanted));
   VOLTA_TRY(Generator generator,
             Generator::create(model, {.capacity = capacity_for(model.config(), settings.context),
                                       .cache_dtype = cache_dtype,
                                       .compute_dtype = dtype,
                                       .reuse_prefix = true}));
   std::optional<JsonValue> question;
-  if (once) {
+  if (options.input.has_question()) {
     question = std::move(messages.back());
     messages.pop_back();
   }
@@ -497,21 +348,7 @@ void add_chat(Command& app, Globals& globals, Action& action) {
                    "model folder, .gguf file or a name in the Hugging Face cache")
       ->required();
   add_adapter_options(*command, options->adapter);
-  command->add_option("--system", options->system, "the system message")->allow_empty();
-  command->add_option("-p,--prompt", options->prompt, "answer this message, then end")
-      ->allow_empty();
-  command->add_option("--messages", options->messages_file,
-                      "answer this conversation, then end: a JSON array of messages");
-  command->add_option("--tools", options->tools_file, "functions for the template: a JSON array");
-  command->add_option("--template", options->template_file,
-                      "a chat template instead of the model's");
-  command
-      ->add_option("--var", options->variables,
-                   "NAME=VALUE for the template, e.g. enable_thinking=false; may be repeated")
-      ->allow_extra_args(false)
-      ->take_all();
-  command->add_option("--date", options->date,
-                      "YYYY-MM-DD: the day for templates that write today's date");
+  add_chat_input(*command, options->input);
   command->add_flag("--allow-special", options->allow_special,
                     "special tokens in messages (\"<|im_end|>\") act as such; else they are text");
   Option* render =

@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "device/profiling_device.h"
+#include "formats/model_source.h"
 #include "nn/transformer.h"
 #include "nn/transformer_config.h"
 #include "options.h"
@@ -175,11 +176,6 @@ Status check_output_folder(const std::string& path, bool force, const std::strin
 /// empty.
 std::string whole_path(const std::string& path);
 
-/// The folder that holds config.json: `path` itself, the checkpoint that represents a run
-/// (run_checkpoint()), or the model of that name in the Hugging Face cache (formats/hub_cache.h).
-/// The path of a .gguf file is returned unchanged.
-Result<std::string> find_model(const std::string& path);
-
 /// kInvalidArgument, with the remedy, for a .gguf file. For commands that need a model folder.
 Status refuse_gguf(const std::string& path);
 
@@ -190,10 +186,10 @@ struct AdapterOptions {
 };
 void add_adapter_options(Command& command, AdapterOptions& options, bool required = false);
 
-/// Loads the model in `directory` (of find_model). With an adapter, the model is loaded as f32 and
-/// merged with it. kMismatch when the adapter was trained on other weights. If only the name of its
-/// base is known and differs, a warning is logged. `any_base` skips both checks.
-Result<Transformer> load_adapted_model(const std::string& directory, const AdapterOptions& adapter,
+/// Loads a model. With an adapter, the model is loaded as f32 and merged with it. kMismatch when
+/// the adapter was trained on other weights. If only the name of its base is known and differs, a
+/// warning is logged. `any_base` skips both checks.
+Result<Transformer> load_adapted_model(const ModelSource& source, const AdapterOptions& adapter,
                                        const std::shared_ptr<Device>& device,
                                        const WeightOptions& options = {});
 

@@ -8,7 +8,9 @@
 #include "command.h"
 #include "formats/gguf/gguf_convert.h"
 #include "formats/gguf/gguf_file.h"
+#include "formats/model_source.h"
 #include "progress.h"
+#include "train/open_model.h"
 
 namespace volta::cli {
 namespace {
@@ -55,9 +57,9 @@ Status to_gguf(const Globals& globals, const Options& options, Counter& counter)
                 "--dtype is for the weights of a folder; use --type for a GGUF file's");
   }
   VOLTA_TRY(const GgmlType type, gguf_type(options.type.value_or("f32")));
-  VOLTA_TRY(const std::string directory, find_model(options.in));
+  VOLTA_TRY(const ModelSource source, open_model(options.in, interrupted));
   VOLTA_TRY(const bool complete,
-            folder_to_gguf(directory, options.out, type, globals.force, counter));
+            folder_to_gguf(source.path(), options.out, type, globals.force, counter));
   if (!complete) {
     note("the tokenizer is stored as tokenizer.json only: other programs may not read it\n");
   }

@@ -11,8 +11,7 @@
 #include "base/text.h"
 #include "bench_infer.h"
 #include "command.h"
-#include "formats/model_folder.h"
-#include "formats/model_text.h"
+#include "formats/model_source.h"
 #include "nn/generator.h"
 #include "text/tokenizer.h"
 #include "train/presets.h"
@@ -73,8 +72,9 @@ Status generate_sample(const std::string& directory, const Globals& globals,
                        const std::shared_ptr<Device>& device) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
-  VOLTA_TRY(Transformer model, load_model(directory, device, wanted));
-  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory, interrupted));
+  VOLTA_TRY(const ModelSource source, ModelSource::open(directory));
+  VOLTA_TRY(Transformer model, source.load(device, wanted));
+  VOLTA_TRY(const auto tokenizer, source.tokenizer(interrupted));
   GenerationRequest request{.prompt = {}, .max_new_tokens = 400, .sampling = {}, .stop_tokens = {}};
   auto prompt = tokenizer->encode("\nThe ");
   if (!prompt) prompt = std::vector<std::int32_t>{0};

@@ -11,12 +11,12 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
-#include "formats/model_config.h"
-#include "formats/model_text.h"
+#include "formats/model_source.h"
 #include "progress.h"
 #include "text/tokenizer.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
+#include "train/open_model.h"
 
 namespace volta::cli {
 namespace {
@@ -157,12 +157,12 @@ Status evaluate(const Globals& globals, const Options& options) {
   }
   VOLTA_TRY(const Session session, Session::create(globals));
   note_slow_products(session, dtype);
-  VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
+  VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
+  VOLTA_TRY(const TransformerConfig config, source.config());
   VOLTA_TRY(const Windows windows, windows_of(options, config));
-  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory, interrupted));
+  VOLTA_TRY(const auto tokenizer, source.tokenizer(interrupted));
   VOLTA_TRY(Transformer model,
-            load_adapted_model(directory, options.adapter, session.device(), wanted));
+            load_adapted_model(source, options.adapter, session.device(), wanted));
   std::vector<Evaluated> files;
   Evaluated total;
   for (const std::string& path : options.data) {

@@ -14,14 +14,14 @@
 #include "base/text.h"
 #include "command.h"
 #include "formats/generation_config.h"
-#include "formats/model_folder.h"
-#include "formats/model_text.h"
+#include "formats/model_source.h"
 #include "generate_output.h"
 #include "nn/generator.h"
 #include "progress.h"
 #include "sampling_options.h"
 #include "text/prompt_file.h"
 #include "text/tokenizer.h"
+#include "train/open_model.h"
 
 namespace volta::cli {
 namespace {
@@ -298,11 +298,11 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   note_slow_products(session, dtype);
-  VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(const TransformerConfig shape, load_model_config(directory));
+  VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
+  VOLTA_TRY(const TransformerConfig shape, source.config());
   VOLTA_TRY(const std::int64_t context, context_length(options.context, shape, shape.context));
-  VOLTA_TRY(const GenerationConfig config, load_generation_config(directory, shape.vocab_size));
-  auto loaded = load_tokenizer(directory, interrupted);
+  VOLTA_TRY(const GenerationConfig config, source.generation_config(shape.vocab_size));
+  auto loaded = source.tokenizer(interrupted);
   if (!loaded && loaded.error().code() != ErrorCode::kNotFound && options.ids.empty()) {
     return std::unexpected(std::move(loaded).error());
   }
@@ -317,7 +317,7 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(auto requests, make_requests(options, globals, config, std::move(stops.tokens), shape,
                                          context, std::move(prompts)));
   VOLTA_TRY(const Transformer model,
-            load_adapted_model(directory, options.adapter, session.device(), wanted));
+            load_adapted_model(source, options.adapter, session.device(), wanted));
   VOLTA_TRY(const GeneratorOptions sized,
             size_generator(options, dtype, cache_dtype, model.config(), requests));
   VOLTA_TRY(Generator generator, Generator::create(model, sized));

@@ -50,8 +50,7 @@ bool GenerationOutput::push(std::size_t request, std::int32_t token) {
   begin(request);
   Completion& completion = completions_[request];
   if (!completion.stream) return false;
-  const std::string text = completion.stream->push(token);
-  completion.text += text;
+  const std::string_view text = completion.stream->push(token);
   if (streams() && written_) written_ = write(text);
   return completion.stream->stopped();
 }
@@ -61,9 +60,9 @@ void GenerationOutput::end(std::size_t request) {
   begin(request);
   Completion& completion = completions_[request];
   if (!completion.stream) return;
-  const std::string text = completion.stream->finish();
-  completion.text += text;
-  if (streams() && written_) written_ = write(text + "\n");
+  const std::string_view text = completion.stream->finish();
+  completion.text = completion.stream->text();
+  if (streams() && written_) written_ = write(std::string(text) + "\n");
 }
 
 Status GenerationOutput::finish(std::size_t request, const GenerationResult& result) {

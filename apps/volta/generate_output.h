@@ -43,7 +43,7 @@ class GenerationOutput {
  private:
   struct Completion {
     std::optional<CompletionStream> stream;
-    std::string text;  // Of the new tokens so far.
+    std::string text;  // Of all new tokens; empty until the end.
     const GenerationResult* result = nullptr;
   };
   bool streams() const;

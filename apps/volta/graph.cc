@@ -8,12 +8,13 @@
 
 #include "base/file.h"
 #include "command.h"
-#include "formats/model_folder.h"
+#include "formats/model_source.h"
 #include "graph/passes.h"
 #include "graph/plan.h"
 #include "nn/step_plans.h"
 #include "nn/training_graph.h"
 #include "nn/transformer_graph.h"
+#include "train/open_model.h"
 #include "train/run_options.h"
 
 namespace volta::cli {
@@ -32,11 +33,11 @@ struct Model {
   TrainerOptions trainer = {.batch = 1, .time = 0};
 };
 
-Result<Model> open_model(const std::string& path) {
+Result<Model> read_model(const std::string& path) {
   Model model;
   if (path.empty()) return model;
-  VOLTA_TRY(const std::string directory, find_model(path));
-  VOLTA_TRY(model.config, load_model_config(directory));
+  VOLTA_TRY(const ModelSource source, open_model(path, interrupted));
+  VOLTA_TRY(model.config, source.config());
   if (path_exists(join_path(path, kRunFile))) {
     VOLTA_TRY(const RunOptions run, load_run_options(path));
     model.trainer = run.trainer;
@@ -124,7 +125,7 @@ Status show(const Globals& globals, const Options& options) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
-  VOLTA_TRY(const Model model, open_model(options.model));
+  VOLTA_TRY(const Model model, read_model(options.model));
   VOLTA_TRY(const Graph built, build(model, options));
   // Training uses plain weights; all other phases use packed ones.
   VOLTA_TRY(const Graph stored, options.phase == "train"

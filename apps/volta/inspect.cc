@@ -8,9 +8,11 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
-#include "formats/model_folder.h"
+#include "formats/model_config.h"
+#include "formats/model_source.h"
 #include "formats/safetensors.h"
 #include "nn/memory_estimate.h"
+#include "train/open_model.h"
 
 namespace volta::cli {
 namespace {
@@ -131,9 +133,9 @@ Status inspect(const Globals& globals, const Options& options) {
   VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
-  VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(report.config, load_model_config(directory));
-  VOLTA_TRY(const auto weights, open_weights(directory, report.config));
+  VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
+  VOLTA_TRY(report.config, source.config());
+  VOLTA_TRY(const auto weights, source.weights(report.config));
   for (const ParameterInfo& parameter : parameters(report.config)) {
     VOLTA_TRY(const TensorSpec spec, weights->spec(parameter));
     report.tensors.push_back({parameter.name, spec});

@@ -10,10 +10,11 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
-#include "formats/model_folder.h"
+#include "formats/model_source.h"
 #include "formats/safetensors.h"
 #include "formats/token_rows.h"
 #include "nn/sequence_scorer.h"
+#include "train/open_model.h"
 
 namespace volta::cli {
 namespace {
@@ -50,15 +51,15 @@ Status logits(const Globals& globals, const Options& options) {
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   note_slow_products(session, dtype);
-  VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
+  VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
+  VOLTA_TRY(const TransformerConfig config, source.config());
   VOLTA_TRY(const TokenRows rows, load_ids(options, config));
   VOLTA_TRY(check_place(globals, options));
   // Created before anything is computed, so that an error in writing is reported at once.
   const TensorSpec spec{DType::kF32, Shape(rows.count, rows.length, config.vocab_size)};
   VOLTA_TRY(SafetensorsWriter file, SafetensorsWriter::create(options.out, {{"logits", spec}}));
   VOLTA_TRY(Transformer model,
-            load_adapted_model(directory, options.adapter, session.device(), wanted));
+            load_adapted_model(source, options.adapter, session.device(), wanted));
   const auto sink = [&](std::span<const float> values) -> Status {
     if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted; nothing was written");
     return file.write(std::as_bytes(values));

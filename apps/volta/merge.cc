@@ -10,8 +10,10 @@
 #include "command.h"
 #include "formats/carried_files.h"
 #include "formats/model_folder.h"
+#include "formats/model_source.h"
 #include "formats/new_folder.h"
 #include "formats/non_finite.h"
+#include "train/open_model.h"
 
 namespace volta::cli {
 namespace {
@@ -29,12 +31,11 @@ Status merge(const Globals& globals, const Options& options) {
   const std::string out = whole_path(options.out);
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(refuse_gguf(options.model));
-  VOLTA_TRY(const std::string directory, find_model(options.model));
+  VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
   VOLTA_TRY(check_source_stays(options.adapter.folder, out));
-  VOLTA_TRY(check_output_folder(out, globals.force, directory));
-  VOLTA_TRY(const CarriedFiles carried, read_carried_files(directory));
-  VOLTA_TRY(const Transformer model,
-            load_adapted_model(directory, options.adapter, session.device()));
+  VOLTA_TRY(check_output_folder(out, globals.force, source.path()));
+  VOLTA_TRY(const CarriedFiles carried, read_carried_files(source.path()));
+  VOLTA_TRY(const Transformer model, load_adapted_model(source, options.adapter, session.device()));
   if (auto finite = check_finite(model); !finite) {  // Such a model would fail in use.
     return std::unexpected(
         std::move(finite).error().with_context("the merged model; nothing was written"));

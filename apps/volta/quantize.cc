@@ -11,13 +11,12 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
-#include "formats/model_config.h"
-#include "formats/model_folder.h"
-#include "formats/model_text.h"
+#include "formats/model_source.h"
 #include "progress.h"
 #include "text/tokenizer.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
+#include "train/open_model.h"
 
 namespace volta::cli {
 namespace {
@@ -42,10 +41,10 @@ struct Report {
   }
 };
 
-Result<double> loss_of(const std::string& directory, const Options& options,
+Result<double> loss_of(const ModelSource& source, const Options& options,
                        const std::shared_ptr<Device>& device, DType dtype) {
-  VOLTA_TRY(const auto tokenizer, load_tokenizer(directory, interrupted));
-  VOLTA_TRY(const Transformer model, load_model(directory, device, {.packed = true}));
+  VOLTA_TRY(const auto tokenizer, source.tokenizer(interrupted));
+  VOLTA_TRY(const Transformer model, source.load(device, {.packed = true}));
   VOLTA_TRY(const HeldOutText text,
             load_held_out_text(options.data, *tokenizer, options.val_fraction));
   const std::int64_t longest = options.context > 0 ? options.context : model.config().context;
@@ -106,8 +105,8 @@ Status quantize(const Globals& globals, const Options& options) {
   }
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(refuse_gguf(options.model));
-  VOLTA_TRY(const std::string directory, find_model(options.model));
-  VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
+  VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
+  VOLTA_TRY(const TransformerConfig config, source.config());
   if (options.context > config.context) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--context {}: the model's is {}", options.context, config.context));
@@ -116,10 +115,10 @@ Status quantize(const Globals& globals, const Options& options) {
     return fail(ErrorCode::kInvalidArgument, "--val-fraction: above 0 and at most 1");
   }
   // Checked before the loss is computed, which takes a while.
-  VOLTA_TRY(check_output_folder(options.out, globals.force, directory));
+  VOLTA_TRY(check_output_folder(options.out, globals.force, source.path()));
   Report report;
   if (!options.data.empty()) {
-    VOLTA_TRY(report.loss_before, loss_of(directory, options, session.device(), dtype));
+    VOLTA_TRY(report.loss_before, loss_of(source, options, session.device(), dtype));
   }
   Progress progress;
   std::int64_t done = 0;
@@ -128,12 +127,16 @@ Status quantize(const Globals& globals, const Options& options) {
     progress.show([&] { return fmt::format("{}/{} {}", done, tensors, tensor.name); });
     return !interrupted();
   };
-  auto tensors =
-      quantize_model(directory, options.out, format, *session.device(), on_tensor, globals.force);
+  auto tensors = quantize_model(source.path(), options.out, format, *session.device(), on_tensor,
+                                globals.force);
   progress.erase();
   VOLTA_TRY(report.tensors, std::move(tensors));
   if (!options.data.empty()) {
-    auto loss = loss_of(options.out, options, session.device(), dtype);
+    const auto loss_after = [&]() -> Result<double> {
+      VOLTA_TRY(const ModelSource quantized, ModelSource::open(options.out));
+      return loss_of(quantized, options, session.device(), dtype);
+    };
+    auto loss = loss_after();
     if (!loss) {
       return std::unexpected(std::move(loss).error().with_context(
           fmt::format("'{}' is complete, but its loss could not be measured", options.out)));

@@ -26,8 +26,7 @@
 #include "formats/adapter.h"
 #include "formats/carried_files.h"
 #include "formats/gguf/gguf_file.h"
-#include "formats/hub_cache.h"
-#include "formats/model_folder.h"
+#include "formats/model_source.h"
 #include "formats/new_folder.h"
 #include "train/adapter_base.h"
 #include "train/checkpoint.h"
@@ -384,12 +383,6 @@ std::string whole_path(const std::string& path) {
   return (has_name ? real / given.filename() : real).string();
 }
 
-Result<std::string> find_model(const std::string& path) {
-  if (is_gguf_path(path)) return path;
-  VOLTA_TRY(const std::string place, find_model_path(path));
-  return find_model_folder(place, interrupted);
-}
-
 Status refuse_gguf(const std::string& path) {
   if (!is_gguf_path(path)) return {};
   return fail(ErrorCode::kInvalidArgument,
@@ -404,16 +397,16 @@ void add_adapter_options(Command& command, AdapterOptions& options, bool require
                    "take the adapter on another model than the one it was trained on");
 }
 
-Result<Transformer> load_adapted_model(const std::string& directory, const AdapterOptions& adapter,
+Result<Transformer> load_adapted_model(const ModelSource& source, const AdapterOptions& adapter,
                                        const std::shared_ptr<Device>& device,
                                        const WeightOptions& options) {
   if (adapter.folder.empty()) {
-    if (!adapter.any_base) return load_model(directory, device, options);
+    if (!adapter.any_base) return source.load(device, options);
     return fail(ErrorCode::kInvalidArgument, "--any-base goes with --adapter");
   }
-  VOLTA_TRY(Transformer model, load_model(directory, device));
+  VOLTA_TRY(Transformer model, source.load(device));
   VOLTA_TRY(const std::string folder, find_adapter_folder(adapter.folder, interrupted));
-  if (!adapter.any_base) VOLTA_TRY(check_adapter_base(folder, model, whole_path(directory)));
+  if (!adapter.any_base) VOLTA_TRY(check_adapter_base(folder, model, whole_path(source.path())));
   VOLTA_TRY(const Adapter loaded, load_adapter(folder, model.config()));
   VOLTA_TRY(apply_adapter(model, loaded));
   if (options.packed) VOLTA_TRY(model.prepack(options.format));

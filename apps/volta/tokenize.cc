@@ -12,10 +12,12 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
+#include "formats/gguf/gguf_file.h"
 #include "formats/hub_cache.h"
-#include "formats/model_text.h"
+#include "formats/model_source.h"
 #include "text/tokenizer.h"
 #include "text/tokenizers/bpe_trainer.h"
+#include "train/open_model.h"
 
 namespace volta::cli {
 namespace {
@@ -37,14 +39,14 @@ struct TrainOptions {
   tokenizers::BpeTrainingOptions training;
 };
 
-// A tokenizer.json, a model folder, a folder with nothing but a tokenizer, or a run.
+// A tokenizer.json, a folder with one (it needs no model), or any model.
 Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path) {
   VOLTA_TRY(const std::string place, find_model_path(path));
-  if (!is_directory(place) || path_exists(join_path(place, "tokenizer.json"))) {
-    return load_tokenizer(place, interrupted);
-  }
-  VOLTA_TRY(const std::string directory, find_model(place));
-  return load_tokenizer(directory, interrupted);
+  const bool is_model =
+      is_directory(place) ? !path_exists(join_path(place, "tokenizer.json")) : is_gguf_path(place);
+  if (!is_model) return load_tokenizer(place, interrupted);
+  VOLTA_TRY(const ModelSource source, open_model(place, interrupted));
+  return source.tokenizer(interrupted);
 }
 
 Status decode(const Tokenizer& tokenizer, const TokenizeOptions& options, Output output) {

@@ -10,10 +10,11 @@
 #include <optional>
 
 #include "base/file.h"
-#include "formats/model_folder.h"
+#include "formats/model_source.h"
 #include "graph/passes.h"
 #include "nn/training_graph.h"
 #include "nn/transformer_graph.h"
+#include "train/open_model.h"
 #include "train/presets.h"
 #include "train/run_options.h"
 #include "tuner/matmul_shapes.h"
@@ -55,7 +56,7 @@ Result<Model> open_preset(const ModelWork& work) {
   return model;
 }
 
-Result<Model> open_model(const Globals& globals, const ModelWork& work, CpuDevice& device) {
+Result<Model> read_model(const Globals& globals, const ModelWork& work, CpuDevice& device) {
   if (work.vocab > 0) {
     return fail(ErrorCode::kInvalidArgument, "--vocab goes with --preset: a model has its own");
   }
@@ -65,12 +66,12 @@ Result<Model> open_model(const Globals& globals, const ModelWork& work, CpuDevic
   }
   // The folder of a LoRA run holds an adapter; the model that runs is its base.
   const bool adapts = run && run->lora.active();
-  VOLTA_TRY(const std::string directory, find_model(adapts ? run->init : work.model));
+  VOLTA_TRY(const ModelSource source, open_model(adapts ? run->init : work.model, interrupted));
   Model model;
-  VOLTA_TRY(model.config, load_model_config(directory));
+  VOLTA_TRY(model.config, source.config());
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
-  VOLTA_TRY(const auto source, open_weights(directory, model.config));
-  VOLTA_TRY(model.weights, loaded_specs(model.config, *source, device, wanted));
+  VOLTA_TRY(const auto weights, source.weights(model.config));
+  VOLTA_TRY(model.weights, loaded_specs(model.config, *weights, device, wanted));
   model.training = {.batch = kUsualBatch, .time = 0};
   if (run) {
     LoraConfig lora = run->lora;
@@ -138,7 +139,7 @@ Result<std::vector<cpu::MatMulShape>> shapes_of_model(const Globals& globals, co
                                                       CpuDevice& device) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const Model model,
-            work.preset.empty() ? open_model(globals, work, device) : open_preset(work));
+            work.preset.empty() ? read_model(globals, work, device) : open_preset(work));
   const bool all = work.phase.empty() || work.phase == "all";
   Shapes shapes(device);
   for (const std::int64_t rows : kTunedRows) {

@@ -19,10 +19,12 @@
 #include "formats/gguf/gguf_file.h"
 #include "formats/hub_cache.h"
 #include "formats/model_check.h"
+#include "formats/model_source.h"
 #include "progress.h"
 #include "train/adapter_base.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_manifest.h"
+#include "train/open_model.h"
 #include "train/run_folder.h"
 #include "train/run_options.h"
 
@@ -117,7 +119,8 @@ Status check_bases(const Globals& globals, const Options& options, std::vector<V
   }
   std::string model;
   if (!options.base.empty()) {
-    VOLTA_TRY(model, find_model(options.base));
+    VOLTA_TRY(const ModelSource base, open_model(options.base, interrupted));
+    model = base.path();
   }
   VOLTA_TRY(const Session session, Session::create(globals));
   for (Verified& folder : folders) {

@@ -4,22 +4,18 @@
 
 #include <algorithm>
 #include <limits>
-#include <span>
 #include <utility>
 
-#include "base/file.h"
-#include "formats/gguf/gguf_file.h"
-#include "formats/gguf/gguf_tokenizer.h"
+#include "base/json.h"
 
 namespace volta {
 namespace {
 
-constexpr std::int64_t kMaxBytes = 16 << 20;
 constexpr std::int64_t kMaxId = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t kMaxEndTokens = 4096;  // Each new token is compared with each end token.
 
 // eos_token_id: nothing, null, an id, or a list of ids.
-Result<std::vector<std::int32_t>> parse_end_tokens(const JsonRef& root) {
+Result<std::vector<std::int32_t>> read_end_tokens(const JsonRef& root) {
   std::vector<std::int32_t> ids;
   VOLTA_TRY(const auto member, root.optional_member("eos_token_id"));
   if (!member) return ids;
@@ -60,26 +56,6 @@ Status read_float(const JsonRef& root, std::string_view key, std::optional<float
   return {};
 }
 
-// The generation config of a .gguf file; nullopt when it names no begin, end or padding token.
-Result<std::optional<std::string>> read_gguf(const std::string& path) {
-  VOLTA_TRY(const GgufFile file, GgufFile::open(path));
-  VOLTA_TRY(std::string text, gguf_generation_config(file));
-  VOLTA_TRY(file.check_unchanged());
-  if (text.empty()) return std::nullopt;
-  return text;
-}
-
-Status check_end_tokens(std::span<const std::int32_t> ids, std::int64_t vocab_size,
-                        std::string_view path) {
-  for (const std::int32_t id : ids) {
-    if (id < vocab_size) continue;
-    return fail(ErrorCode::kInvalidFile,
-                fmt::format("{}: eos_token_id is {}; the vocabulary has ids 0 to {}", path, id,
-                            vocab_size - 1));
-  }
-  return {};
-}
-
 }  // namespace
 
 SamplingParams GenerationConfig::sampling(SamplingParams fallback) const {
@@ -104,7 +80,7 @@ Result<GenerationConfig> parse_generation_config(std::string_view json, std::str
   const JsonRef root(value, name);
   constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
   GenerationConfig config;
-  VOLTA_TRY(config.end_tokens, parse_end_tokens(root));
+  VOLTA_TRY(config.end_tokens, read_end_tokens(root));
   VOLTA_TRY(read_int(root, "bos_token_id", 0, kMaxId, config.begin_token));
   VOLTA_TRY(const auto do_sample, root.optional_member("do_sample"));
   if (do_sample) {
@@ -123,28 +99,9 @@ Result<GenerationConfig> parse_generation_config(std::string_view json, std::str
   return config;
 }
 
-Result<GenerationConfig> load_generation_config(const std::string& model, std::int64_t vocab_size) {
-  GenerationConfig config;
-  const bool gguf = is_gguf_path(model);
-  const std::string path = gguf ? model : join_path(model, "generation_config.json");
-  VOLTA_TRY(const auto own, gguf ? read_gguf(model) : read_text_file_if_there(path, kMaxBytes));
-  if (own) {
-    VOLTA_TRY(config, parse_generation_config(*own, path));
-    VOLTA_TRY(check_end_tokens(config.end_tokens, vocab_size, path));
-  }
-  if (gguf) return config;
-  const std::string model_path = join_path(model, "config.json");
-  VOLTA_TRY(const auto architecture, read_text_file_if_there(model_path, kMaxBytes));
-  if (!architecture) return config;
-  VOLTA_TRY(const JsonValue value, parse_json(*architecture, model_path));
-  VOLTA_TRY(const auto more, parse_end_tokens(JsonRef(value, model_path)));
-  VOLTA_TRY(check_end_tokens(more, vocab_size, model_path));
-  for (const std::int32_t id : more) {
-    if (std::ranges::find(config.end_tokens, id) == config.end_tokens.end()) {
-      config.end_tokens.push_back(id);
-    }
-  }
-  return config;
+Result<std::vector<std::int32_t>> parse_end_tokens(std::string_view json, std::string_view name) {
+  VOLTA_TRY(const JsonValue value, parse_json(json, name));
+  return read_end_tokens(JsonRef(value, name));
 }
 
 }  // namespace volta

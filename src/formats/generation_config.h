@@ -1,5 +1,6 @@
 // generation_config.json: the generation settings that a model's authors recommend. They are only
 // defaults, which the user's options override. Knows neither the model nor the command line.
+// ModelSource::generation_config() reads those of a model.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
 #include "base/result.h"
 #include "nn/generator.h"
 
@@ -41,10 +41,8 @@ struct GenerationConfig {
 /// keys are ignored: most of them belong to other tools.
 Result<GenerationConfig> parse_generation_config(std::string_view json, std::string_view name);
 
-/// Loads DIR/generation_config.json, which may be absent, and adds the end tokens of
-/// DIR/config.json. For a .gguf file, loads the generation_config.json that a conversion would
-/// write. kInvalidFile, with the file and the id, for an end token outside a vocabulary of
-/// `vocab_size`, which would never end a text.
-Result<GenerationConfig> load_generation_config(const std::string& model, std::int64_t vocab_size);
+/// The ids of `eos_token_id` (one id or several) in a JSON document; empty when it has none.
+/// kInvalidFile.
+Result<std::vector<std::int32_t>> parse_end_tokens(std::string_view json, std::string_view name);
 
 }  // namespace volta

@@ -10,12 +10,9 @@
 #include "formats/gguf/gguf_file.h"
 #include "formats/gguf/gguf_model.h"
 #include "formats/model_check_parts.h"
-#include "formats/model_config.h"
+#include "formats/model_source.h"
 
 namespace volta {
-
-Findings::Findings(const std::string& model)
-    : only_file_(is_gguf_path(model) ? file_name(model) : "") {}
 
 void Findings::add(Finding::Kind kind, std::string where, std::string what) {
   if (!only_file_.empty()) where = only_file_;
@@ -47,50 +44,52 @@ Status ReadingCount::ask() const {
 namespace {
 
 // Checks the files beside the weights.
-Status check_settings(const std::string& model, const TransformerConfig* config,
+Status check_settings(const ModelSource& model, const TransformerConfig* config,
                       const ReadingCount& reading, Findings& findings, ModelCheck& out) {
   VOLTA_TRY(out.has_tokenizer, check_tokenizer(model, config, reading, findings));
   check_generation_config(model, config, findings);
   check_chat_template(model, findings);
-  check_carried_files(model, findings);
+  if (model.gguf() == nullptr) check_carried_files(model.path(), findings);
   return {};
 }
 
 Status check_folder(const std::string& directory, Findings& findings, ReadingCount& reading,
                     ThreadPool& pool, ModelCheck& out) {
-  const auto config = load_model_config(directory);
+  VOLTA_TRY(const ModelSource model, ModelSource::open(directory));
+  const auto config = model.config();
   const TransformerConfig* known = config ? &*config : nullptr;
   if (!config) findings.invalid("config.json", config.error());
   WeightsCheck weights(findings, reading, pool);
   weights.open(directory);
   if (config) weights.check_structure(*config);
   VOLTA_TRY(weights.check_values(known, out));
-  return check_settings(directory, known, reading, findings, out);
+  return check_settings(model, known, reading, findings, out);
 }
 
 Status check_gguf(const std::string& path, Findings& findings, ReadingCount& reading,
                   ThreadPool& pool, ModelCheck& out) {
   const std::string where = file_name(path);
   out.weight_files.push_back(where);
-  const auto file = GgufFile::open(path);
-  if (!file) {
-    if (file.error().code() == ErrorCode::kNotFound) return std::unexpected(file.error());
-    findings.invalid(where, file.error());
+  const auto model = ModelSource::open(path);
+  if (!model) {
+    if (model.error().code() == ErrorCode::kNotFound) return std::unexpected(model.error());
+    findings.invalid(where, model.error());
     return {};  // Nothing else can be read.
   }
-  const auto config = gguf_config(*file);
+  const GgufFile& file = *model->gguf();
+  const auto config = gguf_config(file);
   if (config) {
-    const auto parameters = find_gguf_parameters(*config, *file);
+    const auto parameters = find_gguf_parameters(*config, file);
     if (!parameters) findings.invalid(where, parameters.error());
   } else {
     findings.invalid(where, config.error());
   }
-  if (Status done = check_gguf_values(*file, findings, reading, pool, out); !done) {
+  if (Status done = check_gguf_values(file, findings, reading, pool, out); !done) {
     if (done.error().code() != ErrorCode::kInvalidFile) return done;
     findings.invalid(where, done.error());
     return {};  // The checks below would read the changed file.
   }
-  return check_settings(path, config ? &*config : nullptr, reading, findings, out);
+  return check_settings(*model, config ? &*config : nullptr, reading, findings, out);
 }
 
 }  // namespace
@@ -101,7 +100,8 @@ std::string_view finding_name(Finding::Kind kind) {
 
 Result<ModelCheck> check_model(const std::string& model, ThreadPool& pool,
                                const CheckCallback& go_on) {
-  if (!is_gguf_path(model) && !is_directory(model)) {
+  const bool gguf = is_gguf_path(model);
+  if (!gguf && !is_directory(model)) {
     if (path_exists(model)) {
       return fail(
           ErrorCode::kInvalidFile,
@@ -110,9 +110,9 @@ Result<ModelCheck> check_model(const std::string& model, ThreadPool& pool,
     return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", model));
   }
   ModelCheck out;
-  Findings findings(model);
+  Findings findings(gguf ? file_name(model) : "");
   ReadingCount reading(go_on);
-  const auto check = is_gguf_path(model)        ? check_gguf
+  const auto check = gguf                       ? check_gguf
                      : is_adapter_folder(model) ? check_adapter_folder
                                                 : check_folder;
   VOLTA_TRY(check(model, findings, reading, pool, out));

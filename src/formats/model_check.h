@@ -47,9 +47,9 @@ using CheckCallback = std::function<bool(std::int64_t bytes, std::int64_t all)>;
 ///     embedding if the config says that they are tied.
 ///   - tokenizer.json, if present: it can be read, has no id beyond the vocabulary, and encodes and
 ///     decodes a text.
-///   - generation_config.json and the end tokens of config.json: load_generation_config() accepts
-///     them, and the begin and end tokens are in the vocabulary.
-///   - the chat template, if present: load_chat_template() accepts it.
+///   - generation_config.json and the end tokens of config.json: ModelSource::generation_config()
+///     accepts them, and the begin and end tokens are in the vocabulary.
+///   - the chat template, if present: ModelSource::chat_template() accepts it.
 ///   - the files that derived models get copies of: read_carried_file() accepts them.
 /// The values of tensors that do not fit the config are not read.
 /// A folder with adapter_config.json and without config.json is an adapter. Its config and its

@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "formats/gguf/gguf_file.h"
 #include "formats/model_check.h"
+#include "formats/model_source.h"
 #include "formats/non_finite.h"
 #include "formats/safetensors.h"
 #include "formats/tensor_names.h"
@@ -28,8 +29,9 @@ namespace volta {
 /// The problems of one model, in the order in which they were found.
 class Findings {
  public:
-  /// `model`: the folder or .gguf file. All findings in a .gguf file have it as their place.
-  explicit Findings(const std::string& model);
+  /// `only_file`: the name of a .gguf file, which is the place of all findings in it; empty for a
+  /// folder.
+  explicit Findings(std::string only_file) : only_file_(std::move(only_file)) {}
 
   void invalid(std::string where, std::string what);
   /// A lack of memory is not a problem of the model: that error goes to out_of_memory().
@@ -42,7 +44,7 @@ class Findings {
  private:
   void add(Finding::Kind kind, std::string where, std::string what);
 
-  std::string only_file_;  ///< The .gguf file's name; empty for a folder.
+  std::string only_file_;
   std::vector<Finding> list_;
   std::optional<Error> out_of_memory_;
 };
@@ -140,13 +142,14 @@ Status check_gguf_values(const GgufFile& file, Findings& findings, ReadingCount&
 // not known.
 
 /// Checks tokenizer.json; true when there is one and it can be read.
-Result<bool> check_tokenizer(const std::string& model, const TransformerConfig* config,
+Result<bool> check_tokenizer(const ModelSource& model, const TransformerConfig* config,
                              const ReadingCount& reading, Findings& findings);
 /// Checks generation_config.json, and the begin and end tokens in all files that name them.
-void check_generation_config(const std::string& model, const TransformerConfig* config,
+void check_generation_config(const ModelSource& model, const TransformerConfig* config,
                              Findings& findings);
-void check_chat_template(const std::string& model, Findings& findings);
-/// Checks the files that derived models get copies of. They must not be links out of the folder.
+void check_chat_template(const ModelSource& model, Findings& findings);
+/// Checks the files of a folder that derived models get copies of. They must not be links out of
+/// the folder.
 void check_carried_files(const std::string& directory, Findings& findings);
 
 /// Whether a folder holds an adapter and not a model.

@@ -7,16 +7,16 @@
 #include "formats/carried_files.h"
 #include "formats/generation_config.h"
 #include "formats/model_check_parts.h"
-#include "formats/model_text.h"
+#include "formats/model_source.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace volta {
 
-Result<bool> check_tokenizer(const std::string& model, const TransformerConfig* config,
+Result<bool> check_tokenizer(const ModelSource& model, const TransformerConfig* config,
                              const ReadingCount& reading, Findings& findings) {
   const auto interrupted = [&reading] { return !reading.ask(); };
-  const auto tokenizer = load_tokenizer(model, interrupted);
+  const auto tokenizer = model.tokenizer(interrupted);
   if (!tokenizer && tokenizer.error().code() == ErrorCode::kNotFound) return false;
   const Status works = tokenizer ? try_tokenizer(**tokenizer) : std::unexpected(tokenizer.error());
   if (!works && works.error().code() == ErrorCode::kInterrupted) {
@@ -34,10 +34,10 @@ Result<bool> check_tokenizer(const std::string& model, const TransformerConfig* 
 
 namespace {
 
-void check_token(const std::string& model, const TransformerConfig* config, std::string_view key,
+void check_token(const ModelSource& model, const TransformerConfig* config, std::string_view key,
                  std::int32_t id, Findings& findings) {
   if (config == nullptr || id < config->vocab_size) return;
-  const bool own = path_exists(join_path(model, "generation_config.json"));
+  const bool own = path_exists(join_path(model.path(), "generation_config.json"));
   findings.contradiction(own ? "generation_config.json" : "config.json",
                          fmt::format("{} is {}; the model's vocabulary has ids 0 to {}", key, id,
                                      config->vocab_size - 1));
@@ -45,12 +45,12 @@ void check_token(const std::string& model, const TransformerConfig* config, std:
 
 }  // namespace
 
-void check_generation_config(const std::string& model, const TransformerConfig* config,
+void check_generation_config(const ModelSource& model, const TransformerConfig* config,
                              Findings& findings) {
   const std::string where = "generation_config.json";
   // Ids beyond the vocabulary are reported below, as contradictions.
   constexpr std::int64_t kAnyId = std::numeric_limits<std::int64_t>::max();
-  const auto settings = load_generation_config(model, kAnyId);
+  const auto settings = model.generation_config(kAnyId);
   if (settings) {
     if (settings->begin_token)
       check_token(model, config, "bos_token_id", *settings->begin_token, findings);
@@ -63,16 +63,15 @@ void check_generation_config(const std::string& model, const TransformerConfig* 
     findings.invalid(own ? where : "config.json", settings.error());  // Else reported already.
 }
 
-void check_chat_template(const std::string& model, Findings& findings) {
-  const auto parsed = load_chat_template(model);
+void check_chat_template(const ModelSource& model, Findings& findings) {
+  const auto parsed = model.chat_template();
   if (parsed || parsed.error().code() == ErrorCode::kNotFound) return;
   const std::string own = "chat_template.jinja";
-  findings.invalid(path_exists(join_path(model, own)) ? own : "tokenizer_config.json",
+  findings.invalid(path_exists(join_path(model.path(), own)) ? own : "tokenizer_config.json",
                    parsed.error());
 }
 
 void check_carried_files(const std::string& directory, Findings& findings) {
-  if (is_gguf_path(directory)) return;
   const auto names = carried_file_names();
   std::vector<std::string_view> all(names.begin(), names.end());
   all.emplace_back("config.json");

@@ -10,9 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/file.h"
 #include "base/json.h"
-#include "formats/gguf/gguf_model.h"
 #include "formats/model_families.h"
 #include "formats/rope_config.h"
 #include "nn/weight_names.h"
@@ -307,18 +305,6 @@ std::string model_config_json(const TransformerConfig& config, DType weights) {
   write_config_fields(json.key("volta"), config);
   json.end_object();
   return std::move(json).take() + "\n";
-}
-
-Result<TransformerConfig> load_model_config(const std::string& directory) {
-  if (is_gguf_path(directory)) {
-    VOLTA_TRY(const GgufFile file, GgufFile::open(directory));
-    auto config = gguf_config(file);
-    VOLTA_TRY(file.check_unchanged());
-    return config;
-  }
-  const std::string path = join_path(directory, "config.json");
-  VOLTA_TRY(const std::string text, read_text_file(path, std::int64_t{1} << 24));
-  return parse_model_config(text, path);
 }
 
 }  // namespace volta

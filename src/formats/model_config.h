@@ -1,4 +1,5 @@
 // config.json: translates between the keys of the Hugging Face hub and TransformerConfig.
+// ModelSource::config() reads that of a model.
 #pragma once
 
 #include <string>
@@ -28,8 +29,5 @@ std::string_view model_family(const TransformerConfig& config);
 /// types and words only; validate() checks whether the values make a model. kInvalidFile.
 void write_config_fields(JsonWriter& json, const TransformerConfig& config);
 Result<TransformerConfig> parse_config_fields(const JsonRef& ref);
-
-/// The architecture of DIR/config.json, or of a .gguf file.
-Result<TransformerConfig> load_model_config(const std::string& directory);
 
 }  // namespace volta

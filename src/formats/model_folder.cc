@@ -1,15 +1,13 @@
 #include "formats/model_folder.h"
 
 #include <map>
-#include <memory>
 #include <utility>
 
 #include "base/file.h"
 #include "base/json.h"
-#include "formats/gguf/gguf_model.h"
+#include "formats/model_config.h"
 #include "formats/safetensors.h"
 #include "formats/tensor_names.h"
-#include "formats/weight_files.h"
 
 namespace volta {
 namespace {
@@ -26,23 +24,6 @@ std::string plain_tokenizer_config(std::int64_t context) {
 }
 
 }  // namespace
-
-Result<Transformer> load_model(const std::string& directory, std::shared_ptr<Device> device,
-                               const WeightOptions& options) {
-  VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
-  VOLTA_TRY(const auto weights, open_weights(directory, config));
-  return Transformer::load(config, *weights, std::move(device), options);
-}
-
-Result<std::unique_ptr<WeightSource>> open_weights(const std::string& model,
-                                                   const TransformerConfig& config) {
-  if (is_gguf_path(model)) {
-    VOLTA_TRY(GgufWeights weights, GgufWeights::open(model, config));
-    return std::make_unique<GgufWeights>(std::move(weights));
-  }
-  VOLTA_TRY(WeightFiles files, WeightFiles::open(model, config));
-  return std::make_unique<WeightFiles>(std::move(files));
-}
 
 Status save_model(const std::string& directory, const Transformer& model,
                   const Tokenizer* tokenizer, const Interruption& interrupted) {

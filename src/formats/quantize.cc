@@ -12,7 +12,7 @@
 #include "base/work_budget.h"
 #include "device/tensor_ops.h"
 #include "formats/carried_files.h"
-#include "formats/model_config.h"
+#include "formats/model_source.h"
 #include "formats/new_folder.h"
 #include "formats/safetensors.h"
 #include "formats/weight_files.h"
@@ -174,7 +174,8 @@ Result<std::vector<QuantizedTensor>> quantize_model(const std::string& from, con
                                                     const WeightFormat& format, Device& device,
                                                     const QuantizeCallback& on_tensor,
                                                     bool replace) {
-  VOLTA_TRY(const TransformerConfig config, load_model_config(from));
+  VOLTA_TRY(const ModelSource source, ModelSource::open(from));
+  VOLTA_TRY(const TransformerConfig config, source.config());
   VOLTA_TRY(check_source_stays(from, to));
   if (replace) VOLTA_TRY(check_gives_way(to, from));
   VOLTA_TRY(WeightFiles files, WeightFiles::open(from, config));

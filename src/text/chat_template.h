@@ -1,5 +1,5 @@
 // Chat templates convert a conversation to the prompt format that a model was trained on. They come
-// with the model (formats/model_text.h loads them) as programs in Jinja's template language, and
+// with the model (formats/model_source.h reads them) as programs in Jinja's template language, and
 // run with the same results as in transformers. An unsupported part of the language is an error
 // that names it; it never leads to a wrong prompt.
 #pragma once

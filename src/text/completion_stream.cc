@@ -11,12 +11,12 @@ namespace volta {
 namespace {
 
 // The text of the tokens. It is valid UTF-8 for all tokens.
-std::string text_of(const std::shared_ptr<const Tokenizer>& tokenizer,
-                    std::span<const std::int32_t> ids) {
-  StreamDecoder decoder(tokenizer);
+std::string text_of(const Tokenizer& tokenizer, std::span<const std::int32_t> ids) {
+  const std::unique_ptr<TextStream> stream = tokenizer.stream();
   std::string text;
-  for (const std::int32_t id : ids) text += decoder.push(id);
-  return text + decoder.finish();
+  for (const std::int32_t id : ids) stream->push(id, text);
+  stream->finish(text);
+  return text;
 }
 
 }  // namespace
@@ -24,15 +24,17 @@ std::string text_of(const std::shared_ptr<const Tokenizer>& tokenizer,
 CompletionStream::CompletionStream(std::shared_ptr<const Tokenizer> tokenizer,
                                    std::span<const std::int32_t> prompt,
                                    std::span<const std::string> stops, CompletionText text)
-    : tokenizer_(std::move(tokenizer)), decoder_(tokenizer_), stops_(stops) {
-  StreamDecoder decoder(tokenizer_);
-  for (const std::int32_t id : prompt) prompt_text_ += decoder.push(id);
+    : tokenizer_(std::move(tokenizer)), stream_(tokenizer_->stream()), stops_(stops) {
+  const std::unique_ptr<TextStream> decoder = tokenizer_->stream();
+  for (const std::int32_t id : prompt) decoder->push(id, prompt_text_);
   // The text that a decoder holds back at the end of the prompt belongs to the prompt. It must not
   // be part of the first new token's text.
-  const std::string rest = decoder.finish();
+  std::string rest;
+  decoder->finish(rest);
   const bool within_character = rest.find("\uFFFD") != std::string::npos;
   if (text == CompletionText::kContinuation && within_character) {
-    for (const std::int32_t id : prompt) static_cast<void>(decoder_.push(id));
+    std::string shown;  // It is that of the prompt; the stream keeps the rest.
+    for (const std::int32_t id : prompt) stream_->push(id, shown);
     return;
   }
   prompt_text_ += rest;
@@ -42,30 +44,44 @@ CompletionStream::CompletionStream(std::shared_ptr<const Tokenizer> tokenizer,
   }
 }
 
-std::string CompletionStream::push(std::int32_t token) {
+std::string_view CompletionStream::push(std::int32_t token) {
+  if (stops_.stopped()) return {};
   if (beginning_) beginning_->push_back(token);
-  return stops_.push(behind_prompt(decoder_.push(token), false));
+  const std::size_t before = text_.size();
+  stream_->push(token, text_);
+  remove_prompt(false);
+  return show(stops_.push(std::string_view(text_).substr(before)));
 }
 
-std::string CompletionStream::finish() {
-  const std::string text = stops_.push(behind_prompt(decoder_.finish(), true));
-  return text + stops_.finish();
+std::string_view CompletionStream::finish() {
+  if (stops_.stopped()) return {};
+  const std::size_t before = text_.size();
+  stream_->finish(text_);
+  remove_prompt(true);
+  stops_.push(std::string_view(text_).substr(before));
+  return show(stops_.finish());
 }
 
-// The first text of a continuation. Prompt and new tokens are decoded together; from the result,
-// the prompt's text and the text that the decoder still holds back are removed.
-std::string CompletionStream::behind_prompt(std::string piece, bool ended) {
-  if (!beginning_ || (piece.empty() && !ended)) return piece;
+// Shows the first `bytes` of the text. Returns those that were not shown before.
+std::string_view CompletionStream::show(std::size_t bytes) {
+  const std::size_t before = std::exchange(shown_, bytes);
+  return text().substr(before);
+}
+
+// Corrects the first text of a continuation. Prompt and new tokens are decoded together; from the
+// result, the prompt's text and the text that the stream still holds back are removed.
+void CompletionStream::remove_prompt(bool ended) {
+  if (!beginning_ || (text_.empty() && !ended)) return;
   const std::vector<std::int32_t> ids = *std::exchange(beginning_, std::nullopt);
-  const std::string alone = text_of(tokenizer_, std::span(ids).subspan(prompt_tokens_));
-  const std::string whole = text_of(tokenizer_, ids);
+  const std::string alone = text_of(*tokenizer_, std::span(ids).subspan(prompt_tokens_));
+  const std::string whole = text_of(*tokenizer_, ids);
   const std::string_view held =
-      std::string_view(alone).substr(std::min(piece.size(), alone.size()));
+      std::string_view(alone).substr(std::min(text_.size(), alone.size()));
   if (!whole.starts_with(prompt_text_) || !whole.ends_with(held) ||
       whole.size() < prompt_text_.size() + held.size()) {
-    return piece;
+    return;
   }
-  return whole.substr(prompt_text_.size(), whole.size() - prompt_text_.size() - held.size());
+  text_ = whole.substr(prompt_text_.size(), whole.size() - prompt_text_.size() - held.size());
 }
 
 Result<Stops> parse_stops(std::span<const std::string> texts, const Tokenizer* tokenizer,

@@ -41,19 +41,25 @@ class CompletionStream {
   /// either side, as in transformers. With kContinuation, the character belongs to the
   /// continuation, together with the byte tokens directly before it.
   const std::string& prompt_text() const { return prompt_text_; }
-  /// The text that the next token adds.
-  std::string push(std::int32_t token);
+  /// The text that the next token adds. It is a part of text(), and valid until the next call.
+  std::string_view push(std::int32_t token);
   /// The remaining text at the end.
-  std::string finish();
+  std::string_view finish();
+  /// All text that push() and finish() have returned so far.
+  std::string_view text() const { return std::string_view(text_).substr(0, shown_); }
   /// Whether a stop string was found, so that the text has ended.
   bool stopped() const { return stops_.stopped(); }
 
  private:
-  std::string behind_prompt(std::string piece, bool ended);
+  void remove_prompt(bool ended);
+  std::string_view show(std::size_t bytes);
 
   std::shared_ptr<const Tokenizer> tokenizer_;
-  StreamDecoder decoder_;
+  std::unique_ptr<TextStream> stream_;
   StopStrings stops_;
+  // A token's text is appended here by the stream, searched here and shown from here.
+  std::string text_;
+  std::size_t shown_ = 0;
   std::string prompt_text_;
   // The tokens of prompt and completion until the continuation's first text, which needs them.
   std::optional<std::vector<std::int32_t>> beginning_;

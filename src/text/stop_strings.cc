@@ -1,7 +1,6 @@
 #include "text/stop_strings.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace volta {
 
@@ -58,24 +57,19 @@ std::int32_t StopStrings::next(std::int32_t node, std::uint8_t byte) const {
   }
 }
 
-std::string StopStrings::push(std::string_view text) {
-  if (stopped_) return {};
-  held_ += text;
-  std::size_t end = held_.size() - text.size();
-  for (const char c : text) {
-    ++end;
+std::size_t StopStrings::push(std::string_view piece) {
+  if (stopped_) return length_;
+  for (const char c : piece) {
+    ++length_;
     state_ = next(state_, static_cast<std::uint8_t>(c));
     if (at(state_).stop_bytes == 0) continue;
     stopped_ = true;
-    held_.resize(end - at(state_).stop_bytes);
-    return std::exchange(held_, {});
+    length_ -= at(state_).stop_bytes;
+    return length_;
   }
-  const std::size_t sure = held_.size() - at(state_).depth;
-  std::string out = held_.substr(0, sure);
-  held_.erase(0, sure);
-  return out;
+  return length_ - at(state_).depth;
 }
 
-std::string StopStrings::finish() { return std::exchange(held_, {}); }
+std::size_t StopStrings::finish() const { return length_; }
 
 }  // namespace volta

@@ -1,5 +1,5 @@
-// Finds the first stop string in a growing text. Holds back text that may still become one. Works
-// on bytes, not on tokens.
+// Finds the first stop string in a growing text, and tells how much of the text is certainly before
+// it. Keeps no text. Works on bytes, not on tokens.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,22 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Takes pieces of a text and returns the text that is certainly before any stop string. The result
-/// does not depend on the division into pieces. The time is linear in the text, for any stop
+/// Reads a text in pieces and tells how many of its bytes are certainly before any stop string. The
+/// result does not depend on the division into pieces. The time is linear in the text, for any stop
 /// strings (Aho & Corasick 1975). If the stop strings and the pieces consist of whole UTF-8
-/// characters, so does the output.
+/// characters, so do these bytes.
 class StopStrings {
  public:
-  /// Empty strings in `stops` are ignored. Without any other, the output is the input.
+  /// Empty strings in `stops` are ignored. Without any other, nothing is held back.
   explicit StopStrings(std::span<const std::string> stops);
 
-  /// Adds text, and returns the text that can be shown now. Of several stop strings, the one that
-  /// ends first counts; if several end at the same place, the longest one. After a stop the output
-  /// is empty.
-  std::string push(std::string_view text);
-  /// Ends the text. Returns the text that was held back, unless a stop string was found.
-  std::string finish();
+  /// Reads the next piece of the text. Returns how many bytes, from the beginning of the whole
+  /// text, can be shown now. Of several stop strings, the one that ends first counts; if several
+  /// end at the same place, the longest one. After a stop the number stays.
+  std::size_t push(std::string_view piece);
+  /// What can be shown when the text has ended: its length, or, if a stop string was found, the
+  /// length before that.
+  std::size_t finish() const;
   /// Whether a stop string was found.
   bool stopped() const { return stopped_; }
 
@@ -49,7 +50,7 @@ class StopStrings {
 
   std::vector<Node> nodes_;
   std::int32_t state_ = 0;  // The longest prefix at the end of the text so far.
-  std::string held_;        // The bytes of this prefix.
+  std::size_t length_ = 0;  // Of the text so far; after a stop, of the text before it.
   bool stopped_ = false;
 };
 

@@ -20,6 +20,9 @@ namespace {
 
 using tokenizers::kByteCharacters;
 
+constexpr std::int64_t kMaxTokenizerBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kMaxConfigBytes = 16 << 20;
+
 std::string utf8(char32_t code_point) {
   std::string text;
   append_utf8(text, code_point);
@@ -209,26 +212,22 @@ class ByteStream final : public TextStream {
  public:
   explicit ByteStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  std::string push(std::int32_t id) override {
+  void push(std::int32_t id, std::string& text) override {
     pending_ += tokenizer_.token_bytes(id);
-    std::string out;
     while (!pending_.empty()) {
       const unicode::Utf8Front front = unicode::utf8_front(pending_);
       if (front.unfinished) break;
       if (front.valid) {
-        out.append(pending_, 0, front.length);
+        text.append(pending_, 0, front.length);
       } else {
-        append_utf8(out, 0xFFFD);
+        append_utf8(text, 0xFFFD);
       }
       pending_.erase(0, front.length);
     }
-    return out;
   }
-  std::string finish() override {
-    std::string out;
-    if (!pending_.empty()) append_utf8(out, 0xFFFD);
+  void finish(std::string& text) override {
+    if (!pending_.empty()) append_utf8(text, 0xFFFD);
     pending_.clear();
-    return out;
   }
 
  private:
@@ -293,6 +292,27 @@ Result<std::shared_ptr<const Tokenizer>> parse_tokenizer(std::string_view text,
                                         std::move(interrupted));
 }
 
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path,
+                                                        Interruption interrupted) {
+  const std::string directory = is_directory(path) ? path : parent_path(path);
+  const std::string file = is_directory(path) ? join_path(path, "tokenizer.json") : path;
+  VOLTA_TRY(const std::string text, read_text_file(file, kMaxTokenizerBytes));
+  VOLTA_TRY(const auto config, read_text_file_if_there(
+                                   join_path(directory, "tokenizer_config.json"), kMaxConfigBytes));
+  return parse_tokenizer(text, file, config.value_or(""), std::move(interrupted));
+}
+
+Result<std::shared_ptr<const Tokenizer>> make_tokenizer(std::string_view kind,
+                                                        std::string_view text,
+                                                        Interruption interrupted) {
+  if (kind == "byte") return make_byte_tokenizer();
+  if (kind == "char") return make_char_tokenizer(text, std::move(interrupted));
+  if (is_tokenizer_kind(kind)) return load_tokenizer(std::string(kind), std::move(interrupted));
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("unknown tokenizer '{}'; use byte or char, or name a tokenizer.json", kind));
+}
+
 Status try_tokenizer(const Tokenizer& tokenizer) {
   constexpr std::string_view kSample =
       " The quick brown fox jumps over the lazy dog. I'll say: \"1,234.50\" <a@b.c>?\n\n\tif (x[0] "
@@ -306,8 +326,9 @@ Status try_tokenizer(const Tokenizer& tokenizer) {
   if (!ids) return std::unexpected(ids.error());
   // Decoding cannot fail; it can only reveal errors in the program.
   const std::unique_ptr<TextStream> stream = tokenizer.stream();
-  for (const std::int32_t id : *ids) stream->push(id);
-  stream->finish();
+  std::string text;
+  for (const std::int32_t id : *ids) stream->push(id, text);
+  stream->finish(text);
   return {};
 }
 

@@ -18,14 +18,15 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// Decodes tokens to text as they arrive. The results of all push() calls and finish(), joined, are
-/// the text of the tokens. No result contains a part of a character.
+/// Decodes tokens to text as they arrive. What all push() calls and finish() append is the text of
+/// the tokens. No call appends a part of a character.
 class TextStream {
  public:
   virtual ~TextStream() = default;
-  virtual std::string push(std::int32_t id) = 0;
-  /// The remaining text at the end.
-  virtual std::string finish() = 0;
+  /// Appends the text that this token completes.
+  virtual void push(std::int32_t id, std::string& text) = 0;
+  /// Appends the remaining text at the end.
+  virtual void finish(std::string& text) = 0;
 };
 
 class Tokenizer {
@@ -86,18 +87,39 @@ Result<std::shared_ptr<const Tokenizer>> parse_tokenizer(std::string_view json,
                                                          std::string_view config = "",
                                                          Interruption interrupted = {});
 
+/// Loads a tokenizer.json, or that of a folder, with the tokenizer_config.json beside it. kNotFound
+/// when there is none, and the errors of parse_tokenizer(). ModelSource::tokenizer() also reads the
+/// tokenizers of .gguf files.
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path,
+                                                        Interruption interrupted = {});
+
+/// Makes a tokenizer: "byte" or "char" for a text, or loads the tokenizer.json at the path `kind`.
+/// kInvalidArgument for another kind.
+Result<std::shared_ptr<const Tokenizer>> make_tokenizer(std::string_view kind,
+                                                        std::string_view text,
+                                                        Interruption interrupted = {});
+
 /// Encodes and decodes a short text in several scripts, to find errors before the tokenizer is
 /// used. Fails if encoding fails with kInvalidFile or kInterrupted. Characters that the vocabulary
 /// lacks are not an error.
 Status try_tokenizer(const Tokenizer& tokenizer);
 
-/// A TextStream that keeps its tokenizer alive.
+/// A TextStream that keeps its tokenizer alive and returns each piece of the text. Use
+/// CompletionStream for the text behind a prompt.
 class StreamDecoder {
  public:
   explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer)
       : tokenizer_(std::move(tokenizer)), stream_(tokenizer_->stream()) {}
-  std::string push(std::int32_t id) { return stream_->push(id); }
-  std::string finish() { return stream_->finish(); }
+  std::string push(std::int32_t id) {
+    std::string piece;
+    stream_->push(id, piece);
+    return piece;
+  }
+  std::string finish() {
+    std::string piece;
+    stream_->finish(piece);
+    return piece;
+  }
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;

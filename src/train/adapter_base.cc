@@ -15,8 +15,7 @@
 #include "formats/adapter.h"
 #include "formats/gguf/gguf_file.h"
 #include "formats/hub_cache.h"
-#include "formats/model_config.h"
-#include "formats/model_folder.h"
+#include "formats/model_source.h"
 #include "nn/weight_source.h"
 #include "tensor/spec.h"
 #include "tensor/tensor.h"
@@ -57,9 +56,9 @@ Result<std::string> weights_hash(const Transformer& model) {
   return hex(hash64(summary));
 }
 
-Result<std::string> weights_hash(const std::string& model, const TransformerConfig& config,
+Result<std::string> weights_hash(const ModelSource& model, const TransformerConfig& config,
                                  Device& device) {
-  VOLTA_TRY(const auto source, open_weights(model, config));
+  VOLTA_TRY(const auto source, model.weights(config));
   const Interruption interrupted = [&device] { return device.interrupted(); };
   std::vector<ParameterInfo> infos = parameters(config);
   std::ranges::sort(infos, {}, [](const ParameterInfo& info) { return info.name; });
@@ -115,7 +114,8 @@ namespace {
 // Checks that the adapter fits the model at `path` and was trained on it.
 Result<AdapterBaseReport> compare(const std::string& folder, const std::optional<BaseModel>& base,
                                   const std::string& path, Device& device) {
-  VOLTA_TRY(const TransformerConfig config, load_model_config(path));
+  VOLTA_TRY(const ModelSource model, ModelSource::open(path));
+  VOLTA_TRY(const TransformerConfig config, model.config());
   const auto adapter = load_adapter(folder, config);
   if (!adapter) {
     const ErrorCode code = adapter.error().code();
@@ -130,7 +130,7 @@ Result<AdapterBaseReport> compare(const std::string& folder, const std::optional
     report.unchecked = "the adapter does not record the checksum of its base's weights; it fits";
     return report;
   }
-  VOLTA_TRY(const std::string hash, weights_hash(path, config, device));
+  VOLTA_TRY(const std::string hash, weights_hash(model, config, device));
   if (hash != base->xxh3) return other_weights(folder, *base, path, hash);
   return report;
 }

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "device/device.h"
+#include "formats/model_source.h"
 #include "nn/transformer.h"
 #include "nn/transformer_config.h"
 
@@ -15,9 +16,9 @@ namespace volta {
 /// The XXH3 checksum of a model's weights: their names, types, shapes and bytes. It does not depend
 /// on the file that they were loaded from. kInterrupted when the model's device is interrupted.
 Result<std::string> weights_hash(const Transformer& model);
-/// The same checksum for the model in a folder or .gguf file, with the weights that load_model()
-/// would return. Only one tensor is in memory at a time. The errors of load_model().
-Result<std::string> weights_hash(const std::string& model, const TransformerConfig& config,
+/// The same checksum for the weights that ModelSource::load() would return. `config` is that of the
+/// model. Only one tensor is in memory at a time. The errors of ModelSource::load().
+Result<std::string> weights_hash(const ModelSource& model, const TransformerConfig& config,
                                  Device& device);
 
 /// Compares the weights of `model`, loaded as f32 from `model_path` (a folder or a .gguf file),

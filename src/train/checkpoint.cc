@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "formats/model_folder.h"
+#include "formats/model_source.h"
 #include "formats/safetensors.h"
 
 namespace volta {
@@ -93,7 +93,8 @@ Result<std::string> set_aside(const std::string& path, std::string_view suffix) 
 Result<Transformer> load_checkpoint_model(const Checkpoint& checkpoint,
                                           const TransformerConfig& expected,
                                           std::shared_ptr<Device> device) {
-  VOLTA_TRY(Transformer model, load_model(checkpoint.path, std::move(device)));
+  VOLTA_TRY(const ModelSource source, ModelSource::open(checkpoint.path));
+  VOLTA_TRY(Transformer model, source.load(std::move(device)));
   if (model.config() != expected) {
     return fail(ErrorCode::kMismatch,
                 fmt::format("{} holds a model of another architecture than this run's: {} "

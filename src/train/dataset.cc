@@ -9,7 +9,6 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "formats/model_text.h"
 #include "formats/token_rows.h"
 
 namespace volta {

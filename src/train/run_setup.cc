@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "formats/adapter.h"
 #include "formats/carried_files.h"
-#include "formats/model_folder.h"
+#include "formats/model_source.h"
 #include "formats/non_finite.h"
 #include "train/adapter_base.h"
 #include "train/checkpoint.h"
@@ -25,29 +25,31 @@ namespace {
 
 // Loads the model to start from and checks that its weights are finite. Otherwise the first step
 // would only report that its loss is not finite.
-Result<Transformer> load_init_model(const std::string& path,
+Result<Transformer> load_init_model(const ModelSource& source,
                                     const std::shared_ptr<Device>& device) {
-  VOLTA_TRY(Transformer model, load_model(path, device));
+  VOLTA_TRY(Transformer model, source.load(device));
   if (auto finite = check_finite(model); !finite) {
-    return std::unexpected(std::move(finite).error().with_context(path));
+    return std::unexpected(std::move(finite).error().with_context(source.path()));
   }
   return model;
 }
 
 Result<Transformer> make_model(const RunOptions& options,
                                const std::optional<Checkpoint>& checkpoint,
+                               const std::optional<ModelSource>& source,
                                const std::shared_ptr<Device>& device) {
   if (checkpoint) return load_checkpoint_model(*checkpoint, options.model, device);
-  if (!options.init.empty()) return load_init_model(options.init, device);
+  if (source) return load_init_model(*source, device);
   return Transformer::random(options.model, options.seed, device);
 }
 
 // The base model of a LoRA run, with a fresh adapter or that of the checkpoint. It must be the
 // model that the adapter was begun on, because another one would give different results.
 Result<Transformer> make_adapted_model(RunSetup& setup, const std::optional<Checkpoint>& checkpoint,
+                                       const ModelSource& source,
                                        const std::shared_ptr<Device>& device) {
   const RunOptions& options = setup.options;
-  VOLTA_TRY(Transformer model, load_init_model(options.init, device));
+  VOLTA_TRY(Transformer model, load_init_model(source, device));
   VOLTA_TRY(std::string hash, weights_hash(model));
   if (checkpoint && checkpoint->manifest.base->xxh3 != hash) {
     return fail(ErrorCode::kMismatch,
@@ -195,7 +197,11 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
   }
   // A LoRA checkpoint is not a model folder. The folder of its base defines the model.
   const std::string folder = checkpoint && !lora ? checkpoint->path : setup.options.init;
-  VOLTA_TRY(run_setup::open_data(setup, folder, interrupted, say));
+  std::optional<ModelSource> source;  // Of fresh weights, there is none.
+  if (!folder.empty()) {
+    VOLTA_TRY(source, ModelSource::open(folder));
+  }
+  VOLTA_TRY(run_setup::open_data(setup, source ? &*source : nullptr, interrupted, say));
   if (checkpoint && options.init.empty()) {
     VOLTA_TRY(TransformerConfig wanted, complete_sizes(options.model));
     wanted.vocab_size = setup.options.model.vocab_size;
@@ -222,8 +228,8 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
     VOLTA_TRY(setup.state,
               parse_run_state(saved->run_state, checkpoint->path, setup.state.settings));
   }
-  VOLTA_TRY(const Transformer model, lora ? make_adapted_model(setup, checkpoint, device)
-                                          : make_model(setup.options, checkpoint, device));
+  VOLTA_TRY(const Transformer model, lora ? make_adapted_model(setup, checkpoint, *source, device)
+                                          : make_model(setup.options, checkpoint, source, device));
   VOLTA_TRY(setup.trainer, Trainer::create(model, setup.options.trainer));
   if (saved) {
     VOLTA_TRY(setup.trainer->restore(saved->step, saved->optimizer));

@@ -11,8 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "formats/carried_files.h"
-#include "formats/model_config.h"
-#include "formats/model_text.h"
+#include "formats/model_source.h"
 #include "text/tokenizer.h"
 #include "train/dataset.h"
 #include "train/run_options.h"
@@ -20,13 +19,13 @@
 namespace volta::run_setup {
 namespace {
 
-// The tokenizer of a model folder. Null when it has none, or when it is optional (ready-made
-// examples need none) and Volta cannot read it.
-Result<std::shared_ptr<const Tokenizer>> folder_tokenizer(const std::string& folder, bool optional,
-                                                          const Interruption& interrupted,
-                                                          const Say& say) {
-  if (folder.empty()) return nullptr;
-  auto tokenizer = load_tokenizer(folder, interrupted);
+// The tokenizer of a model. Null when it has none, or when it is optional (ready-made examples need
+// none) and Volta cannot read it.
+Result<std::shared_ptr<const Tokenizer>> model_tokenizer(const ModelSource* model, bool optional,
+                                                         const Interruption& interrupted,
+                                                         const Say& say) {
+  if (model == nullptr) return nullptr;
+  auto tokenizer = model->tokenizer(interrupted);
   if (tokenizer) return tokenizer;
   if (tokenizer.error().code() == ErrorCode::kNotFound) return nullptr;
   if (!optional || tokenizer.error().code() == ErrorCode::kInterrupted) return tokenizer;
@@ -54,18 +53,18 @@ Status check_gaps(const Tokenizer& tokenizer, const std::string& path) {
 
 }  // namespace
 
-Status open_data(RunSetup& setup, const std::string& folder, const Interruption& interrupted,
+Status open_data(RunSetup& setup, const ModelSource* model, const Interruption& interrupted,
                  const Say& say) {
   RunOptions& options = setup.options;
   const bool ready_made = is_example_file(options.data);
-  VOLTA_TRY(auto tokenizer, folder_tokenizer(folder, ready_made, interrupted, say));
-  if (folder.empty()) {
+  VOLTA_TRY(auto tokenizer, model_tokenizer(model, ready_made, interrupted, say));
+  if (model == nullptr) {
     VOLTA_TRY(options.model, complete_sizes(options.model));
   } else {
-    VOLTA_TRY(options.model, load_model_config(folder));
+    VOLTA_TRY(options.model, model->config());
   }
   if (ready_made) {
-    if (tokenizer == nullptr && folder.empty() && options.model.vocab_size == 256) {
+    if (tokenizer == nullptr && model == nullptr && options.model.vocab_size == 256) {
       tokenizer = make_byte_tokenizer();
     }
     VOLTA_TRY(setup.data, load_examples(options.data, options.model.vocab_size));
@@ -75,7 +74,7 @@ Status open_data(RunSetup& setup, const std::string& folder, const Interruption&
   VOLTA_TRY(setup.data, load_text(options.data, options.tokenizer, std::move(tokenizer),
                                   options.val_fraction, interrupted));
   const std::int64_t vocab = setup.data.tokenizer->vocab_size();
-  if (folder.empty()) {
+  if (model == nullptr) {
     VOLTA_TRY(check_gaps(*setup.data.tokenizer, options.tokenizer));
     options.model.vocab_size = vocab;
   } else if (vocab > options.model.vocab_size) {

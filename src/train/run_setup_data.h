@@ -6,13 +6,14 @@
 
 #include "base/result.h"
 #include "base/work_budget.h"
+#include "formats/model_source.h"
 #include "train/run_setup.h"
 
 namespace volta::run_setup {
 
-/// Reads the data and fills in the options that follow from it and from the model in `folder`.
-/// `folder` is that of the checkpoint or of the model to start from; empty for fresh weights.
-Status open_data(RunSetup& setup, const std::string& folder, const Interruption& interrupted,
+/// Reads the data and fills in the options that follow from it and from `model`, the checkpoint or
+/// the model to start from; null for fresh weights.
+Status open_data(RunSetup& setup, const ModelSource* model, const Interruption& interrupted,
                  const Say& say);
 
 /// For a given tokenizer.json, copies its tokenizer_config.json (end token, chat template) into the

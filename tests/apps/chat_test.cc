@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "formats/model_text.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 #include "text/tokenizer.h"

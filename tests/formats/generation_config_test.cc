@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "device/helpers.h"
 #include "formats/gguf/gguf_convert.h"
+#include "support/model.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 
@@ -92,19 +93,19 @@ TEST(GenerationConfig, FoldersAddTheEndTokensOfTheModel) {
   const auto write = [&](const std::string& name, std::string_view text) {
     ASSERT_TRUE(write_file_atomic(join_path(dir.path(), name), text));
   };
-  EXPECT_EQ(load_generation_config(dir.path(), 8).value(), GenerationConfig());
+  EXPECT_EQ(test::load_generation_config(dir.path(), 8).value(), GenerationConfig());
   write("config.json", R"({"eos_token_id": 2, "temperature": 5})");
-  EXPECT_THAT(load_generation_config(dir.path(), 8).value().end_tokens, ElementsAre(2));
-  EXPECT_FALSE(load_generation_config(dir.path(), 8).value().temperature);
+  EXPECT_THAT(test::load_generation_config(dir.path(), 8).value().end_tokens, ElementsAre(2));
+  EXPECT_FALSE(test::load_generation_config(dir.path(), 8).value().temperature);
   write("generation_config.json", R"({"eos_token_id": [3, 2], "top_k": 7})");
-  const GenerationConfig both = load_generation_config(dir.path(), 8).value();
+  const GenerationConfig both = test::load_generation_config(dir.path(), 8).value();
   EXPECT_THAT(both.end_tokens, ElementsAre(3, 2));
   EXPECT_EQ(both.top_k, 7);
   write("config.json", R"({"eos_token_id": {}})");
-  expect_error(load_generation_config(dir.path(), 8), ErrorCode::kInvalidFile,
+  expect_error(test::load_generation_config(dir.path(), 8), ErrorCode::kInvalidFile,
                "config.json: eos_token_id");
   write("generation_config.json", "{");
-  expect_error(load_generation_config(dir.path(), 8), ErrorCode::kInvalidFile,
+  expect_error(test::load_generation_config(dir.path(), 8), ErrorCode::kInvalidFile,
                "generation_config.json");
 }
 
@@ -114,11 +115,11 @@ TEST(GenerationConfig, EndTokensAreOfTheVocabulary) {
     ASSERT_TRUE(write_file_atomic(join_path(dir.path(), name), text));
   };
   write("config.json", R"({"eos_token_id": [7, 8]})");
-  EXPECT_THAT(load_generation_config(dir.path(), 9).value().end_tokens, ElementsAre(7, 8));
-  expect_error(load_generation_config(dir.path(), 8), ErrorCode::kInvalidFile,
+  EXPECT_THAT(test::load_generation_config(dir.path(), 9).value().end_tokens, ElementsAre(7, 8));
+  expect_error(test::load_generation_config(dir.path(), 8), ErrorCode::kInvalidFile,
                "/config.json: eos_token_id is 8; the vocabulary has ids 0 to 7");
   write("generation_config.json", R"({"eos_token_id": 99999})");
-  expect_error(load_generation_config(dir.path(), 9), ErrorCode::kInvalidFile,
+  expect_error(test::load_generation_config(dir.path(), 9), ErrorCode::kInvalidFile,
                "generation_config.json: eos_token_id is 99999; the vocabulary has ids 0 to 8");
 }
 
@@ -128,20 +129,23 @@ TEST(GenerationConfig, AGgufFileGivesWhatConvertingItWrites) {
   const std::string folder = dir.file("folder");
   ASSERT_TRUE(gguf_to_folder(gguf, folder, DType::kF32, false,
                              [](std::size_t, std::size_t) { return true; }));
-  const GenerationConfig direct = load_generation_config(gguf, 512).value();
-  EXPECT_EQ(direct, load_generation_config(folder, 512).value());
+  const GenerationConfig direct = test::load_generation_config(gguf, 512).value();
+  EXPECT_EQ(direct, test::load_generation_config(folder, 512).value());
   EXPECT_THAT(direct.end_tokens, ::testing::Contains(2));
-  expect_error(load_generation_config(gguf, 2), ErrorCode::kInvalidFile,
+  expect_error(test::load_generation_config(gguf, 2), ErrorCode::kInvalidFile,
                "gguf_llama.gguf: eos_token_id is");
-  expect_error(load_generation_config(dir.file("none.gguf"), 2), ErrorCode::kNotFound, "none.gguf");
+  expect_error(test::load_generation_config(dir.file("none.gguf"), 2), ErrorCode::kNotFound,
+               "none.gguf");
 }
 
 TEST(GenerationConfig, OfOthersIsRead) {
   VOLTA_NEEDS_SHARED("models/llama-tiny");
-  const auto llama = load_generation_config(test::shared_path("models/llama-tiny"), 512).value();
+  const auto llama =
+      test::load_generation_config(test::shared_path("models/llama-tiny"), 512).value();
   EXPECT_THAT(llama.end_tokens, ElementsAre(2));
   EXPECT_EQ(llama.begin_token, 1);
-  const auto qwen = load_generation_config(test::shared_path("models/qwen2-tiny"), 512).value();
+  const auto qwen =
+      test::load_generation_config(test::shared_path("models/qwen2-tiny"), 512).value();
   EXPECT_TRUE(qwen.end_tokens.empty());
 }
 

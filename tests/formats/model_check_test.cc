@@ -12,10 +12,11 @@
 #include "formats/gguf/gguf_bytes.h"
 #include "formats/gguf/gguf_convert.h"
 #include "formats/model_folder.h"
-#include "formats/model_text.h"
 #include "formats/safetensors.h"
+#include "support/model.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
+#include "text/tokenizer.h"
 
 namespace volta {
 namespace {
@@ -104,7 +105,7 @@ TEST_F(ModelCheckTest, AGoodModelHasNoFindings) {
 TEST_F(ModelCheckTest, GoodModelsOfOthersHaveNone) {
   VOLTA_NEEDS_SHARED("models");
   for (const auto& entry : std::filesystem::directory_iterator(test::shared_path("models"))) {
-    const auto config = load_model_config(entry.path().string());
+    const auto config = test::load_config(entry.path().string());
     if (!config && config.error().code() == ErrorCode::kUnsupported) continue;
     EXPECT_THAT(findings(entry.path().string()), IsEmpty()) << entry.path();
   }
@@ -260,7 +261,7 @@ TEST_F(ModelCheckTest, AdaptersAreChecked) {
   for (const std::string name : {"model.safetensors", "tokenizer.json"}) {
     std::filesystem::remove(dir_.file(name));
   }
-  const auto config = load_model_config(base);
+  const auto config = test::load_config(base);
   ASSERT_TRUE(config);
   LoraConfig lora;
   lora.rank = 2;
@@ -458,7 +459,7 @@ TEST_F(ModelCheckTest, TensorsThatDoNotFitAreNotRead) {
   write_sparse(weights_, sparse_tensor("transformer.h.0.ln_1.bias", kRows, kColumns),
                4 * kRows * kColumns);
   EXPECT_EQ(check(folder_).bytes, 0);
-  expect_error(load_model(folder_, test::cpu(1)), ErrorCode::kInvalidFile,
+  expect_error(test::load_model(folder_, test::cpu(1)), ErrorCode::kInvalidFile,
                "'transformer.h.0.ln_1.bias' f32[26214400, 1024] belongs to no parameter");
 }
 
@@ -513,7 +514,7 @@ TEST_F(GgufCheck, GoodOnesHaveNoFindings) {
     const ModelCheck good = check(path);
     EXPECT_EQ(good.tensors, std::ssize(test::open_gguf(path).tensors()));
     EXPECT_GT(good.bytes, 0);
-    EXPECT_EQ(good.has_tokenizer, load_tokenizer(path).has_value()) << name;
+    EXPECT_EQ(good.has_tokenizer, test::load_tokenizer(path).has_value()) << name;
     EXPECT_THAT(good.weight_files, ElementsAre("gguf_" + name));
   }
 }

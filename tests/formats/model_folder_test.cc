@@ -5,14 +5,16 @@
 
 #include "base/file.h"
 #include "device/helpers.h"
-#include "formats/model_text.h"
+#include "formats/model_config.h"
 #include "formats/safetensors.h"
 #include "formats/weight_files.h"
 #include "nn/transformer.h"
 #include "support/fault_device.h"
 #include "support/file_faults.h"
+#include "support/model.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
+#include "text/tokenizer.h"
 
 namespace volta {
 namespace {
@@ -212,7 +214,7 @@ TEST_P(ModelFolder, RoundTrips) {
   ASSERT_TRUE(saved) << saved.error().message();
   EXPECT_THAT(*read_text_file(dir.file("config.json")),
               HasSubstr("\"model_type\": \"" + GetParam().family + "\""));
-  const auto back = load_model(dir.path(), test::cpu(1));
+  const auto back = test::load_model(dir.path(), test::cpu(1));
   ASSERT_TRUE(back) << back.error().message();
   EXPECT_EQ(back->config(), config);
   ASSERT_EQ(back->weights().size(), model->weights().size());
@@ -331,7 +333,7 @@ TEST(SaveModel, FailuresLeaveTheOldFiles) {
     faults.fail(test::FileCall::kRename, nth, ENOSPC, 1);
     const ScopedFileOps scope(faults);
     EXPECT_FALSE(save_model(dir.path(), *model, tokenizer.get()));
-    EXPECT_TRUE(load_model(dir.path(), test::cpu(1)));
+    EXPECT_TRUE(test::load_model(dir.path(), test::cpu(1)));
   }
   expect_error(save_model(dir.file("none"), *model, nullptr), ErrorCode::kIo, "none");
 }
@@ -345,7 +347,7 @@ class LoadModel : public testing::Test {
   }
   Result<Transformer> load_with(const std::map<std::string, Tensor>& tensors) {
     EXPECT_TRUE(write_safetensors(weights_, tensors));
-    return load_model(dir_.path(), test::cpu(1));
+    return test::load_model(dir_.path(), test::cpu(1));
   }
   test::TempDir dir_;
   std::string weights_ = dir_.file("model.safetensors");
@@ -353,11 +355,13 @@ class LoadModel : public testing::Test {
 };
 
 TEST_F(LoadModel, SaysWhatIsMissing) {
-  expect_error(load_model(dir_.file("none"), test::cpu(1)), ErrorCode::kNotFound, "config.json");
+  expect_error(test::load_model(dir_.file("none"), test::cpu(1)), ErrorCode::kNotFound,
+               "config.json");
   std::filesystem::remove(weights_);
-  expect_error(load_model(dir_.path(), test::cpu(1)), ErrorCode::kNotFound, "model.safetensors");
+  expect_error(test::load_model(dir_.path(), test::cpu(1)), ErrorCode::kNotFound,
+               "model.safetensors");
   std::ofstream(dir_.file("config.json")) << "{}";
-  expect_error(load_model(dir_.path(), test::cpu(1)), ErrorCode::kInvalidFile, "model_type");
+  expect_error(test::load_model(dir_.path(), test::cpu(1)), ErrorCode::kInvalidFile, "model_type");
 }
 
 TEST_F(LoadModel, EveryTensorMustFit) {
@@ -390,7 +394,7 @@ TEST_F(LoadModel, TheSameWeightTwiceIsRefused) {
 }
 
 TEST_F(LoadModel, ParametersAreFoundWithoutReadingThem) {
-  const auto config = load_model_config(dir_.path());
+  const auto config = test::load_config(dir_.path());
   ASSERT_TRUE(config);
   const auto found = [&](const std::map<std::string, Tensor>& tensors) {
     EXPECT_TRUE(write_safetensors(weights_, tensors, {}));
@@ -436,7 +440,7 @@ TEST_F(LoadModel, DeviceMemoryThatRunsOutIsAnError) {
   for (const std::int64_t nth : {1, 4}) {
     const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
     device->faulty_memory().allocation_fuse.arm(nth);
-    expect_error(load_model(dir_.path(), device), ErrorCode::kOutOfMemory, "injected");
+    expect_error(test::load_model(dir_.path(), device), ErrorCode::kOutOfMemory, "injected");
   }
 }
 
@@ -494,7 +498,7 @@ TEST(LoadModelOfOthers, Loads) {
   for (const std::string name :
        {"gpt2-tiny", "llama-tiny", "qwen2-tiny", "qwen3-tiny", "mistral-tiny-sliding"}) {
     VOLTA_NEEDS_SHARED("models/" + name);
-    const auto model = load_model(test::shared_path("models/" + name), test::cpu(1));
+    const auto model = test::load_model(test::shared_path("models/" + name), test::cpu(1));
     ASSERT_TRUE(model) << model.error().message();
     EXPECT_EQ(model->config().layers, 2) << name;
   }

@@ -18,6 +18,7 @@
 #include "formats/weight_files.h"
 #include "nn/generator.h"
 #include "support/file_faults.h"
+#include "support/model.h"
 #include "support/temp_dir.h"
 
 namespace volta {
@@ -109,13 +110,13 @@ TEST_P(QuantizeModel, RunsAsWeightsRoundedWhileLoading) {
     }
     EXPECT_GE(narrowed, 8);
     EXPECT_TRUE(path_exists(join_path(to_, "tokenizer.json")));
-    const auto stored = load_model(to_, device_, {.packed = true});
+    const auto stored = test::load_model(to_, device_, {.packed = true});
     ASSERT_TRUE(stored) << stored.error().message();
-    const auto rounded = load_model(from_, device_, {.packed = true, .format = format});
+    const auto rounded = test::load_model(from_, device_, {.packed = true, .format = format});
     EXPECT_EQ(run(*stored).logprobs, run(*rounded).logprobs);
     EXPECT_EQ(stored->weight_bytes(), rounded->weight_bytes());
     // As f32 they are what the integers say, and can be trained on.
-    const auto wide = load_model(to_, device_);
+    const auto wide = test::load_model(to_, device_);
     ASSERT_TRUE(wide) << wide.error().message();
     for (const auto& [name, weight] : wide->weights()) {
       EXPECT_EQ(weight.spec(), (TensorSpec{DType::kF32, weight.shape()})) << name;
@@ -197,7 +198,7 @@ TEST_P(QuantizeModel, DamagedIntegersAreRefused) {
     auto changed = metadata;
     changed.at(quant_key(name)) = text;
     EXPECT_TRUE(write_safetensors(path, tensors, changed));
-    return load_model(to_, device_, {.packed = true});
+    return test::load_model(to_, device_, {.packed = true});
   };
   const std::string good = metadata.at(quant_key(name));
   EXPECT_TRUE(load_with(good));
@@ -213,7 +214,7 @@ TEST_P(QuantizeModel, DamagedIntegersAreRefused) {
   auto without = metadata;
   without.erase(quant_key(name));
   ASSERT_TRUE(write_safetensors(path, tensors, without));
-  expect_error(load_model(to_, device_), ErrorCode::kInvalidFile, "u8[");
+  expect_error(test::load_model(to_, device_), ErrorCode::kInvalidFile, "u8[");
 }
 
 // The blocks of a square weight may be said to go along either axis; models read one.
@@ -228,7 +229,7 @@ TEST_P(QuantizeModel, BlocksAlongTheOtherAxisAreRefused) {
   metadata.at(quant_key(name)) = GetParam() ? "int8 by 64" : "int8 by 64, transposed";
   ASSERT_TRUE(write_safetensors(path, tensors, metadata));
   for (const bool packed : {true, false}) {
-    expect_error(load_model(to_, device_, {.packed = packed}), ErrorCode::kInvalidFile,
+    expect_error(test::load_model(to_, device_, {.packed = packed}), ErrorCode::kInvalidFile,
                  "tensor '" + name + "' is stored as integers in blocks along the other axis");
   }
   auto pool = ThreadPool::create(1);

@@ -18,6 +18,7 @@
 #include "formats/model_folder.h"
 #include "nn/generator.h"
 #include "support/fault_device.h"
+#include "support/model.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 
@@ -72,7 +73,7 @@ class Shards : public testing::Test {
   }
   Result<Transformer> load_index(const std::string& text, const WeightOptions& options = {}) {
     std::ofstream(dir_.file("model.safetensors.index.json")) << text;
-    return load_model(dir_.path(), test::cpu(2), options);
+    return test::load_model(dir_.path(), test::cpu(2), options);
   }
 
   static constexpr const char* kFirst = "model-00001-of-00002.safetensors";
@@ -170,8 +171,8 @@ TEST(WeightFiles, HalvesStayHalves) {
           tensors[name] = *tensor_ops::cast(*fresh->device(), tensor, dtype);
         }
         ASSERT_TRUE(write_safetensors(dir.file("model.safetensors"), tensors));
-        const auto plain = load_model(dir.path(), test::cpu(1));
-        const auto packed = load_model(dir.path(), test::cpu(2), {.packed = true});
+        const auto plain = test::load_model(dir.path(), test::cpu(1));
+        const auto packed = test::load_model(dir.path(), test::cpu(2), {.packed = true});
         ASSERT_TRUE(plain && packed);
         for (const ParameterInfo& info : parameters(config)) {
           EXPECT_EQ(plain->weight(info.name)->spec(), (TensorSpec{DType::kF32, info.shape}));
@@ -190,10 +191,10 @@ TEST(WeightFiles, WiderOnesAreRoundedWhereThatIsWanted) {
   const test::TempDir dir;
   ASSERT_TRUE(save_model(dir.path(), *Transformer::random(small(true), 3, test::cpu(1)), nullptr));
   const WeightOptions options{.packed = true, .format = {.dtype = DType::kBF16}};
-  const auto packed = load_model(dir.path(), test::cpu(1), options);
+  const auto packed = test::load_model(dir.path(), test::cpu(1), options);
   ASSERT_TRUE(packed) << packed.error().message();
   EXPECT_EQ(packed->weight("model.layers.1.mlp.up_proj.weight")->dtype(), DType::kBF16);
-  auto again = load_model(dir.path(), test::cpu(1));
+  auto again = test::load_model(dir.path(), test::cpu(1));
   ASSERT_TRUE(again->prepack({.dtype = DType::kBF16}));
   EXPECT_EQ(run(*packed).logprobs, run(*again).logprobs);
 }
@@ -205,7 +206,7 @@ TEST(WeightFiles, MemoryThatRunsOutIsAnError) {
   for (bool done = false; !done;) {
     const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
     device->faulty_memory().allocation_fuse.arm(++nth);
-    const auto model = load_model(dir.path(), device, {.packed = true});
+    const auto model = test::load_model(dir.path(), device, {.packed = true});
     done = model.has_value();
     if (!done) {
       EXPECT_EQ(model.error().code(), ErrorCode::kOutOfMemory);

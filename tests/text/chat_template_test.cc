@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/model_text.h"
+#include "support/model.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 
@@ -233,7 +233,7 @@ class ChatTemplateFolder : public ::testing::Test {
     std::ofstream(dir_.file(name), std::ios::binary) << text;
   }
   std::string render() const {
-    const auto loaded = load_chat_template(dir_.path());
+    const auto loaded = test::load_chat_template(dir_.path());
     if (!loaded) return loaded.error().message();
     const ChatMessage message{"user", "hi"};
     const auto text = loaded->render({&message, 1});
@@ -248,7 +248,7 @@ TEST_F(ChatTemplateFolder, TokenizerConfig) {
         R"({"bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": false},
             "pad_token": null, "chat_template": "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token }}"})");
   EXPECT_EQ(render(), "<s>hi</s>");
-  const auto loaded = load_chat_template(dir_.path());
+  const auto loaded = test::load_chat_template(dir_.path());
   ASSERT_TRUE(loaded);
   EXPECT_EQ(loaded->special_token("eos_token"), "</s>");
   EXPECT_EQ(loaded->special_token("pad_token"), std::nullopt);
@@ -272,7 +272,7 @@ TEST_F(ChatTemplateFolder, NamedTemplates) {
                               {"name": "rag", "template": "{% broken"},
                               {"name": "tool_use", "template": "tools {{ tools|length }}"}]})");
   EXPECT_EQ(render(), "plain");
-  const auto loaded = load_chat_template(dir_.path());
+  const auto loaded = test::load_chat_template(dir_.path());
   ASSERT_TRUE(loaded);
   const auto tools = parse_json("[1, 2]", "tools");
   const auto messages = parse_json(R"([{"role": "user"}])", "messages");
@@ -291,9 +291,9 @@ TEST_F(ChatTemplateFolder, TheFirstOfANameCounts) {
 
 TEST_F(ChatTemplateFolder, MistakesAreNamed) {
   EXPECT_THAT(render(), HasSubstr("has no chat template"));
-  EXPECT_EQ(load_chat_template(dir_.path()).error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(test::load_chat_template(dir_.path()).error().code(), ErrorCode::kNotFound);
   write("tokenizer_config.json", R"({"eos_token": "x"})");
-  EXPECT_EQ(load_chat_template(dir_.path()).error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(test::load_chat_template(dir_.path()).error().code(), ErrorCode::kNotFound);
   write("tokenizer_config.json", R"({"chat_template": 5})");
   EXPECT_THAT(render(), HasSubstr("chat_template: expected a string"));
   write("tokenizer_config.json", R"({"chat_template": "a\n{% if x %}"})");
@@ -302,9 +302,10 @@ TEST_F(ChatTemplateFolder, MistakesAreNamed) {
   write("tokenizer_config.json", R"({"chat_template": "a", "bos_token": 5})");
   EXPECT_THAT(render(), HasSubstr("bos_token: expected a string"));
   write("tokenizer_config.json", "{");
-  EXPECT_EQ(load_chat_template(dir_.path()).error().code(), ErrorCode::kInvalidFile);
-  EXPECT_EQ(load_chat_template_file(dir_.file("missing"), dir_.path()).error().code(),
-            ErrorCode::kNotFound);
+  EXPECT_EQ(test::load_chat_template(dir_.path()).error().code(), ErrorCode::kInvalidFile);
+  EXPECT_EQ(
+      (*ModelSource::open(dir_.path())).chat_template_from(dir_.file("missing")).error().code(),
+      ErrorCode::kNotFound);
   write("tokenizer_config.json", "{}");
   write("chat_template.jinja", "{{ messages[0].content.x.y }}");
   EXPECT_THAT(render(), HasSubstr("chat_template.jinja: line 1: a value of type str has no "
@@ -407,13 +408,14 @@ TEST(ChatTemplate, TheTimeIsNowUnlessGiven) {
 }
 
 TEST(ChatTemplateGguf, TheFileHasTemplateAndTokens) {
-  const auto loaded = load_chat_template(test::source_path("tests/formats/data/gguf_llama.gguf"));
+  const auto loaded =
+      test::load_chat_template(test::source_path("tests/formats/data/gguf_llama.gguf"));
   ASSERT_TRUE(loaded) << loaded.error().message();
   EXPECT_EQ(loaded->render(std::vector<ChatMessage>{{"user", "Hi"}}).value(), "Hi");
   EXPECT_EQ(loaded->special_token("bos_token"), "<s>");
   for (const char* name : {"gguf_gpt2.gguf", "gguf_types.gguf"}) {
     const auto none =
-        load_chat_template(test::source_path(std::string("tests/formats/data/") + name));
+        test::load_chat_template(test::source_path(std::string("tests/formats/data/") + name));
     ASSERT_FALSE(none) << name;
     EXPECT_EQ(none.error().code(), ErrorCode::kNotFound);
     EXPECT_THAT(std::string(none.error().message()),

@@ -11,8 +11,9 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "device/helpers.h"
-#include "formats/model_text.h"
+#include "support/alloc_counter.h"
 #include "support/shared_data.h"
+#include "text/tokenizer.h"
 
 namespace volta {
 namespace {
@@ -34,9 +35,9 @@ Strings pieces(const std::shared_ptr<const Tokenizer>& tokenizer, const Ints& pr
   Strings out;
   for (const std::int32_t id : tokens) {
     if (stream.stopped()) break;
-    out.push_back(stream.push(id));
+    out.emplace_back(stream.push(id));
   }
-  out.push_back(stream.finish());
+  out.emplace_back(stream.finish());
   return out;
 }
 
@@ -169,7 +170,8 @@ TEST(CompletionStream, AStopMayBeginWithTheSpaceBeforeAContinuation) {
   std::string given;
   for (const std::int32_t id : tokens) given += stream.push(id);
   EXPECT_TRUE(stream.stopped());
-  EXPECT_EQ(given + stream.finish(), "");
+  given += stream.finish();
+  EXPECT_EQ(given, "");
 }
 
 TEST(CompletionStream, APromptMayEndWithinACharacter) {
@@ -200,7 +202,7 @@ TEST(CompletionStream, ACharacterBegunInByteTokensBelongsToTheContinuation) {
   const Ints prompt(ids.begin(), ids.end() - 1);
   CompletionStream stream(llama, prompt, {}, CompletionText::kContinuation);
   EXPECT_EQ(stream.prompt_text(), "Hello");
-  std::string text = stream.push(all.back());
+  std::string text(stream.push(all.back()));
   text += stream.finish();
   EXPECT_EQ(text, "\n\u65e5");
 }
@@ -223,6 +225,34 @@ TEST(Stops, AreStringsButForSpecialTokensAndIds) {
   // A character that the vocabulary lacks cannot come, which is no error.
   const auto chars = make_char_tokenizer("abc").value();
   EXPECT_EQ(parse_stops(Strings{"X"}, chars.get(), "--stop").value().strings, Strings{"X"});
+}
+
+// A token's text goes into one growing text: it is neither copied nor allocated on its way.
+TEST(CompletionStream, ATokenAllocatesNothingOnItsWay) {
+  if (!test::can_count_allocations()) GTEST_SKIP() << "this build's malloc cannot be counted";
+  constexpr int kWords = 2000;
+  std::string text;
+  for (int i = 0; i < kWords / 10; ++i)
+    text += "The quick brown fox jumps over the lazy dog, again! ";
+  auto tokenizers = all_tokenizers();
+  // In place of the char tokenizer, which lacks most of these letters.
+  tokenizers.back() = {"byte", make_byte_tokenizer()};
+  for (const auto& [name, one] : tokenizers) {
+    SCOPED_TRACE(name);
+    const auto ids = one->encode(text);
+    ASSERT_TRUE(ids);
+    CompletionStream stream(one, Ints{ids->front()}, Strings{"never", "again? "},
+                            CompletionText::kContinuation);
+    std::size_t bytes = 0;
+    const test::AllocationCounter counter;
+    for (const std::int32_t id : *ids) bytes += stream.push(id).size();
+    const std::int64_t allocations = counter.count();
+    EXPECT_GT(bytes, kWords);
+    // The text doubles its memory now and then, and the first text of a continuation is compared
+    // with the prompt's. A Replace step lists the places that it replaces: the spaces.
+    const bool replaces = one->to_json().find("\"Replace\"") != std::string::npos;
+    EXPECT_LT(allocations, 64 + (replaces ? kWords : 0)) << "for " << ids->size() << " tokens";
+  }
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 
 #include "base/text.h"
 #include "device/helpers.h"
-#include "formats/model_text.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 #include "text/tokenizer.h"

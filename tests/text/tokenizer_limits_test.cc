@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include "device/helpers.h"
-#include "formats/model_text.h"
 #include "support/shared_data.h"
 #include "text/quoted_text.h"
 #include "text/tokenizer.h"

@@ -8,7 +8,6 @@
 
 #include "base/text.h"
 #include "device/helpers.h"
-#include "formats/model_text.h"
 #include "support/temp_dir.h"
 
 namespace volta {

@@ -8,6 +8,7 @@
 #include "formats/adapter.h"
 #include "formats/model_config.h"
 #include "formats/model_folder.h"
+#include "support/model.h"
 #include "train/checkpoint.h"
 #include "train/run_fixture.h"
 #include "train/run_folder.h"
@@ -34,7 +35,7 @@ class AdapterBase : public test::RunFixture {
     ASSERT_TRUE(train(o));
   }
   Transformer model(const std::string& name) const {
-    return *load_model(*find_model_folder(dir_.file(name)), device_);
+    return *test::load_model(*find_model_folder(dir_.file(name)), device_);
   }
   std::string warning(const std::string& folder, const std::string& name) {
     std::string text;
@@ -58,9 +59,10 @@ TEST_F(AdapterBase, TheWeightsDecideWhereTheyAreKnown) {
 // One tensor at a time gives the same checksum as the whole model.
 TEST_F(AdapterBase, TheChecksumNeedsNoLoadedModel) {
   const std::string folder = *find_model_folder(dir_.file("base"));
-  const auto config = load_model_config(folder);
+  const auto config = test::load_config(folder);
   ASSERT_TRUE(config);
-  EXPECT_EQ(*weights_hash(folder, *config, *device_), *weights_hash(model("base")));
+  EXPECT_EQ(*weights_hash(*ModelSource::open(folder), *config, *device_),
+            *weights_hash(model("base")));
 }
 
 TEST_F(AdapterBase, IsVerifiedWhereItIsOnThisMachine) {
@@ -99,7 +101,7 @@ TEST_F(AdapterBase, IsVerifiedWhereItIsOnThisMachine) {
   }
   EXPECT_THAT(report(foreign, dir_.file("other/step-2")).unchecked,
               HasSubstr("does not record the checksum"));
-  TransformerConfig wide = *load_model_config(dir_.file("other/step-2"));
+  TransformerConfig wide = *test::load_config(dir_.file("other/step-2"));
   wide.dim *= 2;
   wide.head_dim *= 2;
   std::filesystem::create_directory(dir_.file("wide"));

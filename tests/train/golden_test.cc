@@ -4,11 +4,11 @@
 #include <string>
 
 #include "device/device.h"
-#include "formats/model_folder.h"
 #include "formats/safetensors.h"
 #include "graph/passes.h"
 #include "nn/training_graph.h"
 #include "nn/transformer_graph.h"
+#include "support/model.h"
 #include "support/shared_data.h"
 #include "train/data.h"
 #include "train/helpers.h"
@@ -23,7 +23,7 @@ class Golden : public testing::TestWithParam<const char*> {
     folder_ = std::string("models/") + GetParam();
     VOLTA_NEEDS_SHARED(folder_ + "/train_golden.safetensors");
     device_ = test::cpu(2);
-    VOLTA_ASSERT_OK(model_, load_model(test::shared_path(folder_), device_));
+    VOLTA_ASSERT_OK(model_, test::load_model(test::shared_path(folder_), device_));
   }
 
   std::map<std::string, Tensor> load(const std::string& name) {

@@ -4,12 +4,12 @@
 #include <cmath>
 
 #include "formats/adapter.h"
-#include "formats/model_folder.h"
-#include "formats/model_text.h"
 #include "graph/passes.h"
 #include "nn/training_graph.h"
 #include "nn/transformer_graph.h"
+#include "support/model.h"
 #include "support/shared_data.h"
+#include "text/tokenizer.h"
 #include "train/adapter_base.h"
 #include "train/checkpoint.h"
 #include "train/dataset.h"
@@ -28,7 +28,7 @@ class LoraGolden : public testing::TestWithParam<const char*> {
   void SetUp() override {
     const std::string folder =
         test::source_path(std::string("tests/train/data/lora_") + GetParam());
-    VOLTA_ASSERT_OK(model_, load_model(folder, test::cpu(2)));
+    VOLTA_ASSERT_OK(model_, test::load_model(folder, test::cpu(2)));
     VOLTA_ASSERT_OK(adapter_, load_adapter(folder, model_->config()));
     VOLTA_ASSERT_OK(const SafetensorsFile file,
                     SafetensorsFile::open(folder + "/golden.safetensors"));
@@ -173,7 +173,7 @@ TEST_F(LoraRun, CheckpointsHoldTheAdapterAndItsBase) {
   EXPECT_THAT(names, testing::ElementsAre("adapter_config.json", "adapter_model.safetensors",
                                           "manifest.json", "trainer.safetensors"));
   VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(result->checkpoint));
-  VOLTA_ASSERT_OK(Transformer model, load_model(o.init, device_));
+  VOLTA_ASSERT_OK(Transformer model, test::load_model(o.init, device_));
   VOLTA_ASSERT_OK(const std::string hash, weights_hash(model));
   EXPECT_EQ(checkpoint.manifest.base, (BaseModel{.path = o.init, .xxh3 = hash}));
   // It learnt, and what is saved is what learnt: the merged model has the loss that the run told.

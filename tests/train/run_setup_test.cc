@@ -10,12 +10,12 @@
 
 #include "base/file.h"
 #include "base/temporary.h"
-#include "formats/model_folder.h"
-#include "formats/model_text.h"
 #include "formats/safetensors.h"
 #include "support/fault_device.h"
 #include "support/file_faults.h"
+#include "support/model.h"
 #include "support/shared_data.h"
+#include "text/tokenizer.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_writer.h"
 #include "train/dataset.h"
@@ -345,7 +345,7 @@ TEST_F(RunSetupTest, AForeignRunStateIsRefused) {
   RunOptions o = options("a");
   ASSERT_TRUE(train(o));
   // A checkpoint that the library's own functions wrote, but no run.
-  VOLTA_ASSERT_OK(const Transformer model, load_model(o.out + "/step-20", test::cpu(1)));
+  VOLTA_ASSERT_OK(const Transformer model, test::load_model(o.out + "/step-20", test::cpu(1)));
   TrainerOptions trainer_options = test::small_options();
   VOLTA_ASSERT_OK(Trainer trainer, Trainer::create(model, trainer_options));
   ASSERT_TRUE(trainer.restore(21, trainer.optimizer_state()));

@@ -8,11 +8,11 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "formats/model_folder.h"
 #include "formats/safetensors.h"
 #include "support/async_device.h"
 #include "support/fault_device.h"
 #include "support/file_faults.h"
+#include "support/model.h"
 #include "support/shared_data.h"
 #include "train/checkpoint.h"
 #include "train/dataset.h"
@@ -71,7 +71,7 @@ TEST_F(RunTest, LeavesCheckpointsMetricsAndACurve) {
   EXPECT_THAT(test::get_file(o.out + "/loss.svg"), HasSubstr("text.txt"));
   EXPECT_THAT(messages_, HasSubstr("memory: weights"));
   EXPECT_THAT(messages_, HasSubstr("tokens of"));
-  VOLTA_ASSERT_OK(const Transformer model, load_model(result.checkpoint, test::cpu(1)));
+  VOLTA_ASSERT_OK(const Transformer model, test::load_model(result.checkpoint, test::cpu(1)));
   EXPECT_EQ(model.config().layers, 2);
   EXPECT_EQ(events_.size(), 20u);
   EXPECT_EQ(events_.back().steps, 20);
@@ -83,7 +83,7 @@ TEST_F(RunTest, LeavesCheckpointsMetricsAndACurve) {
 TEST_F(RunTest, TheLastValidationLossIsOverTheWholeText) {
   const RunOptions o = options("a");
   VOLTA_ASSERT_OK(const RunResult result, train(o));
-  VOLTA_ASSERT_OK(const Transformer model, load_model(result.checkpoint, test::cpu(1)));
+  VOLTA_ASSERT_OK(const Transformer model, test::load_model(result.checkpoint, test::cpu(1)));
   VOLTA_ASSERT_OK(auto evaluator, Evaluator::create(model, 3, 8));
   VOLTA_ASSERT_OK(const Dataset data, load_text(o.data, "char", nullptr, 0.1));
   EXPECT_EQ(*evaluator.mean_loss(*data.validation), *result.val_loss);

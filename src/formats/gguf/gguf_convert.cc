@@ -20,6 +20,7 @@
 #include "formats/gguf/gguf_tokenizer_writer.h"
 #include "formats/gguf/gguf_writer.h"
 #include "formats/model_config.h"
+#include "formats/model_source.h"
 #include "formats/new_folder.h"
 #include "formats/non_finite.h"
 #include "formats/safetensors.h"
@@ -297,7 +298,8 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
         fmt::format("'{}' is there; name another file, or use --force to replace it", gguf));
   }
   VOLTA_TRY(check_replaceable(gguf));  // Checked before anything is computed.
-  VOLTA_TRY(const TransformerConfig config, load_model_config(directory));
+  VOLTA_TRY(const ModelSource source, ModelSource::open(directory));
+  VOLTA_TRY(const TransformerConfig config, source.config());
   VOLTA_TRY(const GgufArchitecture* const architecture, gguf_architecture(config));
   VOLTA_TRY(WeightFiles weights, WeightFiles::open(directory, config));
   VOLTA_TRY(const auto outputs, plan_outputs(config, *architecture, type));

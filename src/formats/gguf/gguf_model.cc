@@ -313,8 +313,7 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
       fmt::format("tensor '{}' has values beyond f16; choose bf16 or f32", parameter.info.name));
 }
 
-Result<GgufWeights> GgufWeights::open(const std::string& path, const TransformerConfig& config) {
-  VOLTA_TRY(GgufFile file, GgufFile::open(path));
+Result<GgufWeights> GgufWeights::find(GgufFile file, const TransformerConfig& config) {
   GgufWeights weights(std::move(file), config);
   VOLTA_TRY(const auto list, find_gguf_parameters(config, weights.file_));
   for (const GgufParameter& parameter : list) {

@@ -48,8 +48,8 @@ Result<Tensor> load_gguf_parameter(const GgufFile& file, const TransformerConfig
 /// views of the mapping if they are aligned and need no reordering. Other types are read as f32.
 class GgufWeights final : public WeightSource {
  public:
-  /// Checks all names and shapes; reads no data.
-  static Result<GgufWeights> open(const std::string& path, const TransformerConfig& config);
+  /// Finds the parameters in an open file. Checks all names and shapes; reads no data.
+  static Result<GgufWeights> find(GgufFile file, const TransformerConfig& config);
 
   Result<TensorSpec> spec(const ParameterInfo& parameter) override;
   Result<Tensor> read(const ParameterInfo& parameter, const Interruption& interrupted) override;

@@ -296,7 +296,7 @@ Result<JsonValue> parse_optional(const std::string& text, std::string_view name)
   return text.empty() ? Result<JsonValue>(JsonValue()) : parse_json(text, name);
 }
 
-// Looks in the same order as load_chat_template().
+// Looks in the same order as ModelSource::chat_template().
 Result<std::string> find_chat_template(const TokenizerFiles& files, const JsonValue& config) {
   if (!files.chat_template.empty()) return files.chat_template;
   std::string chat = chat_template_of(config);

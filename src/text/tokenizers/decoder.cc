@@ -155,31 +155,28 @@ Decoder::Run::Run(const Decoder& decoder) {
   }
 }
 
-std::string Decoder::Run::pass(std::vector<Chunk> chunks, std::size_t from) {
+// Runs the stages from `from` on over chunks_, and appends what comes out.
+void Decoder::Run::pass(std::size_t from, std::string& text) {
   for (std::size_t i = from; i < stages_.size(); ++i) {
-    std::vector<Chunk> next;
-    for (Chunk& chunk : chunks) stages_[i]->push(std::move(chunk), next);
-    chunks = std::move(next);
+    next_.clear();
+    for (Chunk& chunk : chunks_) stages_[i]->push(std::move(chunk), next_);
+    std::swap(chunks_, next_);
   }
-  std::string text;
-  for (const Chunk& chunk : chunks) text += chunk.text;
-  return text;
+  for (const Chunk& chunk : chunks_) text += chunk.text;
 }
 
-std::string Decoder::Run::push(std::string_view token) {
-  std::vector<Chunk> chunks;
-  chunks.push_back({std::string(token), true});
-  return pass(std::move(chunks), 0);
+void Decoder::Run::push(std::string_view token, std::string& text) {
+  chunks_.clear();
+  chunks_.push_back({std::string(token), true});
+  pass(0, text);
 }
 
-std::string Decoder::Run::finish() {
-  std::string text;
+void Decoder::Run::finish(std::string& text) {
   for (std::size_t i = 0; i < stages_.size(); ++i) {
-    std::vector<Chunk> rest;
-    stages_[i]->finish(rest);
-    text += pass(std::move(rest), i + 1);
+    chunks_.clear();
+    stages_[i]->finish(chunks_);
+    pass(i + 1, text);
   }
-  return text;
 }
 
 }  // namespace volta::tokenizers

@@ -1,6 +1,6 @@
 // Decoders convert the strings of tokens to text, token by token, so that text can be shown while
-// it is generated. The results of all push() calls and finish(), joined, are the text of all
-// tokens. The kinds of decoders are those of tokenizer.json.
+// it is generated. What all push() calls and finish() append is the text of all tokens. The kinds
+// of decoders are those of tokenizer.json.
 #pragma once
 
 #include <cstddef>
@@ -74,13 +74,14 @@ class Decoder {
   class Run {
    public:
     explicit Run(const Decoder& decoder);
-    /// The text that is complete after this token, in whole characters.
-    std::string push(std::string_view token);
-    std::string finish();
+    /// Appends the text that is complete after this token, in whole characters.
+    void push(std::string_view token, std::string& text);
+    void finish(std::string& text);
 
    private:
-    std::string pass(std::vector<Chunk> chunks, std::size_t from);
+    void pass(std::size_t from, std::string& text);
     std::vector<std::unique_ptr<DecodeStage>> stages_;
+    std::vector<Chunk> chunks_, next_;  // Of pass(); kept for their memory.
   };
 
  private:

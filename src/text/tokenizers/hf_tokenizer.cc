@@ -299,9 +299,10 @@ std::string HfTokenizer::run_decoder(std::span<const std::int32_t> ids, bool ski
   WorkBudget budget(kNoLimits, interrupted_);  // The decoder has its own limits.
   for (const std::int32_t id : ids) {
     if (!budget.step(16)) break;
-    if (const auto text = token_text(id, skip_special)) out += run.push(*text);
+    if (const auto text = token_text(id, skip_special)) run.push(*text, out);
   }
-  return out + run.finish();
+  run.finish(out);
+  return out;
 }
 
 std::string HfTokenizer::decode(std::span<const std::int32_t> ids) const {
@@ -315,11 +316,10 @@ std::string HfTokenizer::decode_all(std::span<const std::int32_t> ids) const {
 class HfTokenizer::Stream final : public TextStream {
  public:
   explicit Stream(const HfTokenizer& tokenizer) : tokenizer_(tokenizer), run_(tokenizer.decoder_) {}
-  std::string push(std::int32_t id) override {
-    const auto text = tokenizer_.token_text(id, true);
-    return text ? run_.push(*text) : std::string();
+  void push(std::int32_t id, std::string& text) override {
+    if (const auto token = tokenizer_.token_text(id, true)) run_.push(*token, text);
   }
-  std::string finish() override { return run_.finish(); }
+  void finish(std::string& text) override { run_.finish(text); }
 
  private:
   const HfTokenizer& tokenizer_;

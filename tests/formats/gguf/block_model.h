@@ -45,6 +45,10 @@ inline std::vector<std::byte> random_blocks(GgmlType type, std::int64_t values,
       put_half(at, 2e-4f * size_of_one);
       put_half(at + 2, 15e-4f * size_of_one);
     }
+    if (type == GgmlType::kQ5_K) {
+      put_half(at, 1e-4f * size_of_one);
+      put_half(at + 2, 15e-4f * size_of_one);
+    }
     if (type == GgmlType::kQ6_K) put_half(at + 208, 3e-5f * size_of_one);
   }
   return bytes;
@@ -106,6 +110,6 @@ inline TypeOf all_of(GgmlType type) {
 }
 
 inline constexpr GgmlType kBlockTypes[] = {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_K,
-                                           GgmlType::kQ6_K};
+                                           GgmlType::kQ5_K, GgmlType::kQ6_K};
 
 }  // namespace volta::test

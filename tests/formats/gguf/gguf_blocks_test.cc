@@ -16,9 +16,9 @@
 #include "formats/gguf/gguf_bytes.h"
 #include "formats/gguf/gguf_model.h"
 #include "formats/model_config.h"
-#include "formats/model_folder.h"
 #include "nn/generator.h"
 #include "nn/sequence_scorer.h"
+#include "support/model.h"
 #include "support/temp_dir.h"
 
 namespace volta {
@@ -35,9 +35,9 @@ using test::write_block_model;
 void expect_decoded(const std::string& path, std::size_t least) {
   const auto device = test::cpu();
   const GgufFile file = test::open_gguf(path);
-  const auto config = load_model_config(path);
+  const auto config = test::load_config(path);
   ASSERT_TRUE(config) << config.error().message();
-  auto weights = GgufWeights::open(path, *config);
+  auto weights = GgufWeights::find(test::open_gguf(path), *config);
   ASSERT_TRUE(weights) << weights.error().message();
   const auto list = find_gguf_parameters(*config, file);
   ASSERT_TRUE(list) << list.error().message();
@@ -89,7 +89,7 @@ struct Loaded {
   std::int64_t bytes = 0;
 };
 Loaded load(const std::string& path, bool packed, int threads = 2) {
-  const auto model = load_model(path, test::cpu(threads), {.packed = packed});
+  const auto model = test::load_model(path, test::cpu(threads), {.packed = packed});
   EXPECT_TRUE(model) << model.error().message();
   Loaded loaded{{}, losses_of(*model), model->weight_bytes()};
   for (const auto& [name, weight] : model->weights()) loaded.specs[name] = weight.spec();
@@ -163,7 +163,7 @@ TEST(GgufBlocks, ARequestInABatchGivesWhatItGivesAlone) {
   const std::string path = dir.file("model.gguf");
   for (const GgmlType type : kBlockTypes) {
     write_block_model(path, all_of(type), true);
-    const auto model = load_model(path, test::cpu(), {.packed = true});
+    const auto model = test::load_model(path, test::cpu(), {.packed = true});
     ASSERT_TRUE(model) << model.error().message();
     std::vector<GenerationRequest> requests;
     for (const std::int32_t first : {1, 5, 9}) {

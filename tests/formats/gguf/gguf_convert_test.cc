@@ -18,6 +18,7 @@
 #include "formats/model_folder.h"
 #include "formats/safetensors.h"
 #include "support/file_faults.h"
+#include "support/model.h"
 #include "support/temp_dir.h"
 
 namespace volta {
@@ -64,7 +65,7 @@ TEST_P(Convert, ThereAndBackIsTheSameModel) {
               read_text_file(join_path(second, name)).value_or("none"))
         << name;
   }
-  EXPECT_EQ(*load_model_config(gguf()), *load_model_config(dir_.file("made.gguf")));
+  EXPECT_EQ(*test::load_config(gguf()), *test::load_config(dir_.file("made.gguf")));
   // Nothing else is left.
   std::size_t entries = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(dir_.path())) ++entries;
@@ -186,7 +187,7 @@ TEST_F(ConvertCase, FilesOfOthersStay) {
             "of the model that was there");
   EXPECT_EQ(*read_text_file(dir_.file("out/special_tokens_map.json.old")), "older");
   EXPECT_EQ(*read_text_file(dir_.file("out/special_tokens_map.json.old.2")), "{}");
-  EXPECT_TRUE(load_model(dir_.file("out"), test::cpu(1)));
+  EXPECT_TRUE(test::load_model(dir_.file("out"), test::cpu(1)));
   EXPECT_FALSE(path_exists(dir_.file("out/.volta-replaced")));
   EXPECT_EQ(list_directory(dir_.path())->size(), 1u);
 }

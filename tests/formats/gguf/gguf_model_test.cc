@@ -12,8 +12,8 @@
 #include "device/helpers.h"
 #include "formats/gguf/gguf_bytes.h"
 #include "formats/gguf/gguf_writer.h"
-#include "formats/model_folder.h"
 #include "nn/generator.h"
+#include "support/model.h"
 #include "support/temp_dir.h"
 
 namespace volta {
@@ -33,7 +33,7 @@ TEST_P(GgufModel, GivesTheIdsAndLogitsOfOthers) {
     // Packed, blocks of integers stay unless they are widened, and products with them round their
     // activations to 8 bits.
     const bool integers = options.packed && !options.widen;
-    const auto model = load_model(path, test::cpu(), options);
+    const auto model = test::load_model(path, test::cpu(), options);
     ASSERT_TRUE(model) << model.error().message();
     auto generator = Generator::create(*model, {.slots = 1});
     ASSERT_TRUE(generator) << generator.error().message();
@@ -239,9 +239,9 @@ TEST(GgufConfig, Gpt2OutputThatIsTheEmbeddingIsTied) {
 
 TEST(GgufWeights, AreReadInTheirNativeTypes) {
   const std::string path = test::gguf_data("qwen3.gguf");
-  const auto config = load_model_config(path);
+  const auto config = test::load_config(path);
   ASSERT_TRUE(config) << config.error().message();
-  auto weights = GgufWeights::open(path, *config);
+  auto weights = GgufWeights::find(test::open_gguf(path), *config);
   ASSERT_TRUE(weights) << weights.error().message();
   for (const ParameterInfo& info : parameters(*config)) {
     const auto spec = weights->spec(info);
@@ -293,10 +293,10 @@ TEST(GgufWeights, AtOddAddressesAreCopied) {
   const std::string odd = dir.file("odd.gguf");
   ASSERT_TRUE(write_file_atomic(odd, misaligned(path)));
   ASSERT_EQ(test::open_gguf(odd).tensors().front().offset % 2, 1);
-  const auto config = load_model_config(path);
+  const auto config = test::load_config(path);
   ASSERT_TRUE(config);
-  auto expected = GgufWeights::open(path, *config);
-  auto weights = GgufWeights::open(odd, *config);
+  auto expected = GgufWeights::find(test::open_gguf(path), *config);
+  auto weights = GgufWeights::find(test::open_gguf(odd), *config);
   ASSERT_TRUE(weights) << weights.error().message();
   for (const ParameterInfo& info : parameters(*config)) {
     const auto a = expected->read(info, {}), b = weights->read(info, {});

@@ -18,8 +18,8 @@
 #include "device/device_proxy.h"
 #include "device/helpers.h"
 #include "formats/gguf/block_model.h"
-#include "formats/model_folder.h"
 #include "nn/sequence_scorer.h"
+#include "support/model.h"
 #include "support/rounded_block.h"
 #include "support/temp_dir.h"
 
@@ -131,7 +131,7 @@ std::vector<float> logits_of(const std::string& path, bool as_stored,
                              std::shared_ptr<StepListener> listener) {
   constexpr std::int64_t kTime = 12;
   const auto device = std::make_shared<Listened>(test::cpu(), std::move(listener));
-  const auto model = load_model(path, device, {.packed = as_stored});
+  const auto model = test::load_model(path, device, {.packed = as_stored});
   EXPECT_TRUE(model) << model.error().message();
   std::vector<std::int32_t> ids;
   for (std::int32_t i = 0; i < kTime; ++i) ids.push_back(i * 29 % static_cast<int>(kVocab));
@@ -168,8 +168,9 @@ struct Format {
 TEST(GgufProducts, AModelInBlocksIsTheModelInF32WithRoundedActivations) {
   const test::TempDir dir;
   const std::string path = dir.file("model.gguf");
-  for (const auto& [type, block] : {Format{GgmlType::kQ8_0, 32}, Format{GgmlType::kQ4_0, 128},
-                                    Format{GgmlType::kQ4_K, 256}, Format{GgmlType::kQ6_K, 256}}) {
+  for (const auto& [type, block] :
+       {Format{GgmlType::kQ8_0, 32}, Format{GgmlType::kQ4_0, 128}, Format{GgmlType::kQ4_K, 256},
+        Format{GgmlType::kQ5_K, 256}, Format{GgmlType::kQ6_K, 256}}) {
     SCOPED_TRACE(ggml_type_info(type).name);
     test::write_block_model(path, test::all_of(type), false);
     const auto recorder = std::make_shared<Recorder>();

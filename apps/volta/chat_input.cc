@@ -1,0 +1,148 @@
+#include "chat_input.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <ctime>
+#include <string_view>
+#include <utility>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "text/chat_prompt.h"
+
+namespace volta::cli {
+namespace {
+
+constexpr std::int64_t kMaxMessageBytes = 64 << 20;
+
+// Reads a JSON file that the command line names.
+Result<JsonValue> read_json(const std::string& path) {
+  VOLTA_TRY(const std::string text, read_text_file(path, kMaxMessageBytes));
+  return parse_json(text, path);
+}
+
+Result<JsonValue::Array> read_messages(const std::string& path) {
+  VOLTA_TRY(const JsonValue json, read_json(path));
+  const JsonValue::Array* array = json.if_array();
+  if (array != nullptr && !array->empty()) return *array;
+  return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array of messages: "
+                                                   R"([{{"role": "user", "content": "Hi"}}])",
+                                                   path));
+}
+
+// Parses NAME=JSON; a value that is not JSON is taken as text.
+Result<std::pair<std::string, JsonValue>> parse_variable(const std::string& text) {
+  const std::size_t end = text.find('=');
+  if (end == std::string::npos || end == 0) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("--var {}: expected NAME=VALUE", text));
+  }
+  const std::string value = text.substr(end + 1);
+  auto json = parse_json(value, "--var");
+  if (json) return std::pair(text.substr(0, end), *std::move(json));
+  if (find_invalid_utf8(text)) {
+    return fail(ErrorCode::kInvalidArgument, "--var: the value is not UTF-8");
+  }
+  return std::pair(text.substr(0, end), JsonValue(value));
+}
+
+// The time for a template: the beginning of the given day in local time.
+Result<std::tm> parse_date(const std::string& text) {
+  const auto number = [&](std::size_t begin, std::size_t digits) {
+    int value = 0;
+    for (const char c : std::string_view(text).substr(begin, digits)) {
+      if (c < '0' || c > '9') return -1;
+      value = 10 * value + (c - '0');
+    }
+    return value;
+  };
+  const bool has_form = text.size() == 10 && text[4] == '-' && text[7] == '-';
+  const int year = has_form ? number(0, 4) : -1;
+  const int month = has_form ? number(5, 2) : -1;
+  const int day = has_form ? number(8, 2) : -1;
+  const std::chrono::year_month_day date{std::chrono::year(year),
+                                         std::chrono::month(static_cast<unsigned>(month)),
+                                         std::chrono::day(static_cast<unsigned>(day))};
+  if (year < 1 || month < 1 || day < 1 || !date.ok()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--date {}: expected a day as YYYY-MM-DD, e.g. 2025-01-31", text));
+  }
+  const std::chrono::sys_days days = date;
+  const std::chrono::sys_days new_year = date.year() / std::chrono::January / 1;
+  std::tm time{};
+  time.tm_year = year - 1900;
+  time.tm_mon = month - 1;
+  time.tm_mday = day;
+  time.tm_wday = static_cast<int>(std::chrono::weekday(days).c_encoding());
+  time.tm_yday = static_cast<int>((days - new_year).count());
+  time.tm_isdst = -1;
+  return time;
+}
+
+// The given day, or the time at which the conversation begins. All prompts of a conversation have
+// the same time, so that a prompt differs from the last one only in its new messages.
+Result<std::tm> time_of_templates(const ChatInput& input) {
+  if (!input.date.empty()) return parse_date(input.date);
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  return local;
+}
+
+}  // namespace
+
+void add_chat_input(Command& command, ChatInput& input) {
+  command.add_option("--system", input.system, "the system message")->allow_empty();
+  command.add_option("-p,--prompt", input.prompt, "answer this message, then end")->allow_empty();
+  command.add_option("--messages", input.messages_file,
+                     "answer this conversation, then end: a JSON array of messages");
+  command.add_option("--tools", input.tools_file, "functions for the template: a JSON array");
+  command.add_option("--template", input.template_file, "a chat template instead of the model's");
+  command
+      .add_option("--var", input.variables,
+                  "NAME=VALUE for the template, e.g. enable_thinking=false; may be repeated")
+      ->allow_extra_args(false)
+      ->take_all();
+  command.add_option("--date", input.date,
+                     "YYYY-MM-DD: the day for templates that write today's date");
+}
+
+Result<std::optional<JsonValue>> read_tools(const ChatInput& input) {
+  if (input.tools_file.empty()) return std::nullopt;
+  VOLTA_TRY(JsonValue tools, read_json(input.tools_file));
+  return tools;
+}
+
+Result<ChatOptions> chat_options(const ChatInput& input, const JsonValue* tools,
+                                 std::function<bool()> stop) {
+  ChatOptions chat;
+  VOLTA_TRY(chat.now, time_of_templates(input));
+  chat.interrupted = std::move(stop);
+  chat.tools = tools;
+  for (const std::string& text : input.variables) {
+    VOLTA_TRY(auto variable, parse_variable(text));
+    chat.variables.insert_or_assign(std::move(variable.first), std::move(variable.second));
+  }
+  return chat;
+}
+
+Result<JsonValue::Array> first_messages(const ChatInput& input) {
+  JsonValue::Array messages;
+  if (input.system) messages.push_back(make_message("system", *input.system));
+  if (!input.messages_file.empty()) {
+    VOLTA_TRY(auto more, read_messages(input.messages_file));
+    VOLTA_TRY(check_messages(more, input.messages_file));
+    for (JsonValue& message : more) messages.push_back(std::move(message));
+  }
+  if (input.prompt) messages.push_back(make_message("user", *input.prompt));
+  for (const auto& [flag, text] :
+       {std::pair("--system", &input.system), std::pair("--prompt", &input.prompt)}) {
+    const auto invalid = *text ? find_invalid_utf8(**text) : std::nullopt;
+    if (!invalid) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: byte {} is not UTF-8", flag, *invalid));
+  }
+  return messages;
+}
+
+}  // namespace volta::cli

@@ -1,0 +1,40 @@
+// What the command line of volta chat gives to the conversation: messages, functions, and names for
+// the template.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "options.h"
+#include "text/chat_template.h"
+
+namespace volta::cli {
+
+struct ChatInput {
+  std::optional<std::string> system, prompt;
+  std::string messages_file, tools_file;
+  std::string template_file;           // A template instead of the model's.
+  std::vector<std::string> variables;  // NAME=JSON
+  std::string date;                    // YYYY-MM-DD; empty: today.
+
+  /// Whether the messages of the command line are answered, and not lines of standard input.
+  bool has_question() const { return prompt || !messages_file.empty(); }
+};
+
+void add_chat_input(Command& command, ChatInput& input);
+
+/// The functions of --tools; nullopt without that option. kIo, kInvalidFile.
+Result<std::optional<JsonValue>> read_tools(const ChatInput& input);
+/// Everything that the template sees but the messages. `tools` may be null and must outlive the
+/// result. Rendering ends when `stop` returns true.
+Result<ChatOptions> chat_options(const ChatInput& input, const JsonValue* tools,
+                                 std::function<bool()> stop);
+/// The system message, then the messages of --messages and --prompt. kIo, kInvalidFile,
+/// kInvalidArgument.
+Result<JsonValue::Array> first_messages(const ChatInput& input);
+
+}  // namespace volta::cli
