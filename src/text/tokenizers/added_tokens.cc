@@ -96,11 +96,11 @@ Result<std::vector<Segment>> AddedTokens::split(std::string_view text, bool norm
     return at < text.size() && unicode::is_word(unicode::character_at(text, at).value);
   };
   for (std::size_t at = 0; at < text.size();) {
-    while (!quoted.empty() && quoted.front().end <= at) quoted = quoted.subspan(1);
     if (!trie.starts_with(text[at])) {
       ++at;
       continue;
     }
+    while (!quoted.empty() && quoted.front().end <= at) quoted = quoted.subspan(1);
     const auto match = find_at(trie, text, at, quoted);
     VOLTA_TRY(budget.spend(match.looked_at, kComponent));
     if (match.number == Trie::kNone) {

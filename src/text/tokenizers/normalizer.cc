@@ -16,11 +16,16 @@ namespace {
 // Replaces each character of the text by the output of `write`.
 template <typename Write>
 Result<std::string> map_characters(std::string_view text, WorkBudget& budget, const Write& write) {
+  constexpr std::size_t kCharged = 256;  // Bytes that are charged at once.
   std::string out;
   out.reserve(text.size());
+  std::size_t next_charge = 0;
   for (std::size_t at = 0; at < text.size();) {
+    if (at >= next_charge) [[unlikely]] {
+      VOLTA_TRY(budget.spend(std::min(kCharged, text.size() - at), "normalizer"));
+      next_charge = at + kCharged;
+    }
     const unicode::Character c = unicode::character_at(text, at);
-    VOLTA_TRY(budget.spend(1, "normalizer"));
     write(c.value, text.substr(at, c.length), out);
     at += c.length;
   }
