@@ -96,9 +96,8 @@ TEST(AsyncDevice, ResultsAreCopiedAfterTheRunAndBeforeTheNextOne) {
   ASSERT_TRUE(loaded) << loaded.error().message();
   Tensor x = *loaded->binding("x");
   const Tensor y = *loaded->result("y");
-  ASSERT_TRUE(device->synchronize());
-  std::array<float, 4> before{};
-  ASSERT_TRUE(y.read<float>(before));
+  ASSERT_TRUE(loaded->run());  // Its input is zeros.
+  ASSERT_TRUE(loaded->fetch());
   const std::int64_t waits = device->queue().waits;
   device->queue().hold(true);
   ASSERT_TRUE(x.write<float>(kX));
@@ -108,7 +107,7 @@ TEST(AsyncDevice, ResultsAreCopiedAfterTheRunAndBeforeTheNextOne) {
   ASSERT_TRUE(loaded->run());
   EXPECT_EQ(device->queue().pending(), 5u);  // Inputs and steps of both runs, and one copy back.
   EXPECT_EQ(device->queue().waits, waits);
-  EXPECT_EQ(values(y), std::vector<float>(before.begin(), before.end()));
+  EXPECT_THAT(values(y), ElementsAre(0, 0, 0, 0));
   device->queue().hold(false);
   ASSERT_TRUE(loaded->synchronize());
   EXPECT_EQ(device->queue().waits, waits + 1);
