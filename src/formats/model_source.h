@@ -1,7 +1,7 @@
 // ModelSource: a model on disk, opened once. It answers every question about the model: the
-// architecture, the weights, the tokenizer, the chat template and the generation settings. Whether
-// the model is a folder or a .gguf file is asked here and nowhere else. open_model()
-// (train/open_model.h) also takes names in the hub's cache and folders of training runs.
+// architecture, the weights, the tokenizer, the chat template and the generation settings, in the
+// same way for a folder and for a .gguf file. open_model() (train/open_model.h) also takes names in
+// the hub's cache and folders of training runs.
 #pragma once
 
 #include <cstdint>
