@@ -1,7 +1,6 @@
 // Conversations with a tiny model of random weights and the byte tokenizer.
 #include "formats/conversation.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -16,7 +15,6 @@ namespace volta {
 namespace {
 
 using test::expect_error;
-using ::testing::StartsWith;
 
 constexpr std::string_view kTemplate =
     "{% for m in messages %}{{ raise_exception('no tools') if m.role == 'tool' }}"
