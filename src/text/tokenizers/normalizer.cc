@@ -13,30 +13,35 @@
 namespace volta::tokenizers {
 namespace {
 
-// Replaces each character of the text by the output of `write`.
-template <typename Write>
-Result<std::string> map_characters(std::string_view text, WorkBudget& budget, const Write& write) {
+// Replaces each character for which `stays` is false by the output of `write`. The runs of the
+// others are copied whole.
+template <typename Stays, typename Write>
+Result<std::string> map_characters(std::string_view text, WorkBudget& budget, const Stays& stays,
+                                   const Write& write) {
   constexpr std::size_t kCharged = 256;  // Bytes that are charged at once.
   std::string out;
   out.reserve(text.size());
-  std::size_t next_charge = 0;
+  std::size_t copied = 0;
   for (std::size_t at = 0; at < text.size();) {
-    if (at >= next_charge) [[unlikely]] {
-      VOLTA_TRY(budget.spend(std::min(kCharged, text.size() - at), "normalizer"));
-      next_charge = at + kCharged;
+    const std::size_t end = at + std::min(kCharged, text.size() - at);
+    VOLTA_TRY(budget.spend(end - at, "normalizer"));
+    while (at < end) {
+      const unicode::Character c = unicode::character_at(text, at);
+      if (!stays(c.value)) {
+        out += text.substr(copied, at - copied);
+        write(c.value, text.substr(at, c.length), out);
+        copied = at + c.length;
+      }
+      at += c.length;
     }
-    const unicode::Character c = unicode::character_at(text, at);
-    write(c.value, text.substr(at, c.length), out);
-    at += c.length;
   }
+  out += text.substr(copied);
   return out;
 }
 
 template <typename Keep>
 Result<std::string> filter(std::string_view text, WorkBudget& budget, const Keep& keep) {
-  return map_characters(text, budget, [&](char32_t c, std::string_view bytes, std::string& out) {
-    if (keep(c)) out += bytes;
-  });
+  return map_characters(text, budget, keep, [](char32_t, std::string_view, std::string&) {});
 }
 
 // The end of a piece that can be normalized separately. It is followed by a character that neither
@@ -97,13 +102,11 @@ Result<std::string> run(const NmtStep&, const std::string& text, WorkBudget& bud
            (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 || c == 0x2581 ||
            c == 0xFEFF || c == 0xFFFD;
   };
-  return map_characters(text, budget, [&](char32_t c, std::string_view bytes, std::string& out) {
-    if (is_space(c)) {
-      out += ' ';
-    } else if (!is_control(c)) {
-      out += bytes;
-    }
-  });
+  return map_characters(
+      text, budget, [&](char32_t c) { return !is_space(c) && !is_control(c); },
+      [&](char32_t c, std::string_view, std::string& out) {
+        if (is_space(c)) out += ' ';
+      });
 }
 
 Result<std::string> run(const StripStep& step, const std::string& text, WorkBudget& budget) {
@@ -140,34 +143,33 @@ Result<std::string> run(const ByteLevelNormalizerStep&, const std::string& text,
 
 // CJK ideographs as BERT defines them (its list lacks a part of extension E).
 bool is_chinese(char32_t c) {
-  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
-         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
-         (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
-         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+  if (c < 0x3400) return false;
+  return (c >= 0x4E00 && c <= 0x9FFF) || c <= 0x4DBF || (c >= 0x20000 && c <= 0x2A6DF) ||
+         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) ||
+         (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) ||
+         (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
 Result<std::string> run(const BertStep& step, const std::string& input, WorkBudget& budget) {
   std::string text = input;
   const unicode::PropertyTable& table = unicode::properties();
   if (step.clean_text) {
-    const auto clean = [&](char32_t c, std::string_view bytes, std::string& out) {
-      if (table[c].is_bert_control()) return;
-      if (unicode::is_space(c)) {
-        out += ' ';
-      } else {
-        out += bytes;
-      }
+    const auto stays = [&](char32_t c) {
+      return !table[c].is_bert_control() && (c == ' ' || !unicode::is_space(c));
     };
-    VOLTA_TRY(text, map_characters(text, budget, clean));
+    const auto clean = [&](char32_t c, std::string_view, std::string& out) {
+      if (!table[c].is_bert_control()) out += ' ';
+    };
+    VOLTA_TRY(text, map_characters(text, budget, stays, clean));
   }
   if (step.handle_chinese) {
-    const auto surround = [](char32_t c, std::string_view bytes, std::string& out) {
-      const bool chinese = is_chinese(c);
-      if (chinese) out += ' ';
+    const auto stays = [](char32_t c) { return !is_chinese(c); };
+    const auto surround = [](char32_t, std::string_view bytes, std::string& out) {
+      out += ' ';
       out += bytes;
-      if (chinese) out += ' ';
+      out += ' ';
     };
-    VOLTA_TRY(text, map_characters(text, budget, surround));
+    VOLTA_TRY(text, map_characters(text, budget, stays, surround));
   }
   if (step.strip_accents) {
     VOLTA_TRY(text, normal_form(text, unicode::Form::kNfd, budget));

@@ -154,9 +154,9 @@ Status run(const CharacterStep& step, Words& words, WorkBudget& budget) {
   return recut(words, budget, [&](const Span& word) -> Status {
     const std::string_view text = words.at(word);
     std::vector<Span> matches;
+    VOLTA_TRY(budget.spend(text.size(), "pre_tokenizer"));
     for (std::size_t at = 0; at < text.size();) {
       const Character c = character_at(text, at);
-      VOLTA_TRY(budget.spend(1, "pre_tokenizer"));
       if (in_class(step, c.value)) matches.push_back({at, at + c.length});
       at += c.length;
     }
