@@ -166,9 +166,13 @@ void Decoder::Run::pass(std::size_t from, std::string& text) {
 }
 
 void Decoder::Run::push(std::string_view token, std::string& text) {
+  if (stages_.empty()) {
+    text += token;
+    return;
+  }
   chunks_.clear();
-  chunks_.push_back({std::string(token), true});
-  pass(0, text);
+  stages_.front()->push({std::string(token), true}, chunks_);
+  pass(1, text);
 }
 
 void Decoder::Run::finish(std::string& text) {
