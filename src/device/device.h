@@ -86,7 +86,8 @@ class Device : public Backend, public std::enable_shared_from_this<Device> {
   virtual Result<Executable> load_plan(std::shared_ptr<const Plan> plan, const TensorLookup& lookup,
                                        std::shared_ptr<DeviceBuffer> arena);
   /// Prepares what the device keeps for a plan's calls. The calls live as long as the program. The
-  /// default passes each step to run().
+  /// default passes each step to run(), and is for devices whose run() returns when the op has
+  /// ended: others need a program that waits in its destructor.
   virtual Result<std::unique_ptr<Program>> compile(std::span<const OpCall> calls);
 };
 
