@@ -37,13 +37,12 @@ Result<std::pair<std::string, JsonValue>> parse_variable(const std::string& text
   if (end == std::string::npos || end == 0) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("--var {}: expected NAME=VALUE", text));
   }
-  const std::string value = text.substr(end + 1);
-  auto json = parse_json(value, "--var");
-  if (json) return std::pair(text.substr(0, end), *std::move(json));
-  if (find_invalid_utf8(text)) {
-    return fail(ErrorCode::kInvalidArgument, "--var: the value is not UTF-8");
+  if (const auto invalid = find_invalid_utf8(text)) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("--var: byte {} is not UTF-8", *invalid));
   }
-  return std::pair(text.substr(0, end), JsonValue(value));
+  std::string value = text.substr(end + 1);
+  auto json = parse_json(value, "--var");
+  return std::pair(text.substr(0, end), json ? *std::move(json) : JsonValue(std::move(value)));
 }
 
 // The time for a template: the beginning of the given day in local time.
