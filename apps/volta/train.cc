@@ -92,6 +92,25 @@ Status complete_paths(FlagValues& values) {
   return {};
 }
 
+// Refuses --init for a run that began with something else. The weights of an adapter's base are
+// compared later; they may have moved, like any model.
+Status check_init(const RunOptions& run, const FlagValues& values) {
+  const auto given = values.find("init");
+  if (given == values.end() || run.lora.active()) return {};
+  const std::string init = text_of(values, "init");
+  if (run.init.empty()) {
+    return fail(ErrorCode::kMismatch,
+                fmt::format("--init {}: the run in {} began with fresh weights; leave --init out, "
+                            "or start a new run (--out NEW, without --resume)",
+                            init, run.out));
+  }
+  if (is_same_place(init, run.init) || !path_exists(run.init)) return {};
+  return fail(ErrorCode::kMismatch,
+              fmt::format("--init {}: the run in {} began with {}; leave --init out, or start a "
+                          "new run (--out NEW, without --resume)",
+                          init, run.out, run.init));
+}
+
 Result<RunOptions> make_options(FlagValues values, const Globals& globals) {
   const std::string out = text_of(values, "out");
   const bool resume = is_on(values, "resume");
@@ -103,6 +122,7 @@ Result<RunOptions> make_options(FlagValues values, const Globals& globals) {
   const bool known_run = resume && path_exists(join_path(out, kRunFile));
   VOLTA_TRY(RunOptions options, starting_options(out, known_run, text_of(values, "preset")));
   VOLTA_TRY(complete_paths(values));
+  if (known_run) VOLTA_TRY(check_init(options, values));
   VOLTA_TRY(set_flags(values, options));
   if (options.data.empty() && resume) {
     return fail(ErrorCode::kInvalidArgument,

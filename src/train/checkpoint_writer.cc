@@ -30,12 +30,22 @@ Status retire(const CheckpointPlace& place) {
 
 // Whether a checkpoint has all its files with the right sizes. This check is quick;
 // open_checkpoint() also verifies the content.
-bool looks_complete(const std::string& path) {
-  const auto manifest = read_manifest(path);
-  return manifest && std::ranges::all_of(manifest->files, [&](const CheckpointFile& file) {
-           const auto bytes = file_size(join_path(path, file.name));
-           return bytes && *bytes == file.bytes;
-         });
+bool looks_complete(const std::string& path, const CheckpointManifest& manifest) {
+  return std::ranges::all_of(manifest.files, [&](const CheckpointFile& file) {
+    const auto bytes = file_size(join_path(path, file.name));
+    return bytes && *bytes == file.bytes;
+  });
+}
+
+// A file or folder in a checkpoint that its manifest does not name, so somebody else put it there.
+// Empty if there is none.
+Result<std::string> foreign_file(const std::string& path, const CheckpointManifest& manifest) {
+  VOLTA_TRY(const auto names, list_directory(path));
+  const auto foreign = std::ranges::find_if(names, [&](const std::string& name) {
+    const auto is_name = [&](const CheckpointFile& file) { return file.name == name; };
+    return name != kManifestFile && std::ranges::none_of(manifest.files, is_name);
+  });
+  return foreign == names.end() ? std::string() : *foreign;
 }
 
 Status prune(const std::string& run_directory, std::int64_t step, std::int64_t keep,
@@ -46,8 +56,18 @@ Status prune(const std::string& run_directory, std::int64_t step, std::int64_t k
   for (const CheckpointPlace& place : places) {
     // Later checkpoints are from before a resume that could not use them, and damaged ones cannot
     // be used. Both are left alone and do not count towards `keep`.
-    if (place.step > step || !looks_complete(place.path) || kept++ < keep) continue;
+    if (place.step > step) continue;
+    const auto manifest = read_manifest(place.path);
+    if (!manifest || !looks_complete(place.path, *manifest) || kept++ < keep) continue;
     if (place.step == best) continue;
+    VOLTA_TRY(const std::string foreign, foreign_file(place.path, *manifest));
+    if (!foreign.empty()) {
+      log(LogLevel::kWarning,
+          fmt::format(
+              "{} is not removed, because it holds '{}', which is not part of the checkpoint",
+              place.path, foreign));
+      continue;
+    }
     VOLTA_TRY(retire(place));
   }
   return {};

@@ -114,7 +114,7 @@ Result<std::vector<Error>> check_run_folder(const std::string& path) {
   if (!holds_model(path) && checkpoints.empty()) {
     errors.emplace_back(ErrorCode::kNotFound,
                         fmt::format("'{}' is the folder of a run without a checkpoint: `volta "
-                                    "train --out {} --resume` begins it again",
+                                    "train --out {} --resume --data FILE` begins it again",
                                     path, shell_quoted(path)));
   }
   const auto options = load_run_options(path);

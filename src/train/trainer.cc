@@ -79,9 +79,9 @@ Status validate(const TrainerOptions& o) {
   // Every step reduces each weight by the fraction lr * weight_decay, which must be below 1.
   if (!(o.schedule.lr * static_cast<double>(opt.weight_decay) < 1.0)) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("training: weight_decay is {} with lr {}; lr * weight_decay must be "
-                            "below 1, use a weight_decay like 0.1",
-                            opt.weight_decay, o.schedule.lr));
+                fmt::format("training: lr is {} and weight_decay {}; their product must be below 1 "
+                            "(usual: an lr of 1e-4 to 1e-2, a weight_decay of 0.1)",
+                            o.schedule.lr, opt.weight_decay));
   }
   return {};
 }

@@ -58,6 +58,32 @@ TEST_F(TrainTest, ARunSaysHowToGoOnWithIt) {
                "`volta train --out '" + path("my runs/a") + "' --resume`");
 }
 
+// --init on --resume cannot change what the run began with, or what its run.json says of it.
+TEST_F(TrainTest, ARunGoesOnFromWhatItBeganWith) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  std::filesystem::copy(path("run/step-6"), path("model"));
+  std::filesystem::copy(path("run/step-6"), path("other"));
+  const std::string json = *read_text_file(path("run/run.json"));
+  expect_error({"train", "--out", "run", "--resume", "--init", "model"}, 6,
+               "began with fresh weights");
+  EXPECT_EQ(*read_text_file(path("run/run.json")), json);
+  const std::vector<std::string> tuned = {"train", "--data",  "text.txt", "--init",    "model",
+                                          "--out", "tuned",   "--steps",  "2",         "--warmup",
+                                          "0",     "--batch", "1",        "--context", "8"};
+  const CommandResult begun = volta(tuned);
+  ASSERT_EQ(begun.exit_code, 0) << begun.err;
+  const std::vector<std::string> resumed = {"train", "--out", "tuned", "--resume", "--init"};
+  const auto with = [&](const std::string& init) {
+    std::vector<std::string> arguments = resumed;
+    arguments.push_back(init);
+    return arguments;
+  };
+  EXPECT_EQ(volta(with("model")).exit_code, 0);
+  expect_error(with("other"), 6, "began with " + path("model"));
+  std::filesystem::rename(path("model"), path("moved"));
+  EXPECT_EQ(volta(with("moved")).exit_code, 0);
+}
+
 TEST_F(TrainTest, AnEarlyStopReturnsToTheBestCheckpoint) {
   const CommandResult result =
       volta(train({"--steps", "500", "--lr", "0.5", "--schedule", "constant", "--warmup", "0",

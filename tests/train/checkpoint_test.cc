@@ -128,6 +128,22 @@ TEST_F(CheckpointTest, KeepsTheBest) {
   EXPECT_EQ(names(), (std::vector<std::string>{"step-4", "step-5"}));
 }
 
+// Somebody wrote into a checkpoint: that must not go with it.
+TEST_F(CheckpointTest, StaysWhenItHoldsOtherFiles) {
+  advance();
+  ASSERT_TRUE(write(1));
+  ASSERT_TRUE(std::filesystem::create_directory(file("step-1", "mine")));
+  for (int i = 0; i < 2; ++i) {
+    advance();
+    ASSERT_TRUE(write(1));
+  }
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-1", "step-3"}));
+  std::filesystem::remove(file("step-1", "mine"));
+  advance();
+  ASSERT_TRUE(write(1));
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-4"}));
+}
+
 // A disk that does not give back what it was given: the only good checkpoint must not go.
 TEST_F(CheckpointTest, IsReadBackBeforeAnOlderOneGoes) {
   // Damages a file once the manifest with its checksum is in place.

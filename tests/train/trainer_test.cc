@@ -434,8 +434,9 @@ TEST(TrainerOptions, RefuseWhatCannotWork) {
   expect_refused([](auto& o) { o.optimizer.weight_decay = -1.0f; }, "weight_decay is -1");
   expect_refused([](auto& o) { o.optimizer.weight_decay = INFINITY; }, "weight_decay is inf");
   expect_refused([](auto& o) { o.optimizer.weight_decay = 1e30f; },
-                 "lr * weight_decay must be below 1, use a weight_decay like 0.1");
-  expect_refused([](auto& o) { o.optimizer.weight_decay = 100.0f; }, "weight_decay is 100 with lr");
+                 "their product must be below 1 (usual: an lr of 1e-4 to 1e-2");
+  expect_refused([](auto& o) { o.optimizer.weight_decay = 100.0f; },
+                 "and weight_decay 100; their product");
   expect_refused([](auto& o) { o.optimizer.momentum = 1.0f; }, "momentum is 1");
   expect_refused([](auto& o) { o.optimizer.clip = -1.0f; }, "clip is -1");
   expect_refused([](auto& o) { o.compute_dtype = DType::kF16; }, "compute type is f16");
