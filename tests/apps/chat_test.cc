@@ -82,6 +82,19 @@ TEST_F(RenderTest, ToolsAndNames) {
   EXPECT_EQ(done.out, "f True calm! </s>") << done.err;
 }
 
+TEST_F(RenderTest, ToolsAreAnArrayOfObjects) {
+  for (const std::string wrong : {"5", R"({"a": 1})", "[1]", R"([{"name": "f"}, null])", "\"f\""}) {
+    write("tools.json", wrong);
+    const CommandResult refused = chat({"--render", "-p", "x", "--tools", "tools.json"});
+    EXPECT_EQ(refused.exit_code, 3) << wrong;
+    EXPECT_THAT(refused.err, HasSubstr("tools.json: expected an array of function schemas: "
+                                       R"([{"type": "function", "function": {"name": "f"}}])"))
+        << wrong;
+  }
+  write("tools.json", "[]");
+  EXPECT_EQ(chat({"--render", "-p", "x", "--tools", "tools.json"}).exit_code, 0);
+}
+
 // An answer without words is a mistake of the file; one that calls a function is none.
 TEST_F(RenderTest, AnswersThatSayNothingAreRefused) {
   write("t.jinja",
