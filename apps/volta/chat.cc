@@ -61,17 +61,33 @@ std::string count_or_until_full(const std::string& text) {
   return *number == 0 ? "-n: 0 tokens are no answer; give 1 or more, or -1 for no limit" : "";
 }
 
-// --- Ctrl-C --------------------------------------------------------------------------------------
+// --- Signals -------------------------------------------------------------------------------------
 
 std::atomic<bool> g_answering = false;
 std::atomic<bool> g_stop = false;
+// Both are set before the first answer.
+bool g_terminal = false;       // Standard input is a terminal.
+void (*g_end)(int) = nullptr;  // The handler of all commands, which makes interrupted() true.
 
-// The first Ctrl-C during an answer stops the answer; any other one ends the process.
-void on_interrupt(int) {
-  if (g_answering.load(std::memory_order_relaxed) && !g_stop.exchange(true)) return;
+// At the prompt, a signal ends the process. During an answer, the first Ctrl-C of a terminal stops
+// the answer, and a second one ends the process. Any other signal stops the answer and then ends
+// the program: without a terminal nobody is there to end it at the prompt.
+void on_chat_signal(int signal) {
+  if (g_answering.load(std::memory_order_relaxed)) {
+    if (!g_terminal || signal != SIGINT) return g_end(signal);
+    if (!g_stop.exchange(true)) return;
+  }
   constexpr std::string_view kLineEnd = "\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kLineEnd.data(), kLineEnd.size());
   std::_Exit(exit_code(ErrorCode::kInterrupted));
+}
+
+void install_chat_signals() {
+  g_terminal = ::isatty(STDIN_FILENO) == 1;
+  g_end = std::signal(SIGINT, on_chat_signal);
+  std::signal(SIGTERM, on_chat_signal);
+  // Under nohup, SIGHUP stays ignored.
+  if (std::signal(SIGHUP, SIG_IGN) != SIG_IGN) std::signal(SIGHUP, on_chat_signal);
 }
 
 // Whether to stop the running computation: the user stops the answer, or the whole program.
@@ -164,9 +180,10 @@ class Chat {
   /// skipped; elsewhere it ends the conversation. It is no error to stop an answer before its first
   /// token, while its prompt is made.
   Status run() {
-    const bool terminal = ::isatty(STDIN_FILENO) == 1;
+    const bool terminal = g_terminal;
     if (terminal) note("/help shows the commands.\n");
     for (std::int64_t number = 1;; ++number) {
+      if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
       if (terminal) note("> ");
       std::string line;
       const Result<bool> more = read_line(line);
@@ -323,7 +340,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
                          std::move(settings)),
             output, context, options.verbose);
   chat.conversation().begin(std::move(messages));
-  std::signal(SIGINT, on_interrupt);
+  install_chat_signals();
   const Status done = question ? chat.answer(*std::move(question)) : chat.run();
   VOLTA_TRY(session.finish());
   return done;

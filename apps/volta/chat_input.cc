@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <string_view>
@@ -109,7 +110,13 @@ void add_chat_input(Command& command, ChatInput& input) {
 Result<std::optional<JsonValue>> read_tools(const ChatInput& input) {
   if (input.tools_file.empty()) return std::nullopt;
   VOLTA_TRY(JsonValue tools, read_json(input.tools_file));
-  return tools;
+  const auto is_object = [](const JsonValue& tool) { return tool.if_object() != nullptr; };
+  const JsonValue::Array* array = tools.if_array();
+  if (array != nullptr && std::ranges::all_of(*array, is_object)) return tools;
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: expected an array of function schemas: "
+                          R"([{{"type": "function", "function": {{"name": "f"}}}}])",
+                          input.tools_file));
 }
 
 Result<ChatOptions> chat_options(const ChatInput& input, const JsonValue* tools,

@@ -48,7 +48,7 @@ Status check_settings(const ModelSource& model, const TransformerConfig* config,
                       const ReadingCount& reading, Findings& findings, ModelCheck& out) {
   VOLTA_TRY(out.has_tokenizer, check_tokenizer(model, config, reading, findings));
   check_generation_config(model, config, findings);
-  check_chat_template(model, findings);
+  VOLTA_TRY(check_chat_template(model, reading, findings));
   if (model.gguf() == nullptr) check_carried_files(model.path(), findings);
   return {};
 }

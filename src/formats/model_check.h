@@ -49,7 +49,8 @@ using CheckCallback = std::function<bool(std::int64_t bytes, std::int64_t all)>;
 ///     decodes a text.
 ///   - generation_config.json and the end tokens of config.json: ModelSource::generation_config()
 ///     accepts them, and the begin and end tokens are in the vocabulary.
-///   - the chat template, if present: ModelSource::chat_template() accepts it.
+///   - the chat template, if present: ModelSource::chat_template() accepts it, and it makes a
+///     prompt of a user's message, alone or after a system message.
 ///   - the files that derived models get copies of: read_carried_file() accepts them.
 /// The values of tensors that do not fit the config are not read.
 /// A folder with adapter_config.json and without config.json is an adapter. Its config and its

@@ -147,7 +147,10 @@ Result<bool> check_tokenizer(const ModelSource& model, const TransformerConfig* 
 /// Checks generation_config.json, and the begin and end tokens in all files that name them.
 void check_generation_config(const ModelSource& model, const TransformerConfig* config,
                              Findings& findings);
-void check_chat_template(const ModelSource& model, Findings& findings);
+/// Checks that the chat template can be read and makes a prompt of a plain conversation.
+/// kInterrupted when the callback returned false.
+Status check_chat_template(const ModelSource& model, const ReadingCount& reading,
+                           Findings& findings);
 /// Checks the files of a folder that derived models get copies of. They must not be links out of
 /// the folder.
 void check_carried_files(const std::string& directory, Findings& findings);

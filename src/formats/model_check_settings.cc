@@ -8,6 +8,7 @@
 #include "formats/generation_config.h"
 #include "formats/model_check_parts.h"
 #include "formats/model_source.h"
+#include "text/chat_prompt.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -63,12 +64,39 @@ void check_generation_config(const ModelSource& model, const TransformerConfig* 
     findings.invalid(own ? where : "config.json", settings.error());  // Else reported already.
 }
 
-void check_chat_template(const ModelSource& model, Findings& findings) {
+namespace {
+
+// Renders the prompts of plain conversations until one succeeds: some templates require a system
+// message. If all fail, returns the first error, which is that of a user's message alone.
+Status try_chat_template(const ChatTemplate& chat_template, const ReadingCount& reading) {
+  ChatOptions options;
+  options.interrupted = [&reading] { return !reading.ask(); };
+  const JsonValue user = make_message("user", "Hi");
+  const auto prompt = make_chat_prompt(chat_template, {user}, options);
+  if (prompt) return {};
+  if (prompt.error().code() != ErrorCode::kInterrupted) {
+    const JsonValue system = make_message("system", "Be brief.");
+    const auto longer = make_chat_prompt(chat_template, {system, user}, options);
+    if (longer) return {};
+    if (longer.error().code() == ErrorCode::kInterrupted) return std::unexpected(longer.error());
+  }
+  return std::unexpected(prompt.error());
+}
+
+}  // namespace
+
+Status check_chat_template(const ModelSource& model, const ReadingCount& reading,
+                           Findings& findings) {
   const auto parsed = model.chat_template();
-  if (parsed || parsed.error().code() == ErrorCode::kNotFound) return;
+  if (!parsed && parsed.error().code() == ErrorCode::kNotFound) return {};
+  const Status works =
+      parsed ? try_chat_template(*parsed, reading) : std::unexpected(parsed.error());
+  if (works) return {};
+  if (works.error().code() == ErrorCode::kInterrupted) return works;
   const std::string own = "chat_template.jinja";
   findings.invalid(path_exists(join_path(model.path(), own)) ? own : "tokenizer_config.json",
-                   parsed.error());
+                   works.error());
+  return {};
 }
 
 void check_carried_files(const std::string& directory, Findings& findings) {

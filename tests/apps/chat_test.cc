@@ -1,15 +1,17 @@
 // volta chat: conversations with a tiny model of random weights and a template of its own.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -78,6 +80,19 @@ TEST_F(RenderTest, ToolsAndNames) {
   const CommandResult done = chat({"--render", "-p", "x", "--template", "t.jinja", "--tools",
                                    "tools.json", "--var", "deep=true", "--var", "style=calm"});
   EXPECT_EQ(done.out, "f True calm! </s>") << done.err;
+}
+
+TEST_F(RenderTest, ToolsAreAnArrayOfObjects) {
+  for (const std::string wrong : {"5", R"({"a": 1})", "[1]", R"([{"name": "f"}, null])", "\"f\""}) {
+    write("tools.json", wrong);
+    const CommandResult refused = chat({"--render", "-p", "x", "--tools", "tools.json"});
+    EXPECT_EQ(refused.exit_code, 3) << wrong;
+    EXPECT_THAT(refused.err, HasSubstr("tools.json: expected an array of function schemas: "
+                                       R"([{"type": "function", "function": {"name": "f"}}])"))
+        << wrong;
+  }
+  write("tools.json", "[]");
+  EXPECT_EQ(chat({"--render", "-p", "x", "--tools", "tools.json"}).exit_code, 0);
 }
 
 // An answer without words is a mistake of the file; one that calls a function is none.
@@ -467,100 +482,138 @@ TEST_F(ChatTest, MessagesOfAFileAreAnswered) {
   EXPECT_EQ(talk("", {"-p", "x", "--temperature", "-1"}).exit_code, 2);
 }
 
-TEST_F(ChatTest, CtrlCStopsAnAnswer) {
-  // A long context, and nothing that would end an answer before it is full.
-  std::ifstream config(test::shared_path("models/llama-tiny/config.json"));
-  Json changed = Json::parse(config);
-  changed["max_position_embeddings"] = 8192;
-  changed["eos_token_id"] = nullptr;
-  write("model/config.json", changed.dump());
-  write("model/tokenizer_config.json",
-        Json{{"chat_template", "{{ messages[-1].content }}"}}.dump());
-  write("lines", "Hello\n");
-  Command running({"chat", "model", "-n", "8000", "--threads", "1", "-v"}, dir_.path(), {},
-                  "lines");
-  const auto begun = [&] {
-    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
-      if (entry.path().extension() == ".out") return entry.file_size() > 0;
-    }
-    return false;
-  };
-  for (int i = 0; i < 3000 && !begun(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+// A terminal for standard input: the name of a file for a Command, and what is typed there.
+class Keyboard {
+ public:
+  explicit Keyboard(const std::string& path) {
+    termios raw{};
+    ::cfmakeraw(&raw);
+    EXPECT_EQ(::openpty(&keys_, &terminal_, nullptr, &raw, nullptr), 0);
+    std::filesystem::create_symlink(::ttyname(terminal_), path);
   }
+  Keyboard(const Keyboard&) = delete;
+  Keyboard& operator=(const Keyboard&) = delete;
+  ~Keyboard() {
+    ::close(keys_);
+    ::close(terminal_);
+  }
+  void type(std::string_view text) const {
+    EXPECT_EQ(::write(keys_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  bool all_read() const {
+    int unread = 1;
+    return ::ioctl(terminal_, FIONREAD, &unread) != 0 || unread == 0;
+  }
+
+ private:
+  int keys_ = -1;
+  int terminal_ = -1;
+};
+
+// Signals during an answer and at the prompt.
+class ChatSignalTest : public ChatTest {
+ protected:
+  // A long context, and nothing that would end an answer before it is full.
+  void make_long_answers() const {
+    std::ifstream config(test::shared_path("models/llama-tiny/config.json"));
+    Json changed = Json::parse(config);
+    changed["max_position_embeddings"] = 8192;
+    changed["eos_token_id"] = nullptr;
+    write("model/config.json", changed.dump());
+    write("model/tokenizer_config.json",
+          Json{{"chat_template", "{{ messages[-1].content }}"}}.dump());
+  }
+  Command start(const std::string& input, const std::string& tokens,
+                const std::string& output = "text") const {
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+      if (entry.path().extension() == ".out") std::filesystem::remove(entry.path());
+    }
+    return Command({"chat", "model", "--temperature", "0", "-n", tokens, "--threads", "1", "-v",
+                    "--output", output},
+                   dir_.path(), {}, input);
+  }
+  // What the command has written so far.
+  std::string written() const {
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+      if (entry.path().extension() != ".out") continue;
+      std::ifstream file(entry.path());
+      return {std::istreambuf_iterator<char>(file), {}};
+    }
+    return "";
+  }
+  static void wait_for(const std::function<bool()>& condition) {
+    for (int i = 0; i < 30000 && !condition(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+};
+
+TEST_F(ChatSignalTest, CtrlCStopsAnAnswer) {
+  make_long_answers();
+  const Keyboard keyboard(dir_.file("keyboard"));
+  Command running = start("keyboard", "8000");
+  keyboard.type("Hello\n");
+  wait_for([&] { return !written().empty(); });
   running.kill(SIGINT);
-  const CommandResult done = running.wait();  // The input ends behind the answer.
+  keyboard.type("/exit\n");
+  const CommandResult done = running.wait();
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_THAT(done.err, HasSubstr("tokens; of the prompt's"));
   EXPECT_THAT(done.err, ::testing::Not(HasSubstr("(8000 tokens")));
 }
 
-TEST_F(ChatTest, CtrlCAtThePromptEnds) {
-  ASSERT_EQ(::mkfifo(dir_.file("pipe").c_str(), 0600), 0);
-  std::ofstream keeps_it_open;
-  const Command running({"chat", "model", "--temperature", "0", "-n", "4"}, dir_.path(), {},
-                        "pipe");
-  keeps_it_open.open(dir_.file("pipe"));
-  keeps_it_open << "Hello\n" << std::flush;
-  Command waiting = running;
-  // The answer's line end: from here on it waits for the next line.
-  const auto answered = [&] {
-    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
-      if (entry.path().extension() != ".out") continue;
-      std::ifstream file(entry.path());
-      const std::string text(std::istreambuf_iterator<char>(file), {});
-      return text.ends_with('\n');
-    }
-    return false;
-  };
-  for (int i = 0; i < 3000 && !answered(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+// Without a terminal, nobody could end the program at the prompt: `yes | volta chat MODEL`.
+TEST_F(ChatSignalTest, SignalsEndAPipedConversation) {
+  make_long_answers();
+  write("lines", "Hello\nHello again\n");
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Command running = start("lines", "8000");
+    wait_for([&] { return !written().empty(); });
+    running.kill(signal);
+    const CommandResult done = running.wait();
+    EXPECT_EQ(done.exit_code, 130) << done.err;
+    EXPECT_TRUE(done.out.ends_with('\n'));  // The answer has stopped, with all that goes with it.
+    EXPECT_THAT(done.err, HasSubstr("tokens; of the prompt's"));
+    EXPECT_THAT(done.err, ::testing::Not(HasSubstr("(8000 tokens")));
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  waiting.kill(SIGINT);
-  EXPECT_EQ(waiting.wait().exit_code, 130);
+}
+
+TEST_F(ChatSignalTest, SignalsAtThePromptEnd) {
+  ASSERT_EQ(::mkfifo(dir_.file("pipe").c_str(), 0600), 0);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Command waiting = start("pipe", "4");
+    std::ofstream keeps_it_open(dir_.file("pipe"));
+    keeps_it_open << "Hello\n" << std::flush;
+    // The answer's line end: from here on it waits for the next line.
+    wait_for([&] { return written().ends_with('\n'); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    waiting.kill(signal);
+    EXPECT_EQ(waiting.wait().exit_code, 130);
+  }
 }
 
 // A template that would run until its budget is used up, were it not stopped.
-TEST_F(ChatTest, CtrlCStopsATemplateAndTheConversationGoesOn) {
+TEST_F(ChatSignalTest, CtrlCStopsATemplateAndTheConversationGoesOn) {
   write("model/tokenizer_config.json",
         Json{{"chat_template",
               "{% if messages[-1].content == 'slow' %}{% for i in range(1000) %}"
               "{% for j in range(1000) %}{% for k in range(1000) %}{% endfor %}{% endfor %}"
               "{% endfor %}{% endif %}{{ messages[-1].content }}"}}
             .dump());
-  ASSERT_EQ(::mkfifo(dir_.file("pipe").c_str(), 0600), 0);
-  Command running({"chat", "model", "--temperature", "0", "-n", "4", "--output", "json"},
-                  dir_.path(), {}, "pipe");
-  const int pipe = ::open(dir_.file("pipe").c_str(), O_WRONLY);
-  const auto answers = [&] {
-    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
-      if (entry.path().extension() != ".out") continue;
-      std::ifstream file(entry.path());
-      return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
-    }
-    return std::ptrdiff_t{0};
-  };
-  const auto wait_for = [](const auto& condition) {
-    for (int i = 0; i < 30000 && !condition(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-  };
-  const auto say = [&](std::string_view line) {
-    EXPECT_EQ(::write(pipe, line.data(), line.size()), static_cast<ssize_t>(line.size()));
-    int unread = 1;
-    wait_for([&] { return ::ioctl(pipe, FIONREAD, &unread) != 0 || unread == 0; });
-  };
-  say("Hello\n");
-  wait_for([&] { return answers() == 1; });
-  say("slow\n");
+  const Keyboard keyboard(dir_.file("keyboard"));
+  Command running = start("keyboard", "4", "json");
+  keyboard.type("Hello\n");
+  wait_for([&] { return written().ends_with('\n'); });
+  keyboard.type("slow\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  wait_for([&] { return keyboard.all_read(); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   running.kill(SIGINT);
-  say("Hello again\n");
-  ::close(pipe);
+  keyboard.type("Hello again\n/exit\n");
   const CommandResult done = running.wait();
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_EQ(std::ranges::count(done.out, '\n'), 2) << done.out;
+  EXPECT_THAT(done.err, ::testing::Not(HasSubstr("volta: ")));  // Not ended by its budget.
 }
 
 }  // namespace

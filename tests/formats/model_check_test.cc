@@ -253,6 +253,41 @@ TEST_F(ModelCheckTest, ChatTemplatesMustParse) {
   EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("tokenizer_config.json: ")));
 }
 
+TEST_F(ModelCheckTest, ChatTemplatesMustRenderAConversation) {
+  make(small_llama());
+  put("chat_template.jinja", "{% for m in messages %}{{ m.content[5].x }}{% endfor %}");
+  EXPECT_THAT(findings(folder_),
+              ElementsAre(AllOf(HasSubstr("chat_template.jinja: "), HasSubstr("line 1"))));
+  // Both conversations are refused: the report has the reason for a user's message alone.
+  put("chat_template.jinja", "{{ raise_exception(messages|length ~ ' are not enough') }}");
+  EXPECT_THAT(findings(folder_), ElementsAre(HasSubstr("1 are not enough")));
+  // A template may refuse forms of conversations, and it may render nothing.
+  for (const std::string good :
+       {"{% if messages[0].role != 'system' %}{{ raise_exception('no system message') }}{% endif %}"
+        "{{ messages[1].content }}",
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+        "{{ messages[0].content }}",
+        ""}) {
+    put("chat_template.jinja", good);
+    EXPECT_THAT(findings(folder_), IsEmpty()) << good;
+  }
+}
+
+TEST_F(ModelCheckTest, CheckingAChatTemplateCanBeInterrupted) {
+  make(small_llama());
+  put("chat_template.jinja",
+      "{% for i in range(1000) %}{% for j in range(1000) %}{% endfor %}"
+      "{% endfor %}{{ messages[0].content }}");
+  auto pool = ThreadPool::create(1);
+  std::int64_t calls = 0;
+  ASSERT_TRUE(check_model(folder_, *pool, [&](std::int64_t, std::int64_t) { return ++calls > 0; }));
+  const std::int64_t last = calls;
+  calls = 0;
+  expect_error(
+      check_model(folder_, *pool, [&](std::int64_t, std::int64_t) { return ++calls < last; }),
+      ErrorCode::kInterrupted, "interrupted");
+}
+
 TEST_F(ModelCheckTest, AdaptersAreChecked) {
   make(small_llama());
   const std::string base = dir_.file("base");
