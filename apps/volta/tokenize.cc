@@ -1,7 +1,6 @@
 // volta tokenize: text to token ids and back. volta tokenizer train: a vocabulary from text.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <memory>
 #include <optional>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/file_ops.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
@@ -117,7 +117,7 @@ Status check_folder(const std::string& path) {
     missing.push_back(place);
   }
   const Status made = create_directories(path);
-  for (const std::string& place : missing) ::rmdir(place.c_str());
+  for (const std::string& place : missing) file_ops().rmdir(place);
   return made;
 }
 

@@ -100,26 +100,30 @@ Result<Conversation::Answer> Conversation::ask(JsonValue message, const OnText& 
     piece = stream.push(token);
     return stream.stopped();
   };
+  const auto show = [&](std::string_view text) { return !on_text || on_text(text); };
   bool wanted = true;
   GenerationCallbacks callbacks;
   callbacks.token = [&](const TokenEvent&) {
     // Stop tokens are not pushed and have no piece.
-    wanted = on_text(std::exchange(piece, {}));
+    wanted = show(std::exchange(piece, {}));
     return wanted;
   };
   callbacks.prompt = [&](const PromptEvent&) {
-    wanted = on_text("");
+    wanted = show("");
     return wanted;
   };
   const std::vector<GenerationRequest> requests = {std::move(request)};
   VOLTA_TRY(const auto results, generator_.generate(requests, callbacks));
   const std::string_view rest = stream.finish();
-  if (wanted) on_text(rest);
+  if (wanted) show(rest);
   answer.text = stream.text();
   answer.reason = results.front().reason;
   answer.tokens = static_cast<std::int64_t>(results.front().tokens.size());
   answer.reused_tokens = generator_.timing().reused_tokens;
-  if (answer.reason == StopReason::kCancelled && answer.tokens == 0) return answer;
+  if (answer.reason == StopReason::kCancelled && answer.tokens == 0) {
+    answer.dropped_turns = 0;  // The conversation is as it was.
+    return answer;
+  }
   if (continues) {
     const std::string* begun = message_text(messages.back());
     messages.back() = with_text(messages.back(), (begun ? *begun : "") + answer.text);

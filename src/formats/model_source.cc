@@ -121,6 +121,7 @@ Result<TransformerConfig> ModelSource::config() const {
 Result<std::unique_ptr<WeightSource>> ModelSource::weights(const TransformerConfig& config) const {
   if (gguf_ != nullptr) {
     VOLTA_TRY(GgufWeights weights, GgufWeights::find(*gguf_, config));
+    VOLTA_TRY(gguf_->check_unchanged());
     return std::make_unique<GgufWeights>(std::move(weights));
   }
   VOLTA_TRY(WeightFiles files, WeightFiles::open(path_, config));

@@ -22,7 +22,7 @@ std::string_view mistake_in(const JsonValue& message) {
   if (message.if_object() == nullptr) {
     return R"(is not an object; a message is {"role": "user", "content": "Hi"})";
   }
-  if (message_role(message).empty()) return R"(has no "role"; give it one, such as "user")";
+  if (message_role(message).empty()) return R"(needs a "role" that is a text, such as "user")";
   if (message_role(message) != "assistant") return "";
   for (const std::string_view key :
        {"content", "tool_calls", "reasoning_content", "reasoning", "thinking"}) {
@@ -50,10 +50,11 @@ std::string_view message_role(const JsonValue& message) {
 JsonValue with_text(const JsonValue& message, std::string text) {
   JsonValue::Object members;
   if (const JsonValue::Object* old = message.if_object()) members = *old;
-  for (auto& [key, value] : members) {
-    if (key != "content") continue;
-    value = JsonValue(std::move(text));
-    break;
+  const auto content = std::ranges::find(members, "content", &JsonValue::Object::value_type::first);
+  if (content == members.end()) {
+    members.emplace_back("content", JsonValue(std::move(text)));
+  } else {
+    content->second = JsonValue(std::move(text));
   }
   return JsonValue(std::move(members));
 }

@@ -68,7 +68,7 @@ TEST(ChatPrompt, WhatIsNoMessageIsRefused) {
   expect_error(check_messages(messages("[[]]"), "m.json"), ErrorCode::kInvalidFile,
                "m.json: message 1 is not an object");
   expect_error(check_messages(messages(R"([{"content": "x"}])"), "m.json"), ErrorCode::kInvalidFile,
-               "m.json: message 1 has no \"role\"");
+               "m.json: message 1 needs a \"role\"");
 }
 
 TEST(ChatPrompt, AMessageKeepsItsOtherMembers) {
@@ -77,6 +77,7 @@ TEST(ChatPrompt, AMessageKeepsItsOtherMembers) {
   EXPECT_EQ(message_role(changed), "user");
   EXPECT_EQ(*changed.find("name")->if_string(), "A");
   EXPECT_EQ(*message_text(changed), "y");
+  EXPECT_EQ(*message_text(with_text(json(R"({"role": "user"})"), "z")), "z");
   EXPECT_EQ(message_role(json("{}")), "");
   EXPECT_EQ(message_text(json(R"({"content": []})")), nullptr);
 }

@@ -107,6 +107,7 @@ constexpr std::array kArchitectures = {
     GgufArchitecture{.name = "granite",
                      .families = {"granite"},
                      .rotary_pairs = true,
+                     .rope_switch = true,
                      .numbers = kGraniteNumbers},
 };
 

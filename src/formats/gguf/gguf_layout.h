@@ -43,6 +43,7 @@ struct GgufArchitecture {
   NormPlace norm_place = NormPlace::kBefore;
   bool qk_norm_whole = false;
   bool longrope = false, partial_rotation = false;
+  bool rope_switch = false;          ///< "rope.scaling.finetuned": false means no rotation at all.
   std::int64_t unrotated_every = 0;  ///< Every n-th layer has no rotary positions.
   std::int64_t full_every = 0;       ///< Every n-th layer has no window; 0: all have the same.
   bool gemma = false;                ///< Norms of 1 + weight, scaled embeddings.

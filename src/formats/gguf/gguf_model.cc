@@ -88,6 +88,12 @@ Status read_gpt2(const GgufFile& file, const Keys& keys, TransformerConfig& c) {
 
 Status read_rope(const GgufFile& file, const Keys& keys, const GgufArchitecture& architecture,
                  TransformerConfig& c) {
+  VOLTA_TRY(const bool rotates, file.get_bool_or(keys.name("rope.scaling.finetuned"), true));
+  if (architecture.rope_switch && !rotates) {
+    return unsupported(file, fmt::format("{}.rope.scaling.finetuned is false: a {} without rotary "
+                                         "positions is not supported",
+                                         architecture.name, architecture.name));
+  }
   VOLTA_TRY(const double theta, keys.number_or("rope.freq_base", 10000.0));
   c.rope_theta = static_cast<float>(theta);
   VOLTA_TRY(const std::int64_t rotary,

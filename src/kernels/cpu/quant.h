@@ -8,9 +8,9 @@
 //   8 bits  each word holds four steps along K
 //   4 bits  of every 32 steps, word i holds steps 4 i to 4 i + 3 in the low halves of its bytes
 //           and steps 16 + 4 i to 16 + 4 i + 3 in the high halves
-//   5 bits  of every 32 steps, words 0 to 3 hold the low four bits as with 4 bits; bit g of byte i
-//   of
-//           word 4 is the fifth bit of step 4 g + i
+//   5 bits  of every 32 steps, words 0 to 3 hold the low four bits, as with 4 bits; in word 4, bit
+//   g
+//           of byte i is the fifth bit of step 4 g + i
 //   6 bits  of every 16 steps, words 0 to 2 hold four steps each in the low six bits of their
 //           bytes; the upper two bits hold two bits each of the last four steps
 // Then come the factors of the integers. In q8 and q4 this is an f16 scale per column. In Q4_K,

@@ -16,11 +16,8 @@ constexpr int kMaxDepth = 96;
 
 // Whether two sequences are of the same kind and have equal items.
 bool equal_sequences(Budget& budget, const Sequence& a, const Sequence& b) {
-  if (a.kind != b.kind || a.items.size() != b.items.size()) return false;
-  for (std::size_t i = 0; i < a.items.size(); ++i) {
-    if (!equal(budget, a.items[i], b.items[i])) return false;
-  }
-  return true;
+  const auto same = [&](const Value& x, const Value& y) { return equal(budget, x, y); };
+  return a.kind == b.kind && std::ranges::equal(a.items, b.items, same);
 }
 
 bool equal_dicts(Budget& budget, const Dict& a, const Dict& b) {
@@ -193,6 +190,7 @@ Result<Value> from_json(const JsonValue& json) {
   if (const std::string* text = json.if_string()) return Value::quoted(*text);
   if (const JsonValue::Array* array = json.if_array()) {
     auto sequence = std::make_shared<Sequence>();
+    sequence->items.reserve(array->size());
     for (const JsonValue& item : *array) {
       VOLTA_TRY(Value value, from_json(item));
       VOLTA_TRY(grow_depth(value, sequence->depth));
@@ -202,6 +200,7 @@ Result<Value> from_json(const JsonValue& json) {
   }
   if (const JsonValue::Object* object = json.if_object()) {
     auto dict = std::make_shared<Dict>();
+    dict->members.reserve(object->size());
     for (const auto& [key, item] : *object) {
       VOLTA_TRY(Value value, from_json(item));
       VOLTA_TRY(grow_depth(value, dict->depth));

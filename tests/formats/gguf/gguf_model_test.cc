@@ -202,6 +202,11 @@ TEST(GgufConfig, WhatCannotRunIsRefused) {
                invalid, "rope.dimension_count");
   expect_error(config_of([](Small& s) { s.size("attention.sliding_window", 4); }, true, "olmo2"),
                unsupported, "without windows, and does not know OLMo 3");
+  const auto unrotated = [](Small& s) {
+    s.sample.metadata.add_bool(s.architecture + ".rope.scaling.finetuned", false);
+  };
+  expect_error(config_of(unrotated, true, "granite"), unsupported, "without rotary positions");
+  EXPECT_TRUE(config_of(unrotated, true, "llama"));
   expect_error(config_of([](Small& s) { s.size("expert_count", 8); }), unsupported,
                "a mixture of 8 experts");
   expect_error(config_of([](Small& s) { s.size("attention.value_length", 2); }), unsupported,
