@@ -10,8 +10,9 @@ namespace {
 
 volta::Status run() {
   VOLTA_TRY(const volta::DeviceHandle device, volta::open_device());
-  // A real program opens a model by its path or its name in the hub's cache, with open_model(), and
-  // asks the ModelSource for its parts; here the weights are random and the template is short.
+  // A real program opens a model with open_model(), by its path or by its name in the hub's cache.
+  // The ModelSource then gives the model, the tokenizer and the chat template. This example makes
+  // random weights and a short template instead.
   VOLTA_TRY(const auto model,
             volta::Transformer::random(volta::tiny_lm_config(), /*seed=*/7, device.shared()));
   VOLTA_TRY(auto chat_template,

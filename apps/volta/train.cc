@@ -18,6 +18,7 @@
 #include "train/flag_values.h"
 #include "train/presets.h"
 #include "train/run.h"
+#include "train/run_folder.h"
 #include "train/training_flags.h"
 #include "training_progress.h"
 
@@ -92,9 +93,10 @@ Status complete_paths(FlagValues& values) {
   return {};
 }
 
-// Refuses --init for a run that began with something else. The weights of an adapter's base are
-// compared later; they may have moved, like any model.
-Status check_init(const RunOptions& run, const FlagValues& values) {
+// Checks --init on --resume. It may repeat what the run began with, as a path of the model or of
+// the run that holds it, and it may tell where that model has moved to. Anything else is refused.
+// The weights of an adapter's base are compared later.
+Status check_init(const RunOptions& run, FlagValues& values) {
   const auto given = values.find("init");
   if (given == values.end() || run.lora.active()) return {};
   const std::string init = text_of(values, "init");
@@ -104,7 +106,14 @@ Status check_init(const RunOptions& run, const FlagValues& values) {
                             "or start a new run (--out NEW, without --resume)",
                             init, run.out));
   }
-  if (is_same_place(init, run.init) || !path_exists(run.init)) return {};
+  if (!path_exists(run.init)) {
+    VOLTA_TRY(find_model_folder(init, interrupted));
+    return {};
+  }
+  if (is_same_place(init, run.init) || is_inside(run.init, init)) {
+    given->second = run.init;  // The newest checkpoint of that run may be another one now.
+    return {};
+  }
   return fail(ErrorCode::kMismatch,
               fmt::format("--init {}: the run in {} began with {}; leave --init out, or start a "
                           "new run (--out NEW, without --resume)",

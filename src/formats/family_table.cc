@@ -183,9 +183,9 @@ constexpr std::array kFamilies = {
            .numbers = kGraniteNumbers},
 };
 
-// Keys that change what a model computes and that only some families have, besides the numbers of
-// their rows. A config of another family that sets such a key mixes two families, so its meaning is
-// unclear.
+// Keys of config.json that change what a model computes and that only some families define. The
+// keys in Family::numbers belong to them, too, and are not repeated here. If a config of another
+// family sets such a key, it mixes two families; it is refused, because its meaning is unclear.
 struct OwnKey {
   std::string_view key;
   std::array<std::string_view, 2> types;

@@ -29,8 +29,8 @@ class GgufFile;
 /// error if the file has changed since. Copies share what is open.
 class ModelSource {
  public:
-  /// Opens the model at `path`. A .gguf file is checked as GgufFile::open() checks it. No file of a
-  /// folder has to exist: config() reports that there is no config.json.
+  /// Opens the model at `path`. A .gguf file is checked as GgufFile::open() checks it. A folder
+  /// is not checked here: if it has no config.json, config() reports that.
   static Result<ModelSource> open(const std::string& path);
 
   const std::string& path() const { return path_; }

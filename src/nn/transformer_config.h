@@ -129,8 +129,9 @@ struct ModelNumber {
   float TransformerConfig::* field;  ///< Where the number is.
   float least, most;                 ///< The range of numbers other than the default.
 };
-/// All of them. A number in this table is checked by validate() and kept in Volta's own keys of
-/// config.json, so that a new one needs a field above, a row here and its use in the graph.
+/// Every number that only some families have. validate() checks the range of each, and save_model()
+/// writes each to config.json under its name. A new number needs a field of TransformerConfig, a
+/// row here, and code in the graph that uses it.
 inline constexpr std::array kModelNumbers = {
     ModelNumber{"query_scalar", &TransformerConfig::query_scalar, 1e-3f, 1e6f},
     ModelNumber{"attention_softcap", &TransformerConfig::attention_softcap, 1e-3f, 1e6f},

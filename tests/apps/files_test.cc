@@ -6,14 +6,13 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/volta_fixture.h"
 #include "base/file.h"
 #include "base/temporary.h"
 #include "formats/safetensors.h"
@@ -26,17 +25,9 @@ namespace fs = std::filesystem;
 using test::Command;
 using test::CommandResult;
 using test::run_volta;
+using test::wait_until;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-template <typename Condition>
-bool wait_until(Condition condition) {
-  for (int i = 0; i < 30000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return false;
-}
 
 class Files : public ::testing::Test {
  protected:

@@ -81,7 +81,16 @@ TEST_F(TrainTest, ARunGoesOnFromWhatItBeganWith) {
   EXPECT_EQ(volta(with("model")).exit_code, 0);
   expect_error(with("other"), 6, "began with " + path("model"));
   std::filesystem::rename(path("model"), path("moved"));
+  expect_error(with("nowhere"), 3, "no model folder at");
   EXPECT_EQ(volta(with("moved")).exit_code, 0);
+  // run.json names the checkpoint that the folder of a run stood for.
+  std::vector<std::string> from_run = tuned;
+  from_run[4] = "run";
+  from_run[6] = "again";
+  ASSERT_EQ(volta(from_run).exit_code, 0);
+  from_run.push_back("--resume");
+  EXPECT_EQ(volta(from_run).exit_code, 0);
+  EXPECT_THAT(*read_text_file(path("again/run.json")), HasSubstr("run/step-6"));
 }
 
 TEST_F(TrainTest, AnEarlyStopReturnsToTheBestCheckpoint) {

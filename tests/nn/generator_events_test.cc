@@ -84,8 +84,9 @@ TEST(GeneratorEvents, Cancelling) {
   const Results all = generate(model, requests);
   for (const bool use_cache : {true, false}) {
     Generator generator = must(Generator::create(model, {.slots = 2, .use_cache = use_cache}));
-    // After how many tokens, and how many each request has by then: in the first prefill, in the
-    // second, after the first slot of a step, after its last.
+    // The callback cancels after this many tokens of all requests together. The array says how many
+    // tokens each request has by then. The cases cancel in the first prompt, in the second prompt,
+    // after the first slot of a step, and after its last slot.
     const std::vector<std::pair<int, std::array<std::ptrdiff_t, 3>>> cases = {
         {1, {1, 0, 0}}, {2, {1, 1, 0}}, {5, {3, 2, 0}}, {6, {3, 3, 0}}, {15, {6, 6, 3}}};
     for (const auto& [last, counts] : cases) {
