@@ -313,6 +313,23 @@ Result<std::shared_ptr<const Tokenizer>> make_tokenizer(std::string_view kind,
       fmt::format("unknown tokenizer '{}'; use byte or char, or name a tokenizer.json", kind));
 }
 
+namespace {
+
+/// Encodes and decodes a text. Fails as try_tokenizer() does.
+Status try_text(const Tokenizer& tokenizer, std::string_view text) {
+  const auto ids = tokenizer.encode_prompt(text);
+  if (!ids && ids.error().code() == ErrorCode::kInvalidArgument) return {};
+  if (!ids) return std::unexpected(ids.error());
+  // Decoding cannot fail; it can only reveal errors in the program.
+  const std::unique_ptr<TextStream> stream = tokenizer.stream();
+  std::string decoded;
+  for (const std::int32_t id : *ids) stream->push(id, decoded);
+  stream->finish(decoded);
+  return {};
+}
+
+}  // namespace
+
 Status try_tokenizer(const Tokenizer& tokenizer) {
   constexpr std::string_view kSample =
       " The quick brown fox jumps over the lazy dog. I'll say: \"1,234.50\" <a@b.c>?\n\n\tif (x[0] "
@@ -321,14 +338,16 @@ Status try_tokenizer(const Tokenizer& tokenizer) {
       "\u00C5ngstr\u00F6m caf\u00E9 e\u0301 \u041F\u0440\u0438\u0432\u0435\u0442 "
       "\u0645\u0631\u062D\u0628\u0627 \u0939\u093F\u0928\u094D\u0926\u0940 \u4F60\u597D\u3002 "
       "\u3053\u3093 \uD55C\uAD6D \u2581 \uFB01 \U0001F600   ";
-  const auto ids = tokenizer.encode_prompt(kSample);
-  if (!ids && ids.error().code() == ErrorCode::kInvalidArgument) return {};
-  if (!ids) return std::unexpected(ids.error());
-  // Decoding cannot fail; it can only reveal errors in the program.
-  const std::unique_ptr<TextStream> stream = tokenizer.stream();
-  std::string text;
-  for (const std::int32_t id : *ids) stream->push(id, text);
-  stream->finish(text);
+  // Characters of several bytes, which some steps make longer than others.
+  constexpr std::string_view kWide = "\u4F60\u597D \u200D\U0001F600 \u00E9";
+  VOLTA_TRY(try_text(tokenizer, kSample));
+  // Short texts may grow by a constant size, long ones only in proportion (text_work_limits()).
+  constexpr std::size_t kLong = 32 << 10;
+  for (const std::string_view piece : {kSample, kWide}) {
+    std::string text;
+    while (text.size() < kLong) text += piece;
+    VOLTA_TRY(try_text(tokenizer, text));
+  }
   return {};
 }
 

@@ -99,9 +99,9 @@ Result<std::shared_ptr<const Tokenizer>> make_tokenizer(std::string_view kind,
                                                         std::string_view text,
                                                         Interruption interrupted = {});
 
-/// Encodes and decodes a short text in several scripts, to find errors before the tokenizer is
-/// used. Fails if encoding fails with kInvalidFile or kInterrupted. Characters that the vocabulary
-/// lacks are not an error.
+/// Encodes and decodes a short text and two of 32 KiB, in several scripts, to find errors before
+/// the tokenizer is used. Takes some milliseconds. Fails if encoding fails with kInvalidFile or
+/// kInterrupted. Characters that the vocabulary lacks are not an error.
 Status try_tokenizer(const Tokenizer& tokenizer);
 
 /// A TextStream that keeps its tokenizer alive and returns each piece of the text. Use

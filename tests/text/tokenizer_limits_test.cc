@@ -454,6 +454,14 @@ TEST(TokenizerLimits, FilesOfStrangersEnd) {
   }
 }
 
+// What grows a thousandfold stays within the constant part of a budget if the text is short.
+TEST(TokenizerLimits, ATrialFindsWhatOnlyShortTextsSurvive) {
+  const json bytes = parsed(R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false})");
+  const auto tokenizer = load(file_with("pre_tokenizer", sequence("pretokenizers", bytes, 10)));
+  EXPECT_TRUE(tokenizer->encode_prompt("\u00e9\u4f60"));
+  expect_error(try_tokenizer(*tokenizer), kInvalid, "pre_tokenizer ByteLevel makes too much text");
+}
+
 TEST(TokenizerLimits, GoodTokenizersPassTheirTrial) {
   EXPECT_TRUE(try_tokenizer(*make_byte_tokenizer()));
   EXPECT_TRUE(try_tokenizer(**make_char_tokenizer("abc")));  // It lacks characters, which is fine.
