@@ -32,9 +32,11 @@ if(PROJECT_IS_TOP_LEVEL)
   if(VOLTA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     # Paths below the project are hashed as relative ones, so that a second clone finds what the
     # first has compiled. Without the sloppiness ccache gives up where headers are precompiled.
+    # Comments count: g++ knows the headers in a precompiled file by checksums of all their bytes,
+    # and would include a header a second time whose comments alone have changed.
     set(CMAKE_CXX_COMPILER_LAUNCHER
         "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
-        CCACHE_SLOPPINESS=pch_defines,time_macros "${VOLTA_CCACHE}")
+        CCACHE_COMMENTS=1 CCACHE_SLOPPINESS=pch_defines,time_macros "${VOLTA_CCACHE}")
   endif()
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 endif()
