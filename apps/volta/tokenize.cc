@@ -132,13 +132,7 @@ Status train(const Globals& globals, const TrainOptions& options) {
                             "name another folder, or do it with --force",
                             options.out));
   }
-  VOLTA_TRY(check_output_file(path, globals.force, "--out"));
-  if (is_same_place(path, options.data)) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--out {}: its tokenizer.json is the file of --data; name another "
-                            "folder",
-                            options.out));
-  }
+  VOLTA_TRY(check_output_file(globals, path, "--out"));
   VOLTA_TRY(const std::string text, read_training_text(options.data));
   VOLTA_TRY(check_folder(options.out));
   tokenizers::BpeTrainingOptions training = options.training;

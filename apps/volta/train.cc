@@ -192,6 +192,9 @@ Status run_training(Globals globals, const FlagValues& values) {
                             globals.weights));
   }
   VOLTA_TRY(const RunOptions options, make_options(values, globals));
+  for (const std::string& path : {options.data, options.init, options.tokenizer, options.out}) {
+    globals.values.push_back({"", path});  // A resumed run names them in its folder.
+  }
   VOLTA_TRY(const Session session, Session::create(globals));
   auto trained = train_with_progress(options, session.device());
   VOLTA_TRY(session.finish(trained ? trained->checkpoint : ""));  // Also after an error.

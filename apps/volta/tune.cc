@@ -261,7 +261,7 @@ std::string shapes(std::size_t count) {
 Status export_to(const Globals& globals, const std::string& file) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
-  VOLTA_TRY(check_result_file(file, globals.force, ""));
+  VOLTA_TRY(check_result_file(globals, file, ""));
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
   VOLTA_TRY(const auto entries, cache.read());
   if (entries.empty()) {
