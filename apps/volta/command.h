@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "base/result.h"
 #include "device/device.h"
 #include "device/profiling_device.h"
@@ -168,6 +169,11 @@ Status check_output_file(const Globals& globals, const std::string& path, std::s
 /// The same for a result that is not part of a model (logits, a profile, a tuning table). Even with
 /// --force, kInvalidArgument when it would replace a file of a model, an adapter or a run.
 Status check_result_file(const Globals& globals, const std::string& path, std::string_view flag);
+
+/// What the last step of writing a result does with a file that has the name.
+inline Existing existing_file(const Globals& globals) {
+  return globals.force ? Existing::kReplace : Existing::kKeep;
+}
 
 /// Checks, before any work, that a model made from the one in `source` (a folder or a .gguf file)
 /// may be written to the folder `path`: the errors of check_source_stays() and check_new_folder().

@@ -46,7 +46,8 @@ Status logits(const Globals& globals, const Options& options) {
   VOLTA_TRY(check_result_file(globals, options.out, "--out"));
   // Created before anything is computed, so that an error in writing is reported at once.
   const TensorSpec spec{DType::kF32, Shape(rows.count, rows.length, config.vocab_size)};
-  VOLTA_TRY(SafetensorsWriter file, SafetensorsWriter::create(options.out, {{"logits", spec}}));
+  VOLTA_TRY(SafetensorsWriter file,
+            SafetensorsWriter::create(options.out, {{"logits", spec}}, {}, existing_file(globals)));
   VOLTA_TRY(Transformer model,
             load_adapted_model(source, options.adapter, session.device(), wanted));
   const auto sink = [&](std::span<const float> values) -> Status {

@@ -24,16 +24,11 @@
 #include "device/device_handle.h"
 #include "device/device_kind.h"
 #include "formats/adapter.h"
-#include "formats/carried_files.h"
 #include "formats/gguf/gguf_file.h"
 #include "formats/model_source.h"
-#include "formats/new_folder.h"
 #include "train/adapter_base.h"
-#include "train/checkpoint.h"
-#include "train/checkpoint_manifest.h"
 #include "train/run.h"
 #include "train/run_folder.h"
-#include "train/run_options.h"
 #include "tuner/open_device.h"
 
 namespace volta::cli {
@@ -234,7 +229,8 @@ Status Session::finish(const std::string& result) const {
   // Checked again, because the command has written its own result meanwhile.
   Status written = check_output_file(globals_, path, "--profile");
   if (written) {
-    written = write_file_atomic(path, to_text(profiler_->profile(), profile_format_for(path)));
+    written = write_file_atomic(path, to_text(profiler_->profile(), profile_format_for(path)),
+                                existing_file(globals_));
   }
   if (!written) {
     if (result.empty()) return written;

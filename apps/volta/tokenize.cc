@@ -140,7 +140,7 @@ Status train(const Globals& globals, const TrainOptions& options) {
   VOLTA_TRY(const std::string json, tokenizers::train_byte_level_bpe(text, training));
   VOLTA_TRY(const auto tokenizer, parse_tokenizer(json, "the new tokenizer"));
   VOLTA_TRY(create_directories(options.out));
-  VOLTA_TRY(write_file_atomic(path, json));
+  VOLTA_TRY(write_file_atomic(path, json, existing_file(globals)));
   note(fmt::format("{}: {} tokens\n", path, tokenizer->vocab_size()));
   return {};
 }

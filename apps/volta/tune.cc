@@ -267,7 +267,8 @@ Status export_to(const Globals& globals, const std::string& file) {
   if (entries.empty()) {
     return fail(ErrorCode::kNotFound, "nothing is tuned yet: `volta tune matmul` does it");
   }
-  VOLTA_TRY(write_file_atomic(file, tuner::tuning_to_json(entries, tuner::cpu_signature())));
+  VOLTA_TRY(write_file_atomic(file, tuner::tuning_to_json(entries, tuner::cpu_signature()),
+                              existing_file(globals)));
   return print(fmt::format("{} written to {}\n", shapes(entries.size()), file));
 }
 

@@ -135,6 +135,30 @@ TEST_F(FileTest, AFailedAtomicWriteLeavesTheOldFileAndNothingElse) {
   EXPECT_EQ(code_of(write_file_atomic(file("a"), "new")), ErrorCode::kIo);
 }
 
+// The ways to rename without replacing, on file systems that have them or not.
+TEST_F(FileTest, AFileThatAppearedMeanwhileStays) {
+  for (const int without : {0, 1, 2}) {
+    FaultyFileOps faults;
+    if (without > 0) faults.fail(FileCall::kRenameNew, 1, EINVAL);
+    if (without > 1) faults.fail(FileCall::kLink, 1, EPERM);
+    const ScopedFileOps scope(faults);
+    put("mine", "mine");
+    const Status kept = write_file_atomic(file("mine"), "new", Existing::kKeep);
+    EXPECT_EQ(code_of(kept), ErrorCode::kInvalidArgument) << without;
+    EXPECT_NE(kept.error().message().find("was made by another program"), std::string::npos);
+    EXPECT_EQ(get("mine"), "mine") << without;
+    ASSERT_TRUE(write_file_atomic(file("free"), "new", Existing::kKeep)) << without;
+    EXPECT_EQ(get("free"), "new") << without;
+    EXPECT_EQ(names(), (std::vector<std::string>{"free", "mine"})) << without;
+    ASSERT_TRUE(remove_all(file("free")));
+  }
+  FaultyFileOps faults;  // Other errors are no reason to try another way.
+  faults.fail(FileCall::kRenameNew, 1, EACCES);
+  const ScopedFileOps scope(faults);
+  EXPECT_EQ(code_of(write_file_atomic(file("free"), "new", Existing::kKeep)), ErrorCode::kIo);
+  EXPECT_EQ(names(), std::vector<std::string>{"mine"});
+}
+
 TEST_F(FileTest, AtomicWriteNeedsItsFolder) {
   EXPECT_EQ(code_of(write_file_atomic(file("no/such/dir"), "x")), ErrorCode::kIo);
   put("a", "");
