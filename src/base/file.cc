@@ -136,7 +136,9 @@ int rename_to_free_name(const std::string& from, const std::string& to) {
   return -1;
 }
 
-Status rename_only(const std::string& from, const std::string& to, Existing existing) {
+}  // namespace
+
+Status rename_without_fsync(const std::string& from, const std::string& to, Existing existing) {
   const bool replace = existing == Existing::kReplace;
   if ((replace ? file_ops().rename(from, to) : rename_to_free_name(from, to)) == 0) return {};
   if (!replace && errno == EEXIST) {
@@ -147,8 +149,6 @@ Status rename_only(const std::string& from, const std::string& to, Existing exis
   }
   return fail_to_write(fmt::format("rename to '{}' the path", to), from, errno);
 }
-
-}  // namespace
 
 Status write_file_atomic(const std::string& path, std::span<const std::byte> bytes,
                          Existing existing) {
@@ -297,13 +297,27 @@ Status fsync_directory(const std::string& path) {
 }
 
 Status rename_path(const std::string& from, const std::string& to, Existing existing) {
-  VOLTA_TRY(rename_only(from, to, existing));
+  VOLTA_TRY(rename_without_fsync(from, to, existing));
   return fsync_renamed(to);
 }
 
+namespace {
+
+// Whether a path is a temporary, lies in one, or marks a folder that is being replaced. After an
+// error such a path is removed.
+bool is_part_of_temporary(const std::string& path) {
+  for (std::string place = path;; place = parent_path(place)) {
+    const std::string name = file_name(place);
+    if (is_temporary_name(name) || name == kReplacedMark) return true;
+    if (place == "." || place == "/") return false;
+  }
+}
+
+}  // namespace
+
 Status fsync_renamed(const std::string& to) {
   Status synced = fsync_directory(parent_path(to));
-  if (synced) return {};
+  if (synced || is_part_of_temporary(to)) return synced;
   return std::unexpected(
       std::move(synced).error().with_context(fmt::format("'{}' is complete and in its place, but "
                                                          "may not survive a power failure",

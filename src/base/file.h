@@ -137,6 +137,8 @@ Status fsync_directory(const std::string& path);
 /// kInvalidArgument if `to` exists and is to be kept.
 Status rename_path(const std::string& from, const std::string& to,
                    Existing existing = Existing::kReplace);
+/// The same without the fsync.
+Status rename_without_fsync(const std::string& from, const std::string& to, Existing existing);
 /// Makes a rename to `to` durable, after the rename itself has succeeded. The message of a failure
 /// (kIo) says that the file or folder is in its place, unless it is only a part of a temporary
 /// (base/temporary.h), which the caller removes.

@@ -15,6 +15,7 @@
 
 #include "base/file_fixture.h"
 #include "base/log.h"
+#include "base/temporary.h"
 #include "support/file_faults.h"
 
 namespace volta {
@@ -370,6 +371,22 @@ TEST_F(FileTest, AnErrorAfterTheRenameSaysThatTheFileIsInPlace) {
   EXPECT_NE(written.error().message().find("a' is complete and in its place"), std::string::npos);
   EXPECT_EQ(get("a"), "new");
   EXPECT_EQ(names(), std::vector<std::string>{"a"});
+}
+
+// Parts of a temporary and the mark of a replacement are removed after such a failure.
+TEST_F(FileTest, NothingIsSaidToBeInPlaceThatIsRemoved) {
+  const auto folder = TemporaryFolder::create(file("model"));
+  ASSERT_TRUE(folder);
+  for (const std::string& path :
+       {folder->path() + "/config.json", file(std::string(kReplacedMark))}) {
+    FaultyFileOps faults;
+    faults.fail(FileCall::kFsync, 2, EIO);
+    const ScopedFileOps scope(faults);
+    const Status written = write_file_atomic(path, "new");
+    EXPECT_EQ(code_of(written), ErrorCode::kIo);
+    EXPECT_EQ(written.error().message().find("in its place"), std::string::npos)
+        << written.error().message();
+  }
 }
 
 TEST_F(FileTest, Truncates) {
