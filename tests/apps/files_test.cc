@@ -87,6 +87,9 @@ TEST_F(Files, ALockOrMetricsThatLeadElsewhereAreLeftAlone) {
   write("r/.lock", "my notes");
   expect_error(train({"--out", "r"}), 3, "is not a lock of Volta's");
   EXPECT_EQ(get("r/.lock"), "my notes");
+  fs::remove(path("r/.lock"));
+  fs::create_directories(path("r/.lock"));
+  expect_error(train({"--out", "r"}), 3, "r/.lock': it is not a regular file");
 
   ASSERT_EQ(volta(train({"--steps", "2"})).exit_code, 0);
   write("thesis.tex", "years of work");
@@ -173,15 +176,16 @@ TEST_F(Files, NoResultReplacesWhatTheCommandReads) {
   EXPECT_EQ(resumed.exit_code, 2) << resumed.err;
   EXPECT_EQ(get("text.txt"), before);
   // The table of `volta tune` is read by every command.
-  const auto tuning = run_volta({"tune", "show"}, dir_.path(), {{"VOLTA_CACHE_DIR", path("cache")}});
+  const auto tuning =
+      run_volta({"tune", "show"}, dir_.path(), {{"VOLTA_CACHE_DIR", path("cache")}});
   ASSERT_EQ(tuning.exit_code, 0) << tuning.err;
   const std::size_t name = tuning.out.find("cache/");
   ASSERT_NE(name, std::string::npos) << tuning.out;
   const std::string table = tuning.out.substr(name, tuning.out.find(".json", name) + 5 - name);
   write(table, "{}");
-  const auto profiled = run_volta({"generate", "run", "-p", "a", "-n", "1", "--profile", table,
-                                   "--force"},
-                                  dir_.path(), {{"VOLTA_CACHE_DIR", path("cache")}});
+  const auto profiled =
+      run_volta({"generate", "run", "-p", "a", "-n", "1", "--profile", table, "--force"},
+                dir_.path(), {{"VOLTA_CACHE_DIR", path("cache")}});
   EXPECT_EQ(profiled.exit_code, 2) << profiled.err;
   EXPECT_THAT(profiled.err, HasSubstr("the table of `volta tune`"));
   EXPECT_EQ(get(table), "{}");
@@ -197,6 +201,27 @@ TEST_F(Files, TwoResultsOfACommandHaveTwoPlaces) {
                 "--profile", "both.safetensors", "--force"},
                2, "this is the file of --out");
   EXPECT_TRUE(SafetensorsFile::open(path("both.safetensors")));
+}
+
+// The work stops while its temporary is there, so that the file appears after every check.
+TEST_F(Files, AFileThatAppearsDuringTheWorkStays) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  const std::vector<std::int64_t> ids(16 * 2048, 1);
+  ASSERT_TRUE(
+      write_safetensors(path("ids.safetensors"),
+                        {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(2048, 16), ids)}}));
+  Command command({"logits", "run", "--ids", "ids.safetensors", "--out", "out.safetensors"},
+                  dir_.path());
+  ASSERT_TRUE(wait_until([&] { return !temporaries().empty() || command.ended(); }));
+  command.kill(SIGSTOP);
+  ASSERT_FALSE(fs::exists(path("out.safetensors")));
+  write("out.safetensors", "mine");
+  command.kill(SIGCONT);
+  const CommandResult result = command.wait();
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("was made by another program meanwhile"));
+  EXPECT_EQ(get("out.safetensors"), "mine");
+  EXPECT_TRUE(temporaries().empty());
 }
 
 TEST_F(Files, AKeyBehindALinkIsNotCarriedAlong) {

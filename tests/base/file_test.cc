@@ -325,7 +325,7 @@ TEST_F(FileTest, WriterReportsWhatADestructorCannotSay) {
 
 TEST_F(FileTest, WriterNeedsItsFolder) {
   EXPECT_EQ(code_of(FileWriter::open(file("no/a"), FileWriter::Mode::kCreate)), ErrorCode::kIo);
-  EXPECT_EQ(code_of(FileWriter::open(dir(), FileWriter::Mode::kCreate)), ErrorCode::kIo);
+  EXPECT_EQ(code_of(FileWriter::open(dir(), FileWriter::Mode::kCreate)), ErrorCode::kInvalidFile);
 }
 
 // Neither emptied nor appended to nor cut: what a link or a second name leads to is not ours.
