@@ -177,9 +177,11 @@ inline Existing existing_file(const Globals& globals) {
 
 /// Checks, before any work, that a model made from the one in `source` (a folder or a .gguf file)
 /// may be written to the folder `path`: the errors of check_source_stays() and check_new_folder().
-/// With `force`, kInvalidArgument also when a run, a checkpoint or an adapter would be replaced,
-/// and the errors of check_gives_way() when `source` is a folder.
-Status check_output_folder(const std::string& path, bool force, const std::string& source);
+/// kInvalidArgument also when another file that this command reads belongs to the model in `path`,
+/// and with --force when a run, a checkpoint or an adapter would be replaced; the errors of
+/// check_gives_way() when `source` is a folder.
+Status check_output_folder(const Globals& globals, const std::string& path,
+                           const std::string& source);
 
 /// The absolute path, so that it means the same in another working directory. Links in its folder
 /// are resolved by the system (as for `cat`); the last name stays as given. An empty path stays

@@ -117,8 +117,18 @@ Status refuse_run(const std::string& directory) {
 
 }  // namespace
 
-Status check_output_folder(const std::string& path, bool force, const std::string& source) {
+Status check_output_folder(const Globals& globals, const std::string& path,
+                           const std::string& source) {
+  const bool force = globals.force;
   if (force) VOLTA_TRY(refuse_run(path));
+  for (const GivenValue& given : globals.values) {
+    const bool file = given.value != source && !is_directory(given.value);
+    if (!file || !is_file_of_model(given.value, path)) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' holds the file of {}, which this command reads; name another "
+                            "folder",
+                            path, given.option));
+  }
   VOLTA_TRY(check_source_stays(source, path));
   if (force && is_directory(source)) VOLTA_TRY(check_gives_way(path, source));
   return check_new_folder(path, force);

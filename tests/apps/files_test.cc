@@ -169,6 +169,14 @@ TEST_F(Files, NoResultReplacesWhatTheCommandReads) {
               "messages.json", "this is the file of --messages");
   expect_kept({"chat", "run", "--messages", "messages.json", "--template", "template.jinja"},
               "template.jinja", "this is the file of --template");
+  // A model that is replaced as a whole.
+  fs::copy(path("run/step-4"), path("old"));
+  fs::remove(path("old/manifest.json"));
+  fs::remove(path("old/trainer.safetensors"));
+  fs::create_hard_link(path("old/config.json"), path("config.txt"));
+  expect_error(
+      {"quantize", "run", "--weights", "q8", "--data", "config.txt", "--out", "old", "--force"}, 2,
+      "'old' holds the file of --data");
   // The data of a run that is resumed is named in its folder.
   const std::string before = get("text.txt");
   const auto resumed =
