@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "base/result.h"
 #include "device/device.h"
 #include "device/profiling_device.h"
@@ -42,6 +43,9 @@ struct Globals {
   bool force = false;              ///< Existing files may be replaced.
   bool raw = false;                ///< Control characters go to a terminal unescaped.
   std::vector<std::string> given;  ///< Names of those on the command line.
+  /// The values of all options, in which output files are searched for what the command reads. A
+  /// command that reads other files (those of a run that it resumes) adds them.
+  std::vector<GivenValue> values;
 
   bool has(std::string_view name) const { return std::ranges::find(given, name) != given.end(); }
 };
@@ -130,7 +134,7 @@ class Session {
  private:
   std::shared_ptr<Device> device_;
   std::shared_ptr<ProfilingDevice> profiler_;
-  std::string profile_path_;
+  Globals globals_;
 };
 
 /// Writes one line to standard error when matrix products in `dtype` can be slower than in f32 on
@@ -157,19 +161,27 @@ void note_raw(std::string_view text);
 /// a checkpoint.
 Result<RunResult> train_with_progress(const RunOptions& options, std::shared_ptr<Device> device);
 
-/// Checks that a result may be written to `path`. kInvalidArgument, naming --force, when a file
-/// exists there and `force` is not set; kIo when something else than a regular file exists there.
-/// `flag` names the option in messages; empty when the path is an argument.
-Status check_output_file(const std::string& path, bool force, std::string_view flag);
+/// Checks that a result may be written to `path`. kInvalidArgument when this command reads the file
+/// that exists there (even with --force), or, naming --force, when there is a file and --force was
+/// not given; kIo when something else than a regular file exists there. `flag` is the name of the
+/// option; empty when the path is an argument.
+Status check_output_file(const Globals& globals, const std::string& path, std::string_view flag);
 /// The same for a result that is not part of a model (logits, a profile, a tuning table). Even with
-/// `force`, kInvalidArgument when it would replace a file of a model, an adapter or a run.
-Status check_result_file(const std::string& path, bool force, std::string_view flag);
+/// --force, kInvalidArgument when it would replace a file of a model, an adapter or a run.
+Status check_result_file(const Globals& globals, const std::string& path, std::string_view flag);
+
+/// What the last step of writing a result does with a file that has the name.
+inline Existing existing_file(const Globals& globals) {
+  return globals.force ? Existing::kReplace : Existing::kKeep;
+}
 
 /// Checks, before any work, that a model made from the one in `source` (a folder or a .gguf file)
 /// may be written to the folder `path`: the errors of check_source_stays() and check_new_folder().
-/// With `force`, kInvalidArgument also when a run, a checkpoint or an adapter would be replaced,
-/// and the errors of check_gives_way() when `source` is a folder.
-Status check_output_folder(const std::string& path, bool force, const std::string& source);
+/// kInvalidArgument also when another file that this command reads belongs to the model in `path`,
+/// and with --force when a run, a checkpoint or an adapter would be replaced; the errors of
+/// check_gives_way() when `source` is a folder.
+Status check_output_folder(const Globals& globals, const std::string& path,
+                           const std::string& source);
 
 /// The absolute path, so that it means the same in another working directory. Links in its folder
 /// are resolved by the system (as for `cat`); the last name stays as given. An empty path stays

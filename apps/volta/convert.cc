@@ -47,7 +47,7 @@ Status to_folder(const Globals& globals, const Options& options, Counter& counte
                 "--type is for GGUF files; use --dtype for the weights of a folder");
   }
   VOLTA_TRY(const DType dtype, float_type(globals.dtype, "--dtype"));
-  VOLTA_TRY(check_output_folder(options.out, globals.force, options.in));
+  VOLTA_TRY(check_output_folder(globals, options.out, options.in));
   return gguf_to_folder(options.in, options.out, dtype, globals.force, counter);
 }
 

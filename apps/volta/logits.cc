@@ -2,10 +2,8 @@
 // other programs.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 #include <span>
-#include <system_error>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -36,15 +34,6 @@ Result<TokenRows> load_ids(const Options& options, const TransformerConfig& conf
   return rows;
 }
 
-// The output may replace an existing file (--force), but not the input.
-Status check_place(const Globals& globals, const Options& options) {
-  std::error_code ignored;
-  if (std::filesystem::equivalent(options.ids, options.out, ignored)) {
-    return fail(ErrorCode::kInvalidArgument, "--out is the file of --ids; give another one");
-  }
-  return check_result_file(options.out, globals.force, "--out");
-}
-
 Status logits(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
@@ -54,10 +43,11 @@ Status logits(const Globals& globals, const Options& options) {
   VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
   VOLTA_TRY(const TransformerConfig config, source.config());
   VOLTA_TRY(const TokenRows rows, load_ids(options, config));
-  VOLTA_TRY(check_place(globals, options));
+  VOLTA_TRY(check_result_file(globals, options.out, "--out"));
   // Created before anything is computed, so that an error in writing is reported at once.
   const TensorSpec spec{DType::kF32, Shape(rows.count, rows.length, config.vocab_size)};
-  VOLTA_TRY(SafetensorsWriter file, SafetensorsWriter::create(options.out, {{"logits", spec}}));
+  VOLTA_TRY(SafetensorsWriter file,
+            SafetensorsWriter::create(options.out, {{"logits", spec}}, {}, existing_file(globals)));
   VOLTA_TRY(Transformer model,
             load_adapted_model(source, options.adapter, session.device(), wanted));
   const auto sink = [&](std::span<const float> values) -> Status {

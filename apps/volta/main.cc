@@ -124,6 +124,7 @@ int run(int argc, char** argv) {
   }
   if (!answer->empty()) return finish(print(*answer));
   globals.given = parser.given();
+  globals.values = parser.values();
   if (globals.has("--force") && globals.profile.empty()) {
     note(
         "volta: --force has no effect here: drop it. It goes with --profile and, behind the "

@@ -33,7 +33,7 @@ Status merge(const Globals& globals, const Options& options) {
   VOLTA_TRY(refuse_gguf(options.model));
   VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
   VOLTA_TRY(check_source_stays(options.adapter.folder, out));
-  VOLTA_TRY(check_output_folder(out, globals.force, source.path()));
+  VOLTA_TRY(check_output_folder(globals, out, source.path()));
   VOLTA_TRY(const CarriedFiles carried, read_carried_files(source.path()));
   VOLTA_TRY(const Transformer model, load_adapted_model(source, options.adapter, session.device()));
   if (auto finite = check_finite(model); !finite) {  // Such a model would fail in use.

@@ -201,6 +201,17 @@ void Command::finish(const std::string& footer_of_commands) {
   app_->footer(own + (own.empty() ? "" : "\n") + footer_of_commands);
 }
 
+void Command::add_values(std::vector<GivenValue>& values) const {
+  for (const Option& option : options_) {
+    const bool text = option.option_->get_type_name().starts_with("TEXT");
+    if (!text || option.may_be_empty_) continue;
+    const std::vector<std::string>& names = option.option_->get_lnames();
+    const std::string name = names.empty() ? "" : "--" + names.front();
+    for (const std::string& value : option.option_->results()) values.push_back({name, value});
+  }
+  for (const Command& command : commands_) command.add_values(values);
+}
+
 Parser::Parser(const std::string& description, const std::string& name, const std::string& version)
     : app_(std::make_unique<CLI::App>(description, name)), root_(app_.get()) {
   app_->require_subcommand(1);
@@ -233,6 +244,12 @@ std::vector<std::string> Parser::given() const {
     if (option->count() > 0) names.push_back("--" + option->get_lnames().front());
   }
   return names;
+}
+
+std::vector<GivenValue> Parser::values() const {
+  std::vector<GivenValue> values;
+  root_.add_values(values);
+  return values;
 }
 
 }  // namespace volta::cli

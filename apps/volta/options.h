@@ -36,6 +36,12 @@ Check range(double least, double most);
 /// One of these words.
 Check one_of(const std::vector<std::string>& words);
 
+/// A value on the command line.
+struct GivenValue {
+  std::string option;  ///< "--file"; empty for a positional argument.
+  std::string value;
+};
+
 /// An option, a flag or a positional argument of a command. Calls return the option itself, so that
 /// they can be chained. If a value is given twice, the last one counts. Values must not be empty.
 class Option {
@@ -96,6 +102,7 @@ class Command {
  private:
   friend class Parser;
   void finish(const std::string& footer_of_commands);
+  void add_values(std::vector<GivenValue>& values) const;
 
   CLI::App* app_;
   std::list<Option> options_;
@@ -119,6 +126,9 @@ class Parser {
   Result<std::string> parse(std::vector<std::string> words, const std::string& footer_of_commands);
   /// The names of the root's options on the command line, such as "--threads".
   std::vector<std::string> given() const;
+  /// The values on the command line that can be names of files: those of all options that take
+  /// text, except text that may be empty.
+  std::vector<GivenValue> values() const;
 
  private:
   std::unique_ptr<CLI::App> app_;

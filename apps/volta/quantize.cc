@@ -115,7 +115,7 @@ Status quantize(const Globals& globals, const Options& options) {
     return fail(ErrorCode::kInvalidArgument, "--val-fraction: above 0 and at most 1");
   }
   // Checked before the loss is computed, which takes a while.
-  VOLTA_TRY(check_output_folder(options.out, globals.force, source.path()));
+  VOLTA_TRY(check_output_folder(globals, options.out, source.path()));
   Report report;
   if (!options.data.empty()) {
     VOLTA_TRY(report.loss_before, loss_of(source, options, session.device(), dtype));

@@ -24,16 +24,11 @@
 #include "device/device_handle.h"
 #include "device/device_kind.h"
 #include "formats/adapter.h"
-#include "formats/carried_files.h"
 #include "formats/gguf/gguf_file.h"
 #include "formats/model_source.h"
-#include "formats/new_folder.h"
 #include "train/adapter_base.h"
-#include "train/checkpoint.h"
-#include "train/checkpoint_manifest.h"
 #include "train/run.h"
 #include "train/run_folder.h"
-#include "train/run_options.h"
 #include "tuner/open_device.h"
 
 namespace volta::cli {
@@ -215,10 +210,10 @@ Result<Session> Session::create(const Globals& globals, const std::function<bool
   Session session;
   VOLTA_TRY(const DeviceHandle handle, open_device(std::move(options)));
   session.device_ = handle.shared();
-  session.profile_path_ = globals.profile;
+  session.globals_ = globals;
   if (!globals.profile.empty()) {
     // The profile is written last. Check now that it can be written, before an hour of work.
-    VOLTA_TRY(check_result_file(globals.profile, globals.force, "--profile"));
+    VOLTA_TRY(check_result_file(globals, globals.profile, "--profile"));
     if (auto place = try_file(globals.profile); !place) {
       return std::unexpected(std::move(place).error().with_context("--profile"));
     }
@@ -230,13 +225,19 @@ Result<Session> Session::create(const Globals& globals, const std::function<bool
 
 Status Session::finish(const std::string& result) const {
   if (profiler_ == nullptr) return {};
-  const std::string text = to_text(profiler_->profile(), profile_format_for(profile_path_));
-  if (Status written = write_file_atomic(profile_path_, text); !written) {
+  const std::string& path = globals_.profile;
+  // Checked again, because the command has written its own result meanwhile.
+  Status written = check_output_file(globals_, path, "--profile");
+  if (written) {
+    written = write_file_atomic(path, to_text(profiler_->profile(), profile_format_for(path)),
+                                existing_file(globals_));
+  }
+  if (!written) {
     if (result.empty()) return written;
     return std::unexpected(std::move(written).error().with_context(
         fmt::format("'{}' is complete, but its profile could not be written", result)));
   }
-  note(fmt::format("profile written to {}\n", profile_path_));
+  note(fmt::format("profile written to {}\n", path));
   return {};
 }
 
@@ -299,74 +300,6 @@ void note(std::string_view text) { note_raw(escape_controls(text)); }
 void note_raw(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
-}
-
-namespace {
-
-// Whether a name is that of a file of a model, an adapter or a run.
-bool is_model_file_name(std::string_view name) {
-  static constexpr std::array<std::string_view, 9> kNames = {
-      "config.json",      kAdapterConfigFile, kAdapterWeightsFile, "model.safetensors.index.json",
-      "metrics.jsonl",    kManifestFile,      kTrainerFile,        kRunFile,
-      "model.safetensors"};
-  const auto is_one_of = [name](std::span<const std::string_view> names) {
-    return std::ranges::find(names, name) != names.end();
-  };
-  return is_one_of(kNames) || is_one_of(carried_file_names()) || name.ends_with(".gguf") ||
-         (name.starts_with("model-") && name.ends_with(".safetensors"));
-}
-
-}  // namespace
-
-Status check_result_file(const std::string& path, bool force, std::string_view flag) {
-  VOLTA_TRY(check_output_file(path, force, flag));
-  if (!path_exists(path) || !is_model_file_name(file_name(path))) return {};
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("{}{}{}: this is a file of a model or a run, which a result does not "
-                          "replace; give another name",
-                          flag, flag.empty() ? "" : " ", path));
-}
-
-Status check_output_file(const std::string& path, bool force, std::string_view flag) {
-  const std::string what = flag.empty() ? path : fmt::format("{} {}", flag, path);
-  if (auto place = check_replaceable(path); !place) {
-    return std::unexpected(std::move(place).error().with_context(what));
-  }
-  if (force || !path_exists(path)) return {};
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("{}: the file is there already; name another one, or replace it with "
-                          "--force",
-                          what));
-}
-
-namespace {
-
-// --force replaces a model, but neither the folder of a run, nor a checkpoint, nor an adapter.
-Status refuse_run(const std::string& directory) {
-  if (!is_directory(directory)) return {};
-  if (path_exists(join_path(directory, kAdapterConfigFile))) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("'{}' is the folder of an adapter; name another one", directory));
-  }
-  VOLTA_TRY(const bool checkpoint, has_manifest(directory));
-  if (checkpoint || path_exists(join_path(directory, "trainer.safetensors"))) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("'{}' is a checkpoint of a training run; name another folder", directory));
-  }
-  VOLTA_TRY(const auto checkpoints, list_checkpoints(directory));
-  if (checkpoints.empty() && !path_exists(join_path(directory, kRunFile))) return {};
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("'{}' is the folder of a training run; name another one", directory));
-}
-
-}  // namespace
-
-Status check_output_folder(const std::string& path, bool force, const std::string& source) {
-  if (force) VOLTA_TRY(refuse_run(path));
-  VOLTA_TRY(check_source_stays(source, path));
-  if (force && is_directory(source)) VOLTA_TRY(check_gives_way(path, source));
-  return check_new_folder(path, force);
 }
 
 std::string whole_path(const std::string& path) {

@@ -132,13 +132,7 @@ Status train(const Globals& globals, const TrainOptions& options) {
                             "name another folder, or do it with --force",
                             options.out));
   }
-  VOLTA_TRY(check_output_file(path, globals.force, "--out"));
-  if (is_same_place(path, options.data)) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--out {}: its tokenizer.json is the file of --data; name another "
-                            "folder",
-                            options.out));
-  }
+  VOLTA_TRY(check_output_file(globals, path, "--out"));
   VOLTA_TRY(const std::string text, read_training_text(options.data));
   VOLTA_TRY(check_folder(options.out));
   tokenizers::BpeTrainingOptions training = options.training;
@@ -146,7 +140,7 @@ Status train(const Globals& globals, const TrainOptions& options) {
   VOLTA_TRY(const std::string json, tokenizers::train_byte_level_bpe(text, training));
   VOLTA_TRY(const auto tokenizer, parse_tokenizer(json, "the new tokenizer"));
   VOLTA_TRY(create_directories(options.out));
-  VOLTA_TRY(write_file_atomic(path, json));
+  VOLTA_TRY(write_file_atomic(path, json, existing_file(globals)));
   note(fmt::format("{}: {} tokens\n", path, tokenizer->vocab_size()));
   return {};
 }

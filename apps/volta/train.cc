@@ -83,6 +83,15 @@ Result<RunOptions> starting_options(const std::string& out, bool known_run,
   return preset(preset_name, run);
 }
 
+// The folder of --out under a name that can be renamed and extended ("run.old"): without the
+// slashes and dots behind its own name, and with such a name in place of "." or "..".
+std::string folder_name(const std::string& path) {
+  std::string_view name = path;
+  while (name.size() > 1 && (name.ends_with('/') || name.ends_with("/."))) name.remove_suffix(1);
+  const std::string last = file_name(name);
+  return last == "." || last == ".." ? whole_path(path) : std::string(name);
+}
+
 // Paths are stored as absolute ones, so that the run can be resumed from any directory.
 Status complete_paths(FlagValues& values) {
   if (values.contains("data")) values["data"] = whole_path(text_of(values, "data"));
@@ -121,7 +130,8 @@ Status check_init(const RunOptions& run, FlagValues& values) {
 }
 
 Result<RunOptions> make_options(FlagValues values, const Globals& globals) {
-  const std::string out = text_of(values, "out");
+  const std::string out = folder_name(text_of(values, "out"));
+  if (!out.empty()) values["out"] = out;
   const bool resume = is_on(values, "resume");
   VOLTA_TRY(check_out(out, resume));
   if (resume && globals.force) {
@@ -192,6 +202,9 @@ Status run_training(Globals globals, const FlagValues& values) {
                             globals.weights));
   }
   VOLTA_TRY(const RunOptions options, make_options(values, globals));
+  for (const std::string& path : {options.data, options.init, options.tokenizer, options.out}) {
+    globals.values.push_back({"", path});  // A resumed run names them in its folder.
+  }
   VOLTA_TRY(const Session session, Session::create(globals));
   auto trained = train_with_progress(options, session.device());
   VOLTA_TRY(session.finish(trained ? trained->checkpoint : ""));  // Also after an error.

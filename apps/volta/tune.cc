@@ -261,13 +261,14 @@ std::string shapes(std::size_t count) {
 Status export_to(const Globals& globals, const std::string& file) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
-  VOLTA_TRY(check_result_file(file, globals.force, ""));
+  VOLTA_TRY(check_result_file(globals, file, ""));
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
   VOLTA_TRY(const auto entries, cache.read());
   if (entries.empty()) {
     return fail(ErrorCode::kNotFound, "nothing is tuned yet: `volta tune matmul` does it");
   }
-  VOLTA_TRY(write_file_atomic(file, tuner::tuning_to_json(entries, tuner::cpu_signature())));
+  VOLTA_TRY(write_file_atomic(file, tuner::tuning_to_json(entries, tuner::cpu_signature()),
+                              existing_file(globals)));
   return print(fmt::format("{} written to {}\n", shapes(entries.size()), file));
 }
 

@@ -44,15 +44,18 @@ Result<Descriptor> open_file(const std::string& path, int flags, std::string_vie
 }
 
 Result<Descriptor> open_to_change(const std::string& path, int flags, std::string_view action) {
-  // O_NOFOLLOW already rejects links, but this check gives a message with a remedy. O_NONBLOCK
-  // prevents waiting for the other end of a named pipe.
+  // O_NOFOLLOW rejects links and O_WRONLY folders, but this check gives a message with a remedy.
+  // O_NONBLOCK prevents waiting for the other end of a named pipe.
+  constexpr std::string_view kNoFile = "it is not a regular file; remove it";
   struct stat info = {};
-  if (lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) {
+  const bool there = lstat(path.c_str(), &info) == 0;
+  if (there && S_ISLNK(info.st_mode)) {
     return refuse_to_change(path, "it is a symbolic link; remove it, if you did not make it");
   }
+  if (there && !S_ISREG(info.st_mode)) return refuse_to_change(path, kNoFile);
   VOLTA_TRY(Descriptor fd, open_file(path, flags | O_NOFOLLOW | O_NONBLOCK, action));
   if (fstat(fd.get(), &info) != 0) return fail_system("examine", path, errno);
-  if (!S_ISREG(info.st_mode)) return refuse_to_change(path, "it is not a regular file; remove it");
+  if (!S_ISREG(info.st_mode)) return refuse_to_change(path, kNoFile);
   if (info.st_nlink > 1) {
     return refuse_to_change(path,
                             "it has a second name (a hard link), whose content would change, "

@@ -117,22 +117,55 @@ Status check_replaceable(const std::string& path) {
               fmt::format("cannot write '{}': it is {}; give the path of a file", path, kind));
 }
 
-Status write_file_atomic(const std::string& path, std::span<const std::byte> bytes) {
+namespace {
+
+// Renames `from` to a name that nothing has. -1 and errno, EEXIST if something has it.
+int rename_to_free_name(const std::string& from, const std::string& to) {
+  if (file_ops().rename_new(from, to) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return -1;
+  // The file system cannot do this (NFS, for example). A hard link never replaces anything either.
+  if (file_ops().link(from, to) == 0) {
+    file_ops().unlink(from);  // If this fails, a second name stays, which counts as abandoned.
+    return 0;
+  }
+  if (errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP) return -1;
+  // It has no hard links either (FAT, for example).
+  struct stat info = {};
+  if (lstat(to.c_str(), &info) != 0) return file_ops().rename(from, to);
+  errno = EEXIST;
+  return -1;
+}
+
+}  // namespace
+
+Status rename_without_fsync(const std::string& from, const std::string& to, Existing existing) {
+  const bool replace = existing == Existing::kReplace;
+  if ((replace ? file_ops().rename(from, to) : rename_to_free_name(from, to)) == 0) return {};
+  if (!replace && errno == EEXIST) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' was made by another program meanwhile, and stays as it is; name "
+                            "another file",
+                            to));
+  }
+  return fail_to_write(fmt::format("rename to '{}' the path", to), from, errno);
+}
+
+Status write_file_atomic(const std::string& path, std::span<const std::byte> bytes,
+                         Existing existing) {
   VOLTA_TRY(TemporaryFile temporary, create_temporary_file(path));
   const auto write_and_rename = [&]() -> Status {
     VOLTA_TRY(write_all(temporary.fd.get(), bytes, temporary.path));
     VOLTA_TRY(fsync_file(temporary.fd.get(), temporary.path));
     VOLTA_TRY(temporary.fd.close(temporary.path));
-    if (file_ops().rename(temporary.path, path) != 0) return fail_to_write("replace", path, errno);
-    return fsync_renamed(path);
+    return rename_path(temporary.path, path, existing);
   };
   Status status = write_and_rename();
   if (!status) file_ops().unlink(temporary.path);
   return status;
 }
 
-Status write_file_atomic(const std::string& path, std::string_view text) {
-  return write_file_atomic(path, as_bytes(text));
+Status write_file_atomic(const std::string& path, std::string_view text, Existing existing) {
+  return write_file_atomic(path, as_bytes(text), existing);
 }
 
 Result<FileWriter> FileWriter::open(const std::string& path, Mode mode) {
@@ -263,16 +296,28 @@ Status fsync_directory(const std::string& path) {
   return fsync_file(fd.get(), path);
 }
 
-Status rename_path(const std::string& from, const std::string& to) {
-  if (file_ops().rename(from, to) != 0) {
-    return fail_to_write(fmt::format("rename to '{}' the path", to), from, errno);
-  }
+Status rename_path(const std::string& from, const std::string& to, Existing existing) {
+  VOLTA_TRY(rename_without_fsync(from, to, existing));
   return fsync_renamed(to);
 }
 
+namespace {
+
+// Whether a path is a temporary, lies in one, or marks a folder that is being replaced. After an
+// error such a path is removed.
+bool is_part_of_temporary(const std::string& path) {
+  for (std::string place = path;; place = parent_path(place)) {
+    const std::string name = file_name(place);
+    if (is_temporary_name(name) || name == kReplacedMark) return true;
+    if (place == "." || place == "/") return false;
+  }
+}
+
+}  // namespace
+
 Status fsync_renamed(const std::string& to) {
   Status synced = fsync_directory(parent_path(to));
-  if (synced) return {};
+  if (synced || is_part_of_temporary(to)) return synced;
   return std::unexpected(
       std::move(synced).error().with_context(fmt::format("'{}' is complete and in its place, but "
                                                          "may not survive a power failure",

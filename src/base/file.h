@@ -45,12 +45,23 @@ Result<std::optional<std::string>> read_text_file_if_there(const std::string& pa
 /// replace it.
 Status check_replaceable(const std::string& path);
 
+/// What the last step of writing a file does with a file that already has the name. A caller that
+/// found nothing there before its work chooses kKeep, so that a file that another program makes
+/// meanwhile is not lost. On a file system that can neither rename without replacing nor make hard
+/// links, the name is examined just before the rename, and a file made in between is replaced.
+enum class Existing : std::uint8_t {
+  kReplace,
+  kKeep,  ///< kInvalidArgument, and the new file is removed.
+};
+
 /// Puts a file with these bytes at `path`, or leaves the old file unchanged. It writes to a
 /// temporary name in the same folder, calls fsync, renames the file, and calls fsync on the folder.
 /// On failure (kIo) the temporary file is removed. If only the fsync of the folder fails, the new
 /// file is in place but may not survive a power failure. kIo also if check_replaceable fails.
-Status write_file_atomic(const std::string& path, std::span<const std::byte> bytes);
-Status write_file_atomic(const std::string& path, std::string_view text);
+Status write_file_atomic(const std::string& path, std::span<const std::byte> bytes,
+                         Existing existing = Existing::kReplace);
+Status write_file_atomic(const std::string& path, std::string_view text,
+                         Existing existing = Existing::kReplace);
 
 /// Writes a file through a buffer. write(), flush(), sync() and close() return errors; after the
 /// first error all further calls fail. The destructor closes an open file, and logs an error if
@@ -122,10 +133,15 @@ Status truncate_file(const std::string& path, int64_t size);
 /// Makes renames, creations and removals inside a folder durable.
 Status fsync_directory(const std::string& path);
 
-/// Renames a file or folder within one file system, and calls fsync on the target's folder. kIo.
-Status rename_path(const std::string& from, const std::string& to);
+/// Renames a file or folder within one file system, and calls fsync on the target's folder. kIo;
+/// kInvalidArgument if `to` exists and is to be kept.
+Status rename_path(const std::string& from, const std::string& to,
+                   Existing existing = Existing::kReplace);
+/// The same without the fsync.
+Status rename_without_fsync(const std::string& from, const std::string& to, Existing existing);
 /// Makes a rename to `to` durable, after the rename itself has succeeded. The message of a failure
-/// (kIo) says that the file or folder is in its place.
+/// (kIo) says that the file or folder is in its place, unless it is only a part of a temporary
+/// (base/temporary.h), which the caller removes.
 Status fsync_renamed(const std::string& to);
 
 /// Exclusive use of a folder, by an flock on `DIR/.lock`. It is released when the object goes out

@@ -29,6 +29,9 @@ int FileOps::close(int fd) { return ::close(fd); }
 int FileOps::rename(const std::string& from, const std::string& to) {
   return ::rename(from.c_str(), to.c_str());
 }
+int FileOps::rename_new(const std::string& from, const std::string& to) {
+  return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE);
+}
 int FileOps::exchange(const std::string& a, const std::string& b) {
   return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE);
 }

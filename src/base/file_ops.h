@@ -30,7 +30,8 @@ class FileOps {
   virtual int flock(int fd, int operation);
   virtual int close(int fd);
   virtual int rename(const std::string& from, const std::string& to);
-  virtual int exchange(const std::string& a, const std::string& b);  ///< RENAME_EXCHANGE
+  virtual int rename_new(const std::string& from, const std::string& to);  ///< RENAME_NOREPLACE
+  virtual int exchange(const std::string& a, const std::string& b);        ///< RENAME_EXCHANGE
   virtual int link(const std::string& from, const std::string& to);  ///< Never follows `from`.
   virtual int unlink(const std::string& path);
   virtual int mkdir(const std::string& path, mode_t mode);

@@ -134,9 +134,14 @@ Result<TemporaryFolder> TemporaryFolder::create(const std::string& target) {
       return fail_to_write("create folder", path, errno);
     }
     TemporaryFolder folder(path, {});  // Its destructor removes the folder on an error.
-    VOLTA_TRY(folder.lock_, open_file(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, "open folder"));
-    VOLTA_TRY(const bool held, hold(folder.lock_.get(), path));
-    if (held) return folder;
+    auto opened = open_file(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, "open folder");
+    // Until the lock is held, another process can take the folder for abandoned and remove it.
+    const bool removed = !opened && opened.error().code() == ErrorCode::kNotFound && tries < kTries;
+    if (!removed) {
+      VOLTA_TRY(folder.lock_, std::move(opened));
+      VOLTA_TRY(const bool held, hold(folder.lock_.get(), path));
+      if (held) return folder;
+    }
     folder.path_.clear();
   }
 }

@@ -111,10 +111,9 @@ void check_carried_files(const std::string& directory, Findings& findings) {
     if (text.error().code() == ErrorCode::kOutOfMemory) {
       return findings.invalid(std::string(name), text.error());
     }
-    findings.invalid(
-        std::string(name),
-        fmt::format("{} (quantize, merge, convert and train --init copy it, and refuse it)",
-                    text.error().message()));
+    findings.invalid(std::string(name),
+                     fmt::format("{} (quantize, merge and train --init refuse to copy it)",
+                                 text.error().message()));
   }
 }
 

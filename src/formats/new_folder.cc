@@ -144,11 +144,10 @@ Status NewFolder::move_inside() {
   if (std::erase(names, "config.json") > 0) names.emplace_back("config.json");  // It comes last.
   std::vector<std::string> moved;
   const auto move = [&](const std::string& name) -> Status {
+    // config.json comes when all other files are durable.
+    if (name == "config.json") VOLTA_TRY(fsync_directory(target_));
     std::string path = join_path(target_, name);
-    if (name_is_taken(path)) {
-      return fail(ErrorCode::kIo, fmt::format("'{}' was made by somebody else meanwhile", path));
-    }
-    VOLTA_TRY(rename_path(join_path(temporary_.path(), name), path));
+    VOLTA_TRY(rename_without_fsync(join_path(temporary_.path(), name), path, Existing::kKeep));
     moved.push_back(std::move(path));
     return {};
   };

@@ -286,7 +286,7 @@ std::string header_text(const std::map<std::string, TensorSpec>& tensors,
 
 Result<SafetensorsWriter> SafetensorsWriter::create(
     const std::string& path, const std::map<std::string, TensorSpec>& tensors,
-    const std::map<std::string, std::string>& metadata) {
+    const std::map<std::string, std::string>& metadata, Existing existing) {
   std::int64_t bytes = 0;
   for (const auto& [name, spec] : tensors) {
     if (auto ok = check_spec(spec); !ok || !spec.encoding.plain()) {
@@ -297,7 +297,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(
     bytes += spec.bytes();
   }
   VOLTA_TRY(FileWriter file, FileWriter::open_temporary(path));
-  SafetensorsWriter writer(path, std::move(file), bytes);
+  SafetensorsWriter writer(path, std::move(file), bytes, existing);
   VOLTA_TRY(writer.file_->write(header_text(tensors, metadata)));
   return writer;
 }
@@ -334,7 +334,7 @@ Status SafetensorsWriter::finish() {
   }
   VOLTA_TRY(file_->sync());
   VOLTA_TRY(file_->close());
-  VOLTA_TRY(rename_path(file_->path(), path_));
+  VOLTA_TRY(rename_path(file_->path(), path_, existing_));
   file_.reset();
   return {};
 }

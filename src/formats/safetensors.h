@@ -86,10 +86,12 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
 class SafetensorsWriter {
  public:
   /// kIo when the place cannot be written or is not a regular file, kInvalidArgument for encoded
-  /// tensors and for sizes beyond the limit of a tensor.
+  /// tensors and for sizes beyond the limit of a tensor. `existing`: what finish() does with a file
+  /// that has the name then.
   static Result<SafetensorsWriter> create(const std::string& path,
                                           const std::map<std::string, TensorSpec>& tensors,
-                                          const std::map<std::string, std::string>& metadata = {});
+                                          const std::map<std::string, std::string>& metadata = {},
+                                          Existing existing = Existing::kReplace);
   SafetensorsWriter(SafetensorsWriter&& other) noexcept = default;
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
   ~SafetensorsWriter();
@@ -98,18 +100,21 @@ class SafetensorsWriter {
   /// when `interrupted`, called before each piece, returned true. After that the writer can only be
   /// destroyed.
   Status write(std::span<const std::byte> bytes, const Interruption& interrupted = {});
-  /// Makes the file durable and renames it to `path`. kIo; kInvalidArgument if bytes are missing.
+  /// Makes the file durable and renames it to `path`. kIo; kInvalidArgument if bytes are missing,
+  /// or if a file at `path` is to be kept.
   Status finish();
 
  private:
-  SafetensorsWriter(std::string path, FileWriter file, std::int64_t bytes)
+  SafetensorsWriter(std::string path, FileWriter file, std::int64_t bytes, Existing existing)
       : path_(std::move(path)),
         file_(std::make_unique<FileWriter>(std::move(file))),
-        missing_bytes_(bytes) {}
+        missing_bytes_(bytes),
+        existing_(existing) {}
 
   std::string path_;
   std::unique_ptr<FileWriter> file_;  ///< Null when finished or moved from.
   std::int64_t missing_bytes_ = 0;
+  Existing existing_ = Existing::kReplace;
 };
 
 /// Writes tensors of any device, in the order of their names, in one atomic replacement of `path`.

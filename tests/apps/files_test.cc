@@ -24,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::Command;
 using test::CommandResult;
+using test::run_shell;
 using test::run_volta;
 using test::wait_until;
 using ::testing::HasSubstr;
@@ -86,6 +87,9 @@ TEST_F(Files, ALockOrMetricsThatLeadElsewhereAreLeftAlone) {
   write("r/.lock", "my notes");
   expect_error(train({"--out", "r"}), 3, "is not a lock of Volta's");
   EXPECT_EQ(get("r/.lock"), "my notes");
+  fs::remove(path("r/.lock"));
+  fs::create_directories(path("r/.lock"));
+  expect_error(train({"--out", "r"}), 3, "r/.lock': it is not a regular file");
 
   ASSERT_EQ(volta(train({"--steps", "2"})).exit_code, 0);
   write("thesis.tex", "years of work");
@@ -126,6 +130,105 @@ TEST_F(Files, OutputsAreNotWrittenThroughLinks) {
   expect_error({"tokenizer", "train", "--data", "text.txt", "--vocab", "300", "--out", "tokenizer"},
                1, "a symbolic link");
   EXPECT_EQ(get("mine"), "mine");
+  EXPECT_TRUE(temporaries().empty());
+}
+
+// Even with --force. The files that a command reads may have several names, and some are named by
+// no option.
+TEST_F(Files, NoResultReplacesWhatTheCommandReads) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  fs::create_hard_link(path("text.txt"), path("same.txt"));
+  fs::create_symlink(path("run"), path("linked"));
+  fs::copy(path("run/step-4"), path("model"));
+  fs::rename(path("model/model.safetensors"), path("weights.bin"));
+  fs::create_symlink("../weights.bin", path("model/model.safetensors"));
+  fs::create_hard_link(path("run/step-4/trainer.safetensors"), path("trainer.bin"));
+  write("messages.json", R"([{"role": "user", "content": "a"}])");
+  write("template.jinja", "{{ messages[0].content }}");
+  const auto expect_kept = [&](std::vector<std::string> arguments, const std::string& file,
+                               const std::string& words, const std::string& option = "--profile") {
+    const std::string before = get(file);
+    ASSERT_NE(before, "<none>");
+    arguments.insert(arguments.end(), {option, file, "--force"});
+    expect_error(arguments, 2, words);
+    EXPECT_EQ(get(file), before) << file;
+  };
+  const std::vector<std::string> generate = {"generate", "run", "-n", "1"};
+  const auto with = [&](std::vector<std::string> all, const std::vector<std::string>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  expect_kept(with(generate, {"-f", "text.txt"}), "text.txt", "this is the file of --file");
+  expect_kept(with(generate, {"--file=same.txt"}), "text.txt", "this is the file of --file");
+  expect_kept(with(generate, {"--prompts-file", "text.txt"}), "same.txt", "of --prompts-file");
+  expect_kept({"generate", "model", "-p", "a"}, "weights.bin", "this is a file of 'model'");
+  expect_kept({"generate", "linked", "-p", "a"}, "trainer.bin", "this is a file of 'linked'");
+  expect_kept({"eval", "run", "--data", "text.txt"}, "same.txt", "this is the file of --data");
+  expect_kept(train({"--out", "new"}), "text.txt", "this is the file of --data");
+  expect_kept({"chat", "run", "--messages", "messages.json", "--template", "template.jinja"},
+              "messages.json", "this is the file of --messages");
+  expect_kept({"chat", "run", "--messages", "messages.json", "--template", "template.jinja"},
+              "template.jinja", "this is the file of --template");
+  // A model that is replaced as a whole.
+  fs::copy(path("run/step-4"), path("old"));
+  fs::remove(path("old/manifest.json"));
+  fs::remove(path("old/trainer.safetensors"));
+  fs::create_hard_link(path("old/config.json"), path("config.txt"));
+  expect_error(
+      {"quantize", "run", "--weights", "q8", "--data", "config.txt", "--out", "old", "--force"}, 2,
+      "'old' holds the file of --data");
+  // The data of a run that is resumed is named in its folder.
+  const std::string before = get("text.txt");
+  const auto resumed =
+      run_shell("\"$VOLTA\" --profile text.txt --force train --out run --resume", dir_.path());
+  EXPECT_EQ(resumed.exit_code, 2) << resumed.err;
+  EXPECT_EQ(get("text.txt"), before);
+  // The table of `volta tune` is read by every command.
+  const auto tuning =
+      run_volta({"tune", "show"}, dir_.path(), {{"VOLTA_CACHE_DIR", path("cache")}});
+  ASSERT_EQ(tuning.exit_code, 0) << tuning.err;
+  const std::size_t name = tuning.out.find("cache/");
+  ASSERT_NE(name, std::string::npos) << tuning.out;
+  const std::string table = tuning.out.substr(name, tuning.out.find(".json", name) + 5 - name);
+  write(table, "{}");
+  const auto profiled =
+      run_volta({"generate", "run", "-p", "a", "-n", "1", "--profile", table, "--force"},
+                dir_.path(), {{"VOLTA_CACHE_DIR", path("cache")}});
+  EXPECT_EQ(profiled.exit_code, 2) << profiled.err;
+  EXPECT_THAT(profiled.err, HasSubstr("the table of `volta tune`"));
+  EXPECT_EQ(get(table), "{}");
+}
+
+TEST_F(Files, TwoResultsOfACommandHaveTwoPlaces) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  const std::vector<std::int64_t> ids = {1, 2, 3};
+  ASSERT_TRUE(
+      write_safetensors(path("ids.safetensors"),
+                        {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(1, 3), ids)}}));
+  expect_error({"logits", "run", "--ids", "ids.safetensors", "--out", "both.safetensors",
+                "--profile", "both.safetensors", "--force"},
+               2, "this is the file of --out");
+  EXPECT_TRUE(SafetensorsFile::open(path("both.safetensors")));
+}
+
+// The work stops while its temporary is there, so that the file appears after every check.
+TEST_F(Files, AFileThatAppearsDuringTheWorkStays) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  const std::vector<std::int64_t> ids(16 * 2048, 1);
+  ASSERT_TRUE(
+      write_safetensors(path("ids.safetensors"),
+                        {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(2048, 16), ids)}}));
+  Command command({"logits", "run", "--ids", "ids.safetensors", "--out", "out.safetensors"},
+                  dir_.path());
+  ASSERT_TRUE(wait_until([&] { return !temporaries().empty() || command.ended(); }));
+  command.kill(SIGSTOP);
+  ASSERT_FALSE(fs::exists(path("out.safetensors")));
+  write("out.safetensors", "mine");
+  command.kill(SIGCONT);
+  const CommandResult result = command.wait();
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("was made by another program meanwhile"));
+  EXPECT_EQ(get("out.safetensors"), "mine");
   EXPECT_TRUE(temporaries().empty());
 }
 

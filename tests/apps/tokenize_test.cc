@@ -118,7 +118,7 @@ TEST_F(TokenizeTest, AnExistingTokenizerIsReplacedByForceOnly) {
   train[3] = "bpe/tokenizer.json";
   const CommandResult itself = volta(train);
   EXPECT_EQ(itself.exit_code, 2);
-  EXPECT_THAT(itself.err, HasSubstr("its tokenizer.json is the file of --data"));
+  EXPECT_THAT(itself.err, HasSubstr("this is the file of --data"));
   train[3] = "text.txt";
   // Nor does a model get another tokenizer.
   std::filesystem::create_directory(dir_.file("model"));

@@ -32,6 +32,11 @@ TEST_F(TrainTest, ARunIsReplacedByForceOnly) {
   ASSERT_EQ(volta(train({"--force"})).exit_code, 0);
   EXPECT_TRUE(path_exists(path("run.old/step-6/model.safetensors")));
   expect_error(train({"--force", "--resume"}), 2, "leave one of them out");
+  // However the folder is written.
+  expect_error(train({"--out", "run/"}), 2, "renamed to run.old (--force)");
+  ASSERT_EQ(volta(train({"--force", "--out", "./run/."})).exit_code, 0);
+  EXPECT_TRUE(path_exists(path("run.old.2/step-6/model.safetensors")));
+  expect_error(train({"--out", "run/step-6/.."}), 2, "/run.old (--force)");
   // A model would win over the run beside it.
   expect_error({"train", "--data", "text.txt", "--init", "run/step-6", "--out", "run/step-6"}, 2,
                "holds what the run reads");

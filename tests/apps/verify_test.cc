@@ -274,7 +274,7 @@ TEST_F(VerifyTest, LinksThatAreNotCopiedAreFindings) {
     const CommandResult verified = verify("model");
     EXPECT_EQ(verified.exit_code, 3) << name;
     EXPECT_THAT(verified.out, HasSubstr("'model/" + name + "' is a symbolic link " + words));
-    EXPECT_THAT(verified.out, HasSubstr("quantize, merge, convert and train --init copy it"));
+    EXPECT_THAT(verified.out, HasSubstr("quantize, merge and train --init refuse to copy it"));
     EXPECT_THAT(verified.out, HasSubstr("model: 1 finding:"));
     for (const std::vector<std::string>& command :
          {std::vector<std::string>{"quantize", "model", "--weights", "q8", "--out", "out"},

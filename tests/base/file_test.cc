@@ -15,6 +15,7 @@
 
 #include "base/file_fixture.h"
 #include "base/log.h"
+#include "base/temporary.h"
 #include "support/file_faults.h"
 
 namespace volta {
@@ -133,6 +134,30 @@ TEST_F(FileTest, AFailedAtomicWriteLeavesTheOldFileAndNothingElse) {
   stuck.limit_transfers(0);
   const ScopedFileOps scope(stuck);
   EXPECT_EQ(code_of(write_file_atomic(file("a"), "new")), ErrorCode::kIo);
+}
+
+// The ways to rename without replacing, on file systems that have them or not.
+TEST_F(FileTest, AFileThatAppearedMeanwhileStays) {
+  for (const int without : {0, 1, 2}) {
+    FaultyFileOps faults;
+    if (without > 0) faults.fail(FileCall::kRenameNew, 1, EINVAL);
+    if (without > 1) faults.fail(FileCall::kLink, 1, EPERM);
+    const ScopedFileOps scope(faults);
+    put("mine", "mine");
+    const Status kept = write_file_atomic(file("mine"), "new", Existing::kKeep);
+    EXPECT_EQ(code_of(kept), ErrorCode::kInvalidArgument) << without;
+    EXPECT_NE(kept.error().message().find("was made by another program"), std::string::npos);
+    EXPECT_EQ(get("mine"), "mine") << without;
+    ASSERT_TRUE(write_file_atomic(file("free"), "new", Existing::kKeep)) << without;
+    EXPECT_EQ(get("free"), "new") << without;
+    EXPECT_EQ(names(), (std::vector<std::string>{"free", "mine"})) << without;
+    ASSERT_TRUE(remove_all(file("free")));
+  }
+  FaultyFileOps faults;  // Other errors are no reason to try another way.
+  faults.fail(FileCall::kRenameNew, 1, EACCES);
+  const ScopedFileOps scope(faults);
+  EXPECT_EQ(code_of(write_file_atomic(file("free"), "new", Existing::kKeep)), ErrorCode::kIo);
+  EXPECT_EQ(names(), std::vector<std::string>{"mine"});
 }
 
 TEST_F(FileTest, AtomicWriteNeedsItsFolder) {
@@ -300,7 +325,7 @@ TEST_F(FileTest, WriterReportsWhatADestructorCannotSay) {
 
 TEST_F(FileTest, WriterNeedsItsFolder) {
   EXPECT_EQ(code_of(FileWriter::open(file("no/a"), FileWriter::Mode::kCreate)), ErrorCode::kIo);
-  EXPECT_EQ(code_of(FileWriter::open(dir(), FileWriter::Mode::kCreate)), ErrorCode::kIo);
+  EXPECT_EQ(code_of(FileWriter::open(dir(), FileWriter::Mode::kCreate)), ErrorCode::kInvalidFile);
 }
 
 // Neither emptied nor appended to nor cut: what a link or a second name leads to is not ours.
@@ -346,6 +371,22 @@ TEST_F(FileTest, AnErrorAfterTheRenameSaysThatTheFileIsInPlace) {
   EXPECT_NE(written.error().message().find("a' is complete and in its place"), std::string::npos);
   EXPECT_EQ(get("a"), "new");
   EXPECT_EQ(names(), std::vector<std::string>{"a"});
+}
+
+// Parts of a temporary and the mark of a replacement are removed after such a failure.
+TEST_F(FileTest, NothingIsSaidToBeInPlaceThatIsRemoved) {
+  const auto folder = TemporaryFolder::create(file("model"));
+  ASSERT_TRUE(folder);
+  for (const std::string& path :
+       {folder->path() + "/config.json", file(std::string(kReplacedMark))}) {
+    FaultyFileOps faults;
+    faults.fail(FileCall::kFsync, 2, EIO);
+    const ScopedFileOps scope(faults);
+    const Status written = write_file_atomic(path, "new");
+    EXPECT_EQ(code_of(written), ErrorCode::kIo);
+    EXPECT_EQ(written.error().message().find("in its place"), std::string::npos)
+        << written.error().message();
+  }
 }
 
 TEST_F(FileTest, Truncates) {

@@ -169,6 +169,23 @@ TEST_F(TemporaryTest, AHolderWhoWasFasterIsLeftAlone) {
   EXPECT_TRUE(create_temporary_file(file("y")));
 }
 
+// The same, before the folder could even be opened.
+TEST_F(TemporaryTest, AFolderThatIsRemovedBeforeItIsLockedIsMadeAgain) {
+  FaultyFileOps faults;
+  faults.fail(FileCall::kOpen, 1, ENOENT, 1);
+  {
+    const ScopedFileOps scope(faults);
+    const auto folder = TemporaryFolder::create(file("x"));
+    ASSERT_TRUE(folder);
+    EXPECT_TRUE(is_directory(folder->path()));
+  }
+  EXPECT_EQ(faults.calls(FileCall::kMkdir), 2);
+  FaultyFileOps always;  // A folder that never stays is an error, not an endless loop.
+  always.fail(FileCall::kOpen, 1, ENOENT);
+  const ScopedFileOps scope(always);
+  EXPECT_FALSE(TemporaryFolder::create(file("x")));
+}
+
 TEST_F(TemporaryTest, AFolderGetsItsName) {
   ASSERT_TRUE(create_directories(file("private")));
   ASSERT_EQ(chmod(file("private").c_str(), 0700), 0);

@@ -109,7 +109,12 @@ TEST_F(NewFolderTest, AFolderThatCannotBeReplacedIsFilled) {
 }
 
 TEST_F(NewFolderTest, AFolderThatCannotBeFilledStaysEmpty) {
-  for (int failing = 5; failing <= 7; ++failing) {  // After the trial and fill()'s three.
+  using Call = test::FileCall;
+  // Each of the three renames, the flush before config.json, and none of fill()'s six flushes.
+  for (const auto& [call, failing] : {std::pair{Call::kRenameNew, 1},
+                                      {Call::kRenameNew, 2},
+                                      {Call::kRenameNew, 3},
+                                      {Call::kFsync, 7}}) {
     std::filesystem::remove_all(file("out"));
     std::filesystem::create_directory(file("out"));
     test::FaultyFileOps faults;
@@ -119,10 +124,11 @@ TEST_F(NewFolderTest, AFolderThatCannotBeFilledStaysEmpty) {
       auto folder = NewFolder::create(file("out"));
       ASSERT_TRUE(folder);
       fill(*folder);
-      faults.fail(test::FileCall::kRename, failing, EIO, 1);
+      faults.fail(call, failing, EIO, 1);
       const Status published = folder->publish();
       ASSERT_FALSE(published) << failing;
       EXPECT_EQ(published.error().code(), ErrorCode::kIo);
+      EXPECT_EQ(published.error().message().find("in its place"), std::string::npos);
     }
     EXPECT_TRUE(names(file("out")).empty()) << failing;
   }

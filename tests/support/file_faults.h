@@ -31,7 +31,8 @@ enum class FileCall {
   kRmdir,
   kExchange,
   kLink,
-  kSyncRange
+  kSyncRange,
+  kRenameNew
 };
 
 /// Counts calls by kind; makes the chosen ones fail with an errno instead of happening (a failing
@@ -76,6 +77,9 @@ class FaultyFileOps : public FileOps {
   int rename(const std::string& from, const std::string& to) override {
     return fails(FileCall::kRename) ? -1 : FileOps::rename(from, to);
   }
+  int rename_new(const std::string& from, const std::string& to) override {
+    return fails(FileCall::kRenameNew) ? -1 : FileOps::rename_new(from, to);
+  }
   int exchange(const std::string& a, const std::string& b) override {
     return fails(FileCall::kExchange) ? -1 : FileOps::exchange(a, b);
   }
@@ -109,8 +113,8 @@ class FaultyFileOps : public FileOps {
     return true;
   }
 
-  std::array<Fault, 14> faults_;
-  std::array<int, 14> calls_{};
+  std::array<Fault, 15> faults_;
+  std::array<int, 15> calls_{};
   size_t max_transfer_ = static_cast<size_t>(-1);
 };
 

@@ -338,7 +338,8 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
     VOLTA_TRY(weights.check_unchanged(output.parameter));
     return done;
   };
-  VOLTA_TRY(write_gguf(gguf, metadata, specs, write_data));
+  VOLTA_TRY(write_gguf(gguf, metadata, specs, write_data,
+                       replace ? Existing::kReplace : Existing::kKeep));
   return complete;
 }
 

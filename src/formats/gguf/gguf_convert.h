@@ -25,9 +25,9 @@ Status gguf_to_folder(const std::string& gguf, const std::string& directory, DTy
                       bool replace, ConvertProgress progress);
 
 /// Writes a GGUF file with matrices of `type`; a matrix whose rows are not a whole number of blocks
-/// becomes F16. Vectors and learned positions are F32. An existing file is refused unless
-/// `replace`. Returns false when the tokenizer could be stored as tokenizer.json only (see
-/// add_gguf_tokenizer).
+/// becomes F16. Vectors and learned positions are F32. An existing file, and one that
+/// appears during the work, is refused unless `replace`. Returns false when the tokenizer could be
+/// stored as tokenizer.json only (see add_gguf_tokenizer).
 Result<bool> folder_to_gguf(const std::string& directory, const std::string& gguf, GgmlType type,
                             bool replace, ConvertProgress progress);
 

@@ -100,7 +100,7 @@ std::int64_t GgufTensorSpec::bytes() const {
 
 Status write_gguf(const std::string& path, const GgufMetadata& metadata,
                   std::span<const GgufTensorSpec> tensors,
-                  FunctionRef<Status(std::size_t, GgufSink)> write_data) {
+                  FunctionRef<Status(std::size_t, GgufSink)> write_data, Existing existing) {
   VOLTA_TRY(FileWriter file, FileWriter::open_temporary(path));
   const auto write = [&]() -> Status {
     VOLTA_TRY(file.write(header(metadata, tensors)));
@@ -119,7 +119,7 @@ Status write_gguf(const std::string& path, const GgufMetadata& metadata,
     }
     VOLTA_TRY(file.sync());
     VOLTA_TRY(file.close());
-    return rename_path(file.path(), path);
+    return rename_path(file.path(), path, existing);
   };
   Status written = write();
   if (!written) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "base/function_ref.h"
 #include "base/result.h"
 #include "formats/gguf/gguf_file.h"
@@ -45,9 +46,11 @@ struct GgufTensorSpec {
 
 /// Writes a file in one atomic replacement of `path`. write_data(i, sink) is called in order; it
 /// passes the bytes of tensors[i] to `sink`, in pieces. kInternal when their number is not bytes().
+/// `existing`: what happens to a file that has the name when the new one is complete.
 using GgufSink = FunctionRef<Status(std::span<const std::byte>)>;
 Status write_gguf(const std::string& path, const GgufMetadata& metadata,
                   std::span<const GgufTensorSpec> tensors,
-                  FunctionRef<Status(std::size_t, GgufSink)> write_data);
+                  FunctionRef<Status(std::size_t, GgufSink)> write_data,
+                  Existing existing = Existing::kReplace);
 
 }  // namespace volta

@@ -72,6 +72,21 @@ TEST_P(Convert, ThereAndBackIsTheSameModel) {
   EXPECT_EQ(entries, 3u);
 }
 
+TEST_P(Convert, AFileThatAppearsMeanwhileStays) {
+  const std::string folder = dir_.file("folder"), made = dir_.file("made.gguf");
+  ASSERT_TRUE(gguf_to_folder(gguf(), folder, DType::kF32, false, kGoOn));
+  const auto write_it = [&](std::size_t, std::size_t) {
+    return write_file_atomic(made, "somebody's").has_value();
+  };
+  const auto refused = folder_to_gguf(folder, made, GgmlType::kF32, false, write_it);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(*read_text_file(made), "somebody's");
+  EXPECT_EQ(list_directory(dir_.path())->size(), 2u);
+  ASSERT_TRUE(folder_to_gguf(folder, made, GgmlType::kF32, true, write_it));
+  EXPECT_TRUE(GgufFile::open(made));
+}
+
 TEST_P(Convert, QuantisedFilesAreReadAsWritten) {
   const std::string folder = dir_.file("folder");
   ASSERT_TRUE(gguf_to_folder(gguf(), folder, DType::kF32, false, kGoOn));
