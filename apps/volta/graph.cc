@@ -105,7 +105,7 @@ Status show_file(const Globals& globals, const Options& options) {
                             "them, or give a model",
                             options.model));
   }
-  constexpr std::int64_t kMaxPlanBytes = std::int64_t{256} << 20;
+  constexpr std::int64_t kMaxPlanBytes = std::int64_t{64} << 20;
   VOLTA_TRY(const std::string text, read_text_file(options.model, kMaxPlanBytes));
   VOLTA_TRY(const Plan plan, plan_from_json(text, options.model));
   return print_plan(plan, output);

@@ -1,9 +1,11 @@
 // volta tokenize: text to token ids and back. volta tokenizer train: a vocabulary from text.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -68,6 +70,17 @@ Status decode(const Tokenizer& tokenizer, const TokenizeOptions& options, Output
   return print(std::move(json).take() + "\n");
 }
 
+// The ids with commas between them.
+Result<std::string> join(std::span<const std::int32_t> ids) {
+  std::string line;
+  for (const std::int32_t id : ids) {
+    if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
+    if (!line.empty()) line += ',';
+    fmt::format_to(std::back_inserter(line), "{}", id);
+  }
+  return line;
+}
+
 Status tokenize(const Globals& globals, const TokenizeOptions& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
@@ -81,7 +94,10 @@ Status tokenize(const Globals& globals, const TokenizeOptions& options) {
   }
   VOLTA_TRY(const auto ids,
             options.no_special ? tokenizer->encode(text) : tokenizer->encode_prompt(text));
-  if (output == Output::kText) return print(fmt::format("{}\n", fmt::join(ids, ",")));
+  if (output == Output::kText) {
+    VOLTA_TRY(const std::string line, join(ids));
+    return print(line + "\n");
+  }
   JsonWriter json;
   json.begin_object().key("ids").begin_array();
   for (const std::int32_t id : ids) {

@@ -1,12 +1,16 @@
 // Parses untrusted JSON text into a JsonValue, with simdjson's DOM and error codes. simdjson checks
-// the grammar and UTF-8. This file checks the depth, the number of values, and repeated keys.
+// the grammar and UTF-8. This file checks the depth, the number of values, and repeated keys. The
+// values are counted before simdjson runs, because its memory and its time, during which nobody can
+// interrupt it, grow with their number.
 #define SIMDJSON_EXCEPTIONS 0
 #include <fmt/format.h>
 #include <simdjson.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -21,18 +25,62 @@ namespace {
 namespace dom = simdjson::dom;
 
 constexpr std::string_view kTooDeep = "arrays and objects are nested too deep";
+constexpr int kValuesBetweenQuestions = 4096;               // Less than a millisecond.
+constexpr size_t kBytesBetweenQuestions = size_t{1} << 20;  // As above.
+constexpr size_t kKeysBetweenQuestions = size_t{1} << 15;   // Some milliseconds.
+
+Status ask(const Interruption& interrupted) {
+  if (interrupted && interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
+  return {};
+}
+
+// Whether a value follows this byte, unless it is inside a string or the brackets are empty.
+constexpr bool begins_value(char c) { return c == ',' || c == '[' || c == '{'; }
+
+// Checks the number of values without parsing. Each value but the outermost one follows a comma or
+// an opening bracket. If the text has few of these bytes even in its strings, nothing more is read.
+Status check_number_of_values(std::string_view text, std::string_view what, int64_t max_values,
+                              const Interruption& interrupted) {
+  if (std::ranges::count_if(text, begins_value) < max_values) return {};
+  int64_t values = 1;
+  size_t asked_at = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (i - asked_at >= kBytesBetweenQuestions) {
+      asked_at = i;
+      VOLTA_TRY(ask(interrupted));
+    }
+    if (c == '"') {
+      in_string = !in_string;
+    } else if (in_string) {
+      if (c == '\\') ++i;
+    } else if (begins_value(c)) {
+      const size_t next = text.find_first_not_of(" \t\r\n", i + 1);
+      const bool empty = next != text.npos && (text[next] == ']' || text[next] == '}');
+      values += empty ? 0 : 1;
+    }
+    if (values > max_values) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("{}: holds more than the {} JSON values allowed", what, max_values));
+    }
+  }
+  return {};
+}
 
 class Converter {
  public:
-  Converter(std::string_view what, const JsonLimits& limits)
+  Converter(std::string_view what, const JsonLimits& limits, const Interruption& interrupted)
       : what_(what),
         max_array_(limits.max_array),
-        values_left_(limits.max_values),
-        depth_left_(limits.max_depth) {}
+        depth_left_(limits.max_depth),
+        interrupted_(interrupted) {}
 
   Result<JsonValue> convert(const dom::element& element) {
-    VOLTA_TRY(check_room(1));
-    --values_left_;
+    if (--until_question_ == 0) {
+      until_question_ = kValuesBetweenQuestions;
+      VOLTA_TRY(ask(interrupted_));
+    }
     const bool nests = element.is_array() || element.is_object();
     if (nests && depth_left_ == 0) {
       return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", what_, kTooDeep));
@@ -44,11 +92,6 @@ class Converter {
   }
 
  private:
-  Status check_room(size_t values) const {
-    if (static_cast<int64_t>(values) <= values_left_) return {};
-    return fail(ErrorCode::kInvalidFile, fmt::format("{}: holds too many JSON values", what_));
-  }
-
   Result<JsonValue> convert_any(const dom::element& element) {
     switch (element.type()) {
       case dom::element_type::ARRAY:
@@ -78,7 +121,6 @@ class Converter {
           ErrorCode::kInvalidFile,
           fmt::format("{}: an array has more elements than the {} allowed", what_, max_array_));
     }
-    VOLTA_TRY(check_room(array.size()));
     JsonValue::Array values;
     values.reserve(array.size());
     for (const dom::element element : array) {
@@ -89,7 +131,6 @@ class Converter {
   }
 
   Result<JsonValue> convert_object(const dom::object& object) {
-    VOLTA_TRY(check_room(object.size()));
     JsonValue::Object members;
     members.reserve(object.size());
     std::vector<std::string_view> keys;
@@ -99,7 +140,7 @@ class Converter {
       keys.push_back(member.key);
       members.emplace_back(member.key, std::move(value));
     }
-    std::ranges::sort(keys);
+    VOLTA_TRY(sort(keys));
     const auto repeated = std::ranges::adjacent_find(keys);
     if (repeated != keys.end()) {
       return fail(ErrorCode::kInvalidFile,
@@ -108,10 +149,28 @@ class Converter {
     return JsonValue(std::move(members));
   }
 
+  // Sorts parts and merges them, with a question before each.
+  Status sort(std::span<std::string_view> keys) const {
+    for (size_t begin = 0; begin < keys.size(); begin += kKeysBetweenQuestions) {
+      if (begin > 0) VOLTA_TRY(ask(interrupted_));
+      std::ranges::sort(
+          keys.subspan(begin).first(std::min(kKeysBetweenQuestions, keys.size() - begin)));
+    }
+    for (size_t width = kKeysBetweenQuestions; width < keys.size(); width *= 2) {
+      for (size_t begin = 0; begin + width < keys.size(); begin += 2 * width) {
+        VOLTA_TRY(ask(interrupted_));
+        const auto pair = keys.subspan(begin).first(std::min(2 * width, keys.size() - begin));
+        std::ranges::inplace_merge(pair, pair.begin() + static_cast<std::ptrdiff_t>(width));
+      }
+    }
+    return {};
+  }
+
   std::string_view what_;
   int64_t max_array_;
-  int64_t values_left_;
   int depth_left_;
+  const Interruption& interrupted_;
+  int until_question_ = kValuesBetweenQuestions;
 };
 
 // Whether simdjson accepts the integer `digits`, which has digits only.
@@ -169,43 +228,54 @@ std::string_view remedy_for(simdjson::error_code error) {
   }
 }
 
-// The parsed element is valid as long as the parser exists.
-Result<dom::element> run_parser(dom::parser& parser, std::string_view text) {
+// The parsed element is valid as long as the document exists.
+Result<dom::element> run_parser(dom::parser& parser, dom::document& document,
+                                std::string_view text) {
   VOLTA_TRY(auto padded, try_make_array<char>(static_cast<int64_t>(text.size()) +
                                               static_cast<int64_t>(simdjson::SIMDJSON_PADDING)));
   std::ranges::copy(text, padded.begin());
   dom::element root;
   const simdjson::error_code error =
-      parser.parse(padded.data(), text.size(), /*realloc_if_needed=*/false).get(root);
+      parser.parse_into_document(document, padded.data(), text.size(), /*realloc_if_needed=*/false)
+          .get(root);
   if (error == simdjson::SUCCESS) return root;
   const bool memory = error == simdjson::MEMALLOC || error == simdjson::CAPACITY;
   return fail(memory ? ErrorCode::kOutOfMemory : ErrorCode::kInvalidFile,
               fmt::format("not valid JSON: {}", remedy_for(error)));
 }
 
+// As above. simdjson's working memory is released at the end.
+Result<dom::element> parse(dom::document& document, std::string_view text, int max_depth,
+                           const Interruption& interrupted) {
+  dom::parser parser;
+  // simdjson does not count empty brackets, so Converter counts the depth again.
+  const size_t capacity = text.size() + text.size() / 4 + 1;
+  if (parser.allocate(capacity, static_cast<size_t>(max_depth) + 1) != simdjson::SUCCESS) {
+    return fail(ErrorCode::kOutOfMemory, "not enough memory to parse it");
+  }
+  Result<dom::element> root = run_parser(parser, document, text);
+  if (root) return root;
+  // The text is parsed again only if it has changed, that is, if it is longer.
+  VOLTA_TRY(ask(interrupted));
+  const std::string widened = widen_long_integers(text);
+  VOLTA_TRY(ask(interrupted));
+  return widened.size() > text.size() ? run_parser(parser, document, widened) : root;
+}
+
 }  // namespace
 
-Result<JsonValue> parse_json(std::string_view text, std::string_view what,
-                             const JsonLimits& limits) {
+Result<JsonValue> parse_json(std::string_view text, std::string_view what, const JsonLimits& limits,
+                             const Interruption& interrupted) {
   if (static_cast<int64_t>(text.size()) > limits.max_bytes) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("{}: {} bytes of JSON, more than the {} allowed", what, text.size(),
                             limits.max_bytes));
   }
-  dom::parser parser;
-  // simdjson does not count empty brackets, so Converter counts the depth again.
-  const size_t depth = static_cast<size_t>(limits.max_depth) + 1;
-  if (parser.allocate(text.size() + text.size() / 4 + 1, depth) != simdjson::SUCCESS) {
-    return fail(ErrorCode::kOutOfMemory, fmt::format("{}: not enough memory to parse it", what));
-  }
-  Result<dom::element> root = run_parser(parser, text);
-  if (!root) {
-    // The text is parsed again only if it has changed, that is, if it is longer.
-    const std::string widened = widen_long_integers(text);
-    if (widened.size() > text.size()) root = run_parser(parser, widened);
-  }
+  VOLTA_TRY(check_number_of_values(text, what, limits.max_values, interrupted));
+  dom::document document;
+  Result<dom::element> root = parse(document, text, limits.max_depth, interrupted);
   if (!root) return std::unexpected(std::move(root).error().with_context(what));
-  return Converter(what, limits).convert(*root);
+  return Converter(what, limits, interrupted).convert(*root);
 }
 
 }  // namespace volta

@@ -17,15 +17,15 @@ namespace {
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxConfigBytes = 16 * kMiB;
 
-// Each limit is at least seven times the size of the largest file known (tokenizer.json 33 MB,
-// other vocabularies 8 MB, tokenizer_config.json 1.2 MB).
+// The largest files known: tokenizer.json 33 MB, other vocabularies 8 MB, tokenizer_config.json
+// 1.2 MB.
 struct CarriedName {
   std::string_view name;
   std::int64_t max_bytes;
 };
 constexpr std::array<CarriedName, 11> kCarried = {{
     {"generation_config.json", kMaxConfigBytes},
-    {"tokenizer.json", 256 * kMiB},
+    {"tokenizer.json", 64 * kMiB},
     {"tokenizer_config.json", kMaxConfigBytes},
     {"special_tokens_map.json", kMaxConfigBytes},
     {"added_tokens.json", kMaxConfigBytes},

@@ -14,7 +14,8 @@
 namespace volta {
 namespace {
 
-constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{32} << 20;
+constexpr std::int64_t kMaxHeaderValues = std::int64_t{2} << 20;
 constexpr std::int64_t kMaxTensors = 1 << 20;
 constexpr std::size_t kMaxName = 4096;
 constexpr std::int64_t kMaxArray = 64;  // Elements: dimensions and offsets are few.
@@ -150,17 +151,24 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
   }
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof length);
-  if (length > kMaxHeaderBytes || length > file.size() - 8) {
+  if (length > file.size() - 8) {
     return damaged(
         fmt::format("the header claims {} bytes, the file has {}; it is truncated or no "
                     "safetensors file",
                     length, file.size() - 8));
   }
+  if (length > kMaxHeaderBytes) {
+    return damaged(
+        fmt::format("the header has {} bytes, more than the {} allowed", length, kMaxHeaderBytes));
+  }
   const auto header_bytes = file.subspan(8, static_cast<std::size_t>(length));
   if (header_bytes.empty() || header_bytes.front() != std::byte{'{'}) {
     return damaged("the header is not a JSON object");
   }
-  const JsonLimits limits{.max_bytes = kMaxHeaderBytes, .max_array = kMaxArray, .max_depth = 8};
+  const JsonLimits limits{.max_bytes = kMaxHeaderBytes,
+                          .max_values = kMaxHeaderValues,
+                          .max_array = kMaxArray,
+                          .max_depth = 8};
   VOLTA_TRY(const JsonValue json, parse_json(as_text(header_bytes), name, limits));
   const JsonValue::Object* object = json.if_object();
   if (object == nullptr) return damaged("the header is not a JSON object");

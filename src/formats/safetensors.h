@@ -31,7 +31,7 @@ struct SafetensorsEntry {
 /// A file mapped for reading. Copies share the mapping.
 class SafetensorsFile {
  public:
-  /// Maps and checks a file: the header has at most 100 MB and is JSON without duplicate keys,
+  /// Maps and checks a file: the header has at most 32 MiB and is JSON without duplicate keys,
   /// types are known, sizes match shapes, tensors do not overlap, and they cover the data without a
   /// gap. kInvalidFile otherwise, with the names of the file and the tensor.
   static Result<SafetensorsFile> open(const std::string& path);

@@ -20,7 +20,7 @@ namespace {
 
 using tokenizers::kByteCharacters;
 
-constexpr std::int64_t kMaxTokenizerBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kMaxTokenizerBytes = std::int64_t{64} << 20;
 constexpr std::int64_t kMaxConfigBytes = 16 << 20;
 
 std::string utf8(char32_t code_point) {
@@ -280,12 +280,12 @@ Result<std::shared_ptr<const Tokenizer>> parse_tokenizer(std::string_view text,
                                                          std::string_view name,
                                                          std::string_view config,
                                                          Interruption interrupted) {
-  VOLTA_TRY(const JsonValue json, parse_json(text, name));
+  VOLTA_TRY(const JsonValue json, parse_json(text, name, {}, interrupted));
   if (auto own = parse_own(json, interrupted)) return own;
   JsonValue config_json;
   std::optional<JsonRef> config_ref;
   if (!config.empty()) {
-    VOLTA_TRY(config_json, parse_json(config, "tokenizer_config.json"));
+    VOLTA_TRY(config_json, parse_json(config, "tokenizer_config.json", {}, interrupted));
     config_ref.emplace(config_json, "tokenizer_config.json");
   }
   return tokenizers::HfTokenizer::parse(JsonRef(json, name), std::string(text), config_ref,

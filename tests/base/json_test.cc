@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -233,13 +234,81 @@ TEST(JsonParseTest, HoldsItsLimits) {
   EXPECT_NE(parse_error(nested(65)).find("too deep"), std::string::npos);
   parse_error(nested(100'000));
   parse_error(std::string(100'000, '['));
-  EXPECT_NE(parse_error("[1,2,3]", {.max_values = 3}).find("too many"), std::string::npos);
+  EXPECT_NE(parse_error("[1,2,3]", {.max_values = 3}).find("more than the 3 JSON values"),
+            std::string::npos);
   EXPECT_TRUE(parse_json("[1,2,3]", "test", {.max_values = 4}));
-  EXPECT_NE(parse_error("[1,2,3,4]", {.max_values = 4}).find("too many"), std::string::npos);
+  parse_error("[1,2,3,4]", {.max_values = 4});
   EXPECT_NE(parse_error(R"([[], [1,2,3]])", {.max_array = 2}).find("more elements than the 2"),
             std::string::npos);
   EXPECT_TRUE(parse_json("[1,2,3]", "test", {.max_array = 3}));
   EXPECT_NE(parse_error("[1,2,3]", {.max_bytes = 6}).find("6 allowed"), std::string::npos);
+}
+
+int64_t count_values(const JsonValue& value) {
+  int64_t count = 1;
+  if (const JsonValue::Array* elements = value.if_array()) {
+    for (const JsonValue& element : *elements) count += count_values(element);
+  }
+  if (const JsonValue::Object* members = value.if_object()) {
+    for (const auto& [key, member] : *members) count += count_values(member);
+  }
+  return count;
+}
+
+TEST(JsonParseTest, CountsEveryValueOnce) {
+  for (const std::string_view text :
+       {"0", "[]", "{ }", "[[ ],{}, [\n],[1]]", R"("[,{,\"[,,")", R"(["\\",1,"\\\",[",2])",
+        R"({"a,b":1,"[{":[{"\"":null}, "," , {"c":[]}],"d":""})", "[1234567890123456789012,2]"}) {
+    SCOPED_TRACE(text);
+    const int64_t count = count_values(parse(text));
+    EXPECT_TRUE(parse_json(text, "test", {.max_values = count}));
+    if (count > 1) parse_error(text, {.max_values = count - 1});
+  }
+}
+
+TEST(JsonParseTest, CountsValuesBeforeItTakesMemory) {
+  if (!test::can_count_allocations()) GTEST_SKIP() << "allocations cannot be counted here";
+  std::string text = "[";
+  for (int i = 0; i < 100'000; ++i) text += "0,";
+  text += "0]";
+  const test::AllocationCounter counter;
+  const bool parsed = parse_json(text, "test", {.max_values = 100'000}).has_value();
+  const int64_t bytes = counter.bytes();
+  EXPECT_FALSE(parsed);
+  EXPECT_LT(bytes, 10'000);
+}
+
+TEST(JsonParseTest, InterruptedParsingEnds) {
+  const auto repeat = [](std::string_view part, int times) {
+    std::string text;
+    for (int i = 0; i < times; ++i) text += fmt::format("{}\"{}\"{}", i > 0 ? "," : "", i, part);
+    return text;
+  };
+  const std::string array = "[" + repeat("", 100'000) + "]";
+  const std::string object = "{" + repeat(":0", 100'000) + "}";
+  const std::string text = R"({"brackets":")" + std::string(4 << 20, '[') + R"("})";
+  // Questions: one for some thousand values, one a part of the keys, one a MiB of counting.
+  for (const auto& [document, least] :
+       {std::pair(array, 20), std::pair(object, 25), std::pair(text, 4)}) {
+    const JsonLimits limits{.max_values = 200'000};
+    int questions = 0;
+    ASSERT_TRUE(parse_json(document, "test", limits, [&] { return ++questions < 0; }));
+    EXPECT_GE(questions, least);
+    for (int last = 1; last <= questions; ++last) {
+      int asked = 0;
+      const auto value = parse_json(document, "test", limits, [&] { return ++asked == last; });
+      ASSERT_FALSE(value);
+      EXPECT_EQ(value.error().code(), ErrorCode::kInterrupted);
+      EXPECT_EQ(asked, last);
+    }
+  }
+}
+
+TEST(JsonParseTest, FindsRepeatedKeysInLargeObjects) {
+  std::string text = "{";
+  for (int i = 0; i < 100'000; ++i) text += fmt::format("\"{}\":0,", i * 7919 % 100'003);
+  EXPECT_TRUE(parse_json(text + "\"last\":0}", "test"));
+  EXPECT_NE(parse_error(text + "\"7919\":0}").find("key '7919' is repeated"), std::string::npos);
 }
 
 RC_GTEST_PROP(JsonProperties, AnyBytesAreAValueOrAnError, (const std::string& text)) {

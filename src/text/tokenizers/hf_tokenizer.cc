@@ -235,6 +235,7 @@ Status HfTokenizer::encode_words(std::string_view text, bool at_start, bool quot
   VOLTA_TRY(const Words words, pre_tokenizer_.split(text, at_start, out.budget));
   const std::string_view all = words.text();
   for (const Span& span : words.list) {
+    VOLTA_TRY(out.budget.spend(1, "the model"));  // Words in the cache take time, too.
     const std::string_view word = all.substr(span.begin, span.end - span.begin);
     const std::size_t before = out.ids.size();
     if (out.cache == nullptr || !out.cache->find(word, out.ids)) {

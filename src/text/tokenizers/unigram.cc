@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
+#include <utility>
 
 #include "text/tokenizers/unicode.h"
 
@@ -14,9 +16,9 @@ namespace volta::tokenizers {
 constexpr double kUnknownPenalty = 10;
 constexpr std::string_view kComponent = "model Unigram";
 
+// Without its score, because a word of many megabytes has a step for each byte.
 struct Unigram::Step {
-  double score = 0;
-  std::int64_t begin = -1;  // The beginning of its last piece; -1: not reached yet.
+  std::int32_t length = 0;  // Of its last piece, in bytes; 0: not reached yet.
   std::int32_t id = -1;
 };
 
@@ -64,11 +66,15 @@ Result<std::unique_ptr<Model>> Unigram::parse(const JsonRef& json, WorkBudget& b
 Result<std::vector<Unigram::Step>> Unigram::best_steps(std::string_view word,
                                                        WorkBudget& budget) const {
   std::vector<Step> steps(word.size() + 1);
+  // The scores of the steps. No piece is longer than kMaxTokenBytes, so a step's score is last read
+  // before that of the step `best.size()` bytes further is written.
+  std::vector<double> best(std::bit_ceil(std::min(word.size(), kMaxTokenBytes) + 1));
+  const std::size_t mask = best.size() - 1;
   const auto offer = [&](std::size_t begin, std::size_t end, double score, std::int32_t id) {
-    const double total = score + steps[begin].score;
-    Step& step = steps[end];
-    if (step.begin < 0 || total > step.score) {
-      step = {total, static_cast<std::int64_t>(begin), id};
+    const double total = score + best[begin & mask];
+    if (steps[end].length == 0 || total > best[end & mask]) {
+      best[end & mask] = total;
+      steps[end] = {static_cast<std::int32_t>(end - begin), id};
     }
   };
   for (std::size_t at = 0; at < word.size();) {
@@ -116,22 +122,28 @@ Status Unigram::push(std::string_view piece, std::vector<std::int32_t>& ids) con
 
 Status Unigram::tokenize(std::string_view word, std::vector<std::int32_t>& ids,
                          WorkBudget& budget) const {
-  VOLTA_TRY(const std::vector<Step> steps, best_steps(word, budget));
-  std::vector<std::string_view> pieces;  // From the last to the first.
-  bool fusing = false;                   // Adjacent unknown pieces are joined.
+  VOLTA_TRY(std::vector<Step> steps, best_steps(word, budget));
+  // Back along the best way. Each piece moves from the step at its end to the step at its
+  // beginning.
+  Step last = steps.back();
   for (std::size_t end = word.size(); end > 0;) {
-    const Step& step = steps[end];
-    const auto begin = static_cast<std::size_t>(step.begin);
-    const bool unknown = step.id == unknown_id_;
-    if (unknown && fusing) {
-      pieces.back() = word.substr(begin, pieces.back().size() + (end - begin));
-    } else {
-      pieces.push_back(word.substr(begin, end - begin));
-    }
-    fusing = unknown;
+    const std::size_t begin = end - static_cast<std::size_t>(last.length);
+    VOLTA_TRY(budget.spend(1, kComponent));
+    std::swap(last, steps[begin]);
     end = begin;
   }
-  for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) VOLTA_TRY(push(*piece, ids));
+  for (std::size_t begin = 0; begin < word.size();) {
+    const auto end_of = [&](std::size_t at) {
+      return at + static_cast<std::size_t>(steps[at].length);
+    };
+    const bool unknown = steps[begin].id == unknown_id_;
+    std::size_t end = end_of(begin);
+    // Adjacent unknown pieces are joined.
+    while (unknown && end < word.size() && steps[end].id == unknown_id_) end = end_of(end);
+    VOLTA_TRY(budget.spend(1 + (end - begin), kComponent));
+    VOLTA_TRY(push(word.substr(begin, end - begin), ids));
+    begin = end;
+  }
   return {};
 }
 
