@@ -15,7 +15,8 @@ NAMES = {
 # The first pattern that matches a path gives the tier that the path alone asks for, and why.
 PATHS = [
     (r"tests/governance/golden/.*", 3, "what users rely on: a help page or a key of JSON"),
-    (r"docs/governance/.*|(tests|scripts)/governance/.*|(SECURITY|CONTRIBUTING|AGENTS)\.md|LICENSE",
+    (r"docs/governance/.*|(tests|scripts)/governance/.*|(SECURITY|CONTRIBUTING|AGENTS|CLAUDE)\.md|LICENSE"
+     r"|\.cursorrules|\.ralphy/.*",
      4, "governance"),
     (r"\.github/.*|\.ci/.*|Makefile|\.clang-(tidy|format)|scripts/(bootstrap|lint|format|release|sbom"
      r"|check_.*|(allowed_throw|exported)_symbols\.txt)", 4, "a gate or what it is made of"),
