@@ -29,6 +29,7 @@ RULES = {
                            " human-approved-acceptance.",
     "policy.format": "The version of a file format changes together with a test and with"
                      " docs/governance/stability.md or another document that describes the format.",
+    "policy.history": "bench/history.jsonl only grows: its lines are not changed or removed.",
     "policy.human": "A change of tier 4 has the label human-approved-governance.",
     "policy.calls": "The diff adds no banned call and no unsafe code outside of the fence.",
     "policy.secret": "The diff adds no key, token or password.",
@@ -87,6 +88,9 @@ def loosened(hunk):
 
 def _human(changes, labels):
     for change in changes:
+        if change.path == "bench/history.jsonl" and change.removed:
+            yield Finding(f"{change.path}:{change.removed[0].number}", "policy.history",
+                          "add lines at the end; what was measured stays")
         tests = re.match(r"(tests|bench|scripts)/", change.path)
         for hunk in change.hunks if tests and TOLERANCE not in labels else ():
             for line in loosened(hunk):
