@@ -45,7 +45,8 @@ BOOTSTRAP = "readonly BUILD=(libtbb-dev)\n"
 TABLE = ("| dependency | looked for as | licence | use |\n|---|---|---|---|\n"
          "| oneTBB | `TBB` `libtbb-dev` | Apache-2.0 | linked: threads |\n")
 LICENCED = {"LICENSE": "MIT License\n", "scripts/bootstrap": BOOTSTRAP,
-            "CMakeLists.txt": "find_package(TBB CONFIG REQUIRED)\n", licences.TABLE: TABLE}
+            "CMakeLists.txt": "find_package(TBB CONFIG REQUIRED)\n", licences.TABLE: TABLE,
+            licences.PINNED: "# snapshot 20261123T000000Z\nlibtbb-dev=2021.8.0-2\n"}
 PRD = ("- [x] 1. It works. Tests: `tests/a_test.cc`\n- [ ] 2. Later: see [task 2](#task-2).\n\n"
        "### Task 2\n\n- Owner: agent\n- Commands:\n  ```sh\n  make test\n  ```\n"
        "- Expected: 100%\n- Acceptance of task 2: it works.\n")
@@ -57,9 +58,15 @@ WORKFLOW = ("on:\n  pull_request:\npermissions:\n  contents: read\njobs:\n  a:\n
             "      - run: .ci/run test\n      - run: .ci/run lint\n"
             "      - run: |\n          apt-get update && apt-get install --yes git\n")
 SAME = {".ci/run": GATE,
-        "Makefile": "test:\n\t@ctest\n\nlint:\n\t@scripts/bootstrap ci\n\t@scripts/lint\n",
+        "Makefile": "test:\n\t@ctest\n\nlint:\n\t@scripts/bootstrap ci\n\t@scripts/lint\n\n"
+                    "verify:\n\t@.ci/run\n",
         ".github/workflows/ci.yml": WORKFLOW,
         "docs/testing.md": "| stage | a | b |\n|---|---|---|\n| `test`, `lint` | x | y |\n"}
+# A stage of the night that a pull request runs, too.
+NIGHT = {**SAME, ".ci/run": GATE + 'readonly CAMPAIGNS=("abi 0")\nstage_abi() { scripts/abi; }\n',
+         "Makefile": SAME["Makefile"] + "\t@.ci/run abi\n",
+         ".github/workflows/ci.yml": WORKFLOW + "      - run: .ci/run abi\n",
+         "docs/testing.md": SAME["docs/testing.md"].replace("`lint`", "`lint`, `abi`")}
 RULE_DOCUMENT = "docs/governance/extra.md"
 
 
@@ -110,7 +117,9 @@ BAD = [
     ("secret.key", secret_scan, {"a.json": '{"api_' + 'key": "0123456789abcdef0123"}\n'}),
     ("licences.table", licences, changed(LICENCED, "CMakeLists.txt", "find",
                                          "find_package(Boost)\nfind")),
-    ("licences.table", licences, changed(LICENCED, "scripts/bootstrap", "dev", "dev libfoo-dev")),
+    ("licences.table", licences, {**changed(LICENCED, "scripts/bootstrap", "dev", "dev libfoo-dev"),
+                                  licences.PINNED: "libtbb-dev=1\nlibfoo-dev=2\n"}),
+    ("licences.pinned", licences, changed(LICENCED, licences.PINNED, "libtbb-dev", "libtbb")),
     ("licences.allowed", licences, changed(LICENCED, licences.TABLE, "Apache-2.0", "GPL-2.0-only")),
     ("licences.unused", licences, changed(LICENCED, licences.TABLE, "`TBB`", "`TBB` `Old`")),
     ("licences.header", licences, {**LICENCED, "src/a.cc": "// Copy" + "right (c) 2020 Somebody\n"}),
@@ -155,6 +164,8 @@ BAD = [
     ("workflows.scripts", workflows, changed(SAME, ".github/workflows/ci.yml",
                                              "apt-get update &&", "cmake --preset a &&")),
     ("workflows.same", workflows, changed(SAME, ".ci/run", "scripts/lint --changed", "other --all")),
+    ("workflows.verify", workflows, changed(SAME, "Makefile", "@.ci/run", "@.ci/run lint")),
+    ("workflows.verify", workflows, changed(NIGHT, "Makefile", "\t@.ci/run abi\n", "")),
     ("workflows.make", workflows, changed(SAME, "Makefile", "test:", "tests:")),
     ("workflows.pinned", workflows, changed(SAME, ".github/workflows/ci.yml",
                                             f"{'0a' * 20} # v7.0.1", "v7")),
@@ -185,6 +196,7 @@ GOOD = [
     (prd, TRACED),
     (agents, AGENTS),
     (workflows, SAME),
+    (workflows, NIGHT),
 ]
 
 
