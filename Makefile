@@ -52,6 +52,7 @@ verify:
 	@VOLTA_CI_MINUTES=100000 VOLTA_CI_HARD_MINUTES=100000 .ci/run
 	@.ci/run workflows
 	@.ci/run abi
+	@.ci/run guard
 
 clean:
 	@rm -rf build
