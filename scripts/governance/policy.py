@@ -29,6 +29,8 @@ RULES = {
                            " human-approved-acceptance.",
     "policy.format": "The version of a file format changes together with a test and with"
                      " docs/governance/stability.md or another document that describes the format.",
+    "policy.golden": "What small models compute (tests/golden_guard/expected.json) changes only with"
+                     " the label human-approved-tolerance.",
     "policy.history": "bench/history.jsonl only grows: its lines are not changed or removed.",
     "policy.human": "A change of tier 4 has the label human-approved-governance.",
     "policy.calls": "The diff adds no banned call and no unsafe code outside of the fence.",
@@ -88,6 +90,9 @@ def loosened(hunk):
 
 def _human(changes, labels):
     for change in changes:
+        if change.path == "tests/golden_guard/expected.json" and TOLERANCE not in labels:
+            yield Finding(change.path, "policy.golden",
+                          f"the figures change: explain why, and a person adds the label {TOLERANCE}")
         if change.path == "bench/history.jsonl" and change.removed:
             yield Finding(f"{change.path}:{change.removed[0].number}", "policy.history",
                           "add lines at the end; what was measured stays")
