@@ -9,7 +9,7 @@ configure = cmake --preset release $(CMAKE_ARGS) >/dev/null
 require_tests = $(foreach p,GTest rapidcheck,-DCMAKE_REQUIRE_FIND_PACKAGE_$(p)=ON)
 ctest = ctest --test-dir $(BUILD) --output-on-failure --no-label-summary --parallel $(JOBS)
 
-.PHONY: help demo build test bench format lint clean
+.PHONY: help demo build test bench format lint verify clean
 
 help:
 	@echo 'make demo    train a small transformer for a minute, generate, measure (TEXT=file)'
@@ -17,6 +17,7 @@ help:
 	@echo 'make test    build everything and run the tests'
 	@echo 'make bench   build and run the benchmarks'
 	@echo 'make format  format the sources          make lint  run clang-tidy on src'
+	@echo 'make verify  all that a pull request must pass, however long it takes'
 	@echo 'make clean   delete build/'
 
 demo: build
@@ -46,6 +47,12 @@ format:
 lint:
 	@scripts/bootstrap ci
 	@scripts/lint
+
+verify:
+	@VOLTA_CI_MINUTES=100000 VOLTA_CI_HARD_MINUTES=100000 .ci/run
+	@.ci/run workflows
+	@.ci/run abi
+	@.ci/run guard
 
 clean:
 	@rm -rf build

@@ -30,6 +30,7 @@
 #include "nn/lora.h"                      // IWYU pragma: export
 #include "nn/memory_estimate.h"           // IWYU pragma: export
 #include "nn/sequence_scorer.h"           // IWYU pragma: export
+#include "nn/tiny_lm.h"                   // IWYU pragma: export
 #include "nn/training_graph.h"            // IWYU pragma: export
 #include "nn/transformer.h"               // IWYU pragma: export
 #include "nn/transformer_graph.h"         // IWYU pragma: export

@@ -105,6 +105,7 @@ void add_bench(Command& app, Globals& globals, Action& action) {
   add_bench_infer(*bench, globals, action);
   add_bench_model(*bench, globals, action);
   add_bench_gaps(*bench, globals, action);
+  add_bench_history(*bench, globals, action);
 }
 
 }  // namespace volta::cli

@@ -18,6 +18,7 @@ namespace volta::cli {
 void add_bench_infer(Command& bench, Globals& globals, Action& action);
 void add_bench_model(Command& bench, Globals& globals, Action& action);
 void add_bench_gaps(Command& bench, Globals& globals, Action& action);
+void add_bench_history(Command& bench, Globals& globals, Action& action);
 
 /// The quantile q of the values: a share q of them lies below it. 0 when there are none.
 double quantile(std::vector<double> values, double q);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "bench_baseline.h"
 #include "command.h"
 #include "formats/model_source.h"
 #include "nn/generator.h"
@@ -196,6 +198,16 @@ std::string to_csv(const BenchReport& report) {
   return text;
 }
 
+std::vector<Latency> latencies_of(const BenchReport& report) {
+  std::vector<Latency> latencies;
+  for (const LengthReport& r : report.lengths) {
+    latencies.push_back({.prompt = r.length,
+                         .first_token = quantile(r.first_token, 0.5),
+                         .token = quantile(r.cached, 0.5)});
+  }
+  return latencies;
+}
+
 }  // namespace
 
 Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
@@ -205,6 +217,10 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   note_slow_products(session, dtype);
+  std::optional<LatencyBaseline> baseline;
+  if (!options.baseline.empty()) {
+    VOLTA_TRY(baseline, read_baseline(options.baseline, session.device()->info()));
+  }
   Result<Transformer> model = fail(ErrorCode::kInternal, "no model");
   if (options.model.empty()) {
     model = Transformer::random(tiny_lm_config(), globals.seed, session.device());
@@ -216,14 +232,12 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
   VOLTA_TRY(loaded.prepack(wanted.format));
   VOLTA_TRY(const BenchReport report, run_bench(loaded, options, globals.seed, dtype));
   VOLTA_TRY(session.finish());
-  switch (output) {
-    case Output::kJson:
-      return print(to_json(report, options, globals.seed));
-    case Output::kCsv:
-      return print(to_csv(report));
-    default:
-      return print(to_text(report));
-  }
+  VOLTA_TRY(print(output == Output::kJson  ? to_json(report, options, globals.seed)
+                  : output == Output::kCsv ? to_csv(report)
+                                           : to_text(report)));
+  if (!baseline) return {};
+  return compare_latencies(latencies_of(report), parameter_count(report.config), *baseline,
+                           options.limit);
 }
 
 void add_bench_infer(Command& bench, Globals& globals, Action& action) {
@@ -232,6 +246,14 @@ void add_bench_infer(Command& bench, Globals& globals, Action& action) {
   command->add_option("model", options->model,
                       "model folder or run (default: the default TinyLm with random weights)");
   add_bench_runs(*command, options->runs, "--lengths", kBenchLengths);
+  Option* baseline = command->add_option(
+      "--baseline", options->baseline,
+      "a report of --output json to compare with; exit code 6 when this run is slower");
+  command
+      ->add_option("--limit", options->limit,
+                   "per cent by which a time may be above the baseline's (default 10)")
+      ->check(range(0.0, 1000.0))
+      ->needs(baseline);
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return bench_infer(globals, *options); };
   });

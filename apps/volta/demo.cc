@@ -127,7 +127,7 @@ Status demo(const Globals& globals, const Options& options) {
                                      number("val_loss", result.val_loss))));
   VOLTA_TRY(generate_sample(result.checkpoint, globals, session.device()));
   VOLTA_TRY(say(globals, "\nWhat a token costs:\n"));
-  VOLTA_TRY(bench_infer(globals, {.model = result.checkpoint, .runs = {}}));
+  VOLTA_TRY(bench_infer(globals, {.model = result.checkpoint, .runs = {}, .baseline = {}}));
   VOLTA_TRY(session.finish());
   return say(globals, fmt::format("\nThe model is {}. Go on with it:\n"
                                   "  volta generate {} --prompt 'The license'\n",

@@ -128,8 +128,8 @@ int run(int argc, char** argv) {
   if (globals.has("--force") && globals.profile.empty()) {
     note(
         "volta: --force has no effect here: drop it. It goes with --profile and, behind the "
-        "command's name, with train, quantize, merge, convert, logits, tokenizer train and tune "
-        "export\n");
+        "command's name, with train, quantize, merge, convert, logits, tokenizer train, tune "
+        "export and bench history\n");
     return kUsage;
   }
   if (globals.raw) write_raw_output();

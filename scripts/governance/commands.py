@@ -74,7 +74,7 @@ def _inline(text):
 
 def check(tree, pages=None):
     """`pages`: the help page of each command, as golden.help_of() reads them; None: no options."""
-    for path, text in tree.select(r"(README|CONTRIBUTING|SECURITY)\.md|docs/.*\.md"):
+    for path, text in tree.select(r"(README|CONTRIBUTING|SECURITY|AGENTS|PRD)\.md|docs/.*\.md"):
         lines = []
         for start, language, block in markdown.blocks(text):
             if language not in ("sh", "bash"):

@@ -26,6 +26,7 @@ WANTED = {
     "rfc.md": ["When", "Template", "Rules"],
     "incidents.md": ["Playbook", "Rules"],
     "release.md": ["Checklist", "Rules"],
+    "agents.md": ["What agents read", "One agent in a loop", "Several agents", "Rules"],
     "coding.md": ["Language", "Errors", "Text", "Rules"],
 }
 OTHERS = {

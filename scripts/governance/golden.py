@@ -85,6 +85,7 @@ COMMANDS = [
     "bench infer run --runs 1 --warmup 0 --tokens 2",
     "bench model run --runs 1 --warmup 0 --prompt 4 --tokens 4",
     "bench gaps run --runs 1 --requests 2 --prompt 9",
+    "bench history history.jsonl",
     "tune show",
 ]
 
@@ -102,6 +103,9 @@ def json_of(program):
     lines = []
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "text.txt").write_text("to be or not to be, that is the question\n" * 40)
+        pathlib.Path(folder, "history.jsonl").write_text(json.dumps(
+            {"date": "2026-01-02T03:04:05Z", "commit": "0", "machine": "cpu", "isa": "avx2",
+             "figures": {"train": 1.5}}) + "\n")
         _ids_file(pathlib.Path(folder, "ids.safetensors"))
         for command in COMMANDS:
             words = command.split()

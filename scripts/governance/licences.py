@@ -9,12 +9,15 @@ RULES = {
                       " installs is in the table of docs/governance/dependencies.md.",
     "licences.allowed": "Every licence in that table is one that Volta may use in that way.",
     "licences.unused": "Every row of that table names something that the tree still looks for.",
+    "licences.pinned": "Every package that scripts/bootstrap installs has a version in"
+                       " containers/debian-12.txt, which Containerfile installs.",
     "licences.header": "No file carries a copyright or licence notice of its own: all of Volta is"
                        " under the LICENSE, and none of it is copied.",
     "licences.licence": "LICENSE is the MIT licence.",
 }
 
 TABLE = "docs/governance/dependencies.md"
+PINNED = "containers/debian-12.txt"
 # What is linked into a program that others get must be as free as Volta itself; a tool may be more.
 LINKED = {"MIT", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "BSL-1.0", "ISC", "Zlib",
           "MIT AND Unicode-DFS-2016"}
@@ -36,11 +39,16 @@ def _looked_for(tree):
             for match in (package, module):
                 if match and match[1] != "Volta":
                     found.setdefault(match[1], f"{path}:{number}")
-    script = tree.texts.get("scripts/bootstrap", "")
-    for match in re.finditer(r"^(?:readonly )?[A-Z]+=\(([^)]*)\)", script, re.MULTILINE):
-        for word in match[1].split():
-            found.setdefault(word.split("=")[0], "scripts/bootstrap")
+    for name in bootstrap_packages(tree):
+        found.setdefault(name, "scripts/bootstrap")
     return found
+
+
+def bootstrap_packages(tree):
+    """The names of the packages that scripts/bootstrap installs."""
+    lists = re.findall(r"^(?:readonly )?[A-Z]+=\(([^)]*)\)", tree.texts.get("scripts/bootstrap", ""),
+                       re.MULTILINE)
+    return {word.split("=")[0] for words in lists for word in words.split()}
 
 
 def linked_rows(tree):
@@ -69,6 +77,10 @@ def check(tree):
         for name in names:
             if name not in wanted:
                 yield Finding(where, "licences.unused", f"nothing looks for '{name}'; delete it")
+    pinned = {line.split("=")[0] for line in tree.texts.get(PINNED, "").splitlines()}
+    for name in sorted(bootstrap_packages(tree) - pinned):
+        yield Finding(PINNED, "licences.pinned", f"'{name}' has no version; write the list anew with"
+                      " scripts/pinned_packages")
     for path, text in sorted(tree.texts.items()):
         match = _NOTICE.search(text) if path != "LICENSE" else None
         if match:

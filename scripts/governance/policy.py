@@ -3,6 +3,7 @@ import re
 
 import calls
 import markdown
+import prd
 import secret_scan
 import tiers
 from tree import CPP, Finding
@@ -28,6 +29,9 @@ RULES = {
                            " human-approved-acceptance.",
     "policy.format": "The version of a file format changes together with a test and with"
                      " docs/governance/stability.md or another document that describes the format.",
+    "policy.golden": "What small models compute (tests/golden_guard/expected.json) changes only with"
+                     " the label human-approved-tolerance.",
+    "policy.history": "bench/history.jsonl only grows: its lines are not changed or removed.",
     "policy.human": "A change of tier 4 has the label human-approved-governance.",
     "policy.calls": "The diff adds no banned call and no unsafe code outside of the fence.",
     "policy.secret": "The diff adds no key, token or password.",
@@ -86,6 +90,12 @@ def loosened(hunk):
 
 def _human(changes, labels):
     for change in changes:
+        if change.path == "tests/golden_guard/expected.json" and TOLERANCE not in labels:
+            yield Finding(change.path, "policy.golden",
+                          f"the figures change: explain why, and a person adds the label {TOLERANCE}")
+        if change.path == "bench/history.jsonl" and change.removed:
+            yield Finding(f"{change.path}:{change.removed[0].number}", "policy.history",
+                          "add lines at the end; what was measured stays")
         tests = re.match(r"(tests|bench|scripts)/", change.path)
         for hunk in change.hunks if tests and TOLERANCE not in labels else ():
             for line in loosened(hunk):
@@ -101,14 +111,28 @@ def _human(changes, labels):
                               f"{why} changes: a person adds the label {GOVERNANCE}")
 
 
+def _requirements(change):
+    """Requirements of PRD.md that say something else than before, or are gone."""
+    def read(lines):
+        return [item for line in lines for item in [prd.requirement(line.number, line.text)] if item]
+    now = {item.number: item for item in read(change.added)}
+    for old in read(change.removed):
+        new = now.get(old.number)
+        if new is None or new.text != old.text or (old.done and not new.done):
+            yield Finding(f"PRD.md:{old.line}", "policy.acceptance",
+                          f"requirement {old.number} changes: a person adds {ACCEPTANCE}")
+    added = {line.text for line in change.added}
+    for line in change.removed:
+        match = re.match(r"- Acceptance of task (\d+): ", line.text)
+        finished = match and match[1] in now and now[match[1]].done
+        if match and line.text not in added and not finished:
+            yield Finding(f"PRD.md:{line.number}", "policy.acceptance",
+                          f"what is accepted for task {match[1]} changes: a person adds {ACCEPTANCE}")
+
+
 def _acceptance(change):
     if change.path == "PRD.md":
-        for line in change.removed:
-            match = re.match(r"\| (\d+) \| ([^|]*)\|", line.text)
-            kept = match and any(new.text.startswith(match[0]) for new in change.added)
-            if match and not kept:
-                yield Finding(f"PRD.md:{line.number}", "policy.acceptance",
-                              f"requirement {match[1]} changes: a person adds {ACCEPTANCE}")
+        yield from _requirements(change)
     if re.fullmatch(r"(scripts|\.ci|tests|bench)/.*", change.path):
         for line in change.removed:
             match = _LIMIT.search(line.text)

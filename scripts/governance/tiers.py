@@ -15,11 +15,12 @@ NAMES = {
 # The first pattern that matches a path gives the tier that the path alone asks for, and why.
 PATHS = [
     (r"tests/governance/golden/.*", 3, "what users rely on: a help page or a key of JSON"),
-    (r"docs/governance/.*|(tests|scripts)/governance/.*|(SECURITY|CONTRIBUTING|AGENTS)\.md|LICENSE",
+    (r"docs/governance/.*|(tests|scripts)/governance/.*|(SECURITY|CONTRIBUTING|AGENTS|CLAUDE)\.md|LICENSE"
+     r"|\.cursorrules|\.ralphy/.*",
      4, "governance"),
     (r"\.github/.*|\.ci/.*|Makefile|\.clang-(tidy|format)|scripts/(bootstrap|lint|format|release|sbom"
      r"|check_.*|(allowed_throw|exported)_symbols\.txt)", 4, "a gate or what it is made of"),
-    (r"cmake/VoltaDependencies\.cmake", 4, "dependencies"),
+    (r"cmake/VoltaDependencies\.cmake|containers/.*|Containerfile", 4, "dependencies"),
     (r"src/kernels/.*", 3, "a kernel"),
     (r"src/(device/.*|base/memory[^/]*|tensor/buffer\.[^/]*)", 3, "inside the fence of raw memory"),
     (r"src/(formats/(gguf/.*|safetensors\..*|adapter\..*)|train/checkpoint\..*|tuner/tuning_cache\..*)",

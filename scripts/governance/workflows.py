@@ -12,6 +12,7 @@ RULES = {
     "workflows.make": "Every `make TARGET` in .ci/run and in a workflow is a target of the Makefile.",
     "workflows.same": "A stage of .ci/run and the target of the Makefile with its name call the same"
                       " script, or the stage calls the target.",
+    "workflows.verify": "`make verify` runs every stage that a pull request runs.",
     "workflows.pinned": "Every action is named by its full commit hash, with its version behind it.",
     "workflows.permissions": "A workflow may read the contents and nothing else; only a job of"
                              " release.yml may write.",
@@ -45,6 +46,16 @@ def runs(text):
                 yield later + 1, lines[later].strip()
 
 
+def _verify_findings(tree, more):
+    """`make verify` is the gate, and `more`: the stages that only pull requests run besides."""
+    recipe = re.search(r"^verify:[^\n]*\n((?:\t[^\n]*\n)+)", tree.texts.get("Makefile", ""),
+                       re.MULTILINE)
+    run = re.findall(r"\.ci/run\b *([a-z]*)", recipe[1]) if recipe else []
+    for name in sorted({"", *more} - set(run)):
+        yield Finding("Makefile", "workflows.verify",
+                      f"`make verify` does not run `{(GATE + ' ' + name).strip()}`")
+
+
 def _stage_findings(tree):
     script = tree.texts.get(GATE, "")
     stages, nightly = _array(script, "STAGES"), _array(script, "CAMPAIGNS")
@@ -59,9 +70,10 @@ def _stage_findings(tree):
     for match in re.finditer(r"^\s*stage: \[([^\]]*)\]", workflow, re.MULTILINE | re.DOTALL):
         called.update(re.findall(r"\w+", match[1]))
     called.update(re.findall(r"\.ci/run ([a-z]+)", workflow))
-    for name in sorted(called ^ set(stages)):
+    for name in sorted((called - set(nightly)) ^ set(stages)):
         side = "runs in no pull request" if name in stages else f"is no stage of {GATE}"
         yield Finding(WORKFLOWS, "workflows.stages", f"'{name}' {side}")
+    yield from _verify_findings(tree, called & set(nightly))
     rows = {name for _, cells in markdown.tables(tree.texts.get(STAGE_DOCUMENT, ""))
             if len(cells) == 3 for name in re.findall(r"`(\w+)`", cells[0])}
     for name in sorted(set(stages + nightly) - rows):

@@ -34,10 +34,11 @@ TensorSpec lse_spec(const AttentionShape& shape, const TensorSpec& y) {
   return {DType::kF32, Shape(y.shape[0], shape.heads, y.shape[1])};
 }
 
-// The number of (query, key) pairs of one head over `time` rows: the causal half of the matrix, or
-// the part of it inside the window.
-double causal_pairs(const AttentionShape& shape, std::int64_t time) {
+// The number of (query, key) pairs of one head over `time` rows: the whole matrix, its causal half,
+// or the part of that half inside the window.
+double visible_pairs(const AttentionShape& shape, std::int64_t time) {
   const double t = static_cast<double>(time);
+  if (!shape.causal) return t * t;
   const double w = shape.window > 0 ? std::min(t, static_cast<double>(shape.window)) : t;
   return w * (w + 1) / 2 + (t - w) * w;
 }
@@ -46,7 +47,7 @@ double causal_pairs(const AttentionShape& shape, std::int64_t time) {
 // cap if there is one.
 double attention_flops(const AttentionShape& shape, const TensorSpec& q, double products) {
   const double pairs = static_cast<double>(q.shape[0]) * static_cast<double>(shape.heads) *
-                       causal_pairs(shape, q.shape[1]);
+                       visible_pairs(shape, q.shape[1]);
   const double functions = shape.softcap > 0.0f ? 2 * kNonlinear : kNonlinear;
   return pairs * (products * 2 * static_cast<double>(shape.head_dim) + functions);
 }
@@ -59,6 +60,7 @@ Status check_attention_shape(const Check& check, const AttentionShape& shape) {
                        "heads, kv_heads and head_dim from 1 to 2^20"));
   VOLTA_TRY(check.that(shape.heads % shape.kv_heads == 0, "heads to be a multiple of kv_heads"));
   VOLTA_TRY(check.that(shape.window >= 0, "a window of at least 0"));
+  VOLTA_TRY(check.that(shape.causal || shape.window == 0, "causal attention if there is a window"));
   VOLTA_TRY(check.that(std::isfinite(shape.softcap) && shape.softcap >= 0.0f,
                        "a finite softcap of at least 0"));
   return check.finite(shape.scale, "scale");

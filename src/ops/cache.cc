@@ -43,6 +43,7 @@ Status check_rows(const Check& check, Specs inputs, std::size_t i, std::string_v
 Result<SpecList> infer(const KvAppend& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check_attention_shape(check, op.shape));
+  VOLTA_TRY(check.that(op.shape.causal, "causal attention: a cache has no later keys"));
   const AttentionWidths width = attention_widths(op.shape);
   const std::size_t rows = op.shape.packed ? 1 : 2;
   VOLTA_TRY(check.count(rows + kCacheInputs,
@@ -85,6 +86,7 @@ OpCost cost(const KvAppend& op, Specs inputs, Specs) {
 Result<SpecList> infer(const CachedAttention& op, Specs inputs) {
   const Check check(op, inputs);
   VOLTA_TRY(check_attention_shape(check, op.shape));
+  VOLTA_TRY(check.that(op.shape.causal, "causal attention: a cache has no later keys"));
   const AttentionWidths width = attention_widths(op.shape);
   VOLTA_TRY(
       check.count(1 + kCacheInputs,

@@ -303,6 +303,7 @@ struct AttentionShape {
   float scale = 1.0f;       ///< Scores are scale * q k^T.
   bool packed = false;      ///< One input [.., (heads + 2 kv_heads) head_dim] = q | k | v.
   float softcap = 0.0f;     ///< Above 0: a score s becomes softcap * tanh(s / softcap).
+  bool causal = true;       ///< Without it, rows see all keys of their sequence, as in encoders.
   static constexpr void fields(auto& op, auto&& visit) {
     visit("heads", op.heads);
     visit("kv_heads", op.kv_heads, op.kv_heads != op.heads);
@@ -311,9 +312,10 @@ struct AttentionShape {
     visit("scale", op.scale);
     visit("packed", op.packed);
     visit("softcap", op.softcap, op.softcap > 0.0f);
+    visit("causal", op.causal, !op.causal);
   }
 };
-/// Causal attention over whole sequences. It is tiled and never stores a [T, T] matrix (Dao et al.
+/// Attention over whole sequences. It is tiled and never stores a [T, T] matrix (Dao et al.
 /// 2022).
 /// in: qkv t[B, T, (heads + 2 kv_heads) head_dim] if packed, otherwise
 ///     q t[B, T, heads head_dim], k and v t[B, T, kv_heads head_dim]; rng i64[2] if dropout > 0

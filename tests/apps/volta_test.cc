@@ -26,6 +26,7 @@ namespace {
 using test::Command;
 using test::CommandResult;
 using test::VoltaTest;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -112,7 +113,14 @@ TEST_F(VoltaTest, BenchesAndProfiles) {
 
 TEST_F(VoltaTest, TellsWhatItIsAndRunsOn) {
   EXPECT_THAT(volta({"version"}).out, HasSubstr("volta 0."));
-  EXPECT_TRUE(parse_json(volta({"version", "--output", "json"}).out, "version"));
+  const auto version = parse_json(volta({"version", "--output", "json"}).out, "version");
+  ASSERT_TRUE(version);
+  const JsonRef built(*version, "version");
+  EXPECT_THAT(*built.get_string("compiler"), AnyOf(HasSubstr("g++ 1"), HasSubstr("clang++ 1")));
+  EXPECT_THAT(*built.get_string("flags"), HasSubstr("-march="));
+  EXPECT_THAT(*built.get_string("flags"), Not(HasSubstr("/")));
+  EXPECT_THAT(*built.member("features")->get_string("build_type"),
+              AnyOf("Release", "Debug", "RelWithDebInfo", "MinSizeRel"));
   EXPECT_THAT(volta({"devices"}).out, HasSubstr("cpu"));
   EXPECT_TRUE(parse_json(volta({"devices", "--output", "json"}).out, "devices"));
   EXPECT_THAT(volta({"train", "--help"}).out, HasSubstr("shakespeare-char-cpu"));

@@ -10,6 +10,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts" / "governance"))
+import agents  # noqa: E402
 import calls  # noqa: E402
 import commands  # noqa: E402
 import documents  # noqa: E402
@@ -19,6 +20,7 @@ import links  # noqa: E402
 import markdown  # noqa: E402
 import prd  # noqa: E402
 import secret_scan  # noqa: E402
+import small_yaml  # noqa: E402
 import workflows  # noqa: E402
 from tree import Tree, code_of  # noqa: E402
 
@@ -43,9 +45,11 @@ BOOTSTRAP = "readonly BUILD=(libtbb-dev)\n"
 TABLE = ("| dependency | looked for as | licence | use |\n|---|---|---|---|\n"
          "| oneTBB | `TBB` `libtbb-dev` | Apache-2.0 | linked: threads |\n")
 LICENCED = {"LICENSE": "MIT License\n", "scripts/bootstrap": BOOTSTRAP,
-            "CMakeLists.txt": "find_package(TBB CONFIG REQUIRED)\n", licences.TABLE: TABLE}
-PRD = ("| # | requirement | state |\n|---|---|---|\n| 1 | works | done |\n| 2 | later | open |\n\n"
-       "| # | tests |\n|---|---|\n| 1 | `tests/a_test.cc` |\n| 2 | none: it is not begun |\n")
+            "CMakeLists.txt": "find_package(TBB CONFIG REQUIRED)\n", licences.TABLE: TABLE,
+            licences.PINNED: "# snapshot 20261123T000000Z\nlibtbb-dev=2021.8.0-2\n"}
+PRD = ("- [x] 1. It works. Tests: `tests/a_test.cc`\n- [ ] 2. Later: see [task 2](#task-2).\n\n"
+       "### Task 2\n\n- Owner: agent\n- Commands:\n  ```sh\n  make test\n  ```\n"
+       "- Expected: 100%\n- Acceptance of task 2: it works.\n")
 TRACED = {"PRD.md": PRD, "tests/a_test.cc": ""}
 GATE = ('readonly STAGES=(\n  "test 9"\n  "lint 9"\n)\nstage_test() { make test; }\n'
         "stage_lint() {\n  scripts/lint --changed\n}\n")
@@ -54,10 +58,27 @@ WORKFLOW = ("on:\n  pull_request:\npermissions:\n  contents: read\njobs:\n  a:\n
             "      - run: .ci/run test\n      - run: .ci/run lint\n"
             "      - run: |\n          apt-get update && apt-get install --yes git\n")
 SAME = {".ci/run": GATE,
-        "Makefile": "test:\n\t@ctest\n\nlint:\n\t@scripts/bootstrap ci\n\t@scripts/lint\n",
+        "Makefile": "test:\n\t@ctest\n\nlint:\n\t@scripts/bootstrap ci\n\t@scripts/lint\n\n"
+                    "verify:\n\t@.ci/run\n",
         ".github/workflows/ci.yml": WORKFLOW,
         "docs/testing.md": "| stage | a | b |\n|---|---|---|\n| `test`, `lint` | x | y |\n"}
+# A stage of the night that a pull request runs, too.
+NIGHT = {**SAME, ".ci/run": GATE + 'readonly CAMPAIGNS=("abi 0")\nstage_abi() { scripts/abi; }\n',
+         "Makefile": SAME["Makefile"] + "\t@.ci/run abi\n",
+         ".github/workflows/ci.yml": WORKFLOW + "      - run: .ci/run abi\n",
+         "docs/testing.md": SAME["docs/testing.md"].replace("`lint`", "`lint`, `abi`")}
 RULE_DOCUMENT = "docs/governance/extra.md"
+
+
+def agent_tree(page):
+    """A tree with a page for agents and what is generated from it."""
+    return {"AGENTS.md": page, "src/a.cc": "", "Makefile": "build:\n\t@true\n\ntest:\n\t@true\n",
+            ".ci/run": "stage_lint() { :; }\n", **agents.generated(page)}
+
+
+PAGE = ("# Rules\n\n## Rules\n\n- Be good.\n\n## Commands\n\n- build: `make build`\n"
+        "- test: `make test`\n- lint: `.ci/run lint`\n\n## Never touch\n\n- src/**\n")
+AGENTS = agent_tree(PAGE)
 
 
 def changed(texts, path, old, new):
@@ -96,7 +117,9 @@ BAD = [
     ("secret.key", secret_scan, {"a.json": '{"api_' + 'key": "0123456789abcdef0123"}\n'}),
     ("licences.table", licences, changed(LICENCED, "CMakeLists.txt", "find",
                                          "find_package(Boost)\nfind")),
-    ("licences.table", licences, changed(LICENCED, "scripts/bootstrap", "dev", "dev libfoo-dev")),
+    ("licences.table", licences, {**changed(LICENCED, "scripts/bootstrap", "dev", "dev libfoo-dev"),
+                                  licences.PINNED: "libtbb-dev=1\nlibfoo-dev=2\n"}),
+    ("licences.pinned", licences, changed(LICENCED, licences.PINNED, "libtbb-dev", "libtbb")),
     ("licences.allowed", licences, changed(LICENCED, licences.TABLE, "Apache-2.0", "GPL-2.0-only")),
     ("licences.unused", licences, changed(LICENCED, licences.TABLE, "`TBB`", "`TBB` `Old`")),
     ("licences.header", licences, {**LICENCED, "src/a.cc": "// Copy" + "right (c) 2020 Somebody\n"}),
@@ -110,12 +133,28 @@ BAD = [
     ("commands.option", CommandsWithHelp, {"README.md": "Say `volta bench infer --speed`.\n"}),
     ("commands.option", CommandsWithHelp, {"README.md": "```sh\nls | volta dance\n```\n"}),
     ("commands.file", commands, {"README.md": "```sh\nscripts/nothing --all\n```\n"}),
-    ("prd.tests", prd, changed(TRACED, "PRD.md", "| 1 | `tests/a_test.cc` |\n", "")),
-    ("prd.tests", prd, changed(TRACED, "PRD.md", "`tests/a_test.cc`", "none: too hard")),
-    ("prd.tests", prd, {}),
+    ("prd.tests", prd, changed(TRACED, "PRD.md", " Tests: `tests/a_test.cc`", "")),
+    ("prd.tests", prd, changed(TRACED, "PRD.md", "`tests/a_test.cc`", "by hand")),
     ("prd.exists", prd, changed(TRACED, "PRD.md", "a_test", "b_test")),
-    ("prd.known", prd, changed(TRACED, "PRD.md", "| 2 | none", "| 3 | none: x |\n| 2 | none")),
-    ("prd.known", prd, changed(TRACED, "PRD.md", "| 2 | none", "| 1 | `tests`|\n| 2 | none")),
+    ("prd.line", prd, {}),
+    ("prd.line", prd, changed(TRACED, "PRD.md", "- [x] 1. It", "  - [x] It")),
+    ("prd.line", prd, changed(TRACED, "PRD.md", "- [ ] 2.", "- [x] 1. A. Tests: `tests/a_test.cc`\n"
+                              "- [x] 1. B. Tests: `tests/a_test.cc`\n- [ ] 2.")),
+    ("prd.task", prd, changed(TRACED, "PRD.md", ": see [task 2](#task-2).", ".")),
+    ("prd.task", prd, changed(TRACED, "PRD.md", "### Task 2", "### Task 3")),
+    ("prd.task", prd, changed(TRACED, "PRD.md", "Owner: agent", "Owner: somebody")),
+    ("prd.task", prd, changed(TRACED, "PRD.md", "  make test\n", "")),
+    ("prd.task", prd, changed(TRACED, "PRD.md", "- Expected: 100%\n", "")),
+    ("prd.task", prd, changed(TRACED, "PRD.md", "- Acceptance of task 2", "- Acceptance")),
+    ("prd.task", prd, changed(TRACED, "PRD.md", "### Task 2", "### Task 1\n\n### Task 2")),
+    ("agents.page", agents, {}),
+    ("agents.page", agents, agent_tree(PAGE.replace("- build: `make build`\n", ""))),
+    ("agents.page", agents, agent_tree(PAGE.replace("- src/**", "- lost/**"))),
+    ("agents.generated", agents, {**AGENTS, "CLAUDE.md": "# Other rules\n"}),
+    ("agents.generated", agents, changed(AGENTS, ".ralphy/config.yaml", "Be good.", "Be bad.")),
+    ("agents.commands", agents, agent_tree(PAGE.replace("make build", "make lunch"))),
+    ("agents.commands", agents, agent_tree(PAGE.replace(".ci/run lint", ".ci/run nothing"))),
+    ("agents.commands", agents, agent_tree(PAGE.replace("make build", "scripts/nothing"))),
     ("workflows.stages", workflows, changed(SAME, ".ci/run", '"test 9"', '"test 9"\n  "more 9"')),
     ("workflows.stages", workflows, changed(SAME, "docs/testing.md", "`test`", "`other`")),
     ("workflows.stages", workflows, changed(SAME, ".github/workflows/ci.yml", ".ci/run test",
@@ -125,6 +164,8 @@ BAD = [
     ("workflows.scripts", workflows, changed(SAME, ".github/workflows/ci.yml",
                                              "apt-get update &&", "cmake --preset a &&")),
     ("workflows.same", workflows, changed(SAME, ".ci/run", "scripts/lint --changed", "other --all")),
+    ("workflows.verify", workflows, changed(SAME, "Makefile", "@.ci/run", "@.ci/run lint")),
+    ("workflows.verify", workflows, changed(NIGHT, "Makefile", "\t@.ci/run abi\n", "")),
     ("workflows.make", workflows, changed(SAME, "Makefile", "test:", "tests:")),
     ("workflows.pinned", workflows, changed(SAME, ".github/workflows/ci.yml",
                                             f"{'0a' * 20} # v7.0.1", "v7")),
@@ -153,7 +194,9 @@ GOOD = [
                 "volta --bench-infer && volta help bench\n```\n`volta bench --threads 2`\n"}),
     (commands, {"README.md": "```sh\nvolta dance --fast\n```\n"}),
     (prd, TRACED),
+    (agents, AGENTS),
     (workflows, SAME),
+    (workflows, NIGHT),
 ]
 
 
@@ -184,7 +227,7 @@ class Checks(unittest.TestCase):
     def test_every_rule_of_a_tree_has_a_bad_tree(self):
         seen = {rule for rule, _, _ in BAD}
         wanted = {rule for rule in ALL_RULES
-                  if not re.match(r"(policy|golden|documents)\.", rule)}
+                  if not re.match(r"(policy|golden|documents|agents\.config)", rule)}
         self.assertEqual(wanted - seen, set())
 
     def test_every_kind_of_secret_is_seen(self):
@@ -210,6 +253,57 @@ class Checks(unittest.TestCase):
         text = 'a /* b\nc */ d; // "e\nauto f = R"x(new\n)x"; g(\'"\');\n'
         self.assertEqual(code_of(text).count("\n"), text.count("\n"))
         self.assertEqual(code_of(text).split(), ["a", "d;", "auto", "f", "=", ";", "g(", ");"])
+
+
+class Agents(unittest.TestCase):
+    def findings(self, config):
+        tree = Tree({**AGENTS, agents.CONFIG: config})
+        return [finding for finding in agents.check(tree) if finding.rule == "agents.config"]
+
+    def test_a_config_without_a_part_or_with_another_key_is_found(self):
+        good = AGENTS[agents.CONFIG]
+        self.assertEqual(self.findings(good), [])
+        for part in ("project", "commands", "rules", "boundaries", "never_touch"):
+            with self.subTest(part=part):
+                self.assertTrue(self.findings(good.replace(part + ":", "other:")))
+        self.assertIn("'other'", self.findings(good + "other: 1\n")[0].text)
+        self.assertEqual(len(self.findings("")), 4)
+
+    def test_a_config_that_cannot_be_read_is_told_with_its_line(self):
+        found = self.findings("rules:\n\t- a\n")
+        self.assertEqual(found[0].where, agents.CONFIG + ":2")
+
+    def test_a_command_that_cannot_start_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "Makefile").write_text("good:\n\t@true\n")
+            Path(folder, "broken").write_text("if true; then\n")
+            self.assertIsNone(agents.dry_run("make good", folder))
+            self.assertIn("No rule", agents.dry_run("make bad", folder))
+            self.assertIn("syntax error", agents.dry_run("broken", folder))
+
+    def test_every_command_of_this_tree_can_start(self):
+        commands_here = agents.commands_of((ROOT / "AGENTS.md").read_text(encoding="utf-8"))
+        self.assertEqual(set(commands_here), {"build", "test", "lint"})
+        for command in commands_here.values():
+            self.assertIsNone(agents.dry_run(command), command)
+
+
+class SmallYaml(unittest.TestCase):
+    def test_mappings_lists_and_values_are_read(self):
+        text = ("# A comment\na: plain text\nb:\n  c: \"d: \\\"e\\\"\"\n  f: 'it''s'\n"
+                "g:\n  - h\n  - \"- i\"\nj:\n")
+        self.assertEqual(small_yaml.parse(text), {
+            "a": "plain text", "b": {"c": 'd: "e"', "f": "it's"}, "g": ["h", "- i"], "j": None})
+        self.assertEqual(small_yaml.parse("# Nothing\n"), {})
+
+    def test_what_it_does_not_know_is_refused(self):
+        for line, text in ((1, "a: [b]"), (1, "a: &b c"), (1, "a: |"), (2, "a: b\na: c"),
+                           (2, "a:\n\t- b"), (3, "a:\n  - b\n  c: d"), (2, "a: b\n  c: d"),
+                           (1, "a: b: c"), (1, 'a: "b'), (1, "a: 'b'c'"), (1, "- a"), (1, "a b"),
+                           (3, "a:\n    b: c\n  d: e"), (2, "  a: b\nc: d"), (1, "a: b #c")):
+            with self.subTest(text=text), self.assertRaises(small_yaml.Problem) as caught:
+                small_yaml.parse(text + "\n")
+            self.assertEqual(caught.exception.line, line, text)
 
 
 class Documents(unittest.TestCase):

@@ -86,6 +86,30 @@ TEST(MatMul, RightAtPrimesAndBlockSizes) {
   }
 }
 
+// The parity runs that docs/governance/tiers.md asks of every kernel: cubes, and sizes beside them
+// that no vector and no block divides.
+class MatMulParity : public ::testing::TestWithParam<std::int64_t> {};
+
+TEST_P(MatMulParity, CubeInEveryLayout) {
+  ThreadPool pool = make_pool(2);
+  const std::int64_t size = GetParam();
+  for (const MatMul& op : layouts()) {
+    if (size == 512 && op.transpose_a != op.transpose_b) continue;  // The reference is slow.
+    expect_right({size, size, size, op}, pool);
+  }
+}
+
+TEST_P(MatMulParity, MisalignedSizes) {
+  ThreadPool pool = make_pool(2);
+  const std::int64_t size = GetParam();
+  expect_right({size - 1, size + 1, 67, {}}, pool);
+  expect_right({65, size - 1, size + 1, {}}, pool);
+  expect_right({size + 1, 65, size - 1, {}}, pool);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cubes, MatMulParity, ::testing::Values(128, 256, 512),
+                         ::testing::PrintToStringParamName());
+
 TEST(MatMul, RightForEveryEpilogue) {
   ThreadPool pool = make_pool(2);
   for (const Activation activation : kActivations) {

@@ -1,5 +1,5 @@
-// Cases of Attention and AttentionGrad: heads and groups, windows, packed rows, dropout, lengths
-// around the kernels' block of 64 keys.
+// Cases of Attention and AttentionGrad: heads and groups, windows, with and without causality,
+// packed rows, dropout, lengths around the kernels' block of 64 keys.
 #include "ops/op_case.h"
 
 namespace volta::op_test {
@@ -34,6 +34,13 @@ std::vector<Sizes> all_sizes() {
     add("long", 2, 150, 2, 2, 24, 0, 0);
     add("long_window", 1, 150, 2, 1, 17, 70, 0);
     add("long_dropout", 1, 131, 2, 1, 16, 0, 0.2f);
+  }
+  for (const Sizes& causal : std::vector<Sizes>(all)) {  // As in encoders.
+    if (causal.shape.window > 0) continue;
+    Sizes both = causal;
+    both.name = "both_ways_" + causal.name;
+    both.shape.causal = false;
+    all.push_back(both);
   }
   for (const Sizes& plain : std::vector<Sizes>(all)) {  // Scores on both sides of the cap's bend.
     if (plain.time == 64 || plain.name.starts_with("one")) continue;

@@ -84,6 +84,8 @@ TEST_F(InferAttention, AttentionRefuses) {
        "from 1 to 2^20"},
       {with([](auto& s) { s.kv_heads = 3; }), good, "heads to be a multiple of kv_heads"},
       {with([](auto& s) { s.window = -1; }), good, "a window of at least 0"},
+      {with([](auto& s) { s.causal = false, s.window = 3; }), good,
+       "causal attention if there is a window"},
       {with([](auto& s) { s.softcap = -1.0f; }), good, "a finite softcap of at least 0"},
       {with([](auto& s) { s.softcap = kInf; }), good, "a finite softcap of at least 0"},
       {with([](auto& s) { s.scale = kNan; }), good, "a finite scale"},
@@ -121,6 +123,8 @@ TEST_F(InferAttention, Caches) {
   packed.packed = true;
   AttentionShape broken = split;
   broken.kv_heads = 3;
+  AttentionShape both_ways = split;
+  both_ways.causal = false;
   const TensorSpec q = f32({5, 12}), kv = f32({5, 6}), qkv = f32({5, 24});
   const TensorSpec k = bf16({7, 2, 3, 64}), v = bf16({7, 2, 64, 3});
   const TensorSpec n = i32({5}), r = i32({1}), t = i32({2, 4});
@@ -134,6 +138,8 @@ TEST_F(InferAttention, Caches) {
   });
   refuses({
       {KvAppend{broken}, {kv, kv, k, v, n, n, r, t}, "a multiple of kv_heads"},
+      {KvAppend{both_ways}, {kv, kv, k, v, n, n, r, t}, "a cache has no later keys"},
+      {CachedAttention{both_ways}, {q, k, v, n, n, r, t}, "a cache has no later keys"},
       {KvAppend{packed}, {kv, kv, k, v, n, n, r, t}, "expected 7 inputs"},
       {KvAppend{split}, {f32({6}), kv, k, v, n, n, r, t}, "rows [tokens, width]"},
       {KvAppend{split}, {q, kv, k, v, n, n, r, t}, "k f32[5, 6]"},

@@ -10,7 +10,8 @@ GATE = Path(__file__).resolve().parents[2] / ".ci" / "run"
 STAGES = ["format", "includes", "policy", "test", "symbols", "check", "package", "fuzz", "lint",
           "headers", "bench", "tsan"]
 SCRIPTS = ["bootstrap", "format", "check_includes", "governance/check", "check_symbols",
-           "check_coverage", "check_package", "fuzz_smoke", "lint", "check_headers", "run_bench"]
+           "check_coverage", "check_package", "fuzz_smoke", "lint", "check_headers", "run_bench",
+           "check_workflows", "check_abi", "check_reproducible", "bench-guard", "soak"]
 
 
 class CiRun(unittest.TestCase):
@@ -116,7 +117,7 @@ class CiRun(unittest.TestCase):
             self.script(f"tests/{name}/run", "exit 0")
         done = self.gate("--all")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        for stage in [*STAGES, "attacks", "faults"]:
+        for stage in [*STAGES, "workflows", "abi", "guard", "rebuild", "attacks", "faults", "soak"]:
             self.assertEqual(self.result_of(done, stage), "ok", stage)
 
 

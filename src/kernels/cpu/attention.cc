@@ -1,4 +1,4 @@
-// Attention: causal attention over whole sequences, for training. Threads share the tiles of query
+// Attention over whole sequences, causal or not, for training. Threads share the tiles of query
 // rows; attention_tile-inl.h describes how one tile is computed. [T, T] is never stored.
 #include "kernels/cpu/attention.h"
 
@@ -74,7 +74,8 @@ void forward_tile(const AttentionShape& shape, const Forward& call, std::int64_t
                             .first_position = 0,
                             .group = call.group,
                             .window = shape.window,
-                            .softcap = shape.softcap};
+                            .softcap = shape.softcap,
+                            .all_keys = shape.causal ? 0 : call.time};
   attend(tile, scratch, DropWeights{call, batch, kv_head, first});
   at = QueryRow(kv_head, call.group, first);
   for (std::int64_t r = 0; r < rows; ++r, at.next()) {

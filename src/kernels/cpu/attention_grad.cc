@@ -38,6 +38,11 @@ struct Backward {
   std::int64_t group, time;
 };
 
+// The keys that row `t` sees in the block that begins at key `first`.
+KeyRange keys_of(const Backward& call, std::int64_t t, std::int64_t first) {
+  return visible_keys(call.shape.causal ? t : call.time - 1, call.shape.window, first);
+}
+
 // One block of keys of one key/value head, and one block of rows of one query head.
 struct BlockPair {
   std::int64_t batch, kv_head, head;
@@ -102,7 +107,7 @@ void block_scores(const Backward& call, const BlockPair& pair, const GradScratch
   const AttentionShape& shape = call.shape;
   const std::int64_t dim = padded(shape.head_dim);
   const auto range_of = [&](std::int64_t i) {
-    return visible_keys(pair.rows_at + i, shape.window, pair.keys_at);
+    return keys_of(call, pair.rows_at + i, pair.keys_at);
   };
   const auto part = [&](std::int64_t i, std::int64_t n) {
     return Part{floor_lanes(range_of(i).begin), ceil_lanes(range_of(i + n - 1).end), 0,
@@ -140,8 +145,9 @@ void add_key_values(const Backward& call, const BlockPair& pair, const GradScrat
   const std::int64_t columns = ceil_lanes(call.shape.head_dim);
   const std::int64_t lag = pair.keys_at - pair.rows_at;
   const auto part = [&](std::int64_t i, std::int64_t n) {
-    // From the first row that sees key i (its own) to the last row that sees key i + n - 1.
-    const std::int64_t first = std::max<std::int64_t>(0, i + lag);
+    // From the first row that sees key i (its own, if causal) to the last row that sees key
+    // i + n - 1.
+    const std::int64_t first = call.shape.causal ? std::max<std::int64_t>(0, i + lag) : 0;
     const std::int64_t last = call.shape.window > 0
                                   ? std::min(pair.rows, i + n - 1 + lag + call.shape.window)
                                   : pair.rows;
@@ -158,10 +164,9 @@ void add_queries(const Backward& call, const BlockPair& pair, const GradScratch&
   const std::int64_t dim = padded(call.shape.head_dim);
   product<float>({scratch.dscores, kKeyBlock, 1, scratch.k, dim, scratch.dq, dim}, pair.rows, true,
                  [&](std::int64_t i, std::int64_t n) {
-                   const std::int64_t window = call.shape.window;
                    return Part{0, ceil_lanes(call.shape.head_dim),
-                               visible_keys(pair.rows_at + i, window, pair.keys_at).begin,
-                               visible_keys(pair.rows_at + i + n - 1, window, pair.keys_at).end};
+                               keys_of(call, pair.rows_at + i, pair.keys_at).begin,
+                               keys_of(call, pair.rows_at + i + n - 1, pair.keys_at).end};
                  });
 }
 
@@ -196,7 +201,8 @@ void key_block_gradients(const Backward& call, BlockPair pair, bool queries,
                        : call.time;
   for (std::int64_t g = 0; g < call.group; ++g) {
     pair.head = pair.kv_head * call.group + g;
-    for (pair.rows_at = pair.keys_at; pair.rows_at < seen_until; pair.rows_at += kRowBlock) {
+    pair.rows_at = shape.causal ? pair.keys_at : 0;
+    for (; pair.rows_at < seen_until; pair.rows_at += kRowBlock) {
       pair.rows = std::min(kRowBlock, call.time - pair.rows_at);
       load_row_block(call, pair, scratch);
       block_scores(call, pair, scratch);
@@ -224,8 +230,9 @@ void row_block_gradients(const Backward& call, BlockPair pair, const GradScratch
   const AttentionShape& shape = call.shape;
   load_row_block(call, pair, scratch);
   zero(scratch.dq, kRowBlock * padded(shape.head_dim));
-  for (pair.keys_at = first_visible_block(pair.rows_at, shape.window);
-       pair.keys_at < pair.rows_at + pair.rows; pair.keys_at += kKeyBlock) {
+  const std::int64_t keys_end = shape.causal ? pair.rows_at + pair.rows : call.time;
+  for (pair.keys_at = first_visible_block(pair.rows_at, shape.window); pair.keys_at < keys_end;
+       pair.keys_at += kKeyBlock) {
     pair.keys = std::min(kKeyBlock, call.time - pair.keys_at);
     load_key_block(call, pair, scratch);
     block_scores(call, pair, scratch);

@@ -46,6 +46,8 @@ struct Tile {
   float softcap = 0.0f;                 ///< As in AttentionShape.
   const std::int32_t* pages = nullptr;  ///< Null if this is no cache.
   std::int64_t page_stride = 0;
+  std::int64_t all_keys = 0;  ///< Above 0, the attention is not causal: every row sees keys [0,
+                              ///< all_keys). Not for a cache.
 
   /// The offset of the block that begins at key `block`, from `keys` and from `values`.
   std::int64_t place(std::int64_t block) const {
@@ -56,8 +58,18 @@ struct Tile {
   std::int64_t first_row_at(std::int64_t position) const {
     return std::clamp<std::int64_t>((position - first_position) * group - first_row, 0, rows);
   }
+  /// The last key that the tile's last row sees.
+  std::int64_t last_key() const { return all_keys > 0 ? all_keys - 1 : position(rows - 1); }
+  /// The first row that sees the key at `block`.
+  std::int64_t first_row_that_sees(std::int64_t block) const {
+    return all_keys > 0 ? 0 : first_row_at(block);
+  }
   /// The keys that rows [r, r + count) see in the block that begins at key `block`.
   void visible(std::int64_t r, std::int64_t count, std::int64_t block, KeyRange* ranges) const {
+    if (all_keys > 0) {
+      std::fill_n(ranges, count, visible_keys(all_keys - 1, 0, block));
+      return;
+    }
     std::int64_t at = position(r);
     std::int64_t left = group - (first_row + r) % group;  // Rows that are still at that position.
     for (std::int64_t i = 0; i < count; ++i) {
@@ -246,10 +258,10 @@ HWY_INLINE void attend(const Tile<T>& tile, const TileScratch& scratch, const Dr
   zero(scratch.out, tile.rows * padded(dim));
   std::fill_n(scratch.max, tile.rows + kScoreRows, -std::numeric_limits<float>::infinity());
   std::fill_n(scratch.sum, tile.rows + kScoreRows, 0.0f);
-  const std::int64_t last = tile.position(tile.rows - 1);
+  const std::int64_t last = tile.last_key();
   for (std::int64_t first = first_visible_block(tile.position(0), tile.window); first <= last;
        first += kKeyBlock) {
-    const std::int64_t begin = tile.first_row_at(first);
+    const std::int64_t begin = tile.first_row_that_sees(first);
     const std::int64_t end =
         tile.window > 0 ? tile.first_row_at(first + kKeyBlock - 1 + tile.window) : tile.rows;
     NextBlock next = next_block(tile, first + kKeyBlock, last, end - begin);

@@ -84,6 +84,7 @@ Bounded capped(const AttentionShape& shape, const Sum& dot, std::vector<Bounded>
   return {cap * t, cap * t_error + kU * std::abs(cap * t)};
 }
 
+// The row at `position`, which sees no later keys; see sequence_row() for rows that are not causal.
 Row softmax_row(const AttentionShape& shape, std::int64_t position,
                 const std::function<double(std::int64_t)>& q, const Element& k) {
   Row row;
@@ -116,8 +117,9 @@ Row softmax_row(const AttentionShape& shape, std::int64_t position,
 Row sequence_row(const AttentionShape& shape, const Qkv& qkv, std::int64_t b, std::int64_t t,
                  std::int64_t h) {
   const std::int64_t kv = h / (shape.heads / shape.kv_heads);
+  const std::int64_t last = shape.causal ? t : qkv.k.time - 1;
   return softmax_row(
-      shape, t, [&](std::int64_t d) { return qkv.q.at(b, t, h, d); },
+      shape, last, [&](std::int64_t d) { return qkv.q.at(b, t, h, d); },
       [&](std::int64_t j, std::int64_t d) { return qkv.k.at(b, j, kv, d); });
 }
 

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""The gates that call other people's programs judge what these say: workflows, interface, bits."""
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Stands for cmake: "builds" three files, of which one may hold the folder or the time.
+CMAKE = """#!/bin/sh
+test "$1" = --build || exit 0
+test ! -f broken || { echo "no rule"; exit 1; }
+test "$CCACHE_DISABLE" = 1 || exit 9
+mkdir -p build/release
+for file in volta libvolta.so libvolta.a; do echo "$SOURCE_DATE_EPOCH" > build/release/$file; done
+test ! -f paths || pwd >> build/release/libvolta.so
+"""
+# What an attacker wants: code of a stranger with the rights of the repository.
+UNSAFE = """name: unsafe
+on: pull_request_target
+jobs:
+  a:
+    runs-on: ubuntu-24.04
+    steps:
+      - uses: actions/checkout@v4
+        with:
+          ref: ${{ github.event.pull_request.head.sha }}
+      - run: echo "${{ github.event.pull_request.title }}"
+"""
+
+
+class Gate(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = Path(temporary.name)
+        (self.folder / "bin").mkdir()
+
+    def tool(self, name, text):
+        path = self.folder / "bin" / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def run_script(self, name, *words, path=None, **environment):
+        return subprocess.run(
+            [str(ROOT / "scripts" / name), *map(str, words)], capture_output=True, text=True,
+            check=False, env={**os.environ, "PATH": path or f"{self.folder / 'bin'}:{os.environ['PATH']}",
+                              **environment})
+
+
+class Workflows(Gate):
+    def judge(self, *words, **environment):
+        return self.run_script("check_workflows", *words, VOLTA_SKIP_BOOTSTRAP="1", **environment)
+
+    def test_it_fails_when_one_of_the_tools_does(self):
+        for codes in ((0, 0), (0, 1), (1, 0)):
+            for name, code in zip(("zizmor", "check-jsonschema"), codes):
+                self.tool(name, f"#!/bin/sh\nexit {code}\n")
+            self.assertEqual(self.judge().returncode, max(codes), codes)
+
+    def test_a_missing_tool_or_folder_is_told(self):
+        (self.folder / "bare").mkdir()
+        for name in ("bash", "dirname"):
+            (self.folder / "bare" / name).symlink_to(shutil.which(name))
+        result = self.judge(path=str(self.folder / "bare"))
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("'zizmor' is missing", result.stderr)
+        self.assertEqual(self.judge(self.folder).returncode, 2)
+
+    def test_the_real_tools_see_unsafe_and_wrong_workflows(self):
+        tools = ROOT / "build" / "venv" / "bin"
+        if not (tools / "zizmor").exists():
+            self.skipTest("scripts/check_workflows has not installed the tools in build/venv")
+        path = f"{tools}:{os.environ['PATH']}"
+        workflows = self.folder / "workflows"
+        workflows.mkdir()
+        (workflows / "a.yml").write_text(UNSAFE)
+        result = self.judge(self.folder, path=path)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("dangerous-triggers", result.stdout)
+        (workflows / "a.yml").write_text("on: push\njobs:\n  a:\n    runs: x\n")
+        self.assertIn("Schema validation errors", self.judge(self.folder, path=path).stdout)
+
+
+class Rebuild(Gate):
+    def setUp(self):
+        super().setUp()
+        self.tool("cmake", CMAKE)
+        self.source = self.folder / "source"
+        self.source.mkdir()
+        self.git("init", "--quiet")
+        self.commit("empty")
+
+    def git(self, *words):
+        subprocess.run(["git", "-C", str(self.source), "-c", "user.name=a", "-c", "user.email=a@b",
+                        *words], check=True, capture_output=True)
+
+    def commit(self, name):
+        (self.source / name).write_text("")
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message", name)
+
+    def rebuild(self, *words):
+        return self.run_script("check_reproducible", "--source", self.source, *words)
+
+    def test_equal_builds_pass_and_leave_nothing(self):
+        result = self.rebuild()
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("3 files of", result.stdout)
+        self.assertFalse((self.source / "build" / "reproducible").exists())
+
+    def test_a_path_in_a_file_fails_and_the_builds_stay(self):
+        self.commit("paths")
+        result = self.rebuild()
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("in two folders, 1 differ", result.stdout)
+        self.assertTrue((self.source / "build" / "reproducible" / "a").is_dir())
+
+    def test_a_build_that_fails_and_wrong_usage_are_told(self):
+        self.commit("broken")
+        result = self.rebuild()
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("does not build", result.stderr)
+        self.assertEqual(self.rebuild("no-such-commit").returncode, 2)
+        self.assertEqual(self.rebuild("HEAD", "HEAD").returncode, 2)
+
+
+class Abi(Gate):
+    OLD = "struct [[gnu::visibility(\"default\")]] A { int x; int y() const; };\nint A::y() const"
+    OLD += " { return x; }\n"
+
+    def library(self, name, text):
+        source = self.folder / f"{name}.cc"
+        source.write_text(text)
+        library = self.folder / f"lib{name}.so"
+        subprocess.run(["c++", "-g", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+        return library
+
+    def test_what_breaks_linked_programs_is_seen(self):
+        if not shutil.which("abidiff") or not shutil.which("c++"):
+            self.skipTest("there is no abidiff or no compiler")
+        old = self.library("old", self.OLD)
+        grown = self.library("grown", self.OLD + "int more() { return 1; }\n")
+        other = self.library("other", self.OLD.replace("int x;", "long x[4];").replace("return x",
+                                                                                      "return 1"))
+        self.assertEqual(self.run_script("check_abi", old, old).returncode, 0)
+        self.assertEqual(self.run_script("check_abi", old, grown).returncode, 0)
+        self.assertEqual(self.run_script("check_abi", grown, old).returncode, 1)
+        self.assertEqual(self.run_script("check_abi", old, other).returncode, 1)
+
+    def test_what_cannot_be_compared_is_told(self):
+        self.assertEqual(self.run_script("check_abi", "one").returncode, 2)
+        result = self.run_script("check_abi", "no.so", "none.so")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("there is no no.so", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Tests scripts/bench-guard: it sees a loss of 10%, and is quiet when both programs are the same."""
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "bench-guard"
+sys.path.insert(0, str(ROOT / "scripts" / "benching"))
+import paired  # noqa: E402
+import record  # noqa: E402
+
+LIMIT = 0.05
+
+# A program that stands for Volta: SPEED times a rate that the machine disturbs from call to call.
+FAKE = """#!/usr/bin/env python3
+import json, os, pathlib, random, sys
+words, here = sys.argv[1:], pathlib.Path(sys.argv[0])
+calls = here.with_suffix(".calls")
+count = int(calls.read_text()) if calls.exists() else 0
+calls.write_text(str(count + 1))
+rate = SPEED * random.Random(f"SEED {here.name} {count}").lognormvariate(0, 0.02)
+if words[0] == "version":
+    print(json.dumps({"commit": "0123456789ab", "isa": "avx2"}))
+elif words[:2] == ["bench", "infer"]:
+    print(json.dumps({"lengths": [{"prompt": 16, "tokens_per_s": 100.0 * rate}]}))
+elif words[0] == "train" and SPEED > 0:
+    out = pathlib.Path(words[words.index("--out") + 1])
+    out.mkdir()
+    (out / "metrics.jsonl").write_text('{"tokens_per_s": %f}\\n' % (1000.0 * rate) * 8)
+else:
+    sys.exit("no such command")
+"""
+
+
+class Machine:
+    """Programs on a machine with noise: slow drift that both feel, small noise, and now and then a
+    run that something else has disturbed."""
+
+    def __init__(self, seed, noise=0.03):
+        self.generator, self.noise, self.time = random.Random(seed), noise, 0
+
+    def job(self, program):
+        self.time += 1
+        drift = 1 + 0.1 * (self.time % 40) / 40
+        rate = program * drift * self.generator.lognormvariate(0, self.noise)
+        if self.generator.random() < 0.05:
+            rate *= 0.7
+        return {"job": rate}
+
+    def verdict(self, old, new, rounds=9, most=27):
+        rates = paired.measure((old, new), [self.job], LIMIT, rounds, most)
+        return paired.judge(*rates["job"], LIMIT)
+
+
+class Statistics(unittest.TestCase):
+    def test_a_loss_of_ten_per_cent_is_caught_each_time(self):
+        for seed in range(20):
+            verdict = Machine(seed).verdict(100, 90)
+            self.assertEqual(verdict.kind, "loss", (seed, verdict))
+            self.assertLess(verdict.high, 1)
+
+    def test_twenty_runs_of_the_same_program_are_quiet(self):
+        for seed in range(20):
+            verdict = Machine(seed).verdict(100, 100)
+            self.assertEqual(verdict.kind, "ok", (seed, verdict))
+            self.assertLess(verdict.low, 1.02)
+            self.assertGreater(verdict.high, 0.98)
+
+    def test_a_gain_and_a_small_loss_are_no_loss(self):
+        for seed in range(20):
+            self.assertEqual(Machine(seed).verdict(100, 120).kind, "ok")
+            self.assertEqual(Machine(seed, noise=0.005).verdict(100, 98).kind, "ok")
+
+    def test_what_the_noise_hides_is_measured_for_longer_and_then_called_unclear(self):
+        new = iter([0.7, 0.9, 1.4] * 3)
+        rates = paired.measure(("old", "new"), [lambda program: {
+            "job": 1.0 if program == "old" else next(new)}], LIMIT, 3, 8)
+        self.assertEqual(len(rates["job"][0]), 8)
+        self.assertEqual(paired.judge(*rates["job"], LIMIT).kind, "unclear")
+
+    def test_the_interval_holds_the_median_and_narrows_with_rounds(self):
+        generator = random.Random(3)
+        values = [generator.gauss(0, 1) for _ in range(200)]
+        few, many = paired.interval(values[:10]), paired.interval(values)
+        self.assertLess(many[1] - many[0], few[1] - few[0])
+        self.assertEqual(few, paired.interval(values[:10]))
+
+
+class Program(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = Path(temporary.name)
+
+    def program(self, name, speed, seed=1):
+        path = self.folder / name
+        path.write_text(FAKE.replace("SPEED", str(speed)).replace("SEED", str(seed)))
+        path.chmod(0o755)
+        return path
+
+    def guard(self, *words):
+        return subprocess.run(
+            [sys.executable, "-B", str(SCRIPT), *map(str, words)], capture_output=True, text=True,
+            check=False, env={**os.environ, "VOLTA_CACHE_DIR": str(self.folder / "cache")})
+
+    def test_a_slower_program_fails_and_the_table_says_where(self):
+        result = self.guard(self.program("old", 1.0), self.program("new", 0.9), "--no-counts",
+                            "--rounds", "5", "--most", "9")
+        self.assertEqual(result.returncode, 6, result.stderr)
+        self.assertRegex(result.stdout, r"\| what \| before \| after \| ratio \| spread \| verdict \|")
+        self.assertRegex(result.stdout, r"\| train, 1 threads, tokens/s .* \| loss \|")
+        self.assertIn("slower: infer, after 16, 1 threads; train, 1 threads", result.stderr)
+
+    def test_the_same_program_passes_and_its_figures_are_kept(self):
+        history, baselines = self.folder / "history.jsonl", self.folder / "baselines"
+        history.write_text('{"an": "older line"}\n')
+        result = self.guard(self.program("old", 1.0), self.program("new", 1.0), "--no-counts",
+                            "--rounds", "3", "--only", "infer", "--append", "--history", history,
+                            "--baseline", "--baselines", baselines)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        lines = history.read_text().splitlines()
+        self.assertEqual((len(lines), lines[0]), (2, '{"an": "older line"}'))
+        told = json.loads(lines[1])
+        self.assertEqual(sorted(told), ["commit", "date", "figures", "isa", "machine"])
+        self.assertAlmostEqual(told["figures"]["infer, after 16, 1 threads"], 100, delta=10)
+        kept = json.loads((baselines / f"{record.signature()}.json").read_text())
+        self.assertEqual(kept["figures"], told["figures"])
+
+    def test_the_table_is_one_that_the_policy_takes(self):
+        result = self.guard(self.program("old", 1.0), self.program("new", 1.0), "--no-counts",
+                            "--rounds", "3", "--only", "infer")
+        sys.path.insert(0, str(ROOT / "scripts" / "governance"))
+        import policy
+        self.assertTrue(policy._has_bench(result.stdout))
+
+    def test_a_command_that_fails_and_wrong_usage_are_told(self):
+        old = self.program("old", 1.0)
+        broken = self.guard(old, self.program("new", -1), "--no-counts", "--rounds", "3")
+        self.assertEqual(broken.returncode, 1)
+        self.assertIn("no such command", broken.stderr)
+        for words in ((old, "no-such-commit"), (old, old, "--rounds", "2"),
+                      (old, old, "--limit", "2"), (old, old, "--threads", "many"),
+                      (old, old, "--only", "nothing")):
+            self.assertEqual(self.guard(*words).returncode, 2, words)
+
+
+class Signature(unittest.TestCase):
+    def test_it_names_the_kind_of_cpu(self):
+        text = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nstepping\t: 8\n"
+        self.assertEqual(record.signature(text, 2), "genuineintel-6-143-8-2-cores")
+        self.assertEqual(record.signature("", 1), "unknown-unknown-unknown-unknown-1-cores")
+        self.assertRegex(record.signature(), r"^[a-z0-9-]+-\d+-cores$")
+
+
+if __name__ == "__main__":
+    unittest.main()
