@@ -94,19 +94,14 @@ Status bench_history(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   if (!options.svg.empty()) {
-    VOLTA_TRY(check_result_file(options.svg, globals.force, "--svg"));
-    if (is_same_place(options.svg, options.file)) {
-      return fail(
-          ErrorCode::kInvalidArgument,
-          fmt::format("--svg {}: this is the history itself; name another file", options.svg));
-    }
+    VOLTA_TRY(check_result_file(globals, options.svg, "--svg"));
   } else if (globals.force) {
     return fail(ErrorCode::kInvalidArgument, "--force goes with --svg");
   }
   VOLTA_TRY(const std::string text, read_text_file(options.file, kMaxBytes));
   VOLTA_TRY(const auto series, parse_history(text, options.file));
   if (!options.svg.empty()) {
-    VOLTA_TRY(write_file_atomic(options.svg, history_plot_svg(series)));
+    VOLTA_TRY(write_file_atomic(options.svg, history_plot_svg(series), existing_file(globals)));
   }
   return print(output == Output::kJson ? to_json(series) : to_text(series));
 }
