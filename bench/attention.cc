@@ -150,7 +150,9 @@ void read_memory(benchmark::State& state) {
                                                     benchmark::Counter::kIsIterationInvariantRate);
 }
 
-constexpr std::int64_t kAvx512 = 2, kAvx2 = 1, kSse4 = 0;
+constexpr auto kAvx512 = static_cast<std::int64_t>(cpu::Simd::kAvx512);
+constexpr auto kAvx2 = static_cast<std::int64_t>(cpu::Simd::kAvx2);
+constexpr auto kSse4 = static_cast<std::int64_t>(cpu::Simd::kSse4);
 constexpr std::int64_t kF32 = static_cast<std::int64_t>(DType::kF32);
 constexpr std::int64_t kBF16 = static_cast<std::int64_t>(DType::kBF16);
 

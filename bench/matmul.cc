@@ -117,7 +117,7 @@ void run_case(benchmark::State& state, const Case& c, cpu::Simd simd, int thread
 
 void register_cases() {
   for (const Case& c : kCases) {
-    for (const cpu::Simd simd : {cpu::Simd::kAvx512, cpu::Simd::kAvx2, cpu::Simd::kSse4}) {
+    for (const cpu::Simd simd : cpu::kAllSimd) {
       if (!cpu::simd_available(simd)) continue;
       for (const int threads : {1, 2}) {
         const std::string name = std::string(c.name) + "/" + std::to_string(c.m) + "x" +

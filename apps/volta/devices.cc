@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "command.h"
 #include "device/device_handle.h"
+#include "kernels/cpu/cpu.h"
 #include "tuner/open_device.h"
 
 namespace volta::cli {
@@ -25,6 +26,9 @@ Status list_devices(const Globals& globals) {
         fmt::format("{}  {}\n     {}, {} threads, L2 {} a core, L3 {}, memory {}\n", info.id,
                     info.name, info.isa, info.threads, format_bytes(machine.l2_bytes),
                     format_bytes(machine.l3_bytes), format_bytes(info.memory_bytes));
+    if (cpu::amx_refused()) {
+      text += "     this CPU has AMX, but the system does not permit it to programs\n";
+    }
     text += cuda ? fmt::format("{}  {}\n", cuda->info().id, cuda->info().name)
                  : fmt::format("cuda not usable: {}\n", cuda.error().message());
     return print(text);
@@ -33,7 +37,8 @@ Status list_devices(const Globals& globals) {
   json.begin_object().key("devices").begin_array().begin_object();
   json.field("id", info.id).field("name", info.name).field("isa", info.isa);
   json.field("threads", info.threads).field("memory_bytes", info.memory_bytes);
-  json.field("l2_bytes", machine.l2_bytes).field("l3_bytes", machine.l3_bytes).end_object();
+  json.field("l2_bytes", machine.l2_bytes).field("l3_bytes", machine.l3_bytes);
+  json.field("amx_refused", cpu::amx_refused()).end_object();
   if (cuda) {
     json.begin_object().field("id", cuda->info().id).field("name", cuda->info().name);
     json.field("isa", cuda->info().isa).end_object();

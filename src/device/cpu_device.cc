@@ -23,15 +23,17 @@ namespace volta {
 
 namespace {
 
-constexpr std::array kAllSimd = {cpu::Simd::kSse4, cpu::Simd::kAvx2, cpu::Simd::kAvx512};
-
 Result<cpu::Simd> parse_simd(std::string_view word) {
-  for (const cpu::Simd simd : kAllSimd) {
+  for (const cpu::Simd simd : cpu::kAllSimd) {
     if (word == cpu::simd_name(simd)) return simd;
   }
-  return fail(
-      ErrorCode::kInvalidArgument,
-      fmt::format("VOLTA_SIMD: '{}' is no instruction set; choose sse4, avx2 or avx512", word));
+  std::string names;
+  for (const cpu::Simd simd : cpu::kAllSimd) {
+    if (!names.empty()) names += simd == cpu::kAllSimd.back() ? " or " : ", ";
+    names += cpu::simd_name(simd);
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("VOLTA_SIMD: '{}' is no instruction set; choose {}", word, names));
 }
 
 // Parameters that no kernel supports could make a kernel write out of bounds.
@@ -79,9 +81,12 @@ Result<cpu::Simd> choose_simd(std::optional<cpu::Simd> wanted) {
     VOLTA_TRY(wanted, parse_simd(word));
   }
   if (!cpu::simd_available(*wanted)) {
+    const bool refused = *wanted == cpu::Simd::kAmx && cpu::amx_refused();
     return fail(ErrorCode::kUnsupported,
-                fmt::format("this machine cannot run {}; the best it has is {} (see VOLTA_SIMD)",
-                            cpu::simd_name(*wanted), cpu::simd_name(cpu::best_simd())));
+                fmt::format("this machine cannot run {}{}; the best it has is {} (see VOLTA_SIMD)",
+                            cpu::simd_name(*wanted),
+                            refused ? ", because the system does not permit the CPU's tiles" : "",
+                            cpu::simd_name(cpu::best_simd())));
   }
   return *wanted;
 }
@@ -215,14 +220,15 @@ Encoding CpuDevice::preferred_encoding(const Op& op, std::size_t input,
 }
 
 // In the time of an f32 multiply-add, VDPBF16PS does twice the work on Zen 5, and half of it on
-// Sapphire Rapids.
+// Sapphire Rapids, where only VOLTA_SIMD can select it.
 std::string CpuDevice::compute_drawback(DType dtype, Rounding rounding) const {
   if (dtype == DType::kF32) return {};
-  if (!cpu::multiplies_pairs(dtype, dtype, simd_)) {
+  const cpu::Multiplier multiplier = cpu::multiplier(dtype, dtype, simd_);
+  if (multiplier == cpu::Multiplier::kFma) {
     return fmt::format("this CPU's {} kernels convert {} to f32 and multiply that", info_.isa,
                        dtype_name(dtype));
   }
-  if (info_.name.find("AMD") == std::string::npos) {
+  if (multiplier == cpu::Multiplier::kBf16Dot && cpu::best_simd() != simd_) {
     return "this CPU's bf16 dot product is not known to be faster than its f32 multiply-add";
   }
   if (rounding == Rounding::kProducts) return {};
@@ -236,7 +242,16 @@ std::string CpuDevice::kernel_parameters(const Op& op, std::span<const TensorSpe
   const auto* const product = std::get_if<MatMul>(&op);
   if (product == nullptr) return {};
   std::string words = "MatMul: one sum over K";
-  if (cpu::multiplies_pairs(inputs[0].dtype, inputs[1].dtype, simd_)) words += ", bf16 by pairs";
+  switch (cpu::multiplier(inputs[0].dtype, inputs[1].dtype, simd_)) {
+    case cpu::Multiplier::kFma:
+      break;
+    case cpu::Multiplier::kBf16Dot:
+      words += ", bf16 by pairs";
+      break;
+    case cpu::Multiplier::kAmx:
+      words += ", bf16 by tiles";
+      break;
+  }
   if (product->out != DType::kF32)
     words += fmt::format(", results in {}", dtype_name(product->out));
   return words;

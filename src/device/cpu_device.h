@@ -21,7 +21,7 @@ struct CpuDeviceOptions {
   /// Number of threads to compute with. 0 means VOLTA_NUM_THREADS if it is set, otherwise all
   /// processors that this process may use.
   int threads = 0;
-  /// The instruction set to use. If it is empty, VOLTA_SIMD (sse4, avx2 or avx512) decides. If that
+  /// The instruction set to use. If it is empty, VOLTA_SIMD (a name of simd_name()) decides. If that
   /// is not set either, the best one of this machine is used.
   std::optional<cpu::Simd> simd = {};
   /// Tuned parameters for some matrix products, for the same instruction set. Null means that every
@@ -62,8 +62,8 @@ class CpuDevice final : public Device {
   /// Panels for a rank-2 weight of a MatMul; the plain encoding for everything else.
   Encoding preferred_encoding(const Op& op, std::size_t input,
                               const TensorSpec& spec) const override;
-  /// Products in bf16 pay off on CPUs whose bf16 dot product is known to be faster than their f32
-  /// multiply-add. Activations in 16 bits never pay off, because other ops convert them to f32 and
+  /// Products in bf16 pay off on CPUs that multiply bf16 faster than f32: with AMX, and with AMD's
+  /// AVX512_BF16. Activations in 16 bits never pay off, because other ops convert them to f32 and
   /// back.
   std::string compute_drawback(DType dtype, Rounding rounding) const override;
   /// For a MatMul: how it sums over K, and its result type if that is not f32. Empty for other ops.

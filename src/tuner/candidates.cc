@@ -147,7 +147,10 @@ struct Core {
 // At about 4 GHz: one 512-bit or two narrower multiply-adds and two loads per cycle.
 Core core_of(cpu::Simd simd) {
   switch (simd) {
+    case cpu::Simd::kAvx512NoVnni:
     case cpu::Simd::kAvx512:
+    case cpu::Simd::kAvx512Bf16:
+    case cpu::Simd::kAmx:
       return {.multiply_adds = 4, .loads = 8, .latency = 1.0};
     case cpu::Simd::kAvx2:
       return {.multiply_adds = 8, .loads = 8, .latency = 1.0};
@@ -178,7 +181,7 @@ double expected_cost(const cpu::MatMulParameters& p, const cpu::MatMulShape& s, 
   const Core core = core_of(simd);
   const auto m = static_cast<double>(s.m), n = static_cast<double>(s.n),
              k = static_cast<double>(s.k);
-  const bool pairs = cpu::multiplies_pairs(s.a_type, s.b_type, simd);
+  const bool pairs = cpu::multiplier(s.a_type, s.b_type, simd) != cpu::Multiplier::kFma;
   const cpu::MatMulPlan plan = plan_of(p, s, simd);
   const cpu::MatMulCut cut = cpu::cut_of(plan);
   // What is packed during the product has the type that the kernels multiply.

@@ -30,7 +30,6 @@ constexpr std::chrono::milliseconds kLockPause(10);
 constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
 constexpr double kMostGflops = 1e9;
 
-constexpr std::array kAllSimd = {cpu::Simd::kSse4, cpu::Simd::kAvx2, cpu::Simd::kAvx512};
 constexpr std::array kTypes = {DType::kF32, DType::kBF16, DType::kF16};
 constexpr std::array kPrefetches = {cpu::Prefetch::kAhead, cpu::Prefetch::kNextBlock};
 
@@ -99,7 +98,7 @@ Result<cpu::MatMulParameters> read_parameters(const JsonRef& object) {
 
 Result<TuningEntry> read_entry(const JsonRef& object) {
   TuningEntry e;
-  VOLTA_TRY(e.simd, one_of(object, "isa", kAllSimd, cpu::simd_name));
+  VOLTA_TRY(e.simd, one_of(object, "isa", cpu::kAllSimd, cpu::simd_name));
   VOLTA_TRY(e.shape.a_type, one_of(object, "a_dtype", kTypes, dtype_name));
   VOLTA_TRY(e.shape.b_type, one_of(object, "dtype", kTypes, dtype_name));
   VOLTA_TRY(e.shape.packed, object.get_bool("packed"));

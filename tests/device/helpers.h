@@ -30,7 +30,7 @@ inline std::shared_ptr<CpuDevice> cpu(int threads = 2, std::optional<cpu::Simd> 
 /// The instruction sets of this machine.
 inline std::vector<cpu::Simd> simds() {
   std::vector<cpu::Simd> all;
-  for (const auto simd : {cpu::Simd::kSse4, cpu::Simd::kAvx2, cpu::Simd::kAvx512}) {
+  for (const auto simd : cpu::kAllSimd) {
     if (cpu::simd_available(simd)) all.push_back(simd);
   }
   return all;

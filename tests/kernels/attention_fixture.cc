@@ -138,10 +138,16 @@ View view_of(std::vector<std::int64_t>& values, const Shape& shape) {
 
 std::vector<cpu::Simd> available_simd() {
   std::vector<cpu::Simd> all;
-  for (const auto simd : {cpu::Simd::kSse4, cpu::Simd::kAvx2, cpu::Simd::kAvx512}) {
+  for (const cpu::Simd simd : cpu::kAllSimd) {
     if (cpu::simd_available(simd)) all.push_back(simd);
   }
   return all;
+}
+
+std::string simd_label(cpu::Simd simd) {
+  std::string label = cpu::simd_name(simd);
+  std::ranges::replace(label, '-', '_');
+  return label;
 }
 
 ThreadPool make_pool(int threads) { return ThreadPool::create(threads).value(); }

@@ -57,6 +57,8 @@ View view_of(std::vector<std::int64_t>& values, const Shape& shape);
 
 /// The instruction sets this machine can run.
 std::vector<cpu::Simd> available_simd();
+/// The name of a set as part of a test's name, which has no hyphens.
+std::string simd_label(cpu::Simd simd);
 ThreadPool make_pool(int threads);
 
 /// Runs an op with a workspace of exactly the bytes it asks for, filled with NaN.

@@ -28,7 +28,7 @@ MatMulData first_rows(const MatMulCase& whole, const MatMulData& data, const Mat
 
 class MatMulBits : public testing::TestWithParam<cpu::Simd> {};
 INSTANTIATE_TEST_SUITE_P(EverySimd, MatMulBits, testing::ValuesIn(available_simd()),
-                         [](const auto& simd) { return cpu::simd_name(simd.param); });
+                         [](const auto& simd) { return simd_label(simd.param); });
 
 TEST_P(MatMulBits, ARowDoesNotDependOnTheOthers) {
   for (const bool transpose_a : {false, true}) {
@@ -118,17 +118,23 @@ MatMulCase any_case() {
   return c;
 }
 
-TEST_P(MatMulBits, AnyProductIsOneChain) {
+TEST_P(MatMulBits, AnyProductIsThePromisedChain) {
   ThreadPool pool = make_pool(3);
   EXPECT_TRUE(rc::check([&] {
     const MatMulCase c = any_case();
     MatMulData data(c);
     RC_LOG() << c.name();
     const std::vector<float> got = run_matmul(c, data, GetParam(), pool);
-    if (c.a_type == DType::kBF16 && c.b_type == DType::kBF16) {
-      expect_within(got, matmul_bounds(c, data));  // The processor's own order of sums.
-    } else {
-      RC_ASSERT(same_bits(got, chained(c, data, GetParam())));
+    switch (cpu::multiplier(c.a_type, c.b_type, GetParam())) {
+      case cpu::Multiplier::kFma:
+        RC_ASSERT(same_bits(got, chained(c, data, GetParam())));
+        break;
+      case cpu::Multiplier::kBf16Dot:
+        expect_within(got, matmul_bounds(c, data));  // The processor's own order of sums.
+        break;
+      case cpu::Multiplier::kAmx:
+        RC_ASSERT(same_bits(got, tiled(c, data)));
+        break;
     }
   }));
 }

@@ -124,7 +124,7 @@ class MatMulK : public testing::TestWithParam<cpu::Simd> {
   ThreadPool pool_ = make_pool(2);
 };
 INSTANTIATE_TEST_SUITE_P(EverySimd, MatMulK, testing::ValuesIn(available_simd()),
-                         [](const auto& simd) { return cpu::simd_name(simd.param); });
+                         [](const auto& simd) { return simd_label(simd.param); });
 
 TEST_P(MatMulK, GivesThePromisedSums) {
   for (const Quant quant : kKinds) {
@@ -144,12 +144,10 @@ TEST_P(MatMulK, GivesThePromisedSums) {
         Weight rows = random_rows(c);
         Weight panels = panels_of(rows);
         const Promise expected = promised(c, a, rows, fused());
-        for (const bool vnni : vnni_choices(GetParam())) {
-          const auto got = multiply(c, a, panels, GetParam(), vnni, pool_);
-          EXPECT_TRUE(same_bits(got, expected.sums)) << vnni;
-          for (std::size_t i = 0; i < got.size(); ++i) {
-            EXPECT_NEAR(got[i], expected.exact[i], expected.bounds[i]) << i;
-          }
+        const auto got = multiply(c, a, panels, GetParam(), pool_);
+        EXPECT_TRUE(same_bits(got, expected.sums));
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          EXPECT_NEAR(got[i], expected.exact[i], expected.bounds[i]) << i;
         }
       }
     }
@@ -201,10 +199,7 @@ TEST_P(MatMulK, TheLargestSumsFit) {
     std::fill_n(a.begin() + 256, 256, -1.0f);
     for (std::size_t i = 512; i < 768; i += 2) a[i] = -1.0f;
     const Promise expected = promised(c, a, rows, fused());
-    for (const bool vnni : vnni_choices(GetParam())) {
-      EXPECT_TRUE(same_bits(multiply(c, a, panels, GetParam(), vnni, pool_), expected.sums))
-          << vnni;
-    }
+    EXPECT_TRUE(same_bits(multiply(c, a, panels, GetParam(), pool_), expected.sums));
   }
 }
 
@@ -214,17 +209,15 @@ TEST_P(MatMulK, ARowDependsNeitherOnTheOthersNorOnThreads) {
     const QuantCase whole = k_case(23, 512, 300, quant);
     Weight rows = random_rows(whole);
     Weight panels = panels_of(rows);
-    const auto together = multiply(whole, a, panels, GetParam(), cpu::vnni_available(), pool_);
+    const auto together = multiply(whole, a, panels, GetParam(), pool_);
     for (const int threads : {1, 3}) {
       ThreadPool pool = make_pool(threads);
       for (const std::int64_t m : {1, 2, 4, 11, 23}) {
         QuantCase part = whole;
         part.m = m;
         const auto some = std::vector<float>(a.begin(), a.begin() + m * 512);
-        for (const bool vnni : vnni_choices(GetParam())) {
-          const auto alone = multiply(part, some, panels, GetParam(), vnni, pool);
-          EXPECT_TRUE(same_bits(alone, std::span(together).first(alone.size()))) << m << vnni;
-        }
+        const auto alone = multiply(part, some, panels, GetParam(), pool);
+        EXPECT_TRUE(same_bits(alone, std::span(together).first(alone.size()))) << m;
       }
     }
   }
@@ -238,7 +231,7 @@ TEST_P(MatMulK, WhatIsNotFiniteStaysSo) {
     for (const float bad : {kNaN, kInfinity, -kInfinity}) {
       auto a = spiky_values(3, 512);
       a[2 * 512 - 1] = bad;
-      const auto got = multiply(c, a, panels, GetParam(), cpu::vnni_available(), pool_);
+      const auto got = multiply(c, a, panels, GetParam(), pool_);
       for (std::size_t i = 0; i < got.size(); ++i) EXPECT_EQ(std::isnan(got[i]), i / 40 == 1) << i;
     }
     auto* bytes = reinterpret_cast<std::uint8_t*>(rows.memory.data());
@@ -246,7 +239,7 @@ TEST_P(MatMulK, WhatIsNotFiniteStaysSo) {
     std::memcpy(bytes + 15 * rows.encoding.block_bytes() + (quant == Quant::kQ6K ? 208 : 0), &nan,
                 2);
     Weight spoilt = panels_of(rows);
-    const auto out = multiply(c, spiky_values(3, 512), spoilt, GetParam(), false, pool_);
+    const auto out = multiply(c, spiky_values(3, 512), spoilt, GetParam(), pool_);
     for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i % 40 == 7) << i;
   }
 }

@@ -18,7 +18,7 @@ class MatMulPanels : public testing::TestWithParam<cpu::Simd> {
   ThreadPool pool_ = make_pool(2);
 };
 INSTANTIATE_TEST_SUITE_P(EverySimd, MatMulPanels, testing::ValuesIn(available_simd()),
-                         [](const auto& simd) { return cpu::simd_name(simd.param); });
+                         [](const auto& simd) { return simd_label(simd.param); });
 
 cpu::MatMulTuning tuned(const MatMulCase& c, const MatMulData& data, int threads,
                         const cpu::MatMulParameters& parameters) {
@@ -100,7 +100,7 @@ TEST_P(MatMulPanels, PrefetchingTheNextBlockChangesNoBit) {
       const cpu::MatMulProblem problem{.m = c.m, .n = c.n, .k = c.k};
       const auto plan = cpu::plan_matmul(c.op, problem, GetParam(), pool_.threads(), &tuning);
       // AVX-512 leaves tiles of up to four rows to the hardware, the others those of one.
-      EXPECT_EQ(plan.prefetch_next_block, tile.rows > (GetParam() == cpu::Simd::kAvx512 ? 4 : 1));
+      EXPECT_EQ(plan.prefetch_next_block, tile.rows > (cpu::has_avx512(GetParam()) ? 4 : 1));
       EXPECT_TRUE(same_bits(run_matmul(c, data, GetParam(), pool_, &tuning), expected))
           << c.name() << " with tiles of " << tile.rows << "x" << tile.columns;
     }

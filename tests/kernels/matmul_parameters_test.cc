@@ -12,10 +12,8 @@
 namespace volta::cpu {
 namespace {
 
-constexpr Simd kAllSimd[] = {Simd::kSse4, Simd::kAvx2, Simd::kAvx512};
-
 TEST(MatMulParameters, DefaultsAreValidForEveryNumberOfRows) {
-  for (const Simd simd : kAllSimd) {
+  for (const Simd simd : cpu::kAllSimd) {
     for (const std::int64_t m : {0, 1, 2, 3, 4, 6, 8, 13, 14, 15, 100, 1 << 30}) {
       const MatMulParameters p = default_parameters(simd, m);
       EXPECT_TRUE(valid_parameters(p, simd)) << simd_name(simd) << " " << m;
@@ -30,7 +28,7 @@ TEST(MatMulParameters, DefaultsAreValidForEveryNumberOfRows) {
 }
 
 TEST(MatMulParameters, DefaultsOfAPlainWeightGoByWhereItLies) {
-  for (const Simd simd : kAllSimd) {
+  for (const Simd simd : cpu::kAllSimd) {
     const auto of = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
       const MatMulParameters p =
           default_parameters(simd, MatMulShape{.packed = false, .m = m, .n = n, .k = k});
@@ -58,7 +56,7 @@ TEST(MatMulParameters, DefaultsOfAPlainWeightGoByWhereItLies) {
 }
 
 TEST(MatMulParameters, TwoTilesOfRowsMeetALargeWeightInL2) {
-  for (const Simd simd : kAllSimd) {
+  for (const Simd simd : cpu::kAllSimd) {
     const auto of = [&](std::int64_t m, std::int64_t n) {
       return default_parameters(simd, MatMulShape{.packed = true, .m = m, .n = n, .k = 4096});
     };
@@ -73,7 +71,7 @@ TEST(MatMulParameters, TwoTilesOfRowsMeetALargeWeightInL2) {
 
 // As many elements whatever K: shorter blocks of K have more columns.
 TEST(MatMulParameters, ASliceOfAShortKHasMoreColumns) {
-  for (const Simd simd : kAllSimd) {
+  for (const Simd simd : cpu::kAllSimd) {
     const auto columns = [&](std::int64_t k) {
       return default_parameters(simd, MatMulShape{.packed = true, .m = 100, .n = 4096, .k = k})
           .n_block;
@@ -98,7 +96,7 @@ TEST(MatMulParameters, TilesFitTheRegisters) {
   EXPECT_FALSE(has(Simd::kAvx2, {7, 16}));
   EXPECT_FALSE(has(Simd::kAvx2, {0, 8}));
   EXPECT_FALSE(has(Simd::kSse4, {9, 4}));
-  for (const Simd simd : kAllSimd) {
+  for (const Simd simd : cpu::kAllSimd) {
     EXPECT_FALSE(has_tile(simd, kMostRows + 1, 1));
     EXPECT_FALSE(has_tile(simd, 1, 3));
     for (const TileShape& tile : tile_shapes(simd)) {

@@ -10,8 +10,6 @@
 namespace volta::test {
 namespace {
 
-constexpr cpu::Simd kAllSimd[] = {cpu::Simd::kSse4, cpu::Simd::kAvx2, cpu::Simd::kAvx512};
-
 cpu::MatMulPlan plan_of(std::int64_t m, std::int64_t k, std::int64_t n, int threads,
                         const MatMul& op = {}, cpu::Simd simd = cpu::Simd::kAvx512,
                         std::int64_t batch = 1, DType type = DType::kF32) {
@@ -25,7 +23,7 @@ cpu::MatMulPlan plan_of(std::int64_t m, std::int64_t k, std::int64_t n, int thre
 }
 
 TEST(MatMulPlan, BlocksCoverKEvenly) {
-  for (const cpu::Simd simd : kAllSimd) {
+  for (const cpu::Simd simd : cpu::kAllSimd) {
     for (std::int64_t k = 1; k < 5000; k = k * 5 / 4 + 1) {
       const cpu::PanelLayout layout = cpu::panel_layout(k, 384, simd);
       EXPECT_GT(layout.width, 0);
@@ -41,7 +39,7 @@ TEST(MatMulPlan, WorkspaceIsBounded) {
   constexpr std::int64_t kLimit = 8 << 20;
   MatMul transposed;
   transposed.transpose_a = transposed.transpose_b = true;
-  for (const cpu::Simd simd : kAllSimd) {
+  for (const cpu::Simd simd : cpu::kAllSimd) {
     for (const int threads : {1, 2, 16, 64}) {
       for (const MatMul& op : {MatMul{}, transposed}) {
         for (const std::int64_t m : {1, 100, 4096}) {
@@ -65,15 +63,17 @@ TEST(MatMulPlan, DecodingNeedsNoWorkspace) {
 }
 
 TEST(MatMulPlan, PanelsAreReadWhereTheyLie) {
-  for (const cpu::Simd simd : kAllSimd) {
+  for (const cpu::Simd simd : cpu::kAllSimd) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
       for (const std::int64_t m : {1, 15, 500}) {
         cpu::MatMulProblem problem{.m = m, .n = 700, .k = 301, .b_type = dtype};
         problem.b_encoding = cpu::panel_encoding(dtype, true, simd);
         const MatMul op{.transpose_b = true};
         const cpu::MatMulPlan plan = cpu::plan_matmul(op, problem, simd, 2);
-        EXPECT_EQ(plan.source, cpu::PanelSource::kEncoded);
-        EXPECT_EQ(plan.packed_b_floats, 0);
+        // With many rows, bf16 is converted once for all of them.
+        const bool widened = dtype == DType::kBF16 && m == 500;
+        EXPECT_EQ(plan.source == cpu::PanelSource::kEncoded, !widened);
+        EXPECT_EQ(plan.packed_b_floats == 0, !widened);
         EXPECT_EQ(plan.layout.k_block % problem.b_encoding.group, 0);
       }
     }
@@ -81,7 +81,7 @@ TEST(MatMulPlan, PanelsAreReadWhereTheyLie) {
 }
 
 TEST(MatMulPlan, PartsMatchTheThreads) {
-  for (const cpu::Simd simd : kAllSimd) {
+  for (const cpu::Simd simd : cpu::kAllSimd) {
     for (const int threads : {1, 2, 3, 7, 64}) {
       for (const std::int64_t batch : {1, 2, 5, 100}) {
         for (const std::int64_t m : {1, 20, 768}) {

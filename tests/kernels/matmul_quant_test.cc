@@ -64,7 +64,7 @@ class MatMulQuant : public testing::TestWithParam<cpu::Simd> {
   ThreadPool pool_ = make_pool(2);
 };
 INSTANTIATE_TEST_SUITE_P(EverySimd, MatMulQuant, testing::ValuesIn(available_simd()),
-                         [](const auto& simd) { return cpu::simd_name(simd.param); });
+                         [](const auto& simd) { return simd_label(simd.param); });
 
 TEST_P(MatMulQuant, GivesThePromisedSums) {
   for (const Quant quant : {Quant::kInt8, Quant::kInt4}) {
@@ -79,7 +79,9 @@ TEST_P(MatMulQuant, GivesThePromisedSums) {
                                          {19, 64, 300, 32},
                                          {3, 300, 40, 256},
                                          {2, 100, 40, 96},
-                                         {26, 130, 65, 128}}) {
+                                         {26, 130, 65, 128},
+                                         {40, 300, 70, 128},
+                                         {70, 288, 33, 32}}) {
       for (const bool transposed : {false, true}) {
         const QuantCase c{m, k, n, quant, block, transposed};
         SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(k) + "x" + std::to_string(n) +
@@ -96,10 +98,8 @@ TEST_P(MatMulQuant, GivesThePromisedSums) {
         Weight moved = encode(rows.view(), panels_of, pool_);
         EXPECT_EQ(decode(moved, pool_), decode(panels, pool_));
         const auto expected = promised(c, a, rows, GetParam() != cpu::Simd::kSse4);
-        for (const bool vnni : vnni_choices(GetParam())) {
-          const auto got = multiply(c, a, panels, GetParam(), vnni, pool_);
-          EXPECT_TRUE(same_bits(got, expected)) << vnni;
-        }
+        const auto got = multiply(c, a, panels, GetParam(), pool_);
+        EXPECT_TRUE(same_bits(got, expected));
       }
     }
   }
@@ -120,30 +120,26 @@ TEST_P(MatMulQuant, TheLargestSumsFit) {
     for (std::size_t i = 2 * 96; i < 3 * 96; i += 2) a[i] = -1.0f;
     const auto expected = promised(c, a, rows, GetParam() != cpu::Simd::kSse4);
     EXPECT_NEAR(expected[0], 3 * (8 - 31 * 7), 1.0);
-    for (const bool vnni : vnni_choices(GetParam())) {
-      EXPECT_TRUE(same_bits(multiply(c, a, panels, GetParam(), vnni, pool_), expected)) << vnni;
-    }
+    EXPECT_TRUE(same_bits(multiply(c, a, panels, GetParam(), pool_), expected));
   }
 }
 
 TEST_P(MatMulQuant, ARowDependsNeitherOnTheOthersNorOnThreads) {
-  const auto a = spiky_values(23, 384);
+  const auto a = spiky_values(75, 384);
   for (const auto& [quant, block] : {std::pair{Quant::kInt8, 128}, {Quant::kInt4, 32}}) {
-    const QuantCase whole{23, 384, 500, quant, block};
+    const QuantCase whole{75, 384, 500, quant, block};
     Operand b(b_shape(whole), random_values(384 * 500, 2));
     Weight panels =
         encode(b.view(), cpu::panel_encoding(DType::kF32, true, GetParam(), in_rows(whole)), pool_);
-    const auto together = multiply(whole, a, panels, GetParam(), cpu::vnni_available(), pool_);
+    const auto together = multiply(whole, a, panels, GetParam(), pool_);
     for (const int threads : {1, 3, 8}) {
       ThreadPool pool = make_pool(threads);
-      for (const std::int64_t m : {1, 2, 3, 4, 5, 6, 11, 23}) {
+      for (const std::int64_t m : {1, 2, 3, 4, 5, 6, 11, 23, 33, 64, 75}) {
         QuantCase part = whole;
         part.m = m;
         const auto rows = std::vector<float>(a.begin(), a.begin() + m * 384);
-        for (const bool vnni : vnni_choices(GetParam())) {
-          const auto alone = multiply(part, rows, panels, GetParam(), vnni, pool);
-          EXPECT_TRUE(same_bits(alone, std::span(together).first(alone.size()))) << m << vnni;
-        }
+        const auto alone = multiply(part, rows, panels, GetParam(), pool);
+        EXPECT_TRUE(same_bits(alone, std::span(together).first(alone.size()))) << m;
       }
     }
   }
@@ -159,9 +155,9 @@ TEST_P(MatMulQuant, RowsOfSixteenBitsCountAsTheirValues) {
     Operand b(b_shape(c), random_values(150 * 40, 2));
     Weight panels =
         encode(b.view(), cpu::panel_encoding(DType::kF32, true, GetParam(), in_rows(c)), pool_);
-    const auto expected = multiply(c, a, panels, GetParam(), cpu::vnni_available(), pool_);
+    const auto expected = multiply(c, a, panels, GetParam(), pool_);
     c.a_type = type;
-    const auto got = multiply(c, a, panels, GetParam(), cpu::vnni_available(), pool_);
+    const auto got = multiply(c, a, panels, GetParam(), pool_);
     EXPECT_TRUE(same_bits(got, expected)) << dtype_name(type);
   }
 }
@@ -178,11 +174,11 @@ TEST_P(MatMulQuant, AWeightBeyondF16LeavesOtherRowsAlone) {
   place.scale[1] = 0x7C;
   auto a = random_values(2 * 128, 1);
   a[40] *= 1000.0f;
-  const auto together = multiply(c, a, panels, GetParam(), cpu::vnni_available(), pool_);
+  const auto together = multiply(c, a, panels, GetParam(), pool_);
   QuantCase one = c;
   one.m = 1;
   const std::vector<float> second(a.begin() + 128, a.end());
-  const auto alone = multiply(one, second, panels, GetParam(), cpu::vnni_available(), pool_);
+  const auto alone = multiply(one, second, panels, GetParam(), pool_);
   EXPECT_TRUE(same_bits(alone, std::span(together).last(32)));
   EXPECT_TRUE(std::isinf(alone[3]));
 }
@@ -196,9 +192,9 @@ TEST_P(MatMulQuant, TheEpilogueIsThatOfEveryProduct) {
   Operand b(b_shape(c), random_values(64 * 70, 2));
   Weight panels =
       encode(b.view(), cpu::panel_encoding(DType::kF32, true, GetParam(), in_rows(c)), pool_);
-  const auto got = multiply(c, a, panels, GetParam(), false, pool_, bias, residual);
+  const auto got = multiply(c, a, panels, GetParam(), pool_, bias, residual);
   c.op = {.transpose_b = true};
-  auto expected = multiply(c, a, panels, GetParam(), false, pool_);
+  auto expected = multiply(c, a, panels, GetParam(), pool_);
   for (std::size_t i = 0; i < expected.size(); ++i) {
     expected[i] = std::max(expected[i] + bias[i % 70], 0.0f) + residual[i];
   }
@@ -213,18 +209,18 @@ TEST_P(MatMulQuant, WhatIsNotFiniteStaysSo) {
   for (const float bad : {kNaN, kInfinity, -kInfinity}) {
     auto a = spiky_values(3, 161);
     a[2 * 161 - 1] = bad;
-    const auto got = multiply(c, a, panels, GetParam(), cpu::vnni_available(), pool_);
+    const auto got = multiply(c, a, panels, GetParam(), pool_);
     for (std::size_t i = 0; i < got.size(); ++i) EXPECT_EQ(std::isnan(got[i]), i / 40 == 1) << i;
     auto weights = random_values(161 * 40, 2);
     weights[7 * 161 + 3] = bad;
     Operand poisoned(b_shape(c), weights);
     Weight some = encode(poisoned.view(), panels.encoding, pool_);
-    const auto out = multiply(c, random_values(3 * 161, 1), some, GetParam(), false, pool_);
+    const auto out = multiply(c, random_values(3 * 161, 1), some, GetParam(), pool_);
     for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i % 40 == 7) << i;
   }
   // Too small to divide by counts as zero.
   const auto tiny =
-      multiply(c, std::vector<float>(3 * 161, 1e-38f), panels, GetParam(), false, pool_);
+      multiply(c, std::vector<float>(3 * 161, 1e-38f), panels, GetParam(), pool_);
   for (const float x : tiny) EXPECT_EQ(x, 0.0f);
 }
 
@@ -234,7 +230,7 @@ double relative_error(const QuantCase& c, const std::vector<float>& a, const std
   Operand weights(b_shape(c), b);
   Weight panels =
       encode(weights.view(), cpu::panel_encoding(DType::kF32, true, simd, in_rows(c)), pool);
-  const auto got = multiply(c, a, panels, simd, cpu::vnni_available(), pool);
+  const auto got = multiply(c, a, panels, simd, pool);
   double error = 0, size = 0;
   for (std::int64_t i = 0; i < c.m; ++i) {
     for (std::int64_t j = 0; j < c.n; ++j) {

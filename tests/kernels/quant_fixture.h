@@ -62,7 +62,7 @@ inline Shape b_shape(const QuantCase& c) {
 }
 
 inline std::vector<float> multiply(const QuantCase& c, const std::vector<float>& a, Weight& panels,
-                                   cpu::Simd simd, bool vnni, ThreadPool& pool,
+                                   cpu::Simd simd, ThreadPool& pool,
                                    const std::vector<float>& bias = {},
                                    const std::vector<float>& residual = {}) {
   Operand in(Shape(c.m, c.k), a, c.a_type), out(Shape(c.m, c.n));
@@ -81,7 +81,7 @@ inline std::vector<float> multiply(const QuantCase& c, const std::vector<float>&
   const std::int64_t bytes = cpu::matmul_quant_workspace(problem);
   std::vector<Line> workspace(static_cast<std::size_t>(bytes / 64 + 1));
   for (Line& line : workspace) std::fill_n(line.bytes, 64, std::byte{0xFF});
-  cpu::matmul_quant(c.op, problem, operands, {simd, &pool, nullptr}, vnni, workspace[0].bytes);
+  cpu::matmul_quant(c.op, problem, operands, {simd, &pool, nullptr}, workspace[0].bytes);
   EXPECT_EQ(workspace.back().bytes[0], std::byte{0xFF}) << "wrote past the workspace";
   return out.values();
 }
@@ -95,11 +95,6 @@ inline std::vector<float> spiky_values(std::int64_t rows, std::int64_t k) {
     }
   }
   return x;
-}
-
-inline std::vector<bool> vnni_choices(cpu::Simd simd) {
-  if (simd == cpu::Simd::kAvx512 && cpu::vnni_available()) return {false, true};
-  return {false};
 }
 
 }  // namespace volta::test

@@ -1,41 +1,54 @@
 // Instruction sets by name, and that the chosen one is the one that runs.
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/cpu.h"
 
 namespace volta::test {
 namespace {
 
-constexpr cpu::Simd kAllSimd[] = {cpu::Simd::kSse4, cpu::Simd::kAvx2, cpu::Simd::kAvx512};
-
-TEST(Simd, Names) {
-  EXPECT_STREQ(cpu::simd_name(cpu::Simd::kSse4), "sse4");
-  EXPECT_STREQ(cpu::simd_name(cpu::Simd::kAvx2), "avx2");
-  EXPECT_STREQ(cpu::simd_name(cpu::Simd::kAvx512), "avx512");
+TEST(Simd, NamesDiffer) {
+  std::set<std::string> names;
+  for (const cpu::Simd simd : cpu::kAllSimd) names.insert(cpu::simd_name(simd));
+  EXPECT_EQ(names, (std::set<std::string>{"sse4", "avx2", "avx512-novnni", "avx512", "avx512-bf16",
+                                          "amx"}));
   EXPECT_STREQ(cpu::simd_name(static_cast<cpu::Simd>(9)), "?");
 }
 
-TEST(Simd, TheBestOneIsTheLastAvailable) {
-  cpu::Simd last = cpu::Simd::kSse4;
-  bool any = false;
-  for (const cpu::Simd simd : kAllSimd) {
-    if (!cpu::simd_available(simd)) continue;
-    last = simd;
-    any = true;
+TEST(Simd, EachSetIncludesThoseBeforeIt) {
+  bool missing = false;
+  for (const cpu::Simd simd : cpu::kAllSimd) {
+    if (!cpu::simd_available(simd)) missing = true;
+    EXPECT_NE(missing, cpu::simd_available(simd)) << cpu::simd_name(simd);
   }
-  EXPECT_TRUE(any);
-  EXPECT_EQ(cpu::best_simd(), last);
+  EXPECT_TRUE(cpu::simd_available(cpu::Simd::kSse4));
   EXPECT_FALSE(cpu::simd_available(static_cast<cpu::Simd>(9)));
+}
+
+TEST(Simd, TheBestOneIsTheLastThatPays) {
+  const cpu::Simd best = cpu::best_simd();
+  EXPECT_TRUE(cpu::simd_available(best));
+  const bool dot = __builtin_cpu_is("amd") && cpu::simd_available(cpu::Simd::kAvx512Bf16);
+  EXPECT_EQ(best == cpu::Simd::kAvx512Bf16, dot && !cpu::simd_available(cpu::Simd::kAmx));
+  for (const cpu::Simd simd : cpu::kAllSimd) {
+    if (simd == cpu::Simd::kAvx512Bf16 && !dot) continue;
+    EXPECT_TRUE(simd <= best || !cpu::simd_available(simd)) << cpu::simd_name(simd);
+  }
 }
 
 TEST(Simd, AgreesWithTheCompilersViewOfTheMachine) {
   EXPECT_EQ(cpu::simd_available(cpu::Simd::kAvx2),
             __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  EXPECT_EQ(cpu::simd_available(cpu::Simd::kAvx512NoVnni), avx512);
   EXPECT_EQ(cpu::simd_available(cpu::Simd::kAvx512),
-            __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"));
+            avx512 && __builtin_cpu_supports("avx512vnni"));
+  EXPECT_EQ(cpu::simd_available(cpu::Simd::kAmx), cpu::amx_permitted());
+  EXPECT_EQ(cpu::amx_refused(), cpu::has_amx() && !cpu::amx_permitted());
 }
 
 }  // namespace

@@ -306,9 +306,10 @@ TEST_P(OpCases, SixteenBitsAreTheF32OpRounded) {
     if (!narrow) continue;
     const std::vector<Array> inputs = make_inputs(*narrow);
     for (const cpu::Simd simd : available_simd()) {
-      // The dot product of pairs of bf16 rounds in another way: then bf16 is read both times.
+      // Other instructions than multiply-adds round in another way: then bf16 is read both times.
       const bool pairs = std::holds_alternative<MatMul>(c().op) &&
-                         cpu::multiplies_pairs(inputs[0].spec.dtype, inputs[1].spec.dtype, simd);
+                         cpu::multiplier(inputs[0].spec.dtype, inputs[1].spec.dtype, simd) !=
+                             cpu::Multiplier::kFma;
       std::vector<Array> wide = widened(inputs);
       if (pairs) std::copy_n(inputs.begin(), 2, wide.begin());
       const OpRun got = run_op(device(simd, 2), narrow->op, inputs);

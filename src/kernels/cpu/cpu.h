@@ -3,6 +3,7 @@
 // views, not tensors, graphs or devices.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -16,15 +17,32 @@
 namespace [[gnu::visibility("default")]] volta {
 namespace cpu {
 
-/// The instruction sets a binary carries. kSse4 is the portable path (x86-64-v2, no FMA).
-enum class Simd : std::uint8_t { kSse4, kAvx2, kAvx512 };
+/// The sets of instructions that kernels use. Each one includes those before it. A result may
+/// differ in its last bits from set to set, and never within one.
+enum class Simd : std::uint8_t {
+  kSse4,          ///< The portable path (x86-64-v2, no FMA).
+  kAvx2,          ///< AVX2 and FMA.
+  kAvx512NoVnni,  ///< AVX-512 F, CD, BW, DQ and VL.
+  kAvx512,        ///< With VNNI, for products of integers.
+  kAvx512Bf16,    ///< With AVX512_BF16, for products of two bf16 operands.
+  kAmx,           ///< With AMX tiles, for products of two bf16 operands instead of AVX512_BF16.
+};
+inline constexpr std::array kAllSimd = {Simd::kSse4,   Simd::kAvx2,       Simd::kAvx512NoVnni,
+                                        Simd::kAvx512, Simd::kAvx512Bf16, Simd::kAmx};
 
-/// The best one this machine can run.
+/// The fastest one on this machine. A set with AVX512_BF16 but without AMX is chosen on AMD's CPUs
+/// only, because Intel's multiply pairs of bf16 at half the speed of f32 (Sapphire Rapids).
 Simd best_simd();
-/// Whether this machine can run `simd`.
+/// Whether this machine can run `simd`. For kAmx, the first call asks the system for the permission
+/// to use tiles.
 bool simd_available(Simd simd);
-/// "sse4", "avx2", "avx512".
+/// "sse4", "avx2", "avx512-novnni", "avx512", "avx512-bf16", "amx".
 const char* simd_name(Simd simd);
+/// Whether this CPU has AMX, but the system does not let programs use it.
+bool amx_refused();
+
+constexpr bool has_avx512(Simd simd) { return simd >= Simd::kAvx512NoVnni; }
+constexpr bool has_vnni(Simd simd) { return simd >= Simd::kAvx512; }
 
 class MatMulTuning;
 

@@ -4,13 +4,14 @@
 // instead.
 //
 // The result has the same bits for any blocks and threads. An element of c is always the same chain
-// of multiply-adds over k, and threads split only M, N and the batch. If a and b are both bf16 and
-// the processor has a dot product of pairs, the chain consists of those. It rounds after every
-// product and treats subnormal numbers as zero.
+// of multiply-adds over k, and threads split only M, N and the batch. If a and b are both bf16, it may
+// be a chain of dot products of pairs, or of products of tiles (see Multiplier). Those treat
+// subnormal numbers as zero.
 //
 //   matmul_parameters     what may be tuned, the defaults, and the table of tuned choices
 //   matmul_plan           how a product is cut, from shapes and parameters alone
 //   matmul_kernel-inl.h   the tile in registers; matmul_tiles_*.cc instantiate it
+//   matmul_tiles_amx.cc   the tile in AMX's own registers
 //   matmul_pack-inl.h     packing
 //   matmul_loops          the loops around them, once per instruction set
 //   matmul_quant          all of this for a b of small integers
@@ -58,7 +59,7 @@ void run(const PreparedMatMul& matmul, const Context& context) noexcept {
   const MatMulProblem& problem = plan.problem;
   if (problem.batch == 0 || problem.m == 0 || problem.n == 0) return;
   if (problem.b_encoding.quantized()) {
-    matmul_quant(plan.op, problem, matmul.operands, context, vnni_available(), matmul.workspace);
+    matmul_quant(plan.op, problem, matmul.operands, context, matmul.workspace);
     return;
   }
   // SAFETY: the workspace holds workspace_bytes(), which is parts * region_floats floats, and is

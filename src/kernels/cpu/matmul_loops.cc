@@ -11,6 +11,7 @@
 #include "base/arithmetic.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/matmul_kernel-inl.h"
 #include "kernels/cpu/matmul_tile.h"
 #include "kernels/cpu/simd.h"
@@ -23,7 +24,10 @@ namespace {
 /// The kernels for the plan's operands, by rows. `in_place`: b is read in place, not from packed
 /// copies.
 const TileTable& tiles_for(const MatMulPlan& plan, bool in_place) {
-  if (plan.bf16_dot) return plan.op.transpose_a ? bf16_dot_packed_a_tiles() : bf16_dot_tiles();
+  if (plan.multiplier == Multiplier::kAmx) return amx_tiles();
+  if (plan.multiplier == Multiplier::kBf16Dot) {
+    return plan.op.transpose_a ? bf16_dot_packed_a_tiles() : bf16_dot_tiles();
+  }
   if (plan.op.transpose_a) return packed_a_tiles(plan.simd);
   if (in_place && plan.source == PanelSource::kInRows) return rows_tiles(plan.simd);
   if (!in_place || plan.problem.b_type == DType::kF32) return f32_tiles(plan.simd);
@@ -50,6 +54,7 @@ struct Work {
   /// The part of a that packed_a holds. With few rows and one K block, all slices of b reuse it.
   Range packed_rows = {}, packed_k = {};
   std::int64_t packed_batch = -1;
+  TileConfiguration registers = {};  ///< Of AMX.
 
   /// Whether these rows of the K block must still be packed. Records that they are packed.
   bool packs(Range rows) {
@@ -61,10 +66,10 @@ struct Work {
   }
 };
 
-/// The steps of the K block as a tile counts them: pairs for the dot product of bf16. K blocks
+/// The steps of the K block as a tile counts them: pairs if both operands are bf16. K blocks
 /// begin at even steps.
 std::int64_t tile_steps(const Work& w) {
-  return w.plan.bf16_dot ? ceil_div(w.k.size(), 2) : w.k.size();
+  return w.plan.pairs() ? ceil_div(w.k.size(), 2) : w.k.size();
 }
 
 /// Packs panels of b, over the K block.
@@ -72,6 +77,15 @@ void pack_b(const Work& w, Range panels) {
   const MatMulProblem& p = w.plan.problem;
   const std::int64_t width = w.plan.layout.width;
   const std::int64_t stride = width * tile_steps(w);
+  if (!p.b_encoding.plain()) {
+    // SAFETY: panels of bf16 are pairs of steps, and K blocks begin at even steps.
+    const auto* pairs = static_cast<const std::uint32_t*>(w.operands.b) + w.k.begin / 2 * width;
+    const std::int64_t pairs_stride = p.b_encoding.padded_k(p.k) / 2 * width;
+    for (std::int64_t i = panels.begin; i < panels.end; ++i) {
+      widen_panel(pairs + i * pairs_stride, w.k.size(), w.packed_b + (i - panels.begin) * stride);
+    }
+    return;
+  }
   const Range columns{panels.begin * width, std::min(p.n, panels.end * width)};
   visit_float(p.b_type, [&](auto element) HWY_ATTR {
     using T = decltype(element);
@@ -80,7 +94,7 @@ void pack_b(const Work& w, Range panels) {
     if (!w.plan.op.transpose_b) {
       b += w.k.begin * p.n + columns.begin;
       if constexpr (kMayPair) {
-        if (w.plan.bf16_dot) {
+        if (w.plan.pairs()) {
           pack_panels_of_pairs(b, p.n, w.k.size(), columns.size(), stride, w.packed_b);
           return;
         }
@@ -93,7 +107,7 @@ void pack_b(const Work& w, Range panels) {
       const T* from = b + j * p.k + w.k.begin;
       const std::int64_t n = std::min(width, columns.end - j);
       if constexpr (kMayPair) {
-        if (w.plan.bf16_dot) {
+        if (w.plan.pairs()) {
           pack_panel_transposed_pairs(from, p.k, w.k.size(), n, to);
           continue;
         }
@@ -111,8 +125,12 @@ void place_pairs(Work& w, Range rows, Tile& t) {
   t.a_row = packed_row(t.k);
   if (w.plan.op.transpose_a) {
     if (!w.packs(rows)) return;
-    pack_a_transposed_pairs(a + w.k.begin * p.m + rows.begin, p.m, w.k.size(), rows.size(),
-                            w.packed_a);
+    a += w.k.begin * p.m + rows.begin;
+    if (w.plan.multiplier == Multiplier::kAmx) {
+      pack_a_transposed_rows(a, p.m, w.k.size(), rows.size(), w.packed_a, t.a_row);
+    } else {
+      pack_a_transposed_pairs(a, p.m, w.k.size(), rows.size(), w.packed_a);
+    }
     return;
   }
   a += rows.begin * p.k + w.k.begin;
@@ -128,7 +146,7 @@ void place_pairs(Work& w, Range rows, Tile& t) {
 /// Points `t` at rows of a over the K block, and packs them if the plan needs it.
 void place_a(Work& w, Range rows, Tile& t) {
   const MatMulProblem& p = w.plan.problem;
-  if (w.plan.bf16_dot) {
+  if (w.plan.pairs()) {
     place_pairs(w, rows, t);
     return;
   }
@@ -271,6 +289,7 @@ void multiply_panels(const Work& w, Tile t, Range rows, TileIndex tile, const Pa
     t.c = w.operands.c + (w.batch * p.m + rows.begin) * p.n + first + v * lanes;
     t.columns = std::min(taken * lanes, p.n - first - v * lanes);
     if (w.plan.prefetch_next_block) prefetch_share(w, panels, tile, v * lanes, taken * lanes, t);
+    t.next_c = v + taken < vectors ? t.c + taken * lanes : nullptr;
     tiles[tile_column(taken)](t);
     if (finish) finish_tile(w, rows, first + v * lanes, t.columns);
     v += taken;
@@ -294,6 +313,8 @@ void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
       t.k = tile_steps(w);
       t.c_row = p.n;
       t.accumulate = w.k.begin > 0;
+      t.rows = part.size();
+      t.registers = &w.registers;
       place_a(w, part, t);
       multiply_panels(w, t, part, TileIndex{i, tiles}, panels,
                       table[static_cast<std::size_t>(part.size())]);

@@ -54,6 +54,22 @@ HWY_INLINE V32 load_pairs(const BF16* first, const BF16* second, std::int64_t n)
   return hn::BitCast(d, second == nullptr ? low : hn::Or(low, high(second)));
 }
 
+/// Copies `steps` steps of a panel of pairs of bf16 into a panel of f32.
+inline void widen_panel(const std::uint32_t* HWY_RESTRICT pairs, std::int64_t steps,
+                        float* HWY_RESTRICT to) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  const auto high = hn::Set(du, 0xFFFF0000u);
+  constexpr std::int64_t kWidth = kPanelVectors * lanes(F32());
+  for (std::int64_t k = 0; k < steps; k += 2, pairs += kWidth, to += 2 * kWidth) {
+    for (std::int64_t j = 0; j < kWidth; j += lanes(d)) {
+      const auto pair = hn::LoadU(du, pairs + j);
+      hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(pair)), d, to + j);
+      if (k + 1 < steps) hn::StoreU(hn::BitCast(d, hn::And(pair, high)), d, to + kWidth + j);
+    }
+  }
+}
+
 /// pack_panels() for b[K, N] of bf16, as pairs of steps: pair k of the first panel at
 /// to[k * panel width]; a last odd step is paired with zeros.
 inline void pack_panels_of_pairs(const BF16* HWY_RESTRICT b, std::int64_t row, std::int64_t steps,
@@ -183,6 +199,48 @@ inline void pack_a_transposed_pairs(const BF16* HWY_RESTRICT a, std::int64_t row
     for (std::int64_t i = 0; i < rows; i += width) {
       const BF16* next = k + 1 < steps ? a + row + i : nullptr;
       hn::StoreU(load_pairs(a + i, next, std::min(width, rows - i)), d, to + i);
+    }
+  }
+}
+
+/// Four vectors of pairs (steps k, k + 2, k + 4 and k + 6 of one vector of a's columns),
+/// transposed: four pairs of row i at to[i * to_row].
+HWY_INLINE void store_transposed(const V32 (&pairs)[4], float* HWY_RESTRICT to, std::int64_t to_row,
+                                 std::int64_t rows) {
+  const F32 d;
+  const hn::Repartition<double, F32> d64;
+  const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, pairs[0], pairs[1]));
+  const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, pairs[2], pairs[3]));
+  const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, pairs[0], pairs[1]));
+  const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d, pairs[2], pairs[3]));
+  // Block j (of four lanes) of each belongs to one of the rows 4 j to 4 j + 3.
+  HWY_ALIGN float blocks[4][lanes(F32())];
+  hn::Store(hn::BitCast(d, hn::InterleaveLower(d64, low01, low23)), d, blocks[0]);
+  hn::Store(hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23)), d, blocks[1]);
+  hn::Store(hn::BitCast(d, hn::InterleaveLower(d64, high01, high23)), d, blocks[2]);
+  hn::Store(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, blocks[3]);
+  const hn::FixedTag<float, 4> d4;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    hn::StoreU(hn::Load(d4, blocks[i % 4] + i / 4 * 4), d4, to + i * to_row);
+  }
+}
+
+/// pack_a_transposed_pairs() for tiles whose rows lie one after the other: row i at to[i * to_row].
+// SAFETY: four pairs are stored at a time. packed_row() leaves room for those behind the last one.
+inline void pack_a_transposed_rows(const BF16* HWY_RESTRICT a, std::int64_t row, std::int64_t steps,
+                                   std::int64_t rows, float* HWY_RESTRICT to, std::int64_t to_row) {
+  const F32 d;
+  const std::int64_t width = lanes(d);
+  for (std::int64_t k = 0; k < steps; k += 8, a += 8 * row, to += 4) {
+    for (std::int64_t i = 0; i < rows; i += width) {
+      const std::int64_t n = std::min(width, rows - i);
+      V32 pairs[4];
+      for (std::int64_t p = 0; p < 4; ++p) {
+        const BF16* first = a + 2 * p * row + i;
+        const std::int64_t left = steps - k - 2 * p;
+        pairs[p] = left <= 0 ? hn::Zero(d) : load_pairs(first, left > 1 ? first + row : nullptr, n);
+      }
+      store_transposed(pairs, to + i * to_row, to_row, n);
     }
   }
 }

@@ -53,9 +53,9 @@ inline constexpr int kMostRows = 16;
 constexpr bool has_tile(Simd simd, int rows, int vectors) {
   if (rows < 1 || rows > kMostRows) return false;
   if (vectors == 1) return simd != Simd::kSse4 || rows <= 8;
-  if (vectors == 2) return rows <= (simd == Simd::kAvx512 ? 14 : simd == Simd::kAvx2 ? 6 : 4);
+  if (vectors == 2) return rows <= (has_avx512(simd) ? 14 : simd == Simd::kAvx2 ? 6 : 4);
   if (vectors != 4 && vectors != 8 && vectors != 16) return false;
-  const int registers = simd == Simd::kAvx512 ? 32 : 16;
+  const int registers = has_avx512(simd) ? 32 : 16;
   // With one row b is an operand from memory and needs no register.
   const int others = rows == 1 ? 2 : vectors + 1;
   return rows * vectors + others <= registers && rows * vectors <= registers - 4;

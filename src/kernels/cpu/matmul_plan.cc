@@ -24,15 +24,21 @@ constexpr double kForkNanoseconds = 8000;
 
 /// Rough cost of the whole product on one core.
 double estimated_nanoseconds(const MatMulProblem& p, Simd simd) {
-  const double flops_per_ns = simd == Simd::kAvx512 ? 200.0 : simd == Simd::kAvx2 ? 100.0 : 25.0;
+  const double flops_per_ns = multiplier(p.a_type, p.b_type, simd) == Multiplier::kAmx ? 1000.0
+                              : has_avx512(simd)                                       ? 200.0
+                              : simd == Simd::kAvx2                                    ? 100.0
+                                                                                       : 25.0;
   constexpr double kBytesPerNs = 60.0;  // Weights that are in L2 or L3.
   const double elements = static_cast<double>(p.batch) * static_cast<double>(p.k * p.n);
   return std::max(2.0 * elements * static_cast<double>(p.m) / flops_per_ns,
                   elements * static_cast<double>(dtype_size(p.b_type)) / kBytesPerNs);
 }
 
-PanelSource panel_source(const MatMul& op, const MatMulProblem& problem) {
-  if (!problem.b_encoding.plain()) return PanelSource::kEncoded;
+PanelSource panel_source(const MatMul& op, const MatMulProblem& problem, Simd simd) {
+  if (!problem.b_encoding.plain()) {
+    const bool widens = widens_panels(problem.a_type, problem.b_type, problem.m, simd);
+    return widens ? PanelSource::kPack : PanelSource::kEncoded;
+  }
   const bool in_place =
       !op.transpose_b && reads_rows_in_place(problem.b_type, problem.m, problem.n);
   return in_place ? PanelSource::kInRows : PanelSource::kPack;
@@ -64,9 +70,7 @@ std::int64_t most_tile_columns(bool transpose_a, Simd simd) {
   return transpose_a ? panel_width(simd) : kMostVectors * panel_width(simd) / kPanelVectors;
 }
 
-std::int64_t panel_width(Simd simd) {
-  return simd == Simd::kAvx512 ? 32 : simd == Simd::kAvx2 ? 16 : 8;
-}
+std::int64_t panel_width(Simd simd) { return has_avx512(simd) ? 32 : simd == Simd::kAvx2 ? 16 : 8; }
 
 Encoding panel_encoding(DType dtype, bool transposed, Simd simd, const Encoding& stored) {
   return {.packing = Packing::kPanels,
@@ -90,6 +94,12 @@ bool reads_rows_in_place(DType b_type, std::int64_t m, std::int64_t n) {
   // Steps of b that are further apart than a page cost a lookup in the page table each.
   constexpr std::int64_t kPageBytes = 4096;
   return b_type == DType::kF32 && (m <= kFewRows || n * dtype_size(b_type) < kPageBytes);
+}
+
+bool widens_panels(DType a_type, DType b_type, std::int64_t m, Simd simd) {
+  constexpr std::int64_t kManyRows = 64;
+  return b_type == DType::kBF16 && multiplier(a_type, b_type, simd) == Multiplier::kFma &&
+         m >= kManyRows;
 }
 
 PanelLayout panel_layout(std::int64_t k, std::int64_t k_block, Simd simd) {
@@ -140,19 +150,22 @@ std::optional<MatMulShape> tuned_shape(const MatMul& op, const MatMulProblem& p,
   return product_shape(op, p, threads);
 }
 
-bool multiplies_pairs(DType a_type, DType b_type, Simd simd) {
-  return a_type == DType::kBF16 && b_type == DType::kBF16 && simd == Simd::kAvx512 &&
-         bf16_dot_available();
+Multiplier multiplier(DType a_type, DType b_type, Simd simd) {
+  if (a_type != DType::kBF16 || b_type != DType::kBF16) return Multiplier::kFma;
+  return simd == Simd::kAmx          ? Multiplier::kAmx
+         : simd == Simd::kAvx512Bf16 ? Multiplier::kBf16Dot
+                                     : Multiplier::kFma;
 }
 
 namespace {
 
 /// Whether a tile of this plan prefetches at all. What was just packed is in a cache already. One
 /// row is faster without prefetches, and so are a few rows with AVX-512 that read b in place: see
-/// kPrefetches.
+/// kPrefetches. Tiles of AMX read b fast enough without.
 bool prefetches(const MatMulPlan& plan) {
+  if (plan.multiplier == Multiplier::kAmx) return false;
   if (plan.source == PanelSource::kPack || plan.op.transpose_a) return false;
-  const bool left_to_hardware = plan.source == PanelSource::kInRows && plan.simd == Simd::kAvx512;
+  const bool left_to_hardware = plan.source == PanelSource::kInRows && has_avx512(plan.simd);
   return std::min(plan.problem.m, plan.tile_rows) > (left_to_hardware ? kHardwarePrefetchRows : 1);
 }
 
@@ -212,19 +225,25 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
   plan.op = op;
   plan.problem = problem;
   plan.simd = simd;
+  plan.multiplier = multiplier(problem.a_type, problem.b_type, simd);
+  const bool amx = plan.multiplier == Multiplier::kAmx;
   plan.layout = panel_layout(problem.k, parameters.k_block, simd);
+  if (amx) plan.layout.k_block = round_up(plan.layout.k_block, kAmxSteps);
   if (!problem.b_encoding.plain()) plan.layout.width = problem.b_encoding.width;
   plan.tile_rows = parameters.tile.rows;
   plan.tile_vectors =
       std::min<std::int64_t>(parameters.tile.columns, most_tile_columns(op.transpose_a, simd)) *
       kPanelVectors / panel_width(simd);
-  plan.m_block = std::max(parameters.m_block, parameters.tile.rows);
-  plan.source = panel_source(op, problem);
-  plan.bf16_dot = multiplies_pairs(problem.a_type, problem.b_type, simd);
+  if (amx) {
+    plan.tile_rows = kMostAmxRows;
+    plan.tile_vectors = problem.m <= kMostAmxRows / 2 ? 2 * kPanelVectors : kPanelVectors;
+  }
+  plan.m_block = std::max<std::int64_t>(parameters.m_block, plan.tile_rows);
+  plan.source = panel_source(op, problem, simd);
   // Rows that are a multiple of 4 KiB apart share one set of L1, which has fewer ways than a tile
   // has rows. Packed rows are not that far apart, see packed_row().
   const bool aliased = problem.k * dtype_size(problem.a_type) % 4096 == 0 && problem.m > 4;
-  const bool as_it_lies = plan.bf16_dot ? problem.k % 2 == 0 : problem.a_type == DType::kF32;
+  const bool as_it_lies = plan.pairs() ? problem.k % 2 == 0 : problem.a_type == DType::kF32;
   plan.pack_a = op.transpose_a || !as_it_lies || aliased;
 
   const bool alone = threads == 1 || estimated_nanoseconds(problem, simd) < kForkNanoseconds;

@@ -56,12 +56,24 @@ std::int64_t most_tile_columns(bool transpose_a, Simd simd);
 /// and with a b of small integers, which has other kernels.
 std::optional<MatMulShape> tuned_shape(const MatMul& op, const MatMulProblem& problem, int threads);
 
-/// Whether a and b of these types are multiplied two steps at a time, as pairs of bf16.
-bool multiplies_pairs(DType a_type, DType b_type, Simd simd);
+/// The instructions that multiply.
+enum class Multiplier : std::uint8_t {
+  kFma,      ///< Multiply-adds in f32, into which operands of other types are converted.
+  kBf16Dot,  ///< AVX512_BF16's dot product of pairs of bf16.
+  kAmx,      ///< AMX's product of tiles of bf16.
+};
+/// What multiplies a and b of these types. It depends on nothing else, so that a row's result does
+/// not depend on how many rows there are.
+Multiplier multiplier(DType a_type, DType b_type, Simd simd);
+
+/// Whether b's panels of bf16 are converted to f32 once for all rows, not once for every tile of
+/// rows. With AVX-512 a tile spends a fourteenth of its time on conversions.
+bool widens_panels(DType a_type, DType b_type, std::int64_t m, Simd simd);
 
 /// How a task reads b's panels.
 enum class PanelSource : std::uint8_t {
-  kPack,     ///< Copies a slice of them into its workspace, as f32 or pairs of bf16.
+  kPack,     ///< Copies a slice of them into its workspace, as f32 or pairs of bf16. Panels of
+             ///< bf16 become panels of f32.
   kInRows,   ///< Reads them in place, in an f32 b[K, N]: a panel's steps are N apart.
   kEncoded,  ///< Reads b's own panels.
 };
@@ -76,7 +88,7 @@ struct MatMulPlan {
   std::int64_t tile_rows = 1;     ///< The most rows of a tile.
   std::int64_t tile_vectors = 1;  ///< The most vectors side by side of a tile.
   std::int64_t m_block = 1;       ///< Rows that use a slice of b before the next slice.
-  bool bf16_dot = false;          ///< a and b are pairs of bf16, which the machine can multiply.
+  Multiplier multiplier = Multiplier::kFma;
   PanelSource source = PanelSource::kPack;
   bool pack_a = false;  ///< Copy tiles of a: transposed, of another type, or with badly aligned
                         ///< rows.
@@ -90,6 +102,8 @@ struct MatMulPlan {
   std::int64_t region_floats = 0;    ///< Workspace of one part: packed b, then a packed tile of a.
   std::int64_t packed_b_floats = 0;
 
+  /// Whether the tiles take a and b in pairs of bf16, two steps of K in 32 bits.
+  bool pairs() const { return multiplier != Multiplier::kFma; }
   std::int64_t panels() const { return ceil_div(problem.n, layout.width); }
   std::int64_t tasks() const { return problem.batch * m_parts * n_parts; }
   std::int64_t workspace_floats() const { return parts * region_floats; }

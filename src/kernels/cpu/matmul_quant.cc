@@ -30,12 +30,16 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul_quant.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/matmul_quant_amx-inl.h"
 #include "kernels/cpu/matmul_quant_table-inl.h"
 #include "kernels/cpu/simd.h"
 
 #ifndef VOLTA_KERNELS_CPU_MATMUL_QUANT_TYPES_
 #define VOLTA_KERNELS_CPU_MATMUL_QUANT_TYPES_
 namespace volta::cpu {
+
+/// With fewer rows, tiles of 16 rows would not be full enough.
+inline constexpr std::int64_t kFewestAmxRows = 16;
 
 /// A product, with a as integers.
 struct QuantWork {
@@ -44,6 +48,7 @@ struct QuantWork {
   const MatMulOperands& operands;
   QuantRows a;
   bool vnni;
+  bool amx;  ///< By the tiles of matmul_quant_amx-inl.h.
 };
 
 }  // namespace volta::cpu
@@ -71,13 +76,33 @@ struct QuantSlice {
   const std::uint8_t* next_end;
 };
 
-/// Multiplies one of `tiles` tiles of rows by a slice, with as many panels at a time as the
-/// registers allow.
+/// The most rows of a tile.
+int most_rows(const QuantWork& w) {
+  return w.amx ? 2 * kTileRows : most_quant_rows(w.problem.b_encoding.quant, w.vnni);
+}
+
+/// A tile, and the panels that it multiplies.
+struct ChosenTile {
+  QuantFunction function;
+  std::int64_t panels;
+};
+/// The tile of `rows` rows by as many of `panels` panels as the registers allow.
+ChosenTile choose_tile(const QuantWork& w, std::int64_t rows, std::int64_t panels) {
+  const Quant quant = w.problem.b_encoding.quant;
+#if HWY_TARGET == HWY_AVX3
+  if (w.amx) return {quant == Quant::kInt8 ? &multiply_int8_panel : &multiply_int4_panel, 1};
+#endif
+  const auto& kernels = quant_tiles(quant, w.vnni)[static_cast<std::size_t>(rows)];
+  std::int64_t taken = std::min<std::int64_t>(kQuantPanels, panels);
+  while (kernels[static_cast<std::size_t>(taken)] == nullptr) --taken;
+  return {kernels[static_cast<std::size_t>(taken)], taken};
+}
+
+/// Multiplies one of `tiles` tiles of rows by a slice.
 void multiply_rows(const QuantWork& w, std::int64_t tiles, std::int64_t row, std::int64_t rows,
-                   QuantSlice& slice) {
+                   TileConfiguration& registers, QuantSlice& slice) {
   const MatMulProblem& p = w.problem;
   const Encoding& e = p.b_encoding;
-  const auto& kernels = quant_tiles(e.quant, w.vnni)[static_cast<std::size_t>(rows)];
   const bool finish = w.operands.bias != nullptr || w.operands.residual != nullptr ||
                       w.op.activation != Activation::kNone;
   QuantTile t{};
@@ -88,10 +113,11 @@ void multiply_rows(const QuantWork& w, std::int64_t tiles, std::int64_t row, std
   t.panel_stride = e.blocks(p.k) * e.width * e.block_bytes();
   t.b_block = e.block;
   t.c_row = p.n;
+  t.rows = rows;
+  t.registers = &registers;
   const std::int64_t groups = t.a.blocks * t.a.block / (e.quant == Quant::kInt4 ? 8 : 4);
   for (std::int64_t panel = slice.begin; panel < slice.end;) {
-    std::int64_t taken = std::min<std::int64_t>(kQuantPanels, slice.end - panel);
-    while (kernels[static_cast<std::size_t>(taken)] == nullptr) --taken;
+    const auto [function, taken] = choose_tile(w, rows, slice.end - panel);
     const std::int64_t column = panel * e.width;
     t.b = static_cast<const std::uint8_t*>(w.operands.b) + panel * t.panel_stride;
     t.c = w.operands.c + row * p.n + column;
@@ -99,7 +125,7 @@ void multiply_rows(const QuantWork& w, std::int64_t tiles, std::int64_t row, std
     const bool prefetch = slice.next < slice.next_end;
     t.ahead = prefetch ? QuantAhead{slice.next, ceil_div(taken * t.panel_stride, tiles * groups)}
                        : QuantAhead{t.b, 0};
-    kernels[static_cast<std::size_t>(taken)](t);
+    function(t);
     if (prefetch) slice.next = t.ahead.next;
     for (std::int64_t i = 0; finish && i < rows; ++i) finish_columns(w, row + i, column, t.columns);
     panel += taken;
@@ -114,19 +140,21 @@ void multiply_panels(const QuantWork& w, std::int64_t begin, std::int64_t end) {
   const MatMulProblem& p = w.problem;
   const Encoding& e = p.b_encoding;
   const std::int64_t panel_bytes = e.blocks(p.k) * e.width * e.block_bytes();
-  const std::int64_t most_rows = most_quant_rows(e.quant, w.vnni);
+  const std::int64_t most = most_rows(w);
   const auto* b = static_cast<const std::uint8_t*>(w.operands.b);
-  const std::int64_t slice = p.m <= most_rows
-                                 ? end - begin
-                                 : std::max<std::int64_t>(kQuantPanels, kSliceBytes / panel_bytes);
+  const std::int64_t slice =
+      p.m <= most ? end - begin : std::max<std::int64_t>(kQuantPanels, kSliceBytes / panel_bytes);
+  TileConfiguration registers;
   for (std::int64_t first = begin; first < end; first += slice) {
     const std::int64_t last = std::min(end, first + slice);
-    const std::int64_t tiles = ceil_div(p.m, most_rows);
+    const std::int64_t tiles = ceil_div(p.m, most);
     QuantSlice part{first, last, b + last * panel_bytes,
                     b + std::min(end, last + slice) * panel_bytes};
     for (std::int64_t i = 0; i < tiles; ++i) {
-      const std::int64_t row = part_begin(p.m, tiles, i);
-      multiply_rows(w, tiles, row, part_begin(p.m, tiles, i + 1) - row, part);
+      // With AMX all tiles but the last are full. Otherwise they are about equally high.
+      const std::int64_t row = w.amx ? i * most : part_begin(p.m, tiles, i);
+      const std::int64_t next = w.amx ? std::min(p.m, row + most) : part_begin(p.m, tiles, i + 1);
+      multiply_rows(w, tiles, row, next - row, registers, part);
     }
   }
 }
@@ -137,20 +165,17 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace volta::cpu {
 
-bool vnni_available() {
-  static const bool available = __builtin_cpu_supports("avx512vnni") != 0;
-  return available;
-}
-
 std::int64_t matmul_quant_workspace(const MatMulProblem& p) {
   return quant_rows_bytes(p.b_encoding, p.m, p.k);
 }
 
 void matmul_quant(const MatMul& op, const MatMulProblem& p, const MatMulOperands& operands,
-                  const Context& context, bool vnni, std::byte* workspace) {
-  const QuantRows rows = place_quant_rows(p.b_encoding, p.m, p.k, workspace);
+                  const Context& context, std::byte* workspace) {
+  const bool floats_as_scales = format_info(p.b_encoding.quant).scale_steps == 0;
+  const bool amx = context.simd == Simd::kAmx && floats_as_scales && p.m >= kFewestAmxRows;
+  const QuantRows rows = place_quant_rows(p.b_encoding, p.m, p.k, amx, workspace);
   quantize_rows(context, p.b_encoding, p.a_type, operands.a, p.m, p.k, rows);
-  const QuantWork work{op, p, operands, rows, vnni};
+  const QuantWork work{op, p, operands, rows, has_vnni(context.simd), amx};
   const std::int64_t panels = ceil_div(p.n, p.b_encoding.width);
   split_rows(context, panels, ceil_div(p.m, 4) * p.k * p.b_encoding.width / 4,
              [&](std::int64_t begin, std::int64_t end) {

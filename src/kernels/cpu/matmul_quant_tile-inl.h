@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/matmul_kernel-inl.h"
 #include "kernels/cpu/matmul_quant_dot-inl.h"
 #include "kernels/cpu/quant_rows.h"
@@ -62,6 +63,12 @@ struct QuantAhead {
     __builtin_prefetch(next, 0, 2);
     next += step;
   }
+  /// The prefetches of `groups` groups, at most one for each cache line.
+  HWY_INLINE void fetch_many(std::int64_t groups) {
+    for (const std::uint8_t* end = next + groups * step; next < end; next += 64) {
+      __builtin_prefetch(next, 0, 2);
+    }
+  }
 };
 
 /// Tiles with at least this many rows prefetch the next slice; only VNNI has such tiles. A product
@@ -78,6 +85,8 @@ struct QuantTile {
   std::int64_t c_row;
   std::int64_t columns;
   QuantAhead ahead;
+  std::int64_t rows;             ///< Only for AMX: the rows, and how the tile registers are
+  TileConfiguration* registers;  ///< configured.
 };
 using QuantFunction = void (*)(QuantTile&);
 

@@ -1,7 +1,7 @@
 // Tiles of pairs of bf16 on both sides, two steps at a time, with the dot product of AVX512_BF16
 // (VDPBF16PS: each product is exact, each of the two sums is rounded to even, subnormal numbers
 // count as zero). One instruction does the work of two f32 multiply-adds. Whether it takes the time
-// of one depends on the CPU: see CpuDevice::compute_drawback().
+// of one depends on the CPU: see best_simd().
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
@@ -68,15 +68,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace volta::cpu {
 
-bool bf16_dot_available() {
-  static const bool available = __builtin_cpu_supports("avx512bf16") != 0;
-  return available;
-}
-
-const TileTable& bf16_dot_tiles() { return VOLTA_SIMD_CALL(Simd::kAvx512, bf16_dot_table); }
+const TileTable& bf16_dot_tiles() { return VOLTA_SIMD_CALL(Simd::kAvx512Bf16, bf16_dot_table); }
 
 const TileTable& bf16_dot_packed_a_tiles() {
-  return VOLTA_SIMD_CALL(Simd::kAvx512, bf16_dot_packed_a_table);
+  return VOLTA_SIMD_CALL(Simd::kAvx512Bf16, bf16_dot_packed_a_table);
 }
 
 }  // namespace volta::cpu

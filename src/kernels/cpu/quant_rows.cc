@@ -21,6 +21,7 @@
 #include <limits>
 
 #include "base/arithmetic.h"
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/matmul_plan.h"
 #include "kernels/cpu/split.h"
@@ -245,22 +246,24 @@ HWY_NOINLINE void round_rest(const T* HWY_RESTRICT x, const std::int8_t* HWY_RES
   }
 }
 
-/// Rounds a block's elements times `inverse` to integers, and computes the offsets.
+/// Rounds the elements of a row's block times `inverse` to integers, and computes the offsets.
 template <bool Cut, typename T>
 HWY_INLINE void round_groups(const T* HWY_RESTRICT x, const RowRounding& r, V32 inverse,
-                             std::int64_t block, std::int8_t* HWY_RESTRICT q,
-                             std::int32_t* HWY_RESTRICT offset) {
+                             std::int64_t block, const QuantRows& to) {
+  const std::int64_t begin = block * to.block;
+  std::int32_t* HWY_RESTRICT offset = to.whole.offset + block * r.b_blocks;
   if (r.b_block < kRowGroup) {
-    for (std::int64_t i = 0; i < block; i += kRowGroup, offset += 2) {
-      round_group<Cut>(x + i, inverse, q + i);
-      put_half_offsets(q + i, r.b_offset, offset);
+    for (std::int64_t i = 0; i < to.block; i += kRowGroup, offset += 2) {
+      std::int8_t* q = to.whole.q + to.at(begin + i);
+      round_group<Cut>(x + i, inverse, q);
+      put_half_offsets(q, r.b_offset, offset);
     }
     return;
   }
-  for (std::int64_t i = 0; i < block; ++offset) {
+  for (std::int64_t i = 0; i < to.block; ++offset) {
     VI sum = hn::Zero(I32());
     for (const std::int64_t end = i + r.b_block; i < end; i += kRowGroup) {
-      sum = hn::Add(sum, round_group<Cut>(x + i, inverse, q + i));
+      sum = hn::Add(sum, round_group<Cut>(x + i, inverse, to.whole.q + to.at(begin + i)));
     }
     *offset = -r.b_offset * sum_lanes(sum);
   }
@@ -272,24 +275,25 @@ HWY_INLINE void round_block(const T* HWY_RESTRICT x, const RowRounding& r, std::
                             const QuantRows& to) {
   const float limit = to.whole.scale[block], scale = limit / 127.0f;
   to.whole.scale[block] = scale;
-  std::int8_t* q = to.whole.q + block * to.block;
-  std::int32_t* offset = to.whole.offset + block * r.b_blocks;
   unsigned rests = to.rests[block];
   if (rests == 0) {
-    round_groups<false>(x, r, inverse_of(limit), to.block, q, offset);
+    round_groups<false>(x, r, inverse_of(limit), block, to);
     return;
   }
-  round_groups<true>(x, r, inverse_of(limit), to.block, q, offset);
+  round_groups<true>(x, r, inverse_of(limit), block, to);
   for (; rests != 0; rests &= rests - 1) {
     const std::int64_t i = std::countr_zero(rests);
-    round_rest(x + i * kRowGroup, q + i * kRowGroup, scale, r.b_offset,
-               block * (to.block / kRowGroup) + i, to.rest);
+    const std::int64_t group = block * (to.block / kRowGroup) + i;
+    round_rest(x + i * kRowGroup, to.whole.q + to.at(group * kRowGroup), scale, r.b_offset, group,
+               to.rest);
   }
 }
 
 /// NaN and infinity cannot be rounded. They make the scale NaN, and so the result.
 HWY_INLINE void spoil_block(const RowRounding& r, std::int64_t block, const QuantRows& to) {
-  std::fill_n(to.whole.q + block * to.block, to.block, std::int8_t{0});
+  for (std::int64_t k = block * to.block; k < (block + 1) * to.block; k += kRowGroup) {
+    std::fill_n(to.whole.q + to.at(k), kRowGroup, std::int8_t{0});
+  }
   std::fill_n(to.whole.offset + block * r.b_blocks, r.b_blocks, 0);
   to.whole.scale[block] = std::numeric_limits<float>::quiet_NaN();
 }
@@ -402,7 +406,7 @@ RowsLayout rows_layout(const Encoding& b, std::int64_t k) {
   l.block = row_block(b, k);
   l.blocks = ceil_div(k, l.block);
   // Rows that are a power of two apart would share a few sets of the cache.
-  l.stride = round_up(l.blocks * l.block, 64) + 64;
+  l.stride = round_up(l.blocks * l.block, QuantRows::kChunk) + QuantRows::kChunk;
   l.b_blocks = l.blocks * l.block / offset_steps(b);
   l.groups = l.blocks * l.block / kRowGroup;
   l.rest_offsets = l.blocks * l.block / std::min(kRowGroup, offset_steps(b));
@@ -428,29 +432,31 @@ class Places {
   std::int64_t taken_ = 0;
 };
 
-QuantRows place(const RowsLayout& l, std::int64_t rows, Places& places) {
+QuantRows place(const RowsLayout& l, std::int64_t rows, bool tiles, Places& places) {
   const auto integers = [&](std::int64_t scales, std::int64_t offsets) {
-    auto* q = places.take<std::int8_t>(rows * l.stride);
+    // Tiles of AMX read 16 rows at a time. They do not use what they read beyond the last one.
+    auto* q = places.take<std::int8_t>(round_up(rows, kTileRows) * l.stride);
     auto* scale = places.take<float>(rows * scales);
     return IntegerRows{q, scale, places.take<std::int32_t>(rows * offsets), scales, offsets};
   };
   const IntegerRows whole = integers(l.blocks, l.b_blocks);
   const IntegerRows rest = integers(l.groups, l.rest_offsets);
-  return {whole, rest, places.take<std::uint8_t>(rows * l.blocks), l.stride, l.blocks, l.block};
+  return {whole,    rest,    places.take<std::uint8_t>(rows * l.blocks),       l.stride,
+          l.blocks, l.block, tiles ? QuantRows::kTileChunk : QuantRows::kChunk};
 }
 
 }  // namespace
 
 std::int64_t quant_rows_bytes(const Encoding& b, std::int64_t rows, std::int64_t k) {
   Places places(nullptr);
-  place(rows_layout(b, k), rows, places);
+  place(rows_layout(b, k), rows, false, places);
   return places.taken();
 }
 
-QuantRows place_quant_rows(const Encoding& b, std::int64_t rows, std::int64_t k,
+QuantRows place_quant_rows(const Encoding& b, std::int64_t rows, std::int64_t k, bool tiles,
                            std::byte* memory) {
   Places places(memory);
-  return place(rows_layout(b, k), rows, places);
+  return place(rows_layout(b, k), rows, tiles, places);
 }
 
 void quantize_rows(const Context& context, const Encoding& b, DType type, const void* x,

@@ -1,7 +1,12 @@
 // What instruction sets this machine has. It knows nothing of kernels.
 #include "kernels/cpu/simd.h"
 
+#include <cpuid.h>
+
+#include <cstdint>
+
 #include "hwy/targets.h"
+#include "kernels/cpu/amx.h"
 
 namespace volta::cpu {
 namespace {
@@ -13,26 +18,48 @@ std::int64_t usable_targets() {
          static_cast<std::int64_t>(hwy::SupportedTargets());
 }
 
+/// The first letters of the vendor's name in CPUID: "Auth" of AuthenticAMD.
+bool is_amd() {
+  constexpr unsigned kAuth = 0x68747541;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0 && ebx == kAuth;
+}
+
 }  // namespace
 
 bool simd_available(Simd simd) {
+  const bool avx512 = (usable_targets() & HWY_AVX3) != 0;
   switch (simd) {
     case Simd::kSse4:
       // The baseline always runs; it is SSE4 unless the whole binary was built for something newer.
       return HWY_STATIC_TARGET != HWY_AVX2 && HWY_STATIC_TARGET != HWY_AVX3;
     case Simd::kAvx2:
       return (usable_targets() & HWY_AVX2) != 0;
+    case Simd::kAvx512NoVnni:
+      return avx512;
     case Simd::kAvx512:
-      return (usable_targets() & HWY_AVX3) != 0;
+      return avx512 && __builtin_cpu_supports("avx512vnni") != 0;
+    case Simd::kAvx512Bf16:
+      return simd_available(Simd::kAvx512) && __builtin_cpu_supports("avx512bf16") != 0;
+    case Simd::kAmx:
+      return simd_available(Simd::kAvx512Bf16) && amx_permitted();
   }
   return false;
 }
 
 Simd best_simd() {
-  if (simd_available(Simd::kAvx512)) return Simd::kAvx512;
-  if (simd_available(Simd::kAvx2)) return Simd::kAvx2;
-  return Simd::kSse4;
+  static const Simd best = [] {
+    if (simd_available(Simd::kAmx)) return Simd::kAmx;
+    if (is_amd() && simd_available(Simd::kAvx512Bf16)) return Simd::kAvx512Bf16;
+    for (const Simd simd : {Simd::kAvx512, Simd::kAvx512NoVnni, Simd::kAvx2}) {
+      if (simd_available(simd)) return simd;
+    }
+    return Simd::kSse4;
+  }();
+  return best;
 }
+
+bool amx_refused() { return has_amx() && !amx_permitted(); }
 
 const char* simd_name(Simd simd) {
   switch (simd) {
@@ -40,8 +67,14 @@ const char* simd_name(Simd simd) {
       return "sse4";
     case Simd::kAvx2:
       return "avx2";
+    case Simd::kAvx512NoVnni:
+      return "avx512-novnni";
     case Simd::kAvx512:
       return "avx512";
+    case Simd::kAvx512Bf16:
+      return "avx512-bf16";
+    case Simd::kAmx:
+      return "amx";
   }
   return "?";
 }

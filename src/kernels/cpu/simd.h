@@ -56,7 +56,7 @@
 // The target of the whole binary (SSE4, unless it is built for a newer baseline) needs no test.
 #if (HWY_TARGETS & HWY_AVX3) && HWY_STATIC_TARGET != HWY_AVX3
 #define VOLTA_SIMD_IF_AVX512(simd, function) \
-  (simd) == ::volta::cpu::Simd::kAvx512 ? &N_AVX3::function:
+  ::volta::cpu::has_avx512(simd) ? &N_AVX3::function:
 #else
 #define VOLTA_SIMD_IF_AVX512(simd, function)
 #endif
