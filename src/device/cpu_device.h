@@ -21,8 +21,8 @@ struct CpuDeviceOptions {
   /// Number of threads to compute with. 0 means VOLTA_NUM_THREADS if it is set, otherwise all
   /// processors that this process may use.
   int threads = 0;
-  /// The instruction set to use. If it is empty, VOLTA_SIMD (a name of simd_name()) decides. If that
-  /// is not set either, the best one of this machine is used.
+  /// The instruction set to use. If it is empty, VOLTA_SIMD (a name of simd_name()) decides. If
+  /// that is not set either, the best one of this machine is used.
   std::optional<cpu::Simd> simd = {};
   /// Tuned parameters for some matrix products, for the same instruction set. Null means that every
   /// product uses the defaults. open_device() (tuner/open_device.h) passes what `volta tune` found

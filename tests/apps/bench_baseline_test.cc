@@ -125,7 +125,7 @@ TEST_F(HistoryTest, EachFigureHasItsRowsWithTheirChange) {
   expect_error({"bench", "history", "history.jsonl", "--svg", "h.svg"}, 2, "there already");
   EXPECT_EQ(volta({"bench", "history", "history.jsonl", "--svg", "h.svg", "--force"}).exit_code, 0);
   expect_error({"bench", "history", "history.jsonl", "--svg", "history.jsonl", "--force"}, 2,
-               "the history itself");
+               "history.jsonl");
   expect_error({"bench", "history", "history.jsonl", "--force"}, 2, "--force goes with --svg");
 }
 

@@ -219,8 +219,7 @@ TEST_P(MatMulQuant, WhatIsNotFiniteStaysSo) {
     for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i % 40 == 7) << i;
   }
   // Too small to divide by counts as zero.
-  const auto tiny =
-      multiply(c, std::vector<float>(3 * 161, 1e-38f), panels, GetParam(), pool_);
+  const auto tiny = multiply(c, std::vector<float>(3 * 161, 1e-38f), panels, GetParam(), pool_);
   for (const float x : tiny) EXPECT_EQ(x, 0.0f);
 }
 

@@ -4,8 +4,8 @@
 // instead.
 //
 // The result has the same bits for any blocks and threads. An element of c is always the same chain
-// of multiply-adds over k, and threads split only M, N and the batch. If a and b are both bf16, it may
-// be a chain of dot products of pairs, or of products of tiles (see Multiplier). Those treat
+// of multiply-adds over k, and threads split only M, N and the batch. If a and b are both bf16, it
+// may be a chain of dot products of pairs, or of products of tiles (see Multiplier). Those treat
 // subnormal numbers as zero.
 //
 //   matmul_parameters     what may be tuned, the defaults, and the table of tuned choices

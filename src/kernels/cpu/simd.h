@@ -55,8 +55,7 @@
 // VOLTA_SIMD_SELECT(simd, function): a pointer to the function of the namespace that `simd` names.
 // The target of the whole binary (SSE4, unless it is built for a newer baseline) needs no test.
 #if (HWY_TARGETS & HWY_AVX3) && HWY_STATIC_TARGET != HWY_AVX3
-#define VOLTA_SIMD_IF_AVX512(simd, function) \
-  ::volta::cpu::has_avx512(simd) ? &N_AVX3::function:
+#define VOLTA_SIMD_IF_AVX512(simd, function) ::volta::cpu::has_avx512(simd) ? &N_AVX3::function:
 #else
 #define VOLTA_SIMD_IF_AVX512(simd, function)
 #endif
