@@ -66,10 +66,4 @@ inline void multiply_int8() {
   asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
 }
 
-/// Tile C += tile A of int8 times tile B of int8.
-template <int C, int A, int B>
-inline void multiply_signed() {
-  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
-}
-
 }  // namespace volta::cpu

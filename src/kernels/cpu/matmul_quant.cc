@@ -90,7 +90,7 @@ struct ChosenTile {
 ChosenTile choose_tile(const QuantWork& w, std::int64_t rows, std::int64_t panels) {
   const Quant quant = w.problem.b_encoding.quant;
 #if HWY_TARGET == HWY_AVX3
-  if (w.amx) return {quant == Quant::kInt8 ? &multiply_int8_panel : &multiply_int4_panel, 1};
+  if (w.amx) return {&multiply_int8_panel, 1};
 #endif
   const auto& kernels = quant_tiles(quant, w.vnni)[static_cast<std::size_t>(rows)];
   std::int64_t taken = std::min<std::int64_t>(kQuantPanels, panels);
@@ -171,8 +171,8 @@ std::int64_t matmul_quant_workspace(const MatMulProblem& p) {
 
 void matmul_quant(const MatMul& op, const MatMulProblem& p, const MatMulOperands& operands,
                   const Context& context, std::byte* workspace) {
-  const bool floats_as_scales = format_info(p.b_encoding.quant).scale_steps == 0;
-  const bool amx = context.simd == Simd::kAmx && floats_as_scales && p.m >= kFewestAmxRows;
+  const bool amx =
+      context.simd == Simd::kAmx && p.b_encoding.quant == Quant::kInt8 && p.m >= kFewestAmxRows;
   const QuantRows rows = place_quant_rows(p.b_encoding, p.m, p.k, amx, workspace);
   quantize_rows(context, p.b_encoding, p.a_type, operands.a, p.m, p.k, rows);
   const QuantWork work{op, p, operands, rows, has_vnni(context.simd), amx};

@@ -1,10 +1,12 @@
-// The tiles of the product with a b of q8 or q4 with AMX: up to 32 rows of a times a panel of b.
+// The tiles of the product with a b of q8 with AMX: up to 32 rows of a times a panel of b.
 // One instruction adds up four products of bytes in each of 16 x 16 sums, over up to 64 steps of K.
 // Sums of integers are exact, and what follows in f32 has the order that matmul_quant.cc describes.
 // So the results have the same bits as those of the other tiles, and the number of rows may choose.
 //
 // Scaling the sums takes the vector units about as long as the sums take the tile unit. Both work
-// at the same time: the sums of a block are scaled while those of the next one are computed.
+// at the same time: the sums of a block are scaled while those of the next one are computed. q4 has
+// a scale for every 32 steps, so that storing and scaling its sums would take longer than VNNI's
+// products.
 // Compiled for AVX-512 only.
 
 // Include guard, toggled once per target.
@@ -32,7 +34,7 @@ constexpr std::int64_t kWordBytes = 4 * kWidth;                ///< A word of ea
 constexpr std::int64_t kVectorBytes = 4 * lanes(F32());        ///< A word of half of them.
 constexpr std::int64_t kTiles = 4;                             ///< Tiles of sums.
 
-/// What both kinds of tile compute in.
+/// What a tile computes in.
 struct QuantSums {
   /// What the tiles of sums held, by turns. The vector units scale one set of sums while the next
   /// one is computed and stored, because they would wait for a store that has just begun.
@@ -62,7 +64,6 @@ HWY_INLINE void store_tiles(std::int32_t (&sums)[kTiles][kTileRows][lanes(I32())
 }
 
 /// total += the rests of a's block `block`, whose part of b begins at `b`.
-template <Quant Kind>
 HWY_NOINLINE void add_rests_of_rows(const QuantTile& t, std::int64_t block, const std::uint8_t* b,
                                     QuantSums& s) {
   const F32 d;
@@ -75,7 +76,7 @@ HWY_NOINLINE void add_rests_of_rows(const QuantTile& t, std::int64_t block, cons
     for (int v = 0; v < kPanelVectors; ++v) {
       total.set(0, v, hn::Load(d, s.total[i] + v * lanes(d)));
     }
-    add_rests<Kind, true, 1, 1>(row, block, rests, b, total);
+    add_rests<Quant::kInt8, true, 1, 1>(row, block, rests, b, total);
     for (int v = 0; v < kPanelVectors; ++v) {
       hn::Store(total.get(0, v), d, s.total[i] + v * lanes(d));
     }
@@ -168,132 +169,12 @@ class Int8Tile {
       }
     }
     t_.ahead.fetch_many(t_.b_block / 4);
-    if (t_.rests) add_rests_of_rows<Quant::kInt8>(t_, block, b, s_);
+    if (t_.rests) add_rests_of_rows(t_, block, b, s_);
   }
 
   QuantTile& t_;
   std::int64_t scales_at_, block_bytes_, at_once_;
   QuantSums s_;
-};
-
-/// A tile of q4. Blocks of b are short, so the tiles of sums hold the `Blocks` blocks of b in a
-/// block of a, each of 16 rows by one vector of columns.
-template <int Blocks>
-class Int4Tile {
- public:
-  explicit Int4Tile(QuantTile& t)
-      : t_(t), scales_at_(t.b_block / 2 * kWidth), block_bytes_(scales_at_ + kWidth * 2) {}
-
-  void run() {
-    t_.registers->set({.rows = kTileRows, .steps = kRowGroup / 4});
-    clear_totals(t_, s_);
-    const std::int64_t halves = ceil_div(t_.rows, kTileRows) * kPanelVectors;
-    Place before{};
-    int set = 0;
-    for (std::int64_t block = 0; block < t_.a.blocks; ++block) {
-      unpack(block);
-      for (std::int64_t i = 0; i < halves; ++i) {
-        const Place place{block, i / kPanelVectors * kTileRows, static_cast<int>(i % kPanelVectors),
-                          set, i + 1 == halves};
-        multiply(place);
-        store_tiles<Blocks>(s_.sums[set]);
-        if (block > 0 || i > 0) add(before);
-        before = place;
-        set = 1 - set;
-      }
-    }
-    if (t_.a.blocks > 0) add(before);
-    write_totals(t_, s_);
-  }
-
- private:
-  /// What the tiles of sums hold: rows from `row` on by vector `v` of a's block.
-  struct Place {
-    std::int64_t block, row;
-    int v;
-    int set;    ///< Of s_.sums.
-    bool last;  ///< The last one of the block.
-  };
-
-  /// The integers of a's block as signed bytes.
-  HWY_INLINE void unpack(std::int64_t block) {
-    const hn::ScalableTag<std::uint8_t> d;
-    const hn::Repartition<std::uint16_t, decltype(d)> d16;
-    const auto mask = hn::Set(d, 15), eight = hn::Set(d, 8);
-    std::uint8_t* to = bytes_;
-    for (int j = 0; j < Blocks; ++j) {
-      const std::uint8_t* b = t_.b + (block * Blocks + j) * block_bytes_;
-      for (std::int64_t step = 0; step < t_.b_block; step += kRowGroup) {
-        VOLTA_UNROLL
-        for (std::int64_t i = 0; i < 4 * kWordBytes; i += kVectorBytes) {
-          const auto both = hn::LoadU(d, b + i);
-          const auto high = hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(d16, both)));
-          hn::Store(hn::Sub(hn::And(both, mask), eight), d, to + i);
-          hn::Store(hn::Sub(hn::And(high, mask), eight), d, to + 4 * kWordBytes + i);
-        }
-        b += 4 * kWordBytes;
-        to += 8 * kWordBytes;
-      }
-    }
-    t_.ahead.fetch_many(t_.a.block / 8);
-  }
-
-  template <int Tile>
-  HWY_INLINE void multiply_one(const std::int8_t* a, std::int64_t& k, const std::uint8_t*& b) {
-    for (std::int64_t step = 0; step < t_.b_block; step += kRowGroup) {
-      load_tile<4>(a + t_.a.at(k), QuantRows::kChunk);
-      load_tile<6>(b, kWordBytes);
-      multiply_signed<Tile, 4, 6>();
-      k += kRowGroup;
-      b += 8 * kWordBytes;
-    }
-  }
-
-  HWY_INLINE void multiply(const Place& place) {
-    clear_tiles<Blocks>();
-    const std::int8_t* a = t_.a.whole.q + place.row / kTileRows * t_.a.sixteen_rows();
-    std::int64_t k = place.block * t_.a.block;
-    const std::uint8_t* b = bytes_ + place.v * kVectorBytes;
-    multiply_one<0>(a, k, b);
-    if constexpr (Blocks > 1) multiply_one<1>(a, k, b);
-    if constexpr (Blocks > 2) {
-      multiply_one<2>(a, k, b);
-      multiply_one<3>(a, k, b);
-    }
-  }
-
-  /// total += the stored sums, scaled.
-  HWY_INLINE void add(const Place& place) {
-    const F32 d;
-    const I32 di;
-    const std::uint8_t* b = t_.b + place.block * Blocks * block_bytes_;
-    V32 part[kTileRows];
-    VOLTA_UNROLL
-    for (int j = 0; j < Blocks; ++j) {
-      const auto* scales = b + j * block_bytes_ + scales_at_ + place.v * lanes(d) * 2;
-      const V32 b_scale = load(d, reinterpret_cast<const F16*>(scales));
-      VOLTA_UNROLL
-      for (int i = 0; i < kTileRows; ++i) {
-        const V32 exact = hn::ConvertTo(d, hn::Load(di, s_.sums[place.set][j][i]));
-        part[i] = j == 0 ? hn::Mul(exact, b_scale) : hn::MulAdd(exact, b_scale, part[i]);
-      }
-    }
-    const IntegerRows& a = t_.a.whole;
-    const float* a_scale = a.scale + place.row * a.scales + place.block;
-    VOLTA_UNROLL
-    for (int i = 0; i < kTileRows; ++i) {
-      if (place.row + i >= t_.rows) break;
-      float* const total = s_.total[place.row + i] + place.v * lanes(d);
-      const V32 scale = hn::Set(d, a_scale[i * a.scales]);
-      hn::Store(hn::MulAdd(part[i], scale, hn::Load(d, total)), d, total);
-    }
-    if (place.last && t_.rests) add_rests_of_rows<Quant::kInt4>(t_, place.block, b, s_);
-  }
-
-  QuantTile& t_;
-  std::int64_t scales_at_, block_bytes_;
-  QuantSums s_;
-  alignas(64) std::uint8_t bytes_[kMaxBlock * kWidth];
 };
 
 // SAFETY of the tiles: the caller owns t.rows rows of a, and memory for whole tiles of 16 rows; a
@@ -303,16 +184,6 @@ void multiply_int8_panel(QuantTile& t) {
     Int8Tile<true>(t).run();
   } else {
     Int8Tile<false>(t).run();
-  }
-}
-void multiply_int4_panel(QuantTile& t) {
-  switch (t.a.block / t.b_block) {
-    case 4:
-      return Int4Tile<4>(t).run();
-    case 2:
-      return Int4Tile<2>(t).run();
-    default:
-      return Int4Tile<1>(t).run();
   }
 }
 
