@@ -11,6 +11,8 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "kernels/cpu/amx.h"
+#include "kernels/cpu/cpu.h"
 
 namespace peers {
 namespace {
@@ -39,6 +41,28 @@ PEERS_CHAINS(vnni512, "avx512f,avx512vnni", 16, __m512i, _mm512_setzero_si512(),
              _mm512_dpbusd_epi32(s, _mm512_set1_epi8(1), _mm512_set1_epi8(1)))
 #undef PEERS_CHAINS
 
+// Four tiles of sums, as a product uses them.
+void amx_bf16(std::int64_t loops) {
+  volta::cpu::TileConfiguration tiles;
+  tiles.set({.rows = 32, .steps = 16});
+  for (std::int64_t i = 0; i < loops; ++i) {
+    volta::cpu::multiply_bf16<0, 4, 6>();
+    volta::cpu::multiply_bf16<1, 4, 7>();
+    volta::cpu::multiply_bf16<2, 5, 6>();
+    volta::cpu::multiply_bf16<3, 5, 7>();
+  }
+}
+void amx_int8(std::int64_t loops) {
+  volta::cpu::TileConfiguration tiles;
+  tiles.set({.rows = 32, .steps = 16});
+  for (std::int64_t i = 0; i < loops; ++i) {
+    volta::cpu::multiply_int8<0, 4, 6>();
+    volta::cpu::multiply_int8<1, 4, 7>();
+    volta::cpu::multiply_int8<2, 5, 6>();
+    volta::cpu::multiply_int8<3, 5, 7>();
+  }
+}
+
 struct Instruction {
   Type type;
   const char* name;
@@ -49,6 +73,7 @@ struct Instruction {
 
 std::vector<Instruction> instructions() {
   const bool avx512 = __builtin_cpu_supports("avx512f") != 0;
+  const bool amx = volta::cpu::simd_available(volta::cpu::Simd::kAmx);
   const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni") != 0;
   return {
       {Type::kF32, "vfmadd256", __builtin_cpu_supports("fma") != 0, 12 * 16.0, fma256},
@@ -58,6 +83,8 @@ std::vector<Instruction> instructions() {
       {Type::kInt8, "vpdpbusd256", vnni && __builtin_cpu_supports("avx512vl") != 0, 12 * 64.0,
        vnni256},
       {Type::kInt8, "vpdpbusd512", vnni, 16 * 128.0, vnni512},
+      {Type::kBf16, "tdpbf16ps", amx, 4 * 16384.0, amx_bf16},
+      {Type::kInt8, "tdpbsud", amx, 4 * 32768.0, amx_int8},
   };
 }
 

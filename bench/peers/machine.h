@@ -1,6 +1,7 @@
 // What this machine can do at most, measured: arithmetic, reading memory, one core talking to
 // another. Measured in the run that uses it, because machines and their clocks differ from run to
-// run. Knows nothing of matrix products, nor of Volta beyond its thread pool and memory.
+// run. Knows nothing of matrix products, nor of Volta beyond
+// its thread pool, its memory and its instructions for tiles.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 #include "base/json.h"
 #include "base/parallel.h"
 
-namespace peers {
+namespace [[gnu::visibility("default")]] peers {
 
 /// What is multiplied: f32 pairs, bf16 pairs or bytes, all summed in 32 bits.
 enum class Type { kF32, kBf16, kInt8 };

@@ -1,4 +1,5 @@
-// The libraries that multiply, each in a file of its own: volta.cc, blas.cc, onednn.cc, libxsmm.cc.
+// The libraries that multiply, each in a file of its own: volta.cc, blas.cc, onednn.cc,
+// libxsmm.cc.
 #pragma once
 
 #include <memory>
@@ -7,7 +8,7 @@
 
 #include "problem.h"
 
-namespace peers {
+namespace [[gnu::visibility("default")]] peers {
 
 class Library {
  public:
@@ -29,7 +30,8 @@ std::unique_ptr<Library> make_volta(const LibraryOptions& options, std::string& 
 /// Each is null where the library is missing.
 std::unique_ptr<Library> make_openblas(const LibraryOptions& options);
 std::unique_ptr<Library> make_blis(const LibraryOptions& options);
-std::unique_ptr<Library> make_onednn(const LibraryOptions& options);
 std::unique_ptr<Library> make_libxsmm(const LibraryOptions& options);
+/// The versions of oneDNN that there are, the oldest first.
+std::vector<std::unique_ptr<Library>> make_onednns(const LibraryOptions& options);
 
 }  // namespace peers

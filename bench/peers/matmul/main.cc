@@ -66,10 +66,12 @@ std::vector<std::unique_ptr<peers::Library>> make_libraries(peers::Type type, in
     std::fprintf(stderr, "%s\n", error.c_str());
     std::exit(5);
   }
-  for (const auto make :
-       {peers::make_onednn, peers::make_openblas, peers::make_blis, peers::make_libxsmm}) {
-    auto library = make(options);
+  const auto add = [&](std::unique_ptr<peers::Library> library) {
     if (library != nullptr && library->multiplies(type)) libraries.push_back(std::move(library));
+  };
+  for (auto& onednn : peers::make_onednns(options)) add(std::move(onednn));
+  for (const auto make : {peers::make_openblas, peers::make_blis, peers::make_libxsmm}) {
+    add(make(options));
   }
   return libraries;
 }

@@ -1,13 +1,13 @@
 // oneDNN: f32, bf16 x bf16 -> f32 and u8 x s8 -> s32, with weights in the format that it likes best
-// (made before), and for f32 also in plain rows.
-#include "libraries.h"
-
-#ifdef VOLTA_PEER_DNNL
+// (made before), and for f32 also in plain rows. Compiled once for each version of oneDNN there is,
+// each time into a module that onednn_modules.cc loads.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <cmath>
 #include <dnnl.hpp>
+
+#include "libraries.h"
 
 namespace peers {
 namespace {
@@ -80,7 +80,8 @@ class OneDnn final : public Library {
                                {DNNL_ARG_DST, product->y}});
       stream_.wait();
     };
-    list.push_back({prepared ? "onednn packed" : "onednn", prepared, run,
+    const std::string name = fmt::format("onednn{}", dnnl::version()->major);
+    list.push_back({prepared ? name + " packed" : name, prepared, run,
                     [&p, integers] { return integers ? right_integers(p) : p.right(); }});
   }
 
@@ -118,17 +119,13 @@ class OneDnn final : public Library {
 
 }  // namespace
 
-std::unique_ptr<Library> make_onednn(const LibraryOptions& options) {
+}  // namespace peers
+
+extern "C" [[gnu::visibility("default")]] peers::Library* peers_make_onednn(
+    const peers::LibraryOptions& options) {
   // OpenMP has read its environment before main().
   if (void* set = dlsym(RTLD_DEFAULT, "omp_set_num_threads")) {
     reinterpret_cast<void (*)(int)>(set)(options.threads);
   }
-  return std::make_unique<OneDnn>();
+  return new peers::OneDnn();
 }
-
-}  // namespace peers
-#else
-namespace peers {
-std::unique_ptr<Library> make_onednn(const LibraryOptions&) { return nullptr; }
-}  // namespace peers
-#endif

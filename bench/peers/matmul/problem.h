@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "machine.h"
 
-namespace peers {
+namespace [[gnu::visibility("default")]] peers {
 
 struct Case {
   std::int64_t m = 0, k = 0, n = 0;
