@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Volta's training step beside PyTorch's on this CPU, in f32, turn by turn on the same random ids.
+"""Volta's training step beside PyTorch's on this CPU, turn by turn on the same random ids.
 
     pip install torch --index-url https://download.pytorch.org/whl/cpu
     bench/peers/training.py [--model shakespeare,gpt2-t64,gpt2-t256] [--threads 1,2] [--rounds 7]
-        [--steps 5] [--compile] [--llm-c DIR] [--output text|json]
+        [--steps 5] [--dtype f32|bf16] [--compile] [--llm-c DIR] [--output text|json]
 
 shakespeare is the preset shakespeare-char-cpu, gpt2-tT is GPT-2 124M with batches of 4 x T. A step
-is forward, backward, clipping and AdamW (PyTorch's fused one). Volta runs as `volta train`, stopped
+is forward, backward, clipping and AdamW (PyTorch's fused one); bf16 is `volta train --dtype bf16`
+beside autocast. Volta and PyTorch keep weights and updates in f32. Volta runs as `volta train`, stopped
 (SIGSTOP) while PyTorch has its turn; the first step of each turn is left out. tokens/s are medians
 of all steps, the ratio is that of the medians. Losses are shown: they start near ln(vocab).
 --llm-c is the folder of a built llm.c with its data: train_gpt2 joins in for gpt2-t64, the batch
@@ -44,6 +45,7 @@ def parse_arguments():
     parser.add_argument("--threads", type=measuring.numbers, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=5, help="measured steps a turn")
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
     parser.add_argument("--llm-c", help="folder of llm.c, with train_gpt2 and its data")
     parser.add_argument("--output", choices=["text", "json"], default="text")
@@ -111,10 +113,10 @@ class StoppedTrainer:
 class VoltaTrainer(StoppedTrainer):
     """`volta train` without an end."""
 
-    def __init__(self, program, model, data, folder, threads):
+    def __init__(self, program, model, data, folder, threads, dtype):
         self.metrics = os.path.join(folder, "run", "metrics.jsonl")
         command = [program, "train", "--data", data, "--out", os.path.join(folder, "run"),
-                   "--threads", threads, "--layers", model["layers"], "--heads", model["heads"],
+                   "--threads", threads, "--dtype", dtype, "--layers", model["layers"], "--heads", model["heads"],
                    "--dim", model["dim"], "--context", model["context"], "--vocab", model["vocab"],
                    "--batch", model["batch"], "--position", "learned", "--norm", "layer",
                    "--ffn-kind", "mlp", "--activation", "gelu_tanh" if model["tanh"] else "gelu",
@@ -196,8 +198,9 @@ def make_torch_model(torch, model):
 
 
 class TorchTrainer:
-    def __init__(self, torch, model, ids, compiled):
-        self.torch, self.ids, self.batch, self.next = torch, ids, model["batch"], 0
+    def __init__(self, torch, model, ids, options):
+        self.torch, self.bf16 = torch, options.dtype == "bf16"
+        self.ids, self.batch, self.next = ids, model["batch"], 0
         self.model = make_torch_model(torch, model)
         matrices = [p for p in self.model.parameters() if p.dim() > 1]
         vectors = [p for p in self.model.parameters() if p.dim() == 1]
@@ -205,13 +208,14 @@ class TorchTrainer:
             [{"params": matrices, "weight_decay": WEIGHT_DECAY},
              {"params": vectors, "weight_decay": 0.0}],
             lr=model["lr"], betas=(0.9, model["beta2"]), fused=True)
-        self.loss = torch.compile(self.model) if compiled else self.model
+        self.loss = torch.compile(self.model) if options.compile else self.model
         self.step()
 
     def step(self):
         rows = self.ids[self.next:self.next + self.batch]
         self.next = (self.next + self.batch) % (len(self.ids) - self.batch + 1)
-        loss = self.loss(rows[:, :-1], rows[:, 1:])
+        with self.torch.autocast("cpu", self.torch.bfloat16, enabled=self.bf16):
+            loss = self.loss(rows[:, :-1], rows[:, 1:])
         loss.backward()
         self.torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
         self.optimizer.step()
@@ -243,8 +247,9 @@ def measure(torch, options, name, threads):
     try:
         data = os.path.join(folder, "ids.safetensors")
         write_ids(data, ids)
-        trainers["volta"] = VoltaTrainer(options.volta, model, data, folder, threads)
-        trainers["pytorch"] = TorchTrainer(torch, model, ids, options.compile)
+        trainers["volta"] = VoltaTrainer(options.volta, model, data, folder, threads,
+                                          options.dtype)
+        trainers["pytorch"] = TorchTrainer(torch, model, ids, options)
         if options.llm_c and name == "gpt2-t64":
             trainers["llm_c"] = LlmCTrainer(options.llm_c, model, folder, threads)
         rates = {contender: [] for contender in trainers}
@@ -259,7 +264,8 @@ def measure(torch, options, name, threads):
             trainer.end()
         shutil.rmtree(folder)
     report = {"model": name, "threads": threads, "batch": model["batch"], "time": model["time"],
-              "torch": torch.__version__, "compiled": options.compile, "parameters": parameters,
+              "torch": torch.__version__, "compiled": options.compile, "dtype": options.dtype,
+              "parameters": parameters,
               "before": before, "after": measuring.memory_state(options.machine, threads),
               "contenders": {}}
     base = statistics.median(rates["volta"])
@@ -272,7 +278,7 @@ def measure(torch, options, name, threads):
 def to_text(report):
     lines = [measuring.state_in_words("before", report["before"]),
              f"# {report['model']}, {report['parameters']} parameters, {report['batch']} x "
-             f"{report['time']}, {report['threads']} threads, PyTorch {report['torch']}"
+             f"{report['time']}, {report['dtype']}, {report['threads']} threads, PyTorch {report['torch']}"
              f"{' compiled' if report['compiled'] else ''}; tokens/s: median (10th..90th "
              "percentile), Volta's ratio to it"]
     for contender, row in report["contenders"].items():
