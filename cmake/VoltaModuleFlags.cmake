@@ -43,7 +43,8 @@ set_property(SOURCE base/version.cc APPEND PROPERTY COMPILE_DEFINITIONS
 # What the tuner measured belongs to the kernels it was measured with. Only one file sees the hash.
 # Products of integers are not tuned.
 file(GLOB matmul_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/matmul*"
-     "${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/math-inl.h")
+     "${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/math-inl.h"
+     "${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/amx*")
 list(FILTER matmul_sources EXCLUDE REGEX "matmul_quant")
 set(kernel_hashes "")
 foreach(source IN LISTS matmul_sources)

@@ -38,8 +38,11 @@ Result<LatencyBaseline> read_baseline(const std::string& path, const DeviceInfo&
   VOLTA_TRY(expect_same(path, "the instruction set", isa, device.isa));
   VOLTA_TRY(expect_same(path, "the number of threads", std::to_string(threads),
                         std::to_string(device.threads)));
-  LatencyBaseline baseline{.path = path, .parameters = 0, .latencies = {}};
-  VOLTA_TRY(baseline.parameters, root.get_int("parameters", 1));
+  LatencyBaseline baseline{.path = path, .setting = {}, .latencies = {}};
+  VOLTA_TRY(baseline.setting.parameters, root.get_int("parameters", 1));
+  VOLTA_TRY(baseline.setting.weight_bytes, root.get_int("weight_bytes", 1));
+  VOLTA_TRY(baseline.setting.dtype, root.get_string("dtype"));
+  VOLTA_TRY(baseline.setting.tokens, root.get_int("tokens", 1));
   VOLTA_TRY(const JsonRef lengths, root.member("lengths"));
   VOLTA_TRY(const auto elements, lengths.elements());
   for (const JsonRef& element : elements) {
@@ -53,25 +56,31 @@ Result<LatencyBaseline> read_baseline(const std::string& path, const DeviceInfo&
   return baseline;
 }
 
-Status compare_latencies(std::span<const Latency> now, std::int64_t parameters,
+Status compare_latencies(std::span<const Latency> now, const LatencySetting& setting,
                          const LatencyBaseline& baseline, double limit) {
+  const LatencySetting& stored = baseline.setting;
   VOLTA_TRY(expect_same(baseline.path, "a model of",
-                        fmt::format("{} parameters", baseline.parameters),
-                        fmt::format("{} parameters", parameters)));
+                        fmt::format("{} parameters", stored.parameters),
+                        fmt::format("{} parameters", setting.parameters)));
+  VOLTA_TRY(expect_same(baseline.path, "weights of", fmt::format("{} bytes", stored.weight_bytes),
+                        fmt::format("{} bytes", setting.weight_bytes)));
+  VOLTA_TRY(expect_same(baseline.path, "--dtype", stored.dtype, setting.dtype));
+  VOLTA_TRY(expect_same(baseline.path, "--tokens", std::to_string(stored.tokens),
+                        std::to_string(setting.tokens)));
   std::string slower;
   bool compared = false;
-  const auto compare = [&](std::string_view what, std::int64_t prompt, double stored, double time) {
-    const double change = 100.0 * (time / stored - 1.0);
+  const auto compare = [&](std::string_view what, std::int64_t prompt, double before, double time) {
+    const double change = 100.0 * (time / before - 1.0);
     if (change <= limit) return;
     slower += fmt::format("{}{} after {}: {} instead of {} (+{:.0f}%)", slower.empty() ? "" : ", ",
-                          what, prompt, format_duration(time), format_duration(stored), change);
+                          what, prompt, format_duration(time), format_duration(before), change);
   };
   for (const Latency& latency : now) {
-    const auto stored = std::ranges::find(baseline.latencies, latency.prompt, &Latency::prompt);
-    if (stored == baseline.latencies.end()) continue;
+    const auto before = std::ranges::find(baseline.latencies, latency.prompt, &Latency::prompt);
+    if (before == baseline.latencies.end()) continue;
     compared = true;
-    compare("the first token", latency.prompt, stored->first_token, latency.first_token);
-    compare("a token", latency.prompt, stored->token, latency.token);
+    compare("the first token", latency.prompt, before->first_token, latency.first_token);
+    compare("a token", latency.prompt, before->token, latency.token);
   }
   if (!compared) {
     return fail(ErrorCode::kInvalidArgument,

@@ -18,9 +18,17 @@ struct Latency {
   double token = 0.0;
 };
 
+/// What times depend on, besides the device.
+struct LatencySetting {
+  std::int64_t parameters = 0;
+  std::int64_t weight_bytes = 0;  ///< As the weights are kept, in whatever format.
+  std::string dtype;              ///< Of the computation.
+  std::int64_t tokens = 0;        ///< Of every answer.
+};
+
 struct LatencyBaseline {
   std::string path;
-  std::int64_t parameters = 0;
+  LatencySetting setting;
   std::vector<Latency> latencies;
 };
 
@@ -30,8 +38,8 @@ struct LatencyBaseline {
 Result<LatencyBaseline> read_baseline(const std::string& path, const DeviceInfo& device);
 
 /// kMismatch, naming each time that is more than `limit` per cent above its stored one.
-/// kInvalidArgument if the model has another size, or no prompt length was measured both times.
-Status compare_latencies(std::span<const Latency> now, std::int64_t parameters,
+/// kInvalidArgument if the setting was another one, or no prompt length was measured both times.
+Status compare_latencies(std::span<const Latency> now, const LatencySetting& setting,
                          const LatencyBaseline& baseline, double limit);
 
 }  // namespace volta::cli

@@ -43,7 +43,8 @@ Status add_line(std::string_view line, const std::string& name, SeriesMap& serie
     return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an object", figures.path()));
   }
   for (const auto& [figure, value] : *members) {
-    VOLTA_TRY(const double rate, root.at(value).as_float(std::numeric_limits<double>::min()));
+    constexpr double kLeast = 1e-6, kMost = 1e15;  // So that every ratio of two is finite.
+    VOLTA_TRY(const double rate, root.at(value).as_float(kLeast, kMost));
     series[{machine, isa, figure}].push_back({.date = date, .commit = commit, .value = rate});
   }
   return {};

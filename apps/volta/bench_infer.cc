@@ -41,6 +41,7 @@ struct OpShare {
 struct BenchReport {
   DeviceInfo device;
   TransformerConfig config;
+  DType dtype = DType::kF32;  // Of the computation.
   GeneratorMemory memory;
   std::vector<LengthReport> lengths;
   std::vector<OpShare> shares;
@@ -108,6 +109,7 @@ Result<BenchReport> run_bench(const Transformer& model, const BenchInferOptions&
                               std::uint64_t seed, DType dtype) {
   BenchReport report{.device = model.device()->info(),
                      .config = model.config(),
+                     .dtype = dtype,
                      .memory = {},
                      .lengths = {},
                      .shares = {}};
@@ -166,7 +168,8 @@ std::string to_text(const BenchReport& report) {
 std::string to_json(const BenchReport& report, const BenchInferOptions& options,
                     std::uint64_t seed) {
   JsonWriter json = begin_report(report.device);
-  json.field("seed", seed).field("runs", options.runs.runs);
+  json.field("seed", seed).field("runs", options.runs.runs).field("tokens", options.runs.tokens);
+  json.field("dtype", dtype_name(report.dtype));
   json.field("parameters", parameter_count(report.config));
   json.field("weight_bytes", report.memory.weight_bytes);
   json.field("cache_bytes", report.memory.cache_bytes);
@@ -236,8 +239,11 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
                   : output == Output::kCsv ? to_csv(report)
                                            : to_text(report)));
   if (!baseline) return {};
-  return compare_latencies(latencies_of(report), parameter_count(report.config), *baseline,
-                           options.limit);
+  const LatencySetting setting{.parameters = parameter_count(report.config),
+                               .weight_bytes = report.memory.weight_bytes,
+                               .dtype = std::string(dtype_name(report.dtype)),
+                               .tokens = options.runs.tokens};
+  return compare_latencies(latencies_of(report), setting, *baseline, options.limit);
 }
 
 void add_bench_infer(Command& bench, Globals& globals, Action& action) {

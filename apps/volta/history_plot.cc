@@ -25,7 +25,7 @@ std::string escape(std::string_view text) {
     } else if (c == '<') {
       out += "&lt;";
     } else {
-      out += c;
+      out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;  // XML has no control characters.
     }
   }
   return out;

@@ -74,7 +74,16 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
 
 Check range(int least, int most) { return check_of(CLI::Range(least, most)); }
 Check range(std::int64_t least, std::int64_t most) { return check_of(CLI::Range(least, most)); }
-Check range(double least, double most) { return check_of(CLI::Range(least, most)); }
+Check range(double least, double most) {
+  Check check = check_of(CLI::Range(least, most));
+  // CLI::Range lets values pass that are neither below nor above.
+  check.refusal = [inner = std::move(check.refusal)](const std::string& text) {
+    double value = 0;
+    const bool number = !CLI::detail::lexical_cast(text, value) || !std::isnan(value);
+    return number ? inner(text) : fmt::format("{} is no number", text);
+  };
+  return check;
+}
 Check one_of(const std::vector<std::string>& words) { return check_of(CLI::IsMember(words)); }
 
 Option* Option::required() {

@@ -182,16 +182,20 @@ bool fits_64_bits(std::string_view digits, bool negative) {
 
 // simdjson rejects integers of more than 64 bits. They are valid JSON and occur in real files
 // (Hugging Face writes "model_max_length": 1000000000000000019884624838656). This appends ".0" to
-// each of them outside strings, so that it is a double.
+// each of them outside strings, so that it is a double. Nothing is appended to later ones than the
+// first kMostLongIntegers, because simdjson takes 60 times as long for such a number.
+constexpr int kMostLongIntegers = 1000;
 std::string widen_long_integers(std::string_view text) {
   std::string out;
+  int left = kMostLongIntegers;
   bool in_string = false;
   bool fraction = false;  // Inside a number, after a point or an exponent.
   size_t digits = 0;      // The number of digits that end before text[i].
   const auto is_too_long = [&](size_t end) {
     const size_t begin = end - digits;
     return digits > 0 && !fraction &&
-           !fits_64_bits(text.substr(begin, digits), begin > 0 && text[begin - 1] == '-');
+           !fits_64_bits(text.substr(begin, digits), begin > 0 && text[begin - 1] == '-') &&
+           left-- > 0;
   };
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];

@@ -14,9 +14,9 @@
 namespace volta {
 namespace {
 
-constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{32} << 20;
-constexpr std::int64_t kMaxHeaderValues = std::int64_t{2} << 20;
-constexpr std::int64_t kMaxTensors = 1 << 20;
+// A tensor has 7 values with its names, so these are some 75,000 tensors.
+constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{16} << 20;
+constexpr std::int64_t kMaxHeaderValues = std::int64_t{512} << 10;
 constexpr std::size_t kMaxName = 4096;
 constexpr std::int64_t kMaxArray = 64;  // Elements: dimensions and offsets are few.
 constexpr std::size_t kDataAlignment = 64;
@@ -172,9 +172,6 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
   VOLTA_TRY(const JsonValue json, parse_json(as_text(header_bytes), name, limits));
   const JsonValue::Object* object = json.if_object();
   if (object == nullptr) return damaged("the header is not a JSON object");
-  if (static_cast<std::int64_t>(object->size()) > kMaxTensors) {
-    return damaged(fmt::format("{} tensors; at most {} are possible", object->size(), kMaxTensors));
-  }
   SafetensorsHeader header;
   header.data_begin = static_cast<std::int64_t>(8 + length);
   const auto data_bytes = static_cast<std::int64_t>(file.size()) - header.data_begin;
@@ -304,9 +301,16 @@ Result<SafetensorsWriter> SafetensorsWriter::create(
     }
     bytes += spec.bytes();
   }
+  const std::string header = header_text(tensors, metadata);
+  if (header.size() > kMaxHeaderBytes) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}': the names of {} tensors and the metadata take {} bytes, more "
+                            "than the {} of a header",
+                            path, tensors.size(), header.size(), kMaxHeaderBytes));
+  }
   VOLTA_TRY(FileWriter file, FileWriter::open_temporary(path));
   SafetensorsWriter writer(path, std::move(file), bytes, existing);
-  VOLTA_TRY(writer.file_->write(header_text(tensors, metadata)));
+  VOLTA_TRY(writer.file_->write(header));
   return writer;
 }
 

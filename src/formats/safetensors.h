@@ -31,7 +31,7 @@ struct SafetensorsEntry {
 /// A file mapped for reading. Copies share the mapping.
 class SafetensorsFile {
  public:
-  /// Maps and checks a file: the header has at most 32 MiB and is JSON without duplicate keys,
+  /// Maps and checks a file: the header has at most 16 MiB and is JSON without duplicate keys,
   /// types are known, sizes match shapes, tensors do not overlap, and they cover the data without a
   /// gap. kInvalidFile otherwise, with the names of the file and the tensor.
   static Result<SafetensorsFile> open(const std::string& path);
@@ -86,8 +86,8 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
 class SafetensorsWriter {
  public:
   /// kIo when the place cannot be written or is not a regular file, kInvalidArgument for encoded
-  /// tensors and for sizes beyond the limit of a tensor. `existing`: what finish() does with a file
-  /// that has the name then.
+  /// tensors, for sizes beyond the limit of a tensor, and for a header beyond that of open().
+  /// `existing`: what finish() does with a file that has the name then.
   static Result<SafetensorsWriter> create(const std::string& path,
                                           const std::map<std::string, TensorSpec>& tensors,
                                           const std::map<std::string, std::string>& metadata = {},

@@ -14,7 +14,8 @@
 namespace volta {
 namespace {
 
-constexpr std::int64_t kMaxIndexBytes = std::int64_t{64} << 20;
+constexpr std::int64_t kMaxIndexBytes = std::int64_t{32} << 20;
+constexpr std::int64_t kMaxIndexValues = std::int64_t{512} << 10;
 constexpr std::size_t kMaxShards = 4096;
 constexpr std::int32_t kLeastBlock = 32;  // The smallest number of integers that share a scale.
 
@@ -65,7 +66,8 @@ Status check_index(const std::string& path, const std::map<std::string, std::str
 Result<std::vector<SafetensorsFile>> open_shards(const std::string& directory,
                                                  const std::string& path) {
   VOLTA_TRY(const std::string text, read_text_file(path, kMaxIndexBytes));
-  VOLTA_TRY(const JsonValue json, parse_json(text, path, {.max_bytes = kMaxIndexBytes}));
+  VOLTA_TRY(const JsonValue json,
+            parse_json(text, path, {.max_bytes = kMaxIndexBytes, .max_values = kMaxIndexValues}));
   VOLTA_TRY(const JsonRef map, JsonRef(json, path).member("weight_map"));
   const JsonValue::Object* members = map.node().if_object();
   if (members == nullptr) {

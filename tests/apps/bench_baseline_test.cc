@@ -82,6 +82,10 @@ TEST_F(BaselineTest, WhatSaysNothingIsRefusedBeforeItIsMeasured) {
 TEST_F(BaselineTest, AnotherModelOrOtherLengthsCannotBeCompared) {
   store("slow.json", "1000");
   change("model.json", "\"parameters\":", "\"parameters\":1");
+  change("tokens.json", "\"tokens\":", "\"tokens\":1");
+  expect_error(bench({"--baseline", "tokens.json"}), 2, "with --tokens '14'");
+  expect_error(bench({"--baseline", "slow.json", "--dtype", "bf16"}), 2, "--dtype 'f32'");
+  expect_error(bench({"--baseline", "slow.json", "--weights", "q8"}), 2, "weights of '");
   const CommandResult model = volta(bench({"--baseline", "model.json"}));
   EXPECT_EQ(model.exit_code, 2);
   EXPECT_THAT(model.err, HasSubstr("a model of '1"));

@@ -304,6 +304,17 @@ TEST(JsonParseTest, InterruptedParsingEnds) {
   }
 }
 
+TEST(JsonParseTest, WidensSomeLongIntegersOnly) {
+  const auto numbers = [](int count) {
+    std::string text = "[0";
+    for (int i = 0; i < count; ++i) text += ",1234567890123456789012";
+    return text + "]";
+  };
+  EXPECT_TRUE(parse_json(numbers(1000), "test"));
+  EXPECT_NE(parse_error(numbers(1001)).find("a number is malformed or too large"),
+            std::string::npos);
+}
+
 TEST(JsonParseTest, FindsRepeatedKeysInLargeObjects) {
   std::string text = "{";
   for (int i = 0; i < 100'000; ++i) text += fmt::format("\"{}\":0,", i * 7919 % 100'003);

@@ -81,6 +81,22 @@ TEST_P(MatMulPanels, NoTileChangesABit) {
   }
 }
 
+// With many rows, panels of bf16 are converted to f32 once; an odd K ends in half a pair.
+TEST_P(MatMulPanels, WideningPanelsChangesNoBit) {
+  for (const std::int64_t m : {63, 64, 70, 131}) {
+    for (const std::int64_t k : {1, 70, 531}) {
+      MatMulCase c{m, k, 75};
+      c.b_type = DType::kBF16;
+      c.op.transpose_b = true;
+      MatMulData data(c);
+      const std::vector<float> expected = chained(c, data, GetParam());
+      data.pack(c, GetParam(), pool_);
+      EXPECT_EQ(cpu::widens_panels(c.a_type, c.b_type, m, GetParam()), m >= 64);
+      EXPECT_TRUE(same_bits(run_matmul(c, data, GetParam(), pool_), expected)) << c.name();
+    }
+  }
+}
+
 // A plain b whose next block is prefetched: slices that are whole, ragged, narrower than a tile's
 // share of one, and the last.
 TEST_P(MatMulPanels, PrefetchingTheNextBlockChangesNoBit) {

@@ -1,6 +1,7 @@
 // Instruction sets by name, and that the chosen one is the one that runs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -19,12 +20,11 @@ TEST(Simd, NamesDiffer) {
 }
 
 TEST(Simd, EachSetIncludesThoseBeforeIt) {
-  bool missing = false;
-  for (const cpu::Simd simd : cpu::kAllSimd) {
-    if (!cpu::simd_available(simd)) missing = true;
-    EXPECT_NE(missing, cpu::simd_available(simd)) << cpu::simd_name(simd);
-  }
-  EXPECT_TRUE(cpu::simd_available(cpu::Simd::kSse4));
+  // A binary for newer CPUs alone (VOLTA_MARCH) has no kernels for the first ones.
+  const auto first = std::ranges::find_if(cpu::kAllSimd, cpu::simd_available);
+  ASSERT_NE(first, cpu::kAllSimd.end());
+  const auto missing = std::find_if_not(first, cpu::kAllSimd.end(), cpu::simd_available);
+  EXPECT_TRUE(std::none_of(missing, cpu::kAllSimd.end(), cpu::simd_available));
   EXPECT_FALSE(cpu::simd_available(static_cast<cpu::Simd>(9)));
 }
 

@@ -12,8 +12,8 @@ namespace {
 /// Long enough for the kernel to put a pool's threads on CPUs of their own after the pause: in
 /// turns of 10 ms two threads often run on one.
 constexpr double kTurnSeconds = 0.05;
-/// OpenMP's threads spin for a while after their work (libgomp's 300,000 times, about 15 ms), on the
-/// cores of whoever comes next.
+/// OpenMP's threads spin for a while after their work (libgomp's 300,000 times, about 15 ms), on
+/// the cores of whoever comes next.
 constexpr unsigned kPauseMicroseconds = 30'000;
 
 // One contender's turns.

@@ -49,7 +49,7 @@ HWY_INLINE V16 add_byte_products(VI b, VI a) {
 
 /// With VNNI in one instruction, which Highway does not have. Otherwise even and odd bytes are
 /// widened to 16 bits and multiplied separately.
-// SAFETY: the machine has VNNI (vnni_available()) where the template says so.
+// SAFETY: the machine has VNNI (has_vnni(context.simd)) where the template says so.
 template <bool Vnni>
 HWY_INLINE VI dot(VI sum, VI b, VI a) {
 #if HWY_TARGET == HWY_AVX3
