@@ -11,8 +11,7 @@ def measuring():
     if os.environ.get("VOLTA_MEASURING") == "1":
         yield
         return
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(os.environ.get("VOLTA_CACHE_DIR") or Path(caches, "volta"))
+    folder = Path(os.environ.get("VOLTA_CACHE_DIR") or Path.home() / ".volta")
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "measure.lock", "a", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""What was measured, kept: a baseline for each kind of CPU, and a history to which lines are added."""
+"""What was measured, kept: a history to which lines are added."""
 import datetime
 import json
 import os
@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BASELINES = ROOT / "bench" / "baselines"
 HISTORY = ROOT / "bench" / "history.jsonl"
 
 
@@ -37,14 +36,3 @@ def append(path, line):
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line, sort_keys=True) + "\n")
-
-
-def baseline_path(folder=BASELINES):
-    return Path(folder) / f"{signature()}.json"
-
-
-def write_baseline(line, folder=BASELINES):
-    path = baseline_path(folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(line, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    return path

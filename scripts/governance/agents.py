@@ -112,7 +112,8 @@ def _config_findings(tree, text):
             yield Finding(CONFIG, "agents.config", f"nobody reads '{name}'; delete it")
     commands = config.get("commands")
     for name, command in (commands.items() if isinstance(commands, dict) else ()):
-        problem = _command_problem(tree, command)
+        problem = (_command_problem(tree, command) if isinstance(command, str) and command.strip()
+                   else "the command is missing")
         if problem:
             yield Finding(CONFIG, "agents.commands", f"{name}: {problem}")
 

@@ -273,6 +273,14 @@ class Agents(unittest.TestCase):
         found = self.findings("rules:\n\t- a\n")
         self.assertEqual(found[0].where, agents.CONFIG + ":2")
 
+    def test_a_command_without_a_value_is_found(self):
+        for value in ("", ' ""', "\n    deep: x"):
+            tree = Tree(changed(AGENTS, agents.CONFIG, 'build: "make build"', f"build:{value}"))
+            found = [str(finding) for finding in agents.check(tree)
+                     if finding.rule == "agents.commands"]
+            self.assertEqual(len(found), 1, value)
+            self.assertIn("build: the command is missing", found[0])
+
     def test_a_command_that_cannot_start_is_told(self):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "Makefile").write_text("good:\n\t@true\n")

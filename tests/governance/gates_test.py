@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The gates that call other people's programs judge what these say: workflows, interface, bits."""
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -17,6 +18,11 @@ test "$CCACHE_DISABLE" = 1 || exit 9
 mkdir -p build/release
 for file in volta libvolta.so libvolta.a; do echo "$SOURCE_DATE_EPOCH" > build/release/$file; done
 test ! -f paths || pwd >> build/release/libvolta.so
+"""
+# Stands for pip: "installs" empty programs beside itself.
+PIP = """#!/bin/sh
+case "$*" in *"--requirement /requirements.txt") ;; *) exit 1 ;; esac
+cd "$(dirname "$0")" && for tool in TOOLS; do echo > $tool && chmod +x $tool; done
 """
 # What an attacker wants: code of a stranger with the rights of the repository.
 UNSAFE = """name: unsafe
@@ -69,6 +75,24 @@ class Workflows(Gate):
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertIn("'zizmor' is missing", result.stderr)
         self.assertEqual(self.judge(self.folder).returncode, 2)
+
+    def test_the_image_installs_the_tools_and_puts_them_on_path(self):
+        tools = re.search(r"^for tool in (.*); do$", (ROOT / "scripts" / "check_workflows").read_text(),
+                          re.MULTILINE)[1].split()
+        image = (ROOT / "Containerfile").read_text().replace("\\\n", "")
+        self.assertIn("\nCOPY scripts/governance/requirements.txt /requirements.txt\n", image)
+        run = re.search(r"^RUN (python3 -m venv .*)$", image, re.MULTILINE)[1]
+        # The step itself, with another python3 and pip.
+        local = self.folder / "local"
+        local.mkdir()
+        self.tool("pip", PIP.replace("TOOLS", " ".join(tools)))
+        self.tool("python3", f'#!/bin/sh\nmkdir -p "$3/bin" && cp {self.folder}/bin/pip "$3/bin/pip"\n')
+        run = run.replace("/opt/", f"{self.folder}/opt/").replace("/usr/local/bin/", f"{local}/")
+        done = subprocess.run(["sh", "-c", run], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(path.name for path in local.iterdir()), sorted(tools))
+        self.assertEqual(self.judge(path=f"{local}:/usr/bin:/bin").returncode, 0)
 
     def test_the_real_tools_see_unsafe_and_wrong_workflows(self):
         tools = ROOT / "build" / "venv" / "bin"
@@ -150,6 +174,31 @@ class Abi(Gate):
         self.assertEqual(self.run_script("check_abi", old, grown).returncode, 0)
         self.assertEqual(self.run_script("check_abi", grown, old).returncode, 1)
         self.assertEqual(self.run_script("check_abi", old, other).returncode, 1)
+
+    def test_a_release_that_is_younger_than_the_clone_is_compared(self):
+        self.tool("cmake", '#!/bin/sh\ntest "$1" = --build || exit 0\n'
+                           'mkdir -p "$2" && cp "$2/../../../name" "$2/libvolta.so"\n')
+        self.tool("abidiff", '#!/bin/sh\ncat "$2" "$3"\n')
+        tree = self.folder / "tree"
+        (tree / "scripts").mkdir(parents=True)
+        shutil.copy(ROOT / "scripts" / "check_abi", tree / "scripts")
+        (tree / "CMakeLists.txt").write_text("project(A\n  VERSION 0.1.9\n)\n")
+        (tree / ".gitignore").write_text("build\n")
+
+        def commit(name, *more):
+            (tree / "name").write_text(name + "\n")
+            for words in (("add", "--all"), ("commit", "--quiet", "--message", name), *more):
+                subprocess.run(["git", "-C", str(tree), "-c", "user.name=a", "-c", "user.email=a@b",
+                                *words], check=True, capture_output=True)
+        subprocess.run(["git", "init", "--quiet", str(tree)], check=True)
+        for release in ("v0.1.0", "v0.1.1"):
+            commit(release, ("tag", release))
+            commit("after " + release)
+            result = subprocess.run(
+                [str(tree / "scripts" / "check_abi")], capture_output=True, text=True, check=False,
+                env={**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"})
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(f"{release}\nafter {release}\n", result.stdout)
 
     def test_what_cannot_be_compared_is_told(self):
         self.assertEqual(self.run_script("check_abi", "one").returncode, 2)

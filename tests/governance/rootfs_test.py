@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """scripts/gate_in_rootfs knows the systems of the pull request's gate, and says what it would do."""
+import os
 import re
+import shutil
 import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "gate_in_rootfs"
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SUITES = {"debian-12": "bookworm", "ubuntu-24.04": "noble"}
 
 
@@ -29,6 +33,27 @@ class Rootfs(unittest.TestCase):
             self.assertRegex(lines[0], rf"^mmdebstrap .* {suite} ROOT .*{suite}-security")
             self.assertIn(f"git clone --quiet --no-hardlinks {ROOT} ROOT/volta", lines)
             self.assertRegex(result.stdout, r"chroot(.|\n)*\.ci/run(.|\n)* format policy$")
+
+    @unittest.skipUnless(os.geteuid() == 0 and KEYRING.exists() and shutil.which("unshare"),
+                         f"this needs root, unshare and {KEYRING}")
+    def test_a_folder_that_it_made_is_removed_and_one_of_the_user_stays(self):
+        with tempfile.TemporaryDirectory() as folder:
+            places = [Path(folder, name) for name in ("bin", "mine", "made")]
+            for place in places:
+                place.mkdir()
+            Path(places[0], "mmdebstrap").write_text('#!/bin/sh\necho "$@"\nexit 7\n')
+            Path(places[0], "mmdebstrap").chmod(0o755)
+            Path(places[1], "data").write_text("dear")
+            environment = {**os.environ, "PATH": f"{places[0]}:{os.environ['PATH']}",
+                           "TMPDIR": str(places[2])}
+            environment.pop("VOLTA_ROOTFS", None)
+            for more in ({}, {"VOLTA_ROOTFS": str(places[1])}):
+                result = subprocess.run([str(SCRIPT), "debian-12"], capture_output=True, text=True,
+                                        check=False, env={**environment, **more})
+                self.assertEqual(result.returncode, 7, result.stderr)
+                self.assertIn(more.get("VOLTA_ROOTFS", str(places[2])), result.stdout)
+            self.assertEqual(list(places[2].iterdir()), [])
+            self.assertEqual(Path(places[1], "data").read_text(), "dear")
 
     def test_wrong_usage_is_refused_with_the_usage(self):
         for words in ((), ("debian-11",), ("debian-12", "--fast")):

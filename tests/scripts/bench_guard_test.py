@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,12 +31,40 @@ if words[0] == "version":
     print(json.dumps({"commit": "0123456789ab", "isa": "avx2"}))
 elif words[:2] == ["bench", "infer"]:
     print(json.dumps({"lengths": [{"prompt": 16, "tokens_per_s": 100.0 * rate}]}))
+elif words[0] in ("generate", "tokenize"):
+    pass
 elif words[0] == "train" and SPEED > 0:
     out = pathlib.Path(words[words.index("--out") + 1])
     out.mkdir()
     (out / "metrics.jsonl").write_text('{"tokens_per_s": %f}\\n' % (1000.0 * rate) * 8)
 else:
     sys.exit("no such command")
+"""
+
+# Stands for valgrind: runs the program and counts by its name.
+VALGRIND = """#!/bin/sh
+while case $1 in --*) ;; *) false ;; esac; do shift; done
+"$@" || exit
+test "$VOLTA_SIMD" = avx2 || exit 9
+case $1 in */new) echo "==1== SAIDNEW" >&2 ;; *) echo "==1== SAID10000" >&2 ;; esac
+"""
+# Stands for git: the first checkout leaves one file and ends the guard, as a loss of power would.
+GIT = """#!/bin/sh
+case " $* " in *" checkout "*) if mkdir FOLDER/stopped 2>/dev/null; then
+  for last; do :; done
+  test "$1" != -C || cd "$2"
+  LEFT
+  kill -9 $PPID
+  exit 1
+fi ;; esac
+exec REAL "$@"
+"""
+# Stands for cmake: "builds" the program from two files of the tree.
+CMAKE = """#!/bin/sh
+test "$1" = --build || exit 0
+mkdir -p build/release
+cat CMakeLists.txt volta.py | tail -n +2 > build/release/volta
+chmod +x build/release/volta
 """
 
 
@@ -93,11 +122,18 @@ class Statistics(unittest.TestCase):
         self.assertEqual(few, paired.interval(values[:10]))
 
 
-class Program(unittest.TestCase):
+class Guard(unittest.TestCase):
     def setUp(self):
         temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
         self.folder = Path(temporary.name)
+        (self.folder / "bin").mkdir()
+        self.script = SCRIPT
+
+    def tool(self, name, text):
+        path = self.folder / "bin" / name
+        path.write_text(text)
+        path.chmod(0o755)
 
     def program(self, name, speed, seed=1):
         path = self.folder / name
@@ -107,9 +143,12 @@ class Program(unittest.TestCase):
 
     def guard(self, *words):
         return subprocess.run(
-            [sys.executable, "-B", str(SCRIPT), *map(str, words)], capture_output=True, text=True,
-            check=False, env={**os.environ, "VOLTA_CACHE_DIR": str(self.folder / "cache")})
+            [sys.executable, "-B", str(self.script), *map(str, words)], capture_output=True, text=True,
+            check=False, env={**os.environ, "VOLTA_CACHE_DIR": str(self.folder / "cache"),
+                              "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"})
 
+
+class Program(Guard):
     def test_a_slower_program_fails_and_the_table_says_where(self):
         result = self.guard(self.program("old", 1.0), self.program("new", 0.9), "--no-counts",
                             "--rounds", "5", "--most", "9")
@@ -119,19 +158,16 @@ class Program(unittest.TestCase):
         self.assertIn("slower: infer, after 16, 1 threads; train, 1 threads", result.stderr)
 
     def test_the_same_program_passes_and_its_figures_are_kept(self):
-        history, baselines = self.folder / "history.jsonl", self.folder / "baselines"
+        history = self.folder / "history.jsonl"
         history.write_text('{"an": "older line"}\n')
         result = self.guard(self.program("old", 1.0), self.program("new", 1.0), "--no-counts",
-                            "--rounds", "3", "--only", "infer", "--append", "--history", history,
-                            "--baseline", "--baselines", baselines)
+                            "--rounds", "3", "--only", "infer", "--append", "--history", history)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         lines = history.read_text().splitlines()
         self.assertEqual((len(lines), lines[0]), (2, '{"an": "older line"}'))
         told = json.loads(lines[1])
         self.assertEqual(sorted(told), ["commit", "date", "figures", "isa", "machine"])
         self.assertAlmostEqual(told["figures"]["infer, after 16, 1 threads"], 100, delta=10)
-        kept = json.loads((baselines / f"{record.signature()}.json").read_text())
-        self.assertEqual(kept["figures"], told["figures"])
 
     def test_the_table_is_one_that_the_policy_takes(self):
         result = self.guard(self.program("old", 1.0), self.program("new", 1.0), "--no-counts",
@@ -147,8 +183,60 @@ class Program(unittest.TestCase):
         self.assertIn("no such command", broken.stderr)
         for words in ((old, "no-such-commit"), (old, old, "--rounds", "2"),
                       (old, old, "--limit", "2"), (old, old, "--threads", "many"),
-                      (old, old, "--only", "nothing")):
+                      (old, old, "--only", "nothing"), (old, old, "--only", "(")):
             self.assertEqual(self.guard(*words).returncode, 2, words)
+
+    def counted(self, new, said="Collected : "):
+        """The guard where valgrind counts 10000 instructions for the program `old`, `new` for `new`."""
+        self.tool("valgrind", VALGRIND.replace("NEW", str(new)).replace("SAID", said))
+        return self.guard(self.program("old", 1.0), self.program("new", 1.0), "--rounds", "3",
+                          "--only", "infer")
+
+    def test_more_instructions_are_a_loss(self):
+        result = self.counted(10300)
+        self.assertEqual(result.returncode, 6, result.stderr)
+        for job in ("train, 4 steps", "generate 8 tokens", "tokenize"):
+            self.assertIn(f"| {job}, instructions | 10000 | 10300 | 1.030 | counted | loss |",
+                          result.stdout)
+        self.assertIn("slower: train, 4 steps; generate 8 tokens; tokenize", result.stderr)
+
+    def test_a_few_more_instructions_and_fewer_are_none(self):
+        for new in (10100, 5000):
+            result = self.counted(new)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stdout.count("| counted | ok |"), 3)
+
+    def test_a_count_that_is_missing_is_told(self):
+        result = self.counted(10000, said="Profiled: ")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("under callgrind ended with 0", result.stderr)
+
+
+class Build(Guard):
+    def setUp(self):
+        super().setUp()
+        self.tree = self.folder / "tree"
+        shutil.copytree(ROOT / "scripts" / "benching", self.tree / "scripts" / "benching",
+                        ignore=shutil.ignore_patterns("__pycache__"))
+        self.script = Path(shutil.copy(SCRIPT, self.tree / "scripts"))
+        (self.tree / ".gitignore").write_text("build\n")
+        (self.tree / "CMakeLists.txt").write_text("# made of\n")
+        self.program("tree/volta.py", 1.0)
+        for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "a"]):
+            subprocess.run(["git", "-C", str(self.tree), "-c", "user.name=a", "-c", "user.email=a@b",
+                            *words], check=True, capture_output=True)
+
+    def test_a_commit_whose_checkout_was_stopped_is_built_the_next_time(self):
+        self.tool("cmake", CMAKE)
+        words = ("HEAD", "HEAD", "--rounds", "3", "--only", "infer", "--no-counts")
+        for left in (":", 'REAL checkout "$last" -- CMakeLists.txt'):
+            self.tool("git", GIT.replace("LEFT", left).replace("REAL", shutil.which("git"))
+                      .replace("FOLDER", str(self.folder)))
+            self.assertEqual(self.guard(*words).returncode, -9)
+            result = self.guard(*words)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            shutil.rmtree(self.tree / "build")
+            (self.folder / "stopped").rmdir()
 
 
 class Signature(unittest.TestCase):

@@ -48,7 +48,7 @@ class CiRun(unittest.TestCase):
         kept = {name: value for name, value in os.environ.items() if not name.startswith("VOLTA_")}
         return subprocess.run(
             ["bash", self.folder / ".ci/run", *arguments], capture_output=True, text=True,
-            check=False, env={**kept, "PATH": path, **environment})
+            check=False, timeout=300, env={**kept, "PATH": path, **environment})
 
     def result_of(self, done, stage):
         """The word behind a stage in the summary."""
@@ -119,6 +119,19 @@ class CiRun(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for stage in [*STAGES, "workflows", "abi", "guard", "rebuild", "attacks", "faults", "soak"]:
             self.assertEqual(self.result_of(done, stage), "ok", stage)
+
+    def test_at_night_a_stage_that_does_not_end_fails_alone(self):
+        for name in ["attacks", "faults"]:
+            self.script(f"tests/{name}/run", "exit 0")
+        self.script("scripts/lint", "exec sleep 1000")
+        text = (self.folder / ".ci/run").read_text()
+        self.assertIn("60 * STAGE_MINUTES", text)
+        self.write(".ci/run", text.replace("60 * STAGE_MINUTES", "STAGE_MINUTES"))  # Seconds.
+        done = self.gate("--all", VOLTA_CI_STAGE_MINUTES="8")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("=== lint: ENDED after 8 s", done.stdout)
+        self.assertEqual(self.result_of(done, "lint"), "FAILED")
+        self.assertEqual(self.result_of(done, "soak"), "ok")
 
 
 if __name__ == "__main__":

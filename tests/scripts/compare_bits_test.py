@@ -74,7 +74,8 @@ class CompareBits(unittest.TestCase):
         self.assertIn("old: done\n  new: no such model", output)
 
     def test_wrong_arguments(self):
-        self.assertEqual(self.compare("", "--only", "nothing matches this")[0], 2)
+        for regex in ("nothing matches this", "("):
+            self.assertEqual(self.compare("", "--only", regex)[0], 2)
         done = subprocess.run([sys.executable, SCRIPT, "/nonexistent", "/nonexistent"],
                               capture_output=True, check=False)
         self.assertEqual(done.returncode, 2)

@@ -69,6 +69,9 @@ class CompareSpeed(unittest.TestCase):
     def test_wrong_arguments(self):
         self.assertEqual(self.compare("1.0", "--only", "nothing like this")[0], 2)
         self.assertEqual(self.compare("1.0", "--rounds", "0")[0], 2)
+        code, _, errors = self.compare("1.0", "--only", "(")
+        self.assertEqual(code, 2)
+        self.assertIn("'(' is no regular expression", errors)
 
 
 if __name__ == "__main__":

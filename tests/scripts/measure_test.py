@@ -2,11 +2,13 @@
 """Tests scripts/measure: one measurement at a time, and the exit code of the command."""
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "measure"
+BENCHING = SCRIPT.parent / "benching"
 
 
 class Measure(unittest.TestCase):
@@ -45,6 +47,26 @@ class Measure(unittest.TestCase):
             self.assertEqual(self.run_to_its_end("--wait", "0", "true")[0], 75)
         finally:
             holder.communicate(timeout=60)
+
+    def test_the_lock_lies_where_the_program_keeps_its_results(self):
+        home = self.folder / "home"
+        home.mkdir()
+        del self.environment["VOLTA_CACHE_DIR"]
+        self.environment.update(HOME=str(home), XDG_CACHE_HOME=str(self.folder / "caches"))
+        holder = self.start("bash", "-c", "echo ready; read")
+        self.assertEqual(holder.stdout.readline(), "ready\n")
+        try:
+            self.assertTrue((home / ".volta" / "measure.lock").exists())
+            # The lock of bench-guard is this one.
+            guard = subprocess.run(
+                [sys.executable, "-B", "-c", f"import sys; sys.path.insert(0, {str(BENCHING)!r})\n"
+                 "import lock, fcntl\nfcntl.LOCK_EX |= fcntl.LOCK_NB\n"
+                 "with lock.measuring(): pass"], env=self.environment, capture_output=True,
+                text=True, check=False, timeout=60)
+            self.assertIn("BlockingIOError", guard.stderr)
+        finally:
+            holder.communicate(timeout=60)
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["home"])
 
     def test_a_measurement_can_start_another_one(self):
         self.assertEqual(self.run_to_its_end(SCRIPT, "--wait", "1", "true")[0], 0)
