@@ -27,7 +27,8 @@ Status expect_same(const std::string& path, std::string_view what, const std::st
 
 }  // namespace
 
-Result<LatencyBaseline> read_baseline(const std::string& path, const DeviceInfo& device) {
+Result<LatencyBaseline> read_baseline(const std::string& path, const DeviceInfo& device,
+                                      DType dtype, std::int64_t tokens) {
   VOLTA_TRY(const std::string text, read_text_file(path, kMaxBytes));
   VOLTA_TRY(const JsonValue json, parse_json(text, path));
   const JsonRef root(json, path);
@@ -38,11 +39,13 @@ Result<LatencyBaseline> read_baseline(const std::string& path, const DeviceInfo&
   VOLTA_TRY(expect_same(path, "the instruction set", isa, device.isa));
   VOLTA_TRY(expect_same(path, "the number of threads", std::to_string(threads),
                         std::to_string(device.threads)));
-  LatencyBaseline baseline{.path = path, .setting = {}, .latencies = {}};
-  VOLTA_TRY(baseline.setting.parameters, root.get_int("parameters", 1));
-  VOLTA_TRY(baseline.setting.weight_bytes, root.get_int("weight_bytes", 1));
-  VOLTA_TRY(baseline.setting.dtype, root.get_string("dtype"));
-  VOLTA_TRY(baseline.setting.tokens, root.get_int("tokens", 1));
+  VOLTA_TRY(const std::string type, root.get_string("dtype"));
+  VOLTA_TRY(const std::int64_t answer, root.get_int("tokens", 1));
+  VOLTA_TRY(expect_same(path, "--dtype", type, std::string(dtype_name(dtype))));
+  VOLTA_TRY(expect_same(path, "--tokens", std::to_string(answer), std::to_string(tokens)));
+  LatencyBaseline baseline{.path = path, .size = {}, .latencies = {}};
+  VOLTA_TRY(baseline.size.parameters, root.get_int("parameters", 1));
+  VOLTA_TRY(baseline.size.weight_bytes, root.get_int("weight_bytes", 1));
   VOLTA_TRY(const JsonRef lengths, root.member("lengths"));
   VOLTA_TRY(const auto elements, lengths.elements());
   for (const JsonRef& element : elements) {
@@ -56,17 +59,14 @@ Result<LatencyBaseline> read_baseline(const std::string& path, const DeviceInfo&
   return baseline;
 }
 
-Status compare_latencies(std::span<const Latency> now, const LatencySetting& setting,
+Status compare_latencies(std::span<const Latency> now, const ModelSize& size,
                          const LatencyBaseline& baseline, double limit) {
-  const LatencySetting& stored = baseline.setting;
+  const ModelSize& stored = baseline.size;
   VOLTA_TRY(expect_same(baseline.path, "a model of",
                         fmt::format("{} parameters", stored.parameters),
-                        fmt::format("{} parameters", setting.parameters)));
+                        fmt::format("{} parameters", size.parameters)));
   VOLTA_TRY(expect_same(baseline.path, "weights of", fmt::format("{} bytes", stored.weight_bytes),
-                        fmt::format("{} bytes", setting.weight_bytes)));
-  VOLTA_TRY(expect_same(baseline.path, "--dtype", stored.dtype, setting.dtype));
-  VOLTA_TRY(expect_same(baseline.path, "--tokens", std::to_string(stored.tokens),
-                        std::to_string(setting.tokens)));
+                        fmt::format("{} bytes", size.weight_bytes)));
   std::string slower;
   bool compared = false;
   const auto compare = [&](std::string_view what, std::int64_t prompt, double before, double time) {

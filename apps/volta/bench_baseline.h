@@ -18,28 +18,27 @@ struct Latency {
   double token = 0.0;
 };
 
-/// What times depend on, besides the device.
-struct LatencySetting {
+/// What times depend on, besides the device and the options.
+struct ModelSize {
   std::int64_t parameters = 0;
   std::int64_t weight_bytes = 0;  ///< As the weights are kept, in whatever format.
-  std::string dtype;              ///< Of the computation.
-  std::int64_t tokens = 0;        ///< Of every answer.
 };
 
 struct LatencyBaseline {
   std::string path;
-  LatencySetting setting;
+  ModelSize size;
   std::vector<Latency> latencies;
 };
 
 /// Reads a stored report. kInvalidFile if it is none. kInvalidArgument if it was measured on
-/// another device, with another instruction set or with another number of threads: such times say
-/// nothing.
-Result<LatencyBaseline> read_baseline(const std::string& path, const DeviceInfo& device);
+/// another device, with another instruction set or number of threads, in another type or for
+/// answers of another number of tokens: such times say nothing.
+Result<LatencyBaseline> read_baseline(const std::string& path, const DeviceInfo& device,
+                                      DType dtype, std::int64_t tokens);
 
 /// kMismatch, naming each time that is more than `limit` per cent above its stored one.
-/// kInvalidArgument if the setting was another one, or no prompt length was measured both times.
-Status compare_latencies(std::span<const Latency> now, const LatencySetting& setting,
+/// kInvalidArgument if the model has another size, or no prompt length was measured both times.
+Status compare_latencies(std::span<const Latency> now, const ModelSize& size,
                          const LatencyBaseline& baseline, double limit);
 
 }  // namespace volta::cli

@@ -222,7 +222,8 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
   note_slow_products(session, dtype);
   std::optional<LatencyBaseline> baseline;
   if (!options.baseline.empty()) {
-    VOLTA_TRY(baseline, read_baseline(options.baseline, session.device()->info()));
+    VOLTA_TRY(baseline, read_baseline(options.baseline, session.device()->info(), dtype,
+                                      options.runs.tokens));
   }
   Result<Transformer> model = fail(ErrorCode::kInternal, "no model");
   if (options.model.empty()) {
@@ -239,11 +240,9 @@ Status bench_infer(const Globals& globals, const BenchInferOptions& options) {
                   : output == Output::kCsv ? to_csv(report)
                                            : to_text(report)));
   if (!baseline) return {};
-  const LatencySetting setting{.parameters = parameter_count(report.config),
-                               .weight_bytes = report.memory.weight_bytes,
-                               .dtype = std::string(dtype_name(report.dtype)),
-                               .tokens = options.runs.tokens};
-  return compare_latencies(latencies_of(report), setting, *baseline, options.limit);
+  const ModelSize size{.parameters = parameter_count(report.config),
+                       .weight_bytes = report.memory.weight_bytes};
+  return compare_latencies(latencies_of(report), size, *baseline, options.limit);
 }
 
 void add_bench_infer(Command& bench, Globals& globals, Action& action) {

@@ -1,5 +1,6 @@
 // volta tune, as a user runs it: what it finds and keeps, who picks that up, and everything that
 // may be wrong with the request, the place or the file.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <regex>
 #include <sstream>
@@ -328,8 +330,10 @@ TEST_F(Tune, WhatCannotBeKeptAfterAllIsPrinted) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   // While the second shape is measured.
-  ASSERT_TRUE(rename_path(path("cache"), path("away")));
-  ASSERT_TRUE(write_file_atomic(path("cache"), ""));
+  ASSERT_TRUE(write_file_atomic(path("wall"), ""));
+  ASSERT_EQ(
+      renameat2(AT_FDCWD, path("wall").c_str(), AT_FDCWD, path("cache").c_str(), RENAME_EXCHANGE),
+      0);
   const CommandResult ended = command.wait();
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.err, HasSubstr("measured, but not kept: 1 x "));
