@@ -11,9 +11,11 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "soak"
 # Writes what its commands leave; `count` is the number of calls so far.
 FAKE = """#!/usr/bin/env python3
 import pathlib, sys
-words, calls = sys.argv[1:], pathlib.Path(sys.argv[0] + ".calls")
-count = int(calls.read_text()) if calls.exists() else 0
-calls.write_text(str(count + 1))
+words = sys.argv[1:]
+with open(sys.argv[0] + ".calls", "ab") as calls:  # Two may begin at once: each adds its own byte.
+    calls.write(b".")
+    calls.flush()
+    count = calls.tell() - 1
 out = words[words.index("--out") + 1] if "--out" in words else words[-1]
 if out in ("run", "tuned", "folder") and words[0] in ("train", "convert"):
     pathlib.Path(out).mkdir(exist_ok=True)
