@@ -15,13 +15,6 @@ if(kernels_type STREQUAL "OBJECT_LIBRARY")
   endif()
 endif()
 
-if(VOLTA_HAS_CUDA)
-  get_target_property(device_type volta_device TYPE)
-  if(device_type STREQUAL "OBJECT_LIBRARY")
-    target_compile_definitions(volta_device PRIVATE VOLTA_HAS_CUDA)
-  endif()
-endif()
-
 # The version reaches one file only, so that a commit does not rebuild the world.
 find_package(Git QUIET)
 set(git_hash "")

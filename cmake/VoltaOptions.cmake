@@ -108,6 +108,17 @@ function(volta_strict_options target)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
 endfunction()
 
+# volta_cuda_options(target): how nvcc compiles CUDA sources of the target.
+function(volta_cuda_options target)
+  # Device code may call the constexpr functions of op.h and shape.h.
+  set(flags --expt-relaxed-constexpr --extended-lambda
+            -Xcompiler=-Wall,-Wextra,-Wshadow,-ffp-contract=off,-fvisibility=hidden)
+  if(VOLTA_WERROR)
+    list(APPEND flags -Werror=all-warnings)
+  endif()
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${flags}>")
+endfunction()
+
 # volta_precompile(target owner headers...): compiles the headers that nearly every file of a target
 # includes once, in the target `owner`, for all targets compiled with the same flags. Every file
 # still includes what it uses: scripts/lint and scripts/check_headers compile without this.

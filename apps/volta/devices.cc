@@ -1,16 +1,34 @@
 // volta devices: lists the devices of this machine that Volta can use.
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "base/cpu.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "command.h"
+#include "device/cuda_device.h"
 #include "device/device_handle.h"
 #include "kernels/cpu/cpu.h"
 #include "tuner/open_device.h"
 
 namespace volta::cli {
 namespace {
+
+// Every GPU that can be used. One that cannot is named in a warning.
+Result<std::vector<DeviceInfo>> list_gpus() {
+  std::vector<DeviceInfo> gpus;
+  for (int i = 0; i < CudaDevice::count(); ++i) {
+    const auto gpu = CudaDevice::create({.index = i});
+    if (gpu) {
+      gpus.push_back((*gpu)->info());
+    } else {
+      log(LogLevel::kWarning, gpu.error().message());
+    }
+  }
+  return gpus;
+}
 
 Status list_devices(const Globals& globals) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
@@ -20,7 +38,8 @@ Status list_devices(const Globals& globals) {
                 .kind = DeviceKind::kCpu, .threads = globals.threads, .simd = {}, .index = 0}));
   const DeviceInfo info = cpu.info();
   const CpuInfo machine = cpu_info();
-  const auto cuda = DeviceHandle::create(DeviceKind(DeviceKind::kCuda));
+  VOLTA_TRY(const std::vector<DeviceInfo> gpus, list_gpus());
+  const Status cuda = CudaDevice::usable();
   if (output == Output::kText) {
     std::string text =
         fmt::format("{}  {}\n     {}, {} threads, L2 {} a core, L3 {}, memory {}\n", info.id,
@@ -29,8 +48,11 @@ Status list_devices(const Globals& globals) {
     if (cpu::amx_refused()) {
       text += "     this CPU has AMX, but the system does not permit it to programs\n";
     }
-    text += cuda ? fmt::format("{}  {}\n", cuda->info().id, cuda->info().name)
-                 : fmt::format("cuda not usable: {}\n", cuda.error().message());
+    for (const DeviceInfo& gpu : gpus) {
+      text += fmt::format("{}  {}\n     {}, memory {}\n", gpu.id, gpu.name, gpu.isa,
+                          format_bytes(gpu.memory_bytes));
+    }
+    if (!cuda) text += fmt::format("cuda not usable: {}\n", cuda.error().message());
     return print(text);
   }
   JsonWriter json;
@@ -39,9 +61,9 @@ Status list_devices(const Globals& globals) {
   json.field("threads", info.threads).field("memory_bytes", info.memory_bytes);
   json.field("l2_bytes", machine.l2_bytes).field("l3_bytes", machine.l3_bytes);
   json.field("amx_refused", cpu::amx_refused()).end_object();
-  if (cuda) {
-    json.begin_object().field("id", cuda->info().id).field("name", cuda->info().name);
-    json.field("isa", cuda->info().isa).end_object();
+  for (const DeviceInfo& gpu : gpus) {
+    json.begin_object().field("id", gpu.id).field("name", gpu.name).field("isa", gpu.isa);
+    json.field("memory_bytes", gpu.memory_bytes).end_object();
   }
   json.end_array();
   if (!cuda) json.field("cuda", cuda.error().message());

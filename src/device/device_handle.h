@@ -23,7 +23,7 @@ struct DeviceOptions {
   int threads = 0;                                       ///< CPU: as in CpuDeviceOptions.
   std::optional<cpu::Simd> simd = {};                    ///< CPU: as in CpuDeviceOptions.
   int index = 0;                                         ///< CUDA: the device's number.
-  std::function<bool()> interrupted = {};                ///< CPU: as in CpuDeviceOptions.
+  std::function<bool()> interrupted = {};                ///< As in CpuDeviceOptions.
   std::shared_ptr<const cpu::MatMulTuning> tuning = {};  ///< CPU: as in CpuDeviceOptions.
 };
 

@@ -61,7 +61,7 @@ TEST(CudaDevice, SaysWhyItCannotBeUsed) {
   if (CudaDevice::usable()) GTEST_SKIP() << "this machine has a usable CUDA device";
   expect_error(CudaDevice::usable(), ErrorCode::kDevice, "VOLTA_DEVICE=cpu");
   expect_error(CudaDevice::create(), ErrorCode::kDevice, "CUDA device 0: ");
-  expect_error(CudaDevice::create(3), ErrorCode::kDevice, "CUDA device 3: ");
+  expect_error(CudaDevice::create({.index = 3}), ErrorCode::kDevice, "CUDA device 3: ");
 }
 
 }  // namespace

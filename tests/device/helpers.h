@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/cpu_device.h"
+#include "device/cuda_device.h"
 #include "device/device.h"
 #include "graph/graph.h"
 #include "graph/plan.h"
@@ -25,6 +28,17 @@ inline std::shared_ptr<CpuDevice> cpu(int threads = 2, std::optional<cpu::Simd> 
     return nullptr;
   }
   return *device;
+}
+
+/// The device on which tests of models and training run: a CPU, or with VOLTA_TEST_DEVICE=cuda the
+/// first GPU. The same tests hold on both.
+inline std::shared_ptr<Device> device(int threads = 2) {
+  const char* const word = std::getenv("VOLTA_TEST_DEVICE");
+  if (word == nullptr || std::string_view(word) != "cuda") return cpu(threads);
+  static const Result<std::shared_ptr<Device>> gpu = CudaDevice::create();
+  if (gpu) return *gpu;
+  ADD_FAILURE() << gpu.error().message();
+  return cpu(threads);
 }
 
 /// The instruction sets of this machine.

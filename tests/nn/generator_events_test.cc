@@ -19,7 +19,7 @@ using test::Results;
 using Ints = std::vector<std::int32_t>;
 
 TEST(GeneratorEvents, StopTokensEndARequest) {
-  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  const Transformer model = test::lively_model(test::gpt2_config(), test::device(2));
   GenerationRequest one = request(10, 12, {.temperature = 1.5f, .seed = 3});
   const Ints all = generate(model, {one}).at(0).tokens;
   const std::int32_t stop = all[5];
@@ -32,7 +32,7 @@ TEST(GeneratorEvents, StopTokensEndARequest) {
 }
 
 TEST(GeneratorEvents, NoTokensWantedAndNoRequests) {
-  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(1));
+  const Transformer model = test::lively_model(test::gpt2_config(), test::device(1));
   EXPECT_TRUE(generate(model, {}).empty());
   const Results results = generate(model, {request(5, 0), request(5, 2), request(7, 0)});
   EXPECT_TRUE(results[0].tokens.empty());
@@ -42,7 +42,7 @@ TEST(GeneratorEvents, NoTokensWantedAndNoRequests) {
 }
 
 TEST(GeneratorEvents, AFullContextEndsARequest) {
-  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  const Transformer model = test::lively_model(test::gpt2_config(), test::device(2));
   GenerationRequest longer = request(18, 100);
   const Ints all = generate(model, {longer}).at(0).tokens;
   for (const bool use_cache : {true, false}) {
@@ -60,7 +60,7 @@ TEST(GeneratorEvents, AFullContextEndsARequest) {
 }
 
 TEST(GeneratorEvents, CallbacksComeInOrderWithTheResults) {
-  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  const Transformer model = test::lively_model(test::gpt2_config(), test::device(2));
   Generator generator = must(Generator::create(model, {.slots = 2}));
   std::vector<std::size_t> order;
   Results heard(3);
@@ -79,7 +79,7 @@ TEST(GeneratorEvents, CallbacksComeInOrderWithTheResults) {
 }
 
 TEST(GeneratorEvents, Cancelling) {
-  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  const Transformer model = test::lively_model(test::gpt2_config(), test::device(2));
   const std::vector requests = {request(3, 6), request(20, 6), request(4, 6)};
   const Results all = generate(model, requests);
   for (const bool use_cache : {true, false}) {
@@ -107,7 +107,7 @@ TEST(GeneratorEvents, Cancelling) {
 }
 
 TEST(GeneratorEvents, AConditionEndsARequest) {
-  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  const Transformer model = test::lively_model(test::gpt2_config(), test::device(2));
   GenerationRequest one = request(10, 12, {.temperature = 1.5f, .seed = 3});
   const Ints all = generate(model, {one}).at(0).tokens;
   Ints asked;
@@ -123,7 +123,7 @@ TEST(GeneratorEvents, AConditionEndsARequest) {
 }
 
 TEST(GeneratorEvents, AConditionIsNotAskedOfStopTokens) {
-  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  const Transformer model = test::lively_model(test::gpt2_config(), test::device(2));
   GenerationRequest one = request(10, 12, {.temperature = 1.5f, .seed = 3});
   const Ints all = generate(model, {one}).at(0).tokens;
   Ints asked;
@@ -139,7 +139,7 @@ TEST(GeneratorEvents, AConditionIsNotAskedOfStopTokens) {
 }
 
 TEST(GeneratorEvents, PromptsTellTheirPiecesAndResultsTheirEnd) {
-  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  const Transformer model = test::lively_model(test::gpt2_config(), test::device(2));
   const std::vector requests = {request(300, 4), request(5, 0), request(9, 2), request(290, 2)};
   const Results all = generate(model, requests);
   Generator generator = must(Generator::create(model, {.slots = 2}));

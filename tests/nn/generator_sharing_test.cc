@@ -41,7 +41,7 @@ TEST(GeneratorSharing, AStepHasFewRowsForPromptsWhileOthersDecode) {
 }
 
 TEST(GeneratorSharing, PromptsFirstChangesNoToken) {
-  const Transformer model = test::lively_model(test::llama_config(), test::cpu(2));
+  const Transformer model = test::lively_model(test::llama_config(), test::device(2));
   const std::vector requests = {request(100, 20), request(120, 4), request(60, 30),
                                 request(110, 5)};
   expect_equal(generate(model, requests, {.slots = 2, .prompts_first = true}),
@@ -53,7 +53,7 @@ TEST(GeneratorSharing, PromptsFirstChangesNoToken) {
 TEST(GeneratorSharing, CancelledPromptsGiveTheirPagesBack) {
   TransformerConfig config = test::llama_config();
   config.context = 1024;
-  const Transformer model = test::lively_model(config, test::cpu(2));
+  const Transformer model = test::lively_model(config, test::device(2));
   Generator generator = must(Generator::create(model, {.slots = 2, .pages = 10}));
   GenerationCallbacks callbacks;
   callbacks.prompt = [](const PromptEvent&) { return false; };
@@ -115,14 +115,14 @@ TEST(GeneratorSharing, ALongPromptDoesNotStopTheOthers) {
   for (const std::int64_t decoding : {1, 8}) {
     SCOPED_TRACE(decoding);
     const std::vector<std::int64_t> rows =
-        shared_steps(test::lively_model(config, test::cpu(2)), decoding);
+        shared_steps(test::lively_model(config, test::device(2)), decoding);
     // The further back its tokens look, the fewer of them a step takes.
     EXPECT_GT(rows.front(), 2 * rows.back());
     EXPECT_TRUE(std::is_sorted(rows.rbegin() + 1, rows.rend()));  // The last step has the rest.
   }
   // Where attention costs little beside the matrices, a step takes as many rows to the end.
   config.ffn = 4000;
-  const std::vector<std::int64_t> rows = shared_steps(test::lively_model(config, test::cpu(2)), 8);
+  const std::vector<std::int64_t> rows = shared_steps(test::lively_model(config, test::device(2)), 8);
   EXPECT_EQ(rows.front(), 24);
   EXPECT_EQ(*(rows.end() - 2), 24);
 }
@@ -130,7 +130,7 @@ TEST(GeneratorSharing, ALongPromptDoesNotStopTheOthers) {
 // The largest plan's arena is that of all, and there are two plans for a number of rows at most.
 TEST(GeneratorSharing, AllPlansHaveOneArena) {
   for (const TransformerConfig& config : {test::gpt2_config(), test::llama_config()}) {
-    const Transformer model = test::lively_model(config, test::cpu(2));
+    const Transformer model = test::lively_model(config, test::device(2));
     for (const std::int64_t slots : {1, 2, 5, 9, 300}) {
       StepPlans plans({.cache = {.slots = slots, .capacity = config.context}}, DType::kF32);
       EXPECT_EQ(plans.activation_bytes(), 0);
@@ -157,7 +157,7 @@ TEST(GeneratorSharing, AllPlansHaveOneArena) {
 
 // A plan that is loaded in the middle of a run takes no memory for activations.
 TEST(GeneratorSharing, FurtherPlansTakeLittleMemory) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
+  const auto device = std::make_shared<test::FaultyDevice>(test::device(1));
   const Transformer model = test::lively_model(test::gpt2_config(), device);
   Decoder decoder = must(Decoder::create(model, {}));
   must(decoder.prefill(0, test::some_ids(100, 61), kGreedyRow, {}));
@@ -170,7 +170,7 @@ TEST(GeneratorSharing, FurtherPlansTakeLittleMemory) {
 }
 
 TEST(GeneratorSharing, ACacheWithFewPagesIsShared) {
-  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  const Transformer model = test::lively_model(test::gpt2_config(), test::device(2));
   const std::vector requests = {request(100, 20), request(120, 4), request(60, 30),
                                 request(190, 5)};
   const Results all = generate(model, requests);

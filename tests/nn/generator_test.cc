@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(, GeneratorOfBothKinds, testing::Bool(),
                          [](const auto& kind) { return kind.param ? "Llama" : "Gpt2"; });
 
 TEST_P(GeneratorOfBothKinds, GreedyWithCacheEqualsGreedyWithout) {
-  const Transformer model = test::lively_model(config(), test::cpu(2));
+  const Transformer model = test::lively_model(config(), test::device(2));
   Generator cached = must(Generator::create(model, {}));
   Generator whole = must(Generator::create(model, {.use_cache = false}));
   for (const std::size_t length : {1, 15, 16, 17, 64, 100, 300}) {
@@ -73,7 +73,7 @@ TEST(Generator, KeysFollowTheFactorsOfLongrope) {
                          .short_factors = {1.0f, 1.25f, 1.5f, 2.0f},
                          .long_factors = {2.0f, 4.0f, 8.0f, 16.0f}};
   must(validate(config));
-  const Transformer model = test::lively_model(config, test::cpu(2));
+  const Transformer model = test::lively_model(config, test::device(2));
   const std::vector requests = {request(95, 12), request(30, 20), request(100, 5), request(101, 5)};
   const Results whole = generate(model, requests, {.use_cache = false});
   expect_equal(generate(model, requests), whole);
@@ -82,7 +82,7 @@ TEST(Generator, KeysFollowTheFactorsOfLongrope) {
 }
 
 TEST_P(GeneratorOfBothKinds, BatchEqualsSingle) {
-  const Transformer model = test::lively_model(config(), test::cpu(2));
+  const Transformer model = test::lively_model(config(), test::device(2));
   const auto requests = mixed_requests();
   Generator single = must(Generator::create(model, {}));
   Results alone;
@@ -97,16 +97,16 @@ TEST_P(GeneratorOfBothKinds, BatchEqualsSingle) {
 
 TEST_P(GeneratorOfBothKinds, ThreadsDoNotMatter) {
   const auto requests = mixed_requests();
-  const Results one = generate(test::lively_model(config(), test::cpu(1)), requests, {.slots = 3});
+  const Results one = generate(test::lively_model(config(), test::device(1)), requests, {.slots = 3});
   for (const int threads : {2, 3}) {
     SCOPED_TRACE(threads);
-    expect_equal(generate(test::lively_model(config(), test::cpu(threads)), requests, {.slots = 3}),
+    expect_equal(generate(test::lively_model(config(), test::device(threads)), requests, {.slots = 3}),
                  one);
   }
 }
 
 TEST_P(GeneratorOfBothKinds, HalfPrecision) {
-  const Transformer model = test::lively_model(config(), test::cpu(2));
+  const Transformer model = test::lively_model(config(), test::device(2));
   const std::vector requests = {request(64, 6), request(17, 6), request(3, 6)};
   const Results exact = generate(model, requests, {.slots = 3});
   const std::vector<GeneratorOptions> kinds = {
@@ -136,7 +136,7 @@ TEST_P(GeneratorOfBothKinds, HalfPrecision) {
 
 // Greedy tokens under the penalties of what was generated, from logits without any cache.
 TEST_P(GeneratorOfBothKinds, FrequencyAndPresenceEqualTheirDefinition) {
-  const Transformer model = test::lively_model(config(), test::cpu(2));
+  const Transformer model = test::lively_model(config(), test::device(2));
   GenerationRequest one =
       request(200, 25, {.temperature = 0.0f, .frequency_penalty = 1.1f, .presence_penalty = 0.6f});
   const GenerationResult result = generate(model, {one}).at(0);
@@ -160,7 +160,7 @@ TEST_P(GeneratorOfBothKinds, FrequencyAndPresenceEqualTheirDefinition) {
 }
 
 TEST(Generator, TopLogprobsComeWithEveryToken) {
-  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  const Transformer model = test::lively_model(test::gpt2_config(), test::device(2));
   const auto requests = mixed_requests();
   const Results plain = generate(model, requests, {.slots = 3});
   Generator generator = must(Generator::create(model, {.slots = 3, .top_logprobs = 4}));
@@ -194,7 +194,7 @@ TEST(Generator, TopLogprobsComeWithEveryToken) {
 
 // A conversation: each prompt is all that was said so far and something new.
 TEST_P(GeneratorOfBothKinds, AReusedPrefixGivesTheSameTokens) {
-  const Transformer model = test::lively_model(config(), test::cpu(2));
+  const Transformer model = test::lively_model(config(), test::device(2));
   for (const bool use_cache : {true, false}) {
     Generator talking =
         must(Generator::create(model, {.slots = 2, .use_cache = use_cache, .reuse_prefix = true}));
@@ -219,7 +219,7 @@ TEST_P(GeneratorOfBothKinds, AReusedPrefixGivesTheSameTokens) {
 }
 
 TEST(Generator, SeedsMatterAndRepeat) {
-  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  const Transformer model = test::lively_model(test::gpt2_config(), test::device(2));
   const auto with_seed = [&](std::uint64_t seed) {
     return generate(model, {request(10, 20, {.temperature = 1.5f, .seed = seed})}).at(0).tokens;
   };
@@ -230,7 +230,7 @@ TEST(Generator, SeedsMatterAndRepeat) {
 
 // Greedy tokens under a penalty, from the logits of the model without any cache.
 TEST_P(GeneratorOfBothKinds, RepetitionPenaltyEqualsItsDefinition) {
-  const Transformer model = test::lively_model(config(), test::cpu(2));
+  const Transformer model = test::lively_model(config(), test::device(2));
   const SamplingParams sampling{.temperature = 0.0f, .repetition_penalty = 2.5f};
   GenerationRequest one = request(300, 8, sampling);
   for (auto& id : one.prompt) id %= 40;  // Leave tokens that have not been seen.
@@ -258,7 +258,7 @@ TEST_P(GeneratorOfBothKinds, RepetitionPenaltyEqualsItsDefinition) {
 }
 
 TEST(Generator, RequestsAreChecked) {
-  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(1));
+  const Transformer model = test::lively_model(test::gpt2_config(), test::device(1));
   Generator generator = must(Generator::create(model, {.capacity = 30}));
   const auto refused = [&](const GenerationRequest& bad, const std::string& text) {
     const std::vector requests = {request(3, 1), bad};
@@ -287,7 +287,7 @@ TEST(Generator, RequestsAreChecked) {
 
 // Otherwise a damaged model would give endless copies of token 0.
 TEST(Generator, LogitsThatAreNotNumbersEndWithTheStepNamed) {
-  const Transformer model = test::lively_model(test::gpt2_config(), test::cpu(1));
+  const Transformer model = test::lively_model(test::gpt2_config(), test::device(1));
   Tensor norm = must(model.weight("transformer.ln_f.weight"));
   std::vector<float> values(32, 1.0f);
   for (const bool cached : {true, false}) {
@@ -359,7 +359,7 @@ TEST(Generator, CapacityIsWhatARunNeeds) {
 }
 
 TEST(Generator, MemoryIsKnownBeforeTheStart) {
-  const Transformer model = test::lively_model(test::llama_config(), test::cpu(2));
+  const Transformer model = test::lively_model(test::llama_config(), test::device(2));
   Generator generator =
       must(Generator::create(model, {.slots = 3, .capacity = 90, .cache_dtype = DType::kBF16}));
   const GeneratorMemory bare = generator.memory();
@@ -382,7 +382,7 @@ TEST(Generator, MemoryIsKnownBeforeTheStart) {
 // From the second step on, between one token and the next.
 TEST(Generator, StepsAllocateNothing) {
   if (!test::can_count_allocations()) GTEST_SKIP() << "a sanitizer owns malloc";
-  const Transformer model = test::lively_model(test::llama_config(), test::cpu(2));
+  const Transformer model = test::lively_model(test::llama_config(), test::device(2));
   Generator generator = must(Generator::create(model, {.slots = 3}));
   const SamplingParams sampling{.temperature = 0.8f, .top_k = 40, .top_p = 0.9f, .seed = 1};
   const std::vector requests = {request(30, 40, sampling), request(9, 40), request(1, 40)};
@@ -399,7 +399,7 @@ TEST(Generator, StepsAllocateNothing) {
 // The issue asks for a third at most, which the benchmark measures; a shared machine gets half.
 TEST(Generator, TheCachePaysOff) {
   if (!test::can_count_allocations()) GTEST_SKIP() << "sanitizers distort time";
-  const Transformer model = must(Transformer::random(tiny_lm_config(), 1, test::cpu(2)));
+  const Transformer model = must(Transformer::random(tiny_lm_config(), 1, test::device(2)));
   const auto median = [&](bool use_cache) {
     Generator generator = must(Generator::create(model, {.use_cache = use_cache}));
     must(generator.generate(std::vector{request(252, 8)}));  // Positions 252 to 259.

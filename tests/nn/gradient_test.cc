@@ -99,7 +99,7 @@ Slope slope(Loss& loss, Tensor weight, const Vector& direction) {
 }
 
 void check_model(const TransformerConfig& config) {
-  const Transformer model = test::lively_model(config, test::cpu(2));
+  const Transformer model = test::lively_model(config, test::device(2));
   Loss loss(model);
   const auto gradients = loss.gradients();
   RandomSequence random(RandomKey{.seed = 8});

@@ -18,7 +18,7 @@ namespace {
 using test::must;
 
 TEST(KvCache, ShapesBytesAndBindings) {
-  const auto device = test::cpu(1);
+  const auto device = test::device(1);
   auto config = test::llama_config();  // 2 layers, 2 kv heads of 8.
   config.window = 0;
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
@@ -66,7 +66,7 @@ TEST(KvCache, WindowsHaveAPoolOfTheirOwn) {
   EXPECT_EQ(pages(449, 3), std::pair(std::int64_t{3}, std::int64_t{3}));
   constexpr std::int64_t kPage = 2 * 2 * 64 * 8 * 4;  // k and v, heads, positions, head_dim, f32.
   const KvCacheSizes sizes{.slots = 2, .capacity = 1000};
-  const auto cache = must(TransformerKvCache::create(config, sizes, *test::cpu(1)));
+  const auto cache = must(TransformerKvCache::create(config, sizes, *test::device(1)));
   EXPECT_EQ(cache.bytes(), kPage * (2 * 16 + 2 * 2 * 7));
   EXPECT_EQ(cache.bytes(), must(TransformerKvCache::bytes_for(config, sizes)));
   EXPECT_EQ(cache.layers()[0].k.spec().shape, Shape(14, 2, 8, 64));
@@ -83,7 +83,7 @@ TEST(KvCache, AWindowGivesPagesBackAndGoesBackOnlyToWhatItHolds) {
   auto config = test::llama_config();  // A window of 70.
   config.context = 2000;
   const KvCacheSizes sizes{.slots = 1, .capacity = 2000};
-  auto cache = must(TransformerKvCache::create(config, sizes, *test::cpu(1)));
+  auto cache = must(TransformerKvCache::create(config, sizes, *test::device(1)));
   const auto append = [&](std::int64_t tokens) {
     ASSERT_TRUE(cache.reserve(0, cache.length(0) + tokens));
     must(cache.advance(0, tokens));
@@ -119,7 +119,7 @@ RC_GTEST_PROP(KvCache, WhatIsReservedAtTheStartLasts, ()) {
   if (*rc::gen::arbitrary<bool>()) config.full_layers = {1};
   const KvCacheSizes sizes{
       .slots = 3, .capacity = 2000, .pages = *rc::gen::inRange<std::int64_t>(2, 40)};
-  auto cache = must(TransformerKvCache::create(config, sizes, *test::cpu(1)));
+  auto cache = must(TransformerKvCache::create(config, sizes, *test::device(1)));
   const std::int64_t room = *rc::gen::inRange<std::int64_t>(1, cache.longest() + 1);
   RC_ASSERT(cache.could_reserve(0, room, nobody));
   RC_ASSERT(cache.reserve(0, room));
@@ -146,7 +146,7 @@ RC_GTEST_PROP(KvCache, SequencesHaveThePagesTheyNeed, ()) {
   const KvCacheSizes sizes{.slots = 3,
                            .capacity = *rc::gen::inRange<std::int64_t>(1, 2000),
                            .pages = *rc::gen::inRange<std::int64_t>(0, 30)};
-  auto cache = must(TransformerKvCache::create(config, sizes, *test::cpu(1)));
+  auto cache = must(TransformerKvCache::create(config, sizes, *test::device(1)));
   const auto steps = *rc::gen::container<std::vector<std::tuple<int, int, int>>>(
       rc::gen::tuple(rc::gen::inRange(0, 3), rc::gen::inRange(0, 6), rc::gen::inRange(1, 257)));
   for (const auto& [slot, what, rows] : steps) {
@@ -189,7 +189,7 @@ RC_GTEST_PROP(KvCache, SequencesHaveThePagesTheyNeed, ()) {
 TEST(KvCache, AFullPoolRefusesOneAndLeavesTheOthers) {
   auto config = test::gpt2_config();
   const KvCacheSizes sizes{.slots = 2, .capacity = 320, .pages = 6};  // Of 10 at most.
-  auto cache = must(TransformerKvCache::create(config, sizes, *test::cpu(1)));
+  auto cache = must(TransformerKvCache::create(config, sizes, *test::device(1)));
   EXPECT_EQ(cache.longest(), 320);
   ASSERT_TRUE(cache.reserve(0, 256));
   must(cache.advance(0, 256));
@@ -205,7 +205,7 @@ TEST(KvCache, AFullPoolRefusesOneAndLeavesTheOthers) {
 }
 
 TEST(KvCache, BadSizesAreRefusedBeforeAllocating) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
+  const auto device = std::make_shared<test::FaultyDevice>(test::device(1));
   const auto config = test::llama_config();
   struct Case {
     std::int64_t slots, capacity;
@@ -244,7 +244,7 @@ TEST(KvCache, BadSizesAreRefusedBeforeAllocating) {
 }
 
 TEST(KvCache, OutOfMemoryGivesEverythingBack) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
+  const auto device = std::make_shared<test::FaultyDevice>(test::device(1));
   for (std::int64_t nth = 1; nth <= 4; ++nth) {
     device->faulty_memory().allocation_fuse.arm(nth);
     const auto cache = TransformerKvCache::create(test::llama_config(), {.capacity = 8}, *device);
@@ -255,7 +255,7 @@ TEST(KvCache, OutOfMemoryGivesEverythingBack) {
 
 TEST(KvCache, LengthsAdvanceAndRewind) {
   auto cache = must(
-      TransformerKvCache::create(test::gpt2_config(), {.slots = 2, .capacity = 10}, *test::cpu(1)));
+      TransformerKvCache::create(test::gpt2_config(), {.slots = 2, .capacity = 10}, *test::device(1)));
   test::expect_error(cache.advance(0, 4), ErrorCode::kInvalidArgument, "no pages for 4 tokens");
   EXPECT_FALSE(cache.reserve(0, 11));
   ASSERT_TRUE(cache.reserve(0, 10));

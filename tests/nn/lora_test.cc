@@ -62,7 +62,7 @@ TEST(Lora, RefusesWhatCannotBe) {
                "'c_attn' names no projection of this model; it has down_proj, gate_proj");
   expect_error(complete_lora({.rank = 1, .targets = {"lm_head"}}, config), kInvalid, "lm_head");
   expect_error(complete_lora({.rank = 1, .targets = {""}}, config), kInvalid, "target ''");
-  EXPECT_FALSE(Adapter::random(config, {.rank = 1, .targets = {"x"}}, 1, *test::cpu(1)));
+  EXPECT_FALSE(Adapter::random(config, {.rank = 1, .targets = {"x"}}, 1, *test::device(1)));
 }
 
 TEST(Lora, TargetsAreDottedEndsOfPaths) {
@@ -92,7 +92,7 @@ TEST(Lora, ListsItsParameters) {
 }
 
 TEST(Lora, AFreshAdapterIsUniformAndChangesNothing) {
-  const auto device = test::cpu(1);
+  const auto device = test::device(1);
   const TransformerConfig config = test::gpt2_config();
   Transformer model = test::lively_model(config, device);
   const auto ids = test::some_ids(12, config.vocab_size);
@@ -128,7 +128,7 @@ class LoraModels : public testing::TestWithParam<TransformerConfig> {};
 // One adapter three ways: beside the weights, merged into them, and while generating.
 TEST_P(LoraModels, MergedIsAttachedIsGenerated) {
   const TransformerConfig& config = GetParam();
-  const auto device = test::cpu(2);
+  const auto device = test::device(2);
   const Transformer base = test::lively_model(config, device);
   const LoraConfig lora{
       .rank = 3, .dropout = 0.5f, .rank_stabilized = true, .targets = {std::string(kAllLinear)}};
@@ -202,7 +202,7 @@ TEST(Lora, DropoutAsksForRandomNumbersInTrainingOnly) {
 }
 
 TEST(Lora, ChecksEveryTensor) {
-  const auto device = test::cpu(1);
+  const auto device = test::device(1);
   const TransformerConfig config = test::llama_config();
   Transformer model = test::lively_model(config, device);
   const Adapter good = lively_adapter(config, all_linear(), *device);
@@ -225,7 +225,7 @@ TEST(Lora, ChecksEveryTensor) {
 }
 
 TEST(Lora, SixteenBitAdaptersAreMergedInF32) {
-  const auto device = test::cpu(1);
+  const auto device = test::device(1);
   const TransformerConfig config = test::gpt2_config();
   Adapter adapter = lively_adapter(config, {.rank = 2}, *device);
   Adapter narrow = adapter;
@@ -245,7 +245,7 @@ TEST(Lora, SixteenBitAdaptersAreMergedInF32) {
 }
 
 TEST(Lora, PackedWeightsAreRefused) {
-  const auto device = test::cpu(1);
+  const auto device = test::device(1);
   Transformer model = test::lively_model(test::llama_config(), device);
   const Adapter adapter = lively_adapter(model.config(), {.rank = 2}, *device);
   must(model.prepack());

@@ -18,7 +18,7 @@ std::map<std::string, TensorSpec> specs_of(const Transformer& model) {
 TEST(MemoryEstimate, IsWhatGenerationTakes) {
   for (const auto& config : {test::gpt2_config(), test::llama_config()}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      Transformer model = test::lively_model(config, test::cpu(2));
+      Transformer model = test::lively_model(config, test::device(2));
       must(model.prepack({.dtype = dtype}));
       auto generator =
           must(Generator::create(model, {.slots = 3, .capacity = 300, .compute_dtype = dtype}));
@@ -40,7 +40,7 @@ TEST(MemoryEstimate, IsWhatGenerationTakes) {
 
 TEST(MemoryEstimate, GrowsWithTheCapacityAndRefusesTooMuch) {
   const auto config = test::gpt2_config();
-  const auto device = test::cpu(1);
+  const auto device = test::device(1);
   const auto estimate = [&](std::int64_t slots, std::int64_t capacity) {
     return estimate_memory(config, {}, {.slots = slots, .capacity = capacity}, *device);
   };

@@ -57,7 +57,7 @@ TEST(RopeTable, RowsGrowWithTheSequence) {
     TransformerConfig config = with_scaling(kind);
     config.rope_scaling.attention_factor = 1.25;
     EXPECT_FALSE(rope_depends_on_length(config));
-    RopeTable table = must(RopeTable::create(config, 320, *test::cpu(1)));
+    RopeTable table = must(RopeTable::create(config, 320, *test::device(1)));
     EXPECT_EQ(table.tensor().shape(), Shape(320, 8));
     for (const std::int64_t length : {0, 1, 7, 256, 257, 100, 320}) {
       must(table.cover(length));
@@ -69,7 +69,7 @@ TEST(RopeTable, RowsGrowWithTheSequence) {
 TEST(RopeTable, DynamicRowsAreForOneLength) {
   const TransformerConfig config = with_scaling(RopeKind::kDynamic);
   EXPECT_TRUE(rope_depends_on_length(config));
-  RopeTable table = must(RopeTable::create(config, 320, *test::cpu(1)));
+  RopeTable table = must(RopeTable::create(config, 320, *test::device(1)));
   for (const std::int64_t length : {5, 32, 33, 64, 10, 320, 64}) {
     must(table.cover(length));
     expect_sequence(config, table, length);
@@ -99,7 +99,7 @@ TEST(RopeTable, LongropeHasTwoLists) {
       EXPECT_NEAR(found[i], frequencies[i] / factors[i], 2e-7f * frequencies[i]) << length;
     }
   }
-  RopeTable table = must(RopeTable::create(config, 320, *test::cpu(1)));
+  RopeTable table = must(RopeTable::create(config, 320, *test::device(1)));
   for (const std::int64_t length : {5, 32, 33, 10, 320}) {
     must(table.cover(length));
     expect_sequence(config, table, length);
@@ -117,7 +117,7 @@ TEST(RopeTable, LayersWithAWindowMayHaveABaseOfTheirOwn) {
 
 TEST(RopeTable, StepsAreEachTheLastOfTheirOwnLength) {
   const TransformerConfig config = with_scaling(RopeKind::kDynamic);
-  RopeTable table = must(RopeTable::create(config, 320, *test::cpu(1), RopeRows::kSteps));
+  RopeTable table = must(RopeTable::create(config, 320, *test::device(1), RopeRows::kSteps));
   must(table.cover(300));
   must(table.cover(40));
   const std::vector<float> found = rows_of(table, 300);
@@ -131,13 +131,13 @@ TEST(RopeTable, RefusesWhatDoesNotFit) {
   const TransformerConfig config = test::llama_config();
   const auto invalid = ErrorCode::kInvalidArgument;
   for (const std::int64_t rows : {0, -1, 321}) {
-    test::expect_error(RopeTable::create(config, rows, *test::cpu(1)), invalid,
+    test::expect_error(RopeTable::create(config, rows, *test::device(1)), invalid,
                        "1 and the model's context of 320");
   }
-  RopeTable table = must(RopeTable::create(config, 20, *test::cpu(1)));
+  RopeTable table = must(RopeTable::create(config, 20, *test::device(1)));
   test::expect_error(table.cover(21), invalid, "21 tokens for a rotation table of 20 rows");
   test::expect_error(table.cover(-1), invalid, "-1 tokens");
-  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
+  const auto device = std::make_shared<test::FaultyDevice>(test::device(1));
   device->faulty_memory().allocation_fuse.arm(1);
   test::expect_error(RopeTable::create(config, 20, *device), ErrorCode::kOutOfMemory, "injected");
 }
@@ -147,8 +147,8 @@ TEST(RopeTable, RefusesWhatDoesNotFit) {
 // scaling, until its sequence grows past that.
 TEST(RopeTable, DynamicGenerationIsThatOfPlainOnesUpToTheOriginalContext) {
   const TransformerConfig config = with_scaling(RopeKind::kDynamic);
-  const Transformer scaled = test::lively_model(config, test::cpu(2));
-  const Transformer plain = test::lively_model(test::llama_config(), test::cpu(2));
+  const Transformer scaled = test::lively_model(config, test::device(2));
+  const Transformer plain = test::lively_model(test::llama_config(), test::device(2));
   const auto logprobs = [](const Transformer& model, std::size_t prompt, bool cache) {
     Generator generator = must(Generator::create(model, {.use_cache = cache}));
     const GenerationRequest request{test::some_ids(prompt, 61), 20, {.temperature = 0.0f}, {}};

@@ -25,7 +25,7 @@ std::vector<float> all_logits(const Transformer& model, const std::vector<std::i
 
 TEST(SequenceScorer, GivesTheBitsOfTheWholeGraph) {
   for (const auto& config : {test::gpt2_config(), test::llama_config()}) {
-    const Transformer model = test::lively_model(config, test::cpu(2));
+    const Transformer model = test::lively_model(config, test::device(2));
     const auto ids = test::some_ids(3 * 90, config.vocab_size);
     auto targets = test::some_ids(ids.size(), config.vocab_size, 4);
     for (std::size_t i = 0; i < targets.size(); i += 7) targets[i] = -1;
@@ -53,7 +53,7 @@ TEST(SequenceScorer, PiecesOfALargeVocabularyJoinWithoutASeam) {
   config.dim = 4;
   config.heads = config.kv_heads = 1;
   config.head_dim = 4;
-  const Transformer model = test::lively_model(config, test::cpu(2));
+  const Transformer model = test::lively_model(config, test::device(2));
   const auto ids = test::some_ids(150, config.vocab_size);
   const auto targets = test::some_ids(150, config.vocab_size, 4);
   const test::Evaluation whole = test::evaluate(model, ids, 1, targets);
@@ -81,7 +81,7 @@ TEST(SequenceScorer, PiecesOfALargeVocabularyJoinWithoutASeam) {
 
 TEST(SequenceScorer, ManySequencesRunInGroups) {
   const auto config = test::llama_config();
-  const Transformer model = test::lively_model(config, test::cpu(2));
+  const Transformer model = test::lively_model(config, test::device(2));
   const std::int64_t batch = 17;  // Groups of 6, and a rest.
   const auto ids = test::some_ids(17 * 300, config.vocab_size);
   const auto together = all_logits(model, ids, batch);
@@ -100,11 +100,11 @@ TEST(SequenceScorer, ManySequencesRunInGroups) {
 TEST(SequenceScorer, PackedWeightsAndAnotherMemoryGiveTheSameBits) {
   const auto config = test::gpt2_config();
   const auto ids = test::some_ids(40, config.vocab_size);
-  const auto plain = all_logits(test::lively_model(config, test::cpu(2)), ids, 2);
-  Transformer packed = test::lively_model(config, test::cpu(1));
+  const auto plain = all_logits(test::lively_model(config, test::device(2)), ids, 2);
+  Transformer packed = test::lively_model(config, test::device(1));
   must(packed.prepack());
   EXPECT_EQ(all_logits(packed, ids, 2), plain);
-  const auto remote = std::make_shared<test::FaultyDevice>(test::cpu(2), false);
+  const auto remote = std::make_shared<test::FaultyDevice>(test::device(2), false);
   EXPECT_EQ(all_logits(test::lively_model(config, remote), ids, 2), plain);
   // Rounding to bf16 changes them, but not much.
   const auto rounded = all_logits(packed, ids, 2, DType::kBF16);
@@ -114,7 +114,7 @@ TEST(SequenceScorer, PackedWeightsAndAnotherMemoryGiveTheSameBits) {
 
 TEST(SequenceScorer, RefusesWhatCannotWork) {
   const auto config = test::gpt2_config();
-  const Transformer model = test::lively_model(config, test::cpu(1));
+  const Transformer model = test::lively_model(config, test::device(1));
   const LogitsSink ignore = [](std::span<const float>) { return Status(); };
   const auto compute = [&](std::vector<std::int32_t> ids, std::int64_t batch, std::int64_t time) {
     return compute_logits(model, ids, batch, time, DType::kF32, ignore);
@@ -136,7 +136,7 @@ TEST(SequenceScorer, RefusesWhatCannotWork) {
 }
 
 TEST(SequenceScorer, FailuresComeThrough) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
+  const auto device = std::make_shared<test::FaultyDevice>(test::device(1), false);
   const auto config = test::gpt2_config();
   const Transformer model = test::lively_model(config, device);
   const auto ids = test::some_ids(12, config.vocab_size);
@@ -160,7 +160,7 @@ TEST(SequenceScorer, FailuresComeThrough) {
 
 TEST(SequenceScorer, ALogitThatIsNotANumberIsAnErrorWithItsPlace) {
   const auto config = test::gpt2_config();
-  const Transformer model = test::lively_model(config, test::cpu(1));
+  const Transformer model = test::lively_model(config, test::device(1));
   // The place of the third token: nothing before it is touched.
   Tensor places = must(model.weight("transformer.wpe.weight"));
   Tensor third = must(places.slice(2, 3));

@@ -11,7 +11,7 @@ using test::must;
 constexpr SamplingRow kGreedy = {0.0f, 0.0f, 1.0f, 0.0f, 1.0f};
 
 TEST(TinyLm, StepsGiveWhatAPromptGives) {
-  const TinyLm model = test::lively_model(test::gpt2_config(), test::cpu(2));
+  const TinyLm model = test::lively_model(test::gpt2_config(), test::device(2));
   Decoder stepping = must(Decoder::create(model, {}));
   const auto ids = test::some_ids(12, model.config().vocab_size);
   DrawnToken next;
@@ -23,7 +23,7 @@ TEST(TinyLm, StepsGiveWhatAPromptGives) {
 }
 
 TEST(TinyLm, ATokenThatTheModelDoesNotHaveIsRefused) {
-  const TinyLm model = must(TinyLm::random(tiny_lm_config(), 1, test::cpu(1)));
+  const TinyLm model = must(TinyLm::random(tiny_lm_config(), 1, test::device(1)));
   Decoder decoder = must(Decoder::create(model, {}));
   for (const std::int32_t token : {-1, 256, 1 << 30}) {
     const auto result = forward_step(decoder, 0, token);

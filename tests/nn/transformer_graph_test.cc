@@ -171,7 +171,7 @@ void expect_same_loss(const Transformer& model, const Ints& ids, const Ints& tar
 }
 
 TEST(TransformerGraph, EveryCombinationRunsAlikeWithAndWithoutCache) {
-  const auto device = test::cpu(2);
+  const auto device = test::device(2);
   const Ints ids = test::some_ids(2 * kTime, 23);
   const Ints targets = test::some_ids(2 * kTime, 23, 4);
   RandomSequence random(RandomKey{.seed = 1});
@@ -246,7 +246,7 @@ TEST(TransformerGraph, NamesOfInputsStatesAndOutputs) {
 
 // Accumulating one batch in two halves and applying it is the update by the whole batch.
 TEST(TransformerGraph, AccumulatedUpdateEqualsTheWholeBatch) {
-  const auto device = test::cpu(2);
+  const auto device = test::device(2);
   TransformerConfig config = combination(3);
   const Ints ids = test::some_ids(2 * kTime, 23), targets = test::some_ids(2 * kTime, 23, 4);
   TrainingGraphOptions options{.batch = 2, .time = kTime, .dropout = {}, .optimizer = {}};
@@ -292,7 +292,7 @@ TEST(TransformerGraph, AccumulatedUpdateEqualsTheWholeBatch) {
 }
 
 TEST(TransformerGraph, DropoutFollowsItsRng) {
-  const auto device = test::cpu(2);
+  const auto device = test::device(2);
   for (const std::uint32_t index : {0u, 1u}) {  // Packed and separate queries, keys and values.
     const Transformer model = test::lively_model(combination(index), device);
     test::States states;

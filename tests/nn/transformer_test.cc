@@ -26,10 +26,10 @@ double deviation(const Tensor& tensor) {
 }
 
 TEST(Transformer, RandomIsAFunctionOfTheSeed) {
-  const auto device = test::cpu(1);
+  const auto device = test::device(1);
   const auto config = test::gpt2_config();
   const Transformer a = must(Transformer::random(config, 5, device));
-  const Transformer b = must(Transformer::random(config, 5, test::cpu(3)));
+  const Transformer b = must(Transformer::random(config, 5, test::device(3)));
   const Transformer c = must(Transformer::random(config, 6, device));
   for (const ParameterInfo& info : parameters(config)) {
     const auto values = test::values(a.weight(info.name));
@@ -47,7 +47,7 @@ TEST(Transformer, RandomIsAFunctionOfTheSeed) {
 TEST(Transformer, RandomScales) {
   TransformerConfig config = tiny_lm_config();
   config.norm_bias = true;
-  const Transformer model = must(Transformer::random(config, 1, test::cpu(1)));
+  const Transformer model = must(Transformer::random(config, 1, test::device(1)));
   // The sample deviation of n normal values is off by sigma / sqrt(2 n): 5 of those at n = 16384.
   const double slack = 5.0 / std::sqrt(2.0 * 128.0 * 128.0);
   for (const ParameterInfo& info : parameters(config)) {
@@ -66,7 +66,7 @@ TEST(Transformer, RandomScales) {
 TEST(Transformer, RejectsABadConfig) {
   TransformerConfig config;
   config.kv_heads = 3;
-  const auto device = test::cpu(1);
+  const auto device = test::device(1);
   test::expect_error(Transformer::random(config, 1, device), ErrorCode::kInvalidArgument,
                      "kv_heads must divide heads");
   test::expect_error(Transformer::from_weights(config, {}, device), ErrorCode::kInvalidArgument,
@@ -74,7 +74,7 @@ TEST(Transformer, RejectsABadConfig) {
 }
 
 TEST(Transformer, FromWeightsChecksEveryTensor) {
-  const auto device = test::cpu(1);
+  const auto device = test::device(1);
   const auto config = test::gpt2_config();
   const Transformer model = must(Transformer::random(config, 1, device));
   const std::string name = "transformer.h.1.attn.c_attn.weight";
@@ -96,7 +96,7 @@ TEST(Transformer, FromWeightsChecksEveryTensor) {
 }
 
 TEST(Transformer, HalfPrecisionWeightsAreConverted) {
-  const auto device = test::cpu(1);
+  const auto device = test::device(1);
   const auto config = test::llama_config();
   const Transformer model = must(Transformer::random(config, 1, device));
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
@@ -115,9 +115,9 @@ TEST(Transformer, HalfPrecisionWeightsAreConverted) {
 }
 
 TEST(Transformer, WeightsMoveToTheDevicesMemory) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
+  const auto device = std::make_shared<test::FaultyDevice>(test::device(1), false);
   const auto config = test::llama_config();
-  const Transformer host = must(Transformer::random(config, 4, test::cpu(1)));
+  const Transformer host = must(Transformer::random(config, 4, test::device(1)));
   const Transformer moved = must(Transformer::from_weights(config, copy_of(host), device));
   for (const auto& [name, weight] : moved.weights()) {
     EXPECT_EQ(weight.buffer()->owner(), device->memory());
@@ -126,7 +126,7 @@ TEST(Transformer, WeightsMoveToTheDevicesMemory) {
 }
 
 TEST(Transformer, RunsOutOfMemoryWithAnError) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
+  const auto device = std::make_shared<test::FaultyDevice>(test::device(1));
   const auto config = test::llama_config();
   std::int64_t nth = 0;
   for (bool done = false; !done; device->faulty_memory().allocation_fuse.arm(0)) {
@@ -144,7 +144,7 @@ TEST(Transformer, RunsOutOfMemoryWithAnError) {
 TEST(Transformer, BindsWeightsAndTheRotationTable) {
   TransformerConfig config = test::llama_config();
   config.rotary_dim = 4;
-  const Transformer model = must(Transformer::random(config, 1, test::cpu(1)));
+  const Transformer model = must(Transformer::random(config, 1, test::device(1)));
   const auto bind = [](const Transformer& m, const std::string& name, const Shape& shape = {}) {
     return m.bind({.name = name,
                    .kind = ValueKind::kParameter,
@@ -171,7 +171,7 @@ TEST(Transformer, BindsWeightsAndTheRotationTable) {
       EXPECT_NEAR(static_cast<double>(values[at + 2]), std::sin(angle), 4e-5);
     }
   }
-  const Transformer learned = must(Transformer::random(test::gpt2_config(), 1, test::cpu(1)));
+  const Transformer learned = must(Transformer::random(test::gpt2_config(), 1, test::device(1)));
   test::expect_error(bind(learned, "rope.table"), ErrorCode::kNotFound, "rope.table");
 }
 
@@ -181,7 +181,7 @@ TEST(Transformer, PackedWeightsGiveTheSameBits) {
     for (const bool tied : {false, true}) {
       TransformerConfig wanted = config;
       wanted.tied_output = tied;
-      const Transformer plain = must(Transformer::random(wanted, 3, test::cpu(2)));
+      const Transformer plain = must(Transformer::random(wanted, 3, test::device(2)));
       Transformer packed = plain;
       must(packed.prepack());
       EXPECT_GE(packed.weight_bytes(), plain.weight_bytes());
@@ -204,7 +204,7 @@ TEST(Transformer, PackedWeightsGiveTheSameBits) {
 }
 
 TEST(Transformer, PacksInHalfTheBytes) {
-  const Transformer plain = must(Transformer::random(test::llama_config(), 3, test::cpu(2)));
+  const Transformer plain = must(Transformer::random(test::llama_config(), 3, test::device(2)));
   Transformer packed = plain;
   must(packed.prepack({.dtype = DType::kBF16}));
   const Tensor weight = must(packed.weight("model.layers.0.mlp.up_proj.weight"));

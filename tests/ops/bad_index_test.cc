@@ -65,8 +65,12 @@ std::vector<OpCase> bad_cases() {
 TEST(BadIndex, IsReportedAndHarmless) {
   for (const OpCase& c : bad_cases()) {
     SCOPED_TRACE(full_name(c));
-    for (const cpu::Simd simd : available_simd()) {
-      const OpRun run = run_op(device(simd, 2), c.op, make_inputs(c));
+    std::vector<Device*> devices;
+    for (const cpu::Simd simd : available_simd()) devices.push_back(&device(simd, 2));
+    if (gpu() != nullptr) devices.push_back(gpu());
+    for (Device* const each : devices) {
+      SCOPED_TRACE(each->info().id);
+      const OpRun run = run_op_on(*each, c.op, make_inputs(c));
       ASSERT_FALSE(run.status);
       EXPECT_EQ(run.status.error().code(), ErrorCode::kInvalidArgument);
       EXPECT_THAT(run.status.error().message(), HasSubstr(std::string(op_name(c.op))));

@@ -9,8 +9,8 @@
 #include <limits>
 #include <map>
 
-#include "base/memory.h"
 #include "base/rng.h"
+#include "device/cuda_device.h"
 #include "kernels/cpu/matmul_plan.h"
 #include "ops/rules.h"
 #include "support/random.h"
@@ -34,6 +34,14 @@ CpuDevice& device(cpu::Simd simd, int threads) {
   auto& known = devices[{simd, threads}];
   if (known == nullptr) known = *CpuDevice::create({.threads = threads, .simd = simd});
   return *known;
+}
+
+Device* gpu() {
+  static const std::shared_ptr<Device> device = [] {
+    auto made = CudaDevice::create();
+    return made ? *std::move(made) : nullptr;
+  }();
+  return device.get();
 }
 
 namespace {
@@ -143,54 +151,103 @@ std::vector<double> to_doubles(const Tensor& tensor) {
 
 std::span<const std::byte> bytes_of(const Tensor& tensor) { return *tensor.host_bytes(); }
 
-OpRun run_op(CpuDevice& device, const Op& op, const std::vector<Array>& inputs, int lend) {
-  OpRun run;
+namespace {
+
+std::vector<TensorSpec> specs_of(const std::vector<Array>& arrays) {
   std::vector<TensorSpec> specs;
+  for (const Array& array : arrays) specs.push_back(array.spec);
+  return specs;
+}
+
+// A tensor in the device's memory whose bytes are all 0xFF.
+Tensor poisoned_tensor(Device& device, const TensorSpec& spec, bool shift) {
+  const std::int64_t offset = shift ? dtype_size(spec.dtype) : 0;
+  DeviceBuffer block = *DeviceBuffer::allocate(device.memory(), spec.bytes() + offset);
+  EXPECT_TRUE(block.fill(0, block.bytes(), std::byte{0xFF}));
+  return *Tensor::from_buffer(std::make_shared<DeviceBuffer>(std::move(block)), offset, spec);
+}
+
+Tensor placed_tensor(Device& device, const Tensor& host, bool shift) {
+  if (host.bytes() == 0) return *host.clone_to(device.memory());
+  Tensor tensor = poisoned_tensor(device, host.spec(), shift);
+  EXPECT_TRUE(tensor.buffer()->write(tensor.offset(), bytes_of(host)));
+  return tensor;
+}
+
+// A kernel that writes more than it asked for meets these bytes behind its workspace.
+constexpr std::int64_t kGuardBytes = 4096;
+
+void expect_intact_guard(const DeviceBuffer& workspace, std::int64_t needed, const Op& op) {
+  std::vector<std::byte> guard(kGuardBytes);
+  EXPECT_TRUE(workspace.read(needed, guard));
+  EXPECT_TRUE(std::ranges::all_of(guard, [](std::byte b) { return b == std::byte{0xFF}; }))
+      << to_string(op) << " writes behind its workspace of " << needed << " bytes";
+}
+
+}  // namespace
+
+bool supported(const Device& device, const Op& op, const std::vector<Array>& inputs) {
+  return device.supports(op, specs_of(inputs));
+}
+
+OpRun run_op_on(Device& device, const Op& op, const std::vector<Array>& inputs,
+                const Placement& placement) {
+  OpRun run;
+  const std::vector<TensorSpec> specs = specs_of(inputs);
   std::vector<View> in, out;
   std::vector<Tensor> before;
-  for (Array input : inputs) {
-    // Cases do not know the device: its panels have a width of their own.
-    if (!input.spec.encoding.plain() && !std::holds_alternative<Encode>(op)) {
-      input.spec.encoding = cpu::panel_encoding(input.spec.dtype, input.spec.encoding.transposed,
-                                                device.simd(), input.spec.encoding);
-    }
-    run.inputs.push_back(to_tensor(input));
-    before.push_back(*run.inputs.back().clone_to());
-    specs.push_back(input.spec);
+  for (const Array& input : inputs) {
+    before.push_back(to_tensor(input));
+    run.inputs.push_back(placed_tensor(device, before.back(), placement.shift));
     in.push_back(run.inputs.back().view());
   }
   const std::vector<TensorSpec> output_specs = *infer(op, specs);
   for (const TensorSpec& spec : output_specs) {
-    if (lend >= 0 && run.outputs.empty()) {
-      run.outputs.push_back(run.inputs[static_cast<std::size_t>(lend)]);
+    if (placement.lend >= 0 && run.outputs.empty()) {
+      run.outputs.push_back(run.inputs[static_cast<std::size_t>(placement.lend)]);
+    } else if (spec.bytes() == 0) {
+      run.outputs.push_back(*Tensor::empty(spec, device.memory()));
     } else {
-      run.outputs.push_back(*Tensor::empty(spec));
-      std::ranges::fill(*run.outputs.back().host_bytes(), std::byte{0xFF});
+      run.outputs.push_back(poisoned_tensor(device, spec, placement.shift));
     }
     out.push_back(run.outputs.back().view());
   }
-  // A kernel that writes more than it asked for meets these bytes behind its workspace.
-  constexpr std::size_t kGuardBytes = 4096;
-  const auto needed = static_cast<std::size_t>(device.workspace_bytes(op, specs, output_specs));
-  AlignedBytes memory = *try_allocate(static_cast<std::int64_t>(needed + kGuardBytes));
-  std::ranges::fill(memory.span(), std::byte{0xFF});
-  const std::span<std::byte> workspace = memory.span().first(needed);
-  const std::span<std::byte> guard = memory.span().subspan(needed);
+  const std::int64_t needed = device.workspace_bytes(op, specs, output_specs);
+  DeviceBuffer workspace = *DeviceBuffer::allocate(device.memory(), needed + kGuardBytes);
+  EXPECT_TRUE(workspace.fill(0, workspace.bytes(), std::byte{0xFF}));
   run.status = device.run(
-      {.op = &op, .inputs = in, .outputs = out, .workspace = workspace, .label = "case"});
-  EXPECT_TRUE(std::ranges::all_of(guard, [](std::byte b) { return b == std::byte{0xFF}; }))
-      << to_string(op) << " writes behind its workspace of " << needed << " bytes";
+      {.op = &op,
+       .inputs = in,
+       .outputs = out,
+       .workspace = {static_cast<std::byte*>(workspace.data()), static_cast<std::size_t>(needed)},
+       .label = "case"});
+  if (run.status) run.status = device.synchronize();
+  expect_intact_guard(workspace, needed, op);
+  for (Tensor& output : run.outputs) output = *output.clone_to();
+  for (Tensor& input : run.inputs) input = *input.clone_to();
   run.results = run.outputs;
   const std::uint32_t written = writes(op, inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (writes_input(written, i)) {
       run.results.push_back(run.inputs[i]);
-    } else if (static_cast<int>(i) != lend) {
+    } else if (static_cast<int>(i) != placement.lend) {
       EXPECT_TRUE(std::ranges::equal(bytes_of(run.inputs[i]), bytes_of(before[i])))
           << to_string(op) << " writes its input " << i << ", and its effects do not say so";
     }
   }
   return run;
+}
+
+OpRun run_op(CpuDevice& device, const Op& op, const std::vector<Array>& inputs, int lend) {
+  std::vector<Array> encoded = inputs;
+  for (Array& input : encoded) {
+    // Cases do not know the device: its panels have a width of their own.
+    if (!input.spec.encoding.plain() && !std::holds_alternative<Encode>(op)) {
+      input.spec.encoding = cpu::panel_encoding(input.spec.dtype, input.spec.encoding.transposed,
+                                                device.simd(), input.spec.encoding);
+    }
+  }
+  return run_op_on(device, op, encoded, {.lend = lend});
 }
 
 std::vector<Array> reference_results(const Op& op, std::vector<Array> inputs) {

@@ -20,6 +20,9 @@ const std::vector<cpu::Simd>& available_simd();
 /// One device for each pair, made once.
 CpuDevice& device(cpu::Simd simd, int threads);
 
+/// The first GPU; null if none can be used, then tests of it skip.
+Device* gpu();
+
 /// A host tensor with the values of `array`.
 Tensor to_tensor(const Array& array);
 /// The elements of a host tensor in double.
@@ -34,8 +37,18 @@ struct OpRun {
   /// The outputs, then the inputs that the op writes.
   std::vector<Tensor> results;
 };
-/// `lend`: output 0 takes the memory of that input; -1: it has its own.
+/// How run_op places the operands.
+struct Placement {
+  int lend = -1;       ///< Output 0 takes the memory of this input; with -1 it has its own.
+  bool shift = false;  ///< Every operand begins one element after an aligned address.
+};
+/// Runs on a device with any kind of memory. The tensors of the result are in host memory.
+OpRun run_op_on(Device& device, const Op& op, const std::vector<Array>& inputs,
+                const Placement& placement = {});
+/// The same with encoded inputs in this device's own panels, in place of input `lend`.
 OpRun run_op(CpuDevice& device, const Op& op, const std::vector<Array>& inputs, int lend = -1);
+/// Whether the device has a kernel for the op on these inputs.
+bool supported(const Device& device, const Op& op, const std::vector<Array>& inputs);
 
 /// What the reference gives for the same: outputs, then written inputs.
 std::vector<Array> reference_results(const Op& op, std::vector<Array> inputs);

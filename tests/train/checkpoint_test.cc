@@ -43,7 +43,7 @@ class LogCapture {
 class CheckpointTest : public testing::Test {
  protected:
   void SetUp() override {
-    const auto model = Transformer::random(test::small_config(), 1, test::cpu(1));
+    const auto model = Transformer::random(test::small_config(), 1, test::device(1));
     trainer_ = Trainer::create(*model, test::small_options()).value();
     source_ = RandomWindows::create(test::small_tokens(300), 8, 1).value();
     tokenizer_ = make_char_tokenizer("abcdefghijklm").value();
@@ -95,7 +95,7 @@ TEST_F(CheckpointTest, HoldsEverythingAndIsAModelFolder) {
   EXPECT_THAT(checkpoint.manifest.kernels, testing::Contains(HasSubstr("one sum over K")));
   EXPECT_EQ(checkpoint.manifest.files.size(), 5u);
   VOLTA_ASSERT_OK(const Transformer model,
-                  load_checkpoint_model(checkpoint, test::small_config(), test::cpu(1)));
+                  load_checkpoint_model(checkpoint, test::small_config(), test::device(1)));
   EXPECT_EQ(test::bits_of(model.weights()), test::bits_of(trainer_->model().weights()));
   VOLTA_ASSERT_OK(const TrainerState state, load_trainer_state(checkpoint));
   EXPECT_EQ(state.step, 3);
@@ -439,7 +439,7 @@ TEST_F(CheckpointTest, AnotherArchitectureIsAMismatch) {
   TransformerConfig other = test::small_config();
   other.heads = other.kv_heads = 4;
   other.head_dim = 4;
-  expect_error(load_checkpoint_model(checkpoint, other, test::cpu(1)), ErrorCode::kMismatch,
+  expect_error(load_checkpoint_model(checkpoint, other, test::device(1)), ErrorCode::kMismatch,
                "another architecture");
 }
 

@@ -17,7 +17,7 @@ Transformer small_model(const std::shared_ptr<Device>& device) {
 }
 
 TEST(Evaluator, MeansOverAllWindowsDoNotDependOnTheBatch) {
-  const auto model = small_model(test::cpu(2));
+  const auto model = small_model(test::device(2));
   const auto tokens = test::small_tokens(8 * 7 + 1 + 5);  // Seven windows and a rest.
   std::vector<double> losses;
   for (const std::int64_t batch : {1, 3, 7, 20}) {
@@ -34,7 +34,7 @@ TEST(Evaluator, MeansOverAllWindowsDoNotDependOnTheBatch) {
 }
 
 TEST(Evaluator, LeavesTheRestOut) {
-  auto evaluator = Evaluator::create(small_model(test::cpu(1)), 2, 8);
+  auto evaluator = Evaluator::create(small_model(test::device(1)), 2, 8);
   ASSERT_TRUE(evaluator);
   const auto tokens = test::small_tokens(30);
   const std::span<const std::int32_t> all(*tokens);
@@ -47,7 +47,7 @@ TEST(Evaluator, LeavesTheRestOut) {
 
 // Each token alone, from exactly the inputs that its window has.
 TEST(Evaluator, EveryTokenIsScoredOnceFromItsWindow) {
-  const auto model = small_model(test::cpu(1));
+  const auto model = small_model(test::device(1));
   const auto all = test::small_tokens(29);
   const std::span<const std::int32_t> tokens(*all);
   const auto loss_of = [&](std::size_t begin, std::size_t target) {
@@ -85,7 +85,7 @@ TEST(Evaluator, EveryTokenIsScoredOnceFromItsWindow) {
 }
 
 TEST(Evaluator, TellsHowFarItIs) {
-  auto evaluator = Evaluator::create(small_model(test::cpu(1)), 2, 8);
+  auto evaluator = Evaluator::create(small_model(test::device(1)), 2, 8);
   ASSERT_TRUE(evaluator);
   std::vector<std::int64_t> done;
   const auto score = evaluator->score(*test::small_tokens(8 * 5 + 1), 8,
@@ -100,7 +100,7 @@ TEST(Evaluator, TellsHowFarItIs) {
 }
 
 TEST(Evaluator, EstimatesOverRandomWindows) {
-  auto evaluator = Evaluator::create(small_model(test::cpu(1)), 2, 8);
+  auto evaluator = Evaluator::create(small_model(test::device(1)), 2, 8);
   ASSERT_TRUE(evaluator);
   const auto source = RandomWindows::create(test::small_tokens(200), 8, 1, kEvaluationStream);
   const auto first = evaluator->mean_loss(*source, 3, 4);
@@ -111,7 +111,7 @@ TEST(Evaluator, EstimatesOverRandomWindows) {
 }
 
 TEST(Evaluator, SeesEveryUpdateOfTheModel) {
-  const auto model = small_model(test::cpu(1));
+  const auto model = small_model(test::device(1));
   auto evaluator = Evaluator::create(model, 2, 8);
   auto trainer = Trainer::create(model, test::small_options());
   ASSERT_TRUE(evaluator && trainer);
@@ -123,7 +123,7 @@ TEST(Evaluator, SeesEveryUpdateOfTheModel) {
 }
 
 TEST(Evaluator, ALossThatIsNotANumberIsAnError) {
-  const auto model = small_model(test::cpu(1));
+  const auto model = small_model(test::device(1));
   Tensor norm = *model.weight("transformer.ln_f.weight");
   ASSERT_TRUE(norm.write<float>(std::vector<float>(16, std::nanf(""))));
   auto evaluator = Evaluator::create(model, 2, 8);
@@ -136,7 +136,7 @@ TEST(Evaluator, ALossThatIsNotANumberIsAnError) {
 }
 
 TEST(Evaluator, StopsWhenAsked) {
-  auto evaluator = Evaluator::create(small_model(test::cpu(1)), 2, 8);
+  auto evaluator = Evaluator::create(small_model(test::device(1)), 2, 8);
   ASSERT_TRUE(evaluator);
   const auto tokens = test::small_tokens(8 * 7 + 1);
   int asked = 0;
@@ -149,7 +149,7 @@ TEST(Evaluator, StopsWhenAsked) {
 }
 
 TEST(Evaluator, RefusesWhatCannotWorkAndPassesFailuresOn) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
+  const auto device = std::make_shared<test::FaultyDevice>(test::device(1), false);
   const auto model = small_model(device);
   for (const auto& [batch, time] : {std::pair{0, 8}, {1, 0}, {1, 9}}) {
     expect_error(Evaluator::create(model, batch, time), ErrorCode::kInvalidArgument,

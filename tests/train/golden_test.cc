@@ -22,7 +22,7 @@ class Golden : public testing::TestWithParam<const char*> {
   void SetUp() override {
     folder_ = std::string("models/") + GetParam();
     VOLTA_NEEDS_SHARED(folder_ + "/train_golden.safetensors");
-    device_ = test::cpu(2);
+    device_ = test::device(2);
     VOLTA_ASSERT_OK(model_, test::load_model(test::shared_path(folder_), device_));
   }
 
@@ -36,7 +36,7 @@ class Golden : public testing::TestWithParam<const char*> {
   }
 
   std::string folder_;
-  std::shared_ptr<CpuDevice> device_;
+  std::shared_ptr<Device> device_;
   std::optional<Transformer> model_;
 };
 

@@ -28,7 +28,7 @@ class LoraGolden : public testing::TestWithParam<const char*> {
   void SetUp() override {
     const std::string folder =
         test::source_path(std::string("tests/train/data/lora_") + GetParam());
-    VOLTA_ASSERT_OK(model_, test::load_model(folder, test::cpu(2)));
+    VOLTA_ASSERT_OK(model_, test::load_model(folder, test::device(2)));
     VOLTA_ASSERT_OK(adapter_, load_adapter(folder, model_->config()));
     VOLTA_ASSERT_OK(const SafetensorsFile file,
                     SafetensorsFile::open(folder + "/golden.safetensors"));

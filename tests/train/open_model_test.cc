@@ -22,7 +22,7 @@ using test::expect_error;
 
 TEST(OpenModel, ARunIsItsNewestCheckpoint) {
   const test::TempDir dir;
-  VOLTA_ASSERT_OK(const auto model, Transformer::random(test::small_config(), 1, test::cpu(1)));
+  VOLTA_ASSERT_OK(const auto model, Transformer::random(test::small_config(), 1, test::device(1)));
   VOLTA_ASSERT_OK(Trainer trainer, Trainer::create(model, test::small_options()));
   VOLTA_ASSERT_OK(const auto windows, RandomWindows::create(test::small_tokens(300), 8, 1));
   VOLTA_ASSERT_OK(const auto tokenizer, make_char_tokenizer("abcdefghijklm"));
@@ -53,7 +53,7 @@ TEST(OpenModel, AGgufFileAndANameInTheHubsCache) {
   std::filesystem::create_directories(snapshot);
   std::filesystem::create_directories(repository + "/refs");
   std::ofstream(repository + "/refs/main") << "0123456789abcdef0123456789abcdef01234567";
-  VOLTA_ASSERT_OK(const auto model, Transformer::random(test::small_config(), 1, test::cpu(1)));
+  VOLTA_ASSERT_OK(const auto model, Transformer::random(test::small_config(), 1, test::device(1)));
   ASSERT_TRUE(save_model(snapshot, model, nullptr));
   const test::ScopedEnv variable("HF_HUB_CACHE", cache.path().c_str());
   VOLTA_ASSERT_OK(const ModelSource cached, open_model("some/model"));

@@ -196,7 +196,7 @@ void KilledResume::kill_and_resume(RunOptions o) {
     if (kills == 12) break;
   }
   EXPECT_GT(kills, 0);
-  device_ = test::cpu(1);
+  device_ = test::cpu(1);  // As the child, which cannot use a GPU after a fork.
   set_log_callback([](LogLevel, std::string_view) {});
   const auto finished = train(o);
   set_log_callback({});

@@ -73,7 +73,7 @@ class RunFixture : public testing::Test {
   }
 
   TempDir dir_;
-  std::shared_ptr<Device> device_ = cpu(1);
+  std::shared_ptr<Device> device_ = device(1);
   RunCallbacks callbacks_;
   std::string messages_;
   std::vector<StepEvent> events_;

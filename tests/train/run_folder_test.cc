@@ -17,7 +17,7 @@ using testing::HasSubstr;
 class RunFolderTest : public testing::Test {
  protected:
   void SetUp() override {
-    const auto model = Transformer::random(test::small_config(), 1, test::cpu(1));
+    const auto model = Transformer::random(test::small_config(), 1, test::device(1));
     trainer_ = Trainer::create(*model, test::small_options()).value();
     source_ = RandomWindows::create(test::small_tokens(300), 8, 1).value();
     tokenizer_ = make_char_tokenizer("abcdefghijklm").value();

@@ -199,7 +199,7 @@ TEST_F(RunSetupTest, ReadyMadeExamplesAreTakenInOrder) {
   EXPECT_THAT(messages_, HasSubstr("6 examples of 8 tokens"));
   // The first loss is that of rows 0 to 3.
   VOLTA_ASSERT_OK(const Transformer model,
-                  Transformer::random(test::small_config(), 1, test::cpu(1)));
+                  Transformer::random(test::small_config(), 1, test::device(1)));
   TrainerOptions trainer_options = test::small_options();
   VOLTA_ASSERT_OK(Trainer trainer, Trainer::create(model, trainer_options));
   VOLTA_ASSERT_OK(const ExampleRows rows, ExampleRows::create({ids.begin(), ids.end()}, 6, 8, 1));
@@ -345,7 +345,7 @@ TEST_F(RunSetupTest, AForeignRunStateIsRefused) {
   RunOptions o = options("a");
   ASSERT_TRUE(train(o));
   // A checkpoint that the library's own functions wrote, but no run.
-  VOLTA_ASSERT_OK(const Transformer model, test::load_model(o.out + "/step-20", test::cpu(1)));
+  VOLTA_ASSERT_OK(const Transformer model, test::load_model(o.out + "/step-20", test::device(1)));
   TrainerOptions trainer_options = test::small_options();
   VOLTA_ASSERT_OK(Trainer trainer, Trainer::create(model, trainer_options));
   ASSERT_TRUE(trainer.restore(21, trainer.optimizer_state()));

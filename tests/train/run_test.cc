@@ -71,7 +71,7 @@ TEST_F(RunTest, LeavesCheckpointsMetricsAndACurve) {
   EXPECT_THAT(test::get_file(o.out + "/loss.svg"), HasSubstr("text.txt"));
   EXPECT_THAT(messages_, HasSubstr("memory: weights"));
   EXPECT_THAT(messages_, HasSubstr("tokens of"));
-  VOLTA_ASSERT_OK(const Transformer model, test::load_model(result.checkpoint, test::cpu(1)));
+  VOLTA_ASSERT_OK(const Transformer model, test::load_model(result.checkpoint, test::device(1)));
   EXPECT_EQ(model.config().layers, 2);
   EXPECT_EQ(events_.size(), 20u);
   EXPECT_EQ(events_.back().steps, 20);
@@ -83,7 +83,7 @@ TEST_F(RunTest, LeavesCheckpointsMetricsAndACurve) {
 TEST_F(RunTest, TheLastValidationLossIsOverTheWholeText) {
   const RunOptions o = options("a");
   VOLTA_ASSERT_OK(const RunResult result, train(o));
-  VOLTA_ASSERT_OK(const Transformer model, test::load_model(result.checkpoint, test::cpu(1)));
+  VOLTA_ASSERT_OK(const Transformer model, test::load_model(result.checkpoint, test::device(1)));
   VOLTA_ASSERT_OK(auto evaluator, Evaluator::create(model, 3, 8));
   VOLTA_ASSERT_OK(const Dataset data, load_text(o.data, "char", nullptr, 0.1));
   EXPECT_EQ(*evaluator.mean_loss(*data.validation), *result.val_loss);
@@ -96,7 +96,7 @@ TEST_F(RunTest, ThreadsDoNotChangeARun) {
   for (const int threads : {2, 3}) {
     RunOptions other = o;
     other.out = dir_.file(std::to_string(threads));
-    device_ = test::cpu(threads);
+    device_ = test::device(threads);
     ASSERT_TRUE(train(other));
     expect_same_runs(o.out, other.out);
   }
@@ -118,7 +118,7 @@ TEST_F(RunTest, TheSecondRunOnOneFolderIsRefused) {
     if (event.report.step != 2) return;
     RunOptions second = o;
     second.resume = true;
-    expect_error(volta::train(second, test::cpu(1)), ErrorCode::kIo, o.out);
+    expect_error(volta::train(second, test::device(1)), ErrorCode::kIo, o.out);
     ++refused;
   };
   ASSERT_TRUE(volta::train(o, device_, callbacks_));
@@ -490,7 +490,7 @@ TEST_F(RunTest, TheLastEvaluationCanBeInterrupted) {
 // in memory that the host cannot touch: the same files, bit for bit.
 TEST_F(RunTest, AnAsynchronousDeviceWritesTheSameRun) {
   ASSERT_TRUE(train(options("a")));
-  const auto async = std::make_shared<test::AsyncDevice>(test::cpu(1));
+  const auto async = std::make_shared<test::AsyncDevice>(test::device(1));
   device_ = async;
   RunOptions o = options("b");
   stop_after_ = 12;
@@ -504,7 +504,7 @@ TEST_F(RunTest, AnAsynchronousDeviceWritesTheSameRun) {
 
 // No memory, at any allocation on the device, is an error and no crash.
 TEST_F(RunTest, DeviceMemoryThatRunsOutIsAnError) {
-  const auto faulty = std::make_shared<test::FaultyDevice>(test::cpu(1));
+  const auto faulty = std::make_shared<test::FaultyDevice>(test::device(1));
   device_ = faulty;
   RunOptions o = options("a");
   o.trainer.schedule.steps = 1;

@@ -23,7 +23,7 @@ RandomWindows batches(std::int64_t time = 8) {
 }
 
 Trainer make_trainer(const TrainerOptions& options, int threads = 2) {
-  const auto model = Transformer::random(test::small_config(), 1, test::cpu(threads));
+  const auto model = Transformer::random(test::small_config(), 1, test::device(threads));
   auto trainer = Trainer::create(*model, options);
   if (!trainer) ADD_FAILURE() << trainer.error().message();
   return *std::move(trainer);
@@ -91,7 +91,7 @@ TEST(Trainer, ThreadsGiveTheSameBitsWhereWorkIsSplit) {
   const auto source = RandomWindows::create(test::small_tokens(500), 64, 3);
   std::vector<std::vector<double>> all;
   for (const int threads : {1, 2, 3}) {
-    const auto model = Transformer::random(config, 1, test::cpu(threads));
+    const auto model = Transformer::random(config, 1, test::device(threads));
     auto trainer = Trainer::create(*model, options);
     ASSERT_TRUE(trainer);
     all.push_back(losses_of(*trainer, *source, 3));
@@ -191,7 +191,7 @@ TEST_P(Restore, ContinuesBitForBit) {
   for (const auto& [name, tensor] : unbroken.optimizer_state()) {
     state.emplace(name, *tensor.clone_to());
   }
-  const auto model = Transformer::from_weights(test::small_config(), weights, test::cpu(2));
+  const auto model = Transformer::from_weights(test::small_config(), weights, test::device(2));
   ASSERT_TRUE(model);
   auto resumed = Trainer::create(*model, options);
   ASSERT_TRUE(resumed);
@@ -274,7 +274,7 @@ TEST(Trainer, ExecutingAStepAllocatesNothing) {
   if (!test::can_count_allocations()) GTEST_SKIP() << "a sanitizer owns malloc";
   for (const auto& [threads, dtype] :
        {std::pair(1, DType::kF32), {2, DType::kF32}, {2, DType::kBF16}}) {
-    const auto device = test::cpu(threads);
+    const auto device = test::device(threads);
     const auto model = Transformer::random(test::small_config(), 1, device);
     TrainerOptions options = test::small_options();
     options.dropout = 0.1f;
@@ -314,7 +314,7 @@ TEST(Trainer, ExecutingAStepAllocatesNothing) {
 }
 
 TEST(Trainer, DeviceFailuresComeThrough) {
-  auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
+  auto device = std::make_shared<test::FaultyDevice>(test::device(1));
   const auto model = Transformer::random(test::small_config(), 1, device);
   auto trainer = Trainer::create(*model, test::small_options());
   ASSERT_TRUE(trainer);
@@ -337,13 +337,13 @@ TEST(Trainer, DeviceFailuresComeThrough) {
 
 // What the first micro-batch has added to the gradients is gone when the second one fails.
 TEST(Trainer, AFailedMicroBatchLeavesNothingBehind) {
-  auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
+  auto device = std::make_shared<test::FaultyDevice>(test::device(1));
   const auto model = Transformer::random(test::small_config(), 1, device);
   TrainerOptions options = test::small_options();
   options.accumulate = 2;
   auto trainer = Trainer::create(*model, options);
   ASSERT_TRUE(trainer);
-  const auto other = Transformer::random(test::small_config(), 1, test::cpu(1));
+  const auto other = Transformer::random(test::small_config(), 1, test::device(1));
   auto unbroken = Trainer::create(*other, options);
   ASSERT_TRUE(unbroken);
   const RandomWindows source = batches();
@@ -358,7 +358,7 @@ TEST(Trainer, AFailedMicroBatchLeavesNothingBehind) {
 
 // Memory the host may not touch: everything goes through copies, and each may fail.
 TEST(Trainer, WorksOnMemoryThatTheHostCannotTouch) {
-  auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
+  auto device = std::make_shared<test::FaultyDevice>(test::device(1), false);
   const auto model = Transformer::random(test::small_config(), 1, device);
   TrainerOptions options = test::small_options();
   options.accumulate = 2;
@@ -384,7 +384,7 @@ TEST(Trainer, WorksOnMemoryThatTheHostCannotTouch) {
 
 TEST(Trainer, WorksOnAnAsynchronousDevice) {
   for (const std::int64_t accumulate : {1, 2}) {
-    const auto faulty = std::make_shared<test::FaultyDevice>(test::cpu(1));
+    const auto faulty = std::make_shared<test::FaultyDevice>(test::device(1));
     const auto device = std::make_shared<test::AsyncDevice>(faulty);
     const auto model = Transformer::random(test::small_config(), 1, device);
     TrainerOptions options = test::small_options();
@@ -417,7 +417,7 @@ TEST(TrainerOptions, RefuseWhatCannotWork) {
     TrainerOptions options = test::small_options();
     change(options);
     expect_error(validate(options), ErrorCode::kInvalidArgument, text);
-    const auto model = Transformer::random(test::small_config(), 1, test::cpu(1));
+    const auto model = Transformer::random(test::small_config(), 1, test::device(1));
     EXPECT_FALSE(Trainer::create(*model, options));
   };
   EXPECT_TRUE(validate(test::small_options()));
@@ -446,7 +446,7 @@ TEST(TrainerOptions, RefuseWhatCannotWork) {
 TEST(Trainer, RefusesSequencesLongerThanTheContext) {
   TrainerOptions options = test::small_options();
   options.time = 9;
-  const auto model = Transformer::random(test::small_config(), 1, test::cpu(1));
+  const auto model = Transformer::random(test::small_config(), 1, test::device(1));
   expect_error(Trainer::create(*model, options), ErrorCode::kInvalidArgument,
                "longer than the model's context of 8");
 }
@@ -456,7 +456,7 @@ TEST(Trainer, AbsurdSizesAreAnError) {
   TrainerOptions options = test::small_options();
   options.time = 8;
   options.batch = std::int64_t{1} << 28;
-  const auto model = Transformer::random(test::small_config(), 1, test::cpu(1));
+  const auto model = Transformer::random(test::small_config(), 1, test::device(1));
   const auto trainer = Trainer::create(*model, options);
   ASSERT_FALSE(trainer);
   EXPECT_TRUE(trainer.error().code() == ErrorCode::kOutOfMemory ||

@@ -31,7 +31,7 @@ Result<Tensor> answers(Device& device, const TwoLayerResult& r, const Tensor& x)
 }
 
 TEST(TwoLayer, CrossEntropyLearnsXor) {
-  const auto device = test::cpu(2);
+  const auto device = test::device(2);
   VOLTA_ASSERT_OK(const TwoLayerResult r,
                   train_two_layer_classifier_ce_with_device(
                       device, xor_inputs(), xor_labels(), 2,
@@ -45,7 +45,7 @@ TEST(TwoLayer, CrossEntropyLearnsXor) {
 }
 
 TEST(TwoLayer, MeanSquaredErrorLearnsXor) {
-  const auto device = test::cpu(1);
+  const auto device = test::device(1);
   VOLTA_ASSERT_OK(const TwoLayerResult r,
                   train_two_layer_classifier_mse_with_device(
                       device, xor_inputs(), xor_one_hot(),
@@ -63,7 +63,7 @@ TEST(TwoLayer, OneUpdateIsGradientDescent) {
   const Tensor target = floats(Shape(1, 1), {10.0f});
   const auto train = [&](std::int64_t epochs) {
     return *train_two_layer_classifier_mse_with_device(
-        test::cpu(1), x, target,
+        test::device(1), x, target,
         {.hidden = 1, .learning_rate = 0.01f, .epochs = epochs, .seed = 1});
   };
   const TwoLayerResult one = train(1);
@@ -82,7 +82,7 @@ TEST(TwoLayer, OneUpdateIsGradientDescent) {
 
 TEST(TwoLayer, TheSameSeedGivesTheSameBitsOnAnyNumberOfThreads) {
   const auto train = [](int threads, std::uint64_t seed) {
-    return *train_two_layer_classifier_ce_with_device(test::cpu(threads), xor_inputs(),
+    return *train_two_layer_classifier_ce_with_device(test::device(threads), xor_inputs(),
                                                       xor_labels(), 2, {.seed = seed});
   };
   const TwoLayerResult a = train(1, 1);
@@ -92,14 +92,14 @@ TEST(TwoLayer, TheSameSeedGivesTheSameBitsOnAnyNumberOfThreads) {
 }
 
 TEST(TwoLayer, WorksOnMemoryThatTheHostCannotTouch) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
+  const auto device = std::make_shared<test::FaultyDevice>(test::device(1), false);
   VOLTA_ASSERT_OK(const DeviceHandle handle, DeviceHandle::wrap(device));
   VOLTA_ASSERT_OK(const Tensor x, handle.copy_to_device(xor_inputs()));
   VOLTA_ASSERT_OK(const TwoLayerResult r,
                   train_two_layer_classifier_ce_with_device(device, x, xor_labels(), 2));
   EXPECT_FALSE(r.w1.host_accessible());
   EXPECT_EQ(r.losses,
-            train_two_layer_classifier_ce_with_device(test::cpu(1), xor_inputs(), xor_labels(), 2)
+            train_two_layer_classifier_ce_with_device(test::device(1), xor_inputs(), xor_labels(), 2)
                 ->losses);
   for (std::int64_t nth = 1;; ++nth) {
     device->faulty_memory().copy_fuse.arm(nth);
@@ -115,7 +115,7 @@ TEST(TwoLayer, WorksOnMemoryThatTheHostCannotTouch) {
 }
 
 TEST(TwoLayer, RefusesWrongShapesAndTypes) {
-  const auto device = test::cpu(1);
+  const auto device = test::device(1);
   const auto ce = [&](const Tensor& x, const Tensor& labels, std::int64_t classes) {
     return train_two_layer_classifier_ce_with_device(device, x, labels, classes);
   };
@@ -140,7 +140,7 @@ TEST(TwoLayer, RefusesWrongShapesAndTypes) {
 }
 
 TEST(TwoLayer, RefusesWhatIsNotFinite) {
-  const auto device = test::cpu(1);
+  const auto device = test::device(1);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   expect_error(train_two_layer_classifier_ce_with_device(
                    device, floats(Shape(4, 2), {0, 0, 0, 1, 1, nan, 1, 1}), xor_labels(), 2),
@@ -159,7 +159,7 @@ TEST(TwoLayer, RefusesWhatIsNotFinite) {
 
 TEST(TwoLayer, RefusesOptionsThatCannotWork) {
   const auto with = [&](const TwoLayerOptions& options) {
-    return train_two_layer_classifier_ce_with_device(test::cpu(1), xor_inputs(), xor_labels(), 2,
+    return train_two_layer_classifier_ce_with_device(test::device(1), xor_inputs(), xor_labels(), 2,
                                                      options);
   };
   const auto code = ErrorCode::kInvalidArgument;

@@ -1,0 +1,26 @@
+// Products and look-ups of weights that consist of small integers in blocks (tensor/encoding.h,
+// Packing::kRows), for the launchers of MatMul and Embedding. C++20-clean.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/cuda.h"
+
+namespace volta::cuda {
+
+/// c = activation(a b + bias) + residual for a quantised b in rows. Each row of a is first rounded
+/// to int8 (ops/op.h, MatMul). a may have any float type, c and the residual too. The workspace has
+/// matmul_quantized_workspace() bytes.
+cudaError_t matmul_quantized(const MatMul& op, const Args& args, const Context& context);
+
+/// The scratch bytes that matmul_quantized() needs.
+std::int64_t matmul_quantized_workspace(const MatMul& op, const ArgShapes& shapes,
+                                        const Context& context);
+
+/// Rows `ids` of a quantised table, decoded and rounded to the output's type. The table is the
+/// transposed b of a product, in rows. An id out of range reads as zeros and is reported.
+cudaError_t embedding_quantized(const Args& args, const Context& context);
+
+}  // namespace volta::cuda

@@ -1,0 +1,38 @@
+// Tensor maps: descriptions of matrices in global memory for the bulk copy engine of Hopper and
+// later GPUs (TMA). The engine copies boxes of a matrix into shared memory. Elements of a box that
+// lie outside of the matrix become zeros.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace volta::cuda {
+
+/// The bytes of one row of a box.
+inline constexpr int kBoxRowBytes = 128;
+
+/// A stack of matrices [layers, rows, columns] of bf16 or f16.
+struct MappedMatrix {
+  const void* data = nullptr;
+  DType type = DType::kBF16;
+  std::int64_t columns = 0, rows = 0, layers = 1;
+  std::int64_t stride = 0;        ///< Elements from one row to the next.
+  std::int64_t layer_stride = 0;  ///< Elements from one layer to the next; unused with one layer.
+};
+
+/// Whether maps can be made and the engine can read the matrix: the address and the distances in
+/// bytes are multiples of 16, and no size is 0 or larger than 2^30.
+bool can_map(const MappedMatrix& matrix);
+
+/// Makes the map for boxes of one layer, box_rows (at most 256) rows and 64 columns. In shared
+/// memory a box is box_rows rows of 128 bytes; the engine swizzles it: of row r, the 16 bytes at
+/// 16 i lie at 16 (i ^ r % 8). The box must begin at a multiple of 1,024 bytes. The coordinates of
+/// a copy are {column, row, layer}. Needs can_map(matrix). Nothing is copied to the GPU: a launch
+/// takes the map as a __grid_constant__ parameter.
+cudaError_t make_tensor_map(const MappedMatrix& matrix, int box_rows, CUtensorMap& map);
+
+}  // namespace volta::cuda

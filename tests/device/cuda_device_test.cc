@@ -1,0 +1,153 @@
+// CudaDevice on a machine with a GPU: memory, plans, faults, and what cannot be opened. Skipped
+// where no GPU can be used; device_kind_test.cc has the answers there.
+#include "device/cuda_device.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "device/helpers.h"
+#include "support/scoped_env.h"
+
+namespace volta {
+namespace {
+
+using test::expect_error;
+using test::f32;
+using test::floats;
+using test::i32;
+using test::ints;
+using test::values;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class Gpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto device = CudaDevice::create();
+    if (!device) GTEST_SKIP() << device.error().message();
+    device_ = *std::move(device);
+  }
+
+  std::shared_ptr<Device> device_;
+};
+
+TEST_F(Gpu, SaysWhatItIs) {
+  const DeviceInfo info = device_->info();
+  EXPECT_EQ(info.id, "cuda:0");
+  EXPECT_THAT(info.isa, HasSubstr("sm_"));
+  EXPECT_GT(info.memory_bytes, std::int64_t{1} << 30);
+  EXPECT_FALSE(device_->memory()->host_accessible());
+}
+
+TEST_F(Gpu, CopiesFillsAndReads) {
+  const Tensor x = floats(Shape(4), {1, 2, 3, 4}, device_->memory());
+  EXPECT_THAT(values(x), ElementsAre(1, 2, 3, 4));
+  Tensor y = *Tensor::zeros(f32(Shape(4)), device_->memory());
+  EXPECT_THAT(values(y), ElementsAre(0, 0, 0, 0));
+  ASSERT_TRUE(y.buffer()->copy_from(y.offset() + 4, *x.buffer(), x.offset(), 8));
+  EXPECT_THAT(values(y), ElementsAre(0, 1, 2, 0));
+}
+
+// The first run launches each step, the second records them, and the others replay the record.
+TEST_F(Gpu, EveryRunOfAPlanReadsItsInputs) {
+  auto bound = test::bind_matmul_relu(*device_);
+  ASSERT_TRUE(bound) << bound.error().message();
+  for (int run = 0; run < 4; ++run) {
+    const auto scale = static_cast<float>(run + 1);
+    Tensor x = *bound->binding("x");
+    ASSERT_TRUE(
+        x.write<float>(std::array{scale, 2 * scale, 3 * scale, 4 * scale, 5 * scale, 6 * scale}));
+    ASSERT_TRUE(bound->run());
+    EXPECT_THAT(values(bound->output("y")), ElementsAre(0, scale, 0, scale)) << "run " << run;
+  }
+}
+
+Graph embedding_graph() {
+  Graph graph;
+  const ValueId table = *graph.parameter("table", f32(Shape(5, 3)));
+  const ValueId ids = *graph.input("ids", i32(Shape(2)));
+  const ValueId y = *graph.add_one(Embedding{}, {table, ids});
+  EXPECT_TRUE(graph.output("y", y));
+  return graph;
+}
+
+TEST_F(Gpu, ABadIndexIsReportedOnceAndNamesTheOp) {
+  const Graph graph = embedding_graph();
+  auto plan = make_plan(graph, *device_);
+  ASSERT_TRUE(plan) << plan.error().message();
+  auto bound = device_->load(std::make_shared<const Plan>(*std::move(plan)),
+                             [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
+                               if (binding.name == "ids") return std::nullopt;
+                               return Tensor::zeros(binding.spec, device_->memory());
+                             });
+  ASSERT_TRUE(bound) << bound.error().message();
+  Tensor ids = *bound->binding("ids");
+  for (int run = 0; run < 4; ++run) {
+    ASSERT_TRUE(ids.write<std::int32_t>(std::array{1, 5}));
+    ASSERT_TRUE(bound->run());
+    expect_error(bound->synchronize(), ErrorCode::kInvalidArgument, "Embedding");
+    ASSERT_TRUE(ids.write<std::int32_t>(std::array{1, 4}));
+    ASSERT_TRUE(bound->run());
+    EXPECT_TRUE(bound->synchronize());
+  }
+}
+
+TEST_F(Gpu, WhatDoesNotFitIsRefusedWithNumbersAndHarmsNothing) {
+  const std::int64_t bytes = 16 * device_->info().memory_bytes;
+  const auto buffer = DeviceBuffer::allocate(device_->memory(), bytes);
+  ASSERT_FALSE(buffer);
+  EXPECT_EQ(buffer.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_THAT(buffer.error().message(), HasSubstr("free"));
+  EXPECT_THAT(values(floats(Shape(2), {1, 2}, device_->memory())), ElementsAre(1, 2));
+  EXPECT_TRUE(device_->synchronize());
+}
+
+TEST_F(Gpu, ThreadsRunTheirOwnPlans) {
+  const auto work = [&] {
+    auto bound = test::bind_matmul_relu(*device_);
+    ASSERT_TRUE(bound) << bound.error().message();
+    for (int run = 0; run < 20; ++run) {
+      ASSERT_TRUE(bound->run());
+      ASSERT_EQ(values(bound->output("y")), (std::vector<float>{0, 1, 0, 1}));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(Gpu, StopsWhenItIsTold) {
+  bool stop = false;
+  const auto device = CudaDevice::create({.index = 0, .interrupted = [&] { return stop; }});
+  ASSERT_TRUE(device);
+  auto bound = test::bind_matmul_relu(**device);
+  ASSERT_TRUE(bound);
+  for (int run = 0; run < 3; ++run) {
+    stop = false;
+    EXPECT_TRUE(bound->run());
+    stop = true;
+    expect_error(bound->run(), ErrorCode::kInterrupted, "interrupted");
+  }
+}
+
+TEST_F(Gpu, OtherGpusAndArchitecturesAreRefused) {
+  expect_error(CudaDevice::create({.index = 99}), ErrorCode::kDevice, "CUDA device 99: ");
+  expect_error(CudaDevice::create({.index = -1}), ErrorCode::kDevice, "CUDA device -1: ");
+  for (const char* const word : {"75", "1000", "sm_80", "80a"}) {
+    const test::ScopedEnv limit("VOLTA_CUDA_ARCH", word);
+    expect_error(CudaDevice::create(), ErrorCode::kInvalidArgument, "VOLTA_CUDA_ARCH");
+  }
+  const test::ScopedEnv limit("VOLTA_CUDA_ARCH", "80");
+  const auto device = CudaDevice::create();
+  ASSERT_TRUE(device) << device.error().message();
+  EXPECT_EQ((*device)->info().isa, "sm_80");
+}
+
+}  // namespace
+}  // namespace volta
