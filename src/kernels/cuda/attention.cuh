@@ -1,5 +1,5 @@
 // What the attention kernels share: where the heads of operands lie, the keys that a row sees, the
-// mask of dropout, and the tensor-core launchers that attention.cu and attention_grad.cu choose.
+// mask of dropout, and the tensor-core launchers that attention.cu chooses.
 //
 // All of them follow one scheme (Dao et al. 2022; online softmax of Milakov & Gimelshein 2018).
 // Keys are taken in order, in blocks of 64 counted from position 0 of the sequence. No sum crosses
@@ -181,16 +181,13 @@ struct Backward {
   float scale = 1.0f, softcap = 0.0f;
 };
 
-/// Whether the tensor-core kernels take this type and head_dim. It must depend on nothing else, so
+/// Whether the tensor-core kernels of Attention take this type and head_dim. It must depend on nothing else, so
 /// that a row's bits do not depend on its neighbours.
 constexpr bool has_tensor_core_kernel(DType dtype, std::int64_t head_dim) {
   return (dtype == DType::kBF16 || dtype == DType::kF16) && (head_dim == 64 || head_dim == 128);
 }
 cudaError_t forward_bf16(const Forward& call, const Context& context) noexcept;
 cudaError_t forward_f16(const Forward& call, const Context& context) noexcept;
-/// They expect `delta` to be filled.
-cudaError_t backward_bf16(const Backward& call, const Context& context) noexcept;
-cudaError_t backward_f16(const Backward& call, const Context& context) noexcept;
 
 /// Element i of data of any float type.
 __device__ inline float load_element(const void* data, DType dtype, std::int64_t i) {

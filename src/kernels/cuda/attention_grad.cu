@@ -6,8 +6,7 @@
 //
 // One kernel owns tiles of keys and sums dK and dV over the heads of a group, then over rows. The
 // other owns tiles of rows and sums dQ over keys. So every sum has one order and needs no atomics;
-// the price is that the scores are computed twice. In 16 bits with a head_dim of 64 or 128 the
-// tensor cores do it in the same way (attention_grad_mma.cuh).
+// the price is that the scores are computed twice.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_plain.cuh"
 
@@ -169,7 +168,7 @@ __global__ void __launch_bounds__(kThreads, 1) gradient_kernel(const Launch laun
   }
 }
 
-cudaError_t launch_plain(const Backward& call, const Context& context) {
+cudaError_t launch_gradients(const Backward& call, const Context& context) {
   Launch launch;
   launch.call = call;
   launch.fours = true;
@@ -219,12 +218,7 @@ cudaError_t run(const AttentionGrad& op, const Args& args, const Context& contex
   call.softcap = shape.softcap;
   const std::int64_t rows = call.batch * call.y.time * call.heads;
   delta_kernel<<<blocks_for(rows, kThreads / kWarp), kThreads, 0, context.stream>>>(call);
-  if (has_tensor_core_kernel(call.dtype, shape.head_dim)) {
-    const cudaError_t error = launch_error();
-    if (error != cudaSuccess) return error;
-    return call.dtype == DType::kBF16 ? backward_bf16(call, context) : backward_f16(call, context);
-  }
-  return launch_plain(call, context);
+  return launch_gradients(call, context);
 }
 
 }  // namespace volta::cuda

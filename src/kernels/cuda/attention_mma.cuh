@@ -1,6 +1,5 @@
 // Attention on tensor cores, for bf16 and f16 with a head_dim of 64 or 128: tiles in shared memory,
-// fragments in registers, and the forward kernel. attention_grad_mma.cuh has the backward kernels.
-// Bound by flops.
+// fragments in registers, and the kernel. Bound by flops.
 //
 // Products of two 16-bit operands are exact and summed in f32. Weights and their gradients are f32
 // numbers. Rounding them to 16 bits would be a rounding that the op does not have (ops/op.h), so
