@@ -197,7 +197,10 @@ bool CpuDevice::supports(const Op& op, std::span<const TensorSpec> inputs) const
            spec.encoding ==
                cpu::panel_encoding(spec.dtype, spec.encoding.transposed, simd_, spec.encoding);
   });
-  return ours && infer(op, inputs).has_value();
+  // A product reads integers in panels.
+  const bool rows = std::holds_alternative<MatMul>(op) && inputs.size() > 1 &&
+                    inputs[1].encoding.quantized() && inputs[1].encoding.packing == Packing::kRows;
+  return ours && !rows && infer(op, inputs).has_value();
 }
 
 std::int64_t CpuDevice::workspace_bytes(const Op& op, std::span<const TensorSpec> inputs,

@@ -108,7 +108,10 @@ CudaQueue::~CudaQueue() {
 }
 
 Status CudaQueue::select() const {
-  return cuda_status(cudaSetDevice(index_), fmt::format("selecting CUDA device {}", index_));
+  const cudaError_t error = cudaSetDevice(index_);
+  if (error == cudaSuccess) [[likely]]
+    return {};
+  return cuda_error(error, fmt::format("selecting CUDA device {}", index_));
 }
 
 cuda::Context CudaQueue::context(unsigned long long call) const {

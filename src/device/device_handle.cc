@@ -12,7 +12,8 @@ namespace volta {
 
 Result<DeviceHandle> DeviceHandle::create(const DeviceOptions& options) {
   if (options.kind == DeviceKind::kCuda) {
-    VOLTA_TRY(auto cuda, CudaDevice::create({.index = options.index, .interrupted = options.interrupted}));
+    VOLTA_TRY(auto cuda,
+              CudaDevice::create({.index = options.index, .interrupted = options.interrupted}));
     return DeviceHandle(std::move(cuda));
   }
   VOLTA_TRY(auto cpu, CpuDevice::create({.threads = options.threads,

@@ -221,7 +221,7 @@ Result<std::map<std::string, TensorSpec>> packed_specs(
     return found == stored.end() ? value.spec : found->second;
   };
   VOLTA_TRY(const Graph graph, build_cached_graph(config, {.sampling = false}));
-  // Ops read integers only in panels. Until then, weights stored in rows of integers count as f32.
+  // Until the device has chosen their form, weights stored in rows of integers count as f32.
   VOLTA_TRY(const Graph as_stored, set_parameter_specs(graph, [&](const Value& value) {
               const TensorSpec spec = spec_of(value);
               return spec.encoding.packing == Packing::kRows ? TensorSpec{spec.dtype, spec.shape}

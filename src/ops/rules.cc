@@ -28,7 +28,6 @@ Result<ValueId> GraphBuilder::add_one(const Op& op, std::initializer_list<ValueI
 bool accepts_encoding(const Op& op, std::size_t input, const Encoding& encoding) {
   if (std::holds_alternative<Encode>(op)) return input == 0;
   if (std::holds_alternative<Embedding>(op)) return input == 0 && encoding.transposed;
-  if (encoding.packing == Packing::kRows) return false;
   const auto* matmul = std::get_if<MatMul>(&op);
   return matmul != nullptr && input == 1 && !matmul->batched && !matmul->transpose_a &&
          matmul->transpose_b == encoding.transposed;

@@ -452,10 +452,10 @@ TEST(Decoder, RunsAModelWithoutRotations) {
 // copies one block to the device and one back, whatever the number of slots.
 TEST(Decoder, WorksOnAnAsynchronousDevice) {
   for (const TransformerConfig& config : {test::gpt2_config(), test::llama_config()}) {
-    const auto async = std::make_shared<test::AsyncDevice>(test::device(1));
+    const auto async = std::make_shared<test::AsyncDevice>(test::cpu(1));
     const DecoderOptions options{.slots = 3, .top = 2};
     Decoder there = must(Decoder::create(test::lively_model(config, async), options));
-    Decoder here = must(Decoder::create(test::lively_model(config, test::device(1)), options));
+    Decoder here = must(Decoder::create(test::lively_model(config, test::cpu(1)), options));
     auto ids = test::some_ids(70, 61);
     std::array<std::int32_t, 2> token{};
     for (const std::int64_t slot : {0, 2}) {
@@ -503,7 +503,7 @@ TEST(Decoder, WorksOnAnAsynchronousDevice) {
 TEST(Decoder, SurvivesLateFailures) {
   TransformerConfig config = test::llama_config();
   config.layers = 1;
-  const auto faulty = std::make_shared<test::FaultyDevice>(test::device(1));
+  const auto faulty = std::make_shared<test::FaultyDevice>(test::cpu(1));
   const auto async = std::make_shared<test::AsyncDevice>(faulty);
   Decoder decoder = must(Decoder::create(test::lively_model(config, async), {}));
   const auto ids = test::some_ids(80, 61);
@@ -542,12 +542,12 @@ TEST(Decoder, SurvivesEveryFault) {
     VOLTA_TRY(const DrawnToken second, decoder.drawn(0));
     return first.token * 1000 + second.token;
   };
-  const auto device = std::make_shared<test::FaultyDevice>(test::device(1), false);
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
   const Transformer model = test::lively_model(config, device);
   Decoder reference = must(Decoder::create(model, {}));
   const std::int32_t wanted = must(use(reference));
   {
-    Decoder host = must(Decoder::create(test::lively_model(config, test::device(1)), {}));
+    Decoder host = must(Decoder::create(test::lively_model(config, test::cpu(1)), {}));
     EXPECT_EQ(must(use(host)), wanted);
   }
   auto& memory = device->faulty_memory();

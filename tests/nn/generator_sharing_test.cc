@@ -122,7 +122,8 @@ TEST(GeneratorSharing, ALongPromptDoesNotStopTheOthers) {
   }
   // Where attention costs little beside the matrices, a step takes as many rows to the end.
   config.ffn = 4000;
-  const std::vector<std::int64_t> rows = shared_steps(test::lively_model(config, test::device(2)), 8);
+  const std::vector<std::int64_t> rows =
+      shared_steps(test::lively_model(config, test::device(2)), 8);
   EXPECT_EQ(rows.front(), 24);
   EXPECT_EQ(*(rows.end() - 2), 24);
 }
@@ -157,7 +158,7 @@ TEST(GeneratorSharing, AllPlansHaveOneArena) {
 
 // A plan that is loaded in the middle of a run takes no memory for activations.
 TEST(GeneratorSharing, FurtherPlansTakeLittleMemory) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::device(1));
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
   const Transformer model = test::lively_model(test::gpt2_config(), device);
   Decoder decoder = must(Decoder::create(model, {}));
   must(decoder.prefill(0, test::some_ids(100, 61), kGreedyRow, {}));

@@ -97,11 +97,12 @@ TEST_P(GeneratorOfBothKinds, BatchEqualsSingle) {
 
 TEST_P(GeneratorOfBothKinds, ThreadsDoNotMatter) {
   const auto requests = mixed_requests();
-  const Results one = generate(test::lively_model(config(), test::device(1)), requests, {.slots = 3});
+  const Results one =
+      generate(test::lively_model(config(), test::device(1)), requests, {.slots = 3});
   for (const int threads : {2, 3}) {
     SCOPED_TRACE(threads);
-    expect_equal(generate(test::lively_model(config(), test::device(threads)), requests, {.slots = 3}),
-                 one);
+    expect_equal(
+        generate(test::lively_model(config(), test::device(threads)), requests, {.slots = 3}), one);
   }
 }
 

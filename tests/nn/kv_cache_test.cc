@@ -205,7 +205,7 @@ TEST(KvCache, AFullPoolRefusesOneAndLeavesTheOthers) {
 }
 
 TEST(KvCache, BadSizesAreRefusedBeforeAllocating) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::device(1));
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
   const auto config = test::llama_config();
   struct Case {
     std::int64_t slots, capacity;
@@ -244,7 +244,7 @@ TEST(KvCache, BadSizesAreRefusedBeforeAllocating) {
 }
 
 TEST(KvCache, OutOfMemoryGivesEverythingBack) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::device(1));
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
   for (std::int64_t nth = 1; nth <= 4; ++nth) {
     device->faulty_memory().allocation_fuse.arm(nth);
     const auto cache = TransformerKvCache::create(test::llama_config(), {.capacity = 8}, *device);
@@ -254,8 +254,8 @@ TEST(KvCache, OutOfMemoryGivesEverythingBack) {
 }
 
 TEST(KvCache, LengthsAdvanceAndRewind) {
-  auto cache = must(
-      TransformerKvCache::create(test::gpt2_config(), {.slots = 2, .capacity = 10}, *test::device(1)));
+  auto cache = must(TransformerKvCache::create(test::gpt2_config(), {.slots = 2, .capacity = 10},
+                                               *test::device(1)));
   test::expect_error(cache.advance(0, 4), ErrorCode::kInvalidArgument, "no pages for 4 tokens");
   EXPECT_FALSE(cache.reserve(0, 11));
   ASSERT_TRUE(cache.reserve(0, 10));

@@ -137,7 +137,7 @@ TEST(RopeTable, RefusesWhatDoesNotFit) {
   RopeTable table = must(RopeTable::create(config, 20, *test::device(1)));
   test::expect_error(table.cover(21), invalid, "21 tokens for a rotation table of 20 rows");
   test::expect_error(table.cover(-1), invalid, "-1 tokens");
-  const auto device = std::make_shared<test::FaultyDevice>(test::device(1));
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
   device->faulty_memory().allocation_fuse.arm(1);
   test::expect_error(RopeTable::create(config, 20, *device), ErrorCode::kOutOfMemory, "injected");
 }

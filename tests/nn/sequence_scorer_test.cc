@@ -104,7 +104,7 @@ TEST(SequenceScorer, PackedWeightsAndAnotherMemoryGiveTheSameBits) {
   Transformer packed = test::lively_model(config, test::device(1));
   must(packed.prepack());
   EXPECT_EQ(all_logits(packed, ids, 2), plain);
-  const auto remote = std::make_shared<test::FaultyDevice>(test::device(2), false);
+  const auto remote = std::make_shared<test::FaultyDevice>(test::cpu(2), false);
   EXPECT_EQ(all_logits(test::lively_model(config, remote), ids, 2), plain);
   // Rounding to bf16 changes them, but not much.
   const auto rounded = all_logits(packed, ids, 2, DType::kBF16);
@@ -136,7 +136,7 @@ TEST(SequenceScorer, RefusesWhatCannotWork) {
 }
 
 TEST(SequenceScorer, FailuresComeThrough) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::device(1), false);
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
   const auto config = test::gpt2_config();
   const Transformer model = test::lively_model(config, device);
   const auto ids = test::some_ids(12, config.vocab_size);

@@ -115,9 +115,9 @@ TEST(Transformer, HalfPrecisionWeightsAreConverted) {
 }
 
 TEST(Transformer, WeightsMoveToTheDevicesMemory) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::device(1), false);
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
   const auto config = test::llama_config();
-  const Transformer host = must(Transformer::random(config, 4, test::device(1)));
+  const Transformer host = must(Transformer::random(config, 4, test::cpu(1)));
   const Transformer moved = must(Transformer::from_weights(config, copy_of(host), device));
   for (const auto& [name, weight] : moved.weights()) {
     EXPECT_EQ(weight.buffer()->owner(), device->memory());
@@ -126,7 +126,7 @@ TEST(Transformer, WeightsMoveToTheDevicesMemory) {
 }
 
 TEST(Transformer, RunsOutOfMemoryWithAnError) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::device(1));
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
   const auto config = test::llama_config();
   std::int64_t nth = 0;
   for (bool done = false; !done; device->faulty_memory().allocation_fuse.arm(0)) {

@@ -149,7 +149,7 @@ TEST(Evaluator, StopsWhenAsked) {
 }
 
 TEST(Evaluator, RefusesWhatCannotWorkAndPassesFailuresOn) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::device(1), false);
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
   const auto model = small_model(device);
   for (const auto& [batch, time] : {std::pair{0, 8}, {1, 0}, {1, 9}}) {
     expect_error(Evaluator::create(model, batch, time), ErrorCode::kInvalidArgument,

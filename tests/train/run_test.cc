@@ -489,8 +489,9 @@ TEST_F(RunTest, TheLastEvaluationCanBeInterrupted) {
 // A run with its evaluations and checkpoints, and its resumption, on a device that works by itself
 // in memory that the host cannot touch: the same files, bit for bit.
 TEST_F(RunTest, AnAsynchronousDeviceWritesTheSameRun) {
+  device_ = test::cpu(1);
   ASSERT_TRUE(train(options("a")));
-  const auto async = std::make_shared<test::AsyncDevice>(test::device(1));
+  const auto async = std::make_shared<test::AsyncDevice>(test::cpu(1));
   device_ = async;
   RunOptions o = options("b");
   stop_after_ = 12;
@@ -504,7 +505,7 @@ TEST_F(RunTest, AnAsynchronousDeviceWritesTheSameRun) {
 
 // No memory, at any allocation on the device, is an error and no crash.
 TEST_F(RunTest, DeviceMemoryThatRunsOutIsAnError) {
-  const auto faulty = std::make_shared<test::FaultyDevice>(test::device(1));
+  const auto faulty = std::make_shared<test::FaultyDevice>(test::cpu(1));
   device_ = faulty;
   RunOptions o = options("a");
   o.trainer.schedule.steps = 1;

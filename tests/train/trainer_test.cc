@@ -314,7 +314,7 @@ TEST(Trainer, ExecutingAStepAllocatesNothing) {
 }
 
 TEST(Trainer, DeviceFailuresComeThrough) {
-  auto device = std::make_shared<test::FaultyDevice>(test::device(1));
+  auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
   const auto model = Transformer::random(test::small_config(), 1, device);
   auto trainer = Trainer::create(*model, test::small_options());
   ASSERT_TRUE(trainer);
@@ -337,13 +337,13 @@ TEST(Trainer, DeviceFailuresComeThrough) {
 
 // What the first micro-batch has added to the gradients is gone when the second one fails.
 TEST(Trainer, AFailedMicroBatchLeavesNothingBehind) {
-  auto device = std::make_shared<test::FaultyDevice>(test::device(1));
+  auto device = std::make_shared<test::FaultyDevice>(test::cpu(1));
   const auto model = Transformer::random(test::small_config(), 1, device);
   TrainerOptions options = test::small_options();
   options.accumulate = 2;
   auto trainer = Trainer::create(*model, options);
   ASSERT_TRUE(trainer);
-  const auto other = Transformer::random(test::small_config(), 1, test::device(1));
+  const auto other = Transformer::random(test::small_config(), 1, test::cpu(1));
   auto unbroken = Trainer::create(*other, options);
   ASSERT_TRUE(unbroken);
   const RandomWindows source = batches();
@@ -358,7 +358,7 @@ TEST(Trainer, AFailedMicroBatchLeavesNothingBehind) {
 
 // Memory the host may not touch: everything goes through copies, and each may fail.
 TEST(Trainer, WorksOnMemoryThatTheHostCannotTouch) {
-  auto device = std::make_shared<test::FaultyDevice>(test::device(1), false);
+  auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
   const auto model = Transformer::random(test::small_config(), 1, device);
   TrainerOptions options = test::small_options();
   options.accumulate = 2;
@@ -384,7 +384,7 @@ TEST(Trainer, WorksOnMemoryThatTheHostCannotTouch) {
 
 TEST(Trainer, WorksOnAnAsynchronousDevice) {
   for (const std::int64_t accumulate : {1, 2}) {
-    const auto faulty = std::make_shared<test::FaultyDevice>(test::device(1));
+    const auto faulty = std::make_shared<test::FaultyDevice>(test::cpu(1));
     const auto device = std::make_shared<test::AsyncDevice>(faulty);
     const auto model = Transformer::random(test::small_config(), 1, device);
     TrainerOptions options = test::small_options();

@@ -92,15 +92,15 @@ TEST(TwoLayer, TheSameSeedGivesTheSameBitsOnAnyNumberOfThreads) {
 }
 
 TEST(TwoLayer, WorksOnMemoryThatTheHostCannotTouch) {
-  const auto device = std::make_shared<test::FaultyDevice>(test::device(1), false);
+  const auto device = std::make_shared<test::FaultyDevice>(test::cpu(1), false);
   VOLTA_ASSERT_OK(const DeviceHandle handle, DeviceHandle::wrap(device));
   VOLTA_ASSERT_OK(const Tensor x, handle.copy_to_device(xor_inputs()));
   VOLTA_ASSERT_OK(const TwoLayerResult r,
                   train_two_layer_classifier_ce_with_device(device, x, xor_labels(), 2));
   EXPECT_FALSE(r.w1.host_accessible());
-  EXPECT_EQ(r.losses,
-            train_two_layer_classifier_ce_with_device(test::device(1), xor_inputs(), xor_labels(), 2)
-                ->losses);
+  EXPECT_EQ(r.losses, train_two_layer_classifier_ce_with_device(test::device(1), xor_inputs(),
+                                                                xor_labels(), 2)
+                          ->losses);
   for (std::int64_t nth = 1;; ++nth) {
     device->faulty_memory().copy_fuse.arm(nth);
     const auto again =

@@ -181,8 +181,8 @@ struct Backward {
   float scale = 1.0f, softcap = 0.0f;
 };
 
-/// Whether the tensor-core kernels of Attention take this type and head_dim. It must depend on nothing else, so
-/// that a row's bits do not depend on its neighbours.
+/// Whether the tensor-core kernels of Attention take this type and head_dim. It must depend on
+/// nothing else, so that a row's bits do not depend on its neighbours.
 constexpr bool has_tensor_core_kernel(DType dtype, std::int64_t head_dim) {
   return (dtype == DType::kBF16 || dtype == DType::kF16) && (head_dim == 64 || head_dim == 128);
 }

@@ -20,9 +20,9 @@ struct Weight {
 
 Weight weight_of(const Encoding& encoding, const Shape& shape) {
   const std::int64_t k = encoding.k(shape);
-  return {encoding,           k,
-          encoding.n(shape),  encoding.blocks(k),
-          encoding.block,     static_cast<int>(encoding.block_bytes())};
+  return {encoding,          k,
+          encoding.n(shape), encoding.blocks(k),
+          encoding.block,    static_cast<int>(encoding.block_bytes())};
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -99,8 +99,8 @@ __device__ void round_block(const float* values, int steps, bool int4, std::uint
   // The value of the largest magnitude, with its sign; on ties the positive one.
   const float top = -low > high ? low : high;
   // A column with a value that is not finite gets a NaN, because it must not look like a number.
-  const __half half = int4 ? int4_scale(values, steps, top)
-                           : __float2half_rn(__fdiv_rn(fabsf(top), 127.0f));
+  const __half half =
+      int4 ? int4_scale(values, steps, top) : __float2half_rn(__fdiv_rn(fabsf(top), 127.0f));
   const float inverse = inverse_of(__half2float(half));
   auto* words = reinterpret_cast<std::uint16_t*>(to);
   words[0] = finite ? __half_as_ushort(half) : std::uint16_t{0x7E00};
@@ -176,9 +176,8 @@ cudaError_t run(const Encode& op, const Args& args, const Context& context) noex
   }
   if (!op.to.quantized()) {
     const unsigned grid = blocks_for(elements, kThreads);
-    decode<<<grid, kThreads, 0, context.stream>>>(weight_of(x.encoding, x.shape),
-                                                  x.as<const std::uint8_t>(), y.as<float>(),
-                                                  elements);
+    decode<<<grid, kThreads, 0, context.stream>>>(
+        weight_of(x.encoding, x.shape), x.as<const std::uint8_t>(), y.as<float>(), elements);
     return launch_error();
   }
   const Weight w = weight_of(op.to, x.shape);

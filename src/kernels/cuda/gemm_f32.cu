@@ -60,8 +60,8 @@ __device__ inline float widen(std::uint32_t bits, bool is_bf16) {
 /// The elements of load_group in f32.
 __device__ inline float4 widen_group(const uint4& group, DType type) {
   if (type == DType::kF32) {
-    return make_float4(__uint_as_float(group.x), __uint_as_float(group.y),
-                       __uint_as_float(group.z), __uint_as_float(group.w));
+    return make_float4(__uint_as_float(group.x), __uint_as_float(group.y), __uint_as_float(group.z),
+                       __uint_as_float(group.w));
   }
   const bool is_bf16 = type == DType::kBF16;
   return make_float4(widen(group.x, is_bf16), widen(group.x >> 16, is_bf16),
@@ -174,8 +174,7 @@ __device__ inline void multiply_step(ThreadSums<kTile>& sums, const float* a, co
 /// Finishes and stores the block's sums, 64 columns at a time, through shared memory.
 template <int kTile>
 __device__ void write_sums(const GemmOutput& out, const ThreadSums<kTile>& sums, float* lines,
-                           int x, int y, std::int64_t row, std::int64_t column,
-                           std::int64_t rows) {
+                           int x, int y, std::int64_t row, std::int64_t column, std::int64_t rows) {
   constexpr int kParts = ThreadSums<kTile>::kParts;
   constexpr int kColumns = 64, kGroupsPerLine = kColumns / kOutputColumns;
   // One copy of the code for both halves: only the stores of registers are repeated.

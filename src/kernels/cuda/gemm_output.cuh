@@ -144,8 +144,8 @@ cudaError_t launch_gemm(void (*kernel)(Parameters...), std::int64_t blocks, int 
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
     if (error != cudaSuccess) return error;
   }
-  kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), shared,
-           context.stream>>>(arguments...);
+  kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), shared, context.stream>>>(
+      arguments...);
   return launch_error();
 }
 

@@ -17,7 +17,7 @@
 namespace volta::cuda {
 namespace {
 
-inline constexpr int kDepth = 64;         ///< Steps of k per stage.
+inline constexpr int kDepth = 64;  ///< Steps of k per stage.
 inline constexpr int kWarpColumns = 8;
 inline constexpr int kMostWarps = 8;
 inline constexpr int kLineChunks = kDepth / kChunk;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp) gemm_rows(const Gemm g) {
     commit_copies();  // Perhaps an empty group, so that all stages wait for as many.
   };
   // The fragments of b for steps 2 half and 2 half + 1 of a stage: two registers for each.
-  const auto load_b = [&](std::uint32_t (&to)[4], std::uint32_t from, int half) {
+  const auto load_b = [&](std::uint32_t(&to)[4], std::uint32_t from, int half) {
     if constexpr (kBAlongK) {
       const int line = warp * kWarpColumns + lane % 8, chunk = half * 4 + lane / 8;
       const int place = line * kLineChunks + permuted_chunk<kLineChunks>(line, chunk);
@@ -129,8 +129,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp) gemm_rows(const Gemm g) {
     wait_for_copies<kStages - 2>();
     __syncthreads();
     fill(stage + kStages - 1);
-    const std::uint32_t from =
-        shared_address(shared + stage % kStages * stage_bytes<kRows>(warps));
+    const std::uint32_t from = shared_address(shared + stage % kStages * stage_bytes<kRows>(warps));
     std::uint32_t b_fragments[2][4], a_fragments[kSteps][kFragments][4];
     load_b(b_fragments[0], from + kABytes, 0);
     load_b(b_fragments[1], from + kABytes, 1);
@@ -191,8 +190,8 @@ cudaError_t launch_rows(const Gemm& g, const Context& context) {
   const int warps = choose_warps(g, context);
   return launch_gemm(&gemm_rows<T, kRows, kBAlongK>,
                      ceil_div(g.n, std::int64_t{kWarpColumns} * warps), warps * kWarp,
-                     static_cast<std::size_t>(kRowsStages<kRows> * stage_bytes<kRows>(warps)), context,
-                     g);
+                     static_cast<std::size_t>(kRowsStages<kRows> * stage_bytes<kRows>(warps)),
+                     context, g);
 }
 
 template <typename T, bool kBAlongK>

@@ -119,15 +119,15 @@ __global__ void __launch_bounds__(kThreads) gemm_rows_f32_kernel(const Gemm g, i
     float w[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const T* at = reinterpret_cast<const T*>(
-          from + kABytes + (kBAlongK ? own_column : k + i) * line_b);
+      const T* at =
+          reinterpret_cast<const T*>(from + kABytes + (kBAlongK ? own_column : k + i) * line_b);
       w[i] = i < steps ? to_f32(at[kBAlongK ? k + i : own_column]) : 0.0f;
     }
 #pragma unroll
     for (int r = 0; r < kThreadRows; ++r) {
       if (r >= own_rows) break;
-      const float4 x = *reinterpret_cast<const float4*>(
-          from + (first_row + r * row_step) * kALine + k * static_cast<int>(sizeof(float)));
+      const float4 x = *reinterpret_cast<const float4*>(from + (first_row + r * row_step) * kALine +
+                                                        k * static_cast<int>(sizeof(float)));
       sums[r] = fmaf(x.x, w[0], sums[r]);
       if (steps > 1) sums[r] = fmaf(x.y, w[1], sums[r]);
       if (steps > 2) sums[r] = fmaf(x.z, w[2], sums[r]);

@@ -16,9 +16,9 @@
 
 namespace volta::cuda {
 
-inline constexpr int kChunk = 8;        ///< Elements per chunk.
+inline constexpr int kChunk = 8;  ///< Elements per chunk.
 inline constexpr int kChunkBytes = 16;
-inline constexpr int kMmaK = 16;        ///< Steps of k of one product on the tensor cores.
+inline constexpr int kMmaK = 16;  ///< Steps of k of one product on the tensor cores.
 
 /// Where a line's chunk is in the line. Eight lines in a row that start at a multiple of 8 have
 /// their chunks of one index in different groups of banks.

@@ -97,8 +97,7 @@ GemmOutput make_output(const MatMul& op, const Args& args, std::int64_t n) {
 /// Whether loads of `elements` elements may begin at every multiple of them in every row.
 bool rows_aligned(const GemmOperand& operand, std::int64_t elements) {
   return operand.stride % elements == 0 &&
-         is_aligned(operand.data,
-                    static_cast<std::size_t>(elements * dtype_size(operand.type)));
+         is_aligned(operand.data, static_cast<std::size_t>(elements * dtype_size(operand.type)));
 }
 
 cudaError_t launch_product(Gemm g, const Context& context) {
@@ -159,8 +158,8 @@ cudaError_t launch_add_pieces(const Gemm& g, const GemmOutput& out, const float*
                               const Context& context) {
   constexpr std::int64_t kThreads = 256;
   const std::int64_t groups = g.m * ceil_div(g.n, std::int64_t{kOutputColumns});
-  add_pieces<<<blocks_for(groups, kThreads, 8 * std::int64_t{context.multiprocessors}), kThreads,
-               0, context.stream>>>(out, sums, g.parts, g.m);
+  add_pieces<<<blocks_for(groups, kThreads, 8 * std::int64_t{context.multiprocessors}), kThreads, 0,
+               context.stream>>>(out, sums, g.parts, g.m);
   return launch_error();
 }
 

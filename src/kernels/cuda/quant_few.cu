@@ -182,8 +182,7 @@ __device__ float rest_part(const QuantProduct& p, std::int64_t row, std::int64_t
     high = __dp4a(a.y, b.high, high);
   }
   const int sums[2] = {BlockFormat<kQuant>::kSubs == 2 ? low : low + high, high};
-  const float less =
-      BlockFormat<kQuant>::kMinimums ? p.a.rest_less[of_row * p.a.m + row] : 0.0f;
+  const float less = BlockFormat<kQuant>::kMinimums ? p.a.rest_less[of_row * p.a.m + row] : 0.0f;
   return group_part<kQuant>(at, in_block, sums, less);
 }
 
@@ -249,7 +248,8 @@ __device__ void multiply_piece(const QuantProduct& p, const Plan& plan, const Ti
   }
 }
 
-/// Adds the parts of `count` blocks from `first` on to a thread's element (row, column) of the tile.
+/// Adds the parts of `count` blocks from `first` on to a thread's element (row, column) of the
+/// tile.
 template <Quant kQuant>
 __device__ float add_parts(const QuantProduct& p, const Plan& plan, const Tile& tile, int row,
                            int column, std::int64_t first, int count, const Shared& from,
@@ -365,8 +365,8 @@ cudaError_t launch_few_rows(const QuantProduct& product, const Context& context)
   const bool sixteen = product.a.m > 8, small = product.block == kGroup;
   return with_format(product.quant, [&](auto format) {
     constexpr Quant kQuant = decltype(format)::value;
-    auto* kernel =
-        sixteen ? &multiply_few_rows<kQuant, true, false> : &multiply_few_rows<kQuant, false, false>;
+    auto* kernel = sixteen ? &multiply_few_rows<kQuant, true, false>
+                           : &multiply_few_rows<kQuant, false, false>;
     if constexpr (!BlockFormat<kQuant>::kSubScales) {
       if (small) {
         kernel = sixteen ? &multiply_few_rows<kQuant, true, true>

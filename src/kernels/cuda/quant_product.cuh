@@ -3,11 +3,13 @@
 // With a's blocks A, which consist of whole blocks B of b, an element of c is the chain, in order,
 //   c = fma(part(A), a's scale of A, c)                  for each A, and after it
 //   c = fma(part(group), a's rest scale of it, c)        for each group of A that has a rest.
-// Sums within a block B are of integers and exact, and the scales of its parts are applied in order:
+// Sums within a block B are of integers and exact, and the scales of its parts are applied in
+// order:
 //   q8, q4             part = fma(sum of B, b's scale of B, part), over the blocks B of A
 //   Q4_K, Q5_K, Q6_K   part = fma(sum of sub-block, its integer scale, part), over the sub-blocks,
 //                      and then part * b's scale
-//   with minimums      plus fma(least, b's minimum, ..), least = fma(minimum of sub-block, minus the
+//   with minimums      plus fma(least, b's minimum, ..), least = fma(minimum of sub-block, minus
+//   the
 //                      sum of a in it, least)
 // This is also the CPU's order. It depends on nothing but K and the encoding, so that neither the
 // kernel nor the number of rows changes a bit of a row.
@@ -33,9 +35,9 @@ struct QuantProduct {
   QuantRows a;
   const std::uint8_t* b = nullptr;  ///< n columns of b_blocks blocks.
   Quant quant = Quant::kNone;
-  int block = 0;         ///< Elements of a block of b.
-  int block_bytes = 0;   ///< Bytes of a block of b.
-  int b_per_a = 1;       ///< Blocks of b in a block of a.
+  int block = 0;        ///< Elements of a block of b.
+  int block_bytes = 0;  ///< Bytes of a block of b.
+  int b_per_a = 1;      ///< Blocks of b in a block of a.
   std::int64_t column_bytes = 0;
   std::int64_t bytes = 0;  ///< Of all of b.
   std::int64_t n = 0;
@@ -166,8 +168,8 @@ cudaError_t launch_with(void (*kernel)(Parameters...), std::int64_t blocks, int 
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
     if (error != cudaSuccess) return error;
   }
-  kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), shared,
-           context.stream>>>(values...);
+  kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), shared, context.stream>>>(
+      values...);
   return launch_error();
 }
 

@@ -8,10 +8,9 @@
 //
 // A warp rounds a block of a row, so that a row's integers depend only on its elements and its
 // length. Limited by bytes; small beside the product itself.
-#include "kernels/cuda/quant_rows.cuh"
-
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/quant_format.cuh"
+#include "kernels/cuda/quant_rows.cuh"
 
 namespace volta::cuda {
 namespace {

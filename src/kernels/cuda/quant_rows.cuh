@@ -18,11 +18,11 @@ namespace volta::cuda {
 struct QuantRows {
   std::int64_t m = 0;
   std::int64_t k = 0;
-  std::int64_t stride = 0;       ///< Bytes per row of integers: k padded to whole blocks.
-  std::int64_t blocks = 0;       ///< Per row.
-  int block = 0;                 ///< Elements: 32 to 256, a multiple of b's blocks.
-  std::int8_t* q = nullptr;      ///< [m, stride]
-  float* scale = nullptr;        ///< [blocks, m]; NaN if an element of the block is not finite.
+  std::int64_t stride = 0;         ///< Bytes per row of integers: k padded to whole blocks.
+  std::int64_t blocks = 0;         ///< Per row.
+  int block = 0;                   ///< Elements: 32 to 256, a multiple of b's blocks.
+  std::int8_t* q = nullptr;        ///< [m, stride]
+  float* scale = nullptr;          ///< [blocks, m]; NaN if an element of the block is not finite.
   std::uint32_t* rests = nullptr;  ///< [blocks, m]: bit i stands for group i of the block.
   std::int8_t* rest_q = nullptr;   ///< [m, stride]; like all rests, valid where the bit is set.
   float* rest_scale = nullptr;     ///< [groups, m]

@@ -110,8 +110,7 @@ __device__ void unpack_chunk(const QuantProduct& p, const Place& place, const Ch
   const int thread = static_cast<int>(threadIdx.x);
   const int blocks = chunk.blocks * p.b_per_a, groups = p.block / kGroup;
   const auto stored = [&](int column) {
-    const std::uint8_t* from =
-        block_of(p, column_of(p, place, column), chunk.first * p.b_per_a);
+    const std::uint8_t* from = block_of(p, column_of(p, place, column), chunk.first * p.b_per_a);
     return memory.raw[column] + skipped_bytes(from);
   };
   const int t = thread % kGroupThreads;
@@ -194,8 +193,7 @@ __device__ void multiply(const typename K::Memory& memory, const Place& place, i
                          const RowWords (&rows)[kDown], Elements<int>& sum) {
 #pragma unroll
   for (int j = 0; j < kAcross; ++j) {
-    const GroupWords b =
-        words_at(memory.b[place.warp_column + j * 8 + place.g], group, place.t);
+    const GroupWords b = words_at(memory.b[place.warp_column + j * 8 + place.g], group, place.t);
 #pragma unroll
     for (int i = 0; i < kDown; ++i) multiply_group(sum[i][j], rows[i], b);
   }
@@ -206,8 +204,7 @@ __device__ void multiply_half(const typename K::Memory& memory, const Place& pla
                               bool second, const RowWords (&rows)[kDown], Elements<int>& sum) {
 #pragma unroll
   for (int j = 0; j < kAcross; ++j) {
-    const GroupWords b =
-        words_at(memory.b[place.warp_column + j * 8 + place.g], group, place.t);
+    const GroupWords b = words_at(memory.b[place.warp_column + j * 8 + place.g], group, place.t);
 #pragma unroll
     for (int i = 0; i < kDown; ++i) {
       const RowWords& a = rows[i];
@@ -270,8 +267,7 @@ __device__ void apply_factors(const typename K::Memory& memory, const Place& pla
     Elements<float> least = {};
     for (int group = begin; group < end; ++group) {
       for_each_element(place, [&](int i, int j, int e, int row, int column) {
-        least[i][j][e] =
-            fmaf(memory.minimum[group][column], less(group, row), least[i][j][e]);
+        least[i][j][e] = fmaf(memory.minimum[group][column], less(group, row), least[i][j][e]);
       });
     }
     for_each_element(place, [&](int i, int j, int e, int, int column) {
@@ -347,8 +343,7 @@ __device__ void multiply_chunk(const QuantProduct& p, const typename K::Memory& 
       const auto less = [&](int group, int row) { return memory.less[buffer][group][row]; };
       apply_factors<K>(memory, place, begin, end, less, part);
       for_each_element(place, [&](int i, int j, int e, int row, int) {
-        total[i][j][e] =
-            fmaf(part[i][j][e], memory.a_scale[buffer][block][row], total[i][j][e]);
+        total[i][j][e] = fmaf(part[i][j][e], memory.a_scale[buffer][block][row], total[i][j][e]);
       });
     }
     const unsigned mask = memory.rests[buffer][block][place.warp_row + place.lane];
