@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 GATE = Path(__file__).resolve().parents[2] / ".ci" / "run"
 STAGES = ["format", "includes", "policy", "test", "symbols", "check", "package", "fuzz", "lint",
-          "cuda", "headers", "bench", "tsan"]
+          "headers", "bench", "tsan", "cuda"]
 SCRIPTS = ["bootstrap", "format", "check_includes", "governance/check", "check_symbols",
            "check_coverage", "check_cuda", "check_package", "fuzz_smoke", "lint", "check_headers", "run_bench",
            "check_workflows", "check_abi", "check_reproducible", "bench-guard", "soak"]
