@@ -3,6 +3,7 @@
 // (attention_mma.cuh). The plain kernel here takes everything else.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_plain.cuh"
+#include "kernels/cuda/attention_sm90.h"
 
 namespace volta::cuda {
 namespace {
@@ -166,6 +167,7 @@ cudaError_t run(const Attention& op, const Args& args, const Context& context) n
   call.kv_heads = shape.kv_heads;
   call.scale = shape.scale;
   call.softcap = shape.softcap;
+  if (forward_sm90_applies(call, context)) return forward_sm90(call, context);
   if (has_tensor_core_kernel(call.dtype, shape.head_dim)) {
     return call.dtype == DType::kBF16 ? forward_bf16(call, context) : forward_f16(call, context);
   }

@@ -1,9 +1,8 @@
 // Attention on tensor cores, for bf16 and f16 with a head_dim of 64 or 128: tiles in shared memory,
 // fragments in registers, and the kernel. Bound by flops.
 //
-// Products of two 16-bit operands are exact and summed in f32. Weights and their gradients are f32
-// numbers. Rounding them to 16 bits would be a rounding that the op does not have (ops/op.h), so
-// each becomes a sum of two 16-bit numbers, and its product takes two instructions.
+// Products of two 16-bit operands are exact and summed in f32. Weights are f32 numbers, which are
+// rounded once to 16 bits before they are multiplied by v (ops/op.h).
 //
 // A warp owns 16 rows, and the sums of a row are taken in an order that does not depend on the
 // others.
@@ -136,25 +135,23 @@ __device__ void multiply_rows(const T* left, int row, const T* right, int first,
   }
 }
 
-/// Two f32 numbers as 16-bit ones in a register; the first one is in its lower half.
+/// Two f32 numbers, rounded to 16 bits, in a register; the first one is in its lower half.
 template <typename T>
-__device__ std::uint32_t pack(T first, T second) {
-  static_assert(sizeof(T) == 2);
-  const Vector<T, 2> pair = {{first, second}};
+__device__ std::uint32_t round_pair(float first, float second) {
   std::uint32_t bits;
-  memcpy(&bits, &pair, sizeof(bits));
+  if constexpr (std::is_same_v<T, bf16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    memcpy(&bits, &pair, sizeof(bits));
+  } else {
+    static_assert(std::is_same_v<T, f16>);
+    const __half2 pair = __floats2half2_rn(first, second);
+    memcpy(&bits, &pair, sizeof(bits));
+  }
   return bits;
 }
-/// x and y as sums of two 16-bit numbers each.
-template <typename T>
-__device__ void split(float x, float y, std::uint32_t& high, std::uint32_t& low) {
-  const T x_high = from_f32<T>(x), y_high = from_f32<T>(y);
-  high = pack(x_high, y_high);
-  low = pack(from_f32<T>(x - to_f32(x_high)), from_f32<T>(y - to_f32(y_high)));
-}
 
-/// out += weights [16, 8 kTiles] times rows [first, first + 8 kTiles) of `right`, in order of these
-/// rows.
+/// out += weights [16, 8 kTiles], rounded to 16 bits, times rows [first, first + 8 kTiles) of
+/// `right`, in order of these rows.
 template <int kDim, int kTiles, typename T>
 __device__ void add_weighted_rows(const float (&weights)[kTiles][4], const T* right, int first,
                                   float (&out)[kDim / 8][4]) {
@@ -163,19 +160,14 @@ __device__ void add_weighted_rows(const float (&weights)[kTiles][4], const T* ri
   for (int step = 0; step < kTiles / 2; ++step) {
     const auto& left = weights[2 * step];
     const auto& next = weights[2 * step + 1];
-    std::uint32_t high[4], low[4];
-    split<T>(left[0], left[1], high[0], low[0]);
-    split<T>(left[2], left[3], high[1], low[1]);
-    split<T>(next[0], next[1], high[2], low[2]);
-    split<T>(next[2], next[3], high[3], low[3]);
+    const std::uint32_t a[4] = {round_pair<T>(left[0], left[1]), round_pair<T>(left[2], left[3]),
+                                round_pair<T>(next[0], next[1]), round_pair<T>(next[2], next[3])};
 #pragma unroll
     for (int pair = 0; pair < kDim / 16; ++pair) {
       std::uint32_t b[4];
       load_matrices_transposed(b, advance<kDim>(right_at, pair, 16 * step));
-      multiply_add<T>(out[2 * pair], high, b[0], b[1]);
-      multiply_add<T>(out[2 * pair + 1], high, b[2], b[3]);
-      multiply_add<T>(out[2 * pair], low, b[0], b[1]);
-      multiply_add<T>(out[2 * pair + 1], low, b[2], b[3]);
+      multiply_add<T>(out[2 * pair], a, b[0], b[1]);
+      multiply_add<T>(out[2 * pair + 1], a, b[2], b[3]);
     }
   }
 }
@@ -194,8 +186,7 @@ __device__ void store_rows(const HeadRows& to, std::int64_t batch, int t, int he
     for (int half = 0; half < 2; ++half) {
       T* const at = tile + place<kDim>(row + lane / 4 + 8 * half, n) + lane % 4 * 2;
       *reinterpret_cast<std::uint32_t*>(at) =
-          pack(from_f32<T>(out[n][2 * half] * factor[half]),
-               from_f32<T>(out[n][2 * half + 1] * factor[half]));
+          round_pair<T>(out[n][2 * half] * factor[half], out[n][2 * half + 1] * factor[half]);
     }
   }
   __syncwarp();
