@@ -16,19 +16,19 @@ bool on_hopper() {
 
 }  // namespace
 
-bool forward_sm90_applies(const Forward& call, const Context& context) {
+bool forward_sm90_applies(DType dtype, std::int64_t head_dim, const Context& context) {
   constexpr int kArchitecture = 90;
-  return context.architecture == kArchitecture && has_tensor_core_kernel(call.dtype, call.y.dim) &&
+  return context.architecture == kArchitecture && has_tensor_core_kernel(dtype, head_dim) &&
          on_hopper();
 }
 
-cudaError_t forward_sm90(const Forward& call, const Context& context) noexcept {
+cudaError_t forward_sm90(const Forward& call, unsigned* taken, const Context& context) noexcept {
   if (call.dtype == DType::kBF16) {
-    return call.y.dim == 64 ? forward_sm90_bf16_64(call, context)
-                            : forward_sm90_bf16_128(call, context);
+    return call.y.dim == 64 ? forward_sm90_bf16_64(call, taken, context)
+                            : forward_sm90_bf16_128(call, taken, context);
   }
-  return call.y.dim == 64 ? forward_sm90_f16_64(call, context)
-                          : forward_sm90_f16_128(call, context);
+  return call.y.dim == 64 ? forward_sm90_f16_64(call, taken, context)
+                          : forward_sm90_f16_128(call, taken, context);
 }
 
 }  // namespace volta::cuda::attention

@@ -4,16 +4,17 @@
 // One block runs on each multiprocessor and takes tile after tile of rows of one head. Its first
 // four warps are the producer: one thread fills a ring of stages in shared memory with blocks of
 // keys and of values through the copy engine, in the order in which they are used, and is ahead of
-// the others by up to the whole ring and two tiles of queries. Two consumer groups of four warps
-// own 64 rows each. Scores, weights and outputs stay in their registers: the weights, rounded to 16
-// bits, are the left operand of the product with the values. A group starts the scores of the next
-// block, then the product of this block's weights with its values, and turns the next scores into
-// weights while the latter runs. The groups take turns at starting products, so that one multiplies
-// while the other one computes exponentials.
+// the others by up to the whole ring and two tiles of queries. Two or three consumer groups of four
+// warps own 64 rows each. Scores, weights and outputs stay in their registers: the weights, rounded
+// to 16 bits, are the left operand of the product with the values. A group starts the scores of the
+// next block, then the product of this block's weights with its values, and turns the next scores
+// into weights while the latter runs. With a head_dim of 128 two groups take turns at starting
+// products, so that one multiplies while the other one computes exponentials.
 //
-// Blocks of 128 keys, at multiples of 128, are taken from the last one that a row of the tile sees
-// to the first. The first block then has a visible key for every row, and the blocks in which a
-// row sees none change neither its maximum nor its sums: a row's bits do not depend on its tile.
+// Blocks of 128 keys, at multiples of 128, are taken from the last one that a row sees to the
+// first. In blocks in which a row sees no key neither its maximum nor its sums change, so that its
+// bits depend neither on its tile nor on the block of threads that takes it, and tiles can be given
+// out as blocks of threads ask for them.
 #pragma once
 
 #include <cuda.h>
@@ -25,14 +26,9 @@
 #include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/attention_sm90.h"
 #include "kernels/cuda/attention_sm90_ptx.cuh"
+#include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/tensor_map.h"
 
-#ifndef FWD_TURNS
-#define FWD_TURNS 1
-#endif
-#ifndef FWD_CONSUMERS
-#define FWD_CONSUMERS 2
-#endif
 namespace volta::cuda::attention::sm90 {
 
 inline constexpr int kGroup = 128;     ///< Threads of four warps.
@@ -41,7 +37,9 @@ inline constexpr int kKeys = 128;      ///< Of a block.
 inline constexpr int kBoxColumns = 64;
 /// What the swizzle's pattern needs.
 inline constexpr int kStageAlignment = 1024;
-inline constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+/// A tile as the producer tells it to the consumers.
+inline constexpr int kTileBytes = 32;
 
 /// kExtras: with dropout, a soft cap or a scale that is not positive.
 template <typename T, int kDim_, int kConsumers_, bool kExtras_>
@@ -57,10 +55,14 @@ struct Shape {
   static constexpr int kGroupBytes = kGroupRows * kDim * 2;
   static constexpr int kQueryBytes = kConsumers * kGroupBytes;
   static constexpr int kStageBytes = kKeys * kDim * 2;
+  /// With more groups, or with longer products, waiting for a turn costs more than it brings.
+  static constexpr bool kTurns = kDim == 128 && kConsumers == 2;
   static constexpr int kBarrierBytes = 2 * (kStages + kQueryStages) * 8;
-  /// The barriers come first. The tiles begin at the next multiple of their alignment.
+  /// The barriers come first, then the tiles that the stages of queries belong to. The stages begin
+  /// at the next multiple of their alignment.
+  static constexpr int kHeadBytes = kBarrierBytes + kQueryStages * kTileBytes;
   static constexpr int kSharedBytes =
-      kBarrierBytes + kStageAlignment + kQueryStages * kQueryBytes + kStages * kStageBytes;
+      kHeadBytes + kStageAlignment + kQueryStages * kQueryBytes + kStages * kStageBytes;
   static_assert(kSharedBytes <= 227 * 1024);
   static constexpr int kProducerRegisters = kConsumers <= 2 ? 40 : 32;
   static constexpr int kConsumerRegisters = kConsumers <= 2 ? 232 : 160;
@@ -73,6 +75,8 @@ struct Launch {
   unsigned heads = 0;    ///< Of the whole batch.
   unsigned section = 1;  ///< Heads whose tiles are taken together.
   unsigned tiles = 1;    ///< Of a head.
+  /// 0 at first; counts the tiles that were taken after the first one of every block of threads.
+  unsigned* taken = nullptr;
   bool mapped = false;   ///< Whether the copy engine can read q, k and v.
   bool at_once = false;  ///< Whether y can be stored 16 bytes at a time.
 };
@@ -86,7 +90,7 @@ struct Shared {
 
   __device__ explicit Shared(const void* shared)
       : barriers(shared_address(shared)),
-        queries((barriers + S::kBarrierBytes + kStageAlignment - 1) / kStageAlignment *
+        queries((barriers + S::kHeadBytes + kStageAlignment - 1) / kStageAlignment *
                 kStageAlignment),
         stages(queries + S::kQueryStages * S::kQueryBytes) {}
   // `full` says that a stage's data are there, `empty` that all consumers have read them. Stages
@@ -96,6 +100,9 @@ struct Shared {
   }
   __device__ std::uint32_t empty(int stage) const {
     return full(S::kStages + S::kQueryStages + stage);
+  }
+  __device__ std::uint32_t tile(int stage) const {
+    return barriers + S::kBarrierBytes + static_cast<std::uint32_t>(stage * kTileBytes);
   }
   __device__ std::uint32_t block(int stage) const {
     return stages + static_cast<std::uint32_t>(stage * S::kStageBytes);
@@ -126,17 +133,38 @@ using QueryPosition = Position<S::kStages, S::kQueryStages>;
 
 /// A tile of rows of one head, and the blocks of keys that they see: [first, first + blocks).
 struct Tile {
-  int batch, head, kv_head, row, first, blocks;
+  int batch, head, kv_head;
+  int row;  ///< Rows before 0 do not exist.
+  int first, blocks;
+
+  __device__ void store(std::uint32_t to) const {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"(to), "r"(batch), "r"(head), "r"(kv_head), "r"(row)
+                 : "memory");
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};"
+                 :
+                 : "r"(to + 16), "r"(first), "r"(blocks)
+                 : "memory");
+  }
+  __device__ void load(std::uint32_t from) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(batch), "=r"(head), "=r"(kv_head), "=r"(row)
+                 : "r"(from)
+                 : "memory");
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(first), "=r"(blocks)
+                 : "r"(from + 16)
+                 : "memory");
+  }
 };
 
-/// The tile that this block takes in round `round`, or false. In every other round the blocks
-/// choose in the opposite order: tiles become shorter within a section, and this evens them out.
+/// The tile of this number; one without blocks if there is none.
 template <typename S>
-__device__ bool find_tile(const Launch& launch, int round, Tile& tile) {
+__device__ Tile find_tile(const Launch& launch, unsigned item) {
+  Tile tile = {};
+  if (item >= launch.items) return tile;
   const Forward& call = launch.call;
-  const unsigned place = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
-  const unsigned item = static_cast<unsigned>(round) * gridDim.x + place;
-  if (item >= launch.items) return false;
   const unsigned per_section = launch.section * launch.tiles;
   const unsigned first_head = item / per_section * launch.section;
   const unsigned heads = min(launch.section, launch.heads - first_head);
@@ -145,12 +173,14 @@ __device__ bool find_tile(const Launch& launch, int round, Tile& tile) {
   tile.batch = static_cast<int>(head / static_cast<unsigned>(call.heads));
   tile.head = static_cast<int>(head % static_cast<unsigned>(call.heads));
   tile.kv_head = tile.head / (call.heads / call.kv_heads);
-  // The later rows of a causal sequence see more keys, so they come first.
-  tile.row = static_cast<int>(launch.tiles - 1 - rest / heads) * S::kRows;
-  const int last = min(tile.row + S::kRows, call.mask.time) - 1;
-  tile.first = call.mask.begin(tile.row) / kKeys;
-  tile.blocks = ceil_div(call.mask.end(last), kKeys) - tile.first;
-  return true;
+  // The later rows of a causal sequence see more keys, so their tiles are taken first, and tiles
+  // are counted from the end: an incomplete one is then short.
+  const int time = call.mask.time;
+  tile.row =
+      ceil_div(time, kGroupRows) * kGroupRows - static_cast<int>(rest / heads + 1) * S::kRows;
+  tile.first = call.mask.begin(max(tile.row, 0)) / kKeys;
+  tile.blocks = ceil_div(call.mask.end(min(tile.row + S::kRows, time) - 1), kKeys) - tile.first;
+  return tile;
 }
 
 // ---- the producer -------------------------------------------------------------------------------
@@ -167,7 +197,7 @@ __device__ void copy_rows(std::uint32_t to, const HeadRows& rows, const Tile& ti
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += kGroup) {
     const int row = i / kChunks, chunk = i % kChunks;
     std::uint32_t words[kChunk / 2] = {};
-    if (t + row < rows.time) {
+    if (t + row >= 0 && t + row < rows.time) {
       const std::uint16_t* const from =
           data + rows.index(tile.batch, t + row, head) + chunk * kChunk;
 #pragma unroll
@@ -200,9 +230,12 @@ class Producer {
       hopper::prefetch_map(map_k_);
       hopper::prefetch_map(map_v_);
     }
-    Tile tile;
-    for (int round = 0; find_tile<S>(launch_, round, tile); ++round) {
+    unsigned item = blockIdx.x;
+    while (true) {
+      const Tile tile = find_tile<S>(launch_, item);
       fill_queries(tile);
+      if (tile.blocks == 0) return;
+      item = next_item();
       // The order of use: the scores of a block are computed before the values of the last one.
       for (int i = 0; i < tile.blocks; ++i) {
         const int key = (tile.first + tile.blocks - 1 - i) * kKeys;
@@ -225,6 +258,21 @@ class Producer {
                        column + box * kBoxColumns, t, tile.batch);
     }
   }
+  __device__ unsigned next_item() {
+    if (launch_.taken == nullptr) return launch_.items;
+    unsigned item = 0;
+    if (threadIdx.x == 0) item = gridDim.x + atomicAdd(launch_.taken, 1);
+    if (launch_.mapped) return item;
+    // The tile that the consumers read is stored later, after these barriers.
+    const std::uint32_t exchange = shared_.tile(query_.index) + kTileBytes - 4;
+    if (threadIdx.x == 0) {
+      asm volatile("st.shared.b32 [%0], %1;" : : "r"(exchange), "r"(item) : "memory");
+    }
+    hopper::wait_numbered_barrier(kExchangeBarrier, kGroup);
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(item) : "r"(exchange) : "memory");
+    hopper::wait_numbered_barrier(kExchangeBarrier, kGroup);
+    return item;
+  }
   __device__ void begin(int stage, unsigned parity, int bytes) {
     hopper::wait_barrier(shared_.empty(stage), parity ^ 1);
     if (launch_.mapped) hopper::arrive_and_expect(shared_.full(stage), bytes);
@@ -236,6 +284,12 @@ class Producer {
   }
   __device__ void fill_queries(const Tile& tile) {
     const int stage = query_.stage();
+    hopper::wait_barrier(shared_.empty(stage), query_.parity ^ 1);
+    if (threadIdx.x == 0) tile.store(shared_.tile(query_.index));
+    if (tile.blocks == 0) {
+      hopper::arrive(shared_.full(stage));
+      return;
+    }
     begin(stage, query_.parity, S::kQueryBytes);
 #pragma unroll 1
     for (int group = 0; group < S::kConsumers; ++group) {
@@ -256,6 +310,8 @@ class Producer {
     block_.advance();
   }
 
+  static constexpr int kExchangeBarrier = 1 + S::kConsumers;
+
   const Shared<S>& shared_;
   const Launch& launch_;
   const CUtensorMap& map_q_;
@@ -271,12 +327,6 @@ class Producer {
 // 2 h + i of scores or outputs is row 16 w + g + 8 h, column 8 j + 2 t + i.
 using Scores = float[kKeys / 2];
 using Weights = std::uint32_t[kKeys / 16][4];
-
-/// What a thread carries from block to block: of rows g and g + 8 the largest score, and its part
-/// of the sum of their weights.
-struct RowState {
-  float max[2], sum[2];
-};
 
 /// Starts scores = q k^T.
 template <typename S>
@@ -306,95 +356,12 @@ __device__ inline void start_outputs(const Weights& weights, std::uint64_t v,
   hopper::commit_products();
 }
 
-/// Sets the scores that the mask hides to -inf. `row` is the thread's row g, `key` the block's
-/// first one.
-__device__ inline void hide_scores(const Mask& mask, int row, int key, Scores& scores) {
-  const int column = key + static_cast<int>(threadIdx.x) % 4 * 2;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int begin = mask.begin(row + 8 * half) - column, end = mask.end(row + 8 * half) - column;
-#pragma unroll
-    for (int j = 0; j < kKeys / 8; ++j) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (8 * j + i < begin || 8 * j + i >= end) scores[4 * j + 2 * half + i] = kLowest;
-      }
-    }
-  }
-}
-
-/// Turns scores into weights and updates the rows' state. Weights are 2^(factor (score - max)), in
-/// f16 times 2^15; `correction` is what outputs and sums so far are multiplied by.
-template <typename T>
-__device__ inline void weigh(float factor, Scores& scores, RowState& state,
-                             float (&correction)[2]) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float even = scores[2 * half], odd = scores[2 * half + 1];
-#pragma unroll
-    for (int j = 1; j < kKeys / 8; ++j) {
-      even = fmaxf(even, scores[4 * j + 2 * half]);
-      odd = fmaxf(odd, scores[4 * j + 2 * half + 1]);
-    }
-    float largest = fmaxf(state.max[half], fmaxf(even, odd));
-    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
-    // A row that has seen no key yet: all its weights become 0.
-    const float shift = largest == kLowest ? 0.0f : largest * factor;
-    correction[half] = mma::exp2_weight(fmaf(state.max[half], factor, -shift));
-    state.max[half] = largest;
-    const float base = mma::kWeightExponent<T> - shift;
-    float sum_even = 0.0f, sum_odd = 0.0f;
-#pragma unroll
-    for (int j = 0; j < kKeys / 8; ++j) {
-      float& first = scores[4 * j + 2 * half];
-      float& second = scores[4 * j + 2 * half + 1];
-      first = mma::exp2_weight(fmaf(first, factor, base));
-      second = mma::exp2_weight(fmaf(second, factor, base));
-      sum_even += first;
-      sum_odd += second;
-    }
-    state.sum[half] = fmaf(state.sum[half], correction[half], sum_even + sum_odd);
-  }
-}
-
 /// Rounds weights to 16 bits.
 template <typename T>
 __device__ inline void round_weights(const Scores& scores, Weights& weights) {
 #pragma unroll
   for (int i = 0; i < kKeys / 4; ++i) {
     weights[i / 4][i % 4] = mma::round_pair<T>(scores[2 * i], scores[2 * i + 1]);
-  }
-}
-
-/// Soft-caps and scales scores, in units of ln 2.
-__device__ inline void scale_scores(const Forward& call, Scores& scores) {
-  if (call.softcap > 0.0f) {
-#pragma unroll
-    for (float& s : scores) {
-      float slope;
-      s = cap_score(s * call.scale, call.softcap, slope) * kLog2E;
-    }
-  } else {
-    const float factor = call.scale * kLog2E;
-#pragma unroll
-    for (float& s : scores) s *= factor;
-  }
-}
-
-/// Sets the weights of dropped elements to 0. The others are scaled at the end.
-__device__ inline void drop_weights(const Forward& call, const DropoutMask& dropout,
-                                    const Tile& tile, int warp_row, int key, Scores& weights) {
-  const std::int64_t row =
-      (std::int64_t{tile.batch} * call.heads + tile.head) * call.mask.time + warp_row;
-#pragma unroll
-  for (int part = 0; part < 2; ++part) {
-    const unsigned kept = mma::kept_of_tiles<false, kKeys / 16>(
-        dropout, row * call.mask.time + key + part * kKeys / 2, call.mask.time);
-#pragma unroll
-    for (int i = 0; i < kKeys / 4; ++i) {
-      if ((kept >> i & 1u) == 0) weights[part * kKeys / 4 + i] = 0.0f;
-    }
   }
 }
 
@@ -423,9 +390,14 @@ class Consumer {
       : shared_(shared), launch_(launch), dropout_(launch.call.dropout), group_(group) {}
 
   __device__ void run() {
-    if (FWD_TURNS && group_ == 0) hopper::arrive_numbered_barrier(turn(0), kTurnThreads);
-    Tile tile;
-    for (int round = 0; find_tile<S>(launch_, round, tile); ++round) attend(tile);
+    if (S::kTurns && group_ == 0) hopper::arrive_numbered_barrier(turn(0), kTurnThreads);
+    while (true) {
+      hopper::wait_barrier(shared_.full(query_.stage()), query_.parity);
+      const Tile tile = load_tile();
+      if (tile.blocks == 0) return;
+      attend(tile.row + group_ * kGroupRows, tile.first * kKeys,
+             (tile.first + tile.blocks - 1) * kKeys);
+    }
   }
 
  private:
@@ -433,11 +405,11 @@ class Consumer {
   /// The barrier that a group waits at before it starts products.
   __device__ static int turn(int group) { return 1 + group; }
   __device__ void wait_for_turn() const {
-    if (!FWD_TURNS) return;
+    if (!S::kTurns) return;
     hopper::wait_numbered_barrier(turn(group_), kTurnThreads);
   }
   __device__ void pass_turn() const {
-    if (!FWD_TURNS) return;
+    if (!S::kTurns) return;
     hopper::arrive_numbered_barrier(turn((group_ + 1) % S::kConsumers), kTurnThreads);
   }
 
@@ -451,27 +423,46 @@ class Consumer {
     if (threadIdx.x % kWarp == 0) hopper::arrive(shared_.empty(stage));
   }
 
-  /// Scores to weights.
-  __device__ void weigh_block(const Tile& tile, int block, RowState& state, float (&correction)[2],
+  /// Passes over a stage of the ring.
+  __device__ void skip_block() {
+    hopper::wait_barrier(shared_.full(block_.stage()), block_.parity);
+    release(block_.stage());
+    block_.advance();
+  }
+  /// The tile of the current queries. From the first lane, so that the compiler knows that a warp
+  /// does not diverge because of it.
+  __device__ Tile load_tile() const {
+    Tile tile;
+    tile.load(shared_.tile(query_.index));
+    for (int* const each : {&tile.batch, &tile.head, &tile.row, &tile.first, &tile.blocks}) {
+      *each = __shfl_sync(kAllLanes, *each, 0);
+    }
+    return tile;
+  }
+  /// A warp's first row, if `row` is that of the group.
+  __device__ static int warp_row(int row) {
+    return row + static_cast<int>(threadIdx.x) / kWarp % 4 * 16;
+  }
+
+  /// Scores of the group's rows, from `row` on, and the block of keys from `key` on to weights.
+  __device__ void weigh_block(int row, int key, RowState& state, float (&correction)[2],
                               Scores& scores) const {
     const Forward& call = launch_.call;
-    const int group_row = tile.row + group_ * kGroupRows;
-    const int warp_row = group_row + static_cast<int>(threadIdx.x) / kWarp % 4 * 16;
-    const int key = (tile.first + block) * kKeys;
     if constexpr (S::kExtras) scale_scores(call, scores);
-    const bool all = key + kKeys <= (call.mask.causal ? group_row + 1 : call.mask.time) &&
-                     (call.mask.window == 0 || key > group_row + kGroupRows - 1 - call.mask.window);
-    if (!all) {
-      hide_scores(call.mask, warp_row + static_cast<int>(threadIdx.x) % kWarp / 4, key, scores);
-    }
+    const bool all = key + kKeys <= (call.mask.causal ? row + 1 : call.mask.time) &&
+                     (call.mask.window == 0 || key > row + kGroupRows - 1 - call.mask.window);
+    if (!all) hide_scores(call.mask, warp_row(row), key, scores);
     weigh<T>(S::kExtras ? 1.0f : call.scale * kLog2E, scores, state, correction);
     if constexpr (S::kExtras) {
-      if (dropout_.on()) drop_weights(call, dropout_, tile, warp_row, key, scores);
+      if (!dropout_.on()) return;
+      const Tile tile = load_tile();
+      drop_weights(call, dropout_, tile.batch, tile.head, warp_row(row), key, scores);
     }
   }
 
-  __device__ void attend(const Tile& tile) {
-    RowState state = {{kLowest, kLowest}, {0.0f, 0.0f}};
+  /// The group's rows, from `row` on, against the blocks of keys from `key` down to `first_key`.
+  __device__ void attend(int row, int first_key, int key) {
+    RowState state;
     float out[S::kDim / 2], correction[2];
     Scores scores;
     Weights weights;
@@ -480,7 +471,14 @@ class Consumer {
     const std::uint64_t query = hopper::operand_descriptor<false>(
         shared_.query(query_.index) + static_cast<std::uint32_t>(group_ * S::kGroupBytes),
         kGroupRows * kBoxRowBytes);
-    hopper::wait_barrier(shared_.full(query_.stage()), query_.parity);
+    // No row of the group sees the last block if it begins behind them.
+    const bool skips = key > first_key && launch_.call.mask.causal && key >= row + kGroupRows;
+    if (skips) {
+      skip_block();
+      key -= kKeys;
+      wait_for_turn();
+      pass_turn();
+    }
     hopper::wait_barrier(shared_.full(block_.stage()), block_.parity);
     hopper::fence_sums();
     start_scores<S>(query, keys(block_.stage()), scores);
@@ -488,25 +486,30 @@ class Consumer {
     hopper::use_sums(scores);
     release(block_.stage());
     block_.advance();
-    weigh_block(tile, tile.blocks - 1, state, correction, scores);
+    if (skips) skip_block();
+    weigh_block(row, key, state, correction, scores);
     round_weights<T>(scores, weights);
 #pragma unroll 1
-    for (int block = tile.blocks - 2; block >= 0; --block) {
+    while (key > first_key) {
+      key -= kKeys;
       const int key_stage = block_.stage();
       hopper::wait_barrier(shared_.full(key_stage), block_.parity);
       block_.advance();
       wait_for_turn();
+      hopper::use_sums(out);
+      use_weights(weights);
       hopper::fence_sums();
       start_scores<S>(query, keys(key_stage), scores);
       const int value_stage = block_.stage();
       hopper::wait_barrier(shared_.full(value_stage), block_.parity);
       block_.advance();
+      hopper::fence_sums();
       start_outputs<S>(weights, values(value_stage), out);
       pass_turn();
       hopper::wait_for_products<1>();
       hopper::use_sums(scores);
       release(key_stage);
-      weigh_block(tile, block, state, correction, scores);
+      weigh_block(row, key, state, correction, scores);
       hopper::wait_for_products<0>();
       hopper::use_sums(out);
       release(value_stage);
@@ -514,11 +517,14 @@ class Consumer {
       for (int i = 0; i < S::kDim / 2; ++i) out[i] *= correction[i / 2 % 2];
       round_weights<T>(scores, weights);
     }
-    release(query_.stage());
-    query_.advance();
     hopper::wait_barrier(shared_.full(block_.stage()), block_.parity);
+    hopper::use_sums(out);
+    use_weights(weights);
     hopper::fence_sums();
     start_outputs<S>(weights, values(block_.stage()), out);
+    const Tile tile = load_tile();
+    release(query_.stage());
+    query_.advance();
     finish_sums(state);
     hopper::wait_for_products<0>();
     hopper::use_sums(out);
@@ -527,26 +533,28 @@ class Consumer {
     store(tile, state, out);
   }
 
-  __device__ void finish_sums(RowState& state) const {
+  /// Keeps the compiler from computing weights later than here.
+  __device__ static void use_weights(Weights& weights) {
 #pragma unroll
-    for (float& sum : state.sum) {
-      sum += __shfl_xor_sync(kAllLanes, sum, 1);
-      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+    for (auto& four : weights) {
+#pragma unroll
+      for (std::uint32_t& each : four) asm volatile("" : "+r"(each) : : "memory");
     }
   }
 
   __device__ void store(const Tile& tile, const RowState& state, const float (&out)[S::kDim / 2]) {
     const Forward& call = launch_.call;
-    const int lane = static_cast<int>(threadIdx.x) % kWarp, quad = lane % 4;
+    const int quad = static_cast<int>(threadIdx.x) % 4;
     const int row =
-        tile.row + group_ * kGroupRows + static_cast<int>(threadIdx.x) / kWarp % 4 * 16 + lane / 4;
+        warp_row(tile.row + group_ * kGroupRows) + static_cast<int>(threadIdx.x) % kWarp / 4;
     const float kept = dropout_.on() ? call.dropout.kept_scale : 1.0f;
     const float to_log = S::kExtras ? kLn2 : call.scale;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int t = row + 8 * half;
       const float factor = kept / state.sum[half];
-      if (quad == 0 && t < call.mask.time) {
+      const bool exists = t >= 0 && t < call.mask.time;
+      if (quad == 0 && exists) {
         call.lse[(std::int64_t{tile.batch} * call.heads + tile.head) * call.mask.time + t] =
             fmaf(state.max[half], to_log, (log2f(state.sum[half]) - mma::kWeightExponent<T>)*kLn2);
       }
@@ -560,7 +568,7 @@ class Consumer {
                                     out[4 * (j + i) + 2 * half + 1] * factor);
         }
         transpose_quad(x);
-        if (t >= call.mask.time) continue;
+        if (!exists) continue;
         store_chunk(to + (j + quad) * 8, x);
       }
     }
@@ -641,7 +649,7 @@ inline MappedMatrix mapped_rows(const HeadRows& rows, const Forward& call) {
 }
 
 template <typename S>
-cudaError_t launch_forward(const Forward& call, const Context& context) {
+cudaError_t launch_forward(const Forward& call, unsigned* taken, const Context& context) {
   Launch launch;
   launch.call = call;
   const std::int64_t tiles = ceil_div(call.y.time, std::int64_t{S::kRows});
@@ -668,17 +676,39 @@ cudaError_t launch_forward(const Forward& call, const Context& context) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes);
   if (error != cudaSuccess) return error;
   const unsigned blocks = blocks_for(launch.items, 1, context.multiprocessors);
+  if (launch.items > blocks) {
+    launch.taken = taken;
+    const cudaError_t cleared = cudaMemsetAsync(taken, 0, sizeof(*taken), context.stream);
+    if (cleared != cudaSuccess) return cleared;
+  }
   kernel<<<blocks, S::kThreads, S::kSharedBytes, context.stream>>>(maps[0], maps[1], maps[2],
                                                                    launch);
   return launch_error();
 }
 
+/// Whether three groups take less time than two. They use the multiprocessor better, but their
+/// tiles of 192 rows have more rows that wait for the others, or do not exist.
+inline bool use_three_groups(const Forward& call) {
+  constexpr std::int64_t kTwoCost = 2 * 32, kThreeCost = 3 * 27;  // Of a block of keys.
+  const auto blocks = [&](std::int64_t rows) {
+    const std::int64_t top = round_up(call.y.time, std::int64_t{kGroupRows});
+    if (!call.mask.causal) return ceil_div(top, rows) * ceil_div(top, std::int64_t{kKeys});
+    std::int64_t sum = 0;
+    for (std::int64_t row = top; row > 0; row -= rows) sum += ceil_div(row, std::int64_t{kKeys});
+    return sum;
+  };
+  return blocks(3 * kGroupRows) * kThreeCost < blocks(2 * kGroupRows) * kTwoCost;
+}
+
 template <typename T, int kDim>
-cudaError_t forward(const Forward& call, const Context& context) {
-  const bool extras = call.dropout.rng != nullptr || call.softcap > 0.0f || !(call.scale > 0.0f);
-  return extras
-             ? launch_forward<Shape<T, kDim, kDim == 64 ? FWD_CONSUMERS : 2, true>>(call, context)
-             : launch_forward<Shape<T, kDim, kDim == 64 ? FWD_CONSUMERS : 2, false>>(call, context);
+cudaError_t forward(const Forward& call, unsigned* taken, const Context& context) {
+  if (needs_extras(call)) return launch_forward<Shape<T, kDim, 2, true>>(call, taken, context);
+  if constexpr (kDim == 64) {
+    if (use_three_groups(call)) {
+      return launch_forward<Shape<T, kDim, 3, false>>(call, taken, context);
+    }
+  }
+  return launch_forward<Shape<T, kDim, 2, false>>(call, taken, context);
 }
 
 }  // namespace volta::cuda::attention::sm90
