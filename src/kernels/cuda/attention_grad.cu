@@ -234,8 +234,12 @@ cudaError_t launch_tensor_cores(const Backward& call, std::byte* workspace,
   work.in_turns = better_in_turns(call, work.blocks(), context);
   cudaError_t error = grad::prepare(work, context);
   if (error != cudaSuccess) return error;
-  error = call.dtype == DType::kBF16 ? grad::launch_mma_bf16(work, context)
-                                     : grad::launch_mma_f16(work, context);
+  const bool bf16 = call.dtype == DType::kBF16;
+  if (grad::sm90_applies(work, context)) {
+    error = bf16 ? grad::launch_sm90_bf16(work, context) : grad::launch_sm90_f16(work, context);
+  } else {
+    error = bf16 ? grad::launch_mma_bf16(work, context) : grad::launch_mma_f16(work, context);
+  }
   return error != cudaSuccess ? error : grad::finish(work, context);
 }
 

@@ -19,6 +19,7 @@
 
 #include "base/arithmetic.h"
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/tensor_map.h"
 
 namespace volta::cuda::attention::grad {
 
@@ -45,9 +46,11 @@ struct Work {
   bool at_once = false;  ///< Whether 16 bytes of q, k, v, dy and the results can be read at once.
 
   __host__ __device__ int blocks() const { return padded / kKeys; }
-  /// Items are all blocks of a head, or single blocks.
-  __host__ __device__ std::int64_t items() const {
-    return call.batch * call.kv_heads * (in_turns ? blocks() : 1);
+  /// Items are all blocks of a head, or single blocks. The number fits, because every block of a
+  /// head has more than 2^15 bytes of workspace.
+  __host__ __device__ unsigned items() const {
+    return static_cast<unsigned>(call.batch) * static_cast<unsigned>(call.kv_heads) *
+           static_cast<unsigned>(in_turns ? blocks() : 1);
   }
 };
 
@@ -74,6 +77,8 @@ cudaError_t launch_mma_bf16(const Work& work, const Context& context);
 cudaError_t launch_mma_f16(const Work& work, const Context& context);
 /// With wgmma, on Hopper; needs sm90_applies(work, context).
 bool sm90_applies(const Work& work, const Context& context);
+/// Rows of heads as the copy engine sees them.
+MappedMatrix mapped_rows(const HeadRows& rows, DType dtype, std::int64_t batch);
 cudaError_t launch_sm90_bf16(const Work& work, const Context& context);
 cudaError_t launch_sm90_f16(const Work& work, const Context& context);
 
@@ -94,18 +99,28 @@ __device__ inline bool sees(const Mask& mask, int t, int key) {
 
 /// One block of keys, and where its sequence of tiles is.
 struct KeyBlock {
-  std::int64_t batch;
-  int kv_head, key;
+  int batch, kv_head, key;
   int begin, tiles;  ///< The first row of the first tile, and the number of tiles for a query head.
 
-  __device__ KeyBlock(const Work& work, std::int64_t pair, int block, int rows)
-      : batch(pair / work.call.kv_heads),
-        kv_head(static_cast<int>(pair % work.call.kv_heads)),
-        key(block * kKeys) {
+  /// `pair` is a key/value head, counted over the batch.
+  __device__ KeyBlock(const Work& work, int pair, int block, int rows)
+      : batch(pair / work.call.kv_heads), kv_head(pair % work.call.kv_heads), key(block * kKeys) {
     const Mask& mask = work.call.mask;
     begin = mask.first_row(key) / rows * rows;
     const int end = mask.end_row(min(key + kKeys, mask.time) - 1);
     tiles = (end - begin + rows - 1) / rows;
+  }
+};
+
+/// The blocks of keys of an item, from `block` down to `last`, of one key/value head.
+struct Item {
+  int pair, block, last;
+
+  __device__ Item(const Work& work, unsigned index) {
+    const auto blocks = static_cast<unsigned>(work.blocks());
+    pair = static_cast<int>(work.in_turns ? index / blocks : index);
+    block = static_cast<int>(blocks - 1 - (work.in_turns ? index % blocks : 0));
+    last = work.in_turns ? block : 0;
   }
 };
 
@@ -120,8 +135,8 @@ struct Part {
 
   /// `head` counts over the batch. `half` tells the warps apart that hold different columns of the
   /// same rows; `column` is the first of them.
-  __device__ Part(const Work& work, std::int64_t head, int t, int half, int column, int block) {
-    const std::int64_t tile = head * (work.padded / kSharedRows) + t / kSharedRows;
+  __device__ Part(const Work& work, int head, int t, int half, int column, int block) {
+    const std::int64_t tile = std::int64_t{head} * (work.padded / kSharedRows) + t / kSharedRows;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int dim = static_cast<int>(work.call.y.dim);
     to = work.dq + (tile * dim + column) * kSharedRows + lane * 4;

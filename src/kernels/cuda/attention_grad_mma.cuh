@@ -32,7 +32,7 @@ struct MmaShared {
 /// One tile of rows of one query head.
 struct RowTile {
   int head, t;
-  std::int64_t pair;  ///< The head, counted over the batch.
+  int pair;  ///< The head, counted over the batch.
 
   __device__ RowTile(const Work& work, const KeyBlock& block, int index, int rows) {
     const int group = work.call.heads / work.call.kv_heads;
@@ -159,7 +159,8 @@ __device__ void add_key_gradients(const Work& work, const DropoutMask& dropout,
     if (dropout.on()) {
       kept_scale = call.dropout.kept_scale;
       kept = mma::kept_of_tiles<true, kStep / 8>(
-          dropout, (tile.pair * call.mask.time + t) * call.mask.time + key, call.mask.time);
+          dropout, (std::int64_t{tile.pair} * call.mask.time + t) * call.mask.time + key,
+          call.mask.time);
     }
     float weights[kStep / 8][4], products[kStep / 8][4];
     mma::multiply_rows<kDim>(shared.k, own, q, 0, weights);
@@ -216,7 +217,8 @@ __device__ void block_gradients(const Work& work, const KeyBlock& block,
         mma::Rows<T>(call.dy, block.batch, tile.t, tile.head), work.at_once, shared.dy[stage]);
     if (threadIdx.x < kMmaRows / 2) {
       copy_async_16(shared_address(shared.stats[stage] + threadIdx.x * 2),
-                    work.stats + tile.pair * work.padded + tile.t + threadIdx.x * 2, 16);
+                    work.stats + std::int64_t{tile.pair} * work.padded + tile.t + threadIdx.x * 2,
+                    16);
     }
   };
   mma::load_tile<T, kDim, kKeys, kMmaThreads>(
@@ -254,15 +256,12 @@ __global__ void __launch_bounds__(kMmaThreads, 1) mma_kernel(const __grid_consta
     __syncthreads();  // All threads have finished with the item before.
     if (threadIdx.x == 0) shared.item = atomicAdd(work.ticket, 1u);
     __syncthreads();
-    const std::int64_t item = shared.item;
-    if (item >= work.items()) return;
-    const int blocks = work.blocks();
-    const std::int64_t pair = work.in_turns ? item / blocks : item;
-    int block = work.in_turns ? blocks - 1 - static_cast<int>(item % blocks) : blocks - 1;
-    const int last = work.in_turns ? block : 0;
+    const unsigned index = shared.item;
+    if (index >= work.items()) return;
+    const Item item(work, index);
 #pragma unroll 1
-    for (; block >= last; --block) {
-      block_gradients<T, kDim>(work, KeyBlock(work, pair, block, kMmaRows), shared);
+    for (int block = item.block; block >= item.last; --block) {
+      block_gradients<T, kDim>(work, KeyBlock(work, item.pair, block, kMmaRows), shared);
       __syncthreads();  // K and V have been read.
     }
   }
