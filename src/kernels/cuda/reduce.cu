@@ -34,16 +34,20 @@ Middle middle_of(const Reduce& op, const Shape& shape) {
           shape.product(op.end, shape.rank())};
 }
 
-// How many threads of a block share a row: a power of two. The others have rows of their own.
-int tile_lanes(std::int64_t inner) {
+// How many threads of a block share a row: a power of two. The others have rows of their own. More
+// threads share a row if the axis is so short that a thread would not load a whole batch.
+int tile_lanes(const Middle& m) {
   int lanes = 1;
-  while (lanes < kMostLanes && std::int64_t{lanes} * kGroup < inner) lanes *= 2;
+  const auto more = [&] {
+    return lanes < kMostLanes || (lanes < kThreads && m.length < kThreads / lanes * kBatch);
+  };
+  while (std::int64_t{lanes} * kGroup < m.inner && more()) lanes *= 2;
   return lanes;
 }
 
 std::int64_t chunk_length(const Middle& m) {
   if (m.inner == 1) return kChunkElements;
-  return std::int64_t{kThreads / tile_lanes(m.inner)} * kBatch * kBatches;
+  return std::int64_t{kThreads / tile_lanes(m)} * kBatch * kBatches;
 }
 
 // An empty axis is one empty chunk, whose fold is the neutral element.
@@ -234,7 +238,7 @@ cudaError_t fold_chunks(const T* x, float* y, const Middle& m, float divisor,
     fold_rows<T, kMax>
         <<<blocks, kThreads, 0, context.stream>>>(x, y, m.outer, m.length, chunks, lanes, divisor);
   } else {
-    const int lanes = tile_lanes(m.inner);
+    const int lanes = tile_lanes(m);
     const std::int64_t tiles = ceil_div(m.inner, std::int64_t{lanes} * kGroup);
     const unsigned blocks = blocks_for(m.outer * chunks * tiles, 1);
     const bool vectors = is_aligned(x, 16) && m.inner % kVector<T> == 0;
