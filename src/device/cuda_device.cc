@@ -142,7 +142,7 @@ class GpuDevice final : public Device {
 
  protected:
   Result<std::unique_ptr<Program>> compile(std::span<const OpCall> calls) override {
-    return CudaProgram::create(queue_, calls, interrupted_);
+    return CudaProgram::create(queue_, memory_, calls, interrupted_);
   }
 
  private:
