@@ -47,4 +47,8 @@ bool can_map(const MappedMatrix& matrix);
 /// launch takes the map as a __grid_constant__ parameter.
 cudaError_t make_tensor_map(const MappedMatrix& matrix, int box_rows, ShiftedMap& result);
 
+/// The same for matrices whose address is a multiple of 16 bytes, so that nothing is shifted.
+bool can_map_in_place(const MappedMatrix& matrix);
+cudaError_t make_tensor_map(const MappedMatrix& matrix, int box_rows, CUtensorMap& result);
+
 }  // namespace volta::cuda
