@@ -316,7 +316,9 @@ struct AttentionShape {
   }
 };
 /// Attention over whole sequences. It is tiled and never stores a [T, T] matrix (Dao et al.
-/// 2022).
+/// 2022). On devices with tensor cores the weights of 16-bit operands are rounded to the operands'
+/// type before they are multiplied by v; their sum, and with it lse, is that of the weights in f32.
+/// The CPU keeps them in f32.
 /// in: qkv t[B, T, (heads + 2 kv_heads) head_dim] if packed, otherwise
 ///     q t[B, T, heads head_dim], k and v t[B, T, kv_heads head_dim]; rng i64[2] if dropout > 0
 /// out: y t[B, T, heads head_dim], lse f32[B, heads, T] = log of the softmax denominator
@@ -330,6 +332,8 @@ struct Attention {
     visit("stream", op.stream, op.dropout > 0.0f);
   }
 };
+/// On devices with tensor cores the weights and the gradients of the scores of 16-bit operands are
+/// rounded to the operands' type before they are multiplied by dy, q and k.
 /// in: the inputs of Attention (without rng), y t, lse f32, dy t, rng if dropout > 0
 /// out: dqkv if packed, otherwise dq, dk, dv, of type t
 struct AttentionGrad {

@@ -8,8 +8,25 @@
 // barriers: `full` says that its 64 steps of k are there, `empty` that all consumer warps have read
 // them.
 //
+// Two blocks may form a cluster: they take two tiles of the same columns, each reads half of b, and
+// the engine brings it to both. A stage is then free when the warps of both have read it.
+//
+// The first consumer group can be a few steps ahead of the second one: while one of them finishes
+// its rows, the other one has the tensor cores for itself.
+//
+// A group's sums are finished where they are, 64 columns at a time. Results of 16 bits go through
+// shared memory, where each warp has two places for 16 x 64 of them, and the engine writes them to
+// c while the warp goes on. Other results are stored by the lanes.
+//
+// Rows whose distance is not a multiple of 16 bytes cannot be read or written by the engine, but
+// every eighth of them can (tensor_map.h): each operand then has eight maps. If these are rows of a
+// or c, row p of a tile in shared memory and registers is row 8 (p % 16) + p / 16 of the tile in
+// memory: a warp's 16 rows are of one map. If they are steps of k, step p of 64 in shared memory is
+// step 8 (p % 8) + p / 8.
+//
 // Bits: an element's sum is one chain of products of 16 steps of k in order; the first one does not
-// add to anything. Elements outside of a and b are zeros, so ragged sizes need no other code.
+// add to anything. Elements outside of a and b are zeros, so ragged sizes need no other code. Only
+// interleaved steps of k are summed in another order, in which they are in shared memory.
 #pragma once
 
 #include <cuda.h>
@@ -36,26 +53,28 @@ inline constexpr int kBoxWidth = kBoxRowBytes / 2;
 /// What the swizzle's pattern needs.
 inline constexpr int kStageAlignment = 1024;
 
-/// kColumns is 128 or 256. An operand of a stage is kDepth values of k of kRows rows (kColumns
+/// What a warp stores at once: 16 rows of 64 columns.
+inline constexpr int kWarpBoxBytes = 16 * kBoxRowBytes;
+
+/// kColumns is 64, 128 or 256. An operand of a stage is kDepth values of k of kRows rows (kColumns
 /// columns): one box along k, or otherwise a box for every 64 of them.
 template <int kColumns_>
 struct Sm90Shape {
   static constexpr int kRows = kConsumers * kGroupRows, kColumns = kColumns_;
   static constexpr int kStages = kColumns == 256 ? 4 : 6;
+  static constexpr int kStripColumns = 64;              ///< Of c, that are finished at a time.
+  static constexpr int kStripSums = kStripColumns / 2;  ///< Per thread.
   static constexpr int kThreads = (1 + kConsumers) * kWarpGroup;
   static constexpr int kBytesOfA = kRows * kBoxRowBytes, kBytesOfB = kColumns * kBoxRowBytes;
   static constexpr int kStageBytes = kBytesOfA + kBytesOfB;
   static constexpr int kBarrierBytes = 2 * kStages * 8;
+  static constexpr int kStoreBytes = kConsumers * (kWarpGroup / kWarp) * 2 * kWarpBoxBytes;
   /// The barriers come first. The stages begin at the next multiple of their alignment.
-  static constexpr int kSharedBytes = kBarrierBytes + kStageAlignment + kStages * kStageBytes;
+  static constexpr int kSharedBytes =
+      kBarrierBytes + kStageAlignment + kStages * kStageBytes + kStoreBytes;
   static constexpr int kSums = kGroupRows * kColumns / kWarpGroup;  ///< Per thread.
   static_assert(kBytesOfA % kStageAlignment == 0 && kBytesOfB % kStageAlignment == 0);
   static_assert(kSharedBytes <= 227 * 1024);
-};
-
-/// How a launch is cut; the same for all blocks.
-struct Sm90Work {
-  unsigned tiles = 0;
 };
 
 #if VOLTA_HOPPER
@@ -77,6 +96,10 @@ struct Ring {
     return stages + static_cast<std::uint32_t>(stage * Shape::kStageBytes);
   }
   __device__ std::uint32_t b(int stage) const { return a(stage) + Shape::kBytesOfA; }
+  /// A warp's places for what it stores; place is 0 or 1.
+  __device__ std::uint32_t box(int warp, int place) const {
+    return a(Shape::kStages) + static_cast<std::uint32_t>((warp * 2 + place) * kWarpBoxBytes);
+  }
 };
 
 /// A place in the sequence of uses of the stages.
@@ -93,32 +116,84 @@ struct RingPosition {
   }
 };
 
-/// Copies kCount rows of a (columns of b), the first one being `first`, for 64 steps of k.
-template <int kCount, bool kTransposed>
-__device__ inline void copy_operand(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier,
-                                    int first, int k, int layer) {
-  if constexpr (kTransposed) {
-    constexpr int kBoxBytes = kDepth * kBoxRowBytes;
-#pragma unroll
-    for (int i = 0; i < kCount / kBoxWidth; ++i) {
-      hopper::copy_box(to + static_cast<std::uint32_t>(i * kBoxBytes), map, barrier,
-                       first + i * kBoxWidth, k, layer);
+/// Copies an operand's part of a stage; what is the same for all of them.
+struct OperandCopy {
+  const CUtensorMap* maps;
+  const unsigned char* shifts;
+  bool interleaved;
+  unsigned ranks;  ///< Blocks of the cluster that get it, a bit for each; 0 if only this one.
+
+  __device__ void copy(std::uint32_t to, int map, std::uint32_t barrier, int column, int row,
+                       int layer) const {
+    if (ranks != 0) {
+      hopper::copy_box_to(to, maps[map], barrier, column + shifts[map], row, layer, ranks);
+    } else {
+      hopper::copy_box(to, maps[map], barrier, column + shifts[map], row, layer);
     }
-  } else {
-    hopper::copy_box(to, map, barrier, k, first, layer);
   }
+
+  /// kTransposed: `count` boxes of 64 rows of a (columns of b), the first one being `first`, for 64
+  /// steps of k from k on. Otherwise the one box, or the kBoxes boxes of every eighth row.
+  template <bool kTransposed>
+  __device__ void copy_stage(std::uint32_t to, std::uint32_t barrier, int first, int k, int layer,
+                             int count) const {
+    constexpr int kBoxBytes = kDepth * kBoxRowBytes;
+    constexpr int kEighth = kBoxBytes / kInterleave;
+    if constexpr (kTransposed) {
+#pragma unroll 1
+      for (int i = 0; i < count; ++i, to += kBoxBytes, first += kBoxWidth) {
+        if (!interleaved) {
+          copy(to, 0, barrier, first, k, layer);
+          continue;
+        }
+#pragma unroll 1
+        for (int j = 0; j < kInterleave; ++j) {
+          copy(to + static_cast<std::uint32_t>(j * kEighth), j, barrier, first, k / kInterleave,
+               layer);
+        }
+      }
+    } else if (!interleaved) {
+      copy(to, 0, barrier, k, first, layer);
+    } else {
+      // Only a is: 128 rows.
+#pragma unroll 1
+      for (int j = 0; j < kInterleave; ++j) {
+        copy(to + static_cast<std::uint32_t>(j * 2 * kEighth), j, barrier, k, first / kInterleave,
+             layer);
+      }
+    }
+  }
+};
+
+/// The tile of the cluster's index-th, for the block of this rank in it.
+template <typename Shape>
+__device__ inline GemmTile sm90_tile(const Gemm& g, const Sm90Work& work, unsigned index,
+                                     unsigned rank) {
+  GemmTile tile = gemm_tile<8>(g, index, Shape::kRows * work.cluster, Shape::kColumns);
+  tile.row += rank * Shape::kRows;
+  return tile;
 }
 
 /// The producer: one thread.
 template <typename Shape, bool kTransposeA, bool kTransposeB>
-__device__ inline void produce(const Ring<Shape>& ring, const CUtensorMap& map_a,
-                               const CUtensorMap& map_b, const Gemm& g, const Sm90Work& work) {
-  hopper::prefetch_map(map_a);
-  hopper::prefetch_map(map_b);
+__device__ inline void produce(const Ring<Shape>& ring, const Sm90Maps& maps, const Gemm& g,
+                               const Sm90Work& work, unsigned rank) {
+  const Sm90Layout layout = work.layout;
+  const auto cluster = static_cast<unsigned>(work.cluster);
+  const OperandCopy a = {maps.a, work.shift_a,
+                         kTransposeA ? layout.k_interleaved : layout.rows_interleaved, 0};
+  const OperandCopy b = {maps.b, work.shift_b, kTransposeB && layout.k_interleaved,
+                         cluster > 1 ? (1u << cluster) - 1 : 0};
+  hopper::prefetch_map(maps.a[0]);
+  hopper::prefetch_map(maps.b[0]);
+  // Each block reads its share of b's columns.
+  const int share = Shape::kColumns / work.cluster;
+  const int first_share = static_cast<int>(rank) * share;
   RingPosition<Shape> at;
-  for (unsigned index = blockIdx.x; index < work.tiles; index += gridDim.x) {
-    const GemmTile tile = gemm_tile(g, index, Shape::kRows, Shape::kColumns);
-    const auto row = static_cast<int>(tile.row), column = static_cast<int>(tile.column);
+  for (unsigned index = blockIdx.x / cluster; index < work.tiles; index += gridDim.x / cluster) {
+    const GemmTile tile = sm90_tile<Shape>(g, work, index, rank);
+    const auto row = static_cast<int>(tile.row);
+    const int column = static_cast<int>(tile.column) + first_share;
     const auto k_end = static_cast<int>(tile.k_end);
     const int layer = g.pieces ? 0 : static_cast<int>(tile.part);
     for (auto k = static_cast<int>(tile.k_begin); k < k_end; k += kDepth) {
@@ -126,8 +201,10 @@ __device__ inline void produce(const Ring<Shape>& ring, const CUtensorMap& map_a
       hopper::wait_barrier(ring.empty(at.stage), at.parity ^ 1);
       const std::uint32_t full = ring.full(at.stage);
       hopper::arrive_and_expect(full, Shape::kStageBytes);
-      copy_operand<Shape::kRows, kTransposeA>(ring.a(at.stage), map_a, full, row, k, layer);
-      copy_operand<Shape::kColumns, kTransposeB>(ring.b(at.stage), map_b, full, column, k, layer);
+      a.copy_stage<kTransposeA>(ring.a(at.stage), full, row, k, layer, Shape::kRows / kBoxWidth);
+      const std::uint32_t to_b =
+          ring.b(at.stage) + static_cast<std::uint32_t>(first_share * kBoxRowBytes);
+      b.copy_stage<kTransposeB>(to_b, full, column, k, layer, share / kBoxWidth);
       at.advance();
     }
   }
@@ -146,13 +223,20 @@ __device__ inline void multiply_step(float (&sum)[Shape::kSums], std::uint64_t a
       b + i * (kTransposeB ? kTransposed : kAlongK), keep);
 }
 
+/// The named barrier at which the second consumer group waits for the first one.
+inline constexpr int kLeadBarrier = 1;
+
 /// Sums `depth` steps of k, from the stages at `at` on. On return the sums are complete, and the
-/// stages are given back to the producer.
+/// stages are given back to the producers of the cluster. `lead` is the step of 64 after which this
+/// group lets the other one begin, or 0.
 template <typename T, typename Shape, bool kTransposeA, bool kTransposeB>
 __device__ inline void sum_products(const Ring<Shape>& ring, RingPosition<Shape>& at, int group,
-                                    int depth, float (&sum)[Shape::kSums]) {
+                                    int depth, int cluster, int lead, float (&sum)[Shape::kSums]) {
   constexpr int kBoxBytes = kDepth * kBoxRowBytes;
-  const bool signals = threadIdx.x % kWarp == 0;
+  // The products of a group's four warps read shared memory together, so one warp speaks for all:
+  // a lane for every block of the cluster.
+  const auto lane = threadIdx.x % kWarpGroup;
+  const bool signals = lane < static_cast<unsigned>(cluster);
   // 64 rows of a are 64 rows of its box, or one of its boxes: the same bytes.
   const std::uint64_t first_a = hopper::operand_descriptor<kTransposeA>(
       ring.a(0) + static_cast<std::uint32_t>(group * kBoxBytes), kBoxBytes);
@@ -171,7 +255,8 @@ __device__ inline void sum_products(const Ring<Shape>& ring, RingPosition<Shape>
     hopper::commit_products();
     // While these products run, the ones before them have ended, and their stage is free.
     hopper::wait_for_products<1>();
-    if (block > 0 && signals) hopper::arrive(ring.empty(previous));
+    if (block > 0 && signals) hopper::arrive_in(ring.empty(previous), lane);
+    if (block + 1 == lead) hopper::arrive_named(kLeadBarrier, kConsumers * kWarpGroup);
     previous = at.stage;
     at.advance();
   }
@@ -189,20 +274,16 @@ __device__ inline void sum_products(const Ring<Shape>& ring, RingPosition<Shape>
   }
   hopper::wait_for_products<0>();
   hopper::use_sums(sum);
-  if (blocks > 0 && signals) hopper::arrive(ring.empty(previous));
+  if (blocks > 0 && signals) hopper::arrive_in(ring.empty(previous), lane);
   if (steps > 0) {
-    if (signals) hopper::arrive(ring.empty(at.stage));
+    if (signals) hopper::arrive_in(ring.empty(at.stage), lane);
     at.advance();
   }
 }
 
-/// Columns of c that are finished at a time.
-inline constexpr int kStripColumns = 32;
-inline constexpr int kStripSums = kStripColumns / 2;  ///< Per thread.
-
 /// The sums of strip `strip` of strips [kFirst, kFirst + kCount). Registers have no run-time index,
 /// so this branches; then the code that finishes a strip exists only once.
-template <int kFirst, int kCount, int kSums>
+template <int kFirst, int kCount, int kSums, int kStripSums>
 __device__ inline void take_strip(const float (&sum)[kSums], int strip, float (&to)[kStripSums]) {
   if constexpr (kCount > 1) {
     if (strip < kFirst + kCount / 2) {
@@ -219,80 +300,209 @@ __device__ inline void take_strip(const float (&sum)[kSums], int strip, float (&
   }
 }
 
-/// Finishes a group's 64 rows of a tile.
-template <typename Shape>
-__device__ inline void finish_tile(const Gemm& g, const GemmTile& tile, int group,
-                                   const float (&sum)[Shape::kSums]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp % 4;
-  const int quad = lane % 4;
-  const bool odd = quad % 2 != 0;
-  const std::int64_t row = tile.row + group * kGroupRows + warp * 16 + lane / 4;
-  const std::int64_t first_row = tile.part * g.m;
-#pragma unroll 1
-  for (int strip = 0; strip < Shape::kColumns / kStripColumns; ++strip) {
-    const std::int64_t column = tile.column + strip * kStripColumns;
-    if (column >= g.n) break;
-    float x[kStripSums];
-    take_strip<0, Shape::kColumns / kStripColumns>(sum, strip, x);
-    // A lane has two neighbouring columns in each group of 8 columns. Of 16 columns, lanes 2i and
-    // 2i + 1 exchange two, so that each has four neighbours: one of the first 8, one of the others.
+/// Where a lane's sums of a strip are in c: x[4 j + 2 h + i] is in row `row[h]`, counted through
+/// the parts, and in column `column + 8 j + i`.
+struct StripPlace {
+  std::int64_t row[2];
+  bool inside[2];  ///< Whether c has the rows.
+  std::int64_t column;
+};
+
+/// Calls body(j, h, flat index, count) for the pairs of a lane that have elements in c.
+template <int kPairs, typename Body>
+__device__ inline void for_pairs(const GemmOutput& out, const StripPlace& place, const Body& body) {
 #pragma unroll
-    for (int i = 0; i < kStripSums; i += 8) {
+  for (int h = 0; h < 2; ++h) {
+    if (!place.inside[h]) continue;
+    const std::int64_t at = place.row[h] * out.n + place.column;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float low0 = x[i + 2 * half], low1 = x[i + 2 * half + 1];
-        const float high0 = x[i + 4 + 2 * half], high1 = x[i + 4 + 2 * half + 1];
-        const float other0 = __shfl_xor_sync(kAllLanes, odd ? low0 : high0, 1);
-        const float other1 = __shfl_xor_sync(kAllLanes, odd ? low1 : high1, 1);
-        const float4 four = odd ? make_float4(other0, other1, high0, high1)
-                                : make_float4(low0, low1, other0, other1);
-        const int offset = i * 2 + (odd ? 8 : 0) + quad / 2 * 4;
-        if (row + half * 8 < g.m) {
-          write_output(g.out, first_row + row + half * 8, column + offset, four);
-        }
-      }
+    for (int j = 0; j < kPairs; ++j) {
+      const auto left = static_cast<int>(min(out.n - place.column - j * 8, std::int64_t{2}));
+      if (left > 0) body(j, h, at + j * 8, left);
     }
   }
 }
+
+/// Turns a lane's sums into results, all but the rounding. C is the type of c.
+template <typename C, int kStripSums>
+__device__ inline void add_residuals(const GemmOutput& out, const StripPlace& place,
+                                     float (&x)[kStripSums]) {
+  if (out.residual == nullptr) return;
+  for_pairs<kStripSums / 4>(out, place, [&](int j, int h, std::int64_t at, int count) {
+    add_residual<C, 2>(out, at, count, x + 4 * j + 2 * h);
+  });
+}
+
+/// Adds the bias and activates.
+template <int kStripSums>
+__device__ inline void finish_strip(const GemmOutput& out, const StripPlace& place,
+                                    float (&x)[kStripSums]) {
+  if (out.bias != nullptr) {
+#pragma unroll
+    for (int j = 0; j < kStripSums / 4; ++j) {
+      const std::int64_t column = place.column + j * 8;
+      const auto count = static_cast<int>(min(out.n - column, std::int64_t{2}));
+      if (count <= 0) continue;
+      const auto bias = load_bias<2>(out, column, count);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        x[4 * j + 2 * h] += bias.at[0];
+        x[4 * j + 2 * h + 1] += bias.at[1];
+      }
+    }
+  }
+  activate(out.activation, x);
+}
+
+/// Adds the residual and stores the lane's results.
+template <typename C, int kStripSums>
+__device__ inline void store_strip(const GemmOutput& out, const StripPlace& place,
+                                   float (&x)[kStripSums]) {
+  add_residuals<C>(out, place, x);
+  for_pairs<kStripSums / 4>(out, place, [&](int j, int h, std::int64_t at, int count) {
+    store_group<C, 2>(out, at, count, x + 4 * j + 2 * h);
+  });
+}
+
+template <typename T>
+__device__ inline std::uint32_t pack(float low, float high) {
+  const Vector<T, 2> pair = {from_f32<T>(low), from_f32<T>(high)};
+  return *reinterpret_cast<const std::uint32_t*>(&pair);
+}
+
+/// Rounds a warp's results and writes them to a box of 16 x 64 in shared memory in the order of
+/// tensor_map.h.
+template <typename T, int kStripSums>
+__device__ inline void write_box(std::uint32_t box, const float (&x)[kStripSums]) {
+  const auto lane = threadIdx.x % kWarp;
+  const auto row = lane % 16, chunk = lane / 16;
+#pragma unroll
+  for (int j = 0; j < kStripSums / 4; j += 2) {
+    const std::uint32_t place = (static_cast<unsigned>(j) + chunk) ^ row % 8;
+    hopper::store_matrices(box + row * kBoxRowBytes + place * 16, pack<T>(x[4 * j], x[4 * j + 1]),
+                           pack<T>(x[4 * j + 2], x[4 * j + 3]), pack<T>(x[4 * j + 4], x[4 * j + 5]),
+                           pack<T>(x[4 * j + 6], x[4 * j + 7]));
+  }
+}
+
+/// Finishes the rows of tiles that a warp has, 16 of each.
+template <typename T, typename Shape>
+class TileEnd {
+ public:
+  __device__ TileEnd(const Ring<Shape>& ring, const Sm90Maps& maps, const Gemm& g,
+                     const Sm90Work& work, int consumer)
+      : ring_(ring), maps_(maps), g_(g), work_(work) {
+    warp_ = consumer * (kWarpGroup / kWarp) + static_cast<int>(threadIdx.x) % kWarpGroup / kWarp;
+  }
+
+  __device__ void finish(const GemmTile& tile, const float (&sum)[Shape::kSums]) {
+    const GemmOutput& out = g_.out;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const bool interleaved = work_.layout.rows_interleaved;
+    const std::int64_t row =
+        tile.row + (interleaved ? lane / 4 * kInterleave + warp_ : warp_ * 16 + lane / 4);
+    const std::int64_t other = row + (interleaved ? 8 * kInterleave : 8);
+    StripPlace place = {
+        {tile.part * g_.m + row, tile.part * g_.m + other}, {row < g_.m, other < g_.m}, 0};
+#pragma unroll 1
+    for (int strip = 0; strip < Shape::kColumns / Shape::kStripColumns; ++strip) {
+      const std::int64_t column = tile.column + strip * Shape::kStripColumns;
+      if (column >= g_.n) break;
+      place.column = column + lane % 4 * 2;
+      float x[Shape::kStripSums];
+      take_strip<0, Shape::kColumns / Shape::kStripColumns>(sum, strip, x);
+      finish_strip(out, place, x);
+      if (work_.layout.engine_stores) {
+        add_residuals<T>(out, place, x);
+        store_box(tile, static_cast<int>(column), x);
+      } else if (out.type == DType::kF32) {
+        store_strip<float>(out, place, x);
+      } else if (out.type == DType::kBF16) {
+        store_strip<bf16>(out, place, x);
+      } else {
+        store_strip<f16>(out, place, x);
+      }
+    }
+  }
+
+ private:
+  __device__ void store_box(const GemmTile& tile, int column, const float (&x)[Shape::kStripSums]) {
+    const bool first_lane = threadIdx.x % kWarp == 0;
+    const std::uint32_t box = ring_.box(warp_, place_);
+    place_ ^= 1;
+    // The box before the last one came from here.
+    if (first_lane) hopper::wait_for_reads<1>();
+    __syncwarp();
+    write_box<T>(box, x);
+    hopper::publish_writes();
+    __syncwarp();
+    if (!first_lane) return;
+    const bool interleaved = work_.layout.rows_interleaved;
+    const int map = interleaved ? warp_ : 0;
+    const int row = static_cast<int>(tile.row);
+    hopper::store_box(maps_.c[map], box, column + work_.shift_c[map],
+                      interleaved ? row / kInterleave : row + warp_ * 16,
+                      static_cast<int>(tile.part));
+  }
+
+  const Ring<Shape>& ring_;
+  const Sm90Maps& maps_;
+  const Gemm& g_;
+  const Sm90Work& work_;
+  int warp_;  ///< Of the consumers' eight.
+  int place_ = 0;
+};
 
 #endif  // VOLTA_HOPPER
 
 template <typename T, typename Shape, bool kTransposeA, bool kTransposeB>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
-    gemm_sm90_kernel(const __grid_constant__ CUtensorMap map_a,
-                     const __grid_constant__ CUtensorMap map_b, const __grid_constant__ Gemm g,
-                     const Sm90Work work) {
+    gemm_sm90_kernel(const __grid_constant__ Sm90Maps maps, const __grid_constant__ Gemm g,
+                     const __grid_constant__ Sm90Work work) {
 #if VOLTA_HOPPER
-  // Of 65,536 registers, 128 threads get 40 each and 256 get 232.
-  constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+  // Of the 64,512 registers of 384 threads, 128 get 56 each and 256 get 224.
+  constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
   extern __shared__ __align__(16) unsigned char shared[];
   const Ring<Shape> ring(shared);
   // From the first lane, so that the compiler knows that a warp does not diverge here.
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpGroup, 0);
+  const auto cluster = static_cast<unsigned>(work.cluster);
+  const unsigned rank = cluster > 1 ? hopper::cluster_rank() : 0;
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Shape::kStages; ++stage) {
       hopper::init_barrier(ring.full(stage), 1);
-      hopper::init_barrier(ring.empty(stage), kConsumers * kWarpGroup / kWarp);
+      hopper::init_barrier(ring.empty(stage), kConsumers * work.cluster);
     }
     hopper::publish_barriers();
   }
   __syncthreads();
+  if (cluster > 1) hopper::cluster_barrier();
   if (group == 0) {
     hopper::give_registers<kProducerRegisters>();
-    if (threadIdx.x == 0) produce<Shape, kTransposeA, kTransposeB>(ring, map_a, map_b, g, work);
+    if (threadIdx.x == 0) produce<Shape, kTransposeA, kTransposeB>(ring, maps, g, work, rank);
+    __syncwarp();
   } else {
     hopper::take_registers<kConsumerRegisters>();
     const int consumer = group - 1;
     RingPosition<Shape> at;
+    TileEnd<T, Shape> end(ring, maps, g, work, consumer);
     float sum[Shape::kSums] = {};
-    for (unsigned index = blockIdx.x; index < work.tiles; index += gridDim.x) {
-      const GemmTile tile = gemm_tile(g, index, Shape::kRows, Shape::kColumns);
-      sum_products<T, Shape, kTransposeA, kTransposeB>(
-          ring, at, consumer, static_cast<int>(tile.k_end - tile.k_begin), sum);
-      finish_tile<Shape>(g, tile, consumer, sum);
+    for (unsigned index = blockIdx.x / cluster; index < work.tiles; index += gridDim.x / cluster) {
+      const GemmTile tile = sm90_tile<Shape>(g, work, index, rank);
+      auto depth = static_cast<int>(tile.k_end - tile.k_begin);
+      // Steps behind the last are zeros between the others.
+      if (work.layout.k_interleaved) depth = round_up(depth, kDepth);
+      if (work.lead > 0 && consumer == 1) {
+        hopper::wait_named(kLeadBarrier, kConsumers * kWarpGroup);
+      }
+      sum_products<T, Shape, kTransposeA, kTransposeB>(ring, at, consumer, depth, work.cluster,
+                                                       consumer == 0 ? work.lead : 0, sum);
+      end.finish(tile, sum);
     }
+    hopper::wait_for_stores();
   }
+  // A block's shared memory must live as long as the others of the cluster write to it.
+  if (cluster > 1) hopper::cluster_barrier();
 #else
   // Code for other GPUs is never launched. If it were, an error is better than an unwritten c.
   __trap();
@@ -300,33 +510,39 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
 }
 
 template <typename T, int kColumns, bool kTransposeA, bool kTransposeB>
-cudaError_t launch_sm90(const Gemm& gemm, const Context& context) {
+cudaError_t launch_sm90(const Gemm& gemm, const Sm90Maps& maps, const Sm90Work& work,
+                        unsigned blocks, const Context& context) {
   using Shape = Sm90Shape<kColumns>;
-  CUtensorMap map_a, map_b;
-  cudaError_t error = make_tensor_map(mapped_a(gemm), kTransposeA ? kDepth : Shape::kRows, map_a);
-  if (error != cudaSuccess) return error;
-  error = make_tensor_map(mapped_b(gemm), kTransposeB ? kDepth : kColumns, map_b);
-  if (error != cudaSuccess) return error;
   const auto kernel = gemm_sm90_kernel<T, Shape, kTransposeA, kTransposeB>;
-  error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               Shape::kSharedBytes);
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes);
   if (error != cudaSuccess) return error;
-  const std::int64_t tiles = gemm_tiles(gemm, Shape::kRows, kColumns);
-  const unsigned blocks = blocks_for(tiles, 1, context.multiprocessors);
-  kernel<<<blocks, Shape::kThreads, Shape::kSharedBytes, context.stream>>>(
-      map_a, map_b, gemm, Sm90Work{static_cast<unsigned>(tiles)});
-  return launch_error();
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(work.cluster);
+  attribute.val.clusterDim.y = 1;
+  attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(Shape::kThreads);
+  config.dynamicSmemBytes = Shape::kSharedBytes;
+  config.stream = context.stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, maps, gemm, work);
 }
 
 /// Chooses the kernel for the operands' order in memory.
 template <typename T, int kColumns>
-cudaError_t choose_sm90(const Gemm& gemm, const Context& context) {
+cudaError_t choose_sm90(const Gemm& gemm, const Sm90Maps& maps, const Sm90Work& work,
+                        unsigned blocks, const Context& context) {
   if (gemm.a.along_k) {
-    return gemm.b.along_k ? launch_sm90<T, kColumns, false, false>(gemm, context)
-                          : launch_sm90<T, kColumns, false, true>(gemm, context);
+    return gemm.b.along_k
+               ? launch_sm90<T, kColumns, false, false>(gemm, maps, work, blocks, context)
+               : launch_sm90<T, kColumns, false, true>(gemm, maps, work, blocks, context);
   }
-  return gemm.b.along_k ? launch_sm90<T, kColumns, true, false>(gemm, context)
-                        : launch_sm90<T, kColumns, true, true>(gemm, context);
+  return gemm.b.along_k ? launch_sm90<T, kColumns, true, false>(gemm, maps, work, blocks, context)
+                        : launch_sm90<T, kColumns, true, true>(gemm, maps, work, blocks, context);
 }
 
 }  // namespace

@@ -4,40 +4,64 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
+
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/tensor_map.h"
 
 namespace volta::cuda {
 
-/// Whether gemm_sm90 can compute this product and is worth it. Depends on sizes, types and
-/// addresses. The answer never changes a bit of c: gemm_sm90 adds in the order that gemm.h
-/// promises.
+/// How a product is cut. It never changes a bit of c.
+struct Sm90Choice {
+  int columns = 256;  ///< Of a tile: 64, 128 or 256. All have 128 rows.
+  int cluster = 1;    ///< Blocks, 1 or 2, that take tiles of one column together and share b.
+  int lead = 0;       ///< Steps of 64 that the first group of warps is ahead of the second one.
+};
+
+/// How the copy engine reads the operands and writes c.
+struct Sm90Layout {
+  /// Rows of a and c are read and written as eight matrices of every eighth row, and a tile's rows
+  /// are in this order; see gemm_sm90.cuh.
+  bool rows_interleaved = false;
+  /// The same for the steps of k of a and b. Every 64 of them are summed in this order.
+  bool k_interleaved = false;
+  /// The engine writes c. Otherwise lanes store their sums themselves.
+  bool engine_stores = false;
+};
+
+/// Whether gemm_sm90 can compute this product and is worth it. Depends on sizes and types, not on
+/// addresses. Where gemm_sm90 takes it, it adds in the order that gemm.h promises.
 bool gemm_sm90_applies(const Gemm& gemm, const Context& context);
 
 /// All that gemm.h describes: any transposition, a batch or pieces of K, every epilogue. Needs
 /// gemm_sm90_applies(gemm, context).
 cudaError_t gemm_sm90(const Gemm& gemm, const Context& context);
 
-// The rest is for gemm_sm90 itself: the kernels by type and columns of a tile, and the operands as
-// the copy engine sees them.
-cudaError_t gemm_sm90_bf16_128(const Gemm& gemm, const Context& context);
-cudaError_t gemm_sm90_bf16_256(const Gemm& gemm, const Context& context);
-cudaError_t gemm_sm90_f16_128(const Gemm& gemm, const Context& context);
-cudaError_t gemm_sm90_f16_256(const Gemm& gemm, const Context& context);
+/// The fastest choice by what was measured, and a launch with another one, for measuring.
+Sm90Choice gemm_sm90_choice(const Gemm& gemm, const Context& context);
+cudaError_t gemm_sm90_with(const Gemm& gemm, const Sm90Choice& choice, const Context& context);
 
-/// `width` is the number of rows of a, or columns of b.
-inline MappedMatrix mapped_operand(const GemmOperand& operand, std::int64_t width,
-                                   const Gemm& gemm) {
-  return {.data = operand.data,
-          .type = operand.type,
-          .columns = operand.along_k ? gemm.k : width,
-          .rows = operand.along_k ? width : gemm.k,
-          .layers = gemm.pieces ? 1 : gemm.parts,
-          .stride = operand.stride,
-          .layer_stride = operand.batch_stride};
-}
-inline MappedMatrix mapped_a(const Gemm& gemm) { return mapped_operand(gemm.a, gemm.m, gemm); }
-inline MappedMatrix mapped_b(const Gemm& gemm) { return mapped_operand(gemm.b, gemm.n, gemm); }
+// The rest is for gemm_sm90 itself.
+
+/// The maps of a, b and c: one each, or eight of every eighth row.
+struct Sm90Maps {
+  CUtensorMap a[kInterleave], b[kInterleave], c[kInterleave];
+};
+
+/// How a launch is cut; the same for all blocks.
+struct Sm90Work {
+  unsigned tiles = 0;  ///< Of a whole cluster.
+  int cluster = 1;
+  int lead = 0;
+  Sm90Layout layout;
+  unsigned char shift_a[kInterleave] = {}, shift_b[kInterleave] = {}, shift_c[kInterleave] = {};
+};
+
+/// The kernels by type and columns of a tile.
+using Sm90Launch = cudaError_t(const Gemm& gemm, const Sm90Maps& maps, const Sm90Work& work,
+                               unsigned blocks, const Context& context);
+Sm90Launch gemm_sm90_bf16_64, gemm_sm90_bf16_128, gemm_sm90_bf16_256;
+Sm90Launch gemm_sm90_f16_64, gemm_sm90_f16_128, gemm_sm90_f16_256;
 
 }  // namespace volta::cuda

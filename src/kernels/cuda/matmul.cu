@@ -11,6 +11,7 @@
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_output.cuh"
+#include "kernels/cuda/gemm_sm90.h"
 #include "kernels/cuda/quant.h"
 
 namespace volta::cuda {
@@ -107,8 +108,7 @@ cudaError_t launch_product(Gemm g, const Context& context) {
     g.a.aligned = rows_aligned(g.a, 8);
     g.b.aligned = rows_aligned(g.b, 8);
     if (one && g.m <= kFewRows16Bit) return gemm_rows_16bit(g, context);
-    // A kernel with wgmma, for context.architecture >= 90, is to be chosen here: its chains have
-    // the same bits.
+    if (gemm_sm90_applies(g, context)) return gemm_sm90(g, context);
     if (g.a.type == DType::kBF16) {
       return g.a.along_k ? gemm_mma_bf16(g, context) : gemm_mma_bf16_transposed_a(g, context);
     }
