@@ -1,9 +1,11 @@
 // CrossEntropy and CrossEntropyGrad. Both are bound by bytes: each reads the logits once, and the
-// gradient writes as many. Rows of a vocabulary like 50257 begin at odd addresses; they are still
-// read and written in pieces of 16 bytes.
+// gradient writes as many; so does the gradient with the loss, if a row fits into shared memory.
+// Rows of a vocabulary like 50257 begin at odd addresses; they are still read and written in pieces
+// of 16 bytes.
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/rows.cuh"
 
 namespace volta::cuda {
@@ -87,12 +89,12 @@ struct RowPieces {
     bits = before % 4 * 8;
   }
   // Whether both pieces of the vectors from `first` to `last` are within the row.
-  __device__ bool inside(std::int64_t first, std::int64_t last) const {
-    return first > 0 && (last + 2) * kVector<T> <= n;
+  __device__ bool inside(int first, int last) const {
+    return first > 0 && std::int64_t{last + 2} * kVector<T> <= n;
   }
   // Vector `first + g * step` is group[g]. They are inside.
   template <int kGroup>
-  __device__ void load(std::int64_t first, int step, Words (&group)[kGroup]) const {
+  __device__ void load(int first, int step, Words (&group)[kGroup]) const {
     // SAFETY: the caller asked inside().
     uint4 low[kGroup], high[kGroup];
 #pragma unroll
@@ -115,8 +117,8 @@ struct RowPieces {
     }
   }
   // Any vector; `fill` after the end of the row.
-  __device__ Words load_one(std::int64_t vector, T fill) const {
-    const RowVector<T> from = load_vector(row, vector * kVector<T>, n, fill);
+  __device__ Words load_one(int vector, T fill) const {
+    const RowVector<T> from = load_vector(row, std::int64_t{vector} * kVector<T>, n, fill);
     Words words;
     memcpy(&words, &from, sizeof(words));
     return words;
@@ -125,13 +127,18 @@ struct RowPieces {
 
 constexpr int kAtOnce = 4;  // Vectors that a thread loads at once.
 
-// A thread's part of the sum over a row.
-template <typename T, int kTeam, int kPiece>
-__device__ void add_row(const T* x, std::int64_t n, int rank, GroupSum<T>& sum) {
+// A thread's part of the sum over a row. Before the team reads elements [0, end) for the first
+// time, all of its threads call ready(end).
+template <typename T, int kTeam, int kPiece, typename Ready>
+__device__ void add_pieces(const T* x, std::int64_t n, int rank, GroupSum<T>& sum,
+                           const Ready& ready) {
   const T nothing = from_f32<T>(__int_as_float(0xff800000));  // -infinity
   const RowPieces<T, kPiece> row(x, n);
-  const std::int64_t vectors = ceil_div(n, std::int64_t{kVector<T>});
-  for (std::int64_t first = rank; first < vectors; first += kAtOnce * kTeam) {
+  const auto vectors = static_cast<int>(ceil_div(n, std::int64_t{kVector<T>}));
+  for (int begin = 0; begin < vectors; begin += kAtOnce * kTeam) {
+    ready(min(n, std::int64_t{begin + kAtOnce * kTeam + 1} * kVector<T>));
+    const int first = begin + rank;
+    if (first >= vectors) break;
     Words group[kAtOnce];
     if (row.inside(first, first + (kAtOnce - 1) * kTeam)) {
       row.load(first, kTeam, group);
@@ -140,6 +147,25 @@ __device__ void add_row(const T* x, std::int64_t n, int rank, GroupSum<T>& sum) 
       for (int g = 0; g < kAtOnce; ++g) group[g] = row.load_one(first + g * kTeam, nothing);
     }
     sum.add(group);
+  }
+}
+
+// The same, for a row that lies anywhere.
+template <typename T, int kTeam, typename Ready>
+__device__ void add_row(const T* x, std::int64_t n, int rank, GroupSum<T>& sum,
+                        const Ready& ready) {
+  // The same for all threads of a team.
+  const unsigned before = misalignment(x);
+  if (before == 0) {
+    add_pieces<T, kTeam, kAligned>(x, n, rank, sum, ready);
+  } else if (before < 4) {
+    add_pieces<T, kTeam, 0>(x, n, rank, sum, ready);
+  } else if (before < 8) {
+    add_pieces<T, kTeam, 1>(x, n, rank, sum, ready);
+  } else if (before < 12) {
+    add_pieces<T, kTeam, 2>(x, n, rank, sum, ready);
+  } else {
+    add_pieces<T, kTeam, 3>(x, n, rank, sum, ready);
   }
 }
 
@@ -153,19 +179,7 @@ __global__ void __launch_bounds__(kBlockThreads<kTeam>, 1024 / kBlockThreads<kTe
   const int rank = team_rank<kTeam>();
   const T* const x = logits + row * n;
   GroupSum<T> sum;
-  // The same for all threads of a team.
-  const unsigned before = misalignment(x);
-  if (before == 0) {
-    add_row<T, kTeam, kAligned>(x, n, rank, sum);
-  } else if (before < 4) {
-    add_row<T, kTeam, 0>(x, n, rank, sum);
-  } else if (before < 8) {
-    add_row<T, kTeam, 1>(x, n, rank, sum);
-  } else if (before < 12) {
-    add_row<T, kTeam, 2>(x, n, rank, sum);
-  } else {
-    add_row<T, kTeam, 3>(x, n, rank, sum);
-  }
+  add_row<T, kTeam>(x, n, rank, sum, [](std::int64_t) {});
   sum.template join<kTeam>(shared);
   if (rank != 0) return;
   const float result = sum.around + logf(sum.sum);
@@ -256,6 +270,104 @@ __global__ void __launch_bounds__(kBlockThreads<kTeam>, 1024 / kBlockThreads<kTe
   store_grad<T, kTeam>({logits + row * n, y, n, target, lse[row], dloss[row]}, rank);
 }
 
+// ---- The loss and the gradient at once ----------------------------------------------------------
+
+// A block keeps its row in shared memory, and two blocks share a multiprocessor: one loads its row
+// while the other one stores.
+constexpr int kBothThreads = kHeldThreads;
+constexpr std::int64_t kBothBytes = 112 * 1024;
+// The row arrives in this many groups of copies; the sum over a part begins when it is there.
+constexpr int kArrivals = 4;
+
+// The shared memory for a row, which begins as far after a multiple of 16 as in the GPU's memory.
+constexpr std::int64_t both_bytes(std::int64_t columns, std::int64_t element) {
+  return round_up(columns * element + 16, std::int64_t{16});
+}
+
+// Copies a row to `to`, which lies as x does. Elements that share 16 bytes with other rows are
+// copied one by one. Arrival a has the pieces of a quarter of the row, and the pieces that are
+// there after it end at element ends(a).
+template <typename T>
+struct RowCopy {
+  static constexpr int kCount = kVector<T>;
+  std::int64_t n, head, pieces, quarter;
+
+  __device__ RowCopy(const T* x, std::int64_t n_) : n(n_) {
+    head = min(n, static_cast<std::int64_t>((16u - misalignment(x)) % 16u / sizeof(T)));
+    pieces = (n - head) / kCount;
+    quarter = ceil_div(pieces, std::int64_t{kArrivals});
+  }
+  __device__ std::int64_t end(int arrival) const {
+    return arrival + 1 == kArrivals ? n : min(n, head + (arrival + 1) * quarter * kCount);
+  }
+  __device__ void start(const T* x, T* to, int rank) const {
+    for (std::int64_t i = rank; i < head; i += kBothThreads) to[i] = x[i];
+    for (std::int64_t i = head + pieces * kCount + rank; i < n; i += kBothThreads) to[i] = x[i];
+    // SAFETY: the pieces are within the row and at multiples of 16, in both places.
+#pragma unroll
+    for (int arrival = 0; arrival < kArrivals; ++arrival) {
+      const std::int64_t last = min(pieces, (arrival + 1) * quarter);
+      for (std::int64_t p = arrival * quarter + rank; p < last; p += kBothThreads) {
+        copy_async_16(shared_address(to + head + p * kCount), x + head + p * kCount, 16);
+      }
+      commit_copies();
+    }
+  }
+};
+
+// Waits until all of a block's copies of arrivals [0, arrived] are there.
+__device__ inline void wait_for_arrival(int arrival) {
+  static_assert(kArrivals == 4);
+  switch (arrival) {
+    case 0:
+      wait_for_copies<3>();
+      break;
+    case 1:
+      wait_for_copies<2>();
+      break;
+    case 2:
+      wait_for_copies<1>();
+      break;
+    default:
+      wait_for_copies<0>();
+      break;
+  }
+  __syncthreads();
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kBothThreads)
+    cross_entropy_both(const T* logits, const std::int32_t* targets, const float* dloss, T* dlogits,
+                       float* loss, std::int64_t n, Fault fault) {
+  extern __shared__ uint4 memory[];
+  __shared__ float shared[kBothThreads / kWarp];
+  const std::int64_t row = blockIdx.x;
+  const int rank = static_cast<int>(threadIdx.x);
+  const T* const x = logits + row * n;
+  T* const y = dlogits + row * n;
+  const std::int64_t target = target_of(targets, row, n, rank, fault);
+  if (target < 0) {
+    for (std::int64_t i = rank; i < n; i += kBothThreads) y[i] = T(0.0f);
+    if (rank == 0) loss[row] = 0.0f;
+    return;
+  }
+  auto* const held = reinterpret_cast<T*>(reinterpret_cast<char*>(memory) + misalignment(x));
+  const RowCopy<T> copy(x, n);
+  copy.start(x, held, rank);
+  GroupSum<T> sum;
+  int arrived = -1;
+  add_row<T, kBothThreads>(held, n, rank, sum, [&](std::int64_t end) {
+    if (arrived >= 0 && copy.end(arrived) >= end) return;
+    while (++arrived + 1 < kArrivals && copy.end(arrived) < end) {
+    }
+    wait_for_arrival(arrived);
+  });
+  sum.template join<kBothThreads>(shared);
+  const float lse = sum.around + logf(sum.sum);
+  if (rank == 0) loss[row] = lse - to_f32(held[target]);
+  store_grad<T, kBothThreads>({held, y, n, target, lse, dloss[row]}, rank);
+}
+
 }  // namespace
 
 bool supports(const CrossEntropy&, std::span<const TensorSpec>) { return true; }
@@ -282,14 +394,53 @@ cudaError_t run(const CrossEntropy&, const Args& args, const Context& context) n
 
 bool supports(const CrossEntropyGrad&, std::span<const TensorSpec>) { return true; }
 
-std::int64_t workspace_bytes(const CrossEntropyGrad&, const ArgShapes&, const Context&) {
-  return 0;
+namespace {
+
+// Whether a row fits into shared memory, and is long enough for a block.
+bool fits_both(const View& logits) {
+  const std::int64_t columns = logits.shape.columns();
+  return columns > kWarpColumns && both_bytes(columns, dtype_size(logits.dtype)) <= kBothBytes;
 }
 
-cudaError_t run(const CrossEntropyGrad&, const Args& args, const Context& context) noexcept {
+cudaError_t run_both(const Args& args, const Context& context) {
+  const View& logits = args.inputs[0];
+  return with_float(logits.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const std::int64_t rows = logits.shape.rows(), columns = logits.shape.columns();
+    const std::int64_t bytes = both_bytes(columns, sizeof(T));
+    const auto kernel = cross_entropy_both<T>;
+    if (const cudaError_t error = allow_shared(kernel, bytes); error != cudaSuccess) return error;
+    kernel<<<blocks_for(rows, 1), kBothThreads, static_cast<std::size_t>(bytes), context.stream>>>(
+        logits.as<const T>(), args.inputs[1].as<const std::int32_t>(),
+        args.inputs[2].as<const float>(), args.outputs[0].as<T>(), args.outputs[1].as<float>(),
+        columns, Fault(context));
+    return launch_error();
+  });
+}
+
+}  // namespace
+
+// The loss and the gradient one after the other need a place for lse.
+std::int64_t workspace_bytes(const CrossEntropyGrad& op, const ArgShapes& shapes, const Context&) {
+  const View& logits = shapes.inputs[0];
+  if (!op.with_loss || fits_both(logits)) return 0;
+  return logits.shape.rows() * std::int64_t{sizeof(float)};
+}
+
+cudaError_t run(const CrossEntropyGrad& op, const Args& args, const Context& context) noexcept {
   const View& logits = args.inputs[0];
   const std::int64_t rows = logits.shape.rows(), columns = logits.shape.columns();
   if (rows == 0) return cudaSuccess;
+  if (op.with_loss) {
+    if (fits_both(logits)) return run_both(args, context);
+    const View& loss = args.outputs[1];
+    const View lse(args.workspace.data(), loss.spec());
+    const View inputs[] = {logits, args.inputs[1], lse, args.inputs[2]};
+    const View losses[] = {loss, lse};
+    const cudaError_t error = run(CrossEntropy{}, {args.inputs.first(2), losses, {}}, context);
+    if (error != cudaSuccess) return error;
+    return run(CrossEntropyGrad{}, {inputs, args.outputs.first(1), {}}, context);
+  }
   return with_float(logits.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const auto launch = [&](auto team) {
