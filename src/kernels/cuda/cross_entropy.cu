@@ -28,7 +28,7 @@ template <typename T>
 __device__ inline float exp_of(float x) {
   if constexpr (sizeof(T) == 4) return expf(x);
   float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
   return y;
 }
 
