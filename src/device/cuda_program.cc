@@ -1,17 +1,76 @@
-// CudaProgram: launches of single steps, and the recorded graph of all steps.
+// CudaProgram: launches of single steps and of groups of them, and the recorded graph of all steps.
 #include "device/cuda_program.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "device/cuda_dispatch.h"
+#include "ops/rules.h"
 
 namespace volta {
+
+namespace {
+
+/// The bytes of the GPU's memory that some calls write.
+class WrittenMemory {
+ public:
+  explicit WrittenMemory(std::span<const OpCall> calls) {
+    for (const OpCall& call : calls) {
+      const std::uint32_t written = writes(*call.op, call.inputs.size());
+      for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+        if (writes_input(written, i)) add(call.inputs[i]);
+      }
+      for (const View& output : call.outputs) add(output);
+      add({reinterpret_cast<std::uintptr_t>(call.workspace.data()), call.workspace.size()});
+    }
+    std::ranges::sort(ranges_, {}, &Range::begin);
+    std::size_t kept = 0;
+    for (const Range& range : ranges_) {
+      if (kept > 0 && range.begin <= ranges_[kept - 1].begin + ranges_[kept - 1].bytes) {
+        Range& last = ranges_[kept - 1];
+        last.bytes = std::max(last.bytes, range.begin + range.bytes - last.begin);
+      } else {
+        ranges_[kept++] = range;
+      }
+    }
+    ranges_.resize(kept);
+  }
+
+  bool meets(const View& view) const {
+    const Range range = range_of(view);
+    const auto after = std::ranges::upper_bound(ranges_, range.begin, {}, &Range::begin);
+    const bool into_next = after != ranges_.end() && after->begin < range.begin + range.bytes;
+    if (into_next || after == ranges_.begin()) return into_next;
+    const Range& before = *std::prev(after);
+    return range.begin < before.begin + before.bytes;
+  }
+
+ private:
+  struct Range {
+    std::uintptr_t begin = 0;
+    std::size_t bytes = 0;
+  };
+  static Range range_of(const View& view) {
+    return {reinterpret_cast<std::uintptr_t>(view.data),
+            static_cast<std::size_t>(view.spec().bytes())};
+  }
+  void add(const View& view) { add(range_of(view)); }
+  void add(const Range& range) {
+    if (range.bytes > 0) ranges_.push_back(range);
+  }
+
+  std::vector<Range> ranges_;  ///< Sorted and apart.
+};
+
+}  // namespace
 
 Result<std::unique_ptr<Program>> CudaProgram::create(std::shared_ptr<CudaQueue> queue,
                                                      std::span<const OpCall> calls,
@@ -29,35 +88,80 @@ CudaProgram::~CudaProgram() {
   queue_->remove_calls(first_call_);
 }
 
-Status CudaProgram::launch_step(std::size_t step, cudaStream_t stream) {
-  const OpCall& call = calls_[step];
+void CudaProgram::find_groups() {
+  const WrittenMemory written(calls_);
+  group_calls_.reserve(calls_.size());
+  for (std::size_t i = 0; i < calls_.size(); ++i) {
+    const OpCall& call = calls_[i];
+    std::uint32_t steady = 0;
+    for (std::size_t j = 0; j < std::min<std::size_t>(call.inputs.size(), 32); ++j) {
+      if (!written.meets(call.inputs[j])) steady |= std::uint32_t{1} << j;
+    }
+    group_calls_.push_back({.op = call.op,
+                            .args = {call.inputs, call.outputs, call.workspace},
+                            .number = first_call_ + i,
+                            .steady_inputs = steady});
+  }
+  for (std::size_t i = 0; i < calls_.size();) {
+    groups_.push_back(i);
+    i += cuda::group_size(std::span(group_calls_).subspan(i), queue_->context(0));
+  }
+  groups_.push_back(calls_.size());
+}
+
+cuda::Context CudaProgram::context(std::size_t step, cudaStream_t stream, bool begins_early) const {
   cuda::Context context = queue_->context(first_call_ + step);
   context.stream = stream;
-  const cudaError_t error =
-      cuda_run(*call.op, {call.inputs, call.outputs, call.workspace}, context);
+  context.steady_inputs = group_calls_[step].steady_inputs;
+  context.begins_early = begins_early;
+  return context;
+}
+
+Status CudaProgram::launch_step(std::size_t step, const cuda::Context& context) {
+  const OpCall& call = calls_[step];
+  const cudaError_t error = cuda_run(*call.op, group_calls_[step].args, context);
   if (error == cudaSuccess) [[likely]]
     return {};
   return cuda_error(error, describe(call));
+}
+
+Status CudaProgram::launch_group(std::size_t first, std::size_t count, cudaStream_t stream) {
+  const cuda::Context context = this->context(first, stream, first > 0);
+  if (count == 1) return launch_step(first, context);
+  const cudaError_t error = cuda::run_group(std::span(group_calls_).subspan(first, count), context);
+  if (error == cudaSuccess) [[likely]]
+    return {};
+  return cuda_error(error, describe(calls_[first]));
+}
+
+Status CudaProgram::launch_all(cudaStream_t stream) {
+  for (std::size_t i = 0; i + 1 < groups_.size(); ++i) {
+    Status status = launch_group(groups_[i], groups_[i + 1] - groups_[i], stream);
+    if (status) [[likely]]
+      continue;
+    return std::unexpected(std::move(status).error().with_context(
+        fmt::format("step {} of {}", groups_[i] + 1, calls_.size())));
+  }
+  return {};
 }
 
 Status CudaProgram::submit_step(std::size_t step) {
   if (calls_[step].may_stop && interrupted_ && interrupted_()) [[unlikely]]
     return fail(ErrorCode::kInterrupted, "interrupted");
   VOLTA_TRY(queue_->select());
-  return launch_step(step, queue_->stream());
+  return launch_step(step, context(step, queue_->stream(), false));
 }
 
 Status CudaProgram::submit() {
-  if (graph_ == nullptr) {
-    if (runs_ == 0 || calls_.empty()) {
-      runs_ = 1;
-      return Program::submit();
-    }
-    VOLTA_TRY(record());
-  }
+  if (calls_.empty()) return {};
+  if (graph_ == nullptr && runs_ > 0) VOLTA_TRY(record());
   if (calls_.front().may_stop && interrupted_ && interrupted_()) [[unlikely]]
     return fail(ErrorCode::kInterrupted, "interrupted");
   VOLTA_TRY(queue_->select());
+  if (graph_ == nullptr) {
+    runs_ = 1;
+    return launch_all(queue_->stream());
+  }
   return cuda_status(cudaGraphLaunch(graph_, queue_->stream()), "running a plan");
 }
 
@@ -75,14 +179,7 @@ Status CudaProgram::record() {
 Status CudaProgram::record_steps(cudaStream_t stream) {
   VOLTA_TRY(cuda_status(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
                         "recording a plan"));
-  Status status;
-  for (std::size_t i = 0; status && i < calls_.size(); ++i) {
-    status = launch_step(i, stream);
-    if (!status) {
-      status = std::unexpected(std::move(status).error().with_context(
-          fmt::format("step {} of {}", i + 1, calls_.size())));
-    }
-  }
+  Status status = launch_all(stream);
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
   if (status) status = cuda_status(ended, "recording a plan");

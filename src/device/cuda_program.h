@@ -8,16 +8,20 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "device/cuda_queue.h"
 #include "device/executable.h"
 #include "device/op_call.h"
+#include "kernels/cuda/decode_group.h"
 
 namespace volta {
 
-/// The first run launches every kernel by itself. The second one records the launches as a CUDA
-/// graph, because then every kernel is loaded; from there on a run is one launch of that graph.
+/// Calls that make up a group (kernels/cuda/decode_group.h) are launched together, unless steps are
+/// submitted one by one. The first run launches every kernel by itself. The second one records the
+/// launches as a CUDA graph, because then every kernel is loaded; from there on a run is one launch
+/// of that graph.
 class CudaProgram final : public Program {
  public:
   /// `interrupted` may be empty and must outlive the program.
@@ -38,8 +42,15 @@ class CudaProgram final : public Program {
         queue_(std::move(queue)),
         calls_(calls),
         interrupted_(interrupted),
-        first_call_(first_call) {}
-  Status launch_step(std::size_t step, cudaStream_t stream);
+        first_call_(first_call) {
+    find_groups();
+  }
+  void find_groups();
+  /// The context for a call or, with its first call, a group.
+  cuda::Context context(std::size_t step, cudaStream_t stream, bool begins_early) const;
+  Status launch_step(std::size_t step, const cuda::Context& context);
+  Status launch_group(std::size_t first, std::size_t count, cudaStream_t stream);
+  Status launch_all(cudaStream_t stream);
   Status record();
   Status record_steps(cudaStream_t stream);
 
@@ -47,7 +58,9 @@ class CudaProgram final : public Program {
   std::span<const OpCall> calls_;
   const std::function<bool()>& interrupted_;
   unsigned long long first_call_;  ///< The number of the first call, see CudaQueue::add_calls.
-  int runs_ = 0;                   ///< Counts to 1.
+  std::vector<cuda::GroupCall> group_calls_;  ///< By step.
+  std::vector<std::size_t> groups_;           ///< The first step of each group, and the end.
+  int runs_ = 0;                              ///< Counts to 1.
   cudaGraphExec_t graph_ = nullptr;
 };
 

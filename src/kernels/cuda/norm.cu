@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
 
 namespace volta::cuda {
@@ -68,6 +69,8 @@ __device__ float inverse_deviation(const NormCall& call, float squares) {
 template <typename T, int kTeam>
 __global__ void __launch_bounds__(kBlockThreads<kTeam>) norm_held(NormCall call) {
   __shared__ float shared[kTeam / kWarp];
+  let_next_begin();
+  wait_for_earlier();
   const std::int64_t row = team_row<kTeam>();
   if (row >= call.rows) return;
   const int rank = team_rank<kTeam>();
@@ -100,6 +103,8 @@ __global__ void __launch_bounds__(kBlockThreads<kTeam>) norm_held(NormCall call)
 template <typename T>
 __global__ void __launch_bounds__(kLongThreads) norm_long(NormCall call) {
   __shared__ float shared[kLongThreads / kWarp];
+  let_next_begin();
+  wait_for_earlier();
   const std::int64_t row = blockIdx.x;
   const int rank = static_cast<int>(threadIdx.x);
   const std::int64_t n = call.columns;
@@ -409,15 +414,14 @@ cudaError_t run(const Norm& op, const Args& args, const Context& context) noexce
   return with_float(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     if (call.columns <= kWarpColumns) {
-      norm_held<T, kWarp>
-          <<<row_blocks<kWarp>(call.rows), kBlockThreads<kWarp>, 0, context.stream>>>(call);
-    } else if (call.columns <= kHeldColumns) {
-      norm_held<T, kHeldThreads>
-          <<<row_blocks<kHeldThreads>(call.rows), kHeldThreads, 0, context.stream>>>(call);
-    } else {
-      norm_long<T><<<blocks_for(call.rows, 1), kLongThreads, 0, context.stream>>>(call);
+      return launch_early(&norm_held<T, kWarp>, row_blocks<kWarp>(call.rows), kBlockThreads<kWarp>,
+                          0, context, call);
     }
-    return launch_error();
+    if (call.columns <= kHeldColumns) {
+      return launch_early(&norm_held<T, kHeldThreads>, row_blocks<kHeldThreads>(call.rows),
+                          kHeldThreads, 0, context, call);
+    }
+    return launch_early(&norm_long<T>, blocks_for(call.rows, 1), kLongThreads, 0, context, call);
   });
 }
 
