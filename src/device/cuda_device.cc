@@ -80,11 +80,13 @@ class GpuDevice final : public Device {
             std::function<bool()> interrupted)
       : queue_(std::move(queue)),
         memory_(std::move(memory)),
+        results_(std::make_shared<PinnedMemory>(queue_)),
         info_(std::move(info)),
         interrupted_(std::move(interrupted)) {}
 
   DeviceInfo info() const override { return info_; }
   const std::shared_ptr<MemoryOwner>& memory() const override { return memory_; }
+  std::shared_ptr<MemoryOwner> result_memory() const override { return results_; }
   bool interrupted() const override { return interrupted_ && interrupted_(); }
   Status synchronize() override { return queue_->wait(); }
 
@@ -161,6 +163,7 @@ class GpuDevice final : public Device {
 
   std::shared_ptr<CudaQueue> queue_;
   std::shared_ptr<MemoryOwner> memory_;
+  std::shared_ptr<MemoryOwner> results_;
   DeviceInfo info_;
   std::function<bool()> interrupted_;
 };

@@ -60,8 +60,8 @@ cuda::Args args_of(const OpCall& call) { return {call.inputs, call.outputs, call
 // A group before its tables are in the GPU's memory.
 struct Draft {
   std::size_t unit = 0;
-  std::vector<cuda::GroupCall> calls;
-  std::vector<cuda::GroupChunk> chunks;
+  std::vector<cuda::GroupCall> calls = {};
+  std::vector<cuda::GroupChunk> chunks = {};
   std::int64_t calls_offset = 0, chunks_offset = 0;
 };
 

@@ -1,5 +1,6 @@
 // The units in which a plan is submitted to a GPU: single calls, and groups of calls that one
-// launch runs (kernels/cuda/update_group.h). Private to the CUDA device.
+// launch runs. Groups of updates (kernels/cuda/update_group.h) have a table in the GPU's memory;
+// groups of a decoding step (kernels/cuda/decode_group.h) need none. Private to the CUDA device.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +19,10 @@ namespace volta {
 /// Calls [begin, end) of a plan.
 struct CudaUnit {
   std::size_t begin = 0, end = 0;
-  cuda::GroupTable table;  ///< If it has more than one call.
+  cuda::GroupTable table;  ///< If it is a group of updates.
 
   bool is_group() const { return end - begin > 1; }
+  bool of_updates() const { return table.calls != nullptr; }
 };
 
 struct CudaUnits {

@@ -122,6 +122,23 @@ std::vector<OpCase> cases(const MatMul&) {
                     .in(f32({3, 5, 9}))
                     .grad({0, 1, 2})
                     .by_rows({0, 2}));
+  // On a GPU in 16 bits: weights that are streamed for up to 16 rows. Parts of their rows, more
+  // rows and odd addresses have other kernels, with the same bits.
+  for (const Sizes& s : {Sizes{17, 64, 27}, {16, 320, 24}, {3, 768, 1100}, {20, 576, 9}}) {
+    OpCase c = plain({.transpose_b = true}, s, kF32, kF32);
+    c.name += "_streamed";
+    c.differentiable = {};
+    all.push_back(std::move(c));
+  }
+  all.push_back(OpCase("streamed_bias_silu_residual", MatMul{.transpose_b = true,
+                                                             .has_bias = true,
+                                                             .has_residual = true,
+                                                             .activation = Activation::kSilu})
+                    .in(f32({18, 256}))
+                    .in(f32({44, 256}))
+                    .in(f32({44}))
+                    .in(f32({18, 44}))
+                    .by_rows({0, 3}));
   // Packed weights: whole and ragged panels, one K block and several, few rows and many.
   for (const bool tb : {false, true}) {
     for (const DType b : {kF32, kBF16, kF16}) {

@@ -34,7 +34,7 @@ bool sm90_applies(const Work& work, const Context& context) {
   if (context.architecture != kHopper || !work.at_once) return false;
   if (call.softcap > 0.0f || call.dropout.rng != nullptr) return false;
   for (const HeadRows& rows : {call.in.q, call.in.k, call.in.v, call.dy}) {
-    if (!can_map_in_place(mapped_rows(rows, call.dtype, call.batch))) return false;
+    if (!can_map(mapped_rows(rows, call.dtype, call.batch))) return false;
   }
   return on_hopper();
 }

@@ -685,7 +685,7 @@ cudaError_t launch_forward(const Forward& call, unsigned* taken, const Context& 
   launch.at_once = call.y.is_aligned_for(8, call.dtype);
   const MappedMatrix q = mapped_rows(call.in.q, call), k = mapped_rows(call.in.k, call),
                      v = mapped_rows(call.in.v, call);
-  launch.mapped = can_map_in_place(q) && can_map_in_place(k) && can_map_in_place(v);
+  launch.mapped = can_map(q) && can_map(k) && can_map(v);
   CUtensorMap maps[3] = {};
   if (launch.mapped) {
     cudaError_t error = make_tensor_map(q, kGroupRows, maps[0]);

@@ -9,6 +9,7 @@
 // every row's sums are taken in an order that depends on positions and head_dim alone. So a row's
 // bits depend on its q and its cache, and not on the other rows or on the kernel that was chosen.
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/paged_rows.cuh"
 
 namespace volta::cuda {
@@ -39,6 +40,7 @@ struct Call {
   Fault fault;
   int heads, kv_heads, window;
   float scale, softcap;
+  bool steady_rows;  // No kernel of the plan writes what `rows` refers to.
   // The work: a work item is `rows_at_once` rows, `heads_at_once` query heads of one key/value
   // head, and kDims dims of the output; if `partials` is given, also one split.
   int rows_at_once, heads_at_once;
@@ -179,7 +181,7 @@ __device__ void partial_scores(const Call& call, const Queries& queries, int spl
     }
     __syncthreads();
     if (!seen) continue;
-#pragma unroll(kQueries > 4 ? 2 : 4)
+#pragma unroll(kQueries > 4 ? 2 : kQueries > 1 ? 4 : 16)
     for (int d = warp; d < dims; d += kWarps) {
       float k[kRun];
       load_run(from + (first + d) * kKeyBlock, call.runs_of_keys, kRun, k);
@@ -425,39 +427,81 @@ __device__ void attend_item(const Call& call, Queries queries, std::int64_t spli
   }
 }
 
+// A work item.
+struct Item {
+  Queries queries;
+  std::int64_t split, first;
+};
+__device__ Item item_of(const Call& call, std::int64_t rest) {
+  const auto digit = [&rest](std::int64_t radix) {
+    const std::int64_t value = rest % radix;
+    rest /= radix;
+    return value;
+  };
+  const int group = call.heads / call.kv_heads;
+  const std::int64_t row_groups = ceil_div(call.rows.all, std::int64_t{call.rows_at_once});
+  Item item;
+  item.split = digit(call.partials == nullptr ? 1 : call.splits);
+  item.first = digit(call.chunks) * kDims;
+  const int head_group = static_cast<int>(digit(call.head_groups));
+  Queries& queries = item.queries;
+  queries.kv_head = static_cast<int>(digit(call.kv_heads));
+  queries.first_head = queries.kv_head * group + head_group * call.heads_at_once;
+  queries.heads = min(call.heads_at_once, group - head_group * call.heads_at_once);
+  queries.rows = 0;
+  // The later rows of a prompt see more keys, so they come first.
+  queries.first_row = (row_groups - 1 - rest) * call.rows_at_once;
+  return item;
+}
+
+// Brings what a work item reads first, the pages of one split, nearer: the tables into the L1 cache
+// and the keys and values into the L2 cache, where the kernels in front of this one change what
+// they append.
+template <typename T>
+__device__ void prefetch(const Call& call, const Item& item) {
+  constexpr std::int64_t kLine = 128;  // Bytes that are fetched at once.
+  const std::int64_t row = item.queries.first_row;
+  if (row >= call.rows.count() || !call.rows.placed(row)) return;
+  const Keys keys = keys_of(call, row);
+  const std::int64_t begin =
+      call.partials == nullptr ? keys.begin / kKeyBlock : item.split * kSplitPages;
+  const std::int64_t end =
+      min(begin + kSplitPages, std::int64_t{(keys.end + kKeyBlock - 1) / kKeyBlock});
+  const std::int64_t bytes = call.q.dim * kKeyBlock * static_cast<std::int64_t>(sizeof(T));
+  for (std::int64_t block = begin; block < end; ++block) {
+    const std::int64_t page = call.rows.page(row, block);
+    if (page < 0) continue;
+    const std::int64_t at = (page * call.kv_heads + item.queries.kv_head) * bytes;
+    for (std::int64_t i = threadIdx.x * kLine; i < bytes; i += kThreads * kLine) {
+      prefetch_to_l2(static_cast<const char*>(call.cache_k) + at + i);
+      prefetch_to_l2(static_cast<const char*>(call.cache_v) + at + i);
+    }
+  }
+}
+
 template <typename T, int kQueries>
 __global__ void __launch_bounds__(kThreads, kQueries == 1   ? 6
                                             : kQueries == 4 ? 4
                                                             : 3) attend_kernel(const Call call) {
   __shared__ Shared<kQueries> shared;
+  let_next_begin();
+  if (call.steady_rows) prefetch<T>(call, item_of(call, blockIdx.x));
+  wait_for_earlier();
   if (blockIdx.x == 0 && threadIdx.x == 0) call.rows.check_count(call.fault);
-  const int group = call.heads / call.kv_heads;
   const std::int64_t splits = call.partials == nullptr ? 1 : call.splits;
   const std::int64_t row_groups = ceil_div(call.rows.all, std::int64_t{call.rows_at_once});
   const std::int64_t items = row_groups * call.kv_heads * call.head_groups * call.chunks * splits;
-  for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    std::int64_t rest = item;
-    const auto digit = [&rest](std::int64_t radix) {
-      const std::int64_t value = rest % radix;
-      rest /= radix;
-      return value;
-    };
-    const std::int64_t split = digit(splits);
-    const std::int64_t first = digit(call.chunks) * kDims;
-    const int head_group = static_cast<int>(digit(call.head_groups));
-    Queries queries;
-    queries.kv_head = static_cast<int>(digit(call.kv_heads));
-    queries.first_head = queries.kv_head * group + head_group * call.heads_at_once;
-    queries.heads = min(call.heads_at_once, group - head_group * call.heads_at_once);
-    // The later rows of a prompt see more keys, so they come first.
-    queries.first_row = (row_groups - 1 - rest) * call.rows_at_once;
-    attend_item<T>(call, queries, split, first, shared);
+  for (std::int64_t i = blockIdx.x; i < items; i += gridDim.x) {
+    const Item item = item_of(call, i);
+    attend_item<T>(call, item.queries, item.split, item.first, shared);
   }
 }
 
 // Joins the splits of one row and head. Rows that do not count or cannot be read are cleared here;
 // the partial results of the latter are never read.
 __global__ void __launch_bounds__(kThreads) combine_kernel(const Call call) {
+  let_next_begin();
+  wait_for_earlier();
   const std::int64_t items = call.rows.all * call.heads;
   for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const std::int64_t row = item / call.heads;
@@ -490,9 +534,12 @@ Cut cut_work(const AttentionShape& shape, std::int64_t rows, std::int64_t blocks
              const Context& context) {
   Cut cut;
   const int group = shape.heads / shape.kv_heads;
-  cut.heads_at_once = std::min(group, kMostQueries);
-  cut.head_groups = ceil_div(group, cut.heads_at_once);
   cut.splits = ceil_div(blocks, std::int64_t{kSplitPages});
+  // As long as there are multiprocessors without work, each query head is a work item: the caches
+  // are read again, but from the L2 cache.
+  const bool alone = rows * shape.heads * cut.splits <= std::int64_t{2} * context.multiprocessors;
+  cut.heads_at_once = alone ? 1 : std::min(group, kMostQueries);
+  cut.head_groups = ceil_div(group, cut.heads_at_once);
   const std::int64_t items = rows * shape.kv_heads * cut.head_groups;
   const std::int64_t bytes = rows * shape.heads * cut.splits * (shape.head_dim + std::int64_t{2}) *
                              static_cast<std::int64_t>(sizeof(float));
@@ -506,8 +553,9 @@ Cut cut_work(const AttentionShape& shape, std::int64_t rows, std::int64_t blocks
 }
 
 template <typename T, int kQueries>
-void launch(const Call& call, std::int64_t items, const Context& context) {
-  attend_kernel<T, kQueries><<<blocks_for(items, 1), kThreads, 0, context.stream>>>(call);
+cudaError_t launch(const Call& call, std::int64_t items, const Context& context) {
+  return launch_early(&attend_kernel<T, kQueries>, blocks_for(items, 1), kThreads, 0, context,
+                      call);
 }
 
 cudaError_t launch_all(const Call& call, const Context& context) {
@@ -517,18 +565,22 @@ cudaError_t launch_all(const Call& call, const Context& context) {
   const int queries = call.rows_at_once * call.heads_at_once;
   const cudaError_t error = with_float(call.cache_dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    if (queries == 1) {
-      launch<T, 1>(call, items, context);
-    } else if (queries <= 4) {
-      launch<T, 4>(call, items, context);
-    } else {
-      launch<T, kMostQueries>(call, items, context);
-    }
-    return launch_error();
+    if (queries == 1) return launch<T, 1>(call, items, context);
+    if (queries <= 4) return launch<T, 4>(call, items, context);
+    return launch<T, kMostQueries>(call, items, context);
   });
   if (error != cudaSuccess || call.partials == nullptr) return error;
-  combine_kernel<<<blocks_for(call.rows.all * call.heads, 1), kThreads, 0, context.stream>>>(call);
-  return launch_error();
+  return launch_early(&combine_kernel, blocks_for(call.rows.all * call.heads, 1), kThreads, 0,
+                      context, call);
+}
+
+// Whether inputs 3 to 6, what PagedRows refers to, are steady.
+bool steady_rows(const Context& context) {
+  bool steady = context.begins_early;
+  for (std::size_t input = 3; input <= 6; ++input) {
+    steady = steady && is_steady(context.steady_inputs, input);
+  }
+  return steady;
 }
 
 }  // namespace
@@ -569,6 +621,7 @@ cudaError_t run(const CachedAttention& op, const Args& args, const Context& cont
       .window = shape.window,
       .scale = shape.scale,
       .softcap = shape.softcap,
+      .steady_rows = steady_rows(context),
       .rows_at_once = cut.rows_at_once,
       .heads_at_once = cut.heads_at_once,
       .head_groups = cut.head_groups,

@@ -16,6 +16,7 @@
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_output.cuh"
 #include "kernels/cuda/gemm_sm90.h"
+#include "kernels/cuda/gemm_stream.h"
 #include "kernels/cuda/quant.h"
 
 namespace volta::cuda {
@@ -145,13 +146,37 @@ bool rows_aligned(const GemmOperand& operand, std::int64_t elements) {
          is_aligned(operand.data, static_cast<std::size_t>(elements * dtype_size(operand.type)));
 }
 
+/// Adds a product of one part with a b along k. False if it has another a than those before.
+bool add_stream(const Gemm& g, bool steady, GemmStreams& streams) {
+  const GemmStreams& s = streams;
+  if (s.count == kMostStreams) return false;
+  if (s.count > 0 && (s.a.data != g.a.data || s.a.type != g.a.type || s.m != g.m || s.k != g.k)) {
+    return false;
+  }
+  streams.a = g.a;
+  streams.m = g.m;
+  streams.k = g.k;
+  streams.steady = steady && (s.count == 0 || s.steady);
+  streams.b[s.count] = g.b.data;
+  streams.out[s.count] = g.out;
+  ++streams.count;
+  return true;
+}
+
 cudaError_t launch_product(Gemm g, const Context& context) {
   const bool one = g.a.along_k && g.parts == 1 && !g.pieces;
   const bool tensor_cores = on_tensor_cores(g.a.type, g.b.type);
   if (tensor_cores) {
     g.a.aligned = rows_aligned(g.a, 8);
     g.b.aligned = rows_aligned(g.b, 8);
-    if (one && g.m <= kFewRows16Bit) return gemm_rows_16bit(g, context);
+    if (one && g.m <= kFewRows16Bit) {
+      GemmStreams streams;
+      if (g.b.along_k && add_stream(g, is_steady(context.steady_inputs, 1), streams) &&
+          gemm_streams_apply(streams, context)) {
+        return gemm_streams(streams, context);
+      }
+      return gemm_rows_16bit(g, context);
+    }
     if (gemm_sm90_applies(g, context)) return gemm_sm90(g, context);
     if (g.a.type == DType::kBF16) {
       return g.a.along_k ? gemm_mma_bf16(g, context) : gemm_mma_bf16_transposed_a(g, context);
@@ -208,6 +233,17 @@ cudaError_t launch_add_pieces(const Gemm& g, const GemmOutput& out, const float*
 }
 
 }  // namespace
+
+bool add_stream(const MatMul& op, const Args& args, bool steady, GemmStreams& streams) {
+  if (args.inputs[1].encoding.quantized()) return false;
+  Gemm g = make_gemm(op, args.inputs);
+  if (!g.a.along_k || !g.b.along_k || g.parts != 1 || g.pieces || g.m == 0 || g.n == 0 ||
+      !on_tensor_cores(g.a.type, g.b.type)) {
+    return false;
+  }
+  g.out = make_output(op, args, g.n);
+  return add_stream(g, steady, streams);
+}
 
 bool supports(const MatMul&, std::span<const TensorSpec> inputs) {
   return inputs[0].encoding.plain() && inputs[1].encoding.packing == Packing::kRows;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
 
 namespace volta::cuda {
@@ -81,6 +82,8 @@ __global__ void __launch_bounds__(kBlockThreads<kTeam>, kResidentBlocks<T, kTeam
   constexpr int kVectors = kHeldElements / kVector<T>;
   extern __shared__ float4 memory[];
   __shared__ float shared[2][2][kTeam / kWarp];
+  let_next_begin();
+  wait_for_earlier();
   const int rank = team_rank<kTeam>();
   const auto n = static_cast<int>(call.columns);
   const std::int64_t teams = std::int64_t{gridDim.x} * (kBlockThreads<kTeam> / kTeam);
@@ -141,6 +144,8 @@ __global__ void __launch_bounds__(kBlockThreads<kTeam>, kResidentBlocks<T, kTeam
 template <typename T>
 __global__ void __launch_bounds__(kLongThreads) norm_long(const NormCall call) {
   __shared__ float shared[kLongThreads / kWarp];
+  let_next_begin();
+  wait_for_earlier();
   const std::int64_t row = blockIdx.x;
   const int rank = static_cast<int>(threadIdx.x);
   const std::int64_t n = call.columns;
@@ -184,8 +189,8 @@ cudaError_t launch_held(const NormCall& call, const Context& context) {
   const unsigned blocks =
       blocks_for(call.rows, kBlockThreads<kTeam> / kTeam,
                  std::int64_t{context.multiprocessors} * kResidentBlocks<T, kTeam, kWhole>);
-  kernel<<<blocks, kBlockThreads<kTeam>, static_cast<std::size_t>(bytes), context.stream>>>(call);
-  return launch_error();
+  return launch_early(kernel, blocks, kBlockThreads<kTeam>, static_cast<std::size_t>(bytes),
+                      context, call);
 }
 
 template <typename T, bool kWhole>
@@ -193,8 +198,7 @@ cudaError_t launch(const NormCall& call, const Context& context) {
   if (call.columns <= kWarpColumns) return launch_held<T, kWarp, kWhole>(call, context);
   if (call.columns <= kMediumColumns) return launch_held<T, kMediumThreads, kWhole>(call, context);
   if (call.columns <= kMostColumns) return launch_held<T, kHeldThreads, kWhole>(call, context);
-  norm_long<T><<<blocks_for(call.rows, 1), kLongThreads, 0, context.stream>>>(call);
-  return launch_error();
+  return launch_early(&norm_long<T>, blocks_for(call.rows, 1), kLongThreads, 0, context, call);
 }
 
 }  // namespace

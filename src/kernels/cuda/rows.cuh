@@ -391,6 +391,13 @@ struct ExpSum {
     for (int j = 0; j < kCount; ++j) sum += expf(x[j] - around);
   }
 
+  /// Adds another part's sum.
+  __device__ void add(const ExpSum& other) {
+    const float largest = fmaxf(around, other.around);
+    sum = fmaf(sum, expf(around - largest), __fmul_rn(other.sum, expf(other.around - largest)));
+    around = largest;
+  }
+
   /// Makes it the sum of the whole team's parts, in all threads. `shared` is as for team_sum.
   template <int kTeam>
   __device__ void join(float* shared) {
