@@ -19,7 +19,7 @@ inline constexpr int kOutputColumns = 4;
 // What an epilogue does with sums, in this order: adds the bias, activates, adds the residual,
 // rounds. The kernels differ in which sums a lane has and how they are stored, so they call the
 // functions below in turn. A new step is one more function here, called in write_output and in
-// finish_strip of gemm_sm90.cuh. Functions of N neighbours in a row begin at a column that is a
+// TileEnd of gemm_sm90_end.cuh. Functions of N neighbours in a row begin at a column that is a
 // multiple of N; `count` of them are inside c.
 
 /// The bias of columns [column, column + N). With a count, columns outside of c are zero. Without
@@ -145,9 +145,9 @@ struct GemmTile {
 };
 
 /// The tile of block `index`. Blocks that run at the same time share rows of a and columns of b in
-/// the L2 cache: they go down groups of kGroup tiles of rows before they take the next columns.
-template <unsigned kGroup = 16>
+/// the L2 cache: they go down groups of 16 tiles of rows before they take the next columns.
 __device__ inline GemmTile gemm_tile(const Gemm& g, unsigned index, int rows, int columns) {
+  constexpr unsigned kGroup = 16;
   const auto down = static_cast<unsigned>(ceil_div(g.m, static_cast<std::int64_t>(rows)));
   const auto across = static_cast<unsigned>(ceil_div(g.n, static_cast<std::int64_t>(columns)));
   const unsigned part = index / (down * across);
