@@ -40,7 +40,6 @@ struct Call {
   Fault fault;
   int heads, kv_heads, window;
   float scale, softcap;
-  bool steady_rows;  // No kernel of the plan writes what `rows` refers to.
   // The work: a work item is `rows_at_once` rows, `heads_at_once` query heads of one key/value
   // head, and kDims dims of the output; if `partials` is given, also one split.
   int rows_at_once, heads_at_once;
@@ -427,73 +426,35 @@ __device__ void attend_item(const Call& call, Queries queries, std::int64_t spli
   }
 }
 
-// A work item.
-struct Item {
-  Queries queries;
-  std::int64_t split, first;
-};
-__device__ Item item_of(const Call& call, std::int64_t rest) {
-  const auto digit = [&rest](std::int64_t radix) {
-    const std::int64_t value = rest % radix;
-    rest /= radix;
-    return value;
-  };
-  const int group = call.heads / call.kv_heads;
-  const std::int64_t row_groups = ceil_div(call.rows.all, std::int64_t{call.rows_at_once});
-  Item item;
-  item.split = digit(call.partials == nullptr ? 1 : call.splits);
-  item.first = digit(call.chunks) * kDims;
-  const int head_group = static_cast<int>(digit(call.head_groups));
-  Queries& queries = item.queries;
-  queries.kv_head = static_cast<int>(digit(call.kv_heads));
-  queries.first_head = queries.kv_head * group + head_group * call.heads_at_once;
-  queries.heads = min(call.heads_at_once, group - head_group * call.heads_at_once);
-  queries.rows = 0;
-  // The later rows of a prompt see more keys, so they come first.
-  queries.first_row = (row_groups - 1 - rest) * call.rows_at_once;
-  return item;
-}
-
-// Brings what a work item reads first, the pages of one split, nearer: the tables into the L1 cache
-// and the keys and values into the L2 cache, where the kernels in front of this one change what
-// they append.
-template <typename T>
-__device__ void prefetch(const Call& call, const Item& item) {
-  constexpr std::int64_t kLine = 128;  // Bytes that are fetched at once.
-  const std::int64_t row = item.queries.first_row;
-  if (row >= call.rows.count() || !call.rows.placed(row)) return;
-  const Keys keys = keys_of(call, row);
-  const std::int64_t begin =
-      call.partials == nullptr ? keys.begin / kKeyBlock : item.split * kSplitPages;
-  const std::int64_t end =
-      min(begin + kSplitPages, std::int64_t{(keys.end + kKeyBlock - 1) / kKeyBlock});
-  const std::int64_t bytes = call.q.dim * kKeyBlock * static_cast<std::int64_t>(sizeof(T));
-  for (std::int64_t block = begin; block < end; ++block) {
-    const std::int64_t page = call.rows.page(row, block);
-    if (page < 0) continue;
-    const std::int64_t at = (page * call.kv_heads + item.queries.kv_head) * bytes;
-    for (std::int64_t i = threadIdx.x * kLine; i < bytes; i += kThreads * kLine) {
-      prefetch_to_l2(static_cast<const char*>(call.cache_k) + at + i);
-      prefetch_to_l2(static_cast<const char*>(call.cache_v) + at + i);
-    }
-  }
-}
-
 template <typename T, int kQueries>
 __global__ void __launch_bounds__(kThreads, kQueries == 1   ? 6
                                             : kQueries == 4 ? 4
                                                             : 3) attend_kernel(const Call call) {
   __shared__ Shared<kQueries> shared;
   let_next_begin();
-  if (call.steady_rows) prefetch<T>(call, item_of(call, blockIdx.x));
   wait_for_earlier();
   if (blockIdx.x == 0 && threadIdx.x == 0) call.rows.check_count(call.fault);
+  const int group = call.heads / call.kv_heads;
   const std::int64_t splits = call.partials == nullptr ? 1 : call.splits;
   const std::int64_t row_groups = ceil_div(call.rows.all, std::int64_t{call.rows_at_once});
   const std::int64_t items = row_groups * call.kv_heads * call.head_groups * call.chunks * splits;
-  for (std::int64_t i = blockIdx.x; i < items; i += gridDim.x) {
-    const Item item = item_of(call, i);
-    attend_item<T>(call, item.queries, item.split, item.first, shared);
+  for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+    std::int64_t rest = item;
+    const auto digit = [&rest](std::int64_t radix) {
+      const std::int64_t value = rest % radix;
+      rest /= radix;
+      return value;
+    };
+    const std::int64_t split = digit(splits);
+    const std::int64_t first = digit(call.chunks) * kDims;
+    const int head_group = static_cast<int>(digit(call.head_groups));
+    Queries queries;
+    queries.kv_head = static_cast<int>(digit(call.kv_heads));
+    queries.first_head = queries.kv_head * group + head_group * call.heads_at_once;
+    queries.heads = min(call.heads_at_once, group - head_group * call.heads_at_once);
+    // The later rows of a prompt see more keys, so they come first.
+    queries.first_row = (row_groups - 1 - rest) * call.rows_at_once;
+    attend_item<T>(call, queries, split, first, shared);
   }
 }
 
@@ -574,15 +535,6 @@ cudaError_t launch_all(const Call& call, const Context& context) {
                       context, call);
 }
 
-// Whether inputs 3 to 6, what PagedRows refers to, are steady.
-bool steady_rows(const Context& context) {
-  bool steady = context.begins_early;
-  for (std::size_t input = 3; input <= 6; ++input) {
-    steady = steady && is_steady(context.steady_inputs, input);
-  }
-  return steady;
-}
-
 }  // namespace
 
 bool supports(const CachedAttention&, std::span<const TensorSpec>) { return true; }
@@ -621,7 +573,6 @@ cudaError_t run(const CachedAttention& op, const Args& args, const Context& cont
       .window = shape.window,
       .scale = shape.scale,
       .softcap = shape.softcap,
-      .steady_rows = steady_rows(context),
       .rows_at_once = cut.rows_at_once,
       .heads_at_once = cut.heads_at_once,
       .head_groups = cut.head_groups,

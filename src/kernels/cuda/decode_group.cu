@@ -1,5 +1,5 @@
-// Finds and runs groups of calls (decode_group.h): products of the same rows, plain or quantised, a
-// gated unit with its two products, and rotations with what appends to the cache.
+// Finds and runs groups of calls (decode_group.h): products of the same rows, a gated unit
+// with its two products, and rotations with what appends to the cache.
 //
 // A group runs its calls at the same time, so a result must not lie where another call of the group
 // reads something else.
@@ -9,7 +9,6 @@
 
 #include "kernels/cuda/decode_group.h"
 #include "kernels/cuda/gemm_stream.h"
-#include "kernels/cuda/quant.h"
 #include "kernels/cuda/rope_append.h"
 
 namespace volta::cuda {
@@ -42,13 +41,6 @@ bool independent(std::span<const DecodeCall> products) {
     }
   }
   return true;
-}
-
-bool writes_rows(const View& view, std::span<const std::byte> rows) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(view.data);
-  const auto first = reinterpret_cast<std::uintptr_t>(rows.data());
-  return begin < first + rows.size() &&
-         first < begin + static_cast<std::uintptr_t>(view.spec().bytes());
 }
 
 // The first products of `calls` that can share a launch.
@@ -109,17 +101,6 @@ bool gated_group(std::span<const DecodeCall> calls, const Context& context, Gemm
          add_gate(calls[0], calls[1], calls[2], streams) && gemm_streams_apply(streams, context);
 }
 
-// The first of `calls` that are quantised products of the same rows.
-std::size_t quantized_group(std::span<const DecodeCall> calls) {
-  std::size_t count = 0;
-  while (count < calls.size() && quantized_together(calls.first(count + 1)) &&
-         independent(calls.first(count + 1)) &&
-         !writes_rows(calls[count].args.outputs[0], calls[0].args.workspace)) {
-    ++count;
-  }
-  return count;
-}
-
 bool rope_group(std::span<const DecodeCall> calls, RopeAppend& group) {
   if (calls.size() < 3) return false;
   group = {.rope_q = get<Rope>(calls[0]),
@@ -151,7 +132,6 @@ bool rope_group(std::span<const DecodeCall> calls, RopeAppend& group) {
 std::size_t decode_group_size(std::span<const DecodeCall> calls, const Context& context) {
   RopeAppend rope;
   if (rope_group(calls, rope)) return 3;
-  if (const std::size_t count = quantized_group(calls); count > 1) return count;
   GemmStreams gated, streams;
   if (gated_group(calls, context, gated)) return 3;
   return std::max<std::size_t>(streams_of(calls, context, streams), 1);
@@ -160,7 +140,6 @@ std::size_t decode_group_size(std::span<const DecodeCall> calls, const Context& 
 cudaError_t run_decode_group(std::span<const DecodeCall> group, const Context& context) {
   RopeAppend rope;
   if (rope_group(group, rope)) return rope_append(rope, context);
-  if (quantized_group(group) == group.size()) return matmul_quantized_group(group, context);
   GemmStreams gated, streams;
   if (gated_group(group, context, gated)) return gemm_streams(gated, context);
   if (streams_of(group, context, streams) != group.size()) return cudaErrorInvalidValue;

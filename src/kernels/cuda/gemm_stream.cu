@@ -2,23 +2,22 @@
 // the bytes of the weights.
 //
 // A warp computes 8 columns, a unit, over all of K, because pieces of K would change the bits, and
-// then its next unit. The weights of its units come through a ring in shared memory of its own, and
-// a second warp does nothing but start the copies: half a kilobyte of each column with one
-// instruction (tensor_map.h). So the warps that multiply never wait for each other, and a few of
-// them keep enough bytes on their way. The rings are filled before the kernel waits for the earlier
-// ones; then all threads copy the rows of a to shared memory.
+// then its next unit. It streams the weights of its units through a ring in shared memory of its
+// own: one instruction starts the copy of half a kilobyte of each column (tensor_map.h; copies of
+// single lines would take the warp longer to start than to use). So warps never wait for each
+// other, and a few of them keep enough bytes on their way. The ring is filled before the kernel
+// waits for the earlier ones; then the rows of a are copied to shared memory as a whole.
 //
 // The tensor cores get the rows of a as 16 rows, most of which repeat the last one: their sums are
 // not stored. The chain of products is that of gemm_rows.cu. Its latency, about 25 cycles for 16
 // steps of k and 8 columns, is why two warps of a multiprocessor can be enough, and one is not.
-#include "kernels/cuda/gemm_stream.h"
-
 #include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/gemm_output.cuh"
 #include "kernels/cuda/gemm_sm90_ptx.cuh"
+#include "kernels/cuda/gemm_stream.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/tensor_map.h"
@@ -34,13 +33,12 @@ constexpr int kBlockBytes = kUnit * kBlock * 2;
 constexpr int kPad = 16;  // Bytes between rows of a keep eight in different banks.
 constexpr int kMostWarps = 4;
 constexpr int kMostRows = 16;
-constexpr std::int64_t kRingBytes = 112 * 1024;  // Of a block, about.
+// Bytes of the rings of a block, at most. Two such blocks do not fit on a multiprocessor: otherwise
+// two could share one while another one is still busy with the kernel before. Small products take
+// less, and begin beside the kernel before.
+constexpr std::int64_t kRingBytes = 112 * 1024;
 constexpr std::int64_t kMostShared = 220 * 1024;
-// A block that begins early takes more than half of a multiprocessor's shared memory. Otherwise two
-// of them could share one multiprocessor, while another one is still busy with the kernel before.
-constexpr std::int64_t kLeastShared = 116 * 1024;
 constexpr std::int64_t kMostStages = 24;  // Of a warp.
-constexpr int kEveryStage = 0x7fffffff;
 
 template <bool kGated>
 constexpr int kStageBytes = (kGated ? 2 : 1) * kStripBytes;
@@ -66,25 +64,15 @@ struct StreamCall {
 
 #if VOLTA_HOPPER
 
-// Starts the copy of a box as hopper::copy_box does. The bytes leave the L2 cache first, because
-// they are read once, and the next kernels' code, activations and caches should stay.
-__device__ inline void copy_box_once(std::uint32_t to, const CUtensorMap& map,
-                                     std::uint32_t barrier, int row, int block,
-                                     std::uint64_t policy) {
+// Starts the copy of `bytes` bytes, a multiple of 16, between addresses that are multiples of 16.
+__device__ inline void copy_bulk(std::uint32_t to, const void* from, int bytes,
+                                 std::uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
       :
-      : "r"(to), "l"(reinterpret_cast<std::uint64_t>(&map)), "r"(barrier), "r"(0), "r"(row),
-        "r"(block), "l"(policy)
+      : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
       : "memory");
 }
-__device__ inline std::uint64_t evict_first() {
-  std::uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
 // The stream of a unit.
 __device__ inline int stream_of(const StreamCall& call, std::int64_t unit) {
   int stream = 0;
@@ -92,66 +80,47 @@ __device__ inline int stream_of(const StreamCall& call, std::int64_t unit) {
   return stream;
 }
 
-// The slots of a ring in turn: a barrier that tells when a slot is full and one that tells when it
-// is empty, and the number of times that all slots had their turn.
-struct Slots {
-  std::uint32_t
-      barriers;  // [stages] of 8 bytes, first those of full slots, then those of empty ones.
-  int stages;
-  int slot = 0;
-  unsigned parity = 0;
-
-  __device__ void next() {
-    if (++slot < stages) return;
-    slot = 0;
-    parity ^= 1;
-  }
-  __device__ std::uint32_t full() const { return barriers + slot * 8; }
-  __device__ std::uint32_t empty() const { return barriers + (stages + slot) * 8; }
-};
-
-// Where a warp begins, and the distance to its next unit.
-struct Share {
-  std::int64_t first, step;
-};
-
-// Streams the weights of the units of a warp into its ring; one lane does it. What lies outside of
-// a matrix comes as zeros, so that all stages have the same size.
+// The units of a warp, and the ring through which their weights come. Only lane 0 has work.
 template <bool kGated>
-class Filler {
+class Ring {
  public:
-  __device__ Filler(const StreamCall& call, const Slots& slots, std::uint32_t ring,
-                    const Share& share)
-      : call_(call), slots_(slots), ring_(ring), share_(share), policy_(evict_first()) {}
+  __device__ Ring(const StreamCall& call, std::uint32_t barriers, std::uint32_t ring,
+                  std::int64_t first_unit, std::int64_t step)
+      : call_(call), barriers_(barriers), ring_(ring), unit_(first_unit), step_(step) {
+    enter();
+  }
 
-  // Starts the copies of the next stages, at most `stages` of them.
-  __device__ void fill(int stages) {
-    for (; share_.first < call_.units && stages > 0; --stages) {
-      const Stream& stream = call_.streams[kGated ? 0 : stream_of(call_, share_.first)];
-      const int column = static_cast<int>(share_.first - stream.first_unit) * kUnit;
-      hopper::wait_barrier(slots_.empty(), slots_.parity ^ 1);
-      const std::uint32_t to = ring_ + slots_.slot * kStageBytes<kGated>;
-      hopper::arrive_and_expect(slots_.full(), kStageBytes<kGated>);
-      copy_box_once(to, stream.map, slots_.full(), column, k_ / kBlock, policy_);
-      if constexpr (kGated) {
-        copy_box_once(to + kStripBytes, call_.streams[1].map, slots_.full(), column, k_ / kBlock,
-                      policy_);
-      }
-      slots_.next();
-      k_ += kDepth;
-      if (k_ < call_.k) continue;
-      k_ = 0;
-      share_.first += share_.step;
+  // Starts the copy of the next stage, which goes to this slot. What lies outside of the matrix
+  // comes as zeros, so that all stages have the same size.
+  __device__ void fill(int slot) {
+    if (threadIdx.x % kWarp != 0 || unit_ >= call_.units) return;
+    const std::uint32_t barrier = barriers_ + slot * 8;
+    const std::uint32_t to = ring_ + slot * kStageBytes<kGated>;
+    hopper::arrive_and_expect(barrier, kStageBytes<kGated>);
+    hopper::copy_box(to, *map_, barrier, 0, column_, block_);
+    if constexpr (kGated) {
+      hopper::copy_box(to + kStripBytes, call_.streams[1].map, barrier, 0, column_, block_);
     }
+    block_ += kDepth / kBlock;
+    if (block_ * kBlock < call_.k) return;
+    block_ = 0;
+    unit_ += step_;
+    enter();
   }
 
  private:
+  __device__ void enter() {
+    if (unit_ >= call_.units) return;
+    const Stream& stream = call_.streams[kGated ? 0 : stream_of(call_, unit_)];
+    map_ = &stream.map;
+    column_ = static_cast<int>(unit_ - stream.first_unit) * kUnit;
+  }
+
   const StreamCall& call_;
-  Slots slots_;
-  std::uint32_t ring_;
-  Share share_;
-  std::uint64_t policy_;
-  int k_ = 0;
+  std::uint32_t barriers_, ring_;
+  std::int64_t unit_, step_;
+  const CUtensorMap* map_ = nullptr;
+  int column_ = 0, block_ = 0;
 };
 
 // The fragments of two steps of k.
@@ -217,59 +186,72 @@ struct Batch {
   }
 };
 
+// The slots of a ring in turn.
+struct Slots {
+  std::uint32_t barriers, line;  // Of slot 0; `line` is this lane's address.
+  int stages, stage_bytes;
+  int slot = 0;
+  unsigned parity = 0;
+
+  __device__ void next() {
+    if (++slot < stages) return;
+    slot = 0;
+    parity ^= 1;
+  }
+  // Waits until the slot's stage is there, and returns this lane's address in it.
+  __device__ std::uint32_t wait() const {
+    hopper::wait_barrier(barriers + slot * 8, parity);
+    return line + slot * stage_bytes;
+  }
+};
+
 // sums = the products of a unit. A batch of fragments is loaded before the one in front of it is
-// multiplied, so that the products follow each other without a gap. `line` is this lane's address
-// in slot 0.
+// multiplied, so that the products follow each other without a gap.
 template <typename T, int kRows, bool kGated, int kMatrices>
-__device__ void multiply_unit(const StreamCall& call, Slots& slots, std::uint32_t line,
+__device__ void multiply_unit(const StreamCall& call, Slots& slots, Ring<kGated>& weights,
                               std::uint32_t row, float (&sums)[kMatrices][4]) {
   using OneBatch = Batch<kRows, kMatrices>;
   constexpr int kBatches = kDepth / (OneBatch::kPairs * kPair);
   constexpr int kBatchBytes = OneBatch::kPairs * kPairBytes;
   static_assert(kBatches % 2 == 0);
-  const bool first_lane = threadIdx.x % kWarp == 0;
-  const auto wait = [&] {
-    hopper::wait_barrier(slots.full(), slots.parity);
-    return line + slots.slot * kStageBytes<kGated>;
-  };
   const int whole = call.k / kDepth, rest = call.k % kDepth;
   OneBatch batches[2];
-  std::uint32_t stage_line = 0;
+  std::uint32_t line = 0;
   if (whole > 0) {
-    stage_line = wait();
-    batches[0].load(stage_line, 0, row);
+    line = slots.wait();
+    batches[0].load(line, 0, row);
   }
 #pragma unroll 1
   for (int stage = 0; stage < whole; ++stage) {
-    const std::uint32_t empty = slots.empty();
+    const int filled = slots.slot;
 #pragma unroll
     for (int i = 0; i < kBatches; ++i) {
       row += kBatchBytes;
       if (i + 1 < kBatches) {
-        batches[(i + 1) % 2].load(stage_line, (i + 1) * OneBatch::kPairs, row);
+        batches[(i + 1) % 2].load(line, (i + 1) * OneBatch::kPairs, row);
       } else {
         slots.next();
         if (stage + 1 < whole) {
-          stage_line = wait();
-          batches[0].load(stage_line, 0, row);
+          line = slots.wait();
+          batches[0].load(line, 0, row);
         }
       }
       batches[i % 2].template multiply<T>(sums);
     }
-    // The products have read the stage.
+    // The products have read the stage: its slot is filled again.
     __syncwarp();
-    if (first_lane) hopper::arrive(empty);
+    weights.fill(filled);
   }
   if (rest == 0) return;
-  stage_line = wait();
+  line = slots.wait();
 #pragma unroll 1
   for (int pair = 0; pair * kPair < rest; ++pair, row += kPairBytes) {
-    batches[0].pairs[0].load(line_of(stage_line, pair), row);
+    batches[0].pairs[0].load(line_of(line, pair), row);
     batches[0].pairs[0].template multiply<T>(sums, 0);
     batches[0].pairs[0].template multiply<T>(sums, 1);
   }
   __syncwarp();
-  if (first_lane) hopper::arrive(slots.empty());
+  weights.fill(slots.slot);
   slots.next();
 }
 
@@ -319,25 +301,14 @@ __device__ void store_unit(const StreamCall& call, std::int64_t unit,
   }
 }
 
-// Copies the rows of a to shared memory. All threads of a block call it.
-__device__ void copy_rows(const StreamCall& call, unsigned char* to) {
-  const int chunks = call.k / 8, all = call.m * chunks;
-  const auto* from = static_cast<const uint4*>(call.a);
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < all; i += static_cast<int>(blockDim.x)) {
-    const uint4 chunk = from[i];
-    *reinterpret_cast<uint4*>(to + i / chunks * call.a_pitch + i % chunks * 16) = chunk;
+// Copies the rows of a to shared memory. One thread calls it.
+__device__ void copy_rows(const StreamCall& call, std::uint32_t base, std::uint32_t barrier) {
+  const int bytes = call.k * 2;
+  hopper::arrive_and_expect(barrier, call.m * bytes);
+  for (int row = 0; row < call.m; ++row) {
+    copy_bulk(base + call.a_offset + row * call.a_pitch,
+              static_cast<const char*>(call.a) + std::int64_t{row} * bytes, bytes, barrier);
   }
-}
-
-// Brings the residuals of a unit into the L2 cache before the unit is computed.
-template <int kRows>
-__device__ void prefetch_residual(const StreamCall& call, std::int64_t unit) {
-  const Stream& stream = call.streams[stream_of(call, unit)];
-  const int row = static_cast<int>(threadIdx.x) % kWarp;
-  if (stream.out.residual == nullptr || row >= call.m || row >= kRows) return;
-  const std::int64_t at = row * stream.out.n + (unit - stream.first_unit) * kUnit;
-  prefetch_to_l2(static_cast<const char*>(stream.out.residual) + at * dtype_size(stream.out.type));
 }
 
 // This lane's address for the fragments of a: those of two steps if the rows are at most 8.
@@ -351,47 +322,42 @@ template <typename T, int kRows, bool kGated>
 __device__ void stream_units(const StreamCall& call) {
   extern __shared__ __align__(1024) unsigned char shared[];
   constexpr int kMatrices = kGated ? 2 : 1;
-  // The first half of the warps multiplies, the second half fills their rings.
-  const int warps = static_cast<int>(blockDim.x) / (2 * kWarp);
-  const int warp = static_cast<int>(threadIdx.x) / kWarp % warps;
-  const bool fills = static_cast<int>(threadIdx.x) / kWarp >= warps;
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::uint32_t base = shared_address(shared);
-  Slots slots = {base + warp * call.stages * 16, call.stages};
+  const std::uint32_t barriers = base + 8 + warp * call.stages * 8;
   const std::uint32_t ring = base + call.ring_offset + warp * call.stages * kStageBytes<kGated>;
-  const Share share = {blockIdx.x + std::int64_t{warp} * gridDim.x,
-                       std::int64_t{gridDim.x} * warps};
-  if (fills && lane == 0) {
-    for (int i = 0; i < 2 * call.stages; ++i) hopper::init_barrier(slots.barriers + i * 8, 1);
+  if (threadIdx.x == 0) hopper::init_barrier(base, 1);
+  if (lane == 0) {
+    for (int i = 0; i < call.stages; ++i) hopper::init_barrier(barriers + i * 8, 1);
     hopper::publish_barriers();
   }
-  let_next_begin();
-  if (!call.steady) wait_for_earlier();
-  // The lane that made the barriers may begin; the others wait below.
-  Filler<kGated> filler(call, slots, ring, share);
-  if (fills && lane == 0) filler.fill(call.stages);
-  if (call.steady) wait_for_earlier();
-  copy_rows(call, shared + call.a_offset);
   __syncthreads();
-  if (fills) {
-    if (lane == 0) filler.fill(kEveryStage);
-    return;
-  }
+  let_next_begin();
+
+  const std::int64_t step = std::int64_t{gridDim.x} * warps;
+  std::int64_t unit = blockIdx.x + std::int64_t{warp} * gridDim.x;
+  Ring<kGated> weights(call, barriers, ring, unit, step);
+  if (!call.steady) wait_for_earlier();
+  for (int i = 0; i < call.stages; ++i) weights.fill(i);
+  if (call.steady) wait_for_earlier();
+  if (threadIdx.x == 0) copy_rows(call, base, base);
+  hopper::wait_barrier(base, 0);
 
   const std::uint32_t row = row_address<kRows>(call, base);
-  const std::uint32_t line =
-      ring + lane % kUnit * kBlock * 2u + (lane / kUnit ^ lane % kUnit) * 16u;
-  for (std::int64_t unit = share.first; unit < call.units; unit += share.step) {
+  Slots slots = {barriers, ring + lane % kUnit * kBlock * 2u + (lane / kUnit ^ lane % kUnit) * 16u,
+                 call.stages, kStageBytes<kGated>};
+  for (; unit < call.units; unit += step) {
     float sums[kMatrices][4] = {};
-    if constexpr (!kGated) prefetch_residual<kRows>(call, unit);
-    multiply_unit<T, kRows, kGated>(call, slots, line, row, sums);
+    multiply_unit<T, kRows>(call, slots, weights, row, sums);
     store_unit<T, kRows>(call, unit, sums);
   }
 }
 #endif  // VOLTA_HOPPER
 
 template <typename T, int kRows, bool kGated>
-__global__ void __launch_bounds__(2 * kMostWarps * kWarp)
+__global__ void __launch_bounds__(kMostWarps* kWarp)
     gemm_stream(const __grid_constant__ StreamCall call) {
 #if VOLTA_HOPPER
   stream_units<T, kRows, kGated>(call);
@@ -414,7 +380,7 @@ Cut cut_units(const GemmStreams& p, const Context& context) {
       std::clamp<std::int64_t>(context.multiprocessors, 1, std::max<std::int64_t>(units, 1));
   cut.warps = std::clamp<std::int64_t>(ceil_div(units, cut.blocks), 1, kMostWarps);
   const std::int64_t rows = p.m * (p.k * 2 + kPad);
-  constexpr std::int64_t kBarriers = 2 * 8 * kMostWarps * kMostStages;
+  constexpr std::int64_t kBarriers = 8 * (1 + kMostWarps * kMostStages);
   cut.a_offset = round_up(kBarriers, std::int64_t{128});
   cut.ring_offset = round_up(cut.a_offset + rows, std::int64_t{kBlockBytes});
   const std::int64_t bytes = cut.warps * (gated ? kStageBytes<true> : kStageBytes<false>);
@@ -449,26 +415,24 @@ cudaError_t launch(const GemmStreams& p, const Context& context) {
   call.a_offset = static_cast<int>(cut.a_offset);
   call.a_pitch = call.k * 2 + kPad;
   call.ring_offset = static_cast<int>(cut.ring_offset);
-  const std::int64_t shared =
-      context.begins_early ? std::max(cut.shared, kLeastShared) : cut.shared;
   auto* const kernel =
       p.gated.c != nullptr ? &gemm_stream<T, kRows, true> : &gemm_stream<T, kRows, false>;
   const cudaError_t error = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostShared));
   if (error != cudaSuccess) return error;
   return launch_early(kernel, static_cast<unsigned>(cut.blocks),
-                      static_cast<unsigned>(2 * cut.warps * kWarp),
-                      static_cast<std::size_t>(shared), context, call);
+                      static_cast<unsigned>(cut.warps * kWarp),
+                      static_cast<std::size_t>(cut.shared), context, call);
 }
 
 }  // namespace
 
 bool gemm_streams_apply(const GemmStreams& p, const Context& context) {
   constexpr int kArchitecture = 90;
-  constexpr std::int64_t kMostK = 1 << 20;
+  constexpr std::int64_t kMostK = 1 << 16;  // A barrier counts less than 2^20 bytes.
   if (context.architecture != kArchitecture || p.count < 1) return false;
   if (p.m < 1 || p.m > kMostRows || p.k < 1 || p.k > kMostK) return false;
-  if (!is_aligned(p.a.data, 16)) return false;
+  if (p.m * p.k * 2 >= 1 << 20 || !is_aligned(p.a.data, 16)) return false;
   for (int i = 0; i < p.count; ++i) {
     if (!can_map_strips(p.b[i], p.a.type, p.out[i].n, p.k)) return false;
   }

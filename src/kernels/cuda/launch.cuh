@@ -30,11 +30,6 @@ __device__ inline void let_next_begin() {
 #endif
 }
 
-/// Brings the line of an address into the L2 cache, where later writes find it.
-__device__ inline void prefetch_to_l2(const void* address) {
-  asm volatile("prefetch.global.L2 [%0];" : : "l"(__cvta_generic_to_global(address)));
-}
-
 /// Launches a kernel that calls wait_for_earlier(). It begins early if the context allows it.
 template <typename... Parameters>
 cudaError_t launch_early(void (*kernel)(Parameters...), dim3 blocks, dim3 threads,

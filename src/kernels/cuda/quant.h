@@ -5,10 +5,8 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <span>
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/decode_group.h"
 
 namespace volta::cuda {
 
@@ -16,12 +14,6 @@ namespace volta::cuda {
 /// to int8 (ops/op.h, MatMul). a may have any float type, c and the residual too. The workspace has
 /// matmul_quantized_workspace() bytes.
 cudaError_t matmul_quantized(const MatMul& op, const Args& args, const Context& context);
-
-/// Whether these calls are products of the same few rows with quantised matrices of one format.
-/// Then matmul_quantized_group() computes all of them: it rounds the rows once, into the workspace
-/// of the first call.
-bool quantized_together(std::span<const DecodeCall> calls);
-cudaError_t matmul_quantized_group(std::span<const DecodeCall> calls, const Context& context);
 
 /// The scratch bytes that matmul_quantized() needs.
 std::int64_t matmul_quantized_workspace(const MatMul& op, const ArgShapes& shapes,

@@ -5,7 +5,6 @@
 // (quant_product.cuh), while other warps are already in the next round.
 //
 // Rests are rare, and computed where the parts are added, one element of c per thread.
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quant_product.cuh"
 
 namespace volta::cuda {
@@ -271,27 +270,13 @@ __device__ float add_parts(const QuantProduct& p, const Plan& plan, const Tile& 
   return total;
 }
 
-// The thread blocks of a product.
-__host__ __device__ unsigned tiles_of(const QuantProduct& p, const Plan& plan) {
-  return static_cast<unsigned>((p.n + kColumns - 1) / kColumns) * plan.row_tiles;
-}
-
 template <Quant kQuant, bool kSixteen, bool kSmall>
-__global__ void __launch_bounds__(kThreads, 2)
-    multiply_few_rows(const __grid_constant__ QuantProducts all, const Plan plan) {
+__global__ void __launch_bounds__(kThreads, 2) multiply_few_rows(QuantProduct p, Plan plan) {
   extern __shared__ __align__(16) std::uint8_t memory[];
-  let_next_begin();
-  if (!all.steady) wait_for_earlier();
   const int thread = static_cast<int>(threadIdx.x);
-  unsigned tile_index = blockIdx.x;
-  int index = 0;
-  while (index + 1 < all.count && tile_index >= tiles_of(all.products[index], plan)) {
-    tile_index -= tiles_of(all.products[index++], plan);
-  }
-  const QuantProduct p = all.products[index];
   Tile tile;
-  tile.column = static_cast<std::int64_t>(tile_index / plan.row_tiles) * kColumns;
-  tile.row = static_cast<std::int64_t>(tile_index % plan.row_tiles) * kFewRows;
+  tile.column = static_cast<std::int64_t>(blockIdx.x / plan.row_tiles) * kColumns;
+  tile.row = static_cast<std::int64_t>(blockIdx.x % plan.row_tiles) * kFewRows;
   tile.rows = static_cast<int>(min(p.a.m - tile.row, std::int64_t{kFewRows}));
   tile.warp = thread / kWarp;
   tile.lane = thread % kWarp;
@@ -312,7 +297,6 @@ __global__ void __launch_bounds__(kThreads, 2)
   float total = 0.0f;
   start_piece(p, plan, tile, tile.warp, shared(0).pieces);
   commit_copies();
-  if (all.steady) wait_for_earlier();
   for (std::int64_t round = 0, first = 0; first < p.a.blocks; ++round, first += round_blocks) {
     const Shared here = shared(round);
     const std::int64_t piece = round * kWarps + tile.warp;
@@ -374,12 +358,9 @@ Plan make_plan(const QuantProduct& p) {
 
 }  // namespace
 
-cudaError_t launch_few_rows(const QuantProducts& products, const Context& context) {
-  const QuantProduct& product = products.products[0];
+cudaError_t launch_few_rows(const QuantProduct& product, const Context& context) {
   const Plan plan = make_plan(product);
-  std::int64_t grid = 0;
-  for (int i = 0; i < products.count; ++i) grid += tiles_of(products.products[i], plan);
-  if (grid > 0x7fffffff) return cudaErrorInvalidConfiguration;
+  const std::int64_t grid = ceil_div(product.n, std::int64_t{kColumns}) * plan.row_tiles;
   const std::size_t shared = plan.shared_bytes();
   const bool sixteen = product.a.m > 8, small = product.block == kGroup;
   return with_format(product.quant, [&](auto format) {
@@ -392,11 +373,7 @@ cudaError_t launch_few_rows(const QuantProducts& products, const Context& contex
                          : &multiply_few_rows<kQuant, false, true>;
       }
     }
-    const cudaError_t error = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
-    if (error != cudaSuccess) return error;
-    return launch_early(kernel, static_cast<unsigned>(grid), kThreads, shared, context, products,
-                        plan);
+    return launch_with(kernel, grid, kThreads, shared, context, product, plan);
   });
 }
 

@@ -51,16 +51,8 @@ struct QuantProduct {
 /// Rows that launch_few_rows takes per pass over b.
 inline constexpr int kFewRows = 16;
 
-/// Products of the same rows with matrices of one format.
-struct QuantProducts {
-  static constexpr int kMost = 3;
-  QuantProduct products[kMost];
-  int count = 0;
-  bool steady = false;  ///< No kernel of the plan writes any b; see Context.
-};
-
 /// For few rows: b is read about once per kFewRows rows.
-cudaError_t launch_few_rows(const QuantProducts& products, const Context& context);
+cudaError_t launch_few_rows(const QuantProduct& product, const Context& context);
 /// For any number of rows.
 cudaError_t launch_row_tiles(const QuantProduct& product, const Context& context);
 

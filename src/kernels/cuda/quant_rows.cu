@@ -9,7 +9,6 @@
 // A warp rounds a block of a row, so that a row's integers depend only on its elements and its
 // length. Limited by bytes; small beside the product itself.
 #include "kernels/cuda/common.cuh"
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quant_format.cuh"
 #include "kernels/cuda/quant_rows.cuh"
 
@@ -96,8 +95,6 @@ __device__ void round_block(const float (&x)[kMostGroups], const RowBlock& at,
 /// A warp per block. The last block of a row is padded with zeros.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarp) round_rows(const T* x, QuantRows to) {
-  let_next_begin();
-  wait_for_earlier();
   const std::int64_t index =
       static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / static_cast<unsigned>(kWarp);
   if (index >= to.m * to.blocks) return;
@@ -181,8 +178,8 @@ cudaError_t quantize_rows(DType type, const void* x, const QuantRows& to, const 
   const unsigned grid = blocks_for(to.m * to.blocks, kWarps);
   return with_float(type, [&](auto element) {
     using T = typename decltype(element)::type;
-    return launch_early(&round_rows<T>, grid, kWarps * kWarp, 0, context, static_cast<const T*>(x),
-                        to);
+    round_rows<T><<<grid, kWarps * kWarp, 0, context.stream>>>(static_cast<const T*>(x), to);
+    return launch_error();
   });
 }
 
