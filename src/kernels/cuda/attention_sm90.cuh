@@ -25,6 +25,7 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/attention_sm90.h"
+#include "kernels/cuda/attention_sm90_narrow_ptx.cuh"
 #include "kernels/cuda/attention_sm90_ptx.cuh"
 #include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/tensor_map.h"
@@ -328,18 +329,24 @@ class Producer {
 using Scores = float[kKeys / 2];
 using Weights = std::uint32_t[kKeys / 16][4];
 
-/// Starts scores = q k^T.
-template <typename S>
-__device__ inline void start_scores(std::uint64_t q, std::uint64_t k, Scores& scores) {
+/// Starts scores = q k^T, of all keys of a block or of the first 64.
+template <typename S, int kCount>
+__device__ inline void start_scores(std::uint64_t q, std::uint64_t k, float (&scores)[kCount]) {
+  using T = typename S::Type;
   constexpr int kSteps = S::kDim / 16, kBoxSteps = kBoxColumns / 16;
+  hopper::fence_sums();
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     // In units of 16 bytes: 16 columns are 32 bytes.
     const auto box = static_cast<std::uint64_t>(step / kBoxSteps);
     const auto within = static_cast<std::uint64_t>(step % kBoxSteps * 2);
-    hopper::multiply_async<typename S::Type, false, false>(
-        scores, q + box * (kGroupRows * kBoxRowBytes / 16) + within,
-        k + box * (kKeys * kBoxRowBytes / 16) + within, step > 0);
+    const std::uint64_t a = q + box * (kGroupRows * kBoxRowBytes / 16) + within;
+    const std::uint64_t b = k + box * (kKeys * kBoxRowBytes / 16) + within;
+    if constexpr (kCount == kKeys / 2) {
+      hopper::multiply_async<T, false, false>(scores, a, b, step > 0);
+    } else {
+      hopper::multiply_narrow_async<T>(scores, a, b, step > 0);
+    }
   }
   hopper::commit_products();
 }
@@ -348,6 +355,7 @@ __device__ inline void start_scores(std::uint64_t q, std::uint64_t k, Scores& sc
 template <typename S>
 __device__ inline void start_outputs(const Weights& weights, std::uint64_t v,
                                      float (&out)[S::kDim / 2]) {
+  hopper::fence_sums();
 #pragma unroll
   for (int step = 0; step < kKeys / 16; ++step) {
     hopper::multiply_registers_async<typename S::Type>(
@@ -444,12 +452,13 @@ class Consumer {
     return row + static_cast<int>(threadIdx.x) / kWarp % 4 * 16;
   }
 
-  /// Scores of the group's rows, from `row` on, and the block of keys from `key` on to weights.
-  __device__ void weigh_block(int row, int key, RowState& state, float (&correction)[2],
-                              Scores& scores) const {
+  /// Scores of the group's rows, from `row` on, and keys from `key` on to weights.
+  template <int kCount>
+  __device__ void weigh_keys(int row, int key, RowState& state, float (&correction)[2],
+                             float (&scores)[kCount]) const {
     const Forward& call = launch_.call;
     if constexpr (S::kExtras) scale_scores(call, scores);
-    const bool all = key + kKeys <= (call.mask.causal ? row + 1 : call.mask.time) &&
+    const bool all = key + 2 * kCount <= (call.mask.causal ? row + 1 : call.mask.time) &&
                      (call.mask.window == 0 || key > row + kGroupRows - 1 - call.mask.window);
     if (!all) hide_scores(call.mask, warp_row(row), key, scores);
     weigh<T>(S::kExtras ? 1.0f : call.scale * kLog2E, scores, state, correction);
@@ -480,14 +489,26 @@ class Consumer {
       pass_turn();
     }
     hopper::wait_barrier(shared_.full(block_.stage()), block_.parity);
-    hopper::fence_sums();
-    start_scores<S>(query, keys(block_.stage()), scores);
-    hopper::wait_for_products<0>();
-    hopper::use_sums(scores);
-    release(block_.stage());
+    // No row sees the second half of its last block if that begins behind it.
+    if (launch_.call.mask.causal && key >= row) {
+      // SAFETY: the scores of the first half of a block are the first half of the registers.
+      auto& first_half = reinterpret_cast<float(&)[kKeys / 4]>(scores);
+      start_scores<S>(query, keys(block_.stage()), first_half);
+      hopper::wait_for_products<0>();
+      hopper::use_sums(first_half);
+      release(block_.stage());
+      weigh_keys(row, key, state, correction, first_half);
+#pragma unroll
+      for (int i = kKeys / 4; i < kKeys / 2; ++i) scores[i] = 0.0f;
+    } else {
+      start_scores<S>(query, keys(block_.stage()), scores);
+      hopper::wait_for_products<0>();
+      hopper::use_sums(scores);
+      release(block_.stage());
+      weigh_keys(row, key, state, correction, scores);
+    }
     block_.advance();
     if (skips) skip_block();
-    weigh_block(row, key, state, correction, scores);
     round_weights<T>(scores, weights);
 #pragma unroll 1
     while (key > first_key) {
@@ -496,31 +517,28 @@ class Consumer {
       hopper::wait_barrier(shared_.full(key_stage), block_.parity);
       block_.advance();
       wait_for_turn();
-      hopper::use_sums(out);
       use_weights(weights);
-      hopper::fence_sums();
       start_scores<S>(query, keys(key_stage), scores);
+      correct(correction, out);  // While the products run.
       const int value_stage = block_.stage();
       hopper::wait_barrier(shared_.full(value_stage), block_.parity);
       block_.advance();
-      hopper::fence_sums();
+      hopper::use_sums(out);
       start_outputs<S>(weights, values(value_stage), out);
       pass_turn();
       hopper::wait_for_products<1>();
       hopper::use_sums(scores);
       release(key_stage);
-      weigh_block(row, key, state, correction, scores);
+      weigh_keys(row, key, state, correction, scores);
       hopper::wait_for_products<0>();
       hopper::use_sums(out);
       release(value_stage);
-#pragma unroll
-      for (int i = 0; i < S::kDim / 2; ++i) out[i] *= correction[i / 2 % 2];
       round_weights<T>(scores, weights);
     }
+    correct(correction, out);
     hopper::wait_barrier(shared_.full(block_.stage()), block_.parity);
     hopper::use_sums(out);
     use_weights(weights);
-    hopper::fence_sums();
     start_outputs<S>(weights, values(block_.stage()), out);
     const Tile tile = load_tile();
     release(query_.stage());
@@ -533,6 +551,10 @@ class Consumer {
     store(tile, state, out);
   }
 
+  __device__ static void correct(const float (&correction)[2], float (&out)[S::kDim / 2]) {
+#pragma unroll
+    for (int i = 0; i < S::kDim / 2; ++i) out[i] *= correction[i / 2 % 2];
+  }
   /// Keeps the compiler from computing weights later than here.
   __device__ static void use_weights(Weights& weights) {
 #pragma unroll

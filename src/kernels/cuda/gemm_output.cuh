@@ -22,16 +22,19 @@ inline constexpr int kOutputColumns = 4;
 // finish_strip of gemm_sm90.cuh. Functions of N neighbours in a row begin at a column that is a
 // multiple of N; `count` of them are inside c.
 
-/// The bias of columns [column, column + N); what is outside of c has no value.
+/// The bias of columns [column, column + N). With a count, columns outside of c are zero. Without
+/// one, all are inside and the output is aligned.
+template <int N>
+__device__ inline Vector<float, N> load_bias(const GemmOutput& out, std::int64_t column) {
+  return *reinterpret_cast<const Vector<float, N>*>(out.bias + column);
+}
 template <int N>
 __device__ inline Vector<float, N> load_bias(const GemmOutput& out, std::int64_t column,
                                              int count) {
-  const float* from = out.bias + column;
-  if (out.aligned) return *reinterpret_cast<const Vector<float, N>*>(from);
   Vector<float, N> bias = {};
 #pragma unroll
   for (int j = 0; j < N; ++j) {
-    if (j < count) bias.at[j] = from[j];
+    if (j < count) bias.at[j] = out.bias[column + j];
   }
   return bias;
 }
@@ -58,34 +61,42 @@ __device__ inline void activate(Activation activation, float (&x)[N]) {
   }
 }
 
-/// Adds the residual of the elements at flat index `at`, of which `count` are inside c.
+/// How many of N elements are inside c. A constant N also says that the output is aligned.
+template <int N>
+using Whole = std::integral_constant<int, N>;
+
+/// Adds the residual of the N elements at flat index `at`.
+template <typename T, int N>
+__device__ inline void add_residual(const GemmOutput& out, std::int64_t at, Whole<N>, float* x) {
+  const T* residual = static_cast<const T*>(out.residual) + at;
+  const auto group = *reinterpret_cast<const Vector<T, N>*>(residual);
+#pragma unroll
+  for (int j = 0; j < N; ++j) x[j] += to_f32(group.at[j]);
+}
 template <typename T, int N>
 __device__ inline void add_residual(const GemmOutput& out, std::int64_t at, int count, float* x) {
+  if (out.aligned) return add_residual<T, N>(out, at, Whole<N>(), x);
   const T* residual = static_cast<const T*>(out.residual) + at;
-  if (out.aligned) {
-    const auto group = *reinterpret_cast<const Vector<T, N>*>(residual);
-#pragma unroll
-    for (int j = 0; j < N; ++j) x[j] += to_f32(group.at[j]);
-    return;
-  }
 #pragma unroll
   for (int j = 0; j < N; ++j) {
     if (j < count) x[j] += to_f32(residual[j]);
   }
 }
 
-/// Rounds and stores the elements at flat index `at`, of which `count` are inside c.
+/// Rounds and stores the N elements at flat index `at`.
+template <typename T, int N>
+__device__ inline void store_group(const GemmOutput& out, std::int64_t at, Whole<N>,
+                                   const float* x) {
+  Vector<T, N> group;
+#pragma unroll
+  for (int j = 0; j < N; ++j) group.at[j] = from_f32<T>(x[j]);
+  *reinterpret_cast<Vector<T, N>*>(static_cast<T*>(out.c) + at) = group;
+}
 template <typename T, int N>
 __device__ inline void store_group(const GemmOutput& out, std::int64_t at, int count,
                                    const float* x) {
+  if (out.aligned) return store_group<T, N>(out, at, Whole<N>(), x);
   T* c = static_cast<T*>(out.c) + at;
-  if (out.aligned) {
-    Vector<T, N> group;
-#pragma unroll
-    for (int j = 0; j < N; ++j) group.at[j] = from_f32<T>(x[j]);
-    *reinterpret_cast<Vector<T, N>*>(c) = group;
-    return;
-  }
 #pragma unroll
   for (int j = 0; j < N; ++j) {
     if (j < count) c[j] = from_f32<T>(x[j]);
@@ -110,7 +121,8 @@ __device__ inline void write_output(const GemmOutput& out, std::int64_t row, std
   const int count = left < kOutputColumns ? static_cast<int>(left) : kOutputColumns;
   float x[kOutputColumns] = {sums.x, sums.y, sums.z, sums.w};
   if (out.bias != nullptr) {
-    const auto bias = load_bias<kOutputColumns>(out, column, count);
+    const auto bias = out.aligned ? load_bias<kOutputColumns>(out, column)
+                                  : load_bias<kOutputColumns>(out, column, count);
 #pragma unroll
     for (int j = 0; j < kOutputColumns; ++j) x[j] += bias.at[j];
   }

@@ -11,27 +11,19 @@
 // Two blocks may form a cluster: they take two tiles of the same columns, each reads half of b, and
 // the engine brings it to both. A stage is then free when the warps of both have read it.
 //
-// The first consumer group can be a few steps ahead of the second one: while one of them finishes
-// its rows, the other one has the tensor cores for itself.
-//
 // A group's sums are finished where they are, 64 columns at a time. Results of 16 bits go through
 // shared memory, where each warp has two places for 16 x 64 of them, and the engine writes them to
-// c while the warp goes on. Other results are stored by the lanes.
-//
-// Rows whose distance is not a multiple of 16 bytes cannot be read or written by the engine, but
-// every eighth of them can (tensor_map.h): each operand then has eight maps. If these are rows of a
-// or c, row p of a tile in shared memory and registers is row 8 (p % 16) + p / 16 of the tile in
-// memory: a warp's 16 rows are of one map. If they are steps of k, step p of 64 in shared memory is
-// step 8 (p % 8) + p / 8.
+// c while the warp goes on. If the engine cannot, because rows of c are not multiples of 16 bytes,
+// the lanes copy from there to c in words. Results of f32 are stored from registers.
 //
 // Bits: an element's sum is one chain of products of 16 steps of k in order; the first one does not
-// add to anything. Elements outside of a and b are zeros, so ragged sizes need no other code. Only
-// interleaved steps of k are summed in another order, in which they are in shared memory.
+// add to anything. Elements outside of a and b are zeros, so ragged sizes need no other code.
 #pragma once
 
 #include <cuda.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "base/arithmetic.h"
 #include "kernels/cuda/common.cuh"
@@ -116,95 +108,87 @@ struct RingPosition {
   }
 };
 
-/// Copies an operand's part of a stage; what is the same for all of them.
-struct OperandCopy {
-  const CUtensorMap* maps;
-  const unsigned char* shifts;
-  bool interleaved;
-  unsigned ranks;  ///< Blocks of the cluster that get it, a bit for each; 0 if only this one.
-
-  __device__ void copy(std::uint32_t to, int map, std::uint32_t barrier, int column, int row,
-                       int layer) const {
-    if (ranks != 0) {
-      hopper::copy_box_to(to, maps[map], barrier, column + shifts[map], row, layer, ranks);
-    } else {
-      hopper::copy_box(to, maps[map], barrier, column + shifts[map], row, layer);
-    }
-  }
-
-  /// kTransposed: `count` boxes of 64 rows of a (columns of b), the first one being `first`, for 64
-  /// steps of k from k on. Otherwise the one box, or the kBoxes boxes of every eighth row.
-  template <bool kTransposed>
-  __device__ void copy_stage(std::uint32_t to, std::uint32_t barrier, int first, int k, int layer,
-                             int count) const {
-    constexpr int kBoxBytes = kDepth * kBoxRowBytes;
-    constexpr int kEighth = kBoxBytes / kInterleave;
-    if constexpr (kTransposed) {
-#pragma unroll 1
-      for (int i = 0; i < count; ++i, to += kBoxBytes, first += kBoxWidth) {
-        if (!interleaved) {
-          copy(to, 0, barrier, first, k, layer);
-          continue;
-        }
-#pragma unroll 1
-        for (int j = 0; j < kInterleave; ++j) {
-          copy(to + static_cast<std::uint32_t>(j * kEighth), j, barrier, first, k / kInterleave,
-               layer);
-        }
-      }
-    } else if (!interleaved) {
-      copy(to, 0, barrier, k, first, layer);
-    } else {
-      // Only a is: 128 rows.
-#pragma unroll 1
-      for (int j = 0; j < kInterleave; ++j) {
-        copy(to + static_cast<std::uint32_t>(j * 2 * kEighth), j, barrier, k, first / kInterleave,
-             layer);
-      }
-    }
-  }
+/// A tile of c: its part, its first row and its first column.
+struct Sm90Tile {
+  int part = 0, row = 0, column = 0;
 };
 
-/// The tile of the cluster's index-th, for the block of this rank in it.
+/// The tile of the index-th of a cluster, for its block `rank`. Clusters that run at the same time
+/// share rows of a and columns of b in the L2 cache: they go down groups of 2,048 rows before they
+/// take the next columns. (Divisions of 32 bits only: those of 64 are calls, which must not stand
+/// between the start and the end of products.)
 template <typename Shape>
-__device__ inline GemmTile sm90_tile(const Gemm& g, const Sm90Work& work, unsigned index,
-                                     unsigned rank) {
-  GemmTile tile = gemm_tile<8>(g, index, Shape::kRows * work.cluster, Shape::kColumns);
-  tile.row += rank * Shape::kRows;
-  return tile;
+__device__ inline Sm90Tile sm90_tile(const Sm90Work& work, unsigned index, unsigned rank) {
+  const unsigned cluster = static_cast<unsigned>(work.cluster);
+  const unsigned group = 16 / cluster;
+  const unsigned per_part = work.down * work.across;
+  const unsigned part = index / per_part;
+  const unsigned tile = index - part * per_part;
+  const unsigned first = tile / (group * work.across) * group;
+  const unsigned in_group = tile - first * work.across;
+  const unsigned height = min(work.down - first, group);
+  const unsigned column = in_group / height;
+  const unsigned row = (first + in_group - column * height) * cluster + rank;
+  return {static_cast<int>(part), static_cast<int>(row) * Shape::kRows,
+          static_cast<int>(column) * Shape::kColumns};
+}
+
+/// The steps of k of a part: from part * depth on.
+__device__ inline int first_step(const Gemm& g, int part) {
+  return g.pieces ? part * static_cast<int>(g.piece_k) : 0;
+}
+__device__ inline int step_count(const Gemm& g, int part) {
+  const auto k = static_cast<int>(g.k);
+  return g.pieces ? min(static_cast<int>(g.piece_k), k - first_step(g, part)) : k;
+}
+
+/// Copies an operand's part of a stage: `count` rows of a (columns of b) from `first` on, for 64
+/// steps of k. `ranks` are the blocks of the cluster that get it, a bit for each; 0 is only this.
+template <bool kTransposed>
+__device__ inline void copy_operand(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier,
+                                    int first, int count, int k, int layer, unsigned ranks) {
+  const auto copy = [&](std::uint32_t place, int column, int row) {
+    if (ranks != 0) {
+      hopper::copy_box_to(place, map, barrier, column, row, layer, ranks);
+    } else {
+      hopper::copy_box(place, map, barrier, column, row, layer);
+    }
+  };
+  if constexpr (kTransposed) {
+    constexpr int kBoxBytes = kDepth * kBoxRowBytes;
+#pragma unroll 1
+    for (int i = 0; i < count; i += kBoxWidth, to += kBoxBytes) copy(to, first + i, k);
+  } else {
+    copy(to, k, first);
+  }
 }
 
 /// The producer: one thread.
 template <typename Shape, bool kTransposeA, bool kTransposeB>
 __device__ inline void produce(const Ring<Shape>& ring, const Sm90Maps& maps, const Gemm& g,
-                               const Sm90Work& work, unsigned rank) {
-  const Sm90Layout layout = work.layout;
-  const auto cluster = static_cast<unsigned>(work.cluster);
-  const OperandCopy a = {maps.a, work.shift_a,
-                         kTransposeA ? layout.k_interleaved : layout.rows_interleaved, 0};
-  const OperandCopy b = {maps.b, work.shift_b, kTransposeB && layout.k_interleaved,
-                         cluster > 1 ? (1u << cluster) - 1 : 0};
-  hopper::prefetch_map(maps.a[0]);
-  hopper::prefetch_map(maps.b[0]);
-  // Each block reads its share of b's columns.
+                               const Sm90Work& work, unsigned first_tile, unsigned tile_step,
+                               unsigned rank) {
+  hopper::prefetch_map(maps.a);
+  hopper::prefetch_map(maps.b);
+  // Each block of a cluster reads its share of b's columns for all.
+  const unsigned ranks = work.cluster > 1 ? (1u << work.cluster) - 1 : 0;
   const int share = Shape::kColumns / work.cluster;
   const int first_share = static_cast<int>(rank) * share;
   RingPosition<Shape> at;
-  for (unsigned index = blockIdx.x / cluster; index < work.tiles; index += gridDim.x / cluster) {
-    const GemmTile tile = sm90_tile<Shape>(g, work, index, rank);
-    const auto row = static_cast<int>(tile.row);
-    const int column = static_cast<int>(tile.column) + first_share;
-    const auto k_end = static_cast<int>(tile.k_end);
-    const int layer = g.pieces ? 0 : static_cast<int>(tile.part);
-    for (auto k = static_cast<int>(tile.k_begin); k < k_end; k += kDepth) {
+  for (unsigned index = first_tile; index < work.tiles; index += tile_step) {
+    const Sm90Tile tile = sm90_tile<Shape>(work, index, rank);
+    const int layer = g.pieces ? 0 : tile.part;
+    const int begin = first_step(g, tile.part), end = begin + step_count(g, tile.part);
+    for (int k = begin; k < end; k += kDepth) {
       // In the first round this is the phase before the first, which counts as completed.
       hopper::wait_barrier(ring.empty(at.stage), at.parity ^ 1);
       const std::uint32_t full = ring.full(at.stage);
       hopper::arrive_and_expect(full, Shape::kStageBytes);
-      a.copy_stage<kTransposeA>(ring.a(at.stage), full, row, k, layer, Shape::kRows / kBoxWidth);
-      const std::uint32_t to_b =
-          ring.b(at.stage) + static_cast<std::uint32_t>(first_share * kBoxRowBytes);
-      b.copy_stage<kTransposeB>(to_b, full, column, k, layer, share / kBoxWidth);
+      copy_operand<kTransposeA>(ring.a(at.stage), maps.a, full, tile.row, Shape::kRows, k, layer,
+                                0);
+      copy_operand<kTransposeB>(
+          ring.b(at.stage) + static_cast<std::uint32_t>(first_share * kBoxRowBytes), maps.b, full,
+          tile.column + first_share, share, k, layer, ranks);
       at.advance();
     }
   }
@@ -223,15 +207,13 @@ __device__ inline void multiply_step(float (&sum)[Shape::kSums], std::uint64_t a
       b + i * (kTransposeB ? kTransposed : kAlongK), keep);
 }
 
-/// The named barrier at which the second consumer group waits for the first one.
-inline constexpr int kLeadBarrier = 1;
-
 /// Sums `depth` steps of k, from the stages at `at` on. On return the sums are complete, and the
-/// stages are given back to the producers of the cluster. `lead` is the step of 64 after which this
-/// group lets the other one begin, or 0.
-template <typename T, typename Shape, bool kTransposeA, bool kTransposeB>
+/// stages are given back to the producers of the cluster. `meanwhile` is called while the first
+/// products run.
+template <typename T, typename Shape, bool kTransposeA, bool kTransposeB, typename Meanwhile>
 __device__ inline void sum_products(const Ring<Shape>& ring, RingPosition<Shape>& at, int group,
-                                    int depth, int cluster, int lead, float (&sum)[Shape::kSums]) {
+                                    int depth, int cluster, float (&sum)[Shape::kSums],
+                                    const Meanwhile& meanwhile) {
   constexpr int kBoxBytes = kDepth * kBoxRowBytes;
   // The products of a group's four warps read shared memory together, so one warp speaks for all:
   // a lane for every block of the cluster.
@@ -253,13 +235,14 @@ __device__ inline void sum_products(const Ring<Shape>& ring, RingPosition<Shape>
                                                         step, block + step > 0);
     }
     hopper::commit_products();
+    if (block == 0) meanwhile();
     // While these products run, the ones before them have ended, and their stage is free.
     hopper::wait_for_products<1>();
     if (block > 0 && signals) hopper::arrive_in(ring.empty(previous), lane);
-    if (block + 1 == lead) hopper::arrive_named(kLeadBarrier, kConsumers * kWarpGroup);
     previous = at.stage;
     at.advance();
   }
+  if (blocks == 0) meanwhile();
   const int steps = ceil_div(depth % kDepth, kStepDepth);
   if (steps > 0) {
     const auto offset = static_cast<std::uint64_t>(at.stage * (Shape::kStageBytes / 16));
@@ -308,59 +291,55 @@ struct StripPlace {
   std::int64_t column;
 };
 
-/// Calls body(j, h, flat index, count) for the pairs of a lane that have elements in c.
-template <int kPairs, typename Body>
+/// Calls body(j, h, flat index, count) for the pairs of a lane that have elements in c. kWhole: c
+/// has all of the strip, and it may be accessed in groups. No case is then left to distinguish, so
+/// that the accesses of a lane overlap.
+template <bool kWhole, int kPairs, typename Body>
 __device__ inline void for_pairs(const GemmOutput& out, const StripPlace& place, const Body& body) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    if (!place.inside[h]) continue;
     const std::int64_t at = place.row[h] * out.n + place.column;
+    if constexpr (kWhole) {
 #pragma unroll
-    for (int j = 0; j < kPairs; ++j) {
-      const auto left = static_cast<int>(min(out.n - place.column - j * 8, std::int64_t{2}));
-      if (left > 0) body(j, h, at + j * 8, left);
-    }
-  }
-}
-
-/// Turns a lane's sums into results, all but the rounding. C is the type of c.
-template <typename C, int kStripSums>
-__device__ inline void add_residuals(const GemmOutput& out, const StripPlace& place,
-                                     float (&x)[kStripSums]) {
-  if (out.residual == nullptr) return;
-  for_pairs<kStripSums / 4>(out, place, [&](int j, int h, std::int64_t at, int count) {
-    add_residual<C, 2>(out, at, count, x + 4 * j + 2 * h);
-  });
-}
-
-/// Adds the bias and activates.
-template <int kStripSums>
-__device__ inline void finish_strip(const GemmOutput& out, const StripPlace& place,
-                                    float (&x)[kStripSums]) {
-  if (out.bias != nullptr) {
+      for (int j = 0; j < kPairs; ++j) body(j, h, at + j * 8, Whole<2>());
+    } else if (place.inside[h]) {
 #pragma unroll
-    for (int j = 0; j < kStripSums / 4; ++j) {
-      const std::int64_t column = place.column + j * 8;
-      const auto count = static_cast<int>(min(out.n - column, std::int64_t{2}));
-      if (count <= 0) continue;
-      const auto bias = load_bias<2>(out, column, count);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        x[4 * j + 2 * h] += bias.at[0];
-        x[4 * j + 2 * h + 1] += bias.at[1];
+      for (int j = 0; j < kPairs; ++j) {
+        const auto left = static_cast<int>(min(out.n - place.column - j * 8, std::int64_t{2}));
+        if (left > 0) body(j, h, at + j * 8, left);
       }
     }
   }
-  activate(out.activation, x);
 }
 
-/// Adds the residual and stores the lane's results.
-template <typename C, int kStripSums>
-__device__ inline void store_strip(const GemmOutput& out, const StripPlace& place,
-                                   float (&x)[kStripSums]) {
-  add_residuals<C>(out, place, x);
-  for_pairs<kStripSums / 4>(out, place, [&](int j, int h, std::int64_t at, int count) {
-    store_group<C, 2>(out, at, count, x + 4 * j + 2 * h);
+// What turns a lane's sums of a strip into results, in this order: add_strip_bias, activate,
+// add_strip_residual. C is the type of c, to which they are then rounded.
+
+template <bool kWhole, int kStripSums>
+__device__ inline void add_strip_bias(const GemmOutput& out, const StripPlace& place,
+                                      float (&x)[kStripSums]) {
+  if (out.bias == nullptr) return;
+  constexpr int kPairs = kStripSums / 4;
+  Vector<float, 2> bias[kPairs];
+#pragma unroll
+  for (int j = 0; j < kPairs; ++j) {
+    const std::int64_t column = place.column + j * 8;
+    if constexpr (kWhole) {
+      bias[j] = load_bias<2>(out, column);
+    } else {
+      bias[j] = load_bias<2>(out, column, static_cast<int>(min(out.n - column, std::int64_t{2})));
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kStripSums; ++i) x[i] += bias[i / 4].at[i % 2];
+}
+
+template <typename C, bool kWhole, int kStripSums>
+__device__ inline void add_strip_residual(const GemmOutput& out, const StripPlace& place,
+                                          float (&x)[kStripSums]) {
+  if (out.residual == nullptr) return;
+  for_pairs<kWhole, kStripSums / 4>(out, place, [&](int j, int h, std::int64_t at, auto count) {
+    add_residual<C, 2>(out, at, count, x + 4 * j + 2 * h);
   });
 }
 
@@ -370,87 +349,180 @@ __device__ inline std::uint32_t pack(float low, float high) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
-/// Rounds a warp's results and writes them to a box of 16 x 64 in shared memory in the order of
-/// tensor_map.h.
-template <typename T, int kStripSums>
-__device__ inline void write_box(std::uint32_t box, const float (&x)[kStripSums]) {
-  const auto lane = threadIdx.x % kWarp;
-  const auto row = lane % 16, chunk = lane / 16;
-#pragma unroll
-  for (int j = 0; j < kStripSums / 4; j += 2) {
-    const std::uint32_t place = (static_cast<unsigned>(j) + chunk) ^ row % 8;
-    hopper::store_matrices(box + row * kBoxRowBytes + place * 16, pack<T>(x[4 * j], x[4 * j + 1]),
-                           pack<T>(x[4 * j + 2], x[4 * j + 3]), pack<T>(x[4 * j + 4], x[4 * j + 5]),
-                           pack<T>(x[4 * j + 6], x[4 * j + 7]));
-  }
-}
-
-/// Finishes the rows of tiles that a warp has, 16 of each.
+/// Finishes the 16 rows that a warp has of every tile. A box is what it stores at once: 16 rows of
+/// 64 columns, in shared memory in the order of tensor_map.h.
 template <typename T, typename Shape>
 class TileEnd {
  public:
-  __device__ TileEnd(const Ring<Shape>& ring, const Sm90Maps& maps, const Gemm& g,
-                     const Sm90Work& work, int consumer)
-      : ring_(ring), maps_(maps), g_(g), work_(work) {
+  __device__ TileEnd(const Ring<Shape>& ring, const Sm90Maps& maps, const Gemm& g, int consumer)
+      : maps_(maps), g_(g) {
+    lane_ = static_cast<int>(threadIdx.x) % kWarp;
     warp_ = consumer * (kWarpGroup / kWarp) + static_cast<int>(threadIdx.x) % kWarpGroup / kWarp;
+    box_ = ring.box(warp_, 0);
   }
 
-  __device__ void finish(const GemmTile& tile, const float (&sum)[Shape::kSums]) {
+  /// Says where the tile is. Called while products run.
+  __device__ void begin(const Sm90Tile& tile) {
+    tile_ = tile;
+    const std::int64_t row = tile.row + warp_ * 16 + lane_ / 4;
+    place_.row[0] = tile.part * g_.m + row;
+    place_.row[1] = place_.row[0] + 8;
+    place_.inside[0] = row < g_.m;
+    place_.inside[1] = row + 8 < g_.m;
+    whole_tile_ =
+        g_.out.aligned && tile.row + Shape::kRows <= g_.m && tile.column + Shape::kColumns <= g_.n;
+    if (g_.out.bias != nullptr) fetch_bias();
+  }
+
+  /// kEngine: the engine stores c.
+  template <bool kEngine>
+  __device__ void finish(float (&sum)[Shape::kSums]) {
     const GemmOutput& out = g_.out;
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const bool interleaved = work_.layout.rows_interleaved;
-    const std::int64_t row =
-        tile.row + (interleaved ? lane / 4 * kInterleave + warp_ : warp_ * 16 + lane / 4);
-    const std::int64_t other = row + (interleaved ? 8 * kInterleave : 8);
-    StripPlace place = {
-        {tile.part * g_.m + row, tile.part * g_.m + other}, {row < g_.m, other < g_.m}, 0};
+    if (kEngine && whole_tile_ && out.activation == UnaryKind::kNone) {
+      // The usual case: the registers of the sums are used in place.
+#pragma unroll
+      for (int strip = 0; strip < kStrips; ++strip) {
+        float x[Shape::kStripSums];
+#pragma unroll
+        for (int i = 0; i < Shape::kStripSums; ++i) x[i] = sum[strip * Shape::kStripSums + i];
+        begin_strip(strip);
+        add_strip_bias<true>(out, place_, x);
+        add_strip_residual<T, true>(out, place_, x);
+        store_box<true>(strip, x);
+      }
+      return;
+    }
+    // The code of an activation is long: it exists only once.
 #pragma unroll 1
-    for (int strip = 0; strip < Shape::kColumns / Shape::kStripColumns; ++strip) {
-      const std::int64_t column = tile.column + strip * Shape::kStripColumns;
-      if (column >= g_.n) break;
-      place.column = column + lane % 4 * 2;
+    for (int strip = 0; strip < kStrips; ++strip) {
+      if (!begin_strip(strip)) return;
       float x[Shape::kStripSums];
-      take_strip<0, Shape::kColumns / Shape::kStripColumns>(sum, strip, x);
-      finish_strip(out, place, x);
-      if (work_.layout.engine_stores) {
-        add_residuals<T>(out, place, x);
-        store_box(tile, static_cast<int>(column), x);
-      } else if (out.type == DType::kF32) {
-        store_strip<float>(out, place, x);
-      } else if (out.type == DType::kBF16) {
-        store_strip<bf16>(out, place, x);
+      take_strip<0, kStrips>(sum, strip, x);
+      if (whole_tile_) {
+        add_strip_bias<true>(out, place_, x);
       } else {
-        store_strip<f16>(out, place, x);
+        add_strip_bias<false>(out, place_, x);
+      }
+      activate(out.activation, x);
+      if (kEngine || out.type != DType::kF32) {
+        add_strip_residual<T, false>(out, place_, x);
+        store_box<kEngine>(strip, x);
+      } else if (whole_tile_) {
+        store_f32<true>(x);
+      } else {
+        store_f32<false>(x);
       }
     }
   }
 
  private:
-  __device__ void store_box(const GemmTile& tile, int column, const float (&x)[Shape::kStripSums]) {
-    const bool first_lane = threadIdx.x % kWarp == 0;
-    const std::uint32_t box = ring_.box(warp_, place_);
-    place_ ^= 1;
-    // The box before the last one came from here.
-    if (first_lane) hopper::wait_for_reads<1>();
-    __syncwarp();
-    write_box<T>(box, x);
-    hopper::publish_writes();
-    __syncwarp();
-    if (!first_lane) return;
-    const bool interleaved = work_.layout.rows_interleaved;
-    const int map = interleaved ? warp_ : 0;
-    const int row = static_cast<int>(tile.row);
-    hopper::store_box(maps_.c[map], box, column + work_.shift_c[map],
-                      interleaved ? row / kInterleave : row + warp_ * 16,
-                      static_cast<int>(tile.part));
+  static constexpr int kStrips = Shape::kColumns / Shape::kStripColumns;
+
+  /// Brings the tile's bias to the L1 cache, a line of 32 bytes by every lane.
+  __device__ void fetch_bias() const {
+    const std::int64_t column = tile_.column + lane_ * (Shape::kColumns / kWarp);
+    if (column >= g_.n) return;
+    float unused;
+    asm volatile("ld.global.f32 %0, [%1];" : "=f"(unused) : "l"(g_.out.bias + column));
   }
 
-  const Ring<Shape>& ring_;
+  /// False if c has none of the strip's columns.
+  __device__ bool begin_strip(int strip) {
+    const std::int64_t column = tile_.column + strip * Shape::kStripColumns;
+    place_.column = column + lane_ % 4 * 2;
+    return column < g_.n;
+  }
+
+  template <bool kWhole>
+  __device__ void store_f32(float (&x)[Shape::kStripSums]) const {
+    add_strip_residual<float, kWhole>(g_.out, place_, x);
+    for_pairs<kWhole, Shape::kStripSums / 4>(
+        g_.out, place_, [&](int j, int h, std::int64_t at, auto count) {
+          store_group<float, 2>(g_.out, at, count, x + 4 * j + 2 * h);
+        });
+  }
+
+  /// Writes results to a box in shared memory.
+  __device__ void write_box(std::uint32_t box, const float (&x)[Shape::kStripSums]) const {
+    const int row = lane_ % 16, chunk = lane_ / 16;
+    const std::uint32_t first = box + static_cast<std::uint32_t>(row * kBoxRowBytes) +
+                                static_cast<std::uint32_t>((chunk ^ row % 8) * 16);
+#pragma unroll
+    for (int j = 0; j < Shape::kStripSums / 4; j += 2) {
+      hopper::store_matrices(first ^ static_cast<std::uint32_t>(j * 16),
+                             pack<T>(x[4 * j], x[4 * j + 1]), pack<T>(x[4 * j + 2], x[4 * j + 3]),
+                             pack<T>(x[4 * j + 4], x[4 * j + 5]),
+                             pack<T>(x[4 * j + 6], x[4 * j + 7]));
+    }
+  }
+
+  template <bool kEngine>
+  __device__ void store_box(int strip, const float (&x)[Shape::kStripSums]) {
+    const int column = tile_.column + strip * Shape::kStripColumns;
+    const std::uint32_t box = box_ + place_in_use_;
+    place_in_use_ ^= kWarpBoxBytes;
+    if constexpr (!kEngine) {
+      __syncwarp();  // The last box has been read.
+      write_box(box, x);
+      __syncwarp();
+      copy_box(box, column);
+    } else {
+      // The box before the last one came from here.
+      if (lane_ == 0) hopper::wait_for_reads<1>();
+      __syncwarp();
+      write_box(box, x);
+      hopper::publish_writes();
+      __syncwarp();
+      if (lane_ == 0) {
+        hopper::store_box(maps_.c, box, column, tile_.row + warp_ * 16, tile_.part);
+      }
+    }
+  }
+
+  /// Copies a box to rows of c of any alignment, in words of two elements. In every second row of
+  /// an odd n, a word in c is a lane's second element and the next lane's first one.
+  __device__ void copy_box(std::uint32_t box, int column) const {
+    const std::int64_t first_row = std::int64_t{tile_.row} + warp_ * 16;
+    const auto left = static_cast<int>(min(g_.n - column, std::int64_t{Shape::kStripColumns}));
+    const auto rows = static_cast<int>(min(g_.m - first_row, std::int64_t{16}));
+    auto* to =
+        static_cast<unsigned short*>(g_.out.c) + (tile_.part * g_.m + first_row) * g_.n + column;
+    std::uint32_t words[16];
+#pragma unroll
+    for (int row = 0; row < 16; ++row) {
+      words[row] = hopper::load_shared(
+          box + static_cast<std::uint32_t>(row * kBoxRowBytes + ((lane_ / 4 ^ row % 8) * 16) +
+                                           lane_ % 4 * 4));
+    }
+    const bool last_lane = lane_ == (left - 1) / 2;
+#pragma unroll
+    for (int row = 0; row < 16; ++row, to += g_.n) {
+      const std::uint32_t word = words[row];
+      const std::uint32_t next = __shfl_down_sync(kAllLanes, word, 1);
+      if (row >= rows) continue;
+      // The elements before the first aligned word of the row: none or one.
+      const int before = static_cast<int>(reinterpret_cast<std::uintptr_t>(to) / 2 % 2);
+      const int element = lane_ * 2 + before;
+      if (element + 1 < left) {
+        *reinterpret_cast<std::uint32_t*>(to + element) =
+            __funnelshift_r(word, next, static_cast<unsigned>(before * 16));
+      }
+      if (before != 0 && lane_ == 0) to[0] = static_cast<unsigned short>(word);
+      // The last element, if its word is not complete.
+      if ((left - before) % 2 != 0 && last_lane && left > before) {
+        to[left - 1] = static_cast<unsigned short>(left % 2 != 0 ? word : word >> 16);
+      }
+    }
+  }
+
   const Sm90Maps& maps_;
   const Gemm& g_;
-  const Sm90Work& work_;
-  int warp_;  ///< Of the consumers' eight.
-  int place_ = 0;
+  int lane_, warp_;                 ///< The warp is one of the consumers' eight.
+  std::uint32_t box_;               ///< The first one of the warp's two.
+  std::uint32_t place_in_use_ = 0;  ///< From there to the next one, in bytes.
+  Sm90Tile tile_;
+  StripPlace place_;
+  bool whole_tile_ = false;  ///< c has all of it, and may be accessed in groups.
 };
 
 #endif  // VOLTA_HOPPER
@@ -477,27 +549,30 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   }
   __syncthreads();
   if (cluster > 1) hopper::cluster_barrier();
+  const unsigned first_tile = blockIdx.x / cluster, tile_step = gridDim.x / cluster;
   if (group == 0) {
     hopper::give_registers<kProducerRegisters>();
-    if (threadIdx.x == 0) produce<Shape, kTransposeA, kTransposeB>(ring, maps, g, work, rank);
+    if (threadIdx.x == 0) {
+      produce<Shape, kTransposeA, kTransposeB>(ring, maps, g, work, first_tile, tile_step, rank);
+    }
     __syncwarp();
   } else {
     hopper::take_registers<kConsumerRegisters>();
     const int consumer = group - 1;
     RingPosition<Shape> at;
-    TileEnd<T, Shape> end(ring, maps, g, work, consumer);
+    TileEnd<T, Shape> end(ring, maps, g, consumer);
+    const unsigned per_part = work.down * work.across;
     float sum[Shape::kSums] = {};
-    for (unsigned index = blockIdx.x / cluster; index < work.tiles; index += gridDim.x / cluster) {
-      const GemmTile tile = sm90_tile<Shape>(g, work, index, rank);
-      auto depth = static_cast<int>(tile.k_end - tile.k_begin);
-      // Steps behind the last are zeros between the others.
-      if (work.layout.k_interleaved) depth = round_up(depth, kDepth);
-      if (work.lead > 0 && consumer == 1) {
-        hopper::wait_named(kLeadBarrier, kConsumers * kWarpGroup);
+    for (unsigned index = first_tile; index < work.tiles; index += tile_step) {
+      const int depth = step_count(g, g.pieces ? static_cast<int>(index / per_part) : 0);
+      sum_products<T, Shape, kTransposeA, kTransposeB>(
+          ring, at, consumer, depth, work.cluster, sum,
+          [&] { end.begin(sm90_tile<Shape>(work, index, rank)); });
+      if (work.engine_stores) {
+        end.template finish<true>(sum);
+      } else {
+        end.template finish<false>(sum);
       }
-      sum_products<T, Shape, kTransposeA, kTransposeB>(ring, at, consumer, depth, work.cluster,
-                                                       consumer == 0 ? work.lead : 0, sum);
-      end.finish(tile, sum);
     }
     hopper::wait_for_stores();
   }

@@ -16,22 +16,11 @@ namespace volta::cuda {
 struct Sm90Choice {
   int columns = 256;  ///< Of a tile: 64, 128 or 256. All have 128 rows.
   int cluster = 1;    ///< Blocks, 1 or 2, that take tiles of one column together and share b.
-  int lead = 0;       ///< Steps of 64 that the first group of warps is ahead of the second one.
 };
 
-/// How the copy engine reads the operands and writes c.
-struct Sm90Layout {
-  /// Rows of a and c are read and written as eight matrices of every eighth row, and a tile's rows
-  /// are in this order; see gemm_sm90.cuh.
-  bool rows_interleaved = false;
-  /// The same for the steps of k of a and b. Every 64 of them are summed in this order.
-  bool k_interleaved = false;
-  /// The engine writes c. Otherwise lanes store their sums themselves.
-  bool engine_stores = false;
-};
-
-/// Whether gemm_sm90 can compute this product and is worth it. Depends on sizes and types, not on
-/// addresses. Where gemm_sm90 takes it, it adds in the order that gemm.h promises.
+/// Whether gemm_sm90 can compute this product and is worth it. Depends on sizes, types and
+/// addresses. The answer never changes a bit of c: gemm_sm90 adds in the order that gemm.h
+/// promises.
 bool gemm_sm90_applies(const Gemm& gemm, const Context& context);
 
 /// All that gemm.h describes: any transposition, a batch or pieces of K, every epilogue. Needs
@@ -44,18 +33,17 @@ cudaError_t gemm_sm90_with(const Gemm& gemm, const Sm90Choice& choice, const Con
 
 // The rest is for gemm_sm90 itself.
 
-/// The maps of a, b and c: one each, or eight of every eighth row.
+/// The maps of a, b and c; that of c only if the engine stores it.
 struct Sm90Maps {
-  CUtensorMap a[kInterleave], b[kInterleave], c[kInterleave];
+  CUtensorMap a, b, c;
 };
 
 /// How a launch is cut; the same for all blocks.
 struct Sm90Work {
-  unsigned tiles = 0;  ///< Of a whole cluster.
+  unsigned tiles = 0;             ///< Of a whole cluster, in all parts.
+  unsigned down = 0, across = 0;  ///< Tiles of a whole cluster in a part.
   int cluster = 1;
-  int lead = 0;
-  Sm90Layout layout;
-  unsigned char shift_a[kInterleave] = {}, shift_b[kInterleave] = {}, shift_c[kInterleave] = {};
+  bool engine_stores = false;  ///< The copy engine writes c; otherwise lanes do.
 };
 
 /// The kernels by type and columns of a tile.

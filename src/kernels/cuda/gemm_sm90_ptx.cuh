@@ -138,6 +138,12 @@ __device__ inline void store_matrices(std::uint32_t address, std::uint32_t a, st
                : "memory");
 }
 
+__device__ inline std::uint32_t load_shared(std::uint32_t address) {
+  std::uint32_t word;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  return word;
+}
+
 /// This block's number in its cluster.
 __device__ inline unsigned cluster_rank() {
   unsigned rank;
@@ -148,13 +154,6 @@ __device__ inline unsigned cluster_rank() {
 __device__ inline void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-}
-/// Named barriers (1 to 15) of `threads` threads: some wait for it, the others only arrive.
-__device__ inline void wait_named(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
-}
-__device__ inline void arrive_named(int barrier, int threads) {
-  asm volatile("bar.arrive %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
 }
 __device__ inline void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];"

@@ -1,6 +1,5 @@
 // Tensor maps are made on the host by a function of the driver. It is looked up at run time, so
 // that nothing links to the driver's library, which machines without a GPU lack.
-#include "base/arithmetic.h"
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/tensor_map.h"
 
@@ -33,7 +32,7 @@ EncodeTiled* encode_tiled() {
 
 // The distance of layers must be valid even if there is only one.
 std::int64_t layer_stride(const MappedMatrix& matrix) {
-  return matrix.layers == 1 ? matrix.stride : matrix.layer_stride;
+  return matrix.layers == 1 ? matrix.rows * matrix.stride : matrix.layer_stride;
 }
 
 }  // namespace
@@ -50,30 +49,15 @@ bool can_map(const MappedMatrix& matrix) {
   const auto usable = [](std::int64_t stride) {
     return stride > 0 && stride < kMostBytes / 2 && stride * 2 % kUnit == 0;
   };
-  // One layer's distance is never used.
-  return is_aligned(matrix.data, 2) && usable(matrix.stride) &&
-         (matrix.layers == 1 || usable(matrix.layer_stride));
+  return is_aligned(matrix.data, kUnit) && usable(matrix.stride) && usable(layer_stride(matrix));
 }
 
-MappedMatrix every_eighth_row(const MappedMatrix& matrix, int first) {
-  MappedMatrix result = matrix;
-  constexpr std::int64_t kElementBytes = 2;
-  result.data =
-      static_cast<const unsigned char*>(matrix.data) + first * matrix.stride * kElementBytes;
-  result.rows = ceil_div(matrix.rows - first, std::int64_t{kInterleave});
-  result.stride = matrix.stride * kInterleave;
-  return result;
-}
-
-cudaError_t make_tensor_map(const MappedMatrix& matrix, int box_rows, ShiftedMap& result) {
+cudaError_t make_tensor_map(const MappedMatrix& matrix, int box_rows, CUtensorMap& map) {
   EncodeTiled* const encode = encode_tiled();
   if (encode == nullptr) return cudaErrorNotSupported;
   constexpr cuuint32_t kRank = 3;
   constexpr cuuint64_t kElementBytes = 2;
-  constexpr std::uintptr_t kUnit = 16;
-  const auto address = reinterpret_cast<std::uintptr_t>(matrix.data);
-  result.shift = static_cast<int>(address % kUnit / kElementBytes);
-  const cuuint64_t sizes[kRank] = {static_cast<cuuint64_t>(matrix.columns + result.shift),
+  const cuuint64_t sizes[kRank] = {static_cast<cuuint64_t>(matrix.columns),
                                    static_cast<cuuint64_t>(matrix.rows),
                                    static_cast<cuuint64_t>(matrix.layers)};
   const cuuint64_t strides[kRank - 1] = {
@@ -82,15 +66,14 @@ cudaError_t make_tensor_map(const MappedMatrix& matrix, int box_rows, ShiftedMap
   const cuuint32_t box[kRank] = {static_cast<cuuint32_t>(kBoxRowBytes / kElementBytes),
                                  static_cast<cuuint32_t>(box_rows), 1};
   const cuuint32_t every_element[kRank] = {1, 1, 1};
-  // SAFETY: the elements before the matrix are in the same 16 bytes, and no box has them.
-  const CUresult encoded =
-      encode(&result.map,
+  const CUresult result =
+      encode(&map,
              matrix.type == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                          : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-             kRank, reinterpret_cast<void*>(address / kUnit * kUnit), sizes, strides, box,
-             every_element, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             kRank, const_cast<void*>(matrix.data), sizes, strides, box, every_element,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return encoded == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 bool can_map_in_place(const MappedMatrix& matrix) {

@@ -24,28 +24,17 @@ struct MappedMatrix {
   std::int64_t layer_stride = 0;  ///< Elements from one layer to the next; unused with one layer.
 };
 
-/// A map, and the column of its first matrix column: the engine wants addresses that are multiples
-/// of 16 bytes, so a map may begin a few elements before the matrix.
-struct ShiftedMap {
-  CUtensorMap map;
-  int shift = 0;
-};
-
-/// The engine also wants rows that are multiples of 16 bytes apart. In any matrix every eighth row
-/// is: these are rows `first`, first + 8, ... of `matrix`.
-inline constexpr int kInterleave = 8;
-MappedMatrix every_eighth_row(const MappedMatrix& matrix, int first);
-
-/// Whether maps can be made and the engine can read the matrix: the distances in bytes are
-/// multiples of 16, the address is one of the type's size, and no size is 0 or larger than 2^30.
+/// Whether maps can be made and the engine can read the matrix: the address and the distances in
+/// bytes are multiples of 16, and no size is 0 or larger than 2^30.
 bool can_map(const MappedMatrix& matrix);
 
 /// Makes the map for boxes of one layer, box_rows (at most 256) rows and 64 columns. In shared
 /// memory a box is box_rows rows of 128 bytes; the engine swizzles it: of row r, the 16 bytes at
 /// 16 i lie at 16 (i ^ r % 8). The box must begin at a multiple of 1,024 bytes. The coordinates of
-/// a copy are {shift + column, row, layer}. Needs can_map(matrix). Nothing is copied to the GPU: a
-/// launch takes the map as a __grid_constant__ parameter.
-cudaError_t make_tensor_map(const MappedMatrix& matrix, int box_rows, ShiftedMap& result);
+/// a copy are {column, row, layer}; the engine refuses columns that are not multiples of 16 bytes.
+/// Needs can_map(matrix). Nothing is copied to the GPU: a launch takes the map as a
+/// __grid_constant__ parameter.
+cudaError_t make_tensor_map(const MappedMatrix& matrix, int box_rows, CUtensorMap& map);
 
 /// The same for matrices whose address is a multiple of 16 bytes, so that nothing is shifted.
 bool can_map_in_place(const MappedMatrix& matrix);
