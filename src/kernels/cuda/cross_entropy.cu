@@ -22,13 +22,21 @@ __device__ std::int64_t target_of(const std::int32_t* targets, std::int64_t row,
   return -1;
 }
 
-// e^x for sums over logits of type T, and for results of that type. In 16 bits the few units of
-// 2^-22 by which exp2's instruction is off do not count.
+// e^x for logits of type T and results of that type. In 16 bits the few units of 2^-22 by which
+// exp2's instruction is off do not count, but subnormal results do.
 template <typename T>
 __device__ inline float exp_of(float x) {
   if constexpr (sizeof(T) == 4) return expf(x);
   float y;
   asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+  return y;
+}
+// The same for a term of a sum that is at least 1, where a subnormal term is nothing.
+template <typename T>
+__device__ inline float exp_term(float x) {
+  if constexpr (sizeof(T) == 4) return expf(x);
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
   return y;
 }
 
@@ -51,7 +59,7 @@ struct GroupSum {
       forget_results(words);
     }
     if (largest > around) {
-      sum *= exp_of<T>(around - largest);
+      sum *= exp_term<T>(around - largest);
       around = largest;
     }
 #pragma unroll
@@ -59,14 +67,14 @@ struct GroupSum {
       float x[kVector<T>];
       widen<T>(words, x);
 #pragma unroll
-      for (int j = 0; j < kVector<T>; ++j) sum += exp_of<T>(x[j] - around);
+      for (int j = 0; j < kVector<T>; ++j) sum += exp_term<T>(x[j] - around);
     }
   }
 
   template <int kTeam>
   __device__ void join(float* shared) {
     const float largest = team_max<kTeam>(around, shared);
-    sum = team_sum<kTeam>(sum * exp_of<T>(around - largest), shared);
+    sum = team_sum<kTeam>(sum * exp_term<T>(around - largest), shared);
     around = largest;
   }
 };
@@ -275,7 +283,9 @@ __global__ void __launch_bounds__(kBlockThreads<kTeam>, 1024 / kBlockThreads<kTe
 // A block keeps its row in shared memory, and two blocks share a multiprocessor: one loads its row
 // while the other one stores.
 constexpr int kBothThreads = kHeldThreads;
-constexpr std::int64_t kBothBytes = 112 * 1024;
+constexpr std::int64_t kBothBlocks = 2;
+// What the system takes of the shared memory of each block.
+constexpr std::int64_t kSystemBytes = 1024;
 // The row arrives in this many groups of copies; the sum over a part begins when it is there.
 constexpr int kArrivals = 4;
 
@@ -396,10 +406,17 @@ bool supports(const CrossEntropyGrad&, std::span<const TensorSpec>) { return tru
 
 namespace {
 
-// Whether a row fits into shared memory, and is long enough for a block.
+// Whether a row is long enough for a block, and so many of them fit into a multiprocessor of the
+// current GPU.
 bool fits_both(const View& logits) {
   const std::int64_t columns = logits.shape.columns();
-  return columns > kWarpColumns && both_bytes(columns, dtype_size(logits.dtype)) <= kBothBytes;
+  int gpu = 0, bytes = 0;
+  if (columns <= kWarpColumns || cudaGetDevice(&gpu) != cudaSuccess ||
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, gpu) !=
+          cudaSuccess) {
+    return false;
+  }
+  return kBothBlocks * (both_bytes(columns, dtype_size(logits.dtype)) + 2 * kSystemBytes) <= bytes;
 }
 
 cudaError_t run_both(const Args& args, const Context& context) {
@@ -410,6 +427,9 @@ cudaError_t run_both(const Args& args, const Context& context) {
     const std::int64_t bytes = both_bytes(columns, sizeof(T));
     const auto kernel = cross_entropy_both<T>;
     if (const cudaError_t error = allow_shared(kernel, bytes); error != cudaSuccess) return error;
+    const cudaError_t preferred = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+    if (preferred != cudaSuccess) return preferred;
     kernel<<<blocks_for(rows, 1), kBothThreads, static_cast<std::size_t>(bytes), context.stream>>>(
         logits.as<const T>(), args.inputs[1].as<const std::int32_t>(),
         args.inputs[2].as<const float>(), args.outputs[0].as<T>(), args.outputs[1].as<float>(),
@@ -420,11 +440,11 @@ cudaError_t run_both(const Args& args, const Context& context) {
 
 }  // namespace
 
-// The loss and the gradient one after the other need a place for lse.
+// The loss and the gradient one after the other need a place for lse; whether they run so depends
+// on the GPU.
 std::int64_t workspace_bytes(const CrossEntropyGrad& op, const ArgShapes& shapes, const Context&) {
-  const View& logits = shapes.inputs[0];
-  if (!op.with_loss || fits_both(logits)) return 0;
-  return logits.shape.rows() * std::int64_t{sizeof(float)};
+  if (!op.with_loss) return 0;
+  return shapes.inputs[0].shape.rows() * std::int64_t{sizeof(float)};
 }
 
 cudaError_t run(const CrossEntropyGrad& op, const Args& args, const Context& context) noexcept {

@@ -14,7 +14,7 @@ namespace volta::cuda {
 namespace {
 
 // The threads of a block in which warps have the rows.
-constexpr int kWarpBlock = 256;
+constexpr int kWarpBlock = 128;
 template <int kTeam>
 constexpr int kGradThreads = kTeam == kWarp ? kWarpBlock : kTeam;
 // The elements of a row that a thread of a team holds: a warp serves rows of up to 768 elements of
