@@ -56,9 +56,10 @@ Result<void*> CudaMemory::allocate(std::int64_t bytes) {
                                        format_bytes(static_cast<std::int64_t>(total))));
 }
 
-// An error stays with the GPU, and the next call that can return one reports it.
+// An error of the GPU stays with it, and the next call that can return one reports it.
 void CudaMemory::deallocate(void* data, std::int64_t /*bytes*/) {
-  if (queue_->select()) static_cast<void>(cudaFreeAsync(data, queue_->stream()));
+  if (!queue_->select()) return;
+  if (cudaFreeAsync(data, queue_->stream()) != cudaSuccess) static_cast<void>(cudaGetLastError());
 }
 
 // From memory that is not pinned, the runtime copies the bytes to a buffer of its own before it

@@ -45,6 +45,9 @@ Result<int> limit_architecture(int architecture) {
 }  // namespace
 
 std::unexpected<Error> cuda_error(cudaError_t error, std::string_view doing) {
+  // The runtime also keeps the error for cudaGetLastError(), by which the next launch would report
+  // it again as its own.
+  static_cast<void>(cudaGetLastError());
   const std::string reason =
       fmt::format("{} ({})", cudaGetErrorString(error), cudaGetErrorName(error));
   if (error == cudaErrorMemoryAllocation) {
