@@ -51,8 +51,9 @@ class Leaks(unittest.TestCase):
         scenario = faults.SCENARIOS[0]
         for leaks, families in ((False, {"open", "read", "malloc", "mmap"}), (True, {"open", "read"})):
             options.leaks = leaks
-            found = {fault[0] for fault in faults.faults_of(scenario, calls, options)}
-            self.assertEqual(found, families)
+            found = faults.faults_of(scenario, calls | {"write": 2}, options)
+            self.assertEqual({fault[0] for fault in found}, families | {"write"})
+            self.assertEqual(any(fault[2] == "kill" for fault in found), not leaks)
 
 
 if __name__ == "__main__":
