@@ -19,6 +19,7 @@
 #include "device/cuda_memory.h"
 #include "device/cuda_program.h"
 #include "device/cuda_queue.h"
+#include "graph/passes.h"
 #include "kernels/cpu/matmul_plan.h"
 #include "ops/rules.h"
 
@@ -112,6 +113,9 @@ class GpuDevice final : public Device {
     return cuda_workspace_bytes(op, {input_views, output_views}, queue_->context(0));
   }
 
+  // One launch rounds all weights of a training step.
+  Result<Graph> lower(const Graph& graph) const override { return hoist_casts(graph); }
+
   // Weights keep the order of rows in which files store them. Blocks of integers have the length
   // that they have on a CPU, so that a model means the same on both.
   Encoding preferred_encoding(const Op& op, std::size_t input,
@@ -142,7 +146,7 @@ class GpuDevice final : public Device {
 
  protected:
   Result<std::unique_ptr<Program>> compile(std::span<const OpCall> calls) override {
-    return CudaProgram::create(queue_, calls, interrupted_);
+    return CudaProgram::create(queue_, memory_, calls, interrupted_);
   }
 
  private:

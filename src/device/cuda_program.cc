@@ -1,4 +1,4 @@
-// CudaProgram: launches of single steps, and the recorded graph of all steps.
+// CudaProgram: launches of single units, and the recorded graph of all units.
 #include "device/cuda_program.h"
 
 #include <fmt/format.h>
@@ -14,10 +14,13 @@
 namespace volta {
 
 Result<std::unique_ptr<Program>> CudaProgram::create(std::shared_ptr<CudaQueue> queue,
+                                                     const std::shared_ptr<MemoryOwner>& memory,
                                                      std::span<const OpCall> calls,
                                                      const std::function<bool()>& interrupted) {
+  VOLTA_TRY(CudaUnits units, make_units(calls, memory));
   VOLTA_TRY(const unsigned long long first, queue->add_calls(calls));
-  return std::unique_ptr<Program>(new CudaProgram(std::move(queue), calls, interrupted, first));
+  return std::unique_ptr<Program>(
+      new CudaProgram(std::move(queue), std::move(units), calls, interrupted, first));
 }
 
 // A fault that was not read yet stays for the next wait, which then cannot name the op.
@@ -40,6 +43,34 @@ Status CudaProgram::launch_step(std::size_t step, cudaStream_t stream) {
   return cuda_error(error, describe(call));
 }
 
+Status CudaProgram::launch_unit(const CudaUnit& unit, cudaStream_t stream) {
+  Status status;
+  if (unit.is_group()) {
+    const OpCall& call = calls_[unit.begin];
+    cuda::Context context = queue_->context(first_call_ + unit.begin);
+    context.stream = stream;
+    const cudaError_t error =
+        cuda::run_group(*call.op, {call.inputs, call.outputs, call.workspace}, unit.table, context);
+    if (error != cudaSuccess) status = cuda_error(error, describe(call));
+  } else {
+    status = launch_step(unit.begin, stream);
+  }
+  if (status) [[likely]]
+    return status;
+  return std::unexpected(std::move(status).error().with_context(
+      fmt::format("step {} of {}", unit.begin + 1, calls_.size())));
+}
+
+Status CudaProgram::launch_all() {
+  VOLTA_TRY(queue_->select());
+  for (const CudaUnit& unit : units_.units) {
+    if (calls_[unit.begin].may_stop && interrupted_ && interrupted_()) [[unlikely]]
+      return fail(ErrorCode::kInterrupted, "interrupted");
+    VOLTA_TRY(launch_unit(unit, queue_->stream()));
+  }
+  return {};
+}
+
 Status CudaProgram::submit_step(std::size_t step) {
   if (calls_[step].may_stop && interrupted_ && interrupted_()) [[unlikely]]
     return fail(ErrorCode::kInterrupted, "interrupted");
@@ -51,7 +82,7 @@ Status CudaProgram::submit() {
   if (graph_ == nullptr) {
     if (runs_ == 0 || calls_.empty()) {
       runs_ = 1;
-      return Program::submit();
+      return launch_all();
     }
     VOLTA_TRY(record());
   }
@@ -67,21 +98,17 @@ Status CudaProgram::record() {
   cudaStream_t stream = nullptr;
   VOLTA_TRY(cuda_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                         "making a stream to record a plan"));
-  Status status = record_steps(stream);
+  Status status = record_units(stream);
   static_cast<void>(cudaStreamDestroy(stream));
   return status;
 }
 
-Status CudaProgram::record_steps(cudaStream_t stream) {
+Status CudaProgram::record_units(cudaStream_t stream) {
   VOLTA_TRY(cuda_status(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
                         "recording a plan"));
   Status status;
-  for (std::size_t i = 0; status && i < calls_.size(); ++i) {
-    status = launch_step(i, stream);
-    if (!status) {
-      status = std::unexpected(std::move(status).error().with_context(
-          fmt::format("step {} of {}", i + 1, calls_.size())));
-    }
+  for (const CudaUnit& unit : units_.units) {
+    if (status) status = launch_unit(unit, stream);
   }
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream, &graph);

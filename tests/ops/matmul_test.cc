@@ -50,6 +50,11 @@ std::vector<OpCase> cases(const MatMul&) {
            {std::pair{kBF16, kBF16}, {kF32, kBF16}, {kF16, kF16}, {kF32, kF16}, {kBF16, kF32}}) {
         all.push_back(plain(op, {9, 35, 19}, a, b));
       }
+      // Several tiles of the tensor cores' kernels: rows of operands and results that are multiples
+      // of 16 bytes, rows that are not, and ragged ends.
+      for (const Sizes& s : {Sizes{264, 200, 328}, {270, 203, 333}, {386, 72, 70}}) {
+        all.push_back(plain(op, s, kF32, kF32));
+      }
       const MatMul batched = {.transpose_a = ta, .transpose_b = tb, .batched = true};
       all.push_back(OpCase("batched_" + transposes(op), batched)
                         .in(ta ? f32({2, 3, 7, 5}) : f32({2, 3, 5, 7}))
@@ -91,6 +96,18 @@ std::vector<OpCase> cases(const MatMul&) {
       }
       all.push_back(std::move(c));
     }
+  }
+  for (const std::int64_t n : {264, 267}) {
+    const MatMul op = {.transpose_b = true,
+                       .has_bias = true,
+                       .has_residual = true,
+                       .activation = Activation::kGeluTanh};
+    all.push_back(OpCase("tiles_bias_gelu_tanh_residual_" + std::to_string(n), op)
+                      .in(f32({150, 136}))
+                      .in(f32({n, 136}))
+                      .in(f32({n}))
+                      .in(f32({150, n}))
+                      .by_rows({0, 3}));
   }
   // Sums stay within 4 of the bias: clear of relu's kink.
   all.push_back(OpCase("bias_relu", MatMul{.has_bias = true, .activation = Activation::kRelu})

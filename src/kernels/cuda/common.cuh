@@ -149,6 +149,14 @@ struct Fault {
   }
 };
 
+/// Lets a kernel have so many bytes of dynamic shared memory; more than 48 KB must be asked for.
+template <typename Kernel>
+cudaError_t allow_shared(Kernel* kernel, std::int64_t bytes) {
+  if (bytes <= 48 * 1024) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes));
+}
+
 /// The error of the last launch, which is cleared.
 inline cudaError_t launch_error() { return cudaGetLastError(); }
 

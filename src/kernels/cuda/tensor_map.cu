@@ -76,4 +76,16 @@ cudaError_t make_tensor_map(const MappedMatrix& matrix, int box_rows, CUtensorMa
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+bool can_map_in_place(const MappedMatrix& matrix) {
+  return is_aligned(matrix.data, 16) && can_map(matrix);
+}
+
+cudaError_t make_tensor_map(const MappedMatrix& matrix, int box_rows, CUtensorMap& result) {
+  ShiftedMap map;
+  const cudaError_t error = make_tensor_map(matrix, box_rows, map);
+  if (error == cudaSuccess && map.shift != 0) return cudaErrorInvalidValue;
+  result = map.map;
+  return error;
+}
+
 }  // namespace volta::cuda

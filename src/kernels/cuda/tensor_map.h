@@ -31,8 +31,13 @@ bool can_map(const MappedMatrix& matrix);
 /// Makes the map for boxes of one layer, box_rows (at most 256) rows and 64 columns. In shared
 /// memory a box is box_rows rows of 128 bytes; the engine swizzles it: of row r, the 16 bytes at
 /// 16 i lie at 16 (i ^ r % 8). The box must begin at a multiple of 1,024 bytes. The coordinates of
-/// a copy are {column, row, layer}. Needs can_map(matrix). Nothing is copied to the GPU: a launch
-/// takes the map as a __grid_constant__ parameter.
+/// a copy are {column, row, layer}; the engine refuses columns that are not multiples of 16 bytes.
+/// Needs can_map(matrix). Nothing is copied to the GPU: a launch takes the map as a
+/// __grid_constant__ parameter.
 cudaError_t make_tensor_map(const MappedMatrix& matrix, int box_rows, CUtensorMap& map);
+
+/// The same for matrices whose address is a multiple of 16 bytes, so that nothing is shifted.
+bool can_map_in_place(const MappedMatrix& matrix);
+cudaError_t make_tensor_map(const MappedMatrix& matrix, int box_rows, CUtensorMap& result);
 
 }  // namespace volta::cuda
