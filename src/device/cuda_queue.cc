@@ -88,6 +88,7 @@ Result<std::shared_ptr<CudaQueue>> CudaQueue::create(int index) {
       "reading the GPU's properties"));
   VOLTA_TRY(cuda_status(cudaStreamCreateWithFlags(&queue->stream_, cudaStreamNonBlocking),
                         "making a stream"));
+  // SAFETY: CUDA writes an address of the size of void* into a pointer, whatever it points to.
   VOLTA_TRY(cuda_status(cudaMalloc(reinterpret_cast<void**>(&queue->fault_), sizeof(*fault_)),
                         "allocating the fault word"));
   VOLTA_TRY(cuda_status(cudaHostAlloc(reinterpret_cast<void**>(&queue->host_fault_),

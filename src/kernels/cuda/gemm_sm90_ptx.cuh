@@ -81,6 +81,7 @@ __device__ inline void wait_barrier(std::uint32_t barrier, unsigned parity) {
 /// included. One thread calls it.
 __device__ inline void copy_box(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier,
                                 int column, int row, int layer) {
+  // SAFETY: the map is a parameter of the kernel, whose address the instruction takes as a number.
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%3, %4, %5}], [%2];"
