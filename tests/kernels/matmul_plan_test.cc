@@ -99,6 +99,51 @@ TEST(MatMulPlan, PartsMatchTheThreads) {
   }
 }
 
+// What a part reads is proportional to its rows plus its columns, so that parts of a square are
+// about square. A product of few rows is split by columns alone: every part needs all of its rows.
+TEST(MatMulPlan, PartsAreAboutAsHighAsTheyAreWide) {
+  for (const cpu::Simd simd : {cpu::Simd::kAvx512, cpu::Simd::kAmx}) {
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      for (const std::int64_t size : {512, 1024, 2048}) {
+        const cpu::MatMulPlan plan = plan_of(size, size, size, 16, {}, simd, 1, type);
+        EXPECT_EQ(plan.parts, 16);
+        EXPECT_EQ(plan.m_parts * plan.n_parts, 16) << size;
+        EXPECT_GE(plan.m_parts, 2) << size;
+        EXPECT_GE(plan.n_parts, 2) << size;
+      }
+      for (const std::int64_t m : {1, 8, 14}) {
+        EXPECT_EQ(plan_of(m, 4096, 4096, 16, {}, simd, 1, type).m_parts, 1) << m;
+      }
+    }
+  }
+  // The products of tiles of AMX are so fast that what a part reads counts the most.
+  const cpu::MatMulPlan square =
+      plan_of(1024, 1024, 1024, 16, {}, cpu::Simd::kAmx, 1, DType::kBF16);
+  EXPECT_EQ(square.m_parts, 4);
+  EXPECT_EQ(square.n_parts, 4);
+}
+
+// A split neither loses nor repeats an element, and leaves no thread without work where there is
+// enough.
+TEST(MatMulPlan, ThreadsGetEqualShares) {
+  for (const cpu::Simd simd : cpu::kAllSimd) {
+    for (const int threads : {2, 4, 8, 16, 64}) {
+      for (const std::int64_t m : {768, 1024, 5000}) {
+        for (const std::int64_t n : {768, 3072, 50257}) {
+          const cpu::MatMulPlan plan = plan_of(m, 768, n, threads, {}, simd);
+          const std::int64_t tiles = (m + plan.tile_rows - 1) / plan.tile_rows;
+          const std::int64_t high = (tiles + plan.m_parts - 1) / plan.m_parts;
+          const std::int64_t wide = (plan.panels() + plan.n_parts - 1) / plan.n_parts;
+          const double ideal = static_cast<double>(tiles * plan.panels()) / threads;
+          EXPECT_LE(static_cast<double>(high * wide), 1.35 * ideal + 1)
+              << m << " x " << n << " on " << threads << ": " << plan.m_parts << " x "
+              << plan.n_parts;
+        }
+      }
+    }
+  }
+}
+
 TEST(MatMulPlan, EachKindOfProductHasItsOwnChoice) {
   constexpr cpu::Simd kSimd = cpu::Simd::kAvx512;
   struct Kind {
