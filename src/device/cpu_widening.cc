@@ -36,7 +36,11 @@ constexpr Native kEverything = {.inputs = ~0u, .outputs = true};
 /// An op that is not named here is treated as if its kernel supported only f32. This is always
 /// right, but costs needless conversions if the kernel supports more.
 struct FindNative {
-  Native operator()(const MatMul&) const { return {.inputs = 0b11}; }
+  const cpu::ArgShapes& operands;
+
+  Native operator()(const MatMul&) const {
+    return {.inputs = 0b11, .outputs = !operands.inputs[1].encoding.quantized()};
+  }
   Native operator()(const Norm&) const { return {.inputs = 0b110}; }
   Native operator()(const NormGrad&) const { return {.inputs = 0b10}; }
   Native operator()(const Embedding&) const { return {.inputs = 0b1}; }
@@ -135,7 +139,7 @@ std::optional<CpuWidening> CpuWidening::find(const Op& op, const cpu::ArgShapes&
   const bool any_narrow = std::ranges::any_of(operands.inputs, is_narrow) ||
                           std::ranges::any_of(operands.outputs, is_narrow);
   if (!any_narrow) return std::nullopt;
-  const Native native = std::visit(FindNative(), op);
+  const Native native = std::visit(FindNative{operands}, op);
   CpuWidening widening;
   widening.blocks_ = find_blocks(op, operands, context);
   widening.inputs_.assign(operands.inputs.begin(), operands.inputs.end());

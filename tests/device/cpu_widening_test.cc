@@ -110,6 +110,59 @@ TEST(CpuWidening, BlocksGiveTheBitsOfWholeCopies) {
   }
 }
 
+// A product whose result has 16 bits sums in f32 and rounds once: rows and columns that fill no
+// tile, K in several blocks, plain weights that are read in place or packed, and panels.
+TEST(CpuWidening, ProductsRoundTheSumsOfAll) {
+  struct Sizes {
+    std::int64_t m, n, k;
+  };
+  for (const cpu::Simd simd : test::simds()) {
+    const auto one = test::cpu(1, simd);
+    for (const Sizes& size : {Sizes{1, 97, 40}, Sizes{70, 97, 130}, Sizes{600, 161, 33},
+                              Sizes{33, 700, 4000}, Sizes{5, 64, 10'000}}) {
+      for (const DType type : {DType::kF32, DType::kBF16}) {
+        for (const int form : {0, 1, 2, 3}) {  // Plain, transposed a, transposed b, panels.
+          MatMul op{.transpose_a = form == 1,
+                    .transpose_b = form == 2,
+                    .has_bias = size.m % 2 == 0,
+                    .has_residual = size.m % 3 == 0,
+                    .activation = size.m % 5 == 0 ? Activation::kRelu : Activation::kNone};
+          const Shape a_shape = form == 1 ? Shape(size.k, size.m) : Shape(size.m, size.k);
+          const Shape b_shape = form == 2 ? Shape(size.n, size.k) : Shape(size.k, size.n);
+          Tensor b = cast(*one, wave(b_shape, 1), type);
+          if (form == 3) {
+            TensorSpec spec = b.spec();
+            spec.encoding = one->preferred_encoding(op, 1, spec);
+            b = *tensor_ops::as_spec(*one, b, spec);
+          }
+          std::vector<Tensor> inputs = {cast(*one, wave(a_shape), type), b};
+          if (op.has_bias) inputs.push_back(wave(Shape(size.n), 2));
+          for (const DType out : {DType::kBF16, DType::kF16}) {
+            SCOPED_TRACE(to_string(Op(op)) + " of " + to_string(inputs[0].spec()) + " and " +
+                         to_string(b.spec()) + " on " + cpu::simd_name(simd));
+            std::vector<Tensor> narrow = inputs, wide = inputs;
+            if (op.has_residual) {
+              narrow.push_back(cast(*one, wave(Shape(size.m, size.n), 3), out));
+              wide.push_back(cast(*one, narrow.back(), DType::kF32));
+            }
+            op.out = DType::kF32;
+            const auto sums = tensor_ops::apply(*one, op, wide);
+            ASSERT_TRUE(sums) << sums.error().message();
+            const std::vector<std::byte> expected = bytes_of(cast(*one, (*sums)[0], out));
+            op.out = out;
+            for (const int threads : {1, 3, 8}) {
+              const auto result = tensor_ops::apply(*test::cpu(threads, simd), op, narrow);
+              ASSERT_TRUE(result) << result.error().message();
+              EXPECT_EQ((*result)[0].dtype(), out);
+              EXPECT_EQ(bytes_of((*result)[0]), expected) << threads << " threads";
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 // A plan may let a result take the place of an operand.
 TEST(CpuWidening, AResultMayTakeAnOperandsPlace) {
   const auto device = test::cpu(3);

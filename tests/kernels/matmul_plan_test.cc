@@ -55,6 +55,38 @@ TEST(MatMulPlan, WorkspaceIsBounded) {
   }
 }
 
+// The sums of a result of 16 bits: as many rows and columns as any part takes at a time, which are
+// few of a large product.
+TEST(MatMulPlan, SumsOfNarrowResultsFitTheirPart) {
+  for (const cpu::Simd simd : cpu::kAllSimd) {
+    for (const int threads : {1, 2, 16}) {
+      for (const std::int64_t m : {1, 513, 1025, 5000}) {
+        for (const bool packed : {false, true}) {
+          cpu::MatMulProblem problem{.m = m, .n = 2049, .k = 768, .c_type = DType::kBF16};
+          if (packed) problem.b_encoding = cpu::panel_encoding(DType::kF32, false, simd);
+          const cpu::MatMulPlan plan = cpu::plan_matmul({}, problem, simd, threads);
+          EXPECT_TRUE(plan.narrow());
+          const std::int64_t sums =
+              plan.region_floats - plan.packed_b_floats - plan.packed_a_floats;
+          for (std::int64_t part = 0; part < plan.m_parts; ++part) {
+            const std::int64_t rows =
+                cpu::part_begin(m, plan.m_parts, part + 1) - cpu::part_begin(m, plan.m_parts, part);
+            const std::int64_t blocks = plan.source == cpu::PanelSource::kPack
+                                            ? 1
+                                            : (rows + plan.m_block - 1) / plan.m_block;
+            const std::int64_t longest = (rows + blocks - 1) / blocks;
+            EXPECT_GE(sums, longest * cpu::packed_row(plan.slice_panels * plan.layout.width));
+          }
+          if (packed) EXPECT_LE(sums * 4, 4 << 20) << m;
+          problem.c_type = DType::kF32;
+          EXPECT_EQ(cpu::plan_matmul({}, problem, simd, threads).region_floats,
+                    plan.packed_b_floats + plan.packed_a_floats);
+        }
+      }
+    }
+  }
+}
+
 TEST(MatMulPlan, DecodingNeedsNoWorkspace) {
   EXPECT_EQ(plan_of(1, 768, 3072, 1).workspace_floats(), 0);
   MatMul op;

@@ -131,6 +131,7 @@ MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes) {
   p.a_type = a.dtype;
   p.b_type = b.dtype;
   p.b_encoding = b.encoding;
+  if (!shapes.outputs.empty()) p.c_type = shapes.outputs[0].dtype;
   if (op.batched) {
     p.batch = a.shape.product(0, a.shape.rank() - 2);
     p.m = op.transpose_a ? a.shape[-1] : a.shape[-2];
@@ -227,6 +228,18 @@ void size_slices(MatMulPlan& plan, const MatMulParameters& parameters) {
                              : 0;
 }
 
+/// The workspace of one part for the sums of a slice, if c has 16 bits: a block of rows by a slice
+/// of panels, or all rows by the last panel, as multiply_task() takes them.
+std::int64_t sums_floats(const MatMulPlan& plan) {
+  if (!plan.narrow()) return 0;
+  const std::int64_t rows = ceil_div(plan.problem.m, plan.m_parts);
+  const std::int64_t width = plan.layout.width;
+  if (plan.source == PanelSource::kPack) return rows * packed_row(plan.slice_panels * width);
+  // Parts have a different number of rows, hence of blocks, so that any block may be the longest.
+  const std::int64_t block = std::min(rows, plan.m_block) * packed_row(plan.slice_panels * width);
+  return plan.source == PanelSource::kInRows ? std::max(block, rows * packed_row(width)) : block;
+}
+
 }  // namespace
 
 MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd, int threads,
@@ -274,9 +287,10 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
   }
   size_slices(plan, parameters);
   // One extra vector, because packing a stores whole vectors.
-  const std::int64_t packed_a_floats =
-      plan.pack_a ? plan.tile_rows * packed_row(plan.layout.k_block) + 16 : 0;
-  plan.region_floats = round_up(plan.packed_b_floats + packed_a_floats, 16);
+  plan.packed_a_floats =
+      plan.pack_a ? round_up(plan.tile_rows * packed_row(plan.layout.k_block) + 16, 16) : 0;
+  plan.packed_b_floats = round_up(plan.packed_b_floats, 16);
+  plan.region_floats = plan.packed_b_floats + plan.packed_a_floats + sums_floats(plan);
   return plan;
 }
 
