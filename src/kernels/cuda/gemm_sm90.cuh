@@ -346,6 +346,7 @@ __device__ inline void add_strip_residual(const GemmOutput& out, const StripPlac
 template <typename T>
 __device__ inline std::uint32_t pack(float low, float high) {
   const Vector<T, 2> pair = {from_f32<T>(low), from_f32<T>(high)};
+  // SAFETY: a Vector is aligned to its size, 4 bytes here.
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
@@ -504,6 +505,7 @@ class TileEnd {
       const int before = static_cast<int>(reinterpret_cast<std::uintptr_t>(to) / 2 % 2);
       const int element = lane_ * 2 + before;
       if (element + 1 < left) {
+        // SAFETY: `before` makes the address even in elements, so that it is one of a word.
         *reinterpret_cast<std::uint32_t*>(to + element) =
             __funnelshift_r(word, next, static_cast<unsigned>(before * 16));
       }
