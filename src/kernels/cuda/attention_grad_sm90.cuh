@@ -70,6 +70,7 @@ struct Sm90Shared {
       : barriers(shared_address(shared)),
         tiles((barriers + Layout::kHeadBytes + Layout::kAlignment - 1) / Layout::kAlignment *
               Layout::kAlignment),
+        // SAFETY: the head has room for the items behind 64 bytes of barriers, and is aligned.
         items(reinterpret_cast<StageItem*>(shared + 64)) {}
   static __device__ std::uint32_t times(int stage, int bytes) {
     return static_cast<std::uint32_t>(stage * bytes);
