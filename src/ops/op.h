@@ -387,10 +387,13 @@ struct CachedAttention {
 struct CrossEntropy {
   static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
 };
-/// dlogits = dloss * (softmax(logits) - onehot(target)).
-/// in: logits t[.., V], targets, lse f32[..], dloss f32[..]   out: dlogits like logits
+/// dlogits = dloss * (softmax(logits) - onehot(target)). With with_loss it also does the work of
+/// CrossEntropy, in one pass over the logits: it computes lse itself, and gives the loss.
+/// in: logits t[.., V], targets, lse f32[..] unless with_loss, dloss f32[..]
+/// out: dlogits like logits, loss f32[..] if with_loss
 struct CrossEntropyGrad {
-  static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
+  bool with_loss = false;
+  static constexpr void fields(auto& op, auto&& visit) { visit("with_loss", op.with_loss); }
 };
 
 /// y = x * keep / (1 - p), where keep (0 or 1) comes from Philox(seed, stream, step, element). The

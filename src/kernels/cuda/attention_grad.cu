@@ -4,10 +4,12 @@
 // P' and dP' are P and dP times their dropout factors, and delta = rowsum(dY Y). With a soft cap dS
 // is also multiplied by the cap's slope. Bound by flops.
 //
-// One kernel owns tiles of keys and sums dK and dV over the heads of a group, then over rows. The
-// other owns tiles of rows and sums dQ over keys. So every sum has one order and needs no atomics;
-// the price is that the scores are computed twice.
+// In 16 bits with a head_dim of 64 or 128 the tensor cores compute it (attention_grad.cuh). The
+// plain kernels here take everything else. One owns tiles of keys and sums dK and dV over the heads
+// of a group, then over rows. The other owns tiles of rows and sums dQ over keys. So every sum has
+// one order and needs no atomics; the price is that the scores are computed twice.
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_grad.cuh"
 #include "kernels/cuda/attention_plain.cuh"
 
 namespace volta::cuda {
@@ -168,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, 1) gradient_kernel(const Launch laun
   }
 }
 
-cudaError_t launch_gradients(const Backward& call, const Context& context) {
+cudaError_t launch_plain(const Backward& call, const Context& context) {
   Launch launch;
   launch.call = call;
   launch.fours = true;
@@ -177,6 +179,8 @@ cudaError_t launch_gradients(const Backward& call, const Context& context) {
   }
   launch.tiles = ceil_div(call.y.time, std::int64_t{kTile});
   launch.chunks = ceil_div(call.y.dim, std::int64_t{kDims});
+  const std::int64_t rows = call.batch * call.y.time * call.heads;
+  delta_kernel<<<blocks_for(rows, kThreads / kWarp), kThreads, 0, context.stream>>>(call);
   const std::int64_t items = call.batch * launch.tiles * launch.chunks;
   gradient_kernel<true>
       <<<blocks_for(items * call.kv_heads, 1), kThreads, 0, context.stream>>>(launch);
@@ -185,13 +189,71 @@ cudaError_t launch_gradients(const Backward& call, const Context& context) {
   return launch_error();
 }
 
+// The tiles of scores, 128 x 128, that a block of keys meets in one query head.
+std::int64_t tiles_of(const Backward& call, std::int64_t block) {
+  const std::int64_t time = call.mask.time, key = block * grad::kKeys;
+  const std::int64_t last = std::min(key + grad::kKeys, time) - 1;
+  const std::int64_t end = call.mask.window > 0 ? std::min(time, last + call.mask.window) : time;
+  return ceil_div(end, std::int64_t{grad::kKeys}) - (call.mask.causal ? block : 0);
+}
+
+// Whether single blocks of keys, in turns, take less time than whole heads: with few heads, or a
+// number of them that leaves many multiprocessors idle at the end.
+bool better_in_turns(const Backward& call, int blocks, const Context& context) {
+  std::int64_t all = 0, largest = 0;
+  for (int block = 0; block < blocks; ++block) {
+    const std::int64_t tiles = tiles_of(call, block);
+    all += tiles;
+    largest = std::max(largest, tiles);
+  }
+  const std::int64_t heads = call.batch * call.kv_heads;
+  const std::int64_t owned = ceil_div(heads, std::int64_t{context.multiprocessors}) * all;
+  const std::int64_t in_turns =
+      ceil_div(heads * all, std::int64_t{context.multiprocessors}) + largest;
+  return in_turns < owned;
+}
+
+cudaError_t launch_tensor_cores(const Backward& call, std::byte* workspace,
+                                const Context& context) {
+  grad::Work work;
+  work.call = call;
+  const grad::Workspace parts(call.batch, call.heads, call.y.time, call.y.dim);
+  // SAFETY: the workspace is 256-byte aligned, and workspace_bytes() counts these parts, which
+  // begin at multiples of 4 floats.
+  work.stats = reinterpret_cast<grad::RowStats*>(workspace);
+  work.dq = reinterpret_cast<float*>(workspace + parts.dq);
+  work.turns = reinterpret_cast<unsigned*>(workspace + parts.turns);
+  work.ticket = reinterpret_cast<unsigned*>(workspace + parts.ticket);
+  work.padded = static_cast<int>(round_up(call.y.time, std::int64_t{grad::kKeys}));
+  work.at_once = true;
+  constexpr int kChunk = 8;
+  for (const HeadRows& rows :
+       {call.in.q, call.in.k, call.in.v, call.out.q, call.out.k, call.out.v, call.y, call.dy}) {
+    work.at_once = work.at_once && rows.is_aligned_for(kChunk, call.dtype);
+  }
+  work.in_turns = better_in_turns(call, work.blocks(), context);
+  cudaError_t error = grad::prepare(work, context);
+  if (error != cudaSuccess) return error;
+  const bool bf16 = call.dtype == DType::kBF16;
+  if (grad::sm90_applies(work, context)) {
+    error = bf16 ? grad::launch_sm90_bf16(work, context) : grad::launch_sm90_f16(work, context);
+  } else {
+    error = bf16 ? grad::launch_mma_bf16(work, context) : grad::launch_mma_f16(work, context);
+  }
+  return error != cudaSuccess ? error : grad::finish(work, context);
+}
+
 }  // namespace
 
 bool supports(const AttentionGrad&, std::span<const TensorSpec>) { return true; }
 
 std::int64_t workspace_bytes(const AttentionGrad& op, const ArgShapes& shapes, const Context&) {
-  const Shape& first = shapes.inputs[0].shape;
-  return first[0] * first[1] * op.shape.heads * static_cast<std::int64_t>(sizeof(float));
+  const View& first = shapes.inputs[0];
+  const std::int64_t batch = first.shape[0], time = first.shape[1];
+  if (has_tensor_core_kernel(first.dtype, op.shape.head_dim)) {
+    return grad::Workspace(batch, op.shape.heads, time, op.shape.head_dim).bytes;
+  }
+  return batch * time * op.shape.heads * static_cast<std::int64_t>(sizeof(float));
 }
 
 cudaError_t run(const AttentionGrad& op, const Args& args, const Context& context) noexcept {
@@ -199,15 +261,13 @@ cudaError_t run(const AttentionGrad& op, const Args& args, const Context& contex
   const auto rest = args.inputs.subspan(qkv_views(shape));  // y, lse, dy, rng.
   const View& y = rest[0];
   if (y.shape.elements() == 0) return cudaSuccess;
-  if (y.shape[1] > std::numeric_limits<int>::max() - kTile) return cudaErrorInvalidValue;
+  if (y.shape[1] > std::numeric_limits<int>::max() - grad::kKeys) return cudaErrorInvalidValue;
   Backward call;
   call.in = qkv_rows(shape, args.inputs);
   call.out = qkv_rows(shape, args.outputs);
   call.y = query_rows(shape, y);
   call.dy = query_rows(shape, rest[2]);
   call.lse = rest[1].as<const float>();
-  // SAFETY: the workspace is 256-byte aligned, and workspace_bytes() counts these floats.
-  call.delta = reinterpret_cast<float*>(args.workspace.data());
   call.dtype = y.dtype;
   call.mask = {static_cast<int>(y.shape[1]), shape.window, shape.causal};
   call.dropout = DropoutRule(op.dropout, op.stream, args.inputs.back());
@@ -216,9 +276,12 @@ cudaError_t run(const AttentionGrad& op, const Args& args, const Context& contex
   call.kv_heads = shape.kv_heads;
   call.scale = shape.scale;
   call.softcap = shape.softcap;
-  const std::int64_t rows = call.batch * call.y.time * call.heads;
-  delta_kernel<<<blocks_for(rows, kThreads / kWarp), kThreads, 0, context.stream>>>(call);
-  return launch_gradients(call, context);
+  if (has_tensor_core_kernel(call.dtype, shape.head_dim)) {
+    return launch_tensor_cores(call, args.workspace.data(), context);
+  }
+  // SAFETY: the workspace is 256-byte aligned, and workspace_bytes() counts these floats.
+  call.delta = reinterpret_cast<float*>(args.workspace.data());
+  return launch_plain(call, context);
 }
 
 }  // namespace volta::cuda
