@@ -299,6 +299,7 @@ class Consumer {
   }
   /// Stores 8 neighbouring elements.
   __device__ void store_chunk(T* to, const std::uint32_t (&x)[4]) const {
+    // SAFETY: at_once says that heads of y begin at multiples of 16 bytes; elements have 16 bits.
     if (launch_.at_once) {
       *reinterpret_cast<uint4*>(to) = make_uint4(x[0], x[1], x[2], x[3]);
       return;
