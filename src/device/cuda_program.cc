@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <utility>
@@ -125,8 +126,8 @@ Status CudaProgram::launch_step(std::size_t step, const cuda::Context& context) 
   return cuda_error(error, describe(call));
 }
 
-Status CudaProgram::launch_group(std::size_t first, std::size_t count, cudaStream_t stream) {
-  const cuda::Context context = this->context(first, stream, first > 0);
+Status CudaProgram::launch_group(std::size_t first, std::size_t count,
+                                 const cuda::Context& context) {
   if (count == 1) return launch_step(first, context);
   const cudaError_t error = cuda::run_group(std::span(group_calls_).subspan(first, count), context);
   if (error == cudaSuccess) [[likely]]
@@ -134,13 +135,15 @@ Status CudaProgram::launch_group(std::size_t first, std::size_t count, cudaStrea
   return cuda_error(error, describe(calls_[first]));
 }
 
-Status CudaProgram::launch_all(cudaStream_t stream) {
+Status CudaProgram::launch_all(cudaStream_t stream, bool early) {
   for (std::size_t i = 0; i + 1 < groups_.size(); ++i) {
-    Status status = launch_group(groups_[i], groups_[i + 1] - groups_[i], stream);
+    const std::size_t first = groups_[i];
+    const cuda::Context context = this->context(first, stream, early && i > 0);
+    Status status = launch_group(first, groups_[i + 1] - first, context);
     if (status) [[likely]]
       continue;
     return std::unexpected(std::move(status).error().with_context(
-        fmt::format("step {} of {}", groups_[i] + 1, calls_.size())));
+        fmt::format("step {} of {}", first + 1, calls_.size())));
   }
   return {};
 }
@@ -160,7 +163,7 @@ Status CudaProgram::submit() {
   VOLTA_TRY(queue_->select());
   if (graph_ == nullptr) {
     runs_ = 1;
-    return launch_all(queue_->stream());
+    return launch_all(queue_->stream(), false);
   }
   return cuda_status(cudaGraphLaunch(graph_, queue_->stream()), "running a plan");
 }
@@ -179,7 +182,7 @@ Status CudaProgram::record() {
 Status CudaProgram::record_steps(cudaStream_t stream) {
   VOLTA_TRY(cuda_status(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
                         "recording a plan"));
-  Status status = launch_all(stream);
+  Status status = launch_all(stream, true);
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
   if (status) status = cuda_status(ended, "recording a plan");

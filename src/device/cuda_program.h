@@ -49,8 +49,10 @@ class CudaProgram final : public Program {
   /// The context for a call or, with its first call, a group.
   cuda::Context context(std::size_t step, cudaStream_t stream, bool begins_early) const;
   Status launch_step(std::size_t step, const cuda::Context& context);
-  Status launch_group(std::size_t first, std::size_t count, cudaStream_t stream);
-  Status launch_all(cudaStream_t stream);
+  Status launch_group(std::size_t first, std::size_t count, const cuda::Context& context);
+  /// With `early`, kernels may begin early. Not outside of a graph: there, what other threads
+  /// submit may come between two kernels, and may write what the second one reads before it waits.
+  Status launch_all(cudaStream_t stream, bool early);
   Status record();
   Status record_steps(cudaStream_t stream);
 
