@@ -332,6 +332,8 @@ struct Attention {
 };
 /// in: the inputs of Attention (without rng), y t, lse f32, dy t, rng if dropout > 0
 /// out: dqkv if packed, otherwise dq, dk, dv, of type t
+/// If t has 16 bits, a kernel may round the weights and the gradients of the scores to t, once,
+/// before their products with dy, q and k; sums are f32.
 struct AttentionGrad {
   AttentionShape shape;
   float dropout = 0.0f;

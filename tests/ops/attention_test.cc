@@ -1,5 +1,8 @@
 // Cases of Attention and AttentionGrad: heads and groups, windows, with and without causality,
 // packed rows, dropout, lengths around the kernels' block of 64 keys.
+#include <algorithm>
+#include <iterator>
+
 #include "ops/op_case.h"
 
 namespace volta::op_test {
@@ -56,6 +59,17 @@ std::vector<Sizes> all_sizes() {
   return all;
 }
 
+// Heads for which kernels use tensor cores in 16 bits, over more than one block of 128 keys.
+std::vector<Sizes> tensor_core_sizes() {
+  return {
+      {"heads_of_64", 2, 140, {2, 1, 64, 0, 0.125f, true}},
+      {"heads_of_64_window", 1, 270, {1, 1, 64, 40, 0.125f, false}},
+      {"heads_of_64_dropout", 1, 131, {1, 1, 64, 0, 0.125f, true}, 0.2f},
+      {"heads_of_128", 1, 135, {2, 1, 128, 0, 0.09f, true}},
+      {"heads_of_128_both_ways", 1, 132, {1, 1, 128, 0, 0.09f, false, 1.5f, false}, 0.3f},
+  };
+}
+
 // q, k, v or qkv.
 OpCase with_sequences(OpCase c, const Sizes& s) {
   const std::int64_t q = s.shape.heads * s.shape.head_dim;
@@ -92,7 +106,9 @@ std::vector<OpCase> cases(const Attention&) {
 
 std::vector<OpCase> cases(const AttentionGrad&) {
   std::vector<OpCase> all;
-  for (const Sizes& s : all_sizes()) {
+  std::vector<Sizes> sizes = all_sizes();
+  std::ranges::move(tensor_core_sizes(), std::back_inserter(sizes));
+  for (const Sizes& s : sizes) {
     OpCase c = with_sequences(OpCase(s.name, AttentionGrad{s.shape, s.dropout, 7}), s);
     const std::size_t sequences = c.specs.size();
     const std::int64_t q = s.shape.heads * s.shape.head_dim;
