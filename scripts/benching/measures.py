@@ -44,6 +44,16 @@ def train(program, threads):
     return {"train": statistics.median(line["tokens_per_s"] for line in lines[5:])}
 
 
+def jobs(threads, only):
+    """What every comparison measures, as functions of a program: `infer` and `train`, each for every
+    number of threads; only those whose name the regular expression `only` finds."""
+    def bound(job, count):
+        return lambda program: {f"{name}, {count} threads": rate
+                                for name, rate in job(program, count).items()}
+    return [bound(job, count) for name, job in (("infer", infer), ("train", train))
+            if only.search(name) for count in threads]
+
+
 def model(folder, weights):
     def measure(program, threads):
         options = ["--dtype", "bf16"] if weights == "bf16" else ["--weights", weights]

@@ -10,7 +10,7 @@ from tree import CPP, Finding, code_of, line_of
 
 RULES = {
     "calls.process": "The library never ends the process: no abort, exit, terminate or assert in"
-                     " src; return an Error.",
+                     " src, and no __trap in a kernel, after which the GPU is lost; return an Error.",
     "calls.throw": "The library throws nothing: no throw, try, .value() or std::stoi in src; use"
                    " VOLTA_TRY and the parsers of base/text.h.",
     "calls.regex": "No std::regex in src: it overflows the stack on long input.",
@@ -23,6 +23,9 @@ RULES = {
                   " src/tensor/buffer*.",
     "fence.intrinsic": "Intrinsics, SIMD types and assembly only in src/kernels (src/device for"
                        " the clock).",
+    "fence.cuda": "Kernels for GPUs, their memory and their launches only in src/kernels/cuda.",
+    "fence.launch": "What launches a kernel allocates nothing and waits for nothing, because a CUDA"
+                    " graph records it: src/device/cuda_* does both.",
     "fence.mapping": "mmap, munmap and mprotect only in src/base/memory*.",
     "fence.safety": "A file with reinterpret_cast says in a SAFETY: comment what makes it right.",
 }
@@ -32,7 +35,7 @@ _FENCE = r"src/(kernels/.*|device/.*|base/memory[^/]*|tensor/buffer\.[^/]*)"
 # (rule, files that may, pattern, what was found)
 PATTERNS = [
     ("calls.process", r"$^", r"(?<![.>\w])(?:std::|::)?(?:abort|_?exit|_Exit|quick_exit|terminate"
-     r"|assert)\s*\(", "this ends the process; return an Error"),
+     r"|assert|__trap)\s*\(", "this ends the process; return an Error"),
     ("calls.throw", r"$^", r"\bthrow\b|\btry\s*\{|\.value\(\)|\bstd::sto(?:i|l|ll|ul|ull|f|d|ld)\b",
      "this throws; return an Error, or use VOLTA_TRY"),
     ("calls.regex", r"$^", r"\bstd::(?:basic_)?[cws]*regex\w*", "std::regex overflows the stack"),
@@ -45,11 +48,16 @@ PATTERNS = [
     ("fence.cast", _FENCE, r"\breinterpret_cast\b", "use std::span, values or std::bit_cast"),
     ("fence.intrinsic", r"src/(kernels|device)/.*",
      r"\b_mm\d*_\w+|\b__m(?:128|256|512)\w*|\b__builtin_ia32_\w+|\basm\b", "move it into a kernel"),
+    ("fence.cuda", r"src/kernels/cuda/.*", r"\b__(?:global|shared|constant)__\b|<<<",
+     "move it into src/kernels/cuda"),
+    ("fence.launch", r"(?!src/kernels/cuda/).*",
+     r"\bcuda(?:Malloc|Free|HostAlloc|Memcpy(?=\s*\()|\w*Synchronize)\w*\s*\(",
+     "take the workspace of the op, and leave waiting to the device"),
     ("fence.mapping", r"src/base/memory[^/]*", r"(?<![.>\w])(?:::)?(?:mmap|munmap|mprotect)\s*\(",
      "use MappedFile"),
 ]
 # A private constructor cannot be called by make_unique: the pointer is owned in the same expression.
-_OWNED = re.compile(r"(?:unique_ptr|shared_ptr)\s*(?:<[^;{}]*>)?\s*\(\s*$")
+_OWNED = re.compile(r"(?:unique_ptr|shared_ptr)\s*(?:<[^;{}]*>(?:\s+\w+)?)?\s*\(\s*$")
 
 
 def _allowed(tree):

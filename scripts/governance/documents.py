@@ -19,7 +19,7 @@ WANTED = {
     "tiers.md": ["The tiers", "What each needs", "Labels", "Rules"],
     "stability.md": ["Library", "Command line", "Files", "Deprecation", "Rules"],
     "determinism.md": ["Same bits", "Within a tolerance", "Rules"],
-    "performance.md": ["Regressions", "Rules"],
+    "performance.md": ["Regressions", "The stored baseline", "Rules"],
     "unsafe.md": ["The fence", "Rules"],
     "dependencies.md": ["Table", "CUDA", "Rules"],
     "owners.md": ["Who decides", "Rules"],

@@ -82,12 +82,19 @@ COMMANDS = [
     "graph run",
     "logits run --ids ids.safetensors --out logits.safetensors",
     "quantize run --weights q8 --out q8",
+    "train --init run --data text.txt --out lora --lora-rank 2 --steps 4 --batch 2",
+    "merge run --adapter lora --out merged",
+    "chat run --template template.jinja --messages messages.json --render",
+    "chat run --template template.jinja -p ab -n 4",
     "bench infer run --runs 1 --warmup 0 --tokens 2",
     "bench model run --runs 1 --warmup 0 --prompt 4 --tokens 4",
     "bench gaps run --runs 1 --requests 2 --prompt 9",
     "bench history history.jsonl",
+    "tune matmul --dim 64 --runs 1 --budget 0.05",
     "tune show",
 ]
+# Not here: convert, tokenizer train and the other commands of tune write text only; demo runs for a
+# minute, and its JSON is that of bench infer.
 
 
 def _ids_file(path):
@@ -106,6 +113,8 @@ def json_of(program):
         pathlib.Path(folder, "history.jsonl").write_text(json.dumps(
             {"date": "2026-01-02T03:04:05Z", "commit": "0", "machine": "cpu", "isa": "avx2",
              "figures": {"train": 1.5}}) + "\n")
+        pathlib.Path(folder, "template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+        pathlib.Path(folder, "messages.json").write_text('[{"role": "user", "content": "ab"}]')
         _ids_file(pathlib.Path(folder, "ids.safetensors"))
         for command in COMMANDS:
             words = command.split()

@@ -11,6 +11,8 @@ RULES = {
     "licences.unused": "Every row of that table names something that the tree still looks for.",
     "licences.pinned": "Every package that scripts/bootstrap installs has a version in"
                        " containers/debian-12.txt, which Containerfile installs.",
+    "licences.cuda": "Of the CUDA toolkit only the static runtime is linked: it may be passed on, and"
+                     " no kernel is a vendor's.",
     "licences.header": "No file carries a copyright or licence notice of its own: all of Volta is"
                        " under the LICENSE, and none of it is copied.",
     "licences.licence": "LICENSE is the MIT licence.",
@@ -26,6 +28,15 @@ TOOLS = LINKED | {"GPL-2.0-or-later", "GPL-2.0-only", "GPL-3.0-or-later", "PSF-2
                   "NVIDIA CUDA EULA"}
 _NOTICE = re.compile(r"SPDX-" r"License-Identifier:|[Cc]opyright\s+(?:\([cC]\)|©|\d{4})"
                      r"|All rights\s+reserved")
+
+
+def _cuda_findings(tree):
+    for path, text in tree.select(r".*(CMakeLists\.txt|\.cmake|\.cmake\.in)"):
+        for number, line in enumerate(text.splitlines(), 1):
+            for name in re.findall(r"\bCUDA::(\w+)", line.split("#")[0]):
+                if name != "cudart_static":
+                    yield Finding(f"{path}:{number}", "licences.cuda",
+                                  f"CUDA::{name} is linked; write the kernel, or link cudart_static")
 
 
 def _looked_for(tree):
@@ -77,6 +88,7 @@ def check(tree):
         for name in names:
             if name not in wanted:
                 yield Finding(where, "licences.unused", f"nothing looks for '{name}'; delete it")
+    yield from _cuda_findings(tree)
     pinned = {line.split("=")[0] for line in tree.texts.get(PINNED, "").splitlines()}
     for name in sorted(bootstrap_packages(tree) - pinned):
         yield Finding(PINNED, "licences.pinned", f"'{name}' has no version; write the list anew with"

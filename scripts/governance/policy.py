@@ -32,6 +32,8 @@ RULES = {
     "policy.golden": "What small models compute (tests/golden_guard/expected.json) changes only with"
                      " the label human-approved-tolerance.",
     "policy.history": "bench/history.jsonl only grows: its lines are not changed or removed.",
+    "policy.baseline": "Stored figures of bench/baselines change only with the label"
+                       " human-approved-acceptance; figures of another kind of CPU are a new file.",
     "policy.human": "A change of tier 4 has the label human-approved-governance.",
     "policy.calls": "The diff adds no banned call and no unsafe code outside of the fence.",
     "policy.secret": "The diff adds no key, token or password.",
@@ -93,6 +95,11 @@ def _human(changes, labels):
         if change.path == "tests/golden_guard/expected.json" and TOLERANCE not in labels:
             yield Finding(change.path, "policy.golden",
                           f"the figures change: explain why, and a person adds the label {TOLERANCE}")
+        if re.fullmatch(r"bench/baselines/.*", change.old_path) and change.removed:
+            if ACCEPTANCE not in labels:
+                yield Finding(f"{change.old_path}:{change.removed[0].number}", "policy.baseline",
+                              "say which commit changed the speed, and why it stays; a person adds the"
+                              f" label {ACCEPTANCE}")
         if change.path == "bench/history.jsonl" and change.removed:
             yield Finding(f"{change.path}:{change.removed[0].number}", "policy.history",
                           "add lines at the end; what was measured stays")

@@ -36,6 +36,7 @@ PATHS = [
 CONTENT = [
     (r"(src|apps)/.*", r"\b_mm\d*_\w+|\b__m(128|256|512)\w*|\breinterpret_cast\b|\basm\b", 3,
      "an intrinsic or a reinterpret_cast"),
+    (r"(src|apps)/.*", r"\b__(global|shared|constant)__\b|<<<", 3, "a kernel of a GPU"),
     (r"(src|apps)/.*", r"\bSAFETY:", 3, "a SAFETY: comment"),
     (r"src/.*", r"\bk(Format)?Version\b\s*=|\bkFormat\b\s*=|\"format_version\"", 3,
      "the version of a file format"),

@@ -235,12 +235,12 @@ void leave_cpu(int cpu) {
   sched_setaffinity(0, sizeof(all), &all);
 }
 
-int usable_cpu_count() {
-  const int affinity = affinity_cpu_count();
-  const auto quota = cgroup_cpu_quota();
-  if (!quota || *quota >= affinity) return affinity;
+int usable_cpu_count(int affinity, std::optional<double> quota) {
+  if (!quota || *quota >= affinity) return std::max(affinity, 1);
   return std::max(static_cast<int>(std::ceil(*quota)), 1);
 }
+
+int usable_cpu_count() { return usable_cpu_count(affinity_cpu_count(), cgroup_cpu_quota()); }
 
 CpuInfo cpu_info() {
   static constexpr std::array<std::string_view, 14> kFlags = {

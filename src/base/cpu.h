@@ -11,8 +11,10 @@
 
 namespace volta {
 
-/// The number of CPUs that this process may use: the smaller of its affinity mask and its cgroup's
-/// CPU quota (v1 or v2), rounded up; at least 1.
+/// The number of CPUs that a process may use whose affinity mask has `affinity` CPUs: no more than
+/// its cgroup's quota, rounded up (1.5: two threads share one and a half CPUs); at least 1.
+int usable_cpu_count(int affinity, std::optional<double> quota);
+/// The same for this process: its affinity mask and its cgroup's CPU quota (v1 or v2).
 int usable_cpu_count();
 
 /// The CPU on which the calling thread runs at this moment; -1 if unknown.

@@ -1,7 +1,13 @@
-// The pool. Every worker is a thread with an atomic state. A job has at most one part for each
-// thread: the caller runs part 0, and worker i runs part i + 1. When the caller has finished its
-// own part, it also runs the parts that no worker has started. So a worker that is still asleep, or
-// that the system has descheduled, does not delay the job.
+// The pool. A job has at most one part for each thread: the caller runs part 0, and worker i runs
+// part i + 1. When the caller has finished its own part, it also runs the parts that no worker has
+// started. So a worker that is still asleep, or that the system has descheduled, does not delay the
+// job.
+//
+// A job costs what the cores need to tell each other about it. The caller announces it in one place
+// that all workers watch, and each worker notes its progress in a cache line of its own, which the
+// caller only reads unless it takes the part. So there is one write that all wait for, and the
+// caller's reads of many workers overlap. (Exchanging a state with each worker in turn, at the
+// beginning and at the end, takes longer in proportion to the workers.)
 //
 // Between two jobs a worker first spins and then sleeps. The ops of a step follow each other within
 // microseconds, and waking a sleeping thread takes tens of them.
@@ -60,15 +66,16 @@ void pause_in_spin_loop() {
 #endif
 }
 
-// Spins until `word` differs from `value`, for a limited time; returns whether it differs.
-bool spin_while(const std::atomic<int>& word, int value) {
+// Spins until `done()`, for a limited time; returns whether it is.
+template <typename Done>
+bool spin_until(const Done& done) {
   constexpr int kPausesBetweenClocks = 32;
-  constexpr int64_t kPauseNanoseconds = 20'000;  // Spins without yielding the CPU.
-  constexpr int64_t kSpinNanoseconds = 200'000;  // The total time.
+  constexpr int64_t kPauseNanoseconds = 20'000;    // Spins without yielding the CPU.
+  constexpr int64_t kSpinNanoseconds = 1'000'000;  // The total time.
   int64_t start = 0;
   for (;;) {
     for (int i = 0; i < kPausesBetweenClocks; ++i) {
-      if (word.load(std::memory_order_acquire) != value) return true;
+      if (done()) return true;
       pause_in_spin_loop();
     }
     const int64_t now = monotonic_nanoseconds();
@@ -119,44 +126,67 @@ class ThreadPool::Workers {
   bool run(int64_t chunks, int64_t parts, FunctionRef<void(int64_t)> fn);
 
  private:
-  // The state of a worker.
-  //   kIdle, kAsleep -> kReady   by the caller, for a new job
-  //   kReady -> kRunning         by the worker, which starts its part
-  //   kReady -> kIdle            by the caller, which runs the part itself
-  //   kRunning, kRunningNotify -> kIdle   by the worker, at the end of its part
-  enum State : int {
-    kIdle,           // The worker has nothing to do and spins.
-    kAsleep,         // The worker sleeps and must be notified.
-    kReady,          // The worker's part has not been started.
-    kRunning,        // The worker runs its part.
-    kRunningNotify,  // The same, and the caller sleeps and must be notified at the end.
-    kExit,           // The pool is being destroyed.
+  // A job has a number, which grows from job to job, and at most kMaxThreads parts. Both are
+  // announced in one word. So a worker can tell whether it has a part before it reads the job,
+  // which a caller without that worker may replace at any time.
+  static constexpr int kPartBits = 11;
+  static_assert(kMaxThreads < 1 << kPartBits);
+  static constexpr uint64_t announcement(uint64_t number, int64_t parts) {
+    return number << kPartBits | static_cast<uint64_t>(parts);
+  }
+  static constexpr uint64_t number_of(uint64_t announced) { return announced >> kPartBits; }
+  static constexpr int64_t parts_of(uint64_t announced) {
+    return static_cast<int64_t>(announced & ((uint64_t{1} << kPartBits) - 1));
+  }
+  static constexpr uint64_t kExit = ~uint64_t{0};  // Announces that the pool is being destroyed.
+
+  // What became of a worker's part in the last job of which anybody claimed it:
+  //   any earlier job -> kRunning          by the worker, which starts its part
+  //   any earlier job -> kTaken            by the caller, which runs the part itself
+  //   kRunning, kRunningNotify -> kDone    by the worker, at the end of its part
+  enum Progress : uint64_t {
+    kTaken,
+    kRunning,
+    kRunningNotify,  // The worker runs its part, and the caller sleeps and must be notified.
+    kDone,
   };
-  // Each worker has its own cache line, because different threads write the states.
+  static constexpr uint64_t progress(uint64_t number, Progress p) { return number << 2 | p; }
+
+  // Each worker has a cache line of its own, because different threads write them.
   struct alignas(64) Worker {
-    std::atomic<int> state = kIdle;
+    std::atomic<uint64_t> progress = 0;
+    std::atomic<int> asleep = 0;  // 1 while the worker sleeps or is about to.
     Workers* pool = nullptr;
     int64_t part = 0;
     pthread_t thread = {};
+
+    bool has_part(uint64_t announced) const { return part < parts_of(announced); }
   };
+  static constexpr auto kNothing = [](int64_t) {};
   struct Job {
-    int64_t chunks;
-    int64_t parts;
-    FunctionRef<void(int64_t)> fn;
-    int caller_cpu;
+    int64_t chunks = 0;
+    int64_t parts = 1;
+    FunctionRef<void(int64_t)> fn = kNothing;
+    int caller_cpu = -1;
   };
 
   static void* work(void* worker);
-  static void wait_for_job(Worker& worker, bool spin);
-  static void wait_for_end(Worker& worker, bool spin);
+  static bool claim(Worker& worker, uint64_t number, Progress by);
+  uint64_t wait_for_job(Worker& worker, uint64_t seen);
+  void wait_for_end(Worker& worker, uint64_t number) const;
+  void wake(std::span<const std::unique_ptr<Worker>> workers);
   void run_part(int64_t part) const;
 
   std::vector<std::unique_ptr<Worker>> workers_;
   // Off when there are more threads than CPUs: spinning would take CPUs from threads that work.
   bool spin_ = false;
   std::atomic<bool> busy_ = false;
-  // Written by the caller before it makes a worker ready, read by that worker before it ends.
-  const Job* job_ = nullptr;
+  // What a worker reads when a job begins, in one line. The caller writes the job before it
+  // announces it, and workers read it after they have claimed a part.
+  alignas(64) std::atomic<uint64_t> announced_ = 0;
+  Job job_;
+  // How many workers sleep or are about to.
+  alignas(64) std::atomic<int> sleepers_ = 0;
 };
 
 ThreadPool::Workers::Workers(int count) : spin_(count < usable_cpu_count()) {
@@ -172,80 +202,98 @@ ThreadPool::Workers::Workers(int count) : spin_(count < usable_cpu_count()) {
 }
 
 ThreadPool::Workers::~Workers() {
-  for (const auto& worker : workers_) {
-    worker->state.store(kExit);
-    worker->state.notify_one();
-  }
+  announced_.store(kExit);
+  wake(workers_);
   for (const auto& worker : workers_) ::pthread_join(worker->thread, nullptr);
+}
+
+// Claims a worker's part of job `number`, for the worker or for the caller; false if the other one
+// has done so. A worker that comes late finds that its part was claimed in this job or a later one.
+bool ThreadPool::Workers::claim(Worker& worker, uint64_t number, Progress by) {
+  uint64_t seen = worker.progress.load(std::memory_order_acquire);
+  return seen < progress(number, kTaken) &&
+         worker.progress.compare_exchange_strong(seen, progress(number, by));
 }
 
 void* ThreadPool::Workers::work(void* argument) {
   Worker& worker = *static_cast<Worker*>(argument);
-  const Workers& pool = *worker.pool;
+  Workers& pool = *worker.pool;
+  uint64_t seen = 0;
   for (;;) {
-    wait_for_job(worker, pool.spin_);
-    int state = kReady;
-    if (!worker.state.compare_exchange_strong(state, kRunning)) {
-      if (state == kExit) return nullptr;
-      continue;  // The caller has taken the part.
-    }
+    seen = pool.wait_for_job(worker, seen);
+    if (seen == kExit) return nullptr;
+    const uint64_t number = number_of(seen);
+    if (!claim(worker, number, kRunning)) continue;
     // The kernel often wakes a sleeping worker on the CPU of the caller. There the worker waits
     // while the caller does most of the work alone, and it may take tens of milliseconds until the
     // kernel moves it. So the worker leaves that CPU itself. (Measured on matrix products of two
     // threads in the first 10 ms after a pause: without this, half of them were as fast as one
     // thread or slower; with it, as fast as two.) With more threads than CPUs this would only
     // disturb other threads.
-    if (pool.spin_) leave_cpu(pool.job_->caller_cpu);
+    if (pool.spin_) leave_cpu(pool.job_.caller_cpu);
     pool.run_part(worker.part);
-    // The job may no longer exist after this.
-    if (worker.state.exchange(kIdle) == kRunningNotify) {
-      worker.state.notify_one();
+    // The next job may begin after this.
+    if (worker.progress.exchange(progress(number, kDone)) == progress(number, kRunningNotify)) {
+      worker.progress.notify_one();
     }
   }
 }
 
-void ThreadPool::Workers::wait_for_job(Worker& worker, bool spin) {
-  if (spin && spin_while(worker.state, kIdle)) return;
-  int state = kIdle;
-  if (worker.state.compare_exchange_strong(state, kAsleep)) {
-    worker.state.wait(kAsleep, std::memory_order_acquire);
+// Returns the next announcement of a job in which the worker has a part, or of the end. Jobs
+// without a part for it neither wake the worker nor keep it from falling asleep.
+uint64_t ThreadPool::Workers::wait_for_job(Worker& worker, uint64_t seen) {
+  uint64_t announced = seen;
+  const auto called = [&] {
+    announced = announced_.load();
+    return announced != seen && worker.has_part(announced);
+  };
+  if (spin_ && spin_until(called)) return announced;
+  for (;;) {
+    // A caller that announces a job after this worker has looked sees that it sleeps.
+    sleepers_.fetch_add(1);
+    worker.asleep.store(1);
+    if (!called()) worker.asleep.wait(1);
+    worker.asleep.store(0);
+    sleepers_.fetch_sub(1);
+    if (called()) return announced;
   }
 }
 
-void ThreadPool::Workers::wait_for_end(Worker& worker, bool spin) {
-  if (spin && spin_while(worker.state, kRunning)) return;
-  int state = kRunning;
-  if (worker.state.compare_exchange_strong(state, kRunningNotify)) {
-    worker.state.wait(kRunningNotify, std::memory_order_acquire);
+void ThreadPool::Workers::wake(std::span<const std::unique_ptr<Worker>> workers) {
+  if (sleepers_.load() == 0) return;
+  for (const auto& worker : workers) {
+    if (worker->asleep.load() == 1 && worker->asleep.exchange(0) == 1) worker->asleep.notify_one();
+  }
+}
+
+void ThreadPool::Workers::wait_for_end(Worker& worker, uint64_t number) const {
+  uint64_t running = progress(number, kRunning);
+  const auto ended = [&] { return worker.progress.load(std::memory_order_acquire) != running; };
+  if (ended() || (spin_ && spin_until(ended))) return;
+  if (worker.progress.compare_exchange_strong(running, progress(number, kRunningNotify))) {
+    worker.progress.wait(progress(number, kRunningNotify), std::memory_order_acquire);
   }
 }
 
 void ThreadPool::Workers::run_part(int64_t part) const {
-  const int64_t end = part_begin(job_->chunks, job_->parts, part + 1);
-  for (int64_t chunk = part_begin(job_->chunks, job_->parts, part); chunk < end; ++chunk) {
-    job_->fn(chunk);
+  const int64_t end = part_begin(job_.chunks, job_.parts, part + 1);
+  for (int64_t chunk = part_begin(job_.chunks, job_.parts, part); chunk < end; ++chunk) {
+    job_.fn(chunk);
   }
 }
 
 bool ThreadPool::Workers::run(int64_t chunks, int64_t parts, FunctionRef<void(int64_t)> fn) {
   if (busy_.exchange(true, std::memory_order_acquire)) return false;
-  const Job job = {.chunks = chunks, .parts = parts, .fn = fn, .caller_cpu = current_cpu()};
-  job_ = &job;
+  job_ = {.chunks = chunks, .parts = parts, .fn = fn, .caller_cpu = current_cpu()};
+  const uint64_t number = number_of(announced_.load(std::memory_order_relaxed)) + 1;
+  announced_.store(announcement(number, parts));
   const auto helpers = std::span(workers_).first(static_cast<size_t>(parts - 1));
-  for (const auto& worker : helpers) {
-    if (worker->state.exchange(kReady) == kAsleep) {
-      worker->state.notify_one();
-    }
-  }
+  wake(helpers);
   run_part(0);
   for (const auto& worker : helpers) {
-    int state = kReady;
-    if (worker->state.compare_exchange_strong(state, kIdle)) {
-      run_part(worker->part);
-    }
+    if (claim(*worker, number, kTaken)) run_part(worker->part);
   }
-  for (const auto& worker : helpers) wait_for_end(*worker, spin_);
-  job_ = nullptr;
+  for (const auto& worker : helpers) wait_for_end(*worker, number);
   busy_.store(false, std::memory_order_release);
   return true;
 }

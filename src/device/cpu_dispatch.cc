@@ -30,13 +30,13 @@ void choose_kernel(CpuKernel& kernel, const Op& op, const cpu::Args& args,
         if constexpr (std::is_same_v<AnyOp, MatMul>) {
           kernel.matmul =
               std::make_unique<const cpu::PreparedMatMul>(cpu::prepare(any, args, context));
-          kernel.compute = [](const CpuKernel& self, const cpu::Context& now) noexcept {
-            cpu::run(*self.matmul, now);
-          };
+          kernel.compute = [](const CpuKernel& self, const cpu::Args&,
+                              const cpu::Context& now) noexcept { cpu::run(*self.matmul, now); };
         } else {
           // The op has this type, because it was visited with it and ops do not change.
-          kernel.compute = [](const CpuKernel& self, const cpu::Context& now) noexcept {
-            cpu::run(*std::get_if<AnyOp>(self.op), self.args, now);
+          kernel.compute = [](const CpuKernel& self, const cpu::Args& operands,
+                              const cpu::Context& now) noexcept {
+            cpu::run(*std::get_if<AnyOp>(self.op), operands, now);
           };
         }
       },
@@ -46,22 +46,22 @@ void choose_kernel(CpuKernel& kernel, const Op& op, const cpu::Args& args,
 }  // namespace
 
 void CpuKernel::run(const cpu::Context& context) const noexcept {
-  if (widening == nullptr) return compute(*this, context);
-  widening->widen(context);
-  compute(*this, context);
-  widening->round(context);
+  if (widening == nullptr) return compute(*this, args, context);
+  widening->run(context, [this](const cpu::Args& operands, const cpu::Context& now) {
+    compute(*this, operands, now);
+  });
 }
 
 std::int64_t cpu_workspace_bytes(const Op& op, const cpu::ArgShapes& shapes,
                                  const cpu::Context& context) {
-  const auto widening = CpuWidening::find(op, shapes);
+  const auto widening = CpuWidening::find(op, shapes, context);
   if (!widening) return kernel_workspace_bytes(op, shapes, context);
   return widening->workspace_bytes(kernel_workspace_bytes(op, widening->shapes(), context));
 }
 
 CpuKernel cpu_prepare(const Op& op, const cpu::Args& args, const cpu::Context& context) {
   CpuKernel kernel;
-  auto widening = CpuWidening::find(op, {args.inputs, args.outputs});
+  auto widening = CpuWidening::find(op, {args.inputs, args.outputs}, context);
   if (!widening) {
     choose_kernel(kernel, op, args, context);
     return kernel;
@@ -73,7 +73,7 @@ CpuKernel cpu_prepare(const Op& op, const cpu::Args& args, const cpu::Context& c
 }
 
 void cpu_dispatch(const Op& op, const cpu::Args& args, const cpu::Context& context) noexcept {
-  if (CpuWidening::find(op, {args.inputs, args.outputs})) {
+  if (CpuWidening::find(op, {args.inputs, args.outputs}, context)) {
     return cpu_prepare(op, args, context).run(context);
   }
   std::visit([&](const auto& any) { cpu::run(any, args, context); }, op);

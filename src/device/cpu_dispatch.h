@@ -19,9 +19,10 @@ std::int64_t cpu_workspace_bytes(const Op& op, const cpu::ArgShapes& shapes,
 
 /// An op with its chosen kernel, for operands whose addresses do not change.
 struct CpuKernel {
-  void (*compute)(const CpuKernel& self, const cpu::Context& context) noexcept = nullptr;
+  void (*compute)(const CpuKernel& self, const cpu::Args& args,
+                  const cpu::Context& context) noexcept = nullptr;
   const Op* op = nullptr;
-  cpu::Args args;                                     ///< What `compute` reads and writes.
+  cpu::Args args;  ///< What `compute` reads and writes, if nothing is converted.
   std::unique_ptr<const cpu::PreparedMatMul> matmul;  ///< Only for a MatMul.
   std::unique_ptr<const CpuWidening> widening;        ///< Only if 16-bit operands are converted.
 

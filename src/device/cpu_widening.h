@@ -2,7 +2,11 @@
 // itself is widened into scratch memory. The kernel runs, and its results are rounded once, to
 // nearest even. Every op works in 16 bits this way. A kernel that reads or writes 16 bits itself
 // must give the same bits, except for the dot product of pairs of bf16 (kernels/cpu/matmul.cc).
-// Private to CpuDevice.
+//
+// Ops that compute each row by itself run in blocks of rows, each of which one thread widens,
+// computes and rounds while it is in the thread's own caches. They are bound by the 16-bit operands
+// in memory then, not by the copies, which are twice as large and read or written twice. Private to
+// CpuDevice.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +15,8 @@
 #include <span>
 #include <vector>
 
+#include "base/arithmetic.h"
+#include "base/function_ref.h"
 #include "kernels/cpu/cpu.h"
 #include "ops/op.h"
 #include "tensor/view.h"
@@ -21,7 +27,8 @@ namespace volta {
 class CpuWidening {
  public:
   /// Returns nothing if the kernel takes these operands as they are.
-  static std::optional<CpuWidening> find(const Op& op, const cpu::ArgShapes& operands);
+  static std::optional<CpuWidening> find(const Op& op, const cpu::ArgShapes& operands,
+                                         const cpu::Context& context);
 
   /// The shapes and types that the kernel sees.
   cpu::ArgShapes shapes() const { return {inputs_, outputs_}; }
@@ -34,25 +41,42 @@ class CpuWidening {
 
   /// The kernel's operands and its own workspace.
   cpu::Args args() const { return {inputs_, outputs_, kernel_workspace_}; }
-  /// Converts the 16-bit inputs to f32, before the kernel runs.
-  void widen(const cpu::Context& context) const noexcept;
-  /// Rounds the f32 results to 16 bits, after the kernel has run.
-  void round(const cpu::Context& context) const noexcept;
+
+  using Kernel = FunctionRef<void(const cpu::Args& args, const cpu::Context& context)>;
+  /// Converts the 16-bit inputs to f32, runs the kernel, and rounds its results to 16 bits.
+  void run(const cpu::Context& context, Kernel kernel) const noexcept;
 
  private:
   /// An operand of the op and its f32 copy, which is input or output `index` of the kernel.
   struct Copy {
     View narrow;
     std::size_t index = 0;
-    std::int64_t offset = 0;  ///< In the scratch memory.
+    std::int64_t offset = 0;  ///< In the scratch memory (of a part, if there are blocks).
   };
+  /// How rows are shared. Without blocks, `rows` is 0.
+  struct Blocks {
+    std::int64_t rows = 0;        ///< Of all operands that have rows.
+    std::int64_t block_rows = 0;  ///< Of a block.
+    std::int64_t parts = 1;       ///< Each has scratch memory of its own.
+    std::uint32_t inputs = 0;     ///< Bit i: input i has rows; the others are read whole.
+    std::uint32_t outputs = 0;
+    std::int64_t count() const { return ceil_div(rows, block_rows); }
+  };
+  static Blocks find_blocks(const Op& op, const cpu::ArgShapes& operands,
+                            const cpu::Context& context);
 
   std::int64_t add_scratch(std::int64_t bytes);
+  /// The bytes of an operand's f32 copy: of all of it, or of the rows of a block.
+  std::int64_t copy_bytes(const View& operand) const;
+  void run_block(std::int64_t part, std::int64_t block, const cpu::Context& context,
+                 Kernel kernel) const noexcept;
 
   std::vector<View> inputs_, outputs_;
   std::vector<Copy> widened_, rounded_;
-  std::int64_t scratch_bytes_ = 0;
+  Blocks blocks_;
+  std::int64_t scratch_bytes_ = 0;  ///< Of one part.
   std::span<std::byte> kernel_workspace_;
+  std::byte* scratch_ = nullptr;
 };
 
 }  // namespace volta

@@ -19,6 +19,7 @@
 #include "device/cuda_memory.h"
 #include "device/cuda_program.h"
 #include "device/cuda_queue.h"
+#include "graph/passes.h"
 #include "kernels/cpu/matmul_plan.h"
 #include "ops/rules.h"
 
@@ -79,11 +80,13 @@ class GpuDevice final : public Device {
             std::function<bool()> interrupted)
       : queue_(std::move(queue)),
         memory_(std::move(memory)),
+        results_(std::make_shared<PinnedMemory>(queue_)),
         info_(std::move(info)),
         interrupted_(std::move(interrupted)) {}
 
   DeviceInfo info() const override { return info_; }
   const std::shared_ptr<MemoryOwner>& memory() const override { return memory_; }
+  std::shared_ptr<MemoryOwner> result_memory() const override { return results_; }
   bool interrupted() const override { return interrupted_ && interrupted_(); }
   Status synchronize() override { return queue_->wait(); }
 
@@ -111,6 +114,9 @@ class GpuDevice final : public Device {
     const std::vector<View> output_views = views_of(outputs);
     return cuda_workspace_bytes(op, {input_views, output_views}, queue_->context(0));
   }
+
+  // One launch rounds all weights of a training step.
+  Result<Graph> lower(const Graph& graph) const override { return hoist_casts(graph); }
 
   // Weights keep the order of rows in which files store them. Blocks of integers have the length
   // that they have on a CPU, so that a model means the same on both.
@@ -142,7 +148,7 @@ class GpuDevice final : public Device {
 
  protected:
   Result<std::unique_ptr<Program>> compile(std::span<const OpCall> calls) override {
-    return CudaProgram::create(queue_, calls, interrupted_);
+    return CudaProgram::create(queue_, memory_, calls, interrupted_);
   }
 
  private:
@@ -157,6 +163,7 @@ class GpuDevice final : public Device {
 
   std::shared_ptr<CudaQueue> queue_;
   std::shared_ptr<MemoryOwner> memory_;
+  std::shared_ptr<MemoryOwner> results_;
   DeviceInfo info_;
   std::function<bool()> interrupted_;
 };

@@ -1,10 +1,12 @@
-// CudaMemory: allocations and copies, all in the order of the queue's stream.
+// CudaMemory: allocations and copies, all in the order of the queue's stream. PinnedMemory: the
+// host's side of copies.
 #include "device/cuda_memory.h"
 
 #include <fmt/format.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <span>
@@ -56,9 +58,10 @@ Result<void*> CudaMemory::allocate(std::int64_t bytes) {
                                        format_bytes(static_cast<std::int64_t>(total))));
 }
 
-// An error stays with the GPU, and the next call that can return one reports it.
+// An error of the GPU stays with it, and the next call that can return one reports it.
 void CudaMemory::deallocate(void* data, std::int64_t /*bytes*/) {
-  if (queue_->select()) static_cast<void>(cudaFreeAsync(data, queue_->stream()));
+  if (!queue_->select()) return;
+  if (cudaFreeAsync(data, queue_->stream()) != cudaSuccess) static_cast<void>(cudaGetLastError());
 }
 
 // From memory that is not pinned, the runtime copies the bytes to a buffer of its own before it
@@ -94,6 +97,40 @@ Status CudaMemory::fill(void* destination, std::byte value, std::int64_t bytes) 
   return cuda_status(cudaMemsetAsync(destination, std::to_integer<int>(value),
                                      static_cast<std::size_t>(bytes), queue_->stream()),
                      "filling the GPU's memory");
+}
+
+Result<void*> PinnedMemory::allocate(std::int64_t bytes) {
+  VOLTA_TRY(queue_->select());
+  void* data = nullptr;
+  VOLTA_TRY(
+      cuda_status(cudaHostAlloc(&data, static_cast<std::size_t>(bytes), cudaHostAllocDefault),
+                  "allocating pinned memory"));
+  return data;
+}
+
+void PinnedMemory::deallocate(void* data, std::int64_t /*bytes*/) {
+  if (queue_->select()) static_cast<void>(cudaFreeHost(data));
+}
+
+// SAFETY: as with all owners, the caller has checked the ranges.
+Status PinnedMemory::copy_from_host(void* destination, std::span<const std::byte> source) {
+  std::memcpy(destination, source.data(), source.size());
+  return {};
+}
+
+Status PinnedMemory::copy_to_host(std::span<std::byte> destination, const void* source) {
+  std::memcpy(destination.data(), source, destination.size());
+  return {};
+}
+
+Status PinnedMemory::copy_within(void* destination, const void* source, std::int64_t bytes) {
+  std::memcpy(destination, source, static_cast<std::size_t>(bytes));
+  return {};
+}
+
+Status PinnedMemory::fill(void* destination, std::byte value, std::int64_t bytes) {
+  std::memset(destination, std::to_integer<int>(value), static_cast<std::size_t>(bytes));
+  return {};
 }
 
 }  // namespace volta

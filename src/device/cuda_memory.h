@@ -39,4 +39,21 @@ class CudaMemory final : public MemoryOwner {
   cudaMemPool_t pool_ = nullptr;
 };
 
+/// Pinned memory of the host: copies from a GPU to it do not wait.
+class PinnedMemory final : public MemoryOwner {
+ public:
+  explicit PinnedMemory(std::shared_ptr<CudaQueue> queue) : queue_(std::move(queue)) {}
+
+  Result<void*> allocate(std::int64_t bytes) override;
+  void deallocate(void* data, std::int64_t bytes) override;
+  bool host_accessible() const override { return true; }
+  Status copy_from_host(void* destination, std::span<const std::byte> source) override;
+  Status copy_to_host(std::span<std::byte> destination, const void* source) override;
+  Status copy_within(void* destination, const void* source, std::int64_t bytes) override;
+  Status fill(void* destination, std::byte value, std::int64_t bytes) override;
+
+ private:
+  std::shared_ptr<CudaQueue> queue_;
+};
+
 }  // namespace volta

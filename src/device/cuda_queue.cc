@@ -45,6 +45,9 @@ Result<int> limit_architecture(int architecture) {
 }  // namespace
 
 std::unexpected<Error> cuda_error(cudaError_t error, std::string_view doing) {
+  // The runtime also keeps the error for cudaGetLastError(), by which the next launch would report
+  // it again as its own.
+  static_cast<void>(cudaGetLastError());
   const std::string reason =
       fmt::format("{} ({})", cudaGetErrorString(error), cudaGetErrorName(error));
   if (error == cudaErrorMemoryAllocation) {
@@ -85,6 +88,7 @@ Result<std::shared_ptr<CudaQueue>> CudaQueue::create(int index) {
       "reading the GPU's properties"));
   VOLTA_TRY(cuda_status(cudaStreamCreateWithFlags(&queue->stream_, cudaStreamNonBlocking),
                         "making a stream"));
+  // SAFETY: CUDA writes an address of the size of void* into a pointer, whatever it points to.
   VOLTA_TRY(cuda_status(cudaMalloc(reinterpret_cast<void**>(&queue->fault_), sizeof(*fault_)),
                         "allocating the fault word"));
   VOLTA_TRY(cuda_status(cudaHostAlloc(reinterpret_cast<void**>(&queue->host_fault_),

@@ -42,6 +42,9 @@ class Device : public Backend, public std::enable_shared_from_this<Device> {
   virtual DeviceInfo info() const = 0;
   /// The owner of this device's memory.
   virtual const std::shared_ptr<MemoryOwner>& memory() const = 0;
+  /// The owner of the host memory to which results are copied: that of a GPU is such that copies
+  /// run beside the host.
+  virtual std::shared_ptr<MemoryOwner> result_memory() const { return host_memory(); }
   /// Binds a plan to memory of this device. It allocates the arena, copies the plan's constants,
   /// calls `lookup` for every input, parameter and state, and prepares once what every run needs.
   /// Specs must match exactly, memory must belong to the device, and memory that the plan writes

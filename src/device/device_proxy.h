@@ -18,6 +18,7 @@ class DeviceProxy : public Device {
  public:
   DeviceInfo info() const override { return inner_->info(); }
   const std::shared_ptr<MemoryOwner>& memory() const override { return inner_->memory(); }
+  std::shared_ptr<MemoryOwner> result_memory() const override { return inner_->result_memory(); }
   Status run(const OpCall& call) override { return inner_->run(call); }
   bool interrupted() const override { return inner_->interrupted(); }
   Status synchronize() override { return inner_->synchronize(); }

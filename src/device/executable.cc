@@ -328,6 +328,7 @@ Executable& Executable::operator=(Executable&& other) noexcept {
   input_offsets_ = std::move(other.input_offsets_);
   host_results_ = std::move(other.host_results_);
   results_begin_ = other.results_begin_;
+  wanted_results_ = std::move(other.wanted_results_);
   arena_ = std::move(other.arena_);
   plan_ = std::move(other.plan_);
   device_ = std::exchange(other.device_, nullptr);
@@ -371,18 +372,30 @@ Status Executable::stage_results() {
   }
   std::int64_t begin = plan_->arena_bytes;
   std::int64_t end = 0;
-  for (const PlanOutput& output : plan_->outputs) {
-    if (output.operand.binding >= 0) continue;
-    begin = std::min(begin, output.operand.offset);
-    end = std::max(end, output.operand.offset + output.operand.spec.bytes());
+  const auto include = [&](const PlanOperand& operand) {
+    if (operand.binding >= 0) return;
+    begin = std::min(begin, operand.offset);
+    end = std::max(end, operand.offset + operand.spec.bytes());
+  };
+  for (const PlanOperand* const operand : wanted_results_) include(*operand);
+  if (wanted_results_.empty()) {
+    for (const PlanOutput& output : plan_->outputs) include(output.operand);
   }
   begin = std::min(begin, end);
-  auto block = DeviceBuffer::allocate(host_memory(), end - begin);
+  auto block = DeviceBuffer::allocate(device_->result_memory(), end - begin);
   if (!block) {
     return std::unexpected(std::move(block).error().with_context("a copy of the plan's results"));
   }
   host_results_ = std::make_shared<DeviceBuffer>(*std::move(block));
   results_begin_ = begin;
+  return {};
+}
+
+Status Executable::limit_results(std::span<const std::string_view> names) {
+  for (const std::string_view name : names) {
+    VOLTA_TRY(const PlanOperand* const operand, find_output(name));
+    wanted_results_.push_back(operand);
+  }
   return {};
 }
 
@@ -502,7 +515,12 @@ Result<Tensor> Executable::result(std::string_view name) {
                             plan_->bindings[static_cast<std::size_t>(operand->binding)].name));
   }
   VOLTA_TRY(stage_results());
-  return Tensor::from_buffer(host_results_, operand->offset - results_begin_, operand->spec);
+  const std::int64_t offset = operand->offset - results_begin_;
+  if (offset < 0 || offset + operand->spec.bytes() > host_results_->bytes()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("output '{}' is not among the results that are copied", name));
+  }
+  return Tensor::from_buffer(host_results_, offset, operand->spec);
 }
 
 }  // namespace volta

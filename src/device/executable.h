@@ -72,6 +72,10 @@ class Executable {
   Status copy_results();
   /// copy_results(), then synchronize().
   Status fetch();
+  /// From now on copy_results() copies these outputs, and perhaps others that lie between them in
+  /// memory, and result() gives no others. Outputs that are bound tensors need no copy. To be
+  /// called before the first of these; kNotFound for a name that the plan does not have.
+  Status limit_results(std::span<const std::string_view> names);
 
   /// Calls `listener` for each step of every later run. Runs then wait after each step.
   void add_listener(std::shared_ptr<StepListener> listener);
@@ -119,6 +123,7 @@ class Executable {
   /// The host's copy of the bytes of the arena that hold outputs; null until it is first needed.
   std::shared_ptr<DeviceBuffer> host_results_;
   std::int64_t results_begin_ = 0;  ///< Where those bytes begin in the arena.
+  std::vector<const PlanOperand*> wanted_results_;  ///< See limit_results(); empty for all.
   std::vector<View> views_;
   std::vector<OpCall> calls_;
   std::unique_ptr<Program> program_;  ///< Destroyed before the calls that it uses.

@@ -37,6 +37,7 @@ Result<Graph> optimize(const Graph& source, Backend& backend, const OptimizeOpti
   VOLTA_TRY(graph, simplified(graph, backend));
   if (options.fuse) {
     VOLTA_TRY(graph, checked("epilogue fusion", fuse_epilogues(graph, backend)));
+    VOLTA_TRY(graph, checked("loss fusion", fuse_cross_entropy(graph, backend)));
   }
   const std::size_t fused = graph.nodes().size();
   VOLTA_TRY(graph, checked("compute dtype",

@@ -20,6 +20,10 @@ Result<Graph> fold_constants(const Graph& graph, Backend& backend);
 /// Fuses a MatMul with a bias, an activation and a residual that follow it into one MatMul with an
 /// epilogue, if the backend supports it and no other node uses the results in between.
 Result<Graph> fuse_epilogues(const Graph& graph, const Backend& backend);
+/// Fuses a CrossEntropy and the CrossEntropyGrad of the same logits into one op that reads the logits
+/// once, if the backend supports it, nothing else uses lse, and the loss's gradient does not depend
+/// on the loss.
+Result<Graph> fuse_cross_entropy(const Graph& graph, const Backend& backend);
 /// Changes the types in a finished graph, including its backward part, so that it computes in
 /// `dtype`; f32 changes nothing. The factors of a MatMul are rounded to `dtype` first. Parameters
 /// are stored as before and rounded where they are used; encoded weights are not rounded at all.
@@ -30,6 +34,10 @@ Result<Graph> fuse_epilogues(const Graph& graph, const Backend& backend);
 /// because it adds rounding.
 Result<Graph> set_compute_dtype(const Graph& graph, DType dtype,
                                 Rounding rounding = Rounding::kProducts);
+/// Moves the casts of parameters to the front of a graph that writes parameters, so that a device
+/// can do all of them at once. The backward part of such a graph needs the results again, so they
+/// take no more memory. A graph that writes no parameter stays as it is. A pass for Backend::lower.
+Result<Graph> hoist_casts(const Graph& graph);
 /// Puts casts around nodes that the backend supports for f32 but not for their 16-bit operands. The
 /// op then computes in f32 and its results are rounded once, as ops/op.h defines. Inputs that are
 /// written or encoded keep their types. A node that is unsupported even with casts stays unchanged,

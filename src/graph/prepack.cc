@@ -1,6 +1,7 @@
 // Gives weights the encoding that the backend's kernels read fastest.
 #include <cstddef>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "graph/passes.h"
@@ -11,11 +12,13 @@ namespace volta {
 namespace {
 
 // The encoding that the readers of a weight prefer. It is empty if no reader has a preference.
-// `possible` becomes false if no encoding suits all readers, or if the weight is written.
+// `possible` becomes false if no encoding suits all readers, or if the weight is written. `factor`
+// says that a product reads the weight.
 struct Preference {
   std::optional<Encoding> encoding;
   std::optional<Encoding> stored = {};
   bool possible = true;
+  bool factor = false;
 };
 
 void add_use(Preference& preference, const Encoding& preferred) {
@@ -36,6 +39,7 @@ std::vector<Preference> collect_preferences(const Graph& graph, const Backend& b
       Preference& preference = preferences[static_cast<std::size_t>(node.inputs[i].index)];
       if (writes_input(written, i)) preference.possible = false;
       add_use(preference, backend.preferred_encoding(node.op, i, wanted(value)));
+      preference.factor |= i == 1 && std::holds_alternative<MatMul>(node.op);
       // If no reader prefers an encoding, blocks of integers keep the encoding in which they are
       // stored.
       const Encoding stored = wanted(value).encoding;
@@ -44,6 +48,8 @@ std::vector<Preference> collect_preferences(const Graph& graph, const Backend& b
   }
   for (Preference& preference : preferences) {
     if (!preference.encoding) preference.encoding = preference.stored;
+    // A backend that reads the factors of products in plain rows reads them in the wanted type.
+    if (!preference.encoding && preference.factor) preference.encoding = Encoding{};
   }
   return preferences;
 }
@@ -61,7 +67,8 @@ void check_readers(const Graph& graph, const Backend& backend, const ParameterSp
       specs[i] = wanted(graph.value(node.inputs[i]));
       specs[i].encoding = *preference.encoding;
       preference.possible =
-          accepts_encoding(node.op, i, *preference.encoding) && backend.supports(node.op, specs);
+          (preference.encoding->plain() || accepts_encoding(node.op, i, *preference.encoding)) &&
+          backend.supports(node.op, specs);
     }
   }
   for (const GraphOutput& output : graph.outputs()) {
@@ -97,6 +104,8 @@ Result<Graph> prepack(const Graph& graph, const Backend& backend, const Paramete
     const Preference& preference = preferences[static_cast<std::size_t>(id->index)];
     if (!preference.possible || !preference.encoding) return value.spec;
     TensorSpec spec = wanted(value);
+    // Integers that no reader takes stay as they are.
+    if (preference.encoding->plain() && spec.encoding.quantized()) return value.spec;
     spec.encoding = *preference.encoding;
     return spec;
   });

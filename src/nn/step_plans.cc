@@ -120,6 +120,10 @@ Result<StepRunner> StepPlans::load(const Transformer& model, const StepSize& siz
   VOLTA_TRY(Executable loaded, model.device()->load(plan, lookup, fits ? arena_ : nullptr));
   StepRunner runner{.executable = std::move(loaded), .size = size};
   VOLTA_TRY(find_inputs(runner, model.config()));
+  // Not the logits, which are a thousand times as large.
+  constexpr std::array<std::string_view, 4> kResults = {"token", "logprob", "top_tokens",
+                                                        "top_logprobs"};
+  VOLTA_TRY(runner.executable.limit_results(std::span(kResults).first(options_.top > 0 ? 4 : 2)));
   VOLTA_TRY(find_result(runner.executable, "token", runner.token));
   VOLTA_TRY(find_result(runner.executable, "logprob", runner.logprob));
   if (options_.top > 0) {

@@ -43,6 +43,12 @@ OpCost cost(const CrossEntropy& op, Specs inputs, Specs outputs) {
 
 Result<SpecList> infer(const CrossEntropyGrad& op, Specs inputs) {
   const Check check(op, inputs);
+  if (op.with_loss) {
+    VOLTA_TRY(check.count(3, "logits, targets, dloss"));
+    VOLTA_TRY(const TensorSpec row, check_logits(check, inputs));
+    VOLTA_TRY(check.is(2, "dloss", row));
+    return SpecList{inputs[0], row};
+  }
   VOLTA_TRY(check.count(4, "logits, targets, lse, dloss"));
   VOLTA_TRY(const TensorSpec row, check_logits(check, inputs));
   VOLTA_TRY(check.is(2, "lse", row));
@@ -59,7 +65,7 @@ OpTypes types(const CrossEntropyGrad&) { return kLikeX; }
 // dlogits may take the memory of logits only: the other inputs are smaller.
 OpEffects effects(const CrossEntropyGrad&) { return {.writes = 0, .overwrites = 0b1}; }
 OpCost cost(const CrossEntropyGrad& op, Specs inputs, Specs outputs) {
-  return pointwise_cost(op, kNonlinear + 2, inputs, outputs);
+  return pointwise_cost(op, (op.with_loss ? 2 : 1) * (kNonlinear + 2), inputs, outputs);
 }
 
 }  // namespace volta::rules

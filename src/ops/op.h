@@ -316,7 +316,9 @@ struct AttentionShape {
   }
 };
 /// Attention over whole sequences. It is tiled and never stores a [T, T] matrix (Dao et al.
-/// 2022).
+/// 2022). On devices with tensor cores the weights of 16-bit operands are rounded to the operands'
+/// type before they are multiplied by v; their sum, and with it lse, is that of the weights in f32.
+/// The CPU keeps them in f32.
 /// in: qkv t[B, T, (heads + 2 kv_heads) head_dim] if packed, otherwise
 ///     q t[B, T, heads head_dim], k and v t[B, T, kv_heads head_dim]; rng i64[2] if dropout > 0
 /// out: y t[B, T, heads head_dim], lse f32[B, heads, T] = log of the softmax denominator
@@ -330,10 +332,10 @@ struct Attention {
     visit("stream", op.stream, op.dropout > 0.0f);
   }
 };
+/// On devices with tensor cores the weights and the gradients of the scores of 16-bit operands are
+/// rounded to the operands' type before they are multiplied by dy, q and k.
 /// in: the inputs of Attention (without rng), y t, lse f32, dy t, rng if dropout > 0
 /// out: dqkv if packed, otherwise dq, dk, dv, of type t
-/// If t has 16 bits, a kernel may round the weights and the gradients of the scores to t, once,
-/// before their products with dy, q and k; sums are f32.
 struct AttentionGrad {
   AttentionShape shape;
   float dropout = 0.0f;
@@ -385,10 +387,13 @@ struct CachedAttention {
 struct CrossEntropy {
   static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
 };
-/// dlogits = dloss * (softmax(logits) - onehot(target)).
-/// in: logits t[.., V], targets, lse f32[..], dloss f32[..]   out: dlogits like logits
+/// dlogits = dloss * (softmax(logits) - onehot(target)). With with_loss it also does the work of
+/// CrossEntropy, in one pass over the logits: it computes lse itself, and gives the loss.
+/// in: logits t[.., V], targets, lse f32[..] unless with_loss, dloss f32[..]
+/// out: dlogits like logits, loss f32[..] if with_loss
 struct CrossEntropyGrad {
-  static constexpr void fields(auto& /*op*/, auto&& /*visit*/) {}
+  bool with_loss = false;
+  static constexpr void fields(auto& op, auto&& visit) { visit("with_loss", op.with_loss); }
 };
 
 /// y = x * keep / (1 - p), where keep (0 or 1) comes from Philox(seed, stream, step, element). The

@@ -106,6 +106,16 @@ TEST(CpuTest, UsableMemoryIsThatOfTheMachineAtMost) {
             static_cast<int64_t>(info.totalram + info.totalswap) * info.mem_unit);
 }
 
+TEST(CpuTest, AQuotaIsRoundedUpToWholeThreads) {
+  EXPECT_EQ(usable_cpu_count(16, 1.5), 2);
+  EXPECT_EQ(usable_cpu_count(16, 0.25), 1);
+  EXPECT_EQ(usable_cpu_count(16, 3.0), 3);
+  EXPECT_EQ(usable_cpu_count(1, 1.5), 1);
+  EXPECT_EQ(usable_cpu_count(2, 1.5), 2);
+  EXPECT_EQ(usable_cpu_count(4, 64.0), 4);
+  EXPECT_EQ(usable_cpu_count(4, std::nullopt), 4);
+}
+
 TEST(CpuTest, CountFollowsTheAffinityMask) {
   EXPECT_GE(usable_cpu_count(), 1);
   cpu_set_t before;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <rapidcheck/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -291,6 +293,63 @@ TEST(ParallelForTest, RunsAtThePoolsConcurrency) {
     });
     EXPECT_FALSE(late) << started << " of " << threads << " threads";
   }
+}
+
+// Sets the affinity mask of every thread of this process.
+void set_masks(const cpu_set_t& mask) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    const auto tid = static_cast<pid_t>(std::atol(task.path().filename().c_str()));
+    sched_setaffinity(tid, sizeof(mask), &mask);
+  }
+}
+
+// Runs jobs of as many parts as there are threads, with pauses in which workers fall asleep.
+void expect_right_sums(ThreadPool& pool) {
+  for (int round = 0; round < 60; ++round) {
+    std::atomic<int64_t> sum{0};
+    parallel_for(pool, 0, 1000, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) sum += i;
+    });
+    ASSERT_EQ(sum, 499500);
+    if (round % 20 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+// One CPU for all threads, from the beginning; and CPUs that are taken away later, as when they are
+// unplugged: the work is done, if more slowly.
+TEST(ParallelForTest, WorksOnOneCpuAndWhenCpusAreTakenAway) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &before)) ++first;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  ThreadPool made_before = make_pool(std::max(2, usable_cpu_count()));
+  expect_right_sums(made_before);
+  set_masks(one);
+  {
+    EXPECT_EQ(make_pool(0).threads(), 1);
+    ThreadPool crowded = make_pool(4);
+    EXPECT_EQ(crowded.threads(), 4);
+    expect_right_sums(crowded);
+    expect_right_sums(made_before);
+  }
+  set_masks(before);
+  expect_right_sums(made_before);
+}
+
+// Jobs of few parts between jobs of many: the workers without a part take none, and those that
+// sleep are there for the next job.
+TEST(ParallelChunksTest, JobsOfDifferentSizesTakeTurns) {
+  ThreadPool pool = make_pool(std::max(4, usable_cpu_count()));
+  std::vector<int> counts(static_cast<size_t>(pool.threads()));
+  for (int round = 0; round < 3000; ++round) {
+    const int64_t parts = round % 7 == 0 ? pool.threads() : 2;
+    parallel_chunks(pool, parts, [&](int64_t part) { ++counts[static_cast<size_t>(part)]; });
+    if (round % 1000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  }
+  for (size_t i = 0; i < counts.size(); ++i) EXPECT_EQ(counts[i], i < 2 ? 3000 : 429) << i;
 }
 
 TEST(ParallelForTest, MemoryWrittenByWorkersIsVisible) {

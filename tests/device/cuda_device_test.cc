@@ -149,5 +149,95 @@ TEST_F(Gpu, OtherGpusAndArchitecturesAreRefused) {
   EXPECT_EQ((*device)->info().isa, "sm_80");
 }
 
+// Many updates of each kind, of odd sizes; and sums into one target, which must not be
+// one group.
+Graph updates_graph(bool momentum) {
+  Graph graph;
+  const ValueId schedule = *graph.input("schedule", f32(Shape(3)));
+  const ValueId stats = *graph.input("stats", f32(Shape(3)));
+  const ValueId total = *graph.state("total", f32(Shape(5)));
+  std::vector<ValueId> params, gradients, sums;
+  int i = 0;
+  for (const std::int64_t size : {1, 5, 64, 1023, 8192, 20001}) {
+    const std::string name = std::to_string(i++);
+    params.push_back(*graph.parameter("p" + name, f32(Shape(size))));
+    gradients.push_back(*graph.input("g" + name, f32(Shape(size))));
+    sums.push_back(*graph.state("s" + name, f32(Shape(size))));
+  }
+  for (std::size_t p = 0; p < params.size(); ++p) {
+    const ValueId m = *graph.state("m" + std::to_string(p), graph.spec(params[p]));
+    const ValueId v = *graph.state("v" + std::to_string(p), graph.spec(params[p]));
+    const float decay = p % 2 == 0 ? 0.1f : 0.0f;
+    if (momentum) {
+      EXPECT_TRUE(
+          graph.add(Sgd{0.9f, decay}, std::vector{params[p], gradients[p], m, schedule, stats}));
+    } else {
+      EXPECT_TRUE(graph.add(AdamW{.weight_decay = decay},
+                            std::vector{params[p], gradients[p], m, v, schedule, stats}));
+    }
+  }
+  for (std::size_t p = 0; p < params.size(); ++p) {
+    EXPECT_TRUE(
+        graph.add(Accumulate{0.5f + static_cast<float>(p)}, std::vector{sums[p], gradients[p]}));
+  }
+  for (int times = 0; times < 3; ++times) {
+    EXPECT_TRUE(graph.add(Accumulate{2.0f}, std::vector{total, params[1]}));
+    EXPECT_TRUE(graph.add(Accumulate{-3.0f}, std::vector{total, sums[1]}));
+  }
+  EXPECT_TRUE(graph.add(Fill{1.5f}, std::vector{sums[0]}));
+  EXPECT_TRUE(graph.add(Fill{-2.5f}, std::vector{sums[3]}));
+  for (std::size_t p = 0; p < params.size(); ++p) {
+    const ValueId narrow = *graph.add_one(Cast{DType::kBF16}, {params[p]});
+    EXPECT_TRUE(graph.output("bf16." + std::to_string(p), narrow));
+  }
+  return graph;
+}
+
+// All bindings and outputs of a plan after some runs, in bytes.
+std::vector<std::vector<std::byte>> bytes_after(const Graph& graph, Device& device, int runs,
+                                                const std::shared_ptr<StepListener>& listener) {
+  std::vector<std::vector<std::byte>> all;
+  auto plan = make_plan(graph, device);
+  EXPECT_TRUE(plan) << plan.error().message();
+  const auto lookup = [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
+    Tensor host = *Tensor::zeros(binding.spec);
+    std::vector<float> numbers;
+    for (std::int64_t i = 0; i < host.elements(); ++i) {
+      const auto seed = static_cast<std::int64_t>(binding.name.size() + binding.name.back());
+      numbers.push_back(static_cast<float>((i * 37 + seed * 11) % 101 - 50) / 64.0f);
+    }
+    if (binding.name == "schedule") numbers = {0.125f, 0.1f, 0.05f};
+    if (binding.name == "stats") numbers = {2.0f, 0.75f, 1.0f};
+    if (binding.name.front() == 'v') numbers.assign(numbers.size(), 0.25f);
+    EXPECT_TRUE(host.write<float>(numbers));
+    return host.clone_to(device.memory());
+  };
+  auto bound = device.load(std::make_shared<const Plan>(*std::move(plan)), lookup);
+  EXPECT_TRUE(bound) << bound.error().message();
+  if (listener != nullptr) bound->add_listener(listener);
+  for (int run = 0; run < runs; ++run) EXPECT_TRUE(bound->run());
+  EXPECT_TRUE(bound->synchronize());
+  const auto take = [&](const Result<Tensor>& tensor) {
+    ASSERT_TRUE(tensor) << tensor.error().message();
+    const Tensor host = *tensor->clone_to(host_memory());
+    const auto bytes = *host.host_bytes();
+    all.emplace_back(bytes.begin(), bytes.end());
+  };
+  for (const PlanBinding& binding : bound->plan().bindings) take(bound->binding(binding.name));
+  for (const PlanOutput& output : bound->plan().outputs) take(bound->output(output.name));
+  return all;
+}
+
+// A listener makes a run submit each step by itself.
+TEST_F(Gpu, GroupsOfUpdatesGiveTheBitsOfSingleSteps) {
+  class Silent final : public StepListener {};
+  for (const bool momentum : {false, true}) {
+    const Graph graph = updates_graph(momentum);
+    const auto single = bytes_after(graph, *device_, 3, std::make_shared<Silent>());
+    EXPECT_EQ(bytes_after(graph, *device_, 3, nullptr), single) << "momentum " << momentum;
+    EXPECT_NE(bytes_after(graph, *device_, 2, nullptr), single) << "momentum " << momentum;
+  }
+}
+
 }  // namespace
 }  // namespace volta

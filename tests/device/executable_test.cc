@@ -468,6 +468,29 @@ TEST(Executable, TheHostsDeviceCopiesNothing) {
   expect_error(other->result("w"), ErrorCode::kInvalidArgument, "is the bound tensor 'w'");
 }
 
+// Of the plan's outputs only the wanted ones are copied; the arena still has the others.
+TEST(Executable, ResultsCanBeLimited) {
+  const auto device = test::cpu();
+  Plan plan = test::matmul_relu_plan();
+  plan.outputs.push_back({.name = "product", .operand = {.spec = f32(Shape(2, 2))}});
+  const auto with_gpu_memory = std::make_shared<test::AsyncDevice>(device);
+  const auto load = [&] {
+    return with_gpu_memory->load(shared(plan), [&](const PlanBinding& binding) {
+      return test::matmul_relu_tensor(binding, with_gpu_memory->memory());
+    });
+  };
+  auto limited = load();
+  ASSERT_TRUE(limited) << limited.error().message();
+  constexpr std::array<std::string_view, 1> kWanted = {"y"}, kUnknown = {"z"};
+  expect_error(limited->limit_results(kUnknown), ErrorCode::kNotFound, "it has: y, product");
+  ASSERT_TRUE(limited->limit_results(kWanted));
+  ASSERT_TRUE(limited->run());
+  ASSERT_TRUE(limited->fetch());
+  EXPECT_THAT(values(limited->result("y")), ElementsAre(0, 1, 0, 1));
+  expect_error(limited->result("product"), ErrorCode::kInvalidArgument, "'product' is not among");
+  EXPECT_THAT(values(limited->output("product")), ElementsAre(-2, 1, -2, 1));
+}
+
 // An executable outlives the last pointer of others to its device.
 TEST(Executable, KeepsItsDevice) {
   auto device = test::cpu();

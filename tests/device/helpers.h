@@ -30,11 +30,16 @@ inline std::shared_ptr<CpuDevice> cpu(int threads = 2, std::optional<cpu::Simd> 
   return *device;
 }
 
-/// The device on which tests of models and training run: a CPU, or with VOLTA_TEST_DEVICE=cuda the
-/// first GPU. The same tests hold on both.
-inline std::shared_ptr<Device> device(int threads = 2) {
+/// Whether tests of models and training run on the first GPU: with VOLTA_TEST_DEVICE=cuda.
+inline bool on_gpu() {
   const char* const word = std::getenv("VOLTA_TEST_DEVICE");
-  if (word == nullptr || std::string_view(word) != "cuda") return cpu(threads);
+  return word != nullptr && std::string_view(word) == "cuda";
+}
+
+/// The device on which tests of models and training run: a CPU or a GPU. The same tests hold on
+/// both.
+inline std::shared_ptr<Device> device(int threads = 2) {
+  if (!on_gpu()) return cpu(threads);
   static const Result<std::shared_ptr<Device>> gpu = CudaDevice::create();
   if (gpu) return *gpu;
   ADD_FAILURE() << gpu.error().message();

@@ -94,6 +94,7 @@ inline std::vector<OpSample> op_samples() {
       {CrossEntropy{}, {wave(Shape(4, 9)), targets}},
       {CrossEntropyGrad{},
        {wave(Shape(4, 9)), targets, positive_wave(Shape(4)), wave(Shape(4), 1)}},
+      {CrossEntropyGrad{.with_loss = true}, {wave(Shape(4, 9)), targets, wave(Shape(4), 1)}},
       {Dropout{0.5f, 3}, {wave(Shape(5, 17)), rng_key()}},
       {GlobalNorm{1.0f}, {wave(Shape()), wave(Shape(40)), wave(Shape(3, 5), 1)}},
       {AdamW{.weight_decay = 0.1f},

@@ -134,6 +134,19 @@ class Diff(unittest.TestCase):
         self.assertTrue(second.created)
         self.assertEqual([line.text for line in second.added], ["x"])
 
+    def test_cuda_sources_are_kernels_wherever_they_are(self):
+        def tier(path, text):
+            change = diff.FileChange(path)
+            change.hunks.append(diff.Hunk([], [diff.Line(1, text)]))
+            return tiers.tier_of([change])[0]
+        self.assertEqual(tier("src/kernels/cuda/norm.cu", "int a;"), 3)
+        self.assertEqual(tier("src/kernels/cuda/rows.cuh", "int a;"), 3)
+        self.assertEqual(tier("src/kernels/cuda/norm.cu", "// A comment."), 0)
+        self.assertEqual(tier("src/device/cuda_queue.cc", "int a;"), 3)
+        self.assertEqual(tier("src/nn/decoder.cc", "f<<<1, 2>>>(x);"), 3)
+        self.assertEqual(tier("src/nn/decoder.cc", "__global__ void f() {}"), 3)
+        self.assertEqual(tier("src/nn/decoder.cc", "int a = 1 << 3;"), 2)
+
     def test_a_renamed_kernel_keeps_its_tier(self):
         change = diff.FileChange("src/nn/a.cc")
         change.old_path = "src/kernels/a.cc"

@@ -64,6 +64,21 @@ TEST(Prepack, NarrowsWhatItPacks) {
   EXPECT_EQ(testing::ops(must(set_compute_dtype(packed, DType::kBF16))), "Cast MatMul");
 }
 
+// A backend without panels, such as a GPU's, reads plain rows of the narrower type.
+TEST(Prepack, NarrowsRowsWhereNoPanelsAreLiked) {
+  Graph graph;
+  const ValueId x = must(graph.input("x", f32(Shape(2, 4))));
+  const ValueId w = must(graph.parameter("w", f32(Shape(4, 4))));
+  const ValueId added = must(graph.parameter("added", f32(Shape(2, 4))));
+  const ValueId y = add(graph, MatMul{}, {x, w});
+  must(graph.output("y", add(graph, Binary{BinaryKind::kAdd}, {y, added})));
+  testing::TestBackend backend;
+  const Graph narrow = must(prepack(graph, backend, {.dtype = DType::kBF16}));
+  EXPECT_EQ(to_string(spec_of(narrow, "w")), "bf16[4, 4]");
+  EXPECT_EQ(to_string(spec_of(narrow, "added")), "f32[2, 4]");
+  EXPECT_EQ(to_text(must(prepack(graph, backend))), to_text(graph));
+}
+
 TEST(Prepack, LeavesWhatOthersNeed) {
   Graph graph;
   const ValueId x = must(graph.input("x", f32(Shape(4, 4))));

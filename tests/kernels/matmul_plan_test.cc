@@ -55,6 +55,38 @@ TEST(MatMulPlan, WorkspaceIsBounded) {
   }
 }
 
+// The sums of a result of 16 bits: as many rows and columns as any part takes at a time, which are
+// few of a large product.
+TEST(MatMulPlan, SumsOfNarrowResultsFitTheirPart) {
+  for (const cpu::Simd simd : cpu::kAllSimd) {
+    for (const int threads : {1, 2, 16}) {
+      for (const std::int64_t m : {1, 513, 1025, 5000}) {
+        for (const bool packed : {false, true}) {
+          cpu::MatMulProblem problem{.m = m, .n = 2049, .k = 768, .c_type = DType::kBF16};
+          if (packed) problem.b_encoding = cpu::panel_encoding(DType::kF32, false, simd);
+          const cpu::MatMulPlan plan = cpu::plan_matmul({}, problem, simd, threads);
+          EXPECT_TRUE(plan.narrow());
+          const std::int64_t sums =
+              plan.region_floats - plan.packed_b_floats - plan.packed_a_floats;
+          for (std::int64_t part = 0; part < plan.m_parts; ++part) {
+            const std::int64_t rows =
+                cpu::part_begin(m, plan.m_parts, part + 1) - cpu::part_begin(m, plan.m_parts, part);
+            const std::int64_t blocks = plan.source == cpu::PanelSource::kPack
+                                            ? 1
+                                            : (rows + plan.m_block - 1) / plan.m_block;
+            const std::int64_t longest = (rows + blocks - 1) / blocks;
+            EXPECT_GE(sums, longest * cpu::packed_row(plan.slice_panels * plan.layout.width));
+          }
+          if (packed) EXPECT_LE(sums * 4, 4 << 20) << m;
+          problem.c_type = DType::kF32;
+          EXPECT_EQ(cpu::plan_matmul({}, problem, simd, threads).region_floats,
+                    plan.packed_b_floats + plan.packed_a_floats);
+        }
+      }
+    }
+  }
+}
+
 TEST(MatMulPlan, DecodingNeedsNoWorkspace) {
   EXPECT_EQ(plan_of(1, 768, 3072, 1).workspace_floats(), 0);
   MatMul op;
@@ -93,6 +125,51 @@ TEST(MatMulPlan, PartsMatchTheThreads) {
             EXPECT_LE(plan.m_parts, m);
             EXPECT_LE(plan.n_parts, plan.panels());
           }
+        }
+      }
+    }
+  }
+}
+
+// What a part reads is proportional to its rows plus its columns, so that parts of a square are
+// about square. A product of few rows is split by columns alone: every part needs all of its rows.
+TEST(MatMulPlan, PartsAreAboutAsHighAsTheyAreWide) {
+  for (const cpu::Simd simd : {cpu::Simd::kAvx512, cpu::Simd::kAmx}) {
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      for (const std::int64_t size : {512, 1024, 2048}) {
+        const cpu::MatMulPlan plan = plan_of(size, size, size, 16, {}, simd, 1, type);
+        EXPECT_EQ(plan.parts, 16);
+        EXPECT_EQ(plan.m_parts * plan.n_parts, 16) << size;
+        EXPECT_GE(plan.m_parts, 2) << size;
+        EXPECT_GE(plan.n_parts, 2) << size;
+      }
+      for (const std::int64_t m : {1, 8, 14}) {
+        EXPECT_EQ(plan_of(m, 4096, 4096, 16, {}, simd, 1, type).m_parts, 1) << m;
+      }
+    }
+  }
+  // The products of tiles of AMX are so fast that what a part reads counts the most.
+  const cpu::MatMulPlan square =
+      plan_of(1024, 1024, 1024, 16, {}, cpu::Simd::kAmx, 1, DType::kBF16);
+  EXPECT_EQ(square.m_parts, 4);
+  EXPECT_EQ(square.n_parts, 4);
+}
+
+// A split neither loses nor repeats an element, and leaves no thread without work where there is
+// enough.
+TEST(MatMulPlan, ThreadsGetEqualShares) {
+  for (const cpu::Simd simd : cpu::kAllSimd) {
+    for (const int threads : {2, 4, 8, 16, 64}) {
+      for (const std::int64_t m : {768, 1024, 5000}) {
+        for (const std::int64_t n : {768, 3072, 50257}) {
+          const cpu::MatMulPlan plan = plan_of(m, 768, n, threads, {}, simd);
+          const std::int64_t tiles = (m + plan.tile_rows - 1) / plan.tile_rows;
+          const std::int64_t high = (tiles + plan.m_parts - 1) / plan.m_parts;
+          const std::int64_t wide = (plan.panels() + plan.n_parts - 1) / plan.n_parts;
+          const double ideal = static_cast<double>(tiles * plan.panels()) / threads;
+          EXPECT_LE(static_cast<double>(high * wide), 1.35 * ideal + 1)
+              << m << " x " << n << " on " << threads << ": " << plan.m_parts << " x "
+              << plan.n_parts;
         }
       }
     }

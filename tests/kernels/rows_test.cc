@@ -253,6 +253,12 @@ TEST(CrossEntropy, EqualsTheDefinition) {
       Operand in_place = logits;
       call(CrossEntropyGrad{}, {&in_place, &targets, &lse, &dloss}, {&in_place}, context);
       EXPECT_EQ(in_place.bytes(), dlogits.bytes());
+      // Both at once, in place: the same bits.
+      Operand both = logits, loss_of_both((Shape(rows)));
+      call(CrossEntropyGrad{.with_loss = true}, {&both, &targets, &dloss}, {&both, &loss_of_both},
+           context);
+      EXPECT_EQ(both.bytes(), dlogits.bytes());
+      EXPECT_EQ(loss_of_both.bytes(), loss.bytes());
     });
   }
 }

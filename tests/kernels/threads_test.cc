@@ -85,6 +85,8 @@ std::vector<Case> cases() {
       make_case(CrossEntropy{}, {x, indices(rows, 200)}, {Operand(rows), Operand(rows)}),
       make_case(CrossEntropyGrad{}, {x, indices(rows, 200), random(rows, 7), random(rows, 8)},
                 {Operand(wide)}),
+      make_case(CrossEntropyGrad{.with_loss = true}, {x, indices(rows, 200), random(rows, 8)},
+                {Operand(wide), Operand(rows)}),
       make_case(Dropout{0.2f, 9}, {long_x, rng}, {Operand(line)}),
       make_case(GlobalNorm{1.0f}, {random(Shape(1), 1), long_x, x, weight}, {Operand(Shape(3))}),
       make_case(

@@ -394,7 +394,8 @@ TEST(Generator, StepsAllocateNothing) {
     return true;
   }));
   ASSERT_EQ(counts.size(), 120u);
-  EXPECT_EQ(counts.back() - counts[3], 0);  // 3 first tokens, then the first step's.
+  // 3 first tokens, then the first step's. A GPU records a plan at its second run.
+  EXPECT_EQ(counts.back() - counts[test::on_gpu() ? 9 : 3], 0);
 }
 
 // The issue asks for a third at most, which the benchmark measures; a shared machine gets half.

@@ -1,8 +1,6 @@
 // Cases of Attention and AttentionGrad: heads and groups, windows, with and without causality,
-// packed rows, dropout, lengths around the kernels' block of 64 keys.
-#include <algorithm>
-#include <iterator>
-
+// packed rows, dropout, lengths around the kernels' blocks of 64 and 128 keys. The heads of 64 and
+// of 128 elements have kernels of their own on GPUs.
 #include "ops/op_case.h"
 
 namespace volta::op_test {
@@ -16,6 +14,35 @@ struct Sizes {
   float dropout = 0.0f;
   double spread = 1.0;
 };
+
+// Heads of 64 and 128 elements.
+std::vector<Sizes> wide_sizes() {
+  std::vector<Sizes> all;
+  for (const int dim : {64, 128}) {
+    const std::string d = "_dim_" + std::to_string(dim);
+    const auto add = [&](const std::string& name, std::int64_t batch, std::int64_t time, int heads,
+                         int kv, bool packed) -> Sizes& {
+      all.push_back({name + d, batch, time, {heads, kv, dim, 0, 0.125f, packed}});
+      all.back().spread = 2.0;
+      return all.back();
+    };
+    add("one_token", 2, 1, 1, 1, true);
+    add("past_block", 2, 129, 2, 1, true);
+    add("two_tiles", 1, 256, 1, 1, false);
+    add("both_ways", 1, 140, 2, 1, true).shape.causal = false;
+    add("window", 1, 200, 2, 2, true).shape.window = 70;
+    Sizes& capped = add("capped_window", 1, 200, 1, 1, false);
+    capped.shape.window = 130;
+    capped.shape.softcap = 1.5f;
+    add("dropout", 1, 132, 2, 1, true).dropout = 0.2f;
+    // Rows of the mask that begin within a block of four random words.
+    Sizes& odd = add("dropout_both_ways", 1, 135, 1, 1, false);
+    odd.dropout = 0.3f;
+    odd.shape.causal = false;
+    add("negative_scale", 1, 70, 1, 1, true).shape.scale = -0.1f;
+  }
+  return all;
+}
 
 std::vector<Sizes> all_sizes() {
   std::vector<Sizes> all;
@@ -53,21 +80,11 @@ std::vector<Sizes> all_sizes() {
     capped.spread = 2.0;
     all.push_back(capped);
   }
+  for (const Sizes& wide : wide_sizes()) all.push_back(wide);
   Sizes large = {"large_scores", 1, 30, {1, 1, 16, 0, 1.0f, false}};
   large.spread = 20;
   all.push_back(large);
   return all;
-}
-
-// Heads for which kernels use tensor cores in 16 bits, over more than one block of 128 keys.
-std::vector<Sizes> tensor_core_sizes() {
-  return {
-      {"heads_of_64", 2, 140, {2, 1, 64, 0, 0.125f, true}},
-      {"heads_of_64_window", 1, 270, {1, 1, 64, 40, 0.125f, false}},
-      {"heads_of_64_dropout", 1, 131, {1, 1, 64, 0, 0.125f, true}, 0.2f},
-      {"heads_of_128", 1, 135, {2, 1, 128, 0, 0.09f, true}},
-      {"heads_of_128_both_ways", 1, 132, {1, 1, 128, 0, 0.09f, false, 1.5f, false}, 0.3f},
-  };
 }
 
 // q, k, v or qkv.
@@ -106,9 +123,7 @@ std::vector<OpCase> cases(const Attention&) {
 
 std::vector<OpCase> cases(const AttentionGrad&) {
   std::vector<OpCase> all;
-  std::vector<Sizes> sizes = all_sizes();
-  std::ranges::move(tensor_core_sizes(), std::back_inserter(sizes));
-  for (const Sizes& s : sizes) {
+  for (const Sizes& s : all_sizes()) {
     OpCase c = with_sequences(OpCase(s.name, AttentionGrad{s.shape, s.dropout, 7}), s);
     const std::size_t sequences = c.specs.size();
     const std::int64_t q = s.shape.heads * s.shape.head_dim;

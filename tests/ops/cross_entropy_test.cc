@@ -27,6 +27,17 @@ OpCase backward(const std::string& name, const Shape& shape, const Values& logit
   return c;
 }
 
+// The loss and the gradient at once.
+OpCase both(const std::string& name, const Shape& shape, const Values& logits,
+            const Values& targets) {
+  Shape rows;
+  for (int i = 0; i + 1 < shape.rank(); ++i) rows.push_back(shape[i]);
+  OpCase c("with_loss_" + name, CrossEntropyGrad{.with_loss = true});
+  c = std::move(c).in(f32(shape), logits).in(i32(rows), targets).in(f32(rows));
+  if (shape.rank() > 1) c.rows = {0, 1, 2};
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> cases(const CrossEntropy&) {
@@ -67,14 +78,22 @@ std::vector<OpCase> cases(const CrossEntropy&) {
 
 std::vector<OpCase> cases(const CrossEntropyGrad&) {
   std::vector<OpCase> all;
-  for (const std::int64_t columns : {1, 5, 16, 65}) {
-    all.push_back(backward("columns_" + std::to_string(columns), Shape(2, 3, columns),
-                           uniform(-4, 4), ids(static_cast<double>(columns))));
+  for (const bool with_loss : {false, true}) {
+    const auto add = [&](const std::string& name, const Shape& shape, const Values& logits,
+                         const Values& targets) {
+      all.push_back(with_loss ? both(name, shape, logits, targets)
+                              : backward(name, shape, logits, targets));
+    };
+    for (const std::int64_t columns : {1, 5, 16, 65}) {
+      add("columns_" + std::to_string(columns), Shape(2, 3, columns), uniform(-4, 4),
+          ids(static_cast<double>(columns)));
+    }
+    add("vector", Shape(9), uniform(-4, 4), list({4}));
+    add("ignored", Shape(6, 9), uniform(-4, 4), list({1, -1, 3, -100}));
+    add("large", Shape(5, 33), uniform(-1e3, 1e3), ids(33));
+    add("many", Shape(67, 1030), uniform(-6, 6), ids(1030));
+    add("long", Shape(5, 9001), uniform(-6, 6), ids(9001));  // In several parts on a GPU.
   }
-  all.push_back(backward("vector", Shape(9), uniform(-4, 4), list({4})));
-  all.push_back(backward("ignored", Shape(6, 9), uniform(-4, 4), list({1, -1, 3, -100})));
-  all.push_back(backward("large", Shape(5, 33), uniform(-1e3, 1e3), ids(33)));
-  all.push_back(backward("many", Shape(67, 1030), uniform(-6, 6), ids(1030)));
   return all;
 }
 

@@ -321,6 +321,9 @@ TEST_F(Infer, Losses) {
       {CrossEntropyGrad{}, {f32({3, 7}), i32({3}), f32({3}), f32({3})}, {f32({3, 7})}},
       {CrossEntropy{}, {bf16({3, 7}), i32({3})}, {f32({3}), f32({3})}},
       {CrossEntropyGrad{}, {bf16({3, 7}), i32({3}), f32({3}), f32({3})}, {bf16({3, 7})}},
+      {CrossEntropyGrad{.with_loss = true},
+       {bf16({3, 7}), i32({3}), f32({3})},
+       {bf16({3, 7}), f32({3})}},
   });
   refuses({
       {CrossEntropy{}, {f32({3, 7})}, "expected 2 inputs"},
@@ -328,6 +331,10 @@ TEST_F(Infer, Losses) {
       {CrossEntropyGrad{}, {bf16({3, 7}), i32({3}), bf16({3}), f32({3})}, "lse f32[3]"},
       {CrossEntropy{}, {f32({3, 7}), i32({4})}, "targets i32[3]"},
       {CrossEntropyGrad{}, {f32({3, 7}), i32({3})}, "expected 4 inputs"},
+      {CrossEntropyGrad{.with_loss = true},
+       {f32({3, 7}), i32({3}), f32({3}), f32({3})},
+       "expected 3 inputs"},
+      {CrossEntropyGrad{.with_loss = true}, {f32({3, 7}), i32({3}), f32({7})}, "dloss f32[3]"},
       {CrossEntropyGrad{}, {f32({3, 7}), i64({3}), f32({3}), f32({3})}, "targets i32[3]"},
       {CrossEntropyGrad{}, {f32({3, 7}), i32({3}), f32({4}), f32({3})}, "lse f32[3]"},
       {CrossEntropyGrad{}, {f32({3, 7}), i32({3}), f32({3}), f32(Shape())}, "dloss f32[3]"},

@@ -50,6 +50,11 @@ std::vector<OpCase> cases(const MatMul&) {
            {std::pair{kBF16, kBF16}, {kF32, kBF16}, {kF16, kF16}, {kF32, kF16}, {kBF16, kF32}}) {
         all.push_back(plain(op, {9, 35, 19}, a, b));
       }
+      // Several tiles of the tensor cores' kernels: rows of operands and results that are multiples
+      // of 16 bytes, rows that are not, and ragged ends.
+      for (const Sizes& s : {Sizes{136, 72, 264}, {142, 75, 267}, {386, 72, 70}}) {
+        all.push_back(plain(op, s, kF32, kF32));
+      }
       const MatMul batched = {.transpose_a = ta, .transpose_b = tb, .batched = true};
       all.push_back(OpCase("batched_" + transposes(op), batched)
                         .in(ta ? f32({2, 3, 7, 5}) : f32({2, 3, 5, 7}))
@@ -92,6 +97,18 @@ std::vector<OpCase> cases(const MatMul&) {
       all.push_back(std::move(c));
     }
   }
+  for (const std::int64_t n : {264, 267}) {
+    const MatMul op = {.transpose_b = true,
+                       .has_bias = true,
+                       .has_residual = true,
+                       .activation = Activation::kGeluTanh};
+    all.push_back(OpCase("tiles_bias_gelu_tanh_residual_" + std::to_string(n), op)
+                      .in(f32({150, 136}))
+                      .in(f32({n, 136}))
+                      .in(f32({n}))
+                      .in(f32({150, n}))
+                      .by_rows({0, 3}));
+  }
   // Sums stay within 4 of the bias: clear of relu's kink.
   all.push_back(OpCase("bias_relu", MatMul{.has_bias = true, .activation = Activation::kRelu})
                     .in(f32({6, 4}))
@@ -105,6 +122,23 @@ std::vector<OpCase> cases(const MatMul&) {
                     .in(f32({3, 5, 9}))
                     .grad({0, 1, 2})
                     .by_rows({0, 2}));
+  // On a GPU in 16 bits: weights that are streamed for up to 16 rows. Parts of their rows, more
+  // rows and odd addresses have other kernels, with the same bits.
+  for (const Sizes& s : {Sizes{17, 64, 27}, {16, 320, 24}, {3, 768, 1100}, {20, 576, 9}}) {
+    OpCase c = plain({.transpose_b = true}, s, kF32, kF32);
+    c.name += "_streamed";
+    c.differentiable = {};
+    all.push_back(std::move(c));
+  }
+  all.push_back(OpCase("streamed_bias_silu_residual", MatMul{.transpose_b = true,
+                                                             .has_bias = true,
+                                                             .has_residual = true,
+                                                             .activation = Activation::kSilu})
+                    .in(f32({18, 256}))
+                    .in(f32({44, 256}))
+                    .in(f32({44}))
+                    .in(f32({18, 44}))
+                    .by_rows({0, 3}));
   // Packed weights: whole and ragged panels, one K block and several, few rows and many.
   for (const bool tb : {false, true}) {
     for (const DType b : {kF32, kBF16, kF16}) {

@@ -11,7 +11,8 @@ STAGES = ["format", "includes", "policy", "test", "symbols", "check", "package",
           "headers", "bench", "tsan", "cuda"]
 SCRIPTS = ["bootstrap", "format", "check_includes", "governance/check", "check_symbols",
            "check_coverage", "check_cuda", "check_package", "fuzz_smoke", "lint", "check_headers", "run_bench",
-           "check_workflows", "check_abi", "check_reproducible", "bench-guard", "soak"]
+           "check_workflows", "check_abi", "check_reproducible", "bench-guard", "bench-baseline",
+           "soak"]
 
 
 class CiRun(unittest.TestCase):
@@ -113,16 +114,16 @@ class CiRun(unittest.TestCase):
 
     def test_at_night_nothing_is_given_up(self):
         self.estimate("check", 10**9)
-        for name in ["attacks", "faults"]:
-            self.script(f"tests/{name}/run", "exit 0")
+        for name in ["attacks/run", "faults/run", "faults/kills"]:
+            self.script(f"tests/{name}", "exit 0")
         done = self.gate("--all")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        for stage in [*STAGES, "workflows", "abi", "guard", "rebuild", "attacks", "faults", "soak"]:
+        for stage in [*STAGES, "workflows", "abi", "guard", "baseline", "rebuild", "attacks", "faults", "soak"]:
             self.assertEqual(self.result_of(done, stage), "ok", stage)
 
     def test_at_night_a_stage_that_does_not_end_fails_alone(self):
-        for name in ["attacks", "faults"]:
-            self.script(f"tests/{name}/run", "exit 0")
+        for name in ["attacks/run", "faults/run", "faults/kills"]:
+            self.script(f"tests/{name}", "exit 0")
         self.script("scripts/lint", "exec sleep 1000")
         text = (self.folder / ".ci/run").read_text()
         self.assertIn("60 * STAGE_MINUTES", text)

@@ -58,10 +58,10 @@ def resident_bytes(pid):
 
 
 class Program:
-    """Starts the program anew for every call."""
+    """Starts the program anew for every call, or another one, `under`, that runs it."""
 
-    def __init__(self, path, folder, environment=None):
-        self.path = os.path.abspath(path)
+    def __init__(self, path, folder, environment=None, under=()):
+        self.words = [*under, os.path.abspath(path)]
         self.out, self.err = (os.path.join(folder, name) for name in ("stdout", "stderr"))
         self.environment = dict(os.environ, **(environment or {}))
 
@@ -69,7 +69,7 @@ class Program:
         started = time.monotonic()
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
             process = subprocess.Popen(
-                [self.path, *arguments], cwd=folder, stdin=subprocess.DEVNULL, stdout=out,
+                [*self.words, *arguments], cwd=folder, stdin=subprocess.DEVNULL, stdout=out,
                 stderr=err, env=self.environment | (environment or {}), start_new_session=True)
         limit, pause = "", 0.001
         while True:

@@ -51,6 +51,30 @@ TEST(OpenDevice, IsTunedUnlessToldOtherwise) {
   EXPECT_EQ(failed.error().message(), "VOLTA_TUNING: 'maybe' is neither on nor off");
 }
 
+// Each entry is for one set of instructions. Where another one runs, by choice or because this
+// machine lacks the entry's, products use their defaults.
+TEST(OpenDevice, EntriesForAnotherSetOfInstructionsAreNotUsed) {
+  const test::TempDir dir;
+  const ScopedEnv place("VOLTA_CACHE_DIR", dir.path().c_str());
+  const ScopedEnv unset("VOLTA_TUNING", nullptr);
+  tuner::TuningEntry entry;
+  entry.simd = cpu::Simd::kAmx;
+  entry.shape = {.threads = 2, .m = 1, .n = 64, .k = 32};
+  entry.parameters = cpu::default_parameters(cpu::Simd::kAmx, 1);
+  entry.parameters.prefetch_bytes = 1024;
+  ASSERT_TRUE(tuner::TuningCache::open()->add({&entry, 1}));
+  for (const cpu::Simd simd : cpu::kAllSimd) {
+    const auto tuning = load_tuning(simd);
+    ASSERT_TRUE(tuning) << cpu::simd_name(simd);
+    EXPECT_EQ(*tuning != nullptr, simd == cpu::Simd::kAmx) << cpu::simd_name(simd);
+    if (!cpu::simd_available(simd)) {
+      EXPECT_EQ(open_device({.simd = simd}).error().code(), ErrorCode::kUnsupported);
+    } else {
+      EXPECT_EQ(tuning_of(open_device({.simd = simd})) != nullptr, simd == cpu::Simd::kAmx);
+    }
+  }
+}
+
 TEST(OpenDevice, TheErrorsOfTheDeviceAreItsOwn) {
   const ScopedEnv env("VOLTA_SIMD", "nonsense");
   EXPECT_EQ(open_device().error().code(), ErrorCode::kInvalidArgument);

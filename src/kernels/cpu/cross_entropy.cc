@@ -72,7 +72,50 @@ std::int64_t workspace_bytes(const CrossEntropyGrad&, const ArgShapes&, const Co
   return 0;
 }
 
-void run(const CrossEntropyGrad&, const Args& args, const Context& context) noexcept {
+namespace {
+
+// The rows of a part whose log-sum-exps are computed before their gradients, in floats: few enough
+// to be in the L2 cache still.
+constexpr std::int64_t kFloatsAtOnce = 128 * 1024;
+
+// Both at once. A row's loss holds its log-sum-exp until its gradient is computed, which may
+// overwrite its logits.
+void run_with_loss(const Args& args, const Context& context) {
+  const Shape& shape = args.inputs[0].shape;
+  const std::int64_t classes = shape.columns();
+  const auto* logits = args.inputs[0].as<const float>();
+  const auto* targets = args.inputs[1].as<const std::int32_t>();
+  const auto* dloss = args.inputs[2].as<const float>();
+  auto* dlogits = args.outputs[0].as<float>();
+  auto* loss = args.outputs[1].as<float>();
+  const std::int64_t most =
+      std::clamp<std::int64_t>(kFloatsAtOnce / std::max<std::int64_t>(classes, 1), 1, kRowsAtOnce);
+  split_rows(context, shape.rows(), classes, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin, count = 0; row < end; row += count) {
+      count = std::min(end - row, most);
+      VOLTA_SIMD_CALL(context.simd, log_sum_exp, logits + row * classes, count, classes,
+                      (end - row - count) * classes, loss + row);
+      for (std::int64_t r = row; r < row + count; ++r) {
+        float* dx = dlogits + r * classes;
+        if (!has_target(targets, r, classes, context)) {
+          std::fill_n(dx, classes, 0.0f);
+          loss[r] = 0.0f;
+          continue;
+        }
+        const float lse = loss[r];
+        loss[r] = lse - logits[r * classes + targets[r]];
+        VOLTA_SIMD_CALL(context.simd, scaled_softmax, logits + r * classes, lse, dloss[r], dx,
+                        classes);
+        dx[targets[r]] -= dloss[r];
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void run(const CrossEntropyGrad& op, const Args& args, const Context& context) noexcept {
+  if (op.with_loss) return run_with_loss(args, context);
   const Shape& shape = args.inputs[0].shape;
   const std::int64_t classes = shape.columns();
   const auto* logits = args.inputs[0].as<const float>();

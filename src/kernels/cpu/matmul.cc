@@ -46,7 +46,11 @@ PreparedMatMul prepare(const MatMul& op, const Args& args, const Context& contex
   std::size_t next = 2;
   if (op.has_bias) operands.bias = args.inputs[next++].as<const float>();
   if (op.has_residual) operands.residual = args.inputs[next].as<const float>();
-  operands.c = args.outputs[0].as<float>();
+  if (problem.c_type == DType::kF32) {
+    operands.c = args.outputs[0].as<float>();
+  } else {
+    operands.narrow_c = args.outputs[0].data;
+  }
   matmul.workspace = args.workspace.data();
   if (!problem.b_encoding.quantized()) {
     plan = plan_matmul(op, problem, context.simd, context.pool->threads(), context.tuning);

@@ -49,12 +49,33 @@ struct Work {
   const MatMulOperands& operands;
   float* packed_b;
   float* packed_a;
+  float* sums;  ///< Of a slice, if c has 16 bits.
   std::int64_t batch = 0;
   Range k = {};  ///< The K block.
+  /// The sums of c: c itself, or those of a slice. Rows are `c_row` apart and begin with row
+  /// `c_first_row` and column `c_first_column` of c.
+  float* c = nullptr;
+  std::int64_t c_row = 0, c_first_row = 0, c_first_column = 0;
   /// The part of a that packed_a holds. With few rows and one K block, all slices of b reuse it.
   Range packed_rows = {}, packed_k = {};
   std::int64_t packed_batch = -1;
   TileConfiguration registers = {};  ///< Of AMX.
+
+  float* c_at(std::int64_t row, std::int64_t column) const {
+    return c + (row - c_first_row) * c_row + column - c_first_column;
+  }
+  /// Sets where the sums of a slice of panels are.
+  void place_c(Range rows, Range panels) {
+    if (!plan.narrow()) {
+      c = operands.c + batch * plan.problem.m * plan.problem.n;
+      c_row = plan.problem.n;
+      return;
+    }
+    c = sums;
+    c_row = packed_row(panels.size() * plan.layout.width);
+    c_first_row = rows.begin;
+    c_first_column = panels.begin * plan.layout.width;
+  }
 
   /// Whether these rows of the K block must still be packed. Records that they are packed.
   bool packs(Range rows) {
@@ -180,7 +201,26 @@ void finish_tile(const Work& w, Range rows, std::int64_t column, std::int64_t co
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
       const std::int64_t at = (w.batch * p.m + row) * p.n + column;
       const float* residual = w.operands.residual == nullptr ? nullptr : w.operands.residual + at;
-      finish_row<decltype(function)>(bias, residual, columns, w.operands.c + at);
+      finish_row<decltype(function)>(bias, residual, columns, w.c_at(row, column));
+    }
+  });
+}
+
+/// Rounds the complete sums of a slice to c's 16 bits, to nearest even, while they are in a cache.
+void round_slice(const Work& w, Range rows, Range panels) {
+  const MatMulProblem& p = w.plan.problem;
+  const std::int64_t first = panels.begin * w.plan.layout.width;
+  const std::int64_t columns = std::min(p.n, panels.end * w.plan.layout.width) - first;
+  visit_float(p.c_type, [&](auto element) HWY_ATTR {
+    const F32 d;
+    const std::int64_t width = lanes(d);
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      const float* from = w.c_at(row, first);
+      auto* to = static_cast<decltype(element)*>(w.operands.narrow_c) +
+                 (w.batch * p.m + row) * p.n + first;
+      std::int64_t j = 0;
+      for (; j + width <= columns; j += width) store(d, load(d, from + j), to + j);
+      if (j < columns) store_n(d, load_n(d, from + j, columns - j), to + j, columns - j);
     }
   });
 }
@@ -286,7 +326,7 @@ void multiply_panels(const Work& w, Tile t, Range rows, TileIndex tile, const Pa
     while (taken > vectors - v || tiles[tile_column(taken)] == nullptr) taken /= 2;
     const std::int64_t at = v / kPanelVectors * panels.stride + v % kPanelVectors * lanes;
     t.b = panels.data + at * panels.unit_bytes;
-    t.c = w.operands.c + (w.batch * p.m + rows.begin) * p.n + first + v * lanes;
+    t.c = w.c_at(rows.begin, first + v * lanes);
     t.columns = std::min(taken * lanes, p.n - first - v * lanes);
     if (w.plan.prefetch_next_block) prefetch_share(w, panels, tile, v * lanes, taken * lanes, t);
     t.next_c = v + taken < vectors ? t.c + taken * lanes : nullptr;
@@ -302,6 +342,7 @@ void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
   const MatMulProblem& p = w.plan.problem;
   const std::int64_t tiles = ceil_div(rows.size(), w.plan.tile_rows);
   const TileTable& table = tiles_for(w.plan, in_place);
+  w.place_c(rows, range);
   w.k = {};
   do {  // At least once: with K = 0 c is the epilogue of zero.
     w.k = {w.k.end, std::min(p.k, w.k.end + w.plan.layout.k_block)};
@@ -311,7 +352,7 @@ void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
                        rows.begin + part_begin(rows.size(), tiles, i + 1)};
       Tile t{};
       t.k = tile_steps(w);
-      t.c_row = p.n;
+      t.c_row = w.c_row;
       t.accumulate = w.k.begin > 0;
       t.rows = part.size();
       t.registers = &w.registers;
@@ -320,6 +361,7 @@ void multiply_slice(Work& w, Range rows, Range range, bool in_place) {
                       table[static_cast<std::size_t>(part.size())]);
     }
   } while (w.k.end < p.k);
+  if (w.plan.narrow()) round_slice(w, rows, range);
 }
 
 void multiply_task(Work& w, Range rows, Range panels) {
@@ -345,7 +387,8 @@ void multiply_task(Work& w, Range rows, Range panels) {
 
 void multiply_part(const MatMulPlan& plan, const MatMulOperands& operands, std::int64_t part,
                    float* region) {
-  Work w{plan, operands, region, region + plan.packed_b_floats};
+  float* const packed_a = region + plan.packed_b_floats;
+  Work w{plan, operands, region, packed_a, packed_a + plan.packed_a_floats};
   const std::int64_t last = part_begin(plan.tasks(), plan.parts, part + 1);
   for (std::int64_t task = part_begin(plan.tasks(), plan.parts, part); task < last; ++task) {
     const std::int64_t n_part = task % plan.n_parts;

@@ -12,6 +12,7 @@ struct MatMulOperands {
   const float* bias = nullptr;      ///< Null when there is none.
   const float* residual = nullptr;  ///< Null when there is none.
   float* c = nullptr;
+  void* narrow_c = nullptr;  ///< In place of c, where c has 16 bits: of the plan's c_type.
 };
 
 /// Computes part `part` of the plan with `simd`. `region` is the part's own workspace of

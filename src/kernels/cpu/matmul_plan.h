@@ -46,6 +46,7 @@ struct MatMulProblem {
   DType a_type = DType::kF32;
   DType b_type = DType::kF32;
   Encoding b_encoding = {};
+  DType c_type = DType::kF32;
 };
 MatMulProblem matmul_problem(const MatMul& op, const ArgShapes& shapes);
 
@@ -99,11 +100,16 @@ struct MatMulPlan {
   std::int64_t prefetch_bytes = 0;
   bool prefetch_next_block = false;  ///< See Prefetch::kNextBlock.
   std::int64_t slice_panels = 1;     ///< Panels of b that a task takes at a time.
-  std::int64_t region_floats = 0;    ///< Workspace of one part: packed b, then a packed tile of a.
+  /// Workspace of one part: packed b, then a packed tile of a, then the sums of a slice of c if c
+  /// has 16 bits.
+  std::int64_t region_floats = 0;
   std::int64_t packed_b_floats = 0;
+  std::int64_t packed_a_floats = 0;
 
   /// Whether the tiles take a and b in pairs of bf16, two steps of K in 32 bits.
   bool pairs() const { return multiplier != Multiplier::kFma; }
+  /// Whether c has 16 bits: then the sums of a slice are in the workspace until they are complete.
+  bool narrow() const { return problem.c_type != DType::kF32; }
   std::int64_t panels() const { return ceil_div(problem.n, layout.width); }
   std::int64_t tasks() const { return problem.batch * m_parts * n_parts; }
   std::int64_t workspace_floats() const { return parts * region_floats; }

@@ -1,5 +1,5 @@
-// Attention in f16 on tensor cores; see attention_mma.cuh.
-#include "kernels/cuda/attention_mma.cuh"
+// Attention in f16 on tensor cores; see attention_mma_forward.cuh.
+#include "kernels/cuda/attention_mma_forward.cuh"
 
 namespace volta::cuda::attention {
 

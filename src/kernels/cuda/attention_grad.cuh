@@ -133,14 +133,14 @@ struct Part {
   unsigned* turn;
   int order;
 
-  /// `head` counts over the batch. `half` tells the warps apart that hold different columns of the
+  /// `head` counts over the batch. `side` tells the warps apart that hold different columns of the
   /// same rows; `column` is the first of them.
-  __device__ Part(const Work& work, int head, int t, int half, int column, int block) {
+  __device__ Part(const Work& work, int head, int t, int side, int column, int block) {
     const std::int64_t tile = std::int64_t{head} * (work.padded / kSharedRows) + t / kSharedRows;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int dim = static_cast<int>(work.call.y.dim);
     to = work.dq + (tile * dim + column) * kSharedRows + lane * 4;
-    turn = work.turns + tile * 2 + half;
+    turn = work.turns + tile * 2 + side;
     const int last = work.call.mask.causal ? t / kKeys : work.blocks() - 1;
     order = last - block;
   }

@@ -46,15 +46,6 @@ __device__ inline void multiply_async(float (&sum)[32], std::uint64_t a, std::ui
 #undef VOLTA_SUMS_16
 #undef VOLTA_SUMS_4
 
-/// Stores four matrices of 8x8 elements of 16 bits: the inverse of load_matrices() (ptx.cuh).
-__device__ inline void store_matrices(std::uint32_t address, std::uint32_t a, std::uint32_t b,
-                                      std::uint32_t c, std::uint32_t d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
-               :
-               : "r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
-               : "memory");
-}
-
 /// Four floats at an address of shared memory, a multiple of 16.
 __device__ inline float4 load_four(std::uint32_t address) {
   float4 four;

@@ -1,12 +1,8 @@
-// Attention on tensor cores, for bf16 and f16 with a head_dim of 64 or 128: tiles in shared memory,
-// fragments in registers, and the kernel. Bound by flops.
+// What the kernels of attention on tensor cores share, for bf16 and f16 with a head_dim of 64 or
+// 128: tiles in shared memory, fragments in registers, and dropout.
 //
-// Products of two 16-bit operands are exact and summed in f32. Weights and their gradients are f32
-// numbers. Rounding them to 16 bits would be a rounding that the op does not have (ops/op.h), so
-// each becomes a sum of two 16-bit numbers, and its product takes two instructions.
-//
-// A warp owns 16 rows, and the sums of a row are taken in an order that does not depend on the
-// others.
+// Products of two 16-bit operands are exact and summed in f32. Weights are f32 numbers, which are
+// rounded once to 16 bits before they are multiplied (ops/op.h).
 #pragma once
 
 #include "kernels/cuda/attention.cuh"
@@ -136,48 +132,19 @@ __device__ void multiply_rows(const T* left, int row, const T* right, int first,
   }
 }
 
-/// Two f32 numbers as 16-bit ones in a register; the first one is in its lower half.
+/// Two f32 numbers, rounded to 16 bits, in a register; the first one is in its lower half.
 template <typename T>
-__device__ std::uint32_t pack(T first, T second) {
-  static_assert(sizeof(T) == 2);
-  const Vector<T, 2> pair = {{first, second}};
+__device__ std::uint32_t round_pair(float first, float second) {
   std::uint32_t bits;
-  memcpy(&bits, &pair, sizeof(bits));
-  return bits;
-}
-/// x and y as sums of two 16-bit numbers each.
-template <typename T>
-__device__ void split(float x, float y, std::uint32_t& high, std::uint32_t& low) {
-  const T x_high = from_f32<T>(x), y_high = from_f32<T>(y);
-  high = pack(x_high, y_high);
-  low = pack(from_f32<T>(x - to_f32(x_high)), from_f32<T>(y - to_f32(y_high)));
-}
-
-/// out += weights [16, 8 kTiles] times rows [first, first + 8 kTiles) of `right`, in order of these
-/// rows.
-template <int kDim, int kTiles, typename T>
-__device__ void add_weighted_rows(const float (&weights)[kTiles][4], const T* right, int first,
-                                  float (&out)[kDim / 8][4]) {
-  const std::uint32_t right_at = right_rows_address<kDim>(right + first * kDim);
-#pragma unroll
-  for (int step = 0; step < kTiles / 2; ++step) {
-    const auto& left = weights[2 * step];
-    const auto& next = weights[2 * step + 1];
-    std::uint32_t high[4], low[4];
-    split<T>(left[0], left[1], high[0], low[0]);
-    split<T>(left[2], left[3], high[1], low[1]);
-    split<T>(next[0], next[1], high[2], low[2]);
-    split<T>(next[2], next[3], high[3], low[3]);
-#pragma unroll
-    for (int pair = 0; pair < kDim / 16; ++pair) {
-      std::uint32_t b[4];
-      load_matrices_transposed(b, advance<kDim>(right_at, pair, 16 * step));
-      multiply_add<T>(out[2 * pair], high, b[0], b[1]);
-      multiply_add<T>(out[2 * pair + 1], high, b[2], b[3]);
-      multiply_add<T>(out[2 * pair], low, b[0], b[1]);
-      multiply_add<T>(out[2 * pair + 1], low, b[2], b[3]);
-    }
+  if constexpr (std::is_same_v<T, bf16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    memcpy(&bits, &pair, sizeof(bits));
+  } else {
+    static_assert(std::is_same_v<T, f16>);
+    const __half2 pair = __floats2half2_rn(first, second);
+    memcpy(&bits, &pair, sizeof(bits));
   }
+  return bits;
 }
 
 /// Stores a warp's 16 rows of a result, times `factor` for rows g and g + 8, by way of the same 16
@@ -194,8 +161,7 @@ __device__ void store_rows(const HeadRows& to, std::int64_t batch, int t, int he
     for (int half = 0; half < 2; ++half) {
       T* const at = tile + place<kDim>(row + lane / 4 + 8 * half, n) + lane % 4 * 2;
       *reinterpret_cast<std::uint32_t*>(at) =
-          pack(from_f32<T>(out[n][2 * half] * factor[half]),
-               from_f32<T>(out[n][2 * half + 1] * factor[half]));
+          round_pair<T>(out[n][2 * half] * factor[half], out[n][2 * half + 1] * factor[half]);
     }
   }
   __syncwarp();
@@ -268,231 +234,6 @@ __device__ unsigned kept_of_tiles(const DropoutMask& mask, std::int64_t element,
     kept |= kept_of_tile<kKeys>(mask, element + n * step, time) << (4 * n);
   }
   return kept;
-}
-
-// ---- forward ------------------------------------------------------------------------------------
-
-inline constexpr int kForwardThreads = 256;
-inline constexpr int kForwardRows = kForwardThreads / kWarp * kWarpRows;
-
-template <typename T, int kDim>
-struct ForwardShared {
-  alignas(256) T q[kForwardRows * kDim];
-  alignas(256) T k[2][kKeyBlock * kDim];
-  alignas(256) T v[2][kKeyBlock * kDim];
-};
-
-struct ForwardLaunch {
-  Forward call;
-  bool at_once = false;
-  std::int64_t tiles = 0;
-};
-
-/// A warp's 16 rows. Lane i holds elements of rows i / 4 and i / 4 + 8, and its part of their sums.
-template <int kDim>
-struct ForwardState {
-  float max[2], sum[2];  // Of scores in units of ln 2, and of their weights.
-  float out[kDim / 8][4];
-};
-
-/// Turns products q k into scores in units of ln 2, and those that the mask hides into -inf. Rows
-/// begin at t, and keys at `key`.
-template <int kTiles>
-__device__ void scale_scores(const Forward& call, int t, int key, float (&scores)[kTiles][4]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  if (call.softcap > 0.0f) {
-#pragma unroll
-    for (auto& tile : scores) {
-#pragma unroll
-      for (float& s : tile) {
-        float slope;
-        s = cap_score(s * call.scale, call.softcap, slope) * kLog2E;
-      }
-    }
-  } else {
-    const float factor = call.scale * kLog2E;
-#pragma unroll
-    for (auto& tile : scores) {
-#pragma unroll
-      for (float& s : tile) s *= factor;
-    }
-  }
-  if (call.mask.sees_all(t, kWarpRows, key, 8 * kTiles)) return;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = t + lane / 4 + 8 * half, first = key + lane % 4 * 2;
-    const int begin = call.mask.begin(row) - first, end = call.mask.end(row) - first;
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (8 * n + i < begin || 8 * n + i >= end) scores[n][2 * half + i] = kLowest;
-      }
-    }
-  }
-}
-
-/// Turns scores against a block of keys into weights, and updates the rows' state. A block in which
-/// a row sees no key does not change its state.
-template <typename T, int kDim>
-__device__ void softmax_block(float (&scores)[kKeyBlock / 8][4], ForwardState<kDim>& state) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float largest = state.max[half];
-#pragma unroll
-    for (const auto& tile : scores) {
-      largest = fmaxf(largest, fmaxf(tile[2 * half], tile[2 * half + 1]));
-    }
-    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
-    const float shift = largest == kLowest ? 0.0f : largest - kWeightExponent<T>;
-    // As long as a row has seen no key, there is nothing to correct.
-    const float correction =
-        state.max[half] == kLowest ? 0.0f : exp2_weight(state.max[half] - largest);
-    state.max[half] = largest;
-    float& sum = state.sum[half];
-    sum *= correction;
-#pragma unroll
-    for (auto& tile : state.out) {
-      tile[2 * half] *= correction;
-      tile[2 * half + 1] *= correction;
-    }
-#pragma unroll
-    for (auto& tile : scores) {
-      tile[2 * half] = exp2_weight(tile[2 * half] - shift);
-      tile[2 * half + 1] = exp2_weight(tile[2 * half + 1] - shift);
-      sum += tile[2 * half];
-      sum += tile[2 * half + 1];
-    }
-  }
-}
-
-/// Sets the weights of dropped elements to 0. The others are scaled at the end.
-__device__ inline void drop_weights(const Forward& call, const DropoutMask& mask,
-                                    std::int64_t batch, int head, int t, int key,
-                                    float (&weights)[kKeyBlock / 8][4]) {
-  const std::int64_t row = (batch * call.heads + head) * call.mask.time + t;
-  const unsigned kept =
-      kept_of_tiles<false, kKeyBlock / 8>(mask, row * call.mask.time + key, call.mask.time);
-#pragma unroll
-  for (int n = 0; n < kKeyBlock / 8; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if ((kept >> (4 * n + i) & 1u) == 0) weights[n][i] = 0.0f;
-    }
-  }
-}
-
-template <typename T, int kDim>
-__device__ void store_forward(const ForwardLaunch& launch, std::int64_t batch, int head, int t,
-                              float kept_scale, ForwardState<kDim>& state, T* tile, int row) {
-  const Forward& call = launch.call;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  float factor[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float& sum = state.sum[half];
-    sum += __shfl_xor_sync(kAllLanes, sum, 1);
-    sum += __shfl_xor_sync(kAllLanes, sum, 2);
-    factor[half] = kept_scale / sum;
-    const int at = t + lane / 4 + 8 * half;
-    if (lane % 4 == 0 && at < call.mask.time) {
-      call.lse[(batch * call.heads + head) * call.mask.time + at] =
-          (state.max[half] - kWeightExponent<T> + log2f(sum)) * kLn2;
-    }
-  }
-  store_rows<T, kDim>(call.y, batch, t, head, launch.at_once, factor, state.out, tile, row);
-}
-
-/// One tile of rows of one head over all keys that it sees. Blocks of keys are copied one ahead.
-template <typename T, int kDim>
-__device__ void attend(const ForwardLaunch& launch, std::int64_t batch, int head, int t,
-                       ForwardShared<T, kDim>& shared) {
-  const Forward& call = launch.call;
-  const Mask& mask = call.mask;
-  const DropoutMask dropout(call.dropout);
-  const int kv_head = head / (call.heads / call.kv_heads);
-  const int row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
-  const int last = min(t + kForwardRows, mask.time) - 1;
-  const auto load_block = [&](int key, int stage) {
-    load_tile<T, kDim, kKeyBlock, kForwardThreads>(Rows<T>(call.in.k, batch, key, kv_head),
-                                                   launch.at_once, shared.k[stage]);
-    load_tile<T, kDim, kKeyBlock, kForwardThreads>(Rows<T>(call.in.v, batch, key, kv_head),
-                                                   launch.at_once, shared.v[stage]);
-  };
-  int key = mask.begin(t) / kKeyBlock * kKeyBlock;
-  const int end = mask.end(last);
-  __syncthreads();  // All threads have finished with the tiles before.
-  load_tile<T, kDim, kForwardRows, kForwardThreads>(Rows<T>(call.in.q, batch, t, head),
-                                                    launch.at_once, shared.q);
-  load_block(key, 0);
-  ForwardState<kDim> state;
-  for (int half = 0; half < 2; ++half) {
-    state.max[half] = kLowest;
-    state.sum[half] = 0.0f;
-  }
-#pragma unroll
-  for (auto& tile : state.out) {
-#pragma unroll
-    for (float& each : tile) each = 0.0f;
-  }
-  for (int stage = 0; key < end; key += kKeyBlock, stage ^= 1) {
-    commit_copies();
-    wait_for_copies<0>();
-    __syncthreads();  // The block is there, and the other stage has been read.
-    if (key + kKeyBlock < end) load_block(key + kKeyBlock, stage ^ 1);
-    if (!mask.meet(t + row, kWarpRows, key, kKeyBlock)) continue;
-    float weights[kKeyBlock / 8][4];
-    multiply_rows<kDim>(shared.q, row, shared.k[stage], 0, weights);
-    scale_scores(call, t + row, key, weights);
-    softmax_block<T>(weights, state);
-    if (dropout.on()) drop_weights(call, dropout, batch, head, t + row, key, weights);
-    add_weighted_rows<kDim>(weights, shared.v[stage], 0, state.out);
-  }
-  const float kept_scale = dropout.on() ? call.dropout.kept_scale : 1.0f;
-  store_forward<T>(launch, batch, head, t + row, kept_scale, state, shared.q, row);
-}
-
-template <typename T, int kDim>
-__global__ void __launch_bounds__(kForwardThreads, kDim == 64 ? 2 : 1)
-    forward_kernel(const ForwardLaunch launch) {
-  extern __shared__ __align__(256) unsigned char storage[];
-  // SAFETY: the launcher gives the kernel this much shared memory.
-  auto& shared = *reinterpret_cast<ForwardShared<T, kDim>*>(storage);
-  const int heads = launch.call.heads;
-  const std::int64_t items = launch.call.batch * heads * launch.tiles;
-  for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    // The later rows of a causal sequence see more keys, so they come first.
-    const std::int64_t tile = launch.tiles - 1 - item % launch.tiles;
-    const std::int64_t pair = item / launch.tiles;
-    attend<T, kDim>(launch, pair / heads, static_cast<int>(pair % heads),
-                    static_cast<int>(tile * kForwardRows), shared);
-  }
-}
-
-template <typename T, int kDim>
-cudaError_t launch_forward(const ForwardLaunch& launch, const Context& context) {
-  constexpr int kBytes = sizeof(ForwardShared<T, kDim>);
-  const cudaError_t error = cudaFuncSetAttribute(
-      forward_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (error != cudaSuccess) return error;
-  const std::int64_t items = launch.call.batch * launch.call.heads * launch.tiles;
-  forward_kernel<T, kDim>
-      <<<blocks_for(items, 1), kForwardThreads, kBytes, context.stream>>>(launch);
-  return launch_error();
-}
-
-template <typename T>
-cudaError_t forward(const Forward& call, const Context& context) {
-  ForwardLaunch launch;
-  launch.call = call;
-  launch.at_once = true;
-  for (const HeadRows& rows : {call.in.q, call.in.k, call.in.v, call.y}) {
-    launch.at_once = launch.at_once && rows.is_aligned_for(kChunk, call.dtype);
-  }
-  launch.tiles = ceil_div(call.y.time, std::int64_t{kForwardRows});
-  return call.y.dim == 64 ? launch_forward<T, 64>(launch, context)
-                          : launch_forward<T, 128>(launch, context);
 }
 
 }  // namespace volta::cuda::attention::mma

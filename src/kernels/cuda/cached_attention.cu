@@ -9,6 +9,7 @@
 // every row's sums are taken in an order that depends on positions and head_dim alone. So a row's
 // bits depend on its q and its cache, and not on the other rows or on the kernel that was chosen.
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/paged_rows.cuh"
 
 namespace volta::cuda {
@@ -179,7 +180,7 @@ __device__ void partial_scores(const Call& call, const Queries& queries, int spl
     }
     __syncthreads();
     if (!seen) continue;
-#pragma unroll(kQueries > 4 ? 2 : 4)
+#pragma unroll(kQueries > 4 ? 2 : kQueries > 1 ? 4 : 16)
     for (int d = warp; d < dims; d += kWarps) {
       float k[kRun];
       load_run(from + (first + d) * kKeyBlock, call.runs_of_keys, kRun, k);
@@ -430,6 +431,8 @@ __global__ void __launch_bounds__(kThreads, kQueries == 1   ? 6
                                             : kQueries == 4 ? 4
                                                             : 3) attend_kernel(const Call call) {
   __shared__ Shared<kQueries> shared;
+  let_next_begin();
+  wait_for_earlier();
   if (blockIdx.x == 0 && threadIdx.x == 0) call.rows.check_count(call.fault);
   const int group = call.heads / call.kv_heads;
   const std::int64_t splits = call.partials == nullptr ? 1 : call.splits;
@@ -458,6 +461,8 @@ __global__ void __launch_bounds__(kThreads, kQueries == 1   ? 6
 // Joins the splits of one row and head. Rows that do not count or cannot be read are cleared here;
 // the partial results of the latter are never read.
 __global__ void __launch_bounds__(kThreads) combine_kernel(const Call call) {
+  let_next_begin();
+  wait_for_earlier();
   const std::int64_t items = call.rows.all * call.heads;
   for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const std::int64_t row = item / call.heads;
@@ -490,9 +495,12 @@ Cut cut_work(const AttentionShape& shape, std::int64_t rows, std::int64_t blocks
              const Context& context) {
   Cut cut;
   const int group = shape.heads / shape.kv_heads;
-  cut.heads_at_once = std::min(group, kMostQueries);
-  cut.head_groups = ceil_div(group, cut.heads_at_once);
   cut.splits = ceil_div(blocks, std::int64_t{kSplitPages});
+  // As long as there are multiprocessors without work, each query head is a work item: the caches
+  // are read again, but from the L2 cache.
+  const bool alone = rows * shape.heads * cut.splits <= std::int64_t{2} * context.multiprocessors;
+  cut.heads_at_once = alone ? 1 : std::min(group, kMostQueries);
+  cut.head_groups = ceil_div(group, cut.heads_at_once);
   const std::int64_t items = rows * shape.kv_heads * cut.head_groups;
   const std::int64_t bytes = rows * shape.heads * cut.splits * (shape.head_dim + std::int64_t{2}) *
                              static_cast<std::int64_t>(sizeof(float));
@@ -506,8 +514,9 @@ Cut cut_work(const AttentionShape& shape, std::int64_t rows, std::int64_t blocks
 }
 
 template <typename T, int kQueries>
-void launch(const Call& call, std::int64_t items, const Context& context) {
-  attend_kernel<T, kQueries><<<blocks_for(items, 1), kThreads, 0, context.stream>>>(call);
+cudaError_t launch(const Call& call, std::int64_t items, const Context& context) {
+  return launch_early(&attend_kernel<T, kQueries>, blocks_for(items, 1), kThreads, 0, context,
+                      call);
 }
 
 cudaError_t launch_all(const Call& call, const Context& context) {
@@ -517,18 +526,13 @@ cudaError_t launch_all(const Call& call, const Context& context) {
   const int queries = call.rows_at_once * call.heads_at_once;
   const cudaError_t error = with_float(call.cache_dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    if (queries == 1) {
-      launch<T, 1>(call, items, context);
-    } else if (queries <= 4) {
-      launch<T, 4>(call, items, context);
-    } else {
-      launch<T, kMostQueries>(call, items, context);
-    }
-    return launch_error();
+    if (queries == 1) return launch<T, 1>(call, items, context);
+    if (queries <= 4) return launch<T, 4>(call, items, context);
+    return launch<T, kMostQueries>(call, items, context);
   });
   if (error != cudaSuccess || call.partials == nullptr) return error;
-  combine_kernel<<<blocks_for(call.rows.all * call.heads, 1), kThreads, 0, context.stream>>>(call);
-  return launch_error();
+  return launch_early(&combine_kernel, blocks_for(call.rows.all * call.heads, 1), kThreads, 0,
+                      context, call);
 }
 
 }  // namespace

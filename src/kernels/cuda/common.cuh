@@ -73,6 +73,7 @@ inline constexpr int kVector = 16 / static_cast<int>(sizeof(T));
 
 /// Whether an address is a multiple of `bytes`, a power of two.
 inline bool is_aligned(const void* address, std::size_t bytes) {
+  // SAFETY: only the number of the address is looked at; nothing is read through it.
   return (reinterpret_cast<std::uintptr_t>(address) & (bytes - 1)) == 0;
 }
 
@@ -147,6 +148,14 @@ struct Fault {
     atomicMin(word, call << kFaultElementBits | static_cast<unsigned long long>(element));
   }
 };
+
+/// Lets a kernel have so many bytes of dynamic shared memory; more than 48 KB must be asked for.
+template <typename Kernel>
+cudaError_t allow_shared(Kernel* kernel, std::int64_t bytes) {
+  if (bytes <= 48 * 1024) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes));
+}
 
 /// The error of the last launch, which is cleared.
 inline cudaError_t launch_error() { return cudaGetLastError(); }

@@ -35,7 +35,18 @@ struct Context {
   /// that the report does not depend on timing.
   unsigned long long* fault = nullptr;
   unsigned long long call = 0;  ///< The number of the call, for reports.
+  /// Bit i: no call of the plan writes input i. Then a kernel may read it before the kernels in
+  /// front of it have ended (launch.cuh).
+  std::uint32_t steady_inputs = 0;
+  /// Whether a kernel may begin before the one in front of it has ended. Not for the first kernel
+  /// of a plan, so that the others can rely on all that was submitted before the plan.
+  bool begins_early = false;
 };
+
+/// Whether input `input` of a call is one of the steady ones.
+constexpr bool is_steady(std::uint32_t steady_inputs, std::size_t input) {
+  return input < 32 && (steady_inputs >> input & 1u) != 0;
+}
 
 /// The operands of one op, in the order of its comment in ops/op.h. Addresses of operands are
 /// multiples of their element's size; kernels that want more alignment check it.

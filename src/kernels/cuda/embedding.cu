@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quant.h"
 #include "kernels/cuda/rows.cuh"
 
@@ -19,6 +20,8 @@ namespace {
 template <typename T>
 __global__ void look_up(FloatRow table, std::int64_t table_rows, std::int64_t columns,
                         const std::int32_t* ids, std::int64_t count, T* y, Fault fault) {
+  let_next_begin();
+  wait_for_earlier();
   const std::int64_t row = grid_row();
   if (row >= count) return;
   const std::int64_t id = ids[row];
@@ -366,10 +369,9 @@ cudaError_t run(const Embedding&, const Args& args, const Context& context) noex
   return with_float(y.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const VectorGrid grid(count, ceil_div(columns, std::int64_t{kVector<T>}));
-    look_up<T><<<grid.blocks, grid.threads, 0, context.stream>>>(
-        FloatRow(table), table.shape[0], columns, args.inputs[1].as<const std::int32_t>(), count,
-        y.as<T>(), Fault(context));
-    return launch_error();
+    return launch_early(&look_up<T>, grid.blocks, grid.threads, 0, context, FloatRow(table),
+                        table.shape[0], columns, args.inputs[1].as<const std::int32_t>(), count,
+                        y.as<T>(), Fault(context));
   });
 }
 

@@ -94,10 +94,19 @@ class OperandTile {
             (part * operand.batch_stride + line * operand.stride + element) * size;
     step_ = kGroupStep * k_stride * size;
     rows_ = rows - row_ < kTile ? static_cast<int>(rows - row_) : kTile;
+    plain_ = type_ == DType::kF32 && aligned_ && rows >= kTile;
   }
 
   /// Loads the next steps of k, of which k_left are left in the operand, into registers.
   __device__ void load(std::int64_t k_left) {
+    if (plain_ && k_left >= kDepth) {
+#pragma unroll
+      for (int i = 0; i < kGroups; ++i) {
+        groups_[i] = *reinterpret_cast<const uint4*>(from_ + i * step_);
+      }
+      from_ += kDepth / kGroupStep * step_;
+      return;
+    }
     const int depth = k_left < kDepth ? static_cast<int>(k_left) : kDepth;
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
@@ -110,18 +119,27 @@ class OperandTile {
 
   /// Stores them.
   __device__ void store(float (&to)[kDepth][kLine<kTile>]) const {
+    float4 x[kGroups];
+    if (type_ == DType::kF32) {
 #pragma unroll
-    for (int i = 0; i < kGroups; ++i) {
-      const float4 x = widen_group(groups_[i], type_);
-      const int k = k_ + i * kGroupStep;
-      if (along_k_) {
-        to[k][row_] = x.x;
-        to[k + 1][row_] = x.y;
-        to[k + 2][row_] = x.z;
-        to[k + 3][row_] = x.w;
-      } else {
-        *reinterpret_cast<float4*>(&to[k][row_]) = x;
+      for (int i = 0; i < kGroups; ++i) x[i] = widen_group(groups_[i], DType::kF32);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kGroups; ++i) x[i] = widen_group(groups_[i], type_);
+    }
+    float* at = &to[k_][row_];
+    constexpr int kStep = kLine<kTile>, kNext = kGroupStep * kStep;
+    if (along_k_) {
+#pragma unroll
+      for (int i = 0; i < kGroups; ++i) {
+        at[i * kNext] = x[i].x;
+        at[i * kNext + kStep] = x[i].y;
+        at[i * kNext + 2 * kStep] = x[i].z;
+        at[i * kNext + 3 * kStep] = x[i].w;
       }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kGroups; ++i) *reinterpret_cast<float4*>(at + i * kNext) = x[i];
     }
   }
 
@@ -137,6 +155,7 @@ class OperandTile {
   int rows_;  ///< How many of the rows from the thread's first one on exist.
   DType type_;
   bool aligned_, along_k_;
+  bool plain_;  ///< Whole stages are groups of f32, all of which exist.
 };
 
 template <int kTile>

@@ -62,6 +62,7 @@ __device__ void write_sums(const GemmOutput& out, const WarpSums<Shape>& sums, f
 #pragma unroll
       for (int j = 0; j < Shape::kWarpColumns / 8; ++j) {
         const float(&sum)[4] = sums.at[i][j];
+        // SAFETY: lines begin at multiples of 16 bytes, and the offsets in them are even.
         *reinterpret_cast<float2*>(to + j * 8) = make_float2(sum[0], sum[1]);
         *reinterpret_cast<float2*>(to + 8 * Shape::kLineFloats + j * 8) =
             make_float2(sum[2], sum[3]);
@@ -158,6 +159,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) gemm_mma(cons
   }
   wait_for_copies<0>();
   __syncthreads();
+  // SAFETY: all copies have arrived and were read, and the lines of all warps fit (kSharedBytes).
   auto* lines = reinterpret_cast<float*>(shared) + warp * 16 * Shape::kLineFloats;
   write_sums<Shape>(g.out, sums, lines, tile.part * g.m + tile.row + warp_row,
                     tile.column + warp_column, rows - warp_row);

@@ -16,54 +16,100 @@ namespace volta::cuda {
 /// Columns that write_output takes at once.
 inline constexpr int kOutputColumns = 4;
 
-template <UnaryKind kKind>
-__device__ inline void activate_group(float (&x)[kOutputColumns]) {
+// What an epilogue does with sums, in this order: adds the bias, activates, adds the residual,
+// rounds. The kernels differ in which sums a lane has and how they are stored, so they call the
+// functions below in turn. A new step is one more function here, called in write_output and in
+// TileEnd of gemm_sm90_end.cuh. Functions of N neighbours in a row begin at a column that is a
+// multiple of N; `count` of them are inside c.
+
+/// The bias of columns [column, column + N). With a count, columns outside of c are zero. Without
+/// one, all are inside and the output is aligned.
+template <int N>
+__device__ inline Vector<float, N> load_bias(const GemmOutput& out, std::int64_t column) {
+  return *reinterpret_cast<const Vector<float, N>*>(out.bias + column);
+}
+template <int N>
+__device__ inline Vector<float, N> load_bias(const GemmOutput& out, std::int64_t column,
+                                             int count) {
+  Vector<float, N> bias = {};
 #pragma unroll
-  for (int j = 0; j < kOutputColumns; ++j) x[j] = apply_unary(kKind, 1.0f, x[j]);
+  for (int j = 0; j < N; ++j) {
+    if (j < count) bias.at[j] = out.bias[column + j];
+  }
+  return bias;
 }
 
-__device__ inline void activate(Activation activation, float (&x)[kOutputColumns]) {
+template <UnaryKind kKind, int N>
+__device__ inline void activate_all(float (&x)[N]) {
+#pragma unroll
+  for (int j = 0; j < N; ++j) x[j] = apply_unary(kKind, 1.0f, x[j]);
+}
+
+template <int N>
+__device__ inline void activate(Activation activation, float (&x)[N]) {
   switch (activation) {
     case UnaryKind::kRelu:
-      return activate_group<UnaryKind::kRelu>(x);
+      return activate_all<UnaryKind::kRelu>(x);
     case UnaryKind::kGelu:
-      return activate_group<UnaryKind::kGelu>(x);
+      return activate_all<UnaryKind::kGelu>(x);
     case UnaryKind::kGeluTanh:
-      return activate_group<UnaryKind::kGeluTanh>(x);
+      return activate_all<UnaryKind::kGeluTanh>(x);
     case UnaryKind::kSilu:
-      return activate_group<UnaryKind::kSilu>(x);
+      return activate_all<UnaryKind::kSilu>(x);
     default:  // infer refuses all others.
       return;
   }
 }
 
-/// Adds the residual and stores c at flat index `at`. `count` columns (1 to 4) are inside c.
+/// How many of N elements are inside c. A constant N also says that the output is aligned.
+template <int N>
+using Whole = std::integral_constant<int, N>;
+
+/// Adds the residual of the N elements at flat index `at`.
+template <typename T, int N>
+__device__ inline void add_residual(const GemmOutput& out, std::int64_t at, Whole<N>, float* x) {
+  const T* residual = static_cast<const T*>(out.residual) + at;
+  const auto group = *reinterpret_cast<const Vector<T, N>*>(residual);
+#pragma unroll
+  for (int j = 0; j < N; ++j) x[j] += to_f32(group.at[j]);
+}
+template <typename T, int N>
+__device__ inline void add_residual(const GemmOutput& out, std::int64_t at, int count, float* x) {
+  if (out.aligned) return add_residual<T, N>(out, at, Whole<N>(), x);
+  const T* residual = static_cast<const T*>(out.residual) + at;
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    if (j < count) x[j] += to_f32(residual[j]);
+  }
+}
+
+/// Rounds and stores the N elements at flat index `at`.
+template <typename T, int N>
+__device__ inline void store_group(const GemmOutput& out, std::int64_t at, Whole<N>,
+                                   const float* x) {
+  Vector<T, N> group;
+#pragma unroll
+  for (int j = 0; j < N; ++j) group.at[j] = from_f32<T>(x[j]);
+  *reinterpret_cast<Vector<T, N>*>(static_cast<T*>(out.c) + at) = group;
+}
+template <typename T, int N>
+__device__ inline void store_group(const GemmOutput& out, std::int64_t at, int count,
+                                   const float* x) {
+  if (out.aligned) return store_group<T, N>(out, at, Whole<N>(), x);
+  T* c = static_cast<T*>(out.c) + at;
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    if (j < count) c[j] = from_f32<T>(x[j]);
+  }
+}
+
 // SAFETY: the residual may be c itself. Every element is read and written by one thread, in this
 // order, and neither pointer is __restrict__.
 template <typename T>
 __device__ inline void store_output(const GemmOutput& out, std::int64_t at, int count,
                                     float (&x)[kOutputColumns]) {
-  using Group = Vector<T, kOutputColumns>;
-  T* c = static_cast<T*>(out.c) + at;
-  const T* residual = static_cast<const T*>(out.residual);
-  if (out.aligned) {
-    if (residual != nullptr) {
-      const Group group = *reinterpret_cast<const Group*>(residual + at);
-#pragma unroll
-      for (int j = 0; j < kOutputColumns; ++j) x[j] += to_f32(group.at[j]);
-    }
-    Group group;
-#pragma unroll
-    for (int j = 0; j < kOutputColumns; ++j) group.at[j] = from_f32<T>(x[j]);
-    *reinterpret_cast<Group*>(c) = group;
-    return;
-  }
-#pragma unroll
-  for (int j = 0; j < kOutputColumns; ++j) {
-    if (j >= count) continue;
-    if (residual != nullptr) x[j] += to_f32(residual[at + j]);
-    c[j] = from_f32<T>(x[j]);
-  }
+  if (out.residual != nullptr) add_residual<T, kOutputColumns>(out, at, count, x);
+  store_group<T, kOutputColumns>(out, at, count, x);
 }
 
 /// Finishes and stores sums of columns [column, column + 4) of a row; `column` is a multiple of 4.
@@ -75,18 +121,10 @@ __device__ inline void write_output(const GemmOutput& out, std::int64_t row, std
   const int count = left < kOutputColumns ? static_cast<int>(left) : kOutputColumns;
   float x[kOutputColumns] = {sums.x, sums.y, sums.z, sums.w};
   if (out.bias != nullptr) {
-    if (out.aligned) {
-      const float4 bias = *reinterpret_cast<const float4*>(out.bias + column);
-      x[0] += bias.x;
-      x[1] += bias.y;
-      x[2] += bias.z;
-      x[3] += bias.w;
-    } else {
+    const auto bias = out.aligned ? load_bias<kOutputColumns>(out, column)
+                                  : load_bias<kOutputColumns>(out, column, count);
 #pragma unroll
-      for (int j = 0; j < kOutputColumns; ++j) {
-        if (j < count) x[j] += out.bias[column + j];
-      }
-    }
+    for (int j = 0; j < kOutputColumns; ++j) x[j] += bias.at[j];
   }
   activate(out.activation, x);
   const std::int64_t at = row * out.n + column;

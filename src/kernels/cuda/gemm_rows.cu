@@ -58,6 +58,7 @@ __device__ void copy_lines(unsigned char* to, const GemmOperand& operand, const 
         copy_async_16(shared_address(target), address, count * 2);
       }
     } else {
+      // SAFETY: stages begin at multiples of a chunk, and place() counts chunks.
       *reinterpret_cast<uint4*>(target) = load_unaligned_chunk(source, count);
     }
   }
@@ -151,6 +152,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp) gemm_rows(const Gemm g) {
   __syncthreads();
 
   // Through shared memory, so that columns are finished and stored in groups.
+  // SAFETY: the copies were read, and the lines fit into the stages (the launcher asserts it).
+  // Every offset is even, and those of groups are multiples of four.
   auto* lines = reinterpret_cast<float*>(shared);
 #pragma unroll
   for (int i = 0; i < kFragments; ++i) {

@@ -60,6 +60,7 @@ __device__ void copy_b(unsigned char* to, int to_line, const T* from, const Gemm
     if constexpr (sizeof(T) == 4) {
       copy_async_4(shared_address(target), source, 4);
     } else {
+      // SAFETY: lines are padded to whole words, so that an element lies at a multiple of its size.
       *reinterpret_cast<T*>(target) = *source;
     }
   }
@@ -71,6 +72,7 @@ __device__ void copy_a(unsigned char* to, const GemmOperand& a, std::int64_t k, 
   for (int i = static_cast<int>(threadIdx.x); i < rows * elements; i += kThreads) {
     const int row = i / elements, element = i % elements;
     const std::int64_t at = row * a.stride + k + element;
+    // SAFETY: kALine is a multiple of 16 bytes.
     auto* target = reinterpret_cast<float*>(to + row * kALine) + element;
     if (a.type == DType::kF32) {
       copy_async_4(shared_address(target), static_cast<const float*>(a.data) + at, 4);
@@ -158,6 +160,7 @@ __global__ void __launch_bounds__(kThreads) gemm_rows_f32_kernel(const Gemm g, i
   wait_for_copies<0>();
   __syncthreads();
 
+  // SAFETY: the copies were read, and the lines of sums fit into the stages.
   auto* lines = reinterpret_cast<float*>(shared);
 #pragma unroll
   for (int r = 0; r < kThreadRows; ++r) {

@@ -3,8 +3,9 @@
 
 namespace volta::cuda {
 
-cudaError_t gemm_sm90_bf16_128(const Gemm& gemm, const Context& context) {
-  return choose_sm90<bf16, 128>(gemm, context);
+cudaError_t gemm_sm90_bf16_128(const Gemm& gemm, const Sm90Maps& maps, const Sm90Work& work,
+                               unsigned blocks, const Context& context) {
+  return choose_sm90<bf16, 128>(gemm, maps, work, blocks, context);
 }
 
 }  // namespace volta::cuda

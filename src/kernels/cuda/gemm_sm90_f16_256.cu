@@ -3,8 +3,9 @@
 
 namespace volta::cuda {
 
-cudaError_t gemm_sm90_f16_256(const Gemm& gemm, const Context& context) {
-  return choose_sm90<f16, 256>(gemm, context);
+cudaError_t gemm_sm90_f16_256(const Gemm& gemm, const Sm90Maps& maps, const Sm90Work& work,
+                              unsigned blocks, const Context& context) {
+  return choose_sm90<f16, 256>(gemm, maps, work, blocks, context);
 }
 
 }  // namespace volta::cuda

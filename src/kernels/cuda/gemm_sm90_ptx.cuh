@@ -41,6 +41,18 @@ __device__ inline void publish_barriers() {
 __device__ inline void arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(barrier) : "memory");
 }
+/// Arrives at the barrier of block `rank` of the cluster that is where `barrier` is in this block.
+__device__ inline void arrive_in(std::uint32_t barrier, unsigned rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
+      "}\n"
+      :
+      : "r"(barrier), "r"(rank)
+      : "memory");
+}
 /// Arrives, and announces the bytes that the copy engine will bring in this phase.
 __device__ inline void arrive_and_expect(std::uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -69,6 +81,7 @@ __device__ inline void wait_barrier(std::uint32_t barrier, unsigned parity) {
 /// included. One thread calls it.
 __device__ inline void copy_box(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier,
                                 int column, int row, int layer) {
+  // SAFETY: the map is a parameter of the kernel, whose address the instruction takes as a number.
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%3, %4, %5}], [%2];"
@@ -76,6 +89,72 @@ __device__ inline void copy_box(std::uint32_t to, const CUtensorMap& map, std::u
       : "r"(to), "l"(reinterpret_cast<std::uint64_t>(&map)), "r"(barrier), "r"(column), "r"(row),
         "r"(layer)
       : "memory");
+}
+/// The same for all blocks of the cluster in `ranks`, a bit for each: the box comes to the same
+/// place in every block, and every block's barrier counts it.
+__device__ inline void copy_box_to(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier,
+                                   int column, int row, int layer, unsigned ranks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;"
+      :
+      : "r"(to), "l"(reinterpret_cast<std::uint64_t>(&map)), "r"(barrier), "r"(column), "r"(row),
+        "r"(layer), "h"(static_cast<unsigned short>(ranks))
+      : "memory");
+}
+/// Starts the copy of a box from shared memory to global memory and closes a group of such copies.
+/// What lies outside of the matrix is not written. Every thread that wrote the box calls
+/// publish_writes before; then one thread calls this.
+__device__ inline void store_box(const CUtensorMap& map, std::uint32_t from, int column, int row,
+                                 int layer) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];\n"
+      "cp.async.bulk.commit_group;"
+      :
+      : "l"(reinterpret_cast<std::uint64_t>(&map)), "r"(from), "r"(column), "r"(row), "r"(layer)
+      : "memory");
+}
+/// Makes this thread's writes to shared memory visible to the copy engine.
+__device__ inline void publish_writes() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/// Waits until at most kPending of this thread's groups of stores still read shared memory.
+template <int kPending>
+__device__ inline void wait_for_reads() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(kPending) : "memory");
+}
+/// Waits until all of this thread's stores are complete.
+__device__ inline void wait_for_stores() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+/// Stores four matrices of 8x8 elements of 16 bits to shared memory. Lane i gives the address of
+/// row i % 8 of matrix i / 8. Of every matrix, lane i has elements 2 (i % 4) and 2 (i % 4) + 1 of
+/// row i / 4.
+__device__ inline void store_matrices(std::uint32_t address, std::uint32_t a, std::uint32_t b,
+                                      std::uint32_t c, std::uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               :
+               : "r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+__device__ inline std::uint32_t load_shared(std::uint32_t address) {
+  std::uint32_t word;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  return word;
+}
+
+/// This block's number in its cluster.
+__device__ inline unsigned cluster_rank() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+/// A barrier for all threads of a cluster's blocks. Whole warps call it.
+__device__ inline void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 __device__ inline void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];"
@@ -143,6 +222,20 @@ __device__ inline void use_sums(float (&sum)[kCount]) {
 #define VOLTA_SUMS_4(i) "+f"(sum[i]), "+f"(sum[(i) + 1]), "+f"(sum[(i) + 2]), "+f"(sum[(i) + 3])
 #define VOLTA_SUMS_16(i) \
   VOLTA_SUMS_4(i), VOLTA_SUMS_4((i) + 4), VOLTA_SUMS_4((i) + 8), VOLTA_SUMS_4((i) + 12)
+#define VOLTA_WGMMA_64(type)                                                                      \
+  asm volatile(                                                                                   \
+      "{\n"                                                                                       \
+      ".reg .pred keep;\n"                                                                        \
+      "setp.ne.b32 keep, %34, 0;\n"                                                               \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {"                            \
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                    \
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"            \
+      "}, %32, %33, keep, 1, 1, %35, %36;\n"                                                      \
+      "}\n"                                                                                       \
+      : VOLTA_SUMS_16(0), VOLTA_SUMS_16(16)                                                       \
+      : "l"(a), "l"(b), "r"(static_cast<int>(keep)), "n"(kTransposeA ? 1 : 0),                    \
+        "n"(kTransposeB ? 1 : 0)                                                                  \
+      : "memory")
 #define VOLTA_WGMMA_128(type)                                                                     \
   asm volatile(                                                                                   \
       "{\n"                                                                                       \
@@ -184,35 +277,40 @@ __device__ inline void use_sums(float (&sum)[kCount]) {
       : "memory")
 // clang-format on
 
-/// sum[64, 128] = a[64, 16] b[16, 128] + (keep ? sum : 0), with both operands in shared memory.
-/// Starts the product; see wait_for_products. With lane l of warp w of the group, g = l / 4 and t =
-/// l % 4, sum[4 j + 2 h + i] is row 16 w + g + 8 h, column 8 j + 2 t + i.
-template <typename T, bool kTransposeA, bool kTransposeB>
-__device__ inline void multiply_async(float (&sum)[64], std::uint64_t a, std::uint64_t b,
+/// sum[64, n] = a[64, 16] b[16, n] + (keep ? sum : 0) for n = 2 kSums = 64, 128 or 256, with both
+/// operands in shared memory. Starts the product; see wait_for_products. With lane l of warp w of
+/// the group, g = l / 4 and t = l % 4, sum[4 j + 2 h + i] is row 16 w + g + 8 h, column 8 j + 2 t +
+/// i.
+template <typename T, bool kTransposeA, bool kTransposeB, int kSums>
+__device__ inline void multiply_async(float (&sum)[kSums], std::uint64_t a, std::uint64_t b,
                                       bool keep) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    VOLTA_WGMMA_128("bf16");
+  static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>);
+  static_assert(kSums == 32 || kSums == 64 || kSums == 128);
+  constexpr bool kIsBf16 = std::is_same_v<T, bf16>;
+  if constexpr (kSums == 32) {
+    if constexpr (kIsBf16) {
+      VOLTA_WGMMA_64("bf16");
+    } else {
+      VOLTA_WGMMA_64("f16");
+    }
+  } else if constexpr (kSums == 64) {
+    if constexpr (kIsBf16) {
+      VOLTA_WGMMA_128("bf16");
+    } else {
+      VOLTA_WGMMA_128("f16");
+    }
   } else {
-    static_assert(std::is_same_v<T, f16>);
-    VOLTA_WGMMA_128("f16");
-  }
-}
-/// sum[64, 256] = a[64, 16] b[16, 256] + (keep ? sum : 0), with both operands in shared memory.
-/// Starts the product; see wait_for_products. With lane l of warp w of the group, g = l / 4 and t =
-/// l % 4, sum[4 j + 2 h + i] is row 16 w + g + 8 h, column 8 j + 2 t + i.
-template <typename T, bool kTransposeA, bool kTransposeB>
-__device__ inline void multiply_async(float (&sum)[128], std::uint64_t a, std::uint64_t b,
-                                      bool keep) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    VOLTA_WGMMA_256("bf16");
-  } else {
-    static_assert(std::is_same_v<T, f16>);
-    VOLTA_WGMMA_256("f16");
+    if constexpr (kIsBf16) {
+      VOLTA_WGMMA_256("bf16");
+    } else {
+      VOLTA_WGMMA_256("f16");
+    }
   }
 }
 
 #undef VOLTA_WGMMA_256
 #undef VOLTA_WGMMA_128
+#undef VOLTA_WGMMA_64
 #undef VOLTA_SUMS_16
 #undef VOLTA_SUMS_4
 

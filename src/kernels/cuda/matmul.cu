@@ -4,13 +4,19 @@
 // The gradient of a weight has few tiles and a long K, all tokens. Its K is cut into pieces that
 // are products of their own, and a second kernel adds their sums in order. Only a product with
 // transpose_a is cut, and the pieces follow from its sizes and types alone.
+//
+// Hopper's copy engine reads rows that are multiples of 16 bytes only (a vocabulary of 50,257 has
+// others). Such an operand of a large product is copied to the workspace first.
 #include <algorithm>
 #include <cstdint>
 
 #include "base/arithmetic.h"
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/copy_rows.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_output.cuh"
+#include "kernels/cuda/gemm_sm90.h"
+#include "kernels/cuda/gemm_stream.h"
 #include "kernels/cuda/quant.h"
 
 namespace volta::cuda {
@@ -79,6 +85,46 @@ Gemm make_gemm(const MatMul& op, std::span<const View> inputs) {
   return g;
 }
 
+/// The bytes in the workspace of the copy of an operand; 0 if it is read where it is.
+// The other kernels do not need the copy, so it is made only where gemm_sm90 gains more from it
+// than it costs.
+std::int64_t copy_bytes(const GemmOperand& operand, std::int64_t width, const MatMul& op,
+                        const Gemm& g, const Context& context) {
+  constexpr std::int64_t kEngineUnit = 8, kLeastWidth = 128, kElementBytes = 2;
+  constexpr int kHopper = 90;
+  if (op.batched || context.architecture != kHopper || !on_tensor_cores(g.a.type, g.b.type) ||
+      std::min(g.m, g.n) < kLeastWidth || g.k == 0 || operand.stride % kEngineUnit == 0) {
+    return 0;
+  }
+  const std::int64_t rows = operand.along_k ? width : g.k;
+  return rows * round_up(operand.stride, kCopyStride) * kElementBytes;
+}
+
+/// Where things are in the workspace.
+struct Workspace {
+  std::int64_t a = 0, b = 0;  ///< Of the copies, or 0.
+  std::int64_t sums = 0;      ///< Of the pieces; a and b come behind them.
+
+  Workspace(const MatMul& op, const Gemm& g, const Context& context)
+      : a(copy_bytes(g.a, g.m, op, g, context)), b(copy_bytes(g.b, g.n, op, g, context)) {
+    constexpr std::int64_t kAlignment = 256;
+    if (g.pieces) {
+      sums = round_up(g.parts * g.m * g.n * static_cast<std::int64_t>(sizeof(float)), kAlignment);
+    }
+    a = round_up(a, kAlignment);
+  }
+  std::int64_t bytes() const { return sums + a + b; }
+};
+
+/// Copies an operand, which is then the copy.
+cudaError_t copy_operand(GemmOperand& operand, std::byte* to, std::int64_t rows,
+                         const Context& context) {
+  const cudaError_t error = copy_rows_apart(operand.data, to, rows, operand.stride, context);
+  operand.data = to;
+  operand.stride = round_up(operand.stride, kCopyStride);
+  return error;
+}
+
 GemmOutput make_output(const MatMul& op, const Args& args, std::int64_t n) {
   GemmOutput out;
   out.c = args.outputs[0].data;
@@ -100,15 +146,38 @@ bool rows_aligned(const GemmOperand& operand, std::int64_t elements) {
          is_aligned(operand.data, static_cast<std::size_t>(elements * dtype_size(operand.type)));
 }
 
+/// Adds a product of one part with a b along k. False if it has another a than those before.
+bool add_stream(const Gemm& g, bool steady, GemmStreams& streams) {
+  const GemmStreams& s = streams;
+  if (s.count == kMostStreams) return false;
+  if (s.count > 0 && (s.a.data != g.a.data || s.a.type != g.a.type || s.m != g.m || s.k != g.k)) {
+    return false;
+  }
+  streams.a = g.a;
+  streams.m = g.m;
+  streams.k = g.k;
+  streams.steady = steady && (s.count == 0 || s.steady);
+  streams.b[s.count] = g.b.data;
+  streams.out[s.count] = g.out;
+  ++streams.count;
+  return true;
+}
+
 cudaError_t launch_product(Gemm g, const Context& context) {
   const bool one = g.a.along_k && g.parts == 1 && !g.pieces;
   const bool tensor_cores = on_tensor_cores(g.a.type, g.b.type);
   if (tensor_cores) {
     g.a.aligned = rows_aligned(g.a, 8);
     g.b.aligned = rows_aligned(g.b, 8);
-    if (one && g.m <= kFewRows16Bit) return gemm_rows_16bit(g, context);
-    // A kernel with wgmma, for context.architecture >= 90, is to be chosen here: its chains have
-    // the same bits.
+    if (one && g.m <= kFewRows16Bit) {
+      GemmStreams streams;
+      if (g.b.along_k && add_stream(g, is_steady(context.steady_inputs, 1), streams) &&
+          gemm_streams_apply(streams, context)) {
+        return gemm_streams(streams, context);
+      }
+      return gemm_rows_16bit(g, context);
+    }
+    if (gemm_sm90_applies(g, context)) return gemm_sm90(g, context);
     if (g.a.type == DType::kBF16) {
       return g.a.along_k ? gemm_mma_bf16(g, context) : gemm_mma_bf16_transposed_a(g, context);
     }
@@ -165,6 +234,17 @@ cudaError_t launch_add_pieces(const Gemm& g, const GemmOutput& out, const float*
 
 }  // namespace
 
+bool add_stream(const MatMul& op, const Args& args, bool steady, GemmStreams& streams) {
+  if (args.inputs[1].encoding.quantized()) return false;
+  Gemm g = make_gemm(op, args.inputs);
+  if (!g.a.along_k || !g.b.along_k || g.parts != 1 || g.pieces || g.m == 0 || g.n == 0 ||
+      !on_tensor_cores(g.a.type, g.b.type)) {
+    return false;
+  }
+  g.out = make_output(op, args, g.n);
+  return add_stream(g, steady, streams);
+}
+
 bool supports(const MatMul&, std::span<const TensorSpec> inputs) {
   return inputs[0].encoding.plain() && inputs[1].encoding.packing == Packing::kRows;
 }
@@ -173,8 +253,7 @@ std::int64_t workspace_bytes(const MatMul& op, const ArgShapes& shapes, const Co
   if (shapes.inputs[1].encoding.quantized()) {
     return matmul_quantized_workspace(op, shapes, context);
   }
-  const Gemm g = make_gemm(op, shapes.inputs);
-  return g.pieces ? g.parts * g.m * g.n * static_cast<std::int64_t>(sizeof(float)) : 0;
+  return Workspace(op, make_gemm(op, shapes.inputs), context).bytes();
 }
 
 cudaError_t run(const MatMul& op, const Args& args, const Context& context) noexcept {
@@ -182,11 +261,22 @@ cudaError_t run(const MatMul& op, const Args& args, const Context& context) noex
   Gemm g = make_gemm(op, args.inputs);
   if (g.m == 0 || g.n == 0 || g.parts == 0) return cudaSuccess;
   const GemmOutput out = make_output(op, args, g.n);
+  // SAFETY: the workspace has workspace_bytes() and is 256-byte aligned.
+  const Workspace workspace(op, g, context);
+  std::byte* copies = args.workspace.data() + workspace.sums;
+  if (workspace.a > 0) {
+    const cudaError_t error = copy_operand(g.a, copies, g.a.along_k ? g.m : g.k, context);
+    if (error != cudaSuccess) return error;
+  }
+  if (workspace.b > 0) {
+    const cudaError_t error =
+        copy_operand(g.b, copies + workspace.a, g.b.along_k ? g.n : g.k, context);
+    if (error != cudaSuccess) return error;
+  }
   if (!g.pieces) {
     g.out = out;
     return launch_product(g, context);
   }
-  // SAFETY: the workspace has workspace_bytes(): parts * m * n floats, and is 256-byte aligned.
   auto* sums = reinterpret_cast<float*>(args.workspace.data());
   g.out.c = sums;
   g.out.n = g.n;

@@ -34,6 +34,12 @@ struct Largest {
     index = its_index;
   }
 
+  /// Adds the largest of elements whose indices are larger than those before.
+  __device__ void add(const Largest& other) {
+    if (other.bits <= bits) return;
+    *this = other;
+  }
+
   /// Makes it the largest of the whole team, in all threads. `shared` has kTeam / 32 elements.
   template <int kTeam>
   __device__ void join(unsigned long long* shared) {

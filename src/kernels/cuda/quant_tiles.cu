@@ -121,6 +121,7 @@ __device__ void unpack_chunk(const QuantProduct& p, const Place& place, const Ch
     for (int block = 0; block < blocks; ++block, from += p.block_bytes) {
       for (int group = 0; group < groups; ++group, to += kGroup) {
         const GroupWords words = group_words<kQuant>(from, group, t);
+        // SAFETY: rows of the memory begin at multiples of 8, and so do the words of each thread.
         *reinterpret_cast<int2*>(to) = make_int2(words.low, words.high);
       }
     }
@@ -379,6 +380,7 @@ __global__ void __launch_bounds__(kWarpsM* kWarpsN* kWarp)
     multiply_tiles(QuantProduct p, int most) {
   using K = Kernel<kQuant, kWarpsM, kChunk>;
   extern __shared__ __align__(16) std::uint8_t bytes[];
+  // SAFETY: the launcher gives the kernel this much shared memory, and it is aligned.
   auto& memory = *reinterpret_cast<typename K::Memory*>(bytes);
   const Place place = place_of(p, blockIdx.x, K::kRows);
   const std::int64_t chunks = ceil_div(p.a.blocks, static_cast<std::int64_t>(most));

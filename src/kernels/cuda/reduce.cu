@@ -7,7 +7,7 @@
 // rows nor on addresses. Elements of all types are folded in the same order.
 #include <cstdint>
 
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/rows.cuh"
 
 namespace volta::cuda {
 namespace {
@@ -17,8 +17,10 @@ constexpr int kGroup = 8;  // Elements of a contiguous axis that a thread loads 
 // Contiguous rows up to this length are folded by a part of a warp each, longer ones by blocks.
 constexpr std::int64_t kShortRow = 1024;
 constexpr std::int64_t kChunkElements = 16 * 1024;  // Of a contiguous axis.
-constexpr int kBatch = 16;   // Rows that a thread loads at once, where there are inner axes.
-constexpr int kBatches = 2;  // Batches of a chunk.
+// Where there are inner axes, a thread folds kGroup neighbouring columns.
+constexpr int kMostLanes = 16;  // Threads that share a row of a chunk: a block folds 128 columns.
+constexpr int kBatch = 8;       // Rows that a thread loads at once.
+constexpr int kBatches = 4;     // Batches of a chunk.
 
 // A tensor split at the axes [begin, end) of its shape.
 struct Middle {
@@ -32,16 +34,20 @@ Middle middle_of(const Reduce& op, const Shape& shape) {
           shape.product(op.end, shape.rank())};
 }
 
-// Neighbouring columns that one block folds: a power of two, so that the other threads share rows.
-int tile_columns(std::int64_t inner) {
-  int width = 1;
-  while (width < kWarp && width < inner) width *= 2;
-  return width;
+// How many threads of a block share a row: a power of two. The others have rows of their own. More
+// threads share a row if the axis is so short that a thread would not load a whole batch.
+int tile_lanes(const Middle& m) {
+  int lanes = 1;
+  const auto more = [&] {
+    return lanes < kMostLanes || (lanes < kThreads && m.length < kThreads / lanes * kBatch);
+  };
+  while (std::int64_t{lanes} * kGroup < m.inner && more()) lanes *= 2;
+  return lanes;
 }
 
 std::int64_t chunk_length(const Middle& m) {
   if (m.inner == 1) return kChunkElements;
-  return std::int64_t{kThreads / tile_columns(m.inner)} * kBatch * kBatches;
+  return std::int64_t{kThreads / tile_lanes(m)} * kBatch * kBatches;
 }
 
 // An empty axis is one empty chunk, whose fold is the neutral element.
@@ -61,7 +67,7 @@ __device__ inline float combine(float a, float b) {
   return __fadd_rn(a, b);
 }
 
-// The next kGroup elements of a row, of which `left` exist. With `vectors`, x is 16-byte aligned.
+// The next kGroup elements of a row, of which `left` exist. With `vectors`, x is a multiple of 16.
 template <bool kMax, typename T>
 __device__ inline void load_group(const T* x, std::int64_t left, bool vectors,
                                   float (&to)[kGroup]) {
@@ -129,48 +135,90 @@ __global__ void __launch_bounds__(kThreads)
   if (inside && lane == 0) y[unit] = __fdiv_rn(fold, divisor);
 }
 
-// y[outer, chunks, inner] = the folds of x[outer, length, inner], divided by `divisor`. A block
-// folds `width` columns of a chunk; kThreads / width threads share the rows of a column.
+// Folds elements [0, kGroup) of the rows begin, begin + lines, ... of x, at most kBatch of them and
+// those before `end`, into `folds`. `left` columns exist. With kWhole, all of them do, and the rows
+// begin at multiples of 16.
+template <bool kWhole, bool kMax, typename T>
+__device__ inline void fold_batch(const T* x, std::int64_t inner, std::int64_t begin,
+                                  std::int64_t end, int lines, std::int64_t left,
+                                  float (&folds)[kGroup]) {
+  constexpr int kCount = kVector<T>;
+  constexpr int kParts = kGroup / kCount;
+  Words words[kBatch][kParts];
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    const std::int64_t r = begin + std::int64_t{i} * lines;
+    if (r >= end) break;
+    // SAFETY: row r exists, and load_words reads below `left`.
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      words[i][part] = load_words<kWhole>(x + r * inner, std::int64_t{part * kCount}, left);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    if (begin + std::int64_t{i} * lines >= end) break;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      float values[kCount];
+      widen<T>(words[i][part], values);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        folds[part * kCount + j] = combine<kMax>(folds[part * kCount + j], values[j]);
+      }
+    }
+  }
+}
+
+// y[outer, chunks, inner] = the folds of x[outer, length, inner], divided by `divisor`. `lanes`
+// threads fold kGroup columns each of a row of a chunk, and kThreads / lanes such lines of threads
+// share its rows. With `vectors`, all rows begin at multiples of 16.
 template <typename T, bool kMax>
 __global__ void __launch_bounds__(kThreads)
     fold_columns(const T* x, float* y, const Middle m, std::int64_t chunks, std::int64_t tiles,
-                 int width, float divisor) {
-  __shared__ float shared[kThreads];
+                 int lanes, float divisor, bool vectors) {
+  __shared__ float shared[kGroup][kThreads];
   const int thread = static_cast<int>(threadIdx.x);
-  const int threads = kThreads / width;  // Of one column.
-  const int line = thread / width;
-  const std::int64_t chunk = std::int64_t{threads} * (kBatch * kBatches);
-  const std::int64_t units = m.outer * chunks * tiles;
-  for (std::int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
+  const int lines = kThreads / lanes;
+  const int line = thread / lanes;
+  for (std::int64_t unit = blockIdx.x; unit < m.outer * chunks * tiles; unit += gridDim.x) {
     const std::int64_t output = unit / tiles;  // outer * chunks + chunk
-    const std::int64_t column = (unit - output * tiles) * width + thread % width;
+    const std::int64_t column = ((unit - output * tiles) * lanes + thread % lanes) * kGroup;
     const std::int64_t row = output / chunks;
-    const std::int64_t first = (output - row * chunks) * chunk;
-    const std::int64_t end = column < m.inner ? m.length : 0;  // Other columns have no rows.
+    const std::int64_t first = (output - row * chunks) * (std::int64_t{lines} * kBatch * kBatches);
+    const std::int64_t left = m.inner - column;        // Columns; perhaps none.
+    const std::int64_t end = left > 0 ? m.length : 0;  // Threads without columns have no rows.
     const T* from = x + row * m.length * m.inner + column;
-    float fold = neutral<kMax>();
+    float folds[kGroup];
+#pragma unroll
+    for (int j = 0; j < kGroup; ++j) folds[j] = neutral<kMax>();
+    const bool whole = vectors && left >= kGroup;
     for (int batch = 0; batch < kBatches; ++batch) {
-      const std::int64_t begin = first + line + std::int64_t{batch} * kBatch * threads;
-      float values[kBatch];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const std::int64_t r = begin + std::int64_t{i} * threads;
-        values[i] = r < end ? to_f32(from[r * m.inner]) : neutral<kMax>();
+      const std::int64_t begin = first + line + std::int64_t{batch} * kBatch * lines;
+      if (begin >= end) break;
+      if (whole) {
+        fold_batch<true, kMax>(from, m.inner, begin, end, lines, left, folds);
+      } else {
+        fold_batch<false, kMax>(from, m.inner, begin, end, lines, left, folds);
       }
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) fold = combine<kMax>(fold, values[i]);
     }
-    shared[thread] = fold;
+#pragma unroll
+    for (int j = 0; j < kGroup; ++j) shared[j][thread] = folds[j];
     __syncthreads();
-    for (int half = threads / 2; half > 0; half /= 2) {
+    for (int half = lines / 2; half > 0; half /= 2) {
       if (line < half) {
-        shared[thread] = combine<kMax>(shared[thread], shared[thread + half * width]);
+#pragma unroll
+        for (int j = 0; j < kGroup; ++j) {
+          shared[j][thread] = combine<kMax>(shared[j][thread], shared[j][thread + half * lanes]);
+        }
       }
       __syncthreads();
     }
-    // Until the next barrier a thread touches only its own element of `shared`.
-    if (line == 0 && column < m.inner) {
-      y[output * m.inner + column] = __fdiv_rn(shared[thread], divisor);
+    // Until the next barrier a thread touches only its own elements of `shared`.
+    if (line != 0) continue;
+#pragma unroll
+    for (int j = 0; j < kGroup; ++j) {
+      if (j < left) y[output * m.inner + column + j] = __fdiv_rn(shared[j][thread], divisor);
     }
   }
 }
@@ -190,11 +238,12 @@ cudaError_t fold_chunks(const T* x, float* y, const Middle& m, float divisor,
     fold_rows<T, kMax>
         <<<blocks, kThreads, 0, context.stream>>>(x, y, m.outer, m.length, chunks, lanes, divisor);
   } else {
-    const int width = tile_columns(m.inner);
-    const std::int64_t tiles = ceil_div(m.inner, std::int64_t{width});
+    const int lanes = tile_lanes(m);
+    const std::int64_t tiles = ceil_div(m.inner, std::int64_t{lanes} * kGroup);
     const unsigned blocks = blocks_for(m.outer * chunks * tiles, 1);
+    const bool vectors = is_aligned(x, 16) && m.inner % kVector<T> == 0;
     fold_columns<T, kMax>
-        <<<blocks, kThreads, 0, context.stream>>>(x, y, m, chunks, tiles, width, divisor);
+        <<<blocks, kThreads, 0, context.stream>>>(x, y, m, chunks, tiles, lanes, divisor, vectors);
   }
   return launch_error();
 }

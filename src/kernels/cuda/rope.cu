@@ -4,6 +4,7 @@
 // row of zeros and is reported.
 #include <cstdint>
 
+#include "kernels/cuda/rotation.cuh"
 #include "kernels/cuda/rows.cuh"
 
 namespace volta::cuda {
@@ -51,13 +52,6 @@ template <int kCount, typename T>
 __device__ void store_whole(T* to, const float (&from)[kCount]) {
   // SAFETY: as for load_whole; kCount elements of T are at most 16 bytes.
   *reinterpret_cast<Vector<T, kCount>*>(to) = narrow<T>(from);
-}
-
-// Rotates (a, b) by the angle with this cosine and sine.
-__device__ void turn(float cosine, float sine, float& a, float& b) {
-  const float old = a;
-  a = fmaf(-b, sine, __fmul_rn(a, cosine));
-  b = fmaf(b, cosine, __fmul_rn(old, sine));
 }
 
 // Rotates the pairs (i, i + half) and so on of a head, kCount of them.

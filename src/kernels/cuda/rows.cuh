@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cuda/common.cuh"
 
@@ -63,6 +64,29 @@ template <int kTeam>
 __device__ inline float team_max(float x, float* shared) {
   if constexpr (kTeam == kWarp) return warp_max(x);
   return block_max<kTeam>(x, shared);
+}
+
+/// The sums of kCount values each over a team, in all of its threads. `shared` has kCount * kTeam /
+/// 32 floats; a team of one warp does not use it. There is one barrier: two calls that follow each
+/// other must not have the same `shared`. The order of a sum depends on nothing but the threads.
+template <int kTeam, int kCount>
+__device__ inline void team_sums(float (&x)[kCount], float* shared) {
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) x[k] = warp_sum(x[k]);
+  if constexpr (kTeam > kWarp) {
+    constexpr int kWarps = kTeam / kWarp;
+    if (threadIdx.x % kWarp == 0) {
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) shared[k * kWarps + threadIdx.x / kWarp] = x[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      x[k] = shared[k * kWarps];
+#pragma unroll
+      for (int i = 1; i < kWarps; ++i) x[k] += shared[k * kWarps + i];
+    }
+  }
 }
 
 /// As many elements as fit into 16 bytes.
@@ -146,6 +170,79 @@ __device__ inline void store_vector(T* row, Index i, Index n, const RowVector<T>
   }
 }
 
+/// The 16 bytes of a vector as words: what kernels hold that have a row in registers. An array of
+/// elements of 16 bits would often take a register for each.
+using Words = uint4;
+
+template <typename T>
+__device__ inline void widen(const Words& from, float (&to)[kVector<T>]) {
+  const std::uint32_t words[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    if constexpr (sizeof(T) == 4) {
+      to[k] = __uint_as_float(words[k]);
+    } else if constexpr (std::is_same_v<T, bf16>) {
+      to[2 * k] = __uint_as_float(words[k] << 16);
+      to[2 * k + 1] = __uint_as_float(words[k] & 0xffff0000u);
+    } else {
+      __half2 pair;
+      memcpy(&pair, &words[k], sizeof(pair));
+      const float2 both = __half22float2(pair);
+      to[2 * k] = both.x;
+      to[2 * k + 1] = both.y;
+    }
+  }
+}
+/// Rounds to the nearest even values of T.
+template <typename T>
+__device__ inline Words narrow_words(const float (&from)[kVector<T>]) {
+  std::uint32_t words[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    if constexpr (sizeof(T) == 4) {
+      words[k] = __float_as_uint(from[k]);
+    } else if constexpr (std::is_same_v<T, bf16>) {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(from[2 * k], from[2 * k + 1]);
+      memcpy(&words[k], &pair, sizeof(pair));
+    } else {
+      const __half2 pair = __floats2half2_rn(from[2 * k], from[2 * k + 1]);
+      memcpy(&words[k], &pair, sizeof(pair));
+    }
+  }
+  return {words[0], words[1], words[2], words[3]};
+}
+
+/// load_vector, with 0 after the end, and store_vector. With kWhole, all vectors of the row are
+/// whole and at multiples of 16, which takes far fewer registers.
+template <bool kWhole, typename T, typename Index>
+__device__ inline Words load_words(const T* row, Index i, Index n) {
+  Words words;
+  // SAFETY: the caller checked what kWhole says.
+  if constexpr (kWhole) {
+    words = *reinterpret_cast<const Words*>(row + i);
+  } else {
+    const RowVector<T> vector = load_vector(row, i, n, T(0.0f));
+    memcpy(&words, &vector, sizeof(words));
+  }
+  return words;
+}
+template <bool kWhole, typename T, typename Index>
+__device__ inline void store_words(T* row, Index i, Index n, const Words& words) {
+  if constexpr (kWhole) {
+    *reinterpret_cast<Words*>(row + i) = words;
+  } else {
+    RowVector<T> vector;
+    memcpy(&vector, &words, sizeof(words));
+    store_vector(row, i, n, vector);
+  }
+}
+
+/// Makes the compiler forget what it computed from a vector, so that it computes it again instead
+/// of keeping the results in registers.
+__device__ inline void forget_results(Words& words) {
+  asm volatile("" : "+r"(words.x), "+r"(words.y), "+r"(words.z), "+r"(words.w));
+}
+
 /// A row of floats whose type is known when the kernel runs: weights that all rows share, and that
 /// are therefore in a cache.
 struct FloatRow {
@@ -193,6 +290,46 @@ struct FloatRow {
     }
 #pragma unroll
     for (int j = 0; j < kCount; ++j) to[j] = i + j < n ? to_f32(row[i + j]) : 0.0f;
+  }
+};
+
+/// A FloatRow that a block keeps in shared memory, in f32, because its teams need it for every row.
+/// Threads read kCount elements of it at once. Groups of four elements lie so that threads with
+/// neighbouring elements read neighbouring groups, without conflicts of banks.
+template <int kCount>
+struct SharedRow {
+  float* data = nullptr;  ///< floats_of(n) floats, 16-byte aligned.
+  int vectors = 0;
+
+  static constexpr int kPlanes = kCount / 4;
+  static_assert(kCount % 4 == 0);
+
+  static std::int64_t floats_of(std::int64_t n) {
+    return ceil_div(n, std::int64_t{kCount}) * kCount;
+  }
+  __device__ SharedRow(float* memory, int n)
+      : data(memory), vectors((n + kCount - 1) / kCount) {}
+
+  /// Stores from[i] + add, and 0 after the end. All threads of the block call it; a barrier must
+  /// follow.
+  __device__ void fill(const FloatRow& from, int n, float add) const {
+    for (int i = static_cast<int>(threadIdx.x); i < vectors * kCount;
+         i += static_cast<int>(blockDim.x)) {
+      const int plane = i % kCount / 4;
+      data[(plane * vectors + i / kCount) * 4 + i % 4] = i < n ? from.at(i) + add : 0.0f;
+    }
+  }
+  /// Elements [i, i + kCount); i is a multiple of kCount.
+  __device__ void load(int i, float (&to)[kCount]) const {
+    const auto* groups = reinterpret_cast<const float4*>(data);
+#pragma unroll
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      const float4 group = groups[plane * vectors + i / kCount];
+      to[4 * plane] = group.x;
+      to[4 * plane + 1] = group.y;
+      to[4 * plane + 2] = group.z;
+      to[4 * plane + 3] = group.w;
+    }
   }
 };
 
@@ -252,6 +389,13 @@ struct ExpSum {
     }
 #pragma unroll
     for (int j = 0; j < kCount; ++j) sum += expf(x[j] - around);
+  }
+
+  /// Adds another part's sum.
+  __device__ void add(const ExpSum& other) {
+    const float largest = fmaxf(around, other.around);
+    sum = fmaf(sum, expf(around - largest), __fmul_rn(other.sum, expf(other.around - largest)));
+    around = largest;
   }
 
   /// Makes it the sum of the whole team's parts, in all threads. `shared` is as for team_sum.

@@ -1,8 +1,8 @@
-// Sample: from logits to tokens, in three kernels in which a block has a row. The first one reads
-// the logits once and finishes greedy rows; it is bound by bytes, as far as few blocks can be. It
-// writes the other rows to the workspace as f32. The second one draws from those rows, and the
-// third one, if wanted, finds the likeliest tokens. They are bound by the latency of a handful of
-// passes over one row.
+// Sample: from logits to tokens, in three kernels. In the first one a block reads a part of a row
+// of logits, and is bound by bytes; it also writes the rows that are not greedy to the workspace as
+// f32. In the others a block has a row. The second one joins what was found in the parts, in order,
+// and draws the token; the third one, if wanted, finds the likeliest tokens. They are bound by the
+// latency of a handful of passes over one row; of a greedy row only the parts are read.
 //
 // Weights are summed as integers (multiples of a power of two), whose sums do not depend on their
 // order, so that counts and sums of many tokens can be taken with atomics. The filters look for a
@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "base/rng.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ordered.cuh"
 #include "kernels/cuda/rows.cuh"
 
@@ -30,7 +31,18 @@ static_assert(64 - 5 * kBinBits == 9 && kCandidates == 1 << 9);  // See Border.
 
 using Word = unsigned long long;
 
-// What the first kernel finds out about a row.
+// A part of a row in the first kernel; its length does not depend on the number of rows.
+constexpr int kPartThreads = 256;
+constexpr std::int64_t kPartElements = 2048;
+
+// What the first kernel finds out about a part: the sum of e^(logit - around), and the likeliest
+// token.
+struct Part {
+  ExpSum sum;
+  Largest largest;
+};
+
+// What is known about a row.
 struct Row {
   bool skipped;     // It draws nothing, and all is said.
   bool drawn;       // The second kernel draws from it.
@@ -51,6 +63,8 @@ struct SampleCall {
   float* top_logprobs = nullptr;
   float* values = nullptr;  // [rows, stride] of the workspace
   Row* results = nullptr;   // [rows] of the workspace
+  Part* parts = nullptr;    // [rows, parts_of_row] of the workspace
+  std::int64_t parts_of_row = 0;
   std::int64_t stride = 0, n = 0, sequences = 0;
   std::int64_t top = 0;
   float scale = 1.0f;  // Of the integers that stand for weights.
@@ -347,71 +361,104 @@ __device__ void store_token(const SampleCall& call, std::int64_t row, std::int64
   call.logprobs[row] = call.logits.at(row * call.n + token) - lse;
 }
 
-// Applies the penalties, finds the largest logits and their softmax's denominator, and finishes the
-// row or writes it to the workspace.
+// A row that draws nothing.
+__device__ void skip_row(const SampleCall& call, std::int64_t row, bool bad) {
+  if (threadIdx.x == 0) {
+    if (bad) call.fault.report(row);
+    call.tokens[row] = -1;
+    call.logprobs[row] = 0.0f;
+    call.results[row] = {.skipped = true};
+  }
+  for (std::int64_t i = threadIdx.x; i < call.top; i += kPartThreads) {
+    call.top_tokens[row * call.top + i] = -1;
+    call.top_logprobs[row * call.top + i] = 0.0f;
+  }
+}
+
+__device__ bool is_greedy(float temperature) {
+  return !(temperature > 0.0f) || !isfinite(temperature);
+}
+
+// Applies the penalties to a part of a row, finds its largest logits and its part of the softmax's
+// denominator, and writes it to the workspace if the row is not greedy.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) read_rows(SampleCall call) {
-  __shared__ float floats[kThreads / kWarp];
-  __shared__ Word words[kThreads / kWarp];
-  const std::int64_t row = blockIdx.x;
-  const std::int64_t n = call.n;
+__global__ void __launch_bounds__(kPartThreads) read_parts(SampleCall call) {
+  __shared__ float floats[kPartThreads / kWarp];
+  __shared__ Word words[kPartThreads / kWarp];
+  let_next_begin();
+  wait_for_earlier();
+  const std::int64_t row = blockIdx.x / call.parts_of_row;
+  const std::int64_t part = blockIdx.x % call.parts_of_row;
   const float* const params = call.params + row * kSampleParams;
   const float temperature = params[kTemperature];
   const bool known = call.sequence[row] >= 0 && call.sequence[row] < call.sequences;
   if (temperature < 0.0f || !known) {
-    if (threadIdx.x == 0) {
-      if (temperature >= 0.0f) call.fault.report(row);
-      call.tokens[row] = -1;
-      call.logprobs[row] = 0.0f;
-      call.results[row] = {.skipped = true};
-    }
-    for (std::int64_t i = threadIdx.x; i < call.top; i += kThreads) {
-      call.top_tokens[row * call.top + i] = -1;
-      call.top_logprobs[row * call.top + i] = 0.0f;
-    }
+    if (part == 0) skip_row(call, row, temperature >= 0.0f);
     return;
   }
+  if (part == 0 && threadIdx.x == 0) call.results[row].skipped = false;
 
-  const T* const logits = static_cast<const T*>(call.logits.data) + row * n;
+  const std::int64_t begin = part * kPartElements;
+  const std::int64_t n = min(call.n, begin + kPartElements);
+  const T* const logits = static_cast<const T*>(call.logits.data) + row * call.n;
   float* const values = call.values + row * call.stride;
   const std::int32_t* const prompt = call.prompt_counts(row);
   const Penalties penalties = {params[kRepetition], params[kFrequency], params[kPresence]};
-  const bool greedy = !(temperature > 0.0f) || !isfinite(temperature);
+  const bool greedy = is_greedy(temperature);
   const T nothing = from_f32<T>(__int_as_float(0xff800000));  // -infinity
-  ExpSum sum;
-  Largest largest;
-  for_vectors<T, kThreads>(static_cast<int>(threadIdx.x), n, [&](std::int64_t i) {
+  Part found;
+  for (std::int64_t i = begin + std::int64_t{threadIdx.x} * kVector<T>; i < n;
+       i += kPartThreads * kVector<T>) {
     float x[kVector<T>];
-    widen(load_vector(logits, i, n, nothing), x);
-    sum.add(x);
+    widen(load_vector(logits, i, call.n, nothing), x);
+    found.sum.add(x);
 #pragma unroll
     for (int j = 0; j < kVector<T>; ++j) {
       if (i + j >= n) break;
-      x[j] = penalties.penalise(x[j], i + j, prompt, prompt + n);
-      largest.add(x[j], static_cast<std::uint32_t>(i + j));
+      x[j] = penalties.penalise(x[j], i + j, prompt, prompt + call.n);
+      found.largest.add(x[j], static_cast<std::uint32_t>(i + j));
       if (!greedy) values[i + j] = x[j];
     }
-  });
-  sum.join<kThreads>(floats);
-  largest.join<kThreads>(words);
-  if (threadIdx.x != 0) return;
+  }
+  found.sum.join<kPartThreads>(floats);
+  found.largest.join<kPartThreads>(words);
+  if (threadIdx.x == 0) call.parts[row * call.parts_of_row + part] = found;
+}
+
+// Joins the parts of a row.
+__device__ Row join_parts(const SampleCall& call, std::int64_t row, Shared& shared) {
+  Part all;
+  for (std::int64_t i = threadIdx.x; i < call.parts_of_row; i += kThreads) {
+    const Part part = call.parts[row * call.parts_of_row + i];
+    all.sum.add(part.sum);
+    all.largest.add(part.largest);
+  }
+  all.sum.join<kThreads>(shared.floats);
+  all.largest.join<kThreads>(shared.words);
+  const float temperature = call.params[row * kSampleParams + kTemperature];
   Row result;
   result.skipped = false;
-  result.likeliest = from_ordered_bits(largest.bits);
-  result.largest = sum.around;
-  result.lse = sum.around + logf(sum.sum);
+  result.likeliest = from_ordered_bits(all.largest.bits);
+  result.largest = all.sum.around;
+  result.lse = all.sum.around + logf(all.sum.sum);
   // Logits without a finite maximum have no softmax; then the row's NaN or infinity is the result.
   // The same holds for logits of minus infinity at an infinite temperature.
-  result.drawn = !greedy && isfinite(result.likeliest);
-  call.results[row] = result;
-  if (!result.drawn) store_token(call, row, largest.index, result.lse);
+  result.drawn = !is_greedy(temperature) && isfinite(result.likeliest);
+  if (threadIdx.x == 0) {
+    call.results[row] = result;
+    if (!result.drawn) store_token(call, row, all.largest.index, result.lse);
+  }
+  return result;
 }
 
 __global__ void __launch_bounds__(kThreads) draw_tokens(SampleCall call) {
   __shared__ Shared shared;
+  let_next_begin();
+  wait_for_earlier();
   const std::int64_t row = blockIdx.x;
-  const Row result = call.results[row];
-  if (result.skipped || !result.drawn) return;
+  if (call.results[row].skipped) return;
+  const Row result = join_parts(call, row, shared);
+  if (!result.drawn) return;
   float* const values = call.values + row * call.stride;
   const float temperature = call.params[row * kSampleParams + kTemperature];
   // Subtracting first keeps the values finite for a tiny temperature.
@@ -427,6 +474,8 @@ __global__ void __launch_bounds__(kThreads) draw_tokens(SampleCall call) {
 // The likeliest tokens by their logits, and the logits minus the log-sum-exp.
 __global__ void __launch_bounds__(kThreads) find_top(SampleCall call) {
   __shared__ Shared shared;
+  let_next_begin();
+  wait_for_earlier();
   const std::int64_t row = blockIdx.x;
   const Row result = call.results[row];
   if (result.skipped) return;
@@ -474,6 +523,8 @@ __global__ void __launch_bounds__(kThreads) find_top(SampleCall call) {
 // Floats of the workspace for a row of n logits.
 std::int64_t row_stride(std::int64_t n) { return round_up(n, std::int64_t{64}); }
 
+std::int64_t parts_of_row(std::int64_t n) { return ceil_div(n, kPartElements); }
+
 // The largest power of two of which the sum of n weights of 1 is below 2^63.
 float weight_scale(std::int64_t n) {
   float scale = 0x1p62f;
@@ -487,8 +538,9 @@ bool supports(const Sample&, std::span<const TensorSpec>) { return true; }
 
 std::int64_t workspace_bytes(const Sample&, const ArgShapes& shapes, const Context&) {
   const Shape& logits = shapes.inputs[0].shape;
-  return logits[0] *
-         (row_stride(logits[1]) * std::int64_t{sizeof(float)} + std::int64_t{sizeof(Row)});
+  const std::int64_t row_bytes = row_stride(logits[1]) * std::int64_t{sizeof(float)};
+  const std::int64_t part_bytes = parts_of_row(logits[1]) * std::int64_t{sizeof(Part)};
+  return logits[0] * (row_bytes + part_bytes + std::int64_t{sizeof(Row)});
 }
 
 cudaError_t run(const Sample& op, const Args& args, const Context& context) noexcept {
@@ -514,9 +566,12 @@ cudaError_t run(const Sample& op, const Args& args, const Context& context) noex
     call.top_logprobs = args.outputs[3].as<float>();
   }
   call.stride = row_stride(n);
-  // SAFETY: workspace_bytes asked for these floats and rows; the workspace is 256-byte aligned.
+  // SAFETY: workspace_bytes asked for these floats, parts and rows, whose alignment is 4 bytes, and
+  // the workspace is 256-byte aligned.
   call.values = reinterpret_cast<float*>(args.workspace.data());
-  call.results = reinterpret_cast<Row*>(call.values + rows * call.stride);
+  call.parts = reinterpret_cast<Part*>(call.values + rows * call.stride);
+  call.parts_of_row = parts_of_row(n);
+  call.results = reinterpret_cast<Row*>(call.parts + rows * call.parts_of_row);
   call.n = n;
   call.sequences = args.inputs[3].shape[0];
   call.top = op.top;
@@ -524,10 +579,13 @@ cudaError_t run(const Sample& op, const Args& args, const Context& context) noex
   call.fault = Fault(context);
   const unsigned blocks = blocks_for(rows, 1);
   return with_float(logits.dtype, [&](auto type) {
-    read_rows<typename decltype(type)::type><<<blocks, kThreads, 0, context.stream>>>(call);
-    draw_tokens<<<blocks, kThreads, 0, context.stream>>>(call);
-    if (call.top > 0) find_top<<<blocks, kThreads, 0, context.stream>>>(call);
-    return launch_error();
+    const unsigned parts = blocks_for(rows * call.parts_of_row, 1);
+    cudaError_t error = launch_early(&read_parts<typename decltype(type)::type>, parts,
+                                     kPartThreads, 0, context, call);
+    if (error == cudaSuccess)
+      error = launch_early(&draw_tokens, blocks, kThreads, 0, context, call);
+    if (error != cudaSuccess || call.top == 0) return error;
+    return launch_early(&find_top, blocks, kThreads, 0, context, call);
   });
 }
 

@@ -76,4 +76,32 @@ cudaError_t make_tensor_map(const MappedMatrix& matrix, int box_rows, CUtensorMa
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+bool can_map_strips(const void* data, DType type, std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 30, kBlock = 64;
+  return encode_tiled() != nullptr && (type == DType::kBF16 || type == DType::kF16) && rows > 0 &&
+         rows <= kMostElements && columns > 0 && columns <= kMostElements &&
+         columns % kBlock == 0 && is_aligned(data, 16);
+}
+
+// The matrix as [columns / 64, rows, 64], whose layers are 64 columns apart.
+cudaError_t make_strip_map(const void* data, DType type, std::int64_t rows, std::int64_t columns,
+                           CUtensorMap& map) {
+  if (!can_map_strips(data, type, rows, columns)) return cudaErrorNotSupported;
+  constexpr cuuint32_t kRank = 3, kBlock = 64;
+  constexpr cuuint64_t kElementBytes = 2;
+  const cuuint64_t sizes[kRank] = {kBlock, static_cast<cuuint64_t>(rows),
+                                   static_cast<cuuint64_t>(columns) / kBlock};
+  const cuuint64_t strides[kRank - 1] = {static_cast<cuuint64_t>(columns) * kElementBytes,
+                                         kBlock * kElementBytes};
+  const cuuint32_t box[kRank] = {kBlock, kStripRows, kStripColumns / kBlock};
+  const cuuint32_t every_element[kRank] = {1, 1, 1};
+  const CUresult result = encode_tiled()(
+      &map,
+      type == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+      kRank, const_cast<void*>(data), sizes, strides, box, every_element,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 }  // namespace volta::cuda

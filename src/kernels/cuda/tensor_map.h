@@ -31,8 +31,22 @@ bool can_map(const MappedMatrix& matrix);
 /// Makes the map for boxes of one layer, box_rows (at most 256) rows and 64 columns. In shared
 /// memory a box is box_rows rows of 128 bytes; the engine swizzles it: of row r, the 16 bytes at
 /// 16 i lie at 16 (i ^ r % 8). The box must begin at a multiple of 1,024 bytes. The coordinates of
-/// a copy are {column, row, layer}. Needs can_map(matrix). Nothing is copied to the GPU: a launch
-/// takes the map as a __grid_constant__ parameter.
+/// a copy are {column, row, layer}; the engine refuses columns that are not multiples of 16 bytes.
+/// Needs can_map(matrix). Nothing is copied to the GPU: a launch takes the map as a
+/// __grid_constant__ parameter.
 cudaError_t make_tensor_map(const MappedMatrix& matrix, int box_rows, CUtensorMap& map);
+
+/// The sizes of a box of make_strip_map().
+inline constexpr int kStripRows = 8, kStripColumns = 256,
+                     kStripBytes = kStripRows * kStripColumns * 2;
+
+/// Makes a map of a matrix [rows, columns] of bf16 or f16 for boxes of 8 rows and 256 columns. In
+/// shared memory a box is four blocks of 64 columns, each 8 rows of 128 bytes, swizzled as above.
+/// The coordinates of a copy are {0, row, column / 64}. The columns are a multiple of 64 and the
+/// address is one of 16. Otherwise, and if the driver lacks the function: cudaErrorNotSupported.
+cudaError_t make_strip_map(const void* data, DType type, std::int64_t rows, std::int64_t columns,
+                           CUtensorMap& map);
+/// Whether make_strip_map() will do it.
+bool can_map_strips(const void* data, DType type, std::int64_t rows, std::int64_t columns);
 
 }  // namespace volta::cuda

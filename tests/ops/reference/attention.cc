@@ -6,10 +6,11 @@
 // keys; a soft cap c tanh(s / c) has a slope of at most 1, so that it carries e_s over, and adds
 // what tanh and four roundings are off; the online softmax rescales the running sums once a block
 // of keys, which a few roundings a key cover. What is summed with these weights adds gamma of the
-// number of keys.
-// In the backward pass with operands of 16 bits, a weight and the gradient of a score may each be
-// rounded to their type once, at the size that the number and its error allow, before they enter a
-// sum.
+// number of keys. Attention on operands of 16 bits may round each weight p to their type before it
+// is multiplied by a value v: that moves p by at most half a unit in its last place (2^-8 p in
+// bf16, 2^-11 p in f16), and the sum over the keys by at most the sum of that times |v|.
+// In the backward pass the gradient of a score may be rounded in the same way before it enters a
+// sum, at the size that the number and its error allow.
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -154,19 +155,25 @@ class Factors {
   std::int64_t heads_, time_;
 };
 
-// The row of `y` that `weights` (with their dropout factors) make of the values.
-void mix_values(const Row& row, const std::function<double(std::int64_t)>& factor, const Element& v,
-                std::int32_t dim, const std::function<void(std::int64_t, double, double)>& store) {
+// The row of `y` that `weights` (with their dropout factors) make of the values. The weights may be
+// rounded to `type` before.
+void mix_values(const Row& row, DType type, const std::function<double(std::int64_t)>& factor,
+                const Element& v, std::int32_t dim,
+                const std::function<void(std::int64_t, double, double)>& store) {
   for (std::int64_t d = 0; d < dim; ++d) {
     Sum sum;
-    double floor = 0.0;
+    double floor = 0.0, rounding = 0.0;
     for (std::size_t n = 0; n < row.p.size(); ++n) {
       const std::int64_t j = row.first + static_cast<std::int64_t>(n);
-      sum.add(row.p[n] * factor(j) * v(j, d));
-      floor += kFloor * std::abs(v(j, d));
+      const double value = v(j, d), dropped = factor(j);
+      sum.add(row.p[n] * dropped * value);
+      floor += kFloor * std::abs(value);
+      // What is rounded is off by weight_error already.
+      rounding +=
+          rounding_bound(type, row.p[n] * (1 + row.weight_error)) * dropped * std::abs(value);
     }
     const Bounded y = sum.bounded(4);
-    store(d, y.value, y.error + row.weight_error * sum.size() + 2 * floor);
+    store(d, y.value, y.error + row.weight_error * sum.size() + rounding + 2 * floor);
   }
 }
 
@@ -183,7 +190,7 @@ void compute(const Attention& op, Call& call) {
     call.out[1].set((b * shape.heads + h) * time + t, row.lse, row.lse_error);
     const std::int64_t kv = h / (shape.heads / shape.kv_heads);
     mix_values(
-        row, [&](std::int64_t j) { return factors.at(b, h, t, j); },
+        row, call.out[0].spec.dtype, [&](std::int64_t j) { return factors.at(b, h, t, j); },
         [&](std::int64_t j, std::int64_t d) { return qkv.v.at(b, j, kv, d); }, shape.head_dim,
         [&](std::int64_t d, double y, double error) {
           call.out[0].set(out.index(b, t, h, d), y, error);
@@ -348,7 +355,8 @@ void compute(const CachedAttention& op, Call& call) {
           shape, paged.position(row), [&](std::int64_t d) { return q.at(0, row, h, d); },
           element(call.in[1], true));
       mix_values(
-          weights, [](std::int64_t) { return 1.0; }, element(call.in[2], false), shape.head_dim,
+          weights, DType::kF32, [](std::int64_t) { return 1.0; }, element(call.in[2], false),
+          shape.head_dim,
           [&](std::int64_t d, double y, double error) {
             call.out[0].set(out.index(0, row, h, d), y, error);
           });

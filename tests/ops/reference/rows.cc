@@ -217,16 +217,28 @@ void compute(const CrossEntropy&, Call& call) {
 }
 
 // exp(z - lse) is off by the rounding of its exponent and kExp.
-void compute(const CrossEntropyGrad&, Call& call) {
+void compute(const CrossEntropyGrad& op, Call& call) {
   const std::int64_t n = call.in[0].spec.shape.columns();
   for (std::int64_t row = 0; row < call.in[0].spec.shape.rows(); ++row) {
     const auto target = static_cast<std::int64_t>(call.in[1][row]);
     if (target < 0) continue;
-    const double lse = call.in[2][row], dloss = call.in[3][row];
+    const double dloss = call.in[op.with_loss ? 2 : 3][row];
+    double lse = 0.0, lse_error = 0.0;  // The error of one that is computed here.
+    if (op.with_loss) {
+      const auto logit = [&](std::int64_t i) { return Bounded{call.in[0][row * n + i], 0.0}; };
+      const LogSumExp own = log_sum_exp(n, logit);
+      lse = own.value;
+      lse_error = own.error;
+      const double loss = lse - call.in[0][row * n + target];
+      call.out[1].set(row, loss, lse_error + kU * std::abs(loss));
+    } else {
+      lse = call.in[2][row];
+    }
     for (std::int64_t i = 0; i < n; ++i) {
       const double t = call.in[0][row * n + i] - lse, p = std::exp(t);
       const double inner = p - (i == target ? 1.0 : 0.0), dx = dloss * inner;
-      const double p_error = p > 0 ? p * (kExp + kU * std::abs(t)) + kSubnormal : 0.0;
+      const double p_error =
+          p > 0 ? p * (kExp + kU * std::abs(t) + std::expm1(lse_error)) + kSubnormal : 0.0;
       call.out[0].set(row * n + i, dx,
                       std::abs(dloss) * (p_error + kU * std::abs(inner)) + kU * std::abs(dx));
     }
