@@ -18,7 +18,7 @@
 #include <limits>
 
 #include "base/arithmetic.h"
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/tensor_map.h"
 
 namespace volta::cuda::attention::grad {
@@ -148,6 +148,7 @@ struct Part {
   __device__ void add(int group, const float (&sum)[4]) const {
     float* const at = to + group * 8 * kSharedRows;
     if (order == 0) {
+      // SAFETY: the elements of a lane begin at a multiple of four floats in aligned memory.
       *reinterpret_cast<float4*>(at) = {sum[0], sum[1], sum[2], sum[3]};
       return;
     }
@@ -211,14 +212,6 @@ __device__ inline void transpose_quad(std::uint32_t (&words)[4]) {
   }
 }
 
-template <typename T>
-__device__ std::uint32_t pack_pair(float first, float second) {
-  const Vector<T, 2> pair = {{from_f32<T>(first), from_f32<T>(second)}};
-  std::uint32_t bits;
-  memcpy(&bits, &pair, sizeof(bits));
-  return bits;
-}
-
 /// Stores 16 rows of a result times `factor`: sums as a warp holds them, kGroups groups of 8
 /// columns. Rows from `to.time` on do not exist.
 template <typename T, int kGroups>
@@ -236,12 +229,13 @@ __device__ void store_sums(const HeadRows& to, std::int64_t batch, int t, int he
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* const four = sum + (group + i) * 4 + 2 * half;
-        words[i] = pack_pair<T>(four[0] * factor, four[1] * factor);
+        words[i] = mma::round_pair<T>(four[0] * factor, four[1] * factor);
       }
       transpose_quad(words);
       if (row >= to.time) continue;
       T* const at = first + (group + lane % 4) * 8;
       if (at_once) {
+        // SAFETY: `at_once` says that eight elements begin at a multiple of 16 bytes.
         *reinterpret_cast<uint4*>(at) = {words[0], words[1], words[2], words[3]};
       } else {
         Vector<T, 8> eight;
