@@ -10,6 +10,7 @@
 // one order and needs no atomics; the price is that the scores are computed twice.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_grad.cuh"
+#include "kernels/cuda/attention_grad_mma.cuh"
 #include "kernels/cuda/attention_plain.cuh"
 
 namespace volta::cuda {
@@ -213,6 +214,18 @@ bool better_in_turns(const Backward& call, int blocks, const Context& context) {
   return in_turns < owned;
 }
 
+// Whether tensor cores take the call: those of some GPUs have too little shared memory beside them.
+bool on_tensor_cores(const Backward& call) {
+  if (!has_tensor_core_kernel(call.dtype, call.y.dim)) return false;
+  const std::size_t needed =
+      call.y.dim == 64 ? sizeof(grad::MmaShared<bf16, 64>) : sizeof(grad::MmaShared<bf16, 128>);
+  int device = 0, most = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
+             cudaSuccess &&
+         needed <= static_cast<std::size_t>(most);
+}
+
 cudaError_t launch_tensor_cores(const Backward& call, std::byte* workspace,
                                 const Context& context) {
   grad::Work work;
@@ -234,11 +247,11 @@ cudaError_t launch_tensor_cores(const Backward& call, std::byte* workspace,
   work.in_turns = better_in_turns(call, work.blocks(), context);
   cudaError_t error = grad::prepare(work, context);
   if (error != cudaSuccess) return error;
-  const bool bf16 = call.dtype == DType::kBF16;
+  const bool is_bf16 = call.dtype == DType::kBF16;
   if (grad::sm90_applies(work, context)) {
-    error = bf16 ? grad::launch_sm90_bf16(work, context) : grad::launch_sm90_f16(work, context);
+    error = is_bf16 ? grad::launch_sm90_bf16(work, context) : grad::launch_sm90_f16(work, context);
   } else {
-    error = bf16 ? grad::launch_mma_bf16(work, context) : grad::launch_mma_f16(work, context);
+    error = is_bf16 ? grad::launch_mma_bf16(work, context) : grad::launch_mma_f16(work, context);
   }
   return error != cudaSuccess ? error : grad::finish(work, context);
 }
@@ -276,7 +289,7 @@ cudaError_t run(const AttentionGrad& op, const Args& args, const Context& contex
   call.kv_heads = shape.kv_heads;
   call.scale = shape.scale;
   call.softcap = shape.softcap;
-  if (has_tensor_core_kernel(call.dtype, shape.head_dim)) {
+  if (on_tensor_cores(call)) {
     return launch_tensor_cores(call, args.workspace.data(), context);
   }
   // SAFETY: the workspace is 256-byte aligned, and workspace_bytes() counts these floats.

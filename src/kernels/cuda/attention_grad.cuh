@@ -18,7 +18,7 @@
 #include <limits>
 
 #include "base/arithmetic.h"
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/tensor_map.h"
 
 namespace volta::cuda::attention::grad {
@@ -213,14 +213,6 @@ __device__ inline void transpose_quad(std::uint32_t (&words)[4]) {
   }
 }
 
-template <typename T>
-__device__ std::uint32_t pack_pair(float first, float second) {
-  const Vector<T, 2> pair = {{from_f32<T>(first), from_f32<T>(second)}};
-  std::uint32_t bits;
-  memcpy(&bits, &pair, sizeof(bits));
-  return bits;
-}
-
 /// Stores 16 rows of a result times `factor`: sums as a warp holds them, kGroups groups of 8
 /// columns. Rows from `to.time` on do not exist.
 template <typename T, int kGroups>
@@ -238,7 +230,7 @@ __device__ void store_sums(const HeadRows& to, std::int64_t batch, int t, int he
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* const four = sum + (group + i) * 4 + 2 * half;
-        words[i] = pack_pair<T>(four[0] * factor, four[1] * factor);
+        words[i] = mma::round_pair<T>(four[0] * factor, four[1] * factor);
       }
       transpose_quad(words);
       if (row >= to.time) continue;

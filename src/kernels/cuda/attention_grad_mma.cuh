@@ -9,7 +9,6 @@
 #pragma once
 
 #include "kernels/cuda/attention_grad.cuh"
-#include "kernels/cuda/attention_mma.cuh"
 
 namespace volta::cuda::attention::grad {
 
@@ -53,6 +52,7 @@ __device__ void weigh(const Backward& call, int t, int key, const RowStats* stat
   const float factor = call.scale * kLog2E;
 #pragma unroll
   for (int n = 0; n < kTiles; ++n) {
+    // SAFETY: pairs of rows' statistics begin at multiples of 16 bytes.
     const float4 two = *reinterpret_cast<const float4*>(stats + 8 * n + pair);
     const float lse[2] = {two.x, two.z};
     float weights[4];
@@ -71,8 +71,8 @@ __device__ void weigh(const Backward& call, int t, int key, const RowStats* stat
       weights[i] = (kept >> (4 * n + i) & 1u) != 0 ? weight : 0.0f;
       s = weight * slope;
     }
-    packed[n / 2][n % 2 * 2] = pack_pair<T>(weights[0], weights[1]);
-    packed[n / 2][n % 2 * 2 + 1] = pack_pair<T>(weights[2], weights[3]);
+    packed[n / 2][n % 2 * 2] = mma::round_pair<T>(weights[0], weights[1]);
+    packed[n / 2][n % 2 * 2 + 1] = mma::round_pair<T>(weights[2], weights[3]);
   }
 }
 
@@ -93,8 +93,8 @@ __device__ void score_gradients(const float (&weights)[kTiles][4],
       const float dp = (kept >> (4 * n + i) & 1u) != 0 ? products[n][i] * kept_scale : 0.0f;
       ds[i] = weights[n][i] * __fadd_rn(dp, -delta[i % 2]);
     }
-    packed[n / 2][n % 2 * 2] = pack_pair<T>(ds[0], ds[1]);
-    packed[n / 2][n % 2 * 2 + 1] = pack_pair<T>(ds[2], ds[3]);
+    packed[n / 2][n % 2 * 2] = mma::round_pair<T>(ds[0], ds[1]);
+    packed[n / 2][n % 2 * 2 + 1] = mma::round_pair<T>(ds[2], ds[3]);
   }
 }
 

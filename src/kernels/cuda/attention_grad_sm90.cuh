@@ -14,7 +14,6 @@
 
 #include "kernels/cuda/attention_grad.cuh"
 #include "kernels/cuda/attention_grad_sm90_ptx.cuh"
-#include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/tensor_map.h"
 
 namespace volta::cuda::attention::grad {
@@ -66,6 +65,7 @@ struct Sm90Shared {
   std::uint32_t barriers, tiles;
   StageItem* items;
 
+  // SAFETY: the items follow the barriers in the first 128 bytes of the shared memory.
   __device__ explicit Sm90Shared(unsigned char* shared)
       : barriers(shared_address(shared)),
         tiles((barriers + Layout::kHeadBytes + Layout::kAlignment - 1) / Layout::kAlignment *
@@ -271,10 +271,10 @@ __device__ inline void score_gradients(const float (&weights)[kSums],
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int at = 4 * n + 2 * half;
-      left[n / 2][n % 2 * 2 + half] = pack_pair<T>(weights[at], weights[at + 1]);
+      left[n / 2][n % 2 * 2 + half] = mma::round_pair<T>(weights[at], weights[at + 1]);
       dscores[n / 2][n % 2 * 2 + half] =
-          pack_pair<T>(weights[at] * __fadd_rn(products[at], -delta[0]),
-                       weights[at + 1] * __fadd_rn(products[at + 1], -delta[1]));
+          mma::round_pair<T>(weights[at] * __fadd_rn(products[at], -delta[0]),
+                             weights[at + 1] * __fadd_rn(products[at + 1], -delta[1]));
     }
   }
 }
@@ -450,10 +450,7 @@ __global__ void __launch_bounds__(kSm90Threads, 1)
     hopper::take_registers<kConsumerRegisters>();
     consume<T, Layout, kInTurns>(shared, work, group - 1);
   }
-#else
-  // Code for other GPUs is never launched. If it were, an error is better than unwritten results.
-  __trap();
-#endif
+#endif  // Otherwise it is never launched: sm90_applies() asks what the GPU is.
 }
 
 template <typename T, int kDim>

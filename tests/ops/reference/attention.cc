@@ -9,6 +9,8 @@
 // number of keys. Attention on operands of 16 bits may round each weight p to their type before it
 // is multiplied by a value v: that moves p by at most half a unit in its last place (2^-8 p in
 // bf16, 2^-11 p in f16), and the sum over the keys by at most the sum of that times |v|.
+// In the backward pass the gradient of a score may be rounded in the same way before it enters a
+// sum, at the size that the number and its error allow.
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -205,7 +207,7 @@ void compute(const AttentionGrad& op, Call& call) {
   const std::int64_t time = call.in[0].spec.shape[1];
   const Factors factors(op.dropout, op.stream, call.in.back(), shape, time);
   const Heads y = heads_of(call.in[sequences], 0, shape.head_dim);
-  const DType y_type = call.in[sequences].spec.dtype;
+  const DType type = call.in[sequences].spec.dtype;
   const Heads dy = heads_of(call.in[sequences + 2], 0, shape.head_dim);
   const Qkv grad = qkv_of(shape, call.out);
   std::vector<std::vector<Sum>> sums;
@@ -237,7 +239,7 @@ void compute(const AttentionGrad& op, Call& call) {
     Bounded d_row = delta.bounded(4);
     // Taken from y and dy it inherits y's own rounding to 16 bits.
     for (std::int64_t d = 0; d < shape.head_dim; ++d) {
-      const double rounding = rounding_bound(y_type, y.at(b, t, h, d) * (1 + 0x1p-7));
+      const double rounding = rounding_bound(type, y.at(b, t, h, d) * (1 + 0x1p-7));
       d_row.error += std::abs(dy.at(b, t, h, d)) * rounding;
     }
     for (std::size_t n = 0; n < row.p.size(); ++n) {
@@ -246,17 +248,21 @@ void compute(const AttentionGrad& op, Call& call) {
       const double slope = row.slope[n].value;
       const double inner = dp[n].value - d_row.value, ds = scale * p * inner * slope;
       const double size = std::abs(dp[n].value) + std::abs(d_row.value);
+      const double unscaled_error =
+          slope * (p * (dp[n].error + d_row.error) + (p * (p_error + 4 * kU) + kFloor) * size) +
+          row.slope[n].error * (p + kFloor) * (size + dp[n].error + d_row.error);
       const double ds_error =
           std::abs(scale) *
-          (slope * (p * (dp[n].error + d_row.error) + (p * (p_error + 4 * kU) + kFloor) * size) +
-           row.slope[n].error * (p + kFloor) * (size + dp[n].error + d_row.error));
+          (unscaled_error + rounding_bound(type, std::abs(p * inner * slope) + unscaled_error));
+      // The dropout factor, 0 or more than 1, may come before the rounding or after it.
+      const double dropped_error =
+          (p_error + 3 * kU) * dropped + 2 * kFloor +
+          factors.at(b, h, t, j) * rounding_bound(type, p * (1 + p_error) + kFloor);
       for (std::int64_t d = 0; d < shape.head_dim; ++d) {
         const double q = qkv.q.at(b, t, h, d), k = qkv.k.at(b, j, kv, d), g = dy.at(b, t, h, d);
         sum_at(0, grad.q.index(b, t, h, d)).add(ds * k, ds_error * std::abs(k));
         sum_at(1, grad.k.index(b, j, kv, d)).add(ds * q, ds_error * std::abs(q));
-        sum_at(2, grad.v.index(b, j, kv, d))
-            .add(dropped * g,
-                 (p_error + 3 * kU) * std::abs(dropped * g) + 2 * kFloor * std::abs(g));
+        sum_at(2, grad.v.index(b, j, kv, d)).add(dropped * g, dropped_error * std::abs(g));
       }
     }
   });
