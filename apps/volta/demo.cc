@@ -105,12 +105,12 @@ Status demo(const Globals& globals, const Options& options) {
         ErrorCode::kInvalidArgument,
         fmt::format("--out {}: a demo was made there already; give another folder", folder));
   }
-  run.data = options.text;
+  if (!options.text.empty()) run.data = {options.text};
   if (run.data.empty()) {
     VOLTA_TRY(const std::string text, license_texts());
     VOLTA_TRY(create_directories(folder));
-    run.data = join_path(folder, "licenses.txt");
-    VOLTA_TRY(write_file_atomic(run.data, text));
+    run.data = {join_path(folder, "licenses.txt")};
+    VOLTA_TRY(write_file_atomic(run.data.front(), text));
   }
   run.seed = globals.seed;
   if (options.steps > 0) run.trainer.schedule.steps = options.steps;

@@ -151,7 +151,8 @@ Status evaluate(const Globals& globals, const Options& options) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   for (const std::string& path : options.data) {
-    if (!is_example_file(path)) continue;
+    const DataKind kind = data_kind(path);
+    if (kind == DataKind::kText || kind == DataKind::kChats) continue;  // Lines of JSON are text.
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--data {}: eval reads text; token ids are for train", path));
   }

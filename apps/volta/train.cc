@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -34,6 +35,7 @@ struct Argument {
   std::optional<double> real = {};
   std::optional<bool> on = {};
   std::optional<std::string> text = {};
+  std::vector<std::string> paths = {};
 };
 using Arguments = std::list<Argument>;  // The parser keeps addresses of the values.
 
@@ -45,6 +47,7 @@ FlagValues values_of(const Arguments& arguments) {
     if (argument.real) values[name] = *argument.real;
     if (argument.on) values[name] = *argument.on;
     if (argument.text) values[name] = *argument.text;
+    if (!argument.paths.empty()) values[name] = argument.paths;
   }
   return values;
 }
@@ -94,7 +97,12 @@ std::string folder_name(const std::string& path) {
 
 // Paths are stored as absolute ones, so that the run can be resumed from any directory.
 Status complete_paths(FlagValues& values) {
-  if (values.contains("data")) values["data"] = whole_path(text_of(values, "data"));
+  if (values.contains("val-data")) values["val-data"] = whole_path(text_of(values, "val-data"));
+  if (const auto data = values.find("data"); data != values.end()) {
+    std::vector<std::string> paths = std::get<std::vector<std::string>>(data->second);
+    for (std::string& path : paths) path = whole_path(path);
+    data->second = std::move(paths);
+  }
   if (!values.contains("init")) return {};
   VOLTA_TRY(refuse_gguf(text_of(values, "init")));
   VOLTA_TRY(const std::string place, find_model_path(text_of(values, "init")));
@@ -151,8 +159,8 @@ Result<RunOptions> make_options(FlagValues values, const Globals& globals) {
   }
   if (options.data.empty()) {
     return fail(ErrorCode::kInvalidArgument,
-                "--data is required: a text file, or a .safetensors "
-                "file of token ids");
+                "--data is required: a text file, a .jsonl file of conversations, or a "
+                ".safetensors file of token ids");
   }
   VOLTA_TRY(check_needs(values, options));
   options.force = globals.force;
@@ -202,9 +210,9 @@ Status run_training(Globals globals, const FlagValues& values) {
                             globals.weights));
   }
   VOLTA_TRY(const RunOptions options, make_options(values, globals));
-  for (const std::string& path : {options.data, options.init, options.tokenizer, options.out}) {
-    globals.values.push_back({"", path});  // A resumed run names them in its folder.
-  }
+  std::vector<std::string> paths = options.data;  // A resumed run names them in its folder.
+  paths.insert(paths.end(), {options.val_data, options.init, options.tokenizer, options.out});
+  for (const std::string& path : paths) globals.values.push_back({"", path});
   VOLTA_TRY(const Session session, Session::create(globals));
   auto trained = train_with_progress(options, session.device());
   VOLTA_TRY(session.finish(trained ? trained->checkpoint : ""));  // Also after an error.
@@ -226,31 +234,53 @@ std::string_view heading(FlagGroup group) {
   return "";
 }
 
-Option* add_argument(Command& command, Argument& argument) {
+// The help of a flag with the default of the preset that is used unless another one is named.
+std::string help_of(const TrainingFlag& flag, const RunOptions& defaults) {
+  const bool says_so = flag.help.contains("default");
+  if (says_so || flag.field.get == nullptr || flag.group == FlagGroup::kLora) {
+    return std::string(flag.help);
+  }
+  const FlagValue value = flag.field.get(defaults);
+  std::string text;
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) text = fmt::format("{}", *whole);
+  if (const auto* real = std::get_if<double>(&value)) {
+    text = flag.field.type == FlagType::kReal32 ? fmt::format("{}", static_cast<float>(*real))
+                                                : fmt::format("{}", *real);
+  }
+  if (const auto* word = std::get_if<std::string>(&value)) text = *word;
+  return text.empty() ? std::string(flag.help) : fmt::format("{} (default: {})", flag.help, text);
+}
+
+Option* add_argument(Command& command, Argument& argument, const RunOptions& defaults) {
   const TrainingFlag& flag = *argument.flag;
+  const std::string help = help_of(flag, defaults);
   const std::string name = fmt::format("--{}", flag.name);
   switch (flag.field.type) {
     case FlagType::kWhole:
-      return command.add_option(name, argument.whole, flag.help);
+      return command.add_option(name, argument.whole, help);
     case FlagType::kReal:
     case FlagType::kReal32:
-      return command.add_option(name, argument.real, flag.help);
+      return command.add_option(name, argument.real, help);
     case FlagType::kSwitch:
       return command.add_flag(
           has_negative_form(flag) ? fmt::format("{},!--no-{}", name, flag.name) : name, argument.on,
-          flag.help);
+          help);
+    case FlagType::kPaths:
+      return command.add_option(name, argument.paths, help)->allow_extra_args(false)->take_all();
     case FlagType::kText:
     case FlagType::kWord:
       break;
   }
-  return command.add_option(name, argument.text, flag.help);
+  return command.add_option(name, argument.text, help);
 }
 
 void add_arguments(Command& command, Arguments& arguments) {
+  const auto defaults = preset(kDefaultPreset);
+  const RunOptions values = defaults ? *defaults : RunOptions();
   for (const TrainingFlag& flag : training_flags()) {
     if (flag.name.empty()) continue;
     arguments.push_back({.flag = &flag});
-    Option* option = add_argument(command, arguments.back())->group(heading(flag.group));
+    Option* option = add_argument(command, arguments.back(), values)->group(heading(flag.group));
     if (flag.name == "out") option->check(refuse_empty);
   }
 }

@@ -18,7 +18,17 @@ Result<std::vector<ValueId>> trained(Graph& graph, std::span<const ParameterInfo
   return values;
 }
 
-// Mean cross entropy over the tokens of the batch, and the gradients of every parameter.
+// The loss of a batch from the losses of its tokens, as one element.
+Result<ValueId> batch_loss(Graph& graph, ValueId token_loss, bool masked) {
+  const Reduce over_batch{masked ? ReduceKind::kSum : ReduceKind::kMean, 0, 2};
+  VOLTA_TRY(const ValueId total, graph.add_one(over_batch, {token_loss}));
+  VOLTA_TRY(const ValueId loss, graph.add_one(Reshape{Shape(1)}, {total}));
+  if (!masked) return loss;
+  VOLTA_TRY(const ValueId scale, graph.input("loss_scale", {DType::kF32, Shape(1)}));
+  return graph.add_one(Binary{BinaryKind::kMul}, {loss, scale});
+}
+
+// Mean cross entropy over the targets of the batch, and the gradients of every parameter.
 struct Backward {
   ValueId loss;
   std::vector<ValueId> gradients;
@@ -31,9 +41,8 @@ Result<Backward> build_backward(Graph& graph, const TransformerConfig& config,
             graph.input("targets", {DType::kI32, Shape(options.batch, options.time)}));
   graph.set_scope("loss");
   VOLTA_TRY(const ValueId token_loss, graph.add_one(CrossEntropy{}, {logits, targets}));
-  VOLTA_TRY(const ValueId mean, graph.add_one(Reduce{ReduceKind::kMean, 0, 2}, {token_loss}));
   Backward out;
-  VOLTA_TRY(out.loss, graph.add_one(Reshape{Shape(1)}, {mean}));
+  VOLTA_TRY(out.loss, batch_loss(graph, token_loss, options.masked));
   const std::vector<ParameterInfo> infos = trained_parameters(config, options.lora);
   VOLTA_TRY(const auto values, trained(graph, infos));
   VOLTA_TRY(out.gradients, differentiate(graph, out.loss, values));
@@ -99,7 +108,8 @@ Result<Graph> build_accumulate_graph(const TransformerConfig& config,
   Graph graph;
   VOLTA_TRY(const Backward backward, build_backward(graph, config, options));
   VOLTA_TRY(graph.output("loss", backward.loss));
-  const Accumulate add{static_cast<float>(1.0 / static_cast<double>(options.accumulate))};
+  const double parts = options.masked ? 1.0 : static_cast<double>(options.accumulate);
+  const Accumulate add{static_cast<float>(1.0 / parts)};
   graph.set_scope("accumulate");
   VOLTA_TRY(const ValueId total, graph.state("grad.loss", {DType::kF32, Shape(1)}));
   VOLTA_TRY(graph.add(add, std::vector{total, backward.loss}));

@@ -25,6 +25,11 @@ struct TrainingGraphOptions {
   std::int64_t batch = 1;
   std::int64_t time = 1;
   std::int64_t accumulate = 1;  ///< Micro-batches per update.
+  /// Some tokens are no targets (their target is below 0), and the loss is the mean over the rest.
+  /// How many there are is known to the caller: the graphs with a loss have the further input
+  /// "loss_scale" f32[1], 1 / the targets of the whole update, and their loss is the sum over the
+  /// targets times that scale. The loss of an update is then the sum over its micro-batches.
+  bool masked = false;
   DropoutOptions dropout{};
   OptimizerConfig optimizer{};
   LoraConfig lora{};  ///< If active, only the adapter is trained, and <param> below means its
@@ -34,12 +39,13 @@ struct TrainingGraphOptions {
 /// Inputs: "ids", "targets" i32[B, T], "positions" i32[T], "rng" i64[2] with dropout,
 /// "schedule" f32[3] = {lr, 1 - beta1^t, 1 - beta2^t}.
 /// States: "adam.m.<param>", "adam.v.<param>" (or "sgd.v.<param>").
-/// Outputs: "loss" f32[1] (mean over the tokens of the batch), "stats" f32[3] of GlobalNorm.
+/// Outputs: "loss" f32[1] (mean over the targets of the batch), "stats" f32[3] of GlobalNorm.
 Result<Graph> build_training_graph(const TransformerConfig& config,
                                    const TrainingGraphOptions& options);
 /// With accumulate > 1: adds one micro-batch's gradients / accumulate to the states "grad.<param>",
-/// and its loss / accumulate to the state "grad.loss" f32[1]. Inputs and outputs are as above,
-/// without "schedule" and "stats".
+/// and its loss / accumulate to the state "grad.loss" f32[1] (of a masked batch, without the
+/// division: its scale is that of the whole update). Inputs and outputs are as above, without
+/// "schedule" and "stats".
 Result<Graph> build_accumulate_graph(const TransformerConfig& config,
                                      const TrainingGraphOptions& options);
 /// The update from accumulated gradients, which are then set back to zero.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "base/rng.h"
 
@@ -10,7 +12,8 @@ namespace volta {
 namespace {
 
 // Copies one example of time + 1 ids into its row of inputs and of targets.
-void split_example(std::span<const std::int32_t> example, std::span<std::int32_t> ids,
+template <typename Id>
+void split_example(std::span<const Id> example, std::span<std::int32_t> ids,
                    std::span<std::int32_t> targets) {
   std::copy_n(example.begin(), ids.size(), ids.begin());
   std::copy_n(example.begin() + 1, targets.size(), targets.begin());
@@ -18,8 +21,8 @@ void split_example(std::span<const std::int32_t> example, std::span<std::int32_t
 
 // Fills the rows of a batch with examples of time + 1 ids; `begin(row)` is where in `all` the
 // example of a row begins.
-template <typename Begin>
-void fill_rows(std::span<const std::int32_t> all, std::size_t time, std::span<std::int32_t> ids,
+template <typename Id, typename Begin>
+void fill_rows(std::span<const Id> all, std::size_t time, std::span<std::int32_t> ids,
                std::span<std::int32_t> targets, const Begin& begin) {
   for (std::size_t row = 0; row < ids.size() / time; ++row) {
     split_example(all.subspan(begin(row), time + 1), ids.subspan(row * time, time),
@@ -27,19 +30,33 @@ void fill_rows(std::span<const std::int32_t> all, std::size_t time, std::span<st
   }
 }
 
+Status check_count(std::int64_t count, std::int64_t time) {
+  if (count > time) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("the text has {} tokens; a context of {} needs at least {}. Use a longer "
+                          "text or a shorter context",
+                          count, time, time + 1));
+}
+
 }  // namespace
+
+Result<MappedTokens> MappedTokens::open(const std::string& path) {
+  MappedTokens tokens;
+  VOLTA_TRY(tokens.file_, MappedFile::open(path));
+  if (tokens.file_.size() % 2 != 0 || tokens.file_.size() == 0) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: {} bytes are not 16-bit token ids", path, tokens.file_.size()));
+  }
+  VOLTA_TRY(tokens.ids_, as_span<std::uint16_t>(tokens.file_.bytes()));
+  return tokens;
+}
 
 Result<RandomWindows> RandomWindows::create(std::shared_ptr<const std::vector<std::int32_t>> tokens,
                                             std::int64_t time, std::uint64_t seed,
                                             std::uint32_t stream) {
-  if (static_cast<std::int64_t>(tokens->size()) <= time) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("the text has {} tokens; a context of {} needs at least {}. Use a longer "
-                    "text or a shorter context",
-                    tokens->size(), time, time + 1));
-  }
+  VOLTA_TRY(check_count(std::ssize(*tokens), time));
   RandomWindows windows;
+  windows.count_ = std::ssize(*tokens);
   windows.tokens_ = std::move(tokens);
   windows.time_ = time;
   windows.seed_ = seed;
@@ -47,18 +64,39 @@ Result<RandomWindows> RandomWindows::create(std::shared_ptr<const std::vector<st
   return windows;
 }
 
+Result<RandomWindows> RandomWindows::create(std::shared_ptr<const MappedTokens> tokens,
+                                            std::int64_t count, std::int64_t time,
+                                            std::uint64_t seed) {
+  VOLTA_TRY(check_count(count, time));
+  RandomWindows windows;
+  windows.count_ = count;
+  windows.mapped_ = std::move(tokens);
+  windows.time_ = time;
+  windows.seed_ = seed;
+  windows.stream_ = kBatchStream;
+  return windows;
+}
+
 Status RandomWindows::fill(std::int64_t step, std::int64_t micro, std::span<std::int32_t> ids,
                            std::span<std::int32_t> targets) const {
   const auto time = static_cast<std::size_t>(time_);
   const std::size_t batch = ids.size() / time;
-  const auto places = static_cast<std::uint32_t>(
-      std::min<std::size_t>(tokens_->size() - time, std::size_t{1} << 31));
-  fill_rows(*tokens_, time, ids, targets, [&](std::size_t row) -> std::size_t {
+  const auto places =
+      static_cast<std::uint32_t>(std::min<std::int64_t>(count_ - time_, std::int64_t{1} << 31));
+  const auto begin = [&](std::size_t row) -> std::size_t {
     const std::uint64_t element = static_cast<std::uint64_t>(micro) * batch + row;
     const Random4 bits = random_bits(seed_, stream_, static_cast<std::uint32_t>(step), element);
-    return bounded(bits.x, bits.y, places);
-  });
-  return {};
+    // A longer file has more places than a draw has values: they are spread over it.
+    const std::uint64_t place = bounded(bits.x, bits.y, places);
+    const auto all = static_cast<std::uint64_t>(count_ - time_);
+    return all == places ? place : place * (all / places);
+  };
+  if (mapped_ == nullptr) {
+    fill_rows(std::span<const std::int32_t>(*tokens_), time, ids, targets, begin);
+    return {};
+  }
+  fill_rows(mapped_->ids(), time, ids, targets, begin);
+  return mapped_->file().check_unchanged();
 }
 
 Result<ExampleRows> ExampleRows::create(std::vector<std::int32_t> rows, std::int64_t count,
@@ -82,9 +120,69 @@ Status ExampleRows::fill(std::int64_t step, std::int64_t micro, std::span<std::i
   const std::size_t batch = ids.size() / time;
   const auto count = static_cast<std::uint64_t>(count_);
   const auto first = static_cast<std::uint64_t>(step * accumulate_ + micro) * batch;
-  fill_rows(rows_, time, ids, targets, [&](std::size_t row) {
+  fill_rows(std::span<const std::int32_t>(rows_), time, ids, targets, [&](std::size_t row) {
     return static_cast<std::size_t>((first + row) % count) * (time + 1);
   });
+  return {};
+}
+
+std::shared_ptr<const LabelledRows> label_rows(std::span<const std::int32_t> rows,
+                                               std::int64_t count, std::int64_t time) {
+  auto labelled = std::make_shared<LabelledRows>();
+  labelled->count = count;
+  labelled->time = time;
+  labelled->ids.resize(static_cast<std::size_t>(count * time));
+  labelled->targets.resize(labelled->ids.size());
+  fill_rows(rows, static_cast<std::size_t>(time), labelled->ids, labelled->targets,
+            [&](std::size_t row) { return row * static_cast<std::size_t>(time + 1); });
+  return labelled;
+}
+
+std::vector<std::uint32_t> shuffled(std::size_t count, std::uint64_t seed, std::uint32_t epoch) {
+  std::vector<std::uint32_t> order(count);
+  std::iota(order.begin(), order.end(), 0u);
+  RandomSequence random(RandomKey{.seed = seed, .stream = kShuffleStream, .step = epoch});
+  for (std::size_t left = count; left > 1; --left) {
+    std::swap(order[left - 1], order[random.next_below(static_cast<std::uint32_t>(left))]);
+  }
+  return order;
+}
+
+Result<ShuffledRows> ShuffledRows::create(std::shared_ptr<const LabelledRows> rows,
+                                          std::uint64_t seed, std::int64_t accumulate) {
+  const bool fits = rows->count >= 1 && rows->count < (std::int64_t{1} << 32) && rows->time >= 1 &&
+                    std::ssize(rows->ids) == rows->count * rows->time &&
+                    rows->targets.size() == rows->ids.size() && accumulate >= 1;
+  if (!fits) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} ids with {} targets are not {} rows of {} tokens", rows->ids.size(),
+                            rows->targets.size(), rows->count, rows->time));
+  }
+  ShuffledRows source;
+  source.rows_ = std::move(rows);
+  source.seed_ = seed;
+  source.accumulate_ = accumulate;
+  return source;
+}
+
+Status ShuffledRows::fill(std::int64_t step, std::int64_t micro, std::span<std::int32_t> ids,
+                          std::span<std::int32_t> targets) const {
+  const auto time = static_cast<std::size_t>(rows_->time);
+  const auto count = static_cast<std::uint64_t>(rows_->count);
+  const std::size_t batch = ids.size() / time;
+  const auto first = static_cast<std::uint64_t>(step * accumulate_ + micro) * batch;
+  for (std::size_t row = 0; row < batch; ++row) {
+    const std::uint64_t pass = (first + row) / count;
+    if (pass_ != pass) {
+      order_ = shuffled(count, seed_, static_cast<std::uint32_t>(pass));
+      pass_ = pass;
+    }
+    const std::size_t from = order_[(first + row) % count] * time;
+    std::copy_n(rows_->ids.begin() + static_cast<std::ptrdiff_t>(from), time,
+                ids.begin() + static_cast<std::ptrdiff_t>(row * time));
+    std::copy_n(rows_->targets.begin() + static_cast<std::ptrdiff_t>(from), time,
+                targets.begin() + static_cast<std::ptrdiff_t>(row * time));
+  }
   return {};
 }
 

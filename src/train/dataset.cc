@@ -1,8 +1,12 @@
 #include "train/dataset.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
 #include <utility>
 
 #include "base/file.h"
@@ -40,6 +44,45 @@ Status check_utf8(const std::string& text, const Tokenizer& tokenizer, const std
                           *invalid));
 }
 
+// The files of a run in one word.
+std::string name_of(std::span<const std::string> paths) {
+  return paths.size() == 1 ? paths.front()
+                           : fmt::format("{} and {} more", paths.front(), paths.size() - 1);
+}
+
+std::string hash_of(std::span<const std::string> hashes) {
+  return hashes.size() == 1 ? hashes.front()
+                            : hex(hash64(fmt::format("{}", fmt::join(hashes, " "))));
+}
+
+Result<std::vector<std::string>> read_texts(std::span<const std::string> paths) {
+  std::vector<std::string> texts;
+  for (const std::string& path : paths) {
+    VOLTA_TRY(std::string text, read_text(path));
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+DataOrigin origin_of(std::span<const std::string> paths, std::span<const std::string> texts) {
+  DataOrigin origin{.path = name_of(paths), .bytes = 0, .xxh3 = {}};
+  std::vector<std::string> hashes;
+  for (const std::string& text : texts) {
+    origin.bytes += std::ssize(text);
+    hashes.push_back(hex(hash64(text)));
+  }
+  origin.xxh3 = hash_of(hashes);
+  return origin;
+}
+
+Result<std::vector<std::int32_t>> encode_text(const std::string& text, const Tokenizer& tokenizer,
+                                              const std::string& path) {
+  VOLTA_TRY(check_utf8(text, tokenizer, path));
+  auto ids = tokenizer.encode(text);
+  if (!ids) return in_file(ids.error(), path);
+  return ids;
+}
+
 // Where the last `fraction` of the tokens begins.
 std::ptrdiff_t split_place(std::size_t tokens, double fraction) {
   return static_cast<std::ptrdiff_t>(static_cast<double>(tokens) * (1.0 - fraction));
@@ -47,34 +90,58 @@ std::ptrdiff_t split_place(std::size_t tokens, double fraction) {
 
 }  // namespace
 
-bool is_example_file(std::string_view path) { return path.ends_with(".safetensors"); }
+DataKind data_kind(std::string_view path) {
+  if (path.ends_with(".safetensors")) return DataKind::kTokenIds;
+  if (path.ends_with(".bin")) return DataKind::kTokenStream;
+  return is_chat_file(path) ? DataKind::kChats : DataKind::kText;
+}
+
+Result<Dataset> load_texts(const DataFiles& files, std::string_view kind,
+                           std::shared_ptr<const Tokenizer> tokenizer, Interruption interrupted) {
+  VOLTA_TRY(std::vector<std::string> texts, read_texts(files.train));
+  Dataset data;
+  static_cast<DataOrigin&>(data) = origin_of(files.train, texts);
+  if (tokenizer == nullptr) {
+    const std::string joined =
+        texts.size() == 1 ? std::string() : fmt::format("{}", fmt::join(texts, ""));
+    auto made =
+        make_tokenizer(kind, texts.size() == 1 ? texts.front() : joined, std::move(interrupted));
+    // Errors in a tokenizer's file already name that file.
+    const bool of_text = !made && made.error().code() == ErrorCode::kInvalidArgument;
+    if (!made) return of_text ? in_file(made.error(), data.path) : std::unexpected(made.error());
+    tokenizer = *std::move(made);
+  }
+  const double fraction = files.validation.empty() ? files.val_fraction : 0.0;
+  std::vector<std::int32_t> train, validation;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    VOLTA_TRY(auto ids, encode_text(texts[i], *tokenizer, files.train[i]));
+    texts[i] = std::string();
+    data.tokens += std::ssize(ids);
+    const auto split = ids.begin() + split_place(ids.size(), fraction);
+    validation.insert(validation.end(), split, ids.end());
+    ids.erase(split, ids.end());
+    if (train.empty()) {
+      train = std::move(ids);
+    } else {
+      train.insert(train.end(), ids.begin(), ids.end());
+    }
+  }
+  if (!files.validation.empty()) {
+    VOLTA_TRY(const std::vector<std::string> text, read_texts({&files.validation, 1}));
+    data.validation_file = origin_of({&files.validation, 1}, text);
+    VOLTA_TRY(validation, encode_text(text.front(), *tokenizer, files.validation));
+  }
+  data.tokenizer = std::move(tokenizer);
+  data.train = std::make_shared<const std::vector<std::int32_t>>(std::move(train));
+  data.validation = std::make_shared<const std::vector<std::int32_t>>(std::move(validation));
+  return data;
+}
 
 Result<Dataset> load_text(const std::string& path, std::string_view kind,
                           std::shared_ptr<const Tokenizer> tokenizer, double val_fraction,
                           Interruption interrupted) {
-  VOLTA_TRY(const std::string text, read_text(path));
-  Dataset data;
-  data.path = path;
-  data.bytes = static_cast<std::int64_t>(text.size());
-  data.xxh3 = hex(hash64(text));
-  if (tokenizer == nullptr) {
-    auto made = make_tokenizer(kind, text, std::move(interrupted));
-    // Errors in a tokenizer's file already name that file.
-    const bool of_text = !made && made.error().code() == ErrorCode::kInvalidArgument;
-    if (!made) return of_text ? in_file(made.error(), path) : std::unexpected(made.error());
-    tokenizer = *std::move(made);
-  }
-  VOLTA_TRY(check_utf8(text, *tokenizer, path));
-  auto ids = tokenizer->encode(text);
-  if (!ids) return in_file(ids.error(), path);
-  data.tokenizer = std::move(tokenizer);
-  data.tokens = static_cast<std::int64_t>(ids->size());
-  const std::ptrdiff_t split = split_place(ids->size(), val_fraction);
-  data.validation =
-      std::make_shared<const std::vector<std::int32_t>>(ids->begin() + split, ids->end());
-  ids->resize(static_cast<std::size_t>(split));
-  data.train = std::make_shared<const std::vector<std::int32_t>>(*std::move(ids));
-  return data;
+  return load_texts({.train = {path}, .val_fraction = val_fraction}, kind, std::move(tokenizer),
+                    std::move(interrupted));
 }
 
 Result<HeldOutText> load_held_out_text(const std::string& path, const Tokenizer& tokenizer,
@@ -101,8 +168,38 @@ Result<HeldOutText> load_held_out_text(const std::string& path, const Tokenizer&
   return held_out;
 }
 
+Result<Dataset> load_token_stream(const DataFiles& files) {
+  if (files.train.size() != 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} files of 16-bit token ids; a run takes one: join them with cat",
+                            files.train.size()));
+  }
+  Dataset data;
+  const auto origin_of_file = [](const std::string& path, const MappedTokens& tokens) {
+    return DataOrigin{
+        .path = path, .bytes = tokens.file().size(), .xxh3 = hex(hash64(tokens.file().bytes()))};
+  };
+  VOLTA_TRY(MappedTokens tokens, MappedTokens::open(files.train.front()));
+  static_cast<DataOrigin&>(data) = origin_of_file(files.train.front(), tokens);
+  VOLTA_TRY(tokens.file().check_unchanged());
+  data.tokens = static_cast<std::int64_t>(tokens.size());
+  const double fraction = files.validation.empty() ? files.val_fraction : 0.0;
+  data.mapped_train = split_place(tokens.size(), fraction);
+  std::span<const std::uint16_t> rest =
+      tokens.ids().subspan(static_cast<std::size_t>(data.mapped_train));
+  MappedTokens validation;
+  if (!files.validation.empty()) {
+    VOLTA_TRY(validation, MappedTokens::open(files.validation));
+    data.validation_file = origin_of_file(files.validation, validation);
+    rest = validation.ids();
+  }
+  data.validation = std::make_shared<const std::vector<std::int32_t>>(rest.begin(), rest.end());
+  data.mapped = std::make_shared<const MappedTokens>(std::move(tokens));
+  return data;
+}
+
 Status check_lengths(const Dataset& data, std::int64_t time) {
-  const auto train = static_cast<std::int64_t>(data.train->size());
+  const std::int64_t train = data.train_tokens();
   const auto validation = static_cast<std::int64_t>(data.validation->size());
   if (train <= time) {
     return fail(ErrorCode::kInvalidArgument,
@@ -120,18 +217,80 @@ Status check_lengths(const Dataset& data, std::int64_t time) {
   return {};
 }
 
-Result<Dataset> load_examples(const std::string& path, std::int64_t vocab_size) {
-  VOLTA_TRY(TokenRows rows, load_token_rows(path, vocab_size, 2));  // One token and its successor.
+Result<Dataset> load_chats(const DataFiles& files, const ChatRenderer& renderer,
+                           std::uint64_t seed) {
   Dataset data;
-  data.path = path;
+  const auto read = [&](std::span<const std::string> paths,
+                        std::vector<ChatExample>& chats) -> Result<DataOrigin> {
+    std::vector<std::string> hashes;
+    DataOrigin origin{.path = name_of(paths), .bytes = 0, .xxh3 = {}};
+    for (const std::string& path : paths) {
+      VOLTA_TRY(const MappedFile file, MappedFile::open(path));
+      VOLTA_TRY(auto found, parse_chats(as_text(file.bytes()), path, renderer));
+      hashes.push_back(hex(hash64(file.bytes())));
+      VOLTA_TRY(file.check_unchanged());
+      origin.bytes += file.size();
+      std::ranges::move(found, std::back_inserter(chats));
+    }
+    origin.xxh3 = hash_of(hashes);
+    return origin;
+  };
+  std::vector<ChatExample> chats;
+  VOLTA_TRY(static_cast<DataOrigin&>(data), read(files.train, chats));
+  for (const ChatExample& chat : chats) data.tokens += std::ssize(chat.ids);
+  if (!files.validation.empty()) {
+    VOLTA_TRY(data.validation_file, read({&files.validation, 1}, data.validation_chats));
+    data.chats = std::move(chats);
+    return data;
+  }
+  const auto count = static_cast<double>(chats.size());
+  const auto validated =
+      std::min(static_cast<std::size_t>(std::ceil(count * files.val_fraction)), chats.size() - 1);
+  // The order of this choice is another than that of any pass over the rows.
+  const auto order = shuffled(chats.size(), seed, std::numeric_limits<std::uint32_t>::max());
+  std::vector<bool> chosen(chats.size());
+  for (std::size_t i = 0; i < validated; ++i) chosen[order[i]] = true;
+  for (std::size_t i = 0; i < chats.size(); ++i) {
+    (chosen[i] ? data.validation_chats : data.chats).push_back(std::move(chats[i]));
+  }
+  return data;
+}
+
+Result<Dataset> load_examples(const DataFiles& files, std::int64_t vocab_size) {
+  Dataset data;
+  const auto read = [&](std::span<const std::string> paths, TokenRows& rows) -> Result<DataOrigin> {
+    std::vector<std::string> hashes;
+    DataOrigin origin{.path = name_of(paths), .bytes = 0, .xxh3 = {}};
+    for (const std::string& path : paths) {
+      // At least one token and its successor.
+      VOLTA_TRY(TokenRows more, load_token_rows(path, vocab_size, 2));
+      if (rows.length != 0 && more.length != rows.length) {
+        return fail(ErrorCode::kInvalidFile,
+                    fmt::format("{}: its rows have {} ids, those of the other files {}; all must "
+                                "have the same length",
+                                path, more.length, rows.length));
+      }
+      rows.length = more.length;
+      rows.count += more.count;
+      rows.ids.insert(rows.ids.end(), more.ids.begin(), more.ids.end());
+      VOLTA_TRY(const MappedFile bytes, MappedFile::open(path));
+      origin.bytes += bytes.size();
+      hashes.push_back(hex(hash64(bytes.bytes())));
+      VOLTA_TRY(bytes.check_unchanged());
+    }
+    origin.xxh3 = hash_of(hashes);
+    return origin;
+  };
+  TokenRows rows;
+  VOLTA_TRY(static_cast<DataOrigin&>(data), read(files.train, rows));
   data.examples = rows.count;
   data.example_length = rows.length - 1;
   data.tokens = std::ssize(rows.ids);
   data.rows = std::move(rows.ids);
-  VOLTA_TRY(const MappedFile bytes, MappedFile::open(path));
-  data.bytes = bytes.size();
-  data.xxh3 = hex(hash64(bytes.bytes()));
-  VOLTA_TRY(bytes.check_unchanged());
+  if (files.validation.empty()) return data;
+  TokenRows validation{.ids = {}, .count = 0, .length = rows.length};
+  VOLTA_TRY(data.validation_file, read({&files.validation, 1}, validation));
+  data.validation_rows = label_rows(validation.ids, validation.count, validation.length - 1);
   return data;
 }
 

@@ -1,42 +1,75 @@
-// Dataset: the file that a run trains on, checked and converted to token ids.
+// Dataset: the files that a run trains on, checked and converted to token ids.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "text/tokenizer.h"
+#include "train/chat_data.h"
 #include "train/data.h"
 
 namespace [[gnu::visibility("default")]] volta {
 
+/// What the files of a run hold: text, rows of token ids (X.safetensors), a text as token ids of 16
+/// bits (X.bin), or conversations (X.jsonl).
+enum class DataKind : std::uint8_t { kText, kTokenIds, kTokenStream, kChats };
+DataKind data_kind(std::string_view path);
+
+/// The files of a run, all of one kind.
+struct DataFiles {
+  std::vector<std::string> train;
+  /// To validate with. When it is empty, a part of every text, or of the conversations, is used.
+  std::string validation = {};
+  double val_fraction = 0.0;  ///< That part.
+};
+
+/// How much was read from where; compared when a run is resumed.
+struct DataOrigin {
+  std::string path;        ///< For messages; of several files, the first and how many more.
+  std::int64_t bytes = 0;  ///< Of all files.
+  std::string xxh3;        ///< Of the file; of several, the hash of their hashes.
+};
+
 /// Token ids to train on and to validate with.
-struct Dataset {
-  std::string path;
-  std::int64_t bytes = 0;  ///< Of the file.
-  std::string xxh3;        ///< Of the file; compared when a run is resumed.
+struct Dataset : DataOrigin {
+  std::optional<DataOrigin> validation_file;  ///< If validation has a file of its own.
 
   std::shared_ptr<const Tokenizer> tokenizer;  ///< Null for ready-made examples without one.
-  std::int64_t tokens = 0;                     ///< In the whole file.
-  // From a text: the first part is for training, the rest for validation (may be empty).
+  std::int64_t tokens = 0;                     ///< In all files to train on.
+  // From texts: the first part of each is for training, the rest for validation (may be empty).
   std::shared_ptr<const std::vector<std::int32_t>> train;
   std::shared_ptr<const std::vector<std::int32_t>> validation;
+  // From X.bin: the first `mapped_train` of the mapped tokens are for training.
+  std::shared_ptr<const MappedTokens> mapped;
+  std::int64_t mapped_train = 0;
   // From X.safetensors: `examples` rows of example_length + 1 ids.
   std::vector<std::int32_t> rows;
   std::int64_t examples = 0;
   std::int64_t example_length = 0;
 
+  // From X.jsonl: conversations, not yet in rows.
+  std::vector<ChatExample> chats;
+  std::vector<ChatExample> validation_chats;
+  /// Of ready-made examples and conversations; null without validation.
+  std::shared_ptr<const LabelledRows> validation_rows;
+
+  std::int64_t train_tokens() const { return mapped ? mapped_train : std::ssize(*train); }
   bool has_examples() const { return examples > 0; }
+  bool has_chats() const { return !chats.empty(); }
 };
 
-/// True for a path that ends in .safetensors: ready-made examples.
-bool is_example_file(std::string_view path);
-
-/// Reads a text and splits it into training and validation tokens. When `tokenizer` is null,
+/// Reads texts and splits them into training and validation tokens, see load_text(). A tokenizer
+/// that is made from the text is made from all of it.
+Result<Dataset> load_texts(const DataFiles& files, std::string_view kind,
+                           std::shared_ptr<const Tokenizer> tokenizer,
+                           Interruption interrupted = {});
+/// Reads one text and splits it into training and validation tokens. When `tokenizer` is null,
 /// make_tokenizer() makes one of `kind` from the text, and `interrupted` can stop it (see
 /// parse_tokenizer()). Errors name the file and the remedy: kNotFound, kIo; kInvalidFile for a
 /// folder or device, an empty text, text that is not UTF-8 (except with the byte tokenizer) and
@@ -56,11 +89,21 @@ struct HeldOutText {
 Result<HeldOutText> load_held_out_text(const std::string& path, const Tokenizer& tokenizer,
                                        double fraction = 1.0);
 
+/// Reads conversations. Validation gets a part of them that the seed chooses. The errors of
+/// parse_chats(), and kInvalidFile when a file changes while it is read.
+Result<Dataset> load_chats(const DataFiles& files, const ChatRenderer& renderer,
+                           std::uint64_t seed);
+
+/// Opens a file of 16-bit token ids, one file only, without reading it as a whole into memory. Its
+/// last part, or all of the file for validation, is read for validation. Ids are checked where they
+/// are used. kInvalidArgument for several files; the errors of MappedTokens::open().
+Result<Dataset> load_token_stream(const DataFiles& files);
+
 /// kInvalidArgument when the training or the validation part is shorter than `time` + 1 tokens.
 Status check_lengths(const Dataset& data, std::int64_t time);
 
-/// Reads the tensor `input_ids` [N, T + 1] of X.safetensors; every id must be in [0, vocab_size).
-/// The errors of load_token_rows().
-Result<Dataset> load_examples(const std::string& path, std::int64_t vocab_size);
+/// Reads the tensors `input_ids` [N, T + 1] of files X.safetensors; every id must be in
+/// [0, vocab_size), and T the same in all files. The errors of load_token_rows().
+Result<Dataset> load_examples(const DataFiles& files, std::int64_t vocab_size);
 
 }  // namespace volta

@@ -97,6 +97,29 @@ Result<double> Evaluator::mean_loss(std::span<const std::int32_t> tokens,
   return finite_mean(all);
 }
 
+Result<double> Evaluator::mean_loss(const LabelledRows& rows, std::int64_t most,
+                                    const std::function<bool()>& should_stop) {
+  const auto time = static_cast<std::size_t>(time_);
+  const auto batch = static_cast<std::size_t>(batch_);
+  const auto count = static_cast<std::size_t>(std::min(rows.count, most));
+  TextScore score;
+  for (std::size_t first = 0; rows.time == time_ && first < count; first += batch) {
+    if (should_stop && should_stop()) return broken_off(first / batch, ceil_div(count, batch));
+    const std::size_t used = std::min(batch, count - first) * time;
+    std::copy_n(std::span(rows.ids).subspan(first * time).begin(), used, ids_.begin());
+    std::copy_n(std::span(rows.targets).subspan(first * time).begin(), used, targets_.begin());
+    // The rest of the last batch has ids of an earlier one, and no targets.
+    std::ranges::fill(std::span(targets_).subspan(used), -1);
+    VOLTA_TRY(run(score));
+  }
+  if (score.tokens == 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("evaluation: {} rows of {} tokens have no target for windows of {}",
+                            rows.count, rows.time, time_));
+  }
+  return finite_mean(score);
+}
+
 void Evaluator::put_window(std::span<const std::int32_t> tokens, std::size_t begin,
                            std::size_t scored, std::size_t row) {
   const auto time = static_cast<std::size_t>(time_);

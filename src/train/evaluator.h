@@ -35,6 +35,11 @@ class Evaluator {
   /// The mean loss over `batches` batches of a source (for an estimate during training). kNonFinite
   /// when it is not finite.
   Result<double> mean_loss(const BatchSource& source, std::int64_t step, std::int64_t batches);
+  /// The mean loss over the targets of the first `most` rows. `should_stop` is called before every
+  /// batch. kInvalidArgument when the rows are not `time` tokens long or have no target;
+  /// kNonFinite; kInterrupted when `should_stop` returns true.
+  Result<double> mean_loss(const LabelledRows& rows, std::int64_t most,
+                           const std::function<bool()>& should_stop = {});
   /// The mean loss over all non-overlapping windows of `time` tokens of the text. Tokens at the end
   /// that do not fill a window are left out. `should_stop` is called before every batch.
   /// kInvalidArgument when the text is too short for one window, kNonFinite, kInterrupted when

@@ -1,22 +1,31 @@
 #include "train/flag_values.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "train/dataset.h"
 #include "train/training_flags.h"
 
 namespace volta {
 namespace {
+
+DataKind kind_of(const RunOptions& o) {
+  return o.data.empty() ? DataKind::kText : data_kind(o.data.front());
+}
 
 // One rule for each FlagNeed.
 struct NeedRule {
@@ -27,10 +36,26 @@ struct NeedRule {
 constexpr std::array kNeedRules = {
     NeedRule{kNeedsFreshModel, [](const RunOptions& o) { return o.init.empty(); },
              "does not go with --init: the folder says what the model is"},
-    NeedRule{kNeedsText, [](const RunOptions& o) { return !is_example_file(o.data); },
-             "is for text, but --data names a file of token ids"},
-    NeedRule{kNeedsTokenIds, [](const RunOptions& o) { return is_example_file(o.data); },
-             "is for ready-made token ids; a text's vocabulary is its tokenizer's"},
+    NeedRule{kNeedsText, [](const RunOptions& o) { return kind_of(o) == DataKind::kText; },
+             "is for text, but --data names a file of token ids or conversations"},
+    NeedRule{
+        kNeedsSplit,
+        [](const RunOptions& o) { return kind_of(o) != DataKind::kTokenIds && o.val_data.empty(); },
+        "is for data other than rows of token ids, and without --val-data"},
+    NeedRule{kNeedsChats, [](const RunOptions& o) { return kind_of(o) == DataKind::kChats; },
+             "is for conversations (--data X.jsonl)"},
+    NeedRule{kNeedsRows,
+             [](const RunOptions& o) {
+               return kind_of(o) == DataKind::kTokenIds || kind_of(o) == DataKind::kChats;
+             },
+             "is for conversations and rows of token ids; a text has no rows: give --steps"},
+    NeedRule{kNeedsTokenIds,
+             [](const RunOptions& o) {
+               return kind_of(o) == DataKind::kTokenIds || kind_of(o) == DataKind::kTokenStream;
+             },
+             "is for ready-made token ids (--data X.safetensors or X.bin)"},
+    NeedRule{kNeedsIdRows, [](const RunOptions& o) { return kind_of(o) == DataKind::kTokenIds; },
+             "is for rows of token ids (--data X.safetensors)"},
     NeedRule{kNeedsAdamW,
              [](const RunOptions& o) {
                return o.trainer.optimizer.kind == OptimizerConfig::Kind::kAdamW;
@@ -54,6 +79,7 @@ bool fits(FlagType type, const FlagValue& value) {
   if (type == FlagType::kWhole) return std::holds_alternative<std::int64_t>(value);
   if (is_real(type)) return std::holds_alternative<double>(value);
   if (type == FlagType::kSwitch) return std::holds_alternative<bool>(value);
+  if (type == FlagType::kPaths) return std::holds_alternative<std::vector<std::string>>(value);
   return std::holds_alternative<std::string>(value);
 }
 
@@ -64,11 +90,18 @@ void with_value(const FlagValue& value, const Use& use) {
   if (const auto* real = std::get_if<double>(&value)) use(*real);
   if (const auto* on = std::get_if<bool>(&value)) use(*on);
   if (const auto* text = std::get_if<std::string>(&value)) use(*text);
+  if (const auto* list = std::get_if<std::vector<std::string>>(&value)) use(*list);
 }
 
 std::string text_of(const FlagValue& value) {
   std::string text;
-  with_value(value, [&](const auto& v) { text = fmt::format("{}", v); });
+  with_value(value, [&](const auto& v) {
+    if constexpr (std::same_as<std::remove_cvref_t<decltype(v)>, std::vector<std::string>>) {
+      text = fmt::format("{}", fmt::join(v, ", "));
+    } else {
+      text = fmt::format("{}", v);
+    }
+  });
   return text;
 }
 
@@ -131,6 +164,16 @@ std::string_view key_in(const TrainingFlag& flag, std::string_view object) {
   return !outside && flag.key.substr(0, dot) == object ? flag.key.substr(dot + 1) : "";
 }
 
+void write_list(JsonWriter& json, std::string_view key, const std::vector<std::string>& list) {
+  if (list.size() == 1) {
+    json.field(key, list.front());
+    return;
+  }
+  json.key(key).begin_array();
+  for (const std::string& text : list) json.value(text);
+  json.end_array();
+}
+
 void write_value(JsonWriter& json, std::string_view key, const TrainingFlag& flag,
                  const RunOptions& options) {
   const FlagValue value = flag.field.get(options);
@@ -139,7 +182,25 @@ void write_value(JsonWriter& json, std::string_view key, const TrainingFlag& fla
     json.field(key, static_cast<float>(*real));
     return;
   }
-  with_value(value, [&](const auto& v) { json.field(key, v); });
+  with_value(value, [&](const auto& v) {
+    if constexpr (std::same_as<std::remove_cvref_t<decltype(v)>, std::vector<std::string>>) {
+      write_list(json, key, v);
+    } else {
+      json.field(key, v);
+    }
+  });
+}
+
+Result<FlagValue> read_list(const JsonRef& ref, std::string_view key) {
+  VOLTA_TRY(const JsonRef member, ref.member(key));
+  if (const std::string* one = member.node().if_string()) return std::vector{*one};
+  VOLTA_TRY(const auto elements, member.elements());
+  std::vector<std::string> list;
+  for (const JsonRef& element : elements) {
+    VOLTA_TRY(std::string text, element.as_string());
+    list.push_back(std::move(text));
+  }
+  return list;
 }
 
 Result<FlagValue> read_value(const JsonRef& ref, std::string_view key, const TrainingFlag& flag) {
@@ -155,6 +216,8 @@ Result<FlagValue> read_value(const JsonRef& ref, std::string_view key, const Tra
       return ref.get_bool(key);
     case FlagType::kText:
       return ref.get_string(key);
+    case FlagType::kPaths:
+      return read_list(ref, key);
     case FlagType::kWord:
       break;
   }
@@ -174,12 +237,17 @@ Status set_flags(const FlagValues& values, RunOptions& options) {
                   fmt::format("--{}: training has no flag of this name", name));
     }
   }
+  if (values.contains("steps") && values.contains("epochs")) {
+    return fail(ErrorCode::kInvalidArgument, "--epochs says how many --steps there are: give one");
+  }
   for (const TrainingFlag& flag : training_flags()) {
     const auto given = values.find(flag.name);
     if (given == values.end()) continue;
     VOLTA_TRY(check_value(flag, given->second));
     set(flag, given->second, options);
   }
+  // A run that had epochs gets the steps that are given instead.
+  if (values.contains("steps")) options.epochs = 0;
   // With a model from a folder, --context is the sequence length to train on.
   if (!options.init.empty() && values.contains("context")) {
     options.trainer.time = options.model.context;
@@ -246,6 +314,13 @@ Status read_flags(const JsonRef& ref, std::string_view object, RunOptions& optio
     set(flag, value, options);
   }
   return {};
+}
+
+bool is_absent_default(std::string_view key, std::string_view value) {
+  const RunOptions defaults;
+  return std::ranges::any_of(training_flags(), [&](const TrainingFlag& flag) {
+    return flag.key == key && flag.added_later && text_of(flag.field.get(defaults)) == value;
+  });
 }
 
 bool may_extend(std::string_view key) {

@@ -33,7 +33,11 @@ void write_training_objects(JsonWriter& json, const RunOptions& options);
 void write_agreed_flags(JsonWriter& json, const RunOptions& options);
 /// Reads them. kInvalidFile for values that are missing, of the wrong type or out of range.
 Status read_flags(const JsonRef& ref, std::string_view object, RunOptions& options);
-/// Whether a resumed run with a constant schedule may change the value at this path of run.json.
+/// Whether a resumed run may extend the value at this path of run.json.
 bool may_extend(std::string_view key);
+
+/// Whether checkpoints of earlier versions lack the value at this path of run.json, and `value` is
+/// what it was for them.
+bool is_absent_default(std::string_view key, std::string_view value);
 
 }  // namespace volta

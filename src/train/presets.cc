@@ -94,6 +94,7 @@ Result<RunOptions> preset(std::string_view name) {
 Result<RunOptions> preset(std::string_view name, const RunOptions& run) {
   VOLTA_TRY(RunOptions options, preset(name));
   options.data = run.data;
+  options.val_data = run.val_data;
   options.init = run.init;
   options.recorded_paths = run.recorded_paths;
   options.recorded_paths.erase("tokenizer");  // The preset chooses the tokenizer.

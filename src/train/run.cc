@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/clock.h"
@@ -10,6 +11,7 @@
 #include "base/text.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_writer.h"
+#include "train/event_file.h"
 #include "train/loss_plot.h"
 #include "train/metrics.h"
 #include "train/run_folder.h"
@@ -17,6 +19,12 @@
 
 namespace volta {
 namespace {
+
+double seconds_since_1970() {
+  using Seconds = std::chrono::duration<double>;
+  return std::chrono::duration_cast<Seconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
 
 class Run {
  public:
@@ -31,6 +39,7 @@ class Run {
   Result<RunResult> run() {
     const double begin = monotonic_seconds();
     if (callbacks_.on_start) callbacks_.on_start(steps_done(), steps());
+    open_events();
     if (setup_.state.estimate_due) {
       Status caught_up = catch_up();
       if (!caught_up && caught_up.error().code() == ErrorCode::kInterrupted) return interrupted();
@@ -70,6 +79,8 @@ class Run {
   Status save();
   Status complete_metrics(std::optional<double> val_loss);
   Status choose_model();
+  void open_events();
+  void write_events(const MetricsRecord& record);
   void tell(const Status& status);
   void plot();
   Status finish();
@@ -78,6 +89,7 @@ class Run {
 
   RunSetup setup_;
   MetricsFile metrics_;
+  std::optional<EventFile> events_;  ///< Absent without --tensorboard, and after an error.
   const RunCallbacks& callbacks_;
   Say say_;
   RunResult result_;
@@ -115,6 +127,7 @@ Result<bool> Run::step() {
   }
   if (evaluated) record.val_loss = *evaluated;
   tell(metrics_.write(record));
+  write_events(record);
   if (callbacks_.on_step) {
     callbacks_.on_step({report, steps(), record.tokens_per_s, record.val_loss});
   }
@@ -145,8 +158,14 @@ Result<std::optional<double>> Run::evaluate() {
 }
 
 Result<double> Run::estimate() {
-  VOLTA_TRY(const double loss, setup_.evaluator->mean_loss(*setup_.validation, steps_done(),
-                                                           setup_.options.eval_batches));
+  const std::int64_t batches = setup_.options.eval_batches;
+  // Of rows, an estimate takes the first ones, always the same.
+  const auto estimated =
+      setup_.data.validation_rows
+          ? setup_.evaluator->mean_loss(*setup_.data.validation_rows,
+                                        batches * setup_.options.trainer.batch)
+          : setup_.evaluator->mean_loss(*setup_.validation, steps_done(), batches);
+  VOLTA_TRY(const double loss, estimated);
   RunState& state = setup_.state;
   state.estimate_due = false;
   if (!state.best || loss < state.best->val_loss) {
@@ -170,10 +189,15 @@ Status Run::catch_up() {
   return {};
 }
 
-// Evaluates over the whole text, which may take long.
+// Evaluates over all validation data, which may take long.
 Result<double> Run::evaluate_all() {
-  VOLTA_TRY(const double loss,
-            setup_.evaluator->mean_loss(*setup_.data.validation, [this] { return should_stop(); }));
+  const Dataset& data = setup_.data;
+  const auto stop = [this] { return should_stop(); };
+  const auto evaluated =
+      data.validation_rows
+          ? setup_.evaluator->mean_loss(*data.validation_rows, data.validation_rows->count, stop)
+          : setup_.evaluator->mean_loss(*data.validation, stop);
+  VOLTA_TRY(const double loss, evaluated);
   result_.val_loss = loss;
   return loss;
 }
@@ -200,6 +224,27 @@ Status Run::save() {
   if (last_save_.error().code() == ErrorCode::kNonFinite) return last_save_;
   tell(last_save_);
   return {};
+}
+
+void Run::open_events() {
+  if (!setup_.options.tensorboard || finished()) return;
+  auto created = EventFile::create(join_path(setup_.options.out, "tensorboard"), steps_done(),
+                                   seconds_since_1970());
+  if (created) events_ = *std::move(created);
+  if (!created) tell(std::unexpected(std::move(created).error()));
+}
+
+// After an error no further events are written: the metrics have all figures.
+void Run::write_events(const MetricsRecord& record) {
+  if (!events_) return;
+  std::vector<Scalar> values = {{"loss", record.loss},
+                                {"lr", record.lr},
+                                {"grad_norm", record.grad_norm},
+                                {"tokens_per_s", record.tokens_per_s}};
+  if (record.val_loss) values.emplace_back("val_loss", *record.val_loss);
+  const Status written = events_->write(record.step, seconds_since_1970(), values);
+  if (!written) events_.reset();
+  tell(written);
 }
 
 void Run::tell(const Status& status) {

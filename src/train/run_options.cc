@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "formats/model_config.h"
 #include "text/tokenizer.h"
+#include "train/dataset.h"
 #include "train/flag_values.h"
 #include "train/training_flags.h"
 
@@ -33,10 +34,39 @@ Result<TransformerConfig> complete_sizes(TransformerConfig model) {
   return model;
 }
 
+namespace {
+
+// All files must be of one kind, and conversations need a model that can read them.
+Status check_data(const RunOptions& options) {
+  const std::string& first = options.data.front();
+  std::vector<std::string> others = options.data;
+  if (!options.val_data.empty()) others.push_back(options.val_data);
+  for (const std::string& path : others) {
+    if (path.empty()) {
+      return fail(ErrorCode::kInvalidArgument, "run: no data; name a text file with --data");
+    }
+    if (data_kind(path) == data_kind(first)) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("run: {} and {} are data of different kinds; a run takes texts, "
+                            "conversations (.jsonl) or token ids (.safetensors)",
+                            first, path));
+  }
+  if (data_kind(first) == DataKind::kChats && options.init.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("run: {} holds conversations, which need a model with a chat template "
+                            "to start from; name its folder with --init",
+                            first));
+  }
+  return {};
+}
+
+}  // namespace
+
 Status validate(const RunOptions& options) {
   if (options.data.empty()) {
     return fail(ErrorCode::kInvalidArgument, "run: no data; name a text file with --data");
   }
+  VOLTA_TRY(check_data(options));
   if (options.out.empty()) {
     return fail(ErrorCode::kInvalidArgument, "run: no output folder; name one with --out");
   }
@@ -63,7 +93,8 @@ Status validate(const RunOptions& options) {
                             options.lora.rank));
   }
   VOLTA_TRY(check_ranges(options));
-  if (options.patience > 0 && (options.eval_every == 0 || options.val_fraction == 0.0)) {
+  if (options.patience > 0 &&
+      (options.eval_every == 0 || (options.val_fraction == 0.0 && options.val_data.empty()))) {
     return fail(ErrorCode::kInvalidArgument,
                 "run: patience needs evaluations; set eval_every and val_fraction above 0, or "
                 "patience to 0");
@@ -145,6 +176,7 @@ Result<RunOptions> load_run_options(const std::string& run_directory) {
   VOLTA_TRY(RunOptions options, std::move(loaded));
   options.out = run_directory;
   options.recorded_paths = {"data"};
+  if (!options.val_data.empty()) options.recorded_paths.insert("val-data");
   if (!options.init.empty()) options.recorded_paths.insert("init");
   const bool file = options.tokenizer != "byte" && options.tokenizer != "char";
   if (file && options.init.empty()) options.recorded_paths.insert("tokenizer");

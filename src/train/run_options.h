@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 #include "base/result.h"
@@ -19,13 +20,16 @@ namespace [[gnu::visibility("default")]] volta {
 /// One training run. Defaults are those of the `tiny` preset (train/presets.h).
 struct RunOptions {
   // The input and the output of the run.
-  std::string data;  ///< A text file, or X.safetensors with `input_ids` i64[N, T + 1].
-  std::string out;   ///< The run's folder; created when missing.
-  std::string init;  ///< A model folder to start from (fine-tuning); empty: fresh weights.
+  /// Files of one kind: texts, X.jsonl with conversations (train/chat_data.h), X.safetensors with
+  /// `input_ids` i64[N, T + 1], or one X.bin of 16-bit ids.
+  std::vector<std::string> data;
+  std::string val_data;  ///< A file of that kind, to validate with; empty: see val_fraction.
+  std::string out;       ///< The run's folder; created when missing.
+  std::string init;      ///< A model folder to start from (fine-tuning); empty: fresh weights.
   bool resume = false;
-  /// Which of data, init and tokenizer are paths from run.json that the caller has not given again.
-  /// The folder may come from a stranger, so these paths are refused without a valid checkpoint,
-  /// whose checksums identify the files. Not part of run.json.
+  /// Which of data, val-data, init and tokenizer are paths from run.json that the caller has not
+  /// given again. The folder may come from a stranger, so these paths are refused without a valid
+  /// checkpoint, whose checksums identify the files. Not part of run.json.
   std::set<std::string, std::less<>> recorded_paths = {};
 
   // The model and its training.
@@ -42,10 +46,15 @@ struct RunOptions {
   /// Values that are left out here are filled in by complete_lora().
   LoraConfig lora = {};
   std::uint64_t seed = 1;  ///< Of the fresh weights, the batches and dropout.
+  /// Passes over the rows of conversations or ids; 0: the steps of the schedule. A run replaces the
+  /// steps by what the passes take.
+  std::int64_t epochs = 0;
+  bool packing = true;   ///< Of conversations: several in a row.
+  bool shuffle = false;  ///< Rows of ids in another order every pass; conversations always are.
 
   // Evaluation and checkpoints. Only val_fraction (which text is left to train on) and patience
   // (when the run ends) change the weights.
-  double val_fraction = 0.1;       ///< The last part of the text, kept for validation; 0: none.
+  double val_fraction = 0.1;       ///< The part of the data that is kept for validation; 0: none.
   std::int64_t eval_every = 250;   ///< Steps between estimates of the validation loss; 0: none.
   std::int64_t eval_batches = 20;  ///< Random batches per estimate.
   std::int64_t patience = 0;       ///< Estimates without a new minimum before the run ends; 0: off.
@@ -54,6 +63,7 @@ struct RunOptions {
   /// A checkpoint is written after every estimate that is a new minimum of the validation loss. The
   /// checkpoint of the lowest one stays in addition to the `keep` newest.
   bool keep_best = true;
+  bool tensorboard = false;  ///< Write event files of TensorBoard into `out`/tensorboard.
   /// Renames a model or run in `out` to OUT.old, which would otherwise be an error. Not allowed
   /// with `resume`; not part of the JSON.
   bool force = false;

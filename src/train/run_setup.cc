@@ -78,10 +78,13 @@ Status check_kind(const RunOptions& options, const std::optional<Checkpoint>& ch
 }
 
 Status open_evaluator(RunSetup& setup, const Transformer& model) {
-  if (setup.data.validation == nullptr || setup.data.validation->empty()) return {};
+  const Dataset& data = setup.data;
+  const bool text = data.validation != nullptr && !data.validation->empty();
+  if (!text && data.validation_rows == nullptr) return {};
   const TrainerOptions& options = setup.options.trainer;
   VOLTA_TRY(setup.evaluator,
             Evaluator::create(model, options.batch, options.time, options.compute_dtype));
+  if (!text) return {};
   VOLTA_TRY(setup.validation, RandomWindows::create(setup.data.validation, options.time,
                                                     setup.options.seed, kEvaluationStream));
   return {};
@@ -104,15 +107,37 @@ void compare_machines(const CheckpointManifest& manifest, const Trainer& trainer
   }
 }
 
+// Reports that a resumed run has another number of steps.
+void report_steps(const RunSetup& setup, const Say& say) {
+  if (!setup.state.other_steps) return;
+  const ScheduleConfig& schedule = setup.options.trainer.schedule;
+  const bool constant = schedule.kind == ScheduleKind::kConstant;
+  say(constant ? LogLevel::kInfo : LogLevel::kWarning,
+      fmt::format("the run has {} steps instead of {}{}", schedule.steps, *setup.state.other_steps,
+                  constant ? "" : ": the learning rate now follows the longer schedule"));
+}
+
+std::string description(const Dataset& data) {
+  if (data.has_examples()) {
+    const std::int64_t validation = data.validation_rows ? data.validation_rows->count : 0;
+    return fmt::format("data: {}, {} examples of {} tokens; {} to validate with", data.path,
+                       data.examples, data.example_length, validation);
+  }
+  if (data.has_chats()) {
+    return fmt::format("data: {}, {} tokens of conversations", data.path, data.tokens);
+  }
+  if (data.mapped) {
+    return fmt::format("data: {}, {} tokens; {} to train on, {} to validate with", data.path,
+                       data.tokens, data.mapped_train, data.validation->size());
+  }
+  return fmt::format("data: {}, {} tokens of {} kinds ({}); {} to train on, {} to validate with",
+                     data.path, data.tokens, data.tokenizer->vocab_size(), data.tokenizer->kind(),
+                     data.train->size(), data.validation->size());
+}
+
 void describe(const RunSetup& setup, const Say& say) {
   const Dataset& data = setup.data;
-  say(LogLevel::kInfo,
-      data.has_examples()
-          ? fmt::format("data: {}, {} examples of {} tokens", data.path, data.examples,
-                        data.example_length)
-          : fmt::format("data: {}, {} tokens of {} kinds ({}); {} to train on, {} to validate with",
-                        data.path, data.tokens, data.tokenizer->vocab_size(),
-                        data.tokenizer->kind(), data.train->size(), data.validation->size()));
+  say(LogLevel::kInfo, description(data));
   const TransformerConfig& model = setup.options.model;
   say(LogLevel::kInfo, fmt::format("model: {} parameters, {} layers, {} heads, {} wide, context {}",
                                    format_count(parameter_count(model)), model.layers, model.heads,
@@ -207,7 +232,7 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
     wanted.vocab_size = setup.options.model.vocab_size;
     setup.options.model = wanted;
   }
-  VOLTA_TRY(run_setup::open_batches(setup));
+  VOLTA_TRY(run_setup::open_batches(setup, say));
   const OptimizerConfig& optimizer = setup.options.trainer.optimizer;
   const bool adam = optimizer.kind == OptimizerConfig::Kind::kAdamW;
   const int moments = adam ? 2 : optimizer.momentum != 0.0f ? 1 : 0;
@@ -227,6 +252,7 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
     VOLTA_TRY(saved, load_trainer_state(*checkpoint, interrupted));
     VOLTA_TRY(setup.state,
               parse_run_state(saved->run_state, checkpoint->path, setup.state.settings));
+    report_steps(setup, say);
   }
   VOLTA_TRY(const Transformer model, lora ? make_adapted_model(setup, checkpoint, *source, device)
                                           : make_model(setup.options, checkpoint, source, device));

@@ -27,8 +27,8 @@ struct RunSetup {
   Dataset data;
   std::unique_ptr<BatchSource> batches;
   std::optional<Trainer> trainer;
-  std::optional<Evaluator> evaluator;       ///< Absent without validation text.
-  std::optional<RandomWindows> validation;  ///< For estimates.
+  std::optional<Evaluator> evaluator;       ///< Absent without data to validate with.
+  std::optional<RandomWindows> validation;  ///< Of text, for estimates.
   CarriedFiles carried;           ///< Copied from the fine-tuned folder into every checkpoint.
   std::optional<BaseModel> base;  ///< The base model of a LoRA run.
   RunState state;

@@ -2,17 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "formats/carried_files.h"
 #include "formats/model_source.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
+#include "train/chat_data.h"
 #include "train/dataset.h"
 #include "train/run_options.h"
 
@@ -53,36 +58,80 @@ Status check_gaps(const Tokenizer& tokenizer, const std::string& path) {
 
 }  // namespace
 
+namespace {
+
+DataFiles files_of(const RunOptions& options) {
+  return {
+      .train = options.data, .validation = options.val_data, .val_fraction = options.val_fraction};
+}
+
+Status open_ids(RunSetup& setup, const ModelSource* model,
+                std::shared_ptr<const Tokenizer> tokenizer) {
+  const RunOptions& options = setup.options;
+  if (tokenizer == nullptr && model == nullptr && options.model.vocab_size == 256) {
+    tokenizer = make_byte_tokenizer();
+  }
+  if (data_kind(options.data.front()) == DataKind::kTokenStream) {
+    VOLTA_TRY(setup.data, load_token_stream(files_of(options)));
+  } else {
+    VOLTA_TRY(setup.data, load_examples(files_of(options), options.model.vocab_size));
+  }
+  setup.data.tokenizer = std::move(tokenizer);
+  return {};
+}
+
+// A model without a template can learn from prompts and completions that are plain texts.
+Status open_chats(RunSetup& setup, const ModelSource& model,
+                  std::shared_ptr<const Tokenizer> tokenizer, const Interruption& interrupted) {
+  if (tokenizer == nullptr) {
+    return fail(ErrorCode::kNotFound,
+                fmt::format("{}: no tokenizer, which conversations need", model.path()));
+  }
+  std::optional<ChatTemplate> chat_template;
+  auto found = model.chat_template();
+  if (found) {
+    chat_template = *std::move(found);
+  } else if (found.error().code() != ErrorCode::kNotFound) {
+    return std::unexpected(std::move(found).error());
+  }
+  const ChatRenderer renderer{.chat_template = chat_template ? &*chat_template : nullptr,
+                              .tokenizer = tokenizer.get(),
+                              .interrupted = interrupted};
+  VOLTA_TRY(setup.data, load_chats(files_of(setup.options), renderer, setup.options.seed));
+  setup.data.tokenizer = std::move(tokenizer);
+  return {};
+}
+
+}  // namespace
+
 Status open_data(RunSetup& setup, const ModelSource* model, const Interruption& interrupted,
                  const Say& say) {
   RunOptions& options = setup.options;
-  const bool ready_made = is_example_file(options.data);
+  const DataKind kind = data_kind(options.data.front());
+  const bool ready_made = kind == DataKind::kTokenIds || kind == DataKind::kTokenStream;
   VOLTA_TRY(auto tokenizer, model_tokenizer(model, ready_made, interrupted, say));
   if (model == nullptr) {
     VOLTA_TRY(options.model, complete_sizes(options.model));
   } else {
     VOLTA_TRY(options.model, model->config());
   }
-  if (ready_made) {
-    if (tokenizer == nullptr && model == nullptr && options.model.vocab_size == 256) {
-      tokenizer = make_byte_tokenizer();
-    }
-    VOLTA_TRY(setup.data, load_examples(options.data, options.model.vocab_size));
-    setup.data.tokenizer = std::move(tokenizer);
-    return {};
+  if (ready_made) return open_ids(setup, model, std::move(tokenizer));
+  if (kind == DataKind::kChats && model != nullptr) {
+    VOLTA_TRY(open_chats(setup, *model, std::move(tokenizer), interrupted));
+  } else {
+    VOLTA_TRY(setup.data,
+              load_texts(files_of(options), options.tokenizer, std::move(tokenizer), interrupted));
   }
-  VOLTA_TRY(setup.data, load_text(options.data, options.tokenizer, std::move(tokenizer),
-                                  options.val_fraction, interrupted));
   const std::int64_t vocab = setup.data.tokenizer->vocab_size();
   if (model == nullptr) {
     VOLTA_TRY(check_gaps(*setup.data.tokenizer, options.tokenizer));
     options.model.vocab_size = vocab;
   } else if (vocab > options.model.vocab_size) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{}: a vocabulary of {} {}s does not fit the model's {} tokens; use "
-                    "another tokenizer or another model",
-                    options.data, vocab, setup.data.tokenizer->kind(), options.model.vocab_size));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: a vocabulary of {} {}s does not fit the model's {} tokens; use "
+                            "another tokenizer or another model",
+                            setup.data.path, vocab, setup.data.tokenizer->kind(),
+                            options.model.vocab_size));
   }
   return {};
 }
@@ -96,11 +145,96 @@ Status carry_tokenizer_config(RunSetup& setup, const std::string& folder) {
   return {};
 }
 
-Status open_batches(RunSetup& setup) {
+namespace {
+
+// The number of updates that the passes over the rows take.
+void count_steps(RunOptions& options, std::int64_t rows) {
+  if (options.epochs == 0) return;
+  const std::int64_t used = options.trainer.batch * options.trainer.accumulate;
+  options.trainer.schedule.steps = std::max<std::int64_t>(ceil_div(options.epochs * rows, used), 1);
+}
+
+Status shuffle_rows(RunSetup& setup, std::shared_ptr<const LabelledRows> rows) {
+  const RunOptions& options = setup.options;
+  VOLTA_TRY(ShuffledRows source,
+            ShuffledRows::create(std::move(rows), options.seed, options.trainer.accumulate));
+  setup.batches = std::make_unique<ShuffledRows>(std::move(source));
+  return {};
+}
+
+// Reports what does not fit into rows of this length.
+void report_lengths(const PackedChats& packed, std::int64_t time, const Say& say) {
+  if (packed.cut > 0) {
+    say(LogLevel::kWarning,
+        fmt::format("{} of {} conversations are longer than {} tokens: the ends of their answers "
+                    "are cut off; see --context",
+                    packed.cut, packed.conversations + packed.left_out, time));
+  }
+  if (packed.left_out > 0) {
+    say(LogLevel::kWarning,
+        fmt::format("{} conversations are left out: their first {} tokens have no answer; see "
+                    "--context",
+                    packed.left_out, time));
+  }
+}
+
+Status open_chat_batches(RunSetup& setup, const Say& say) {
+  RunOptions& options = setup.options;
+  const std::int64_t time = options.trainer.time;
+  PackedChats packed = pack_chats(setup.data.chats, time, options.packing, options.seed);
+  report_lengths(packed, time, say);
+  if (packed.rows.count == 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: no conversation has an answer within {} tokens; use a longer "
+                            "context (--context)",
+                            setup.data.path, time));
+  }
+  PackedChats validation =
+      pack_chats(setup.data.validation_chats, time, options.packing, options.seed);
+  report_lengths(validation, time, say);
+  say(LogLevel::kInfo,
+      fmt::format("conversations: {} to train on, with {} tokens of answers in {} rows of {}; {} "
+                  "to validate with",
+                  packed.conversations, packed.targets, packed.rows.count, time,
+                  validation.conversations));
+  if (validation.rows.count > 0) {
+    setup.data.validation_rows = std::make_shared<const LabelledRows>(std::move(validation.rows));
+  }
+  setup.data.validation_chats.clear();
+  options.trainer.masked = true;
+  count_steps(options, packed.rows.count);
+  return shuffle_rows(setup, std::make_shared<const LabelledRows>(std::move(packed.rows)));
+}
+
+Status open_id_batches(RunSetup& setup) {
+  RunOptions& options = setup.options;
+  Dataset& data = setup.data;
+  const std::int64_t time = options.trainer.time;
+  count_steps(options, data.examples);
+  if (options.shuffle) return shuffle_rows(setup, label_rows(data.rows, data.examples, time));
+  VOLTA_TRY(ExampleRows rows, ExampleRows::create(std::move(data.rows), data.examples, time,
+                                                  options.trainer.accumulate));
+  setup.batches = std::make_unique<ExampleRows>(std::move(rows));
+  return {};
+}
+
+// The sequence length that is not given: that of ready-made examples, otherwise the model's
+// context. A model that is trained further may have a context of which a batch would not fit into
+// memory, so it gets a common length.
+std::int64_t natural_time(const RunOptions& options, const Dataset& data) {
+  constexpr std::int64_t kCommonLength = 1024;
+  if (data.has_examples()) return data.example_length;
+  if (options.init.empty()) return options.model.context;
+  return std::min(options.model.context, kCommonLength);
+}
+
+}  // namespace
+
+Status open_batches(RunSetup& setup, const Say& say) {
   RunOptions& options = setup.options;
   const Dataset& data = setup.data;
   std::int64_t& time = options.trainer.time;
-  const std::int64_t natural = data.has_examples() ? data.example_length : options.model.context;
+  const std::int64_t natural = natural_time(options, data);
   if (time == 0) time = natural;
   if (data.has_examples() && time != natural) {
     return fail(ErrorCode::kInvalidArgument,
@@ -113,18 +247,17 @@ Status open_batches(RunSetup& setup) {
                             "of {}",
                             time, options.model.context));
   }
-  if (options.patience > 0 && data.has_examples()) {
+  if (options.patience > 0 && data.has_examples() && data.validation_rows == nullptr) {
     return fail(ErrorCode::kInvalidArgument,
-                "run: patience needs validation text, which ready-made examples lack");
+                "run: patience needs data to validate with; name a file of token ids (--val-data)");
   }
-  if (data.has_examples()) {
-    VOLTA_TRY(ExampleRows rows, ExampleRows::create(std::move(setup.data.rows), data.examples, time,
-                                                    options.trainer.accumulate));
-    setup.batches = std::make_unique<ExampleRows>(std::move(rows));
-    return {};
-  }
+  if (data.has_examples()) return open_id_batches(setup);
+  if (data.has_chats()) return open_chat_batches(setup, say);
   VOLTA_TRY(check_lengths(data, time));
-  VOLTA_TRY(RandomWindows windows, RandomWindows::create(data.train, time, options.seed));
+  auto made = data.mapped
+                  ? RandomWindows::create(data.mapped, data.mapped_train, time, options.seed)
+                  : RandomWindows::create(data.train, time, options.seed);
+  VOLTA_TRY(RandomWindows windows, std::move(made));
   setup.batches = std::make_unique<RandomWindows>(std::move(windows));
   return {};
 }

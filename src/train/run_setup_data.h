@@ -21,7 +21,7 @@ Status open_data(RunSetup& setup, const ModelSource* model, const Interruption& 
 /// weights), it is read from beside the tokenizer.json.
 Status carry_tokenizer_config(RunSetup& setup, const std::string& folder);
 
-/// Sets the sequence length and creates the batches.
-Status open_batches(RunSetup& setup);
+/// Sets the sequence length, and the steps that the epochs take, and creates the batches.
+Status open_batches(RunSetup& setup, const Say& say);
 
 }  // namespace volta::run_setup

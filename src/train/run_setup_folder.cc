@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -34,6 +35,24 @@ bool holds_model(const std::string& directory) {
 
 }  // namespace
 
+namespace {
+
+// The files and folders that run.json names and the caller has not given, each with its option.
+std::vector<std::pair<std::string_view, std::string>> recorded_files(const RunOptions& options) {
+  std::vector<std::pair<std::string_view, std::string>> files;
+  for (const std::string& option : options.recorded_paths) {
+    if (option == "data") {
+      for (const std::string& path : options.data) files.emplace_back(option, path);
+    }
+    if (option == "val-data") files.emplace_back(option, options.val_data);
+    if (option == "init") files.emplace_back(option, options.init);
+    if (option == "tokenizer") files.emplace_back(option, options.tokenizer);
+  }
+  return files;
+}
+
+}  // namespace
+
 Result<std::string> obstacle(const std::string& out) {
   VOLTA_TRY(const bool run, holds_run(out));
   if (run) {
@@ -52,8 +71,11 @@ Result<std::string> obstacle(const std::string& out) {
 Status check_sources(const RunOptions& options) {
   if (options.resume) return {};
   const bool same = is_same_place(options.init, options.out);
-  const bool replaced = options.force && (is_inside(options.data, options.out) ||
-                                          is_inside(options.init, options.out));
+  std::vector<std::string> sources = options.data;
+  sources.insert(sources.end(), {options.val_data, options.init});
+  const bool replaced = options.force && std::ranges::any_of(sources, [&](const auto& path) {
+                          return is_inside(path, options.out);
+                        });
   if (!same && !replaced) return {};
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("{} is the run's folder, and holds what the run reads: choose another "
@@ -77,10 +99,7 @@ Status lock_folder(RunSetup& setup) {
 Status check_recorded_paths(const RunOptions& options,
                             const std::optional<Checkpoint>& checkpoint) {
   const std::string file = join_path(options.out, kRunFile);
-  for (const std::string& option : options.recorded_paths) {
-    const std::string& path = option == "data"   ? options.data
-                              : option == "init" ? options.init
-                                                 : options.tokenizer;
+  for (const auto& [option, path] : recorded_files(options)) {
     if (!checkpoint) {
       return fail(
           ErrorCode::kInvalidArgument,
@@ -89,7 +108,7 @@ Status check_recorded_paths(const RunOptions& options,
                       file, path, options.out, option, shell_quoted(path)));
     }
     // The checkpoint holds the tokenizer and, unless it is an adapter, the model.
-    const bool is_read = option == "data" || (option == "init" && options.lora.active());
+    const bool is_read = option.ends_with("data") || (option == "init" && options.lora.active());
     if (!is_read || path_exists(path)) continue;
     return fail(ErrorCode::kNotFound,
                 fmt::format("{} names '{}', which is not there; say where it is now: --{} PATH",

@@ -26,10 +26,21 @@ std::optional<std::string> first_difference(const JsonValue& current, const Json
     const std::string name = path.empty() ? key : fmt::format("{}.{}", path, key);
     if (may_be_extended && may_extend(name)) continue;
     const JsonValue* other = saved.find(key);
+    if (other == nullptr && is_absent_default(name, value.leaf_text())) continue;
     if (other == nullptr) return fmt::format("{} is not in the checkpoint", name);
     if (auto found = first_difference(value, *other, name, may_be_extended)) return found;
   }
   return std::nullopt;
+}
+
+// The number of steps in the saved settings, if it is not that of the current ones.
+Result<std::optional<std::int64_t>> other_steps(const std::string& current, const JsonRef& saved) {
+  VOLTA_TRY(const JsonValue json, parse_json(current, "settings"));
+  VOLTA_TRY(const JsonRef training, JsonRef(json, "settings").member("training"));
+  VOLTA_TRY(const JsonRef saved_training, saved.member("training"));
+  VOLTA_TRY(const std::int64_t steps, training.get_int("steps"));
+  VOLTA_TRY(const std::int64_t before, saved_training.get_int("steps"));
+  return steps == before ? std::nullopt : std::optional(before);
 }
 
 // Describes the model that a new run can start from, with the commands. An adapter must be merged
@@ -49,10 +60,12 @@ std::string model_of(std::string_view checkpoint, bool adapter) {
 std::string settings_json(const RunOptions& o, const Dataset& data) {
   JsonWriter json;
   json.begin_object();
-  json.key("data").begin_object().field("bytes", data.bytes).field("xxh3", data.xxh3).end_object();
+  json.key("data").begin_object().field("bytes", data.bytes).field("xxh3", data.xxh3);
+  if (data.validation_file) json.field("validation_xxh3", data.validation_file->xxh3);
+  json.end_object();
   // Records the option where it decides the tokenizer. A resumed run loads the tokenizer of its
   // checkpoint, which does not show the option.
-  const bool asked = data.tokenizer && o.init.empty() && !data.has_examples();
+  const bool asked = data.tokenizer && o.init.empty() && !data.has_examples() && !data.mapped;
   json.field("tokenizer", asked ? o.tokenizer : data.tokenizer ? data.tokenizer->kind() : "none");
   write_agreed_flags(json, o);
   write_config_fields(json.key("model"), o.model);
@@ -69,7 +82,9 @@ Result<std::optional<std::string>> compare_settings(const std::string& current,
   VOLTA_TRY(const JsonRef saved_training, saved.member("training"));
   VOLTA_TRY(const std::string saved_schedule, saved_training.get_string("schedule"));
   const bool constant = schedule == "constant" && saved_schedule == "constant";
-  return first_difference(json, saved.node(), "", constant);
+  VOLTA_TRY(const std::int64_t steps, training.get_int("steps"));
+  VOLTA_TRY(const std::int64_t saved_steps, saved_training.get_int("steps"));
+  return first_difference(json, saved.node(), "", constant || steps > saved_steps);
 }
 
 std::string to_json(const RunState& state) {
@@ -105,6 +120,7 @@ Result<RunState> parse_run_state(std::string_view text, std::string_view name,
   RunState state;
   state.settings = settings;
   VOLTA_TRY(state.rows_seen, root.get_int("rows_seen", 0));
+  VOLTA_TRY(state.other_steps, other_steps(settings, saved));
   VOLTA_TRY(const auto best, root.optional_member("best_val_loss"));
   if (best) {
     state.best.emplace();

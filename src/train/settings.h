@@ -32,6 +32,8 @@ struct RunState {
   std::int64_t waited = 0;           ///< Estimates since `best`.
   bool estimate_due = false;         ///< The estimate after the last step was interrupted.
   std::optional<double> loss;        ///< Of the last update.
+  /// The steps that the run had before, where it now has others. Not part of the JSON.
+  std::optional<std::int64_t> other_steps = {};
 };
 std::string to_json(const RunState& state);
 /// kInvalidFile; kMismatch, naming the first setting that differs, when the saved settings are not
@@ -40,8 +42,9 @@ Result<RunState> parse_run_state(std::string_view json, std::string_view name,
                                  const std::string& settings);
 
 /// The first setting that differs, as "training.batch is 12, the checkpoint has 8"; nullopt when
-/// all agree. With a constant schedule the number of steps may differ, so that a run can be
-/// extended. kInvalidFile when `saved` lacks the members that settings_json() writes.
+/// all agree. The number of steps may be larger, so that a run can be extended; with a constant
+/// schedule it may also be smaller. kInvalidFile when `saved` lacks the members that
+/// settings_json() writes.
 Result<std::optional<std::string>> compare_settings(const std::string& current,
                                                     const JsonRef& saved);
 

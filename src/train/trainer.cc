@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <memory>
@@ -23,6 +24,7 @@ TrainingGraphOptions graph_options(const TrainerOptions& o, const LoraConfig& lo
   return {.batch = o.batch,
           .time = o.time,
           .accumulate = o.accumulate,
+          .masked = o.masked,
           .dropout = {o.dropout},
           .optimizer = o.optimizer,
           .lora = lora};
@@ -175,8 +177,25 @@ Status Trainer::write_schedule() {
   return schedule.write(std::span<const float>(values));
 }
 
+// Counts the targets of the whole update, by which its loss is divided.
+Status Trainer::write_loss_scale(const BatchSource& batches) {
+  std::int64_t count = 0;
+  for (std::int64_t micro = 0; micro < options_.accumulate; ++micro) {
+    VOLTA_TRY(batches.fill(step_, micro, ids_.span(), targets_.span()));
+    count += std::ranges::count_if(targets_, [](std::int32_t target) { return target >= 0; });
+  }
+  if (count == 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("step {}: no token of the batch is a target", step_ + 1));
+  }
+  const std::array<float, 1> scale = {static_cast<float>(1.0 / static_cast<double>(count))};
+  VOLTA_TRY(Tensor input, micro_->binding("loss_scale"));
+  return input.write(std::span<const float>(scale));
+}
+
 // Runs every micro-batch of the update and returns their mean loss.
 Result<double> Trainer::run_micro_batches(const BatchSource& batches) {
+  if (options_.masked) VOLTA_TRY(write_loss_scale(batches));
   double loss = 0.0;
   for (std::int64_t micro = 0; micro < options_.accumulate; ++micro) {
     VOLTA_TRY(write_batch(batches, micro));
@@ -184,7 +203,7 @@ Result<double> Trainer::run_micro_batches(const BatchSource& batches) {
     VOLTA_TRY(const float one, read_scalar(*micro_, "loss"));
     loss += static_cast<double>(one);
   }
-  return loss / static_cast<double>(options_.accumulate);
+  return options_.masked ? loss : loss / static_cast<double>(options_.accumulate);
 }
 
 Status Trainer::zero_gradients() {

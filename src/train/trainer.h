@@ -21,6 +21,9 @@ struct TrainerOptions {
   std::int64_t batch = 12;      ///< Sequences per micro-batch.
   std::int64_t time = 64;       ///< Tokens per sequence.
   std::int64_t accumulate = 1;  ///< Micro-batches per update; their gradients are averaged.
+  /// Some tokens of the batches have no target (one below 0). The loss and its gradient are then
+  /// means over the targets of the whole update, of all its micro-batches together.
+  bool masked = false;
   float dropout = 0.0f;
   OptimizerConfig optimizer = {};
   ScheduleConfig schedule = {};
@@ -35,7 +38,7 @@ Status validate(const TrainerOptions& options);
 /// The result of one update.
 struct StepReport {
   std::int64_t step = 0;  ///< The update's number, from 1.
-  double loss = 0.0;      ///< Mean over the tokens of its batch, before the update.
+  double loss = 0.0;      ///< Mean over the targets of its batch, before the update.
   double lr = 0.0;
   double grad_norm = 0.0;  ///< Before clipping.
 };
@@ -77,6 +80,7 @@ class Trainer {
 
   Result<Executable> load(const Graph& graph);
   Status write_batch(const BatchSource& batches, std::int64_t micro);
+  Status write_loss_scale(const BatchSource& batches);
   Status write_schedule();
   Result<double> run_micro_batches(const BatchSource& batches);
   Status zero_gradients();

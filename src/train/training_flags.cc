@@ -63,6 +63,7 @@ constexpr FlagType type_of() {
   if constexpr (std::same_as<T, double>) return FlagType::kReal;
   if constexpr (std::same_as<T, float>) return FlagType::kReal32;
   if constexpr (std::is_enum_v<T>) return FlagType::kWord;
+  if constexpr (std::same_as<T, std::vector<std::string>>) return FlagType::kPaths;
   return FlagType::kText;
 }
 
@@ -99,6 +100,9 @@ void from_value(const FlagValue& value, T& field) {
     } else if constexpr (std::same_as<T, std::string>) {
       field = *text;
     }
+  }
+  if constexpr (std::same_as<T, std::vector<std::string>>) {
+    if (const auto* list = std::get_if<std::vector<std::string>>(&value)) field = *list;
   }
   if constexpr (std::same_as<T, bool>) {
     if (const bool* on = std::get_if<bool>(&value)) field = *on;
@@ -143,6 +147,7 @@ constexpr FlagField lora() {
 
 // A path that the user gives no longer comes from run.json.
 void data_is_given(RunOptions& o) { o.recorded_paths.erase("data"); }
+void validation_is_given(RunOptions& o) { o.recorded_paths.erase("val-data"); }
 void init_is_given(RunOptions& o) { o.recorded_paths.erase("init"); }
 void tokenizer_is_given(RunOptions& o) { o.recorded_paths.erase("tokenizer"); }
 // Sizes that depend on others are computed again when those change.
@@ -173,8 +178,13 @@ constexpr FlagRange<std::int64_t> kFromOne{1, kMaxCount};
 // clang-format off
 constexpr auto kFlags = std::to_array<TrainingFlag>({
     // A resumed run compares what the file of --data holds, not its path.
-    {.name = "data", .group = kRun, .help = "text file, or X.safetensors with input_ids",
+    {.name = "data", .group = kRun,
+     .help = "text file, X.jsonl of conversations, X.safetensors with input_ids, or X.bin of "
+             "16-bit ids; repeat it for several",
      .field = at<&RunOptions::data>(), .key = "data", .resume = kMayChange, .then = data_is_given},
+    {.name = "val-data", .group = kRun, .help = "a file of the same kind, to validate with",
+     .field = at<&RunOptions::val_data>(), .key = "val_data", .resume = kMayChange,
+     .then = validation_is_given, .added_later = true},
     {.name = "out", .group = kRun, .help = "folder of the run", .field = at<&RunOptions::out>(),
      .resume = kMayChange},
     {.name = "resume", .group = kRun, .help = "go on from the newest valid checkpoint",
@@ -182,9 +192,9 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
     // The options that the other flags change. The caller reads them before it sets flags.
     {.name = "preset", .group = kRun, .help = "a named set of options; flags change it",
      .field = {.type = FlagType::kText}, .resume = kMayChange},
-    {.name = "val-fraction", .group = kRun, .help = "last part of the text, for validation",
+    {.name = "val-fraction", .group = kRun, .help = "part to validate with: the end of each text, or random conversations",
      .field = at<&RunOptions::val_fraction>(), .key = "val_fraction", .real = {0.0, 0.9},
-     .range = "between 0 (no validation) and 0.9", .needs = kNeedsText},
+     .range = "between 0 (no validation) and 0.9", .needs = kNeedsSplit},
     {.name = "eval-every", .group = kRun, .help = "steps between evaluations; 0: none",
      .field = at<&RunOptions::eval_every>(), .key = "eval_every", .resume = kMayChange,
      .range = "0 (at the end only) or a number of steps"},
@@ -204,6 +214,10 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
      .help = "save each new minimum of the validation loss, and keep the lowest (default: yes)",
      .field = at<&RunOptions::keep_best>(), .key = "keep_best", .resume = kMayChange,
      .added_later = true},
+    {.name = "tensorboard", .group = kRun,
+     .help = "also write event files of TensorBoard, into OUT/tensorboard",
+     .field = at<&RunOptions::tensorboard>(), .key = "tensorboard", .resume = kMayChange,
+     .added_later = true},
     {.name = "force", .group = kRun,
      .help = "rename a model or run that is in --out to OUT.old, and start a new run",
      .field = at<&RunOptions::force>(), .resume = kMayChange},
@@ -215,9 +229,11 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
     {.name = "vocab", .group = kModel, .help = "of ready-made token ids (default 256)",
      .field = model<&TransformerConfig::vocab_size>(), .key = "model.vocab_size",
      .needs = kNeedsFreshModel | kNeedsTokenIds},
-    {.name = "layers", .group = kModel, .field = model<&TransformerConfig::layers>(),
+    {.name = "layers", .group = kModel, .help = "blocks of the transformer",
+     .field = model<&TransformerConfig::layers>(),
      .key = "model.layers", .needs = kNeedsFreshModel},
-    {.name = "heads", .group = kModel, .field = model<&TransformerConfig::heads>(),
+    {.name = "heads", .group = kModel, .help = "attention heads",
+     .field = model<&TransformerConfig::heads>(),
      .key = "model.heads", .needs = kNeedsFreshModel, .then = heads_changed},
     {.name = "kv-heads", .group = kModel, .help = "key/value heads; default: heads",
      .field = model<&TransformerConfig::kv_heads>(), .key = "model.kv_heads",
@@ -227,7 +243,8 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
     {.name = "ffn", .group = kModel, .help = "width of the feed-forward block; default: 4 dim",
      .field = model<&TransformerConfig::ffn>(), .key = "model.ffn", .needs = kNeedsFreshModel},
     {.name = "context", .group = kModel,
-     .help = "longest sequence in tokens; with --init, to train on",
+     .help = "longest sequence in tokens (default: 512); with --init, to train on (default: the "
+             "model's, 1024 at most)",
      .field = model<&TransformerConfig::context>(), .key = "model.context"},
     {.name = "position", .group = kModel, .help = "learned or rotary",
      .field = model<&TransformerConfig::position>(), .key = "model.position",
@@ -253,10 +270,23 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
     {.name = "steps", .group = kTraining, .help = "updates",
      .field = schedule<&ScheduleConfig::steps>(), .key = "training.steps",
      .resume = OnResume::kMayExtend, .whole = kFromOne},
+    {.name = "epochs", .group = kTraining,
+     .help = "passes over the rows of conversations or ids, instead of --steps",
+     .field = at<&RunOptions::epochs>(), .key = "epochs", .resume = kMayChange,
+     .range = "0 (as many as --steps takes) or a number of passes", .needs = kNeedsRows,
+     .added_later = true},
+    {.name = "packing", .group = kTraining,
+     .help = "put several conversations into a row (default: yes)",
+     .field = at<&RunOptions::packing>(), .key = "packing", .needs = kNeedsChats,
+     .added_later = true},
+    {.name = "shuffle", .group = kTraining, .help = "take rows of ids in another order every pass",
+     .field = at<&RunOptions::shuffle>(), .key = "shuffle", .needs = kNeedsIdRows,
+     .added_later = true},
     {.name = "accumulate", .group = kTraining, .help = "micro-batches an update",
      .field = trainer<&TrainerOptions::accumulate>(), .key = "training.accumulate",
      .whole = kFromOne},
-    {.name = "dropout", .group = kTraining, .field = trainer<&TrainerOptions::dropout>(),
+    {.name = "dropout", .group = kTraining, .help = "share of activations that a step drops",
+     .field = trainer<&TrainerOptions::dropout>(),
      .key = "training.dropout"},
     {.name = "optimizer", .group = kTraining, .help = "adamw or sgd",
      .field = optimizer<&OptimizerConfig::kind>(), .key = "training.optimizer"},
@@ -268,9 +298,11 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
      .field = schedule<&ScheduleConfig::warmup>(), .key = "training.warmup"},
     {.name = "schedule", .group = kTraining, .help = "cosine, linear or constant",
      .field = schedule<&ScheduleConfig::kind>(), .key = "training.schedule"},
-    {.name = "beta1", .group = kTraining, .field = optimizer<&OptimizerConfig::beta1>(),
+    {.name = "beta1", .group = kTraining, .help = "AdamW: decay of the gradients' mean",
+     .field = optimizer<&OptimizerConfig::beta1>(),
      .key = "training.beta1", .needs = kNeedsAdamW},
-    {.name = "beta2", .group = kTraining, .field = optimizer<&OptimizerConfig::beta2>(),
+    {.name = "beta2", .group = kTraining, .help = "AdamW: decay of their mean square",
+     .field = optimizer<&OptimizerConfig::beta2>(),
      .key = "training.beta2", .needs = kNeedsAdamW},
     {.field = optimizer<&OptimizerConfig::eps>(), .key = "training.eps"},
     {.name = "momentum", .group = kTraining, .help = "of SGD",

@@ -12,33 +12,39 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "train/run_options.h"
 
 namespace volta {
 
-/// The value of a flag. Words (kWord) are text.
-using FlagValue = std::variant<std::int64_t, double, bool, std::string>;
+/// The value of a flag. Words (kWord) are text, kPaths a list.
+using FlagValue = std::variant<std::int64_t, double, bool, std::string, std::vector<std::string>>;
 
 /// The heading in --help under which a flag is listed.
 enum class FlagGroup : std::uint8_t { kRun, kModel, kTraining, kLora };
-/// kReal32 is stored as f32. A switch that is on by default also has a form --no-NAME.
-enum class FlagType : std::uint8_t { kWhole, kReal, kReal32, kSwitch, kText, kWord };
+/// kReal32 is stored as f32. A switch that is on by default also has a form --no-NAME. kPaths is a
+/// list; run.json has a list of one as a text.
+enum class FlagType : std::uint8_t { kWhole, kReal, kReal32, kSwitch, kText, kWord, kPaths };
 
-/// Whether a resumed run may have another value than the run had before. kMayExtend: it may with a
-/// constant schedule, which does not depend on the number of steps.
+/// Whether a resumed run may have another value than the run had before. kMayExtend: it may have a
+/// larger one, and any with a constant schedule, which does not depend on the number of steps.
 enum class OnResume : std::uint8_t { kMayChange, kMustAgree, kMayExtend };
 
 /// What a flag needs of the other options. A flag can need several of these.
-enum FlagNeed : std::uint8_t {
+enum FlagNeed : std::uint16_t {
   kNeedsNothing = 0,
   kNeedsFreshModel = 1,  ///< A model that is not loaded from a folder.
-  kNeedsText = 2,
+  kNeedsSplit = 2,  ///< Data of which a part can be kept for validation: text or conversations.
   kNeedsTokenIds = 4,
   kNeedsAdamW = 8,
   kNeedsSgd = 16,
   kNeedsDecay = 32,  ///< A schedule whose learning rate falls.
   kNeedsLora = 64,
+  kNeedsText = 128,
+  kNeedsChats = 256,
+  kNeedsIdRows = 1024,
+  kNeedsRows = 512,  ///< Data that comes in rows: token ids or conversations.
 };
 
 /// Where the value of a flag lies in RunOptions. Both functions are null for a flag that changes
@@ -77,7 +83,7 @@ struct TrainingFlag {
   /// Changes the fields whose values follow from this flag. Called after `field.set`, and for a
   /// switch only when it is on.
   void (*then)(RunOptions&) = nullptr;
-  /// run.json of earlier versions lacks it; the field then keeps its default.
+  /// run.json and checkpoints of earlier versions lack it; the field then keeps its default.
   bool added_later = false;
 };
 

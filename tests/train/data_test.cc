@@ -99,5 +99,61 @@ TEST(ExampleRows, RefuseAWrongNumberOfIds) {
   EXPECT_FALSE(ExampleRows::create({1, 2}, 1, 1, 0));
 }
 
+// `count` rows of three tokens; row i has the ids 10 i to 10 i + 2.
+std::shared_ptr<const LabelledRows> numbered_rows(std::int32_t count) {
+  LabelledRows rows{.ids = {}, .targets = {}, .count = count, .time = 3};
+  for (std::int32_t row = 0; row < count; ++row) {
+    for (std::int32_t i = 0; i < 3; ++i) {
+      rows.ids.push_back(10 * row + i);
+      rows.targets.push_back(i == 0 ? -1 : 10 * row + i + 1);
+    }
+  }
+  return std::make_shared<const LabelledRows>(std::move(rows));
+}
+
+TEST(ShuffledRows, EveryPassHasEveryRowOnceInAnotherOrder) {
+  VOLTA_ASSERT_OK(const ShuffledRows source, ShuffledRows::create(numbered_rows(7), 5, 2));
+  std::vector<std::int32_t> order;
+  for (std::int64_t step = 0; step < 7; ++step) {  // 28 rows: four passes.
+    for (const std::int64_t micro : {0, 1}) {
+      const Batch batch = fill(source, step, micro, 2, 3);
+      for (std::size_t row = 0; row < 2; ++row) {
+        const std::int32_t first = batch.ids[3 * row];
+        order.push_back(first / 10);
+        EXPECT_EQ(batch.ids[3 * row + 2], first + 2);
+        EXPECT_EQ(batch.targets[3 * row], -1);
+        EXPECT_EQ(batch.targets[3 * row + 1], first + 2);
+      }
+    }
+  }
+  std::set<std::vector<std::int32_t>> passes;
+  for (std::size_t pass = 0; pass < 4; ++pass) {
+    const auto begin = order.begin() + static_cast<std::ptrdiff_t>(7 * pass);
+    const std::vector<std::int32_t> rows(begin, begin + 7);
+    EXPECT_EQ(std::set(rows.begin(), rows.end()).size(), 7u);
+    EXPECT_TRUE(passes.insert(rows).second);
+  }
+}
+
+TEST(ShuffledRows, AreAFunctionOfSeedStepAndMicroBatch) {
+  VOLTA_ASSERT_OK(const ShuffledRows source, ShuffledRows::create(numbered_rows(30), 5, 1));
+  const Batch late = fill(source, 11, 0, 4, 3);  // Rows 44 to 47: the second pass.
+  const Batch early = fill(source, 0, 0, 4, 3);
+  EXPECT_EQ(fill(source, 11, 0, 4, 3), late);
+  VOLTA_ASSERT_OK(const ShuffledRows again, ShuffledRows::create(numbered_rows(30), 5, 1));
+  EXPECT_EQ(fill(again, 11, 0, 4, 3), late);
+  EXPECT_EQ(fill(again, 0, 0, 4, 3), early);
+  VOLTA_ASSERT_OK(const ShuffledRows other, ShuffledRows::create(numbered_rows(30), 6, 1));
+  EXPECT_NE(fill(other, 0, 0, 4, 3), early);
+}
+
+TEST(ShuffledRows, NeedRowsOfOneLength) {
+  expect_error(ShuffledRows::create(numbered_rows(0), 1, 1), ErrorCode::kInvalidArgument, "0 rows");
+  LabelledRows rows = *numbered_rows(2);
+  rows.targets.pop_back();
+  expect_error(ShuffledRows::create(std::make_shared<const LabelledRows>(rows), 1, 1),
+               ErrorCode::kInvalidArgument, "6 ids with 5 targets are not 2 rows of 3 tokens");
+}
+
 }  // namespace
 }  // namespace volta

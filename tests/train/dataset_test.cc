@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "formats/safetensors.h"
 #include "support/temp_dir.h"
 #include "text/tokenizers/bpe_trainer.h"
@@ -133,6 +135,71 @@ TEST_F(DatasetTest, AHeldOutTextIsAllOfItOrTheValidationPart) {
   expect_error(load_held_out_text(path_, *characters), ErrorCode::kInvalidFile, path_);
 }
 
+// Each text is split by itself, and the tokenizer knows the characters of all of them.
+TEST_F(DatasetTest, SeveralTextsAddUp) {
+  const std::string a = dir_.file("a"), b = dir_.file("b");
+  test::put_file(a, "aaab");
+  test::put_file(b, "cccccccd");
+  const DataFiles files{.train = {a, b}, .val_fraction = 0.25};
+  VOLTA_ASSERT_OK(const Dataset data, load_texts(files, "char", nullptr));
+  EXPECT_EQ(data.tokenizer->decode(*data.train), "aaacccccc");
+  EXPECT_EQ(data.tokenizer->decode(*data.validation), "bcd");
+  EXPECT_EQ(data.tokens, 12);
+  EXPECT_EQ(data.bytes, 12);
+  EXPECT_EQ(data.path, a + " and 1 more");
+  VOLTA_ASSERT_OK(const Dataset other, load_texts({.train = {b, a}}, "char", nullptr));
+  EXPECT_NE(other.xxh3, data.xxh3);
+  expect_error(load_texts({.train = {a, dir_.file("none")}}, "char", nullptr), ErrorCode::kNotFound,
+               "none");
+}
+
+TEST_F(DatasetTest, ValidationCanHaveATextOfItsOwn) {
+  const DataFiles files{
+      .train = {put("aaaa")}, .validation = dir_.file("val"), .val_fraction = 0.25};
+  test::put_file(dir_.file("val"), "bb");
+  const auto tokenizer = make_byte_tokenizer();
+  VOLTA_ASSERT_OK(const Dataset data, load_texts(files, "", tokenizer));
+  EXPECT_EQ(data.train->size(), 4u);
+  EXPECT_EQ(tokenizer->decode(*data.validation), "bb");
+  EXPECT_EQ(data.validation_file->bytes, 2);
+  EXPECT_NE(data.validation_file->xxh3, data.xxh3);
+  // The characters of a tokenizer are those that are trained on.
+  expect_error(load_texts(files, "char", nullptr), ErrorCode::kInvalidFile, dir_.file("val"));
+}
+
+// What nanoGPT's prepare.py writes.
+TEST_F(DatasetTest, SixteenBitIdsAreMapped) {
+  const std::string bin = dir_.file("train.bin"), val = dir_.file("val.bin");
+  std::string bytes;
+  for (int i = 0; i < 10; ++i) bytes += std::string{static_cast<char>(i), static_cast<char>(i % 2)};
+  test::put_file(bin, bytes);
+  test::put_file(val, std::string("\xFF\xC3\x01\x00", 4));
+  VOLTA_ASSERT_OK(const Dataset data,
+                  load_token_stream({.train = {bin}, .validation = {}, .val_fraction = 0.2}));
+  EXPECT_EQ(data.tokens, 10);
+  EXPECT_EQ(data.train_tokens(), 8);
+  EXPECT_EQ(data.mapped->ids()[3], 256 + 3);
+  EXPECT_EQ(*data.validation, (std::vector<std::int32_t>{8, 256 + 9}));
+  VOLTA_ASSERT_OK(const Dataset other, load_token_stream({.train = {bin}, .validation = val}));
+  EXPECT_EQ(other.train_tokens(), 10);
+  EXPECT_EQ(*other.validation, (std::vector<std::int32_t>{50175, 1}));
+  // The windows are those of the same tokens in memory.
+  std::vector<std::int32_t> values(other.mapped->ids().begin(), other.mapped->ids().end());
+  const auto memory = std::make_shared<const std::vector<std::int32_t>>(std::move(values));
+  VOLTA_ASSERT_OK(const RandomWindows mapped, RandomWindows::create(other.mapped, 10, 3, 5));
+  VOLTA_ASSERT_OK(const RandomWindows plain, RandomWindows::create(memory, 3, 5));
+  std::vector<std::int32_t> ids(12), targets(12), same_ids(12), same_targets(12);
+  VOLTA_ASSERT_STATUS(mapped.fill(4, 0, ids, targets));
+  VOLTA_ASSERT_STATUS(plain.fill(4, 0, same_ids, same_targets));
+  EXPECT_EQ(ids, same_ids);
+  EXPECT_EQ(targets, same_targets);
+  test::put_file(bin, "abc");
+  expect_error(mapped.fill(4, 0, ids, targets), ErrorCode::kInvalidFile, bin);
+  expect_error(load_token_stream({.train = {bin}}), ErrorCode::kInvalidFile,
+               "3 bytes are not 16-bit token ids");
+  expect_error(load_token_stream({.train = {val, val}}), ErrorCode::kInvalidArgument, "cat");
+}
+
 class ExampleFile : public DatasetTest {
  protected:
   void put_ids(const Shape& shape, const std::vector<std::int64_t>& ids,
@@ -143,39 +210,58 @@ class ExampleFile : public DatasetTest {
 };
 
 TEST_F(ExampleFile, IsKnownByItsName) {
-  EXPECT_TRUE(is_example_file("a/b.safetensors"));
-  EXPECT_FALSE(is_example_file("a/b.txt"));
+  EXPECT_EQ(data_kind("a/b.safetensors"), DataKind::kTokenIds);
+  EXPECT_EQ(data_kind("a/b.jsonl"), DataKind::kChats);
+  EXPECT_EQ(data_kind("a/b.txt"), DataKind::kText);
 }
 
 TEST_F(ExampleFile, GivesRows) {
   put_ids(Shape(2, 3), {1, 2, 3, 4, 5, 6});
-  VOLTA_ASSERT_OK(const Dataset data, load_examples(path_, 7));
+  VOLTA_ASSERT_OK(const Dataset data, load_examples({.train = {path_}}, 7));
   EXPECT_TRUE(data.has_examples());
   EXPECT_EQ(data.examples, 2);
   EXPECT_EQ(data.example_length, 2);
   EXPECT_EQ(data.rows, (std::vector<std::int32_t>{1, 2, 3, 4, 5, 6}));
 }
 
+TEST_F(ExampleFile, SeveralFilesAddUp) {
+  put_ids(Shape(1, 3), {1, 2, 3});
+  const std::string first = dir_.file("first.safetensors");
+  std::filesystem::rename(path_, first);
+  put_ids(Shape(2, 3), {4, 5, 6, 1, 1, 1});
+  VOLTA_ASSERT_OK(const Dataset data,
+                  load_examples({.train = {first, path_}, .validation = path_}, 7));
+  EXPECT_EQ(data.examples, 3);
+  EXPECT_EQ(data.rows, (std::vector<std::int32_t>{1, 2, 3, 4, 5, 6, 1, 1, 1}));
+  EXPECT_EQ(data.validation_rows->ids, (std::vector<std::int32_t>{4, 5, 1, 1}));
+  EXPECT_EQ(data.validation_rows->targets, (std::vector<std::int32_t>{5, 6, 1, 1}));
+  put_ids(Shape(1, 4), {1, 2, 3, 4});
+  expect_error(load_examples({.train = {first, path_}}, 7), ErrorCode::kInvalidFile,
+               path_ + ": its rows have 4 ids, those of the other files 3");
+}
+
 TEST_F(ExampleFile, SaysWhatIsWrong) {
-  expect_error(load_examples(dir_.file("none.safetensors"), 7), ErrorCode::kNotFound, "none");
+  expect_error(load_examples({.train = {dir_.file("none.safetensors")}}, 7), ErrorCode::kNotFound,
+               "none");
   put_ids(Shape(2, 3), {1, 2, 3, 4, 7, 6});
-  expect_error(load_examples(path_, 7), ErrorCode::kInvalidFile,
+  expect_error(load_examples({.train = {path_}}, 7), ErrorCode::kInvalidFile,
                "input_ids[1, 1] is 7; ids must be from 0 to 6");
   put_ids(Shape(1, 2), {-1, 2});
-  expect_error(load_examples(path_, 7), ErrorCode::kInvalidFile, "input_ids[0, 0] is -1");
+  expect_error(load_examples({.train = {path_}}, 7), ErrorCode::kInvalidFile,
+               "input_ids[0, 0] is -1");
   put_ids(Shape(1, 2), {1, 2}, "ids");
-  expect_error(load_examples(path_, 7), ErrorCode::kNotFound, "input_ids");
+  expect_error(load_examples({.train = {path_}}, 7), ErrorCode::kNotFound, "input_ids");
   put_ids(Shape(4), {1, 2, 3, 4});
-  expect_error(load_examples(path_, 7), ErrorCode::kInvalidFile, "i64[4]");
+  expect_error(load_examples({.train = {path_}}, 7), ErrorCode::kInvalidFile, "i64[4]");
   put_ids(Shape(2, 1), {1, 2});
-  expect_error(load_examples(path_, 7), ErrorCode::kInvalidFile, "i64[2, 1]");
+  expect_error(load_examples({.train = {path_}}, 7), ErrorCode::kInvalidFile, "i64[2, 1]");
   put_ids(Shape(0, 3), {});
-  expect_error(load_examples(path_, 7), ErrorCode::kInvalidFile, "i64[0, 3]");
+  expect_error(load_examples({.train = {path_}}, 7), ErrorCode::kInvalidFile, "i64[0, 3]");
   const auto floats = Tensor::zeros({DType::kF32, Shape(2, 3)});
   ASSERT_TRUE(write_safetensors(path_, {{"input_ids", *floats}}));
-  expect_error(load_examples(path_, 7), ErrorCode::kInvalidFile, "f32[2, 3]");
+  expect_error(load_examples({.train = {path_}}, 7), ErrorCode::kInvalidFile, "f32[2, 3]");
   test::put_file(path_, "not safetensors");
-  expect_error(load_examples(path_, 7), ErrorCode::kInvalidFile, path_);
+  expect_error(load_examples({.train = {path_}}, 7), ErrorCode::kInvalidFile, path_);
 }
 
 }  // namespace

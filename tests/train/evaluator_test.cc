@@ -179,5 +179,28 @@ TEST(Evaluator, IsInterruptedWithinABatch) {
                "interrupted after 0 of 4 windows");
 }
 
+// Rows without padding are the windows of a text; masked targets are left out of the mean.
+TEST(Evaluator, RowsCountTheirTargetsOnly) {
+  const auto model = small_model(test::device(1));
+  const auto tokens = test::small_tokens(8 * 5 + 1);
+  auto evaluator = Evaluator::create(model, 2, 8);
+  ASSERT_TRUE(evaluator);
+  LabelledRows rows{.ids = {tokens->begin(), tokens->end() - 1},
+                    .targets = {tokens->begin() + 1, tokens->end()},
+                    .count = 5,
+                    .time = 8};
+  const double whole = *evaluator->mean_loss(*tokens);
+  EXPECT_EQ(*evaluator->mean_loss(rows, 5), whole);
+  EXPECT_EQ(*evaluator->mean_loss(rows, 100), whole);
+  const std::span<const std::int32_t> all(*tokens);
+  EXPECT_EQ(*evaluator->mean_loss(rows, 3), *evaluator->mean_loss(all.first(25)));
+  for (std::size_t i = 8; i < rows.targets.size(); ++i) rows.targets[i] = -1;
+  EXPECT_EQ(*evaluator->mean_loss(rows, 5), *evaluator->mean_loss(all.first(9)));
+  rows.targets.assign(rows.targets.size(), -1);
+  expect_error(evaluator->mean_loss(rows, 5), ErrorCode::kInvalidArgument, "have no target");
+  expect_error(evaluator->mean_loss(rows, 5, [] { return true; }), ErrorCode::kInterrupted,
+               "after 0 of 3 windows");
+}
+
 }  // namespace
 }  // namespace volta

@@ -33,8 +33,19 @@ TEST(FlagValues, SetWhatFollowsFromThem) {
   VOLTA_ASSERT_STATUS(set_flags({{"lr", 1e-3}, {"min-lr", 5e-4}}, o));
   EXPECT_EQ(o.trainer.schedule.min_lr, 5e-4);
   o.recorded_paths = {"data", "init", "tokenizer"};
-  VOLTA_ASSERT_STATUS(set_flags({{"data", "a.txt"}, {"tokenizer", "byte"}}, o));
+  VOLTA_ASSERT_STATUS(
+      set_flags({{"data", std::vector<std::string>{"a.txt"}}, {"tokenizer", "byte"}}, o));
   EXPECT_EQ(o.recorded_paths, (std::set<std::string, std::less<>>{"init"}));
+}
+
+TEST(FlagValues, EpochsAndStepsSayTheSameTwice) {
+  RunOptions o;
+  VOLTA_ASSERT_STATUS(set_flags({{"epochs", 3}}, o));
+  EXPECT_EQ(o.epochs, 3);
+  expect_error(set_flags({{"epochs", 3}, {"steps", 10}}, o), ErrorCode::kInvalidArgument,
+               "--epochs says how many --steps there are");
+  VOLTA_ASSERT_STATUS(set_flags({{"steps", 10}}, o));  // Of a run that had epochs.
+  EXPECT_EQ(o.epochs, 0);
 }
 
 TEST(FlagValues, WithAModelFolderTheContextIsTheSequenceLength) {
@@ -65,22 +76,36 @@ TEST(FlagValues, RefuseWhatTheyCannotTake) {
 TEST(FlagValues, NeedOtherOptions) {
   const auto expect_refused = [](const FlagValues& values, const std::string& text) {
     RunOptions o;
-    o.data = "text.txt";
+    o.data = {"text.txt"};
     VOLTA_ASSERT_STATUS(set_flags(values, o));
     expect_error(check_needs(values, o), ErrorCode::kInvalidArgument, text);
   };
   expect_refused({{"init", "model"}, {"bias", true}}, "--bias does not go with --init");
   expect_refused({{"init", "model"}, {"tokenizer", "char"}}, "--tokenizer does not go with --init");
   expect_refused({{"vocab", 300}}, "--vocab is for ready-made token ids");
-  expect_refused({{"data", "x.safetensors"}, {"val-fraction", 0.5}}, "--val-fraction is for text");
+  expect_refused({{"data", std::vector<std::string>{"x.safetensors"}}, {"val-fraction", 0.5}},
+                 "--val-fraction is for data other than rows");
+  const auto files = [](const std::string& path) { return std::vector<std::string>{path}; };
+  expect_refused({{"data", files("x.bin")}, {"epochs", 2}},
+                 "--epochs is for conversations and rows");
+  expect_refused({{"data", files("x.bin")}, {"shuffle", true}},
+                 "--shuffle is for rows of token ids");
+  expect_refused({{"packing", true}}, "--packing is for conversations");
+  expect_refused({{"data", files("x.jsonl")}, {"vocab", 300}},
+                 "--vocab is for ready-made token ids");
+  expect_refused({{"data", files("x.jsonl")}, {"val-data", "y.jsonl"}, {"val-fraction", 0.5}},
+                 "--val-fraction is for data other than rows of token ids, and without --val-data");
   expect_refused({{"beta1", 0.5}, {"optimizer", "sgd"}}, "--beta1 goes with --optimizer adamw");
   expect_refused({{"momentum", 0.5}}, "--momentum goes with --optimizer sgd");
   expect_refused({{"min-lr", 0.0}, {"schedule", "constant"}}, "--min-lr goes with --schedule");
   expect_refused({{"lora-alpha", 3.0}}, "--lora-alpha goes with --lora-rank");
   RunOptions o;
-  const FlagValues fine = {{"data", "x.safetensors"}, {"vocab", 300},
-                           {"lora-rslora", false},    {"init", ""},
-                           {"momentum", 0.5},         {"optimizer", "sgd"}};
+  const FlagValues fine = {{"data", std::vector<std::string>{"x.safetensors"}},
+                           {"vocab", 300},
+                           {"lora-rslora", false},
+                           {"init", ""},
+                           {"momentum", 0.5},
+                           {"optimizer", "sgd"}};
   VOLTA_ASSERT_STATUS(set_flags(fine, o));
   VOLTA_ASSERT_STATUS(check_needs(fine, o));
 }

@@ -182,7 +182,7 @@ TEST_F(LoraRun, CheckpointsHoldTheAdapterAndItsBase) {
   VOLTA_ASSERT_OK(const Adapter adapter, load_adapter(folder, model.config()));
   const auto loss_of = [&]() -> Result<double> {
     VOLTA_TRY(const auto tokenizer, load_tokenizer(o.init));
-    VOLTA_TRY(const Dataset data, load_text(o.data, "", tokenizer, o.val_fraction));
+    VOLTA_TRY(const Dataset data, load_text(o.data.front(), "", tokenizer, o.val_fraction));
     VOLTA_TRY(Evaluator evaluator, Evaluator::create(model, 2, 8, DType::kF32));
     return evaluator.mean_loss(*data.validation);
   };

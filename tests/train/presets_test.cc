@@ -14,7 +14,7 @@ TEST(Presets, AreValidAndKnownByName) {
     EXPECT_FALSE(info.summary.empty());
     EXPECT_TRUE(options.data.empty());
     EXPECT_TRUE(options.out.empty());
-    options.data = "data";
+    options.data = {"data"};
     options.out = "out";
     VOLTA_ASSERT_STATUS(validate(options));
   }
@@ -25,12 +25,12 @@ TEST(Presets, AreValidAndKnownByName) {
 
 TEST(Presets, LeaveARunWhatTheyDoNotSay) {
   RunOptions run = test::small_run();
-  run.data = "text.txt";
+  run.data = {"text.txt"};
   run.init = "model";
   run.seed = 7;
   run.trainer.compute_dtype = DType::kBF16;
   VOLTA_ASSERT_OK(const RunOptions o, preset("tiny", run));
-  EXPECT_EQ(o.data, "text.txt");
+  EXPECT_EQ(o.data, std::vector<std::string>{"text.txt"});
   EXPECT_EQ(o.init, "model");
   EXPECT_EQ(o.seed, 7u);
   EXPECT_EQ(o.trainer.compute_dtype, DType::kBF16);

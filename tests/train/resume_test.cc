@@ -157,6 +157,39 @@ TEST_F(Resume, RemembersItsPatience) {
   expect_same_runs(dir_.file("unbroken"), o.out, "step-" + std::to_string(result->steps));
 }
 
+TEST_F(Resume, CanTrainLongerThanPlanned) {
+  // A constant rate does not depend on the number of steps, so the bits are the same.
+  RunOptions whole = options("whole");
+  whole.trainer.schedule = {.kind = ScheduleKind::kConstant, .lr = 1e-2, .steps = 20};
+  whole.eval_every = 0;
+  ASSERT_TRUE(train(whole));
+  RunOptions parts = whole;
+  parts.out = dir_.file("parts");
+  parts.trainer.schedule.steps = 12;
+  ASSERT_TRUE(train(parts));
+  parts.trainer.schedule.steps = 20;
+  parts.resume = true;
+  messages_.clear();
+  VOLTA_ASSERT_OK(const RunResult longer, train(parts));
+  EXPECT_EQ(longer.new_steps, 8);
+  EXPECT_THAT(messages_, HasSubstr("the run has 20 steps instead of 12\n"));
+  EXPECT_EQ(weights_of(whole.out + "/step-20"), weights_of(parts.out + "/step-20"));
+  // With another schedule, the rate is that of the longer one from here on.
+  RunOptions cosine = options("cosine");
+  ASSERT_TRUE(train(cosine));
+  cosine.resume = true;
+  cosine.trainer.schedule.steps = 30;
+  ASSERT_TRUE(train(cosine));
+  EXPECT_THAT(messages_, HasSubstr("30 steps instead of 20: the learning rate now follows"));
+  VOLTA_ASSERT_OK(const auto metrics, read_metrics(cosine.out + "/metrics.jsonl"));
+  ASSERT_EQ(metrics.size(), 30u);
+  EXPECT_EQ(metrics[20].lr, learning_rate(cosine.trainer.schedule, 20));
+  EXPECT_GT(metrics[20].lr, metrics[19].lr);
+  // Fewer steps are another run.
+  cosine.trainer.schedule.steps = 25;
+  expect_error(train(cosine), ErrorCode::kMismatch, "training.steps is 25, the checkpoint has 30");
+}
+
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define VOLTA_NO_FORK

@@ -34,7 +34,7 @@ class RunFixture : public testing::Test {
   /// A run of 20 steps into the folder `name`.
   RunOptions options(const std::string& name) const {
     RunOptions o = small_run();
-    o.data = dir_.file("text.txt");
+    o.data = {dir_.file("text.txt")};
     o.out = dir_.file(name);
     return o;
   }

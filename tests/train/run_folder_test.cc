@@ -62,7 +62,7 @@ TEST_F(RunFolderTest, ACheckTellsWhyCommandsWouldRefuseARun) {
   };
   EXPECT_EQ(messages(), "");  // An empty folder is no run.
   RunOptions options;
-  options.data = "text.txt";
+  options.data = {"text.txt"};
   options.out = dir();
   options.model = complete_sizes(test::small_config()).value();
   options.trainer = test::small_options();
@@ -127,7 +127,7 @@ TEST_F(RunFolderTest, AModelBesideCheckpointsIsAmbiguous) {
 
 TEST_F(RunFolderTest, TheRunFileHoldsOptionsAndProgress) {
   RunOptions options = test::small_run();
-  options.data = "text.txt";
+  options.data = {"text.txt"};
   options.out = dir();
   options.keep_best = false;
   VOLTA_ASSERT_STATUS(write_run_file(options, {}));
@@ -141,7 +141,7 @@ TEST_F(RunFolderTest, TheRunFileHoldsOptionsAndProgress) {
   EXPECT_EQ(progress.best->val_loss, 0.1 + 0.2);
   EXPECT_TRUE(progress.stopped_early);
   VOLTA_ASSERT_OK(const RunOptions saved, load_run_options(dir()));
-  EXPECT_EQ(saved.data, "text.txt");
+  EXPECT_EQ(saved.data, std::vector<std::string>{"text.txt"});
   EXPECT_FALSE(saved.keep_best);
 }
 

@@ -14,7 +14,7 @@ using test::expect_error;
 
 RunOptions good() {
   RunOptions o = test::small_run();
-  o.data = "text.txt";
+  o.data = {"text.txt"};
   o.out = "run";
   return o;
 }
@@ -42,7 +42,7 @@ TEST(RunOptions, RefuseWhatCannotWork) {
     change(options);
     expect_error(validate(options), ErrorCode::kInvalidArgument, text);
   };
-  expect_refused([](auto& o) { o.data = ""; }, "no data");
+  expect_refused([](auto& o) { o.data.clear(); }, "no data");
   expect_refused([](auto& o) { o.out = ""; }, "no output folder");
   expect_refused([](auto& o) { o.tokenizer = "word"; }, "unknown tokenizer 'word'");
   expect_refused([](auto& o) { o.seed = ~std::uint64_t{0}; }, "seed is 18446744073709551615");
@@ -76,7 +76,7 @@ TEST(RunOptions, WithAModelFolderTheArchitectureIsNotLookedAt) {
 TEST(RunOptions, AreReadBackFromJson) {
   for (const PresetInfo& info : presets()) {
     VOLTA_ASSERT_OK(RunOptions o, preset(info.name));
-    o.data = "a \"quoted\" name";
+    o.data = {"a \"quoted\" name"};
     o.init = "folder";
     o.seed = 77;
     o.trainer.optimizer.kind = OptimizerConfig::Kind::kSgd;
@@ -119,7 +119,7 @@ TEST(RunOptions, ARunsFolderTellsThem) {
   ASSERT_TRUE(write_file_atomic(dir.file("run.json"), to_json(good())));
   VOLTA_ASSERT_OK(const RunOptions back, load_run_options(dir.path()));
   EXPECT_EQ(back.out, dir.path());
-  EXPECT_EQ(back.data, "text.txt");
+  EXPECT_EQ(back.data, std::vector<std::string>{"text.txt"});
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST_F(RunSetupTest, BadDataIsAnErrorBeforeAnythingIsTrained) {
   const auto with = [&](const std::string& text, const std::string& tokenizer = "char") {
     RunOptions o = options("a");
     o.tokenizer = tokenizer;
-    test::put_file(o.data, text);
+    test::put_file(o.data.front(), text);
     return train(o);
   };
   const auto code = ErrorCode::kInvalidArgument;
@@ -45,7 +45,7 @@ TEST_F(RunSetupTest, BadDataIsAnErrorBeforeAnythingIsTrained) {
   expect_error(with("abc"), code, "a context of 8 needs at least 9");
   expect_error(with(std::string(30, 'x'), "byte"), code, "are for validation");
   RunOptions o = options("a");
-  o.data = dir_.file("none.txt");
+  o.data = {dir_.file("none.txt")};
   expect_error(train(o), ErrorCode::kNotFound, "none.txt");
   o = options("a");
   o.model.heads = 3;
@@ -145,12 +145,13 @@ TEST_F(RunSetupTest, PathsOfRunJsonNeedACheckpoint) {
   EXPECT_EQ(plain.recorded_paths, (std::set<std::string, std::less<>>{"data"}));
   EXPECT_TRUE(train(plain));
   RunOptions moved = plain;
-  moved.data += ".moved";
+  moved.data.front() += ".moved";
   expect_error(train(moved), ErrorCode::kNotFound,
-               plain.out + "/run.json names '" + moved.data +
+               plain.out + "/run.json names '" + moved.data.front() +
                    "', which is not there; say where it is now: --data PATH");
   without_checkpoints(plain);
-  expect_error(train(plain), ErrorCode::kInvalidArgument, "give it again: --data " + plain.data);
+  expect_error(train(plain), ErrorCode::kInvalidArgument,
+               "give it again: --data " + plain.data.front());
   plain.recorded_paths.clear();
   EXPECT_TRUE(train(plain));
 
@@ -191,9 +192,9 @@ TEST_F(RunSetupTest, ReadyMadeExamplesAreTakenInOrder) {
   std::vector<std::int64_t> ids;
   for (std::int64_t i = 0; i < 6 * 9; ++i) ids.push_back(i * 7 % 13);
   RunOptions o = options("a");
-  o.data = dir_.file("rows.safetensors");
+  o.data = {dir_.file("rows.safetensors")};
   ASSERT_TRUE(write_safetensors(
-      o.data, {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(6, 9), ids)}}));
+      o.data.front(), {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(6, 9), ids)}}));
   VOLTA_ASSERT_OK(const RunResult result, train(o));
   EXPECT_FALSE(result.val_loss);
   EXPECT_THAT(messages_, HasSubstr("6 examples of 8 tokens"));
@@ -219,11 +220,11 @@ TEST_F(RunSetupTest, ReadyMadeExamplesAreTakenInOrder) {
 
 TEST_F(RunSetupTest, ReadyMadeBytesNeedNoTokenizer) {
   RunOptions o = options("a");
-  o.data = dir_.file("rows.safetensors");
+  o.data = {dir_.file("rows.safetensors")};
   o.model.vocab_size = 256;
   const std::vector<std::int64_t> ids(2 * 9, 65);
   ASSERT_TRUE(write_safetensors(
-      o.data, {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(2, 9), ids)}}));
+      o.data.front(), {{"input_ids", *Tensor::from_values<std::int64_t>(Shape(2, 9), ids)}}));
   VOLTA_ASSERT_OK(const RunResult result, train(o));
   EXPECT_EQ((*load_tokenizer(result.checkpoint))->kind(), "byte");
 }
@@ -233,12 +234,12 @@ TEST_F(RunSetupTest, TunesAModelOfOthersLikeThem) {
   VOLTA_NEEDS_SHARED("models/gpt2-tiny/train_golden.safetensors");
   RunOptions o = options("a");
   o.init = test::shared_path("models/gpt2-tiny");
-  o.data = o.init + "/train_golden.safetensors";
+  o.data = {o.init + "/train_golden.safetensors"};
   o.trainer.batch = 4;
   o.trainer.optimizer = {.beta2 = 0.95f, .weight_decay = 0.1f, .clip = 1.0f};
   o.trainer.schedule = {.kind = ScheduleKind::kConstant, .lr = 1e-3, .steps = 20};
   ASSERT_TRUE(train(o));
-  const auto golden = SafetensorsFile::open(o.data)->load("losses");
+  const auto golden = SafetensorsFile::open(o.data.front())->load("losses");
   ASSERT_TRUE(golden);
   const std::vector<float> losses = test::values(*golden);
   ASSERT_EQ(events_.size(), losses.size());
@@ -390,7 +391,7 @@ TEST_F(RunSetupTest, AFolderThatHoldsAModelIsNoPlaceForARun) {
   o.force = true;
   expect_error(train(o), code, "holds what the run reads");
   o.init.clear();
-  o.data = o.out + "/text.txt";
+  o.data = {o.out + "/text.txt"};
   expect_error(train(o), code, "holds what the run reads");
   o.resume = true;
   expect_error(train(o), code, "exclude each other");
@@ -402,10 +403,10 @@ TEST_F(RunSetupTest, ForceSetsAsideWhatWasThere) {
   o.force = true;
   o.out += "/";
   // A start that fails leaves the old run where it is.
-  o.data = dir_.file("none");
+  o.data = {dir_.file("none")};
   expect_error(train(o), ErrorCode::kNotFound, "none");
   EXPECT_TRUE(open_checkpoint(first.checkpoint));
-  o.data = dir_.file("text.txt");
+  o.data = {dir_.file("text.txt")};
   o.trainer.schedule.steps = 4;
   VOLTA_ASSERT_OK(const RunResult second, train(o));
   EXPECT_EQ(list_checkpoints(dir_.file("a"))->size(), 1u);

@@ -87,7 +87,7 @@ TEST_F(RunTest, TheLastValidationLossIsOverTheWholeText) {
   VOLTA_ASSERT_OK(const RunResult result, train(o));
   VOLTA_ASSERT_OK(const Transformer model, test::load_model(result.checkpoint, test::device(1)));
   VOLTA_ASSERT_OK(auto evaluator, Evaluator::create(model, 3, 8));
-  VOLTA_ASSERT_OK(const Dataset data, load_text(o.data, "char", nullptr, 0.1));
+  VOLTA_ASSERT_OK(const Dataset data, load_text(o.data.front(), "char", nullptr, 0.1));
   EXPECT_EQ(*evaluator.mean_loss(*data.validation), *result.val_loss);
 }
 
@@ -227,8 +227,8 @@ TEST_F(RunTest, ResumingWithOtherSettingsNamesTheFirstThatDiffers) {
   expect_refused([](auto& o) { o.val_fraction = 0.2; }, "val_fraction is 0.2");
   expect_refused(
       [&](auto& o) {
-        o.data = dir_.file("other.txt");
-        test::put_file(o.data, test::get_file(dir_.file("text.txt")) + "the cat");
+        o.data = {dir_.file("other.txt")};
+        test::put_file(o.data.front(), test::get_file(dir_.file("text.txt")) + "the cat");
       },
       "The data is no longer what the run was trained on");
   // What is only watched may change.

@@ -31,6 +31,8 @@ FlagValue other_value(const TrainingFlag& flag, const RunOptions& options) {
       return !std::get<bool>(now);
     case FlagType::kText:
       return std::get<std::string>(now) + "x";
+    case FlagType::kPaths:
+      return std::vector<std::string>{"one", "two"};
     case FlagType::kWord:
       break;
   }
@@ -88,17 +90,19 @@ TEST(TrainingFlags, AResumedRunMustAgreeWithWhatTheTableSays) {
   for (const TrainingFlag& flag : training_flags()) {
     if (flag.field.get == nullptr) continue;
     RunOptions options = lora_run();
-    const std::string before = settings_json(options, data);
+    const std::string now = settings_json(options, data);
     flag.field.set(options, other_value(flag, options));
-    VOLTA_ASSERT_OK(const JsonValue saved, parse_json(before, "settings"));
-    VOLTA_ASSERT_OK(const auto difference,
-                    compare_settings(settings_json(options, data), JsonRef(saved, "settings")));
+    VOLTA_ASSERT_OK(const JsonValue saved, parse_json(settings_json(options, data), "settings"));
+    VOLTA_ASSERT_OK(const auto difference, compare_settings(now, JsonRef(saved, "settings")));
     EXPECT_EQ(difference.has_value(), flag.resume != OnResume::kMayChange)
         << flag.name << " " << flag.key;
     if (difference) {
       EXPECT_TRUE(difference->starts_with(flag.key)) << *difference;
     }
   }
+  EXPECT_TRUE(is_absent_default("packing", "true"));
+  EXPECT_FALSE(is_absent_default("packing", "false"));
+  EXPECT_FALSE(is_absent_default("training.lr", "0.001"));
   EXPECT_TRUE(may_extend("training.steps"));
   EXPECT_FALSE(may_extend("training.lr"));
 }
@@ -118,7 +122,7 @@ TEST(TrainingFlags, AKeyThatWasAddedLaterMayBeMissing) {
 // run.json as version 0.1.0 wrote it before the table, with its keys in another order.
 TEST(TrainingFlags, RunFilesOfOlderBuildsAreRead) {
   RunOptions options = lora_run();
-  options.data = "text.txt";
+  options.data = {"text.txt"};
   std::string json = to_json(options);
   const auto model = json.find("\"model\"");
   const auto end = json.find("\"training\"");
@@ -153,7 +157,7 @@ TEST(TrainingFlags, OnlySwitchesThatAreOnByDefaultHaveANegativeForm) {
   for (const TrainingFlag& flag : training_flags()) {
     if (has_negative_form(flag)) negative.insert(flag.name);
   }
-  EXPECT_EQ(negative, std::set<std::string_view>{"keep-best"});
+  EXPECT_EQ(negative, (std::set<std::string_view>{"keep-best", "packing"}));
 }
 
 }  // namespace
