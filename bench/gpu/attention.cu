@@ -1,7 +1,7 @@
 // The time of Volta's Attention on a GPU, on random data: one line of JSON for each case. A case is
-// batch,heads,kv_heads,time,head_dim,causal of packed rows in bf16. bench/gpu/attention.py builds
-// and runs this beside PyTorch.
-//   attention ROUNDS ARCHITECTURE CASE...
+// batch,heads,kv_heads,time,head_dim,causal of packed rows in bf16. bench/gpu/attention.py runs it
+// beside PyTorch.
+//   bench_gpu_attention ROUNDS ARCHITECTURE CASE...
 #include <cuda_runtime.h>
 
 #include <algorithm>

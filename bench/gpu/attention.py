@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
 """Volta's Attention on a GPU beside PyTorch's scaled_dot_product_attention (cuDNN and flash).
 
-    bench/gpu/attention.py [--rounds 21] [--output json] [--build FOLDER] [--case B,H,KV,T,D,CAUSAL]
+    cmake --preset cuda -DVOLTA_PEERS=ON && cmake --build build/cuda --target bench_gpu_attention
+    bench/gpu/attention.py [--rounds 21] [--output json] [--case B,H,KV,T,D,CAUSAL]
 
-Builds bench/gpu/attention.cu with the kernels (nvcc), and measures packed rows in bf16 with
-uniformly random values: medians of single calls, by events. PyTorch's inputs want gradients, so
-that it stores the rows' statistics as Volta does. The TFLOP/s count 4 B H T^2 D, a causal mask
-half of it. `mma` is Volta's kernel for GPUs before Hopper on the same GPU.
+Packed rows in bf16 with uniformly random values: medians of single calls, by events. PyTorch's
+inputs want gradients, so that it stores the rows' statistics as Volta does. The TFLOP/s count
+4 B H T^2 D, a causal mask half of it. `mma` is Volta's kernel for GPUs before Hopper on the same
+GPU.
 """
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = ROOT / "src" / "kernels" / "cuda"
+PROGRAM = ROOT / "build" / "cuda" / "bench" / "gpu" / "bench_gpu_attention"
 CASES = [
     "64,12,12,1024,64,1",  # A layer of GPT-2 124M in training.
     "16,12,12,1024,64,1",
@@ -29,23 +29,6 @@ CASES = [
     "4,32,8,2048,128,1",
     "2,32,32,8192,128,1",
 ]
-
-
-def build(folder: Path) -> Path:
-    """Compiles what attention.cu needs, once for every change of a source."""
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / "attention"
-    sources = [ROOT / "bench" / "gpu" / "attention.cu", KERNELS / "tensor_map.cu"]
-    sources += [s for s in sorted(KERNELS.glob("attention*.cu")) if "grad" not in s.name]
-    read = sources + sorted(KERNELS.glob("*.cuh")) + sorted(KERNELS.glob("*.h"))
-    if program.exists() and all(s.stat().st_mtime < program.stat().st_mtime for s in read):
-        return program
-    flags = "-std=c++20 -O2 --expt-relaxed-constexpr --extended-lambda -cudart static".split()
-    flags += ["-gencode=arch=compute_90a,code=sm_90a", "--threads", str(os.cpu_count())]
-    subprocess.run(
-        ["nvcc", *flags, "-I", ROOT / "src", *sources, "-o", program], check=True, cwd=folder
-    )
-    return program
 
 
 def volta(program: Path, cases: list[str], rounds: int, architecture: int) -> list[float]:
@@ -98,14 +81,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--output", choices=["text", "json"], default="text")
-    parser.add_argument("--build", type=Path, default=ROOT / "build" / "bench-gpu")
+    parser.add_argument("--program", type=Path, default=PROGRAM)
     parser.add_argument("--case", action="append", help="batch,heads,kv_heads,time,head_dim,causal")
     options = parser.parse_args()
     cases = options.case or CASES
-    program = build(options.build)
     results = []
-    own = volta(program, cases, options.rounds, 90)
-    older = volta(program, cases, options.rounds, 80)
+    own = volta(options.program, cases, options.rounds, 90)
+    older = volta(options.program, cases, options.rounds, 80)
     for case, volta_us, mma_us in zip(cases, own, older):
         row = {"case": case, "volta": volta_us, "mma": mma_us}
         for backend in ("cudnn", "flash"):

@@ -102,9 +102,8 @@ Status CudaMemory::fill(void* destination, std::byte value, std::int64_t bytes) 
 Result<void*> PinnedMemory::allocate(std::int64_t bytes) {
   VOLTA_TRY(queue_->select());
   void* data = nullptr;
-  VOLTA_TRY(
-      cuda_status(cudaHostAlloc(&data, static_cast<std::size_t>(bytes), cudaHostAllocDefault),
-                  "allocating pinned memory"));
+  VOLTA_TRY(cuda_status(cudaHostAlloc(&data, static_cast<std::size_t>(bytes), cudaHostAllocDefault),
+                        "allocating pinned memory"));
   return data;
 }
 

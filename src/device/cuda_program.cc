@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <utility>
@@ -141,10 +142,10 @@ Status CudaProgram::launch_step(std::size_t step, const cuda::Context& context) 
   return cuda_error(error, describe(call));
 }
 
-Status CudaProgram::launch_unit(const CudaUnit& unit, cudaStream_t stream) {
+Status CudaProgram::launch_unit(const CudaUnit& unit, cudaStream_t stream, bool early) {
   const OpCall& call = calls_[unit.begin];
   const std::size_t count = unit.end - unit.begin;
-  const cuda::Context context = this->context(unit.begin, stream, unit.begin > 0);
+  const cuda::Context context = this->context(unit.begin, stream, early && unit.begin > 0);
   if (!unit.is_group()) return launch_step(unit.begin, context);
   const cudaError_t error =
       unit.of_updates()
@@ -156,12 +157,10 @@ Status CudaProgram::launch_unit(const CudaUnit& unit, cudaStream_t stream) {
   return cuda_error(error, describe(call));
 }
 
-// What is recorded must be whole, so only a run is interrupted.
-Status CudaProgram::launch_all(cudaStream_t stream) {
-  const bool recording = stream != queue_->stream();
+Status CudaProgram::launch_all(cudaStream_t stream, bool recording) {
   for (const CudaUnit& unit : units_.units) {
     if (!recording) VOLTA_TRY(check_stop(unit.begin));
-    Status status = launch_unit(unit, stream);
+    Status status = launch_unit(unit, stream, recording);
     if (status) [[likely]]
       continue;
     return std::unexpected(std::move(status).error().with_context(
@@ -188,7 +187,7 @@ Status CudaProgram::submit() {
   VOLTA_TRY(queue_->select());
   if (graph_ == nullptr) {
     runs_ = 1;
-    return launch_all(queue_->stream());
+    return launch_all(queue_->stream(), false);
   }
   VOLTA_TRY(check_stop(0));
   return cuda_status(cudaGraphLaunch(graph_, queue_->stream()), "running a plan");
@@ -208,7 +207,7 @@ Status CudaProgram::record() {
 Status CudaProgram::record_units(cudaStream_t stream) {
   VOLTA_TRY(cuda_status(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
                         "recording a plan"));
-  Status status = launch_all(stream);
+  Status status = launch_all(stream, true);
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
   if (status) status = cuda_status(ended, "recording a plan");

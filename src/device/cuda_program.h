@@ -59,8 +59,14 @@ class CudaProgram final : public Program {
   /// kInterrupted if the run is to stop before this step.
   Status check_stop(std::size_t step) const;
   Status launch_step(std::size_t step, const cuda::Context& context);
-  Status launch_unit(const CudaUnit& unit, cudaStream_t stream);
-  Status launch_all(cudaStream_t stream);
+  /// kInterrupted if the run is to stop before this step.
+  Status check_stop(std::size_t step) const;
+  Status launch_step(std::size_t step, const cuda::Context& context);
+  Status launch_unit(const CudaUnit& unit, cudaStream_t stream, bool early);
+  /// What is recorded must be whole, so only a run is interrupted. Kernels begin early in recorded
+  /// graphs only: outside of them, what other threads submit may come between two kernels, and may
+  /// write what the second one reads before it waits.
+  Status launch_all(cudaStream_t stream, bool recording);
   Status record();
   Status record_units(cudaStream_t stream);
 

@@ -73,7 +73,7 @@ class Executable {
   /// copy_results(), then synchronize().
   Status fetch();
   /// From now on copy_results() copies these outputs, and perhaps others that lie between them in
-  /// memory, and result() gives no others. Outputs that are bound tensors need no copy. To be
+  /// memory, and result() may give no others. Outputs that are bound tensors need no copy. To be
   /// called before the first of these; kNotFound for a name that the plan does not have.
   Status limit_results(std::span<const std::string_view> names);
 

@@ -20,9 +20,9 @@ Result<Graph> fold_constants(const Graph& graph, Backend& backend);
 /// Fuses a MatMul with a bias, an activation and a residual that follow it into one MatMul with an
 /// epilogue, if the backend supports it and no other node uses the results in between.
 Result<Graph> fuse_epilogues(const Graph& graph, const Backend& backend);
-/// Fuses a CrossEntropy and the CrossEntropyGrad of the same logits into one op that reads the logits
-/// once, if the backend supports it, nothing else uses lse, and the loss's gradient does not depend
-/// on the loss.
+/// Fuses a CrossEntropy and the CrossEntropyGrad of the same logits into one op that reads the
+/// logits once, if the backend supports it, nothing else uses lse, and the loss's gradient does not
+/// depend on the loss.
 Result<Graph> fuse_cross_entropy(const Graph& graph, const Backend& backend);
 /// Changes the types in a finished graph, including its backward part, so that it computes in
 /// `dtype`; f32 changes nothing. The factors of a MatMul are rounded to `dtype` first. Parameters

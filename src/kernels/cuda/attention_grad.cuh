@@ -148,7 +148,8 @@ struct Part {
   __device__ void add(int group, const float (&sum)[4]) const {
     float* const at = to + group * 8 * kSharedRows;
     if (order == 0) {
-      // SAFETY: the elements of a lane begin at a multiple of four floats in aligned memory.
+      // SAFETY: the sums begin at a multiple of 16 bytes, and every part of the offset is one of
+      // four floats, because a tile has kSharedRows rows.
       *reinterpret_cast<float4*>(at) = {sum[0], sum[1], sum[2], sum[3]};
       return;
     }
@@ -235,7 +236,7 @@ __device__ void store_sums(const HeadRows& to, std::int64_t batch, int t, int he
       if (row >= to.time) continue;
       T* const at = first + (group + lane % 4) * 8;
       if (at_once) {
-        // SAFETY: `at_once` says that eight elements begin at a multiple of 16 bytes.
+        // SAFETY: at_once says that rows begin at multiples of 16 bytes, and `at` is 8 elements on.
         *reinterpret_cast<uint4*>(at) = {words[0], words[1], words[2], words[3]};
       } else {
         Vector<T, 8> eight;

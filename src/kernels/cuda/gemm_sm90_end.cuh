@@ -129,6 +129,8 @@ class TileEnd {
   }
 
   /// kEngine: the engine stores c.
+  // SAFETY: the residual may be c itself. A warp reads that of its 16 x 64 results before it stores
+  // them, and no other warp reads or writes these.
   template <bool kEngine>
   __device__ void finish(float (&sum)[Shape::kSums]) {
     const GemmOutput& out = g_.out;
@@ -172,7 +174,7 @@ class TileEnd {
  private:
   static constexpr int kStrips = Shape::kColumns / Shape::kStripColumns;
 
-  /// Brings the tile's bias to the L1 cache, a line of 32 bytes by every lane.
+  /// Brings the tile's bias to the L1 cache, at most 32 bytes by every lane.
   __device__ void fetch_bias() const {
     const std::int64_t column = tile_.column + lane_ * (Shape::kColumns / kWarp);
     if (column >= g_.n) return;

@@ -97,6 +97,7 @@ __global__ void __launch_bounds__(kBlockThreads<kTeam>, kResidentBlocks<T, kTeam
                                [&](int v, int i) { next[v] = load_words<kWhole>(x, i, n); });
   };
   fetch();
+  // SAFETY: the launcher gives the kernel room for both rows, as floats.
   auto* const floats = reinterpret_cast<float*>(memory);
   const SharedRow<kVector<T>> factor(floats, n);
   const SharedRow<kVector<T>> bias(floats + factor.vectors * kVector<T>, n);

@@ -307,8 +307,7 @@ struct SharedRow {
   static std::int64_t floats_of(std::int64_t n) {
     return ceil_div(n, std::int64_t{kCount}) * kCount;
   }
-  __device__ SharedRow(float* memory, int n)
-      : data(memory), vectors((n + kCount - 1) / kCount) {}
+  __device__ SharedRow(float* memory, int n) : data(memory), vectors((n + kCount - 1) / kCount) {}
 
   /// Stores from[i] + add, and 0 after the end. All threads of the block call it; a barrier must
   /// follow.
