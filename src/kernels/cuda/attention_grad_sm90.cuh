@@ -65,7 +65,6 @@ struct Sm90Shared {
   std::uint32_t barriers, tiles;
   StageItem* items;
 
-  // SAFETY: the items follow the barriers in the first 128 bytes of the shared memory.
   __device__ explicit Sm90Shared(unsigned char* shared)
       : barriers(shared_address(shared)),
         tiles((barriers + Layout::kHeadBytes + Layout::kAlignment - 1) / Layout::kAlignment *
@@ -450,7 +449,10 @@ __global__ void __launch_bounds__(kSm90Threads, 1)
     hopper::take_registers<kConsumerRegisters>();
     consume<T, Layout, kInTurns>(shared, work, group - 1);
   }
-#endif  // Otherwise it is never launched: sm90_applies() asks what the GPU is.
+#else
+  // Code for other GPUs is never launched. If it were, an error is better than unwritten results.
+  __trap();
+#endif
 }
 
 template <typename T, int kDim>
