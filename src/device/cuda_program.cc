@@ -30,6 +30,7 @@ class WrittenMemory {
         if (writes_input(written, i)) add(call.inputs[i]);
       }
       for (const View& output : call.outputs) add(output);
+      // SAFETY: addresses are compared as numbers only, here and below.
       add({reinterpret_cast<std::uintptr_t>(call.workspace.data()), call.workspace.size()});
     }
     std::ranges::sort(ranges_, {}, &Range::begin);

@@ -122,7 +122,7 @@ class Executable {
   std::vector<std::int64_t> input_offsets_;  ///< By binding; -1 if the executable does not keep it.
   /// The host's copy of the bytes of the arena that hold outputs; null until it is first needed.
   std::shared_ptr<DeviceBuffer> host_results_;
-  std::int64_t results_begin_ = 0;  ///< Where those bytes begin in the arena.
+  std::int64_t results_begin_ = 0;                  ///< Where those bytes begin in the arena.
   std::vector<const PlanOperand*> wanted_results_;  ///< See limit_results(); empty for all.
   std::vector<View> views_;
   std::vector<OpCall> calls_;

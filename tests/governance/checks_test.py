@@ -46,6 +46,7 @@ TABLE = ("| dependency | looked for as | licence | use |\n|---|---|---|---|\n"
          "| oneTBB | `TBB` `libtbb-dev` | Apache-2.0 | linked: threads |\n")
 LICENCED = {"LICENSE": "MIT License\n", "scripts/bootstrap": BOOTSTRAP,
             "CMakeLists.txt": "find_package(TBB CONFIG REQUIRED)\n", licences.TABLE: TABLE,
+            "bench/gpu/CMakeLists.txt": "target_link_libraries(b PRIVATE CUDA::cublasLt)\n",
             licences.PINNED: "# snapshot 20261123T000000Z\nlibtbb-dev=2021.8.0-2\n"}
 PRD = ("- [x] 1. It works. Tests: `tests/a_test.cc`\n- [ ] 2. Later: see [task 2](#task-2).\n\n"
        "### Task 2\n\n- Owner: agent\n- Commands:\n  ```sh\n  make test\n  ```\n"

@@ -15,6 +15,7 @@ namespace volta::cuda {
 namespace {
 
 bool overlap(const View& a, const View& b) {
+  // SAFETY: addresses are compared as numbers only, here and below.
   const auto begin = [](const View& view) { return reinterpret_cast<std::uintptr_t>(view.data); };
   const auto end = [&](const View& view) {
     return begin(view) + static_cast<std::uintptr_t>(view.bytes());
