@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
-"""Volta's AttentionGrad on a GPU beside the backward pass of PyTorch's scaled_dot_product_attention.
+"""Volta's AttentionGrad on a GPU beside the backward pass of PyTorch's attention (cuDNN and flash).
 
-    bench/gpu/attention_grad.py [--rounds 21] [--output json] [--build FOLDER]
+    cmake --preset cuda -DVOLTA_PEERS=ON
+    cmake --build build/cuda --target bench_gpu_attention_grad
+    bench/gpu/attention_grad.py [--rounds 21] [--output json] [--program FILE]
                                 [--case B,H,KV,T,D,CAUSAL]
 
-Builds bench/gpu/attention_grad.cu with the kernels (nvcc), and measures packed rows in bf16 with
-uniformly random values: medians of single calls, by events. The TFLOP/s count 10 B H T^2 D, a
-causal mask half of it. `mma` is Volta's kernel for GPUs before Hopper on the same GPU.
+Measures packed rows in bf16 with uniformly random values: medians of single calls, by events. The
+TFLOP/s count 10 B H T^2 D, a causal mask half of it. `mma` is Volta's kernel for GPUs before Hopper
+on the same GPU.
 """
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = ROOT / "src" / "kernels" / "cuda"
+PROGRAM = ROOT / "build" / "cuda" / "bench" / "gpu" / "bench_gpu_attention_grad"
 CASES = [
     "64,12,12,1024,64,1",  # A layer of GPT-2 124M in training.
     "16,12,12,1024,64,1",
@@ -26,23 +27,6 @@ CASES = [
     "4,16,16,2048,128,0",
     "2,32,8,8192,128,1",
 ]
-
-
-def build(folder: Path) -> Path:
-    """Compiles what attention_grad.cu needs, once for every change of a source."""
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / "attention_grad"
-    sources = [ROOT / "bench" / "gpu" / "attention_grad.cu", KERNELS / "tensor_map.cu"]
-    sources += sorted(KERNELS.glob("attention*.cu"))
-    read = sources + sorted(KERNELS.glob("*.cuh")) + sorted(KERNELS.glob("*.h"))
-    if program.exists() and all(s.stat().st_mtime < program.stat().st_mtime for s in read):
-        return program
-    flags = "-std=c++20 -O2 --expt-relaxed-constexpr --extended-lambda -cudart static".split()
-    flags += ["-gencode=arch=compute_90a,code=sm_90a", "--threads", str(os.cpu_count())]
-    subprocess.run(
-        ["nvcc", *flags, "-I", ROOT / "src", *sources, "-o", program], check=True, cwd=folder
-    )
-    return program
 
 
 def volta(program: Path, cases: list[str], rounds: int, architecture: int) -> list[float]:
@@ -103,14 +87,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--output", choices=["text", "json"], default="text")
-    parser.add_argument("--build", type=Path, default=ROOT / "build" / "bench-gpu")
+    parser.add_argument("--program", type=Path, default=PROGRAM)
     parser.add_argument("--case", action="append", help="batch,heads,kv_heads,time,head_dim,causal")
     options = parser.parse_args()
     cases = options.case or CASES
-    program = build(options.build)
     rows = []
-    own = volta(program, cases, options.rounds, 90)
-    older = volta(program, cases, options.rounds, 80)
+    own = volta(options.program, cases, options.rounds, 90)
+    older = volta(options.program, cases, options.rounds, 80)
     for case, volta_us, mma_us in zip(cases, own, older):
         row = {"case": case, "volta": volta_us, "mma": mma_us}
         for backend in ("cudnn", "flash"):
