@@ -27,7 +27,6 @@ namespace {
 
 constexpr int kUnit = kStripRows;      // Columns.
 constexpr int kDepth = kStripColumns;  // Steps of k of a stage.
-constexpr int kStep = 16;              // Steps of k of a product.
 constexpr int kBlock = 64;             // Columns of a block in a stage; K is a multiple of it.
 constexpr int kBlockBytes = kUnit * kBlock * 2;
 constexpr int kPad = 16;  // Bytes between rows of a keep eight in different banks.
@@ -63,6 +62,8 @@ struct StreamCall {
 };
 
 #if VOLTA_HOPPER
+
+constexpr int kStep = 16;  // Steps of k of a product.
 
 // Starts the copy of `bytes` bytes, a multiple of 16, between addresses that are multiples of 16.
 __device__ inline void copy_bulk(std::uint32_t to, const void* from, int bytes,
