@@ -77,7 +77,9 @@ TEST(MatMulPlan, SumsOfNarrowResultsFitTheirPart) {
             const std::int64_t longest = (rows + blocks - 1) / blocks;
             EXPECT_GE(sums, longest * cpu::packed_row(plan.slice_panels * plan.layout.width));
           }
-          if (packed) EXPECT_LE(sums * 4, 4 << 20) << m;
+          if (packed) {
+            EXPECT_LE(sums * 4, 4 << 20) << m;
+          }
           problem.c_type = DType::kF32;
           EXPECT_EQ(cpu::plan_matmul({}, problem, simd, threads).region_floats,
                     plan.packed_b_floats + plan.packed_a_floats);
