@@ -149,7 +149,10 @@ cudaError_t launch_plain(const Forward& call, const Context& context) {
 
 bool supports(const Attention&, std::span<const TensorSpec>) { return true; }
 
-std::int64_t workspace_bytes(const Attention&, const ArgShapes&, const Context&) { return 0; }
+std::int64_t workspace_bytes(const Attention& op, const ArgShapes& shapes, const Context& context) {
+  const bool hopper = forward_sm90_applies(shapes.inputs[0].dtype, op.shape.head_dim, context);
+  return hopper ? kForwardSm90Workspace : 0;
+}
 
 cudaError_t run(const Attention& op, const Args& args, const Context& context) noexcept {
   const AttentionShape& shape = op.shape;
@@ -168,7 +171,10 @@ cudaError_t run(const Attention& op, const Args& args, const Context& context) n
   call.kv_heads = shape.kv_heads;
   call.scale = shape.scale;
   call.softcap = shape.softcap;
-  if (forward_sm90_applies(call.dtype, shape.head_dim, context)) return forward_sm90(call, context);
+  if (forward_sm90_applies(call.dtype, shape.head_dim, context)) {
+    // SAFETY: the workspace is 256-byte aligned, and workspace_bytes() counts this word.
+    return forward_sm90(call, reinterpret_cast<unsigned*>(args.workspace.data()), context);
+  }
   if (has_tensor_core_kernel(call.dtype, shape.head_dim)) {
     return call.dtype == DType::kBF16 ? forward_bf16(call, context) : forward_f16(call, context);
   }

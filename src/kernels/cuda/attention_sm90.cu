@@ -22,13 +22,13 @@ bool forward_sm90_applies(DType dtype, std::int64_t head_dim, const Context& con
          on_hopper();
 }
 
-cudaError_t forward_sm90(const Forward& call, const Context& context) noexcept {
+cudaError_t forward_sm90(const Forward& call, unsigned* taken, const Context& context) noexcept {
   if (call.dtype == DType::kBF16) {
-    return call.y.dim == 64 ? forward_sm90_bf16_64(call, context)
-                            : forward_sm90_bf16_128(call, context);
+    return call.y.dim == 64 ? forward_sm90_bf16_64(call, taken, context)
+                            : forward_sm90_bf16_128(call, taken, context);
   }
-  return call.y.dim == 64 ? forward_sm90_f16_64(call, context)
-                          : forward_sm90_f16_128(call, context);
+  return call.y.dim == 64 ? forward_sm90_f16_64(call, taken, context)
+                          : forward_sm90_f16_128(call, taken, context);
 }
 
 }  // namespace volta::cuda::attention

@@ -13,11 +13,8 @@
 //
 // Blocks of 128 keys, at multiples of 128, are taken from the last one that a row sees to the
 // first. In blocks in which a row sees no key neither its maximum nor its sums change, so that its
-// bits do not depend on its tile.
-//
-// Which tiles a block of threads takes follows from its number alone. Then the compiler knows that
-// all addresses are the same in all threads, and keeps them in uniform registers; tiles that are
-// given out as they are asked for cost a tenth of the speed.
+// bits depend neither on its tile nor on the block of threads that takes it, and tiles can be given
+// out as blocks of threads ask for them.
 #pragma once
 
 #include <cuda.h>
@@ -30,13 +27,302 @@
 #include "kernels/cuda/attention_sm90.h"
 #include "kernels/cuda/attention_sm90_narrow_ptx.cuh"
 #include "kernels/cuda/attention_sm90_ptx.cuh"
-#include "kernels/cuda/attention_sm90_work.cuh"
 #include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/tensor_map.h"
 
 namespace volta::cuda::attention::sm90 {
 
+inline constexpr int kGroup = 128;     ///< Threads of four warps.
+inline constexpr int kGroupRows = 64;  ///< Rows of a consumer group.
+inline constexpr int kKeys = 128;      ///< Of a block.
+inline constexpr int kBoxColumns = 64;
+/// What the swizzle's pattern needs.
+inline constexpr int kStageAlignment = 1024;
+
+/// A tile as the producer tells it to the consumers.
+inline constexpr int kTileBytes = 32;
+
+/// kExtras: with dropout, a soft cap or a scale that is not positive.
+template <typename T, int kDim_, int kConsumers_, bool kExtras_>
+struct Shape {
+  using Type = T;
+  static constexpr int kDim = kDim_, kConsumers = kConsumers_;
+  static constexpr bool kExtras = kExtras_;
+  static constexpr int kThreads = (1 + kConsumers) * kGroup;
+  static constexpr int kRows = kConsumers * kGroupRows;
+  static constexpr int kBoxes = kDim / kBoxColumns;  ///< Side by side in a row.
+  static constexpr int kStages = kDim == 64 ? 8 : 4;
+  static constexpr int kQueryStages = 2;
+  static constexpr int kGroupBytes = kGroupRows * kDim * 2;
+  static constexpr int kQueryBytes = kConsumers * kGroupBytes;
+  static constexpr int kStageBytes = kKeys * kDim * 2;
+  /// With more groups, or with longer products, waiting for a turn costs more than it brings.
+  static constexpr bool kTurns = kDim == 128 && kConsumers == 2;
+  static constexpr int kBarrierBytes = 2 * (kStages + kQueryStages) * 8;
+  /// The barriers come first, then the tiles that the stages of queries belong to. The stages begin
+  /// at the next multiple of their alignment.
+  static constexpr int kHeadBytes = kBarrierBytes + kQueryStages * kTileBytes;
+  static constexpr int kSharedBytes =
+      kHeadBytes + kStageAlignment + kQueryStages * kQueryBytes + kStages * kStageBytes;
+  static_assert(kSharedBytes <= 227 * 1024);
+  static constexpr int kProducerRegisters = kConsumers <= 2 ? 40 : 32;
+  static constexpr int kConsumerRegisters = kConsumers <= 2 ? 232 : 160;
+};
+
+/// A launch: the call and how it is cut.
+struct Launch {
+  Forward call;
+  unsigned items = 0;    ///< Tiles of all heads.
+  unsigned heads = 0;    ///< Of the whole batch.
+  unsigned section = 1;  ///< Heads whose tiles are taken together.
+  unsigned tiles = 1;    ///< Of a head.
+  /// 0 at first; counts the tiles that were taken after the first one of every block of threads.
+  unsigned* taken = nullptr;
+  bool mapped = false;   ///< Whether the copy engine can read q, k and v.
+  bool at_once = false;  ///< Whether y can be stored 16 bytes at a time.
+};
+
 #if VOLTA_HOPPER
+
+/// Addresses in shared memory.
+template <typename S>
+struct Shared {
+  std::uint32_t barriers, queries, stages;
+
+  __device__ explicit Shared(const void* shared)
+      : barriers(shared_address(shared)),
+        queries((barriers + S::kHeadBytes + kStageAlignment - 1) / kStageAlignment *
+                kStageAlignment),
+        stages(queries + S::kQueryStages * S::kQueryBytes) {}
+  // `full` says that a stage's data are there, `empty` that all consumers have read them. Stages
+  // [0, kStages) hold keys or values, the following ones queries.
+  __device__ std::uint32_t full(int stage) const {
+    return barriers + static_cast<std::uint32_t>(stage) * 8;
+  }
+  __device__ std::uint32_t empty(int stage) const {
+    return full(S::kStages + S::kQueryStages + stage);
+  }
+  __device__ std::uint32_t tile(int stage) const {
+    return barriers + S::kBarrierBytes + static_cast<std::uint32_t>(stage * kTileBytes);
+  }
+  __device__ std::uint32_t block(int stage) const {
+    return stages + static_cast<std::uint32_t>(stage * S::kStageBytes);
+  }
+  __device__ std::uint32_t query(int stage) const {
+    return queries + static_cast<std::uint32_t>(stage * S::kQueryBytes);
+  }
+};
+
+/// A place in the sequence of uses of kCount stages from kFirst on.
+template <int kFirst, int kCount>
+struct Position {
+  int index = 0;
+  unsigned parity = 0;  ///< Of the current round's phase of the stage's barriers.
+
+  __device__ int stage() const { return kFirst + index; }
+  __device__ void advance() {
+    if (++index == kCount) {
+      index = 0;
+      parity ^= 1;
+    }
+  }
+};
+template <typename S>
+using BlockPosition = Position<0, S::kStages>;
+template <typename S>
+using QueryPosition = Position<S::kStages, S::kQueryStages>;
+
+/// A tile of rows of one head, and the blocks of keys that they see: [first, first + blocks).
+struct Tile {
+  int batch, head, kv_head;
+  int row;  ///< Rows before 0 do not exist.
+  int first, blocks;
+
+  __device__ void store(std::uint32_t to) const {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"(to), "r"(batch), "r"(head), "r"(kv_head), "r"(row)
+                 : "memory");
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};"
+                 :
+                 : "r"(to + 16), "r"(first), "r"(blocks)
+                 : "memory");
+  }
+  __device__ void load(std::uint32_t from) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(batch), "=r"(head), "=r"(kv_head), "=r"(row)
+                 : "r"(from)
+                 : "memory");
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(first), "=r"(blocks)
+                 : "r"(from + 16)
+                 : "memory");
+  }
+};
+
+/// The tile of this number; one without blocks if there is none.
+template <typename S>
+__device__ Tile find_tile(const Launch& launch, unsigned item) {
+  Tile tile = {};
+  if (item >= launch.items) return tile;
+  const Forward& call = launch.call;
+  const unsigned per_section = launch.section * launch.tiles;
+  const unsigned first_head = item / per_section * launch.section;
+  const unsigned heads = min(launch.section, launch.heads - first_head);
+  const unsigned rest = item % per_section;
+  const unsigned head = first_head + rest % heads;
+  tile.batch = static_cast<int>(head / static_cast<unsigned>(call.heads));
+  tile.head = static_cast<int>(head % static_cast<unsigned>(call.heads));
+  tile.kv_head = tile.head / (call.heads / call.kv_heads);
+  // The later rows of a causal sequence see more keys, so their tiles are taken first, and tiles
+  // are counted from the end: an incomplete one is then short.
+  const int time = call.mask.time;
+  tile.row =
+      ceil_div(time, kGroupRows) * kGroupRows - static_cast<int>(rest / heads + 1) * S::kRows;
+  tile.first = call.mask.begin(max(tile.row, 0)) / kKeys;
+  tile.blocks = ceil_div(call.mask.end(min(tile.row + S::kRows, time) - 1), kKeys) - tile.first;
+  return tile;
+}
+
+// ---- the producer -------------------------------------------------------------------------------
+
+/// Copies kRows rows of a head to shared memory as boxes of 64 columns, swizzled as the copy engine
+/// does it; for rows that it cannot read. Rows that do not exist become zeros. All threads of the
+/// group call it.
+template <typename S, int kRows>
+__device__ void copy_rows(std::uint32_t to, const HeadRows& rows, const Tile& tile, int head,
+                          int t) {
+  constexpr int kChunk = 8, kChunks = S::kDim / kChunk, kBoxChunks = kBoxColumns / kChunk;
+  const auto* const data = static_cast<const std::uint16_t*>(rows.data);
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += kGroup) {
+    const int row = i / kChunks, chunk = i % kChunks;
+    std::uint32_t words[kChunk / 2] = {};
+    if (t + row >= 0 && t + row < rows.time) {
+      const std::uint16_t* const from =
+          data + rows.index(tile.batch, t + row, head) + chunk * kChunk;
+#pragma unroll
+      for (int j = 0; j < kChunk / 2; ++j) {
+        words[j] = from[2 * j] | static_cast<std::uint32_t>(from[2 * j + 1]) << 16;
+      }
+    }
+    const int place = chunk / kBoxChunks * kRows * kBoxRowBytes + row * kBoxRowBytes +
+                      (chunk % kBoxChunks ^ row % kBoxChunks) * 16;
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"(to + static_cast<std::uint32_t>(place)), "r"(words[0]), "r"(words[1]),
+                   "r"(words[2]), "r"(words[3])
+                 : "memory");
+  }
+}
+
+/// Fills stages: one thread with the copy engine, otherwise the whole group.
+template <typename S>
+class Producer {
+ public:
+  __device__ Producer(const Shared<S>& shared, const Launch& launch, const CUtensorMap& map_q,
+                      const CUtensorMap& map_k, const CUtensorMap& map_v)
+      : shared_(shared), launch_(launch), map_q_(map_q), map_k_(map_k), map_v_(map_v) {}
+
+  __device__ void run() {
+    if (launch_.mapped) {
+      if (threadIdx.x != 0) return;
+      hopper::prefetch_map(map_q_);
+      hopper::prefetch_map(map_k_);
+      hopper::prefetch_map(map_v_);
+    }
+    unsigned item = blockIdx.x;
+    while (true) {
+      const Tile tile = find_tile<S>(launch_, item);
+      fill_queries(tile);
+      if (tile.blocks == 0) return;
+      item = next_item();
+      // The order of use: the scores of a block are computed before the values of the last one.
+      for (int i = 0; i < tile.blocks; ++i) {
+        const int key = (tile.first + tile.blocks - 1 - i) * kKeys;
+        fill_block(launch_.call.in.k, map_k_, tile, key);
+        if (i > 0) fill_block(launch_.call.in.v, map_v_, tile, key + kKeys);
+      }
+      fill_block(launch_.call.in.v, map_v_, tile, tile.first * kKeys);
+    }
+  }
+
+ private:
+  template <int kRows>
+  __device__ void copy(std::uint32_t to, std::uint32_t barrier, const HeadRows& rows,
+                       const CUtensorMap& map, const Tile& tile, int head, int t) {
+    if (!launch_.mapped) return copy_rows<S, kRows>(to, rows, tile, head, t);
+    const int column = static_cast<int>(rows.first) + head * S::kDim;
+#pragma unroll
+    for (int box = 0; box < S::kBoxes; ++box) {
+      hopper::copy_box(to + static_cast<std::uint32_t>(box * kRows * kBoxRowBytes), map, barrier,
+                       column + box * kBoxColumns, t, tile.batch);
+    }
+  }
+  __device__ unsigned next_item() {
+    if (launch_.taken == nullptr) return launch_.items;
+    unsigned item = 0;
+    if (threadIdx.x == 0) item = gridDim.x + atomicAdd(launch_.taken, 1);
+    if (launch_.mapped) return item;
+    // The tile that the consumers read is stored later, after these barriers.
+    const std::uint32_t exchange = shared_.tile(query_.index) + kTileBytes - 4;
+    if (threadIdx.x == 0) {
+      asm volatile("st.shared.b32 [%0], %1;" : : "r"(exchange), "r"(item) : "memory");
+    }
+    hopper::wait_numbered_barrier(kExchangeBarrier, kGroup);
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(item) : "r"(exchange) : "memory");
+    hopper::wait_numbered_barrier(kExchangeBarrier, kGroup);
+    return item;
+  }
+  __device__ void begin(int stage, unsigned parity, int bytes) {
+    hopper::wait_barrier(shared_.empty(stage), parity ^ 1);
+    if (launch_.mapped) hopper::arrive_and_expect(shared_.full(stage), bytes);
+  }
+  __device__ void end(int stage) {
+    if (launch_.mapped) return;
+    hopper::publish_stores();
+    hopper::arrive(shared_.full(stage));
+  }
+  __device__ void fill_queries(const Tile& tile) {
+    const int stage = query_.stage();
+    hopper::wait_barrier(shared_.empty(stage), query_.parity ^ 1);
+    if (threadIdx.x == 0) tile.store(shared_.tile(query_.index));
+    if (tile.blocks == 0) {
+      hopper::arrive(shared_.full(stage));
+      return;
+    }
+    begin(stage, query_.parity, S::kQueryBytes);
+#pragma unroll 1
+    for (int group = 0; group < S::kConsumers; ++group) {
+      copy<kGroupRows>(
+          shared_.query(query_.index) + static_cast<std::uint32_t>(group * S::kGroupBytes),
+          shared_.full(stage), launch_.call.in.q, map_q_, tile, tile.head,
+          tile.row + group * kGroupRows);
+    }
+    end(stage);
+    query_.advance();
+  }
+  __device__ void fill_block(const HeadRows& rows, const CUtensorMap& map, const Tile& tile,
+                             int key) {
+    const int stage = block_.stage();
+    begin(stage, block_.parity, S::kStageBytes);
+    copy<kKeys>(shared_.block(stage), shared_.full(stage), rows, map, tile, tile.kv_head, key);
+    end(stage);
+    block_.advance();
+  }
+
+  static constexpr int kExchangeBarrier = 1 + S::kConsumers;
+
+  const Shared<S>& shared_;
+  const Launch& launch_;
+  const CUtensorMap& map_q_;
+  const CUtensorMap& map_k_;
+  const CUtensorMap& map_v_;
+  BlockPosition<S> block_;
+  QueryPosition<S> query_;
+};
+
+// ---- the consumers ------------------------------------------------------------------------------
 
 // Registers of a thread. With lane l of warp w of a group, g = l / 4 and t = l % 4, element 4 j +
 // 2 h + i of scores or outputs is row 16 w + g + 8 h, column 8 j + 2 t + i.
@@ -113,8 +399,13 @@ class Consumer {
 
   __device__ void run() {
     if (S::kTurns && group_ == 0) hopper::arrive_numbered_barrier(turn(0), kTurnThreads);
-    Tiles<S> tiles(launch_);
-    for (Tile tile; tiles.next(tile);) attend(tile);
+    while (true) {
+      hopper::wait_barrier(shared_.full(query_.stage()), query_.parity);
+      const Tile tile = load_tile();
+      if (tile.blocks == 0) return;
+      attend(tile.row + group_ * kGroupRows, tile.first * kKeys,
+             (tile.first + tile.blocks - 1) * kKeys);
+    }
   }
 
  private:
@@ -146,6 +437,16 @@ class Consumer {
     release(block_.stage());
     block_.advance();
   }
+  /// The tile of the current queries. From the first lane, so that the compiler knows that a warp
+  /// does not diverge because of it.
+  __device__ Tile load_tile() const {
+    Tile tile;
+    tile.load(shared_.tile(query_.index));
+    for (int* const each : {&tile.batch, &tile.head, &tile.row, &tile.first, &tile.blocks}) {
+      *each = __shfl_sync(kAllLanes, *each, 0);
+    }
+    return tile;
+  }
   /// A warp's first row, if `row` is that of the group.
   __device__ static int warp_row(int row) {
     return row + static_cast<int>(threadIdx.x) / kWarp % 4 * 16;
@@ -153,8 +454,8 @@ class Consumer {
 
   /// Scores of the group's rows, from `row` on, and keys from `key` on to weights.
   template <int kCount>
-  __device__ void weigh_keys(const Tile& tile, int row, int key, RowState& state,
-                             float (&correction)[2], float (&scores)[kCount]) const {
+  __device__ void weigh_keys(int row, int key, RowState& state, float (&correction)[2],
+                             float (&scores)[kCount]) const {
     const Forward& call = launch_.call;
     if constexpr (S::kExtras) scale_scores(call, scores);
     const bool all = key + 2 * kCount <= (call.mask.causal ? row + 1 : call.mask.time) &&
@@ -163,14 +464,13 @@ class Consumer {
     weigh<T>(S::kExtras ? 1.0f : call.scale * kLog2E, scores, state, correction);
     if constexpr (S::kExtras) {
       if (!dropout_.on()) return;
+      const Tile tile = load_tile();
       drop_weights(call, dropout_, tile.batch, tile.head, warp_row(row), key, scores);
     }
   }
 
-  /// The group's rows of a tile.
-  __device__ void attend(const Tile& tile) {
-    const int row = tile.row + group_ * kGroupRows, first_key = tile.first * kKeys;
-    int key = (tile.first + tile.blocks - 1) * kKeys;
+  /// The group's rows, from `row` on, against the blocks of keys from `key` down to `first_key`.
+  __device__ void attend(int row, int first_key, int key) {
     RowState state;
     float out[S::kDim / 2], correction[2];
     Scores scores;
@@ -180,7 +480,6 @@ class Consumer {
     const std::uint64_t query = hopper::operand_descriptor<false>(
         shared_.query(query_.index) + static_cast<std::uint32_t>(group_ * S::kGroupBytes),
         kGroupRows * kBoxRowBytes);
-    hopper::wait_barrier(shared_.full(query_.stage()), query_.parity);
     // No row of the group sees the last block if it begins behind them.
     const bool skips = key > first_key && launch_.call.mask.causal && key >= row + kGroupRows;
     if (skips) {
@@ -198,7 +497,7 @@ class Consumer {
       hopper::wait_for_products<0>();
       hopper::use_sums(first_half);
       release(block_.stage());
-      weigh_keys(tile, row, key, state, correction, first_half);
+      weigh_keys(row, key, state, correction, first_half);
 #pragma unroll
       for (int i = kKeys / 4; i < kKeys / 2; ++i) scores[i] = 0.0f;
     } else {
@@ -206,7 +505,7 @@ class Consumer {
       hopper::wait_for_products<0>();
       hopper::use_sums(scores);
       release(block_.stage());
-      weigh_keys(tile, row, key, state, correction, scores);
+      weigh_keys(row, key, state, correction, scores);
     }
     block_.advance();
     if (skips) skip_block();
@@ -230,7 +529,7 @@ class Consumer {
       hopper::wait_for_products<1>();
       hopper::use_sums(scores);
       release(key_stage);
-      weigh_keys(tile, row, key, state, correction, scores);
+      weigh_keys(row, key, state, correction, scores);
       hopper::wait_for_products<0>();
       hopper::use_sums(out);
       release(value_stage);
@@ -241,6 +540,7 @@ class Consumer {
     hopper::use_sums(out);
     use_weights(weights);
     start_outputs<S>(weights, values(block_.stage()), out);
+    const Tile tile = load_tile();
     release(query_.stage());
     query_.advance();
     finish_sums(state);
@@ -251,9 +551,7 @@ class Consumer {
     store(tile, state, out);
   }
 
-  /// Corrects the outputs so far; not before what stands before this call.
-  __device__ static void correct(float (&correction)[2], float (&out)[S::kDim / 2]) {
-    hopper::use_sums(correction);
+  __device__ static void correct(const float (&correction)[2], float (&out)[S::kDim / 2]) {
 #pragma unroll
     for (int i = 0; i < S::kDim / 2; ++i) out[i] *= correction[i / 2 % 2];
   }
@@ -280,7 +578,7 @@ class Consumer {
       const bool exists = t >= 0 && t < call.mask.time;
       if (quad == 0 && exists) {
         call.lse[(std::int64_t{tile.batch} * call.heads + tile.head) * call.mask.time + t] =
-            log_sum<T>(state.max[half], state.sum[half], to_log);
+            fmaf(state.max[half], to_log, (log2f(state.sum[half]) - mma::kWeightExponent<T>)*kLn2);
       }
       T* const to = static_cast<T*>(call.y.data) + call.y.index(tile.batch, t, tile.head);
 #pragma unroll
@@ -299,7 +597,6 @@ class Consumer {
   }
   /// Stores 8 neighbouring elements.
   __device__ void store_chunk(T* to, const std::uint32_t (&x)[4]) const {
-    // SAFETY: at_once says that heads of y begin at multiples of 16 bytes; elements have 16 bits.
     if (launch_.at_once) {
       *reinterpret_cast<uint4*>(to) = make_uint4(x[0], x[1], x[2], x[3]);
       return;
@@ -374,13 +671,14 @@ inline MappedMatrix mapped_rows(const HeadRows& rows, const Forward& call) {
 }
 
 template <typename S>
-cudaError_t launch_forward(const Forward& call, const Context& context) {
+cudaError_t launch_forward(const Forward& call, unsigned* taken, const Context& context) {
   Launch launch;
   launch.call = call;
   const std::int64_t tiles = ceil_div(call.y.time, std::int64_t{S::kRows});
   const std::int64_t heads = call.batch * call.heads;
   // More rounds than that have no number.
   if (heads * tiles > std::numeric_limits<int>::max()) return cudaErrorInvalidValue;
+  launch.items = static_cast<unsigned>(heads * tiles);
   launch.heads = static_cast<unsigned>(heads);
   launch.tiles = static_cast<unsigned>(tiles);
   launch.section = static_cast<unsigned>(std::min(heads_of_section(call), heads));
@@ -399,7 +697,12 @@ cudaError_t launch_forward(const Forward& call, const Context& context) {
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes);
   if (error != cudaSuccess) return error;
-  const unsigned blocks = blocks_for(heads * tiles, 1, context.multiprocessors);
+  const unsigned blocks = blocks_for(launch.items, 1, context.multiprocessors);
+  if (launch.items > blocks) {
+    launch.taken = taken;
+    const cudaError_t cleared = cudaMemsetAsync(taken, 0, sizeof(*taken), context.stream);
+    if (cleared != cudaSuccess) return cleared;
+  }
   kernel<<<blocks, S::kThreads, S::kSharedBytes, context.stream>>>(maps[0], maps[1], maps[2],
                                                                    launch);
   return launch_error();
@@ -420,14 +723,14 @@ inline bool use_three_groups(const Forward& call) {
 }
 
 template <typename T, int kDim>
-cudaError_t forward(const Forward& call, const Context& context) {
-  if (needs_extras(call)) return launch_forward<Shape<T, kDim, 2, true>>(call, context);
+cudaError_t forward(const Forward& call, unsigned* taken, const Context& context) {
+  if (needs_extras(call)) return launch_forward<Shape<T, kDim, 2, true>>(call, taken, context);
   if constexpr (kDim == 64) {
     if (use_three_groups(call)) {
-      return launch_forward<Shape<T, kDim, 3, false>>(call, context);
+      return launch_forward<Shape<T, kDim, 3, false>>(call, taken, context);
     }
   }
-  return launch_forward<Shape<T, kDim, 2, false>>(call, context);
+  return launch_forward<Shape<T, kDim, 2, false>>(call, taken, context);
 }
 
 }  // namespace volta::cuda::attention::sm90

@@ -3,8 +3,9 @@
 
 namespace volta::cuda::attention {
 
-cudaError_t forward_sm90_bf16_64(const Forward& call, const Context& context) noexcept {
-  return sm90::forward<bf16, 64>(call, context);
+cudaError_t forward_sm90_bf16_64(const Forward& call, unsigned* taken,
+                                 const Context& context) noexcept {
+  return sm90::forward<bf16, 64>(call, taken, context);
 }
 
 }  // namespace volta::cuda::attention
