@@ -3,17 +3,19 @@
 JOBS ?= $(shell nproc)
 CMAKE_ARGS ?=
 TEXT ?=
+PREFIX ?= /usr/local
 
 BUILD := build/release
 configure = cmake --preset release $(CMAKE_ARGS) >/dev/null
 require_tests = $(foreach p,GTest rapidcheck,-DCMAKE_REQUIRE_FIND_PACKAGE_$(p)=ON)
 ctest = ctest --test-dir $(BUILD) --output-on-failure --no-label-summary --parallel $(JOBS)
 
-.PHONY: help demo build test bench format lint verify clean
+.PHONY: help demo build install test bench format lint verify clean
 
 help:
 	@echo 'make demo    train a small transformer for a minute, generate, measure (TEXT=file)'
 	@echo 'make build   build the library and the command line: $(BUILD)/volta'
+	@echo 'make install install program, library, manual pages, completion (PREFIX=$(PREFIX))'
 	@echo 'make test    build everything and run the tests'
 	@echo 'make bench   build and run the benchmarks'
 	@echo 'make format  format the sources          make lint  run clang-tidy on src'
@@ -27,6 +29,10 @@ build:
 	@scripts/bootstrap build
 	@$(configure)
 	@cmake --build $(BUILD) --target volta --parallel $(JOBS)
+
+install: build
+	@cmake --build $(BUILD) --target volta_static volta_shared --parallel $(JOBS)
+	@cmake --install $(BUILD) --prefix '$(PREFIX)'
 
 test:
 	@scripts/bootstrap test

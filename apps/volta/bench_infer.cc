@@ -147,16 +147,16 @@ std::string to_text(const BenchReport& report) {
       fmt::format("weights {}, KV cache {}, activations {}, peak memory {}\n\n",
                   format_bytes(report.memory.weight_bytes), format_bytes(report.memory.cache_bytes),
                   format_bytes(report.memory.activation_bytes), format_bytes(report.peak_rss));
-  text += fmt::format("{:>7} {:>12} {:>12} {:>12} {:>11} {:>12} {:>11} {:>7}\n", "prompt",
+  text += fmt::format("{:>6} {:>11} {:>10} {:>10} {:>9} {:>10} {:>9} {:>8}\n", "prompt",
                       "first token", "token", "p95", "tokens/s", "no cache", "tokens/s", "gain");
   for (const LengthReport& r : report.lengths) {
     const double token = quantile(r.cached, 0.5);
     const double slow = quantile(r.uncached, 0.5);
-    text += fmt::format("{:>7} {:>12} {:>12} {:>12} {:>11.0f} {:>12} {:>11.0f} {:>6.1f}x\n",
-                        r.length, format_duration(quantile(r.first_token, 0.5)),
-                        format_duration(token), format_duration(quantile(r.cached, 0.95)),
-                        token > 0.0 ? 1.0 / token : 0.0, format_duration(slow),
-                        slow > 0.0 ? 1.0 / slow : 0.0, token > 0.0 ? slow / token : 0.0);
+    text += fmt::format("{:>6} {:>11} {:>10} {:>10} {:>9.0f} {:>10} {:>9.0f} {:>7.1f}x\n", r.length,
+                        format_duration(quantile(r.first_token, 0.5)), format_duration(token),
+                        format_duration(quantile(r.cached, 0.95)), token > 0.0 ? 1.0 / token : 0.0,
+                        format_duration(slow), slow > 0.0 ? 1.0 / slow : 0.0,
+                        token > 0.0 ? slow / token : 0.0);
   }
   text += "\nshare of each op in decoding:";
   for (const OpShare& share : report.shares) {

@@ -160,13 +160,13 @@ std::string to_text(const Report& report) {
   std::string text = fmt::format(
       "{} parameters on {} ({}, {} threads), volta {}\n"
       "weights {}, of which a token reads {}; loaded in {}, peak memory {}\n\n"
-      "{:>7} {:>12} {:>14} {:>12} {:>12} {:>13} {:>13}\n",
+      "{:>7} {:>11} {:>12} {:>10} {:>10} {:>10} {:>8}\n",
       format_count(report.parameters), report.device.name, report.device.isa, report.device.threads,
       version_with_hash(), format_bytes(report.weight_bytes), format_bytes(report.bytes_per_token),
       format_duration(report.load_seconds), format_bytes(report.peak_rss), "prompt", "first token",
-      "prefill tok/s", "token", "p95", "decode tok/s", "weights GB/s");
+      "prefill t/s", "token", "p95", "tokens/s", "GB/s");
   for (const PromptReport& prompt : report.prompts) {
-    text += fmt::format("{:>7} {:>12} {:>14.1f} {:>12} {:>12} {:>13.1f} {:>13.1f}\n", prompt.length,
+    text += fmt::format("{:>7} {:>11} {:>12.1f} {:>10} {:>10} {:>10.1f} {:>8.1f}\n", prompt.length,
                         format_duration(quantile(prompt.first_token, 0.5)), prompt.prefill_rate(),
                         format_duration(quantile(prompt.token, 0.5)),
                         format_duration(quantile(prompt.token, 0.95)), prompt.decode_rate(),

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +26,7 @@
 #include "formats/hub_cache.h"
 #include "formats/model_source.h"
 #include "generate_output.h"
+#include "line_editor.h"
 #include "nn/generator.h"
 #include "sampling_options.h"
 #include "text/chat_prompt.h"
@@ -38,8 +42,16 @@ constexpr std::size_t kMaxLine = 1 << 20;
 constexpr std::int64_t kDefaultContext = 8192;
 constexpr std::int64_t kUntilFull = -1;  // -n: no limit but the context.
 constexpr std::string_view kHelp =
-    "A line is a message. /reset forgets the conversation, /exit (or Ctrl-D) ends, /help shows "
-    "this.\nCtrl-C stops an answer; at the prompt, or a second time, it ends.\n";
+    "A line is a message; a backslash at its end, or Alt-Enter, goes on in a new line.\n"
+    "  /reset        forgets the conversation\n"
+    "  /undo         takes back the last message and its answer\n"
+    "  /system TEXT  sets the system message; without TEXT, removes it\n"
+    "  /save FILE    writes the conversation as JSON, for /load and --messages\n"
+    "  /load FILE    goes on from such a file\n"
+    "  /exit         ends, as does Ctrl-D\n"
+    "  /help         shows this\n"
+    "Ctrl-C stops an answer; at the prompt, or a second time, it ends. Up and Down show earlier "
+    "messages.\n";
 
 struct Options {
   std::string model;
@@ -77,6 +89,7 @@ void on_chat_signal(int signal) {
     if (!g_terminal || signal != SIGINT) return g_end(signal);
     if (!g_stop.exchange(true)) return;
   }
+  restore_terminal();
   constexpr std::string_view kLineEnd = "\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kLineEnd.data(), kLineEnd.size());
   std::_Exit(exit_code(ErrorCode::kInterrupted));
@@ -154,7 +167,9 @@ class Chat {
       : conversation_(std::move(conversation)),
         output_(output),
         context_(context),
-        verbose_(verbose) {}
+        verbose_(verbose),
+        edits_(can_edit_lines()),
+        history_(edits_ ? history_path() : "") {}
 
   Conversation& conversation() { return conversation_; }
 
@@ -169,8 +184,9 @@ class Chat {
     });
     g_answering.store(false, std::memory_order_relaxed);
     if (!answer) return std::unexpected(std::move(answer).error());
+    if (written) written = print(output_ == Output::kText ? "\n" : to_json(*answer));
+    output_failed_ = !written;
     VOLTA_TRY(std::move(written));
-    VOLTA_TRY(print(output_ == Output::kText ? "\n" : to_json(*answer)));
     report(*answer);
     if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
     return {};
@@ -184,14 +200,14 @@ class Chat {
     if (terminal) note("/help shows the commands.\n");
     for (std::int64_t number = 1;; ++number) {
       if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
-      if (terminal) note("> ");
       std::string line;
-      const Result<bool> more = read_line(line);
+      const Result<LineEnd> end = edits_ ? edit_line(line) : read_line(line);
       Status done;
-      if (!more) {
-        done = std::unexpected(more.error());
-      } else if (!*more || line == "/exit") {
-        if (terminal && !*more) note("\n");
+      if (!end) {
+        done = std::unexpected(end.error());
+      } else if (*end == LineEnd::kInterrupted) {
+        return fail(ErrorCode::kInterrupted, "interrupted");
+      } else if (*end == LineEnd::kEndOfInput || line == "/exit") {
         return {};
       } else {
         done = obey(line);
@@ -199,11 +215,10 @@ class Chat {
       if (done) continue;
       Error error = std::move(done).error();
       if (error.code() == ErrorCode::kInterrupted && !interrupted()) {
-        note("\n");
+        note_raw("\n");
         continue;
       }
-      const bool is_final =
-          error.code() == ErrorCode::kInterrupted || error.code() == ErrorCode::kIo;
+      const bool is_final = error.code() == ErrorCode::kInterrupted || output_failed_;
       if (is_final) return std::unexpected(std::move(error));
       if (!terminal) {
         return std::unexpected(std::move(error).with_context(fmt::format("line {}", number)));
@@ -213,8 +228,20 @@ class Chat {
   }
 
  private:
-  // Reads a line without its end; false at the end of the input.
-  static Result<bool> read_line(std::string& line) {
+  // Reads a message with the line editor, and stores it in the history.
+  Result<LineEnd> edit_line(std::string& line) {
+    VOLTA_TRY(const LineEnd end, read_message("> ", history_, line));
+    if (end != LineEnd::kMessage) return end;
+    const Status kept = history_.add(line);
+    if (!kept) {
+      note(fmt::format("volta: the history is not stored: {}\n", one_line(kept.error().message())));
+    }
+    return end;
+  }
+
+  // Reads a line without its end.
+  static Result<LineEnd> read_line(std::string& line) {
+    if (g_terminal) note_raw("> ");
     std::streambuf& input = *std::cin.rdbuf();
     bool any = false, too_long = false;
     using Traits = std::char_traits<char>;
@@ -229,25 +256,93 @@ class Chat {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("a line has more than {} bytes", kMaxLine));
     }
-    return any;
+    if (!any && g_terminal) note_raw("\n");
+    return any ? LineEnd::kMessage : LineEnd::kEndOfInput;
   }
 
   Status obey(const std::string& line) {
     if (line.empty()) return {};
-    if (line == "/help") {
-      note(kHelp);
-      return {};
+    const std::string word = line.substr(0, line.find(' '));
+    const std::string rest = line.size() > word.size() ? line.substr(word.size() + 1) : "";
+    struct Command {
+      std::string_view name;
+      bool takes_text;
+      Status (Chat::*run)(const std::string& text);
+    };
+    constexpr auto kCommands = std::to_array<Command>({{"/help", false, &Chat::help},
+                                                       {"/reset", false, &Chat::reset},
+                                                       {"/undo", false, &Chat::undo},
+                                                       {"/system", true, &Chat::set_system},
+                                                       {"/save", true, &Chat::save},
+                                                       {"/load", true, &Chat::load}});
+    const auto found = std::ranges::find(kCommands, word, &Command::name);
+    if (found != kCommands.end() && (found->takes_text || rest.empty())) {
+      return (this->*found->run)(rest);
     }
-    if (line == "/reset") {
-      conversation_.reset();
-      note("The conversation begins anew.\n");
-      return {};
+    // Elsewhere than on a terminal every other line is a message.
+    if (g_terminal && line.starts_with('/') && word.find('/', 1) == std::string::npos) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{} is no command; /help shows them. A message that begins with a "
+                              "slash can have a space before it",
+                              word));
     }
     if (const auto invalid = find_invalid_utf8(line)) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("byte {} of the message is not UTF-8", *invalid));
     }
     return answer(make_message("user", line));
+  }
+
+  Status help(const std::string&) {
+    note_raw(kHelp);
+    return {};
+  }
+  Status reset(const std::string&) {
+    conversation_.reset();
+    note("The conversation begins anew.\n");
+    return {};
+  }
+  Status undo(const std::string&) {
+    JsonValue::Array messages = conversation_.messages();
+    const auto is_user = [](const JsonValue& message) { return message_role(message) == "user"; };
+    const auto last = std::find_if(messages.rbegin(), messages.rend(), is_user);
+    if (last == messages.rend()) {
+      return fail(ErrorCode::kInvalidArgument, "/undo: there is no message to take back");
+    }
+    messages.erase(std::prev(last.base()), messages.end());
+    conversation_.go_on_from(std::move(messages));
+    note("The last message and its answer are taken back.\n");
+    return {};
+  }
+  Status set_system(const std::string& text) {
+    JsonValue::Array messages = conversation_.messages();
+    const bool has_one = !messages.empty() && message_role(messages.front()) == "system";
+    if (has_one) messages.erase(messages.begin());
+    if (!text.empty()) messages.insert(messages.begin(), make_message("system", text));
+    conversation_.go_on_from(std::move(messages));
+    note(text.empty() ? "There is no system message now.\n" : "The system message is set.\n");
+    return {};
+  }
+  Status save(const std::string& path) {
+    if (path.empty()) return fail(ErrorCode::kInvalidArgument, "/save: name a file");
+    if (path_exists(path)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("/save: '{}' is there already; choose another name", path));
+    }
+    VOLTA_TRY(write_file_atomic(path, messages_json(conversation_.messages()), Existing::kKeep));
+    const std::size_t count = conversation_.messages().size();
+    note(fmt::format(
+        "{} in {}\n",
+        count == 1 ? std::string("1 message is") : fmt::format("{} messages are", count), path));
+    return {};
+  }
+  Status load(const std::string& path) {
+    if (path.empty()) return fail(ErrorCode::kInvalidArgument, "/load: name a file");
+    VOLTA_TRY(JsonValue::Array messages, read_messages(path));
+    note(fmt::format("The conversation goes on from the {} messages in {}\n", messages.size(),
+                     path));
+    conversation_.go_on_from(std::move(messages));
+    return {};
   }
 
   static std::string to_json(const Conversation::Answer& answer) {
@@ -280,6 +375,9 @@ class Chat {
   Output output_;
   std::int64_t context_;
   bool verbose_;
+  bool edits_;
+  History history_;
+  bool output_failed_ = false;  // Standard output is gone, and with it the reason to go on.
 };
 
 // Settings from the flags, else from the model's generation_config.json, else the defaults.

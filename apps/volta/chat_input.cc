@@ -23,15 +23,6 @@ Result<JsonValue> read_json(const std::string& path) {
   return parse_json(text, path);
 }
 
-Result<JsonValue::Array> read_messages(const std::string& path) {
-  VOLTA_TRY(const JsonValue json, read_json(path));
-  const JsonValue::Array* array = json.if_array();
-  if (array != nullptr && !array->empty()) return *array;
-  return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array of messages: "
-                                                   R"([{{"role": "user", "content": "Hi"}}])",
-                                                   path));
-}
-
 // Parses NAME=JSON; a value that is not JSON is taken as text.
 Result<std::pair<std::string, JsonValue>> parse_variable(const std::string& text) {
   const std::size_t end = text.find('=');
@@ -91,6 +82,18 @@ Result<std::tm> time_of_templates(const ChatInput& input) {
 
 }  // namespace
 
+Result<JsonValue::Array> read_messages(const std::string& path) {
+  VOLTA_TRY(const JsonValue json, read_json(path));
+  const JsonValue::Array* array = json.if_array();
+  if (array != nullptr && !array->empty()) {
+    VOLTA_TRY(check_messages(*array, path));
+    return *array;
+  }
+  return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array of messages: "
+                                                   R"([{{"role": "user", "content": "Hi"}}])",
+                                                   path));
+}
+
 void add_chat_input(Command& command, ChatInput& input) {
   command.add_option("--system", input.system, "the system message")->allow_empty();
   command.add_option("-p,--prompt", input.prompt, "answer this message, then end")->allow_empty();
@@ -137,7 +140,6 @@ Result<JsonValue::Array> first_messages(const ChatInput& input) {
   if (input.system) messages.push_back(make_message("system", *input.system));
   if (!input.messages_file.empty()) {
     VOLTA_TRY(auto more, read_messages(input.messages_file));
-    VOLTA_TRY(check_messages(more, input.messages_file));
     for (JsonValue& message : more) messages.push_back(std::move(message));
   }
   if (input.prompt) messages.push_back(make_message("user", *input.prompt));

@@ -41,6 +41,8 @@ struct Globals {
   std::string output = "text";
   std::string profile;             ///< A file for the profile; empty: none.
   bool force = false;              ///< Existing files may be replaced.
+  bool quiet = false;              ///< Only warnings and errors on standard error.
+  std::string log_file;            ///< Messages are appended to this file, too; empty: to none.
   bool raw = false;                ///< Control characters go to a terminal unescaped.
   std::vector<std::string> given;  ///< Names of those on the command line.
   /// The values of all options, in which output files are searched for what the command reads. A
@@ -72,6 +74,11 @@ void add_version(Command& app, Globals& globals, Action& action);
 void add_demo(Command& app, Globals& globals, Action& action);
 void add_tokenize(Command& app, Globals& globals, Action& action);
 void add_tokenizer(Command& app, Globals& globals, Action& action);
+/// `describe` gives all commands, those that are added later too.
+void add_completion(Command& app, Globals& globals, Action& action,
+                    const std::function<CommandInfo()>& describe);
+void add_man(Command& app, Globals& globals, Action& action,
+             const std::function<CommandInfo()>& describe);
 
 /// The documented exit code of an error.
 int exit_code(ErrorCode code);
@@ -151,8 +158,16 @@ Result<std::string> read_standard_input(std::int64_t max_bytes);
 Status print(std::string_view text);
 void write_raw_output();
 bool output_pipe_closed();
-/// Writes a message to standard error with control characters escaped.
+/// Writes a message to standard error with control characters escaped, and to the --log-file. After
+/// be_quiet(), only messages that begin with "volta: " (warnings and errors) go to standard error.
 void note(std::string_view text);
+void be_quiet();
+bool is_quiet();
+/// Appends all messages from now on to a file, each line with the time. kIo when it cannot be
+/// opened.
+Status open_log_file(const std::string& path);
+/// Adds lines to the --log-file alone, if there is one.
+void log_to_file(std::string_view text);
 /// The same without escaping, for Volta's own control sequences. Never for text from a file, a
 /// model or the user.
 void note_raw(std::string_view text);

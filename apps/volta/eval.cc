@@ -81,8 +81,8 @@ std::string describe(const std::string& path, const TextScore& score, std::int64
   if (score.windows == 0) return fmt::format("{}: window 0/{}", path, windows);
   const double left =
       seconds / static_cast<double>(score.windows) * static_cast<double>(windows - score.windows);
-  return fmt::format("{}: window {}/{}  loss {:.4f}  {} left", path, score.windows, windows,
-                     score.nats / static_cast<double>(score.tokens), format_duration(left));
+  return fmt::format("{}: window {}/{}  loss {:.4f}  {}", path, score.windows, windows,
+                     score.nats / static_cast<double>(score.tokens), time_left(left));
 }
 
 Result<Evaluated> evaluate_file(const std::string& path, const Options& options,

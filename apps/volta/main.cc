@@ -51,7 +51,7 @@ std::vector<std::string> expand_aliases(int argc, char** argv) {
 
 constexpr const char* kGlobalsFooter =
     "Also: --device, --threads, --dtype, --weights, --seed, --output, --profile, "
-    "--force, --raw (see volta --help)";
+    "--force, --raw, --quiet, --log-file (see volta --help)";
 
 void add_globals(Command& app, Globals& globals) {
   app.add_option("--device", globals.device,
@@ -62,19 +62,28 @@ void add_globals(Command& app, Globals& globals) {
       ->check(range(1, 1024))
       ->group("Global");
   app.add_option("--dtype", globals.dtype, "compute type: f32 or bf16; weights stay as stored")
+      ->suggest({"f32", "bf16"})
       ->group("Global");
   app.add_option(
          "--weights", globals.weights,
          "what running models keep weights as, where that is narrower: stored, f32, bf16, q8, q4")
+      ->suggest({"stored", "f32", "bf16", "q8", "q4"})
       ->group("Global");
   app.add_option("--seed", globals.seed, "seed of everything random")->group("Global");
   app.add_option("--output", globals.output, "text, json or csv (graph: dot; generate: jsonl)")
+      ->suggest({"text", "json", "jsonl", "csv", "dot"})
       ->group("Global");
   app.add_option("--profile", globals.profile,
                  "write a profile of every op: .csv, .json, .trace.json (Perfetto), else a table")
       ->check(refuse_empty)
       ->group("Global");
   app.add_flag("--force", globals.force, "replace a --profile file that is there")->group("Global");
+  app.add_flag("-q,--quiet", globals.quiet, "no progress and messages, only warnings and errors")
+      ->group("Global");
+  app.add_option("--log-file", globals.log_file,
+                 "append messages, and progress every ten seconds, to this file, with the time")
+      ->check(refuse_empty)
+      ->group("Global");
   app.add_flag("--raw", globals.raw, "write control characters to a terminal as they are")
       ->group("Global");
 }
@@ -116,6 +125,9 @@ int run(int argc, char** argv) {
   add_demo(app, globals, action);
   add_tokenize(app, globals, action);
   add_tokenizer(app, globals, action);
+  const auto describe = [&parser] { return parser.describe(); };
+  add_completion(app, globals, action, describe);
+  add_man(app, globals, action, describe);
   const auto answer = parser.parse(expand_aliases(argc, argv), kGlobalsFooter);
   if (!answer) {
     note(fmt::format("volta: {}\nRun with --help for what there is.\n",
@@ -133,6 +145,11 @@ int run(int argc, char** argv) {
     return kUsage;
   }
   if (globals.raw) write_raw_output();
+  if (globals.quiet) be_quiet();
+  if (!globals.log_file.empty()) {
+    const Status opened = open_log_file(globals.log_file);
+    if (!opened) return finish(opened);
+  }
   return finish(action ? action() : Status());
 }
 

@@ -84,14 +84,24 @@ Check range(double least, double most) {
   };
   return check;
 }
-Check one_of(const std::vector<std::string>& words) { return check_of(CLI::IsMember(words)); }
+Check one_of(const std::vector<std::string>& words) {
+  Check check = check_of(CLI::IsMember(words));
+  check.words = words;
+  return check;
+}
 
 Option* Option::required() {
   option_->required();
   return this;
 }
 
+Option* Option::suggest(const std::vector<std::string>& words) {
+  choices_ = words;
+  return this;
+}
+
 Option* Option::check(const Check& check) {
+  if (!check.words.empty()) choices_ = check.words;
   option_->check(check.refusal, check.description);
   return this;
 }
@@ -143,6 +153,21 @@ void Option::add_common_checks() const {
   const bool negative = type.starts_with("INT");
   if (!negative && !type.starts_with("UINT")) return;
   option_->check([=](const std::string& text) { return check_whole(text, negative); });
+}
+
+OptionInfo Option::describe() const {
+  OptionInfo info{.names = {},
+                  .positional = option_->get_positional(),
+                  .takes_value = option_->get_items_expected_max() > 0,
+                  .type = option_->get_type_name(),
+                  .choices = choices_,
+                  .description = option_->get_description(),
+                  .group = option_->get_group()};
+  info.type = info.type.substr(0, info.type.find(':'));  // Without the check behind it.
+  for (const std::string& name : option_->get_snames()) info.names.push_back("-" + name);
+  for (const std::string& name : option_->get_lnames()) info.names.push_back("--" + name);
+  if (info.names.empty()) info.names.push_back(option_->get_single_name());
+  return info;
 }
 
 Command* Command::add_subcommand(std::string_view name, std::string_view description) {
@@ -219,6 +244,28 @@ void Command::add_values(std::vector<GivenValue>& values) const {
     for (const std::string& value : option.option_->results()) values.push_back({name, value});
   }
   for (const Command& command : commands_) command.add_values(values);
+}
+
+CommandInfo Command::describe() const {
+  CommandInfo info{.name = app_->get_name(),
+                   .description = app_->get_description(),
+                   .footer = app_->get_footer(),
+                   .options = {},
+                   .commands = {}};
+  for (const Option& option : options_) info.options.push_back(option.describe());
+  for (const Command& command : commands_) info.commands.push_back(command.describe());
+  return info;
+}
+
+CommandInfo Parser::describe() const {
+  CommandInfo info = root_.describe();
+  // The parser's own flag is not one of the command's options.
+  info.options.push_back({.names = {"--version"},
+                          .type = {},
+                          .choices = {},
+                          .description = app_->get_version_ptr()->get_description(),
+                          .group = {}});
+  return info;
 }
 
 Parser::Parser(const std::string& description, const std::string& name, const std::string& version)

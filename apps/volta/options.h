@@ -28,6 +28,7 @@ using Refusal = std::function<std::string(const std::string& text)>;
 struct Check {
   Refusal refusal;
   std::string description;
+  std::vector<std::string> words = {};  ///< Those that are valid, if only some are.
 };
 /// Numbers from `least` to `most`, both included.
 Check range(int least, int most);
@@ -40,6 +41,25 @@ Check one_of(const std::vector<std::string>& words);
 struct GivenValue {
   std::string option;  ///< "--file"; empty for a positional argument.
   std::string value;
+};
+
+/// What there is to know of an option, a flag or a positional argument, for help in other forms.
+struct OptionInfo {
+  std::vector<std::string>
+      names;  ///< With dashes, e.g. "-n", "--tokens"; of an argument, its name.
+  bool positional = false;
+  bool takes_value = false;
+  std::string type;                  ///< Of the value, such as "TEXT" or "INT".
+  std::vector<std::string> choices;  ///< Words that the value can be, where they are limited.
+  std::string description;
+  std::string group;  ///< The heading in --help; empty: "Options".
+};
+struct CommandInfo {
+  std::string name;
+  std::string description;
+  std::string footer;
+  std::vector<OptionInfo> options;
+  std::vector<CommandInfo> commands;
 };
 
 /// An option, a flag or a positional argument of a command. Calls return the option itself, so that
@@ -63,6 +83,8 @@ class Option {
   Option* take_all();
   /// For a list: the character between several values in one word.
   Option* delimiter(char between);
+  /// Words that a shell can complete. Unlike one_of(), it checks nothing.
+  Option* suggest(const std::vector<std::string>& words);
   /// Allows the empty value.
   Option* allow_empty();
 
@@ -70,8 +92,11 @@ class Option {
   friend class Command;
   void add_common_checks() const;
 
+  OptionInfo describe() const;
+
   CLI::Option* option_;
   bool may_be_empty_ = false;
+  std::vector<std::string> choices_;
 };
 
 /// A command with options or subcommands. It owns both: pointers to them stay valid as long as the
@@ -103,6 +128,7 @@ class Command {
   friend class Parser;
   void finish(const std::string& footer_of_commands);
   void add_values(std::vector<GivenValue>& values) const;
+  CommandInfo describe() const;
 
   CLI::App* app_;
   std::list<Option> options_;
@@ -119,6 +145,8 @@ class Parser {
   Parser& operator=(const Parser&) = delete;
 
   Command& root() { return root_; }
+  /// All options and commands that have been added.
+  CommandInfo describe() const;
   /// Parses once, after all commands have been added: sets the variables and calls the callback of
   /// the command that `words` (without the program's name) name. Returns the text of --help or
   /// --version, otherwise an empty text. kInvalidArgument for an invalid command line.

@@ -1,5 +1,6 @@
-// The progress of long work on standard error. On a terminal it is one line that is redrawn;
-// elsewhere (a pipe, a file) it is a new line every ten seconds.
+// The progress of long work on standard error. On a terminal it is one line that is redrawn and
+// fits its width; elsewhere (a pipe, a file, TERM=dumb) it is a new line every ten seconds. With
+// --quiet there is none. A --log-file has the lines of a pipe.
 #pragma once
 
 #include <concepts>
@@ -10,6 +11,18 @@
 #include "base/log.h"
 
 namespace volta::cli {
+
+/// The time that remains, in whole seconds: "under 1 s left", "12 s left", "3m 05s left".
+std::string time_left(double seconds);
+
+/// What fits into a line of `columns` on a terminal: a bar of at most 24 cells when there is room
+/// for 4, then the text, cut at its end. Nothing for fewer than two columns.
+struct ProgressLine {
+  std::string bar;
+  std::string text;
+};
+ProgressLine fit_progress(std::string_view text, std::optional<double> part, int columns,
+                          bool unicode);
 
 /// The destructor removes the line from the terminal.
 class Progress {
@@ -49,6 +62,7 @@ class Progress {
   bool silent_;
   bool drawn_ = false;
   double shown_at_;
+  double logged_at_;
 };
 
 }  // namespace volta::cli

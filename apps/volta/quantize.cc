@@ -57,12 +57,20 @@ Result<double> loss_of(const ModelSource& source, const Options& options,
   return score.nats / static_cast<double>(score.tokens);
 }
 
+// "int8 by 64" of "f32[512, 64] as int8 by 64", "bf16" of "bf16[512, 64]": the shape stays the
+// same.
+std::string format_of(const TensorSpec& spec) {
+  const std::string text = to_string(spec);
+  const std::size_t as = text.find(" as ");
+  return as == std::string::npos ? text.substr(0, text.find('[')) : text.substr(as + 4);
+}
+
 std::string to_text(const Report& report, const Options& options) {
   std::string text;
   for (const QuantizedTensor& tensor : report.tensors) {
     if (tensor.before == tensor.after) continue;
-    text += fmt::format("{:<52} {:<28} -> {:<34} error {:.2e}\n", tensor.name,
-                        to_string(tensor.before), to_string(tensor.after), tensor.error);
+    text += fmt::format("{:<46} {:<16} error {:.2e}\n", tensor.name, format_of(tensor.after),
+                        tensor.error);
   }
   text += fmt::format("{}: weights {} -> {}\n", options.out,
                       format_bytes(report.bytes(&QuantizedTensor::before)),

@@ -295,13 +295,6 @@ void note_slow_products(const Session& session, DType dtype) {
                   dtype_name(dtype), drawback));
 }
 
-void note(std::string_view text) { note_raw(escape_controls(text)); }
-
-void note_raw(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  std::fflush(stderr);
-}
-
 std::string whole_path(const std::string& path) {
   namespace fs = std::filesystem;
   if (path.empty()) return path;

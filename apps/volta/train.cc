@@ -271,7 +271,8 @@ Option* add_argument(Command& command, Argument& argument, const RunOptions& def
     case FlagType::kWord:
       break;
   }
-  return command.add_option(name, argument.text, help);
+  const std::vector<std::string> words(flag.field.words.begin(), flag.field.words.end());
+  return command.add_option(name, argument.text, help)->suggest(words);
 }
 
 void add_arguments(Command& command, Arguments& arguments) {

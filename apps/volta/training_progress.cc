@@ -42,8 +42,8 @@ void TrainingProgress::step(const StepEvent& event) {
                       static_cast<double>(step - first_step_ + 1) *
                       static_cast<double>(event.steps - step);
   progress_.show_now(
-      fmt::format("{}/{}  loss {:.3f}  {} tokens/s  {} left", step, event.steps, loss_, speed,
-                  format_duration(left)),
+      fmt::format("{}/{}  loss {:.3f}  {} tokens/s  {}", step, event.steps, loss_, speed,
+                  time_left(left)),
       static_cast<double>(step) / static_cast<double>(std::max<std::int64_t>(event.steps, 1)));
 }
 

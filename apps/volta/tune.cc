@@ -258,17 +258,21 @@ std::string shapes(std::size_t count) {
   return fmt::format("{} shape{}", count, count == 1 ? "" : "s");
 }
 
+constexpr std::string_view kStandardStream = "-";
+
 Status export_to(const Globals& globals, const std::string& file) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
-  VOLTA_TRY(check_result_file(globals, file, ""));
+  const bool to_output = file == kStandardStream;
+  if (!to_output) VOLTA_TRY(check_result_file(globals, file, ""));
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
   VOLTA_TRY(const auto entries, cache.read());
   if (entries.empty()) {
     return fail(ErrorCode::kNotFound, "nothing is tuned yet: `volta tune matmul` does it");
   }
-  VOLTA_TRY(write_file_atomic(file, tuner::tuning_to_json(entries, tuner::cpu_signature()),
-                              existing_file(globals)));
+  const std::string json = tuner::tuning_to_json(entries, tuner::cpu_signature());
+  if (to_output) return print(json);
+  VOLTA_TRY(write_file_atomic(file, json, existing_file(globals)));
   return print(fmt::format("{} written to {}\n", shapes(entries.size()), file));
 }
 
@@ -276,7 +280,9 @@ Status import_from(const Globals& globals, const std::string& file) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
-  VOLTA_TRY(const std::string text, read_text_file(file, tuner::kMostTuningBytes));
+  VOLTA_TRY(const std::string text, file == kStandardStream
+                                        ? read_standard_input(tuner::kMostTuningBytes)
+                                        : read_text_file(file, tuner::kMostTuningBytes));
   VOLTA_TRY(const auto entries, tuner::parse_tuning(text, file, tuner::cpu_signature()));
   if (entries.empty()) {
     return fail(ErrorCode::kInvalidFile,
@@ -338,13 +344,16 @@ void add_tune(Command& app, Globals& globals, Action& action) {
   });
   auto file = std::make_shared<std::string>();
   Command* exporting = tune->add_subcommand("export", "write it to a file");
-  exporting->add_option("file", *file, "file to write")->required()->check(refuse_empty);
+  exporting->add_option("file", *file, "file to write, - for standard output")
+      ->required()
+      ->check(refuse_empty);
   exporting->add_flag("--force", globals.force, "replace the file");
   exporting->callback([&globals, &action, file] {
     action = [&globals, file] { return export_to(globals, *file); };
   });
   Command* importing = tune->add_subcommand("import", "add what such a file holds");
-  importing->add_option("file", *file, "file of `volta tune export`")->required();
+  importing->add_option("file", *file, "file of `volta tune export`, - for standard input")
+      ->required();
   importing->callback([&globals, &action, file] {
     action = [&globals, file] { return import_from(globals, *file); };
   });

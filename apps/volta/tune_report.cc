@@ -54,13 +54,15 @@ std::string name_of(const cpu::MatMulShape& s) {
 }
 
 std::string to_text(const TuneReport& report) {
-  std::string text = fmt::format("{:<40} {:>16} {:>16} {:>6}  {}\n", "m x n x k", "before GFLOP/s",
-                                 "after GFLOP/s", "gain", "parameters");
+  std::string text = fmt::format(
+      "GFLOP/s: the lower quartile, and how far above it the upper one is\n{:<38} {:>15} {:>15} "
+      "{:>6}\n",
+      "m x n x k", "before", "after", "gain");
   const auto speed = [](double figure, double spread) {
     return fmt::format("{:.1f} +{:.1f}%", figure, 100 * spread);
   };
   for (const TunedShape& t : report.shapes) {
-    text += fmt::format("{:<40} {:>16} {:>16} {:>5.2f}x  {}{}\n", name_of(t.entry.shape),
+    text += fmt::format("{:<38} {:>15} {:>15} {:>5.2f}x\n  {}{}\n", name_of(t.entry.shape),
                         speed(t.entry.default_gflops, t.result.before.spread),
                         speed(t.entry.tuned_gflops, t.result.after.spread), t.result.gain,
                         describe(t.entry.parameters), t.result.default_kept ? " (default)" : "");
@@ -107,10 +109,10 @@ std::string to_csv(const TuneReport& report) {
 
 std::string to_text(const std::vector<TuningEntry>& entries, const std::string& path) {
   if (entries.empty()) return fmt::format("nothing is tuned yet ({})\n", path);
-  std::string text = fmt::format("{}\n{:<6} {:>7} {:<40} {:>8} {:>8}  {}\n", path, "isa", "threads",
-                                 "m x n x k", "default", "tuned", "parameters");
+  std::string text = fmt::format("{}\nGFLOP/s\n{:<13} {:>7} {:<38} {:>8} {:>8}\n", path, "isa",
+                                 "threads", "m x n x k", "default", "tuned");
   for (const TuningEntry& e : entries) {
-    text += fmt::format("{:<6} {:>7} {:<40} {:>8.1f} {:>8.1f}  {}\n", cpu::simd_name(e.simd),
+    text += fmt::format("{:<13} {:>7} {:<38} {:>8.1f} {:>8.1f}\n  {}\n", cpu::simd_name(e.simd),
                         e.shape.threads, name_of(e.shape), e.default_gflops, e.tuned_gflops,
                         describe(e.parameters));
   }

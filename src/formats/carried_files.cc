@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "formats/json_value.h"
 
 namespace volta {
 namespace {
@@ -76,29 +77,6 @@ Result<std::string> resolve(const std::string& directory, const std::string& pat
                           path, target));
 }
 
-// Writes the value as it was parsed. The parser's depth limit bounds the recursion.
-void write_value(JsonWriter& json, const JsonValue& value) {
-  if (const auto* flag = value.if_bool()) {
-    json.value(*flag);
-  } else if (const auto* integer = value.if_int()) {
-    json.value(*integer);
-  } else if (const auto* number = value.if_double()) {
-    json.raw(format_real(*number));
-  } else if (const auto* text = value.if_string()) {
-    json.value(*text);
-  } else if (const auto* list = value.if_array()) {
-    json.begin_array();
-    for (const JsonValue& element : *list) write_value(json, element);
-    json.end_array();
-  } else if (const auto* members = value.if_object()) {
-    json.begin_object();
-    for (const auto& [key, member] : *members) write_value(json.key(key), member);
-    json.end_object();
-  } else {
-    json.null();
-  }
-}
-
 }  // namespace
 
 Result<std::string> config_with_f32_weights(std::string_view text, std::string_view name) {
@@ -114,7 +92,7 @@ Result<std::string> config_with_f32_weights(std::string_view text, std::string_v
     if (type) {
       json.field(key, "float32");
     } else {
-      write_value(json.key(key), member);
+      write_json_value(json.key(key), member);
     }
   }
   json.end_object();

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "formats/json_value.h"
 #include "text/chat_prompt.h"
 #include "text/completion_stream.h"
 #include "text/quoted_text.h"
@@ -38,6 +39,14 @@ std::pair<std::size_t, std::size_t> oldest_turn(const JsonValue::Array& messages
 }
 
 }  // namespace
+
+std::string messages_json(const JsonValue::Array& messages) {
+  JsonWriter json(1);
+  json.begin_array();
+  for (const JsonValue& message : messages) write_json_value(json, message);
+  json.end_array();
+  return std::move(json).take() + "\n";
+}
 
 Conversation::Conversation(ChatTemplate chat_template, std::shared_ptr<const Tokenizer> tokenizer,
                            Generator generator, Settings settings)

@@ -20,6 +20,9 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
+/// The messages as a JSON array, one member per line.
+std::string messages_json(const JsonValue::Array& messages);
+
 class Conversation {
  public:
   struct Settings {
@@ -53,6 +56,8 @@ class Conversation {
   /// Sets the messages that the conversation begins with, and to which reset() returns.
   void begin(JsonValue::Array messages) { messages_ = beginning_ = std::move(messages); }
   void reset() { messages_ = beginning_; }
+  /// Goes on from these messages; reset() still returns to those of begin().
+  void go_on_from(JsonValue::Array messages) { messages_ = std::move(messages); }
 
   /// Adds a message (make_message()) and the model's answer to it. An assistant's message is
   /// continued instead. When the context has no room for the prompt and an answer, the oldest turns

@@ -83,7 +83,8 @@ CommandResult run_volta(const std::vector<std::string>& arguments, const std::st
 }
 
 CommandResult run_on_terminal(const std::vector<std::string>& arguments,
-                              const std::string& directory) {
+                              const std::string& directory, int columns,
+                              const std::map<std::string, std::string>& environment) {
   std::vector<std::string> words = arguments;
   words.insert(words.begin(), VOLTA_BINARY);
   std::vector<char*> argv;
@@ -91,10 +92,15 @@ CommandResult run_on_terminal(const std::vector<std::string>& arguments,
   argv.push_back(nullptr);
   termios raw{};
   ::cfmakeraw(&raw);
+  winsize size{};
+  size.ws_col = static_cast<unsigned short>(columns);
+  size.ws_row = 24;
   int terminal = -1;
-  const int pid = ::forkpty(&terminal, nullptr, &raw, nullptr);
+  const int pid = ::forkpty(&terminal, nullptr, &raw, &size);
   if (pid == 0) {
     ::alarm(300);
+    ::setenv("TERM", "xterm", 1);
+    for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
     if (::chdir(directory.c_str()) == 0) ::execv(argv.front(), argv.data());
     ::_exit(127);
   }

@@ -35,10 +35,11 @@ class Command {
   std::string err_path_;
 };
 
-/// Runs it with a terminal as standard input, output and error, and collects in `out` all that
-/// the terminal was given.
+/// Runs it with a terminal of `columns` as standard input, output and error, with TERM=xterm unless
+/// `environment` has another one, and collects in `out` all that the terminal was given.
 CommandResult run_on_terminal(const std::vector<std::string>& arguments,
-                              const std::string& directory);
+                              const std::string& directory, int columns = 80,
+                              const std::map<std::string, std::string>& environment = {});
 /// Runs a shell command, in which "$VOLTA" is the binary.
 CommandResult run_shell(const std::string& script, const std::string& directory);
 

@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -105,6 +108,110 @@ TEST_F(TerminalTest, ProgressIsALineThatIsDrawnOver) {
     if (words.front() == "eval") again.pop_back();
     EXPECT_EQ(run_volta(again, dir_.path()).err.find("\033"), std::string::npos) << words.front();
   }
+}
+
+// The pieces of `text` that are drawn over each other, without colours.
+std::vector<std::string> drawn_lines(const std::string& text) {
+  const std::string plain = std::regex_replace(text, std::regex("\033\\[[0-9]*m"), "");
+  std::vector<std::string> lines;
+  const std::string begin = "\r\033[K";
+  for (std::size_t at = plain.find(begin); at != std::string::npos;) {
+    const std::size_t next = plain.find(begin, at + 1);
+    const std::string piece = plain.substr(at + begin.size(), next - at - begin.size());
+    lines.push_back(piece.substr(0, piece.find('\n')));
+    at = next;
+  }
+  return lines;
+}
+
+std::size_t characters(const std::string& text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+class TrainingTerminalTest : public TerminalTest {
+ protected:
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < 100; ++i) text += "All work and no play makes a dull text. ";
+    write("text.txt", text);
+  }
+  static std::vector<std::string> train(const std::string& out,
+                                        const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {
+        "train",   "--data",  "text.txt", "--out",    out,         "--layers",  "1",
+        "--heads", "2",       "--dim",    "16",       "--context", "16",        "--batch",
+        "4",       "--steps", "3",        "--warmup", "1",         "--threads", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
+TEST_F(TrainingTerminalTest, ProgressFitsAnyWidth) {
+  for (const int columns : {1, 2, 30, 40, 80, 200}) {
+    const std::string name = "run-" + std::to_string(columns);
+    const CommandResult shown = run_on_terminal(train(name), dir_.path(), columns);
+    ASSERT_EQ(shown.exit_code, 0) << shown.out;
+    const auto lines = drawn_lines(shown.out);
+    ASSERT_FALSE(lines.empty());
+    for (const std::string& line : lines) {
+      // The last piece is followed by messages that stay, which may be longer.
+      if (&line == &lines.back()) continue;
+      EXPECT_LT(characters(line), static_cast<std::size_t>(std::max(columns, 2))) << line;
+    }
+    EXPECT_EQ(shown.out.contains("░"), columns >= 80) << columns;
+    EXPECT_THAT(shown.out, Not(HasSubstr("ns left")));
+  }
+}
+
+TEST_F(TrainingTerminalTest, ADumbTerminalGetsLines) {
+  const CommandResult dumb = run_on_terminal(train("run"), dir_.path(), 80, {{"TERM", "dumb"}});
+  EXPECT_EQ(dumb.exit_code, 0);
+  EXPECT_THAT(dumb.out, Not(HasSubstr("\033")));
+  EXPECT_THAT(dumb.out, HasSubstr("step 3/3  loss "));
+  const CommandResult ascii = run_on_terminal(train("run-c"), dir_.path(), 200, {{"LC_ALL", "C"}});
+  EXPECT_THAT(ascii.out, HasSubstr("####"));
+  EXPECT_THAT(ascii.out, Not(HasSubstr("░")));
+}
+
+TEST_F(TrainingTerminalTest, QuietLeavesWarningsAndErrors) {
+  const CommandResult quiet = run_volta(train("run", {"--quiet"}), dir_.path());
+  EXPECT_EQ(quiet.exit_code, 0);
+  EXPECT_EQ(quiet.err, "");
+  EXPECT_THAT(quiet.out, HasSubstr("3 steps in "));
+  const CommandResult warned =
+      run_on_terminal(train("warned", {"-q", "--warmup", "9"}), dir_.path());
+  EXPECT_THAT(warned.out, HasSubstr("the warm-up of 9 steps"));
+  EXPECT_THAT(warned.out, Not(HasSubstr("\033[K")));
+  const CommandResult failed = run_volta({"inspect", "none", "-q"}, dir_.path());
+  EXPECT_EQ(failed.exit_code, 3);
+  EXPECT_THAT(failed.err, HasSubstr("volta: "));
+}
+
+TEST_F(TrainingTerminalTest, ALogFileHasTheMessagesWithTheTime) {
+  const auto log = [&] {
+    std::ifstream file(dir_.file("v.log"));
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  ASSERT_EQ(run_volta(train("run", {"-q", "--log-file", "v.log"}), dir_.path()).exit_code, 0);
+  std::istringstream lines(log());
+  const std::regex form("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2} [^\\s].*");
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    EXPECT_TRUE(std::regex_match(line, form)) << line;
+  }
+  EXPECT_GE(count, 4);
+  EXPECT_THAT(log(), HasSubstr("model: "));
+  EXPECT_THAT(log(), HasSubstr("step 3/3  loss "));
+  // The next command adds to it; other files stay as they are.
+  run_volta({"inspect", "none", "--log-file", "v.log"}, dir_.path());
+  EXPECT_THAT(log(), HasSubstr("step 3/3  loss "));
+  EXPECT_THAT(log(), HasSubstr("volta: no model"));
+  const CommandResult other = run_volta({"version", "--log-file", "text.txt"}, dir_.path());
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("is not a log of Volta"));
+  EXPECT_EQ(run_volta({"version", "--log-file", "no/where"}, dir_.path()).exit_code, 1);
+  EXPECT_EQ(run_volta({"version", "--log-file", "model"}, dir_.path()).exit_code, 1);
 }
 
 TEST_F(TerminalTest, MessagesAreEscapedEverywhere) {

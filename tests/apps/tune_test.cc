@@ -133,6 +133,7 @@ TEST_F(Tune, ShowsClearsExportsAndImports) {
   EXPECT_EQ(volta({"tune", "export", path("out.json")}).exit_code, 2);
   EXPECT_EQ(*read_text_file(path("out.json")), "mine");
   ASSERT_EQ(volta({"tune", "export", path("out.json"), "--force"}).exit_code, 0);
+  EXPECT_EQ(volta({"tune", "export", "-"}).out, *read_text_file(path("out.json")));
   EXPECT_EQ(*read_text_file(path("out.json")), all);
   EXPECT_THAT(volta({"tune", "clear"}).out, HasSubstr("removed"));
   EXPECT_THAT(volta({"tune", "clear"}).out, HasSubstr("was not there"));

@@ -1,0 +1,182 @@
+"""Runs the commands of docs/guide with tiny models, and compares its lists with the sources.
+
+    guide_test.py VOLTA SHARED_MODELS
+
+Every ```sh block of a page runs in a shell of its own folder, where the names that the pages use
+(SmolLM2-135M, text.txt, ...) are tiny models and short texts. `volta` there is a wrapper that
+shortens training. Ends with 77 (skipped) without the tiny models.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GUIDE = ROOT / "docs" / "guide"
+# Commands that build or install: CI runs those in stages of their own.
+ELSEWHERE = ("make ", "cmake ")
+TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+            "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+# The last value of an option counts, so what is added here wins. A run that goes on has more steps.
+WRAPPER = """#!/bin/sh
+case " $* " in
+  " train "*" --resume "*) exec "$VOLTA" "$@" --steps 4 ;;
+  " train "*" --epochs "*) exec "$VOLTA" "$@" --batch 1 ;;
+  " train "*) exec "$VOLTA" "$@" --steps 2 --batch 1 --eval-batches 1 ;;
+esac
+exec "$VOLTA" "$@"
+"""
+VOLTA, MODELS = None, None
+
+
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def page(name):
+    return (GUIDE / name).read_text()
+
+
+class Place:
+    """A folder with what the pages take for granted."""
+
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="volta-guide-"))
+        (self.folder / "bin").mkdir()
+        wrapper = self.folder / "bin" / "volta"
+        wrapper.write_text(WRAPPER)
+        wrapper.chmod(0o755)
+        self.work = self.folder / "work"
+        self.work.mkdir()
+        shutil.copytree(MODELS / "llama-tiny", self.work / "SmolLM2-135M", copy_function=shutil.copyfile)
+        chat = self.work / "Qwen2.5-0.5B-Instruct"
+        shutil.copytree(MODELS / "qwen2-tiny", chat, copy_function=shutil.copyfile)
+        for folder in (self.work / "SmolLM2-135M", chat):
+            folder.chmod(0o755)
+        (chat / "chat_template.jinja").write_text(TEMPLATE)
+        hub = self.folder / "hub" / "models--Qwen--Qwen2.5-0.5B"
+        shutil.copytree(MODELS / "qwen2-tiny", hub / "snapshots" / "abc",
+                        copy_function=shutil.copyfile)
+        (hub / "refs").mkdir()
+        (hub / "refs" / "main").write_text("abc")
+        words = "The sea is wide and the ships are old and the wind is cold. "
+        (self.work / "text.txt").write_text(words * 60)
+        (self.work / "more.txt").write_text("rain falls on the sea. " * 60)
+        (self.work / "held-out.txt").write_text("the wind is wide. " * 20)
+        (self.work / "prompt.txt").write_text("The sea")
+        self.environment = {name: value for name, value in os.environ.items()
+                            if not name.startswith(("VOLTA_", "HF_"))}
+        self.environment |= {"PATH": f"{self.folder / 'bin'}:{self.environment['PATH']}",
+                             "VOLTA": str(VOLTA), "VOLTA_CACHE_DIR": str(self.folder / "cache"),
+                             "HF_HUB_CACHE": str(self.folder / "hub"), "VOLTA_NUM_THREADS": "2"}
+        self.run("volta convert SmolLM2-135M model.gguf")
+
+    def run(self, script):
+        return subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], cwd=self.work,
+                              env=self.environment, stdin=subprocess.DEVNULL, text=True,
+                              capture_output=True, timeout=600, check=False)
+
+    def remove(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Commands(unittest.TestCase):
+    def check_page(self, name, least):
+        scripts = [block for block in blocks(page(name), "sh")
+                   if not block.startswith(ELSEWHERE)]
+        self.assertGreaterEqual(len(scripts), least, f"{name}: too few examples")
+        place = Place()
+        try:
+            for script in scripts:
+                with self.subTest(script=script):
+                    done = place.run(script)
+                    self.assertEqual(done.returncode, 0, f"{name}:\n{script}\n{done.stderr[-2000:]}")
+        finally:
+            place.remove()
+
+    def test_run(self):
+        self.check_page("run.md", 3)
+
+    def test_chat(self):
+        self.check_page("chat.md", 3)
+
+    def test_train(self):
+        self.check_page("train.md", 3)
+
+    def test_fine_tune(self):
+        self.check_page("fine-tune.md", 3)
+
+    def test_quantise(self):
+        self.check_page("quantise.md", 3)
+
+    def test_measure(self):
+        self.check_page("measure.md", 3)
+
+    def test_troubleshoot(self):
+        self.check_page("troubleshoot.md", 3)
+
+    def test_every_page_is_run_and_listed(self):
+        names = {path.name for path in GUIDE.glob("*.md")} - {"README.md"}
+        self.assertEqual(names, set(re.findall(r"\]\(([\w-]+\.md)\)", page("README.md"))))
+        methods = {name for name in dir(self) if name.startswith("test_")}
+        for name in names - {"embed.md"}:
+            self.assertIn("test_" + name[:-3].replace("-", "_"), methods)
+
+
+class Lists(unittest.TestCase):
+    def test_the_program_is_the_one_that_is_built(self):
+        program = (ROOT / "examples" / "generate.cc").read_text()
+        self.assertIn(program, blocks(page("embed.md"), "cpp"))
+
+    def test_the_headers_are_those_of_volta_h(self):
+        headers = re.findall(r'^#include "([^"]+)"', (ROOT / "src" / "volta.h").read_text(),
+                             flags=re.MULTILINE)
+        listed = re.findall(r"^\| `([\w/]+\.h)` \| \S", page("embed.md"), flags=re.MULTILINE)
+        self.assertEqual(listed, headers)
+
+    def test_the_messages_are_in_the_sources(self):
+        sources = "".join(path.read_text() for folder in ("src", "apps")
+                          for path in sorted((ROOT / folder).rglob("*.cc")))
+        # Literals that follow each other are one text; placeholders stand for what differs.
+        sources = re.sub(r'"\s*\n\s*"', "", sources)
+        messages = re.findall(r"^\| `([^`]+)` \|", page("troubleshoot.md"), flags=re.MULTILINE)
+        self.assertGreaterEqual(len(messages), 12)
+        for message in messages:
+            pattern = re.escape(message)
+            pattern = re.sub(r"<[A-Z]+>", r"\\{[^}]*\\}", pattern)
+            self.assertRegex(sources, pattern)
+
+    def test_every_option_is_in_the_reference(self):
+        text = "".join((ROOT / "docs" / name).read_text()
+                       for name in ("cli.md", "training.md", "matmul_tuning.md", "performance.md"))
+        known = set(re.findall(r"--[a-z][a-z0-9-]*", text))
+        waiting, missing = [()], []
+        while waiting:
+            words = waiting.pop()
+            done = subprocess.run([VOLTA, *words, "--help"], capture_output=True, text=True,
+                                  check=True)
+            options, _, commands = done.stdout.partition("\nSubcommands:")
+            waiting += [(*words, name) for name in re.findall(r"^  ([a-z][\w-]*)", commands,
+                                                               flags=re.MULTILINE)]
+            for line in options.splitlines():
+                if not line.startswith("  -"):
+                    continue
+                names = re.findall(r"--[a-z][a-z0-9-]*", line.strip().split("  ")[0])
+                if names and known.isdisjoint(names):
+                    missing.append(f"volta {' '.join(words)}: {', '.join(names)}")
+        self.assertEqual(missing, [])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    VOLTA, MODELS = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+    if not (MODELS / "llama-tiny").is_dir():
+        print(f"skipped: no tiny models in {MODELS}")
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
