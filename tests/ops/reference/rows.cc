@@ -227,8 +227,10 @@ void compute(const CrossEntropyGrad& op, Call& call) {
     if (op.with_loss) {
       const auto logit = [&](std::int64_t i) { return Bounded{call.in[0][row * n + i], 0.0}; };
       const LogSumExp own = log_sum_exp(n, logit);
+      // Powers of two are summed: without fused multiply-adds x log2(e) is rounded, and so are the
+      // constants whose product turns the sum's logarithm back.
       lse = own.value;
-      lse_error = own.error;
+      lse_error = own.error + 2 * kU * std::abs(lse);
       const double loss = lse - call.in[0][row * n + target];
       call.out[1].set(row, loss, lse_error + kU * std::abs(loss));
     } else {
