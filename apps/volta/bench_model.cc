@@ -159,7 +159,7 @@ Result<Report> run_bench(const Transformer& model, const Options& options, std::
 std::string to_text(const Report& report) {
   std::string text = fmt::format(
       "{} parameters on {} ({}, {} threads), volta {}\n"
-      "weights {}, of which a token reads {}; loaded in {}, peak memory {}\n\n"
+      "weights {}, of which a token reads {}\nloaded in {}, peak memory {}\n\n"
       "{:>7} {:>11} {:>12} {:>10} {:>10} {:>10} {:>8}\n",
       format_count(report.parameters), report.device.name, report.device.isa, report.device.threads,
       version_with_hash(), format_bytes(report.weight_bytes), format_bytes(report.bytes_per_token),

@@ -270,6 +270,7 @@ class MessageReader {
   std::optional<LineEnd> key(char byte, const RawMode& raw) {
     switch (byte) {
       case '\r':
+      case '\n':  // Enter, typed ahead while an answer was written.
         if (!editor_.take_backslash()) return LineEnd::kMessage;
         editor_.insert("\n");
         return std::nullopt;
@@ -314,7 +315,7 @@ class MessageReader {
     if (byte == control('P')) return go(-1);
     if (byte == control('N')) return go(1);
     if (byte == control('L')) return note_raw("\033[H\033[2J");
-    if (byte == '\n' || byte == '\t') return editor_.insert(std::string_view(&byte, 1));
+    if (byte == '\t') return editor_.insert(std::string_view(&byte, 1));
     if (static_cast<unsigned char>(byte) >= ' ') insert_character(byte);
   }
 

@@ -38,8 +38,8 @@ bool can_edit_lines();
 /// How read_message() ended.
 enum class LineEnd { kMessage, kEndOfInput, kInterrupted };
 
-/// Reads one message. Enter ends it; a backslash before Enter, Alt-Enter, Ctrl-J and pasted line
-/// breaks become line breaks. Arrows, Home, End, Ctrl-A, E, B, F, D, K, U, W, L and Alt-B and F
+/// Reads one message. Enter ends it; a backslash before Enter, Alt-Enter and pasted line breaks
+/// become line breaks. Arrows, Home, End, Ctrl-A, E, B, F, D, K, U, W, L and Alt-B and F
 /// edit; Up and Down go through the history. kEndOfInput: Ctrl-D in an empty message; kInterrupted:
 /// Ctrl-C in an empty message (in any other, it empties the message).
 Result<LineEnd> read_message(std::string_view prompt, const History& history, std::string& message);

@@ -214,7 +214,7 @@ TEST_F(RunSetupTest, ReadyMadeExamplesAreTakenInOrder) {
   const auto code = ErrorCode::kInvalidArgument;
   refused([](auto& bad) { bad.trainer.time = 4; }, code, "its examples are 8 tokens long");
   refused([](auto& bad) { bad.model.context = 4; }, code, "longer than the model's context of 4");
-  refused([](auto& bad) { bad.patience = 1; }, code, "patience needs validation text");
+  refused([](auto& bad) { bad.patience = 1; }, code, "patience needs data to validate with");
   refused([](auto& bad) { bad.model.vocab_size = 5; }, ErrorCode::kInvalidFile, "ids must be");
 }
 
