@@ -88,7 +88,7 @@ TEST_F(BenchModelTest, RatesFollowFromTheTimes) {
   }
   const CommandResult text = bench({"run", "--prompt", "1,8"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_THAT(text.out, HasSubstr("weights GB/s\n      1 "));
+  EXPECT_THAT(text.out, HasSubstr("GB/s\n      1 "));
 }
 
 TEST_F(BenchModelTest, GapsAreMeasuredWhileAPromptIsRead) {

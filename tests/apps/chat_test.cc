@@ -469,7 +469,7 @@ TEST_F(ChatTest, BadLinesEndAPipedConversation) {
   EXPECT_EQ(full.exit_code, 2);
   EXPECT_THAT(full.err, HasSubstr("the message is too long"));
   EXPECT_EQ(talk("").exit_code, 0);
-  EXPECT_THAT(talk("/help\n").err, HasSubstr("/reset forgets the conversation"));
+  EXPECT_THAT(talk("/help\n").err, HasSubstr("/reset        forgets the conversation"));
 }
 
 TEST_F(ChatTest, MessagesOfAFileAreAnswered) {
