@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -55,6 +56,11 @@ class Files : public ::testing::Test {
         "gelu_tanh", "--context",    "16",       "--batch",   "2",   "--steps",
         "4",         "--eval-every", "0",        "--threads", "1",   "--save-every",
         "2",         "--tokenizer",  "byte"};
+    // Files of --data add up, so another one takes the place of this one.
+    const auto data = std::find(arguments.begin(), arguments.end(), "--data");
+    if (data != arguments.end() && std::find(more.begin(), more.end(), "--data") != more.end()) {
+      arguments.erase(data, data + 2);
+    }
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
