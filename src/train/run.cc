@@ -230,8 +230,11 @@ void Run::open_events() {
   if (!setup_.options.tensorboard || finished()) return;
   auto created = EventFile::create(join_path(setup_.options.out, "tensorboard"), steps_done(),
                                    seconds_since_1970());
-  if (created) events_ = *std::move(created);
-  if (!created) tell(std::unexpected(std::move(created).error()));
+  if (created) {
+    events_ = *std::move(created);
+  } else {
+    tell(std::unexpected(std::move(created).error()));
+  }
 }
 
 // After an error no further events are written: the metrics have all figures.
