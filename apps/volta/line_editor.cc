@@ -319,7 +319,7 @@ class MessageReader {
     if (static_cast<unsigned char>(byte) >= ' ') insert_character(byte);
   }
 
-  // The rest of a character of several bytes follows its first one.
+  // Read the remaining bytes of a UTF-8 character after its first byte.
   void insert_character(char first) {
     std::string character(1, first);
     const auto lead = static_cast<unsigned char>(first);

@@ -56,7 +56,7 @@ struct Dataset : DataOrigin {
   // From X.jsonl: conversations, not yet in rows.
   std::vector<ChatExample> chats;
   std::vector<ChatExample> validation_chats;
-  /// Of ready-made examples and conversations; null without validation.
+  /// Validation data of ready-made examples or conversations; null if there is no validation.
   std::shared_ptr<const LabelledRows> validation_rows;
 
   std::int64_t train_tokens() const { return mapped ? mapped_train : std::ssize(*train); }

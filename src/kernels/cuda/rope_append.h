@@ -1,4 +1,4 @@
-// Rope of the queries, Rope of the keys and KvAppend as one launch, in decoding.
+// One launch for three calls of a decoding step: Rope of the queries, Rope of the keys, KvAppend.
 #pragma once
 
 #include <cuda_runtime_api.h>
