@@ -32,11 +32,14 @@ if(PROJECT_IS_TOP_LEVEL)
   if(VOLTA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     # Paths below the project are hashed as relative ones, so that a second clone finds what the
     # first has compiled. Without the sloppiness ccache gives up where headers are precompiled.
-    # Comments count: g++ knows the headers in a precompiled file by checksums of all their bytes,
-    # and would include a header a second time whose comments alone have changed.
+    # CCACHE_DEPEND: files are known by the bytes of all that they include, not by preprocessed text,
+    # which drops comments and runs of spaces. g++ knows the headers in a precompiled file by
+    # checksums of all their bytes, and includes one that differs a second time. The namespace keeps
+    # entries that were made by preprocessed text apart.
     set(CMAKE_CXX_COMPILER_LAUNCHER
         "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
-        CCACHE_COMMENTS=1 CCACHE_SLOPPINESS=pch_defines,time_macros "${VOLTA_CCACHE}")
+        CCACHE_DEPEND=1 CCACHE_NAMESPACE=volta-by-bytes
+        CCACHE_SLOPPINESS=pch_defines,time_macros "${VOLTA_CCACHE}")
   endif()
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 endif()
