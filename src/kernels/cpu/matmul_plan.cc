@@ -44,10 +44,9 @@ PanelSource panel_source(const MatMul& op, const MatMulProblem& problem, Simd si
   return in_place ? PanelSource::kInRows : PanelSource::kPack;
 }
 
-/// What a part pays for each of its panels and for each of its tiles of rows, beside the products,
-/// in units of one tile times one panel. Every part brings its columns of b and its rows of a into
-/// its core, and packs them where the plan says so. So parts that are about as high as they are
-/// wide read the least.
+/// The cost of reading and packing one panel of b and one tile of rows of a, where the product of
+/// one tile and one panel costs 1. A part of a product reads all its panels and all its tiles once,
+/// so of the parts of equal area those that are about square cost the least.
 struct PartCosts {
   double panel = 0, tile = 0;
 };

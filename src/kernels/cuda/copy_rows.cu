@@ -22,7 +22,7 @@ struct TwoGroups {
 template <int kWord>
 __device__ inline uint4 shifted(const TwoGroups& groups, unsigned bits) {
   const std::uint32_t* word = groups.word + kWord;
-  // With kWord 3 and no bits to shift, the word behind the last has no part in the result.
+  // word[4] is read for its low bits, so if bits is 0 it does not change the result.
   return make_uint4(
       __funnelshift_r(word[0], word[1], bits), __funnelshift_r(word[1], word[2], bits),
       __funnelshift_r(word[2], word[3], bits), __funnelshift_r(word[3], word[4], bits));

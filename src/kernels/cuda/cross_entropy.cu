@@ -294,9 +294,10 @@ constexpr std::int64_t both_bytes(std::int64_t columns, std::int64_t element) {
   return round_up(columns * element + 16, std::int64_t{16});
 }
 
-// Copies a row to `to`, which lies as x does. Elements that share 16 bytes with other rows are
-// copied one by one. Arrival a has the pieces of a quarter of the row, and the pieces that are
-// there after it end at element ends(a).
+// Copies a row x to shared memory. `to` has the same address modulo 16 as x, so most of the row is
+// copied in pieces of 16 bytes; the elements before the first piece and behind the last are copied
+// one by one. Each arrival (group of asynchronous copies) brings a quarter of the pieces; after
+// arrival a, the elements up to end(a) are there.
 template <typename T>
 struct RowCopy {
   static constexpr int kCount = kVector<T>;

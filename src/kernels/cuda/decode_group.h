@@ -1,6 +1,7 @@
-// Calls of a plan that follow each other and that one launch computes: in decoding most ops are so
-// small that their launches would cost more than their work. The results of every call are
-// written, with the bits that the calls would give one by one, so a plan may run either way.
+// Groups of consecutive calls of a plan that run as one launch. A decoding step has many small ops,
+// and launching each of them takes longer than its work. A group writes the results of all its
+// calls, bit for bit as if they ran one by one, so a plan gives the same results with and without
+// groups.
 #pragma once
 
 #include <cuda_runtime_api.h>

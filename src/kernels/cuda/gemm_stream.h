@@ -1,6 +1,6 @@
-// Products of a few rows of a with matrices of weights that are streamed once, on Hopper; see
-// gemm_stream.cu. Up to three matrices share the rows of a, so that one launch computes the
-// queries, keys and values, or both halves of a gated unit.
+// Matrix products for decoding on Hopper: a has a few rows, and each weight is read from memory
+// once. One launch multiplies a with up to three matrices of weights, for example those of the
+// queries, keys and values, or both of a gated unit. See gemm_stream.cu.
 #pragma once
 
 #include <cuda_runtime_api.h>
