@@ -74,10 +74,22 @@ class Conversations {
   };
   Result<Rendered> render(const JsonValue::Array& messages, std::size_t count,
                           bool with_generation_prompt);
-  Result<bool> mark(const JsonValue::Array& messages, std::size_t answer, const Rendered& all,
+  // What became of an answer in the rendered conversation.
+  enum class Mark {
+    kMarked,
+    kChanged,    // The template renders it differently.
+    kBehindRow,  // Its prompt is longer than a row.
+  };
+  Result<Mark> mark(const JsonValue::Array& messages, std::size_t answer, const Rendered& all,
                     bool last, ChatExample& example);
   Result<std::size_t> find_answer(const JsonValue::Array& messages, std::size_t answer,
-                                  const Rendered& all);
+                                  const Rendered& prompt, const Rendered& all);
+  Result<std::vector<std::size_t>> mark_each(const JsonValue::Array& messages,
+                                             std::span<const std::size_t> answers,
+                                             const Rendered& all, ChatExample& example);
+  Result<std::vector<std::size_t>> mark_latest(const JsonValue::Array& messages,
+                                               std::span<const std::size_t> answers,
+                                               const Rendered& all, ChatExample& example);
 
   const ChatRenderer& renderer_;
   ChatOptions options_;
@@ -102,9 +114,7 @@ Result<Conversations::Rendered> Conversations::render(const JsonValue::Array& me
 // answer does not begin as that prompt ends (templates can begin an answer with thoughts), it is
 // the first token that differs, and it must lie behind the messages before the answer.
 Result<std::size_t> Conversations::find_answer(const JsonValue::Array& messages, std::size_t answer,
-                                               const Rendered& all) {
-  if (answer == 0) return mistake("message 1 is an answer, but nothing asks for it");
-  VOLTA_TRY(const Rendered prompt, render(messages, answer, true));
+                                               const Rendered& prompt, const Rendered& all) {
   const std::size_t begin = common_prefix(prompt.ids, all.ids);
   if (all.text.starts_with(prompt.text)) return begin;
   VOLTA_TRY(const Rendered before, render(messages, answer, false));
@@ -116,16 +126,20 @@ Result<std::size_t> Conversations::find_answer(const JsonValue::Array& messages,
 }
 
 // Marks the tokens of one answer in the example of the conversation `all`, whose last message it
-// may be. False when the answer is rendered differently in `all`.
-Result<bool> Conversations::mark(const JsonValue::Array& messages, std::size_t answer,
-                                 const Rendered& all, bool last, ChatExample& example) {
+// may be.
+Result<Conversations::Mark> Conversations::mark(const JsonValue::Array& messages,
+                                                std::size_t answer, const Rendered& all, bool last,
+                                                ChatExample& example) {
+  if (answer == 0) return mistake("message 1 is an answer, but nothing asks for it");
+  VOLTA_TRY(const Rendered prompt, render(messages, answer, true));
+  if (std::ssize(prompt.ids) > renderer_.row_tokens) return Mark::kBehindRow;
   std::size_t end = all.ids.size();
   if (!last) {
     VOLTA_TRY(const Rendered until, render(messages, answer + 1, false));
-    if (!all.text.starts_with(until.text)) return false;
+    if (!all.text.starts_with(until.text)) return Mark::kChanged;
     end = common_prefix(until.ids, all.ids);
   }
-  VOLTA_TRY(const std::size_t begin, find_answer(messages, answer, all));
+  VOLTA_TRY(const std::size_t begin, find_answer(messages, answer, prompt, all));
   // What the template writes behind the end of the turn is not part of the answer.
   std::size_t turn = end;
   while (turn > begin && all.ids[turn - 1] != end_of_turn_) --turn;
@@ -136,7 +150,36 @@ Result<bool> Conversations::mark(const JsonValue::Array& messages, std::size_t a
   }
   std::fill(example.is_answer.begin() + static_cast<std::ptrdiff_t>(begin),
             example.is_answer.begin() + static_cast<std::ptrdiff_t>(end), true);
-  return true;
+  return Mark::kMarked;
+}
+
+// Marks the answers that a row can show. Returns those that the template changes.
+Result<std::vector<std::size_t>> Conversations::mark_each(const JsonValue::Array& messages,
+                                                          std::span<const std::size_t> answers,
+                                                          const Rendered& all,
+                                                          ChatExample& example) {
+  std::vector<std::size_t> changed;
+  for (const std::size_t answer : answers) {
+    VOLTA_TRY(const Mark found, mark(messages, answer, all, answer == answers.back(), example));
+    if (found == Mark::kBehindRow) break;
+    if (found == Mark::kChanged) changed.push_back(answer);
+  }
+  return changed;
+}
+
+// Marks the last of the answers that longer conversations change, and those before it up to one
+// that this conversation changes, too. Returns the others.
+Result<std::vector<std::size_t>> Conversations::mark_latest(const JsonValue::Array& messages,
+                                                            std::span<const std::size_t> answers,
+                                                            const Rendered& all,
+                                                            ChatExample& example) {
+  std::size_t left = answers.size();
+  for (; left > 0; --left) {
+    const bool last = left == answers.size();
+    VOLTA_TRY(const Mark found, mark(messages, answers[left - 1], all, last, example));
+    if (found != Mark::kMarked && !last) break;
+  }
+  return std::vector(answers.begin(), answers.begin() + static_cast<std::ptrdiff_t>(left));
 }
 
 Status Conversations::add(const JsonValue::Array& messages, std::size_t first,
@@ -149,18 +192,15 @@ Status Conversations::add(const JsonValue::Array& messages, std::size_t first,
     return mistake("no answer to learn: a conversation needs a message of the assistant");
   }
   options_.tools = tools;
+  bool whole = true;
   while (!answers.empty()) {  // Once, unless the template changes answers that are not the last.
-    const std::size_t last = answers.back();
-    VOLTA_TRY(Rendered all, render(messages, last + 1, false));
+    VOLTA_TRY(Rendered all, render(messages, answers.back() + 1, false));
     ChatExample example{.ids = {}, .is_answer = std::vector<bool>(all.ids.size())};
-    std::vector<std::size_t> others;
-    for (const std::size_t answer : answers) {
-      VOLTA_TRY(const bool marked, mark(messages, answer, all, answer == last, example));
-      if (!marked) others.push_back(answer);
-    }
+    VOLTA_TRY(answers, whole ? mark_each(messages, answers, all, example)
+                             : mark_latest(messages, answers, all, example));
     example.ids = std::move(all.ids);
     examples.push_back(std::move(example));
-    answers = std::move(others);
+    whole = false;
   }
   return {};
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,10 @@ struct ChatRenderer {
   const ChatTemplate* chat_template = nullptr;
   const Tokenizer* tokenizer = nullptr;
   Interruption interrupted = {};
+  /// Tokens of the rows that the conversations will be cut to (pack_chats()). Answers whose prompt
+  /// alone is longer are not marked, because no row would show them. So the time that a
+  /// conversation of n messages takes does not grow with the square of n.
+  std::int64_t row_tokens = std::numeric_limits<std::int64_t>::max();
 };
 
 /// The conversations of JSON lines. A line is an object with either

@@ -80,6 +80,16 @@ Status open_ids(RunSetup& setup, const ModelSource* model,
   return {};
 }
 
+// The sequence length that is not given: that of ready-made examples, otherwise the model's
+// context. A model that is trained further may have a context of which a batch would not fit into
+// memory, so it gets a common length.
+std::int64_t natural_time(const RunOptions& options, const Dataset& data) {
+  constexpr std::int64_t kCommonLength = 1024;
+  if (data.has_examples()) return data.example_length;
+  if (options.init.empty()) return options.model.context;
+  return std::min(options.model.context, kCommonLength);
+}
+
 // A model without a template can learn from prompts and completions that are plain texts.
 Status open_chats(RunSetup& setup, const ModelSource& model,
                   std::shared_ptr<const Tokenizer> tokenizer, const Interruption& interrupted) {
@@ -94,9 +104,12 @@ Status open_chats(RunSetup& setup, const ModelSource& model,
   } else if (found.error().code() != ErrorCode::kNotFound) {
     return std::unexpected(std::move(found).error());
   }
+  std::int64_t& time = setup.options.trainer.time;
+  if (time == 0) time = natural_time(setup.options, {});
   const ChatRenderer renderer{.chat_template = chat_template ? &*chat_template : nullptr,
                               .tokenizer = tokenizer.get(),
-                              .interrupted = interrupted};
+                              .interrupted = interrupted,
+                              .row_tokens = time};
   VOLTA_TRY(setup.data, load_chats(files_of(setup.options), renderer, setup.options.seed));
   setup.data.tokenizer = std::move(tokenizer);
   return {};
@@ -216,16 +229,6 @@ Status open_id_batches(RunSetup& setup) {
                                                   options.trainer.accumulate));
   setup.batches = std::make_unique<ExampleRows>(std::move(rows));
   return {};
-}
-
-// The sequence length that is not given: that of ready-made examples, otherwise the model's
-// context. A model that is trained further may have a context of which a batch would not fit into
-// memory, so it gets a common length.
-std::int64_t natural_time(const RunOptions& options, const Dataset& data) {
-  constexpr std::int64_t kCommonLength = 1024;
-  if (data.has_examples()) return data.example_length;
-  if (options.init.empty()) return options.model.context;
-  return std::min(options.model.context, kCommonLength);
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ class ChatDataTest : public testing::Test {
     return parse_chats(lines, "c.jsonl",
                        {.chat_template = plain_ ? nullptr : &template_,
                         .tokenizer = tokenizer_.get(),
-                        .interrupted = interrupted_});
+                        .interrupted = interrupted_,
+                        .row_tokens = row_tokens_});
   }
   // The text of an example with what is learned in brackets.
   std::string marked(const ChatExample& example) const {
@@ -55,6 +56,7 @@ class ChatDataTest : public testing::Test {
       "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }};{% endfor %}"
       "{{ '<a>' if add_generation_prompt }}");
   bool plain_ = false;
+  std::int64_t row_tokens_ = 1000;
   Interruption interrupted_;
 };
 
@@ -90,6 +92,33 @@ TEST_F(ChatDataTest, AnAnswerThatChangesLaterIsAnExampleOfItsOwn) {
       {"role": "assistant", "content": "one", "thinking": "hm"}, {"role": "user", "content": "r"},
       {"role": "assistant", "content": "two", "thinking": "ha"}]})",
                 {"<u>q;<a>one;<u>r;<a>[(ha)two;]", "<u>q;<a>[(hm)one;]"});
+}
+
+// Thoughts are shown in the answers to the last question: those to one question share an example.
+TEST_F(ChatDataTest, AnswersThatChangeLaterShareAnExampleWhereTheyCan) {
+  template_ = make_template(
+      "{% set ns = namespace(last=0) %}{% for m in messages if m.role == 'user' %}"
+      "{% set ns.last = ns.last + 1 %}{% endfor %}{% set seen = namespace(users=0) %}"
+      "{% for m in messages %}{% if m.role == 'user' %}{% set seen.users = seen.users + 1 %}"
+      "{% endif %}<{{ m.role[0] }}>"
+      "{{ '(' + m.thinking + ')' if m.thinking and seen.users == ns.last }}{{ m.content }};"
+      "{% endfor %}{{ '<a>' if add_generation_prompt }}");
+  expect_marked(
+      R"({"messages": [{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "one", "thinking": "hm"}, {"role": "tool", "content": "x"},
+      {"role": "assistant", "content": "two", "thinking": "ha"}, {"role": "user", "content": "r"},
+      {"role": "assistant", "content": "three", "thinking": "ho"}]})",
+      {"<u>q;<a>one;<t>x;<a>two;<u>r;<a>[(ho)three;]", "<u>q;<a>[(hm)one;]<t>x;<a>[(ha)two;]"});
+}
+
+TEST_F(ChatDataTest, AnswersThatNoRowWouldShowAreNotMarked) {
+  const std::string line =
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "one"},
+                       {"role": "user", "content": "r"}, {"role": "assistant", "content": "two"}]})";
+  row_tokens_ = 20;  // As long as the prompt of the second answer.
+  expect_marked(line, {"<u>q;<a>[one;]<u>r;<a>[two;]"});
+  row_tokens_ = 19;
+  expect_marked(line, {"<u>q;<a>[one;]<u>r;<a>two;"});
 }
 
 // A prompt that begins the answer itself (with thoughts, say) may differ from the answer.
