@@ -6,6 +6,7 @@ import os
 import shutil
 from dataclasses import dataclass, field
 
+import dataset_mutator
 import gguf_mutator
 import json_mutator
 import safetensors_mutator
@@ -302,6 +303,35 @@ def make_tuning(case):
                           writes=("out", "in"), environment=kept))
 
 
+def make_dataset(case):
+    """Conversations or ids, to train on or to validate with."""
+    rng, seeds = case.rng, case.seeds
+    case.inputs.mkdir()
+    ids = rng.random() < 0.15
+    name, mutate = ("ids.bin", dataset_mutator.mutate_ids) if ids else (
+        "chats.jsonl", dataset_mutator.mutate_chats)
+    shutil.copyfile(seeds.root / name, case.inputs / name)
+    if rng.random() < 0.03:
+        case.replace_file()
+    else:
+        case.rewrite(name, mutate)
+    base = rng.choice(seeds.chat_models)
+    small = ("--out", "out", "--batch", "1", "--context", "64", "--val-fraction", "0.1")
+    out = {"writes": ("out",), "result": "out"}
+    case.add("train", "--init", base, "--data", f"in/{name}", "--steps", "1", *small, **out)
+    case.add_some(
+        1, command("train", "--init", base, "--data", seeds.root / name, "--val-data", f"in/{name}",
+                   "--steps", "1", *small, **out),
+        command("train", "--init", base, "--data", f"in/{name}", "--data", seeds.root / name,
+                "--steps", "2", "--tensorboard", "--lora-rank", "1", *small, **out),
+        command("train", "--init", base, "--data", f"in/{name}", "--epochs", "1", "--no-packing",
+                *small, **out),
+        command("train", "--data", f"in/{name}", "--vocab", "5", "--steps", "1", "--layers", "1",
+                "--dim", "16", "--heads", "2", *small, **out),
+        command("eval", base, "--data", f"in/{name}"))
+
+
 KINDS = {"safetensors": make_safetensors, "gguf": make_gguf, "index": make_index,
          "tokenizer": make_tokenizer, "template": make_template, "config": make_config,
-         "adapter": make_adapter, "checkpoint": make_checkpoint, "tuning": make_tuning}
+         "adapter": make_adapter, "checkpoint": make_checkpoint, "tuning": make_tuning,
+         "dataset": make_dataset}

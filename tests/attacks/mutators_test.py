@@ -10,6 +10,7 @@ sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import dataset_mutator  # noqa: E402
 import gguf_mutator  # noqa: E402
 import json_mutator  # noqa: E402
 import safetensors_mutator  # noqa: E402
@@ -44,6 +45,8 @@ CASES = (
          nested(700), b'{"added_tokens":{"a":1},"model":{"vocab":{"a":0},"merges":{"a":1}}}',
          b'{"added_tokens":[1],"model":{"type":"Unigram","vocab":["a",["b",1],{"c":2}],"merges":"x"}}']),
     (template_mutator.mutate, files("fuzz/corpus/chat_template/*.jinja")),
+    (dataset_mutator.mutate_chats, files("train/data/*/chats.jsonl")),
+    (dataset_mutator.mutate_ids, [bytes(800), b""]),
     (gguf_mutator.mutate, files("fuzz/corpus/gguf/*.gguf")),
 )
 

@@ -61,6 +61,7 @@ class Seeds:
         self.make_models()
         self.make_runs()
         self.make_table()
+        self.make_datasets()
         ids = struct.pack("<34q", *(i % 5 for i in range(34)))
         (self.root / "ids.safetensors").write_bytes(
             safetensors_mutator.write({"input_ids": ("I64", [2, 17], ids)}))
@@ -112,6 +113,19 @@ class Seeds:
             shutil.rmtree(folder / "step-4")
         self.adapter = self.root / "whole_adapter_run"
         self.runs = [run, adapter]
+
+    def make_datasets(self):
+        """Conversations, models with several templates for them, and ids as 16-bit numbers."""
+        source = TESTS / "train" / "data" / "chat_llama"
+        shutil.copyfile(source / "chats.jsonl", self.root / "chats.jsonl")
+        templates = sorted(TESTS.glob("fuzz/corpus/chat_template/*.jinja"))
+        self.chat_models = []
+        for template in [source / "chat_template.jinja"] + templates:
+            folder = self.root / f"chat_{len(self.chat_models)}"
+            copy_model(source, folder)
+            shutil.copyfile(template, folder / "chat_template.jinja")
+            self.chat_models.append(folder)
+        (self.root / "ids.bin").write_bytes(struct.pack("<400H", *(i % 5 for i in range(400))))
 
     def make_table(self):
         cache = self.root / "cache"
