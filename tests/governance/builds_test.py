@@ -173,6 +173,23 @@ volta_strict_options(small)
                     self.assertNotEqual(status, 0)
                     self.assertIn(warning, text)
 
+    def test_a_warning_of_nvcc_is_an_error_where_the_gate_asks_for_it(self):
+        self.need("nvcc")
+        self.write("CMakeLists.txt", BEGIN + f"""set(CMAKE_CUDA_COMPILER_WORKS TRUE)
+project(Small LANGUAGES CXX)
+include("{ROOT}/cmake/VoltaOptions.cmake")
+include("{ROOT}/cmake/VoltaCuda.cmake")
+add_library(small OBJECT a.cu)
+volta_cuda_options(small)
+""")
+        for kernel, good in (("__global__ void f(int* x) { *x = 1; }", True),
+                             ("__global__ void f(int* x) { int unused = 1; *x = 1; }", False)):
+            self.write("a.cu", kernel + "\n")
+            status, text = self.build("", "g++", "-DVOLTA_CUDA=ON", "-DVOLTA_WERROR=ON",
+                                      "-DCMAKE_CUDA_ARCHITECTURES=90a-real")
+            self.assertEqual(status == 0, good, text)
+            self.assertEqual("was declared but never referenced" in text, not good)
+
     def expect_reports(self, main, sanitizers, reports):
         """The program makes one fault for each number of arguments, and none without one."""
         status, text = self.build(main, "clang++-19", f"-DVOLTA_SANITIZE={sanitizers}")
