@@ -31,7 +31,8 @@ if(PROJECT_IS_TOP_LEVEL)
   find_program(VOLTA_CCACHE ccache)
   if(VOLTA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     # Paths below the project are hashed as relative ones, so that a second clone finds what the
-    # first has compiled. Without the sloppiness ccache gives up where headers are precompiled.
+    # first has compiled with g++ (clang's precompiled headers name their folder). Without the
+    # sloppiness ccache gives up where headers are precompiled.
     # CCACHE_DEPEND: files are known by the bytes of all that they include, not by preprocessed text,
     # which drops comments and runs of spaces. g++ knows the headers in a precompiled file by
     # checksums of all their bytes, and includes one that differs a second time. The namespace keeps

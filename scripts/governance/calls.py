@@ -60,7 +60,7 @@ PATTERNS = [
 _OWNED = re.compile(r"(?:unique_ptr|shared_ptr)\s*(?:<[^;{}]*>(?:\s+\w+)?)?\s*\(\s*$")
 
 
-def _allowed(tree):
+def allowed(tree):
     """{(path, rule): line number} of the exceptions, and findings about the list itself."""
     entries, findings = {}, []
     for number, line in enumerate(tree.texts.get(ALLOWED, "").splitlines(), 1):
@@ -92,15 +92,15 @@ def findings_in(path, text):
 
 
 def check(tree):
-    allowed, findings = _allowed(tree)
+    exceptions, findings = allowed(tree)
     used = set()
     for path, text in tree.select(r"src/" + CPP):
         for finding in findings_in(path, text):
-            if (path, finding.rule) in allowed:
+            if (path, finding.rule) in exceptions:
                 used.add((path, finding.rule))
             else:
                 findings.append(finding)
-    for entry in sorted(set(allowed) - used):
-        findings.append(Finding(f"{ALLOWED}:{allowed[entry]}", "calls.allowed",
+    for entry in sorted(set(exceptions) - used):
+        findings.append(Finding(f"{ALLOWED}:{exceptions[entry]}", "calls.allowed",
                                 f"{entry[0]} has no {entry[1]} any more; delete the line"))
     return findings

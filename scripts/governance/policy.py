@@ -35,7 +35,8 @@ RULES = {
     "policy.baseline": "Stored figures of bench/baselines change only with the label"
                        " human-approved-acceptance; figures of another kind of CPU are a new file.",
     "policy.human": "A change of tier 4 has the label human-approved-governance.",
-    "policy.calls": "The diff adds no banned call and no unsafe code outside of the fence.",
+    "policy.calls": "The diff adds no banned call and no unsafe code outside of the fence, but for the"
+                    " exceptions of scripts/governance/allowed_calls.txt.",
     "policy.secret": "The diff adds no key, token or password.",
 }
 
@@ -90,7 +91,25 @@ def loosened(hunk):
                 yield new
 
 
+def _tests_in(lines):
+    """{test: line number} of the tests that begin on some lines of a diff."""
+    found = ((line.number, _TEST.search(line.text)) for line in lines)
+    return {match[0].strip(): number for number, match in found if match}
+
+
+def _removed_tests(changes):
+    """Tests that are gone, and not only somewhere else: a test may move to another file."""
+    added = set().union(*(_tests_in(change.added) for change in changes))
+    for change in changes:
+        for name, number in _tests_in(change.removed).items():
+            if name not in added and change.old_path.startswith("tests/"):
+                yield Finding(f"{change.old_path}:{number}", "policy.removed_test",
+                              f"`{name})` is gone: a person adds {ACCEPTANCE}")
+
+
 def _human(changes, labels):
+    if ACCEPTANCE not in labels:
+        yield from _removed_tests(changes)
     for change in changes:
         if change.path == "tests/golden_guard/expected.json" and TOLERANCE not in labels:
             yield Finding(change.path, "policy.golden",
@@ -146,19 +165,10 @@ def _acceptance(change):
             if match:
                 yield Finding(f"{change.path}:{line.number}", "policy.acceptance",
                               f"the limit {match[1]} changes: a person adds {ACCEPTANCE}")
-    gone = {match[0].strip(): line.number for line in change.removed
-            for match in [_TEST.search(line.text)] if match}
-    for line in change.added:
-        match = _TEST.search(line.text)
-        if match:
-            gone.pop(match[0].strip(), None)
-    for name, number in gone.items():
-        if change.path.startswith("tests/"):
-            yield Finding(f"{change.path}:{number}", "policy.removed_test",
-                          f"`{name})` is gone: a person adds {ACCEPTANCE}")
 
 
-def _added_code(changes):
+def _added_code(tree, changes):
+    exceptions, _ = calls.allowed(tree)
     for change in changes:
         for line in change.added:
             for finding in secret_scan.findings_in(change.path, line.number, line.text):
@@ -166,7 +176,8 @@ def _added_code(changes):
         if re.fullmatch("src/" + CPP, change.path):
             text = "\n".join(line.text for line in change.added)
             for finding in calls.findings_in(change.path, text):
-                if finding.rule != "fence.safety":
+                known = (change.path, finding.rule) in exceptions
+                if finding.rule != "fence.safety" and not known:
                     yield Finding(change.path, "policy.calls", finding.text)
 
 
@@ -234,4 +245,4 @@ def check(tree, changes, body, labels=()):
     yield from _body(tier, parts)
     yield from _evidence(tree, changes, body, parts)
     yield from _human(changes, set(labels))
-    yield from _added_code(changes)
+    yield from _added_code(tree, changes)

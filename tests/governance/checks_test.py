@@ -349,6 +349,26 @@ class Documents(unittest.TestCase):
         self.assertEqual(self.findings("A. (check: links.nothing)"), ["documents.known"])
         self.assertEqual(self.findings("A. (test: tests/b_test.cc)"), ["documents.known"])
 
+    def test_a_stage_that_no_test_sees_fail_is_found(self):
+        def texts(rows, test="run(ROOT / 'scripts' / 'check_a')"):
+            tree = Tree({documents.OVERVIEW: "| stage | what | test |\n|---|---|---|\n" + rows,
+                         ".ci/run": "stage_a() { scripts/check_a --all; }\nstage_b() {\n  build\n"
+                                    "  tests/b/run --shim build/release/tests/b/x.so\n}\n",
+                         "tests/a_test.py": test, "tests/b/b_test.py": "HERE / 'run'"})
+            return [finding.text for finding in documents.check(tree, ALL_RULES)
+                    if finding.rule == "documents.seen_to_fail"]
+        both = "| `a` | x | `tests/a_test.py` |\n| `b` | y | `tests/b/b_test.py` |\n"
+        self.assertEqual(texts(both), [])
+        self.assertEqual(texts("| `a`, `b` | x | `tests/a_test.py`, `tests/b/b_test.py` |\n"), [])
+        missing = "add a row with the tests that see the stage 'b' fail"
+        self.assertEqual(texts("| `a` | x | `tests/a_test.py` |\n"), [missing])
+        self.assertEqual(texts(both.replace("`tests/b/b_test.py`", "by review")), [missing])
+        self.assertEqual(texts(both.replace("tests/b/b_test.py", "tests/b/lost.py")),
+                         ["tests/b/lost.py is not in the tree",
+                          "no test in the row of 'b' names b/run, which it calls"])
+        self.assertEqual(texts(both, "nothing"),
+                         ["no test in the row of 'a' names check_a, which it calls"])
+
     def test_a_missing_document_or_heading_is_found(self):
         findings = [finding for finding in documents.check(Tree({"SECURITY.md": "# Reporting\n"}))
                     if finding.rule == "documents.present"]

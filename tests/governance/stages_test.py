@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 """The scripts behind the stages of .ci/run see what they are there to see: each runs in a small tree
 with one fault, and in the same tree without it."""
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from small_tree import Stage  # noqa: E402
+
 VISIBLE = 'namespace [[gnu::visibility("default")]] volta {'
 
 # Stands for a program that a build with CUDA made, on a machine without a GPU.
@@ -28,35 +27,6 @@ case $1 in
   *) echo "stat::number_of_executed_units: 12" ;;
 esac
 """
-
-
-class Stage(unittest.TestCase):
-    def setUp(self):
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.tree = Path(temporary.name)
-
-    def write(self, name, text, mode=0o644):
-        path = self.tree / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        path.chmod(mode)
-
-    def tool(self, name, text):
-        self.write(f"bin/{name}", text, 0o755)
-
-    def judge(self, script, *words):
-        """(exit status, what is said) of a copy of a script in the tree."""
-        (self.tree / "scripts").mkdir(exist_ok=True)
-        copy = shutil.copy(ROOT / "scripts" / script, self.tree / "scripts")
-        done = subprocess.run([copy, *map(str, words)], capture_output=True, text=True, check=False,
-                              env={**os.environ, "PATH": f"{self.tree / 'bin'}:{os.environ['PATH']}"})
-        return done.returncode, done.stdout + done.stderr
-
-    def need(self, *programs):
-        for program in programs:
-            if not shutil.which(program):
-                self.skipTest(f"there is no {program}")
 
 
 class Includes(Stage):
@@ -114,6 +84,9 @@ class Symbols(Stage):
         status, text = self.symbols(more=f"namespace volta {{ {shown}int g() {{ return 2; }} }}\n")
         self.assertIn("exports volta::g(), which scripts/exported_symbols.txt does not list", text)
         self.assertEqual(status, 1)
+        status, text = self.symbols(more="[[gnu::used]] static char data[9000000] = {1};\n")
+        self.assertEqual(status, 1)
+        self.assertIn("bytes stripped, the limit is 8000000", text)
 
 
 class Cuda(Stage):
