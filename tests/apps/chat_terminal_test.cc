@@ -143,6 +143,8 @@ class ChatTerminalTest : public ::testing::Test {
     for (const std::string& keys : lines) {
       if (!terminal.wait_for_prompt()) return {};
       terminal.type(keys + "\r");
+      // The end of the line: a message that is empty in between looks like the prompt.
+      if (!terminal.wait_for("\r\n")) return {};
     }
     if (!terminal.wait_for_prompt()) return {};
     terminal.type("/save " + file + "\r");
