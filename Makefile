@@ -14,7 +14,7 @@ ctest = ctest --test-dir $(BUILD) --output-on-failure --no-label-summary --paral
 
 help:
 	@echo 'make demo    train a small transformer for a minute, generate, measure (TEXT=file)'
-	@echo 'make build   build the library and the command line: $(BUILD)/volta'
+	@echo 'make build   build the command line ($(BUILD)/volta) and the libraries'
 	@echo 'make install install program, library, manual pages, completion (PREFIX=$(PREFIX))'
 	@echo 'make test    build everything and run the tests'
 	@echo 'make bench   build and run the benchmarks'
@@ -28,10 +28,9 @@ demo: build
 build:
 	@scripts/bootstrap build
 	@$(configure)
-	@cmake --build $(BUILD) --target volta --parallel $(JOBS)
+	@cmake --build $(BUILD) --target volta volta_static volta_shared --parallel $(JOBS)
 
 install: build
-	@cmake --build $(BUILD) --target volta_static volta_shared --parallel $(JOBS)
 	@cmake --install $(BUILD) --prefix '$(PREFIX)'
 
 test:

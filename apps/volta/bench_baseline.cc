@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "command.h"
 
 namespace volta::cli {
 namespace {
@@ -29,9 +30,9 @@ Status expect_same(const std::string& path, std::string_view what, const std::st
 
 Result<LatencyBaseline> read_baseline(const std::string& path, const DeviceInfo& device,
                                       DType dtype, std::int64_t tokens) {
-  VOLTA_TRY(const std::string text, read_text_file(path, kMaxBytes));
-  VOLTA_TRY(const JsonValue json, parse_json(text, path));
-  const JsonRef root(json, path);
+  VOLTA_TRY(const std::string text, read_input(path, kMaxBytes));
+  VOLTA_TRY(const JsonValue json, parse_json(text, input_name(path)));
+  const JsonRef root(json, input_name(path));
   VOLTA_TRY(const std::string name, root.get_string("device"));
   VOLTA_TRY(const std::string isa, root.get_string("isa"));
   VOLTA_TRY(const std::int64_t threads, root.get_int("threads"));

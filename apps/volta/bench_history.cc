@@ -99,8 +99,8 @@ Status bench_history(const Globals& globals, const Options& options) {
   } else if (globals.force) {
     return fail(ErrorCode::kInvalidArgument, "--force goes with --svg");
   }
-  VOLTA_TRY(const std::string text, read_text_file(options.file, kMaxBytes));
-  VOLTA_TRY(const auto series, parse_history(text, options.file));
+  VOLTA_TRY(const std::string text, read_input(options.file, kMaxBytes));
+  VOLTA_TRY(const auto series, parse_history(text, input_name(options.file)));
   if (!options.svg.empty()) {
     VOLTA_TRY(write_file_atomic(options.svg, history_plot_svg(series), existing_file(globals)));
   }
@@ -132,9 +132,11 @@ void add_bench_history(Command& bench, Globals& globals, Action& action) {
   Command* command = bench.add_subcommand("history", "what earlier revisions reached");
   auto options = std::make_shared<Options>();
   command->add_option("file", options->file,
-                      "lines that scripts/bench-guard has written (default bench/history.jsonl)");
+                      "lines that scripts/bench-guard has written, - for standard input (default "
+                      "bench/history.jsonl)");
   command->add_option("--svg", options->svg, "also draw the figures into this file")
-      ->check(refuse_empty);
+      ->check(refuse_empty)
+      ->not_a_stream();
   command->add_flag("--force", globals.force, "replace the file of --svg");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return bench_history(globals, *options); };

@@ -253,7 +253,8 @@ void add_bench_infer(Command& bench, Globals& globals, Action& action) {
   add_bench_runs(*command, options->runs, "--lengths", kBenchLengths);
   Option* baseline = command->add_option(
       "--baseline", options->baseline,
-      "a report of --output json to compare with; exit code 6 when this run is slower");
+      "a report of --output json to compare with, - for standard input; exit code 6 when this run "
+      "is slower");
   command
       ->add_option("--limit", options->limit,
                    "per cent by which a time may be above the baseline's (default 10)")

@@ -138,7 +138,8 @@ Status render(const Options& options, Output output) {
             chat_options(options.input, tools ? &*tools : nullptr, stopped));
   VOLTA_TRY(JsonValue::Array messages, first_messages(options.input));
   if (messages.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "--render takes --messages FILE or --prompt TEXT");
+    return fail(ErrorCode::kInvalidArgument,
+                "--render takes --messages FILE, --prompt TEXT or --file FILE");
   }
   VOLTA_TRY(const QuotedText prompt, make_chat_prompt(chat_template, std::move(messages), chat));
   if (output == Output::kText) return print(prompt.text);

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "command.h"
 #include "text/chat_prompt.h"
 
 namespace volta::cli {
@@ -21,6 +22,42 @@ constexpr std::int64_t kMaxMessageBytes = 64 << 20;
 Result<JsonValue> read_json(const std::string& path) {
   VOLTA_TRY(const std::string text, read_text_file(path, kMaxMessageBytes));
   return parse_json(text, path);
+}
+
+Result<JsonValue::Array> messages_of(const JsonValue& json, const std::string& name) {
+  const JsonValue::Array* array = json.if_array();
+  if (array != nullptr && !array->empty()) {
+    VOLTA_TRY(check_messages(*array, name));
+    return *array;
+  }
+  return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array of messages: "
+                                                   R"([{{"role": "user", "content": "Hi"}}])",
+                                                   name));
+}
+
+// The message of a file, or of standard input, without the line break at its end.
+Result<std::string> read_message(const std::string& path) {
+  VOLTA_TRY(std::string text, read_input(path, kMaxMessageBytes));
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  const auto invalid = find_invalid_utf8(text);
+  if (!text.empty() && !invalid) return text;
+  return fail(ErrorCode::kInvalidFile,
+              text.empty() ? fmt::format("{}: there is no text in it", input_name(path))
+                           : fmt::format("{}: byte {} is not UTF-8", input_name(path), *invalid));
+}
+
+// The message of --prompt or --file.
+Result<std::optional<std::string>> read_question(const ChatInput& input) {
+  if (input.prompts.size() > 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--prompt: one message is answered; give a conversation with --messages");
+  }
+  if (!input.prompt_file.empty()) return read_message(input.prompt_file);
+  if (input.prompts.empty()) return std::nullopt;
+  const std::string& text = input.prompts.front();
+  if (text == kStandardStream) return read_message(text);
+  return text;
 }
 
 // Parses NAME=JSON; a value that is not JSON is taken as text.
@@ -84,23 +121,29 @@ Result<std::tm> time_of_templates(const ChatInput& input) {
 
 Result<JsonValue::Array> read_messages(const std::string& path) {
   VOLTA_TRY(const JsonValue json, read_json(path));
-  const JsonValue::Array* array = json.if_array();
-  if (array != nullptr && !array->empty()) {
-    VOLTA_TRY(check_messages(*array, path));
-    return *array;
-  }
-  return fail(ErrorCode::kInvalidFile, fmt::format("{}: expected an array of messages: "
-                                                   R"([{{"role": "user", "content": "Hi"}}])",
-                                                   path));
+  return messages_of(json, path);
 }
 
 void add_chat_input(Command& command, ChatInput& input) {
   command.add_option("--system", input.system, "the system message")->allow_empty();
-  command.add_option("-p,--prompt", input.prompt, "answer this message, then end")->allow_empty();
+  Option* prompt = command
+                       .add_option("-p,--prompt", input.prompts,
+                                   "answer this message, then end; - for standard input")
+                       ->allow_extra_args(false)
+                       ->take_all()
+                       ->allow_empty();
+  command
+      .add_option("-f,--file", input.prompt_file,
+                  "answer the text of this file, then end; - for standard input")
+      ->excludes(prompt);
   command.add_option("--messages", input.messages_file,
-                     "answer this conversation, then end: a JSON array of messages");
-  command.add_option("--tools", input.tools_file, "functions for the template: a JSON array");
-  command.add_option("--template", input.template_file, "a chat template instead of the model's");
+                     "answer this conversation, then end: a JSON array of messages; - for "
+                     "standard input");
+  // Standard input is the conversation.
+  command.add_option("--tools", input.tools_file, "functions for the template: a JSON array")
+      ->not_a_stream();
+  command.add_option("--template", input.template_file, "a chat template instead of the model's")
+      ->not_a_stream();
   command
       .add_option("--var", input.variables,
                   "NAME=VALUE for the template, e.g. enable_thinking=false; may be repeated")
@@ -139,12 +182,16 @@ Result<JsonValue::Array> first_messages(const ChatInput& input) {
   JsonValue::Array messages;
   if (input.system) messages.push_back(make_message("system", *input.system));
   if (!input.messages_file.empty()) {
-    VOLTA_TRY(auto more, read_messages(input.messages_file));
+    VOLTA_TRY(const std::string text, read_input(input.messages_file, kMaxMessageBytes));
+    const std::string name = input_name(input.messages_file);
+    VOLTA_TRY(const JsonValue json, parse_json(text, name));
+    VOLTA_TRY(auto more, messages_of(json, name));
     for (JsonValue& message : more) messages.push_back(std::move(message));
   }
-  if (input.prompt) messages.push_back(make_message("user", *input.prompt));
+  VOLTA_TRY(const auto question, read_question(input));
+  if (question) messages.push_back(make_message("user", *question));
   for (const auto& [flag, text] :
-       {std::pair("--system", &input.system), std::pair("--prompt", &input.prompt)}) {
+       {std::pair("--system", &input.system), std::pair("--prompt", &question)}) {
     const auto invalid = *text ? find_invalid_utf8(**text) : std::nullopt;
     if (!invalid) continue;
     return fail(ErrorCode::kInvalidArgument,

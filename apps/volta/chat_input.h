@@ -15,14 +15,18 @@
 namespace volta::cli {
 
 struct ChatInput {
-  std::optional<std::string> system, prompt;
+  std::optional<std::string> system;
+  std::vector<std::string> prompts;  // One at most; "-": standard input.
+  std::string prompt_file;           // In place of a prompt; "-": standard input.
   std::string messages_file, tools_file;
   std::string template_file;           // A template instead of the model's.
   std::vector<std::string> variables;  // NAME=JSON
   std::string date;                    // YYYY-MM-DD; empty: today.
 
   /// Whether the messages of the command line are answered, and not lines of standard input.
-  bool has_question() const { return prompt || !messages_file.empty(); }
+  bool has_question() const {
+    return !prompts.empty() || !prompt_file.empty() || !messages_file.empty();
+  }
 };
 
 void add_chat_input(Command& command, ChatInput& input);
@@ -35,7 +39,7 @@ Result<JsonValue::Array> read_messages(const std::string& path);
 /// result. Rendering ends when `stop` returns true.
 Result<ChatOptions> chat_options(const ChatInput& input, const JsonValue* tools,
                                  std::function<bool()> stop);
-/// The system message, then the messages of --messages and --prompt. kIo, kInvalidFile,
+/// The system message, then the messages of --messages and --prompt or --file. kIo, kInvalidFile,
 /// kInvalidArgument.
 Result<JsonValue::Array> first_messages(const ChatInput& input);
 

@@ -150,6 +150,12 @@ void note_slow_products(const Session& session, DType dtype);
 
 /// Reads all of standard input. kInvalidArgument when it has more than `max_bytes`; kInterrupted.
 Result<std::string> read_standard_input(std::int64_t max_bytes);
+/// In place of a file's name: standard input, or standard output.
+inline constexpr std::string_view kStandardStream = "-";
+/// The text of a file, or of standard input for "-".
+Result<std::string> read_input(const std::string& path, std::int64_t max_bytes);
+/// The name of such an input in messages.
+std::string input_name(const std::string& path);
 
 /// Writes a result to standard output. On a terminal, control characters are escaped (see
 /// escape_controls(); escaped JSON has the same meaning), unless write_raw_output() was called.

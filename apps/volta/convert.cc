@@ -2,9 +2,13 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
+#include "base/file.h"
+#include "base/text.h"
 #include "command.h"
 #include "formats/gguf/gguf_convert.h"
 #include "formats/gguf/gguf_file.h"
@@ -66,6 +70,19 @@ Status to_gguf(const Globals& globals, const Options& options, Counter& counter)
   return {};
 }
 
+// The size of a .gguf file, or of all files of weights in a folder.
+Result<std::int64_t> weight_file_bytes(const std::string& path, bool folder) {
+  if (!folder) return file_size(path);
+  std::int64_t bytes = 0;
+  VOLTA_TRY(const auto names, list_directory(path));
+  for (const std::string& name : names) {
+    if (!name.ends_with(".safetensors")) continue;
+    VOLTA_TRY(const std::int64_t size, file_size(join_path(path, name)));
+    bytes += size;
+  }
+  return bytes;
+}
+
 Status convert(const Globals& globals, const Options& options) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, "--profile"));
@@ -77,9 +94,13 @@ Status convert(const Globals& globals, const Options& options) {
                             options.in, options.out));
   }
   Counter counter;
-  Status done = from ? to_folder(globals, options, counter) : to_gguf(globals, options, counter);
+  const Status done =
+      from ? to_folder(globals, options, counter) : to_gguf(globals, options, counter);
   counter.finish();
-  return done;
+  VOLTA_TRY(done);
+  VOLTA_TRY(const std::int64_t bytes, weight_file_bytes(options.out, from));
+  return print(fmt::format("model: {}, {} as {}\n", options.out, format_bytes(bytes),
+                           from ? globals.dtype : options.type.value_or("f32")));
 }
 
 }  // namespace
@@ -88,8 +109,9 @@ void add_convert(Command& app, Globals& globals, Action& action) {
   Command* command = app.add_subcommand("convert", "between GGUF files and model folders");
   auto options = std::make_shared<Options>();
   command->add_option("in", options->in, "a .gguf file, a model folder, or the folder of a run")
-      ->required();
-  command->add_option("out", options->out, "a folder, or a .gguf file")->required();
+      ->required()
+      ->not_a_stream();
+  command->add_option("out", options->out, "a folder, or a .gguf file")->required()->not_a_stream();
   command->add_option("--type", options->type,
                       "of a GGUF file's matrices: f32, f16, bf16, q8_0, q4_0 or q4_1 "
                       "(default f32)");

@@ -140,10 +140,13 @@ void add_demo(Command& app, Globals& globals, Action& action) {
   Command* command =
       app.add_subcommand("demo", "train a small model for a minute, generate, measure");
   auto options = std::make_shared<Options>();
-  command->add_option("--text", options->text,
-                      "text to learn from (default: the license texts of this machine)");
+  command
+      ->add_option("--text", options->text,
+                   "text to learn from (default: the license texts of this machine)")
+      ->not_a_stream();
   command->add_option("--out", options->out, "folder for the model (default: a new one in TMPDIR)")
-      ->check(refuse_empty);
+      ->check(refuse_empty)
+      ->not_a_stream();
   command->add_option("--steps", options->steps, "updates (default: about a minute of them)")
       ->check(range(std::int64_t{1}, std::int64_t{1} << 40));
   command->callback([&globals, &action, options] {

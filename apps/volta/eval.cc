@@ -25,6 +25,7 @@ namespace {
 constexpr std::int64_t kDefaultContext = 4096;
 constexpr std::int64_t kDefaultBatch = 8;
 constexpr std::int64_t kDefaultBatchTokens = 8192;
+constexpr std::int64_t kMaxInputBytes = std::int64_t{1} << 31;
 
 struct Options {
   std::string model;
@@ -85,10 +86,17 @@ std::string describe(const std::string& path, const TextScore& score, std::int64
                      score.nats / static_cast<double>(score.tokens), time_left(left));
 }
 
+Result<HeldOutText> read_text(const std::string& path, const Tokenizer& tokenizer,
+                              double fraction) {
+  if (path != kStandardStream) return load_held_out_text(path, tokenizer, fraction);
+  VOLTA_TRY(const std::string text, read_standard_input(kMaxInputBytes));
+  return hold_out_text(text, input_name(path), tokenizer, fraction);
+}
+
 Result<Evaluated> evaluate_file(const std::string& path, const Options& options,
                                 const Tokenizer& tokenizer, const Transformer& model,
                                 const Windows& windows, DType dtype) {
-  VOLTA_TRY(const HeldOutText text, load_held_out_text(path, tokenizer, options.val_fraction));
+  VOLTA_TRY(const HeldOutText text, read_text(path, tokenizer, options.val_fraction));
   // A short text needs no long window, and a few windows need no large batch.
   const std::int64_t targets = std::ssize(text.tokens) - 1;
   const std::int64_t time = std::min(windows.context, targets);
@@ -96,14 +104,15 @@ Result<Evaluated> evaluate_file(const std::string& path, const Options& options,
   const std::int64_t count = 1 + ceil_div(targets - time, stride);
   VOLTA_TRY(Evaluator evaluator,
             Evaluator::create(model, std::min(windows.batch, count), time, dtype));
+  const std::string name = input_name(path);
   Progress progress;
   const double begun = monotonic_seconds();
   const auto go_on = [&](const TextScore& so_far, std::int64_t all) {
-    progress.show([&] { return describe(path, so_far, all, monotonic_seconds() - begun); });
+    progress.show([&] { return describe(name, so_far, all, monotonic_seconds() - begun); });
     return !interrupted();
   };
   auto score = evaluator.score(text.tokens, stride, go_on);
-  if (!score) return std::unexpected(std::move(score).error().with_context(path));
+  if (!score) return std::unexpected(std::move(score).error().with_context(name));
   return Evaluated{.path = path, .score = *score, .bytes = text.bytes};
 }
 
@@ -187,7 +196,9 @@ void add_eval(Command& app, Globals& globals, Action& action) {
   command->add_option("model", options->model, "model folder, or the folder of a training run")
       ->required();
   add_adapter_options(*command, options->adapter);
-  command->add_option("--data", options->data, "text file; repeat it for several")
+  command
+      ->add_option("--data", options->data,
+                   "text file, - for standard input; repeat it for several")
       ->required()
       ->allow_extra_args(false)
       ->take_all();

@@ -1,6 +1,9 @@
 // volta generate: text from a model.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -31,6 +34,7 @@ constexpr std::int64_t kUntilFull = -1;  // -n: no limit but the context.
 // More slots than this gain little, because the cost of a step then grows with its rows.
 constexpr std::int64_t kDefaultSlots = 16;
 constexpr std::int64_t kMaxPromptBytes = 64 << 20;
+constexpr std::int64_t kMaxPromptsBytes = std::int64_t{1} << 30;
 
 struct Options {
   std::string model;
@@ -84,10 +88,8 @@ Result<Prompt> encode(const Tokenizer* tokenizer, std::string_view text, Prompt 
 // The text of a file, or of standard input for "-", as one prompt. The line break that editors and
 // `echo` put at the end is not part of it.
 Result<Prompt> encode_file(const Tokenizer* tokenizer, const std::string& path) {
-  const bool standard_input = path == "-";
-  Prompt prompt{.place = standard_input ? "standard input" : path, .from_file = true};
-  auto text =
-      standard_input ? read_standard_input(kMaxPromptBytes) : read_text_file(path, kMaxPromptBytes);
+  Prompt prompt{.place = input_name(path), .from_file = true};
+  auto text = read_input(path, kMaxPromptBytes);
   if (!text) return std::unexpected(std::move(text).error());
   if (text->ends_with('\n')) text->pop_back();
   if (text->ends_with('\r')) text->pop_back();
@@ -95,6 +97,25 @@ Result<Prompt> encode_file(const Tokenizer* tokenizer, const std::string& path) 
     return at_place(prompt, Error(ErrorCode::kInvalidFile, "there is no text in it"));
   }
   return encode(tokenizer, *text, std::move(prompt));
+}
+
+// Whether a pipe or a file is standard input and has something to read.
+bool input_is_waiting() {
+  struct stat info = {};
+  if (::fstat(STDIN_FILENO, &info) != 0) return false;
+  if (S_ISREG(info.st_mode)) return info.st_size > 0;
+  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  return S_ISFIFO(info.st_mode) && ::poll(&input, 1, 0) == 1 && (input.revents & POLLIN) != 0;
+}
+
+// The lines of --prompts-file. Those of standard input are JSON when the first one is.
+Result<std::vector<FilePrompt>> read_prompts_file(const std::string& path) {
+  if (path != kStandardStream) return load_prompts(path);
+  VOLTA_TRY(const std::string text, read_input(path, kMaxPromptsBytes));
+  const std::string_view first = std::string_view(text).substr(0, text.find('\n'));
+  const bool json = parse_prompt_json_lines(first, "").has_value();
+  return json ? parse_prompt_json_lines(text, input_name(path))
+              : parse_prompt_lines(text, input_name(path));
 }
 
 // All prompts, in this order: --ids, --prompt, --file, --prompts-file.
@@ -112,9 +133,9 @@ Result<std::vector<Prompt>> read_prompts(const Options& options, const Tokenizer
     VOLTA_TRY(prompts.emplace_back(), encode_file(tokenizer, path));
   }
   if (options.prompts_file.empty()) return prompts;
-  VOLTA_TRY(auto lines, load_prompts(options.prompts_file));
+  VOLTA_TRY(auto lines, read_prompts_file(options.prompts_file));
   for (FilePrompt& line : lines) {
-    Prompt prompt{.place = fmt::format("{}: line {}", options.prompts_file, line.line),
+    Prompt prompt{.place = fmt::format("{}: line {}", input_name(options.prompts_file), line.line),
                   .from_file = true};
     if (const auto* text = std::get_if<std::string>(&line.prompt)) {
       VOLTA_TRY(prompts.emplace_back(), encode(tokenizer, *text, std::move(prompt)));
@@ -241,11 +262,26 @@ void report_speed(const Generator& generator, const std::vector<GenerationResult
                    format_duration(timing.first_token_seconds)));
 }
 
+// "prompt 2: ", or nothing when there is one prompt.
+std::string number_of(std::size_t prompt, std::size_t prompts) {
+  return prompts > 1 ? fmt::format("prompt {}: ", prompt + 1) : std::string();
+}
+
+// Says before the work that a text will be shorter than what was asked for.
+void announce_short_texts(const std::vector<GenerationRequest>& requests, std::int64_t context) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const std::int64_t room = context - std::ssize(requests[i].prompt) + 1;
+    if (requests[i].max_new_tokens <= room) continue;
+    note(fmt::format("{}the context of {} tokens has room for {} of the {} new tokens\n",
+                     number_of(i, requests.size()), context, room, requests[i].max_new_tokens));
+  }
+}
+
 void report_full_contexts(const std::vector<GenerationResult>& results, std::int64_t context) {
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (results[i].reason != StopReason::kContextFull) continue;
-    note(fmt::format("prompt {}: ended after {} new tokens, the context of {} is full\n", i,
-                     results[i].tokens.size(), context));
+    note(fmt::format("{}ended after {} new tokens, the context of {} is full\n",
+                     number_of(i, results.size()), results[i].tokens.size(), context));
   }
 }
 
@@ -309,6 +345,9 @@ Status generate(const Globals& globals, Options& options) {
   const std::shared_ptr<const Tokenizer> tokenizer = loaded ? *loaded : nullptr;
   if (options.prompts.empty() && options.files.empty() && options.ids.empty() &&
       options.prompts_file.empty()) {
+    if (input_is_waiting()) {
+      note("volta: warning: standard input is not read: -p - takes the prompt from it\n");
+    }
     options.prompts.emplace_back("\n");
   }
   VOLTA_TRY(auto prompts, read_prompts(options, tokenizer.get()));
@@ -330,6 +369,8 @@ Status generate(const Globals& globals, Options& options) {
                         .stops = std::move(stops.strings),
                         .array = !options.prompts_file.empty()},
                        requests);
+  const bool limited = options.tokens != kUntilFull;  // Otherwise the context is the limit.
+  if (limited && output == Output::kText) announce_short_texts(requests, context);
   VOLTA_TRY(const auto results, run(generator, requests, out));
   if (output == Output::kText) report_full_contexts(results, context);
   if (options.verbose) report_speed(generator, results);
@@ -361,7 +402,8 @@ void add_generate(Command& app, Globals& globals, Action& action) {
       ->allow_extra_args(false)
       ->take_all();
   command->add_option("--prompts-file", options->prompts_file,
-                      "prompts, one a line; .jsonl: {\"prompt\": ...} or {\"ids\": [...]}");
+                      "prompts, one a line; .jsonl: {\"prompt\": ...} or {\"ids\": [...]}; - for "
+                      "standard input");
   command
       ->add_option("-n,--tokens", options->tokens,
                    "new tokens a prompt (default 256); -1: until the context is full")

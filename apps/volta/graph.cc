@@ -89,6 +89,7 @@ Result<Graph> build(const Model& model, const Options& options) {
 
 // Whether this may be a plan that this command wrote with --output json.
 bool is_plan_file(const std::string& path) {
+  if (path == kStandardStream) return true;
   return path.ends_with(".json") && path_exists(path) && !is_directory(path);
 }
 
@@ -103,11 +104,11 @@ Status show_file(const Globals& globals, const Options& options) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--phase, --batch and --tokens have no effect on the plan in {}: drop "
                             "them, or give a model",
-                            options.model));
+                            input_name(options.model)));
   }
   constexpr std::int64_t kMaxPlanBytes = std::int64_t{64} << 20;
-  VOLTA_TRY(const std::string text, read_text_file(options.model, kMaxPlanBytes));
-  VOLTA_TRY(const Plan plan, plan_from_json(text, options.model));
+  VOLTA_TRY(const std::string text, read_input(options.model, kMaxPlanBytes));
+  VOLTA_TRY(const Plan plan, plan_from_json(text, input_name(options.model)));
   return print_plan(plan, output);
 }
 
@@ -150,7 +151,7 @@ void add_graph(Command& app, Globals& globals, Action& action) {
   command->add_option(
       "model", options->model,
       "model folder or run (default: the default TinyLm), or a file X.json that --output "
-      "json wrote");
+      "json wrote (- for standard input)");
   command->add_option("--phase", options->phase, "train, eval, prefill or decode (default)");
   command->add_option("--batch", options->batch, "sequences (default: the run's, or 1)")
       ->check(range(std::int64_t{1}, std::int64_t{65536}));

@@ -76,10 +76,12 @@ void add_logits(Command& app, Globals& globals, Action& action) {
       ->required();
   add_adapter_options(*command, options->adapter);
   command->add_option("--ids", options->ids, "safetensors file with input_ids [batch, time]")
-      ->required();
+      ->required()
+      ->not_a_stream();
   command->add_option("--out", options->out, "safetensors file for logits [batch, time, vocab]")
       ->required()
-      ->check(refuse_empty);
+      ->check(refuse_empty)
+      ->not_a_stream();
   command->add_flag("--force", globals.force, "replace the file of --out");
   command->callback([&globals, &action, options] {
     action = [&globals, options] { return logits(globals, *options); };

@@ -69,13 +69,14 @@ void add_globals(Command& app, Globals& globals) {
          "what running models keep weights as, where that is narrower: stored, f32, bf16, q8, q4")
       ->suggest({"stored", "f32", "bf16", "q8", "q4"})
       ->group("Global");
-  app.add_option("--seed", globals.seed, "seed of everything random")->group("Global");
+  app.add_option("--seed", globals.seed, "seed of everything random (default 1)")->group("Global");
   app.add_option("--output", globals.output, "text, json or csv (graph: dot; generate: jsonl)")
       ->suggest({"text", "json", "jsonl", "csv", "dot"})
       ->group("Global");
   app.add_option("--profile", globals.profile,
                  "write a profile of every op: .csv, .json, .trace.json (Perfetto), else a table")
       ->check(refuse_empty)
+      ->not_a_stream()
       ->group("Global");
   app.add_flag("--force", globals.force, "replace a --profile file that is there")->group("Global");
   app.add_flag("-q,--quiet", globals.quiet, "no progress and messages, only warnings and errors")
@@ -83,6 +84,7 @@ void add_globals(Command& app, Globals& globals) {
   app.add_option("--log-file", globals.log_file,
                  "append messages, and progress every ten seconds, to this file, with the time")
       ->check(refuse_empty)
+      ->not_a_stream()
       ->group("Global");
   app.add_flag("--raw", globals.raw, "write control characters to a terminal as they are")
       ->group("Global");

@@ -161,7 +161,8 @@ void add_man(Command& app, Globals& globals, Action& action,
   auto options = std::make_shared<Options>();
   command->add_option("command", options->command, "the command whose page it is (default: volta)");
   command->add_option("--out", options->out, "write the pages of all commands into this folder")
-      ->check(refuse_empty);
+      ->check(refuse_empty)
+      ->not_a_stream();
   command->callback([&globals, &action, options, describe] {
     action = [&globals, options, describe]() -> Status {
       VOLTA_TRY(parse_output(globals, {Output::kText}));

@@ -65,7 +65,8 @@ void add_merge(Command& app, Globals& globals, Action& action) {
   add_adapter_options(*command, options->adapter, true);
   command->add_option("--out", options->out, "the merged model's folder")
       ->required()
-      ->check(refuse_empty);
+      ->check(refuse_empty)
+      ->not_a_stream();
   command->add_flag("--force", globals.force,
                     "replace the model that is in --out; other files of the folder stay");
   command->callback([&globals, &action, options] {

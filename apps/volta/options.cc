@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "help_format.h"
 #include "suggestion.h"
 
 namespace volta::cli {
@@ -25,8 +26,14 @@ Check check_of(const CLI::Validator& validator) {
 // CLI11 would clamp a number that is too large and wrap a negative one around. So every option that
 // takes whole numbers is first checked as text.
 std::string check_whole(const std::string& text, bool negative) {
-  const auto refusal = [&](const auto& parsed) {
-    return parsed ? std::string() : std::string(parsed.error().message());
+  const auto refusal = [&](const auto& parsed) -> std::string {
+    if (parsed) return "";
+    const bool minus = text.starts_with("-");
+    const std::size_t begin = minus ? 1 : 0;
+    const bool digits =
+        text.size() > begin && text.find_first_not_of("0123456789", begin) == std::string::npos;
+    if (digits && (negative || !minus)) return fmt::format("{} is out of range", text);
+    return fmt::format("'{}' is no whole number{}", text, negative ? "" : " of 0 or more");
   };
   return negative ? refusal(parse_int<std::int64_t>(text, "value"))
                   : refusal(parse_int<std::uint64_t>(text, "value"));
@@ -55,6 +62,71 @@ std::vector<std::string> known_words(const CLI::App& app) {
   return words;
 }
 
+// The pages of --help, wrapped.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    return help_entry(make_option_name(option, is_positional) + make_option_opts(option),
+                      make_option_desc(option));
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    return help_entry(command->get_display_name(true), command->get_description());
+  }
+  std::string make_description(const CLI::App* command) const override {
+    return wrap_help(CLI::Formatter::make_description(command));
+  }
+  std::string make_footer(const CLI::App* command) const override {
+    return wrap_help(CLI::Formatter::make_footer(command));
+  }
+};
+
+// Whether a command that was named takes a model as its argument.
+bool takes_model(const CLI::App& app) {
+  const CLI::Option* model = app.get_option_no_throw("model");
+  if (model != nullptr && model->get_positional()) return true;
+  const std::vector<CLI::App*> named = app.get_subcommands();
+  return std::any_of(named.begin(), named.end(), [](const CLI::App* c) { return takes_model(*c); });
+}
+
+// What to do with a word that no command takes, as far as the options of the commands tell.
+std::string advice(const CLI::App& app, const std::string& unknown) {
+  const std::vector<std::string> known = known_words(app);
+  const std::string similar = suggestion(unknown, known);
+  if (!similar.empty()) return fmt::format("; did you mean {}?", similar);
+  const auto knows = [&](std::string_view word) {
+    return std::find(known.begin(), known.end(), word) != known.end();
+  };
+  const bool flag = unknown.starts_with("-");
+  if ((unknown == "-m" || unknown.starts_with("--model")) && takes_model(app)) {
+    return "; the model is the first word behind the command";
+  }
+  if (!flag && knows("--prompt") && knows("--file")) {
+    return "; a prompt goes with -p, a file that holds it with -f";
+  }
+  if (!flag && knows("--data")) return "; a file to read goes with --data";
+  return "";
+}
+
+// The commands below the last one that was named.
+std::string names_of_commands(const CLI::App& app) {
+  const CLI::App* last = &app;
+  while (!last->get_subcommands().empty()) last = last->get_subcommands().back();
+  std::string names;
+  for (const CLI::App* command : last->get_subcommands(std::function<bool(const CLI::App*)>())) {
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  return names;
+}
+
+// "--lr: 'abc' is no number" for CLI11's "Could not convert: --lr = abc".
+std::string conversion_message(std::string_view text) {
+  constexpr std::string_view kBefore = "Could not convert: ", kBetween = " = ";
+  const std::size_t between = text.find(kBetween);
+  if (!text.starts_with(kBefore) || between == std::string_view::npos) return std::string(text);
+  return fmt::format("{}: '{}' is no number", text.substr(kBefore.size(), between - kBefore.size()),
+                     text.substr(between + kBetween.size()));
+}
+
 // A message of one line about what is wrong with the command line.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> extras = app.remaining(true);
@@ -63,9 +135,13 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     const auto flag = std::find_if(extras.begin(), extras.end(),
                                    [](const std::string& word) { return word.starts_with("-"); });
     const std::string& unknown = flag == extras.end() ? extras.front() : *flag;
-    const std::string known = suggestion(unknown, known_words(app));
-    return fmt::format("{} is not known here{}", unknown,
-                       known.empty() ? "" : fmt::format("; did you mean {}?", known));
+    return fmt::format("{} is not known here{}", unknown, advice(app, unknown));
+  }
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
+    return conversion_message(error.what());
+  }
+  if (std::string_view(error.what()) == "A subcommand is required") {
+    return fmt::format("name a command: {}", names_of_commands(app));
   }
   return error.what();
 }
@@ -143,6 +219,15 @@ Option* Option::delimiter(char between) {
 
 Option* Option::allow_empty() {
   may_be_empty_ = true;
+  return this;
+}
+
+Option* Option::not_a_stream() {
+  option_->check([](const std::string& text) {
+    return text == "-" ? "- is not taken here for standard input or output: name a file or folder "
+                         "(./- for one of this name)"
+                       : std::string();
+  });
   return this;
 }
 
@@ -274,6 +359,7 @@ Parser::Parser(const std::string& description, const std::string& name, const st
   app_->fallthrough();
   app_->set_version_flag("--version", version);
   app_->option_defaults()->take_last();
+  app_->formatter(std::make_shared<HelpFormatter>());  // Commands inherit it.
 }
 
 Parser::~Parser() = default;

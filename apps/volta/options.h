@@ -87,6 +87,8 @@ class Option {
   Option* suggest(const std::vector<std::string>& words);
   /// Allows the empty value.
   Option* allow_empty();
+  /// For names of files and folders: refuses "-", which elsewhere means standard input or output.
+  Option* not_a_stream();
 
  private:
   friend class Command;

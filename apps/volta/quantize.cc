@@ -165,11 +165,14 @@ void add_quantize(Command& app, Globals& globals, Action& action) {
       ->required();
   command->add_option("--out", options->out, "folder of the new model")
       ->required()
-      ->check(refuse_empty);
+      ->check(refuse_empty)
+      ->not_a_stream();
   command->add_flag("--force", globals.force,
                     "replace the model that is in --out; other files of the folder stay");
+  // It is read twice.
   Option* data =
-      command->add_option("--data", options->data, "text: report the loss on it before and after");
+      command->add_option("--data", options->data, "text: report the loss on it before and after")
+          ->not_a_stream();
   command->add_option("--context", options->context, "window of the loss, in tokens")
       ->check(range(std::int64_t{1}, std::int64_t{1} << 24))
       ->needs(data);

@@ -13,8 +13,10 @@ void add_sampling_options(Command& command, SamplingOptions& options) {
   command.add_option("--temperature,--temp", options.temperature, "0 is greedy (default 0.8)");
   command.add_option("--top-k", options.top_k, "keep the k likeliest tokens; 0: all")
       ->check(range(std::int64_t{0}, std::int64_t{1} << 24));
-  command.add_option("--top-p", options.top_p, "keep the likeliest tokens of this total; 1: all");
-  command.add_option("--min-p", options.min_p, "drop tokens below this share of the likeliest");
+  command.add_option("--top-p", options.top_p, "keep the likeliest tokens of this total; 1: all")
+      ->check(range(0.0, 1.0));
+  command.add_option("--min-p", options.min_p, "drop tokens below this share of the likeliest")
+      ->check(range(0.0, 1.0));
   command.add_option("--repetition-penalty", options.repetition_penalty,
                      "against tokens of prompt and output; 1: none");
   command.add_option("--frequency-penalty", options.frequency_penalty,
@@ -29,6 +31,12 @@ void add_sampling_options(Command& command, SamplingOptions& options) {
 
 Result<SamplingParams> sampling_params(const SamplingOptions& options,
                                        const GenerationConfig& config, std::uint64_t seed) {
+  const bool greedy = options.temperature.has_value() && *options.temperature == 0.0f;
+  if (greedy && (options.top_k || options.top_p || options.min_p)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--temperature 0 takes the likeliest token, so that --top-k, --top-p and --min-p "
+                "have no effect: drop them, or choose another temperature");
+  }
   SamplingParams params = config.sampling({.temperature = kDefaultTemperature});
   params.temperature = options.temperature.value_or(params.temperature);
   params.top_k = options.top_k.value_or(params.top_k);

@@ -267,6 +267,14 @@ Result<std::string> read_standard_input(std::int64_t max_bytes) {
   return text;
 }
 
+Result<std::string> read_input(const std::string& path, std::int64_t max_bytes) {
+  return path == kStandardStream ? read_standard_input(max_bytes) : read_text_file(path, max_bytes);
+}
+
+std::string input_name(const std::string& path) {
+  return path == kStandardStream ? "standard input" : path;
+}
+
 Status print(std::string_view text) {
   static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   std::string escaped;

@@ -63,6 +63,17 @@ constexpr std::array kForeignOptions = {
     ForeignOption{"--train-file", "--data"},
     ForeignOption{"--init-from", "--init"},
     ForeignOption{"--num-threads", "--threads"},
+    ForeignOption{"--outtype", "--type"},
+    ForeignOption{"--n-prompt", "--prompt"},
+    ForeignOption{"--repetitions", "--runs"},
+    ForeignOption{"--num-train-epochs", "--epochs"},
+    ForeignOption{"-V", "--version"},
+    ForeignOption{"-s", "--seed"},
+    ForeignOption{"-p", "--prompt"},
+    ForeignOption{"-n", "--tokens"},
+    ForeignOption{"-r", "--runs"},
+    ForeignOption{"-o", "--out"},
+    ForeignOption{"-b", "--batch"},
 };
 
 // The number of characters to insert, remove or replace to turn one word into the other

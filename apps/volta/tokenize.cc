@@ -87,10 +87,8 @@ Status tokenize(const Globals& globals, const TokenizeOptions& options) {
   VOLTA_TRY(const auto tokenizer, open_tokenizer(options.tokenizer));
   if (options.ids) return decode(*tokenizer, options, output);
   std::string text = options.text.value_or("");
-  if (options.file) {
-    VOLTA_TRY(text, read_text_file(*options.file, kMaxTextBytes));
-  } else if (!options.text) {
-    VOLTA_TRY(text, read_standard_input(kMaxTextBytes));
+  if (!options.text) {
+    VOLTA_TRY(text, read_input(options.file.value_or("-"), kMaxTextBytes));
   }
   VOLTA_TRY(const auto ids,
             options.no_special ? tokenizer->encode(text) : tokenizer->encode_prompt(text));
@@ -114,14 +112,15 @@ Status tokenize(const Globals& globals, const TokenizeOptions& options) {
 
 // Refuses text that is not UTF-8, because other bytes would be learnt as U+FFFD.
 Result<std::string> read_training_text(const std::string& path) {
-  VOLTA_TRY(std::string text, read_text_file(path, kMaxTextBytes));
+  VOLTA_TRY(std::string text, read_input(path, kMaxTextBytes));
+  const std::string name = input_name(path);
   if (text.empty()) {
-    return fail(ErrorCode::kInvalidFile, fmt::format("{} is empty: choose a file with text", path));
+    return fail(ErrorCode::kInvalidFile, fmt::format("{} is empty: choose a file with text", name));
   }
   const auto invalid = find_invalid_utf8(text);
   if (!invalid) return text;
   return fail(ErrorCode::kInvalidFile,
-              fmt::format("{}: byte {} of the text is not UTF-8; convert it, e.g. with iconv", path,
+              fmt::format("{}: byte {} of the text is not UTF-8; convert it, e.g. with iconv", name,
                           *invalid));
 }
 
@@ -171,7 +170,8 @@ void add_tokenize(Command& app, Globals& globals, Action& action) {
   Option* text =
       command->add_option("text", options->text, "text to encode (default: standard input)")
           ->allow_empty();
-  Option* file = command->add_option("--file", options->file, "encode a file instead");
+  Option* file =
+      command->add_option("--file", options->file, "encode a file instead, - for standard input");
   Option* decode =
       command->add_option("--decode", options->ids, "ids to decode instead, e.g. 5,6,7")
           ->allow_empty();
@@ -194,10 +194,11 @@ void add_tokenizer(Command& app, Globals& globals, Action& action) {
   Command* command = parent->add_subcommand("train", "learn a byte-level BPE from a text");
   auto options = std::make_shared<TrainOptions>();
   auto& training = options->training;
-  command->add_option("--data", options->data, "text file")->required();
+  command->add_option("--data", options->data, "text file, - for standard input")->required();
   command->add_option("--out", options->out, "folder for tokenizer.json")
       ->required()
-      ->check(refuse_empty);
+      ->check(refuse_empty)
+      ->not_a_stream();
   command->add_option("--vocab", training.vocab_size, "tokens in all (default 8192)");
   command->add_option("--min-count", training.min_count, "least count of a pair (default 2)")
       ->check(range(std::int64_t{1}, std::int64_t{1} << 40));

@@ -1,6 +1,8 @@
 // volta train: trains a model on a text file.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -164,6 +166,7 @@ Result<RunOptions> make_options(FlagValues values, const Globals& globals) {
   }
   VOLTA_TRY(check_needs(values, options));
   options.force = globals.force;
+  options.batch_by_memory = !resume && !options.init.empty() && !values.contains("batch");
   if (globals.has("--seed") || !known_run) options.seed = globals.seed;
   if (globals.has("--dtype") || !known_run) {
     VOLTA_TRY(options.trainer.compute_dtype, compute_dtype(globals));
@@ -210,6 +213,13 @@ Status run_training(Globals globals, const FlagValues& values) {
                             globals.weights));
   }
   VOLTA_TRY(const RunOptions options, make_options(values, globals));
+  const bool chosen = values.contains("lr") || values.contains("preset") || options.resume;
+  if (!options.init.empty() && !chosen) {
+    note(
+        fmt::format("learning rate: {}, as for a fresh model; adapters mostly take 1e-4 to 1e-3, "
+                    "all weights 1e-5 to 1e-4 (--lr)\n",
+                    options.trainer.schedule.lr));
+  }
   std::vector<std::string> paths = options.data;  // A resumed run names them in its folder.
   paths.insert(paths.end(), {options.val_data, options.init, options.tokenizer, options.out});
   for (const std::string& path : paths) globals.values.push_back({"", path});
@@ -275,6 +285,12 @@ Option* add_argument(Command& command, Argument& argument, const RunOptions& def
   return command.add_option(name, argument.text, help)->suggest(words);
 }
 
+// Names of files and folders. A run that is resumed reads its files again.
+bool is_place(std::string_view flag) {
+  static constexpr std::array kPlaces = {"data", "val-data", "out", "init", "tokenizer"};
+  return std::ranges::find(kPlaces, flag) != kPlaces.end();
+}
+
 void add_arguments(Command& command, Arguments& arguments) {
   const auto defaults = preset(kDefaultPreset);
   const RunOptions values = defaults ? *defaults : RunOptions();
@@ -283,6 +299,7 @@ void add_arguments(Command& command, Arguments& arguments) {
     arguments.push_back({.flag = &flag});
     Option* option = add_argument(command, arguments.back(), values)->group(heading(flag.group));
     if (flag.name == "out") option->check(refuse_empty);
+    if (is_place(flag.name)) option->not_a_stream();
   }
 }
 

@@ -4,11 +4,34 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/text.h"
 
 namespace volta::cli {
+namespace {
+
+// A step in one line of at most 80 characters, as far as its numbers allow. What does not fit is in
+// metrics.jsonl.
+std::string training_line(const StepEvent& event, double loss, std::string_view speed) {
+  constexpr std::size_t kColumns = 80;
+  const StepReport& report = event.report;
+  const std::string val =
+      event.val_loss ? fmt::format("  val_loss {:.4f}", *event.val_loss) : std::string();
+  const std::string rate = fmt::format("  lr {:.2e}", report.lr);
+  const std::string norm = fmt::format("  grad norm {:.3f}", report.grad_norm);
+  const auto line = [&](std::string_view details) {
+    return fmt::format("step {}/{}  loss {:.4f}{}{}  {} tokens/s", report.step, event.steps, loss,
+                       val, details, speed);
+  };
+  for (const std::string& details : {rate + norm, rate}) {
+    if (std::string text = line(details); text.size() <= kColumns) return text;
+  }
+  return line("");
+}
+
+}  // namespace
 
 void TrainingProgress::start(std::int64_t done, std::int64_t steps) {
   if (done < steps && progress_.on_terminal()) {
@@ -31,11 +54,7 @@ void TrainingProgress::step(const StepEvent& event) {
   const bool terminal = progress_.on_terminal();
   const bool due = first || last || progress_.due();
   if (event.val_loss || (!terminal && due)) {
-    const std::string val =
-        event.val_loss ? fmt::format("  val_loss {:.4f}", *event.val_loss) : std::string();
-    progress_.print(
-        fmt::format("step {}/{}  loss {:.4f}{}  lr {:.2e}  grad norm {:.3f}  {} tokens/s", step,
-                    event.steps, loss_, val, event.report.lr, event.report.grad_norm, speed));
+    progress_.print(training_line(event, loss_, speed));
   }
   if (!terminal || !due) return;
   const double left = (monotonic_seconds() - started_) /

@@ -258,8 +258,6 @@ std::string shapes(std::size_t count) {
   return fmt::format("{} shape{}", count, count == 1 ? "" : "s");
 }
 
-constexpr std::string_view kStandardStream = "-";
-
 Status export_to(const Globals& globals, const std::string& file) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
@@ -280,10 +278,9 @@ Status import_from(const Globals& globals, const std::string& file) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
   VOLTA_TRY(const TuningCache cache, TuningCache::open());
-  VOLTA_TRY(const std::string text, file == kStandardStream
-                                        ? read_standard_input(tuner::kMostTuningBytes)
-                                        : read_text_file(file, tuner::kMostTuningBytes));
-  VOLTA_TRY(const auto entries, tuner::parse_tuning(text, file, tuner::cpu_signature()));
+  VOLTA_TRY(const std::string text, read_input(file, tuner::kMostTuningBytes));
+  VOLTA_TRY(const auto entries,
+            tuner::parse_tuning(text, input_name(file), tuner::cpu_signature()));
   if (entries.empty()) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("'{}' holds no shape that these kernels can use", file));

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
 #include <numeric>
 #include <utility>
 
@@ -11,22 +14,34 @@
 namespace volta {
 namespace {
 
-// Copies one example of time + 1 ids into its row of inputs and of targets.
-template <typename Id>
-void split_example(std::span<const Id> example, std::span<std::int32_t> ids,
-                   std::span<std::int32_t> targets) {
-  std::copy_n(example.begin(), ids.size(), ids.begin());
-  std::copy_n(example.begin() + 1, targets.size(), targets.begin());
+void copy_ids(std::span<const std::int32_t> all, std::size_t begin, std::span<std::int32_t> ids) {
+  std::ranges::copy(all.subspan(begin, ids.size()), ids.begin());
+}
+void copy_ids(const MappedTokens& all, std::size_t begin, std::span<std::int32_t> ids) {
+  all.copy(begin, ids);
 }
 
 // Fills the rows of a batch with examples of time + 1 ids; `begin(row)` is where in `all` the
 // example of a row begins.
-template <typename Id, typename Begin>
-void fill_rows(std::span<const Id> all, std::size_t time, std::span<std::int32_t> ids,
+template <typename Ids, typename Begin>
+void fill_rows(const Ids& all, std::size_t time, std::span<std::int32_t> ids,
                std::span<std::int32_t> targets, const Begin& begin) {
   for (std::size_t row = 0; row < ids.size() / time; ++row) {
-    split_example(all.subspan(begin(row), time + 1), ids.subspan(row * time, time),
-                  targets.subspan(row * time, time));
+    const std::size_t place = begin(row);
+    copy_ids(all, place, ids.subspan(row * time, time));
+    copy_ids(all, place + 1, targets.subspan(row * time, time));
+  }
+}
+
+// Reads ids of type Id from the bytes of a file.
+template <typename Id>
+void read_ids(std::span<const std::byte> bytes, std::size_t begin, std::span<std::int32_t> ids) {
+  bytes = bytes.subspan(begin * sizeof(Id), ids.size() * sizeof(Id));
+  for (std::int32_t& id : ids) {
+    std::array<std::byte, sizeof(Id)> one{};
+    std::ranges::copy(bytes.first(sizeof(Id)), one.begin());
+    bytes = bytes.subspan(sizeof(Id));
+    id = static_cast<std::int32_t>(std::bit_cast<Id>(one));
   }
 }
 
@@ -40,15 +55,31 @@ Status check_count(std::int64_t count, std::int64_t time) {
 
 }  // namespace
 
-Result<MappedTokens> MappedTokens::open(const std::string& path) {
+Result<MappedTokens> MappedTokens::open(const std::string& path, IdWidth width) {
   MappedTokens tokens;
+  tokens.width_ = width;
   VOLTA_TRY(tokens.file_, MappedFile::open(path));
-  if (tokens.file_.size() % 2 != 0 || tokens.file_.size() == 0) {
-    return fail(ErrorCode::kInvalidFile,
-                fmt::format("{}: {} bytes are not 16-bit token ids", path, tokens.file_.size()));
+  const auto bytes = static_cast<std::int64_t>(width);
+  if (tokens.file_.size() % bytes != 0 || tokens.file_.size() == 0) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: {} bytes are not {}-bit token ids", path,
+                                                     tokens.file_.size(), 8 * bytes));
   }
-  VOLTA_TRY(tokens.ids_, as_span<std::uint16_t>(tokens.file_.bytes()));
   return tokens;
+}
+
+std::size_t MappedTokens::size() const {
+  return file_.bytes().size() / static_cast<std::size_t>(width_);
+}
+
+void MappedTokens::copy(std::size_t begin, std::span<std::int32_t> ids) const {
+  switch (width_) {
+    case IdWidth::kOneByte:
+      return read_ids<std::uint8_t>(file_.bytes(), begin, ids);
+    case IdWidth::kTwoBytes:
+      return read_ids<std::uint16_t>(file_.bytes(), begin, ids);
+    case IdWidth::kFourBytes:
+      return read_ids<std::uint32_t>(file_.bytes(), begin, ids);
+  }
 }
 
 Result<RandomWindows> RandomWindows::create(std::shared_ptr<const std::vector<std::int32_t>> tokens,
@@ -95,7 +126,7 @@ Status RandomWindows::fill(std::int64_t step, std::int64_t micro, std::span<std:
     fill_rows(std::span<const std::int32_t>(*tokens_), time, ids, targets, begin);
     return {};
   }
-  fill_rows(mapped_->ids(), time, ids, targets, begin);
+  fill_rows(*mapped_, time, ids, targets, begin);
   return mapped_->file().check_unchanged();
 }
 

@@ -40,19 +40,24 @@ struct LabelledRows {
 std::shared_ptr<const LabelledRows> label_rows(std::span<const std::int32_t> rows,
                                                std::int64_t count, std::int64_t time);
 
-/// Token ids in a file of little-endian 16-bit numbers, such as nanoGPT's train.bin. The file is
-/// mapped, so it may be larger than memory.
+/// The size of a token id in a file of unsigned little-endian numbers.
+enum class IdWidth : std::uint8_t { kOneByte = 1, kTwoBytes = 2, kFourBytes = 4 };
+
+/// Token ids in a file. The file is mapped, so it may be larger than memory.
 class MappedTokens {
  public:
-  /// kInvalidFile for an odd number of bytes; the errors of MappedFile::open().
-  static Result<MappedTokens> open(const std::string& path);
-  std::size_t size() const { return ids_.size(); }
-  std::span<const std::uint16_t> ids() const { return ids_; }
+  /// nanoGPT's train.bin has two bytes an id; a text is a file of one byte an id to a tokenizer of
+  /// bytes. kInvalidFile for an empty file and for a part of an id at its end; the errors of
+  /// MappedFile::open().
+  static Result<MappedTokens> open(const std::string& path, IdWidth width = IdWidth::kTwoBytes);
+  std::size_t size() const;
+  /// Copies the ids from `begin` on; there must be as many as `ids` holds.
+  void copy(std::size_t begin, std::span<std::int32_t> ids) const;
   const MappedFile& file() const { return file_; }
 
  private:
   MappedFile file_;
-  std::span<const std::uint16_t> ids_;
+  IdWidth width_ = IdWidth::kTwoBytes;
 };
 
 /// Windows of `time` tokens at random positions of one long text. The targets are the next tokens.

@@ -14,45 +14,17 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "formats/token_rows.h"
+#include "train/long_text.h"
 
 namespace volta {
 namespace {
 
 constexpr std::int64_t kMaxTextBytes = std::int64_t{1} << 31;
 
-// A text that a tokenizer cannot encode is an error in the file, not in the caller's arguments.
-std::unexpected<Error> in_file(const Error& error, const std::string& path) {
-  const bool callers = error.code() == ErrorCode::kInvalidArgument;
-  return fail(callers ? ErrorCode::kInvalidFile : error.code(),
-              fmt::format("{}: {}", path, error.message()));
-}
-
 Result<std::string> read_text(const std::string& path) {
   VOLTA_TRY(std::string text, read_text_file(path, kMaxTextBytes));
   if (!text.empty()) return text;
   return fail(ErrorCode::kInvalidFile, fmt::format("{} is empty: choose a file with text", path));
-}
-
-// A Hugging Face tokenizer reads each byte that is not UTF-8 as U+FFFD, so the model would learn or
-// score a different text. The byte tokenizer takes any file.
-Status check_utf8(const std::string& text, const Tokenizer& tokenizer, const std::string& path) {
-  if (tokenizer.kind() == "byte") return {};
-  const auto invalid = find_invalid_utf8(text);
-  if (!invalid) return {};
-  return fail(ErrorCode::kInvalidFile,
-              fmt::format("{}: byte {} of the text is not UTF-8; convert it, e.g. with iconv", path,
-                          *invalid));
-}
-
-// The files of a run in one word.
-std::string name_of(std::span<const std::string> paths) {
-  return paths.size() == 1 ? paths.front()
-                           : fmt::format("{} and {} more", paths.front(), paths.size() - 1);
-}
-
-std::string hash_of(std::span<const std::string> hashes) {
-  return hashes.size() == 1 ? hashes.front()
-                            : hex(hash64(fmt::format("{}", fmt::join(hashes, " "))));
 }
 
 Result<std::vector<std::string>> read_texts(std::span<const std::string> paths) {
@@ -83,9 +55,13 @@ Result<std::vector<std::int32_t>> encode_text(const std::string& text, const Tok
   return ids;
 }
 
-// Where the last `fraction` of the tokens begins.
-std::ptrdiff_t split_place(std::size_t tokens, double fraction) {
-  return static_cast<std::ptrdiff_t>(static_cast<double>(tokens) * (1.0 - fraction));
+Result<bool> are_long(const DataFiles& files) {
+  std::int64_t bytes = 0;
+  for (const std::string& path : files.train) {
+    VOLTA_TRY(const std::int64_t size, file_size(path));
+    bytes += size;
+  }
+  return bytes > files.most_in_memory;
 }
 
 }  // namespace
@@ -98,8 +74,19 @@ DataKind data_kind(std::string_view path) {
 
 Result<Dataset> load_texts(const DataFiles& files, std::string_view kind,
                            std::shared_ptr<const Tokenizer> tokenizer, Interruption interrupted) {
+  VOLTA_TRY(const bool mapped, are_long(files));
+  if (mapped) {
+    VOLTA_TRY(Dataset data, map_texts(files, kind, std::move(tokenizer), interrupted));
+    if (files.validation.empty()) return data;
+    VOLTA_TRY(const std::vector<std::string> text, read_texts({&files.validation, 1}));
+    data.validation_file = origin_of({&files.validation, 1}, text);
+    VOLTA_TRY(auto validation, encode_text(text.front(), *data.tokenizer, files.validation));
+    data.validation = std::make_shared<const std::vector<std::int32_t>>(std::move(validation));
+    return data;
+  }
   VOLTA_TRY(std::vector<std::string> texts, read_texts(files.train));
   Dataset data;
+  data.is_text = true;
   static_cast<DataOrigin&>(data) = origin_of(files.train, texts);
   if (tokenizer == nullptr) {
     const std::string joined =
@@ -146,12 +133,17 @@ Result<Dataset> load_text(const std::string& path, std::string_view kind,
 
 Result<HeldOutText> load_held_out_text(const std::string& path, const Tokenizer& tokenizer,
                                        double fraction) {
+  VOLTA_TRY(const std::string text, read_text(path));
+  return hold_out_text(text, path, tokenizer, fraction);
+}
+
+Result<HeldOutText> hold_out_text(const std::string& text, const std::string& path,
+                                  const Tokenizer& tokenizer, double fraction) {
   if (!(fraction > 0.0 && fraction <= 1.0)) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--val-fraction {}: the part of the text must be above 0 and at most 1",
                             fraction));
   }
-  VOLTA_TRY(const std::string text, read_text(path));
   VOLTA_TRY(check_utf8(text, tokenizer, path));
   const bool whole = fraction == 1.0;
   auto ids = whole ? tokenizer.encode_prompt(text) : tokenizer.encode(text);
@@ -184,16 +176,20 @@ Result<Dataset> load_token_stream(const DataFiles& files) {
   VOLTA_TRY(tokens.file().check_unchanged());
   data.tokens = static_cast<std::int64_t>(tokens.size());
   const double fraction = files.validation.empty() ? files.val_fraction : 0.0;
-  data.mapped_train = split_place(tokens.size(), fraction);
-  std::span<const std::uint16_t> rest =
-      tokens.ids().subspan(static_cast<std::size_t>(data.mapped_train));
-  MappedTokens validation;
-  if (!files.validation.empty()) {
-    VOLTA_TRY(validation, MappedTokens::open(files.validation));
+  data.mapped_train = std::max<std::int64_t>(split_place(tokens.size(), fraction),
+                                             data.tokens - kMostMappedValidation);
+  std::vector<std::int32_t> rest;
+  if (files.validation.empty()) {
+    rest.resize(static_cast<std::size_t>(data.tokens - data.mapped_train));
+    tokens.copy(static_cast<std::size_t>(data.mapped_train), rest);
+  } else {
+    VOLTA_TRY(const MappedTokens validation, MappedTokens::open(files.validation));
     data.validation_file = origin_of_file(files.validation, validation);
-    rest = validation.ids();
+    rest.resize(validation.size());
+    validation.copy(0, rest);
+    VOLTA_TRY(validation.file().check_unchanged());
   }
-  data.validation = std::make_shared<const std::vector<std::int32_t>>(rest.begin(), rest.end());
+  data.validation = std::make_shared<const std::vector<std::int32_t>>(std::move(rest));
   data.mapped = std::make_shared<const MappedTokens>(std::move(tokens));
   return data;
 }
@@ -204,14 +200,14 @@ Status check_lengths(const Dataset& data, std::int64_t time) {
   if (train <= time) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{}: {} of its {} tokens are for training; a context of {} needs at "
-                            "least {}. Use a longer text or a shorter context",
+                            "least {}. Use a longer text or a shorter context (--context)",
                             data.path, train, data.tokens, time, time + 1));
   }
   if (validation > 0 && validation <= time) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{}: {} of its {} tokens are for validation; a context of {} needs at "
-                            "least {}. Use a longer text, a shorter context, or --val-fraction 0 "
-                            "for no validation",
+                            "least {}. Use a longer text, a shorter context (--context), or "
+                            "--val-fraction 0 for no validation",
                             data.path, validation, data.tokens, time, time + 1));
   }
   return {};

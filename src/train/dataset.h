@@ -21,12 +21,21 @@ namespace [[gnu::visibility("default")]] volta {
 enum class DataKind : std::uint8_t { kText, kTokenIds, kTokenStream, kChats };
 DataKind data_kind(std::string_view path);
 
+/// The most tokens that are kept for validation of files that are mapped, because these are held in
+/// memory.
+inline constexpr std::int64_t kMostMappedValidation = std::int64_t{1} << 26;
+
 /// The files of a run, all of one kind.
 struct DataFiles {
   std::vector<std::string> train;
   /// To validate with. When it is empty, a part of every text, or of the conversations, is used.
   std::string validation = {};
   double val_fraction = 0.0;  ///< That part.
+  /// Texts of more bytes in all are mapped, and their token ids are written to a temporary file
+  /// beside `scratch` (a path whose parent folder is made if it is missing). They are encoded in
+  /// pieces of at most 64 MiB, or as many bytes as this, which end with a line.
+  std::int64_t most_in_memory = std::int64_t{1} << 31;
+  std::string scratch = {};
 };
 
 /// How much was read from where; compared when a run is resumed.
@@ -45,7 +54,8 @@ struct Dataset : DataOrigin {
   // From texts: the first part of each is for training, the rest for validation (may be empty).
   std::shared_ptr<const std::vector<std::int32_t>> train;
   std::shared_ptr<const std::vector<std::int32_t>> validation;
-  // From X.bin: the first `mapped_train` of the mapped tokens are for training.
+  // From X.bin, and from texts that are too long for memory: the first `mapped_train` of the mapped
+  // tokens are for training.
   std::shared_ptr<const MappedTokens> mapped;
   std::int64_t mapped_train = 0;
   // From X.safetensors: `examples` rows of example_length + 1 ids.
@@ -60,12 +70,14 @@ struct Dataset : DataOrigin {
   std::shared_ptr<const LabelledRows> validation_rows;
 
   std::int64_t train_tokens() const { return mapped ? mapped_train : std::ssize(*train); }
+  bool is_text = false;  ///< The files are texts, which `tokenizer` has encoded.
   bool has_examples() const { return examples > 0; }
   bool has_chats() const { return !chats.empty(); }
 };
 
 /// Reads texts and splits them into training and validation tokens, see load_text(). A tokenizer
-/// that is made from the text is made from all of it.
+/// that is made from the text is made from all of it. Of texts that are too long for memory, at
+/// most kMostMappedValidation tokens are for validation.
 Result<Dataset> load_texts(const DataFiles& files, std::string_view kind,
                            std::shared_ptr<const Tokenizer> tokenizer,
                            Interruption interrupted = {});
@@ -88,6 +100,10 @@ struct HeldOutText {
 /// kInvalidFile for fewer than two tokens, and kInvalidArgument for a fraction outside (0, 1].
 Result<HeldOutText> load_held_out_text(const std::string& path, const Tokenizer& tokenizer,
                                        double fraction = 1.0);
+
+/// The same for a text that is in memory, with its name for messages.
+Result<HeldOutText> hold_out_text(const std::string& text, const std::string& name,
+                                  const Tokenizer& tokenizer, double fraction = 1.0);
 
 /// Reads conversations. Validation gets a part of them that the seed chooses. The errors of
 /// parse_chats(), and kInvalidFile when a file changes while it is read.

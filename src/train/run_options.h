@@ -42,6 +42,9 @@ struct RunOptions {
   /// `time` 0 means the model's context (or the length of ready-made examples). `seed` is replaced
   /// by RunOptions::seed.
   TrainerOptions trainer = {.batch = 8, .time = 0};
+  /// With `init`: `trainer.batch` may be divided, and `accumulate` multiplied by as much, until an
+  /// update fits into the device's memory. Not part of run.json, which has the batch that was used.
+  bool batch_by_memory = false;
   /// When active, an adapter for the model in `init` is trained instead of the model's weights.
   /// Values that are left out here are filled in by complete_lora().
   LoraConfig lora = {};

@@ -232,7 +232,7 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
     wanted.vocab_size = setup.options.model.vocab_size;
     setup.options.model = wanted;
   }
-  VOLTA_TRY(run_setup::open_batches(setup, say));
+  VOLTA_TRY(run_setup::open_batches(setup, *device, say));
   const OptimizerConfig& optimizer = setup.options.trainer.optimizer;
   const bool adam = optimizer.kind == OptimizerConfig::Kind::kAdamW;
   const int moments = adam ? 2 : optimizer.momentum != 0.0f ? 1 : 0;

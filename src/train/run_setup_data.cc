@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "formats/carried_files.h"
 #include "formats/model_source.h"
+#include "nn/lora.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "train/chat_data.h"
@@ -61,8 +62,10 @@ Status check_gaps(const Tokenizer& tokenizer, const std::string& path) {
 namespace {
 
 DataFiles files_of(const RunOptions& options) {
-  return {
-      .train = options.data, .validation = options.val_data, .val_fraction = options.val_fraction};
+  return {.train = options.data,
+          .validation = options.val_data,
+          .val_fraction = options.val_fraction,
+          .scratch = options.out};
 }
 
 Status open_ids(RunSetup& setup, const ModelSource* model,
@@ -231,9 +234,52 @@ Status open_id_batches(RunSetup& setup) {
   return {};
 }
 
+// Divides the batch until an update fits into three quarters of the memory; the rest is for
+// evaluation and for what else runs. An update still takes as many sequences.
+Status fit_batch(RunOptions& options, bool masked, Device& device, const Say& say) {
+  const std::int64_t memory = device.info().memory_bytes;
+  if (memory <= 0) return {};
+  LoraConfig lora = options.lora;
+  if (lora.active()) {
+    VOLTA_TRY(lora, complete_lora(lora, options.model));
+  }
+  const std::int64_t sequences = options.trainer.batch * options.trainer.accumulate;
+  const auto bytes_of = [&](std::int64_t batch) -> Result<std::int64_t> {
+    TrainerOptions trainer = options.trainer;
+    trainer.batch = batch;
+    trainer.accumulate = sequences / batch;
+    trainer.masked = masked;
+    VOLTA_TRY(const TrainerMemory needed, Trainer::estimate(options.model, lora, trainer, device));
+    return needed.weights + needed.optimizer + needed.activations;
+  };
+  std::int64_t batch = options.trainer.batch;
+  VOLTA_TRY(std::int64_t bytes, bytes_of(batch));
+  while (batch > 1 && bytes > memory / 4 * 3) {
+    do --batch;
+    while (options.trainer.batch % batch != 0);
+    VOLTA_TRY(bytes, bytes_of(batch));
+  }
+  if (batch != options.trainer.batch) {
+    say(LogLevel::kInfo,
+        fmt::format("batch: {} micro-batches of {} instead of {} of {}, to fit into the memory of "
+                    "{} ({}); --batch chooses another size",
+                    sequences / batch, batch, options.trainer.accumulate, options.trainer.batch,
+                    device.info().id, format_bytes(memory)));
+  }
+  if (bytes > memory) {
+    say(LogLevel::kWarning,
+        fmt::format("training takes {} even with one sequence at a time, and {} has {}: choose a "
+                    "shorter --context, or train an adapter (--lora-rank)",
+                    format_bytes(bytes), device.info().id, format_bytes(memory)));
+  }
+  options.trainer.batch = batch;
+  options.trainer.accumulate = sequences / batch;
+  return {};
+}
+
 }  // namespace
 
-Status open_batches(RunSetup& setup, const Say& say) {
+Status open_batches(RunSetup& setup, Device& device, const Say& say) {
   RunOptions& options = setup.options;
   const Dataset& data = setup.data;
   std::int64_t& time = options.trainer.time;
@@ -254,6 +300,7 @@ Status open_batches(RunSetup& setup, const Say& say) {
     return fail(ErrorCode::kInvalidArgument,
                 "run: patience needs data to validate with; name a file of token ids (--val-data)");
   }
+  if (options.batch_by_memory) VOLTA_TRY(fit_batch(options, data.has_chats(), device, say));
   if (data.has_examples()) return open_id_batches(setup);
   if (data.has_chats()) return open_chat_batches(setup, say);
   VOLTA_TRY(check_lengths(data, time));

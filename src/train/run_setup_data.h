@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "base/work_budget.h"
+#include "device/device.h"
 #include "formats/model_source.h"
 #include "train/run_setup.h"
 
@@ -21,7 +22,8 @@ Status open_data(RunSetup& setup, const ModelSource* model, const Interruption& 
 /// weights), it is read from beside the tokenizer.json.
 Status carry_tokenizer_config(RunSetup& setup, const std::string& folder);
 
-/// Sets the sequence length, and the steps that the epochs take, and creates the batches.
-Status open_batches(RunSetup& setup, const Say& say);
+/// Sets the sequence length, the batch (RunOptions::batch_by_memory) and the steps that the epochs
+/// take, and creates the batches.
+Status open_batches(RunSetup& setup, Device& device, const Say& say);
 
 }  // namespace volta::run_setup

@@ -65,7 +65,7 @@ std::string settings_json(const RunOptions& o, const Dataset& data) {
   json.end_object();
   // Records the option where it decides the tokenizer. A resumed run loads the tokenizer of its
   // checkpoint, which does not show the option.
-  const bool asked = data.tokenizer && o.init.empty() && !data.has_examples() && !data.mapped;
+  const bool asked = data.is_text && o.init.empty();
   json.field("tokenizer", asked ? o.tokenizer : data.tokenizer ? data.tokenizer->kind() : "none");
   write_agreed_flags(json, o);
   write_config_fields(json.key("model"), o.model);

@@ -8,7 +8,9 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -28,6 +30,29 @@ TrainingGraphOptions graph_options(const TrainerOptions& o, const LoraConfig& lo
           .dropout = {o.dropout},
           .optimizer = o.optimizer,
           .lora = lora};
+}
+
+// The optimised graphs of an update: that of a micro-batch and, when accumulating, that which
+// applies the gradients.
+struct UpdateGraphs {
+  Graph micro;
+  std::optional<Graph> apply;
+};
+
+Result<UpdateGraphs> build_graphs(const TransformerConfig& config, const LoraConfig& lora,
+                                  const TrainerOptions& options, Device& device) {
+  const TrainingGraphOptions wanted = graph_options(options, lora);
+  const OptimizeOptions passes{.compute_dtype = options.compute_dtype,
+                               .rounding = Rounding::kActivations};
+  const bool accumulate = options.accumulate > 1;
+  VOLTA_TRY(const Graph built, accumulate ? build_accumulate_graph(config, wanted)
+                                          : build_training_graph(config, wanted));
+  UpdateGraphs graphs;
+  VOLTA_TRY(graphs.micro, optimize(built, device, passes));
+  if (!accumulate) return graphs;
+  VOLTA_TRY(const Graph update, build_apply_graph(config, wanted));
+  VOLTA_TRY(graphs.apply, optimize(update, device, passes));
+  return graphs;
 }
 
 // An element of a result that has been fetched.
@@ -91,19 +116,12 @@ Status validate(const TrainerOptions& o) {
 Result<Trainer> Trainer::create(const Transformer& model, const TrainerOptions& options) {
   VOLTA_TRY(validate(options));
   Trainer trainer(model, options);
-  const TransformerConfig& config = model.config();
-  const TrainingGraphOptions wanted = graph_options(options, model.lora());
-  const OptimizeOptions passes{.compute_dtype = options.compute_dtype,
-                               .rounding = Rounding::kActivations};
-  const bool accumulate = options.accumulate > 1;
-  VOLTA_TRY(const Graph built, accumulate ? build_accumulate_graph(config, wanted)
-                                          : build_training_graph(config, wanted));
-  VOLTA_TRY(trainer.graph_, optimize(built, *model.device(), passes));
+  VOLTA_TRY(UpdateGraphs graphs,
+            build_graphs(model.config(), model.lora(), options, *model.device()));
+  trainer.graph_ = std::move(graphs.micro);
   VOLTA_TRY(trainer.micro_, trainer.load(trainer.graph_));
-  if (accumulate) {
-    VOLTA_TRY(const Graph update, build_apply_graph(config, wanted));
-    VOLTA_TRY(const Graph optimized, optimize(update, *model.device(), passes));
-    VOLTA_TRY(trainer.apply_, trainer.load(optimized));
+  if (graphs.apply) {
+    VOLTA_TRY(trainer.apply_, trainer.load(*graphs.apply));
   }
   const std::int64_t tokens = options.batch * options.time;
   VOLTA_TRY(trainer.ids_, try_make_array<std::int32_t>(tokens));
@@ -113,6 +131,25 @@ Result<Trainer> Trainer::create(const Transformer& model, const TrainerOptions& 
   VOLTA_TRY(Tensor input, trainer.micro_->binding("positions"));
   VOLTA_TRY(input.write(std::span<const std::int32_t>(positions)));
   return trainer;
+}
+
+Result<TrainerMemory> Trainer::estimate(const TransformerConfig& model, const LoraConfig& lora,
+                                        const TrainerOptions& options, Device& device) {
+  VOLTA_TRY(validate(options));
+  VOLTA_TRY(const UpdateGraphs graphs, build_graphs(model, lora, options, device));
+  TrainerMemory memory;
+  memory.weights = 4 * parameter_count(model);
+  std::set<std::string, std::less<>> states;
+  for (const Graph* graph : {&graphs.micro, graphs.apply ? &*graphs.apply : nullptr}) {
+    if (graph == nullptr) continue;
+    VOLTA_TRY(const Plan plan, make_plan(*graph, device));
+    memory.activations += plan.arena_bytes;
+    for (const PlanBinding& binding : plan.bindings) {
+      const bool state = binding.kind == ValueKind::kState && states.insert(binding.name).second;
+      if (state) memory.optimizer += binding.spec.bytes();
+    }
+  }
+  return memory;
 }
 
 Result<Executable> Trainer::load(const Graph& graph) {

@@ -55,6 +55,9 @@ class Trainer {
   /// Builds and loads the plans. `model` shares its weights with the trainer, which updates them in
   /// place, or those of the adapter when it has one.
   static Result<Trainer> create(const Transformer& model, const TrainerOptions& options);
+  /// What create() and memory() would tell of a model of this shape. Nothing is allocated.
+  static Result<TrainerMemory> estimate(const TransformerConfig& model, const LoraConfig& lora,
+                                        const TrainerOptions& options, Device& device);
 
   const Transformer& model() const { return model_; }
   const TrainerOptions& options() const { return options_; }

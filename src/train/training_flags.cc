@@ -264,7 +264,7 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
     {.name = "init", .group = kModel, .help = "start from this model folder",
      .field = at<&RunOptions::init>(), .key = "init", .resume = kMayChange, .then = init_is_given},
 
-    {.name = "batch", .group = kTraining, .help = "sequences a micro-batch",
+    {.name = "batch", .group = kTraining, .help = "sequences a micro-batch; with --init, fewer when memory is short",
      .field = trainer<&TrainerOptions::batch>(), .key = "training.batch", .whole = kFromOne},
     {.field = trainer<&TrainerOptions::time>(), .key = "training.time"},
     {.name = "steps", .group = kTraining, .help = "updates",

@@ -97,16 +97,102 @@ TEST_F(ShellTest, EveryOptionIsCompletedInEveryShell) {
     EXPECT_TRUE(offered.contains("--threads")) << "global options";
   }
   EXPECT_EQ(run_shell("\"$VOLTA\" completion bash | bash -n", dir_.path()).err, "");
-  for (const std::string shell : {"zsh", "fish"}) {  // Where they are installed.
-    const CommandResult done = run_shell("command -v " + shell +
-                                             " >/dev/null || exit 0; \"$VOLTA\" "
-                                             "completion " +
-                                             shell + " > s && " + shell + " -n s",
-                                         dir_.path());
-    EXPECT_EQ(done.exit_code, 0) << shell << done.err;
-  }
   EXPECT_EQ(run_volta({"completion", "csh"}, dir_.path()).exit_code, 2);
   EXPECT_EQ(run_volta({"completion"}, dir_.path()).exit_code, 2);
+}
+
+// What is typed before Tab, and what its last word becomes.
+struct Completion {
+  std::string typed;
+  std::string completed;
+};
+const std::vector<Completion>& unique_completions() {
+  static const std::vector<Completion> kAll = {
+      {"volta tra", "train"},
+      {"volta bench mo", "model"},
+      {"volta train --sched", "--schedule"},
+      {"volta train --schedule cos", "cosine"},
+      {"volta --dtype b", "bf16"},
+      {"volta train --data te", "text.txt"},
+      {"volta inspect te", "text.txt"},
+  };
+  return kAll;
+}
+
+bool is_installed(const std::string& shell) {
+  return run_shell("command -v " + shell, "/").exit_code == 0;
+}
+
+TEST_F(ShellTest, FishCompletesCommandsOptionsAndWords) {
+  if (!is_installed("fish")) GTEST_SKIP() << "fish is not installed";
+  std::ofstream(dir_.file("text.txt")) << "a";
+  std::ofstream script(dir_.file("try.fish"));
+  script << "$VOLTA completion fish | source\n";
+  for (const Completion& one : unique_completions()) {
+    script << "complete -C '" << one.typed << "' | string split -f 1 \\t\n";
+  }
+  script << "echo commands:\ncomplete -C 'volta ' | string split -f 1 \\t\n";
+  script.close();
+  const CommandResult done = run_shell("HOME=$PWD fish --no-config try.fish", dir_.path());
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_EQ(done.err, "");
+  std::string wanted;
+  for (const Completion& one : unique_completions()) wanted += one.completed + "\n";
+  EXPECT_THAT(done.out, StartsWith(wanted + "commands:\n"));
+  EXPECT_THAT(done.out, HasSubstr("\nquantize\n"));
+}
+
+// An interactive zsh on a terminal of its own: Tab completes the line, and what it then runs is a
+// function that prints its arguments.
+TEST_F(ShellTest, ZshCompletesCommandsOptionsAndWords) {
+  if (!is_installed("zsh")) GTEST_SKIP() << "zsh is not installed";
+  std::ofstream(dir_.file("text.txt")) << "a";
+  std::ofstream(dir_.file("_volta")) << output({"completion", "zsh"});
+  std::ofstream(dir_.file("volta.zsh")) << "autoload -Uz compinit\ncompinit -u -D\n"
+                                           "source ./_volta\n"
+                                           "volta() { print -r -- \"ran:$*:\" }\n"
+                                           "print ready\n";
+  std::ofstream script(dir_.file("try.zsh"));
+  script << "zmodload zsh/zpty\n"
+            "zpty z 'TERM=dumb zsh -f -i'\n"
+            "zpty -w z 'PS1=; source ./volta.zsh'\n"
+            "zpty -r -m z out '*ready*' || exit 1\n";
+  for (const Completion& one : unique_completions()) {
+    script << "zpty -w -n z '" << one.typed << "'$'\\t\\n'\n"
+           << "zpty -r -m z out '*ran:*:*' || exit 1\n"
+           << "print -r -- \"volta ${${out##*ran:}%%:*}\"\n";
+  }
+  script << "zpty -d z\n";
+  script.close();
+  const CommandResult done = run_shell("HOME=$PWD timeout 60 zsh -f try.zsh", dir_.path());
+  EXPECT_EQ(done.exit_code, 0) << done.out << done.err;
+  std::string wanted;
+  for (const Completion& one : unique_completions()) {
+    wanted += one.typed.substr(0, one.typed.rfind(' ') + 1) + one.completed + "\n";
+  }
+  EXPECT_EQ(done.out, wanted);
+}
+
+TEST_F(ShellTest, HelpPagesFitEightyColumns) {
+  std::vector<std::string> waiting = {""};
+  int pages = 0;
+  while (!waiting.empty()) {
+    const std::string command = waiting.back();
+    waiting.pop_back();
+    const CommandResult page = run_shell("\"$VOLTA\" " + command + " --help", dir_.path());
+    ASSERT_EQ(page.exit_code, 0) << command;
+    ++pages;
+    std::istringstream lines(page.out);
+    bool commands = false;
+    for (std::string line; std::getline(lines, line);) {
+      EXPECT_LE(line.size(), 80u) << command << ": " << line;
+      if (commands && line.starts_with("  ") && line[2] != ' ') {
+        waiting.push_back(command + " " + line.substr(2, line.find(' ', 2) - 2));
+      }
+      commands = commands || line == "Subcommands:";
+    }
+  }
+  EXPECT_GT(pages, 25);
 }
 
 TEST_F(ShellTest, EveryCommandHasAManualPage) {

@@ -172,6 +172,26 @@ TEST_F(TrainingTerminalTest, ADumbTerminalGetsLines) {
   EXPECT_THAT(ascii.out, Not(HasSubstr("░")));
 }
 
+// Also with a validation loss and a large number of steps.
+TEST_F(TrainingTerminalTest, LinesOfStepsFitEightyColumns) {
+  const CommandResult done =
+      run_volta(train("run", {"--steps", "10000000", "--eval-every", "1", "--eval-batches", "1",
+                              "--patience", "1", "--lr", "1e-9", "--no-keep-best"}),
+                dir_.path());
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  std::istringstream lines(done.err);
+  int count = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("step ")) continue;
+    ++count;
+    EXPECT_LE(line.size(), 80u) << line;
+    EXPECT_THAT(line, HasSubstr("/10000000  loss "));
+    EXPECT_THAT(line, HasSubstr("  val_loss "));
+    EXPECT_THAT(line, testing::EndsWith(" tokens/s"));
+  }
+  EXPECT_GE(count, 1);
+}
+
 TEST_F(TrainingTerminalTest, QuietLeavesWarningsAndErrors) {
   const CommandResult quiet = run_volta(train("run", {"--quiet"}), dir_.path());
   EXPECT_EQ(quiet.exit_code, 0);

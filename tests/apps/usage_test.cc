@@ -169,6 +169,8 @@ TEST_F(Usage, OptionsWithoutEffectAreRefused) {
            {{"graph", "run", "--phase", "train", "--weights", "q8"}, "--weights has no effect"},
            {{"graph", "run", "--profile", "p.csv"}, "--profile has no effect"},
            {{"inspect", "run", "--profile", "p.csv"}, "--profile has no effect"},
+           {{"generate", "run", "--temp", "0", "--top-k", "5"}, "have no effect: drop them"},
+           {{"generate", "run", "--temp", "0", "--min-p", "0.1"}, "have no effect: drop them"},
            {with(run, {"--momentum", "0.9"}), "--momentum goes with --optimizer sgd"},
            {with(run, {"--optimizer", "sgd", "--beta1", "0.9"}), "--optimizer adamw"},
            {with(run, {"--optimizer", "sgd", "--beta2", "0.9"}), "--optimizer adamw"},
@@ -196,6 +198,20 @@ TEST_F(Usage, UnknownWordsComeWithASuggestion) {
            {{"generate", "run", "--n-predict", "5"}, "did you mean --tokens?"},
            {{"chat", "run", "--max-new-tokens", "5"}, "did you mean --tokens?"},
            {{"train", "--max_iters=5"}, "did you mean --steps?"},
+           {{"convert", "run", "x.gguf", "--outtype", "f16"}, "did you mean --type?"},
+           {{"-V"}, "did you mean --version?"},
+           {{"bench", "model", "run", "-p", "8"}, "did you mean --prompt?"},
+           {{"generate", "-m", "run"}, "the model is the first word behind the command"},
+           {{"generate", "run", "--model", "run"}, "the model is the first word"},
+           {{"generate", "run", "Once upon"}, "Once upon is not known here; a prompt goes with -p"},
+           {{"eval", "run", "text.txt"}, "text.txt is not known here; a file to read goes with"},
+           {{"bench"}, "name a command: infer, model, gaps, history"},
+           {{"tune"}, "name a command: matmul, show, clear, export, import"},
+           {{}, "name a command: train, generate, chat"},
+           {{"train", "--lr", "abc"}, "--lr: 'abc' is no number"},
+           {{"train", "--steps", "10k"}, "--steps: '10k' is no whole number"},
+           {{"generate", "run", "--seed", "-1"}, "--seed: '-1' is no whole number of 0 or more"},
+           {{"train", "--steps", "99999999999999999999"}, "99999999999999999999 is out of range"},
            {{"train", "--n_embd", "5"}, "did you mean --dim?"}}) {
     refuse(words, 2, message);
   }
@@ -206,6 +222,84 @@ TEST_F(Usage, UnknownWordsComeWithASuggestion) {
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_THAT(result.err, testing::Not(HasSubstr("did you mean"))) << words.back();
   }
+}
+
+// `-` is standard input or output where that is possible, and refused elsewhere.
+TEST_F(Usage, AHyphenIsAStreamOrRefused) {
+  for (const Words& words :
+       std::vector<Words>{with(kTrain, {"--out", "-"}),
+                          {"train", "--data", "-", "--out", "x"},
+                          with(kTrain, {"--out", "x", "--val-data", "-"}),
+                          with(kTrain, {"--out", "x", "--tokenizer", "-"}),
+                          with(kTrain, {"--out", "x", "--init", "-"}),
+                          {"quantize", "run", "--weights", "q8", "--out", "-"},
+                          {"quantize", "run", "--weights", "q8", "--out", "x", "--data", "-"},
+                          {"merge", "run", "--adapter", "lora", "--out", "-"},
+                          {"convert", "-", "x"},
+                          {"convert", "run", "-"},
+                          {"logits", "run", "--ids", "-", "--out", "x"},
+                          {"logits", "run", "--ids", "text.txt", "--out", "-"},
+                          {"tokenizer", "train", "--data", "text.txt", "--out", "-"},
+                          {"demo", "--text", "-"},
+                          {"demo", "--out", "-"},
+                          {"man", "--out", "-"},
+                          {"chat", "run", "--tools", "-"},
+                          {"chat", "run", "--template", "-"},
+                          {"eval", "run", "--data", "text.txt", "--profile", "-"},
+                          {"version", "--log-file", "-"},
+                          {"bench", "history", "--svg", "-"}}) {
+    refuse(words, 2, "- is not taken here for standard input or output: name a file");
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("-")));
+  struct Case {
+    std::string input;  // A file of the folder.
+    Words words;        // With `-` for that file.
+    Words named;        // With its name.
+  };
+  std::ofstream(path("prompts.txt")) << "the\nquick\n";
+  std::ofstream(path("prompts.jsonl")) << "{\"prompt\": \"the\"}\n{\"ids\": [5, 6]}\n";
+  std::ofstream(path("messages.json")) << R"([{"role": "user", "content": "the"}])";
+  std::ofstream(path("t.jinja")) << "{% for m in messages %}{{ m.content }}{% endfor %}";
+  std::ofstream(path("h.jsonl")) << R"({"date": "2026-01-02T03:04:05Z", "commit": "0", )"
+                                    R"("machine": "cpu", "isa": "avx2", "figures": {"a": 1.5}})"
+                                 << "\n";
+  const CommandResult plan = volta({"graph", "run", "--output", "json"});
+  std::ofstream(path("plan.json")) << plan.out;
+  const Words chat = {"chat", "run", "--template", "t.jinja", "--render"};
+  const Words generate = {"generate", "run", "-n", "3"};
+  for (const auto& [input, words, named] : std::vector<Case>{
+           {"text.txt", {"eval", "run", "--data", "-"}, {"eval", "run", "--data", "text.txt"}},
+           {"file", {"tokenize", "run", "--file", "-"}, {"tokenize", "run", "--file", "file"}},
+           {"prompts.txt", with(generate, {"-f", "-"}), with(generate, {"-f", "prompts.txt"})},
+           {"prompts.txt", with(generate, {"--prompts-file", "-"}),
+            with(generate, {"--prompts-file", "prompts.txt"})},
+           {"prompts.jsonl", with(generate, {"--prompts-file", "-"}),
+            with(generate, {"--prompts-file", "prompts.jsonl"})},
+           {"file", with(chat, {"-f", "-"}), with(chat, {"-p", "x"})},
+           {"file", with(chat, {"-p", "-"}), with(chat, {"-f", "file"})},
+           {"messages.json", with(chat, {"--messages", "-"}),
+            with(chat, {"--messages", "messages.json"})},
+           {"h.jsonl", {"bench", "history", "-"}, {"bench", "history", "h.jsonl"}},
+           {"plan.json", {"graph", "-"}, {"graph", "plan.json"}}}) {
+    test::Command piped(words, dir_->path(), {}, input);
+    const CommandResult from_input = piped.wait();
+    EXPECT_EQ(from_input.exit_code, 0) << testing::PrintToString(words) << from_input.err;
+    const CommandResult from_file = volta(named);
+    EXPECT_EQ(from_file.exit_code, 0) << testing::PrintToString(named) << from_file.err;
+    EXPECT_EQ(from_input.out, from_file.out) << testing::PrintToString(words);
+    EXPECT_NE(from_input.out, "");
+  }
+  test::Command learn({"tokenizer", "train", "--data", "-", "--vocab", "270", "--out", "learnt"},
+                      dir_->path(), {}, "text.txt");
+  EXPECT_EQ(learn.wait().exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(path("learnt/tokenizer.json")));
+  test::Command unread({"generate", "run", "-n", "2"}, dir_->path(), {}, "text.txt");
+  EXPECT_THAT(unread.wait().err, HasSubstr("standard input is not read: -p - takes the prompt"));
+  // Nothing is in standard input here.
+  refuse(with(chat, {"-p", "-"}), 3, "standard input: there is no text in it");
+  refuse(with(chat, {"-p", "a", "-f", "file"}), 2, "excludes");
+  refuse(with(chat, {"-p", "a", "-p", "b"}), 2, "one message is answered");
+  refuse(with(chat, {"-f", "folder"}), 3, "is a folder");
 }
 
 TEST_F(Usage, HelpIsACommandToo) {

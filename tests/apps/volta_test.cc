@@ -168,7 +168,14 @@ TEST_F(VoltaTest, GenerateSaysWhyItEnds) {
   ASSERT_EQ(volta(train()).exit_code, 0);
   const CommandResult full = volta({"generate", "run", "-p", "the", "-n", "200", "-v"});
   EXPECT_EQ(full.exit_code, 0) << full.err;
-  EXPECT_THAT(full.err, HasSubstr("the context of 16 is full"));
+  // Before the text, and behind it. A single prompt has no number.
+  EXPECT_THAT(full.err, HasSubstr("\nthe context of 16 tokens has room for 14 of the 200 new"));
+  EXPECT_THAT(full.err, HasSubstr("\nended after 14 new tokens, the context of 16 is full"));
+  const CommandResult two = volta({"generate", "run", "-p", "the", "-p", "quick", "-n", "13"});
+  EXPECT_THAT(two.err, HasSubstr("prompt 2: the context of 16 tokens has room for 12 of the 13"));
+  EXPECT_THAT(two.err, Not(HasSubstr("prompt 1")));
+  EXPECT_EQ(volta({"generate", "run", "-p", "the", "-n", "-1"}).err,
+            "ended after 14 new tokens, the context of 16 is full\n");
   EXPECT_THAT(full.err, HasSubstr("memory: weights"));
   expect_error({"generate", "run", "-p", std::string(200, 'a')}, 2, "context");
   expect_error({"generate", "run", "--stop", ""}, 2, "--stop");

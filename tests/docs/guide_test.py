@@ -1,10 +1,11 @@
-"""Runs the commands of docs/guide with tiny models, and compares its lists with the sources.
+"""Runs the commands of docs/guide, README.md and docs/training.md with tiny models, and compares the
+lists of the guide with the sources.
 
     guide_test.py VOLTA SHARED_MODELS
 
 Every ```sh block of a page runs in a shell of its own folder, where the names that the pages use
 (SmolLM2-135M, text.txt, ...) are tiny models and short texts. `volta` there is a wrapper that
-shortens training. Ends with 77 (skipped) without the tiny models.
+shortens training and measuring. Ends with 77 (skipped) without the tiny models.
 """
 import json
 import os
@@ -28,6 +29,9 @@ case " $* " in
   " train "*" --resume "*) exec "$VOLTA" "$@" --steps 4 ;;
   " train "*" --epochs "*) exec "$VOLTA" "$@" --batch 1 ;;
   " train "*) exec "$VOLTA" "$@" --steps 2 --batch 1 --eval-batches 1 ;;
+  " tune matmul "*) exec "$VOLTA" "$@" --budget 0.02 --runs 1 ;;
+  " bench infer "*) exec "$VOLTA" "$@" --runs 1 --warmup 0 --tokens 2 ;;
+  " bench model "*) exec "$VOLTA" "$@" --runs 1 --warmup 0 --prompt 8 --tokens 2 ;;
 esac
 exec "$VOLTA" "$@"
 """
@@ -64,8 +68,9 @@ class Place:
                         copy_function=shutil.copyfile)
         (hub / "refs").mkdir()
         (hub / "refs" / "main").write_text("abc")
+        self.add_documents_names()
         words = "The sea is wide and the ships are old and the wind is cold. "
-        (self.work / "text.txt").write_text(words * 60)
+        (self.work / "text.txt").write_text(words * 240)
         (self.work / "more.txt").write_text("rain falls on the sea. " * 60)
         (self.work / "held-out.txt").write_text("the wind is wide. " * 20)
         (self.work / "prompt.txt").write_text("The sea")
@@ -75,6 +80,32 @@ class Place:
                              "VOLTA": str(VOLTA), "VOLTA_CACHE_DIR": str(self.folder / "cache"),
                              "HF_HUB_CACHE": str(self.folder / "hub"), "VOLTA_NUM_THREADS": "2"}
         self.run("volta convert SmolLM2-135M model.gguf")
+
+    def add_documents_names(self):
+        """The names that README.md and docs/training.md use, and the guide does not."""
+        for name, model in {"TinyLlama-1.1B-Chat-v1.0": "llama-tiny", "MODEL": "qwen2-tiny",
+                            "Qwen2.5-0.5B": "qwen2-tiny"}.items():
+            folder = self.work / name
+            shutil.copytree(MODELS / model, folder, copy_function=shutil.copyfile)
+            folder.chmod(0o755)
+            (folder / "chat_template.jinja").write_text(TEMPLATE)
+            # Rotary positions have any number of places, and the real models have more.
+            config = json.loads((folder / "config.json").read_text())
+            config["max_position_embeddings"] = 512
+            (folder / "config.json").write_text(json.dumps(config))
+        verse = "ROMEO: what light?\nJULIET: It is the east, and the sun is up.\n"
+        (self.work / "tinyshakespeare.txt").write_text(verse * 60)
+        for name in ("my.txt", "long.txt"):
+            (self.work / name).write_text("the wind is wide and the sea is cold. " * 240)
+        chat = {"messages": [{"role": "user", "content": "Is the sea wide?"},
+                             {"role": "assistant", "content": "It is."}]}
+        for name in ("chats.jsonl", "a.jsonl", "b.jsonl", "val.jsonl"):
+            (self.work / name).write_text((json.dumps(chat) + "\n") * 8)
+        header = b'{"input_ids":{"dtype":"I32","shape":[1,4],"data_offsets":[0,16]}}'
+        header += b" " * (-len(header) % 8)
+        (self.work / "ids.safetensors").write_bytes(
+            len(header).to_bytes(8, "little") + header +
+            b"".join(value.to_bytes(4, "little") for value in (1, 2, 3, 1)))
 
     def run(self, script):
         return subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], cwd=self.work,
@@ -87,8 +118,10 @@ class Place:
 
 class Commands(unittest.TestCase):
     def check_page(self, name, least):
-        scripts = [block for block in blocks(page(name), "sh")
-                   if not block.startswith(ELSEWHERE)]
+        self.check_text(name, page(name), least)
+
+    def check_text(self, name, text, least):
+        scripts = [block for block in blocks(text, "sh") if not block.startswith(ELSEWHERE)]
         self.assertGreaterEqual(len(scripts), least, f"{name}: too few examples")
         place = Place()
         try:
@@ -119,6 +152,12 @@ class Commands(unittest.TestCase):
 
     def test_troubleshoot(self):
         self.check_page("troubleshoot.md", 3)
+
+    def test_the_readme(self):
+        self.check_text("README.md", (ROOT / "README.md").read_text(), 2)
+
+    def test_the_reference_of_training(self):
+        self.check_text("docs/training.md", (ROOT / "docs" / "training.md").read_text(), 4)
 
     def test_every_page_is_run_and_listed(self):
         names = {path.name for path in GUIDE.glob("*.md")} - {"README.md"}

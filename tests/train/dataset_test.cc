@@ -167,6 +167,73 @@ TEST_F(DatasetTest, ValidationCanHaveATextOfItsOwn) {
   expect_error(load_texts(files, "char", nullptr), ErrorCode::kInvalidFile, dir_.file("val"));
 }
 
+// Texts that are too long for memory are the same tokens, in a mapped file.
+TEST_F(DatasetTest, LongTextsAreMapped) {
+  const std::string first = dir_.file("first"), second = dir_.file("second");
+  test::put_file(first, "one two\n\xC3\xA9t\xC3\xA9 four\nfive six seven\n");
+  test::put_file(second, "\xE6\xB5\xB7\xE6\xB5\xB7\xE6\xB5\xB7\xE6\xB5\xB7 eight nine ten\n");
+  for (const std::string kind : {"byte", "char"}) {
+    for (const std::vector<std::string>& paths :
+         std::vector<std::vector<std::string>>{{first}, {first, second}}) {
+      for (const double fraction : {0.0, 0.25}) {
+        DataFiles files{.train = paths, .validation = {}, .val_fraction = fraction};
+        VOLTA_ASSERT_OK(const Dataset whole, load_texts(files, kind, nullptr));
+        files.most_in_memory = 7;  // Pieces end with a line, or with a character.
+        files.scratch = dir_.file("new/run");
+        VOLTA_ASSERT_OK(const Dataset mapped, load_texts(files, kind, nullptr));
+        ASSERT_NE(mapped.mapped, nullptr);
+        EXPECT_EQ(whole.mapped, nullptr);
+        EXPECT_EQ(mapped.tokens, whole.tokens);
+        EXPECT_EQ(mapped.xxh3, whole.xxh3);
+        EXPECT_EQ(mapped.bytes, whole.bytes);
+        EXPECT_EQ(mapped.tokenizer->vocab_size(), whole.tokenizer->vocab_size());
+        EXPECT_EQ(*mapped.validation, *whole.validation);
+        ASSERT_EQ(mapped.train_tokens(), whole.train_tokens());
+        std::vector<std::int32_t> tokens(whole.train->size());
+        mapped.mapped->copy(0, tokens);
+        EXPECT_EQ(tokens, *whole.train) << kind;
+      }
+    }
+  }
+  // The temporary file has no name any more.
+  EXPECT_TRUE(list_directory(dir_.file("new"))->empty());
+  DataFiles files{.train = {first}, .validation = second, .val_fraction = 0.5};
+  files.most_in_memory = 7;
+  files.scratch = dir_.file("run");
+  VOLTA_ASSERT_OK(const Dataset data, load_texts(files, "byte", nullptr));
+  EXPECT_EQ(data.train_tokens(), data.tokens);
+  EXPECT_EQ(std::ssize(*data.validation), *file_size(second));
+  // Ids of a large vocabulary have 16 or 32 bits.
+  const auto wide = [&](std::int64_t size, IdWidth width) {
+    std::vector<std::int32_t> ids(3);
+    const auto tokens = MappedTokens::open(second, width);
+    EXPECT_TRUE(tokens);
+    if (!tokens) return ids;
+    EXPECT_EQ(static_cast<std::int64_t>(tokens->size()), size);
+    tokens->copy(1, ids);
+    return ids;
+  };
+  EXPECT_EQ(wide(28, IdWidth::kOneByte), (std::vector<std::int32_t>{0xB5, 0xB7, 0xE6}));
+  EXPECT_EQ(wide(14, IdWidth::kTwoBytes)[0], 0xE6B7);
+  EXPECT_EQ(wide(7, IdWidth::kFourBytes)[0], static_cast<std::int32_t>(0xB5E6B7B5));
+  // Errors leave no file, and name the text.
+  test::put_file(second, "ab\xFF and more");
+  files.train = {first, second};
+  files.validation.clear();
+  expect_error(load_texts(files, "char", nullptr), ErrorCode::kInvalidFile, "second");
+  test::put_file(second, "");
+  expect_error(load_texts(files, "byte", nullptr), ErrorCode::kInvalidFile, "second is empty");
+  files.train = {first, dir_.file("none")};
+  expect_error(load_texts(files, "byte", nullptr), ErrorCode::kNotFound, "none");
+  files.train = {first, first};
+  expect_error(load_texts(files, "byte", nullptr, [] { return true; }), ErrorCode::kInterrupted,
+               "interrupted");
+  VOLTA_ASSERT_OK(const auto names, list_directory(dir_.path()));
+  for (const std::string& name : names) {
+    EXPECT_FALSE(name.contains("tokens")) << name;
+  }
+}
+
 // What nanoGPT's prepare.py writes.
 TEST_F(DatasetTest, SixteenBitIdsAreMapped) {
   const std::string bin = dir_.file("train.bin"), val = dir_.file("val.bin");
@@ -178,13 +245,16 @@ TEST_F(DatasetTest, SixteenBitIdsAreMapped) {
                   load_token_stream({.train = {bin}, .validation = {}, .val_fraction = 0.2}));
   EXPECT_EQ(data.tokens, 10);
   EXPECT_EQ(data.train_tokens(), 8);
-  EXPECT_EQ(data.mapped->ids()[3], 256 + 3);
+  std::vector<std::int32_t> third(1);
+  data.mapped->copy(3, third);
+  EXPECT_EQ(third[0], 256 + 3);
   EXPECT_EQ(*data.validation, (std::vector<std::int32_t>{8, 256 + 9}));
   VOLTA_ASSERT_OK(const Dataset other, load_token_stream({.train = {bin}, .validation = val}));
   EXPECT_EQ(other.train_tokens(), 10);
   EXPECT_EQ(*other.validation, (std::vector<std::int32_t>{50175, 1}));
   // The windows are those of the same tokens in memory.
-  std::vector<std::int32_t> values(other.mapped->ids().begin(), other.mapped->ids().end());
+  std::vector<std::int32_t> values(other.mapped->size());
+  other.mapped->copy(0, values);
   const auto memory = std::make_shared<const std::vector<std::int32_t>>(std::move(values));
   VOLTA_ASSERT_OK(const RandomWindows mapped, RandomWindows::create(other.mapped, 10, 3, 5));
   VOLTA_ASSERT_OK(const RandomWindows plain, RandomWindows::create(memory, 3, 5));

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/temporary.h"
+#include "device/device_proxy.h"
 #include "formats/safetensors.h"
 #include "support/fault_device.h"
 #include "support/file_faults.h"
@@ -270,6 +271,66 @@ TEST_F(RunSetupTest, StartsFromAModelFolder) {
   o.resume = false;
   EXPECT_FALSE(path_exists(o.out));
   expect_error(train(o), ErrorCode::kNotFound, "none");
+}
+
+// A device that has as much memory as it is told.
+class SmallDevice final : public DeviceProxy {
+ public:
+  SmallDevice(std::shared_ptr<Device> inner, std::int64_t bytes)
+      : DeviceProxy(std::move(inner)), bytes_(bytes) {}
+  DeviceInfo info() const override {
+    DeviceInfo info = DeviceProxy::info();
+    info.memory_bytes = bytes_;
+    return info;
+  }
+
+ private:
+  std::int64_t bytes_;
+};
+
+TEST_F(RunSetupTest, TheBatchFollowsTheMemory) {
+  VOLTA_ASSERT_OK(const RunResult first, train(options("a")));
+  RunOptions o = options("b");
+  o.init = first.checkpoint;
+  o.trainer.batch = 6;
+  o.batch_by_memory = true;
+  const auto bytes_of = [&](std::int64_t batch, std::int64_t accumulate) {
+    TrainerOptions trainer = o.trainer;
+    trainer.batch = batch;
+    trainer.accumulate = accumulate;
+    trainer.time = 8;
+    TransformerConfig model = test::small_config();
+    model.vocab_size = load_tokenizer(first.checkpoint).value()->vocab_size();
+    const auto memory = Trainer::estimate(model, {}, trainer, *device_);
+    EXPECT_TRUE(memory);
+    return memory->weights + memory->optimizer + memory->activations;
+  };
+  const auto run_with = [&](std::int64_t memory, const std::string& out) {
+    messages_.clear();
+    o.out = dir_.file(out);
+    const auto device = std::make_shared<SmallDevice>(device_, memory);
+    const auto done = volta::train(o, device, callbacks_);
+    EXPECT_TRUE(done) << done.error().message();
+    const auto used = load_run_options(o.out);
+    EXPECT_TRUE(used);
+    EXPECT_EQ(used->trainer.batch * used->trainer.accumulate, 6);
+    return used->trainer.batch;
+  };
+  ASSERT_LT(bytes_of(2, 3), bytes_of(3, 2));
+  EXPECT_EQ(run_with(std::int64_t{1} << 40, "enough"), 6);
+  EXPECT_THAT(messages_, testing::Not(HasSubstr("micro-batches of")));
+  EXPECT_EQ(run_with(bytes_of(2, 3) * 4 / 3 + 64, "less"), 2);
+  EXPECT_THAT(messages_, HasSubstr("batch: 3 micro-batches of 2 instead of 1 of 6"));
+  EXPECT_THAT(messages_, testing::Not(HasSubstr("even with one sequence")));
+  EXPECT_EQ(run_with(bytes_of(1, 6) - 64, "least"), 1);
+  EXPECT_THAT(messages_, HasSubstr("even with one sequence at a time, and cpu has"));
+  // A run goes on with the batch that it began with, and a given batch stays.
+  o = *load_run_options(dir_.file("less"));
+  o.resume = true;
+  o.trainer.schedule.steps += 2;
+  VOLTA_ASSERT_OK(const RunResult more, train(o));
+  EXPECT_EQ(more.new_steps, 2);
+  EXPECT_EQ(load_run_options(o.out)->trainer.batch, 2);
 }
 
 TEST_F(RunSetupTest, StartsFromTheNewestCheckpointOfARun) {

@@ -70,6 +70,23 @@ TEST(Trainer, MemoryIsKnownBeforeTheFirstStep) {
   EXPECT_EQ(accumulating.memory().optimizer, 3 * plain.model().weight_bytes() + 4);
 }
 
+TEST(Trainer, MemoryIsEstimatedWithoutAModel) {
+  for (const std::int64_t accumulate : {1, 2}) {
+    TrainerOptions options = test::small_options();
+    options.accumulate = accumulate;
+    const Trainer trainer = make_trainer(options);
+    VOLTA_ASSERT_OK(const TrainerMemory estimated,
+                    Trainer::estimate(trainer.model().config(), {}, options, *test::device(2)));
+    EXPECT_EQ(estimated.weights, trainer.memory().weights);
+    EXPECT_EQ(estimated.optimizer, trainer.memory().optimizer);
+    EXPECT_EQ(estimated.activations, trainer.memory().activations);
+    options.batch *= 2;
+    VOLTA_ASSERT_OK(const TrainerMemory larger,
+                    Trainer::estimate(trainer.model().config(), {}, options, *test::device(2)));
+    EXPECT_GT(larger.activations, estimated.activations);
+  }
+}
+
 TEST(Trainer, AnyNumberOfThreadsGivesTheSameBits) {
   TrainerOptions options = test::small_options();
   options.dropout = 0.1f;

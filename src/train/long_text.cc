@@ -1,0 +1,241 @@
+#include "train/long_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+namespace volta {
+namespace {
+
+// A text is encoded in pieces of at most this size, so that the memory for it does not grow.
+constexpr std::int64_t kPieceBytes = std::int64_t{64} << 20;
+constexpr std::size_t kBlockIds = 1 << 16;
+
+// The smallest numbers that hold all ids of a vocabulary.
+IdWidth width_for(std::int64_t vocab) {
+  if (vocab <= 1 << 8) return IdWidth::kOneByte;
+  return vocab <= 1 << 16 ? IdWidth::kTwoBytes : IdWidth::kFourBytes;
+}
+
+// Writes the ids of one text after the other, but for those at the end of each text that are for
+// validation.
+class TokenWriter {
+ public:
+  TokenWriter(FileWriter file, IdWidth width, double val_fraction)
+      : file_(std::move(file)), width_(width), val_fraction_(val_fraction) {}
+
+  Status add(std::span<const std::int32_t> ids) {
+    pending_.insert(pending_.end(), ids.begin(), ids.end());
+    read_ += ids.size();
+    // What may yet be for validation is kept back.
+    const std::size_t most = static_cast<std::size_t>(kMostMappedValidation);
+    if (pending_.size() < 2 * most) return {};
+    return write_first(pending_.size() - most);
+  }
+  Status end_text() {
+    const auto held = static_cast<std::size_t>(split_place(read_, val_fraction_));
+    const std::size_t room = static_cast<std::size_t>(kMostMappedValidation) - validation_.size();
+    const std::size_t count = std::min({read_ - held, room, pending_.size()});
+    VOLTA_TRY(write_first(pending_.size() - count));
+    validation_.insert(validation_.end(), pending_.begin(), pending_.end());
+    pending_.clear();
+    read_ = 0;
+    return {};
+  }
+  std::vector<std::int32_t> take_validation() { return std::move(validation_); }
+  std::int64_t written() const { return written_; }
+
+  // Closes the file and maps it. Its name is removed.
+  Result<MappedTokens> map() {
+    VOLTA_TRY(file_.close());
+    auto mapped = MappedTokens::open(file_.path(), width_);
+    VOLTA_TRY(remove_all(file_.path()));
+    return mapped;
+  }
+
+ private:
+  Status write_first(std::size_t count) {
+    std::vector<std::byte> bytes;
+    std::span<const std::int32_t> ids = std::span(pending_).first(count);
+    while (!ids.empty()) {
+      const std::span<const std::int32_t> block = ids.first(std::min(ids.size(), kBlockIds));
+      ids = ids.subspan(block.size());
+      bytes.clear();
+      for (const std::int32_t id : block) {
+        const auto one = std::bit_cast<std::array<std::byte, sizeof(id)>>(id);  // Little-endian.
+        const auto used = std::span(one).first(static_cast<std::size_t>(width_));
+        bytes.insert(bytes.end(), used.begin(), used.end());
+      }
+      VOLTA_TRY(file_.write(bytes));
+    }
+    pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(count));
+    written_ += static_cast<std::int64_t>(count);
+    return {};
+  }
+
+  FileWriter file_;
+  IdWidth width_;
+  double val_fraction_;
+  std::vector<std::int32_t> pending_;
+  std::vector<std::int32_t> validation_;
+  std::size_t read_ = 0;  // Of this text.
+  std::int64_t written_ = 0;
+};
+
+// The first `most` bytes of a text at most, up to the end of a line, or of a character where no
+// line ends.
+std::string_view first_piece(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  const std::size_t line = text.substr(0, most).rfind('\n');
+  if (line != std::string_view::npos) return text.substr(0, line + 1);
+  std::size_t end = most;
+  while (end > 1 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+// A tokenizer that is made from a text has the characters of all texts.
+Result<std::shared_ptr<const Tokenizer>> make_from_texts(std::string_view kind,
+                                                         std::span<const MappedFile> texts,
+                                                         std::span<const std::string> paths,
+                                                         const Interruption& interrupted) {
+  if (kind != "char") return make_tokenizer(kind, "", interrupted);
+  std::string characters;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    auto made = make_tokenizer(kind, as_text(texts[i].bytes()), interrupted);
+    if (!made) return in_file(made.error(), paths[i]);
+    for (std::int64_t id = 0; id < (*made)->vocab_size(); ++id) {
+      characters += (*made)->token_bytes(static_cast<std::int32_t>(id));
+    }
+  }
+  return make_tokenizer(kind, characters, interrupted);
+}
+
+Status add_text(const MappedFile& text, const std::string& path, const DataFiles& files,
+                const Tokenizer& tokenizer, const Interruption& interrupted, TokenWriter& writer) {
+  std::string_view rest = as_text(text.bytes());
+  VOLTA_TRY(check_utf8(rest, tokenizer, path));
+  while (!rest.empty()) {
+    if (interrupted && interrupted()) {
+      return fail(ErrorCode::kInterrupted, fmt::format("{}: interrupted", path));
+    }
+    const std::string_view piece =
+        first_piece(rest, static_cast<std::size_t>(std::min(files.most_in_memory, kPieceBytes)));
+    auto ids = tokenizer.encode(piece);
+    if (!ids) return in_file(ids.error(), path);
+    VOLTA_TRY(writer.add(*ids));
+    rest.remove_prefix(piece.size());
+  }
+  VOLTA_TRY(text.check_unchanged());
+  return writer.end_text();
+}
+
+Result<std::vector<MappedFile>> open_texts(std::span<const std::string> paths, Dataset& data) {
+  std::vector<MappedFile> texts;
+  std::vector<std::string> hashes;
+  data.path = name_of(paths);
+  for (const std::string& path : paths) {
+    VOLTA_TRY(texts.emplace_back(), MappedFile::open(path));
+    if (texts.back().size() == 0) {
+      return fail(ErrorCode::kInvalidFile,
+                  fmt::format("{} is empty: choose a file with text", path));
+    }
+    data.bytes += texts.back().size();
+    hashes.push_back(hex(hash64(texts.back().bytes())));
+  }
+  data.xxh3 = hash_of(hashes);
+  return texts;
+}
+
+// Uses the bytes of one text as they are.
+Status map_bytes(const std::string& path, double val_fraction, Dataset& data) {
+  VOLTA_TRY(MappedTokens tokens, MappedTokens::open(path, IdWidth::kOneByte));
+  data.tokens = static_cast<std::int64_t>(tokens.size());
+  data.mapped_train = std::max<std::int64_t>(split_place(tokens.size(), val_fraction),
+                                             data.tokens - kMostMappedValidation);
+  std::vector<std::int32_t> rest(static_cast<std::size_t>(data.tokens - data.mapped_train));
+  tokens.copy(static_cast<std::size_t>(data.mapped_train), rest);
+  VOLTA_TRY(tokens.file().check_unchanged());
+  data.validation = std::make_shared<const std::vector<std::int32_t>>(std::move(rest));
+  data.mapped = std::make_shared<const MappedTokens>(std::move(tokens));
+  return {};
+}
+
+}  // namespace
+
+std::unexpected<Error> in_file(const Error& error, const std::string& path) {
+  const bool callers = error.code() == ErrorCode::kInvalidArgument;
+  return fail(callers ? ErrorCode::kInvalidFile : error.code(),
+              fmt::format("{}: {}", path, error.message()));
+}
+
+Status check_utf8(std::string_view text, const Tokenizer& tokenizer, const std::string& path) {
+  if (tokenizer.kind() == "byte") return {};
+  const auto invalid = find_invalid_utf8(text);
+  if (!invalid) return {};
+  return fail(ErrorCode::kInvalidFile,
+              fmt::format("{}: byte {} of the text is not UTF-8; convert it, e.g. with iconv", path,
+                          *invalid));
+}
+
+std::string name_of(std::span<const std::string> paths) {
+  return paths.size() == 1 ? paths.front()
+                           : fmt::format("{} and {} more", paths.front(), paths.size() - 1);
+}
+
+std::string hash_of(std::span<const std::string> hashes) {
+  return hashes.size() == 1 ? hashes.front()
+                            : hex(hash64(fmt::format("{}", fmt::join(hashes, " "))));
+}
+
+std::ptrdiff_t split_place(std::size_t tokens, double fraction) {
+  return static_cast<std::ptrdiff_t>(static_cast<double>(tokens) * (1.0 - fraction));
+}
+
+Result<Dataset> map_texts(const DataFiles& files, std::string_view kind,
+                          std::shared_ptr<const Tokenizer> tokenizer,
+                          const Interruption& interrupted) {
+  Dataset data;
+  data.is_text = true;
+  VOLTA_TRY(const std::vector<MappedFile> texts, open_texts(files.train, data));
+  if (tokenizer == nullptr) {
+    VOLTA_TRY(tokenizer, make_from_texts(kind, texts, files.train, interrupted));
+  }
+  data.tokenizer = tokenizer;
+  const double fraction = files.validation.empty() ? files.val_fraction : 0.0;
+  if (tokenizer->kind() == "byte" && texts.size() == 1) {
+    VOLTA_TRY(map_bytes(files.train.front(), fraction, data));
+    return data;
+  }
+  VOLTA_TRY(create_directories(parent_path(files.scratch)));
+  VOLTA_TRY(FileWriter file, FileWriter::open_temporary(files.scratch + ".tokens"));
+  const std::string place = file.path();
+  TokenWriter writer(std::move(file), width_for(tokenizer->vocab_size()), fraction);
+  Status added;
+  for (std::size_t i = 0; i < texts.size() && added; ++i) {
+    added = add_text(texts[i], files.train[i], files, *tokenizer, interrupted, writer);
+  }
+  if (!added) {
+    VOLTA_TRY(remove_all(place));
+    return std::unexpected(std::move(added).error());
+  }
+  VOLTA_TRY(MappedTokens tokens, writer.map());
+  data.mapped_train = writer.written();
+  std::vector<std::int32_t> validation = writer.take_validation();
+  data.tokens = data.mapped_train + std::ssize(validation);
+  data.validation = std::make_shared<const std::vector<std::int32_t>>(std::move(validation));
+  data.mapped = std::make_shared<const MappedTokens>(std::move(tokens));
+  return data;
+}
+
+}  // namespace volta
