@@ -49,6 +49,26 @@ TEST(Spec, OnlyMatricesHavePanels) {
   EXPECT_THAT(huge.error().message(), HasSubstr("larger than the largest tensor"));
 }
 
+TEST(Spec, OnlyMatricesOfF32AreQuantized) {
+  const auto panels = [](std::int32_t group, std::int32_t block) {
+    return Encoding{Packing::kPanels, true, 16, group, Quant::kInt8, block};
+  };
+  EXPECT_TRUE(check_spec({DType::kF32, Shape(4, 64), panels(4, 32)}));
+  for (const TensorSpec& spec : {TensorSpec{DType::kBF16, Shape(4, 64), panels(4, 32)},
+                                 TensorSpec{DType::kF32, Shape(2, 4, 64), panels(4, 32)},
+                                 TensorSpec{DType::kF32, Shape(4, 64), panels(4, 33)},
+                                 TensorSpec{DType::kF32, Shape(4, 64), panels(2, 32)}}) {
+    const Status status = check_spec(spec);
+    ASSERT_FALSE(status) << to_string(spec);
+    EXPECT_EQ(status.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(status.error().message(), HasSubstr("what is quantised is an f32 matrix"));
+  }
+  // One column of the largest tensor would be padded to a panel of many.
+  const Status huge = check_spec({DType::kF32, Shape(1, kMaxTensorBytes / 4), panels(4, 32)});
+  ASSERT_FALSE(huge);
+  EXPECT_THAT(huge.error().message(), HasSubstr("larger than the largest tensor"));
+}
+
 TEST(Spec, MakeShapeChecksRankAndSign) {
   const std::vector<std::int64_t> good = {4, 0, 2};
   const auto shape = make_shape(good);
