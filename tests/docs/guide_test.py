@@ -95,8 +95,9 @@ class Place:
             (folder / "config.json").write_text(json.dumps(config))
         verse = "ROMEO: what light?\nJULIET: It is the east, and the sun is up.\n"
         (self.work / "tinyshakespeare.txt").write_text(verse * 60)
-        for name in ("my.txt", "long.txt"):
-            (self.work / name).write_text("the wind is wide and the sea is cold. " * 240)
+        # A tenth of my.txt must hold a whole context, and long.txt must fit into one.
+        for name, times in (("my.txt", 400), ("long.txt", 20)):
+            (self.work / name).write_text("the wind is wide and the sea is cold. " * times)
         chat = {"messages": [{"role": "user", "content": "Is the sea wide?"},
                              {"role": "assistant", "content": "It is."}]}
         for name in ("chats.jsonl", "a.jsonl", "b.jsonl", "val.jsonl"):

@@ -87,6 +87,7 @@ TEST(TrainingFlags, EveryValueIsReadBackFromRunJson) {
 TEST(TrainingFlags, AResumedRunMustAgreeWithWhatTheTableSays) {
   Dataset data;
   data.tokenizer = make_char_tokenizer("ab").value();
+  data.is_text = true;
   for (const TrainingFlag& flag : training_flags()) {
     if (flag.field.get == nullptr) continue;
     RunOptions options = lora_run();
