@@ -35,16 +35,13 @@ Result<JsonValue::Array> messages_of(const JsonValue& json, const std::string& n
                                                    name));
 }
 
-// The message of a file, or of standard input, without the line break at its end.
+// The message of a file, or of standard input.
 Result<std::string> read_message(const std::string& path) {
-  VOLTA_TRY(std::string text, read_input(path, kMaxMessageBytes));
-  if (text.ends_with('\n')) text.pop_back();
-  if (text.ends_with('\r')) text.pop_back();
+  VOLTA_TRY(std::string text, read_prompt(path, kMaxMessageBytes));
   const auto invalid = find_invalid_utf8(text);
-  if (!text.empty() && !invalid) return text;
+  if (!invalid) return text;
   return fail(ErrorCode::kInvalidFile,
-              text.empty() ? fmt::format("{}: there is no text in it", input_name(path))
-                           : fmt::format("{}: byte {} is not UTF-8", input_name(path), *invalid));
+              fmt::format("{}: byte {} is not UTF-8", input_name(path), *invalid));
 }
 
 // The message of --prompt or --file.

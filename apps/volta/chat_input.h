@@ -39,8 +39,8 @@ Result<JsonValue::Array> read_messages(const std::string& path);
 /// result. Rendering ends when `stop` returns true.
 Result<ChatOptions> chat_options(const ChatInput& input, const JsonValue* tools,
                                  std::function<bool()> stop);
-/// The system message, then the messages of --messages and --prompt or --file. kIo, kInvalidFile,
-/// kInvalidArgument.
+/// The messages that the command line gives, in this order: --system, --messages, and --prompt or
+/// --file. kIo, kInvalidFile, kInvalidArgument.
 Result<JsonValue::Array> first_messages(const ChatInput& input);
 
 }  // namespace volta::cli

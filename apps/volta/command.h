@@ -156,6 +156,9 @@ inline constexpr std::string_view kStandardStream = "-";
 Result<std::string> read_input(const std::string& path, std::int64_t max_bytes);
 /// The name of such an input in messages.
 std::string input_name(const std::string& path);
+/// The text of such an input without the line break that editors and `echo` put at its end.
+/// kInvalidFile if nothing is left.
+Result<std::string> read_prompt(const std::string& path, std::int64_t max_bytes);
 
 /// Writes a result to standard output. On a terminal, control characters are escaped (see
 /// escape_controls(); escaped JSON has the same meaning), unless write_raw_output() was called.

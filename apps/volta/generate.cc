@@ -85,18 +85,11 @@ Result<Prompt> encode(const Tokenizer* tokenizer, std::string_view text, Prompt 
   return prompt;
 }
 
-// The text of a file, or of standard input for "-", as one prompt. The line break that editors and
-// `echo` put at the end is not part of it.
+// The text of a file, or of standard input for "-", as one prompt.
 Result<Prompt> encode_file(const Tokenizer* tokenizer, const std::string& path) {
   Prompt prompt{.place = input_name(path), .from_file = true};
-  auto text = read_input(path, kMaxPromptBytes);
-  if (!text) return std::unexpected(std::move(text).error());
-  if (text->ends_with('\n')) text->pop_back();
-  if (text->ends_with('\r')) text->pop_back();
-  if (text->empty()) {
-    return at_place(prompt, Error(ErrorCode::kInvalidFile, "there is no text in it"));
-  }
-  return encode(tokenizer, *text, std::move(prompt));
+  VOLTA_TRY(const std::string text, read_prompt(path, kMaxPromptBytes));
+  return encode(tokenizer, text, std::move(prompt));
 }
 
 // Whether a pipe or a file is standard input and has something to read.
@@ -108,14 +101,13 @@ bool input_is_waiting() {
   return S_ISFIFO(info.st_mode) && ::poll(&input, 1, 0) == 1 && (input.revents & POLLIN) != 0;
 }
 
-// The lines of --prompts-file. Those of standard input are JSON when the first one is.
+// The prompts of --prompts-file. Standard input has no name that ends in .jsonl, so its lines are
+// read as JSON if the first of them begins with '{'.
 Result<std::vector<FilePrompt>> read_prompts_file(const std::string& path) {
   if (path != kStandardStream) return load_prompts(path);
   VOLTA_TRY(const std::string text, read_input(path, kMaxPromptsBytes));
-  const std::string_view first = std::string_view(text).substr(0, text.find('\n'));
-  const bool json = parse_prompt_json_lines(first, "").has_value();
-  return json ? parse_prompt_json_lines(text, input_name(path))
-              : parse_prompt_lines(text, input_name(path));
+  return text.starts_with('{') ? parse_prompt_json_lines(text, input_name(path))
+                               : parse_prompt_lines(text, input_name(path));
 }
 
 // All prompts, in this order: --ids, --prompt, --file, --prompts-file.

@@ -275,6 +275,14 @@ std::string input_name(const std::string& path) {
   return path == kStandardStream ? "standard input" : path;
 }
 
+Result<std::string> read_prompt(const std::string& path, std::int64_t max_bytes) {
+  VOLTA_TRY(std::string text, read_input(path, max_bytes));
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  if (!text.empty()) return text;
+  return fail(ErrorCode::kInvalidFile, fmt::format("{}: there is no text in it", input_name(path)));
+}
+
 Status print(std::string_view text) {
   static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   std::string escaped;

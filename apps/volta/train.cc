@@ -285,7 +285,8 @@ Option* add_argument(Command& command, Argument& argument, const RunOptions& def
   return command.add_option(name, argument.text, help)->suggest(words);
 }
 
-// Names of files and folders. A run that is resumed reads its files again.
+// Whether a flag names a file or folder. None of them may be standard input, because a resumed run
+// reads its data again.
 bool is_place(std::string_view flag) {
   static constexpr std::array kPlaces = {"data", "val-data", "out", "init", "tokenizer"};
   return std::ranges::find(kPlaces, flag) != kPlaces.end();

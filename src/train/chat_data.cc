@@ -153,7 +153,8 @@ Result<Conversations::Mark> Conversations::mark(const JsonValue::Array& messages
   return Mark::kMarked;
 }
 
-// Marks the answers that a row can show. Returns those that the template changes.
+// Marks the answers, up to the first one that is behind the end of a row. Returns those that the
+// template renders differently here, because more messages follow.
 Result<std::vector<std::size_t>> Conversations::mark_each(const JsonValue::Array& messages,
                                                           std::span<const std::size_t> answers,
                                                           const Rendered& all,
@@ -167,8 +168,8 @@ Result<std::vector<std::size_t>> Conversations::mark_each(const JsonValue::Array
   return changed;
 }
 
-// Marks the last of the answers that longer conversations change, and those before it up to one
-// that this conversation changes, too. Returns the others.
+// Takes answers that longer conversations render differently. Marks the last one, then those before
+// it until one is rendered differently here, too. Returns the answers that are left.
 Result<std::vector<std::size_t>> Conversations::mark_latest(const JsonValue::Array& messages,
                                                             std::span<const std::size_t> answers,
                                                             const Rendered& all,

@@ -34,9 +34,9 @@ struct ChatRenderer {
   const ChatTemplate* chat_template = nullptr;
   const Tokenizer* tokenizer = nullptr;
   Interruption interrupted = {};
-  /// Tokens of the rows that the conversations will be cut to (pack_chats()). Answers whose prompt
-  /// alone is longer are not marked, because no row would show them. So the time that a
-  /// conversation of n messages takes does not grow with the square of n.
+  /// The length in tokens of the rows that pack_chats() will make. An answer that follows more
+  /// tokens than that cannot be in a row, so it is not marked. This bounds the time for a long
+  /// conversation, which is rendered once for each answer.
   std::int64_t row_tokens = std::numeric_limits<std::int64_t>::max();
 };
 

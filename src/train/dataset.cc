@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "formats/token_rows.h"
+#include "train/dataset_parts.h"
 #include "train/long_text.h"
 
 namespace volta {
@@ -173,24 +174,15 @@ Result<Dataset> load_token_stream(const DataFiles& files) {
   };
   VOLTA_TRY(MappedTokens tokens, MappedTokens::open(files.train.front()));
   static_cast<DataOrigin&>(data) = origin_of_file(files.train.front(), tokens);
-  VOLTA_TRY(tokens.file().check_unchanged());
-  data.tokens = static_cast<std::int64_t>(tokens.size());
-  const double fraction = files.validation.empty() ? files.val_fraction : 0.0;
-  data.mapped_train = std::max<std::int64_t>(split_place(tokens.size(), fraction),
-                                             data.tokens - kMostMappedValidation);
-  std::vector<std::int32_t> rest;
-  if (files.validation.empty()) {
-    rest.resize(static_cast<std::size_t>(data.tokens - data.mapped_train));
-    tokens.copy(static_cast<std::size_t>(data.mapped_train), rest);
-  } else {
-    VOLTA_TRY(const MappedTokens validation, MappedTokens::open(files.validation));
-    data.validation_file = origin_of_file(files.validation, validation);
-    rest.resize(validation.size());
-    validation.copy(0, rest);
-    VOLTA_TRY(validation.file().check_unchanged());
-  }
-  data.validation = std::make_shared<const std::vector<std::int32_t>>(std::move(rest));
-  data.mapped = std::make_shared<const MappedTokens>(std::move(tokens));
+  const bool split = files.validation.empty();
+  VOLTA_TRY(use_mapped(std::move(tokens), split ? files.val_fraction : 0.0, data));
+  if (split) return data;
+  VOLTA_TRY(const MappedTokens validation, MappedTokens::open(files.validation));
+  data.validation_file = origin_of_file(files.validation, validation);
+  std::vector<std::int32_t> ids(validation.size());
+  validation.copy(0, ids);
+  VOLTA_TRY(validation.file().check_unchanged());
+  data.validation = std::make_shared<const std::vector<std::int32_t>>(std::move(ids));
   return data;
 }
 

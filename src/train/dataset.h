@@ -51,6 +51,7 @@ struct Dataset : DataOrigin {
 
   std::shared_ptr<const Tokenizer> tokenizer;  ///< Null for ready-made examples without one.
   std::int64_t tokens = 0;                     ///< In all files to train on.
+  bool is_text = false;  ///< The files are texts, which `tokenizer` has encoded.
   // From texts: the first part of each is for training, the rest for validation (may be empty).
   std::shared_ptr<const std::vector<std::int32_t>> train;
   std::shared_ptr<const std::vector<std::int32_t>> validation;
@@ -70,7 +71,6 @@ struct Dataset : DataOrigin {
   std::shared_ptr<const LabelledRows> validation_rows;
 
   std::int64_t train_tokens() const { return mapped ? mapped_train : std::ssize(*train); }
-  bool is_text = false;  ///< The files are texts, which `tokenizer` has encoded.
   bool has_examples() const { return examples > 0; }
   bool has_chats() const { return !chats.empty(); }
 };

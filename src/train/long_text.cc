@@ -1,7 +1,6 @@
 #include "train/long_text.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,7 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "train/dataset_parts.h"
 
 namespace volta {
 namespace {
@@ -56,12 +56,10 @@ class TokenWriter {
   std::vector<std::int32_t> take_validation() { return std::move(validation_); }
   std::int64_t written() const { return written_; }
 
-  // Closes the file and maps it. Its name is removed.
+  // Closes the file and maps it.
   Result<MappedTokens> map() {
     VOLTA_TRY(file_.close());
-    auto mapped = MappedTokens::open(file_.path(), width_);
-    VOLTA_TRY(remove_all(file_.path()));
-    return mapped;
+    return MappedTokens::open(file_.path(), width_);
   }
 
  private:
@@ -140,6 +138,16 @@ Status add_text(const MappedFile& text, const std::string& path, const DataFiles
   return writer.end_text();
 }
 
+// Writes the token ids of all texts, and maps them.
+Result<MappedTokens> write_texts(std::span<const MappedFile> texts, const DataFiles& files,
+                                 const Tokenizer& tokenizer, const Interruption& interrupted,
+                                 TokenWriter& writer) {
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    VOLTA_TRY(add_text(texts[i], files.train[i], files, tokenizer, interrupted, writer));
+  }
+  return writer.map();
+}
+
 Result<std::vector<MappedFile>> open_texts(std::span<const std::string> paths, Dataset& data) {
   std::vector<MappedFile> texts;
   std::vector<std::string> hashes;
@@ -157,50 +165,7 @@ Result<std::vector<MappedFile>> open_texts(std::span<const std::string> paths, D
   return texts;
 }
 
-// Uses the bytes of one text as they are.
-Status map_bytes(const std::string& path, double val_fraction, Dataset& data) {
-  VOLTA_TRY(MappedTokens tokens, MappedTokens::open(path, IdWidth::kOneByte));
-  data.tokens = static_cast<std::int64_t>(tokens.size());
-  data.mapped_train = std::max<std::int64_t>(split_place(tokens.size(), val_fraction),
-                                             data.tokens - kMostMappedValidation);
-  std::vector<std::int32_t> rest(static_cast<std::size_t>(data.tokens - data.mapped_train));
-  tokens.copy(static_cast<std::size_t>(data.mapped_train), rest);
-  VOLTA_TRY(tokens.file().check_unchanged());
-  data.validation = std::make_shared<const std::vector<std::int32_t>>(std::move(rest));
-  data.mapped = std::make_shared<const MappedTokens>(std::move(tokens));
-  return {};
-}
-
 }  // namespace
-
-std::unexpected<Error> in_file(const Error& error, const std::string& path) {
-  const bool callers = error.code() == ErrorCode::kInvalidArgument;
-  return fail(callers ? ErrorCode::kInvalidFile : error.code(),
-              fmt::format("{}: {}", path, error.message()));
-}
-
-Status check_utf8(std::string_view text, const Tokenizer& tokenizer, const std::string& path) {
-  if (tokenizer.kind() == "byte") return {};
-  const auto invalid = find_invalid_utf8(text);
-  if (!invalid) return {};
-  return fail(ErrorCode::kInvalidFile,
-              fmt::format("{}: byte {} of the text is not UTF-8; convert it, e.g. with iconv", path,
-                          *invalid));
-}
-
-std::string name_of(std::span<const std::string> paths) {
-  return paths.size() == 1 ? paths.front()
-                           : fmt::format("{} and {} more", paths.front(), paths.size() - 1);
-}
-
-std::string hash_of(std::span<const std::string> hashes) {
-  return hashes.size() == 1 ? hashes.front()
-                            : hex(hash64(fmt::format("{}", fmt::join(hashes, " "))));
-}
-
-std::ptrdiff_t split_place(std::size_t tokens, double fraction) {
-  return static_cast<std::ptrdiff_t>(static_cast<double>(tokens) * (1.0 - fraction));
-}
 
 Result<Dataset> map_texts(const DataFiles& files, std::string_view kind,
                           std::shared_ptr<const Tokenizer> tokenizer,
@@ -214,27 +179,24 @@ Result<Dataset> map_texts(const DataFiles& files, std::string_view kind,
   data.tokenizer = tokenizer;
   const double fraction = files.validation.empty() ? files.val_fraction : 0.0;
   if (tokenizer->kind() == "byte" && texts.size() == 1) {
-    VOLTA_TRY(map_bytes(files.train.front(), fraction, data));
+    VOLTA_TRY(MappedTokens bytes, MappedTokens::open(files.train.front(), IdWidth::kOneByte));
+    VOLTA_TRY(use_mapped(std::move(bytes), fraction, data));
     return data;
   }
   VOLTA_TRY(create_directories(parent_path(files.scratch)));
   VOLTA_TRY(FileWriter file, FileWriter::open_temporary(files.scratch + ".tokens"));
   const std::string place = file.path();
   TokenWriter writer(std::move(file), width_for(tokenizer->vocab_size()), fraction);
-  Status added;
-  for (std::size_t i = 0; i < texts.size() && added; ++i) {
-    added = add_text(texts[i], files.train[i], files, *tokenizer, interrupted, writer);
-  }
-  if (!added) {
-    VOLTA_TRY(remove_all(place));
-    return std::unexpected(std::move(added).error());
-  }
-  VOLTA_TRY(MappedTokens tokens, writer.map());
+  auto tokens = write_texts(texts, files, *tokenizer, interrupted, writer);
+  // A mapped file stays until the mapping ends. After an error nothing is to stay.
+  const Status removed = remove_all(place);
+  if (!tokens) return std::unexpected(std::move(tokens).error());
+  VOLTA_TRY(removed);
   data.mapped_train = writer.written();
   std::vector<std::int32_t> validation = writer.take_validation();
   data.tokens = data.mapped_train + std::ssize(validation);
   data.validation = std::make_shared<const std::vector<std::int32_t>>(std::move(validation));
-  data.mapped = std::make_shared<const MappedTokens>(std::move(tokens));
+  data.mapped = std::make_shared<const MappedTokens>(*std::move(tokens));
   return data;
 }
 

@@ -295,6 +295,11 @@ TEST_F(Usage, AHyphenIsAStreamOrRefused) {
   EXPECT_TRUE(std::filesystem::exists(path("learnt/tokenizer.json")));
   test::Command unread({"generate", "run", "-n", "2"}, dir_->path(), {}, "text.txt");
   EXPECT_THAT(unread.wait().err, HasSubstr("standard input is not read: -p - takes the prompt"));
+  std::ofstream(path("broken.jsonl")) << "{\"prompt\": \"the\"\n";
+  test::Command broken(with(generate, {"--prompts-file", "-"}), dir_->path(), {}, "broken.jsonl");
+  const CommandResult refused = broken.wait();  // Not taken as a plain prompt.
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("standard input: line 1"));
   // Nothing is in standard input here.
   refuse(with(chat, {"-p", "-"}), 3, "standard input: there is no text in it");
   refuse(with(chat, {"-p", "a", "-f", "file"}), 2, "excludes");

@@ -168,7 +168,7 @@ TEST_F(VoltaTest, GenerateSaysWhyItEnds) {
   ASSERT_EQ(volta(train()).exit_code, 0);
   const CommandResult full = volta({"generate", "run", "-p", "the", "-n", "200", "-v"});
   EXPECT_EQ(full.exit_code, 0) << full.err;
-  // Before the text, and behind it. A single prompt has no number.
+  // One note before the text is generated, one after it. Prompts are numbered if there are several.
   EXPECT_THAT(full.err, HasSubstr("\nthe context of 16 tokens has room for 14 of the 200 new"));
   EXPECT_THAT(full.err, HasSubstr("\nended after 14 new tokens, the context of 16 is full"));
   const CommandResult two = volta({"generate", "run", "-p", "the", "-p", "quick", "-n", "13"});

@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """tests/attacks/run sees each way in which a program can take a hostile file badly. The program is a
 script that does one such thing for each of its commands."""
-import importlib.machinery
-import importlib.util
 import io
 import sys
 import tempfile
@@ -14,10 +12,9 @@ from unittest import mock
 sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
-LOADER = importlib.machinery.SourceFileLoader("attacks", str(HERE / "run"))
-attacks = importlib.util.module_from_spec(importlib.util.spec_from_loader("attacks", LOADER))
-sys.modules["attacks"] = attacks  # Its workers find it by this name.
-LOADER.exec_module(attacks)
+from load_script import load_script  # noqa: E402
+
+attacks = load_script(HERE / "run", "attacks")
 
 PROGRAM = """#!/bin/sh
 case $1 in

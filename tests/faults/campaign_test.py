@@ -2,8 +2,6 @@
 """tests/faults/run sees each way in which a program can take a fault badly, and the shim makes calls
 fail. The program is a script that plays the faults itself."""
 import errno
-import importlib.machinery
-import importlib.util
 import io
 import os
 import re
@@ -18,13 +16,11 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
+from load_script import load_script  # noqa: E402
 from program import Limits  # noqa: E402
 from scenarios import Scenario  # noqa: E402
 
-LOADER = importlib.machinery.SourceFileLoader("faults", str(HERE / "run"))
-faults = importlib.util.module_from_spec(importlib.util.spec_from_loader("faults", LOADER))
-sys.modules["faults"] = faults  # Its workers find it by this name.
-LOADER.exec_module(faults)
+faults = load_script(HERE / "run", "faults")
 
 # `make FOLDER` makes a model of two files, `verify FOLDER` judges one. What it does when a call fails
 # stands in place of BAD, and what the next run does in place of AGAIN.

@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
 """tests/faults/run --leaks sees memory that is lost, and only that."""
-import importlib.machinery
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -12,11 +10,10 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
+from load_script import load_script  # noqa: E402
 from program import Limits, Program  # noqa: E402
 
-LOADER = importlib.machinery.SourceFileLoader("faults", str(HERE / "run"))
-faults = importlib.util.module_from_spec(importlib.util.spec_from_loader("faults", LOADER))
-LOADER.exec_module(faults)
+faults = load_script(HERE / "run", "faults")
 
 CODE = """#include <stdlib.h>
 void* volatile kept;

@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """Tests bench/scaling: the arithmetic and the drawing of its report, the files that it makes, and a
 whole run with small programs that stand for Volta and the machine."""
-import importlib.machinery
-import importlib.util
 import json
 import struct
 import subprocess
@@ -13,7 +11,8 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
-sys.path.insert(0, str(BENCH))
+sys.path[:0] = [str(BENCH), str(BENCH.parent / "tests" / "support")]
+from load_script import load_script  # noqa: E402
 import scaling_report as report  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -50,13 +49,6 @@ else:
     print(json.dumps({"prompts": [{"prefill_tokens_per_s": 300.0 * threads ** 0.5,
                                    "decode_tokens_per_s": 15.0 * min(threads, 2)}]}))
 """
-
-
-def load_scaling():
-    loader = importlib.machinery.SourceFileLoader("scaling", str(BENCH / "scaling"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("scaling", loader))
-    loader.exec_module(module)
-    return module
 
 
 def machine():
@@ -155,7 +147,7 @@ class Drawing(unittest.TestCase):
 
 class Files(unittest.TestCase):
     def test_the_model_is_whole(self):
-        scaling = load_scaling()
+        scaling = load_script(BENCH / "scaling", "scaling")
         config = {**scaling.LLAMA, "hidden_size": 64, "intermediate_size": 96,
                   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
                   "vocab_size": 50}

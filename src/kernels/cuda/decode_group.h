@@ -1,7 +1,6 @@
-// Groups of consecutive calls of a plan that run as one launch. A decoding step has many small ops,
-// and launching each of them takes longer than its work. A group writes the results of all its
-// calls, bit for bit as if they ran one by one, so a plan gives the same results with and without
-// groups.
+// Groups of consecutive calls of a plan that run as one kernel launch. In a decoding step most ops
+// are so small that launching them takes longer than computing them. A group gives the results that
+// its calls would give one by one, bit for bit.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,7 @@
-// Matrix products for decoding on Hopper: a has a few rows, and each weight is read from memory
-// once. One launch multiplies a with up to three matrices of weights, for example those of the
-// queries, keys and values, or both of a gated unit. See gemm_stream.cu.
+// Matrix products for decoding on Hopper, where the left operand a has only a few rows, so that
+// reading the weights takes most of the time. Each weight is read from memory once. One launch
+// multiplies a by up to three weight matrices, such as those of queries, keys and values, or the
+// two of a gated MLP. See gemm_stream.cu.
 #pragma once
 
 #include <cuda_runtime_api.h>
