@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "formats/carried_files.h"
 #include "formats/model_source.h"
 #include "nn/lora.h"
