@@ -2,6 +2,7 @@
 #include "device/device_handle.h"
 
 #include <array>
+#include <string>
 
 #include "device/cuda_device.h"
 #include "device/helpers.h"
@@ -31,8 +32,11 @@ TEST(DeviceHandle, MakesTheDeviceThatIsAskedFor) {
   EXPECT_EQ(made->info().isa, "sse4");
   options.threads = -1;
   expect_error(DeviceHandle::create(options), ErrorCode::kInvalidArgument, "-1");
-  if (!CudaDevice::usable()) {
-    expect_error(DeviceHandle::create(DeviceKind::kCuda), ErrorCode::kDevice, "no CUDA backend");
+  if (const Status usable = CudaDevice::usable(); !usable) {
+    const std::string reason(VOLTA_HAS_CUDA ? usable.error().message() : "no CUDA backend");
+    const auto refused = DeviceHandle::create(DeviceKind::kCuda);
+    expect_error(refused, ErrorCode::kDevice, reason);
+    expect_error(refused, ErrorCode::kDevice, "use the CPU (VOLTA_DEVICE=cpu");
   }
   expect_error(DeviceHandle::wrap(nullptr), ErrorCode::kInvalidArgument, "not null");
 }
