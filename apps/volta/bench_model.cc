@@ -34,7 +34,7 @@ constexpr std::array<std::int64_t, 2> kUsualPrompts = {128, 512};
 struct Options {
   std::string model;
   AdapterOptions adapter;
-  std::string kv_cache_dtype = "f32";
+  std::string kv_cache_dtype{};
   BenchRuns runs = {.runs = 5, .warmup = 1, .tokens = 64};
 };
 
@@ -60,6 +60,7 @@ struct Report {
   std::int64_t peak_rss = 0;
   double load_seconds = 0.0;
   std::vector<PromptReport> prompts = {};
+  DType cache = DType::kF32;
   std::string weights = {};  // stored, bf16, q8, ...
 
   double weight_gbs(const PromptReport& prompt) const {
@@ -133,7 +134,9 @@ Status measure(Generator& generator, const TransformerConfig& config, const Opti
 Result<Report> run_bench(const Transformer& model, const Options& options, std::uint64_t seed,
                          DType dtype, DType cache_dtype) {
   const TransformerConfig& config = model.config();
-  Report report{.device = model.device()->info(), .parameters = model.parameter_count()};
+  Report report{.device = model.device()->info(),
+                .parameters = model.parameter_count(),
+                .cache = cache_dtype};
   VOLTA_TRY(const auto lengths,
             prompt_lengths(options.runs.lengths, kUsualPrompts, config.context, "--prompt"));
   note_clipped(lengths, options.runs.tokens, config.context);
@@ -178,7 +181,7 @@ std::string to_text(const Report& report) {
 std::string to_json(const Report& report, const Globals& globals, const Options& options) {
   JsonWriter json = begin_report(report.device);
   json.field("weights", report.weights);
-  json.field("dtype", globals.dtype).field("kv_cache_dtype", options.kv_cache_dtype);
+  json.field("dtype", globals.dtype).field("kv_cache_dtype", dtype_name(report.cache));
   json.field("seed", globals.seed);
   json.field("runs", options.runs.runs).field("tokens", options.runs.tokens);
   json.field("parameters", report.parameters).field("weight_bytes", report.weight_bytes);
@@ -201,9 +204,9 @@ std::string to_json(const Report& report, const Globals& globals, const Options&
 Status bench_model(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Output output, parse_output(globals, {Output::kText, Output::kJson}));
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
-  VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
+  VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype, session, dtype));
   note_slow_products(session, dtype);
   VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
   const double begin = monotonic_seconds();

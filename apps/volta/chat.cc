@@ -62,7 +62,7 @@ struct Options {
   std::optional<std::int64_t> tokens;   // Default: from generation_config.json.
   std::optional<std::int64_t> context;  // Prompt and answer; default kDefaultContext.
   SamplingOptions sampling;
-  std::string kv_cache_dtype = "f32";
+  std::string kv_cache_dtype{};
   bool verbose = false;
 };
 
@@ -408,7 +408,6 @@ std::string memory_line(const GeneratorMemory& memory, std::int64_t context, std
 
 Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
-  VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const ModelSource source, open_model(options.model, stopped));
   VOLTA_TRY(ChatTemplate chat_template, open_template(options, source));
@@ -418,6 +417,7 @@ Status talk(const Globals& globals, const Options& options, Output output) {
   VOLTA_TRY(settings.chat, chat_options(options.input, tools ? &*tools : nullptr, stopped));
   VOLTA_TRY(JsonValue::Array messages, first_messages(options.input));
   VOLTA_TRY(const Session session, Session::create(globals, stopped));
+  VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype, session, dtype));
   note_slow_products(session, dtype);
   VOLTA_TRY(const Transformer model,
             load_adapted_model(source, options.adapter, session.device(), wanted));

@@ -28,6 +28,8 @@
 
 namespace volta::cli {
 
+class Session;
+
 /// How results are written to standard output.
 enum class Output : std::uint8_t { kText, kJson, kJsonLines, kCsv, kDot };
 
@@ -101,7 +103,8 @@ Result<DType> compute_dtype(const Globals& globals);
 Result<DType> float_type(std::string_view word, std::string_view flag);
 /// --kv-cache-dtype, for a command that generates with a KV cache.
 Option* add_kv_cache_dtype(Command& command, std::string& word);
-Result<DType> kv_cache_dtype(const std::string& word);
+/// The type that `word` names; without a word, what the device prefers with a compute type.
+Result<DType> kv_cache_dtype(const std::string& word, const Session& session, DType compute);
 /// --weights: the format in which a model for inference keeps its weights. "stored" rounds to the
 /// compute type.
 Result<WeightFormat> weight_format(const Globals& globals);

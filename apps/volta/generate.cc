@@ -50,7 +50,7 @@ struct Options {
   std::int32_t logprobs = 0;
   std::int64_t slots = 0;
   bool no_kv_cache = false;
-  std::string kv_cache_dtype = "f32";
+  std::string kv_cache_dtype{};
   bool verbose = false;
 };
 
@@ -322,9 +322,9 @@ Status generate(const Globals& globals, Options& options) {
                 "--logprobs: text does not show them; use --output json or jsonl");
   }
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
-  VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
+  VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype, session, dtype));
   note_slow_products(session, dtype);
   VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
   VOLTA_TRY(const TransformerConfig shape, source.config());

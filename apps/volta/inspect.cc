@@ -28,7 +28,7 @@ struct Options {
   std::int64_t context = 0;
   std::int64_t batch = 1;
   bool tensors = false;
-  std::string kv_cache_dtype = "f32";
+  std::string kv_cache_dtype{};
 };
 
 // Totals over the tensors of one type.
@@ -130,9 +130,10 @@ Status inspect(const Globals& globals, const Options& options) {
   VOLTA_TRY(refuse_unused(globals, "--profile"));
   Report report;
   VOLTA_TRY(report.compute, compute_dtype(globals));
-  VOLTA_TRY(const DType cache_dtype, kv_cache_dtype(options.kv_cache_dtype));
   VOLTA_TRY(const WeightOptions wanted, weight_options(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
+  VOLTA_TRY(const DType cache_dtype,
+            kv_cache_dtype(options.kv_cache_dtype, session, report.compute));
   VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
   VOLTA_TRY(report.config, source.config());
   VOLTA_TRY(const auto weights, source.weights(report.config));

@@ -154,7 +154,8 @@ Result<DType> float_type(std::string_view word, std::string_view flag) {
 Option* add_kv_cache_dtype(Command& command, std::string& word) {
   return command.add_option(
       "--kv-cache-dtype", word,
-      "what the KV cache keeps: f32 (default), or bf16 or f16 in half the memory");
+      "what the KV cache keeps: f32, or bf16 or f16 in half the memory (default: f32; on a GPU "
+      "the compute type)");
 }
 
 Option* add_context_option(Command& command, std::optional<std::int64_t>& tokens,
@@ -175,7 +176,8 @@ Result<std::int64_t> context_length(std::optional<std::int64_t> tokens,
                           model.context));
 }
 
-Result<DType> kv_cache_dtype(const std::string& word) {
+Result<DType> kv_cache_dtype(const std::string& word, const Session& session, DType compute) {
+  if (word.empty()) return session.device()->inference_choices(compute).cache;
   return float_type(word, "--kv-cache-dtype");
 }
 

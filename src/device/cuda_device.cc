@@ -115,6 +115,12 @@ class GpuDevice final : public Device {
     return cuda_workspace_bytes(op, {input_views, output_views}, queue_->context(0));
   }
 
+  // Memory bounds everything but products, so activations of 16 bits pay. A step of 256 rows would
+  // leave most multiprocessors without work.
+  InferenceChoices inference_choices(DType dtype) const override {
+    constexpr std::int64_t kStepRows = 2048;
+    return {.rounding = Rounding::kActivations, .cache = dtype, .step_rows = kStepRows};
+  }
   // One launch rounds all weights of a training step.
   Result<Graph> lower(const Graph& graph) const override { return hoist_casts(graph); }
 

@@ -39,6 +39,9 @@ class DeviceProxy : public Device {
   std::string compute_drawback(DType dtype, Rounding rounding) const override {
     return inner_->compute_drawback(dtype, rounding);
   }
+  InferenceChoices inference_choices(DType dtype) const override {
+    return inner_->inference_choices(dtype);
+  }
   std::int32_t streams() const override { return inner_->streams(); }
   Result<Graph> lower(const Graph& graph) const override { return inner_->lower(graph); }
   Result<std::vector<Tensor>> evaluate(const Op& op, std::span<const Tensor> inputs) override {

@@ -21,6 +21,13 @@ enum class Rounding : std::uint8_t {
   kActivations,  ///< Activations and their gradients, too, which are stored in the compute type.
 };
 
+/// How a device prefers to run models, as opposed to training them.
+struct InferenceChoices {
+  Rounding rounding = Rounding::kProducts;  ///< With a compute type of 16 bits.
+  DType cache = DType::kF32;                ///< The type of a KV cache.
+  std::int64_t step_rows = 256;             ///< The most rows of a prompt in one step.
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -37,6 +44,8 @@ class Backend {
   /// The reason why computing in `dtype` can be slower on this device than computing in f32, as
   /// text to follow a colon: "this CPU ...". Empty if `dtype` is not slower.
   virtual std::string compute_drawback(DType /*dtype*/, Rounding /*rounding*/) const { return {}; }
+  /// How models that compute in `dtype` run best.
+  virtual InferenceChoices inference_choices(DType /*dtype*/) const { return {}; }
   /// Rewrites an optimised graph for this device, before it is planned: it may use other ops with
   /// the same results. The result must pass verify(). The default changes nothing.
   virtual Result<Graph> lower(const Graph& graph) const { return graph; }

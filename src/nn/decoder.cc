@@ -23,18 +23,19 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-std::int64_t shared_step_rows(std::int64_t decoding, std::int64_t slots, bool prompts_first) {
+std::int64_t shared_step_rows(std::int64_t decoding, const KvCacheSizes& sizes,
+                              bool prompts_first) {
   // If nearly all rows of the largest step are decoding, prompts get rows beyond it. The plan of a
   // step for all slots has such rows in any case.
   constexpr std::int64_t kPromptRows = 64;
-  if (decoding > kLargestStep - kPromptRows) {
-    return std::max(kLargestStep, std::min(slots, decoding + kPromptRows));
+  if (decoding > sizes.step_rows - kPromptRows) {
+    return std::max(sizes.step_rows, std::min(sizes.slots, decoding + kPromptRows));
   }
-  if (decoding == 0 || prompts_first) return kLargestStep;
+  if (decoding == 0 || prompts_first) return sizes.step_rows;
   // Use one of the step sizes, because other steps would be padded with rows that do not count.
   std::int64_t rows = 16;
   for (const std::int64_t size : step_sizes()) {
-    if (size <= 4 * decoding) rows = std::max(rows, size);
+    if (size <= std::min(4 * decoding, sizes.step_rows)) rows = std::max(rows, size);
   }
   return rows;
 }
@@ -46,9 +47,11 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
   KvCacheSizes sizes{.slots = options.slots,
                      .capacity = options.capacity,
                      .pages = options.pages,
-                     .dtype = options.cache_dtype};
+                     .dtype = options.cache_dtype,
+                     .step_rows = device.inference_choices(options.compute_dtype).step_rows};
   VOLTA_TRY(decoder.cache_, TransformerKvCache::create(config, sizes, device));
   sizes.capacity = decoder.capacity();
+  decoder.sizes_ = sizes;
   VOLTA_TRY(
       decoder.counts_,
       Tensor::zeros({DType::kI32, Shape(options.slots, 2, config.vocab_size)}, device.memory()));
@@ -97,11 +100,11 @@ Status Decoder::cover_steps(std::int64_t length) {
 }
 
 Status Decoder::prepare(std::int64_t tokens) {
-  for (std::int64_t left = std::min(tokens, capacity()); left > 0; left -= kLargestStep) {
-    VOLTA_TRY(plans_.prepare(model_, size_for(std::min(left, kLargestStep), 1, slots())));
+  for (std::int64_t left = std::min(tokens, capacity()); left > 0; left -= sizes_.step_rows) {
+    VOLTA_TRY(plans_.prepare(model_, size_for(std::min(left, sizes_.step_rows), 1, sizes_)));
   }
-  for (std::int64_t rows = 1; rows <= slots(); rows = step_size(rows, slots()) + 1) {
-    VOLTA_TRY(plans_.prepare(model_, size_for(rows, rows, slots())));
+  for (std::int64_t rows = 1; rows <= slots(); rows = step_size(rows, sizes_) + 1) {
+    VOLTA_TRY(plans_.prepare(model_, size_for(rows, rows, sizes_)));
   }
   return {};
 }
@@ -283,7 +286,7 @@ Status Decoder::choose_pieces() {
     pieces_.push_back({slot, 1});
   }
   const std::int64_t decoding = std::ssize(pieces_);
-  const std::int64_t most = shared_step_rows(decoding, slots(), options_.prompts_first) - decoding;
+  const std::int64_t most = shared_step_rows(decoding, sizes_, options_.prompts_first) - decoding;
   VOLTA_TRY(list_prompts(most));
   std::int64_t left = prompts_.empty() ? 0 : prompt_rows(most);
   for (const Piece& prompt : prompts_) {
@@ -325,13 +328,13 @@ std::int64_t Decoder::prompt_rows(std::int64_t most_rows) const {
   double attention = 0;
   for (const Piece& piece : pieces_) attention += work_.attention(cache_.length(piece.slot));
   const auto matrices = [&](std::int64_t rows, std::int64_t draws) {
-    const StepSize size = size_for(rows, draws, slots());
+    const StepSize size = size_for(rows, draws, sizes_);
     return work_.matrices(size.rows, size.logit_rows);
   };
   const double limit = kSlowdown * (matrices(decoding, decoding) + attention);
   std::int64_t best = 1;
   for (std::int64_t rows = decoding + 1; rows <= decoding + most_rows;) {
-    const std::int64_t size = step_size(rows, slots());
+    const std::int64_t size = step_size(rows, sizes_);
     const double left = limit - attention - matrices(size, decoding + 1);
     best = std::max(best, rows_within(left, std::min(size - decoding, most_rows)));
     rows = size + 1;
@@ -357,7 +360,7 @@ Result<StepRunner*> Decoder::runner_for_pieces() {
     rows += piece.rows;
     if (piece.rows == waiting(piece.slot)) ++draws;
   }
-  return plans_.runner(model_, size_for(rows, draws, slots()),
+  return plans_.runner(model_, size_for(rows, draws, sizes_),
                        [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
                          if (binding.name == kRopeTable) return rope_;
                          if (binding.name == kLocalRopeTable) return local_rope_->tensor();

@@ -55,12 +55,12 @@ struct DrawnToken {
 /// returns false, the prefill ends.
 using PrefillProgress = FunctionRef<bool(std::int64_t done)>;
 
-/// The most rows of a step in which `decoding` of `slots` sequences get one row each and prompts
-/// get the other rows. With `prompts_first` this is at least the largest step. Without it, a step
-/// has at most four times the rows of decoding alone, or 16 if that is more; only with more than
-/// 192 sequences decoding it may have more. Prompts always get at least one row. How many rows a
-/// step really has depends on their work, too: see Decoder::step().
-std::int64_t shared_step_rows(std::int64_t decoding, std::int64_t slots, bool prompts_first);
+/// The most rows of a step in which `decoding` of the cache's sequences get one row each and
+/// prompts get the other rows. With `prompts_first` this is at least the largest step. Without it,
+/// a step has at most four times the rows of decoding alone, or 16 if that is more; only if
+/// decoding leaves fewer than 64 rows of the largest step, it may have more. Prompts always get at
+/// least one row. How many rows a step really has depends on their work, too: see Decoder::step().
+std::int64_t shared_step_rows(std::int64_t decoding, const KvCacheSizes& sizes, bool prompts_first);
 
 class Decoder {
  public:
@@ -176,6 +176,7 @@ class Decoder {
 
   Transformer model_;
   DecoderOptions options_;
+  KvCacheSizes sizes_;
   TransformerKvCache cache_;
   /// The table that the plans read: the rows of steps_rope_ and, if angles depend on the length of
   /// a sequence, as many rows of prompt_rope_ after them.

@@ -87,7 +87,7 @@ std::int64_t pages_per_sequence(const TransformerConfig& config, const KvCacheSi
   if (group.window == 0) return all;
   // The rows of a step and the positions that its first row sees, wherever that range begins in a
   // block.
-  const std::int64_t seen = std::int64_t{group.window} - 1 + kLargestStep;
+  const std::int64_t seen = std::int64_t{group.window} - 1 + sizes.step_rows;
   return std::min(all, blocks_of(seen - 1) + 1);
 }
 

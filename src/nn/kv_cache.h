@@ -14,14 +14,12 @@
 #include "base/function_ref.h"
 #include "base/result.h"
 #include "device/device.h"
+#include "graph/backend.h"
 #include "nn/page_pool.h"
 #include "nn/transformer_config.h"
 #include "tensor/tensor.h"
 
 namespace [[gnu::visibility("default")]] volta {
-
-/// The most rows of one sequence in a step.
-inline constexpr std::int64_t kLargestStep = 256;
 
 /// How many sequences a cache serves, and how many tokens.
 struct KvCacheSizes {
@@ -30,6 +28,8 @@ struct KvCacheSizes {
   /// The most pages of a pool; 0: enough for every slot to reach the capacity.
   std::int64_t pages = 0;
   DType dtype = DType::kF32;
+  /// The most rows of one sequence in a step: see InferenceChoices.
+  std::int64_t step_rows = InferenceChoices{}.step_rows;
 };
 
 /// Layers whose sequences keep the same positions and therefore share a pool and tables. One group

@@ -25,13 +25,14 @@ Result<Plan> plan_for(const TransformerConfig& config,
 Result<MemoryEstimate> estimate_memory(const TransformerConfig& config,
                                        const std::map<std::string, TensorSpec>& weights,
                                        const MemoryEstimateOptions& options, Device& device) {
-  const KvCacheSizes sizes{
-      .slots = options.slots, .capacity = options.capacity, .dtype = options.cache_dtype};
+  const KvCacheSizes sizes{.slots = options.slots,
+                           .capacity = options.capacity == 0 ? config.context : options.capacity,
+                           .dtype = options.cache_dtype,
+                           .step_rows = device.inference_choices(options.compute_dtype).step_rows};
   MemoryEstimate estimate;
   VOLTA_TRY(estimate.cache, TransformerKvCache::bytes_for(config, sizes));
   for (const auto& [name, spec] : weights) estimate.weights += spec.bytes();
-  const std::int64_t capacity = options.capacity == 0 ? config.context : options.capacity;
-  const StepSize largest = largest_size(options.slots, capacity);
+  const StepSize largest = largest_size(sizes);
   const CachedGraphOptions wanted{
       .rows = largest.rows, .logit_rows = largest.logit_rows, .cache = sizes};
   VOLTA_TRY(const Plan plan, plan_for(config, weights, wanted, options.compute_dtype, device));

@@ -5,13 +5,13 @@
 #include <string_view>
 #include <utility>
 
-#include "nn/kv_cache.h"
 #include "nn/rope_table.h"
 
 namespace volta {
 namespace {
 
-constexpr std::array<std::int64_t, 9> kStepSizes = {1, 2, 4, 8, 16, 32, 64, 128, kLargestStep};
+constexpr std::array<std::int64_t, 12> kStepSizes = {1,  2,   4,   8,   16,   32,
+                                                     64, 128, 256, 512, 1024, 2048};
 
 // The host's memory of one input, to be written before a run.
 template <typename T>
@@ -54,25 +54,26 @@ Status find_inputs(StepRunner& runner, const TransformerConfig& config) {
 
 std::span<const std::int64_t> step_sizes() { return kStepSizes; }
 
-std::int64_t most_step_rows(std::int64_t slots, std::int64_t capacity) {
-  const std::int64_t most = std::max(kLargestStep, slots);
+std::int64_t most_step_rows(const KvCacheSizes& sizes) {
+  const std::int64_t most = std::max(sizes.step_rows, sizes.slots);
   // Avoids slots * capacity, which may overflow.
-  return slots > most / capacity ? most : step_size(slots * capacity, slots);
+  return sizes.slots > most / sizes.capacity ? most
+                                             : step_size(sizes.slots * sizes.capacity, sizes);
 }
 
-std::int64_t step_size(std::int64_t rows, std::int64_t slots) {
-  const auto* const listed = std::ranges::lower_bound(kStepSizes, rows);
-  if (listed == kStepSizes.end()) return slots;
-  return slots >= rows ? std::min(*listed, slots) : *listed;
+std::int64_t step_size(std::int64_t rows, const KvCacheSizes& sizes) {
+  if (rows > sizes.step_rows) return sizes.slots;
+  const std::int64_t listed = *std::ranges::lower_bound(kStepSizes, rows);
+  return sizes.slots >= rows ? std::min(listed, sizes.slots) : listed;
 }
 
-StepSize size_for(std::int64_t rows, std::int64_t draws, std::int64_t slots) {
-  const std::int64_t size = step_size(rows, slots);
-  return {size, draws <= 1 ? 1 : step_size(std::min(size, slots), slots)};
+StepSize size_for(std::int64_t rows, std::int64_t draws, const KvCacheSizes& sizes) {
+  const std::int64_t size = step_size(rows, sizes);
+  return {size, draws <= 1 ? 1 : step_size(std::min(size, sizes.slots), sizes)};
 }
 
-StepSize largest_size(std::int64_t slots, std::int64_t capacity) {
-  return size_for(most_step_rows(slots, capacity), slots, slots);
+StepSize largest_size(const KvCacheSizes& sizes) {
+  return size_for(most_step_rows(sizes), sizes.slots, sizes);
 }
 
 Result<StepPlans::Entry*> StepPlans::entry(const Transformer& model, const StepSize& size) {
@@ -88,8 +89,7 @@ Result<StepPlans::Entry*> StepPlans::entry(const Transformer& model, const StepS
 
 Status StepPlans::prepare(const Transformer& model, const StepSize& size) {
   if (arena_bytes_ == 0) {
-    const KvCacheSizes& cache = options_.cache;
-    VOLTA_TRY(const Entry* const largest, entry(model, largest_size(cache.slots, cache.capacity)));
+    VOLTA_TRY(const Entry* const largest, entry(model, largest_size(options_.cache)));
     arena_bytes_ = largest->plan->arena_bytes;
   }
   VOLTA_TRY(entry(model, size));

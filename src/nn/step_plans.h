@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "device/executable.h"
+#include "nn/kv_cache.h"
 #include "nn/transformer.h"
 #include "nn/transformer_graph.h"
 #include "tensor/buffer.h"
@@ -20,13 +21,13 @@
 
 namespace [[gnu::visibility("default")]] volta {
 
-/// The row counts that a step may have, smallest first. A step may also have as many rows as there
-/// are slots, which may be more than the last of them.
+/// The row counts that a step may have, smallest first: those of a device end at its step_rows. A
+/// step may also have as many rows as there are slots, which may be more than the last of them.
 std::span<const std::int64_t> step_sizes();
-/// The most rows of any step with `slots` slots of `capacity` tokens.
-std::int64_t most_step_rows(std::int64_t slots, std::int64_t capacity);
-/// The smallest step with `slots` slots that holds `rows` rows, at most max(kLargestStep, slots).
-std::int64_t step_size(std::int64_t rows, std::int64_t slots);
+/// The most rows of any step. The capacity must be given (not 0).
+std::int64_t most_step_rows(const KvCacheSizes& sizes);
+/// The smallest step that holds `rows` rows, at most max(step_rows, slots).
+std::int64_t step_size(std::int64_t rows, const KvCacheSizes& sizes);
 
 /// What a plan is made for: a number of rows of tokens and of rows of logits.
 struct StepSize {
@@ -36,10 +37,9 @@ struct StepSize {
 };
 /// The size of a step with `rows` rows that draws `draws` tokens. It has logits for one row, or for
 /// all rows that its slots may need. So there are at most two plans for each number of rows.
-StepSize size_for(std::int64_t rows, std::int64_t draws, std::int64_t slots);
-/// The size whose plan needs the largest arena of all plans with `slots` slots of `capacity`
-/// tokens.
-StepSize largest_size(std::int64_t slots, std::int64_t capacity);
+StepSize size_for(std::int64_t rows, std::int64_t draws, const KvCacheSizes& sizes);
+/// The size whose plan needs the largest arena of all plans. The capacity must be given (not 0).
+StepSize largest_size(const KvCacheSizes& sizes);
 
 /// A loaded plan, and the host's copies of its inputs and results: see build_cached_graph(). The
 /// inputs are copied to the device as one block, and the results are copied back as one block.

@@ -290,8 +290,10 @@ Result<Transformer> Transformer::load(const TransformerConfig& config, WeightSou
 
 Result<Plan> plan_for_weights(const Graph& graph, const ParameterSpecs& stored, DType compute_dtype,
                               Device& device) {
+  const OptimizeOptions passes{.compute_dtype = compute_dtype,
+                               .rounding = device.inference_choices(compute_dtype).rounding};
   VOLTA_TRY(const Graph as_stored, set_parameter_specs(graph, stored));
-  VOLTA_TRY(const Graph optimized, optimize(as_stored, device, {.compute_dtype = compute_dtype}));
+  VOLTA_TRY(const Graph optimized, optimize(as_stored, device, passes));
   return make_plan(optimized, device);
 }
 

@@ -372,7 +372,8 @@ struct KvAppend {
 /// Row n attends to the positions of its sequence up to its own. The results of ignored rows are 0.
 /// The table need not name a page of which no row sees a position (its entry may be -1). Keys are
 /// combined in blocks by their position in the sequence, so that the bits of a row depend neither
-/// on the rows that are computed with it nor on the pages that hold the sequence.
+/// on the rows that are computed with it nor on the pages that hold the sequence. Where q and the
+/// caches have the same 16-bit type, weights may be rounded to it, as those of Attention are.
 /// in: qkv t[N, ..] if packed, otherwise q t[N, heads head_dim];
 ///     cache_k, cache_v, positions, sequences, rows and table as for KvAppend
 /// out: y t[N, heads head_dim]

@@ -44,7 +44,7 @@ class GpuAttentionGrad : public ::testing::Test {
   }
   // Row `row` of the first axis, in the GPU's memory.
   Tensor one(const Tensor& tensor, std::int64_t row) {
-    return *tensor_ops::slice(*gpu_, tensor, 0, row, row + 1);
+    return *tensor_ops::slice(*gpu_, tensor, 0, row, 1);
   }
 
   std::shared_ptr<Device> gpu_;

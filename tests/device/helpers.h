@@ -10,11 +10,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "device/cpu_device.h"
 #include "device/cuda_device.h"
 #include "device/device.h"
+#include "device/device_proxy.h"
 #include "graph/graph.h"
 #include "graph/plan.h"
 
@@ -36,12 +38,27 @@ inline bool on_gpu() {
   return word != nullptr && std::string_view(word) == "cuda";
 }
 
+/// A device that reads prompts in steps of at most `rows` rows.
+class StepRowsDevice final : public DeviceProxy {
+ public:
+  StepRowsDevice(std::shared_ptr<Device> inner, std::int64_t rows)
+      : DeviceProxy(std::move(inner)), rows_(rows) {}
+  InferenceChoices inference_choices(DType dtype) const override {
+    InferenceChoices choices = inner()->inference_choices(dtype);
+    choices.step_rows = rows_;
+    return choices;
+  }
+
+ private:
+  std::int64_t rows_;
+};
+
 /// The device on which tests of models and training run: a CPU or a GPU. The same tests hold on
-/// both.
+/// both, so both read prompts in the same steps.
 inline std::shared_ptr<Device> device(int threads = 2) {
   if (!on_gpu()) return cpu(threads);
   static const Result<std::shared_ptr<Device>> gpu = CudaDevice::create();
-  if (gpu) return *gpu;
+  if (gpu) return std::make_shared<StepRowsDevice>(*gpu, InferenceChoices{}.step_rows);
   ADD_FAILURE() << gpu.error().message();
   return cpu(threads);
 }

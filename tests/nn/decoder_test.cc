@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/arithmetic.h"
+#include "device/profiling_device.h"
 #include "nn/helpers.h"
 #include "support/alloc_counter.h"
 #include "support/async_device.h"
@@ -172,12 +174,74 @@ TEST(Decoder, PrefillTellsItsPiecesAndCanBeEnded) {
   EXPECT_EQ(again.logprob, whole.logprob);
 }
 
+// A device may read more of a prompt at once: the same bits, with windows, too.
+TEST(Decoder, LargerStepsGiveTheSameBits) {
+  TransformerConfig config = test::llama_config();
+  config.context = 1200;
+  for (const std::int32_t window : {0, 70}) {
+    config.window = window;
+    const auto ids = test::some_ids(1100, 61);
+    DrawnToken wanted;
+    for (const std::int64_t rows : {256, 512, 2048}) {
+      const auto device = std::make_shared<test::StepRowsDevice>(test::device(2), rows);
+      const Transformer model = test::lively_model(config, device);
+      Decoder decoder = must(Decoder::create(model, {.slots = 2}));
+      int pieces = 1;
+      const auto progress = [&](std::int64_t) { return ++pieces > 0; };
+      DrawnToken drawn = must(decoder.prefill(1, ids, kGreedy, {}, progress));
+      EXPECT_EQ(pieces, ceil_div(std::int64_t{1100}, rows));
+      must(decoder.set_next(1, drawn.token, kGreedy, {}));
+      must(decoder.step());
+      drawn = must(decoder.drawn(1));
+      if (rows == 256) wanted = drawn;
+      EXPECT_EQ(drawn.token, wanted.token) << rows;
+      EXPECT_EQ(drawn.logprob, wanted.logprob) << rows;
+    }
+  }
+}
+
+// A device may run several calls of a step at once, but not if something listens to each.
+TEST(Decoder, StepsThatAreWatchedGiveTheSameBits) {
+  TransformerConfig config = test::llama_config();
+  config.dim = 128;
+  config.heads = 2;
+  config.kv_heads = 1;
+  config.head_dim = 64;
+  config.ffn = 256;
+  const auto ids = test::some_ids(70, config.vocab_size);
+  for (const Quant quant : {Quant::kNone, Quant::kInt8, Quant::kInt4}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      std::vector<DrawnToken> wanted;
+      for (const bool watched : {true, false}) {
+        std::shared_ptr<Device> device = test::device(2);
+        if (watched) device = must(ProfilingDevice::create(device));
+        Transformer model = test::lively_model(config, device);
+        must(model.prepack({.dtype = dtype, .quant = quant}));
+        Decoder decoder = must(
+            Decoder::create(model, {.slots = 1, .cache_dtype = dtype, .compute_dtype = dtype}));
+        std::vector<DrawnToken> drawn = {must(decoder.prefill(0, ids, kGreedy, {}))};
+        for (int i = 0; i < 8; ++i) {
+          must(decoder.set_next(0, drawn.back().token, kGreedy, {}));
+          must(decoder.step());
+          drawn.push_back(must(decoder.drawn(0)));
+        }
+        if (watched) wanted = drawn;
+        for (std::size_t i = 0; i < drawn.size(); ++i) {
+          EXPECT_EQ(drawn[i].token, wanted[i].token) << i << " " << dtype_name(dtype);
+          EXPECT_EQ(drawn[i].logprob, wanted[i].logprob) << i << " " << dtype_name(dtype);
+        }
+      }
+    }
+  }
+}
+
 TEST(Decoder, PlansAreFewAndKnownBeforehand) {
-  EXPECT_THAT(step_sizes(), testing::ElementsAre(1, 2, 4, 8, 16, 32, 64, 128, 256));
-  EXPECT_EQ(step_size(3, 1), 4);
-  EXPECT_EQ(step_size(3, 3), 3);  // As many as there are slots.
-  EXPECT_EQ(step_size(5, 3), 8);
-  EXPECT_EQ(step_size(300, 500), 500);
+  EXPECT_THAT(step_sizes(),
+              testing::ElementsAre(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048));
+  EXPECT_EQ(step_size(3, {.slots = 1}), 4);
+  EXPECT_EQ(step_size(3, {.slots = 3}), 3);  // As many as there are slots.
+  EXPECT_EQ(step_size(5, {.slots = 3}), 8);
+  EXPECT_EQ(step_size(300, {.slots = 500}), 500);
   const Transformer model = test::lively_model(test::gpt2_config(), test::device(2));
   Decoder decoder = must(Decoder::create(model, {.slots = 2}));
   EXPECT_EQ(decoder.plan_count(), 0);

@@ -25,19 +25,20 @@ using test::Results;
 TEST(GeneratorSharing, AStepHasFewRowsForPromptsWhileOthersDecode) {
   for (const std::int64_t slots : {1, 2, 7, 16, 100, 256, 300, 1000}) {
     for (std::int64_t decoding = 0; decoding < slots; ++decoding) {
-      const std::int64_t rows = shared_step_rows(decoding, slots, false);
+      const std::int64_t rows = shared_step_rows(decoding, {.slots = slots}, false);
       EXPECT_GT(rows, decoding) << slots;
-      EXPECT_GE(shared_step_rows(decoding, slots, true), rows) << decoding << " of " << slots;
+      EXPECT_GE(shared_step_rows(decoding, {.slots = slots}, true), rows)
+          << decoding << " of " << slots;
       if (decoding == 0 || decoding > 192) continue;
       EXPECT_LE(rows, std::max<std::int64_t>(16, 4 * decoding)) << slots;
       EXPECT_EQ(std::ranges::count(step_sizes(), rows), 1) << decoding << " of " << slots;
     }
   }
-  EXPECT_EQ(shared_step_rows(0, 8, false), 256);
-  EXPECT_EQ(shared_step_rows(5, 8, false), 16);
-  EXPECT_EQ(shared_step_rows(9, 16, false), 32);
-  EXPECT_EQ(shared_step_rows(5, 8, true), 256);
-  EXPECT_EQ(shared_step_rows(255, 300, false), 300);
+  EXPECT_EQ(shared_step_rows(0, {.slots = 8}, false), 256);
+  EXPECT_EQ(shared_step_rows(5, {.slots = 8}, false), 16);
+  EXPECT_EQ(shared_step_rows(9, {.slots = 16}, false), 32);
+  EXPECT_EQ(shared_step_rows(5, {.slots = 8}, true), 256);
+  EXPECT_EQ(shared_step_rows(255, {.slots = 300}, false), 300);
 }
 
 TEST(GeneratorSharing, PromptsFirstChangesNoToken) {
@@ -95,7 +96,8 @@ std::vector<std::int64_t> shared_steps(const Transformer& model, std::int64_t de
     EXPECT_GT(end, before);
     all.push_back(end - before);
     if (end - before == 1) continue;
-    const double usual = work.matrices(step_size(decoding, decoding + 1), decoding) + attention;
+    const double usual =
+        work.matrices(step_size(decoding, {.slots = decoding + 1}), decoding) + attention;
     double shared = work.matrices(decoder.step_rows(), decoding) + attention;
     for (std::int64_t i = before; i < end; ++i) shared += work.attention(i);
     EXPECT_LE(shared, 4 * usual) << "tokens " << before << " to " << end;
@@ -133,16 +135,17 @@ TEST(GeneratorSharing, AllPlansHaveOneArena) {
   for (const TransformerConfig& config : {test::gpt2_config(), test::llama_config()}) {
     const Transformer model = test::lively_model(config, test::device(2));
     for (const std::int64_t slots : {1, 2, 5, 9, 300}) {
-      StepPlans plans({.cache = {.slots = slots, .capacity = config.context}}, DType::kF32);
+      const KvCacheSizes cache{.slots = slots, .capacity = config.context};
+      StepPlans plans({.cache = cache}, DType::kF32);
       EXPECT_EQ(plans.activation_bytes(), 0);
       must(plans.prepare(model, {1, 1}));
       const std::int64_t bytes = plans.activation_bytes();
       EXPECT_GT(bytes, 0);
       std::int64_t sizes = 0;
-      for (std::int64_t rows = 1; rows <= most_step_rows(slots, config.context); ++sizes) {
-        const std::int64_t size = step_size(rows, slots);
+      for (std::int64_t rows = 1; rows <= most_step_rows(cache); ++sizes) {
+        const std::int64_t size = step_size(rows, cache);
         for (std::int64_t draws = 0; draws <= std::min(size, slots); ++draws) {
-          must(plans.prepare(model, size_for(rows, draws, slots)));
+          must(plans.prepare(model, size_for(rows, draws, cache)));
         }
         rows = size + 1;
       }
@@ -150,10 +153,10 @@ TEST(GeneratorSharing, AllPlansHaveOneArena) {
       EXPECT_LE(plans.count(), 2 * sizes);
     }
   }
-  EXPECT_EQ(most_step_rows(1, 3), 4);
-  EXPECT_EQ(most_step_rows(2, 100), 256);
-  EXPECT_EQ(most_step_rows(2, 60), 128);
-  EXPECT_EQ(most_step_rows(500, 1 << 20), 500);
+  EXPECT_EQ(most_step_rows({.slots = 1, .capacity = 3}), 4);
+  EXPECT_EQ(most_step_rows({.slots = 2, .capacity = 100}), 256);
+  EXPECT_EQ(most_step_rows({.slots = 2, .capacity = 60}), 128);
+  EXPECT_EQ(most_step_rows({.slots = 500, .capacity = 1 << 20}), 500);
 }
 
 // A plan that is loaded in the middle of a run takes no memory for activations.

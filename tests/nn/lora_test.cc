@@ -149,7 +149,8 @@ TEST_P(LoraModels, MergedIsAttachedIsGenerated) {
     largest = std::max(largest, static_cast<double>(std::abs(inside[i])));
   }
   EXPECT_GT(change, 0.1);
-  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(beside[i], inside[i], 1e-5 * largest);
+  // The same sums in another order: the devices differ by up to 1.4e-5 of the largest logit.
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(beside[i], inside[i], 2e-5 * largest);
   const auto generate = [&](const Transformer& model) {
     Generator generator = must(Generator::create(model, {}));
     const std::vector<GenerationRequest> requests = {{.prompt = {3, 1, 4},

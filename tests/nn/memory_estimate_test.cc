@@ -22,7 +22,7 @@ TEST(MemoryEstimate, IsWhatGenerationTakes) {
       must(model.prepack({.dtype = dtype}));
       auto generator =
           must(Generator::create(model, {.slots = 3, .capacity = 300, .compute_dtype = dtype}));
-      must(generator.prepare(kLargestStep));
+      must(generator.prepare(KvCacheSizes{}.step_rows));
       const GeneratorMemory real = generator.memory();
       const MemoryEstimate estimate = must(
           estimate_memory(config, specs_of(model),

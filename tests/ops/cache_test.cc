@@ -42,7 +42,17 @@ std::vector<Sizes> all_sizes() {
     add("f16_vectors", 2, 4, 2, 16, 0, DType::kF16, {0, 70, 119}, {1, 2, 9});
     add("blocks", 4, 2, 1, 33, 0, kF32, {55, 64, 247}, {9, 9, 9});
     add("long", 5, 4, 2, 64, 0, kF32, {0, 100, 280}, {40, 40, 40});
+    // What tensor cores compute, if q has the cache's type.
+    add("bf16_64", 3, 4, 2, 64, 0, DType::kBF16, {0, 70, 126}, {20, 1, 3});
+    add("f16_64", 2, 3, 1, 64, 0, DType::kF16, {0, 70, 119}, {1, 1, 9});
+    add("bf16_128", 2, 2, 2, 128, 0, DType::kBF16, {0, 63, 100}, {3, 2, 1});
+    add("bf16_many", 3, 2, 1, 64, 0, DType::kBF16, {0, 100, 64}, {50, 10, 33});
+    add("f16_many_128", 3, 4, 1, 128, 0, DType::kF16, {64, 0, 2}, {40, 30, 1});
+    add("bf16_many_window", 6, 4, 2, 64, 70, DType::kBF16, {0, 150, 300}, {50, 1, 40});
+    add("bf16_64_window", 6, 4, 2, 64, 70, DType::kBF16, {0, 150, 300}, {5, 1, 4});
     add("capped", 3, 2, 1, 9, 0, kF32, {0, 130, 60}, {40, 1, 1});
+    all.back().shape.softcap = 0.75f;
+    add("capped_bf16_64", 3, 2, 1, 64, 0, DType::kBF16, {0, 130, 60}, {40, 1, 30});
     all.back().shape.softcap = 0.75f;
     add("capped_window_bf16", 5, 4, 2, 16, 70, DType::kBF16, {0, 150, 300}, {30, 1, 20});
     all.back().shape.softcap = 0.75f;

@@ -1,5 +1,8 @@
-// CachedAttention: attention of new tokens to the keys and values in their sequences' pages, of any
-// float type. In decoding it is bound by the bytes of the cache, each of which is read once for all
+// CachedAttention: attention of new tokens to the keys and values in their sequences' pages. The
+// kernels here take any float types and head_dim; those of cached_attention_mma.cuh are for 16
+// bits.
+//
+// In decoding it is bound by the bytes of the cache, each of which is read once for all
 // query heads that share it.
 //
 // Keys are taken in splits of 256, at fixed positions counted from 0. Each split gives a maximum, a
@@ -8,9 +11,8 @@
 // goes over all splits of a few rows and joins them in registers, in the same way. Within a split
 // every row's sums are taken in an order that depends on positions and head_dim alone. So a row's
 // bits depend on its q and its cache, and not on the other rows or on the kernel that was chosen.
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/cached_attention.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/paged_rows.cuh"
 
 namespace volta::cuda {
 namespace {
@@ -30,45 +32,16 @@ constexpr int kMostQueries = 8;
 constexpr std::int64_t kMostPartialBytes = std::int64_t{256} << 20;
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-struct Call {
-  HeadRows q, y;  // One batch entry.
-  DType dtype, cache_dtype;
-  const void* cache_k;                // [pages, kv_heads, dim, 64]
-  const void* cache_v;                // [pages, kv_heads, 64, dim]
-  bool runs_of_keys, runs_of_values;  // Whether kRun elements can be loaded at once.
-  PagedRows rows;
-  Fault fault;
-  int heads, kv_heads, window;
-  float scale, softcap;
+struct Call : CachedCall {
+  bool runs_of_keys = false,
+       runs_of_values = false;  // Whether kRun elements can be loaded at once.
   // The work: a work item is `rows_at_once` rows, `heads_at_once` query heads of one key/value
   // head, and kDims dims of the output; if `partials` is given, also one split.
-  int rows_at_once, heads_at_once;
-  std::int64_t head_groups, chunks, splits;
+  int rows_at_once = 1, heads_at_once = 1;
+  std::int64_t head_groups = 1, chunks = 1, splits = 1;
   // [rows, heads, splits, head_dim + 2]: the output, the maximum and the sum of each split.
-  float* partials;
+  float* partials = nullptr;
 };
-
-// The keys [begin, end) that a row sees.
-struct Keys {
-  int begin, end;
-};
-__device__ Keys keys_of(const Call& call, std::int64_t row) {
-  const int position = call.rows.positions[row];
-  return {call.window > 0 ? max(0, position - call.window + 1) : 0, position + 1};
-}
-
-// Whether the row has a place, and all pages that it sees exist. All threads of a block call it and
-// get the same answer.
-__device__ bool readable(const Call& call, std::int64_t row) {
-  if (!call.rows.placed(row)) return false;
-  const Keys keys = keys_of(call, row);
-  bool missing = false;
-  for (int block = keys.begin / kKeyBlock + static_cast<int>(threadIdx.x);
-       block <= (keys.end - 1) / kKeyBlock; block += static_cast<int>(blockDim.x)) {
-    missing = missing || call.rows.page(row, block) < 0;
-  }
-  return __syncthreads_or(missing ? 1 : 0) == 0;
-}
 
 __device__ float* partial_of(const Call& call, std::int64_t row, std::int64_t head,
                              std::int64_t split) {
@@ -356,6 +329,7 @@ __device__ void attend(const Call& call, const Queries& queries, std::int64_t on
   }
   __syncthreads();
   int begin = std::numeric_limits<int>::max(), end = 0;
+#pragma unroll 1  // Together, keys would be loaded that are not there.
   for (int i = 0; i < queries.count(); ++i) {
     begin = min(begin, shared.keys[i].begin);
     end = max(end, shared.keys[i].end);
@@ -541,8 +515,12 @@ bool supports(const CachedAttention&, std::span<const TensorSpec>) { return true
 
 std::int64_t workspace_bytes(const CachedAttention& op, const ArgShapes& shapes,
                              const Context& context) {
-  return cut_work(op.shape, shapes.inputs[0].shape[0], shapes.inputs[6].shape[1], context)
-      .partial_bytes;
+  const View& q = shapes.inputs[0];
+  const std::int64_t blocks = shapes.inputs[6].shape[1];
+  if (cached_on_tensor_cores(q.dtype, shapes.inputs[1].dtype, op.shape.head_dim)) {
+    return cut_cached_mma(op.shape, q.shape[0], blocks).workspace_bytes;
+  }
+  return cut_work(op.shape, q.shape[0], blocks, context).partial_bytes;
 }
 
 cudaError_t run(const CachedAttention& op, const Args& args, const Context& context) noexcept {
@@ -554,34 +532,53 @@ cudaError_t run(const CachedAttention& op, const Args& args, const Context& cont
   const View& cache_v = args.inputs[2];
   const PagedRows rows(args.inputs.subspan(1));
   if (rows.blocks > std::numeric_limits<int>::max() / kSplit) return cudaErrorInvalidValue;
+  const CachedCall cached = {.q = {q.data, rows.all, q.shape[1], 0, shape.head_dim},
+                             .y = {y.data, rows.all, y.shape[1], 0, shape.head_dim},
+                             .dtype = y.dtype,
+                             .cache_dtype = cache_k.dtype,
+                             .cache_k = cache_k.data,
+                             .cache_v = cache_v.data,
+                             .rows = rows,
+                             .fault = Fault(context),
+                             .heads = shape.heads,
+                             .kv_heads = shape.kv_heads,
+                             .window = shape.window,
+                             .scale = shape.scale,
+                             .softcap = shape.softcap};
+  // SAFETY: the workspace is 256-byte aligned, and workspace_bytes() counts its floats.
+  auto* const partials = reinterpret_cast<float*>(args.workspace.data());
+  if (cached_on_tensor_cores(q.dtype, cache_k.dtype, shape.head_dim)) {
+    float* const blocks =
+        cut_cached_mma(shape, rows.all, rows.blocks).by_blocks ? partials : nullptr;
+    return q.dtype == DType::kBF16 ? cached_mma_bf16(cached, blocks, context)
+                                   : cached_mma_f16(cached, blocks, context);
+  }
   const Cut cut = cut_work(shape, rows.all, rows.blocks, context);
   const std::size_t run_bytes =
       std::min<std::size_t>(16, static_cast<std::size_t>(kRun * dtype_size(cache_k.dtype)));
-  const Call call = {
-      .q = {q.data, rows.all, q.shape[1], 0, shape.head_dim},
-      .y = {y.data, rows.all, y.shape[1], 0, shape.head_dim},
-      .dtype = y.dtype,
-      .cache_dtype = cache_k.dtype,
-      .cache_k = cache_k.data,
-      .cache_v = cache_v.data,
-      .runs_of_keys = is_aligned(cache_k.data, run_bytes),
-      .runs_of_values = is_aligned(cache_v.data, run_bytes) && shape.head_dim % kRun == 0,
-      .rows = rows,
-      .fault = Fault(context),
-      .heads = shape.heads,
-      .kv_heads = shape.kv_heads,
-      .window = shape.window,
-      .scale = shape.scale,
-      .softcap = shape.softcap,
-      .rows_at_once = cut.rows_at_once,
-      .heads_at_once = cut.heads_at_once,
-      .head_groups = cut.head_groups,
-      .chunks = ceil_div(std::int64_t{shape.head_dim}, std::int64_t{kDims}),
-      .splits = cut.splits,
-      // SAFETY: the workspace is 256-byte aligned, and workspace_bytes() counts these floats.
-      .partials =
-          cut.partial_bytes > 0 ? reinterpret_cast<float*>(args.workspace.data()) : nullptr};
+  Call call{cached};
+  call.runs_of_keys = is_aligned(cache_k.data, run_bytes);
+  call.runs_of_values = is_aligned(cache_v.data, run_bytes) && shape.head_dim % kRun == 0;
+  call.rows_at_once = cut.rows_at_once;
+  call.heads_at_once = cut.heads_at_once;
+  call.head_groups = cut.head_groups;
+  call.chunks = ceil_div(std::int64_t{shape.head_dim}, std::int64_t{kDims});
+  call.splits = cut.splits;
+  if (cut.partial_bytes > 0) call.partials = partials;
   return launch_all(call, context);
 }
+
+namespace attention {
+
+CachedMmaCut cut_cached_mma(const AttentionShape& shape, std::int64_t rows, std::int64_t blocks) {
+  constexpr std::int64_t kFewRows = 64;
+  const std::int64_t row_bytes =
+      shape.heads * (shape.head_dim + std::int64_t{2}) * static_cast<std::int64_t>(sizeof(float));
+  if (rows > kFewRows || blocks > kMostPartialBytes / (row_bytes * std::max<std::int64_t>(rows, 1)))
+    return {};
+  return {.by_blocks = true, .workspace_bytes = rows * blocks * row_bytes};
+}
+
+}  // namespace attention
 
 }  // namespace volta::cuda

@@ -343,6 +343,8 @@ void compute(const CachedAttention& op, Call& call) {
   const Heads q = token_heads(call.in[0], 0, shape.head_dim);
   const Heads out = token_heads(call.out[0], 0, shape.head_dim);
   const Paged paged = paged_of(call, 1);
+  const DType cache_type = call.in[1].spec.dtype;
+  const DType weight_type = call.in[0].spec.dtype == cache_type ? cache_type : DType::kF32;
   for (std::int64_t row = 0; row < paged.count(); ++row) {
     for (std::int64_t h = 0; h < shape.heads; ++h) {
       const std::int64_t kv = h / (shape.heads / shape.kv_heads);
@@ -355,7 +357,7 @@ void compute(const CachedAttention& op, Call& call) {
           shape, paged.position(row), [&](std::int64_t d) { return q.at(0, row, h, d); },
           element(call.in[1], true));
       mix_values(
-          weights, DType::kF32, [](std::int64_t) { return 1.0; }, element(call.in[2], false),
+          weights, weight_type, [](std::int64_t) { return 1.0; }, element(call.in[2], false),
           shape.head_dim,
           [&](std::int64_t d, double y, double error) {
             call.out[0].set(out.index(0, row, h, d), y, error);
