@@ -1,4 +1,5 @@
 """Small valid files of every kind, made by the program itself from what the tests hold."""
+import json
 import os
 import shutil
 import struct
@@ -124,6 +125,9 @@ class Seeds:
             folder = self.root / f"chat_{len(self.chat_models)}"
             copy_model(source, folder)
             shutil.copyfile(template, folder / "chat_template.jinja")
+            config = json.loads((folder / "tokenizer_config.json").read_text())
+            config.setdefault("bos_token", config["eos_token"])  # Some templates begin with it.
+            (folder / "tokenizer_config.json").write_text(json.dumps(config))
             self.chat_models.append(folder)
         (self.root / "ids.bin").write_bytes(struct.pack("<400H", *(i % 5 for i in range(400))))
 

@@ -15,6 +15,9 @@ namespace volta::jinja {
 
 // The limit for nested calls of evaluate() and run(), which bounds the stack.
 constexpr int kMaxStack = 600;
+// What a round of a loop costs besides its body: a scope with two names takes as long as evaluating
+// this many expressions.
+constexpr std::uint64_t kRoundSteps = 6;
 
 Result<QuotedText> Run::render() {
   scopes_.emplace_back();
@@ -230,6 +233,7 @@ Result<Flow> Run::run_for(const Node& node) {
   while (true) {
     VOLTA_TRY(auto item, draw(*loop));
     if (!item) break;
+    budget_.step(kRoundSteps);
     ++loop->index0;
     loop->previous = std::exchange(loop->current, *item);
     scopes_.emplace_back();
