@@ -21,9 +21,13 @@ volta::Status run(const std::string& directory) {
   VOLTA_TRY(const auto tokenizer, source.tokenizer());
   VOLTA_TRY(auto generator, volta::Generator::create(model, {.slots = 2}));
   std::vector<volta::GenerationRequest> requests(2);
-  VOLTA_TRY(requests[0].prompt, tokenizer->encode("Once upon a time"));
-  VOLTA_TRY(requests[1].prompt, tokenizer->encode("Hello"));
+  // encode_prompt() adds what the tokenizer puts before a text (Llama's <s>), encode() does not.
+  VOLTA_TRY(requests[0].prompt, tokenizer->encode_prompt("Once upon a time"));
+  VOLTA_TRY(requests[1].prompt, tokenizer->encode_prompt("Hello"));
+  // The end tokens of generation_config.json or config.json; here there are none.
+  VOLTA_TRY(const auto settings, source.generation_config(model.config().vocab_size));
   for (auto& request : requests) {
+    request.stop_tokens = settings.end_tokens;
     request.max_new_tokens = 16;
     request.sampling = {.temperature = 0.8f, .top_k = 40, .seed = 42};
   }

@@ -20,8 +20,8 @@ constexpr std::int64_t kMaxMessageBytes = 64 << 20;
 
 // Reads a JSON file that the command line names.
 Result<JsonValue> read_json(const std::string& path) {
-  VOLTA_TRY(const std::string text, read_text_file(path, kMaxMessageBytes));
-  return parse_json(text, path);
+  VOLTA_TRY(const std::string text, read_input(path, kMaxMessageBytes));
+  return parse_json(skip_byte_order_mark(text), input_name(path));
 }
 
 Result<JsonValue::Array> messages_of(const JsonValue& json, const std::string& name) {
@@ -38,10 +38,9 @@ Result<JsonValue::Array> messages_of(const JsonValue& json, const std::string& n
 // The message of a file, or of standard input.
 Result<std::string> read_message(const std::string& path) {
   VOLTA_TRY(std::string text, read_prompt(path, kMaxMessageBytes));
-  const auto invalid = find_invalid_utf8(text);
-  if (!invalid) return text;
-  return fail(ErrorCode::kInvalidFile,
-              fmt::format("{}: byte {} is not UTF-8", input_name(path), *invalid));
+  const auto mistake = utf8_mistake(text);
+  if (!mistake) return text;
+  return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", input_name(path), *mistake));
 }
 
 // The message of --prompt or --file.
@@ -181,7 +180,7 @@ Result<JsonValue::Array> first_messages(const ChatInput& input) {
   if (!input.messages_file.empty()) {
     VOLTA_TRY(const std::string text, read_input(input.messages_file, kMaxMessageBytes));
     const std::string name = input_name(input.messages_file);
-    VOLTA_TRY(const JsonValue json, parse_json(text, name));
+    VOLTA_TRY(const JsonValue json, parse_json(skip_byte_order_mark(text), name));
     VOLTA_TRY(auto more, messages_of(json, name));
     for (JsonValue& message : more) messages.push_back(std::move(message));
   }

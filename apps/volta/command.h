@@ -155,7 +155,11 @@ void note_slow_products(const Session& session, DType dtype);
 Result<std::string> read_standard_input(std::int64_t max_bytes);
 /// In place of a file's name: standard input, or standard output.
 inline constexpr std::string_view kStandardStream = "-";
-/// The text of a file, or of standard input for "-".
+/// Whether an input can be read only once, from its beginning to its end: "-", a named pipe, or
+/// what a shell makes of <(COMMAND).
+bool is_stream(const std::string& path);
+/// The text of a file, or of such a stream, which is read to its end. Errors as for files and for
+/// read_standard_input().
 Result<std::string> read_input(const std::string& path, std::int64_t max_bytes);
 /// The name of such an input in messages.
 std::string input_name(const std::string& path);

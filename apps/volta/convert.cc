@@ -38,11 +38,13 @@ class Counter {
   Progress progress_;
 };
 
-Result<GgmlType> gguf_type(const std::string& name) {
+// Nothing for "stored": each matrix keeps the type that it has in the folder.
+Result<std::optional<GgmlType>> gguf_type(const std::string& name) {
+  if (name == "stored") return std::nullopt;
   const auto info = find_ggml_type(name);
-  if (info && can_quantize(info->type)) return info->type;
+  if (info && can_quantize(info->type)) return std::optional(info->type);
   return fail(ErrorCode::kInvalidArgument,
-              fmt::format("--type {}: use f32, f16, bf16, q8_0, q4_0 or q4_1", name));
+              fmt::format("--type {}: use stored, f32, f16, bf16, q8_0, q4_0 or q4_1", name));
 }
 
 Status to_folder(const Globals& globals, const Options& options, Counter& counter) {
@@ -60,7 +62,7 @@ Status to_gguf(const Globals& globals, const Options& options, Counter& counter)
     return fail(ErrorCode::kInvalidArgument,
                 "--dtype is for the weights of a folder; use --type for a GGUF file's");
   }
-  VOLTA_TRY(const GgmlType type, gguf_type(options.type.value_or("f32")));
+  VOLTA_TRY(const auto type, gguf_type(options.type.value_or("f32")));
   VOLTA_TRY(const ModelSource source, open_model(options.in, interrupted));
   VOLTA_TRY(const bool complete,
             folder_to_gguf(source.path(), options.out, type, globals.force, counter));
@@ -113,8 +115,8 @@ void add_convert(Command& app, Globals& globals, Action& action) {
       ->not_a_stream();
   command->add_option("out", options->out, "a folder, or a .gguf file")->required()->not_a_stream();
   command->add_option("--type", options->type,
-                      "of a GGUF file's matrices: f32, f16, bf16, q8_0, q4_0 or q4_1 "
-                      "(default f32)");
+                      "of a GGUF file's matrices: stored (as in the folder), f32, f16, bf16, "
+                      "q8_0, q4_0 or q4_1 (default f32)");
   command->add_flag("--force", globals.force,
                     "replace the model or file that is there; other files of a folder stay");
   command->footer("--dtype f32, bf16 or f16 is the type of a folder's weights.");

@@ -130,8 +130,9 @@ Status demo(const Globals& globals, const Options& options) {
   VOLTA_TRY(bench_infer(globals, {.model = result.checkpoint, .runs = {}, .baseline = {}}));
   VOLTA_TRY(session.finish());
   return say(globals, fmt::format("\nThe model is {}. Go on with it:\n"
-                                  "  volta generate {} --prompt 'The license'\n",
-                                  result.checkpoint, shell_quoted(result.checkpoint)));
+                                  "  volta generate {} --prompt {}\n",
+                                  result.checkpoint, shell_quoted(result.checkpoint),
+                                  options.text.empty() ? "'The license'" : "The"));
 }
 
 }  // namespace

@@ -89,6 +89,9 @@ Result<Prompt> encode(const Tokenizer* tokenizer, std::string_view text, Prompt 
 Result<Prompt> encode_file(const Tokenizer* tokenizer, const std::string& path) {
   Prompt prompt{.place = input_name(path), .from_file = true};
   VOLTA_TRY(const std::string text, read_prompt(path, kMaxPromptBytes));
+  if (const auto mistake = utf8_mistake(text)) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", prompt.place, *mistake));
+  }
   return encode(tokenizer, text, std::move(prompt));
 }
 
@@ -101,10 +104,10 @@ bool input_is_waiting() {
   return S_ISFIFO(info.st_mode) && ::poll(&input, 1, 0) == 1 && (input.revents & POLLIN) != 0;
 }
 
-// The prompts of --prompts-file. Standard input has no name that ends in .jsonl, so its lines are
-// read as JSON if the first of them begins with '{'.
+// The prompts of --prompts-file. Standard input and pipes have no name that ends in .jsonl, so
+// their lines are read as JSON if the first of them begins with '{'.
 Result<std::vector<FilePrompt>> read_prompts_file(const std::string& path) {
-  if (path != kStandardStream) return load_prompts(path);
+  if (!is_stream(path)) return load_prompts(path);
   VOLTA_TRY(const std::string text, read_input(path, kMaxPromptsBytes));
   return text.starts_with('{') ? parse_prompt_json_lines(text, input_name(path))
                                : parse_prompt_lines(text, input_name(path));

@@ -4,6 +4,8 @@
 
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -25,7 +27,13 @@ struct Options {
 };
 
 Result<TokenRows> load_ids(const Options& options, const TransformerConfig& config) {
-  VOLTA_TRY(TokenRows rows, load_token_rows(options.ids, config.vocab_size, 1));
+  auto loaded = load_token_rows(options.ids, config.vocab_size, 1);
+  if (!loaded && loaded.error().code() == ErrorCode::kNotFound) {  // Others take "1,2,3" here.
+    return fail(ErrorCode::kNotFound,
+                fmt::format("--ids: {}; give a safetensors file with input_ids [batch, time]",
+                            loaded.error().message()));
+  }
+  VOLTA_TRY(TokenRows rows, std::move(loaded));
   if (rows.length > config.context) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("{}: sequences of {} tokens; the model's context is {}", options.ids,

@@ -1,5 +1,9 @@
 // The shared parts of the subcommands: see command.h.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +22,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "command.h"
@@ -254,23 +259,50 @@ void install_signal_handlers() {
   std::signal(SIGXFSZ, SIG_IGN);  // A file at its size limit: write() fails.
 }
 
-Result<std::string> read_standard_input(std::int64_t max_bytes) {
+namespace {
+
+// Reads a stream to its end. poll() returns at a signal, where read() would go on
+// waiting.
+Result<std::string> read_stream(int fd, const std::string& name, std::int64_t max_bytes) {
   std::string text;
   std::array<char, 1 << 16> block{};
-  while (const std::size_t n = std::fread(block.data(), 1, block.size(), stdin)) {
-    if (static_cast<std::int64_t>(text.size() + n) > max_bytes) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("standard input: more than {}", format_bytes(max_bytes)));
+  while (true) {
+    pollfd input{.fd = fd, .events = POLLIN, .revents = 0};
+    const int ready = ::poll(&input, 1, /*timeout=*/-1);
+    if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
+    if (ready < 0 && errno == EINTR) continue;
+    const ssize_t n = ready < 0 ? -1 : ::read(fd, block.data(), block.size());
+    if (n == 0) return text;
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n < 0) {
+      return fail(ErrorCode::kIo, fmt::format("{} cannot be read: {}", name,
+                                              std::generic_category().message(errno)));
     }
-    text.append(block.data(), n);
+    if (std::ssize(text) + n > max_bytes) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: more than {}", name, format_bytes(max_bytes)));
+    }
+    text.append(block.data(), static_cast<std::size_t>(n));
   }
-  if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
-  if (std::ferror(stdin) != 0) return fail(ErrorCode::kIo, "standard input cannot be read");
-  return text;
+}
+
+}  // namespace
+
+Result<std::string> read_standard_input(std::int64_t max_bytes) {
+  return read_stream(STDIN_FILENO, "standard input", max_bytes);
+}
+
+bool is_stream(const std::string& path) {
+  struct stat info = {};
+  return path == kStandardStream || (::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode));
 }
 
 Result<std::string> read_input(const std::string& path, std::int64_t max_bytes) {
-  return path == kStandardStream ? read_standard_input(max_bytes) : read_text_file(path, max_bytes);
+  if (path == kStandardStream) return read_standard_input(max_bytes);
+  if (!is_stream(path)) return read_text_file(path, max_bytes);
+  // Opening a named pipe for reading would wait for its writer. poll() waits instead.
+  VOLTA_TRY(const Descriptor pipe, open_file(path, O_RDONLY | O_NONBLOCK, "open"));
+  return read_stream(pipe.get(), fmt::format("'{}'", path), max_bytes);
 }
 
 std::string input_name(const std::string& path) {
@@ -278,7 +310,8 @@ std::string input_name(const std::string& path) {
 }
 
 Result<std::string> read_prompt(const std::string& path, std::int64_t max_bytes) {
-  VOLTA_TRY(std::string text, read_input(path, max_bytes));
+  VOLTA_TRY(const std::string input, read_input(path, max_bytes));
+  std::string text(skip_byte_order_mark(input));
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();
   if (!text.empty()) return text;

@@ -117,11 +117,9 @@ Result<std::string> read_training_text(const std::string& path) {
   if (text.empty()) {
     return fail(ErrorCode::kInvalidFile, fmt::format("{} is empty: choose a file with text", name));
   }
-  const auto invalid = find_invalid_utf8(text);
-  if (!invalid) return text;
-  return fail(ErrorCode::kInvalidFile,
-              fmt::format("{}: byte {} of the text is not UTF-8; convert it, e.g. with iconv", name,
-                          *invalid));
+  const auto mistake = utf8_mistake(text);
+  if (!mistake) return text;
+  return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", name, *mistake));
 }
 
 // Tries to make a folder and its missing parents. They are removed again, because the work that

@@ -3,9 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/json.h"
 
@@ -37,6 +40,18 @@ std::string csv_cells(const TuningEntry& e) {
                      p.tile.rows, p.tile.columns, cpu::prefetch_name(p.prefetch), p.prefetch_bytes);
 }
 
+// Measurements of an idle machine vary by a few per cent.
+constexpr double kLargeSpread = 0.25;
+
+double median_spread(const TuneReport& report) {
+  std::vector<double> spreads;
+  for (const TunedShape& t : report.shapes) spreads.push_back(t.result.after.spread);
+  if (spreads.empty()) return 0.0;
+  const auto middle = spreads.begin() + static_cast<std::ptrdiff_t>(spreads.size() / 2);
+  std::ranges::nth_element(spreads, middle);
+  return *middle;
+}
+
 }  // namespace
 
 double TuneReport::mean_gain() const {
@@ -55,7 +70,9 @@ std::string name_of(const cpu::MatMulShape& s) {
 
 std::string to_text(const TuneReport& report) {
   std::string text = fmt::format(
-      "GFLOP/s: the lower quartile, and how far above it the upper one is\n{:<38} {:>15} {:>15} "
+      "GFLOP/s: the lower quartile, and how far above it the upper one is (no gain);\n"
+      "gain: the median ratio of measurements next to each other\n"
+      "{:<38} {:>15} {:>15} "
       "{:>6}\n",
       "m x n x k", "before", "after", "gain");
   const auto speed = [](double figure, double spread) {
@@ -66,6 +83,11 @@ std::string to_text(const TuneReport& report) {
                         speed(t.entry.default_gflops, t.result.before.spread),
                         speed(t.entry.tuned_gflops, t.result.after.spread), t.result.gain,
                         describe(t.entry.parameters), t.result.default_kept ? " (default)" : "");
+  }
+  if (const double spread = median_spread(report); spread > kLargeSpread) {
+    text += fmt::format(
+        "measurements vary by {:.0f}%: other programs use this CPU; tune when it is idle\n",
+        100 * spread);
   }
   return text + fmt::format("geometric mean {:.3f}x; {}, {} threads; {}\n", report.mean_gain(),
                             report.isa, report.threads,

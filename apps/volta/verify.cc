@@ -185,9 +185,12 @@ std::string to_text(const std::vector<Verified>& folders) {
     for (const Finding& finding : check.findings) {
       text += one_line(line(folder.path, finding)) + "\n";  // It may hold names from the files.
     }
-    text += fmt::format("{}: {}: {} tensors, {} in {}, {}, {}{}\n", one_line(folder.path),
+    const std::string unread =
+        check.not_read == 0 ? ""
+                            : fmt::format(" ({} of them for other programs only)", check.not_read);
+    text += fmt::format("{}: {}: {} tensors{}, {} in {}, {}, {}{}\n", one_line(folder.path),
                         check.findings.empty() ? "good" : count(check.findings.size(), "finding"),
-                        check.tensors, format_bytes(check.bytes),
+                        check.tensors, unread, format_bytes(check.bytes),
                         count(check.weight_files.size(), "file"),
                         check.adapter         ? "an adapter"
                         : check.has_tokenizer ? "a tokenizer"
@@ -203,7 +206,8 @@ std::string to_json(const std::vector<Verified>& folders, bool good) {
   json.begin_object().field("ok", good).key("folders").begin_array();
   for (const Verified& folder : folders) {
     json.begin_object().field("path", folder.path).field("ok", folder.check.findings.empty());
-    json.field("tensors", folder.check.tensors).field("bytes", folder.check.bytes);
+    json.field("tensors", folder.check.tensors).field("not_read", folder.check.not_read);
+    json.field("bytes", folder.check.bytes);
     json.field("adapter", folder.check.adapter);
     json.field("tokenizer", folder.check.has_tokenizer).field("seconds", folder.seconds);
     if (folder.base) {

@@ -9,16 +9,13 @@ BENCH_TOKENIZER is build/release/bench/bench_tokenizer, TOKENIZER a tokenizer.js
 medians and extremes of the passes, and the ratio of the medians. The peer is timed twice: encode()
 a chunk, and encode_batch_fast() of all chunks, its quickest way.
 """
+import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["RAYON_NUM_THREADS"] = "1"
-import tokenizers  # noqa: E402
 
 CHUNK = 4096  # Bytes, to the end of the line: as in bench/tokenizer.cc.
 
@@ -38,9 +35,32 @@ def summary(seconds, size):
             "mb_per_s": size / statistics.median(seconds) / 1e6}
 
 
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", metavar="BENCH_TOKENIZER")
+    parser.add_argument("tokenizer", metavar="TOKENIZER")
+    parser.add_argument("text", metavar="TEXT")
+    parser.add_argument("passes", metavar="PASSES", type=int, nargs="?", default=9)
+    return parser.parse_args()
+
+
+def import_peer():
+    """The peer, with one thread: it reads these variables when it is imported."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ["RAYON_NUM_THREADS"] = "1"
+    try:
+        import tokenizers
+    except ImportError:
+        sys.exit("tokenizer.py: install the peer first: pip install tokenizers==0.23.3")
+    return tokenizers
+
+
 def main():
-    program, path, text = sys.argv[1:4]
-    passes = int(sys.argv[4]) if len(sys.argv) > 4 else 9
+    arguments = parse_arguments()
+    program, path, text = arguments.program, arguments.tokenizer, arguments.text
+    passes = arguments.passes
+    tokenizers = import_peer()
     with open(text, "rb") as file:
         data = file.read()
     chunks = chunks_of(data)

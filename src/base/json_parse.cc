@@ -17,6 +17,7 @@
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/text.h"
 
 namespace volta {
 
@@ -244,6 +245,9 @@ Result<dom::element> run_parser(dom::parser& parser, dom::document& document,
           .get(root);
   if (error == simdjson::SUCCESS) return root;
   const bool memory = error == simdjson::MEMALLOC || error == simdjson::CAPACITY;
+  if (!memory && find_wide_encoding(text)) {
+    return fail(ErrorCode::kInvalidFile, *utf8_mistake(text));
+  }
   return fail(memory ? ErrorCode::kOutOfMemory : ErrorCode::kInvalidFile,
               fmt::format("not valid JSON: {}", remedy_for(error)));
 }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -77,6 +78,41 @@ std::optional<size_t> find_invalid_utf8(std::string_view text) {
     offset += static_cast<size_t>(point->length);
   }
   return std::nullopt;
+}
+
+std::optional<std::string_view> find_wide_encoding(std::string_view text) {
+  using namespace std::string_view_literals;
+  // The mark of UTF-32 in little-endian order begins with that of UTF-16.
+  if (text.starts_with("\xFF\xFE\0\0"sv) || text.starts_with("\0\0\xFE\xFF"sv)) return "UTF-32";
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) return "UTF-16";
+  // Without a mark: characters below U+0100 have a zero byte. A text of another kind hardly ever
+  // has one, and not only at every second place.
+  constexpr size_t kExamined = 4096;
+  std::array<size_t, 2> zeros = {};
+  const size_t pairs = std::min(text.size(), kExamined) / 2;
+  for (size_t i = 0; i < 2 * pairs; ++i) zeros[i % 2] += text[i] == '\0' ? 1 : 0;
+  if (pairs < 2) return std::nullopt;
+  if (zeros[0] == 0 && 2 * zeros[1] > pairs) return "UTF-16LE";
+  if (zeros[1] == 0 && 2 * zeros[0] > pairs) return "UTF-16BE";
+  return std::nullopt;
+}
+
+std::optional<std::string> utf8_mistake(std::string_view text) {
+  if (const auto encoding = find_wide_encoding(text)) {
+    return fmt::format("it is {}, not UTF-8; convert it with `iconv -f {} -t UTF-8 OLD > NEW`",
+                       encoding->substr(0, std::string_view("UTF-16").size()), *encoding);
+  }
+  const auto invalid = find_invalid_utf8(text);
+  if (!invalid) return std::nullopt;
+  return fmt::format(
+      "byte {} is not UTF-8; convert it, for example with `iconv -f LATIN1 -t UTF-8 "
+      "OLD > NEW`",
+      *invalid);
+}
+
+std::string_view skip_byte_order_mark(std::string_view text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
 }
 
 void append_utf8(std::string& out, char32_t code_point) {

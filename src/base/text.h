@@ -30,6 +30,19 @@ std::optional<CodePoint> decode_utf8(std::string_view text);
 /// The offset of the first byte that is not part of valid UTF-8; nothing if all of `text` is valid.
 std::optional<size_t> find_invalid_utf8(std::string_view text);
 
+/// The name that iconv has for the encoding of a text that is clearly not UTF-8: "UTF-16" or
+/// "UTF-32" if the text begins with their byte order mark, "UTF-16LE" or "UTF-16BE" if every second
+/// byte of its beginning is 0. Nothing for all other texts, whether they are UTF-8 or not.
+std::optional<std::string_view> find_wide_encoding(std::string_view text);
+
+/// What is wrong with a file's text that must be UTF-8, with a command that converts it; to follow
+/// the file's name in a message: "byte 7 is not UTF-8; ...", "it is UTF-16, not UTF-8; ...".
+/// Nothing if it can be read as UTF-8.
+std::optional<std::string> utf8_mistake(std::string_view text);
+
+/// The text without the mark (U+FEFF) that some editors write at the beginning of UTF-8 files.
+std::string_view skip_byte_order_mark(std::string_view text);
+
 /// Appends a code point; an invalid one (surrogate, too large) becomes U+FFFD.
 void append_utf8(std::string& out, char32_t code_point);
 

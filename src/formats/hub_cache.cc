@@ -1,11 +1,13 @@
 #include "formats/hub_cache.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <utility>
+#include <vector>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -52,6 +54,58 @@ std::unexpected<Error> absent(const HubName& name, std::string_view what) {
               fmt::format("{}; download it with `{}` (Volta downloads nothing), or name the folder "
                           "of a model",
                           what, download_command(name)));
+}
+
+bool is_model_file(std::string_view name) {
+  return name.ends_with(".safetensors") || name.ends_with(".json") || name.ends_with(".jinja");
+}
+
+// Clients download a file to blobs/HASH.incomplete (with some, a random part stands before the
+// ending), and give it its name in the snapshot when it is complete.
+bool has_unfinished_downloads(const std::string& model) {
+  const auto blobs = list_directory(join_path(model, "blobs"));
+  return blobs && std::ranges::any_of(
+                      *blobs, [](std::string_view name) { return name.ends_with(".incomplete"); });
+}
+
+// The files of a snapshot that half a download or a damaged cache lacks, with what is known of
+// each: links that lead nowhere; and, if a download is unfinished, weights or tokenizers that are
+// not there at all. (Without one, a model may have been published without them.)
+std::vector<std::string> missing_files(const std::string& model, const std::string& snapshot) {
+  std::vector<std::string> missing;
+  const auto names = list_directory(snapshot);
+  if (!names) return missing;
+  for (const std::string& name : *names) {
+    const std::string path = join_path(snapshot, name);
+    if (!is_model_file(name) || !is_link(path) || path_exists(path)) continue;
+    const auto target = read_link(path);
+    missing.push_back(
+        fmt::format("{} (a link to '{}', which is not there)", name, target ? *target : "?"));
+  }
+  if (!has_unfinished_downloads(model)) return missing;
+  const auto has = [&](std::string_view name) {
+    return is_link(join_path(snapshot, name)) || path_exists(join_path(snapshot, name));
+  };
+  if (!has("model.safetensors") && !has("model.safetensors.index.json")) {
+    missing.emplace_back("model.safetensors");
+  }
+  if (!has("tokenizer.json")) missing.emplace_back("tokenizer.json");
+  return missing;
+}
+
+// Refuses a snapshot whose download was interrupted.
+Status check_snapshot(const HubName& name, const std::string& model, const std::string& snapshot) {
+  const std::string_view unfinished =
+      has_unfinished_downloads(model) ? ", and a download is unfinished" : "";
+  if (const auto missing = missing_files(model, snapshot); !missing.empty()) {
+    return absent(name,
+                  fmt::format("{} in the Hugging Face cache lacks {}{}: '{}'", name.repository,
+                              fmt::join(missing, ", "), unfinished, snapshot));
+  }
+  if (path_exists(join_path(snapshot, "config.json"))) return {};
+  return absent(name, fmt::format("{} is in the Hugging Face cache without its config.json (its "
+                                  "download may have been interrupted): '{}'",
+                                  name.repository, snapshot));
 }
 
 }  // namespace
@@ -104,15 +158,13 @@ Result<std::string> find_in_hub_cache(const HubName& name, const std::string& ca
   const std::string snapshots = join_path(model, "snapshots");
   // A revision without a file in refs/ is a commit itself. The name of a commit has no slash.
   if (commit.find('/') != std::string::npos || !path_exists(join_path(snapshots, commit))) {
-    return absent(name, fmt::format("the Hugging Face cache has {}, but not its revision {}",
-                                    name.repository, name.revision));
+    return absent(
+        name, fmt::format("the Hugging Face cache has {}, but not its revision {}{}",
+                          name.repository, name.revision,
+                          has_unfinished_downloads(model) ? " (a download is unfinished)" : ""));
   }
   std::string snapshot = join_path(snapshots, commit);
-  if (!path_exists(join_path(snapshot, "config.json"))) {
-    return absent(name, fmt::format("{} is in the Hugging Face cache without its config.json (its "
-                                    "download may have been interrupted): '{}'",
-                                    name.repository, snapshot));
-  }
+  VOLTA_TRY(check_snapshot(name, model, snapshot));
   return snapshot;
 }
 

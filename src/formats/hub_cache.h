@@ -29,9 +29,9 @@ std::optional<HubName> parse_hub_name(std::string_view text);
 std::string hub_cache_folder();
 
 /// The folder of a model in `cache` (see hub_cache_folder()). kNotFound, with the command that
-/// downloads the model, when the cache lacks the model, the revision, or (for example after an
-/// interrupted download) the config.json. kInvalidFile when a revision's file does not hold the
-/// name of a commit.
+/// downloads the model, when the cache lacks the model, the revision, or (after an interrupted
+/// download) the config.json, a link's target, or weights and tokenizer of an unfinished download.
+/// kInvalidFile when a revision's file does not hold the name of a commit.
 Result<std::string> find_in_hub_cache(const HubName& name, const std::string& cache);
 
 /// Returns `path` itself if it exists or if it cannot be a name on the hub; else the folder of the

@@ -29,7 +29,10 @@ std::string_view finding_name(Finding::Kind kind);
 struct ModelCheck {
   std::vector<Finding> findings;  ///< Empty: the model is good.
   std::vector<std::string> weight_files;
-  std::int64_t tensors = 0;
+  std::int64_t tensors = 0;  ///< In the files.
+  /// Of these, the ones that the model does not read: biases of zeros and masks that other programs
+  /// expect in a file.
+  std::int64_t not_read = 0;
   std::int64_t bytes = 0;  ///< The size of the tensors whose values were checked.
   bool has_tokenizer = false;
   bool adapter = false;  ///< The folder holds a LoRA adapter, not a model.

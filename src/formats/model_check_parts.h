@@ -128,6 +128,7 @@ class WeightsCheck {
   bool complete_ = false;                      ///< All files of the weights could be opened.
   std::map<std::string, Source> sources_;      ///< By parameter.
   std::set<const SafetensorsEntry*> misfits_;  ///< Reported already; they are skipped.
+  std::int64_t not_read_ = 0;                  ///< Fillers and masks: see ModelCheck.
 };
 
 /// Adds a finding if a tensor has values that are NaN or infinite. `tensor` is its name and type.

@@ -72,6 +72,7 @@ void WeightsCheck::check_entry(const TensorNames& names, const SafetensorsFile& 
                                const SafetensorsEntry& entry) {
   const std::string where = file_name(file.path());
   const std::string full = names.full(entry.name);
+  if (names.filler(full, entry.spec.shape) || names.ignored(full)) ++not_read_;
   if (names.filler(full, entry.spec.shape)) return check_filler(where, entry, file.bytes(entry));
   if (!names.ignored(full) && !names.wanted(full)) {
     misfits_.insert(&entry);
@@ -84,6 +85,7 @@ void WeightsCheck::check_entry(const TensorNames& names, const SafetensorsFile& 
 }
 
 Status WeightsCheck::check_values(const TransformerConfig* config, ModelCheck& out) {
+  out.not_read = not_read_;
   for (const SafetensorsFile& file : files_) {
     for (const SafetensorsEntry& entry : file.entries()) {
       if (!misfits_.contains(&entry)) reading_.expect(entry.spec.bytes());

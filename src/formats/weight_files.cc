@@ -92,8 +92,14 @@ Result<std::vector<SafetensorsFile>> open_shards(const std::string& directory,
   }
   std::vector<SafetensorsFile> files;
   for (const std::string& name : names) {
-    VOLTA_TRY(SafetensorsFile file, SafetensorsFile::open(join_path(directory, name)));
-    files.push_back(std::move(file));
+    auto file = SafetensorsFile::open(join_path(directory, name));
+    if (!file && file.error().code() == ErrorCode::kNotFound) {
+      return fail(ErrorCode::kNotFound,
+                  fmt::format("{}, which {} lists; the folder is incomplete: download it again",
+                              file.error().message(), path));
+    }
+    if (!file) return std::unexpected(std::move(file).error());
+    files.push_back(*std::move(file));
   }
   std::map<std::string, const SafetensorsFile*> by_name;
   for (std::size_t i = 0; const std::string& name : names) by_name.emplace(name, &files[i++]);

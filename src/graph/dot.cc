@@ -1,7 +1,10 @@
 // The graph in Graphviz's language: `dot -Tsvg graph.dot > graph.svg`.
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <iterator>
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,9 +59,12 @@ std::string step_lines(const PlanStep& step) {
   return text;
 }
 
-/// `more[i]` is added to the box of node i.
+/// `more[i]` is added to the box of node i. A dashed edge leads from an op that changes a value in
+/// place (a KV cache) to the ops that use the value afterwards, so that they are drawn below it.
 std::string write_dot(const Graph& graph, const std::vector<std::string>& more) {
-  std::string text = "digraph volta {\n  node [fontname=\"monospace\", style=filled];\n";
+  std::string text =
+      "digraph volta {\n  node [fontname=\"monospace\", style=filled];\n"
+      "  edge [fontname=\"monospace\"];\n";
   auto out = std::back_inserter(text);
   for (std::size_t i = 0; i < graph.values().size(); ++i) {
     const Value& value = graph.values()[i];
@@ -67,12 +73,22 @@ std::string write_dot(const Graph& graph, const std::vector<std::string>& more) 
                    color(value.kind), escaped(value.name), kind_name(value.kind),
                    to_string(value.spec));
   }
+  std::map<std::int32_t, std::size_t> writers;  // By value: the last node that changed it.
   for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
     fmt::format_to(out, "  n{} [shape=box, fillcolor=white, label=\"{}{}{}{}\"];\n", i,
                    escaped(to_string(node.op)), node.label.empty() ? "" : "\\n",
                    escaped(node.label), more[i]);
     const std::uint32_t written = writes(node.op, node.inputs.size());
+    std::set<std::size_t> before;  // The nodes whose changes of values this node sees.
+    for (std::size_t j = 0; j < node.inputs.size(); ++j) {
+      const auto writer = writers.find(node.inputs[j].index);
+      if (writer != writers.end()) before.insert(writer->second);
+      if (writes_input(written, j)) writers[node.inputs[j].index] = i;
+    }
+    for (const std::size_t writer : before) {
+      if (writer != i) fmt::format_to(out, "  n{} -> n{} [style=dashed, color=red];\n", writer, i);
+    }
     for (std::size_t j = 0; j < node.inputs.size(); ++j) {
       fmt::format_to(out, "  {} -> n{} [label=\"{}\"{}];\n", source(graph, node.inputs[j]), i,
                      to_string(graph.spec(node.inputs[j])),

@@ -23,6 +23,7 @@ Result<std::vector<FilePrompt>> parse_lines(std::string_view text, std::string_v
                                             ParseLine parse) {
   std::vector<FilePrompt> prompts;
   std::int64_t number = 0;
+  text = skip_byte_order_mark(text);
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
@@ -33,8 +34,8 @@ Result<std::vector<FilePrompt>> parse_lines(std::string_view text, std::string_v
       return fail(ErrorCode::kInvalidFile,
                   fmt::format("{} is empty; each line must hold a prompt", place));
     }
-    if (const auto bad = find_invalid_utf8(line)) {
-      return fail(ErrorCode::kInvalidFile, fmt::format("{}: byte {} is not UTF-8", place, *bad));
+    if (const auto mistake = utf8_mistake(line)) {
+      return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", place, *mistake));
     }
     VOLTA_TRY(FilePrompt prompt, parse(line, place));
     prompt.line = number;

@@ -315,6 +315,7 @@ Result<std::vector<ChatExample>> parse_chats(std::string_view text, std::string_
   std::vector<ChatExample> examples;
   Conversations conversations(renderer);
   std::int64_t number = 0;
+  text = skip_byte_order_mark(text);
   while (!text.empty()) {
     const std::string place = fmt::format("{}: line {}", name, ++number);
     if (renderer.interrupted && renderer.interrupted()) {

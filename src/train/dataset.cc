@@ -90,6 +90,9 @@ Result<Dataset> load_texts(const DataFiles& files, std::string_view kind,
   data.is_text = true;
   static_cast<DataOrigin&>(data) = origin_of(files.train, texts);
   if (tokenizer == nullptr) {
+    for (std::size_t i = 0; kind == "char" && i < texts.size(); ++i) {
+      VOLTA_TRY(check_utf8(texts[i], files.train[i]));
+    }
     const std::string joined =
         texts.size() == 1 ? std::string() : fmt::format("{}", fmt::join(texts, ""));
     auto made =

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace volta {
@@ -21,12 +22,21 @@ std::unexpected<Error> in_file(const Error& error, const std::string& path) {
 }
 
 Status check_utf8(std::string_view text, const Tokenizer& tokenizer, const std::string& path) {
-  if (tokenizer.kind() == "byte") return {};
-  const auto invalid = find_invalid_utf8(text);
-  if (!invalid) return {};
-  return fail(ErrorCode::kInvalidFile,
-              fmt::format("{}: byte {} of the text is not UTF-8; convert it, e.g. with iconv", path,
-                          *invalid));
+  if (tokenizer.kind() == "byte") {
+    if (const auto encoding = find_wide_encoding(text)) {
+      log(LogLevel::kWarning,
+          fmt::format("{}: this looks like {}; its bytes are learned as they are", path,
+                      *encoding));
+    }
+    return {};
+  }
+  return check_utf8(text, path);
+}
+
+Status check_utf8(std::string_view text, const std::string& path) {
+  const auto mistake = utf8_mistake(text);
+  if (!mistake) return {};
+  return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", path, *mistake));
 }
 
 std::string name_of(std::span<const std::string> paths) {

@@ -19,8 +19,10 @@ namespace volta {
 std::unexpected<Error> in_file(const Error& error, const std::string& path);
 /// kInvalidFile for text that is not UTF-8: a Hugging Face tokenizer replaces each invalid byte by
 /// U+FFFD, so a model would be trained or scored on another text than the file's. With the byte
-/// tokenizer every file is accepted.
+/// tokenizer every file is accepted, but a text in UTF-16 with a warning.
 Status check_utf8(std::string_view text, const Tokenizer& tokenizer, const std::string& path);
+/// The same, whatever the tokenizer.
+Status check_utf8(std::string_view text, const std::string& path);
 /// The name of a run's data in messages: its file, or the first one and how many follow.
 std::string name_of(std::span<const std::string> paths);
 /// The hash of a run's data: that of its file, or, for several files, that of their hashes.

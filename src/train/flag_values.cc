@@ -323,10 +323,17 @@ bool is_absent_default(std::string_view key, std::string_view value) {
   });
 }
 
-bool may_extend(std::string_view key) {
+namespace {
+
+bool has_rule(std::string_view key, OnResume rule) {
   return std::ranges::any_of(training_flags(), [&](const TrainingFlag& flag) {
-    return flag.key == key && flag.resume == OnResume::kMayExtend;
+    return flag.key == key && flag.resume == rule;
   });
 }
+
+}  // namespace
+
+bool may_extend(std::string_view key) { return has_rule(key, OnResume::kMayExtend); }
+bool may_adjust(std::string_view key) { return has_rule(key, OnResume::kMayAdjust); }
 
 }  // namespace volta

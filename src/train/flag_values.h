@@ -35,6 +35,8 @@ void write_agreed_flags(JsonWriter& json, const RunOptions& options);
 Status read_flags(const JsonRef& ref, std::string_view object, RunOptions& options);
 /// Whether a resumed run may extend the value at this path of run.json.
 bool may_extend(std::string_view key);
+/// Whether a resumed run may have another value at this path, of which a message tells.
+bool may_adjust(std::string_view key);
 
 /// Whether checkpoints of earlier versions lack the value at this path of run.json, and `value` is
 /// what it was for them.

@@ -110,6 +110,7 @@ Result<std::shared_ptr<const Tokenizer>> make_from_texts(std::string_view kind,
   if (kind != "char") return make_tokenizer(kind, "", interrupted);
   std::string characters;
   for (std::size_t i = 0; i < texts.size(); ++i) {
+    VOLTA_TRY(check_utf8(as_text(texts[i].bytes()), paths[i]));
     auto made = make_tokenizer(kind, as_text(texts[i].bytes()), interrupted);
     if (!made) return in_file(made.error(), paths[i]);
     for (std::int64_t id = 0; id < (*made)->vocab_size(); ++id) {

@@ -133,7 +133,9 @@ void draw_curve(std::string& svg, std::span<const Point> points, const Scale& x,
   svg += "\"/>\n";
 }
 
-void draw_legend(std::string& svg, std::span<const Point> train, std::span<const Point> val) {
+// `steps` is the number of steps whose mean is the last point of the training curve.
+void draw_legend(std::string& svg, std::span<const Point> train, std::span<const Point> val,
+                 std::size_t steps) {
   double right = kWidth - kRight;
   const auto entry = [&](std::string_view style, const std::string& text) {
     right -= 8.0 + 7.0 * static_cast<double>(text.size());
@@ -143,7 +145,8 @@ void draw_legend(std::string& svg, std::span<const Point> train, std::span<const
     right -= 40.0;
   };
   if (!val.empty()) entry("val", fmt::format("validation {:.3f}", val.back().loss));
-  entry("train", fmt::format("training {:.3f}", train.back().loss));
+  const std::string mean = steps > 1 ? fmt::format(" (mean of {} steps)", steps) : "";
+  entry("train", fmt::format("training {:.3f}{}", train.back().loss, mean));
 }
 
 }  // namespace
@@ -182,7 +185,7 @@ std::string loss_plot_svg(std::span<const MetricsRecord> records, std::string_vi
         fmt::format(R"(<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="3"/>)", x(p.step), y(p.loss));
   }
   svg += "\n";
-  draw_legend(svg, train, val);
+  draw_legend(svg, train, val, raw.size() - raw.size() * (train.size() - 1) / train.size());
   return svg + "</svg>\n";
 }
 

@@ -107,8 +107,12 @@ void compare_machines(const CheckpointManifest& manifest, const Trainer& trainer
   }
 }
 
-// Reports that a resumed run has another number of steps.
-void report_steps(const RunSetup& setup, const Say& say) {
+// Reports that a resumed run has another learning rate or another number of steps.
+void report_changes(const RunSetup& setup, const Say& say) {
+  if (const auto& changed = setup.state.adjustments; !changed.empty()) {
+    say(LogLevel::kWarning, fmt::format("from here on the run has {}; the optimiser's moments stay",
+                                        fmt::join(changed, ", ")));
+  }
   if (!setup.state.other_steps) return;
   const ScheduleConfig& schedule = setup.options.trainer.schedule;
   const bool constant = schedule.kind == ScheduleKind::kConstant;
@@ -252,7 +256,7 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
     VOLTA_TRY(saved, load_trainer_state(*checkpoint, interrupted));
     VOLTA_TRY(setup.state,
               parse_run_state(saved->run_state, checkpoint->path, setup.state.settings));
-    report_steps(setup, say);
+    report_changes(setup, say);
   }
   VOLTA_TRY(const Transformer model, lora ? make_adapted_model(setup, checkpoint, *source, device)
                                           : make_model(setup.options, checkpoint, source, device));

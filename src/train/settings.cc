@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "formats/model_config.h"
 #include "train/checkpoint_manifest.h"
 #include "train/flag_values.h"
+#include "train/training_flags.h"
 
 namespace volta {
 namespace {
@@ -24,7 +26,7 @@ std::optional<std::string> first_difference(const JsonValue& current, const Json
   }
   for (const auto& [key, value] : *members) {
     const std::string name = path.empty() ? key : fmt::format("{}.{}", path, key);
-    if (may_be_extended && may_extend(name)) continue;
+    if (may_adjust(name) || (may_be_extended && may_extend(name))) continue;
     const JsonValue* other = saved.find(key);
     if (other == nullptr && is_absent_default(name, value.leaf_text())) continue;
     if (other == nullptr) return fmt::format("{} is not in the checkpoint", name);
@@ -41,6 +43,24 @@ Result<std::optional<std::int64_t>> other_steps(const std::string& current, cons
   VOLTA_TRY(const std::int64_t steps, training.get_int("steps"));
   VOLTA_TRY(const std::int64_t before, saved_training.get_int("steps"));
   return steps == before ? std::nullopt : std::optional(before);
+}
+
+// The values of kMayAdjust that differ, as "lr 0.0005 instead of 0.001".
+Result<std::vector<std::string>> adjustments(const std::string& current, const JsonRef& saved) {
+  VOLTA_TRY(const JsonValue json, parse_json(current, "settings"));
+  std::vector<std::string> found;
+  for (const TrainingFlag& flag : training_flags()) {
+    if (flag.resume != OnResume::kMayAdjust) continue;
+    const std::string_view object = flag.key.substr(0, flag.key.find('.'));
+    const std::string_view key = flag.key.substr(object.size() + 1);
+    VOLTA_TRY(const JsonRef now, JsonRef(json, "settings").member(object));
+    VOLTA_TRY(const JsonRef now_value, now.member(key));
+    VOLTA_TRY(const JsonRef before, saved.member(object));
+    VOLTA_TRY(const JsonRef value, before.member(key));
+    const std::string text = now_value.node().leaf_text(), old = value.node().leaf_text();
+    if (text != old) found.push_back(fmt::format("{} {} instead of {}", flag.name, text, old));
+  }
+  return found;
 }
 
 // Describes the model that a new run can start from, with the commands. An adapter must be merged
@@ -121,6 +141,7 @@ Result<RunState> parse_run_state(std::string_view text, std::string_view name,
   state.settings = settings;
   VOLTA_TRY(state.rows_seen, root.get_int("rows_seen", 0));
   VOLTA_TRY(state.other_steps, other_steps(settings, saved));
+  VOLTA_TRY(state.adjustments, adjustments(settings, saved));
   VOLTA_TRY(const auto best, root.optional_member("best_val_loss"));
   if (best) {
     state.best.emplace();

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 #include "train/dataset.h"
@@ -34,6 +35,9 @@ struct RunState {
   std::optional<double> loss;        ///< Of the last update.
   /// The steps that the run had before, where it now has others. Not part of the JSON.
   std::optional<std::int64_t> other_steps = {};
+  /// Settings that are not those of the checkpoint and may differ, for a message: "lr 0.0005
+  /// instead of 0.001". Not part of the JSON.
+  std::vector<std::string> adjustments = {};
 };
 std::string to_json(const RunState& state);
 /// kInvalidFile; kMismatch, naming the first setting that differs, when the saved settings are not
@@ -43,8 +47,8 @@ Result<RunState> parse_run_state(std::string_view json, std::string_view name,
 
 /// The first setting that differs, as "training.batch is 12, the checkpoint has 8"; nullopt when
 /// all agree. The number of steps may be larger, so that a run can be extended; with a constant
-/// schedule it may also be smaller. kInvalidFile when `saved` lacks the members that
-/// settings_json() writes.
+/// schedule it may also be smaller. The learning rate and its schedule may differ. kInvalidFile
+/// when `saved` lacks the members that settings_json() writes.
 Result<std::optional<std::string>> compare_settings(const std::string& current,
                                                     const JsonRef& saved);
 

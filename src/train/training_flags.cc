@@ -173,6 +173,7 @@ constexpr FlagGroup kModel = FlagGroup::kModel;
 constexpr FlagGroup kTraining = FlagGroup::kTraining;
 constexpr FlagGroup kLora = FlagGroup::kLora;
 constexpr OnResume kMayChange = OnResume::kMayChange;
+constexpr OnResume kMayAdjust = OnResume::kMayAdjust;
 constexpr FlagRange<std::int64_t> kFromOne{1, kMaxCount};
 
 // clang-format off
@@ -195,7 +196,7 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
     {.name = "val-fraction", .group = kRun, .help = "part to validate with: the end of each text, or random conversations",
      .field = at<&RunOptions::val_fraction>(), .key = "val_fraction", .real = {0.0, 0.9},
      .range = "between 0 (no validation) and 0.9", .needs = kNeedsSplit},
-    {.name = "eval-every", .group = kRun, .help = "steps between evaluations; 0: none",
+    {.name = "eval-every", .group = kRun, .help = "steps between evaluations; 0: only at the end",
      .field = at<&RunOptions::eval_every>(), .key = "eval_every", .resume = kMayChange,
      .range = "0 (at the end only) or a number of steps"},
     {.name = "eval-batches", .group = kRun, .help = "random batches an evaluation",
@@ -291,13 +292,13 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
     {.name = "optimizer", .group = kTraining, .help = "adamw or sgd",
      .field = optimizer<&OptimizerConfig::kind>(), .key = "training.optimizer"},
     {.name = "lr", .group = kTraining, .help = "peak learning rate",
-     .field = schedule<&ScheduleConfig::lr>(), .key = "training.lr", .then = lr_changed},
+     .field = schedule<&ScheduleConfig::lr>(), .key = "training.lr", .resume = kMayAdjust, .then = lr_changed},
     {.name = "min-lr", .group = kTraining, .help = "learning rate of the last step",
-     .field = schedule<&ScheduleConfig::min_lr>(), .key = "training.min_lr", .needs = kNeedsDecay},
+     .field = schedule<&ScheduleConfig::min_lr>(), .key = "training.min_lr", .resume = kMayAdjust, .needs = kNeedsDecay},
     {.name = "warmup", .group = kTraining, .help = "steps of linear warm-up",
-     .field = schedule<&ScheduleConfig::warmup>(), .key = "training.warmup"},
+     .field = schedule<&ScheduleConfig::warmup>(), .key = "training.warmup", .resume = kMayAdjust},
     {.name = "schedule", .group = kTraining, .help = "cosine, linear or constant",
-     .field = schedule<&ScheduleConfig::kind>(), .key = "training.schedule"},
+     .field = schedule<&ScheduleConfig::kind>(), .key = "training.schedule", .resume = kMayAdjust},
     {.name = "beta1", .group = kTraining, .help = "AdamW: decay of the gradients' mean",
      .field = optimizer<&OptimizerConfig::beta1>(),
      .key = "training.beta1", .needs = kNeedsAdamW},

@@ -29,7 +29,8 @@ enum class FlagType : std::uint8_t { kWhole, kReal, kReal32, kSwitch, kText, kWo
 
 /// Whether a resumed run may have another value than the run had before. kMayExtend: it may have a
 /// larger one, and any with a constant schedule, which does not depend on the number of steps.
-enum class OnResume : std::uint8_t { kMayChange, kMustAgree, kMayExtend };
+/// kMayAdjust: it may, and a message says so, because the results change from there on.
+enum class OnResume : std::uint8_t { kMayChange, kMustAgree, kMayExtend, kMayAdjust };
 
 /// What a flag needs of the other options. A flag can need several of these.
 enum FlagNeed : std::uint16_t {

@@ -56,6 +56,10 @@ TEST_F(ConvertCommand, GoesBothWays) {
   EXPECT_EQ(inspected["parameters"],
             json::parse(out({"inspect", "folder", "--output", "json"}))["parameters"]);
   EXPECT_EQ(inspected["tensors"].size(), 12u);
+  out({"convert", llama(), "half", "--dtype", "bf16"});
+  EXPECT_THAT(out({"convert", "half", "stored.gguf", "--type", "stored"}), HasSubstr(" as stored"));
+  EXPECT_LT(std::filesystem::file_size(dir_.file("stored.gguf")),
+            std::filesystem::file_size(dir_.file("again.gguf")));
   EXPECT_LT(std::filesystem::file_size(dir_.file("small.gguf")),
             std::filesystem::file_size(dir_.file("again.gguf")));
 }
@@ -81,7 +85,8 @@ TEST_F(ConvertCommand, WrongUseIsSaid) {
   refuse({"convert", llama(), "b", "--type", "f16"}, 2, "--type is for GGUF files");
   refuse({"convert", llama(), "b", "--dtype", "f8"}, 2, "use f32, bf16 or f16");
   refuse({"convert", llama(), "b", "--profile", "p.csv"}, 2, "--profile");
-  refuse({"convert", ".", "b.gguf", "--type", "q4_k"}, 2, "use f32, f16, bf16, q8_0, q4_0 or q4_1");
+  refuse({"convert", ".", "b.gguf", "--type", "q4_k"}, 2,
+         "use stored, f32, f16, bf16, q8_0, q4_0 or q4_1");
   refuse({"convert", "none.gguf", "b"}, 3, "none.gguf");
   refuse({"convert", "none", "b.gguf"}, 3, "none");
   std::ofstream(dir_.file("bad.gguf"), std::ios::binary) << "GGML";

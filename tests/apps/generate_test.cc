@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -22,6 +23,7 @@ namespace {
 using nlohmann::json;
 using test::Command;
 using test::CommandResult;
+using test::run_shell;
 using test::run_volta;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -317,6 +319,35 @@ TEST_F(GenerateTest, PromptsComeFromFilesAndStandardInput) {
   expect_error({"-f", "empty.txt"}, 3, "empty.txt: there is no text in it");
   write("latin1.txt", "a\xff");
   expect_error({"-f", "latin1.txt"}, 3, "latin1.txt: byte 1 is not UTF-8");
+  write("utf16.txt", std::string("\xFF\xFEh\0i\0", 6));
+  expect_error({"-f", "utf16.txt"}, 3,
+               "utf16.txt: it is UTF-16, not UTF-8; convert it with `iconv -f UTF-16 -t UTF-8");
+}
+
+TEST_F(GenerateTest, APipeMayStandForAFile) {
+  write("prompt.txt", "two\nlines\n");
+  write("marked.txt", "\xEF\xBB\xBFtwo\nlines\n");
+  const json expected = generate_json({"-p", "two\nlines", "-n", "5"});
+  EXPECT_EQ(generate_json({"-f", "marked.txt", "-n", "5"}), expected);  // Editors write the mark.
+  const std::string end = " -n 5 --temperature 0 --output json";
+  // The writer may come later than the reader.
+  const CommandResult named = run_shell(
+      "mkfifo pipe; (sleep 0.2; cat prompt.txt > pipe) & \"$VOLTA\" generate model -f pipe" + end,
+      dir_.path());
+  ASSERT_EQ(named.exit_code, 0) << named.err;
+  EXPECT_EQ(json::parse(named.out), expected);
+  const CommandResult list = run_shell(
+      "printf '%s\\n' '{\"prompt\": \"two\\nlines\"}' | \"$VOLTA\" generate model "
+      "--prompts-file /dev/stdin" +
+          end,
+      dir_.path());
+  ASSERT_EQ(list.exit_code, 0) << list.err;
+  EXPECT_EQ(json::parse(list.out)[0]["ids"], expected["ids"]);
+  // Waiting for a writer ends at the first SIGINT.
+  Command waiting(arguments({"-f", "pipe"}), dir_.path());
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  waiting.kill(SIGINT);
+  EXPECT_EQ(waiting.wait().exit_code, 130);
 }
 
 TEST_F(GenerateTest, TheContextMayBeShorterThanTheModels) {

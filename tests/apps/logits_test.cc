@@ -173,7 +173,9 @@ TEST_F(LogitsTest, AnExistingFileIsReplacedByForceOnly) {
 }
 
 TEST_F(LogitsTest, SaysWhatIsWrongWithTheIds) {
-  expect_error("none.safetensors", "out", 3, "none.safetensors");
+  expect_error(
+      "none.safetensors", "out", 3,
+      "none.safetensors': No such file or directory; give a safetensors file with input_ids");
   expect_error("text.txt", "out", 3, "text.txt");
   expect_error("run", "out", 3, "is not a regular file");
   ASSERT_EQ(::mkfifo(dir_.file("pipe").c_str(), 0600), 0);

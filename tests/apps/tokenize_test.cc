@@ -92,8 +92,8 @@ TEST_F(TokenizeTest, MistakesAreNamed) {
   // Nothing can be learnt from these.
   std::ofstream(dir_.file("empty.txt"));
   std::ofstream(dir_.file("binary")) << "text \xff\xfe";
-  for (const auto& [data, why] : {std::pair{"empty.txt", "empty.txt is empty"},
-                                  {"binary", "binary: byte 5 of the text is not UTF-8"}}) {
+  for (const auto& [data, why] :
+       {std::pair{"empty.txt", "empty.txt is empty"}, {"binary", "binary: byte 5 is not UTF-8"}}) {
     const CommandResult result =
         volta({"tokenizer", "train", "--data", data, "--vocab", "270", "--out", "new"});
     EXPECT_EQ(result.exit_code, 3);

@@ -215,6 +215,8 @@ TEST(JsonParseTest, RefusesWhatIsNotJson) {
   }
   EXPECT_NE(parse_error("").find("empty"), std::string::npos);
   EXPECT_NE(parse_error("\"\xFF\"").find("UTF-8"), std::string::npos);
+  EXPECT_NE(parse_error(std::string("\xFF\xFE{\0}\0", 6)).find("iconv -f UTF-16 -t UTF-8"),
+            std::string::npos);
   EXPECT_NE(parse_error("{\"a\": \"b").find("cut off"), std::string::npos);
   EXPECT_NE(parse_error("1e999").find("number"), std::string::npos);
 }

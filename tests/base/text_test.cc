@@ -34,6 +34,32 @@ TEST(Utf8Test, RejectsMalformedText) {
   }
 }
 
+TEST(Utf8Test, TellsUtf16FromOtherTexts) {
+  using namespace std::string_view_literals;
+  EXPECT_EQ(find_wide_encoding("\xFF\xFEh\0i\0"sv), "UTF-16");
+  EXPECT_EQ(find_wide_encoding("\xFE\xFF\0h\0i"sv), "UTF-16");
+  EXPECT_EQ(find_wide_encoding("\xFF\xFE\0\0h\0\0\0"sv), "UTF-32");
+  EXPECT_EQ(find_wide_encoding("h\0i\0\n\0"sv), "UTF-16LE");
+  EXPECT_EQ(find_wide_encoding("\0h\0i\0\n"sv), "UTF-16BE");
+  EXPECT_EQ(find_wide_encoding("a\0b\0\x65\x67\xe5\x65"sv), std::nullopt);  // Half of it.
+  for (const std::string_view other :
+       {""sv, "a"sv, "plain text"sv, "\0\0\0\0"sv, "a\0"sv, "one\0two\0"sv, "\xFFlatin"sv}) {
+    EXPECT_EQ(find_wide_encoding(other), std::nullopt) << testing::PrintToString(other);
+  }
+  EXPECT_EQ(utf8_mistake("plain \xC3\xA9"), std::nullopt);
+  EXPECT_EQ(
+      utf8_mistake("a\xFF"),
+      "byte 1 is not UTF-8; convert it, for example with `iconv -f LATIN1 -t UTF-8 OLD > NEW`");
+  EXPECT_EQ(utf8_mistake("h\0i\0"sv),
+            "it is UTF-16, not UTF-8; convert it with `iconv -f UTF-16LE -t UTF-8 OLD > NEW`");
+}
+
+TEST(Utf8Test, AByteOrderMarkIsSkipped) {
+  EXPECT_EQ(skip_byte_order_mark("\xEF\xBB\xBF{}"), "{}");
+  EXPECT_EQ(skip_byte_order_mark("{}"), "{}");
+  EXPECT_EQ(skip_byte_order_mark("\xEF\xBB"), "\xEF\xBB");
+}
+
 TEST(Utf8Test, FindsTheFirstBadByte) {
   EXPECT_FALSE(find_invalid_utf8(""));
   EXPECT_FALSE(find_invalid_utf8("plain"));

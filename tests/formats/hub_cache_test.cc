@@ -95,7 +95,33 @@ TEST(HubCache, WhatIsMissingIsToldWithTheCommandThatDownloadsIt) {
   // A dangling link: the blob was never downloaded, or has been removed.
   fs::create_symlink("../../blobs/none", model + "/snapshots/" + kCommit + "/config.json");
   expect_error(find_in_hub_cache({"org/name"}, cache.path()), ErrorCode::kNotFound,
-               "without its config.json");
+               "lacks config.json (a link to '../../blobs/none', which is not there)");
+}
+
+TEST(HubCache, HalfADownloadIsToldWithTheFilesThatItLacks) {
+  const test::TempDir cache;
+  const std::string model = cache.file("models--org--name");
+  const std::string snapshot = model + "/snapshots/" + kCommit;
+  write(model + "/refs/main", kCommit);
+  write(snapshot + "/config.json", "{}");
+  write(snapshot + "/tokenizer.json", "{}");
+  // Without an unfinished download, a model may have been published without weights.
+  EXPECT_TRUE(find_in_hub_cache({"org/name"}, cache.path()));
+  write(model + "/blobs/abc.incomplete", "half");
+  expect_error(find_in_hub_cache({"org/name"}, cache.path()), ErrorCode::kNotFound,
+               "org/name in the Hugging Face cache lacks model.safetensors, and a download is "
+               "unfinished");
+  expect_error(find_in_hub_cache({"org/name", "v2"}, cache.path()), ErrorCode::kNotFound,
+               "not its revision v2 (a download is unfinished)");
+  // Something else may be unfinished beside a whole model.
+  write(snapshot + "/model.safetensors", "");
+  EXPECT_TRUE(find_in_hub_cache({"org/name"}, cache.path()));
+  // Links without a target count only where Volta reads the file.
+  fs::create_symlink("../../blobs/none", snapshot + "/pytorch_model.bin");
+  EXPECT_TRUE(find_in_hub_cache({"org/name"}, cache.path()));
+  fs::create_symlink("../../blobs/none", snapshot + "/generation_config.json");
+  expect_error(find_in_hub_cache({"org/name"}, cache.path()), ErrorCode::kNotFound,
+               "lacks generation_config.json (a link to '../../blobs/none', which is not there)");
 }
 
 TEST(HubCache, AFileOfRefsHoldsOneCommit) {

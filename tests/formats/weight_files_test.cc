@@ -105,6 +105,7 @@ TEST_F(Shards, TheIndexMustAgreeWithTheFiles) {
   expect_error(load(), ErrorCode::kInvalidFile, "'model.more' is not in");
   map_["model.more"] = "model-00003-of-00002.safetensors";
   expect_error(load(), ErrorCode::kNotFound, "model-00003");
+  expect_error(load(), ErrorCode::kNotFound, "the folder is incomplete: download it again");
 }
 
 TEST_F(Shards, NamesOutsideTheFolderAreRefused) {

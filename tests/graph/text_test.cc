@@ -50,6 +50,7 @@ TEST(ToDot, ShowsValuesNodesAndOutputs) {
   EXPECT_EQ(to_dot(sample()),
             R"(digraph volta {
   node [fontname="monospace", style=filled];
+  edge [fontname="monospace"];
   v0 [shape=ellipse, fillcolor=lightblue, label="ids\ninput i32[2]"];
   v1 [shape=ellipse, fillcolor=khaki, label="wte\nparameter f32[8, 4]"];
   v2 [shape=ellipse, fillcolor=khaki, label="norm\\\"\nparameter bf16[4]"];
@@ -73,6 +74,17 @@ TEST(ToDot, ShowsValuesNodesAndOutputs) {
   v3 -> o1;
 }
 )");
+}
+
+TEST(ToDot, WhatReadsAChangedValueIsDrawnBelowTheChange) {
+  Graph graph;
+  const ValueId x = must(graph.input("x", f32(Shape(2, 3))));
+  const ValueId sum = must(graph.state("sum", f32(Shape(2, 3))));
+  testing::write(graph, Accumulate{1.0f}, {sum, x});
+  must(graph.output("y", add(graph, Binary{}, {sum, x})));
+  const std::string dot = to_dot(graph);
+  EXPECT_NE(dot.find("  n0 -> n1 [style=dashed, color=red];\n"), std::string::npos) << dot;
+  EXPECT_EQ(dot.find("n0 -> n0"), std::string::npos) << dot;
 }
 
 TEST(ToDot, OfAPlanShowsCostsAndPlaces) {

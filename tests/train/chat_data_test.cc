@@ -75,6 +75,17 @@ TEST_F(ChatDataTest, AnswersAreLearnedAndNothingElse) {
                 {"<u>q;<a>one;<u>r;<a>[two;]"});
 }
 
+TEST_F(ChatDataTest, EncodingsOfEditorsAreReadOrTold) {
+  const std::string line = R"({"prompt": "q", "completion": "a"})";
+  const auto marked = parse("\xEF\xBB\xBF" + line);  // The mark of UTF-8.
+  ASSERT_TRUE(marked) << marked.error().message();
+  EXPECT_EQ(marked->size(), 1U);
+  std::string wide = "\xFF\xFE";
+  for (const char c : line) wide += {c, '\0'};
+  expect_error(parse(wide), ErrorCode::kInvalidFile,
+               "c.jsonl: line 1: it is UTF-16, not UTF-8; convert it with `iconv -f UTF-16 ");
+}
+
 TEST_F(ChatDataTest, LinesEndAsTheyEndOnAnySystem) {
   VOLTA_ASSERT_OK(const auto examples, parse("{\"prompt\": \"a\", \"completion\": \"b\"}\r\n"
                                              "{\"prompt\": \"c\", \"completion\": \"d\"}"));

@@ -1,10 +1,15 @@
 #include "train/dataset.h"
 
+#include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
 
+#include "base/log.h"
 #include "formats/safetensors.h"
 #include "support/temp_dir.h"
 #include "text/tokenizers/bpe_trainer.h"
@@ -54,7 +59,7 @@ TEST_F(DatasetTest, SaysWhatIsWrongWithATextFile) {
   expect_error(load_text("/dev/null", "byte", nullptr, 0.1), ErrorCode::kInvalidFile, "a device");
   expect_error(load_text(put(""), "byte", nullptr, 0.1), ErrorCode::kInvalidFile, "is empty");
   expect_error(load_text(put("ok\xFFno"), "char", nullptr, 0.1), ErrorCode::kInvalidFile,
-               "byte 2 of the text is not UTF-8");
+               "byte 2 is not UTF-8");
   EXPECT_TRUE(load_text(put("ok\xFFno"), "byte", nullptr, 0.1));
   expect_error(load_text(put("abc"), "word", nullptr, 0.1), ErrorCode::kInvalidFile,
                "unknown tokenizer");
@@ -92,9 +97,21 @@ TEST_F(DatasetTest, TextThatIsNotUtf8IsRefused) {
   VOLTA_ASSERT_OK(const auto tokenizer, parse_tokenizer(json, "test"));
   const std::string text = put("abc \xE9 abc");
   expect_error(load_text(text, "byte", tokenizer, 0.1), ErrorCode::kInvalidFile,
-               "byte 4 of the text is not UTF-8");
+               "byte 4 is not UTF-8");
   expect_error(load_held_out_text(text, *tokenizer, 1.0), ErrorCode::kInvalidFile, "byte 4");
   EXPECT_TRUE(load_held_out_text(text, *make_byte_tokenizer(), 1.0));
+  // Characters of ASCII in UTF-16 without a mark are valid UTF-8 with zeros between them.
+  const std::string wide = put(std::string("a\0b\0c\0 \0a\0b\0", 12));
+  for (const auto& [kind, given] :
+       {std::pair("byte", tokenizer), std::pair("char", std::shared_ptr<const Tokenizer>())}) {
+    expect_error(load_text(wide, kind, given, 0.1), ErrorCode::kInvalidFile,
+                 "it is UTF-16, not UTF-8; convert it with `iconv -f UTF-16LE");
+  }
+  std::string warned;
+  set_log_callback([&](LogLevel, std::string_view message) { warned += message; });
+  EXPECT_TRUE(load_text(wide, "byte", nullptr, 0.1));
+  set_log_callback({});
+  EXPECT_THAT(warned, testing::HasSubstr("this looks like UTF-16LE; its bytes are learned"));
 }
 
 TEST_F(DatasetTest, AGivenTokenizerMustKnowEveryCharacter) {

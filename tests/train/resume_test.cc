@@ -190,6 +190,31 @@ TEST_F(Resume, CanTrainLongerThanPlanned) {
   expect_error(train(cosine), ErrorCode::kMismatch, "training.steps is 25, the checkpoint has 30");
 }
 
+TEST_F(Resume, TakesAnotherLearningRateWithAMessage) {
+  RunOptions run = options("a");
+  ASSERT_TRUE(train(run));
+  VOLTA_ASSERT_OK(const auto before, read_metrics(run.out + "/metrics.jsonl"));
+  run.resume = true;
+  run.trainer.schedule.steps = 30;
+  run.trainer.schedule.lr /= 2.0;
+  run.trainer.schedule.min_lr /= 2.0;
+  messages_.clear();
+  ASSERT_TRUE(train(run));
+  EXPECT_THAT(messages_, HasSubstr("from here on the run has lr "));
+  EXPECT_THAT(messages_, HasSubstr("; the optimiser's moments stay"));
+  VOLTA_ASSERT_OK(const auto metrics, read_metrics(run.out + "/metrics.jsonl"));
+  ASSERT_EQ(metrics.size(), 30u);
+  EXPECT_EQ(metrics[19].lr, before[19].lr);  // The steps that were done stay as they were.
+  EXPECT_EQ(metrics[20].lr, learning_rate(run.trainer.schedule, 20));
+  // run.json has the new rate, so that the next resume needs no flag and tells nothing.
+  VOLTA_ASSERT_OK(const RunOptions recorded,
+                  parse_run_options(test::get_file(run.out + "/run.json"), "run.json"));
+  EXPECT_EQ(recorded.trainer.schedule.lr, run.trainer.schedule.lr);
+  messages_.clear();
+  ASSERT_TRUE(train(run));
+  EXPECT_THAT(messages_, Not(HasSubstr("from here on")));
+}
+
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define VOLTA_NO_FORK

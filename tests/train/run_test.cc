@@ -210,7 +210,6 @@ TEST_F(RunTest, ResumingWithOtherSettingsNamesTheFirstThatDiffers) {
   };
   expect_refused([](auto& o) { o.seed = 2; }, "seed is 2, the checkpoint has 1");
   expect_refused([](auto& o) { o.trainer.batch = 5; }, "training.batch is 5, the checkpoint has 4");
-  expect_refused([](auto& o) { o.trainer.schedule.lr = 0.5; }, "training.lr is 0.5");
   expect_refused([](auto& o) { o.trainer.schedule.steps = 10; }, "training.steps is 10");
   expect_refused([](auto& o) { o.trainer.schedule.steps = 10; },
                  "start a new run from this model: `volta train --init " + dir_.file("a/step-20") +

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -194,9 +195,17 @@ GgmlType type_for(const GgufTensorSpec& spec, GgmlType wanted) {
   return whole ? wanted : GgmlType::kF16;
 }
 
-// All tensors that GGUF needs for the model. ggml's gpt2 requires all biases.
+GgmlType float_type_of(DType dtype) {
+  return dtype == DType::kBF16  ? GgmlType::kBF16
+         : dtype == DType::kF16 ? GgmlType::kF16
+                                : GgmlType::kF32;
+}
+
+// All tensors that GGUF needs for the model, with matrices of `type`, or of the folder's types.
+// ggml's gpt2 requires all biases.
 Result<std::vector<Output>> plan_outputs(const TransformerConfig& config,
-                                         const GgufArchitecture& architecture, GgmlType type) {
+                                         const GgufArchitecture& architecture,
+                                         std::optional<GgmlType> type, WeightFiles& weights) {
   std::vector<Output> outputs;
   const auto add = [&](ParameterInfo info, bool filler) -> Status {
     const GgufPlace place = gguf_place(architecture, info.name);
@@ -204,7 +213,12 @@ Result<std::vector<Output>> plan_outputs(const TransformerConfig& config,
       return fail(ErrorCode::kUnsupported, fmt::format("GGUF has no place for '{}'", info.name));
     }
     GgufTensorSpec spec{place.name, GgmlType::kF32, gguf_shape(place.layout, info.shape)};
-    spec.type = type_for(spec, type);
+    GgmlType wanted = type.value_or(GgmlType::kF32);
+    if (!type && !filler) {
+      VOLTA_TRY(const TensorSpec stored, weights.spec(info));
+      wanted = float_type_of(stored.dtype);
+    }
+    spec.type = type_for(spec, wanted);
     outputs.push_back({std::move(spec), place.layout, std::move(info), filler});
     return {};
   };
@@ -225,6 +239,17 @@ Status refuse_integers(const std::vector<Output>& outputs, WeightFiles& weights)
                             output.parameter.name));
   }
   return {};
+}
+
+// The type of most values in matrices.
+GgmlType main_type(const std::vector<Output>& outputs) {
+  std::map<GgmlType, std::int64_t> values;
+  for (const Output& output : outputs) {
+    if (output.spec.shape.rank() > 1) values[output.spec.type] += output.spec.shape.elements();
+  }
+  const auto most =
+      std::ranges::max_element(values, {}, [](const auto& entry) { return entry.second; });
+  return most == values.end() ? GgmlType::kF32 : most->first;
 }
 
 // general.file_type: the type of most tensors in the file, in llama.cpp's numbers.
@@ -290,8 +315,9 @@ Status gguf_to_folder(const std::string& gguf, const std::string& directory, DTy
   return folder.publish();
 }
 
-Result<bool> folder_to_gguf(const std::string& directory, const std::string& gguf, GgmlType type,
-                            bool replace, ConvertProgress progress) {
+Result<bool> folder_to_gguf(const std::string& directory, const std::string& gguf,
+                            std::optional<GgmlType> wanted, bool replace,
+                            ConvertProgress progress) {
   if (path_exists(gguf) && !replace) {
     return fail(
         ErrorCode::kInvalidArgument,
@@ -302,8 +328,9 @@ Result<bool> folder_to_gguf(const std::string& directory, const std::string& ggu
   VOLTA_TRY(const TransformerConfig config, source.config());
   VOLTA_TRY(const GgufArchitecture* const architecture, gguf_architecture(config));
   VOLTA_TRY(WeightFiles weights, WeightFiles::open(directory, config));
-  VOLTA_TRY(const auto outputs, plan_outputs(config, *architecture, type));
+  VOLTA_TRY(const auto outputs, plan_outputs(config, *architecture, wanted, weights));
   VOLTA_TRY(refuse_integers(outputs, weights));
+  const GgmlType type = wanted.value_or(main_type(outputs));
 
   GgufMetadata metadata;
   metadata.add_string("general.architecture", architecture->name);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/function_ref.h"
@@ -24,11 +25,12 @@ using ConvertProgress = FunctionRef<bool(std::size_t done, std::size_t all)>;
 Status gguf_to_folder(const std::string& gguf, const std::string& directory, DType dtype,
                       bool replace, ConvertProgress progress);
 
-/// Writes a GGUF file with matrices of `type`; a matrix whose rows are not a whole number of blocks
-/// becomes F16. Vectors and learned positions are F32. An existing file, and one that
-/// appears during the work, is refused unless `replace`. Returns false when the tokenizer could be
-/// stored as tokenizer.json only (see add_gguf_tokenizer).
-Result<bool> folder_to_gguf(const std::string& directory, const std::string& gguf, GgmlType type,
-                            bool replace, ConvertProgress progress);
+/// Writes a GGUF file with matrices of `type`, or each in the type that the folder has (f32, bf16
+/// or f16) if there is none; a matrix whose rows are not a whole number of blocks becomes F16.
+/// Vectors and learned positions are F32. An existing file, and one that appears during the work,
+/// is refused unless `replace`. Returns false when the tokenizer could be stored as tokenizer.json
+/// only (see add_gguf_tokenizer).
+Result<bool> folder_to_gguf(const std::string& directory, const std::string& gguf,
+                            std::optional<GgmlType> type, bool replace, ConvertProgress progress);
 
 }  // namespace volta

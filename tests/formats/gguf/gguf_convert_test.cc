@@ -153,6 +153,23 @@ TEST_F(ConvertCase, WritesSixteenBits) {
   EXPECT_TRUE(folder_to_gguf(dir_.file("f16"), dir_.file("h.gguf"), GgmlType::kF16, false, kGoOn));
 }
 
+TEST_F(ConvertCase, MatricesMayKeepTheirTypes) {
+  for (const auto& [dtype, type] :
+       {std::pair(DType::kF32, GgmlType::kF32), std::pair(DType::kBF16, GgmlType::kBF16),
+        std::pair(DType::kF16, GgmlType::kF16)}) {
+    const std::string folder = dir_.file("stored"), made = dir_.file("stored.gguf");
+    ASSERT_TRUE(gguf_to_folder(test::gguf_data("llama.gguf"), folder, dtype, true, kGoOn));
+    const auto done = folder_to_gguf(folder, made, std::nullopt, true, kGoOn);
+    ASSERT_TRUE(done) << done.error().message();
+    const GgufFile file = test::open_gguf(made);
+    EXPECT_EQ(file.find_tensor("blk.0.ffn_up.weight")->type, type);
+    EXPECT_EQ(file.find_tensor("output_norm.weight")->type, GgmlType::kF32);
+    // Nothing is rounded: the file is the one that names this type.
+    ASSERT_TRUE(folder_to_gguf(folder, dir_.file("named.gguf"), type, true, kGoOn));
+    EXPECT_EQ(*read_text_file(made), *read_text_file(dir_.file("named.gguf")));
+  }
+}
+
 TEST_F(ConvertCase, NothingIsReplacedUnasked) {
   const auto refused = ErrorCode::kInvalidArgument;
   write("out/notes.txt", "mine");
