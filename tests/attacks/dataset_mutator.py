@@ -56,7 +56,7 @@ def mutate_ids(data, rng):
     if roll < 0.2:
         return data[:rng.choice((0, 1, 2, 3, 17, 18, 33))]
     if roll < 0.3:
-        return data * rng.choice((2, 100, LARGEST // len(data)))
+        return data * rng.choice((2, 100, LARGEST // max(1, len(data))))
     if roll < 0.6:
         at = rng.randrange(len(data) + 1)
         return data[:at] + rng.choice((b"\xff\xff", b"\x00\x80", b"\xff")) + data[at:]

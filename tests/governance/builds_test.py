@@ -214,10 +214,12 @@ int main(int count, char**) {
 
     def test_a_race_of_two_threads_ends_a_program(self):
         self.expect_reports("""#include <thread>
-int shared = 0;
+volatile int shared = 0;
 int main(int count, char**) {
-  std::thread other([&] { if (count > 1) ++shared; });
-  if (count > 1) ++shared;
+  // Often, because accesses at the very same moment may go unseen.
+  const auto write = [&] { for (int i = 1; i < count * 1000 - 999; ++i) shared = i; };
+  std::thread other(write);
+  write();
   other.join();
 }
 """, "thread", ["data race"])
