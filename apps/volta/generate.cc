@@ -109,8 +109,9 @@ bool input_is_waiting() {
 Result<std::vector<FilePrompt>> read_prompts_file(const std::string& path) {
   if (!is_stream(path)) return load_prompts(path);
   VOLTA_TRY(const std::string text, read_input(path, kMaxPromptsBytes));
-  return text.starts_with('{') ? parse_prompt_json_lines(text, input_name(path))
-                               : parse_prompt_lines(text, input_name(path));
+  return skip_byte_order_mark(text).starts_with('{')
+             ? parse_prompt_json_lines(text, input_name(path))
+             : parse_prompt_lines(text, input_name(path));
 }
 
 // All prompts, in this order: --ids, --prompt, --file, --prompts-file.

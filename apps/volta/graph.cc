@@ -89,7 +89,7 @@ Result<Graph> build(const Model& model, const Options& options) {
 
 // Whether this may be a plan that this command wrote with --output json.
 bool is_plan_file(const std::string& path) {
-  if (path == kStandardStream) return true;
+  if (is_stream(path)) return true;
   return path.ends_with(".json") && path_exists(path) && !is_directory(path);
 }
 

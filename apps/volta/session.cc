@@ -268,9 +268,11 @@ Result<std::string> read_stream(int fd, const std::string& name, std::int64_t ma
   std::array<char, 1 << 16> block{};
   while (true) {
     pollfd input{.fd = fd, .events = POLLIN, .revents = 0};
-    const int ready = ::poll(&input, 1, /*timeout=*/-1);
+    // With a limit: a signal may come between the question and the wait.
+    constexpr int kMilliseconds = 200;
+    const int ready = ::poll(&input, 1, kMilliseconds);
     if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
-    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
     const ssize_t n = ready < 0 ? -1 : ::read(fd, block.data(), block.size());
     if (n == 0) return text;
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
@@ -286,6 +288,10 @@ Result<std::string> read_stream(int fd, const std::string& name, std::int64_t ma
   }
 }
 
+bool is_standard_input(const std::string& path) {
+  return path == kStandardStream || path == "/dev/stdin";
+}
+
 }  // namespace
 
 Result<std::string> read_standard_input(std::int64_t max_bytes) {
@@ -294,11 +300,11 @@ Result<std::string> read_standard_input(std::int64_t max_bytes) {
 
 bool is_stream(const std::string& path) {
   struct stat info = {};
-  return path == kStandardStream || (::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode));
+  return is_standard_input(path) || (::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode));
 }
 
 Result<std::string> read_input(const std::string& path, std::int64_t max_bytes) {
-  if (path == kStandardStream) return read_standard_input(max_bytes);
+  if (is_standard_input(path)) return read_standard_input(max_bytes);
   if (!is_stream(path)) return read_text_file(path, max_bytes);
   // Opening a named pipe for reading would wait for its writer. poll() waits instead.
   VOLTA_TRY(const Descriptor pipe, open_file(path, O_RDONLY | O_NONBLOCK, "open"));
@@ -306,7 +312,7 @@ Result<std::string> read_input(const std::string& path, std::int64_t max_bytes) 
 }
 
 std::string input_name(const std::string& path) {
-  return path == kStandardStream ? "standard input" : path;
+  return is_standard_input(path) ? "standard input" : path;
 }
 
 Result<std::string> read_prompt(const std::string& path, std::int64_t max_bytes) {

@@ -4,8 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -56,8 +60,14 @@ std::unexpected<Error> absent(const HubName& name, std::string_view what) {
                           what, download_command(name)));
 }
 
+// Files that Volta reads. A repository may hold others, such as weights in a second format.
 bool is_model_file(std::string_view name) {
-  return name.ends_with(".safetensors") || name.ends_with(".json") || name.ends_with(".jinja");
+  constexpr std::array<std::string_view, 7> kNames = {
+      "config.json",        "generation_config.json", "model.safetensors.index.json",
+      "tokenizer.json",     "tokenizer_config.json",  "chat_template.json",
+      "chat_template.jinja"};
+  return std::ranges::find(kNames, name) != kNames.end() ||
+         (name.starts_with("model") && name.ends_with(".safetensors"));
 }
 
 // Clients download a file to blobs/HASH.incomplete (with some, a random part stands before the
@@ -89,7 +99,6 @@ std::vector<std::string> missing_files(const std::string& model, const std::stri
   if (!has("model.safetensors") && !has("model.safetensors.index.json")) {
     missing.emplace_back("model.safetensors");
   }
-  if (!has("tokenizer.json")) missing.emplace_back("tokenizer.json");
   return missing;
 }
 

@@ -25,7 +25,8 @@ enum class Rounding : std::uint8_t {
 struct InferenceChoices {
   Rounding rounding = Rounding::kProducts;  ///< With a compute type of 16 bits.
   DType cache = DType::kF32;                ///< The type of a KV cache.
-  std::int64_t step_rows = 256;             ///< The most rows of a prompt in one step.
+  std::int64_t step_rows = 256;             ///< The most rows of a prompt in one step: a power of
+                                            ///< two, at most 2048 (nn/step_plans.h).
 };
 
 class Backend {

@@ -107,6 +107,17 @@ void compare_machines(const CheckpointManifest& manifest, const Trainer& trainer
   }
 }
 
+// Refuses another learning rate for a run without further steps, where it would change nothing.
+Status check_steps_follow(const RunSetup& setup, std::int64_t done) {
+  const auto& changed = setup.state.adjustments;
+  const std::int64_t steps = setup.options.trainer.schedule.steps;
+  if (changed.empty() || done < steps) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("the run has done its {} steps, so that {} would change nothing: give it "
+                          "more with --steps",
+                          steps, fmt::join(changed, ", ")));
+}
+
 // Reports that a resumed run has another learning rate or another number of steps.
 void report_changes(const RunSetup& setup, const Say& say) {
   if (const auto& changed = setup.state.adjustments; !changed.empty()) {
@@ -256,6 +267,7 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
     VOLTA_TRY(saved, load_trainer_state(*checkpoint, interrupted));
     VOLTA_TRY(setup.state,
               parse_run_state(saved->run_state, checkpoint->path, setup.state.settings));
+    VOLTA_TRY(check_steps_follow(setup, saved->step));
     report_changes(setup, say);
   }
   VOLTA_TRY(const Transformer model, lora ? make_adapted_model(setup, checkpoint, *source, device)

@@ -312,6 +312,17 @@ TEST_F(GenerateTest, PromptsComeFromFilesAndStandardInput) {
     ASSERT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(json::parse(result.out), expected);
   }
+  for (const std::string file : {"-f", "--prompts-file"}) {  // By its other name.
+    EXPECT_EQ(with_input({file, "/dev/stdin"}).exit_code, 0) << file;
+  }
+  // JSON lines from standard input are known by their first character, behind a mark, too.
+  write("marked.jsonl", "\xEF\xBB\xBF{\"prompt\": \"two\\nlines\"}\n");
+  const CommandResult marked =
+      Command(arguments({"--prompts-file", "-", "-n", "5", "--output", "json"}), dir_.path(), {},
+              "marked.jsonl")
+          .wait();
+  ASSERT_EQ(marked.exit_code, 0) << marked.err;
+  EXPECT_EQ(json::parse(marked.out), json::array({expected}));
   EXPECT_EQ(generate_json({"-f", "prompt.txt", "-p", "x", "-n", "1"}).size(), 2U);
   expect_error({"-f", "missing.txt"}, 3, "missing.txt");
   expect_error({"-f", "model"}, 3, "is a folder");

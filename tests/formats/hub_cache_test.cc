@@ -118,6 +118,8 @@ TEST(HubCache, HalfADownloadIsToldWithTheFilesThatItLacks) {
   EXPECT_TRUE(find_in_hub_cache({"org/name"}, cache.path()));
   // Links without a target count only where Volta reads the file.
   fs::create_symlink("../../blobs/none", snapshot + "/pytorch_model.bin");
+  fs::create_symlink("../../blobs/none", snapshot + "/consolidated.safetensors");
+  fs::create_symlink("../../blobs/none", snapshot + "/preprocessor_config.json");
   EXPECT_TRUE(find_in_hub_cache({"org/name"}, cache.path()));
   fs::create_symlink("../../blobs/none", snapshot + "/generation_config.json");
   expect_error(find_in_hub_cache({"org/name"}, cache.path()), ErrorCode::kNotFound,

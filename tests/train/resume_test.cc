@@ -213,6 +213,14 @@ TEST_F(Resume, TakesAnotherLearningRateWithAMessage) {
   messages_.clear();
   ASSERT_TRUE(train(run));
   EXPECT_THAT(messages_, Not(HasSubstr("from here on")));
+  // No step is left that could have another rate: nothing is recorded.
+  run.trainer.schedule.lr /= 2.0;
+  run.trainer.schedule.min_lr /= 2.0;
+  expect_error(train(run), ErrorCode::kInvalidArgument,
+               "the run has done its 30 steps, so that lr");
+  VOLTA_ASSERT_OK(const RunOptions kept,
+                  parse_run_options(test::get_file(run.out + "/run.json"), "run.json"));
+  EXPECT_EQ(kept.trainer.schedule.lr, recorded.trainer.schedule.lr);
 }
 
 #if defined(__has_feature)

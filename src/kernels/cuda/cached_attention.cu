@@ -11,6 +11,12 @@
 // goes over all splits of a few rows and joins them in registers, in the same way. Within a split
 // every row's sums are taken in an order that depends on positions and head_dim alone. So a row's
 // bits depend on its q and its cache, and not on the other rows or on the kernel that was chosen.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
 #include "kernels/cuda/cached_attention.cuh"
 #include "kernels/cuda/launch.cuh"
 

@@ -9,7 +9,12 @@
 // bits depend on its q and its cache alone.
 //
 // Products of two 16-bit operands are exact and summed in f32. Weights are rounded to 16 bits once.
+// A weight of 0 does not hide a value that is not finite: in a tile, a row may become NaN because a
+// later token of its own prompt has one in the same page.
 #pragma once
+
+#include <cstddef>
+#include <cstdint>
 
 #include "kernels/cuda/attention_mma_forward.cuh"
 #include "kernels/cuda/cached_attention.cuh"
@@ -20,6 +25,11 @@ namespace volta::cuda::attention::mma {
 inline constexpr int kCachedThreads = 128;
 inline constexpr int kCachedWarps = kCachedThreads / kWarp;
 inline constexpr int kTileQueries = kCachedWarps * kWarpRows;
+/// Blocks of keys that a thread block computes at a time, one for each warp.
+template <int kDim>
+inline constexpr int kBlocksAtOnce = kDim == 64 ? 4 : 2;
+/// The shared memory of a thread block on every GPU from compute capability 8.0 on.
+inline constexpr int kMostShared = 99 * 1024;
 
 struct CachedLaunch {
   CachedCall call;
@@ -166,10 +176,11 @@ __device__ inline void mix_values(const BlockWeights& block, const T* v, int par
 struct BlockFactors {
   float before, next;
 };
-/// Adds a block's maximum and sum to those so far. A block without a visible key changes nothing.
+/// Adds a block's maximum and sum to those so far. A block without a visible key, whose weights are
+/// all 0, changes nothing. (NaN among the scores makes the sum NaN.)
 __device__ inline BlockFactors join_block(float& max, float& sum, float block_max, float block_sum,
                                           float factor) {
-  if (block_max == kLowest) return {1.0f, 0.0f};
+  if (block_sum == 0.0f) return {1.0f, 0.0f};
   const float now = fmaxf(max, block_max);
   const BlockFactors factors = {
       max == now ? 1.0f : exp2_weight(__fmul_rn(max - now, factor)),
@@ -230,14 +241,14 @@ __device__ inline void store_part(const PartOutputs& out, int half, float2* to) 
 template <typename T, int kDim>
 struct BlocksShared {
   alignas(256) T q[kWarpRows * kDim];
-  alignas(256) T k[kCachedWarps][kKeyBlock * kDim];
-  alignas(256) T v[kCachedWarps][kKeyBlock * kDim];
+  alignas(256) T k[kBlocksAtOnce<kDim>][kKeyBlock * kDim];
+  alignas(256) T v[kBlocksAtOnce<kDim>][kKeyBlock * kDim];
 };
 
-/// A thread block computes up to four blocks of keys for the query heads of one row that share a
+/// A thread block computes some blocks of keys for the query heads of one row that share a
 /// key/value head.
 template <typename T, int kDim>
-__global__ void __launch_bounds__(kCachedThreads)
+__global__ void __launch_bounds__(kBlocksAtOnce<kDim>* kWarp)
     blocks_kernel(const __grid_constant__ CachedLaunch launch) {
   extern __shared__ __align__(256) unsigned char storage[];
   // SAFETY: the launcher gives the kernel this much shared memory.
@@ -249,7 +260,8 @@ __global__ void __launch_bounds__(kCachedThreads)
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int group = call.heads / call.kv_heads;
-  const std::int64_t parts = ceil_div(call.rows.blocks, std::int64_t{kCachedWarps});
+  constexpr int kThreads = kBlocksAtOnce<kDim> * kWarp;
+  const std::int64_t parts = ceil_div(call.rows.blocks, std::int64_t{kBlocksAtOnce<kDim>});
   const std::int64_t items = call.rows.all * call.kv_heads * launch.head_groups * parts;
   for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const std::int64_t part = item % parts;
@@ -258,7 +270,7 @@ __global__ void __launch_bounds__(kCachedThreads)
     const std::int64_t row = item / parts / launch.head_groups / call.kv_heads;
     if (row >= call.rows.count() || !call.rows.placed(row)) continue;
     const Keys keys = keys_of(call, row);
-    const auto block = static_cast<int>(part * kCachedWarps + warp);
+    const auto block = static_cast<int>(part * kBlocksAtOnce<kDim> + warp);
     const int key = block * kKeyBlock;
     const bool seen = block < call.rows.blocks && key < keys.end && key + kKeyBlock > keys.begin;
     const std::int64_t page = seen ? call.rows.page(row, block) : -1;
@@ -268,7 +280,7 @@ __global__ void __launch_bounds__(kCachedThreads)
     // The heads of a row follow each other.
     copy_page<kWarpRows, kDim>(
         static_cast<const T*>(call.q.data) + call.q.index(0, row, first_head), 0, heads,
-        launch.q_at_once, shared.q, static_cast<int>(threadIdx.x), kCachedThreads);
+        launch.q_at_once, shared.q, static_cast<int>(threadIdx.x), kThreads);
     if (page >= 0) {
       const std::int64_t at = page_index<kDim>(call, page, kv_head);
       copy_page<kDim, kKeyBlock>(static_cast<const T*>(call.cache_k) + at, 0, kDim,
@@ -572,14 +584,16 @@ __global__ void __launch_bounds__(kCachedThreads, 2)
 template <typename T, int kDim>
 cudaError_t launch_blocks(const CachedLaunch& launch, const Context& context) {
   constexpr int kBytes = sizeof(BlocksShared<T, kDim>);
+  static_assert(kBytes <= kMostShared);
   const auto kernel = blocks_kernel<T, kDim>;
   cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
   const CachedCall& call = launch.call;
   const std::int64_t items = call.rows.all * call.kv_heads * launch.head_groups *
-                             ceil_div(call.rows.blocks, std::int64_t{kCachedWarps});
-  error = launch_early(kernel, blocks_for(items, 1), kCachedThreads, kBytes, context, launch);
+                             ceil_div(call.rows.blocks, std::int64_t{kBlocksAtOnce<kDim>});
+  error = launch_early(kernel, blocks_for(items, 1), kBlocksAtOnce<kDim> * kWarp, kBytes, context,
+                       launch);
   if (error != cudaSuccess) return error;
   return launch_early(&join_blocks_kernel<T, kDim>, blocks_for(call.rows.all * call.heads, 1), kDim,
                       0, context, launch);
@@ -588,6 +602,7 @@ cudaError_t launch_blocks(const CachedLaunch& launch, const Context& context) {
 template <typename T, int kDim>
 cudaError_t launch_tiles(const CachedLaunch& launch, const Context& context) {
   constexpr int kBytes = sizeof(TileShared<T, kDim>);
+  static_assert(kBytes <= kMostShared);
   const auto kernel = tiles_kernel<T, kDim>;
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);

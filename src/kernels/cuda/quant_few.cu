@@ -1,15 +1,19 @@
 // The product of few rows with a quantised b, as in decoding. It is limited by the bytes of b. A
-// thread block takes eight columns of b. Its warps take turns at pieces of about half a kilobyte of
-// each of these columns, which they copy to shared memory one round ahead, and multiply them by up
-// to 16 rows on the tensor cores, and goes on with other columns. After each round the parts of its
-// blocks are added up in order (quant_product.cuh), while other warps are already in the next
-// round.
+// thread block takes eight columns of b, and then others. Its warps take turns at pieces of about
+// half a kilobyte of each of these columns, which they copy to shared memory one round ahead, and
+// multiply them by up to 16 rows on the tensor cores. After each round the parts of its blocks are
+// added up in order (quant_product.cuh), while other warps are already in the next round.
 //
 // Rests are rare, and computed where the parts are added, one element of c per thread.
 //
 // Decoding has one row, or a few. Every thread block then rounds them itself, while its first
 // pieces are on their way: that takes less time than another launch. Products of the same rows
 // share a launch.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quant_product.cuh"
 #include "kernels/cuda/quant_round.cuh"
@@ -444,7 +448,7 @@ Plan make_plan(const QuantProduct& p, std::int64_t rounded) {
   Plan plan;
   plan.rounded_bytes = static_cast<int>(rounded);
   const std::int64_t bytes = std::int64_t{p.b_per_a} * p.block_bytes;
-  plan.rows = static_cast<int>(std::min<std::int64_t>(p.a.m, kFewRows));
+  plan.rows = static_cast<int>(std::clamp<std::int64_t>(p.a.m, 1, kFewRows));
   plan.row_tiles = static_cast<unsigned>(ceil_div(p.a.m, std::int64_t{kFewRows}));
   // A piece for every warp, if the rows are short.
   std::int64_t blocks = std::min(ceil_div(p.a.blocks, std::int64_t{kWarps}),

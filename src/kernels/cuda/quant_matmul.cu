@@ -1,6 +1,10 @@
 // MatMul with a b of small integers: rounds the rows of a (quant_rows.cu) and chooses the kernel
 // that multiplies. quant_product.cuh says what is summed in which order, so the choice changes no
 // bits.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
 #include "kernels/cuda/quant.h"
 #include "kernels/cuda/quant_product.cuh"
 

@@ -10,6 +10,8 @@
 // length.
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/quant_format.cuh"
 #include "kernels/cuda/quant_rows.cuh"
