@@ -18,6 +18,7 @@
 #include "bench_baseline.h"
 #include "command.h"
 #include "formats/model_source.h"
+#include "help_format.h"
 #include "nn/generator.h"
 #include "train/open_model.h"
 
@@ -158,11 +159,11 @@ std::string to_text(const BenchReport& report) {
                         format_duration(slow), slow > 0.0 ? 1.0 / slow : 0.0,
                         token > 0.0 ? slow / token : 0.0);
   }
-  text += "\nshare of each op in decoding:";
+  std::string shares = "share of each op in decoding:";
   for (const OpShare& share : report.shares) {
-    if (share.share >= 0.01) text += fmt::format(" {} {:.0f}%", share.op, 100.0 * share.share);
+    if (share.share >= 0.01) shares += fmt::format(" {} {:.0f}%", share.op, 100.0 * share.share);
   }
-  return text + "\n";
+  return text + "\n" + wrap_help(shares) + "\n";
 }
 
 std::string to_json(const BenchReport& report, const BenchInferOptions& options,

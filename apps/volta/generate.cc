@@ -223,7 +223,7 @@ Result<GeneratorOptions> size_generator(const Options& options, DType dtype, DTy
   }
   VOLTA_TRY(const std::int64_t slot_bytes,
             TransformerKvCache::bytes_for(
-                model, {.slots = 1, .capacity = sized.capacity, .dtype = sized.cache_dtype}));
+                model, {.slots = 1, .capacity = sized.capacity, .dtype = cache_dtype}));
   const std::int64_t fitting = usable_memory_bytes() / 4 / std::max<std::int64_t>(1, slot_bytes);
   sized.slots = std::min({sized.slots, kDefaultSlots, std::max<std::int64_t>(1, fitting)});
   return sized;

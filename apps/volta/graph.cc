@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/file.h"
@@ -51,14 +52,24 @@ Status check_rows(std::int64_t rows, std::int64_t context) {
               fmt::format("--tokens {}: the model's context is {}", rows, context));
 }
 
-Result<Graph> build(const Model& model, const Options& options) {
+// The row counts of a step that a device has.
+std::span<const std::int64_t> step_sizes_of(const InferenceChoices& choices) {
+  const auto all = step_sizes();
+  const auto end = std::ranges::upper_bound(all, choices.step_rows);
+  return {all.begin(), end};
+}
+
+Result<Graph> build(const Model& model, const Options& options, const InferenceChoices& choices) {
   const TransformerConfig& config = model.config;
   const std::int64_t batch = std::max<std::int64_t>(options.batch, 1);
   if (options.phase.empty() || options.phase == "decode")
-    return build_cached_graph(config,
-                              {.rows = batch, .logit_rows = batch, .cache = {.slots = batch}});
+    return build_cached_graph(
+        config,
+        {.rows = batch,
+         .logit_rows = batch,
+         .cache = {.slots = batch, .dtype = choices.cache, .step_rows = choices.step_rows}});
   if (options.phase == "prefill") {
-    const auto sizes = step_sizes();
+    const auto sizes = step_sizes_of(choices);
     const std::int64_t rows = options.tokens > 0 ? options.tokens : 64;
     if (std::ranges::find(sizes, rows) == sizes.end() || options.batch > 1) {
       return fail(ErrorCode::kInvalidArgument,
@@ -66,7 +77,8 @@ Result<Graph> build(const Model& model, const Options& options) {
                               fmt::join(sizes, ", ")));
     }
     VOLTA_TRY(check_rows(rows, config.context));
-    return build_cached_graph(config, {.rows = rows});
+    return build_cached_graph(
+        config, {.rows = rows, .cache = {.dtype = choices.cache, .step_rows = choices.step_rows}});
   }
   const bool training = options.phase == "train" && model.trainer.time > 0;
   const std::int64_t usual = training ? model.trainer.time : config.context;
@@ -127,16 +139,17 @@ Status show(const Globals& globals, const Options& options) {
   VOLTA_TRY(const WeightFormat format, weight_format(globals));
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const Model model, read_model(options.model));
-  VOLTA_TRY(const Graph built, build(model, options));
+  const InferenceChoices choices = session.device()->inference_choices(dtype);
+  VOLTA_TRY(const Graph built, build(model, options, choices));
   // Training uses plain weights; all other phases use packed ones.
   VOLTA_TRY(const Graph stored, options.phase == "train"
                                     ? Result<Graph>(built)
                                     : prepack(built, *session.device(), format));
-  VOLTA_TRY(const Graph graph,
-            optimize(stored, *session.device(),
-                     {.compute_dtype = dtype,
-                      .rounding = options.phase == "train" ? Rounding::kActivations
-                                                           : Rounding::kProducts}));
+  VOLTA_TRY(
+      const Graph graph,
+      optimize(stored, *session.device(),
+               {.compute_dtype = dtype,
+                .rounding = options.phase == "train" ? Rounding::kActivations : choices.rounding}));
   VOLTA_TRY(const Plan plan, make_plan(graph, *session.device()));
   if (output == Output::kDot) return print(to_dot(graph, plan));
   return print_plan(plan, output);

@@ -119,7 +119,13 @@ class GpuDevice final : public Device {
   // leave most multiprocessors without work.
   InferenceChoices inference_choices(DType dtype) const override {
     constexpr std::int64_t kStepRows = 2048;
-    return {.rounding = Rounding::kActivations, .cache = dtype, .step_rows = kStepRows};
+    // Measured on an H100 in bf16, as (a token's time) / (a prompt's time for each row): 300 for a
+    // model of 8.0 billion parameters, 390 for 1.24 billion, 520 for 110 million. Products in f32
+    // take ten times as long, and read twice the bytes.
+    return {.rounding = Rounding::kActivations,
+            .cache = dtype,
+            .step_rows = kStepRows,
+            .overhead_rows = dtype == DType::kF32 ? 32 : 256};
   }
   // One launch rounds all weights of a training step.
   Result<Graph> lower(const Graph& graph) const override { return hoist_casts(graph); }

@@ -25,8 +25,10 @@ enum class Rounding : std::uint8_t {
 struct InferenceChoices {
   Rounding rounding = Rounding::kProducts;  ///< With a compute type of 16 bits.
   DType cache = DType::kF32;                ///< The type of a KV cache.
-  std::int64_t step_rows = 256;             ///< The most rows of a prompt in one step: a power of
-                                            ///< two, at most 2048 (nn/step_plans.h).
+  std::int64_t step_rows = 256;             ///< The most rows of a prompt in one step: one of
+                                            ///< step_sizes() (nn/step_plans.h).
+  std::int64_t overhead_rows = 8;           ///< A step of one row takes as long as so many further
+                                            ///< rows of a prompt would: see StepWork.
 };
 
 class Backend {

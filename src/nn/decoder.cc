@@ -24,7 +24,7 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 std::int64_t shared_step_rows(std::int64_t decoding, const KvCacheSizes& sizes,
-                              bool prompts_first) {
+                              std::int64_t overhead_rows, bool prompts_first) {
   // If nearly all rows of the largest step are decoding, prompts get rows beyond it. The plan of a
   // step for all slots has such rows in any case.
   constexpr std::int64_t kPromptRows = 64;
@@ -33,25 +33,22 @@ std::int64_t shared_step_rows(std::int64_t decoding, const KvCacheSizes& sizes,
   }
   if (decoding == 0 || prompts_first) return sizes.step_rows;
   // Use one of the step sizes, because other steps would be padded with rows that do not count.
-  std::int64_t rows = 16;
-  for (const std::int64_t size : step_sizes()) {
-    if (size <= std::min(4 * decoding, sizes.step_rows)) rows = std::max(rows, size);
-  }
-  return rows;
+  const std::int64_t most = std::min(std::max(4 * decoding, 2 * overhead_rows), sizes.step_rows);
+  return *std::ranges::prev(std::ranges::upper_bound(step_sizes(), most));
 }
 
 Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& options) {
   Decoder decoder(model, options);
   const TransformerConfig& config = model.config();
   Device& device = *model.device();
+  const InferenceChoices choices = device.inference_choices(options.compute_dtype);
   KvCacheSizes sizes{.slots = options.slots,
                      .capacity = options.capacity,
                      .pages = options.pages,
-                     .dtype = options.cache_dtype,
-                     .step_rows = device.inference_choices(options.compute_dtype).step_rows};
+                     .dtype = options.cache_dtype.value_or(choices.cache),
+                     .step_rows = choices.step_rows};
   VOLTA_TRY(decoder.cache_, TransformerKvCache::create(config, sizes, device));
   sizes.capacity = decoder.capacity();
-  decoder.sizes_ = sizes;
   VOLTA_TRY(
       decoder.counts_,
       Tensor::zeros({DType::kI32, Shape(options.slots, 2, config.vocab_size)}, device.memory()));
@@ -59,7 +56,8 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
   decoder.plans_ =
       StepPlans({.cache = sizes, .top = options.top, .lora = model.lora()}, options.compute_dtype);
   decoder.slots_.resize(index(options.slots));
-  decoder.work_ = StepWork(config);
+  decoder.work_ = StepWork(config, choices.overhead_rows);
+  decoder.overhead_rows_ = choices.overhead_rows;
   decoder.pieces_.reserve(index(options.slots));
   decoder.prompts_.reserve(index(options.slots));
   const std::int64_t reserved = std::min(decoder.capacity(), kReservedTokens);
@@ -100,11 +98,12 @@ Status Decoder::cover_steps(std::int64_t length) {
 }
 
 Status Decoder::prepare(std::int64_t tokens) {
-  for (std::int64_t left = std::min(tokens, capacity()); left > 0; left -= sizes_.step_rows) {
-    VOLTA_TRY(plans_.prepare(model_, size_for(std::min(left, sizes_.step_rows), 1, sizes_)));
+  const KvCacheSizes& sizes = plans_.sizes();
+  for (std::int64_t left = std::min(tokens, capacity()); left > 0; left -= sizes.step_rows) {
+    VOLTA_TRY(plans_.prepare(model_, size_for(std::min(left, sizes.step_rows), 1, sizes)));
   }
-  for (std::int64_t rows = 1; rows <= slots(); rows = step_size(rows, sizes_) + 1) {
-    VOLTA_TRY(plans_.prepare(model_, size_for(rows, rows, sizes_)));
+  for (std::int64_t rows = 1; rows <= slots(); rows = step_size(rows, sizes) + 1) {
+    VOLTA_TRY(plans_.prepare(model_, size_for(rows, rows, sizes)));
   }
   return {};
 }
@@ -286,7 +285,8 @@ Status Decoder::choose_pieces() {
     pieces_.push_back({slot, 1});
   }
   const std::int64_t decoding = std::ssize(pieces_);
-  const std::int64_t most = shared_step_rows(decoding, sizes_, options_.prompts_first) - decoding;
+  const std::int64_t most =
+      shared_step_rows(decoding, plans_.sizes(), overhead_rows_, options_.prompts_first) - decoding;
   VOLTA_TRY(list_prompts(most));
   std::int64_t left = prompts_.empty() ? 0 : prompt_rows(most);
   for (const Piece& prompt : prompts_) {
@@ -322,19 +322,20 @@ Status Decoder::list_prompts(std::int64_t most_rows) {
 // times as long as without them. A larger step pays for more padding rows, so a smaller one may
 // have room for more of the prompt.
 std::int64_t Decoder::prompt_rows(std::int64_t most_rows) const {
+  const KvCacheSizes& sizes = plans_.sizes();
   constexpr double kSlowdown = 4;
   const std::int64_t decoding = std::ssize(pieces_);
   if (decoding == 0 || options_.prompts_first) return most_rows;
   double attention = 0;
   for (const Piece& piece : pieces_) attention += work_.attention(cache_.length(piece.slot));
   const auto matrices = [&](std::int64_t rows, std::int64_t draws) {
-    const StepSize size = size_for(rows, draws, sizes_);
+    const StepSize size = size_for(rows, draws, sizes);
     return work_.matrices(size.rows, size.logit_rows);
   };
   const double limit = kSlowdown * (matrices(decoding, decoding) + attention);
   std::int64_t best = 1;
   for (std::int64_t rows = decoding + 1; rows <= decoding + most_rows;) {
-    const std::int64_t size = step_size(rows, sizes_);
+    const std::int64_t size = step_size(rows, sizes);
     const double left = limit - attention - matrices(size, decoding + 1);
     best = std::max(best, rows_within(left, std::min(size - decoding, most_rows)));
     rows = size + 1;
@@ -360,7 +361,7 @@ Result<StepRunner*> Decoder::runner_for_pieces() {
     rows += piece.rows;
     if (piece.rows == waiting(piece.slot)) ++draws;
   }
-  return plans_.runner(model_, size_for(rows, draws, sizes_),
+  return plans_.runner(model_, size_for(rows, draws, plans_.sizes()),
                        [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
                          if (binding.name == kRopeTable) return rope_;
                          if (binding.name == kLocalRopeTable) return local_rope_->tensor();

@@ -26,7 +26,7 @@ struct DecoderOptions {
   std::int64_t capacity = 0;  ///< Tokens that the cache holds per sequence; 0: the context.
   std::int64_t pages = 0;     ///< The most pages of a pool; 0: enough for all slots. See
                               ///< KvCacheSizes.
-  DType cache_dtype = DType::kF32;
+  std::optional<DType> cache_dtype{};  ///< Of the KV cache; nothing: what the device prefers.
   DType compute_dtype = DType::kF32;
   std::int32_t top = 0;        ///< How many of the likeliest tokens to report with a drawn one.
   bool prompts_first = false;  ///< See shared_step_rows().
@@ -57,10 +57,12 @@ using PrefillProgress = FunctionRef<bool(std::int64_t done)>;
 
 /// The most rows of a step in which `decoding` of the cache's sequences get one row each and
 /// prompts get the other rows. With `prompts_first` this is at least the largest step. Without it,
-/// a step has at most four times the rows of decoding alone, or 16 if that is more; only if
-/// decoding leaves fewer than 64 rows of the largest step, it may have more. Prompts always get at
+/// a step has at most four times the rows of decoding alone, or twice `overhead_rows` if that is
+/// more (see InferenceChoices); only if decoding leaves fewer than 64 rows of the largest step, it
+/// may have more. Prompts always get at
 /// least one row. How many rows a step really has depends on their work, too: see Decoder::step().
-std::int64_t shared_step_rows(std::int64_t decoding, const KvCacheSizes& sizes, bool prompts_first);
+std::int64_t shared_step_rows(std::int64_t decoding, const KvCacheSizes& sizes,
+                              std::int64_t overhead_rows, bool prompts_first);
 
 class Decoder {
  public:
@@ -176,7 +178,6 @@ class Decoder {
 
   Transformer model_;
   DecoderOptions options_;
-  KvCacheSizes sizes_;
   TransformerKvCache cache_;
   /// The table that the plans read: the rows of steps_rope_ and, if angles depend on the length of
   /// a sequence, as many rows of prompt_rope_ after them.
@@ -191,9 +192,10 @@ class Decoder {
   std::vector<Slot> slots_;
   std::int64_t turns_ = 0;
   StepWork work_;
-  std::vector<Piece> pieces_;   ///< Of the current step.
-  std::vector<Piece> prompts_;  ///< The prompts that the step may read, the oldest first.
-  StepRunner* last_ = nullptr;  ///< Holds the results of the last step.
+  std::int64_t overhead_rows_ = 0;  ///< Of the device: see InferenceChoices.
+  std::vector<Piece> pieces_;       ///< Of the current step.
+  std::vector<Piece> prompts_;      ///< The prompts that the step may read, the oldest first.
+  StepRunner* last_ = nullptr;      ///< Holds the results of the last step.
 };
 
 }  // namespace volta

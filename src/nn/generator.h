@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -106,7 +107,7 @@ struct GeneratorOptions {
   /// may need more pages than there are: it gets all of them, runs alone, and ends with kCacheFull
   /// when it has filled them.
   std::int64_t pages = 0;
-  DType cache_dtype = DType::kF32;
+  std::optional<DType> cache_dtype{};  ///< Of the KV cache; nothing: what the device prefers.
   DType compute_dtype = DType::kF32;
   bool use_cache = true;  ///< false: each new token recomputes its whole prefix.
   /// Puts a prompt into the free slot whose last sequence has the longest beginning in common with

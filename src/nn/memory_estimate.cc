@@ -25,10 +25,11 @@ Result<Plan> plan_for(const TransformerConfig& config,
 Result<MemoryEstimate> estimate_memory(const TransformerConfig& config,
                                        const std::map<std::string, TensorSpec>& weights,
                                        const MemoryEstimateOptions& options, Device& device) {
+  const InferenceChoices choices = device.inference_choices(options.compute_dtype);
   const KvCacheSizes sizes{.slots = options.slots,
                            .capacity = options.capacity == 0 ? config.context : options.capacity,
-                           .dtype = options.cache_dtype,
-                           .step_rows = device.inference_choices(options.compute_dtype).step_rows};
+                           .dtype = options.cache_dtype.value_or(choices.cache),
+                           .step_rows = choices.step_rows};
   MemoryEstimate estimate;
   VOLTA_TRY(estimate.cache, TransformerKvCache::bytes_for(config, sizes));
   for (const auto& [name, spec] : weights) estimate.weights += spec.bytes();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -13,9 +14,9 @@
 namespace [[gnu::visibility("default")]] volta {
 
 struct MemoryEstimateOptions {
-  std::int64_t slots = 1;     ///< Sequences at once.
-  std::int64_t capacity = 0;  ///< Tokens per sequence; 0: the context.
-  DType cache_dtype = DType::kF32;
+  std::int64_t slots = 1;              ///< Sequences at once.
+  std::int64_t capacity = 0;           ///< Tokens per sequence; 0: the context.
+  std::optional<DType> cache_dtype{};  ///< Of the KV cache; nothing: what the device prefers.
   DType compute_dtype = DType::kF32;
 };
 

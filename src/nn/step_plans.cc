@@ -62,9 +62,10 @@ std::int64_t most_step_rows(const KvCacheSizes& sizes) {
 }
 
 std::int64_t step_size(std::int64_t rows, const KvCacheSizes& sizes) {
-  if (rows > sizes.step_rows) return sizes.slots;
-  const std::int64_t listed = *std::ranges::lower_bound(kStepSizes, rows);
-  return sizes.slots >= rows ? std::min(listed, sizes.slots) : listed;
+  // Only as many slots need more rows than the largest step for prompts has.
+  const auto listed = std::ranges::lower_bound(kStepSizes, rows);
+  if (rows > sizes.step_rows || listed == kStepSizes.end()) return std::max(rows, sizes.slots);
+  return sizes.slots >= rows ? std::min(*listed, sizes.slots) : *listed;
 }
 
 StepSize size_for(std::int64_t rows, std::int64_t draws, const KvCacheSizes& sizes) {

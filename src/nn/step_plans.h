@@ -81,6 +81,8 @@ class StepPlans {
   Result<StepRunner*> runner(const Transformer& model, const StepSize& size,
                              const TensorLookup& state);
 
+  /// The cache that the plans read and append to.
+  const KvCacheSizes& sizes() const { return options_.cache; }
   /// Bytes of the arena for all plans, known after the first prepare() or runner(). A plan that
   /// needs more has an arena of its own, which is added; no backend has been seen to need this.
   std::int64_t activation_bytes() const;

@@ -5,7 +5,8 @@
 
 namespace volta {
 
-StepWork::StepWork(const TransformerConfig& config) : window_(config.window) {
+StepWork::StepWork(const TransformerConfig& config, std::int64_t overhead_rows)
+    : overhead_rows_(static_cast<double>(overhead_rows)), window_(config.window) {
   const auto size = [](std::int64_t n) { return static_cast<double>(n); };
   // A multiplication and an addition per weight.
   const double projections =
@@ -22,8 +23,8 @@ StepWork::StepWork(const TransformerConfig& config) : window_(config.window) {
 }
 
 double StepWork::matrices(std::int64_t rows, std::int64_t logit_rows) const {
-  return (static_cast<double>(rows) + kOverheadRows) * row_ +
-         (static_cast<double>(logit_rows) + kOverheadRows) * logit_row_;
+  return (static_cast<double>(rows) + overhead_rows_) * row_ +
+         (static_cast<double>(logit_rows) + overhead_rows_) * logit_row_;
 }
 
 double StepWork::attention(std::int64_t position) const {

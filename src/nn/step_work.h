@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "graph/backend.h"
 #include "nn/transformer_config.h"
 
 namespace [[gnu::visibility("default")]] volta {
@@ -13,24 +14,25 @@ namespace [[gnu::visibility("default")]] volta {
 class StepWork {
  public:
   StepWork() = default;
-  explicit StepWork(const TransformerConfig& config);
+  /// `overhead_rows` is the device's (InferenceChoices): before a step computes anything, it costs
+  /// as much as so many further rows, because it reads every weight and starts every op. The
+  /// default was measured on one core with AVX-512, in f32: 9 rows for a model of 1 million
+  /// parameters, which fits the caches, and 12 to 15 for one of 25 million, which does not.
+  explicit StepWork(const TransformerConfig& config,
+                    std::int64_t overhead_rows = InferenceChoices{}.overhead_rows);
 
   /// The cost of a step without attention. It has `rows` rows, of which `logit_rows` get logits.
-  /// Before a step computes anything, it costs as much as kOverheadRows further rows, because it
-  /// reads every weight and starts every op.
   double matrices(std::int64_t rows, std::int64_t logit_rows) const;
   /// The cost of attention for one row at `position` (from 0), to all positions that it sees,
   /// itself included.
   double attention(std::int64_t position) const;
 
-  /// Measured on one core with AVX-512, in f32: 9 rows for a model of 1 million parameters, which
-  /// fits the caches, and 12 to 15 for one of 25 million, which does not.
-  static constexpr double kOverheadRows = 8;
-  /// How much longer an operation of attention takes than one of a matrix product. Measured in the
-  /// same way, it was 2.0 and 1.1 times.
+  /// How much longer an operation of attention takes than one of a matrix product. Measured like
+  /// the overhead, it was 2.0 and 1.1 times.
   static constexpr double kAttentionCost = 2;
 
  private:
+  double overhead_rows_ = 0;
   double row_ = 0;        ///< One row of all matrix products but the last one.
   double logit_row_ = 0;  ///< One row of logits.
   double key_ = 0;        ///< One row of one layer's attention, for each key.

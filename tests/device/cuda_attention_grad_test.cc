@@ -4,14 +4,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "device/cuda_device.h"
-#include "device/helpers.h"
+#include "device/gpu_fixture.h"
 #include "device/tensor_ops.h"
 
 namespace volta {
@@ -22,20 +20,8 @@ struct Case {
   std::int32_t heads, kv_heads, head_dim, window;
 };
 
-class GpuAttentionGrad : public ::testing::Test {
+class GpuAttentionGrad : public test::GpuTest {
  protected:
-  void SetUp() override {
-    auto device = CudaDevice::create();
-    if (!device) GTEST_SKIP() << device.error().message();
-    gpu_ = *std::move(device);
-  }
-
-  Tensor normal(const Shape& shape, DType dtype) {
-    std::vector<float> x(static_cast<std::size_t>(shape.elements()));
-    std::normal_distribution<float> values;
-    for (float& each : x) each = values(random_);
-    return *tensor_ops::cast(*gpu_, test::floats(shape, x, gpu_->memory()), dtype);
-  }
   std::vector<Tensor> apply(const Op& op, const std::vector<Tensor>& inputs) {
     auto results = tensor_ops::apply(*gpu_, op, inputs);
     if (results) return *std::move(results);
@@ -47,7 +33,6 @@ class GpuAttentionGrad : public ::testing::Test {
     return *tensor_ops::slice(*gpu_, tensor, 0, row, 1);
   }
 
-  std::shared_ptr<Device> gpu_;
   std::mt19937 random_{11};
 };
 
@@ -64,8 +49,8 @@ TEST_F(GpuAttentionGrad, ASequenceAmongManyHasTheBitsOfOneAlone) {
     shape.scale = 0.1f;
     shape.packed = true;
     const std::int64_t width = (c.heads + 2 * c.kv_heads) * c.head_dim;
-    const Tensor qkv = normal(Shape(kBatch, kTime, width), c.dtype);
-    const Tensor dy = normal(Shape(kBatch, kTime, c.heads * c.head_dim), c.dtype);
+    const Tensor qkv = random_normal(Shape(kBatch, kTime, width), c.dtype, random_);
+    const Tensor dy = random_normal(Shape(kBatch, kTime, c.heads * c.head_dim), c.dtype, random_);
     const std::vector<Tensor> forward = apply(Attention{.shape = shape}, {qkv});
     ASSERT_EQ(forward.size(), 2u);
     const AttentionGrad op{.shape = shape};

@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "device/cuda_device.h"
+#include "device/gpu_fixture.h"
 #include "device/helpers.h"
 #include "device/tensor_ops.h"
 #include "ops/op.h"
@@ -24,20 +22,8 @@ struct Case {
   float softcap;
 };
 
-class GpuCachedAttention : public ::testing::Test {
+class GpuCachedAttention : public test::GpuTest {
  protected:
-  void SetUp() override {
-    auto device = CudaDevice::create();
-    if (!device) GTEST_SKIP() << device.error().message();
-    gpu_ = *std::move(device);
-  }
-
-  Tensor normal(const Shape& shape, DType dtype) {
-    std::vector<float> x(static_cast<std::size_t>(shape.elements()));
-    std::normal_distribution<float> values;
-    for (float& each : x) each = values(random_);
-    return *tensor_ops::cast(*gpu_, test::floats(shape, x, gpu_->memory()), dtype);
-  }
   Tensor numbers(const Shape& shape, const std::vector<std::int32_t>& values) {
     return test::ints(shape, values, gpu_->memory());
   }
@@ -53,7 +39,6 @@ class GpuCachedAttention : public ::testing::Test {
     return {bytes.begin(), bytes.end()};
   }
 
-  std::shared_ptr<Device> gpu_;
   std::mt19937 random_{5};
 };
 
@@ -72,9 +57,11 @@ TEST_F(GpuCachedAttention, RowsAloneAndTogetherHaveTheSameBits) {
     shape.softcap = c.softcap;
     const CachedAttention op{shape};
     const std::int64_t width = std::int64_t{c.heads} * c.head_dim;
-    const Tensor q = normal(Shape(kRows, width), c.dtype);
-    const Tensor keys = normal(key_cache_shape(kBlocks, c.kv_heads, c.head_dim), c.dtype);
-    const Tensor values = normal(value_cache_shape(kBlocks, c.kv_heads, c.head_dim), c.dtype);
+    const Tensor q = random_normal(Shape(kRows, width), c.dtype, random_);
+    const Tensor keys =
+        random_normal(key_cache_shape(kBlocks, c.kv_heads, c.head_dim), c.dtype, random_);
+    const Tensor values =
+        random_normal(value_cache_shape(kBlocks, c.kv_heads, c.head_dim), c.dtype, random_);
     const Tensor table = numbers(Shape(1, kBlocks), {2, 0, 3, 1});
     std::vector<std::int32_t> positions;
     for (std::int64_t row = 0; row < kRows; ++row) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/gpu_fixture.h"
 #include "device/helpers.h"
 #include "support/scoped_env.h"
 
@@ -26,29 +27,20 @@ using test::values;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class Gpu : public ::testing::Test {
- protected:
-  void SetUp() override {
-    auto device = CudaDevice::create();
-    if (!device) GTEST_SKIP() << device.error().message();
-    device_ = *std::move(device);
-  }
-
-  std::shared_ptr<Device> device_;
-};
+class Gpu : public test::GpuTest {};
 
 TEST_F(Gpu, SaysWhatItIs) {
-  const DeviceInfo info = device_->info();
+  const DeviceInfo info = gpu_->info();
   EXPECT_EQ(info.id, "cuda:0");
   EXPECT_THAT(info.isa, HasSubstr("sm_"));
   EXPECT_GT(info.memory_bytes, std::int64_t{1} << 30);
-  EXPECT_FALSE(device_->memory()->host_accessible());
+  EXPECT_FALSE(gpu_->memory()->host_accessible());
 }
 
 TEST_F(Gpu, CopiesFillsAndReads) {
-  const Tensor x = floats(Shape(4), {1, 2, 3, 4}, device_->memory());
+  const Tensor x = floats(Shape(4), {1, 2, 3, 4}, gpu_->memory());
   EXPECT_THAT(values(x), ElementsAre(1, 2, 3, 4));
-  Tensor y = *Tensor::zeros(f32(Shape(4)), device_->memory());
+  Tensor y = *Tensor::zeros(f32(Shape(4)), gpu_->memory());
   EXPECT_THAT(values(y), ElementsAre(0, 0, 0, 0));
   ASSERT_TRUE(y.buffer()->copy_from(y.offset() + 4, *x.buffer(), x.offset(), 8));
   EXPECT_THAT(values(y), ElementsAre(0, 1, 2, 0));
@@ -56,7 +48,7 @@ TEST_F(Gpu, CopiesFillsAndReads) {
 
 // The first run launches each step, the second records them, and the others replay the record.
 TEST_F(Gpu, EveryRunOfAPlanReadsItsInputs) {
-  auto bound = test::bind_matmul_relu(*device_);
+  auto bound = test::bind_matmul_relu(*gpu_);
   ASSERT_TRUE(bound) << bound.error().message();
   for (int run = 0; run < 4; ++run) {
     const auto scale = static_cast<float>(run + 1);
@@ -79,13 +71,13 @@ Graph embedding_graph() {
 
 TEST_F(Gpu, ABadIndexIsReportedOnceAndNamesTheOp) {
   const Graph graph = embedding_graph();
-  auto plan = make_plan(graph, *device_);
+  auto plan = make_plan(graph, *gpu_);
   ASSERT_TRUE(plan) << plan.error().message();
-  auto bound = device_->load(std::make_shared<const Plan>(*std::move(plan)),
-                             [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
-                               if (binding.name == "ids") return std::nullopt;
-                               return Tensor::zeros(binding.spec, device_->memory());
-                             });
+  auto bound = gpu_->load(std::make_shared<const Plan>(*std::move(plan)),
+                          [&](const PlanBinding& binding) -> Result<std::optional<Tensor>> {
+                            if (binding.name == "ids") return std::nullopt;
+                            return Tensor::zeros(binding.spec, gpu_->memory());
+                          });
   ASSERT_TRUE(bound) << bound.error().message();
   Tensor ids = *bound->binding("ids");
   for (int run = 0; run < 4; ++run) {
@@ -99,18 +91,18 @@ TEST_F(Gpu, ABadIndexIsReportedOnceAndNamesTheOp) {
 }
 
 TEST_F(Gpu, WhatDoesNotFitIsRefusedWithNumbersAndHarmsNothing) {
-  const std::int64_t bytes = 16 * device_->info().memory_bytes;
-  const auto buffer = DeviceBuffer::allocate(device_->memory(), bytes);
+  const std::int64_t bytes = 16 * gpu_->info().memory_bytes;
+  const auto buffer = DeviceBuffer::allocate(gpu_->memory(), bytes);
   ASSERT_FALSE(buffer);
   EXPECT_EQ(buffer.error().code(), ErrorCode::kOutOfMemory);
   EXPECT_THAT(buffer.error().message(), HasSubstr("free"));
-  EXPECT_THAT(values(floats(Shape(2), {1, 2}, device_->memory())), ElementsAre(1, 2));
-  EXPECT_TRUE(device_->synchronize());
+  EXPECT_THAT(values(floats(Shape(2), {1, 2}, gpu_->memory())), ElementsAre(1, 2));
+  EXPECT_TRUE(gpu_->synchronize());
 }
 
 TEST_F(Gpu, ThreadsRunTheirOwnPlans) {
   const auto work = [&] {
-    auto bound = test::bind_matmul_relu(*device_);
+    auto bound = test::bind_matmul_relu(*gpu_);
     ASSERT_TRUE(bound) << bound.error().message();
     for (int run = 0; run < 20; ++run) {
       ASSERT_TRUE(bound->run());
@@ -233,9 +225,9 @@ TEST_F(Gpu, GroupsOfUpdatesGiveTheBitsOfSingleSteps) {
   class Silent final : public StepListener {};
   for (const bool momentum : {false, true}) {
     const Graph graph = updates_graph(momentum);
-    const auto single = bytes_after(graph, *device_, 3, std::make_shared<Silent>());
-    EXPECT_EQ(bytes_after(graph, *device_, 3, nullptr), single) << "momentum " << momentum;
-    EXPECT_NE(bytes_after(graph, *device_, 2, nullptr), single) << "momentum " << momentum;
+    const auto single = bytes_after(graph, *gpu_, 3, std::make_shared<Silent>());
+    EXPECT_EQ(bytes_after(graph, *gpu_, 3, nullptr), single) << "momentum " << momentum;
+    EXPECT_NE(bytes_after(graph, *gpu_, 2, nullptr), single) << "momentum " << momentum;
   }
 }
 

@@ -11,10 +11,9 @@
 #include <random>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
-#include "device/cuda_device.h"
+#include "device/gpu_fixture.h"
 #include "device/helpers.h"
 #include "device/tensor_ops.h"
 #include "tensor/float16.h"
@@ -30,12 +29,11 @@ struct Case {
   std::int32_t block = 32;
 };
 
-class GpuQuant : public ::testing::TestWithParam<Quant> {
+class GpuQuant : public test::GpuTest, public ::testing::WithParamInterface<Quant> {
  protected:
   void SetUp() override {
-    auto device = CudaDevice::create();
-    if (!device) GTEST_SKIP() << device.error().message();
-    gpu_ = *std::move(device);
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
     cpu_ = test::cpu(2);
     if (cpu_->info().isa.find("sse4") != std::string::npos) {
       GTEST_SKIP() << "this CPU has no fused multiply-add, which the GPU uses";
@@ -122,7 +120,7 @@ class GpuQuant : public ::testing::TestWithParam<Quant> {
     EXPECT_TRUE(std::ranges::equal(*got.host_bytes(), *expected.host_bytes()));
   }
 
-  std::shared_ptr<Device> gpu_, cpu_;
+  std::shared_ptr<Device> cpu_;
   std::mt19937 random_{3};
 };
 

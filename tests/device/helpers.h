@@ -38,7 +38,7 @@ inline bool on_gpu() {
   return word != nullptr && std::string_view(word) == "cuda";
 }
 
-/// A device that reads prompts in steps of at most `rows` rows.
+/// A device that reads prompts in steps of at most `rows` rows, and shares steps as a CPU does.
 class StepRowsDevice final : public DeviceProxy {
  public:
   StepRowsDevice(std::shared_ptr<Device> inner, std::int64_t rows)
@@ -46,6 +46,7 @@ class StepRowsDevice final : public DeviceProxy {
   InferenceChoices inference_choices(DType dtype) const override {
     InferenceChoices choices = inner()->inference_choices(dtype);
     choices.step_rows = rows_;
+    choices.overhead_rows = InferenceChoices{}.overhead_rows;
     return choices;
   }
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/cuda_device.h"
+#include "device/gpu_fixture.h"
 #include "device/profiling_device.h"
 #include "nn/generation.h"
 #include "nn/helpers.h"
@@ -18,13 +18,8 @@ namespace {
 using test::must;
 using test::request;
 
-class CudaGroups : public testing::TestWithParam<DType> {
+class CudaGroups : public test::GpuTest, public testing::WithParamInterface<DType> {
  protected:
-  void SetUp() override {
-    auto device = CudaDevice::create();
-    if (!device) GTEST_SKIP() << device.error().message();
-    device_ = *std::move(device);
-  }
   // A width that the kernels for streamed weights take.
   static TransformerConfig config() {
     TransformerConfig config = test::llama_config();
@@ -45,8 +40,6 @@ class CudaGroups : public testing::TestWithParam<DType> {
     const Transformer model = test::lively_model(config(), device);
     return test::generate(model, requests(), {.slots = slots, .compute_dtype = GetParam()});
   }
-
-  std::shared_ptr<Device> device_;
 };
 INSTANTIATE_TEST_SUITE_P(, CudaGroups, testing::Values(DType::kF32, DType::kBF16),
                          [](const auto& type) {
@@ -54,15 +47,15 @@ INSTANTIATE_TEST_SUITE_P(, CudaGroups, testing::Values(DType::kF32, DType::kBF16
                          });
 
 TEST_P(CudaGroups, GiveWhatSingleStepsGive) {
-  const test::Results grouped = generate(device_, 1);
-  test::expect_equal(grouped, generate(must(ProfilingDevice::create(device_)), 1));
-  test::expect_equal(grouped, generate(device_, 1));
+  const test::Results grouped = generate(gpu_, 1);
+  test::expect_equal(grouped, generate(must(ProfilingDevice::create(gpu_)), 1));
+  test::expect_equal(grouped, generate(gpu_, 1));
 }
 
 TEST_P(CudaGroups, TokensDoNotDependOnTheNumberOfSlots) {
-  const test::Results alone = generate(device_, 1);
-  test::expect_equal(generate(device_, 3), alone);
-  test::expect_equal(generate(device_, 8), alone);
+  const test::Results alone = generate(gpu_, 1);
+  test::expect_equal(generate(gpu_, 3), alone);
+  test::expect_equal(generate(gpu_, 8), alone);
 }
 
 }  // namespace

@@ -149,8 +149,9 @@ TEST_P(LoraModels, MergedIsAttachedIsGenerated) {
     largest = std::max(largest, static_cast<double>(std::abs(inside[i])));
   }
   EXPECT_GT(change, 0.1);
-  // The same sums in another order: the devices differ by up to 1.4e-5 of the largest logit.
-  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(beside[i], inside[i], 2e-5 * largest);
+  // The same sums in another order. They differ by up to 1.4e-5 of the largest logit on a GPU.
+  const double bound = (test::on_gpu() ? 2e-5 : 1e-5) * largest;
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(beside[i], inside[i], bound);
   const auto generate = [&](const Transformer& model) {
     Generator generator = must(Generator::create(model, {}));
     const std::vector<GenerationRequest> requests = {{.prompt = {3, 1, 4},

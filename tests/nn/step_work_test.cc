@@ -25,7 +25,8 @@ TEST(StepWork, CountsEveryMatrix) {
     const StepWork work(config);
     EXPECT_EQ(work.matrices(5, 3) - work.matrices(4, 3), 2 * weights);
     EXPECT_EQ(work.matrices(5, 3) - work.matrices(5, 2), 2 * head);
-    EXPECT_EQ(work.matrices(0, 0), StepWork::kOverheadRows * 2 * (weights + head));
+    EXPECT_EQ(work.matrices(0, 0), 8 * 2 * (weights + head));
+    EXPECT_EQ(StepWork(config, 256).matrices(0, 0), 256 * 2 * (weights + head));
   }
 }
 

@@ -1,12 +1,20 @@
-// What the kernels of CachedAttention share: the call, and which keys its rows see.
+// What the kernels of CachedAttention share: the call, which keys its rows see, and the launchers
+// that cached_attention.cu chooses.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/paged_rows.cuh"
 
 namespace volta::cuda::attention {
+
+/// The most blocks of a sequence. With these, every position fits into an int, and so do the
+/// positions past the end that a split of 256 keys may have.
+inline constexpr std::int64_t kMostBlocks = std::numeric_limits<int>::max() / 256;
+/// The most bytes of results that are stored to be joined by a second kernel.
+inline constexpr std::int64_t kMostPartialBytes = std::int64_t{256} << 20;
 
 struct CachedCall {
   HeadRows q, y;  ///< One batch entry.
@@ -53,17 +61,20 @@ constexpr bool cached_on_tensor_cores(DType q, DType cache, std::int64_t head_di
   return q == cache && has_tensor_core_kernel(q, head_dim);
 }
 
-/// Whether rows are computed one by one, with a workspace for what is joined at the end.
-struct CachedMmaCut {
-  bool by_blocks = false;
-  std::int64_t workspace_bytes = 0;
-};
-CachedMmaCut cut_cached_mma(const AttentionShape& shape, std::int64_t rows, std::int64_t blocks);
-
-/// See cached_attention_mma.cuh. `partials` has the workspace_bytes of the cut.
+/// The kernels on tensor cores; see cached_attention_mma.cuh. With `partials`, f32 [rows, heads,
+/// blocks, head_dim + 2], they compute every block of keys by itself, for few rows. With nullptr
+/// they compute tiles of queries, for many rows. Both give the same bits if the
+/// cache holds finite numbers.
 cudaError_t cached_mma_bf16(const CachedCall& call, float* partials,
                             const Context& context) noexcept;
 cudaError_t cached_mma_f16(const CachedCall& call, float* partials,
                            const Context& context) noexcept;
+
+/// The kernels for everything else; see cached_attention_plain.cu. `workspace` has
+/// cached_plain_workspace() bytes.
+std::int64_t cached_plain_workspace(const AttentionShape& shape, std::int64_t rows,
+                                    std::int64_t blocks, const Context& context);
+cudaError_t cached_plain(const AttentionShape& shape, const CachedCall& call, float* workspace,
+                         const Context& context) noexcept;
 
 }  // namespace volta::cuda::attention
