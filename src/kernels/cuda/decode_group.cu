@@ -9,8 +9,6 @@
 
 #include "kernels/cuda/decode_group.h"
 #include "kernels/cuda/gemm_stream.h"
-#include "kernels/cuda/quant.h"
-#include "kernels/cuda/quant_product.cuh"
 #include "kernels/cuda/rope_append.h"
 
 namespace volta::cuda {
@@ -104,24 +102,6 @@ bool gated_group(std::span<const DecodeCall> calls, const Context& context, Gemm
          add_gate(calls[0], calls[1], calls[2], streams) && gemm_streams_apply(streams, context);
 }
 
-// The first products with small integers that can share a launch.
-std::size_t quantized_of(std::span<const DecodeCall> calls, QuantProducts& products) {
-  std::size_t count = 0;
-  while (count < calls.size()) {
-    const MatMul* const product = get<MatMul>(calls[count]);
-    QuantProducts more = products;
-    if (product == nullptr ||
-        !add_quantized(*product, calls[count].args, is_steady(calls[count].steady_inputs, 1),
-                       more) ||
-        !independent(calls.first(count + 1))) {
-      break;
-    }
-    products = more;
-    ++count;
-  }
-  return count;
-}
-
 bool rope_group(std::span<const DecodeCall> calls, RopeAppend& group) {
   if (calls.size() < 3) return false;
   group = {.rope_q = get<Rope>(calls[0]),
@@ -155,9 +135,7 @@ std::size_t decode_group_size(std::span<const DecodeCall> calls, const Context& 
   if (rope_group(calls, rope)) return 3;
   GemmStreams gated, streams;
   if (gated_group(calls, context, gated)) return 3;
-  QuantProducts products;
-  return std::max(
-      {streams_of(calls, context, streams), quantized_of(calls, products), std::size_t{1}});
+  return std::max<std::size_t>(streams_of(calls, context, streams), 1);
 }
 
 cudaError_t run_decode_group(std::span<const DecodeCall> group, const Context& context) {
@@ -165,10 +143,8 @@ cudaError_t run_decode_group(std::span<const DecodeCall> group, const Context& c
   if (rope_group(group, rope)) return rope_append(rope, context);
   GemmStreams gated, streams;
   if (gated_group(group, context, gated)) return gemm_streams(gated, context);
-  if (streams_of(group, context, streams) == group.size()) return gemm_streams(streams, context);
-  QuantProducts products;
-  if (quantized_of(group, products) != group.size()) return cudaErrorInvalidValue;
-  return launch_few_rows(products, context);
+  if (streams_of(group, context, streams) != group.size()) return cudaErrorInvalidValue;
+  return gemm_streams(streams, context);
 }
 
 }  // namespace volta::cuda

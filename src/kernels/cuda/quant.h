@@ -15,12 +15,6 @@ namespace volta::cuda {
 /// matmul_quantized_workspace() bytes.
 cudaError_t matmul_quantized(const MatMul& op, const Args& args, const Context& context);
 
-struct QuantProducts;
-/// Adds a product to those that share a launch (launch_few_rows() in quant_product.cuh). False, and
-/// no change, if it cannot: it must have the rows of those before, few of them, and a b like
-/// theirs.
-bool add_quantized(const MatMul& op, const Args& args, bool steady, QuantProducts& products);
-
 /// The scratch bytes that matmul_quantized() needs.
 std::int64_t matmul_quantized_workspace(const MatMul& op, const ArgShapes& shapes,
                                         const Context& context);

@@ -1,22 +1,11 @@
 // The product of few rows with a quantised b, as in decoding. It is limited by the bytes of b. A
-// thread block takes eight columns of b, and then others. Its warps take turns at pieces of about
-// half a kilobyte of each of these columns, which they copy to shared memory one round ahead, and
-// multiply them by up to 16 rows on the tensor cores. After each round the parts of its blocks are
-// added up in order (quant_product.cuh), while other warps are already in the next round.
+// thread block takes eight columns of b. Its warps take turns at pieces of about half a kilobyte of
+// each of these columns, which they copy to shared memory one round ahead, and multiply them by up
+// to 16 rows on the tensor cores. After each round the parts of its blocks are added up in order
+// (quant_product.cuh), while other warps are already in the next round.
 //
 // Rests are rare, and computed where the parts are added, one element of c per thread.
-//
-// Decoding has one row, or a few. Every thread block then rounds them itself, while its first
-// pieces are on their way: that takes less time than another launch. Products of the same rows
-// share a launch.
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quant_product.cuh"
-#include "kernels/cuda/quant_round.cuh"
 
 namespace volta::cuda {
 namespace {
@@ -28,8 +17,6 @@ constexpr int kColumns = 8;
 constexpr std::int64_t kPieceBytes = 512, kPieceParts = 64;
 /// Two thread blocks of this size fit on a multiprocessor with 227 KiB, one of it everywhere.
 constexpr std::size_t kMostShared = 96 * 1024;
-/// The most bytes of rounded rows in shared memory.
-constexpr std::size_t kMostRounded = 24 * 1024;
 
 /// How the product is cut.
 struct Plan {
@@ -37,16 +24,12 @@ struct Plan {
   int column_stride = 0;  ///< Bytes from column to column of a piece in shared memory.
   int rows = 0;           ///< Rows of a full tile.
   unsigned row_tiles = 0;
-  int rounded_bytes = 0;                             ///< Of rows that the kernel rounds.
-  unsigned tiles = 0;                                ///< Of all products.
-  unsigned tiles_before[QuantProducts::kMost] = {};  ///< Of the products before this one.
 
   __host__ __device__ int round_blocks() const { return kWarps * blocks; }
   __host__ __device__ int stage_bytes() const { return kColumns * column_stride; }
-  __host__ __device__ std::size_t shared_bytes() const {
+  std::size_t shared_bytes() const {
     const int parts = round_blocks() * rows;
-    return static_cast<std::size_t>(2 * kWarps * stage_bytes() + 2 * parts * (kColumns + 2) * 4 +
-                                    rounded_bytes);
+    return static_cast<std::size_t>(2 * kWarps * stage_bytes() + 2 * parts * (kColumns + 2) * 4);
   }
 };
 
@@ -60,7 +43,6 @@ struct Shared {
 
 /// Eight columns of b by the rows of a tile, and the block's threads.
 struct Tile {
-  int product;
   std::int64_t column, row;
   int rows;
   int warp, lane, g, t;  ///< g = lane / 4, t = lane % 4, as in quant_mma.cuh.
@@ -288,167 +270,80 @@ __device__ float add_parts(const QuantProduct& p, const Plan& plan, const Tile& 
   return total;
 }
 
-/// The bytes of rounded rows in shared memory.
-std::int64_t rounded_bytes(const QuantRows& rows, bool minimums) {
-  const std::int64_t factors = 2 * rows.blocks + rows.stride / kGroup * (minimums ? 3 : 1);
-  return rows.m * (2 * rows.stride + factors * static_cast<std::int64_t>(sizeof(float)));
-}
-/// Gives rows places in shared memory.
-template <bool kMinimums>
-__device__ void place_rows(QuantRows& rows, std::uint8_t* memory) {
-  // SAFETY: integers of rows are multiples of 32 bytes, so floats come at multiples of 4. The
-  // launcher gives the kernel rounded_bytes().
-  const std::int64_t groups = rows.m * (rows.stride / kGroup), blocks = rows.m * rows.blocks;
-  rows.q = reinterpret_cast<std::int8_t*>(memory);
-  rows.rest_q = rows.q + rows.m * rows.stride;
-  rows.scale = reinterpret_cast<float*>(rows.rest_q + rows.m * rows.stride);
-  rows.rests = reinterpret_cast<std::uint32_t*>(rows.scale + blocks);
-  rows.rest_scale = rows.scale + 2 * blocks;
-  if constexpr (kMinimums) {
-    rows.less = rows.rest_scale + groups;
-    rows.rest_less = rows.less + groups;
-  }
-}
-/// Rounds the rows: the whole thread block.
-__device__ void round_all(const QuantProducts& products, const QuantRows& to) {
-  const std::int64_t all = to.m * to.blocks;
-  for (std::int64_t i = static_cast<int>(threadIdx.x) / kWarp; i < all; i += kWarps) {
-    switch (products.x_type) {
-      case DType::kBF16:
-        round_block_of(static_cast<const bf16*>(products.x), i, to);
-        break;
-      case DType::kF16:
-        round_block_of(static_cast<const f16*>(products.x), i, to);
-        break;
-      default:
-        round_block_of(static_cast<const float*>(products.x), i, to);
-    }
-  }
-  __syncthreads();
-}
-
-/// Tile `number` of all products.
-__device__ Tile tile_at(const QuantProducts& products, const Plan& plan, unsigned number) {
+template <Quant kQuant, bool kSixteen, bool kSmall>
+__global__ void __launch_bounds__(kThreads, 2) multiply_few_rows(QuantProduct p, Plan plan) {
+  extern __shared__ __align__(16) std::uint8_t memory[];
   const int thread = static_cast<int>(threadIdx.x);
   Tile tile;
-  tile.product = 0;
-  while (tile.product + 1 < products.count && number >= plan.tiles_before[tile.product + 1]) {
-    ++tile.product;
-  }
-  number -= plan.tiles_before[tile.product];
-  tile.column = static_cast<std::int64_t>(number / plan.row_tiles) * kColumns;
-  tile.row = static_cast<std::int64_t>(number % plan.row_tiles) * kFewRows;
-  tile.rows = static_cast<int>(min(products.each[0].a.m - tile.row, std::int64_t{kFewRows}));
+  tile.column = static_cast<std::int64_t>(blockIdx.x / plan.row_tiles) * kColumns;
+  tile.row = static_cast<std::int64_t>(blockIdx.x % plan.row_tiles) * kFewRows;
+  tile.rows = static_cast<int>(min(p.a.m - tile.row, std::int64_t{kFewRows}));
   tile.warp = thread / kWarp;
   tile.lane = thread % kWarp;
   tile.g = tile.lane / 4;
   tile.t = tile.lane % 4;
-  return tile;
-}
-
-/// A thread block computes every gridDim.x-th tile. While it multiplies the last pieces of a tile,
-/// the first ones of the next are on their way.
-template <Quant kQuant, bool kSixteen, bool kSmall>
-__global__ void __launch_bounds__(kThreads, 2)
-    multiply_few_rows(const __grid_constant__ QuantProducts products,
-                      const __grid_constant__ Plan plan) {
-  extern __shared__ __align__(16) std::uint8_t memory[];
-  // In shared memory, because registers are short.
-  __shared__ __align__(16) unsigned char storage[QuantProducts::kMost * sizeof(QuantProduct)];
-  const int thread = static_cast<int>(threadIdx.x);
-  // SAFETY: a QuantProduct has no destructor and may be copied as bytes; some threads make them.
-  auto* const made = reinterpret_cast<QuantProduct*>(storage);
-  if (thread < products.count) {
-    made[thread] = products.each[thread];
-    if (products.x != nullptr) {
-      place_rows<BlockFormat<kQuant>::kMinimums>(made[thread].a,
-                                                 memory + plan.shared_bytes() - plan.rounded_bytes);
-    }
-  }
-  __syncthreads();
   const int stage = plan.stage_bytes(), round_blocks = plan.round_blocks();
-  const int round_rows = round_blocks * plan.rows, warp = thread / kWarp;
+  const int round_rows = round_blocks * plan.rows;
   float* floats = reinterpret_cast<float*>(memory + 2 * kWarps * stage);
-  const auto shared = [&](unsigned round) {
+  const auto shared = [&](std::int64_t round) {
     const auto odd = static_cast<int>(round % 2);
     float* scales = floats + 2 * round_rows * kColumns;
-    return Shared{memory + (odd * kWarps + warp) * stage, floats + odd * round_rows * kColumns,
+    return Shared{memory + (odd * kWarps + tile.warp) * stage, floats + odd * round_rows * kColumns,
                   scales + odd * round_rows,
                   reinterpret_cast<std::uint32_t*>(scales + (2 + odd) * round_rows)};
   };
-  const auto start = [&](const Tile& tile, std::int64_t piece, unsigned round) {
-    start_piece(made[tile.product], plan, tile, piece, shared(round).pieces);
-    commit_copies();
-  };
-  let_next_begin();
-  if (!products.steady) wait_for_earlier();
-  Tile tile = tile_at(products, plan, blockIdx.x);
-  start(tile, warp, 0);
-  if (products.steady) wait_for_earlier();
-  if (products.x != nullptr) round_all(products, made[0].a);
   const int row = thread / kColumns, column = thread % kColumns;
-  unsigned round = 0;  // Of all tiles.
-  for (unsigned number = blockIdx.x; number < plan.tiles; number += gridDim.x) {
-    const QuantProduct& p = made[tile.product];
-    const bool adds = row < tile.rows && tile.column + column < p.n;
-    float total = 0.0f;
-    std::int64_t piece = warp;
-    for (std::int64_t first = 0; first < p.a.blocks;
-         ++round, first += round_blocks, piece += kWarps) {
-      const Shared here = shared(round);
-      if (first + round_blocks < p.a.blocks) {
-        start(tile, piece + kWarps, round + 1);
-      } else if (number + gridDim.x < plan.tiles) {
-        start(tile_at(products, plan, number + gridDim.x), warp, round + 1);
-      } else {
-        commit_copies();
-      }
-      // The factors of the rows are loaded early, and stored when they have arrived.
-      const auto count = static_cast<int>(min(p.a.blocks - first, std::int64_t{round_blocks}));
-      constexpr int kLoads = kWarps * static_cast<int>(kPieceParts) / kThreads;
-      float scales[kLoads] = {};
-      std::uint32_t rests[kLoads] = {}, any = 0;
+  const bool adds = row < tile.rows && tile.column + column < p.n;
+  float total = 0.0f;
+  start_piece(p, plan, tile, tile.warp, shared(0).pieces);
+  commit_copies();
+  for (std::int64_t round = 0, first = 0; first < p.a.blocks; ++round, first += round_blocks) {
+    const Shared here = shared(round);
+    const std::int64_t piece = round * kWarps + tile.warp;
+    start_piece(p, plan, tile, piece + kWarps, shared(round + 1).pieces);
+    commit_copies();
+    // The factors of the rows are loaded early, and stored when they have arrived.
+    const auto count = static_cast<int>(min(p.a.blocks - first, std::int64_t{round_blocks}));
+    constexpr int kLoads = kWarps * static_cast<int>(kPieceParts) / kThreads;
+    float scales[kLoads] = {};
+    std::uint32_t rests[kLoads] = {}, any = 0;
 #pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        const int block = (thread + i * kThreads) / plan.rows;
-        const int of_tile = (thread + i * kThreads) % plan.rows;
-        if (block >= count || of_tile >= tile.rows) continue;
-        const std::int64_t at = (first + block) * p.a.m + tile.row + of_tile;
-        scales[i] = p.a.scale[at];
-        rests[i] = p.a.rests[at];
-        any |= rests[i];
-      }
-      wait_for_copies<1>();
-      __syncwarp();
-      if (piece * plan.blocks < p.a.blocks) {
-        float* parts = here.parts + warp * plan.blocks * plan.rows * kColumns;
-        multiply_piece<kQuant, kSixteen, kSmall>(p, plan, tile, piece, here.pieces, parts);
-      }
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        const int at = thread + i * kThreads;
-        if (at >= round_rows) continue;
-        here.scales[at] = scales[i];
-        here.rests[at] = rests[i];
-      }
-      // One barrier per round is enough: what is read below is overwritten two rounds later, behind
-      // the next barrier.
-      const bool some_rests = __syncthreads_or(static_cast<int>(any != 0)) != 0;
-      if (adds) {
-        total =
-            add_parts<kQuant>(p, plan, tile, row, column, first, count, here, some_rests, total);
-      }
+    for (int i = 0; i < kLoads; ++i) {
+      const int block = (thread + i * kThreads) / plan.rows;
+      const int of_tile = (thread + i * kThreads) % plan.rows;
+      if (block >= count || of_tile >= tile.rows) continue;
+      const std::int64_t at = (first + block) * p.a.m + tile.row + of_tile;
+      scales[i] = p.a.scale[at];
+      rests[i] = p.a.rests[at];
+      any |= rests[i];
     }
-    if (adds) finish(p, tile.row + row, tile.column + column, total);
-    tile = tile_at(products, plan, number + gridDim.x);  // Not used behind the last one.
+    wait_for_copies<1>();
+    __syncwarp();
+    if (piece * plan.blocks < p.a.blocks) {
+      float* parts = here.parts + tile.warp * plan.blocks * plan.rows * kColumns;
+      multiply_piece<kQuant, kSixteen, kSmall>(p, plan, tile, piece, here.pieces, parts);
+    }
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const int at = thread + i * kThreads;
+      if (at >= round_rows) continue;
+      here.scales[at] = scales[i];
+      here.rests[at] = rests[i];
+    }
+    // One barrier per round is enough: what is read below is overwritten two rounds later, behind
+    // the next barrier.
+    const bool some_rests = __syncthreads_or(static_cast<int>(any != 0)) != 0;
+    if (adds) {
+      total = add_parts<kQuant>(p, plan, tile, row, column, first, count, here, some_rests, total);
+    }
   }
+  if (adds) finish(p, tile.row + row, tile.column + column, total);
 }
 
-Plan make_plan(const QuantProduct& p, std::int64_t rounded) {
+Plan make_plan(const QuantProduct& p) {
   Plan plan;
-  plan.rounded_bytes = static_cast<int>(rounded);
   const std::int64_t bytes = std::int64_t{p.b_per_a} * p.block_bytes;
-  plan.rows = static_cast<int>(std::clamp<std::int64_t>(p.a.m, 1, kFewRows));
+  plan.rows = static_cast<int>(std::min<std::int64_t>(p.a.m, kFewRows));
   plan.row_tiles = static_cast<unsigned>(ceil_div(p.a.m, std::int64_t{kFewRows}));
   // A piece for every warp, if the rows are short.
   std::int64_t blocks = std::min(ceil_div(p.a.blocks, std::int64_t{kWarps}),
@@ -463,24 +358,9 @@ Plan make_plan(const QuantProduct& p, std::int64_t rounded) {
 
 }  // namespace
 
-bool rounds_rows(const QuantProduct& product) {
-  const std::int64_t bytes = rounded_bytes(product.a, format_info(product.quant).minimums);
-  return product.a.m <= kFewRows && bytes <= static_cast<std::int64_t>(kMostRounded) &&
-         make_plan(product, bytes).shared_bytes() <= kMostShared;
-}
-
-cudaError_t launch_few_rows(const QuantProducts& products, const Context& context) {
-  const QuantProduct& product = products.each[0];
-  const bool minimums = format_info(product.quant).minimums;
-  Plan plan = make_plan(product, products.x != nullptr ? rounded_bytes(product.a, minimums) : 0);
-  std::int64_t tiles = 0;
-  for (int i = 0; i < products.count; ++i) {
-    plan.tiles_before[i] = static_cast<unsigned>(tiles);
-    tiles += ceil_div(products.each[i].n, std::int64_t{kColumns}) * plan.row_tiles;
-  }
-  if (tiles > std::numeric_limits<int>::max()) return cudaErrorInvalidConfiguration;
-  plan.tiles = static_cast<unsigned>(tiles);
-  const unsigned grid = std::min(plan.tiles, 2u * static_cast<unsigned>(context.multiprocessors));
+cudaError_t launch_few_rows(const QuantProduct& product, const Context& context) {
+  const Plan plan = make_plan(product);
+  const std::int64_t grid = ceil_div(product.n, std::int64_t{kColumns}) * plan.row_tiles;
   const std::size_t shared = plan.shared_bytes();
   const bool sixteen = product.a.m > 8, small = product.block == kGroup;
   return with_format(product.quant, [&](auto format) {
@@ -493,9 +373,7 @@ cudaError_t launch_few_rows(const QuantProducts& products, const Context& contex
                          : &multiply_few_rows<kQuant, false, true>;
       }
     }
-    const cudaError_t error = allow_shared(kernel, shared);
-    if (error != cudaSuccess) return error;
-    return launch_early(kernel, grid, kThreads, shared, context, products, plan);
+    return launch_with(kernel, grid, kThreads, shared, context, product, plan);
   });
 }
 

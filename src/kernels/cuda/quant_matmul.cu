@@ -1,10 +1,6 @@
 // MatMul with a b of small integers: rounds the rows of a (quant_rows.cu) and chooses the kernel
 // that multiplies. quant_product.cuh says what is summed in which order, so the choice changes no
 // bits.
-#include <cstddef>
-#include <cstdint>
-#include <span>
-
 #include "kernels/cuda/quant.h"
 #include "kernels/cuda/quant_product.cuh"
 
@@ -15,13 +11,19 @@ namespace {
 /// less work than computing whole tiles, of which there would be too few for all multiprocessors.
 constexpr std::int64_t kMostFewRows = 2 * kFewRows;
 
-/// The product of a MatMul. The rows have their sizes, and a place in `memory`, which may be null.
-QuantProduct make_product(const MatMul& op, std::span<const View> inputs, const View& c,
-                          std::byte* memory) {
-  const View &a = inputs[0], &b = inputs[1];
+}  // namespace
+
+std::int64_t matmul_quantized_workspace(const MatMul& /*op*/, const ArgShapes& shapes,
+                                        const Context& /*context*/) {
+  const Shape& a = shapes.inputs[0].shape;
+  return quant_rows_bytes(shapes.inputs[1].encoding, a.rows(), a[-1]);
+}
+
+cudaError_t matmul_quantized(const MatMul& op, const Args& args, const Context& context) {
+  const View &a = args.inputs[0], &b = args.inputs[1], &c = args.outputs[0];
   const Encoding& encoding = b.encoding;
   QuantProduct p;
-  p.a = place_quant_rows(encoding, a.shape.rows(), a.shape[-1], memory);
+  p.a = place_quant_rows(encoding, a.shape.rows(), a.shape[-1], args.workspace.data());
   p.b = b.as<const std::uint8_t>();
   p.quant = encoding.quant;
   p.block = encoding.block;
@@ -34,56 +36,12 @@ QuantProduct make_product(const MatMul& op, std::span<const View> inputs, const 
   p.out = c.dtype;
   p.activation = op.activation;
   std::size_t next = 2;
-  if (op.has_bias) p.bias = inputs[next++].as<const float>();
-  if (op.has_residual) p.residual = inputs[next].data;
-  return p;
-}
-
-/// Whether the kernel of the product rounds the rows itself.
-bool rounds_rows_of(const QuantProduct& p) { return p.a.m <= kMostFewRows && rounds_rows(p); }
-
-}  // namespace
-
-std::int64_t matmul_quantized_workspace(const MatMul& op, const ArgShapes& shapes,
-                                        const Context& /*context*/) {
-  const Shape& a = shapes.inputs[0].shape;
-  if (rounds_rows_of(make_product(op, shapes.inputs, shapes.outputs[0], nullptr))) return 0;
-  return quant_rows_bytes(shapes.inputs[1].encoding, a.rows(), a[-1]);
-}
-
-bool add_quantized(const MatMul& op, const Args& args, bool steady, QuantProducts& products) {
-  const View& a = args.inputs[0];
-  if (!args.inputs[1].encoding.quantized() || products.count == QuantProducts::kMost) return false;
-  const QuantProduct p = make_product(op, args.inputs, args.outputs[0], nullptr);
-  if (p.a.m == 0 || p.n == 0 || !rounds_rows_of(p)) return false;
-  if (products.count > 0) {
-    const QuantProduct& first = products.each[0];
-    if (products.x != a.data || products.x_type != a.dtype || first.a.m != p.a.m ||
-        first.a.k != p.a.k || first.quant != p.quant || first.block != p.block) {
-      return false;
-    }
-  }
-  products.steady = steady && (products.count == 0 || products.steady);
-  products.x = a.data;
-  products.x_type = a.dtype;
-  products.each[products.count++] = p;
-  return true;
-}
-
-cudaError_t matmul_quantized(const MatMul& op, const Args& args, const Context& context) {
-  QuantProducts products;
-  if (add_quantized(op, args, is_steady(context.steady_inputs, 1), products)) {
-    return launch_few_rows(products, context);
-  }
-  const View& a = args.inputs[0];
-  const QuantProduct p = make_product(op, args.inputs, args.outputs[0], args.workspace.data());
+  if (op.has_bias) p.bias = args.inputs[next++].as<const float>();
+  if (op.has_residual) p.residual = args.inputs[next].data;
   if (p.a.m == 0 || p.n == 0) return cudaSuccess;
   const cudaError_t error = quantize_rows(a.dtype, a.data, p.a, context);
   if (error != cudaSuccess) return error;
-  if (p.a.m > kMostFewRows) return launch_row_tiles(p, context);
-  products.each[0] = p;
-  products.count = 1;
-  return launch_few_rows(products, context);
+  return p.a.m <= kMostFewRows ? launch_few_rows(p, context) : launch_row_tiles(p, context);
 }
 
 }  // namespace volta::cuda

@@ -51,23 +51,8 @@ struct QuantProduct {
 /// Rows that launch_few_rows takes per pass over b.
 inline constexpr int kFewRows = 16;
 
-/// Products of the same rows with up to three weights of one format and block size, such as those
-/// of queries, keys and values.
-struct QuantProducts {
-  static constexpr int kMost = 3;
-  int count = 0;
-  QuantProduct each[kMost];
-  /// The rows as floats, if the kernel has to round them: see rounds_rows().
-  const void* x = nullptr;
-  DType x_type = DType::kF32;
-  bool steady = false;  ///< No kernel of the plan writes any b.
-};
-
-/// Whether launch_few_rows() can round the rows itself, in shared memory. `product` needs the sizes
-/// of a, and no memory.
-bool rounds_rows(const QuantProduct& product);
 /// For few rows: b is read about once per kFewRows rows.
-cudaError_t launch_few_rows(const QuantProducts& products, const Context& context);
+cudaError_t launch_few_rows(const QuantProduct& product, const Context& context);
 /// For any number of rows.
 cudaError_t launch_row_tiles(const QuantProduct& product, const Context& context);
 
@@ -172,22 +157,17 @@ cudaError_t with_format(Quant quant, const Body& body) {
   return cudaErrorInvalidValue;
 }
 
-/// Lets a kernel use `shared` bytes of dynamic shared memory.
-template <typename Kernel>
-cudaError_t allow_shared(Kernel* kernel, std::size_t shared) {
-  // 48 KiB with what the kernel declares itself.
-  constexpr std::size_t kWithoutAsking = 32 * 1024;
-  if (shared <= kWithoutAsking) return cudaSuccess;
-  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(shared));
-}
 /// Launches a kernel with `shared` bytes of dynamic shared memory.
 template <typename... Parameters>
 cudaError_t launch_with(void (*kernel)(Parameters...), std::int64_t blocks, int threads,
                         std::size_t shared, const Context& context, const Parameters&... values) {
+  constexpr std::size_t kWithoutAsking = 48 * 1024;
   if (blocks > 0x7fffffff) return cudaErrorInvalidConfiguration;
-  const cudaError_t error = allow_shared(kernel, shared);
-  if (error != cudaSuccess) return error;
+  if (shared > kWithoutAsking) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+    if (error != cudaSuccess) return error;
+  }
   kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), shared, context.stream>>>(
       values...);
   return launch_error();
