@@ -1,4 +1,4 @@
-# install and find_package(Volta). Programs include <volta/volta.h>, installed or not.
+# install, find_package(Volta) and `pkg-config volta`. Programs include <volta/volta.h>, installed or not.
 if(NOT VOLTA_INSTALL)
   return()
 endif()
@@ -21,3 +21,12 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/VoltaConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/VoltaConfig.cmake"
               "${PROJECT_BINARY_DIR}/VoltaConfigVersion.cmake" DESTINATION "${package_dir}")
+
+# The file stands in <libdir>/pkgconfig, from where it finds the prefix, wherever that was moved.
+file(RELATIVE_PATH volta_pc_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+set(volta_pc_libs -pthread)
+if(VOLTA_HAS_CUDA)
+  string(APPEND volta_pc_libs " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
+endif()
+configure_file("${CMAKE_CURRENT_LIST_DIR}/volta.pc.in" "${PROJECT_BINARY_DIR}/volta.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/volta.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

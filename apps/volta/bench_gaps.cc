@@ -26,10 +26,12 @@ constexpr std::int64_t kShortPrompt = 4;
 /// The shortest context in which these requests run for a while before and after the long prompt.
 constexpr std::int64_t kLeastContext = kShortPrompt + 8;
 
+constexpr std::int64_t kUsualPrompt = 1900;
+
 struct Options {
   std::string model;
   std::int64_t requests = 8;
-  std::int64_t prompt = 1900;
+  std::int64_t prompt = 0;  // 0: kUsualPrompt, or what the context holds.
   std::int64_t runs = 5;
 };
 
@@ -143,10 +145,11 @@ Status bench_gaps(const Globals& globals, const Options& options) {
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(const ModelSource source, open_model(options.model, interrupted));
   VOLTA_TRY(const Transformer model, source.load(session.device(), wanted));
-  VOLTA_TRY(const Report report, run_bench(model, options, globals, dtype));
+  Options sized = options;
+  if (sized.prompt == 0) sized.prompt = std::min(kUsualPrompt, model.config().context - 1);
+  VOLTA_TRY(const Report report, run_bench(model, sized, globals, dtype));
   VOLTA_TRY(session.finish());
-  return print(output == Output::kJson ? to_json(report, options, globals)
-                                       : to_text(report, options));
+  return print(output == Output::kJson ? to_json(report, sized, globals) : to_text(report, sized));
 }
 
 }  // namespace
@@ -158,7 +161,9 @@ void add_bench_gaps(Command& bench, Globals& globals, Action& action) {
   command->add_option("model", options->model, "model folder, run or .gguf file")->required();
   command->add_option("--requests", options->requests, "requests that are generated (default 8)")
       ->check(range(std::int64_t{1}, std::int64_t{255}));
-  command->add_option("--prompt", options->prompt, "tokens of the prompt (default 1900)")
+  command
+      ->add_option("--prompt", options->prompt,
+                   "tokens of the prompt (default 1900, or what the context holds)")
       ->check(range(std::int64_t{1}, std::int64_t{1} << 24));
   command->add_option("--runs", options->runs, "measured runs (default 5)")
       ->check(range(std::int64_t{1}, std::int64_t{100000}));

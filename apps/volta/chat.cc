@@ -42,7 +42,8 @@ constexpr std::size_t kMaxLine = 1 << 20;
 constexpr std::int64_t kDefaultContext = 8192;
 constexpr std::int64_t kUntilFull = -1;  // -n: no limit but the context.
 constexpr std::string_view kHelp =
-    "A line is a message; a backslash at its end, or Alt-Enter, goes on in a new line.\n"
+    "A line is a message. A backslash at its end, or Alt-Enter, goes on in a new\n"
+    "line. Up and Down show earlier messages.\n"
     "  /reset        forgets the conversation\n"
     "  /undo         takes back the last message and its answer\n"
     "  /system TEXT  sets the system message; without TEXT, removes it\n"
@@ -50,8 +51,7 @@ constexpr std::string_view kHelp =
     "  /load FILE    goes on from such a file\n"
     "  /exit         ends, as does Ctrl-D\n"
     "  /help         shows this\n"
-    "Ctrl-C stops an answer; at the prompt, or a second time, it ends. Up and Down show earlier "
-    "messages.\n";
+    "Ctrl-C stops an answer; at the prompt, or a second time, it ends.\n";
 
 struct Options {
   std::string model;
@@ -216,7 +216,7 @@ class Chat {
       if (done) continue;
       Error error = std::move(done).error();
       if (error.code() == ErrorCode::kInterrupted && !interrupted()) {
-        note_raw("\n");
+        note("\n(stopped before the answer: the message is not part of the conversation)\n");
         continue;
       }
       const bool is_final = error.code() == ErrorCode::kInterrupted || output_failed_;
@@ -280,6 +280,9 @@ class Chat {
     if (found != kCommands.end() && (found->takes_text || rest.empty())) {
       return (this->*found->run)(rest);
     }
+    if (g_terminal && (found != kCommands.end() || word == "/exit")) {
+      return fail(ErrorCode::kInvalidArgument, fmt::format("{} takes no text", word));
+    }
     // Elsewhere than on a terminal every other line is a message.
     if (g_terminal && line.starts_with('/') && word.find('/', 1) == std::string::npos) {
       return fail(ErrorCode::kInvalidArgument,
@@ -326,6 +329,9 @@ class Chat {
   }
   Status save(const std::string& path) {
     if (path.empty()) return fail(ErrorCode::kInvalidArgument, "/save: name a file");
+    if (conversation_.messages().empty()) {
+      return fail(ErrorCode::kInvalidArgument, "/save: there is no message yet");
+    }
     if (path_exists(path)) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("/save: '{}' is there already; choose another name", path));

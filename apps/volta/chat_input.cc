@@ -121,7 +121,7 @@ Result<JsonValue::Array> read_messages(const std::string& path) {
 }
 
 void add_chat_input(Command& command, ChatInput& input) {
-  command.add_option("--system", input.system, "the system message")->allow_empty();
+  command.add_option("--system", input.system, "the system message")->allow_empty()->only_once();
   Option* prompt = command
                        .add_option("-p,--prompt", input.prompts,
                                    "answer this message, then end; - for standard input")

@@ -61,7 +61,7 @@ std::string architecture(const TransformerConfig& c) {
                                           : "GELU",
       c.position == PositionKind::kLearned ? "learned" : "rotary",
       c.norm == NormKind::kLayer ? "layer" : "RMS", c.context, c.vocab_size,
-      c.tied_output ? "tied" : "free");
+      c.tied_output ? "tied to the embedding" : "a matrix of its own");
 }
 
 std::string to_text(const Report& report, const Options& options) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <string>
@@ -31,6 +32,8 @@ std::vector<std::string> expand_aliases(int argc, char** argv) {
     words.emplace_back("--help");
     return words;
   }
+  // llama.cpp's flag, which would count as -n with the value "gl".
+  std::ranges::replace(words, std::string("-ngl"), std::string("--n-gpu-layers"));
   struct Alias {
     std::string_view flag;
     std::vector<std::string> command;
@@ -132,8 +135,8 @@ int run(int argc, char** argv) {
   add_man(app, globals, action, describe);
   const auto answer = parser.parse(expand_aliases(argc, argv), kGlobalsFooter);
   if (!answer) {
-    note(fmt::format("volta: {}\nRun with --help for what there is.\n",
-                     one_line(answer.error().message())));
+    note(fmt::format("volta: {}\n{} --help shows what there is.\n",
+                     one_line(answer.error().message()), parser.named_command()));
     return kUsage;
   }
   if (!answer->empty()) return finish(print(*answer));

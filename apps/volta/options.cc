@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "help_format.h"
 #include "suggestion.h"
@@ -103,6 +104,9 @@ std::string advice(const CLI::App& app, const std::string& unknown) {
   if (!flag && knows("--prompt") && knows("--file")) {
     return "; a prompt goes with -p, a file that holds it with -f";
   }
+  if (!flag && knows("--resume") && is_directory(unknown)) {
+    return fmt::format("; a run goes on with --out {} --resume", unknown);
+  }
   if (!flag && knows("--data")) return "; a file to read goes with --data";
   return "";
 }
@@ -137,28 +141,47 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     const std::string& unknown = flag == extras.end() ? extras.front() : *flag;
     return fmt::format("{} is not known here{}", unknown, advice(app, unknown));
   }
+  const std::string_view text = error.what();
   if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
-    return conversion_message(error.what());
+    return conversion_message(text);
   }
-  if (std::string_view(error.what()) == "A subcommand is required") {
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    const std::string_view name = text.substr(0, text.find(':'));
+    if (text.ends_with(" missing")) return fmt::format("{}: give a value", name);
+    if (text.contains("At Most")) return fmt::format("{} is given more than once", name);
+  }
+  if (text == "A subcommand is required") {
     return fmt::format("name a command: {}", names_of_commands(app));
   }
-  return error.what();
+  return std::string(text);
 }
 
 }  // namespace
 
-Check range(int least, int most) { return check_of(CLI::Range(least, most)); }
-Check range(std::int64_t least, std::int64_t most) { return check_of(CLI::Range(least, most)); }
+Check range(int least, int most) { return range(std::int64_t{least}, std::int64_t{most}); }
+Check range(std::int64_t least, std::int64_t most) {
+  return {.refusal =
+              [=](const std::string& text) {
+                const auto value = parse_int<std::int64_t>(text, "value");
+                const bool inside = value && *value >= least && *value <= most;
+                // What is no number is for check_whole(), which all such options have.
+                const bool number = value || check_whole(text, true).ends_with("out of range");
+                return inside || !number
+                           ? std::string()
+                           : fmt::format("{} is not between {} and {}", text, least, most);
+              },
+          .description = fmt::format("INT in [{} - {}]", least, most)};
+}
 Check range(double least, double most) {
-  Check check = check_of(CLI::Range(least, most));
-  // CLI::Range lets values pass that are neither below nor above.
-  check.refusal = [inner = std::move(check.refusal)](const std::string& text) {
-    double value = 0;
-    const bool number = !CLI::detail::lexical_cast(text, value) || !std::isnan(value);
-    return number ? inner(text) : fmt::format("{} is no number", text);
-  };
-  return check;
+  return {.refusal =
+              [=](const std::string& text) {
+                double value = 0;
+                if (!CLI::detail::lexical_cast(text, value)) return std::string();  // See above.
+                const bool inside = value >= least && value <= most;                // NaN is not.
+                return inside ? std::string()
+                              : fmt::format("{} is not between {} and {}", text, least, most);
+              },
+          .description = fmt::format("FLOAT in [{} - {}]", least, most)};
 }
 Check one_of(const std::vector<std::string>& words) {
   Check check = check_of(CLI::IsMember(words));
@@ -214,6 +237,11 @@ Option* Option::take_all() {
 
 Option* Option::delimiter(char between) {
   option_->delimiter(between);
+  return this;
+}
+
+Option* Option::only_once() {
+  option_->multi_option_policy(CLI::MultiOptionPolicy::Throw);
   return this;
 }
 
@@ -371,6 +399,10 @@ Result<std::string> Parser::parse(std::vector<std::string> words,
   try {
     app_->parse(words);
   } catch (const CLI::Success& wanted) {  // --help, --version.
+    const std::vector<std::string> extras = app_->remaining(true);
+    if (!extras.empty() && app_->get_subcommands().empty()) {
+      return fail(ErrorCode::kInvalidArgument, usage_message(*app_, CLI::ExtrasError(extras)));
+    }
     std::ostringstream answer;
     app_->exit(wanted, answer);
     return answer.str();
@@ -378,6 +410,15 @@ Result<std::string> Parser::parse(std::vector<std::string> words,
     return fail(ErrorCode::kInvalidArgument, usage_message(*app_, error));
   }
   return std::string();
+}
+
+std::string Parser::named_command() const {
+  std::string words = app_->get_name();
+  for (const CLI::App* at = app_.get(); !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    words += " " + at->get_name();
+  }
+  return words;
 }
 
 std::vector<std::string> Parser::given() const {

@@ -85,6 +85,8 @@ class Option {
   Option* delimiter(char between);
   /// Words that a shell can complete. Unlike one_of(), it checks nothing.
   Option* suggest(const std::vector<std::string>& words);
+  /// Refuses the option where it is given twice.
+  Option* only_once();
   /// Allows the empty value.
   Option* allow_empty();
   /// For names of files and folders: refuses "-", which elsewhere means standard input or output.
@@ -154,6 +156,8 @@ class Parser {
   /// --version, otherwise an empty text. kInvalidArgument for an invalid command line.
   /// `footer_of_commands` ends the --help of every command that has no subcommands.
   Result<std::string> parse(std::vector<std::string> words, const std::string& footer_of_commands);
+  /// The program's name and the commands on the command line, such as "volta bench gaps".
+  std::string named_command() const;
   /// The names of the root's options on the command line, such as "--threads".
   std::vector<std::string> given() const;
   /// The values on the command line that can be names of files: those of all options that take

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "command.h"
+#include "formats/gguf/gguf_file.h"
 #include "formats/model_source.h"
 #include "progress.h"
 #include "text/tokenizer.h"
@@ -121,6 +122,12 @@ Status quantize(const Globals& globals, const Options& options) {
   }
   if (!(options.val_fraction > 0.0 && options.val_fraction <= 1.0)) {
     return fail(ErrorCode::kInvalidArgument, "--val-fraction: above 0 and at most 1");
+  }
+  if (is_gguf_path(options.out)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--out {}: quantize writes a model folder; volta convert writes GGUF "
+                            "files",
+                            options.out));
   }
   // Checked before the loss is computed, which takes a while.
   VOLTA_TRY(check_output_folder(globals, options.out, source.path()));

@@ -1,11 +1,25 @@
 #include "sampling_options.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
 
 namespace volta::cli {
 namespace {
 
 constexpr float kDefaultTemperature = 0.8f;
+
+// "--top-p is 2; ..." for the library's "sampling: top_p is 2; ...".
+Error name_option(Error error) {
+  constexpr std::string_view kBefore = "sampling: ";
+  std::string text(error.message());
+  if (!text.starts_with(kBefore)) return error;
+  text.replace(0, kBefore.size(), "--");
+  std::ranges::replace(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(text.find(' ')),
+                       '_', '-');
+  return Error(error.code(), text);
+}
 
 }  // namespace
 
@@ -46,7 +60,8 @@ Result<SamplingParams> sampling_params(const SamplingOptions& options,
   params.frequency_penalty = options.frequency_penalty;
   params.presence_penalty = options.presence_penalty;
   params.seed = seed;
-  VOLTA_TRY(validate(params));
+  const Status valid = validate(params);
+  if (!valid) return std::unexpected(name_option(valid.error()));
   return params;
 }
 

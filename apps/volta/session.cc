@@ -373,8 +373,10 @@ Status refuse_gguf(const std::string& path) {
 }
 
 void add_adapter_options(Command& command, AdapterOptions& options, bool required) {
-  Option* adapter = command.add_option("--adapter", options.folder,
-                                       "adapter folder, or the folder of a LoRA run");
+  Option* adapter =
+      command
+          .add_option("--adapter", options.folder, "adapter folder, or the folder of a LoRA run")
+          ->only_once();
   if (required) adapter->required();
   command.add_flag("--any-base", options.any_base,
                    "take the adapter on another model than the one it was trained on");

@@ -4,93 +4,123 @@
 #include <array>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace volta::cli {
 namespace {
 
-struct ForeignOption {
+struct ForeignWord {
   std::string_view theirs;
   std::string_view ours;
 };
 
-// Options of other programs, spelled with hyphens, and ours. Ours is suggested only to commands
-// that have it.
-constexpr std::array kForeignOptions = {
-    ForeignOption{"--n-predict", "--tokens"},
-    ForeignOption{"--predict", "--tokens"},
-    ForeignOption{"--max-tokens", "--tokens"},
-    ForeignOption{"--max-new-tokens", "--tokens"},
-    ForeignOption{"--num-tokens", "--tokens"},
-    ForeignOption{"--n-gpu-layers", "--device"},
-    ForeignOption{"--gpu-layers", "--device"},
-    ForeignOption{"-ngl", "--device"},
-    ForeignOption{"--repeat-penalty", "--repetition-penalty"},
-    ForeignOption{"--lora", "--adapter"},
-    ForeignOption{"--adapter-path", "--adapter"},
-    ForeignOption{"--system-prompt", "--system"},
-    ForeignOption{"-sys", "--system"},
-    ForeignOption{"--cache-type-k", "--kv-cache-dtype"},
-    ForeignOption{"--cache-type-v", "--kv-cache-dtype"},
-    ForeignOption{"--max-kv-size", "--context"},
-    ForeignOption{"--block-size", "--context"},
-    ForeignOption{"--seq-len", "--context"},
-    ForeignOption{"--max-seq-length", "--context"},
-    ForeignOption{"--learning-rate", "--lr"},
-    ForeignOption{"--batch-size", "--batch"},
-    ForeignOption{"--per-device-train-batch-size", "--batch"},
-    ForeignOption{"--gradient-accumulation-steps", "--accumulate"},
-    ForeignOption{"--grad-accumulation-steps", "--accumulate"},
-    ForeignOption{"--max-iters", "--steps"},
-    ForeignOption{"--iters", "--steps"},
-    ForeignOption{"--max-steps", "--steps"},
-    ForeignOption{"--eval-interval", "--eval-every"},
-    ForeignOption{"--steps-per-eval", "--eval-every"},
-    ForeignOption{"--eval-iters", "--eval-batches"},
-    ForeignOption{"--save-every-steps", "--save-every"},
-    ForeignOption{"--save-steps", "--save-every"},
-    ForeignOption{"--warmup-iters", "--warmup"},
-    ForeignOption{"--warmup-steps", "--warmup"},
-    ForeignOption{"--grad-clip", "--clip"},
-    ForeignOption{"--max-grad-norm", "--clip"},
-    ForeignOption{"--n-layer", "--layers"},
-    ForeignOption{"--n-head", "--heads"},
-    ForeignOption{"--n-embd", "--dim"},
-    ForeignOption{"--hidden-size", "--dim"},
-    ForeignOption{"--out-dir", "--out"},
-    ForeignOption{"--output-dir", "--out"},
-    ForeignOption{"--dataset", "--data"},
-    ForeignOption{"--train-file", "--data"},
-    ForeignOption{"--init-from", "--init"},
-    ForeignOption{"--num-threads", "--threads"},
-    ForeignOption{"--outtype", "--type"},
-    ForeignOption{"--n-prompt", "--prompt"},
-    ForeignOption{"--repetitions", "--runs"},
-    ForeignOption{"--num-train-epochs", "--epochs"},
-    ForeignOption{"-V", "--version"},
-    ForeignOption{"-s", "--seed"},
-    ForeignOption{"-p", "--prompt"},
-    ForeignOption{"-n", "--tokens"},
-    ForeignOption{"-r", "--runs"},
-    ForeignOption{"-o", "--out"},
-    ForeignOption{"-b", "--batch"},
+// Options and commands of other programs, spelled with hyphens, and ours. An option of ours is
+// suggested only to commands that have it.
+constexpr std::array kForeignWords = {
+    ForeignWord{"--n-predict", "--tokens"},
+    ForeignWord{"--predict", "--tokens"},
+    ForeignWord{"--max-tokens", "--tokens"},
+    ForeignWord{"--max-new-tokens", "--tokens"},
+    ForeignWord{"--num-tokens", "--tokens"},
+    ForeignWord{"--num-predict", "--tokens"},
+    ForeignWord{"--n-gpu-layers", "--device"},
+    ForeignWord{"--gpu-layers", "--device"},
+    ForeignWord{"-ngl", "--device"},
+    ForeignWord{"--gpu", "--device"},
+    ForeignWord{"--cuda", "--device"},
+    ForeignWord{"--repeat-penalty", "--repetition-penalty"},
+    ForeignWord{"--lora", "--adapter"},
+    ForeignWord{"--lora", "--lora-rank"},
+    ForeignWord{"--adapter-path", "--adapter"},
+    ForeignWord{"--system-prompt", "--system"},
+    ForeignWord{"-sys", "--system"},
+    ForeignWord{"--cache-type-k", "--kv-cache-dtype"},
+    ForeignWord{"--cache-type-v", "--kv-cache-dtype"},
+    ForeignWord{"--max-kv-size", "--context"},
+    ForeignWord{"--block-size", "--context"},
+    ForeignWord{"--seq-len", "--context"},
+    ForeignWord{"--ctx", "--context"},
+    ForeignWord{"--num-ctx", "--context"},
+    ForeignWord{"--max-seq-length", "--context"},
+    ForeignWord{"--learning-rate", "--lr"},
+    ForeignWord{"--batch-size", "--batch"},
+    ForeignWord{"--per-device-train-batch-size", "--batch"},
+    ForeignWord{"--gradient-accumulation-steps", "--accumulate"},
+    ForeignWord{"--grad-accumulation-steps", "--accumulate"},
+    ForeignWord{"--grad-accum", "--accumulate"},
+    ForeignWord{"--max-iters", "--steps"},
+    ForeignWord{"--iters", "--steps"},
+    ForeignWord{"--max-steps", "--steps"},
+    ForeignWord{"--eval-interval", "--eval-every"},
+    ForeignWord{"--steps-per-eval", "--eval-every"},
+    ForeignWord{"--eval-iters", "--eval-batches"},
+    ForeignWord{"--save-every-steps", "--save-every"},
+    ForeignWord{"--save-steps", "--save-every"},
+    ForeignWord{"--warmup-iters", "--warmup"},
+    ForeignWord{"--warmup-steps", "--warmup"},
+    ForeignWord{"--grad-clip", "--clip"},
+    ForeignWord{"--max-grad-norm", "--clip"},
+    ForeignWord{"--n-layer", "--layers"},
+    ForeignWord{"--n-head", "--heads"},
+    ForeignWord{"--n-embd", "--dim"},
+    ForeignWord{"--hidden-size", "--dim"},
+    ForeignWord{"--out-dir", "--out"},
+    ForeignWord{"--output-dir", "--out"},
+    ForeignWord{"--dataset", "--data"},
+    ForeignWord{"--train-file", "--data"},
+    ForeignWord{"--init-from", "--init"},
+    ForeignWord{"--num-threads", "--threads"},
+    ForeignWord{"--outtype", "--type"},
+    ForeignWord{"--type", "--weights"},
+    ForeignWord{"--char", "--tokenizer"},
+    ForeignWord{"--n-prompt", "--prompt"},
+    ForeignWord{"--repetitions", "--runs"},
+    ForeignWord{"--num-train-epochs", "--epochs"},
+    ForeignWord{"-V", "--version"},
+    ForeignWord{"-s", "--seed"},
+    ForeignWord{"-p", "--prompt"},
+    ForeignWord{"-n", "--tokens"},
+    ForeignWord{"-r", "--runs"},
+    ForeignWord{"-o", "--out"},
+    ForeignWord{"-b", "--batch"},
+    // Commands.
+    ForeignWord{"run", "chat"},
+    ForeignWord{"complete", "generate"},
+    ForeignWord{"finetune", "train"},
+    ForeignWord{"fine-tune", "train"},
+    ForeignWord{"lora", "train"},
+    ForeignWord{"fuse", "merge"},
+    ForeignWord{"perplexity", "eval"},
+    ForeignWord{"export", "convert"},
+    ForeignWord{"info", "inspect"},
+    ForeignWord{"show", "inspect"},
+    ForeignWord{"benchmark", "bench"},
 };
 
-// The number of characters to insert, remove or replace to turn one word into the other
-// (Levenshtein).
+// The number of characters to insert, remove, replace or swap with their neighbour to turn one word
+// into the other (optimal string alignment).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+  // Rows of the table of distances between beginnings of a and b: the one before the last, the
+  // last, and the one that is being filled.
+  std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  std::iota(last.begin(), last.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const bool same = a[i - 1] == b[j - 1];
+      row[j] = std::min({last[j - 1] + (same ? 0 : 1), last[j] + 1, row[j - 1] + 1});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
     }
+    std::swap(before, last);
+    std::swap(last, row);
   }
-  return row.back();
+  return last.back();
+}
+
+std::string_view without_hyphens(std::string_view word) {
+  return word.substr(std::min(word.find_first_not_of('-'), word.size()));
 }
 
 }  // namespace
@@ -100,17 +130,20 @@ std::string suggestion(std::string_view word, std::span<const std::string> known
   std::string spelled(word.substr(0, word.find('=')));
   if (spelled.size() > kLongestWord) return "";
   std::ranges::replace(spelled, '_', '-');
-  for (const ForeignOption& option : kForeignOptions) {
-    if (option.theirs != spelled) continue;
-    const auto ours = std::ranges::find(known, option.ours);
+  for (const ForeignWord& foreign : kForeignWords) {
+    if (foreign.theirs != spelled) continue;
+    const auto ours = std::ranges::find(known, foreign.ours);
     if (ours != known.end()) return *ours;
   }
-  // A third of a word may be wrong, and one pair of letters swapped. A word like "-x" is similar to
-  // none.
-  std::size_t nearest = spelled.size() / 3 + (spelled.size() > 3 ? 2 : 1);
+  // One character in four may be wrong, and one in any word of at least three.
+  const std::string_view letters = without_hyphens(spelled);
+  const std::size_t most = letters.size() < 3 ? 0 : std::max<std::size_t>(1, letters.size() / 4);
+  std::size_t nearest = most + 1;
   std::string found;
   for (const std::string& candidate : known) {
-    const std::size_t distance = edit_distance(spelled, candidate);
+    const bool same_kind = candidate.starts_with("-") == spelled.starts_with("-");
+    if (!same_kind) continue;
+    const std::size_t distance = edit_distance(letters, without_hyphens(candidate));
     if (distance >= nearest) continue;
     nearest = distance;
     found = candidate;

@@ -192,7 +192,9 @@ void add_tokenizer(Command& app, Globals& globals, Action& action) {
   Command* command = parent->add_subcommand("train", "learn a byte-level BPE from a text");
   auto options = std::make_shared<TrainOptions>();
   auto& training = options->training;
-  command->add_option("--data", options->data, "text file, - for standard input")->required();
+  command->add_option("--data", options->data, "text file, - for standard input")
+      ->required()
+      ->only_once();
   command->add_option("--out", options->out, "folder for tokenizer.json")
       ->required()
       ->check(refuse_empty)

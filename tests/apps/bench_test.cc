@@ -103,7 +103,7 @@ TEST_F(BenchModelTest, GapsAreMeasuredWhileAPromptIsRead) {
        {"gap_s", "gap_p95_s", "gap_beside_s", "gap_beside_p95_s", "first_token_s"}) {
     EXPECT_GT(root.get_float(key).value_or(0.0), 0.0) << key;
   }
-  const CommandResult too_long = volta({"bench", "gaps", "run"});
+  const CommandResult too_long = volta({"bench", "gaps", "run", "--prompt", "1900"});
   EXPECT_EQ(too_long.exit_code, 2);
   EXPECT_THAT(too_long.err, HasSubstr("--prompt 1900: the model's context of 16"));
 }

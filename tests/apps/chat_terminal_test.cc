@@ -247,13 +247,17 @@ TEST_F(ChatTerminalTest, CommandsChangeTheConversation) {
            {"/load none.json", "none.json"},
            {"/load model/tokenizer_config.json", "expected an array of messages"},
            {"/foo", "/foo is no command; /help shows them"},
+           {"/exit now", "/exit takes no text"},
+           {"/undo 2", "/undo takes no text"},
            {"/help", "/undo "}}) {
     terminal.type(command + "\r");
     terminal.wait_for(answer);
     terminal.wait_for_prompt();
   }
   terminal.type("\r");  // Says nothing, and gives a new prompt.
-  EXPECT_THAT(said(terminal, {"/reset", "/undo", " /foo"}, "c.json"), ElementsAre(" /foo"));
+  EXPECT_THAT(said(terminal, {"/reset", "/undo", "/save none.json", " /foo"}, "c.json"),
+              ElementsAre(" /foo"));
+  EXPECT_THAT(terminal.screen(), HasSubstr("/save: there is no message yet"));
   EXPECT_THAT(terminal.screen(), HasSubstr("there is no message to take back"));
 }
 

@@ -156,8 +156,8 @@ TEST_F(GenerateTest, OneBadPromptStopsAllBeforeAnythingRuns) {
   expect_error({"--prompts-file", "absent.txt"}, 3, "absent.txt");
   expect_error({"--ids", "1,256"}, 2, "--ids: token 1 of the prompt is 256");
   expect_error({"--prompt", "a\xFF"}, 2, "--prompt: byte 1 is not UTF-8");
-  expect_error({"--top-k", "99999999999"}, 2, "not in range 0 to 16777216");
-  expect_error({"--frequency-penalty", "2.5"}, 2, "frequency_penalty is 2.5");
+  expect_error({"--top-k", "99999999999"}, 2, "99999999999 is not between 0 and 16777216");
+  expect_error({"--frequency-penalty", "2.5"}, 2, "--frequency-penalty is 2.5");
   expect_error({"--output", "csv"}, 2, "this command writes text, json, jsonl");
 }
 

@@ -212,16 +212,44 @@ TEST_F(Usage, UnknownWordsComeWithASuggestion) {
            {{"train", "--steps", "10k"}, "--steps: '10k' is no whole number"},
            {{"generate", "run", "--seed", "-1"}, "--seed: '-1' is no whole number of 0 or more"},
            {{"train", "--steps", "99999999999999999999"}, "99999999999999999999 is out of range"},
-           {{"train", "--n_embd", "5"}, "did you mean --dim?"}}) {
+           {{"train", "--n_embd", "5"}, "did you mean --dim?"},
+           {{"train", "--lora", "8"}, "did you mean --lora-rank?"},
+           {{"quantize", "run", "--type", "q8", "--out", "x"}, "did you mean --weights?"},
+           {{"generate", "run", "-ngl", "3"}, "did you mean --device?"},
+           {{"run", "x"}, "run is not known here; did you mean chat?"},
+           {{"help", "nosuch"}, "nosuch is not known here"},
+           {{"train", "--resume", "run"}, "a run goes on with --out run --resume"},
+           {{"train", "--lr"}, "--lr: give a value"},
+           {{"generate", "run", "-n", "abc"}, "--tokens: 'abc' is no whole number"},
+           {{"generate", "run", "--top-k", "-1"}, "--top-k: -1 is not between 0 and 16777216"},
+           {{"generate", "run", "--top-p", "2"}, "--top-p: 2 is not between 0 and 1"},
+           {{"generate", "run", "--top-p", "nan"}, "--top-p: nan is not between 0 and 1"},
+           {{"generate", "run", "--top-p", "x"}, "--top-p: 'x' is no number"},
+           {{"generate", "run", "-p", "a", "--repetition-penalty", "-1"},
+            "--repetition-penalty is -1; it must be positive"},
+           {{"generate", "run", "--adapter", "a", "--adapter", "b"},
+            "--adapter is given more than once"},
+           {{"quantize", "run", "--weights", "q8", "--out", "x.gguf"},
+            "quantize writes a model folder"},
+           {{"tokenizer", "train", "--data", "a", "--data", "b", "--vocab", "300", "--out", "t"},
+            "--data is given more than once"}}) {
     refuse(words, 2, message);
   }
   // Nothing is near to these, and train has no --tokens.
-  for (const Words& words :
-       std::vector<Words>{{"qqqqqq"}, {"train", "--xyzzyx"}, {"train", "--n-predict", "5"}}) {
+  for (const Words& words : std::vector<Words>{{"qqqqqq"},
+                                               {"serve", "run"},
+                                               {"train", "--xyzzyx"},
+                                               {"train", "--n-predict", "5"},
+                                               {"train", "--dora"},
+                                               {"generate", "run", "--keep", "3"}}) {
     const CommandResult result = volta(words);
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_THAT(result.err, testing::Not(HasSubstr("did you mean"))) << words.back();
   }
+  // The last line names the help of the command.
+  EXPECT_THAT(volta({"bench", "gaps", "run", "--xyzzyx"}).err,
+              HasSubstr("volta bench gaps --help shows what there is."));
+  EXPECT_THAT(volta({"qqqqqq"}).err, HasSubstr("volta --help shows what there is."));
 }
 
 // `-` is standard input or output where that is possible, and refused elsewhere.

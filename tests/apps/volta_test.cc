@@ -316,7 +316,7 @@ TEST_F(VoltaTest, BadPromptsEndWithTwo) {
   expect_error({"generate", "run", "--output", "json", "--ids", "1,x"}, 2, "--ids");
   expect_error({"generate", "run", "--output", "json", "-p", std::string(200, 'a')}, 2, "context");
   expect_error({"generate", "run", "--output", "json", "--temperature", "-1"}, 2, "temperature");
-  expect_error({"generate", "run", "--output", "json", "--top-p", "0"}, 2, "top_p");
+  expect_error({"generate", "run", "--output", "json", "--top-p", "0"}, 2, "--top-p is 0");
 }
 
 TEST_F(VoltaTest, DevicesThatAreNotThereEndWithFive) {

@@ -90,15 +90,22 @@ add_library(Volta::volta ALIAS volta)
 target_include_directories(volta INTERFACE "${PROJECT_SOURCE_DIR}/include")
 install(DIRECTORY include DESTINATION .)
 install(FILES VoltaConfig.cmake VoltaConfigVersion.cmake DESTINATION lib/cmake/Volta)
+install(FILES volta.pc DESTINATION lib/pkgconfig)
 """
+    PKG_CONFIG = """Name: Volta
+Description: small
+Version: 0.1.0
+Cflags: -I${pcfiledir}/../../include
+"""
+    BUILT = ["static: ok", "shared: ok", "pkg-config: ok", "pkg-config-static: ok"]
     CONFIG = """add_library(Volta::volta INTERFACE IMPORTED)
 set_target_properties(Volta::volta PROPERTIES INTERFACE_INCLUDE_DIRECTORIES
                       "${CMAKE_CURRENT_LIST_DIR}/../../../include")
 """
     MAIN = "#include <volta/volta.h>\nint main() { return volta::answer() - 42; }\n"
 
-    def package(self, project=PROJECT, config=CONFIG, main=MAIN):
-        self.need("cmake", "ninja", "c++")
+    def package(self, project=PROJECT, config=CONFIG, main=MAIN, pkg_config=PKG_CONFIG):
+        self.need("cmake", "ninja", "c++", "pkg-config")
         shutil.rmtree(self.tree / "build", ignore_errors=True)
         self.copy("CMakePresets.json", "tests/package/CMakeLists.txt")
         self.write("include/volta/volta.h", "namespace volta { inline int answer() { return 42; } }\n")
@@ -106,6 +113,7 @@ set_target_properties(Volta::volta PROPERTIES INTERFACE_INCLUDE_DIRECTORIES
         self.write("VoltaConfig.cmake", config)
         self.write("VoltaConfigVersion.cmake",
                    "set(PACKAGE_VERSION 0.1.0)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n")
+        self.write("volta.pc", pkg_config)
         self.write("tests/package/main.cc", main)
         status, text = self.judge("check_package")
         verdicts = [line.removeprefix("check_package: ") for line in text.splitlines()
@@ -114,7 +122,7 @@ set_target_properties(Volta::volta PROPERTIES INTERFACE_INCLUDE_DIRECTORIES
 
     def test_a_package_that_can_be_used_passes(self):
         status, verdicts, text = self.package()
-        self.assertEqual((status, verdicts), (0, ["static: ok", "shared: ok", "subdirectory: ok"]), text)
+        self.assertEqual((status, verdicts), (0, [*self.BUILT, "subdirectory: ok"]), text)
 
     def test_a_header_that_is_not_installed_is_seen(self):
         project = self.PROJECT.replace("DIRECTORY include DESTINATION .",
@@ -136,8 +144,13 @@ set_target_properties(Volta::volta PROPERTIES INTERFACE_INCLUDE_DIRECTORIES
     def test_a_subdirectory_without_its_headers_is_seen(self):
         project = self.PROJECT.replace('INTERFACE "${PROJECT_SOURCE_DIR}/include"', "INTERFACE nowhere")
         status, verdicts, text = self.package(project)
-        self.assertEqual((status, verdicts),
-                         (1, ["static: ok", "shared: ok", "subdirectory: FAILED"]), text)
+        self.assertEqual((status, verdicts), (1, [*self.BUILT, "subdirectory: FAILED"]), text)
+
+    def test_wrong_flags_of_pkg_config_are_seen(self):
+        for wrong in (self.PKG_CONFIG.replace("include", "nowhere"), "Name: Volta\n"):
+            status, verdicts, text = self.package(pkg_config=wrong)
+            self.assertEqual((status, verdicts),
+                             (1, ["static: ok", "shared: ok", "pkg-config: FAILED"]), text)
 
 
 class Flags(Stage):

@@ -1,4 +1,5 @@
 // The graph's dumps, as text and for Graphviz.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "build.h"
@@ -49,31 +50,61 @@ TEST(ToText, OfAnEmptyGraphIsEmpty) { EXPECT_EQ(to_text(Graph()), ""); }
 TEST(ToDot, ShowsValuesNodesAndOutputs) {
   EXPECT_EQ(to_dot(sample()),
             R"(digraph volta {
+  graph [fontname="monospace"];
   node [fontname="monospace", style=filled];
   edge [fontname="monospace"];
+  n0 [shape=box, fillcolor=white, label="Embedding"];
+  n3 [shape=box, fillcolor=white, label="Binary{add}"];
   v0 [shape=ellipse, fillcolor=lightblue, label="ids\ninput i32[2]"];
   v1 [shape=ellipse, fillcolor=khaki, label="wte\nparameter f32[8, 4]"];
   v2 [shape=ellipse, fillcolor=khaki, label="norm\\\"\nparameter bf16[4]"];
   v3 [shape=ellipse, fillcolor=lightsalmon, label="total\nstate f32[2, 4]"];
   v7 [shape=ellipse, fillcolor=lightgray, label="filled 1 []\nconstant f32[]"];
-  n0 [shape=box, fillcolor=white, label="Embedding"];
+  o0 [shape=ellipse, fillcolor=palegreen, label="z\noutput f32[2, 4]"];
+  o1 [shape=ellipse, fillcolor=palegreen, label="total\noutput f32[2, 4]"];
+  subgraph "cluster_h.0" {
+  label="h.0";
+  n1 [shape=box, fillcolor=white, label="Norm{rms, eps=1e-05}\nh.0"];
+  n2 [shape=box, fillcolor=white, label="Accumulate{scale=0.5}\nh.0"];
+  }
   v1 -> n0 [label="f32[8, 4]"];
   v0 -> n0 [label="i32[2]"];
-  n1 [shape=box, fillcolor=white, label="Norm{rms, eps=1e-05}\nh.0"];
   n0 -> n1 [label="f32[2, 4]"];
   v2 -> n1 [label="bf16[4]"];
-  n2 [shape=box, fillcolor=white, label="Accumulate{scale=0.5}\nh.0"];
   v3 -> n2 [label="f32[2, 4]", dir=both, color=red];
   n1 -> n2 [label="f32[2, 4]"];
-  n3 [shape=box, fillcolor=white, label="Binary{add}"];
   n1 -> n3 [label="f32[2, 4]"];
   v7 -> n3 [label="f32[]"];
-  o0 [shape=ellipse, fillcolor=palegreen, label="z\noutput f32[2, 4]"];
   n3 -> o0;
-  o1 [shape=ellipse, fillcolor=palegreen, label="total\noutput f32[2, 4]"];
   v3 -> o1;
 }
 )");
+}
+
+// A layer's parameters stand in its box, and its backward pass has a box of its own.
+TEST(ToDot, LayersHaveBoxes) {
+  Graph graph;
+  const ValueId x = must(graph.input("x", f32(Shape(2, 3))));
+  const ValueId weight = must(graph.parameter("model.layers.1.norm", f32(Shape(3))));
+  const ValueId other = must(graph.parameter("model.norm", f32(Shape(3))));
+  graph.set_scope("model.layers.1.attn");
+  const ValueId y = add(graph, Norm{NormKind::kRms}, {x, weight});
+  graph.set_scope("model.layers.1.attn.grad");
+  const ValueId z = add(graph, Norm{NormKind::kRms}, {y, weight});
+  graph.set_scope("head");
+  must(graph.output("y", add(graph, Norm{NormKind::kRms}, {z, other})));
+  const std::string dot = to_dot(graph);
+  const auto box = [&](std::string_view name) {
+    const std::size_t begin = dot.find(std::string("subgraph \"cluster_").append(name) + "\" {");
+    if (begin == std::string::npos) return std::string();
+    return dot.substr(begin, dot.find("\n  }\n", begin) - begin);
+  };
+  EXPECT_THAT(box("model.layers.1"), ::testing::HasSubstr("  n0 ["));
+  EXPECT_THAT(box("model.layers.1"), ::testing::HasSubstr("model.layers.1.norm"));
+  EXPECT_THAT(box("model.layers.1"), ::testing::Not(::testing::HasSubstr("  n1 [")));
+  EXPECT_THAT(box("model.layers.1, backward"), ::testing::HasSubstr("  n1 ["));
+  EXPECT_EQ(dot.find("cluster_head"), std::string::npos) << dot;
+  EXPECT_THAT(box("model.layers.1, backward"), ::testing::Not(::testing::HasSubstr("  n2 [")));
 }
 
 TEST(ToDot, WhatReadsAChangedValueIsDrawnBelowTheChange) {

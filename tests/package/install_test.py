@@ -14,7 +14,8 @@ BUILD = None
 FILES = ["bin/volta", "include/volta/volta.h", "share/man/man1/volta.1",
          "share/man/man1/volta-bench-model.1", "share/bash-completion/completions/volta",
          "share/zsh/site-functions/_volta", "share/fish/vendor_completions.d/volta.fish"]
-LIBRARY_FILES = ["libvolta.a", "libvolta.so", "cmake/Volta/VoltaConfig.cmake"]
+LIBRARY_FILES = ["libvolta.a", "libvolta.so", "cmake/Volta/VoltaConfig.cmake",
+                 "pkgconfig/volta.pc"]
 
 
 class Install(unittest.TestCase):
