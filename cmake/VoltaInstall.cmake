@@ -24,6 +24,7 @@ install(FILES "${PROJECT_BINARY_DIR}/VoltaConfig.cmake"
 
 # The file stands in <libdir>/pkgconfig, from where it finds the prefix, wherever that was moved.
 file(RELATIVE_PATH volta_pc_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+string(REGEX REPLACE "/$" "" volta_pc_prefix "${volta_pc_prefix}")
 set(volta_pc_libs -pthread)
 if(VOLTA_HAS_CUDA)
   string(APPEND volta_pc_libs " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")

@@ -208,7 +208,7 @@ class Chat {
         done = std::unexpected(end.error());
       } else if (*end == LineEnd::kInterrupted) {
         return fail(ErrorCode::kInterrupted, "interrupted");
-      } else if (*end == LineEnd::kEndOfInput || line == "/exit") {
+      } else if (*end == LineEnd::kEndOfInput || is_exit(line)) {
         return {};
       } else {
         done = obey(line);
@@ -216,7 +216,8 @@ class Chat {
       if (done) continue;
       Error error = std::move(done).error();
       if (error.code() == ErrorCode::kInterrupted && !interrupted()) {
-        note("\n(stopped before the answer: the message is not part of the conversation)\n");
+        note_raw("\n");
+        note("(stopped before the answer: the message is not part of the conversation)\n");
         continue;
       }
       const bool is_final = error.code() == ErrorCode::kInterrupted || output_failed_;
@@ -229,6 +230,11 @@ class Chat {
   }
 
  private:
+  static bool is_exit(std::string_view line) {
+    constexpr std::string_view kExit = "/exit";
+    return line.starts_with(kExit) && line.find_first_not_of(' ', kExit.size()) == line.npos;
+  }
+
   // Reads a message with the line editor, and stores it in the history.
   Result<LineEnd> edit_line(std::string& line) {
     VOLTA_TRY(const LineEnd end, read_message("> ", history_, line));

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <csignal>
 #include <string>
@@ -32,8 +31,6 @@ std::vector<std::string> expand_aliases(int argc, char** argv) {
     words.emplace_back("--help");
     return words;
   }
-  // llama.cpp's flag, which would count as -n with the value "gl".
-  std::ranges::replace(words, std::string("-ngl"), std::string("--n-gpu-layers"));
   struct Alias {
     std::string_view flag;
     std::vector<std::string> command;

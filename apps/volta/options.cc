@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,16 +25,19 @@ Check check_of(const CLI::Validator& validator) {
           .description = validator.get_description()};
 }
 
+// Whether a text is a whole number, which may be too large for any variable.
+bool is_whole(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+}
+
 // CLI11 would clamp a number that is too large and wrap a negative one around. So every option that
 // takes whole numbers is first checked as text.
 std::string check_whole(const std::string& text, bool negative) {
   const auto refusal = [&](const auto& parsed) -> std::string {
     if (parsed) return "";
-    const bool minus = text.starts_with("-");
-    const std::size_t begin = minus ? 1 : 0;
-    const bool digits =
-        text.size() > begin && text.find_first_not_of("0123456789", begin) == std::string::npos;
-    if (digits && (negative || !minus)) return fmt::format("{} is out of range", text);
+    if (is_whole(text) && (negative || !text.starts_with("-")))
+      return fmt::format("{} is out of range", text);
     return fmt::format("'{}' is no whole number{}", text, negative ? "" : " of 0 or more");
   };
   return negative ? refusal(parse_int<std::int64_t>(text, "value"))
@@ -93,6 +97,7 @@ bool takes_model(const CLI::App& app) {
 std::string advice(const CLI::App& app, const std::string& unknown) {
   const std::vector<std::string> known = known_words(app);
   const std::string similar = suggestion(unknown, known);
+  if (similar == unknown) return "; it goes behind the name of the command";
   if (!similar.empty()) return fmt::format("; did you mean {}?", similar);
   const auto knows = [&](std::string_view word) {
     return std::find(known.begin(), known.end(), word) != known.end();
@@ -104,8 +109,11 @@ std::string advice(const CLI::App& app, const std::string& unknown) {
   if (!flag && knows("--prompt") && knows("--file")) {
     return "; a prompt goes with -p, a file that holds it with -f";
   }
-  if (!flag && knows("--resume") && is_directory(unknown)) {
-    return fmt::format("; a run goes on with --out {} --resume", unknown);
+  if (!flag && knows("--resume") && path_exists(join_path(unknown, "run.json"))) {
+    return fmt::format("; a run goes on with --out {} --resume", shell_quoted(unknown));
+  }
+  if (!flag && knows("--init") && path_exists(join_path(unknown, "config.json"))) {
+    return fmt::format("; a model to start from goes with --init {}", shell_quoted(unknown));
   }
   if (!flag && knows("--data")) return "; a file to read goes with --data";
   return "";
@@ -131,8 +139,21 @@ std::string conversion_message(std::string_view text) {
                      text.substr(between + kBetween.size()));
 }
 
-// A message of one line about what is wrong with the command line.
-std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+// Of "-threads 4", which is read as -t with the value "hreads", the word "-threads": whichever word
+// of the command line holds the value that the message complains about. Empty if there is none.
+std::string long_name_with_one_hyphen(std::string_view message,
+                                      const std::vector<std::string>& words) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  for (const std::string& word : words) {
+    if (word.size() < 3 || word[0] != '-' || !is_letter(word[1]) || !is_letter(word[2])) continue;
+    if (message.contains(fmt::format("'{}'", word.substr(2)))) return word;
+  }
+  return "";
+}
+
+// A message of one line about what is wrong with the words of the command line.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error,
+                          const std::vector<std::string>& words) {
   const std::vector<std::string> extras = app.remaining(true);
   const bool command_missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
   if (!extras.empty() && (command_missing || dynamic_cast<const CLI::ExtrasError*>(&error))) {
@@ -142,6 +163,9 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     return fmt::format("{} is not known here{}", unknown, advice(app, unknown));
   }
   const std::string_view text = error.what();
+  if (const std::string word = long_name_with_one_hyphen(text, words); !word.empty()) {
+    return fmt::format("{} is not known here{}", word, advice(app, word));
+  }
   if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
     return conversion_message(text);
   }
@@ -165,7 +189,7 @@ Check range(std::int64_t least, std::int64_t most) {
                 const auto value = parse_int<std::int64_t>(text, "value");
                 const bool inside = value && *value >= least && *value <= most;
                 // What is no number is for check_whole(), which all such options have.
-                const bool number = value || check_whole(text, true).ends_with("out of range");
+                const bool number = is_whole(text);
                 return inside || !number
                            ? std::string()
                            : fmt::format("{} is not between {} and {}", text, least, most);
@@ -176,8 +200,9 @@ Check range(double least, double most) {
   return {.refusal =
               [=](const std::string& text) {
                 double value = 0;
-                if (!CLI::detail::lexical_cast(text, value)) return std::string();  // See above.
-                const bool inside = value >= least && value <= most;                // NaN is not.
+                // What is no number is for CLI11's conversion.
+                if (!CLI::detail::lexical_cast(text, value)) return std::string();
+                const bool inside = value >= least && value <= most;  // NaN is not.
                 return inside ? std::string()
                               : fmt::format("{} is not between {} and {}", text, least, most);
               },
@@ -395,19 +420,28 @@ Parser::~Parser() = default;
 Result<std::string> Parser::parse(std::vector<std::string> words,
                                   const std::string& footer_of_commands) {
   root_.finish(footer_of_commands);
-  std::reverse(words.begin(), words.end());  // CLI11 takes them in reverse order.
+  std::vector<std::string> reversed(words.rbegin(), words.rend());  // As CLI11 takes them.
   try {
-    app_->parse(words);
+    app_->parse(reversed);
   } catch (const CLI::Success& wanted) {  // --help, --version.
     const std::vector<std::string> extras = app_->remaining(true);
-    if (!extras.empty() && app_->get_subcommands().empty()) {
-      return fail(ErrorCode::kInvalidArgument, usage_message(*app_, CLI::ExtrasError(extras)));
+    if (!extras.empty() && !names_of_commands(*app_).empty()) {  // A command that is not there.
+      return fail(ErrorCode::kInvalidArgument,
+                  usage_message(*app_, CLI::ExtrasError(extras), words));
     }
     std::ostringstream answer;
     app_->exit(wanted, answer);
     return answer.str();
   } catch (const CLI::ParseError& error) {
-    return fail(ErrorCode::kInvalidArgument, usage_message(*app_, error));
+    return fail(ErrorCode::kInvalidArgument, usage_message(*app_, error, words));
+  } catch (const std::invalid_argument&) {  // What CLI11 makes of "--resume=yes".
+    const auto flag = std::ranges::find_if(words, [](const std::string& word) {
+      return word.starts_with("--") && word.contains('=');
+    });
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} takes no value", flag == words.end() ? std::string("a flag")
+                                                             : flag->substr(0, flag->find('='))));
   }
   return std::string();
 }

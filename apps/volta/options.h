@@ -63,7 +63,8 @@ struct CommandInfo {
 };
 
 /// An option, a flag or a positional argument of a command. Calls return the option itself, so that
-/// they can be chained. If a value is given twice, the last one counts. Values must not be empty.
+/// they can be chained. If a value is given twice, the last one counts, unless only_once() is
+/// called. Values must not be empty.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}

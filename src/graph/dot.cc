@@ -59,6 +59,7 @@ std::string layer_of(std::string_view label) {
   for (std::size_t begin = 0; begin < label.size();) {
     const std::size_t end = std::min(label.find('.', begin), label.size());
     const std::string_view part = label.substr(begin, end - begin);
+    // A name that begins with a number is not that of a layer.
     if (begin > 0 && !part.empty() && part.find_first_not_of("0123456789") == part.npos) {
       return fmt::format("{}{}", label.substr(0, end),
                          label.ends_with(kBackward) ? ", backward" : "");

@@ -62,7 +62,7 @@ std::int64_t most_step_rows(const KvCacheSizes& sizes) {
 }
 
 std::int64_t step_size(std::int64_t rows, const KvCacheSizes& sizes) {
-  // Only as many slots need more rows than the largest step for prompts has.
+  // More rows than step_rows occur only where more slots than that are decoding.
   const auto listed = std::ranges::lower_bound(kStepSizes, rows);
   if (rows > sizes.step_rows || listed == kStepSizes.end()) return std::max(rows, sizes.slots);
   return sizes.slots >= rows ? std::min(*listed, sizes.slots) : *listed;

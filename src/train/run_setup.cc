@@ -167,7 +167,12 @@ void describe(const RunSetup& setup, const Say& say) {
                     lora.rank, lora.alpha, lora.dropout, fmt::join(lora.targets, ", "),
                     format_count(count)));
   }
-  const ScheduleConfig& schedule = setup.options.trainer.schedule;
+  const TrainerOptions& trainer = setup.options.trainer;
+  const ScheduleConfig& schedule = trainer.schedule;
+  say(LogLevel::kInfo,
+      fmt::format("steps: {}, each of {}{} rows of {} tokens", schedule.steps,
+                  trainer.accumulate > 1 ? fmt::format("{} times ", trainer.accumulate) : "",
+                  trainer.batch, trainer.time));
   if (schedule.warmup >= schedule.steps) {
     say(LogLevel::kWarning,
         fmt::format("the warm-up of {} steps is as long as the run of {} or longer: the learning "

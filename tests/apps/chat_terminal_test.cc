@@ -261,6 +261,13 @@ TEST_F(ChatTerminalTest, CommandsChangeTheConversation) {
   EXPECT_THAT(terminal.screen(), HasSubstr("there is no message to take back"));
 }
 
+TEST_F(ChatTerminalTest, ExitMayBeFollowedBySpaces) {
+  Terminal terminal = start();
+  ASSERT_TRUE(terminal.wait_for("> "));
+  terminal.type("/exit  \r");
+  EXPECT_EQ(terminal.end(), 0);
+}
+
 TEST_F(ChatTerminalTest, CtrlCEmptiesAMessageAndThenEnds) {
   Terminal terminal = start();
   EXPECT_THAT(said(terminal, {"not this\003but this"}, "said.json"), ElementsAre("but this"));

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
+#include "device/device_proxy.h"
 #include "nn/generation.h"
 #include "nn/generator.h"
 #include "nn/helpers.h"
@@ -135,6 +138,43 @@ TEST(GeneratorSharing, ALongPromptDoesNotStopTheOthers) {
       shared_steps(test::lively_model(config, test::device(2)), 8);
   EXPECT_EQ(rows.front(), 24);
   EXPECT_EQ(*(rows.end() - 2), 24);
+}
+
+// A device on which a step of one row takes as long as one with 256 rows of a prompt more.
+class SlowStart final : public DeviceProxy {
+ public:
+  explicit SlowStart(std::shared_ptr<Device> inner) : DeviceProxy(std::move(inner)) {}
+  InferenceChoices inference_choices(DType dtype) const override {
+    InferenceChoices choices = inner()->inference_choices(dtype);
+    choices.step_rows = 512;
+    choices.overhead_rows = 256;
+    return choices;
+  }
+};
+
+// There prompts get more rows beside a sequence that is being decoded; fewer with weights of
+// integers.
+TEST(GeneratorSharing, PromptsGetMoreRowsWhereStepsStartSlowly) {
+  TransformerConfig config = test::llama_config();
+  config.context = 2048;
+  config.window = 0;
+  config.dim = 128;
+  config.heads = 2;
+  config.kv_heads = 1;
+  config.head_dim = 64;
+  config.ffn = 4096;
+  for (const auto& [quant, rows] : {std::pair(Quant::kNone, 512), std::pair(Quant::kInt8, 128)}) {
+    Transformer model = test::lively_model(config, std::make_shared<SlowStart>(test::cpu(2)));
+    must(model.prepack({.quant = quant}));
+    Decoder decoder = must(Decoder::create(model, {.slots = 2}));
+    must(decoder.begin(0, test::some_ids(9, config.vocab_size), kGreedyRow, {}));
+    must(decoder.step());
+    must(decoder.set_next(0, must(decoder.drawn(0)).token, kGreedyRow, {}));
+    must(decoder.begin(1, test::some_ids(1900, config.vocab_size), kGreedyRow, {}));
+    must(decoder.step());
+    EXPECT_EQ(decoder.step_rows(), rows);
+    EXPECT_GE(must(decoder.drawn(0)).token, 0);
+  }
 }
 
 // The largest plan's arena is that of all, and there are two plans for a number of rows at most.

@@ -113,10 +113,10 @@ TEST_P(GeneratorOfBothKinds, HalfPrecision) {
   const std::vector<GeneratorOptions> kinds = {
       {.cache_dtype = DType::kBF16},
       {.cache_dtype = DType::kF16},
-      {.compute_dtype = DType::kBF16},
+      {.cache_dtype = DType::kF32, .compute_dtype = DType::kBF16},
       {.cache_dtype = DType::kBF16, .compute_dtype = DType::kBF16}};
   for (GeneratorOptions options : kinds) {
-    SCOPED_TRACE(std::string(dtype_name(options.cache_dtype.value_or(DType::kF32))) + " cache, " +
+    SCOPED_TRACE(std::string(dtype_name(*options.cache_dtype)) + " cache, " +
                  std::string(dtype_name(options.compute_dtype)) + " compute");
     Results alone;
     for (const auto& one : requests) alone.push_back(generate(model, {one}, options).at(0));

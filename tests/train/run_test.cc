@@ -72,6 +72,7 @@ TEST_F(RunTest, LeavesCheckpointsMetricsAndACurve) {
   EXPECT_EQ(records.back().loss, result.loss);
   EXPECT_THAT(test::get_file(o.out + "/loss.svg"), HasSubstr("text.txt"));
   EXPECT_THAT(messages_, HasSubstr("memory: weights"));
+  EXPECT_THAT(messages_, HasSubstr("steps: 20, each of 4 rows of 8 tokens"));
   EXPECT_THAT(messages_, HasSubstr("tokens of"));
   VOLTA_ASSERT_OK(const Transformer model, test::load_model(result.checkpoint, test::device(1)));
   EXPECT_EQ(model.config().layers, 2);
