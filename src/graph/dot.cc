@@ -9,7 +9,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -73,10 +72,10 @@ std::string layer_of(std::string_view label) {
 class Shapes {
  public:
   /// Adds a line that declares a shape of a layer; to the drawing itself if `layer` is empty.
-  void add(const std::string& layer, std::string line) {
+  void add(const std::string& layer, std::string_view line) {
     const auto [place, is_new] = places_.try_emplace(layer, groups_.size());
     if (is_new) groups_.push_back({layer, {}});
-    groups_[place->second].lines += std::move(line);
+    groups_[place->second].lines += line;
   }
   bool has(const std::string& layer) const { return places_.contains(layer); }
   /// All lines, the layers in the order in which they were first named.
