@@ -121,7 +121,8 @@ class GpuDevice final : public Device {
     constexpr std::int64_t kStepRows = 2048;
     // Measured on an H100 in bf16, as (a token's time) / (a prompt's time for each row): 300 for a
     // model of 8.0 billion parameters, 390 for 1.24 billion, 520 for 110 million. Products in f32
-    // take ten times as long, and read twice the bytes. (Weights of integers: see decoder.cc.)
+    // take ten times as long and read twice the bytes. nn/decoder.cc takes fewer rows for models
+    // with weights of integers.
     return {.rounding = Rounding::kActivations,
             .cache = dtype,
             .step_rows = kStepRows,

@@ -59,8 +59,8 @@ using PrefillProgress = FunctionRef<bool(std::int64_t done)>;
 /// prompts get the other rows. With `prompts_first` this is at least the largest step. Without it,
 /// a step has at most four times the rows of decoding alone, or twice `overhead_rows` if that is
 /// more (see InferenceChoices); only if decoding leaves fewer than 64 rows of the largest step, it
-/// may have more. Prompts always get at
-/// least one row. How many rows a step really has depends on their work, too: see Decoder::step().
+/// may have more. Prompts always get at least one row. How many rows a step really has depends on
+/// their work, too: see Decoder::step().
 std::int64_t shared_step_rows(std::int64_t decoding, const KvCacheSizes& sizes,
                               std::int64_t overhead_rows, bool prompts_first);
 

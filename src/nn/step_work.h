@@ -14,8 +14,8 @@ namespace [[gnu::visibility("default")]] volta {
 class StepWork {
  public:
   StepWork() = default;
-  /// `overhead_rows` is the device's (InferenceChoices): before a step computes anything, it costs
-  /// as much as so many further rows, because it reads every weight and starts every op. The
+  /// Every step reads all weights and starts all ops, however few rows it has. `overhead_rows` says
+  /// what that costs, as a number of rows that take as long to compute (see InferenceChoices). The
   /// default was measured on one core with AVX-512, in f32: 9 rows for a model of 1 million
   /// parameters, which fits the caches, and 12 to 15 for one of 25 million, which does not.
   explicit StepWork(const TransformerConfig& config,

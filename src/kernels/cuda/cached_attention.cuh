@@ -61,10 +61,10 @@ constexpr bool cached_on_tensor_cores(DType q, DType cache, std::int64_t head_di
   return q == cache && has_tensor_core_kernel(q, head_dim);
 }
 
-/// The kernels on tensor cores; see cached_attention_mma.cuh. With `partials`, f32 [rows, heads,
-/// blocks, head_dim + 2], they compute every block of keys by itself, for few rows. With nullptr
-/// they compute tiles of queries, for many rows. Both give the same bits if the
-/// cache holds finite numbers.
+/// The kernels on tensor cores; see cached_attention_mma.cuh. For few rows, `partials` is memory
+/// for the results of each block of keys, f32 [rows, heads, blocks, head_dim + 2], which a second
+/// kernel joins. For many rows it is null, and a thread block goes over all keys of a tile of
+/// queries. Both give the same bits if the cache holds finite numbers.
 cudaError_t cached_mma_bf16(const CachedCall& call, float* partials,
                             const Context& context) noexcept;
 cudaError_t cached_mma_f16(const CachedCall& call, float* partials,

@@ -41,9 +41,10 @@ __device__ inline HeadGroup head_group(const CachedLaunch& launch, int index) {
   return {kv_head, kv_head * shared + first, min(launch.heads_at_once, shared - first)};
 }
 
-/// The weights of a block of keys for the 16 queries of a warp. A thread holds those of two
-/// queries, lane / 4 ([0]) and lane / 4 + 8 ([1]): the maximum of the scores, the sum of the
-/// weights, and the thread's share of the weights in 16 bits, as left operands of multiply_add().
+/// What a thread holds of the weights of a block of keys for the 16 queries of its warp. `max` (of
+/// the scores) and `sum` (of the weights) belong to two queries: [0] to query lane / 4, [1] to
+/// query lane / 4 + 8. `weights` are the thread's share of the weights of both, in 16 bits, as left
+/// operands of multiply_add().
 struct BlockWeights {
   float max[2], sum[2];
   std::uint32_t weights[kBlockTiles / 2][4];

@@ -44,7 +44,7 @@ template <typename T, int kDim>
 __global__ void __launch_bounds__(kBlocksAtOnce<kDim>* kWarp)
     blocks_kernel(const __grid_constant__ CachedLaunch launch) {
   extern __shared__ __align__(256) unsigned char storage[];
-  // SAFETY: the launcher gives the kernel this much shared memory.
+  // SAFETY: launch_blocks() asks for sizeof(BlocksShared<T, kDim>) bytes of dynamic shared memory.
   auto& shared = *reinterpret_cast<BlocksShared<T, kDim>*>(storage);
   const CachedCall& call = launch.call;
   let_next_begin();
@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(kBlocksAtOnce<kDim>* kWarp)
     const int key = block * kKeyBlock;
     const bool seen = block < call.rows.blocks && key < keys.end && key + kKeyBlock > keys.begin;
     const std::int64_t page = seen ? call.rows.page(row, block) : -1;
-    // This also waits until all threads have read the q of the item before.
+    // This is also the barrier before shared.q is overwritten: all threads have read the q of the
+    // previous item.
     if (__syncthreads_or(page >= 0 ? 1 : 0) == 0) continue;
     const HeadGroup group = head_group(launch, static_cast<int>(item / parts % groups));
     // The heads of a row follow each other.

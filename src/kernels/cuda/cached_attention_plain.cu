@@ -292,8 +292,8 @@ __device__ void find_pages(const Call& call, const Queries& queries, int split,
   shared.pages[threadIdx.x] = seen ? call.rows.page(queries.first_row, begin / kKeyBlock) : -1;
 }
 
-// Stores the queries' results. With partials they are those of one split, because joining a split
-// to kNothing does not change it.
+// Stores the queries' results: to y or, with partials, to the workspace. `joined` then has one
+// split alone, which joining to kNothing has not changed.
 template <int kQueries>
 __device__ void store_outputs(const Call& call, const Queries& queries, std::int64_t split,
                               std::int64_t first, const Shared<kQueries>& shared,
@@ -472,9 +472,9 @@ Cut cut_work(const AttentionShape& shape, std::int64_t rows, std::int64_t blocks
   Cut cut;
   const int group = shape.heads / shape.kv_heads;
   cut.splits = ceil_div(blocks, std::int64_t{kSplitPages});
-  // Where multiprocessors would have no work, each query head is a work item. The heads that share
-  // a key/value head then read the same part of the caches, but all but the first from the L2
-  // cache.
+  // If there are too few work items for all multiprocessors, each query head is a work item of its
+  // own. Heads that share a key/value head then read the same part of the caches several times, but
+  // from memory only once, and from the L2 cache after that.
   const bool alone = rows * shape.heads * cut.splits <= std::int64_t{2} * context.multiprocessors;
   cut.heads_at_once = alone ? 1 : std::min(group, kMostQueries);
   cut.head_groups = ceil_div(group, cut.heads_at_once);

@@ -233,7 +233,7 @@ template <typename T, int kDim>
 __global__ void __launch_bounds__(kTileThreads, 2)
     tiles_kernel(const __grid_constant__ CachedLaunch launch) {
   extern __shared__ __align__(256) unsigned char storage[];
-  // SAFETY: the launcher gives the kernel this much shared memory.
+  // SAFETY: launch_tiles() asks for sizeof(TileShared<T, kDim>) bytes of dynamic shared memory.
   auto& shared = *reinterpret_cast<TileShared<T, kDim>*>(storage);
   const CachedCall& call = launch.call;
   let_next_begin();
