@@ -108,7 +108,7 @@ Status complete_paths(FlagValues& values) {
   if (!values.contains("init")) return {};
   VOLTA_TRY(refuse_gguf(text_of(values, "init")));
   VOLTA_TRY(const std::string place, find_model_path(text_of(values, "init")));
-  values["init"] = whole_path(place);
+  values["init"] = path_exists(place) ? whole_path(place) : place;  // As given, for the message.
   return {};
 }
 

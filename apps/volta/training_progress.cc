@@ -14,7 +14,7 @@ namespace {
 
 // A step in one line of at most 80 characters, as far as its numbers allow. What does not fit is in
 // metrics.jsonl.
-std::string training_line(const StepEvent& event, double loss, std::string_view speed) {
+std::string training_line(const StepEvent& event, std::string_view speed) {
   constexpr std::size_t kColumns = 80;
   const StepReport& report = event.report;
   const std::string val =
@@ -22,8 +22,8 @@ std::string training_line(const StepEvent& event, double loss, std::string_view 
   const std::string rate = fmt::format("  lr {:.2e}", report.lr);
   const std::string norm = fmt::format("  grad norm {:.3f}", report.grad_norm);
   const auto line = [&](std::string_view details) {
-    return fmt::format("step {}/{}  loss {:.4f}{}{}  {} tokens/s", report.step, event.steps, loss,
-                       val, details, speed);
+    return fmt::format("step {}/{}  loss {:.4f}{}{}  {} tokens/s", report.step, event.steps,
+                       report.loss, val, details, speed);
   };
   for (const std::string& details : {rate + norm, rate}) {
     if (std::string text = line(details); text.size() <= kColumns) return text;
@@ -45,24 +45,22 @@ void TrainingProgress::step(const StepEvent& event) {
   if (first) {
     first_step_ = step;
     started_ = monotonic_seconds();
-    loss_ = event.report.loss;
     tokens_per_s_ = event.tokens_per_s;
   }
-  loss_ += 0.1 * (event.report.loss - loss_);
   tokens_per_s_ += 0.1 * (event.tokens_per_s - tokens_per_s_);
   const std::string speed = format_count(static_cast<std::int64_t>(tokens_per_s_));
   const bool terminal = progress_.on_terminal();
   const bool due = first || last || progress_.due();
   if (event.val_loss || (!terminal && due)) {
-    progress_.print(training_line(event, loss_, speed));
+    progress_.print(training_line(event, speed));
   }
   if (!terminal || !due) return;
   const double left = (monotonic_seconds() - started_) /
                       static_cast<double>(step - first_step_ + 1) *
                       static_cast<double>(event.steps - step);
   progress_.show_now(
-      fmt::format("{}/{}  loss {:.3f}  {} tokens/s  {}", step, event.steps, loss_, speed,
-                  time_left(left)),
+      fmt::format("{}/{}  loss {:.3f}  {} tokens/s  {}", step, event.steps, event.report.loss,
+                  speed, time_left(left)),
       static_cast<double>(step) / static_cast<double>(std::max<std::int64_t>(event.steps, 1)));
 }
 

@@ -26,7 +26,6 @@ class TrainingProgress {
   double started_ = 0.0;  ///< When the first step ended.
   std::int64_t first_step_ = -1;
   double tokens_per_s_ = 0.0;  ///< Smoothed.
-  double loss_ = 0.0;          ///< Smoothed.
 };
 
 }  // namespace volta::cli

@@ -96,8 +96,8 @@ Status check_request(const Globals& globals, const Options& options) {
   return !model || work.phase == "train" ? refuse_unused(globals, "--weights") : Status();
 }
 
-Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, const Options& options,
-                                                     CpuDevice& device) {
+Result<std::vector<ShapeToTune>> shapes_to_tune(const Globals& globals, const Options& options,
+                                                CpuDevice& device) {
   VOLTA_TRY(check_request(globals, options));
   const ModelWork& work = options.work;
   if (!work.model.empty() || !work.preset.empty()) return shapes_of_model(globals, work, device);
@@ -115,7 +115,7 @@ Result<std::vector<cpu::MatMulShape>> shapes_to_tune(const Globals& globals, con
                             .n = options.n,
                             .k = options.k};
   if (options.dim > 0) shape.m = shape.n = shape.k = options.dim;
-  return std::vector{shape};
+  return std::vector{ShapeToTune{.shape = shape}};
 }
 
 double gflops(double flops, double seconds) { return seconds > 0 ? flops / seconds * 1e-9 : 0; }
@@ -126,8 +126,9 @@ std::string describe(const std::string& name, const tuner::SearchProgress& searc
   return text;
 }
 
-Result<TunedShape> tune_shape(const cpu::MatMulShape& shape, const std::string& name,
-                              cpu::Simd simd, const Options& options) {
+Result<TunedShape> tune_shape(const ShapeToTune& wanted, const std::string& name, cpu::Simd simd,
+                              const Options& options) {
+  const cpu::MatMulShape& shape = wanted.shape;
   const double started = monotonic_seconds();
   VOLTA_TRY(auto measure, tuner::MatMulMeasure::create(shape, simd, options.budget,
                                                        [] { return !interrupted(); }));
@@ -148,7 +149,8 @@ Result<TunedShape> tune_shape(const cpu::MatMulShape& shape, const std::string& 
                     .parameters = result.chosen,
                     .default_gflops = gflops(measure.flops(), result.before.seconds),
                     .tuned_gflops = gflops(measure.flops(), result.after.seconds)},
-                   result};
+                   result,
+                   wanted.use};
   progress.print(result.default_kept
                      ? fmt::format("{}: the default is within noise of the best ({} tried)", name,
                                    result.tried)
@@ -164,10 +166,9 @@ bool concerns_shape(const Error& error) {
 
 // Entries for these shapes with default parameters. They need as much room in the file as the
 // results of the search.
-std::vector<TuningEntry> expected_entries(const std::vector<cpu::MatMulShape>& shapes,
-                                          cpu::Simd simd) {
+std::vector<TuningEntry> expected_entries(const std::vector<ShapeToTune>& shapes, cpu::Simd simd) {
   std::vector<TuningEntry> entries;
-  for (const cpu::MatMulShape& shape : shapes) {
+  for (const auto& [shape, use] : shapes) {
     entries.push_back(
         {.simd = simd, .shape = shape, .parameters = cpu::default_parameters(simd, shape)});
   }
@@ -205,9 +206,10 @@ Status tune_matmul(const Globals& globals, const Options& options) {
                     .shapes = {}};
   std::size_t number = 0;
   Status kept;
-  for (const cpu::MatMulShape& shape : shapes) {
+  for (const ShapeToTune& wanted : shapes) {
+    const cpu::MatMulShape& shape = wanted.shape;
     const std::string name = fmt::format("[{}/{}] {}", ++number, shapes.size(), name_of(shape));
-    auto tuned = tune_shape(shape, name, device->simd(), options);
+    auto tuned = tune_shape(wanted, name, device->simd(), options);
     const bool last = number == shapes.size() && report.shapes.empty();
     if (!tuned && !last && concerns_shape(tuned.error())) {
       note(fmt::format("{}: left out: {}\n", name, one_line(tuned.error().message())));

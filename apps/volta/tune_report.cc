@@ -24,7 +24,7 @@ std::string describe(const cpu::MatMulParameters& p) {
   const bool next_block = p.prefetch == cpu::Prefetch::kNextBlock;
   return fmt::format("tile {}x{}, blocks K {} M {} N {}, prefetch {}", p.tile.rows, p.tile.columns,
                      block(p.k_block), block(p.m_block), block(p.n_block),
-                     next_block ? "the next block" : std::to_string(p.prefetch_bytes));
+                     next_block ? "the next block" : fmt::format("{} bytes", p.prefetch_bytes));
 }
 
 constexpr std::string_view kShapeColumns =
@@ -43,14 +43,17 @@ std::string csv_cells(const TuningEntry& e) {
 // Measurements of an idle machine vary by a few per cent.
 constexpr double kLargeSpread = 0.25;
 
-double median_spread(const TuneReport& report) {
-  std::vector<double> spreads;
-  for (const TunedShape& t : report.shapes) spreads.push_back(t.result.after.spread);
-  if (spreads.empty()) return 0.0;
-  const auto middle = spreads.begin() + static_cast<std::ptrdiff_t>(spreads.size() / 2);
-  std::ranges::nth_element(spreads, middle);
-  return *middle;
+double spread_of(const TunedShape& t) {
+  return std::max(t.result.before.spread, t.result.after.spread);
 }
+
+// What the words of the tables mean, in lines of at most 80 characters.
+constexpr std::string_view kTerms =
+    "plain: b is no prepared weight (training); a^T, b^T: stored transposed;\n"
+    "tile: of c, in registers; blocks: most steps of K, rows M, columns N at a time\n";
+constexpr std::string_view kFigures =
+    "before, after: GFLOP/s; spread: between the quartiles of these, not a gain;\n"
+    "gain: median ratio of pairs measured in turn; (default): it was within noise\n";
 
 }  // namespace
 
@@ -69,28 +72,33 @@ std::string name_of(const cpu::MatMulShape& s) {
 }
 
 std::string to_text(const TuneReport& report) {
-  std::string text = fmt::format(
-      "GFLOP/s: the lower quartile, and how far above it the upper one is (no gain);\n"
-      "gain: the median ratio of measurements next to each other\n"
-      "{:<38} {:>15} {:>15} "
-      "{:>6}\n",
-      "m x n x k", "before", "after", "gain");
-  const auto speed = [](double figure, double spread) {
-    return fmt::format("{:.1f} +{:.1f}%", figure, 100 * spread);
+  // Long names of products leave no room for a long use, but those of training have a short one.
+  const auto first_cell = [](const std::string& name, std::string_view use) {
+    constexpr std::size_t kWidth = 50;
+    const std::size_t space = kWidth - std::min(kWidth, name.size() + 1);
+    return fmt::format("{} {:>{}}", name, use, space);
   };
+  const bool uses = std::ranges::any_of(report.shapes, [](auto& t) { return !t.use.empty(); });
+  std::string text =
+      fmt::format("{} {:>7} {:>7} {:>6} {:>6}\n", first_cell("m x n x k", uses ? "use" : ""),
+                  "before", "after", "spread", "gain");
   for (const TunedShape& t : report.shapes) {
-    text += fmt::format("{:<38} {:>15} {:>15} {:>5.2f}x\n  {}{}\n", name_of(t.entry.shape),
-                        speed(t.entry.default_gflops, t.result.before.spread),
-                        speed(t.entry.tuned_gflops, t.result.after.spread), t.result.gain,
+    text += fmt::format("{} {:>7.1f} {:>7.1f} {:>5.0f}% {:>5.2f}x\n  {}{}\n",
+                        first_cell(name_of(t.entry.shape), t.use), t.entry.default_gflops,
+                        t.entry.tuned_gflops, 100 * spread_of(t), t.result.gain,
                         describe(t.entry.parameters), t.result.default_kept ? " (default)" : "");
   }
-  if (const double spread = median_spread(report); spread > kLargeSpread) {
+  text.append("\n").append(kFigures).append(kTerms);
+  const auto varying = std::ranges::count_if(
+      report.shapes, [](const TunedShape& t) { return spread_of(t) > kLargeSpread; });
+  if (varying > 0) {
     text += fmt::format(
-        "measurements vary by {:.0f}%: other programs use this CPU; tune when it is idle\n",
-        100 * spread);
+        "spread above {:.0f}% in {} of {}: tune again when no other program uses this CPU\n",
+        100 * kLargeSpread, varying, report.shapes.size());
   }
-  return text + fmt::format("geometric mean {:.3f}x; {}, {} threads; {}\n", report.mean_gain(),
-                            report.isa, report.threads,
+  return text + fmt::format("geometric mean of the gains {:.3f}x; {}, {} thread{}\n{}\n",
+                            report.mean_gain(), report.isa, report.threads,
+                            report.threads == 1 ? "" : "s",
                             report.file.empty() ? "not all of it is kept"
                                                 : fmt::format("kept in {}", report.file));
 }
@@ -103,6 +111,7 @@ std::string to_json(const TuneReport& report) {
   for (const TunedShape& t : report.shapes) {
     json.begin_object();
     tuner::write_shape(json, t.entry.shape);
+    if (!t.use.empty()) json.field("use", t.use);
     json.field("gain", t.result.gain).field("default_kept", t.result.default_kept);
     json.field("default_s", t.result.before.seconds)
         .field("default_spread", t.result.before.spread);
@@ -120,25 +129,27 @@ std::string to_json(const TuneReport& report) {
 
 std::string to_csv(const TuneReport& report) {
   std::string text = fmt::format(
-      "{},default_gflops,tuned_gflops,{},gain,default_spread,tuned_spread,default_kept\n",
+      "{},default_gflops,tuned_gflops,{},gain,default_spread,tuned_spread,default_kept,use\n",
       kShapeColumns, kParameterColumns);
   for (const TunedShape& t : report.shapes) {
-    text += fmt::format("{},{},{},{},{}\n", csv_cells(t.entry), t.result.gain,
-                        t.result.before.spread, t.result.after.spread, t.result.default_kept);
+    text +=
+        fmt::format("{},{},{},{},{},{}\n", csv_cells(t.entry), t.result.gain,
+                    t.result.before.spread, t.result.after.spread, t.result.default_kept, t.use);
   }
   return text;
 }
 
 std::string to_text(const std::vector<TuningEntry>& entries, const std::string& path) {
   if (entries.empty()) return fmt::format("nothing is tuned yet ({})\n", path);
-  std::string text = fmt::format("{}\nGFLOP/s\n{:<13} {:>7} {:<38} {:>8} {:>8}\n", path, "isa",
-                                 "threads", "m x n x k", "default", "tuned");
+  std::string text = fmt::format("{}\n{:<13} {:>7} {:<38} {:>8} {:>8}\n", path, "isa", "threads",
+                                 "m x n x k", "default", "tuned");
   for (const TuningEntry& e : entries) {
     text += fmt::format("{:<13} {:>7} {:<38} {:>8.1f} {:>8.1f}\n  {}\n", cpu::simd_name(e.simd),
                         e.shape.threads, name_of(e.shape), e.default_gflops, e.tuned_gflops,
                         describe(e.parameters));
   }
-  return text;
+  text += "\ndefault, tuned: GFLOP/s, as measured when the product was tuned\n";
+  return text.append(kTerms);
 }
 
 std::string to_csv(const std::vector<TuningEntry>& entries) {

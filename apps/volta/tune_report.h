@@ -13,6 +13,7 @@ namespace volta::cli {
 struct TunedShape {
   tuner::TuningEntry entry;
   tuner::SearchResult result;
+  std::string use = {};  ///< As in ShapeToTune.
 };
 
 /// A run of the tuner.

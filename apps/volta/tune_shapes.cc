@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "base/file.h"
 #include "formats/model_source.h"
@@ -90,20 +92,24 @@ Result<Model> read_model(const Globals& globals, const ModelWork& work, CpuDevic
 class Shapes {
  public:
   explicit Shapes(CpuDevice& device) : device_(device) {}
-  Status add(const Graph& built, DType compute_dtype) {
+  Status add(const Graph& built, DType compute_dtype, std::string_view phase) {
     VOLTA_TRY(const Graph graph, optimize(built, device_, {.compute_dtype = compute_dtype}));
     for (const cpu::MatMulShape& shape : matmul_shapes(graph, device_.threads())) {
-      const bool known = std::ranges::any_of(
-          all_, [&](const cpu::MatMulShape& other) { return tuner::same_choice(shape, other); });
-      if (!known) all_.push_back(shape);
+      const auto known = std::ranges::find_if(
+          all_, [&](const ShapeToTune& other) { return tuner::same_choice(shape, other.shape); });
+      if (known == all_.end()) {
+        all_.push_back({.shape = shape, .use = std::string(phase)});
+      } else if (!known->use.ends_with(phase)) {  // Graphs of one phase are added one by one.
+        known->use += fmt::format("+{}", phase);
+      }
     }
     return {};
   }
-  std::vector<cpu::MatMulShape> take() && { return std::move(all_); }
+  std::vector<ShapeToTune> take() && { return std::move(all_); }
 
  private:
   CpuDevice& device_;
-  std::vector<cpu::MatMulShape> all_;
+  std::vector<ShapeToTune> all_;
 };
 
 // For inference, weights are packed: in the format in which they are loaded, or for a preset in
@@ -135,23 +141,23 @@ Result<Graph> training_graph(const Model& model, const ModelWork& work) {
 
 }  // namespace
 
-Result<std::vector<cpu::MatMulShape>> shapes_of_model(const Globals& globals, const ModelWork& work,
-                                                      CpuDevice& device) {
+Result<std::vector<ShapeToTune>> shapes_of_model(const Globals& globals, const ModelWork& work,
+                                                 CpuDevice& device) {
   VOLTA_TRY(const DType dtype, compute_dtype(globals));
   VOLTA_TRY(const Model model,
             work.preset.empty() ? read_model(globals, work, device) : open_preset(work));
   const bool all = work.phase.empty() || work.phase == "all";
   Shapes shapes(device);
   for (const std::int64_t rows : kTunedRows) {
-    const bool wanted = all || work.phase == (rows == 1 ? "decode" : "prompt");
-    if (rows > model.config.context || !wanted) continue;
+    const std::string_view phase = rows == 1 ? "decode" : "prompt";
+    if (rows > model.config.context || !(all || work.phase == phase)) continue;
     VOLTA_TRY(const Graph built, build_cached_graph(model.config, {.rows = rows}));
     VOLTA_TRY(const Graph graph, with_weights(globals, model, built, device));
-    VOLTA_TRY(shapes.add(graph, dtype));
+    VOLTA_TRY(shapes.add(graph, dtype, phase));
   }
   if (all || work.phase == "train") {  // Without --dtype, in the type of the run.
     VOLTA_TRY(const Graph graph, training_graph(model, work));
-    VOLTA_TRY(shapes.add(graph, globals.has("--dtype") ? dtype : model.training_dtype));
+    VOLTA_TRY(shapes.add(graph, globals.has("--dtype") ? dtype : model.training_dtype, "train"));
   }
   auto found = std::move(shapes).take();
   if (!found.empty()) return found;

@@ -22,9 +22,17 @@ struct ModelWork {
   std::int64_t tokens = 0;  ///< Per training sequence; 0: the run's or the preset's, or 256.
 };
 
+/// A product to tune.
+struct ShapeToTune {
+  cpu::MatMulShape shape;
+  /// The phases of the model's work that run it: "prompt", "decode", "train", or several with "+"
+  /// between them. Empty for a product whose sizes were given.
+  std::string use = {};
+};
+
 /// The products to tune, one for each tuning entry (tuner::same_choice()). The errors of reading a
 /// model; kInvalidArgument when there are none.
-Result<std::vector<cpu::MatMulShape>> shapes_of_model(const Globals& globals, const ModelWork& work,
-                                                      CpuDevice& device);
+Result<std::vector<ShapeToTune>> shapes_of_model(const Globals& globals, const ModelWork& work,
+                                                 CpuDevice& device);
 
 }  // namespace volta::cli

@@ -107,9 +107,9 @@ Result<std::int64_t> count_targets(const Tensor& targets, std::int64_t classes) 
   return count;
 }
 
-}  // namespace
-
-Result<std::vector<Tensor>> apply(Device& device, const Op& op, std::span<const Tensor> inputs) {
+// Runs an op as tensor_ops::apply() does, under a label for profiles and errors.
+Result<std::vector<Tensor>> run_op(Device& device, const Op& op, std::span<const Tensor> inputs,
+                                   std::string_view label) {
   Operands in;
   for (const Tensor& input : inputs) in.add(input);
   VOLTA_TRY(const std::vector<TensorSpec> output_specs, infer(op, in.specs));
@@ -147,11 +147,23 @@ Result<std::vector<Tensor>> apply(Device& device, const Op& op, std::span<const 
       .outputs = out.views,
       // SAFETY: the whole of the buffer above, which outlives the call.
       .workspace = {static_cast<std::byte*>(workspace.data()), static_cast<std::size_t>(bytes)},
-      .label = {},
+      .label = label,
       .may_stop = prepares_weights(op)};
   VOLTA_TRY(device.run(call));
   VOLTA_TRY(device.synchronize());
   return outputs;
+}
+
+// Converts or packs a weight that is being loaded. Profiles show all such calls under one label.
+Result<Tensor> load_one(Device& device, const Op& op, const Tensor& weight) {
+  VOLTA_TRY(std::vector<Tensor> outputs, run_op(device, op, std::span(&weight, 1), "load"));
+  return std::move(outputs.front());
+}
+
+}  // namespace
+
+Result<std::vector<Tensor>> apply(Device& device, const Op& op, std::span<const Tensor> inputs) {
+  return run_op(device, op, inputs, {});
 }
 
 Result<Tensor> matmul(Device& device, const Tensor& a, const Tensor& b,
@@ -299,10 +311,10 @@ Result<Tensor> as_spec(Device& device, const Tensor& x, const TensorSpec& spec) 
   }
   const bool integers = x.spec().encoding.quantized() || spec.encoding.quantized();
   if (out.dtype() != spec.dtype && !integers) {
-    VOLTA_TRY(out, cast(device, out, spec.dtype));
+    VOLTA_TRY(out, load_one(device, Cast{spec.dtype}, out));
   }
   if (out.spec().encoding == spec.encoding) return out;
-  return apply_one(device, Encode{spec.encoding}, {out});
+  return load_one(device, Encode{spec.encoding}, out);
 }
 
 Result<Tensor> embedding(Device& device, const Tensor& table, const Tensor& ids) {

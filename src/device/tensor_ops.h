@@ -90,6 +90,7 @@ Result<Tensor> slice(Device& device, const Tensor& x, int axis, std::int64_t beg
 Result<Tensor> cast(Device& device, const Tensor& x, DType dtype);
 /// x in the device's memory, in the type and the encoding of `spec`, which must have the shape of
 /// x. Returns x itself if it is already so. Here, unlike elsewhere, x may be in host memory.
+/// Profiles show the ops of this under the label "load".
 Result<Tensor> as_spec(Device& device, const Tensor& x, const TensorSpec& spec);
 /// The rows of table f[V, D] that ids i32[..] select, as f32 [.., D]. kInvalidArgument for an id
 /// outside [0, V).

@@ -177,6 +177,19 @@ Result<std::string> find_in_hub_cache(const HubName& name, const std::string& ca
   return snapshot;
 }
 
+std::unexpected<Error> no_model_folder(const std::string& path) {
+  std::string message = fmt::format("no model folder at '{}'", path);
+  // "gpt2" or "gpt2@main": with an organisation before it, it would be a name on the hub.
+  const std::string whole = "ORGANISATION/" + path;
+  if (const auto name = parse_hub_name(whole)) {
+    message += fmt::format(
+        "; a model of the Hugging Face cache is named with its organisation, as '{}' (`{}` "
+        "downloads it; Volta downloads nothing)",
+        whole, download_command(*name));
+  }
+  return fail(ErrorCode::kNotFound, std::move(message));
+}
+
 Result<std::string> find_model_path(const std::string& path) {
   if (path_exists(path)) return path;
   const auto name = parse_hub_name(path);

@@ -34,6 +34,10 @@ std::string hub_cache_folder();
 /// kInvalidFile when a revision's file does not hold the name of a commit.
 Result<std::string> find_in_hub_cache(const HubName& name, const std::string& cache);
 
+/// The error for `path` where there is no model folder. If `path` is a single word, such as "gpt2",
+/// the message also says how models of the hub are named and downloaded.
+std::unexpected<Error> no_model_folder(const std::string& path);
+
 /// Returns `path` itself if it exists or if it cannot be a name on the hub; else the folder of the
 /// model of that name in the cache.
 Result<std::string> find_model_path(const std::string& path);

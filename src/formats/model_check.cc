@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "formats/gguf/gguf_file.h"
 #include "formats/gguf/gguf_model.h"
+#include "formats/hub_cache.h"
 #include "formats/model_check_parts.h"
 #include "formats/model_source.h"
 
@@ -107,7 +108,7 @@ Result<ModelCheck> check_model(const std::string& model, ThreadPool& pool,
           ErrorCode::kInvalidFile,
           fmt::format("'{}' is a file: name the folder that it lies in, or a .gguf file", model));
     }
-    return fail(ErrorCode::kNotFound, fmt::format("no model folder at '{}'", model));
+    return no_model_folder(model);
   }
   ModelCheck out;
   Findings findings(gguf ? file_name(model) : "");

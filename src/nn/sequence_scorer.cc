@@ -29,6 +29,7 @@ Result<Graph> head_graph(const TransformerConfig& config, Score score, std::int6
   Graph graph;
   VOLTA_TRY(const ValueId hidden, graph.input("hidden", {DType::kF32, Shape(rows, config.dim)}));
   VOLTA_TRY(const ValueId chosen, graph.input("rows", {DType::kI32, Shape(piece)}));
+  graph.set_scope("head");
   VOLTA_TRY(const ValueId x, graph.add_one(Embedding{}, {hidden, chosen}));
   VOLTA_TRY(const ValueId logits, build_head(graph, config, x));
   if (score == Score::kLogits) {

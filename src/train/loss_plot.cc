@@ -145,8 +145,9 @@ void draw_legend(std::string& svg, std::span<const Point> train, std::span<const
     right -= 40.0;
   };
   if (!val.empty()) entry("val", fmt::format("validation {:.3f}", val.back().loss));
-  const std::string mean = steps > 1 ? fmt::format(" (mean of {} steps)", steps) : "";
-  entry("train", fmt::format("training {:.3f}{}", train.back().loss, mean));
+  const std::string what =
+      steps > 1 ? fmt::format("mean of the last {} steps", steps) : std::string("last step");
+  entry("train", fmt::format("training {:.3f} ({})", train.back().loss, what));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "formats/adapter.h"
+#include "formats/hub_cache.h"
 #include "train/checkpoint_manifest.h"
 
 namespace volta {
@@ -55,6 +56,7 @@ Result<std::string> find_folder(const std::string& path, std::string_view wanted
       return fail(ErrorCode::kInvalidFile,
                   fmt::format("'{}' is a file: name the folder that it lies in", path));
     }
+    if (wanted == "model") return no_model_folder(path);
     return fail(ErrorCode::kNotFound, fmt::format("no {} folder at '{}'", wanted, path));
   }
   VOLTA_TRY(auto checkpoint, run_checkpoint(path, interrupted));

@@ -164,6 +164,16 @@ TEST_F(EvalTest, TheLastPartAloneCanBeEvaluated) {
   EXPECT_EQ(part.tokens, part.bytes - 1);
 }
 
+TEST_F(EvalTest, AProfileNamesEveryPartOfTheWork) {
+  ASSERT_EQ(eval({"--data", "text.txt", "--profile", "profile.csv"}).exit_code, 0);
+  const auto profile = read_text_file(dir_.file("profile.csv"));
+  ASSERT_TRUE(profile);
+  for (const char* label : {"load", "embed", "head", "loss"}) {
+    EXPECT_THAT(*profile, HasSubstr(std::string("\nlabel,,,") + label + ","));
+  }
+  EXPECT_THAT(*profile, ::testing::Not(HasSubstr("\nlabel,,,,")));  // No work without a label.
+}
+
 TEST_F(EvalTest, SaysWhatIsWrong) {
   const auto expect_error = [&](const std::vector<std::string>& arguments, int code,
                                 const std::string& words) {

@@ -398,6 +398,17 @@ TEST_F(GenerateTest, ModelsOfTheHubsCacheHaveNames) {
   const CommandResult absent = run({"generate", "org/other", "-p", "a"});
   EXPECT_EQ(absent.exit_code, 3);
   EXPECT_THAT(absent.err, HasSubstr("`hf download org/other`"));
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {"generate", "tiny", "-p", "a"},
+           {"verify", "tiny"},
+           {"tokenize", "tiny", "a"},
+           {"train", "--data", "hub/models--org--tiny/refs/main", "--out", "run", "--init", "tiny"},
+       }) {
+    const CommandResult alone = run(words);
+    EXPECT_EQ(alone.exit_code, 3) << words.front();
+    EXPECT_THAT(alone.err, HasSubstr("no model folder at 'tiny'; "));
+    EXPECT_THAT(alone.err, HasSubstr("`hf download ORGANISATION/tiny`"));
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
@@ -170,6 +171,20 @@ TEST_F(TrainingTerminalTest, ADumbTerminalGetsLines) {
   const CommandResult ascii = run_on_terminal(train("run-c"), dir_.path(), 200, {{"LC_ALL", "C"}});
   EXPECT_THAT(ascii.out, HasSubstr("####"));
   EXPECT_THAT(ascii.out, Not(HasSubstr("░")));
+}
+
+// One number is the loss of a step, wherever it is shown.
+TEST_F(TrainingTerminalTest, TheLossOfTheLastStepIsTheSameEverywhere) {
+  const CommandResult done = run_volta(train("run", {"--lr", "0.1"}), dir_.path());
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  std::smatch loss;
+  ASSERT_TRUE(std::regex_search(done.out, loss, std::regex("loss (\\S+) \\(last step\\)")));
+  EXPECT_THAT(done.err, HasSubstr("step 3/3  loss " + loss[1].str() + "  "));
+  std::ifstream plot(dir_.file("run/loss.svg"));
+  const std::string svg(std::istreambuf_iterator<char>(plot), {});
+  std::smatch legend;
+  ASSERT_TRUE(std::regex_search(svg, legend, std::regex("training (\\S+) \\(last step\\)")));
+  EXPECT_NEAR(std::stod(legend[1].str()), std::stod(loss[1].str()), 1e-3);
 }
 
 // Also with a validation loss and a large number of steps.

@@ -104,6 +104,10 @@ TEST_F(Tune, KeepsWhatItFindsAndTellsIt) {
   ASSERT_EQ(second.exit_code, 0) << second.err;
   EXPECT_THAT(second.out, HasSubstr("2 x 64 x 32 f32 plain"));
   EXPECT_THAT(second.out, HasSubstr("geometric mean"));
+  EXPECT_THAT(second.out, HasSubstr("before, after: GFLOP/s; spread: "));
+  EXPECT_THAT(second.out, HasSubstr("gain: median ratio of pairs"));
+  EXPECT_THAT(second.out, HasSubstr("plain: b is no prepared weight"));
+  EXPECT_THAT(second.out, HasSubstr(" bytes"));
   const CommandResult csv = tune({"--dim", "16", "--output", "csv"});
   ASSERT_EQ(csv.exit_code, 0) << csv.err;
   EXPECT_THAT(csv.out, HasSubstr("\nf32,f32,true,false,false,"));
@@ -123,6 +127,7 @@ TEST_F(Tune, ShowsClearsExportsAndImports) {
   EXPECT_EQ(shown.exit_code, 0);
   EXPECT_THAT(shown.out, HasSubstr(file()));
   EXPECT_THAT(shown.out, HasSubstr("32 x 32 x 32 f32"));
+  EXPECT_THAT(shown.out, HasSubstr("default, tuned: GFLOP/s"));
   const std::string all = volta({"tune", "show", "--output", "json"}).out;
   EXPECT_TRUE(tuner::parse_tuning(all, "show", tuner::cpu_signature()));
   EXPECT_THAT(volta({"tune", "show", "--output", "csv"}).out,
@@ -400,6 +405,21 @@ TEST_F(Tune, TunesEveryShapeOfAModelAndItRunsOnThat) {
       tune({"--model", path("run"), "--phase", "decode", "--output", "csv", "--budget", "0.02"});
   ASSERT_EQ(decode.exit_code, 0) << decode.err;
   EXPECT_LT(decode.out.size(), tuned.out.size());
+  // The phases that run a product: the head's single row belongs to prompts, too.
+  EXPECT_THAT(tuned.out, HasSubstr("default_kept,use\n"));
+  for (const char* use : {",prompt\n", ",prompt+decode\n", ",decode\n", ",train\n"}) {
+    EXPECT_THAT(tuned.out, HasSubstr(use));
+  }
+  EXPECT_THAT(decode.out, Not(HasSubstr("prompt")));
+  const CommandResult table = tune({"--model", path("run"), "--budget", "0.02"});
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("use  before   after spread   gain\n"));
+  EXPECT_THAT(table.out, HasSubstr(" prompt+decode "));
+  std::istringstream lines(table.out);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("kept in ")) continue;
+    EXPECT_LE(line.size(), 80u) << line;
+  }
   ASSERT_EQ(volta({"quantize", path("run"), "--weights", "q8", "--out", path("q8")}).exit_code, 0);
   const CommandResult integers = tune({"--model", path("q8"), "--phase", "decode"});
   EXPECT_EQ(integers.exit_code, 2);

@@ -102,6 +102,9 @@ TEST(ProfilingDevice, EncodedWeightsCountTheirOwnBytes) {
     ASSERT_FALSE(wanted.encoding.plain());
     const auto weight = tensor_ops::as_spec(*device, *Tensor::zeros(plain), wanted);
     ASSERT_TRUE(weight) << weight.error().message();
+    const Profile loading = device->profile();
+    ASSERT_EQ(loading.labels.size(), 1u);
+    EXPECT_EQ(loading.labels[0].label, "load");
     device->reset();
     const std::array inputs = {*Tensor::zeros({DType::kF32, Shape(1, 64)}), *weight};
     ASSERT_TRUE(tensor_ops::apply(*device, MatMul{}, inputs));

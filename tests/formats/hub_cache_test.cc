@@ -70,6 +70,22 @@ TEST(HubCache, AModelIsFoundByBranchTagAndCommit) {
   EXPECT_EQ(*find_model_path(std::string("org/name@") + kCommit), snapshot);
 }
 
+TEST(HubCache, AWordAloneGetsTheFormOfTheHubsNames) {
+  const auto message = [](const std::string& path) {
+    const Result<std::string> failed = no_model_folder(path);
+    EXPECT_EQ(failed.error().code(), ErrorCode::kNotFound);
+    return std::string(failed.error().message());
+  };
+  EXPECT_THAT(message("gpt2"), testing::HasSubstr("no model folder at 'gpt2'; "));
+  EXPECT_THAT(message("gpt2"), testing::HasSubstr("as 'ORGANISATION/gpt2'"));
+  EXPECT_THAT(message("gpt2"), testing::HasSubstr("`hf download ORGANISATION/gpt2`"));
+  EXPECT_THAT(message("gpt2@v1"),
+              testing::HasSubstr("`hf download ORGANISATION/gpt2 --revision v1`"));
+  for (const std::string path : {"./gpt2", "/models/gpt2", "a/b/c", "gpt 2", ""}) {
+    EXPECT_EQ(message(path), "no model folder at '" + path + "'");
+  }
+}
+
 TEST(HubCache, WhatIsThereGoesBeforeTheCache) {
   const test::TempDir dir;
   const ScopedEnv variable("HF_HUB_CACHE", dir.path().c_str());

@@ -50,13 +50,13 @@ TEST(LossPlot, DrawsBothCurvesWithAxesAndLegend) {
   EXPECT_THAT(svg, HasSubstr(">step</text>"));
   EXPECT_THAT(svg, HasSubstr("loss (nats a token)"));
   EXPECT_THAT(svg, HasSubstr("validation 0.383"));
-  EXPECT_THAT(svg, HasSubstr("training 0.283</text>"));
+  EXPECT_THAT(svg, HasSubstr("training 0.283 (last step)</text>"));
   EXPECT_GE(count(svg, "class=\"grid\""), 4u);
 }
 
 TEST(LossPlot, StaysSmallHoweverLongTheRun) {
   const std::string svg = loss_plot_svg(curve(100000), "long");
-  EXPECT_THAT(svg, HasSubstr(" (mean of 250 steps)</text>"));
+  EXPECT_THAT(svg, HasSubstr(" (mean of the last 250 steps)</text>"));
   expect_well_formed(svg);
   const std::string train = svg.substr(svg.find("<polyline class=\"train\""));
   EXPECT_LE(count(train.substr(0, train.find("/>")), ","), 400u);
