@@ -9,18 +9,25 @@
 
 #include "kernels/cuda/decode_group.h"
 #include "kernels/cuda/gemm_stream.h"
+#include "kernels/cuda/quant.h"
+#include "kernels/cuda/quant_product.cuh"
 #include "kernels/cuda/rope_append.h"
 
 namespace volta::cuda {
 namespace {
 
-bool overlap(const View& a, const View& b) {
+bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
   // SAFETY: addresses are compared as numbers only, here and below.
-  const auto begin = [](const View& view) { return reinterpret_cast<std::uintptr_t>(view.data); };
-  const auto end = [&](const View& view) {
-    return begin(view) + static_cast<std::uintptr_t>(view.bytes());
-  };
-  return begin(a) < end(b) && begin(b) < end(a);
+  const auto a_begin = reinterpret_cast<std::uintptr_t>(a);
+  const auto b_begin = reinterpret_cast<std::uintptr_t>(b);
+  return a_begin < b_begin + b_bytes && b_begin < a_begin + a_bytes;
+}
+bool overlap(const View& a, const View& b) {
+  return overlap(a.data, static_cast<std::size_t>(a.bytes()), b.data,
+                 static_cast<std::size_t>(b.bytes()));
+}
+bool overlap(std::span<const std::byte> a, const View& b) {
+  return overlap(a.data(), a.size(), b.data, static_cast<std::size_t>(b.bytes()));
 }
 bool same_place(const View& a, const View& b) { return a.data == b.data && a.bytes() == b.bytes(); }
 
@@ -102,6 +109,36 @@ bool gated_group(std::span<const DecodeCall> calls, const Context& context, Gemm
          add_gate(calls[0], calls[1], calls[2], streams) && gemm_streams_apply(streams, context);
 }
 
+// Whether the workspace of the last product may be used while the others run. It is not where their
+// outputs are, which live until after the last one; but it may be where an input was.
+bool last_workspace_free(std::span<const DecodeCall> products) {
+  const std::span<const std::byte> workspace = products.back().args.workspace;
+  return std::ranges::none_of(products.first(products.size() - 1), [&](const DecodeCall& call) {
+    const auto used = [&](const View& view) { return overlap(workspace, view); };
+    return std::ranges::any_of(call.args.inputs, used) ||
+           std::ranges::any_of(call.args.outputs, used);
+  });
+}
+
+// The first products with small integers that can share a launch. The rounded rows lie in the
+// workspace of the last one.
+std::size_t quantized_of(std::span<const DecodeCall> calls, QuantProducts& products) {
+  std::size_t count = 0;
+  while (count < calls.size()) {
+    const MatMul* const product = get<MatMul>(calls[count]);
+    QuantProducts more = products;
+    if (product == nullptr ||
+        !add_quantized(*product, calls[count].args, is_steady(calls[count].steady_inputs, 1),
+                       more) ||
+        !independent(calls.first(count + 1)) || !last_workspace_free(calls.first(count + 1))) {
+      break;
+    }
+    products = more;
+    ++count;
+  }
+  return count;
+}
+
 bool rope_group(std::span<const DecodeCall> calls, RopeAppend& group) {
   if (calls.size() < 3) return false;
   group = {.rope_q = get<Rope>(calls[0]),
@@ -135,7 +172,9 @@ std::size_t decode_group_size(std::span<const DecodeCall> calls, const Context& 
   if (rope_group(calls, rope)) return 3;
   GemmStreams gated, streams;
   if (gated_group(calls, context, gated)) return 3;
-  return std::max<std::size_t>(streams_of(calls, context, streams), 1);
+  QuantProducts products;
+  return std::max(
+      {streams_of(calls, context, streams), quantized_of(calls, products), std::size_t{1}});
 }
 
 cudaError_t run_decode_group(std::span<const DecodeCall> group, const Context& context) {
@@ -143,8 +182,10 @@ cudaError_t run_decode_group(std::span<const DecodeCall> group, const Context& c
   if (rope_group(group, rope)) return rope_append(rope, context);
   GemmStreams gated, streams;
   if (gated_group(group, context, gated)) return gemm_streams(gated, context);
-  if (streams_of(group, context, streams) != group.size()) return cudaErrorInvalidValue;
-  return gemm_streams(streams, context);
+  if (streams_of(group, context, streams) == group.size()) return gemm_streams(streams, context);
+  QuantProducts products;
+  if (quantized_of(group, products) != group.size()) return cudaErrorInvalidValue;
+  return matmul_quantized(products, context);
 }
 
 }  // namespace volta::cuda

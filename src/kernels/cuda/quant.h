@@ -15,6 +15,14 @@ namespace volta::cuda {
 /// matmul_quantized_workspace() bytes.
 cudaError_t matmul_quantized(const MatMul& op, const Args& args, const Context& context);
 
+struct QuantProducts;
+/// Adds a product to those that share a launch. False, and no change, if it cannot: it must have
+/// the rows of those before, few of them, and a b like theirs. The rounded rows lie in the
+/// workspace of the one that was added last.
+bool add_quantized(const MatMul& op, const Args& args, bool steady, QuantProducts& products);
+/// Rounds the rows, once, and multiplies. The bits are those of matmul_quantized().
+cudaError_t matmul_quantized(const QuantProducts& products, const Context& context);
+
 /// The scratch bytes that matmul_quantized() needs.
 std::int64_t matmul_quantized_workspace(const MatMul& op, const ArgShapes& shapes,
                                         const Context& context);

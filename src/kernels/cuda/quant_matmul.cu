@@ -11,15 +11,8 @@ namespace {
 /// less work than computing whole tiles, of which there would be too few for all multiprocessors.
 constexpr std::int64_t kMostFewRows = 2 * kFewRows;
 
-}  // namespace
-
-std::int64_t matmul_quantized_workspace(const MatMul& /*op*/, const ArgShapes& shapes,
-                                        const Context& /*context*/) {
-  const Shape& a = shapes.inputs[0].shape;
-  return quant_rows_bytes(shapes.inputs[1].encoding, a.rows(), a[-1]);
-}
-
-cudaError_t matmul_quantized(const MatMul& op, const Args& args, const Context& context) {
+/// The product of a MatMul, whose rounded rows get a place in the workspace.
+QuantProduct make_product(const MatMul& op, const Args& args) {
   const View &a = args.inputs[0], &b = args.inputs[1], &c = args.outputs[0];
   const Encoding& encoding = b.encoding;
   QuantProduct p;
@@ -38,10 +31,52 @@ cudaError_t matmul_quantized(const MatMul& op, const Args& args, const Context& 
   std::size_t next = 2;
   if (op.has_bias) p.bias = args.inputs[next++].as<const float>();
   if (op.has_residual) p.residual = args.inputs[next].data;
+  return p;
+}
+
+}  // namespace
+
+std::int64_t matmul_quantized_workspace(const MatMul& /*op*/, const ArgShapes& shapes,
+                                        const Context& /*context*/) {
+  const Shape& a = shapes.inputs[0].shape;
+  return quant_rows_bytes(shapes.inputs[1].encoding, a.rows(), a[-1]);
+}
+
+bool add_quantized(const MatMul& op, const Args& args, bool steady, QuantProducts& products) {
+  const View& a = args.inputs[0];
+  if (!args.inputs[1].encoding.quantized() || products.count == QuantProducts::kMost) return false;
+  const QuantProduct p = make_product(op, args);
+  if (p.a.m == 0 || p.a.m > kMostFewRows || p.n == 0 || !few_rows_apply(p)) return false;
+  if (products.count > 0) {
+    const QuantProduct& first = products.each[0];
+    if (products.x != a.data || products.x_type != a.dtype || first.a.m != p.a.m ||
+        first.a.k != p.a.k || first.quant != p.quant || first.block != p.block) {
+      return false;
+    }
+  }
+  products.steady = steady && (products.count == 0 || products.steady);
+  products.x = a.data;
+  products.x_type = a.dtype;
+  products.each[products.count++] = p;
+  for (QuantProduct& each : products.each) each.a = p.a;
+  return true;
+}
+
+cudaError_t matmul_quantized(const QuantProducts& products, const Context& context) {
+  const cudaError_t error = quantize_rows(products.x_type, products.x, products.each[0].a, context);
+  return error != cudaSuccess ? error : launch_few_rows(products, context);
+}
+
+cudaError_t matmul_quantized(const MatMul& op, const Args& args, const Context& context) {
+  QuantProducts products;
+  if (add_quantized(op, args, is_steady(context.steady_inputs, 1), products)) {
+    return matmul_quantized(products, context);
+  }
+  const View& a = args.inputs[0];
+  const QuantProduct p = make_product(op, args);
   if (p.a.m == 0 || p.n == 0) return cudaSuccess;
   const cudaError_t error = quantize_rows(a.dtype, a.data, p.a, context);
-  if (error != cudaSuccess) return error;
-  return p.a.m <= kMostFewRows ? launch_few_rows(p, context) : launch_row_tiles(p, context);
+  return error != cudaSuccess ? error : launch_row_tiles(p, context);
 }
 
 }  // namespace volta::cuda

@@ -51,8 +51,21 @@ struct QuantProduct {
 /// Rows that launch_few_rows takes per pass over b.
 inline constexpr int kFewRows = 16;
 
-/// For few rows: b is read about once per kFewRows rows.
-cudaError_t launch_few_rows(const QuantProduct& product, const Context& context);
+/// Products of the same rows with up to three weights of one format and block size, such as those
+/// of queries, keys and values.
+struct QuantProducts {
+  static constexpr int kMost = 3;
+  int count = 0;
+  QuantProduct each[kMost];
+  const void* x = nullptr;  ///< The rows before they are rounded.
+  DType x_type = DType::kF32;
+  bool steady = false;  ///< No kernel of the plan writes any b: they may be read early.
+};
+
+/// Whether launch_few_rows() takes a product; K may be too long for it. Sizes are enough.
+bool few_rows_apply(const QuantProduct& product);
+/// For few rows: b is read about once per kFewRows rows. The rows are rounded already.
+cudaError_t launch_few_rows(const QuantProducts& products, const Context& context);
 /// For any number of rows.
 cudaError_t launch_row_tiles(const QuantProduct& product, const Context& context);
 
@@ -71,23 +84,6 @@ __device__ inline int skipped_bytes(const std::uint8_t* from) {
 }
 /// The pieces that `bytes` bytes may touch.
 constexpr int copied_pieces(int bytes) { return (kCopied - 1 + bytes + kCopied - 1) / kCopied; }
-
-/// Copies `bytes` bytes of b from `from` on: the pieces `first`, `first` + `step`, and so on.
-// SAFETY: the first piece may begin up to 15 bytes in front of b. These lie in the same allocation,
-// because allocations begin at multiples of 256, and their values are not used. Behind b nothing is
-// read. `to` is a multiple of 16 with place for copied_pieces(bytes).
-__device__ inline void copy_blocks(std::uint8_t* to, const QuantProduct& p,
-                                   const std::uint8_t* from, int bytes, int first, int step) {
-  const int skipped = skipped_bytes(from);
-  const std::uint8_t* pieces = from - skipped;
-  const std::int64_t left = p.b + p.bytes - pieces;
-  const std::uint32_t target = shared_address(to);
-  for (int at = first * kCopied; at < skipped + bytes; at += step * kCopied) {
-    const std::int64_t here = left - at;
-    copy_async_16(target + static_cast<std::uint32_t>(at), pieces + at,
-                  here < kCopied ? static_cast<int>(here) : kCopied);
-  }
-}
 
 /// The part of c that a group of a block of b adds; see above. `sums` are the exact sums of its
 /// sub-blocks (all of the group if there is one), `less` is minus the sum of a.
@@ -157,17 +153,21 @@ cudaError_t with_format(Quant quant, const Body& body) {
   return cudaErrorInvalidValue;
 }
 
+/// Lets a kernel use `shared` bytes of dynamic shared memory.
+template <typename Kernel>
+cudaError_t allow_shared(Kernel* kernel, std::size_t shared) {
+  constexpr std::size_t kWithoutAsking = 48 * 1024;
+  if (shared <= kWithoutAsking) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(shared));
+}
 /// Launches a kernel with `shared` bytes of dynamic shared memory.
 template <typename... Parameters>
 cudaError_t launch_with(void (*kernel)(Parameters...), std::int64_t blocks, int threads,
                         std::size_t shared, const Context& context, const Parameters&... values) {
-  constexpr std::size_t kWithoutAsking = 48 * 1024;
   if (blocks > 0x7fffffff) return cudaErrorInvalidConfiguration;
-  if (shared > kWithoutAsking) {
-    const cudaError_t error = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
-    if (error != cudaSuccess) return error;
-  }
+  const cudaError_t error = allow_shared(kernel, shared);
+  if (error != cudaSuccess) return error;
   kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), shared, context.stream>>>(
       values...);
   return launch_error();

@@ -9,6 +9,7 @@
 // A warp rounds a block of a row, so that a row's integers depend only on its elements and its
 // length. Limited by bytes; small beside the product itself.
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quant_format.cuh"
 #include "kernels/cuda/quant_rows.cuh"
 
@@ -95,6 +96,8 @@ __device__ void round_block(const float (&x)[kMostGroups], const RowBlock& at,
 /// A warp per block. The last block of a row is padded with zeros.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarp) round_rows(const T* x, QuantRows to) {
+  let_next_begin();
+  wait_for_earlier();
   const std::int64_t index =
       static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / static_cast<unsigned>(kWarp);
   if (index >= to.m * to.blocks) return;
@@ -122,7 +125,10 @@ std::int64_t row_block(const Encoding& b, std::int64_t k) {
   return joined % b.block == 0 ? joined : b.block;
 }
 
-/// Takes arrays one after the other, each beginning at a multiple of 256 bytes.
+/// Arrays begin at multiples of this.
+constexpr std::int64_t kAlignment = 256;
+
+/// Takes arrays one after the other.
 class Places {
  public:
   explicit Places(std::byte* memory) : memory_(memory) {}
@@ -130,7 +136,7 @@ class Places {
   T* take(std::int64_t count) {
     // SAFETY: the memory holds all that is taken, of which quant_rows_bytes() is the sum.
     T* place = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + taken_);
-    taken_ += round_up(count * static_cast<std::int64_t>(sizeof(T)), std::int64_t{256});
+    taken_ += round_up(count * static_cast<std::int64_t>(sizeof(T)), kAlignment);
     return place;
   }
   std::int64_t taken() const { return taken_; }
@@ -167,6 +173,11 @@ QuantRows place_quant_rows(const Encoding& b, std::int64_t m, std::int64_t k, st
   return place(b, m, k, places);
 }
 
+std::int64_t quant_rows_front_bytes(const QuantRows& rows) {
+  return round_up(rows.m * rows.stride, kAlignment) +
+         2 * round_up(rows.m * rows.blocks * std::int64_t{4}, kAlignment);
+}
+
 std::int64_t quant_rows_bytes(const Encoding& b, std::int64_t m, std::int64_t k) {
   Places places(nullptr);
   place(b, m, k, places);
@@ -178,8 +189,8 @@ cudaError_t quantize_rows(DType type, const void* x, const QuantRows& to, const 
   const unsigned grid = blocks_for(to.m * to.blocks, kWarps);
   return with_float(type, [&](auto element) {
     using T = typename decltype(element)::type;
-    round_rows<T><<<grid, kWarps * kWarp, 0, context.stream>>>(static_cast<const T*>(x), to);
-    return launch_error();
+    return launch_early(&round_rows<T>, grid, kWarps * kWarp, 0, context, static_cast<const T*>(x),
+                        to);
   });
 }
 

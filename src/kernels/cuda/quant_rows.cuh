@@ -30,6 +30,9 @@ struct QuantRows {
   float* rest_less = nullptr;  ///< [groups, m]: minus the sum of a group's rest_q, likewise.
 };
 
+/// The bytes of q, scale and rests, which lie behind each other from q on, a multiple of 256.
+std::int64_t quant_rows_front_bytes(const QuantRows& rows);
+
 /// The rows for a b of this encoding, in `memory` (256-byte aligned; null to find out the size).
 QuantRows place_quant_rows(const Encoding& b, std::int64_t m, std::int64_t k, std::byte* memory);
 /// The bytes that those rows take.

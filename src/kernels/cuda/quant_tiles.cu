@@ -68,6 +68,23 @@ __device__ std::int64_t column_of(const QuantProduct& p, const Place& place, int
   return min(place.column + column, p.n - 1);
 }
 
+/// Copies `bytes` bytes of b from `from` on: the pieces `first`, `first` + `step`, and so on.
+// SAFETY: the first piece may begin up to 15 bytes in front of b. These lie in the same allocation,
+// because allocations begin at multiples of 256, and their values are not used. Behind b nothing is
+// read. `to` is a multiple of 16 with place for copied_pieces(bytes).
+__device__ void copy_blocks(std::uint8_t* to, const QuantProduct& p, const std::uint8_t* from,
+                            int bytes, int first, int step) {
+  const int skipped = skipped_bytes(from);
+  const std::uint8_t* pieces = from - skipped;
+  const std::int64_t left = p.b + p.bytes - pieces;
+  const std::uint32_t target = shared_address(to);
+  for (int at = first * kCopied; at < skipped + bytes; at += step * kCopied) {
+    const std::int64_t here = left - at;
+    copy_async_16(target + static_cast<std::uint32_t>(at), pieces + at,
+                  here < kCopied ? static_cast<int>(here) : kCopied);
+  }
+}
+
 /// Starts copying a chunk: the rows and their factors into buffer `to`, and b's stored blocks.
 template <typename K>
 __device__ void start_chunk(const QuantProduct& p, const Place& place, const Chunk& chunk,
