@@ -50,7 +50,7 @@ double spread_of(const TunedShape& t) {
 // What the words of the tables mean, in lines of at most 80 characters.
 constexpr std::string_view kTerms =
     "plain: b is no prepared weight (training); a^T, b^T: stored transposed;\n"
-    "tile: of c, in registers; blocks: most steps of K, rows M, columns N at a time\n";
+    "tile: of c, in registers; blocks: at most K steps, M rows, N columns at a time\n";
 constexpr std::string_view kFigures =
     "before, after: GFLOP/s; spread: between the quartiles of these, not a gain;\n"
     "gain: median ratio of pairs measured in turn; (default): it was within noise\n";

@@ -43,16 +43,36 @@ class GpuQuant : public test::GpuTest, public ::testing::WithParamInterface<Quan
   bool is_k() const { return format_info(GetParam()).block == kMaxBlock; }
   std::vector<Case> cases() const {
     if (is_k()) {
-      return {{1, 256, 1},     {1, 512, 200},  {2, 256, 40},  {3, 768, 97},
-              {7, 512, 64},    {19, 256, 130}, {33, 512, 65}, {70, 1024, 129},
-              {130, 256, 256}, {1, 3584, 9},   {4, 2048, 9}};  // Close to 48 KiB of shared memory,
-                                                               // as below.
+      return {{1, 256, 1},    {1, 512, 200},  {2, 256, 40},    {3, 768, 97},    {7, 512, 64},
+              {19, 256, 130}, {33, 512, 65},  {70, 1024, 129}, {130, 256, 256}, {1, 3584, 9},
+              {4, 2048, 9},   {1, 512, 8500}, {16, 8192, 9}};
     }
-    return {{1, 1, 1},         {1, 256, 200, 128},    {1, 70, 33, 64},    {2, 96, 40},
-            {3, 200, 130, 64}, {5, 33, 17},           {7, 320, 100, 64},  {19, 64, 300},
-            {3, 300, 40, 256}, {2, 100, 40, 96},      {26, 130, 65, 128}, {40, 300, 70, 128},
-            {70, 288, 33},     {130, 1024, 256, 128}, {1, 2048, 9},       {8, 2048, 9, 128},
-            {4, 4096, 9, 128}, {20, 768, 9, 256}};
+    return {{1, 1, 1},
+            {1, 256, 200, 128},
+            {1, 70, 33, 64},
+            {2, 96, 40},
+            {3, 200, 130, 64},
+            {5, 33, 17},
+            {7, 320, 100, 64},
+            {19, 64, 300},
+            {3, 300, 40, 256},
+            {2, 100, 40, 96},
+            {26, 130, 65, 128},
+            {40, 300, 70, 128},
+            {70, 288, 33},
+            {130, 1024, 256, 128},
+            {1, 2048, 9},
+            {8, 2048, 9, 128},
+            {4, 4096, 9, 128},
+            {20, 768, 9, 256},
+            // Several groups of columns for each block of threads; rows that stay in global memory;
+            // K so long that b is read twice, and so long that tiles take the product.
+            {19, 256, 8499},
+            {1, 512, 8500, 128},
+            {16, 2048, 9, 128},
+            {16, 14336, 9, 128},
+            {9, 8192, 9},
+            {1, 40000, 9}};
   }
   Encoding rows(const Case& c, bool transposed = true) const {
     return {.transposed = transposed, .quant = GetParam(), .block = is_k() ? kMaxBlock : c.block};
@@ -148,13 +168,16 @@ TEST_P(GpuQuant, ProductsAreTheCpusBits) {
 }
 
 TEST_P(GpuQuant, TheEpilogueIsTheCpus) {
-  const Case c{37, 512, 100};
   const MatMul op = {
       .transpose_b = true, .has_bias = true, .has_residual = true, .activation = Activation::kRelu};
-  const Tensor a = activations(c), b = weight(c);
-  const std::vector<Tensor> rest = {test::floats(Shape(100), std::vector<float>(100, 0.25f)),
-                                    activations({37, 100, 1})};
-  expect_same_bits(product(*gpu_, op, a, b, rest), product(*cpu_, op, a, b, rest));
+  for (const std::int64_t rows : {3, 19, 37}) {
+    SCOPED_TRACE(rows);
+    const Case c{rows, 512, 100};
+    const Tensor a = activations(c), b = weight(c);
+    const std::vector<Tensor> rest = {test::floats(Shape(100), std::vector<float>(100, 0.25f)),
+                                      activations({rows, 100, 1})};
+    expect_same_bits(product(*gpu_, op, a, b, rest), product(*cpu_, op, a, b, rest));
+  }
 }
 
 TEST_P(GpuQuant, ARowDoesNotDependOnTheOthers) {

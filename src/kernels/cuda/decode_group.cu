@@ -109,8 +109,8 @@ bool gated_group(std::span<const DecodeCall> calls, const Context& context, Gemm
          add_gate(calls[0], calls[1], calls[2], streams) && gemm_streams_apply(streams, context);
 }
 
-// Whether the workspace of the last product may be used while the others run. It is not where their
-// outputs are, which live until after the last one; but it may be where an input was.
+// Whether the workspace of the last product may be used while the others run. It may lie where an
+// input of an earlier product was.
 bool last_workspace_free(std::span<const DecodeCall> products) {
   const std::span<const std::byte> workspace = products.back().args.workspace;
   return std::ranges::none_of(products.first(products.size() - 1), [&](const DecodeCall& call) {

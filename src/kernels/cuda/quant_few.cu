@@ -6,7 +6,8 @@
 //
 // Every warp has a ring of pieces in shared memory, which it fills itself: while it multiplies one,
 // the next ones are on their way, also those of its next tile. The ring is filled before the kernel
-// waits for the earlier ones. Products of the same rows share a launch.
+// waits for the earlier ones, if no kernel of the plan writes b. Products of the same rows share a
+// launch.
 //
 // Rests are rare, and computed where the parts are added, one element of c per thread.
 #include <algorithm>
@@ -339,8 +340,8 @@ __global__ void __launch_bounds__(kThreads, kResident)
   }
 }
 
-/// The plan of one product, or of several with its rows; `tiles` are missing. Without rows if it
-/// takes too much shared memory.
+/// The plan of one product, or of several with its rows; `tiles` are missing. Without rows if the
+/// parts of so many blocks take too much shared memory.
 Plan make_plan(const QuantProduct& p) {
   Plan plan;
   const std::int64_t bytes = std::int64_t{p.b_per_a} * p.block_bytes;
@@ -351,15 +352,18 @@ Plan make_plan(const QuantProduct& p) {
   plan.blocks = static_cast<int>(blocks);
   // An odd number of 16 bytes keeps eight columns in different banks of the shared memory.
   plan.column_stride = (copied_pieces(static_cast<int>(blocks * bytes)) | 1) * kCopied;
-  if (p.a.blocks > std::numeric_limits<int>::max() / (kFewRows * kColumns * 8)) return plan;
   plan.pieces = static_cast<int>(ceil_div(p.a.blocks, blocks));
-  for (std::int64_t rows = std::min<std::int64_t>(p.a.m, kFewRows); rows > 0; rows /= 2) {
-    plan.part_floats = static_cast<int>(p.a.blocks * rows * kColumns);
-    if (plan.rings_bytes() + plan.parts_bytes() > kMostShared) continue;
-    plan.rows = static_cast<int>(rows);
-    plan.row_tiles = static_cast<unsigned>(ceil_div(p.a.m, rows));
-    break;
-  }
+  const std::int64_t room = kMostShared - plan.rings_bytes();
+  constexpr std::int64_t kPartBytes = 2 * kColumns * 4;  // Of a block and a row.
+  std::int64_t rows = kFewRows;
+  while (rows > 0 && p.a.blocks * std::min(p.a.m, rows) > room / kPartBytes) rows /= 2;
+  rows = std::min(p.a.m, rows);
+  const std::int64_t passes = rows > 0 ? ceil_div(p.a.m, rows) : 0;
+  const std::int64_t fewest = ceil_div(p.a.m, std::int64_t{kFewRows});
+  if (passes == 0 || passes > 2 * fewest) return plan;
+  plan.rows = static_cast<int>(rows);
+  plan.row_tiles = static_cast<unsigned>(passes);
+  plan.part_floats = static_cast<int>(p.a.blocks * rows * kColumns);
   const std::int64_t less = format_info(p.quant).minimums
                                 ? round_up(p.a.m * (p.a.stride / kGroup) * 4, std::int64_t{16})
                                 : 0;

@@ -33,8 +33,6 @@ struct BlockFormat {
   static constexpr bool kSubScales = kSteps != 0;
   /// Integer scales per group: none, 1 or 2.
   static constexpr int kSubs = kSubScales ? kGroup / kSteps : 0;
-  /// Whether a row of a may have longer blocks than b.
-  static constexpr bool kJoined = kQuant == Quant::kInt4;
 };
 
 // SAFETY: `at` is inside a block and even, or a multiple of 4 for load_u32.

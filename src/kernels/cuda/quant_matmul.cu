@@ -7,8 +7,8 @@
 namespace volta::cuda {
 namespace {
 
-/// Up to this many rows, reading b again for every kFewRows of them (from the L2 cache, mostly) is
-/// less work than computing whole tiles, of which there would be too few for all multiprocessors.
+/// Up to this many rows, reading b a few times (from the L2 cache, mostly) is less work than
+/// computing whole tiles, of which there would be too few for all multiprocessors.
 constexpr std::int64_t kMostFewRows = 2 * kFewRows;
 
 /// The product of a MatMul, whose rounded rows get a place in the workspace.
@@ -46,7 +46,9 @@ bool add_quantized(const MatMul& op, const Args& args, bool steady, QuantProduct
   const View& a = args.inputs[0];
   if (!args.inputs[1].encoding.quantized() || products.count == QuantProducts::kMost) return false;
   const QuantProduct p = make_product(op, args);
-  if (p.a.m == 0 || p.a.m > kMostFewRows || p.n == 0 || !few_rows_apply(p)) return false;
+  if (p.a.m == 0 || p.a.m > kMostFewRows || p.n == 0 || p.a.blocks == 0 || !few_rows_apply(p)) {
+    return false;
+  }
   if (products.count > 0) {
     const QuantProduct& first = products.each[0];
     if (products.x != a.data || products.x_type != a.dtype || first.a.m != p.a.m ||

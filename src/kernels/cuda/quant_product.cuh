@@ -48,7 +48,7 @@ struct QuantProduct {
   const void* residual = nullptr;  ///< Like c, or null; may be c itself.
 };
 
-/// Rows that launch_few_rows takes per pass over b.
+/// The most rows that launch_few_rows takes per pass over b.
 inline constexpr int kFewRows = 16;
 
 /// Products of the same rows with up to three weights of one format and block size, such as those
@@ -62,9 +62,10 @@ struct QuantProducts {
   bool steady = false;  ///< No kernel of the plan writes any b: they may be read early.
 };
 
-/// Whether launch_few_rows() takes a product; K may be too long for it. Sizes are enough.
+/// Whether launch_few_rows() takes a product that is not empty: K may be so long that it would read
+/// b too often. Sizes are enough.
 bool few_rows_apply(const QuantProduct& product);
-/// For few rows: b is read about once per kFewRows rows. The rows are rounded already.
+/// For few rows: b is read once or twice per kFewRows rows. The rows are rounded already.
 cudaError_t launch_few_rows(const QuantProducts& products, const Context& context);
 /// For any number of rows.
 cudaError_t launch_row_tiles(const QuantProduct& product, const Context& context);
