@@ -65,8 +65,9 @@ class GpuQuant : public test::GpuTest, public ::testing::WithParamInterface<Quan
             {8, 2048, 9, 128},
             {4, 4096, 9, 128},
             {20, 768, 9, 256},
-            // Several groups of columns for each block of threads; rows that stay in global memory;
-            // K so long that b is read twice, and so long that tiles take the product.
+            // n so large that a thread block computes several groups of columns; rows too large for
+            // shared memory; K so long that b is read twice, or that the kernel for many rows
+            // computes the product.
             {19, 256, 8499},
             {1, 512, 8500, 128},
             {16, 2048, 9, 128},

@@ -41,10 +41,10 @@ __device__ inline HeadGroup head_group(const CachedLaunch& launch, int index) {
   return {kv_head, kv_head * shared + first, min(launch.heads_at_once, shared - first)};
 }
 
-/// What a thread holds of the weights of a block of keys for the 16 queries of its warp. `max` (of
-/// the scores) and `sum` (of the weights) belong to two queries: [0] to query lane / 4, [1] to
-/// query lane / 4 + 8. `weights` are the thread's share of the weights of both, in 16 bits, as left
-/// operands of multiply_add().
+/// What a thread holds of the attention weights of a block of keys. Its warp has 16 queries, and
+/// the thread works for two of them: number lane / 4 (index 0) and number lane / 4 + 8 (index 1).
+/// `max` is the largest score of each, `sum` the sum of its weights. `weights` is the thread's part
+/// of the weights of both in 16 bits, laid out as the left operand of multiply_add().
 struct BlockWeights {
   float max[2], sum[2];
   std::uint32_t weights[kBlockTiles / 2][4];

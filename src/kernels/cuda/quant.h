@@ -16,9 +16,10 @@ namespace volta::cuda {
 cudaError_t matmul_quantized(const MatMul& op, const Args& args, const Context& context);
 
 struct QuantProducts;
-/// Adds a product to those that share a launch. False, and no change, if it cannot: it must have
-/// the rows of those before, few of them, and a b like theirs. The rounded rows lie in the
-/// workspace of the one that was added last.
+/// Adds a MatMul to the products that will share a launch. Returns false and changes nothing if it
+/// cannot join them: it must have the left operand of those before it, with few rows, and a weight
+/// of the same format and block size. The rounded rows are kept in the workspace of the product
+/// that was added last.
 bool add_quantized(const MatMul& op, const Args& args, bool steady, QuantProducts& products);
 /// Rounds the rows, once, and multiplies. The bits are those of matmul_quantized().
 cudaError_t matmul_quantized(const QuantProducts& products, const Context& context);

@@ -217,7 +217,8 @@ __device__ void multiply_piece(const QuantProduct& p, const Plan& plan, const Ti
       *reinterpret_cast<float2*>(to + (g + 8) * kColumns) = make_float2(part[2], part[3]);
     }
   };
-  // Short blocks together, so that their loads do not wait for each other's stores.
+  // Short blocks are multiplied in pairs: the loads for the second one then start before the parts
+  // of the first one are stored.
   constexpr int kTogether = kGroups > 0 && kBlocks == 1 ? 2 : 1;
   int block = 0;
   for (; block + kTogether <= blocks; block += kTogether) {
@@ -288,7 +289,7 @@ __global__ void __launch_bounds__(kThreads, kResident)
 
   QuantRows a = products.each[0].a;
   if (plan.row_bytes > 0) {
-    // SAFETY: q, scale and rests lie behind each other, from q on (quant_rows.cu).
+    // SAFETY: q, scale and rests lie one after the other, beginning with q (quant_rows.cu).
     std::uint8_t* const rows = memory + plan.rings_bytes() + plan.parts_bytes();
     const auto* const q = reinterpret_cast<const std::uint8_t*>(a.q);
     const std::uint32_t to = shared_address(rows);

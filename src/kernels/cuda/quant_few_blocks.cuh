@@ -10,8 +10,8 @@
 namespace volta::cuda {
 
 /// The rows of a block of a that a thread feeds to the tensor cores: g and g + 8 of the tile, at
-/// the thread's words of group 0. Behind the rows the last one is repeated, for sums that nobody
-/// stores.
+/// the thread's words of group 0. A thread without a row of its own reads the last row again, and
+/// its sums are not stored.
 struct BlockRows {
   const std::int8_t *first, *second;
   const float *first_less, *second_less;

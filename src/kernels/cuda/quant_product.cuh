@@ -62,8 +62,9 @@ struct QuantProducts {
   bool steady = false;  ///< No kernel of the plan writes any b: they may be read early.
 };
 
-/// Whether launch_few_rows() takes a product that is not empty: K may be so long that it would read
-/// b too often. Sizes are enough.
+/// Whether launch_few_rows() can compute this product, with m, n and K of at least 1. It cannot if
+/// K is so long that b would be read more than twice per kFewRows rows. Only sizes and format are
+/// used.
 bool few_rows_apply(const QuantProduct& product);
 /// For few rows: b is read once or twice per kFewRows rows. The rows are rounded already.
 cudaError_t launch_few_rows(const QuantProducts& products, const Context& context);
