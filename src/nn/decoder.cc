@@ -21,10 +21,10 @@ constexpr SamplingRow kSkip = {-1.0f};
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// What a step costs before it computes anything, in rows of a prompt. A GPU takes longer for rows
-// of a prompt where weights are integers, so that steps beside decoding have fewer of them.
+// What a step costs before it computes anything, in rows of a prompt. Where weights are integers, a
+// GPU reads them fast for up to 32 rows: steps beside decoding then have no more.
 std::int64_t overhead_rows(const Transformer& model, const InferenceChoices& choices) {
-  constexpr std::int64_t kWithIntegers = 64;
+  constexpr std::int64_t kWithIntegers = 16;
   const bool integers = std::ranges::any_of(model.weights(), [](const auto& weight) {
     return weight.second.spec().encoding.quantized();
   });

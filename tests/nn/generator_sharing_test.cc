@@ -163,7 +163,7 @@ TEST(GeneratorSharing, PromptsGetMoreRowsWhereStepsStartSlowly) {
   config.kv_heads = 1;
   config.head_dim = 64;
   config.ffn = 4096;
-  for (const auto& [quant, rows] : {std::pair(Quant::kNone, 512), std::pair(Quant::kInt8, 128)}) {
+  for (const auto& [quant, rows] : {std::pair(Quant::kNone, 512), std::pair(Quant::kInt8, 32)}) {
     Transformer model = test::lively_model(config, std::make_shared<SlowStart>(test::cpu(2)));
     must(model.prepack({.quant = quant}));
     Decoder decoder = must(Decoder::create(model, {.slots = 2}));

@@ -5,17 +5,37 @@
 
 #include <cstdint>
 
-#include "hwy/targets.h"
+#include "hwy/detect_targets.h"
 #include "kernels/cpu/amx.h"
 
 namespace volta::cpu {
 namespace {
 
-/// The targets this binary was compiled for and this machine can run. Highway also checks that the
-/// operating system saves the wide registers.
-std::int64_t usable_targets() {
-  return static_cast<std::int64_t>(HWY_TARGETS) &
-         static_cast<std::int64_t>(hwy::SupportedTargets());
+bool has_bit(unsigned leaf, unsigned bit) {  // Of ECX.
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(leaf, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit) != 0;
+}
+
+// What Highway's AVX2 and AVX3 targets are compiled with. Its own library, which knows this too, is
+// not linked: it measures its clock whenever a program starts, 2 ms. The compiler's functions also
+// check that the operating system saves the wide registers.
+bool runs_avx2() {
+  constexpr unsigned kF16c = 1U << 29;
+  constexpr unsigned kLzcnt = 1U << 5;
+  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
+         __builtin_cpu_supports("bmi") != 0 && __builtin_cpu_supports("bmi2") != 0 &&
+         has_bit(1, kF16c) && has_bit(0x80000001, kLzcnt);
+}
+
+bool runs_avx512() {
+  return runs_avx2() && __builtin_cpu_supports("avx512f") != 0 &&
+         __builtin_cpu_supports("avx512cd") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
+         __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512bw") != 0;
+}
+
+/// Whether this binary was compiled for a target of Highway's.
+constexpr bool has_kernels(std::int64_t target) {
+  return (static_cast<std::int64_t>(HWY_TARGETS) & target) != 0;
 }
 
 /// The first letters of the vendor's name in CPUID: "Auth" of AuthenticAMD.
@@ -28,13 +48,13 @@ bool is_amd() {
 }  // namespace
 
 bool simd_available(Simd simd) {
-  const bool avx512 = (usable_targets() & HWY_AVX3) != 0;
+  const bool avx512 = has_kernels(HWY_AVX3) && runs_avx512();
   switch (simd) {
     case Simd::kSse4:
       // The baseline always runs; it is SSE4 unless the whole binary was built for something newer.
       return HWY_STATIC_TARGET != HWY_AVX2 && HWY_STATIC_TARGET != HWY_AVX3;
     case Simd::kAvx2:
-      return (usable_targets() & HWY_AVX2) != 0;
+      return has_kernels(HWY_AVX2) && runs_avx2();
     case Simd::kAvx512NoVnni:
       return avx512;
     case Simd::kAvx512:

@@ -157,8 +157,12 @@ class Pieces {
     const auto left = static_cast<int>(end_ - begin) - lane_at;
 #pragma unroll 1
     for (int at = 0; at < all - lane_at; at += kStep) {
-      copy_async_16(to + static_cast<std::uint32_t>(at), begin + lane_at + at,
-                    min(left - at, kCopied));
+      const std::uint32_t target = to + static_cast<std::uint32_t>(at);
+      if (left - at >= kCopied) {
+        copy_async_16(target, begin + lane_at + at);
+      } else {
+        copy_end(target, begin + lane_at + at, left - at);
+      }
     }
   }
 

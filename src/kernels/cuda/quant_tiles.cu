@@ -80,8 +80,11 @@ __device__ void copy_blocks(std::uint8_t* to, const QuantProduct& p, const std::
   const std::uint32_t target = shared_address(to);
   for (int at = first * kCopied; at < skipped + bytes; at += step * kCopied) {
     const std::int64_t here = left - at;
-    copy_async_16(target + static_cast<std::uint32_t>(at), pieces + at,
-                  here < kCopied ? static_cast<int>(here) : kCopied);
+    if (here >= kCopied) {
+      copy_async_16(target + static_cast<std::uint32_t>(at), pieces + at);
+    } else {
+      copy_end(target + static_cast<std::uint32_t>(at), pieces + at, static_cast<int>(here));
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "base/text.h"
@@ -11,20 +12,33 @@
 namespace volta::unicode {
 
 PropertyTable::PropertyTable() {
-  std::map<std::vector<std::uint16_t>, std::uint16_t> known;
+  constexpr std::size_t kBlock = 128;
+  std::map<std::array<std::uint16_t, kBlock>, std::uint16_t> known;
   const std::span<const std::uint32_t> ranges = range_data();
-  std::size_t range = 0;
-  std::vector<std::uint16_t> block(128);
-  for (std::uint32_t code = 0; code < 0x110000; ++code) {
-    while (range + 1 < ranges.size() && ranges[range + 1] >> 10 <= code) ++range;
-    block[code % 128] = static_cast<std::uint16_t>(ranges[range] & 1023);
-    if (code % 128 != 127) continue;
+  const auto begin_of = [&](std::size_t range) { return std::size_t{ranges[range] >> 10}; };
+  const auto end_of = [&](std::size_t range) {
+    return range + 1 < ranges.size() ? begin_of(range + 1) : std::size_t{0x110000};
+  };
+  std::size_t range = 0;  // The one that the next code point is in.
+  for (std::size_t number = 0; number < index_.size(); ++number) {
+    const std::size_t first = number * kBlock;
+    while (end_of(range) <= first) ++range;
+    // Most blocks continue the range that filled the block before them.
+    if (first >= begin_of(range) + kBlock && first + kBlock <= end_of(range)) {
+      index_[number] = index_[number - 1];
+      continue;
+    }
+    std::array<std::uint16_t, kBlock> block;
+    for (std::size_t i = 0; i < kBlock; ++i) {
+      while (end_of(range) <= first + i) ++range;
+      block[i] = static_cast<std::uint16_t>(ranges[range] & 1023);
+    }
     const auto [place, added] =
-        known.emplace(block, static_cast<std::uint16_t>(blocks_.size() / 128));
+        known.emplace(block, static_cast<std::uint16_t>(blocks_.size() / kBlock));
     if (added) {
       for (const std::uint16_t bits : block) blocks_.emplace_back(bits);
     }
-    index_[code / 128] = place->second;
+    index_[number] = place->second;
   }
 }
 
