@@ -43,8 +43,6 @@ if(PROJECT_IS_TOP_LEVEL)
         CCACHE_SLOPPINESS=pch_defines,time_macros "${VOLTA_CCACHE}")
   endif()
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-  # Of Highway only its headers are used in a release: its library would cost 2 ms of every start.
-  add_link_options(LINKER:--as-needed)
 endif()
 
 set(CMAKE_CXX_STANDARD 23)

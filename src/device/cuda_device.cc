@@ -121,12 +121,15 @@ class GpuDevice final : public Device {
     constexpr std::int64_t kStepRows = 2048;
     // Measured on an H100 in bf16, as (a token's time) / (a prompt's time for each row): 300 for a
     // model of 8.0 billion parameters, 390 for 1.24 billion, 520 for 110 million. Products in f32
-    // take ten times as long and read twice the bytes. nn/decoder.cc takes fewer rows for models
-    // with weights of integers.
+    // take ten times as long and read twice the bytes. With integers of 4 and 8 bits, 60 for 1.24
+    // billion parameters; there up to 32 rows are multiplied by a kernel of their own
+    // (quant_few.cu), and a step of 64 takes 2.5 to 4 times as long as one of 32.
+    const bool wide = dtype == DType::kF32;
     return {.rounding = Rounding::kActivations,
             .cache = dtype,
             .step_rows = kStepRows,
-            .overhead_rows = dtype == DType::kF32 ? 32 : 256};
+            .costs = {.overhead_rows = wide ? 32 : 256},
+            .integer_costs = {.overhead_rows = wide ? 32 : 64, .fast_rows = 32}};
   }
   // One launch rounds all weights of a training step.
   Result<Graph> lower(const Graph& graph) const override { return hoist_casts(graph); }

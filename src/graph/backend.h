@@ -21,14 +21,22 @@ enum class Rounding : std::uint8_t {
   kActivations,  ///< Activations and their gradients, too, which are stored in the compute type.
 };
 
+/// How the time of a step depends on its rows, beside what each row costs.
+struct StepCosts {
+  std::int64_t overhead_rows = 8;  ///< A step of one row takes as long as so many further rows of a
+                                   ///< prompt would: see StepWork.
+  std::int64_t fast_rows = 0;      ///< A step of more rows takes several times as long, whatever
+                                   ///< their number; 0: there is no such number.
+};
+
 /// How a device prefers to run models, as opposed to training them.
 struct InferenceChoices {
   Rounding rounding = Rounding::kProducts;  ///< With a compute type of 16 bits.
   DType cache = DType::kF32;                ///< The type of a KV cache.
   std::int64_t step_rows = 256;             ///< The most rows of a prompt in one step: one of
                                             ///< step_sizes() (nn/step_plans.h).
-  std::int64_t overhead_rows = 8;           ///< A step of one row takes as long as so many further
-                                            ///< rows of a prompt would: see StepWork.
+  StepCosts costs;                          ///< Of models with weights of floats only.
+  StepCosts integer_costs;                  ///< Of models with weights of integers.
 };
 
 class Backend {

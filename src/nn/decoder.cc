@@ -21,20 +21,17 @@ constexpr SamplingRow kSkip = {-1.0f};
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// What a step costs before it computes anything, in rows of a prompt. Where weights are integers, a
-// GPU reads them fast for up to 32 rows: steps beside decoding then have no more.
-std::int64_t overhead_rows(const Transformer& model, const InferenceChoices& choices) {
-  constexpr std::int64_t kWithIntegers = 16;
+StepCosts costs_of(const Transformer& model, const InferenceChoices& choices) {
   const bool integers = std::ranges::any_of(model.weights(), [](const auto& weight) {
     return weight.second.spec().encoding.quantized();
   });
-  return integers ? std::min(choices.overhead_rows, kWithIntegers) : choices.overhead_rows;
+  return integers ? choices.integer_costs : choices.costs;
 }
 
 }  // namespace
 
 std::int64_t shared_step_rows(std::int64_t decoding, const KvCacheSizes& sizes,
-                              std::int64_t overhead_rows, bool prompts_first) {
+                              const StepCosts& costs, bool prompts_first) {
   // If nearly all rows of the largest step are decoding, prompts get rows beyond it. The plan of a
   // step for all slots has such rows in any case.
   constexpr std::int64_t kPromptRows = 64;
@@ -42,8 +39,9 @@ std::int64_t shared_step_rows(std::int64_t decoding, const KvCacheSizes& sizes,
     return std::max(sizes.step_rows, std::min(sizes.slots, decoding + kPromptRows));
   }
   if (decoding == 0 || prompts_first) return sizes.step_rows;
+  std::int64_t most = std::min(std::max(4 * decoding, 2 * costs.overhead_rows), sizes.step_rows);
+  if (2 * decoding <= costs.fast_rows) most = std::min(most, costs.fast_rows);
   // Use one of the step sizes, because other steps would be padded with rows that do not count.
-  const std::int64_t most = std::min(std::max(4 * decoding, 2 * overhead_rows), sizes.step_rows);
   return *std::ranges::prev(std::ranges::upper_bound(step_sizes(), most));
 }
 
@@ -66,8 +64,8 @@ Result<Decoder> Decoder::create(const Transformer& model, const DecoderOptions& 
   decoder.plans_ =
       StepPlans({.cache = sizes, .top = options.top, .lora = model.lora()}, options.compute_dtype);
   decoder.slots_.resize(index(options.slots));
-  decoder.overhead_rows_ = overhead_rows(model, choices);
-  decoder.work_ = StepWork(config, decoder.overhead_rows_);
+  decoder.costs_ = costs_of(model, choices);
+  decoder.work_ = StepWork(config, decoder.costs_.overhead_rows);
   decoder.pieces_.reserve(index(options.slots));
   decoder.prompts_.reserve(index(options.slots));
   const std::int64_t reserved = std::min(decoder.capacity(), kReservedTokens);
@@ -296,7 +294,7 @@ Status Decoder::choose_pieces() {
   }
   const std::int64_t decoding = std::ssize(pieces_);
   const std::int64_t most =
-      shared_step_rows(decoding, plans_.sizes(), overhead_rows_, options_.prompts_first) - decoding;
+      shared_step_rows(decoding, plans_.sizes(), costs_, options_.prompts_first) - decoding;
   VOLTA_TRY(list_prompts(most));
   std::int64_t left = prompts_.empty() ? 0 : prompt_rows(most);
   for (const Piece& prompt : prompts_) {

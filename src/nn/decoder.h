@@ -58,11 +58,12 @@ using PrefillProgress = FunctionRef<bool(std::int64_t done)>;
 /// The most rows of a step in which `decoding` of the cache's sequences get one row each and
 /// prompts get the other rows. With `prompts_first` this is at least the largest step. Without it,
 /// a step has at most four times the rows of decoding alone, or twice `overhead_rows` if that is
-/// more (see InferenceChoices); only if decoding leaves fewer than 64 rows of the largest step, it
-/// may have more. Prompts always get at least one row. How many rows a step really has depends on
+/// more, but at most `fast_rows` as long as decoding takes half of these (see StepCosts); only if
+/// decoding leaves fewer than 64 rows of the largest step, it may have more. Prompts always get at
+/// least one row. How many rows a step really has depends on
 /// their work, too: see Decoder::step().
 std::int64_t shared_step_rows(std::int64_t decoding, const KvCacheSizes& sizes,
-                              std::int64_t overhead_rows, bool prompts_first);
+                              const StepCosts& costs, bool prompts_first);
 
 class Decoder {
  public:
@@ -192,10 +193,10 @@ class Decoder {
   std::vector<Slot> slots_;
   std::int64_t turns_ = 0;
   StepWork work_;
-  std::int64_t overhead_rows_ = 0;  ///< Of the device: see InferenceChoices.
-  std::vector<Piece> pieces_;       ///< Of the current step.
-  std::vector<Piece> prompts_;      ///< The prompts that the step may read, the oldest first.
-  StepRunner* last_ = nullptr;      ///< Holds the results of the last step.
+  StepCosts costs_;             ///< Of the device, for this model.
+  std::vector<Piece> pieces_;   ///< Of the current step.
+  std::vector<Piece> prompts_;  ///< The prompts that the step may read, the oldest first.
+  StepRunner* last_ = nullptr;  ///< Holds the results of the last step.
 };
 
 }  // namespace volta

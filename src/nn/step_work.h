@@ -19,7 +19,7 @@ class StepWork {
   /// default was measured on one core with AVX-512, in f32: 9 rows for a model of 1 million
   /// parameters, which fits the caches, and 12 to 15 for one of 25 million, which does not.
   explicit StepWork(const TransformerConfig& config,
-                    std::int64_t overhead_rows = InferenceChoices{}.overhead_rows);
+                    std::int64_t overhead_rows = StepCosts{}.overhead_rows);
 
   /// The cost of a step without attention. It has `rows` rows, of which `logit_rows` get logits.
   double matrices(std::int64_t rows, std::int64_t logit_rows) const;

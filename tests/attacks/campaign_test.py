@@ -28,6 +28,8 @@ case $1 in
   report) echo "a.cc:1:2: runtime error: signed integer overflow" >&2; exit 1 ;;
   hangs) exec sleep 100 ;;
   computes) while true; do :; done ;;
+  trains) trap 'echo stopped >&2; exit 130' INT; while true; do :; done ;;
+  deaf) trap '' INT; while true; do :; done ;;
   grows) exec awk 'BEGIN { text = "x"; while (1) text = text text; }' ;;
   changes) echo more >>in/model ;;
   beside) touch other ;;
@@ -89,6 +91,13 @@ class Campaign(unittest.TestCase):
                            ("hangs", "time: waits for ever"), ("computes", "time: "),
                            ("grows", "memory: ")):
             self.expect(said, (word, {}))
+
+    def test_a_run_may_go_on_for_as_long_as_its_file_says(self):
+        status, report = self.campaign(("trains --resume", {}))
+        self.assertEqual(status, 0, report)
+        self.expect("time: ", ("trains", {}))
+        with mock.patch("program.SECONDS_TO_END", 0.2):
+            self.expect("time: ", ("deaf --resume", {}))
 
     def test_each_way_to_change_or_give_away_what_it_must_not_is_seen(self):
         for words, said in (("changes", "foreign file: changed in/model"),

@@ -25,11 +25,15 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 extern "C" int __real_main(int argc, char** argv);  // NOLINT(bugprone-reserved-identifier)
 
 namespace {
+
+/// After an interruption.
+constexpr double kSecondsToEnd = 5.0;
 
 struct Request {
   std::string folder, out, err;
@@ -108,9 +112,13 @@ void serve(const Request& request) {
   const int handle = static_cast<int>(::syscall(SYS_pidfd_open, process, 0));
   const char* limit = "none";
   for (pollfd waiting = {handle, POLLIN, 0}; ::poll(&waiting, 1, 10) == 0;) {
-    if (resident_bytes(process) > request.bytes) limit = "memory";
-    if (seconds() > request.seconds) limit = "time";
-    if (limit == std::string("none")) continue;
+    const bool large = resident_bytes(process) > request.bytes;
+    const double late = seconds() - request.seconds;
+    if (!large && late <= 0) continue;
+    // Whoever takes too long is asked to end first.
+    if (limit == std::string_view("none")) ::kill(process, SIGINT);
+    limit = large ? "memory" : "time";
+    if (!large && late < kSecondsToEnd) continue;
     ::kill(process, SIGKILL);
     break;
   }

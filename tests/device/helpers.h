@@ -46,7 +46,7 @@ class StepRowsDevice final : public DeviceProxy {
   InferenceChoices inference_choices(DType dtype) const override {
     InferenceChoices choices = inner()->inference_choices(dtype);
     choices.step_rows = rows_;
-    choices.overhead_rows = InferenceChoices{}.overhead_rows;
+    choices.costs = choices.integer_costs = StepCosts{};
     return choices;
   }
 

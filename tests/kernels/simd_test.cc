@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <string>
 
+#include "hwy/targets.h"
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/cpu.h"
 
@@ -39,11 +41,13 @@ TEST(Simd, TheBestOneIsTheLastThatPays) {
   }
 }
 
-TEST(Simd, AgreesWithTheCompilersViewOfTheMachine) {
-  EXPECT_EQ(cpu::simd_available(cpu::Simd::kAvx2),
-            __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+TEST(Simd, AgreesWithHighwaysViewOfTheMachine) {
+  const auto runs = [](std::int64_t target) {
+    return (static_cast<std::int64_t>(hwy::SupportedTargets()) &
+            static_cast<std::int64_t>(HWY_TARGETS) & target) != 0;
+  };
+  EXPECT_EQ(cpu::simd_available(cpu::Simd::kAvx2), runs(HWY_AVX2));
+  const bool avx512 = runs(HWY_AVX3);
   EXPECT_EQ(cpu::simd_available(cpu::Simd::kAvx512NoVnni), avx512);
   EXPECT_EQ(cpu::simd_available(cpu::Simd::kAvx512),
             avx512 && __builtin_cpu_supports("avx512vnni"));

@@ -26,29 +26,36 @@ using test::Results;
 
 // For any number of decoding sequences, prompts get rows, and the step has a size that exists.
 TEST(GeneratorSharing, AStepHasFewRowsForPromptsWhileOthersDecode) {
-  constexpr std::int64_t overhead = InferenceChoices{}.overhead_rows;
+  constexpr StepCosts cpu;
   for (const std::int64_t slots : {1, 2, 7, 16, 100, 256, 300, 1000}) {
     for (std::int64_t decoding = 0; decoding < slots; ++decoding) {
-      const std::int64_t rows = shared_step_rows(decoding, {.slots = slots}, overhead, false);
+      const std::int64_t rows = shared_step_rows(decoding, {.slots = slots}, cpu, false);
       EXPECT_GT(rows, decoding) << slots;
-      EXPECT_GE(shared_step_rows(decoding, {.slots = slots}, overhead, true), rows)
+      EXPECT_GE(shared_step_rows(decoding, {.slots = slots}, cpu, true), rows)
           << decoding << " of " << slots;
       if (decoding == 0 || decoding > 192) continue;
       EXPECT_LE(rows, std::max<std::int64_t>(16, 4 * decoding)) << slots;
       EXPECT_EQ(std::ranges::count(step_sizes(), rows), 1) << decoding << " of " << slots;
     }
   }
-  EXPECT_EQ(shared_step_rows(0, {.slots = 8}, overhead, false), 256);
-  EXPECT_EQ(shared_step_rows(5, {.slots = 8}, overhead, false), 16);
-  EXPECT_EQ(shared_step_rows(9, {.slots = 16}, overhead, false), 32);
-  EXPECT_EQ(shared_step_rows(5, {.slots = 8}, overhead, true), 256);
-  EXPECT_EQ(shared_step_rows(255, {.slots = 300}, overhead, false), 300);
+  EXPECT_EQ(shared_step_rows(0, {.slots = 8}, cpu, false), 256);
+  EXPECT_EQ(shared_step_rows(5, {.slots = 8}, cpu, false), 16);
+  EXPECT_EQ(shared_step_rows(9, {.slots = 16}, cpu, false), 32);
+  EXPECT_EQ(shared_step_rows(5, {.slots = 8}, cpu, true), 256);
+  EXPECT_EQ(shared_step_rows(255, {.slots = 300}, cpu, false), 300);
   // Where a step of one row takes as long as 256 rows more, prompts get more rows.
   const KvCacheSizes large{.slots = 8, .step_rows = 2048};
-  EXPECT_EQ(shared_step_rows(1, large, 256, false), 512);
-  EXPECT_EQ(shared_step_rows(1, {.slots = 8}, 256, false), 256);
-  EXPECT_EQ(shared_step_rows(200, {.slots = 200, .step_rows = 2048}, 256, false), 512);
-  EXPECT_EQ(shared_step_rows(0, large, 256, false), 2048);
+  EXPECT_EQ(shared_step_rows(1, large, {.overhead_rows = 256}, false), 512);
+  EXPECT_EQ(shared_step_rows(1, {.slots = 8}, {.overhead_rows = 256}, false), 256);
+  EXPECT_EQ(shared_step_rows(200, {.slots = 200, .step_rows = 2048}, {.overhead_rows = 256}, false),
+            512);
+  EXPECT_EQ(shared_step_rows(0, large, {.overhead_rows = 256}, false), 2048);
+  // Where more than 32 rows take much longer, prompts get the rest of 32, if that is half of them.
+  constexpr StepCosts integers{.overhead_rows = 64, .fast_rows = 32};
+  EXPECT_EQ(shared_step_rows(1, large, integers, false), 32);
+  EXPECT_EQ(shared_step_rows(16, {.slots = 64, .step_rows = 2048}, integers, false), 32);
+  EXPECT_EQ(shared_step_rows(17, {.slots = 64, .step_rows = 2048}, integers, false), 128);
+  EXPECT_EQ(shared_step_rows(0, large, integers, false), 2048);
 }
 
 TEST(GeneratorSharing, PromptsFirstChangesNoToken) {
@@ -147,7 +154,8 @@ class SlowStart final : public DeviceProxy {
   InferenceChoices inference_choices(DType dtype) const override {
     InferenceChoices choices = inner()->inference_choices(dtype);
     choices.step_rows = 512;
-    choices.overhead_rows = 256;
+    choices.costs = {.overhead_rows = 256};
+    choices.integer_costs = {.overhead_rows = 64, .fast_rows = 32};
     return choices;
   }
 };

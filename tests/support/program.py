@@ -12,6 +12,7 @@ DOCUMENTED = frozenset((0, 1, 2, 3, 4, 5, 6, 130))
 
 
 WAITING = 6  # The machine may be busy.
+SECONDS_TO_END = 5  # After an interruption.
 
 
 @dataclass
@@ -76,12 +77,13 @@ class Program:
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)
             if pid:
                 break
-            wall = time.monotonic() - started
-            if not limit and resident_bytes(process.pid) > limits.bytes:
+            late = time.monotonic() - started - limits.seconds * WAITING
+            if resident_bytes(process.pid) > limits.bytes:
                 limit = "memory"
-            elif not limit and wall > limits.seconds * WAITING:
+            elif late > 0 and not limit:
                 limit = "time"
-            if limit:
+                os.kill(process.pid, signal.SIGINT)  # Whoever takes too long is asked to end first.
+            if limit == "memory" or late > SECONDS_TO_END:
                 os.kill(process.pid, signal.SIGKILL)
             time.sleep(pause)
             pause = min(pause * 1.5, 0.02)

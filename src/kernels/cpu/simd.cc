@@ -11,20 +11,21 @@
 namespace volta::cpu {
 namespace {
 
-bool has_bit(unsigned leaf, unsigned bit) {  // Of ECX.
+bool has_ecx_bit(unsigned leaf, unsigned bit) {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(leaf, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit) != 0;
 }
 
-// What Highway's AVX2 and AVX3 targets are compiled with. Its own library, which knows this too, is
-// not linked: it measures its clock whenever a program starts, 2 ms. The compiler's functions also
-// check that the operating system saves the wide registers.
+// At least what Highway's AVX2 and AVX3 targets are compiled with, where HWY_DISABLE_PCLMUL_AES is
+// defined (cmake/VoltaModuleFlags.cmake). Highway's library knows this too, but is not linked: it
+// measures its clock whenever a program starts, 2 ms. The compiler's functions also check that the
+// operating system saves the wide registers.
 bool runs_avx2() {
   constexpr unsigned kF16c = 1U << 29;
   constexpr unsigned kLzcnt = 1U << 5;
   return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
          __builtin_cpu_supports("bmi") != 0 && __builtin_cpu_supports("bmi2") != 0 &&
-         has_bit(1, kF16c) && has_bit(0x80000001, kLzcnt);
+         has_ecx_bit(1, kF16c) && has_ecx_bit(0x80000001, kLzcnt);
 }
 
 bool runs_avx512() {

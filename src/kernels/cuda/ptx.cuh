@@ -31,8 +31,9 @@ __device__ inline void copy_async_16(std::uint32_t to, const void* from) {
                : "r"(to), "l"(__cvta_generic_to_global(from))
                : "memory");
 }
-/// Copies up to 15 bytes at once. For the end of a tensor: compute-sanitizer takes an asynchronous
-/// copy for one that reads 16 bytes, even where it reads fewer.
+/// Copies up to 15 bytes and returns when they are written; other threads see them after a
+/// barrier. The rest of the 16 bytes keeps what it had. For the end of a tensor: compute-sanitizer
+/// takes an asynchronous copy for one that reads 16 bytes, even where it reads fewer.
 __device__ inline void copy_end(std::uint32_t to, const std::uint8_t* from, int bytes) {
   for (int i = 0; i < bytes; ++i) {
     asm volatile("st.shared.u8 [%0], %1;"
