@@ -97,12 +97,22 @@ std::string folder_name(const std::string& path) {
   return last == "." || last == ".." ? whole_path(path) : std::string(name);
 }
 
-// Paths are stored as absolute ones, so that the run can be resumed from any directory.
+// A path as it is stored: absolute, so that the run can be resumed from any directory.
+std::string stored_path(const std::string& path) {
+  if (find_invalid_utf8(path)) {
+    log(LogLevel::kWarning,
+        fmt::format("the name of '{}' is not UTF-8, so run.json cannot keep it: "
+                    "--resume will need it again",
+                    path));
+  }
+  return whole_path(path);
+}
+
 Status complete_paths(FlagValues& values) {
-  if (values.contains("val-data")) values["val-data"] = whole_path(text_of(values, "val-data"));
+  if (values.contains("val-data")) values["val-data"] = stored_path(text_of(values, "val-data"));
   if (const auto data = values.find("data"); data != values.end()) {
     std::vector<std::string> paths = std::get<std::vector<std::string>>(data->second);
-    for (std::string& path : paths) path = whole_path(path);
+    for (std::string& path : paths) path = stored_path(path);
     data->second = std::move(paths);
   }
   if (!values.contains("init")) return {};

@@ -159,6 +159,11 @@ Status remove_replaced(const std::string& path, const std::string& folder) {
 
 }  // namespace
 
+Result<bool> holds_current_folder(const std::string& folder) {
+  VOLTA_TRY(const std::string here, real_path("."));
+  return here == folder || here.starts_with(folder + "/");
+}
+
 Status check_replaceable_folder(const std::string& folder) {
   const auto refuse = [&](std::string_view why) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' {}", folder, why));
@@ -166,8 +171,8 @@ Status check_replaceable_folder(const std::string& folder) {
   if (is_mount_point(folder)) {
     return refuse("is a mount point, which cannot be replaced as a whole; name a folder in it");
   }
-  VOLTA_TRY(const std::string here, real_path("."));
-  if (here == folder || here.starts_with(folder + "/")) {
+  VOLTA_TRY(const bool started_here, holds_current_folder(folder));
+  if (started_here) {
     return refuse(
         "is replaced as a whole, and this command was started in it; start it in another folder");
   }

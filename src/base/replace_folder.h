@@ -15,6 +15,10 @@
 
 namespace volta {
 
+/// Whether this process was started in the folder, or below it; the path comes from real_path. Such
+/// a folder must keep its place: relative names, and the user's shell, would lead nowhere.
+Result<bool> holds_current_folder(const std::string& folder);
+
 /// Checks by a trial whether replace_folder() can replace this folder, before the work for it is
 /// done. kInvalidArgument for a mount point and for a folder that contains the current directory of
 /// this process; kIo if its files cannot get a second name (a hard link).

@@ -107,7 +107,12 @@ Result<TemporaryFile> create_temporary_file(const std::string& target) {
   for (int tries = 1;; ++tries) {
     std::string path = temporary_path(target);
     if (tries < kTries && path_exists(path)) continue;
-    VOLTA_TRY(Descriptor fd, open_file(path, O_RDWR | O_CREAT | O_EXCL, "create"));
+    auto opened = open_file(path, O_RDWR | O_CREAT | O_EXCL, "create");
+    if (!opened && !path_exists(parent_path(target))) {
+      return fail(ErrorCode::kIo, fmt::format("cannot create '{}': there is no folder '{}'", target,
+                                              parent_path(target)));
+    }
+    VOLTA_TRY(Descriptor fd, std::move(opened));
     auto held = hold(fd.get(), path);
     if (held && !*held) continue;
     // The lock is held by all copies of the descriptor, so this copy keeps it after the file is
@@ -164,6 +169,13 @@ Status TemporaryFolder::rename_to(const std::string& target) {
   // A failure is ignored: permissions that cannot be copied are no reason to lose the folder.
   if (::stat(target.c_str(), &info) == 0) ::chmod(path_.c_str(), info.st_mode & 07777);
   if (file_ops().rename(path_, target) != 0) {
+    if (errno == EEXIST || errno == ENOTEMPTY) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("'{}' was made by another program meanwhile, and stays as it is; name "
+                      "another folder",
+                      target));
+    }
     return fail_to_write(fmt::format("rename to '{}' the path", target), path_, errno);
   }
   path_.clear();

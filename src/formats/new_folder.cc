@@ -1,14 +1,18 @@
 #include "formats/new_folder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <string_view>
 #include <vector>
 
 #include "base/file.h"
 #include "base/replace_folder.h"
+#include "base/system_error.h"
 #include "formats/safetensors.h"
 #include "formats/weight_files.h"
 
@@ -21,6 +25,24 @@ Result<TemporaryFolder> create_to_replace(const std::string& target) {
   VOLTA_TRY(TemporaryFolder trial, TemporaryFolder::create(target));
   VOLTA_TRY(trial.rename_to(target));
   return TemporaryFolder::create(target);
+}
+
+// Keeps other commands from replacing the folder at the same time, as far as the file system has
+// locks. The lock is on the folder itself, so that it leaves no file.
+Result<Descriptor> lock_to_replace(const std::string& folder) {
+  Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0) return fail_system("open", folder, errno);
+  VOLTA_TRY(const LockAttempt attempt, try_lock(fd.get(), folder));
+  struct stat held = {}, named = {};
+  const bool same = ::fstat(fd.get(), &held) == 0 && ::stat(folder.c_str(), &named) == 0 &&
+                    held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+  if (attempt == LockAttempt::kHeldByOther || !same) {
+    return fail(ErrorCode::kIo,
+                fmt::format("another command is replacing '{}': wait for it to end, or name "
+                            "another folder",
+                            folder));
+  }
+  return fd;
 }
 
 // Whether something exists under the name that must not be replaced. All links count.
@@ -104,8 +126,11 @@ Result<NewFolder> NewFolder::create(const std::string& path, bool replace) {
 }
 
 Result<NewFolder> NewFolder::create_for_empty(const std::string& target) {
-  if (auto beside = create_to_replace(target)) {
-    return NewFolder(*std::move(beside), target, Way::kRename);
+  VOLTA_TRY(const bool started_here, holds_current_folder(target));
+  if (!started_here) {
+    if (auto beside = create_to_replace(target)) {
+      return NewFolder(*std::move(beside), target, Way::kRename);
+    }
   }
   VOLTA_TRY(TemporaryFolder inside, TemporaryFolder::create(join_path(target, file_name(target))));
   return NewFolder(std::move(inside), target, Way::kMoveInside);
@@ -118,10 +143,11 @@ Result<NewFolder> NewFolder::create_in_place_of(const std::string& target) {
         fmt::format("'{}' holds a model in several files; remove it, or name another folder",
                     target));
   }
+  VOLTA_TRY(Descriptor lock, lock_to_replace(target));
   remove_abandoned_temporaries(target);  // Otherwise they would be kept with the other files.
   VOLTA_TRY(check_replaceable_folder(target));
   VOLTA_TRY(TemporaryFolder temporary, TemporaryFolder::create(target));
-  return NewFolder(std::move(temporary), target, Way::kReplace);
+  return NewFolder(std::move(temporary), target, Way::kReplace, std::move(lock));
 }
 
 Status NewFolder::publish() {

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/result.h"
 #include "base/temporary.h"
 
@@ -14,10 +15,11 @@ namespace volta {
 /// A folder that is filled under a temporary name. It is removed if it is not published.
 ///
 /// If nothing exists under the name yet, or only an empty folder, one rename puts everything in
-/// place. An empty folder that cannot be replaced (because it is a mount point, or its parent is
-/// not writable) is filled from a folder inside it, file by file. config.json comes last, because
-/// no model is found without it. If the caller allows it, a folder that holds a model is replaced
-/// in one step (base/replace_folder.h). A symbolic link to a folder stands for that folder.
+/// place. An empty folder that cannot be replaced (because it is a mount point, its parent is
+/// not writable, or the command was started in it) is filled from a folder inside it, file by file.
+/// config.json comes last, because no model is found without it. If the caller allows it, a folder
+/// that holds a model is replaced in one step (base/replace_folder.h). A symbolic link to a folder
+/// stands for that folder.
 class NewFolder {
  public:
   /// Checks before the work whether the folder can be put at this path, and creates the temporary
@@ -28,8 +30,8 @@ class NewFolder {
   /// appended to their names.
   /// kInvalidArgument for an empty name, for a folder that is not empty, and with `replace` for a
   /// folder that cannot be replaced as a whole (see check_replaceable_folder) or whose weights are
-  /// in several files. kIo for a path that is not a folder, a link that leads nowhere, and a place
-  /// that cannot be written.
+  /// in several files. kIo for a folder that another command is replacing, a path that is not a
+  /// folder, a link that leads nowhere, and a place that cannot be written.
   static Result<NewFolder> create(const std::string& path, bool replace = false);
 
   /// The folder to write the files into.
@@ -43,8 +45,11 @@ class NewFolder {
   /// How the files get to their place.
   enum class Way : std::uint8_t { kRename, kMoveInside, kReplace };
 
-  NewFolder(TemporaryFolder temporary, std::string target, Way way)
-      : temporary_(std::move(temporary)), target_(std::move(target)), way_(way) {}
+  NewFolder(TemporaryFolder temporary, std::string target, Way way, Descriptor lock = {})
+      : temporary_(std::move(temporary)),
+        target_(std::move(target)),
+        way_(way),
+        lock_(std::move(lock)) {}
   static Result<NewFolder> create_in_place_of(const std::string& target);
   static Result<NewFolder> create_for_empty(const std::string& target);
   Status move_inside();
@@ -52,6 +57,7 @@ class NewFolder {
   TemporaryFolder temporary_;
   std::string target_;
   Way way_ = Way::kRename;
+  Descriptor lock_;  ///< Of the folder that will be replaced.
 };
 
 /// Checks whether a new folder can be put at this path: the checks of create().

@@ -189,6 +189,18 @@ TEST_F(TrainTest, AResumeTakesWhatIsNotGivenFromItsRun) {
             0);
 }
 
+// run.json is UTF-8; a name that is not has to be given again.
+TEST_F(TrainTest, ANameThatRunJsonCannotKeepIsToldBefore) {
+  std::filesystem::copy_file(path("text.txt"), path("t\xff.txt"));
+  const CommandResult begun = volta(train({"--data", "t\xff.txt"}));
+  ASSERT_EQ(begun.exit_code, 0) << begun.err;
+  EXPECT_THAT(begun.err, HasSubstr("is not UTF-8, so run.json cannot keep it: --resume will need"));
+  expect_error({"train", "--out", "run", "--resume"}, 3, "which is not there");
+  const CommandResult resumed =
+      volta({"train", "--out", "run", "--resume", "--data", "t\xff.txt", "--steps", "7"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+}
+
 TEST_F(TrainTest, AnEvaluationCanBeInterrupted) {
   ASSERT_EQ(volta(train()).exit_code, 0);
   std::string text;

@@ -157,6 +157,14 @@ TEST_F(TemporaryTest, FailuresLeaveNothingBehind) {
 }
 
 // Somebody took a folder that was made this moment for abandoned: the next name is tried.
+TEST_F(TemporaryTest, AMissingFolderIsNamed) {
+  const auto made = create_temporary_file(file("no/such/x"));
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code(), ErrorCode::kIo);
+  EXPECT_EQ(made.error().message(), "cannot create '" + file("no/such/x") +
+                                        "': there is no folder '" + file("no/such") + "'");
+}
+
 TEST_F(TemporaryTest, AHolderWhoWasFasterIsLeftAlone) {
   FaultyFileOps faults;
   faults.fail(FileCall::kFlock, 1, EWOULDBLOCK, 1);
@@ -204,7 +212,7 @@ TEST_F(TemporaryTest, AFolderGetsItsName) {
   // What cannot have the name goes; what has it stays, though its folder cannot be flushed.
   {
     auto folder = TemporaryFolder::create(file("x"));
-    EXPECT_EQ(code_of(folder->rename_to(file("new"))), ErrorCode::kIo);
+    EXPECT_EQ(code_of(folder->rename_to(file("new"))), ErrorCode::kInvalidArgument);
   }
   EXPECT_EQ(names(), (std::vector<std::string>{"new", "private"}));
   FaultyFileOps faults;

@@ -2,6 +2,7 @@
 #include "formats/new_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -145,6 +146,50 @@ TEST_F(NewFolderTest, AFolderThatCannotBeFilledStaysEmpty) {
   }
   EXPECT_EQ(names(file("out")), std::vector<std::string>{"vocab.txt"});
   EXPECT_EQ(*read_text_file(file("out/vocab.txt")), "somebody's");
+}
+
+// Where the command was started in the empty folder, the folder keeps its place.
+TEST_F(NewFolderTest, TheCurrentFolderIsFilledWhereItIs) {
+  std::filesystem::create_directory(file("here"));
+  const std::filesystem::path before = std::filesystem::current_path();
+  struct stat old = {}, now = {};
+  ASSERT_EQ(::stat(file("here").c_str(), &old), 0);
+  std::filesystem::current_path(file("here"));
+  EXPECT_TRUE(check_new_folder(file("here")));
+  {
+    auto folder = NewFolder::create(".");
+    ASSERT_TRUE(folder) << folder.error().message();
+    fill(*folder);
+    EXPECT_TRUE(folder->publish());
+  }
+  EXPECT_EQ(names("."), whole_);
+  std::filesystem::current_path(before);
+  EXPECT_EQ(::stat(file("here").c_str(), &now), 0);
+  EXPECT_EQ(now.st_ino, old.st_ino);
+}
+
+// Of several commands that make one folder at the same time, one succeeds, and the others say why
+// they do not.
+TEST_F(NewFolderTest, OneOfSeveralSucceeds) {
+  for (const bool replace : {false, true}) {
+    auto first = NewFolder::create(file("out"), replace);
+    ASSERT_TRUE(first) << first.error().message();
+    fill(*first);
+    auto second = NewFolder::create(file("out"), replace);
+    ASSERT_EQ(second.has_value(), !replace);
+    if (replace) {
+      EXPECT_EQ(second.error().code(), ErrorCode::kIo);
+      EXPECT_NE(second.error().message().find("another command is replacing"), std::string::npos);
+    }
+    EXPECT_TRUE(first->publish());
+    if (replace) continue;
+    fill(*second);
+    const Status published = second->publish();
+    ASSERT_FALSE(published);
+    EXPECT_EQ(published.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(published.error().message().find("by another program meanwhile"), std::string::npos);
+  }
+  EXPECT_EQ(names(file("out")), whole_);
 }
 
 // With `replace` the model gives way as a whole, what is not of it stays, and settings that the

@@ -67,16 +67,28 @@ std::vector<RopeScaling> candidates(const std::vector<Pair>& pairs, double facto
   add(8192.0, 1.0, 4.0);
   std::vector<Pair> ramp;
   std::ranges::copy_if(pairs, std::back_inserter(ramp), &Pair::between);
-  if (ramp.size() >= 2) {
-    const Pair &a = ramp.front(), &b = ramp.back();
-    const double slope = (a.keep - b.keep) / (a.rotations - b.rotations);
-    const double start = a.keep - slope * a.rotations;  // -low / (high - low)
+  const auto add_line = [&](double slope) {
+    const Pair& on_it = ramp.front();
+    const double start = on_it.keep - slope * on_it.rotations;  // -low / (high - low)
     const double width = original > 0 ? static_cast<double>(original) / slope : -1.0 / start;
     const double low = original > 0 ? -start * width : 1.0;
     add(slope * width, std::round(low), std::round(low + width));
     add(slope * width, low, low + width);
+  };
+  if (ramp.size() >= 2) {
+    const Pair &a = ramp.front(), &b = ramp.back();
+    add_line((a.keep - b.keep) / (a.rotations - b.rotations));
   } else if (ramp.size() == 1) {
     add((ramp.front().keep * 3.0 + 1.0) / ramp.front().rotations, 1.0, 4.0);
+    // Any line that is steep enough to leave the neighbours at 0 and at 1.
+    double slope = 0.0;
+    for (const Pair& other : pairs) {
+      if (other.between()) continue;
+      const double kept = other.keep < 0.5 ? 0.0 : 1.0;
+      slope =
+          std::max(slope, (kept - ramp.front().keep) / (other.rotations - ramp.front().rotations));
+    }
+    if (slope > 0.0) add_line(slope * 1.0001);
   } else {  // Any values that separate unchanged from scaled pairs.
     const auto first = std::ranges::find_if(pairs, [](const Pair& p) { return p.keep < 0.5; });
     if (first == pairs.begin() || first == pairs.end()) return list;

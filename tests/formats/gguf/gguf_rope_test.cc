@@ -108,6 +108,31 @@ TEST(GgufRope, FewPairsLeaveAChoiceThatGivesTheSameFactors) {
   }
 }
 
+// Every scaling that a config may have can be read back from the factors that it is written with,
+// also if few pairs are between, or none is stretched by the whole factor.
+TEST(GgufRope, OtherBoundsGiveTheSameFactors) {
+  for (const std::int64_t head_dim : {8, 16, 32, 128}) {
+    for (const double low : {0.25, 0.5, 1.5, 2.0, 3.9}) {
+      for (const double high : {4.0, 5.5, 40.0}) {
+        TransformerConfig config = rotary(head_dim);
+        config.rope_scaling = {RopeKind::kLlama3, 8.0, 32, low, high};
+        const auto factors = factors_of(config);
+        GgufMetadata metadata;
+        add_gguf_rope(config, llama(), metadata);
+        const auto found = read(config, factors, metadata);
+        ASSERT_TRUE(found) << head_dim << " " << low << " " << high << ": "
+                           << found.error().message();
+        config.rope_scaling = *found;
+        const auto again = factors_of(config);
+        ASSERT_EQ(again.size(), factors.size());
+        for (std::size_t i = 0; i < factors.size(); ++i) {
+          EXPECT_NEAR(again[i], factors[i], 1e-4f * factors[i]);
+        }
+      }
+    }
+  }
+}
+
 TEST(GgufRope, LinearAndYarnAreMetadata) {
   TransformerConfig config = rotary(64);
   for (const RopeScaling& wanted :
