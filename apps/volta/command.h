@@ -182,7 +182,8 @@ bool is_quiet();
 /// Appends all messages from now on to a file, each line with the time. kIo when it cannot be
 /// opened.
 Status open_log_file(const std::string& path);
-/// Adds lines to the --log-file alone, if there is one.
+/// Adds lines to the --log-file alone, if there is one. The first line that cannot be written gets
+/// a warning on standard error.
 void log_to_file(std::string_view text);
 /// The same without escaping, for Volta's own control sequences. Never for text from a file, a
 /// model or the user.
