@@ -201,6 +201,9 @@ Status check_output_file(const Globals& globals, const std::string& path, std::s
 /// The same for a result that is not part of a model (logits, a profile, a tuning table). Even with
 /// --force, kInvalidArgument when it would replace a file of a model, an adapter or a run.
 Status check_result_file(const Globals& globals, const std::string& path, std::string_view flag);
+/// kInvalidArgument, even with --force, when the folder that is to get a new tokenizer.json holds a
+/// model, an adapter or a run, which would read it as its own.
+Status check_tokenizer_folder(const std::string& folder, std::string_view flag);
 
 /// What the last step of writing a result does with a file that has the name.
 inline Existing existing_file(const Globals& globals) {
