@@ -182,7 +182,8 @@ bool is_quiet();
 /// Appends all messages from now on to a file, each line with the time. kIo when it cannot be
 /// opened.
 Status open_log_file(const std::string& path);
-/// Adds lines to the --log-file alone, if there is one.
+/// Adds lines to the --log-file alone, if there is one. The first line that cannot be written gets
+/// a warning on standard error.
 void log_to_file(std::string_view text);
 /// The same without escaping, for Volta's own control sequences. Never for text from a file, a
 /// model or the user.
@@ -200,6 +201,9 @@ Status check_output_file(const Globals& globals, const std::string& path, std::s
 /// The same for a result that is not part of a model (logits, a profile, a tuning table). Even with
 /// --force, kInvalidArgument when it would replace a file of a model, an adapter or a run.
 Status check_result_file(const Globals& globals, const std::string& path, std::string_view flag);
+/// kInvalidArgument, even with --force, when the folder that is to get a new tokenizer.json holds a
+/// model, an adapter or a run, which would read it as its own.
+Status check_tokenizer_folder(const std::string& folder, std::string_view flag);
 
 /// What the last step of writing a result does with a file that has the name.
 inline Existing existing_file(const Globals& globals) {

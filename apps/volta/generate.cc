@@ -69,24 +69,27 @@ std::unexpected<Error> at_place(const Prompt& prompt, Error error) {
   return std::unexpected(std::move(error).with_context(prompt.place));
 }
 
-Result<Prompt> encode(const Tokenizer* tokenizer, std::string_view text, Prompt prompt) {
-  if (tokenizer == nullptr) {
-    return at_place(prompt,
-                    Error(ErrorCode::kInvalidArgument,
-                          "this model folder has no tokenizer.json; give the prompt as ids"));
+// The tokenizer for the prompts that are texts, or why there is none.
+using LoadedTokenizer = Result<std::shared_ptr<const Tokenizer>>;
+
+Result<Prompt> encode(const LoadedTokenizer& tokenizer, std::string_view text, Prompt prompt) {
+  if (!tokenizer) {
+    return at_place(prompt, Error(tokenizer.error().code(),
+                                  fmt::format("{}; a prompt of --ids needs no tokenizer",
+                                              tokenizer.error().message())));
   }
   if (const auto invalid = find_invalid_utf8(text)) {
     return at_place(
         prompt, Error(ErrorCode::kInvalidArgument, fmt::format("byte {} is not UTF-8", *invalid)));
   }
-  auto ids = tokenizer->encode_prompt(text);
+  auto ids = (*tokenizer)->encode_prompt(text);
   if (!ids) return at_place(prompt, std::move(ids).error());
   prompt.ids = *std::move(ids);
   return prompt;
 }
 
 // The text of a file, or of standard input for "-", as one prompt.
-Result<Prompt> encode_file(const Tokenizer* tokenizer, const std::string& path) {
+Result<Prompt> encode_file(const LoadedTokenizer& tokenizer, const std::string& path) {
   Prompt prompt{.place = input_name(path), .from_file = true};
   VOLTA_TRY(const std::string text, read_prompt(path, kMaxPromptBytes));
   if (const auto mistake = utf8_mistake(text)) {
@@ -115,7 +118,7 @@ Result<std::vector<FilePrompt>> read_prompts_file(const std::string& path) {
 }
 
 // All prompts, in this order: --ids, --prompt, --file, --prompts-file.
-Result<std::vector<Prompt>> read_prompts(const Options& options, const Tokenizer* tokenizer) {
+Result<std::vector<Prompt>> read_prompts(const Options& options, const LoadedTokenizer& tokenizer) {
   std::vector<Prompt> prompts;
   for (const std::string& list : options.ids) {
     VOLTA_TRY(auto ids, parse_ids(list, "--ids"));
@@ -334,7 +337,7 @@ Status generate(const Globals& globals, Options& options) {
   VOLTA_TRY(const TransformerConfig shape, source.config());
   VOLTA_TRY(const std::int64_t context, context_length(options.context, shape, shape.context));
   VOLTA_TRY(const GenerationConfig config, source.generation_config(shape.vocab_size));
-  auto loaded = source.tokenizer(interrupted);
+  LoadedTokenizer loaded = source.tokenizer(interrupted);
   if (!loaded && loaded.error().code() != ErrorCode::kNotFound && options.ids.empty()) {
     return std::unexpected(std::move(loaded).error());
   }
@@ -346,7 +349,7 @@ Status generate(const Globals& globals, Options& options) {
     }
     options.prompts.emplace_back("\n");
   }
-  VOLTA_TRY(auto prompts, read_prompts(options, tokenizer.get()));
+  VOLTA_TRY(auto prompts, read_prompts(options, loaded));
   VOLTA_TRY(Stops stops,
             find_stops(options.sampling, config, tokenizer.get(), !options.ignore_eos));
   VOLTA_TRY(auto requests, make_requests(options, globals, config, std::move(stops.tokens), shape,

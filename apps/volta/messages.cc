@@ -21,6 +21,8 @@ namespace {
 
 bool g_quiet = false;
 std::FILE* g_log = nullptr;  // Open until the process ends.
+std::string g_log_path;
+bool g_log_has_failed = false;
 
 // "2026-01-31T12:00:00", local time.
 std::string now() {
@@ -46,6 +48,15 @@ bool is_log(const std::string& path) {
   return length == 0 || (length == kForm.size() && std::ranges::equal(beginning, kForm, fits));
 }
 
+// Warns once. The work goes on, and so do attempts to write: space may become free again.
+void warn_of_lost_lines(int error_number) {
+  if (g_log_has_failed) return;
+  g_log_has_failed = true;
+  note_raw(escape_controls(
+      fmt::format("volta: warning: --log-file: cannot write '{}': {}; the log will lack messages\n",
+                  g_log_path, std::generic_category().message(error_number))));
+}
+
 }  // namespace
 
 void be_quiet() { g_quiet = true; }
@@ -62,6 +73,7 @@ Status open_log_file(const std::string& path) {
     }
   }
   g_log = std::fopen(path.c_str(), "ae");
+  g_log_path = path;
   if (g_log != nullptr) return {};
   return fail(ErrorCode::kIo, fmt::format("--log-file: cannot open '{}': {}", path,
                                           std::generic_category().message(errno)));
@@ -72,8 +84,10 @@ void log_to_file(std::string_view text) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string line = one_line(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (!line.empty()) std::fputs(fmt::format("{} {}\n", now(), line).c_str(), g_log);
-    std::fflush(g_log);
+    if (line.empty()) continue;
+    const bool written = std::fputs(fmt::format("{} {}\n", now(), line).c_str(), g_log) != EOF &&
+                         std::fflush(g_log) != EOF;
+    if (!written) warn_of_lost_lines(errno);
   }
 }
 

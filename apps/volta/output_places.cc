@@ -23,17 +23,23 @@
 namespace volta::cli {
 namespace {
 
-// Whether a name is that of a file of a model, an adapter or a run.
-bool is_model_file_name(std::string_view name) {
+bool is_one_of(std::string_view name, std::span<const std::string_view> names) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Whether a folder with a file of this name holds a model, an adapter or a run.
+bool marks_model_folder(std::string_view name) {
   static constexpr std::array<std::string_view, 9> kNames = {
       "config.json",      kAdapterConfigFile, kAdapterWeightsFile, "model.safetensors.index.json",
       "metrics.jsonl",    kManifestFile,      kTrainerFile,        kRunFile,
       "model.safetensors"};
-  const auto is_one_of = [name](std::span<const std::string_view> names) {
-    return std::ranges::find(names, name) != names.end();
-  };
-  return is_one_of(kNames) || is_one_of(carried_file_names()) || name.ends_with(".gguf") ||
-         (name.starts_with("model-") && name.ends_with(".safetensors"));
+  return is_one_of(name, kNames) || (name.starts_with("model-") && name.ends_with(".safetensors"));
+}
+
+// Whether a name is that of a file of a model, an adapter or a run.
+bool is_model_file_name(std::string_view name) {
+  return marks_model_folder(name) || is_one_of(name, carried_file_names()) ||
+         name.ends_with(".gguf");
 }
 
 // Whether `file` is a file of the model, the adapter or the run in `folder` under another name, for
@@ -79,6 +85,15 @@ Status check_result_file(const Globals& globals, const std::string& path, std::s
               fmt::format("{}{}{}: this is a file of a model or a run, which a result does not "
                           "replace; give another name",
                           flag, flag.empty() ? "" : " ", path));
+}
+
+Status check_tokenizer_folder(const std::string& folder, std::string_view flag) {
+  const auto names = list_directory(folder);  // A folder that is still to be made has none.
+  if (!names || std::ranges::none_of(*names, marks_model_folder)) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{} {}: the folder holds a model, an adapter or a run, whose tokenizer a "
+                          "new one does not replace; name another folder",
+                          flag, folder));
 }
 
 Status check_output_file(const Globals& globals, const std::string& path, std::string_view flag) {

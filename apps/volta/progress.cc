@@ -112,7 +112,10 @@ void Progress::show_now(std::string_view text, std::optional<double> part) {
   const std::string line = one_line(text);
   if (!terminal_ || shown_at_ - logged_at_ >= kLineSeconds) {
     logged_at_ = shown_at_;
-    if (terminal_ || silent_) log_to_file(line);
+    if (terminal_ || silent_) {
+      erase();  // A log that cannot be written gets a warning.
+      log_to_file(line);
+    }
   }
   if (silent_) return;
   if (!terminal_) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -139,14 +140,12 @@ Status check_folder(const std::string& path) {
 Status train(const Globals& globals, const TrainOptions& options) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
+  if (auto special = tokenizers::check_special_tokens(options.training.special_tokens); !special) {
+    return std::unexpected(std::move(special).error().with_context("--special"));
+  }
   // Checked before the work: the file can be written.
   const std::string path = join_path(options.out, "tokenizer.json");
-  if (!globals.force && path_exists(join_path(options.out, "config.json"))) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--out {}: the folder holds a model, whose tokenizer this would be; "
-                            "name another folder, or do it with --force",
-                            options.out));
-  }
+  VOLTA_TRY(check_tokenizer_folder(options.out, "--out"));
   VOLTA_TRY(check_output_file(globals, path, "--out"));
   VOLTA_TRY(const std::string text, read_training_text(options.data));
   VOLTA_TRY(check_folder(options.out));

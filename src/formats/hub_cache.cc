@@ -102,19 +102,43 @@ std::vector<std::string> missing_files(const std::string& model, const std::stri
   return missing;
 }
 
+std::string lacks(const HubName& name, const std::vector<std::string>& files,
+                  std::string_view unfinished, const std::string& snapshot) {
+  return fmt::format("{} in the Hugging Face cache lacks {}{}: '{}'", name.repository,
+                     fmt::join(files, ", "), unfinished, snapshot);
+}
+
 // Refuses a snapshot whose download was interrupted.
 Status check_snapshot(const HubName& name, const std::string& model, const std::string& snapshot) {
   const std::string_view unfinished =
       has_unfinished_downloads(model) ? ", and a download is unfinished" : "";
   if (const auto missing = missing_files(model, snapshot); !missing.empty()) {
-    return absent(name,
-                  fmt::format("{} in the Hugging Face cache lacks {}{}: '{}'", name.repository,
-                              fmt::join(missing, ", "), unfinished, snapshot));
+    return absent(name, lacks(name, missing, unfinished, snapshot));
   }
   if (path_exists(join_path(snapshot, "config.json"))) return {};
   return absent(name, fmt::format("{} is in the Hugging Face cache without its config.json (its "
                                   "download may have been interrupted): '{}'",
                                   name.repository, snapshot));
+}
+
+// The model and the revision that a folder of the cache's layout is a snapshot of: "main" where
+// refs/main says so, else the commit. nullopt for other folders.
+std::optional<HubName> name_of_snapshot(const std::string& folder) {
+  const auto snapshot = real_path(folder);
+  if (!snapshot) return std::nullopt;
+  const std::string snapshots = parent_path(*snapshot);
+  const std::string model = parent_path(snapshots);
+  constexpr std::string_view kPrefix = "models--";
+  std::string repository = file_name(model);
+  if (file_name(snapshots) != "snapshots" || !repository.starts_with(kPrefix)) return std::nullopt;
+  repository.erase(0, kPrefix.size());
+  const std::size_t separator = repository.find("--");
+  if (separator == std::string::npos) return std::nullopt;
+  const std::string commit = file_name(*snapshot);
+  auto name = parse_hub_name(repository.replace(separator, 2, "/") + "@" + commit);
+  const auto newest = read_text_file_if_there(join_path(model, "refs/main"), kMaxRefBytes);
+  if (name && newest && *newest && (*newest)->starts_with(commit)) name->revision = "main";
+  return name;
 }
 
 }  // namespace
@@ -175,6 +199,14 @@ Result<std::string> find_in_hub_cache(const HubName& name, const std::string& ca
   std::string snapshot = join_path(snapshots, commit);
   VOLTA_TRY(check_snapshot(name, model, snapshot));
   return snapshot;
+}
+
+std::unexpected<Error> missing_files_error(Error error, const std::string& folder,
+                                           const std::vector<std::string>& files) {
+  const auto name =
+      error.code() == ErrorCode::kNotFound ? name_of_snapshot(folder) : std::optional<HubName>();
+  if (!name) return std::unexpected(std::move(error));
+  return absent(*name, lacks(*name, files, "", folder));
 }
 
 std::unexpected<Error> no_model_folder(const std::string& path) {

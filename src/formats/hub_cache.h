@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -33,6 +34,12 @@ std::string hub_cache_folder();
 /// download) the config.json, a link's target, or weights and tokenizer of an unfinished download.
 /// kInvalidFile when a revision's file does not hold the name of a commit.
 Result<std::string> find_in_hub_cache(const HubName& name, const std::string& cache);
+
+/// The error for a model folder that lacks `files` where `error` (kNotFound) came from opening
+/// them: for a snapshot of the cache, one with their names and the command that downloads them.
+/// `error` itself for other folders and other codes.
+std::unexpected<Error> missing_files_error(Error error, const std::string& folder,
+                                           const std::vector<std::string>& files);
 
 /// The error for `path` where there is no model folder. If `path` is a single word, such as "gpt2",
 /// the message also says how models of the hub are named and downloaded.

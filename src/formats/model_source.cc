@@ -15,6 +15,7 @@
 #include "formats/gguf/gguf_file.h"
 #include "formats/gguf/gguf_model.h"
 #include "formats/gguf/gguf_tokenizer.h"
+#include "formats/hub_cache.h"
 #include "formats/model_config.h"
 #include "formats/weight_files.h"
 
@@ -137,7 +138,9 @@ Result<Transformer> ModelSource::load(std::shared_ptr<Device> device,
 
 Result<std::shared_ptr<const Tokenizer>> ModelSource::tokenizer(Interruption interrupted) const {
   if (gguf_ == nullptr) {
-    return load_tokenizer(path_, std::move(interrupted));
+    auto loaded = load_tokenizer(path_, std::move(interrupted));
+    if (loaded) return loaded;
+    return missing_files_error(std::move(loaded).error(), path_, {"tokenizer.json"});
   }
   auto tokenizer = gguf_tokenizer(*gguf_, std::move(interrupted));
   VOLTA_TRY(gguf_->check_unchanged());

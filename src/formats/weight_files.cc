@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "formats/hub_cache.h"
 #include "formats/tensor_names.h"
 #include "nn/transformer.h"
 
@@ -63,6 +64,16 @@ Status check_index(const std::string& path, const std::map<std::string, std::str
   return {};
 }
 
+// Those of the names that the folder lacks.
+std::vector<std::string> absent_files(const std::string& directory,
+                                      const std::set<std::string>& names) {
+  std::vector<std::string> absent;
+  for (const std::string& name : names) {
+    if (!path_exists(join_path(directory, name))) absent.push_back(name);
+  }
+  return absent;
+}
+
 Result<std::vector<SafetensorsFile>> open_shards(const std::string& directory,
                                                  const std::string& path) {
   VOLTA_TRY(const std::string text, read_text_file(path, kMaxIndexBytes));
@@ -94,9 +105,11 @@ Result<std::vector<SafetensorsFile>> open_shards(const std::string& directory,
   for (const std::string& name : names) {
     auto file = SafetensorsFile::open(join_path(directory, name));
     if (!file && file.error().code() == ErrorCode::kNotFound) {
-      return fail(ErrorCode::kNotFound,
-                  fmt::format("{}, which {} lists; the folder is incomplete: download it again",
-                              file.error().message(), path));
+      return missing_files_error(
+          Error(ErrorCode::kNotFound,
+                fmt::format("{}, which {} lists; the folder is incomplete: download it again",
+                            file.error().message(), path)),
+          directory, absent_files(directory, names));
     }
     if (!file) return std::unexpected(std::move(file).error());
     files.push_back(*std::move(file));
@@ -137,9 +150,12 @@ Result<std::vector<SafetensorsFile>> open_weight_files(const std::string& direct
   const std::string single = join_path(directory, "model.safetensors");
   const std::string index = single + ".index.json";
   if (!path_exists(single) && path_exists(index)) return open_shards(directory, index);
-  VOLTA_TRY(SafetensorsFile file, SafetensorsFile::open(single));
+  auto file = SafetensorsFile::open(single);
+  if (!file) {
+    return missing_files_error(std::move(file).error(), directory, {file_name(single)});
+  }
   std::vector<SafetensorsFile> files;
-  files.push_back(std::move(file));
+  files.push_back(*std::move(file));
   return files;
 }
 

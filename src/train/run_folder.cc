@@ -121,14 +121,10 @@ Result<std::vector<Error>> check_run_folder(const std::string& path) {
   }
   const auto options = load_run_options(path);
   const auto progress = load_run_progress(path);
-  const Status valid = options ? validate(*options) : Status();
   if (!options) {
     errors.push_back(options.error());
   } else if (!progress) {
     errors.push_back(progress.error());
-  } else if (!valid) {
-    errors.emplace_back(ErrorCode::kInvalidFile,
-                        fmt::format("{}: {}", join_path(path, kRunFile), valid.error().message()));
   }
   return errors;
 }

@@ -157,16 +157,22 @@ Result<RunOptions> parse_run_options(std::string_view text, std::string_view nam
 
 namespace {
 
-Result<RunOptions> read_run_options(const std::string& path) {
+// The options in RUN_DIR/run.json, checked. The file is to blame for a value out of range.
+Result<RunOptions> read_run_options(const std::string& run_directory) {
+  const std::string path = join_path(run_directory, kRunFile);
   VOLTA_TRY(const std::string text, read_text_file(path, std::int64_t{1} << 20));
-  return parse_run_options(text, path);
+  VOLTA_TRY(RunOptions options, parse_run_options(text, path));
+  options.out = run_directory;
+  if (const Status valid = validate(options); !valid) {
+    return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", path, valid.error().message()));
+  }
+  return options;
 }
 
 }  // namespace
 
 Result<RunOptions> load_run_options(const std::string& run_directory) {
-  const std::string path = join_path(run_directory, kRunFile);
-  auto loaded = read_run_options(path);
+  auto loaded = read_run_options(run_directory);
   if (!loaded && loaded.error().code() == ErrorCode::kInvalidFile) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("{}; to go on with the run, move that file away and give --data and "
@@ -174,7 +180,6 @@ Result<RunOptions> load_run_options(const std::string& run_directory) {
                             loaded.error().message()));
   }
   VOLTA_TRY(RunOptions options, std::move(loaded));
-  options.out = run_directory;
   options.recorded_paths = {"data"};
   if (!options.val_data.empty()) options.recorded_paths.insert("val-data");
   if (!options.init.empty()) options.recorded_paths.insert("init");

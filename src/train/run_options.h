@@ -93,7 +93,8 @@ Result<RunOptions> parse_run_options(std::string_view json, std::string_view nam
 
 /// RUN_DIR/run.json holds the options that a run was started with, so that `--resume` need not
 /// repeat them. load_run_options() reads it and sets `recorded_paths` to the paths in it. kNotFound
-/// when the folder has no such file.
+/// when the folder has no such file; kInvalidFile, naming it, also for values that validate()
+/// refuses.
 inline constexpr std::string_view kRunFile = "run.json";
 Result<RunOptions> load_run_options(const std::string& run_directory);
 

@@ -248,6 +248,28 @@ TEST_F(TrainingTerminalTest, ALogFileHasTheMessagesWithTheTime) {
   EXPECT_EQ(run_volta({"version", "--log-file", "folder"}, dir_.path()).exit_code, 3);
 }
 
+TEST_F(TrainingTerminalTest, ALogThatCannotBeWrittenGetsOneWarning) {
+  // A log at the size limit of files stands for a full disk.
+  std::string lines;
+  while (lines.size() < (std::size_t{4} << 20)) lines += "2026-01-31T12:00:00 an earlier line\n";
+  write("v.log", lines);
+  std::string words;
+  for (const std::string& word : train("run", {"-q", "--log-file", "v.log"})) words += " " + word;
+  const CommandResult done =
+      run_shell("trap '' XFSZ; ulimit -f 4096; \"$VOLTA\"" + words, dir_.path());
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  const std::string warning = "volta: warning: --log-file: cannot write 'v.log': File too large";
+  const auto first = done.err.find(warning);
+  EXPECT_NE(first, std::string::npos) << done.err;
+  EXPECT_EQ(done.err.find(warning, first + 1), std::string::npos) << done.err;
+  // The exit code is that of the work.
+  const CommandResult failed =
+      run_shell("ulimit -f 4096; \"$VOLTA\" inspect none --log-file v.log", dir_.path());
+  EXPECT_EQ(failed.exit_code, 3);
+  EXPECT_THAT(failed.err, HasSubstr(warning));
+  EXPECT_THAT(failed.err, HasSubstr("volta: no model"));
+}
+
 TEST_F(TerminalTest, MessagesAreEscapedEverywhere) {
   write("esc.jinja", "{{ raise_exception('\x1b]52;c;cm0gLXJmIH4=\x07 hi') }}");
   const std::vector<std::string> words = {"chat", "model",      "--render", "-p",

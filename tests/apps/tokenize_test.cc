@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/command.h"
@@ -121,14 +122,34 @@ TEST_F(TokenizeTest, AnExistingTokenizerIsReplacedByForceOnly) {
   EXPECT_THAT(itself.err, HasSubstr("this is the file of --data"));
   train[3] = "text.txt";
   // Nor does a model get another tokenizer.
-  std::filesystem::create_directory(dir_.file("model"));
-  std::ofstream(dir_.file("model/config.json")) << "{}";
   train[7] = "model";
   train.pop_back();
-  result = volta(train);
-  EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("the folder holds a model"));
-  EXPECT_FALSE(path_exists(dir_.file("model/tokenizer.json")));
+  for (const char* file : {"config.json", "model-00001-of-00002.safetensors", "run.json"}) {
+    std::filesystem::remove_all(dir_.file("model"));
+    std::filesystem::create_directory(dir_.file("model"));
+    std::ofstream(dir_.file("model/") + file) << "{}";
+    for (const bool force : {false, true}) {
+      std::vector<std::string> words = train;
+      if (force) words.push_back("--force");
+      result = volta(words);
+      EXPECT_EQ(result.exit_code, 2) << file;
+      EXPECT_THAT(result.err, HasSubstr("--out model: the folder holds a model"));
+      EXPECT_FALSE(path_exists(dir_.file("model/tokenizer.json")));
+    }
+  }
+}
+
+TEST_F(TokenizeTest, SpecialTokensAreCheckedBeforeTheWork) {
+  using Words = std::vector<std::string>;
+  for (const auto& [special, why] : {std::pair{Words{"\xff"}, "--special: byte 0 is not UTF-8"},
+                                     {Words{"a"}, "--special: 'a' is the token of a byte already"},
+                                     {Words{"<s>", "<s>"}, "--special: '<s>' is given twice"}}) {
+    Words words = {"tokenizer", "train", "--data", "none.txt", "--vocab", "300", "--out", "new"};
+    for (const std::string& token : special) words.insert(words.end(), {"--special", token});
+    const CommandResult result = volta(words);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, HasSubstr(why));
+  }
 }
 
 TEST_F(TokenizeTest, ANewTokenizerTrainsAModel) {

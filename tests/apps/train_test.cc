@@ -290,5 +290,19 @@ TEST_F(TrainTest, WhatIsPrintedReachesNoFileOfARun) {
   EXPECT_EQ(WEXITSTATUS(std::system(closed.c_str())), 1);
 }
 
+// A wrong value in run.json is the file's, not the command line's.
+TEST_F(TrainTest, AWrongValueInRunJsonNamesTheFile) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  std::string json = *read_text_file(path("run/run.json"));
+  const auto at = json.find("\"beta1\": ");
+  ASSERT_NE(at, std::string::npos);
+  json.replace(at, json.find(',', at) - at, "\"beta1\": -1.9");
+  write("run/run.json", json);
+  const std::string message = "run/run.json: training: beta1 is -1.9; it must be in [0, 1)";
+  expect_error({"train", "--out", "run", "--resume"}, 3, message);
+  expect_error({"graph", "run", "--phase", "train"}, 3, message);
+  expect_error({"tune", "matmul", "--model", "run"}, 3, message);
+}
+
 }  // namespace
 }  // namespace volta

@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "apps/command.h"
@@ -150,6 +152,24 @@ TEST_F(Tune, ShowsClearsExportsAndImports) {
   EXPECT_EQ(volta({"tune", "export", path("out.json"), "--output", "json"}).exit_code, 2);
   EXPECT_EQ(volta({"tune", "clear", "--output", "json"}).exit_code, 2);
   EXPECT_TRUE(path_exists(file()));
+}
+
+TEST_F(Tune, WhatCannotBeSeenIsNotAbsent) {
+  std::filesystem::create_symlink("loop", path("loop"));
+  for (const auto& [command, code] : {std::pair{"show", 3}, {"clear", 1}}) {
+    const CommandResult result = volta({"tune", command}, {{"VOLTA_CACHE_DIR", path("loop")}});
+    EXPECT_EQ(result.exit_code, code) << command << result.out;
+    EXPECT_THAT(result.err, HasSubstr("Too many levels of symbolic links"));
+  }
+  if (::geteuid() == 0) return;  // Root may search every folder.
+  ASSERT_EQ(tune({"--dim", "16"}).exit_code, 0);
+  std::filesystem::permissions(path("cache"), std::filesystem::perms::none);
+  for (const char* command : {"show", "clear"}) {
+    const CommandResult result = volta({"tune", command});
+    EXPECT_EQ(result.exit_code, 1) << command << result.out;
+    EXPECT_THAT(result.err, HasSubstr("Permission denied"));
+  }
+  std::filesystem::permissions(path("cache"), std::filesystem::perms::owner_all);
 }
 
 TEST_F(Tune, RefusesForeignAndDamagedImports) {

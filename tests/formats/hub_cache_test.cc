@@ -114,6 +114,31 @@ TEST(HubCache, WhatIsMissingIsToldWithTheCommandThatDownloadsIt) {
                "lacks config.json (a link to '../../blobs/none', which is not there)");
 }
 
+TEST(HubCache, FilesThatASnapshotLacksAreToldWithTheCommandThatDownloadsThem) {
+  const test::TempDir cache;
+  const std::string model = cache.file("models--org--a-name.1");
+  const std::string snapshot = model + "/snapshots/" + kCommit;
+  write(snapshot + "/config.json", "{}");
+  const auto message = [](const std::string& folder, ErrorCode code = ErrorCode::kNotFound) {
+    const Result<std::string> failed = missing_files_error(Error(code, "why"), folder, {"a", "b"});
+    EXPECT_EQ(failed.error().code(), code);
+    return std::string(failed.error().message());
+  };
+  EXPECT_THAT(message(snapshot),
+              testing::HasSubstr("org/a-name.1 in the Hugging Face cache lacks a, b: '"));
+  EXPECT_THAT(message(snapshot), testing::HasSubstr(std::string("`hf download org/a-name.1 "
+                                                                "--revision ") +
+                                                    kCommit + "`"));
+  write(model + "/refs/main", kCommit);
+  EXPECT_THAT(message(snapshot), testing::HasSubstr("`hf download org/a-name.1`"));
+  // Other folders and other errors keep their messages.
+  EXPECT_EQ(message(snapshot, ErrorCode::kIo), "why");
+  EXPECT_EQ(message(cache.path()), "why");
+  EXPECT_EQ(message(snapshot + "/none"), "why");
+  fs::create_directories(cache.file("models--alone/snapshots/c"));
+  EXPECT_EQ(message(cache.file("models--alone/snapshots/c")), "why");
+}
+
 TEST(HubCache, HalfADownloadIsToldWithTheFilesThatItLacks) {
   const test::TempDir cache;
   const std::string model = cache.file("models--org--name");

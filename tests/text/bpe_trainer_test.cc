@@ -53,6 +53,19 @@ TEST(BpeTrainer, SpecialTokensComeFirst) {
   EXPECT_EQ((*tokenizer)->encode("<b>x")->front(), 1);
 }
 
+TEST(BpeTrainer, SpecialTokensAreTextsOfTheirOwn) {
+  const auto refused = [](std::vector<std::string> tokens, const std::string& message) {
+    expect_error(train_byte_level_bpe("x", {.special_tokens = std::move(tokens)}),
+                 ErrorCode::kInvalidArgument, message);
+  };
+  refused({"<a>", "b\xff"}, "byte 1 is not UTF-8");
+  refused({"<a>", "<b>", "<a>"}, "'<a>' is given twice");
+  refused({"a"}, "'a' is the token of a byte already");
+  refused({"\u0120"}, "is the token of a byte already");  // It stands for a space.
+  refused({""}, "a special token needs a text");
+  EXPECT_TRUE(check_special_tokens(std::vector<std::string>{"ab", " ", "\u4e00"}));
+}
+
 TEST(BpeTrainer, TheBytesMustFit) {
   expect_error(train_byte_level_bpe("x", {.vocab_size = 256}), ErrorCode::kInvalidArgument,
                "a vocabulary of 256 tokens; it must have 257");

@@ -120,6 +120,12 @@ TEST(RunOptions, ARunsFolderTellsThem) {
   VOLTA_ASSERT_OK(const RunOptions back, load_run_options(dir.path()));
   EXPECT_EQ(back.out, dir.path());
   EXPECT_EQ(back.data, std::vector<std::string>{"text.txt"});
+  // A value that no flag could have had is the file's mistake.
+  RunOptions wrong = good();
+  wrong.trainer.optimizer.beta1 = -1.9f;
+  ASSERT_TRUE(write_file_atomic(dir.file("run.json"), to_json(wrong)));
+  expect_error(load_run_options(dir.path()), ErrorCode::kInvalidFile,
+               dir.file("run.json") + ": training: beta1 is -1.9; it must be in [0, 1)");
 }
 
 }  // namespace

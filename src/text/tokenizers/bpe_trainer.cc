@@ -6,6 +6,7 @@
 #include <array>
 #include <limits>
 #include <queue>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -211,6 +212,29 @@ std::string write_json(const std::vector<std::string>& special_tokens,
 
 }  // namespace
 
+Status check_special_tokens(std::span<const std::string> special_tokens) {
+  std::set<std::string_view> seen;
+  for (const std::string& token : special_tokens) {
+    if (token.empty()) return fail(ErrorCode::kInvalidArgument, "a special token needs a text");
+    if (const auto invalid = find_invalid_utf8(token)) {
+      return fail(ErrorCode::kInvalidArgument, fmt::format("byte {} is not UTF-8", *invalid));
+    }
+    if (!seen.insert(token).second) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("'{}' is given twice; give it once", token));
+    }
+    const auto first = decode_utf8(token);
+    const bool alone = first && token.size() == static_cast<std::size_t>(first->length);
+    if (alone && std::ranges::find(kByteCharacters, first->value) != kByteCharacters.end()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("'{}' is the token of a byte already; use a longer text, such as "
+                              "'<|{}|>'",
+                              token, token));
+    }
+  }
+  return {};
+}
+
 Result<std::string> train_byte_level_bpe(std::string_view text, const BpeTrainingOptions& options) {
   const auto fixed = static_cast<std::int64_t>(256 + options.special_tokens.size());
   if (options.vocab_size < fixed || options.vocab_size > kMaxTokenId) {
@@ -219,6 +243,7 @@ Result<std::string> train_byte_level_bpe(std::string_view text, const BpeTrainin
                             "tokens) to {}",
                             options.vocab_size, fixed, kMaxTokenId));
   }
+  VOLTA_TRY(check_special_tokens(options.special_tokens));
   std::vector<std::string> tokens = options.special_tokens;
   std::array<std::int32_t, 256> bytes{};
   std::array<char32_t, 256> alphabet = kByteCharacters;

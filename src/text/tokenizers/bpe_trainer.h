@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,10 +20,14 @@ struct BpeTrainingOptions {
   Interruption interrupted{};  ///< Called regularly; training ends with kInterrupted if true.
 };
 
+/// kInvalidArgument for a special token that is empty, not UTF-8, given twice, or the token of a
+/// byte (such as "a").
+Status check_special_tokens(std::span<const std::string> special_tokens);
+
 /// Returns a tokenizer.json with at most `vocab_size` tokens: the special tokens, the bytes, and
 /// the merges in the order in which they were found. The result depends on the text and the options
 /// only. Invalid UTF-8 is read as U+FFFD. kInvalidArgument when the vocabulary cannot hold the
-/// bytes.
+/// bytes, and for what check_special_tokens() refuses.
 Result<std::string> train_byte_level_bpe(std::string_view text, const BpeTrainingOptions& options);
 
 }  // namespace tokenizers
