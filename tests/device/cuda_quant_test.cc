@@ -73,7 +73,9 @@ class GpuQuant : public test::GpuTest, public ::testing::WithParamInterface<Quan
             {16, 2048, 9, 128},
             {16, 14336, 9, 128},
             {9, 8192, 9},
-            {1, 40000, 9}};
+            {1, 40000, 9},
+            // So large that b is unpacked in two parts.
+            {33, 40000, 700}};
   }
   Encoding rows(const Case& c, bool transposed = true) const {
     return {.transposed = transposed, .quant = GetParam(), .block = is_k() ? kMaxBlock : c.block};

@@ -1,6 +1,8 @@
 // MatMul with a b of small integers: rounds the rows of a (quant_rows.cu) and chooses the kernel
 // that multiplies. quant_product.cuh says what is summed in which order, so the choice changes no
 // bits.
+#include <algorithm>
+
 #include "kernels/cuda/quant.h"
 #include "kernels/cuda/quant_product.cuh"
 
@@ -34,21 +36,27 @@ QuantProduct make_product(const MatMul& op, const Args& args) {
   return p;
 }
 
+/// Bytes of the workspace for the rounded rows. The unpacked b lies behind them.
+std::int64_t rows_bytes(const QuantProduct& p, const View& b) {
+  return quant_rows_bytes(b.encoding, p.a.m, p.a.k);
+}
+
+/// Whether launch_few_rows() computes the product.
+bool takes_few_rows(const QuantProduct& p) { return p.a.m <= kMostFewRows && few_rows_apply(p); }
+
 }  // namespace
 
-std::int64_t matmul_quantized_workspace(const MatMul& /*op*/, const ArgShapes& shapes,
+std::int64_t matmul_quantized_workspace(const MatMul& op, const ArgShapes& shapes,
                                         const Context& /*context*/) {
-  const Shape& a = shapes.inputs[0].shape;
-  return quant_rows_bytes(shapes.inputs[1].encoding, a.rows(), a[-1]);
+  const QuantProduct p = make_product(op, {shapes.inputs, shapes.outputs, {}});
+  return rows_bytes(p, shapes.inputs[1]) + (takes_few_rows(p) ? 0 : unpacked_bytes(p));
 }
 
 bool add_quantized(const MatMul& op, const Args& args, bool steady, QuantProducts& products) {
   const View& a = args.inputs[0];
   if (!args.inputs[1].encoding.quantized() || products.count == QuantProducts::kMost) return false;
   const QuantProduct p = make_product(op, args);
-  if (p.a.m == 0 || p.a.m > kMostFewRows || p.n == 0 || p.a.blocks == 0 || !few_rows_apply(p)) {
-    return false;
-  }
+  if (!takes_few_rows(p)) return false;
   if (products.count > 0) {
     const QuantProduct& first = products.each[0];
     if (products.x != a.data || products.x_type != a.dtype || first.a.m != p.a.m ||
@@ -76,9 +84,14 @@ cudaError_t matmul_quantized(const MatMul& op, const Args& args, const Context& 
   }
   const View& a = args.inputs[0];
   const QuantProduct p = make_product(op, args);
-  if (p.a.m == 0 || p.n == 0) return cudaSuccess;
-  const cudaError_t error = quantize_rows(a.dtype, a.data, p.a, context);
-  return error != cudaSuccess ? error : launch_row_tiles(p, context);
+  cudaError_t error = quantize_rows(a.dtype, a.data, p.a, context);
+  UnpackedWeight b = place_unpacked(p, args.workspace.data() + rows_bytes(p, args.inputs[1]));
+  for (; error == cudaSuccess && b.first < p.n; b.first += b.columns) {
+    b.columns = std::min(b.columns, round_up(p.n - b.first, std::int64_t{kUnpackedColumns}));
+    error = unpack_weight(p, b, context);
+    if (error == cudaSuccess) error = launch_row_tiles(p, b, context);
+  }
+  return error;
 }
 
 }  // namespace volta::cuda

@@ -26,6 +26,7 @@
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/quant_mma.cuh"
 #include "kernels/cuda/quant_rows.cuh"
+#include "kernels/cuda/quant_unpack.cuh"
 #include "ops/op.h"
 
 namespace volta::cuda {
@@ -68,8 +69,9 @@ struct QuantProducts {
 bool few_rows_apply(const QuantProduct& product);
 /// For few rows: b is read once or twice per kFewRows rows. The rows are rounded already.
 cudaError_t launch_few_rows(const QuantProducts& products, const Context& context);
-/// For any number of rows.
-cudaError_t launch_row_tiles(const QuantProduct& product, const Context& context);
+/// For any number of rows: columns [b.first, b.first + b.columns) of c.
+cudaError_t launch_row_tiles(const QuantProduct& product, const UnpackedWeight& b,
+                             const Context& context);
 
 /// Block `block` of column `column` of b.
 __device__ inline const std::uint8_t* block_of(const QuantProduct& p, std::int64_t column,

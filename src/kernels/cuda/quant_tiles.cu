@@ -1,14 +1,16 @@
 // The product of many rows with a quantised b, as in reading a prompt. It is limited by the tensor
-// cores and by the scaling of their sums. A thread block computes a tile of c. It goes along K in
-// chunks of whole blocks of a: while one chunk is multiplied, the next one of a and of b's stored
-// blocks is copied to shared memory. Then the blocks are unpacked into bytes, once for all rows of
-// the tile. A warp computes 32 x 32 elements of c; quant_product.cuh says in which order.
+// cores and by the scaling of their sums. First b is unpacked (quant_unpack.cu): once for all rows,
+// into a workspace that stays in the L2 cache. A thread block then computes a tile of c. It goes
+// along K in chunks of whole blocks of a: while one chunk is multiplied, the next one of a and b is
+// copied to shared memory. A warp computes 32 x 32 elements of c; quant_product.cuh says in which
+// order.
 #include "kernels/cuda/quant_product.cuh"
+#include "kernels/cuda/quant_unpack.cuh"
 
 namespace volta::cuda {
 namespace {
 
-constexpr int kColumns = 64, kWarpsN = 2;
+constexpr int kColumns = kUnpackedColumns, kWarpsN = 2;
 constexpr int kWarpRows = 32, kWarpColumns = 32;
 /// Fragments of 16 x 8 that a warp's elements consist of, down and across.
 constexpr int kDown = kWarpRows / 16, kAcross = kWarpColumns / 8;
@@ -16,9 +18,12 @@ constexpr int kDown = kWarpRows / 16, kAcross = kWarpColumns / 8;
 constexpr unsigned kTogether = 16;
 
 /// A kernel: tiles of 32 kWarpsM rows, and chunks of at most kChunk steps of K.
-template <Quant kQuant, int kWarpsM, int kChunk>
+/// kBlockGroups: the groups of a block of b, which is then a block of a if it has more than one; 0
+/// stands for any number.
+template <Quant kQuant, int kWarpsM, int kChunk, int kBlockGroups>
 struct Kernel {
   using Format = BlockFormat<kQuant>;
+  static constexpr int kBlock = kBlockGroups;
   static constexpr int kRows = kWarpsM * kWarpRows;
   static constexpr int kThreads = kWarpsM * kWarpsN * kWarp;
   static constexpr int kGroups = kChunk / kGroup;
@@ -26,21 +31,20 @@ struct Kernel {
   static constexpr int kFactors = Format::kSubs == 2 ? 2 * kGroups : kGroups;
   /// Bytes from row to row of integers. Eight rows lie in different banks of the shared memory.
   static constexpr int kStride = kChunk + 32;
-  /// Bytes for the stored blocks of a column. The longest are blocks of 32 in q8.
-  static constexpr int kRaw = (copied_pieces(kGroups * (kGroup + 2)) | 1) * kCopied;
 
-  /// Two buffers each are for this chunk and for the next one.
-  struct Memory {
-    alignas(16) std::int8_t a[2][kRows][kStride];
+  /// The place of a chunk.
+  struct Buffer {
+    alignas(16) std::int8_t a[kRows][kStride];
     alignas(16) std::int8_t b[kColumns][kStride];
-    alignas(16) std::uint8_t raw[kColumns][kRaw];
-    float a_scale[2][kGroups][kRows];
-    std::uint32_t rests[2][kGroups][kRows];
-    float less[2][Format::kMinimums ? kGroups : 1][kRows];
-    float scale[kFactors][kColumns];  ///< Of blocks, or the integer scales of sub-blocks.
+    alignas(16) float scale[kFactors][kColumns];  ///< Of blocks of b, or of their sub-blocks.
     float minimum[Format::kMinimums ? kGroups : 1][kColumns];
     float factor[2][kColumns];  ///< The f16 scale and minimum of blocks with sub-blocks.
+    float a_scale[kGroups][kRows];
+    std::uint32_t rests[kGroups][kRows];
+    float less[Format::kMinimums ? kGroups : 1][kRows];
   };
+  /// One is for the chunk that is multiplied, the other one for the next.
+  using Memory = Buffer[2];
 };
 
 /// The tile of a thread block, and the place of a thread in it.
@@ -60,112 +64,76 @@ __device__ Chunk chunk_at(const QuantProduct& p, int most, std::int64_t index) {
   return {first, static_cast<int>(min(p.a.blocks - first, std::int64_t{most}))};
 }
 
-// Rows and columns behind the last are copies of the last one. Their results are not stored.
+// Rows behind the last have the factors of the last one. Their results are not stored.
 __device__ std::int64_t row_of(const QuantProduct& p, const Place& place, int row) {
   return min(place.row + row, p.a.m - 1);
 }
-__device__ std::int64_t column_of(const QuantProduct& p, const Place& place, int column) {
-  return min(place.column + column, p.n - 1);
-}
 
-/// Copies `bytes` bytes of b from `from` on: the pieces `first`, `first` + `step`, and so on.
-// SAFETY: the first piece may begin up to 15 bytes in front of b. These lie in the same allocation,
-// because allocations begin at multiples of 256, and their values are not used. Behind b nothing is
-// read. `to` is a multiple of 16 with place for copied_pieces(bytes).
-__device__ void copy_blocks(std::uint8_t* to, const QuantProduct& p, const std::uint8_t* from,
-                            int bytes, int first, int step) {
-  const int skipped = skipped_bytes(from);
-  const std::uint8_t* pieces = from - skipped;
-  const std::int64_t left = p.b + p.bytes - pieces;
-  const std::uint32_t target = shared_address(to);
-  for (int at = first * kCopied; at < skipped + bytes; at += step * kCopied) {
-    const std::int64_t here = left - at;
-    if (here >= kCopied) {
-      copy_async_16(target + static_cast<std::uint32_t>(at), pieces + at);
-    } else {
-      copy_end(target + static_cast<std::uint32_t>(at), pieces + at, static_cast<int>(here));
-    }
+/// Copies `rows` rows of the columns of a tile, of `columns` columns each, to shared memory.
+template <int kThreads>
+__device__ void copy_factors(float (*to)[kColumns], const float* from, std::int64_t columns,
+                             int rows) {
+  constexpr int kPieces = kColumns / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < rows * kPieces; i += kThreads) {
+    const int row = i / kPieces, at = i % kPieces * 4;
+    copy_async_16(shared_address(&to[row][at]), from + row * columns + at);
   }
 }
 
-/// Starts copying a chunk: the rows and their factors into buffer `to`, and b's stored blocks.
+/// Starts copying a chunk.
 template <typename K>
-__device__ void start_chunk(const QuantProduct& p, const Place& place, const Chunk& chunk,
-                            typename K::Memory& memory, int to) {
+__device__ void start_chunk(const QuantProduct& p, const UnpackedWeight& b, const Place& place,
+                            const Chunk& chunk, typename K::Buffer& to) {
   const int thread = static_cast<int>(threadIdx.x);
   const int bytes = chunk.blocks * p.a.block;
-  constexpr int kPieces = K::kGroups * kGroup / kCopied;
-  for (int i = thread; i < K::kRows * kPieces; i += K::kThreads) {
-    const int row = i / kPieces, at = i % kPieces * kCopied;
-    if (at >= bytes) continue;
-    const std::int8_t* from =
-        p.a.q + row_of(p, place, row) * p.a.stride + chunk.first * p.a.block + at;
-    copy_async_16_cached(shared_address(&memory.a[to][row][at]), from, kCopied);
+  const std::int64_t k = chunk.first * p.a.block;
+  constexpr int kPieces = K::kGroups * kGroup / kCopied, kStep = K::kThreads / kPieces;
+  const int at = thread % kPieces * kCopied, first = thread / kPieces;
+  if (at < bytes) {
+    const std::int8_t* a = p.a.q + (place.row + first) * p.a.stride + k + at;
+    const auto left = static_cast<int>(min(p.a.m - place.row, std::int64_t{K::kRows}));
+    std::uint32_t target = shared_address(&to.a[first][at]);
+#pragma unroll
+    for (int row = 0; row < K::kRows; row += kStep) {
+      const bool exists = row + first < left;
+      copy_async_16(target, exists ? a : p.a.q, exists ? 16 : 0);
+      a += kStep * p.a.stride;
+      target += kStep * K::kStride;
+    }
+    const std::int8_t* from = b.q + (place.column + first) * p.a.stride + k + at;
+    target = shared_address(&to.b[first][at]);
+#pragma unroll
+    for (int column = 0; column < kColumns; column += kStep) {
+      copy_async_16(target, from);
+      from += kStep * p.a.stride;
+      target += kStep * K::kStride;
+    }
   }
   for (int i = thread; i < chunk.blocks * K::kRows; i += K::kThreads) {
     const int block = i / K::kRows, row = i % K::kRows;
-    const std::int64_t at = (chunk.first + block) * p.a.m + row_of(p, place, row);
-    copy_async_4(shared_address(&memory.a_scale[to][block][row]), p.a.scale + at, 4);
-    copy_async_4(shared_address(&memory.rests[to][block][row]), p.a.rests + at, 4);
-  }
-  if constexpr (K::Format::kMinimums) {
-    for (int i = thread; i < K::kGroups * K::kRows; i += K::kThreads) {
-      const int group = i / K::kRows, row = i % K::kRows;
-      const std::int64_t at = (chunk.first * K::kGroups + group) * p.a.m + row_of(p, place, row);
-      copy_async_4(shared_address(&memory.less[to][group][row]), p.a.less + at, 4);
-    }
-  }
-  constexpr int kStep = 8;  // Threads that copy neighbouring pieces of a column.
-  for (int column = thread / kStep; column < kColumns; column += K::kThreads / kStep) {
-    copy_blocks(memory.raw[column], p,
-                block_of(p, column_of(p, place, column), chunk.first * p.b_per_a),
-                chunk.blocks * p.b_per_a * p.block_bytes, thread % kStep, kStep);
-  }
-}
-
-/// Unpacks the blocks of a chunk.
-template <typename K, Quant kQuant>
-__device__ void unpack_chunk(const QuantProduct& p, const Place& place, const Chunk& chunk,
-                             typename K::Memory& memory) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int blocks = chunk.blocks * p.b_per_a, groups = p.block / kGroup;
-  const auto stored = [&](int column) {
-    const std::uint8_t* from = block_of(p, column_of(p, place, column), chunk.first * p.b_per_a);
-    return memory.raw[column] + skipped_bytes(from);
-  };
-  const int t = thread % kGroupThreads;
-  for (int column = thread / kGroupThreads; column < kColumns;
-       column += K::kThreads / kGroupThreads) {
-    const std::uint8_t* from = stored(column);
-    std::int8_t* to = memory.b[column] + 8 * t;
-    for (int block = 0; block < blocks; ++block, from += p.block_bytes) {
-      for (int group = 0; group < groups; ++group, to += kGroup) {
-        const GroupWords words = group_words<kQuant>(from, group, t);
-        // SAFETY: rows of the memory begin at multiples of 8, and so do the words of each thread.
-        *reinterpret_cast<int2*>(to) = make_int2(words.low, words.high);
-      }
-    }
+    const std::int64_t from = (chunk.first + block) * p.a.m + row_of(p, place, row);
+    copy_async_4(shared_address(&to.a_scale[block][row]), p.a.scale + from, 4);
+    copy_async_4(shared_address(&to.rests[block][row]), p.a.rests + from, 4);
   }
   using Format = typename K::Format;
+  constexpr int kThreads = K::kThreads;
+  const std::int64_t group = k / kGroup, block = chunk.first * p.b_per_a;
   if constexpr (!Format::kSubScales) {
-    for (int i = thread; i < blocks * kColumns; i += K::kThreads) {
-      const int block = i / kColumns, column = i % kColumns;
-      memory.scale[block][column] = block_scale<kQuant>(stored(column) + block * p.block_bytes);
-    }
+    copy_factors<kThreads>(to.scale, b.scale + block * b.columns + place.column, b.columns,
+                           chunk.blocks * p.b_per_a);
   } else {  // A chunk is one block.
-    for (int i = thread; i < K::kFactors * kColumns; i += K::kThreads) {
-      const int sub = i / kColumns, column = i % kColumns;
-      if constexpr (Format::kMinimums) {
-        const SubScale both = six_bit_scale(stored(column), sub);
-        memory.scale[sub][column] = static_cast<float>(both.scale);
-        memory.minimum[sub][column] = static_cast<float>(both.minimum);
-      } else {
-        memory.scale[sub][column] = static_cast<float>(byte_scale(stored(column), sub));
-      }
-    }
-    for (int column = thread; column < kColumns; column += K::kThreads) {
-      memory.factor[0][column] = block_scale<kQuant>(stored(column));
-      if constexpr (Format::kMinimums) memory.factor[1][column] = block_minimum(stored(column));
+    copy_factors<kThreads>(to.scale, b.scale + group * Format::kSubs * b.columns + place.column,
+                           b.columns, K::kFactors);
+    copy_factors<kThreads>(to.factor, b.factor + 2 * block * b.columns + place.column, b.columns,
+                           2);
+  }
+  if constexpr (Format::kMinimums) {
+    copy_factors<kThreads>(to.minimum, b.minimum + group * b.columns + place.column, b.columns,
+                           K::kGroups);
+    for (int i = thread; i < K::kGroups * K::kRows; i += K::kThreads) {
+      const int of_chunk = i / K::kRows, row = i % K::kRows;
+      const std::int64_t from = (group + of_chunk) * p.a.m + row_of(p, place, row);
+      copy_async_4(shared_address(&to.less[of_chunk][row]), p.a.less + from, 4);
     }
   }
 }
@@ -196,32 +164,36 @@ __device__ GroupWords words_at(const std::int8_t* row, int group, int t) {
   return {words.x, words.y};
 }
 
-/// The words of a warp's rows of a group of the chunk in buffer `buffer`.
+/// The words of a warp's rows of a group of the chunk.
 template <typename K>
-__device__ void load_rows(const typename K::Memory& memory, const Place& place, int buffer,
-                          int group, RowWords (&rows)[kDown]) {
+__device__ void load_rows(const typename K::Buffer& memory, const Place& place, int group,
+                          RowWords (&rows)[kDown]) {
 #pragma unroll
   for (int i = 0; i < kDown; ++i) {
     const int row = place.warp_row + i * 16 + place.g;
-    rows[i] = {words_at(memory.a[buffer][row], group, place.t),
-               words_at(memory.a[buffer][row + 8], group, place.t)};
+    rows[i] = {words_at(memory.a[row], group, place.t),
+               words_at(memory.a[row + 8], group, place.t)};
   }
 }
 
 /// sum += the products of a group of the chunk, for rows of a, or of their rests.
 template <typename K>
-__device__ void multiply(const typename K::Memory& memory, const Place& place, int group,
+__device__ void multiply(const typename K::Buffer& memory, const Place& place, int group,
                          const RowWords (&rows)[kDown], Elements<int>& sum) {
+  GroupWords b[kAcross];
 #pragma unroll
   for (int j = 0; j < kAcross; ++j) {
-    const GroupWords b = words_at(memory.b[place.warp_column + j * 8 + place.g], group, place.t);
+    b[j] = words_at(memory.b[place.warp_column + j * 8 + place.g], group, place.t);
+  }
 #pragma unroll
-    for (int i = 0; i < kDown; ++i) multiply_group(sum[i][j], rows[i], b);
+  for (int i = 0; i < kDown; ++i) {
+#pragma unroll
+    for (int j = 0; j < kAcross; ++j) multiply_group(sum[i][j], rows[i], b[j]);
   }
 }
 /// The same for the first or the second half of the group.
 template <typename K>
-__device__ void multiply_half(const typename K::Memory& memory, const Place& place, int group,
+__device__ void multiply_half(const typename K::Buffer& memory, const Place& place, int group,
                               bool second, const RowWords (&rows)[kDown], Elements<int>& sum) {
 #pragma unroll
   for (int j = 0; j < kAcross; ++j) {
@@ -235,41 +207,52 @@ __device__ void multiply_half(const typename K::Memory& memory, const Place& pla
   }
 }
 
-/// part += sum * row `factor` of b's scales, and sum = 0.
+/// part += sum * row `factor` of b's scales.
 template <typename K>
-__device__ void scale_sums(const typename K::Memory& memory, const Place& place, int factor,
-                           Elements<int>& sum, Elements<float>& part) {
+__device__ void scale_sums(const typename K::Buffer& memory, const Place& place, int factor,
+                           const Elements<int>& sum, Elements<float>& part) {
   for_each_element(place, [&](int i, int j, int e, int, int column) {
     part[i][j][e] =
         fmaf(static_cast<float>(sum[i][j][e]), memory.scale[factor][column], part[i][j][e]);
-    sum[i][j][e] = 0;
   });
 }
 
 /// part += the products of groups [begin, end) of block `block` of the chunk, which begin with
 /// block `first_block` of b. For formats with sub-blocks without the block's own factors.
 template <typename K, typename LoadRows>
-__device__ void add_groups(const QuantProduct& p, const typename K::Memory& memory,
+__device__ void add_groups(const QuantProduct& p, const typename K::Buffer& memory,
                            const Place& place, int begin, int end, const LoadRows& load,
                            Elements<float>& part) {
   using Format = typename K::Format;
-  Elements<int> sum = {};
   RowWords rows[kDown];
-  const int groups = p.block / kGroup;
-  for (int group = begin; group < end; ++group) {
-    load(group, rows);
-    if constexpr (Format::kSubs == 2) {
+  if constexpr (Format::kSubs == 2) {
+    for (int group = begin; group < end; ++group) {
+      load(group, rows);
+      Elements<int> sum = {};
       multiply_half<K>(memory, place, group, false, rows, sum);
       scale_sums<K>(memory, place, 2 * group, sum, part);
-      multiply_half<K>(memory, place, group, true, rows, sum);
-      scale_sums<K>(memory, place, 2 * group + 1, sum, part);
-    } else {
+      Elements<int> second = {};
+      multiply_half<K>(memory, place, group, true, rows, second);
+      scale_sums<K>(memory, place, 2 * group + 1, second, part);
+    }
+  } else if constexpr (Format::kSubs == 1 || K::kBlock == 1) {
+    for (int group = begin; group < end; ++group) {
+      Elements<int> sum = {};
+      load(group, rows);
       multiply<K>(memory, place, group, rows, sum);
-      if constexpr (Format::kSubs == 1) {
-        scale_sums<K>(memory, place, group, sum, part);
-      } else if (group + 1 == end || (group + 1) % groups == 0) {
-        scale_sums<K>(memory, place, group / groups, sum, part);
+      scale_sums<K>(memory, place, group, sum, part);
+    }
+  } else {
+    const int groups = p.block / kGroup;
+    for (int first = begin;
+         first < end;) {  // A block of b, or those of its groups that are wanted.
+      const int block = first / groups, last = min(end, (block + 1) * groups);
+      Elements<int> sum = {};
+      for (; first < last; ++first) {
+        load(first, rows);
+        multiply<K>(memory, place, first, rows, sum);
       }
+      scale_sums<K>(memory, place, block, sum, part);
     }
   }
 }
@@ -277,7 +260,7 @@ __device__ void add_groups(const QuantProduct& p, const typename K::Memory& memo
 /// Multiplies the parts of a block with sub-blocks by its factors. less(group, i, e) is minus the
 /// sum of a row of a in a group.
 template <typename K, typename Less>
-__device__ void apply_factors(const typename K::Memory& memory, const Place& place, int begin,
+__device__ void apply_factors(const typename K::Buffer& memory, const Place& place, int begin,
                               int end, const Less& less, Elements<float>& part) {
   if constexpr (K::Format::kSubScales) {
     for_each_element(place, [&](int i, int j, int e, int, int column) {
@@ -300,7 +283,7 @@ __device__ void apply_factors(const typename K::Memory& memory, const Place& pla
 /// total += the rests of group `group` of the chunk, which is group `bit` of its block, for rows
 /// with that bit in `mask`; lane r has the mask of row r of the warp.
 template <typename K>
-__device__ void add_rest(const QuantProduct& p, const typename K::Memory& memory,
+__device__ void add_rest(const QuantProduct& p, const typename K::Buffer& memory,
                          const Place& place, const Chunk& chunk, int group, int bit, unsigned mask,
                          Elements<float>& total) {
   const std::int64_t of_row = chunk.first * (p.a.block / kGroup) + group;
@@ -347,27 +330,45 @@ __device__ void add_rest(const QuantProduct& p, const typename K::Memory& memory
   }
 }
 
-/// total += a chunk, whose rows are in buffer `buffer`.
+/// total += block `block` of the chunk, of K::kBlock groups, which is a block both of a and of b.
 template <typename K>
-__device__ void multiply_chunk(const QuantProduct& p, const typename K::Memory& memory,
-                               const Place& place, const Chunk& chunk, int buffer,
-                               Elements<float>& total) {
+__device__ void add_block(const typename K::Buffer& memory, const Place& place, int block,
+                          Elements<float>& total) {
+  Elements<int> sum = {};
+#pragma unroll
+  for (int i = 0; i < K::kBlock; ++i) {
+    RowWords rows[kDown];
+    load_rows<K>(memory, place, block * K::kBlock + i, rows);
+    multiply<K>(memory, place, block * K::kBlock + i, rows, sum);
+  }
+  for_each_element(place, [&](int i, int j, int e, int row, int column) {
+    const float part = fmaf(static_cast<float>(sum[i][j][e]), memory.scale[block][column], 0.0f);
+    total[i][j][e] = fmaf(part, memory.a_scale[block][row], total[i][j][e]);
+  });
+}
+
+/// total += a chunk.
+template <typename K>
+__device__ void multiply_chunk(const QuantProduct& p, const typename K::Buffer& memory,
+                               const Place& place, const Chunk& chunk, Elements<float>& total) {
   const int groups = p.a.block / kGroup;
   for (int block = 0; block < chunk.blocks; ++block) {
     const int begin = block * groups, end = begin + groups;
-    {
+    if constexpr (K::kBlock > 1) {
+      add_block<K>(memory, place, block, total);
+    } else {
       Elements<float> part = {};
       const auto load = [&](int group, RowWords(&rows)[kDown]) {
-        load_rows<K>(memory, place, buffer, group, rows);
+        load_rows<K>(memory, place, group, rows);
       };
       add_groups<K>(p, memory, place, begin, end, load, part);
-      const auto less = [&](int group, int row) { return memory.less[buffer][group][row]; };
+      const auto less = [&](int group, int row) { return memory.less[group][row]; };
       apply_factors<K>(memory, place, begin, end, less, part);
       for_each_element(place, [&](int i, int j, int e, int row, int) {
-        total[i][j][e] = fmaf(part[i][j][e], memory.a_scale[buffer][block][row], total[i][j][e]);
+        total[i][j][e] = fmaf(part[i][j][e], memory.a_scale[block][row], total[i][j][e]);
       });
     }
-    const unsigned mask = memory.rests[buffer][block][place.warp_row + place.lane];
+    const unsigned mask = memory.rests[block][place.warp_row + place.lane];
     for (unsigned any = __reduce_or_sync(kAllLanes, mask); any != 0; any &= any - 1) {
       const int bit = __ffs(static_cast<int>(any)) - 1;
       add_rest<K>(p, memory, place, chunk, begin + bit, bit, mask, total);
@@ -375,10 +376,10 @@ __device__ void multiply_chunk(const QuantProduct& p, const typename K::Memory& 
   }
 }
 
-/// The tile of thread block `index`.
-__device__ Place place_of(const QuantProduct& p, unsigned index, int rows) {
+/// The tile of thread block `index`; its columns are those of the unpacked part of b.
+__device__ Place place_of(const QuantProduct& p, std::int64_t columns, unsigned index, int rows) {
   const auto down = static_cast<unsigned>(ceil_div(p.a.m, static_cast<std::int64_t>(rows)));
-  const auto across = static_cast<unsigned>(ceil_div(p.n, std::int64_t{kColumns}));
+  const auto across = static_cast<unsigned>(columns / kColumns);
   const unsigned first = index / (kTogether * across) * kTogether;
   const unsigned height = min(down - first, kTogether);
   const unsigned in_group = index % (kTogether * across);
@@ -395,56 +396,61 @@ __device__ Place place_of(const QuantProduct& p, unsigned index, int rows) {
 }
 
 /// `most` blocks of a make a chunk.
-template <Quant kQuant, int kWarpsM, int kChunk>
-__global__ void __launch_bounds__(kWarpsM* kWarpsN* kWarp)
-    multiply_tiles(QuantProduct p, int most) {
-  using K = Kernel<kQuant, kWarpsM, kChunk>;
+template <Quant kQuant, int kWarpsM, int kChunk, int kBlockGroups>
+__global__ void __launch_bounds__(kWarpsM* kWarpsN* kWarp, 2)
+    multiply_tiles(QuantProduct p, UnpackedWeight b, int most) {
+  using K = Kernel<kQuant, kWarpsM, kChunk, kBlockGroups>;
   extern __shared__ __align__(16) std::uint8_t bytes[];
   // SAFETY: the launcher gives the kernel this much shared memory, and it is aligned.
   auto& memory = *reinterpret_cast<typename K::Memory*>(bytes);
-  const Place place = place_of(p, blockIdx.x, K::kRows);
+  const Place place = place_of(p, b.columns, blockIdx.x, K::kRows);
   const std::int64_t chunks = ceil_div(p.a.blocks, static_cast<std::int64_t>(most));
   Elements<float> total = {};
-  if (chunks > 0) start_chunk<K>(p, place, chunk_at(p, most, 0), memory, 0);
+  if (chunks > 0) start_chunk<K>(p, b, place, chunk_at(p, most, 0), memory[0]);
   commit_copies();
   for (std::int64_t i = 0; i < chunks; ++i) {
-    const Chunk chunk = chunk_at(p, most, i);
-    const auto buffer = static_cast<int>(i % 2);
     wait_for_copies<0>();
-    __syncthreads();  // The chunk is here, and the one before it has been multiplied by all.
-    unpack_chunk<K, kQuant>(p, place, chunk, memory);
-    __syncthreads();  // The stored blocks may be replaced.
-    if (i + 1 < chunks) start_chunk<K>(p, place, chunk_at(p, most, i + 1), memory, 1 - buffer);
+    __syncthreads();  // The chunk is here, and all have multiplied the one before it.
+    if (i + 1 < chunks) {
+      start_chunk<K>(p, b, place, chunk_at(p, most, i + 1), memory[(i + 1) % 2]);
+    }
     commit_copies();
-    multiply_chunk<K>(p, memory, place, chunk, buffer, total);
+    multiply_chunk<K>(p, memory[i % 2], place, chunk_at(p, most, i), total);
   }
-  for_each_element(place, [&](int i, int j, int e, int of_tile, int column) {
-    const std::int64_t row = place.row + of_tile, at = place.column + column;
-    if (row < p.a.m && at < p.n) finish(p, row, at, total[i][j][e]);
+  for_each_element(place, [&](int i, int j, int e, int of_tile, int of_row) {
+    const std::int64_t row = place.row + of_tile, column = b.first + place.column + of_row;
+    if (row < p.a.m && column < p.n) finish(p, row, column, total[i][j][e]);
   });
 }
 
-template <Quant kQuant, int kWarpsM, int kChunk>
-cudaError_t launch(const QuantProduct& p, const Context& context) {
-  using K = Kernel<kQuant, kWarpsM, kChunk>;
-  const std::int64_t grid =
-      ceil_div(p.a.m, std::int64_t{K::kRows}) * ceil_div(p.n, std::int64_t{kColumns});
-  return launch_with(&multiply_tiles<kQuant, kWarpsM, kChunk>, grid, K::kThreads,
-                     sizeof(typename K::Memory), context, p, kChunk / p.a.block);
+constexpr std::size_t kMostShared = 99 * 1024;  // That all GPUs have.
+
+template <Quant kQuant, int kWarpsM, int kChunk, int kBlockGroups>
+cudaError_t launch(const QuantProduct& p, const UnpackedWeight& b, const Context& context) {
+  using K = Kernel<kQuant, kWarpsM, kChunk, kBlockGroups>;
+  static_assert(sizeof(typename K::Memory) <= kMostShared);
+  const std::int64_t grid = ceil_div(p.a.m, std::int64_t{K::kRows}) * (b.columns / kColumns);
+  return launch_with(&multiply_tiles<kQuant, kWarpsM, kChunk, kBlockGroups>, grid, K::kThreads,
+                     sizeof(typename K::Memory), context, p, b, kChunk / p.a.block);
 }
 
 }  // namespace
 
-cudaError_t launch_row_tiles(const QuantProduct& product, const Context& context) {
+cudaError_t launch_row_tiles(const QuantProduct& product, const UnpackedWeight& b,
+                             const Context& context) {
   return with_format(product.quant, [&](auto format) {
     constexpr Quant kQuant = decltype(format)::value;
     // Chunks of 128 steps leave space for twice as many rows in the 99 KiB that all GPUs have.
     if constexpr (!BlockFormat<kQuant>::kSubScales) {
-      if (product.a.m > 64 && product.a.block <= 128) {
-        return launch<kQuant, 4, 128>(product, context);
+      // Chunks of 128 steps leave space for twice as many rows.
+      constexpr int kUsual = kQuant == Quant::kInt8 ? 128 : 32;  // Elements of a block.
+      if (product.block == kUsual && product.a.block <= 128) {
+        constexpr int kGroups = kUsual / kGroup;
+        return product.a.m > 64 ? launch<kQuant, 4, 128, kGroups>(product, b, context)
+                                : launch<kQuant, 2, 128, kGroups>(product, b, context);
       }
     }
-    return launch<kQuant, 2, 256>(product, context);
+    return launch<kQuant, 2, 256, 0>(product, b, context);
   });
 }
 
