@@ -97,28 +97,31 @@ std::string folder_name(const std::string& path) {
   return last == "." || last == ".." ? whole_path(path) : std::string(name);
 }
 
-// A path as it is stored: absolute, so that the run can be resumed from any directory.
-std::string stored_path(const std::string& path) {
+// A path of this flag as it is stored: absolute, so that the run can be resumed from any directory.
+std::string stored_path(std::string_view flag, const std::string& path) {
   if (find_invalid_utf8(path)) {
     log(LogLevel::kWarning,
-        fmt::format("the name of '{}' is not UTF-8, so run.json cannot keep it: "
-                    "--resume will need it again",
-                    path));
+        fmt::format("--{0}: the name '{1}' is not UTF-8, so run.json cannot keep it; give --{0} "
+                    "again with --resume",
+                    flag, path));
   }
   return whole_path(path);
 }
 
 Status complete_paths(FlagValues& values) {
-  if (values.contains("val-data")) values["val-data"] = stored_path(text_of(values, "val-data"));
+  if (values.contains("val-data")) {
+    values["val-data"] = stored_path("val-data", text_of(values, "val-data"));
+  }
   if (const auto data = values.find("data"); data != values.end()) {
     std::vector<std::string> paths = std::get<std::vector<std::string>>(data->second);
-    for (std::string& path : paths) path = stored_path(path);
+    for (std::string& path : paths) path = stored_path("data", path);
     data->second = std::move(paths);
   }
   if (!values.contains("init")) return {};
   VOLTA_TRY(refuse_gguf(text_of(values, "init")));
   VOLTA_TRY(const std::string place, find_model_path(text_of(values, "init")));
-  values["init"] = path_exists(place) ? whole_path(place) : place;  // As given, for the message.
+  values["init"] =
+      path_exists(place) ? stored_path("init", place) : place;  // As given, for the message.
   return {};
 }
 

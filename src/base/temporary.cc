@@ -108,7 +108,8 @@ Result<TemporaryFile> create_temporary_file(const std::string& target) {
     std::string path = temporary_path(target);
     if (tries < kTries && path_exists(path)) continue;
     auto opened = open_file(path, O_RDWR | O_CREAT | O_EXCL, "create");
-    if (!opened && !path_exists(parent_path(target))) {
+    struct stat folder = {};
+    if (!opened && ::stat(parent_path(target).c_str(), &folder) != 0 && errno == ENOENT) {
       return fail(ErrorCode::kIo, fmt::format("cannot create '{}': there is no folder '{}'", target,
                                               parent_path(target)));
     }
@@ -172,9 +173,7 @@ Status TemporaryFolder::rename_to(const std::string& target) {
     if (errno == EEXIST || errno == ENOTEMPTY) {
       return fail(
           ErrorCode::kInvalidArgument,
-          fmt::format("'{}' was made by another program meanwhile, and stays as it is; name "
-                      "another folder",
-                      target));
+          fmt::format("'{}' was made by another program meanwhile, and stays as it is", target));
     }
     return fail_to_write(fmt::format("rename to '{}' the path", target), path_, errno);
   }

@@ -60,7 +60,8 @@ class TemporaryFolder {
 
   const std::string& path() const { return path_; }
   /// Renames the folder durably. An empty folder with the name `target` is replaced, and its
-  /// permissions are taken over. kIo; if only the fsync after the rename fails, the message says
+  /// permissions are taken over. kInvalidArgument if another program made something of this name
+  /// meanwhile; kIo; if only the fsync after the rename fails, the message says
   /// that the folder is in its place.
   Status rename_to(const std::string& target);
   /// Gives up ownership: the caller must rename or remove the folder.

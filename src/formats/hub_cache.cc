@@ -102,10 +102,10 @@ std::vector<std::string> missing_files(const std::string& model, const std::stri
   return missing;
 }
 
-std::string lacks(const HubName& name, const std::vector<std::string>& files,
-                  std::string_view unfinished, const std::string& snapshot) {
+std::string lacks(const HubName& name, const std::vector<std::string>& files, std::string_view note,
+                  const std::string& snapshot) {
   return fmt::format("{} in the Hugging Face cache lacks {}{}: '{}'", name.repository,
-                     fmt::join(files, ", "), unfinished, snapshot);
+                     fmt::join(files, ", "), note, snapshot);
 }
 
 // Refuses a snapshot whose download was interrupted.
@@ -206,7 +206,12 @@ std::unexpected<Error> missing_files_error(Error error, const std::string& folde
   const auto name =
       error.code() == ErrorCode::kNotFound ? name_of_snapshot(folder) : std::optional<HubName>();
   if (!name) return std::unexpected(std::move(error));
-  return absent(*name, lacks(*name, files, "", folder));
+  // No index lists these, so the model may have been published without them.
+  const bool by_name_only = files.size() == 1 && (files.front() == "tokenizer.json" ||
+                                                  files.front() == "model.safetensors");
+  const std::string_view note =
+      by_name_only ? " (if the repository has none, Volta cannot read it)" : "";
+  return absent(*name, lacks(*name, files, note, folder));
 }
 
 std::unexpected<Error> no_model_folder(const std::string& path) {

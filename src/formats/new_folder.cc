@@ -6,13 +6,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <string_view>
 #include <vector>
 
 #include "base/file.h"
 #include "base/replace_folder.h"
-#include "base/system_error.h"
 #include "formats/safetensors.h"
 #include "formats/weight_files.h"
 
@@ -28,10 +26,9 @@ Result<TemporaryFolder> create_to_replace(const std::string& target) {
 }
 
 // Keeps other commands from replacing the folder at the same time, as far as the file system has
-// locks. The lock is on the folder itself, so that it leaves no file.
+// locks and can exchange folders. The lock is on the folder itself, so that it leaves no file.
 Result<Descriptor> lock_to_replace(const std::string& folder) {
-  Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() < 0) return fail_system("open", folder, errno);
+  VOLTA_TRY(Descriptor fd, open_file(folder, O_RDONLY | O_DIRECTORY, "open folder"));
   VOLTA_TRY(const LockAttempt attempt, try_lock(fd.get(), folder));
   struct stat held = {}, named = {};
   const bool same = ::fstat(fd.get(), &held) == 0 && ::stat(folder.c_str(), &named) == 0 &&
@@ -126,8 +123,8 @@ Result<NewFolder> NewFolder::create(const std::string& path, bool replace) {
 }
 
 Result<NewFolder> NewFolder::create_for_empty(const std::string& target) {
-  VOLTA_TRY(const bool started_here, holds_current_folder(target));
-  if (!started_here) {
+  const auto started_here = holds_current_folder(target);  // An error: in a folder that is gone.
+  if (!started_here || !*started_here) {
     if (auto beside = create_to_replace(target)) {
       return NewFolder(*std::move(beside), target, Way::kRename);
     }

@@ -37,7 +37,8 @@ class NewFolder {
   /// The folder to write the files into.
   const std::string& path() const { return temporary_.path(); }
   /// Puts the folder in place. Call it once, after all files are written. On failure (kIo) none of
-  /// the new files stay and the old content is unchanged. The exception is a failure to flush the
+  /// the new files stay and the old content is unchanged. kInvalidArgument if another program made
+  /// a folder of this name meanwhile. The exception is a failure to flush the
   /// finished folder to disk; its message says so.
   Status publish();
 

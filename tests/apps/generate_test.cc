@@ -401,23 +401,24 @@ TEST_F(GenerateTest, ModelsOfTheHubsCacheHaveNames) {
     for (const char* command : {"generate", "inspect"}) {
       const CommandResult half = run({command, model});
       EXPECT_EQ(half.exit_code, 3) << command;
-      EXPECT_THAT(half.err, HasSubstr("org/tiny in the Hugging Face cache lacks " + files + ": '"));
+      EXPECT_THAT(half.err, HasSubstr("org/tiny in the Hugging Face cache lacks " + files));
       EXPECT_THAT(half.err, HasSubstr("`hf download org/tiny`"));
     }
   };
   fs::rename(snapshot + "/model.safetensors", snapshot + "/model-2.safetensors");
-  lacks("model.safetensors", "org/tiny");
+  lacks("model.safetensors (if the repository has none, Volta cannot read it): '", "org/tiny");
   lacks("model.safetensors", snapshot);
   write("hub/models--org--tiny/snapshots/c0ffee/model.safetensors.index.json",
         R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors",)"
         R"( "c": "model-3.safetensors"}})");
-  lacks("model-1.safetensors, model-3.safetensors", "org/tiny");
+  lacks("model-1.safetensors, model-3.safetensors: '", "org/tiny");
   fs::remove(snapshot + "/model.safetensors.index.json");
   fs::rename(snapshot + "/model-2.safetensors", snapshot + "/model.safetensors");
   fs::remove(snapshot + "/tokenizer.json");
   const CommandResult text = run({"generate", "org/tiny", "-p", "a"});
   EXPECT_EQ(text.exit_code, 3);
-  EXPECT_THAT(text.err, HasSubstr("lacks tokenizer.json: '"));
+  EXPECT_THAT(text.err,
+              HasSubstr("lacks tokenizer.json (if the repository has none, Volta cannot"));
   EXPECT_THAT(text.err, HasSubstr("`hf download org/tiny`"));
   EXPECT_EQ(run({"generate", "org/tiny", "--ids", "5", "-n", "2"}).exit_code, 0);
   const CommandResult absent = run({"generate", "org/other", "-p", "a"});

@@ -194,7 +194,7 @@ TEST_F(TrainTest, ANameThatRunJsonCannotKeepIsToldBefore) {
   std::filesystem::copy_file(path("text.txt"), path("t\xff.txt"));
   const CommandResult begun = volta(train({"--data", "t\xff.txt"}));
   ASSERT_EQ(begun.exit_code, 0) << begun.err;
-  EXPECT_THAT(begun.err, HasSubstr("is not UTF-8, so run.json cannot keep it: --resume will need"));
+  EXPECT_THAT(begun.err, HasSubstr("is not UTF-8, so run.json cannot keep it; give --data again"));
   expect_error({"train", "--out", "run", "--resume"}, 3, "which is not there");
   const CommandResult resumed =
       volta({"train", "--out", "run", "--resume", "--data", "t\xff.txt", "--steps", "7"});

@@ -156,7 +156,6 @@ TEST_F(TemporaryTest, FailuresLeaveNothingBehind) {
   }
 }
 
-// Somebody took a folder that was made this moment for abandoned: the next name is tried.
 TEST_F(TemporaryTest, AMissingFolderIsNamed) {
   const auto made = create_temporary_file(file("no/such/x"));
   ASSERT_FALSE(made);
@@ -165,6 +164,7 @@ TEST_F(TemporaryTest, AMissingFolderIsNamed) {
                                         "': there is no folder '" + file("no/such") + "'");
 }
 
+// Somebody took a folder that was made this moment for abandoned: the next name is tried.
 TEST_F(TemporaryTest, AHolderWhoWasFasterIsLeftAlone) {
   FaultyFileOps faults;
   faults.fail(FileCall::kFlock, 1, EWOULDBLOCK, 1);

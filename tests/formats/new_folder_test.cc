@@ -150,22 +150,32 @@ TEST_F(NewFolderTest, AFolderThatCannotBeFilledStaysEmpty) {
 
 // Where the command was started in the empty folder, the folder keeps its place.
 TEST_F(NewFolderTest, TheCurrentFolderIsFilledWhereItIs) {
+  struct WorkingFolder {
+    explicit WorkingFolder(const std::string& path) { std::filesystem::current_path(path); }
+    ~WorkingFolder() { std::filesystem::current_path(before); }
+    std::filesystem::path before = std::filesystem::current_path();
+  };
   std::filesystem::create_directory(file("here"));
-  const std::filesystem::path before = std::filesystem::current_path();
   struct stat old = {}, now = {};
   ASSERT_EQ(::stat(file("here").c_str(), &old), 0);
-  std::filesystem::current_path(file("here"));
-  EXPECT_TRUE(check_new_folder(file("here")));
   {
+    const WorkingFolder here(file("here"));
+    EXPECT_TRUE(check_new_folder(file("here")));
     auto folder = NewFolder::create(".");
     ASSERT_TRUE(folder) << folder.error().message();
     fill(*folder);
     EXPECT_TRUE(folder->publish());
+    folder = std::unexpected(Error(ErrorCode::kIo, "gone"));
+    EXPECT_EQ(names("."), whole_);
   }
-  EXPECT_EQ(names("."), whole_);
-  std::filesystem::current_path(before);
   EXPECT_EQ(::stat(file("here").c_str(), &now), 0);
   EXPECT_EQ(now.st_ino, old.st_ino);
+  // Whoever stands in a folder that is gone can still name an empty one.
+  std::filesystem::create_directories(file("gone"));
+  std::filesystem::create_directories(file("empty"));
+  const WorkingFolder gone(file("gone"));
+  std::filesystem::remove(file("gone"));
+  EXPECT_TRUE(check_new_folder(file("empty")));
 }
 
 // Of several commands that make one folder at the same time, one succeeds, and the others say why

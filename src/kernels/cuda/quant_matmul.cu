@@ -42,7 +42,10 @@ std::int64_t rows_bytes(const QuantProduct& p, const View& b) {
 }
 
 /// Whether launch_few_rows() computes the product.
-bool takes_few_rows(const QuantProduct& p) { return p.a.m <= kMostFewRows && few_rows_apply(p); }
+bool takes_few_rows(const QuantProduct& p) {
+  const bool empty = p.a.m == 0 || p.n == 0 || p.a.blocks == 0;
+  return !empty && p.a.m <= kMostFewRows && few_rows_apply(p);
+}
 
 }  // namespace
 
@@ -84,6 +87,7 @@ cudaError_t matmul_quantized(const MatMul& op, const Args& args, const Context& 
   }
   const View& a = args.inputs[0];
   const QuantProduct p = make_product(op, args);
+  if (p.a.m == 0 || p.n == 0) return cudaSuccess;
   cudaError_t error = quantize_rows(a.dtype, a.data, p.a, context);
   UnpackedWeight b = place_unpacked(p, args.workspace.data() + rows_bytes(p, args.inputs[1]));
   for (; error == cudaSuccess && b.first < p.n; b.first += b.columns) {

@@ -8,9 +8,8 @@
 //   q8, q4             part = fma(sum of B, b's scale of B, part), over the blocks B of A
 //   Q4_K, Q5_K, Q6_K   part = fma(sum of sub-block, its integer scale, part), over the sub-blocks,
 //                      and then part * b's scale
-//   with minimums      plus fma(least, b's minimum, ..), least = fma(minimum of sub-block, minus
-//   the
-//                      sum of a in it, least)
+//   with minimums      plus fma(least, b's minimum, ..), least = fma(minimum of sub-block,
+//                      minus the sum of a in it, least)
 // This is also the CPU's order. It depends on nothing but K and the encoding, so that neither the
 // kernel nor the number of rows changes a bit of a row.
 #pragma once
@@ -79,8 +78,9 @@ __device__ inline const std::uint8_t* block_of(const QuantProduct& p, std::int64
   return p.b + column * p.column_bytes + block * p.block_bytes;
 }
 
-// b is copied to shared memory in pieces of 16 bytes at multiples of 16, because its blocks begin
-// at any even address. The first byte of a copy then lies skipped_bytes() behind the first piece's.
+// For few rows, b is copied to shared memory in pieces of 16 bytes at multiples of 16, because its
+// blocks begin at any even address. The first byte of a copy then lies skipped_bytes() behind the
+// first piece's.
 constexpr int kCopied = 16;
 
 __device__ inline int skipped_bytes(const std::uint8_t* from) {

@@ -18,8 +18,8 @@ constexpr int kDown = kWarpRows / 16, kAcross = kWarpColumns / 8;
 constexpr unsigned kTogether = 16;
 
 /// A kernel: tiles of 32 kWarpsM rows, and chunks of at most kChunk steps of K.
-/// kBlockGroups: the groups of a block of b, which is then a block of a if it has more than one; 0
-/// stands for any number.
+/// kBlockGroups: the groups per block of b, or 0 if they are only known at run time. If it is more
+/// than 1, blocks of a and b are the same.
 template <Quant kQuant, int kWarpsM, int kChunk, int kBlockGroups>
 struct Kernel {
   using Format = BlockFormat<kQuant>;
@@ -217,8 +217,8 @@ __device__ void scale_sums(const typename K::Buffer& memory, const Place& place,
   });
 }
 
-/// part += the products of groups [begin, end) of block `block` of the chunk, which begin with
-/// block `first_block` of b. For formats with sub-blocks without the block's own factors.
+/// part += the products of groups [begin, end) of the chunk, which belong to one block of a. For
+/// formats with sub-blocks without the block's own factors.
 template <typename K, typename LoadRows>
 __device__ void add_groups(const QuantProduct& p, const typename K::Buffer& memory,
                            const Place& place, int begin, int end, const LoadRows& load,
@@ -257,7 +257,7 @@ __device__ void add_groups(const QuantProduct& p, const typename K::Buffer& memo
   }
 }
 
-/// Multiplies the parts of a block with sub-blocks by its factors. less(group, i, e) is minus the
+/// Multiplies the parts of a block with sub-blocks by its factors. less(group, row) is minus the
 /// sum of a row of a in a group.
 template <typename K, typename Less>
 __device__ void apply_factors(const typename K::Buffer& memory, const Place& place, int begin,
@@ -417,8 +417,8 @@ __global__ void __launch_bounds__(kWarpsM* kWarpsN* kWarp, 2)
     commit_copies();
     multiply_chunk<K>(p, memory[i % 2], place, chunk_at(p, most, i), total);
   }
-  for_each_element(place, [&](int i, int j, int e, int of_tile, int of_row) {
-    const std::int64_t row = place.row + of_tile, column = b.first + place.column + of_row;
+  for_each_element(place, [&](int i, int j, int e, int tile_row, int tile_column) {
+    const std::int64_t row = place.row + tile_row, column = b.first + place.column + tile_column;
     if (row < p.a.m && column < p.n) finish(p, row, column, total[i][j][e]);
   });
 }
@@ -440,7 +440,6 @@ cudaError_t launch_row_tiles(const QuantProduct& product, const UnpackedWeight& 
                              const Context& context) {
   return with_format(product.quant, [&](auto format) {
     constexpr Quant kQuant = decltype(format)::value;
-    // Chunks of 128 steps leave space for twice as many rows in the 99 KiB that all GPUs have.
     if constexpr (!BlockFormat<kQuant>::kSubScales) {
       // Chunks of 128 steps leave space for twice as many rows.
       constexpr int kUsual = kQuant == Quant::kInt8 ? 128 : 32;  // Elements of a block.

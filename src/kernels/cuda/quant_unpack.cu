@@ -1,6 +1,6 @@
 // Unpacks columns of a quantised b (quant_unpack.cuh). Four threads unpack a group of 32 elements,
-// in the order in which the tensor cores take them (quant_format.cuh), and a warp eight groups of a
-// column. Limited by bytes: b is read once, and the unpacked columns are written to the L2 cache.
+// in the order in which the tensor cores take them (quant_format.cuh), and a warp eight consecutive
+// groups. Limited by bytes: b is read once, and the unpacked columns are written to the L2 cache.
 #include <algorithm>
 
 #include "kernels/cuda/quant_product.cuh"
@@ -22,7 +22,8 @@ struct Sizes {
 Sizes sizes_of(const QuantProduct& p) {
   const FormatInfo& format = format_info(p.quant);
   const std::int64_t most =
-      round_up(std::max<std::int64_t>(kMostBytes / p.a.stride, 1), std::int64_t{kUnpackedColumns});
+      round_up(std::max<std::int64_t>(kMostBytes / std::max<std::int64_t>(p.a.stride, 1), 1),
+               std::int64_t{kUnpackedColumns});
   return {.columns = std::min(most, round_up(p.n, std::int64_t{kUnpackedColumns})),
           .blocks = p.a.blocks * p.b_per_a,
           .groups = p.a.stride / kGroup,
@@ -102,6 +103,7 @@ std::int64_t unpacked_bytes(const QuantProduct& product) {
 
 cudaError_t unpack_weight(const QuantProduct& product, const UnpackedWeight& to,
                           const Context& context) {
+  if (product.a.stride == 0) return cudaSuccess;
   const std::int64_t threads = to.columns * (product.a.stride / kGroup) * kGroupThreads;
   return with_format(product.quant, [&](auto format) {
     return launch_with(&unpack<decltype(format)::value>, ceil_div(threads, std::int64_t{kThreads}),

@@ -108,8 +108,8 @@ TEST(GgufRope, FewPairsLeaveAChoiceThatGivesTheSameFactors) {
   }
 }
 
-// Every scaling that a config may have can be read back from the factors that it is written with,
-// also if few pairs are between, or none is stretched by the whole factor.
+// Scalings with other bounds, of which few pairs may be between, or none stretched by the whole
+// factor, are read back from their factors.
 TEST(GgufRope, OtherBoundsGiveTheSameFactors) {
   for (const std::int64_t head_dim : {8, 16, 32, 128}) {
     for (const double low : {0.25, 0.5, 1.5, 2.0, 3.9}) {
