@@ -121,8 +121,9 @@ Status check_snapshot(const HubName& name, const std::string& model, const std::
                                   name.repository, snapshot));
 }
 
-// The model and the revision that a folder of the cache's layout is a snapshot of: "main" where
-// refs/main says so, else the commit. nullopt for other folders.
+// The repository and revision of a snapshot folder in the cache. The revision is "main" if
+// refs/main names this commit, otherwise the commit itself. nullopt if the folder is not such a
+// snapshot.
 std::optional<HubName> name_of_snapshot(const std::string& folder) {
   const auto snapshot = real_path(folder);
   if (!snapshot) return std::nullopt;

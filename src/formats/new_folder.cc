@@ -25,8 +25,9 @@ Result<TemporaryFolder> create_to_replace(const std::string& target) {
   return TemporaryFolder::create(target);
 }
 
-// Keeps other commands from replacing the folder at the same time, as far as the file system has
-// locks and can exchange folders. The lock is on the folder itself, so that it leaves no file.
+// Locks the folder, so that no other command replaces it at the same time. On a file system without
+// locks, or one that cannot exchange two folders, others are not kept out. The lock is on the
+// folder itself, so that it leaves no file.
 Result<Descriptor> lock_to_replace(const std::string& folder) {
   VOLTA_TRY(Descriptor fd, open_file(folder, O_RDONLY | O_DIRECTORY, "open folder"));
   VOLTA_TRY(const LockAttempt attempt, try_lock(fd.get(), folder));

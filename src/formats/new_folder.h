@@ -17,9 +17,9 @@ namespace volta {
 /// If nothing exists under the name yet, or only an empty folder, one rename puts everything in
 /// place. An empty folder that cannot be replaced (because it is a mount point, its parent is
 /// not writable, or the command was started in it) is filled from a folder inside it, file by file.
-/// config.json comes last, because no model is found without it. If the caller allows it, a folder
-/// that holds a model is replaced in one step (base/replace_folder.h). A symbolic link to a folder
-/// stands for that folder.
+/// config.json is moved last: as long as it is missing, no command takes the folder for a model. If
+/// the caller allows it, a folder that holds a model is replaced in one step
+/// (base/replace_folder.h). A symbolic link to a folder stands for that folder.
 class NewFolder {
  public:
   /// Checks before the work whether the folder can be put at this path, and creates the temporary
@@ -36,10 +36,10 @@ class NewFolder {
 
   /// The folder to write the files into.
   const std::string& path() const { return temporary_.path(); }
-  /// Puts the folder in place. Call it once, after all files are written. On failure (kIo) none of
-  /// the new files stay and the old content is unchanged. kInvalidArgument if another program made
-  /// a folder of this name meanwhile. The exception is a failure to flush the
-  /// finished folder to disk; its message says so.
+  /// Puts the folder in place. Call it once, after all files are written. kIo; kInvalidArgument if
+  /// another program made a folder of this name meanwhile. After an error none of the new files
+  /// stay and the old content is unchanged, unless only flushing the finished folder to disk
+  /// failed; the message says so.
   Status publish();
 
  private:

@@ -324,7 +324,8 @@ Status TuningCache::try_add(std::span<const TuningEntry> entries) const {
 Result<bool> TuningCache::clear() const {
   const auto size = file_size(path());
   if (!size && size.error().code() == ErrorCode::kNotFound) return false;
-  // A folder that may not be searched may hold the file. Whatever else has the name is removed.
+  // Without permission to search the folder, we cannot tell whether the file exists. Other errors
+  // mean that something has its name (a folder, for example), which is removed.
   if (!size && size.error().code() == ErrorCode::kIo) return std::unexpected(size.error());
   VOLTA_TRY(const DirectoryLock locked, lock());
   VOLTA_TRY(remove_all(path()));

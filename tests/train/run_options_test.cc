@@ -120,7 +120,7 @@ TEST(RunOptions, ARunsFolderTellsThem) {
   VOLTA_ASSERT_OK(const RunOptions back, load_run_options(dir.path()));
   EXPECT_EQ(back.out, dir.path());
   EXPECT_EQ(back.data, std::vector<std::string>{"text.txt"});
-  // A value that no flag could have had is the file's mistake.
+  // A value that the command line would refuse must come from the file, so the file is named.
   RunOptions wrong = good();
   wrong.trainer.optimizer.beta1 = -1.9f;
   ASSERT_TRUE(write_file_atomic(dir.file("run.json"), to_json(wrong)));

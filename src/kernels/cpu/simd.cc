@@ -17,15 +17,18 @@ bool has_ecx_bit(unsigned leaf, unsigned bit) {
 }
 
 // At least what Highway's AVX2 and AVX3 targets are compiled with, where HWY_DISABLE_PCLMUL_AES is
-// defined (cmake/VoltaModuleFlags.cmake). Highway's library knows this too, but is not linked: it
-// measures its clock whenever a program starts, 2 ms. The compiler's functions also check that the
-// operating system saves the wide registers.
+// defined (cmake/VoltaModuleFlags.cmake). Highway's library has a function for this, but is not
+// linked, because it spends 2 ms at the start of every program on measuring the CPU's clock. The
+// compiler's functions also check that the operating system saves the wide registers.
 bool runs_avx2() {
   constexpr unsigned kF16c = 1U << 29;
   constexpr unsigned kLzcnt = 1U << 5;
-  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
-         __builtin_cpu_supports("bmi") != 0 && __builtin_cpu_supports("bmi2") != 0 &&
-         has_ecx_bit(1, kF16c) && has_ecx_bit(0x80000001, kLzcnt);
+  // Asked once: on a virtual machine, CPUID is slow.
+  static const bool runs =
+      __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
+      __builtin_cpu_supports("bmi") != 0 && __builtin_cpu_supports("bmi2") != 0 &&
+      has_ecx_bit(1, kF16c) && has_ecx_bit(0x80000001, kLzcnt);
+  return runs;
 }
 
 bool runs_avx512() {

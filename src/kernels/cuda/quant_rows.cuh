@@ -30,8 +30,8 @@ struct QuantRows {
   float* rest_less = nullptr;  ///< [groups, m]: minus the sum of a group's rest_q, likewise.
 };
 
-/// The bytes of the arrays q, scale and rests together. They lie one after the other in memory,
-/// beginning with q, and each is padded to a multiple of 256 bytes.
+/// The size in bytes of the arrays q, scale and rests, which follow each other in memory,
+/// beginning with q. Each is padded to a multiple of 256 bytes.
 std::int64_t quant_rows_front_bytes(const QuantRows& rows);
 
 /// The rows for a b of this encoding, in `memory` (256-byte aligned; null to find out the size).

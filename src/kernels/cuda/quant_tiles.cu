@@ -244,8 +244,8 @@ __device__ void add_groups(const QuantProduct& p, const typename K::Buffer& memo
     }
   } else {
     const int groups = p.block / kGroup;
-    for (int first = begin;
-         first < end;) {  // A block of b, or those of its groups that are wanted.
+    // In each round, the groups of one block of b.
+    for (int first = begin; first < end;) {
       const int block = first / groups, last = min(end, (block + 1) * groups);
       Elements<int> sum = {};
       for (; first < last; ++first) {

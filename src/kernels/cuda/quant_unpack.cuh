@@ -29,10 +29,11 @@ struct UnpackedWeight {
   float* factor = nullptr;  ///< [blocks, 2, columns]: scale and minimum of blocks with sub-blocks.
 };
 
-/// A place for as many columns as are unpacked at once: few enough for the L2 cache, if b has more.
-/// `memory` is 256-byte aligned.
+/// Divides a workspace among the arrays. If all columns of b would not fit into the L2 cache, the
+/// arrays have room for some of them, and b is unpacked in several parts. `memory` is 256-byte
+/// aligned.
 UnpackedWeight place_unpacked(const QuantProduct& product, std::byte* memory);
-/// The bytes that it takes.
+/// The size of that workspace in bytes.
 std::int64_t unpacked_bytes(const QuantProduct& product);
 
 /// Unpacks columns from `to.first` on.
