@@ -42,6 +42,24 @@ std::optional<uint64_t> hash64(std::span<const std::byte> bytes,
   return XXH3_64bits_digest(&state);
 }
 
+Result<uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(int64_t done)> go_on) {
+  Status unchanged;
+  int64_t released = 0;
+  const auto hash = hash64(file.bytes(), [&](int64_t done) {
+    file.release(released, done - released);
+    released = done;
+    unchanged = file.check_unchanged();
+    return unchanged.has_value() && go_on(done);
+  });
+  file.release(released, file.size() - released);
+  VOLTA_TRY(std::move(unchanged));
+  if (!hash) {
+    return fail(ErrorCode::kInterrupted, fmt::format("interrupted reading {}", file.path()));
+  }
+  VOLTA_TRY(file.check_unchanged());
+  return *hash;
+}
+
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 }  // namespace volta

@@ -11,8 +11,11 @@
 #include <string_view>
 
 #include "base/function_ref.h"
+#include "base/result.h"
 
 namespace volta {
+
+class MappedFile;
 
 uint64_t hash64(std::span<const std::byte> bytes);
 uint64_t hash64(std::string_view text);
@@ -27,6 +30,11 @@ uint64_t random_seed();
 /// hashed so far. If `go_on` returns false, it stops and returns nothing.
 std::optional<uint64_t> hash64(std::span<const std::byte> bytes,
                                FunctionRef<bool(int64_t done)> go_on);
+
+/// hash64() of a file of any size: `go_on` as above, and the memory of each piece is returned to
+/// the system after it. kInterrupted if `go_on` returned false, and the errors of
+/// MappedFile::check_unchanged().
+Result<uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(int64_t done)> go_on);
 
 /// 16 lower-case hexadecimal digits, most significant first, as xxhsum prints them.
 std::string hex(uint64_t hash);

@@ -153,6 +153,7 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
+  const std::string& path() const { return path_; }
   int64_t size() const { return size_; }
   std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
   /// Returns the memory of [offset, offset + length) to the system, except pages that are only

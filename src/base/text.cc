@@ -97,8 +97,8 @@ std::optional<std::string_view> find_wide_encoding(std::string_view text) {
   return std::nullopt;
 }
 
-std::optional<std::string> utf8_mistake(std::string_view text) {
-  if (const auto encoding = find_wide_encoding(text)) {
+std::optional<std::string> utf8_mistake(std::string_view text, size_t before) {
+  if (const auto encoding = find_wide_encoding(text); encoding && before == 0) {
     return fmt::format("it is {}, not UTF-8; convert it with `iconv -f {} -t UTF-8 OLD > NEW`",
                        encoding->substr(0, std::string_view("UTF-16").size()), *encoding);
   }
@@ -107,7 +107,7 @@ std::optional<std::string> utf8_mistake(std::string_view text) {
   return fmt::format(
       "byte {} is not UTF-8; convert it, for example with `iconv -f LATIN1 -t UTF-8 "
       "OLD > NEW`",
-      *invalid);
+      before + *invalid);
 }
 
 std::string_view skip_byte_order_mark(std::string_view text) {

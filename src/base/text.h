@@ -37,8 +37,9 @@ std::optional<std::string_view> find_wide_encoding(std::string_view text);
 
 /// What is wrong with a file's text that must be UTF-8, with a command that converts it; to follow
 /// the file's name in a message: "byte 7 is not UTF-8; ...", "it is UTF-16, not UTF-8; ...".
-/// Nothing if it can be read as UTF-8.
-std::optional<std::string> utf8_mistake(std::string_view text);
+/// Nothing if it can be read as UTF-8. Of a long text that is checked piece by piece, `before` is
+/// the number of bytes before this piece.
+std::optional<std::string> utf8_mistake(std::string_view text, size_t before = 0);
 
 /// The text without the mark (U+FEFF) that some editors write at the beginning of UTF-8 files.
 std::string_view skip_byte_order_mark(std::string_view text);

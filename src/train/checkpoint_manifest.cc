@@ -107,18 +107,11 @@ Status verify_file(const std::string& directory, const CheckpointFile& expected,
                 fmt::format("{} has {} bytes, the manifest says {}", path, bytes, expected.bytes));
   }
   VOLTA_TRY(const MappedFile file, MappedFile::open(path));
-  Status unchanged;
-  const auto hash = hash64(file.bytes(), [&](std::int64_t done) {
-    unchanged = file.check_unchanged();
-    return unchanged.has_value() && go_on(done);
-  });
-  VOLTA_TRY(std::move(unchanged));
-  if (!hash) return fail(ErrorCode::kInterrupted, fmt::format("interrupted reading {}", path));
-  VOLTA_TRY(file.check_unchanged());
-  if (hex(*hash) != expected.xxh3) {
+  VOLTA_TRY(const std::uint64_t hash, hash_file(file, go_on));
+  if (hex(hash) != expected.xxh3) {
     return fail(ErrorCode::kInvalidFile,
                 fmt::format("{} is damaged: its checksum is {}, the manifest says {}", path,
-                            hex(*hash), expected.xxh3));
+                            hex(hash), expected.xxh3));
   }
   return {};
 }

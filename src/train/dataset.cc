@@ -164,24 +164,32 @@ Result<HeldOutText> hold_out_text(const std::string& text, const std::string& pa
   return held_out;
 }
 
-Result<Dataset> load_token_stream(const DataFiles& files) {
+Result<Dataset> load_token_stream(const DataFiles& files, const Interruption& interrupted) {
   if (files.train.size() != 1) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} files of 16-bit token ids; a run takes one: join them with cat",
                             files.train.size()));
   }
   Dataset data;
-  const auto origin_of_file = [](const std::string& path, const MappedTokens& tokens) {
-    return DataOrigin{
-        .path = path, .bytes = tokens.file().size(), .xxh3 = hex(hash64(tokens.file().bytes()))};
+  const auto origin_of_file = [&](const MappedFile& file) -> Result<DataOrigin> {
+    VOLTA_TRY(std::string hash, hash_text(file, interrupted));
+    return DataOrigin{.path = file.path(), .bytes = file.size(), .xxh3 = std::move(hash)};
   };
   VOLTA_TRY(MappedTokens tokens, MappedTokens::open(files.train.front()));
-  static_cast<DataOrigin&>(data) = origin_of_file(files.train.front(), tokens);
+  VOLTA_TRY(static_cast<DataOrigin&>(data), origin_of_file(tokens.file()));
   const bool split = files.validation.empty();
   VOLTA_TRY(use_mapped(std::move(tokens), split ? files.val_fraction : 0.0, data));
   if (split) return data;
   VOLTA_TRY(const MappedTokens validation, MappedTokens::open(files.validation));
-  data.validation_file = origin_of_file(files.validation, validation);
+  if (std::cmp_greater(validation.size(), kMostMappedValidation)) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: {} token ids to validate with, and at most {} are held in memory; "
+                    "use its first {} bytes (head -c)",
+                    files.validation, validation.size(), kMostMappedValidation,
+                    kMostMappedValidation * static_cast<std::int64_t>(sizeof(std::uint16_t))));
+  }
+  VOLTA_TRY(data.validation_file, origin_of_file(validation.file()));
   std::vector<std::int32_t> ids(validation.size());
   validation.copy(0, ids);
   VOLTA_TRY(validation.file().check_unchanged());
@@ -218,8 +226,7 @@ Result<Dataset> load_chats(const DataFiles& files, const ChatRenderer& renderer,
     for (const std::string& path : paths) {
       VOLTA_TRY(const MappedFile file, MappedFile::open(path));
       VOLTA_TRY(auto found, parse_chats(as_text(file.bytes()), path, renderer));
-      hashes.push_back(hex(hash64(file.bytes())));
-      VOLTA_TRY(file.check_unchanged());
+      VOLTA_TRY(hashes.emplace_back(), hash_text(file, renderer.interrupted));
       origin.bytes += file.size();
       std::ranges::move(found, std::back_inserter(chats));
     }
@@ -247,7 +254,8 @@ Result<Dataset> load_chats(const DataFiles& files, const ChatRenderer& renderer,
   return data;
 }
 
-Result<Dataset> load_examples(const DataFiles& files, std::int64_t vocab_size) {
+Result<Dataset> load_examples(const DataFiles& files, std::int64_t vocab_size,
+                              const Interruption& interrupted) {
   Dataset data;
   const auto read = [&](std::span<const std::string> paths, TokenRows& rows) -> Result<DataOrigin> {
     std::vector<std::string> hashes;
@@ -266,8 +274,7 @@ Result<Dataset> load_examples(const DataFiles& files, std::int64_t vocab_size) {
       rows.ids.insert(rows.ids.end(), more.ids.begin(), more.ids.end());
       VOLTA_TRY(const MappedFile bytes, MappedFile::open(path));
       origin.bytes += bytes.size();
-      hashes.push_back(hex(hash64(bytes.bytes())));
-      VOLTA_TRY(bytes.check_unchanged());
+      VOLTA_TRY(hashes.emplace_back(), hash_text(bytes, interrupted));
     }
     origin.xxh3 = hash_of(hashes);
     return origin;

@@ -112,14 +112,16 @@ Result<Dataset> load_chats(const DataFiles& files, const ChatRenderer& renderer,
 
 /// Opens a file of 16-bit token ids, one file only, without reading it as a whole into memory. Its
 /// last part, or all of the file for validation, is read for validation. Ids are checked where they
-/// are used. kInvalidArgument for several files; the errors of MappedTokens::open().
-Result<Dataset> load_token_stream(const DataFiles& files);
+/// are used. kInvalidArgument for several files and for a file for validation of more than
+/// kMostMappedValidation ids; the errors of MappedTokens::open() and hash_file().
+Result<Dataset> load_token_stream(const DataFiles& files, const Interruption& interrupted = {});
 
 /// kInvalidArgument when the training or the validation part is shorter than `time` + 1 tokens.
 Status check_lengths(const Dataset& data, std::int64_t time);
 
 /// Reads the tensors `input_ids` [N, T + 1] of files X.safetensors; every id must be in
-/// [0, vocab_size), and T the same in all files. The errors of load_token_rows().
-Result<Dataset> load_examples(const DataFiles& files, std::int64_t vocab_size);
+/// [0, vocab_size), and T the same in all files. The errors of load_token_rows() and hash_file().
+Result<Dataset> load_examples(const DataFiles& files, std::int64_t vocab_size,
+                              const Interruption& interrupted = {});
 
 }  // namespace volta

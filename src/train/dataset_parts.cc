@@ -21,20 +21,21 @@ std::unexpected<Error> in_file(const Error& error, const std::string& path) {
               fmt::format("{}: {}", path, error.message()));
 }
 
-Status check_utf8(std::string_view text, const Tokenizer& tokenizer, const std::string& path) {
+Status check_utf8(std::string_view text, const Tokenizer& tokenizer, const std::string& path,
+                  std::size_t before) {
   if (tokenizer.kind() == "byte") {
-    if (const auto encoding = find_wide_encoding(text)) {
+    if (const auto encoding = find_wide_encoding(text); encoding && before == 0) {
       log(LogLevel::kWarning,
           fmt::format("{}: this looks like {}; its bytes are learned as they are", path,
                       *encoding));
     }
     return {};
   }
-  return check_utf8(text, path);
+  return check_utf8(text, path, before);
 }
 
-Status check_utf8(std::string_view text, const std::string& path) {
-  const auto mistake = utf8_mistake(text);
+Status check_utf8(std::string_view text, const std::string& path, std::size_t before) {
+  const auto mistake = utf8_mistake(text, before);
   if (!mistake) return {};
   return fail(ErrorCode::kInvalidFile, fmt::format("{}: {}", path, *mistake));
 }
@@ -42,6 +43,12 @@ Status check_utf8(std::string_view text, const std::string& path) {
 std::string name_of(std::span<const std::string> paths) {
   return paths.size() == 1 ? paths.front()
                            : fmt::format("{} and {} more", paths.front(), paths.size() - 1);
+}
+
+Result<std::string> hash_text(const MappedFile& file, const Interruption& interrupted) {
+  VOLTA_TRY(const std::uint64_t hash,
+            hash_file(file, [&](std::int64_t) { return !interrupted || !interrupted(); }));
+  return hex(hash);
 }
 
 std::string hash_of(std::span<const std::string> hashes) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/hash.h"
+#include "base/function_ref.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "train/dataset_parts.h"
@@ -18,7 +18,7 @@
 namespace volta {
 namespace {
 
-// A text is encoded in pieces of at most this size, so that the memory for it does not grow.
+// A text is read in pieces of at most this size, so that the memory for it does not grow.
 constexpr std::int64_t kPieceBytes = std::int64_t{64} << 20;
 constexpr std::size_t kBlockIds = 1 << 16;
 
@@ -26,6 +26,35 @@ constexpr std::size_t kBlockIds = 1 << 16;
 IdWidth width_for(std::int64_t vocab) {
   if (vocab <= 1 << 8) return IdWidth::kOneByte;
   return vocab <= 1 << 16 ? IdWidth::kTwoBytes : IdWidth::kFourBytes;
+}
+
+// The first `most` bytes of a text at most, up to the end of a line, or of a character where no
+// line ends.
+std::string_view first_piece(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  const std::size_t line = text.substr(0, most).rfind('\n');
+  if (line != std::string_view::npos) return text.substr(0, line + 1);
+  std::size_t end = most;
+  while (end > 1 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+// A text is read in pieces of at most `most` bytes that end with a line, or with a character where
+// no line ends. The memory of a piece is returned to the system after it.
+Status for_each_piece(const MappedFile& text, std::int64_t most, const Interruption& interrupted,
+                      FunctionRef<Status(std::string_view piece, std::size_t before)> read) {
+  std::string_view rest = as_text(text.bytes());
+  for (std::size_t before = 0; !rest.empty();) {
+    if (interrupted && interrupted()) {
+      return fail(ErrorCode::kInterrupted, fmt::format("interrupted reading {}", text.path()));
+    }
+    const std::string_view piece = first_piece(rest, static_cast<std::size_t>(most));
+    VOLTA_TRY(read(piece, before));
+    text.release(static_cast<std::int64_t>(before), std::ssize(piece));
+    before += piece.size();
+    rest.remove_prefix(piece.size());
+  }
+  return text.check_unchanged();
 }
 
 // Writes the ids of one text after the other, but for those at the end of each text that are for
@@ -39,9 +68,8 @@ class TokenWriter {
     pending_.insert(pending_.end(), ids.begin(), ids.end());
     read_ += ids.size();
     // What may yet be for validation is kept back.
-    const std::size_t most = static_cast<std::size_t>(kMostMappedValidation);
-    if (pending_.size() < 2 * most) return {};
-    return write_first(pending_.size() - most);
+    constexpr auto kMost = static_cast<std::size_t>(kMostMappedValidation);
+    return pending_.size() <= kMost ? Status{} : write_first(pending_.size() - kMost);
   }
   Status end_text() {
     const auto held = static_cast<std::size_t>(split_place(read_, val_fraction_));
@@ -91,51 +119,40 @@ class TokenWriter {
   std::int64_t written_ = 0;
 };
 
-// The first `most` bytes of a text at most, up to the end of a line, or of a character where no
-// line ends.
-std::string_view first_piece(std::string_view text, std::size_t most) {
-  if (text.size() <= most) return text;
-  const std::size_t line = text.substr(0, most).rfind('\n');
-  if (line != std::string_view::npos) return text.substr(0, line + 1);
-  std::size_t end = most;
-  while (end > 1 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end);
-}
-
 // A tokenizer that is made from a text has the characters of all texts.
 Result<std::shared_ptr<const Tokenizer>> make_from_texts(std::string_view kind,
                                                          std::span<const MappedFile> texts,
-                                                         std::span<const std::string> paths,
                                                          const Interruption& interrupted) {
   if (kind != "char") return make_tokenizer(kind, "", interrupted);
   std::string characters;
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    VOLTA_TRY(check_utf8(as_text(texts[i].bytes()), paths[i]));
-    auto made = make_tokenizer(kind, as_text(texts[i].bytes()), interrupted);
-    if (!made) return in_file(made.error(), paths[i]);
-    for (std::int64_t id = 0; id < (*made)->vocab_size(); ++id) {
-      characters += (*made)->token_bytes(static_cast<std::int32_t>(id));
-    }
+  for (const MappedFile& text : texts) {
+    const std::string& path = text.path();
+    const auto read = [&](std::string_view piece, std::size_t before) -> Status {
+      VOLTA_TRY(check_utf8(piece, path, before));
+      auto made = make_tokenizer(kind, piece, interrupted);
+      if (!made) return in_file(made.error(), path);
+      for (std::int64_t id = 0; id < (*made)->vocab_size(); ++id) {
+        characters += (*made)->token_bytes(static_cast<std::int32_t>(id));
+      }
+      return {};
+    };
+    VOLTA_TRY(for_each_piece(text, kPieceBytes, interrupted, read));
   }
   return make_tokenizer(kind, characters, interrupted);
 }
 
-Status add_text(const MappedFile& text, const std::string& path, const DataFiles& files,
-                const Tokenizer& tokenizer, const Interruption& interrupted, TokenWriter& writer) {
-  std::string_view rest = as_text(text.bytes());
-  VOLTA_TRY(check_utf8(rest, tokenizer, path));
-  while (!rest.empty()) {
-    if (interrupted && interrupted()) {
-      return fail(ErrorCode::kInterrupted, fmt::format("{}: interrupted", path));
-    }
-    const std::string_view piece =
-        first_piece(rest, static_cast<std::size_t>(std::min(files.most_in_memory, kPieceBytes)));
+Status add_text(const MappedFile& text, std::int64_t most_in_memory, const Tokenizer& tokenizer,
+                const Interruption& interrupted, TokenWriter& writer) {
+  VOLTA_TRY(for_each_piece(text, kPieceBytes, interrupted,
+                           [&](std::string_view piece, std::size_t before) {
+                             return check_utf8(piece, tokenizer, text.path(), before);
+                           }));
+  const auto encode = [&](std::string_view piece, std::size_t) -> Status {
     auto ids = tokenizer.encode(piece);
-    if (!ids) return in_file(ids.error(), path);
-    VOLTA_TRY(writer.add(*ids));
-    rest.remove_prefix(piece.size());
-  }
-  VOLTA_TRY(text.check_unchanged());
+    if (!ids) return in_file(ids.error(), text.path());
+    return writer.add(*ids);
+  };
+  VOLTA_TRY(for_each_piece(text, std::min(most_in_memory, kPieceBytes), interrupted, encode));
   return writer.end_text();
 }
 
@@ -143,13 +160,14 @@ Status add_text(const MappedFile& text, const std::string& path, const DataFiles
 Result<MappedTokens> write_texts(std::span<const MappedFile> texts, const DataFiles& files,
                                  const Tokenizer& tokenizer, const Interruption& interrupted,
                                  TokenWriter& writer) {
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    VOLTA_TRY(add_text(texts[i], files.train[i], files, tokenizer, interrupted, writer));
+  for (const MappedFile& text : texts) {
+    VOLTA_TRY(add_text(text, files.most_in_memory, tokenizer, interrupted, writer));
   }
   return writer.map();
 }
 
-Result<std::vector<MappedFile>> open_texts(std::span<const std::string> paths, Dataset& data) {
+Result<std::vector<MappedFile>> open_texts(std::span<const std::string> paths,
+                                           const Interruption& interrupted, Dataset& data) {
   std::vector<MappedFile> texts;
   std::vector<std::string> hashes;
   data.path = name_of(paths);
@@ -160,7 +178,7 @@ Result<std::vector<MappedFile>> open_texts(std::span<const std::string> paths, D
                   fmt::format("{} is empty: choose a file with text", path));
     }
     data.bytes += texts.back().size();
-    hashes.push_back(hex(hash64(texts.back().bytes())));
+    VOLTA_TRY(hashes.emplace_back(), hash_text(texts.back(), interrupted));
   }
   data.xxh3 = hash_of(hashes);
   return texts;
@@ -173,9 +191,9 @@ Result<Dataset> map_texts(const DataFiles& files, std::string_view kind,
                           const Interruption& interrupted) {
   Dataset data;
   data.is_text = true;
-  VOLTA_TRY(const std::vector<MappedFile> texts, open_texts(files.train, data));
+  VOLTA_TRY(const std::vector<MappedFile> texts, open_texts(files.train, interrupted, data));
   if (tokenizer == nullptr) {
-    VOLTA_TRY(tokenizer, make_from_texts(kind, texts, files.train, interrupted));
+    VOLTA_TRY(tokenizer, make_from_texts(kind, texts, interrupted));
   }
   data.tokenizer = tokenizer;
   const double fraction = files.validation.empty() ? files.val_fraction : 0.0;

@@ -70,15 +70,15 @@ DataFiles files_of(const RunOptions& options) {
 }
 
 Status open_ids(RunSetup& setup, const ModelSource* model,
-                std::shared_ptr<const Tokenizer> tokenizer) {
+                std::shared_ptr<const Tokenizer> tokenizer, const Interruption& interrupted) {
   const RunOptions& options = setup.options;
   if (tokenizer == nullptr && model == nullptr && options.model.vocab_size == 256) {
     tokenizer = make_byte_tokenizer();
   }
   if (data_kind(options.data.front()) == DataKind::kTokenStream) {
-    VOLTA_TRY(setup.data, load_token_stream(files_of(options)));
+    VOLTA_TRY(setup.data, load_token_stream(files_of(options), interrupted));
   } else {
-    VOLTA_TRY(setup.data, load_examples(files_of(options), options.model.vocab_size));
+    VOLTA_TRY(setup.data, load_examples(files_of(options), options.model.vocab_size, interrupted));
   }
   setup.data.tokenizer = std::move(tokenizer);
   return {};
@@ -132,7 +132,7 @@ Status open_data(RunSetup& setup, const ModelSource* model, const Interruption& 
   } else {
     VOLTA_TRY(options.model, model->config());
   }
-  if (ready_made) return open_ids(setup, model, std::move(tokenizer));
+  if (ready_made) return open_ids(setup, model, std::move(tokenizer), interrupted);
   if (kind == DataKind::kChats && model != nullptr) {
     VOLTA_TRY(open_chats(setup, *model, std::move(tokenizer), interrupted));
   } else {

@@ -23,6 +23,7 @@ class Command:
     environment: dict = field(default_factory=dict)
     result: str = ""  # A folder that `volta verify` must call good if this command ends with 0.
     trusts: str = ""  # A folder: if `volta verify` called it good, this command must accept it.
+    long: bool = False  # It may go on for long, but must end when it is interrupted.
 
 
 def command(*arguments, **rest):
@@ -270,7 +271,8 @@ def make_checkpoint(case):
         else:
             case.rewrite(file, json_mutator.change_text)
     case.add("verify", "in")
-    case.add("train", "--out", "in", "--resume", writes=("in",))
+    # How long a run goes on is written in it.
+    case.add("train", "--out", "in", "--resume", writes=("in",), long=True)
     case.add_some(1, command(*READS), command("inspect", "in"),
                   command("generate", case.seeds.base, "--adapter", "in", "--ids", "1", "-n", "1"),
                   command("train", "--init", "in", "--data", case.seeds.text, "--out", "out",
@@ -317,10 +319,12 @@ def make_dataset(case):
         case.rewrite(name, mutate)
     base = rng.choice(seeds.chat_models)
     small = ("--out", "out", "--batch", "1", "--context", "64", "--val-fraction", "0.1")
-    out = {"writes": ("out",), "result": "out"}
+    data = case.inputs / name
+    # The last evaluation takes all that is for validation.
+    long = data.is_file() and data.stat().st_size > 1 << 30
+    out = {"writes": ("out",), "result": "out", "long": long}
     case.add("train", "--init", base, "--data", f"in/{name}", "--steps", "1", *small, **out)
     # Passes over all of it compute in proportion to the data: of a small file only.
-    data = case.inputs / name
     passes = () if not data.is_file() or data.stat().st_size > 1 << 15 else (
         command("train", "--init", base, "--data", f"in/{name}", "--epochs", "1", "--no-packing",
                 *small, **out),

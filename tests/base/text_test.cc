@@ -47,6 +47,8 @@ TEST(Utf8Test, TellsUtf16FromOtherTexts) {
     EXPECT_EQ(find_wide_encoding(other), std::nullopt) << testing::PrintToString(other);
   }
   EXPECT_EQ(utf8_mistake("plain \xC3\xA9"), std::nullopt);
+  EXPECT_EQ(utf8_mistake("h\0i\0"sv, 10), std::nullopt);  // Not the beginning of a file.
+  EXPECT_TRUE(utf8_mistake("a\xFF", 10)->starts_with("byte 11 "));
   EXPECT_EQ(
       utf8_mistake("a\xFF"),
       "byte 1 is not UTF-8; convert it, for example with `iconv -f LATIN1 -t UTF-8 OLD > NEW`");

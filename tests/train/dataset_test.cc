@@ -1,10 +1,12 @@
 #include "train/dataset.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -285,6 +287,37 @@ TEST_F(DatasetTest, SixteenBitIdsAreMapped) {
   expect_error(load_token_stream({.train = {bin}}), ErrorCode::kInvalidFile,
                "3 bytes are not 16-bit token ids");
   expect_error(load_token_stream({.train = {val, val}}), ErrorCode::kInvalidArgument, "cat");
+}
+
+TEST_F(DatasetTest, ReadingLargeFilesOfIdsCanBeInterrupted) {
+  const std::string bin = dir_.file("train.bin"), val = dir_.file("val.bin");
+  test::put_file(bin, std::string(40, '\0'));
+  test::put_file(val, "");
+  std::filesystem::resize_file(val, 2 * (kMostMappedValidation + 1));
+  expect_error(load_token_stream({.train = {bin}}, [] { return true; }), ErrorCode::kInterrupted,
+               bin);
+  expect_error(load_token_stream({.train = {bin}, .validation = val}), ErrorCode::kInvalidArgument,
+               "head -c");
+  int asked = 0;
+  expect_error(load_token_stream({.train = {val}}, [&] { return ++asked == 3; }),
+               ErrorCode::kInterrupted, val);
+}
+
+// The place of a mistake counts from the beginning of the file, not of the piece.
+TEST_F(DatasetTest, LongTextsAreCheckedInPieces) {
+  const std::string text = dir_.file("a.txt");
+  constexpr std::int64_t kBytes = (std::int64_t{64} << 20) + 10;
+  test::put_file(text, "");
+  std::filesystem::resize_file(text, kBytes - 1);
+  std::ofstream(text, std::ios::app | std::ios::binary) << '\xFF';
+  DataFiles files = {.train = {text}, .most_in_memory = 20, .scratch = dir_.file("out")};
+  expect_error(load_texts(files, "char", nullptr), ErrorCode::kInvalidFile,
+               fmt::format("byte {} is not UTF-8", kBytes - 1));
+  for (const int after : {0, 1, 2, 3}) {
+    int asked = 0;
+    expect_error(load_texts(files, "char", nullptr, [&] { return asked++ == after; }),
+                 ErrorCode::kInterrupted, text);
+  }
 }
 
 class ExampleFile : public DatasetTest {
