@@ -88,7 +88,7 @@ std::string describe(const std::string& path, const TextScore& score, std::int64
 
 Result<HeldOutText> read_text(const std::string& path, const Tokenizer& tokenizer,
                               double fraction) {
-  if (!is_stream(path)) return load_held_out_text(path, tokenizer, fraction);
+  if (!is_stream(path)) return load_held_out_text(path, tokenizer, fraction, interrupted);
   VOLTA_TRY(const std::string text, read_input(path, kMaxInputBytes));
   return hold_out_text(text, input_name(path), tokenizer, fraction);
 }

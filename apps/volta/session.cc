@@ -305,7 +305,7 @@ bool is_stream(const std::string& path) {
 
 Result<std::string> read_input(const std::string& path, std::int64_t max_bytes) {
   if (is_standard_input(path)) return read_standard_input(max_bytes);
-  if (!is_stream(path)) return read_text_file(path, max_bytes);
+  if (!is_stream(path)) return read_text_file(path, max_bytes, interrupted);
   // Opening a named pipe for reading would wait for its writer. poll() waits instead.
   VOLTA_TRY(const Descriptor pipe, open_file(path, O_RDONLY | O_NONBLOCK, "open"));
   return read_stream(pipe.get(), fmt::format("'{}'", path), max_bytes);

@@ -25,7 +25,7 @@ namespace volta {
 namespace {
 
 constexpr size_t kWriterBufferBytes = size_t{256} << 10;
-constexpr int64_t kPieceBytes = int64_t{16} << 20;  // The unit of write-back.
+constexpr int64_t kPieceBytes = int64_t{16} << 20;  // The unit of reading and of write-back.
 
 struct OpenedFile {
   Descriptor fd;
@@ -53,8 +53,8 @@ Result<OpenedFile> open_to_read(const std::string& path, int64_t max_bytes) {
   return OpenedFile{std::move(fd), size};
 }
 
-Status read_exactly(const OpenedFile& file, std::span<std::byte> buffer, const std::string& path) {
-  VOLTA_TRY(const int64_t n, read_up_to(file.fd.get(), buffer, path));
+// Checks the number of bytes that were read of a file.
+Status check_read(const OpenedFile& file, int64_t n, const std::string& path) {
   // Some files of the system, for example in /proc, report a size of 0 but are not empty.
   std::array<std::byte, 1> more = {};
   const bool claims_nothing = n == 0 && file.size == 0;
@@ -76,19 +76,32 @@ Status read_exactly(const OpenedFile& file, std::span<std::byte> buffer, const s
 Result<HeapArray<std::byte>> read_binary_file(const std::string& path, int64_t max_bytes) {
   VOLTA_TRY(const OpenedFile file, open_to_read(path, max_bytes));
   VOLTA_TRY(auto bytes, try_make_array<std::byte>(file.size));
-  VOLTA_TRY(read_exactly(file, bytes.span(), path));
+  VOLTA_TRY(const int64_t n, read_up_to(file.fd.get(), bytes.span(), path));
+  VOLTA_TRY(check_read(file, n, path));
   return bytes;
 }
 
-Result<std::string> read_text_file(const std::string& path, int64_t max_bytes) {
+Result<std::string> read_text_file(const std::string& path, int64_t max_bytes,
+                                   const Interruption& interrupted) {
   VOLTA_TRY(const OpenedFile file, open_to_read(path, max_bytes));
   // A std::string cannot report a failed allocation as an Error, so this first tries to allocate a
   // block of that size.
   if (auto probe = try_allocate(file.size); !probe) {
     return std::unexpected(std::move(probe).error().with_context(fmt::format("'{}'", path)));
   }
-  std::string text(static_cast<size_t>(file.size), '\0');
-  VOLTA_TRY(read_exactly(file, std::as_writable_bytes(std::span(text)), path));
+  std::string text;
+  text.reserve(static_cast<size_t>(file.size));
+  int64_t n = 0;
+  for (int64_t begin = 0; begin < file.size && n == begin; begin = std::ssize(text)) {
+    if (interrupted && interrupted()) {
+      return fail(ErrorCode::kInterrupted, fmt::format("interrupted reading '{}'", path));
+    }
+    text.resize(static_cast<size_t>(std::min(begin + kPieceBytes, file.size)));
+    const auto piece = std::span(text).subspan(static_cast<size_t>(begin));
+    VOLTA_TRY(const int64_t read, read_up_to(file.fd.get(), std::as_writable_bytes(piece), path));
+    n += read;
+  }
+  VOLTA_TRY(check_read(file, n, path));
   return text;
 }
 

@@ -20,6 +20,7 @@
 #include "base/file_ops.h"
 #include "base/memory.h"
 #include "base/result.h"
+#include "base/work_budget.h"
 
 namespace [[gnu::visibility("default")]] volta {
 
@@ -32,9 +33,11 @@ inline constexpr int64_t kDefaultMaxFileBytes = int64_t{16} << 30;
 Result<HeapArray<std::byte>> read_binary_file(const std::string& path,
                                               int64_t max_bytes = kDefaultMaxFileBytes);
 
-/// The same as text. The bytes are not checked: see find_invalid_utf8 in base/text.h.
+/// The same as text. The bytes are not checked: see find_invalid_utf8 in base/text.h. Also
+/// kInterrupted, if `interrupted`, which is asked before every 16 MiB, returns true.
 Result<std::string> read_text_file(const std::string& path,
-                                   int64_t max_bytes = kDefaultMaxFileBytes);
+                                   int64_t max_bytes = kDefaultMaxFileBytes,
+                                   const Interruption& interrupted = {});
 /// The same; nothing if there is no such file.
 Result<std::optional<std::string>> read_text_file_if_there(const std::string& path,
                                                            int64_t max_bytes);

@@ -22,16 +22,17 @@ namespace {
 
 constexpr std::int64_t kMaxTextBytes = std::int64_t{1} << 31;
 
-Result<std::string> read_text(const std::string& path) {
-  VOLTA_TRY(std::string text, read_text_file(path, kMaxTextBytes));
+Result<std::string> read_text(const std::string& path, const Interruption& interrupted) {
+  VOLTA_TRY(std::string text, read_text_file(path, kMaxTextBytes, interrupted));
   if (!text.empty()) return text;
   return fail(ErrorCode::kInvalidFile, fmt::format("{} is empty: choose a file with text", path));
 }
 
-Result<std::vector<std::string>> read_texts(std::span<const std::string> paths) {
+Result<std::vector<std::string>> read_texts(std::span<const std::string> paths,
+                                            const Interruption& interrupted) {
   std::vector<std::string> texts;
   for (const std::string& path : paths) {
-    VOLTA_TRY(std::string text, read_text(path));
+    VOLTA_TRY(std::string text, read_text(path, interrupted));
     texts.push_back(std::move(text));
   }
   return texts;
@@ -74,18 +75,19 @@ DataKind data_kind(std::string_view path) {
 }
 
 Result<Dataset> load_texts(const DataFiles& files, std::string_view kind,
-                           std::shared_ptr<const Tokenizer> tokenizer, Interruption interrupted) {
+                           std::shared_ptr<const Tokenizer> tokenizer,
+                           const Interruption& interrupted) {
   VOLTA_TRY(const bool mapped, are_long(files));
   if (mapped) {
     VOLTA_TRY(Dataset data, map_texts(files, kind, std::move(tokenizer), interrupted));
     if (files.validation.empty()) return data;
-    VOLTA_TRY(const std::vector<std::string> text, read_texts({&files.validation, 1}));
+    VOLTA_TRY(const std::vector<std::string> text, read_texts({&files.validation, 1}, interrupted));
     data.validation_file = origin_of({&files.validation, 1}, text);
     VOLTA_TRY(auto validation, encode_text(text.front(), *data.tokenizer, files.validation));
     data.validation = std::make_shared<const std::vector<std::int32_t>>(std::move(validation));
     return data;
   }
-  VOLTA_TRY(std::vector<std::string> texts, read_texts(files.train));
+  VOLTA_TRY(std::vector<std::string> texts, read_texts(files.train, interrupted));
   Dataset data;
   data.is_text = true;
   static_cast<DataOrigin&>(data) = origin_of(files.train, texts);
@@ -95,8 +97,7 @@ Result<Dataset> load_texts(const DataFiles& files, std::string_view kind,
     }
     const std::string joined =
         texts.size() == 1 ? std::string() : fmt::format("{}", fmt::join(texts, ""));
-    auto made =
-        make_tokenizer(kind, texts.size() == 1 ? texts.front() : joined, std::move(interrupted));
+    auto made = make_tokenizer(kind, texts.size() == 1 ? texts.front() : joined, interrupted);
     // Errors in a tokenizer's file already name that file.
     const bool of_text = !made && made.error().code() == ErrorCode::kInvalidArgument;
     if (!made) return of_text ? in_file(made.error(), data.path) : std::unexpected(made.error());
@@ -118,7 +119,7 @@ Result<Dataset> load_texts(const DataFiles& files, std::string_view kind,
     }
   }
   if (!files.validation.empty()) {
-    VOLTA_TRY(const std::vector<std::string> text, read_texts({&files.validation, 1}));
+    VOLTA_TRY(const std::vector<std::string> text, read_texts({&files.validation, 1}, interrupted));
     data.validation_file = origin_of({&files.validation, 1}, text);
     VOLTA_TRY(validation, encode_text(text.front(), *tokenizer, files.validation));
   }
@@ -130,14 +131,14 @@ Result<Dataset> load_texts(const DataFiles& files, std::string_view kind,
 
 Result<Dataset> load_text(const std::string& path, std::string_view kind,
                           std::shared_ptr<const Tokenizer> tokenizer, double val_fraction,
-                          Interruption interrupted) {
+                          const Interruption& interrupted) {
   return load_texts({.train = {path}, .val_fraction = val_fraction}, kind, std::move(tokenizer),
-                    std::move(interrupted));
+                    interrupted);
 }
 
 Result<HeldOutText> load_held_out_text(const std::string& path, const Tokenizer& tokenizer,
-                                       double fraction) {
-  VOLTA_TRY(const std::string text, read_text(path));
+                                       double fraction, const Interruption& interrupted) {
+  VOLTA_TRY(const std::string text, read_text(path, interrupted));
   return hold_out_text(text, path, tokenizer, fraction);
 }
 

@@ -80,7 +80,7 @@ struct Dataset : DataOrigin {
 /// most kMostMappedValidation tokens are for validation.
 Result<Dataset> load_texts(const DataFiles& files, std::string_view kind,
                            std::shared_ptr<const Tokenizer> tokenizer,
-                           Interruption interrupted = {});
+                           const Interruption& interrupted = {});
 /// Reads one text and splits it into training and validation tokens. When `tokenizer` is null,
 /// make_tokenizer() makes one of `kind` from the text, and `interrupted` can stop it (see
 /// parse_tokenizer()). Errors name the file and the remedy: kNotFound, kIo; kInvalidFile for a
@@ -88,7 +88,7 @@ Result<Dataset> load_texts(const DataFiles& files, std::string_view kind,
 /// characters that a given tokenizer lacks.
 Result<Dataset> load_text(const std::string& path, std::string_view kind,
                           std::shared_ptr<const Tokenizer> tokenizer, double val_fraction,
-                          Interruption interrupted = {});
+                          const Interruption& interrupted = {});
 
 /// A text to evaluate a model on.
 struct HeldOutText {
@@ -96,10 +96,11 @@ struct HeldOutText {
   std::int64_t bytes = 0;  ///< Length of the text that the tokens encode.
 };
 /// The whole text with the special tokens that the tokenizer puts around it. With a `fraction`
-/// below 1, only the tokens that load_text() would keep for validation. The errors of load_text(),
-/// kInvalidFile for fewer than two tokens, and kInvalidArgument for a fraction outside (0, 1].
+/// below 1, only the tokens that load_text() would keep for validation. `interrupted` can stop the
+/// reading of the file. The errors of load_text(), kInvalidFile for fewer than two tokens, and
+/// kInvalidArgument for a fraction outside (0, 1].
 Result<HeldOutText> load_held_out_text(const std::string& path, const Tokenizer& tokenizer,
-                                       double fraction = 1.0);
+                                       double fraction = 1.0, const Interruption& interrupted = {});
 
 /// The same for a text that is in memory, with its name for messages.
 Result<HeldOutText> hold_out_text(const std::string& text, const std::string& name,

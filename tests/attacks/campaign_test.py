@@ -92,12 +92,12 @@ class Campaign(unittest.TestCase):
                            ("grows", "memory: ")):
             self.expect(said, (word, {}))
 
-    def test_a_run_may_go_on_for_as_long_as_its_file_says(self):
-        status, report = self.campaign(("trains --resume", {}))
+    def test_a_long_command_may_go_on_until_it_is_interrupted(self):
+        status, report = self.campaign(("trains", {"long": True}))
         self.assertEqual(status, 0, report)
         self.expect("time: ", ("trains", {}))
         with mock.patch("program.SECONDS_TO_END", 0.2):
-            self.expect("time: ", ("deaf --resume", {}))
+            self.expect("time: ", ("deaf", {"long": True}))
 
     def test_each_way_to_change_or_give_away_what_it_must_not_is_seen(self):
         for words, said in (("changes", "foreign file: changed in/model"),

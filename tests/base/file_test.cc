@@ -61,6 +61,15 @@ TEST_F(FileTest, ReadingSaysWhyNot) {
   EXPECT_EQ(code_of(read_text_file(file("a"), 4)), ErrorCode::kInvalidFile);
   EXPECT_EQ(code_of(read_binary_file(file("a"), 4)), ErrorCode::kInvalidFile);
   EXPECT_TRUE(read_text_file(file("a"), 5));
+  put("large", std::string((size_t{32} << 20) + 1, 'x'));
+  for (const int after : {0, 1, 2}) {
+    int asked = 0;
+    EXPECT_EQ(code_of(read_text_file(file("large"), 1 << 26, [&] { return asked++ == after; })),
+              ErrorCode::kInterrupted);
+  }
+  const auto large = read_text_file(file("large"), 1 << 26, [] { return false; });
+  ASSERT_TRUE(large);
+  EXPECT_EQ(*large, std::string((size_t{32} << 20) + 1, 'x'));
   EXPECT_EQ(code_of(file_size(file("none"))), ErrorCode::kNotFound);
   EXPECT_EQ(code_of(file_size(dir())), ErrorCode::kInvalidFile);
   // A pipe without a writer must be refused, not waited for.

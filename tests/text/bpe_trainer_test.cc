@@ -87,5 +87,23 @@ RC_GTEST_PROP(BpeTrainer, WhatItLearnsRoundTripsAnyText,
   RC_ASSERT((*tokenizer)->decode(*ids) == text);
 }
 
+// A word may be as long as the text.
+TEST(BpeTrainer, ALongWordCanBeInterrupted) {
+  const std::string word(1'000'000, 'x');
+  int most = 0;
+  const auto count = [&] {
+    ++most;
+    return false;
+  };
+  ASSERT_TRUE(train_byte_level_bpe(word, {.vocab_size = 300, .interrupted = count}));
+  EXPECT_GT(most, 600);
+  for (int after = 0; after < most; after += 50) {
+    int asked = 0;
+    const auto stopped = train_byte_level_bpe(
+        word, {.vocab_size = 300, .interrupted = [&] { return asked++ == after; }});
+    expect_error(stopped, ErrorCode::kInterrupted, "interrupted");
+  }
+}
+
 }  // namespace
 }  // namespace volta::tokenizers

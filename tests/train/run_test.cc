@@ -467,7 +467,7 @@ TEST_F(RunTest, TheLastEvaluationCanBeInterrupted) {
   ASSERT_TRUE(train(o));
   o.out = dir_.file("b");
   int asked = 0;
-  int allowed = 19;  // After each of 19 steps, then within.
+  int allowed = 20;  // Before the text is read and after each of 19 steps.
   callbacks_.should_stop = [&] { return ++asked > allowed; };
   expect_error(train(o), ErrorCode::kInterrupted, "after step 20 of 20; go on from");
   o.resume = true;

@@ -56,8 +56,14 @@ Result<std::vector<Word>> count_words(std::string_view text,
       ++words[place->second].count;
       continue;
     }
-    words.push_back({{}, 1});
-    for (const char c : word) words.back().symbols.push_back(bytes[static_cast<unsigned char>(c)]);
+    // A word may be as long as the text, so the budget is asked within words, too.
+    std::vector<std::int32_t>& symbols =
+        words.emplace_back(Word{.symbols = {}, .count = 1}).symbols;
+    symbols.reserve(word.size());
+    for (const char c : word) {
+      VOLTA_TRY(budget.spend(1, kComponent));
+      symbols.push_back(bytes[static_cast<unsigned char>(c)]);
+    }
   }
   return words;
 }
@@ -69,9 +75,9 @@ class Trainer {
   Status add_words(std::vector<Word> words, WorkBudget& budget) {
     words_ = std::move(words);
     for (std::size_t i = 0; i < words_.size(); ++i) {
-      VOLTA_TRY(budget.spend(4 * words_[i].symbols.size(), kComponent));
       const Word& word = words_[i];
       for (std::size_t j = 0; j + 1 < word.symbols.size(); ++j) {
+        VOLTA_TRY(budget.spend(4, kComponent));
         add({word.symbols[j], word.symbols[j + 1]}, word.count, i);
       }
     }
@@ -101,8 +107,7 @@ class Trainer {
     std::size_t last = words_.size();
     for (const std::size_t place : places) {  // A second visit of a word would find nothing.
       if (place == last) continue;
-      VOLTA_TRY(budget.spend(4 + words_[place].symbols.size(), kComponent));
-      merge_in(place, pair, symbol);
+      VOLTA_TRY(merge_in(place, pair, symbol, budget));
       last = place;
     }
     pairs_[key(pair)] = {};
@@ -139,11 +144,12 @@ class Trainer {
     if (count >= min_count_) queue_.push({count, pair});
   }
 
-  void merge_in(std::size_t place, const Pair& pair, std::int32_t symbol) {
+  Status merge_in(std::size_t place, const Pair& pair, std::int32_t symbol, WorkBudget& budget) {
     Word& word = words_[place];
     std::vector<std::int32_t>& s = word.symbols;
     std::size_t out = 0;
     for (std::size_t i = 0; i < s.size(); ++out) {
+      VOLTA_TRY(budget.spend(1, kComponent));
       const bool found = i + 1 < s.size() && s[i] == pair.first && s[i + 1] == pair.second;
       if (!found) {
         s[out] = s[i++];
@@ -161,6 +167,7 @@ class Trainer {
       i += 2;
     }
     s.resize(out);
+    return {};
   }
 
   std::vector<Word> words_;
