@@ -115,13 +115,14 @@ Result<Report> run_bench(const Transformer& model, const Options& options, const
 std::string to_text(const Report& report, const Options& options) {
   const double usual = quantile(report.usual, 0.5), beside = quantile(report.beside, 0.5);
   return fmt::format(
-      "{} requests on {} ({}, {} threads), volta {}\n"
+      "{} on {} ({}, {}), volta {}\n"
       "from a token to the next: {} (p95 {})\n"
-      "while a prompt of {} tokens is read: {} (p95 {}), {:.2f} times as long; its first token "
+      "while a prompt of {} is read: {} (p95 {}), {:.2f} times as long; its first token "
       "after {}\n",
-      options.requests, report.device.name, report.device.isa, report.device.threads,
-      version_with_hash(), format_duration(usual), format_duration(quantile(report.usual, 0.95)),
-      options.prompt, format_duration(beside), format_duration(quantile(report.beside, 0.95)),
+      counted(options.requests, "request"), report.device.name, report.device.isa,
+      counted(report.device.threads, "thread"), version_with_hash(), format_duration(usual),
+      format_duration(quantile(report.usual, 0.95)), counted(options.prompt, "token"),
+      format_duration(beside), format_duration(quantile(report.beside, 0.95)),
       usual > 0.0 ? beside / usual : 0.0, format_duration(quantile(report.first, 0.5)));
 }
 

@@ -141,9 +141,10 @@ Result<BenchReport> run_bench(const Transformer& model, const BenchInferOptions&
 }
 
 std::string to_text(const BenchReport& report) {
-  std::string text = fmt::format("{} parameters on {} ({}, {} threads), volta {}\n",
-                                 format_count(parameter_count(report.config)), report.device.name,
-                                 report.device.isa, report.device.threads, version_with_hash());
+  std::string text =
+      fmt::format("{} parameters on {} ({}, {}), volta {}\n",
+                  format_count(parameter_count(report.config)), report.device.name,
+                  report.device.isa, counted(report.device.threads, "thread"), version_with_hash());
   text +=
       fmt::format("weights {}, KV cache {}, activations {}, peak memory {}\n\n",
                   format_bytes(report.memory.weight_bytes), format_bytes(report.memory.cache_bytes),

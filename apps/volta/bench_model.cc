@@ -161,11 +161,12 @@ Result<Report> run_bench(const Transformer& model, const Options& options, std::
 
 std::string to_text(const Report& report) {
   std::string text = fmt::format(
-      "{} parameters on {} ({}, {} threads), volta {}\n"
+      "{} parameters on {} ({}, {}), volta {}\n"
       "weights {}, of which a token reads {}\nloaded in {}, peak memory {}\n\n"
       "{:>7} {:>11} {:>12} {:>10} {:>10} {:>10} {:>8}\n",
-      format_count(report.parameters), report.device.name, report.device.isa, report.device.threads,
-      version_with_hash(), format_bytes(report.weight_bytes), format_bytes(report.bytes_per_token),
+      format_count(report.parameters), report.device.name, report.device.isa,
+      counted(report.device.threads, "thread"), version_with_hash(),
+      format_bytes(report.weight_bytes), format_bytes(report.bytes_per_token),
       format_duration(report.load_seconds), format_bytes(report.peak_rss), "prompt", "first token",
       "prefill t/s", "token", "p95", "tokens/s", "GB/s");
   for (const PromptReport& prompt : report.prompts) {

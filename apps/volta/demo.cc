@@ -125,9 +125,10 @@ Status demo(const Globals& globals, const Options& options) {
   const auto number = [](std::string_view name, std::optional<double> value) {
     return value ? fmt::format(", {} {:.3f}", name, *value) : "";
   };
-  VOLTA_TRY(say(globals, fmt::format("{} steps in {}{}{}\n\nWhat it writes:\n", result.steps,
-                                     format_duration(result.seconds), number("loss", result.loss),
-                                     number("val_loss", result.val_loss))));
+  VOLTA_TRY(
+      say(globals, fmt::format("{} in {}{}{}\n\nWhat it writes:\n", counted(result.steps, "step"),
+                               format_duration(result.seconds), number("loss", result.loss),
+                               number("val_loss", result.val_loss))));
   VOLTA_TRY(generate_sample(result.checkpoint, globals, session.device()));
   VOLTA_TRY(say(globals, "\nWhat a token costs:\n"));
   VOLTA_TRY(bench_infer(globals, {.model = result.checkpoint, .runs = {}, .baseline = {}}));

@@ -42,8 +42,8 @@ Status list_devices(const Globals& globals) {
   const Status cuda = CudaDevice::usable();
   if (output == Output::kText) {
     std::string text =
-        fmt::format("{}  {}\n     {}, {} threads, L2 {} a core, L3 {}, memory {}\n", info.id,
-                    info.name, info.isa, info.threads, format_bytes(machine.l2_bytes),
+        fmt::format("{}  {}\n     {}, {}, L2 {} a core, L3 {}, memory {}\n", info.id, info.name,
+                    info.isa, counted(info.threads, "thread"), format_bytes(machine.l2_bytes),
                     format_bytes(machine.l3_bytes), format_bytes(info.memory_bytes));
     if (cpu::amx_refused()) {
       text += "     this CPU has AMX, but the system does not permit it to programs\n";

@@ -52,9 +52,9 @@ struct Report {
 
 std::string architecture(const TransformerConfig& c) {
   return fmt::format(
-      "{} layers, {} wide, {} heads ({} key/value) of {}, FFN {} ({}{}), {} positions, {} norm, "
+      "{}, {} wide, {} ({} key/value) of {}, FFN {} ({}{}), {} positions, {} norm, "
       "context {}, vocabulary {}, output {}",
-      c.layers, c.dim, c.heads, c.kv_heads, c.head_dim, c.ffn,
+      counted(c.layers, "layer"), c.dim, counted(c.heads, "head"), c.kv_heads, c.head_dim, c.ffn,
       c.ffn_kind == FfnKind::kGated ? "gated " : "",
       c.activation == Activation::kRelu   ? "ReLU"
       : c.activation == Activation::kSilu ? "SiLU"

@@ -204,7 +204,7 @@ std::string result_json(const RunResult& result) {
 
 std::string result_text(const RunResult& result) {
   std::string text =
-      fmt::format("{} steps in {}", result.new_steps, format_duration(result.seconds));
+      fmt::format("{} in {}", counted(result.new_steps, "step"), format_duration(result.seconds));
   if (result.new_steps < result.steps) text += fmt::format(" ({} in all)", result.steps);
   if (result.loss) text += fmt::format(", loss {:.4f} (last step)", *result.loss);
   if (result.val_loss) text += fmt::format(", val_loss {:.4f}", *result.val_loss);

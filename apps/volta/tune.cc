@@ -11,6 +11,7 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "command.h"
 #include "device/cpu_device.h"
 #include "device/device_kind.h"
@@ -43,9 +44,9 @@ void warn_of_scarce_cpus(int threads) {
   const double cpus = std::min<double>(usable_cpu_count(), quota.value_or(threads));
   if (cpus >= threads) return;
   note(
-      fmt::format("volta: warning: {} thread{} share {:.4g} CPU{}{}: what is measured here may not "
+      fmt::format("volta: warning: {} share {:.4g} CPU{}{}: what is measured here may not "
                   "be what is fastest elsewhere\n",
-                  threads, threads == 1 ? "" : "s", cpus, cpus == 1 ? "" : "s",
+                  counted(threads, "thread"), cpus, cpus == 1 ? "" : "s",
                   quota && *quota < threads ? " (the cgroup's quota)" : ""));
 }
 
@@ -256,10 +257,6 @@ Status clear(const Globals& globals) {
   return print(fmt::format("{}: {}\n", cache.path(), removed ? "removed" : "was not there"));
 }
 
-std::string shapes(std::size_t count) {
-  return fmt::format("{} shape{}", count, count == 1 ? "" : "s");
-}
-
 Status export_to(const Globals& globals, const std::string& file) {
   VOLTA_TRY(parse_output(globals, {Output::kText}));
   VOLTA_TRY(refuse_unused(globals, kNothingRuns));
@@ -273,7 +270,7 @@ Status export_to(const Globals& globals, const std::string& file) {
   const std::string json = tuner::tuning_to_json(entries, tuner::cpu_signature());
   if (to_output) return print(json);
   VOLTA_TRY(write_file_atomic(file, json, existing_file(globals)));
-  return print(fmt::format("{} written to {}\n", shapes(entries.size()), file));
+  return print(fmt::format("{} written to {}\n", counted(std::ssize(entries), "shape"), file));
 }
 
 Status import_from(const Globals& globals, const std::string& file) {
@@ -288,7 +285,8 @@ Status import_from(const Globals& globals, const std::string& file) {
                 fmt::format("'{}' holds no shape that these kernels can use", file));
   }
   VOLTA_TRY(cache.add(entries));
-  return print(fmt::format("{} read, now in {}\n", shapes(entries.size()), cache.path()));
+  return print(
+      fmt::format("{} read, now in {}\n", counted(std::ssize(entries), "shape"), cache.path()));
 }
 
 void add_model_options(Command& command, ModelWork& work) {

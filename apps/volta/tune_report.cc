@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/text.h"
 
 namespace volta::cli {
 namespace {
@@ -96,9 +97,8 @@ std::string to_text(const TuneReport& report) {
         "spread above {:.0f}% in {} of {}: tune again when no other program uses this CPU\n",
         100 * kLargeSpread, varying, report.shapes.size());
   }
-  return text + fmt::format("geometric mean of the gains {:.3f}x; {}, {} thread{}\n{}\n",
-                            report.mean_gain(), report.isa, report.threads,
-                            report.threads == 1 ? "" : "s",
+  return text + fmt::format("geometric mean of the gains {:.3f}x; {}, {}\n{}\n", report.mean_gain(),
+                            report.isa, counted(report.threads, "thread"),
                             report.file.empty() ? "not all of it is kept"
                                                 : fmt::format("kept in {}", report.file));
 }

@@ -147,10 +147,6 @@ std::string line(const std::string& folder, const Finding& finding) {
   return named ? finding.what : fmt::format("{}: {}", file, finding.what);
 }
 
-std::string count(std::size_t n, std::string_view what) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-}
-
 // The reading speed of a model so large that reading its weights takes most of the time.
 std::string speed(const Verified& folder) {
   constexpr std::int64_t kLarge = std::int64_t{64} << 20;
@@ -188,14 +184,15 @@ std::string to_text(const std::vector<Verified>& folders) {
     const std::string unread =
         check.not_read == 0 ? ""
                             : fmt::format(" ({} of them for other programs only)", check.not_read);
-    text += fmt::format("{}: {}: {} tensors{}, {} in {}, {}, {}{}\n", one_line(folder.path),
-                        check.findings.empty() ? "good" : count(check.findings.size(), "finding"),
-                        check.tensors, unread, format_bytes(check.bytes),
-                        count(check.weight_files.size(), "file"),
-                        check.adapter         ? "an adapter"
-                        : check.has_tokenizer ? "a tokenizer"
-                                              : "no tokenizer",
-                        format_duration(folder.seconds), speed(folder));
+    text += fmt::format(
+        "{}: {}: {} tensors{}, {} in {}, {}, {}{}\n", one_line(folder.path),
+        check.findings.empty() ? "good" : counted(std::ssize(check.findings), "finding"),
+        check.tensors, unread, format_bytes(check.bytes),
+        counted(std::ssize(check.weight_files), "file"),
+        check.adapter         ? "an adapter"
+        : check.has_tokenizer ? "a tokenizer"
+                              : "no tokenizer",
+        format_duration(folder.seconds), speed(folder));
     if (folder.base) text += base_line(folder);
   }
   return text;
@@ -239,7 +236,7 @@ Status verdict(const std::vector<Verified>& folders, const std::string& model) {
   }
   if (all == 0) return {};
   return fail(invalid > 0 ? ErrorCode::kInvalidFile : ErrorCode::kMismatch,
-              fmt::format("{}: {}", model, count(all, "finding")));
+              fmt::format("{}: {}", model, counted(all, "finding")));
 }
 
 Status verify(const Globals& globals, const Options& options) {

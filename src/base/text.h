@@ -41,6 +41,9 @@ std::optional<std::string_view> find_wide_encoding(std::string_view text);
 /// the number of bytes before this piece.
 std::optional<std::string> utf8_mistake(std::string_view text, size_t before = 0);
 
+/// A number with a noun that has its plural with an s: "1 layer", "0 layers", "12 layers".
+std::string counted(int64_t count, std::string_view noun);
+
 /// The text without the mark (U+FEFF) that some editors write at the beginning of UTF-8 files.
 std::string_view skip_byte_order_mark(std::string_view text);
 

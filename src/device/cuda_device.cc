@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/text.h"
 #include "device/cuda_dispatch.h"
 #include "device/cuda_memory.h"
 #include "device/cuda_program.h"
@@ -188,8 +189,7 @@ Result<std::shared_ptr<Device>> open(const CudaDeviceOptions& options) {
   VOLTA_TRY(const int gpus, count_gpus());
   if (options.index < 0 || options.index >= gpus) {
     return fail(ErrorCode::kDevice,
-                fmt::format("this machine has {} GPU{}, with the numbers from 0", gpus,
-                            gpus == 1 ? "" : "s"));
+                fmt::format("this machine has {}, with the numbers from 0", counted(gpus, "GPU")));
   }
   VOLTA_TRY(auto queue, CudaQueue::create(options.index));
   VOLTA_TRY(auto memory, CudaMemory::create(queue));

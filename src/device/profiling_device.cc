@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "device/ticks.h"
 #include "ops/rules.h"
 
@@ -277,7 +278,7 @@ Profile ProfilingDevice::profile() const {
   Profile profile = recorder_->profile();
   const DeviceInfo info = inner()->info();
   profile.device =
-      fmt::format("{} ({}, {}, {} threads)", info.id, info.name, info.isa, info.threads);
+      fmt::format("{} ({}, {}, {})", info.id, info.name, info.isa, counted(info.threads, "thread"));
   return profile;
 }
 

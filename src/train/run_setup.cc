@@ -154,9 +154,10 @@ void describe(const RunSetup& setup, const Say& say) {
   const Dataset& data = setup.data;
   say(LogLevel::kInfo, description(data));
   const TransformerConfig& model = setup.options.model;
-  say(LogLevel::kInfo, fmt::format("model: {} parameters, {} layers, {} heads, {} wide, context {}",
-                                   format_count(parameter_count(model)), model.layers, model.heads,
-                                   model.dim, model.context));
+  say(LogLevel::kInfo,
+      fmt::format("model: {} parameters, {}, {}, {} wide, context {}",
+                  format_count(parameter_count(model)), counted(model.layers, "layer"),
+                  counted(model.heads, "head"), model.dim, model.context));
   const LoraConfig& lora = setup.options.lora;
   if (lora.active()) {
     std::int64_t count = 0;
@@ -170,9 +171,9 @@ void describe(const RunSetup& setup, const Say& say) {
   const TrainerOptions& trainer = setup.options.trainer;
   const ScheduleConfig& schedule = trainer.schedule;
   say(LogLevel::kInfo,
-      fmt::format("steps: {}, each of {}{} rows of {} tokens", schedule.steps,
+      fmt::format("steps: {}, each of {}{} of {}", schedule.steps,
                   trainer.accumulate > 1 ? fmt::format("{} times ", trainer.accumulate) : "",
-                  trainer.batch, trainer.time));
+                  counted(trainer.batch, "row"), counted(trainer.time, "token")));
   if (schedule.warmup >= schedule.steps) {
     say(LogLevel::kWarning,
         fmt::format("the warm-up of {} steps is as long as the run of {} or longer: the learning "

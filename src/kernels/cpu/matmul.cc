@@ -12,6 +12,7 @@
 //   matmul_plan           how a product is cut, from shapes and parameters alone
 //   matmul_kernel-inl.h   the tile in registers; matmul_tiles_*.cc instantiate it
 //   matmul_tiles_amx.cc   the tile in AMX's own registers
+//   matmul_tiles_amx_few  tiles of few rows with the bits of AMX
 //   matmul_pack-inl.h     packing
 //   matmul_loops          the loops around them, once per instruction set
 //   matmul_quant          all of this for a b of small integers

@@ -167,8 +167,8 @@ void amx_tile(const Tile& t) {
 }
 
 TileTable make_amx_tiles() {
-  TileTable table{};
-  for (std::size_t rows = 1; rows <= 2 * kTileRows; ++rows) {
+  TileTable table = amx_few_rows_tiles();
+  for (std::size_t rows = kFewAmxRows + 1; rows <= 2 * kTileRows; ++rows) {
     const bool two = rows > kTileRows;
     table[rows][tile_column(1)] = two ? &amx_tile<1, true> : &amx_tile<1, false>;
     table[rows][tile_column(2)] = two ? &amx_tile<2, true> : &amx_tile<2, false>;

@@ -10,6 +10,7 @@
 // length. Limited by bytes; small beside the product itself.
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/places.h"
 #include "kernels/cuda/quant_format.cuh"
 #include "kernels/cuda/quant_rows.cuh"
 
@@ -125,27 +126,6 @@ std::int64_t row_block(const Encoding& b, std::int64_t k) {
   return joined % b.block == 0 ? joined : b.block;
 }
 
-/// Arrays begin at multiples of this.
-constexpr std::int64_t kAlignment = 256;
-
-/// Takes arrays one after the other.
-class Places {
- public:
-  explicit Places(std::byte* memory) : memory_(memory) {}
-  template <typename T>
-  T* take(std::int64_t count) {
-    // SAFETY: the memory holds all that is taken, of which quant_rows_bytes() is the sum.
-    T* place = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + taken_);
-    taken_ += round_up(count * static_cast<std::int64_t>(sizeof(T)), kAlignment);
-    return place;
-  }
-  std::int64_t taken() const { return taken_; }
-
- private:
-  std::byte* memory_;
-  std::int64_t taken_ = 0;
-};
-
 QuantRows place(const Encoding& b, std::int64_t m, std::int64_t k, Places& places) {
   QuantRows rows;
   rows.m = m;
@@ -174,8 +154,8 @@ QuantRows place_quant_rows(const Encoding& b, std::int64_t m, std::int64_t k, st
 }
 
 std::int64_t quant_rows_front_bytes(const QuantRows& rows) {
-  return round_up(rows.m * rows.stride, kAlignment) +
-         2 * round_up(rows.m * rows.blocks * std::int64_t{4}, kAlignment);
+  return round_up(rows.m * rows.stride, Places::kAlignment) +
+         2 * round_up(rows.m * rows.blocks * std::int64_t{4}, Places::kAlignment);
 }
 
 std::int64_t quant_rows_bytes(const Encoding& b, std::int64_t m, std::int64_t k) {

@@ -3,6 +3,7 @@
 // groups. Limited by bytes: b is read once, and the unpacked columns are written to the L2 cache.
 #include <algorithm>
 
+#include "kernels/cuda/places.h"
 #include "kernels/cuda/quant_product.cuh"
 #include "kernels/cuda/quant_unpack.cuh"
 
@@ -12,34 +13,22 @@ namespace {
 constexpr int kThreads = 256;
 /// Bytes of integers that are unpacked at once, about.
 constexpr std::int64_t kMostBytes = 24 * 1024 * 1024;
-/// Arrays begin at multiples of this.
-constexpr std::int64_t kAlignment = 256;
 
-struct Sizes {
-  std::int64_t columns, blocks, groups;
-  int subs;
-};
-Sizes sizes_of(const QuantProduct& p) {
+UnpackedWeight place(const QuantProduct& p, Places& places) {
   const FormatInfo& format = format_info(p.quant);
   const std::int64_t most =
       round_up(std::max<std::int64_t>(kMostBytes / std::max<std::int64_t>(p.a.stride, 1), 1),
                std::int64_t{kUnpackedColumns});
-  return {.columns = std::min(most, round_up(p.n, std::int64_t{kUnpackedColumns})),
-          .blocks = p.a.blocks * p.b_per_a,
-          .groups = p.a.stride / kGroup,
-          .subs = format.scale_steps == 0 ? 0 : kGroup / format.scale_steps};
-}
-
-/// Calls take(place, bytes) for every array.
-template <typename Take>
-void for_each_array(const QuantProduct& p, UnpackedWeight& b, const Take& take) {
-  const Sizes s = sizes_of(p);
-  b.columns = s.columns;
-  constexpr std::int64_t kFloat = sizeof(float);
-  take(b.q, s.columns * p.a.stride);
-  take(b.scale, s.columns * (s.subs == 0 ? s.blocks : s.groups * s.subs) * kFloat);
-  if (format_info(p.quant).minimums) take(b.minimum, s.columns * s.groups * kFloat);
-  if (s.subs != 0) take(b.factor, 2 * s.columns * s.blocks * kFloat);
+  const std::int64_t blocks = p.a.blocks * p.b_per_a, groups = p.a.stride / kGroup;
+  const bool nested = format.scale_steps != 0;
+  UnpackedWeight b;
+  b.columns = std::min(most, round_up(p.n, std::int64_t{kUnpackedColumns}));
+  b.q = places.take<std::int8_t>(b.columns * p.a.stride);
+  b.scale =
+      places.take<float>(b.columns * (nested ? groups * (kGroup / format.scale_steps) : blocks));
+  if (format.minimums) b.minimum = places.take<float>(b.columns * groups);
+  if (nested) b.factor = places.take<float>(2 * b.columns * blocks);
+  return b;
 }
 
 template <Quant kQuant>
@@ -84,21 +73,14 @@ __global__ void __launch_bounds__(kThreads) unpack(const QuantProduct p, const U
 }  // namespace
 
 UnpackedWeight place_unpacked(const QuantProduct& product, std::byte* memory) {
-  UnpackedWeight b;
-  for_each_array(product, b, [&](auto*& place, std::int64_t bytes) {
-    // SAFETY: the memory holds all that is placed, of which unpacked_bytes() is the sum.
-    place = reinterpret_cast<std::remove_reference_t<decltype(place)>>(memory);
-    memory += round_up(bytes, kAlignment);
-  });
-  return b;
+  Places places(memory);
+  return place(product, places);
 }
 
 std::int64_t unpacked_bytes(const QuantProduct& product) {
-  UnpackedWeight b;
-  std::int64_t sum = 0;
-  for_each_array(product, b,
-                 [&](auto*&, std::int64_t bytes) { sum += round_up(bytes, kAlignment); });
-  return sum;
+  Places places(nullptr);
+  place(product, places);
+  return places.taken();
 }
 
 cudaError_t unpack_weight(const QuantProduct& product, const UnpackedWeight& to,
