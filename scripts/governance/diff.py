@@ -33,19 +33,39 @@ class FileChange:
 
 
 _FILE = re.compile(r"diff --git a/(.*) b/(.*)")
+# git quotes a name with a quote, a backslash or a control character, or, unless it is told not to,
+# one beyond ASCII.
+_QUOTED_FILE = re.compile(r'diff --git (?:"a/(.*)"|a/(.*)) (?:"b/(.*)"|b/(.*))')
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+
+
+def _unquoted(name):
+    return name.encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
+
+
+def _names(line):
+    """The old and the new name in the first line of a file's changes; None for other lines."""
+    plain = _FILE.fullmatch(line)
+    if plain:
+        return plain[1], plain[2]
+    quoted = _QUOTED_FILE.fullmatch(line)
+    if not quoted:
+        return None
+    old, old_plain, new, new_plain = quoted.groups()
+    return (old_plain if old is None else _unquoted(old),
+            new_plain if new is None else _unquoted(new))
 
 
 def parse(text):
     """The FileChanges of a diff. A run of changed lines without context between is one Hunk."""
     changes, hunk, number = [], None, 0
     old_left = new_left = 0  # Lines that the current @@ block still has.
-    for line in text.splitlines():
+    for line in text.split("\n"):  # Not splitlines(): other characters end no line of a diff.
         if old_left <= 0 and new_left <= 0:
-            file_line, block = _FILE.fullmatch(line), _HUNK.match(line)
-            if file_line:
-                changes.append(FileChange(file_line[2]))
-                changes[-1].old_path = file_line[1]
+            names, block = _names(line), _HUNK.match(line)
+            if names:
+                changes.append(FileChange(names[1]))
+                changes[-1].old_path = names[0]
             elif changes and line.startswith("new file"):
                 changes[-1].created = True
             elif changes and line.startswith("deleted file"):
@@ -78,7 +98,7 @@ def since(base):
     parted = _git("merge-base", base, "HEAD").stdout.decode().strip()
     if not parted:
         return None
-    return _git("diff", "--no-color", "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/",
+    return _git("-c", "core.quotePath=false", "diff", "--no-color", "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/",
                 parted).stdout.decode(errors="replace")
 
 

@@ -18,8 +18,10 @@ PATHS = [
     (r"docs/governance/.*|(tests|scripts)/governance/.*|(SECURITY|CONTRIBUTING|AGENTS|CLAUDE)\.md|LICENSE"
      r"|\.cursorrules|\.ralphy/.*",
      4, "governance"),
-    (r"\.github/.*|\.ci/.*|Makefile|\.clang-(tidy|format)|scripts/(bootstrap|lint|format|release|sbom"
-     r"|check_.*|(allowed_throw|exported)_symbols\.txt)", 4, "a gate or what it is made of"),
+    (r"\.github/.*|\.ci/.*|Makefile|CMakePresets\.json|cmake/VoltaOptions\.cmake|\.clang-(tidy|format)"
+     r"|scripts/(bootstrap|lint|format|release|sbom|check_.*|(allowed_throw|exported)_symbols\.txt"
+     r"|bench-guard|bench-baseline|benching/.*|fuzz_smoke|soak|run_bench|gate_in_rootfs)"
+     r"|tests/(attacks|faults|golden_guard)/run", 4, "a gate or what it is made of"),
     (r"cmake/VoltaDependencies\.cmake|containers/.*|Containerfile", 4, "dependencies"),
     (r"src/kernels/.*", 3, "a kernel"),
     (r"src/(device/.*|base/memory[^/]*|tensor/buffer\.[^/]*)", 3, "inside the fence of raw memory"),
@@ -27,7 +29,7 @@ PATHS = [
      3, "a file format"),
     (r"src/.*\.h", 3, "a header: most are public and installed"),
     (r"apps/volta/options\..*", 3, "the command line"),
-    (r"(src|apps|cmake)/.*|CMakeLists\.txt|CMakePresets\.json", 2, "code of the program"),
+    (r"(src|apps|cmake)/.*|CMakeLists\.txt", 2, "code of the program"),
     (r"(tests|bench|scripts|examples)/.*", 1, "tests, benchmarks, tools or examples"),
     (r".*", 0, "a document"),
 ]

@@ -262,10 +262,9 @@ class Planner {
 
   /// Whether every step that uses block `a` has ended when block `b` is first used.
   bool ends_before(const Schedule& schedule, std::size_t a, std::size_t b) const {
-    return blocks_[a].last < end_ &&
-           std::ranges::all_of(
-               uses_[a].last,
-               [&](std::size_t user) { return schedule.before(user, uses_[b].first); });
+    if (blocks_[a].last >= end_) return false;
+    const auto has_ended = [&](std::size_t user) { return schedule.before(user, uses_[b].first); };
+    return std::ranges::all_of(uses_[a].last, has_ended);
   }
 
   /// Fills in the plan when every block has its offset.
