@@ -216,6 +216,28 @@ int64_t usable_memory_bytes() {
   return usable_memory_bytes(limits, bytes(info.totalram), bytes(info.totalswap));
 }
 
+int64_t memory_left_bytes() {
+  const auto bytes = [](std::string_view text, int64_t unit) {
+    return parse_int<int64_t>(text, "bytes", 0, int64_t{1} << 50).value_or(0) * unit;
+  };
+  // Pages: total, resident, and of these those of files and shared memory.
+  const std::string counts = read_kernel_file("/proc/self/statm");
+  std::string_view rest = counts;
+  take_until(rest, ' ');
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  const int64_t resident = bytes(take_until(rest, ' '), page);
+  const int64_t own = resident - bytes(take_until(rest, ' '), page);
+  const int64_t left = usable_memory_bytes() - own;
+
+  const std::string machine = read_kernel_file("/proc/meminfo");
+  const auto kilobytes = [&](std::string_view key) {
+    std::string_view value = find_field(machine, key);  // "12345 kB"
+    return bytes(take_until(value, ' '), 1024);
+  };
+  const int64_t free = kilobytes("MemAvailable") + kilobytes("SwapFree");
+  return std::max<int64_t>(0, free == 0 ? left : std::min(left, free));
+}
+
 std::optional<double> cgroup_cpu_quota() {
   return cgroup_cpu_quota("/sys/fs/cgroup", read_kernel_file("/proc/self/cgroup"));
 }

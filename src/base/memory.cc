@@ -52,7 +52,8 @@ Result<AlignedBytes> try_allocate(int64_t bytes, int64_t alignment) {
   if (bytes == 0) return AlignedBytes();
   const bool huge = bytes >= kHugePageThreshold;
   if (huge) {
-    if (bytes > usable_memory_bytes()) return out_of_memory(bytes);
+    // Linux gives out more memory than there is, and ends processes that use it.
+    if (bytes > memory_left_bytes()) return out_of_memory(bytes);
     alignment = kHugePageBytes;
   }
   // SAFETY: aligned_alloc needs a size that is a multiple of the alignment. `bytes` is bounded by

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/arithmetic.h"
+#include "base/cpu.h"
 #include "base/text.h"
 #include "ops/op.h"
 
@@ -55,6 +56,19 @@ Status check_sizes(const TransformerConfig& config, const KvCacheSizes& sizes) {
                             sizes.slots, capacity, kMost));
   }
   return {};
+}
+
+// Before anything is allocated: the layers' caches may fit one by one, but not together.
+Status check_fits(std::int64_t bytes, std::int64_t capacity, std::int64_t slots,
+                  const Device& device) {
+  const std::int64_t left =
+      device.memory()->host_accessible() ? memory_left_bytes() : device.info().memory_bytes;
+  if (bytes <= left) return {};
+  return fail(ErrorCode::kOutOfMemory,
+              fmt::format("a KV cache of {} tokens{} takes {}, and {} is left; choose a shorter "
+                          "context (--context) or a smaller type (--kv-cache-dtype)",
+                          capacity, slots == 1 ? "" : fmt::format(" for {} sequences", slots),
+                          format_bytes(bytes), format_bytes(left)));
 }
 
 }  // namespace
@@ -118,7 +132,8 @@ Result<std::int64_t> TransformerKvCache::bytes_for(const TransformerConfig& conf
 
 Result<TransformerKvCache> TransformerKvCache::create(const TransformerConfig& config,
                                                       const KvCacheSizes& sizes, Device& device) {
-  VOLTA_TRY(bytes_for(config, sizes));
+  VOLTA_TRY(const std::int64_t bytes, bytes_for(config, sizes));
+  VOLTA_TRY(check_fits(bytes, capacity_of(config, sizes), sizes.slots, device));
   TransformerKvCache cache;
   cache.capacity_ = capacity_of(config, sizes);
   cache.lengths_.assign(static_cast<std::size_t>(sizes.slots), 0);

@@ -100,6 +100,8 @@ TEST(CpuTest, TheLimitsOfAGroupBindWhatAProcessMayFill) {
 
 TEST(CpuTest, UsableMemoryIsThatOfTheMachineAtMost) {
   EXPECT_GT(usable_memory_bytes(), int64_t{64} << 20);
+  EXPECT_GT(memory_left_bytes(), 0);
+  EXPECT_LT(memory_left_bytes(), usable_memory_bytes());
   struct sysinfo info = {};
   ASSERT_EQ(sysinfo(&info), 0);
   EXPECT_LE(usable_memory_bytes(),

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/cpu.h"
 #include "nn/helpers.h"
 #include "support/fault_device.h"
 
@@ -241,6 +242,19 @@ TEST(KvCache, BadSizesAreRefusedBeforeAllocating) {
   EXPECT_FALSE(TransformerKvCache::bytes_for(huge, {.capacity = 1}));
   EXPECT_FALSE(TransformerKvCache::create(huge, {.capacity = 1}, *device));
   EXPECT_EQ(device->faulty_memory().allocations(), 0);
+}
+
+// Each layer's cache would fit alone, and Linux would give out all of them, but not let them be
+// used.
+TEST(KvCache, WhatDoesNotFitIsRefusedBeforeAllocating) {
+  auto config = test::llama_config();
+  config.window = 0;
+  config.context = 1 << 24;
+  const std::int64_t layer_bytes = 2 * config.kv_heads * config.head_dim * 4 * config.context;
+  config.layers = 2 + memory_left_bytes() / layer_bytes;
+  const auto device = test::device(1);
+  test::expect_error(TransformerKvCache::create(config, {.slots = 1}, *device),
+                     ErrorCode::kOutOfMemory, "--context");
 }
 
 TEST(KvCache, OutOfMemoryGivesEverythingBack) {
