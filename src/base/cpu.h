@@ -48,8 +48,8 @@ MemoryLimits cgroup_memory_limits();
 int64_t usable_memory_bytes(const MemoryLimits& limits, int64_t memory, int64_t swap);
 /// The same for this process on this machine.
 int64_t usable_memory_bytes();
-/// Of that, what is left: not used by this process (files that it maps do not count), and at most
-/// what the machine has free, caches of files and swap included.
+/// The bytes that this process can still allocate: usable_memory_bytes() minus what it uses now,
+/// and at most what the machine has free, with swap. Mapped files and cached files count as free.
 int64_t memory_left_bytes();
 
 /// The CPUs of this machine, for reports. An unknown model is "unknown", an unknown size 0.

@@ -37,9 +37,9 @@ class NewFolder {
   /// The folder to write the files into.
   const std::string& path() const { return temporary_.path(); }
   /// Puts the folder in place. Call it once, after all files are written. kIo; kInvalidArgument if
-  /// another program made a folder of this name meanwhile. After an error none of the new files
-  /// stay and the old content is unchanged, unless only flushing the finished folder to disk
-  /// failed; the message says so.
+  /// another program made a folder of this name meanwhile. After an error the old content is
+  /// unchanged and no new file stays, with one exception: if only the flush to disk of the finished
+  /// folder failed, the new files are in place, and the message says so.
   Status publish();
 
  private:

@@ -173,7 +173,7 @@ Result<Dataset> load_token_stream(const DataFiles& files, const Interruption& in
   }
   Dataset data;
   const auto origin_of_file = [&](const MappedFile& file) -> Result<DataOrigin> {
-    VOLTA_TRY(std::string hash, hash_text(file, interrupted));
+    VOLTA_TRY(std::string hash, file_hash(file, interrupted));
     return DataOrigin{.path = file.path(), .bytes = file.size(), .xxh3 = std::move(hash)};
   };
   VOLTA_TRY(MappedTokens tokens, MappedTokens::open(files.train.front()));
@@ -227,7 +227,7 @@ Result<Dataset> load_chats(const DataFiles& files, const ChatRenderer& renderer,
     for (const std::string& path : paths) {
       VOLTA_TRY(const MappedFile file, MappedFile::open(path));
       VOLTA_TRY(auto found, parse_chats(as_text(file.bytes()), path, renderer));
-      VOLTA_TRY(hashes.emplace_back(), hash_text(file, renderer.interrupted));
+      VOLTA_TRY(hashes.emplace_back(), file_hash(file, renderer.interrupted));
       origin.bytes += file.size();
       std::ranges::move(found, std::back_inserter(chats));
     }
@@ -275,7 +275,7 @@ Result<Dataset> load_examples(const DataFiles& files, std::int64_t vocab_size,
       rows.ids.insert(rows.ids.end(), more.ids.begin(), more.ids.end());
       VOLTA_TRY(const MappedFile bytes, MappedFile::open(path));
       origin.bytes += bytes.size();
-      VOLTA_TRY(hashes.emplace_back(), hash_text(bytes, interrupted));
+      VOLTA_TRY(hashes.emplace_back(), file_hash(bytes, interrupted));
     }
     origin.xxh3 = hash_of(hashes);
     return origin;

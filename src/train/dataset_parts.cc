@@ -45,7 +45,7 @@ std::string name_of(std::span<const std::string> paths) {
                            : fmt::format("{} and {} more", paths.front(), paths.size() - 1);
 }
 
-Result<std::string> hash_text(const MappedFile& file, const Interruption& interrupted) {
+Result<std::string> file_hash(const MappedFile& file, const Interruption& interrupted) {
   VOLTA_TRY(const std::uint64_t hash,
             hash_file(file, [&](std::int64_t) { return !interrupted || !interrupted(); }));
   return hex(hash);

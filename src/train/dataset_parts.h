@@ -30,7 +30,7 @@ Status check_utf8(std::string_view text, const std::string& path, std::size_t be
 /// The name of a run's data in messages: its file, or the first one and how many follow.
 std::string name_of(std::span<const std::string> paths);
 /// The hash of a file as a run keeps it, in hexadecimal digits. The errors of hash_file().
-Result<std::string> hash_text(const MappedFile& file, const Interruption& interrupted);
+Result<std::string> file_hash(const MappedFile& file, const Interruption& interrupted);
 /// The hash of a run's data: that of its file, or, for several files, that of their hashes.
 std::string hash_of(std::span<const std::string> hashes);
 /// The number of tokens before the last `fraction` of them.

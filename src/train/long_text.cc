@@ -178,7 +178,7 @@ Result<std::vector<MappedFile>> open_texts(std::span<const std::string> paths,
                   fmt::format("{} is empty: choose a file with text", path));
     }
     data.bytes += texts.back().size();
-    VOLTA_TRY(hashes.emplace_back(), hash_text(texts.back(), interrupted));
+    VOLTA_TRY(hashes.emplace_back(), file_hash(texts.back(), interrupted));
   }
   data.xxh3 = hash_of(hashes);
   return texts;

@@ -324,8 +324,8 @@ Status TuningCache::try_add(std::span<const TuningEntry> entries) const {
 Result<bool> TuningCache::clear() const {
   const auto size = file_size(path());
   if (!size && size.error().code() == ErrorCode::kNotFound) return false;
-  // Without permission to search the folder, we cannot tell whether the file exists. Other errors
-  // mean that something has its name (a folder, for example), which is removed.
+  // kIo: the folder may not be searched, so we cannot tell whether the file exists. After any other
+  // error something else has the file's name, a folder for example. It is removed, too.
   if (!size && size.error().code() == ErrorCode::kIo) return std::unexpected(size.error());
   VOLTA_TRY(const DirectoryLock locked, lock());
   VOLTA_TRY(remove_all(path()));

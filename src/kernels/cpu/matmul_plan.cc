@@ -264,10 +264,7 @@ MatMulPlan plan_matmul(const MatMul& op, const MatMulProblem& problem, Simd simd
       kPanelVectors / panel_width(simd);
   if (amx) {
     plan.tile_rows = kMostAmxRows;
-    // The fewer rows, the more panels of b are read side by side.
-    plan.tile_vectors = problem.m == 1                  ? 4 * kPanelVectors
-                        : problem.m <= kMostAmxRows / 2 ? 2 * kPanelVectors
-                                                        : kPanelVectors;
+    plan.tile_vectors = problem.m <= kMostAmxRows / 2 ? 2 * kPanelVectors : kPanelVectors;
   }
   plan.m_block = std::max<std::int64_t>(parameters.m_block, plan.tile_rows);
   plan.source = panel_source(op, problem, simd);

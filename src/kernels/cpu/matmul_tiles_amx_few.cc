@@ -135,19 +135,10 @@ void few_rows_tile(const Tile& t) {
   }
 }
 
-/// As many vectors side by side as the registers hold sums for.
-constexpr int most_vectors(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : 2; }
-
-template <int Rows, int Vectors>
+template <int Rows>
 constexpr void fill_few_rows(TileTable& table) {
-  if constexpr (Vectors <= most_vectors(Rows)) {
-    table[Rows][tile_column(Vectors)] = &few_rows_tile<Rows, Vectors>;
-  }
-  if constexpr (Vectors > 1) {
-    fill_few_rows<Rows, Vectors / 2>(table);
-  } else if constexpr (Rows > 1) {
-    fill_few_rows<Rows - 1, 8>(table);
-  }
+  table[Rows] = {&few_rows_tile<Rows, 1>, &few_rows_tile<Rows, 2>, &few_rows_tile<Rows, 4>};
+  if constexpr (Rows > 1) fill_few_rows<Rows - 1>(table);
 }
 
 }  // namespace
@@ -155,7 +146,7 @@ constexpr void fill_few_rows(TileTable& table) {
 const TileTable& amx_few_rows_table() {
   static constexpr TileTable table = [] {
     TileTable filled{};
-    fill_few_rows<kFewAmxRows, 8>(filled);
+    fill_few_rows<kFewAmxRows>(filled);
     return filled;
   }();
   return table;
