@@ -113,10 +113,7 @@ Status demo(const Globals& globals, const Options& options) {
     VOLTA_TRY(write_file_atomic(run.data.front(), text));
   }
   run.seed = globals.seed;
-  if (options.steps > 0) {
-    run.trainer.schedule.steps = options.steps;
-    run.trainer.schedule.warmup = std::min(run.trainer.schedule.warmup, options.steps / 10);
-  }
+  if (options.steps > 0) run.trainer.schedule.steps = options.steps;
   VOLTA_TRY(const Session session, Session::create(globals));
   VOLTA_TRY(say(globals, fmt::format("Training on {}\n", options.text.empty()
                                                              ? "the license texts of this machine"

@@ -31,6 +31,9 @@ namespace {
 
 constexpr std::int64_t kDefaultTokens = 256;
 constexpr std::int64_t kUntilFull = -1;  // -n: no limit but the context.
+// New tokens that there is room for when neither -n nor --context sets a limit. The cache of a
+// model's whole context, which may be 131,072 tokens, would take several GiB.
+constexpr std::int64_t kDefaultRoom = 8192;
 // More slots than this gain little, because the cost of a step then grows with its rows.
 constexpr std::int64_t kDefaultSlots = 16;
 constexpr std::int64_t kMaxPromptBytes = 64 << 20;
@@ -44,7 +47,7 @@ struct Options {
   std::vector<std::string> ids;      // Comma-separated lists.
   std::string prompts_file;
   std::optional<std::int64_t> tokens;   // Default: from generation_config.json.
-  std::optional<std::int64_t> context;  // Prompt and new tokens; default: the model's.
+  std::optional<std::int64_t> context;  // Prompt and new tokens; default: see request_context().
   SamplingOptions sampling;
   bool ignore_eos = false;
   std::int32_t logprobs = 0;
@@ -172,6 +175,13 @@ void report_settings(const Options& options, const GenerationConfig& config,
       first.stop_tokens.empty() ? "none" : fmt::format("{}", fmt::join(first.stop_tokens, ", "))));
 }
 
+// What prompt and new tokens may take together. `context` is --context, or the model's.
+std::int64_t request_context(const Options& options, std::int64_t context,
+                             const GenerationRequest& request) {
+  if (options.context || options.tokens.value_or(kUntilFull) != kUntilFull) return context;
+  return std::min(context, std::ssize(request.prompt) + kDefaultRoom);
+}
+
 // Makes one request per prompt; request i draws with seed + i. All requests are validated here,
 // before anything runs.
 Result<std::vector<GenerationRequest>> make_requests(const Options& options, const Globals& globals,
@@ -192,8 +202,8 @@ Result<std::vector<GenerationRequest>> make_requests(const Options& options, con
     request.max_new_tokens =
         options.tokens ? *options.tokens : config.new_tokens(length, kDefaultTokens);
     request.sampling.seed += requests.size();
-    if (request.max_new_tokens == kUntilFull) request.max_new_tokens = context + 1;
-    request.context = context;
+    request.context = request_context(options, context, request);
+    if (request.max_new_tokens == kUntilFull) request.max_new_tokens = request.context + 1;
     if (auto valid = validate(request, model.vocab_size, context); !valid) {
       return at_place(prompt, std::move(valid).error());
     }
@@ -267,8 +277,15 @@ std::string number_of(std::size_t prompt, std::size_t prompts) {
 }
 
 // Says before the work that a text will be shorter than what was asked for.
-void announce_short_texts(const std::vector<GenerationRequest>& requests, std::int64_t context) {
+void announce_short_texts(const Options& options, const std::vector<GenerationRequest>& requests,
+                          std::int64_t context) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (options.tokens == kUntilFull) {  // The context is the limit.
+      if (requests[i].context == context) continue;
+      note(fmt::format("{}a context of {} tokens (--context: up to {})\n",
+                       number_of(i, requests.size()), requests[i].context, context));
+      continue;
+    }
     const std::int64_t room = context - std::ssize(requests[i].prompt) + 1;
     if (requests[i].max_new_tokens <= room) continue;
     note(fmt::format("{}the context of {} tokens has room for {} of the {} new tokens\n",
@@ -276,11 +293,12 @@ void announce_short_texts(const std::vector<GenerationRequest>& requests, std::i
   }
 }
 
-void report_full_contexts(const std::vector<GenerationResult>& results, std::int64_t context) {
+void report_full_contexts(const std::vector<GenerationRequest>& requests,
+                          const std::vector<GenerationResult>& results) {
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (results[i].reason != StopReason::kContextFull) continue;
     note(fmt::format("{}ended after {} new tokens, the context of {} is full\n",
-                     number_of(i, results.size()), results[i].tokens.size(), context));
+                     number_of(i, results.size()), results[i].tokens.size(), requests[i].context));
   }
 }
 
@@ -368,10 +386,9 @@ Status generate(const Globals& globals, Options& options) {
                         .stops = std::move(stops.strings),
                         .array = !options.prompts_file.empty()},
                        requests);
-  const bool limited = options.tokens != kUntilFull;  // Otherwise the context is the limit.
-  if (limited && output == Output::kText) announce_short_texts(requests, context);
+  if (output == Output::kText) announce_short_texts(options, requests, context);
   VOLTA_TRY(const auto results, run(generator, requests, out));
-  if (output == Output::kText) report_full_contexts(results, context);
+  if (output == Output::kText) report_full_contexts(requests, results);
   if (options.verbose) report_speed(generator, results);
   VOLTA_TRY(session.finish());
   if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
@@ -407,7 +424,8 @@ void add_generate(Command& app, Globals& globals, Action& action) {
       ->add_option("-n,--tokens", options->tokens,
                    "new tokens a prompt (default 256); -1: until the context is full")
       ->check(range(kUntilFull, std::int64_t{1} << 31));
-  add_context_option(*command, options->context, "the model's");
+  add_context_option(*command, options->context,
+                     fmt::format("the model's; with -n -1 the prompt and {} more", kDefaultRoom));
   add_sampling_options(*command, options->sampling);
   command->add_flag("--ignore-eos", options->ignore_eos, "do not end at the model's end tokens");
   command

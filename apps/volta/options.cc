@@ -103,7 +103,9 @@ std::string advice(const CLI::App& app, const std::string& unknown) {
     return std::find(known.begin(), known.end(), word) != known.end();
   };
   const bool flag = unknown.starts_with("-");
-  if ((unknown == "-m" || unknown.starts_with("--model")) && takes_model(app)) {
+  const bool names_model = unknown == "-m" || unknown == "-hf" || unknown == "--hf-repo" ||
+                           unknown == "--hf-path" || unknown.starts_with("--model");
+  if (names_model && takes_model(app)) {
     return "; the model is the first word behind the command";
   }
   if (!flag && knows("--prompt") && knows("--file")) {
@@ -147,6 +149,14 @@ std::string long_name_with_one_hyphen(std::string_view message,
   for (const std::string& word : words) {
     if (word.size() < 3 || word[0] != '-' || !is_letter(word[1]) || !is_letter(word[2])) continue;
     if (message.contains(fmt::format("'{}'", word.substr(2)))) return word;
+  }
+  return "";
+}
+
+// A word such as "-hf", which is read as -h and -f. Empty if there is none.
+std::string help_with_letters(const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (word.starts_with("-h") && word.size() > 2) return word;
   }
   return "";
 }
@@ -428,6 +438,10 @@ Result<std::string> Parser::parse(std::vector<std::string> words,
     if (!extras.empty() && !names_of_commands(*app_).empty()) {  // A command that is not there.
       return fail(ErrorCode::kInvalidArgument,
                   usage_message(*app_, CLI::ExtrasError(extras), words));
+    }
+    if (const std::string word = help_with_letters(words); !word.empty()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{} is not known here{}", word, advice(*app_, word)));
     }
     std::ostringstream answer;
     app_->exit(wanted, answer);

@@ -43,6 +43,31 @@ bool is_revision(std::string_view text) {
   }
 }
 
+// "ORGANISATION/NAME", or "NAME" as the oldest models of the hub are called, with or without
+// "@REVISION".
+std::optional<HubName> parse_name(std::string_view text) {
+  HubName name;
+  if (const std::size_t at = text.find('@'); at != std::string_view::npos) {
+    name.revision = text.substr(at + 1);
+    text = text.substr(0, at);
+    if (!is_revision(name.revision)) return std::nullopt;
+  }
+  const std::size_t slash = text.find('/');
+  if (!is_name(text.substr(0, slash))) return std::nullopt;
+  if (slash != std::string_view::npos && !is_name(text.substr(slash + 1))) return std::nullopt;
+  name.repository = text;
+  return name;
+}
+
+// The folder of a model in the cache.
+std::string folder_of(const HubName& name) {
+  std::string folder = "models--" + name.repository;
+  if (const std::size_t slash = folder.find('/'); slash != std::string::npos) {
+    folder.replace(slash, 1, "--");
+  }
+  return folder;
+}
+
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -134,9 +159,9 @@ std::optional<HubName> name_of_snapshot(const std::string& folder) {
   if (file_name(snapshots) != "snapshots" || !repository.starts_with(kPrefix)) return std::nullopt;
   repository.erase(0, kPrefix.size());
   const std::size_t separator = repository.find("--");
-  if (separator == std::string::npos) return std::nullopt;
+  if (separator != std::string::npos) repository.replace(separator, 2, "/");
   const std::string commit = file_name(*snapshot);
-  auto name = parse_hub_name(repository.replace(separator, 2, "/") + "@" + commit);
+  auto name = parse_name(repository + "@" + commit);
   const auto newest = read_text_file_if_there(join_path(model, "refs/main"), kMaxRefBytes);
   if (name && newest && *newest && (*newest)->starts_with(commit)) name->revision = "main";
   return name;
@@ -145,17 +170,8 @@ std::optional<HubName> name_of_snapshot(const std::string& folder) {
 }  // namespace
 
 std::optional<HubName> parse_hub_name(std::string_view text) {
-  HubName name;
-  if (const std::size_t at = text.find('@'); at != std::string_view::npos) {
-    name.revision = text.substr(at + 1);
-    text = text.substr(0, at);
-    if (!is_revision(name.revision)) return std::nullopt;
-  }
-  const std::size_t slash = text.find('/');
-  if (slash == std::string_view::npos) return std::nullopt;
-  if (!is_name(text.substr(0, slash)) || !is_name(text.substr(slash + 1))) return std::nullopt;
-  name.repository = text;
-  return name;
+  auto name = parse_name(text);
+  return name && name->repository.contains('/') ? name : std::nullopt;
 }
 
 std::string hub_cache_folder() {
@@ -169,9 +185,7 @@ std::string hub_cache_folder() {
 }
 
 Result<std::string> find_in_hub_cache(const HubName& name, const std::string& cache) {
-  std::string folder = "models--" + name.repository;
-  folder.replace(folder.find('/'), 1, "--");
-  const std::string model = join_path(cache, folder);
+  const std::string model = join_path(cache, folder_of(name));
   if (cache.empty() || !path_exists(model)) {
     return absent(name, fmt::format("there is no folder '{}', and no model of this name in the "
                                     "Hugging Face cache ('{}')",
@@ -202,6 +216,13 @@ Result<std::string> find_in_hub_cache(const HubName& name, const std::string& ca
   return snapshot;
 }
 
+std::string name_or_folder(const std::string& folder) {
+  const auto name = name_of_snapshot(folder);
+  if (!name || name->revision != "main") return folder;
+  const auto found = find_in_hub_cache(*name, hub_cache_folder());
+  return found && is_same_place(*found, folder) ? name->repository : folder;
+}
+
 std::unexpected<Error> missing_files_error(Error error, const std::string& folder,
                                            const std::vector<std::string>& files) {
   const auto name =
@@ -230,9 +251,12 @@ std::unexpected<Error> no_model_folder(const std::string& path) {
 
 Result<std::string> find_model_path(const std::string& path) {
   if (path_exists(path)) return path;
-  const auto name = parse_hub_name(path);
+  const auto name = parse_name(path);
   if (!name) return path;
-  return find_in_hub_cache(*name, hub_cache_folder());
+  const std::string cache = hub_cache_folder();
+  const bool organised = name->repository.contains('/');
+  if (!organised && !path_exists(join_path(cache, folder_of(*name)))) return path;
+  return find_in_hub_cache(*name, cache);
 }
 
 }  // namespace volta

@@ -16,7 +16,7 @@ namespace volta {
 
 /// A model's name on the hub.
 struct HubName {
-  std::string repository;         ///< "ORGANISATION/NAME"
+  std::string repository;         ///< "ORGANISATION/NAME", or "gpt2" and the like
   std::string revision = "main";  ///< A branch, a tag or a commit.
 };
 
@@ -35,6 +35,10 @@ std::string hub_cache_folder();
 /// kInvalidFile when a revision's file does not hold the name of a commit.
 Result<std::string> find_in_hub_cache(const HubName& name, const std::string& cache);
 
+/// The name of the model of which `folder` is the newest snapshot in the cache, such as
+/// "ORGANISATION/NAME": it also means this model on another machine. `folder` itself if it is none.
+std::string name_or_folder(const std::string& folder);
+
 /// The error for a model folder that lacks `files` where `error` (kNotFound) came from opening
 /// them: for a snapshot of the cache, one with their names and the command that downloads them.
 /// `error` itself for other folders and other codes.
@@ -46,7 +50,8 @@ std::unexpected<Error> missing_files_error(Error error, const std::string& folde
 std::unexpected<Error> no_model_folder(const std::string& path);
 
 /// Returns `path` itself if it exists or if it cannot be a name on the hub; else the folder of the
-/// model of that name in the cache.
+/// model of that name in the cache. A name without an organisation is looked for in the cache, too,
+/// and returned as it is when it is not there.
 Result<std::string> find_model_path(const std::string& path);
 
 }  // namespace volta

@@ -203,12 +203,14 @@ Result<FlagValue> read_list(const JsonRef& ref, std::string_view key) {
   return list;
 }
 
+// A range with words for it is left to check_read_value().
 Result<FlagValue> read_value(const JsonRef& ref, std::string_view key, const TrainingFlag& flag) {
+  const bool described = !flag.range.empty();
   switch (flag.field.type) {
     case FlagType::kWhole:
-      return ref.get_int(key, flag.whole.least, flag.whole.most);
+      return described ? ref.get_int(key) : ref.get_int(key, flag.whole.least, flag.whole.most);
     case FlagType::kReal:
-      return ref.get_float(key, flag.real.least, flag.real.most);
+      return described ? ref.get_float(key) : ref.get_float(key, flag.real.least, flag.real.most);
     case FlagType::kReal32:
       return ref.get_float(key, std::numeric_limits<float>::lowest(),
                            std::numeric_limits<float>::max());
@@ -225,6 +227,13 @@ Result<FlagValue> read_value(const JsonRef& ref, std::string_view key, const Tra
   if (known_word(flag, word)) return word;
   return fail(ErrorCode::kInvalidFile, fmt::format("{}: {} is '{}'; it must be {}", ref.path(), key,
                                                    word, list_of(flag.field.words)));
+}
+
+Status check_read_value(const JsonRef& ref, std::string_view key, const TrainingFlag& flag,
+                        const FlagValue& value) {
+  if (flag.range.empty() || in_range(flag, value)) return {};
+  return fail(ErrorCode::kInvalidFile, fmt::format("{}: {} is {}; it must be {}", ref.path(), key,
+                                                   text_of(value), flag.range));
 }
 
 }  // namespace
@@ -311,6 +320,7 @@ Status read_flags(const JsonRef& ref, std::string_view object, RunOptions& optio
       if (!member) continue;
     }
     VOLTA_TRY(const FlagValue value, read_value(ref, key, flag));
+    VOLTA_TRY(check_read_value(ref, key, flag, value));
     set(flag, value, options);
   }
   return {};

@@ -82,6 +82,7 @@ Result<RunOptions> preset(std::string_view name) {
       options.model = tiny_lm_config();
       VOLTA_TRY(set_flags(entry.flags(), options));
       VOLTA_TRY(options.model, complete_sizes(options.model));
+      options.shorten_warmup = true;
       return options;
     }
     known += known.empty() ? "" : ", ";

@@ -319,7 +319,7 @@ std::unexpected<Error> Run::interrupted() {
 // Adds to an error the checkpoint from which the user can resume.
 Error Run::with_checkpoint(const Error& error) const {
   const std::string hint = saved_step_ < 0
-                               ? std::string("there is no checkpoint yet")
+                               ? std::string("there is no checkpoint yet: start again with --force")
                                : fmt::format("go on from {}: volta train --out {} --resume",
                                              setup_.checkpoint, shell_quoted(setup_.options.out));
   return Error(error.code(), fmt::format("{}; {}", error.message(), hint));

@@ -31,6 +31,9 @@ struct RunOptions {
   /// given again. The folder may come from a stranger, so these paths are refused without a valid
   /// checkpoint, whose checksums identify the files. Not part of run.json.
   std::set<std::string, std::less<>> recorded_paths = {};
+  /// The warm-up takes at most a tenth of the steps: that of a preset, which does not know how long
+  /// the run is. Not part of run.json, which holds the shorter one.
+  bool shorten_warmup = false;
 
   // The model and its training.
   /// "byte", "char" or the path of a tokenizer.json. With `init`, the tokenizer of that folder is

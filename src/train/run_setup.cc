@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "formats/adapter.h"
 #include "formats/carried_files.h"
+#include "formats/hub_cache.h"
 #include "formats/model_source.h"
 #include "formats/non_finite.h"
 #include "train/adapter_base.h"
@@ -58,7 +59,7 @@ Result<Transformer> make_adapted_model(RunSetup& setup, const std::optional<Chec
                             checkpoint->path, options.init, hash, checkpoint->manifest.base->path,
                             checkpoint->manifest.base->xxh3));
   }
-  setup.base = BaseModel{.path = options.init, .xxh3 = std::move(hash)};
+  setup.base = BaseModel{.path = name_or_folder(options.init), .xxh3 = std::move(hash)};
   VOLTA_TRY(Adapter adapter,
             checkpoint ? load_adapter(checkpoint->path, model.config())
                        : Adapter::random(model.config(), options.lora, options.seed, *device));
@@ -254,6 +255,10 @@ Result<RunSetup> set_up_run(const RunOptions& options, const std::shared_ptr<Dev
     setup.options.model = wanted;
   }
   VOLTA_TRY(run_setup::open_batches(setup, *device, say));
+  if (setup.options.shorten_warmup) {  // The number of steps is now known.
+    ScheduleConfig& schedule = setup.options.trainer.schedule;
+    schedule.warmup = std::min(schedule.warmup, schedule.steps / 10);
+  }
   const OptimizerConfig& optimizer = setup.options.trainer.optimizer;
   const bool adam = optimizer.kind == OptimizerConfig::Kind::kAdamW;
   const int moments = adam ? 2 : optimizer.momentum != 0.0f ? 1 : 0;

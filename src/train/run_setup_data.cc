@@ -293,13 +293,13 @@ Status open_batches(RunSetup& setup, Device& device, const Say& say) {
   }
   if (time > options.model.context) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("training: sequences of {} tokens are longer than the model's context "
-                            "of {}",
+                fmt::format("sequences of {} tokens to train on are longer than the model's "
+                            "context of {} (--context)",
                             time, options.model.context));
   }
   if (options.patience > 0 && data.has_examples() && data.validation_rows == nullptr) {
     return fail(ErrorCode::kInvalidArgument,
-                "run: patience needs data to validate with; name a file of token ids (--val-data)");
+                "--patience needs data to validate with; name a file of token ids (--val-data)");
   }
   if (options.batch_by_memory) VOLTA_TRY(fit_batch(options, data.has_chats(), device, say));
   if (data.has_examples()) return open_id_batches(setup);

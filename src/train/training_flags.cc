@@ -162,6 +162,7 @@ void add_biases(RunOptions& o) {
   o.model.norm_bias = o.model.norm == NormKind::kLayer;
   o.model.attention_bias = o.model.attention_out_bias = o.model.ffn_bias = true;
 }
+void warmup_is_given(RunOptions& o) { o.shorten_warmup = false; }
 // A new peak also lowers the floor, to at most a tenth of it.
 void lr_changed(RunOptions& o) {
   ScheduleConfig& s = o.trainer.schedule;
@@ -175,6 +176,11 @@ constexpr FlagGroup kLora = FlagGroup::kLora;
 constexpr OnResume kMayChange = OnResume::kMayChange;
 constexpr OnResume kMayAdjust = OnResume::kMayAdjust;
 constexpr FlagRange<std::int64_t> kFromOne{1, kMaxCount};
+constexpr double kLargest = std::numeric_limits<double>::max();
+constexpr FlagRange<double> kPositive{std::numeric_limits<double>::denorm_min(), kLargest};
+constexpr FlagRange<double> kFromZero{0.0, kLargest};
+constexpr FlagRange<double> kBelowOne{0.0, 0x1.fffffep-1};  // The largest f32 below 1.
+constexpr std::string_view kBelowOneText = "at least 0 and below 1";
 
 // clang-format off
 constexpr auto kFlags = std::to_array<TrainingFlag>({
@@ -232,15 +238,15 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
      .needs = kNeedsFreshModel | kNeedsTokenIds},
     {.name = "layers", .group = kModel, .help = "blocks of the transformer",
      .field = model<&TransformerConfig::layers>(),
-     .key = "model.layers", .needs = kNeedsFreshModel},
+     .key = "model.layers", .whole = kFromOne, .range = "at least 1", .needs = kNeedsFreshModel},
     {.name = "heads", .group = kModel, .help = "attention heads",
      .field = model<&TransformerConfig::heads>(),
-     .key = "model.heads", .needs = kNeedsFreshModel, .then = heads_changed},
+     .key = "model.heads", .whole = kFromOne, .range = "at least 1", .needs = kNeedsFreshModel, .then = heads_changed},
     {.name = "kv-heads", .group = kModel, .help = "key/value heads; default: heads",
      .field = model<&TransformerConfig::kv_heads>(), .key = "model.kv_heads",
      .needs = kNeedsFreshModel},
     {.name = "dim", .group = kModel, .help = "width", .field = model<&TransformerConfig::dim>(),
-     .key = "model.dim", .needs = kNeedsFreshModel, .then = dim_changed},
+     .key = "model.dim", .whole = kFromOne, .range = "at least 1", .needs = kNeedsFreshModel, .then = dim_changed},
     {.name = "ffn", .group = kModel, .help = "width of the feed-forward block; default: 4 dim",
      .field = model<&TransformerConfig::ffn>(), .key = "model.ffn", .needs = kNeedsFreshModel},
     {.name = "context", .group = kModel,
@@ -266,11 +272,11 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
      .field = at<&RunOptions::init>(), .key = "init", .resume = kMayChange, .then = init_is_given},
 
     {.name = "batch", .group = kTraining, .help = "sequences a micro-batch; with --init, fewer when memory is short",
-     .field = trainer<&TrainerOptions::batch>(), .key = "training.batch", .whole = kFromOne},
+     .field = trainer<&TrainerOptions::batch>(), .key = "training.batch", .whole = kFromOne, .range = "at least 1"},
     {.field = trainer<&TrainerOptions::time>(), .key = "training.time"},
     {.name = "steps", .group = kTraining, .help = "updates",
      .field = schedule<&ScheduleConfig::steps>(), .key = "training.steps",
-     .resume = OnResume::kMayExtend, .whole = kFromOne},
+     .resume = OnResume::kMayExtend, .whole = kFromOne, .range = "at least 1"},
     {.name = "epochs", .group = kTraining,
      .help = "passes over the rows of conversations or ids, instead of --steps",
      .field = at<&RunOptions::epochs>(), .key = "epochs", .resume = kMayChange,
@@ -285,34 +291,39 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
      .added_later = true},
     {.name = "accumulate", .group = kTraining, .help = "micro-batches an update",
      .field = trainer<&TrainerOptions::accumulate>(), .key = "training.accumulate",
-     .whole = kFromOne},
+     .whole = kFromOne, .range = "at least 1"},
     {.name = "dropout", .group = kTraining, .help = "share of activations that a step drops",
      .field = trainer<&TrainerOptions::dropout>(),
-     .key = "training.dropout"},
+     .key = "training.dropout", .real = kBelowOne, .range = kBelowOneText},
     {.name = "optimizer", .group = kTraining, .help = "adamw or sgd",
      .field = optimizer<&OptimizerConfig::kind>(), .key = "training.optimizer"},
     {.name = "lr", .group = kTraining, .help = "peak learning rate",
-     .field = schedule<&ScheduleConfig::lr>(), .key = "training.lr", .resume = kMayAdjust, .then = lr_changed},
+     .field = schedule<&ScheduleConfig::lr>(), .key = "training.lr", .resume = kMayAdjust, .real = kPositive,
+     .range = "positive", .then = lr_changed},
     {.name = "min-lr", .group = kTraining, .help = "learning rate of the last step",
-     .field = schedule<&ScheduleConfig::min_lr>(), .key = "training.min_lr", .resume = kMayAdjust, .needs = kNeedsDecay},
+     .field = schedule<&ScheduleConfig::min_lr>(), .key = "training.min_lr", .resume = kMayAdjust, .real = kFromZero,
+     .range = "0 or positive", .needs = kNeedsDecay},
     {.name = "warmup", .group = kTraining, .help = "steps of linear warm-up",
-     .field = schedule<&ScheduleConfig::warmup>(), .key = "training.warmup", .resume = kMayAdjust},
+     .field = schedule<&ScheduleConfig::warmup>(), .key = "training.warmup", .resume = kMayAdjust,
+     .range = "0 or a number of steps", .then = warmup_is_given},
     {.name = "schedule", .group = kTraining, .help = "cosine, linear or constant",
      .field = schedule<&ScheduleConfig::kind>(), .key = "training.schedule", .resume = kMayAdjust},
     {.name = "beta1", .group = kTraining, .help = "AdamW: decay of the gradients' mean",
      .field = optimizer<&OptimizerConfig::beta1>(),
-     .key = "training.beta1", .needs = kNeedsAdamW},
+     .key = "training.beta1", .real = kBelowOne, .range = kBelowOneText, .needs = kNeedsAdamW},
     {.name = "beta2", .group = kTraining, .help = "AdamW: decay of their mean square",
      .field = optimizer<&OptimizerConfig::beta2>(),
-     .key = "training.beta2", .needs = kNeedsAdamW},
+     .key = "training.beta2", .real = kBelowOne, .range = kBelowOneText, .needs = kNeedsAdamW},
     {.field = optimizer<&OptimizerConfig::eps>(), .key = "training.eps"},
     {.name = "momentum", .group = kTraining, .help = "of SGD",
      .field = optimizer<&OptimizerConfig::momentum>(), .key = "training.momentum",
-     .needs = kNeedsSgd},
+     .real = kBelowOne, .range = kBelowOneText, .needs = kNeedsSgd},
     {.name = "weight-decay", .group = kTraining, .help = "on matrices",
-     .field = optimizer<&OptimizerConfig::weight_decay>(), .key = "training.weight_decay"},
+     .field = optimizer<&OptimizerConfig::weight_decay>(), .key = "training.weight_decay",
+     .real = kFromZero, .range = "0 or positive"},
     {.name = "clip", .group = kTraining, .help = "largest gradient norm; 0: any",
-     .field = optimizer<&OptimizerConfig::clip>(), .key = "training.clip"},
+     .field = optimizer<&OptimizerConfig::clip>(), .key = "training.clip", .real = kFromZero,
+     .range = "0 (off) or positive"},
     {.field = trainer<&TrainerOptions::compute_dtype>(), .key = "training.compute_dtype"},
 
     {.name = "lora-rank", .group = kLora, .help = "rank of the adapter",
@@ -320,10 +331,10 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
      .range = "at least 1"},
     {.name = "lora-alpha", .group = kLora, .help = "scale times rank (default: 2 rank)",
      .field = lora<&LoraConfig::alpha>(), .key = "lora.alpha",
-     .real = {std::numeric_limits<double>::denorm_min(), std::numeric_limits<double>::max()},
-     .range = "positive", .needs = kNeedsLora},
+     .real = kPositive, .range = "positive", .needs = kNeedsLora},
     {.name = "lora-dropout", .group = kLora, .help = "on the adapter's input (default 0)",
-     .field = lora<&LoraConfig::dropout>(), .key = "lora.dropout", .needs = kNeedsLora},
+     .field = lora<&LoraConfig::dropout>(), .key = "lora.dropout",
+     .real = kBelowOne, .range = kBelowOneText, .needs = kNeedsLora},
     {.name = "lora-targets", .group = kLora,
      .help = "projections, e.g. q_proj,v_proj (the default; c_attn for GPT-2) or all-linear",
      .field = lora<&LoraConfig::targets>(), .key = "lora.targets", .needs = kNeedsLora},

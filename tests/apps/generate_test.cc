@@ -370,6 +370,11 @@ TEST_F(GenerateTest, TheContextMayBeShorterThanTheModels) {
   const CommandResult text = generate(full);
   EXPECT_THAT(text.err, HasSubstr("ended after 98 new tokens, the context of 100 is full"));
   EXPECT_EQ(generate_json({"--ids", "5,6,7", "-n", "10", "--ctx-size", "100"})["ids"].size(), 13U);
+  // Without a limit there is room for the prompt and 8,192 tokens.
+  Command endless(arguments({"--ids", "5,6,7", "-n", "-1"}), dir_.path());
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  endless.kill(SIGINT);
+  EXPECT_THAT(endless.wait().err, HasSubstr("a context of 8195 tokens (--context: up to 20000)"));
   expect_error({"--ids", "5,6,7", "--context", "2"}, 2, "the prompt has 3 tokens");
   expect_error({"--ids", "5", "--context", "20001"}, 2, "context has 20000 tokens at most");
   expect_error({"--ids", "5", "--context", "0"}, 2, "--context");

@@ -67,7 +67,37 @@ TEST(HubCache, AModelIsFoundByBranchTagAndCommit) {
   }
   const ScopedEnv variable("HF_HUB_CACHE", cache.path().c_str());
   EXPECT_EQ(*find_model_path("org/name"), snapshot);
+  EXPECT_EQ(name_or_folder(snapshot), "org/name");
+  EXPECT_EQ(name_or_folder(model), model);
   EXPECT_EQ(*find_model_path(std::string("org/name@") + kCommit), snapshot);
+}
+
+TEST(HubCache, AModelWithoutOrganisationIsFoundIfItWasDownloadedSo) {
+  const test::TempDir cache;
+  const std::string model = cache.file("models--gpt2");
+  const std::string snapshot = model + "/snapshots/" + kCommit;
+  write(snapshot + "/config.json", "{}");
+  write(model + "/refs/main", kCommit);
+  const ScopedEnv variable("HF_HUB_CACHE", cache.path().c_str());
+  EXPECT_EQ(*find_model_path("gpt2"), snapshot);
+  EXPECT_EQ(*find_model_path(std::string("gpt2@") + kCommit), snapshot);
+  EXPECT_EQ(*find_model_path("gpt3"), "gpt3");
+  expect_error(find_model_path("gpt2@v2"), ErrorCode::kNotFound, "hf download gpt2 --revision v2`");
+}
+
+TEST(HubCache, ASnapshotThatItsNameDoesNotMeanKeepsItsPath) {
+  const test::TempDir cache;
+  const std::string model = cache.file("models--org--name");
+  const std::string snapshot = model + "/snapshots/" + kCommit;
+  write(snapshot + "/config.json", "{}");
+  write(model + "/refs/main", "another");
+  {
+    const ScopedEnv variable("HF_HUB_CACHE", cache.path().c_str());
+    EXPECT_EQ(name_or_folder(snapshot), snapshot);
+  }
+  write(model + "/refs/main", kCommit);
+  const ScopedEnv elsewhere("HF_HUB_CACHE", model.c_str());
+  EXPECT_EQ(name_or_folder(snapshot), snapshot);
 }
 
 TEST(HubCache, AWordAloneGetsTheFormOfTheHubsNames) {
@@ -136,7 +166,8 @@ TEST(HubCache, FilesThatASnapshotLacksAreToldWithTheCommandThatDownloadsThem) {
   EXPECT_EQ(message(cache.path()), "why");
   EXPECT_EQ(message(snapshot + "/none"), "why");
   fs::create_directories(cache.file("models--alone/snapshots/c"));
-  EXPECT_EQ(message(cache.file("models--alone/snapshots/c")), "why");
+  EXPECT_THAT(message(cache.file("models--alone/snapshots/c")),
+              testing::HasSubstr("`hf download alone --revision c`"));
 }
 
 TEST(HubCache, HalfADownloadIsToldWithTheFilesThatItLacks) {

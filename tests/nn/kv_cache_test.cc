@@ -251,8 +251,9 @@ TEST(KvCache, WhatDoesNotFitIsRefusedBeforeAllocating) {
   config.window = 0;
   config.context = 1 << 24;
   const std::int64_t layer_bytes = 2 * config.kv_heads * config.head_dim * 4 * config.context;
-  config.layers = 2 + memory_left_bytes() / layer_bytes;
   const auto device = test::device(1);
+  const std::int64_t memory = std::max(memory_left_bytes(), device->info().memory_bytes);
+  config.layers = 2 + memory / layer_bytes;
   test::expect_error(TransformerKvCache::create(config, {.slots = 1}, *device),
                      ErrorCode::kOutOfMemory, "--context");
 }

@@ -303,7 +303,8 @@ TEST_F(LoraRun, OptionsSurviveTheirFile) {
   EXPECT_THAT(to_json(options("plain")), testing::Not(HasSubstr("lora")));
   std::string text = to_json(o);
   text.replace(text.find("\"rank\": 7"), 9, "\"rank\": 0");
-  expect_error(parse_run_options(text, "run.json"), ErrorCode::kInvalidFile, "lora.rank");
+  expect_error(parse_run_options(text, "run.json"), ErrorCode::kInvalidFile,
+               "lora: rank is 0; it must be at least 1");
 }
 
 // What a fine-tuned folder takes along from the one that it began with.

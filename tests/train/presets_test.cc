@@ -71,6 +71,7 @@ TEST(Presets, AreTheNanoGptRecipes) {
     EXPECT_DOUBLE_EQ(t.schedule.lr, 1e-3);
     EXPECT_DOUBLE_EQ(t.schedule.min_lr, 1e-4);
     EXPECT_EQ(t.schedule.warmup, 100);
+    EXPECT_TRUE(o.shorten_warmup);
     EXPECT_EQ(t.optimizer.kind, OptimizerConfig::Kind::kAdamW);
     EXPECT_EQ(t.optimizer.beta1, 0.9f);
     EXPECT_EQ(t.optimizer.beta2, 0.99f);

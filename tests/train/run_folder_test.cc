@@ -81,7 +81,7 @@ TEST_F(RunFolderTest, ACheckTellsWhyCommandsWouldRefuseARun) {
   std::string zero = json;
   zero.replace(zero.find("\"lr\": "), 6, "\"lr\":-");
   test::put_file(path, zero);
-  EXPECT_THAT(messages(), HasSubstr("run.json: schedule: lr is -"));
+  EXPECT_THAT(messages(), HasSubstr("run.json: training: lr is -"));
   std::string stopped = json;
   stopped.replace(stopped.find("\"stopped_early\": false"), 22, "\"stopped_early\": 12345");
   test::put_file(path, stopped);

@@ -124,8 +124,9 @@ TEST(RunOptions, ARunsFolderTellsThem) {
   RunOptions wrong = good();
   wrong.trainer.optimizer.beta1 = -1.9f;
   ASSERT_TRUE(write_file_atomic(dir.file("run.json"), to_json(wrong)));
-  expect_error(load_run_options(dir.path()), ErrorCode::kInvalidFile,
-               dir.file("run.json") + ": training: beta1 is -1.9; it must be in [0, 1)");
+  expect_error(
+      load_run_options(dir.path()), ErrorCode::kInvalidFile,
+      dir.file("run.json") + ": training: beta1 is -1.9; it must be at least 0 and below 1");
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "train/checkpoint_writer.h"
 #include "train/dataset.h"
 #include "train/evaluator.h"
+#include "train/flag_values.h"
 #include "train/metrics.h"
 #include "train/run_fixture.h"
 
@@ -179,6 +180,19 @@ TEST_F(RunSetupTest, AWarmUpLongerThanTheRunIsSaid) {
   o.trainer.schedule.warmup = 20;
   ASSERT_TRUE(train(o));
   EXPECT_THAT(messages_, HasSubstr("the warm-up of 20 steps is as long as the run of 20"));
+}
+
+TEST_F(RunSetupTest, TheWarmUpOfAPresetIsShortenedToATenth) {
+  RunOptions o = options("a");
+  o.trainer.schedule.warmup = 100;
+  o.shorten_warmup = true;
+  ASSERT_TRUE(train(o));
+  EXPECT_THAT(messages_, testing::Not(HasSubstr("warm-up")));
+  EXPECT_EQ(load_run_options(dir_.file("a"))->trainer.schedule.warmup, 2);
+  ASSERT_TRUE(set_flags({{"warmup", 20}}, o));  // What is given stays as it is.
+  o.out = dir_.file("b");
+  ASSERT_TRUE(train(o));
+  EXPECT_EQ(load_run_options(o.out)->trainer.schedule.warmup, 20);
 }
 
 TEST_F(RunSetupTest, WithoutValidationThereIsNoValidationLoss) {
