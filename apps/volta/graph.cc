@@ -165,7 +165,8 @@ void add_graph(Command& app, Globals& globals, Action& action) {
       "model", options->model,
       "model folder or run (default: the default TinyLm), or a file X.json that --output "
       "json wrote (- for standard input)");
-  command->add_option("--phase", options->phase, "train, eval, prefill or decode (default)");
+  command->add_option("--phase", options->phase, "train, eval, prefill or decode (default)")
+      ->suggest({"train", "eval", "prefill", "decode"});
   command->add_option("--batch", options->batch, "sequences (default: the run's, or 1)")
       ->check(range(std::int64_t{1}, std::int64_t{65536}));
   command

@@ -56,6 +56,7 @@ constexpr const char* kGlobalsFooter =
 void add_globals(Command& app, Globals& globals) {
   app.add_option("--device", globals.device,
                  "cpu, cuda, cuda:N or auto (default: VOLTA_DEVICE, or auto)")
+      ->suggest({"cpu", "cuda", "auto"})
       ->group("Global");
   app.add_option("-t,--threads,--bench-threads", globals.threads,
                  "CPU threads (default: VOLTA_NUM_THREADS, or the CPUs this process may use)")

@@ -157,10 +157,11 @@ Result<DType> float_type(std::string_view word, std::string_view flag) {
 }
 
 Option* add_kv_cache_dtype(Command& command, std::string& word) {
-  return command.add_option(
-      "--kv-cache-dtype", word,
-      "what the KV cache keeps: f32, or bf16 or f16 in half the memory (default: f32; on a GPU "
-      "the compute type)");
+  return command
+      .add_option("--kv-cache-dtype", word,
+                  "what the KV cache keeps: f32, or bf16 or f16 in half the memory (default: f32; "
+                  "on a GPU the compute type)")
+      ->suggest({"f32", "bf16", "f16"});
 }
 
 Option* add_context_option(Command& command, std::optional<std::int64_t>& tokens,

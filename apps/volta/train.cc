@@ -294,7 +294,8 @@ Option* add_argument(Command& command, Argument& argument, const RunOptions& def
     case FlagType::kWord:
       break;
   }
-  const std::vector<std::string> words(flag.field.words.begin(), flag.field.words.end());
+  std::vector<std::string> words(flag.field.words.begin(), flag.field.words.end());
+  if (flag.name == "preset") words = preset_names();
   return command.add_option(name, argument.text, help)->suggest(words);
 }
 

@@ -16,6 +16,7 @@
 #include "device/cpu_device.h"
 #include "device/device_kind.h"
 #include "progress.h"
+#include "train/presets.h"
 #include "tune_report.h"
 #include "tune_shapes.h"
 #include "tuner/candidates.h"
@@ -292,7 +293,8 @@ Status import_from(const Globals& globals, const std::string& file) {
 void add_model_options(Command& command, ModelWork& work) {
   const auto count = range(std::int64_t{1}, std::int64_t{1} << 24);
   command.add_option("--model", work.model, "every product that this model runs");
-  command.add_option("--preset", work.preset, "every product of a model of this preset");
+  command.add_option("--preset", work.preset, "every product of a model of this preset")
+      ->suggest(preset_names());
   command
       .add_option("--phase", work.phase,
                   "with --model or --preset: decode, prompt, train or all (default)")

@@ -74,6 +74,12 @@ constexpr auto kInfos = [] {
 
 std::span<const PresetInfo> presets() { return kInfos; }
 
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const PresetInfo& info : kInfos) names.emplace_back(info.name);
+  return names;
+}
+
 Result<RunOptions> preset(std::string_view name) {
   std::string known;
   for (const Preset& entry : kPresets) {

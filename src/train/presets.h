@@ -2,7 +2,9 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "train/run_options.h"
@@ -17,6 +19,8 @@ struct PresetInfo {
 
 /// All presets, in the order in which they are listed to people.
 std::span<const PresetInfo> presets();
+/// Their names.
+std::vector<std::string> preset_names();
 
 /// The options of a preset; data and out are empty. kInvalidArgument, with the known names, for an
 /// unknown preset.

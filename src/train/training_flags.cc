@@ -187,12 +187,12 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
     // A resumed run compares what the file of --data holds, not its path.
     {.name = "data", .group = kRun,
      .help = "text file, X.jsonl of conversations, X.safetensors with input_ids, or X.bin of "
-             "16-bit ids; repeat it for several",
+             "16-bit ids (required without --resume); repeat it for several",
      .field = at<&RunOptions::data>(), .key = "data", .resume = kMayChange, .then = data_is_given},
     {.name = "val-data", .group = kRun, .help = "a file of the same kind, to validate with",
      .field = at<&RunOptions::val_data>(), .key = "val_data", .resume = kMayChange,
      .then = validation_is_given, .added_later = true},
-    {.name = "out", .group = kRun, .help = "folder of the run", .field = at<&RunOptions::out>(),
+    {.name = "out", .group = kRun, .help = "folder of the run (required)", .field = at<&RunOptions::out>(),
      .resume = kMayChange},
     {.name = "resume", .group = kRun, .help = "go on from the newest valid checkpoint",
      .field = at<&RunOptions::resume>(), .resume = kMayChange},
