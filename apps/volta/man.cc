@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -89,7 +90,32 @@ std::string option_sections(const CommandInfo& command, bool root) {
 constexpr std::string_view kExitStatus =
     ".SH \"EXIT STATUS\"\n"
     "0 done, 1 failure, 2 usage, 3 invalid model or file, 4 out of memory, 5 device, 6 "
-    "verification mismatch, 130 interrupted.\n";
+    "verification mismatch, 130 interrupted, 141 the reader of a pipe has gone.\n";
+
+struct Variable {
+  std::string_view name;
+  std::string_view meaning;
+};
+constexpr std::array kEnvironment = {
+    Variable{"VOLTA_DEVICE", "cpu, cuda, cuda:N or auto; --device goes before it"},
+    Variable{"VOLTA_NUM_THREADS", "CPU threads; --threads goes before it"},
+    Variable{"VOLTA_SIMD",
+             "the instructions that kernels may use: sse4, avx2, avx512-novnni, "
+             "avx512, avx512-bf16 or amx"},
+    Variable{"VOLTA_TUNING", "off: without the parameters that volta tune found"},
+    Variable{"VOLTA_CACHE_DIR", "where these parameters are kept (default: ~/.volta)"},
+    Variable{"VOLTA_HISTORY", "the file of earlier messages of volta chat"},
+    Variable{"HF_HUB_CACHE, HF_HOME", "where downloaded models are looked for"},
+    Variable{"NO_COLOR", "no colour on the terminal"},
+};
+
+std::string environment() {
+  std::string text = ".SH ENVIRONMENT\n";
+  for (const Variable& variable : kEnvironment) {
+    text += fmt::format(".TP\n\\fB{}\\fR\n{}\n", roff(variable.name), roff(variable.meaning));
+  }
+  return text;
+}
 
 std::string page(const CommandInfo& command, const std::string& path, const CommandInfo& root) {
   const bool is_root = &command == &root;
@@ -117,7 +143,7 @@ std::string page(const CommandInfo& command, const std::string& path, const Comm
     text += fmt::format(".SH NOTES\n.nf\n{}\n.fi\n", roff(command.footer));
   }
   text += kExitStatus;
-  return is_root ? text : text + ".SH \"SEE ALSO\"\n\\fBvolta\\fR(1)\n";
+  return is_root ? text + environment() : text + ".SH \"SEE ALSO\"\n\\fBvolta\\fR(1)\n";
 }
 
 using Visit = std::function<Status(const std::string& path, const CommandInfo& command)>;

@@ -191,6 +191,19 @@ class Lists(unittest.TestCase):
             pattern = re.sub(r"<[A-Z]+>", r"\\{[^}]*\\}", pattern)
             self.assertTrue(re.search(pattern, sources), f"no source has the message: {message}")
 
+    def test_the_manual_has_the_exit_codes_and_the_environment(self):
+        text = (ROOT / "docs" / "cli.md").read_text()
+        codes = re.findall(r"^\| (\d+) \|", text, flags=re.MULTILINE)
+        table = text.partition("## Environment")[2]
+        variables = re.findall(r"`([A-Z_]+)`", "".join(
+            line.split("|")[1] for line in table.splitlines() if line.startswith("| `")))
+        self.assertGreaterEqual(len(codes), 9)
+        self.assertGreaterEqual(len(variables), 9)
+        page = subprocess.run([VOLTA, "man"], capture_output=True, text=True, check=True).stdout
+        status = page.partition("EXIT STATUS")[2]
+        self.assertEqual([c for c in codes if not re.search(rf"\b{c}\b", status)], [])
+        self.assertEqual([v for v in variables if v not in status.replace("\\-", "-")], [])
+
     def test_every_option_is_in_the_reference(self):
         text = "".join((ROOT / "docs" / name).read_text()
                        for name in ("cli.md", "training.md", "matmul_tuning.md", "performance.md"))
