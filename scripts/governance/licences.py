@@ -25,7 +25,7 @@ PINNED = "containers/debian-12.txt"
 LINKED = {"MIT", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "BSL-1.0", "ISC", "Zlib",
           "MIT AND Unicode-DFS-2016"}
 TOOLS = LINKED | {"GPL-2.0-or-later", "GPL-2.0-only", "GPL-3.0-or-later", "PSF-2.0",
-                  "Apache-2.0 WITH LLVM-exception", "GPL-3.0-or-later WITH GCC-exception-3.1",
+                  "MIT-Modern-Variant", "Apache-2.0 WITH LLVM-exception", "GPL-3.0-or-later WITH GCC-exception-3.1",
                   "NVIDIA CUDA EULA"}
 _NOTICE = re.compile(r"SPDX-" r"License-Identifier:|[Cc]opyright\s+(?:\([cC]\)|©|\d{4})"
                      r"|All rights\s+reserved")

@@ -154,6 +154,9 @@ class Commands(unittest.TestCase):
     def test_troubleshoot(self):
         self.check_page("troubleshoot.md", 3)
 
+    def test_peers(self):
+        self.check_page("peers.md", 3)
+
     def test_the_readme(self):
         self.check_text("README.md", (ROOT / "README.md").read_text(), 2)
 
@@ -169,9 +172,12 @@ class Commands(unittest.TestCase):
 
 
 class Lists(unittest.TestCase):
-    def test_the_program_is_the_one_that_is_built(self):
-        program = (ROOT / "examples" / "generate.cc").read_text()
-        self.assertIn(program, blocks(page("embed.md"), "cpp"))
+    def test_the_programs_are_those_that_are_built(self):
+        text = page("embed.md")
+        names = re.findall(r"^<!-- examples/(\w+\.cc) -->$", text, flags=re.MULTILINE)
+        self.assertGreaterEqual(len(names), 3)
+        programs = [(ROOT / "examples" / name).read_text() for name in names]
+        self.assertEqual(programs, blocks(text, "cpp"))
 
     def test_the_headers_are_those_of_volta_h(self):
         headers = re.findall(r'^#include "([^"]+)"', (ROOT / "src" / "volta.h").read_text(),

@@ -109,6 +109,51 @@ class Workflows(Gate):
         self.assertIn("Schema validation errors", self.judge(self.folder, path=path).stdout)
 
 
+class Interop(Gate):
+    """scripts/check_interop, and the programs that it runs."""
+
+    def judge(self, imports=0, ctest=0):
+        self.tool("python3", f"#!/bin/sh\nexit {imports}\n")
+        self.tool("cmake", f'#!/bin/sh\necho "$*" > "{self.folder}/cmake"\n')
+        self.tool("ctest", f"#!/bin/sh\nexit {ctest}\n")
+        return self.run_script("check_interop", self.folder, VOLTA_SKIP_BOOTSTRAP="1")
+
+    def test_it_fails_without_the_packages_and_when_a_test_does(self):
+        self.assertEqual(self.judge().returncode, 0)
+        self.assertIn(f"-DVOLTA_INTEROP_PYTHON={self.folder}/bin/python3",
+                      (self.folder / "cmake").read_text())
+        self.assertNotEqual(self.judge(ctest=8).returncode, 0)
+        result = self.judge(imports=1)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("lacks torch, transformers or peft", result.stderr)
+
+    def test_its_programs_are_skipped_without_the_packages(self):
+        for name in ("torch", "transformers", "peft"):
+            (self.folder / f"{name}.py").write_text('raise ImportError("not here")\n')
+        for name in ("interop", "lora", "chat", "run_tokenizers"):
+            done = subprocess.run(
+                ["python3", "-B", str(ROOT / "tests" / "interop" / f"{name}.py")], text=True,
+                capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(self.folder)})
+            self.assertEqual(done.returncode, 77, f"{name}: {done.stderr}")
+            self.assertIn("cannot be imported (not here)", done.stdout)
+
+    def test_a_run_that_trains_otherwise_is_seen(self):
+        python = ROOT / "build" / "venv-interop" / "bin" / "python3"
+        program = ROOT / "build" / "release" / "volta"
+        if not (python.exists() and program.exists()):
+            self.skipTest("scripts/check_interop has not installed its packages in build/venv-interop")
+        # The last value of an option counts.
+        self.tool("volta", f"""#!/bin/sh
+case "$1" in train) exec {program} "$@" --weight-decay 0.3 ;; esac
+exec {program} "$@"
+""")
+        done = subprocess.run(
+            [python, "-B", str(ROOT / "tests" / "interop" / "chat.py"), "--volta",
+             str(self.folder / "bin" / "volta")], text=True, capture_output=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stdout, "FAIL llama: all weights: the masked losses .* are PyTorch's")
+
+
 class Rebuild(Gate):
     def setUp(self):
         super().setUp()

@@ -15,17 +15,13 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 
-try:
-    import torch
-    import transformers
-    from safetensors.torch import load_file, save_file
-except ImportError as error:
-    print(f"skipped: this needs torch, transformers and safetensors ({error})")
-    sys.exit(77)
+import common
+
+torch, transformers = common.need("torch", "transformers")
+from safetensors.torch import save_file  # noqa: E402 (transformers brings it along)
 
 TOLERANCE = 1e-4  # Of a row's largest |logit|.
 NEW_TOKENS = 24
@@ -257,34 +253,11 @@ def make_model(folder, index, rng):
     return label, context, options["vocab_size"]
 
 
-def open_model(folder):
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    )
-    return model.eval()
-
-
-class Volta:
-    def __init__(self, path):
-        self.path = path
-
-    def run(self, *arguments):
-        done = subprocess.run([self.path, *arguments], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise RuntimeError(f"volta {' '.join(arguments)}: {done.returncode}: {done.stderr}")
-        return done.stdout
-
-    def logits(self, folder, ids, scratch):
-        source, target = os.path.join(scratch, "in.st"), os.path.join(scratch, "out.st")
-        save_file({"input_ids": ids}, source)
-        self.run("logits", folder, "--ids", source, "--out", target, "--dtype", "f32",
-                 "--force")
-        return load_file(target)["logits"]
-
+class Volta(common.Volta):
     def generate(self, folder, prompt):
         ids = ",".join(map(str, prompt))
-        more = ["-n", str(NEW_TOKENS), "--temperature", "0", "--output", "json", "--dtype", "f32"]
-        return json.loads(self.run("generate", folder, "--ids", ids, *more))["ids"]
+        return self.json("generate", folder, "--ids", ids, "-n", NEW_TOKENS, "--temperature", 0,
+                         "--dtype", "f32")["ids"]
 
 
 def worst_error(ours, theirs):
@@ -294,14 +267,13 @@ def worst_error(ours, theirs):
 
 
 def compare_logits(volta, folder, ids, scratch):
-    with torch.no_grad():
-        theirs = open_model(folder)(ids).logits
-    return worst_error(volta.logits(folder, ids, scratch), theirs)
+    theirs = common.logits_of(common.open_model(folder), ids)
+    return worst_error(volta.logits(folder, ids, scratch, "--dtype", "f32"), theirs)
 
 
 def compare_greedy(volta, folder, prompt):
     """Empty when the tokens are the same, else what differs and whether that matters."""
-    model = open_model(folder)
+    model = common.open_model(folder)
     ids = torch.tensor([prompt])
     theirs = model.generate(
         ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW_TOKENS,
@@ -322,8 +294,8 @@ def train(volta, folder, ids, scratch):
     """Three updates from a model; the folder that Volta wrote."""
     data, out = os.path.join(scratch, "data.safetensors"), os.path.join(scratch, "run")
     save_file({"input_ids": ids.contiguous()}, data)
-    options = ["--batch", "2", "--steps", "3", "--lr", "0.01", "--out", out, "--output", "json"]
-    return json.loads(volta.run("train", "--init", folder, "--data", data, *options))["checkpoint"]
+    return volta.json("train", "--init", folder, "--data", data, "--batch", 2, "--steps", 3,
+                      "--lr", 0.01, "--out", out)["checkpoint"]
 
 
 def main():

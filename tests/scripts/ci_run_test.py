@@ -11,8 +11,8 @@ STAGES = ["format", "includes", "policy", "test", "symbols", "check", "package",
           "headers", "bench", "tsan", "cuda"]
 SCRIPTS = ["bootstrap", "format", "check_includes", "governance/check", "check_symbols",
            "check_coverage", "check_cuda", "check_package", "fuzz_smoke", "lint", "check_headers", "run_bench",
-           "check_workflows", "check_abi", "check_reproducible", "bench-guard", "bench-baseline",
-           "soak"]
+           "check_workflows", "check_abi", "check_reproducible", "check_interop",
+           "bench-guard", "bench-baseline", "soak"]
 
 
 class CiRun(unittest.TestCase):
@@ -118,7 +118,8 @@ class CiRun(unittest.TestCase):
             self.script(f"tests/{name}", "exit 0")
         done = self.gate("--all")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        for stage in [*STAGES, "workflows", "abi", "guard", "baseline", "rebuild", "attacks", "faults", "soak"]:
+        for stage in [*STAGES, "workflows", "abi", "guard", "baseline", "rebuild", "interop", "attacks",
+                      "faults", "soak"]:
             self.assertEqual(self.result_of(done, stage), "ok", stage)
 
     def test_at_night_a_stage_that_does_not_end_fails_alone(self):
