@@ -189,7 +189,7 @@ def _added_code(tree, changes):
         for line in change.added:
             for finding in secret_scan.findings_in(change.path, line.number, line.text):
                 yield finding._replace(rule="policy.secret")
-        if re.fullmatch("src/" + CPP, change.path):
+        if re.fullmatch("(src|apps)/" + CPP, change.path):
             text = "\n".join(line.text for line in change.added)
             for finding in calls.findings_in(change.path, text):
                 known = (change.path, finding.rule) in exceptions
