@@ -48,10 +48,12 @@ LICENCED = {"LICENSE": "MIT License\n", "scripts/bootstrap": BOOTSTRAP,
             "CMakeLists.txt": "find_package(TBB CONFIG REQUIRED)\n", licences.TABLE: TABLE,
             "bench/gpu/CMakeLists.txt": "target_link_libraries(b PRIVATE CUDA::cublasLt)\n",
             licences.PINNED: "# snapshot 20261123T000000Z\nlibtbb-dev=2021.8.0-2\n"}
-PRD = ("- [x] 1. It works. Tests: `tests/a_test.cc`\n- [ ] 2. Later: see [task 2](#task-2).\n\n"
+PRD = ("- [x] 1. It works. Tests: `tests/a_test.cc`\n- [ ] 2. (agent) Later: see [task 2](#task-2).\n\n"
        "### Task 2\n\n- Owner: agent\n- Commands:\n  ```sh\n  make test\n  ```\n"
        "- Expected: 100%\n- Acceptance of task 2: it works.\n")
 TRACED = {"PRD.md": PRD, "tests/a_test.cc": ""}
+PERSONS = ("- [ ] 3. (person) Later: see [task 3](#task-3).\n", PRD.split("\n\n", 1)[1].replace(
+    "ask 2", "ask 3").replace("agent", "person"))
 GATE = ('readonly STAGES=(\n  "test 9"\n  "lint 9"\n)\nstage_test() { make test; }\n'
         "stage_lint() {\n  scripts/lint --changed\n}\n")
 WORKFLOW = ("on:\n  pull_request:\npermissions:\n  contents: read\njobs:\n  a:\n    steps:\n"
@@ -161,6 +163,11 @@ BAD = [
     ("prd.line", prd, changed(TRACED, "PRD.md", "- [x] 1. It", "  - [x] It")),
     ("prd.line", prd, changed(TRACED, "PRD.md", "- [ ] 2.", "- [x] 1. A. Tests: `tests/a_test.cc`\n"
                               "- [x] 1. B. Tests: `tests/a_test.cc`\n- [ ] 2.")),
+    ("prd.line", prd, changed(TRACED, "PRD.md", "(agent) ", "")),
+    ("prd.line", prd, changed(TRACED, "PRD.md", "(agent)", "(somebody)")),
+    ("prd.order", prd, changed(TRACED, "PRD.md", "Owner: agent", "Owner: person")),
+    ("prd.order", prd, changed({**TRACED, "PRD.md": PRD + "\n" + PERSONS[1]}, "PRD.md", "- [ ] 2.",
+                               PERSONS[0] + "- [ ] 2.")),
     ("prd.task", prd, changed(TRACED, "PRD.md", ": see [task 2](#task-2).", ".")),
     ("prd.task", prd, changed(TRACED, "PRD.md", "### Task 2", "### Task 3")),
     ("prd.task", prd, changed(TRACED, "PRD.md", "Owner: agent", "Owner: somebody")),
@@ -224,6 +231,8 @@ GOOD = [
                 "volta --bench-infer && volta help bench\n```\n`volta bench --threads 2`\n"}),
     (commands, {"README.md": "```sh\nvolta dance --fast\n```\n"}),
     (prd, TRACED),
+    (prd, changed({**TRACED, "PRD.md": PRD + "\n" + PERSONS[1]}, "PRD.md", "#task-2).\n",
+                  "#task-2).\n" + PERSONS[0])),
     (agents, AGENTS),
     (workflows, SAME),
     (workflows, NIGHT),
