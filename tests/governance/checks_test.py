@@ -59,12 +59,23 @@ GATE = ('readonly STAGES=(\n  "test 9"\n  "lint 9"\n)\nstage_test() { make test;
 WORKFLOW = ("on:\n  pull_request:\npermissions:\n  contents: read\njobs:\n  a:\n    steps:\n"
             f"      - uses: actions/checkout@{'0a' * 20} # v7.0.1\n"
             "      - run: .ci/run test\n      - run: .ci/run lint\n"
-            "      - run: |\n          apt-get update && apt-get install --yes git\n")
+            "      - run: |\n          apt-get update && apt-get install --yes git\n"
+            "  b:\n    container: ${{ matrix.image }}\n    strategy:\n      matrix:\n"
+            '        image: ["debian:12", "ubuntu:24.04"]\n        compiler: ["g++", "clang++-19"]\n'
+            '    steps:\n      - run: make test CMAKE_ARGS="-DCMAKE_CXX_COMPILER=$COMPILER"\n')
+READS = "permissions:\n  contents: read\njobs:\n  a:\n"
 SAME = {".ci/run": GATE,
         "Makefile": "test:\n\t@ctest\n\nlint:\n\t@scripts/bootstrap ci\n\t@scripts/lint\n\n"
                     "verify:\n\t@.ci/run\n",
         ".github/workflows/ci.yml": WORKFLOW,
-        "docs/testing.md": "| stage | a | b |\n|---|---|---|\n| `test`, `lint` | x | y |\n"}
+        ".github/workflows/policy.yml": f"on:\n  push:\n{READS}    steps:\n      - run: .ci/run policy\n",
+        ".github/workflows/nightly.yml": f"on:\n  schedule:\n{READS}    steps:\n"
+                                         "      - run: .ci/run --all\n",
+        ".github/workflows/release.yml": f"on:\n  push:\n{READS}    container: debian:12\n    steps:\n"
+                                         "      - run: scripts/release build/release out\n",
+        "scripts/release": "",
+        "docs/testing.md": "| stage | a | b |\n|---|---|---|\n| `test`, `lint` | x | y |\n\n"
+                           "`make test CMAKE_ARGS=-DCMAKE_CXX_COMPILER=clang++-19`\n"}
 # A stage of the night that a pull request runs, too.
 NIGHT = {**SAME, ".ci/run": GATE + 'readonly CAMPAIGNS=("abi 0")\nstage_abi() { scripts/abi; }\n',
          "Makefile": SAME["Makefile"] + "\t@.ci/run abi\n",
@@ -194,6 +205,15 @@ BAD = [
     ("workflows.same", workflows, changed(SAME, ".ci/run", "scripts/lint --changed", "other --all")),
     ("workflows.verify", workflows, changed(SAME, "Makefile", "@.ci/run", "@.ci/run lint")),
     ("workflows.verify", workflows, changed(NIGHT, "Makefile", "\t@.ci/run abi\n", "")),
+    ("workflows.verify", workflows, changed(SAME, "docs/testing.md", "clang++-19", "icpx")),
+    ("workflows.systems", workflows, {path: text for path, text in SAME.items() if "night" not in path}),
+    ("workflows.systems", workflows, {path: text for path, text in SAME.items()
+                                      if path != ".github/workflows/release.yml"}),
+    ("workflows.systems", workflows, changed(SAME, ".github/workflows/ci.yml", ', "clang++-19"', "")),
+    ("workflows.systems", workflows, changed(SAME, ".github/workflows/ci.yml", '"debian:12", ', "")),
+    ("workflows.systems", workflows, changed(SAME, ".github/workflows/nightly.yml", "--all", "test")),
+    ("workflows.systems", workflows, changed(SAME, ".github/workflows/release.yml",
+                                             "    container: debian:12\n", "")),
     ("workflows.make", workflows, changed(SAME, "Makefile", "test:", "tests:")),
     ("workflows.pinned", workflows, changed(SAME, ".github/workflows/ci.yml",
                                             f"{'0a' * 20} # v7.0.1", "v7")),
