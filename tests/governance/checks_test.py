@@ -81,6 +81,11 @@ NIGHT = {**SAME, ".ci/run": GATE + 'readonly CAMPAIGNS=("abi 0")\nstage_abi() { 
          "Makefile": SAME["Makefile"] + "\t@.ci/run abi\n",
          ".github/workflows/ci.yml": WORKFLOW + "      - run: .ci/run abi\n",
          "docs/testing.md": SAME["docs/testing.md"].replace("`lint`", "`lint`, `abi`")}
+BUILDS = {"README.md": "```sh\nmake test CMAKE_ARGS=-DA=b && cmake --preset check && cmake --build"
+                       " build/check\nctest --test-dir build/check\n```\nThen `make test -j 2`.\n",
+          "Makefile": "test:\n\t@true\n",
+          "CMakePresets.json": '{"configurePresets": [{"name": "base", "hidden": true},'
+                               ' {"name": "check"}]}'}
 RULE_DOCUMENT = "docs/governance/extra.md"
 
 
@@ -162,6 +167,15 @@ BAD = [
     ("links.target", links, {"docs/a.md": "see [b](b.md)\n"}),
     ("links.target", links, {"docs/a.md": "see [b](../../b.md)\n", "b.md": ""}),
     ("links.anchor", links, {"docs/a.md": "see [b](b.md#the-end)\n", "docs/b.md": "# The start\n"}),
+    ("links.path", links, {"docs/a.md": "See `scripts/b`.\n", "scripts/c": ""}),
+    ("links.path", links, {"docs/a.md": "See `nn/b.h`, please.\n", "src/nn/c.h": ""}),
+    ("links.path", links, {"docs/a.md": "See `bench/x/figures.jsonl`.\n", "bench/a.cc": ""}),
+    ("links.path", links, {"docs/a.md": "Run `tests/a/b.py --all`.\n", "tests/a/c.py": ""}),
+    ("commands.target", commands, {"README.md": "```sh\nmake lunch\n```\n", "Makefile": "build:\n"}),
+    ("commands.target", commands, {"README.md": "Say `make lunch`.\n", "Makefile": "build:\n"}),
+    ("commands.preset", commands, changed(BUILDS, "README.md", "--preset check", "--preset chek")),
+    ("commands.preset", commands, changed(BUILDS, "README.md", "--build build/check", "--build build/a")),
+    ("commands.preset", commands, changed(BUILDS, "README.md", "--preset check", "--preset base")),
     ("commands.syntax", commands, {"README.md": "```sh\nif true; then\n```\n"}),
     ("commands.option", CommandsWithHelp, {"README.md": "```sh\nvolta bench infer --run 1\n```\n"}),
     ("commands.option", CommandsWithHelp, {"README.md": "Say `volta bench infer --speed`.\n"}),
@@ -247,6 +261,10 @@ GOOD = [
                        "set(libraries CUDA::cudart_static)  # not CUDA::cudart\nfind")),
     (links, {"docs/a.md": "[b](b.md#the-end-of-it) [c](../c/) [w](https://w.org) `[x](y)`\n",
              "docs/b.md": "# The `end`, of it\n", "c/d.txt": ""}),
+    (links, {"docs/a.md": "`nn/b.h` `src/nn/b.h` `scripts/c --all` `src/nn/*.h` `DIR/e.json`"
+                          " `bench/history.jsonl` and/or `build/x.txt`\n",
+             "src/nn/b.h": "", "scripts/c": "", "bench/a.cc": "", "CHANGELOG.md": "`scripts/old` went.\n"}),
+    (commands, BUILDS),
     (CommandsWithHelp, {"README.md": "```sh\nvolta bench infer -n 4 --seed=1 | head -1  # --no\n"
                 "volta --bench-infer && volta help bench\n```\n`volta bench --threads 2`\n"}),
     (commands, {"README.md": "```sh\nvolta dance --fast\n```\n"}),
