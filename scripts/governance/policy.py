@@ -2,6 +2,7 @@
 import re
 
 import calls
+import diff
 import looser
 import markdown
 import prd
@@ -90,17 +91,21 @@ def _removed_tests(changes):
 
 
 def _skipped_tests(changes):
-    """Tests that skip themselves from now on, new tests left out."""
-    known = {line.text.strip() for change in changes for line in change.removed}
+    """Tests that skip themselves from now on. Left out are new tests, tests that moved, and skips that
+    were in their file, maybe with another reason."""
+    def skip(line):
+        match = _SKIP.search(line.text)
+        return match and line.text[:match.end()].strip()
+    moved = {line.text.strip() for change in changes for line in change.removed}
+    old_tests = set().union(*(_tests_in(change.hunks, "removed") for change in changes))
     for change in changes:
-        if not change.path.startswith("tests/"):
-            continue
-        for hunk in change.hunks:
+        known = {skip(line) for line in change.removed}
+        for hunk in change.hunks if change.path.startswith("tests/") else ():
             new = change.created
             for line in hunk.added:
-                new = new or bool(_TEST.search(line.text)) and "DISABLED_" not in line.text
-                match = _SKIP.search(line.text)
-                if match and not new and line.text.strip() not in known:
+                names = _tests_in([diff.Hunk([], [line])], "added")
+                new = new or bool(names) and not old_tests & set(names) and "DISABLED_" not in line.text
+                if not new and skip(line) and skip(line) not in known and line.text.strip() not in moved:
                     yield Finding(f"{change.path}:{line.number}", "policy.removed_test",
                                   f"`{line.text.strip()}` disables a test: a person adds {ACCEPTANCE}")
 
