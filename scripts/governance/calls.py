@@ -1,4 +1,4 @@
-"""Calls that the library may not make, and the fence around raw memory.
+"""Calls that the library and the program may not make, and the fence around raw memory.
 
 This reads the sources, so it answers at once and names the line. The stages `symbols` (what the
 linked library really calls) and `check` (clang's -Wunsafe-buffer-usage) judge the same promises on
@@ -9,14 +9,17 @@ import re
 from tree import CPP, Finding, code_of, line_of
 
 RULES = {
-    "calls.process": "The library never ends the process: no abort, exit, terminate or assert in"
-                     " src, and no __trap in a kernel, after which the GPU is lost; return an Error.",
-    "calls.throw": "The library throws nothing: no throw, try, .value() or std::stoi in src; use"
+    "calls.process": "The library and the program never end the process on the way: no abort, exit,"
+                     " terminate, raise, assert or std::unreachable in src and apps, and no __trap in"
+                     " a kernel, after which the GPU is lost; return an Error.",
+    "calls.throw": "Nothing is thrown: no throw, try, .value() or std::stoi in src and apps; use"
                    " VOLTA_TRY and the parsers of base/text.h.",
-    "calls.regex": "No std::regex in src: it overflows the stack on long input.",
-    "calls.random": "No rand() and no generator with a state in src: numbers come from base/rng.h"
+    "calls.access": "No .at() of a container, no std::get and no std::any_cast in src and apps: they"
+                    " throw; use find(), std::get_if or an index that was checked.",
+    "calls.regex": "No std::regex in src and apps: it overflows the stack on long input.",
+    "calls.random": "No rand() and no generator with a state in src and apps: numbers come from base/rng.h"
                     " and a seed.",
-    "calls.new": "No raw new or delete in src, and no malloc outside the fence: an object goes into a"
+    "calls.new": "No raw new or delete in src and apps, and no malloc outside the fence: an object goes into a"
                  " smart pointer or a Buffer in the same expression.",
     "calls.allowed": "Every line of allowed_calls.txt is still needed and gives a reason.",
     "fence.cast": "reinterpret_cast only in src/kernels, src/device, src/base/memory* and"
@@ -35,9 +38,16 @@ _FENCE = r"src/(kernels/.*|device/.*|base/memory[^/]*|tensor/buffer\.[^/]*)"
 # (rule, files that may, pattern, what was found)
 PATTERNS = [
     ("calls.process", r"$^", r"(?<![.>\w])(?:std::|::)?(?:abort|_?exit|_Exit|quick_exit|terminate"
-     r"|assert|__trap)\s*\(", "this ends the process; return an Error"),
+     r"|assert|__trap|__builtin_(?:trap|unreachable|abort))\s*\(|\bstd::(?:abort|_?exit|_Exit"
+     r"|quick_exit|terminate|unreachable)\b|(?<![.>\w])(?:std::|::)raise\b|(?<![.>\w:])raise\s*\(\s*SIG",
+     "this ends the process; return an Error"),
     ("calls.throw", r"$^", r"\bthrow\b|\btry\s*\{|\.value\(\)|\bstd::sto(?:i|l|ll|ul|ull|f|d|ld)\b",
      "this throws; return an Error, or use VOLTA_TRY"),
+    # In kernels at() is that of Volta's own views of rows, which checks nothing.
+    ("calls.access", r"src/kernels/.*", r"(?:\.|->)at\s*\(", "a container throws here; use find(), or an"
+     " index that was checked"),
+    ("calls.access", r"$^", r"\bstd::get\s*<", "a variant throws here; use std::get_if"),
+    ("calls.access", r"$^", r"\bstd::any_cast\s*<[^;(]*>\s*\((?!\s*&)", "this throws; give it a pointer"),
     ("calls.regex", r"$^", r"\bstd::(?:basic_)?[cws]*regex\w*", "std::regex overflows the stack"),
     ("calls.random", r"$^", r"(?<![.>\w])(?:std::|::)?s?rand\s*\(|\bstd::(?:mt19937\w*|random_device"
      r"|default_random_engine)\b", "use base/rng.h with a seed"),
@@ -76,7 +86,7 @@ def allowed(tree):
 
 
 def findings_in(path, text):
-    """The findings in one file of src, exceptions not considered."""
+    """The findings in one file of src or apps, exceptions not considered."""
     code = code_of(text)
     for rule, where, pattern, problem in PATTERNS:
         if re.fullmatch(where, path):
@@ -94,7 +104,7 @@ def findings_in(path, text):
 def check(tree):
     exceptions, findings = allowed(tree)
     used = set()
-    for path, text in tree.select(r"src/" + CPP):
+    for path, text in tree.select(r"(src|apps)/" + CPP):
         for finding in findings_in(path, text):
             if (path, finding.rule) in exceptions:
                 used.add((path, finding.rule))

@@ -1,7 +1,9 @@
-"""Commands in documents: the shell can read each, and `volta` has each option that is used.
+"""Commands in documents: the shell can read each, `volta` has each option that is used, make each
+target, and CMake each preset.
 
 The options are those that the program's own help pages list; without a program they are not checked.
 """
+import json
 import re
 import shlex
 import subprocess
@@ -14,6 +16,9 @@ RULES = {
     "commands.option": "Every volta command in a document has a subcommand and options that the"
                        " program's help lists (with --program; ctest gives it).",
     "commands.file": "Every script that a command in a document runs is in the tree.",
+    "commands.target": "Every `make TARGET` in a document is a target of the Makefile.",
+    "commands.preset": "Every preset of `cmake --preset` in a document, and every folder build/PRESET"
+                       " that a command of CMake names, is one of CMakePresets.json.",
 }
 
 _OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
@@ -66,14 +71,38 @@ def problem_of(words, pages):
 
 
 def _inline(text):
-    """(number, command) of the volta commands in backticks outside of blocks."""
+    """(number, command) of the commands in backticks outside of blocks."""
     for number, line in markdown.prose(text):
-        for code in re.findall(r"`(volta [^`]*)`", line):
+        for code in re.findall(r"`((?:volta|make|cmake|ctest) [^`]*)`", line):
             yield number, code.replace("\\|", "|").replace("...", "")
+
+
+def _build_problem(words, targets, presets):
+    """(rule, problem) of a command of make, cmake or ctest, or None."""
+    if words[0] == "make":
+        for word in words[1:]:
+            if re.fullmatch(r"[a-z][\w-]*", word) and word not in targets:
+                return "commands.target", f"the Makefile has no '{word}'"
+    if words[0] in ("cmake", "ctest"):
+        line = " ".join(words)
+        for name in re.findall(r"--preset[ =]([a-z][\w-]*)|(?:^|\s)build/([a-z][\w-]*)", line):
+            if (name[0] or name[1]) not in presets:
+                return "commands.preset", f"CMakePresets.json has no '{name[0] or name[1]}'"
+    return None
+
+
+def _presets(tree):
+    try:
+        listed = json.loads(tree.texts.get("CMakePresets.json", "{}")).get("configurePresets", [])
+    except ValueError:
+        return set()
+    return {preset["name"] for preset in listed if not preset.get("hidden")}
 
 
 def check(tree, pages=None):
     """`pages`: the help page of each command, as golden.help_of() reads them; None: no options."""
+    targets = set(re.findall(r"^([a-z]+):", tree.texts.get("Makefile", ""), re.MULTILINE))
+    presets = _presets(tree)
     for path, text in tree.select(r"(README|CONTRIBUTING|SECURITY|AGENTS|PRD)\.md|docs/.*\.md"):
         lines = []
         for start, language, block in markdown.blocks(text):
@@ -92,6 +121,11 @@ def check(tree, pages=None):
                 if file and not tree.exists(file[1]):
                     yield Finding(f"{path}:{number}", "commands.file",
                                   f"{words[0]} is not in the tree")
+        for number, line in lines + list(_inline(text)):
+            for words in _commands(line):
+                problem = _build_problem(words, targets, presets)
+                if problem:
+                    yield Finding(f"{path}:{number}", *problem)
         if not pages:
             continue
         for number, line in lines + list(_inline(text)):

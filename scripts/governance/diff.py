@@ -14,6 +14,7 @@ class Line(NamedTuple):
 class Hunk(NamedTuple):
     removed: list
     added: list
+    before: tuple = ()  # The unchanged lines above, up to three.
 
 
 class FileChange:
@@ -58,7 +59,7 @@ def _names(line):
 
 def parse(text):
     """The FileChanges of a diff. A run of changed lines without context between is one Hunk."""
-    changes, hunk, number = [], None, 0
+    changes, hunk, number, context = [], None, 0, []
     old_left = new_left = 0  # Lines that the current @@ block still has.
     for line in text.split("\n"):  # Not splitlines(): other characters end no line of a diff.
         if old_left <= 0 and new_left <= 0:
@@ -72,15 +73,16 @@ def parse(text):
                 changes[-1].deleted = True
             elif changes and block:
                 old_left, new_left = int(block[1] or 1), int(block[3] or 1)
-                number, hunk = int(block[2]), None
+                number, hunk, context = int(block[2]), None, []
             continue
         kind, rest = line[:1], line[1:]
         if kind in "+-" and kind:
             if hunk is None:
-                hunk = Hunk([], [])
+                hunk = Hunk([], [], tuple(context[-3:]))
                 changes[-1].hunks.append(hunk)
             (hunk.added if kind == "+" else hunk.removed).append(Line(number, rest))
         elif kind != "\\":
+            context = [*context, Line(number, rest)] if hunk is None else [Line(number, rest)]
             hunk = None
         old_left -= kind in "- " or not kind
         new_left -= kind in "+ " or not kind

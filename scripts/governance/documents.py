@@ -28,7 +28,7 @@ WANTED = {
     "owners.md": ["Who decides", "Rules"],
     "rfc.md": ["When", "Template", "Rules"],
     "incidents.md": ["Playbook", "Rules"],
-    "release.md": ["Checklist", "Rules"],
+    "release.md": ["Checklist", "What the archive needs", "Rules"],
     "agents.md": ["What agents read", "One agent in a loop", "Several agents", "Rules"],
     "coding.md": ["Language", "Errors", "Text", "Rules"],
 }

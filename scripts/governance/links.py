@@ -1,4 +1,5 @@
-"""Links between documents: every relative target is a file of the tree, every anchor a heading."""
+"""Links between documents: every relative target is a file of the tree, every anchor a heading; and
+every path in backticks is there."""
 import posixpath
 import re
 
@@ -8,11 +9,34 @@ from tree import Finding
 RULES = {
     "links.target": "A relative link in a document leads to a file of the tree.",
     "links.anchor": "The part of a link after # is a heading of the document that it leads to.",
+    "links.path": "A path in backticks, of a script, a source, a test or a document, is in the tree, as"
+                  " written or below src; CHANGELOG.md may name what is gone.",
 }
+_PATH = re.compile(r"[\w.][\w.+-]*(?:/[\w.*+-]+)+/?")
+_FILE = re.compile(r".*\.(?:md|cc|h|cu|cuh|py|txt|jsonl|json|yml)")
+_FOLDER = re.compile(r"(?:scripts|tests|docs|bench|examples|containers|\.ci|\.github)/.*")
+# What a script makes when it is first told to; the documents say which.
+_MADE_LATER = {"bench/history.jsonl", "bench/baselines"}
+
+
+def _lost_paths(tree, text):
+    """(number, path) of the paths in backticks that are nowhere in the tree."""
+    tops = {path.split("/")[0] for path in tree.paths if "/" in path}
+    tops |= {path.split("/")[1] for path in tree.paths if path.startswith("src/")}
+    for number, line in markdown.prose(text):
+        for word in " ".join(re.findall(r"`([^`]+)`", line)).split():
+            word = word.strip("(),;:\"'").rstrip("/")
+            if not _PATH.fullmatch(word) or word.split("/")[0] not in tops or word in _MADE_LATER:
+                continue
+            if (_FILE.fullmatch(word) or _FOLDER.fullmatch(word)) and not (
+                    tree.exists(word) or tree.exists("src/" + word)):
+                yield number, word
 
 
 def check(tree):
     for path, text in tree.select(r".*\.md"):
+        for number, word in _lost_paths(tree, text) if path != "CHANGELOG.md" else ():
+            yield Finding(f"{path}:{number}", "links.path", f"{word} is not in the tree")
         for number, target in markdown.links(text):
             if re.match(r"[a-z][a-z0-9+.-]*:", target):
                 continue

@@ -2,6 +2,8 @@
 import re
 
 import calls
+import diff
+import looser
 import markdown
 import prd
 import secret_scan
@@ -11,9 +13,10 @@ from tree import CPP, Finding
 RULES = {
     "policy.tier": "The pull request names the tier of its change, and not a lower one than the diff"
                    " has.",
-    "policy.body": "The pull request says what was changed and which tests were run; from tier 2 on"
-                   " also what the risk is and how it is rolled back.",
-    "policy.changelog": "A change of tier 3 in src or apps has a line in CHANGELOG.md.",
+    "policy.body": "The pull request says what was changed and which tests were run, with more than"
+                   " `none`; from tier 2 on also what the risk is and how it is rolled back.",
+    "policy.changelog": "A change of tier 3 in src or apps, of a help page or of a key of JSON has a"
+                        " line in CHANGELOG.md.",
     "policy.test": "A change of code comes with a change of tests, or with a line `No new test:"
                    " REASON`.",
     "policy.parity": "A change of a kernel comes with a parity test: a change in tests/kernels or"
@@ -22,11 +25,12 @@ RULES = {
     "policy.bench": "A change of tier 3 in src or apps has a table under `Bench` with before, after"
                     " and spread; outside of kernels and devices, `No bench: REASON` will do.",
     "policy.breakdown": "A change of a kernel shows under `Op breakdown` what share the op has.",
-    "policy.tolerance": "A tolerance becomes larger only with the label human-approved-tolerance.",
+    "policy.tolerance": "A tolerance becomes larger, or an exact comparison becomes one that allows a"
+                        " difference, only with the label human-approved-tolerance.",
     "policy.acceptance": "A requirement of PRD.md, a limit or a threshold of a gate changes only with"
                          " the label human-approved-acceptance.",
-    "policy.removed_test": "A test is removed or disabled only with the label"
-                           " human-approved-acceptance.",
+    "policy.removed_test": "A test is removed, disabled or skipped only with the label"
+                           " human-approved-acceptance; a new test may skip itself.",
     "policy.format": "The version of a file format changes together with a test and with"
                      " docs/governance/stability.md or another document that describes the format.",
     "policy.golden": "What small models compute (tests/golden_guard/expected.json) changes only with"
@@ -42,13 +46,13 @@ RULES = {
 
 TOLERANCE, ACCEPTANCE, GOVERNANCE = (
     "human-approved-tolerance", "human-approved-acceptance", "human-approved-governance")
-_TOLERANT = re.compile(r"(?i)toleranc|\b[ra]tol\b|epsilon|_NEAR\b|\bslack\b|\bulps?\b"
-                       r"|max_?(error|ulp)|(EXPECT|ASSERT)_L[TE]\(.*(err|diff|dist)|allclose")
-_NUMBER = re.compile(r"(?<![\w.])(?:0[xX][0-9a-fA-F.]+(?:[pP][+-]?\d+)?|\d+\.?\d*(?:[eE][+-]?\d+)?"
-                     r"|\.\d+(?:[eE][+-]?\d+)?)")
-_LIMIT = re.compile(r"\b([A-Z_]*(?:THRESHOLD|LIMIT|MINUTES)[A-Z_]*)\b.*=")
+_LIMIT = re.compile(r"\b([A-Z_]*(?:THRESHOLD|LIMIT|MINUTES)[A-Z_]*)\b.*="
+                    r"|[\"'](--[\w-]*limit)[\"'].*\bdefault=")
 _TEST = re.compile(r"\b(?:TEST|TEST_F|TEST_P|TYPED_TEST|RC_GTEST_PROP)\s*\(\s*(\w+)\s*,\s*(\w+)"
-                   r"|^\s*def (test_\w+)")
+                   r"|^\s*def (test_\w+)|\badd_test\s*\(\s*NAME ([^\s)]+)")
+_LISTED = re.compile(r"\bIN ITEMS ([^)]*)")  # Names of which each becomes a test.
+_SKIP = re.compile(r"\bGTEST_SKIP\s*\(|\bDISABLED_\w|\bunittest\.skip\w*|\bskipTest\s*\("
+                   r"|\bDISABLED (?:TRUE|ON)\b")
 _VERSION = re.compile(r"\bk(Format)?Version\b\s*=|\bkFormat\b\s*=|\"format_version\"")
 
 
@@ -63,53 +67,54 @@ def sections(body):
     return {name: text.strip() for name, text in result.items()}
 
 
-def _numbers(line):
-    """The numbers of a line, a name of a variable left out."""
-    values = []
-    for word in _NUMBER.findall(re.sub(r"//.*", "", line)):
-        hexadecimal = word.lower().startswith("0x")
-        values.append(float.fromhex(word) if hexadecimal else float(word))
-    return values
-
-
-def _shape(line):
-    return _NUMBER.sub("N", re.sub(r"//.*", "", line)).split()
-
-
-def loosened(hunk):
-    """The added lines that say the same as a removed one with a larger tolerance."""
-    moved = {line.text.strip() for line in hunk.removed} & {line.text.strip() for line in hunk.added}
-    for old in hunk.removed:
-        for new in hunk.added:
-            if old.text.strip() in moved or new.text.strip() in moved:
-                continue
-            if not (_TOLERANT.search(old.text) and _TOLERANT.search(new.text)):
-                continue
-            before, after = _numbers(old.text), _numbers(new.text)
-            same = _shape(old.text) == _shape(new.text)
-            if same and len(before) == len(after) and any(b > a for a, b in zip(before, after)):
-                yield new
-
-
-def _tests_in(lines):
-    """{test: line number} of the tests that begin on some lines of a diff."""
-    found = ((line.number, _TEST.search(line.text)) for line in lines)
-    return {match[0].strip(): number for number, match in found if match}
+def _tests_in(hunks, side):
+    """{test: line number} of the tests that begin on one side ("removed", "added") of some hunks."""
+    found = {}
+    for hunk in hunks:
+        for line, text in looser.statements(getattr(hunk, side), hunk.before):
+            for match in _TEST.finditer(text):
+                found[".".join(filter(None, match.groups()))] = line.number
+            listed = _LISTED.search(text)
+            for name in listed[1].split() if listed else ():
+                found[name] = line.number
+    return found
 
 
 def _removed_tests(changes):
     """Tests that are gone, and not only somewhere else: a test may move to another file."""
-    added = set().union(*(_tests_in(change.added) for change in changes))
+    added = set().union(*(_tests_in(change.hunks, "added") for change in changes))
     for change in changes:
-        for name, number in _tests_in(change.removed).items():
+        for name, number in _tests_in(change.hunks, "removed").items():
             if name not in added and change.old_path.startswith("tests/"):
                 yield Finding(f"{change.old_path}:{number}", "policy.removed_test",
-                              f"`{name})` is gone: a person adds {ACCEPTANCE}")
+                              f"`{name}` is gone: a person adds {ACCEPTANCE}")
+
+
+def _skipped_tests(changes):
+    """Tests that skip themselves from now on. Left out are new tests, tests that moved, and skips that
+    were in their file, maybe with another reason."""
+    def skip(line):
+        match = _SKIP.search(line.text)
+        return match and line.text[:match.end()].strip()
+    moved = {line.text.strip() for change in changes for line in change.removed}
+    old_tests = set().union(*(_tests_in(change.hunks, "removed") for change in changes))
+    for change in changes:
+        known = {skip(line) for line in change.removed}
+        for hunk in change.hunks if change.path.startswith("tests/") else ():
+            new = change.created
+            for line in hunk.added:
+                names = _tests_in([diff.Hunk([], [line])], "added")
+                new = new or bool(names) and not old_tests & set(names) and "DISABLED_" not in line.text
+                if not new and skip(line) and skip(line) not in known and line.text.strip() not in moved:
+                    yield Finding(f"{change.path}:{line.number}", "policy.removed_test",
+                                  f"`{line.text.strip()}` disables a test: a person adds {ACCEPTANCE}")
 
 
 def _human(changes, labels):
     if ACCEPTANCE not in labels:
         yield from _removed_tests(changes)
+        yield from _skipped_tests(changes)
+    renamed = {change.path: change.old_path for change in changes}
     for change in changes:
         if change.path == "tests/golden_guard/expected.json" and TOLERANCE not in labels:
             yield Finding(change.path, "policy.golden",
@@ -124,12 +129,14 @@ def _human(changes, labels):
                           "add lines at the end; what was measured stays")
         tests = re.match(r"(tests|bench|scripts)/", change.path)
         for hunk in change.hunks if tests and TOLERANCE not in labels else ():
-            for line in loosened(hunk):
+            for line in looser.loosened(hunk):
+                if _LIMIT.search(line.text):
+                    continue  # A limit of a gate, which policy.acceptance judges.
                 yield Finding(f"{change.path}:{line.number}", "policy.tolerance",
                               f"`{line.text.strip()}` is looser than before: derive it, or a person"
                               f" adds the label {TOLERANCE}")
         if ACCEPTANCE not in labels:
-            yield from _acceptance(change)
+            yield from _acceptance(change, renamed)
     if GOVERNANCE not in labels:
         for path, tier, why in tiers.tier_of(changes)[1]:
             if tier == 4:
@@ -137,8 +144,13 @@ def _human(changes, labels):
                               f"{why} changes: a person adds the label {GOVERNANCE}")
 
 
-def _requirements(change):
-    """Requirements of PRD.md that say something else than before, or are gone."""
+def _paths(tests):
+    return set(re.findall(r"`([^`]+)`", tests))
+
+
+def _requirements(change, renamed):
+    """Requirements of PRD.md that say something else than before, lose a test, or are gone.
+    `renamed`: {new path: old path} of the files that only moved."""
     def read(lines):
         return [item for line in lines for item in [prd.requirement(line.number, line.text)] if item]
     now = {item.number: item for item in read(change.added)}
@@ -147,24 +159,33 @@ def _requirements(change):
         if new is None or new.text != old.text or (old.done and not new.done):
             yield Finding(f"PRD.md:{old.line}", "policy.acceptance",
                           f"requirement {old.number} changes: a person adds {ACCEPTANCE}")
+            continue
+        for path in sorted(_paths(old.tests) - {renamed.get(path, path) for path in _paths(new.tests)}
+                           - _paths(new.tests)):
+            yield Finding(f"PRD.md:{old.line}", "policy.acceptance",
+                          f"requirement {old.number} no longer names {path}: a person adds"
+                          f" {ACCEPTANCE}")
     added = {line.text for line in change.added}
     for line in change.removed:
-        match = re.match(r"- Acceptance of task (\d+): ", line.text)
-        finished = match and match[1] in now and now[match[1]].done
-        if match and line.text not in added and not finished:
-            yield Finding(f"PRD.md:{line.number}", "policy.acceptance",
-                          f"what is accepted for task {match[1]} changes: a person adds {ACCEPTANCE}")
+        match = re.match(r"- (?:Acceptance of task (\d+)|Expected): ", line.text)
+        if not match or line.text in added or any(item.done for item in now.values()
+                                                  if match[1] in (item.number, None)):
+            continue
+        what = f"what is accepted for task {match[1]}" if match[1] else "what a task expects"
+        yield Finding(f"PRD.md:{line.number}", "policy.acceptance",
+                      f"{what} changes: a person adds {ACCEPTANCE}")
 
 
-def _acceptance(change):
+def _acceptance(change, renamed):
     if change.path == "PRD.md":
-        yield from _requirements(change)
+        yield from _requirements(change, renamed)
     if re.fullmatch(r"(scripts|\.ci|tests|bench)/.*", change.path):
+        added = {line.text for line in change.added}
         for line in change.removed:
             match = _LIMIT.search(line.text)
-            if match:
+            if match and line.text not in added:
                 yield Finding(f"{change.path}:{line.number}", "policy.acceptance",
-                              f"the limit {match[1]} changes: a person adds {ACCEPTANCE}")
+                              f"the limit {match[1] or match[2]} changes: a person adds {ACCEPTANCE}")
 
 
 def _added_code(tree, changes):
@@ -173,12 +194,15 @@ def _added_code(tree, changes):
         for line in change.added:
             for finding in secret_scan.findings_in(change.path, line.number, line.text):
                 yield finding._replace(rule="policy.secret")
-        if re.fullmatch("src/" + CPP, change.path):
+        if re.fullmatch("(src|apps)/" + CPP, change.path):
             text = "\n".join(line.text for line in change.added)
             for finding in calls.findings_in(change.path, text):
                 known = (change.path, finding.rule) in exceptions
                 if finding.rule != "fence.safety" and not known:
                     yield Finding(change.path, "policy.calls", finding.text)
+
+
+_NOTHING = re.compile(r"(?i)\W*(none|no|no tests|nothing|n/?a|not? (?:run|tested|yet)|to ?do|tbd)?\W*")
 
 
 def _body(tier, parts):
@@ -190,6 +214,9 @@ def _body(tier, parts):
     for title in ["Change", "Tests run"] + (["Risk", "Rollback"] if tier >= 2 else []):
         if not parts.get(title):
             yield Finding("pull request", "policy.body", f"write something under `{title}`")
+    if _NOTHING.fullmatch(parts.get("Tests run") or "x"):
+        yield Finding("pull request", "policy.body",
+                      "name under `Tests run` what was run, and what it said")
 
 
 def _has_bench(text):
@@ -212,8 +239,9 @@ def _evidence(tree, changes, body, parts):
              if change.path.startswith("tests/") and not change.deleted and change.added]
     if code and not tests and not re.search(r"^No new test: \S", body, re.MULTILINE):
         yield Finding(code[0], "policy.test", "add a test, or the line `No new test: REASON`")
-    if heavy and "CHANGELOG.md" not in [change.path for change in changes if change.added]:
-        yield Finding(heavy[0], "policy.changelog", "add a line to CHANGELOG.md")
+    promised = heavy + [path for path in files if path.startswith("tests/governance/golden/")]
+    if promised and "CHANGELOG.md" not in [change.path for change in changes if change.added]:
+        yield Finding(promised[0], "policy.changelog", "add a line to CHANGELOG.md")
     bench = parts.get("Bench", "")
     excused = not fast and re.search(r"^No bench: \S", bench, re.MULTILINE)
     if heavy and not excused and not _has_bench(bench):

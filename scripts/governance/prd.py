@@ -1,7 +1,7 @@
 """PRD.md: a list of requirements that people read and that an agent's loop takes tasks from.
 
 A requirement is one line at the margin, because loops read nothing else: `- [x] 4. TEXT Tests: ...`
-or `- [ ] 13. TEXT: see [task 13](#task-13).`, and the block `### Task 13` says the rest.
+or `- [ ] 13. (agent) TEXT: see [task 13](#task-13).`, and the block `### Task 13` says the rest.
 """
 import re
 from typing import NamedTuple
@@ -12,8 +12,11 @@ from tree import Finding
 RULES = {
     "prd.tests": "Every requirement of PRD.md that is done names its tests behind `Tests:`.",
     "prd.exists": "Every test that PRD.md names is in the tree.",
-    "prd.line": "Every line with a box in PRD.md stands at the margin and is `- [x] NUMBER. TEXT` or"
-                " `- [ ] NUMBER. TEXT`, with a number of its own.",
+    "prd.line": "Every line with a box in PRD.md stands at the margin and is `- [x] NUMBER. TEXT`,"
+                " `- [ ] NUMBER. (agent) TEXT` or `- [ ] NUMBER. (person) TEXT`, with a number of its"
+                " own.",
+    "prd.order": "The open requirements of agents come before those of persons, because a loop takes"
+                 " them in order; each says the owner that its block names.",
     "prd.task": "Every open requirement links to a block `### Task NUMBER` with an owner (agent or"
                 " person), commands, expected output and acceptance; no other block exists.",
 }
@@ -26,7 +29,8 @@ class Requirement(NamedTuple):
     line: int
     number: str
     done: bool
-    text: str   # What is promised, without its tests and its link.
+    owner: str  # "agent" or "person" of an open one, else "".
+    text: str   # What is promised, without its owner, its tests and its link.
     tests: str  # What stands behind "Tests:".
 
 
@@ -35,9 +39,11 @@ def requirement(line, text):
     match = _LINE.fullmatch(text)
     if not match:
         return None
-    promise, _, tests = match[3].partition(" Tests: ")
+    owned = re.fullmatch(r"\((agent|person)\) (.*)", match[3])
+    promise, _, tests = (owned[2] if owned else match[3]).partition(" Tests: ")
     promise = re.sub(r": see \[task \d+\]\(#task-\d+\)\.$", "", promise)
-    return Requirement(line, match[2], match[1] == "x", promise.strip(" ."), tests)
+    return Requirement(line, match[2], match[1] == "x", owned[1] if owned else "",
+                       promise.strip(" ."), tests)
 
 
 def tasks(text):
@@ -72,14 +78,33 @@ def _requirements(text, findings):
         if not _BOX.match(line):
             continue
         item = requirement(number, line)
-        if item is None:
-            findings.append(Finding(f"{PATH}:{number}", "prd.line",
-                                    "write `- [x] NUMBER. TEXT` or `- [ ] NUMBER. TEXT`"))
+        if item is None or item.done == bool(item.owner):
+            found.update({item.number: item} if item else {})
+            findings.append(Finding(f"{PATH}:{number}", "prd.line", "write `- [x] NUMBER. TEXT`,"
+                                    " `- [ ] NUMBER. (agent) TEXT` or `- [ ] NUMBER. (person) TEXT`"))
         elif item.number in found:
             findings.append(Finding(f"{PATH}:{number}", "prd.line", f"{item.number} comes twice"))
         else:
             found[item.number] = item
     return found
+
+
+def _order(wanted, blocks):
+    """Open requirements whose owner is not that of their block, or of agents behind persons."""
+    persons = None
+    for item in wanted.values():
+        if item.done:
+            continue
+        block = "\n".join(blocks[item.number][1]) if item.number in blocks else ""
+        owner = re.search(r"^- Owner: (agent|person)$", block, re.MULTILINE)
+        if owner and item.owner and owner[1] != item.owner:
+            yield Finding(f"{PATH}:{item.line}", "prd.order",
+                          f"the block of task {item.number} says that its owner is '{owner[1]}'")
+        if item.owner == "person":
+            persons = persons or item
+        elif persons:
+            yield Finding(f"{PATH}:{item.line}", "prd.order", f"move {item.number}, an agent's, above"
+                          f" {persons.number}, a person's")
 
 
 def check(tree):
@@ -88,6 +113,7 @@ def check(tree):
     wanted, blocks = _requirements(text, findings), tasks(text)
     if not wanted:
         findings.append(Finding(PATH, "prd.line", "there is no requirement"))
+    findings += _order(wanted, blocks)
     for item in wanted.values():
         where = f"{PATH}:{item.line}"
         paths = re.findall(r"`([^`]+)`", item.tests)

@@ -12,13 +12,29 @@ RULES = {
     "workflows.make": "Every `make TARGET` in .ci/run and in a workflow is a target of the Makefile.",
     "workflows.same": "A stage of .ci/run and the target of the Makefile with its name call the same"
                       " script, or the stage calls the target.",
-    "workflows.verify": "`make verify` runs every stage that a pull request runs.",
+    "workflows.verify": "`make verify` runs every stage that a pull request runs; the `make` commands"
+                        " of a pull request that it does not run are in docs/testing.md, with their"
+                        " compilers.",
+    "workflows.systems": "The workflows ci, policy, nightly and release are there. Pull requests are"
+                         " tested with g++ and clang++-19 on Debian 12 and Ubuntu 24.04, nights run"
+                         " `.ci/run --all`, and a release is built in a container of Debian 12.",
     "workflows.pinned": "Every action is named by its full commit hash, with its version behind it.",
     "workflows.permissions": "A workflow may read the contents and nothing else; only a job of"
                              " release.yml may write.",
     "workflows.fork": "No workflow runs on pull_request_target: it would give secrets to strangers.",
 }
 GATE, WORKFLOWS, STAGE_DOCUMENT = ".ci/run", ".github/workflows", "docs/testing.md"
+# workflow: {what it must hold: a pattern of one of its lines}.
+SYSTEMS = {
+    "ci": {"the images debian:12 and ubuntu:24.04": r' +image: \["debian:12", "ubuntu:24\.04"\]',
+           "the compilers g++ and clang++-19": r' +compiler: \["g\+\+", "clang\+\+-19"\]',
+           "a container of the image": r" +container: \$\{\{ matrix\.image \}\}",
+           "make test with the compiler": r" +- run: make test .*-DCMAKE_CXX_COMPILER=\$COMPILER.*"},
+    "policy": {"the stage policy": r" +- run: \.ci/run policy"},
+    "nightly": {"a schedule": r"  schedule:", "every stage": r" +- run: \.ci/run --all"},
+    "release": {"a container of Debian 12": r" +container: debian:12",
+                "the archive": r" +- run: scripts/release build/release .*"},
+}
 _PREPARE = re.compile(r"(apt-get (--\S+ )*(update|install) ?[\w. -]*|git config --global"
                       r" --add safe\.directory \"\$GITHUB_WORKSPACE\")")
 
@@ -54,6 +70,24 @@ def _verify_findings(tree, more):
     for name in sorted({"", *more} - set(run)):
         yield Finding("Makefile", "workflows.verify",
                       f"`make verify` does not run `{(GATE + ' ' + name).strip()}`")
+
+
+def _systems_findings(tree):
+    for name, wanted in SYSTEMS.items():
+        path = f"{WORKFLOWS}/{name}.yml"
+        lines = [line.split(" #")[0].rstrip() for line in tree.texts.get(path, "").splitlines()]
+        if not lines:
+            yield Finding(path, "workflows.systems", "this workflow is missing")
+            continue
+        for what, pattern in wanted.items():
+            if not any(re.fullmatch(pattern, line) for line in lines):
+                yield Finding(path, "workflows.systems", f"it lacks {what}")
+    # What a laptop must run by itself, because `make verify` does not.
+    compilers = re.search(r"^ +compiler: \[(.*)\]", tree.texts.get(f"{WORKFLOWS}/ci.yml", ""), re.MULTILINE)
+    for name in re.findall(r'"([^"]+)"', compilers[1]) if compilers else ():
+        if name != "g++" and f"-DCMAKE_CXX_COMPILER={name}" not in tree.texts.get(STAGE_DOCUMENT, ""):
+            yield Finding(STAGE_DOCUMENT, "workflows.verify", f"say how to test with {name}, which a pull"
+                          " request does and `make verify` does not")
 
 
 def _stage_findings(tree):
@@ -128,6 +162,7 @@ def _workflow_findings(tree, path, text):
 
 def check(tree):
     yield from _stage_findings(tree)
+    yield from _systems_findings(tree)
     yield from _same_findings(tree)
     for number, line in enumerate(tree.texts.get(GATE, "").splitlines(), 1):
         if not line.lstrip().startswith("#"):

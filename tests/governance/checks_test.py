@@ -48,26 +48,44 @@ LICENCED = {"LICENSE": "MIT License\n", "scripts/bootstrap": BOOTSTRAP,
             "CMakeLists.txt": "find_package(TBB CONFIG REQUIRED)\n", licences.TABLE: TABLE,
             "bench/gpu/CMakeLists.txt": "target_link_libraries(b PRIVATE CUDA::cublasLt)\n",
             licences.PINNED: "# snapshot 20261123T000000Z\nlibtbb-dev=2021.8.0-2\n"}
-PRD = ("- [x] 1. It works. Tests: `tests/a_test.cc`\n- [ ] 2. Later: see [task 2](#task-2).\n\n"
+PRD = ("- [x] 1. It works. Tests: `tests/a_test.cc`\n- [ ] 2. (agent) Later: see [task 2](#task-2).\n\n"
        "### Task 2\n\n- Owner: agent\n- Commands:\n  ```sh\n  make test\n  ```\n"
        "- Expected: 100%\n- Acceptance of task 2: it works.\n")
 TRACED = {"PRD.md": PRD, "tests/a_test.cc": ""}
+PERSONS = ("- [ ] 3. (person) Later: see [task 3](#task-3).\n", PRD.split("\n\n", 1)[1].replace(
+    "ask 2", "ask 3").replace("agent", "person"))
 GATE = ('readonly STAGES=(\n  "test 9"\n  "lint 9"\n)\nstage_test() { make test; }\n'
         "stage_lint() {\n  scripts/lint --changed\n}\n")
 WORKFLOW = ("on:\n  pull_request:\npermissions:\n  contents: read\njobs:\n  a:\n    steps:\n"
             f"      - uses: actions/checkout@{'0a' * 20} # v7.0.1\n"
             "      - run: .ci/run test\n      - run: .ci/run lint\n"
-            "      - run: |\n          apt-get update && apt-get install --yes git\n")
+            "      - run: |\n          apt-get update && apt-get install --yes git\n"
+            "  b:\n    container: ${{ matrix.image }}\n    strategy:\n      matrix:\n"
+            '        image: ["debian:12", "ubuntu:24.04"]\n        compiler: ["g++", "clang++-19"]\n'
+            '    steps:\n      - run: make test CMAKE_ARGS="-DCMAKE_CXX_COMPILER=$COMPILER"\n')
+READS = "permissions:\n  contents: read\njobs:\n  a:\n"
 SAME = {".ci/run": GATE,
         "Makefile": "test:\n\t@ctest\n\nlint:\n\t@scripts/bootstrap ci\n\t@scripts/lint\n\n"
                     "verify:\n\t@.ci/run\n",
         ".github/workflows/ci.yml": WORKFLOW,
-        "docs/testing.md": "| stage | a | b |\n|---|---|---|\n| `test`, `lint` | x | y |\n"}
+        ".github/workflows/policy.yml": f"on:\n  push:\n{READS}    steps:\n      - run: .ci/run policy\n",
+        ".github/workflows/nightly.yml": f"on:\n  schedule:\n{READS}    steps:\n"
+                                         "      - run: .ci/run --all\n",
+        ".github/workflows/release.yml": f"on:\n  push:\n{READS}    container: debian:12\n    steps:\n"
+                                         "      - run: scripts/release build/release out\n",
+        "scripts/release": "",
+        "docs/testing.md": "| stage | a | b |\n|---|---|---|\n| `test`, `lint` | x | y |\n\n"
+                           "`make test CMAKE_ARGS=-DCMAKE_CXX_COMPILER=clang++-19`\n"}
 # A stage of the night that a pull request runs, too.
 NIGHT = {**SAME, ".ci/run": GATE + 'readonly CAMPAIGNS=("abi 0")\nstage_abi() { scripts/abi; }\n',
          "Makefile": SAME["Makefile"] + "\t@.ci/run abi\n",
          ".github/workflows/ci.yml": WORKFLOW + "      - run: .ci/run abi\n",
          "docs/testing.md": SAME["docs/testing.md"].replace("`lint`", "`lint`, `abi`")}
+BUILDS = {"README.md": "```sh\nmake test CMAKE_ARGS=-DA=b && cmake --preset check && cmake --build"
+                       " build/check\nctest --test-dir build/check\n```\nThen `make test -j 2`.\n",
+          "Makefile": "test:\n\t@true\n",
+          "CMakePresets.json": '{"configurePresets": [{"name": "base", "hidden": true},'
+                               ' {"name": "check"}]}'}
 RULE_DOCUMENT = "docs/governance/extra.md"
 
 
@@ -99,6 +117,17 @@ BAD = [
     ("calls.process", calls, source("void f() { exit(1); }")),
     ("calls.process", calls, source("__global__ void f() { __trap(); }", "src/kernels/cuda/a.cu")),
     ("calls.process", calls, source("__device__ void f() { assert(x); }", "src/kernels/cuda/a.cuh")),
+    ("calls.process", calls, source("auto f = &std::abort;")),
+    ("calls.process", calls, source("std::raise(SIGABRT);")),
+    ("calls.process", calls, source("raise(SIGABRT);")),
+    ("calls.process", calls, source("__builtin_trap();")),
+    ("calls.process", calls, source("std::unreachable();")),
+    ("calls.process", calls, source("std::abort();", "apps/volta/a.cc")),
+    ("calls.throw", calls, source("throw 1;", "apps/volta/a.cc")),
+    ("calls.access", calls, source("return v.at(1);")),
+    ("calls.access", calls, source("return v->at(1);", "apps/volta/a.cc")),
+    ("calls.access", calls, source("return std::get<int>(v);")),
+    ("calls.access", calls, source("return std::any_cast<int>(v);")),
     ("calls.throw", calls, source("int f() { throw 1; }")),
     ("calls.throw", calls, source("int f() { return result.value(); }")),
     ("calls.throw", calls, source("int f() { return std::stoi(text); }")),
@@ -138,6 +167,15 @@ BAD = [
     ("links.target", links, {"docs/a.md": "see [b](b.md)\n"}),
     ("links.target", links, {"docs/a.md": "see [b](../../b.md)\n", "b.md": ""}),
     ("links.anchor", links, {"docs/a.md": "see [b](b.md#the-end)\n", "docs/b.md": "# The start\n"}),
+    ("links.path", links, {"docs/a.md": "See `scripts/b`.\n", "scripts/c": ""}),
+    ("links.path", links, {"docs/a.md": "See `nn/b.h`, please.\n", "src/nn/c.h": ""}),
+    ("links.path", links, {"docs/a.md": "See `bench/x/figures.jsonl`.\n", "bench/a.cc": ""}),
+    ("links.path", links, {"docs/a.md": "Run `tests/a/b.py --all`.\n", "tests/a/c.py": ""}),
+    ("commands.target", commands, {"README.md": "```sh\nmake lunch\n```\n", "Makefile": "build:\n"}),
+    ("commands.target", commands, {"README.md": "Say `make lunch`.\n", "Makefile": "build:\n"}),
+    ("commands.preset", commands, changed(BUILDS, "README.md", "--preset check", "--preset chek")),
+    ("commands.preset", commands, changed(BUILDS, "README.md", "--build build/check", "--build build/a")),
+    ("commands.preset", commands, changed(BUILDS, "README.md", "--preset check", "--preset base")),
     ("commands.syntax", commands, {"README.md": "```sh\nif true; then\n```\n"}),
     ("commands.option", CommandsWithHelp, {"README.md": "```sh\nvolta bench infer --run 1\n```\n"}),
     ("commands.option", CommandsWithHelp, {"README.md": "Say `volta bench infer --speed`.\n"}),
@@ -150,6 +188,11 @@ BAD = [
     ("prd.line", prd, changed(TRACED, "PRD.md", "- [x] 1. It", "  - [x] It")),
     ("prd.line", prd, changed(TRACED, "PRD.md", "- [ ] 2.", "- [x] 1. A. Tests: `tests/a_test.cc`\n"
                               "- [x] 1. B. Tests: `tests/a_test.cc`\n- [ ] 2.")),
+    ("prd.line", prd, changed(TRACED, "PRD.md", "(agent) ", "")),
+    ("prd.line", prd, changed(TRACED, "PRD.md", "(agent)", "(somebody)")),
+    ("prd.order", prd, changed(TRACED, "PRD.md", "Owner: agent", "Owner: person")),
+    ("prd.order", prd, changed({**TRACED, "PRD.md": PRD + "\n" + PERSONS[1]}, "PRD.md", "- [ ] 2.",
+                               PERSONS[0] + "- [ ] 2.")),
     ("prd.task", prd, changed(TRACED, "PRD.md", ": see [task 2](#task-2).", ".")),
     ("prd.task", prd, changed(TRACED, "PRD.md", "### Task 2", "### Task 3")),
     ("prd.task", prd, changed(TRACED, "PRD.md", "Owner: agent", "Owner: somebody")),
@@ -176,6 +219,15 @@ BAD = [
     ("workflows.same", workflows, changed(SAME, ".ci/run", "scripts/lint --changed", "other --all")),
     ("workflows.verify", workflows, changed(SAME, "Makefile", "@.ci/run", "@.ci/run lint")),
     ("workflows.verify", workflows, changed(NIGHT, "Makefile", "\t@.ci/run abi\n", "")),
+    ("workflows.verify", workflows, changed(SAME, "docs/testing.md", "clang++-19", "icpx")),
+    ("workflows.systems", workflows, {path: text for path, text in SAME.items() if "night" not in path}),
+    ("workflows.systems", workflows, {path: text for path, text in SAME.items()
+                                      if path != ".github/workflows/release.yml"}),
+    ("workflows.systems", workflows, changed(SAME, ".github/workflows/ci.yml", ', "clang++-19"', "")),
+    ("workflows.systems", workflows, changed(SAME, ".github/workflows/ci.yml", '"debian:12", ', "")),
+    ("workflows.systems", workflows, changed(SAME, ".github/workflows/nightly.yml", "--all", "test")),
+    ("workflows.systems", workflows, changed(SAME, ".github/workflows/release.yml",
+                                             "    container: debian:12\n", "")),
     ("workflows.make", workflows, changed(SAME, "Makefile", "test:", "tests:")),
     ("workflows.pinned", workflows, changed(SAME, ".github/workflows/ci.yml",
                                             f"{'0a' * 20} # v7.0.1", "v7")),
@@ -196,7 +248,10 @@ GOOD = [
                    "cudaMemcpyAsync(a, b, 4, kind, stream);", "src/kernels/cuda/a.cu")),
     (calls, source("cudaStreamSynchronize(stream_); // cudaMalloc", "src/device/cuda_a.cc")),
     (calls, source("Thing(const Thing&) = delete;\nauto p = std::make_unique<Thing>(1);")),
-    (calls, source("auto v = row.at(2); thing.exit(1); const int new_rows = 1'000;")),
+    (calls, source("thing.exit(1); sum.raise(largest); const int new_rows = 1'000;")),
+    (calls, source("auto v = row.at(2); sum.raise(largest);", "src/kernels/cpu/a.cc")),
+    (calls, source("auto* v = std::get_if<int>(&a); auto* w = std::any_cast<int>(&b);")),
+    (calls, source("std::set_terminate(on_terminate); std::at(1);")),
     (calls, source("auto* p = reinterpret_cast<char*>(q);  // SAFETY: q has bytes.",
                    "src/device/a.cc")),
     (calls, {calls.ALLOWED: "src/a.cc calls.new A reason.\n", "src/a.cc": "auto* p = new A;\n"}),
@@ -206,10 +261,16 @@ GOOD = [
                        "set(libraries CUDA::cudart_static)  # not CUDA::cudart\nfind")),
     (links, {"docs/a.md": "[b](b.md#the-end-of-it) [c](../c/) [w](https://w.org) `[x](y)`\n",
              "docs/b.md": "# The `end`, of it\n", "c/d.txt": ""}),
+    (links, {"docs/a.md": "`nn/b.h` `src/nn/b.h` `scripts/c --all` `src/nn/*.h` `DIR/e.json`"
+                          " `bench/history.jsonl` and/or `build/x.txt`\n",
+             "src/nn/b.h": "", "scripts/c": "", "bench/a.cc": "", "CHANGELOG.md": "`scripts/old` went.\n"}),
+    (commands, BUILDS),
     (CommandsWithHelp, {"README.md": "```sh\nvolta bench infer -n 4 --seed=1 | head -1  # --no\n"
                 "volta --bench-infer && volta help bench\n```\n`volta bench --threads 2`\n"}),
     (commands, {"README.md": "```sh\nvolta dance --fast\n```\n"}),
     (prd, TRACED),
+    (prd, changed({**TRACED, "PRD.md": PRD + "\n" + PERSONS[1]}, "PRD.md", "#task-2).\n",
+                  "#task-2).\n" + PERSONS[0])),
     (agents, AGENTS),
     (workflows, SAME),
     (workflows, NIGHT),

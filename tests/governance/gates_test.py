@@ -94,10 +94,21 @@ class Workflows(Gate):
         self.assertEqual(sorted(path.name for path in local.iterdir()), sorted(tools))
         self.assertEqual(self.judge(path=f"{local}:/usr/bin:/bin").returncode, 0)
 
+    def tools(self):
+        """The folder of the real tools, installed as the stage installs them, or from PATH in the image,
+        which has no network. Skips the test where neither is possible; VOLTA_NEED_TOOLS=1, which the
+        stage sets, makes that a failure."""
+        if os.environ.get("VOLTA_SKIP_BOOTSTRAP") == "1" and shutil.which("zizmor"):
+            return Path(shutil.which("zizmor")).parent
+        # One try: without a network the other tests need not wait for it.
+        done = self.run_script("check_workflows", "--install", PIP_RETRIES="0", PIP_DEFAULT_TIMEOUT="20")
+        if done.returncode and os.environ.get("VOLTA_NEED_TOOLS") != "1":
+            self.skipTest(f"the tools cannot be installed here: {done.stderr.strip()[-300:]}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return Path(done.stdout.strip())
+
     def test_the_real_tools_see_unsafe_and_wrong_workflows(self):
-        tools = ROOT / "build" / "venv" / "bin"
-        if not (tools / "zizmor").exists():
-            self.skipTest("scripts/check_workflows has not installed the tools in build/venv")
+        tools = self.tools()
         path = f"{tools}:{os.environ['PATH']}"
         workflows = self.folder / "workflows"
         workflows.mkdir()

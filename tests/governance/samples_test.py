@@ -21,6 +21,7 @@ CHECK = ROOT / "scripts" / "governance" / "check"
 sys.path.insert(0, str(CHECK.parent))
 import calls  # noqa: E402
 import diff  # noqa: E402
+import looser  # noqa: E402
 import policy  # noqa: E402
 import pr_body  # noqa: E402
 import tiers  # noqa: E402
@@ -70,6 +71,74 @@ class Samples(unittest.TestCase):
         started = time.process_time()
         self.test_each_gets_its_tier_and_its_judgement()
         self.assertLess(time.process_time() - started, 10)
+
+
+# (old lines, new lines): what is easier to pass than before.
+LOOSER = [
+    ("EXPECT_LT(relative_l2(a, b, kAll), 1e-4);", "EXPECT_LT(relative_l2(a, b, kAll), 1e-2);"),
+    ("const double bound = (on_gpu() ? 2e-5 : 1e-5) * x;",
+     "const double bound = (on_gpu() ? 2e-5 : 1e-2) * x;"),
+    ("EXPECT_NEAR(a, b, 1e-4);", "EXPECT_NEAR(a, b, 10 * 1e-4);"),
+    ("EXPECT_NEAR(a, b, kBound);", "EXPECT_NEAR(a, b, 10 * kBound);"),
+    ("EXPECT_NEAR(a, b, 1e-4);", "EXPECT_NEAR(a, b,\n            1e-1);"),
+    ("EXPECT_NEAR(a, b, 1e-4);", "const double bound = 1e-1;\nEXPECT_NEAR(a, b, bound);"),
+    ("EXPECT_NEAR(a, b, 1e-4);", "EXPECT_NEAR(a, b, bound_of(a));"),
+    ("EXPECT_NEAR(a, b, 0x1p-20);", "EXPECT_NEAR(a, b, 0x1p-12);"),
+    ("constexpr double kTolerance = 1e-5;", "constexpr double kLoose = 1e-2;"),
+    ("constexpr int kMaxUlps = 4;", "constexpr int kMaxUlps = 40;"),
+    ("EXPECT_LE(worst_ulp(exp, f), 3.0);", "EXPECT_LE(worst_ulp(exp, f), 30.0);"),
+    ("EXPECT_GT(agreement, 0.99);", "EXPECT_GT(agreement, 0.9);"),
+    ("EXPECT_GE(found, n + 1);", "EXPECT_GE(found, n);"),
+    ("EXPECT_EQ(f(a), b);", "EXPECT_NEAR(f(a), b, 1e-9);"),
+    ("EXPECT_EQ(f(a), b);", "EXPECT_FLOAT_EQ(f(a), b);"),
+    ("EXPECT_EQ(f(a), b);", "EXPECT_NEAR(b, f(a), 1e-9);"),
+    ("EXPECT_NEAR(f(a), b, 1e-9);", "EXPECT_LE(f(a), b);"),
+    ("assert abs(a - b).max() < 1e-4", "assert abs(a - b).max() < 1e-1"),
+    ("self.assertEqual(a, b)", "self.assertAlmostEqual(a, b, places=2)"),
+    ("self.assertAlmostEqual(a, b, places=7)", "self.assertAlmostEqual(a, b, places=2)"),
+    ("self.assertLess(a, 10)", "self.assertLess(a, 20)"),
+    ("numpy.testing.assert_allclose(a, b, rtol=1)", "numpy.testing.assert_allclose(a, b, rtol=2)"),
+]
+# What is as strict as before, or says something else.
+AS_STRICT = [
+    ("EXPECT_LT(error, 1e-4);", "EXPECT_LT(error, 1e-5);"),
+    ("EXPECT_GT(agreement, 0.9);", "EXPECT_GT(agreement, 0.99);"),
+    ("EXPECT_NEAR(a, b, kBound);", "EXPECT_NEAR(a, b, 0.5 * kBound);"),
+    ("EXPECT_NEAR(a, b, 1e-4);", "constexpr double kBound = 1e-4;\nEXPECT_NEAR(a, b, kBound);"),
+    ("EXPECT_NEAR(a, b, kBound);", "EXPECT_NEAR(a, b, bound);"),
+    ("EXPECT_NEAR(mean, 0.5, 1e-3);", "EXPECT_NEAR(mean, 0.7, 1e-3);"),
+    ("EXPECT_EQ(share, 0.25);", "EXPECT_EQ(share, 0.5);"),
+    ("EXPECT_NEAR(a, b, 1e-4);", "EXPECT_EQ(a, b);"),
+    ("EXPECT_EQ(a, b);", "EXPECT_NEAR(c, d, 1e-4);"),
+    ("for (int n = 1; n < 20; ++n) step(n);", "for (int n = 2; n < 30; ++n) step(n);"),
+    ('train({"--lr", "0.001"});', 'train({"--lr", "0.01"});'),
+    ("f();  // Within 1e-4.", "f();  // Within 1e-2."),
+    ("EXPECT_NEAR(a, b, 1e-4);\nEXPECT_NEAR(a, b, 1e-2);",
+     "EXPECT_NEAR(a, b, 1e-2);\nEXPECT_NEAR(a, b, 1e-4);"),
+]
+
+
+class Looser(unittest.TestCase):
+    def found(self, old, new):
+        hunk = diff.Hunk(*([diff.Line(number, line) for number, line in enumerate(lines.split("\n"), 1)]
+                           for lines in (old, new)))
+        return list(looser.loosened(hunk))
+
+    def test_what_is_easier_to_pass_is_found(self):
+        for old, new in LOOSER:
+            with self.subTest(old=old, new=new):
+                self.assertTrue(self.found(old, new))
+
+    def test_what_is_not_is_left_alone(self):
+        for old, new in AS_STRICT:
+            with self.subTest(old=old, new=new):
+                self.assertEqual(self.found(old, new), [])
+
+    def test_a_number_below_a_line_that_stays_is_found_with_its_line(self):
+        change = diff.parse("diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -7,2 +7,2 @@\n"
+                            "   EXPECT_LE(count(a),\n-            3);\n+            9);\n")[0]
+        self.assertEqual([tuple(line) for line in looser.loosened(change.hunks[0])],
+                         [(8, "            9);")])
 
 
 class TheProgram(unittest.TestCase):

@@ -25,6 +25,7 @@ class CiRun(unittest.TestCase):
             self.script(f"scripts/{name}", "exit 0")
         for name in ["cmake", "ctest", "git"]:
             self.script(f"bin/{name}", "exit 0")
+        self.write("tests/governance/gates_test.py", "")
         self.script("bin/make", "echo '100% tests passed'")
         self.script("bin/g++", "sleep 0.05")  # The machine compiles fast.
         self.script("build/release/volta", "exit 0")
