@@ -13,8 +13,8 @@ NUMBER = re.compile(r"(?<![\w.])(?:0[xX][0-9a-fA-F.]+(?:[pP][+-]?\d+)?|\d[\d']*\
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"|(?<!\w)\'(?:\\.|[^\'\\])*\'')
 _COMMENT = re.compile(r"//.*|(?<!\S)#\s.*")
 # Lines on which a number of 1 or more is a tolerance, too.
-_NAMED = re.compile(r"(?i)toleranc|\b[ra]tol\b|epsilon|\bslack\b|(?:\b|_)ulps?(?:\b|_)|max_?(error|ulp)"
-                    r"|allclose")
+_NAMED = re.compile(r"(?i)toleranc|\b[ra]?tol\b|bound|error\s*[+*]?=(?!=)|kUnit|epsilon|\bslack\b"
+                    r"|(?:\b|_)ulps?(?:\b|_)|max_?(?:error|ulp)|allclose")
 # How much a comparison of two values allows: nothing, a rounding, a named difference, a whole side.
 _STRICTNESS = {"EQ": 0, "STREQ": 0, "Equal": 0, "DOUBLE_EQ": 1, "FLOAT_EQ": 2, "NEAR": 3,
                "AlmostEqual": 3, "LT": 4, "LE": 4, "GT": 4, "GE": 4, "Less": 4, "LessEqual": 4,

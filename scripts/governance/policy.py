@@ -53,7 +53,7 @@ _TEST = re.compile(r"\b(?:TEST|TEST_F|TEST_P|TYPED_TEST|RC_GTEST_PROP)\s*\(\s*(\
 _LISTED = re.compile(r"\bIN ITEMS ([^)]*)")  # Names of which each becomes a test.
 _SKIP = re.compile(r"\bGTEST_SKIP\s*\(|\bDISABLED_\w|\bunittest\.skip\w*|\bskipTest\s*\("
                    r"|\bDISABLED (?:TRUE|ON)\b")
-_VERSION = re.compile(r"\bk(Format)?Version\b\s*=|\bkFormat\b\s*=|\"format_version\"")
+_VERSION = re.compile(r"\bk\w*(?:Version|Format)\b\s*=|\"format_version\"")
 
 
 def sections(body):
@@ -252,7 +252,8 @@ def _evidence(tree, changes, body, parts):
         named = any(tree.exists(name) for name in re.findall(r"tests/[\w./-]+\w", parity))
         changed = any(path.startswith(("tests/kernels/", "tests/ops/")) for path in tests)
         sizes = all(re.search(rf"\b{size}\b", parity) for size in (128, 256, 512))
-        if not (named or changed) or not sizes:
+        ran = not re.search(r"(?i)\bnot (?:been )?(?:run|tested|tried)\b", parity)
+        if not (named or changed) or not sizes or not ran:
             yield Finding(kernels[0], "policy.parity", "change or name a test of tests/kernels or"
                           " tests/ops, and give its runs at 128, 256 and 512 under `Parity`")
         if not parts.get("Op breakdown"):
