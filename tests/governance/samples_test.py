@@ -139,6 +139,20 @@ class Looser(unittest.TestCase):
             with self.subTest(old=old, new=new):
                 self.assertEqual(self.found(old, new), [])
 
+    def test_long_tables_are_paired_in_order_and_in_time(self):
+        started = time.process_time()
+        rows = [f"EXPECT_NEAR(f({n}), 0, 1e-{n % 9 + 1});" for n in range(2000)]
+        looser_rows = [row.replace("1e-3", "1e-2") for row in rows]
+        self.assertEqual(len(self.found("\n".join(rows), "\n".join(looser_rows))),
+                         sum("1e-3" in row for row in rows))
+        self.found("\n".join(f"EXPECT_EQ(f({n}), 0);" for n in range(2000)),
+                   "\n".join(f"EXPECT_EQ(g({n}), 1);" for n in range(2000)))
+        self.assertLess(time.process_time() - started, 5)
+
+    def test_what_only_looks_like_a_number_is_no_error(self):
+        for word in ("0x", "0x.", "1.2.3", "0b101", "1'000.5", "'1'", "0xfe.p3"):
+            self.found(f"EXPECT_NEAR(a, b, {word});", f"EXPECT_NEAR(a, b, 3 * {word});")
+
     def test_a_number_below_a_line_that_stays_is_found_with_its_line(self):
         change = diff.parse("diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -7,2 +7,2 @@\n"
                             "   EXPECT_LE(count(a),\n-            3);\n+            9);\n")[0]
