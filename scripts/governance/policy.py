@@ -166,14 +166,17 @@ def _requirements(change, renamed):
                           f"requirement {old.number} no longer names {path}: a person adds"
                           f" {ACCEPTANCE}")
     added = {line.text for line in change.added}
-    for line in change.removed:
-        match = re.match(r"- (?:Acceptance of task (\d+)|Expected): ", line.text)
-        if not match or line.text in added or any(item.done for item in now.values()
-                                                  if match[1] in (item.number, None)):
+    for hunk in change.hunks:
+        # A block that goes as a whole, because its requirement is done, takes its lines along.
+        tasks = re.findall(r"^- Acceptance of task (\d+): ", "\n".join(line.text for line in hunk.removed),
+                           re.MULTILINE)
+        if tasks and all(number in now and now[number].done for number in tasks):
             continue
-        what = f"what is accepted for task {match[1]}" if match[1] else "what a task expects"
-        yield Finding(f"PRD.md:{line.number}", "policy.acceptance",
-                      f"{what} changes: a person adds {ACCEPTANCE}")
+        for line in hunk.removed:
+            match = re.match(r"- (Acceptance of task \d+|Expected): ", line.text)
+            if match and line.text not in added:
+                yield Finding(f"PRD.md:{line.number}", "policy.acceptance",
+                              f"`{match[1]}` changes: a person adds {ACCEPTANCE}")
 
 
 def _acceptance(change, renamed):
