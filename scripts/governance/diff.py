@@ -100,7 +100,8 @@ def since(base):
     parted = _git("merge-base", base, "HEAD").stdout.decode().strip()
     if not parted:
         return None
-    return _git("-c", "core.quotePath=false", "diff", "--no-color", "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/",
+    return _git("-c", "core.quotePath=false", "diff", "--unified=3", "--no-color",
+                "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/",
                 parted).stdout.decode(errors="replace")
 
 

@@ -13,13 +13,14 @@ NUMBER = re.compile(r"(?<![\w.])(?:0[xX][0-9a-fA-F.]+(?:[pP][+-]?\d+)?|\d[\d']*\
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"|(?<!\w)\'(?:\\.|[^\'\\])*\'')
 _COMMENT = re.compile(r"//.*|(?<!\S)#\s.*")
 # Lines on which a number of 1 or more is a tolerance, too.
-_NAMED = re.compile(r"(?i)toleranc|\b[ra]tol\b|epsilon|\bslack\b|(?:\b|_)ulps?(?:\b|_)|max_?(error|ulp)"
-                    r"|allclose")
+_NAMED = re.compile(r"(?i)toleranc|\b[ra]?tol\b|bound|error\s*[+*]?=(?!=)|kUnit|epsilon|\bslack\b"
+                    r"|(?:\b|_)ulps?(?:\b|_)|max_?(?:error|ulp)|allclose")
 # How much a comparison of two values allows: nothing, a rounding, a named difference, a whole side.
 _STRICTNESS = {"EQ": 0, "STREQ": 0, "Equal": 0, "DOUBLE_EQ": 1, "FLOAT_EQ": 2, "NEAR": 3,
                "AlmostEqual": 3, "LT": 4, "LE": 4, "GT": 4, "GE": 4, "Less": 4, "LessEqual": 4,
                "Greater": 4, "GreaterEqual": 4, "NE": 5, "NotEqual": 5}
 _COMPARISON = re.compile(r"\b(?:EXPECT_|ASSERT_|assert)(" + "|".join(_STRICTNESS) + r")\s*\((.*)")
+_FEW = 50  # Statements that look alike, of which each is compared with each.
 _UPWARDS = ("GT", "GE", "Greater", "GreaterEqual")  # A smaller bound is the looser one.
 
 
@@ -50,8 +51,11 @@ def statements(lines, before=()):
 
 
 def _value(word):
-    word = word.replace("'", "")
-    return float.fromhex(word) if word.lower().startswith("0x") else float(word)
+    word = word.replace("'", "").rstrip(".")
+    try:
+        return float.fromhex(word) if word.lower().startswith("0x") else float(word)
+    except ValueError:
+        return 0.0  # It only looks like a number.
 
 
 def numbers(text):
@@ -59,7 +63,7 @@ def numbers(text):
 
 
 def _shape(text):
-    """A statement without its numbers and, in a definition, without the name that it defines."""
+    """A statement with N for each number and, in a definition, without the name that it defines."""
     return re.sub(r"\w+=(?!=)", "=", "".join(NUMBER.sub("N", text).split()), count=1)
 
 
@@ -84,6 +88,11 @@ def comparison(text):
     if strictness == 4:
         return Comparison(match[1], (values[0],), values[1])
     return Comparison(match[1], tuple(values[:2]), "")
+
+
+def _values(text):
+    made = comparison(text)
+    return made.values if made else ()
 
 
 def _size(bound, known, pick):
@@ -152,12 +161,20 @@ def loosened(hunk):
     old = list(statements(hunk.removed, hunk.before))
     new = list(statements(hunk.added, hunk.before))
     gone, come, known = {text for _, text in old}, {text for _, text in new}, _definitions(new)
-    for _, was in old:
-        for line, now in new:
-            if was in come or now in gone:
-                continue
-            if _shape(was) == _shape(now) and len(numbers(was)) == len(numbers(now)):
-                if _looser_numbers(was, now):
-                    yield line
-            elif _looser_comparison(was, now, known):
-                yield line
+    by_shape, by_value = {}, {}
+    for line, now in new:
+        if now not in gone:
+            by_shape.setdefault(_shape(now), []).append((line, now))
+            for value in set(_values(now)):
+                by_value.setdefault(value, []).append((line, now))
+    found, seen = [], {}
+    for was in [text for _, text in old if text not in come]:
+        shape = _shape(was)
+        alike = by_shape.get(shape, [])
+        seen[shape] = seen.get(shape, -1) + 1
+        if len(alike) > _FEW:  # A long table: its rows are paired in their order.
+            alike = alike[seen[shape]:seen[shape] + 1]
+        found += [line for line, now in alike if _looser_numbers(was, now)]
+        found += [line for value in set(_values(was)) for line, now in by_value.get(value, [])[:_FEW]
+                  if _shape(now) != shape and _looser_comparison(was, now, known)]
+    return sorted(set(found))

@@ -53,7 +53,7 @@ _TEST = re.compile(r"\b(?:TEST|TEST_F|TEST_P|TYPED_TEST|RC_GTEST_PROP)\s*\(\s*(\
 _LISTED = re.compile(r"\bIN ITEMS ([^)]*)")  # Names of which each becomes a test.
 _SKIP = re.compile(r"\bGTEST_SKIP\s*\(|\bDISABLED_\w|\bunittest\.skip\w*|\bskipTest\s*\("
                    r"|\bDISABLED (?:TRUE|ON)\b")
-_VERSION = re.compile(r"\bk(Format)?Version\b\s*=|\bkFormat\b\s*=|\"format_version\"")
+_VERSION = re.compile(r"\bk\w*(?:Version|Format)\b\s*=|\"format_version\"")
 
 
 def sections(body):
@@ -166,14 +166,17 @@ def _requirements(change, renamed):
                           f"requirement {old.number} no longer names {path}: a person adds"
                           f" {ACCEPTANCE}")
     added = {line.text for line in change.added}
-    for line in change.removed:
-        match = re.match(r"- (?:Acceptance of task (\d+)|Expected): ", line.text)
-        if not match or line.text in added or any(item.done for item in now.values()
-                                                  if match[1] in (item.number, None)):
+    for hunk in change.hunks:
+        # A block that goes as a whole, because its requirement is done, takes its lines along.
+        tasks = re.findall(r"^- Acceptance of task (\d+): ", "\n".join(line.text for line in hunk.removed),
+                           re.MULTILINE)
+        if tasks and all(number in now and now[number].done for number in tasks):
             continue
-        what = f"what is accepted for task {match[1]}" if match[1] else "what a task expects"
-        yield Finding(f"PRD.md:{line.number}", "policy.acceptance",
-                      f"{what} changes: a person adds {ACCEPTANCE}")
+        for line in hunk.removed:
+            match = re.match(r"- (Acceptance of task \d+|Expected): ", line.text)
+            if match and line.text not in added:
+                yield Finding(f"PRD.md:{line.number}", "policy.acceptance",
+                              f"`{match[1]}` changes: a person adds {ACCEPTANCE}")
 
 
 def _acceptance(change, renamed):
@@ -252,7 +255,8 @@ def _evidence(tree, changes, body, parts):
         named = any(tree.exists(name) for name in re.findall(r"tests/[\w./-]+\w", parity))
         changed = any(path.startswith(("tests/kernels/", "tests/ops/")) for path in tests)
         sizes = all(re.search(rf"\b{size}\b", parity) for size in (128, 256, 512))
-        if not (named or changed) or not sizes:
+        ran = not re.search(r"(?i)\bnot (?:been )?(?:run|tested|tried)\b", parity)
+        if not (named or changed) or not sizes or not ran:
             yield Finding(kernels[0], "policy.parity", "change or name a test of tests/kernels or"
                           " tests/ops, and give its runs at 128, 256 and 512 under `Parity`")
         if not parts.get("Op breakdown"):

@@ -40,7 +40,7 @@ CONTENT = [
      "an intrinsic or a reinterpret_cast"),
     (r"(src|apps)/.*", r"\b__(global|shared|constant)__\b|<<<", 3, "a kernel of a GPU"),
     (r"(src|apps)/.*", r"\bSAFETY:", 3, "a SAFETY: comment"),
-    (r"src/.*", r"\bk(Format)?Version\b\s*=|\bkFormat\b\s*=|\"format_version\"", 3,
+    (r"src/.*", r"\bk\w*(?:Version|Format)\b\s*=|\"format_version\"", 3,
      "the version of a file format"),
     (r"apps/.*", r"\badd_(option|flag|subcommand)\w*\s*\(", 3, "an option or a command"),
     (r".*(CMakeLists\.txt|\.cmake)", r"\b(find_package|pkg_check_modules|FetchContent\w*"
