@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "support/alloc_counter.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 #include "text/tokenizer.h"
@@ -28,6 +29,7 @@ namespace {
 
 using test::Command;
 using test::CommandResult;
+using test::run_shell;
 using test::run_volta;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -455,6 +457,52 @@ TEST_F(ChatTest, TheContextMayBeShorterThanTheModels) {
   EXPECT_EQ(talk("Hello\n", {"-n", "-2"}).exit_code, 2);
 }
 
+// Known from the configuration, and shown before anything of that size is allocated.
+TEST_F(ChatTest, TheMemoryIsShownBeforeItIsTaken) {
+  const auto shown = [](const CommandResult& done) {
+    const std::size_t begin = done.err.find("memory: ");
+    return begin == std::string::npos ? ""
+                                      : done.err.substr(begin, done.err.find('\n', begin) - begin);
+  };
+  const CommandResult small = talk("Hello\n", {"-v"});
+  const CommandResult generated = run_volta(
+      {"generate", "model", "-p", "Hello", "-n", "1", "-v", "--context", "128"}, dir_.path());
+  const std::string weights = shown(small).substr(0, shown(small).find(','));
+  EXPECT_THAT(weights, StartsWith("memory: weights "));
+  EXPECT_THAT(shown(generated), StartsWith(weights));  // What is really allocated.
+  Json changed = Json::parse(std::ifstream(test::shared_path("models/llama-tiny/config.json")));
+  changed["max_position_embeddings"] = 1 << 24;  // A cache of 8 GiB.
+  write("model/config.json", changed.dump());
+  if (!test::can_count_allocations()) return;  // The sanitizers need more address space.
+  const CommandResult refused = run_shell(
+      "ulimit -v 1500000; \"$VOLTA\" chat model -p Hello --context 16777216 -v --threads 1",
+      dir_.path());
+  EXPECT_EQ(refused.exit_code, 4) << refused.err;
+  EXPECT_THAT(shown(refused), HasSubstr("cache 8.0 GiB for a context of 16777216 tokens"));
+  EXPECT_LT(refused.err.find("memory: "), refused.err.find("volta: "));
+}
+
+TEST_F(ChatTest, RetryAnswersAgainWithTheNextSeed) {
+  const std::vector<std::string> random = {"--temperature", "1", "--seed", "5"};
+  const auto list = turns(talk("Hi\nHello\n/retry\n/retry\n/quit\nnever read\n", random));
+  ASSERT_EQ(list.size(), 4U);
+  EXPECT_NE(list[1]["content"], list[2]["content"]);
+  // The answer that was dropped is in no later prompt.
+  EXPECT_EQ(list[1]["prompt_tokens"], list[2]["prompt_tokens"]);
+  EXPECT_EQ(list[1]["prompt_tokens"], list[3]["prompt_tokens"]);
+  const auto first = turns(talk("Hello\n/retry\n/bye\n", random));
+  const auto other = turns(talk("Hello\n/clear\nHello\n", {"--temperature", "1", "--seed", "6"}));
+  ASSERT_EQ(first.size(), 2U);
+  ASSERT_EQ(other.size(), 2U);
+  EXPECT_EQ(first[1]["content"], other[0]["content"]);
+  EXPECT_EQ(other[0]["prompt_tokens"], other[1]["prompt_tokens"]);
+  const auto greedy = turns(talk("Hello\n/retry\n"));
+  EXPECT_EQ(greedy.at(0)["content"], greedy.at(1)["content"]);
+  const CommandResult none = talk("/retry\n");
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("line 1: /retry: there is no message to answer again"));
+}
+
 TEST_F(ChatTest, BadLinesEndAPipedConversation) {
   const CommandResult utf8 = talk("Hello\na\xff\n");
   EXPECT_EQ(utf8.exit_code, 2);
@@ -478,7 +526,7 @@ TEST_F(ChatTest, MessagesOfAFileAreAnswered) {
   const CommandResult done = talk("", {"--messages", "m.json", "-v"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   EXPECT_EQ(turns(done).size(), 1U);
-  EXPECT_THAT(done.err, HasSubstr("tokens; of the prompt's"));
+  EXPECT_THAT(done.err, HasSubstr("; of the prompt's"));
   EXPECT_EQ(talk("", {"-p", "x", "--temperature", "-1"}).exit_code, 2);
 }
 
@@ -558,7 +606,7 @@ TEST_F(ChatSignalTest, CtrlCStopsAnAnswer) {
   keyboard.type("/exit\n");
   const CommandResult done = running.wait();
   EXPECT_EQ(done.exit_code, 0) << done.err;
-  EXPECT_THAT(done.err, HasSubstr("tokens; of the prompt's"));
+  EXPECT_THAT(done.err, HasSubstr("; of the prompt's"));
   EXPECT_THAT(done.err, ::testing::Not(HasSubstr("(8000 tokens")));
 }
 
@@ -573,7 +621,7 @@ TEST_F(ChatSignalTest, SignalsEndAPipedConversation) {
     const CommandResult done = running.wait();
     EXPECT_EQ(done.exit_code, 130) << done.err;
     EXPECT_TRUE(done.out.ends_with('\n'));  // The answer has stopped, with all that goes with it.
-    EXPECT_THAT(done.err, HasSubstr("tokens; of the prompt's"));
+    EXPECT_THAT(done.err, HasSubstr("; of the prompt's"));
     EXPECT_THAT(done.err, ::testing::Not(HasSubstr("(8000 tokens")));
   }
 }
