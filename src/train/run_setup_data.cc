@@ -184,10 +184,9 @@ void report_lengths(const PackedChats& packed, std::int64_t time, const Say& say
   const std::string most = counted(time, "token");
   if (packed.cut > 0) {
     say(LogLevel::kWarning,
-        fmt::format("{} of {} {} longer than {}: the {} cut off; see --context", packed.cut,
-                    counted(packed.conversations + packed.left_out, "conversation"),
-                    packed.cut == 1 ? "is" : "are", most,
-                    packed.cut == 1 ? "end of its answer is" : "ends of their answers are"));
+        fmt::format("{} of {} {} longer than {}: ends of answers are cut off; see --context",
+                    packed.cut, counted(packed.conversations + packed.left_out, "conversation"),
+                    packed.cut == 1 ? "is" : "are", most));
   }
   if (packed.left_out > 0) {
     say(LogLevel::kWarning,

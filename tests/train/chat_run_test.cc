@@ -107,8 +107,8 @@ TEST_F(ChatRun, OneConversationIsOne) {
   o.trainer.schedule.steps = 2;
   VOLTA_ASSERT_OK(const RunResult result, train(o));
   EXPECT_EQ(result.steps, 2);
-  EXPECT_THAT(messages_, HasSubstr("1 of 2 conversations is longer than 96 tokens: the end of its "
-                                   "answer is cut off"));
+  EXPECT_THAT(messages_, HasSubstr("1 of 2 conversations is longer than 96 tokens: ends of "
+                                   "answers are cut off; see --context"));
   EXPECT_THAT(messages_, HasSubstr("1 conversation is left out: no answer begins within 96"));
   EXPECT_THAT(messages_, HasSubstr("tokens of answers in 1 row of 96; "));
 }
