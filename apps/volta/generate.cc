@@ -251,11 +251,10 @@ Status report_memory(Generator& generator, const GeneratorOptions& sized,
   }
   VOLTA_TRY(generator.prepare(static_cast<std::int64_t>(longest)));
   const GeneratorMemory memory = generator.memory();
-  note(
-      fmt::format("memory: weights {}, cache {} ({} slots of {} tokens), activations {} in {} "
-                  "plans\n",
-                  format_bytes(memory.weight_bytes), format_bytes(memory.cache_bytes), sized.slots,
-                  sized.capacity, format_bytes(memory.activation_bytes), memory.plans));
+  note(fmt::format("memory: weights {}, cache {} ({} of {}), activations {} in {}\n",
+                   format_bytes(memory.weight_bytes), format_bytes(memory.cache_bytes),
+                   counted(sized.slots, "slot"), counted(sized.capacity, "token"),
+                   format_bytes(memory.activation_bytes), counted(memory.plans, "plan")));
   return {};
 }
 
@@ -266,8 +265,9 @@ void report_speed(const Generator& generator, const std::vector<GenerationResult
   double seconds = timing.first_token_seconds;
   for (const double step : timing.token_seconds) seconds += step;
   if (tokens == 0) return;
-  note(fmt::format("{} tokens in {} ({:.1f} tokens/s), first token after {}\n", tokens,
-                   format_duration(seconds), static_cast<double>(tokens) / seconds,
+  note(fmt::format("{} in {} ({:.1f} tokens/s), first token after {}\n",
+                   counted(static_cast<std::int64_t>(tokens), "token"), format_duration(seconds),
+                   static_cast<double>(tokens) / seconds,
                    format_duration(timing.first_token_seconds)));
 }
 

@@ -136,8 +136,9 @@ void report_changes(const RunSetup& setup, const Say& say) {
 std::string description(const Dataset& data) {
   if (data.has_examples()) {
     const std::int64_t validation = data.validation_rows ? data.validation_rows->count : 0;
-    return fmt::format("data: {}, {} examples of {} tokens; {} to validate with", data.path,
-                       data.examples, data.example_length, validation);
+    return fmt::format("data: {}, {} of {}; {} to validate with", data.path,
+                       counted(data.examples, "example"), counted(data.example_length, "token"),
+                       validation);
   }
   if (data.has_chats()) {
     return fmt::format("data: {}, {} tokens of conversations", data.path, data.tokens);

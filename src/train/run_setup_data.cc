@@ -181,17 +181,19 @@ Status shuffle_rows(RunSetup& setup, std::shared_ptr<const LabelledRows> rows) {
 
 // Reports what does not fit into rows of this length.
 void report_lengths(const PackedChats& packed, std::int64_t time, const Say& say) {
+  const std::string most = counted(time, "token");
   if (packed.cut > 0) {
     say(LogLevel::kWarning,
-        fmt::format("{} of {} conversations are longer than {} tokens: the ends of their answers "
-                    "are cut off; see --context",
-                    packed.cut, packed.conversations + packed.left_out, time));
+        fmt::format("{} of {} {} longer than {}: ends of answers are cut off; see --context",
+                    packed.cut, counted(packed.conversations + packed.left_out, "conversation"),
+                    packed.cut == 1 ? "is" : "are", most));
   }
   if (packed.left_out > 0) {
     say(LogLevel::kWarning,
-        fmt::format("{} conversations are left out: their first {} tokens have no answer; see "
-                    "--context",
-                    packed.left_out, time));
+        fmt::format("{} left out: no answer begins within {}; see --context",
+                    packed.left_out == 1 ? "1 conversation is"
+                                         : fmt::format("{} conversations are", packed.left_out),
+                    most));
   }
 }
 
@@ -210,10 +212,10 @@ Status open_chat_batches(RunSetup& setup, const Say& say) {
       pack_chats(setup.data.validation_chats, time, options.packing, options.seed);
   report_lengths(validation, time, say);
   say(LogLevel::kInfo,
-      fmt::format("conversations: {} to train on, with {} tokens of answers in {} rows of {}; {} "
-                  "to validate with",
-                  packed.conversations, packed.targets, packed.rows.count, time,
-                  validation.conversations));
+      fmt::format("conversations: {} to train on, with {} of answers in {} of {}; {} to validate "
+                  "with",
+                  packed.conversations, counted(packed.targets, "token"),
+                  counted(packed.rows.count, "row"), time, validation.conversations));
   if (validation.rows.count > 0) {
     setup.data.validation_rows = std::make_shared<const LabelledRows>(std::move(validation.rows));
   }

@@ -2,15 +2,8 @@
 // What was sent to the model is read from the file of /save.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <pty.h>
-#include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -18,103 +11,20 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
+#include "apps/terminal.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
 
 namespace volta {
 namespace {
 
+using test::Terminal;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
-
-// A program in a terminal, its keyboard and its screen.
-class Terminal {
- public:
-  Terminal(std::vector<std::string> words, const std::string& directory,
-           const std::map<std::string, std::string>& environment, int columns) {
-    words.insert(words.begin(), VOLTA_BINARY);
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    resize_to_.ws_col = static_cast<unsigned short>(columns);
-    resize_to_.ws_row = 24;
-    pid_ = ::forkpty(&fd_, nullptr, nullptr, &resize_to_);
-    if (pid_ == 0) {
-      ::alarm(120);
-      ::setenv("TERM", "xterm", 1);
-      for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
-      if (::chdir(directory.c_str()) == 0) ::execv(argv.front(), argv.data());
-      ::_exit(127);
-    }
-  }
-  Terminal(const Terminal&) = delete;
-  Terminal& operator=(const Terminal&) = delete;
-  ~Terminal() {
-    if (pid_ > 0) ::kill(pid_, SIGKILL);
-    end();
-  }
-
-  void type(std::string_view keys) {
-    EXPECT_EQ(::write(fd_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
-  }
-  void resize(int columns) {
-    resize_to_.ws_col = static_cast<unsigned short>(columns);
-    EXPECT_EQ(::ioctl(fd_, TIOCSWINSZ, &resize_to_), 0);
-  }
-  // Waits until the screen has been given `text` behind what earlier calls have found.
-  bool wait_for(std::string_view text) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    for (;;) {
-      const std::size_t found = screen_.find(text, seen_);
-      if (found != std::string::npos) {
-        seen_ = found + text.size();
-        return true;
-      }
-      if (std::chrono::steady_clock::now() > end || !read_some()) break;
-    }
-    ADD_FAILURE() << "no '" << text << "' behind: " << screen_.substr(seen_);
-    return false;
-  }
-  // The prompt that waits for a message: it is drawn with the cursor behind it.
-  bool wait_for_prompt() { return wait_for("\r> \033[K\r\033[2C"); }
-  int end() {
-    if (pid_ < 0) return code_;
-    while (read_some()) {
-    }
-    ::close(fd_);
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    pid_ = -1;
-    code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return code_;
-  }
-  const std::string& screen() const { return screen_; }
-  bool echoes() const {
-    termios now{};
-    return ::tcgetattr(fd_, &now) == 0 && (now.c_lflag & static_cast<tcflag_t>(ECHO)) != 0;
-  }
-
- private:
-  bool read_some() {
-    pollfd waiting{.fd = fd_, .events = POLLIN, .revents = 0};
-    if (::poll(&waiting, 1, 60000) <= 0) return false;
-    std::array<char, 4096> buffer{};
-    const ssize_t got = ::read(fd_, buffer.data(), buffer.size());
-    if (got <= 0) return false;
-    screen_.append(buffer.data(), static_cast<std::size_t>(got));
-    return true;
-  }
-
-  int fd_ = -1;
-  int pid_ = -1;
-  int code_ = -1;
-  winsize resize_to_{};
-  std::string screen_;
-  std::size_t seen_ = 0;
-};
 
 constexpr std::string_view kUp = "\033[A", kDown = "\033[B", kRight = "\033[C", kLeft = "\033[D";
 
@@ -155,6 +65,27 @@ class ChatTerminalTest : public ::testing::Test {
       if (message["role"] == "user") texts.push_back(message["content"]);
     }
     return texts;
+  }
+  // A long context, and nothing that would end an answer before it is full.
+  void make_long_answers() const {
+    Json config = load("model/config.json");
+    config["max_position_embeddings"] = 8192;
+    config["eos_token_id"] = nullptr;
+    std::filesystem::remove(dir_.file("model/generation_config.json"));
+    std::ofstream(dir_.file("model/config.json")) << config.dump();
+    std::ofstream(dir_.file("model/tokenizer_config.json"))
+        << Json{{"chat_template", "{{ messages[-1].content }}"}}.dump();
+  }
+  std::vector<std::string> lines_of(const std::string& file) const {
+    std::ifstream stream(dir_.file(file));
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    return lines;
+  }
+  // Writes a history of messages "entry 0", "entry 1", ..., each with `more` behind it.
+  void write_history(const std::string& file, int count, const std::string& more = "") const {
+    std::ofstream stream(dir_.file(file));
+    for (int i = 0; i < count; ++i) stream << "entry " << i << more << '\n';
   }
   Json load(const std::string& file) const {
     std::ifstream stream(dir_.file(file));
@@ -202,6 +133,64 @@ TEST_F(ChatTerminalTest, MessagesCanHaveSeveralLines) {
   EXPECT_THAT(terminal.screen(), HasSubstr("one↵two"));
 }
 
+// Terminals of other encodings send such bytes. They take no other key with them.
+TEST_F(ChatTerminalTest, BytesThatAreNotUtf8AreReplaced) {
+  Terminal terminal = start();
+  const auto texts =
+      said(terminal, {"\033[200~caf\xe9 au lait\xff\033[201~!", "caf\xe9", "na\xefve \xc3\xa9"},
+           "said.json");
+  EXPECT_THAT(texts, ElementsAre("caf\uFFFD au lait\uFFFD!", "caf\uFFFD", "na\uFFFDve \u00e9"));
+  EXPECT_THAT(terminal.screen(), HasSubstr("2 bytes are replaced by U+FFFD"));
+}
+
+TEST_F(ChatTerminalTest, ALargePasteIsOneMessage) {
+  Terminal terminal = start();
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  std::string pasted, stored;
+  while (pasted.size() < (std::size_t{3} << 20)) {
+    pasted += "a line\r";
+    stored += "a line\\n";
+  }
+  terminal.type("\033[200~" + pasted + "\033[201~end\r");
+  ASSERT_TRUE(terminal.wait_for("the message is too long: the prompt has"));
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  EXPECT_TRUE(lines_of("history") == std::vector<std::string>{stored + "end"});
+  // More than a message can hold: nothing of it is taken, and what was typed stays.
+  pasted.resize((std::size_t{16} << 20) + 1, 'x');
+  terminal.type("be\033[200~" + pasted + "\033[201~");
+  ASSERT_TRUE(terminal.wait_for("the pasted text is left out: a message has 16.0 MiB at most"));
+  terminal.type("fore");
+  ASSERT_TRUE(terminal.wait_for("> before"));
+  terminal.type("\025");
+  EXPECT_THAT(said(terminal, {"after"}, "said.json"), ElementsAre("after"));
+  EXPECT_EQ(lines_of("history").size(), 3u);
+}
+
+// Esc does nothing, and the next key means what it always means.
+TEST_F(ChatTerminalTest, EscAloneIsAKey) {
+  Terminal terminal = start();
+  const auto press = [&](std::string_view keys) {
+    terminal.type(keys);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  };
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  terminal.type("first\r");
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  press("one two\033");
+  press("b\033[");  // Not Alt-B; the beginning of no key.
+  press("A\033");
+  terminal.type("\r");  // Not Alt-Enter.
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  press("\033");
+  ASSERT_TRUE(terminal.wait_for_prompt());  // Drawn again.
+  terminal.type(std::string(kUp) + "!\r");
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  // At once, it is no part of the next key, either.
+  terminal.type("\033" + std::string(kUp) + "?\r");
+  EXPECT_THAT(said(terminal, {"\033\xc3\xa9"}, "said.json"),
+              ElementsAre("first", "one twobA", "one twobA!", "one twobA!?", "\u00e9"));
+}
+
 TEST_F(ChatTerminalTest, EarlierMessagesComeBack) {
   const std::string up(kUp), down(kDown);
   {
@@ -228,6 +217,71 @@ TEST_F(ChatTerminalTest, AHistoryThatCannotBeWrittenCostsNoMessage) {
   const auto texts = said(terminal, {"hello", up + "!"}, "said.json");
   EXPECT_THAT(texts, ElementsAre("hello", "hello!"));
   EXPECT_THAT(terminal.screen(), HasSubstr("the history is not stored"));
+}
+
+// Its size is no reason to ignore it.
+TEST_F(ChatTerminalTest, ALongHistoryIsCutToItsNewestMessages) {
+  write_history("history", 1010, " " + std::string(4200, 'x'));
+  const std::string up(kUp);
+  {
+    Terminal terminal = start();
+    EXPECT_THAT(said(terminal, {up + "\001\013short", "new"}, "a.json"),
+                ElementsAre("short", "new"));
+  }
+  const auto lines = lines_of("history");
+  ASSERT_EQ(lines.size(), 1002u);  // Cut with the first message; two and "/save" are behind it.
+  EXPECT_EQ(lines.front(), "entry 11 " + std::string(4200, 'x'));
+  EXPECT_THAT(lines[999], "short");
+  EXPECT_THAT(lines.back(), "/save a.json");
+  struct stat info{};
+  ASSERT_EQ(::stat(dir_.file("history").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777u, 0600u);
+  for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+    EXPECT_THAT(entry.path().filename().string(), ::testing::Not(HasSubstr("tmp-volta")));
+  }
+}
+
+TEST_F(ChatTerminalTest, AHistoryThatCannotBeCutLosesNothing) {
+  const auto talk = [&](const std::string& history) {
+    Terminal terminal = start(80, history);
+    EXPECT_THAT(said(terminal, {"one", "two"}, "said.json"), ElementsAre("one", "two"));
+    std::filesystem::remove(dir_.file("said.json"));
+    return terminal.screen();
+  };
+  const auto warnings = [](std::string screen) {
+    int count = 0;
+    for (std::size_t at = screen.find("volta: "); at != std::string::npos;
+         at = screen.find("volta: ", at + 1)) {
+      ++count;
+    }
+    return count;
+  };
+  // No temporary name fits beside this one.
+  const std::string name(250, 'h');
+  write_history(name, 1500);
+  const std::string uncut = talk(name);
+  EXPECT_THAT(uncut, HasSubstr("the history keeps more than its newest 1000 messages: "));
+  EXPECT_EQ(warnings(uncut), 1);
+  const auto lines = lines_of(name);
+  EXPECT_EQ(lines.size(), 1503u);
+  EXPECT_EQ(lines.front(), "entry 0");
+  // Behind a link lies somebody else's file.
+  write_history("other", 1500);
+  std::filesystem::create_symlink("other", dir_.file("link"));
+  const std::string linked = talk("link");
+  EXPECT_THAT(linked, HasSubstr("the history is not stored: "));
+  EXPECT_THAT(linked, HasSubstr("it is a symbolic link"));
+  EXPECT_EQ(warnings(linked), 1);
+  EXPECT_TRUE(std::filesystem::is_symlink(dir_.file("link")));
+  EXPECT_EQ(lines_of("other").size(), 1500u);
+}
+
+// An editor or a full disk may have left it so.
+TEST_F(ChatTerminalTest, AMessageNeverContinuesALineOfTheHistory) {
+  std::ofstream(dir_.file("history")) << "old";
+  Terminal terminal = start();
+  EXPECT_THAT(said(terminal, {"new"}, "said.json"), ElementsAre("new"));
+  EXPECT_THAT(lines_of("history"), ElementsAre("old", "new", "/save said.json"));
 }
 
 TEST_F(ChatTerminalTest, CommandsChangeTheConversation) {
@@ -262,10 +316,63 @@ TEST_F(ChatTerminalTest, CommandsChangeTheConversation) {
 }
 
 TEST_F(ChatTerminalTest, ExitMayBeFollowedBySpaces) {
+  for (const std::string word : {"/exit", "/quit", "/bye"}) {
+    Terminal terminal = start();
+    ASSERT_TRUE(terminal.wait_for_prompt());
+    terminal.type(word + " now\r");
+    ASSERT_TRUE(terminal.wait_for(word + " takes no text"));
+    terminal.type(word + "  \r");
+    EXPECT_EQ(terminal.end(), 0);
+  }
+}
+
+TEST_F(ChatTerminalTest, OneMessageIsOne) {
+  std::ofstream(dir_.file("one.json")) << R"([{"role": "user", "content": "a"}])";
   Terminal terminal = start();
-  ASSERT_TRUE(terminal.wait_for("> "));
-  terminal.type("/exit  \r");
-  EXPECT_EQ(terminal.end(), 0);
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  terminal.type("/load one.json\r");
+  EXPECT_TRUE(terminal.wait_for("The conversation goes on from the 1 message in one.json"));
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  terminal.type("/save copy.json\r");
+  EXPECT_TRUE(terminal.wait_for("1 message is in copy.json"));
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  terminal.type("/retry\r");
+  EXPECT_THAT(said(terminal, {"/clear", "/retry", "b"}, "b.json"), ElementsAre("b"));
+  EXPECT_THAT(terminal.screen(), HasSubstr("/retry: there is no message to answer again"));
+}
+
+// During an answer the terminal is not in raw mode, so that Ctrl-C is a signal.
+TEST_F(ChatTerminalTest, CtrlCStopsAnAnswerAndTheConversationGoesOn) {
+  make_long_answers();
+  Terminal terminal = start(80, "history", {"-n", "-1", "--temperature", "0", "-v"});
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  terminal.type("Hello\r");
+  ASSERT_TRUE(terminal.wait_for("\033[?2004l"));
+  ASSERT_TRUE(terminal.wait_for_bytes(30));
+  terminal.type("\003");
+  ASSERT_TRUE(terminal.wait_for("^C"));
+  ASSERT_TRUE(terminal.wait_for("of the prompt's"));
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  terminal.type("/save first.json\r");
+  ASSERT_TRUE(terminal.wait_for("2 messages are in first.json"));
+  EXPECT_EQ(load("first.json")[0]["content"], "Hello");
+  EXPECT_NE(load("first.json")[1]["content"], "");
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  // The keys and the history are there, and so is the conversation.
+  terminal.type(std::string(kUp) + std::string(kUp) + " again\r");
+  ASSERT_TRUE(terminal.wait_for("\033[?2004l"));
+  ASSERT_TRUE(terminal.wait_for_bytes(30));
+  terminal.type("\003");
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  terminal.type("/save second.json\r");
+  ASSERT_TRUE(terminal.wait_for("4 messages are in second.json"));
+  EXPECT_EQ(load("second.json")[2]["content"], "Hello again");
+  EXPECT_THAT(terminal.screen(), ::testing::Not(HasSubstr("the answer ends here")));
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  terminal.type("\003");
+  EXPECT_EQ(terminal.end(), 130);
+  EXPECT_THAT(lines_of("history"),
+              ElementsAre("Hello", "/save first.json", "Hello again", "/save second.json"));
 }
 
 TEST_F(ChatTerminalTest, CtrlCEmptiesAMessageAndThenEnds) {
@@ -291,7 +398,7 @@ TEST_F(ChatTerminalTest, TheTerminalIsGivenBack) {
 TEST_F(ChatTerminalTest, AnyWidthWillDo) {
   Terminal terminal = start(1);
   const std::string text = "a rather long message for such a terminal, with 日本 in it";
-  ASSERT_TRUE(terminal.wait_for("> "));
+  ASSERT_TRUE(terminal.wait_for("\r\033[K\r"));  // No room for the prompt.
   terminal.type(text + "\r");
   ASSERT_TRUE(terminal.wait_for("\033[?2004l"));
   ASSERT_TRUE(terminal.wait_for("\033[?2004h"));
@@ -302,6 +409,31 @@ TEST_F(ChatTerminalTest, AnyWidthWillDo) {
   ASSERT_TRUE(terminal.wait_for("\033[?2004h"));
   terminal.type("\004");
   EXPECT_EQ(terminal.end(), 0);
+}
+
+TEST_F(ChatTerminalTest, TheLineIsDrawnAgainInAnotherWidth) {
+  Terminal terminal = start();
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  terminal.type("abcdefgh日本");
+  ASSERT_TRUE(terminal.wait_for("\r> abcdefgh日本"));
+  const auto at = [&](int columns) {
+    terminal.resize(columns);
+    return terminal.redrawn_line();
+  };
+  EXPECT_EQ(at(20), "> abcdefgh日本");
+  EXPECT_EQ(at(12), "> defgh日本");  // The cursor stands at the end.
+  EXPECT_EQ(at(3), "本");
+  EXPECT_EQ(at(1), "");   // No room for a character of two columns.
+  terminal.type("\001");  // Ctrl-A
+  ASSERT_TRUE(terminal.wait_for("\033[Ka\r"));
+  EXPECT_EQ(at(10), "> abcdefg");
+  EXPECT_EQ(at(4), "> a");
+  EXPECT_EQ(at(3), "ab");
+  EXPECT_EQ(at(2), "a");
+  EXPECT_EQ(at(1), "a");
+  EXPECT_EQ(at(40), "> abcdefgh日本");
+  terminal.type("\005!\r");
+  EXPECT_THAT(said(terminal, {}, "said.json"), ElementsAre("abcdefgh日本!"));
 }
 
 }  // namespace

@@ -1,67 +1,30 @@
 // volta chat: conversations with a tiny model of random weights and a template of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <pty.h>
-#include <signal.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
-#include <termios.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "apps/chat_fixture.h"
 #include "apps/command.h"
+#include "support/alloc_counter.h"
 #include "support/shared_data.h"
-#include "support/temp_dir.h"
 #include "text/tokenizer.h"
 
 namespace volta {
 namespace {
 
-using test::Command;
+using test::ChatTest;
 using test::CommandResult;
+using test::Json;
+using test::RenderTest;
+using test::run_shell;
 using test::run_volta;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using Json = nlohmann::json;
-
-constexpr std::string_view kTemplate =
-    "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}"
-    "{{ raise_exception('Only known roles') }}{% endif %}"
-    "{{ bos_token if loop.first }}[{{ m.role }}]{{ m.content }}"
-    "{{ eos_token if m.role == 'assistant' }}{% endfor %}"
-    "{{ '[assistant]' if add_generation_prompt }}";
-
-// Needs no model: prompts of a folder with a template only.
-class RenderTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::filesystem::create_directory(dir_.file("model"));
-    write_config(std::string(kTemplate));
-  }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(dir_.file(name), std::ios::binary) << text;
-  }
-  void write_config(const std::string& chat_template) const {
-    const Json config = {
-        {"bos_token", "<s>"}, {"eos_token", "</s>"}, {"chat_template", chat_template}};
-    write("model/tokenizer_config.json", config.dump());
-  }
-  CommandResult chat(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), {"chat", "model"});
-    return run_volta(arguments, dir_.path());
-  }
-
-  test::TempDir dir_;
-};
 
 TEST_F(RenderTest, MessagesOfAFile) {
   write("m.json",
@@ -217,34 +180,6 @@ TEST_F(RenderTest, MistakesAreNamed) {
   EXPECT_THAT(none.err, HasSubstr("has no chat template"));
   EXPECT_THAT(none.err, HasSubstr("--template FILE"));
 }
-
-// Talks with the model.
-class ChatTest : public RenderTest {
- protected:
-  void SetUp() override {
-    VOLTA_NEEDS_SHARED("models/llama-tiny");
-    for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
-      std::filesystem::create_directory(dir_.file("model"));
-      std::filesystem::copy_file(test::shared_path("models/llama-tiny/") + name,
-                                 dir_.file("model/") + name);
-    }
-    write_config(std::string(kTemplate));
-  }
-  // Lines in, one JSON object a turn out; greedy.
-  CommandResult talk(const std::string& lines, std::vector<std::string> more = {}) const {
-    write("lines", lines);
-    std::vector<std::string> arguments = {"chat", "model", "--temperature", "0",
-                                          "-n",   "8",     "--output",      "json"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return Command(arguments, dir_.path(), {}, "lines").wait();
-  }
-  static std::vector<Json> turns(const CommandResult& result) {
-    std::vector<Json> list;
-    std::istringstream lines(result.out);
-    for (std::string line; std::getline(lines, line);) list.push_back(Json::parse(line));
-    return list;
-  }
-};
 
 TEST_F(ChatTest, ATurnIsThePromptOfTheTemplateContinued) {
   const CommandResult once = chat({"-p", "Hi", "-n", "6", "--temperature", "0"});
@@ -455,6 +390,52 @@ TEST_F(ChatTest, TheContextMayBeShorterThanTheModels) {
   EXPECT_EQ(talk("Hello\n", {"-n", "-2"}).exit_code, 2);
 }
 
+// Known from the configuration, and shown before anything of that size is allocated.
+TEST_F(ChatTest, TheMemoryIsShownBeforeItIsTaken) {
+  const auto shown = [](const CommandResult& done) {
+    const std::size_t begin = done.err.find("memory: ");
+    return begin == std::string::npos ? ""
+                                      : done.err.substr(begin, done.err.find('\n', begin) - begin);
+  };
+  const CommandResult small = talk("Hello\n", {"-v"});
+  const CommandResult generated = run_volta(
+      {"generate", "model", "-p", "Hello", "-n", "1", "-v", "--context", "128"}, dir_.path());
+  const std::string weights = shown(small).substr(0, shown(small).find(','));
+  EXPECT_THAT(weights, StartsWith("memory: weights "));
+  EXPECT_THAT(shown(generated), StartsWith(weights));  // What is really allocated.
+  Json changed = Json::parse(std::ifstream(test::shared_path("models/llama-tiny/config.json")));
+  changed["max_position_embeddings"] = 1 << 24;  // A cache of 8 GiB.
+  write("model/config.json", changed.dump());
+  if (!test::can_count_allocations()) return;  // The sanitizers need more address space.
+  const CommandResult refused = run_shell(
+      "ulimit -v 1500000; \"$VOLTA\" chat model -p Hello --context 16777216 -v --threads 1",
+      dir_.path());
+  EXPECT_EQ(refused.exit_code, 4) << refused.err;
+  EXPECT_THAT(shown(refused), HasSubstr("cache 8.0 GiB for a context of 16777216 tokens"));
+  EXPECT_LT(refused.err.find("memory: "), refused.err.find("volta: "));
+}
+
+TEST_F(ChatTest, RetryAnswersAgainWithTheNextSeed) {
+  const std::vector<std::string> random = {"--temperature", "1", "--seed", "5"};
+  const auto list = turns(talk("Hi\nHello\n/retry\n/retry\n/quit\nnever read\n", random));
+  ASSERT_EQ(list.size(), 4U);
+  EXPECT_NE(list[1]["content"], list[2]["content"]);
+  // The answer that was dropped is in no later prompt.
+  EXPECT_EQ(list[1]["prompt_tokens"], list[2]["prompt_tokens"]);
+  EXPECT_EQ(list[1]["prompt_tokens"], list[3]["prompt_tokens"]);
+  const auto first = turns(talk("Hello\n/retry\n/bye\n", random));
+  const auto other = turns(talk("Hello\n/clear\nHello\n", {"--temperature", "1", "--seed", "6"}));
+  ASSERT_EQ(first.size(), 2U);
+  ASSERT_EQ(other.size(), 2U);
+  EXPECT_EQ(first[1]["content"], other[0]["content"]);
+  EXPECT_EQ(other[0]["prompt_tokens"], other[1]["prompt_tokens"]);
+  const auto greedy = turns(talk("Hello\n/retry\n"));
+  EXPECT_EQ(greedy.at(0)["content"], greedy.at(1)["content"]);
+  const CommandResult none = talk("/retry\n");
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("line 1: /retry: there is no message to answer again"));
+}
+
 TEST_F(ChatTest, BadLinesEndAPipedConversation) {
   const CommandResult utf8 = talk("Hello\na\xff\n");
   EXPECT_EQ(utf8.exit_code, 2);
@@ -478,142 +459,8 @@ TEST_F(ChatTest, MessagesOfAFileAreAnswered) {
   const CommandResult done = talk("", {"--messages", "m.json", "-v"});
   ASSERT_EQ(done.exit_code, 0) << done.err;
   EXPECT_EQ(turns(done).size(), 1U);
-  EXPECT_THAT(done.err, HasSubstr("tokens; of the prompt's"));
+  EXPECT_THAT(done.err, HasSubstr("; of the prompt's"));
   EXPECT_EQ(talk("", {"-p", "x", "--temperature", "-1"}).exit_code, 2);
-}
-
-// A terminal for standard input: the name of a file for a Command, and what is typed there.
-class Keyboard {
- public:
-  explicit Keyboard(const std::string& path) {
-    termios raw{};
-    ::cfmakeraw(&raw);
-    EXPECT_EQ(::openpty(&keys_, &terminal_, nullptr, &raw, nullptr), 0);
-    std::filesystem::create_symlink(::ttyname(terminal_), path);
-  }
-  Keyboard(const Keyboard&) = delete;
-  Keyboard& operator=(const Keyboard&) = delete;
-  ~Keyboard() {
-    ::close(keys_);
-    ::close(terminal_);
-  }
-  void type(std::string_view text) const {
-    EXPECT_EQ(::write(keys_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
-  }
-  bool all_read() const {
-    int unread = 1;
-    return ::ioctl(terminal_, FIONREAD, &unread) != 0 || unread == 0;
-  }
-
- private:
-  int keys_ = -1;
-  int terminal_ = -1;
-};
-
-// Signals during an answer and at the prompt.
-class ChatSignalTest : public ChatTest {
- protected:
-  // A long context, and nothing that would end an answer before it is full.
-  void make_long_answers() const {
-    std::ifstream config(test::shared_path("models/llama-tiny/config.json"));
-    Json changed = Json::parse(config);
-    changed["max_position_embeddings"] = 8192;
-    changed["eos_token_id"] = nullptr;
-    write("model/config.json", changed.dump());
-    write("model/tokenizer_config.json",
-          Json{{"chat_template", "{{ messages[-1].content }}"}}.dump());
-  }
-  Command start(const std::string& input, const std::string& tokens,
-                const std::string& output = "text") const {
-    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
-      if (entry.path().extension() == ".out") std::filesystem::remove(entry.path());
-    }
-    return Command({"chat", "model", "--temperature", "0", "-n", tokens, "--threads", "1", "-v",
-                    "--output", output},
-                   dir_.path(), {}, input);
-  }
-  // What the command has written so far.
-  std::string written() const {
-    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
-      if (entry.path().extension() != ".out") continue;
-      std::ifstream file(entry.path());
-      return {std::istreambuf_iterator<char>(file), {}};
-    }
-    return "";
-  }
-  static void wait_for(const std::function<bool()>& condition) {
-    for (int i = 0; i < 30000 && !condition(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-  }
-};
-
-TEST_F(ChatSignalTest, CtrlCStopsAnAnswer) {
-  make_long_answers();
-  const Keyboard keyboard(dir_.file("keyboard"));
-  Command running = start("keyboard", "8000");
-  keyboard.type("Hello\n");
-  wait_for([&] { return !written().empty(); });
-  running.kill(SIGINT);
-  keyboard.type("/exit\n");
-  const CommandResult done = running.wait();
-  EXPECT_EQ(done.exit_code, 0) << done.err;
-  EXPECT_THAT(done.err, HasSubstr("tokens; of the prompt's"));
-  EXPECT_THAT(done.err, ::testing::Not(HasSubstr("(8000 tokens")));
-}
-
-// Without a terminal, nobody could end the program at the prompt: `yes | volta chat MODEL`.
-TEST_F(ChatSignalTest, SignalsEndAPipedConversation) {
-  make_long_answers();
-  write("lines", "Hello\nHello again\n");
-  for (const int signal : {SIGINT, SIGTERM}) {
-    Command running = start("lines", "8000");
-    wait_for([&] { return !written().empty(); });
-    running.kill(signal);
-    const CommandResult done = running.wait();
-    EXPECT_EQ(done.exit_code, 130) << done.err;
-    EXPECT_TRUE(done.out.ends_with('\n'));  // The answer has stopped, with all that goes with it.
-    EXPECT_THAT(done.err, HasSubstr("tokens; of the prompt's"));
-    EXPECT_THAT(done.err, ::testing::Not(HasSubstr("(8000 tokens")));
-  }
-}
-
-TEST_F(ChatSignalTest, SignalsAtThePromptEnd) {
-  ASSERT_EQ(::mkfifo(dir_.file("pipe").c_str(), 0600), 0);
-  for (const int signal : {SIGINT, SIGTERM}) {
-    Command waiting = start("pipe", "4");
-    std::ofstream keeps_it_open(dir_.file("pipe"));
-    keeps_it_open << "Hello\n" << std::flush;
-    // The answer's line end: from here on it waits for the next line.
-    wait_for([&] { return written().ends_with('\n'); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    waiting.kill(signal);
-    EXPECT_EQ(waiting.wait().exit_code, 130);
-  }
-}
-
-// A template that would run until its budget is used up, were it not stopped.
-TEST_F(ChatSignalTest, CtrlCStopsATemplateAndTheConversationGoesOn) {
-  write("model/tokenizer_config.json",
-        Json{{"chat_template",
-              "{% if messages[-1].content == 'slow' %}{% for i in range(1000) %}"
-              "{% for j in range(1000) %}{% for k in range(1000) %}{% endfor %}{% endfor %}"
-              "{% endfor %}{% endif %}{{ messages[-1].content }}"}}
-            .dump());
-  const Keyboard keyboard(dir_.file("keyboard"));
-  Command running = start("keyboard", "4", "json");
-  keyboard.type("Hello\n");
-  wait_for([&] { return written().ends_with('\n'); });
-  keyboard.type("slow\n");
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  wait_for([&] { return keyboard.all_read(); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  running.kill(SIGINT);
-  keyboard.type("Hello again\n/exit\n");
-  const CommandResult done = running.wait();
-  EXPECT_EQ(done.exit_code, 0) << done.err;
-  EXPECT_EQ(std::ranges::count(done.out, '\n'), 2) << done.out;
-  EXPECT_THAT(done.err, ::testing::Not(HasSubstr("volta: ")));  // Not ended by its budget.
 }
 
 }  // namespace

@@ -215,7 +215,7 @@ TEST_F(GenerateTest, TheModelsSettingsAreDefaults) {
 // The context of 20,000 would take 2 * 2 * 32 * 4 bytes a token: 10 MB.
 TEST_F(GenerateTest, TheCacheIsAsLargeAsTheRun) {
   const CommandResult small = generate({"-p", "abc", "-n", "100", "-v"});
-  EXPECT_THAT(small.err, HasSubstr("cache 64.0 KiB (1 slots of 128 tokens)"));
+  EXPECT_THAT(small.err, HasSubstr("cache 64.0 KiB (1 slot of 128 tokens)"));
   write("prompts.txt", [] {
     std::string lines;
     for (int i = 0; i < 40; ++i) lines += "abc\n";
@@ -228,7 +228,7 @@ TEST_F(GenerateTest, TheCacheIsAsLargeAsTheRun) {
     endless.insert(endless.end(), {"--stop", std::string(1, c)});
   }
   const CommandResult whole = generate(endless);
-  EXPECT_THAT(whole.err, HasSubstr("(1 slots of 20000 tokens)"));
+  EXPECT_THAT(whole.err, HasSubstr("(1 slot of 20000 tokens)"));
 }
 
 // A narrower cache takes half the memory and gives other bits, but hardly other numbers.

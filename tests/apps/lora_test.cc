@@ -264,6 +264,18 @@ TEST_F(LoraCommands, ChatAndBenchTakeAdapters) {
   };
   EXPECT_EQ(chat("base", {"--adapter", "lora"}), chat("merged", {}));
   EXPECT_NE(chat("base", {"--adapter", "lora"}), chat("base", {}));
+  // The memory that chat shows before it loads anything is what is then taken.
+  const auto weights = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--adapter", "lora", "--weights", "q8", "-n", "1", "-v"});
+    const CommandResult result = volta(words);
+    const std::size_t begin = result.err.find("memory: weights ");
+    EXPECT_NE(begin, std::string::npos) << result.err;
+    return begin == std::string::npos
+               ? ""
+               : result.err.substr(begin, result.err.find(',', begin) - begin);
+  };
+  EXPECT_EQ(weights({"chat", "base", "--template", "t.jinja", "-p", "the"}),
+            weights({"generate", "base", "-p", "the"}));
   const CommandResult bench = volta({"bench", "model", "base", "--adapter", "lora", "--prompt", "4",
                                      "--tokens", "2", "--runs", "1", "--warmup", "0"});
   EXPECT_EQ(bench.exit_code, 0) << bench.err;

@@ -97,6 +97,22 @@ TEST_F(ChatRun, EpochsSayHowManySteps) {
   EXPECT_EQ(result.steps, (3 * rows + 3) / 4);
 }
 
+TEST_F(ChatRun, OneConversationIsOne) {
+  const std::string data = dir_.file("data.jsonl");
+  const std::string words(200, 'a');
+  test::put_file(data, R"({"prompt": "who", "completion": ")" + words + "\"}\n" +
+                           R"({"prompt": ")" + words + R"(", "completion": "me"})");
+  RunOptions o = chat_run("run");
+  o.data = {data};
+  o.trainer.schedule.steps = 2;
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  EXPECT_EQ(result.steps, 2);
+  EXPECT_THAT(messages_, HasSubstr("1 of 2 conversations is longer than 96 tokens: ends of "
+                                   "answers are cut off; see --context"));
+  EXPECT_THAT(messages_, HasSubstr("1 conversation is left out: no answer begins within 96"));
+  EXPECT_THAT(messages_, HasSubstr("tokens of answers in 1 row of 96; "));
+}
+
 TEST_F(ChatRun, SeveralFilesAndAFileToValidateWith) {
   const std::string more = dir_.file("more.jsonl");
   test::put_file(more, R"({"prompt": "who", "completion": "me"})");
