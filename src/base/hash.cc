@@ -1,6 +1,7 @@
 // A thin wrapper around xxHash.
 #include "base/hash.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/random.h>
 #define XXH_STATIC_LINKING_ONLY  // Allows the state to be a local variable.
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/descriptor.h"
 #include "base/memory.h"
 
 namespace volta {
@@ -42,22 +44,28 @@ std::optional<uint64_t> hash64(std::span<const std::byte> bytes,
   return XXH3_64bits_digest(&state);
 }
 
+// The file is read, not taken from its mapping: a mapped hole of a file in memory (tmpfs) takes
+// memory as soon as it is touched, so that a sparse file could fill it.
 Result<uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(int64_t done)> go_on) {
-  Status unchanged;
-  int64_t released = 0;
-  const auto hash = hash64(file.bytes(), [&](int64_t done) {
-    file.release(released, done - released);
-    released = done;
-    unchanged = file.check_unchanged();
-    return unchanged.has_value() && go_on(done);
-  });
-  file.release(released, file.size() - released);
-  VOLTA_TRY(std::move(unchanged));
-  if (!hash) {
-    return fail(ErrorCode::kInterrupted, fmt::format("interrupted reading {}", file.path()));
+  constexpr int64_t kPiece = int64_t{4} << 20;
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  if (file.size() > 0) {
+    VOLTA_TRY(const Descriptor fd, open_file(file.path(), O_RDONLY | O_NONBLOCK, "open"));
+    VOLTA_TRY(auto buffer, try_make_array<std::byte>(std::min(kPiece, file.size())));
+    for (int64_t done = 0; done < file.size(); done += kPiece) {
+      VOLTA_TRY(file.check_unchanged());
+      if (!go_on(done)) {
+        return fail(ErrorCode::kInterrupted, fmt::format("interrupted reading {}", file.path()));
+      }
+      const auto piece =
+          buffer.span().first(static_cast<size_t>(std::min(kPiece, file.size() - done)));
+      VOLTA_TRY(const int64_t read, read_up_to(fd.get(), piece, file.path()));
+      XXH3_64bits_update(&state, piece.data(), static_cast<size_t>(read));
+    }
+    VOLTA_TRY(file.check_unchanged());  // Also tells that less was read than it had.
   }
-  VOLTA_TRY(file.check_unchanged());
-  return *hash;
+  return XXH3_64bits_digest(&state);
 }
 
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }

@@ -31,8 +31,8 @@ uint64_t random_seed();
 std::optional<uint64_t> hash64(std::span<const std::byte> bytes,
                                FunctionRef<bool(int64_t done)> go_on);
 
-/// hash64() of a file of any size: `go_on` as above, and the memory of each piece is returned to
-/// the system after it. kInterrupted if `go_on` returned false, and the errors of
+/// hash64() of a file of any size, with a few MiB of memory; `go_on` as above. kInterrupted if
+/// `go_on` returned false, kIo where it cannot be read, and the errors of
 /// MappedFile::check_unchanged().
 Result<uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(int64_t done)> go_on);
 

@@ -1,6 +1,7 @@
 #include "base/hash.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,6 +65,22 @@ TEST(HashTest, AFileIsReadWithLittleMemory) {
   const auto changed = hash_file(file, [](int64_t) { return true; });
   ASSERT_FALSE(changed);
   EXPECT_EQ(changed.error().code(), ErrorCode::kInvalidFile);
+}
+
+// A sparse file in memory stays sparse: a mapped hole would take memory when it is touched.
+TEST(HashTest, HolesOfAFileInMemoryStayHoles) {
+  const std::string path = "/dev/shm/volta-hash-test-" + std::to_string(getpid());
+  std::ofstream(path) << "abc";
+  std::error_code refused;
+  std::filesystem::resize_file(path, int64_t{64} << 20, refused);
+  if (refused) GTEST_SKIP() << "/dev/shm: " << refused.message();
+  VOLTA_ASSERT_OK(const MappedFile file, MappedFile::open(path));
+  VOLTA_ASSERT_OK(const uint64_t hash, hash_file(file, [](int64_t) { return true; }));
+  struct stat info = {};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_LT(info.st_blocks * 512, int64_t{1} << 20);
+  EXPECT_EQ(hash, hash64(file.bytes()));
+  std::filesystem::remove(path);
 }
 
 TEST(HashTest, HexKeepsLeadingZeros) { EXPECT_EQ(hex(uint64_t{0xab}), "00000000000000ab"); }
