@@ -62,9 +62,10 @@ std::unexpected<Error> cannot(std::string_view action, const std::string& path) 
                                           std::generic_category().message(errno)));
 }
 
-// The last `bytes` bytes of a file.
-Result<std::string> read_end(const Descriptor& file, std::int64_t bytes, const std::string& path) {
-  if (::lseek(file.get(), -bytes, SEEK_END) < 0) return cannot("read", path);
+// The last `bytes` bytes of a file of `size` bytes.
+Result<std::string> read_end(const Descriptor& file, std::int64_t size, std::int64_t bytes,
+                             const std::string& path) {
+  if (::lseek(file.get(), size - bytes, SEEK_SET) < 0) return cannot("read", path);
   std::string text(static_cast<std::size_t>(bytes), '\0');
   VOLTA_TRY(const std::int64_t got,
             read_up_to(file.get(), std::as_writable_bytes(std::span(text)), path));
@@ -87,7 +88,7 @@ Result<NewestLines> newest_lines(const Descriptor& file, const std::string& path
   NewestLines lines;
   for (std::int64_t bytes = kFirstBytes;; bytes *= 2) {
     const std::int64_t part = std::min(bytes, size);
-    VOLTA_TRY(lines.text, read_end(file, part, path));
+    VOLTA_TRY(lines.text, read_end(file, size, part, path));
     lines.all = part == size;
     // One more than necessary: the first line may be incomplete.
     if (lines.all || std::ranges::count(lines.text, '\n') > kMostEntries || bytes >= kMostBytes) {
@@ -143,7 +144,7 @@ Status append(const Descriptor& file, const std::string& entry, const std::strin
   if (::fstat(file.get(), &info) != 0) return cannot("examine", path);
   if (info.st_size > 0) {
     // The last line has no end when a disk was full, or after an editor.
-    VOLTA_TRY(const std::string end, read_end(file, 1, path));
+    VOLTA_TRY(const std::string end, read_end(file, info.st_size, 1, path));
     if (!end.ends_with('\n')) line.insert(0, 1, '\n');
   }
   return write_all(file.get(), as_bytes(line), path);
@@ -177,6 +178,7 @@ Status with_context(Status status, const std::string& context) {
 }  // namespace
 
 History::History(std::string path) : path_(std::move(path)) {
+  if (path_ == "/dev/null") path_.clear();  // The usual name for nowhere.
   if (path_.empty()) return;
   // A pipe or a device would be waited for.
   if (!file_size(path_)) return;

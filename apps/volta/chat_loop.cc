@@ -150,6 +150,7 @@ Status Chat::run() {
     if (interrupted()) return fail(ErrorCode::kInterrupted, "interrupted");
     std::string line;
     const Result<LineEnd> end = editor_ ? next_line(line) : read_line(line);
+    if (!end && end.error().code() == ErrorCode::kIo) return std::unexpected(end.error());
     Status done;
     if (!end) {
       done = std::unexpected(end.error());

@@ -31,8 +31,8 @@ namespace {
 
 constexpr std::int64_t kDefaultTokens = 256;
 constexpr std::int64_t kUntilFull = -1;  // -n: no limit but the context.
-// New tokens that there is room for when neither -n nor --context sets a limit. The cache of a
-// model's whole context, which may be 131,072 tokens, would take several GiB.
+// New tokens that `-n -1` has room for without --context. The cache of a model's whole context,
+// which may be 131,072 tokens, would take several GiB.
 constexpr std::int64_t kDefaultRoom = 8192;
 // More slots than this gain little, because the cost of a step then grows with its rows.
 constexpr std::int64_t kDefaultSlots = 16;
@@ -178,7 +178,7 @@ void report_settings(const Options& options, const GenerationConfig& config,
 // What prompt and new tokens may take together. `context` is --context, or the model's.
 std::int64_t request_context(const Options& options, std::int64_t context,
                              const GenerationRequest& request) {
-  if (options.context || options.tokens.value_or(kUntilFull) != kUntilFull) return context;
+  if (options.context || request.max_new_tokens != kUntilFull) return context;
   return std::min(context, std::ssize(request.prompt) + kDefaultRoom);
 }
 
@@ -277,19 +277,23 @@ std::string number_of(std::size_t prompt, std::size_t prompts) {
 }
 
 // Says before the work that a text will be shorter than what was asked for.
-void announce_short_texts(const Options& options, const std::vector<GenerationRequest>& requests,
-                          std::int64_t context) {
+void announce_short_texts(const std::vector<GenerationRequest>& requests, std::int64_t context) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (options.tokens == kUntilFull) {  // The context is the limit.
-      if (requests[i].context == context) continue;
-      note(fmt::format("{}a context of {} tokens (--context: up to {})\n",
-                       number_of(i, requests.size()), requests[i].context, context));
-      continue;
-    }
     const std::int64_t room = context - std::ssize(requests[i].prompt) + 1;
     if (requests[i].max_new_tokens <= room) continue;
     note(fmt::format("{}the context of {} tokens has room for {} of the {} new tokens\n",
                      number_of(i, requests.size()), context, room, requests[i].max_new_tokens));
+  }
+}
+
+// Says before the work that `-n -1` ends before the model's context is full.
+void announce_contexts(const std::vector<GenerationRequest>& requests, std::int64_t context) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].context == context) continue;
+    note(
+        fmt::format("{}the text ends when prompt and answer have {} tokens; --context allows up "
+                    "to {}\n",
+                    number_of(i, requests.size()), requests[i].context, context));
   }
 }
 
@@ -386,7 +390,9 @@ Status generate(const Globals& globals, Options& options) {
                         .stops = std::move(stops.strings),
                         .array = !options.prompts_file.empty()},
                        requests);
-  if (output == Output::kText) announce_short_texts(options, requests, context);
+  announce_contexts(requests, context);
+  const bool limited = options.tokens != kUntilFull;  // Otherwise the context is the limit.
+  if (limited && output == Output::kText) announce_short_texts(requests, context);
   VOLTA_TRY(const auto results, run(generator, requests, out));
   if (output == Output::kText) report_full_contexts(requests, results);
   if (options.verbose) report_speed(generator, results);

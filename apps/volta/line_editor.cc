@@ -23,6 +23,8 @@ constexpr char kEscape = '\033';
 constexpr char kDelete = '\x7f';
 // The bytes of one key come together; Esc alone has none behind it.
 constexpr std::chrono::milliseconds kKeyTime{50};
+// Behind "ESC [" more is sure to come, over a slow line in pieces.
+constexpr std::chrono::milliseconds kSequenceTime{150};
 
 // Reads keys until a message is complete.
 class MessageReader {
@@ -157,7 +159,7 @@ class MessageReader {
     if (*kind != '[' && *kind != 'O') return;
     std::string sequence;
     for (;;) {
-      const auto byte = input_.read_within(kKeyTime);
+      const auto byte = input_.read_within(kSequenceTime);
       if (!byte || sequence.size() > 16) return;
       if (*byte < ' ' || *byte > '~') return input_.put_back(*byte);  // Another key.
       sequence += *byte;

@@ -153,10 +153,10 @@ std::string long_name_with_one_hyphen(std::string_view message,
   return "";
 }
 
-// A word such as "-hf", which is read as -h and -f. Empty if there is none.
+// An option of llama.cpp that is read as -h and other letters. Empty if there is none.
 std::string help_with_letters(const std::vector<std::string>& words) {
   for (const std::string& word : words) {
-    if (word.starts_with("-h") && word.size() > 2) return word;
+    if (word == "-hf" || word == "-hfr" || word == "-hff" || word == "-hft") return word;
   }
   return "";
 }

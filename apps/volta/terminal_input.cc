@@ -51,8 +51,9 @@ int terminal_columns() {
 }
 
 void restore_terminal() {
-  if (!g_is_raw.exchange(false)) return;
+  if (!g_is_raw.load()) return;
   ::tcsetattr(STDIN_FILENO, TCSADRAIN, &g_saved);
+  g_is_raw.store(false);  // Not earlier: a signal in between restores it, too.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kNoMarks.data(), kNoMarks.size());
 }
 
@@ -65,8 +66,8 @@ void RawMode::enter() const {
   raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG | IEXTEN);
   raw.c_cc[VMIN] = 1;
   raw.c_cc[VTIME] = 0;
-  if (::tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) != 0) return;
-  g_is_raw.store(true);
+  g_is_raw.store(true);  // Not later: a signal in between restores the terminal.
+  if (::tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) != 0) return g_is_raw.store(false);
   note_raw(kMarkPastes);
 }
 
@@ -148,19 +149,21 @@ void TerminalInput::put_back(char byte) {
 std::optional<TerminalInput::Text> TerminalInput::read_until(std::string_view end,
                                                              std::size_t most) {
   constexpr std::size_t kPiece = std::size_t{64} << 10;
+  constexpr std::chrono::seconds kSilence{5};  // The end was lost.
   Text result;
   std::string& text = result.text;
   for (;;) {
     auto byte = take();
-    if (!byte && fill(kPiece, std::nullopt)) byte = take();
-    if (!byte) return std::nullopt;
+    if (!byte && fill(kPiece, kSilence)) byte = take();
+    if (!byte) break;
     text += *byte;
     if (text.ends_with(end)) break;
     if (text.size() < most + end.size()) continue;
     result.too_long = true;
     text.erase(0, text.size() - end.size() + 1);
   }
-  text.resize(result.too_long ? 0 : text.size() - end.size());
+  if (result.too_long) text.clear();
+  if (text.ends_with(end)) text.resize(text.size() - end.size());
   return result;
 }
 

@@ -46,7 +46,7 @@ PATTERNS = [
     # In kernels at() is that of Volta's own views of rows, which checks nothing.
     ("calls.access", r"src/kernels/.*", r"(?:\.|->)at\s*\(", "a container throws here; use find(), or an"
      " index that was checked"),
-    ("calls.access", r"$^", r"\bstd::get\s*<", "a variant throws here; use std::get_if"),
+    ("calls.access", r"$^", r"\bstd::get\s*<(?!\d+>)", "a variant throws here; use std::get_if"),
     ("calls.access", r"$^", r"\bstd::any_cast\s*<[^;(]*>\s*\((?!\s*&)", "this throws; give it a pointer"),
     ("calls.regex", r"$^", r"\bstd::(?:basic_)?[cws]*regex\w*", "std::regex overflows the stack"),
     ("calls.random", r"$^", r"(?<![.>\w])(?:std::|::)?s?rand\s*\(|\bstd::(?:mt19937\w*|random_device"

@@ -126,7 +126,9 @@ def _looser_numbers(old, new):
             return any(b < a for a, b in pairs)
         return any(b > a for a, b in pairs)
     pairs = list(zip(numbers(old), numbers(new)))
-    return any(b > a and (0 < a < 1 or _NAMED.search(old)) for a, b in pairs)
+    # A number alone is no tolerance, such as a learning rate or a pause, unless it is very small.
+    judged = re.search(r"[<>]|[Nn]ear|NEAR|EXPECT|ASSERT|assert|[Cc]lose", old)
+    return any(b > a and (_NAMED.search(old) or 0 < a < (1 if judged else 1e-4)) for a, b in pairs)
 
 
 def _looser_comparison(old, new, known):

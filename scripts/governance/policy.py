@@ -156,7 +156,8 @@ def _requirements(change, renamed):
     now = {item.number: item for item in read(change.added)}
     for old in read(change.removed):
         new = now.get(old.number)
-        if new is None or new.text != old.text or (old.done and not new.done):
+        taken = new and not old.done and not new.done and new.owner != old.owner
+        if new is None or new.text != old.text or (old.done and not new.done) or taken:
             yield Finding(f"PRD.md:{old.line}", "policy.acceptance",
                           f"requirement {old.number} changes: a person adds {ACCEPTANCE}")
             continue
@@ -173,7 +174,7 @@ def _requirements(change, renamed):
         if tasks and all(number in now and now[number].done for number in tasks):
             continue
         for line in hunk.removed:
-            match = re.match(r"- (Acceptance of task \d+|Expected): ", line.text)
+            match = re.match(r"- (Acceptance of task \d+|Expected|Owner): ", line.text)
             if match and line.text not in added:
                 yield Finding(f"PRD.md:{line.number}", "policy.acceptance",
                               f"`{match[1]}` changes: a person adds {ACCEPTANCE}")
@@ -255,7 +256,8 @@ def _evidence(tree, changes, body, parts):
         named = any(tree.exists(name) for name in re.findall(r"tests/[\w./-]+\w", parity))
         changed = any(path.startswith(("tests/kernels/", "tests/ops/")) for path in tests)
         sizes = all(re.search(rf"\b{size}\b", parity) for size in (128, 256, 512))
-        ran = not re.search(r"(?i)\bnot (?:been )?(?:run|tested|tried)\b", parity)
+        ran = not any(re.search(r"(?i)\bnot (?:been )?(?:run|tested|tried)\b", line) and
+                      re.search(r"\b(128|256|512)\b", line) for line in parity.splitlines())
         if not (named or changed) or not sizes or not ran:
             yield Finding(kernels[0], "policy.parity", "change or name a test of tests/kernels or"
                           " tests/ops, and give its runs at 128, 256 and 512 under `Parity`")

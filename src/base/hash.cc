@@ -61,9 +61,14 @@ Result<uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(int64_t done
       const auto piece =
           buffer.span().first(static_cast<size_t>(std::min(kPiece, file.size() - done)));
       VOLTA_TRY(const int64_t read, read_up_to(fd.get(), piece, file.path()));
-      XXH3_64bits_update(&state, piece.data(), static_cast<size_t>(read));
+      if (read < std::ssize(piece)) {
+        VOLTA_TRY(file.check_unchanged());
+        return fail(ErrorCode::kInvalidFile,
+                    fmt::format("'{}' was changed while it was read", file.path()));
+      }
+      XXH3_64bits_update(&state, piece.data(), piece.size());
     }
-    VOLTA_TRY(file.check_unchanged());  // Also tells that less was read than it had.
+    VOLTA_TRY(file.check_unchanged());
   }
   return XXH3_64bits_digest(&state);
 }

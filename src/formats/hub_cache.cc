@@ -242,8 +242,8 @@ std::unexpected<Error> no_model_folder(const std::string& path) {
   const std::string whole = "ORGANISATION/" + path;
   if (const auto name = parse_hub_name(whole)) {
     message += fmt::format(
-        "; a model of the Hugging Face cache is named with its organisation, as '{}' (`{}` "
-        "downloads it; Volta downloads nothing)",
+        ", and no model of this name in the Hugging Face cache; nearly all have an organisation in "
+        "their name, as '{}' (`{}` downloads it; Volta downloads nothing)",
         whole, download_command(*name));
   }
   return fail(ErrorCode::kNotFound, std::move(message));

@@ -22,8 +22,8 @@ std::span<const PresetInfo> presets();
 /// Their names.
 std::vector<std::string> preset_names();
 
-/// The options of a preset; data and out are empty. kInvalidArgument, with the known names, for an
-/// unknown preset.
+/// The options of a preset; data and out are empty, and shorten_warmup is set. kInvalidArgument,
+/// with the known names, for an unknown preset.
 Result<RunOptions> preset(std::string_view name);
 /// The same, to resume `run` with the options of a preset. Presets do not set data, init, seed and
 /// compute type; these are taken from `run`.

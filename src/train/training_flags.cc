@@ -180,7 +180,7 @@ constexpr double kLargest = std::numeric_limits<double>::max();
 constexpr FlagRange<double> kPositive{std::numeric_limits<double>::denorm_min(), kLargest};
 constexpr FlagRange<double> kFromZero{0.0, kLargest};
 constexpr FlagRange<double> kBelowOne{0.0, 0x1.fffffep-1};  // The largest f32 below 1.
-constexpr std::string_view kBelowOneText = "at least 0 and below 1";
+constexpr std::string_view kBelowOneText = "at least 0 and below 1 (0.9999999 at most)";
 
 // clang-format off
 constexpr auto kFlags = std::to_array<TrainingFlag>({
@@ -303,7 +303,7 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
     {.name = "min-lr", .group = kTraining, .help = "learning rate of the last step",
      .field = schedule<&ScheduleConfig::min_lr>(), .key = "training.min_lr", .resume = kMayAdjust, .real = kFromZero,
      .range = "0 or positive", .needs = kNeedsDecay},
-    {.name = "warmup", .group = kTraining, .help = "steps of linear warm-up",
+    {.name = "warmup", .group = kTraining, .help = "steps of linear warm-up; unless given, a tenth of the run at most",
      .field = schedule<&ScheduleConfig::warmup>(), .key = "training.warmup", .resume = kMayAdjust,
      .range = "0 or a number of steps", .then = warmup_is_given},
     {.name = "schedule", .group = kTraining, .help = "cosine, linear or constant",

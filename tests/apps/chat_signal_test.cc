@@ -90,9 +90,11 @@ class ChatSignalTest : public ChatTest {
     return "";
   }
   static void wait_for(const std::function<bool()>& condition) {
-    for (int i = 0; i < 30000 && !condition(); ++i) {
+    for (int i = 0; i < 30000; ++i) {
+      if (condition()) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
+    ADD_FAILURE() << "what was waited for did not happen within a minute";
   }
 };
 

@@ -171,7 +171,7 @@ TEST_F(ChatTerminalTest, EscAloneIsAKey) {
   Terminal terminal = start();
   const auto press = [&](std::string_view keys) {
     terminal.type(keys);
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::this_thread::sleep_for(std::chrono::milliseconds(800));
   };
   ASSERT_TRUE(terminal.wait_for_prompt());
   terminal.type("first\r");

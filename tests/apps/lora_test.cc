@@ -243,7 +243,7 @@ TEST_F(LoraCommands, UsageErrors) {
   expect_error(lora({"--lora-rank", "2", "--lora-alpha", "0"}), 2, "--lora-alpha 0");
   expect_error(lora({"--lora-rank", "2", "--lora-targets", "c_attn"}), 2, "it has down_proj");
   expect_error(lora({"--lora-rank", "2", "--lora-dropout", "1"}), 2,
-               "--lora-dropout 1: it must be at least 0 and below 1");
+               "--lora-dropout 1: it must be at least 0 and below 1 (0.9999999 at most)");
   expect_error({"train", "--data", "text.txt", "--out", "x", "--lora-rank", "2"}, 2, "--init");
   expect_error(lora({"--init", "", "--lora-rank", "2"}), 2, "--init");
   expect_error({"train", "--data", "", "--out", "x"}, 2, "--data: give a value");

@@ -299,7 +299,8 @@ TEST_F(TrainTest, AWrongValueInRunJsonNamesTheFile) {
   json.replace(at, json.find(',', at) - at, "\"beta1\": -1.9");
   write("run/run.json", json);
   const std::string message =
-      "run/run.json: training: beta1 is -1.9; it must be at least 0 and below 1";
+      "run/run.json: training: beta1 is -1.9; it must be at least 0 and below 1 (0.9999999 at "
+      "most)";
   expect_error({"train", "--out", "run", "--resume"}, 3, message);
   expect_error({"graph", "run", "--phase", "train"}, 3, message);
   expect_error({"tune", "matmul", "--model", "run"}, 3, message);

@@ -72,15 +72,16 @@ TEST(HashTest, HolesOfAFileInMemoryStayHoles) {
   const std::string path = "/dev/shm/volta-hash-test-" + std::to_string(getpid());
   std::ofstream(path) << "abc";
   std::error_code refused;
-  std::filesystem::resize_file(path, int64_t{64} << 20, refused);
+  std::filesystem::resize_file(path, int64_t{8} << 20, refused);
   if (refused) GTEST_SKIP() << "/dev/shm: " << refused.message();
-  VOLTA_ASSERT_OK(const MappedFile file, MappedFile::open(path));
-  VOLTA_ASSERT_OK(const uint64_t hash, hash_file(file, [](int64_t) { return true; }));
+  const auto file = MappedFile::open(path);
+  const auto hash = file ? hash_file(*file, [](int64_t) { return true; }) : Result<uint64_t>(0);
   struct stat info = {};
-  ASSERT_EQ(stat(path.c_str(), &info), 0);
-  EXPECT_LT(info.st_blocks * 512, int64_t{1} << 20);
-  EXPECT_EQ(hash, hash64(file.bytes()));
+  EXPECT_EQ(stat(path.c_str(), &info), 0);
   std::filesystem::remove(path);
+  ASSERT_TRUE(file && hash);
+  EXPECT_LT(info.st_blocks * 512, int64_t{1} << 20);
+  EXPECT_EQ(*hash, hash64(file->bytes()));
 }
 
 TEST(HashTest, HexKeepsLeadingZeros) { EXPECT_EQ(hex(uint64_t{0xab}), "00000000000000ab"); }

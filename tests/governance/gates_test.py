@@ -125,7 +125,7 @@ class Interop(Gate):
 
     def judge(self, imports=0, ctest=0):
         self.tool("python3", f"#!/bin/sh\nexit {imports}\n")
-        self.tool("cmake", f'#!/bin/sh\necho "$*" > "{self.folder}/cmake"\n')
+        self.tool("cmake", f'#!/bin/sh\necho "$*" >> "{self.folder}/cmake"\n')
         self.tool("ctest", f"#!/bin/sh\nexit {ctest}\n")
         return self.run_script("check_interop", self.folder, VOLTA_SKIP_BOOTSTRAP="1")
 

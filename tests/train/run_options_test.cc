@@ -126,7 +126,8 @@ TEST(RunOptions, ARunsFolderTellsThem) {
   ASSERT_TRUE(write_file_atomic(dir.file("run.json"), to_json(wrong)));
   expect_error(
       load_run_options(dir.path()), ErrorCode::kInvalidFile,
-      dir.file("run.json") + ": training: beta1 is -1.9; it must be at least 0 and below 1");
+      dir.file("run.json") +
+          ": training: beta1 is -1.9; it must be at least 0 and below 1 (0.9999999 at most)");
 }
 
 }  // namespace
