@@ -116,6 +116,17 @@ bool is_at(const Descriptor& file, const std::string& path) {
          open.st_dev == there.st_dev && open.st_ino == there.st_ino;
 }
 
+// A history is written for its owner alone, and is cut: a file that others may read is none.
+Status check_private(const Descriptor& file, const std::string& path) {
+  struct stat info{};
+  if (::fstat(file.get(), &info) != 0) return cannot("examine", path);
+  if (info.st_size == 0 || (info.st_mode & (S_IRWXG | S_IRWXO)) == 0) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("'{}' is no history of volta chat, because others may read it; name "
+                          "another file, or `chmod 600` it",
+                          path));
+}
+
 struct OpenHistory {
   Descriptor file;
   bool locked = false;
@@ -129,6 +140,7 @@ Result<OpenHistory> open_history(const std::string& path) {
   VOLTA_TRY(create_directories(parent_path(path)));
   for (int tries = 1;; ++tries) {
     VOLTA_TRY(Descriptor file, open_to_change(path, O_RDWR | O_APPEND | O_CREAT, "open"));
+    VOLTA_TRY(check_private(file, path));
     VOLTA_TRY(const LockAttempt attempt, try_lock(file.get(), path));
     const bool locked = attempt == LockAttempt::kLocked;
     const bool final = attempt == LockAttempt::kNoLocks || tries == kTries;

@@ -164,6 +164,9 @@ std::string help_with_letters(const std::vector<std::string>& words) {
 // A message of one line about what is wrong with the words of the command line.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error,
                           const std::vector<std::string>& words) {
+  if (const std::string word = help_with_letters(words); !word.empty()) {
+    return fmt::format("{} is not known here{}", word, advice(app, word));
+  }
   const std::vector<std::string> extras = app.remaining(true);
   const bool command_missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
   if (!extras.empty() && (command_missing || dynamic_cast<const CLI::ExtrasError*>(&error))) {

@@ -81,6 +81,7 @@ constexpr std::array kForeignWords = {
     ForeignWord{"--lora-r", "--lora-rank"},
     ForeignWord{"--rank", "--lora-rank"},
     ForeignWord{"--model", "--init"},
+    ForeignWord{"-hf", "--init"},
     ForeignWord{"--model-name-or-path", "--init"},
     ForeignWord{"--bf16", "--dtype"},
     ForeignWord{"--fp16", "--dtype"},

@@ -78,8 +78,23 @@ Status check_kind(const RunOptions& options, const std::optional<Checkpoint>& ch
                           lora ? "a LoRA adapter" : "a whole model"));
 }
 
+// The ids of a file come from elsewhere. The last evaluation reads all of these, and would lose the
+// steps since the last checkpoint.
+Status check_validation_ids(const Dataset& data, std::int64_t vocab) {
+  if (!data.mapped || !data.validation) return {};
+  const auto wrong = std::ranges::find_if(*data.validation,
+                                          [&](std::int32_t id) { return id < 0 || id >= vocab; });
+  if (wrong == data.validation->end()) return {};
+  return fail(
+      ErrorCode::kInvalidFile,
+      fmt::format("{}: token {} of what is for validation is {}, and the model's vocabulary "
+                  "has {} ids, from 0 on (--vocab)",
+                  data.path, wrong - data.validation->begin(), *wrong, vocab));
+}
+
 Status open_evaluator(RunSetup& setup, const Transformer& model) {
   const Dataset& data = setup.data;
+  VOLTA_TRY(check_validation_ids(data, model.config().vocab_size));
   const bool text = data.validation != nullptr && !data.validation->empty();
   if (!text && data.validation_rows == nullptr) return {};
   const TrainerOptions& options = setup.options.trainer;

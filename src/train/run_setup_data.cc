@@ -165,8 +165,14 @@ Status carry_tokenizer_config(RunSetup& setup, const std::string& folder) {
 namespace {
 
 // The number of updates that the passes over the rows take.
+// A batch that nobody has chosen has no row twice, so that a small set has an update every epoch.
 void count_steps(RunOptions& options, std::int64_t rows) {
   if (options.epochs == 0) return;
+  if (options.batch_by_memory) {
+    TrainerOptions& trainer = options.trainer;
+    trainer.accumulate = std::min(trainer.accumulate, ceil_div(rows, trainer.batch));
+    trainer.batch = std::min(trainer.batch, rows);
+  }
   const std::int64_t used = options.trainer.batch * options.trainer.accumulate;
   options.trainer.schedule.steps = std::max<std::int64_t>(ceil_div(options.epochs * rows, used), 1);
 }

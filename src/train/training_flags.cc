@@ -278,7 +278,7 @@ constexpr auto kFlags = std::to_array<TrainingFlag>({
      .field = schedule<&ScheduleConfig::steps>(), .key = "training.steps",
      .resume = OnResume::kMayExtend, .whole = kFromOne, .range = "at least 1"},
     {.name = "epochs", .group = kTraining,
-     .help = "passes over the rows of conversations or ids, instead of --steps",
+     .help = "passes over the rows of conversations or ids, instead of --steps; 0: --steps",
      .field = at<&RunOptions::epochs>(), .key = "epochs", .resume = kMayChange,
      .range = "0 (as many as --steps takes) or a number of passes", .needs = kNeedsRows,
      .added_later = true},

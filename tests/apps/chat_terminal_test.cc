@@ -86,6 +86,7 @@ class ChatTerminalTest : public ::testing::Test {
   void write_history(const std::string& file, int count, const std::string& more = "") const {
     std::ofstream stream(dir_.file(file));
     for (int i = 0; i < count; ++i) stream << "entry " << i << more << '\n';
+    std::filesystem::permissions(dir_.file(file), std::filesystem::perms(0600));
   }
   Json load(const std::string& file) const {
     std::ifstream stream(dir_.file(file));
@@ -164,6 +165,18 @@ TEST_F(ChatTerminalTest, ALargePasteIsOneMessage) {
   terminal.type("\025");
   EXPECT_THAT(said(terminal, {"after"}, "said.json"), ElementsAre("after"));
   EXPECT_EQ(lines_of("history").size(), 3u);
+}
+
+// A file of another kind is neither extended nor cut.
+TEST_F(ChatTerminalTest, AFileThatOthersMayReadIsNoHistory) {
+  std::ofstream(dir_.file("history")) << "my novel\n";
+  std::filesystem::permissions(dir_.file("history"), std::filesystem::perms(0644));
+  Terminal terminal = start();
+  ASSERT_TRUE(terminal.wait_for_prompt());
+  terminal.type("first\r");
+  ASSERT_TRUE(terminal.wait_for("is no history of volta chat"));
+  EXPECT_THAT(said(terminal, {"second"}, "said.json"), ElementsAre("first", "second"));
+  EXPECT_THAT(lines_of("history"), ElementsAre("my novel"));
 }
 
 // Esc does nothing, and the next key means what it always means.
@@ -279,6 +292,7 @@ TEST_F(ChatTerminalTest, AHistoryThatCannotBeCutLosesNothing) {
 // An editor or a full disk may have left it so.
 TEST_F(ChatTerminalTest, AMessageNeverContinuesALineOfTheHistory) {
   std::ofstream(dir_.file("history")) << "old";
+  std::filesystem::permissions(dir_.file("history"), std::filesystem::perms(0600));
   Terminal terminal = start();
   EXPECT_THAT(said(terminal, {"new"}, "said.json"), ElementsAre("new"));
   EXPECT_THAT(lines_of("history"), ElementsAre("old", "new", "/save said.json"));

@@ -290,6 +290,18 @@ TEST_F(TrainTest, WhatIsPrintedReachesNoFileOfARun) {
   EXPECT_EQ(WEXITSTATUS(std::system(closed.c_str())), 1);
 }
 
+// An id that no row of the embedding is for would end the run at its last evaluation.
+TEST_F(TrainTest, IdsToValidateWithAreLookedAtFirst) {
+  std::string ids;
+  for (int i = 0; i < 400; ++i) ids += {static_cast<char>(i == 390 ? 77 : i % 60), '\0'};
+  write("ids.bin", ids);
+  expect_error({"train", "--data", "ids.bin", "--vocab", "60", "--out", "ids", "--steps", "1",
+                "--layers", "1", "--dim", "16", "--heads", "2", "--context", "8"},
+               3,
+               "token 30 of what is for validation is 77, and the model's vocabulary has 60 ids");
+  EXPECT_FALSE(path_exists(path("ids")));
+}
+
 // A wrong value in run.json is the file's, not the command line's.
 TEST_F(TrainTest, AWrongValueInRunJsonNamesTheFile) {
   ASSERT_EQ(volta(train()).exit_code, 0);

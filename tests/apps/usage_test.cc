@@ -204,6 +204,8 @@ TEST_F(Usage, UnknownWordsComeWithASuggestion) {
            {{"generate", "-m", "run"}, "the model is the first word behind the command"},
            {{"generate", "run", "--model", "run"}, "the model is the first word"},
            {{"generate", "-hf", "org/run"}, "-hf is not known here; the model is the first word"},
+           {{"-hf", "org/run"}, "-hf is not known here"},
+           {{"train", "-hf", "org/run"}, "did you mean --init?"},
            {{"generate", "--hf-repo", "org/run"}, "the model is the first word"},
            {{"train", "--model_name_or_path", "run"}, "did you mean --init?"},
            {{"train", "--bf16"}, "did you mean --dtype?"},

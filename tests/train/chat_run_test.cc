@@ -97,6 +97,19 @@ TEST_F(ChatRun, EpochsSayHowManySteps) {
   EXPECT_EQ(result.steps, (3 * rows + 3) / 4);
 }
 
+// A batch that nobody has chosen has no row twice.
+TEST_F(ChatRun, AnEpochIsAtLeastOneStep) {
+  const std::string data = dir_.file("data.jsonl");
+  test::put_file(data, R"({"prompt": "who", "completion": "me"})");
+  RunOptions o = chat_run("run");
+  o.data = {data};
+  o.epochs = 5;
+  o.batch_by_memory = true;
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  EXPECT_EQ(result.steps, 5);
+  EXPECT_THAT(messages_, HasSubstr("steps: 5, each of 1 row of 96 tokens"));
+}
+
 TEST_F(ChatRun, OneConversationIsOne) {
   const std::string data = dir_.file("data.jsonl");
   const std::string words(200, 'a');
