@@ -262,7 +262,7 @@ GOOD = [
     (links, {"docs/a.md": "[b](b.md#the-end-of-it) [c](../c/) [w](https://w.org) `[x](y)`\n",
              "docs/b.md": "# The `end`, of it\n", "c/d.txt": ""}),
     (links, {"docs/a.md": "`nn/b.h` `src/nn/b.h` `scripts/c --all` `src/nn/*.h` `DIR/e.json`"
-                          " `bench/history.jsonl` and/or `build/x.txt`\n",
+                          " and/or `build/x.txt`\n",
              "src/nn/b.h": "", "scripts/c": "", "bench/a.cc": "", "CHANGELOG.md": "`scripts/old` went.\n"}),
     (commands, BUILDS),
     (CommandsWithHelp, {"README.md": "```sh\nvolta bench infer -n 4 --seed=1 | head -1  # --no\n"
