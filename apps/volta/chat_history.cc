@@ -79,8 +79,8 @@ struct NewestLines {
   bool all = true;  // The file has no others.
 };
 
-// Reads pieces that double until they hold enough lines, so that the memory is bounded whatever the
-// size of the file, and small for short messages.
+// Reads the end of the file: first 1 MiB, then twice as much until it holds enough lines, at most
+// kMostBytes. So memory stays bounded for a file of any size.
 Result<NewestLines> newest_lines(const Descriptor& file, const std::string& path) {
   struct stat info{};
   if (::fstat(file.get(), &info) != 0) return cannot("examine", path);

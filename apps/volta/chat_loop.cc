@@ -249,7 +249,7 @@ Status Chat::undo(const std::string&) {
   return {};
 }
 
-// The seed is another one because every answer of a conversation has its own.
+// The new answer differs, because each answer of a conversation draws with the next seed.
 Status Chat::retry(const std::string&) {
   const JsonValue::Array before = conversation_.messages();
   JsonValue::Array messages = before;

@@ -438,13 +438,10 @@ Result<std::string> Parser::parse(std::vector<std::string> words,
     app_->parse(reversed);
   } catch (const CLI::Success& wanted) {  // --help, --version.
     const std::vector<std::string> extras = app_->remaining(true);
-    if (!extras.empty() && !names_of_commands(*app_).empty()) {  // A command that is not there.
+    const bool no_command = !extras.empty() && !names_of_commands(*app_).empty();
+    if (no_command || !help_with_letters(words).empty()) {
       return fail(ErrorCode::kInvalidArgument,
                   usage_message(*app_, CLI::ExtrasError(extras), words));
-    }
-    if (const std::string word = help_with_letters(words); !word.empty()) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("{} is not known here{}", word, advice(*app_, word)));
     }
     std::ostringstream answer;
     app_->exit(wanted, answer);

@@ -50,8 +50,8 @@ std::unexpected<Error> missing_files_error(Error error, const std::string& folde
 std::unexpected<Error> no_model_folder(const std::string& path);
 
 /// Returns `path` itself if it exists or if it cannot be a name on the hub; else the folder of the
-/// model of that name in the cache. A name without an organisation is looked for in the cache, too,
-/// and returned as it is when it is not there.
+/// model of that name in the cache. A name without an organisation ("gpt2") that the cache does not
+/// have is returned unchanged.
 Result<std::string> find_model_path(const std::string& path);
 
 }  // namespace volta

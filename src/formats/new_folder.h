@@ -38,8 +38,8 @@ class NewFolder {
   const std::string& path() const { return temporary_.path(); }
   /// Puts the folder in place. Call it once, after all files are written. kIo; kInvalidArgument if
   /// another program made a folder of this name meanwhile. After an error the old content is
-  /// unchanged and no new file stays, with one exception: if only the flush to disk of the finished
-  /// folder failed, the new files are in place, and the message says so.
+  /// unchanged and the new files are removed. One error is different: when the finished folder
+  /// could not be flushed to disk, the new files are in place, and the message says so.
   Status publish();
 
  private:

@@ -316,12 +316,18 @@ std::unexpected<Error> Run::interrupted() {
   return std::unexpected(with_checkpoint(error));
 }
 
-// Adds to an error the checkpoint from which the user can resume.
+// Adds to an error what was saved, and how the user goes on where the same command can succeed.
 Error Run::with_checkpoint(const Error& error) const {
-  const std::string hint = saved_step_ < 0
-                               ? std::string("there is no checkpoint yet: start again with --force")
-                               : fmt::format("go on from {}: volta train --out {} --resume",
-                                             setup_.checkpoint, shell_quoted(setup_.options.out));
+  const bool wrong_data = error.code() == ErrorCode::kInvalidArgument;  // As wrong the next time.
+  std::string hint = "there is no checkpoint yet";
+  if (saved_step_ >= 0 && wrong_data) {
+    hint = fmt::format("the newest checkpoint is {}", setup_.checkpoint);
+  } else if (saved_step_ >= 0) {
+    hint = fmt::format("go on from {}: volta train --out {} --resume", setup_.checkpoint,
+                       shell_quoted(setup_.options.out));
+  } else if (error.code() == ErrorCode::kInterrupted) {
+    hint += ": start again with --force";
+  }
   return Error(error.code(), fmt::format("{}; {}", error.message(), hint));
 }
 

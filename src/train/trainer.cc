@@ -186,7 +186,7 @@ Status Trainer::write_batch(const BatchSource& batches, std::int64_t micro) {
     if (ids[i] < 0 || ids[i] >= vocab || targets[i] >= vocab) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("step {}: token id {} is outside the vocabulary of {}; the data was "
-                              "made with another tokenizer",
+                              "made with another tokenizer, or for a larger --vocab",
                               step_ + 1, targets[i] >= vocab ? targets[i] : ids[i], vocab));
     }
   }

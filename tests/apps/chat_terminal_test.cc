@@ -134,7 +134,8 @@ TEST_F(ChatTerminalTest, MessagesCanHaveSeveralLines) {
   EXPECT_THAT(terminal.screen(), HasSubstr("one↵two"));
 }
 
-// Terminals of other encodings send such bytes. They take no other key with them.
+// A terminal in another encoding, such as Latin-1, sends bytes that are not UTF-8. The key that is
+// pressed after such a byte still counts.
 TEST_F(ChatTerminalTest, BytesThatAreNotUtf8AreReplaced) {
   Terminal terminal = start();
   const auto texts =

@@ -300,6 +300,16 @@ TEST_F(TrainTest, IdsToValidateWithAreLookedAtFirst) {
                3,
                "token 30 of what is for validation is 77, and the model's vocabulary has 60 ids");
   EXPECT_FALSE(path_exists(path("ids")));
+  // Those to train on are met on the way. The same command would meet them again.
+  for (std::size_t i = 0; i < 600; i += 2) ids[i] = 77;
+  ids[780] = 0;
+  write("ids.bin", ids);
+  const CommandResult met =
+      volta({"train", "--data", "ids.bin", "--vocab", "60", "--out", "ids", "--steps", "1",
+             "--layers", "1", "--dim", "16", "--heads", "2", "--context", "8"});
+  EXPECT_EQ(met.exit_code, 2);
+  EXPECT_THAT(met.err, HasSubstr("token id 77 is outside the vocabulary of 60"));
+  EXPECT_THAT(met.err, HasSubstr("; there is no checkpoint yet\n"));
 }
 
 // A wrong value in run.json is the file's, not the command line's.

@@ -25,6 +25,14 @@ void write(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
+// A model in the cache whose refs/main names its only snapshot; returns the snapshot's folder.
+std::string put_model(const std::string& model) {
+  const std::string snapshot = model + "/snapshots/" + kCommit;
+  write(snapshot + "/config.json", "{}");
+  write(model + "/refs/main", kCommit);
+  return snapshot;
+}
+
 TEST(HubCache, NamesAreAnOrganisationAndAModel) {
   const auto plain = parse_hub_name("Qwen/Qwen2.5-0.5B");
   ASSERT_TRUE(plain);
@@ -56,9 +64,7 @@ TEST(HubCache, ItsFolderIsTheOneOfTheHubsClients) {
 TEST(HubCache, AModelIsFoundByBranchTagAndCommit) {
   const test::TempDir cache;
   const std::string model = cache.file("models--org--name");
-  const std::string snapshot = model + "/snapshots/" + kCommit;
-  write(snapshot + "/config.json", "{}");
-  write(model + "/refs/main", kCommit);
+  const std::string snapshot = put_model(model);
   write(model + "/refs/refs/pr/1", std::string(kCommit) + "\n");
   for (const char* revision : {"main", "refs/pr/1", kCommit}) {
     const auto found = find_in_hub_cache({"org/name", revision}, cache.path());
@@ -75,9 +81,7 @@ TEST(HubCache, AModelIsFoundByBranchTagAndCommit) {
 TEST(HubCache, AModelWithoutOrganisationIsFoundIfItWasDownloadedSo) {
   const test::TempDir cache;
   const std::string model = cache.file("models--gpt2");
-  const std::string snapshot = model + "/snapshots/" + kCommit;
-  write(snapshot + "/config.json", "{}");
-  write(model + "/refs/main", kCommit);
+  const std::string snapshot = put_model(model);
   const ScopedEnv variable("HF_HUB_CACHE", cache.path().c_str());
   EXPECT_EQ(*find_model_path("gpt2"), snapshot);
   EXPECT_EQ(*find_model_path(std::string("gpt2@") + kCommit), snapshot);

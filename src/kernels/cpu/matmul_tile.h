@@ -65,7 +65,7 @@ const TileTable& bf16_dot_tiles();
 const TileTable& bf16_dot_packed_a_tiles();
 /// For a and b in pairs of bf16, with AMX. They have up to kMostAmxRows rows; with more than 16
 /// rows they are at most a panel wide. Tiles of at most kFewAmxRows rows are those
-/// of amx_few_rows_tiles(). A transposed a is packed in rows.
+/// of amx_few_rows_tiles(). If a is transposed, it is packed row by row.
 const TileTable& amx_tiles();
 /// Tiles of few rows with the bits of AMX, but without it: they read b faster from memory.
 const TileTable& amx_few_rows_tiles();
