@@ -84,6 +84,10 @@ Result<RunOptions> starting_options(const std::string& out, bool known_run,
                                     const std::string& preset_name) {
   if (!known_run) return preset(preset_name.empty() ? kDefaultPreset : preset_name);
   VOLTA_TRY(const RunOptions run, load_run_options(out));
+  if (const auto progress = load_run_progress(out); !progress) {
+    log(LogLevel::kWarning, fmt::format("{}; the newest checkpoint's own record of it is used",
+                                        progress.error().message()));
+  }
   if (preset_name.empty()) return run;
   return preset(preset_name, run);
 }

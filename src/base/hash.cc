@@ -46,7 +46,8 @@ std::optional<uint64_t> hash64(std::span<const std::byte> bytes,
 
 // The file is read, not taken from its mapping: a mapped hole of a file in memory (tmpfs) takes
 // memory as soon as it is touched, so that a sparse file could fill it.
-Result<uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(int64_t done)> go_on) {
+Result<uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(int64_t done)> go_on,
+                           FunctionRef<void(std::span<const std::byte> piece)> read) {
   constexpr int64_t kPiece = int64_t{4} << 20;
   XXH3_state_t state;
   XXH3_64bits_reset(&state);
@@ -60,17 +61,22 @@ Result<uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(int64_t done
       }
       const auto piece =
           buffer.span().first(static_cast<size_t>(std::min(kPiece, file.size() - done)));
-      VOLTA_TRY(const int64_t read, read_up_to(fd.get(), piece, file.path()));
-      if (read < std::ssize(piece)) {
+      VOLTA_TRY(const int64_t size, read_up_to(fd.get(), piece, file.path()));
+      if (size < std::ssize(piece)) {
         VOLTA_TRY(file.check_unchanged());
         return fail(ErrorCode::kInvalidFile,
                     fmt::format("'{}' was changed while it was read", file.path()));
       }
       XXH3_64bits_update(&state, piece.data(), piece.size());
+      read(piece);
     }
     VOLTA_TRY(file.check_unchanged());
   }
   return XXH3_64bits_digest(&state);
+}
+
+Result<uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(int64_t done)> go_on) {
+  return hash_file(file, go_on, [](std::span<const std::byte>) {});
 }
 
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }

@@ -35,6 +35,10 @@ std::optional<uint64_t> hash64(std::span<const std::byte> bytes,
 /// `go_on` returned false, kIo where it cannot be read, and the errors of
 /// MappedFile::check_unchanged().
 Result<uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(int64_t done)> go_on);
+/// The same; `read` is given every piece of the file, in order. All but the last have the same
+/// size, a multiple of 4096 bytes.
+Result<uint64_t> hash_file(const MappedFile& file, FunctionRef<bool(int64_t done)> go_on,
+                           FunctionRef<void(std::span<const std::byte> piece)> read);
 
 /// 16 lower-case hexadecimal digits, most significant first, as xxhsum prints them.
 std::string hex(uint64_t hash);

@@ -47,9 +47,10 @@ Status WorkBudget::check(std::string_view component) const {
     case End::kBytes:
       break;
   }
-  return fail(ErrorCode::kInvalidFile,
-              fmt::format("{} {}; the file is damaged, or made to do harm", component,
-                          end_ == End::kSteps ? "runs for too long" : "makes too much text"));
+  return fail(
+      ErrorCode::kInvalidFile,
+      fmt::format("{} {}; the file is damaged, made to do harm, or unfit for such a text",
+                  component, end_ == End::kSteps ? "runs for too long" : "makes too much text"));
 }
 
 void WorkBudget::add_input(std::size_t bytes) {

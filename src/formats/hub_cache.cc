@@ -223,6 +223,19 @@ std::string name_or_folder(const std::string& folder) {
   return found && is_same_place(*found, folder) ? name->repository : folder;
 }
 
+std::vector<std::string> other_snapshots(const std::string& folder) {
+  std::vector<std::string> others;
+  const auto name = name_of_snapshot(folder);
+  const auto snapshot = real_path(folder);
+  if (!name || !snapshot) return others;
+  const auto commits = list_directory(parent_path(*snapshot));
+  if (!commits) return others;
+  for (const std::string& commit : *commits) {
+    if (commit != file_name(*snapshot)) others.push_back(name->repository + "@" + commit);
+  }
+  return others;
+}
+
 std::unexpected<Error> missing_files_error(Error error, const std::string& folder,
                                            const std::vector<std::string>& files) {
   const auto name =

@@ -39,6 +39,10 @@ Result<std::string> find_in_hub_cache(const HubName& name, const std::string& ca
 /// "ORGANISATION/NAME": it also means this model on another machine. `folder` itself if it is none.
 std::string name_or_folder(const std::string& folder);
 
+/// The other snapshots that the cache has of the model of which `folder` is one, each as
+/// "ORGANISATION/NAME@COMMIT". Empty for other folders.
+std::vector<std::string> other_snapshots(const std::string& folder);
+
 /// The error for a model folder that lacks `files` where `error` (kNotFound) came from opening
 /// them: for a snapshot of the cache, one with their names and the command that downloads them.
 /// `error` itself for other folders and other codes.

@@ -348,6 +348,11 @@ Status try_tokenizer(const Tokenizer& tokenizer) {
     while (text.size() < kLong) text += piece;
     VOLTA_TRY(try_text(tokenizer, text));
   }
+  // A regular expression may take exponential time for a run of one character.
+  constexpr std::size_t kRun = 1000;
+  for (const char repeated : {'a', '7', ' ', '\n', '-'}) {
+    VOLTA_TRY(try_text(tokenizer, std::string(kRun, repeated)));
+  }
   return {};
 }
 

@@ -38,11 +38,14 @@ Result<std::string> hash_line(const std::string& name, const Tensor& tensor, con
 
 std::unexpected<Error> other_weights(const std::string& folder, const BaseModel& base,
                                      const std::string& model, const std::string& hash) {
+  const std::vector<std::string> snapshots = other_snapshots(model);
+  const std::string hint =
+      snapshots.empty() ? "" : fmt::format(" (perhaps another revision: {})", snapshots.front());
   return fail(ErrorCode::kMismatch,
               fmt::format("the adapter {} was trained on other weights (those of {}, XXH3 {}) "
-                          "than {} has (XXH3 {}): give it its own base model, or use it on this "
+                          "than {} has (XXH3 {}): give it its own base model{}, or use it on this "
                           "one all the same with --any-base",
-                          folder, base.path, base.xxh3, model, hash));
+                          folder, base.path, base.xxh3, model, hash, hint));
 }
 
 }  // namespace

@@ -165,19 +165,53 @@ Result<HeldOutText> hold_out_text(const std::string& text, const std::string& pa
   return held_out;
 }
 
-Result<Dataset> load_token_stream(const DataFiles& files, const Interruption& interrupted) {
+namespace {
+
+// Finds the first of the 16-bit ids in `piece` that is not below `vocab_size`.
+std::optional<std::pair<std::int64_t, std::uint32_t>> find_wrong_id(
+    std::span<const std::byte> piece, std::int64_t vocab_size) {
+  for (std::size_t at = 0; at + 1 < piece.size(); at += 2) {
+    const auto id = std::to_integer<std::uint32_t>(piece[at]) |
+                    (std::to_integer<std::uint32_t>(piece[at + 1]) << 8U);
+    if (id >= vocab_size) return std::pair(static_cast<std::int64_t>(at / 2), id);
+  }
+  return std::nullopt;
+}
+
+// Reads a file of 16-bit ids to its end: all of them are checked before a run begins, because it
+// may meet a wrong one days later.
+Result<DataOrigin> check_ids(const MappedFile& file, std::int64_t vocab_size,
+                             const Interruption& interrupted) {
+  std::int64_t read = 0;
+  Status valid;
+  const auto go_on = [&](std::int64_t) { return valid && (!interrupted || !interrupted()); };
+  const auto check = [&](std::span<const std::byte> piece) {
+    if (const auto wrong = find_wrong_id(piece, vocab_size)) {
+      valid = fail(ErrorCode::kInvalidFile,
+                   fmt::format("{}: token {} is {}; ids must be from 0 to {} for this vocabulary "
+                               "(--vocab)",
+                               file.path(), read + wrong->first, wrong->second, vocab_size - 1));
+    }
+    read += std::ssize(piece) / 2;
+  };
+  const auto hash = hash_file(file, go_on, check);
+  VOLTA_TRY(valid);
+  if (!hash) return std::unexpected(hash.error());
+  return DataOrigin{.path = file.path(), .bytes = file.size(), .xxh3 = hex(*hash)};
+}
+
+}  // namespace
+
+Result<Dataset> load_token_stream(const DataFiles& files, std::int64_t vocab_size,
+                                  const Interruption& interrupted) {
   if (files.train.size() != 1) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} files of 16-bit token ids; a run takes one: join them with cat",
                             files.train.size()));
   }
   Dataset data;
-  const auto origin_of_file = [&](const MappedFile& file) -> Result<DataOrigin> {
-    VOLTA_TRY(std::string hash, file_hash(file, interrupted));
-    return DataOrigin{.path = file.path(), .bytes = file.size(), .xxh3 = std::move(hash)};
-  };
   VOLTA_TRY(MappedTokens tokens, MappedTokens::open(files.train.front()));
-  VOLTA_TRY(static_cast<DataOrigin&>(data), origin_of_file(tokens.file()));
+  VOLTA_TRY(static_cast<DataOrigin&>(data), check_ids(tokens.file(), vocab_size, interrupted));
   const bool split = files.validation.empty();
   VOLTA_TRY(use_mapped(std::move(tokens), split ? files.val_fraction : 0.0, data));
   if (split) return data;
@@ -190,7 +224,7 @@ Result<Dataset> load_token_stream(const DataFiles& files, const Interruption& in
                     files.validation, validation.size(), kMostMappedValidation,
                     kMostMappedValidation * static_cast<std::int64_t>(sizeof(std::uint16_t))));
   }
-  VOLTA_TRY(data.validation_file, origin_of_file(validation.file()));
+  VOLTA_TRY(data.validation_file, check_ids(validation.file(), vocab_size, interrupted));
   std::vector<std::int32_t> ids(validation.size());
   validation.copy(0, ids);
   VOLTA_TRY(validation.file().check_unchanged());
@@ -262,6 +296,8 @@ Result<Dataset> load_examples(const DataFiles& files, std::int64_t vocab_size,
     std::vector<std::string> hashes;
     DataOrigin origin{.path = name_of(paths), .bytes = 0, .xxh3 = {}};
     for (const std::string& path : paths) {
+      // Opened first: a file that is replaced while its rows are read is noticed by the hash.
+      VOLTA_TRY(const MappedFile bytes, MappedFile::open(path));
       // At least one token and its successor.
       VOLTA_TRY(TokenRows more, load_token_rows(path, vocab_size, 2));
       if (rows.length != 0 && more.length != rows.length) {
@@ -273,7 +309,6 @@ Result<Dataset> load_examples(const DataFiles& files, std::int64_t vocab_size,
       rows.length = more.length;
       rows.count += more.count;
       rows.ids.insert(rows.ids.end(), more.ids.begin(), more.ids.end());
-      VOLTA_TRY(const MappedFile bytes, MappedFile::open(path));
       origin.bytes += bytes.size();
       VOLTA_TRY(hashes.emplace_back(), file_hash(bytes, interrupted));
     }

@@ -112,10 +112,12 @@ Result<Dataset> load_chats(const DataFiles& files, const ChatRenderer& renderer,
                            std::uint64_t seed);
 
 /// Opens a file of 16-bit token ids, one file only, without reading it as a whole into memory. Its
-/// last part, or all of the file for validation, is read for validation. Ids are checked where they
-/// are used. kInvalidArgument if there are several files, or if the validation file has more
-/// than kMostMappedValidation ids; the errors of MappedTokens::open() and hash_file().
-Result<Dataset> load_token_stream(const DataFiles& files, const Interruption& interrupted = {});
+/// last part, or all of the file for validation, is read for validation. Every id must be below
+/// vocab_size. kInvalidFile if one is not, kInvalidArgument if there are several files, or if the
+/// validation file has more than kMostMappedValidation ids; the errors of MappedTokens::open() and
+/// hash_file().
+Result<Dataset> load_token_stream(const DataFiles& files, std::int64_t vocab_size,
+                                  const Interruption& interrupted = {});
 
 /// kInvalidArgument when the training or the validation part is shorter than `time` + 1 tokens.
 Status check_lengths(const Dataset& data, std::int64_t time);

@@ -78,23 +78,8 @@ Status check_kind(const RunOptions& options, const std::optional<Checkpoint>& ch
                           lora ? "a LoRA adapter" : "a whole model"));
 }
 
-// The ids of a file come from elsewhere. The last evaluation reads all of these, and would lose the
-// steps since the last checkpoint.
-Status check_validation_ids(const Dataset& data, std::int64_t vocab) {
-  if (!data.mapped || !data.validation) return {};
-  const auto wrong = std::ranges::find_if(*data.validation,
-                                          [&](std::int32_t id) { return id < 0 || id >= vocab; });
-  if (wrong == data.validation->end()) return {};
-  return fail(
-      ErrorCode::kInvalidFile,
-      fmt::format("{}: token {} of what is for validation is {}, and the model's vocabulary "
-                  "has {} ids, from 0 on (--vocab)",
-                  data.path, wrong - data.validation->begin(), *wrong, vocab));
-}
-
 Status open_evaluator(RunSetup& setup, const Transformer& model) {
   const Dataset& data = setup.data;
-  VOLTA_TRY(check_validation_ids(data, model.config().vocab_size));
   const bool text = data.validation != nullptr && !data.validation->empty();
   if (!text && data.validation_rows == nullptr) return {};
   const TrainerOptions& options = setup.options.trainer;
@@ -129,9 +114,9 @@ Status check_steps_follow(const RunSetup& setup, std::int64_t done) {
   const std::int64_t steps = setup.options.trainer.schedule.steps;
   if (changed.empty() || done < steps) return {};
   return fail(ErrorCode::kInvalidArgument,
-              fmt::format("the run has done its {} steps, so that {} would change nothing: give it "
+              fmt::format("the run has done its {}, so that {} would change nothing: give it "
                           "more with --steps",
-                          steps, fmt::join(changed, ", ")));
+                          counted(steps, "step"), fmt::join(changed, ", ")));
 }
 
 // Reports that a resumed run has another learning rate or another number of steps.
@@ -144,7 +129,8 @@ void report_changes(const RunSetup& setup, const Say& say) {
   const ScheduleConfig& schedule = setup.options.trainer.schedule;
   const bool constant = schedule.kind == ScheduleKind::kConstant;
   say(constant ? LogLevel::kInfo : LogLevel::kWarning,
-      fmt::format("the run has {} steps instead of {}{}", schedule.steps, *setup.state.other_steps,
+      fmt::format("the run has {} instead of {}{}", counted(schedule.steps, "step"),
+                  *setup.state.other_steps,
                   constant ? "" : ": the learning rate now follows the longer schedule"));
 }
 
@@ -193,9 +179,9 @@ void describe(const RunSetup& setup, const Say& say) {
                   counted(trainer.batch, "row"), counted(trainer.time, "token")));
   if (schedule.warmup >= schedule.steps) {
     say(LogLevel::kWarning,
-        fmt::format("the warm-up of {} steps is as long as the run of {} or longer: the learning "
-                    "rate never reaches {}; see --warmup",
-                    schedule.warmup, schedule.steps, schedule.lr));
+        fmt::format("the warm-up of {} is as long as the run of {} or longer: the learning rate "
+                    "never reaches {}; see --warmup",
+                    counted(schedule.warmup, "step"), schedule.steps, schedule.lr));
   }
   const DType compute = setup.options.trainer.compute_dtype;
   const std::string drawback =

@@ -76,7 +76,8 @@ Status open_ids(RunSetup& setup, const ModelSource* model,
     tokenizer = make_byte_tokenizer();
   }
   if (data_kind(options.data.front()) == DataKind::kTokenStream) {
-    VOLTA_TRY(setup.data, load_token_stream(files_of(options), interrupted));
+    VOLTA_TRY(setup.data,
+              load_token_stream(files_of(options), options.model.vocab_size, interrupted));
   } else {
     VOLTA_TRY(setup.data, load_examples(files_of(options), options.model.vocab_size, interrupted));
   }

@@ -54,7 +54,7 @@ class HostileTokenizerTest : public ::testing::Test {
     EXPECT_EQ(result.exit_code, 130) << result.err;
     EXPECT_THAT(result.err, HasSubstr("interrupted"));
     // A second; but a machine may be busy.
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
   }
 
   test::TempDir dir_;
@@ -91,13 +91,11 @@ TEST_F(HostileTokenizerTest, ExpansionsAreRefusedByEveryCommand) {
   }
 }
 
-// flood.c beside these files has no test: it makes words that collide in a hash table with XXH3's
-// default seed. Volta's tables are seeded at random, so its words are words like any others.
 TEST_F(HostileTokenizerTest, StrangersFilesAreRefusedByEveryCommand) {
   VOLTA_NEEDS_SHARED("hostile");
   make_model();
   const std::string text(30, 'a');
-  for (const std::string name : {"post", "norm", "normload"}) {
+  for (const std::string name : {"post", "norm", "normload", "oob", "k1", "re"}) {
     SCOPED_TRACE(name);
     std::filesystem::copy_file(test::shared_path("hostile/" + name + ".json"),
                                dir_.file("model/tokenizer.json"),

@@ -290,26 +290,15 @@ TEST_F(TrainTest, WhatIsPrintedReachesNoFileOfARun) {
   EXPECT_EQ(WEXITSTATUS(std::system(closed.c_str())), 1);
 }
 
-// An id that no row of the embedding is for would end the run at its last evaluation.
-TEST_F(TrainTest, IdsToValidateWithAreLookedAtFirst) {
+// An id that no row of the embedding is for would end the run when it is met, days later perhaps.
+TEST_F(TrainTest, ReadyMadeIdsAreCheckedBeforeTheRunBegins) {
   std::string ids;
   for (int i = 0; i < 400; ++i) ids += {static_cast<char>(i == 390 ? 77 : i % 60), '\0'};
   write("ids.bin", ids);
   expect_error({"train", "--data", "ids.bin", "--vocab", "60", "--out", "ids", "--steps", "1",
                 "--layers", "1", "--dim", "16", "--heads", "2", "--context", "8"},
-               3,
-               "token 30 of what is for validation is 77, and the model's vocabulary has 60 ids");
+               3, "token 390 is 77; ids must be from 0 to 59 for this vocabulary (--vocab)");
   EXPECT_FALSE(path_exists(path("ids")));
-  // Those to train on are met on the way. The same command would meet them again.
-  for (std::size_t i = 0; i < 600; i += 2) ids[i] = 77;
-  ids[780] = 0;
-  write("ids.bin", ids);
-  const CommandResult met =
-      volta({"train", "--data", "ids.bin", "--vocab", "60", "--out", "ids", "--steps", "1",
-             "--layers", "1", "--dim", "16", "--heads", "2", "--context", "8"});
-  EXPECT_EQ(met.exit_code, 2);
-  EXPECT_THAT(met.err, HasSubstr("token id 77 is outside the vocabulary of 60"));
-  EXPECT_THAT(met.err, HasSubstr("; there is no checkpoint yet\n"));
 }
 
 // A wrong value in run.json is the file's, not the command line's.
@@ -326,6 +315,21 @@ TEST_F(TrainTest, AWrongValueInRunJsonNamesTheFile) {
   expect_error({"train", "--out", "run", "--resume"}, 3, message);
   expect_error({"graph", "run", "--phase", "train"}, 3, message);
   expect_error({"tune", "matmul", "--model", "run"}, 3, message);
+}
+
+// The checkpoint has the progress, too, so that damage to it in run.json costs nothing but a line.
+TEST_F(TrainTest, DamagedProgressInRunJsonIsTold) {
+  ASSERT_EQ(volta(train()).exit_code, 0);
+  std::string json = *read_text_file(path("run/run.json"));
+  const auto at = json.find("\"stopped_early\": false");
+  ASSERT_NE(at, std::string::npos);
+  json.replace(at, 22, "\"stopped_early\": 12345");
+  write("run/run.json", json);
+  const CommandResult resumed = volta({"train", "--out", "run", "--resume"});
+  EXPECT_EQ(resumed.exit_code, 0);
+  EXPECT_THAT(resumed.err, HasSubstr("stopped_early"));
+  EXPECT_THAT(resumed.err, HasSubstr("; the newest checkpoint's own record of it is used\n"));
+  EXPECT_EQ(volta({"verify", "run"}).exit_code, 0);
 }
 
 }  // namespace

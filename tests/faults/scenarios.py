@@ -7,7 +7,8 @@ from pathlib import Path
 SENTENCE = "The licence of this text is that everybody may read it. One two three four five.\n"
 MODEL = ("--layers", "1", "--heads", "2", "--dim", "16", "--context", "16", "--batch", "2", "--norm",
          "rms", "--ffn-kind", "gated", "--activation", "silu", "--position", "rotary", "--untied")
-RUN = ("--steps", "4", "--save-every", "2", "--eval-every", "2", "--eval-batches", "1", "--keep", "1",
+# Three checkpoints, of which the newest and the best are kept: one or two are removed.
+RUN = ("--steps", "6", "--save-every", "2", "--eval-every", "2", "--eval-batches", "1", "--keep", "1",
        *MODEL)
 
 
@@ -68,6 +69,7 @@ def make_base(volta, folder):
     shutil.copytree(folder / "whole" / "step-4", folder / "model")
     shutil.copytree(folder / "whole", folder / "half")
     shutil.rmtree(folder / "half" / "step-4")
+    shutil.rmtree(folder / "half" / "step-6")
     (folder / "model" / "manifest.json").unlink()
     volta("train", "--init", "model", "--data", "text.txt", "--out", "adapter_run", "--steps", "1",
           "--lora-rank", "2", "--batch", "1", "--context", "8")

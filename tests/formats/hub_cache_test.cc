@@ -104,6 +104,17 @@ TEST(HubCache, ASnapshotThatItsNameDoesNotMeanKeepsItsPath) {
   EXPECT_EQ(name_or_folder(snapshot), snapshot);
 }
 
+TEST(HubCache, TheOtherSnapshotsOfAModelAreNamed) {
+  const test::TempDir cache;
+  const std::string snapshots = cache.file("models--org--name/snapshots");
+  fs::create_directories(snapshots + "/a1");
+  EXPECT_THAT(other_snapshots(snapshots + "/a1"), testing::IsEmpty());
+  fs::create_directories(snapshots + "/b2");
+  EXPECT_THAT(other_snapshots(snapshots + "/a1"), testing::ElementsAre("org/name@b2"));
+  EXPECT_THAT(other_snapshots(cache.path()), testing::IsEmpty());
+  EXPECT_THAT(other_snapshots(cache.file("none")), testing::IsEmpty());
+}
+
 TEST(HubCache, AWordAloneGetsTheFormOfTheHubsNames) {
   const auto message = [](const std::string& path) {
     const Result<std::string> failed = no_model_folder(path);

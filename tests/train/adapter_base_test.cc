@@ -54,6 +54,13 @@ TEST_F(AdapterBase, TheWeightsDecideWhereTheyAreKnown) {
                "was trained on other weights (those of " + dir_.file("base/step-2"));
   EXPECT_THAT(refused.error().message(), HasSubstr("than " + dir_.file("other") + " has"));
   EXPECT_THAT(refused.error().message(), HasSubstr("--any-base"));
+  // A model of the hub may have been downloaded anew.
+  const std::string snapshots = dir_.file("models--org--name/snapshots");
+  std::filesystem::create_directories(snapshots + "/older");
+  std::filesystem::create_directories(snapshots + "/newer");
+  expect_error(check_adapter_base(adapter, model("other"), snapshots + "/newer"),
+               ErrorCode::kMismatch,
+               "give it its own base model (perhaps another revision: org/name@older), or");
 }
 
 // One tensor at a time gives the same checksum as the whole model.

@@ -87,6 +87,10 @@ TEST_F(CheckpointTest, HoldsEverythingAndIsAModelFolder) {
       *list_directory(path),
       (std::vector<std::string>{"config.json", "manifest.json", "model.safetensors",
                                 "tokenizer.json", "tokenizer_config.json", "trainer.safetensors"}));
+  // transformers reads the tokenizer with this class, and adds no token of its own.
+  const std::string settings = test::get_file(path + "/tokenizer_config.json");
+  EXPECT_THAT(settings, HasSubstr(R"("tokenizer_class": "PreTrainedTokenizerFast")"));
+  EXPECT_THAT(settings, testing::Not(HasSubstr("_token\"")));
   VOLTA_ASSERT_OK(const Checkpoint checkpoint, open_checkpoint(path));
   EXPECT_EQ(checkpoint.manifest.step, 3);
   EXPECT_EQ(checkpoint.manifest.format, kCheckpointFormat);

@@ -261,16 +261,21 @@ TEST_F(DatasetTest, SixteenBitIdsAreMapped) {
   test::put_file(bin, bytes);
   test::put_file(val, std::string("\xFF\xC3\x01\x00", 4));
   VOLTA_ASSERT_OK(const Dataset data,
-                  load_token_stream({.train = {bin}, .validation = {}, .val_fraction = 0.2}));
+                  load_token_stream({.train = {bin}, .validation = {}, .val_fraction = 0.2}, 266));
   EXPECT_EQ(data.tokens, 10);
   EXPECT_EQ(data.train_tokens(), 8);
   std::vector<std::int32_t> third(1);
   data.mapped->copy(3, third);
   EXPECT_EQ(third[0], 256 + 3);
   EXPECT_EQ(*data.validation, (std::vector<std::int32_t>{8, 256 + 9}));
-  VOLTA_ASSERT_OK(const Dataset other, load_token_stream({.train = {bin}, .validation = val}));
+  VOLTA_ASSERT_OK(const Dataset other,
+                  load_token_stream({.train = {bin}, .validation = val}, 50176));
   EXPECT_EQ(other.train_tokens(), 10);
   EXPECT_EQ(*other.validation, (std::vector<std::int32_t>{50175, 1}));
+  expect_error(load_token_stream({.train = {bin}}, 265), ErrorCode::kInvalidFile,
+               bin + ": token 9 is 265; ids must be from 0 to 264 for this vocabulary (--vocab)");
+  expect_error(load_token_stream({.train = {bin}, .validation = val}, 50175),
+               ErrorCode::kInvalidFile, val + ": token 0 is 50175");
   // The windows are those of the same tokens in memory.
   std::vector<std::int32_t> values(other.mapped->size());
   other.mapped->copy(0, values);
@@ -284,9 +289,9 @@ TEST_F(DatasetTest, SixteenBitIdsAreMapped) {
   EXPECT_EQ(targets, same_targets);
   test::put_file(bin, "abc");
   expect_error(mapped.fill(4, 0, ids, targets), ErrorCode::kInvalidFile, bin);
-  expect_error(load_token_stream({.train = {bin}}), ErrorCode::kInvalidFile,
+  expect_error(load_token_stream({.train = {bin}}, 266), ErrorCode::kInvalidFile,
                "3 bytes are not 16-bit token ids");
-  expect_error(load_token_stream({.train = {val, val}}), ErrorCode::kInvalidArgument, "cat");
+  expect_error(load_token_stream({.train = {val, val}}, 266), ErrorCode::kInvalidArgument, "cat");
 }
 
 TEST_F(DatasetTest, ReadingLargeFilesOfIdsCanBeInterrupted) {
@@ -294,13 +299,17 @@ TEST_F(DatasetTest, ReadingLargeFilesOfIdsCanBeInterrupted) {
   test::put_file(bin, std::string(40, '\0'));
   test::put_file(val, "");
   std::filesystem::resize_file(val, 2 * (kMostMappedValidation + 1));
-  expect_error(load_token_stream({.train = {bin}}, [] { return true; }), ErrorCode::kInterrupted,
-               bin);
-  expect_error(load_token_stream({.train = {bin}, .validation = val}), ErrorCode::kInvalidArgument,
-               "head -c");
+  expect_error(load_token_stream({.train = {bin}}, 266, [] { return true; }),
+               ErrorCode::kInterrupted, bin);
+  expect_error(load_token_stream({.train = {bin}, .validation = val}, 50176),
+               ErrorCode::kInvalidArgument, "head -c");
   int asked = 0;
-  expect_error(load_token_stream({.train = {val}}, [&] { return ++asked == 3; }),
+  expect_error(load_token_stream({.train = {val}}, 266, [&] { return ++asked == 3; }),
                ErrorCode::kInterrupted, val);
+  constexpr std::int64_t kFar = (std::int64_t{9} << 20) + 10;  // Beyond two pieces that are read.
+  std::fstream(val, std::ios::in | std::ios::out | std::ios::binary).seekp(kFar) << "\x0A\x01";
+  expect_error(load_token_stream({.train = {val}}, 266), ErrorCode::kInvalidFile,
+               val + ": token " + std::to_string(kFar / 2) + " is 266");
 }
 
 // The place of a mistake counts from the beginning of the file, not of the piece.
@@ -358,6 +367,52 @@ TEST_F(ExampleFile, SeveralFilesAddUp) {
   put_ids(Shape(1, 4), {1, 2, 3, 4});
   expect_error(load_examples({.train = {first, path_}}, 7), ErrorCode::kInvalidFile,
                path_ + ": its rows have 4 ids, those of the other files 3");
+}
+
+// The ids, and the hash that a resumed run compares, must be those of one and the same file.
+TEST_F(ExampleFile, FilesThatAreReplacedWhileTheyAreReadAreNoticed) {
+  const auto read_while_replaced = [&](const std::string& file, const std::string& text,
+                                       const auto& load) {
+    SCOPED_TRACE(file);
+    const std::string path = dir_.file(file);
+    test::put_file(path, text);
+    bool replaced = false;
+    const Interruption replace = [&] {
+      if (!std::exchange(replaced, true)) {
+        test::put_file(path + ".new", text + text);
+        std::filesystem::rename(path + ".new", path);
+      }
+      return false;
+    };
+    expect_error(load(path, replace), ErrorCode::kInvalidFile, "'" + path + "' was ");
+    EXPECT_TRUE(replaced);
+  };
+  put_ids(Shape(2, 3), {1, 2, 3, 4, 5, 6});
+  read_while_replaced("rows.safetensors", test::get_file(path_),
+                      [](const std::string& path, const Interruption& replace) {
+                        return load_examples({.train = {path}}, 7, replace);
+                      });
+  read_while_replaced("ids.bin", std::string(8, '\0'),
+                      [](const std::string& path, const Interruption& replace) {
+                        return load_token_stream({.train = {path}}, 7, replace);
+                      });
+  read_while_replaced("chats.jsonl",
+                      R"({"prompt": "a", "completion": "b"})"
+                      "\n",
+                      [](const std::string& path, const Interruption& replace) {
+                        const auto tokenizer = make_byte_tokenizer();
+                        const ChatRenderer renderer{.chat_template = nullptr,
+                                                    .tokenizer = tokenizer.get(),
+                                                    .interrupted = replace,
+                                                    .row_tokens = 8};
+                        return load_chats({.train = {path}}, renderer, 1);
+                      });
+  read_while_replaced("long.txt", "a text that is mapped",
+                      [&](const std::string& path, const Interruption& replace) {
+                        const DataFiles files{
+                            .train = {path}, .most_in_memory = 4, .scratch = dir_.file("run")};
+                        return load_texts(files, "byte", nullptr, replace);
+                      });
 }
 
 TEST_F(ExampleFile, SaysWhatIsWrong) {
