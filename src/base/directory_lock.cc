@@ -2,11 +2,13 @@
 // untrusted.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "base/descriptor.h"
 #include "base/file.h"
@@ -48,6 +50,13 @@ void write_pid(int fd, const std::string& path) {
                                       written.error().message()));
 }
 
+// Whether the folder at `path` is the one that is open as `fd`.
+bool is_folder(const std::string& path, int fd) {
+  struct stat there = {}, open = {};
+  return ::stat(path.c_str(), &there) == 0 && ::fstat(fd, &open) == 0 &&
+         there.st_dev == open.st_dev && there.st_ino == open.st_ino;
+}
+
 }  // namespace
 
 Result<DirectoryLock> DirectoryLock::acquire(const std::string& directory) {
@@ -69,7 +78,17 @@ Result<DirectoryLock> DirectoryLock::acquire(const std::string& directory) {
                     directory, std::generic_category().message(lock_errno)));
   }
   write_pid(fd.get(), path);
-  return DirectoryLock(std::move(fd));
+  VOLTA_TRY(Descriptor folder, open_file(directory, O_RDONLY | O_DIRECTORY, "open"));
+  return DirectoryLock(std::move(fd), std::move(folder), directory);
+}
+
+Result<std::string> DirectoryLock::place() const {
+  if (is_folder(directory_, folder_.get())) return directory_;
+  // Linux knows where the folder of an open descriptor is now.
+  auto now = read_link(fmt::format("/proc/self/fd/{}", folder_.get()));
+  if (now && is_folder(*now, folder_.get())) return now;
+  return fail(ErrorCode::kIo,
+              fmt::format("the folder '{}' was removed while it was in use", directory_));
 }
 
 }  // namespace volta

@@ -159,10 +159,17 @@ class DirectoryLock {
   /// but a process id. Such a file is not changed.
   static Result<DirectoryLock> acquire(const std::string& directory);
 
- private:
-  explicit DirectoryLock(Descriptor fd) : fd_(std::move(fd)) {}
+  /// Where the locked folder is: the path that acquire() got or, if the folder has been moved
+  /// since, its new path. Another folder may have the old path by then. kIo if it has been removed.
+  Result<std::string> place() const;
 
-  Descriptor fd_;  ///< Closing it releases the lock.
+ private:
+  DirectoryLock(Descriptor lock, Descriptor folder, std::string directory)
+      : lock_(std::move(lock)), folder_(std::move(folder)), directory_(std::move(directory)) {}
+
+  Descriptor lock_;    ///< Closing it releases the lock.
+  Descriptor folder_;  ///< Of the folder itself.
+  std::string directory_;
 };
 
 /// Whether something exists at this path. Follows symbolic links; false also if the path cannot be

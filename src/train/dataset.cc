@@ -74,6 +74,27 @@ DataKind data_kind(std::string_view path) {
   return is_chat_file(path) ? DataKind::kChats : DataKind::kText;
 }
 
+std::string Dataset::ids_xxh3() const {
+  std::string hashes;
+  const auto add = [&hashes](std::span<const std::int32_t> ids) {
+    hashes += hex(hash64(std::as_bytes(ids)));
+  };
+  if (train) add(*train);
+  if (mapped) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 20;
+    std::vector<std::int32_t> first(static_cast<std::size_t>(std::min(mapped_train, kMost)));
+    mapped->copy(0, first);
+    add(first);
+  }
+  for (const ChatExample& chat : chats) {
+    add(chat.ids);
+    std::string answers;
+    for (const bool is_answer : chat.is_answer) answers += is_answer ? '1' : '0';
+    hashes += hex(hash64(answers));
+  }
+  return hex(hash64(hashes));
+}
+
 Result<Dataset> load_texts(const DataFiles& files, std::string_view kind,
                            std::shared_ptr<const Tokenizer> tokenizer,
                            const Interruption& interrupted) {

@@ -91,6 +91,12 @@ std::uint32_t crc32c(std::string_view bytes) {
 
 Result<EventFile> EventFile::create(const std::string& directory, std::int64_t steps_done,
                                     double time) {
+  if (is_link(directory)) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("'{}' is a symbolic link, and what a run writes stays in its folder: "
+                            "remove the link",
+                            directory));
+  }
   VOLTA_TRY(create_directories(directory));
   std::string path;
   int number = 0;

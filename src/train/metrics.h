@@ -55,6 +55,8 @@ class MetricsFile {
   /// Replaces the file's last line by a record, atomically. Nothing may have been written to the
   /// file since open(). kIo.
   Status replace_last(const MetricsRecord& record);
+  /// The file has been moved to `path`, with the folder that it lies in.
+  void was_moved(std::string path) { path_ = std::move(path); }
 
  private:
   explicit MetricsFile(std::string path) : path_(std::move(path)) {}

@@ -76,6 +76,7 @@ class Run {
   Result<double> estimate();
   Result<double> evaluate_all();
   Status catch_up();
+  Status follow_folder();
   Status save();
   Status complete_metrics(std::optional<double> val_loss);
   Status choose_model();
@@ -108,6 +109,7 @@ Result<bool> Run::step() {
     return true;
   }
   VOLTA_TRY(const StepReport report, std::move(stepped));
+  VOLTA_TRY(follow_folder());
   const double seconds = std::max(monotonic_seconds() - begin, 1e-9);
   setup_.state.rows_seen += options.batch * options.accumulate;
   setup_.state.loss = report.loss;
@@ -202,8 +204,24 @@ Result<double> Run::evaluate_all() {
   return loss;
 }
 
+// The folder may have been moved since it was locked. Another run may have begun under its old
+// name, whose files are not this run's to write or to remove.
+Status Run::follow_folder() {
+  std::string& out = setup_.options.out;
+  VOLTA_TRY(std::string place, setup_.lock->place());
+  if (place == out) return {};
+  say_(LogLevel::kWarning, fmt::format("{} was moved: the run goes on in {}", out, place));
+  out = std::move(place);
+  metrics_.was_moved(join_path(out, "metrics.jsonl"));
+  if (!setup_.checkpoint.empty()) {
+    setup_.checkpoint = join_path(out, file_name(setup_.checkpoint));
+  }
+  return {};
+}
+
 // Writes the metrics first, so that the lines of all steps before a checkpoint are on the disk.
 Status Run::save() {
+  VOLTA_TRY(follow_folder());
   tell(metrics_.sync());
   const CheckpointContent content{.trainer = &*setup_.trainer,
                                   .tokenizer = setup_.data.tokenizer.get(),
@@ -293,6 +311,7 @@ Status Run::choose_model() {
 }
 
 Status Run::finish() {
+  VOLTA_TRY(follow_folder());
   if (setup_.evaluator && !result_.val_loss) {  // Resumed after the last step.
     VOLTA_TRY(evaluate_all());
     tell(complete_metrics(result_.val_loss));
@@ -310,6 +329,9 @@ Status Run::finish() {
 }
 
 std::unexpected<Error> Run::interrupted() {
+  if (Status there = follow_folder(); !there) {
+    return std::unexpected(with_checkpoint(std::move(there).error()));
+  }
   plot();
   const Error error(ErrorCode::kInterrupted,
                     fmt::format("interrupted after step {} of {}", steps_done(), steps()));
@@ -320,7 +342,9 @@ std::unexpected<Error> Run::interrupted() {
 Error Run::with_checkpoint(const Error& error) const {
   const bool wrong_data = error.code() == ErrorCode::kInvalidArgument;  // As wrong the next time.
   std::string hint = "there is no checkpoint yet";
-  if (saved_step_ >= 0 && wrong_data) {
+  if (saved_step_ >= 0 && !path_exists(setup_.checkpoint)) {
+    hint = fmt::format("its checkpoint {} is gone, too", setup_.checkpoint);
+  } else if (saved_step_ >= 0 && wrong_data) {
     hint = fmt::format("the newest checkpoint is {}", setup_.checkpoint);
   } else if (saved_step_ >= 0) {
     hint = fmt::format("go on from {}: volta train --out {} --resume", setup_.checkpoint,

@@ -64,6 +64,22 @@ TEST_F(DirectoryLockTest, AdmitsOne) {
   EXPECT_TRUE(DirectoryLock::acquire(dir()));
 }
 
+// A lock belongs to a folder, not to a name.
+TEST_F(DirectoryLockTest, KnowsWhereItsFolderIs) {
+  std::filesystem::create_directory(file("a"));
+  Result<DirectoryLock> lock = DirectoryLock::acquire(file("a"));
+  ASSERT_TRUE(lock);
+  EXPECT_EQ(lock->place(), file("a"));
+  std::filesystem::rename(file("a"), file("b"));
+  std::filesystem::create_directory(file("a"));
+  EXPECT_EQ(lock->place(), file("b"));
+  std::filesystem::remove_all(file("b"));
+  std::filesystem::create_directory(file("b"));
+  const Result<std::string> removed = lock->place();
+  EXPECT_EQ(code_of(removed), ErrorCode::kIo);
+  EXPECT_TRUE(removed.error().message().contains("was removed")) << removed.error().message();
+}
+
 TEST_F(DirectoryLockTest, SaysWhyNot) {
   EXPECT_EQ(code_of(DirectoryLock::acquire(file("none"))), ErrorCode::kIo);
   for (const FileCall call : {FileCall::kOpen, FileCall::kFlock, FileCall::kRead}) {

@@ -71,6 +71,28 @@ TEST_F(ChatRun, LossesOfPackedMaskedRowsAreThoseOfPyTorch) {
             test::get_file(folder_ + "/chat_template.jinja"));
 }
 
+// The checkpoint of an adapter holds neither a tokenizer nor a template; its base may have changed.
+TEST_F(ChatRun, AnotherTemplateOrTokenizerOfTheBaseIsNoticed) {
+  const std::string base = dir_.file("base");
+  std::filesystem::copy(folder_, base, std::filesystem::copy_options::recursive);
+  RunOptions o = chat_run("lora");
+  o.init = base;
+  o.lora = {.rank = 2};
+  o.trainer.schedule.steps = 4;
+  stop_after_ = 2;
+  expect_error(train(o), ErrorCode::kInterrupted, "after step 2 of 4");
+  stop_after_ = 0;
+  o.resume = true;
+  const std::string place = base + "/chat_template.jinja";
+  const std::string chat_template = test::get_file(place);
+  test::put_file(place, " " + chat_template);
+  expect_error(train(o), ErrorCode::kMismatch,
+               "The tokenizer or the chat template of the base is no longer what it was");
+  test::put_file(place, chat_template);
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  EXPECT_EQ(result.new_steps, 2);
+}
+
 TEST_F(ChatRun, AResumedRunHasTheSameBits) {
   RunOptions o = chat_run("whole");
   o.val_fraction = 0.2;

@@ -200,5 +200,14 @@ TEST_F(EventFileTest, ATrainingRunGoesOnWithoutThem) {
   EXPECT_THAT(messages_, HasSubstr("tensorboard"));
 }
 
+TEST_F(EventFileTest, NothingIsWrittenThroughALink) {
+  const test::TempDir dir;
+  std::filesystem::create_directory(dir.file("elsewhere"));
+  std::filesystem::create_directory_symlink(dir.file("elsewhere"), dir.file("tensorboard"));
+  test::expect_error(EventFile::create(dir.file("tensorboard"), 0, 1.0), ErrorCode::kInvalidFile,
+                     "is a symbolic link");
+  EXPECT_TRUE(std::filesystem::is_empty(dir.file("elsewhere")));
+}
+
 }  // namespace
 }  // namespace volta

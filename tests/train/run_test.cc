@@ -105,6 +105,40 @@ TEST_F(RunTest, ThreadsDoNotChangeARun) {
   }
 }
 
+// While a run trains, its folder is moved, and another run begins under its old name.
+TEST_F(RunTest, AMovedFolderIsFollowed) {
+  const RunOptions whole = options("whole");
+  ASSERT_TRUE(train(whole));
+  const RunOptions o = options("a");
+  const auto count = callbacks_.on_step;
+  callbacks_.on_step = [&](const StepEvent& event) {
+    count(event);
+    if (event.report.step != 7) return;
+    std::filesystem::rename(o.out, dir_.file("b"));
+    std::filesystem::create_directories(o.out + "/step-1");
+    test::put_file(o.out + "/metrics.jsonl", "another run's");
+  };
+  VOLTA_ASSERT_OK(const RunResult result, train(o));
+  EXPECT_EQ(result.checkpoint, dir_.file("b/step-20"));
+  EXPECT_THAT(messages_,
+              HasSubstr(o.out + " was moved: the run goes on in " + dir_.file("b") + "\n"));
+  expect_same_runs(whole.out, dir_.file("b"));
+  EXPECT_EQ(*list_directory(dir_.file("b")), *list_directory(whole.out));
+  EXPECT_EQ(*list_directory(o.out), (std::vector<std::string>{"metrics.jsonl", "step-1"}));
+  EXPECT_EQ(test::get_file(o.out + "/metrics.jsonl"), "another run's");
+}
+
+TEST_F(RunTest, ARemovedFolderEndsTheRun) {
+  const RunOptions o = options("a");
+  callbacks_.on_step = [&](const StepEvent& event) {
+    if (event.report.step == 12) std::filesystem::remove_all(o.out);
+  };
+  const auto ended = train(o);
+  expect_error(ended, ErrorCode::kIo, "the folder '" + o.out + "' was removed while it was in use");
+  EXPECT_THAT(ended.error().message(), HasSubstr("its checkpoint " + o.out + "/step-10 is gone"));
+  EXPECT_FALSE(path_exists(o.out));
+}
+
 TEST_F(RunTest, AFolderThatHoldsARunIsRefusedWithoutResume) {
   ASSERT_TRUE(train(options("a")));
   expect_error(train(options("a")), ErrorCode::kInvalidArgument, "holds a run already");
