@@ -7,17 +7,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "bench-guard"
 sys.path.insert(0, str(ROOT / "scripts" / "benching"))
+import counts  # noqa: E402
 import paired  # noqa: E402
 import record  # noqa: E402
 
 LIMIT = 0.05
+# The jobs whose instructions are counted, in their order.
+COUNTED = ("train, 4 steps", "generate 8 tokens", "tokenize", "encode 200 KB", "decode 30,000 ids",
+           "render 801 messages")
+LONG_TEXT_SHA256 = "644ef6989f85bd63ae74d2e40fb071a6a72d6bb25e252e7175a4eaad02eb5944"
 
 # A program that stands for Volta: SPEED times a rate that the machine disturbs from call to call.
 FAKE = """#!/usr/bin/env python3
@@ -31,8 +38,9 @@ if words[0] == "version":
     print(json.dumps({"commit": "0123456789ab", "isa": "avx2", "compiler": "g++ 12", "flags": "-O3"}))
 elif words[:2] == ["bench", "infer"]:
     print(json.dumps({"lengths": [{"prompt": 16, "tokens_per_s": 100.0 * rate}]}))
-elif words[0] in ("generate", "tokenize"):
-    pass
+elif words[0] in ("generate", "tokenize", "tokenizer", "chat"):
+    if "--file" in words:
+        print(",".join(map(str, range(30_000))))  # More ids than one argument can hold.
 elif words[0] == "train" and SPEED > 0:
     out = pathlib.Path(words[words.index("--out") + 1])
     out.mkdir()
@@ -195,29 +203,55 @@ class Program(Guard):
     def test_more_instructions_are_a_loss(self):
         result = self.counted(10300)
         self.assertEqual(result.returncode, 6, result.stderr)
-        for job in ("train, 4 steps", "generate 8 tokens", "tokenize"):
+        for job in COUNTED:
             self.assertIn(f"| {job}, instructions | 10000 | 10300 | 1.030 | counted | loss |",
                           result.stdout)
-        self.assertIn("slower: train, 4 steps; generate 8 tokens; tokenize", result.stderr)
+        self.assertIn("slower: " + "; ".join(COUNTED), result.stderr)
 
     def test_a_few_more_instructions_and_fewer_are_none(self):
         for new in (10100, 5000):
             result = self.counted(new)
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertEqual(result.stdout.count("| counted | ok |"), 3)
+            self.assertEqual(result.stdout.count("| counted | ok |"), len(COUNTED))
 
     def test_the_fewest_instructions_of_several_runs_count(self):
         self.tool("valgrind", VALGRIND.replace("SAIDNEW", f"Collected : $(sed 1q {self.folder}/counts)")
                   .replace('case $1 in */new)', f'sed -i 1d {self.folder}/counts\ncase $1 in */new)')
                   .replace("SAID", "Collected : "))
-        # By turns of the three jobs; the first line goes before it is read.
-        rows = [[20000, 9000, 10000], [10100, 9000, 30000], [10200, 9000, 10150]] + [[11000] * 3] * 2
-        text = "".join(f"{count}\n" for row in [[0] * 15, *rows] for count in row) + "0\n"
+        # By turns of the jobs; the first line goes before it is read.
+        others = [11000] * (len(COUNTED) - 3)
+        rows = [[20000, 9000, 10000, *others], [10100, 9000, 30000, *others],
+                [10200, 9000, 10150, *others]] + [[11000] * len(COUNTED)] * 2
+        text = "".join(f"{count}\n" for row in [[0] * 5 * len(COUNTED), *rows]
+                       for count in row) + "0\n"
         (self.folder / "counts").write_text("0\n" + text)
         result = self.guard(self.program("old", 1.0), self.program("new", 1.0), "--rounds", "3",
                             "--only", "infer")
         for job, count in (("train, 4 steps", 10100), ("generate 8 tokens", 9000), ("tokenize", 10000)):
             self.assertRegex(result.stdout, rf"\| {job}, instructions \| 10000 \| {count} \|")
+
+    def test_the_long_jobs_have_long_inputs_that_never_change(self):
+        self.tool("valgrind", VALGRIND.replace('"$@" || exit', textwrap.dedent(f"""\
+            shift
+            for word; do printf '%s ' "$word"; done >> {self.folder}/words; echo >> {self.folder}/words
+            case " $* " in
+              *" --file long.txt "*) sha256sum long.txt > {self.folder}/long ;;
+              *" --messages "*) cp messages.json {self.folder} ;;
+            esac""")).replace('case $1 in */new)', "case new in */new)")
+            .replace("SAID", "Collected : "))
+        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
+        with mock.patch.dict(os.environ, {"PATH": path}):
+            counts.instructions(self.program("old", 1.0))
+        commands = (self.folder / "words").read_text().splitlines()
+        self.assertEqual(len(commands), counts.RUNS * len(COUNTED))
+        ids = next(line.split()[3] for line in commands if " --decode " in line)
+        self.assertGreater(len(ids), 100_000)
+        self.assertRegex(ids, r"^0,1,[\d,]*\d$")
+        # Another text would have other counts than those that are stored.
+        self.assertEqual((self.folder / "long").read_text().split()[0], LONG_TEXT_SHA256)
+        roles = [message["role"] for message in json.loads((self.folder / "messages.json").read_text())]
+        self.assertEqual((len(roles), roles[-1]), (801, "user"))
+        self.assertTrue(counts.TEMPLATE.is_file())
 
     def test_a_count_that_is_missing_is_told(self):
         result = self.counted(10000, said="Profiled: ")
