@@ -80,5 +80,12 @@ def code_of(text):
     return _CPP_NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
+def literals_of(text):
+    """(offset, literal with its quotes) of every string of C++, and of no comment."""
+    for match in _CPP_NOISE.finditer(text):
+        if match[0].startswith(('"', 'R"')):
+            yield match.start(), match[0]
+
+
 def line_of(text, offset):
     return text.count("\n", 0, offset) + 1

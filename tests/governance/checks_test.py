@@ -18,6 +18,7 @@ import golden  # noqa: E402
 import licences  # noqa: E402
 import links  # noqa: E402
 import markdown  # noqa: E402
+import messages  # noqa: E402
 import prd  # noqa: E402
 import secret_scan  # noqa: E402
 import small_yaml  # noqa: E402
@@ -111,6 +112,16 @@ def source(code, path="src/nn/a.cc"):
     return {path: code + "\n"}
 
 
+# A help page, and messages that name its options and no others.
+MESSAGES = {
+    "tests/governance/golden/help/volta-train.txt": "Options:\n  --steps INT    updates\n\nAlso: --force\n",
+    "src/train/a.cc": '// "--old" was another name.\nauto a = "give --steps\\n--force replaces it";\n'
+                      'auto b = "--no-{}"; char c = \'"\'; auto d = R"(--steps=2)"; auto e = "a--b ---";\n',
+    messages.SUGGESTIONS: 'ForeignWord{"--iters", "--steps"}, ForeignWord{"--max-very-long-iterations",\n'
+                          '                                                 "--steps"};\n',
+    "src/formats/hub_cache.cc": 'auto command = "hf download --revision ";\n',
+}
+
 # (rule, a check, a tree that breaks the rule).
 BAD = [
     ("calls.process", calls, source("void f() { std::abort(); }")),
@@ -180,6 +191,14 @@ BAD = [
     ("commands.option", CommandsWithHelp, {"README.md": "```sh\nvolta bench infer --run 1\n```\n"}),
     ("commands.option", CommandsWithHelp, {"README.md": "Say `volta bench infer --speed`.\n"}),
     ("commands.option", CommandsWithHelp, {"README.md": "```sh\nls | volta dance\n```\n"}),
+    ("messages.option", messages, changed(MESSAGES, "src/train/a.cc", "give --steps", "give --stepps")),
+    ("messages.option", messages, changed(MESSAGES, "src/train/a.cc", "n--force", "n--farce")),
+    ("messages.option", messages, changed(MESSAGES, "src/train/a.cc", "(--steps", "(--stapes")),
+    ("messages.option", messages, changed(MESSAGES, "src/train/a.cc", "--no-{}", "--no-way")),
+    ("messages.option", messages, changed(MESSAGES, messages.SUGGESTIONS, '", "--steps"', '", "--iters"')),
+    ("messages.option", messages, {**MESSAGES, "apps/volta/a.cc": 'auto a = "hf download --revision ";\n'}),
+    ("messages.option", messages, {"apps/volta/a.cc": 'auto a = "--steps";\n'}),
+    ("messages.allowed", messages, changed(MESSAGES, "src/formats/hub_cache.cc", "--revision", "")),
     ("commands.file", commands, {"README.md": "```sh\nscripts/nothing --all\n```\n"}),
     ("prd.tests", prd, changed(TRACED, "PRD.md", " Tests: `tests/a_test.cc`", "")),
     ("prd.tests", prd, changed(TRACED, "PRD.md", "`tests/a_test.cc`", "by hand")),
@@ -241,6 +260,7 @@ BAD = [
 ]
 # The same checks on what is right, and on what only looks wrong.
 GOOD = [
+    (messages, MESSAGES),
     (calls, source("// std::abort() and new Thing() in a comment\nauto s = \"throw exit(1)\";")),
     (calls, source("return std::unique_ptr<Thing>(new Thing(1));")),
     (calls, source("std::shared_ptr<Thing> thing(new Thing(1));\nout << (a << 2);")),
