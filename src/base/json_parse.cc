@@ -42,6 +42,7 @@ constexpr bool begins_value(char c) { return c == ',' || c == '[' || c == '{'; }
 // an opening bracket. If the text has few of these bytes even in its strings, nothing more is read.
 Status check_number_of_values(std::string_view text, std::string_view what, int64_t max_values,
                               const Interruption& interrupted) {
+  if (std::ssize(text) < max_values) return {};
   if (std::ranges::count_if(text, begins_value) < max_values) return {};
   int64_t values = 1;
   size_t asked_at = 0;
