@@ -147,6 +147,9 @@ Status rename_without_fsync(const std::string& from, const std::string& to, Exis
 /// (base/temporary.h), which the caller removes.
 Status fsync_renamed(const std::string& to);
 
+/// The name of the file that a DirectoryLock makes in its folder.
+inline constexpr std::string_view kLockFile = ".lock";
+
 /// Exclusive use of a folder, by an flock on `DIR/.lock`. It is released when the object goes out
 /// of scope, or when the process ends for any reason. Move-only. The lock file itself stays,
 /// because removing it would be a race. On a file system without locks, a warning is logged and

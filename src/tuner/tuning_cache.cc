@@ -289,7 +289,7 @@ Result<DirectoryLock> TuningCache::lock() const {
     if (lock || monotonic_seconds() > until) return lock;
     // Waiting helps only if another process holds the lock.
     if (lock.error().code() != ErrorCode::kIo) return lock;
-    if (::access(join_path(directory_, ".lock").c_str(), W_OK) != 0) return lock;
+    if (::access(join_path(directory_, kLockFile).c_str(), W_OK) != 0) return lock;
     std::this_thread::sleep_for(kLockPause);
   }
 }
