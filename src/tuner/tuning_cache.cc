@@ -263,9 +263,10 @@ Result<std::vector<TuningEntry>> TuningCache::read() const {
 std::vector<TuningEntry> TuningCache::read_or_warn() const {
   auto entries = read();
   if (entries) return *std::move(entries);
+  const bool removable = is_bad(entries.error()) && !is_directory(path());
   log(LogLevel::kWarning,
       fmt::format("{}; products run with default parameters{}", entries.error().message(),
-                  is_bad(entries.error()) ? ": `volta tune clear` removes the file" : ""));
+                  removable ? ": `volta tune clear` removes the file" : ""));
   return {};
 }
 
@@ -323,10 +324,17 @@ Status TuningCache::try_add(std::span<const TuningEntry> entries) const {
 
 Result<bool> TuningCache::clear() const {
   const auto size = file_size(path());
-  if (!size && size.error().code() == ErrorCode::kNotFound) return false;
-  // kIo: the folder may not be searched, so we cannot tell whether the file exists. After any other
-  // error something else has the file's name, a folder for example. It is removed, too.
-  if (!size && size.error().code() == ErrorCode::kIo) return std::unexpected(size.error());
+  // kIo: the folder may not be searched, so we cannot tell whether the file exists. A link is
+  // removed whatever it leads to.
+  const bool file = size || is_link(path());
+  if (!file && size.error().code() == ErrorCode::kNotFound) return false;
+  if (!file && size.error().code() == ErrorCode::kIo) return std::unexpected(size.error());
+  if (!file) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("'{}' is not a file, so Volta did not make it: move it away, or remove "
+                            "it yourself",
+                            path()));
+  }
   VOLTA_TRY(const DirectoryLock locked, lock());
   VOLTA_TRY(remove_all(path()));
   return true;
