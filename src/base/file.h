@@ -142,6 +142,10 @@ Status rename_path(const std::string& from, const std::string& to,
                    Existing existing = Existing::kReplace);
 /// The same without the fsync.
 Status rename_without_fsync(const std::string& from, const std::string& to, Existing existing);
+/// Renames a file or folder to NAME + `suffix` (+ ".2", ".3", ... if that name is taken), so that
+/// its replacement overwrites nothing. Returns the new path. kIo.
+Result<std::string> set_aside(const std::string& path, std::string_view suffix);
+
 /// Makes a rename to `to` durable, after the rename itself has succeeded. The message of a failure
 /// (kIo) says that the file or folder is in its place, unless it is only a part of a temporary
 /// (base/temporary.h), which the caller removes.

@@ -274,11 +274,10 @@ std::vector<TuningEntry> TuningCache::read_or_warn() const {
 std::vector<TuningEntry> TuningCache::set_aside() const {
   auto entries = read();
   if (entries) return *std::move(entries);
-  const std::string bad = path() + ".bad";
-  const Status moved = rename_path(path(), bad);
+  const auto bad = volta::set_aside(path(), ".bad");  // Keeps earlier ones.
   log(LogLevel::kWarning,
       fmt::format("{}; {}: tune again with `volta tune matmul`", entries.error().message(),
-                  moved ? fmt::format("set aside as {}", bad) : moved.error().message()));
+                  bad ? fmt::format("set aside as {}", *bad) : bad.error().message()));
   return {};
 }
 

@@ -229,6 +229,20 @@ TEST(TuningCache, BadFilesAreReportedAndSetAsideByTheNextTuner) {
   }
 }
 
+TEST(TuningCache, EveryBadFileIsKept) {
+  const TempDir dir;
+  const TuningCache cache(dir.path(), cpu_signature());
+  const Log log;
+  for (const std::string suffix : {".bad", ".bad.2", ".bad.3"}) {
+    write(cache.path(), "{ " + suffix);
+    ASSERT_TRUE(cache.add({{entry_of(1)}}));
+    EXPECT_THAT(log.text(), HasSubstr(cache.path() + suffix + ": tune again"));
+  }
+  for (const std::string suffix : {".bad", ".bad.2", ".bad.3"}) {
+    EXPECT_EQ(*read_text_file(cache.path() + suffix), "{ " + suffix);
+  }
+}
+
 TEST(TuningCache, ParametersThatNoKernelTakesAreDropped) {
   TuningEntry odd = entry_of(1), wide = entry_of(2), absurd = entry_of(4);
   odd.parameters.k_block = 100;
