@@ -62,6 +62,10 @@ class ModelSource {
   /// kInvalidFile, with the file and the id, for an end token outside a vocabulary of `vocab_size`,
   /// which would never end a text.
   Result<GenerationConfig> generation_config(std::int64_t vocab_size) const;
+  /// The two parts of it, whose ids are not checked: the settings of generation_config.json (or of
+  /// a .gguf file) alone, and the end tokens of config.json alone (none without that file).
+  Result<GenerationConfig> own_generation_config() const;
+  Result<std::vector<std::int32_t>> end_tokens_of_config() const;
 
  private:
   struct Document;
