@@ -216,6 +216,23 @@ Result<ChatTemplate> ModelSource::chat_template() const {
                           path_));
 }
 
+Status ModelSource::check_own_ids(std::span<const std::int32_t> ids,
+                                  std::int64_t vocab_size) const {
+  const auto beyond = std::ranges::find_if(ids, [&](std::int32_t id) { return id >= vocab_size; });
+  if (beyond == ids.end()) return {};
+  if (gguf_ != nullptr) {
+    return fail(ErrorCode::kInvalidFile,
+                fmt::format("{}: its tokenizer has the id {}, and its vocabulary the ids 0 to {}: "
+                            "the file contradicts itself; get it again",
+                            path_, *beyond, vocab_size - 1));
+  }
+  return fail(
+      ErrorCode::kInvalidFile,
+      fmt::format("{} has the id {}, and the vocabulary of {} the ids 0 to {} (vocab_size): "
+                  "the two files do not belong together; take both from the same model",
+                  place("tokenizer.json"), *beyond, place("config.json"), vocab_size - 1));
+}
+
 Result<GenerationConfig> ModelSource::own_generation_config() const {
   VOLTA_TRY(const auto own, read("generation_config.json"));
   if (!own) return GenerationConfig();
